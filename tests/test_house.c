@@ -49,7 +49,7 @@ static const struct {
     {"experiments/trace", {"common/"}},
     {"experiments/info", {"common/"}},
     {"experiments/results", {"common/", "job/"}}, /* an operator's collective is in job/op.h */
-    {"experiments/sweep", {"common/", "info/", "results/"}},
+    {"experiments/sweep", {"common/", "info/", "job/", "results/"}},
 };
 
 enum { PARTS = sizeof parts / sizeof *parts };

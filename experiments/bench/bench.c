@@ -12,7 +12,10 @@ int command_bench(int argc, char **argv)
     const struct {
         const char *name;
         int (*run)(int argc, char **argv);
-    } below[] = {{"fabric", bench_fabric}, {"ring", bench_ring}, {"trace", bench_trace}};
+    } below[] = {{"fabric", bench_fabric},
+                 {"ring", bench_ring},
+                 {"trace", bench_trace},
+                 {"collective", bench_collective}};
     enum { BELOW = sizeof below / sizeof *below };
     const char *names[BELOW + MK_OPS];
     for (int i = 0; i < BELOW; i++) {
@@ -29,9 +32,11 @@ int command_bench(int argc, char **argv)
         return below[i].run(argc - 1, argv + 1);
     }
     if (argc < 2) {
-        fprintf(stderr, "mkernel bench: what to bench is missing (ag_gemm, fabric, ring, trace); "
-                        "`mkernel bench --help` "
-                        "tells more\n");
+        fprintf(
+            stderr,
+            "mkernel bench: what to bench is missing (ag_gemm, fabric, ring, trace, collective); "
+            "`mkernel bench --help` "
+            "tells more\n");
         return STATUS_USAGE;
     }
     if (argv[1][0] == '-' || plan_op_by_name(argv[1]) >= 0)

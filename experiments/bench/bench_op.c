@@ -31,7 +31,7 @@ static const struct option_spec specs[] = {
 /* clang-format on */
 
 static const struct option_table table = {
-    "bench OP [OPTIONS]   (or: bench fabric|ring|trace [OPTIONS])",
+    "bench OP [OPTIONS]   (or: bench fabric|ring|trace|collective [OPTIONS])",
     "Times an op: a barrier before every launch, new inputs each time, every result checked, "
     "median of each "
     "rank, then the\n"

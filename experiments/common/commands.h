@@ -28,4 +28,6 @@ int command_info(int argc, char **argv) MK_WEAK;
 int command_sweep(int argc, char **argv) MK_WEAK;
 int command_results(int argc, char **argv) MK_WEAK;
 
+int bench_collective(int argc, char **argv) MK_WEAK; /* sweep/sweep_collective.c */
+
 #endif

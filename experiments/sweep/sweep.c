@@ -5,7 +5,6 @@
 #include "experiments/results/results.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,6 +160,32 @@ static int sweep_measure(struct sweep *s, const struct arguments *a, const char 
     return status ? status : slower;
 }
 
+/* Under a launcher this is one rank of all: rank 0 measures, the others do their part. */
+static int sweep_join(struct sweep *s, const struct arguments *a, const char *out,
+                      const char *command, int *stopped)
+{
+    char error[512];
+    int rank, rc = sweep_crew_join(s->limit_ns, &rank, error, sizeof error);
+    if (rc == -EINVAL)
+        return sweep_usage(error);
+    if (rc) {
+        fprintf(stderr, "mkernel sweep: %s\n", error);
+        return STATUS_FAILED;
+    }
+    int status = STATUS_DONE;
+    if (!rank) {
+        status = sweep_measure(s, a, out, command, stopped);
+    } else {
+        rc = sweep_watch() ? -errno : sweep_crew_work(error, sizeof error);
+        *stopped = rc > 0 ? rc : 0;
+        status = rc ? STATUS_FAILED : STATUS_DONE;
+        if (rc < 0)
+            fprintf(stderr, "mkernel sweep: %s\n", error);
+    }
+    sweep_crew_leave();
+    return status;
+}
+
 int command_sweep(int argc, char **argv)
 {
     struct arguments a = {.seed = UINT64_MAX};
@@ -192,17 +217,9 @@ int command_sweep(int argc, char **argv)
             size_t used = strlen(command);
             snprintf(command + used, sizeof command - used, " %s", argv[i]);
         }
-        status = sweep_measure(&s, &a, a.out ? a.out : out, command, &stopped);
+        status = sweep_join(&s, &a, a.out ? a.out : out, command, &stopped);
     }
     sweep_end(&s);
-    if (stopped) { /* all is told and tidied up: a shell that runs us in a loop has to see it */
-        sigset_t one;
-        fflush(stdout);
-        signal(stopped, SIG_DFL);
-        sigemptyset(&one);
-        sigaddset(&one, stopped);
-        sigprocmask(SIG_UNBLOCK, &one, NULL);
-        raise(stopped);
-    }
+    sweep_die(stopped);
     return status;
 }

@@ -7,7 +7,9 @@
  *   sweep_job.c      one command in a process of its own
  *   sweep_machine.c  what it was measured with
  *   sweep_power.c    clocks and power while it was
- *   sweep_run.c      the loop: a job, its row, the next */
+ *   sweep_crew.c     the same on all ranks that a launcher started
+ *   sweep_run.c      the loop: a job, its row, the next
+ *   sweep_collective.c  `mkernel bench collective`, a sweep of its own making */
 #ifndef MK_SWEEP_H
 #define MK_SWEEP_H
 
@@ -165,9 +167,28 @@ struct sweep_how {
     int retry; /* jobs that failed are done again */
     int mix;   /* results of another machine or build may be in the file */
     int quiet;
+    int silent;   /* not even the sentence in the end */
     int *stopped; /* the signal that ended it; 0: none */
 };
 int sweep_run(struct sweep *s, const struct sweep_how *how);
+
+/* Ends the process by the signal that came, once all is told and tidied up: a shell that runs us in
+ * a loop has to see it. 0: does nothing. */
+void sweep_die(int signal);
+
+/* Under a launcher: joins the other processes of the job. *rank: which one this is; 0 where there
+ * is no launcher. 0, -EINVAL (the environment) or -errno, with a sentence. */
+int sweep_crew_join(uint64_t limit_ns, int *rank, char *error, size_t size);
+
+/* sweep_run_job by all ranks, each its own part; without a launcher the same. Rank 0 calls it. */
+int sweep_crew_run(struct sweep_ended *out, struct sweep_command *c, uint64_t limit_ns);
+
+/* What the other ranks do, until rank 0 has no more. 0, the signal that came, or -errno with a
+ * sentence. */
+int sweep_crew_work(char *error, size_t size);
+
+/* The last of it, on every rank; nothing where none was joined. */
+void sweep_crew_leave(void);
 
 /* Asks the command of every point whether it could run; what cannot gets its sentence in
  * `impossible`. 0, or -EINVAL with a sentence where the sweep may not begin so; -EINTR where a

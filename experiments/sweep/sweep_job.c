@@ -136,6 +136,19 @@ int sweep_stopped(void)
     return 0;
 }
 
+void sweep_die(int number)
+{
+    sigset_t one;
+    if (!number)
+        return;
+    fflush(stdout);
+    signal(number, SIG_DFL);
+    sigemptyset(&one);
+    sigaddset(&one, number);
+    sigprocmask(SIG_UNBLOCK, &one, NULL);
+    raise(number);
+}
+
 int sweep_run_job(struct sweep_ended *out, char *const *words, char *const *environment,
                   uint64_t limit_ns)
 {

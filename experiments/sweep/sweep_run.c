@@ -346,7 +346,7 @@ static int sweep_run_one(struct running *r, const struct sweep_job *j, struct sw
             o.load = load[0];
         struct sweep_power *power =
             strcmp(sweep_value(p, "exec"), "sim") ? sweep_power_begin() : NULL;
-        int rc = sweep_run_job(ended, c.words, c.environment, r->sweep->limit_ns);
+        int rc = sweep_crew_run(ended, &c, r->sweep->limit_ns);
         o.power_count = sweep_power_end(power, &o.power);
         if (rc) {
             snprintf(ended->sentence, sizeof ended->sentence, "no process could be started: %s",
@@ -413,7 +413,7 @@ static int sweep_run_trace(struct running *r, uint32_t point, int *stopped)
     snprintf(path, sizeof path, "%s.traces/%lld.db", r->how->out, (long long)r->points[point]);
     sweep_make_command(&c, p, SWEEP_TRACE, r->sweep->seed, path);
     sweep_say_command(&c, command, sizeof command);
-    int rc = sweep_run_job(&ended, c.words, c.environment, r->sweep->limit_ns);
+    int rc = sweep_crew_run(&ended, &c, r->sweep->limit_ns);
     if (rc || ended.stopped) {
         *stopped = ended.stopped;
         return rc ? rc : -EINTR;
@@ -478,6 +478,12 @@ static int sweep_run_say(struct running *r, int rc, int over, uint32_t before, u
         fprintf(stderr, "mkernel sweep: %s\n", error);
         return STATUS_FAILED;
     }
+    int status = rc == -EINTR ? STATUS_FAILED
+                 : wrong      ? STATUS_WRONG
+                 : failed     ? STATUS_FAILED
+                              : STATUS_DONE;
+    if (r->how->silent)
+        return status;
     fprintf(stderr, "mkernel sweep: ");
     if (rc == -EINTR)
         fprintf(stderr, "interrupted by signal %d; ", *r->how->stopped);
@@ -494,7 +500,7 @@ static int sweep_run_say(struct running *r, int rc, int over, uint32_t before, u
     if (rc == -EINTR || over)
         fprintf(stderr, "; the same command goes on from there");
     fprintf(stderr, "\n");
-    return rc == -EINTR ? STATUS_FAILED : wrong ? STATUS_WRONG : failed ? STATUS_FAILED : 0;
+    return status;
 }
 
 int sweep_run(struct sweep *s, const struct sweep_how *how)

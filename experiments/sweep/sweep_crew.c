@@ -1,0 +1,166 @@
+/* A sweep under a launcher: as many processes as the job has ranks, each of which runs its rank of
+ * every point. Rank 0 decides what comes next, and has the results. */
+#define _GNU_SOURCE
+#include "experiments/sweep/sweep.h"
+#include "core/bootstrap.h"
+#include "core/launcher.h"
+#include "experiments/common/launched.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AT_ONCE 40u /* ports that jobs take in turn, so that none meets the one before it */
+#define MARGIN_NS 60000000000ull
+
+enum crew_kind { CREW_JOB = 1, CREW_END };
+
+/* What all do next, as rank 0 says it; positions in `text`. */
+struct crew_order {
+    uint32_t kind, count, entries;
+    uint64_t limit_ns;
+    uint32_t words[SWEEP_WORDS], environment[SWEEP_SETTINGS];
+    char text[sizeof((struct sweep_command *)0)->text];
+};
+
+static struct {
+    struct bootstrap *bootstrap; /* NULL: no launcher, or one rank */
+    struct launcher launcher;
+    uint32_t jobs;
+    struct crew_order *orders;   /* [world] */
+    struct sweep_ended *endings; /* [world] */
+} crew;
+
+int sweep_crew_join(uint64_t limit_ns, int *rank, char *error, size_t size)
+{
+    *rank = 0;
+    int found = launched(&crew.launcher, error, size);
+    if (found < 0)
+        return -EINVAL;
+    if (!found || crew.launcher.world == 1)
+        return 0;
+    *rank = (int)crew.launcher.rank;
+    const struct launcher *l = &crew.launcher;
+    struct bootstrap_config config = {.rank = l->rank,
+                                      .world = l->world,
+                                      .port = l->port,
+                                      .listen_fd = -1,
+                                      .timeout_ns = limit_ns + MARGIN_NS};
+    memcpy(config.host, l->host, sizeof config.host);
+    memcpy(config.token, l->token, sizeof config.token);
+    crew.orders = calloc(l->world, sizeof *crew.orders);
+    crew.endings = calloc(l->world, sizeof *crew.endings);
+    if (!crew.orders || !crew.endings) {
+        snprintf(error, size, "no memory for %u ranks", l->world);
+        return -ENOMEM;
+    }
+    int rc = bootstrap_join(&crew.bootstrap, &config, error, size);
+    if (rc)
+        crew.bootstrap = NULL;
+    return rc;
+}
+
+/* Where `word` is in the command's text; UINT32_MAX: it is not. */
+static void sweep_crew_pack(struct crew_order *o, const struct sweep_command *c)
+{
+    memcpy(o->text, c->text, sizeof o->text);
+    o->count = c->count;
+    o->entries = c->entries;
+    for (uint32_t i = 0; i < c->count; i++)
+        o->words[i] = (uint32_t)(c->words[i] - c->text);
+    for (uint32_t i = 0; i < c->entries; i++)
+        o->environment[i] = (uint32_t)(c->environment[i] - c->text);
+}
+
+/* This rank's part of a job that all do. */
+static int sweep_crew_do(struct crew_order *o, struct sweep_ended *out)
+{
+    char *words[SWEEP_WORDS + 1], *environment[SWEEP_SETTINGS + 2], port[40];
+    /* each job's ranks meet at a port of their own: those of the last may still be closing */
+    snprintf(port, sizeof port, "MKERNEL_PORT=%u",
+             (crew.launcher.port + 1 + crew.jobs++ % AT_ONCE - 1024u) % (65536u - 1024u) + 1024u);
+    for (uint32_t i = 0; i < o->count; i++)
+        words[i] = o->text + o->words[i];
+    words[o->count] = NULL;
+    for (uint32_t i = 0; i < o->entries; i++)
+        environment[i] = o->text + o->environment[i];
+    environment[o->entries] = port;
+    environment[o->entries + 1] = NULL;
+    return sweep_run_job(out, words, environment, o->limit_ns);
+}
+
+/* One status and one sentence for all: rank 0's, or of the first that did worse. */
+static void sweep_crew_judge(struct sweep_ended *out)
+{
+    for (uint32_t r = 1; r < crew.launcher.world; r++) {
+        const struct sweep_ended *e = &crew.endings[r];
+        int worse = e->status < 0 ? out->status >= 0 && out->status < 3
+                                  : out->status >= 0 && e->status > out->status;
+        if (worse) {
+            double seconds = out->seconds;
+            int stopped = out->stopped;
+            *out = *e;
+            out->seconds = seconds;
+            out->stopped = stopped;
+        }
+    }
+}
+
+int sweep_crew_run(struct sweep_ended *out, struct sweep_command *c, uint64_t limit_ns)
+{
+    if (!crew.bootstrap)
+        return sweep_run_job(out, c->words, c->environment, limit_ns);
+    struct crew_order *o = calloc(1, sizeof *o);
+    if (!o)
+        return -ENOMEM;
+    o->kind = CREW_JOB;
+    o->limit_ns = limit_ns;
+    sweep_crew_pack(o, c);
+    int rc = bootstrap_allgather(crew.bootstrap, o, crew.orders, sizeof *o);
+    rc = rc ? rc : sweep_crew_do(o, out);
+    rc = rc || out->stopped ? rc
+                            : bootstrap_allgather(crew.bootstrap, out, crew.endings, sizeof *out);
+    free(o);
+    if (!rc && !out->stopped)
+        sweep_crew_judge(out);
+    return rc;
+}
+
+int sweep_crew_work(char *error, size_t size)
+{
+    struct crew_order *mine = calloc(1, sizeof *mine);
+    struct sweep_ended ended = {.status = 0};
+    int rc = mine ? 0 : -ENOMEM;
+    while (!rc) {
+        rc = bootstrap_allgather(crew.bootstrap, mine, crew.orders, sizeof *mine);
+        if (rc || crew.orders[0].kind != CREW_JOB)
+            break;
+        rc = sweep_crew_do(&crew.orders[0], &ended);
+        if (!rc && ended.stopped)
+            break;
+        rc = rc ? rc : bootstrap_allgather(crew.bootstrap, &ended, crew.endings, sizeof ended);
+    }
+    free(mine);
+    if (rc)
+        snprintf(error, size, "rank %u: rank 0 or another rank of the sweep is lost: %s",
+                 crew.launcher.rank, strerror(-rc));
+    return rc ? rc : ended.stopped;
+}
+
+void sweep_crew_leave(void)
+{
+    if (crew.bootstrap && crew.launcher.rank == 0 && !bootstrap_failure(crew.bootstrap, NULL)) {
+        struct crew_order *end = calloc(1, sizeof *end);
+        if (end) {
+            end->kind = CREW_END;
+            bootstrap_allgather(crew.bootstrap, end, crew.orders, sizeof *end);
+        }
+        free(end);
+    }
+    if (crew.bootstrap)
+        bootstrap_leave(crew.bootstrap);
+    free(crew.orders);
+    free(crew.endings);
+    memset(&crew, 0, sizeof crew);
+}

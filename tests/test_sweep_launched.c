@@ -1,0 +1,171 @@
+/* `mkernel sweep` under a launcher is one job of all its ranks: each runs its part of every point,
+ * rank 0 has the results, and nobody is left behind where one is lost. `mkernel bench collective`
+ * is a sweep of its own making. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "experiments/results/results_file.h"
+#include "tests/helpers/command.h"
+#include "tests/helpers/folder.h"
+#include "tests/helpers/free_port.h"
+
+enum { WORLD = 4 };
+
+static char database[64];
+
+static int64_t ask(const char *sql)
+{
+    char error[512];
+    sqlite3 *db;
+    if (results_open(&db, database, error, sizeof error))
+        return -1;
+    int64_t value = results_integer(db, -1, sql, "");
+    sqlite3_close(db);
+    return value;
+}
+
+/* Starts all ranks, two on each of two nodes, as torchrun would. */
+static void start(struct command_run *ranks, const char *line)
+{
+    char port[40], text[4][40];
+    snprintf(port, sizeof port, "MASTER_PORT=%u", free_port());
+    for (int i = 0; i < WORLD; i++) {
+        snprintf(text[0], 40, "RANK=%d", i);
+        snprintf(text[1], 40, "WORLD_SIZE=%d", WORLD);
+        snprintf(text[2], 40, "LOCAL_RANK=%d", i % 2);
+        snprintf(text[3], 40, "LOCAL_WORLD_SIZE=%d", 2);
+        command_start(&ranks[i], line, text[0], text[1], text[2], text[3], "MASTER_ADDR=127.0.0.1",
+                      port, "MKERNEL_TOKEN=of the test", NULL);
+    }
+}
+
+static void all_ranks_take_part_and_rank_0_has_the_results(void **state)
+{
+    struct command_run ranks[WORLD];
+    char line[256];
+    snprintf(database, sizeof database, "%s/all.db", folder);
+    snprintf(line, sizeof line,
+             "sweep --vary op=ag_gemm:gemm_rs;exec=host:sim;shape=64,64,64;nic=soft;iters=3 "
+             "--repeats 2 --out %s",
+             database);
+    start(ranks, line);
+    for (int i = 0; i < WORLD; i++)
+        command_finish(&ranks[i], 60);
+    for (int i = 0; i < WORLD; i++) {
+        if (ranks[i].status)
+            print_message("rank %d: status %d: %s\n", i, ranks[i].status, ranks[i].err_text);
+        assert_int_equal(ranks[i].status, 0);
+        assert_true(i == 0 || !*ranks[i].out_text);
+    }
+    assert_int_equal(ask("SELECT count(*) FROM job WHERE verdict = 'right'"), 8);
+    /* two nodes of two, as the launcher says, and every rank's times */
+    assert_int_equal(
+        ask("SELECT count(*) FROM jobs WHERE exec = 'host' AND nodes = 2 AND gpus = 2"), 4);
+    assert_int_equal(ask("SELECT count(*) FROM sample WHERE warmup = 0"), 4 * WORLD * 3 + 4);
+}
+
+static void a_point_that_kills_a_rank_is_one_that_failed(void **state)
+{
+    struct command_run ranks[WORLD];
+    char line[320];
+    snprintf(database, sizeof database, "%s/dies.db", folder);
+    snprintf(
+        line, sizeof line,
+        "sweep --vary op=ag_gemm;exec=host;shape=64,64,64:64,64,128;nic=soft;iters=3;timeout=2;"
+        "env.MKERNEL_TEST_DIE=3,2 --repeats 1 --out %s",
+        database);
+    start(ranks, line);
+    for (int i = 0; i < WORLD; i++)
+        command_finish(&ranks[i], 60);
+    assert_int_equal(ranks[0].status, 3);
+    assert_int_equal(ask("SELECT count(*) FROM job WHERE verdict = 'failed'"), 2);
+    for (int i = 1; i < WORLD; i++)
+        assert_int_equal(ranks[i].status, 0); /* the sweep went on to its end */
+}
+
+static void who_is_lost_ends_the_sweep(void **state)
+{
+    struct command_run ranks[WORLD];
+    char line[320];
+    snprintf(database, sizeof database, "%s/lost.db", folder);
+    snprintf(
+        line, sizeof line,
+        "sweep --vary op=ag_gemm;exec=host;shape=64,64,64;nic=soft;iters=3;timeout=2 --repeats "
+        "500 --out %s",
+        database);
+    start(ranks, line);
+    for (int i = 0; i < 3000 && ask("SELECT count(*) FROM job") < 1; i++)
+        usleep(10000);
+    kill(ranks[2].pid, SIGKILL);
+    for (int i = 0; i < WORLD; i++)
+        command_finish(&ranks[i], 60);
+    for (int i = 0; i < WORLD; i++)
+        if (i != 2) {
+            assert_int_equal(ranks[i].status, 3);
+            assert_int_equal(ranks[i].signal, 0); /* by itself, not by the test's patience */
+        }
+    assert_true(ask("SELECT count(*) FROM job") >= 1);
+}
+
+static void collectives_are_measured_as_nccl_tests_does(void **state)
+{
+    struct command_run r;
+    char line[256];
+    double size, count, us, algbw, busbw;
+    char type[16], op[32];
+    snprintf(database, sizeof database, "%s/collective.db", folder);
+    snprintf(
+        line, sizeof line,
+        "bench collective all_gather gemm_ar --exec host --nodes 2 --gpus 2 --nic soft -b 64KB "
+        "-e 256KB -f 4 -n 3 -w 1 --out %s",
+        database);
+    command_start(&r, line, NULL);
+    command_finish(&r, 60);
+    if (r.status)
+        print_message("%s\n", r.err_text);
+    assert_int_equal(r.status, 0);
+    int rows = 0;
+    for (const char *p = r.out_text; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL) {
+        if (sscanf(p, "%lf %lf %15s %31s %lf %lf %lf", &size, &count, type, op, &us, &algbw,
+                   &busbw) != 7)
+            continue;
+        double share = !strcmp(op, "gemm_ar") ? 1.5 : 0.75; /* of four ranks */
+        assert_true(size == 65536 || size == 262144);
+        assert_true(count * 2 == size);
+        assert_true(algbw > size / us / 1e3 * 0.95 - 0.001 &&
+                    algbw < size / us / 1e3 * 1.05 + 0.001);
+        assert_true(busbw > share * algbw * 0.9 - 0.002 && busbw < share * algbw * 1.1 + 0.002);
+        rows++;
+    }
+    assert_int_equal(rows, 4);
+    assert_non_null(strstr(r.out_text, "# Avg bus bandwidth"));
+    assert_int_equal(ask("SELECT count(*) FROM job WHERE verdict = 'right'"), 4);
+    static const struct {
+        const char *line, *says;
+    } bad[] = {{"bench collective moe_ffn", "no communication of its own"},
+               {"bench collective gemm_rs -b 1MB -e 64KB", "is more than --max"},
+               {"bench collective --nodes 1 --gpus 1", "nobody to communicate with"},
+               {"bench collective --factor 1", "--factor 1"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        command_start(&r, bad[i].line, NULL);
+        assert_int_equal(command_finish(&r, 30), 2);
+        assert_non_null(strstr(r.err_text, bad[i].says));
+        assert_int_equal(command_lines(r.err_text), 1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_ranks_take_part_and_rank_0_has_the_results),
+        cmocka_unit_test(a_point_that_kills_a_rank_is_one_that_failed),
+        cmocka_unit_test(who_is_lost_ends_the_sweep),
+        cmocka_unit_test(collectives_are_measured_as_nccl_tests_does),
+    };
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
+}
