@@ -88,14 +88,14 @@ static void published_figures_stand_beside_their_points(void **state)
 
 static void role_split(void **state)
 {
-    toy("role-split", "shape=512,64,64;gpus=2");
+    toy("role-split", "shape=2048,256,256;gpus=2");
     /* one node has its own splits; those with inter_send are not tried there */
     assert_int_equal(ask("SELECT count(*) FROM job WHERE verdict <> 'right'"), 0);
     assert_non_null(strstr(results("plot time --x nodes --script")->out_text, "$curve3"));
     assert_non_null(
         strstr(results("plot heat --x nodes --y roles --script")->out_text, "with image"));
     assert_non_null(
-        strstr(results("diff roles=default roles=compute=4,intra_comm=2,inter_send=2")->out_text,
+        strstr(results("diff roles=default roles=compute=100,intra_comm=24,inter_send=8")->out_text,
                "geometric mean"));
 }
 

@@ -176,7 +176,13 @@ static void sentences_say_how_much_and_how_sure(void **unused)
     d = (struct stat_difference){{1.25, 1.2, 1.3}, STAT_SLOWER};
     assert_string_equal(stat_say(&d, text), "slower by 25.0 % +- 5.0");
     d = (struct stat_difference){{0.996, 0.98, 1.01}, STAT_NO_DIFFERENCE};
-    assert_string_equal(stat_say(&d, text), "no difference seen (-0.4 % +- 1.5)");
+    assert_string_equal(stat_say(&d, text), "no difference seen (-0.4 %, +- 1.5)");
+    d = (struct stat_difference){{1.4, 1.05, 2.3}, STAT_SLOWER};
+    assert_string_equal(stat_say(&d, text), "slower by 40.0 %, 5.0 to 130.0");
+    d = (struct stat_difference){{0.7, 0.65, 0.9}, STAT_FASTER};
+    assert_string_equal(stat_say(&d, text), "faster by 30.0 %, 10.0 to 35.0");
+    d = (struct stat_difference){{1.1, 0.95, 1.9}, STAT_NO_DIFFERENCE};
+    assert_string_equal(stat_say(&d, text), "no difference seen (+10.0 %, -5.0 to +90.0)");
     d = (struct stat_difference){{NAN, NAN, NAN}, STAT_NO_DIFFERENCE};
     assert_string_equal(stat_say(&d, text), "not measured");
 }

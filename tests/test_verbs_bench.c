@@ -28,6 +28,9 @@ static void test_arguments(void **state)
     expect("bench fabric --size 17", 2, "multiples of 16");
     expect("bench fabric --size 16 --min 32", 2, "one or the other");
     expect("bench fabric --min 64 --max 32", 2, "is more than");
+    expect("bench fabric --size 16 --factor 4", 2, "one or the other");
+    expect("bench fabric --factor 1", 2, "--factor 1");
+    expect("bench fabric -b 24", 2, "multiples of 16");
     expect("bench fabric --verbs qps=99", 2, "qps takes 1 to 16");
     expect("bench fabric --verbs lanes=1", 2, "have no 'lanes'");
     expect("run ag_gemm --exec host --nodes 2 --gpus 1 --nic soft --verbs qps=99", 2,
@@ -95,7 +98,34 @@ static void test_measures(void **state)
     assert_true(average > 0.99 * rate * 256 - 20000 && average < 1.01 * rate * 256 + 20000);
     expect("bench fabric --nic soft --test lat --size 4KB --iters 50", 0, "t_typical");
     assert_null(strstr(r.out_text, "BW peak"));
+    expect("bench fabric --nic soft --test lat -b 64 -e 1024 -f 4 -n 200", 0, "95% percentile");
+    assert_true(column_of(r.out_text, "t_min", "64", 1) == 200);
+    assert_true(column_of(r.out_text, "t_min", "128", 1) == -1); /* 64, 256, 1024 */
+    double p95 = column_of(r.out_text, "t_min", "1024", 9);
+    assert_true(p95 >= column_of(r.out_text, "t_min", "1024", 4) &&
+                p95 <= column_of(r.out_text, "t_min", "1024", 7));
     expect("bench ring --commands 100000 --rounds 3", 0, "median[M/s]");
+}
+
+/* Both ways at once: each end checks the bytes and flags that the other put, in each half of the
+ * data; and where a wire has no way back of its own, both together are no faster than it. */
+static void test_both_ways(void **state)
+{
+    setenv("SOFTNIC", "bw=200MB/s", 1);
+    expect("bench fabric --nic soft --test bw -s 256KB -n 100", 0, "BW average");
+    double one = column_of(r.out_text, "BW peak", "262144", 3);
+    expect("bench fabric --nic soft --test bibw -s 256KB -n 100", 0, "BW average");
+    double both = column_of(r.out_text, "BW peak", "262144", 3);
+    unsetenv("SOFTNIC");
+    print_message("one way %.1f, both %.1f MB/s\n", one, both);
+    assert_true(one > 0 && one < 215 && both > one && both < 2.15 * 200);
+    expect("bench fabric --nic soft --test bibw -b 16 -e 4MB -f 64 --csv /dev/stdout", 0,
+           "bibw,16,");
+    expect("bench fabric --nic soft --test bibw -s 8MB -n 20 --json /dev/stdout", 0,
+           "\"test\":\"bibw\",\"bytes\":8388608");
+#ifdef MK_HAVE_EFA
+    expect("bench fabric --fabric efa --nic soft --test bibw -s 64KB -n 300", 0, "BW average");
+#endif
 }
 
 /* Over SRD the receiving end has to poll: its flags are checked all the same. */
@@ -118,11 +148,9 @@ static void test_efa(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_dead_ends),
-        cmocka_unit_test(test_run_waits_as_asked),
-        cmocka_unit_test(test_measures),
-        cmocka_unit_test(test_efa),
+        cmocka_unit_test(test_arguments),          cmocka_unit_test(test_dead_ends),
+        cmocka_unit_test(test_run_waits_as_asked), cmocka_unit_test(test_measures),
+        cmocka_unit_test(test_both_ways),          cmocka_unit_test(test_efa),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,16 +17,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum test { TEST_ALL, TEST_BANDWIDTH, TEST_LATENCY };
+enum test { TEST_ALL, TEST_BANDWIDTH, TEST_LATENCY, TEST_BIDIRECTIONAL };
 
 static const char *const fabric_words[] = {"verbs", "efa"};
-static const char *const test_words[] = {"all", "bw", "lat"};
+static const char *const test_words[] = {"all", "bw", "lat", "bibw"};
 
 struct arguments {
     struct launcher launcher; /* world 0: none, or none that matters */
     const char *nic, *peer_nic, *verbs, *efa, *client, *csv, *json;
     int test, server, fabric, quiet, append;
-    uint64_t rails, size, min, max, iterations, depth, port, timeout_ns;
+    uint64_t rails, size, min, max, factor, iterations, depth, port, timeout_ns;
 };
 
 /* Headings of the help. */
@@ -42,16 +42,21 @@ static const struct option_spec specs[] = {
      "the other process's NICs on this machine. Default: as --nic", .max = 255, .group = ENDS},
     {"rails", OPTION_NUMBERS, AT(rails), "N",
      "NICs of each end, over which puts are spread. Default 1", 1, NIC_RAILS_MAX, .group = ENDS},
-    {"test", OPTION_WORD, AT(test), "all|bw|lat", "what to measure. Default all",
-     .words = test_words, .word_count = 3, .group = PUTS},
+    {"test", OPTION_WORD, AT(test), "all|bw|lat|bibw",
+     "what to measure: bw and lat are all; bibw is the bandwidth of both ways at once, their sum. "
+     "Default all",
+     .words = test_words, .word_count = 4, .group = PUTS},
     {"size", OPTION_BYTES, AT(size), "BYTES",
-     "one size of put, a multiple of 16. Default: powers of two", 16, 256 << 20, .group = PUTS},
-    {"min", OPTION_BYTES, AT(min), "BYTES", "smallest of the powers of two. Default 16", 16,
+     "one size of put, a multiple of 16 (-s). Default: powers of two", 16, 256 << 20,
+     .group = PUTS},
+    {"min", OPTION_BYTES, AT(min), "BYTES", "smallest of several sizes (-b). Default 16", 16,
      256 << 20, .group = PUTS},
-    {"max", OPTION_BYTES, AT(max), "BYTES", "largest of the powers of two. Default 8MB", 16,
+    {"max", OPTION_BYTES, AT(max), "BYTES", "largest of several sizes (-e). Default 8MB", 16,
      256 << 20, .group = PUTS},
+    {"factor", OPTION_NUMBERS, AT(factor), "F", "from a size to the next (-f). Default 2", 2, 1024,
+     .group = PUTS},
     {"iters", OPTION_NUMBERS, AT(iterations), "N",
-     "puts of each size. Default: as many as move 512 MB, 50 to 5000; for "
+     "puts of each size (-n). Default: as many as move 512 MB, 50 to 5000; for "
      "latency 20 to 1000",
      1, 10000000, .group = PUTS},
     {"depth", OPTION_NUMBERS, AT(depth), "N", "puts under way at once. Default 64", 1, 4096,
@@ -86,6 +91,7 @@ static const struct option_table table = {
     "bench fabric [OPTIONS]",
     "Put bandwidth, message rate and latency by size, in the columns of perftest's ib_write_bw and "
     "ib_write_lat.\n"
+    "-s, -b, -e, -f and -n are --size, --min, --max, --factor and --iters. "
     "Without --server and --client both ends are here; under torchrun, srun or mpirun with two "
     "ranks rank 0 "
     "measures against rank 1.\n"
@@ -137,7 +143,8 @@ static uint64_t bench_fabric_clamp(uint64_t v, uint64_t low, uint64_t high)
 static uint64_t bench_fabric_region_of(const struct arguments *a)
 {
     uint64_t longest = a->size ? a->size : a->max;
-    return mk_round_up(longest > (4 << 20) ? longest : 4 << 20, 4096);
+    uint64_t ways = a->test == TEST_BIDIRECTIONAL ? 2 : 1;
+    return mk_round_up(longest > (4 << 20) ? longest : 4 << 20, 4096) * ways;
 }
 
 static struct fabric_kind bench_fabric_kind_of(const struct arguments *a, uint64_t region)
@@ -157,7 +164,9 @@ static int bench_fabric_one_test(struct fabric_end *e, struct wire *w, struct wi
     struct bandwidth_result b;
     struct latency_result l;
     int rc = wire_send(w, t);
-    if (!rc && t->kind == WIRE_BANDWIDTH) {
+    if (!rc && t->kind == WIRE_BIDIRECTIONAL) {
+        rc = measure_bidirectional(e, w, t, &b);
+    } else if (!rc && t->kind == WIRE_BANDWIDTH) {
         rc = measure_bandwidth(e, t, (uint32_t)a->depth, &b);
         struct wire_message done = {.kind = WIRE_DONE, .status = rc};
         if (!rc)
@@ -173,8 +182,8 @@ static int bench_fabric_one_test(struct fabric_end *e, struct wire *w, struct wi
         snprintf(e->error, sizeof e->error, "%s", wire_reason(rc, &answer));
         return rc;
     }
-    if (t->kind == WIRE_BANDWIDTH)
-        fabric_report_bandwidth(r, &b, head);
+    if (t->kind != WIRE_LATENCY)
+        fabric_report_bandwidth(r, t->kind == WIRE_BANDWIDTH ? "bw" : "bibw", &b, head);
     else
         fabric_report_latency(r, &l, head);
     return 0;
@@ -184,17 +193,26 @@ static int bench_fabric_all_tests(struct fabric_end *e, struct wire *w, const st
                                   struct fabric_report *r)
 {
     uint64_t low = a->size ? a->size : a->min, high = a->size ? a->size : a->max, value = 1;
-    for (uint32_t kind = WIRE_BANDWIDTH; kind <= WIRE_LATENCY; kind++) {
-        if (a->test == (kind == WIRE_BANDWIDTH ? TEST_LATENCY : TEST_BANDWIDTH))
+    static const struct {
+        enum wire_kind kind;
+        enum test test;
+        int all; /* TEST_ALL has it, too */
+    } kinds[] = {{WIRE_BANDWIDTH, TEST_BANDWIDTH, 1},
+                 {WIRE_LATENCY, TEST_LATENCY, 1},
+                 {WIRE_BIDIRECTIONAL, TEST_BIDIRECTIONAL, 0}};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        uint32_t kind = kinds[k].kind;
+        if ((int)kinds[k].test != a->test && !(a->test == TEST_ALL && kinds[k].all))
             continue;
-        for (uint64_t bytes = low; bytes <= high; bytes *= 2) {
-            uint64_t budget = kind == WIRE_BANDWIDTH
+        for (uint64_t bytes = low; bytes <= high; bytes *= a->factor) {
+            uint64_t budget = kind != WIRE_LATENCY
                                   ? bench_fabric_clamp((512u << 20) / bytes, 50, 5000)
                                   : bench_fabric_clamp((64u << 20) / bytes, 20, 1000);
             struct wire_message t = {.kind = kind,
                                      .bytes = bytes,
                                      .region = bench_fabric_region_of(a),
                                      .first = value,
+                                     .depth = a->depth,
                                      .iterations = a->iterations ? a->iterations : budget};
             value += t.iterations / FABRIC_FLAGS + 1;
             int rc = bench_fabric_one_test(e, w, &t, a, r, bytes == low);
@@ -261,13 +279,19 @@ static int bench_fabric_serve(const struct arguments *a, const char *nic, int fd
         if ((rc = wire_receive(&w, 0, &m)) || m.kind == WIRE_END)
             break;
         int fits = m.bytes && m.bytes <= m.region && m.region <= region && m.iterations;
-        if (!fits || (m.kind != WIRE_BANDWIDTH && m.kind != WIRE_LATENCY)) {
+        int known = m.kind == WIRE_BANDWIDTH || m.kind == WIRE_LATENCY ||
+                    (m.kind == WIRE_BIDIRECTIONAL && m.bytes <= m.region / 2 / 4096 * 4096 &&
+                     m.depth && m.depth <= 4096);
+        if (!fits || !known) {
             rc = -EPROTO;
             break;
         }
         struct wire_message done = {0};
         struct latency_result unused;
-        if (m.kind == WIRE_BANDWIDTH) {
+        struct bandwidth_result its;
+        if (m.kind == WIRE_BIDIRECTIONAL) {
+            rc = measure_bidirectional(&e, &w, &m, &its);
+        } else if (m.kind == WIRE_BANDWIDTH) {
             if ((rc = receive_until_told(&e, &w)))
                 break;
             /* as long as the client lives: its own waits are bounded */
@@ -417,7 +441,7 @@ static int bench_fabric_check_fabric(const struct arguments *a, char *error, siz
 static const char *bench_fabric_ignored(const struct arguments *a,
                                         const struct options_found *found)
 {
-    static const char *const clients[] = {"test",  "size", "min",  "max",   "iters",
+    static const char *const clients[] = {"test",  "size", "min",  "max",   "factor", "iters",
                                           "depth", "csv",  "json", "quiet", "append"};
     for (size_t i = 0; a->server && i < sizeof clients / sizeof *clients; i++)
         if (options_given(&table, found, clients[i]))
@@ -435,9 +459,11 @@ static int bench_fabric_check(const struct arguments *a, const struct options_fo
     else if (a->size % 16 || a->min % 16 || a->max % 16)
         snprintf(error, size, "--size, --min and --max take multiples of 16 bytes");
     else if (a->size &&
-             (options_given(&table, found, "min") || options_given(&table, found, "max")))
-        snprintf(error, size,
-                 "--size is one size, --min and --max are a range: give one or the other");
+             (options_given(&table, found, "min") || options_given(&table, found, "max") ||
+              options_given(&table, found, "factor")))
+        snprintf(
+            error, size,
+            "--size is one size, --min, --max and --factor are a range: give one or the other");
     else if (a->min > a->max)
         snprintf(error, size, "--min %llu is more than --max %llu", (unsigned long long)a->min,
                  (unsigned long long)a->max);
@@ -476,10 +502,14 @@ int bench_fabric(int argc, char **argv)
                           .efa = getenv("MK_EFA"),
                           .min = 16,
                           .max = 8 << 20,
+                          .factor = 2,
                           .depth = 64,
                           .timeout_ns = MK_TIMEOUT_NS};
     struct options_found found;
     char error[512];
+    static const char *const brief[] = {"-s", "--size",   "-b", "--min",   "-e", "--max",
+                                        "-f", "--factor", "-n", "--iters", NULL};
+    options_expand(argc, argv, brief);
     int rc = options_parse(&table, argc, argv, &a, &found, error, sizeof error);
     if (!rc && found.help) {
         options_help(&table, stdout);

@@ -25,7 +25,15 @@ struct wire {
     uint64_t timeout_ns;
 };
 
-enum wire_kind { WIRE_HELLO = 1, WIRE_ADDRESS, WIRE_BANDWIDTH, WIRE_LATENCY, WIRE_DONE, WIRE_END };
+enum wire_kind {
+    WIRE_HELLO = 1,
+    WIRE_ADDRESS,
+    WIRE_BANDWIDTH,
+    WIRE_LATENCY,
+    WIRE_DONE,
+    WIRE_END,
+    WIRE_BIDIRECTIONAL
+};
 
 struct wire_message {
     uint64_t magic;
@@ -34,6 +42,8 @@ struct wire_message {
     uint64_t bytes, iterations,
         region;     /* of a test; HELLO: bytes is the longest put, region the data of a heap */
     uint64_t first; /* value of the test's first flag */
+    uint64_t depth; /* BIDIRECTIONAL: puts under way at once */
+    uint64_t base;  /* where in the heap's data the region begins */
     char text[256];
     char address[4096];
 };
@@ -95,11 +105,15 @@ struct bandwidth_result {
 
 struct latency_result {
     uint64_t bytes, iterations;
-    double min, max, typical, average, deviation, p99, p999; /* us, one way */
+    double min, max, typical, average, deviation, p95, p99, p999; /* us, one way */
 };
 
 int measure_bandwidth(struct fabric_end *e, const struct wire_message *test, uint32_t depth,
                       struct bandwidth_result *out);
+/* Both ends call it: each puts into the other at once, and checks what it got. Of the data the
+ * first half goes from rank 0 to rank 1. *out is the sum of both. */
+int measure_bidirectional(struct fabric_end *e, struct wire *w, const struct wire_message *test,
+                          struct bandwidth_result *out);
 /* Does receiving work, which EFA's flags need, until something comes over the wire; as long as the
  * other end lives. */
 int receive_until_told(struct fabric_end *e, const struct wire *w);
@@ -130,8 +144,9 @@ struct fabric_report {
 /* Before the first measurement: `device` (which must stay) is measured; `sentence` says what was
  * found. 0 or -ENOMEM. */
 int fabric_report_begin(struct fabric_report *r, const char *device, const char *sentence);
-/* head: the first of its kind. */
-void fabric_report_bandwidth(struct fabric_report *r, const struct bandwidth_result *b, int head);
+/* head: the first of its kind; `test`: "bw" or "bibw". */
+void fabric_report_bandwidth(struct fabric_report *r, const char *test,
+                             const struct bandwidth_result *b, int head);
 void fabric_report_latency(struct fabric_report *r, const struct latency_result *l, int head);
 /* Writes the files, where the measurements are `whole`. 0, or -errno and the path. */
 int fabric_report_end(struct fabric_report *r, int whole, const char **path);

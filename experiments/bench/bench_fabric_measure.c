@@ -28,7 +28,7 @@ static struct fabric_put bench_fabric_measure_put_of(const struct wire_message *
                            .flag = (uint32_t)(i % FABRIC_FLAGS),
                            .value = bench_fabric_measure_value_of(t, i),
                            .bytes = t->bytes};
-    p.source = p.destination = FABRIC_FLAG_BYTES + i % places * stride;
+    p.source = p.destination = FABRIC_FLAG_BYTES + t->base + i % places * stride;
     return p;
 }
 
@@ -183,7 +183,7 @@ int check_bandwidth(struct fabric_end *e, const struct wire_message *t)
             return -EBADMSG;
         }
     for (uint64_t place = 0; place < places && place < t->iterations; place++) {
-        uint64_t first = (FABRIC_FLAG_BYTES + place * stride) / 8;
+        uint64_t first = (FABRIC_FLAG_BYTES + t->base + place * stride) / 8;
         for (uint64_t w = first; w < first + t->bytes / 8; w++)
             if (words[w] != w) { /* the sender's word w holds w */
                 snprintf(e->error, sizeof e->error, "wrong bytes arrived at %llu",
@@ -192,6 +192,47 @@ int check_bandwidth(struct fabric_end *e, const struct wire_message *t)
             }
     }
     return 0;
+}
+
+/* Before both begin: what goes out holds what check_bandwidth looks for, what comes in does not. */
+static void bench_fabric_measure_prepare(struct fabric_end *e, const struct wire_message *t,
+                                         int outgoing)
+{
+    uint64_t *words = (uint64_t *)(void *)e->heap, first = (FABRIC_FLAG_BYTES + t->base) / 8;
+    for (uint64_t w = first; w < first + t->region / 8; w++)
+        words[w] = outgoing ? w : ~w;
+}
+
+int measure_bidirectional(struct fabric_end *e, struct wire *w, const struct wire_message *t,
+                          struct bandwidth_result *out)
+{
+    struct wire_message sent = *t, got = *t, mine = {.kind = WIRE_DONE}, other = {0};
+    uint64_t usual = w->timeout_ns;
+    sent.region = got.region = t->region / 2 / 4096 * 4096;
+    sent.base = e->rank ? sent.region : 0;
+    got.base = e->rank ? 0 : got.region;
+    bench_fabric_measure_prepare(e, &sent, 1);
+    bench_fabric_measure_prepare(e, &got, 0);
+    /* both are ready before either begins */
+    int rc = wire_send(w, &mine);
+    rc = rc ? rc : wire_receive(w, WIRE_DONE, &other);
+    rc = rc ? rc : measure_bandwidth(e, &sent, (uint32_t)t->depth, out);
+    mine = (struct wire_message){.kind = WIRE_DONE, .status = rc};
+    mine.bytes = rc ? 0 : (uint64_t)out->average;
+    mine.iterations = rc ? 0 : (uint64_t)out->peak;
+    mine.first = rc ? 0 : (uint64_t)out->rate;
+    rc = rc ? rc : wire_send(w, &mine);
+    rc = rc ? rc : receive_until_told(e, w);
+    w->timeout_ns = UINT64_MAX / 4; /* as long as the other end lives: its own waits are bounded */
+    rc = rc ? rc : wire_receive(w, WIRE_DONE, &other);
+    w->timeout_ns = usual;
+    rc = rc ? rc : check_bandwidth(e, &got);
+    if (!rc) {
+        out->average += (double)other.bytes;
+        out->peak += (double)other.iterations;
+        out->rate += (double)other.first;
+    }
+    return rc;
 }
 
 static int bench_fabric_measure_one_put(struct fabric_end *e, const struct wire_message *t,
@@ -246,6 +287,7 @@ static void bench_fabric_measure_summarise(double *us, uint64_t n, struct latenc
     out->min = us[0];
     out->max = us[n - 1];
     out->typical = us[n / 2];
+    out->p95 = us[(uint64_t)ceil((double)n * 0.95) - 1];
     out->p99 = us[(uint64_t)ceil((double)n * 0.99) - 1];
     out->p999 = us[(uint64_t)ceil((double)n * 0.999) - 1];
 }

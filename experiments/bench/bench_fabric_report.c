@@ -14,7 +14,7 @@
 struct cells {
     const char *test;
     uint64_t bytes, iterations;
-    double peak, average, rate, min, max, typical, mean, deviation, p99, p999;
+    double peak, average, rate, min, max, typical, mean, deviation, p95, p99, p999;
 };
 
 static void bench_fabric_report_fill_row(struct csv_row *row, const struct fabric_report *r,
@@ -33,6 +33,7 @@ static void bench_fabric_report_fill_row(struct csv_row *row, const struct fabri
     csv_number(row, "typical_us", "%.3f", c->typical);
     csv_number(row, "average_us", "%.3f", c->mean);
     csv_number(row, "stdev_us", "%.3f", c->deviation);
+    csv_number(row, "p95_us", "%.3f", c->p95);
     csv_number(row, "p99_us", "%.3f", c->p99);
     csv_number(row, "p999_us", "%.3f", c->p999);
     csv_text(row, "fabric", r->efa ? "efa" : "verbs");
@@ -57,7 +58,8 @@ static void bench_fabric_report_add_row(struct fabric_report *r, const struct ce
     r->failed = csv_row_close(&r->rows[r->count++]);
 }
 
-void fabric_report_bandwidth(struct fabric_report *r, const struct bandwidth_result *b, int head)
+void fabric_report_bandwidth(struct fabric_report *r, const char *test,
+                             const struct bandwidth_result *b, int head)
 {
     if (r->table) {
         if (head)
@@ -69,15 +71,15 @@ void fabric_report_bandwidth(struct fabric_report *r, const struct bandwidth_res
         fflush(r->table);
     }
     bench_fabric_report_add_row(r,
-                                &(struct cells){"bw", b->bytes, b->iterations, b->peak, b->average,
-                                                b->rate, NAN, NAN, NAN, NAN, NAN, NAN, NAN});
+                                &(struct cells){test, b->bytes, b->iterations, b->peak, b->average,
+                                                b->rate, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN});
     if (r->json_file.out)
         fprintf(
             r->json_file.out,
-            "%s\n  {\"test\":\"bw\",\"bytes\":%llu,\"iterations\":%llu,\"peak_bytes_per_s\":%.0f,"
+            "%s\n  {\"test\":\"%s\",\"bytes\":%llu,\"iterations\":%llu,\"peak_bytes_per_s\":%.0f,"
             "\"average_bytes_per_s\":%.0f,\"messages_per_s\":%.3f}",
-            r->measured ? "," : "", (unsigned long long)b->bytes, (unsigned long long)b->iterations,
-            b->peak, b->average, b->rate);
+            r->measured ? "," : "", test, (unsigned long long)b->bytes,
+            (unsigned long long)b->iterations, b->peak, b->average, b->rate);
     r->measured++;
 }
 
@@ -85,27 +87,30 @@ void fabric_report_latency(struct fabric_report *r, const struct latency_result 
 {
     if (r->table) {
         if (head)
-            fprintf(r->table, " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]  "
-                              "  t_avg[usec]    "
-                              "t_stdev[usec]   99%% "
-                              "percentile[usec]   99.9%% percentile[usec]\n");
-        fprintf(r->table, " %-7llu %-10llu %-14.2f %-12.2f %-18.2f %-14.2f %-15.2f %-22.2f %.2f\n",
+            fprintf(r->table,
+                    " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]  "
+                    "  t_avg[usec]    "
+                    "t_stdev[usec]   99%% "
+                    "percentile[usec]   99.9%% percentile[usec]   95%% percentile[usec]\n");
+        fprintf(r->table,
+                " %-7llu %-10llu %-14.2f %-12.2f %-18.2f %-14.2f %-15.2f %-22.2f %-24.2f %.2f\n",
                 (unsigned long long)l->bytes, (unsigned long long)l->iterations, l->min, l->max,
-                l->typical, l->average, l->deviation, l->p99, l->p999);
+                l->typical, l->average, l->deviation, l->p99, l->p999, l->p95);
         fflush(r->table);
     }
     bench_fabric_report_add_row(r, &(struct cells){"lat", l->bytes, l->iterations, NAN, NAN, NAN,
                                                    l->min, l->max, l->typical, l->average,
-                                                   l->deviation, l->p99, l->p999});
+                                                   l->deviation, l->p95, l->p99, l->p999});
     if (r->json_file.out)
         fprintf(
             r->json_file.out,
             "%s\n  "
             "{\"test\":\"lat\",\"bytes\":%llu,\"iterations\":%llu,\"min_us\":%.3f,\"max_us\":%.3f,"
-            "\"typical_us\":%.3f,\"average_us\":%.3f,\"stdev_us\":%.3f,\"p99_us\":%.3f,\"p999_us\":"
+            "\"typical_us\":%.3f,\"average_us\":%.3f,\"stdev_us\":%.3f,\"p95_us\":%.3f,\"p99_us\":%"
+            ".3f,\"p999_us\":"
             "%.3f}",
             r->measured ? "," : "", (unsigned long long)l->bytes, (unsigned long long)l->iterations,
-            l->min, l->max, l->typical, l->average, l->deviation, l->p99, l->p999);
+            l->min, l->max, l->typical, l->average, l->deviation, l->p95, l->p99, l->p999);
     r->measured++;
 }
 

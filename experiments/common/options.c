@@ -366,3 +366,11 @@ void options_help(const struct option_table *table, FILE *out)
     if (table->examples)
         fprintf(out, "\nexamples:\n%s", table->examples);
 }
+
+void options_expand(int argc, char **argv, const char *const *pairs)
+{
+    for (int i = 1; i < argc; i++)
+        for (const char *const *p = pairs; *p; p += 2)
+            if (!strcmp(argv[i], p[0]))
+                argv[i] = (char *)(uintptr_t)p[1];
+}

@@ -60,6 +60,10 @@ struct options_found {
 int options_parse(const struct option_table *table, int argc, char **argv, void *values,
                   struct options_found *found, char *error, size_t error_size);
 
+/* Puts the long names in the place of short ones that other programs' users know ("-b" for
+ * "--min"): pairs of both, ended by NULL. */
+void options_expand(int argc, char **argv, const char *const *pairs);
+
 /* Whether everything that was given is for `context` (a bit), which is called `name`. 0, or -EINVAL
  * with a sentence. */
 int options_check(const struct option_table *table, const struct options_found *found,

@@ -29,8 +29,9 @@ const char *plot_label(const struct plot *p, const struct result_point *point, c
     text[0] = '\0';
     for (uint32_t i = 0; i < p->results->varied_count && used < PLOT_LABEL; i++) {
         const char *name = p->results->varied[i], *value = result_value(point, name);
-        int plain = !strcmp(name, "op") || !strcmp(name, "shape") || !strcmp(name, "exec");
-        if ((without && !strcmp(name, without)) || (also && !strcmp(name, also)))
+        int plain = !strcmp(name, "op") || !strcmp(name, "exec") || result_is_shape(name);
+        if ((without && !strcmp(name, without)) || (also && !strcmp(name, also)) ||
+            (result_is_shape(name) && !strcmp(value, "default")))
             continue;
         used += (size_t)snprintf(text + used, PLOT_LABEL - used, "%s%s%s%s", used ? " " : "",
                                  plain ? "" : name, plain ? "" : "=", value);

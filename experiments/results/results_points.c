@@ -379,13 +379,20 @@ static int results_points_vary(struct results *r)
     return 0;
 }
 
+int result_is_shape(const char *name)
+{
+    return !strcmp(name, "shape") || !strcmp(name, "moe") || !strcmp(name, "attention");
+}
+
 static int results_points_label(const struct results *r, struct result_point *p)
 {
     char text[2048] = "";
     size_t used = 0;
     for (uint32_t i = 0; i < r->varied_count && used < sizeof text; i++) {
         const char *name = r->varied[i], *value = result_value(p, name);
-        int plain = !strcmp(name, "op") || !strcmp(name, "shape") || !strcmp(name, "exec");
+        int plain = !strcmp(name, "op") || !strcmp(name, "exec") || result_is_shape(name);
+        if (!strcmp(value, "default") && result_is_shape(name))
+            continue; /* it is another operator's */
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%s%s%s", used ? " " : "",
                                  plain ? "" : name, plain ? "" : "=", value);
     }

@@ -66,6 +66,9 @@ struct results {
 int results_load(struct results *r, const char *path, const char *only, char *error, size_t size);
 void results_free(struct results *r);
 
+/* Whether it is the setting that is a shape; an operator takes one of them. */
+int result_is_shape(const char *name);
+
 /* "default" where a point has no such setting. */
 const char *result_value(const struct result_point *p, const char *name);
 

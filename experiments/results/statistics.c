@@ -164,14 +164,26 @@ int stat_compare(struct stat_difference *out, const struct stat_job *a, uint32_t
 
 const char *stat_say(const struct stat_difference *d, char text[STAT_TEXT])
 {
-    double percent = 100 * (d->ratio.median - 1);
-    double half = 50 * (d->ratio.high - d->ratio.low);
-    if (isnan(d->ratio.median))
+    const struct stat_interval *r = &d->ratio;
+    int faster = d->verdict == STAT_FASTER, none = d->verdict == STAT_NO_DIFFERENCE;
+    double sign = faster ? -100 : 100, up = r->high - r->median, down = r->median - r->low;
+    char doubt[40];
+    if (isnan(r->median)) {
         snprintf(text, STAT_TEXT, "not measured");
-    else if (d->verdict == STAT_NO_DIFFERENCE)
-        snprintf(text, STAT_TEXT, "no difference seen (%+.1f %% +- %.1f)", percent, half);
+        return text;
+    }
+    /* a ratio's interval may reach much further up than down: then both ends are told */
+    if (up <= 1.5 * down && down <= 1.5 * up)
+        snprintf(doubt, sizeof doubt, "+- %.1f", 50 * (up + down));
     else
-        snprintf(text, STAT_TEXT, "%s by %.1f %% +- %.1f",
-                 d->verdict == STAT_FASTER ? "faster" : "slower", fabs(percent), half);
+        snprintf(doubt, sizeof doubt, none ? "%+.1f to %+.1f" : "%.1f to %.1f",
+                 sign * ((faster ? r->high : r->low) - 1),
+                 sign * ((faster ? r->low : r->high) - 1));
+    if (none)
+        snprintf(text, STAT_TEXT, "no difference seen (%+.1f %%, %s)", 100 * (r->median - 1),
+                 doubt);
+    else
+        snprintf(text, STAT_TEXT, "%s by %.1f %%%s %s", faster ? "faster" : "slower",
+                 sign * (r->median - 1), *doubt == '+' ? "" : ",", doubt);
     return text;
 }

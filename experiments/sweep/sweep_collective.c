@@ -27,6 +27,10 @@ struct arguments {
 static const char *const execs[] = {"host", "cuda"};
 static const char *const fabrics[] = {"verbs", "efa"};
 
+/* as nccl-tests has them */
+static const char *const brief[] = {"-b", "--min",   "-e", "--max",    "-f", "--factor",
+                                    "-n", "--iters", "-w", "--warmup", NULL};
+
 #define AT(field) .offset = offsetof(struct arguments, field)
 static const struct option_spec specs[] = {
     {"min", OPTION_BYTES, AT(min), "BYTES", "smallest size (-b). Default 64KB", 1024,
@@ -68,23 +72,6 @@ static int sweep_collective_usage(const char *sentence)
     fprintf(stderr, "mkernel bench collective: %s; `mkernel bench collective --help` tells more\n",
             sentence);
     return STATUS_USAGE;
-}
-
-/* nccl-tests' short options. */
-static void sweep_collective_expand(int argc, char **argv)
-{
-    static const struct {
-        const char *brief;
-        char *full;
-    } of[] = {{"-b", "--min"},
-              {"-e", "--max"},
-              {"-f", "--factor"},
-              {"-n", "--iters"},
-              {"-w", "--warmup"}};
-    for (int i = 1; i < argc; i++)
-        for (size_t k = 0; k < sizeof of / sizeof *of; k++)
-            if (!strcmp(argv[i], of[k].brief))
-                argv[i] = of[k].full;
 }
 
 /* The shape whose tensor that moves has at least so many bytes: rows that all ranks share. */
@@ -272,7 +259,7 @@ int bench_collective(int argc, char **argv)
                           .exec = -1};
     struct options_found found;
     char error[2400], folder[] = "/tmp/mkernel-collective-XXXXXX", path[64] = "";
-    sweep_collective_expand(argc, argv);
+    options_expand(argc, argv, brief);
     if (options_parse(&table, argc, argv, &a, &found, error, sizeof error))
         return sweep_collective_usage(error);
     if (found.help) {
