@@ -83,7 +83,7 @@ static void published_figures_stand_beside_their_points(void **state)
     assert_int_equal(ask("SELECT count(*) FROM published"), 2);
     struct command_run *r = results("table");
     assert_non_null(strstr(r->out_text, "ag_gemm: 3.5 TFLOP/s by another; here "));
-    assert_non_null(strstr(results("plot speed --script")->out_text, "\"another\""));
+    assert_non_null(strstr(results("plot speed --script")->out_text, "published: another"));
 }
 
 static void role_split(void **state)

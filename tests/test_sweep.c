@@ -173,7 +173,7 @@ static void points_are_all_combinations_that_are_not_excluded(void **state)
         "bench gemm_rs --nic soft --warmup 1 --iters 3 --shape 512,128,256 --exec host "
         "--deterministic --seed 1",
         "sim ag_gemm --shape 512,128,256 --gpus 4 --seed 1 --json /dev/null",
-        "sim gemm_rs --explore --runs 1 --shape 256,128,256 --exec emulated --seed 1",
+        "run gemm_rs --check --shape 256,128,256 --exec emulated --seed 1 --iters 3",
     };
     start_anew(three_ways);
     struct command_run *r = sweep(0, "--list");

@@ -150,24 +150,46 @@ static void plot_curves_data(const struct curves *c, uint32_t curve, FILE *out)
     free(rows);
 }
 
-/* What others have published of the points that are shown. Returns whether there is any. */
-static int plot_curves_published(const struct curves *c, FILE *out)
+#define PUBLISHERS 6u
+
+/* Who has published something of the points that are shown; each once. */
+static uint32_t plot_curves_publishers(const struct curves *c, const char *who[PUBLISHERS])
 {
-    int any = 0;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < c->p->results->count; i++)
+        for (uint32_t k = 0; k < c->p->results->points[i].published_count; k++) {
+            const char *name = c->p->results->points[i].published[k].who;
+            int there = 0;
+            for (uint32_t w = 0; w < count; w++)
+                there |= !strcmp(who[w], name);
+            if (!there && count < PUBLISHERS)
+                who[count++] = name;
+        }
+    return count;
+}
+
+/* What one of them has of a curve's points. Returns how much. */
+static uint32_t plot_curves_published(const struct curves *c, uint32_t curve, uint32_t w,
+                                      const char *who, FILE *out)
+{
+    char label[PLOT_LABEL];
+    uint32_t count = 0;
     for (uint32_t i = 0; i < c->p->results->count; i++) {
         const struct result_point *point = &c->p->results->points[i];
         double x = plot_curves_x(c, point);
-        for (uint32_t k = 0; k < point->published_count && !isnan(x); k++) {
-            if (!any++)
-                fprintf(out, "$published << END\n");
-            fprintf(out, "%.9g %.9g ", x, point->published[k].flops / 1e12);
-            plot_cell(out, point->published[k].who);
-            fprintf(out, "\n");
+        if (isnan(x) || strcmp(plot_curves_label(c, point, label), c->labels[curve]))
+            continue;
+        for (uint32_t k = 0; k < point->published_count; k++) {
+            if (strcmp(point->published[k].who, who))
+                continue;
+            if (!count++)
+                fprintf(out, "$published%u_%u << END\n", w, curve);
+            fprintf(out, "%.9g %.9g\n", x, point->published[k].flops / 1e12);
         }
     }
-    if (any)
+    if (count)
         fprintf(out, "END\n");
-    return any;
+    return count;
 }
 
 static void plot_curves_axes(const struct curves *c, FILE *out)
@@ -181,7 +203,8 @@ static void plot_curves_axes(const struct curves *c, FILE *out)
         }
         fprintf(out, ") rotate by -25 left\nset xrange [0.5:%u.5]\n", c->word_count);
     } else {
-        fprintf(out, "set logscale x 2\nset offsets graph 0.03, graph 0.03, 0, 0\n");
+        fprintf(out,
+                "set logscale x 2\nset autoscale xfix\nset offsets graph 0.03, graph 0.03, 0, 0\n");
         if (c->axis == AXIS_SIZE)
             fprintf(out, "set format x '%%.0b %%BB'\n");
     }
@@ -208,14 +231,19 @@ int plot_curves(const struct plot *p, FILE *out, char *error, size_t size)
         plot_curves_axes(&c, out);
         for (uint32_t i = 0; i < c.count; i++)
             plot_curves_data(&c, i, out);
-        int published = p->kind == PLOT_SPEED && plot_curves_published(&c, out);
+        const char *who[PUBLISHERS];
+        uint8_t has[PUBLISHERS][CURVES] = {{0}};
+        uint32_t publishers = p->kind == PLOT_SPEED ? plot_curves_publishers(&c, who) : 0;
+        for (uint32_t w = 0; w < publishers; w++)
+            for (uint32_t i = 0; i < c.count; i++)
+                has[w][i] = plot_curves_published(&c, i, w, who[w], out) > 0;
         fprintf(out, "plot ");
         for (uint32_t i = 0; i < c.count; i++) {
             /* side by side, as intervals would hide each other */
             char x[64];
             double aside = (double)i - (c.count - 1) / 2.0;
             snprintf(x, sizeof x, c.axis == AXIS_WORDS ? "($1 + %.4f)" : "($1 * 2**%.4f)",
-                     0.02 * aside);
+                     0.12 / c.count * aside);
             fprintf(out,
                     "%s$curve%u using %s:2:3:4 with yerrorlines lw 2 ps 1 pt %u dt %u lc rgb '%s' "
                     "title ",
@@ -223,11 +251,21 @@ int plot_curves(const struct plot *p, FILE *out, char *error, size_t size)
                     picture_colours[i % PICTURE_COLOURS]);
             gnuplot_quoted(out, c.labels[i]);
         }
-        if (published)
-            fprintf(out,
-                    ", \\\n  $published using 1:2 with points pt 3 ps 1.4 lw 2 lc rgb '#000000' "
-                    "title 'published', \\\n  $published using 1:2:3 with labels left offset "
-                    "1,0 font ',9' noenhanced notitle");
+        static const int marks[PUBLISHERS] = {2, 3, 1, 12, 14, 10};
+        for (uint32_t w = 0; w < publishers; w++) {
+            for (uint32_t i = 0; i < c.count; i++)
+                if (has[w][i])
+                    fprintf(
+                        out,
+                        ", \\\n  $published%u_%u using 1:2 with points pt %d ps 1.6 lw 2 lc rgb "
+                        "'%s' notitle",
+                        w, i, marks[w], picture_colours[i % PICTURE_COLOURS]);
+            fprintf(out, ", \\\n  keyentry with points pt %d ps 1.6 lw 2 lc rgb '#000000' title ",
+                    marks[w]);
+            char title[256];
+            snprintf(title, sizeof title, "published: %s", who[w]);
+            gnuplot_quoted(out, title);
+        }
         fprintf(out, "\n");
     }
     for (uint32_t i = 0; i < c.count; i++)

@@ -136,6 +136,11 @@ static void results_table_notes(const struct results *r, FILE *out)
                     p->label, p->outliers, p->launches, p->worst, p->worst_number, p->worst_rank,
                     p->worst_repeat);
     }
+    for (uint32_t i = 0; i < r->count; i++)
+        if (!r->points[i].good && results_table_of(&r->points[i], "right"))
+            fprintf(out,
+                    "right      %s: %u jobs, which have no time: an emulated GPU has no speed\n",
+                    r->points[i].label, results_table_of(&r->points[i], "right"));
     if (alone)
         fprintf(out,
                 "one job    a point with one job has the interval of its launches alone, which "

@@ -20,7 +20,8 @@ static const char *const only_bench[] = {"iters",  "warmup",  "burst",   "nic", 
 static const char *const only_sim[] = {"launches", "cluster",   "machine", "network", "slow",
                                        "jitter",   "skew",      "ids",     "plan",    "data",
                                        "ring",     "in-flight", "depth",   NULL};
-static const char *const only_emulated[] = {"runs", "vary", "order", "delay", NULL};
+/* What `bench` alone takes, where an emulated GPU is run: it has no speed. */
+static const char *const only_timed[] = {"vs", "traced", NULL};
 
 static int sweep_points_among(const char *const *list, const char *name)
 {
@@ -40,8 +41,7 @@ const char *sweep_value(const struct sweep_point *p, const char *name)
 
 static int sweep_points_is_simulated(const struct sweep_point *p)
 {
-    const char *exec = sweep_value(p, "exec");
-    return !strcmp(exec, "sim") || !strcmp(exec, "emulated");
+    return !strcmp(sweep_value(p, "exec"), "sim");
 }
 
 /* Whether the point's command takes the setting. "sim.cluster" is for points of that executor, and
@@ -60,13 +60,11 @@ static int sweep_points_takes(const struct sweep_point *p, const char **name)
         return 1;
     }
     int simulated = sweep_points_is_simulated(p);
+    if (!strcmp(exec, "emulated") && sweep_points_among(only_timed, *name))
+        return 0;
     if (!strncmp(*name, "env.", 4) || sweep_points_among(only_bench, *name))
         return !simulated;
-    if (sweep_points_among(only_emulated, *name))
-        return !strcmp(exec, "emulated");
-    if (!strcmp(*name, "launches"))
-        return simulated;
-    return !strcmp(exec, "sim") || !sweep_points_among(only_sim, *name);
+    return simulated || !sweep_points_among(only_sim, *name);
 }
 
 static int sweep_points_by_name(const void *a, const void *b)
@@ -314,15 +312,10 @@ int sweep_make_command(struct sweep_command *c, const struct sweep_point *p, enu
     int emulated = !strcmp(exec, "emulated"), simulated = sweep_points_is_simulated(p);
     memset(c, 0, sizeof *c);
     sweep_points_word(c, "mkernel");
-    sweep_points_word(c, simulated ? "sim" : mode == SWEEP_TRACE ? "run" : "bench");
+    sweep_points_word(c, simulated ? "sim" : mode == SWEEP_TRACE || emulated ? "run" : "bench");
     sweep_points_word(c, "%s", sweep_value(p, "op"));
-    if (emulated) {
-        sweep_points_word(c, "--explore");
-        if (!strcmp(sweep_value(p, "runs"), "default")) {
-            sweep_points_word(c, "--runs");
-            sweep_points_word(c, "1");
-        }
-    }
+    if (emulated)
+        sweep_points_word(c, "--check");
     for (uint32_t i = 0; i < p->count; i++) {
         const char *name = p->settings[i].name, *value = p->settings[i].value;
         if (!strcmp(name, "op") || (!strcmp(name, "exec") && !strcmp(value, "sim")) ||
@@ -348,14 +341,13 @@ int sweep_make_command(struct sweep_command *c, const struct sweep_point *p, enu
     else if (mode == SWEEP_TRACE) {
         sweep_points_word(c, "--trace");
         sweep_points_word(c, "%s", result);
-    } else if (!emulated) {
+    } else {
         sweep_points_word(c, "--json");
         sweep_points_word(c, "%s", result);
     }
-    if (!simulated && mode == SWEEP_MEASURE)
+    if (!simulated && !emulated && mode == SWEEP_MEASURE)
         sweep_points_word(c, "--samples");
-    if (!emulated)
-        sweep_points_word(c, "--quiet");
+    sweep_points_word(c, "--quiet");
     c->words[c->count] = NULL;
     return c->used < sizeof c->text ? 0 : -E2BIG;
 }

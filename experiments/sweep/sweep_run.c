@@ -258,8 +258,6 @@ static const char *sweep_run_verdict(struct running *r, const struct sweep_point
         return "wrong";
     if (ended->status != STATUS_DONE)
         return "failed";
-    if (!strcmp(sweep_value(p, "exec"), "emulated"))
-        return "right";
     if (!result) {
         snprintf(ended->sentence, sizeof ended->sentence, "it left no result");
         return "failed";
@@ -309,8 +307,10 @@ static void sweep_run_progress(struct running *r, const struct sweep_job *jobs, 
     double ms = NAN;
     if (r->how->quiet)
         return;
-    sqlite3_stmt *q = results_ask(r->db, "SELECT ms FROM jobs WHERE point = ?1 AND repeat = ?2",
-                                  "ii", r->points[j->point], (int64_t)j->repeat);
+    sqlite3_stmt *q = results_ask(
+        r->db,
+        "SELECT ms FROM jobs WHERE point = ?1 AND repeat = ?2 AND job IN (SELECT job FROM sample)",
+        "ii", r->points[j->point], (int64_t)j->repeat);
     if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL)
         ms = sqlite3_column_double(q, 0);
     sqlite3_finalize(q);
@@ -404,7 +404,7 @@ static int sweep_run_trace(struct running *r, uint32_t point, int *stopped)
     struct sweep_ended ended;
     char path[4200];
     double ideal, exposed;
-    if (!p->traced || p->impossible || !strcmp(sweep_value(p, "exec"), "emulated") ||
+    if (!p->traced || p->impossible ||
         results_integer(r->db, 0, "SELECT count(*) FROM trace WHERE point = ?1", "i",
                         r->points[point]))
         return 0;
