@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "tests/helpers/folder.h"
 
@@ -135,12 +136,55 @@ static void calibrate_writes_a_machine(void **state)
     assert_non_null(strstr(r.out_text, launch));
 }
 
+/* --exec cuda runs tune for one GPU and for several, and fits to what it wrote; a failure of it
+ * ends in a sentence. The program that measures is one that copies a table. */
+static void calibrate_measures(void **state)
+{
+    char program[1024], output[1024], tables[512], text[2048], table[1024];
+    snprintf(output, sizeof output, "%s/here.machine", folder);
+    snprintf(tables, sizeof tables, "%s/tables", folder);
+    char *here = realpath("tests/golden/measured_2xH200.csv", NULL);
+    assert_non_null(here);
+    snprintf(text, sizeof text,
+             "#!/bin/sh\necho \"$@\" >> '%s/calls'\nwhile [ \"$1\" != --csv ]; do shift; done\n"
+             "head -40 '%s' > \"$2\"\n",
+             folder, here);
+    snprintf(program, sizeof program, "%s", written("fake", text));
+    assert_int_equal(chmod(program, 0755), 0);
+    run((char *[]){"calibrate", "--exec", "cuda", "--gpus", "4", "--program", program, "--tables",
+                   tables, "--rounds", "1", "--output", output, NULL});
+    if (r.status)
+        fail_msg("%s", r.err_text);
+    snprintf(table, sizeof table, "%s/calls", folder);
+    FILE *f = fopen(table, "r");
+    assert_non_null(f);
+    int calls = 0, alone = 0, space = 0;
+    while (fgets(text, sizeof text, f)) {
+        calls++;
+        alone += strstr(text, "--gpus 1 ") != NULL;
+        space += !strncmp(text, "tune ag_gemm --exec cuda", 24);
+    }
+    fclose(f);
+    assert_true(calls >= 4 && alone == 1 && space >= 2);
+    snprintf(table, sizeof table, "%s/0_ag_gemm.csv", tables);
+    run((char *[]){"sim", "--validate", table, "--machine", output, NULL});
+    assert_int_equal(r.status, 0);
+    written("fake", "#!/bin/sh\necho no GPU >&2\nexit 2\n");
+    run((char *[]){"calibrate", "--exec", "cuda", "--program", program, NULL});
+    assert_int_equal(r.status, 3);
+    assert_non_null(strstr(r.err_text, "no GPU\n"));
+    assert_non_null(strstr(r.err_text, "the measurement of ag_gemm at"));
+    refused((char *[]){"calibrate", "--exec", "cuda", "--print", NULL}, "one of");
+    free(here);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_wrong),
         cmocka_unit_test(figures_are_the_rows),
         cmocka_unit_test(calibrate_writes_a_machine),
+        cmocka_unit_test(calibrate_measures),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

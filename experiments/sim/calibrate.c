@@ -3,18 +3,24 @@
 #include "experiments/common/commands.h"
 #include "experiments/common/options.h"
 #include "experiments/common/output_file.h"
+#include "experiments/sim/calibrate_measure.h"
 #include "experiments/sim/fit.h"
 #include "experiments/sim/validate.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct arguments {
-    const char *from, *half_of, *machine, *output, *keep;
-    uint64_t rounds;
-    int print;
+    const char *from, *half_of, *machine, *output, *keep, *tables, *program;
+    uint64_t rounds, gpus;
+    int print, exec;
 };
+
+static const char *const executors[] = {"cuda"};
 
 #define AT(field) .offset = offsetof(struct arguments, field)
 
@@ -27,6 +33,17 @@ static const struct option_spec specs[] = {
      .max = 4095},
     {"machine", OPTION_TEXT, AT(machine), "NAME|FILE",
      "the machine to begin with; its other numbers stay. Default 8xH200-cx7", .max = 4095},
+    {"exec", OPTION_WORD, AT(exec), "cuda",
+     "measure on this host's GPUs, by some runs of `mkernel tune`, and fit to that",
+     .words = executors, .word_count = 1},
+    {"gpus", OPTION_NUMBERS, AT(gpus), "G", "with --exec: ranks of the node. Default 2", 1,
+     MK_MAX_LOCAL},
+    {"tables", OPTION_TEXT, AT(tables), "FOLDER",
+     "with --exec: where the tables stay. Default: a temporary folder, which is removed",
+     .max = 200},
+    {"program", OPTION_TEXT, AT(program), "FILE",
+     "with --exec: what is run as mkernel, such as a script that sets it up. Default: this program",
+     .max = 4095},
     {"keep", OPTION_TEXT, AT(keep), "NAME,...",
      "numbers that stay as they are. watts, watts_idle, clock and clock_low always do, as a data "
      "sheet says "
@@ -42,7 +59,8 @@ static const struct option_spec specs[] = {
 
 static const struct option_table table = {
     "calibrate [OPTIONS]",
-    "Fits a machine file to measured plans: the numbers that predictions depend on "
+    "Fits a machine file to measured plans, of tables or of this host's GPUs: the numbers that "
+    "predictions depend on "
     "(core/machine.h)\n"
     "are moved until predicted and measured times differ least. One core, a minute for 2,000 "
     "plans.\n",
@@ -50,6 +68,7 @@ static const struct option_table table = {
     "  mkernel calibrate --from tiles.csv,gather.csv --half-of tune_ag_gemm.csv --output "
     "m.machine\n"
     "  mkernel sim --validate tune_ag_gemm.csv --half rest --machine ./m.machine\n"
+    "  mkernel calibrate --exec cuda --gpus 8 --output here.machine\n"
     "  mkernel calibrate --print --machine 8xH200-efa\n"};
 
 static int calibrate_says(const char *sentence, int status)
@@ -141,9 +160,41 @@ static int calibrate_fit(const struct arguments *a, struct mk_machine *m, char *
     return status;
 }
 
+/* A folder of this program's own, and the files in it. */
+static void calibrate_remove(const char *folder)
+{
+    DIR *d = opendir(folder);
+    struct dirent *entry;
+    while (d && (entry = readdir(d)))
+        if (entry->d_name[0] != '.')
+            unlinkat(dirfd(d), entry->d_name, 0);
+    if (d)
+        closedir(d);
+    rmdir(folder);
+}
+
+/* Measures, then fits to that. */
+static int calibrate_here(struct arguments *a, struct mk_machine *m, char *error, size_t size)
+{
+    char temporary[] = "/tmp/mkernel-calibrate-XXXXXX", list[4096];
+    const char *folder = a->tables ? a->tables : mkdtemp(temporary);
+    int status = STATUS_FAILED;
+    if (!folder || (a->tables && mkdir(folder, 0777) && errno != EEXIST))
+        snprintf(error, size, "the folder %s cannot be made: %s", folder ? folder : temporary,
+                 strerror(errno));
+    else if (!calibrate_measure(a->program, (uint32_t)a->gpus, folder, list, sizeof list, error,
+                                size)) {
+        a->from = list;
+        status = calibrate_fit(a, m, error, size);
+    }
+    if (folder && !a->tables)
+        calibrate_remove(folder);
+    return status;
+}
+
 int command_calibrate(int argc, char **argv)
 {
-    struct arguments a = {.machine = "8xH200-cx7", .rounds = 60};
+    struct arguments a = {.machine = "8xH200-cx7", .rounds = 60, .gpus = 2};
     struct options_found found;
     struct mk_machine m = {.sms = 0};
     char error[1024];
@@ -153,15 +204,17 @@ int command_calibrate(int argc, char **argv)
         options_help(&table, stdout);
         return STATUS_DONE;
     }
-    if (found.word_count || (!a.print && !a.from && !a.half_of) ||
-        (a.print && (a.from || a.half_of)))
-        return calibrate_says("it takes --from or --half-of with tables, or --print; `mkernel "
-                              "calibrate --help` tells more",
-                              STATUS_USAGE);
+    int here = options_given(&table, &found, "exec");
+    if (found.word_count || (a.print != 0) + (a.from || a.half_of) + here != 1)
+        return calibrate_says(
+            "it takes one of tables (--from, --half-of), --exec cuda and --print; "
+            "`mkernel calibrate --help` tells more",
+            STATUS_USAGE);
     if (machine_find(&m, a.machine, error, sizeof error) ||
         output_check("--output", a.output, OUTPUT_WRITTEN, error, sizeof error))
         return calibrate_says(error, STATUS_USAGE);
     int status = a.print ? calibrate_write(a.output, &m, "", error, sizeof error)
+                 : here  ? calibrate_here(&a, &m, error, sizeof error)
                          : calibrate_fit(&a, &m, error, sizeof error);
     return status == STATUS_DONE ? status : calibrate_says(error, status);
 }
