@@ -34,7 +34,7 @@ enum unit {
     UNIT_CLOCK,
     UNIT_POWER,
     UNIT_ENERGY,
-    UNIT_SIZE,
+
     UNIT_FLOP,
     UNIT_NONE
 };
@@ -43,10 +43,10 @@ static const struct {
     const char *name;
     enum unit unit;
     double factor;
-} units[] = {{"ns", UNIT_TIME, 1},     {"us", UNIT_TIME, 1e3},   {"ms", UNIT_TIME, 1e6},
-             {"GB/s", UNIT_RATE, 1},   {"TB/s", UNIT_RATE, 1e3}, {"MHz", UNIT_CLOCK, 1},
-             {"W", UNIT_POWER, 1},     {"pJ", UNIT_ENERGY, 1},   {"MB", UNIT_SIZE, 1048576},
-             {"TF/s", UNIT_FLOP, 1e3}, {"", UNIT_NONE, 1}};
+} units[] = {{"ns", UNIT_TIME, 1},   {"us", UNIT_TIME, 1e3},   {"ms", UNIT_TIME, 1e6},
+             {"GB/s", UNIT_RATE, 1}, {"TB/s", UNIT_RATE, 1e3}, {"MHz", UNIT_CLOCK, 1},
+             {"W", UNIT_POWER, 1},   {"pJ", UNIT_ENERGY, 1},   {"TF/s", UNIT_FLOP, 1e3},
+             {"", UNIT_NONE, 1}};
 
 struct field {
     const char *name;
@@ -60,8 +60,7 @@ struct field {
     }
 static const struct field fields[] = {
     FIELD(sms, UNIT_NONE),           FIELD(clock, UNIT_CLOCK),
-    FIELD(clock_low, UNIT_CLOCK),    FIELD(l2_bytes, UNIT_SIZE),
-    FIELD(l2_rate, UNIT_RATE),       FIELD(hbm_rate, UNIT_RATE),
+    FIELD(clock_low, UNIT_CLOCK),    FIELD(hbm_rate, UNIT_RATE),
     FIELD(launch, UNIT_TIME),        FIELD(flag, UNIT_TIME),
     FIELD(flag_own, UNIT_TIME),      FIELD(settle, UNIT_TIME),
     FIELD(wait, UNIT_TIME),          FIELD(between, UNIT_TIME),
@@ -78,8 +77,7 @@ static const struct field fields[] = {
     FIELD(nic_flag, UNIT_TIME),      FIELD(command, UNIT_TIME),
     FIELD(proxy_command, UNIT_TIME), FIELD(proxy_completion, UNIT_TIME),
     FIELD(receive, UNIT_TIME),       FIELD(in_flight, UNIT_NONE),
-    FIELD(put, UNIT_TIME),           FIELD(pcie_rate, UNIT_RATE),
-    FIELD(jitter, UNIT_NONE),
+    FIELD(put, UNIT_TIME),           FIELD(jitter, UNIT_NONE),
 };
 #undef FIELD
 enum { FIELDS = sizeof fields / sizeof *fields };
@@ -177,10 +175,9 @@ static const char *machine_open_tile(struct mk_machine *m, const char *name)
 
 static const char *machine_unit_names(enum unit unit)
 {
-    static const char *const names[] = {"its unit is ns, us or ms", "its unit is GB/s or TB/s",
-                                        "its unit is MHz",          "its unit is W",
-                                        "its unit is pJ",           "its unit is MB",
-                                        "its unit is TF/s",         "it has no unit"};
+    static const char *const names[] = {
+        "its unit is ns, us or ms", "its unit is GB/s or TB/s", "its unit is MHz", "its unit is W",
+        "its unit is pJ",           "its unit is TF/s",         "it has no unit"};
     return names[unit];
 }
 

@@ -40,7 +40,7 @@ struct mk_machine {
     double sms;
     double clock;     /* MHz that tile times are for: without a load on the power supply */
     double clock_low; /* MHz that it falls to at most */
-    double l2_bytes, l2_rate, hbm_rate;
+    double hbm_rate;
     double launch;   /* of a launch: from its start to the first loads, and behind the last store */
     double flag;     /* from a store on one GPU to a polling CTA of another that has seen it */
     double flag_own; /* ... of the same GPU */
@@ -80,7 +80,6 @@ struct mk_machine {
     double receive;   /* of the receiving proxy, for each put; 0: the NIC raises the flag */
     double in_flight; /* puts of a proxy that have not completed */
     double put;       /* ns for each put on top, one after the other (softnic's copy engine) */
-    double pcie_rate; /* bytes/ns between GPU and host, where puts are staged in host memory */
     double jitter;    /* share by which times of tiles and puts scatter, for simulations that ask */
 };
 
