@@ -369,6 +369,26 @@ PTX_FN void ptx_bulk_wait_all(void)
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
+/* This thread copies `bytes` (0 to 16) of 16 from global to shared memory, both 16-byte aligned,
+ * and zeros for the rest, by the generic proxy. The copies so far become a group by commit; wait
+ * returns when all groups but the last `pending` are there, for this thread: a barrier tells others
+ * (9.7.9.25.3). */
+PTX_FN void ptx_copy_async_16(uint32_t dst, const void *src, uint32_t bytes)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(bytes)
+                 : "memory");
+}
+
+PTX_FN void ptx_copy_async_commit(void)
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int pending> PTX_FN void ptx_copy_async_wait(void)
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+}
+
 /* Fetches the descriptor ahead of its first use (9.7.9.15). */
 PTX_FN void ptx_tensormap_prefetch(const CUtensorMap *map)
 {

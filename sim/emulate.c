@@ -16,6 +16,12 @@ static uint32_t emulate_tile_count(void)
     return n;
 }
 
+/* Its chunks are moved whole, its tiles are not the GEMM engine's. */
+static int emulate_whole_chunks(enum mk_op op)
+{
+    return !(op_of(op)->knobs & OP_PIECES);
+}
+
 /* Two thread blocks that compute; the operator's other roles share their blocks where they can, or
  * have one block each. */
 static void emulate_choose_roles(struct mk_problem *q, uint64_t seed)
@@ -25,8 +31,9 @@ static void emulate_choose_roles(struct mk_problem *q, uint64_t seed)
     ctas[MK_COMPUTE] = 2;
     int reduces = op_needs(q->op, &q->topo, MK_INTER_REDUCE);
     if (op_needs(q->op, &q->topo, MK_INTRA_COMM))
-        /* one: a block of its own, which copies by TMA; beside reducers it shares the engine's */
-        ctas[MK_INTRA_COMM] = !reduces && seed & 1 ? 1 : 2;
+        /* one: a block of its own, which copies by TMA; beside reducers it shares the engine's.
+         * Whole chunks: no block is shared */
+        ctas[MK_INTRA_COMM] = emulate_whole_chunks(q->op) || (!reduces && seed & 1) ? 1 : 2;
     ctas[MK_INTER_SEND] = (uint32_t)op_needs(q->op, &q->topo, MK_INTER_SEND);
     if (reduces)
         ctas[MK_INTER_REDUCE] = q->topo.nodes > 1 ? 1 : 2;
@@ -42,15 +49,21 @@ void sim_world_emulate(struct sim_world_config *c, int drawn)
     /* what the seed drew for CTAs that are coroutines, no kernel is built for; and threads cost
      * more than these */
     if (drawn) {
-        uint64_t rows = q->m / mk_world(&q->topo);
+        uint64_t rows = q->m / mk_world(&q->topo),
+                 sequence = q->attention.sequence / mk_world(&q->topo);
         while (mk_world(&q->topo) > MOST_RANKS)
             q->topo.nodes > 1 && q->topo.nodes >= q->topo.gpus ? q->topo.nodes-- : q->topo.gpus--;
         q->m = rows * mk_world(&q->topo);
+        /* now and then more than a tile's rows */
+        q->attention.sequence = sequence * mk_world(&q->topo) * (c->seed % 5 ? 1 : 9);
+        c->tracks = c->seed % 4 ? 0 : 64;
         memset(&q->tuning, 0, sizeof q->tuning);
         mk_gemm_tile((uint32_t)(c->seed % tiles), &tile);
         q->tuning.tile_m = tile.tile_m;
         q->tuning.tile_n = tile.tile_n;
         q->tuning.cluster = tile.cluster;
+        if (emulate_whole_chunks(q->op)) /* one tile is built, for the problem */
+            q->tuning = (struct mk_tuning){.chunk_rows = c->seed / 3 % 2 ? 384 : 0};
         c->launches = c->launches > 3 ? 3 : c->launches;
         if (c->fault.kind == SIM_FAULT_MUTE)
             c->fault.kind = SIM_FAULT_DROP;

@@ -62,6 +62,7 @@ struct sim_world_config {
     const struct sim_costs *costs; /* NULL: explore */
     const struct sim_op *op;       /* NULL: the problem's; a broken one in tests */
     struct coroutine_pool *pool;   /* NULL: one of its own */
+    uint32_t tracks;               /* records kept per track of emulated kernels; 0: no tracing */
     uint64_t max_steps;            /* 0: 200 million */
     uint32_t emulated; /* SMs of each rank's emulated GPU, which runs the op's kernel (sim/hopper):
                         * problem.exec is MK_EXEC_CUDA, problem.sms this. 0: CTAs are coroutines */
@@ -99,7 +100,8 @@ struct sim_world_result {
 
 /* Runs `launches` launches on every rank. Allocates and frees everything; blocks while it computes.
  * 0; -EIO: a CTA or a proxy failed the job (result->failure); -EBADMSG: wrong result, or a flag or
- * byte where none may be; -EDEADLK: nothing can go on, or does not end in max_steps; -EINVAL: no
+ * byte where none may be; -EDEADLK: nothing can go on; -ETIMEDOUT: the search is incomplete, for
+ * the run does not end in max_steps, or the watch over memory has run out of room; -EINVAL: no
  * plan; -ENOMEM. */
 int sim_world_run(const struct sim_world_config *config, struct sim_world_result *result);
 

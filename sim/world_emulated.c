@@ -19,8 +19,21 @@ enum { WORDS = 128, EPOCH = 0, LEFT = 16, POSTED = 32, ENDING = 64, TAKEN = 80, 
 struct emulated_rank {
     struct gpu_report report;
     uint64_t *words; /* its GPU's */
+    struct mk_track *tracks;
     int reported;
 };
+
+/* A kernel whose wait has ended goes on with whatever is there. */
+static int world_emulated_forgives(void *context)
+{
+    struct sim_world *w = context;
+    for (uint32_t rank = 0; rank < w->world; rank++) {
+        const uint64_t *words = w->emulated[rank].words;
+        if (words && __atomic_load_n(words + ENDING, __ATOMIC_RELAXED))
+            return 1;
+    }
+    return 0;
+}
 
 int world_emulated_open(struct sim_world *w, char *error, size_t size)
 {
@@ -30,7 +43,9 @@ int world_emulated_open(struct sim_world *w, char *error, size_t size)
                                          .now = &w->now,
                                          .mutations = w->config.mutations,
                                          .mutation_count = w->config.mutation_count,
-                                         .races = !w->config.unwatched};
+                                         .races = !w->config.unwatched,
+                                         .forgives = world_emulated_forgives,
+                                         .context = w};
     if (!emulated_op_of(w->config.problem.op)) {
         snprintf(error, size, "%s has no kernel that could be emulated",
                  plan_op_name(w->config.problem.op));
@@ -48,6 +63,12 @@ int world_emulated_open(struct sim_world *w, char *error, size_t size)
 void world_emulated_close(struct sim_world *w)
 {
     uint32_t count = 0;
+    uint64_t forgotten = w->hopper ? hopper_forgotten(w->hopper) : 0;
+    if (forgotten)
+        sim_world_error(w, -ETIMEDOUT,
+                        "incomplete: the watch over memory has forgotten %llu accesses for want of "
+                        "room",
+                        (unsigned long long)forgotten);
     const struct hopper_site *sites = w->hopper ? hopper_sites(w->hopper, &count) : NULL;
     if (sites && w->config.sites)
         w->config.sites(w->config.context, sites, count);
@@ -56,11 +77,26 @@ void world_emulated_close(struct sim_world *w)
     w->hopper = NULL;
 }
 
+/* In memory that is watched: nobody reads them, but kernels hand them from thread to thread. */
+static int world_emulated_make_tracks(struct sim_world *w, struct emulated_rank *e)
+{
+    uint32_t count = (1 + MK_AUXILIARY_WARPS) * w->config.emulated * GPU_TRACK_WARPS;
+    struct mk_event *events =
+        hopper_memory(w->hopper, (size_t)count * w->config.tracks * sizeof *events);
+    e->tracks = hopper_memory(w->hopper, count * sizeof *e->tracks);
+    for (uint32_t i = 0; events && e->tracks && i < count; i++)
+        e->tracks[i] = (struct mk_track){.events = events + (size_t)i * w->config.tracks,
+                                         .capacity = w->config.tracks};
+    return events && e->tracks ? 0 : -ENOMEM;
+}
+
 int world_emulated_rank(struct sim_world *w, struct sim_world_rank *r, char *error, size_t size)
 {
     struct emulated_rank *e = &w->emulated[r - w->ranks];
     e->words = hopper_memory(w->hopper, WORDS * sizeof *e->words);
     if (!e->words)
+        return -ENOMEM;
+    if (w->config.tracks && world_emulated_make_tracks(w, e))
         return -ENOMEM;
     hopper_use(w->hopper, (uint32_t)(r - w->ranks));
     return emulated_op_of(r->plan.problem.op)->prepare(&r->plan, error, size);
@@ -85,6 +121,7 @@ int world_emulated_launch(struct sim_world_rank *r)
     l.taken = e->words + TAKEN;
     l.ending = (uint32_t *)(e->words + ENDING);
     l.report = &e->report;
+    l.tracks = e->tracks;
     hopper_use(w->hopper, (uint32_t)(r - w->ranks));
     return emulated_op_of(r->plan.problem.op)->launch(&r->plan, &l, NULL);
 }

@@ -133,6 +133,26 @@ __global__ void conform_multicast(const __grid_constant__ CUtensorMap map, uint3
     ptx_cluster_sync();
 }
 
+/* Two groups of copies by threads, of 16 bytes, 8 and none each: the rest is zeros. */
+__global__ void conform_copy(const uint32_t *in, uint32_t *out)
+{
+    PTX_SHARED_DYNAMIC(memory);
+    uint32_t shared = begin(memory, BARRIER), i = threadIdx.x;
+    for (uint32_t group = 0; group < 2; group++) {
+        for (uint32_t part = 0; part < 3; part++)
+            ptx_copy_async_16(shared + ((group * 3 + part) * THREADS + i) * 16,
+                              in + ((group * 3 + part) * THREADS + (i * 37 + group) % THREADS) * 4,
+                              16 - part * 8);
+        ptx_copy_async_commit();
+    }
+    ptx_copy_async_wait<1>();
+    __syncthreads();
+    dump(out, shared, 3 * THREADS * 16);
+    ptx_copy_async_wait<0>();
+    __syncthreads();
+    dump(out + 3 * THREADS * 4, shared + 3 * THREADS * 16, 3 * THREADS * 16);
+}
+
 /* One product of each of `steps` steps of K. */
 struct layout {
     uint32_t code, a_leading, a_stride, b_leading, b_stride, a_step, b_step, steps;
@@ -387,7 +407,10 @@ static int multicast_case(const uint32_t *in, uint32_t *out)
     X(wgmma_128_registers_kn, launch(conform_wgmma<128, 1, true>, 1, in,                           \
                                      layout{1, 0, 1024, 8192, 1024, 32, 2048, 4}, out))            \
     X(wgmma_80_registers,                                                                          \
-      launch(conform_wgmma<80, 0, true>, 1, in, layout{1, 0, 1024, 0, 1024, 32, 32, 4}, out))
+      launch(conform_wgmma<80, 0, true>, 1, in, layout{1, 0, 1024, 0, 1024, 32, 32, 4}, out))      \
+    X(wgmma_192_nk,                                                                                \
+      launch(conform_wgmma<192, 0, false>, 1, in, layout{1, 0, 1024, 0, 1024, 32, 32, 4}, out))    \
+    X(copy_async, launch(conform_copy, 1, in, out))
 
 extern "C" const char *conform_name(uint32_t number)
 {

@@ -255,7 +255,8 @@ static void test_refused(void **state)
     assert_non_null(strstr(result.sentence, "does not divide"));
     config.problem.m = 390;
     config.max_steps = 100;
-    assert_int_equal(sim_world_run(&config, &result), -EDEADLK);
+    assert_int_equal(sim_world_run(&config, &result), -ETIMEDOUT);
+    assert_string_equal(result.sentence, "incomplete: not over after 100 steps");
 }
 
 int main(void)

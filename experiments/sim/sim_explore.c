@@ -65,7 +65,7 @@ int sim_explore(const struct sim_arguments *a, enum mk_op op, int argc, char **a
 {
     struct coroutine_pool *pool = NULL;
     struct sim_world_result result;
-    uint64_t done = 0, steps = 0, hash = 0, failures = 0;
+    uint64_t done = 0, steps = 0, hash = 0, failures = 0, incomplete = 0;
     int status = STATUS_DONE;
     coroutine_pool_create(&pool, 0); /* without one each run makes its own */
     for (; done < a->runs && failures < FAILURES_SHOWN; done++) {
@@ -87,6 +87,7 @@ int sim_explore(const struct sim_arguments *a, enum mk_op op, int argc, char **a
         hash = hash * 31 + result.hash;
         if (rc) {
             failures++;
+            incomplete += rc == -ETIMEDOUT;
             status = rc == -EBADMSG && status != STATUS_FAILED ? STATUS_WRONG : STATUS_FAILED;
             pulse_hide();
             printf("seed %llu: %s\n", (unsigned long long)c.seed, result.sentence);
@@ -101,8 +102,11 @@ int sim_explore(const struct sim_arguments *a, enum mk_op op, int argc, char **a
         snprintf(what, sizeof what, "order%s of %llu launch%s on %llu x %llu ranks",
                  done > 1 ? "s" : "", (unsigned long long)a->launches, a->launches > 1 ? "es" : "",
                  (unsigned long long)a->nodes, (unsigned long long)a->gpus);
-    printf("%s: %llu %s, %llu failed; %llu steps each; events %016llx\n", plan_op_name(op),
-           (unsigned long long)done, what, (unsigned long long)failures,
+    char open[64] = "";
+    if (incomplete) /* neither right nor wrong */
+        snprintf(open, sizeof open, ", %llu of them incomplete", (unsigned long long)incomplete);
+    printf("%s: %llu %s, %llu failed%s; %llu steps each; events %016llx\n", plan_op_name(op),
+           (unsigned long long)done, what, (unsigned long long)failures, open,
            (unsigned long long)(steps / done), (unsigned long long)hash);
     if (status)
         fprintf(stderr, "mkernel sim: %llu of %llu order%s failed%s\n",

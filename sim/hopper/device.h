@@ -137,6 +137,11 @@ int hopper_tensormap_encode(void *map, uint32_t type, uint32_t rank, void *base,
                             /* host: 0, or -EINVAL as the driver refuses */
                             uint32_t swizzle, uint32_t fill);
 
+/* A thread's copies from global to shared memory: `read` of `bytes` (4, 8, 16), and zeros. */
+void hopper_copy_async(uint32_t dst, const void *src, uint32_t bytes, uint32_t read);
+void hopper_copy_commit(void);
+void hopper_copy_wait(uint32_t pending);
+
 /* wgmma: D (64 x n, fp32) += A (64 x 16, bf16) B (16 x n, bf16). `a` is NULL where A lies in shared
  * memory. */
 struct hopper_product {

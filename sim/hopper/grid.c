@@ -77,17 +77,20 @@ static void begin_thread(struct hopper_block *b, uint32_t number)
     struct hopper *h = b->machine;
     struct hopper_thread *t = &b->thread[number];
     struct coroutine *kept = t->coroutine;
+    struct thread_copies *copies = t->copies;
     uint32_t clock = t->clock;
     known_drop(h->known, t->known);
     known_drop(h->known, t->fenced);
     known_drop(h->known, t->heard);
     *t = (struct hopper_thread){.coroutine = kept,
+                                .copies = copies,
                                 .block = b,
                                 .warp = &b->warp[number / 32],
                                 .number = number,
                                 .lane = number % 32,
                                 .clock = clock + 1,
                                 .issuer = -1};
+    copies_begin(t);
     t->place.thread = place_of(number, b->grid->block);
     t->place.block = place_of(b->number, b->grid->size);
     t->place.block_size = b->grid->block;

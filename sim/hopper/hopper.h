@@ -64,6 +64,10 @@ struct hopper_config {
     uint32_t mutation_count;
     uint64_t max_steps; /* of hopper_run; 0: no bound */
     int races;          /* 0: memory is not watched, only values tell (many times faster) */
+    /* Asked where the watch has found a mistake: 1, it is none any more, and nor is what follows: a
+     * job that has failed reads what nobody has announced. NULL: never */
+    int (*forgives)(void *context);
+    void *context;
 };
 
 /* Places that have been come to so far. */
@@ -100,6 +104,10 @@ int hopper_run(struct hopper *h);
 const char *hopper_error(const struct hopper *h);
 void hopper_fail(struct hopper *h, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void hopper_deadlock(struct hopper *h); /* says who waits for what */
+
+/* How many accesses the watch over memory has forgotten for want of room: mistakes that have to do
+ * with these are not found, and a search in which there are any is incomplete. */
+uint64_t hopper_forgotten(const struct hopper *h);
 
 /* Memory is not watched any more. And: a rank stops altogether, where it stands. */
 void hopper_unwatch(struct hopper *h);

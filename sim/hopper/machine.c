@@ -32,8 +32,10 @@ uint32_t hopper_sms(void)
 
 static void free_block(struct hopper *h, struct hopper_block *b)
 {
-    for (uint32_t i = 0; b->thread && i < KNOWN_THREADS; i++)
+    for (uint32_t i = 0; b->thread && i < KNOWN_THREADS; i++) {
         coroutine_destroy(b->thread[i].coroutine);
+        free(b->thread[i].copies);
+    }
     for (uint32_t i = 0; i < KNOWN_WARPS; i++) {
         free(b->warp[i].products);
         free(b->warp[i].accumulators);
@@ -170,6 +172,11 @@ int hopper_busy(const struct hopper *h, uint32_t rank)
         if ((rank == UINT32_MAX || rank == r) && h->ranks[r].grid)
             return 1;
     return 0;
+}
+
+uint64_t hopper_forgotten(const struct hopper *h)
+{
+    return h->shadow.cut;
 }
 
 void hopper_unwatch(struct hopper *h)
@@ -390,7 +397,7 @@ int hopper_run(struct hopper *h)
 {
     while (!h->failed && hopper_busy(h, UINT32_MAX)) {
         if (h->config.max_steps && h->steps >= h->config.max_steps) {
-            hopper_fail(h, "not over after %llu steps", (unsigned long long)h->steps);
+            hopper_fail(h, "incomplete: not over after %llu steps", (unsigned long long)h->steps);
             return -ETIMEDOUT;
         }
         if (hopper_step(h))

@@ -33,6 +33,7 @@ enum thread_state {
 
 struct hopper_block;
 struct hopper_warp;
+struct thread_copies; /* copy.c */
 
 struct hopper_thread {
     struct hopper_place place; /* first: what the kernel sees */
@@ -75,6 +76,8 @@ struct hopper_thread {
     /* Products: so many issued, committed; how many were issued before each commit */
     uint32_t products, commits, products_at[COMMITS], products_wanted;
     int fenced_registers;
+    uint32_t swapped[4];          /* registers of a mutant */
+    struct thread_copies *copies; /* NULL until the first */
 };
 
 struct accumulators;
@@ -346,6 +349,9 @@ void mbarrier_bytes(struct hopper_block *b, struct mbarrier *m, uint32_t bytes, 
 void flights_step(struct hopper *h);
 void flights_drop(struct hopper *h, uint32_t rank); /* those that a rank has issued */
 void flights_of_block_ended(struct hopper_block *b);
+
+/* copy.c: a new thread has none under way */
+void copies_begin(struct hopper_thread *t);
 
 /* wgmma.c */
 int wgmma_ready(const struct hopper_warp *w);

@@ -27,7 +27,7 @@ void access_check(struct hopper_thread *t, const void *p, size_t bytes, uint32_t
     struct shadow_actor a;
     actor_of(t, &a);
     struct shadow_event e = {a.entry, a.clock, where, (kind | where_kind(t->block, p)) & 15};
-    if (shadow_access(&h->shadow, &a, &e, p, bytes))
+    if (shadow_access(&h->shadow, &a, &e, p, bytes) && h->failed)
         hopper_stop();
 }
 
@@ -40,7 +40,7 @@ int access_async(struct hopper_thread *t, const void *p, size_t bytes, uint32_t 
     struct shadow_actor a;
     actor_of(t, &a);
     struct shadow_event e = {entry, clock, where, (kind | ACCESS_ASYNC) & 15};
-    return shadow_access(&h->shadow, &a, &e, p, bytes);
+    return shadow_access(&h->shadow, &a, &e, p, bytes) && h->failed;
 }
 
 /* ---- publishing and learning ---- */

@@ -173,6 +173,10 @@ void hopper_shadow_fault(void *context, enum shadow_fault fault, const struct sh
     char line[200], other[200] = "", who[96], whose[96] = "", place[96];
     if (h->failed)
         return;
+    if (h->config.forgives && h->config.forgives(h->config.context)) {
+        hopper_unwatch(h);
+        return;
+    }
     entry_text(h, access->entry, who, sizeof who);
     where_text(access->where, line, sizeof line);
     address_text(h, address, place, sizeof place);

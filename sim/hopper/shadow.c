@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { READERS = 12, MOST_NODES = 1 << 26, GAP = 4096 };
+enum { READERS = 512, MOST_NODES = 1 << 26, GAP = 4096 };
 
 /* A state is the index of its first node: the last write, then those who have read since. */
 struct shadow_node {
@@ -97,6 +97,7 @@ static void forget(struct shadow *s)
         if (s->states[i] >= SHADOW_SPECIALS)
             s->states[i] = SHADOW_INITIAL;
     memset(s->table, 0, s->table_size * sizeof *s->table);
+    s->cut++;
     s->table_used = 0;
     s->node_count = SHADOW_SPECIALS;
     s->memo_turn++;
@@ -206,9 +207,11 @@ static uint32_t step(struct shadow *s, const struct shadow_actor *a, const struc
         if (write || (node[i].event.kind & ACCESS_WRITE))
             *bad |= wrong(s, a, e, &node[i].event, async, address);
         if (!write || (e->kind & node[i].event.kind & ACCESS_STRONG))
-            if (count < READERS && node[i].event.entry != e->entry &&
-                !knows(s, a, KNOWN_GENERIC, &node[i].event))
-                events[count++] = node[i].event;
+            if (node[i].event.entry != e->entry && !knows(s, a, KNOWN_GENERIC, &node[i].event)) {
+                s->cut += count == READERS;
+                if (count < READERS)
+                    events[count++] = node[i].event;
+            }
     }
     if (*bad)
         return state;

@@ -52,6 +52,8 @@ struct shadow {
     struct shadow_event memo_event;
     const struct known *memo_known;
     uint32_t memo_entry, memo_turn;
+    uint64_t
+        cut; /* accesses that have been forgotten for want of room: races with them are missed */
     struct {
         uint32_t turn, before, after;
     } memo[64];

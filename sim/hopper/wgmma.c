@@ -80,7 +80,7 @@ static void check_unit(void *context, uint32_t address, uint32_t mn, uint32_t k)
     const struct check *c = context;
     struct hopper *h = c->thread->block->machine;
     uint8_t *at = shared_at(c->thread->block, address, 16, 16, "wgmma reads");
-    if (h->config.races && shadow_access(&h->shadow, &c->actor, &c->event, at, 16))
+    if (h->config.races && shadow_access(&h->shadow, &c->actor, &c->event, at, 16) && h->failed)
         hopper_stop();
 }
 
@@ -185,7 +185,7 @@ static void take_accumulators(struct hopper_thread *t, const struct hopper_produ
     }
 }
 
-static void mutate(struct hopper_product *p, uint32_t variant)
+static void mutate(struct hopper_product *p, uint32_t variant, uint32_t swapped[4])
 {
     uint64_t d = p->b_descriptor;
     switch (variant) {
@@ -194,6 +194,10 @@ static void mutate(struct hopper_product *p, uint32_t variant)
         break;
     case 2:
         p->a_descriptor += 1;
+        if (!p->a)
+            break;
+        memcpy(swapped, (const uint32_t[]){p->a[0], p->a[2], p->a[1], p->a[3]}, 16);
+        p->a = swapped;
         break;
     case 3:
         p->b_descriptor =
@@ -208,8 +212,8 @@ void hopper_wgmma(const struct hopper_product *given)
 {
     struct hopper_product changed = *given;
     const struct hopper_product *p = &changed;
-    mutate(&changed, mutated(HOPPER_P_WGMMA));
     struct hopper_thread *t = hopper_thread();
+    mutate(&changed, mutated(HOPPER_P_WGMMA), t->swapped);
     struct hopper_warp *w = t->warp;
     uint32_t number = t->products;
     if (p->n % 8 || !p->n || p->n > 256)

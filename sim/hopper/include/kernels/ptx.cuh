@@ -275,6 +275,22 @@ PTX_FN void ptx_tensormap_prefetch(const CUtensorMap *map, HOPPER_AT)
     hopper_tensormap_prefetch(map);
 }
 
+PTX_FN void ptx_copy_async_16(uint32_t dst, const void *src, uint32_t bytes, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_copy_async(dst, src, 16, bytes);
+}
+PTX_FN void ptx_copy_async_commit(HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_copy_commit();
+}
+template <int pending> PTX_FN void ptx_copy_async_wait(HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_copy_wait(pending);
+}
+
 /* ---- registers and the way out of them ---- */
 
 template <int registers> PTX_FN void ptx_registers_dec(HOPPER_AT)

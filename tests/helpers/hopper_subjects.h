@@ -1,0 +1,93 @@
+/* What mutants of device code are tried on: the GEMM engine with and without clusters, and each
+ * operator in forms that together come to every place of its kernel. For tests, by #include. */
+#ifndef TESTS_HOPPER_SUBJECTS_H
+#define TESTS_HOPPER_SUBJECTS_H
+
+#include "tests/helpers/hopper.h"
+#include "tests/helpers/hopper_ops.h"
+
+enum { SUBJECTS = 9 };
+
+/* One order of a subject, mutated or not; `sites` is told which places it came to. 0: all right;
+ * else `text` says what is not. */
+struct hopper_subject_run {
+    uint32_t subject;
+    uint64_t seed;
+    const struct hopper_mutation *mutations;
+    uint32_t count;
+    void (*sites)(void *context, const struct hopper_site *sites, uint32_t count);
+    char text[1024];
+};
+
+static inline int hopper_subject_gemm(struct hopper_subject_run *r, int cluster)
+{
+    const struct hopper_gemm g = {
+        cluster ? 300 : 260, 72, 328, cluster, {128, cluster ? 128 : 64, 1 + (uint32_t)cluster}, 2};
+    return hopper_gemm_mutated(&g, r->seed, r->mutations, r->count, r->sites, NULL, r->text,
+                               sizeof r->text, NULL);
+}
+
+static inline int hopper_subject_world(struct hopper_subject_run *r, struct sim_world_config *c)
+{
+    struct sim_world_result result;
+    c->mutations = r->mutations;
+    c->mutation_count = r->count;
+    c->sites = r->sites;
+    c->max_steps = 20000;
+    int rc = sim_world_run(c, &result);
+    snprintf(r->text, sizeof r->text, "%s", result.sentence);
+    return rc;
+}
+
+/* `of`: what chooses form and order of seed 0. */
+static inline int hopper_subject_op(struct hopper_subject_run *r, enum mk_op op, uint32_t nodes,
+                                    uint32_t gpus, uint64_t columns, uint64_t of)
+{
+    const uint64_t shape[] = {66, columns, 136};
+    struct sim_world_config c = hopper_ops_config(op, nodes, gpus, shape, 20 * r->seed + of);
+    c.launches = 3;
+    return hopper_subject_world(r, &c);
+}
+
+static inline int hopper_subject_attention(struct hopper_subject_run *r)
+{
+    static const uint64_t none[] = {8, 8, 8};
+    struct sim_world_config c = hopper_ops_config(MK_OP_RING_ATTENTION, 1, 2, none, r->seed);
+    c.problem.attention = (struct mk_attention){1, 2 * 2 * 33, 2, 1, 64, 1};
+    c.problem.tuning = (struct mk_tuning){.split = {{2, 1, 0, 0}}, .chunk_rows = 128};
+    c.launches = 2;
+    c.tracks = r->seed ? 64 : 0;
+    return hopper_subject_world(r, &c);
+}
+
+static inline int hopper_subject_run(struct hopper_subject_run *r)
+{
+    switch (r->subject) {
+    case 0:
+        return hopper_subject_gemm(r, 0);
+    case 1:
+        return hopper_subject_gemm(r, 1);
+    case 2: /* intra_comm copies by TMA */
+        return hopper_subject_op(r, MK_OP_AG_GEMM, 1, 2, 72, 13);
+    case 3: /* and by the lanes of an auxiliary warp */
+        return hopper_subject_op(r, MK_OP_AG_GEMM, 1, 2, 72, 2);
+    case 4: /* more tiles of a CTA than its outbox holds */
+        return hopper_subject_op(r, MK_OP_GEMM_RS, 1, 2, 640, 3);
+    case 5:
+        return hopper_subject_op(r, MK_OP_GEMM_AR, 1, 2, 72, 3);
+    case 6:
+        return hopper_subject_op(r, MK_OP_GEMM_AR, 2, 1, 72, 3);
+    case 7:
+        return hopper_subject_op(r, MK_OP_AG_GEMM, 2, 1, 72, 2);
+    default:
+        return hopper_subject_attention(r);
+    }
+}
+
+/* The search ran out of its budget: nothing is known. */
+static inline int hopper_subject_incomplete(const struct hopper_subject_run *r)
+{
+    return strstr(r->text, "incomplete: ") != NULL;
+}
+
+#endif
