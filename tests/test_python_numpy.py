@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 import zipfile
 
 import numpy
@@ -185,6 +186,9 @@ def layouts():
     assert len(comm.plans) == 2, comm.plans  # none of these needs another
     # What is written must lie as it is.
     refuses("C is written in place", mkernel.ag_gemm, a, b, numpy.zeros((32, 96), numpy.uint16)[:, ::2])
+    at_odds = numpy.zeros(32 * 48 + 1, numpy.uint16)[1:].reshape(32, 48)
+    refuses("C is written in place: it must be aligned to 16 bytes", mkernel.ag_gemm, a, b, at_odds)
+    refuses("C is a list, and the inputs are numpy's arrays", mkernel.ag_gemm, a, b, [1])
     refuses("C is [32, 47] of uint16, and should be [32, 48]", mkernel.ag_gemm, a, b, numpy.zeros((32, 47), numpy.uint16))
     refuses("C is [32, 48] of float32", mkernel.ag_gemm, a, b, numpy.zeros((32, 48), numpy.float32))
     comm.close()
@@ -365,6 +369,26 @@ def a_launch_that_waits_does_not_hold_the_interpreter():
         pipe = os.path.join(folder, "pipe")
         os.mkfifo(pipe)
         ranks(2, waiting, pipe)
+
+
+@scene
+def alone(nodes):
+    for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        del os.environ[name]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        comm = mkernel.init(nodes=int(nodes) or None, nic="soft" if int(nodes) else None, timeout_ns=MINUTE)
+    assert comm.world == 2 and comm.nodes == (int(nodes) or 1)
+    assert len(said) == (comm.rank == 0 and not int(nodes)), said
+    if said:
+        says(str(said[0].message), "all are taken for one node's; nodes=N says otherwise")
+    comm.close()
+
+
+@case
+def ranks_without_local_numbers_are_one_node_s_and_rank_0_says_so():
+    ranks(2, alone, 0)
+    ranks(2, alone, 2)
 
 
 @scene

@@ -7,6 +7,7 @@ import ctypes
 import os
 import sys
 import threading
+import warnings
 import weakref
 from typing import NamedTuple, Optional, Sequence, Union
 
@@ -155,18 +156,17 @@ class Communicator:
         """
         of, arrays = _shapes.OPERATORS[op], self._arrays
         with self._lock:
-            ready = self.ready(of, inputs, causal, deterministic, options)
+            ready = self.ready(of, inputs, outputs, causal, deterministic, options)
             if not ready.direct:
                 inputs = [self._readable(x, ready.swap and i in of.matrices) for i, x in enumerate(inputs)]
             if outputs is None:
                 outputs = tuple([arrays.new(shape, word, inputs[0]) for shape, word in ready.outputs])
-            else:
-                self._check_outputs(of, ready, outputs)
             pointers = arrays.pointers(inputs, outputs)
-            for i, x in enumerate(pointers):
+            for x in pointers:
                 if x & 15:
-                    inputs = [*inputs[:i], arrays.aligned(inputs[i], ready.swap and i in of.matrices), *inputs[i + 1 :]]
-                    pointers[i] = arrays.pointers(inputs[i : i + 1], ())[0]
+                    inputs = self._aligned(of, ready, inputs, outputs)
+                    pointers = arrays.pointers(inputs, outputs)
+                    break
             arguments = ready.arguments
             arguments[:] = pointers
             stream = None if self._host else self._order_streams()
@@ -177,20 +177,24 @@ class Communicator:
                 self._fail(result)
         return outputs
 
-    def ready(self, of: _shapes.Operator, inputs, causal=False, deterministic=False, options="") -> _Ready:
-        """The plan for such inputs, made where there is none yet (then collective)."""
+    def ready(self, of: _shapes.Operator, inputs, outputs=None, causal=False, deterministic=False, options="") -> _Ready:
+        """The plan for such inputs, made where there is none yet (then collective). Such arrays have been checked."""
         arrays = self._arrays
         offset = 0
         try:
             if of.heap >= 0 and self._blocks:
                 offset = self._blocks.get(arrays.pointers(inputs[of.heap : of.heap + 1], ())[0], 0)
-            key = arrays.key(inputs, of.name, offset, causal, deterministic, options)
+            every = inputs if outputs is None else (*inputs, *outputs)
+            key = arrays.key(every, of.name, offset, causal, deterministic, options)
         except AttributeError:  # of what is no array
             key = None
         with self._lock:
             ready = self._ready.get(key)
             if ready is None:
-                ready = self._ready[key] = self._make_ready(of, inputs, offset, causal, deterministic, options)
+                ready = self._make_ready(of, inputs, offset, causal, deterministic, options)
+                if outputs is not None:
+                    self._check_outputs(of, ready, outputs)
+                self._ready[key] = ready
             return ready
 
     def _make_ready(self, of, inputs, offset, causal, deterministic, options):
@@ -216,6 +220,15 @@ class Communicator:
         """The input itself, or a contiguous copy."""
         return x if swapped or self._arrays.is_contiguous(x) else self._arrays.contiguous(x)
 
+    def _aligned(self, of, ready, inputs, outputs):
+        """Copies of the inputs that are not aligned to 16 bytes; an output must be."""
+        arrays = self._arrays
+        for name, x in zip(of.outputs, arrays.pointers((), outputs)):
+            if x & 15:
+                raise Refused(f"{of.name}: {name} is written in place: it must be aligned to 16 bytes")
+        return [arrays.aligned(x, ready.swap and i in of.matrices) if at & 15 else x
+                for i, (x, at) in enumerate(zip(inputs, arrays.pointers(inputs, ())))]
+
     def _check_outputs(self, of, ready, outputs):
         arrays = self._arrays
         for name, (shape, word), x in zip(of.outputs, ready.outputs, outputs):
@@ -224,9 +237,8 @@ class Communicator:
             if x.shape != shape or not arrays.type_is(x, word):
                 raise Refused(f"{of.name}: {name} is {list(x.shape)} of {x.dtype}, and should be {list(shape)} of "
                               f"{arrays.types_of(word)}")
-            if not arrays.is_contiguous(x) or arrays.pointers((x,), ())[0] & 15 or arrays.place(x) != self._place:
-                raise Refused(f"{of.name}: {name} is written in place: it must be contiguous, aligned to 16 bytes and "
-                              f"on {self.device}")
+            if not arrays.is_contiguous(x) or arrays.place(x) != self._place:
+                raise Refused(f"{of.name}: {name} is written in place: it must be contiguous and on {self.device}")
 
     def _order_streams(self):
         """The current stream, behind the launch before: two launches of a communicator must not overlap."""
@@ -391,6 +403,7 @@ def init(*, device: Optional[str] = None, group=None, nodes: Optional[int] = Non
     """
     global _default
     arrays = _choose_arrays()
+    alone = "RANK" in os.environ and not ("LOCAL_RANK" in os.environ or "LOCAL_WORLD_SIZE" in os.environ)
     if device not in (None, "cpu", "cuda", "emulated"):
         raise Refused(f"device={device!r}: cpu, cuda or emulated")
     if arrays.NAME == "torch":
@@ -399,6 +412,9 @@ def init(*, device: Optional[str] = None, group=None, nodes: Optional[int] = Non
         raise Refused("GPUs and groups are PyTorch's: import torch before mkernel.init")
     else:
         chosen, joined = device or "cpu", {}
+    if alone and not joined and nodes is None and int(os.environ.get("WORLD_SIZE", "1")) > 1 and os.environ["RANK"] == "0":
+        warnings.warn("RANK and WORLD_SIZE do not say how many ranks a node has: all are taken for one node's; nodes=N "
+                      "says otherwise", stacklevel=2)
     comm = Communicator(arrays, chosen, **{"nodes": nodes, **joined, **settings})
     if _default is None or _default.closed:
         _default = comm

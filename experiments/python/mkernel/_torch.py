@@ -244,7 +244,7 @@ def _define(of: _shapes.Operator) -> None:
         made = []
         for shape, word in problem.outputs:
             if shape is None:  # which only the plan knows: all ranks trace alike, so all make it now
-                ready = comm.ready(of, arguments[:inputs], *arguments[inputs:-1])
+                ready = comm.ready(of, arguments[:inputs], None, *arguments[inputs:-1])
                 shape = ready.outputs[len(made)][0]
             made.append(arguments[0].new_empty(shape, dtype=_TYPES[word][0]))
         return made[0] if outputs == 1 else tuple(made)
