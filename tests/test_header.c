@@ -196,12 +196,10 @@ static void a_program_of_another_version_is_refused(void **state)
     assert_int_equal(mprotect(pages + page, (size_t)page, PROT_NONE), 0);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         struct mk_comm *comm;
-        memcpy(pages + page - sizeof others[i].version, &others[i].version,
-               sizeof others[i].version);
-        assert_int_equal(
-            mk_comm_open(
-                &comm, (const struct mk_config *)(void *)(pages + page - sizeof others[i].version)),
-            -EINVAL);
+        /* aligned as every struct mk_config is */
+        char *last = pages + page - _Alignof(struct mk_config);
+        memcpy(last, &others[i].version, sizeof others[i].version);
+        assert_int_equal(mk_comm_open(&comm, (const struct mk_config *)(void *)last), -EINVAL);
         assert_non_null(strstr(mk_error(comm), others[i].says));
         mk_comm_close(comm);
     }
