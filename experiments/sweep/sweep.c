@@ -1,6 +1,7 @@
 /* `mkernel sweep`: many points measured into one file of results. */
 #include "experiments/sweep/sweep.h"
 #include "experiments/common/commands.h"
+#include "experiments/common/hosts.h"
 #include "experiments/common/options.h"
 #include "experiments/results/results.h"
 
@@ -10,7 +11,7 @@
 #include <string.h>
 
 struct arguments {
-    const char *vary, *out, *expect, *budget;
+    const char *vary, *out, *expect, *budget, *hosts;
     uint64_t repeats, seed, limit_ns;
     int list, retry, mix, quiet;
 };
@@ -42,6 +43,10 @@ static const struct option_spec specs[] = {
      "a job that takes longer is ended, and is one that failed. Default: FILE's, else 600", 1000000,
      86400000000000ull, .group = JOBS},
     {"retry", OPTION_FLAG, AT(retry), NULL, "jobs that failed are done again", .group = JOBS},
+    {"hosts", OPTION_TEXT, AT(hosts), "FILE",
+     "start the ranks by ssh: a line a host, `node1 slots=8`; the first has the results. Default: "
+     "ranks on this host, or as a launcher says",
+     .max = 4000, .group = JOBS},
     {"out", OPTION_TEXT, AT(out), "FILE",
      "the results (SQLite); jobs that are in it are not done again. Default: FILE's name, with .db "
      "for its ending, in this folder",
@@ -186,6 +191,40 @@ static int sweep_join(struct sweep *s, const struct arguments *a, const char *ou
     return status;
 }
 
+/* The same command on all hosts, without --hosts. */
+static int sweep_over_hosts(const char *file, int argc, char **argv, int *stopped)
+{
+    static struct host_list hosts;
+    char error[512];
+    char **words = calloc((size_t)argc + 2, sizeof *words);
+    int count = 0;
+    if (!words)
+        return STATUS_FAILED;
+    words[count++] = argv[0];
+    words[count++] = argv[0]; /* main's argv has the program before it */
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--hosts"))
+            i++;
+        else if (strncmp(argv[i], "--hosts=", 8))
+            words[count++] = argv[i];
+    }
+    int status = STATUS_USAGE;
+    if (hosts_read(&hosts, file, error, sizeof error)) {
+        sweep_usage(error);
+    } else {
+        status = hosts_run(&hosts, words, stopped, error, sizeof error);
+        if (*stopped)
+            fprintf(stderr,
+                    "mkernel sweep: interrupted by signal %d; the ranks of all %u hosts have "
+                    "been told\n",
+                    *stopped, hosts.count);
+        else if (*error)
+            fprintf(stderr, "mkernel sweep: %s\n", error);
+    }
+    free(words);
+    return status;
+}
+
 int command_sweep(int argc, char **argv)
 {
     struct arguments a = {.seed = UINT64_MAX};
@@ -207,6 +246,8 @@ int command_sweep(int argc, char **argv)
     int stopped = 0, status;
     if (sweep_gather(&s, &a, file, error, sizeof error)) {
         status = sweep_usage(error);
+    } else if (a.hosts) {
+        status = sweep_over_hosts(a.hosts, argc, argv, &stopped);
     } else if (a.list) {
         status = sweep_list(&s);
     } else if (a.expect && results_check(a.expect, error, sizeof error)) {

@@ -1,0 +1,283 @@
+#define _GNU_SOURCE
+#include "experiments/common/hosts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define GRACE_S 15 /* from the end of one rank that failed to the end of all */
+#define SSH_FAILED 255
+
+int hosts_read(struct host_list *out, const char *path, char *error, size_t size)
+{
+    char line[512], name[256], rest[256];
+    FILE *f = fopen(path, "re");
+    int number = 0, rc = 0;
+    memset(out, 0, sizeof *out);
+    if (!f) {
+        snprintf(error, size, "--hosts %s cannot be read: %s", path, strerror(errno));
+        return -EINVAL;
+    }
+    while (!rc && fgets(line, sizeof line, f)) {
+        unsigned slots = 1;
+        char more;
+        number++;
+        line[strcspn(line, "#\n")] = '\0';
+        *rest = '\0';
+        int words = sscanf(line, "%255s %255[^\n]", name, rest);
+        if (words < 1)
+            continue;
+        rest[strcspn(rest, " \t")] = '\0';
+        if ((*rest && (sscanf(rest, "slots=%u%c", &slots, &more) != 1 || !slots || slots > 64)) ||
+            *name == '-' || strpbrk(name, "'\"\\;&|$`")) {
+            snprintf(error, size, "--hosts %s, line %d: not HOST or HOST slots=N (1 to 64)", path,
+                     number);
+            rc = -EINVAL;
+        } else if (out->count && slots != out->slots) {
+            snprintf(error, size, "--hosts %s, line %d: every host has the same number of slots",
+                     path, number);
+            rc = -EINVAL;
+        } else if (out->count == HOSTS_MOST) {
+            snprintf(error, size, "--hosts %s: more than %d hosts", path, HOSTS_MOST);
+            rc = -EINVAL;
+        } else {
+            memcpy(out->names[out->count++], name, sizeof name);
+            out->slots = slots;
+        }
+    }
+    fclose(f);
+    if (!rc && !out->count) {
+        snprintf(error, size, "--hosts %s names no host", path);
+        rc = -EINVAL;
+    }
+    return rc;
+}
+
+static void hosts_quote(FILE *f, const char *text)
+{
+    fputc('\'', f);
+    for (; *text; text++)
+        *text == '\'' ? fputs("'\\''", f) : fputc(*text, f);
+    fputs("' ", f);
+}
+
+/* What the host's shell does. The rank ends when its standard input does: with the connection, or
+ * when the parent closes it. */
+static char *hosts_script(const struct host_list *h, uint32_t rank, uint16_t port,
+                          char *const *argv)
+{
+    char *text = NULL, here[4096], program[4096];
+    size_t bytes;
+    FILE *f = open_memstream(&text, &bytes);
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[length > 0 ? length : 0] = '\0';
+    if (!f || !getcwd(here, sizeof here) || length <= 0) {
+        if (f)
+            fclose(f);
+        free(text);
+        return NULL;
+    }
+    fprintf(f, "exec 3<&0; IFS= read -r MKERNEL_TOKEN <&3; export MKERNEL_TOKEN; cd ");
+    hosts_quote(f, here);
+    fprintf(f,
+            "|| exit 3; export RANK=%u WORLD_SIZE=%u LOCAL_RANK=%u LOCAL_WORLD_SIZE=%u "
+            "MASTER_PORT=%u MASTER_ADDR=",
+            rank, h->count * h->slots, rank % h->slots, h->slots, port);
+    hosts_quote(f, h->names[0]);
+    for (char **e = environ; *e; e++) {
+        const char *const passed[] = {"MKERNEL_", "MK_",
+                                      "SOFTNIC",  "OPENBLAS_NUM_THREADS=",
+                                      "NCCL_",    "CUDA_VISIBLE_DEVICES="};
+        for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
+            if (!strncmp(*e, passed[i], strlen(passed[i])) && strncmp(*e, "MKERNEL_TOKEN=", 14) &&
+                strncmp(*e, "MKERNEL_HOST=", 13)) {
+                size_t name = strcspn(*e, "=");
+                fprintf(f, "%.*s=", (int)name, *e);
+                hosts_quote(f, (*e)[name] ? *e + name + 1 : "");
+                break;
+            }
+    }
+    fprintf(f, "; ");
+    hosts_quote(f, program);
+    for (char *const *a = argv + 1; *a; a++)
+        hosts_quote(f, *a);
+    fprintf(f, "</dev/null 3<&- & p=$!; (cat <&3; kill $p; sleep 12; kill -9 $p) >/dev/null 2>&1 & "
+               "w=$!; exec 3<&-; wait $p; s=$?; kill $w 2>/dev/null; exit $s");
+    if (fclose(f)) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static pid_t hosts_start(const char *host, char *script, const char *token, int *input)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC))
+        return -1;
+    pid_t parent = getpid(), child = fork();
+    if (child == 0) {
+        sigset_t none;
+        sigemptyset(&none);
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        setpgid(0, 0); /* Ctrl-C is the parent's to pass on */
+        if (getppid() != parent || dup2(ends[0], 0) < 0)
+            _exit(126);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        execlp("ssh", "ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", host, script,
+               (char *)NULL);
+        _exit(127);
+    }
+    close(ends[0]);
+    *input = ends[1];
+    if (child > 0 && dprintf(ends[1], "%s\n", token) < 0)
+        return child; /* it ended at once, which waitpid tells */
+    return child;
+}
+
+struct crowd {
+    const struct host_list *hosts;
+    pid_t *pids; /* 0: has ended */
+    int *inputs;
+    uint32_t world, alive;
+    int status;
+};
+
+/* Their standard inputs end, and with them the ranks. */
+static void hosts_end(struct crowd *c)
+{
+    for (uint32_t i = 0; i < c->world; i++)
+        if (c->inputs[i] >= 0) {
+            close(c->inputs[i]);
+            c->inputs[i] = -1;
+        }
+}
+
+static void hosts_kill(struct crowd *c)
+{
+    for (uint32_t i = 0; i < c->world; i++)
+        if (c->pids[i] > 0)
+            kill(c->pids[i], SIGKILL);
+}
+
+/* Takes note of a rank that has ended. Returns whether that is a failure. */
+static int hosts_note(struct crowd *c, pid_t pid, int status, char *error, size_t size)
+{
+    uint32_t rank = 0;
+    while (rank < c->world && c->pids[rank] != pid)
+        rank++;
+    if (rank == c->world)
+        return 0;
+    c->pids[rank] = 0;
+    c->alive--;
+    const char *host = c->hosts->names[rank / c->hosts->slots];
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 3;
+    if (code == 127 || code == SSH_FAILED || WIFSIGNALED(status)) {
+        if (!*error)
+            snprintf(error, size,
+                     code == 127 ? "ssh is not installed, or mkernel is not at the same place on "
+                                   "host %s (rank %u)"
+                                 : "host %s (rank %u) could not be reached, or was lost",
+                     host, rank);
+        code = 3;
+    }
+    if (code > 3) /* of a signal */
+        code = 3;
+    if (code > c->status)
+        c->status = code;
+    return code != 0;
+}
+
+static int hosts_wait(struct crowd *c, char *error, size_t size)
+{
+    sigset_t watched;
+    struct timespec every = {.tv_nsec = 200000000};
+    int stopped = 0, deadline = 0, ticks = 0;
+    sigemptyset(&watched);
+    sigaddset(&watched, SIGINT);
+    sigaddset(&watched, SIGTERM);
+    sigaddset(&watched, SIGHUP);
+    sigaddset(&watched, SIGCHLD);
+    while (c->alive) {
+        int status, failed = 0;
+        for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
+            failed |= hosts_note(c, pid, status, error, size);
+        if (!c->alive)
+            break;
+        if (failed && !deadline) /* the others know, and say so themselves; but not for ever */
+            deadline = ticks + GRACE_S * 5;
+        if (deadline && ticks == deadline)
+            hosts_end(c);
+        if (deadline && ticks == deadline + GRACE_S * 5)
+            hosts_kill(c);
+        int got = sigtimedwait(&watched, NULL, &every);
+        if (got > 0 && got != SIGCHLD && !stopped) {
+            stopped = got;
+            hosts_end(c);
+            deadline = ticks; /* and killed where that does not help */
+        }
+        ticks += got < 0; /* 200 ms have passed */
+        if (*error && deadline > ticks + 10)
+            deadline = ticks + 10; /* one is lost without a word: no need to wait for its */
+    }
+    return stopped;
+}
+
+int hosts_run(const struct host_list *hosts, char *const *argv, int *stopped, char *error,
+              size_t size)
+{
+    struct crowd c = {.hosts = hosts, .world = hosts->count * hosts->slots};
+    unsigned char bits[16];
+    char token[33];
+    sigset_t watched;
+    *stopped = 0;
+    error[0] = '\0';
+    c.pids = calloc(c.world, sizeof *c.pids);
+    c.inputs = calloc(c.world, sizeof *c.inputs);
+    if (!c.pids || !c.inputs || getrandom(bits, sizeof bits, 0) != sizeof bits) {
+        snprintf(error, size, "no memory for %u ranks", c.world);
+        free(c.pids);
+        free(c.inputs);
+        return 3;
+    }
+    for (size_t i = 0; i < sizeof bits; i++)
+        snprintf(token + 2 * i, 3, "%02x", bits[i]);
+    uint16_t port = (uint16_t)(20000 + (bits[0] << 8 | bits[1]) % 10000);
+    sigemptyset(&watched);
+    sigaddset(&watched, SIGINT);
+    sigaddset(&watched, SIGTERM);
+    sigaddset(&watched, SIGHUP);
+    sigaddset(&watched, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &watched, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    for (uint32_t i = 0; i < c.world; i++) {
+        char *script = hosts_script(hosts, i, port, argv);
+        c.inputs[i] = -1;
+        c.pids[i] =
+            script ? hosts_start(hosts->names[i / hosts->slots], script, token, &c.inputs[i]) : -1;
+        free(script);
+        if (c.pids[i] < 0) {
+            c.pids[i] = 0;
+            c.status = 3;
+            snprintf(error, size, "rank %u could not be started: %s", i, strerror(errno));
+            for (uint32_t k = i + 1; k < c.world; k++)
+                c.inputs[k] = -1;
+            hosts_end(&c);
+            break;
+        }
+        c.alive++;
+    }
+    *stopped = hosts_wait(&c, error, size);
+    hosts_end(&c);
+    free(c.pids);
+    free(c.inputs);
+    return *stopped ? 3 : c.status;
+}

@@ -1,0 +1,163 @@
+/* `mkernel sweep --hosts FILE` starts its ranks by ssh, ends them all where one is lost or somebody
+ * presses Ctrl-C, and tells nobody the job's token. ssh is a script here, which runs what it is
+ * given on this machine, as sshd would on another. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#include "experiments/common/hosts.h"
+#include "experiments/results/results_file.h"
+#include "tests/helpers/command.h"
+#include "tests/helpers/folder.h"
+
+static char hosts[64], database[64], path[4096];
+
+static void write_file(const char *name, const char *text, int mode)
+{
+    char full[128];
+    snprintf(full, sizeof full, "%s/%s", folder, name);
+    FILE *f = fopen(full, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+    assert_int_equal(chmod(full, (mode_t)mode), 0);
+}
+
+static int make(void **state)
+{
+    int rc = folder_make(state);
+    snprintf(hosts, sizeof hosts, "%s/hosts", folder);
+    snprintf(database, sizeof database, "%s/r.db", folder);
+    snprintf(path, sizeof path, "PATH=%s:%s", folder, getenv("PATH"));
+    /* the last two arguments are the host and what its shell is to do */
+    write_file("ssh",
+               "#!/bin/sh\n"
+               "while [ $# -gt 2 ]; do shift; done\n"
+               "echo \"$1\" >>\"${0%/*}/asked\"; echo \"$2\" >>\"${0%/*}/scripts\"\n"
+               "[ \"$1\" != nowhere ] || { echo 'ssh: no route to nowhere' >&2; exit 255; }\n"
+               "exec sh -c \"$2\"\n",
+               0755);
+    return rc;
+}
+
+static int64_t ask(const char *sql)
+{
+    char error[512];
+    sqlite3 *db;
+    if (results_open(&db, database, error, sizeof error))
+        return -1;
+    int64_t value = results_integer(db, -1, sql, "");
+    sqlite3_close(db);
+    return value;
+}
+
+static void start(struct command_run *r, const char *text, const char *options)
+{
+    char line[512];
+    write_file("hosts", text, 0644);
+    unlink(database);
+    snprintf(
+        line, sizeof line,
+        "sweep --vary op=ag_gemm;exec=host;shape=64,64,64;nic=soft;iters=3;timeout=3 --hosts %s "
+        "--out %s %s",
+        hosts, database, options);
+    command_start(r, line, path, "SOFTNIC=latency=20us", NULL);
+}
+
+static void every_slot_of_every_host_is_a_rank(void **state)
+{
+    struct command_run r;
+    char command[600];
+    start(&r, "# two hosts, which are one\n127.0.0.1 slots=2\n\nlocalhost slots=2  # so\n",
+          "--repeats 2");
+    command_finish(&r, 60);
+    if (r.status)
+        print_message("%s\n", r.err_text);
+    assert_int_equal(r.status, 0);
+    assert_int_equal(ask("SELECT count(*) FROM jobs WHERE nodes = 2 AND gpus = 2 AND verdict = "
+                         "'right'"),
+                     2);
+    assert_non_null(strstr(r.out_text, "95 % interval")); /* rank 0's table comes here */
+    /* node by node, with what mkernel looks at, and without the token */
+    snprintf(
+        command, sizeof command,
+        "cd %s && [ \"$(sort asked | uniq -c | tr -s ' \\n' ' ')\" = ' 2 127.0.0.1 2 localhost "
+        "' ] && grep -q \"SOFTNIC='latency=20us'\" scripts && ! grep -q 'MKERNEL_TOKEN=' "
+        "scripts && grep -q 'RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2' scripts",
+        folder);
+    assert_int_equal(system(command), 0);
+}
+
+static void a_host_that_cannot_be_reached_is_named(void **state)
+{
+    struct command_run r;
+    start(&r, "127.0.0.1\nnowhere\n", "--limit 2");
+    command_finish(&r, 100);
+    assert_int_equal(r.status, 3);
+    assert_non_null(strstr(r.err_text, "host nowhere (rank 1) could not be reached"));
+}
+
+/* Nobody is left, on no host. */
+static int left(void)
+{
+    char command[600]; /* [r]: so that its own shell is not one of them */
+    snprintf(command, sizeof command, "pgrep -f '%s/[r].db' >/dev/null", folder);
+    return system(command) == 0;
+}
+
+static void ctrl_c_ends_all_ranks_everywhere(void **state)
+{
+    struct command_run r;
+    start(&r, "127.0.0.1 slots=2\n", "--repeats 500");
+    for (int i = 0; i < 3000 && ask("SELECT count(*) FROM job") < 1; i++)
+        usleep(10000);
+    assert_true(left());
+    kill(r.pid, SIGINT);
+    command_finish(&r, 60);
+    assert_int_equal(r.signal, SIGINT);
+    for (int i = 0; i < 1500 && left(); i++)
+        usleep(10000);
+    assert_false(left());
+    assert_true(ask("SELECT count(*) FROM job") >= 1);
+}
+
+static void bad_files_are_one_sentence(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"", "names no host"},
+        {"# nobody\n", "names no host"},
+        {"a slots=0\n", "line 1: not HOST or HOST slots=N"},
+        {"a slot=2\n", "line 1: not HOST"},
+        {"a slots=2\nb\n", "line 2: every host has the same number"},
+        {"-oProxyCommand=evil\n", "line 1: not HOST"},
+        {"a;reboot\n", "line 1: not HOST"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct command_run r;
+        start(&r, cases[i].text, "");
+        command_finish(&r, 30);
+        if (r.status != 2 || !strstr(r.err_text, cases[i].says))
+            print_message("%s: status %d: %s\n", cases[i].text, r.status, r.err_text);
+        assert_int_equal(r.status, 2);
+        assert_non_null(strstr(r.err_text, cases[i].says));
+        assert_int_equal(command_lines(r.err_text), 1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_slot_of_every_host_is_a_rank),
+        cmocka_unit_test(a_host_that_cannot_be_reached_is_named),
+        cmocka_unit_test(ctrl_c_ends_all_ranks_everywhere),
+        cmocka_unit_test(bad_files_are_one_sentence),
+    };
+    return cmocka_run_group_tests(tests, make, folder_remove);
+}
