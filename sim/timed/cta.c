@@ -77,47 +77,54 @@ void timed_wake(struct timed_cta *c)
 
 /* ---- flags ---- */
 
-/* The poll's own time is in `poll`: who waits for several flags has it once, and an engine, whose
- * producer looks ahead, only where it has to wait. */
-static int timed_wait_for(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause,
-                          int poll)
+/* The first of the flags that a CTA waits for that is not raised; its last, where all are. */
+static int timed_all_raised(const struct timed_rank *r, struct timed_cta *c)
+{
+    while (r->flags[c->flag] >= c->target) {
+        if (c->flag == c->last_flag)
+            return 1;
+        c->flag++;
+    }
+    return 0;
+}
+
+static void timed_await(struct timed_rank *r, struct timed_cta *c)
+{
+    uint32_t *bucket = &r->waiting[c->flag % TIMED_BUCKETS];
+    c->next = *bucket;
+    *bucket = c->number;
+    c->state = TIMED_WAITS;
+}
+
+/* A poll takes its time once, however many flags it is for; an engine, whose producer looks ahead,
+ * has it only where it has to wait. What is traced is the flag that came last. */
+static int timed_wait(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
+                      enum mk_cause cause)
 {
     struct timed_cta *c = timed_cta_of(cta);
     struct timed_rank *r = timed_rank_of(c);
     struct timed_world *w = r->world;
     uint64_t start = c->at;
-    if (poll && cta->role != MK_COMPUTE)
+    if (cta->role != MK_COMPUTE)
         timed_spend(c, TIMED_FLAG, w->machine->wait);
-    if (r->flags[flag] < target) {
-        uint32_t *bucket = &r->waiting[flag % TIMED_BUCKETS];
-        c->since = start;
-        c->flag = flag;
-        c->target = target;
-        c->next = *bucket;
-        *bucket = c->number;
-        c->state = TIMED_WAITS;
+    c->flag = flag;
+    c->last_flag = flag + count - 1;
+    c->target = target;
+    if (!timed_all_raised(r, c)) {
+        timed_await(r, c);
         coroutine_yield();
         if (cta->role == MK_COMPUTE)
             timed_spend(c, TIMED_FLAG, w->machine->wait);
         if (c->at - start > r->plan.problem.timeout_ns) {
             struct mk_flag_meaning meaning;
-            plan_describe_flag(&r->plan, flag, &meaning);
+            plan_describe_flag(&r->plan, c->flag, &meaning);
             timed_error(w, -ETIMEDOUT, "rank %u CTA %u (%s) waited %.1f s for %s",
                         r->plan.problem.topo.rank, c->grid, plan_role_name((enum mk_role)cta->role),
                         (double)(c->at - start) / 1e9, meaning.text);
         }
     }
-    timed_record(c, mk_event_what(MK_EV_WAIT, cause, flag), start);
+    timed_record(c, mk_event_what(MK_EV_WAIT, cause, c->flag), start);
     return w->error != 0;
-}
-
-static int timed_wait(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
-                      enum mk_cause cause)
-{
-    for (uint32_t i = 0; i < count; i++)
-        if (timed_wait_for(cta, flag + i, target, cause, !i))
-            return 1;
-    return 0;
 }
 
 void timed_raise_now(struct timed_world *w, const struct timed_flight *f)
@@ -128,7 +135,7 @@ void timed_raise_now(struct timed_world *w, const struct timed_flight *f)
         *word += f->value;
     else if (*word < f->value)
         *word = f->value;
-    uint32_t *link = &r->waiting[f->flag % TIMED_BUCKETS], woken = TIMED_NONE;
+    uint32_t *link = &r->waiting[f->flag % TIMED_BUCKETS], woken = TIMED_NONE, again = TIMED_NONE;
     while (*link != TIMED_NONE) {
         struct timed_cta *c = &w->ctas[*link];
         if (c->flag != f->flag || c->target > *word) {
@@ -137,10 +144,20 @@ void timed_raise_now(struct timed_world *w, const struct timed_flight *f)
         }
         uint32_t number = *link;
         *link = c->next;
-        c->next = woken;
-        woken = number;
         if (c->at <= w->queue.now) /* else it was late itself */
             c->path = f->path;
+        if (!timed_all_raised(r, c)) { /* it waits for another, which may be in this list */
+            c->next = again;
+            again = number;
+            continue;
+        }
+        c->next = woken;
+        woken = number;
+    }
+    while (again != TIMED_NONE) {
+        struct timed_cta *c = &w->ctas[again];
+        again = c->next;
+        timed_await(r, c);
     }
     while (woken != TIMED_NONE) {
         struct timed_cta *c = &w->ctas[woken];

@@ -36,12 +36,13 @@ struct timed_cta {
     uint32_t number; /* of the world, and of its event */
     uint32_t grid;   /* index in the launch's grid; of a sender, its compute CTA's */
     uint8_t state, mover;
-    uint8_t sends;       /* it has moved something to a peer since its last flag */
-    uint8_t works;       /* it moves or adds now */
-    uint32_t flag, next; /* a waiting CTA's flag, and who waits behind it in a list */
+    uint8_t sends;            /* it has moved something to a peer since its last flag */
+    uint8_t works;            /* it moves or adds now */
+    uint32_t flag, last_flag; /* of those that a CTA waits for, the first that is not raised */
+    uint32_t next;            /* who waits behind it in a list */
     uint32_t next_flow, previous_flow;
     double flow_end; /* of its flow's class, in bytes of each flow */
-    uint64_t target, since;
+    uint64_t target;
     struct timed_path path;
     struct timed_post *post; /* of one that posts commands; NULL */
 };
