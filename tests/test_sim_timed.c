@@ -286,6 +286,73 @@ static void test_outbox(void **state)
     assert_true(outbox_tiles > 4);
 }
 
+/* When the rank's last record ends, and how often it waited for room in a ring. */
+struct seen {
+    uint64_t last;
+    uint32_t full;
+};
+
+static int look_at_first(void *context, struct mk_comm *const *comms, uint32_t count)
+{
+    struct seen *seen = context;
+    for (uint32_t t = 0; t < comms[0]->track_count; t++)
+        for (uint32_t i = 0; i < comms[0]->tracks[t].count; i++) {
+            const struct mk_event *e = &comms[0]->tracks[t].events[i];
+            seen->last = e->start + e->ns > seen->last ? e->start + e->ns : seen->last;
+            seen->full +=
+                mk_event_kind_of(e) == MK_EV_WAIT && mk_event_cause_of(e) == MK_CAUSE_BACKPRESSURE;
+        }
+    return 0;
+}
+
+/* Who adds waits for every rank's part, not for the first alone. */
+static void test_all_parts(void **state)
+{
+    struct mk_problem q = problem(MK_OP_GEMM_RS, MK_EXEC_CUDA, 1, 2);
+    struct timed_slow slow[2] = {{1, 1, 1}, {0.05, 1, 1}};
+    struct timed_result r;
+    struct mk_plan plan;
+    struct seen seen = {0};
+    q.m = 8192;
+    q.n = 4096;
+    build(&plan, &q);
+    struct timed_config c = {.plan = &plan,
+                             .machine = machine_default(),
+                             .launches = 1,
+                             .slow = slow,
+                             .trace_events = 10000,
+                             .finished = look_at_first,
+                             .context = &seen};
+    assert_int_equal(timed_run(&c, &r), 0);
+    /* its parts come before rank 1 has added its own */
+    if ((double)seen.last < 0.2 * (double)r.ns)
+        fail_msg("rank 0 ends at %llu ns, rank 1 at %llu", (unsigned long long)seen.last,
+                 (unsigned long long)r.ns);
+}
+
+static void test_full_ring(void **state)
+{
+    struct mk_problem q = problem(MK_OP_ALL_GATHER, MK_EXEC_CUDA, 2, 1);
+    struct mk_machine m = *machine_default();
+    struct timed_result r;
+    struct mk_plan plan;
+    struct seen narrow = {0}, wide = {0};
+    m.proxy_command = 10000;
+    build(&plan, &q);
+    struct timed_config c = {.plan = &plan,
+                             .machine = &m,
+                             .launches = 1,
+                             .ring = 2,
+                             .trace_events = 10000,
+                             .finished = look_at_first,
+                             .context = &narrow};
+    assert_int_equal(timed_run(&c, &r), 0);
+    c.ring = 1024;
+    c.context = &wide;
+    assert_int_equal(timed_run(&c, &r), 0);
+    assert_true(narrow.full > 0 && wide.full == 0);
+}
+
 /* All ranks push to all: each GPU's way out is shared by its peers, and a GPU whose NVLink is
  * slow slows those alone that need it. */
 static void test_slow_parts(void **state)
@@ -379,7 +446,8 @@ int main(void)
         cmocka_unit_test(test_queue),           cmocka_unit_test(test_bytes_tiles_and_bounds),
         cmocka_unit_test(test_one_rate_counts), cmocka_unit_test(test_slow_parts),
         cmocka_unit_test(test_network),         cmocka_unit_test(test_tiles_behind_bytes),
-        cmocka_unit_test(test_outbox),          cmocka_unit_test(test_equal_runs_and_jitter),
+        cmocka_unit_test(test_outbox),          cmocka_unit_test(test_all_parts),
+        cmocka_unit_test(test_full_ring),       cmocka_unit_test(test_equal_runs_and_jitter),
         cmocka_unit_test(test_uneven_experts),  cmocka_unit_test(test_nothing_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
