@@ -94,17 +94,20 @@ void model_ag_gemm(struct model_walk *w, const struct mk_problem *q, const struc
     w->moved = push.until;
     w->network = 0;
     w->compute = 0;
-    uint64_t waves = mk_ceil_div(p->tiles, e.engines);
+    uint64_t group = mk_ceil_div(mk_ceil_div(p->tiles, e.engines), 2 * MODEL_SAMPLES);
     uint32_t taking = p->tiles < e.engines ? p->tiles : e.engines; /* engines that have a tile */
     for (uint32_t member = 0; member <= MODEL_MEMBERS; member++) {
         /* evenly, and the one that has the last tile */
         uint32_t index = member < MODEL_MEMBERS ? (2 * member + 1) * taking / (2 * MODEL_MEMBERS)
                                                 : (p->tiles - 1) % e.engines;
         double at = 0;
-        for (uint64_t wave = 0; wave < waves; wave++) {
-            uint64_t t = wave * e.engines + index;
-            if (t >= p->tiles)
-                break;
+        for (uint64_t wave = 0; wave * e.engines + index < p->tiles; wave += group) {
+            /* of a group of waves the last tile is looked at, those before it are only multiplied
+             */
+            uint64_t left = (p->tiles - 1 - index) / e.engines - wave + 1,
+                     count = left < group ? left : group,
+                     t = (wave + count - 1) * e.engines + index;
+            at += (double)(count - 1) * (e.begin + (double)e.stages * e.stage + e.end);
             struct mk_tile tile;
             ag_gemm_tile(p, (uint32_t)t, &tile);
             uint32_t node = mk_node_of(&p->topo, p->topo.rank),

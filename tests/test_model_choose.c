@@ -88,7 +88,7 @@ static void fits_everywhere(void **state)
     static const uint32_t clusters[][2] = {{1, 1}, {1, 2}, {1, 3}, {1, 8},
                                            {2, 1}, {2, 2}, {2, 8}, {16, 8}};
     static const uint64_t shapes[][3] = {
-        {1, 8, 8}, {13, 264, 520}, {256, 4096, 4096}, {1024, 8192, 1024}};
+        {1, 8, 8}, {13, 264, 520}, {256, 4096, 4096}, {1024, 8192, 1024}, {1u << 21, 8, 64}};
     double slowest = 0;
     uint32_t better = 0, count = 0;
     for (int op = 0; op < MK_OPS; op++)
