@@ -212,6 +212,14 @@ static void tab_visits_every_event_of_a_row(void **state)
 
 /* Where several tracks have an event at the same ns, n stops at each, and N goes the same way
  * back. */
+/* A search key, again where the time for one answer was over on a slow machine. */
+static void search_key(struct stage *s, int code)
+{
+    do
+        key(s, code);
+    while (strstr(s->m.message, " goes on"));
+}
+
 static void search_stops_at_every_match_and_returns(void **state)
 {
     struct stage s;
@@ -219,11 +227,13 @@ static void search_stops_at_every_match_and_returns(void **state)
     int track[64], count = 0;
     stage_open(&s, 0, -1, 120, 40, 0);
     stage_play(&s, "/\ntype wait network role compute\nEnter\n");
+    if (strstr(s.m.message, " goes on"))
+        search_key(&s, 'n');
     for (; !s.m.failed && count < 64; count++) {
         assert_int_equal(span_class_of(s.m.event.kind, s.m.event.cause), SPAN_WAIT_NETWORK);
         time[count] = s.m.event.start;
         track[count] = s.m.event.track;
-        key(&s, 'n');
+        search_key(&s, 'n');
     }
     sqlite3 *db;
     sqlite3_stmt *q;
@@ -239,10 +249,10 @@ static void search_stops_at_every_match_and_returns(void **state)
     sqlite3_finalize(q);
     sqlite3_close(db);
     for (int i = count - 2; i >= 0; i--) {
-        key(&s, 'N');
+        search_key(&s, 'N');
         assert_true(s.m.event.start == time[i] && s.m.event.track == track[i]);
     }
-    key(&s, 'N');
+    search_key(&s, 'N');
     assert_true(s.m.failed);
     stage_close(&s);
 }
