@@ -413,7 +413,7 @@ def a_forked_process_has_no_communicator():
 
 @scene
 def leaving():
-    comm = mkernel.init(timeout_ns=MINUTE)
+    comm = mkernel.init(timeout_ns=5 * MINUTE)
     kept.append(mkernel.empty((16, 16)))
     mkernel.all_gather(numpy.zeros((32, 64), numpy.uint16))
     for _ in range(20 * comm.rank):  # rank 0's process ends first: it waits for this rank, which misses nobody
@@ -428,7 +428,7 @@ kept = []
 def the_end_of_the_process_closes_what_is_open():
     began = time.monotonic()
     ranks(2, leaving)
-    assert time.monotonic() - began < 50  # no rank waited for the other's timeout
+    assert time.monotonic() - began < 200  # no rank waited for the other's timeout
 
 
 # ---- traces and files ----

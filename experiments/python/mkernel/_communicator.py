@@ -386,7 +386,7 @@ def _are_swapped(arrays, matrices) -> bool:
 
 
 def init(*, device: Optional[str] = None, group=None, nodes: Optional[int] = None, **settings) -> Communicator:
-    """Opens a communicator and makes it the one that the operators use. Collective: every rank calls.
+    """Opens a communicator. The operators use the first that is open, unless `comm` names another. Collective.
 
     Where torch.distributed has been initialised, its ranks are the job's (or those of `group`, a ProcessGroup):
     rank 0 chooses a free port and a secret, and tells the others. Else the environment says who this rank is:
