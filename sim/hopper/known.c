@@ -13,8 +13,8 @@ struct memo {
 struct known_table {
     uint32_t sms, slots;
     uint64_t next_id;
-    struct known *free;
-    struct known_chunk *free_chunks;
+    struct known *free, *made; /* made: all that there are, in use or not */
+    struct known_chunk *free_chunks, *made_chunks;
     struct memo memo[MEMO];
 };
 
@@ -25,6 +25,10 @@ static struct known_chunk *chunk_make(struct known_table *t, const struct known_
         memcpy(&t->free_chunks, c->clock, sizeof c);
     else if (!(c = malloc(sizeof *c)))
         abort();
+    else {
+        c->made_before = t->made_chunks;
+        t->made_chunks = c;
+    }
     if (from)
         memcpy(c->clock, from->clock, sizeof c->clock);
     else
@@ -66,6 +70,10 @@ static struct known *make(struct known_table *t)
         memcpy(&t->free, k->chunks, sizeof k);
     else if (!(k = malloc(sizeof *k + t->slots * sizeof *k->chunks)))
         abort();
+    else {
+        k->made_before = t->made;
+        t->made = k;
+    }
     k->id = t->next_id++;
     k->references = 1;
     return k;
@@ -92,16 +100,14 @@ void known_table_destroy(struct known_table *t)
 {
     if (!t)
         return;
-    for (uint32_t i = 0; i < MEMO; i++)
-        known_drop(t, t->memo[i].result);
-    while (t->free) {
-        struct known *k = t->free;
-        memcpy(&t->free, k->chunks, sizeof k);
+    while (t->made) {
+        struct known *k = t->made;
+        t->made = k->made_before;
         free(k);
     }
-    while (t->free_chunks) {
-        struct known_chunk *c = t->free_chunks;
-        memcpy(&t->free_chunks, c->clock, sizeof c);
+    while (t->made_chunks) {
+        struct known_chunk *c = t->made_chunks;
+        t->made_chunks = c->made_before;
         free(c);
     }
     free(t);

@@ -27,11 +27,13 @@ enum {
 enum known_view { KNOWN_GENERIC, KNOWN_ASYNC_SHARED, KNOWN_ASYNC_GLOBAL, KNOWN_VIEWS };
 
 struct known_chunk {
+    struct known_chunk *made_before; /* the table's, to free all */
     uint32_t references;
     uint32_t clock[KNOWN_ENTRIES];
 };
 
 struct known {
+    struct known *made_before; /* the table's, to free all */
     uint64_t id;
     uint32_t references;
     struct known_chunk *chunks[]; /* [views][sms]; NULL: nothing */
