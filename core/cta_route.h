@@ -1,21 +1,29 @@
 /* The CTA interface, routes: for roles that send tokens to their experts. sim/cta.c and sim/route.c
- * implement it; a GPU does not yet. Asynchronous, as core/cta.h says. */
+ * implement it, kernels/cta_route.cuh for what has no way back. Asynchronous, as core/cta.h says.
+ */
 #ifndef MK_CTA_ROUTE_H
 #define MK_CTA_ROUTE_H
 
 #include "core/cta.h"
+#include "core/gemm_table.h"
 
 /* Where the tokens of all ranks go. Each token of each rank names k experts; expert e is on rank e
  * / rank_experts. On the rank of an expert its rows begin at a multiple of tile_rows, behind those
  * of the expert before, in the order of source rank, token, place among the k; with chunk_rows, of
  * source node, chunk, rank, token, place. Everything but ids and wanted is made by mk_cta_route;
- * offsets in this rank's heap. */
+ * offsets in this rank's heap.
+ *
+ * Several CTAs make the tables together, in two steps: all of them count, and when all have counted
+ * all of them place. `part` of `parts` is what one CTA does of a step. */
+enum mk_route_step { MK_ROUTE_COUNT, MK_ROUTE_PLACE };
+
 struct mk_route {
     struct mk_topo topo;
+    uint32_t step, part, parts;
     uint32_t tokens, k, experts, rank_experts, tile_rows;
     uint64_t ids; /* uint32_t [W][ids_pitch bytes: tokens, k]; `experts` or more: none */
     uint64_t ids_pitch;
-    /* uint32_t [W][tokens][k]: row on the rank of its expert; UINT32_MAX: none */
+    /* uint32_t [W][tokens][k]: row, where the expert is this rank's; else UINT32_MAX */
     uint64_t position;
     uint64_t first; /* uint32_t [experts]: first row */
     uint64_t rows;  /* uint32_t [experts]: how many */
@@ -26,13 +34,31 @@ struct mk_route {
     /* uint32_t [nodes][tokens]: tokens of this rail's rank of that node that have experts here */
     uint64_t came;
     uint64_t came_count; /* uint32_t [nodes] */
-    uint64_t node_rows;  /* uint32_t [rank_experts][nodes + 1]: how many rows of each of this rank's
-                          * experts come from the  nodes before; last, all of them */
+    /* uint32_t [nodes][gpus][tokens]: of the tokens that lie here to be handed on in the node (from
+     * this node: this rank's own, by their number; from another: those of `came`, by their place
+     * there) those that have an expert on that local rank, in order. Of other local ranks than
+     * this */
+    uint64_t push;
+    uint64_t push_count; /* uint32_t [nodes][gpus] */
+    /* uint32_t [W][tokens]: tokens of a rank that have experts on this one, in order. Of those that
+     * another rank of this node brings here */
+    uint64_t landed;
+    uint64_t landed_count; /* uint32_t [W] */
+    uint64_t node_rows; /* uint32_t [rank_experts][nodes + 1]: how many rows of each of this rank's
+                         * experts come from the  nodes before; last, all of them */
     /* uint64_t per tile of rows of this rank, kept from launch to launch: += its rows */
     uint64_t wanted;
     uint64_t summary; /* uint32_t [rank_experts][2] in `summary_space`: first row and rows of this
                        * rank's experts; not made where that is the heap */
     uint32_t summary_space;
+    /* The tiles of this rank in the order of computation, `columns` of tile_columns each: struct
+     * mk_tile_entry per tile; how many is said in `order_head`. 0: not made. Computed are first the
+     * tiles of rows of this rank's own tokens, of all experts, then those of its node's others,
+     * then those of other nodes in `slices`. (struct mk_route_head) */
+    uint64_t order, order_head;
+    uint32_t columns, tile_columns, slices, running; /* running: tiles that run at the same time */
+    uint64_t scratch; /* of a GPU: MK_ROUTE_WARPS * parts or W rows, whichever is more, of
+                       * mk_route_counters words */
     /* For an op whose rows go back to where their tokens came from; 0: these are not made. Chunks
      * are of chunk_rows tokens. */
     uint32_t chunk_rows;
@@ -44,6 +70,77 @@ struct mk_route {
     uint64_t due; /* uint64_t [nodes][chunks], kept from launch to launch: += how often the tokens
                    * of a chunk of this rail's rank of that node name an expert on this node */
 };
+
+/* Where `order` is from; kept from launch to launch, begins as 0. */
+struct mk_route_head {
+    uint64_t begin; /* of a GPU: what gpu_launch.taken stood at when this launch began */
+    uint32_t count, unused;
+};
+
+#define MK_ROUTE_WARPS 12u /* of a thread block that makes tables */
+
+/* What a run of tokens is counted by: rows of each expert of this rank, tokens by local rank, by
+ * node. */
+MK_PURE uint32_t mk_route_counters(const struct mk_topo *t, uint32_t rank_experts)
+{
+    return rank_experts + t->gpus + t->nodes;
+}
+
+/* Words of shared memory that a thread block needs for it: counters of each rank, of each warp and
+ * of what is before the block; first rows; where each run of the order begins, in 2 + 2 stretches;
+ * and 64. */
+#define MK_ROUTE_SHARED 200000u
+MK_PURE uint64_t mk_route_shared_words(uint64_t world, uint64_t rank_experts, uint64_t counters)
+{
+    return (world + MK_ROUTE_WARPS + 1) * counters + 5 * rank_experts + 64;
+}
+
+/* Runs of tokens, of one rank each, as many of every rank. */
+MK_PURE uint32_t mk_route_runs_of_rank(const struct mk_topo *t, uint32_t parts)
+{
+    uint32_t runs = parts * MK_ROUTE_WARPS / mk_world(t);
+    return runs ? runs : 1;
+}
+
+/* Where rows of an expert of this rank come from: how many in all, and which of them from this node
+ * and from this rank, of the expert's first. */
+struct mk_route_rows {
+    uint32_t rows, node_begin, node_end, rank_begin, rank_end;
+};
+
+/* The order of computation: stretches 0 .. slices + 1, in each of which every expert has a run. A
+ * tile that holds rows of two kinds belongs to the later stretch. */
+MK_PURE struct mk_tile_run mk_route_run(const struct mk_route *r, const struct mk_route_rows *e,
+                                        uint32_t stretch)
+{
+    uint32_t tiles = (uint32_t)mk_ceil_div(e->rows, r->tile_rows);
+    uint32_t near = (uint32_t)mk_ceil_div(e->node_begin, r->tile_rows),
+             near_end = e->node_end == e->rows ? tiles : e->node_end / r->tile_rows;
+    uint32_t own = (uint32_t)mk_ceil_div(e->rank_begin, r->tile_rows),
+             own_end = e->rank_end == e->rows ? tiles : e->rank_end / r->tile_rows;
+    struct mk_tile_run run;
+    near_end = near_end > near ? near_end : near;
+    own = own < near_end ? own : near_end;
+    own_end = own_end > own ? own_end : own;
+    run.rows = e->rows;
+    run.low = 0;
+    run.high = tiles;
+    if (stretch == 0) {
+        run.first = own;
+        run.count = own_end - own;
+    } else if (stretch == 1) {
+        run.low = near;
+        run.high = near_end;
+        run.first = own_end;
+        run.count = near_end - near - (own_end - own);
+    } else {
+        uint32_t others = tiles - (near_end - near), slice = stretch - 2;
+        uint32_t from = (uint32_t)((uint64_t)others * slice / r->slices);
+        run.first = near_end + from;
+        run.count = (uint32_t)((uint64_t)others * (slice + 1) / r->slices) - from;
+    }
+    return run;
+}
 
 #ifndef __CUDACC__
 /* Starts making the tables of `route` from its ids, which have come. */

@@ -249,8 +249,8 @@ int mk_ring_attention(struct mk_plan *plan, const void *q, const void *k, const 
  * rank, hidden and inner size, experts of all ranks, experts per token. X [T, H] and B [E/W, H, I]
  * bf16; ids [T, K]: the experts of each token, E or more for none. C [mk_moe_rows(plan), I] bf16:
  * the rows of one expert after those of another; rows [E/W, 2]: first row and number of rows of
- * each. An expert's rows are ordered by source rank, token and place. C between experts is not
- * written. */
+ * each. An expert's rows are ordered by source rank, token and place. Rows of C
+ * between experts hold anything. */
 int mk_moe_dispatch_gemm(struct mk_plan *plan, const void *x, const void *b, const uint32_t *ids,
                          void *c, uint32_t *rows, void *stream);
 

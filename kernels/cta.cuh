@@ -24,6 +24,7 @@ struct mk_cta {
     uint32_t pace;
     /* shared memory: GPU_COPY_STAGES buffers, their barriers behind them */
     uint32_t stages;
+    uint8_t *scratch;             /* of a block: shared memory for its tables (cta_route.cuh) */
     uint32_t next_stage;          /* pieces moved so far */
     uint32_t copying, copying_to; /* id and destination of the copy whose interval is open */
     uint64_t copy_start;          /* 0: none is open */
@@ -283,6 +284,14 @@ PTX_FN void mk_cta_copy_packed(struct mk_cta *cta, uint32_t local, const struct 
 PTX_FN void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
 {
     mk_cta_copy_rows(cta, local, chunk, 1, 0);
+    /* Words behind the last 16 bytes: lanes alone copy such chunks, of arguments of 4-byte numbers.
+     */
+    uint32_t words = chunk->bytes % 16 / 4;
+    if (cta->lanes > 1 && cta_lane(cta) < words) {
+        uint64_t at = chunk->bytes / 16 * 16 + cta_lane(cta) * 4;
+        *(uint32_t *)(cta->launch->peers[local] + chunk->destination + at) =
+            *(const uint32_t *)(cta->launch->arguments[chunk->space] + chunk->source + at);
+    }
 }
 
 /* Everything that this thread has copied is written, and visible before what it stores next. */
@@ -396,6 +405,7 @@ PTX_FN void cta_resume(struct mk_cta *cta, const struct gpu_launch *launch, uint
     cta->epoch = *(volatile uint64_t *)launch->epoch + 1;
     cta->stages = cta->next_stage = cta->copying = cta->copying_to = 0;
     cta->copy_start = cta->posted = cta->room = 0;
+    cta->scratch = NULL;
     cta->track.events = NULL;
     if (launch->tracks && cta_leads(cta))
         cta->track = launch->tracks[number * GPU_TRACK_WARPS];

@@ -7,19 +7,24 @@
 
 enum { SMS = 4, MOST_RANKS = 4 };
 
-static uint32_t emulate_tile_count(void)
+/* One of the tiles that the operator's kernel is built for. */
+static struct mk_gemm_tile emulate_tile(enum mk_op op, uint64_t seed)
 {
+    int (*built)(uint32_t, struct mk_gemm_tile *) = op_of(op)->gpu_tile;
     struct mk_gemm_tile tile;
-    uint32_t n = 0;
-    while (mk_gemm_tile(n, &tile))
-        n++;
-    return n;
+    uint32_t count = 0;
+    if (!built)
+        built = mk_gemm_tile;
+    while (built(count, &tile))
+        count++;
+    built((uint32_t)(seed % count), &tile);
+    return tile;
 }
 
 /* Its chunks are moved whole, its tiles are not the GEMM engine's. */
 static int emulate_whole_chunks(enum mk_op op)
 {
-    return !(op_of(op)->knobs & OP_PIECES);
+    return !(op_of(op)->knobs & OP_PIECES) && !op_of(op)->gpu_tile;
 }
 
 /* Two thread blocks that compute; the operator's other roles share their blocks where they can, or
@@ -30,7 +35,9 @@ static void emulate_choose_roles(struct mk_problem *q, uint64_t seed)
     memset(ctas, 0, sizeof q->tuning.split.ctas);
     ctas[MK_COMPUTE] = 2;
     int reduces = op_needs(q->op, &q->topo, MK_INTER_REDUCE);
-    if (op_needs(q->op, &q->topo, MK_INTRA_COMM))
+    if (op_of(q->op)->own_blocks)
+        ctas[MK_INTRA_COMM] = seed & 1 ? 3 : 1;
+    else if (op_needs(q->op, &q->topo, MK_INTRA_COMM))
         /* one: a block of its own, which copies by TMA; beside reducers it shares the engine's.
          * Whole chunks: no block is shared */
         ctas[MK_INTRA_COMM] = emulate_whole_chunks(q->op) || (!reduces && seed & 1) ? 1 : 2;
@@ -42,10 +49,8 @@ static void emulate_choose_roles(struct mk_problem *q, uint64_t seed)
 void sim_world_emulate(struct sim_world_config *c, int drawn)
 {
     struct mk_problem *q = &c->problem;
-    struct mk_gemm_tile tile;
-    uint32_t tiles = emulate_tile_count();
     q->exec = MK_EXEC_CUDA;
-    c->emulated = q->sms = q->sms ? q->sms : SMS;
+    c->emulated = q->sms = q->sms ? q->sms : op_of(q->op)->own_blocks ? SMS + 2 : SMS;
     /* what the seed drew for CTAs that are coroutines, no kernel is built for; and threads cost
      * more than these */
     if (drawn) {
@@ -57,8 +62,9 @@ void sim_world_emulate(struct sim_world_config *c, int drawn)
         /* now and then more than a tile's rows */
         q->attention.sequence = sequence * mk_world(&q->topo) * (c->seed % 5 ? 1 : 9);
         c->tracks = c->seed % 4 ? 0 : 64;
+        q->moe.experts = mk_round_up(q->moe.experts, mk_world(&q->topo));
         memset(&q->tuning, 0, sizeof q->tuning);
-        mk_gemm_tile((uint32_t)(c->seed % tiles), &tile);
+        const struct mk_gemm_tile tile = emulate_tile(q->op, c->seed);
         q->tuning.tile_m = tile.tile_m;
         q->tuning.tile_n = tile.tile_n;
         q->tuning.cluster = tile.cluster;

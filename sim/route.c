@@ -1,5 +1,6 @@
 #include "sim/route.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static uint32_t *route_words(uint8_t *heap, uint64_t offset)
@@ -43,6 +44,8 @@ static void route_assign(const struct mk_route *r, uint8_t *heap, uint32_t rank,
     for (uint64_t i = first_place; i < first_place + count; i++) {
         uint32_t expert = route_expert_of(r, heap, rank, i);
         position[i] = expert == UINT32_MAX ? UINT32_MAX : first[expert] + rows[expert]++;
+        if (expert != UINT32_MAX && expert / r->rank_experts != r->topo.rank)
+            position[i] = UINT32_MAX; /* for its rank to know */
     }
 }
 
@@ -79,16 +82,23 @@ static void route_divide(const struct mk_route *r, uint8_t *heap)
             node_rows[i * entries + node] += node_rows[i * entries + node - 1];
 }
 
-/* How often a token of `rank` names an expert on `node`. */
+/* How often a token of `rank` names one of `count` experts from `first` on. */
 static uint32_t route_names(const struct mk_route *r, uint8_t *heap, uint32_t rank, uint32_t token,
-                            uint32_t node)
+                            uint32_t first, uint32_t count)
 {
-    uint32_t count = 0;
+    uint32_t names = 0;
     for (uint32_t place = 0; place < r->k; place++) {
         uint32_t expert = route_expert_of(r, heap, rank, (uint64_t)token * r->k + place);
-        count += expert != UINT32_MAX && expert / (r->rank_experts * r->topo.gpus) == node;
+        names += expert != UINT32_MAX && expert >= first && expert - first < count;
     }
-    return count;
+    return names;
+}
+
+static uint32_t route_names_node(const struct mk_route *r, uint8_t *heap, uint32_t rank,
+                                 uint32_t token, uint32_t node)
+{
+    uint32_t count = r->rank_experts * r->topo.gpus;
+    return route_names(r, heap, rank, token, node * count, count);
 }
 
 /* Tokens of `rank` that have an expert on `node` and, unless it is 0, the table of how many come
@@ -100,7 +110,7 @@ static uint32_t route_list(const struct mk_route *r, uint8_t *heap, uint32_t ran
     for (uint32_t token = 0; token < r->tokens; token++) {
         if (before)
             before[token] = count;
-        if (route_names(r, heap, rank, token, node))
+        if (route_names_node(r, heap, rank, token, node))
             out[count++] = token;
     }
     if (before)
@@ -130,13 +140,90 @@ static void route_trace_back(const struct mk_route *r, uint8_t *heap)
         }
     for (uint32_t from = 0; from < r->topo.nodes; from++)
         for (uint32_t token = 0; token < r->tokens; token++)
-            due[from * chunks + token / r->chunk_rows] += route_names(
+            due[from * chunks + token / r->chunk_rows] += route_names_node(
                 r, heap, mk_rank_at(&r->topo, from, mk_local_of(&r->topo, r->topo.rank)), token,
                 node);
 }
 
+/* Tokens of `rank` that have an expert on rank `to`, those of `listed` (NULL: of all of them), by
+ * their places there; returns how many. */
+static uint32_t route_push(const struct mk_route *r, uint8_t *heap, uint32_t rank, uint32_t to,
+                           const uint32_t *listed, uint32_t count, uint32_t *out)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (route_names(r, heap, rank, listed ? listed[i] : i, to * r->rank_experts,
+                        r->rank_experts))
+            out[n++] = i;
+    return n;
+}
+
+/* What this rank hands on in its node, and what others hand on to it. */
+static void route_hand_on(const struct mk_route *r, uint8_t *heap)
+{
+    uint32_t own_node = mk_node_of(&r->topo, r->topo.rank),
+             local = mk_local_of(&r->topo, r->topo.rank), gpus = r->topo.gpus;
+    for (uint32_t node = 0; node < r->topo.nodes; node++) {
+        uint32_t rank = mk_rank_at(&r->topo, node, local);
+        const uint32_t *came =
+            node == own_node ? NULL : route_words(heap, r->came) + (uint64_t)node * r->tokens;
+        uint32_t count = came ? route_words(heap, r->came_count)[node] : r->tokens;
+        for (uint32_t to = 0; to < gpus; to++) {
+            uint32_t other = mk_rank_at(&r->topo, node, to);
+            if (to == local)
+                continue;
+            route_words(heap, r->push_count)[node * gpus + to] =
+                route_push(r, heap, rank, mk_rank_at(&r->topo, own_node, to), came, count,
+                           route_words(heap, r->push) + ((uint64_t)node * gpus + to) * r->tokens);
+            route_words(heap, r->landed_count)[other] =
+                route_push(r, heap, other, r->topo.rank, NULL, r->tokens,
+                           route_words(heap, r->landed) + (uint64_t)other * r->tokens);
+        }
+    }
+}
+
+/* Where rows of this rank's expert `expert` come from. */
+static struct mk_route_rows route_rows_of(const struct mk_route *r, uint8_t *heap, uint32_t expert)
+{
+    const uint32_t *from = route_words(heap, r->node_rows) + (uint64_t)expert * (r->topo.nodes + 1);
+    uint32_t node = mk_node_of(&r->topo, r->topo.rank);
+    struct mk_route_rows e = {from[r->topo.nodes], from[node], from[node + 1], from[node],
+                              from[node]};
+    for (uint32_t rank = node * r->topo.gpus; rank <= r->topo.rank; rank++) {
+        uint64_t places = (uint64_t)r->tokens * r->k;
+        e.rank_begin = e.rank_end;
+        for (uint64_t i = 0; i < places; i++)
+            e.rank_end +=
+                route_expert_of(r, heap, rank, i) == r->topo.rank * r->rank_experts + expert;
+    }
+    return e;
+}
+
+static void route_order(const struct mk_route *r, uint8_t *heap)
+{
+    struct mk_route_head *head = (struct mk_route_head *)(void *)(heap + r->order_head);
+    struct mk_tile_entry *order = (struct mk_tile_entry *)(void *)(heap + r->order);
+    struct mk_route_rows *rows = calloc(r->rank_experts, sizeof *rows);
+    uint32_t count = 0;
+    for (uint32_t i = 0; rows && i < r->rank_experts; i++)
+        rows[i] = route_rows_of(r, heap, i);
+    for (uint32_t turn = 0; rows && turn < (2 + r->slices) * r->rank_experts; turn++) {
+        uint32_t expert = turn % r->rank_experts;
+        struct mk_tile_run run = mk_route_run(r, &rows[expert], turn / r->rank_experts);
+        run.group = expert;
+        run.row = route_words(heap, r->first)[r->topo.rank * r->rank_experts + expert];
+        for (uint32_t i = 0; i < run.count * r->columns; i++)
+            order[count++] =
+                mk_tile_of_run(&run, i, r->columns, r->tile_rows, r->tile_columns, r->running);
+    }
+    head->count = count; /* without memory: none, and C is wrong */
+    free(rows);
+}
+
 void route_make(const struct mk_route *r, uint8_t *heap, uint8_t *summary)
 {
+    if (r->step == MK_ROUTE_COUNT || r->part) /* the first of them makes all, once all are there */
+        return;
     uint32_t node = mk_node_of(&r->topo, r->topo.rank), local = mk_local_of(&r->topo, r->topo.rank);
     uint32_t *rows = route_words(heap, r->rows), *first = route_words(heap, r->first),
              *said = route_words(summary, r->summary);
@@ -155,6 +242,9 @@ void route_make(const struct mk_route *r, uint8_t *heap, uint8_t *summary)
                        route_words(heap, r->came) + (uint64_t)other * r->tokens,
                        route_before_of(r, heap, r->came_before, other));
     }
+    route_hand_on(r, heap);
+    if (r->order)
+        route_order(r, heap);
     if (r->origin)
         route_trace_back(r, heap);
     for (uint32_t i = 0; i < r->rank_experts; i++) {

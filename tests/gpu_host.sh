@@ -174,6 +174,21 @@ check ring_attention_ranks_share_a_gpu "$mkernel" run ring_attention --exec cuda
 check ring_attention_two_nodes $run $nodes --attention 1,$((world * 520)),4,2,128 --causal --iters 8
 check ring_attention_staged env SOFTNIC=gpu=refuse $run $nodes --attention 1,$((world * 520)),4,2,128 --iters 8
 check ring_attention_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --attention 1,$((world * 520)),4,2,128 --causal --iters 8
+run="$mkernel run moe_dispatch_gemm --exec cuda --check --timeout 5"
+check moe_one_gpu $run --gpus 1 --moe 300,520,328,8,3 --iters 8
+check moe_odd_tokens $run --gpus "$gpus" --moe 333,520,328,$((gpus * 5)),4 --iters 50 --burst 10
+check moe_nk $run --gpus "$gpus" --moe 65,200,72,$((gpus * 3)),3 --iters 8 --b-layout nk
+check moe_tiles_128x128 $run --gpus "$gpus" --moe 333,520,520,$((gpus * 4)),4 --iters 8 --tile 128,128
+check moe_tiles_128x64 $run --gpus "$gpus" --moe 1,8,8,$gpus,1 --iters 8 --tile 128,64
+check moe_one_expert $run --gpus "$gpus" --moe 1000,256,256,$((gpus * 4)),4 --routing one --iters 8
+check moe_few_experts $run --gpus "$gpus" --moe 1000,256,256,$((gpus * 8)),4 --routing few --iters 8
+check moe_a_rank_without_tokens $run --gpus "$gpus" --moe 1000,256,256,$((gpus * 4)),4 --routing none --iters 8
+check moe_many_experts $run --gpus "$gpus" --moe 2048,512,256,$((gpus * 128)),8 --iters 8
+check moe_two_hundred_launches $run --gpus "$gpus" --moe 512,512,512,$((gpus * 8)),8 --iters 200 --burst 50
+check moe_ranks_share_a_gpu "$mkernel" run moe_dispatch_gemm --exec cuda --check --gpus $((gpus + 1)) --moe 130,200,328,$(((gpus + 1) * 4)),3 --iters 4 --timeout 60
+check moe_two_nodes $run $nodes --moe 333,520,328,$((world * 5)),4 --iters 8
+check moe_staged env SOFTNIC=gpu=refuse $run $nodes --moe 333,520,328,$((world * 5)),4 --iters 8
+check moe_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --moe 333,520,328,$((world * 5)),4 --iters 8
 if command -v compute-sanitizer >/dev/null; then
     for op in ag_gemm gemm_rs gemm_ar; do
         small="$mkernel run $op --exec cuda --gpus $((gpus < 2 ? 1 : 2)) --shape 780,200,328 --iters 1 --timeout 60"

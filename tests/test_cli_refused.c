@@ -65,8 +65,7 @@ static void test_ignored(void **state)
 /* Before anything starts, and before anybody looks for a GPU. */
 static void test_no_kernel(void **state)
 {
-    static const char *const lines[] = {"run moe_ffn --exec cuda",
-                                        "bench moe_dispatch_gemm --exec cuda"};
+    static const char *const lines[] = {"run moe_ffn --exec cuda", "bench all_gather --exec cuda"};
     for (int i = 0; i < 2; i++) {
         in_shell(lines[i]);
         assert_int_equal(r.status, 2);

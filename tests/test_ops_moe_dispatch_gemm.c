@@ -26,21 +26,19 @@ static void expect_bytes(const struct mk_plan *plan, uint64_t seed, uint64_t lau
         expected->nvlink[rank] +=
             (uint64_t)(gpus - 1) * (ids_bytes + (p->topo.nodes - 1) * ids_moved);
         exact_moe_ids(plan, seed, launch, rank, ids);
-        for (uint32_t token = 0; token < p->tokens; token++)
-            for (uint32_t node = 0; node < p->topo.nodes; node++) {
-                int here = 0;
-                for (uint32_t place = 0; place < p->k; place++) {
-                    uint32_t expert = ids[token * p->k + place];
-                    if (expert >= p->experts || expert / (p->rank_experts * gpus) != node)
-                        continue;
-                    here = 1;
-                    /* it enters the node on the rail */
-                    if (expert / p->rank_experts % gpus != rank % gpus)
-                        expected->nvlink[expert / p->rank_experts] += p->row_bytes;
-                }
-                if (here && node != rank / gpus)
-                    expected->network[node * gpus + rank % gpus] += p->row_bytes;
+        for (uint32_t token = 0; token < p->tokens; token++) {
+            uint8_t node_has[MK_MAX_LOCAL] = {0}, rank_has[MK_MAX_LOCAL * MK_MAX_LOCAL] = {0};
+            for (uint32_t place = 0; place < p->k; place++) {
+                uint32_t expert = ids[token * p->k + place], to = expert / p->rank_experts;
+                if (expert >= p->experts)
+                    continue;
+                if (to / gpus != rank / gpus && !node_has[to / gpus]++)
+                    expected->network[to / gpus * gpus + rank % gpus] += p->row_bytes;
+                /* it enters the node on the rail, and goes to each rank once */
+                if (to % gpus != rank % gpus && !rank_has[to]++)
+                    expected->nvlink[to] += p->row_bytes;
             }
+        }
     }
 }
 
@@ -102,6 +100,8 @@ static enum mutation {
     COMPUTE_DOES_NOT_WAIT_FOR_ROWS,
     ONE_ROW_TOO_FEW,
     FORWARDER_DOES_NOT_WAIT,
+    LANDED_IS_NOT_AWAITED,
+    LANDED_TOLD_EARLY,
     EPOCH_REUSED,
     ONE_IDS_BUFFER,
     TOLD_BEFORE_MOVED,
@@ -119,7 +119,7 @@ static struct held {
     uint32_t local;
     struct mk_chunk chunk;
 } held[1024];
-static struct mk_route held_route;
+static struct mk_route route_held[16];
 static struct mk_cta *route_held_by[16];
 
 static const struct moe_dispatch_plan *plan_of(const struct mk_cta *cta)
@@ -153,8 +153,9 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
     if ((mutation == ROUTED_BEFORE_IDS && flag < p->flag_routed && cause == MK_CAUSE_DATA) ||
         (mutation == COMPUTE_DOES_NOT_WAIT_FOR_TABLES && flag == p->flag_routed &&
          cta->role == MK_COMPUTE && cta->epoch > 1) ||
+        (mutation == LANDED_IS_NOT_AWAITED && flag >= p->flag_landed && flag < p->flag_rows) ||
         (mutation == COMPUTE_DOES_NOT_WAIT_FOR_ROWS && flag >= p->flag_rows) ||
-        (mutation == FORWARDER_DOES_NOT_WAIT && flag >= p->flag_relay && flag < p->flag_rows))
+        (mutation == FORWARDER_DOES_NOT_WAIT && flag >= p->flag_relay && flag < p->flag_landed))
         return 0;
     if (mutation == ONE_ROW_TOO_FEW && flag >= p->flag_rows)
         target--;
@@ -167,7 +168,9 @@ void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chun
 {
     struct mk_chunk c = *chunk;
     int row = c.bytes == plan_of(cta)->row_bytes;
-    if ((mutation == TOLD_BEFORE_MOVED && cta->role == MK_INTRA_COMM && row) ||
+    int here = local == mk_local_of(&plan_of(cta)->topo, plan_of(cta)->topo.rank);
+    if ((mutation == TOLD_BEFORE_MOVED && cta->role == MK_INTRA_COMM && row && here) ||
+        (mutation == LANDED_TOLD_EARLY && cta->role == MK_INTRA_COMM && row && !here) ||
         (mutation == PUT_BEFORE_PACKED && cta->role == MK_INTER_SEND)) {
         hold(cta, local, &c);
         return;
@@ -179,8 +182,9 @@ void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chun
 
 void mutant_route(struct mk_cta *cta, const struct mk_route *route)
 {
-    if (mutation == TABLES_TOLD_BEFORE_MADE && cta->epoch > 1) {
-        held_route = *route;
+    if (mutation == TABLES_TOLD_BEFORE_MADE && cta->epoch > 1 && route->step == MK_ROUTE_PLACE &&
+        !route->part) {
+        route_held[plan_of(cta)->topo.rank] = *route;
         route_held_by[plan_of(cta)->topo.rank] = cta;
         return;
     }
@@ -189,21 +193,24 @@ void mutant_route(struct mk_cta *cta, const struct mk_route *route)
 
 void mutant_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value)
 {
-    uint32_t rank = plan_of(cta)->topo.rank;
+    const struct moe_dispatch_plan *p = plan_of(cta);
+    int landed = flag >= p->flag_landed && flag < p->flag_rows;
     mk_cta_signal(cta, local, flag, value);
-    if (route_held_by[rank] == cta) {
-        struct mk_route r = plan_of(cta)->route;
-        r.ids = plan_of(cta)->ids[cta->epoch & 1];
-        route_held_by[rank] = NULL;
-        mk_cta_route(cta, &r);
-    }
+    if (mutation == LANDED_TOLD_EARLY && landed)
+        release(cta);
 }
 
 void mutant_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
 {
-    mk_cta_add(cta, local, flag, mutation == ROW_TOLD_TWICE ? 2 * count : count);
-    if (mutation == TOLD_BEFORE_MOVED)
+    uint32_t rank = plan_of(cta)->topo.rank;
+    int row = flag >= plan_of(cta)->flag_rows;
+    mk_cta_add(cta, local, flag, mutation == ROW_TOLD_TWICE && row ? 2 * count : count);
+    if (mutation == TOLD_BEFORE_MOVED && row)
         release(cta);
+    if (flag == plan_of(cta)->flag_routed && route_held_by[rank] == cta) {
+        route_held_by[rank] = NULL;
+        mk_cta_route(cta, &route_held[rank]);
+    }
 }
 
 int mutant_drain(struct mk_cta *cta)
@@ -289,6 +296,8 @@ static void test_mutants(void **state)
     MUTANT(COMPUTE_DOES_NOT_WAIT_FOR_ROWS, -EBADMSG);
     MUTANT(ONE_ROW_TOO_FEW, -EBADMSG);
     MUTANT(FORWARDER_DOES_NOT_WAIT, -EBADMSG);
+    MUTANT(LANDED_IS_NOT_AWAITED, -EBADMSG);
+    MUTANT(LANDED_TOLD_EARLY, -EBADMSG);
     MUTANT(EPOCH_REUSED, OPS_ANY);
     MUTANT(TOLD_BEFORE_MOVED, -EBADMSG);
     MUTANT(COPY_SHORT, -EBADMSG);

@@ -295,6 +295,7 @@ static void expect_bytes(const struct mk_plan *plan, uint32_t rank, const uint32
         for (uint32_t node = 0; node < nodes; node++) {
             uint32_t rail =
                 node * gpus + rank % gpus; /* where the token enters the node, and its sum leaves */
+            uint8_t rank_has[MK_MAX_LOCAL] = {0};
             int here = 0;
             for (uint32_t place = 0; place < p->k; place++) {
                 uint32_t expert = ids[token * p->k + place];
@@ -302,7 +303,8 @@ static void expect_bytes(const struct mk_plan *plan, uint32_t rank, const uint32
                     continue;
                 here = 1;
                 if (expert / p->rank_experts != rail) {
-                    expected->nvlink[expert / p->rank_experts] += p->row_bytes;
+                    if (!rank_has[expert / p->rank_experts % gpus]++)
+                        expected->nvlink[expert / p->rank_experts] += p->row_bytes;
                     expected->nvlink[rail] += f->result_bytes;
                 }
             }
@@ -348,7 +350,8 @@ static void test_bytes(void **state)
             }
 }
 
-/* Every token names experts on as many nodes as it can, none on its rail. */
+/* Every token names experts on as many nodes, and on as many ranks of them, as it can, none on its
+ * rail. */
 static void worst_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                        void *const arguments[MK_SPACES - 1])
 {
@@ -360,7 +363,8 @@ static void worst_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launc
         for (uint64_t place = 0; place < m->k; place++) {
             uint32_t node = (uint32_t)((mk_node_of(t, t->rank) + 1 + place) % t->nodes);
             uint32_t local =
-                (mk_local_of(t, t->rank) + 1 + (uint32_t)token % (t->gpus > 1 ? t->gpus - 1 : 1)) %
+                (mk_local_of(t, t->rank) + 1 +
+                 (uint32_t)(token + place / t->nodes) % (t->gpus > 1 ? t->gpus - 1 : 1)) %
                 t->gpus;
             ids[token * m->k + place] = mk_rank_at(t, node, local) * count;
         }

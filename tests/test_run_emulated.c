@@ -83,6 +83,13 @@ static void test_ring_attention(void **state)
           "1,130,2,2,64 --iters 2 --check");
 }
 
+static void test_moe_dispatch_gemm(void **state)
+{
+    right("run moe_dispatch_gemm --exec emulated --gpus 2 --moe 23,72,40,4,2 --iters 2 --check");
+    right("run moe_dispatch_gemm --exec emulated --nodes 2 --gpus 1 --nic soft --moe 9,40,136,6,3 "
+          "--iters 2 --routing few --b-layout nk --check");
+}
+
 static void test_wrong_result(void **state)
 {
     command_start(&r, "run gemm_rs --exec emulated --gpus 2 --shape 66,40,72 --iters 2 --check",
@@ -241,11 +248,15 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ag_gemm),      cmocka_unit_test(test_gemm_rs),
-        cmocka_unit_test(test_gemm_ar),      cmocka_unit_test(test_ring_attention),
-        cmocka_unit_test(test_wrong_result), cmocka_unit_test(test_trace),
-        cmocka_unit_test(test_killed_rank),  cmocka_unit_test(test_stopped_rank),
-        cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ag_gemm),
+                                       cmocka_unit_test(test_gemm_rs),
+                                       cmocka_unit_test(test_gemm_ar),
+                                       cmocka_unit_test(test_ring_attention),
+                                       cmocka_unit_test(test_moe_dispatch_gemm),
+                                       cmocka_unit_test(test_wrong_result),
+                                       cmocka_unit_test(test_trace),
+                                       cmocka_unit_test(test_killed_rank),
+                                       cmocka_unit_test(test_stopped_rank),
+                                       cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

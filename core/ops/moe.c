@@ -31,6 +31,25 @@ void op_choose_moe(enum op_size size, uint64_t world, uint64_t *numbers)
     numbers[3] = size == OP_SIZE_GPU ? mk_round_up(numbers[3], world) : numbers[3] * world;
 }
 
+static uint32_t moe_between(uint32_t least, uint32_t number, uint32_t most)
+{
+    return number < least ? least : number > most ? most : number;
+}
+
+static void plan_choose_moe_roles(struct mk_problem *q, uint32_t reducers)
+{
+    uint32_t *ctas = q->tuning.split.ctas;
+    int cuda = q->exec == MK_EXEC_CUDA;
+    if (mk_total_ctas(&q->tuning.split))
+        return;
+    /* on a GPU about one SM in eleven: twelve fill a link, and all compute once that is done */
+    ctas[MK_INTRA_COMM] = cuda ? moe_between(1, q->sms / 11, 12) : 1;
+    ctas[MK_INTER_SEND] = q->topo.nodes > 1 ? (cuda ? moe_between(1, q->sms / 33, 4) : 1) : 0;
+    ctas[MK_INTER_REDUCE] = cuda || !reducers ? reducers : 1;
+    uint32_t others = ctas[MK_INTRA_COMM] + ctas[MK_INTER_SEND] + ctas[MK_INTER_REDUCE];
+    ctas[MK_COMPUTE] = cuda && q->sms > others ? q->sms - others : 2;
+}
+
 void plan_choose_moe(struct mk_problem *q, uint32_t tile_n, uint32_t reducers)
 {
     struct mk_tuning *t = &q->tuning;
@@ -41,18 +60,16 @@ void plan_choose_moe(struct mk_problem *q, uint32_t tile_n, uint32_t reducers)
         t->tile_m = cuda ? 128 : 32;
     if (!t->tile_n)
         t->tile_n = cuda ? tile_n : 64;
-    if (!t->chunk_rows)
-        t->chunk_rows = cuda ? 64 : 16;
     if (!t->pieces)
         t->pieces = 1;
-    uint32_t *ctas = t->split.ctas;
-    if (mk_total_ctas(&t->split))
-        return;
-    ctas[MK_INTRA_COMM] = cuda ? 12 : 1;
-    ctas[MK_INTER_SEND] = q->topo.nodes > 1 ? (cuda ? 4 : 1) : 0;
-    ctas[MK_INTER_REDUCE] = cuda || !reducers ? reducers : 1;
-    uint32_t others = ctas[MK_INTRA_COMM] + ctas[MK_INTER_SEND] + ctas[MK_INTER_REDUCE];
-    ctas[MK_COMPUTE] = cuda && q->sms > others ? q->sms - others : 2;
+    plan_choose_moe_roles(q, reducers);
+    if (!t->chunk_rows && cuda) { /* two turns of each intra_comm CTA at least */
+        uint64_t rows =
+            q->moe.tokens / (2 * (t->split.ctas[MK_INTRA_COMM] ? t->split.ctas[MK_INTRA_COMM] : 1));
+        t->chunk_rows = rows > 64 ? 64 : rows < 8 ? 8 : (uint32_t)mk_round_up(rows, 8);
+    } else if (!t->chunk_rows) {
+        t->chunk_rows = 16;
+    }
 }
 
 int plan_check_moe_tuning(const struct mk_problem *q, char *error, size_t size)
@@ -134,7 +151,8 @@ uint64_t plan_size_moe(struct moe_dispatch_plan *m, const struct mk_problem *q, 
     /* The most: every place of every token names an expert of this rank. (The same expert may be
      * named twice.) */
     *row_tiles = world * m->tokens * m->k / m->tile_m + m->rank_experts;
-    return world + 1 + (uint64_t)q->topo.nodes * m->chunks + *row_tiles;
+    m->routers = q->tuning.split.ctas[MK_INTRA_COMM];
+    return world + 2 + (q->topo.nodes + world) * m->chunks + *row_tiles;
 }
 
 void plan_lay_out_moe(struct moe_dispatch_plan *m, uint32_t flag_base, int weights, uint64_t *next)
@@ -144,8 +162,10 @@ void plan_lay_out_moe(struct moe_dispatch_plan *m, uint32_t flag_base, int weigh
     m->ids_pitch = mk_round_up(m->ids_moved + m->weights, MK_HEAP_UNIT);
     m->flag_ids = flag_base;
     m->flag_routed = m->flag_ids + (uint32_t)world;
-    m->flag_relay = m->flag_routed + 1;
-    m->flag_rows = m->flag_relay + m->topo.nodes * m->chunks;
+    m->flag_counted = m->flag_routed + 1;
+    m->flag_relay = m->flag_counted + 1;
+    m->flag_landed = m->flag_relay + m->topo.nodes * m->chunks;
+    m->flag_rows = m->flag_landed + (uint32_t)world * m->chunks;
     m->ids[0] = plan_take_moe(next, world * m->ids_pitch);
     m->ids[1] = plan_take_moe(next, world * m->ids_pitch);
     struct mk_route *r = &m->route;
@@ -163,9 +183,14 @@ void plan_lay_out_moe(struct moe_dispatch_plan *m, uint32_t flag_base, int weigh
     r->sent_count = plan_take_moe(next, nodes * 4);
     r->came = plan_take_moe(next, nodes * m->tokens * 4);
     r->came_count = plan_take_moe(next, nodes * 4);
+    r->push = plan_take_moe(next, nodes * m->topo.gpus * m->tokens * 4);
+    r->push_count = plan_take_moe(next, nodes * m->topo.gpus * 4);
+    r->landed = plan_take_moe(next, m->topo.gpus > 1 ? world * m->tokens * 4 : 0);
+    r->landed_count = plan_take_moe(next, world * 4);
     r->node_rows = plan_take_moe(next, m->rank_experts * (nodes + 1) * 4);
     m->packed = plan_take_moe(next, nodes > 1 ? nodes * m->room * m->row_bytes : 0);
     m->relay = plan_take_moe(next, nodes > 1 ? nodes * m->room * m->row_bytes : 0);
+    m->landed = plan_take_moe(next, m->topo.gpus > 1 ? world * m->room * m->row_bytes : 0);
     m->gathered = plan_take_moe(next, (uint64_t)m->row_tiles * m->tile_m * m->row_bytes);
 }
 
@@ -187,6 +212,11 @@ static void moe_describe_routed(const void *of, uint32_t index, struct mk_flag_m
     snprintf(out->text, sizeof out->text, "its tables of where tokens go");
 }
 
+static void moe_describe_counted(const void *of, uint32_t index, struct mk_flag_meaning *out)
+{
+    snprintf(out->text, sizeof out->text, "its counts of where tokens go");
+}
+
 static void moe_describe_relay(const void *of, uint32_t index, struct mk_flag_meaning *out)
 {
     const struct moe_dispatch_plan *m = of;
@@ -194,6 +224,18 @@ static void moe_describe_relay(const void *of, uint32_t index, struct mk_flag_me
     out->producer = mk_rank_at(&m->topo, index / m->chunks, mk_local_of(&m->topo, m->topo.rank));
     snprintf(out->text, sizeof out->text, "chunk %u of rank %u's tokens", out->chunk,
              out->producer);
+}
+
+/* Who brings them here: the rank of this node that is on their rail. */
+static void moe_describe_landed(const void *of, uint32_t index, struct mk_flag_meaning *out)
+{
+    const struct moe_dispatch_plan *m = of;
+    uint32_t rank = index / m->chunks;
+    out->chunk = index % m->chunks;
+    out->producer =
+        mk_rank_at(&m->topo, mk_node_of(&m->topo, m->topo.rank), mk_local_of(&m->topo, rank));
+    snprintf(out->text, sizeof out->text, "chunk %u of rank %u's tokens, with experts here",
+             out->chunk, rank);
 }
 
 /* Many ranks' rows: none can be named. */
@@ -208,10 +250,13 @@ uint32_t plan_moe_flags(const struct moe_dispatch_plan *m, struct op_flag_range 
 {
     ranges[0] = (struct op_flag_range){"ids", m->flag_ids, mk_world(&m->topo), m, moe_describe_ids};
     ranges[1] = (struct op_flag_range){"routed", m->flag_routed, 1, m, moe_describe_routed};
-    ranges[2] = (struct op_flag_range){"relay", m->flag_relay, m->topo.nodes * m->chunks, m,
+    ranges[2] = (struct op_flag_range){"counted", m->flag_counted, 1, m, moe_describe_counted};
+    ranges[3] = (struct op_flag_range){"relay", m->flag_relay, m->topo.nodes * m->chunks, m,
                                        moe_describe_relay};
-    ranges[3] = (struct op_flag_range){"rows", m->flag_rows, m->row_tiles, m, moe_describe_rows};
-    return 4;
+    ranges[4] = (struct op_flag_range){"landed", m->flag_landed, mk_world(&m->topo) * m->chunks, m,
+                                       moe_describe_landed};
+    ranges[5] = (struct op_flag_range){"rows", m->flag_rows, m->row_tiles, m, moe_describe_rows};
+    return 6;
 }
 
 void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_bytes,
@@ -219,7 +264,9 @@ void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_
 {
     uint64_t others = m->topo.nodes - 1, crossings = m->tokens * (others < m->k ? others : m->k);
     *network_bytes = others * (m->ids_moved + m->weights) + crossings * m->row_bytes;
-    *nvlink_bytes = m->topo.gpus > 1 ? (m->topo.gpus - 1) * (m->ids_bytes + others * m->ids_moved) +
-                                           (uint64_t)m->tokens * m->k * m->row_bytes
-                                     : 0;
+    /* a token enters a rank once */
+    uint64_t ranks = (uint64_t)m->topo.nodes * (m->topo.gpus - 1),
+             most = ranks < m->k ? ranks : m->k;
+    *nvlink_bytes = (m->topo.gpus - 1) * (m->ids_bytes + others * m->ids_moved) +
+                    m->tokens * most * m->row_bytes;
 }

@@ -1,8 +1,78 @@
 /* MoE dispatch+GEMM: the tokens of each of this rank's experts, times its B. What it is, which
  * shapes it takes, and where everything lies. */
+#include "core/gemm_tiles.h"
 #include "core/mkernel.h"
 #include "core/ops/moe.h"
 #include "core/roles/moe_dispatch_gemm_plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Of the tiles that are built, the narrowest that has all columns; else the widest. */
+static uint32_t moe_dispatch_gemm_columns(const struct mk_problem *q)
+{
+    struct mk_gemm_tile tile;
+    uint32_t columns = 0;
+    for (uint32_t i = 0; mk_grouped_tile(i, &tile); i++)
+        if (!columns || tile.tile_n >= q->moe.inner)
+            columns = tile.tile_n;
+    return columns;
+}
+
+static int moe_dispatch_gemm_check_gpu(const struct mk_problem *q, char *error, size_t size)
+{
+    const struct mk_tuning *t = &q->tuning;
+    struct mk_gemm_tile tile;
+    char built[100] = "";
+    uint64_t world = mk_world(&q->topo), experts = q->moe.experts / world,
+             counters = mk_route_counters(&q->topo, (uint32_t)experts);
+    int found = 0;
+    for (uint32_t i = 0; mk_grouped_tile(i, &tile); i++) {
+        size_t n = strlen(built);
+        snprintf(built + n, sizeof built - n, "%s%ux%u", i ? ", " : "", tile.tile_m, tile.tile_n);
+        found |= t->tile_m == tile.tile_m && t->tile_n == tile.tile_n;
+    }
+    if (!found)
+        return plan_refuse(error, size, "tiles of %u x %u are not built for the GPU; %s are",
+                           t->tile_m, t->tile_n, built);
+    if (mk_role_coresident(&t->split, MK_INTRA_COMM))
+        return plan_refuse(error, size,
+                           "%u compute and %u intra_comm CTAs: those of moe_dispatch_gemm have "
+                           "thread blocks of their own, so one number must not be a multiple of "
+                           "the other",
+                           t->split.ctas[MK_COMPUTE], t->split.ctas[MK_INTRA_COMM]);
+    if (mk_route_shared_words(world, experts, counters) * 4 > MK_ROUTE_SHARED)
+        return plan_refuse(error, size,
+                           "%llu experts of a rank, of %llu ranks: more than one thread block can "
+                           "count on the GPU",
+                           (unsigned long long)experts, (unsigned long long)world);
+    return 0;
+}
+
+/* In the heap from *next on; what must begin as 0 comes first. */
+static void moe_dispatch_gemm_lay_out(struct mk_plan *p, struct moe_dispatch_gemm_plan *m,
+                                      uint64_t *next)
+{
+    const struct mk_problem *q = &p->problem;
+    struct moe_dispatch_plan *d = &m->dispatch;
+    struct mk_route *r = &d->route;
+    uint64_t begin = *next, runs = (uint64_t)d->routers * MK_ROUTE_WARPS,
+             world = mk_world(&q->topo);
+    r->wanted = plan_take_moe(next, d->row_tiles * 8ull);
+    r->order_head = plan_take_moe(next, sizeof(struct mk_route_head));
+    p->zero_bytes = *next - begin;
+    r->summary_space = MK_SPACE_ARG4;
+    r->columns = m->col_tiles;
+    r->tile_columns = m->tile_n;
+    r->slices = d->slices;
+    r->running = q->exec == MK_EXEC_CUDA ? mk_total_ctas(&m->split) : m->split.ctas[MK_COMPUTE];
+    r->order =
+        plan_take_moe(next, (uint64_t)d->row_tiles * m->col_tiles * sizeof(struct mk_tile_entry));
+    if (q->exec == MK_EXEC_CUDA)
+        r->scratch = plan_take_moe(next, (runs > world ? runs : world) *
+                                             mk_route_counters(&q->topo, d->rank_experts) * 4);
+    plan_lay_out_moe(d, p->flag_base, 0, next);
+}
 
 static int moe_dispatch_gemm_build(struct mk_plan *p, char *error, size_t size)
 {
@@ -11,8 +81,10 @@ static int moe_dispatch_gemm_build(struct mk_plan *p, char *error, size_t size)
     int result = plan_check_moe(q, error, size);
     if (result)
         return result;
-    plan_choose_moe(q, 128, 0);
+    plan_choose_moe(q, moe_dispatch_gemm_columns(q), 0);
     result = plan_check_moe_tuning(q, error, size);
+    if (!result && q->exec == MK_EXEC_CUDA)
+        result = moe_dispatch_gemm_check_gpu(q, error, size);
     if (result)
         return result;
     uint64_t row_tiles, flags = plan_size_moe(&m->dispatch, q, &row_tiles), next = p->heap_base;
@@ -28,16 +100,12 @@ static int moe_dispatch_gemm_build(struct mk_plan *p, char *error, size_t size)
     if (row_tiles > UINT32_MAX / m->dispatch.tile_m)
         return plan_take(p, UINT64_MAX, flags, 0, 0, error, size);
     m->dispatch.row_tiles = (uint32_t)row_tiles;
-    /* first: what must begin as 0 */
-    m->dispatch.route.wanted = plan_take_moe(&next, row_tiles * 8);
-    m->dispatch.route.summary_space = MK_SPACE_ARG4;
-    plan_lay_out_moe(&m->dispatch, p->flag_base, 0, &next);
+    moe_dispatch_gemm_lay_out(p, m, &next);
     result = plan_take(p, row_tiles * m->col_tiles, flags, next - p->heap_base,
                        plan_moe_put_bytes(&m->dispatch), error, size);
     if (result)
         return result;
     m->tiles = p->tiles;
-    p->zero_bytes = row_tiles * 8;
     p->chunks = mk_world(&q->topo) * m->dispatch.chunks;
     return 0;
 }
@@ -119,4 +187,6 @@ const struct op_descriptor op_moe_dispatch_gemm = {
     .describe_tile = moe_dispatch_gemm_describe_tile,
     .describe_chunk = moe_dispatch_gemm_describe_chunk,
     .work = moe_dispatch_gemm_work,
+    .gpu_tile = mk_grouped_tile,
+    .own_blocks = 1,
 };

@@ -80,9 +80,10 @@ struct op_flag_range {
     const void *of;
     void (*describe)(const void *of, uint32_t index, struct mk_flag_meaning *out);
 };
-#define OP_FLAG_RANGES 8
+#define OP_FLAG_RANGES 12
 
 struct model_walk;
+struct mk_gemm_tile;
 
 struct op_descriptor {
     const char *help; /* one line: what it computes */
@@ -120,6 +121,12 @@ struct op_descriptor {
     /* How long a launch takes on a GPU, by arithmetic on its waves (core/model.h). NULL: not
      * known. */
     void (*model)(struct model_walk *w, const struct mk_plan *p);
+
+    /* On a GPU: the i-th tile that its kernel is built for, as mk_gemm_tile (core/gemm_tiles.h),
+     * which NULL stands for. own_blocks: intra_comm CTAs have thread blocks of their own, and are
+     * no multiple of the compute CTAs. */
+    int (*gpu_tile)(uint32_t i, struct mk_gemm_tile *out);
+    int own_blocks;
 };
 
 #define MK_OPERATOR(name, NAME, where) extern const struct op_descriptor op_##name;

@@ -20,7 +20,7 @@
     X(ag_gemm, AG_GEMM, GPU)                       \
     X(gemm_ar, GEMM_AR, GPU)                       \
     X(gemm_rs, GEMM_RS, GPU)                       \
-    X(moe_dispatch_gemm, MOE_DISPATCH_GEMM, HOST)  \
+    X(moe_dispatch_gemm, MOE_DISPATCH_GEMM, GPU)   \
     X(moe_ffn, MOE_FFN, HOST)                      \
     X(ring_attention, RING_ATTENTION, GPU)         \
     X(all_gather, ALL_GATHER, HOST)                \

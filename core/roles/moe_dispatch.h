@@ -5,22 +5,22 @@
  *                                       expert leaves a place out, so a rank may have fewer tokens
  *                                       than there is room for, or none
  *
- *   intra_comm   its first CTA gathers all ranks' ids (4 k bytes a token) and makes the tables of
- *                where everything goes, so that counts and offsets need no other exchange and no
- *                host; then all of them move this rank's tokens to the experts of the node, and
- *                those that the rail has brought
+ *   intra_comm   its first CTA gathers all ranks' ids (4 k bytes a token); from them all of these
+ *                CTAs make the tables of where everything goes, so that counts and offsets need no
+ *                other exchange and no host. Then they take this rank's tokens to the other ranks
+ *                of the node, and hand on in the node those that the rail has brought; and what
+ *                has come here, from wherever, to the rows of this rank's experts
  *   inter_send   packs the tokens that have an expert on another node and puts them along the rail:
  *                each once per node, however many experts it has there
  *
  * Minimum bytes, which depend on the ids: a token has to enter each other node where it has an
- * expert, and does so once, on its own rail. To those come ids, rounded up to 16 bytes a rank: each
- * rank receives (nodes - 1) ranks' over the network, (gpus - 1) nodes over NVLink. That is what
- * having no host step and no second exchange costs: 2 k / H of what tokens take. Weights, where an
- * operator has them, go with the ids along the rail and not over NVLink: the rank that adds a
- * token's rows on another node is the rank that received it there. Over NVLink a token moves once
- * for each expert on another rank of the node where it is. The least would be once for each such
- * rank; that would take another step, on the expert's rank, for the tokens that have two experts
- * there (8 of 256 experts on 16 ranks, evenly: 18 % of the rows), and NVLink is not what is short.
+ * expert, and does so once, on its own rail; and each rank where it has one, and does so once, from
+ * the rank of that node which is on its rail. There it is copied to the rows of its experts. To
+ * those come ids, rounded up to 16 bytes a rank: each rank receives (nodes - 1) ranks' over the
+ * network, (gpus - 1) nodes over NVLink. That is what having no host step and no second exchange
+ * costs: 2 k / H of what tokens take. Weights, where an operator has them, go with the ids along
+ * the rail and not over NVLink: the rank that adds a token's rows on another node is the rank that
+ * received it there.
  *
  * No credits, and two buffers (epoch & 1) for ids and weights alone. Nothing else moves in a launch
  * before every rank's ids are here, and a rank that has sent its ids of a launch has ended the
@@ -29,19 +29,25 @@
  * are drained before a launch ends: where puts have no order (SRD), the next launch's ids would
  * else tell of this one's, which a rank that sends nothing back may still lack.
  *
+ * No wait is for one that waits for it: own tokens wait for nothing, those of the node's others for
+ * those, those of other nodes for puts, which wait for tables alone, and what other ranks of the
+ * node hand on for those. Every CTA goes in that order.
+ *
  * Rows are counted over all launches: the table `wanted` says how many a tile of rows has to have
  * seen by now.
  *
- * Flags of a rank: ids[rank], routed, relay[node][chunk], rows[tile of rows]. */
+ * Flags of a rank: ids[rank], routed and counted (count intra_comm CTAs), relay[node][chunk],
+ * landed[rank][chunk], rows[tile of rows]. */
 #ifndef MK_ROLES_MOE_DISPATCH_H
 #define MK_ROLES_MOE_DISPATCH_H
 
 #include "core/roles/moe_dispatch_plan.h"
+#include "core/cta_rows.h"
 
 /* Before anything that reads a table. */
 MK_ROLE int moe_await_routed(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
-    return mk_cta_wait(cta, p->flag_routed, cta->epoch, MK_CAUSE_DATA);
+    return mk_cta_wait(cta, p->flag_routed, cta->epoch * p->routers, MK_CAUSE_DATA);
 }
 
 /* Before the loads of the tile of A that row `row` is in: its rows are here. */
@@ -128,7 +134,7 @@ MK_ROLE void moe_keep_weights(const struct moe_dispatch_plan *p, struct mk_cta *
     mk_cta_copy(cta, mk_local_of(&p->topo, p->topo.rank), &c);
 }
 
-/* Every rank's ids to every rank of the node; then the tables. */
+/* Every rank's ids to every rank of the node: the first intra_comm CTA. */
 MK_ROLE int moe_gather_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
     const struct mk_topo *t = &p->topo;
@@ -151,73 +157,155 @@ MK_ROLE int moe_gather_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta
             mk_cta_signal(cta, peer, moe_ids_flag(p, rank), cta->epoch);
         }
     }
-    for (uint32_t rank = 0; rank < mk_world(t); rank++)
-        if (mk_cta_wait(cta, moe_ids_flag(p, rank), cta->epoch, MK_CAUSE_DATA))
-            return 1;
-    struct mk_route r = moe_route(p, cta->epoch);
-    mk_cta_route(cta, &r);
-    mk_cta_signal(cta, local, p->flag_routed, cta->epoch);
     return 0;
 }
 
-/* Token `token` of `rank`, which lies at `source` of `space`, to its experts on this node (tell 0),
- * then its arrival (tell 1). */
-MK_ROLE void moe_scatter_token(const struct moe_dispatch_plan *p, struct mk_cta *cta,
-                               const struct mk_route *r, uint32_t rank, uint32_t token,
-                               uint32_t space, uint64_t source, int tell)
+/* The tables: all intra_comm CTAs count, then all place. */
+MK_ROLE int moe_make_tables(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
-    uint32_t node = mk_node_of(&p->topo, p->topo.rank);
-    for (uint32_t place = 0; place < p->k; place++) {
-        uint64_t at = ((uint64_t)token * p->k + place) * 4;
-        uint32_t expert = mk_cta_load(cta, r->ids + rank * p->ids_pitch + at);
-        if (expert >= p->experts || moe_node_of_expert(p, expert) != node)
-            continue;
-        uint32_t row = mk_cta_load(cta, r->position + rank * p->ids_bytes + at);
-        struct mk_chunk c;
-        c.id = rank * p->chunks + token / p->chunk_rows;
-        c.space = space;
-        c.source = source;
-        c.destination = p->gathered + row * p->row_bytes;
-        c.bytes = p->row_bytes;
-        if (tell)
-            mk_cta_add(cta, moe_local_of_expert(p, expert), moe_rows_flag(p, row), 1);
-        else
-            mk_cta_copy(cta, moe_local_of_expert(p, expert), &c);
+    uint32_t local = mk_local_of(&p->topo, p->topo.rank);
+    struct mk_route r = moe_route(p, cta->epoch);
+    r.part = cta->index;
+    r.parts = cta->count;
+    for (uint32_t rank = 0; rank < mk_world(&p->topo); rank++)
+        if (mk_cta_wait(cta, moe_ids_flag(p, rank), cta->epoch, MK_CAUSE_DATA))
+            return 1;
+    r.step = MK_ROUTE_COUNT;
+    mk_cta_route(cta, &r);
+    mk_cta_add(cta, local, p->flag_counted, 1);
+    if (mk_cta_wait(cta, p->flag_counted, cta->epoch * p->routers, MK_CAUSE_DATA))
+        return 1;
+    r.step = MK_ROUTE_PLACE;
+    mk_cta_route(cta, &r);
+    mk_cta_add(cta, local, p->flag_routed, 1);
+    return moe_await_routed(p, cta);
+}
+
+/* Chunk `chunk` of `count` rows of `rank`'s tokens, which begin at `source` of `space`. */
+MK_ROLE struct mk_rows moe_rows(const struct moe_dispatch_plan *p, uint32_t rank, uint32_t chunk,
+                                uint32_t count, uint32_t space, uint64_t source, uint64_t list)
+{
+    struct mk_rows rows;
+    rows.id = rank * p->chunks + chunk;
+    rows.space = space;
+    rows.source = source;
+    rows.row_bytes = p->row_bytes;
+    rows.list = list;
+    rows.first = chunk * p->chunk_rows;
+    rows.count = count - rows.first < p->chunk_rows ? count - rows.first : p->chunk_rows;
+    rows.destination = 0;
+    return rows;
+}
+
+/* Chunk `chunk` of `count` of `rank`'s tokens that are here, to the rows of this rank's experts. */
+MK_ROLE void moe_fan_out(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t rank,
+                         uint32_t chunk, uint32_t count, uint32_t space, uint64_t source,
+                         uint64_t list)
+{
+    struct mk_rows rows = moe_rows(p, rank, chunk, count, space, source, list);
+    struct mk_places places;
+    places.position = p->route.position + rank * p->ids_bytes;
+    places.k = p->k;
+    places.tile_rows = p->tile_m;
+    places.flag = p->flag_rows;
+    rows.destination = p->gathered;
+    mk_cta_fan_out(cta, mk_local_of(&p->topo, p->topo.rank), &rows, &places);
+}
+
+/* Chunk `chunk`, where there is one, of the tokens of this rail's rank of node `from` (this rank's
+ * own, where that is this node) that have an expert on local rank `to`, to that rank. */
+MK_ROLE int moe_push(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t from,
+                     uint32_t to, uint32_t chunk)
+{
+    const struct mk_topo *t = &p->topo;
+    uint32_t rank = mk_rank_at(t, from, mk_local_of(t, t->rank));
+    uint64_t list = p->route.push + ((uint64_t)from * t->gpus + to) * p->tokens * 4;
+    uint32_t count = mk_cta_load(cta, p->route.push_count + (from * t->gpus + to) * 4);
+    int own = rank == t->rank;
+    if (chunk * p->chunk_rows >= count)
+        return 0;
+    struct mk_rows rows =
+        moe_rows(p, rank, chunk, count, own ? MK_SPACE_ARG0 : MK_SPACE_HEAP,
+                 own ? 0 : p->relay + (uint64_t)from * p->room * p->row_bytes, list);
+    if (!own) { /* they lie among those that the rail brings, which come chunk by chunk */
+        uint32_t last = rows.first + rows.count - 1,
+                 end = mk_cta_load(cta, list + last * 4ull) / p->chunk_rows;
+        for (uint32_t c = mk_cta_load(cta, list + rows.first * 4ull) / p->chunk_rows; c <= end; c++)
+            if (mk_cta_wait(cta, moe_relay_flag(p, from, c), cta->epoch, MK_CAUSE_NETWORK))
+                return 1;
     }
+    rows.destination = p->landed + ((uint64_t)rank * p->room + rows.first) * p->row_bytes;
+    mk_cta_copy_listed(cta, to, &rows);
+    mk_cta_signal(cta, to, moe_landed_flag(p, rank, chunk), cta->epoch);
+    return 0;
+}
+
+/* What other ranks of the node bring here of the tokens of node `from`'s ranks, to the rows of this
+ * rank's experts: the first chunks of all these ranks, then the second, ... */
+MK_ROLE int moe_take_landed(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t from,
+                            uint32_t *turn)
+{
+    const struct mk_topo *t = &p->topo;
+    uint32_t local = mk_local_of(t, t->rank);
+    for (uint32_t chunk = 0; chunk < p->chunks; chunk++)
+        for (uint32_t step = 1; step < t->gpus; step++) {
+            uint32_t rank = mk_rank_at(t, from, (local + step) % t->gpus);
+            uint32_t count = mk_cta_load(cta, p->route.landed_count + rank * 4);
+            if (chunk * p->chunk_rows >= count || (*turn)++ % cta->count != cta->index)
+                continue;
+            if (mk_cta_wait(cta, moe_landed_flag(p, rank, chunk), cta->epoch, MK_CAUSE_DATA))
+                return 1;
+            moe_fan_out(p, cta, rank, chunk, count, MK_SPACE_HEAP,
+                        p->landed + (uint64_t)rank * p->room * p->row_bytes,
+                        p->route.landed + (uint64_t)rank * p->tokens * 4);
+        }
+    return 0;
+}
+
+/* Tokens of the rail's rank of node `from`: to this rank's experts, and on to the node's others. */
+MK_ROLE int moe_take_relayed(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t from,
+                             uint32_t *turn)
+{
+    const struct mk_topo *t = &p->topo;
+    uint32_t local = mk_local_of(t, t->rank), rank = mk_rank_at(t, from, local);
+    uint32_t count = mk_cta_load(cta, p->route.came_count + from * 4);
+    for (uint32_t chunk = 0; chunk * p->chunk_rows < count; chunk++) {
+        if ((*turn)++ % cta->count != cta->index)
+            continue;
+        for (uint32_t step = 1; step < t->gpus; step++)
+            if (moe_push(p, cta, from, (local + t->gpus - step) % t->gpus, chunk))
+                return 1;
+        if (mk_cta_wait(cta, moe_relay_flag(p, from, chunk), cta->epoch, MK_CAUSE_NETWORK))
+            return 1;
+        moe_fan_out(p, cta, rank, chunk, count, MK_SPACE_HEAP,
+                    p->relay + (uint64_t)from * p->room * p->row_bytes,
+                    p->route.came + (uint64_t)from * p->tokens * 4);
+    }
+    return 0;
 }
 
 MK_ROLE int moe_intra_comm(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
     const struct mk_topo *t = &p->topo;
     uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank), turn = 0;
-    if ((cta->index == 0 && moe_gather_ids(p, cta)) || moe_await_routed(p, cta))
+    if ((cta->index == 0 && moe_gather_ids(p, cta)) || moe_make_tables(p, cta))
         return 1;
-    struct mk_route r = moe_route(p, cta->epoch);
-    for (uint32_t distance = 0; distance < t->nodes; distance++) {
-        uint32_t from = (node + distance) % t->nodes, rank = mk_rank_at(t, from, local);
-        uint32_t count = distance ? mk_cta_load(cta, r.came_count + from * 4) : p->tokens;
-        for (uint32_t chunk = 0; chunk * p->chunk_rows < count; chunk++) {
-            if (turn++ % cta->count != cta->index)
-                continue;
-            if (distance &&
-                mk_cta_wait(cta, moe_relay_flag(p, from, chunk), cta->epoch, MK_CAUSE_NETWORK))
+    for (uint32_t chunk = 0; chunk < p->chunks; chunk++) {
+        if (turn++ % cta->count != cta->index)
+            continue;
+        for (uint32_t step = 1; step < t->gpus; step++)
+            if (moe_push(p, cta, node, (local + t->gpus - step) % t->gpus, chunk))
                 return 1;
-            uint32_t first = chunk * p->chunk_rows,
-                     end = first + p->chunk_rows < count ? first + p->chunk_rows : count;
-            for (int tell = 0; tell < 2;
-                 tell++) /* all are moved before any is told: one settling of copies */
-                for (uint32_t i = first; i < end; i++) {
-                    uint32_t token =
-                        distance ? mk_cta_load(cta, r.came + ((uint64_t)from * p->tokens + i) * 4)
-                                 : i;
-                    uint64_t source = distance
-                                          ? p->relay + ((uint64_t)from * p->room + i) * p->row_bytes
-                                          : i * p->row_bytes;
-                    moe_scatter_token(p, cta, &r, rank, token,
-                                      distance ? MK_SPACE_HEAP : MK_SPACE_ARG0, source, tell);
-                }
-        }
+        moe_fan_out(p, cta, t->rank, chunk, p->tokens, MK_SPACE_ARG0, 0, 0);
     }
+    if (moe_take_landed(p, cta, node, &turn))
+        return 1;
+    for (uint32_t distance = 1; distance < t->nodes; distance++)
+        if (moe_take_relayed(p, cta, (node + distance) % t->nodes, &turn))
+            return 1;
+    for (uint32_t distance = 1; distance < t->nodes; distance++)
+        if (moe_take_landed(p, cta, (node + distance) % t->nodes, &turn))
+            return 1;
     return 0;
 }
 
@@ -251,14 +339,10 @@ MK_ROLE int moe_inter_send(const struct moe_dispatch_plan *p, struct mk_cta *cta
                      rows = count - first < p->chunk_rows ? count - first : p->chunk_rows;
             uint64_t packed = p->packed + ((uint64_t)to * p->room + first) * p->row_bytes;
             c.id = t->rank * p->chunks + chunk;
-            for (uint32_t i = 0; i < rows; i++) {
-                c.space = MK_SPACE_ARG0;
-                c.source = mk_cta_load(cta, r.sent + ((uint64_t)to * p->tokens + first + i) * 4) *
-                           p->row_bytes;
-                c.destination = packed + i * p->row_bytes;
-                c.bytes = p->row_bytes;
-                mk_cta_copy(cta, local, &c);
-            }
+            struct mk_rows listed = moe_rows(p, t->rank, chunk, count, MK_SPACE_ARG0, 0,
+                                             r.sent + (uint64_t)to * p->tokens * 4);
+            listed.destination = packed;
+            mk_cta_copy_listed(cta, local, &listed);
             c.space = MK_SPACE_HEAP;
             c.source = packed;
             c.destination = p->relay + ((uint64_t)node * p->room + first) * p->row_bytes;

@@ -7,39 +7,47 @@
  *                                       multiple of tile_m
  *   rows_r [E/W, 2] uint32_t            first row and number of rows of each
  *
- *   intra_comm, inter_send   as in core/roles/moe_dispatch.h, where the minimum of bytes is
- *   compute                  tiles of an expert start when their rows are in; all experts' rows
- *                            from this node come first */
+ *   intra_comm, inter_send   as in core/roles/moe_dispatch.h, where the minimum of bytes is derived
+ *   compute                  tiles of an expert start when their rows are in; all experts' rows of
+ *                            this rank's own tokens come first, then those of its node's others,
+ *                            then those of other nodes, in slices */
 #ifndef MK_ROLES_MOE_DISPATCH_GEMM_H
 #define MK_ROLES_MOE_DISPATCH_GEMM_H
 
 #include "core/roles/moe_dispatch.h"
 #include "core/roles/moe_dispatch_gemm_plan.h"
 
-/* Tile number `t` of this rank, in the order of computation (struct moe_run); rows is 0 where there
- * is none. */
+/* Entry number `t` of the table of tiles, as a tile. */
+MK_ROLE void moe_tile_of(const struct moe_dispatch_gemm_plan *p, const struct mk_tile_entry *e,
+                         struct mk_tile *tile)
+{
+    tile->a = MK_SPACE_HEAP;
+    tile->a_slab = tile->c_slab = tile->c_local = tile->stage = 0;
+    tile->slab = e->group;
+    tile->row = e->row;
+    tile->rows = e->rows;
+    tile->col = e->column * p->tile_n;
+    tile->cols = p->inner - tile->col < p->tile_n ? p->inner - tile->col : p->tile_n;
+    tile->c = MK_SPACE_ARG3;
+    tile->id = e->row / p->dispatch.tile_m * p->col_tiles + e->column;
+}
+
+/* Tile number `t` of this rank, in the order of computation (struct mk_route); rows is 0 where
+ * there is none. */
 MK_ROLE void moe_tile(const struct moe_dispatch_gemm_plan *p, struct mk_cta *cta, uint32_t t,
                       struct mk_tile *tile)
 {
-    const struct moe_dispatch_plan *d = &p->dispatch;
+    const struct mk_route *r = &p->dispatch.route;
+    uint64_t at = r->order + t * (uint64_t)sizeof(struct mk_tile_entry);
+    struct mk_tile_entry e;
     tile->rows = 0;
-    for (uint32_t turn = 0; turn < moe_stretches(d) * d->rank_experts; turn++) {
-        struct moe_run run;
-        moe_run_of(d, cta, turn / d->rank_experts, turn % d->rank_experts, &run);
-        if (t >= run.count * p->col_tiles) {
-            t -= run.count * p->col_tiles;
-            continue;
-        }
-        tile->a = MK_SPACE_HEAP;
-        tile->a_slab = tile->c_slab = tile->c_local = tile->stage = 0;
-        tile->slab = run.expert;
-        tile->row = moe_run_row(d, cta, &run, t % run.count, &tile->rows);
-        tile->col = t / run.count * p->tile_n;
-        tile->cols = p->inner - tile->col < p->tile_n ? p->inner - tile->col : p->tile_n;
-        tile->c = MK_SPACE_ARG3;
-        tile->id = tile->row / d->tile_m * p->col_tiles + t / run.count;
+    if (t >= mk_cta_load(cta, r->order_head + offsetof(struct mk_route_head, count)))
         return;
-    }
+    e.row = mk_cta_load(cta, at + offsetof(struct mk_tile_entry, row));
+    e.rows = mk_cta_load(cta, at + offsetof(struct mk_tile_entry, rows));
+    e.group = mk_cta_load(cta, at + offsetof(struct mk_tile_entry, group));
+    e.column = mk_cta_load(cta, at + offsetof(struct mk_tile_entry, column));
+    moe_tile_of(p, &e, tile);
 }
 
 /* Before the loads of a tile's A: its rows are here. */

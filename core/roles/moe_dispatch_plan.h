@@ -19,7 +19,8 @@ struct moe_dispatch_plan {
     uint32_t late;
     uint32_t chunk_rows; /* tokens that are moved before their arrival is told */
     uint32_t chunks;     /* of a rank's tokens */
-    uint32_t flag_ids, flag_routed, flag_relay, flag_rows;
+    uint32_t routers;    /* intra_comm CTAs: they make the tables together */
+    uint32_t flag_ids, flag_routed, flag_counted, flag_relay, flag_landed, flag_rows;
     uint64_t row_bytes; /* of a token */
     uint64_t ids_bytes; /* of a rank's ids */
     uint64_t ids_moved; /* the same, rounded up to 16 */
@@ -34,17 +35,14 @@ struct moe_dispatch_plan {
     uint64_t packed;
     /* [nodes][room] of row_bytes: tokens that have come from this rail's rank of a node */
     uint64_t relay;
+    /* [W][room] of row_bytes: tokens of a rank that another of this node has brought */
+    uint64_t landed;
     struct mk_route route; /* but for `ids` */
 };
 
 MK_PURE uint32_t moe_node_of_expert(const struct moe_dispatch_plan *p, uint32_t expert)
 {
     return expert / (p->rank_experts * p->topo.gpus);
-}
-
-MK_PURE uint32_t moe_local_of_expert(const struct moe_dispatch_plan *p, uint32_t expert)
-{
-    return expert / p->rank_experts % p->topo.gpus;
 }
 
 MK_PURE uint32_t moe_ids_flag(const struct moe_dispatch_plan *p, uint32_t rank)
@@ -56,6 +54,13 @@ MK_PURE uint32_t moe_ids_flag(const struct moe_dispatch_plan *p, uint32_t rank)
 MK_PURE uint32_t moe_relay_flag(const struct moe_dispatch_plan *p, uint32_t node, uint32_t chunk)
 {
     return p->flag_relay + node * p->chunks + chunk;
+}
+
+/* Chunk `chunk` of rank `rank`'s tokens that have an expert here has come from another rank of the
+ * node. */
+MK_PURE uint32_t moe_landed_flag(const struct moe_dispatch_plan *p, uint32_t rank, uint32_t chunk)
+{
+    return p->flag_landed + rank * p->chunks + chunk;
 }
 
 /* Counts the rows of a tile of A that have come, over all launches. */

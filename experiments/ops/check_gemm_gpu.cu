@@ -129,6 +129,13 @@ static void *gemm_alloc(uint64_t bytes, int *err)
 static int gemm_make(const struct check_gemm_gpu *g, uint16_t *a, uint16_t *b)
 {
     int err = 0;
+    if (g->a)
+        return cudaMemcpy(a, g->a, g->m * g->k * sizeof *a, cudaMemcpyHostToDevice) ==
+                           cudaSuccess &&
+                       cudaMemcpy(b, g->b, g->k * g->n * sizeof *b, cudaMemcpyHostToDevice) ==
+                           cudaSuccess
+                   ? 0
+                   : -EIO;
     for (uint32_t i = 0; i < g->products && !err; i++) {
         err = gpu_fill(a + i * g->m * g->k, g->a_key, g->a_first + i * g->a_step, g->m * g->k, 0);
         if (!err)

@@ -17,7 +17,9 @@ struct check_gemm_gpu {
     uint32_t products;
     uint64_t a_key, a_first, a_step;
     const uint64_t *b_keys; /* [products] */
-    const uint16_t *c;      /* [m, n], host memory */
+    /* of one product, in host memory: taken instead of those that keys make; or both NULL */
+    const uint16_t *a, *b;
+    const uint16_t *c; /* [m, n], host memory */
     int b_transposed;
     uint32_t roundings; /* as those of struct check_gemm */
     double frobenius;

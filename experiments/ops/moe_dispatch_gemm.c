@@ -1,5 +1,6 @@
 /* MoE dispatch+GEMM: an expert's rows, as the ids of all ranks say. */
 #include "experiments/job/op.h"
+#include "experiments/ops/check_gemm_gpu.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -29,7 +30,19 @@ static int moe_dispatch_gemm_check_expert(const struct run_data *d,
                            .c = (const uint16_t *)arguments[3] + *next * m->inner,
                            .b_transposed = q->b_transposed};
     *next += mk_round_up(rows, q->tuning.tile_m);
-    return rows ? check_gemm(&g, NULL, result) : 0;
+    if (!rows)
+        return 0;
+    if (!d->cuda || !check_gemm_gpu)
+        return check_gemm(&g, NULL, result);
+    const struct check_gemm_gpu on_gpu = {.m = g.m,
+                                          .n = g.n,
+                                          .k = g.k,
+                                          .products = 1,
+                                          .a = g.a,
+                                          .b = g.b,
+                                          .c = g.c,
+                                          .b_transposed = g.b_transposed};
+    return check_gemm_gpu(&on_gpu, result);
 }
 
 /* Ranks have different work: they do not meet, so there is nothing to pace. */

@@ -80,7 +80,8 @@ int timed_memory_check(const struct mk_plan *plan, char *error, size_t size)
     double ranks = mk_world(&q->topo), ctas = mk_total_ctas(split) + split->ctas[MK_COMPUTE];
     double rank = ctas * (8192 + sizeof(struct timed_cta)) + 8.0 * plan->flags + sizeof *plan;
     if (sim_op_of(q->op)->ids)
-        rank += 4.0 * (double)q->moe.tokens * (2 * ranks * (double)q->moe.k + 6.0 * q->topo.nodes) +
+        rank += 4.0 * (double)q->moe.tokens *
+                    (2 * ranks * (double)q->moe.k + 2 * ranks + 6.0 * q->topo.nodes) +
                 8.0 * (double)q->moe.experts;
     double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     if (have <= 0 || ranks * rank <= have)

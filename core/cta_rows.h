@@ -1,0 +1,67 @@
+/* The CTA interface, rows by lists: for roles that move tokens. What they mean is said here in
+ * terms of core/cta.h, which is how the host does it; on a GPU (kernels/cta_rows.cuh) the warps of
+ * a thread block take rows side by side. A file that breaks the CTA interface on purpose comes
+ * before this one. */
+#ifndef MK_CTA_ROWS_H
+#define MK_CTA_ROWS_H
+
+#include "core/cta_route.h"
+
+/* Rows of `row_bytes` each, a multiple of 16. */
+struct mk_rows {
+    uint32_t id;     /* the plan's number of the chunk, for traces */
+    uint32_t space;  /* where they are, on this rank */
+    uint64_t source; /* of row 0 */
+    uint64_t row_bytes;
+    uint64_t list; /* uint32_t of this rank's heap for each; what it says is the caller's */
+    uint32_t first, count;
+    uint64_t destination; /* in a heap */
+};
+
+/* Where a row goes: uint32_t [k] for each token, of this rank's heap; UINT32_MAX: nowhere. */
+struct mk_places {
+    uint64_t position;
+    uint32_t k, tile_rows;
+    uint32_t flag; /* of the first tile of rows: counts rows that have come */
+};
+
+#ifndef __CUDACC__
+/* Rows list[first] .. list[first + count - 1] of the source to `destination` in the heap of
+ * `local`, one after the other. */
+static inline void mk_cta_copy_listed(struct mk_cta *cta, uint32_t local,
+                                      const struct mk_rows *rows)
+{
+    for (uint32_t i = 0; i < rows->count; i++) {
+        uint64_t row = mk_cta_load(cta, rows->list + (rows->first + i) * 4ull);
+        const struct mk_chunk c = {rows->id, rows->space, rows->source + row * rows->row_bytes,
+                                   rows->destination + i * rows->row_bytes, rows->row_bytes};
+        mk_cta_copy(cta, local, &c);
+    }
+}
+
+/* Rows first .. first + count - 1 of the source, which are of tokens list[first] and so on (list 0:
+ * of tokens first and so on), each to all places of its token: rows of `destination` in this rank's
+ * own heap. Then, of each row that has come, 1 to the flag of its tile. */
+static inline void mk_cta_fan_out(struct mk_cta *cta, uint32_t local, const struct mk_rows *rows,
+                                  const struct mk_places *places)
+{
+    for (int tell = 0; tell < 2; tell++) /* all are moved before any is told */
+        for (uint32_t i = rows->first; i < rows->first + rows->count; i++) {
+            uint64_t token = rows->list ? mk_cta_load(cta, rows->list + i * 4ull) : i;
+            for (uint32_t place = 0; place < places->k; place++) {
+                uint64_t row = mk_cta_load(cta, places->position + (token * places->k + place) * 4);
+                const struct mk_chunk c = {
+                    rows->id, rows->space, rows->source + i * rows->row_bytes,
+                    rows->destination + row * rows->row_bytes, rows->row_bytes};
+                if (row == UINT32_MAX)
+                    continue;
+                if (tell)
+                    mk_cta_add(cta, local, places->flag + (uint32_t)row / places->tile_rows, 1);
+                else
+                    mk_cta_copy(cta, local, &c);
+            }
+        }
+}
+#endif
+
+#endif

@@ -1,0 +1,50 @@
+/* MoE dispatch+GEMM on emulated GPUs under the explorer: cases for tests. */
+#ifndef TESTS_HOPPER_MOE_H
+#define TESTS_HOPPER_MOE_H
+
+#include "sim/exact_moe.h"
+#include "tests/helpers/hopper_ops.h"
+
+/* A case: its seed chooses everything but the form of the cluster. */
+static inline struct sim_world_config hopper_moe_config(uint32_t nodes, uint32_t gpus,
+                                                        uint64_t seed)
+{
+    static const uint64_t unused[3] = {8, 8, 8};
+    struct sim_world_config c =
+        hopper_ops_config(MK_OP_MOE_DISPATCH_GEMM, nodes, gpus, unused, seed);
+    struct sim_random r = {sim_mix(seed ^ 0x6d6f65)};
+    struct mk_gemm_tile tile;
+    uint32_t *ctas = c.problem.tuning.split.ctas, world = nodes * gpus, tiles = 0;
+    while (mk_grouped_tile(tiles, &tile))
+        tiles++;
+    mk_grouped_tile((uint32_t)(seed % tiles), &tile);
+    uint32_t experts = world * (1 + sim_random_below(&r, 5));
+    c.problem.moe = (struct mk_moe){.tokens = 1 + sim_random_below(&r, 70),
+                                    .hidden = 8 * (1 + sim_random_below(&r, 20)),
+                                    .inner = 8 * (1 + sim_random_below(&r, 36)),
+                                    .experts = experts,
+                                    .k = 1 + sim_random_below(&r, experts < 5 ? experts : 5)};
+    c.problem.tuning = (struct mk_tuning){.tile_m = tile.tile_m,
+                                          .tile_n = tile.tile_n,
+                                          .cluster = tile.cluster,
+                                          .chunk_rows = 8 * (1 + sim_random_below(&r, 4))};
+    ctas[MK_COMPUTE] = 2;
+    ctas[MK_INTRA_COMM] = seed & 1 ? 3 : 1;
+    ctas[MK_INTER_SEND] = nodes > 1 ? 1 + (seed >> 1 & 1) : 0;
+    c.emulated = c.problem.sms = 2 + ctas[MK_INTRA_COMM] + ctas[MK_INTER_SEND];
+    c.launches = 3;
+    return c;
+}
+
+static inline void hopper_moe_say(const struct sim_world_config *c, const char *sentence)
+{
+    const struct mk_moe *m = &c->problem.moe;
+    print_error("%u x %u ranks, --moe %d,%d,%d,%d,%d, %s, tiles %ux%u, chunks of %u, %u "
+                "intra_comm, seed %llu: %s\n",
+                c->problem.topo.nodes, c->problem.topo.gpus, (int)m->tokens, (int)m->hidden,
+                (int)m->inner, (int)m->experts, (int)m->k, c->problem.b_transposed ? "nk" : "kn",
+                c->problem.tuning.tile_m, c->problem.tuning.tile_n, c->problem.tuning.chunk_rows,
+                c->problem.tuning.split.ctas[MK_INTRA_COMM], (unsigned long long)c->seed, sentence);
+}
+
+#endif

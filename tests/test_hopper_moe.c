@@ -1,0 +1,91 @@
+/* MoE dispatch+GEMM, whole: its kernel's own device code on emulated GPUs, several ranks, proxies
+ * and a network, in orders drawn from seeds. However tokens are routed (evenly, all to one expert,
+ * to few, none of one rank's), whatever the shape, and by one thread block that makes tables or by
+ * several, each row of each expert is right, and nobody reads what nothing says is there. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "core/ops/moe.h"
+#include "tests/helpers/hopper_moe.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+static const uint32_t forms[][2] = {{1, 1}, {1, 2}, {2, 1}, {1, 3}, {2, 2}};
+enum { FORMS = sizeof forms / sizeof *forms };
+
+static void right(const struct sim_world_config *c)
+{
+    struct sim_world_result result;
+    int rc = sim_world_run(c, &result);
+    if (rc)
+        hopper_moe_say(c, result.sentence);
+    assert_int_equal(rc, 0);
+}
+
+static void explore(uint64_t first, uint64_t watched, uint64_t unwatched)
+{
+    struct coroutine_pool *pool;
+    assert_int_equal(coroutine_pool_create(&pool, 0), 0);
+    for (uint32_t form = 0; form < FORMS; form++)
+        for (uint64_t i = 0; i < watched + unwatched; i++) {
+            struct sim_world_config c =
+                hopper_moe_config(forms[form][0], forms[form][1], first + i * FORMS + form);
+            /* The watch knows 512 readers of a word, and tables are read by all threads of a block:
+             * of one that moves tokens, beside those that compute. */
+            c.unwatched = i >= watched || forms[form][0] > 1;
+            if (!c.unwatched)
+                c.problem.tuning.split.ctas[MK_INTRA_COMM] = 1;
+            c.pool = pool;
+            right(&c);
+        }
+    coroutine_pool_destroy(pool);
+}
+
+static void test_orders(void **state)
+{
+    explore(0, 1, 3);
+}
+
+/* More tokens than a warp has lanes, more experts than a block has warps, ids that name the same
+ * expert twice: several runs of tokens a part, and several tiles an expert. */
+static void test_larger(void **state)
+{
+    for (uint64_t seed = 0; seed < 2; seed++) {
+        struct sim_world_config c = hopper_moe_config(1, 2, 6 * seed + 1);
+        c.problem.moe = (struct mk_moe){300, 16, 8, seed == 1 ? 2 : 64, seed == 1 ? 2 : 8};
+        c.problem.tuning.chunk_rows = 0;
+        c.launches = 1 + (uint32_t)seed;
+        c.unwatched = 1;
+        right(&c);
+    }
+}
+
+/* A rank that stops, or a put that fails: the kernels' waits end, and the sentence says why. */
+static void test_faults(void **state)
+{
+    for (uint32_t i = 0; i < 4; i++) {
+        struct sim_world_config c = hopper_moe_config(2, 1, 3 + i);
+        struct sim_world_result result;
+        c.problem.moe = (struct mk_moe){24, 40, 16, 4, 2};
+        c.seed |= EXACT_MOE_EVENLY; /* something is sent */
+        c.fault = i < 2 ? (struct sim_fault){SIM_FAULT_DROP, 1, 20}
+                        : (struct sim_fault){SIM_FAULT_FAIL_PUT, 1, 1};
+        int rc = sim_world_run(&c, &result);
+        if (rc != -EIO || sim_world_promised(&c, rc, &result))
+            print_error("fault %d: %d, %s\n", (int)c.fault.kind, rc, result.sentence);
+        assert_int_equal(rc, -EIO);
+        assert_int_equal(sim_world_promised(&c, rc, &result), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_orders), cmocka_unit_test(test_larger),
+                                       cmocka_unit_test(test_faults)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
