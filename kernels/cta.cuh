@@ -390,10 +390,10 @@ PTX_FN void cta_role_of(const struct mk_role_split *split, uint32_t cta, uint32_
     *index = cta;
 }
 
-/* Fills the struct of the thread or of each lane that runs CTA `number`, and opens its track.
- * lanes: 1, 32 or the block. */
-PTX_FN void cta_resume(struct mk_cta *cta, const struct gpu_launch *launch, uint32_t number,
-                       uint32_t lanes)
+/* Fills the struct of the thread or of each lane that runs CTA `number`, without a track. lanes: 1,
+ * 32 or the block. */
+PTX_FN void cta_identify(struct mk_cta *cta, const struct gpu_launch *launch, uint32_t number,
+                         uint32_t lanes)
 {
     cta->launch = launch;
     cta->cta = number;
@@ -407,6 +407,13 @@ PTX_FN void cta_resume(struct mk_cta *cta, const struct gpu_launch *launch, uint
     cta->copy_start = cta->posted = cta->room = 0;
     cta->scratch = NULL;
     cta->track.events = NULL;
+}
+
+/* The same, and opens its track. */
+PTX_FN void cta_resume(struct mk_cta *cta, const struct gpu_launch *launch, uint32_t number,
+                       uint32_t lanes)
+{
+    cta_identify(cta, launch, number, lanes);
     if (launch->tracks && cta_leads(cta))
         cta->track = launch->tracks[number * GPU_TRACK_WARPS];
 }

@@ -100,9 +100,10 @@ GEMM_MEMBER void reduce_source<op>::send_tiles(uint32_t sender, uint32_t senders
     const uint32_t part_rows = p->tile_m / p->cluster / 2, pitch = p->tile_n * p->element_bytes;
     struct mk_cta cta;
     struct mk_tile tile;
-    cta_begin(&cta, launch, blockIdx.x, 32);
-    if (sender)
-        cta.track.events = NULL;
+    if (sender) /* the track is the first's */
+        cta_identify(&cta, launch, blockIdx.x, 32);
+    else
+        cta_begin(&cta, launch, blockIdx.x, 32);
     for (uint32_t i = 0; next(i, &tile); i++) {
         uint32_t place = i % GEMM_RS_OUTBOX;
         p = MK_FRESH(p);
