@@ -421,7 +421,7 @@ static void test_uneven_experts(void **state)
 }
 
 static void no_after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
-                     uint32_t parts)
+                     uint32_t first, uint32_t rows, uint32_t parts)
 {
 }
 
@@ -437,7 +437,7 @@ static void test_nothing_goes_on(void **state)
     struct timed_config c = {
         .plan = &plan, .machine = machine_default(), .op = &op, .launches = 1, .seed = 5};
     assert_int_equal(timed_run(&c, &r), -EDEADLK);
-    assert_non_null(strstr(r.sentence, "(inter_reduce) waits for rank"));
+    assert_non_null(strstr(r.sentence, "(compute) waits for rank"));
 }
 
 int main(void)
