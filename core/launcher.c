@@ -191,7 +191,8 @@ static int launcher_read_torchrun(struct reading *r, struct launcher *l)
         l->assumed ? l->rank : launcher_number(r, l->name, "LOCAL_RANK", MK_MAX_RANKS - 1);
     l->local_world =
         l->assumed ? l->world : launcher_number(r, l->name, "LOCAL_WORLD_SIZE", MK_MAX_RANKS);
-    if (!launcher_value(r, "MKERNEL_HOST") && !launcher_value(r, "MASTER_ADDR"))
+    if (l->rank < l->world && !launcher_value(r, "MKERNEL_HOST") &&
+        !launcher_value(r, "MASTER_ADDR"))
         refuse(r, "the environment looks like torchrun's, but MASTER_ADDR is not set");
     /* torchrun under mpirun has ranks of its own; variables set by hand must agree with
      * mpirun's. */

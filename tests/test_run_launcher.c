@@ -157,7 +157,7 @@ static void test_wrong_topology(void **state)
     start_torchrun(0, 0, free_port(), "--nodes 3", "secret");
     expect(0, 2, "torchrun");
     command_start(&ranks[0], RUN, "RANK=9", "WORLD_SIZE=4", NULL);
-    expect(0, 2, "RANK");
+    expect(0, 2, "torchrun says that this is rank 9 of 4");
 }
 
 int main(void)

@@ -330,7 +330,7 @@ static void test_full_disk(void **state)
     assert_non_null(strstr(r.out_text, "a launch, mean of 1"));
     assert_non_null(strstr(r.out_text, "trace     LOST: "));
     assert_int_equal(command_lines(r.err_text), 1);
-    expect_says("1 launch on 4 ranks done, all right; but the trace is lost: ");
+    expect_says("1 launch on 4 ranks done; but the trace is lost: ");
     assert_null(strstr(r.out_text, "LEFTOVERS"));
 }
 
