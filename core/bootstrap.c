@@ -1,4 +1,5 @@
 #include "core/bootstrap_internal.h"
+#include "core/clock.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,9 +16,7 @@
 
 int bootstrap_wait(struct bootstrap *b, uint64_t deadline)
 {
-    struct timespec t = {.tv_sec = (time_t)(deadline / 1000000000ull),
-                         .tv_nsec = (long)(deadline % 1000000000ull)};
-    return pthread_cond_timedwait(&b->changed, &b->lock, &t);
+    return mk_cond_wait_until(&b->changed, &b->lock, deadline);
 }
 
 int bootstrap_join(struct bootstrap **out, const struct bootstrap_config *config, char *error,

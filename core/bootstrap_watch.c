@@ -1,5 +1,6 @@
 /* The watcher: the one thread that reads the bootstrap's sockets after join. */
 #include "core/bootstrap_internal.h"
+#include "core/clock.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -287,15 +288,11 @@ static void *watch_main(void *argument)
 
 int bootstrap_watch_start(struct bootstrap *b)
 {
-    pthread_condattr_t monotonic;
     b->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (b->wake_fd < 0)
         return -errno;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&b->lock, NULL);
-    pthread_cond_init(&b->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    mk_cond_init(&b->changed);
     /* Signals are the program's own affair. */
     sigset_t all, before;
     sigfillset(&all);

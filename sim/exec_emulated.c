@@ -18,7 +18,6 @@
 
 #ifdef MK_HAVE_EMULATION
 
-#define RING_CAPACITY 1024
 #define QUEUE 256 /* launches that may be asked for before one is done */
 #define CTAS ((1 + MK_AUXILIARY_WARPS) * EMULATED_SMS)
 #define TRACKS (CTAS * GPU_TRACK_WARPS)
@@ -200,8 +199,7 @@ static int exec_emulated_wait_until(struct emulated_executor *x, uint64_t left)
     uint64_t moved_at = wall_clock(NULL), seen = __atomic_load_n(&x->turns, __ATOMIC_RELAXED);
     while (left == UINT64_MAX ? !x->ended : x->head - x->tail > left) {
         uint64_t until = wall_clock(NULL) + LOOK_NS;
-        struct timespec t = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
-        pthread_cond_timedwait(&x->done, &x->lock, &t);
+        mk_cond_wait_until(&x->done, &x->lock, until);
         uint64_t now = wall_clock(NULL), turns = __atomic_load_n(&x->turns, __ATOMIC_RELAXED);
         if (turns != seen)
             moved_at = now;
@@ -222,22 +220,6 @@ static int exec_emulated_wait_until(struct emulated_executor *x, uint64_t left)
 static uint32_t exec_emulated_sms(struct mk_comm *comm)
 {
     return EMULATED_SMS;
-}
-
-static int exec_emulated_make_rings(struct mk_comm *comm)
-{
-    if (comm->topo.nodes == 1)
-        return 0;
-    for (uint32_t i = 0; i < MK_MAX_RINGS; i++) {
-        size_t bytes = mk_round_up(mk_ring_bytes(RING_CAPACITY), MK_CACHE_LINE);
-        comm->rings[i] = aligned_alloc(MK_CACHE_LINE, bytes);
-        if (!comm->rings[i])
-            return -ENOMEM;
-        memset(comm->rings[i], 0, bytes);
-        comm->rings[i]->capacity = RING_CAPACITY;
-        comm->ring_count = i + 1;
-    }
-    return 0;
 }
 
 /* As kernels write them: their times are this host's. */
@@ -293,11 +275,7 @@ static int exec_emulated_open(struct mk_comm *comm)
     x->comm = comm;
     pthread_mutex_init(&x->lock, NULL);
     pthread_cond_init(&x->asked, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&x->done, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    mk_cond_init(&x->done);
     comm->exec_beats = &x->beats;
     comm->track_warps = GPU_TRACK_WARPS;
     int result = host_heap_open(comm);
@@ -305,7 +283,7 @@ static int exec_emulated_open(struct mk_comm *comm)
         return result;
     result = exec_emulated_make_machine(x);
     if (!result)
-        result = exec_emulated_make_rings(comm);
+        result = host_rings_open(comm);
     if (!result)
         result = exec_emulated_make_tracks(x);
     if (!result) {
@@ -397,8 +375,7 @@ static void exec_emulated_close(struct mk_comm *comm)
         }
         pthread_join(x->thread, NULL);
     }
-    for (uint32_t i = 0; i < comm->ring_count; i++)
-        free(comm->rings[i]);
+    host_rings_close(comm);
     exec_emulated_forget(comm);
     hopper_destroy(x->hopper);
     for (uint32_t i = 0; x->tracks && i < TRACKS; i++)

@@ -14,7 +14,6 @@
 #include <string.h>
 #include <time.h>
 
-#define RING_CAPACITY 1024
 #define MAX_PLANS 64
 #define QUEUE 256 /* launches that may be asked for before one is done */
 
@@ -154,22 +153,6 @@ static uint32_t exec_host_sms(struct mk_comm *comm)
     return 0;
 }
 
-static int exec_host_make_rings(struct mk_comm *comm)
-{
-    if (comm->topo.nodes == 1)
-        return 0;
-    for (uint32_t i = 0; i < MK_MAX_RINGS; i++) {
-        size_t bytes = mk_round_up(mk_ring_bytes(RING_CAPACITY), MK_CACHE_LINE);
-        comm->rings[i] = aligned_alloc(MK_CACHE_LINE, bytes);
-        if (!comm->rings[i])
-            return -ENOMEM;
-        memset(comm->rings[i], 0, bytes);
-        comm->rings[i]->capacity = RING_CAPACITY;
-        comm->ring_count = i + 1;
-    }
-    return 0;
-}
-
 static int exec_host_open(struct mk_comm *comm)
 {
     struct host_executor *h = calloc(1, sizeof *h);
@@ -182,11 +165,7 @@ static int exec_host_open(struct mk_comm *comm)
     h->comm = comm;
     pthread_mutex_init(&h->lock, NULL);
     pthread_cond_init(&h->asked, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&h->done, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    mk_cond_init(&h->done);
     h->running = UINT32_MAX;
     comm->exec_beats = &h->beats;
     int result = host_heap_open(comm);
@@ -194,7 +173,7 @@ static int exec_host_open(struct mk_comm *comm)
         return result;
     result = coroutine_pool_create(&h->pool, 0);
     if (!result)
-        result = exec_host_make_rings(comm);
+        result = host_rings_open(comm);
     comm->track_warps = 1;
     h->rank = (struct sim_rank){.rings = comm->rings,
                                 .now = wall_clock,
@@ -247,8 +226,7 @@ static int exec_host_wait_until(struct host_executor *h, uint64_t left)
     int told = 0;
     while (left == UINT64_MAX ? !h->ended : h->head - h->tail > left) {
         uint64_t until = wall_clock(NULL) + LOOK_NS, tail = h->tail;
-        struct timespec t = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
-        pthread_cond_timedwait(&h->done, &h->lock, &t);
+        mk_cond_wait_until(&h->done, &h->lock, until);
         uint64_t now = wall_clock(NULL), beats = __atomic_load_n(&h->beats, __ATOMIC_RELAXED);
         if (beats != seen || tail != h->tail)
             moved_at = now;
@@ -406,9 +384,7 @@ static void exec_host_close(struct mk_comm *comm)
     coroutine_pool_destroy(h->pool);
     for (int i = 0; i < MAX_PLANS; i++)
         compute_destroy(h->plans[i].compute);
-    for (uint32_t i = 0; i < comm->ring_count; i++)
-        free(comm->rings[i]);
-    comm->ring_count = 0;
+    host_rings_close(comm);
     free(h->rank.ctas);
     free(comm->tracks);
     free(comm->progress);

@@ -180,3 +180,28 @@ void host_heap_close(struct mk_comm *comm)
     }
     comm->heap.base = NULL;
 }
+
+#define RING_CAPACITY 1024
+
+int host_rings_open(struct mk_comm *comm)
+{
+    if (comm->topo.nodes == 1)
+        return 0;
+    for (uint32_t i = 0; i < MK_MAX_RINGS; i++) {
+        size_t bytes = mk_round_up(mk_ring_bytes(RING_CAPACITY), MK_CACHE_LINE);
+        comm->rings[i] = aligned_alloc(MK_CACHE_LINE, bytes);
+        if (!comm->rings[i])
+            return -ENOMEM;
+        memset(comm->rings[i], 0, bytes);
+        comm->rings[i]->capacity = RING_CAPACITY;
+        comm->ring_count = i + 1;
+    }
+    return 0;
+}
+
+void host_rings_close(struct mk_comm *comm)
+{
+    for (uint32_t i = 0; i < comm->ring_count; i++)
+        free(comm->rings[i]);
+    comm->ring_count = 0;
+}

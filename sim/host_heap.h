@@ -1,6 +1,6 @@
-/* The symmetric heap in host memory that the ranks of a node share: an anonymous memory file each,
- * which the peers open through /proc. It has no name, so nothing stays behind however a process
- * ends. */
+/* Host memory of the executors that run on the CPU: the symmetric heap that the ranks of a node
+ * share, an anonymous memory file each, which the peers open through /proc (it has no name, so
+ * nothing stays behind however a process ends), and the command rings. */
 #ifndef SIM_HOST_HEAP_H
 #define SIM_HOST_HEAP_H
 
@@ -13,5 +13,10 @@ int host_heap_open(struct mk_comm *comm);
 
 /* Unmaps what is mapped, also after an error. */
 void host_heap_close(struct mk_comm *comm);
+
+/* Command rings in this process's memory, where there are nodes to reach: comm->rings. 0 or
+ * -ENOMEM; host_rings_close in either case. */
+int host_rings_open(struct mk_comm *comm);
+void host_rings_close(struct mk_comm *comm);
 
 #endif

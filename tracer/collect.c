@@ -147,9 +147,8 @@ static void *store(void *argument)
 static int collect_is_over(struct storing *s, uint64_t tick_ns)
 {
     uint64_t until = mk_now_ns() + tick_ns;
-    struct timespec t = {(time_t)(until / 1000000000ull), (long)(until % 1000000000ull)};
     pthread_mutex_lock(&s->lock);
-    while (!s->over && pthread_cond_timedwait(&s->ended, &s->lock, &t) != ETIMEDOUT)
+    while (!s->over && mk_cond_wait_until(&s->ended, &s->lock, until) != ETIMEDOUT)
         ;
     int over = s->over;
     pthread_mutex_unlock(&s->lock);
@@ -162,14 +161,10 @@ static int collect_is_over(struct storing *s, uint64_t tick_ns)
 static int collect_store_and_tell(struct mk_comm *comm, struct storing *s, uint64_t *flags)
 {
     uint64_t bound = comm->config.timeout_ns ? comm->config.timeout_ns / 4 : TICK_NS, over = 0;
-    pthread_condattr_t monotonic;
     pthread_t thread;
     sigset_t all, before;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->ended, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    mk_cond_init(&s->ended);
     sigfillset(&all); /* signals are the program's own affair */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int alone = s->over || pthread_create(&thread, NULL, store, s);

@@ -189,9 +189,8 @@ static void *look_on(void *argument)
     pthread_mutex_lock(&l->lock);
     while (!l->stop) {
         uint64_t next = live_now() + LIVE_PERIOD_NS;
-        struct timespec t = {(time_t)(next / 1000000000u), (long)(next % 1000000000u)};
         live_publish_look(l);
-        pthread_cond_timedwait(&l->wake, &l->lock, &t);
+        mk_cond_wait_until(&l->wake, &l->lock, next);
     }
     pthread_mutex_unlock(&l->lock);
     return NULL;
@@ -227,13 +226,9 @@ static int live_publish_map_file(struct live *l, const struct live_header *h)
 
 static int start(struct live *l)
 {
-    pthread_condattr_t a;
     sigset_t all, old;
     pthread_mutex_init(&l->lock, NULL);
-    pthread_condattr_init(&a);
-    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-    pthread_cond_init(&l->wake, &a);
-    pthread_condattr_destroy(&a);
+    mk_cond_init(&l->wake);
     sigfillset(&all); /* the rank's signals are for its main thread */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int result = -pthread_create(&l->thread, NULL, look_on, l);

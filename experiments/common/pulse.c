@@ -1,6 +1,7 @@
 #include "experiments/common/pulse.h"
 #include "experiments/common/progress.h"
 #include "experiments/common/spawn.h"
+#include "core/clock.h"
 #include "core/comm.h"
 
 #include <pthread.h>
@@ -87,8 +88,7 @@ static void *pulse_main(void *argument)
     pthread_mutex_lock(&pulse.lock);
     while (!pulse.ends) {
         uint64_t until = pulse_clock_ns(CLOCK_MONOTONIC) + LOOK_NS;
-        struct timespec t = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
-        pthread_cond_timedwait(&pulse.over, &pulse.lock, &t);
+        mk_cond_wait_until(&pulse.over, &pulse.lock, until);
         pulse_look_at_job();
         if (!pulse.ends)
             pulse_show();
@@ -99,17 +99,13 @@ static void *pulse_main(void *argument)
 
 void pulse_begin(const char *name)
 {
-    pthread_condattr_t monotonic;
     sigset_t all, old;
     snprintf(pulse.name, sizeof pulse.name, "%s", name ? name : "");
     pulse.says[0] = 0;
     pulse.ends = 0;
     progress_begin(&pulse.line, isatty(STDERR_FILENO), getenv("MKERNEL_PROGRESS"),
                    pulse_clock_ns(CLOCK_MONOTONIC));
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&pulse.over, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    mk_cond_init(&pulse.over);
     sigfillset(&all); /* signals are the command's own affair */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     pulse.runs = !pthread_create(&pulse.thread, NULL, pulse_main, NULL);
