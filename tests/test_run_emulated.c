@@ -209,7 +209,8 @@ static void test_killed_rank(void **state)
     assert_non_null(strstr(r.err_text, "rank 1 is lost"));
 }
 
-/* Its peer's kernel waits in vain, over the node's memory and over the network. */
+/* Its peer's kernel waits in vain, over the node's memory and over the network. There the put that
+ * the stopped rank does not acknowledge may be the first to say so: it has the same timeout. */
 static void test_stopped_rank(void **state)
 {
     static const char *const lines[] = {
@@ -219,7 +220,10 @@ static void test_stopped_rank(void **state)
     for (int i = 0; i < 2; i++) {
         command_start(&r, lines[i], "MKERNEL_TEST_STOP=1,3", NULL);
         wait_for_state("Tt");
-        expect_in_time(now(), "; rank 1 should have produced it; rank 1 did not end");
+        expect_in_time(now(), "; rank 1 did not end");
+        if (i && strstr(r.err_text, "rank 0's proxy could not reach rank 1 with "))
+            continue;
+        assert_non_null(strstr(r.err_text, "; rank 1 should have produced it; rank 1 did not end"));
         assert_non_null(strstr(r.err_text, "rank 0 CTA "));
         assert_non_null(strstr(r.err_text, " waited 3."));
     }
