@@ -9,11 +9,11 @@
  * copies: what it signals is visible after the tile's C is.
  *
  * Here is what every executor implements. What only some operators need stands in files of its own,
- * and a role includes those that it uses: core/cta_reduce.h, core/cta_combine.h, core/cta_route.h.
+ * and a role includes those that it uses: core/cta_combine.h, core/cta_route.h.
  * A GPU that lacks a call declares none, so that an operator which makes it does not compile there
  * (tests/test_house.c).
  *
- * Memory order. mk_cta_copy, mk_cta_copy_rows, mk_cta_copy_packed, mk_cta_reduce, mk_cta_combine,
+ * Memory order. mk_cta_copy, mk_cta_copy_rows, mk_cta_copy_packed, mk_cta_deliver, mk_cta_combine,
  * mk_cta_route and mk_cta_put are asynchronous: nothing is promised about the bytes until
  *   - mk_cta_signal or mk_cta_add: every copy, sum, table and tile stored before by this CTA is
  *     visible at the peer before the flag is;
@@ -70,8 +70,8 @@ struct mk_tile {
     uint32_t slab;       /* of the op's whole C: the rank whose rows these are */
     uint32_t row, col;   /* first element in the slab */
     uint32_t rows, cols; /* extents, at most tile_m and tile_n of the plan */
-    uint32_t c; /* where C goes: an argument of this rank, or MK_SPACE_HEAP of local rank `c_local`,
-                 * where the plan says whether it is stored or added */
+    uint32_t c; /* where C goes: an argument of this rank, or MK_SPACE_HEAP of local rank `c_local`
+                 */
     uint32_t c_local;
     uint32_t c_slab; /* in that space */
     uint32_t stage;  /* which of an op's products, where it has several */
@@ -108,15 +108,21 @@ int mk_cta_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t 
 /* Starts copying a chunk into the heap of local rank `local` (this node; itself allowed). */
 void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk);
 
-/* The same with `rows` runs of chunk->bytes each, `pitch` bytes apart at both ends: a part of the
- * columns of a matrix. */
+/* The same with `rows` runs of chunk->bytes each, so many bytes apart: a part of the columns of a
+ * matrix. */
 void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk,
-                      uint32_t rows, uint64_t pitch);
+                      uint32_t rows, uint64_t source_pitch, uint64_t destination_pitch);
 
 /* The same where the runs follow each other at the destination: chunk->bytes are those of all
  * `rows` runs together. */
 void mk_cta_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk,
                         uint32_t rows, uint64_t pitch);
+
+/* Starts copying a chunk that has come (its source in this rank's heap, where its rows follow each
+ * other) to where it belongs in an argument of this rank: `rows` runs of chunk->bytes each, `pitch`
+ * bytes apart, the first at chunk->destination of `space`. */
+void mk_cta_deliver(struct mk_cta *cta, enum mk_space space, const struct mk_chunk *chunk,
+                    uint32_t rows, uint64_t pitch);
 
 /* After all earlier copies of this CTA: sets `flag` of local rank `local` to `value`. */
 void mk_cta_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value);

@@ -141,7 +141,8 @@ static void choose_rest(struct search *s)
     for (int pass = 0; pass < PASSES; pass++) {
         double before = s->ns;
         choose_all_roles(s);
-        choose_number(s, choose_pieces, 64);
+        if (op_pieces(s->problem->op, &s->problem->topo))
+            choose_number(s, choose_pieces, 64);
         if (knobs & OP_SLICES)
             choose_number(s, choose_slices, 16);
         choose_pace(s);

@@ -50,6 +50,11 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
     const uint32_t *ctas = t->split.ctas;
     if (plan_check_roles(q, error, size))
         return -EINVAL;
+    if (op->knobs & OP_PIECES && t->pieces != 1 && !op_pieces(q->op, &q->topo))
+        return plan_refuse(error, size,
+                           "%s puts pieces of tiles to other nodes, and there is one node: pieces "
+                           "is 1",
+                           plan_op_name(q->op));
     if (!(op->knobs & OP_PIECES) && (t->pieces != 1 || t->cluster != 1))
         return plan_refuse(
             error, size,

@@ -14,12 +14,18 @@
 #include "kernels/barrier.cuh"
 #include "kernels/lanes_copy.cuh"
 
+/* Loads of 16 bytes that a lane's copy has under way: four registers each. A kernel whose warps
+ * beside the engine have few sets it before it includes this. */
+#ifndef CTA_LANES_AHEAD
+#define CTA_LANES_AHEAD 8
+#endif
+
 struct mk_cta {
     MK_CTA_FIELDS;
     const struct gpu_launch *launch; /* a kernel parameter */
     uint32_t cta;                    /* its number */
+    uint32_t which;                  /* of its CTA's tracks; a constant */
     uint32_t lanes;                  /* 1, 32 (a warp), or all threads of the block */
-    uint32_t number;                 /* enum mk_dtype of partial sums: a constant of the kernel */
     /* ns that the lanes take to store 16 bytes each at least; 0: as fast as it goes */
     uint32_t pace;
     /* shared memory: GPU_COPY_STAGES buffers, their barriers behind them */
@@ -210,8 +216,9 @@ PTX_FN uint32_t cta_piece(const struct mk_chunk *chunk, uint32_t piece, uint32_t
 }
 
 /* A thread's copy. Two stages hold stores on their way out, the others loads on their way in. */
-PTX_FN void cta_copy_thread(struct mk_cta *cta, const char *source, char *destination,
-                            const struct mk_chunk *chunk, uint32_t rows, uint64_t pitch)
+PTX_FN void cta_copy_thread(struct mk_cta *cta, const char *source, uint64_t source_pitch,
+                            char *destination, uint64_t destination_pitch,
+                            const struct mk_chunk *chunk, uint32_t rows)
 {
     const struct barrier_watch watch = {cta->launch->report->stuck, cta->launch->timeout_ns};
     uint32_t row_pieces = (uint32_t)mk_ceil_div(chunk->bytes, GPU_COPY_STAGE_BYTES),
@@ -223,7 +230,7 @@ PTX_FN void cta_copy_thread(struct mk_cta *cta, const char *source, char *destin
             /* The store that last used this stage is GPU_COPY_STAGES pieces back; the one newest
              * store may still read. */
             uint32_t stage = (cta->next_stage + i) % GPU_COPY_STAGES;
-            bytes = cta_piece(chunk, i, row_pieces, pitch, &at);
+            bytes = cta_piece(chunk, i, row_pieces, source_pitch, &at);
             ptx_bulk_wait_read<1>();
             ptx_mbar_expect(cta_stage_barrier(cta, stage), bytes);
             ptx_bulk_load(cta->stages + stage * GPU_COPY_STAGE_BYTES, source + at, bytes,
@@ -231,7 +238,7 @@ PTX_FN void cta_copy_thread(struct mk_cta *cta, const char *source, char *destin
         }
         if (i >= ahead) {
             uint32_t number = cta->next_stage + i - ahead, stage = number % GPU_COPY_STAGES;
-            bytes = cta_piece(chunk, i - ahead, row_pieces, pitch, &at);
+            bytes = cta_piece(chunk, i - ahead, row_pieces, destination_pitch, &at);
             barrier_wait(&watch, cta_stage_barrier(cta, stage), number / GPU_COPY_STAGES & 1,
                          GPU_BARRIER_COPY, stage, number);
             ptx_bulk_store(destination + at, cta->stages + stage * GPU_COPY_STAGE_BYTES, bytes);
@@ -241,17 +248,34 @@ PTX_FN void cta_copy_thread(struct mk_cta *cta, const char *source, char *destin
     cta->next_stage += pieces;
 }
 
-PTX_FN void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk,
-                             uint32_t rows, uint64_t pitch)
+PTX_FN void cta_copy_rows(struct mk_cta *cta, const char *source, uint64_t source_pitch,
+                          char *destination, uint64_t destination_pitch,
+                          const struct mk_chunk *chunk, uint32_t rows, uint32_t pace)
 {
-    const char *source = cta->launch->arguments[chunk->space] + chunk->source;
-    char *destination = cta->launch->peers[local] + chunk->destination;
-    cta_copy_open(cta, local, chunk->id);
     if (cta->lanes > 1)
-        lanes_copy_rows<8, 16>(cta_lane(cta), cta->lanes, source, pitch, destination, pitch, rows,
-                               (uint32_t)(chunk->bytes / 16), cta->pace);
+        lanes_copy_rows<CTA_LANES_AHEAD, 16>(cta_lane(cta), cta->lanes, source, source_pitch,
+                                             destination, destination_pitch, rows,
+                                             (uint32_t)(chunk->bytes / 16), pace);
     else
-        cta_copy_thread(cta, source, destination, chunk, rows, pitch);
+        cta_copy_thread(cta, source, source_pitch, destination, destination_pitch, chunk, rows);
+}
+
+PTX_FN void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk,
+                             uint32_t rows, uint64_t source_pitch, uint64_t destination_pitch)
+{
+    cta_copy_open(cta, local, chunk->id);
+    cta_copy_rows(cta, cta->launch->arguments[chunk->space] + chunk->source, source_pitch,
+                  cta->launch->peers[local] + chunk->destination, destination_pitch, chunk, rows,
+                  cta->pace);
+}
+
+PTX_FN void mk_cta_deliver(struct mk_cta *cta, enum mk_space space, const struct mk_chunk *chunk,
+                           uint32_t rows, uint64_t pitch)
+{
+    cta_copy_open(cta, cta->launch->local, chunk->id);
+    cta_copy_rows(cta, cta->launch->heap + chunk->source, chunk->bytes,
+                  (char *)cta->launch->arguments[space] + chunk->destination, pitch, chunk, rows,
+                  0);
 }
 
 /* Runs that are too short to keep all lanes busy one after the other: a lane takes 16 bytes of
@@ -283,7 +307,7 @@ PTX_FN void mk_cta_copy_packed(struct mk_cta *cta, uint32_t local, const struct 
 
 PTX_FN void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
 {
-    mk_cta_copy_rows(cta, local, chunk, 1, 0);
+    mk_cta_copy_rows(cta, local, chunk, 1, 0, 0);
     /* Words behind the last 16 bytes: lanes alone copy such chunks, of arguments of 4-byte numbers.
      */
     uint32_t words = chunk->bytes % 16 / 4;
@@ -397,8 +421,8 @@ PTX_FN void cta_identify(struct mk_cta *cta, const struct gpu_launch *launch, ui
 {
     cta->launch = launch;
     cta->cta = number;
+    cta->which = GPU_TRACK_OWN;
     cta->lanes = lanes;
-    cta->number = MK_BF16;
     cta->pace = 0;
     cta_role_of(&launch->split, number, &cta->role, &cta->index);
     cta->count = launch->split.ctas[cta->role];
@@ -411,18 +435,19 @@ PTX_FN void cta_identify(struct mk_cta *cta, const struct gpu_launch *launch, ui
 
 /* The same, and opens its track. */
 PTX_FN void cta_resume(struct mk_cta *cta, const struct gpu_launch *launch, uint32_t number,
-                       uint32_t lanes)
+                       uint32_t lanes, uint32_t which = GPU_TRACK_OWN)
 {
     cta_identify(cta, launch, number, lanes);
+    cta->which = which;
     if (launch->tracks && cta_leads(cta))
-        cta->track = launch->tracks[number * GPU_TRACK_WARPS];
+        cta->track = launch->tracks[number * GPU_TRACK_WARPS + which];
 }
 
 /* The same for the first. */
 PTX_FN void cta_begin(struct mk_cta *cta, const struct gpu_launch *launch, uint32_t number,
-                      uint32_t lanes)
+                      uint32_t lanes, uint32_t which = GPU_TRACK_OWN)
 {
-    cta_resume(cta, launch, number, lanes);
+    cta_resume(cta, launch, number, lanes, which);
     uint64_t now = cta_time(cta);
     cta_record(cta, MK_EV_LAUNCH, launch->plan & 15, cta->epoch, now, now);
 }
@@ -457,7 +482,7 @@ PTX_FN void cta_end(struct mk_cta *cta)
     if (cta->posted)     /* the lead's alone */
         cta->launch->posted[cta->index] = cta->posted;
     if (cta->launch->tracks && cta_leads(cta))
-        cta->launch->tracks[cta->cta * GPU_TRACK_WARPS] = cta->track;
+        cta->launch->tracks[cta->cta * GPU_TRACK_WARPS + cta->which] = cta->track;
 }
 
 /* One thread of each block, last of all: the block has left. The last one to leave advances the

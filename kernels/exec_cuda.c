@@ -179,6 +179,7 @@ static int exec_cuda_plan(struct mk_comm *comm, struct mk_plan *plan)
     l->tracks = x->tracks ? cuda_tracks_device(x->tracks) : NULL;
     l->split = plan->problem.tuning.split;
     l->plan = plan->id;
+    l->local = mk_local_of(&comm->topo, comm->topo.rank);
     l->timeout_ns = plan->problem.timeout_ns;
     return cuda_ops[plan->problem.op].prepare(plan, comm->error, sizeof comm->error);
 }

@@ -37,8 +37,10 @@ enum { GEMM_THREADS = 384, GEMM_LAUNCH_REGISTERS = 65536 / GEMM_THREADS / 8 * 8 
  *   bool next(uint32_t i, struct mk_tile *tile)
  *       The i-th tile of this CTA or, with a cluster, of its cluster; false when there is none. The
  *       producer and every consumer thread call it, for i = 0, 1, ... once each, and get the same:
- *       it is a pure function, or hands on what the producer has got (gemm_tickets.cuh). Only at
- * the end of a slab may a tile have fewer rows than the shape's.
+ *       it is a pure function, or hands on what the producer has got (gemm_tickets.cuh). To
+ *       consumers, who multiply nothing meanwhile, it need not say which tile, where `idle`,
+ *       `place` and the like do not look (gemm_reduce.cuh). Only at the end of a slab may a tile
+ *       have fewer rows than the shape's.
  *
  *   const CUtensorMap *a(const struct mk_tile *tile) const
  *       Where the tile's A lies: slabs of rows x K; box tile_m x 64.
@@ -78,9 +80,10 @@ struct gemm_source {
         return false;
     }
 
-    /* The producer thread, before the loads of a slice of the tile's K. It may wait (within bounds)
-     * for A to arrive. If that fails, it notes so and returns all the same, at once from then on:
-     * the launch ends over whatever the memory holds, and fails as a whole. */
+    /* The producer thread, when the stage for a slice of the tile's K is free, before its loads;
+     * what it writes to shared memory consumers see when these have landed. It may wait (within
+     * bounds) for A to arrive. If that fails, it notes so and returns all the same, at once from
+     * then on: the launch ends over whatever the memory holds, and fails as a whole. */
     GEMM_MEMBER void before(uint32_t, const struct mk_tile *, uint32_t)
     {
     }
@@ -90,13 +93,17 @@ struct gemm_source {
     {
     }
 
-    /* One thread of each consumer warpgroup (half 0 and 1: the upper and lower rows of the CTA),
-     * before its first TMA store of a tile: waits until there is room for it. */
-    GEMM_MEMBER void room(uint32_t, uint32_t) const
+    /* All threads of each consumer warpgroup (half 0 and 1: the upper and lower rows of the CTA;
+     * rank: the CTA's in its cluster), when the products of a tile are done: what it leaves in the
+     * sums is stored. True: it has stored them itself, and the engine does not. */
+    template <class shape>
+    GEMM_MEMBER bool finish(uint32_t, float (&)[shape::blocks][shape::tile_n / 2], uint32_t,
+                            uint32_t) const
     {
+        return false;
     }
 
-    /* The same thread, when its part of C is in committed TMA stores. */
+    /* One thread of each, when the tile is stored, or in committed TMA stores. */
     GEMM_MEMBER void after(uint32_t, const struct mk_tile *, uint32_t)
     {
     }
@@ -118,7 +125,7 @@ struct gemm_source {
 /* A kernel parameter (__grid_constant__): the TMA unit reads the maps there. */
 struct gemm_operands {
     CUtensorMap b; /* N x K; box tile_n / cluster x 64. Or K x N; box 64 x 64 */
-    CUtensorMap c; /* slabs of rows x columns; box 64 x 64, of fp32 64 x 32 */
+    CUtensorMap c; /* slabs of rows x columns; box 64 x 64 */
     uint32_t stages_of_k, stages_of_slice;
     struct barrier_watch watch; /* its limit is above what a source's `before` may take */
     uint64_t limit_ns; /* of consumers, longer: they have no registers to say where they stand, and
@@ -126,11 +133,12 @@ struct gemm_operands {
 };
 
 /* One tile shape, and the shared memory that it makes of it. b_kn: B is K x N, else N x K. c_boxes:
- * of 64 x 64 of C (of fp32: 64 x 32) on their way out, for each consumer warpgroup. */
+ * of 64 x 64 of C on their way out, for each consumer warpgroup. number: of the sums that a source
+ * takes in and gives away itself, enum mk_dtype; C is bf16. */
 template <int tile_m_, int tile_n_, int cluster_, int b_kn_, int stages_, int c_boxes_,
-          int c_number_ = MK_BF16>
+          int number_ = MK_BF16>
 struct gemm_shape {
-    static constexpr int c_number = c_number_;
+    static constexpr int number = number_;
     static constexpr int tile_m = tile_m_, tile_n = tile_n_, cluster = cluster_, b_kn = b_kn_;
     static constexpr int stages = stages_, c_boxes = c_boxes_;
     static constexpr int blocks =
@@ -192,11 +200,11 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
         const CUtensorMap *a = source->a(&tile);
         const int32_t slab = source->b_slab(&tile);
         for (uint32_t k = 0, slice = 0, left = 0; k < op->stages_of_k; k++, left--) {
+            pipeline_wait_empty<shape::stages>(barriers, &at, &op->watch, i);
             if (!left) {
                 source->before(i, &tile, slice++);
                 left = op->stages_of_slice;
             }
-            pipeline_wait_empty<shape::stages>(barriers, &at, &op->watch, i);
             gemm_load_stage<shape>(a, &op->b, shared + at.stage * shape::stage_bytes,
                                    pipeline_full<shape::stages>(barriers, at.stage), &tile, slab,
                                    k * GEMM_TILE_K, rank);
@@ -229,7 +237,7 @@ PTX_FN void gemm_multiply_stage(float (&sum)[shape::blocks][shape::tile_n / 2], 
 
 /* A warpgroup's 64 x 64 sums to a box in shared memory. 128-byte swizzle: the 16-byte piece p of
  * row r lies at piece p ^ (r % 8). */
-PTX_FN void gemm_fill_box_bf16(uint32_t box, const float *sum)
+PTX_FN void gemm_fill_box(uint32_t box, const float *sum)
 {
     uint32_t thread = threadIdx.x % 128, lane = thread % 32;
     uint32_t row = thread / 32 * 16 + lane % 16; /* whose address this lane gives to stmatrix */
@@ -243,19 +251,6 @@ PTX_FN void gemm_fill_box_bf16(uint32_t box, const float *sum)
     }
 }
 
-/* The same for 64 x 32 sums as they are; what lies where in registers is wgmma.cuh's. */
-PTX_FN void gemm_fill_box_fp32(uint32_t box, const float *sum)
-{
-    uint32_t thread = threadIdx.x % 128, lane = thread % 32, row = thread / 32 * 16 + lane / 4;
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        uint32_t at = box + row * 128 + (((j * 2 + lane % 4 / 2) ^ (row % 8)) * 16) + lane % 2 * 8;
-        ptx_store_shared_2(at, sum[j * 4], sum[j * 4 + 1]);
-        ptx_store_shared_2(at + 8 * 128, sum[j * 4 + 2],
-                           sum[j * 4 + 3]); /* eight rows on: the same swizzle */
-    }
-}
-
 /*
  * Stores the warpgroup's half of the tile, a box at a time: registers to shared memory, then a TMA
  * store, which drops what lies outside C. `boxes` counts the boxes used so far. A box is written
@@ -266,26 +261,22 @@ PTX_FN void gemm_store(const struct gemm_operands *op,
                        const float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t shared,
                        uint32_t half, const struct gemm_place *place, uint32_t *boxes)
 {
-    constexpr int columns = shape::c_number == MK_FP32 ? 32 : 64; /* of a box */
     uint32_t thread = threadIdx.x % 128;
     int32_t row0 = place->y + half * shape::blocks * 64;
     uint32_t ring = shared + shape::c_offset + half * shape::c_boxes * shape::box_bytes;
 #pragma unroll
     for (int m = 0; m < shape::blocks; m++) {
 #pragma unroll
-        for (int n = 0; n < shape::tile_n / columns; n++) {
+        for (int n = 0; n < shape::tile_n / 64; n++) {
             uint32_t box = ring + (*boxes)++ % shape::c_boxes * shape::box_bytes;
             if (thread == 0)
                 ptx_bulk_wait_read<shape::c_boxes - 1>();
             ptx_bar_sync(1 + half, 128);
-            if (shape::c_number == MK_FP32)
-                gemm_fill_box_fp32(box, &sum[m][n * 16]);
-            else
-                gemm_fill_box_bf16(box, &sum[m][n * 32]);
+            gemm_fill_box(box, &sum[m][n * 32]);
             ptx_fence_async_shared();
             ptx_bar_sync(1 + half, 128);
             if (thread == 0) {
-                ptx_tma_store_3d(&op->c, box, place->x + n * columns, row0 + m * 64, place->z);
+                ptx_tma_store_3d(&op->c, box, place->x + n * 64, row0 + m * 64, place->z);
                 ptx_bulk_commit();
             }
         }
@@ -350,10 +341,13 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
 #pragma unroll
         for (int m = 0; m < shape::blocks; m++)
             wgmma_settle(sum[m]);
-        if (threadIdx.x % 128 == 0)
-            source->room(i, half);
-        struct gemm_place place = source->place(i, &tile, rank * shape::tile_m);
-        gemm_store<shape>(op, sum, shared, half, &place, &boxes);
+        if (!source->template finish<shape>(i, sum, half, rank)) {
+            struct gemm_place place = source->place(i, &tile, rank * shape::tile_m);
+            gemm_store<shape>(op, sum, shared, half, &place, &boxes);
+        }
+#pragma unroll
+        for (int m = 0; m < shape::blocks; m++)
+            wgmma_settle(sum[m]); /* what a source has made of them stays here */
         if (threadIdx.x % 128 == 0)
             source->after(i, &tile, half);
     }

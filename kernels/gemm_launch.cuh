@@ -9,7 +9,7 @@
  *   typedef ... maps
  *       Tensor maps of its own beside those of struct gemm_operands; a kernel parameter.
  *   static constexpr bool fp32
- *       Kernels that store fp32 are built too, for plans whose form asks for them.
+ *       Kernels with fp32 partial sums are built too, for plans whose form asks for them.
  *   static constexpr uint32_t shared_bytes
  *       Dynamic shared memory that CTAs which do not compute need.
  *   struct gemm_form form(const plan *)
@@ -36,7 +36,7 @@
 /* Which of the built kernels a plan wants. */
 struct gemm_form {
     uint32_t tile_m, tile_n, cluster;
-    uint32_t number; /* enum mk_dtype of C as the engine stores it */
+    uint32_t number; /* enum mk_dtype of partial sums */
 };
 
 /* The map of the B's of several groups, [k, n] or [n, k] each as the shape has it. 0, or what

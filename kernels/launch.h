@@ -7,8 +7,12 @@
 
 enum {
     GPU_MAX_CTAS = 1024,
-    GPU_TRACK_WARPS =
-        2, /* tracks of a CTA: the thread that waits and moves data; the first consumer warpgroup */
+    /* Tracks of a CTA: the thread that waits and moves data; the first consumer warpgroup; a warp
+     * that sends what consumers leave to it. */
+    GPU_TRACK_OWN = 0,
+    GPU_TRACK_TILES = 1,
+    GPU_TRACK_SENDER = 2,
+    GPU_TRACK_WARPS = 3,
     GPU_COPY_STAGE_BYTES = 16384,
     GPU_COPY_STAGES = 8, /* of a thread that copies */
     GPU_COPY_SHARED_BYTES = GPU_COPY_STAGES * (GPU_COPY_STAGE_BYTES + 8) + 128
@@ -100,7 +104,7 @@ struct gpu_launch {
     struct gpu_report *report;
     struct mk_track *tracks; /* GPU_TRACK_WARPS per CTA; NULL: tracing is off */
     struct mk_role_split split;
-    uint32_t plan;
+    uint32_t plan, local; /* its number; which of its node's ranks this one is */
     uint64_t timeout_ns;
 };
 

@@ -296,10 +296,15 @@ PTX_FN uint4 ptx_load_16_l2(const void *src)
     return v;
 }
 
-/* Two floats to shared memory, 8-byte aligned. */
-PTX_FN void ptx_store_shared_2(uint32_t dst, float a, float b)
+/* Four floats as they are, in other registers: accumulators of a wgmma may be read by what ends at
+ * once, but where they are a store's own operands, ptxas serialises the products (C7520). */
+PTX_FN uint4 ptx_copy_4(const float *d)
 {
-    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(dst), "f"(a), "f"(b) : "memory");
+    uint4 v;
+    asm volatile("mov.b32 %0, %4;\n mov.b32 %1, %5;\n mov.b32 %2, %6;\n mov.b32 %3, %7;"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "f"(d[0]), "f"(d[1]), "f"(d[2]), "f"(d[3]));
+    return v;
 }
 
 /* Boxes of tensors of 2 and of 5 dimensions. */

@@ -13,7 +13,7 @@ extern "C" {
  * Describes `base` as extent[2] slabs of extent[1] rows of extent[0] elements, neighbouring rows
  * row_stride elements apart, slabs slab_stride elements apart; a load or store moves box[0] x
  * box[1] elements of one slab. What lies outside the extents is read as zeros and not written.
- * Shared memory has the 128-byte swizzle: box[0] is at most 64 of bf16 or 32 of fp32.
+ * Shared memory has the 128-byte swizzle: box[0] is at most 64.
  *
  * base: device memory, 16-byte aligned. row_stride and slab_stride: multiples of 8. box[1]: at most
  * 256. Any thread; does not block; needs a current CUDA context's driver, not the context. Returns
@@ -21,8 +21,6 @@ extern "C" {
  * tensor maps. Source: CUDA driver API, cuTensorMapEncodeTiled.
  */
 int tensormap_bf16(CUtensorMap *map, const void *base, const uint64_t extent[3],
-                   uint64_t row_stride, uint64_t slab_stride, const uint32_t box[2]);
-int tensormap_fp32(CUtensorMap *map, const void *base, const uint64_t extent[3],
                    uint64_t row_stride, uint64_t slab_stride, const uint32_t box[2]);
 
 /*

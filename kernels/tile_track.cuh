@@ -16,7 +16,7 @@ struct tile_track {
 
 PTX_FN struct mk_track *tile_track_of(const struct gpu_launch *launch)
 {
-    return &launch->tracks[blockIdx.x * GPU_TRACK_WARPS + 1];
+    return &launch->tracks[blockIdx.x * GPU_TRACK_WARPS + GPU_TRACK_TILES];
 }
 
 /* Every thread of the block, before the engine. */

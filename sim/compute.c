@@ -163,6 +163,25 @@ static void compute_multiply(const struct compute *m, const struct sim_rank *ran
     }
 }
 
+/* values = t[0] + .. + t[place - 1], then + values, then + t[place] + ..: from the left, in fp32.
+ */
+static void add(const struct sim_rank *rank, const struct sim_terms *t, float *values,
+                uint64_t elements)
+{
+    for (uint64_t i = 0; t->count && i < elements; i++) {
+        float sum = t->place ? 0 : values[i];
+        for (uint32_t j = 0; j < t->count; j++) {
+            const uint8_t *from = rank->spaces[MK_SPACE_HEAP] + t->source + j * t->pitch;
+            sum += t->number == MK_FP32
+                       ? ((const float *)(const void *)from)[i]
+                       : mk_bf16_to_float(((const uint16_t *)(const void *)from)[i]);
+            if (j + 1 == t->place)
+                sum += values[i];
+        }
+        values[i] = sum;
+    }
+}
+
 void compute_store_c(struct compute *m, struct sim_cta *cta, const struct mk_tile *tile,
                      const float *a)
 {
@@ -177,6 +196,8 @@ void compute_store_c(struct compute *m, struct sim_cta *cta, const struct mk_til
         for (uint64_t i = 0; i < count; i++)
             m->c[i] *= up[i] / (1.0f + expf(-m->c[i]));
     }
+    for (int level = 0; level < SIM_LEVELS; level++)
+        add(rank, &o.added[level], m->c, (uint64_t)o.rows * o.cols);
     sim_cta_store(cta, &o, m->c);
 }
 

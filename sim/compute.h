@@ -22,7 +22,7 @@ void compute_tile(struct compute *m, struct sim_cta *cta, const struct mk_tile *
 
 /* The parts of compute_tile, for an executor that does something between them. rows [first, first +
  * count) of the tile's A are widened into `a` (count x k floats at row `first`); then the product
- * of all of it goes to C. */
+ * of all of it, and what is added to it, goes to C. */
 uint64_t compute_scratch_floats(const struct compute *m);
 void compute_load_a(const struct sim_rank *rank, const struct mk_tile *tile, uint32_t first,
                     uint32_t count, float *a);

@@ -188,7 +188,7 @@ void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chun
 }
 
 void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk,
-                      uint32_t rows, uint64_t pitch)
+                      uint32_t rows, uint64_t source_pitch, uint64_t destination_pitch)
 {
     const struct sim_calls *calls = cta_calls(cta);
     if (calls) {
@@ -203,8 +203,8 @@ void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk 
                              .source = c->rank->spaces[chunk->space] + chunk->source,
                              .bytes = rows * chunk->bytes,
                              .row_bytes = chunk->bytes,
-                             .row_pitch = pitch,
-                             .to_pitch = pitch};
+                             .row_pitch = source_pitch,
+                             .to_pitch = destination_pitch};
     cta_issue(c, &t, MK_EV_COPY);
 }
 
@@ -229,16 +229,28 @@ void mk_cta_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chun
     cta_issue(c, &t, MK_EV_COPY);
 }
 
-void mk_cta_reduce(struct mk_cta *cta, const struct mk_sum *sum)
+void mk_cta_deliver(struct mk_cta *cta, enum mk_space space, const struct mk_chunk *chunk,
+                    uint32_t rows, uint64_t pitch)
 {
     const struct sim_calls *calls = cta_calls(cta);
+    const struct mk_topo *topo =
+        &((const struct sim_head *)(const void *)cta)->rank->plan->problem.topo;
     if (calls) {
-        calls->reduce(cta, sum);
+        calls->copy(cta, mk_local_of(topo, topo->rank), chunk->id, rows * chunk->bytes);
         return;
     }
-    struct sim_transfer t = {
-        .kind = SIM_SUM, .id = sum->id, .bytes = sum->elements * 2, .sum = *sum};
-    cta_issue(cta_of(cta), &t, MK_EV_REDUCE);
+    struct sim_cta *c = cta_of(cta);
+    struct sim_transfer t = {.kind = SIM_COPY,
+                             .local = mk_local_of(topo, topo->rank),
+                             .id = chunk->id,
+                             .space = space,
+                             .offset = chunk->destination,
+                             .source = c->rank->spaces[MK_SPACE_HEAP] + chunk->source,
+                             .bytes = rows * chunk->bytes,
+                             .row_bytes = chunk->bytes,
+                             .row_pitch = chunk->bytes,
+                             .to_pitch = pitch};
+    cta_issue(c, &t, MK_EV_COPY);
 }
 
 void mk_cta_combine(struct mk_cta *cta, const struct mk_combine *combine)
@@ -293,8 +305,7 @@ void sim_cta_store(struct sim_cta *c, const struct sim_operands *o, const float 
                              .values = values,
                              .cols = o->cols,
                              .pitch = o->c_pitch,
-                             .number = o->c_number,
-                             .add = o->c_add};
+                             .number = o->c_number};
     if (o->c_space != MK_SPACE_HEAP) {
         sim_store_part(&t, r->spaces[o->c_space] + o->c, 0, t.bytes);
         return;

@@ -7,7 +7,6 @@
 
 #include "core/command.h"
 #include "core/cta_combine.h"
-#include "core/cta_reduce.h"
 #include "core/cta_route.h"
 #include "core/failure.h"
 #include "sim/coroutine.h"
@@ -17,7 +16,7 @@ struct sim_op;
 
 struct sim_operands;
 
-enum sim_transfer_kind { SIM_COPY, SIM_TILE, SIM_SUM, SIM_COMBINE, SIM_ROUTE, SIM_SET, SIM_ADD };
+enum sim_transfer_kind { SIM_COPY, SIM_TILE, SIM_COMBINE, SIM_ROUTE, SIM_SET, SIM_ADD };
 
 /* Moves bytes, unlike a flag. */
 #define SIM_IS_DATA(kind) ((kind) < SIM_SET)
@@ -27,14 +26,14 @@ enum sim_transfer_kind { SIM_COPY, SIM_TILE, SIM_SUM, SIM_COMBINE, SIM_ROUTE, SI
 struct sim_transfer {
     enum sim_transfer_kind kind;
     uint32_t local;
-    uint32_t id;           /* chunk of a copy, sum or weighted sum, index of a flag */
-    uint64_t offset;       /* in the peer's heap */
+    uint32_t id;           /* chunk of a copy or weighted sum, index of a flag */
+    enum mk_space space;   /* where it goes: the heap of `local`, or an argument of this rank */
+    uint64_t offset;       /* there */
     const uint8_t *source; /* of a copy; read when the bytes move */
-    /* of a tile, sum or weighted sum: 2 an element, however they lie in memory */
+    /* of a tile or weighted sum: 2 an element, however they lie in memory */
     uint64_t bytes;
-    uint64_t value; /* of a flag */
-    uint64_t start; /* when the CTA asked */
-    struct mk_sum sum;
+    uint64_t value;                   /* of a flag */
+    uint64_t start;                   /* when the CTA asked */
     const struct mk_combine *combine; /* its caller's */
     const struct mk_route *route;     /* the CTA's own copy: one at a time */
     const float *values;              /* of a tile, [rows, cols] */
@@ -42,7 +41,6 @@ struct sim_transfer {
     uint64_t row_bytes, row_pitch;    /* of a copy whose rows are apart; row_bytes 0: one run */
     uint64_t to_pitch;                /* at its destination */
     enum mk_dtype number;
-    int add;
 };
 
 /* The calls of core/cta.h, where an executor has its own. `bytes`: those that a copy moves. */
@@ -51,7 +49,6 @@ struct sim_calls {
     int (*wait)(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
                 enum mk_cause cause);
     void (*copy)(struct mk_cta *cta, uint32_t local, uint32_t id, uint64_t bytes);
-    void (*reduce)(struct mk_cta *cta, const struct mk_sum *sum);
     void (*combine)(struct mk_cta *cta, const struct mk_combine *combine);
     void (*route)(struct mk_cta *cta, const struct mk_route *route);
     const void *(*load)(struct mk_cta *cta, uint64_t offset);

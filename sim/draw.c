@@ -54,7 +54,7 @@ static void draw_tuning(struct sim_random *r, struct mk_problem *q)
     t->tile_m = 8 * draw_some(r, 8);
     t->tile_n = (op->tile_n_unit ? op->tile_n_unit : 8) * draw_some(r, 8);
     t->chunk_rows = op->loose_chunks ? 8 * draw_some(r, 4) : t->tile_m * draw_some(r, 3);
-    t->pieces = op->knobs & OP_PIECES ? draw_some(r, 5) : 1;
+    t->pieces = op_pieces(q->op, &q->topo) ? draw_some(r, 5) : 1;
     t->slices = op->knobs & OP_SLICES && q->topo.nodes == 1 ? draw_some(r, 4) : 1;
     t->fanout = q->topo.gpus > 1 ? 1 + draw_below(r, q->topo.gpus - 1) : 1;
     q->a_in_heap = op->a_in_heap ? (int)draw_one_in(r, 2) : 0;

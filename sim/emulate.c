@@ -38,9 +38,12 @@ static void emulate_choose_roles(struct mk_problem *q, uint64_t seed)
     if (op_of(q->op)->own_blocks)
         ctas[MK_INTRA_COMM] = seed & 1 ? 3 : 1;
     else if (op_needs(q->op, &q->topo, MK_INTRA_COMM))
-        /* one: a block of its own, which copies by TMA; beside reducers it shares the engine's.
-         * Whole chunks: no block is shared */
-        ctas[MK_INTRA_COMM] = emulate_whole_chunks(q->op) || (!reduces && seed & 1) ? 1 : 2;
+        /* one: a block of its own, which copies by TMA; beside reducers it shares the engine's;
+         * where sums are gathered also two beside each that computes. Whole chunks: no block is
+         * shared */
+        ctas[MK_INTRA_COMM] = op_of(q->op)->sums && !reduces ? (uint32_t[]){2, 1, 4}[seed % 3]
+                              : emulate_whole_chunks(q->op) || (!reduces && seed & 1) ? 1
+                                                                                      : 2;
     ctas[MK_INTER_SEND] = (uint32_t)op_needs(q->op, &q->topo, MK_INTER_SEND);
     if (reduces)
         ctas[MK_INTER_REDUCE] = q->topo.nodes > 1 ? 1 : 2;

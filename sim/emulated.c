@@ -59,5 +59,6 @@ void emulated_launch_begin(struct gpu_launch *l, const struct mk_plan *plan, voi
     }
     l->split = plan->problem.tuning.split;
     l->plan = plan->id;
+    l->local = mk_local_of(&plan->problem.topo, plan->problem.topo.rank);
     l->timeout_ns = plan->problem.timeout_ns;
 }

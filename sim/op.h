@@ -7,6 +7,15 @@
 
 struct sim_cta;
 
+/* What is added to a tile's products, in fp32: `count` runs [rows, cols], `pitch` bytes apart in
+ * this rank's heap. They come in order; the products behind `place` of them. */
+struct sim_terms {
+    uint64_t source, pitch;
+    uint32_t count, place;
+    enum mk_dtype number;
+};
+#define SIM_LEVELS 2
+
 /* C[rows, cols] = A[rows, k] * B[k, cols]; with a gate, silu(A * B) * (A * B at `gate`). Pitches in
  * elements. */
 struct sim_operands {
@@ -18,7 +27,7 @@ struct sim_operands {
     uint64_t gate;    /* bytes from B to what the gated columns are multiplied by; 0: no gate */
     uint32_t c_local; /* where c_space is the heap: its local rank */
     enum mk_dtype c_number;
-    int c_add; /* 1: C is added to what is there */
+    struct sim_terms added[SIM_LEVELS]; /* one level after the other */
 };
 
 /* What an op's verification keeps between calls. Freed with free(). */
@@ -49,9 +58,13 @@ struct sim_op {
     uint8_t by_thread; /* 1: a role in a thread block of its own runs on one thread, and copies by
                         * TMA; 0: on all threads */
     uint8_t outbox;    /* tiles that its kernel keeps for warps which take them to peers; 0: none */
-    /* <op>_after of `parts` of MK_TILE_PARTS; NULL: `after` */
+    /* where there are such: whether they have to do with a tile; what `rows` rows of one that goes
+     * to a peer take; and <op>_after of rows [first, first + rows), which are `parts` of
+     * MK_TILE_PARTS */
+    int (*passes)(const struct mk_plan *plan, const struct mk_tile *tile);
+    uint64_t (*part_bytes)(const struct mk_plan *plan, const struct mk_tile *tile, uint32_t rows);
     void (*after_parts)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile,
-                        uint32_t parts);
+                        uint32_t first, uint32_t rows, uint32_t parts);
     /* A tile is multiplied slice by slice: how many stages (64 elements of K) a slice has, and
      * before the loads of each. NULL: `before`, once */
     uint32_t (*slice_stages)(const struct mk_plan *plan);

@@ -1,4 +1,4 @@
-/* What the transfers of the CTA interface do to memory: copies, sums, tiles and flags. */
+/* What the transfers of the CTA interface do to memory: copies, weighted sums, tiles and flags. */
 #include "sim/transfer.h"
 
 #include "core/bf16.h"
@@ -21,26 +21,6 @@ VECTORISED static void narrow(uint16_t *to, const float *from, uint64_t count)
         to[i] = mk_bf16_from_float(from[i]);
 }
 
-/* Other ranks may add to the same elements at the same time: four bf16 change at once, as the TMA
- * unit's additions do. */
-static void transfer_add_bf16(uint16_t *to, const float *from, uint64_t count)
-{
-    for (uint64_t i = 0; i < count; i += 4) {
-        uint64_t *word = (uint64_t *)(void *)(to + i);
-        uint64_t seen = __atomic_load_n(word, __ATOMIC_RELAXED), wanted;
-        do {
-            uint16_t four[4];
-            memcpy(four, &seen, 8);
-            for (int j = 0; j < 4; j++)
-                four[j] =
-                    mk_bf16_from_float(mk_bf16_to_float(four[j]) +
-                                       mk_bf16_to_float(mk_bf16_from_float(from[i + (uint64_t)j])));
-            memcpy(&wanted, four, 8);
-        } while (!__atomic_compare_exchange_n(word, &seen, wanted, 0, __ATOMIC_RELAXED,
-                                              __ATOMIC_RELAXED));
-    }
-}
-
 void sim_store_part(const struct sim_transfer *t, uint8_t *destination, uint64_t first,
                     uint64_t count)
 {
@@ -50,47 +30,9 @@ void sim_store_part(const struct sim_transfer *t, uint8_t *destination, uint64_t
         uint64_t at = row * t->pitch + col;
         if (t->number == MK_FP32)
             memcpy(destination + at * 4, t->values + i, run * 4);
-        else if (t->add)
-            transfer_add_bf16((uint16_t *)(void *)destination + at, t->values + i, run);
         else
             narrow((uint16_t *)(void *)destination + at, t->values + i, run);
         i += run;
-    }
-}
-
-VECTORISED static void accumulate(float *sum, const uint8_t *from, enum mk_dtype number,
-                                  uint64_t count, int first)
-{
-    const uint16_t *half = (const uint16_t *)(const void *)from;
-    const float *whole = (const float *)(const void *)from;
-    if (first)
-        for (uint64_t i = 0; i < count; i++)
-            sum[i] = number == MK_FP32 ? whole[i] : mk_bf16_to_float(half[i]);
-    else
-        for (uint64_t i = 0; i < count; i++)
-            sum[i] += number == MK_FP32 ? whole[i] : mk_bf16_to_float(half[i]);
-}
-
-static void transfer_sum_part(const struct sim_rank *r, const struct mk_sum *s, uint64_t first,
-                              uint64_t count)
-{
-    float sum[LANES];
-    uint64_t size = s->from == MK_FP32 ? 4 : 2;
-    for (uint64_t i = first, n; i < first + count; i += n) {
-        uint64_t row = i / s->columns, col = i % s->columns, rest = s->columns - col;
-        n = first + count - i < LANES ? first + count - i : LANES;
-        n = n < rest ? n : rest;
-        for (uint32_t source = 0; source < s->sources; source++) {
-            uint8_t *from = r->spaces[MK_SPACE_HEAP] + s->source + source * s->pitch + i * size;
-            accumulate(sum, from, (enum mk_dtype)s->from, n, source == 0);
-            if (s->clear)
-                memset(from, 0, n * size);
-        }
-        uint8_t *to = r->spaces[s->space] + s->destination + row * s->row_pitch;
-        if (s->to == MK_FP32)
-            memcpy(to + col * 4, sum, n * 4);
-        else
-            narrow((uint16_t *)(void *)to + col, sum, n);
     }
 }
 
@@ -139,14 +81,14 @@ void sim_transfer_part(const struct sim_rank *r, const struct sim_transfer *t, u
 {
     if (t->kind == SIM_ROUTE)
         route_make(t->route, r->spaces[MK_SPACE_HEAP], r->spaces[t->route->summary_space]);
-    else if (t->kind == SIM_SUM)
-        transfer_sum_part(r, &t->sum, first / 2, count / 2);
     else if (t->kind == SIM_COMBINE)
         transfer_combine_part(r, t->combine, first / 2, count / 2);
     else if (t->kind == SIM_TILE)
         sim_store_part(t, r->peers[t->local] + t->offset, first, count);
     else
-        transfer_copy_part(t, r->peers[t->local] + t->offset, first, count);
+        transfer_copy_part(
+            t, (t->space == MK_SPACE_HEAP ? r->peers[t->local] : r->spaces[t->space]) + t->offset,
+            first, count);
 }
 
 void sim_transfer_land(const struct sim_rank *r, const struct sim_transfer *t)

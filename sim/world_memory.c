@@ -20,24 +20,6 @@ static int world_memory_within(uint64_t offset, uint64_t bytes, uint64_t first, 
     return offset >= first && bytes <= end && offset <= end - bytes;
 }
 
-static int world_memory_sum_in_bounds(const struct sim_world_rank *r, const struct mk_sum *s,
-                                      uint64_t first)
-{
-    uint64_t bytes[MK_SPACES - 1] = {0}, from = s->elements * (s->from == MK_FP32 ? 4 : 2);
-    if (!s->columns || s->elements % s->columns)
-        return 0;
-    uint64_t to = (s->elements / s->columns - 1) * s->row_pitch +
-                  s->columns * (s->to == MK_FP32 ? 4ull : 2ull);
-    op_extents(&r->plan.problem, bytes);
-    if (s->space >= MK_SPACES)
-        return 0;
-    return world_memory_within(s->source, (s->sources - 1) * s->pitch + from, first,
-                               r->heap_bytes) &&
-           (s->space == MK_SPACE_HEAP
-                ? world_memory_within(s->destination, to, first, r->heap_bytes)
-                : world_memory_within(s->destination, to, 0, bytes[s->space - MK_SPACE_ARG0]));
-}
-
 static int world_memory_combine_in_bounds(const struct sim_world_rank *r,
                                           const struct mk_combine *c, uint64_t first)
 {
@@ -60,8 +42,6 @@ static int world_memory_in_bounds(const struct sim_world_rank *r, const struct s
              bytes = t->bytes;
     if (t->kind == SIM_ROUTE)
         return 1;
-    if (t->kind == SIM_SUM)
-        return world_memory_sum_in_bounds(r, &t->sum, data);
     if (t->kind == SIM_COMBINE)
         return world_memory_combine_in_bounds(r, t->combine, data);
     if (t->local >= r->plan.problem.topo.gpus)
@@ -72,6 +52,11 @@ static int world_memory_in_bounds(const struct sim_world_rank *r, const struct s
     }
     if (t->kind == SIM_COPY && t->row_bytes && bytes)
         bytes = (bytes / t->row_bytes - 1) * t->to_pitch + t->row_bytes;
+    if (t->space != MK_SPACE_HEAP) {
+        uint64_t arguments[MK_SPACES - 1] = {0};
+        op_extents(&r->plan.problem, arguments);
+        return world_memory_within(t->offset, bytes, 0, arguments[t->space - MK_SPACE_ARG0]);
+    }
     return SIM_IS_DATA(t->kind) ? world_memory_within(t->offset, bytes, data, r->heap_bytes)
                                 : world_memory_within(t->offset, bytes, plan_flags, data);
 }

@@ -149,8 +149,8 @@ check ag_gemm_traced traced ag_gemm 1024,4096
 # Sums over ranks: the same.
 for op in gemm_rs gemm_ar; do
     run="$mkernel run $op --exec cuda --check --timeout 5"
-    own=compute=120,inter_reduce=8
-    [ $op = gemm_ar ] && [ "$gpus" -ge 2 ] && own=compute=112,intra_comm=8,inter_reduce=8
+    own=compute=120
+    [ $op = gemm_ar ] && [ "$gpus" -ge 2 ] && own=compute=112,intra_comm=8
     check ${op}_one_gpu $run --gpus 1 --shape 390,200,328 --iters 5
     check ${op}_odd_shape $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --iters 50 --burst 10
     check ${op}_odd_shape_deterministic $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --iters 50 --burst 10 --deterministic
@@ -161,9 +161,15 @@ for op in gemm_rs gemm_ar; do
     check ${op}_two_hundred_launches $run --gpus "$gpus" --shape $((gpus * 256)),512,1024 --iters 200 --burst 50
     check ${op}_ranks_share_a_gpu "$mkernel" run $op --exec cuda --check --gpus $((gpus + 1)) --shape $(((gpus + 1) * 65)),200,328 --iters 4 --timeout 60
     check ${op}_two_nodes $run $nodes --shape $((world * 390)),200,328 --iters 8
+    check ${op}_two_nodes_nk_deterministic $run $nodes --shape $((world * 390)),200,328 --iters 8 --b-layout nk --deterministic --pieces 2
     check ${op}_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --shape $((world * 390)),200,328 --iters 8
+    check ${op}_few_rows $run --gpus "$gpus" --shape $((gpus * 8)),4096,1024 --iters 20 --burst 5
+    check ${op}_one_slice_of_k $run --gpus "$gpus" --shape $((gpus * 512)),2048,64 --iters 20 --burst 5
     check ${op}_traced traced $op 1024,1024
 done
+if [ "$gpus" -ge 2 ]; then # two auxiliary warps of a block, and one that sends
+    check gemm_ar_two_auxiliary_warps "$mkernel" run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape $((gpus * 512)),520,1024 --iters 8 --roles compute=16,intra_comm=32
+fi
 run="$mkernel run ring_attention --exec cuda --check --timeout 5"
 check ring_attention_one_gpu $run --gpus 1 --attention 2,1000,4,2,128 --iters 5
 check ring_attention_one_gpu_causal $run --gpus 1 --attention 2,1000,4,4,64 --causal --iters 5
@@ -220,8 +226,13 @@ if [ "${2:-}" = bench ]; then
     table bench_ag_gemm 400 "$mkernel" bench ag_gemm $bench --gpus "$gpus" --shapes $square:$wide --vs torch --csv "$build/ag_gemm.csv"
     table bench_ag_gemm_traced 120 "$mkernel" bench ag_gemm $bench --gpus "$gpus" --shapes 8192,1024,8192:16384,2048,16384 --traced
     table bench_gemm_rs 400 "$mkernel" bench gemm_rs $bench --gpus "$gpus" --shapes $sums --vs torch --csv "$build/gemm_rs.csv"
-    table bench_gemm_rs_deterministic 200 "$mkernel" bench gemm_rs $bench --gpus "$gpus" --shapes 16384,16384,2048 --deterministic
     table bench_gemm_ar 400 "$mkernel" bench gemm_ar $bench --gpus "$gpus" --shapes $sums --csv "$build/gemm_ar.csv"
+    few=16,8192,4096:64,8192,4096:256,8192,4096:512,8192,4096:1024,8192,4096
+    for op in gemm_rs gemm_ar; do
+        table bench_${op}_one_gpu 60 "$mkernel" bench $op $bench --gpus 1 --shapes 8192,8192,1024:8192,8192,3584
+        table bench_${op}_deterministic 200 "$mkernel" bench $op $bench --gpus "$gpus" --shapes 8192,8192,1024:16384,16384,2048 --deterministic
+        table bench_${op}_few_rows 120 "$mkernel" bench $op $bench --gpus "$gpus" --shapes $few
+    done
     rm -f "$build/gpu.plans"
     for op in ag_gemm gemm_rs; do # the whole way of a tuned plan: found, kept, taken
         shape=8192,8192,1024

@@ -66,6 +66,20 @@ static void test_gemm_ar(void **state)
     explore(MK_OP_GEMM_AR, 1, 3);
 }
 
+/* More tiles of a CTA, and of a cluster, than the producer keeps what consumers need to know of:
+ * its places are written again. */
+static void test_many_tiles(void **state)
+{
+    static const uint64_t shape[3] = {260, 520, 136};
+    for (uint64_t seed = 0; seed < 2; seed++) {
+        struct sim_world_config c =
+            hopper_ops_config(seed ? MK_OP_GEMM_AR : MK_OP_GEMM_RS, 1, 2, shape, 3);
+        c.problem.tuning.tile_m = c.problem.tuning.tile_n = 256;
+        c.problem.tuning.cluster = 2;
+        right(&c);
+    }
+}
+
 /* A rank that stops, or a put that fails: the kernels' waits end, and the sentence says why. */
 static void test_faults(void **state)
 {
@@ -100,7 +114,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ag_gemm), cmocka_unit_test(test_gemm_rs),
-        cmocka_unit_test(test_gemm_ar), cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_what_cannot_be_emulated_is_refused)};
+        cmocka_unit_test(test_gemm_ar), cmocka_unit_test(test_many_tiles),
+        cmocka_unit_test(test_faults),  cmocka_unit_test(test_what_cannot_be_emulated_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -421,10 +421,14 @@ static const struct {
      "    mk_tile t;\n"
      "    gemm_rs_tile(&p, blockIdx.x, &t);\n"
      "    gemm_rs_after(&p, &c, &t, 1);\n"
-     "    *out = gemm_rs_inter_reduce(&p, &c) + (int)gemm_rs_tile_offset(&p, &t, c.epoch);\n"
+     "    *out = gemm_rs_before(&p, &c, &t) + gemm_rs_inter_send(&p, &c) +\n"
+     "           (int)gemm_rs_tile_offset(&p, &t, c.epoch);\n"
      "}\n"
      "__global__ void all_reduce(gemm_ar_plan p, mk_cta c, int *out) {\n"
-     "    *out = gemm_ar_inter_reduce(&p, &c) + gemm_ar_intra_comm(&p, &c);\n"
+     "    mk_tile t;\n"
+     "    gemm_rs_tile(&p.rs, blockIdx.x, &t);\n"
+     "    gemm_ar_after(&p, &c, &t, 0, t.rows, 1);\n"
+     "    *out = gemm_ar_inter_send(&p, &c) + gemm_ar_intra_comm(&p, &c);\n"
      "}\n"},
     {"#include \"core/roles/ring_attention.h\"\n"
      "__global__ void attend(ring_attention_plan p, mk_cta c, int *out) {\n"
@@ -457,7 +461,6 @@ enum { ROLE_KERNELS = sizeof role_kernels / sizeof *role_kernels };
 static const struct {
     const char *name, *stub;
 } extensions[] = {
-    {"mk_cta_reduce", "__device__ void mk_cta_reduce(mk_cta *, const mk_sum *) {}\n"},
     {"mk_cta_combine", "__device__ void mk_cta_combine(mk_cta *, const mk_combine *) {}\n"},
     {"mk_cta_route", "__device__ void mk_cta_route(mk_cta *, const mk_route *) {}\n"},
     {"mk_cta_copy_listed",

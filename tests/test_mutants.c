@@ -97,7 +97,7 @@ static void release(struct mk_cta *cta)
         return;
     struct held copy = *h;
     h->cta = NULL;
-    mk_cta_copy_rows(cta, copy.local, &copy.chunk, copy.rows, copy.pitch);
+    mk_cta_copy_rows(cta, copy.local, &copy.chunk, copy.rows, copy.pitch, copy.pitch);
 }
 
 int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
@@ -118,7 +118,7 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
 }
 
 void mutant_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk,
-                      uint32_t rows, uint64_t pitch)
+                      uint32_t rows, uint64_t pitch, uint64_t destination_pitch)
 {
     struct mk_chunk c = *chunk;
     fold_chunk(cta, &c);
@@ -132,12 +132,12 @@ void mutant_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk 
         c.bytes -= 16;
     if (mutation == COPY_OVER_FLAGS && cta->role == MK_INTRA_COMM)
         c.destination = 0;
-    mk_cta_copy_rows(cta, local, &c, rows, pitch);
+    mk_cta_copy_rows(cta, local, &c, rows, pitch, destination_pitch);
 }
 
 void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
 {
-    mutant_copy_rows(cta, local, chunk, 1, 0);
+    mutant_copy_rows(cta, local, chunk, 1, 0, 0);
 }
 
 void mutant_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)

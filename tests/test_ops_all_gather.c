@@ -141,13 +141,14 @@ int mutant_drain(struct mk_cta *cta)
     return mutation == NO_DRAIN ? 0 : mk_cta_drain(cta);
 }
 
-void mutant_reduce(struct mk_cta *cta, const struct mk_sum *sum)
+void mutant_deliver(struct mk_cta *cta, enum mk_space space, const struct mk_chunk *chunk,
+                    uint32_t rows, uint64_t pitch)
 {
     const struct all_gather_plan *p = plan_of(cta);
-    struct mk_sum s = *sum;
-    s.source = fold(cta, s.source);
-    if (mutation != LAST_CHUNK_NOT_DELIVERED || s.id % p->chunks != p->chunks - 1)
-        mk_cta_reduce(cta, &s);
+    struct mk_chunk c = *chunk;
+    c.source = fold(cta, c.source);
+    if (mutation != LAST_CHUNK_NOT_DELIVERED || c.id % p->chunks != p->chunks - 1)
+        mk_cta_deliver(cta, space, &c, rows, pitch);
 }
 
 static struct sim_world_config config_for(uint64_t seed)

@@ -37,11 +37,12 @@ static void test_refusals(void **state)
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
     assert_non_null(strstr(error, "the next that does is 68"));
     q.m = 68;
-    q.tuning.split = (struct mk_role_split){{2, 0, 0, 1}};
+    q.tuning.split = (struct mk_role_split){{2, 0, 1, 0}};
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
     assert_non_null(
-        strstr(error, "at least 1 intra_comm, no inter_send and at least 1 inter_reduce"));
-    q.topo.gpus = 1;
+        strstr(error, "at least 1 intra_comm, at least 1 inter_send and no inter_reduce"));
+    q.topo = (struct mk_topo){.nodes = 1, .gpus = 1};
+    q.tuning.split = (struct mk_role_split){{2}};
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
 }
 
@@ -51,21 +52,20 @@ static enum mutation {
     NOTHING,
     PUSHER_DOES_NOT_WAIT,
     FORWARDER_DOES_NOT_WAIT,
-    DELIVERER_DOES_NOT_WAIT,
+    SENDER_DOES_NOT_WAIT,
     EPOCH_REUSED,
     FLAG_BEFORE_COPY,
-    ANNOUNCED_BEFORE_SUMMED,
+    STAGED_AFTER_ANNOUNCED,
     COPY_SHORT,
     LAST_UNIT_NOT_PUSHED,
-    LAST_UNIT_NOT_DELIVERED,
-    PUT_BEFORE_SUM
+    LAST_UNIT_NOT_DELIVERED
 } mutation;
 
 static struct held {
     struct mk_cta *cta;
-    uint32_t local;
+    uint32_t local, rows;
     struct mk_chunk chunk;
-    struct mk_sum sum;
+    uint64_t source_pitch, destination_pitch;
 } held[64];
 
 static struct held *held_by(const struct mk_cta *cta)
@@ -76,52 +76,51 @@ static struct held *held_by(const struct mk_cta *cta)
     return NULL;
 }
 
+static const struct mk_plan *plan_of(const struct mk_cta *cta)
+{
+    return ((const struct sim_cta *)(const void *)cta)->rank->plan;
+}
+
 int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
 {
-    const struct mk_plan *plan = ((const struct sim_cta *)(const void *)cta)->rank->plan;
-    int whole = flag >= gemm_ar_plan_of(plan)->flag_whole;
+    int whole = flag >= gemm_ar_plan_of(plan_of(cta))->flag_whole;
     if ((mutation == PUSHER_DOES_NOT_WAIT && cta->role == MK_INTRA_COMM &&
          cause == MK_CAUSE_DATA) ||
         (mutation == FORWARDER_DOES_NOT_WAIT && cta->role == MK_INTRA_COMM &&
          cause == MK_CAUSE_NETWORK) ||
-        (mutation == DELIVERER_DOES_NOT_WAIT && cta->role == MK_INTER_REDUCE && whole))
+        (mutation == SENDER_DOES_NOT_WAIT && cta->role == MK_INTER_SEND && whole))
         return 0;
     if (mutation == EPOCH_REUSED && whole)
-        target = 1;
+        target /= cta->epoch;
     return mk_cta_wait(cta, flag, target, cause);
 }
 
-void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
+void mutant_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk,
+                      uint32_t rows, uint64_t source_pitch, uint64_t destination_pitch)
 {
     struct mk_chunk c = *chunk;
-    if (mutation == FLAG_BEFORE_COPY) {
-        *held_by(NULL) = (struct held){.cta = cta, .local = local, .chunk = c};
+    int staged = local == mk_local_of(&plan_of(cta)->problem.topo, plan_of(cta)->problem.topo.rank);
+    if ((mutation == FLAG_BEFORE_COPY && !staged) ||
+        (mutation == STAGED_AFTER_ANNOUNCED && staged)) {
+        *held_by(NULL) = (struct held){cta, local, rows, c, source_pitch, destination_pitch};
         return;
     }
     if (mutation == COPY_SHORT)
         c.bytes -= 16;
-    mk_cta_copy(cta, local, &c);
+    mk_cta_copy_rows(cta, local, &c, rows, source_pitch, destination_pitch);
 }
 
-int mutant_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
-                    enum mk_cause cause)
+void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
 {
-    for (uint32_t i = 0; i < count; i++)
-        if (mutant_wait(cta, flag + i, target, cause))
-            return 1;
-    return 0;
+    mutant_copy_rows(cta, local, chunk, 1, 0, 0);
 }
 
-void mutant_reduce(struct mk_cta *cta, const struct mk_sum *sum)
+void mutant_deliver(struct mk_cta *cta, enum mk_space space, const struct mk_chunk *chunk,
+                    uint32_t rows, uint64_t pitch)
 {
-    if (mutation == LAST_UNIT_NOT_DELIVERED && sum->space == MK_SPACE_ARG2 && sum->id % 3 == 2)
+    if (mutation == LAST_UNIT_NOT_DELIVERED && chunk->id % 3 == 2)
         return;
-    if ((mutation == ANNOUNCED_BEFORE_SUMMED || mutation == PUT_BEFORE_SUM) &&
-        sum->space == MK_SPACE_HEAP) {
-        *held_by(NULL) = (struct held){.cta = cta, .sum = *sum};
-        return;
-    }
-    mk_cta_reduce(cta, sum);
+    mk_cta_deliver(cta, space, chunk, rows, pitch);
 }
 
 static void release(struct mk_cta *cta)
@@ -131,31 +130,22 @@ static void release(struct mk_cta *cta)
         return;
     copy = *h;
     h->cta = NULL;
-    if (copy.chunk.bytes)
-        mk_cta_copy(cta, copy.local, &copy.chunk);
-    else
-        mk_cta_reduce(cta, &copy.sum);
-}
-
-void mutant_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value)
-{
-    if (mutation == LAST_UNIT_NOT_PUSHED && cta->role == MK_INTRA_COMM && flag % 3 == 2)
-        return;
-    mk_cta_signal(cta, local, flag, value);
-    release(cta);
+    mk_cta_copy_rows(cta, copy.local, &copy.chunk, copy.rows, copy.source_pitch,
+                     copy.destination_pitch);
 }
 
 void mutant_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
 {
+    if (mutation == LAST_UNIT_NOT_PUSHED && flag >= gemm_ar_plan_of(plan_of(cta))->flag_whole &&
+        flag % 3 == 2)
+        return;
     mk_cta_add(cta, local, flag, count);
+    release(cta);
 }
 
 int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag)
 {
-    int result = mk_cta_put(cta, rank, chunk, flag);
-    if (mutation == PUT_BEFORE_SUM)
-        release(cta);
-    return result;
+    return mk_cta_put(cta, rank, chunk, flag);
 }
 
 int mutant_drain(struct mk_cta *cta)
@@ -165,9 +155,7 @@ int mutant_drain(struct mk_cta *cta)
 
 static struct sim_world_config config_for(uint64_t seed)
 {
-    uint32_t form[2] = {3, 2};
-    if (mutation == ANNOUNCED_BEFORE_SUMMED) /* between nodes the put comes first */
-        form[0] = 1;
+    static const uint32_t form[2] = {3, 2};
     struct sim_world_config c = ops_config(MK_OP_GEMM_AR, form, ops_shapes[0]);
     memset(held, 0, sizeof held);
     c.op = &broken_gemm_ar;
@@ -186,14 +174,13 @@ static void test_mutants(void **state)
     MUTANT(NOTHING, 0);
     MUTANT(PUSHER_DOES_NOT_WAIT, -EBADMSG);
     MUTANT(FORWARDER_DOES_NOT_WAIT, -EBADMSG);
-    MUTANT(DELIVERER_DOES_NOT_WAIT, -EBADMSG);
+    MUTANT(SENDER_DOES_NOT_WAIT, -EBADMSG);
     MUTANT(EPOCH_REUSED, -EBADMSG);
     MUTANT(FLAG_BEFORE_COPY, -EBADMSG);
-    MUTANT(ANNOUNCED_BEFORE_SUMMED, -EBADMSG);
+    MUTANT(STAGED_AFTER_ANNOUNCED, -EBADMSG);
     MUTANT(COPY_SHORT, -EBADMSG);
     MUTANT(LAST_UNIT_NOT_PUSHED, -EIO);
     MUTANT(LAST_UNIT_NOT_DELIVERED, -EBADMSG);
-    MUTANT(PUT_BEFORE_SUM, -EBADMSG);
 }
 
 static void expect_mute(const struct sim_world_result *r)

@@ -334,6 +334,10 @@ static void what_cannot_be_is_refused(void **state)
     refuses(q, "chunks of tiles");
     q = ok, q.tuning.pieces = 65;
     refuses(q, "1 to 64");
+    q = ok, q.op = MK_OP_GEMM_RS, q.tuning.pieces = 2;
+    built(&q, 0, 0);
+    q.topo = (struct mk_topo){.nodes = 1, .gpus = 2};
+    refuses(q, "gemm_rs puts pieces of tiles to other nodes, and there is one node: pieces is 1");
     q = ok, q.tuning.cluster = 3;
     refuses(q, "1 or 2");
     q = ok, q.tuning.split = (struct mk_role_split){{1, 1, 1u << 31, 0}};
@@ -355,13 +359,11 @@ static void what_cannot_be_is_refused(void **state)
                    "256x128 on 2, 128x128 on 1, 128x64 on 1");
     }
     q = ok, q.op = MK_OP_GEMM_RS, q.exec = MK_EXEC_CUDA, q.sms = 132;
-    /* an auxiliary warp has no command ring */
-    q.tuning.split = (struct mk_role_split){{16, 0, 0, 16}};
-    refuses(q, "16 inter_reduce CTAs share blocks with 16 compute CTAs");
-    q.tuning.split.ctas[MK_INTER_REDUCE] = 12;
+    q.tuning.split = (struct mk_role_split){{16, 0, 2, 0}};
     built(&q, 0, 0);
-    q.op = MK_OP_GEMM_AR, q.tuning.split = (struct mk_role_split){{16, 16, 0, 16}};
-    refuses(q, "16 inter_reduce CTAs share");
+    q.op = MK_OP_GEMM_AR;
+    q.tuning.split = (struct mk_role_split){{16, 48, 2, 0}}; /* of three warps one sends tiles */
+    refuses(q, "3 CTAs beside each compute CTA: on a GPU gemm_ar has room for 2");
 }
 
 /* At the edge of what a command can name: in, or refused; never narrowed. */

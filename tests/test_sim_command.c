@@ -85,17 +85,17 @@ static void test_plan(void **state)
     snprintf(path, sizeof path, "%s/tuning", folder);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
-    fputs("gemm_rs 8192,8192,1024 kn fast 1x2 NVIDIA_H200 roles=116+0+0+16 pace=1\n", f);
+    fputs("gemm_rs 8192,8192,1024 kn fast 1x2 NVIDIA_H200 roles=100+0+0+0 pace=1\n", f);
     fclose(f);
     snprintf(with, sizeof with, "%s --tuning %s", line, path);
-    expect(with, 0, "compute=116,intra_comm=0,inter_send=0,inter_reduce=16");
+    expect(with, 0, "compute=100,intra_comm=0,inter_send=0,inter_reduce=0");
     assert_non_null(strstr(r.out_text, "tuned "));
     snprintf(with, sizeof with, "%s --dry-run --tuning %s", line, path);
     expect(with, 0, "");
     assert_string_equal(r.out_text, "");
     assert_non_null(strstr(r.err_text, "1 x 2 ranks would run; nothing was started"));
-    snprintf(with, sizeof with, "%s --tuning %s --roles compute=120,inter_reduce=12", line, path);
-    expect(with, 0, "compute=120,intra_comm=0,inter_send=0,inter_reduce=12");
+    snprintf(with, sizeof with, "%s --tuning %s --roles compute=120", line, path);
+    expect(with, 0, "compute=120,intra_comm=0,inter_send=0,inter_reduce=0");
 }
 
 static void test_what_if(void **state)
@@ -154,11 +154,11 @@ static void test_sweep(void **state)
     static const char *const pieces[] = {"1", "4"}, *const nodes[] = {"1", "2"};
     char line[512], table[sizeof r.out_text], path[128];
     snprintf(path, sizeof path, "%s/sweep.csv", folder);
-    expect("sim gemm_rs --gpus 2 --shape 4096,1024,512 --sweep nodes=1,2:pieces=1,4 --jobs 1", 0,
+    expect("sim gemm_ar --gpus 2 --shape 4096,1024,512 --sweep nodes=1,2:pieces=1,4 --jobs 1", 0,
            "longest chain");
     snprintf(table, sizeof table, "%s", r.out_text);
     snprintf(line, sizeof line,
-             "sim gemm_rs --gpus 2 --shape 4096,1024,512 --sweep nodes=1,2:pieces=1,4 --jobs 4 "
+             "sim gemm_ar --gpus 2 --shape 4096,1024,512 --sweep nodes=1,2:pieces=1,4 --jobs 4 "
              "--csv %s --plot %s/sweep.svg",
              path, folder);
     expect(line, 0, "longest chain");
@@ -171,11 +171,11 @@ static void test_sweep(void **state)
         char alone[256], row[1024];
         double ms;
         snprintf(alone, sizeof alone,
-                 "sim gemm_rs --cluster %sx2 --shape 4096,1024,512 --pieces %s", nodes[i / 2],
+                 "sim gemm_ar --cluster %sx2 --shape 4096,1024,512 --pieces %s", nodes[i / 2],
                  pieces[i % 2]);
         double took = time_of(alone);
         assert_non_null(fgets(row, sizeof row, f));
-        assert_int_equal(sscanf(row, "gemm_rs,\"%*d\",\"%*d\",%lf,", &ms), 1);
+        assert_int_equal(sscanf(row, "gemm_ar,\"%*d\",\"%*d\",%lf,", &ms), 1);
         if (ms < 0.999 * took || ms > 1.001 * took)
             fail_msg("%s: %f ms alone, \"%s\" in the sweep", alone, took, row);
     }

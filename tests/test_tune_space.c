@@ -86,16 +86,12 @@ static void test_all_options(void **state)
          {"tile=128x128", "roles=124+8+0+0", "roles=132+132+0+0", "slices=1", "pace=1", "fanout=1",
           "chunk_rows=512"}},
         {MK_OP_AG_GEMM, 2, 4, {"tile=256x128", "roles=128+256+4+0", "fanout=1"}},
-        {MK_OP_GEMM_RS,
-         1,
-         4,
-         {"tile=256x128", "roles=132+0+0+132", "roles=124+0+0+8", "pieces=1", "pace=1",
-          "chunk_rows=512"}},
-        {MK_OP_GEMM_RS, 2, 2, {"tile=256x128", "roles=124+0+0+8", "roles=130+0+0+2"}},
+        {MK_OP_GEMM_RS, 1, 4, {"tile=256x128", "pace=1", "chunk_rows=512"}},
+        {MK_OP_GEMM_RS, 2, 2, {"tile=256x128", "roles=124+0+8+0", "roles=130+0+1+0", "pieces=2"}},
         {MK_OP_GEMM_AR,
          1,
          4,
-         {"tile=256x128", "roles=124+8+0+124", "roles=124+124+0+8", "pieces=1", "pace=1"}},
+         {"tile=256x128", "roles=124+8+0+0", "roles=132+264+0+0", "pieces=2", "pace=1"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct tune t = tune_of(cases[i].op, NULL, cases[i].nodes, cases[i].gpus);
@@ -119,8 +115,8 @@ static void test_given_values(void **state)
                 has(&t, "fanout=1"));
     assert_int_equal(t.plans[0].made.fanout, 3); /* fanout=3 is the formula's own: not again */
     assert_int_equal(t.count, 6);
-    t = tune_of(MK_OP_GEMM_RS, "tile=256x64:roles=100+0+0+100", 1, 4);
-    assert_true(has(&t, "roles=100+0+0+100"));
+    t = tune_of(MK_OP_GEMM_AR, "tile=256x64:roles=100+100+0+0", 1, 4);
+    assert_true(has(&t, "roles=100+100+0+0"));
     /* no multiple of a tile: does not fit, and is told */
     t = tune_of(MK_OP_GEMM_RS, "chunk_rows=100", 1, 4);
     assert_int_equal(t.count, 1);

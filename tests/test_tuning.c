@@ -46,7 +46,7 @@ static const char lines[] =
     "gemm_rs 8192,8192,2048 kn fast 1x4 NVIDIA_H200 tile=256x128 pace=310 ms=0.5 formula_ms=0.6 "
     "date=2026-11-21\n"
     "\n"
-    "  gemm_rs 8192,8192,2048 kn deterministic 1x4 NVIDIA_H200 pieces=4 # of its own\r\n"
+    "  gemm_rs 8192,8192,2048 kn deterministic 1x4 NVIDIA_H200 chunk_rows=512 # of its own\r\n"
     "ag_gemm 8192,1024,8192 nk fast 2x4 NVIDIA_H200 roles=128+256+4+0 chunk_rows=512 fanout=2\n"
     "ag_gemm 8192,1024,8192 kn fast 1x4 NVIDIA_H200";
 
@@ -154,7 +154,7 @@ static void test_exact(void **state)
 
     q.deterministic = 1; /* other sums, layout, cluster, device: another line or none */
     p = build(&t, &q, "NVIDIA H200");
-    assert_int_equal(p.problem.tuning.pieces, 4);
+    assert_int_equal(p.problem.tuning.chunk_rows, 512);
     q.b_transposed = 1;
     assert_string_equal(build(&t, &q, "NVIDIA H200").tuned, "");
     q = problem(MK_OP_GEMM_RS, 8192, 8192, 2048);
@@ -167,7 +167,7 @@ static void test_exact(void **state)
     assert_string_equal(build(&t, &q, "NVIDIA H200").tuned, "");
 
     q.op = MK_OP_GEMM_RS; /* an option of one's own: the whole plan is the formula's */
-    q.tuning.pieces = 2;
+    q.tuning.chunk_rows = 512;
     assert_int_equal(plan_build(&formula, &q, 0, 0, error, sizeof error), 0);
     p = build(&t, &q, "NVIDIA H200");
     assert_string_equal(p.tuned, "");

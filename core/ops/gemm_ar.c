@@ -59,7 +59,7 @@ static void gemm_ar_work(const struct mk_plan *p, double *flop, uint64_t *nvlink
                          uint64_t *network_bytes)
 {
     const struct gemm_rs_plan *r = &gemm_ar_plan_of(p)->rs;
-    uint64_t block = (uint64_t)r->shard_rows * r->n * (r->element_bytes + 2);
+    uint64_t block = gemm_rs_block_bytes(r) + (uint64_t)r->shard_rows * r->n * 2;
     *flop = 2.0 * r->m * r->n * r->k;
     *network_bytes = (r->topo.nodes - 1) * block;
     *nvlink_bytes = (uint64_t)r->topo.nodes * (r->topo.gpus - 1) * block;
@@ -87,7 +87,7 @@ const struct op_descriptor op_gemm_ar = {
     .choose_shape = gemm_ar_choose_shape,
     .arguments = {{"A", OP_BF16, "M,K"}, {"B", OP_BF16, "K,N"}, {"C", OP_BF16, "M,N", .output = 1}},
     .needs =
-        {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_REDUCE] = OP_ALWAYS},
+        {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_RANKS, [MK_INTER_SEND] = OP_IF_NODES},
     .knobs = OP_GEMM_KNOBS,
     .tuned = 1,
     .b_layout = 1,

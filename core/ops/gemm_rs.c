@@ -8,20 +8,14 @@
 #include <errno.h>
 #include <stdio.h>
 
-#define MOST_ADDERS 8 /* ranks that may add to one slot in bf16: see core/roles/gemm_rs.h */
-
 #define NVLINK_RATE 355.0 /* of an H200, bytes a ns */
 
-/* On a GPU: what leaves this rank's for its node's others, and for other nodes, bytes. */
-static double gemm_rs_pushed_bytes(const struct mk_problem *q)
+/* On a GPU: what leaves this rank for its node's others, bytes. `gathers`: the sum goes to them,
+ * too. */
+static double gemm_rs_pushed_bytes(const struct mk_problem *q, int gathers)
 {
-    return (double)q->m * q->n * (q->deterministic ? 4 : 2) * (q->topo.gpus - 1.0) / q->topo.gpus;
-}
-
-static double gemm_rs_sent_bytes(const struct mk_problem *q)
-{
-    return (double)q->m * q->n * (q->deterministic ? 4 : 2) * (q->topo.nodes - 1.0) /
-           mk_world(&q->topo);
+    return (double)q->m * (double)q->n * ((q->deterministic ? 4 : 2) + (gathers ? 2 : 0)) *
+           (q->topo.gpus - 1.0) / q->topo.gpus;
 }
 
 /* The defaults. The host's are small, so that a test has many tiles and chunks. */
@@ -36,43 +30,33 @@ static void gemm_rs_choose(struct mk_problem *q, int gathers)
     uint64_t most = mk_round_up(shard_rows, t->tile_m);
     if (t->chunk_rows > most && t->chunk_rows % t->tile_m == 0)
         t->chunk_rows = (uint32_t)most;
-    /* on a GPU 128 KB from all ranks: a warp is through with it in some microseconds; puts are
-     * larger */
-    if (!t->pieces) {
-        uint64_t pieces =
-            cuda && q->topo.nodes == 1 ? t->tile_m * t->tile_n * 2ull * q->topo.gpus / 131072 : 1;
-        t->pieces = !pieces ? 1 : pieces > t->tile_m / 8 ? t->tile_m / 8 : (uint32_t)pieces;
-        t->pieces = t->pieces > PLAN_MOST_PIECES ? PLAN_MOST_PIECES : t->pieces;
-    }
-    uint32_t *ctas = t->split.ctas;
+    t->pieces = t->pieces ? t->pieces : 1;
+    uint32_t *ctas = t->split.ctas, world = mk_world(&q->topo);
     if (mk_total_ctas(&t->split))
         return;
-    /* On a GPU the others share blocks with compute; but a CTA that posts to the network needs a
-     * command ring, of which there are few. Two reducers are co-resident, and leave one warp to
-     * send tiles, where there is time enough for that. */
-    int network_bound = gemm_rs_sent_bytes(q) / PLAN_NETWORK_RATE > plan_multiply_ns(q);
-    uint32_t others = !cuda || q->topo.nodes == 1 ? 0 : network_bound ? MK_MAX_RINGS : 12;
-    if (others && others > (q->sms - 1) / 2) /* a small GPU; fewer than compute, not beside it */
-        others = (q->sms - 1) / 2;
-    uint32_t reducers =
-        !gathers && plan_multiply_ns(q) > 1.4 * gemm_rs_pushed_bytes(q) / NVLINK_RATE ? 2 : 1;
+    /* On a GPU who posts to the network needs a thread block of its own; it does nothing but post.
+     */
+    ctas[MK_INTER_SEND] = q->topo.nodes == 1 ? 0 : cuda && q->sms > 4 ? 2 : 1;
     ctas[MK_COMPUTE] = 2;
-    if (cuda && q->sms > others + t->cluster)
-        ctas[MK_COMPUTE] = q->sms - others - (q->sms - others) % t->cluster;
-    ctas[MK_INTRA_COMM] = !gathers ? 0 : cuda ? ctas[MK_COMPUTE] : 1;
-    ctas[MK_INTER_REDUCE] = others ? others : cuda ? reducers * ctas[MK_COMPUTE] : 1;
+    if (cuda && q->sms > ctas[MK_INTER_SEND] + t->cluster)
+        ctas[MK_COMPUTE] =
+            q->sms - ctas[MK_INTER_SEND] - (q->sms - ctas[MK_INTER_SEND]) % t->cluster;
+    ctas[MK_INTRA_COMM] = !gathers || world == 1 ? 0 : cuda ? ctas[MK_COMPUTE] : 1;
 }
 
 /* Stores to peers that NVLink does not take yet stand in an SM's way to memory before the loads of
- * the GEMM. So the warps that push stay together just below what it takes. Tiles that stay on their
- * rank are not paced. */
+ * the GEMM. So the warps that push stay together just below what it takes; and where multiplying is
+ * the longer part, they take two thirds of it. */
 static uint32_t gemm_rs_choose_pace(const struct mk_problem *q, int gathers)
 {
-    double away = (q->topo.gpus - 1.0) / q->topo.gpus;
-    double rate = gathers ? NVLINK_RATE / 2 : NVLINK_RATE; /* of one of the pushing warps' kinds */
+    double rate = NVLINK_RATE,
+           enough = gemm_rs_pushed_bytes(q, gathers) / (0.65 * plan_multiply_ns(q));
     if (q->exec != MK_EXEC_CUDA || q->topo.gpus == 1)
         return 1;
-    return (uint32_t)(512.0 * q->tuning.split.ctas[MK_COMPUTE] * away / rate);
+    if (enough < rate)
+        rate = enough;
+    double pace = 512.0 * q->tuning.split.ctas[MK_COMPUTE] / rate;
+    return pace > 100000 ? 100000 : (uint32_t)pace;
 }
 
 /* One of three auxiliary warps takes tiles to their reducers. */
@@ -80,21 +64,11 @@ static uint32_t gemm_rs_choose_pace(const struct mk_problem *q, int gathers)
 
 static int gemm_rs_check_auxiliary(const struct mk_problem *q, char *error, size_t size)
 {
-    const uint32_t *ctas = q->tuning.split.ctas;
-    uint32_t auxiliary = mk_role_coresident(&q->tuning.split, MK_INTRA_COMM) +
-                         mk_role_coresident(&q->tuning.split, MK_INTER_REDUCE);
+    uint32_t auxiliary = mk_role_coresident(&q->tuning.split, MK_INTRA_COMM);
     if (q->exec == MK_EXEC_CUDA && auxiliary > MOST_AUXILIARY)
         return plan_refuse(error, size,
                            "%u CTAs beside each compute CTA: on a GPU %s has room for %u",
                            auxiliary, plan_op_name(q->op), MOST_AUXILIARY);
-    if (q->exec == MK_EXEC_CUDA && q->topo.nodes > 1 &&
-        mk_role_coresident(&q->tuning.split, MK_INTER_REDUCE))
-        return plan_refuse(
-            error, size,
-            "%u inter_reduce CTAs share blocks with %u compute CTAs: between nodes they "
-            "post to the network, for which each "
-            "needs a thread block of its own; take another number of them",
-            ctas[MK_INTER_REDUCE], ctas[MK_COMPUTE]);
     return 0;
 }
 
@@ -105,7 +79,7 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, u
     int result = plan_check_gemm(q, error, size);
     if (result)
         return result;
-    gemm_rs_choose(q, gathers && q->topo.gpus > 1);
+    gemm_rs_choose(q, gathers);
     result = gemm_rs_check_auxiliary(q, error, size);
     if (!result)
         result = plan_check_tuning(q, error, size);
@@ -132,16 +106,18 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, u
         q->tuning.pace = gemm_rs_choose_pace(q, gathers);
     r->pace = q->tuning.pace > 1 ? q->tuning.pace : 0;
     r->pieces = q->tuning.pieces;
-    r->piece_rows = (uint32_t)mk_round_up(mk_ceil_div(r->tile_m, r->pieces), 8);
+    r->grain_rows =
+        cuda ? 16 : 1; /* what a warp holds of a tile, and 16 bytes of each of its lanes */
+    r->grain_cols = !cuda ? 1 : q->deterministic ? 8 : 16;
+    r->piece_rows =
+        (uint32_t)mk_round_up(mk_ceil_div(r->tile_m, r->pieces), cuda ? r->grain_rows : 8);
     r->col_tiles = (uint32_t)mk_ceil_div(r->n, r->tile_n);
     r->number = q->deterministic ? MK_FP32 : MK_BF16;
     r->element_bytes = q->deterministic ? 4 : 2;
-    r->slots = cuda || q->deterministic || q->topo.gpus > MOST_ADDERS ? q->topo.gpus : 1;
-    r->add = r->slots < q->topo.gpus;
     uint64_t slabs = gemm_rs_slabs(r), tiles = mk_ceil_div(r->shard_rows, r->tile_m) * r->col_tiles;
     r->slab_pitch = tiles * r->tile_m * r->tile_n * r->element_bytes;
     *flags = world * tiles + q->topo.nodes * tiles * r->pieces;
-    if (r->slab_pitch > MK_CMD_MAX_OFFSET / (3 * slabs) || *flags > MK_CMD_MAX_FLAG ||
+    if (r->slab_pitch > MK_CMD_MAX_OFFSET / (3 * slabs + 3) || *flags > MK_CMD_MAX_FLAG ||
         tiles * world > UINT32_MAX / 2)
         return plan_take(p, tiles * world, *flags, UINT64_MAX, 0, error, size);
     *bytes = (2 * slabs + q->topo.nodes - 1) * r->slab_pitch;
@@ -153,12 +129,14 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, u
     r->units = r->shard_tiles * r->pieces;
     r->chunk_tiles = r->chunk_rows / r->tile_m * r->col_tiles;
     r->tiles = r->shard_tiles * world;
+    r->batch = r->split.ctas[MK_COMPUTE] / r->cluster;
+    r->batch = r->batch ? r->batch : 1;
+    r->lag = 2;
     r->flag_partial = p->flag_base;
     r->flag_sum = r->flag_partial + world * r->shard_tiles;
     r->staged[0] = p->heap_base;
     r->staged[1] = r->staged[0] + slabs * r->slab_pitch;
     r->sums = r->staged[1] + slabs * r->slab_pitch;
-    p->zero_bytes = r->add ? 2 * slabs * r->slab_pitch : 0;
     p->chunks = world * r->units;
     return 0;
 }
@@ -211,18 +189,7 @@ static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
 
 void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struct mk_tile *out)
 {
-    struct gemm_rs_area a = gemm_rs_tile_area(r, id % r->shard_tiles);
-    out->slab = out->a_slab = id / r->shard_tiles;
-    out->a = MK_SPACE_ARG0;
-    out->row = a.row;
-    out->col = a.col;
-    out->rows = a.rows;
-    out->cols = a.cols;
-    out->c = MK_SPACE_HEAP;
-    out->c_local = mk_local_of(&r->topo, out->slab);
-    out->c_slab =
-        gemm_rs_partial_slab(r, mk_node_of(&r->topo, r->topo.rank), mk_node_of(&r->topo, out->slab),
-                             mk_local_of(&r->topo, r->topo.rank));
+    gemm_rs_describe(r, id / r->shard_tiles, id % r->shard_tiles, out);
 }
 
 static void gemm_rs_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
@@ -244,7 +211,7 @@ static void gemm_rs_work(const struct mk_plan *p, double *flop, uint64_t *nvlink
                          uint64_t *network_bytes)
 {
     const struct gemm_rs_plan *r = gemm_rs_plan_of(p);
-    uint64_t block = (uint64_t)r->shard_rows * r->n * r->element_bytes;
+    uint64_t block = gemm_rs_block_bytes(r);
     *flop = 2.0 * r->m * r->n * r->k;
     *network_bytes = (r->topo.nodes - 1) * block;
     *nvlink_bytes = (uint64_t)r->topo.nodes * (r->topo.gpus - 1) * block;
@@ -273,8 +240,9 @@ const struct op_descriptor op_gemm_rs = {
     .arguments = {{"A", OP_BF16, "M,K"},
                   {"B", OP_BF16, "K,N"},
                   {"C", OP_BF16, "M/W,N", .output = 1}},
-    .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTER_REDUCE] = OP_ALWAYS},
+    .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES},
     .knobs = OP_GEMM_KNOBS,
+    .pieces_are_put = 1,
     .tuned = 1,
     .b_layout = 1,
     .sums = 1,

@@ -89,6 +89,12 @@ void op_set_numbers(struct mk_problem *q, const uint64_t numbers[OP_DIMENSIONS])
         memcpy((char *)q + shape->dimensions[i].offset, &numbers[i], sizeof numbers[i]);
 }
 
+int op_pieces(enum mk_op op, const struct mk_topo *topo)
+{
+    const struct op_descriptor *d = op_of(op);
+    return d->knobs & OP_PIECES && !(d->pieces_are_put && topo->nodes == 1);
+}
+
 int op_needs(enum mk_op op, const struct mk_topo *topo, enum mk_role role)
 {
     switch ((enum op_need)entries[op].op->needs[role]) {
@@ -98,6 +104,8 @@ int op_needs(enum mk_op op, const struct mk_topo *topo, enum mk_role role)
         return topo->gpus > 1;
     case OP_IF_NODES:
         return topo->nodes > 1;
+    case OP_IF_RANKS:
+        return mk_world(topo) > 1;
     case OP_NEVER:
         break;
     }

@@ -57,8 +57,9 @@ struct op_argument {
 enum op_need {
     OP_NEVER,
     OP_ALWAYS,
-    OP_IF_GPUS, /* where a node has several ranks */
-    OP_IF_NODES /* where there are several nodes */
+    OP_IF_GPUS,  /* where a node has several ranks */
+    OP_IF_NODES, /* where there are several nodes */
+    OP_IF_RANKS  /* where there are several ranks */
 };
 
 /* What of struct mk_tuning an operator's plan looks at: bits, in the order of tuning_knobs
@@ -96,6 +97,7 @@ struct op_descriptor {
 
     uint8_t needs[MK_ROLES]; /* enum op_need */
     uint32_t knobs;          /* bits of enum op_knob */
+    int pieces_are_put;      /* 1: OP_PIECES says nothing where there is one node */
     uint32_t tile_n_unit;    /* columns of a tile are multiples of it; 0: of 8 */
     uint8_t tuned;           /* 1: measured plans are kept for it, by M, N and K (core/tuning.h) */
     uint8_t
@@ -150,6 +152,9 @@ uint32_t op_dimensions(const struct op_shape *shape);
 
 /* Whether a role has CTAs on these nodes and ranks. */
 int op_needs(enum mk_op op, const struct mk_topo *topo, enum mk_role role);
+
+/* Whether a plan may have more than one piece. */
+int op_pieces(enum mk_op op, const struct mk_topo *topo);
 
 /* The names of all operators that `wanted` (NULL: all) is true of, with `between` between them
  * and `last` before the last: "ag_gemm, gemm_ar or gemm_rs". Returns text. */

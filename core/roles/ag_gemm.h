@@ -66,7 +66,7 @@ MK_ROLE int ag_gemm_push(const struct ag_gemm_plan *p, struct mk_cta *cta, uint3
     struct mk_chunk c = ag_gemm_piece(p, shard, chunk, slice, rest / fanout % p->pieces,
                                       distance ? MK_SPACE_HEAP : MK_SPACE_ARG0, cta->epoch, &rows);
     if (rows)
-        mk_cta_copy_rows(cta, peer, &c, rows, p->row_bytes);
+        mk_cta_copy_rows(cta, peer, &c, rows, p->row_bytes, p->row_bytes);
     mk_cta_add(cta, peer, flag, 1);
     return 0;
 }

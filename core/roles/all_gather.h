@@ -71,8 +71,8 @@ MK_ROLE int all_gather_inter_reduce(const struct all_gather_plan *p, struct mk_c
         uint32_t shard = (p->topo.rank + turn / p->chunks) % world, chunk = turn % p->chunks;
         if (all_gather_await(p, cta, shard, chunk))
             return 1;
-        struct mk_sum s = all_gather_delivery(p, shard, chunk, cta->epoch);
-        mk_cta_reduce(cta, &s);
+        struct mk_chunk c = all_gather_delivery(p, shard, chunk, cta->epoch);
+        mk_cta_deliver(cta, MK_SPACE_ARG1, &c, 1, 0);
     }
     return 0;
 }

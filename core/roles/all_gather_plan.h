@@ -2,7 +2,7 @@
 #ifndef MK_ROLES_ALL_GATHER_PLAN_H
 #define MK_ROLES_ALL_GATHER_PLAN_H
 
-#include "core/cta_reduce.h"
+#include "core/cta.h"
 #include "core/plan.h"
 
 struct all_gather_plan {
@@ -45,25 +45,14 @@ MK_PURE struct mk_chunk all_gather_chunk(const struct all_gather_plan *p, uint32
     return c;
 }
 
-/* A chunk that has come, on its way into C: a sum of one source is a copy. */
-MK_PURE struct mk_sum all_gather_delivery(const struct all_gather_plan *p, uint32_t shard,
-                                          uint32_t chunk, uint64_t epoch)
+/* A chunk that has come, on its way into C. */
+MK_PURE struct mk_chunk all_gather_delivery(const struct all_gather_plan *p, uint32_t shard,
+                                            uint32_t chunk, uint64_t epoch)
 {
     struct mk_chunk c = all_gather_chunk(p, shard, chunk, MK_SPACE_HEAP, epoch);
-    struct mk_sum s;
-    s.id = c.id;
-    s.sources = 1;
-    s.source = c.source;
-    s.pitch = 0;
-    s.elements = c.bytes / 2;
-    s.columns = p->k;
-    s.from = s.to = MK_BF16;
-    s.clear = 0;
-    s.space = MK_SPACE_ARG1;
-    s.destination =
+    c.destination =
         ((uint64_t)shard * p->shard_rows + (uint64_t)chunk * p->chunk_rows) * p->row_bytes;
-    s.row_pitch = p->row_bytes;
-    return s;
+    return c;
 }
 
 #endif

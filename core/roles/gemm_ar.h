@@ -4,143 +4,142 @@
  *   A_r [M, K], B_r [K, N]   each rank's own
  *   C_r [M, N]               the whole sum, the same bits on every rank
  *
- *   compute        as in core/roles/gemm_rs.h: tiles go to their reducer as they are made
- *   inter_reduce   reduces as there; an owner puts each unit that it has summed along the rail, and
- *   announces it;
- *                  between its own units it delivers those before of all owners to C
- *   intra_comm     pushes the units that its rank has summed, and those that the rail brings, to
- *   the peers of the node
+ *   compute        as in core/roles/gemm_rs.h; a tile of its own block it also pushes, from C, to
+ *                  the peers of the node
+ *   inter_send     puts sums as there; then its own tiles along the rail
+ *   intra_comm     pushes what the rail brings to the peers of the node, and delivers what has come
+ *                  from all others to C
  *
  * Minimum bytes: those of the reduction (core/roles/gemm_rs.h), then of a gather: every rank needs
  * W blocks and has one; a node needs the (nodes - 1) gpus blocks of others once, (nodes - 1) per
  * rail; the (gpus - 1) nodes others come over NVLink. A block is (M/W) N elements: bf16 when
  * gathered, and the plan's number of partial sums when reduced.
  *
- * The gathered sum has one buffer and needs no credits: a unit of launch e + 1 is whole only once
+ * The gathered sum has one buffer and needs no credits: a tile of launch e + 1 is whole only once
  * every rank's tiles of e + 1 are in it, and a rank that has begun e + 1 has ended e and read the
  * buffer.
  *
- * Flags of a rank: gemm_rs's, and whole[owner][unit]. */
+ * No wait closes a circle: what the reduction waits for waits for nothing here. Of a tile, units
+ * that the network brings come before those that a peer passes on, on every rank; so by induction
+ * over the order of units each is passed on.
+ *
+ * Flags of a rank: gemm_rs's, and whole[owner][unit]: the epoch, where a put brings the unit; else
+ * it counts parts. Of a tile that its owner pushes, and of its own, the first unit's counts for
+ * all. */
 #ifndef MK_ROLES_GEMM_AR_H
 #define MK_ROLES_GEMM_AR_H
 
 #include "core/roles/gemm_ar_plan.h"
 #include "core/roles/gemm_rs.h"
 
-/* A sum of this rank's own block goes into the heap, from where others get it. */
-MK_ROLE void gemm_ar_redirect(const struct gemm_ar_plan *p, uint32_t unit, struct mk_sum *s)
+/* compute: rows [first, first + rows) of the tile, `parts` of MK_TILE_PARTS of it, are stored; of
+ * its own block, in C. Between nodes they are also staged in this rank's heap, from where they are
+ * put. */
+MK_ROLE void gemm_ar_after(const struct gemm_ar_plan *p, struct mk_cta *cta,
+                           const struct mk_tile *tile, uint32_t first, uint32_t rows,
+                           uint32_t parts)
 {
-    struct gemm_rs_area a = gemm_rs_unit(&p->rs, unit);
-    s->space = MK_SPACE_HEAP;
-    s->row_pitch = (uint64_t)a.cols * 2;
-    s->destination = p->whole + p->rs.topo.rank * p->block_pitch + a.first * 2;
+    if (tile->slab != p->rs.topo.rank) {
+        gemm_rs_after(&p->rs, cta, tile, parts);
+        return;
+    }
+    for (uint32_t step = p->rs.topo.nodes > 1 ? 0 : 1; step < p->rs.topo.gpus; step++) {
+        p = MK_FRESH(p);
+        const struct mk_topo *t = &p->rs.topo;
+        uint32_t peer = (mk_local_of(t, t->rank) + t->gpus - step) % t->gpus;
+        struct mk_chunk c = gemm_ar_rows(p, tile, first);
+        mk_cta_copy_rows(cta, peer, &c, rows, (uint64_t)p->rs.n * 2, c.bytes);
+        mk_cta_add(cta, peer,
+                   gemm_ar_whole_flag(p, t->rank, tile->id % p->rs.shard_tiles * p->rs.pieces),
+                   parts);
+    }
 }
 
-/* Sends a unit that this rank has summed along the rail, and announces it. */
-MK_ROLE int gemm_ar_announce(const struct gemm_ar_plan *p, struct mk_cta *cta, uint32_t unit)
-{
-    const struct mk_topo *t = &p->rs.topo;
-    uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank);
-    uint32_t flag = gemm_ar_whole_flag(p, t->rank, unit);
-    struct mk_chunk c = gemm_ar_unit(p, t->rank, unit);
-    for (uint32_t distance = 1; distance < t->nodes; distance++)
-        if (mk_cta_put(cta, mk_rank_at(t, (node + distance) % t->nodes, local), &c, flag))
-            return 1;
-    mk_cta_signal(cta, local, flag, cta->epoch);
-    return 0;
-}
-
+/* Waits for a unit of another's block, or for a tile of this rank's own. */
 MK_ROLE int gemm_ar_await(const struct gemm_ar_plan *p, struct mk_cta *cta, uint32_t owner,
                           uint32_t unit)
 {
-    return mk_cta_wait(cta, gemm_ar_whole_flag(p, owner, unit), cta->epoch,
-                       gemm_ar_by_network(p, owner) ? MK_CAUSE_NETWORK : MK_CAUSE_DATA);
+    const struct mk_topo *t = &p->rs.topo;
+    if (gemm_ar_by_network(p, owner))
+        return mk_cta_wait(cta, gemm_ar_whole_flag(p, owner, unit), cta->epoch, MK_CAUSE_NETWORK);
+    if (mk_node_of(t, owner) == mk_node_of(t, t->rank))
+        unit -= unit % p->rs.pieces;
+    return mk_cta_wait(cta, gemm_ar_whole_flag(p, owner, unit), cta->epoch * MK_TILE_PARTS,
+                       MK_CAUSE_DATA);
 }
 
-/* Turns between summing a unit and delivering it, between nodes: a unit comes a network latency
- * after its owner has summed it, and a CTA that waits for it sums nothing meanwhile. Simulated on 2
- * x 4 H200s (`mkernel sim gemm_ar --shape 4096,1024,512 --gpus 4 --roles
- * compute=4,intra_comm=2,inter_reduce=4`): 98.8 us at 1, 60.8 at 4, 54.6 at 16, 54.0 at 64. */
-#define GEMM_AR_LAG 16
-
-/* Step `step` of an inter_reduce CTA. First its units of other nodes' blocks; then in turn one unit
- * of its own block, and of all blocks (this node's first, this rank's foremost) the unit that the
- * turn before (between nodes: some turns before) has summed here. Owners keep about the same pace,
- * so what is delivered is there or nearly. Returns 1 where the launch is ending, -1 behind the last
- * step. */
-MK_ROLE int gemm_ar_reduce_step(const struct gemm_ar_plan *p, struct mk_cta *cta, uint32_t step)
+/* After the sums: its own tiles, unit by unit, to every other node. */
+MK_ROLE int gemm_ar_inter_send(const struct gemm_ar_plan *p, struct mk_cta *cta)
 {
     const struct mk_topo *t = &p->rs.topo;
-    uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank), world = mk_world(t);
-    uint32_t foreign = (t->nodes - 1) * p->rs.units; /* items; see gemm_rs_inter_reduce */
-    uint32_t sends = foreign > cta->index ? (foreign - 1 - cta->index) / cta->count + 1 : 0;
-    uint32_t item = cta->index + step * cta->count, unit = item % p->rs.units, owner = t->rank,
-             delivers = 0;
-    uint32_t owner_node = (node + 1 + item / p->rs.units) % t->nodes;
-    if (step >= sends) {
-        uint32_t turn = (step - sends) / (1 + world), place = (step - sends) % (1 + world);
-        delivers = place > 0;
-        uint32_t lag = t->nodes > 1 ? GEMM_AR_LAG : 1;
-        if (turn >= lag && (turn - lag) * cta->count + cta->index >= p->rs.units)
-            return -1;
-        if (delivers && turn < lag)
-            return 0;
-        unit = (delivers ? turn - lag : turn) * cta->count + cta->index;
-        if (unit >= p->rs.units)
-            return 0;
-        owner_node = node;
-        if (delivers)
-            owner = mk_rank_at(t, (node + (place - 1) / t->gpus) % t->nodes,
-                               (local + place - 1) % t->gpus);
+    uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank), others = t->nodes - 1;
+    if (gemm_rs_send(&p->rs, cta))
+        return 1;
+    for (uint32_t item = cta->index; item < p->rs.units * others; item += cta->count) {
+        p = MK_FRESH(p);
+        uint32_t turn = item / others, tile = gemm_rs_order(&p->rs, turn / p->rs.pieces);
+        uint32_t unit = tile * p->rs.pieces + turn % p->rs.pieces;
+        struct mk_chunk c = gemm_ar_unit(p, p->rs.topo.rank, unit);
+        if (!c.bytes)
+            continue;
+        if (gemm_ar_await(p, cta, p->rs.topo.rank, unit))
+            return 1;
+        if (mk_cta_put(
+                cta, mk_rank_at(&p->rs.topo, (node + 1 + item % others) % p->rs.topo.nodes, local),
+                &c, gemm_ar_whole_flag(p, p->rs.topo.rank, unit)))
+            return 1;
     }
-    struct mk_sum s = delivers ? gemm_ar_deliver(p, owner, unit)
-                               : gemm_rs_sum(&p->rs, owner_node, unit, cta->epoch);
-    if (!s.elements)
-        return 0;
-    if (delivers ? gemm_ar_await(p, cta, owner, unit)
-                 : gemm_rs_await(&p->rs, cta, owner_node, unit))
-        return 1;
-    if (!delivers && owner_node == node)
-        gemm_ar_redirect(p, unit, &s);
-    mk_cta_reduce(cta, &s);
-    if (delivers)
-        return 0;
-    return owner_node == node ? gemm_ar_announce(p, cta, unit)
-                              : gemm_rs_send(&p->rs, cta, owner_node, unit, &s);
+    return mk_cta_drain(cta);
 }
 
-MK_ROLE int gemm_ar_inter_reduce(const struct gemm_ar_plan *p, struct mk_cta *cta)
+/* Item `item` of intra_comm: a unit of another's block. Unit by unit in the order in which owners
+ * make them: first those that the network brings, then those of this node's, then those that peers
+ * pass on. */
+MK_PURE void gemm_ar_item(const struct gemm_ar_plan *p, uint32_t item, uint32_t *owner,
+                          uint32_t *unit)
 {
-    int result = 0;
-    for (uint32_t step = 0; !result; step++)
-        result = gemm_ar_reduce_step(MK_FRESH(p), cta, step);
-    if (result > 0)
-        return 1;
-    return p->rs.topo.nodes > 1 ? mk_cta_drain(cta) : 0;
+    const struct mk_topo *t = &p->rs.topo;
+    uint32_t others = mk_world(t) - 1, turn = item / others,
+             from = item % others + 1; /* by nodes; the 0-th is this rank */
+    uint32_t node = mk_node_of(t, t->rank) + t->nodes - from % t->nodes,
+             local = mk_local_of(t, t->rank) + from / t->nodes;
+    *owner = mk_rank_at(t, node % t->nodes, local % t->gpus);
+    *unit = gemm_rs_order(&p->rs, turn / p->rs.pieces) * p->rs.pieces + turn % p->rs.pieces;
 }
 
-/* Every rail's units become whole at about the same time, so they are taken side by side. At step s
- * every rank pushes to local rank - s, and neighbouring turns go to different peers. Turns are
- * dealt out to the CTAs. */
+/* Passes a unit that the network has brought on to the node's others. */
+MK_ROLE void gemm_ar_pass_on(const struct gemm_ar_plan *p, struct mk_cta *cta, uint32_t owner,
+                             uint32_t unit)
+{
+    for (uint32_t step = 1; step < p->rs.topo.gpus; step++) {
+        p = MK_FRESH(p);
+        const struct mk_topo *t = &p->rs.topo;
+        uint32_t peer = (mk_local_of(t, t->rank) + t->gpus - step) % t->gpus;
+        struct mk_chunk c = gemm_ar_unit(p, owner, unit);
+        mk_cta_copy(cta, peer, &c);
+        mk_cta_add(cta, peer, gemm_ar_whole_flag(MK_FRESH(p), owner, unit), MK_TILE_PARTS);
+    }
+}
+
 MK_ROLE int gemm_ar_intra_comm(const struct gemm_ar_plan *p, struct mk_cta *cta)
 {
-    const struct mk_topo *t = &p->rs.topo;
-    uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank);
-    uint32_t steps = t->gpus - 1, unit_turns = t->nodes * steps;
-    for (uint32_t turn = cta->index; turn < p->rs.units * unit_turns; turn += cta->count) {
+    for (uint32_t item = cta->index; item < p->rs.units * (mk_world(&p->rs.topo) - 1);
+         item += cta->count) {
+        uint32_t owner, unit;
         p = MK_FRESH(p);
-        t = &p->rs.topo;
-        uint32_t unit = turn / unit_turns, distance = turn % unit_turns / steps,
-                 step = 1 + turn % steps;
-        uint32_t owner = mk_rank_at(t, (node + t->nodes - distance) % t->nodes, local);
-        uint32_t peer = (local + t->gpus - step) % t->gpus;
-        struct mk_chunk c = gemm_ar_unit(p, owner, unit);
-        if (!c.bytes)
+        gemm_ar_item(p, item, &owner, &unit);
+        if (!gemm_rs_unit(&p->rs, unit).rows)
             continue;
         if (gemm_ar_await(p, cta, owner, unit))
             return 1;
-        mk_cta_copy(cta, peer, &c);
-        mk_cta_signal(cta, peer, gemm_ar_whole_flag(p, owner, unit), cta->epoch);
+        p = MK_FRESH(p);
+        if (gemm_ar_by_network(p, owner))
+            gemm_ar_pass_on(p, cta, owner, unit);
+        p = MK_FRESH(p);
+        gemm_ar_item(p, item, &owner, &unit); /* rather than kept */
+        struct mk_chunk c = gemm_ar_delivery(p, owner, unit);
+        mk_cta_deliver(cta, MK_SPACE_ARG2, &c, gemm_rs_unit(&p->rs, unit).rows,
+                       (uint64_t)p->rs.n * 2);
     }
     return 0;
 }

@@ -10,7 +10,7 @@ struct gemm_ar_plan {
     struct gemm_rs_plan rs; /* the reduction */
     uint32_t flag_whole;
     uint64_t block_pitch; /* bytes from block to block of the whole sum, bf16, a multiple of 128 */
-    uint64_t whole;       /* heap: W blocks */
+    uint64_t whole;       /* heap: W blocks, tiles one after the other, row by row */
 };
 MK_PLAN_OF(gemm_ar);
 
@@ -40,23 +40,32 @@ MK_PURE struct mk_chunk gemm_ar_unit(const struct gemm_ar_plan *p, uint32_t owne
     return c;
 }
 
-/* From the heap to C. */
-MK_PURE struct mk_sum gemm_ar_deliver(const struct gemm_ar_plan *p, uint32_t owner, uint32_t unit)
+/* From the heap to C: one row of a unit. */
+MK_PURE struct mk_chunk gemm_ar_delivery(const struct gemm_ar_plan *p, uint32_t owner,
+                                         uint32_t unit)
 {
-    struct mk_sum s;
+    struct mk_chunk c = gemm_ar_unit(p, owner, unit);
     struct gemm_rs_area a = gemm_rs_unit(&p->rs, unit);
-    s.id = gemm_rs_unit_id(&p->rs, owner, unit);
-    s.sources = 1;
-    s.source = p->whole + owner * p->block_pitch + a.first * 2;
-    s.pitch = 0;
-    s.elements = gemm_rs_elements(&a);
-    s.columns = a.cols;
-    s.row_pitch = (uint64_t)p->rs.n * 2;
-    s.from = s.to = MK_BF16;
-    s.clear = 0;
-    s.space = MK_SPACE_ARG2;
-    s.destination = (((uint64_t)owner * p->rs.shard_rows + a.row) * p->rs.n + a.col) * 2;
-    return s;
+    c.destination = (((uint64_t)owner * p->rs.shard_rows + a.row) * p->rs.n + a.col) * 2;
+    c.bytes = a.cols * 2ull;
+    return c;
+}
+
+/* Rows [first, first + rows) of a tile of this rank's own block, from C to the block: one row of
+ * them. */
+MK_PURE struct mk_chunk gemm_ar_rows(const struct gemm_ar_plan *p, const struct mk_tile *tile,
+                                     uint32_t first)
+{
+    uint32_t index = tile->id % p->rs.shard_tiles;
+    struct mk_chunk c;
+    c.id = gemm_rs_unit_id(&p->rs, tile->slab, index * p->rs.pieces);
+    c.space = MK_SPACE_ARG2;
+    c.source =
+        (((uint64_t)tile->slab * p->rs.shard_rows + tile->row + first) * p->rs.n + tile->col) * 2;
+    c.destination = p->whole + tile->slab * p->block_pitch +
+                    (gemm_rs_tile_area(&p->rs, index).first + (uint64_t)first * tile->cols) * 2;
+    c.bytes = tile->cols * 2ull;
+    return c;
 }
 
 #endif

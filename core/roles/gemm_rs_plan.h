@@ -3,7 +3,6 @@
 #ifndef MK_ROLES_GEMM_RS_PLAN_H
 #define MK_ROLES_GEMM_RS_PLAN_H
 
-#include "core/cta_reduce.h"
 #include "core/plan.h"
 
 #define GEMM_RS_OUTBOX 2u
@@ -18,16 +17,15 @@ struct gemm_rs_plan {
     /* of a block, rows that are computed one after the other; the last may be shorter */
     uint32_t chunks;
     uint32_t full_chunks; /* of chunk_rows rows */
-    uint32_t pieces;      /* parts of a tile that different CTAs reduce and send */
-    uint32_t piece_rows;  /* a multiple of 8 */
+    uint32_t pieces;      /* parts of a tile that are put, and delivered, one by one */
+    uint32_t piece_rows;  /* a multiple of 8, and of grain_rows */
     uint32_t units;       /* shard_tiles * pieces */
     uint32_t col_tiles, chunk_tiles, shard_tiles;
-    uint32_t tiles; /* of this rank */
-    uint32_t slots; /* of a block on its reducer: 1, or one per rank of the node */
-    /* 1: the node's ranks add their tiles to one slot; 0: each stores into its own */
-    uint32_t add;
-    uint32_t number;        /* enum mk_dtype of partial sums, staged and sent */
-    uint32_t element_bytes; /* of it */
+    uint32_t tiles;                  /* of this rank */
+    uint32_t batch, lag;             /* see gemm_rs_turn */
+    uint32_t grain_rows, grain_cols; /* partial sums lie in memory as multiples of these */
+    uint32_t number;                 /* enum mk_dtype of partial sums, staged and sent */
+    uint32_t element_bytes;          /* of it */
     /* ns that an auxiliary warp takes to push 512 bytes at least; 0: as fast as it goes */
     uint32_t pace;
     uint32_t flag_partial, flag_sum;
@@ -46,10 +44,12 @@ MK_PURE uint32_t gemm_rs_chunk_rows(const struct gemm_rs_plan *p, uint32_t chunk
     return p->shard_rows - first < p->chunk_rows ? p->shard_rows - first : p->chunk_rows;
 }
 
-/* A rectangle of a block: a tile, or some rows of one. In slabs of partial sums and of whole ones
- * its elements follow each other, row by row, without gaps. Each tile has as much room there as the
- * largest, so that all of them, and their pieces (rows in eights, columns in eights), begin at
- * multiples of 128 bytes. */
+/* A rectangle of a block: a tile, or some rows of one. In slabs of partial sums each tile has as
+ * much room as the largest, so that all of them, and their pieces, begin at multiples of 128 bytes.
+ * How the elements of a tile lie there is the executor's, since who adds them is the same thread of
+ * the same CTA as made them: row by row on the host, in the order of a GPU's registers there
+ * (kernels/fragments.cuh); what counts for all is that rows in multiples of grain_rows follow each
+ * other. */
 struct gemm_rs_area {
     uint32_t row, col; /* in the block */
     uint32_t rows, cols;
@@ -61,7 +61,7 @@ MK_PURE struct gemm_rs_area gemm_rs_tile_area(const struct gemm_rs_plan *p, uint
 {
     uint32_t chunk = tile / p->chunk_tiles, within = tile % p->chunk_tiles;
     uint32_t rows = gemm_rs_chunk_rows(p, chunk),
-             row_tiles = (uint32_t)mk_ceil_div(rows, p->tile_m);
+             row_tiles = (rows + p->tile_m - 1) / p->tile_m; /* 64-bit divisions are calls */
     uint32_t row = within % row_tiles * p->tile_m, col = within / row_tiles * p->tile_n;
     struct gemm_rs_area a;
     a.row = chunk * p->chunk_rows + row;
@@ -90,36 +90,50 @@ MK_PURE uint64_t gemm_rs_elements(const struct gemm_rs_area *a)
     return (uint64_t)a->rows * a->cols;
 }
 
-/* Slabs of a rank of node `node`. First those of the blocks of other nodes, `slots` each; then what
- * its own block is the sum of, in the order in which it is added: the sums of the nodes before, its
- * own node's slots, the nodes behind. */
-MK_PURE uint32_t gemm_rs_own_slab(const struct gemm_rs_plan *p)
+/* How wide a tile of `cols` columns is in a slab, elements; and what an area takes there, which
+ * begins at a multiple of grain_rows rows of a tile and ends at one or where the tile does. */
+MK_PURE uint32_t gemm_rs_grained_cols(const struct gemm_rs_plan *p, uint32_t cols)
 {
-    return (p->topo.nodes - 1) * p->slots;
+    return (cols + p->grain_cols - 1) / p->grain_cols * p->grain_cols;
 }
 
-MK_PURE uint32_t gemm_rs_partial_slab(const struct gemm_rs_plan *p, uint32_t node,
-                                      uint32_t owner_node, uint32_t local)
+MK_PURE uint64_t gemm_rs_bytes(const struct gemm_rs_plan *p, const struct gemm_rs_area *a)
 {
-    uint32_t slot = p->slots == 1 ? 0 : local;
-    if (owner_node == node)
-        return gemm_rs_own_slab(p) + node + slot;
-    return (owner_node - (owner_node > node)) * p->slots + slot;
+    return (uint64_t)((a->rows + p->grain_rows - 1) / p->grain_rows * p->grain_rows) *
+           gemm_rs_grained_cols(p, a->cols) * p->element_bytes;
+}
+
+/* What all tiles of a block take there. (On a GPU, where grains are more than 1, tiles are
+ * multiples of them.) */
+MK_PURE uint64_t gemm_rs_block_bytes(const struct gemm_rs_plan *p)
+{
+    return (uint64_t)((p->shard_rows + p->grain_rows - 1) / p->grain_rows * p->grain_rows) *
+           gemm_rs_grained_cols(p, p->n) * p->element_bytes;
+}
+
+/* Slabs of a rank. First what its node's other ranks store, of the blocks on its rail: `gpus - 1`
+ * for each node, in rank order. Then the sums of the other nodes, of its own block, in node order.
+ */
+MK_PURE uint32_t gemm_rs_partial_slab(const struct gemm_rs_plan *p, uint32_t owner_node,
+                                      uint32_t reducer, uint32_t local)
+{
+    return owner_node * (p->topo.gpus - 1) + local - (local > reducer);
 }
 
 MK_PURE uint32_t gemm_rs_node_slab(const struct gemm_rs_plan *p, uint32_t owner_node,
                                    uint32_t from_node)
 {
-    return gemm_rs_own_slab(p) + from_node + (from_node > owner_node ? p->slots - 1 : 0);
+    return p->topo.nodes * (p->topo.gpus - 1) + from_node - (from_node > owner_node);
 }
 
 MK_PURE uint32_t gemm_rs_slabs(const struct gemm_rs_plan *p)
 {
-    return p->topo.nodes * p->slots + p->topo.nodes - 1;
+    return p->topo.nodes * p->topo.gpus - 1;
 }
 
 /* Of rank (this node, any local): `local`'s tile `tile` of the block of owner_node on that rank's
- * rail. The flags of all ranks of a node for one tile follow each other. */
+ * rail; of its own, that the node's sum of it lies in `sums`. The flags of all ranks of a node for
+ * one tile follow each other. */
 MK_PURE uint32_t gemm_rs_partial_flag(const struct gemm_rs_plan *p, uint32_t owner_node,
                                       uint32_t local, uint32_t tile)
 {
@@ -138,74 +152,159 @@ MK_PURE uint32_t gemm_rs_unit_id(const struct gemm_rs_plan *p, uint32_t rank, ui
     return rank * p->units + unit;
 }
 
-/* What this rank adds of a unit of the block of `owner_node` on its rail. Of another node's: this
- * node's sum, into what is sent. Of its own: all of it, as bf16 into C. */
-MK_PURE struct mk_sum gemm_rs_sum(const struct gemm_rs_plan *p, uint32_t owner_node, uint32_t unit,
-                                  uint64_t epoch)
+/* Which tile of a block comes `turn`-th. Chunk by chunk, to and fro, so that the last columns of B
+ * are still in a cache. */
+MK_PURE uint32_t gemm_rs_order(const struct gemm_rs_plan *p, uint32_t turn)
 {
-    uint32_t node = mk_node_of(&p->topo, p->topo.rank), local = mk_local_of(&p->topo, p->topo.rank);
-    uint32_t own = owner_node == node;
-    struct gemm_rs_area a = gemm_rs_unit(p, unit);
-    struct mk_sum s;
-    s.id = gemm_rs_unit_id(p, mk_rank_at(&p->topo, owner_node, local), unit);
-    s.sources = p->slots + (own ? p->topo.nodes - 1 : 0);
-    s.source =
-        p->staged[epoch & 1] +
-        (own ? gemm_rs_own_slab(p) : gemm_rs_partial_slab(p, node, owner_node, 0)) * p->slab_pitch +
-        a.first * p->element_bytes;
-    s.pitch = p->slab_pitch;
-    s.elements = gemm_rs_elements(&a);
-    s.columns = a.cols;
-    s.from = p->number;
-    s.to = own ? (uint32_t)MK_BF16 : p->number;
-    s.clear = p->add;
-    s.space = own ? (uint32_t)MK_SPACE_ARG2 : (uint32_t)MK_SPACE_HEAP;
-    s.row_pitch = own ? (uint64_t)p->n * 2 : (uint64_t)a.cols * p->element_bytes;
-    s.destination = own ? ((uint64_t)a.row * p->n + a.col) * 2
-                        : p->sums + (owner_node - (owner_node > node)) * p->slab_pitch +
-                              a.first * p->element_bytes;
-    return s;
-}
-
-/* Tile number `t` of this rank in the order of computation. Of n CTAs (or clusters) the i-th takes
- * t = i, i + n, ... Blocks of other nodes come first, the next node's foremost: their sums have the
- * longest way. The blocks of one node go side by side, tile by tile: a rank sends to all of its
- * peers at any time, so that no link stands idle when ranks lose step. Chunk by chunk, to and fro,
- * so that the last columns of B are still in a cache. */
-MK_PURE void gemm_rs_tile(const struct gemm_rs_plan *p, uint32_t t, struct mk_tile *tile)
-{
-    uint32_t gpus = p->topo.gpus, node_tiles = gpus * p->shard_tiles;
-    uint32_t node = mk_node_of(&p->topo, p->topo.rank), local = mk_local_of(&p->topo, p->topo.rank);
-    uint32_t distance = t / node_tiles, rest = t % node_tiles;
-    uint32_t chunk = rest / (p->chunk_tiles * gpus), within = rest % (p->chunk_tiles * gpus);
+    uint32_t chunk = turn / p->chunk_tiles, within = turn % p->chunk_tiles;
     uint32_t width =
         chunk < p->full_chunks ? p->chunk_tiles : p->shard_tiles - chunk * p->chunk_tiles;
-    uint32_t owner = (local + 1 + within % gpus) % gpus,
-             owner_node = (node + 1 + distance) % p->topo.nodes;
-    within /= gpus;
-    uint32_t index = chunk * p->chunk_tiles + (chunk & 1 ? width - 1 - within : within);
+    return chunk * p->chunk_tiles + (chunk & 1 ? width - 1 - within : within);
+}
+
+/* Of the tiles of the blocks of one node's owners, which this rank takes `rest`-th: the turn-th of
+ * the block on the rail of the rank that lies `distance` behind this one; 0: on its own rail, so
+ * that it is added here.
+ *
+ * In batches: first `lag` batches of tiles for the node's others; then in turn a batch for them and
+ * one of its own, which lies `lag` batches behind; its own last. A batch is a tile of each CTA (or
+ * cluster) for each peer. So what is pushed and what is multiplied come at an even rate, and a
+ * rank's own tile finds those of its peers here.
+ *
+ * Tile j of one's own stands behind tile j for others, on every rank at the same place of the
+ * order, and each CTA goes by the order: by induction over it, no wait for a peer's tile stands
+ * before a tile that a peer waits for. */
+MK_PURE uint32_t gemm_rs_turn(const struct gemm_rs_plan *p, uint32_t rest, uint32_t *distance)
+{
+    uint32_t others = p->topo.gpus - 1, all = p->shard_tiles, whole = all / p->batch * p->batch;
+    uint32_t lead = p->lag * p->batch < all ? p->lag * p->batch
+                                            : all; /* turns of others before the first of its own */
+    uint32_t head = lead * others, round = p->batch * p->topo.gpus,
+             rounds = whole > lead ? (whole - lead) / p->batch : 0;
+    *distance = 0;
+    if (rest < head) {
+        *distance = 1 + rest % others;
+        return rest / others;
+    }
+    rest -= head;
+    if (rest < rounds * round) {
+        uint32_t at = rest / round, within = rest % round;
+        if (within >= p->batch * others)
+            return at * p->batch + within - p->batch * others;
+        *distance = 1 + within % others;
+        return lead + at * p->batch + within / others;
+    }
+    rest -= rounds * round;
+    uint32_t last =
+        whole > lead ? whole : lead; /* turns of others that are done; a short batch may be left */
+    if (rest < (all - last) * others) {
+        *distance = 1 + rest % others;
+        return last + rest / others;
+    }
+    return rounds * p->batch + rest - (all - last) * others;
+}
+
+/* What a tile is to this rank, beside its product. */
+enum gemm_rs_kind {
+    GEMM_RS_OWN, /* its rows are this rank's: what others have of it is added, and it is C */
+    GEMM_RS_SUM, /* they are those of this rail's rank of another node, which gets the node's sum */
+    GEMM_RS_PARTIAL /* another rank of this node adds it */
+};
+
+MK_PURE enum gemm_rs_kind gemm_rs_kind_of(const struct gemm_rs_plan *p, const struct mk_tile *tile)
+{
+    return tile->slab == p->topo.rank                             ? GEMM_RS_OWN
+           : tile->c_local == mk_local_of(&p->topo, p->topo.rank) ? GEMM_RS_SUM
+                                                                  : GEMM_RS_PARTIAL;
+}
+
+/* Tile `index` of `rank`'s block. */
+MK_PURE void gemm_rs_describe(const struct gemm_rs_plan *p, uint32_t rank, uint32_t index,
+                              struct mk_tile *tile)
+{
+    uint32_t node = mk_node_of(&p->topo, p->topo.rank), local = mk_local_of(&p->topo, p->topo.rank);
+    uint32_t owner_node = mk_node_of(&p->topo, rank), owner = mk_local_of(&p->topo, rank);
     struct gemm_rs_area a = gemm_rs_tile_area(p, index);
-    tile->slab = mk_rank_at(&p->topo, owner_node, owner);
-    tile->id = tile->slab * p->shard_tiles + index;
+    tile->slab = rank;
+    tile->id = rank * p->shard_tiles + index;
     tile->a = MK_SPACE_ARG0;
-    tile->a_slab = tile->slab;
+    tile->a_slab = rank;
     tile->row = a.row;
     tile->col = a.col;
     tile->rows = a.rows;
     tile->cols = a.cols;
-    tile->c = MK_SPACE_HEAP;
+    tile->c = rank == p->topo.rank ? MK_SPACE_ARG2 : MK_SPACE_HEAP;
     tile->c_local = owner;
-    tile->c_slab = gemm_rs_partial_slab(p, node, owner_node, local);
+    tile->c_slab = rank == p->topo.rank ? 0
+                   : owner == local     ? owner_node - (owner_node > node)
+                                        : gemm_rs_partial_slab(p, owner_node, owner, local);
     tile->stage = 0;
 }
 
-/* Heap offset of the first element of a tile's C, on the rank that it goes to; its rows follow each
- * other without gaps. */
+/* Tile number `t` of this rank in the order of computation. Of n CTAs (or clusters) the i-th takes
+ * t = i, i + n, ... Blocks of other nodes come first, the next node's foremost: their sums have the
+ * longest way. A rank sends to all of its peers at any time, so that no link stands idle when ranks
+ * lose step. */
+MK_PURE void gemm_rs_tile(const struct gemm_rs_plan *p, uint32_t t, struct mk_tile *tile)
+{
+    uint32_t node_tiles = p->topo.gpus * p->shard_tiles, behind;
+    uint32_t node = mk_node_of(&p->topo, p->topo.rank), local = mk_local_of(&p->topo, p->topo.rank);
+    uint32_t turn = gemm_rs_turn(p, t % node_tiles, &behind);
+    uint32_t owner_node = (node + 1 + t / node_tiles) % p->topo.nodes;
+    gemm_rs_describe(p, mk_rank_at(&p->topo, owner_node, (local + behind) % p->topo.gpus),
+                     gemm_rs_order(p, turn), tile);
+}
+
+/* Of a tile that is not C: the heap offset of its first element on the rank that it goes to. */
 MK_PURE uint64_t gemm_rs_tile_offset(const struct gemm_rs_plan *p, const struct mk_tile *tile,
                                      uint64_t epoch)
 {
     uint64_t first = gemm_rs_tile_area(p, tile->id % p->shard_tiles).first;
-    return p->staged[epoch & 1] + tile->c_slab * p->slab_pitch + first * p->element_bytes;
+    uint64_t slabs = gemm_rs_kind_of(p, tile) == GEMM_RS_SUM ? p->sums : p->staged[epoch & 1];
+    return slabs + tile->c_slab * p->slab_pitch + first * p->element_bytes;
+}
+
+/* What is added to a tile of this rail, element by element in fp32: `count` runs, slab_pitch apart
+ * in this rank's heap, the first at `source`; the tile's own sums come behind `place` of them. */
+struct gemm_rs_terms {
+    uint64_t source;
+    uint32_t count, place;
+};
+
+/* Level 0: to this rank's product the partial sums of its node, in rank order. Level 1, of its own
+ * block: to that the sums of the other nodes, in node order. */
+MK_PURE struct gemm_rs_terms gemm_rs_level(const struct gemm_rs_plan *p, const struct mk_tile *tile,
+                                           uint32_t level, uint64_t epoch)
+{
+    uint32_t local = mk_local_of(&p->topo, p->topo.rank),
+             owner_node = mk_node_of(&p->topo, tile->slab);
+    uint32_t slab = level ? p->topo.nodes * (p->topo.gpus - 1) : owner_node * (p->topo.gpus - 1);
+    struct gemm_rs_terms terms;
+    terms.source = p->staged[epoch & 1] + slab * p->slab_pitch +
+                   gemm_rs_tile_area(p, tile->id % p->shard_tiles).first * p->element_bytes;
+    terms.count = !level ? p->topo.gpus - 1 : tile->slab == p->topo.rank ? p->topo.nodes - 1 : 0;
+    terms.place = level ? owner_node : local;
+    return terms;
+}
+#define GEMM_RS_LEVELS 2u
+
+/* This node's sum of a unit of the block of `owner_node` on its rail, as it is put. No bytes: there
+ * is no such unit. */
+MK_PURE struct mk_chunk gemm_rs_sum_chunk(const struct gemm_rs_plan *p, uint32_t owner_node,
+                                          uint32_t unit, uint64_t epoch)
+{
+    uint32_t node = mk_node_of(&p->topo, p->topo.rank), local = mk_local_of(&p->topo, p->topo.rank);
+    struct gemm_rs_area whole = gemm_rs_tile_area(p, unit / p->pieces), a = gemm_rs_unit(p, unit);
+    uint64_t at = (whole.first + (uint64_t)(a.row - whole.row) * gemm_rs_grained_cols(p, a.cols)) *
+                  p->element_bytes;
+    struct mk_chunk c;
+    c.id = gemm_rs_unit_id(p, mk_rank_at(&p->topo, owner_node, local), unit);
+    c.space = MK_SPACE_HEAP;
+    c.source = p->sums + (owner_node - (owner_node > node)) * p->slab_pitch + at;
+    c.destination =
+        p->staged[epoch & 1] + gemm_rs_node_slab(p, owner_node, node) * p->slab_pitch + at;
+    c.bytes = gemm_rs_bytes(p, &a);
+    return c;
 }
 
 #endif

@@ -130,6 +130,8 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
             offer(o, "slices=%u", n);
         break;
     case TUNING_PIECES:
+        if (!op_pieces(q->op, &q->topo))
+            break;
         offer(o, "pieces=1");
         for (uint32_t n = made->pieces > 1 ? made->pieces / 2 : 2;
              n <= 4 * made->pieces && n <= tuning_knobs[TUNING_PIECES].max; n *= 2)

@@ -11,16 +11,24 @@ GPU_OPERATOR(gemm_ar)
 
 struct gemm_ar_roles {
     typedef struct gemm_ar_plan plan;
+    static constexpr bool gathers = true;
+    static constexpr int loads_ahead = 4;
 
     static __host__ GEMM_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
     {
         return &p->rs;
     }
 
+    static GEMM_MEMBER void after(const plan *p, struct mk_cta *cta, const struct mk_tile *tile,
+                                  uint32_t first, uint32_t rows, uint32_t parts)
+    {
+        gemm_ar_after(p, cta, tile, first, rows, parts);
+    }
+
     static GEMM_MEMBER void role(const plan *p, struct mk_cta *cta)
     {
-        if (cta->role == MK_INTER_REDUCE)
-            gemm_ar_inter_reduce(p, cta);
+        if (cta->role == MK_INTER_SEND)
+            gemm_ar_inter_send(p, cta);
         else
             gemm_ar_intra_comm(p, cta);
     }

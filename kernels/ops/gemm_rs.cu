@@ -9,15 +9,23 @@ GPU_OPERATOR(gemm_rs)
 
 struct gemm_rs_roles {
     typedef struct gemm_rs_plan plan;
+    static constexpr bool gathers = false;
+    static constexpr int loads_ahead = 8;
 
     static __host__ GEMM_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
     {
         return p;
     }
 
+    static GEMM_MEMBER void after(const plan *p, struct mk_cta *cta, const struct mk_tile *tile,
+                                  uint32_t, uint32_t, uint32_t parts)
+    {
+        gemm_rs_after(p, cta, tile, parts);
+    }
+
     static GEMM_MEMBER void role(const plan *p, struct mk_cta *cta)
     {
-        gemm_rs_inter_reduce(p, cta);
+        gemm_rs_inter_send(p, cta);
     }
 };
 

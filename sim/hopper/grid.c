@@ -7,12 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t static_bytes; /* of all kernels' variables in shared memory */
+static uint32_t static_bytes;   /* of all kernels' variables in shared memory, */
+static uint32_t static_largest; /* of which a kernel has one */
 
 uint32_t hopper_static_place(uint32_t bytes, uint32_t align)
 {
     uint32_t at = (static_bytes + align - 1) / align * align;
     static_bytes = at + bytes;
+    static_largest = bytes > static_largest ? bytes : static_largest;
     return at;
 }
 
@@ -29,7 +31,7 @@ int hopper_enqueue(void (*run)(void *arguments), const void *arguments, size_t b
     cluster = cluster ? cluster : 1;
     if (!h || !count_of(size) || !count_of(block) || count_of(block) > KNOWN_THREADS ||
         cluster > CLUSTER_MOST || size.x % cluster || cluster > h->config.sms ||
-        static_bytes > STATIC_MOST || static_bytes + dynamic_shared + 128 > SHARED_MOST)
+        static_bytes > STATIC_MOST || static_largest + dynamic_shared + 128 > SHARED_MOST)
         return -EINVAL;
     struct hopper_grid *g = calloc(1, sizeof *g);
     size_t room = (bytes + 127) / 64 * 64;
@@ -108,7 +110,7 @@ static int block_memory(struct hopper_block *b)
     if (!b->thread)
         b->thread = calloc(KNOWN_THREADS, sizeof *b->thread);
     if (!b->shared)
-        b->shared = shadow_allocate(&h->shadow, SHARED_MOST, SHADOW_OUTSIDE);
+        b->shared = shadow_allocate(&h->shadow, SHARED_ROOM, SHADOW_OUTSIDE);
     if (!b->thread || !b->shared)
         return -ENOMEM;
     for (uint32_t i = 0; i < count_of(b->grid->block); i++)
@@ -143,8 +145,8 @@ static void begin_block(struct hopper_block *b, struct hopper_grid *g, uint32_t 
     barriers_begin(b);
     b->dynamic_at = ((static_bytes + 15) & ~15u) + h->skew;
     b->shared_bytes = b->dynamic_at + g->dynamic_shared;
-    memset(b->shared, 0xff, SHARED_MOST);
-    shadow_set(&h->shadow, b->shared, SHARED_MOST, SHADOW_OUTSIDE);
+    memset(b->shared, 0xff, SHARED_ROOM);
+    shadow_set(&h->shadow, b->shared, SHARED_ROOM, SHADOW_OUTSIDE);
     shadow_set(&h->shadow, b->shared, b->shared_bytes, SHADOW_UNWRITTEN);
     b->registers = 65536 / (b->threads > 128 ? b->threads : 128) / 8 * 8;
     b->registers = b->registers > 255 ? 255 : b->registers;

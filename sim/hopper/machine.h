@@ -11,7 +11,8 @@
 enum {
     SHARED_WINDOW = 1024,     /* address of a block's first byte: the system has what lies below */
     SHARED_MOST = 227 * 1024, /* of a block */
-    STATIC_MOST = 48 * 1024,  /* of that, variables */
+    STATIC_MOST = 48 * 1024,  /* variables of all kernels, which lie one after the other */
+    SHARED_ROOM = SHARED_MOST + STATIC_MOST,
     NAMED_BARRIERS = 16,
     CLUSTER_MOST = 8,
     COMMITS = 64 /* groups of products that a lane may have open */
@@ -160,7 +161,7 @@ struct hopper_block {
     uint32_t global_sm;       /* of all */
     struct hopper_grid *grid; /* NULL: none is resident */
     uint32_t number, threads, warps, ended;
-    uint8_t *shared; /* SHARED_MOST bytes of the arena; address SHARED_WINDOW */
+    uint8_t *shared; /* SHARED_ROOM bytes of the arena; address SHARED_WINDOW */
     uint32_t shared_bytes, dynamic_at;
     struct hopper_thread *thread; /* KNOWN_THREADS */
     struct hopper_warp warp[KNOWN_WARPS];

@@ -15,7 +15,7 @@ void actor_of(const struct hopper_thread *t, struct shadow_actor *out)
 
 static uint32_t where_kind(const struct hopper_block *b, const void *p)
 {
-    return (size_t)((const uint8_t *)p - b->shared) < SHARED_MOST ? ACCESS_SHARED : 0;
+    return (size_t)((const uint8_t *)p - b->shared) < SHARED_ROOM ? ACCESS_SHARED : 0;
 }
 
 void access_check(struct hopper_thread *t, const void *p, size_t bytes, uint32_t kind,

@@ -157,7 +157,7 @@ static void address_text(const struct hopper *h, const uint8_t *address, char *t
     for (uint32_t r = 0; r < h->config.ranks; r++)
         for (uint32_t i = 0; i < h->config.sms; i++) {
             const struct hopper_block *b = &h->ranks[r].blocks[i];
-            if (b->shared && (size_t)(address - b->shared) < SHARED_MOST) {
+            if (b->shared && (size_t)(address - b->shared) < SHARED_ROOM) {
                 snprintf(text, size, "shared memory 0x%x of rank %u, block %u",
                          (uint32_t)(address - b->shared) + SHARED_WINDOW, rank_of(b), b->number);
                 return;

@@ -26,7 +26,7 @@ uint32_t hopper_shared_address(const void *p)
 {
     struct hopper_block *b = hopper_thread()->block;
     size_t at = (size_t)((const uint8_t *)p - b->shared);
-    if (at >= SHARED_MOST)
+    if (at >= SHARED_ROOM)
         hopper_mistake("asks for the shared address of what is not in its block's shared memory");
     return (uint32_t)at + SHARED_WINDOW;
 }

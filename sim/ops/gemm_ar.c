@@ -12,9 +12,9 @@
 #define SIM_OP_NAME sim_op_gemm_ar
 #endif
 
-static int inter_reduce(const struct mk_plan *plan, struct mk_cta *cta)
+static int inter_send(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    return gemm_ar_inter_reduce(gemm_ar_plan_of(plan), cta);
+    return gemm_ar_inter_send(gemm_ar_plan_of(plan), cta);
 }
 
 static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
@@ -28,21 +28,43 @@ static void gemm_ar_tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_
     gemm_rs_tile(&gemm_ar_plan_of(plan)->rs, t, out);
 }
 
-static void gemm_ar_after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+static void after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
 {
-    gemm_rs_after(&gemm_ar_plan_of(plan)->rs, cta, t, MK_TILE_PARTS);
+    gemm_ar_after(gemm_ar_plan_of(plan), cta, t, 0, t->rows, MK_TILE_PARTS);
+}
+
+static int gemm_ar_passes(const struct mk_plan *plan, const struct mk_tile *t)
+{
+    (void)plan;
+    (void)t;
+    return 1;
+}
+
+static uint64_t gemm_ar_part_bytes(const struct mk_plan *plan, const struct mk_tile *t,
+                                   uint32_t rows)
+{
+    return sim_gemm_rs_part_bytes(&gemm_ar_plan_of(plan)->rs, t, rows);
 }
 
 static void gemm_ar_after_parts(const struct mk_plan *plan, struct mk_cta *cta,
-                                const struct mk_tile *t, uint32_t parts)
+                                const struct mk_tile *t, uint32_t first, uint32_t rows,
+                                uint32_t parts)
 {
-    gemm_rs_after(&gemm_ar_plan_of(plan)->rs, cta, t, parts);
+    gemm_ar_after(gemm_ar_plan_of(plan), cta, t, first, rows, parts);
 }
 
 static void gemm_ar_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                              struct sim_operands *out)
 {
-    sim_gemm_rs_operands(&gemm_ar_plan_of(plan)->rs, plan->problem.b_transposed, t, epoch, out);
+    const struct gemm_rs_plan *p = &gemm_ar_plan_of(plan)->rs;
+    sim_gemm_rs_operands(p, plan->problem.b_transposed, t, epoch, out);
+    if (out->c_space != MK_SPACE_HEAP) /* C is whole */
+        out->c += (uint64_t)p->topo.rank * p->shard_rows * p->n * 2;
+}
+
+static int gemm_ar_before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+{
+    return gemm_rs_before(&gemm_ar_plan_of(plan)->rs, cta, t);
 }
 
 static int gemm_ar_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
@@ -55,11 +77,14 @@ static int gemm_ar_verify(const struct mk_plan *plan, uint64_t seed, uint64_t la
 
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
-    .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_REDUCE] = inter_reduce},
+    .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_SEND] = inter_send},
     .tile = gemm_ar_tile,
-    .after = gemm_ar_after,
+    .before = gemm_ar_before,
+    .after = after,
     .operands = gemm_ar_operands,
     .outbox = GEMM_RS_OUTBOX,
+    .passes = gemm_ar_passes,
+    .part_bytes = gemm_ar_part_bytes,
     .after_parts = gemm_ar_after_parts,
     .fill = exact_fill,
     .verify = gemm_ar_verify,

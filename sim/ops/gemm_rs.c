@@ -12,9 +12,9 @@
 #define SIM_OP_NAME sim_op_gemm_rs
 #endif
 
-static int inter_reduce(const struct mk_plan *plan, struct mk_cta *cta)
+static int inter_send(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    return gemm_rs_inter_reduce(gemm_rs_plan_of(plan), cta);
+    return gemm_rs_inter_send(gemm_rs_plan_of(plan), cta);
 }
 
 static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
@@ -27,9 +27,21 @@ static void after(const struct mk_plan *plan, struct mk_cta *cta, const struct m
     gemm_rs_after(gemm_rs_plan_of(plan), cta, t, MK_TILE_PARTS);
 }
 
-static void after_parts(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
-                        uint32_t parts)
+static int passes(const struct mk_plan *plan, const struct mk_tile *t)
 {
+    return gemm_rs_kind_of(gemm_rs_plan_of(plan), t) != GEMM_RS_OWN;
+}
+
+static uint64_t part_bytes(const struct mk_plan *plan, const struct mk_tile *t, uint32_t rows)
+{
+    return sim_gemm_rs_part_bytes(gemm_rs_plan_of(plan), t, rows);
+}
+
+static void after_parts(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
+                        uint32_t first, uint32_t rows, uint32_t parts)
+{
+    (void)first;
+    (void)rows;
     gemm_rs_after(gemm_rs_plan_of(plan), cta, t, parts);
 }
 
@@ -37,6 +49,11 @@ static void gemm_rs_operands(const struct mk_plan *plan, const struct mk_tile *t
                              struct sim_operands *out)
 {
     sim_gemm_rs_operands(gemm_rs_plan_of(plan), plan->problem.b_transposed, t, epoch, out);
+}
+
+static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+{
+    return gemm_rs_before(gemm_rs_plan_of(plan), cta, t);
 }
 
 static int gemm_rs_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
@@ -50,11 +67,14 @@ static int gemm_rs_verify(const struct mk_plan *plan, uint64_t seed, uint64_t la
 
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
-    .roles = {[MK_INTER_REDUCE] = inter_reduce},
+    .roles = {[MK_INTER_SEND] = inter_send},
     .tile = tile,
+    .before = before,
     .after = after,
     .operands = gemm_rs_operands,
     .outbox = GEMM_RS_OUTBOX,
+    .passes = passes,
+    .part_bytes = part_bytes,
     .after_parts = after_parts,
     .fill = exact_fill,
     .verify = gemm_rs_verify,

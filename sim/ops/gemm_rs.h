@@ -5,6 +5,13 @@
 #include "core/roles/gemm_rs_plan.h"
 #include "sim/op.h"
 
+static inline uint64_t sim_gemm_rs_part_bytes(const struct gemm_rs_plan *p, const struct mk_tile *t,
+                                              uint32_t rows)
+{
+    const struct gemm_rs_area a = {.rows = rows, .cols = t->cols};
+    return gemm_rs_bytes(p, &a);
+}
+
 static inline void sim_gemm_rs_operands(const struct gemm_rs_plan *p, int transposed,
                                         const struct mk_tile *t, uint64_t epoch,
                                         struct sim_operands *out)
@@ -16,12 +23,22 @@ static inline void sim_gemm_rs_operands(const struct gemm_rs_plan *p, int transp
     out->b = (transposed ? (uint64_t)t->col * p->k : t->col) * 2;
     out->b_pitch = transposed ? p->k : p->n;
     out->b_transposed = transposed;
-    out->c_space = MK_SPACE_HEAP;
+    out->c_space = (enum mk_space)t->c;
     out->c_local = t->c_local;
-    out->c = gemm_rs_tile_offset(p, t, epoch);
-    out->c_pitch = t->cols;
-    out->c_number = (enum mk_dtype)p->number;
-    out->c_add = (int)p->add;
+    out->c = ((uint64_t)t->row * p->n + t->col) * 2;
+    out->c_pitch = p->n;
+    out->c_number = MK_BF16;
+    if (t->c == MK_SPACE_HEAP) {
+        out->c = gemm_rs_tile_offset(p, t, epoch);
+        out->c_pitch = t->cols;
+        out->c_number = (enum mk_dtype)p->number;
+    }
+    for (uint32_t level = 0;
+         level < GEMM_RS_LEVELS && t->c_local == mk_local_of(&p->topo, p->topo.rank); level++) {
+        struct gemm_rs_terms terms = gemm_rs_level(p, t, level, epoch);
+        out->added[level] = (struct sim_terms){terms.source, p->slab_pitch, terms.count,
+                                               terms.place, (enum mk_dtype)p->number};
+    }
     out->rows = t->rows;
     out->cols = t->cols;
     out->k = p->k;

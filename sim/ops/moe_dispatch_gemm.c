@@ -58,7 +58,6 @@ static void moe_dispatch_gemm_operands(const struct mk_plan *plan, const struct 
     out->c = ((uint64_t)t->row * p->inner + t->col) * 2;
     out->c_pitch = p->inner;
     out->c_number = MK_BF16;
-    out->c_add = 0;
     out->rows = t->rows;
     out->cols = t->cols;
     out->k = p->hidden;

@@ -68,7 +68,6 @@ static void moe_ffn_operands(const struct mk_plan *plan, const struct mk_tile *t
         up ? p->acted + t->row * p->act_bytes + t->col * 2ull
            : p->made + t->row * p->result_bytes + t->col * (p->number == MK_FP32 ? 4ull : 2ull);
     out->c_pitch = up ? p->inner : p->hidden;
-    out->c_add = 0;
     out->rows = t->rows;
     out->cols = t->cols;
     out->k = (uint32_t)k;

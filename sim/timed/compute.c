@@ -99,13 +99,16 @@ static int compute_products(struct timed_cta *c, const struct mk_tile *tile,
     return 0;
 }
 
+/* To read what is added to a tile is taken to last as long as to store as much (not measured). */
 static double compute_end(const struct timed_cta *c, const struct sim_operands *o)
 {
     const struct timed_rank *r = timed_rank_of(c);
     const struct timed_world *w = r->world;
-    return r->plan.problem.exec == MK_EXEC_HOST
-               ? 0
-               : w->tile->end / r->slow.gpu * (o->c_number == MK_FP32 ? w->machine->end_fp32 : 1);
+    double times = o->c_number == MK_FP32 ? w->machine->end_fp32 : 1;
+    for (uint32_t level = 0; level < SIM_LEVELS; level++)
+        times +=
+            o->added[level].count * (o->added[level].number == MK_FP32 ? w->machine->end_fp32 : 1);
+    return r->plan.problem.exec == MK_EXEC_HOST ? 0 : w->tile->end / r->slow.gpu * times;
 }
 
 /* ---- outboxes ---- */
@@ -156,12 +159,13 @@ int timed_send(struct timed_cta *c)
              own = (uint32_t)(c - compute_sender(r, leader, 0)), parts = w->cluster * w->senders;
     struct timed_engine *e = &r->engines[leader];
     struct timed_cta *engine = &r->ctas[leader];
-    uint32_t part_rows = r->plan.problem.tuning.tile_m / w->cluster / 2;
+    uint32_t part_rows = r->plan.problem.tuning.tile_m / w->cluster / 2,
+             local = mk_local_of(&r->plan.problem.topo, r->plan.problem.topo.rank);
     for (uint32_t t = leader / w->cluster; t < r->plan.tiles; t += compute / w->cluster) {
         struct mk_tile tile;
         struct sim_operands o = {0};
         w->op->tile(&r->plan, &c->cta, t, &tile);
-        if (!tile.rows)
+        if (!tile.rows || !w->op->passes(&r->plan, &tile))
             continue;
         w->op->operands(&r->plan, &tile, c->cta.epoch, &o);
         while (e->made <= e->taken[own]) {
@@ -171,21 +175,25 @@ int timed_send(struct timed_cta *c)
         }
         timed_spend(c, TIMED_FLAG, w->machine->wait);
         uint64_t start = c->at;
-        timed_spend(c, TIMED_MEMORY, w->machine->send);
+        int to_peer = o.c_space == MK_SPACE_HEAP && o.c_local != local;
+        if (to_peer)
+            timed_spend(c, TIMED_MEMORY, w->machine->send);
         /* a half of its CTA's rows, or both, one after the other */
         for (uint32_t half = 0; half < 2 / w->senders; half++) {
             uint32_t first = (own * 2 / w->senders + half) * part_rows,
                      rows = first >= tile.rows ? 0 : tile.rows - first;
             rows = rows < part_rows ? rows : part_rows;
-            if (rows &&
-                timed_move(c, o.c_local, (uint64_t)rows * o.cols * (o.c_number == MK_FP32 ? 4 : 2),
-                           TIMED_SENDS))
+            if (rows && to_peer &&
+                timed_move(c, o.c_local, w->op->part_bytes(&r->plan, &tile, rows), TIMED_SENDS))
                 return 1;
+            if (!to_peer) /* what it pushes, it pushes itself */
+                w->op->after_parts(&r->plan, &c->cta, &tile, first, rows,
+                                   MK_TILE_PARTS / w->cluster / 2);
         }
-        /* named as the kernel does, by the first of the tile's chunks */
-        timed_record(c,
-                     mk_event_what(MK_EV_COPY, o.c_local, tile.id * r->plan.problem.tuning.pieces),
-                     start);
+        if (to_peer) /* named as the kernel does, by the first of the tile's chunks */
+            timed_record(
+                c, mk_event_what(MK_EV_COPY, o.c_local, tile.id * r->plan.problem.tuning.pieces),
+                start);
         timed_sync(c);
         e->taken[own]++;
         if (engine->state == TIMED_STANDS) {
@@ -193,7 +201,8 @@ int timed_send(struct timed_cta *c)
             engine->at = c->at;
             timed_wake(engine);
         }
-        w->op->after_parts(&r->plan, &c->cta, &tile, MK_TILE_PARTS / parts);
+        if (to_peer)
+            w->op->after_parts(&r->plan, &c->cta, &tile, 0, tile.rows, MK_TILE_PARTS / parts);
     }
     return 0;
 }
@@ -217,7 +226,7 @@ static int compute_tile(struct timed_cta *c, const struct mk_tile *tile)
     w->op->operands(&r->plan, tile, c->cta.epoch, &o);
     if (compute_products(c, tile, &o, &start))
         return 1;
-    if (w->senders) {
+    if (w->senders && w->op->passes(&r->plan, tile)) {
         if (compute_to_outbox(c, &o))
             return 1;
     } else {

@@ -288,12 +288,6 @@ static void timed_add(struct timed_cta *c, uint32_t id, uint64_t bytes, int sum)
     timed_record(c, mk_event_what(MK_EV_REDUCE, MK_CAUSE_NONE, id), start);
 }
 
-static void timed_reduce(struct mk_cta *cta, const struct mk_sum *s)
-{
-    uint64_t bytes = s->elements * (s->from == MK_FP32 ? 4 : 2);
-    timed_add(timed_cta_of(cta), s->id, s->sources * bytes, s->sources > 1 || s->from != s->to);
-}
-
 static void timed_combine(struct mk_cta *cta, const struct mk_combine *s)
 {
     timed_add(timed_cta_of(cta), s->id, s->count * s->elements * (s->from == MK_FP32 ? 4 : 2), 1);
@@ -342,7 +336,6 @@ static int timed_drain_puts(struct mk_cta *cta)
 const struct sim_calls timed_calls = {
     .wait = timed_wait,
     .copy = timed_copy,
-    .reduce = timed_reduce,
     .combine = timed_combine,
     .route = timed_route,
     .load = timed_load,

@@ -214,7 +214,7 @@ static int world_make_cta(struct timed_world *w, struct timed_rank *r, uint32_t 
     c->cta.count = ctas[role];
     c->rank = &r->rank;
     c->number = r->plan.problem.topo.rank * w->per_rank + i;
-    c->mover = (uint8_t)world_mover(w, &r->plan, role);
+    c->mover = (uint8_t)(i < total ? (int)world_mover(w, &r->plan, role) : TIMED_SENDS);
     if (i < total && role >= MK_INTER_SEND && r->plan.problem.topo.nodes > 1) {
         c->post = calloc(1, sizeof *c->post);
         if (!c->post)

@@ -4,13 +4,11 @@
 
 int mutant_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
                     enum mk_cause cause);
-void mutant_reduce(struct mk_cta *cta, const struct mk_sum *sum);
 void mutant_combine(struct mk_cta *cta, const struct mk_combine *combine);
 void mutant_route(struct mk_cta *cta, const struct mk_route *route);
 void mutant_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value);
 
 #define mk_cta_wait_all mutant_wait_all
-#define mk_cta_reduce mutant_reduce
 #define mk_cta_combine mutant_combine
 #define mk_cta_route mutant_route
 #define mk_cta_signal mutant_signal

@@ -5,6 +5,13 @@
 #include "core/gemm_tiles.h"
 #include "tests/helpers/world.h"
 
+/* CTAs that push: a block of their own (of ag_gemm it copies by TMA), or co-resident with compute
+ * as one auxiliary warp or, of gemm_ar, two. */
+static inline uint32_t hopper_intra_comm(enum mk_op op, uint64_t seed)
+{
+    return op == MK_OP_AG_GEMM ? 2 - (seed & 1) : (uint32_t[]){2, 1, 4}[seed % 3];
+}
+
 /* A case: its seed chooses the order, the layout of B, the numbers of partial sums and the tile
  * shape. */
 static inline struct sim_world_config hopper_ops_config(enum mk_op op, uint32_t nodes,
@@ -27,13 +34,9 @@ static inline struct sim_world_config hopper_ops_config(enum mk_op op, uint32_t 
     c.problem.tuning.tile_n = tile.tile_n;
     c.problem.tuning.cluster = tile.cluster;
     ctas[MK_COMPUTE] = 2;
-    ctas[MK_INTRA_COMM] = gpus > 1 && op != MK_OP_GEMM_RS ? 2 : 0; /* they are co-resident */
-    if (op == MK_OP_AG_GEMM)
-        ctas[MK_INTER_SEND] = nodes > 1;
-    else
-        ctas[MK_INTER_REDUCE] = nodes > 1 ? 1 : 2;
-    if (op == MK_OP_AG_GEMM && gpus > 1 && seed & 1)
-        ctas[MK_INTRA_COMM] = 1; /* a block of its own, which copies by TMA */
+    ctas[MK_INTER_SEND] = nodes > 1;
+    if (op == MK_OP_AG_GEMM ? gpus > 1 : op == MK_OP_GEMM_AR && nodes * gpus > 1)
+        ctas[MK_INTRA_COMM] = hopper_intra_comm(op, seed);
     c.emulated = c.problem.sms = 4;
     c.seed = seed;
     c.order = seed >> 1 & 1 ? SIM_ORDER_SRD : SIM_ORDER_RC;

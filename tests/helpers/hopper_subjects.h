@@ -74,7 +74,7 @@ static inline int hopper_subject_run(struct hopper_subject_run *r)
     case 4: /* more tiles of a CTA than its outbox holds */
         return hopper_subject_op(r, MK_OP_GEMM_RS, 1, 2, 640, 3);
     case 5:
-        return hopper_subject_op(r, MK_OP_GEMM_AR, 1, 2, 72, 3);
+        return hopper_subject_op(r, MK_OP_GEMM_AR, 1, 2, 640, 3);
     case 6:
         return hopper_subject_op(r, MK_OP_GEMM_AR, 2, 1, 72, 3);
     case 7:

@@ -310,7 +310,7 @@ __attribute__((unused)) static void ops_bytes_are_minimal(enum mk_op op)
             c.costs = &costs;
             c.problem.deterministic = deterministic;
             c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16;
-            c.problem.tuning.pieces = op == MK_OP_RING_ATTENTION ? 1 : 3;
+            c.problem.tuning.pieces = op_pieces(op, &c.problem.topo) ? 3 : 1;
             c.problem.attention.causal = deterministic;
             assert_int_equal(sim_world_run(&c, &result), 0);
             assert_int_equal(plan_build(&plan, &c.problem, 0, 0, error, sizeof error), 0);

@@ -5,7 +5,7 @@
 #undef mk_cta_copy
 #undef mk_cta_copy_rows
 #undef mk_cta_copy_packed
-#undef mk_cta_reduce
+#undef mk_cta_deliver
 #undef mk_cta_combine
 #undef mk_cta_route
 #undef mk_cta_signal

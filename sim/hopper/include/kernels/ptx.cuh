@@ -27,12 +27,6 @@ PTX_FN uint32_t ptx_shared(const void *p, HOPPER_AT)
     HOPPER_HERE;
     return hopper_shared_address(p);
 }
-PTX_FN void ptx_store_shared_2(uint32_t dst, float a, float b, HOPPER_AT)
-{
-    HOPPER_HERE;
-    const float v[2] = {a, b};
-    hopper_shared_store(dst, v, 8);
-}
 PTX_FN void ptx_store_shared(uint32_t dst, uint32_t v, HOPPER_AT)
 {
     HOPPER_HERE;
@@ -88,6 +82,12 @@ PTX_FN uint4 ptx_load_16_l2(const void *src, HOPPER_AT)
     uint4 v;
     hopper_global_load(src, &v, 16);
     return v;
+}
+
+PTX_FN uint4 ptx_copy_4(const float *d)
+{
+    return make_uint4(__float_as_uint(d[0]), __float_as_uint(d[1]), __float_as_uint(d[2]),
+                      __float_as_uint(d[3]));
 }
 
 /* ---- barriers and fences ---- */
