@@ -34,7 +34,7 @@ enum unit {
     UNIT_CLOCK,
     UNIT_POWER,
     UNIT_ENERGY,
-
+    UNIT_BYTES,
     UNIT_FLOP,
     UNIT_NONE
 };
@@ -43,10 +43,10 @@ static const struct {
     const char *name;
     enum unit unit;
     double factor;
-} units[] = {{"ns", UNIT_TIME, 1},   {"us", UNIT_TIME, 1e3},   {"ms", UNIT_TIME, 1e6},
-             {"GB/s", UNIT_RATE, 1}, {"TB/s", UNIT_RATE, 1e3}, {"MHz", UNIT_CLOCK, 1},
-             {"W", UNIT_POWER, 1},   {"pJ", UNIT_ENERGY, 1},   {"TF/s", UNIT_FLOP, 1e3},
-             {"", UNIT_NONE, 1}};
+} units[] = {{"ns", UNIT_TIME, 1},    {"us", UNIT_TIME, 1e3},   {"ms", UNIT_TIME, 1e6},
+             {"GB/s", UNIT_RATE, 1},  {"TB/s", UNIT_RATE, 1e3}, {"MHz", UNIT_CLOCK, 1},
+             {"W", UNIT_POWER, 1},    {"pJ", UNIT_ENERGY, 1},   {"TF/s", UNIT_FLOP, 1e3},
+             {"MB", UNIT_BYTES, 1e6}, {"", UNIT_NONE, 1}};
 
 struct field {
     const char *name;
@@ -67,6 +67,7 @@ static const struct field fields[] = {
     FIELD(attention64, UNIT_FLOP),   FIELD(attention128, UNIT_FLOP),
     FIELD(stage_kn, UNIT_NONE),      FIELD(end_fp32, UNIT_NONE),
     FIELD(beside, UNIT_NONE),        FIELD(beside_peer, UNIT_NONE),
+    FIELD(spill, UNIT_NONE),         FIELD(l2, UNIT_BYTES),
     FIELD(under, UNIT_NONE),         FIELD(outbox, UNIT_TIME),
     FIELD(paced, UNIT_TIME),         FIELD(send, UNIT_TIME),
     FIELD(watts, UNIT_POWER),        FIELD(watts_idle, UNIT_POWER),
@@ -175,9 +176,10 @@ static const char *machine_open_tile(struct mk_machine *m, const char *name)
 
 static const char *machine_unit_names(enum unit unit)
 {
-    static const char *const names[] = {
-        "its unit is ns, us or ms", "its unit is GB/s or TB/s", "its unit is MHz", "its unit is W",
-        "its unit is pJ",           "its unit is TF/s",         "it has no unit"};
+    static const char *const names[] = {"its unit is ns, us or ms", "its unit is GB/s or TB/s",
+                                        "its unit is MHz",          "its unit is W",
+                                        "its unit is pJ",           "its unit is MB",
+                                        "its unit is TF/s",         "it has no unit"};
     return names[unit];
 }
 

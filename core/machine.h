@@ -54,10 +54,12 @@ struct mk_machine {
     double end_fp32; /* factor of a tile's end where partial sums are fp32 */
     double beside;   /* share by which a stage grows for each warp that shares its SM and works */
     double beside_peer; /* ... while warps push far more than NVLink takes */
-    double under;       /* share by which a warp is slower beside an engine that multiplies */
-    double outbox;      /* ns that a tile takes more where C leaves by the outbox */
-    double paced;       /* ns that a copy to a peer takes more where a pace is kept */
-    double send; /* ns of a tile for the warp that takes it from the outbox, beside the copy */
+    double l2;          /* bytes of the cache that all SMs load through */
+    double spill; /* share by which that grows where what is pushed and read does not fit into l2 */
+    double under; /* share by which a warp is slower beside an engine that multiplies */
+    double outbox; /* ns that a tile takes more where C leaves by the outbox */
+    double paced;  /* ns that a copy to a peer takes more where a pace is kept */
+    double send;   /* ns of a tile for the warp that takes it from the outbox, beside the copy */
     struct machine_rate movers[MACHINE_MOVERS];
 
     /* power: a launch that draws more than `watts` at full clock lowers the clock, the more the
@@ -140,6 +142,10 @@ double machine_copy_ns(const struct mk_machine *m, enum machine_mover mover, uin
 /* Sum of `bytes` of sources in all by one mover of `movers`. */
 double machine_add_ns(const struct mk_machine *m, enum machine_mover mover, uint32_t movers,
                       double bytes);
+
+/* Share of `bytes` that does not fit into l2, 0 to 1: what warps push and tiles read goes to memory
+ * and back for it. */
+double machine_spilled(const struct mk_machine *m, double bytes);
 
 /* How far `movers` warps that push to peers want more than NVLink takes: 0, not at all, to 1, far
  * more. What it does not take stands in the SMs' way to memory. */

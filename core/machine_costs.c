@@ -1,6 +1,8 @@
 /* What things take on a machine. */
 #include "core/machine.h"
 
+#include <math.h>
+
 const struct machine_tile *machine_tile_of(const struct mk_machine *m, uint32_t tile_m,
                                            uint32_t tile_n)
 {
@@ -43,7 +45,10 @@ static double machine_bytes_ns(double start, double bytes, double alone, double 
 }
 
 /* A warp's stores to peers go on while it loads: it pays for what NVLink takes only where that is
- * longer. */
+ * longer. A pace that NVLink just about takes meets both limits at times, so that near each other
+ * they add up to somewhat more than either. */
+#define LIMITS_MEET 8
+
 double machine_copy_ns(const struct mk_machine *m, enum machine_mover mover, uint32_t movers,
                        int to_peer, uint32_t pace, double bytes)
 {
@@ -55,7 +60,8 @@ double machine_copy_ns(const struct mk_machine *m, enum machine_mover mover, uin
     double ns = machine_bytes_ns(r->start, bytes, r->peer, 0, movers),
            shared = machine_bytes_ns(0, bytes, 0, m->nvlink_out, movers),
            paced = pace > 1 ? r->start + m->paced + bytes * pace / 512 : 0;
-    ns = paced > ns ? paced : ns;
+    if (paced > ns && shared > 0)
+        return pow(pow(paced, LIMITS_MEET) + pow(shared, LIMITS_MEET), 1.0 / LIMITS_MEET);
     return shared > ns ? shared : ns;
 }
 
@@ -64,6 +70,11 @@ double machine_add_ns(const struct mk_machine *m, enum machine_mover mover, uint
 {
     const struct machine_rate *r = &m->movers[mover];
     return machine_bytes_ns(r->start, bytes, r->add, r->add_room, movers);
+}
+
+double machine_spilled(const struct mk_machine *m, double bytes)
+{
+    return m->l2 > 0 && bytes > m->l2 ? 1 - m->l2 / bytes : 0;
 }
 
 double machine_wanted(const struct mk_machine *m, uint32_t movers, uint32_t pace)

@@ -30,8 +30,10 @@ static struct model_push model_push_of(const struct model_walk *w, const struct 
             model_later(push.round, machine_copy_ns(m, mover, 1, 1, 0, bytes) * (1 + m->under));
     push.round += m->settle;
     push.until = push.round * (double)mk_ceil_div(turns, movers);
-    double wanted = coresident ? machine_wanted(m, movers, p->pace) : 0;
-    push.busy = wanted; /* share by which the warps want more than NVLink takes */
+    /* share by which the warps want more than NVLink takes, the worse where A is in memory */
+    double wanted = coresident ? machine_wanted(m, movers, p->pace) : 0,
+           gathered = (double)mk_world(&p->topo) * p->shard_rows * (double)p->row_bytes;
+    push.busy = wanted * (1 + m->spill * machine_spilled(m, gathered));
     return push;
 }
 

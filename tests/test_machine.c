@@ -111,6 +111,7 @@ static void wrong_lines(void **state)
         {"flag = 3 GB/s", "its unit is ns, us or ms"},
         {"flag = 3", "its unit is ns, us or ms"},
         {"sms = 3 us", "it has no unit"},
+        {"l2 = 3", "its unit is MB"},
         {"sms = -3", "the value is out of range"},
         {"hbm_rate = nan TB/s", "the value is out of range"},
         {"hbm_rate = 1 GB/s # one\n\nhbm_rate = 2 GB/s", "line 3 of the machine file 'm': it is "

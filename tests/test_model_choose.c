@@ -63,7 +63,7 @@ static void fast_where_measured(void **state)
             worst = o->of_best > worst ? o->of_best : worst;
         }
     }
-    if (shapes != 11 || found < 7 || worst > 1.15 || near * 2 < found || closed < 1.3)
+    if (shapes != 11 || found < 8 || worst > 1.09 || near * 5 < found * 4 || closed < 1.3)
         fail_msg("%u shapes, the plan of %u was measured: %u within 1.05, the worst %.3f (closed "
                  "formula %.3f)",
                  shapes, found, near, worst, closed);

@@ -45,7 +45,8 @@ static const struct option_spec specs[] = {
      "with --exec: what is run as mkernel, such as a script that sets it up. Default: this program",
      .max = 4095},
     {"keep", OPTION_TEXT, AT(keep), "NAME,...",
-     "numbers that stay as they are. watts, watts_idle, clock and clock_low always do, as a data "
+     "numbers that stay as they are. watts, watts_idle, clock, clock_low and l2 always do, as a "
+     "data "
      "sheet says "
      "them",
      .max = 4000},
@@ -136,7 +137,8 @@ static int calibrate_fit(const struct arguments *a, struct mk_machine *m, char *
     int status = calibrate_read(a, m, &rows, &weights, error, size);
     if (status == STATUS_DONE) {
         char keep[4096];
-        snprintf(keep, sizeof keep, "watts,watts_idle,clock,clock_low,%s", a->keep ? a->keep : "");
+        snprintf(keep, sizeof keep, "watts,watts_idle,clock,clock_low,l2,%s",
+                 a->keep ? a->keep : "");
         struct fit fit = {.machine = m,
                           .measured = &rows,
                           .weights = weights,
@@ -144,7 +146,10 @@ static int calibrate_fit(const struct arguments *a, struct mk_machine *m, char *
                           .rounds = (uint32_t)a->rounds,
                           .pull = 0.01,
                           .progress = calibrate_progress};
-        if (fit_machine(&fit)) {
+        double in = m->nvlink_out > 0 ? m->nvlink_in / m->nvlink_out : 1;
+        int fitted = fit_machine(&fit);
+        m->nvlink_in = m->nvlink_out * in; /* the quick form looks at one of both */
+        if (fitted) {
             snprintf(error, size, "no memory for a fit to %u plans", rows.count);
             status = STATUS_FAILED;
         } else {

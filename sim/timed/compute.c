@@ -40,7 +40,8 @@ static double compute_stage(const struct timed_cta *c, const struct sim_operands
                                 .fp32 = o->c_number == MK_FP32};
     if (w->beside) {
         compute_beside(c, &load);
-        load.beside_peer = w->op->outbox ? 0 : timed_links_wanted(r);
+        load.beside_peer =
+            w->op->outbox ? 0 : timed_links_wanted(r) * (1 + w->machine->spill * w->spilled);
     }
     return machine_stage_ns(w->machine, w->tile, &load, 0);
 }
