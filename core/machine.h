@@ -47,8 +47,9 @@ struct mk_machine {
     double settle;   /* from a mover's last store to the release of the flag behind it */
     double wait;     /* a wait whose flag is there already */
     double between;  /* between two launches of a stream, back to back */
-    /* of the attention engine on one SM, flop/ns at full clock, heads of 64 and of 128 */
-    double attention64, attention128;
+    /* of the attention engine on one SM, flop/ns at full clock, heads of 64 and of 128; ns of a
+     * query tile beside its products */
+    double attention64, attention128, attention_tile;
     struct machine_tile tiles[MACHINE_TILES]; /* those without rows end them */
     double stage_kn; /* factor of a stage where B is [K, N] (1: as [N, K]) */
     double end_fp32; /* factor of a tile's end where partial sums are fp32 */

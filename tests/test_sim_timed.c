@@ -446,6 +446,35 @@ static void test_nothing_goes_on(void **state)
     assert_non_null(strstr(r.sentence, "(compute) waits for rank"));
 }
 
+/* How far a run is, is told in what plans say is to be done: at the end, all of it. Of attention
+ * blocks of keys count whole, whatever of them is there and seen. */
+static void test_how_far_it_is(void **state)
+{
+    for (int op = 0; op < MK_OPS; op++)
+        for (int causal = 0; causal <= (op == MK_OP_RING_ATTENTION); causal++) {
+            struct mk_problem q = problem((enum mk_op)op, MK_EXEC_CUDA, 2, 4);
+            struct timed_result r;
+            struct mk_plan plan;
+            uint64_t done = 0, nvlink, network;
+            double flop;
+            q.attention.causal = causal;
+            q.attention.sequence = 8 * 4096;
+            q.attention.heads = 12;
+            build(&plan, &q);
+            plan_work(&plan, &flop, &nvlink, &network);
+            struct timed_config c = {.plan = &plan,
+                                     .machine = machine_default(),
+                                     .launches = 2,
+                                     .seed = 7,
+                                     .beat = &done};
+            assert_int_equal(timed_run(&c, &r), 0);
+            double all = 2 * 8 * flop;
+            if (fabs((double)done - all) > (op == MK_OP_RING_ATTENTION ? 0.05 : 1e-6) * all)
+                fail_msg("%s%s: %llu flop done of %.0f", plan_op_name(q.op),
+                         causal ? ", causal" : "", (unsigned long long)done, all);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -455,6 +484,7 @@ int main(void)
         cmocka_unit_test(test_outbox),          cmocka_unit_test(test_all_parts),
         cmocka_unit_test(test_full_ring),       cmocka_unit_test(test_equal_runs_and_jitter),
         cmocka_unit_test(test_uneven_experts),  cmocka_unit_test(test_nothing_goes_on),
+        cmocka_unit_test(test_how_far_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

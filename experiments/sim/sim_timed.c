@@ -258,7 +258,10 @@ int sim_timed(const struct sim_timed *s, char *error, size_t size)
     config.beat = &done;
     pulse_says("%u launch%s on %u ranks", s->launches, s->launches > 1 ? "es" : "",
                mk_world(&problem.topo));
-    pulse_counts(&done, (uint64_t)run->plan.tiles * mk_world(&problem.topo) * s->launches);
+    double flop;
+    uint64_t nvlink, network;
+    plan_work(&run->plan, &flop, &nvlink, &network);
+    pulse_counts(&done, (uint64_t)(flop * mk_world(&problem.topo) * s->launches));
     rc = timed_run(&config, &run->result);
     pulse_counts(NULL, 0);
     pulse_hide();

@@ -242,6 +242,7 @@ static int compute_tile(struct timed_cta *c, const struct mk_tile *tile)
     }
     compute_record(c, tile, start);
     w->tiles++;
+    w->flop += 2.0 * o.rows * o.cols * o.k * (o.gate ? 2 : 1);
     return w->error != 0;
 }
 
@@ -261,6 +262,7 @@ static int compute_step(struct timed_cta *c, const struct mk_tile *tile)
                         : flop / rate * w->clock / r->slow.gpu * timed_scatter(w));
     timed_record(c, mk_event_what(MK_EV_TILE, MK_CAUSE_NONE, tile->id), start);
     w->tiles++;
+    w->flop += flop * tile->rows / r->plan.problem.tuning.tile_m;
     return w->error != 0;
 }
 
@@ -272,6 +274,8 @@ static int compute_handed(struct timed_cta *c)
         timed_sync(c); /* whoever comes first takes the next */
         uint32_t i = r->taken++, step = 0;
         while (r->world->op->handed(&r->plan, i, step, &tile)) {
+            if (!step && r->plan.problem.exec == MK_EXEC_CUDA)
+                compute_busy(c, r->world->machine->attention_tile / r->slow.gpu);
             if (compute_step(c, &tile))
                 return 1;
             step++;

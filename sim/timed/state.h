@@ -152,6 +152,7 @@ struct timed_world {
     struct sim_random random;
     int error;
     uint64_t tiles;
+    double flop; /* that are done */
 };
 
 /* world.c */

@@ -53,7 +53,8 @@ struct timed_config {
     /* Once, when all is over and before anything is freed, as struct sim_world_config's. */
     int (*finished)(void *context, struct mk_comm *const *comms, uint32_t count);
     void *context;
-    uint64_t *beat; /* atomic, grows while it goes on: tiles done; NULL: not kept */
+    uint64_t *beat; /* atomic, grows while it goes on: flop done, of plan_work's for all ranks and
+                     * launches; NULL: not kept */
 };
 
 struct timed_result {

@@ -315,6 +315,8 @@ static double world_clock(const struct timed_world *w)
         ns = time.ns;
     if (w->op->operands) /* each tile its rows of A and its columns of B */
         loaded = flop * (1.0 / (t->tile_n ? t->tile_n : 1) + 1.0 / (t->tile_m ? t->tile_m : 1));
+    else if (w->op->flop) /* K and V, once for each tile of queries */
+        loaded = flop / (t->tile_m ? t->tile_m : 1);
     return machine_slower(w->machine, ns, flop, loaded);
 }
 
@@ -424,8 +426,10 @@ static void world_loop(struct timed_world *w)
             timed_error(w, -EDEADLK, "not over after %llu events",
                         (unsigned long long)w->config.max_events);
         if (w->config.beat && !(w->queue.taken & 0xfff))
-            __atomic_store_n(w->config.beat, w->tiles, __ATOMIC_RELAXED);
+            __atomic_store_n(w->config.beat, (uint64_t)w->flop, __ATOMIC_RELAXED);
     }
+    if (w->config.beat)
+        __atomic_store_n(w->config.beat, (uint64_t)w->flop, __ATOMIC_RELAXED);
 }
 
 static void world_report(struct timed_world *w)
