@@ -487,7 +487,7 @@ static void the_mouse_points_at_time_and_row(void **state)
     stage_close(&s);
 }
 
-static void two_files_lie_side_by_side_and_align(void **state)
+static void two_files_lie_side_by_side(void **state)
 {
     struct stage s;
     stage_open(&s, 0, 1, 120, 40, 0);
@@ -496,14 +496,46 @@ static void two_files_lie_side_by_side_and_align(void **state)
         assert_true(s.m.rows[i].rank == s.m.rows[i + 1].rank &&
                     s.m.rows[i].kind == s.m.rows[i + 1].kind);
     }
-    for (int launch = 0; launch < 2; launch++) {
-        s.m.cursor = source_launches(s.source[0])[launch].start;
-        key(&s, 'a');
-        assert_true(source_launches(s.source[0])[launch].start ==
-                    source_launches(s.source[1])[launch].start + s.m.shift[1]);
-    }
     assert_true(stage_shows(&s, "B - A"));
     stage_close(&s);
+}
+
+static int begin_at_one_column(const struct stage *s, int a, int b)
+{
+    return source_launches(s->source[0])[a].start ==
+           source_launches(s->source[1])[b].start + s->m.shift[1];
+}
+
+/* The launch under the cursor takes the other file's along, in whichever file the cursor is; what
+ * is under the cursor stays there; and a launch that is held stays, wherever one goes. */
+static void launches_of_two_files_go_together(void **state)
+{
+    for (int file = 0; file < 2; file++) {
+        struct stage s;
+        stage_open(&s, 0, 1, 120, 40, 0);
+        const struct source_launch *l = source_launches(s.source[file]);
+        int last = source_info(s.source[file])->launches - 1,
+            others = source_info(s.source[!file])->launches;
+        assert_true(last > 0 && others > 0);
+        stage_play(&s, file ? "j\n" : "");
+        assert_int_equal(model_row(&s.m)->file, file);
+        assert_true(begin_at_one_column(&s, 0, 0));
+        for (int launch = 1; launch <= last; launch++) {
+            stage_play(&s, "e\n");
+            int other = launch < others ? launch : others - 1;
+            assert_true(model_file_time(&s.m, file, s.m.cursor) == l[launch].start);
+            assert_true(begin_at_one_column(&s, file ? other : launch, file ? launch : other));
+            assert_true(s.m.t0 <= s.m.cursor && s.m.cursor <= s.m.t1);
+        }
+        stage_play(&s, "m\na\nE\n'\na\n"); /* a bookmark knows which lay side by side */
+        assert_true(model_file_time(&s.m, file, s.m.cursor) == l[last].start);
+        int held = s.m.pair[!file];
+        stage_play(&s, "a\nE*9\n");
+        assert_true(begin_at_one_column(&s, file ? held : last, file ? last : held));
+        stage_play(&s, "a\n");
+        assert_true(begin_at_one_column(&s, 0, 0));
+        stage_close(&s);
+    }
 }
 
 static void a_key_without_meaning_says_so(void **state)
@@ -536,7 +568,8 @@ int main(void)
         cmocka_unit_test(a_range_over_one_launch_has_the_launch_s_figures),
         cmocka_unit_test(folding_keeps_the_cursor_on_its_row),
         cmocka_unit_test(the_mouse_points_at_time_and_row),
-        cmocka_unit_test(two_files_lie_side_by_side_and_align),
+        cmocka_unit_test(two_files_lie_side_by_side),
+        cmocka_unit_test(launches_of_two_files_go_together),
         cmocka_unit_test(a_key_without_meaning_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, stage_clean);

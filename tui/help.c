@@ -25,7 +25,7 @@ static const struct {
     {"[ ]", "range from, to the cursor; Escape clears it"},
     {"m '", "set a bookmark, go to it (a letter follows)"},
     {"1–8 p P", "panels; J K scroll, z enlarges"},
-    {"a", "two files: align this launch"},
+    {"a", "two files: hold these launches side by side, or not"},
     {"wheel, click", "zoom at the pointer; go there; a label folds"},
     {"r Ctrl-L", "draw the screen anew"},
     {"Ctrl-Z", "suspend"},

@@ -249,28 +249,6 @@ void model_fold_all(struct model *m)
     model_say(m, 0, open_roles ? "all CTAs" : open_ranks ? "all roles" : "ranks only");
 }
 
-/* Shifts the second file so that launch number `launch` begins in both at the same column. */
-void model_align(struct model *m, int launch)
-{
-    if (m->files == 2) {
-        const struct source_info *a = source_info(m->source[0]), *b = source_info(m->source[1]);
-        int both = a->launches < b->launches ? a->launches : b->launches;
-        launch = launch >= both ? both - 1 : launch;
-        m->shift[1] = both ? source_launches(m->source[0])[launch].start -
-                                 source_launches(m->source[1])[launch].start
-                           : 0;
-    }
-    m->begin = 0;
-    m->end = 0;
-    for (int file = 0; file < m->files; file++) {
-        double end = source_info(m->source[file])->end + m->shift[file];
-        m->begin = m->shift[file] < m->begin ? m->shift[file] : m->begin;
-        m->end = end > m->end ? end : m->end;
-    }
-    if (m->end <= m->begin)
-        m->end = m->begin + 1;
-}
-
 int model_open(struct model *m, struct source *a, struct source *b, int width, int height)
 {
     *m = (struct model){
@@ -283,7 +261,7 @@ int model_open(struct model *m, struct source *a, struct source *b, int width, i
     m->range[0] = m->range[1] = m->pin_cursor = NAN;
     if (!m->rank_open || !m->role_open)
         return -ENOMEM;
-    model_align(m, 0);
+    model_align(m, 0, 0);
     model_fit(m);
     m->cursor = m->begin;
     memset(m->rank_open, 1, m->ranks);

@@ -64,6 +64,7 @@ struct place {
     double cursor, t0, t1;
     unsigned serial; /* of the chain that was shown, and the step on it */
     int step;
+    int pair[2];
     int set;
 };
 
@@ -74,6 +75,8 @@ struct model {
     struct source *source[2];
     int files;
     double shift[2];   /* what is added to a file's time to get the screen's */
+    int pair[2];       /* two files: launches that begin at the same column */
+    int held;          /* 1: these, wherever the cursor is */
     double begin, end; /* of everything, screen time */
 
     int width, height;
@@ -142,7 +145,11 @@ void model_say(struct model *m, int failed, const char *format, ...)
 void model_prompt_key(struct model *m, int code);
 void model_search(struct model *m, int direction);
 void model_next_event(struct model *m, int direction);
-void model_align(struct model *m, int launch);
+/* Two files: this launch of `file` begins at the same column as the other file's of its number. */
+void model_align(struct model *m, int file, int launch);
+/* ... the launch under the cursor, unless held; 1: another than before */
+int model_align_follow(struct model *m);
+void model_align_key(struct model *m);
 void model_push(struct model *m);
 void model_pop(struct model *m);
 void model_bookmark(struct model *m, int letter, int set);

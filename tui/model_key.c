@@ -63,22 +63,6 @@ static void model_key_go_launch(struct model *m, int direction)
     model_say(m, 0, "launch %d of %d, epoch %lld", best + 1, count, (long long)l[best].epoch);
 }
 
-/* Two files: the launch at the cursor begins in both at the same column. */
-static void model_key_align_here(struct model *m)
-{
-    if (m->files < 2) {
-        model_say(m, 1, "a aligns two files; this is one");
-        return;
-    }
-    const struct source_launch *l = source_launches(m->source[0]);
-    int launch = 0;
-    for (int i = 0; i < source_info(m->source[0])->launches; i++)
-        if (l[i].start <= m->cursor)
-            launch = i;
-    model_align(m, launch);
-    model_say(m, 0, "both files begin launch %d at the same column", launch + 1);
-}
-
 static void model_key_fit_here(struct model *m)
 {
     const struct row *row = model_row(m);
@@ -224,7 +208,7 @@ static void model_key_command_key(struct model *m, int code)
         model_worst(m, code == 'w' ? 1 : -1);
         break;
     case 'a':
-        model_key_align_here(m);
+        model_align_key(m);
         break;
     case 'n':
     case 'N':

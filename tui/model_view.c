@@ -88,6 +88,10 @@ void model_settle(struct model *m)
 {
     model_go(m, m->cursor);
     model_view_keep_cursor_in_view(m);
+    if (model_align_follow(m)) {
+        model_go(m, m->cursor);
+        model_view_keep_cursor_in_view(m);
+    }
     const struct row *row = model_row(m);
     if (m->on_chain)
         return;
@@ -127,7 +131,8 @@ static struct place model_view_here(const struct model *m)
                       .t1 = m->t1,
                       .set = row != NULL,
                       .serial = m->serial,
-                      .step = m->step};
+                      .step = m->step,
+                      .pair = {m->pair[0], m->pair[1]}};
     if (row)
         p.row = *row;
     return p;
@@ -145,6 +150,9 @@ void model_push(struct model *m)
 
 static void model_view_return_to(struct model *m, const struct place *p)
 {
+    int file = p->pair[0] < p->pair[1]; /* the one that has more launches says which these were */
+    if (m->files == 2)
+        model_align(m, file, p->pair[file]);
     m->t0 = p->t0;
     m->t1 = p->t1;
     m->cursor = p->cursor;
