@@ -117,6 +117,91 @@ static void figures_are_the_rows(void **state)
     assert_int_equal(r.status, 2); /* one shape has no second */
 }
 
+/* A line of a simulated launch's --json or table: the number behind `name`. */
+static double said(const char *text, const char *name)
+{
+    const char *at = strstr(text, name);
+    if (!at)
+        fail_msg("no '%s' in: %s", name, text);
+    return strtod(at + strlen(name), NULL);
+}
+
+/* A trace says its plan and, but for the first launch's, the time that all ranks were at it: of a
+ * simulated one what is predicted event by event. File names may have commas in them. Options that
+ * it does not keep come from the command that made it. */
+static void traces_are_read(void **state)
+{
+    static const char *const cases[] = {
+        "ag_gemm --cluster 1x2 --shape 4096,512,4096 --pace 540 --slices 2",
+        "ag_gemm --cluster 2x2 --shape 4096,512,4096 --b-layout nk",
+        "ring_attention --cluster 1x2 --attention 1,1024,4,2,128 --causal"};
+    char line[2048], trace[1024], machine[1024];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(trace, sizeof trace, "%s/a,%zu.db", folder, i);
+        snprintf(line, sizeof line, "sim %s --launches 3 --tuning none --trace %s", cases[i],
+                 trace);
+        command_start(&r, line, NULL);
+        command_finish(&r, 120);
+        assert_int_equal(r.status, 0);
+        snprintf(line, sizeof line, "%s/rows.csv", folder);
+        run((char *[]){"sim", "--validate", trace, "--by", "events", "--csv", line, NULL});
+        if (r.status || !strstr(r.out_text, "1 plans of 1 shapes") ||
+            said(r.out_text, "error median ") > 1.5)
+            fail_msg("%s: %s%s", cases[i], r.out_text, r.err_text);
+    }
+    snprintf(trace, sizeof trace, "%s/a,0.db,%s/a,1.db", folder, folder);
+    snprintf(machine, sizeof machine, "%s/t.machine", folder);
+    run((char *[]){"calibrate", "--from", trace, "--rounds", "2", "--output", machine, NULL});
+    if (r.status)
+        fail_msg("%s", r.err_text);
+    FILE *f = fopen(machine, "r");
+    assert_non_null(f);
+    assert_non_null(fgets(line, sizeof line, f));
+    fclose(f);
+    assert_non_null(strstr(line, "to 2 plans of 2 shapes"));
+    snprintf(line, sizeof line, "%s", written("no.db", "SQLite format 3 of another kind\n"));
+    run((char *[]){"sim", "--validate", line, NULL});
+    assert_int_equal(r.status, 2);
+    assert_int_equal(command_lines(r.err_text), 1);
+}
+
+/* Tables of `bench` and `run` say plans in columns of their own; a wrong result is left out, and so
+ * is what no GPU ran. */
+static void tables_of_bench_are_read(void **state)
+{
+#define PLAN_COLUMNS                                                                               \
+    "b_layout,compute,intra_comm,inter_send,inter_reduce,tile_m,tile_n,chunk_rows,slices,pieces,"  \
+    "fanout,pace_ns\n"
+#define PLAN_OF(exec, wrong, pace)                                                                 \
+    "4096,512,4096,0.0788," wrong ",ag_gemm,1,2," exec ",kn,132,264,0,0,256,128,256,4,32,1," pace  \
+    "\n"
+    char table[1024], tuned[1024], first[64];
+    snprintf(table, sizeof table, "%s",
+             written("bench.csv",
+                     "m,n,k,fused_ms,wrong,op,nodes,gpus,exec," PLAN_COLUMNS PLAN_OF(
+                         "cuda", "0", "360") PLAN_OF("cuda", "3", "1") PLAN_OF("host", "0", "1")));
+    run((char *[]){"sim", "--validate", table, NULL});
+    if (r.status || !strstr(r.out_text, "left out   2 rows") ||
+        !strstr(r.out_text, "1 plans of 1 shapes"))
+        fail_msg("%s%s", r.out_text, r.err_text);
+    snprintf(first, sizeof first, "%.60s", strstr(r.out_text, "error median"));
+    snprintf(tuned, sizeof tuned, "%s",
+             written("tuned.csv", "op,m,n,k,nodes,gpus,ms,made\nag_gemm,4096,512,4096,1,2,0.0788,"
+                                  "tile=256x128 roles=132+264+0+0 chunk_rows=256 slices=4 "
+                                  "pieces=32 pace=360\n"));
+    run((char *[]){"sim", "--validate", tuned, NULL});
+    assert_non_null(strstr(r.out_text, first)); /* the same plan, said another way */
+    snprintf(table, sizeof table, "%s",
+             written("run.csv", "op,m,n,k,nodes,gpus,exec,ms,wrong,shape," PLAN_COLUMNS
+                                "ring_attention,,,,1,2,cuda,0.5,0,\"1,1024,4,2,128 causal\",,124,"
+                                "8,0,0,128,128,2048,0,1,0,0\n"));
+    run((char *[]){"sim", "--validate", table, "--by", "events", NULL});
+    if (r.status || !strstr(r.out_text, "1 plans of 1 shapes"))
+        fail_msg("%s%s", r.out_text, r.err_text);
+    snprintf(table, sizeof table, "%s", written("old.csv", "m,n,k,fused_ms,wrong\n1,2,3,4,0\n"));
+    refused((char *[]){"sim", "--validate", table, NULL}, "no column 'op'");
+}
+
 static void calibrate_writes_a_machine(void **state)
 {
     char output[1024];
@@ -183,6 +268,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_wrong),
         cmocka_unit_test(figures_are_the_rows),
+        cmocka_unit_test(traces_are_read),
+        cmocka_unit_test(tables_of_bench_are_read),
         cmocka_unit_test(calibrate_writes_a_machine),
         cmocka_unit_test(calibrate_measures),
     };

@@ -26,7 +26,9 @@ static const char *const executors[] = {"cuda"};
 
 static const struct option_spec specs[] = {
     {"from", OPTION_TEXT, AT(from), "FILE,...",
-     "tables of measured plans, as `mkernel tune --csv` writes them", .max = 4095},
+     "tables of measured plans, as `mkernel tune`, `bench` and `run` write them with --csv, and "
+     "traces",
+     .max = 4095},
     {"half-of", OPTION_TEXT, AT(half_of), "FILE,...",
      "the same, but every other shape of each table only (the 1st, 3rd ...): the rest tells how "
      "good it is (`mkernel sim --validate FILE --half rest`)",

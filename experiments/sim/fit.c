@@ -24,9 +24,10 @@ struct state {
 static double fit_predict(const struct fit *fit, uint32_t row)
 {
     struct model_time t;
-    if (model_plan(fit->machine, &fit->measured->rows[row].plan, &t))
+    const struct measured_row *r = &fit->measured->rows[row];
+    if (model_plan(fit->machine, &r->plan, &t))
         return 0;
-    return log(t.ns / (fit->measured->rows[row].ms * 1e6));
+    return log((t.ns - (r->inside ? fit->machine->launch : 0)) / (r->ms * 1e6));
 }
 
 static void fit_errors(const struct state *s, double *errors)

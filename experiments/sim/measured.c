@@ -1,14 +1,46 @@
 #include "experiments/sim/measured.h"
+#include "core/ops/op.h"
 #include "core/tuning.h"
+#include "experiments/common/problem.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
-enum { OP, M, N, K, NODES, GPUS, MS, MADE, OF_BEST, DEFAULT, WRONG, COLUMNS, NEEDED = OF_BEST };
-static const char *const names[COLUMNS] = {"op", "m",    "n",       "k",       "nodes", "gpus",
-                                           "ms", "made", "of_best", "default", "wrong"};
+/* Those up to NEEDED every table has, and either MADE or all from PLAN on. Roles come last. */
+enum {
+    OP,
+    NODES,
+    GPUS,
+    MS,
+    NEEDED,
+    MADE = NEEDED,
+    OF_BEST,
+    DEFAULT,
+    WRONG,
+    LAYOUT,
+    SUMS,
+    CAUSAL,
+    EXEC,
+    SHAPE,
+    PLAN,
+    TILE_M = PLAN,
+    TILE_N,
+    CHUNK_ROWS,
+    SLICES,
+    PIECES,
+    FANOUT,
+    PACE,
+    ROLES,
+    COLUMNS = ROLES + MK_ROLES
+};
+static const char *const names[ROLES] = {
+    "op",     "nodes",      "gpus",          "ms",     "made",   "of_best", "default",
+    "wrong",  "b_layout",   "deterministic", "causal", "exec",   "shape",   "tile_m",
+    "tile_n", "chunk_rows", "slices",        "pieces", "fanout", "pace_ns"};
 
 #define MOST_CELLS 64u
 
@@ -35,59 +67,153 @@ static uint32_t measured_cells(char *line, char *cells[MOST_CELLS])
     return count;
 }
 
-/* Where each column is; -1: it is not there. */
-static int measured_columns(char *header, int at[COLUMNS], const char *path, char *error,
-                            size_t size)
+struct header {
+    char text[4096], *cells[MOST_CELLS];
+    uint32_t count;
+    int at[COLUMNS], most; /* -1: there is no such column */
+};
+
+static int measured_column(const struct header *h, const char *name)
 {
-    char *cells[MOST_CELLS];
-    uint32_t count = measured_cells(header, cells);
+    for (uint32_t i = 0; i < h->count; i++)
+        if (!strcasecmp(h->cells[i], name))
+            return (int)i;
+    return -1;
+}
+
+static int measured_columns(struct header *h, const char *path, char *error, size_t size)
+{
+    h->count = measured_cells(h->text, h->cells);
     for (int c = 0; c < COLUMNS; c++) {
-        at[c] = -1;
-        for (uint32_t i = 0; i < count; i++)
-            if (!strcmp(cells[i], names[c]))
-                at[c] = (int)i;
-        if (at[c] < 0 && c < NEEDED) {
+        h->at[c] = measured_column(h, c < ROLES ? names[c] : plan_role_name(c - ROLES));
+        if (c == MS && h->at[c] < 0)
+            h->at[c] = measured_column(h, "fused_ms"); /* as `mkernel bench` calls it */
+        if (h->at[c] < 0 && (c < NEEDED || (c >= PLAN && h->at[MADE] < 0))) {
             snprintf(error, size,
-                     "'%s' has no column '%s': it is no table that `mkernel tune --csv` wrote",
-                     path, names[c]);
+                     "'%s' has no column '%s': it is no trace, and no table of today's `mkernel "
+                     "tune`, `bench` or `run` --csv, which say the plan of each time",
+                     path, c < ROLES ? names[c] : plan_role_name(c - ROLES));
             return -EINVAL;
         }
+        h->most = h->at[c] > h->most ? h->at[c] : h->most;
     }
     return 0;
 }
 
-/* The plan of a row. 0, or -EINVAL with a sentence. */
-static int measured_plan(struct measured_row *row, char *const *cells, const int at[COLUMNS],
-                         uint32_t sms, char *error, size_t size)
+static const char *measured_cell(const struct header *h, char *const *cells, int column)
 {
-    char words[sizeof row->words], *save;
-    int op = plan_op_by_name(cells[at[OP]]);
-    if (op < 0)
-        return op;
-    struct mk_problem q = {.op = (enum mk_op)op,
-                           .exec = MK_EXEC_CUDA,
-                           .sms = sms,
-                           .topo = {.nodes = (uint32_t)strtoul(cells[at[NODES]], NULL, 10),
-                                    .gpus = (uint32_t)strtoul(cells[at[GPUS]], NULL, 10)},
-                           .m = strtoull(cells[at[M]], NULL, 10),
-                           .n = strtoull(cells[at[N]], NULL, 10),
-                           .k = strtoull(cells[at[K]], NULL, 10)};
-    snprintf(row->words, sizeof row->words, "%s", cells[at[MADE]]);
-    snprintf(words, sizeof words, "%s", cells[at[MADE]]);
+    return h->at[column] < 0 ? "" : cells[h->at[column]];
+}
+
+int measured_shape_text(const char *text, struct mk_problem *q, char *error, size_t size)
+{
+    uint64_t numbers[OP_DIMENSIONS] = {0};
+    uint32_t count = op_dimensions(op_of(q->op)->shape), i = 0;
+    char *end = (char *)(uintptr_t)text;
+    for (; i < count; i++) {
+        numbers[i] = strtoull(end + (i && *end == ','), &end, 10);
+        if (*end != (i + 1 < count ? ',' : *end) || !numbers[i])
+            break;
+    }
+    q->attention.causal = !strcmp(end, " causal");
+    if (i == count && (!*end || q->attention.causal)) {
+        op_set_numbers(q, numbers);
+        return 0;
+    }
+    snprintf(error, size, "'%s' is no shape of %s", text, plan_op_name(q->op));
+    return -EINVAL;
+}
+
+/* The operator's numbers, each in a column of its letter or its name. 0 or -EINVAL. */
+static int measured_numbers(const struct header *h, char *const *cells, struct mk_problem *q,
+                            char *error, size_t size)
+{
+    const struct op_shape *shape = op_of(q->op)->shape;
+    uint64_t numbers[OP_DIMENSIONS] = {0};
+    if (h->at[SHAPE] >= 0)
+        return measured_shape_text(cells[h->at[SHAPE]], q, error, size);
+    for (uint32_t i = 0; i < op_dimensions(shape); i++) {
+        int column = measured_column(h, shape->dimensions[i].name);
+        column = column < 0 ? measured_column(h, shape->dimensions[i].letter) : column;
+        if (column < 0) {
+            snprintf(error, size, "it has no column for the %s of %s", shape->dimensions[i].name,
+                     plan_op_name(q->op));
+            return -EINVAL;
+        }
+        numbers[i] = strtoull(cells[column], NULL, 10);
+    }
+    op_set_numbers(q, numbers);
+    return 0;
+}
+
+int measured_words(const char *made, enum mk_op op, struct mk_tuning *tuning, char *error,
+                   size_t size)
+{
+    char words[256], *save;
+    snprintf(words, sizeof words, "%s", made);
     for (char *word = strtok_r(words, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
         char renamed[64];
         if (!strncmp(word, "width=", 6)) { /* fanout's name until 2026-11-22 */
             snprintf(renamed, sizeof renamed, "fanout=%.32s", word + 6);
             word = renamed;
         }
-        int result = tuning_read_word(word, q.op, &q.tuning, error, size);
+        int result = tuning_read_word(word, op, tuning, error, size);
         if (result)
             return result;
     }
-    return plan_build(&row->plan, &q, 0, 0, error, size);
+    return 0;
 }
 
-static int measured_room(struct measured *m)
+static uint32_t measured_whole(const struct header *h, char *const *cells, int column)
+{
+    return (uint32_t)strtoul(cells[h->at[column]], NULL, 10);
+}
+
+/* The plan's options where each has a column. */
+static void measured_options(const struct header *h, char *const *cells, struct mk_tuning *t)
+{
+    t->tile_m = measured_whole(h, cells, TILE_M);
+    t->tile_n = measured_whole(h, cells, TILE_N);
+    t->chunk_rows = measured_whole(h, cells, CHUNK_ROWS);
+    t->slices = measured_whole(h, cells, SLICES);
+    t->pieces = measured_whole(h, cells, PIECES);
+    t->fanout = measured_whole(h, cells, FANOUT);
+    t->pace = measured_whole(h, cells, PACE);
+    for (int r = 0; r < MK_ROLES; r++)
+        t->split.ctas[r] = measured_whole(h, cells, ROLES + r);
+}
+
+/* The plan of a row. 0, or -EINVAL with a sentence. */
+static int measured_plan(struct measured_row *row, const struct header *h, char *const *cells,
+                         uint32_t sms, char *error, size_t size)
+{
+    int op = plan_op_by_name(cells[h->at[OP]]);
+    if (op < 0) {
+        snprintf(error, size, "it is of an operator '%s', which there is not", cells[h->at[OP]]);
+        return op;
+    }
+    struct mk_problem q = {.op = (enum mk_op)op,
+                           .exec = MK_EXEC_CUDA,
+                           .sms = sms,
+                           .topo = {.nodes = (uint32_t)strtoul(cells[h->at[NODES]], NULL, 10),
+                                    .gpus = (uint32_t)strtoul(cells[h->at[GPUS]], NULL, 10)},
+                           .b_transposed = !strcmp(measured_cell(h, cells, LAYOUT), "nk"),
+                           .deterministic = !strcmp(measured_cell(h, cells, SUMS), "true")};
+    q.attention.causal = !strcmp(measured_cell(h, cells, CAUSAL), "1");
+    if (h->at[EXEC] >= 0 && strcmp(cells[h->at[EXEC]], "cuda")) {
+        snprintf(error, size, "it was not measured on GPUs");
+        return -EINVAL;
+    }
+    int result = measured_numbers(h, cells, &q, error, size);
+    if (!result && h->at[MADE] >= 0)
+        result = measured_words(cells[h->at[MADE]], q.op, &q.tuning, error, size);
+    else if (!result)
+        measured_options(h, cells, &q.tuning);
+    tuning_words(&q.tuning, row->words, sizeof row->words);
+    return result ? result : plan_build(&row->plan, &q, 0, 0, error, size);
+}
+
+int measured_room(struct measured *m)
 {
     if (m->count & (m->count - 1))
         return 0;
@@ -99,17 +225,23 @@ static int measured_room(struct measured *m)
 }
 
 struct shape {
-    char text[96];
+    char text[160];
 };
 
-/* The shape's number in its file. */
-static uint32_t measured_shape(struct shape *shapes, uint32_t *count, char *const *cells,
-                               const int at[COLUMNS])
+/* The shape's number in its file: of all that says the problem. */
+static uint32_t measured_shape(struct shape *shapes, uint32_t *count, const struct header *h,
+                               char *const *cells)
 {
     struct shape s;
     uint32_t i = 0;
-    snprintf(s.text, sizeof s.text, "%s %s,%s,%s %sx%s", cells[at[OP]], cells[at[M]], cells[at[N]],
-             cells[at[K]], cells[at[NODES]], cells[at[GPUS]]);
+    int op = plan_op_by_name(cells[h->at[OP]]);
+    struct mk_problem q = {.op = (enum mk_op)(op < 0 ? 0 : op)};
+    char error[128], text[PROBLEM_TEXT];
+    if (measured_numbers(h, cells, &q, error, sizeof error))
+        q.m = 0;
+    snprintf(s.text, sizeof s.text, "%s %.100s %s %s %sx%s", cells[h->at[OP]],
+             problem_text(&q, text), measured_cell(h, cells, CAUSAL),
+             measured_cell(h, cells, LAYOUT), cells[h->at[NODES]], cells[h->at[GPUS]]);
     while (i < *count && strcmp(shapes[i].text, s.text))
         i++;
     if (i == *count)
@@ -119,23 +251,22 @@ static uint32_t measured_shape(struct shape *shapes, uint32_t *count, char *cons
 
 #define MOST_SHAPES 1024u
 
-static int measured_read_rows(struct measured *m, FILE *f, const char *path, const int at[COLUMNS],
+static int measured_read_rows(struct measured *m, FILE *f, const char *path, const struct header *h,
                               enum measured_half half, uint32_t sms, char *error, size_t size)
 {
     char line[4096], why[256], *cells[MOST_CELLS];
     struct shape *shapes = malloc(MOST_SHAPES * sizeof *shapes);
     uint32_t number = 1, count = 0, first = m->shapes;
-    int result = shapes ? 0 : -ENOMEM, most = 0;
-    for (int c = 0; c < COLUMNS; c++)
-        most = at[c] > most ? at[c] : most;
+    int result = shapes ? 0 : -ENOMEM;
     while (!result && fgets(line, sizeof line, f)) {
         number++;
-        if ((int)measured_cells(line, cells) <= most) {
+        uint32_t found = measured_cells(line, cells);
+        if ((int)found <= h->most || found < h->count) {
             snprintf(error, size, "line %u of '%s' has too few cells", number, path);
             result = -EINVAL;
             break;
         }
-        uint32_t shape = count < MOST_SHAPES ? measured_shape(shapes, &count, cells, at) : 0;
+        uint32_t shape = count < MOST_SHAPES ? measured_shape(shapes, &count, h, cells) : 0;
         if ((half == MEASURED_ODD && shape % 2) || (half == MEASURED_EVEN && shape % 2 == 0))
             continue;
         result = measured_room(m);
@@ -143,15 +274,14 @@ static int measured_read_rows(struct measured *m, FILE *f, const char *path, con
             break;
         struct measured_row *row = &m->rows[m->count];
         memset(row, 0, sizeof *row);
-        row->ms = strtod(cells[at[MS]], NULL);
-        row->of_best = at[OF_BEST] < 0 ? 0 : strtod(cells[at[OF_BEST]], NULL);
-        row->is_default = at[DEFAULT] >= 0 && !strcmp(cells[at[DEFAULT]], "1");
+        row->ms = strtod(cells[h->at[MS]], NULL);
+        row->of_best = strtod(measured_cell(h, cells, OF_BEST), NULL);
+        row->is_default = !strcmp(measured_cell(h, cells, DEFAULT), "1");
         row->shape = first + shape;
         snprintf(why, sizeof why, "it has no time, or wrong results");
-        if (!(row->ms > 0) || (at[WRONG] >= 0 && strtoull(cells[at[WRONG]], NULL, 10)) ||
-            measured_plan(row, cells, at, sms, why, sizeof why)) {
-            if (!m->left_out++)
-                snprintf(m->left_out_why, sizeof m->left_out_why, "%s", why);
+        if (!(row->ms > 0) || strtoull(measured_cell(h, cells, WRONG), NULL, 10) ||
+            measured_plan(row, h, cells, sms, why, sizeof why)) {
+            measured_leave_out(m, why);
             continue;
         }
         m->count++;
@@ -161,27 +291,53 @@ static int measured_read_rows(struct measured *m, FILE *f, const char *path, con
     return result;
 }
 
+void measured_leave_out(struct measured *m, const char *why)
+{
+    if (!m->left_out++)
+        snprintf(m->left_out_why, sizeof m->left_out_why, "%s", why);
+}
+
 int measured_read(struct measured *m, const char *path, enum measured_half half, uint32_t sms,
                   char *error, size_t size)
 {
-    char header[4096];
-    int at[COLUMNS], result = 0;
+    struct header h = {.count = 0};
+    int result = 0;
     FILE *f = fopen(path, "re");
     error[0] = '\0';
-    if (!f || !fgets(header, sizeof header, f)) {
+    if (f && measured_is_trace(f)) {
+        fclose(f);
+        return measured_read_trace(m, path, half, sms, error, size);
+    }
+    if (!f || !fgets(h.text, sizeof h.text, f)) {
         result = !f || ferror(f) ? -errno : -EINVAL;
         snprintf(error, size, "the table '%s' cannot be read: %s", path,
                  result == -EINVAL ? "it is empty" : strerror(-result));
     } else {
-        result = measured_columns(header, at, path, error, size);
+        result = measured_columns(&h, path, error, size);
     }
     if (!result)
-        result = measured_read_rows(m, f, path, at, half, sms, error, size);
+        result = measured_read_rows(m, f, path, &h, half, sms, error, size);
     if (f)
         fclose(f);
     if (result && !error[0])
         snprintf(error, size, "the table '%s': %s", path, strerror(-result));
     return result;
+}
+
+/* How much of `list` is its first file: up to a comma, or to a later one where names have commas in
+ * them, as those of shapes do. */
+static size_t measured_first(const char *list, char path[1024])
+{
+    size_t least = strcspn(list, ","), length = least;
+    for (;; length += 1 + strcspn(list + length + 1, ",")) {
+        snprintf(path, 1024, "%.*s", (int)length, list);
+        if (!access(path, F_OK))
+            return length;
+        if (!list[length])
+            break;
+    }
+    snprintf(path, 1024, "%.*s", (int)least, list);
+    return least;
 }
 
 int measured_read_list(struct measured *m, const char *list, enum measured_half half, uint32_t sms,
@@ -190,8 +346,7 @@ int measured_read_list(struct measured *m, const char *list, enum measured_half 
     char path[1024];
     int result = 0;
     while (*list && !result) {
-        size_t length = strcspn(list, ",");
-        snprintf(path, sizeof path, "%.*s", (int)length, list);
+        size_t length = measured_first(list, path);
         result = measured_read(m, path, half, sms, error, size);
         list += length + (list[length] == ',');
     }

@@ -1,15 +1,19 @@
-/* Measured plans: the rows of `mkernel tune --csv`'s tables, with the plan that each row says. */
+/* Measured plans: the rows of tables of `mkernel tune` and `mkernel bench`, and traces, with the
+ * plan that each says. */
 #ifndef MK_SIM_MEASURED_H
 #define MK_SIM_MEASURED_H
 
 #include "core/machine.h"
 #include "core/plan.h"
 
+#include <stdio.h>
+
 struct measured_row {
     struct mk_plan plan;
     double ms;
     double of_best;  /* over the shape's best, drift taken out (tune's own column); 0: not said */
     int is_default;  /* the formula's plan of when it was measured */
+    int inside;      /* from a trace: the time begins at the launch's first record */
     uint32_t shape;  /* index of its shape in struct measured */
     char words[160]; /* the plan, as the table has it */
 };
@@ -24,8 +28,11 @@ struct measured {
 /* Which of a table's shapes, in the order in which they come. */
 enum measured_half { MEASURED_ALL, MEASURED_ODD /* the 1st, 3rd ... */, MEASURED_EVEN };
 
-/* Adds the rows of a table, for GPUs of `sms` SMs. 0, or -errno with one sentence; measured_free in
- * every case. */
+/* Adds the rows of a table or the plans of a trace, for GPUs of `sms` SMs. 0, or -errno with one
+ * sentence; measured_free in every case. Of a trace: for each plan the median of its launches, but
+ * for the first, from when its last rank began to when its last ended, so that it does not count
+ * how far apart ranks were launched; options that neither it nor its command says are those of the
+ * closed formula. */
 int measured_read(struct measured *m, const char *path, enum measured_half half, uint32_t sms,
                   char *error, size_t error_size);
 
@@ -34,5 +41,19 @@ int measured_read_list(struct measured *m, const char *list, enum measured_half 
                        char *error, size_t error_size);
 
 void measured_free(struct measured *m);
+
+/* ---- for its own files ---- */
+
+int measured_is_trace(FILE *f); /* from its begin; goes back there */
+int measured_read_trace(struct measured *m, const char *path, enum measured_half half, uint32_t sms,
+                        char *error, size_t error_size);
+int measured_room(struct measured *m); /* for a row more; 0 or -ENOMEM */
+void measured_leave_out(struct measured *m, const char *why);
+/* A shape as on the command line, with " causal" behind it, into *q. 0, or -EINVAL with a sentence.
+ */
+int measured_shape_text(const char *text, struct mk_problem *q, char *error, size_t error_size);
+/* A plan's words, "tile=256x128 pace=1", into *tuning. 0, or -EINVAL with a sentence. */
+int measured_words(const char *made, enum mk_op op, struct mk_tuning *tuning, char *error,
+                   size_t error_size);
 
 #endif

@@ -28,6 +28,12 @@ struct work {
     size_t error_size;
 };
 
+/* ns of a launch that a row's time leaves out. */
+static double validate_before(const struct mk_machine *m, const struct measured_row *r)
+{
+    return r->inside ? m->launch : 0;
+}
+
 static void *validate_run_events(void *context)
 {
     struct work *w = context;
@@ -39,7 +45,8 @@ static void *validate_run_events(void *context)
         struct timed_result r;
         int expected = 0, result = timed_run(&c, &r);
         if (!result)
-            w->predicted[i] = (double)r.ns / 1e6;
+            w->predicted[i] =
+                ((double)r.ns - validate_before(w->machine, &w->measured->rows[i])) / 1e6;
         else if (__atomic_compare_exchange_n(&w->failed, &expected, result, 0, __ATOMIC_RELAXED,
                                              __ATOMIC_RELAXED))
             snprintf(w->error, w->error_size, "%s, %s: %s", plan_op_name(plan.problem.op),
@@ -74,7 +81,9 @@ int validate_predict(const struct mk_machine *machine, const struct measured *m,
         return validate_by_events(machine, m, predicted, error, size);
     for (uint32_t i = 0; i < m->count; i++) {
         struct model_time t;
-        predicted[i] = model_plan(machine, &m->rows[i].plan, &t) ? NAN : t.ns / 1e6;
+        predicted[i] = model_plan(machine, &m->rows[i].plan, &t)
+                           ? NAN
+                           : (t.ns - validate_before(machine, &m->rows[i])) / 1e6;
     }
     return 0;
 }

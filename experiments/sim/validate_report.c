@@ -215,7 +215,9 @@ static const char *const ways[] = {"model", "events"};        /* enum validate_b
 
 static const struct option_spec specs[] = {
     {"validate", OPTION_TEXT, AT(validate), "FILE,...",
-     "tables of measured plans, as `mkernel tune --csv` writes them", .max = 4095},
+     "tables of measured plans, as `mkernel tune`, `bench` and `run` write them with --csv, and "
+     "traces",
+     .max = 4095},
     {"half", OPTION_WORD, AT(half), "all|first|rest",
      "which of each table's shapes: first: every other one from the 1st on, which `mkernel "
      "calibrate --half-of` fits to; rest: those between. Default all",

@@ -352,7 +352,11 @@ static void timed_main(void *argument)
     struct timed_rank *r = timed_rank_of(c);
     struct timed_world *w = r->world;
     uint32_t first = (uint32_t)(c - r->ctas), ctas = mk_total_ctas(&r->plan.problem.tuning.split);
-    timed_record(c, mk_event_what(MK_EV_LAUNCH, r->plan.id & 15, c->cta.epoch), c->at);
+    /* a cluster's first CTA records for all of it, and may be ahead of the others */
+    uint32_t cluster = first < ctas && c->cta.role == MK_COMPUTE && !w->by_hand ? w->cluster : 1;
+    for (uint32_t i = 0; i < cluster && c->cta.index % cluster == 0 && c->track; i++)
+        mk_track_add(c[i].track, mk_event_what(MK_EV_LAUNCH, r->plan.id & 15, c->cta.epoch), c->at,
+                     c->at);
     if (first >= ctas) {
         timed_send(c);
         return;

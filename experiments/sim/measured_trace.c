@@ -1,0 +1,160 @@
+/* Measured plans out of traces. */
+#include "core/ops/op.h"
+#include "core/tuning.h"
+#include "experiments/sim/measured.h"
+#include "tracer/reader.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAGIC "SQLite format 3"
+
+int measured_is_trace(FILE *f)
+{
+    char begin[sizeof MAGIC];
+    size_t got = fread(begin, 1, sizeof begin, f);
+    rewind(f);
+    return got == sizeof begin && !memcmp(begin, MAGIC, sizeof begin);
+}
+
+static const char *trace_text(sqlite3_stmt *row, int column)
+{
+    const char *text = (const char *)sqlite3_column_text(row, column);
+    return text ? text : "";
+}
+
+static uint32_t trace_whole(sqlite3_stmt *row, int column)
+{
+    return (uint32_t)sqlite3_column_int64(row, column);
+}
+
+/* What a trace's plan does not say but the command that made it may: "--pace 360". */
+static int trace_options_of_command(const char *command, struct mk_tuning *t, enum mk_op op,
+                                    char *error, size_t size)
+{
+    static const char *const names[] = {"slices", "pace", "fanout"};
+    for (int i = 0; i < 3; i++) {
+        char option[16], word[48], value[24];
+        snprintf(option, sizeof option, "--%s ", names[i]);
+        const char *at = strstr(command, option);
+        if (!at || sscanf(at + strlen(option), "%23[0-9]", value) != 1)
+            continue;
+        snprintf(word, sizeof word, "%s=%s", names[i], value);
+        int result = measured_words(word, op, t, error, size);
+        if (result)
+            return result;
+    }
+    return 0;
+}
+
+#define PLANS                                                                                      \
+    "SELECT p.id, p.op, CASE WHEN r.op = p.op THEN r.shape ELSE p.shape END, p.tile_m, p.tile_n, " \
+    "p.chunk_rows, p.pieces, p.compute, "                                                          \
+    "p.intra_comm, p.inter_send, p.inter_reduce, p.deterministic, r.nodes, r.gpus, r.executor, "   \
+    "coalesce(r.command, '') FROM plan p CROSS JOIN run r ORDER BY p.id"
+
+/* 0, or -EINVAL with why the plan is left out. */
+static int trace_plan(sqlite3_stmt *p, struct measured_row *row, uint32_t sms, char *why,
+                      size_t size)
+{
+    int op = plan_op_by_name(trace_text(p, 1));
+    const char *executor = trace_text(p, 14), *command = trace_text(p, 15);
+    if (op < 0 || (strcmp(executor, "cuda") && strcmp(executor, "sim"))) {
+        snprintf(why, size, "a trace of %s by executor %s: neither a GPU's nor a simulated one",
+                 trace_text(p, 1), executor);
+        return -EINVAL;
+    }
+    struct mk_problem q = {.op = (enum mk_op)op,
+                           .exec = MK_EXEC_CUDA,
+                           .sms = sms,
+                           .topo = {.nodes = trace_whole(p, 12), .gpus = trace_whole(p, 13)},
+                           .deterministic = trace_whole(p, 11) != 0,
+                           .b_transposed = strstr(command, "--b-layout nk") != NULL};
+    struct mk_tuning *t = &q.tuning;
+    t->tile_m = trace_whole(p, 3);
+    t->tile_n = trace_whole(p, 4);
+    t->chunk_rows = trace_whole(p, 5);
+    t->pieces = trace_whole(p, 6);
+    for (int r = 0; r < MK_ROLES; r++)
+        t->split.ctas[r] = trace_whole(p, 7 + r);
+    int result = measured_shape_text(trace_text(p, 2), &q, why, size);
+    if (!result)
+        result = trace_options_of_command(command, t, q.op, why, size);
+    if (!result)
+        result = plan_build(&row->plan, &q, 0, 0, why, size);
+    if (!result)
+        tuning_words(&row->plan.problem.tuning, row->words, sizeof row->words);
+    return result;
+}
+
+static int trace_by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median of a plan's launches but for the first, ns; 0: none, or no memory. */
+static double trace_median(sqlite3 *db, int64_t plan)
+{
+    enum { MOST = 4096 };
+    double *ns = malloc(MOST * sizeof *ns), median = 0;
+    int count = 0;
+    sqlite3_stmt *s = NULL;
+    if (ns && sqlite3_prepare_v2(db,
+                                 "SELECT max(r.\"end\") - max(r.start) FROM launch l JOIN "
+                                 "launch_rank r ON r.launch = l.id WHERE l.plan = ?1 GROUP BY "
+                                 "l.id ORDER BY l.id",
+                                 -1, &s, NULL) == SQLITE_OK) {
+        sqlite3_bind_int64(s, 1, plan);
+        while (count < MOST && sqlite3_step(s) == SQLITE_ROW)
+            ns[count++] = sqlite3_column_double(s, 0);
+    }
+    sqlite3_finalize(s);
+    if (count) {
+        int skip = count > 1;
+        qsort(ns + skip, (size_t)(count - skip), sizeof *ns, trace_by_size);
+        median = ns[skip + (count - skip) / 2];
+    }
+    free(ns);
+    return median;
+}
+
+int measured_read_trace(struct measured *m, const char *path, enum measured_half half, uint32_t sms,
+                        char *error, size_t size)
+{
+    sqlite3 *db;
+    sqlite3_stmt *p = NULL;
+    char why[256];
+    int result = trace_open(&db, path, error, size), step = SQLITE_DONE;
+    if (result)
+        return result;
+    if (sqlite3_prepare_v2(db, PLANS, -1, &p, NULL) != SQLITE_OK)
+        step = SQLITE_ERROR;
+    for (uint32_t shape = 0; !result && p && (step = sqlite3_step(p)) == SQLITE_ROW; shape++) {
+        m->shapes++;
+        if ((half == MEASURED_ODD && shape % 2) || (half == MEASURED_EVEN && shape % 2 == 0))
+            continue;
+        result = measured_room(m);
+        if (result)
+            break;
+        struct measured_row *row = &m->rows[m->count];
+        memset(row, 0, sizeof *row);
+        row->inside = 1;
+        row->shape = m->shapes - 1;
+        row->ms = trace_median(db, sqlite3_column_int64(p, 0)) / 1e6;
+        snprintf(why, sizeof why, "it has no launch");
+        if (!(row->ms > 0) || trace_plan(p, row, sms, why, sizeof why))
+            measured_leave_out(m, why);
+        else
+            m->count++;
+    }
+    if (!result && step != SQLITE_DONE)
+        result = -EBADMSG;
+    if (result)
+        snprintf(error, size, "the trace '%s': %s", path,
+                 result == -ENOMEM ? "no memory" : sqlite3_errmsg(db));
+    sqlite3_finalize(p);
+    sqlite3_close(db);
+    return result;
+}
