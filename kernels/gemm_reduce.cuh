@@ -52,8 +52,8 @@ struct reduce_work {
     uint64_t sum; /* GEMM_RS_SUM: where it goes in this rank's heap */
 };
 
-/* Tiles that the producer may be ahead. */
-enum { REDUCE_WORKS = 10 };
+/* Tiles that the producer may be ahead of consumers that have stored theirs. */
+enum { REDUCE_WORKS = 4 };
 
 struct reduce_shared {
     /* Of a tile that passes the sending warps, each consumer's rows: they are stored; they have
