@@ -226,12 +226,12 @@ if [ "${2:-}" = bench ]; then
     table bench_ag_gemm 400 "$mkernel" bench ag_gemm $bench --gpus "$gpus" --shapes $square:$wide --vs torch --csv "$build/ag_gemm.csv"
     table bench_ag_gemm_traced 120 "$mkernel" bench ag_gemm $bench --gpus "$gpus" --shapes 8192,1024,8192:16384,2048,16384 --traced
     table bench_gemm_rs 400 "$mkernel" bench gemm_rs $bench --gpus "$gpus" --shapes $sums --vs torch --csv "$build/gemm_rs.csv"
-    table bench_gemm_ar 400 "$mkernel" bench gemm_ar $bench --gpus "$gpus" --shapes $sums --csv "$build/gemm_ar.csv"
+    table bench_gemm_ar 400 "$mkernel" bench gemm_ar $bench --gpus "$gpus" --shapes $sums --vs torch --csv "$build/gemm_ar.csv"
     few=16,8192,4096:64,8192,4096:256,8192,4096:512,8192,4096:1024,8192,4096
     for op in gemm_rs gemm_ar; do
         table bench_${op}_one_gpu 60 "$mkernel" bench $op $bench --gpus 1 --shapes 8192,8192,1024:8192,8192,3584
         table bench_${op}_deterministic 200 "$mkernel" bench $op $bench --gpus "$gpus" --shapes 8192,8192,1024:16384,16384,2048 --deterministic
-        table bench_${op}_few_rows 120 "$mkernel" bench $op $bench --gpus "$gpus" --shapes $few
+        table bench_${op}_few_rows 120 "$mkernel" bench $op $bench --gpus "$gpus" --shapes $few --vs torch
     done
     rm -f "$build/gpu.plans"
     for op in ag_gemm gemm_rs; do # the whole way of a tuned plan: found, kept, taken

@@ -19,4 +19,4 @@ def some_rows(a, b, m):
     return rows, gathered[rows].double() @ b.double()
 
 
-torch_bench.main(lambda m, world: m // world, fused, some_rows)
+torch_bench.main(lambda m, world: m // world, {"fused": fused}, some_rows)

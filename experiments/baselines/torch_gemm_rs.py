@@ -23,4 +23,4 @@ def some_rows(a, b, m):
     return rows, reference
 
 
-torch_bench.main(lambda m, world: m, fused, some_rows)
+torch_bench.main(lambda m, world: m, {"fused": fused}, some_rows)

@@ -216,7 +216,8 @@ static void bench_gpu_report_print_legend(FILE *out, const struct bench_gpu_row 
         const char *name, *torch;
     } words[] = {[RUN_ALL_GATHER] = {"all-gather", "fused_all_gather_matmul"},
                  [RUN_REDUCE_SCATTER] = {"reduce-scatter", "fused_matmul_reduce_scatter"},
-                 [RUN_ALL_REDUCE] = {"all-reduce", "has none"}};
+                 [RUN_ALL_REDUCE] = {"all-reduce", "matmul, then the faster of symm_mem's "
+                                                   "one_shot_all_reduce and two_shot_all_reduce_"}};
     const struct run_op *op = run_op_of(rows->problem.op);
     if (op->product == RUN_ATTENTION) {
         fprintf(

@@ -37,6 +37,7 @@ static int bench_torch_find_script(char *path, size_t size, const char *op)
  * times, then ms, least and most:
  *
  *     8192,1024,8192,0.386,0.381,0.402
+ *     8192,8192,1024,one_shot,0.702,0.688,0.713
  *     4,12288,16,16,128,attention,3.611,3.602,3.634
  */
 static int bench_torch_read_line(const char *line, const struct mk_problem *q, char word[32],
