@@ -10,7 +10,7 @@
 /* Where the tokens of all ranks go. Each token of each rank names k experts; expert e is on rank e
  * / rank_experts. On the rank of an expert its rows begin at a multiple of tile_rows, behind those
  * of the expert before, in the order of source rank, token, place among the k; with chunk_rows, of
- * source node, chunk, rank, token, place. Everything but ids and wanted is made by mk_cta_route;
+ * source node, chunk, rank, token, place. Everything but ids is made by mk_cta_route;
  * offsets in this rank's heap.
  *
  * Several CTAs make the tables together, in two steps: all of them count, and when all have counted
@@ -25,6 +25,11 @@ struct mk_route {
     uint64_t ids_pitch;
     /* uint32_t [W][tokens][k]: row, where the expert is this rank's; else UINT32_MAX */
     uint64_t position;
+    /* uint32_t per row of this rank's experts: where its token lies. Up to `room` a token of this
+     * rank; landed_source + rank * room + i: number i of `landed`; relay_source + node * room + i:
+     * number i of `came` */
+    uint64_t source;
+    uint32_t room, landed_source, relay_source;
     uint64_t first; /* uint32_t [experts]: first row */
     uint64_t rows;  /* uint32_t [experts]: how many */
     /* uint32_t [nodes][tokens]: tokens of this rank that have experts on that other node, in
@@ -46,8 +51,9 @@ struct mk_route {
     uint64_t landed_count; /* uint32_t [W] */
     uint64_t node_rows; /* uint32_t [rank_experts][nodes + 1]: how many rows of each of this rank's
                          * experts come from the  nodes before; last, all of them */
-    /* uint64_t per tile of rows of this rank, kept from launch to launch: += its rows */
-    uint64_t wanted;
+    /* uint64_t per tile of rows of this rank, kept from launch to launch: += its rows; += those of
+     * other ranks' tokens */
+    uint64_t wanted, awaited;
     uint64_t summary; /* uint32_t [rank_experts][2] in `summary_space`: first row and rows of this
                        * rank's experts; not made where that is the heap */
     uint32_t summary_space;

@@ -18,7 +18,7 @@ struct mk_rows {
     uint64_t destination; /* in a heap */
 };
 
-/* Where a row goes: uint32_t [k] for each token, of this rank's heap; UINT32_MAX: nowhere. */
+/* Which rows tokens are: uint32_t [k] for each token, of this rank's heap; UINT32_MAX: none. */
 struct mk_places {
     uint64_t position;
     uint32_t k, tile_rows;
@@ -39,28 +39,19 @@ static inline void mk_cta_copy_listed(struct mk_cta *cta, uint32_t local,
     }
 }
 
-/* Rows first .. first + count - 1 of the source, which are of tokens list[first] and so on (list 0:
- * of tokens first and so on), each to all places of its token: rows of `destination` in this rank's
- * own heap. Then, of each row that has come, 1 to the flag of its tile. */
-static inline void mk_cta_fan_out(struct mk_cta *cta, uint32_t local, const struct mk_rows *rows,
-                                  const struct mk_places *places)
+/* Tokens list[first] .. list[first + count - 1] have come: of each row that they are, 1 to the flag
+ * of its tile. */
+static inline void mk_cta_tell_rows(struct mk_cta *cta, uint32_t local, uint64_t list,
+                                    uint32_t first, uint32_t count, const struct mk_places *places)
 {
-    for (int tell = 0; tell < 2; tell++) /* all are moved before any is told */
-        for (uint32_t i = rows->first; i < rows->first + rows->count; i++) {
-            uint64_t token = rows->list ? mk_cta_load(cta, rows->list + i * 4ull) : i;
-            for (uint32_t place = 0; place < places->k; place++) {
-                uint64_t row = mk_cta_load(cta, places->position + (token * places->k + place) * 4);
-                const struct mk_chunk c = {
-                    rows->id, rows->space, rows->source + i * rows->row_bytes,
-                    rows->destination + row * rows->row_bytes, rows->row_bytes};
-                if (row == UINT32_MAX)
-                    continue;
-                if (tell)
-                    mk_cta_add(cta, local, places->flag + (uint32_t)row / places->tile_rows, 1);
-                else
-                    mk_cta_copy(cta, local, &c);
-            }
+    for (uint32_t i = first; i < first + count; i++) {
+        uint64_t token = mk_cta_load(cta, list + i * 4ull);
+        for (uint32_t place = 0; place < places->k; place++) {
+            uint32_t row = mk_cta_load(cta, places->position + (token * places->k + place) * 4);
+            if (row != UINT32_MAX)
+                mk_cta_add(cta, local, places->flag + row / places->tile_rows, 1);
         }
+    }
 }
 #endif
 

@@ -63,11 +63,12 @@ PTX_FN uint32_t route_lower_lanes(uint32_t mask)
     return __popc(mask & ((1u << threadIdx.x % 32) - 1));
 }
 
-/* A warp, of tokens first .. end - 1 of `rank`: counts[] += the rows of each expert of this rank.
- * place: counts[] begins as the next row of each, and each place of a token learns its row. */
+/* A warp, of tokens first .. end - 1 of `rank`, at most 32: counts[] += the rows of each expert of
+ * this rank. place: counts[] begins as the next row of each; each place of a token learns its row,
+ * and the row where its token lies, which is what the token's lane gives as `source`. */
 template <bool place>
 PTX_FN void route_rows(const struct route_walk *w, uint32_t rank, uint32_t first, uint32_t end,
-                       uint32_t *counts)
+                       uint32_t source, uint32_t *counts)
 {
     const struct mk_route *r = w->r;
     const uint32_t *ids = route_words(w, r->ids + rank * r->ids_pitch);
@@ -84,6 +85,11 @@ PTX_FN void route_rows(const struct route_walk *w, uint32_t rank, uint32_t first
             counts[expert] = next + __popc(same);
         if (place && at < end * r->k)
             position[at] = mine ? next + lower : ROUTE_NONE;
+        if (place) {
+            uint32_t of_token = __shfl_sync(0xffffffff, source, at / r->k - first);
+            if (mine)
+                route_words(w, r->source)[next + lower] = of_token;
+        }
         __syncwarp();
     }
 }
@@ -115,59 +121,58 @@ PTX_FN uint32_t route_list(bool has, uint32_t *count, uint32_t *list, uint32_t v
     return at;
 }
 
-/* A warp, of tokens first .. end - 1 of `rank`: where they go on to. counts[]: by local rank, then
- * by node. */
+/* A warp, of tokens first .. end - 1 of `rank`, at most 32: where they go on to. counts[]: by local
+ * rank, then by node. Returns where this lane's token lies, if it has an expert here (r->source).
+ */
 template <bool place>
-PTX_FN void route_lists(const struct route_walk *w, uint32_t rank, uint32_t first, uint32_t end,
-                        uint32_t *counts)
+PTX_FN uint32_t route_lists(const struct route_walk *w, uint32_t rank, uint32_t first, uint32_t end,
+                            uint32_t *counts)
 {
     const struct mk_route *r = w->r;
     const struct mk_topo *t = &r->topo;
     const uint32_t *ids = route_words(w, r->ids + rank * r->ids_pitch);
     uint32_t from = mk_node_of(t, rank), node_experts = r->rank_experts * t->gpus;
     bool own = rank == t->rank, rail = mk_local_of(t, rank) == w->local;
-    for (uint32_t i = first; i < end; i += 32) {
-        uint32_t token = i + threadIdx.x % 32, lies_at = token;
-        bool is = token < end;
-        const uint32_t *its = ids + (uint64_t)(is ? token : first) * r->k;
-        if (!rail) {
-            bool here = is && route_names(w, its, t->rank * r->rank_experts, r->rank_experts);
-            route_list<place>(here, &counts[w->local],
-                              route_words(w, r->landed) + (uint64_t)rank * r->tokens, token);
-            continue;
-        }
-        if (!own) {
-            bool here = is && route_names(w, its, w->node * node_experts, node_experts);
-            lies_at =
-                route_list<place>(here, &counts[t->gpus + w->node],
-                                  route_words(w, r->came) + (uint64_t)from * r->tokens, token);
-        }
-        for (uint32_t to = 0; to < t->gpus; to++) {
-            uint32_t other = mk_rank_at(t, w->node, to);
-            if (to != w->local)
-                route_list<place>(
-                    is && route_names(w, its, other * r->rank_experts, r->rank_experts),
-                    &counts[to],
-                    route_words(w, r->push) + ((uint64_t)from * t->gpus + to) * r->tokens, lies_at);
-        }
-        for (uint32_t to = 0; own && to < t->nodes; to++)
-            if (to != w->node)
-                route_list<place>(is && route_names(w, its, to * node_experts, node_experts),
-                                  &counts[t->gpus + to],
-                                  route_words(w, r->sent) + (uint64_t)to * r->tokens, token);
+    uint32_t token = first + threadIdx.x % 32, lies_at = token;
+    bool is = token < end;
+    const uint32_t *its = ids + (uint64_t)(is ? token : first) * r->k;
+    if (!rail) {
+        bool here = is && route_names(w, its, t->rank * r->rank_experts, r->rank_experts);
+        uint32_t at = route_list<place>(
+            here, &counts[w->local], route_words(w, r->landed) + (uint64_t)rank * r->tokens, token);
+        return r->landed_source + rank * r->room + at;
     }
+    if (!own) {
+        bool here = is && route_names(w, its, w->node * node_experts, node_experts);
+        lies_at = route_list<place>(here, &counts[t->gpus + w->node],
+                                    route_words(w, r->came) + (uint64_t)from * r->tokens, token);
+    }
+    for (uint32_t to = 0; to < t->gpus; to++) {
+        uint32_t other = mk_rank_at(t, w->node, to);
+        if (to != w->local)
+            route_list<place>(
+                is && route_names(w, its, other * r->rank_experts, r->rank_experts), &counts[to],
+                route_words(w, r->push) + ((uint64_t)from * t->gpus + to) * r->tokens, lies_at);
+    }
+    for (uint32_t to = 0; own && to < t->nodes; to++)
+        if (to != w->node)
+            route_list<place>(is && route_names(w, its, to * node_experts, node_experts),
+                              &counts[t->gpus + to],
+                              route_words(w, r->sent) + (uint64_t)to * r->tokens, token);
+    return own ? token : r->relay_source + from * r->room + lies_at;
 }
 
 template <bool place>
 PTX_FN void route_walk_run(const struct route_walk *w, uint32_t run, uint32_t *counts)
 {
     uint32_t tokens = w->r->tokens, each = (uint32_t)mk_ceil_div(tokens, w->runs_of_rank);
-    uint32_t rank = run / w->runs_of_rank, first = run % w->runs_of_rank * each;
-    uint32_t end = first + each < tokens ? first + each : tokens;
-    if (first >= end)
-        return;
-    route_rows<place>(w, rank, first, end, counts);
-    route_lists<place>(w, rank, first, end, counts + w->r->rank_experts);
+    uint32_t rank = run / w->runs_of_rank, begin = run % w->runs_of_rank * each;
+    uint32_t end = begin + each < tokens ? begin + each : tokens;
+    for (uint32_t first = begin; first < end; first += 32) {
+        uint32_t last = end - first < 32 ? end : first + 32;
+        uint32_t source = route_lists<place>(w, rank, first, last, counts + w->r->rank_experts);
+        route_rows<place>(w, rank, first, last, source, counts);
+    }
 }
 
 /* ---- the first step ---- */
@@ -336,15 +341,22 @@ PTX_FN void route_say_experts(const struct mk_cta *cta, const struct route_walk 
     const struct mk_route *r = w->r;
     const struct mk_topo *t = &r->topo;
     uint32_t warps = cta->lanes / 32, lane = threadIdx.x % 32;
-    uint64_t *wanted = (uint64_t *)(w->heap + r->wanted);
+    uint64_t *wanted = (uint64_t *)(w->heap + r->wanted),
+             *awaited = (uint64_t *)(w->heap + r->awaited);
     uint32_t *said = (uint32_t *)(cta->launch->arguments[r->summary_space] + r->summary);
     for (uint32_t e = r->part * warps + cta_lane(cta) / 32; e < r->rank_experts;
          e += r->parts * warps) {
-        uint32_t rows = route_rows_from(w, s, e, 0, mk_world(t)),
-                 tiles = (uint32_t)mk_ceil_div(rows, r->tile_rows);
-        for (uint32_t i = lane; i < tiles; i += 32)
-            wanted[s->first[e] / r->tile_rows + i] +=
-                i + 1 < tiles ? r->tile_rows : rows - i * r->tile_rows;
+        struct mk_route_rows of = route_rows_of(w, s, e);
+        uint32_t rows = of.rows, tiles = (uint32_t)mk_ceil_div(rows, r->tile_rows);
+        for (uint32_t i = lane; i < tiles; i += 32) {
+            uint32_t begin = i * r->tile_rows, end = begin + r->tile_rows;
+            end = end < rows ? end : rows;
+            uint32_t own_begin = begin > of.rank_begin ? begin : of.rank_begin,
+                     own_end = end < of.rank_end ? end : of.rank_end;
+            wanted[s->first[e] / r->tile_rows + i] += end - begin;
+            awaited[s->first[e] / r->tile_rows + i] +=
+                end - begin - (own_end > own_begin ? own_end - own_begin : 0);
+        }
         for (uint32_t node = lane; node <= t->nodes; node += 32)
             route_words(w, r->node_rows)[e * (t->nodes + 1) + node] =
                 route_rows_from(w, s, e, 0, node * t->gpus);

@@ -23,6 +23,7 @@
 #define MK_KERNELS_GEMM_CUH
 
 #include "core/cta.h"
+#include "kernels/gemm_gather.cuh"
 #include "kernels/gemm_tiling.h"
 #include "kernels/pipeline.cuh"
 #include "kernels/wgmma.cuh"
@@ -56,6 +57,10 @@ struct gemm_source {
      * each. */
     static constexpr int producer_registers = 104;
     static constexpr int consumer_registers = 200; /* 128 of which hold accumulators */
+
+    /* Rows of A lie apart, and warps 1 to 3 copy them (gemm_gather.cuh) instead of auxiliary_warp.
+     */
+    static constexpr bool gathers = false;
 
     /* The producer thread of each CTA, first and last of all; at close every load has been
      * consumed. */
@@ -158,8 +163,8 @@ struct gemm_shape {
 };
 
 /* Loads the 64 elements of K from `k` on of a tile's rows of A and columns of B (with a cluster:
- * this CTA's share of B, for all of them). */
-template <class shape>
+ * this CTA's share of B, for all of them). Without A where others bring it. */
+template <class shape, bool with_a>
 PTX_FN void gemm_load_stage(const CUtensorMap *map_a, const CUtensorMap *map_b, uint32_t stage,
                             uint32_t full, const struct mk_tile *tile, int32_t slab, int32_t k,
                             uint32_t rank)
@@ -168,8 +173,9 @@ PTX_FN void gemm_load_stage(const CUtensorMap *map_a, const CUtensorMap *map_b, 
     constexpr int share = shape::tile_n / shape::cluster;
     uint32_t b = stage + shape::a_bytes + rank * (shape::b_bytes / shape::cluster);
     int32_t column = tile->col + rank * share;
-    ptx_mbar_expect(full, shape::stage_bytes);
-    ptx_tma_load_3d(stage, map_a, full, k, tile->row + rank * shape::tile_m, tile->a_slab);
+    ptx_mbar_expect(full, with_a ? shape::stage_bytes : shape::b_bytes);
+    if (with_a)
+        ptx_tma_load_3d(stage, map_a, full, k, tile->row + rank * shape::tile_m, tile->a_slab);
     if (shape::b_kn) {
 #pragma unroll
         for (int j = 0; j < share / 64; j++) {
@@ -205,9 +211,10 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
                 source->before(i, &tile, slice++);
                 left = op->stages_of_slice;
             }
-            gemm_load_stage<shape>(a, &op->b, shared + at.stage * shape::stage_bytes,
-                                   pipeline_full<shape::stages>(barriers, at.stage), &tile, slab,
-                                   k * GEMM_TILE_K, rank);
+            gemm_load_stage<shape, !tile_source::gathers>(
+                a, &op->b, shared + at.stage * shape::stage_bytes,
+                pipeline_full<shape::stages>(barriers, at.stage), &tile, slab, k * GEMM_TILE_K,
+                rank);
             pipeline_step<shape::stages>(&at);
         }
     }
@@ -358,6 +365,16 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
     }
 }
 
+/* A warp that the engine leaves free. */
+template <class shape, class tile_source>
+PTX_FN void gemm_assist(const struct gemm_operands *op, tile_source *source, uint32_t shared)
+{
+    if constexpr (tile_source::gathers)
+        gemm_gather<shape>(source, shared, op->stages_of_k, op->limit_ns);
+    else
+        source->auxiliary_warp(threadIdx.x / 32);
+}
+
 /*
  * Runs the CTA's tiles. All GEMM_THREADS threads call, once, with shape::shared_bytes of dynamic
  * shared memory at the same address in all CTAs of the cluster; the kernel has
@@ -376,7 +393,8 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
         ptx_tensormap_prefetch(&op->b);
         ptx_tensormap_prefetch(&op->c);
         pipeline_init<shape::stages>(shared + shape::barriers_offset,
-                                     8 * shape::cluster); /* consumer warps */
+                                     8 * shape::cluster, /* consumer warps */
+                                     tile_source::gathers ? 1 + GEMM_GATHER_WARPS : 1);
     }
     if (shape::cluster > 1)
         ptx_cluster_sync();
@@ -391,7 +409,7 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
         if (threadIdx.x < 32 && ptx_elect())
             gemm_produce<shape>(op, source, shared, rank);
         else if (threadIdx.x >= 32)
-            source->auxiliary_warp(threadIdx.x / 32);
+            gemm_assist<shape>(op, source, shared);
         __syncwarp();
     } else {
         if (consumer_registers > GEMM_LAUNCH_REGISTERS)

@@ -14,19 +14,20 @@
 
 enum { GEMM_TICKETS = 4 };
 
-/* given: the place holds a tile; taken: all consumer warps have read it. */
+/* given: the place holds a tile; taken: all warps that want to know it have read it. */
 struct gemm_ticket_places {
     struct mk_tile_entry of[GEMM_TICKETS];
     uint64_t given[GEMM_TICKETS], taken[GEMM_TICKETS];
 };
 PTX_SHARED(struct gemm_ticket_places, gemm_ticket_shared, 1);
 
-/* One thread, before the block's first barrier. */
-PTX_FN void gemm_tickets_open(void)
+/* One thread, before the block's first barrier. gathers: the source's. */
+PTX_FN void gemm_tickets_open(bool gathers)
 {
     for (uint32_t i = 0; i < GEMM_TICKETS; i++) {
         ptx_mbar_init(ptx_shared(&gemm_ticket_shared->given[i]), 1);
-        ptx_mbar_init(ptx_shared(&gemm_ticket_shared->taken[i]), 8); /* consumer warps */
+        ptx_mbar_init(ptx_shared(&gemm_ticket_shared->taken[i]),
+                      8 + (gathers ? GEMM_GATHER_WARPS : 0)); /* consumer warps, and others */
     }
 }
 
@@ -44,14 +45,21 @@ template <class derived> struct ticket_source : tracked_source {
     const CUtensorMap *map_a;
     uint32_t tile_m, tile_n, columns; /* columns: tiles across C */
 
-    /* Of tile i: the producer fills its place, a consumer warp reads and frees it. */
+    /* Whether tile i is known. */
+    GEMM_MEMBER bool offered(uint32_t i) const
+    {
+        uint32_t given = ptx_shared(&gemm_ticket_shared->given[i % GEMM_TICKETS]);
+        return __all_sync(0xffffffff, ptx_mbar_test(given, i / GEMM_TICKETS & 1));
+    }
+
+    /* Of tile i: the producer fills its place, another warp reads and frees it. */
     GEMM_MEMBER bool next(uint32_t i, struct mk_tile *tile)
     {
         uint32_t place = i % GEMM_TICKETS, lap = i / GEMM_TICKETS & 1;
         uint32_t given = ptx_shared(&gemm_ticket_shared->given[place]),
                  taken = ptx_shared(&gemm_ticket_shared->taken[place]);
         struct mk_tile_entry e = {0, 0, 0, 0};
-        if (threadIdx.x < 128) {
+        if (threadIdx.x < 32) {
             bool any = static_cast<derived *>(this)->take(&e);
             if (!any)
                 e.rows = 0;

@@ -36,11 +36,12 @@ template <int stages> PTX_FN uint32_t pipeline_empty(uint32_t barriers, uint32_t
 }
 
 /* One thread, before anybody uses the ring; a barrier of the CTA (of the cluster, where stages are
- * filled across it) follows. readers: arrivals that give a stage back. */
-template <int stages> PTX_FN void pipeline_init(uint32_t barriers, uint32_t readers)
+ * filled across it) follows. readers: arrivals that give a stage back; fillers: that fill it. */
+template <int stages>
+PTX_FN void pipeline_init(uint32_t barriers, uint32_t readers, uint32_t fillers = 1)
 {
     for (int s = 0; s < stages; s++) {
-        ptx_mbar_init(pipeline_full<stages>(barriers, s), 1);
+        ptx_mbar_init(pipeline_full<stages>(barriers, s), fillers);
         ptx_mbar_init(pipeline_empty<stages>(barriers, s), readers);
     }
     ptx_mbar_init_fence();

@@ -187,6 +187,19 @@ PTX_FN bool ptx_mbar_try(uint32_t bar, uint32_t parity)
     return done != 0;
 }
 
+/* The same, and does not suspend the thread. */
+PTX_FN bool ptx_mbar_test(uint32_t bar, uint32_t parity)
+{
+    uint32_t done;
+    asm volatile("{\n .reg .pred p;\n"
+                 " mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                 " selp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done)
+                 : "r"(bar), "r"(parity)
+                 : "memory");
+    return done != 0;
+}
+
 /* Ends the launch with an error, soon: a store to where no memory is. Not C's __trap, since ptxas
  * (CUDA 13.0) gives warps that may come to a trap the registers that they have at entry, as if
  * there were no setmaxnreg. */

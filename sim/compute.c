@@ -137,14 +137,28 @@ void compute_load_b(struct compute *m, void *const arguments[MK_SPACES - 1], uin
                             beats);
 }
 
+static const uint16_t *compute_row_of_a(const struct sim_rank *rank, const struct sim_operands *o,
+                                        uint32_t row)
+{
+    const uint8_t *base = rank->spaces[o->a_space] + o->a;
+    uint64_t number = row;
+    if (o->a_list) {
+        number = ((const uint32_t *)(const void *)(rank->spaces[MK_SPACE_HEAP] + o->a_list))[row];
+        if (number >= o->a_first) {
+            base = rank->spaces[MK_SPACE_HEAP] + o->a_rest;
+            number -= o->a_first;
+        }
+    }
+    return (const uint16_t *)(const void *)base + number * o->a_pitch;
+}
+
 void compute_load_a(const struct sim_rank *rank, const struct mk_tile *tile, uint32_t first,
                     uint32_t count, float *a)
 {
     struct sim_operands o = {0};
     rank->op->operands(rank->plan, tile, rank->epoch, &o);
-    const uint16_t *from = (const uint16_t *)(const void *)(rank->spaces[o.a_space] + o.a);
     for (uint32_t row = first; row < first + count; row++)
-        widen(a + (uint64_t)row * o.k, from + (uint64_t)row * o.a_pitch, o.k);
+        widen(a + (uint64_t)row * o.k, compute_row_of_a(rank, &o, row), o.k);
 }
 
 /* A product of some rows at a time: none takes so long that the CTA seems to hang. */

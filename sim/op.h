@@ -21,6 +21,10 @@ struct sim_terms {
 struct sim_operands {
     enum mk_space a_space, c_space, b_space;
     uint64_t a, b, c; /* byte offset of the first element in its space */
+    /* Where the rows of A lie apart: a uint32_t of the heap for each says which row it is, up to
+     * a_first one of a_space, from there on one of the heap from a_rest on. 0: they do not */
+    uint64_t a_list, a_rest;
+    uint32_t a_first;
     uint32_t a_pitch, b_pitch, c_pitch;
     uint32_t rows, cols, k;
     int b_transposed; /* B is [cols, k] */

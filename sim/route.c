@@ -182,6 +182,41 @@ static void route_hand_on(const struct mk_route *r, uint8_t *heap)
     }
 }
 
+/* Token `token` of `rank` lies here as `source`. */
+static void route_say_source(const struct mk_route *r, uint8_t *heap, uint32_t rank, uint32_t token,
+                             uint32_t source)
+{
+    const uint32_t *position =
+        route_words(heap, r->position) + ((uint64_t)rank * r->tokens + token) * r->k;
+    uint64_t *awaited = (uint64_t *)(void *)(heap + r->awaited);
+    for (uint32_t place = 0; place < r->k; place++)
+        if (position[place] != UINT32_MAX) {
+            route_words(heap, r->source)[position[place]] = source;
+            awaited[position[place] / r->tile_rows] += rank != r->topo.rank;
+        }
+}
+
+/* Where the tokens of rows lie. */
+static void route_find_sources(const struct mk_route *r, uint8_t *heap)
+{
+    uint32_t local = mk_local_of(&r->topo, r->topo.rank);
+    for (uint32_t rank = 0; rank < mk_world(&r->topo); rank++) {
+        uint32_t node = mk_node_of(&r->topo, rank);
+        int own = rank == r->topo.rank, rail = mk_local_of(&r->topo, rank) == local;
+        const uint32_t *list = own    ? NULL
+                               : rail ? route_words(heap, r->came) + (uint64_t)node * r->tokens
+                                      : route_words(heap, r->landed) + (uint64_t)rank * r->tokens;
+        uint32_t count = own    ? r->tokens
+                         : rail ? route_words(heap, r->came_count)[node]
+                                : route_words(heap, r->landed_count)[rank];
+        uint32_t base = own    ? 0
+                        : rail ? r->relay_source + node * r->room
+                               : r->landed_source + rank * r->room;
+        for (uint32_t i = 0; i < count; i++)
+            route_say_source(r, heap, rank, list ? list[i] : i, base + i);
+    }
+}
+
 /* Where rows of this rank's expert `expert` come from. */
 static struct mk_route_rows route_rows_of(const struct mk_route *r, uint8_t *heap, uint32_t expert)
 {
@@ -243,6 +278,7 @@ void route_make(const struct mk_route *r, uint8_t *heap, uint8_t *summary)
                        route_before_of(r, heap, r->came_before, other));
     }
     route_hand_on(r, heap);
+    route_find_sources(r, heap);
     if (r->order)
         route_order(r, heap);
     if (r->origin)

@@ -465,8 +465,9 @@ static const struct {
     {"mk_cta_route", "__device__ void mk_cta_route(mk_cta *, const mk_route *) {}\n"},
     {"mk_cta_copy_listed",
      "__device__ void mk_cta_copy_listed(mk_cta *, uint32_t, const mk_rows *) {}\n"},
-    {"mk_cta_fan_out",
-     "__device__ void mk_cta_fan_out(mk_cta *, uint32_t, const mk_rows *, const mk_places *) {}\n"},
+    {"mk_cta_tell_rows",
+     "__device__ void mk_cta_tell_rows(mk_cta *, uint32_t, uint64_t, uint32_t, uint32_t, "
+     "const mk_places *) {}\n"},
     {"mk_cta_load", "__device__ uint32_t mk_cta_load(mk_cta *, uint64_t) { return 0; }\n"},
     {"mk_cta_load64", "__device__ uint64_t mk_cta_load64(mk_cta *, uint64_t) { return 0; }\n"},
 };

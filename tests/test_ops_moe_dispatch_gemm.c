@@ -104,7 +104,6 @@ static enum mutation {
     LANDED_TOLD_EARLY,
     EPOCH_REUSED,
     ONE_IDS_BUFFER,
-    TOLD_BEFORE_MOVED,
     COPY_SHORT,
     PUT_SHORT,
     PUT_BEFORE_PACKED,
@@ -157,7 +156,7 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
         (mutation == COMPUTE_DOES_NOT_WAIT_FOR_ROWS && flag >= p->flag_rows) ||
         (mutation == FORWARDER_DOES_NOT_WAIT && flag >= p->flag_relay && flag < p->flag_landed))
         return 0;
-    if (mutation == ONE_ROW_TOO_FEW && flag >= p->flag_rows)
+    if (mutation == ONE_ROW_TOO_FEW && flag >= p->flag_rows && target)
         target--;
     if (mutation == EPOCH_REUSED && flag < p->flag_rows)
         target = 1;
@@ -169,8 +168,7 @@ void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chun
     struct mk_chunk c = *chunk;
     int row = c.bytes == plan_of(cta)->row_bytes;
     int here = local == mk_local_of(&plan_of(cta)->topo, plan_of(cta)->topo.rank);
-    if ((mutation == TOLD_BEFORE_MOVED && cta->role == MK_INTRA_COMM && row && here) ||
-        (mutation == LANDED_TOLD_EARLY && cta->role == MK_INTRA_COMM && row && !here) ||
+    if ((mutation == LANDED_TOLD_EARLY && cta->role == MK_INTRA_COMM && row && !here) ||
         (mutation == PUT_BEFORE_PACKED && cta->role == MK_INTER_SEND)) {
         hold(cta, local, &c);
         return;
@@ -205,8 +203,6 @@ void mutant_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t coun
     uint32_t rank = plan_of(cta)->topo.rank;
     int row = flag >= plan_of(cta)->flag_rows;
     mk_cta_add(cta, local, flag, mutation == ROW_TOLD_TWICE && row ? 2 * count : count);
-    if (mutation == TOLD_BEFORE_MOVED && row)
-        release(cta);
     if (flag == plan_of(cta)->flag_routed && route_held_by[rank] == cta) {
         route_held_by[rank] = NULL;
         mk_cta_route(cta, &route_held[rank]);
@@ -299,7 +295,6 @@ static void test_mutants(void **state)
     MUTANT(LANDED_IS_NOT_AWAITED, -EBADMSG);
     MUTANT(LANDED_TOLD_EARLY, -EBADMSG);
     MUTANT(EPOCH_REUSED, OPS_ANY);
-    MUTANT(TOLD_BEFORE_MOVED, -EBADMSG);
     MUTANT(COPY_SHORT, -EBADMSG);
     MUTANT(PUT_SHORT, -EBADMSG);
     MUTANT(PUT_BEFORE_PACKED, -EBADMSG);

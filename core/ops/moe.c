@@ -152,6 +152,9 @@ uint64_t plan_size_moe(struct moe_dispatch_plan *m, const struct mk_problem *q, 
      * named twice.) */
     *row_tiles = world * m->tokens * m->k / m->tile_m + m->rank_experts;
     m->routers = q->tuning.split.ctas[MK_INTRA_COMM];
+    /* row numbers, and numbers of where they come from, have 32 bits */
+    if (*row_tiles > UINT32_MAX / m->tile_m || (1 + world + q->topo.nodes) * m->room > UINT32_MAX)
+        *row_tiles = UINT32_MAX;
     return world + 2 + (q->topo.nodes + world) * m->chunks + *row_tiles;
 }
 
@@ -177,6 +180,7 @@ void plan_lay_out_moe(struct moe_dispatch_plan *m, uint32_t flag_base, int weigh
     r->tile_rows = m->tile_m;
     r->ids_pitch = m->ids_pitch;
     r->position = plan_take_moe(next, world * m->ids_bytes);
+    r->source = plan_take_moe(next, (uint64_t)m->row_tiles * m->tile_m * 4);
     r->first = plan_take_moe(next, m->experts * 4ull);
     r->rows = plan_take_moe(next, m->experts * 4ull);
     r->sent = plan_take_moe(next, nodes * m->tokens * 4);
@@ -189,9 +193,10 @@ void plan_lay_out_moe(struct moe_dispatch_plan *m, uint32_t flag_base, int weigh
     r->landed_count = plan_take_moe(next, world * 4);
     r->node_rows = plan_take_moe(next, m->rank_experts * (nodes + 1) * 4);
     m->packed = plan_take_moe(next, nodes > 1 ? nodes * m->room * m->row_bytes : 0);
-    m->relay = plan_take_moe(next, nodes > 1 ? nodes * m->room * m->row_bytes : 0);
     m->landed = plan_take_moe(next, m->topo.gpus > 1 ? world * m->room * m->row_bytes : 0);
-    m->gathered = plan_take_moe(next, (uint64_t)m->row_tiles * m->tile_m * m->row_bytes);
+    m->relay = plan_take_moe(next, nodes > 1 ? nodes * m->room * m->row_bytes : 0);
+    r->room = r->landed_source = m->room;
+    r->relay_source = m->room + (uint32_t)(m->topo.gpus > 1 ? world * m->room : 0);
 }
 
 uint64_t plan_moe_put_bytes(const struct moe_dispatch_plan *m)

@@ -59,6 +59,7 @@ static void moe_dispatch_gemm_lay_out(struct mk_plan *p, struct moe_dispatch_gem
     uint64_t begin = *next, runs = (uint64_t)d->routers * MK_ROUTE_WARPS,
              world = mk_world(&q->topo);
     r->wanted = plan_take_moe(next, d->row_tiles * 8ull);
+    r->awaited = plan_take_moe(next, d->row_tiles * 8ull);
     r->order_head = plan_take_moe(next, sizeof(struct mk_route_head));
     p->zero_bytes = *next - begin;
     r->summary_space = MK_SPACE_ARG4;

@@ -25,6 +25,7 @@ static void moe_ffn_lay_out(struct mk_plan *p, struct moe_ffn_plan *m, uint64_t 
     uint64_t away = nodes > 1 ? nodes * d->room * m->result_bytes : 0;
     struct mk_route *r = &d->route;
     r->wanted = plan_take_moe(next, d->row_tiles * 8ull);
+    r->awaited = plan_take_moe(next, d->row_tiles * 8ull);
     r->due = plan_take_moe(next, nodes * d->chunks * 8);
     p->zero_bytes = *next - begin;
     r->chunk_rows = d->chunk_rows;
@@ -34,7 +35,7 @@ static void moe_ffn_lay_out(struct mk_plan *p, struct moe_ffn_plan *m, uint64_t 
     r->summary_space = MK_SPACE_HEAP;
     plan_lay_out_moe(d, p->flag_base, 1, next);
     m->acted = plan_take_moe(next, rows * m->act_bytes);
-    m->made = m->number == MK_BF16 ? d->gathered : plan_take_moe(next, rows * m->result_bytes);
+    m->made = plan_take_moe(next, rows * m->result_bytes);
     m->back =
         plan_take_moe(next, d->topo.gpus > 1 ? nodes * d->tokens * d->k * m->result_bytes : 0);
     m->sums = plan_take_moe(next, away);

@@ -8,19 +8,19 @@
  *   intra_comm   its first CTA gathers all ranks' ids (4 k bytes a token); from them all of these
  *                CTAs make the tables of where everything goes, so that counts and offsets need no
  *                other exchange and no host. Then they take this rank's tokens to the other ranks
- *                of the node, and hand on in the node those that the rail has brought; and what
- *                has come here, from wherever, to the rows of this rank's experts
+ *                of the node, and hand on in the node those that the rail has brought; and they
+ *                count what has come here, by rows of this rank's experts
  *   inter_send   packs the tokens that have an expert on another node and puts them along the rail:
  *                each once per node, however many experts it has there
  *
  * Minimum bytes, which depend on the ids: a token has to enter each other node where it has an
  * expert, and does so once, on its own rail; and each rank where it has one, and does so once, from
- * the rank of that node which is on its rail. There it is copied to the rows of its experts. To
- * those come ids, rounded up to 16 bytes a rank: each rank receives (nodes - 1) ranks' over the
- * network, (gpus - 1) nodes over NVLink. That is what having no host step and no second exchange
- * costs: 2 k / H of what tokens take. Weights, where an operator has them, go with the ids along
- * the rail and not over NVLink: the rank that adds a token's rows on another node is the rank that
- * received it there.
+ * the rank of that node which is on its rail. There it lies once: a tile's rows of A are read from
+ * wherever their tokens are, this rank's own from X (the table `source`). To those come ids,
+ * rounded up to 16 bytes a rank: each rank receives (nodes - 1) ranks' over the network, (gpus - 1)
+ * nodes over NVLink. That is what having no host step and no second exchange costs: 2 k / H of what
+ * tokens take. Weights, where an operator has them, go with the ids along the rail and not over
+ * NVLink: the rank that adds a token's rows on another node is the rank that received it there.
  *
  * No credits, and two buffers (epoch & 1) for ids and weights alone. Nothing else moves in a launch
  * before every rank's ids are here, and a rank that has sent its ids of a launch has ended the
@@ -33,8 +33,8 @@
  * those, those of other nodes for puts, which wait for tables alone, and what other ranks of the
  * node hand on for those. Every CTA goes in that order.
  *
- * Rows are counted over all launches: the table `wanted` says how many a tile of rows has to have
- * seen by now.
+ * Rows of other ranks' tokens are counted over all launches: the table `awaited` says how many a
+ * tile of rows has to have seen by now. For its own a rank waits no longer than for the tables.
  *
  * Flags of a rank: ids[rank], routed and counted (count intra_comm CTAs), relay[node][chunk],
  * landed[rank][chunk], rows[tile of rows]. */
@@ -53,8 +53,8 @@ MK_ROLE int moe_await_routed(const struct moe_dispatch_plan *p, struct mk_cta *c
 /* Before the loads of the tile of A that row `row` is in: its rows are here. */
 MK_ROLE int moe_await_rows(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t row)
 {
-    uint64_t wanted = mk_cta_load64(cta, p->route.wanted + row / p->tile_m * 8);
-    return mk_cta_wait(cta, moe_rows_flag(p, row), wanted, MK_CAUSE_DATA);
+    uint64_t awaited = mk_cta_load64(cta, p->route.awaited + row / p->tile_m * 8);
+    return mk_cta_wait(cta, moe_rows_flag(p, row), awaited, MK_CAUSE_DATA);
 }
 
 /* Rows of tiles of one expert that are computed one after the other. Counted not from the expert's
@@ -197,19 +197,18 @@ MK_ROLE struct mk_rows moe_rows(const struct moe_dispatch_plan *p, uint32_t rank
     return rows;
 }
 
-/* Chunk `chunk` of `count` of `rank`'s tokens that are here, to the rows of this rank's experts. */
-MK_ROLE void moe_fan_out(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t rank,
-                         uint32_t chunk, uint32_t count, uint32_t space, uint64_t source,
-                         uint64_t list)
+/* Chunk `chunk` of `count` of `rank`'s tokens, which `list` names, is here. */
+MK_ROLE void moe_tell_rows(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t rank,
+                           uint32_t chunk, uint32_t count, uint64_t list)
 {
-    struct mk_rows rows = moe_rows(p, rank, chunk, count, space, source, list);
+    uint32_t first = chunk * p->chunk_rows;
     struct mk_places places;
     places.position = p->route.position + rank * p->ids_bytes;
     places.k = p->k;
     places.tile_rows = p->tile_m;
     places.flag = p->flag_rows;
-    rows.destination = p->gathered;
-    mk_cta_fan_out(cta, mk_local_of(&p->topo, p->topo.rank), &rows, &places);
+    mk_cta_tell_rows(cta, mk_local_of(&p->topo, p->topo.rank), list, first,
+                     count - first < p->chunk_rows ? count - first : p->chunk_rows, &places);
 }
 
 /* Chunk `chunk`, where there is one, of the tokens of this rail's rank of node `from` (this rank's
@@ -240,8 +239,8 @@ MK_ROLE int moe_push(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint
     return 0;
 }
 
-/* What other ranks of the node bring here of the tokens of node `from`'s ranks, to the rows of this
- * rank's experts: the first chunks of all these ranks, then the second, ... */
+/* What other ranks of the node bring here of the tokens of node `from`'s ranks: the first chunks of
+ * all these ranks, then the second, ... */
 MK_ROLE int moe_take_landed(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t from,
                             uint32_t *turn)
 {
@@ -255,14 +254,14 @@ MK_ROLE int moe_take_landed(const struct moe_dispatch_plan *p, struct mk_cta *ct
                 continue;
             if (mk_cta_wait(cta, moe_landed_flag(p, rank, chunk), cta->epoch, MK_CAUSE_DATA))
                 return 1;
-            moe_fan_out(p, cta, rank, chunk, count, MK_SPACE_HEAP,
-                        p->landed + (uint64_t)rank * p->room * p->row_bytes,
-                        p->route.landed + (uint64_t)rank * p->tokens * 4);
+            moe_tell_rows(p, cta, rank, chunk, count,
+                          p->route.landed + (uint64_t)rank * p->tokens * 4);
         }
     return 0;
 }
 
-/* Tokens of the rail's rank of node `from`: to this rank's experts, and on to the node's others. */
+/* Tokens of the rail's rank of node `from`: for this rank's experts, and on to the node's others.
+ */
 MK_ROLE int moe_take_relayed(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t from,
                              uint32_t *turn)
 {
@@ -277,9 +276,7 @@ MK_ROLE int moe_take_relayed(const struct moe_dispatch_plan *p, struct mk_cta *c
                 return 1;
         if (mk_cta_wait(cta, moe_relay_flag(p, from, chunk), cta->epoch, MK_CAUSE_NETWORK))
             return 1;
-        moe_fan_out(p, cta, rank, chunk, count, MK_SPACE_HEAP,
-                    p->relay + (uint64_t)from * p->room * p->row_bytes,
-                    p->route.came + (uint64_t)from * p->tokens * 4);
+        moe_tell_rows(p, cta, rank, chunk, count, p->route.came + (uint64_t)from * p->tokens * 4);
     }
     return 0;
 }
@@ -296,7 +293,6 @@ MK_ROLE int moe_intra_comm(const struct moe_dispatch_plan *p, struct mk_cta *cta
         for (uint32_t step = 1; step < t->gpus; step++)
             if (moe_push(p, cta, node, (local + t->gpus - step) % t->gpus, chunk))
                 return 1;
-        moe_fan_out(p, cta, t->rank, chunk, p->tokens, MK_SPACE_ARG0, 0, 0);
     }
     if (moe_take_landed(p, cta, node, &turn))
         return 1;

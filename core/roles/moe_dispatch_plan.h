@@ -27,16 +27,16 @@ struct moe_dispatch_plan {
     uint64_t ids_pitch; /* from rank to rank, a multiple of 128 */
     uint64_t weights;   /* from a rank's ids to its weights, as large (ids_moved); 0: it has none */
     /* Offsets in the heap. */
-    uint64_t ids[2];   /* by epoch & 1: [W] of ids_pitch: uint32_t [tokens, k] of expert numbers,
-                          others for none; where   the operator has weights, behind those of this rank
-                          and its rail, float [tokens, k] */
-    uint64_t gathered; /* A: [row_tiles * tile_m] of row_bytes, bf16 */
+    uint64_t ids[2]; /* by epoch & 1: [W] of ids_pitch: uint32_t [tokens, k] of expert numbers,
+                        others for none; where   the operator has weights, behind those of this rank
+                        and its rail, float [tokens, k] */
     /* [nodes][room] of row_bytes: tokens that leave for another node, each once */
     uint64_t packed;
-    /* [nodes][room] of row_bytes: tokens that have come from this rail's rank of a node */
-    uint64_t relay;
     /* [W][room] of row_bytes: tokens of a rank that another of this node has brought */
     uint64_t landed;
+    /* Behind it: [nodes][room] of row_bytes: tokens that have come from this rail's rank of a
+     * node */
+    uint64_t relay;
     struct mk_route route; /* but for `ids` */
 };
 

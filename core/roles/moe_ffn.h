@@ -40,8 +40,7 @@
  * No credits and one buffer of everything but ids and weights, as in dispatch: all that moves in a
  * launch moves after every rank's ids are here, and a rank that has sent them has ended the launch
  * before: it has Y, so that every row and sum for it has come, and all its own rows and sums have
- * been read. Where results are bf16 they are stored over the rows of A that they come from, which
- * no CTA reads once all columns of their activation are there.
+ * been read.
  *
  * Flags of a rank: dispatch's; acted[tile of rows] and made[tile of rows] (count rows times parts
  * of tiles, so that `wanted` times the columns of tiles is the target), back[node][chunk] (counts

@@ -27,7 +27,7 @@ struct moe_ffn_plan {
     uint64_t result_bytes; /* of a row of results */
     /* Offsets in the heap. */
     uint64_t acted; /* [row_tiles * tile_m] of act_bytes, bf16 */
-    uint64_t made;  /* [row_tiles * tile_m] of result_bytes; where they are bf16, over `gathered` */
+    uint64_t made;  /* [row_tiles * tile_m] of result_bytes */
     uint64_t back;  /* [nodes][tokens][k] of result_bytes: results of other ranks of this node for
                        the tokens of this rail's  ranks */
     uint64_t sums;  /* [nodes][room] of result_bytes: what this node has for tokens of another, each

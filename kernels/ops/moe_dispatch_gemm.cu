@@ -15,6 +15,7 @@ GPU_OPERATOR(moe_dispatch_gemm)
 
 /* What follows `plan` is the producer thread's alone. */
 struct moe_source : ticket_source<moe_source> {
+    static constexpr bool gathers = true;
     const struct moe_dispatch_gemm_plan *plan;
     struct mk_cta cta;
     uint64_t upcoming, base;
@@ -47,8 +48,22 @@ struct moe_source : ticket_source<moe_source> {
         cta_end(&cta);
     }
 
+    /* A row of A lies where its token is: a row of X, or where another rank has brought it. */
+    GEMM_MEMBER const char *row_of_a(const struct mk_tile *tile, uint32_t row) const
+    {
+        const struct moe_dispatch_plan *d = &plan->dispatch;
+        uint32_t source = ((const uint32_t *)(launch->heap + d->route.source))[tile->row + row];
+        return source < d->room ? launch->arguments[MK_SPACE_ARG0] + source * d->row_bytes
+                                : launch->heap + d->landed + (source - d->room) * d->row_bytes;
+    }
+
+    GEMM_MEMBER uint32_t row_bytes() const
+    {
+        return (uint32_t)plan->dispatch.row_bytes;
+    }
+
     /* The number of the one after this is on its way while this one is loaded. Every block asks
-     * until there is none. */
+     * until there is none. Who is told of a tile may read its rows. */
     GEMM_MEMBER bool take(struct mk_tile_entry *e)
     {
         if (ending || upcoming - base >= count)
@@ -57,13 +72,8 @@ struct moe_source : ticket_source<moe_source> {
             (const struct mk_tile_entry *)(launch->heap + plan->dispatch.route.order) +
             (upcoming - base));
         upcoming = ask();
+        ending = moe_await_rows(&plan->dispatch, &cta, e->row);
         return true;
-    }
-
-    GEMM_MEMBER void before(uint32_t, const struct mk_tile *tile, uint32_t)
-    {
-        if (!ending)
-            ending = moe_before(plan, &cta, tile);
     }
 };
 
@@ -71,8 +81,7 @@ template <class shape>
 __global__ void __launch_bounds__(GEMM_THREADS, 1)
     moe_dispatch_gemm_kernel(const __grid_constant__ struct moe_dispatch_gemm_plan plan,
                              const __grid_constant__ struct gpu_launch launch,
-                             const __grid_constant__ struct gemm_operands operands,
-                             const __grid_constant__ CUtensorMap gathered)
+                             const __grid_constant__ struct gemm_operands operands)
 {
     PTX_SHARED_DYNAMIC(memory);
     static_assert(shape::shared_bytes >= MK_ROUTE_SHARED, "what making tables takes");
@@ -92,12 +101,12 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
     source.plan = &plan;
     source.launch = &launch;
     source.operands = &operands;
-    source.map_a = &gathered;
+    source.map_a = nullptr;
     source.tile_m = shape::tile_m;
     source.tile_n = shape::tile_n;
     source.columns = plan.col_tiles;
     if (threadIdx.x == 0)
-        gemm_tickets_open();
+        gemm_tickets_open(moe_source::gathers);
     tile_track_open(&source.track, &launch);
     gemm_compute<shape>(&operands, &source, memory);
     tile_track_close(&source.track, &launch);
@@ -107,17 +116,14 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
 }
 
 template <class shape>
-static int moe_describe(CUtensorMap *gathered, struct gemm_operands *op,
-                        const struct moe_dispatch_gemm_plan *p, const struct gpu_launch *l)
+static int moe_describe(struct gemm_operands *op, const struct moe_dispatch_gemm_plan *p,
+                        const struct gpu_launch *l)
 {
     const uint64_t rows = (uint64_t)p->dispatch.row_tiles * p->dispatch.tile_m, k = p->hidden,
                    n = p->inner;
-    const uint64_t a_extent[3] = {k, rows, 1}, c_extent[3] = {n, rows, 1};
-    const uint32_t a_box[2] = {GEMM_TILE_K, shape::tile_m}, c_box[2] = {64, 64};
-    int err =
-        tensormap_bf16(gathered, l->heap + p->dispatch.gathered, a_extent, k, rows * k, a_box);
-    if (!err)
-        err = gemm_describe_groups<shape>(&op->b, l->arguments[MK_SPACE_ARG1], n, k,
+    const uint64_t c_extent[3] = {n, rows, 1};
+    const uint32_t c_box[2] = {64, 64};
+    int err = gemm_describe_groups<shape>(&op->b, l->arguments[MK_SPACE_ARG1], n, k,
                                           p->dispatch.rank_experts);
     if (!err)
         err = tensormap_bf16(&op->c, l->arguments[MK_SPACE_ARG3], c_extent, n, rows * n, c_box);
@@ -163,12 +169,11 @@ int moe_dispatch_gemm_launch(const struct mk_plan *plan, const struct gpu_launch
     const struct moe_dispatch_gemm_plan *p = moe_dispatch_gemm_plan_of(plan);
     return moe_dispatch_shape(p, plan->problem.b_transposed, [=](auto shape) {
         typedef decltype(shape) built;
-        CUtensorMap gathered;
         struct gemm_operands operands;
-        int err = moe_describe<built>(&gathered, &operands, p, launch);
+        int err = moe_describe<built>(&operands, p, launch);
         return err ? err
                    : gemm_launch_kernel(moe_dispatch_gemm_kernel<built>,
                                         mk_total_blocks(&launch->split), 1, built::shared_bytes,
-                                        stream, *p, *launch, operands, gathered);
+                                        stream, *p, *launch, operands);
     });
 }

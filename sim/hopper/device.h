@@ -120,6 +120,7 @@ void hopper_mbar_init_fence(void);
 void hopper_mbar_arrive(uint32_t bar, uint32_t count, uint32_t expected_bytes, int arrives);
 void hopper_mbar_arrive_at(uint32_t bar, uint32_t rank, int release);
 int hopper_mbar_try(uint32_t bar, uint32_t parity);
+int hopper_mbar_test(uint32_t bar, uint32_t parity);
 
 /* The TMA unit. */
 void hopper_tma_load(uint32_t dst, const struct hopper_box *box, uint32_t bar, int to_cluster,

@@ -205,22 +205,18 @@ void mbarrier_bytes(struct hopper_block *b, struct mbarrier *m, uint32_t bytes, 
     complete_if_due(b, m);
 }
 
-int hopper_mbar_try(uint32_t bar, uint32_t parity)
+static int mbar_look(uint32_t bar, uint32_t parity, int waits)
 {
     struct hopper_thread *t = hopper_thread();
     struct hopper *h = t->block->machine;
     struct mbarrier *m = own(bar, "a wait");
     uint32_t number = (uint32_t)(m - t->block->mbarriers);
-    uint32_t variant = mutated(HOPPER_P_MBAR_WAIT);
-    if (variant == 1)
-        return 1;
-    parity ^= variant == 2;
     if (parity > 1)
         hopper_mistake("waits for the parity %u of a phase", parity);
     hopper_point();
     while ((m->phase & 1) == parity) {
-        if (!sim_random_below(&h->random, 16))
-            return 0; /* it may say so for no reason */
+        if (!waits || !sim_random_below(&h->random, 16))
+            return 0; /* a wait may say so for no reason */
         t->barrier = bar;
         hopper_wait(t, THREAD_MBARRIER);
         if (m->address != bar)
@@ -239,4 +235,17 @@ int hopper_mbar_try(uint32_t bar, uint32_t parity)
     t->phase_of[number] = m->phase;
     thread_learn(t, m->passed);
     return 1;
+}
+
+int hopper_mbar_test(uint32_t bar, uint32_t parity)
+{
+    return mbar_look(bar, parity, 0);
+}
+
+int hopper_mbar_try(uint32_t bar, uint32_t parity)
+{
+    uint32_t variant = mutated(HOPPER_P_MBAR_WAIT);
+    if (variant == 1)
+        return 1;
+    return mbar_look(bar, parity ^ (variant == 2), 1);
 }

@@ -44,8 +44,11 @@ static void moe_dispatch_gemm_operands(const struct mk_plan *plan, const struct 
 {
     const struct moe_dispatch_gemm_plan *p = moe_dispatch_gemm_plan_of(plan);
     int transposed = plan->problem.b_transposed;
-    out->a_space = MK_SPACE_HEAP;
-    out->a = p->dispatch.gathered + t->row * p->dispatch.row_bytes;
+    out->a_space = MK_SPACE_ARG0;
+    out->a = 0;
+    out->a_list = p->dispatch.route.source + t->row * 4ull;
+    out->a_first = p->dispatch.room;
+    out->a_rest = p->dispatch.landed;
     out->a_pitch = p->hidden;
     out->b_space = MK_SPACE_ARG1;
     out->b = ((uint64_t)t->slab * p->hidden * p->inner +

@@ -53,9 +53,12 @@ static void moe_ffn_operands(const struct mk_plan *plan, const struct mk_tile *t
     const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
     int transposed = plan->problem.b_transposed, up = t->stage == MOE_FFN_UP;
     uint64_t k = up ? p->hidden : p->inner, n = up ? 2ull * p->inner : p->hidden;
-    out->a_space = out->c_space = MK_SPACE_HEAP;
-    out->a = up ? p->dispatch.gathered + t->row * p->dispatch.row_bytes
-                : p->acted + t->row * p->act_bytes;
+    out->a_space = up ? MK_SPACE_ARG0 : MK_SPACE_HEAP;
+    out->c_space = MK_SPACE_HEAP;
+    out->a = up ? 0 : p->acted + t->row * p->act_bytes;
+    out->a_list = up ? p->dispatch.route.source + t->row * 4ull : 0;
+    out->a_first = p->dispatch.room;
+    out->a_rest = p->dispatch.landed;
     out->a_pitch = (uint32_t)k;
     out->b_space = up ? MK_SPACE_ARG1 : MK_SPACE_ARG4;
     out->b = (t->slab * k * n + (transposed ? t->col * k : t->col)) * 2;

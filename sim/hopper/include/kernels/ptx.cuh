@@ -156,6 +156,11 @@ PTX_FN bool ptx_mbar_try(uint32_t bar, uint32_t parity, HOPPER_AT)
     HOPPER_HERE;
     return hopper_mbar_try(bar, parity) != 0;
 }
+PTX_FN bool ptx_mbar_test(uint32_t bar, uint32_t parity, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return hopper_mbar_test(bar, parity) != 0;
+}
 PTX_FN void ptx_fail(HOPPER_AT)
 {
     HOPPER_HERE;
