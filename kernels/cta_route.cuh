@@ -15,6 +15,7 @@
 #include "kernels/cta.cuh"
 
 #define ROUTE_NONE UINT32_MAX
+enum { ROUTE_AHEAD = 12 }; /* loads of counts that are under way at once */
 
 MK_ROLE_CALL uint32_t mk_cta_load(struct mk_cta *cta, uint64_t offset)
 {
@@ -234,12 +235,22 @@ PTX_FN void route_add_up(const struct mk_cta *cta, const struct route_walk *w,
         s->of_rank[i] = 0; /* and `before` behind it */
     __syncthreads();
     for (uint32_t c = me % width; me / width < groups && c < w->counters; c += width)
-        for (uint32_t run = me / width; run < w->runs; run += groups) {
-            uint32_t n = rows[(uint64_t)run * w->counters + c], rank = run / w->runs_of_rank;
-            if (n)
-                atomicAdd(&s->of_rank[rank * w->counters + c], n);
-            if (n && run < here && (c < w->r->rank_experts || rank == here / w->runs_of_rank))
-                atomicAdd(&s->before[c], n);
+        for (uint32_t first = me / width; first < w->runs; first += ROUTE_AHEAD * groups) {
+            uint32_t n[ROUTE_AHEAD];
+#pragma unroll
+            for (uint32_t i = 0; i < ROUTE_AHEAD; i++) {
+                uint32_t run = first + i * groups;
+                n[i] = run < w->runs ? rows[(uint64_t)run * w->counters + c] : 0;
+            }
+#pragma unroll
+            for (uint32_t i = 0; i < ROUTE_AHEAD; i++) {
+                uint32_t run = first + i * groups, rank = run / w->runs_of_rank;
+                if (n[i])
+                    atomicAdd(&s->of_rank[rank * w->counters + c], n[i]);
+                if (n[i] && run < here &&
+                    (c < w->r->rank_experts || rank == here / w->runs_of_rank))
+                    atomicAdd(&s->before[c], n[i]);
+            }
         }
     __syncthreads();
 }
@@ -300,8 +311,15 @@ PTX_FN void route_place(const struct mk_cta *cta, const struct route_walk *w,
                      from = expert || of_rank < begin ? begin : of_rank;
             if (expert || of_rank < begin)
                 n += s->before[c];
-            for (uint32_t q = from; q < run; q++)
-                n += rows[(uint64_t)q * w->counters + c];
+            for (; from < run; from += ROUTE_AHEAD) {
+                uint32_t of[ROUTE_AHEAD];
+#pragma unroll
+                for (uint32_t i = 0; i < ROUTE_AHEAD; i++)
+                    of[i] = from + i < run ? rows[(uint64_t)(from + i) * w->counters + c] : 0;
+#pragma unroll
+                for (uint32_t i = 0; i < ROUTE_AHEAD; i++)
+                    n += of[i];
+            }
             counts[c] = n;
         }
         __syncwarp();
@@ -310,7 +328,7 @@ PTX_FN void route_place(const struct mk_cta *cta, const struct route_walk *w,
     }
 }
 
-/* How long lists are: the first part. */
+/* How long lists are: the last part. */
 PTX_FN void route_say_counts(const struct mk_cta *cta, const struct route_walk *w,
                              const struct route_sums *s)
 {
@@ -427,7 +445,7 @@ MK_ROLE_CALL void mk_cta_route(struct mk_cta *cta, const struct mk_route *r)
     route_add_up(cta, &w, &s);
     route_find_first(cta, &w, &s);
     route_place(cta, &w, &s);
-    if (r->part == 0)
+    if (r->part + 1 == r->parts) /* the first says where tiles are taken from */
         route_say_counts(cta, &w, &s);
     route_say_experts(cta, &w, &s);
     route_make_order(cta, &w, &s);

@@ -1,5 +1,5 @@
 /* Rows by lists (core/cta_rows.h) on a GPU: by all threads of a block, whose warps take rows side
- * by side. What a warp has under way is 4 KB; a dozen of warps on as many thread blocks fill a
+ * by side. What a warp has under way is 5 KB; a dozen of warps on as many thread blocks fill a
  * link. */
 #ifndef MK_KERNELS_CTA_ROWS_CUH
 #define MK_KERNELS_CTA_ROWS_CUH
@@ -7,7 +7,7 @@
 #include "core/cta_rows.h"
 #include "kernels/cta.cuh"
 
-enum { ROWS_AHEAD = 8 };
+enum { ROWS_AHEAD = 10 };
 
 /* A warp: a row. */
 PTX_FN void rows_copy(const char *from, char *to, uint64_t row_bytes)

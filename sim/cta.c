@@ -1,4 +1,5 @@
 #include "sim/cta.h"
+#include "core/cta_rows.h"
 #include "sim/op.h"
 #include "sim/transfer.h"
 
@@ -227,6 +228,14 @@ void mk_cta_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chun
                              .row_pitch = pitch,
                              .to_pitch = chunk->bytes / rows};
     cta_issue(c, &t, MK_EV_COPY);
+}
+
+int mk_cta_copy_nothing(struct mk_cta *cta, uint32_t local, uint32_t id, uint64_t bytes)
+{
+    const struct sim_calls *calls = cta_calls(cta);
+    if (calls)
+        calls->copy(cta, local, id, bytes);
+    return calls != NULL;
 }
 
 void mk_cta_deliver(struct mk_cta *cta, enum mk_space space, const struct mk_chunk *chunk,

@@ -191,6 +191,8 @@ check moe_few_experts $run --gpus "$gpus" --moe 1000,256,256,$((gpus * 8)),4 --r
 check moe_a_rank_without_tokens $run --gpus "$gpus" --moe 1000,256,256,$((gpus * 4)),4 --routing none --iters 8
 check moe_many_experts $run --gpus "$gpus" --moe 2048,512,256,$((gpus * 128)),8 --iters 8
 check moe_two_hundred_launches $run --gpus "$gpus" --moe 512,512,512,$((gpus * 8)),8 --iters 200 --burst 50
+check moe_own_roles $run --gpus "$gpus" --moe 512,512,512,$((gpus * 8)),8 --iters 20 --burst 5 --roles compute=100,intra_comm=32
+check moe_skewed $run --gpus "$gpus" --moe 512,512,512,$((gpus * 8)),8 --skew 1.5 --iters 8
 check moe_ranks_share_a_gpu "$mkernel" run moe_dispatch_gemm --exec cuda --check --gpus $((gpus + 1)) --moe 130,200,328,$(((gpus + 1) * 4)),3 --iters 4 --timeout 60
 check moe_two_nodes $run $nodes --moe 333,520,328,$((world * 5)),4 --iters 8
 check moe_staged env SOFTNIC=gpu=refuse $run $nodes --moe 333,520,328,$((world * 5)),4 --iters 8
@@ -221,6 +223,13 @@ if [ "${2:-}" = bench ]; then
     for mask in '' --causal; do
         table bench_ring_attention${mask:+_causal} 300 "$mkernel" bench ring_attention $bench --gpus "$gpus" --shapes $attention $mask --vs torch --csv "$build/ring_attention${mask:+_causal}.csv"
     done
+    experts=7168,2048,$((gpus * 16)),8 moe=
+    for tokens in 512 1024 2048 4096 8192; do # a rank
+        moe=$moe${moe:+:}$tokens,$experts
+    done
+    table bench_moe 300 "$mkernel" bench moe_dispatch_gemm $bench --gpus "$gpus" --shapes $moe --csv "$build/moe_dispatch_gemm.csv"
+    table bench_moe_skewed 120 "$mkernel" bench moe_dispatch_gemm $bench --gpus "$gpus" --shapes 1024,$experts:4096,$experts --skew 1.2
+    table bench_moe_one_expert 120 "$mkernel" bench moe_dispatch_gemm $bench --gpus "$gpus" --shapes 4096,$experts --routing one
     table bench_ring 60 "$build/tests/gpu_ring" bench
     table bench_memory_between_processes 110 "$build/tests/gpu_fabric" bench
     table bench_ag_gemm 400 "$mkernel" bench ag_gemm $bench --gpus "$gpus" --shapes $square:$wide --vs torch --csv "$build/ag_gemm.csv"
@@ -245,6 +254,7 @@ if [ "${2:-}" = bench ]; then
         fi
     done
     if [ "$gpus" -ge 2 ]; then
+        table bench_2_nodes_moe 120 "$mkernel" bench moe_dispatch_gemm $bench --nodes 2 --gpus $((gpus / 2)) --nic soft --shapes 4096,$experts
         table bench_2_nodes_ring_attention 120 "$mkernel" bench ring_attention $bench --nodes 2 --gpus $((gpus / 2)) --nic soft --shapes 4,$((world * 12288)),$heads
     fi
     for of in 2 4; do # nodes of as many GPUs as there are, two at least

@@ -71,6 +71,11 @@ static void test_run(void **state)
     assert_non_null(json_get(j, "moe"));
     assert_null(json_get(j, "shape")); /* what a plan makes of it is nobody's M, N, K */
     json_free(j);
+    j = result_of("bench moe_dispatch_gemm --exec host --iters 2 --warmup 0 --moe 64,64,40,16,4 "
+                  "--skew 1.5");
+    assert_string_equal(text_of(j, "skew"), "1.5");
+    assert_string_equal(text_of(j, "verdict"), "right");
+    json_free(j);
 }
 
 /* Twice the same figures: the clock is virtual. */

@@ -112,6 +112,9 @@ static void test_sim(void **state)
     refuses("sim moe_ffn --explore --random --moe 8,8,8,4,1",
             "--random chooses, so --moe cannot be given");
     refuses("run moe_ffn --shape 8,8,8", "moe_ffn does not take --shape");
+    refuses("run moe_ffn --exec host --skew much", "a number from 0.01 to 10");
+    refuses("run moe_ffn --exec host --skew 1 --routing one", "and so does --skew");
+    refuses("run ag_gemm --skew 1", "ag_gemm does not take --skew");
     refuses("tune moe_ffn", "ag_gemm, gemm_ar and gemm_rs do");
     refuses("sim ag_gem --explore", "did you mean ag_gemm?");
     refuses("sim ag_gemm gemm_rs --explore", "gemm_rs is one argument too many");

@@ -98,12 +98,41 @@ static void test_stale(void **state)
     assert_true(isinf(check_error(&r)));
 }
 
+/* --skew S: expert e gets about as many times fewer tokens than expert 0 as (e + 1)^S says, where
+ * each token names one; and none is named twice by a token. */
+static void test_skew(void **state)
+{
+    enum { TOKENS = 20000, EXPERTS = 8 };
+    static uint32_t ids[TOKENS * 3];
+    struct run_job j = {.options = {.seed = 3}, .skew = 1.2};
+    const struct run_data skewed = {.job = &j};
+    double counts[EXPERTS] = {0};
+    j.problem = (struct mk_problem){.op = MK_OP_MOE_DISPATCH_GEMM,
+                                    .topo = {.nodes = 1, .gpus = 1},
+                                    .moe = {TOKENS, 8, 8, EXPERTS, 1}};
+    run_data_ids(&skewed, 0, 1, ids);
+    for (uint32_t i = 0; i < TOKENS; i++)
+        counts[ids[i]]++;
+    for (uint32_t e = 1; e < EXPERTS; e++) {
+        double wanted = counts[0] * pow(e + 1, -1.2);
+        assert_true(fabs(counts[e] - wanted) < 5 * sqrt(wanted) + 0.05 * wanted);
+    }
+    j.problem.moe.k = 3;
+    run_data_ids(&skewed, 0, 2, ids);
+    for (uint32_t i = 0; i < TOKENS; i++) {
+        const uint32_t *own = ids + i * 3;
+        assert_true(own[0] != own[1] && own[0] != own[2] && own[1] != own[2]);
+        assert_true(own[0] < EXPERTS && own[1] < EXPERTS && own[2] < EXPERTS);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nothing_written),
         cmocka_unit_test(test_one_left_out),
         cmocka_unit_test(test_stale),
+        cmocka_unit_test(test_skew),
     };
     return cmocka_run_group_tests(tests, open_data, close_data);
 }

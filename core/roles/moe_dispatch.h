@@ -149,10 +149,11 @@ MK_ROLE int moe_gather_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta
         c.bytes = distance ? p->ids_moved : p->ids_bytes;
         if (distance && mk_cta_wait(cta, moe_ids_flag(p, rank), cta->epoch, MK_CAUSE_NETWORK))
             return 1;
-        for (uint32_t step = distance ? 1 : 0; step < t->gpus; step++) {
+        /* the others first: they wait for these ids as long as this rank for theirs */
+        for (uint32_t step = 1; step < t->gpus + (distance ? 0 : 1); step++) {
             uint32_t peer = (local + t->gpus - step) % t->gpus;
             mk_cta_copy(cta, peer, &c);
-            if (!distance && !step && p->weights)
+            if (peer == local && p->weights)
                 moe_keep_weights(p, cta, c.destination + p->weights);
             mk_cta_signal(cta, peer, moe_ids_flag(p, rank), cta->epoch);
         }

@@ -210,11 +210,11 @@ static int bench_all(struct bench *b, struct bench_gpu_row *rows, uint32_t *done
         result = bench_gpu_open_nccl(b);
     if (!result && !mk_heap_alloc(b->gpu.comm, 2 * BENCH_LINK_BYTES, &b->link_offset))
         result = gpu_say(&b->gpu, -ENOMEM, "no room in the heap for the links' measurement");
-    int attention = run_op_of(job->problem.op)->product == RUN_ATTENTION;
+    int gemm = run_op_of(job->problem.op)->product == RUN_GEMM;
     for (uint32_t i = 0; i < job->shape_count && !result; i++) {
         struct mk_problem q = job->problem;
         op_set_numbers(&q, job->shapes[i]);
-        result = (attention ? bench_attention : bench_shape)(b, &q, &rows[i]);
+        result = (gemm ? bench_shape : bench_other)(b, &q, &rows[i]);
         if (!result)
             result = bench_gpu_join(b, &rows[i]);
         if (!result)

@@ -3,7 +3,7 @@
  *
  *   ../job/gpu_shape.c  operands, launches, checks of a GEMM operator's shape on one rank
  *   bench_gpu.c         what is measured there
- *   bench_attention.c   the same of ring attention
+ *   bench_other.c       the same of an operator that is no GEMM
  *   bench_torch.c       what PyTorch measures before the ranks start
  *   bench_gpu_report.c  the table, the CSV and the JSON of all of them */
 #ifndef MK_BENCH_GPU_H

@@ -135,6 +135,20 @@ static double bench_gpu_report_column_wrong(const struct bench_gpu_row *r)
     return (double)r->check.wrong;
 }
 
+/* Of a rank, in a microsecond. */
+static double bench_gpu_report_column_tokens(const struct bench_gpu_row *r)
+{
+    return (double)r->problem.moe.tokens / bench_gpu_report_time_of(r, BENCH_FUSED) / 1e3;
+}
+static double bench_gpu_report_column_rows(const struct bench_gpu_row *r)
+{
+    return r->rows;
+}
+static double bench_gpu_report_column_imbalance(const struct bench_gpu_row *r)
+{
+    return r->rows > 0 ? (double)r->most_rows / r->rows : NAN;
+}
+
 static const struct column gemm_columns[] = {
     {"m", "M", 6, 0, bench_gpu_report_number_0},
     {"n", "N", 6, 0, bench_gpu_report_number_1},
@@ -183,6 +197,31 @@ static const struct column attention_columns[] = {
     {"wrong", "#wrong", 7, 0, bench_gpu_report_column_wrong},
 };
 
+static const struct column moe_columns[] = {
+    {"tokens", "T", 6, 0, bench_gpu_report_number_0},
+    {"hidden", "H", 6, 0, bench_gpu_report_number_1},
+    {"inner", "I", 6, 0, bench_gpu_report_number_2},
+    {"experts", "E", 4, 0, bench_gpu_report_number_3},
+    {"experts_per_token", "K", 3, 0, bench_gpu_report_number_4},
+    {"rows", "rows", 7, 0, bench_gpu_report_column_rows},
+    {"imbalance", "imbal.", 6, 2, bench_gpu_report_column_imbalance},
+    {"fused_ms", "fused", 8, 4, bench_gpu_report_column_ms},
+    {"fused_min_ms", "min", 8, 4, bench_gpu_report_column_min},
+    {"fused_max_ms", "max", 8, 4, bench_gpu_report_column_max},
+    {"tflops", "TFLOP/s", 8, 1, bench_gpu_report_column_tflops},
+    {"tokens_per_us", "tok/us", 7, 2, bench_gpu_report_column_tokens},
+    {"product_ms", "grouped", 8, 4, bench_gpu_report_column_product},
+    {"comm_nccl_ms", "NCCL", 8, 4, bench_gpu_report_column_comm},
+    {"link_gb_s", "link", 5, 0, bench_gpu_report_column_link},
+    {"network_ms", "NICs", 8, 4, bench_gpu_report_column_network},
+    {"ideal_ms", "ideal", 8, 4, bench_gpu_report_column_ideal},
+    {"efficiency", "effic.", 7, 3, bench_gpu_report_column_efficiency},
+    {"torch_nccl_ms", "in turn", 8, 4, bench_gpu_report_column_turns},
+    {"speedup_torch_nccl", "ratio", 6, 2, bench_gpu_report_column_vs_turns},
+    {"relative_error", "error", 9, -1, bench_gpu_report_column_error},
+    {"wrong", "#wrong", 7, 0, bench_gpu_report_column_wrong},
+};
+
 struct columns {
     const struct column *of;
     int count;
@@ -193,6 +232,8 @@ static struct columns bench_gpu_report_columns(enum mk_op op)
     if (run_op_of(op)->product == RUN_ATTENTION)
         return (struct columns){attention_columns,
                                 sizeof attention_columns / sizeof *attention_columns};
+    if (run_op_of(op)->product == RUN_EXPERTS)
+        return (struct columns){moe_columns, sizeof moe_columns / sizeof *moe_columns};
     return (struct columns){gemm_columns, sizeof gemm_columns / sizeof *gemm_columns};
 }
 
@@ -228,6 +269,18 @@ static void bench_gpu_report_print_legend(FILE *out, const struct bench_gpu_row 
             "of their ports; ideal: the larger of cuDNN and %s;\neffic.: ideal / fused; in "
             "turn: NCCL then cuDNN; torch: context_parallel\n",
             rows->network_ms > 0 ? "that" : "NCCL");
+        return;
+    }
+    if (op->product == RUN_EXPERTS) {
+        fprintf(out,
+                "ms per launch: median of the slowest rank; rows: of a rank, on average; imbal.: "
+                "of the rank that has most, by that; tok/us: a rank's tokens;\ngrouped: PyTorch's "
+                "grouped product alone; NCCL: the all-to-all alone, a row for each expert of a "
+                "token; link: GB/s to the next rank by copy engine;\nNICs: what crosses them, at "
+                "the rate of their ports; ideal: the larger of grouped and %s; effic.: ideal / "
+                "fused;\nin turn: rows by rank, NCCL, rows by expert, grouped product, all "
+                "through PyTorch\n",
+                rows->network_ms > 0 ? "that" : "NCCL");
         return;
     }
     int gathers = op->collective == RUN_ALL_GATHER;

@@ -8,7 +8,8 @@
 
 enum bench_gpu_what {
     BENCH_FUSED,   /* the operator */
-    BENCH_PRODUCT, /* what computes alone: cuBLAS, on a gathered A; cuDNN's attention */
+    BENCH_PRODUCT, /* what computes alone: cuBLAS, on a gathered A; cuDNN's attention; PyTorch's
+                    * grouped product */
     BENCH_COMM,    /* NCCL's collective alone */
     BENCH_MOVE,  /* a GEMM operator's own communication: the same plan with N (of ag_gemm) or K = 8
                   */
@@ -24,6 +25,9 @@ struct bench_gpu_row {
     struct gpu_time times[BENCH_WHATS]; /* joined: of the slowest rank */
     struct gpu_check check;             /* joined: of all ranks */
     double flop;                        /* per rank */
+    /* of a MoE's first launch: rows of a rank, on average; of the rank that has most */
+    double rows;
+    uint64_t most_rows;
     /* what crosses a rank's NICs at the rate that their ports say; 0 on one node */
     double network_ms;
     char tuned[sizeof((struct mk_plan *)0)->tuned]; /* as the plan says */
@@ -41,9 +45,9 @@ struct bench {
     uint64_t link_offset; /* heap: BENCH_LINK_BYTES to copy from, behind them as many to copy to */
 };
 
-/* Makes a row of one shape on this rank: bench_shape of a GEMM operator, bench_attention.
- * Collective. 0 or -errno, with a sentence in b->gpu.error. */
-int bench_attention(struct bench *b, const struct mk_problem *asked, struct bench_gpu_row *row);
+/* Makes a row of one shape of an operator that is no GEMM, on this rank. Collective. 0 or -errno,
+ * with a sentence in b->gpu.error. */
+int bench_other(struct bench *b, const struct mk_problem *asked, struct bench_gpu_row *row);
 
 /* A copy of BENCH_LINK_BYTES to the next rank of the node, on the bench's stream. 0 or -EIO. */
 int bench_gpu_copy_to_next(struct bench *b);

@@ -20,10 +20,10 @@ static const char *const peers[] = {"blas", "torch"}; /* of enum run_peer */
 static const struct option_spec specs[] = {
     {"vs", OPTION_WORD, AT(vs), "blas|torch",
      "blas (host, GEMM operators): also times OpenBLAS alone on the same product; torch (cuda): also times PyTorch's fused "
-     "operator or context parallelism, if python3 has it. A cuda bench always times cuBLAS (attention: cuDNN) and NCCL",
+     "operator or context parallelism, if python3 has it. A cuda bench always times cuBLAS (attention: cuDNN; MoE: PyTorch's grouped product) and NCCL",
      .words = peers, .word_count = 2, .group = LAUNCHES},
     {"traced", OPTION_FLAG, AT(traced), NULL, "turns tracing on to show what it costs; stores nothing (cuda)", .group = LAUNCHES},
-    {"shapes", OPTION_TEXT, AT(shapes), "M,N,K:M,N,K", "measures several shapes (ring_attention: B,S,H,G,D:...) in one job, one after the other (cuda)",
+    {"shapes", OPTION_TEXT, AT(shapes), "M,N,K:M,N,K", "measures several shapes (ring_attention: B,S,H,G,D:...; moe_dispatch_gemm: T,H,I,E,K:...) in one job, one after the other (cuda)",
      .max = 1023, .group = PROBLEM},
     {"csv", OPTION_TEXT, AT(csv), "FILE", "writes a CSV row per shape: times, plan, network, seed, date, versions", .max = 4095, .group = RESULTS},
     {"append", OPTION_FLAG, AT(append), NULL, "adds the rows to an existing CSV of the same columns", .group = RESULTS},
@@ -85,7 +85,9 @@ static void bench_op_before(const struct run_job *job)
     close(fd);
     if (bench_torch(job, torch_file))
         fprintf(stderr, "mkernel bench: PyTorch's %s did not run here; %s empty\n",
-                product == RUN_GEMM ? "fused operator" : "attention",
+                product == RUN_GEMM        ? "fused operator"
+                : product == RUN_ATTENTION ? "attention"
+                                           : "grouped product",
                 product == RUN_GEMM ? "its column stays"
                                     : "its columns, and what is measured against them, stay");
     setenv("MKERNEL_BENCH_TORCH", torch_file, 1);

@@ -61,10 +61,9 @@ void bench_torch_read(struct bench_gpu_row *rows, uint32_t count)
     static const struct {
         const char *word;
         enum bench_gpu_what what;
-    } words[] = {{"", BENCH_TORCH},
-                 {"attention", BENCH_PRODUCT},
-                 {"in_turn", BENCH_TURNS},
-                 {"context_parallel", BENCH_TORCH}};
+    } words[] = {{"", BENCH_TORCH},          {"attention", BENCH_PRODUCT},
+                 {"product", BENCH_PRODUCT}, {"comm", BENCH_COMM},
+                 {"in_turn", BENCH_TURNS},   {"context_parallel", BENCH_TORCH}};
     const char *path = getenv("MKERNEL_BENCH_TORCH");
     FILE *f = path ? fopen(path, "re") : NULL;
     char line[256], word[32];
@@ -82,7 +81,7 @@ void bench_torch_read(struct bench_gpu_row *rows, uint32_t count)
 int bench_torch(const struct run_job *job, const char *out)
 {
     char script[4096], list[RUN_SHAPES][128], ranks[32];
-    const char *argv[RUN_SHAPES + 12] = {
+    const char *argv[RUN_SHAPES + 16] = {
         "timeout",          "240", "python3", "-m", "torch.distributed.run",
         "--nproc-per-node", ranks, script,    NULL};
     int argc = 8, status = 0;
@@ -97,6 +96,16 @@ int bench_torch(const struct run_job *job, const char *out)
             argv[argc++] = "--context-parallel";
         if (job->problem.attention.causal)
             argv[argc++] = "--causal";
+    }
+    if (run_op_is_routed(job->problem.op)) {
+        argv[argc++] = "--routing";
+        argv[argc++] = run_routings[job->options.routing];
+        if (job->options.skew) {
+            argv[argc++] = "--skew";
+            argv[argc++] = job->options.skew;
+        }
+        if (job->problem.b_transposed)
+            argv[argc++] = "--b-nk";
     }
     for (uint32_t i = 0; i < job->shape_count; i++) {
         size_t used = 0;

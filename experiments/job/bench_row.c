@@ -45,6 +45,7 @@ void bench_row_context(struct csv_row *r, const struct run_job *job, const struc
     csv_text(r, "b_layout", bench_row_layout(q));
     csv_text(r, "deterministic", q->deterministic ? "true" : "false");
     csv_text(r, "routing", bench_row_routing(job));
+    csv_text(r, "skew", job->options.skew);
     csv_text(r, "fabric", fabric);
     csv_text(r, "device", job->device);
     for (int i = 0; i < MK_ROLES; i++)
@@ -86,6 +87,8 @@ void bench_json_job(FILE *f, const struct run_job *job, const char *fabric)
     fprintf(f, "  \"seed\": %llu,\n", (unsigned long long)o->seed);
     if (bench_row_routing(job))
         json_text(f, "routing", bench_row_routing(job));
+    if (job->options.skew)
+        json_text(f, "skew", job->options.skew);
     fprintf(f, "  \"launches\": %llu,\n  \"warmup\": %llu,\n  \"burst\": %llu,\n",
             (unsigned long long)o->iters, (unsigned long long)o->warmup,
             (unsigned long long)job->burst);

@@ -9,10 +9,16 @@
 
 /* What moves the operator's data where it is done without it: what `bench` on GPUs sets it
  * beside. */
-enum run_collective { RUN_NO_COLLECTIVE, RUN_ALL_GATHER, RUN_REDUCE_SCATTER, RUN_ALL_REDUCE };
+enum run_collective {
+    RUN_NO_COLLECTIVE,
+    RUN_ALL_GATHER,
+    RUN_REDUCE_SCATTER,
+    RUN_ALL_REDUCE,
+    RUN_ALL_TO_ALL
+};
 
 /* And what computes there. */
-enum run_product { RUN_GEMM, RUN_ATTENTION };
+enum run_product { RUN_GEMM, RUN_ATTENTION, RUN_EXPERTS };
 
 struct run_op {
     /* Elements [first, first + count) of bf16 input `argument` of any rank. NULL:
@@ -31,7 +37,7 @@ struct run_op {
     /* Trace records of a CTA in a launch, where they are more than tiles and chunks make. NULL:
      * not. */
     uint64_t (*records)(const struct mk_plan *plan);
-    int routed; /* 1: what moves depends on --routing */
+    int routed; /* 1: what moves depends on --routing and --skew */
     enum run_collective collective;
     enum run_product product;
 };

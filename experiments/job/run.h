@@ -46,6 +46,7 @@ struct run_options {
     int fabric, check;
     struct problem_options ask;
     int routing;          /* enum run_routing */
+    const char *skew;     /* a number; NULL: as routing says */
     uint64_t nodes, gpus; /* 0: choose */
     uint64_t iters, warmup, burst, seed, timeout_ns;
     int vs; /* enum run_peer */
@@ -87,6 +88,7 @@ struct run_job {
     uint32_t shape_count;
     char device[64];   /* that tuned plans are for: a GPU's name, or "host" */
     int cuda_driver;   /* CUDA version of the driver, 13000 for 13.0; 0 on the host */
+    double skew;       /* --skew; 0: not given */
     uint64_t burst;    /* launches in flight before a wait */
     char command[512]; /* as it was typed */
     /* tune --exec sim: struct sim_case; nothing is measured, and there is one process. NULL */

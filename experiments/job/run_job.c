@@ -39,6 +39,26 @@ static int run_job_check_files(const struct run_options *o, char *error, size_t 
     return result ? result : output_check("--csv", o->csv, OUTPUT_WRITTEN, error, size);
 }
 
+/* --skew, as a number. */
+static int run_job_read_skew(struct run_job *job, char *error, size_t size)
+{
+    const struct run_options *o = &job->options;
+    char *end;
+    if (!o->skew)
+        return 0;
+    job->skew = strtod(o->skew, &end);
+    if (end == o->skew || *end || !(job->skew >= 0.01 && job->skew <= 10)) {
+        snprintf(error, size, "--skew %s: it is a number from 0.01 to 10", o->skew);
+        return -EINVAL;
+    }
+    if (o->routing != RUN_ROUTING_EVEN) {
+        snprintf(error, size, "--routing %s says whom tokens choose, and so does --skew",
+                 run_routings[o->routing]);
+        return -EINVAL;
+    }
+    return 0;
+}
+
 /* What would be ignored is refused. */
 static int run_job_check_exec_options(const struct run_options *o, char *error, size_t size)
 {
@@ -299,6 +319,8 @@ int run_job_prepare(struct run_job *job, const struct run_options *o,
         result = run_job_choose_nic(job, &gpus, error, error_size);
     if (!result)
         result = run_job_check_exec_options(&job->options, error, error_size);
+    if (!result)
+        result = run_job_read_skew(job, error, error_size);
     if (!result && job->identity.rank == 0)
         result = run_job_check_files(o, error, error_size);
     if (result)

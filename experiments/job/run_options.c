@@ -49,6 +49,8 @@ static const struct option_spec launch_specs[] = {
      "even: experts get about the same number of tokens; one: expert 0 gets all; few: every other expert gets none; "
      "none: the last rank has no tokens. Default even",
      .words = run_routings, .word_count = 4, .group = PROBLEM},
+    {"skew", OPTION_TEXT, AT(skew), "S", "tokens choose expert e in proportion to 1/(e+1)^S, 0.01 to 10. Default: as --routing says",
+     .max = 31, .group = PROBLEM},
     {"burst", OPTION_NUMBERS, AT(burst), "N",
      "launches that follow each other without a wait; each has its own operands. Default 4 (run), 1 (bench)", 1, 4096, .group = LAUNCHES},
     {"warmup", OPTION_NUMBERS, AT(warmup), "N", "launches before the timed ones. Default 1 (run), 5 "
@@ -103,6 +105,7 @@ int run_options_parse(int argc, char **argv, const struct run_subcommand *sub,
     problem_restrict(&all, "vs", run_op_is_compared);
     problem_restrict(&all, "shapes", run_op_is_compared);
     problem_restrict(&all, "routing", run_op_is_routed);
+    problem_restrict(&all, "skew", run_op_is_routed);
     int result = options_parse(table, argc, argv, o, &found, error, error_size);
     if (result)
         return result;

@@ -2,6 +2,36 @@
 #include "experiments/common/inputs.h"
 #include "experiments/job/op.h"
 
+#include <math.h>
+
+/* Expert e in proportion to 1 / (e + 1)^skew, none twice: of those that a token has not named yet.
+ */
+static void moe_draw(const struct run_data *d, uint32_t rank, uint64_t launch, uint64_t token,
+                     uint32_t *ids)
+{
+    const struct mk_moe *m = &d->job->problem.moe;
+    uint64_t bits = run_data_key(d, 4000 + rank, launch) ^ token << 8;
+    double left = 0;
+    for (uint64_t e = 0; e < m->experts; e++)
+        left += pow((double)e + 1, -d->job->skew);
+    for (uint32_t place = 0; place < m->k; place++) {
+        double at = (double)(inputs_mix(bits ^ place) >> 11) * 0x1p-53 * left, share = 0;
+        uint32_t expert = UINT32_MAX;
+        for (uint32_t e = 0; e < m->experts && at >= 0; e++) {
+            int named = 0;
+            for (uint32_t i = 0; i < place; i++)
+                named |= ids[i] == e;
+            if (named)
+                continue;
+            share = pow((double)e + 1, -d->job->skew);
+            at -= share;
+            expert = e; /* the last that is free, where rounding leaves none */
+        }
+        ids[place] = expert;
+        left -= share;
+    }
+}
+
 void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids)
 {
     const struct mk_moe *m = &d->job->problem.moe;
@@ -12,6 +42,10 @@ void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint
                           ? (rank == world - 1 ? 0 : m->tokens - m->tokens / 8)
                           : m->tokens;
     for (uint64_t token = 0; token < m->tokens; token++) {
+        if (d->job->skew > 0) {
+            moe_draw(d, rank, launch, token, ids + token * k);
+            continue;
+        }
         uint64_t bits = inputs_mix(run_data_key(d, 1000 + rank, launch) ^ token),
                  step = 1 + (bits >> 32) % 7;
         uint32_t used = few ? experts / 2 : experts;

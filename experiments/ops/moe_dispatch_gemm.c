@@ -98,4 +98,6 @@ const struct run_op run_op_moe_dispatch_gemm = {.make = run_make_moe,
                                                 .check = moe_dispatch_gemm_check,
                                                 .spoil = moe_dispatch_gemm_spoil,
                                                 .records = moe_dispatch_gemm_records,
-                                                .routed = 1};
+                                                .routed = 1,
+                                                .collective = RUN_ALL_TO_ALL,
+                                                .product = RUN_EXPERTS};

@@ -1,6 +1,8 @@
-/* What `mkernel bench ring_attention --exec cuda` measures on a rank: the operator as CUDA graphs
- * on operands that rotate through more than L2 holds, beside NCCL's gather of K and V and the link.
- * cuDNN's attention alone, and behind NCCL's gather, PyTorch has measured (bench_torch.c). */
+/* What `mkernel bench --exec cuda` measures on a rank for an operator that is no GEMM: the operator
+ * as CUDA graphs on operands that rotate through more than L2 holds, beside the link and, of
+ * ring_attention, NCCL's gather of K and V. What computes alone, and behind a collective, PyTorch
+ * has measured (bench_torch.c): cuDNN's attention, the grouped product of a MoE and NCCL's
+ * all-to-all. */
 #include "experiments/bench/bench_gpu_row.h"
 #include "experiments/job/op.h"
 #include "core/comm.h"
@@ -11,10 +13,10 @@
 
 #define COLD_BYTES ((uint64_t)200 << 20) /* as GEMM operators' (gpu_shape.c) */
 
-/* The arguments of a launch. */
+/* The arguments of an attention's launch. */
 enum { ARGUMENT_K = 1, ARGUMENT_V = 2 };
 
-struct attention_bench {
+struct other_bench {
     struct bench *bench;
     struct run_job job; /* of this shape */
     struct mk_plan *plan;
@@ -24,7 +26,12 @@ struct attention_bench {
     enum bench_gpu_what what;
 };
 
-static int bench_attention_open(struct attention_bench *a, const struct mk_problem *asked)
+static int bench_other_gathers(const struct other_bench *a)
+{
+    return a->bench->nccl && run_op_of(a->job.problem.op)->collective == RUN_ALL_GATHER;
+}
+
+static int bench_other_open(struct other_bench *a, const struct mk_problem *asked)
 {
     struct gpu_bench *g = &a->bench->gpu;
     uint64_t bytes[RUN_ARGUMENTS], launch_bytes = 0;
@@ -43,7 +50,7 @@ static int bench_attention_open(struct attention_bench *a, const struct mk_probl
     a->job.burst = a->job.burst < 2 ? 2 : a->job.burst > GPU_SETS ? GPU_SETS : a->job.burst;
     if (run_data_open(&a->data, &a->job))
         return gpu_say(g, -ENOMEM, "no GPU memory for the operands");
-    for (int i = 0; i < 2 && a->bench->nccl; i++)
+    for (int i = 0; i < 2 && bench_other_gathers(a); i++)
         if (cudaMalloc(&a->gathered[i], a->job.identity.world * a->data.bytes[ARGUMENT_K]) !=
             cudaSuccess)
             return gpu_say(g, -ENOMEM, "no GPU memory for what NCCL gathers");
@@ -53,7 +60,7 @@ static int bench_attention_open(struct attention_bench *a, const struct mk_probl
     return result;
 }
 
-static void bench_attention_close(struct attention_bench *a)
+static void bench_other_close(struct other_bench *a)
 {
     cudaStreamSynchronize(a->bench->gpu.stream);
     for (uint32_t i = 0; i < GPU_SETS; i++)
@@ -65,12 +72,13 @@ static void bench_attention_close(struct attention_bench *a)
         run_data_close(&a->data);
 }
 
-/* A fresh launch on every set, from new inputs into poison. */
-static int bench_attention_check(struct attention_bench *a, uint64_t first, struct gpu_check *sum)
+/* A fresh launch on sets begin .. end - 1, from new inputs into poison. */
+static int bench_other_check(struct other_bench *a, uint32_t begin, uint32_t end, uint64_t first,
+                             struct gpu_check *sum)
 {
     struct gpu_bench *g = &a->bench->gpu;
     int result = 0;
-    for (uint32_t i = 0; i < a->job.burst && !result; i++) {
+    for (uint32_t i = begin; i < end && !result; i++) {
         struct check_result found = {0};
         if (run_data_fill(&a->data, i, first + i))
             return gpu_say(g, -EIO, "the operands cannot be filled");
@@ -93,7 +101,7 @@ static int bench_attention_check(struct attention_bench *a, uint64_t first, stru
     return result;
 }
 
-static int bench_attention_gather(struct attention_bench *a, uint32_t set)
+static int bench_other_gather(struct other_bench *a, uint32_t set)
 {
     int result = 0;
     for (uint32_t i = 0; i < 2 && !result; i++)
@@ -103,18 +111,18 @@ static int bench_attention_gather(struct attention_bench *a, uint32_t set)
     return result;
 }
 
-static int bench_attention_launch(void *context, uint32_t number)
+static int bench_other_launch(void *context, uint32_t number)
 {
-    struct attention_bench *a = context;
+    struct other_bench *a = context;
     uint32_t set = number % (uint32_t)a->job.burst;
     if (a->what == BENCH_COMM)
-        return bench_attention_gather(a, set);
+        return bench_other_gather(a, set);
     if (a->what == BENCH_LINK)
         return bench_gpu_copy_to_next(a->bench);
     return cudaGraphLaunch(a->graphs[set], a->bench->gpu.stream) == cudaSuccess ? 0 : -EIO;
 }
 
-static int bench_attention_measure(struct attention_bench *a, struct bench_gpu_row *row)
+static int bench_other_measure(struct other_bench *a, struct bench_gpu_row *row)
 {
     static const enum bench_gpu_what whats[] = {BENCH_FUSED, BENCH_COMM, BENCH_LINK};
     enum { WHATS = sizeof whats / sizeof *whats };
@@ -125,10 +133,10 @@ static int bench_attention_measure(struct attention_bench *a, struct bench_gpu_r
     for (uint32_t t = 0; t < GPU_TURNS && !result; t++)
         for (int i = 0; i < WHATS && !result; i++) {
             a->what = whats[i];
-            if ((a->what == BENCH_COMM && !a->bench->nccl) ||
+            if ((a->what == BENCH_COMM && !bench_other_gathers(a)) ||
                 (a->what == BENCH_LINK && g->comm->topo.gpus == 1))
                 continue;
-            result = gpu_turn(g, bench_attention_launch, a, times + (size_t)i * room, &counts[i]);
+            result = gpu_turn(g, bench_other_launch, a, times + (size_t)i * room, &counts[i]);
         }
     for (int i = 0; i < WHATS && !result; i++)
         row->times[whats[i]] = gpu_time_of(times + (size_t)i * room, counts[i]);
@@ -136,19 +144,50 @@ static int bench_attention_measure(struct attention_bench *a, struct bench_gpu_r
     return result;
 }
 
-int bench_attention(struct bench *b, const struct mk_problem *asked, struct bench_gpu_row *row)
+/* How many rows the ranks have of the first launch's tokens, and the products of these. */
+static int bench_other_count_rows(const struct other_bench *a, struct bench_gpu_row *row)
 {
-    struct attention_bench a = {.bench = b};
+    const struct mk_moe *m = &a->job.problem.moe;
+    uint32_t world = a->job.identity.world, *ids = malloc(m->tokens * m->k * sizeof *ids);
+    uint64_t *rows = calloc(world, sizeof *rows), all = 0;
+    if (!ids || !rows) {
+        free(ids);
+        free(rows);
+        return gpu_say(&a->bench->gpu, -ENOMEM, "no memory for the experts of tokens");
+    }
+    for (uint32_t rank = 0; rank < world; rank++) {
+        run_data_ids(&a->data, rank, 1, ids);
+        for (uint64_t i = 0; i < m->tokens * m->k; i++)
+            if (ids[i] < m->experts)
+                rows[ids[i] / (m->experts / world)]++;
+    }
+    for (uint32_t rank = 0; rank < world; rank++) {
+        all += rows[rank];
+        row->most_rows = rows[rank] > row->most_rows ? rows[rank] : row->most_rows;
+    }
+    row->flop *= (double)all / (double)(world * m->tokens * m->k);
+    row->rows = (double)all / world;
+    free(ids);
+    free(rows);
+    return 0;
+}
+
+int bench_other(struct bench *b, const struct mk_problem *asked, struct bench_gpu_row *row)
+{
+    struct other_bench a = {.bench = b};
     *row = (struct bench_gpu_row){.problem = *asked, .bound = CHECK_FAST};
-    int result = bench_attention_open(&a, asked);
+    int result = bench_other_open(&a, asked);
     if (!result)
         bench_gpu_describe(row, b, a.plan);
+    uint32_t sets = (uint32_t)a.job.burst;
+    if (!result && run_op_of(asked->op)->routed)
+        result = bench_other_count_rows(&a, row);
     if (!result)
-        result = bench_attention_check(&a, 1, &row->check);
+        result = bench_other_check(&a, 0, sets, 1, &row->check);
     if (!result)
-        result = bench_attention_measure(&a, row);
-    if (!result)
-        result = bench_attention_check(&a, 1 + a.job.burst, &row->check);
-    bench_attention_close(&a);
+        result = bench_other_measure(&a, row);
+    if (!result) /* the launches before are those that it waits for: of one set tells as much */
+        result = bench_other_check(&a, sets - 1, sets, 1 + sets, &row->check);
+    bench_other_close(&a);
     return result;
 }
