@@ -114,15 +114,22 @@ struct mk_route_rows {
     uint32_t rows, node_begin, node_end, rank_begin, rank_end;
 };
 
+/* Tiles of `rows` rows. In 32 bits, all of which a plan's row numbers have: on a GPU, where every
+ * launch makes tables, a division of 64 bits takes some hundred steps. */
+MK_PURE uint32_t mk_route_tiles(const struct mk_route *r, uint32_t rows)
+{
+    return rows / r->tile_rows + (rows % r->tile_rows != 0);
+}
+
 /* The order of computation: stretches 0 .. slices + 1, in each of which every expert has a run. A
  * tile that holds rows of two kinds belongs to the later stretch. */
 MK_PURE struct mk_tile_run mk_route_run(const struct mk_route *r, const struct mk_route_rows *e,
                                         uint32_t stretch)
 {
-    uint32_t tiles = (uint32_t)mk_ceil_div(e->rows, r->tile_rows);
-    uint32_t near = (uint32_t)mk_ceil_div(e->node_begin, r->tile_rows),
+    uint32_t tiles = mk_route_tiles(r, e->rows);
+    uint32_t near = mk_route_tiles(r, e->node_begin),
              near_end = e->node_end == e->rows ? tiles : e->node_end / r->tile_rows;
-    uint32_t own = (uint32_t)mk_ceil_div(e->rank_begin, r->tile_rows),
+    uint32_t own = mk_route_tiles(r, e->rank_begin),
              own_end = e->rank_end == e->rows ? tiles : e->rank_end / r->tile_rows;
     struct mk_tile_run run;
     near_end = near_end > near ? near_end : near;

@@ -28,14 +28,14 @@ struct mk_places {
 #ifndef __CUDACC__
 /* Where the executor has no data: takes the time of copying `bytes` to `local`, and returns 1; else
  * 0. */
-int mk_cta_copy_nothing(struct mk_cta *cta, uint32_t local, uint32_t id, uint64_t bytes);
+int mk_rows_without_data(struct mk_cta *cta, uint32_t local, uint32_t id, uint64_t bytes);
 
 /* Rows list[first] .. list[first + count - 1] of the source to `destination` in the heap of
  * `local`, one after the other. */
 static inline void mk_cta_copy_listed(struct mk_cta *cta, uint32_t local,
                                       const struct mk_rows *rows)
 {
-    if (mk_cta_copy_nothing(cta, local, rows->id, rows->count * rows->row_bytes))
+    if (mk_rows_without_data(cta, local, rows->id, rows->count * rows->row_bytes))
         return; /* side by side: one after the other they would take longer */
     for (uint32_t i = 0; i < rows->count; i++) {
         uint64_t row = mk_cta_load(cta, rows->list + (rows->first + i) * 4ull);

@@ -56,7 +56,8 @@ PTX_FN uint32_t *route_words(const struct route_walk *w, uint64_t offset)
 /* Of the runs, those of part `part` begin here. */
 PTX_FN uint32_t route_part(const struct route_walk *w, uint32_t part)
 {
-    return (uint32_t)((uint64_t)w->runs * part / w->r->parts);
+    uint32_t parts = w->r->parts, each = w->runs / parts, more = w->runs % parts;
+    return part * each + (part < more ? part : more);
 }
 
 PTX_FN uint32_t route_lower_lanes(uint32_t mask)
@@ -166,7 +167,7 @@ PTX_FN uint32_t route_lists(const struct route_walk *w, uint32_t rank, uint32_t 
 template <bool place>
 PTX_FN void route_walk_run(const struct route_walk *w, uint32_t run, uint32_t *counts)
 {
-    uint32_t tokens = w->r->tokens, each = (uint32_t)mk_ceil_div(tokens, w->runs_of_rank);
+    uint32_t tokens = w->r->tokens, each = (tokens + w->runs_of_rank - 1) / w->runs_of_rank;
     uint32_t rank = run / w->runs_of_rank, begin = run % w->runs_of_rank * each;
     uint32_t end = begin + each < tokens ? begin + each : tokens;
     for (uint32_t first = begin; first < end; first += 32) {
@@ -226,7 +227,7 @@ PTX_FN void route_add_up(const struct mk_cta *cta, const struct route_walk *w,
 {
     const uint32_t *rows = route_words(w, w->r->scratch);
     uint32_t here = route_part(w, w->r->part), all = mk_world(&w->r->topo) + 1, me = cta_lane(cta);
-    uint32_t width = (uint32_t)mk_round_up(w->counters, 32), groups = cta->lanes / width;
+    uint32_t width = (w->counters + 31) / 32 * 32, groups = cta->lanes / width;
     if (!groups) {
         groups = 1;
         width = cta->lanes;
@@ -287,7 +288,7 @@ PTX_FN void route_find_first(const struct mk_cta *cta, const struct route_walk *
         uint32_t rows =
             e < w->r->rank_experts ? route_rows_from(w, s, e, 0, mk_world(&w->r->topo)) : 0;
         uint32_t before =
-            block_scan((uint32_t)mk_round_up(rows, w->r->tile_rows), cta->lanes, s->scan, &all);
+            block_scan(mk_route_tiles(w->r, rows) * w->r->tile_rows, cta->lanes, s->scan, &all);
         if (e < w->r->rank_experts)
             s->first[e] = base + before;
         base += all;
@@ -365,7 +366,7 @@ PTX_FN void route_say_experts(const struct mk_cta *cta, const struct route_walk 
     for (uint32_t e = r->part * warps + cta_lane(cta) / 32; e < r->rank_experts;
          e += r->parts * warps) {
         struct mk_route_rows of = route_rows_of(w, s, e);
-        uint32_t rows = of.rows, tiles = (uint32_t)mk_ceil_div(rows, r->tile_rows);
+        uint32_t rows = of.rows, tiles = mk_route_tiles(r, rows);
         for (uint32_t i = lane; i < tiles; i += 32) {
             uint32_t begin = i * r->tile_rows, end = begin + r->tile_rows;
             end = end < rows ? end : rows;
@@ -418,7 +419,7 @@ PTX_FN void route_make_order(const struct mk_cta *cta, const struct route_walk *
         __syncthreads();
     }
     uint4 *order = (uint4 *)(w->heap + r->order);
-    for (uint32_t i = r->part * cta->lanes + cta_lane(cta); i < base; i += r->parts * cta->lanes) {
+    for (uint32_t i = cta_lane(cta) * r->parts + r->part; i < base; i += r->parts * cta->lanes) {
         uint32_t n = block_find(s->begins, runs, i);
         struct mk_tile_run run = route_run_at(w, s, n);
         struct mk_tile_entry e = mk_tile_of_run(&run, i - s->begins[n], r->columns, r->tile_rows,

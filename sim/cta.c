@@ -230,7 +230,7 @@ void mk_cta_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chun
     cta_issue(c, &t, MK_EV_COPY);
 }
 
-int mk_cta_copy_nothing(struct mk_cta *cta, uint32_t local, uint32_t id, uint64_t bytes)
+int mk_rows_without_data(struct mk_cta *cta, uint32_t local, uint32_t id, uint64_t bytes)
 {
     const struct sim_calls *calls = cta_calls(cta);
     if (calls)
