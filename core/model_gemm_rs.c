@@ -104,7 +104,7 @@ static void model_tiles(struct model_walk *w, const struct gemm_rs_plan *p,
     for (uint64_t wave = 0; wave < waves; wave += s->group) {
         double count = waves - wave < s->group ? (double)(waves - wave) : s->group;
         uint64_t t = wave * e->engines + e->engines / 2, step = wave / s->group;
-        t = t < p->tiles ? t : p->tiles - 1;
+        t = wave + s->group < waves ? t : p->tiles - 1; /* the last one ends the launch */
         uint32_t block = (uint32_t)(t / node_tiles), behind,
                  turn = gemm_rs_turn(p, (uint32_t)(t % node_tiles), &behind);
         int own = !behind && block + 1 == nodes, passes = gathers || !own;
@@ -112,7 +112,10 @@ static void model_tiles(struct model_walk *w, const struct gemm_rs_plan *p,
         double here = 0, tiles = count * tile, work = behind ? way->send : own ? way->push : 0;
         if (!behind && p->topo.gpus > 1) {
             uint64_t theirs = (uint64_t)block * node_tiles + model_place_of_turn(p, turn);
-            here = theirs < t ? model_there(s, theirs) + m->wait : 0;
+            here = theirs >= t ? 0
+                   : theirs / s->engines / s->group < step
+                       ? model_there(s, theirs) + m->wait
+                       : made + tile + m->outbox + way->behind + way->send + m->flag + m->wait;
             tiles += count * way->add;
         }
         if (own && nodes > 1) { /* the sums of the block before have come the same way */
