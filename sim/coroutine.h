@@ -44,4 +44,7 @@ void coroutine_yield(void);
 /* Gives the stack back to the pool. NULL is allowed. */
 void coroutine_destroy(struct coroutine *c);
 
+/* It will be resumed soon: what it left on its stack is fetched into the cache. */
+void coroutine_soon(const struct coroutine *c);
+
 #endif

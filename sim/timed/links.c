@@ -340,6 +340,13 @@ void timed_links_event(struct timed_world *w, uint32_t event)
         links_end(w, n, &n->classes[i % (w->classes + 1)]);
 }
 
+uint32_t timed_links_first(const struct timed_world *w, uint32_t event)
+{
+    uint32_t i = event - w->world * (w->per_rank + 1);
+    const struct timed_node *n = &w->nodes[i / (w->classes + 1)];
+    return event == n->event ? TIMED_NONE : n->classes[i % (w->classes + 1)].first;
+}
+
 double timed_links_wanted(const struct timed_rank *r)
 {
     const struct timed_world *w = r->world;

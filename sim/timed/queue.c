@@ -123,6 +123,22 @@ static void queue_spread(struct timed_queue *q, uint32_t slot)
     }
 }
 
+void timed_queue_ahead(const struct timed_queue *q, uint32_t events[TIMED_AHEAD])
+{
+    uint32_t slot = (uint32_t)q->now % TIMED_SLOTS, event = q->head[slot];
+    for (uint32_t i = 0; i < TIMED_AHEAD; i++) {
+        if (event == TIMED_NONE && slot + 1 < TIMED_SLOTS) {
+            slot = queue_first_full(q, 0, slot + 1);
+            event = slot < TIMED_SLOTS ? q->head[slot] : TIMED_NONE;
+        }
+        events[i] = event;
+        if (event == TIMED_NONE)
+            slot = TIMED_SLOTS - 1;
+        else
+            event = q->events[event].next;
+    }
+}
+
 uint32_t timed_queue_next(struct timed_queue *q)
 {
     for (uint32_t level = 0; level < TIMED_LEVELS;) {

@@ -49,6 +49,11 @@ static inline int timed_queue_pending(const struct timed_queue *q, uint32_t even
     return q->events[event].slot != TIMED_NONE;
 }
 
+/* The events that come behind the next, as far as that is known: the `place`th, 0 for the first of
+ * them. TIMED_NONE: not known. They may come later, or not at all. */
+#define TIMED_AHEAD 6
+void timed_queue_ahead(const struct timed_queue *q, uint32_t events[TIMED_AHEAD]);
+
 /* The next event, and q->now is its time; TIMED_NONE: there is none. */
 uint32_t timed_queue_next(struct timed_queue *q);
 

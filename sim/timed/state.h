@@ -112,7 +112,7 @@ struct timed_rank {
     double nvlink_in, network_in; /* bytes */
     double busy;                  /* ns of its engines */
 };
-#define TIMED_BUCKETS 64u
+#define TIMED_BUCKETS 256u
 
 /* A compute CTA or cluster, beside its coroutine: tiles on their way out. */
 struct timed_engine {
@@ -195,6 +195,8 @@ void timed_flow_begin(struct timed_world *w, struct timed_cta *c, uint32_t to, i
 double timed_links_wanted(const struct timed_rank *r);
 /* `event` is a class's or a node's. */
 void timed_links_event(struct timed_world *w, uint32_t event);
+/* The CTA whose flow ends first, where `event` is a class's; TIMED_NONE: there is none. */
+uint32_t timed_links_first(const struct timed_world *w, uint32_t event);
 
 /* network.c */
 int timed_put(struct timed_cta *c, uint32_t to, uint64_t bytes, uint32_t flag);

@@ -399,6 +399,43 @@ static void world_deadlock(struct timed_world *w)
     timed_error(w, -EDEADLK, "nothing can go on");
 }
 
+/* The CTA that an event is likely to resume; NULL: not known. */
+static const struct timed_cta *world_resumes(const struct timed_world *w, uint32_t event)
+{
+    uint32_t ctas = w->world * w->per_rank, links = ctas + w->world, first = world_first_flight(w),
+             cta = TIMED_NONE;
+    if (event < ctas)
+        cta = event;
+    else if (event >= first && event != TIMED_NONE) {
+        const struct timed_flight *f = &w->flights[event - first];
+        cta = f->poster == TIMED_NONE ? w->ranks[f->rank].waiting[f->flag % TIMED_BUCKETS]
+                                      : TIMED_NONE;
+    } else if (event >= links && event != TIMED_NONE) {
+        cta = timed_links_first(w, event);
+    }
+    return cta == TIMED_NONE ? NULL : &w->ctas[cta];
+}
+
+/* Most of an event's time would be spent waiting for memory: its CTA, its coroutine and what is on
+ * its stack lie apart, and there are more than any cache holds. Each is fetched while another event
+ * is at work. */
+static void world_look_ahead(const struct timed_world *w)
+{
+    uint32_t ahead[TIMED_AHEAD], first = world_first_flight(w);
+    const struct timed_cta *c;
+    timed_queue_ahead(&w->queue, ahead);
+    if (ahead[5] >= first && ahead[5] != TIMED_NONE)
+        __builtin_prefetch(&w->flights[ahead[5] - first]);
+    if ((c = world_resumes(w, ahead[4]))) {
+        __builtin_prefetch(&c->rank);
+        __builtin_prefetch(&c->path, 1);
+    }
+    if ((c = world_resumes(w, ahead[2])))
+        __builtin_prefetch(c->coroutine, 1);
+    if ((c = world_resumes(w, ahead[0])))
+        coroutine_soon(c->coroutine);
+}
+
 static void world_loop(struct timed_world *w)
 {
     uint32_t ctas = w->world * w->per_rank, ranks = ctas + w->world, links = world_first_flight(w);
@@ -406,6 +443,7 @@ static void world_loop(struct timed_world *w)
         timed_queue_put(&w->queue, w->ranks[rank].event, 0);
     while (!w->error && w->ended < w->world) {
         uint32_t event = timed_queue_next(&w->queue);
+        world_look_ahead(w);
         if (event < ctas) {
             timed_resume(w, &w->ctas[event]);
         } else if (event < ranks) {
