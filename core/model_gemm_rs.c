@@ -10,6 +10,7 @@ struct model_way {
     double push;      /* ... for an own tile that goes to all peers, where sums are gathered */
     double add;       /* ns of the engine to add what the node's others have of a tile, */
     double add_nodes; /* and what other nodes have */
+    double busy;      /* share by which what leaves wants more than NVLink takes */
     double put, way;  /* ns between two puts; of a put's way */
     double deliver;   /* ns of a unit taken from the heap to C */
     uint32_t pushers, pass_on; /* CTAs that do so; 1: and pass what the network brings to peers */
@@ -38,6 +39,8 @@ static struct model_way model_way_of(const struct model_walk *w, const struct ge
         double ns = model_later(together, alone) * halves + m->settle + m->send;
         *(whole ? &way.push : &way.send) = gpus > 1 ? ns * (whole ? gpus - 1 : 1) : 0;
     }
+    /* what leaves lies in L2, as it was just made */
+    way.busy = gpus > 1 ? machine_wanted(m, ctas * way.senders, p->pace * way.senders) : 0;
     /* To read what is added lasts about as long as to store as much. */
     double added = e->end * (p->element_bytes == 4 ? m->end_fp32 : 1);
     way.add = added * (gpus - 1);
@@ -123,6 +126,9 @@ static void model_tiles(struct model_walk *w, const struct gemm_rs_plan *p,
             tiles += count * way->add_nodes;
         }
         tiles += behind ? count * m->outbox : 0;
+        /* what the tile before sends while this one is multiplied stands in its way */
+        tiles += (e->busy - 1) * way->busy * count * (work < tile ? work : tile) * e->stages *
+                 e->stage / tile;
         made = model_later(made, here) + tiles;
         if (passes) { /* the outbox is full while the warps are too far behind */
             double *place = &room[passed++ % GEMM_RS_OUTBOX];

@@ -40,8 +40,7 @@ static double compute_stage(const struct timed_cta *c, const struct sim_operands
                                 .fp32 = o->c_number == MK_FP32};
     if (w->beside) {
         compute_beside(c, &load);
-        load.beside_peer =
-            w->op->outbox ? 0 : timed_links_wanted(r) * (1 + w->machine->spill * w->spilled);
+        load.beside_peer = timed_links_wanted(r) * (1 + w->machine->spill * w->spilled);
     }
     return machine_stage_ns(w->machine, w->tile, &load, 0);
 }
@@ -137,7 +136,7 @@ static int compute_to_outbox(struct timed_cta *c, const struct sim_operands *o)
         if (w->error)
             return 1;
     }
-    timed_spend(c, TIMED_TILES, compute_end(c, o));
+    timed_spend(c, TIMED_TILES, compute_end(c, o) + w->machine->outbox / r->slow.gpu);
     timed_sync(c);
     e->made++;
     for (uint32_t i = 0; i < senders; i++) {

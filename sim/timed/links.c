@@ -352,5 +352,6 @@ double timed_links_wanted(const struct timed_rank *r)
     const struct timed_world *w = r->world;
     uint32_t gpus = links_gpus(w), rank = r->plan.problem.topo.rank;
     uint32_t flows = w->nodes[rank / gpus].out[rank % gpus];
-    return flows ? machine_wanted(w->machine, flows, r->plan.problem.tuning.pace) : 0;
+    uint32_t pace = r->plan.problem.tuning.pace * (w->senders ? w->senders : 1);
+    return flows ? machine_wanted(w->machine, flows, pace) : 0;
 }

@@ -343,7 +343,8 @@ static int world_make(struct timed_world *w)
     w->beside = cuda && (w->senders || mk_role_coresident(split, MK_INTRA_COMM) ||
                          mk_role_coresident(split, MK_INTER_REDUCE));
     w->clock = world_clock(w);
-    w->spilled = machine_spilled(w->machine, 2.0 * (double)q->m * (double)q->k);
+    if (!w->op->outbox) /* what leaves an outbox was just made */
+        w->spilled = machine_spilled(w->machine, 2.0 * (double)q->m * (double)q->k);
     if (w->senders) {
         uint32_t units = plan->chunks / w->world, reducers = split->ctas[MK_INTER_REDUCE];
         w->movers[TIMED_SENDS] = split->ctas[MK_COMPUTE] * w->senders / q->topo.gpus;
