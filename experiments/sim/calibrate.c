@@ -1,6 +1,7 @@
 /* `mkernel calibrate`: a machine file that agrees with what was measured. */
 #include "core/model.h"
 #include "experiments/common/commands.h"
+#include "experiments/common/gpu.h"
 #include "experiments/common/options.h"
 #include "experiments/common/output_file.h"
 #include "experiments/sim/calibrate_measure.h"
@@ -180,17 +181,34 @@ static void calibrate_remove(const char *folder)
     rmdir(folder);
 }
 
+/* What the driver says of this host's GPUs, where it is there: what measurements do not. */
+static void calibrate_device(struct mk_machine *m)
+{
+    struct gpu_list gpus;
+    gpu_probe(&gpus);
+    if (!gpu_hoppers(&gpus))
+        return;
+    m->sms = gpus.devices[0].sms;
+    snprintf(m->device, sizeof m->device, "%s", gpus.devices[0].name);
+    for (char *c = m->device; *c; c++)
+        *c = *c == ' ' ? '_' : *c;
+    if (gpus.devices[0].clock)
+        m->clock = (double)gpus.devices[0].clock / 1e6;
+    snprintf(m->name, sizeof m->name, "%.50s, calibrated", gpus.devices[0].name);
+}
+
 /* Measures, then fits to that. */
 static int calibrate_here(struct arguments *a, struct mk_machine *m, char *error, size_t size)
 {
     char temporary[] = "/tmp/mkernel-calibrate-XXXXXX", list[4096];
     const char *folder = a->tables ? a->tables : mkdtemp(temporary);
     int status = STATUS_FAILED;
+    calibrate_device(m);
     if (!folder || (a->tables && mkdir(folder, 0777) && errno != EEXIST))
         snprintf(error, size, "the folder %s cannot be made: %s", folder ? folder : temporary,
                  strerror(errno));
-    else if (!calibrate_measure(a->program, (uint32_t)a->gpus, folder, list, sizeof list, error,
-                                size)) {
+    else if (!calibrate_measure(a->program, (uint32_t)a->gpus, (uint32_t)m->sms, folder, list,
+                                sizeof list, error, size)) {
         a->from = list;
         status = calibrate_fit(a, m, error, size);
     }

@@ -9,30 +9,49 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Beside the formula's: intra_comm as warps of every block, or as blocks of its own. */
+enum split { NO_MORE, TWO_WARPS, FEW_BLOCKS, MANY_BLOCKS, SPLITS };
+
 static const struct job {
     const char *op;
     int alone; /* 1: on one GPU; 0: on all */
     const char *shapes, *space;
+    enum split splits[4]; /* to try besides; NO_MORE ends them */
 } jobs[] = {
     /* tiles, of a few and of many waves, short and long: nothing moves */
-    {"ag_gemm", 1, "2048,4096,512:4096,4096,2048:8192,8192,1024:4096,4096,8192", "tile"},
+    {"ag_gemm", 1, "2048,4096,512:4096,4096,2048:8192,8192,1024:4096,4096,8192", "tile", {NO_MORE}},
     /* what moves, with next to no products: warps at a pace and without, blocks of their own */
-    {"ag_gemm", 0, "4096,8,8192:16384,8,2048",
-     "pieces:pace:roles=132+132+0+0,124+8+0+0,100+32+0+0"},
-    {"gemm_rs", 0, "2048,8192,8:8192,8192,8", "tile:chunk_rows:pace"},
-    {"gemm_ar", 0, "2048,8192,8:8192,8192,8", "tile:roles:pace"},
+    {"ag_gemm", 0, "4096,8,8192:16384,8,2048", "pieces:pace", {FEW_BLOCKS, MANY_BLOCKS}},
+    {"gemm_rs", 0, "2048,8192,8:8192,8192,8", "tile:pace", {NO_MORE}},
+    {"gemm_ar", 0, "2048,8192,8:8192,8192,8", "tile:pace", {TWO_WARPS, MANY_BLOCKS}},
     /* both */
-    {"ag_gemm", 0, "2048,4096,8192:8192,1024,8192", "pieces:pace=1:slices"},
-    {"gemm_rs", 0, "2048,8192,4096:8192,8192,1024", "tile:pace=1"},
-    {"gemm_ar", 0, "2048,8192,4096:8192,8192,1024", "tile:pace=1"},
+    {"ag_gemm", 0, "2048,4096,8192:8192,1024,8192", "pieces:pace:slices", {FEW_BLOCKS}},
+    {"gemm_rs", 0, "2048,8192,4096:8192,8192,1024", "tile:pace", {NO_MORE}},
+    {"gemm_ar", 0, "2048,8192,4096:8192,8192,1024", "tile:pace", {TWO_WARPS, MANY_BLOCKS}},
 };
 
-/* 0, or -errno with a sentence. */
-static int measure_job(const char *program, const struct job *j, uint32_t gpus, const char *csv,
-                       const char *plans, char *error, size_t size)
+/* "pieces:pace:roles=124+8+0+0,100+32+0+0" */
+static void measure_space(const struct job *j, uint32_t sms, char *text, size_t size)
 {
-    char ranks[16];
+    static const uint32_t blocks[SPLITS] = {[FEW_BLOCKS] = 8, [MANY_BLOCKS] = 32};
+    size_t used = (size_t)snprintf(text, size, "%s", j->space);
+    uint32_t even = sms - sms % 2;
+    for (int i = 0; j->splits[i] != NO_MORE && used < size; i++) {
+        uint32_t away = blocks[j->splits[i]];
+        if (away + 2 > even)
+            continue;
+        used += (size_t)snprintf(text + used, size - used, "%s%u+%u+0+0",
+                                 i ? "," : ":roles=", even - away, away ? away : 2 * even);
+    }
+}
+
+/* 0, or -errno with a sentence. */
+static int measure_job(const char *program, const struct job *j, uint32_t gpus, uint32_t sms,
+                       const char *csv, const char *plans, char *error, size_t size)
+{
+    char ranks[16], space[160];
     snprintf(ranks, sizeof ranks, "%u", j->alone ? 1 : gpus);
+    measure_space(j, sms, space, sizeof space);
     char *const argv[] = {"mkernel",
                           "tune",
                           (char *)(uintptr_t)j->op,
@@ -43,7 +62,7 @@ static int measure_job(const char *program, const struct job *j, uint32_t gpus, 
                           "--shapes",
                           (char *)(uintptr_t)j->shapes,
                           "--space",
-                          (char *)(uintptr_t)j->space,
+                          space,
                           "--rounds",
                           "1",
                           "--iters",
@@ -73,8 +92,8 @@ static int measure_job(const char *program, const struct job *j, uint32_t gpus, 
     return -EIO;
 }
 
-int calibrate_measure(const char *program, uint32_t gpus, const char *folder, char *list,
-                      size_t size, char *error, size_t error_size)
+int calibrate_measure(const char *program, uint32_t gpus, uint32_t sms, const char *folder,
+                      char *list, size_t size, char *error, size_t error_size)
 {
     char plans[1024];
     size_t used = 0;
@@ -84,7 +103,7 @@ int calibrate_measure(const char *program, uint32_t gpus, const char *folder, ch
         if (!jobs[i].alone && gpus < 2)
             continue;
         snprintf(csv, sizeof csv, "%s/%zu_%s.csv", folder, i, jobs[i].op);
-        int result = measure_job(program, &jobs[i], gpus, csv, plans, error, error_size);
+        int result = measure_job(program, &jobs[i], gpus, sms, csv, plans, error, error_size);
         if (result)
             return result;
         int more = snprintf(list + used, size - used, "%s%s", used ? "," : "", csv);

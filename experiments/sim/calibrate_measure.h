@@ -6,10 +6,10 @@
 #include <stdint.h>
 
 /* Runs `program` (NULL: this one) as `mkernel tune` some times, on one GPU and on `gpus` (1: only
- * that): tiles alone, then what moves, with next to no products and with them. Tables go to
- * `folder`, which is there; *list, of `size` bytes, gets their names with commas. Each job's own
- * sentences go to stderr. 0, or -errno with a sentence. */
-int calibrate_measure(const char *program, uint32_t gpus, const char *folder, char *list,
-                      size_t size, char *error, size_t error_size);
+ * that), each of which has `sms` SMs: tiles alone, then what moves, with next to no products and
+ * with them. Tables go to `folder`, which is there; *list, of `size` bytes, gets their names with
+ * commas. Each job's own sentences go to stderr. 0, or -errno with a sentence. */
+int calibrate_measure(const char *program, uint32_t gpus, uint32_t sms, const char *folder,
+                      char *list, size_t size, char *error, size_t error_size);
 
 #endif
