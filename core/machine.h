@@ -123,9 +123,11 @@ struct machine_load {
     int b_kn, fp32;     /* B is [K, N]; C leaves as fp32 partial sums */
 };
 
-/* The description of a tile; one with the nearest number of elements where the file has none. */
+/* The description of a tile of a cluster of CTAs; where the file has none, of one whose CTAs have
+ * as many rows and columns each, or the nearest number of elements. (A CTA takes 128 rows at most.)
+ */
 const struct machine_tile *machine_tile_of(const struct mk_machine *m, uint32_t tile_m,
-                                           uint32_t tile_n);
+                                           uint32_t tile_n, uint32_t cluster);
 
 /* One stage, 64 elements of K. `fetched`: bytes that all SMs together load from HBM in it. */
 double machine_stage_ns(const struct mk_machine *m, const struct machine_tile *t,

@@ -3,15 +3,19 @@
 
 #include <math.h>
 
+#define CTA_ROWS 128
+
 const struct machine_tile *machine_tile_of(const struct mk_machine *m, uint32_t tile_m,
-                                           uint32_t tile_n)
+                                           uint32_t tile_n, uint32_t cluster)
 {
     const struct machine_tile *best = &m->tiles[0];
-    double elements = (double)tile_m * tile_n, nearest = 1e300;
+    double rows = (double)tile_m / (cluster ? cluster : 1), nearest = 1e300;
     for (uint32_t i = 0; i < MACHINE_TILES && m->tiles[i].tile_m > 0; i++) {
         const struct machine_tile *t = &m->tiles[i];
-        double ratio = t->tile_m * t->tile_n / elements,
-               away = (ratio < 1 ? 1 / ratio : ratio) + (t->tile_m != tile_m);
+        double of_cta = t->tile_m > CTA_ROWS ? CTA_ROWS : t->tile_m;
+        double ratio = of_cta * t->tile_n / (rows * tile_n);
+        double away = (ratio < 1 ? 1 / ratio : ratio) + (t->tile_n != tile_n) * 0.5 +
+                      (t->tile_m != tile_m) * 0.25;
         if (away < nearest) {
             nearest = away;
             best = t;

@@ -6,7 +6,7 @@ struct model_engine model_engine_of(const struct model_walk *w, const struct mk_
                                     double beside)
 {
     const struct mk_tuning *t = &q->tuning;
-    const struct machine_tile *tile = machine_tile_of(w->machine, t->tile_m, t->tile_n);
+    const struct machine_tile *tile = machine_tile_of(w->machine, t->tile_m, t->tile_n, t->cluster);
     struct machine_load load = {.sms = t->split.ctas[MK_COMPUTE],
                                 .slower = w->slower,
                                 .beside = beside,

@@ -158,10 +158,15 @@ static void costs_follow(void **state)
                        {.start = 5, .own = 8, .peer = 4, .add = 2, .room = 16, .add_room = 20},
                    [MACHINE_TMA] = {.start = 1, .peer = 4}}};
     struct machine_load load = {.sms = 132, .slower = 1};
-    const struct machine_tile *t = machine_tile_of(&m, 256, 128);
+    const struct machine_tile *t = machine_tile_of(&m, 256, 128, 2);
     assert_ptr_equal(t, &m.tiles[0]);
-    assert_ptr_equal(machine_tile_of(&m, 128, 64), &m.tiles[1]);
-    assert_ptr_equal(machine_tile_of(&m, 256, 256), &m.tiles[0]);
+    assert_ptr_equal(machine_tile_of(&m, 128, 64, 1), &m.tiles[1]);
+    assert_ptr_equal(machine_tile_of(&m, 256, 256, 2), &m.tiles[0]);
+    /* a CTA alone that does what one of a pair does takes as long */
+    const struct mk_machine *d = machine_default();
+    assert_ptr_equal(machine_tile_of(d, 128, 256, 1), machine_tile_of(d, 256, 256, 2));
+    assert_true(machine_tile_of(d, 128, 128, 1)->tile_m == 128);
+    assert_true(machine_tile_of(d, 256, 128, 2)->tile_m == 256);
     assert_true(machine_tile_ns(&m, t, &load, 65, 0) == 10 + 2 * 20 + 30);
     load = (struct machine_load){.slower = 2, .beside = 2, .b_kn = 1, .fp32 = 1};
     assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 * 2 * 2 * 2 + 90);

@@ -132,7 +132,7 @@ static void one_rank_multiplies(void **state)
 {
     const struct mk_machine *m = machine_default();
     struct mk_plan p = planned(MK_OP_AG_GEMM, 1, 1, 8192, 8192, 4096, NULL);
-    const struct machine_tile *t = machine_tile_of(m, 256, 256);
+    const struct machine_tile *t = machine_tile_of(m, 256, 256, 2);
     struct machine_load load = {.slower = 1};
     double tiles = mk_ceil_div(32 * 32, 66) * machine_tile_ns(m, t, &load, 4096, 0);
     double ns = time_of(m, &p);

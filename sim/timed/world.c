@@ -50,7 +50,7 @@ double timed_peak(const struct mk_machine *m)
     double best = 0;
     struct mk_gemm_tile tile;
     for (uint32_t i = 0; mk_gemm_tile(i, &tile); i++) {
-        const struct machine_tile *t = machine_tile_of(m, tile.tile_m, tile.tile_n);
+        const struct machine_tile *t = machine_tile_of(m, tile.tile_m, tile.tile_n, tile.cluster);
         double rate = 2.0 * tile.tile_m / tile.cluster * tile.tile_n * 64 / t->stage * m->sms;
         best = rate > best ? rate : best;
     }
@@ -313,6 +313,11 @@ static double world_clock(const struct timed_world *w)
     full.watts = 0;
     if (plan->problem.exec == MK_EXEC_CUDA && !model_plan(&full, plan, &time))
         ns = time.ns;
+    if (w->op->handed && plan->problem.attention.head_dim) { /* its engine's rate, not GEMM's */
+        double rate = plan->problem.attention.head_dim <= 64 ? w->machine->attention64
+                                                             : w->machine->attention128;
+        ns = rate > 0 ? world_larger(ns, flop / (rate * w->machine->sms)) : ns;
+    }
     if (w->op->operands) /* each tile its rows of A and its columns of B */
         loaded = flop * (1.0 / (t->tile_n ? t->tile_n : 1) + 1.0 / (t->tile_m ? t->tile_m : 1));
     else if (w->op->flop) /* K and V, once for each tile of queries */
@@ -338,7 +343,7 @@ static int world_make(struct timed_world *w)
     w->by_hand = cuda && w->op->handed;
     w->per_rank = mk_total_ctas(split) + w->senders * split->ctas[MK_COMPUTE];
     w->pace_rate = q->tuning.pace > 1 ? 512.0 / q->tuning.pace : 0;
-    w->tile = machine_tile_of(w->machine, q->tuning.tile_m, q->tuning.tile_n);
+    w->tile = machine_tile_of(w->machine, q->tuning.tile_m, q->tuning.tile_n, q->tuning.cluster);
     w->peak = timed_peak(w->machine);
     w->beside = cuda && (w->senders || mk_role_coresident(split, MK_INTRA_COMM) ||
                          mk_role_coresident(split, MK_INTER_REDUCE));
