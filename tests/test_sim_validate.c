@@ -128,11 +128,12 @@ static double said(const char *text, const char *name)
 
 /* A trace says its plan and, but for the first launch's, the time that all ranks were at it: of a
  * simulated one what is predicted event by event. File names may have commas in them. Options that
- * it does not keep come from the command that made it. */
+ * no command said, as the formula chose them, are kept too. */
 static void traces_are_read(void **state)
 {
     static const char *const cases[] = {
         "ag_gemm --cluster 1x2 --shape 4096,512,4096 --pace 540 --slices 2",
+        "ag_gemm --cluster 1x2 --shape 8192,1024,8192",
         "ag_gemm --cluster 2x2 --shape 4096,512,4096 --b-layout nk",
         "ring_attention --cluster 1x2 --attention 1,1024,4,2,128 --causal"};
     char line[2048], trace[1024], machine[1024];
@@ -149,7 +150,7 @@ static void traces_are_read(void **state)
             said(r.out_text, "error median ") > 1.5)
             fail_msg("%s: %s%s", cases[i], r.out_text, r.err_text);
     }
-    snprintf(trace, sizeof trace, "%s/a,0.db,%s/a,1.db", folder, folder);
+    snprintf(trace, sizeof trace, "%s/a,0.db,%s/a,2.db", folder, folder);
     snprintf(machine, sizeof machine, "%s/t.machine", folder);
     run((char *[]){"calibrate", "--from", trace, "--rounds", "2", "--output", machine, NULL});
     if (r.status)

@@ -140,7 +140,8 @@ static void test_job(void **state)
               "0|0|0;1|0|80;2|0|80");
     parts_ask(db, "SELECT count(*), min(rank) FROM clock_sample", "160|1");
     parts_ask(db, "SELECT device FROM rank WHERE device IS NOT NULL", "the second");
-    parts_ask(db, "SELECT name, value, unit FROM metric", "launch_median|42.0|ns");
+    parts_ask(db, "SELECT name, value, unit FROM metric WHERE name NOT LIKE 'plan %'",
+              "launch_median|42.0|ns");
     sqlite3_close(db);
 }
 

@@ -69,6 +69,29 @@ static int store_names(sqlite3 *db)
     return rc ? rc : store_list(db, "state", states, TRACE_STATES);
 }
 
+/* Options of a plan that its table has no column for: "plan 1: pace". Those that the
+ * operator has not are left out. */
+static void store_run_options(struct insert *in, const struct trace_plan *p)
+{
+    const struct {
+        const char *name, *unit;
+        uint32_t value;
+    } options[] = {{"slices", "", p->slices},
+                   {"pace", "ns", p->pace},
+                   {"fanout", "", p->fanout},
+                   {"b_transposed", "", p->b_transposed}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        char name[48];
+        if (!options[i].value)
+            continue;
+        snprintf(name, sizeof name, "plan %u: %s", p->id, options[i].name);
+        insert_text(in, name);
+        insert_integer(in, INSERT_NULL);
+        insert_real(in, options[i].value);
+        insert_text(in, options[i].unit);
+    }
+}
+
 static int store_one_run(sqlite3 *db, const struct trace_data *d)
 {
     const struct trace_run *u = d->run;
@@ -295,6 +318,8 @@ static int store_drops(sqlite3 *db, const struct trace_data *d)
     if (rc)
         return rc;
     insert_begin(&in, db, "metric", 4);
+    for (uint32_t i = 0; i < d->parts[0].plan_count; i++)
+        store_run_options(&in, &d->parts[0].plans[i]);
     for (uint32_t i = 0; i < d->run->metric_count; i++) {
         const struct trace_metric *m = &d->run->metrics[i];
         if (!isfinite(m->value))

@@ -29,19 +29,30 @@ static uint32_t trace_whole(sqlite3_stmt *row, int column)
     return (uint32_t)sqlite3_column_int64(row, column);
 }
 
-/* What a trace's plan does not say but the command that made it may: "--pace 360". */
-static int trace_options_of_command(const char *command, struct mk_tuning *t, enum mk_op op,
-                                    char *error, size_t size)
+/* What table plan has no column for stands among the metrics, "plan 1: pace", in traces made from
+ * 2026-11-22 on; in older ones the command that made it may say it: "--pace 360". */
+static int trace_options(sqlite3_stmt *metric, int64_t plan, const char *command,
+                         struct mk_problem *q, char *error, size_t size)
 {
-    static const char *const names[] = {"slices", "pace", "fanout"};
-    for (int i = 0; i < 3; i++) {
-        char option[16], word[48], value[24];
+    static const char *const names[] = {"slices", "pace", "fanout", "b_transposed"};
+    q->b_transposed = strstr(command, "--b-layout nk") != NULL;
+    for (int i = 0; i < 4; i++) {
+        char option[24], word[48], value[24] = "";
+        snprintf(option, sizeof option, "plan %lld: %s", (long long)plan, names[i]);
+        sqlite3_reset(metric);
+        sqlite3_bind_text(metric, 1, option, -1, SQLITE_TRANSIENT);
+        if (sqlite3_step(metric) == SQLITE_ROW)
+            snprintf(value, sizeof value, "%lld", (long long)sqlite3_column_int64(metric, 0));
+        if (i == 3) {
+            q->b_transposed |= *value == '1';
+            return 0;
+        }
         snprintf(option, sizeof option, "--%s ", names[i]);
         const char *at = strstr(command, option);
-        if (!at || sscanf(at + strlen(option), "%23[0-9]", value) != 1)
+        if (!*value && (!at || sscanf(at + strlen(option), "%23[0-9]", value) != 1))
             continue;
         snprintf(word, sizeof word, "%s=%s", names[i], value);
-        int result = measured_words(word, op, t, error, size);
+        int result = measured_words(word, q->op, &q->tuning, error, size);
         if (result)
             return result;
     }
@@ -55,8 +66,8 @@ static int trace_options_of_command(const char *command, struct mk_tuning *t, en
     "coalesce(r.command, '') FROM plan p CROSS JOIN run r ORDER BY p.id"
 
 /* 0, or -EINVAL with why the plan is left out. */
-static int trace_plan(sqlite3_stmt *p, struct measured_row *row, uint32_t sms, char *why,
-                      size_t size)
+static int trace_plan(sqlite3_stmt *p, sqlite3_stmt *metric, struct measured_row *row, uint32_t sms,
+                      char *why, size_t size)
 {
     int op = plan_op_by_name(trace_text(p, 1));
     const char *executor = trace_text(p, 14), *command = trace_text(p, 15);
@@ -69,8 +80,7 @@ static int trace_plan(sqlite3_stmt *p, struct measured_row *row, uint32_t sms, c
                            .exec = MK_EXEC_CUDA,
                            .sms = sms,
                            .topo = {.nodes = trace_whole(p, 12), .gpus = trace_whole(p, 13)},
-                           .deterministic = trace_whole(p, 11) != 0,
-                           .b_transposed = strstr(command, "--b-layout nk") != NULL};
+                           .deterministic = trace_whole(p, 11) != 0};
     struct mk_tuning *t = &q.tuning;
     t->tile_m = trace_whole(p, 3);
     t->tile_n = trace_whole(p, 4);
@@ -80,7 +90,7 @@ static int trace_plan(sqlite3_stmt *p, struct measured_row *row, uint32_t sms, c
         t->split.ctas[r] = trace_whole(p, 7 + r);
     int result = measured_shape_text(trace_text(p, 2), &q, why, size);
     if (!result)
-        result = trace_options_of_command(command, t, q.op, why, size);
+        result = trace_options(metric, sqlite3_column_int64(p, 0), command, &q, why, size);
     if (!result)
         result = plan_build(&row->plan, &q, 0, 0, why, size);
     if (!result)
@@ -124,14 +134,16 @@ int measured_read_trace(struct measured *m, const char *path, enum measured_half
                         char *error, size_t size)
 {
     sqlite3 *db;
-    sqlite3_stmt *p = NULL;
+    sqlite3_stmt *p = NULL, *metric = NULL;
     char why[256];
     int result = trace_open(&db, path, error, size), step = SQLITE_DONE;
     if (result)
         return result;
-    if (sqlite3_prepare_v2(db, PLANS, -1, &p, NULL) != SQLITE_OK)
+    if (sqlite3_prepare_v2(db, PLANS, -1, &p, NULL) != SQLITE_OK ||
+        sqlite3_prepare_v2(db, "SELECT value FROM metric WHERE name = ?1", -1, &metric, NULL) !=
+            SQLITE_OK)
         step = SQLITE_ERROR;
-    for (uint32_t shape = 0; !result && p && (step = sqlite3_step(p)) == SQLITE_ROW; shape++) {
+    for (uint32_t shape = 0; !result && metric && (step = sqlite3_step(p)) == SQLITE_ROW; shape++) {
         m->shapes++;
         if ((half == MEASURED_ODD && shape % 2) || (half == MEASURED_EVEN && shape % 2 == 0))
             continue;
@@ -144,7 +156,7 @@ int measured_read_trace(struct measured *m, const char *path, enum measured_half
         row->shape = m->shapes - 1;
         row->ms = trace_median(db, sqlite3_column_int64(p, 0)) / 1e6;
         snprintf(why, sizeof why, "it has no launch");
-        if (!(row->ms > 0) || trace_plan(p, row, sms, why, sizeof why))
+        if (!(row->ms > 0) || trace_plan(p, metric, row, sms, why, sizeof why))
             measured_leave_out(m, why);
         else
             m->count++;
@@ -154,6 +166,7 @@ int measured_read_trace(struct measured *m, const char *path, enum measured_half
     if (result)
         snprintf(error, size, "the trace '%s': %s", path,
                  result == -ENOMEM ? "no memory" : sqlite3_errmsg(db));
+    sqlite3_finalize(metric);
     sqlite3_finalize(p);
     sqlite3_close(db);
     return result;
