@@ -6,9 +6,9 @@
 #include "experiments/common/pulse.h"
 #include "experiments/common/result_file.h"
 #include "experiments/common/memory_need.h"
+#include "experiments/sim/sim_output.h"
 #include "sim/cluster.h"
 #include "sim/exact_moe.h"
-#include "tracer/trace.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -17,41 +17,11 @@
 #define TRACE_EVENTS                                                                               \
     (1u << 17) /* records of a track: 2 MB, which are touched as they are written */
 
-/* What is stored when the last launch is over. */
-struct storing {
-    const struct sim_cluster *cluster;
-    const char *path, *command, *shape;
-    const int64_t *seed;
-    char lost[400]; /* why there is no trace; empty: there is */
-};
-
-/* What was computed stands without it, so that it is told in the end. */
 static int sim_predict_store(void *context, struct mk_comm *const *comms, uint32_t count,
                              const struct sim_world_result *result)
 {
-    struct storing *s = context;
-    pulse_counts(NULL, 0);
-    pulse_says("stores the trace");
-    const struct trace_run run = {.source = "simulated",
-                                  .executor = "sim",
-                                  .command = s->command,
-                                  .shape = s->shape,
-                                  .version = MK_VERSION,
-                                  .device = "simulated",
-                                  .fabric = "model",
-                                  .seed = s->seed,
-                                  .peak_flops = s->cluster->flop * 1e9,
-                                  .nvlink_bytes_per_s = s->cluster->nvlink * 1e9,
-                                  .network_bytes_per_s = s->cluster->network * 1e9};
-    int rc = trace_collect_local(comms, count, &run, s->path, s->lost, sizeof s->lost);
-    if (rc && !*s->lost)
-        snprintf(s->lost, sizeof s->lost, "%s", strerror(-rc));
+    sim_output_store(context, comms, count);
     return 0;
-}
-
-static void sim_predict_print_time(FILE *out, const char *name, double ns)
-{
-    fprintf(out, "%-9s %.3f %s", name, ns < 1e6 ? ns / 1e3 : ns / 1e6, ns < 1e6 ? "us" : "ms");
 }
 
 /* Mean of the ranks, in each launch. */
@@ -87,9 +57,9 @@ static void sim_predict_print_table(FILE *out, const struct sim_world_config *c,
     if (t->tile_m)
         fprintf(out, "tiles %u x %u; ", t->tile_m, t->tile_n);
     fprintf(out, "chunks of %u rows\n", t->chunk_rows);
-    sim_predict_print_time(out, "time", launch);
+    sim_output_time(out, "time", launch);
     fprintf(out, " a launch, mean of %u back to back\n", c->launches);
-    sim_predict_print_time(out, "ideal", ideal);
+    sim_output_time(out, "ideal", ideal);
     fprintf(out, ": the longest of GEMM %.3f, NVLink %.3f and network %.3f us; efficiency %.2f\n",
             flop / k->flop / 1e3, (double)nvlink / k->nvlink / 1e3,
             (double)network / k->network / 1e3, ideal / launch);
@@ -149,11 +119,18 @@ int sim_predict(struct sim_world_config *config, const struct mk_machine *asked,
         memory_check(&plan, mk_world(&config->problem.topo), 1, error, size) ||
         memory_check_ctas(&plan, mk_world(&config->problem.topo), error, size))
         return STATUS_USAGE;
-    struct storing storing = {.cluster = &cluster,
-                              .path = trace,
-                              .command = command,
-                              .shape = problem_text(&plan.problem, shape),
-                              .seed = &seed};
+    struct sim_output output = {.trace = trace,
+                                .json = json,
+                                .command = command,
+                                .shape = problem_text(&plan.problem, shape),
+                                .device = "simulated",
+                                .seed = seed,
+                                .flop = cluster.flop,
+                                .nvlink = cluster.nvlink,
+                                .network = cluster.network,
+                                .launches = config->launches,
+                                .ranks = mk_world(&config->problem.topo),
+                                .verdict = ", all right"};
     if (sim_machine_open(&machine, &cluster, &config->problem.topo)) {
         snprintf(error, size, "no memory for a cluster of %u ranks",
                  mk_world(&config->problem.topo));
@@ -162,7 +139,7 @@ int sim_predict(struct sim_world_config *config, const struct mk_machine *asked,
     config->costs = &machine.costs;
     /* what a MoE's shape says; other operators do not look at it */
     config->seed |= EXACT_MOE_EVENLY;
-    config->context = &storing;
+    config->context = &output;
     config->trace_events = trace ? TRACE_EVENTS : 0;
     config->finished = trace ? sim_predict_store : NULL;
     error[0] = '\0';
@@ -179,24 +156,11 @@ int sim_predict(struct sim_world_config *config, const struct mk_machine *asked,
         FILE *out = output_table(quiet, json, NULL);
         if (out)
             sim_predict_print_table(out, config, &plan, &machine, &result, shape);
-        if (out && trace && *storing.lost)
-            fprintf(out, "trace     LOST: %s\n", storing.lost);
-        else if (out && trace)
-            fprintf(out, "trace     %s; `mkernel trace summary %s` shows the overlap\n", trace,
-                    trace);
+        if (out)
+            sim_output_tell_trace(out, &output);
         int written = json ? sim_predict_write_json(json, config, &plan, &machine, &result) : 0;
-        if (written || *storing.lost) {
-            size_t used = (size_t)snprintf(error, size, "%u launch%s on %u ranks done, all right",
-                                           config->launches, config->launches > 1 ? "es" : "",
-                                           mk_world(&config->problem.topo));
-            if (*storing.lost)
-                used += (size_t)snprintf(error + used, size - used, "; but the trace is lost: %s",
-                                         storing.lost);
-            if (written && used < size)
-                snprintf(error + used, size - used, "; but %s could not be written: %s", json,
-                         strerror(-written));
+        if (sim_output_end(&output, written, error, size))
             rc = -EIO;
-        }
     } else if (!*error) {
         snprintf(error, size, "%s", *result.sentence ? result.sentence : strerror(-rc));
     }

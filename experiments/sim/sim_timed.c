@@ -5,7 +5,7 @@
 #include "experiments/common/problem.h"
 #include "experiments/common/pulse.h"
 #include "experiments/common/result_file.h"
-#include "tracer/trace.h"
+#include "experiments/sim/sim_output.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -21,38 +21,14 @@ struct sim_timed_run {
     struct mk_plan plan;
     struct timed_result result;
     char shape[PROBLEM_TEXT];
-    char lost[400]; /* why there is no trace; empty: there is */
+    struct sim_output output;
 };
 
-/* What was computed stands without it, so that it is told in the end. */
 static int sim_timed_store(void *context, struct mk_comm *const *comms, uint32_t count)
 {
     struct sim_timed_run *run = context;
-    const struct sim_timed *s = run->asked;
-    const struct mk_machine *m = &s->of->machine;
-    int64_t seed = (int64_t)s->seed;
-    pulse_counts(NULL, 0);
-    pulse_says("stores the trace");
-    const struct trace_run about = {.source = "simulated",
-                                    .executor = "sim",
-                                    .command = s->command,
-                                    .shape = run->shape,
-                                    .version = MK_VERSION,
-                                    .device = m->name,
-                                    .fabric = "model",
-                                    .seed = &seed,
-                                    .peak_flops = timed_peak(m) * 1e9,
-                                    .nvlink_bytes_per_s = m->nvlink_in * 1e9,
-                                    .network_bytes_per_s = m->nic_rate * 1e9};
-    int rc = trace_collect_local(comms, count, &about, s->trace, run->lost, sizeof run->lost);
-    if (rc && !*run->lost)
-        snprintf(run->lost, sizeof run->lost, "%s", strerror(-rc));
+    sim_output_store(&run->output, comms, count);
     return 0;
-}
-
-static void sim_timed_print_time(FILE *out, const char *name, double ns)
-{
-    fprintf(out, "%-9s %.3f %s", name, ns < 1e6 ? ns / 1e3 : ns / 1e6, ns < 1e6 ? "us" : "ms");
 }
 
 static void sim_timed_print_plan(FILE *out, const struct mk_plan *plan)
@@ -121,14 +97,14 @@ static void sim_timed_print(FILE *out, const struct sim_timed_run *run)
             topo->nodes, topo->nodes > 1 ? "s" : "", topo->gpus, m->name, timed_peak(m) / 1e3,
             m->nvlink_in, m->nic_rate);
     sim_timed_print_plan(out, &run->plan);
-    sim_timed_print_time(out, "time", launch);
+    sim_output_time(out, "time", launch);
     fprintf(out, " a launch, mean of %u back to back", s->launches);
     if (flop > 0)
         fprintf(out, "; %.0f TFLOP/s a rank", flop / launch / 1e3);
     if (r->slower > 1.001)
         fprintf(out, "; clock lowered to %.3f", 1 / r->slower);
     fprintf(out, "\n");
-    sim_timed_print_time(out, "ideal", ideal);
+    sim_output_time(out, "ideal", ideal);
     fprintf(out,
             ": the longest of products %.3f, NVLink %.3f and network %.3f us; efficiency %.2f\n",
             flop / timed_peak(m) / 1e3, (double)nvlink / m->nvlink_in / 1e3,
@@ -206,25 +182,10 @@ static int sim_timed_tell(const struct sim_timed_run *run, char *error, size_t s
     FILE *out = output_table(s->quiet, s->json, NULL);
     if (out) {
         sim_timed_print(out, run);
-        if (s->trace && *run->lost)
-            fprintf(out, "trace     LOST: %s\n", run->lost);
-        else if (s->trace)
-            fprintf(out, "trace     %s; `mkernel trace summary %s` shows the overlap\n", s->trace,
-                    s->trace);
+        sim_output_tell_trace(out, &run->output);
         sim_timed_print_speed(out, &run->result);
     }
-    int written = s->json ? sim_timed_write_json(run) : 0;
-    if (!written && !*run->lost)
-        return STATUS_DONE;
-    size_t used = (size_t)snprintf(error, size, "%u launch%s on %u ranks done", s->launches,
-                                   s->launches > 1 ? "es" : "", mk_world(&run->plan.problem.topo));
-    if (*run->lost)
-        used +=
-            (size_t)snprintf(error + used, size - used, "; but the trace is lost: %s", run->lost);
-    if (written && used < size)
-        snprintf(error + used, size - used, "; but %s could not be written: %s", s->json,
-                 strerror(-written));
-    return STATUS_FAILED;
+    return sim_output_end(&run->output, s->json ? sim_timed_write_json(run) : 0, error, size);
 }
 
 int sim_timed(const struct sim_timed *s, char *error, size_t size)
@@ -250,7 +211,18 @@ int sim_timed(const struct sim_timed *s, char *error, size_t size)
         free(run);
         return !rc ? STATUS_DONE : rc == -ENOMEM ? STATUS_FAILED : STATUS_USAGE;
     }
-    problem_text(&run->plan.problem, run->shape);
+    const struct mk_machine *m = &s->of->machine;
+    run->output = (struct sim_output){.trace = s->trace,
+                                      .json = s->json,
+                                      .command = s->command,
+                                      .shape = problem_text(&run->plan.problem, run->shape),
+                                      .device = m->name,
+                                      .seed = (int64_t)s->seed,
+                                      .flop = timed_peak(m),
+                                      .nvlink = m->nvlink_in,
+                                      .network = m->nic_rate,
+                                      .launches = s->launches,
+                                      .ranks = mk_world(&problem.topo)};
     if (s->trace) {
         config.trace_events = TRACE_EVENTS;
         config.finished = sim_timed_store;
