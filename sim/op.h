@@ -78,6 +78,7 @@ struct sim_op {
      * are through: step `step` of number `i`. 0: number i has no more steps, or there is none.
      * NULL: compute CTAs take theirs in turn */
     int (*handed)(const struct mk_plan *plan, uint32_t i, uint32_t step, struct mk_tile *tile);
+    uint8_t tickets; /* 1: the same of a GEMM's tiles, `tile` by `tile`, from one counter */
     /* Where `operands` is NULL: what a GPU multiplies for a tile, masked parts of blocks included,
      * and the size of its heads */
     double (*flop)(const struct mk_plan *plan, const struct mk_tile *tile, uint32_t *head_dim);

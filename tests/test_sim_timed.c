@@ -446,6 +446,31 @@ static void test_nothing_goes_on(void **state)
     assert_non_null(strstr(r.sentence, "(compute) waits for rank"));
 }
 
+/* Blocks that have sent their tokens compute as well: with many of them a launch whose products are
+ * long is sooner over than where they end. */
+static void test_who_is_through_computes(void **state)
+{
+    struct mk_problem q = problem(MK_OP_MOE_DISPATCH_GEMM, MK_EXEC_CUDA, 1, 2);
+    struct sim_op alone = *sim_op_of(MK_OP_MOE_DISPATCH_GEMM);
+    struct timed_result r, of_alone;
+    struct mk_plan plan;
+    alone.tickets = 0;
+    q.moe.tokens = 8192;
+    q.moe.hidden = 4096;
+    q.moe.inner = 2048;
+    q.tuning.split.ctas[MK_COMPUTE] = 100;
+    q.tuning.split.ctas[MK_INTRA_COMM] = 32;
+    build(&plan, &q);
+    struct timed_config c = {
+        .plan = &plan, .machine = machine_default(), .op = &alone, .launches = 1, .seed = 5};
+    assert_int_equal(timed_run(&c, &of_alone), 0);
+    c.op = NULL;
+    assert_int_equal(timed_run(&c, &r), 0);
+    assert_int_equal(r.tiles, of_alone.tiles);
+    if ((double)r.ns >= 0.95 * (double)of_alone.ns)
+        fail_msg("%.0f ns, and %.0f where they end", (double)r.ns, (double)of_alone.ns);
+}
+
 /* How far a run is, is told in what plans say is to be done: at the end, all of it. Of attention
  * blocks of keys count whole, whatever of them is there and seen. */
 static void test_how_far_it_is(void **state)
@@ -484,7 +509,7 @@ int main(void)
         cmocka_unit_test(test_outbox),          cmocka_unit_test(test_all_parts),
         cmocka_unit_test(test_full_ring),       cmocka_unit_test(test_equal_runs_and_jitter),
         cmocka_unit_test(test_uneven_experts),  cmocka_unit_test(test_nothing_goes_on),
-        cmocka_unit_test(test_how_far_it_is),
+        cmocka_unit_test(test_how_far_it_is),   cmocka_unit_test(test_who_is_through_computes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,6 +78,7 @@ const struct sim_op SIM_OP_NAME = {
     .roles = {[MK_INTRA_COMM] = moe_dispatch_gemm_intra_comm,
               [MK_INTER_SEND] = moe_dispatch_gemm_inter_send},
     .open = moe_dispatch_gemm_open_tiles,
+    .tickets = 1,
     .tile = moe_dispatch_gemm_tile,
     .before = moe_dispatch_gemm_before,
     .operands = moe_dispatch_gemm_operands,

@@ -284,13 +284,34 @@ static int compute_handed(struct timed_cta *c)
     }
 }
 
+/* From the counter, whoever comes first. */
+static int compute_tickets(struct timed_cta *c)
+{
+    struct timed_rank *r = timed_rank_of(c);
+    const struct sim_op *op = r->world->op;
+    struct mk_tile tile;
+    if (op->open && op->open(&r->plan, &c->cta))
+        return 1;
+    for (;;) {
+        timed_sync(c);
+        uint32_t t = r->taken++;
+        if (t >= r->plan.tiles)
+            return 0;
+        op->tile(&r->plan, &c->cta, t, &tile);
+        if (!tile.rows)
+            return 0; /* those that there are come first */
+        if (compute_tile(c, &tile))
+            return 1;
+    }
+}
+
 int timed_compute(struct timed_cta *c)
 {
     struct timed_rank *r = timed_rank_of(c);
     struct timed_world *w = r->world;
     struct mk_tile tile;
     if (w->by_hand)
-        return compute_handed(c);
+        return w->op->handed ? compute_handed(c) : compute_tickets(c);
     if (c->cta.index % w->cluster)
         return 0; /* the cluster's first stands for all of it */
     if (w->op->open && w->op->open(&r->plan, &c->cta))

@@ -340,7 +340,7 @@ static int world_make(struct timed_world *w)
                     2
                 ? 2
                 : 1;
-    w->by_hand = cuda && w->op->handed;
+    w->by_hand = cuda && (w->op->handed || w->op->tickets);
     w->per_rank = mk_total_ctas(split) + w->senders * split->ctas[MK_COMPUTE];
     w->pace_rate = q->tuning.pace > 1 ? 512.0 / q->tuning.pace : 0;
     w->tile = machine_tile_of(w->machine, q->tuning.tile_m, q->tuning.tile_n, q->tuning.cluster);
