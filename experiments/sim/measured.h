@@ -29,10 +29,10 @@ struct measured {
 enum measured_half { MEASURED_ALL, MEASURED_ODD /* the 1st, 3rd ... */, MEASURED_EVEN };
 
 /* Adds the rows of a table or the plans of a trace, for GPUs of `sms` SMs. 0, or -errno with one
- * sentence; measured_free in every case. Of a trace: for each plan the median of its launches, but
- * for the first, from when its last rank began to when its last ended, so that it does not count
- * how far apart ranks were launched; options that neither it nor its command says are those of the
- * closed formula. */
+ * sentence; measured_free in every case. Of a trace: for each plan the median of its launches
+ * that came right behind another (where there are none, of all but the first), from when the last
+ * rank began to when the last ended, so that it does not count how far apart ranks were launched;
+ * options that neither it nor its command says are those of the closed formula. */
 int measured_read(struct measured *m, const char *path, enum measured_half half, uint32_t sms,
                   char *error, size_t error_size);
 

@@ -5,6 +5,7 @@
 #include "tracer/reader.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,35 +99,51 @@ static int trace_plan(sqlite3_stmt *p, sqlite3_stmt *metric, struct measured_row
     return result;
 }
 
-static int trace_by_size(const void *a, const void *b)
+/* Launches back to back: those behind a pause find the GPU's clock and caches cold, and take a
+ * third longer at a quarter of a millisecond. */
+#define RIGHT_BEHIND 50000 /* ns */
+
+struct trace_launch {
+    double behind, ns; /* the launch before; its time */
+};
+
+static int trace_by_time(const void *a, const void *b)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    const struct trace_launch *x = a, *y = b;
+    return (x->ns > y->ns) - (x->ns < y->ns);
 }
 
-/* The median of a plan's launches but for the first, ns; 0: none, or no memory. */
+/* The median of a plan's launches that came right behind another, else of all but the first, ns; 0:
+ * none, or no memory. */
 static double trace_median(sqlite3 *db, int64_t plan)
 {
     enum { MOST = 4096 };
-    double *ns = malloc(MOST * sizeof *ns), median = 0;
-    int count = 0;
+    struct trace_launch *l = malloc(MOST * sizeof *l);
+    double median = 0, end = -INFINITY;
+    int count = 0, kept = 0;
     sqlite3_stmt *s = NULL;
-    if (ns && sqlite3_prepare_v2(db,
-                                 "SELECT max(r.\"end\") - max(r.start) FROM launch l JOIN "
-                                 "launch_rank r ON r.launch = l.id WHERE l.plan = ?1 GROUP BY "
-                                 "l.id ORDER BY l.id",
-                                 -1, &s, NULL) == SQLITE_OK) {
-        sqlite3_bind_int64(s, 1, plan);
-        while (count < MOST && sqlite3_step(s) == SQLITE_ROW)
-            ns[count++] = sqlite3_column_double(s, 0);
-    }
+    if (l && sqlite3_prepare_v2(db,
+                                "SELECT min(r.start), max(r.start), max(r.\"end\"), l.plan FROM "
+                                "launch l JOIN launch_rank r ON r.launch = l.id GROUP BY l.id "
+                                "ORDER BY l.id",
+                                -1, &s, NULL) == SQLITE_OK)
+        while (count < MOST && sqlite3_step(s) == SQLITE_ROW) {
+            double begins = sqlite3_column_double(s, 0), behind = begins - end;
+            end = sqlite3_column_double(s, 2);
+            if (sqlite3_column_int64(s, 3) == plan)
+                l[count++] = (struct trace_launch){behind, end - sqlite3_column_double(s, 1)};
+        }
     sqlite3_finalize(s);
-    if (count) {
-        int skip = count > 1;
-        qsort(ns + skip, (size_t)(count - skip), sizeof *ns, trace_by_size);
-        median = ns[skip + (count - skip) / 2];
+    for (int i = 0; i < count; i++)
+        if (l[i].behind < RIGHT_BEHIND)
+            l[kept++] = l[i];
+    int skip = !kept && count > 1;
+    kept = kept ? kept : count - skip;
+    if (kept > 0) {
+        qsort(l + skip, (size_t)kept, sizeof *l, trace_by_time);
+        median = l[skip + kept / 2].ns;
     }
-    free(ns);
+    free(l);
     return median;
 }
 
