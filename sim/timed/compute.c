@@ -30,6 +30,19 @@ static void compute_beside(const struct timed_cta *c, struct machine_load *load)
 
 /* ---- tiles ---- */
 
+/* What warps that work beside it do to an engine, 1 or more. */
+static double compute_slowed(const struct timed_cta *c)
+{
+    const struct timed_rank *r = timed_rank_of(c);
+    const struct timed_world *w = r->world;
+    struct machine_load load = {.slower = 1};
+    if (!w->beside)
+        return 1;
+    compute_beside(c, &load);
+    return 1 + w->machine->beside * load.beside +
+           w->machine->beside_peer * timed_links_wanted(r) * (1 + w->machine->spill * w->spilled);
+}
+
 static double compute_stage(const struct timed_cta *c, const struct sim_operands *o)
 {
     const struct timed_rank *r = timed_rank_of(c);
@@ -256,9 +269,12 @@ static int compute_step(struct timed_cta *c, const struct mk_tile *tile)
     uint64_t start = c->at;
     double flop = w->op->flop(&r->plan, tile, &dim);
     double rate = dim <= 64 ? w->machine->attention64 : w->machine->attention128;
-    compute_busy(c, r->plan.problem.exec == MK_EXEC_HOST || rate <= 0
-                        ? compute_flop_ns(c, flop)
-                        : flop / rate * w->clock / r->slow.gpu * timed_scatter(w));
+    if (w->beside)
+        timed_sync(c);
+    compute_busy(c,
+                 r->plan.problem.exec == MK_EXEC_HOST || rate <= 0
+                     ? compute_flop_ns(c, flop)
+                     : flop / rate * w->clock / r->slow.gpu * timed_scatter(w) * compute_slowed(c));
     timed_record(c, mk_event_what(MK_EV_TILE, MK_CAUSE_NONE, tile->id), start);
     w->tiles++;
     w->flop += flop * tile->rows / r->plan.problem.tuning.tile_m;

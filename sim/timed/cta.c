@@ -363,7 +363,10 @@ static void timed_main(void *argument)
     }
     int (*role)(const struct mk_plan *, struct mk_cta *) = w->op->roles[c->cta.role];
     int over = role ? role(&r->plan, &c->cta) : 0;
-    if (!over && (!role || w->by_hand))
+    /* of blocks that multiply anyway only the engine takes tiles */
+    int joins =
+        w->by_hand && !mk_role_coresident(&r->plan.problem.tuning.split, (enum mk_role)c->cta.role);
+    if (!over && (!role || joins))
         timed_compute(c);
 }
 

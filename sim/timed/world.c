@@ -348,7 +348,7 @@ static int world_make(struct timed_world *w)
     w->beside = cuda && (w->senders || mk_role_coresident(split, MK_INTRA_COMM) ||
                          mk_role_coresident(split, MK_INTER_REDUCE));
     w->clock = world_clock(w);
-    if (!w->op->outbox) /* what leaves an outbox was just made */
+    if (!w->op->outbox && w->op->operands) /* what leaves an outbox was just made */
         w->spilled = machine_spilled(w->machine, 2.0 * (double)q->m * (double)q->k);
     if (w->senders) {
         uint32_t units = plan->chunks / w->world, reducers = split->ctas[MK_INTER_REDUCE];
