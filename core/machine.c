@@ -86,6 +86,7 @@ static const struct field fields[] = {
     FIELD(watts_idle, UNIT_POWER),
     FIELD(joule_flop, UNIT_ENERGY),
     FIELD(joule_byte, UNIT_ENERGY),
+    FIELD(joule_hbm, UNIT_ENERGY),
     FIELD(heat, UNIT_TIME),
     FIELD(nvlink_out, UNIT_RATE),
     FIELD(nvlink_in, UNIT_RATE),

@@ -68,6 +68,7 @@ struct mk_machine {
     double watts, watts_idle;
     double joule_flop; /* pJ of one floating-point operation at full clock */
     double joule_byte; /* pJ of one byte moved between L2 and an SM */
+    double joule_hbm;  /* ... between HBM and L2 */
     double heat;       /* ns after which a launch is half as slow as one without an end */
 
     /* NVLink, of one GPU, all peers together */
@@ -129,7 +130,8 @@ struct machine_load {
 const struct machine_tile *machine_tile_of(const struct mk_machine *m, uint32_t tile_m,
                                            uint32_t tile_n, uint32_t cluster);
 
-/* One stage, 64 elements of K. `fetched`: bytes that all SMs together load from HBM in it. */
+/* One stage, 64 elements of K. `fetched`: bytes that all SMs together load from HBM in it (two SMs
+ * that multiply tiles side by side load what they share once). */
 double machine_stage_ns(const struct mk_machine *m, const struct machine_tile *t,
                         const struct machine_load *load, double fetched);
 

@@ -30,7 +30,7 @@ double machine_stage_ns(const struct mk_machine *m, const struct machine_tile *t
     double ns = t->stage * (load->b_kn ? m->stage_kn : 1) * load->slower *
                 (1 + m->beside * load->beside + m->beside_peer * load->beside_peer);
     double memory = m->hbm_rate > 0 ? fetched / m->hbm_rate : 0;
-    return memory > ns ? memory : ns;
+    return hypot(ns, memory); /* loads that wait for memory are hidden in part */
 }
 
 double machine_tile_ns(const struct mk_machine *m, const struct machine_tile *t,

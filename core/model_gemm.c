@@ -2,6 +2,20 @@
  */
 #include "core/model_gemm.h"
 
+#define STAGE_BYTES (64 * 2) /* of a row or column */
+
+double model_fetched(const struct mk_machine *m, const struct mk_problem *q)
+{
+    const struct mk_tuning *t = &q->tuning;
+    if (!t->cluster || !t->tile_m || !t->tile_n)
+        return 0;
+    double engines = t->split.ctas[MK_COMPUTE] / t->cluster, columns = mk_ceil_div(q->n, t->tile_n),
+           high = t->chunk_rows > t->tile_m ? t->chunk_rows / t->tile_m : 1;
+    high = high < engines ? high : engines;
+    double wide = engines / high < columns ? engines / high : columns;
+    return STAGE_BYTES * wide * t->tile_n * machine_spilled(m, 2.0 * (double)q->n * (double)q->k);
+}
+
 struct model_engine model_engine_of(const struct model_walk *w, const struct mk_problem *q,
                                     double beside)
 {
@@ -17,9 +31,10 @@ struct model_engine model_engine_of(const struct model_walk *w, const struct mk_
                              .end = tile->end};
     if (!e.engines)
         e.engines = 1;
-    e.stage = machine_stage_ns(w->machine, tile, &load, 0);
+    double fetched = model_fetched(w->machine, q);
+    e.stage = machine_stage_ns(w->machine, tile, &load, fetched);
     load.beside_peer = 1;
-    e.busy = machine_stage_ns(w->machine, tile, &load, 0) / e.stage;
+    e.busy = machine_stage_ns(w->machine, tile, &load, fetched) / e.stage;
     return e;
 }
 
@@ -28,6 +43,12 @@ void model_draw(struct model_walk *w, const struct mk_problem *q, double tiles)
     const struct mk_tuning *t = &q->tuning;
     w->flop = 2.0 * (double)q->m * (double)q->n * (double)q->k;
     w->l2_bytes = tiles * (t->tile_m + (double)t->tile_n) * (double)q->k * 2;
+    double engines = t->cluster ? t->split.ctas[MK_COMPUTE] / t->cluster : 0, /* at a time */
+        from_memory = engines > 0 ? model_fetched(w->machine, q) * (double)mk_ceil_div(q->k, 64) *
+                                        tiles / engines
+                                  : 0;
+    if (w->machine->joule_byte > 0)
+        w->l2_bytes += from_memory * w->machine->joule_hbm / w->machine->joule_byte;
 }
 
 double model_beside(const struct model_walk *w, double ns, uint32_t ctas)

@@ -14,7 +14,7 @@ struct model_walk {
     double guess;  /* ns that the walk before took; 0: none was */
     /* found; ns from the launch's begin */
     double end, compute, moved, network;
-    double flop, l2_bytes; /* that the launch takes power for */
+    double flop, l2_bytes; /* that the launch takes power for; bytes of HBM by what they draw */
 };
 
 /* ---- what they share ---- */
@@ -38,6 +38,10 @@ struct model_engine {
 /* beside: warps beside an engine that work, on average. */
 struct model_engine model_engine_of(const struct model_walk *w, const struct mk_problem *q,
                                     double beside);
+
+/* Bytes that all SMs together load again from HBM in a stage: a wave of tiles its columns of B for
+ * each chunk of rows, as far as B does not fit into L2. */
+double model_fetched(const struct mk_machine *m, const struct mk_problem *q);
 
 /* What tiles draw power for: products, and loads of A and B through L2. */
 void model_draw(struct model_walk *w, const struct mk_problem *q, double tiles);

@@ -48,7 +48,8 @@ static const struct option_spec specs[] = {
      "with --exec: what is run as mkernel, such as a script that sets it up. Default: this program",
      .max = 4095},
     {"keep", OPTION_TEXT, AT(keep), "NAME,...",
-     "numbers that stay as they are. watts, watts_idle, clock, clock_low and l2 always do, as a "
+     "numbers that stay as they are. watts, watts_idle, clock, clock_low, l2 and joule_hbm always "
+     "do, as a "
      "data "
      "sheet says "
      "them",
@@ -140,7 +141,7 @@ static int calibrate_fit(const struct arguments *a, struct mk_machine *m, char *
     int status = calibrate_read(a, m, &rows, &weights, error, size);
     if (status == STATUS_DONE) {
         char keep[4096];
-        snprintf(keep, sizeof keep, "watts,watts_idle,clock,clock_low,l2,%s",
+        snprintf(keep, sizeof keep, "watts,watts_idle,clock,clock_low,l2,joule_hbm,%s",
                  a->keep ? a->keep : "");
         struct fit fit = {.machine = m,
                           .measured = &rows,

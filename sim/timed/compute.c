@@ -55,7 +55,7 @@ static double compute_stage(const struct timed_cta *c, const struct sim_operands
         compute_beside(c, &load);
         load.beside_peer = timed_links_wanted(r) * (1 + w->machine->spill * w->spilled);
     }
-    return machine_stage_ns(w->machine, w->tile, &load, 0);
+    return machine_stage_ns(w->machine, w->tile, &load, w->fetched);
 }
 
 /* On the host's plan a rank's few compute CTAs stand for all of its tensor cores. */

@@ -142,6 +142,7 @@ struct timed_world {
     double *chosen;   /* [experts] sums of shares, where tokens choose unevenly; NULL */
     int by_hand;      /* tiles are handed out in turn */
     double clock;     /* what power does to tiles, 1 or more */
+    double fetched;   /* bytes from HBM in a stage of all engines */
     double spilled;   /* share of all ranks' A that does not fit into the cache */
     /* Of each kind, how many of a GPU move in its own memory all the time, about: their loads
      * stand in each other's way between flows too, as calibration has it. 0: not known */

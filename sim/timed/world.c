@@ -3,6 +3,7 @@
 #include "core/comm.h"
 #include "core/gemm_tiles.h"
 #include "core/model.h"
+#include "core/model_gemm.h"
 #include "sim/timed/state.h"
 
 #include <errno.h>
@@ -318,9 +319,16 @@ static double world_clock(const struct timed_world *w)
                                                              : w->machine->attention128;
         ns = rate > 0 ? world_larger(ns, flop / (rate * w->machine->sms)) : ns;
     }
-    if (w->op->operands) /* each tile its rows of A and its columns of B */
-        loaded = flop * (1.0 / (t->tile_n ? t->tile_n : 1) + 1.0 / (t->tile_m ? t->tile_m : 1));
-    else if (w->op->flop) /* K and V, once for each tile of queries */
+    if (w->op->operands) { /* each tile its rows of A and its columns of B */
+        double tiles = 1.0 / (t->tile_n ? t->tile_n : 1) + 1.0 / (t->tile_m ? t->tile_m : 1),
+               stage = t->cluster ? 2.0 * 64 * t->tile_m * t->tile_n * t->split.ctas[MK_COMPUTE] /
+                                        t->cluster
+                                  : 0;
+        loaded = flop * tiles;
+        if (stage > 0 && w->machine->joule_byte > 0)
+            loaded += flop / stage * w->fetched * w->machine->joule_hbm / w->machine->joule_byte;
+    }
+    if (!w->op->operands && w->op->flop) /* K and V, once for each tile of queries */
         loaded = flop / (t->tile_m ? t->tile_m : 1);
     return machine_slower(w->machine, ns, flop, loaded);
 }
@@ -347,6 +355,7 @@ static int world_make(struct timed_world *w)
     w->peak = timed_peak(w->machine);
     w->beside = cuda && (w->senders || mk_role_coresident(split, MK_INTRA_COMM) ||
                          mk_role_coresident(split, MK_INTER_REDUCE));
+    w->fetched = cuda && model_knows(q->op) ? model_fetched(w->machine, q) : 0;
     w->clock = world_clock(w);
     if (!w->op->outbox && w->op->operands) /* what leaves an outbox was just made */
         w->spilled = machine_spilled(w->machine, 2.0 * (double)q->m * (double)q->k);
