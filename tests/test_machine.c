@@ -171,7 +171,7 @@ static void costs_follow(void **state)
     assert_true(machine_tile_ns(&m, t, &load, 65, 0) == 10 + 2 * 20 + 30);
     load = (struct machine_load){.slower = 2, .beside = 2, .b_kn = 1, .fp32 = 1};
     assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 * 2 * 2 * 2 + 90);
-    assert_true(machine_tile_ns(&m, t, &load, 64, 5000) == 10 + hypot(80, 500) + 90); /* HBM's */
+    assert_true(machine_tile_ns(&m, t, &load, 64, 5000) == 10 + hypot(160, 500) + 90); /* HBM's */
     /* what it takes alone and its share of what all take; to peers the longer of both, and paced
      * the pace; a thread by TMA waits for both */
     assert_true(machine_copy_ns(&m, MACHINE_WARP, 1, 1, 0, 400) == 105);
