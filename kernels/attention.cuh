@@ -32,11 +32,17 @@
 /* ---- The producer: one thread
  * --------------------------------------------------------------------------------- */
 
+/* A block of keys: where the TMA unit finds its K and its V. */
+struct attention_block {
+    const CUtensorMap *v;
+    int32_t head, row, slab;
+};
+
 /* Loads a block of K, or of V, into the next stage of its ring. */
 template <class shape>
 PTX_FN void attention_load(const CUtensorMap *map, uint32_t stages, uint32_t barriers,
-                           struct pipeline_position *at, const struct attention_keys *keys,
-                           int32_t block, uint64_t limit_ns)
+                           struct pipeline_position *at, const struct attention_block *block,
+                           uint64_t limit_ns)
 {
     uint32_t to = stages + at->stage * shape::block_bytes,
              full = pipeline_full<shape::stages>(barriers, at->stage);
@@ -44,8 +50,8 @@ PTX_FN void attention_load(const CUtensorMap *map, uint32_t stages, uint32_t bar
     ptx_mbar_expect(full, shape::block_bytes);
 #pragma unroll
     for (int p = 0; p < shape::panels; p++)
-        ptx_tma_load_4d(to + p * shape::keys * 128, map, full, p * 64, keys->head,
-                        keys->row + block * shape::keys, keys->slab);
+        ptx_tma_load_4d(to + p * shape::keys * 128, map, full, p * 64, block->head, block->row,
+                        block->slab);
     pipeline_step<shape::stages>(at);
 }
 
@@ -72,47 +78,64 @@ PTX_FN void attention_load_queries(const struct attention_operands *op, uint32_t
                             p * 64, tile->head, tile->row + g * 64, tile->slab);
 }
 
-/* Loads V of a block whose K is loaded. */
-template <class shape, class Source>
-PTX_FN void attention_load_values(const struct attention_operands *op, const Source *source,
-                                  uint32_t shared, const struct attention_tile *tile, uint32_t run,
-                                  int32_t block, struct pipeline_position *ring)
+PTX_FN struct attention_block attention_block_of(const struct attention_keys *keys, int32_t first)
 {
-    struct attention_keys keys;
-    source->keys(*tile, run, &keys);
-    attention_load<shape>(keys.v, shared + shape::v_offset, shared + shape::v_barriers, ring, &keys,
-                          block, op->limit_ns);
+    return {keys->v, keys->head, keys->row + first, keys->slab};
 }
 
+/* The block whose K is loaded, and V not yet. */
+struct attention_last {
+    struct attention_block block;
+    uint32_t run; /* in place of it, where the producer has few registers */
+    int32_t first;
+};
+
+template <class shape, class Source>
+PTX_FN void attention_load_values(const struct attention_operands *op, const Source *source,
+                                  uint32_t shared, const struct attention_tile *tile,
+                                  const struct attention_last *last, struct pipeline_position *ring)
+{
+    struct attention_block block = last->block;
+    if (shape::producer_registers < 40) {
+        struct attention_keys keys;
+        source->keys(*tile, last->run, &keys);
+        block = attention_block_of(&keys, last->first);
+    }
+    attention_load<shape>(block.v, shared + shape::v_offset, shared + shape::v_barriers, ring,
+                          &block, op->limit_ns);
+}
+
+/* What it does for a block is little: with 700 instructions of a source's arithmetic in it an H200
+ * took 12 % longer for a tile. So a run's keys are asked for once. */
 template <class shape, class Source>
 PTX_FN void attention_produce(const struct attention_operands *op, Source *source, uint32_t shared)
 {
     struct pipeline_position k_ring = {0, 0}, v_ring = {0, 0}, q_ring = {0, 0};
     struct attention_tile tile;
     struct attention_keys keys;
+    struct attention_last last;
     source->open();
     int32_t id = source->take();
     while (id != ATTENTION_NONE) {
-        int32_t last_block = -1; /* whose K is loaded, and V not yet */
-        uint32_t last_run = 0;
+        bool first = true;
         source->tile(id, &tile);
         for (uint32_t run = 0; source->keys(tile, run, &keys); run++) {
-            for (int32_t block = attention_blocks<shape>(&tile, run, &keys); block-- > 0;) {
-                source->before(tile, run, keys, block * shape::keys);
+            for (int32_t i = attention_blocks<shape>(&tile, run, &keys); i-- > 0;) {
+                const struct attention_block block = attention_block_of(&keys, i * shape::keys);
+                source->before(tile, run, keys, i * shape::keys);
                 attention_load<shape>(keys.k, shared + shape::k_offset, shared + shape::k_barriers,
-                                      &k_ring, &keys, block, op->limit_ns);
-                if (last_block < 0)
+                                      &k_ring, &block, op->limit_ns);
+                if (first)
                     attention_load_queries<shape>(op, shared, &tile, id, &q_ring);
                 else
-                    attention_load_values<shape>(op, source, shared, &tile, last_run, last_block,
-                                                 &v_ring);
-                last_run = run;
-                last_block = block;
+                    attention_load_values<shape>(op, source, shared, &tile, &last, &v_ring);
+                first = false;
+                last = {block, run, i * shape::keys};
             }
         }
         id =
             source->take(); /* its answer may take a microsecond, while consumers still have work */
-        attention_load_values<shape>(op, source, shared, &tile, last_run, last_block, &v_ring);
+        attention_load_values<shape>(op, source, shared, &tile, &last, &v_ring);
     }
     attention_load_queries<shape>(op, shared, &tile, ATTENTION_NONE, &q_ring);
     pipeline_drain<shape::stages>(shared + shape::k_barriers, &k_ring, op->limit_ns);

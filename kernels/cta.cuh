@@ -278,31 +278,14 @@ PTX_FN void mk_cta_deliver(struct mk_cta *cta, enum mk_space space, const struct
                   0);
 }
 
-/* Runs that are too short to keep all lanes busy one after the other: a lane takes 16 bytes of
- * whichever run they are in. */
 PTX_FN void mk_cta_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk,
                                uint32_t rows, uint64_t pitch)
 {
-    const uint32_t ahead = 8;
-    const uint32_t pieces = (uint32_t)(chunk->bytes / 16), row_pieces = pieces / rows;
     const char *source = cta->launch->arguments[chunk->space] + chunk->source;
     char *destination = cta->launch->peers[local] + chunk->destination;
     cta_copy_open(cta, local, chunk->id);
-    for (uint32_t first = cta_lane(cta); first < pieces; first += ahead * cta->lanes) {
-        uint4 v[ahead];
-#pragma unroll
-        for (uint32_t i = 0; i < ahead; i++) {
-            uint32_t piece = first + i * cta->lanes, row = piece / row_pieces;
-            if (piece < pieces)
-                v[i] = ptx_load_16_l2(source + row * pitch + (piece - row * row_pieces) * 16);
-        }
-#pragma unroll
-        for (uint32_t i = 0; i < ahead; i++) {
-            uint32_t piece = first + i * cta->lanes;
-            if (piece < pieces)
-                *(uint4 *)(destination + piece * 16ull) = v[i];
-        }
-    }
+    lanes_copy_packed<8, 2>(cta_lane(cta), cta->lanes, source, pitch, destination, rows,
+                            (uint32_t)(chunk->bytes / 16) / rows, cta->pace);
 }
 
 PTX_FN void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)

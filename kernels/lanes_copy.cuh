@@ -52,6 +52,16 @@ template <uint32_t behind> PTX_FN void lanes_keep_pace(uint32_t *due, uint32_t p
     *due = (now - *due > behind * pace ? now : *due) + pace;
 }
 
+/* The same for a warp whose steps are microseconds apart: it sleeps, and leaves the SM's issue
+ * slots to others. */
+template <uint32_t behind> PTX_FN void lanes_sleep_to_pace(uint32_t *due, uint32_t pace)
+{
+    uint32_t now;
+    for (int32_t left; (left = (int32_t)(*due - (now = (uint32_t)ptx_globaltimer()))) > 0;)
+        __nanosleep(left);
+    *due = (now - *due > behind * pace ? now : *due) + pace;
+}
+
 /* Copies `rows` rows of `pieces` x 16 bytes; pitches in bytes. All lanes call, 0 .. lanes - 1, and
  * order with others is theirs. Loads run `ahead` steps of 16 bytes a lane ahead of the stores: four
  * registers each. A step takes `pace` ns at least; 0: as fast as it goes. */
@@ -92,6 +102,38 @@ PTX_FN void lanes_copy_rows(uint32_t lane, uint32_t lanes, const char *source,
                 lanes_walk_step(&from);
             }
         }
+    }
+}
+
+/* The same of rows that follow each other at the destination, of at most `lanes` pieces: a lane
+ * stays at its place in a row, and keeps few registers. `ahead` steps are loaded, then stored at
+ * once when their time has come. */
+template <uint32_t ahead, uint32_t behind>
+PTX_FN void lanes_copy_packed(uint32_t lane, uint32_t lanes, const char *source, uint64_t pitch,
+                              char *destination, uint32_t rows, uint32_t pieces, uint32_t pace)
+{
+    uint32_t step = lanes / pieces, row = lane / pieces,
+             due = pace ? (uint32_t)ptx_globaltimer() : 0;
+    const char *from = source + row * pitch + lane % pieces * 16;
+    char *to = destination + lane * 16ull;
+    if (row >= step) /* a lane too many */
+        return;
+    for (; row < rows; row += ahead * step) {
+        uint4 v[ahead];
+#pragma unroll
+        for (uint32_t i = 0; i < ahead; i++)
+            if (row + i * step < rows) {
+                v[i] = ptx_load_16_l2(from);
+                from += step * pitch;
+            }
+        if (pace)
+            lanes_sleep_to_pace<behind>(&due, ahead * pace);
+#pragma unroll
+        for (uint32_t i = 0; i < ahead; i++)
+            if (row + i * step < rows) {
+                *(uint4 *)to = v[i];
+                to += step * pieces * 16;
+            }
     }
 }
 

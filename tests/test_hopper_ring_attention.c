@@ -38,8 +38,11 @@ static void test_ring_attention(void **state)
                                           causal};
                 c.problem.tuning =
                     (struct mk_tuning){.split = c.problem.tuning.split, .chunk_rows = 128};
+                /* intra_comm by a thread block of its own, or by one or two warps of each compute
+                 * block; a chunk in up to four pieces, of which its last may have none */
                 ctas[MK_COMPUTE] = 2;
-                ctas[MK_INTRA_COMM] = gpus > 1;
+                ctas[MK_INTRA_COMM] = gpus == 1 ? 0 : seed % 3 ? 2 * (seed % 3) : 1;
+                c.problem.tuning.pieces = 1 + seed / 3 % 4;
                 ctas[MK_INTER_SEND] = nodes > 1;
                 ctas[MK_INTER_REDUCE] = 0;
                 c.launches = 2;

@@ -51,8 +51,8 @@ static void test_refusals(void **state)
     assert_non_null(strstr(
         refusal(q), "6 heads do not divide into groups of 4; the next number that does is 8"));
     q.attention.kv_heads = 2;
-    q.tuning.pieces = 2;
-    assert_non_null(strstr(refusal(q), "pieces and cluster are 1"));
+    q.tuning.pieces = 65;
+    assert_non_null(strstr(refusal(q), "65 pieces of a chunk: 1 to 64"));
     q.tuning.pieces = 0;
     q.tuning.split = (struct mk_role_split){{2, 1, 1, 1}};
     assert_non_null(strstr(refusal(q), "no inter_reduce"));
@@ -144,7 +144,8 @@ static void test_order(void **state)
     }
 }
 
-/* On GPUs: the tile that the kernel is built for, and thread blocks for each role. */
+/* On GPUs: the tile that the kernel is built for, and every SM computes; what warps push goes in
+ * pieces, at a pace where products take longer; what thread blocks of their own push goes whole. */
 static void test_gpu_plan(void **state)
 {
     struct mk_problem q = problem(1, 2, 4096, 1);
@@ -155,12 +156,23 @@ static void test_gpu_plan(void **state)
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
     assert_int_equal(p.problem.tuning.tile_m, 128);
     assert_int_equal(p.problem.tuning.tile_n, 176);
-    assert_int_equal(mk_total_ctas(&p.problem.tuning.split), 132);
+    assert_int_equal(p.problem.tuning.split.ctas[MK_COMPUTE], 132);
+    assert_int_equal(mk_total_blocks(&p.problem.tuning.split), 132);
+    assert_int_equal(p.problem.tuning.chunk_rows, 1024); /* a half */
+    assert_int_equal(p.problem.tuning.pieces, 8);
+    assert_in_range(p.problem.tuning.pace, 100, 512 * 264 / 338);
+    q.attention.sequence = 512;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+    assert_int_equal(p.problem.tuning.pace, 1);
+    q.attention.sequence = 4096;
+    q.tuning.split = (struct mk_role_split){{124, 8, 0, 0}};
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+    assert_int_equal(p.problem.tuning.pieces, 1);
+    q.tuning.split = (struct mk_role_split){{66, 66, 0, 0}};
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+    assert_int_equal(mk_total_blocks(&p.problem.tuning.split), 66);
     q.tuning.tile_m = 64;
     assert_non_null(strstr(refusal(q), "with heads of 64 128x176 are"));
-    q.tuning.tile_m = 0;
-    q.tuning.split = (struct mk_role_split){{66, 66, 0, 0}};
-    assert_non_null(strstr(refusal(q), "thread blocks of their own"));
 }
 
 /* ---- mutants ---- */
@@ -169,6 +181,7 @@ static enum mutation {
     NOTHING,
     COMPUTE_DOES_NOT_WAIT,
     ONE_CHUNK_TOO_FEW,
+    ONE_PIECE_TOO_FEW,
     FORWARDER_DOES_NOT_WAIT,
     EPOCH_REUSED,
     ONE_BUFFER,
@@ -218,6 +231,8 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
         (mutation == FORWARDER_DOES_NOT_WAIT && cta->role == MK_INTRA_COMM) ||
         (mutation == ONE_CHUNK_TOO_FEW && cta->role == MK_COMPUTE && chunk == p->chunks - 1))
         return 0;
+    if (mutation == ONE_PIECE_TOO_FEW && cta->role == MK_COMPUTE)
+        target--;
     return mk_cta_wait(cta, flag, mutation == EPOCH_REUSED ? 1 : target, cause);
 }
 
@@ -275,9 +290,9 @@ static void release(struct mk_cta *cta)
     copy(cta, one.local, &one.chunk, one.rows, one.pitch);
 }
 
-void mutant_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value)
+void mutant_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
 {
-    mk_cta_signal(cta, local, flag, value);
+    mk_cta_add(cta, local, flag, count);
     release(cta);
 }
 
@@ -330,6 +345,10 @@ static struct sim_world_config config_for(uint64_t seed)
     c.problem.attention.head_dim = 64;
     c.problem.attention.causal = (int)(seed & 1);
     c.problem.tuning.tile_m = c.problem.tuning.tile_n = c.problem.tuning.chunk_rows = 8;
+    if (mutation == ONE_PIECE_TOO_FEW || seed & 2) {
+        c.problem.tuning.chunk_rows = 16;
+        c.problem.tuning.pieces = 2;
+    }
     return c;
 }
 
@@ -352,6 +371,7 @@ static void test_mutants(void **state)
     MUTANT(NOTHING, 0);
     MUTANT(COMPUTE_DOES_NOT_WAIT, -EBADMSG);
     MUTANT(ONE_CHUNK_TOO_FEW, -EBADMSG);
+    MUTANT(ONE_PIECE_TOO_FEW, -EBADMSG);
     MUTANT(FORWARDER_DOES_NOT_WAIT, -EBADMSG);
     MUTANT(EPOCH_REUSED, -EBADMSG);
     MUTANT(ONE_BUFFER, -EBADMSG);

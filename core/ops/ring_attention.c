@@ -66,27 +66,51 @@ static int ring_attention_check_gpu(const struct mk_problem *q, char *error, siz
         return plan_refuse(
             error, size, "tiles of %u x %u are not built for the GPU; with heads of %llu %ux%u are",
             t->tile_m, t->tile_n, (unsigned long long)q->attention.head_dim, tile.rows, tile.keys);
-    if (mk_role_coresident(&t->split, MK_INTRA_COMM))
-        return plan_refuse(error, size,
-                           "%u compute and %u intra_comm CTAs: those of ring_attention have thread "
-                           "blocks of their own, so one "
-                           "number must not be a multiple of the other",
-                           t->split.ctas[MK_COMPUTE], t->split.ctas[MK_INTRA_COMM]);
     return 0;
 }
 
-/* Of a head and K or V: half a megabyte with heads of 128, which takes a CTA 12 us over NVLink. */
-enum { GPU_CHUNK_ROWS = 2048 };
+/* Of a head and K or V: half a megabyte with heads of 128. A flag for each, and warps that push
+ * pieces of it. */
+enum { GPU_CHUNK_ROWS = 2048, GPU_PIECE_BYTES = 16384 };
 
-/* Heads whose K and V fit in L2 (50 MB, which Q and O pass through too): a power of two, times
- * those that share them. */
-static uint32_t ring_attention_section_of(const struct mk_attention *a)
+/* Heads whose tiles CTAs take at one time: those that share K and V, times as many as keep all CTAs
+ * busy, since more would want what has not come yet; and no more than fit in L2 (50 MB, which Q and
+ * O pass through too). */
+static uint32_t ring_attention_section_of(const struct mk_attention *a, uint32_t ctas,
+                                          uint32_t head_tiles)
 {
-    uint64_t fit = (32u << 20) / (4 * a->sequence * a->head_dim), n = 1;
-    while (2 * n <= fit)
-        n *= 2;
-    n *= a->heads / a->kv_heads;
+    uint64_t group = a->heads / a->kv_heads, fit = (32u << 20) / (4 * a->sequence * a->head_dim),
+             n = mk_ceil_div(ctas, group * head_tiles);
+    n = n < fit ? n : fit;
+    n = group * (n ? n : 1);
     return (uint32_t)(n < a->batch * a->heads ? n : a->batch * a->heads);
+}
+
+/* Whether what a rank pushes takes longer than its products. */
+static int ring_attention_communication_bound(const struct mk_problem *q)
+{
+    const struct mk_attention *a = &q->attention;
+    double rows = (double)a->sequence / mk_world(&q->topo), dim = (double)a->head_dim;
+    double pushed = 4 * (double)a->batch * rows * (double)a->kv_heads * dim * q->topo.nodes *
+                    (q->topo.gpus - 1);
+    double flop = 4 * (double)a->batch * (double)a->heads * rows * (double)a->sequence * dim /
+                  (a->causal ? 2 : 1);
+    return pushed / 315 > flop / 600e3;
+}
+
+/* Stores to peers that NVLink does not take yet stand in an SM's way to memory before the engine's
+ * loads: all warps that push together stay below what it takes, unless they are the longer part. A
+ * piece's flag takes PIECE_FLAG_NS more, in which nothing is pushed. */
+static uint32_t ring_attention_choose_pace(const struct mk_problem *q)
+{
+    enum { PIECE_FLAG_NS = 2500 };
+    const double rate = 338; /* bytes per ns */
+    double pace = 512.0 * (q->tuning.split.ctas[MK_INTRA_COMM] / rate -
+                           (double)PIECE_FLAG_NS / GPU_PIECE_BYTES);
+    return !mk_role_coresident(&q->tuning.split, MK_INTRA_COMM) ||
+                   ring_attention_communication_bound(q) || pace < 1
+               ? 1
+               : (uint32_t)pace;
 }
 
 static void ring_attention_choose(struct mk_problem *q)
@@ -102,17 +126,26 @@ static void ring_attention_choose(struct mk_problem *q)
         t->tile_m = tile.rows;
     if (!t->tile_n)
         t->tile_n = tile.keys;
-    if (!t->chunk_rows)
-        t->chunk_rows = cuda ? (GPU_CHUNK_ROWS + t->tile_m - 1) / t->tile_m * t->tile_m : t->tile_m;
-    if (!t->pieces)
-        t->pieces = 1;
+    uint64_t half = q->attention.sequence / mk_world(&q->topo) / (q->attention.causal ? 2 : 1);
+    if (!t->chunk_rows) {
+        uint64_t whole = mk_round_up(half, t->tile_m), most = cuda ? GPU_CHUNK_ROWS : t->tile_m;
+        most = mk_round_up(most, t->tile_m);
+        t->chunk_rows = (uint32_t)(cuda && whole && whole < most ? whole : most);
+    }
     uint32_t *ctas = t->split.ctas;
-    if (mk_total_ctas(&t->split))
-        return;
-    ctas[MK_INTRA_COMM] = q->topo.gpus > 1 ? (cuda ? 8 : 1) : 0;
-    ctas[MK_INTER_SEND] = q->topo.nodes > 1 ? 1 : 0;
-    uint32_t others = ctas[MK_INTRA_COMM] + ctas[MK_INTER_SEND];
-    ctas[MK_COMPUTE] = cuda && q->sms > others ? q->sms - others : 2;
+    if (!mk_total_ctas(&t->split)) {
+        ctas[MK_INTER_SEND] = q->topo.nodes > 1 ? 1 : 0;
+        ctas[MK_COMPUTE] = cuda && q->sms > ctas[MK_INTER_SEND] ? q->sms - ctas[MK_INTER_SEND] : 2;
+        ctas[MK_INTRA_COMM] = q->topo.gpus == 1 ? 0 : cuda ? 2 * ctas[MK_COMPUTE] : 1;
+    }
+    if (!t->pieces) {
+        uint64_t pieces = t->chunk_rows * q->attention.head_dim * 2 / GPU_PIECE_BYTES;
+        t->pieces = !mk_role_coresident(&t->split, MK_INTRA_COMM) || !cuda || !pieces ? 1
+                    : pieces > PLAN_MOST_PIECES ? PLAN_MOST_PIECES
+                                                : (uint32_t)pieces;
+    }
+    if (!t->pace)
+        t->pace = cuda ? ring_attention_choose_pace(q) : 1;
 }
 
 static int ring_attention_build(struct mk_plan *p, char *error, size_t size)
@@ -146,9 +179,12 @@ static int ring_attention_build(struct mk_plan *p, char *error, size_t size)
     r->tile_rows = q->tuning.tile_m;
     r->block_rows = q->tuning.tile_n;
     r->chunk_rows = q->tuning.chunk_rows;
-    r->section = ring_attention_section_of(a);
+    r->pieces = q->tuning.pieces;
+    r->piece_rows = (uint32_t)mk_round_up(mk_ceil_div(r->chunk_rows, r->pieces), 8);
+    r->pace = q->tuning.pace;
     r->half_tiles = (uint32_t)mk_ceil_div(r->half, r->tile_rows);
     r->half_chunks = (uint32_t)mk_ceil_div(r->half, r->chunk_rows);
+    r->section = ring_attention_section_of(a, r->split.ctas[MK_COMPUTE], r->halves * r->half_tiles);
     uint64_t tiles = (uint64_t)r->batch * r->heads * r->halves * r->half_tiles,
              ctas = r->split.ctas[MK_COMPUTE];
     uint64_t turns = mk_ceil_div(tiles, ctas),
@@ -265,7 +301,7 @@ const struct op_descriptor op_ring_attention = {
                   {"lse", OP_FP32, "B,H,S/W", .output = 1}},
     .needs =
         {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_SEND] = OP_IF_NODES},
-    .knobs = OP_TILE | OP_ROLES | OP_CHUNK_ROWS,
+    .knobs = OP_TILE | OP_ROLES | OP_CHUNK_ROWS | OP_PIECES | OP_PACE,
     .causal = 1,
     .build = ring_attention_build,
     .flags = flags,

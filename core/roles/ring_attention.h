@@ -34,7 +34,11 @@
  * of this one's bytes, which are still under way. Steps come in one order, so a result has the same
  * bits on every run.
  *
- * Flags of a rank: arrival[rank][chunk], set to the epoch. */
+ * A chunk goes over NVLink in pieces, which different CTAs push, so that it arrives soon and the
+ * heads in their order.
+ *
+ * Flags of a rank: arrival[rank][chunk]. Of what comes over NVLink they count the pieces; of what
+ * comes over the network they hold the epoch. */
 #ifndef MK_ROLES_RING_ATTENTION_H
 #define MK_ROLES_RING_ATTENTION_H
 
@@ -49,8 +53,8 @@ MK_PURE enum mk_cause ring_attention_cause(const struct ring_attention_plan *p, 
 MK_ROLE int ring_attention_await(const struct ring_attention_plan *p, struct mk_cta *cta,
                                  uint32_t rank, uint32_t chunk)
 {
-    return mk_cta_wait(cta, ring_attention_flag(p, rank, chunk), cta->epoch,
-                       ring_attention_cause(p, rank));
+    return mk_cta_wait(cta, ring_attention_flag(p, rank, chunk),
+                       ring_attention_target(p, rank, cta->epoch), ring_attention_cause(p, rank));
 }
 
 /* Before the loads of rows [first, end) of a half of `rank`'s K and V of a head: they are here. */
@@ -63,7 +67,8 @@ MK_ROLE int ring_attention_before_rows(const struct ring_attention_plan *p, stru
         ring_attention_flag(p, rank, ring_attention_chunk(p, batch, kv_head, half, number, 0));
     for (uint32_t count; left; flag += count, left -= count) {
         count = left < 32 ? left : 32;
-        if (mk_cta_wait_all(cta, flag, count, cta->epoch, ring_attention_cause(p, rank)))
+        if (mk_cta_wait_all(cta, flag, count, ring_attention_target(p, rank, cta->epoch),
+                            ring_attention_cause(p, rank)))
             return 1;
     }
     return 0;
@@ -84,30 +89,35 @@ MK_ROLE int ring_attention_before(const struct ring_attention_plan *p, struct mk
     return 0;
 }
 
-MK_ROLE int ring_attention_intra_comm(const struct ring_attention_plan *p, struct mk_cta *cta)
+/* Turn `turn` of the node's communication on this rank: its own chunks, then those that its rail
+ * brings, one node after the other. Piece by piece to all peers: each is at the same heads. */
+MK_ROLE int ring_attention_push(const struct ring_attention_plan *p, struct mk_cta *cta,
+                                uint32_t turn)
 {
     const struct mk_topo *t = &p->topo;
-    uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank), turn = 0;
-    for (uint32_t distance = 0; distance < t->nodes; distance++) {
-        uint32_t rank = mk_rank_at(t, (node + distance) % t->nodes, local);
-        for (uint32_t i = 0; i < (t->gpus - 1) * p->chunks; i++) {
-            /* Chunk by chunk to all peers: each is at the same heads. */
-            uint32_t step = 1 + i % (t->gpus - 1), chunk = i / (t->gpus - 1),
-                     peer = (local + t->gpus - step) % t->gpus;
-            uint32_t rows;
-            if (turn++ % cta->count != cta->index)
-                continue;
-            struct mk_chunk c =
-                ring_attention_move(p, rank, chunk, distance > 0, cta->epoch, &rows);
-            if (distance && ring_attention_await(p, cta, rank, chunk))
-                return 1;
-            if (distance)
-                mk_cta_copy(cta, peer, &c);
-            else
-                mk_cta_copy_packed(cta, peer, &c, rows, p->row_bytes);
-            mk_cta_signal(cta, peer, ring_attention_flag(p, rank, chunk), cta->epoch);
-        }
-    }
+    uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank), peers = t->gpus - 1;
+    uint32_t shard_turns = peers * p->chunks * p->pieces, distance = turn / shard_turns,
+             piece = turn % shard_turns / peers, chunk = piece / p->pieces, rows;
+    uint32_t rank = mk_rank_at(t, (node + distance) % t->nodes, local),
+             peer = (local + peers - turn % peers) % t->gpus;
+    if (distance && ring_attention_await(p, cta, rank, chunk))
+        return 1;
+    struct mk_chunk c =
+        ring_attention_piece(p, rank, chunk, piece % p->pieces, distance > 0, cta->epoch, &rows);
+    if (rows && distance)
+        mk_cta_copy(cta, peer, &c);
+    else if (rows)
+        mk_cta_copy_packed(cta, peer, &c, rows, p->row_bytes);
+    mk_cta_add(cta, peer, ring_attention_flag(p, rank, chunk), 1);
+    return 0;
+}
+
+MK_ROLE int ring_attention_intra_comm(const struct ring_attention_plan *p, struct mk_cta *cta)
+{
+    uint32_t turns = p->topo.nodes * (p->topo.gpus - 1) * p->chunks * p->pieces;
+    for (uint32_t turn = cta->index; turn < turns; turn += cta->count)
+        if (ring_attention_push(p, cta, turn))
+            return 1;
     return 0;
 }
 

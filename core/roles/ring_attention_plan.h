@@ -20,6 +20,8 @@ struct ring_attention_plan {
     uint32_t tiles;
     uint32_t chunk_rows;          /* of K or V of one head */
     uint32_t half_chunks, chunks; /* of a half of a head; of a shard, all heads, K and V */
+    uint32_t pieces, piece_rows;  /* of a chunk */
+    uint32_t pace;                /* ns for 512 bytes of an auxiliary warp */
     uint32_t flag_arrival;
     uint64_t row_bytes;    /* of K or V: all heads of a position, as arguments have them */
     uint64_t head_bytes;   /* one head of a position */
@@ -86,18 +88,35 @@ MK_PURE uint64_t ring_attention_gathered(const struct ring_attention_plan *p, ui
     return p->gathered[epoch & 1] + (2ull * rank + part) * p->tensor_bytes;
 }
 
-/* A chunk of `rank`, from this rank's arguments (K and V are arguments 1 and 2), where its *rows
- * lie row_bytes apart, or from the heap, where they follow each other. */
-MK_PURE struct mk_chunk ring_attention_move(const struct ring_attention_plan *p, uint32_t rank,
-                                            uint32_t chunk, int heap, uint64_t epoch,
-                                            uint32_t *rows)
+/* Whether what a rank has comes here over the network: its own node's ranks and this rank's rails
+ * send it here themselves. */
+MK_PURE int ring_attention_by_network(const struct ring_attention_plan *p, uint32_t rank)
+{
+    return mk_node_of(&p->topo, rank) != mk_node_of(&p->topo, p->topo.rank) &&
+           mk_local_of(&p->topo, rank) == mk_local_of(&p->topo, p->topo.rank);
+}
+
+/* What the flags of a rank's chunks are once these have come. */
+MK_PURE uint64_t ring_attention_target(const struct ring_attention_plan *p, uint32_t rank,
+                                       uint64_t epoch)
+{
+    return ring_attention_by_network(p, rank) ? epoch : epoch * p->pieces;
+}
+
+/* Of a chunk of `rank` `most` rows behind the first `skip`, as far as it has them, from this rank's
+ * arguments (K and V are arguments 1 and 2), where they lie row_bytes apart, or from the heap,
+ * where they follow each other. */
+MK_PURE struct mk_chunk ring_attention_part(const struct ring_attention_plan *p, uint32_t rank,
+                                            uint32_t chunk, uint32_t skip, uint32_t most, int heap,
+                                            uint64_t epoch, uint32_t *rows)
 {
     uint32_t part = chunk % 2, number = chunk / 2 % p->half_chunks,
              rest = chunk / 2 / p->half_chunks;
     uint32_t half = rest % p->halves, head = rest / p->halves; /* of all batches */
-    uint32_t first = number * p->chunk_rows, left = p->half - first, row = half * p->half + first;
+    uint32_t first = number * p->chunk_rows + skip, left = first < p->half ? p->half - first : 0,
+             row = half * p->half + first;
     struct mk_chunk c;
-    *rows = left < p->chunk_rows ? left : p->chunk_rows;
+    *rows = left < most ? left : most;
     c.id = rank * p->chunks + chunk;
     c.destination = ring_attention_gathered(p, rank, part, epoch) +
                     ((uint64_t)head * p->rows + row) * p->head_bytes;
@@ -107,6 +126,23 @@ MK_PURE struct mk_chunk ring_attention_move(const struct ring_attention_plan *p,
                           head % p->kv_heads * p->head_bytes;
     c.bytes = *rows * p->head_bytes;
     return c;
+}
+
+/* A whole chunk, and a piece of one: 0 rows where the chunk, a half's last, has fewer pieces. */
+MK_PURE struct mk_chunk ring_attention_move(const struct ring_attention_plan *p, uint32_t rank,
+                                            uint32_t chunk, int heap, uint64_t epoch,
+                                            uint32_t *rows)
+{
+    return ring_attention_part(p, rank, chunk, 0, p->chunk_rows, heap, epoch, rows);
+}
+
+MK_PURE struct mk_chunk ring_attention_piece(const struct ring_attention_plan *p, uint32_t rank,
+                                             uint32_t chunk, uint32_t piece, int heap,
+                                             uint64_t epoch, uint32_t *rows)
+{
+    uint32_t skip = piece * p->piece_rows, left = skip < p->chunk_rows ? p->chunk_rows - skip : 0;
+    return ring_attention_part(p, rank, chunk, skip, left < p->piece_rows ? left : p->piece_rows,
+                               heap, epoch, rows);
 }
 
 /* A query tile, taken apart. */

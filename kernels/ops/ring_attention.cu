@@ -1,7 +1,9 @@
 /* Ring attention: O = softmax(Q K^T / sqrt(D)) V over the K and V of all ranks in one launch.
  * Thread blocks take roles by their number: compute is the attention engine over the schedule's
  * query tiles, which all blocks take from one counter; the others run their part of
- * core/roles/ring_attention.h with all their threads, and when that is done compute too. */
+ * core/roles/ring_attention.h with all their threads, and when that is done compute too. Where
+ * there are one, two or three times as many intra_comm as compute CTAs, warps that the engine
+ * leaves free run that role, so that every SM computes from the start. */
 #include "kernels/op.h"
 
 #include "kernels/cta.cuh"
@@ -37,17 +39,20 @@ struct ring_attention_tiles : attention_source {
     const struct ring_attention_plan *plan;
     const struct gpu_launch *launch;
     const struct ring_attention_maps *maps;
-    uint32_t awaited; /* the last chunk of a tile that has come, by run and number */
+    uint32_t awaited_run; /* of its keys, those from row awaited_row on have come; 0: none */
+    int32_t awaited_row;
     int ending;
 
     ATTENTION_MEMBER void open()
     {
         struct mk_cta *cta = &ring_attention_shared->cta;
-        if (blockIdx.x >= launch->split.ctas[MK_COMPUTE]) /* has had another role before */
-            cta_resume(cta, launch, blockIdx.x, 1);
+        uint32_t number = gpu_cta_of_block(&launch->split, blockIdx.x);
+        if (number >= launch->split.ctas[MK_COMPUTE]) /* has had another role before */
+            cta_resume(cta, launch, number, 1);
         else
-            cta_begin(cta, launch, blockIdx.x, 1);
+            cta_begin(cta, launch, number, 1);
         cta->role = MK_COMPUTE;
+        awaited_run = 0;
         ending = 0;
     }
 
@@ -114,21 +119,35 @@ struct ring_attention_tiles : attention_source {
     ATTENTION_MEMBER void before(const struct attention_tile &tile, uint32_t run,
                                  const struct attention_keys &keys, int32_t first)
     {
-        uint32_t end = min(first + plan->block_rows, plan->half),
-                 half = (tile.slab ^ run) % plan->halves;
-        uint32_t chunk = run * plan->half_chunks + first / plan->chunk_rows;
-        if (run < plan->halves) {
-            awaited = UINT32_MAX;
+        if (run < plan->halves) { /* this rank's own */
+            awaited_run = 0;
             return;
         }
         /* From the last rows to the first: a block that begins in a chunk ends in it or in one that
          * was awaited. */
-        if (ending || chunk == awaited)
+        if (ending || (run == awaited_run && first >= awaited_row))
             return;
-        awaited = chunk;
+        awaited_run = run;
+        awaited_row = first / plan->chunk_rows * plan->chunk_rows;
         ending = ring_attention_before_rows(
             plan, &ring_attention_shared->cta, keys.slab, tile.slab / plan->halves,
-            ring_attention_kv_head(plan, tile.head), half, first, end);
+            ring_attention_kv_head(plan, tile.head), (tile.slab ^ run) % plan->halves, first,
+            min(first + plan->block_rows, plan->half));
+    }
+
+    ATTENTION_MEMBER void auxiliary_warp(uint32_t warp)
+    {
+        const struct mk_role_split *split = &launch->split;
+        uint32_t auxiliary = warp - 1;
+        if (blockIdx.x >= split->ctas[MK_COMPUTE] ||
+            auxiliary >= mk_role_coresident(split, MK_INTRA_COMM))
+            return;
+        struct mk_cta other;
+        cta_begin(&other, launch,
+                  gpu_auxiliary_of_block(split, MK_INTRA_COMM, auxiliary, blockIdx.x), 32);
+        other.pace = plan->pace;
+        ring_attention_intra_comm(plan, &other);
+        cta_end(&other);
     }
 
     ATTENTION_MEMBER void begin(int32_t, const struct attention_tile &, uint32_t group)
@@ -159,7 +178,7 @@ __global__ void __launch_bounds__(shape::threads, 1)
     source.maps = &maps;
     if (blockIdx.x >= launch.split.ctas[MK_COMPUTE]) {
         struct mk_cta cta;
-        cta_begin(&cta, &launch, blockIdx.x, shape::threads);
+        cta_begin(&cta, &launch, gpu_cta_of_block(&launch.split, blockIdx.x), shape::threads);
         if (cta.role == MK_INTRA_COMM)
             ring_attention_intra_comm(&plan, &cta);
         else if (cta.role == MK_INTER_SEND && !cta_begin_commands(&cta))
