@@ -28,6 +28,7 @@ struct mk_tuning {
 struct mk_attention {
     uint64_t batch, sequence, heads, kv_heads, head_dim; /* elements */
     int causal;
+    int gather_only; /* nothing is multiplied: what `mkernel bench` measures a gather with */
 };
 
 /* Of moe_*: tokens is the room of one rank, a multiple of 8; experts those of all ranks; k: experts

@@ -67,6 +67,19 @@ PTX_FN uint64_t ptx_load_acquire(const uint64_t *p)
     return v;
 }
 
+/* A look at a flag, relaxed at system scope: several are under way at once. What they announce is
+ * visible once ptx_fence_acquire has followed (9.7.13.4, fence.acq_rel). */
+PTX_FN uint64_t ptx_load_relaxed(const uint64_t *p)
+{
+    uint64_t v;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+PTX_FN void ptx_fence_acquire(void)
+{
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+
 /* Release at system scope: what this thread has written before, and what it has acquired, is
  * visible before the word is (9.7.9.11). */
 PTX_FN void ptx_store_release(uint64_t *p, uint64_t v)

@@ -35,7 +35,8 @@ static void test_ring_attention(void **state)
                                           2,
                                           1 + seed / 2 % 2,
                                           i ? 128 : 64,
-                                          causal};
+                                          causal,
+                                          0};
                 c.problem.tuning =
                     (struct mk_tuning){.split = c.problem.tuning.split, .chunk_rows = 128};
                 /* intra_comm by a thread block of its own, or by one or two warps of each compute

@@ -43,7 +43,8 @@ static const struct {
     {"experiments/job", {"common/", "baselines/"}},
     {"experiments/ops", {"common/", "job/"}},
     {"experiments/run", {"common/", "job/"}},
-    {"experiments/bench", {"common/", "job/", "run/"}}, /* a bench on the host is a run */
+    {"experiments/bench",
+     {"common/", "job/", "run/", "baselines/"}}, /* a bench on the host is a run */
     {"experiments/tune", {"common/", "job/", "sim/"}},
     {"experiments/sim", {"common/"}},
     {"experiments/trace", {"common/"}},

@@ -86,29 +86,41 @@ static uint32_t ring_attention_section_of(const struct mk_attention *a, uint32_t
     return (uint32_t)(n < a->batch * a->heads ? n : a->batch * a->heads);
 }
 
-/* Whether what a rank pushes takes longer than its products. */
-static int ring_attention_communication_bound(const struct mk_problem *q)
+/* Bytes that a rank pushes, and ns that its products take on a GPU. */
+static double ring_attention_pushed_bytes(const struct mk_problem *q)
 {
     const struct mk_attention *a = &q->attention;
-    double rows = (double)a->sequence / mk_world(&q->topo), dim = (double)a->head_dim;
-    double pushed = 4 * (double)a->batch * rows * (double)a->kv_heads * dim * q->topo.nodes *
-                    (q->topo.gpus - 1);
-    double flop = 4 * (double)a->batch * (double)a->heads * rows * (double)a->sequence * dim /
-                  (a->causal ? 2 : 1);
-    return pushed / 315 > flop / 600e3;
+    return 4 * (double)a->batch * (double)a->sequence / mk_world(&q->topo) * (double)a->kv_heads *
+           (double)a->head_dim * q->topo.nodes * (q->topo.gpus - 1);
 }
 
-/* Stores to peers that NVLink does not take yet stand in an SM's way to memory before the engine's
- * loads: all warps that push together stay below what it takes, unless they are the longer part. A
- * piece's flag takes PIECE_FLAG_NS more, in which nothing is pushed. */
+static double ring_attention_multiply_ns(const struct mk_problem *q)
+{
+    const struct mk_attention *a = &q->attention;
+    double rows = (double)a->sequence / mk_world(&q->topo);
+    return 4 * (double)a->batch * (double)a->heads * rows * (double)a->sequence *
+           (double)a->head_dim / (a->causal ? 2 : 1) / 600e3;
+}
+
+static int ring_attention_communication_bound(const struct mk_problem *q)
+{
+    return ring_attention_pushed_bytes(q) / 315 > ring_attention_multiply_ns(q);
+}
+
+/* What is pushed slows the engine's loads, the more the faster it goes: at 3072 rows a rank two
+ * H200s were fastest where all warps together were asked for 290 bytes per ns, of which they move
+ * five sixths. More where all would else not be out in time, and as much as they can where pushing
+ * is the longer part. A piece's flag takes PIECE_FLAG_NS more, in which its warp pushes nothing. */
 static uint32_t ring_attention_choose_pace(const struct mk_problem *q)
 {
     enum { PIECE_FLAG_NS = 2500 };
-    const double rate = 338; /* bytes per ns */
-    double pace = 512.0 * (q->tuning.split.ctas[MK_INTRA_COMM] / rate -
-                           (double)PIECE_FLAG_NS / GPU_PIECE_BYTES);
-    return !mk_role_coresident(&q->tuning.split, MK_INTRA_COMM) ||
-                   ring_attention_communication_bound(q) || pace < 1
+    const struct mk_role_split *split = &q->tuning.split;
+    double rate = ring_attention_pushed_bytes(q) / (0.8 * ring_attention_multiply_ns(q));
+    rate = rate < 290 ? 290 : rate > 338 ? 338 : rate;
+    double pace =
+        512.0 * (split->ctas[MK_INTRA_COMM] / rate - (double)PIECE_FLAG_NS / GPU_PIECE_BYTES);
+    return !mk_role_coresident(split, MK_INTRA_COMM) || ring_attention_communication_bound(q) ||
+                   pace < 1
                ? 1
                : (uint32_t)pace;
 }
@@ -199,7 +211,7 @@ static int ring_attention_build(struct mk_plan *p, char *error, size_t size)
                        r->chunk_rows * r->head_bytes, error, size);
     if (result)
         return result;
-    r->query_tiles = (uint32_t)tiles;
+    r->query_tiles = a->gather_only ? 0 : (uint32_t)tiles;
     r->tiles = p->tiles;
     r->chunks = (uint32_t)chunks;
     r->flag_arrival = p->flag_base;

@@ -74,6 +74,16 @@ MK_ROLE int ring_attention_before_rows(const struct ring_attention_plan *p, stru
     return 0;
 }
 
+/* In place of tiles, where nothing is multiplied: this CTA's share of all chunks is here. */
+MK_ROLE int ring_attention_await_share(const struct ring_attention_plan *p, struct mk_cta *cta)
+{
+    for (uint32_t step = 1; step < mk_world(&p->topo); step++)
+        for (uint32_t chunk = cta->index; chunk < p->chunks; chunk += cta->count)
+            if (ring_attention_await(p, cta, ring_attention_source(p, step), chunk))
+                return 1;
+    return 0;
+}
+
 /* Before the loads of a tile's K and V: all rows that it may see are here. */
 MK_ROLE int ring_attention_before(const struct ring_attention_plan *p, struct mk_cta *cta,
                                   const struct mk_tile *tile)

@@ -53,4 +53,23 @@ int baseline_nccl_allreduce(struct baseline_nccl *b, const void *in, void *out, 
 
 void baseline_nccl_close(struct baseline_nccl *b);
 
+/* cuDNN's attention, by PyTorch in a process of its own on GPU number `gpu` (as CUDA numbers them
+ * here). open starts it and does not wait for it; version does, at most a minute. 0, -ENOENT
+ * (python3 or the script is not there), or -EIO, with what Python said. One thread. */
+struct baseline_cudnn;
+
+struct baseline_attention {
+    uint64_t batch, heads, kv_heads, queries, keys, dim; /* elements */
+    int causal;
+};
+
+int baseline_cudnn_open(struct baseline_cudnn **out, int gpu, char *error, size_t error_size);
+int baseline_cudnn_version(struct baseline_cudnn *b, char *error, size_t error_size);
+
+/* Launches that follow each other without a pause: `launches` times in ms. Blocks, at most a
+ * minute. 0, or -EIO with what Python said. */
+int baseline_cudnn_attention(struct baseline_cudnn *b, const struct baseline_attention *shape,
+                             uint32_t launches, float *ms, char *error, size_t error_size);
+void baseline_cudnn_close(struct baseline_cudnn *b);
+
 #endif

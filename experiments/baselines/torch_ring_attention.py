@@ -1,5 +1,5 @@
-"""What `mkernel bench ring_attention` is set beside: cuDNN's attention through PyTorch, NCCL, and PyTorch's context parallelism.
-One process per GPU:
+"""What `mkernel bench ring_attention` is set beside: NCCL's gather and cuDNN's attention one after the other, and PyTorch's context
+parallelism. One process per GPU:
 
     python3 -m torch.distributed.run --nproc-per-node 2 torch_ring_attention.py [--causal] [--context-parallel] B,S,H,G,D [...]
 
@@ -8,9 +8,11 @@ as `--attention B,S,H,G,D` (S over all ranks). Rank 0 prints lines of CSV, in ms
     B,S,H,G,D,attention,ms,min,max         a rank's queries against all keys, which are there
     B,S,H,G,D,gather,ms,min,max            K and V of all ranks by NCCL
     B,S,H,G,D,in_turn,ms,min,max           one after the other
-    B,S,H,G,D,context_parallel,ms,min,max  where asked for, and where this PyTorch has it for the shape
+    B,S,H,G,D,context_parallel,ms,min,max  where asked for
+    # B,S,H,G,D: why                       where this PyTorch has none for the shape
 
-Operands rotate through more than L2 holds. Causal: cuDNN takes square masks only, so attention is a square problem of as many
+Launches are CUDA graphs where PyTorch captures them, so that Python's time is not in them (context parallelism is as PyTorch launches
+it); operands rotate through more than L2 holds. Causal: cuDNN takes square masks only, so attention is a square problem of as many
 products as a rank has of the whole, S / sqrt(ranks) rows. Exit status 0, or 77 where there is no cuDNN attention.
 """
 import argparse
@@ -55,6 +57,24 @@ def measure(run):
     return max((t.tolist() for t in every), key=lambda t: t[0])
 
 
+def captured(run, sets):
+    """run(i) as a graph for each set; run itself where it cannot be captured."""
+    graphs = []
+    for i in range(3):
+        run(i)
+    torch.cuda.synchronize()
+    try:
+        for i in sets:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                run(i)
+            graphs.append(graph)
+    except RuntimeError as error:
+        print(f"not captured: {error}", file=sys.stderr)
+        return run
+    return lambda i: graphs[i % len(graphs)].replay()
+
+
 def separate(batch, sequence, heads, kv_heads, dim, causal):
     """Attention alone, the gather alone, one after the other."""
     world = dist.get_world_size()
@@ -81,13 +101,16 @@ def separate(batch, sequence, heads, kv_heads, dim, causal):
         gather(i)
         attention(i)
 
-    return {"attention": measure(attention), "gather": measure(gather), "in_turn": measure(in_turn)}
+    whats = {"attention": attention, "gather": gather, "in_turn": in_turn}
+    return {name: measure(captured(run, sets)) for name, run in whats.items()}
 
 
 def context_parallel_time(batch, sequence, heads, kv_heads, dim, causal):
-    """PyTorch's ring, on what it makes of whole tensors: a rank's shards. The first backend that it takes."""
+    """PyTorch's ring, on what it makes of whole tensors: a rank's shards. The first backend that it takes. After an error PyTorch's
+    attention stays the ring's, so nothing else may follow in this process."""
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor.experimental import context_parallel
+    from torch.distributed.tensor.experimental import _attention, context_parallel
+    _attention._cp_options.enable_load_balance = causal  # PyTorch 2.11 refuses attention to everything otherwise
     mesh = init_device_mesh("cuda", (dist.get_world_size(),))
     why = None
     for backend in (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION):
@@ -96,9 +119,9 @@ def context_parallel_time(batch, sequence, heads, kv_heads, dim, causal):
         try:
             with torch.no_grad(), context_parallel(mesh, buffers=[q, k, v], buffer_seq_dims=[2, 2, 2], no_restore_buffers={q, k, v}):
                 return measure(lambda i: sdpa(backend, q, k, v, causal))
-        except (RuntimeError, NotImplementedError, AssertionError, ValueError) as error:
+        except Exception as error:  # whatever it is, it is the answer
             why = error
-    raise RuntimeError(why)
+    raise RuntimeError(f"{type(why).__name__}: {why}")
 
 
 def main():
@@ -109,18 +132,27 @@ def main():
     options = parser.parse_args()
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
-    for text in options.shapes:
-        shape = [*map(int, text.split(",")), options.causal]
-        times = separate(*shape)
-        if options.context_parallel:
-            try:
-                times["context_parallel"] = context_parallel_time(*shape)
-            except (ImportError, RuntimeError) as error:
-                print(f"{text}: no context parallelism: {error}", file=sys.stderr)
-        if dist.get_rank() == 0:
-            for name, three in times.items():
+    shapes = {text: [*map(int, text.split(",")), options.causal] for text in options.shapes}
+
+    def tell(text, times):
+        for name, three in times.items():
+            if dist.get_rank() == 0:
                 print(f"{text},{name}," + ",".join(f"{ms:.4f}" for ms in three), flush=True)
-    dist.destroy_process_group()
+
+    for text, shape in shapes.items():
+        tell(text, separate(*shape))
+        torch.cuda.empty_cache()
+    if options.context_parallel:  # behind all else: its errors leave PyTorch in no state to go on
+        for text, shape in shapes.items():
+            try:
+                tell(text, {"context_parallel": context_parallel_time(*shape)})
+            except Exception as error:
+                if dist.get_rank() == 0:
+                    print(f"# {text}: no context parallelism: {' '.join(str(error).split())}", flush=True)
+                break
+            torch.cuda.empty_cache()
+    sys.stdout.flush()
+    os._exit(0)  # what has been captured holds NCCL's communicators, which wait for each other at an orderly end
 
 
 if __name__ == "__main__":

@@ -205,11 +205,16 @@ static int bench_gpu_open_nccl(struct bench *b)
 static int bench_all(struct bench *b, struct bench_gpu_row *rows, uint32_t *done)
 {
     const struct run_job *job = b->gpu.job;
+    int attention = run_op_of(job->problem.op)->product == RUN_ATTENTION;
     int result = gpu_bench_open(&b->gpu);
+    if (!result && attention)
+        bench_cudnn_start(b); /* Python starts while the rest is opened */
     if (!result)
         result = bench_gpu_open_nccl(b);
     if (!result && !mk_heap_alloc(b->gpu.comm, 2 * BENCH_LINK_BYTES, &b->link_offset))
         result = gpu_say(&b->gpu, -ENOMEM, "no room in the heap for the links' measurement");
+    if (!result && attention)
+        result = bench_cudnn_meet(b);
     int gemm = run_op_of(job->problem.op)->product == RUN_GEMM;
     for (uint32_t i = 0; i < job->shape_count && !result; i++) {
         struct mk_problem q = job->problem;
@@ -259,6 +264,7 @@ int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
     if (result)
         run_last_word(job, STATUS_FAILED, sentence);
     baseline_nccl_close(b.nccl);
+    baseline_cudnn_close(b.cudnn);
     gpu_bench_close(&b.gpu);
     run_close(b.gpu.comm);
     if (result)

@@ -22,7 +22,8 @@ int bench_gpu_check_append(const struct run_job *job, char *error, size_t error_
 
 /* Runs what PyTorch has for the job's shapes with the job's ranks, lines of CSV into `out`
  * (bench_torch.c). Blocks, at most 4 minutes. 0, or -errno where python3, PyTorch or the operator
- * is not there. */
-int bench_torch(const struct run_job *job, const char *out) __attribute__((weak));
+ * is not there or failed, with its own words in `error`. */
+int bench_torch(const struct run_job *job, const char *out, char *error, size_t error_size)
+    __attribute__((weak));
 
 #endif

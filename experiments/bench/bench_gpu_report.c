@@ -185,6 +185,7 @@ static const struct column attention_columns[] = {
     {"tflops", "TFLOP/s", 8, 1, bench_gpu_report_column_tflops},
     {"attention_ms", "cuDNN", 8, 4, bench_gpu_report_column_product},
     {"comm_nccl_ms", "NCCL", 8, 4, bench_gpu_report_column_comm},
+    {"comm_own_ms", "own", 8, 4, bench_gpu_report_column_move},
     {"link_gb_s", "link", 5, 0, bench_gpu_report_column_link},
     {"network_ms", "NICs", 8, 4, bench_gpu_report_column_network},
     {"ideal_ms", "ideal", 8, 4, bench_gpu_report_column_ideal},
@@ -263,12 +264,13 @@ static void bench_gpu_report_print_legend(FILE *out, const struct bench_gpu_row 
     if (op->product == RUN_ATTENTION) {
         fprintf(
             out,
-            "ms per launch: median of the slowest rank; cuDNN: attention alone, through PyTorch "
-            "(causal: on a square of as many products); NCCL: its all-gather of K and V alone; "
-            "link: GB/s\nto the next rank by copy engine; NICs: what crosses them, at the rate "
-            "of their ports; ideal: the larger of cuDNN and %s;\neffic.: ideal / fused; in "
-            "turn: NCCL then cuDNN; torch: context_parallel\n",
-            rows->network_ms > 0 ? "that" : "NCCL");
+            "ms per launch: median of the slowest rank; cuDNN: attention alone, through PyTorch, "
+            "in turns with the operator (causal: on a square of as many products); NCCL: its "
+            "all-gather of\nK and V alone; own: this kernel without products; link: GB/s to the "
+            "next rank by copy engine; NICs: what crosses them, at the rate of their ports; ideal: "
+            "the larger\nof cuDNN and %s; effic.: ideal / fused; in turn: NCCL then cuDNN; torch: "
+            "context_parallel\n",
+            rows->network_ms > 0 ? "that" : "the faster of NCCL and own");
         return;
     }
     if (op->product == RUN_EXPERTS) {

@@ -11,8 +11,9 @@ enum bench_gpu_what {
     BENCH_PRODUCT, /* what computes alone: cuBLAS, on a gathered A; cuDNN's attention; PyTorch's
                     * grouped product */
     BENCH_COMM,    /* NCCL's collective alone */
-    BENCH_MOVE,  /* a GEMM operator's own communication: the same plan with N (of ag_gemm) or K = 8
-                  */
+    /* the operator's own communication: the same plan with N (of ag_gemm) or K = 8, of
+     * ring_attention without products */
+    BENCH_MOVE,
     BENCH_TURNS, /* NCCL's collective and the product one after the other, on one stream */
     /* BENCH_LINK_BYTES to the next rank of the node by copy engine, all ranks at once */
     BENCH_LINK,
@@ -41,13 +42,20 @@ struct bench_gpu_row {
 /* What of a bench is each rank's. */
 struct bench {
     struct gpu_bench gpu;
-    struct baseline_nccl *nccl; /* NULL: not here */
+    struct baseline_nccl *nccl;   /* NULL: not here */
+    struct baseline_cudnn *cudnn; /* of ring_attention; NULL: not here */
     uint64_t link_offset; /* heap: BENCH_LINK_BYTES to copy from, behind them as many to copy to */
 };
 
 /* Makes a row of one shape of an operator that is no GEMM, on this rank. Collective. 0 or -errno,
  * with a sentence in b->gpu.error. */
 int bench_other(struct bench *b, const struct mk_problem *asked, struct bench_gpu_row *row);
+
+/* cuDNN's attention: starts it, waits for it, and has it launch as often as a turn of gpu_turn.
+ * Without it b->cudnn is NULL, and the caller goes on. Collective; 0 or -errno. */
+void bench_cudnn_start(struct bench *b);
+int bench_cudnn_meet(struct bench *b);
+int bench_cudnn_turn(struct bench *b, const struct mk_problem *q, float *times, uint32_t *count);
 
 /* A copy of BENCH_LINK_BYTES to the next rank of the node, on the bench's stream. 0 or -EIO. */
 int bench_gpu_copy_to_next(struct bench *b);

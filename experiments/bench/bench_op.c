@@ -83,11 +83,13 @@ static void bench_op_before(const struct run_job *job)
         return;
     }
     close(fd);
-    if (bench_torch(job, torch_file))
-        fprintf(stderr, "mkernel bench: PyTorch's %s did not run here; %s empty\n",
+    char why[300];
+    if (bench_torch(job, torch_file, why, sizeof why))
+        fprintf(stderr, "mkernel bench: PyTorch's %s did not run here (%s); %s empty\n",
                 product == RUN_GEMM        ? "fused operator"
-                : product == RUN_ATTENTION ? "attention"
+                : product == RUN_ATTENTION ? "attention behind NCCL"
                                            : "grouped product",
+                why,
                 product == RUN_GEMM ? "its column stays"
                                     : "its columns, and what is measured against them, stay");
     setenv("MKERNEL_BENCH_TORCH", torch_file, 1);

@@ -1,8 +1,8 @@
 /* What `mkernel bench --exec cuda` measures on a rank for an operator that is no GEMM: the operator
  * as CUDA graphs on operands that rotate through more than L2 holds, beside the link and, of
- * ring_attention, NCCL's gather of K and V. What computes alone, and behind a collective, PyTorch
- * has measured (bench_torch.c): cuDNN's attention, the grouped product of a MoE and NCCL's
- * all-to-all. */
+ * ring_attention, the gather of K and V, NCCL's and its own, and cuDNN's attention (bench_cudnn.c).
+ * What else computes alone, and behind a collective, PyTorch has measured (bench_torch.c): the
+ * grouped product of a MoE, NCCL's all-to-all, attention behind NCCL's gather. */
 #include "experiments/bench/bench_gpu_row.h"
 #include "experiments/job/op.h"
 #include "core/comm.h"
@@ -10,17 +10,20 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define COLD_BYTES ((uint64_t)200 << 20) /* as GEMM operators' (gpu_shape.c) */
+
+enum { REST_US = 20000 };
 
 /* The arguments of an attention's launch. */
 enum { ARGUMENT_K = 1, ARGUMENT_V = 2 };
 
 struct other_bench {
     struct bench *bench;
-    struct run_job job; /* of this shape */
-    struct mk_plan *plan;
-    struct run_data data; /* a slot for each set of operands */
+    struct run_job job;          /* of this shape */
+    struct mk_plan *plan, *move; /* move: of ring_attention, the same that only gathers */
+    struct run_data data;        /* a slot for each set of operands */
     cudaGraphExec_t graphs[GPU_SETS];
     void *gathered[2]; /* K and V of all ranks, NCCL's */
     enum bench_gpu_what what;
@@ -34,8 +37,12 @@ static int bench_other_gathers(const struct other_bench *a)
 static int bench_other_open(struct other_bench *a, const struct mk_problem *asked)
 {
     struct gpu_bench *g = &a->bench->gpu;
+    struct mk_problem move = *asked;
     uint64_t bytes[RUN_ARGUMENTS], launch_bytes = 0;
     int result = comm_make_plan(&a->plan, g->comm, asked);
+    move.attention.gather_only = 1;
+    if (!result && g->job->identity.world > 1 && run_op_of(asked->op)->product == RUN_ATTENTION)
+        result = comm_make_plan(&a->move, g->comm, &move);
     if (result) {
         snprintf(g->error, g->error_size, "%s", mk_error(g->comm));
         return result;
@@ -115,6 +122,9 @@ static int bench_other_launch(void *context, uint32_t number)
 {
     struct other_bench *a = context;
     uint32_t set = number % (uint32_t)a->job.burst;
+    if (a->what == BENCH_MOVE)
+        return mk_launch(a->move, a->data.memory + set * RUN_ARGUMENTS, a->data.arguments,
+                         a->bench->gpu.stream);
     if (a->what == BENCH_COMM)
         return bench_other_gather(a, set);
     if (a->what == BENCH_LINK)
@@ -122,24 +132,38 @@ static int bench_other_launch(void *context, uint32_t number)
     return cudaGraphLaunch(a->graphs[set], a->bench->gpu.stream) == cudaSuccess ? 0 : -EIO;
 }
 
+static int bench_other_turn(struct other_bench *a, float *times, uint32_t *count)
+{
+    struct bench *b = a->bench;
+    if ((a->what == BENCH_COMM && !bench_other_gathers(a)) || (a->what == BENCH_MOVE && !a->move) ||
+        (a->what == BENCH_LINK && b->gpu.comm->topo.gpus == 1) ||
+        (a->what == BENCH_PRODUCT && !b->cudnn))
+        return 0;
+    if (b->cudnn && (a->what == BENCH_PRODUCT || a->what == BENCH_FUSED))
+        usleep(REST_US);
+    return a->what == BENCH_PRODUCT ? bench_cudnn_turn(b, &a->job.problem, times, count)
+                                    : gpu_turn(&b->gpu, bench_other_launch, a, times, count);
+}
+
+/* The operator and cuDNN take turns in being the first of the two, and rest before, so that either
+ * runs as hot as the other: at 700 W a GPU's clock falls within milliseconds. */
 static int bench_other_measure(struct other_bench *a, struct bench_gpu_row *row)
 {
-    static const enum bench_gpu_what whats[] = {BENCH_FUSED, BENCH_COMM, BENCH_LINK};
-    enum { WHATS = sizeof whats / sizeof *whats };
+    enum { WHATS = 5 };
+    static const enum bench_gpu_what whats[2][WHATS] = {
+        {BENCH_COMM, BENCH_MOVE, BENCH_LINK, BENCH_FUSED, BENCH_PRODUCT},
+        {BENCH_COMM, BENCH_MOVE, BENCH_LINK, BENCH_PRODUCT, BENCH_FUSED}};
     struct gpu_bench *g = &a->bench->gpu;
-    uint32_t room = GPU_TURNS * g->launches, counts[WHATS] = {0};
-    float *times = calloc((size_t)WHATS * room, sizeof *times);
+    uint32_t room = GPU_TURNS * g->launches, *counts = row->counts;
+    float *times = calloc((size_t)BENCH_WHATS * room, sizeof *times);
     int result = times ? 0 : gpu_say(g, -ENOMEM, "no memory for times");
     for (uint32_t t = 0; t < GPU_TURNS && !result; t++)
         for (int i = 0; i < WHATS && !result; i++) {
-            a->what = whats[i];
-            if ((a->what == BENCH_COMM && !bench_other_gathers(a)) ||
-                (a->what == BENCH_LINK && g->comm->topo.gpus == 1))
-                continue;
-            result = gpu_turn(g, bench_other_launch, a, times + (size_t)i * room, &counts[i]);
+            a->what = whats[t % 2][i];
+            result = bench_other_turn(a, times + (size_t)a->what * room, &counts[a->what]);
         }
-    for (int i = 0; i < WHATS && !result; i++)
-        row->times[whats[i]] = gpu_time_of(times + (size_t)i * room, counts[i]);
+    for (int what = 0; what < BENCH_WHATS && !result; what++)
+        row->times[what] = gpu_time_of(times + (size_t)what * room, counts[what]);
     free(times);
     return result;
 }

@@ -2,6 +2,7 @@
  * the GPUs alone. */
 #include "experiments/bench/bench_gpu.h"
 #include "experiments/bench/bench_gpu_row.h"
+#include "experiments/baselines/script.h"
 #include "experiments/job/op.h"
 
 #include <errno.h>
@@ -15,30 +16,12 @@
 
 extern char **environ;
 
-/* experiments/baselines beside the build folder that this program lies in. */
-static int bench_torch_find_script(char *path, size_t size, const char *op)
-{
-    char self[3072];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n < 0)
-        return -errno;
-    self[n] = 0;
-    for (int up = 0; up < 2; up++) {
-        char *slash = strrchr(self, '/');
-        if (!slash)
-            return -ENOENT;
-        *slash = 0;
-    }
-    snprintf(path, size, "%s/experiments/baselines/torch_%s.py", self, op);
-    return access(path, R_OK) ? -errno : 0;
-}
-
 /* A line of what PyTorch measured: the numbers of the problem, a word where there are several
  * times, then ms, least and most:
  *
  *     8192,1024,8192,0.386,0.381,0.402
  *     8192,8192,1024,one_shot,0.702,0.688,0.713
- *     4,12288,16,16,128,attention,3.611,3.602,3.634
+ *     4,12288,16,16,128,in_turn,4.681,4.612,4.787
  */
 static int bench_torch_read_line(const char *line, const struct mk_problem *q, char word[32],
                                  struct gpu_time *time)
@@ -61,9 +44,11 @@ void bench_torch_read(struct bench_gpu_row *rows, uint32_t count)
     static const struct {
         const char *word;
         enum bench_gpu_what what;
-    } words[] = {{"", BENCH_TORCH},          {"attention", BENCH_PRODUCT},
-                 {"product", BENCH_PRODUCT}, {"comm", BENCH_COMM},
-                 {"in_turn", BENCH_TURNS},   {"context_parallel", BENCH_TORCH}};
+    } words[] = {{"", BENCH_TORCH},
+                 {"product", BENCH_PRODUCT},
+                 {"comm", BENCH_COMM},
+                 {"in_turn", BENCH_TURNS},
+                 {"context_parallel", BENCH_TORCH}};
     const char *path = getenv("MKERNEL_BENCH_TORCH");
     FILE *f = path ? fopen(path, "re") : NULL;
     char line[256], word[32];
@@ -78,16 +63,32 @@ void bench_torch_read(struct bench_gpu_row *rows, uint32_t count)
         fclose(f);
 }
 
-int bench_torch(const struct run_job *job, const char *out)
+/* What the script could not do for a shape it says in lines of its own: "# 4,1536,16,16,128: why".
+ */
+static void bench_torch_tell(const char *out)
 {
-    char script[4096], list[RUN_SHAPES][128], ranks[32];
+    FILE *f = fopen(out, "re");
+    char line[512];
+    while (f && fgets(line, sizeof line, f))
+        if (!strncmp(line, "# ", 2))
+            fprintf(stderr, "mkernel bench: PyTorch, %s", line + 2);
+    if (f)
+        fclose(f);
+}
+
+int bench_torch(const struct run_job *job, const char *out, char *error, size_t error_size)
+{
+    char script[4096], name[64], list[RUN_SHAPES][128], ranks[32];
     const char *argv[RUN_SHAPES + 16] = {
         "timeout",          "240", "python3", "-m", "torch.distributed.run",
         "--nproc-per-node", ranks, script,    NULL};
-    int argc = 8, status = 0;
+    int argc = 8, status = 0, said;
     pid_t child;
-    if (bench_torch_find_script(script, sizeof script, plan_op_name(job->problem.op)))
+    snprintf(name, sizeof name, "torch_%s.py", plan_op_name(job->problem.op));
+    if (script_find(script, sizeof script, name)) {
+        snprintf(error, error_size, "%s is not there", name);
         return -ENOENT;
+    }
     snprintf(ranks, sizeof ranks, "%u", job->identity.world);
     uint64_t numbers[OP_DIMENSIONS];
     uint32_t dimensions = op_numbers(&job->problem, numbers);
@@ -118,13 +119,21 @@ int bench_torch(const struct run_job *job, const char *out)
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, out, O_WRONLY | O_CREAT | O_TRUNC,
                                      0600);
-    posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    if ((said = script_said_open()) >= 0)
+        posix_spawn_file_actions_adddup2(&files, said, STDERR_FILENO);
     int result = -posix_spawnp(&child, argv[0], &files, NULL, (char *const *)argv, environ);
     posix_spawn_file_actions_destroy(&files);
     while (!result && waitpid(child, &status, 0) < 0)
         if (errno != EINTR)
             result = -errno;
-    if (result)
-        return result;
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EIO;
+    if (!result && !(WIFEXITED(status) && WEXITSTATUS(status) == 0))
+        result = -EIO;
+    if (result && WIFEXITED(status) && WEXITSTATUS(status) == 124)
+        snprintf(error, error_size, "it had not ended after 4 minutes");
+    else if (result)
+        script_said(said, error, error_size);
+    if (said >= 0)
+        close(said);
+    bench_torch_tell(out);
+    return result;
 }

@@ -30,18 +30,23 @@ struct ring_attention_maps {
  * Not in registers: with three consumer warpgroups there are too few. */
 struct ring_attention_state {
     struct mk_cta cta;
+    uint32_t awaited_run; /* of its keys, those from row awaited_row on have come; 0: none */
+    int32_t awaited_row;
+    uint32_t blocks; /* of the tile, so far, of this rank's own keys */
+    int all_here;    /* all keys of the tile */
+    int ending;
     struct tile_track track;
 };
 PTX_SHARED(struct ring_attention_state, ring_attention_shared, 1);
+
+/* With two stages, the first block for which the producer waits. */
+enum { LOOK_AT_BLOCK = 3 };
 
 /* What follows `maps` is the producer thread's alone. */
 struct ring_attention_tiles : attention_source {
     const struct ring_attention_plan *plan;
     const struct gpu_launch *launch;
     const struct ring_attention_maps *maps;
-    uint32_t awaited_run; /* of its keys, those from row awaited_row on have come; 0: none */
-    int32_t awaited_row;
-    int ending;
 
     ATTENTION_MEMBER void open()
     {
@@ -52,8 +57,9 @@ struct ring_attention_tiles : attention_source {
         else
             cta_begin(cta, launch, number, 1);
         cta->role = MK_COMPUTE;
-        awaited_run = 0;
-        ending = 0;
+        ring_attention_shared->ending = 0;
+        if (!plan->query_tiles && number < launch->split.ctas[MK_COMPUTE])
+            ring_attention_await_share(plan, cta);
     }
 
     ATTENTION_MEMBER void close()
@@ -66,6 +72,8 @@ struct ring_attention_tiles : attention_source {
     {
         uint64_t first = (ring_attention_shared->cta.epoch - 1) * (plan->query_tiles + gridDim.x);
         uint64_t i = atomicAdd((unsigned long long *)launch->taken, 1ull) - first;
+        ring_attention_shared->awaited_run = ring_attention_shared->blocks = 0;
+        ring_attention_shared->all_here = 0;
         return i < plan->query_tiles ? (int32_t)ring_attention_order(plan, (uint32_t)i)
                                      : (int32_t)ATTENTION_NONE;
     }
@@ -116,21 +124,45 @@ struct ring_attention_tiles : attention_source {
                 tile.row);
     }
 
+    /* Whether all keys of the tile are here already. The producer looks when it has filled its
+     * stages for the first time, and would only wait for consumers: later a flag's microsecond is
+     * one in which nothing is loaded. */
+    ATTENTION_MEMBER bool look(const struct attention_tile &tile) const
+    {
+        const struct mk_cta *cta = &ring_attention_shared->cta;
+        uint32_t head = ring_attention_chunk(plan, tile.slab / plan->halves,
+                                             ring_attention_kv_head(plan, tile.head), 0, 0, 0),
+                 flags = 2 * plan->halves * plan->half_chunks, here = 1;
+        for (uint32_t step = 1; step < mk_world(&plan->topo); step++) {
+            uint32_t rank = ring_attention_source(plan, step);
+            here &= cta_look(cta, ring_attention_flag(plan, rank, head), flags,
+                             ring_attention_target(plan, rank, cta->epoch));
+        }
+        if (here) {
+            ptx_fence_acquire();
+            ptx_fence_async();
+        }
+        return here;
+    }
+
     ATTENTION_MEMBER void before(const struct attention_tile &tile, uint32_t run,
                                  const struct attention_keys &keys, int32_t first)
     {
+        struct ring_attention_state *state = ring_attention_shared;
         if (run < plan->halves) { /* this rank's own */
-            awaited_run = 0;
+            if (++state->blocks == LOOK_AT_BLOCK && !state->cta.track.events)
+                state->all_here = look(tile);
             return;
         }
         /* From the last rows to the first: a block that begins in a chunk ends in it or in one that
          * was awaited. */
-        if (ending || (run == awaited_run && first >= awaited_row))
+        if (state->all_here || state->ending ||
+            (run == state->awaited_run && first >= state->awaited_row))
             return;
-        awaited_run = run;
-        awaited_row = first / plan->chunk_rows * plan->chunk_rows;
-        ending = ring_attention_before_rows(
-            plan, &ring_attention_shared->cta, keys.slab, tile.slab / plan->halves,
+        state->awaited_run = run;
+        state->awaited_row = first / plan->chunk_rows * plan->chunk_rows;
+        state->ending = ring_attention_before_rows(
+            plan, &state->cta, keys.slab, tile.slab / plan->halves,
             ring_attention_kv_head(plan, tile.head), (tile.slab ^ run) % plan->halves, first,
             min(first + plan->block_rows, plan->half));
     }

@@ -61,6 +61,16 @@ PTX_FN uint64_t ptx_load_acquire(const uint64_t *p, HOPPER_AT)
     HOPPER_HERE;
     return hopper_load_strong(p, 8, HOPPER_SYSTEM, 1);
 }
+PTX_FN uint64_t ptx_load_relaxed(const uint64_t *p, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return hopper_load_strong(p, 8, HOPPER_SYSTEM, 0);
+}
+PTX_FN void ptx_fence_acquire(HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_fence(HOPPER_SYSTEM);
+}
 PTX_FN void ptx_store_release(uint64_t *p, uint64_t v, HOPPER_AT)
 {
     HOPPER_HERE;

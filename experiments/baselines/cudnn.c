@@ -1,0 +1,119 @@
+/* cuDNN's attention, through PyTorch in a process of its own: it answers when asked, so that its
+ * launches take turns with ours. */
+#include "experiments/baselines/baselines.h"
+#include "experiments/baselines/script.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+struct baseline_cudnn {
+    pid_t child;
+    int socket, said; /* said: what it wrote to standard error */
+    FILE *answers;
+};
+
+int baseline_cudnn_open(struct baseline_cudnn **out, int gpu, char *error, size_t size)
+{
+    struct baseline_cudnn *b = calloc(1, sizeof *b);
+    int ends[2], result;
+    char script[4096], number[16];
+    *out = b;
+    if (!b)
+        return -ENOMEM;
+    b->socket = b->said = -1;
+    result = script_find(script, sizeof script, "torch_attention.py");
+    if (result) {
+        snprintf(error, size, "%s is not there", script);
+        return result;
+    }
+    b->said = script_said_open();
+    if (b->said < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)) {
+        snprintf(error, size, "no way to speak with python3: %s", strerror(errno));
+        return -EIO;
+    }
+    snprintf(number, sizeof number, "%d", gpu);
+    char *const argv[] = {"python3", script, number, NULL};
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, ends[1], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&files, b->said, STDERR_FILENO);
+    result = -posix_spawnp(&b->child, argv[0], &files, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&files);
+    close(ends[1]);
+    b->socket = ends[0];
+    b->answers = result ? NULL : fdopen(ends[0], "r");
+    if (result) {
+        b->child = 0;
+        snprintf(error, size, "python3 does not start: %s", strerror(-result));
+    }
+    return result ? result : b->answers ? 0 : -ENOMEM;
+}
+
+/* A line of its answers; NULL where none comes within `seconds`. */
+static char *cudnn_read(struct baseline_cudnn *b, char **line, size_t *room, int seconds)
+{
+    struct pollfd p = {.fd = b->socket, .events = POLLIN};
+    return poll(&p, 1, seconds * 1000) == 1 && getline(line, room, b->answers) > 0 ? *line : NULL;
+}
+
+int baseline_cudnn_version(struct baseline_cudnn *b, char *error, size_t size)
+{
+    char *line = NULL;
+    size_t room = 0;
+    int there = b->answers && cudnn_read(b, &line, &room, 60) != NULL;
+    free(line);
+    if (!there)
+        script_said(b->said, error, size);
+    return there ? 0 : -EIO;
+}
+
+int baseline_cudnn_attention(struct baseline_cudnn *b, const struct baseline_attention *shape,
+                             uint32_t launches, float *ms, char *error, size_t size)
+{
+    char request[256], *line = NULL, *at, *end;
+    size_t room = 0;
+    uint32_t count = 0;
+    int n = snprintf(request, sizeof request, "%llu %llu %llu %llu %llu %llu %d %u\n",
+                     (unsigned long long)shape->batch, (unsigned long long)shape->heads,
+                     (unsigned long long)shape->kv_heads, (unsigned long long)shape->queries,
+                     (unsigned long long)shape->keys, (unsigned long long)shape->dim, shape->causal,
+                     launches);
+    if (send(b->socket, request, (size_t)n, MSG_NOSIGNAL) == n && cudnn_read(b, &line, &room, 60))
+        for (at = line; count < launches; at = end, count++) {
+            ms[count] = strtof(at, &end);
+            if (end == at)
+                break;
+        }
+    free(line);
+    if (count < launches)
+        script_said(b->said, error, size);
+    return count < launches ? -EIO : 0;
+}
+
+void baseline_cudnn_close(struct baseline_cudnn *b)
+{
+    if (!b)
+        return;
+    if (b->child) {
+        kill(b->child, SIGKILL); /* nothing of it is needed any more */
+        waitpid(b->child, NULL, 0);
+    }
+    if (b->answers)
+        fclose(b->answers);
+    else if (b->socket >= 0)
+        close(b->socket);
+    if (b->said >= 0)
+        close(b->said);
+    free(b);
+}

@@ -1,0 +1,64 @@
+/* Of what a script of a baseline wrote before it failed, the sentence is the line that names the
+ * error: not torchrun's banner behind it, not a line of the stack. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "experiments/baselines/script.h"
+
+static char line[128];
+
+static const char *said(const char *text)
+{
+    int file = script_said_open();
+    assert_true(file >= 0);
+    assert_int_equal(write(file, text, strlen(text)), strlen(text));
+    script_said(file, line, sizeof line);
+    close(file);
+    return line;
+}
+
+static void test_error(void **state)
+{
+    assert_string_equal(
+        said("W1122 Setting OMP_NUM_THREADS\n"
+             "[rank1]: Traceback (most recent call last):\n"
+             "[rank1]:     raise RuntimeError(\"Load balancing\")\n"
+             "[rank1]: RuntimeError: Load balancing requires `is_causal=True`.\n"
+             "E1122 failed (exitcode: 1) local_rank: 1 of binary: /usr/bin/python3\n"
+             "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+             "============================================================\n"),
+        "[rank1]: RuntimeError: Load balancing requires `is_causal=True`.");
+}
+
+static void test_no_error(void **state)
+{
+    assert_string_equal(said("one\ntwo\n\n  \n"), "two");
+    assert_string_equal(said(""), "it said nothing");
+    script_said(-1, line, sizeof line);
+    assert_string_equal(line, "it said nothing");
+}
+
+/* As much as it wrote: the end counts. */
+static void test_long(void **state)
+{
+    static char text[200000];
+    memset(text, 'x', sizeof text - 40);
+    strcpy(text + sizeof text - 41, "\nValueError: the last of it\n");
+    assert_string_equal(said(text), "ValueError: the last of it");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_error),
+        cmocka_unit_test(test_no_error),
+        cmocka_unit_test(test_long),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
