@@ -41,8 +41,8 @@ static struct model_way model_way_of(const struct model_walk *w, const struct ge
     }
     /* what leaves lies in L2, as it was just made */
     way.busy = gpus > 1 ? machine_wanted(m, ctas * way.senders, p->pace * way.senders) : 0;
-    /* To read what is added lasts about as long as to store as much. */
-    double added = e->end * (p->element_bytes == 4 ? m->end_fp32 : 1);
+    /* What is added comes through the ring of stages: two for each term, of fp32 four. */
+    double added = e->stage * (p->element_bytes == 4 ? 2 : 1);
     way.add = added * (gpus - 1);
     way.add_nodes = added * (nodes - 1);
     double unit = (double)p->shard_rows * p->n / p->units;
@@ -129,7 +129,8 @@ static void model_tiles(struct model_walk *w, const struct gemm_rs_plan *p,
         /* what the tile before sends while this one is multiplied stands in its way */
         tiles += (e->busy - 1) * way->busy * count * (work < tile ? work : tile) * e->stages *
                  e->stage / tile;
-        made = model_later(made, here) + tiles;
+        double products = count * (tile - e->end); /* behind them it is waited for */
+        made = model_later(made + products, here) + tiles - products;
         if (passes) { /* the outbox is full while the warps are too far behind */
             double *place = &room[passed++ % GEMM_RS_OUTBOX];
             made = model_later(made, *place + e->end);

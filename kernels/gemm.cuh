@@ -32,6 +32,12 @@ enum { GEMM_THREADS = 384, GEMM_LAUNCH_REGISTERS = 65536 / GEMM_THREADS / 8 * 8 
 
 #define GEMM_MEMBER __device__ __forceinline__
 
+/* The stages as a thread walks them. */
+struct gemm_ring {
+    uint32_t shared, barriers;
+    struct pipeline_position at;
+};
+
 /*
  * What a tile source derives from: the calls that it need not have. Those that it must have are
  *
@@ -90,6 +96,24 @@ struct gemm_source {
      * bounds) for A to arrive. If that fails, it notes so and returns all the same, at once from
      * then on: the launch ends over whatever the memory holds, and fails as a whole. */
     GEMM_MEMBER void before(uint32_t, const struct mk_tile *, uint32_t)
+    {
+    }
+
+    /* The producer thread, when the tile's first loads are under way: it may work out what it needs
+     * to know of the next tile. */
+    GEMM_MEMBER void ahead(uint32_t)
+    {
+    }
+
+    /* The producer thread, behind a tile's loads: may fill stages with what is added to the tile.
+     * All consumers call `add` for it, when the products are whole: each takes all of these stages
+     * from the ring, in the same order. rank: in the cluster. */
+    template <class shape> GEMM_MEMBER void behind(uint32_t, struct gemm_ring *, uint32_t)
+    {
+    }
+    template <class shape>
+    GEMM_MEMBER void add(uint32_t, float (&)[shape::blocks][shape::tile_n / 2], uint32_t, uint32_t,
+                         struct gemm_ring *) const
     {
     }
 
@@ -197,8 +221,9 @@ template <class shape, class tile_source>
 PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, uint32_t shared,
                          uint32_t rank)
 {
-    const uint32_t barriers = shared + shape::barriers_offset;
-    struct pipeline_position at = {0, 0};
+    struct gemm_ring ring = {shared, shared + shape::barriers_offset, {0, 0}};
+    const uint32_t filled =
+        op->stages_of_k < shape::stages ? op->stages_of_k - 1 : shape::stages - 1;
     struct mk_tile tile;
     uint32_t i;
     source->open();
@@ -206,19 +231,23 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
         const CUtensorMap *a = source->a(&tile);
         const int32_t slab = source->b_slab(&tile);
         for (uint32_t k = 0, slice = 0, left = 0; k < op->stages_of_k; k++, left--) {
-            pipeline_wait_empty<shape::stages>(barriers, &at, &op->watch, i);
+            pipeline_wait_empty<shape::stages>(ring.barriers, &ring.at, &op->watch, i);
             if (!left) {
                 source->before(i, &tile, slice++);
                 left = op->stages_of_slice;
             }
             gemm_load_stage<shape, !tile_source::gathers>(
-                a, &op->b, shared + at.stage * shape::stage_bytes,
-                pipeline_full<shape::stages>(barriers, at.stage), &tile, slab, k * GEMM_TILE_K,
-                rank);
-            pipeline_step<shape::stages>(&at);
+                a, &op->b, shared + ring.at.stage * shape::stage_bytes,
+                pipeline_full<shape::stages>(ring.barriers, ring.at.stage), &tile, slab,
+                k * GEMM_TILE_K, rank);
+            pipeline_step<shape::stages>(&ring.at);
+            if (k == filled)
+                source->ahead(i);
         }
+        source->template behind<shape>(i, &ring, rank);
     }
-    pipeline_drain<shape::stages>(barriers, &at, &op->watch, i); /* nothing of A is read any more */
+    pipeline_drain<shape::stages>(ring.barriers, &ring.at, &op->watch,
+                                  i); /* nothing of A is read any more */
     source->close();
 }
 
@@ -317,37 +346,38 @@ template <class shape, class tile_source>
 PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, uint32_t shared,
                          uint32_t half, uint32_t rank)
 {
-    const uint32_t barriers = shared + shape::barriers_offset;
     float sum[shape::blocks][shape::tile_n / 2];
-    struct pipeline_position at = {0, 0};
+    struct gemm_ring ring = {shared, shared + shape::barriers_offset, {0, 0}};
     struct mk_tile tile;
     uint32_t boxes = 0, lane = threadIdx.x % 32, i;
     uint32_t later = op->stages_of_k > 2 ? 2 : op->stages_of_k - 1;
     for (i = 0; source->next(i, &tile); i++) {
         uint32_t previous = 0;
         if (source->idle(&tile, rank * shape::tile_m + half * shape::blocks * 64)) {
-            gemm_pass<shape>(op, source, barriers, &at, &tile, i, half);
+            gemm_pass<shape>(op, source, ring.barriers, &ring.at, &tile, i, half);
             continue;
         }
         for (uint32_t k = 0; k < op->stages_of_k; k++) {
-            pipeline_wait_full<shape::stages>(barriers, &at, op->limit_ns);
+            pipeline_wait_full<shape::stages>(ring.barriers, &ring.at, op->limit_ns);
             if (k == 0 && threadIdx.x % 128 == 0)
                 source->begin(i, &tile);
             if (i > 0 && k == later && threadIdx.x % 128 == 0)
                 source->stored(i - 1, half);
-            gemm_multiply_stage<shape>(sum, shared + at.stage * shape::stage_bytes, half, k > 0);
+            gemm_multiply_stage<shape>(sum, shared + ring.at.stage * shape::stage_bytes, half,
+                                       k > 0);
             /* One stage's products stay under way while the one before is given back. */
             wgmma_wait<1>();
             if (k > 0)
-                pipeline_release<shape::stages, shape::cluster>(barriers, previous, lane);
-            previous = at.stage;
-            pipeline_step<shape::stages>(&at);
+                pipeline_release<shape::stages, shape::cluster>(ring.barriers, previous, lane);
+            previous = ring.at.stage;
+            pipeline_step<shape::stages>(&ring.at);
         }
         wgmma_wait<0>();
-        pipeline_release<shape::stages, shape::cluster>(barriers, previous, lane);
+        pipeline_release<shape::stages, shape::cluster>(ring.barriers, previous, lane);
 #pragma unroll
         for (int m = 0; m < shape::blocks; m++)
             wgmma_settle(sum[m]);
+        source->template add<shape>(i, sum, half, rank, &ring);
         if (!source->template finish<shape>(i, sum, half, rank)) {
             struct gemm_place place = source->place(i, &tile, rank * shape::tile_m);
             gemm_store<shape>(op, sum, shared, half, &place, &boxes);

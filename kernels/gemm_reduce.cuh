@@ -1,8 +1,9 @@
 /* What GEMM+ReduceScatter and GEMM+AllReduce have in common on a GPU: a consumer warpgroup adds to
  * the sums in its registers what peers have of its tile, or gives them away to who adds them.
  *
- *   own tile   the producer thread waits for the peers' parts before it loads the tile. When the
- *              product is whole the consumers add these, in rank order, and the engine stores C
+ *   own tile   behind the tile's operands the producer thread waits for the peers' parts and brings
+ *              them through the same stages. When the product is whole the consumers add these,
+ *              in rank order, and the engine stores C
  *   sum        the same, for another node's owner: stored in this GPU's memory, to be put
  *   partial    goes to the CTA's outbox, a few tiles in this GPU's memory (in L2, mostly). A warp
  *              that the engine leaves free takes it from there to the rank that adds it, by paced
@@ -12,9 +13,9 @@
  * The same warp (of two, each has the rows of one consumer) announces what is stored, and pushes
  * own tiles where the sum goes to all. The other warps are free for intra_comm.
  *
- * What the consumers need to know of a tile takes some twenty integer divisions, and nothing is
- * multiplied meanwhile. So the producer thread, which is ahead, works it out and leaves it in
- * shared memory.
+ * What all need to know of a tile takes some forty integer divisions: 4 us, in which nothing is
+ * multiplied, or nothing sent. So the producer thread works it out while it is a tile ahead, and
+ * leaves it in shared memory.
  *
  * What differs is a struct `op` with
  *
@@ -22,9 +23,6 @@
  *       The op's plan.
  *   static constexpr bool gathers
  *       Own tiles go to others, too.
- *   static constexpr int loads_ahead
- *       Loads of 16 bytes of bf16 partial sums that a consumer has under way, four registers each:
- *       as many as are not spilled.
  *   const struct gemm_rs_plan *tiles(const plan *)
  *       The part of it that is gemm_rs's.
  *   void after(const plan *, struct mk_cta *, const struct mk_tile *, uint32_t first,
@@ -42,40 +40,73 @@
 
 #include "core/roles/gemm_rs.h"
 
-/* What consumers do with a tile. */
+/* What consumers and the sending warps do with a tile. */
 struct reduce_work {
     struct mk_tile tile;
     enum gemm_rs_kind kind;
     uint32_t runs;   /* of a group of rows, in fragments (kernels/fragments.cuh) */
     uint32_t number; /* among the tiles that pass the sending warps */
     struct gemm_rs_terms terms[GEMM_RS_LEVELS];
-    uint64_t sum; /* GEMM_RS_SUM: where it goes in this rank's heap */
+    uint64_t
+        to; /* where it goes in the heap of this rank (GEMM_RS_SUM) or of the one that adds it */
 };
 
-/* Tiles that the producer may be ahead of consumers that have stored theirs. */
-enum { REDUCE_WORKS = 4 };
+/* Tiles that the producer may be ahead of who reads what it says of them. */
+enum { REDUCE_WORKS = 8 };
 
 struct reduce_shared {
     /* Of a tile that passes the sending warps, each consumer's rows: they are stored; they have
      * been taken, so that the outbox has room again. */
     uint64_t there[GEMM_RS_OUTBOX][2], taken[GEMM_RS_OUTBOX][2];
     struct reduce_work work[REDUCE_WORKS];
-    uint64_t read[REDUCE_WORKS]; /* both consumers are done with it */
-    struct tile_track track;     /* the first consumer's */
+    /* it says what it should; both consumers and all sending warps are done with it */
+    uint64_t given[REDUCE_WORKS], read[REDUCE_WORKS];
+    struct tile_track track; /* the first consumer's */
 };
 PTX_SHARED(struct reduce_shared, reduce_shared, 1);
 
+/* Warps of a CTA that take tiles from its outbox: two where intra_comm leaves them. */
+PTX_FN uint32_t reduce_senders(const struct gpu_launch *launch)
+{
+    return mk_role_coresident(&launch->split, MK_INTRA_COMM) < 2 ? 2 : 1;
+}
+
 /* One thread, before the CTA's first barrier. */
-PTX_FN void reduce_begin_outbox(void)
+PTX_FN void reduce_begin_outbox(const struct gpu_launch *launch)
 {
     for (uint32_t i = 0; i < GEMM_RS_OUTBOX; i++)
         for (uint32_t half = 0; half < 2; half++) {
             ptx_mbar_init(ptx_shared(&reduce_shared->there[i][half]), 1);
             ptx_mbar_init(ptx_shared(&reduce_shared->taken[i][half]), 1);
         }
-    for (uint32_t i = 0; i < REDUCE_WORKS; i++)
-        ptx_mbar_init(ptx_shared(&reduce_shared->read[i]), 2);
+    for (uint32_t i = 0; i < REDUCE_WORKS; i++) {
+        ptx_mbar_init(ptx_shared(&reduce_shared->given[i]), 1);
+        ptx_mbar_init(ptx_shared(&reduce_shared->read[i]), 2 + reduce_senders(launch));
+    }
 }
+
+/* How what others have of a tile passes the ring: the rows of one consumer after those of the
+ * other, in as few stages each as they fit in; groups of 16 rows are whole. */
+template <class shape> struct reduce_parts {
+    static constexpr uint32_t group_bytes =
+        FRAGMENT_ROWS * shape::tile_n * (shape::number == MK_FP32 ? 4 : 2);
+    static constexpr uint32_t groups = 4 * shape::blocks; /* of a consumer */
+    static constexpr uint32_t stages =
+        (groups * group_bytes + shape::stage_bytes - 1) / shape::stage_bytes;
+    static constexpr uint32_t of_stage = groups / stages;
+    static_assert(groups % stages == 0 && shape::cluster <= 2, "stages have as many groups each");
+
+    /* Groups of part `part` of what CTA `rank` adds to a tile that has `all`, from *first on. */
+    static GEMM_MEMBER uint32_t part(uint32_t all, uint32_t rank, uint32_t part, uint32_t *first)
+    {
+        *first = rank * 2 * groups + part * of_stage;
+        if (*first >= all) {
+            *first = 0;
+            return 1;
+        }
+        return all - *first < of_stage ? all - *first : of_stage;
+    }
+};
 
 /* The tiles of this CTA (or cluster). */
 template <class op> struct reduce_source : gemm_source {
@@ -97,6 +128,7 @@ template <class op> struct reduce_source : gemm_source {
         cta_begin(&cta, launch, blockIdx.x, 1);
         passed = 0;
         ending = 0;
+        describe(0);
     }
 
     GEMM_MEMBER void close()
@@ -104,44 +136,57 @@ template <class op> struct reduce_source : gemm_source {
         cta_end(&cta);
     }
 
+    GEMM_MEMBER uint32_t number_of(uint32_t i) const
+    {
+        const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
+        return (p->cluster == 2 ? blockIdx.x / 2 : blockIdx.x) + i * p->batch;
+    }
+
     /* Consumers are told only whether there is one. */
     GEMM_MEMBER bool next(uint32_t i, struct mk_tile *tile) const
     {
-        const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
-        uint32_t t = (p->cluster == 2 ? blockIdx.x / 2 : blockIdx.x) + i * p->batch;
-        if (t >= p->tiles)
+        if (number_of(i) >= MK_FRESH(op::tiles(plan))->tiles)
             return false;
         if (threadIdx.x < 128)
-            gemm_rs_tile(p, t, tile);
+            *tile = work(i)->tile;
         return true;
+    }
+
+    /* The producer: works out tile i, which takes some forty integer divisions. */
+    GEMM_MEMBER void describe(uint32_t i)
+    {
+        const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
+        struct reduce_work *w = &reduce_shared->work[i % REDUCE_WORKS];
+        struct mk_tile tile;
+        uint32_t t = number_of(i);
+        if (t >= p->tiles)
+            return;
+        gemm_rs_tile(p, t, &tile);
+        enum gemm_rs_kind kind = gemm_rs_kind_of(p, &tile);
+        ptx_mbar_wait(ptx_shared(&reduce_shared->read[i % REDUCE_WORKS]),
+                      (i / REDUCE_WORKS & 1) ^ 1, operands->limit_ns);
+        w->tile = tile;
+        w->kind = kind;
+        w->runs = gemm_rs_grained_cols(p, tile.cols) / p->grain_cols;
+        w->number = passed;
+        passed += op::gathers || kind != GEMM_RS_OWN;
+        w->to = kind == GEMM_RS_OWN ? 0 : gemm_rs_tile_offset(p, &tile, cta.epoch);
+        for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++) {
+            w->terms[level] = gemm_rs_level(p, &tile, level, cta.epoch);
+            if (kind == GEMM_RS_PARTIAL)
+                w->terms[level].count = 0;
+        }
+        ptx_mbar_arrive(ptx_shared(&reduce_shared->given[i % REDUCE_WORKS]));
+    }
+
+    GEMM_MEMBER void ahead(uint32_t i)
+    {
+        describe(i + 1);
     }
 
     GEMM_MEMBER const CUtensorMap *a(const struct mk_tile *) const
     {
         return map_a;
-    }
-
-    GEMM_MEMBER void before(uint32_t i, const struct mk_tile *tile, uint32_t)
-    {
-        const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
-        struct reduce_work *w = &reduce_shared->work[i % REDUCE_WORKS];
-        enum gemm_rs_kind kind = gemm_rs_kind_of(p, tile);
-        /* that a stage is free says nothing of what consumers have read elsewhere */
-        ptx_mbar_wait(ptx_shared(&reduce_shared->read[i % REDUCE_WORKS]),
-                      (i / REDUCE_WORKS & 1) ^ 1, operands->limit_ns);
-        w->tile = *tile;
-        w->kind = kind;
-        w->runs = gemm_rs_grained_cols(p, tile->cols) / p->grain_cols;
-        w->number = passed;
-        passed += op::gathers || kind != GEMM_RS_OWN;
-        w->sum = kind == GEMM_RS_SUM ? gemm_rs_tile_offset(p, tile, cta.epoch) : 0;
-        for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++) {
-            w->terms[level] = gemm_rs_level(p, tile, level, cta.epoch);
-            if (kind == GEMM_RS_PARTIAL)
-                w->terms[level].count = 0;
-        }
-        if (!ending)
-            ending = gemm_rs_before(MK_FRESH(p), &cta, tile);
     }
 
     GEMM_MEMBER const struct reduce_work *work(uint32_t i) const
@@ -184,8 +229,11 @@ template <class op> struct reduce_source : gemm_source {
     }
 
     template <class shape>
-    GEMM_MEMBER void add(const struct reduce_work *w,
-                         float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t row) const;
+    GEMM_MEMBER void behind(uint32_t i, struct gemm_ring *ring, uint32_t rank);
+
+    template <class shape>
+    GEMM_MEMBER void add(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t half,
+                         uint32_t rank, struct gemm_ring *ring) const;
 
     template <class shape>
     GEMM_MEMBER bool finish(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2],
@@ -205,32 +253,76 @@ template <class op> struct reduce_source : gemm_source {
     GEMM_MEMBER void auxiliary_warp(uint32_t warp);
 };
 
-/* Adds to the thread's sums what others have of the tile; row: its first of the tile. */
+/* What others have of the tile comes through the ring like its operands, so that nobody waits for
+ * memory, and nothing waits for others' flags before the products are under way.
+ *
+ * In a cluster each CTA's producer loads what the other CTA's consumers add: as with B, a stage is
+ * then full only when both producers had it empty. (If a CTA filled its stage alone, its consumers
+ * could give it back a second time while a warp of the other CTA had told only one of the two that
+ * it is done; the barrier would take the one for the other.) So a load is never of nothing: where
+ * the tile has no such rows it is of the first. */
 template <class op>
 template <class shape>
-GEMM_MEMBER void reduce_source<op>::add(const struct reduce_work *w,
-                                        float (&sum)[shape::blocks][shape::tile_n / 2],
-                                        uint32_t row) const
+GEMM_MEMBER void reduce_source<op>::behind(uint32_t i, struct gemm_ring *ring, uint32_t rank)
 {
-#pragma unroll 1
-    for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++) {
-        /* x + y is y + x. The shuffles tell the compiler that all lanes go the same way. */
-        uint32_t count = __shfl_sync(0xffffffff, w->terms[level].count, 0);
-        uint32_t place = __shfl_sync(0xffffffff, w->terms[level].place, 0);
-        uint32_t before = count && place > 1 ? place : 0;
-        uint64_t pitch = op::tiles(plan)->slab_pitch;
-        if (!count)
-            continue;
-#pragma unroll
-        for (int m = 0; m < shape::blocks; m++) {
-            uint32_t runs = row + m * 64 < w->tile.rows ? w->runs : 0;
-            const char *from =
-                launch->heap + w->terms[level].source + fragment_offset(row + m * 64, w->runs);
-            if (before)
-                fragments_add_before<shape::number>(sum[m], from, pitch, before, runs);
-            fragments_add_behind<shape::number, op::loads_ahead>(sum[m], from + before * pitch,
-                                                                 pitch, count - before, runs);
+    typedef reduce_parts<shape> parts;
+    const struct reduce_work *w = work(i);
+    const uint32_t group = w->runs * FRAGMENT_BYTES;
+    if (!w->terms[0].count && !w->terms[1].count)
+        return;
+    if (!ending)
+        ending = gemm_rs_before(MK_FRESH(op::tiles(plan)), &cta, &w->tile);
+    const uint32_t groups = (w->tile.rows + FRAGMENT_ROWS - 1) / FRAGMENT_ROWS;
+    for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++)
+        for (uint32_t term = 0; term < w->terms[level].count; term++) {
+            const char *from = launch->heap + w->terms[level].source +
+                               term * MK_FRESH(op::tiles(plan))->slab_pitch;
+            for (uint32_t part = 0; part < 2 * parts::stages; part++) {
+                pipeline_wait_empty<shape::stages>(ring->barriers, &ring->at, &operands->watch, i);
+                uint32_t full = pipeline_full<shape::stages>(ring->barriers, ring->at.stage),
+                         to = ring->shared + ring->at.stage * shape::stage_bytes, first;
+                ptx_mbar_expect(full, parts::part(groups, rank, part, &first) * group);
+                uint32_t count =
+                    parts::part(groups, shape::cluster > 1 ? 1 - rank : 0, part, &first);
+                if (shape::cluster > 1)
+                    ptx_bulk_load_cluster(to, from + (uint64_t)first * group, count * group, full,
+                                          (uint16_t)(2 >> rank));
+                else
+                    ptx_bulk_load(to, from + (uint64_t)first * group, count * group, full);
+                pipeline_step<shape::stages>(&ring->at);
+            }
         }
+}
+
+template <class op>
+template <class shape>
+GEMM_MEMBER void reduce_source<op>::add(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2],
+                                        uint32_t half, uint32_t rank, struct gemm_ring *ring) const
+{
+    typedef reduce_parts<shape> parts;
+    /* The shuffle tells the compiler that all lanes go the same way. */
+    uint32_t left = 2 * parts::stages *
+                    __shfl_sync(0xffffffff, work(i)->terms[0].count + work(i)->terms[1].count, 0);
+#pragma unroll 1
+    for (; left; left--) {
+        uint32_t part = 2 * parts::stages - 1 - (left - 1) % (2 * parts::stages);
+        pipeline_wait_full<shape::stages>(ring->barriers, &ring->at, operands->limit_ns);
+        if (part / parts::stages == half) {
+            const struct reduce_work *w = work(i);
+            uint32_t at =
+                         ring->shared + ring->at.stage * shape::stage_bytes + threadIdx.x % 32 * 16,
+                     group = threadIdx.x % 128 / 32;
+#pragma unroll
+            for (int m = 0; m < shape::blocks; m++, group += 4)
+                if (group / parts::of_stage == part % parts::stages &&
+                    ((rank * 2 + half) * parts::groups + group) * FRAGMENT_ROWS < w->tile.rows)
+                    fragments_add<shape::number>(
+                        sum[m], at + group % parts::of_stage * w->runs * FRAGMENT_BYTES, w->runs);
+        }
+        __syncwarp();
+        pipeline_release_loaded<shape::stages, shape::cluster>(ring->barriers, ring->at.stage,
+                                                               threadIdx.x % 32);
+        pipeline_step<shape::stages>(&ring->at);
     }
 }
 
@@ -243,7 +335,6 @@ GEMM_MEMBER bool reduce_source<op>::finish(uint32_t i,
     const struct reduce_work *w = work(i);
     uint32_t within = threadIdx.x % 128 / 32 * FRAGMENT_ROWS; /* of 64 rows, the warp's first */
     uint32_t row = (rank * 2 + half) * shape::blocks * 64 + within;
-    add<shape>(w, sum, row);
     uint32_t kind = __shfl_sync(0xffffffff, w->kind, 0);
     if (kind == GEMM_RS_OWN && !op::gathers)
         return false;
@@ -251,7 +342,7 @@ GEMM_MEMBER bool reduce_source<op>::finish(uint32_t i,
                   (w->number / GEMM_RS_OUTBOX & 1) ^ 1, operands->limit_ns);
     if (kind == GEMM_RS_OWN)
         return false;
-    char *to = kind == GEMM_RS_SUM ? launch->heap + w->sum + fragment_offset(row, w->runs)
+    char *to = kind == GEMM_RS_SUM ? launch->heap + w->to + fragment_offset(row, w->runs)
                                    : outbox(w->number, half) + fragment_offset(within, w->runs);
 #pragma unroll
     for (int m = 0; m < shape::blocks; m++)
@@ -270,47 +361,48 @@ template <class op>
 GEMM_MEMBER void reduce_source<op>::send_tiles(uint32_t sender, uint32_t senders)
 {
     struct mk_cta own;
-    struct mk_tile tile;
-    uint32_t number = 0;
     if (sender) /* the track is the first's */
         cta_identify(&own, launch, blockIdx.x, 32);
     else
         cta_begin(&own, launch, blockIdx.x, 32, GPU_TRACK_SENDER);
-    for (uint32_t i = 0; next(i, &tile); i++) {
-        const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
-        enum gemm_rs_kind kind = gemm_rs_kind_of(p, &tile);
-        if (kind == GEMM_RS_OWN && !op::gathers)
-            continue;
-        for (uint32_t half = sender; half < 2; half += senders) {
+    for (uint32_t i = 0; number_of(i) < MK_FRESH(op::tiles(plan))->tiles; i++) {
+        ptx_mbar_wait(ptx_shared(&reduce_shared->given[i % REDUCE_WORKS]), i / REDUCE_WORKS & 1,
+                      operands->limit_ns);
+        const struct reduce_work *w = work(i);
+        const enum gemm_rs_kind kind = w->kind;
+        const uint32_t number = w->number;
+        for (uint32_t half = sender; half < 2 && (op::gathers || kind != GEMM_RS_OWN);
+             half += senders) {
             barrier_wait(&operands->watch, barrier(reduce_shared->there, number, half),
                          number / GEMM_RS_OUTBOX & 1, GPU_BARRIER_THERE, number % GEMM_RS_OUTBOX,
                          i);
-            p = MK_FRESH(p);
+            const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
             uint32_t part_rows = p->tile_m / p->cluster / 2, parts = MK_TILE_PARTS / p->cluster / 2;
-            uint32_t row = (blockIdx.x % p->cluster * 2 + half) * part_rows;
-            uint32_t rows = row >= tile.rows              ? 0
-                            : tile.rows - row < part_rows ? tile.rows - row
-                                                          : part_rows;
+            uint32_t row = ((p->cluster == 2 ? blockIdx.x % 2 : 0) * 2 + half) * part_rows;
+            uint32_t rows = row >= w->tile.rows              ? 0
+                            : w->tile.rows - row < part_rows ? w->tile.rows - row
+                                                             : part_rows;
             own.pace = p->pace * senders;
             if (kind == GEMM_RS_PARTIAL) {
-                uint32_t run = gemm_rs_grained_cols(p, tile.cols) * p->element_bytes;
-                char *to = launch->peers[tile.c_local] + gemm_rs_tile_offset(p, &tile, own.epoch);
-                cta_copy_open(&own, tile.c_local, tile.id * p->pieces);
+                uint32_t group = w->runs * FRAGMENT_BYTES;
+                cta_copy_open(&own, w->tile.c_local, w->tile.id * p->pieces);
                 lanes_copy_rows<8, 4>(
-                    cta_lane(&own), 32, outbox(number, half), 0, to + (uint64_t)row * run, 0, 1,
-                    (rows + FRAGMENT_ROWS - 1) / FRAGMENT_ROWS * FRAGMENT_ROWS * run / 16,
-                    own.pace);
+                    cta_lane(&own), 32, outbox(number, half), 0,
+                    launch->peers[w->tile.c_local] + w->to + row / FRAGMENT_ROWS * group, 0, 1,
+                    (rows + FRAGMENT_ROWS - 1) / FRAGMENT_ROWS * group / 16, own.pace);
                 __syncwarp();
                 if (cta_leads(&own)) /* before what is announced: the place is free */
                     ptx_mbar_arrive(barrier(reduce_shared->taken, number, half));
-                gemm_rs_after(MK_FRESH(p), &own, &tile, parts);
+                gemm_rs_after(MK_FRESH(p), &own, &w->tile, parts);
             } else {
-                op::after(plan, &own, &tile, row, rows, parts); /* it is announced: all have read */
+                op::after(plan, &own, &w->tile, row, rows, parts); /* announced: all have read */
                 if (cta_leads(&own))
                     ptx_mbar_arrive(barrier(reduce_shared->taken, number, half));
             }
         }
-        number++;
+        __syncwarp();
+        if (cta_leads(&own))
+            ptx_mbar_arrive(ptx_shared(&reduce_shared->read[i % REDUCE_WORKS]));
     }
     if (!sender)
         cta_end(&own);
@@ -320,7 +412,7 @@ template <class op> GEMM_MEMBER void reduce_source<op>::auxiliary_warp(uint32_t 
 {
     const struct mk_role_split *split = &launch->split;
     uint32_t others = mk_role_coresident(split, MK_INTRA_COMM), auxiliary = warp - 2;
-    uint32_t senders = others < 2 ? 2 : 1;
+    uint32_t senders = reduce_senders(launch);
     if (warp == 1 || (warp == 3 && senders == 2)) {
         send_tiles(warp == 3, senders);
     } else if (auxiliary < others) {
@@ -378,7 +470,7 @@ template <class op> struct reduce_on_gpu {
         source.map_a = &m->a;
         source.operands = operands;
         if (threadIdx.x == 0)
-            reduce_begin_outbox();
+            reduce_begin_outbox(launch);
         if (threadIdx.x == 128)
             tile_track_open(&reduce_shared->track, launch);
         gemm_compute<shape>(operands, &source, memory);

@@ -89,6 +89,20 @@ PTX_FN void pipeline_release(uint32_t barriers, uint32_t stage, uint32_t lane)
     }
 }
 
+/* The same for a warp whose lanes have read the stage by loads of their own; they have met since.
+ */
+template <int stages, int cluster>
+PTX_FN void pipeline_release_loaded(uint32_t barriers, uint32_t stage, uint32_t lane)
+{
+    uint32_t empty = pipeline_empty<stages>(barriers, stage);
+    if (cluster > 1) {
+        if (lane < cluster)
+            ptx_mbar_arrive_at_release(empty, lane);
+    } else if (lane == 0) {
+        ptx_mbar_arrive(empty);
+    }
+}
+
 /* The producer, after its last stage: all stages have been given back, nothing that it loaded is
  * read any more. */
 template <int stages>

@@ -186,6 +186,16 @@ PTX_FN void ptx_mbar_arrive_at(uint32_t bar, uint32_t rank)
                  : "memory");
 }
 
+/* The same for a thread that has read it by loads of its own, or speaks for others that have. */
+PTX_FN void ptx_mbar_arrive_at_release(uint32_t bar, uint32_t rank)
+{
+    asm volatile("{\n .reg .b32 remote;\n"
+                 " mapa.shared::cluster.u32 remote, %0, %1;\n"
+                 " mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}" ::"r"(bar),
+                 "r"(rank)
+                 : "memory");
+}
+
 /* True when the phase of this parity has completed; acquire at CTA scope then. Suspends the thread
  * for a short time that the hardware bounds, and returns false if the phase is still open. */
 PTX_FN bool ptx_mbar_try(uint32_t bar, uint32_t parity)
@@ -301,6 +311,17 @@ PTX_FN void ptx_bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_
             "r"(dst),
         "l"(src), "r"(bytes), "r"(bar)
         : "memory");
+}
+
+/* The same into those CTAs of the cluster whose bits are set in `ranks`, at the same address, and
+ * for the barrier that each has there. */
+PTX_FN void ptx_bulk_load_cluster(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar,
+                                  uint16_t ranks)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(dst),
+                 "l"(src), "r"(bytes), "r"(bar), "h"(ranks)
+                 : "memory");
 }
 
 PTX_FN void ptx_bulk_store(void *dst, uint32_t src, uint32_t bytes)
@@ -497,6 +518,17 @@ PTX_FN uint32_t ptx_load_shared(uint32_t src)
 PTX_FN void ptx_store_shared(uint32_t dst, uint32_t v)
 {
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(dst), "r"(v) : "memory");
+}
+
+/* The same of 16 bytes, at a multiple of 16. */
+PTX_FN uint4 ptx_load_shared_4(uint32_t src)
+{
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(src)
+                 : "memory");
+    return v;
 }
 
 /* The same with each matrix transposed: register m holds two neighbours of column l / 4. */

@@ -69,6 +69,7 @@ struct sim_op {
     uint64_t (*part_bytes)(const struct mk_plan *plan, const struct mk_tile *tile, uint32_t rows);
     void (*after_parts)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile,
                         uint32_t first, uint32_t rows, uint32_t parts);
+    uint8_t late; /* 1: on a GPU `before` comes behind a tile's products: it is for what is added */
     /* A tile is multiplied slice by slice: how many stages (64 elements of K) a slice has, and
      * before the loads of each. NULL: `before`, once */
     uint32_t (*slice_stages)(const struct mk_plan *plan);

@@ -145,7 +145,7 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, u
     r->tiles = r->shard_tiles * world;
     r->batch = r->split.ctas[MK_COMPUTE] / r->cluster;
     r->batch = r->batch ? r->batch : 1;
-    r->lag = 2;
+    r->lag = 1;
     r->flag_partial = p->flag_base;
     r->flag_sum = r->flag_partial + world * r->shard_tiles;
     r->staged[0] = p->heap_base;

@@ -23,8 +23,8 @@
  * An element that moves is bf16 in fast mode, and fp32 in deterministic mode: with bf16 terms, and
  * u = 1.66e-3 the relative error of one rounding to bf16, sqrt(1 + 7/8) u = 2.3e-3 would miss the
  * 2e-3 that one rounding at the end keeps. In both modes each contributor has a slot of its own,
- * and terms are added in fp32, in rank order within a node and in node order: with the same bits on
- * every run. (A rank's own terms are never rounded.)
+ * and terms are added in fp32: to the adding rank's own product, which is never rounded, those of
+ * its node in rank order, then the sums of other nodes in node order: the same bits on every run.
  *
  * No wait closes a circle: see gemm_rs_turn; tiles of other nodes' blocks come before all of one's
  * own node's, and inter_send waits for those alone.
@@ -42,8 +42,8 @@
 
 #include "core/roles/gemm_rs_plan.h"
 
-/* compute, before a tile's loads: waits until all that is added to it is here. 1: the launch is
- * ending. */
+/* compute, before a tile's products are added to: waits until all that is, is here. 1: the launch
+ * is ending. */
 MK_ROLE int gemm_rs_before(const struct gemm_rs_plan *p, struct mk_cta *cta,
                            const struct mk_tile *tile)
 {

@@ -272,18 +272,17 @@ struct gemm_rs_terms {
 };
 
 /* Level 0: to this rank's product the partial sums of its node, in rank order. Level 1, of its own
- * block: to that the sums of the other nodes, in node order. */
+ * block: to that the sums of the other nodes, in node order. Its own always come first. */
 MK_PURE struct gemm_rs_terms gemm_rs_level(const struct gemm_rs_plan *p, const struct mk_tile *tile,
                                            uint32_t level, uint64_t epoch)
 {
-    uint32_t local = mk_local_of(&p->topo, p->topo.rank),
-             owner_node = mk_node_of(&p->topo, tile->slab);
+    uint32_t owner_node = mk_node_of(&p->topo, tile->slab);
     uint32_t slab = level ? p->topo.nodes * (p->topo.gpus - 1) : owner_node * (p->topo.gpus - 1);
     struct gemm_rs_terms terms;
     terms.source = p->staged[epoch & 1] + slab * p->slab_pitch +
                    gemm_rs_tile_area(p, tile->id % p->shard_tiles).first * p->element_bytes;
     terms.count = !level ? p->topo.gpus - 1 : tile->slab == p->topo.rank ? p->topo.nodes - 1 : 0;
-    terms.place = level ? owner_node : local;
+    terms.place = 0;
     return terms;
 }
 #define GEMM_RS_LEVELS 2u

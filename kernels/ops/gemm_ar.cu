@@ -12,7 +12,6 @@ GPU_OPERATOR(gemm_ar)
 struct gemm_ar_roles {
     typedef struct gemm_ar_plan plan;
     static constexpr bool gathers = true;
-    static constexpr int loads_ahead = 4;
 
     static __host__ GEMM_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
     {

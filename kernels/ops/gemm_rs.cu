@@ -10,7 +10,6 @@ GPU_OPERATOR(gemm_rs)
 struct gemm_rs_roles {
     typedef struct gemm_rs_plan plan;
     static constexpr bool gathers = false;
-    static constexpr int loads_ahead = 8;
 
     static __host__ GEMM_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
     {

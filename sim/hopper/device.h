@@ -126,7 +126,8 @@ int hopper_mbar_test(uint32_t bar, uint32_t parity);
 void hopper_tma_load(uint32_t dst, const struct hopper_box *box, uint32_t bar, int to_cluster,
                      uint32_t ranks);
 void hopper_tma_store(const struct hopper_box *box, uint32_t src, enum hopper_reduction reduction);
-void hopper_bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar);
+void hopper_bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar, int to_cluster,
+                      uint32_t ranks);
 void hopper_bulk_store(void *dst, uint32_t src, uint32_t bytes, enum hopper_reduction reduction,
                        enum hopper_number number);
 void hopper_bulk_commit(void);

@@ -78,6 +78,20 @@ static void load_into(struct hopper_thread *t, const struct region *r, struct ho
     hopper_point();
 }
 
+static void load_into_all(struct hopper_thread *t, const struct region *r, uint32_t dst,
+                          uint32_t bar, uint32_t align, int to_cluster, uint32_t ranks)
+{
+    if (!to_cluster) {
+        load_into(t, r, t->block, dst, bar, align);
+        return;
+    }
+    if (!ranks)
+        hopper_mistake("multicasts a load to no CTA of its cluster");
+    for (uint32_t rank = 0; rank < 16; rank++)
+        if (ranks >> rank & 1)
+            load_into(t, r, block_of_cluster(t->block, rank), dst, bar, align);
+}
+
 void hopper_tma_load(uint32_t dst, const struct hopper_box *box, uint32_t bar, int to_cluster,
                      uint32_t ranks)
 {
@@ -89,26 +103,20 @@ void hopper_tma_load(uint32_t dst, const struct hopper_box *box, uint32_t bar, i
         return;
     r.at[1] += variant == 2;
     dst += variant == 3 ? 128 : 0;
-    if (!to_cluster) {
-        load_into(t, &r, t->block, dst, bar, 128);
-        return;
-    }
-    if (!ranks)
-        hopper_mistake("multicasts a load to no CTA of its cluster");
-    for (uint32_t rank = 0; rank < 16; rank++)
-        if (ranks >> rank & 1)
-            load_into(t, &r, block_of_cluster(t->block, rank), dst, bar, 128);
+    load_into_all(t, &r, dst, bar, 128, to_cluster, ranks);
 }
 
-void hopper_bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar)
+void hopper_bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar, int to_cluster,
+                      uint32_t ranks)
 {
+    struct hopper_thread *t = hopper_thread();
     struct region r;
     uint32_t variant = mutated(HOPPER_P_LOAD);
     if (variant == 1)
         return;
     region_of_run(variant == 2 ? (const uint8_t *)src + 16 : src, bytes, &r);
     dst += variant == 3 ? 128 : 0;
-    load_into(hopper_thread(), &r, hopper_thread()->block, dst, bar, 16);
+    load_into_all(t, &r, dst, bar, 16, to_cluster, ranks);
 }
 
 /* Some of the rows that are left. */

@@ -83,6 +83,7 @@ const struct sim_op SIM_OP_NAME = {
     .after = after,
     .operands = gemm_ar_operands,
     .outbox = GEMM_RS_OUTBOX,
+    .late = 1,
     .passes = gemm_ar_passes,
     .part_bytes = gemm_ar_part_bytes,
     .after_parts = gemm_ar_after_parts,

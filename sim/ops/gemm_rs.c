@@ -73,6 +73,7 @@ const struct sim_op SIM_OP_NAME = {
     .after = after,
     .operands = gemm_rs_operands,
     .outbox = GEMM_RS_OUTBOX,
+    .late = 1,
     .passes = passes,
     .part_bytes = part_bytes,
     .after_parts = after_parts,

@@ -92,7 +92,7 @@ static int compute_products(struct timed_cta *c, const struct mk_tile *tile,
     double scatter = timed_scatter(w), stage = 0;
     for (uint32_t done = 0; done < stages; slice++) {
         uint32_t count = stages - done < of_slice ? stages - done : of_slice;
-        if (compute_before(c, tile, slice))
+        if (!w->op->late && compute_before(c, tile, slice))
             return 1;
         if (!slice) {
             *start = c->at;
@@ -109,19 +109,19 @@ static int compute_products(struct timed_cta *c, const struct mk_tile *tile,
         compute_busy(c, count * stage);
         done += count;
     }
-    return 0;
+    return w->op->late ? compute_before(c, tile, 0) : 0;
 }
 
-/* To read what is added to a tile is taken to last as long as to store as much (not measured). */
+/* What is added to a tile comes through the ring of stages, two for each term (of fp32 four), and
+ * takes as long there as half as many of the products' do (not measured). */
 static double compute_end(const struct timed_cta *c, const struct sim_operands *o)
 {
     const struct timed_rank *r = timed_rank_of(c);
     const struct timed_world *w = r->world;
-    double times = o->c_number == MK_FP32 ? w->machine->end_fp32 : 1;
+    double ns = w->tile->end * (o->c_number == MK_FP32 ? w->machine->end_fp32 : 1);
     for (uint32_t level = 0; level < SIM_LEVELS; level++)
-        times +=
-            o->added[level].count * (o->added[level].number == MK_FP32 ? w->machine->end_fp32 : 1);
-    return r->plan.problem.exec == MK_EXEC_HOST ? 0 : w->tile->end / r->slow.gpu * times;
+        ns += o->added[level].count * w->tile->stage * (o->added[level].number == MK_FP32 ? 2 : 1);
+    return r->plan.problem.exec == MK_EXEC_HOST ? 0 : ns / r->slow.gpu;
 }
 
 /* ---- outboxes ---- */

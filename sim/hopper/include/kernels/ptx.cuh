@@ -39,6 +39,13 @@ PTX_FN uint32_t ptx_load_shared(uint32_t src, HOPPER_AT)
     hopper_shared_load(src, &v, 4);
     return v;
 }
+PTX_FN uint4 ptx_load_shared_4(uint32_t src, HOPPER_AT)
+{
+    HOPPER_HERE;
+    uint4 v;
+    hopper_shared_load(src, &v, 16);
+    return v;
+}
 
 /* ---- time and place ---- */
 
@@ -161,6 +168,11 @@ PTX_FN void ptx_mbar_arrive_at(uint32_t bar, uint32_t rank, HOPPER_AT)
     HOPPER_HERE;
     hopper_mbar_arrive_at(bar, rank, 0);
 }
+PTX_FN void ptx_mbar_arrive_at_release(uint32_t bar, uint32_t rank, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_mbar_arrive_at(bar, rank, 1);
+}
 PTX_FN bool ptx_mbar_try(uint32_t bar, uint32_t parity, HOPPER_AT)
 {
     HOPPER_HERE;
@@ -252,7 +264,13 @@ PTX_FN void ptx_tma_add_3d(const CUtensorMap *map, uint32_t src, int32_t x, int3
 PTX_FN void ptx_bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar, HOPPER_AT)
 {
     HOPPER_HERE;
-    hopper_bulk_load(dst, src, bytes, bar);
+    hopper_bulk_load(dst, src, bytes, bar, 0, 0);
+}
+PTX_FN void ptx_bulk_load_cluster(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar,
+                                  uint16_t ranks, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_bulk_load(dst, src, bytes, bar, 1, ranks);
 }
 PTX_FN void ptx_bulk_store(void *dst, uint32_t src, uint32_t bytes, HOPPER_AT)
 {
