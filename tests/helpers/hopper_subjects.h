@@ -4,9 +4,9 @@
 #define TESTS_HOPPER_SUBJECTS_H
 
 #include "tests/helpers/hopper.h"
-#include "tests/helpers/hopper_ops.h"
+#include "tests/helpers/hopper_moe.h"
 
-enum { SUBJECTS = 9 };
+enum { SUBJECTS = 10 };
 
 /* One order of a subject, mutated or not; `sites` is told which places it came to. 0: all right;
  * else `text` says what is not. */
@@ -60,6 +60,21 @@ static inline int hopper_subject_attention(struct hopper_subject_run *r)
     return hopper_subject_world(r, &c);
 }
 
+/* Tiles that wait for another rank's tokens, several groups of 32 tokens, tiles with an idle half.
+ * With one stage of K more tiles of a block than a producer may be ahead of; with three more stages
+ * than the ring has. */
+static inline int hopper_subject_moe(struct hopper_subject_run *r)
+{
+    struct sim_world_config c = hopper_moe_config(1, 2, 5 + 3 * r->seed);
+    c.problem.moe = (struct mk_moe){r->seed ? 90 : 210, r->seed ? 136 : 64, 200, 4, 2};
+    c.problem.tuning.tile_n = 64;
+    c.problem.tuning.split.ctas[MK_INTRA_COMM] = 1; /* the watch knows 512 readers of a word */
+    c.emulated = c.problem.sms = 3;
+    c.launches = 2;
+    c.seed |= EXACT_MOE_EVENLY;
+    return hopper_subject_world(r, &c);
+}
+
 static inline int hopper_subject_run(struct hopper_subject_run *r)
 {
     switch (r->subject) {
@@ -79,6 +94,8 @@ static inline int hopper_subject_run(struct hopper_subject_run *r)
         return hopper_subject_op(r, MK_OP_GEMM_AR, 2, 1, 72, 3);
     case 7:
         return hopper_subject_op(r, MK_OP_AG_GEMM, 2, 1, 72, 2);
+    case 8:
+        return hopper_subject_moe(r);
     default:
         return hopper_subject_attention(r);
     }
