@@ -43,7 +43,8 @@ static inline int hopper_subject_world(struct hopper_subject_run *r, struct sim_
 static inline int hopper_subject_op(struct hopper_subject_run *r, enum mk_op op, uint32_t nodes,
                                     uint32_t gpus, uint64_t columns, uint64_t of)
 {
-    const uint64_t shape[] = {66, columns, 136};
+    /* three stages of K, or one: then a producer is ahead by more tiles */
+    const uint64_t shape[] = {66, columns, r->seed == 1 ? 64 : 136};
     struct sim_world_config c = hopper_ops_config(op, nodes, gpus, shape, 20 * r->seed + of);
     c.launches = 3;
     return hopper_subject_world(r, &c);
