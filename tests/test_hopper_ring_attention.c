@@ -59,8 +59,31 @@ static void test_ring_attention(void **state)
     coroutine_pool_destroy(pool);
 }
 
+/* Three blocks of a rank's own keys: the producer then looks whether all others are here, and what
+ * it loads without another wait is ordered behind what it saw. */
+static void test_look(void **state)
+{
+    struct coroutine_pool *pool;
+    assert_int_equal(coroutine_pool_create(&pool, 0), 0);
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        static const uint64_t unused[3] = {8, 8, 8};
+        struct sim_world_config c = hopper_ops_config(MK_OP_RING_ATTENTION, 1, 2, unused, seed);
+        struct sim_world_result result;
+        c.problem.attention = (struct mk_attention){1, 2 * 260, 2, 1, 128, 0, 0};
+        c.problem.tuning = (struct mk_tuning){.split = {{2, 2, 0, 0}}, .pieces = 2};
+        c.launches = 2;
+        c.pool = pool;
+        int rc = sim_world_run(&c, &result);
+        if (rc)
+            print_error("seed %u: %s\n", (unsigned)seed, result.sentence);
+        assert_int_equal(rc, 0);
+    }
+    coroutine_pool_destroy(pool);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ring_attention)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ring_attention),
+                                       cmocka_unit_test(test_look)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
