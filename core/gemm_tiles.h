@@ -12,6 +12,9 @@
 #define MK_GEMM_TILES(X)                                                                           \
     X(128, 256, 2, 4, 2) X(128, 128, 2, 6, 2) X(128, 128, 1, 6, 2) X(128, 64, 1, 8, 2)
 
+/* What there is besides for few rows. */
+#define MK_FEW_ROWS_TILES(X) X(64, 64, 1, 6, 2)
+
 /* Those of products of several groups of rows, where neighbours may have different B's and rows
  * fall short: no clusters. */
 #define MK_GROUPED_TILES(X) X(128, 256, 1, 4, 2) X(128, 128, 1, 6, 2) X(128, 64, 1, 8, 2)
@@ -29,6 +32,15 @@ struct mk_gemm_tile {
 static inline int mk_grouped_tile(uint32_t i, struct mk_gemm_tile *out)
 {
     static const struct mk_gemm_tile built[] = {MK_GROUPED_TILES(MK_GEMM_TILE)};
+    if (i >= sizeof built / sizeof *built)
+        return 0;
+    *out = built[i];
+    return 1;
+}
+
+static inline int mk_few_rows_tile(uint32_t i, struct mk_gemm_tile *out)
+{
+    static const struct mk_gemm_tile built[] = {MK_FEW_ROWS_TILES(MK_GEMM_TILE)};
     if (i >= sizeof built / sizeof *built)
         return 0;
     *out = built[i];

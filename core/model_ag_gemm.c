@@ -83,9 +83,28 @@ static double model_by_peer(const struct model_walk *w, const struct ag_gemm_pla
     return model_later(queued, here) + w->machine->flag;
 }
 
+/* One shot: all of A comes, then waves of tiles. */
+static void model_joint(struct model_walk *w, const struct mk_problem *q,
+                        const struct ag_gemm_plan *p)
+{
+    const struct mk_machine *m = w->machine;
+    struct model_engine e = model_engine_of(w, q, 0);
+    double bytes = (double)p->shard_rows * (double)p->row_bytes * (p->topo.gpus - 1.0);
+    w->moved = p->topo.gpus > 1 ? bytes / m->nvlink_out + m->settle + m->flag + m->wait : 0;
+    model_draw(w, q, p->tiles);
+    w->compute = w->moved + (double)mk_ceil_div(p->tiles, e.engines) *
+                                (e.begin + (double)e.stages * e.stage + e.end);
+    w->network = 0;
+    w->end = w->compute + m->launch;
+}
+
 void model_ag_gemm(struct model_walk *w, const struct mk_problem *q, const struct ag_gemm_plan *p)
 {
     const struct mk_machine *m = w->machine;
+    if (p->shots == 1) {
+        model_joint(w, q, p);
+        return;
+    }
     struct model_push push = model_push_of(w, q, p);
     double coresident = mk_role_coresident(&p->split, MK_INTRA_COMM),
            working = push.until * coresident * p->split.ctas[MK_COMPUTE];

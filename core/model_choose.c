@@ -174,7 +174,7 @@ uint32_t model_choose(const struct mk_machine *machine, const struct mk_problem 
         return 0;
     s.ns = choose_weigh(&s, &s.best);
     s.made = s.plan.problem.tuning;
-    if (s.ns <= 0)
+    if (s.ns <= 0 || s.made.shots == 1) /* where one shot is right was measured */
         return s.weighed;
     best = s;
     choose_rest(&best);

@@ -159,10 +159,31 @@ static void model_tiles(struct model_walk *w, const struct gemm_rs_plan *p,
     }
 }
 
+/* One shot: waves of tiles, each with its exchange behind it. */
+static void model_joint(struct model_walk *w, const struct mk_problem *q,
+                        const struct gemm_rs_plan *p)
+{
+    const struct mk_machine *m = w->machine;
+    struct model_engine e = model_engine_of(w, q, 0);
+    uint64_t waves = mk_ceil_div(p->tiles, e.engines);
+    double rows = p->gathers ? p->m : p->shard_rows, peers = p->topo.gpus - 1.0;
+    double bytes = rows * p->n * p->element_bytes * peers / (double)waves;
+    double moved = peers > 0 ? bytes / m->nvlink_out + m->settle + m->flag + 2 * m->wait : 0;
+    model_draw(w, q, p->tiles);
+    w->compute = (double)waves * (e.begin + (double)e.stages * e.stage + e.end * (1 + peers));
+    w->moved = w->end = w->compute + (double)waves * moved;
+    w->network = 0;
+    w->end += m->launch;
+}
+
 void model_gemm_rs(struct model_walk *w, const struct mk_problem *q, const struct gemm_rs_plan *p,
                    int gathers)
 {
     uint32_t ctas = p->split.ctas[MK_COMPUTE];
+    if (p->shots == 1) {
+        model_joint(w, q, p);
+        return;
+    }
     struct model_engine e = model_engine_of(w, q, 0);
     struct model_way way = model_way_of(w, p, &e, gathers);
     double own = (double)p->shard_tiles, others = (double)p->tiles - own * p->topo.nodes;

@@ -22,6 +22,9 @@ struct mk_tuning {
     uint32_t pieces;
     /* ns that an auxiliary warp takes to push 512 bytes at least; 1: as fast as it goes */
     uint32_t pace;
+    /* gemm_*: 1, tiles have rows of all ranks, who exchange all that there is of them at once, for
+     * few rows; 2, tiles are of one rank's rows */
+    uint32_t shots;
 };
 
 /* Of ring_attention: the global problem. */

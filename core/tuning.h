@@ -83,6 +83,7 @@ enum {
     TUNING_PIECES,
     TUNING_PACE,
     TUNING_FANOUT,
+    TUNING_SHOTS,
     TUNING_KNOBS
 };
 

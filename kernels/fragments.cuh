@@ -76,4 +76,61 @@ PTX_FN void fragments_add(float (&sum)[count], uint32_t from, uint32_t runs)
             fragment_add<number>(&sum[i * each], ptx_load_shared_4(from + i * FRAGMENT_BYTES));
 }
 
+/* The thread's 16 bytes of the run-th of `runs` runs from `from` on; zeros where there is none. */
+PTX_FN uint4 fragment_load(const char *from, uint32_t run, uint32_t runs)
+{
+    return run < runs ? ptx_load_16_l2(from + run * FRAGMENT_BYTES) : make_uint4(0, 0, 0, 0);
+}
+
+/* sum += term, for `terms` terms from `from` on, `pitch` bytes apart; the thread's sums of 16 rows.
+ * Loads go ahead of additions, from term to term. */
+template <int number, int loads, int count>
+PTX_FN void fragments_add_behind(float (&sum)[count], const char *from, uint64_t pitch,
+                                 uint32_t terms, uint32_t runs)
+{
+    constexpr int each = fragment_sums<number>, all = count / each,
+                  most = number == MK_FP32 ? 4 : loads, ahead = all < most ? all : most;
+    uint4 v[ahead];
+    static_assert(all % ahead == 0, "places in v are constants");
+#pragma unroll
+    for (int i = 0; i < ahead; i++)
+        v[i] = fragment_load(from, i, terms ? runs : 0);
+#pragma unroll 1
+    for (; terms; terms--, from += pitch) {
+#pragma unroll
+        for (int i = 0; i < all; i++) {
+            fragment_add<number>(&sum[i * each], v[i % ahead]);
+            v[i % ahead] = i + ahead < all
+                               ? fragment_load(from, i + ahead, runs)
+                               : fragment_load(from + pitch, i + ahead - all, terms > 1 ? runs : 0);
+        }
+    }
+}
+
+/* sum = ((term + term) + ..) + sum */
+template <int number, int count>
+PTX_FN void fragments_add_before(float (&sum)[count], const char *from, uint64_t pitch,
+                                 uint32_t terms, uint32_t runs)
+{
+    constexpr int each = fragment_sums<number>, ahead = 2;
+#pragma unroll
+    for (int i = 0; i < count / each; i += ahead) {
+        float before[ahead * each] = {};
+        const char *at = from;
+#pragma unroll 1
+        for (uint32_t term = 0; term < terms; term++, at += pitch) {
+            uint4 v[ahead];
+#pragma unroll
+            for (int j = 0; j < ahead; j++)
+                v[j] = fragment_load(at, i + j, runs);
+#pragma unroll
+            for (int j = 0; j < ahead; j++)
+                fragment_add<number>(&before[j * each], v[j]);
+        }
+#pragma unroll
+        for (int j = 0; j < ahead * each; j++)
+            sum[i * each + j] = before[j] + sum[i * each + j];
+    }
+}
+
 #endif

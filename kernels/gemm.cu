@@ -52,13 +52,14 @@ static int matrix_describe(CUtensorMap *map_a, struct gemm_operands *op, const v
                            const void *b, const void *c, uint64_t m, uint64_t n, uint64_t k)
 {
     const uint64_t a_extent[3] = {k, m, 1}, c_extent[3] = {n, m, 1};
-    const uint32_t a_box[2] = {GEMM_TILE_K, shape::tile_m}, c_box[2] = {64, 64};
+    const uint32_t a_box[2] = {GEMM_TILE_K, gemm_a_rows<shape>(m)}, c_box[2] = {64, 64};
     int err = tensormap_bf16(map_a, a, a_extent, k, m * k, a_box);
     if (!err)
         err = gemm_describe_b<shape>(&op->b, b, n, k);
     if (!err)
         err = tensormap_bf16(&op->c, c, c_extent, n, m * n, c_box);
-    op->stages_of_k = op->stages_of_slice = (uint32_t)mk_ceil_div(k, GEMM_TILE_K);
+    op->stages_of_k = op->stages_of_slice = (uint32_t)mk_ceil_div(k, shape::stage_k);
+    op->a_rows = a_box[1];
     op->watch = {NULL, 2000000000}; /* nothing here waits for another GPU */
     op->limit_ns = 3000000000;
     return err;
@@ -87,7 +88,7 @@ static int matrix_run(const void *a, const void *b, void *c, int64_t m, int64_t 
 }
 
 /* Those of the operators, and one that only this has. */
-#define MATRIX_TILES(X) MK_GEMM_TILES(X) X(256, 128, 2, 4, 2)
+#define MATRIX_TILES(X) MK_GEMM_TILES(X) MK_FEW_ROWS_TILES(X) X(256, 128, 2, 4, 2)
 
 int gemm_run(const void *a, const void *b, void *c, int64_t m, int64_t n, int64_t k,
              enum gemm_b b_rows, struct gemm_tiling tiling, uint32_t sms, cudaStream_t stream)

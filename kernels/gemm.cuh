@@ -8,6 +8,10 @@
  * have landed) and `empty` (all who read the stage are done). The consumers share nothing but the
  * ring, so while one stores its part of C the other keeps the tensor cores busy.
  *
+ * A tile of 64 rows is for few rows: nothing but reading B takes time there, and one warpgroup is
+ * enough for its products. A stage then holds 128 elements of K, of which each consumer multiplies
+ * 64; at the end of a tile the second gives its sums to the first, which stores C.
+ *
  * With a cluster of two, the CTAs work on the upper and the lower rows of one tile of twice the
  * height: each loads half of their columns of B and the TMA unit delivers it to both. A stage then
  * belongs to both CTAs' consumers before it may be filled again.
@@ -68,6 +72,9 @@ struct gemm_source {
      */
     static constexpr bool gathers = false;
 
+    /* Loads of the first tile's B may begin before `open`: next and b_slab need nothing of it. */
+    static constexpr bool b_ahead = false;
+
     /* The producer thread of each CTA, first and last of all; at close every load has been
      * consumed. */
     GEMM_MEMBER void open()
@@ -91,10 +98,10 @@ struct gemm_source {
         return false;
     }
 
-    /* The producer thread, when the stage for a slice of the tile's K is free, before its loads;
-     * what it writes to shared memory consumers see when these have landed. It may wait (within
-     * bounds) for A to arrive. If that fails, it notes so and returns all the same, at once from
-     * then on: the launch ends over whatever the memory holds, and fails as a whole. */
+    /* The producer thread, when the stage for a slice of the tile's K is free, before its loads of
+     * A. It may wait (within bounds) for A to arrive. If that fails, it notes so and returns all
+     * the same, at once from then on: the launch ends over whatever the memory holds, and fails as
+     * a whole. */
     GEMM_MEMBER void before(uint32_t, const struct mk_tile *, uint32_t)
     {
     }
@@ -156,6 +163,7 @@ struct gemm_operands {
     CUtensorMap b; /* N x K; box tile_n / cluster x 64. Or K x N; box 64 x 64 */
     CUtensorMap c; /* slabs of rows x columns; box 64 x 64 */
     uint32_t stages_of_k, stages_of_slice;
+    uint32_t a_rows; /* of a shape of 64 rows: those that a box of A has, a multiple of 8 */
     struct barrier_watch watch; /* its limit is above what a source's `before` may take */
     uint64_t limit_ns; /* of consumers, longer: they have no registers to say where they stand, and
                         * whoever fills and empties their buffers stands still with them */
@@ -170,11 +178,16 @@ struct gemm_shape {
     static constexpr int number = number_;
     static constexpr int tile_m = tile_m_, tile_n = tile_n_, cluster = cluster_, b_kn = b_kn_;
     static constexpr int stages = stages_, c_boxes = c_boxes_;
+    /* Parts of a stage, GEMM_TILE_K of K each. With two, each consumer warpgroup multiplies one of
+     * them, and all rows. */
+    static constexpr int parts = tile_m == 64 ? 2 : 1;
     static constexpr int blocks =
-        tile_m / 128; /* of 64 rows, times all columns: a consumer warpgroup's */
+        parts == 2 ? 1 : tile_m / 128; /* of 64 rows, times all columns: a consumer warpgroup's */
+    static constexpr int stage_k = parts * GEMM_TILE_K;
 
-    static constexpr uint32_t a_bytes = tile_m * GEMM_TILE_K * 2;
-    static constexpr uint32_t b_bytes = tile_n * GEMM_TILE_K * 2;
+    static constexpr uint32_t a_part_bytes = tile_m * GEMM_TILE_K * 2;
+    static constexpr uint32_t b_part_bytes = tile_n * GEMM_TILE_K * 2;
+    static constexpr uint32_t a_bytes = parts * a_part_bytes, b_bytes = parts * b_part_bytes;
     static constexpr uint32_t stage_bytes = a_bytes + b_bytes;
     static constexpr uint32_t box_bytes = 64 * 64 * 2;
     static constexpr uint32_t c_offset = stages * stage_bytes;
@@ -182,38 +195,65 @@ struct gemm_shape {
     static constexpr uint32_t shared_bytes =
         barriers_offset + stages * 16 + 1024; /* to align the first stage */
 
-    static_assert(tile_m % 128 == 0 && tile_n / cluster % 64 == 0, "boxes of B are 64 wide");
+    /* The first row of the CTA's that consumer warpgroup `half` has sums of. */
+    static GEMM_MEMBER uint32_t first_row(uint32_t half)
+    {
+        return parts == 2 ? 0 : half * blocks * 64;
+    }
+
+    static_assert((tile_m % 128 == 0 ||
+                   (tile_m == 64 && cluster == 1 && tile_n * 256 <= c_boxes * 8192)) &&
+                      tile_n / cluster % 64 == 0,
+                  "boxes of B are 64 wide; sums of 64 rows pass through the second's boxes of C");
     static_assert(shared_bytes <= 227 * 1024, "what a CTA of Hopper has");
 };
 
-/* Loads the 64 elements of K from `k` on of a tile's rows of A and columns of B (with a cluster:
- * this CTA's share of B, for all of them). Without A where others bring it. */
+/* Loads the elements of a stage of K from `k` on of a tile's columns of B (with a cluster: this
+ * CTA's share of them, for all). First of all it says what loads will bring to the stage: A, too,
+ * unless others copy it. */
 template <class shape, bool with_a>
-PTX_FN void gemm_load_stage(const CUtensorMap *map_a, const CUtensorMap *map_b, uint32_t stage,
-                            uint32_t full, const struct mk_tile *tile, int32_t slab, int32_t k,
-                            uint32_t rank)
+PTX_FN void gemm_load_b(const struct gemm_operands *op, uint32_t stage, uint32_t full,
+                        const struct mk_tile *tile, int32_t slab, int32_t k, uint32_t rank)
 {
     constexpr uint16_t everyone = (1 << shape::cluster) - 1;
     constexpr int share = shape::tile_n / shape::cluster;
+    const CUtensorMap *map_b = &op->b;
     uint32_t b = stage + shape::a_bytes + rank * (shape::b_bytes / shape::cluster);
     int32_t column = tile->col + rank * share;
-    ptx_mbar_expect(full, with_a ? shape::stage_bytes : shape::b_bytes);
-    if (with_a)
-        ptx_tma_load_3d(stage, map_a, full, k, tile->row + rank * shape::tile_m, tile->a_slab);
-    if (shape::b_kn) {
+    constexpr uint32_t a_bytes = with_a ? shape::a_bytes : 0;
+    ptx_mbar_expect(full, shape::parts == 2
+                              ? shape::parts * op->a_rows * GEMM_TILE_K * 2 + shape::b_bytes
+                              : a_bytes + shape::b_bytes);
+    static_assert(with_a || shape::parts == 1, "who copies A copies all rows of a tile");
 #pragma unroll
-        for (int j = 0; j < share / 64; j++) {
-            if (shape::cluster > 1)
-                ptx_tma_load_3d_cluster(b + j * shape::box_bytes, map_b, full, column + j * 64, k,
-                                        slab, everyone);
-            else
-                ptx_tma_load_3d(b + j * shape::box_bytes, map_b, full, column + j * 64, k, slab);
+    for (int part = 0; part < shape::parts; part++, k += GEMM_TILE_K, b += shape::b_part_bytes) {
+        if (shape::b_kn) {
+#pragma unroll
+            for (int j = 0; j < share / 64; j++) {
+                if (shape::cluster > 1)
+                    ptx_tma_load_3d_cluster(b + j * shape::box_bytes, map_b, full, column + j * 64,
+                                            k, slab, everyone);
+                else
+                    ptx_tma_load_3d(b + j * shape::box_bytes, map_b, full, column + j * 64, k,
+                                    slab);
+            }
+        } else if (shape::cluster > 1) {
+            ptx_tma_load_3d_cluster(b, map_b, full, k, column, slab, everyone);
+        } else {
+            ptx_tma_load_3d(b, map_b, full, k, column, slab);
         }
-    } else if (shape::cluster > 1) {
-        ptx_tma_load_3d_cluster(b, map_b, full, k, column, slab, everyone);
-    } else {
-        ptx_tma_load_3d(b, map_b, full, k, column, slab);
     }
+}
+
+/* The same of the CTA's rows of A. */
+template <class shape>
+PTX_FN void gemm_load_a(const CUtensorMap *map_a, uint32_t stage, uint32_t full,
+                        const struct mk_tile *tile, int32_t k, uint32_t rank)
+{
+#pragma unroll
+    for (int part = 0; part < shape::parts; part++)
+        ptx_tma_load_3d(stage + part * shape::a_part_bytes, map_a, full, k + part * GEMM_TILE_K,
+                        tile->row + rank * shape::tile_m, tile->a_slab);
 }
 
 /* The producer: one thread. */
@@ -225,21 +265,32 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
     const uint32_t filled =
         op->stages_of_k < shape::stages ? op->stages_of_k - 1 : shape::stages - 1;
     struct mk_tile tile;
-    uint32_t i;
+    uint32_t i, ahead = 0; /* stages that the first tile's B is on its way to */
+    if (tile_source::b_ahead && source->next(0, &tile))
+        for (; ahead < filled; ahead++)
+            gemm_load_b<shape, !tile_source::gathers>(
+                op, shared + ahead * shape::stage_bytes,
+                pipeline_full<shape::stages>(ring.barriers, ahead), &tile, source->b_slab(&tile),
+                ahead * shape::stage_k, rank);
     source->open();
     for (i = 0; source->next(i, &tile); i++) {
         const CUtensorMap *a = source->a(&tile);
         const int32_t slab = source->b_slab(&tile);
         for (uint32_t k = 0, slice = 0, left = 0; k < op->stages_of_k; k++, left--) {
-            pipeline_wait_empty<shape::stages>(ring.barriers, &ring.at, &op->watch, i);
+            const bool begun = i == 0 && k < ahead;
+            if (!begun)
+                pipeline_wait_empty<shape::stages>(ring.barriers, &ring.at, &op->watch, i);
             if (!left) {
                 source->before(i, &tile, slice++);
                 left = op->stages_of_slice;
             }
-            gemm_load_stage<shape, !tile_source::gathers>(
-                a, &op->b, shared + ring.at.stage * shape::stage_bytes,
-                pipeline_full<shape::stages>(ring.barriers, ring.at.stage), &tile, slab,
-                k * GEMM_TILE_K, rank);
+            uint32_t stage = shared + ring.at.stage * shape::stage_bytes,
+                     full = pipeline_full<shape::stages>(ring.barriers, ring.at.stage);
+            if (!begun)
+                gemm_load_b<shape, !tile_source::gathers>(op, stage, full, &tile, slab,
+                                                          k * shape::stage_k, rank);
+            if (!tile_source::gathers)
+                gemm_load_a<shape>(a, stage, full, &tile, k * shape::stage_k, rank);
             pipeline_step<shape::stages>(&ring.at);
             if (k == filled)
                 source->ahead(i);
@@ -258,8 +309,11 @@ PTX_FN void gemm_multiply_stage(float (&sum)[shape::blocks][shape::tile_n / 2], 
 {
     constexpr uint32_t block_bytes = 64 * GEMM_TILE_K * 2;
     constexpr uint32_t b_step = shape::b_kn ? 16 * 128 : 32;
-    uint64_t a = wgmma_descriptor(stage + half * shape::blocks * block_bytes, 0);
-    uint64_t b = wgmma_descriptor(stage + shape::a_bytes, shape::b_kn ? shape::box_bytes : 0);
+    uint32_t part = shape::parts == 2 ? half : 0;
+    uint64_t a = wgmma_descriptor(
+        stage + part * shape::a_part_bytes + shape::first_row(half) * GEMM_TILE_K * 2, 0);
+    uint64_t b = wgmma_descriptor(stage + shape::a_bytes + part * shape::b_part_bytes,
+                                  shape::b_kn ? shape::box_bytes : 0);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < GEMM_TILE_K / 16; k++) {
@@ -298,7 +352,7 @@ PTX_FN void gemm_store(const struct gemm_operands *op,
                        uint32_t half, const struct gemm_place *place, uint32_t *boxes)
 {
     uint32_t thread = threadIdx.x % 128;
-    int32_t row0 = place->y + half * shape::blocks * 64;
+    int32_t row0 = place->y + shape::first_row(half);
     uint32_t ring = shared + shape::c_offset + half * shape::c_boxes * shape::box_bytes;
 #pragma unroll
     for (int m = 0; m < shape::blocks; m++) {
@@ -341,6 +395,55 @@ PTX_FN void gemm_pass(const struct gemm_operands *op, tile_source *source, uint3
         source->after(i, tile, half);
 }
 
+/* Where each consumer has multiplied its part of K: the second gives its sums to the first, thread
+ * by thread, and is told by the first's next call that they have been taken. i: tiles before. */
+template <class shape>
+PTX_FN void gemm_join(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t shared,
+                      uint32_t half, uint32_t i)
+{
+    uint32_t at =
+        shared + shape::c_offset + shape::c_boxes * shape::box_bytes + threadIdx.x % 128 * 16;
+    if (i > 0 && half == 0)
+        ptx_bar_arrive(4, 256);
+    if (i > 0 && half == 1)
+        ptx_bar_sync(4, 256);
+    if (half == 0)
+        ptx_bar_sync(3, 256);
+#pragma unroll
+    for (int j = 0; j < shape::tile_n / 8; j++) {
+        float *d = &sum[0][j * 4];
+        if (half == 0) {
+            uint4 v = ptx_load_shared_4(at + j * 2048);
+            d[0] += __uint_as_float(v.x);
+            d[1] += __uint_as_float(v.y);
+            d[2] += __uint_as_float(v.z);
+            d[3] += __uint_as_float(v.w);
+        } else {
+            ptx_store_shared_4(at + j * 2048, ptx_copy_4(d));
+        }
+    }
+    if (half == 1)
+        ptx_bar_arrive(3, 256);
+}
+
+/* Boxes of A may have fewer rows than a product: zeros stand for the others, which no load touches.
+ * Both consumer warpgroups, before their first product. */
+template <class shape> PTX_FN void gemm_clear_rest(const struct gemm_operands *op, uint32_t shared)
+{
+    const uint32_t rest = (shape::tile_m - op->a_rows) * 8; /* 16 bytes each, of a part */
+    if (!rest)
+        return;
+    for (uint32_t i = threadIdx.x - 128; i < shape::stages * shape::parts * rest; i += 256) {
+        uint32_t part = i / rest;
+        ptx_store_shared_4(shared + part / shape::parts * shape::stage_bytes +
+                               part % shape::parts * shape::a_part_bytes + op->a_rows * 128 +
+                               (i - part * rest) * 16,
+                           make_uint4(0, 0, 0, 0));
+    }
+    ptx_fence_async_shared();
+    ptx_bar_sync(3, 256);
+}
+
 /* A consumer warpgroup. */
 template <class shape, class tile_source>
 PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, uint32_t shared,
@@ -351,9 +454,11 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
     struct mk_tile tile;
     uint32_t boxes = 0, lane = threadIdx.x % 32, i;
     uint32_t later = op->stages_of_k > 2 ? 2 : op->stages_of_k - 1;
+    if (shape::parts == 2)
+        gemm_clear_rest<shape>(op, shared);
     for (i = 0; source->next(i, &tile); i++) {
         uint32_t previous = 0;
-        if (source->idle(&tile, rank * shape::tile_m + half * shape::blocks * 64)) {
+        if (source->idle(&tile, rank * shape::tile_m + shape::first_row(half))) {
             gemm_pass<shape>(op, source, ring.barriers, &ring.at, &tile, i, half);
             continue;
         }
@@ -377,8 +482,11 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
 #pragma unroll
         for (int m = 0; m < shape::blocks; m++)
             wgmma_settle(sum[m]);
+        if (shape::parts == 2)
+            gemm_join<shape>(sum, shared, half, i);
         source->template add<shape>(i, sum, half, rank, &ring);
-        if (!source->template finish<shape>(i, sum, half, rank)) {
+        if ((shape::parts == 1 || half == 0) &&
+            !source->template finish<shape>(i, sum, half, rank)) {
             struct gemm_place place = source->place(i, &tile, rank * shape::tile_m);
             gemm_store<shape>(op, sum, shared, half, &place, &boxes);
         }

@@ -52,6 +52,13 @@ static int gemm_describe_groups(CUtensorMap *map, const void *b, uint64_t n, uin
                        : tensormap_bf16(map, b, nk, k, n * k, nk_box);
 }
 
+/* Rows of a box of A, where there are `rows` in all: no more than can be needed. */
+template <class shape> static uint32_t gemm_a_rows(uint64_t rows)
+{
+    return shape::parts == 2 && rows < shape::tile_m ? (uint32_t)mk_round_up(rows, 8)
+                                                     : shape::tile_m;
+}
+
 template <class shape>
 static int gemm_describe_b(CUtensorMap *map, const void *b, uint64_t n, uint64_t k)
 {
@@ -133,6 +140,7 @@ static int gemm_op_dispatch(const struct gemm_form *form, int transposed, functi
     if (form->tile_m == rows * cluster_ && form->tile_n == columns && form->cluster == cluster_)   \
         return gemm_op_shape<op, rows, columns, cluster_, stages, boxes>(form, transposed, call);
     MK_GEMM_TILES(GEMM_OP_TRY)
+    MK_FEW_ROWS_TILES(GEMM_OP_TRY)
 #undef GEMM_OP_TRY
     return -EINVAL;
 }

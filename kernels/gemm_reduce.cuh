@@ -10,6 +10,9 @@
  *              16-byte stores. So the tensor cores wait for NVLink only where the outbox is full,
  *              and no TMA load stands in line behind a store that NVLink does not take yet
  *
+ *   joint      of one shot (core/roles/gemm_rs.h): the consumers store their sums at the ranks that
+ *              want them, straight from their registers, wait for those of others, and add these
+ *
  * The same warp (of two, each has the rows of one consumer) announces what is stored, and pushes
  * own tiles where the sum goes to all. The other warps are free for intra_comm.
  *
@@ -47,8 +50,8 @@ struct reduce_work {
     uint32_t runs;   /* of a group of rows, in fragments (kernels/fragments.cuh) */
     uint32_t number; /* among the tiles that pass the sending warps */
     struct gemm_rs_terms terms[GEMM_RS_LEVELS];
-    uint64_t
-        to; /* where it goes in the heap of this rank (GEMM_RS_SUM) or of the one that adds it */
+    uint64_t to; /* where it goes in the heap of this rank (GEMM_RS_SUM) or of the one that adds it;
+                  * GEMM_RS_JOINT: the epoch */
 };
 
 /* Tiles that the producer may be ahead of who reads what it says of them. */
@@ -56,7 +59,7 @@ enum { REDUCE_WORKS = 8 };
 
 struct reduce_shared {
     /* Of a tile that passes the sending warps, each consumer's rows: they are stored; they have
-     * been taken, so that the outbox has room again. */
+     * been taken, so that the outbox has room again; of a joint tile: others' have come. */
     uint64_t there[GEMM_RS_OUTBOX][2], taken[GEMM_RS_OUTBOX][2];
     struct reduce_work work[REDUCE_WORKS];
     /* it says what it should; both consumers and all sending warps are done with it */
@@ -170,10 +173,12 @@ template <class op> struct reduce_source : gemm_source {
         w->runs = gemm_rs_grained_cols(p, tile.cols) / p->grain_cols;
         w->number = passed;
         passed += op::gathers || kind != GEMM_RS_OWN;
-        w->to = kind == GEMM_RS_OWN ? 0 : gemm_rs_tile_offset(p, &tile, cta.epoch);
+        w->to = kind == GEMM_RS_OWN     ? 0
+                : kind == GEMM_RS_JOINT ? cta.epoch
+                                        : gemm_rs_tile_offset(p, &tile, cta.epoch);
         for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++) {
             w->terms[level] = gemm_rs_level(p, &tile, level, cta.epoch);
-            if (kind == GEMM_RS_PARTIAL)
+            if (kind == GEMM_RS_PARTIAL || kind == GEMM_RS_JOINT) /* which comes by `exchange` */
                 w->terms[level].count = 0;
         }
         ptx_mbar_arrive(ptx_shared(&reduce_shared->given[i % REDUCE_WORKS]));
@@ -198,6 +203,12 @@ template <class op> struct reduce_source : gemm_source {
     GEMM_MEMBER struct gemm_place place(uint32_t i, const struct mk_tile *, uint32_t row) const
     {
         const struct mk_tile *tile = &work(i)->tile;
+        const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
+        if (p->shots == 1) /* rows of others behind its own lie outside C */
+            return {(int32_t)tile->col,
+                    (int32_t)(tile->row + row) -
+                        (op::gathers ? 0 : (int32_t)(p->topo.rank * p->shard_rows)),
+                    0};
         return {(int32_t)tile->col, (int32_t)(tile->row + row),
                 op::gathers ? (int32_t)tile->slab : 0};
     }
@@ -235,6 +246,27 @@ template <class op> struct reduce_source : gemm_source {
     GEMM_MEMBER void add(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t half,
                          uint32_t rank, struct gemm_ring *ring) const;
 
+    /* Joint: whether `rank` wants the 16 rows from `row` of the tile on. */
+    GEMM_MEMBER bool wanted(const struct mk_tile *tile, uint32_t rank, uint32_t row) const
+    {
+        uint32_t left = row < tile->rows ? tile->rows - row : 0;
+        return gemm_rs_wants(op::tiles(plan), rank, tile->row + row,
+                             left < FRAGMENT_ROWS ? left : FRAGMENT_ROWS);
+    }
+
+    template <class shape>
+    GEMM_MEMBER void exchange(const struct reduce_work *w,
+                              float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t row,
+                              uint32_t half) const;
+
+    template <class shape>
+    GEMM_MEMBER bool store_own(const struct reduce_work *w,
+                               float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t row) const;
+
+    template <class shape>
+    GEMM_MEMBER void add_joint(const struct reduce_work *w,
+                               float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t row) const;
+
     template <class shape>
     GEMM_MEMBER bool finish(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2],
                             uint32_t half, uint32_t rank) const;
@@ -249,6 +281,7 @@ template <class op> struct reduce_source : gemm_source {
         ptx_mbar_arrive(ptx_shared(&reduce_shared->read[i % REDUCE_WORKS]));
     }
 
+    GEMM_MEMBER void exchange_tiles(uint32_t sender, uint32_t senders);
     GEMM_MEMBER void send_tiles(uint32_t sender, uint32_t senders);
     GEMM_MEMBER void auxiliary_warp(uint32_t warp);
 };
@@ -326,6 +359,102 @@ GEMM_MEMBER void reduce_source<op>::add(uint32_t i, float (&sum)[shape::blocks][
     }
 }
 
+/* Joint, where a rank ends with its rows alone: stores what these have of the tile, if others' are
+ * before them (a tensor store cannot begin outside C) or if there is nothing to store; false: the
+ * engine can. */
+template <class op>
+template <class shape>
+GEMM_MEMBER bool reduce_source<op>::store_own(const struct reduce_work *w,
+                                              float (&sum)[shape::blocks][shape::tile_n / 2],
+                                              uint32_t row) const
+{
+    const struct gemm_rs_plan *p = op::tiles(plan);
+    const uint32_t first = p->topo.rank * p->shard_rows, lane = threadIdx.x % 32;
+    if (gemm_rs_wants(p, p->topo.rank, w->tile.row, w->tile.rows) && w->tile.row >= first)
+        return false;
+#pragma unroll
+    for (int m = 0; m < shape::blocks; m++)
+#pragma unroll
+        for (int eight = 0; eight < 2; eight++) {
+            uint32_t in = row + m * 64 + eight * 8 + lane / 4, at = w->tile.row + in - first;
+            if (in >= w->tile.rows || at >= p->shard_rows) /* below the first: above all */
+                continue;
+            char *to = (char *)launch->arguments[MK_SPACE_ARG2] +
+                       ((uint64_t)at * p->n + w->tile.col + lane % 4 * 2) * 2;
+#pragma unroll
+            for (int j = 0; j < shape::tile_n / 8; j++)
+                if (j * 8 < w->tile.cols)
+                    *(uint32_t *)(to + j * 16) =
+                        ptx_pack_bf16(sum[m][j * 4 + eight * 2], sum[m][j * 4 + eight * 2 + 1]);
+        }
+    return true;
+}
+
+/* Where `round`, makes the thread's sums what others get of them. (By selection: where a branch
+ * writes accumulators, ptxas serialises the products, C7520.) */
+template <class shape>
+PTX_FN void round_sums(float (&sum)[shape::blocks][shape::tile_n / 2], bool round)
+{
+#pragma unroll
+    for (int m = 0; m < shape::blocks; m++)
+#pragma unroll
+        for (int j = 0; j < shape::tile_n / 2; j += 2) {
+            uint32_t both = ptx_pack_bf16(sum[m][j], sum[m][j + 1]);
+            sum[m][j] = round ? __uint_as_float(both << 16) : sum[m][j];
+            sum[m][j + 1] = round ? __uint_as_float(both & 0xffff0000) : sum[m][j + 1];
+        }
+}
+
+/* Joint: stores the thread's sums at all who want them, and waits for theirs. */
+template <class op>
+template <class shape>
+GEMM_MEMBER void reduce_source<op>::exchange(const struct reduce_work *w,
+                                             float (&sum)[shape::blocks][shape::tile_n / 2],
+                                             uint32_t row, uint32_t half) const
+{
+    const struct gemm_rs_plan *p = op::tiles(plan);
+    const uint32_t gpus = p->topo.gpus, local = p->topo.rank; /* one node */
+#pragma unroll 1
+    for (uint32_t step = 1; step < gpus; step++) {
+        uint32_t peer = local + gpus - step < gpus ? local + gpus - step : local - step;
+        char *to = launch->peers[peer] + gemm_rs_joint_offset(p, &w->tile, peer, w->to) +
+                   fragment_offset(row, w->runs);
+#pragma unroll
+        for (int m = 0; m < shape::blocks; m++)
+            fragments_store<shape::number>(to + m * (64 / FRAGMENT_ROWS) * w->runs * FRAGMENT_BYTES,
+                                           sum[m],
+                                           wanted(&w->tile, peer, row + m * 64) ? w->runs : 0);
+    }
+    ptx_bar_sync(1 + half, 128);
+    if (threadIdx.x % 128 == 0)
+        ptx_mbar_arrive(barrier(reduce_shared->there, w->number, half));
+    ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half), w->number / GEMM_RS_OUTBOX & 1,
+                  operands->limit_ns);
+}
+
+/* Joint: adds to the thread's sums what others have of the tile, in rank order; row: its first of
+ * the tile. */
+template <class op>
+template <class shape>
+GEMM_MEMBER void reduce_source<op>::add_joint(const struct reduce_work *w,
+                                              float (&sum)[shape::blocks][shape::tile_n / 2],
+                                              uint32_t row) const
+{
+    const struct gemm_rs_plan *p = op::tiles(plan);
+    /* x + y is y + x */
+    uint32_t count = p->topo.gpus - 1, place = p->topo.rank, before = place > 1 ? place : 0;
+    uint64_t at = p->staged[w->to & 1] + gemm_rs_tile_area(p, w->tile.id).first * p->element_bytes;
+#pragma unroll
+    for (int m = 0; m < shape::blocks; m++) {
+        uint32_t runs = wanted(&w->tile, place, row + m * 64) ? w->runs : 0;
+        const char *from = launch->heap + at + fragment_offset(row + m * 64, w->runs);
+        if (before)
+            fragments_add_before<shape::number>(sum[m], from, p->slab_pitch, before, runs);
+        fragments_add_behind<shape::number, 4>(sum[m], from + before * p->slab_pitch, p->slab_pitch,
+                                               count - before, runs);
+    }
+}
+
 template <class op>
 template <class shape>
 GEMM_MEMBER bool reduce_source<op>::finish(uint32_t i,
@@ -336,6 +465,15 @@ GEMM_MEMBER bool reduce_source<op>::finish(uint32_t i,
     uint32_t within = threadIdx.x % 128 / 32 * FRAGMENT_ROWS; /* of 64 rows, the warp's first */
     uint32_t row = (rank * 2 + half) * shape::blocks * 64 + within;
     uint32_t kind = __shfl_sync(0xffffffff, w->kind, 0);
+    if constexpr (shape::tile_n <= PLAN_MOST_JOINT_COLUMNS) {
+        if constexpr (op::gathers && shape::number == MK_BF16)
+            round_sums<shape>(sum, kind == GEMM_RS_JOINT);
+        if (kind == GEMM_RS_JOINT) {
+            exchange<shape>(w, sum, row, half);
+            add_joint<shape>(w, sum, row);
+            return !op::gathers && store_own<shape>(w, sum, row);
+        }
+    }
     if (kind == GEMM_RS_OWN && !op::gathers)
         return false;
     ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
@@ -352,6 +490,43 @@ GEMM_MEMBER bool reduce_source<op>::finish(uint32_t i,
     if (threadIdx.x % 128 == 0)
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number, half));
     return true;
+}
+
+/* Joint: says to those who want the consumers' sums that they are there, and then to these that
+ * the others' are: a warp, one of `senders`. */
+template <class op>
+GEMM_MEMBER void reduce_source<op>::exchange_tiles(uint32_t sender, uint32_t senders)
+{
+    struct mk_cta own;
+    int ending = 0;
+    if (sender) /* the track is the first's */
+        cta_identify(&own, launch, blockIdx.x, 32);
+    else
+        cta_begin(&own, launch, blockIdx.x, 32, GPU_TRACK_SENDER);
+    for (uint32_t i = 0; number_of(i) < MK_FRESH(op::tiles(plan))->tiles; i++) {
+        ptx_mbar_wait(ptx_shared(&reduce_shared->given[i % REDUCE_WORKS]), i / REDUCE_WORKS & 1,
+                      operands->limit_ns);
+        const struct mk_tile *tile = &work(i)->tile;
+        const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
+        /* of 64 rows the first consumer has all */
+        uint32_t halves = p->tile_m == 64 ? 1 : 2;
+        for (uint32_t half = sender; half < halves; half += senders) {
+            barrier_wait(&operands->watch, barrier(reduce_shared->there, i, half),
+                         i / GEMM_RS_OUTBOX & 1, GPU_BARRIER_THERE, i % GEMM_RS_OUTBOX, i);
+            p = MK_FRESH(p);
+            gemm_rs_announce(p, &own, tile, MK_TILE_PARTS / p->cluster / halves);
+        }
+        if (sender < halves && !ending)
+            ending = gemm_rs_await(MK_FRESH(p), &own, tile);
+        for (uint32_t half = sender; half < halves; half += senders)
+            if (cta_leads(&own))
+                ptx_mbar_arrive(barrier(reduce_shared->taken, i, half));
+        __syncwarp();
+        if (cta_leads(&own))
+            ptx_mbar_arrive(ptx_shared(&reduce_shared->read[i % REDUCE_WORKS]));
+    }
+    if (!sender)
+        cta_end(&own);
 }
 
 /* Takes this CTA's parts of tiles from its outbox to who adds them, and announces what is stored: a
@@ -414,7 +589,10 @@ template <class op> GEMM_MEMBER void reduce_source<op>::auxiliary_warp(uint32_t 
     uint32_t others = mk_role_coresident(split, MK_INTRA_COMM), auxiliary = warp - 2;
     uint32_t senders = reduce_senders(launch);
     if (warp == 1 || (warp == 3 && senders == 2)) {
-        send_tiles(warp == 3, senders);
+        if (op::tiles(plan)->shots == 1)
+            exchange_tiles(warp == 3, senders);
+        else
+            send_tiles(warp == 3, senders);
     } else if (auxiliary < others) {
         struct mk_cta other;
         cta_begin(&other, launch,
@@ -448,14 +626,20 @@ template <class op> struct reduce_on_gpu {
     {
         const struct gemm_rs_plan *p = op::tiles(whole);
         const uint64_t n = p->n, k = p->k, rows = p->shard_rows, world = mk_world(&p->topo);
-        const uint64_t a[3] = {k, rows, world}, c[3] = {n, rows, op::gathers ? world : 1};
-        const uint32_t a_box[2] = {GEMM_TILE_K, shape::tile_m}, c_box[2] = {64, 64};
-        int err = tensormap_bf16(&m->a, l->arguments[MK_SPACE_ARG0], a, k, rows * k, a_box);
+        const bool joint = p->shots == 1;
+        const uint64_t a_rows = joint ? p->m : rows, c_rows = joint && op::gathers ? p->m : rows;
+        const uint64_t a[3] = {k, a_rows, joint ? 1 : world},
+                       c[3] = {n, c_rows, op::gathers && !joint ? world : 1};
+        const uint32_t a_box[2] = {GEMM_TILE_K, gemm_a_rows<shape>(a_rows)}, c_box[2] = {64, 64};
+        int err = tensormap_bf16(&m->a, l->arguments[MK_SPACE_ARG0], a, k, a_rows * k, a_box);
         if (!err)
             err = gemm_describe_b<shape>(&operands->b, l->arguments[MK_SPACE_ARG1], n, k);
         if (!err)
-            err = tensormap_bf16(&operands->c, l->arguments[MK_SPACE_ARG2], c, n, rows * n, c_box);
-        operands->stages_of_k = operands->stages_of_slice = (uint32_t)mk_ceil_div(k, GEMM_TILE_K);
+            err =
+                tensormap_bf16(&operands->c, l->arguments[MK_SPACE_ARG2], c, n, c_rows * n, c_box);
+        operands->stages_of_k = operands->stages_of_slice =
+            (uint32_t)mk_ceil_div(k, shape::stage_k);
+        operands->a_rows = a_box[1];
         return err;
     }
 

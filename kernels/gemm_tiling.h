@@ -40,13 +40,17 @@ MK_PURE double gemm_cost(struct gemm_tiling t, uint64_t m, uint64_t n, uint64_t 
                     t.tile_m * t.tile_n / 32);
 }
 
-/* The tiling with the least estimated cost among those that the kernels are built for. */
+/* The tiling with the least estimated cost among those that the kernels are built for; for few rows
+ * the one that is made for them. */
 MK_PURE struct gemm_tiling gemm_choose_tiling(uint64_t m, uint64_t n, uint64_t k, uint32_t sms)
 {
     const struct gemm_tiling built[] = {
         {128, 256, 2}, {256, 128, 2}, {128, 128, 2}, {128, 128, 1}, {128, 64, 1},
     };
+    const struct gemm_tiling few_rows = {64, 64, 1};
     struct gemm_tiling best = built[0];
+    if (m <= few_rows.tile_m)
+        return few_rows;
     for (unsigned i = 1; i < sizeof(built) / sizeof(built[0]); i++) {
         if (gemm_cost(built[i], m, n, k, sms) < gemm_cost(best, m, n, k, sms))
             best = built[i];

@@ -531,6 +531,13 @@ PTX_FN uint4 ptx_load_shared_4(uint32_t src)
     return v;
 }
 
+PTX_FN void ptx_store_shared_4(uint32_t dst, uint4 v)
+{
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(dst), "r"(v.x), "r"(v.y),
+                 "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
 /* The same with each matrix transposed: register m holds two neighbours of column l / 4. */
 PTX_FN void ptx_stmatrix_x4_transposed(uint32_t dst, uint32_t r0, uint32_t r1, uint32_t r2,
                                        uint32_t r3)

@@ -4,6 +4,7 @@
  *
  *     gpu_gemm check            every tile shape on odd shapes, against an fp32 reference
  *     gpu_gemm bench [MS REST]  against cuBLAS in the same run
+ *     gpu_gemm few [MS REST]    the same for few rows, with each tile shape that suits them
  *
  * bench: blocks of MS ms in turn, REST ms of idling before each. Default 20 and 0, which heats the
  * GPU to its power limit; 4 and 30 keep its clocks up.
@@ -20,7 +21,7 @@
  */
 
 static const struct gemm_tiling tilings[] = {
-    {128, 256, 2}, {256, 128, 2}, {128, 128, 2}, {128, 128, 1}, {128, 64, 1},
+    {128, 256, 2}, {256, 128, 2}, {128, 128, 2}, {128, 128, 1}, {128, 64, 1}, {64, 64, 1},
 };
 enum { TILINGS = sizeof tilings / sizeof tilings[0], GUARD = 65536 };
 
@@ -76,7 +77,7 @@ static int check(void)
         failed |= check_one(shapes[i][0], shapes[i][1], shapes[i][2], GEMM_B_KN);
     }
     /* What it must refuse. */
-    const struct gemm_tiling none = {64, 64, 1};
+    const struct gemm_tiling none = {64, 32, 1};
     bf16 *p = device_random(1 << 16, 1);
     failed |= gemm_run(p, p, p, 64, 60, 64, GEMM_B_NK, tilings[0], 0, 0) == 0;
     failed |= gemm_run(p, p, p, 64, 64, 12, GEMM_B_NK, tilings[0], 0, 0) == 0;
@@ -109,6 +110,13 @@ struct contestant {
     double ratios; /* logarithms of cuBLAS's time over its own, summed over shapes */
 };
 
+template <uint32_t tile_m, uint32_t tile_n, uint32_t cluster>
+static int run_tiles(const bf16 *a, const bf16 *b, bf16 *c, int64_t m, int64_t n, int64_t k,
+                     enum gemm_b b_rows)
+{
+    return gemm_run(a, b, c, m, n, k, b_rows, {tile_m, tile_n, cluster}, 0, 0);
+}
+
 static struct contestant contestants[] = {{"cuBLAS", run_cublas, 0},
                                           {"mkernel", run_chosen, 0},
 #ifdef GPU_GEMM_MORE
@@ -116,12 +124,20 @@ static struct contestant contestants[] = {{"cuBLAS", run_cublas, 0},
 #endif
 };
 enum { CONTESTANTS = sizeof contestants / sizeof contestants[0], ROUNDS = 9, MAX_SETS = 32 };
+static struct contestant few_rows[] = {{"cuBLAS", run_cublas, 0},
+                                       {"mkernel", run_chosen, 0},
+                                       {"64x64", run_tiles<64, 64, 1>, 0},
+                                       {"128x64", run_tiles<128, 64, 1>, 0},
+                                       {"128x128", run_tiles<128, 128, 1>, 0},
+                                       {"128x128 of 2", run_tiles<128, 128, 2>, 0},
+                                       {"128x256 of 2", run_tiles<128, 256, 2>, 0}};
+enum { FEW_ROWS = sizeof few_rows / sizeof few_rows[0], MOST = FEW_ROWS + CONTESTANTS };
 
 /* Times all contestants in turn, ROUNDS times, over sets of inputs that together exceed L2 many
  * times over.
  */
-static int bench_shape(int64_t m, int64_t n, int64_t k, enum gemm_b b_rows, double block_ms,
-                       double rest_ms)
+static int bench_shape(struct contestant *of, int count, int64_t m, int64_t n, int64_t k,
+                       enum gemm_b b_rows, double block_ms, double rest_ms)
 {
     bf16 *a[MAX_SETS], *b[MAX_SETS], *c, *want;
     int sets = 2, wrong = 0;
@@ -134,49 +150,49 @@ static int bench_shape(int64_t m, int64_t n, int64_t k, enum gemm_b b_rows, doub
     CUDA(cudaMalloc(&c, m * n * 2));
     CUDA(cudaMalloc(&want, m * n * 2));
     int bad = run_cublas(a[0], b[0], want, m, n, k, b_rows);
-    double relative[CONTESTANTS], ms[CONTESTANTS][ROUNDS], ratio[CONTESTANTS][ROUNDS];
-    for (int i = 0; i < CONTESTANTS; i++) {
+    double relative[MOST], ms[MOST][ROUNDS], ratio[MOST][ROUNDS];
+    for (int i = 0; i < count; i++) {
         CUDA(cudaMemset(c, 0xff, m * n * 2));
-        int err = contestants[i].run(a[0], b[0], c, m, n, k, b_rows);
+        int err = of[i].run(a[0], b[0], c, m, n, k, b_rows);
         CUDA(cudaDeviceSynchronize());
         struct difference d = device_compare(c, want, m, n, k);
         relative[i] = sqrt(d.error / d.norm);
         if (bad || err || !(relative[i] <= error_bound((uint64_t)m * n))) {
-            printf("WRONG %s: returned %d, relative error %.2e, %llu wrong\n", contestants[i].name,
-                   err, relative[i], d.wrong);
+            printf("WRONG %s: returned %d, relative error %.2e, %llu wrong\n", of[i].name, err,
+                   relative[i], d.wrong);
             wrong = 1;
         }
     }
-    int launches = (int)ceil(block_ms / (2e3 * m * n * k / 750e12));
+    double multiply = 2e3 * m * n * k / 750e12, read = 2e3 * (m + n) * k / 4e12;
+    int launches = (int)ceil(block_ms / (multiply > read ? multiply : read));
     cudaEvent_t start, stop;
     CUDA(cudaEventCreate(&start));
     CUDA(cudaEventCreate(&stop));
     for (int r = -1; r < ROUNDS && !wrong; r++) { /* round -1 warms up */
-        for (int j = 0; j < CONTESTANTS; j++) {
-            int i = (j + r + 1) % CONTESTANTS;
+        for (int j = 0; j < count; j++) {
+            int i = (j + r + 1) % count;
             float t;
             usleep((useconds_t)(rest_ms * 1000));
-            contestants[i].run(a[0], b[0], c, m, n, k, b_rows);
+            of[i].run(a[0], b[0], c, m, n, k, b_rows);
             CUDA(cudaEventRecord(start));
             for (int l = 0; l < launches; l++)
-                contestants[i].run(a[(l + 1) % sets], b[(l + 1) % sets], c, m, n, k, b_rows);
+                of[i].run(a[(l + 1) % sets], b[(l + 1) % sets], c, m, n, k, b_rows);
             CUDA(cudaEventRecord(stop));
             CUDA(cudaEventSynchronize(stop));
             CUDA(cudaEventElapsedTime(&t, start, stop));
             if (r >= 0)
                 ms[i][r] = t / launches;
         }
-        for (int i = 0; r >= 0 && i < CONTESTANTS; i++)
+        for (int i = 0; r >= 0 && i < count; i++)
             ratio[i][r] = ms[0][r] / ms[i][r];
     }
-    for (int i = 0; i < CONTESTANTS && !wrong; i++) {
+    for (int i = 0; i < count && !wrong; i++) {
         double rho = median(ratio[i], ROUNDS), t = median(ms[i], ROUNDS);
-        contestants[i].ratios += log(rho);
+        of[i].ratios += log(rho);
         printf("%5lld %5lld %5lld %s  %-22s %8.4f ms (%.4f-%.4f) %6.1f TF  %.3f of cuBLAS  error "
                "%.1e\n",
                (long long)m, (long long)n, (long long)k, b_rows == GEMM_B_KN ? "KN" : "NK",
-               contestants[i].name, t, ms[i][0], ms[i][ROUNDS - 1], 2e-9 * m * n * k / t, rho,
-               relative[i]);
+               of[i].name, t, ms[i][0], ms[i][ROUNDS - 1], 2e-9 * m * n * k / t, rho, relative[i]);
     }
     fflush(stdout);
     for (int s = 0; s < sets; s++) {
@@ -199,11 +215,26 @@ static int bench(double block_ms, double rest_ms)
         return 77;
     for (int layout = 0; layout < 2; layout++)
         for (int i = 0; i < cases; i++)
-            wrong |= bench_shape(shapes[i][0], shapes[i][1], shapes[i][2], (enum gemm_b)layout,
-                                 block_ms, rest_ms);
+            wrong |= bench_shape(contestants, CONTESTANTS, shapes[i][0], shapes[i][1], shapes[i][2],
+                                 (enum gemm_b)layout, block_ms, rest_ms);
     for (int i = 0; i < CONTESTANTS && !wrong; i++)
         printf("geometric mean over %d shapes, both layouts: %-22s %.3f of cuBLAS\n", cases,
                contestants[i].name, exp(contestants[i].ratios / (2 * cases)));
+    return wrong;
+}
+
+static int bench_few_rows(double block_ms, double rest_ms)
+{
+    static const int64_t rows[] = {1, 16, 64, 128, 256, 512},
+                         nk[][2] = {{8192, 4096}, {4096, 8192}};
+    int wrong = 0;
+    if (cublas_open())
+        return 77;
+    for (int layout = 1; layout >= 0; layout--)
+        for (int shape = 0; shape < 2; shape++)
+            for (int i = 0; i < (int)(sizeof rows / sizeof rows[0]); i++)
+                wrong |= bench_shape(few_rows, FEW_ROWS, rows[i], nk[shape][0], nk[shape][1],
+                                     (enum gemm_b)layout, block_ms, rest_ms);
     return wrong;
 }
 
@@ -219,6 +250,8 @@ int main(int argc, char **argv)
         return check();
     if (argc >= 2 && !strcmp(argv[1], "bench"))
         return bench(argc >= 3 ? atof(argv[2]) : 20, argc >= 4 ? atof(argv[3]) : 0);
-    fprintf(stderr, "usage: gpu_gemm check | bench [MS REST]\n");
+    if (argc >= 2 && !strcmp(argv[1], "few"))
+        return bench_few_rows(argc >= 3 ? atof(argv[2]) : 2, argc >= 4 ? atof(argv[3]) : 0);
+    fprintf(stderr, "usage: gpu_gemm check | bench [MS REST] | few [MS REST]\n");
     return 2;
 }

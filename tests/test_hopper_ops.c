@@ -66,6 +66,52 @@ static void test_gemm_ar(void **state)
     explore(MK_OP_GEMM_AR, 1, 3);
 }
 
+/* One shot: tiles of few rows and others, rows that no tile and no group of 16 divides, ranks whose
+ * rows share a group, more tiles of a CTA than one. */
+static void one_shot(enum mk_op op)
+{
+    static const uint32_t rows[] = {1, 3, 16, 17, 65}; /* of all ranks, at least */
+    static const uint64_t columns[] = {72, 200, 8};
+    struct mk_gemm_tile tile;
+    struct coroutine_pool *pool;
+    uint64_t seed = 0;
+    assert_int_equal(coroutine_pool_create(&pool, 0), 0);
+    for (uint32_t gpus = 1; gpus <= 3; gpus++)
+        for (uint32_t i = 0; i < 5; i++)
+            for (uint32_t few = 0; few < 2; few++, seed++) {
+                const uint64_t shape[3] = {(rows[i] + gpus - 1) / gpus, columns[seed % 3],
+                                           i % 2 ? 264 : 72};
+                struct sim_world_config c = hopper_ops_config(op, 1, gpus, shape, seed);
+                /* a table's first tile has too many columns */
+                if (few || c.problem.tuning.tile_n > PLAN_MOST_JOINT_COLUMNS) {
+                    assert_true(mk_few_rows_tile(0, &tile));
+                    c.problem.tuning.tile_m = tile.tile_m;
+                    c.problem.tuning.tile_n = tile.tile_n;
+                    c.problem.tuning.cluster = tile.cluster;
+                }
+                c.problem.tuning.shots = 1;
+                c.unwatched = seed % 2 && !few;
+                c.pool = pool;
+                right(&c);
+            }
+    coroutine_pool_destroy(pool);
+}
+
+static void test_ag_gemm_one_shot(void **state)
+{
+    one_shot(MK_OP_AG_GEMM);
+}
+
+static void test_gemm_rs_one_shot(void **state)
+{
+    one_shot(MK_OP_GEMM_RS);
+}
+
+static void test_gemm_ar_one_shot(void **state)
+{
+    one_shot(MK_OP_GEMM_AR);
+}
+
 /* More tiles of a CTA, and of a cluster, than the producer keeps what consumers need to know of:
  * its places are written again. */
 static void test_many_tiles(void **state)
@@ -112,9 +158,14 @@ static void test_what_cannot_be_emulated_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ag_gemm), cmocka_unit_test(test_gemm_rs),
-        cmocka_unit_test(test_gemm_ar), cmocka_unit_test(test_many_tiles),
-        cmocka_unit_test(test_faults),  cmocka_unit_test(test_what_cannot_be_emulated_is_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ag_gemm),
+                                       cmocka_unit_test(test_gemm_rs),
+                                       cmocka_unit_test(test_gemm_ar),
+                                       cmocka_unit_test(test_gemm_rs_one_shot),
+                                       cmocka_unit_test(test_ag_gemm_one_shot),
+                                       cmocka_unit_test(test_gemm_ar_one_shot),
+                                       cmocka_unit_test(test_many_tiles),
+                                       cmocka_unit_test(test_faults),
+                                       cmocka_unit_test(test_what_cannot_be_emulated_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

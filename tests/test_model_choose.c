@@ -143,7 +143,7 @@ static void tuned_lines_stay_above(void **state)
                            .exec = MK_EXEC_CUDA,
                            .sms = 132,
                            .topo = {.nodes = 1, .gpus = 2},
-                           .m = 512,
+                           .m = 1024,
                            .n = 4096,
                            .k = 8192};
     struct tuning_table t = {.entries = NULL};
@@ -151,7 +151,7 @@ static void tuned_lines_stay_above(void **state)
     struct mk_plan p;
     char error[512];
     static const char lines[] =
-        "ag_gemm 512,4096,8192 kn fast 1x2 NVIDIA_H200 tile=128x128 slices=2\n"
+        "ag_gemm 1024,4096,8192 kn fast 1x2 NVIDIA_H200 tile=128x128 slices=2\n"
         "ag_gemm 4096,4096,8192 kn fast 1x2 NVIDIA_H200\n";
     model_choose(machine_default(), &q, &chosen);
     struct mk_tuning nothing = {.tile_m = 0};
@@ -172,7 +172,7 @@ static void tuned_lines_stay_above(void **state)
     assert_int_equal(tuning_build(&p, &t, &q, "NVIDIA H200", 0, 0, error, sizeof error), 0);
     assert_int_equal(plan_build(&closed, &q, 0, 0, error, sizeof error), 0);
     assert_memory_equal(&p.problem.tuning, &closed.problem.tuning, sizeof nothing);
-    q.m = 512;
+    q.m = 1024;
     q.tuning.pace = 1; /* an option of one's own */
     assert_int_equal(tuning_build(&p, &t, &q, "NVIDIA H200", 0, 0, error, sizeof error), 0);
     assert_int_equal(plan_build(&closed, &q, 0, 0, error, sizeof error), 0);

@@ -156,6 +156,11 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
     return mk_cta_wait(cta, flag, target, cause);
 }
 
+void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
+{
+    mk_cta_copy(cta, local, chunk); /* of one shot alone, which is no plan of the host's */
+}
+
 void mutant_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
 {
     mk_cta_add(cta, local, flag, count);

@@ -38,7 +38,7 @@ static int changed(const struct mk_tuning *a, const struct mk_tuning *b)
     return (a->tile_m != b->tile_m || a->tile_n != b->tile_n) +
            (memcmp(&a->split, &b->split, sizeof a->split) != 0) + (a->chunk_rows != b->chunk_rows) +
            (a->slices != b->slices) + (a->pieces != b->pieces) + (a->pace != b->pace) +
-           (a->fanout != b->fanout);
+           (a->fanout != b->fanout) + (a->shots != b->shots);
 }
 
 static int has(const struct tune *t, const char *words)

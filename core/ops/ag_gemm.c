@@ -8,6 +8,9 @@
 
 #include <stdio.h>
 
+/* Rows of the gathered A that one shot suits best: more are two. */
+#define AG_GEMM_FEW_ROWS 512
+
 #define SLICE_UNIT 128u /* bytes: a stage of the GEMM engine is 64 elements of K */
 
 /* What this rank pushes to its node's others over NVLink, bytes. */
@@ -53,10 +56,13 @@ static void ag_gemm_choose(struct mk_problem *q)
     struct mk_tuning *t = &q->tuning;
     int cuda = q->exec == MK_EXEC_CUDA;
     uint64_t shard_rows = q->m / mk_world(&q->topo);
+    int joint = t->shots == 1;
     plan_choose_gemm_tile(q, shard_rows > 128 && !ag_gemm_network_bound(q),
                           ag_gemm_communication_bound(q) || shard_rows <= 512);
     if (!t->chunk_rows)
-        t->chunk_rows = t->tile_m;
+        t->chunk_rows = joint ? (uint32_t)mk_round_up(shard_rows, t->tile_m) : t->tile_m;
+    if (joint && !t->pace)
+        t->pace = 1;
     /* One chunk at most is the whole shard; more rows would only overflow the count of its
      * tiles. */
     uint64_t most = mk_round_up(shard_rows, t->tile_m);
@@ -76,6 +82,16 @@ static void ag_gemm_choose(struct mk_problem *q)
             ctas[MK_COMPUTE] = rest - rest % t->cluster;
         }
         ctas[MK_INTRA_COMM] = q->topo.gpus == 1 ? 0 : cuda ? 2 * ctas[MK_COMPUTE] : 1;
+    }
+    if (joint) { /* as many warps as there are share what moves, down to a KB each */
+        if (!t->pieces)
+            t->pieces = shard_rows > PLAN_MOST_PIECES ? PLAN_MOST_PIECES : (uint32_t)shard_rows;
+        uint64_t slices = q->k / 512, movers = ctas[MK_INTRA_COMM] / (t->pieces * q->topo.gpus);
+        slices = slices < movers ? slices : movers;
+        if (!t->slices)
+            t->slices = !slices                     ? 1
+                        : slices > PLAN_MOST_SLICES ? PLAN_MOST_SLICES
+                                                    : (uint32_t)slices;
     }
     /* on a GPU at least 1024 elements of K each: while they multiply, the next slice comes */
     if (!t->slices) {
@@ -104,6 +120,10 @@ static void ag_gemm_choose(struct mk_problem *q)
 static int ag_gemm_check_tuning(const struct mk_problem *q, char *error, size_t size)
 {
     const struct mk_tuning *t = &q->tuning;
+    if (t->shots == 1 && t->chunk_rows < q->m / mk_world(&q->topo))
+        return plan_refuse(error, size,
+                           "one shot in chunks of %u rows: the %llu rows of a rank are one chunk",
+                           t->chunk_rows, (unsigned long long)(q->m / mk_world(&q->topo)));
     if (t->fanout > (q->topo.gpus > 1 ? q->topo.gpus - 1 : 1))
         return plan_refuse(error, size, "pushes to %u peers at once: a rank has %u in its node",
                            t->fanout, q->topo.gpus - 1);
@@ -123,6 +143,9 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
     int result = plan_check_gemm(q, error, size);
     if (result)
         return result;
+    result = plan_choose_shots(q, AG_GEMM_FEW_ROWS, error, size);
+    if (result)
+        return result;
     ag_gemm_choose(q);
     result = ag_gemm_check_tuning(q, error, size);
     if (result)
@@ -134,6 +157,7 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
     a->m = (uint32_t)q->m;
     a->n = (uint32_t)q->n;
     a->k = (uint32_t)q->k;
+    a->shots = q->tuning.shots;
     a->shard_rows = a->m / world;
     a->tile_m = q->tuning.tile_m;
     a->tile_n = q->tuning.tile_n;
@@ -155,16 +179,21 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
     /* As many tiles as run at once end together. */
     uint64_t tail = a->split.ctas[MK_COMPUTE] / a->cluster / (a->fanout * chunk_tiles);
     a->tail = !tail || a->slices == 1 ? 1 : tail > a->chunks ? a->chunks : (uint32_t)tail;
-    a->shard_pitch = mk_round_up(a->shard_rows * a->row_bytes, MK_HEAP_UNIT);
+    uint64_t blocks = a->shots == 1 ? 1 : world; /* that tiles are cut from */
+    if (a->shots == 1)
+        shard_tiles = mk_ceil_div(a->m, a->tile_m) * a->col_tiles;
+    a->shard_pitch = a->shard_rows * a->row_bytes;
+    if (a->shots == 2)
+        a->shard_pitch = mk_round_up(a->shard_pitch, MK_HEAP_UNIT);
     uint64_t flags = (uint64_t)world * a->chunks * a->slices;
-    uint64_t gathered = world > 1 ? world * a->shard_pitch : 0;
-    result = plan_take(p, shard_tiles * world, flags, 2 * gathered, a->chunk_rows * a->row_bytes,
+    uint64_t gathered = world > 1 ? mk_round_up(world * a->shard_pitch, MK_HEAP_UNIT) : 0;
+    result = plan_take(p, shard_tiles * blocks, flags, 2 * gathered, a->chunk_rows * a->row_bytes,
                        error, size);
     if (result)
         return result;
     a->chunk_tiles = (uint32_t)chunk_tiles; /* no more than those of the shard */
     a->shard_tiles = (uint32_t)shard_tiles;
-    a->tiles = a->shard_tiles * world;
+    a->tiles = (uint32_t)(a->shard_tiles * blocks);
     a->staged = !q->a_in_heap;
     a->a_offset = q->a_offset;
     a->flag_arrival = p->flag_base;
@@ -199,6 +228,10 @@ static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
 static void ag_gemm_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
 {
     const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
+    if (a->shots == 1) {
+        ag_gemm_joint_tile(a, id, out);
+        return;
+    }
     uint32_t rest = id % a->shard_tiles, chunk = rest / a->chunk_tiles,
              within = rest - chunk * a->chunk_tiles;
     uint32_t rows = ag_gemm_chunk_rows(a, chunk),
@@ -259,7 +292,7 @@ const struct op_descriptor op_ag_gemm = {
                   {"C", OP_BF16, "M,N", .output = 1}},
     .needs =
         {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_SEND] = OP_IF_NODES},
-    .knobs = OP_GEMM_KNOBS | OP_SLICES | OP_FANOUT,
+    .knobs = OP_GEMM_KNOBS | OP_SLICES | OP_FANOUT | OP_SHOTS,
     .tuned = 1,
     .a_in_heap = 1,
     .b_layout = 1,

@@ -83,12 +83,47 @@ void plan_choose_gemm_tile(struct mk_problem *q, int pair, int narrow)
     t->tile_n = t->tile_n ? t->tile_n : chosen.tile_n;
 }
 
+int plan_choose_shots(struct mk_problem *q, uint64_t most_rows, char *error, size_t size)
+{
+    struct mk_tuning *t = &q->tuning;
+    int can = q->exec == MK_EXEC_CUDA && q->topo.nodes == 1;
+    struct mk_gemm_tile tile;
+    if (!t->shots)
+        t->shots = can && q->m <= most_rows ? 1 : 2;
+    if (t->shots == 1 && q->topo.nodes > 1)
+        return plan_refuse(error, size,
+                           "one shot over %u nodes: between nodes there are two (shots is 2)",
+                           q->topo.nodes);
+    if (t->shots == 1 && !can)
+        return plan_refuse(error, size,
+                           "one shot is what GPUs do, by the kernel of %s; on the host there are "
+                           "two (shots is 2)",
+                           plan_op_name(q->op));
+    if (t->shots == 2 || t->tile_m || t->tile_n || t->cluster)
+        return 0;
+    /* all rows in one tile, else as many tiles as there are SMs, else large ones */
+    mk_few_rows_tile(0, &tile);
+    uint64_t narrow = mk_ceil_div(q->m, 128) * mk_ceil_div(q->n, 64);
+    if (q->m > tile.tile_m)
+        tile = (struct mk_gemm_tile){128, narrow <= q->sms ? 64 : 128, 1};
+    t->tile_m = tile.tile_m;
+    t->tile_n = tile.tile_n;
+    t->cluster = tile.cluster;
+    return 0;
+}
+
 int plan_check_gemm_tile(const struct mk_problem *q, char *error, size_t size)
 {
     const struct mk_tuning *t = &q->tuning;
     struct mk_gemm_tile tile;
     char built[256] = "";
-    for (uint32_t i = 0; q->exec == MK_EXEC_CUDA && mk_gemm_tile(i, &tile); i++) {
+    uint32_t tiles = 0;
+    while (mk_gemm_tile(tiles, &tile))
+        tiles++;
+    for (uint32_t i = 0; q->exec == MK_EXEC_CUDA &&
+                         (mk_gemm_tile(i, &tile) ||
+                          (t->shots == 1 && i >= tiles && mk_few_rows_tile(i - tiles, &tile)));
+         i++) {
         size_t used = strlen(built);
         if (tile.tile_m == t->tile_m && tile.tile_n == t->tile_n && tile.cluster == t->cluster)
             return 0;

@@ -8,8 +8,13 @@
 
 extern const struct op_shape op_shape_gemm;
 
-/* What all GEMM plans look at beside slices and fanout. */
+/* What all GEMM plans look at beside slices, fanout and shots. */
 #define OP_GEMM_KNOBS (OP_TILE | OP_ROLES | OP_CHUNK_ROWS | OP_PIECES | OP_PACE)
+
+/* One shot, where it is left open: for so many rows on a GPU, where all ranks are of one node
+ * (docs/FIGURES.md has the measurement); and what tile. -EINVAL where it is asked for and there is
+ * no such plan. */
+int plan_choose_shots(struct mk_problem *q, uint64_t most_rows, char *error, size_t size);
 
 /* struct op_descriptor's: `shared_k`: on GPUs the default K is what the ranks share in parts,
  * else N is. */
@@ -39,6 +44,7 @@ double plan_multiply_ns(const struct mk_problem *q);
  * p->flag_base and p->heap_base on. 0, or -EINVAL. */
 int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, uint64_t *flags,
                        uint64_t *bytes, char *error, size_t size);
+uint64_t plan_gemm_rs_joint_bytes(const struct gemm_rs_plan *r); /* one shot: from each peer */
 void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struct mk_tile *out);
 /* how many */
 uint32_t plan_gemm_rs_flags(const struct gemm_rs_plan *r, struct op_flag_range *ranges);

@@ -15,6 +15,9 @@ static int gemm_ar_build(struct mk_plan *p, char *error, size_t size)
     int result = plan_build_gemm_rs(p, &a->rs, 1, &flags, &bytes, error, size);
     if (result)
         return result;
+    if (a->rs.shots == 1)
+        return plan_take(p, a->rs.tiles, flags, bytes,
+                         (uint64_t)a->rs.tile_m * a->rs.tile_n * a->rs.element_bytes, error, size);
     a->block_pitch = a->rs.slab_pitch / a->rs.element_bytes * 2;
     a->flag_whole = (uint32_t)(p->flag_base + flags);
     a->whole = p->heap_base + bytes;
@@ -35,6 +38,8 @@ static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
 {
     const struct gemm_ar_plan *a = gemm_ar_plan_of(p);
     uint32_t count = plan_gemm_rs_flags(&a->rs, ranges);
+    if (a->rs.shots == 1)
+        return count;
     ranges[count] = (struct op_flag_range){
         "whole", a->flag_whole, mk_world(&a->rs.topo) * a->rs.units, a, gemm_ar_describe_whole};
     return count + 1;
@@ -52,14 +57,15 @@ static void gemm_ar_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_
     *rank = id / r->units;
     *number = id % r->units;
     struct gemm_rs_area a = gemm_rs_unit(r, *number);
-    *bytes = gemm_rs_elements(&a) * 2;
+    *bytes = gemm_rs_elements(&a) * (r->shots == 1 ? r->element_bytes : 2);
 }
 
 static void gemm_ar_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
                          uint64_t *network_bytes)
 {
     const struct gemm_rs_plan *r = &gemm_ar_plan_of(p)->rs;
-    uint64_t block = gemm_rs_block_bytes(r) + (uint64_t)r->shard_rows * r->n * 2;
+    uint64_t block = r->shots == 1 ? plan_gemm_rs_joint_bytes(r)
+                                   : gemm_rs_block_bytes(r) + (uint64_t)r->shard_rows * r->n * 2;
     *flop = 2.0 * r->m * r->n * r->k;
     *network_bytes = (r->topo.nodes - 1) * block;
     *nvlink_bytes = (uint64_t)r->topo.nodes * (r->topo.gpus - 1) * block;
@@ -88,7 +94,7 @@ const struct op_descriptor op_gemm_ar = {
     .arguments = {{"A", OP_BF16, "M,K"}, {"B", OP_BF16, "K,N"}, {"C", OP_BF16, "M,N", .output = 1}},
     .needs =
         {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_RANKS, [MK_INTER_SEND] = OP_IF_NODES},
-    .knobs = OP_GEMM_KNOBS,
+    .knobs = OP_GEMM_KNOBS | OP_SHOTS,
     .tuned = 1,
     .b_layout = 1,
     .sums = 1,

@@ -8,6 +8,9 @@
 #include <errno.h>
 #include <stdio.h>
 
+/* Rows of A that one shot suits best: more are two. */
+#define GEMM_RS_FEW_ROWS 512
+
 #define NVLINK_RATE 355.0 /* of an H200, bytes a ns */
 
 /* Rows of a block whose tiles a GPU computes column by column: a wave of tiles is then about as
@@ -28,7 +31,7 @@ static void gemm_rs_choose(struct mk_problem *q, int gathers)
 {
     struct mk_tuning *t = &q->tuning;
     int cuda = q->exec == MK_EXEC_CUDA;
-    uint64_t shard_rows = q->m / mk_world(&q->topo);
+    uint64_t shard_rows = q->m / (t->shots == 1 ? 1 : mk_world(&q->topo));
     plan_choose_gemm_tile(q, shard_rows > 128, 0);
     if (!t->chunk_rows)
         t->chunk_rows = cuda ? (uint32_t)mk_round_up(ROWS_TOGETHER, t->tile_m) : t->tile_m;
@@ -93,12 +96,18 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, u
     int result = plan_check_gemm(q, error, size);
     if (result)
         return result;
+    result = plan_choose_shots(q, GEMM_RS_FEW_ROWS, error, size);
+    if (result)
+        return result;
     gemm_rs_choose(q, gathers);
     result = gemm_rs_check_auxiliary(q, error, size);
     if (!result)
         result = plan_check_tuning(q, error, size);
     if (!result)
         result = plan_check_gemm_tile(q, error, size);
+    if (!result && q->tuning.shots == 1 && q->tuning.tile_n > PLAN_MOST_JOINT_COLUMNS)
+        result = plan_refuse(error, size, "tiles of %u columns in one shot: at most %u",
+                             q->tuning.tile_n, PLAN_MOST_JOINT_COLUMNS);
     if (result)
         return result;
 
@@ -109,13 +118,16 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, u
     r->m = (uint32_t)q->m;
     r->n = (uint32_t)q->n;
     r->k = (uint32_t)q->k;
+    r->shots = q->tuning.shots;
+    r->gathers = (uint32_t)gathers;
     r->shard_rows = r->m / world;
+    r->block_rows = r->shots == 1 ? r->m : r->shard_rows;
     r->tile_m = q->tuning.tile_m;
     r->tile_n = q->tuning.tile_n;
     r->cluster = q->tuning.cluster;
     r->chunk_rows = q->tuning.chunk_rows;
-    r->chunks = (uint32_t)mk_ceil_div(r->shard_rows, r->chunk_rows);
-    r->full_chunks = r->shard_rows / r->chunk_rows;
+    r->chunks = (uint32_t)mk_ceil_div(r->block_rows, r->chunk_rows);
+    r->full_chunks = r->block_rows / r->chunk_rows;
     if (!q->tuning.pace)
         q->tuning.pace = gemm_rs_choose_pace(q, gathers);
     r->pace = q->tuning.pace > 1 ? q->tuning.pace : 0;
@@ -128,21 +140,22 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, u
     r->col_tiles = (uint32_t)mk_ceil_div(r->n, r->tile_n);
     r->number = q->deterministic ? MK_FP32 : MK_BF16;
     r->element_bytes = q->deterministic ? 4 : 2;
-    uint64_t slabs = gemm_rs_slabs(r), tiles = mk_ceil_div(r->shard_rows, r->tile_m) * r->col_tiles;
+    uint64_t slabs = gemm_rs_slabs(r), tiles = mk_ceil_div(r->block_rows, r->tile_m) * r->col_tiles;
+    uint32_t blocks = r->shots == 1 ? 1 : world;
     r->slab_pitch = tiles * r->tile_m * r->tile_n * r->element_bytes;
-    *flags = world * tiles + q->topo.nodes * tiles * r->pieces;
+    *flags = r->shots == 1 ? tiles * world : world * tiles + q->topo.nodes * tiles * r->pieces;
     if (r->slab_pitch > MK_CMD_MAX_OFFSET / (3 * slabs + 3) || *flags > MK_CMD_MAX_FLAG ||
         tiles * world > UINT32_MAX / 2)
         return plan_take(p, tiles * world, *flags, UINT64_MAX, 0, error, size);
     *bytes = (2 * slabs + q->topo.nodes - 1) * r->slab_pitch;
     r->outbox = p->heap_base + *bytes;
-    if (cuda)
+    if (cuda && r->shots == 2)
         *bytes += (uint64_t)r->split.ctas[MK_COMPUTE] * GEMM_RS_OUTBOX * r->tile_m / r->cluster *
                   r->tile_n * r->element_bytes;
     r->shard_tiles = (uint32_t)tiles;
     r->units = r->shard_tiles * r->pieces;
     r->chunk_tiles = r->chunk_rows / r->tile_m * r->col_tiles;
-    r->tiles = r->shard_tiles * world;
+    r->tiles = r->shard_tiles * blocks;
     r->batch = r->split.ctas[MK_COMPUTE] / r->cluster;
     r->batch = r->batch ? r->batch : 1;
     r->lag = 1;
@@ -151,7 +164,7 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, u
     r->staged[0] = p->heap_base;
     r->staged[1] = r->staged[0] + slabs * r->slab_pitch;
     r->sums = r->staged[1] + slabs * r->slab_pitch;
-    p->chunks = world * r->units;
+    p->chunks = blocks * r->units;
     return 0;
 }
 
@@ -172,8 +185,12 @@ static void gemm_rs_describe_partial(const void *of, uint32_t index, struct mk_f
     uint32_t rest = index / r->topo.gpus;
     out->chunk = rest % r->shard_tiles * r->pieces;
     out->producer = mk_rank_at(&r->topo, node, index % r->topo.gpus);
-    snprintf(out->text, sizeof out->text, "rank %u's part of chunk %u of rank %u's rows",
-             out->producer, out->chunk, mk_rank_at(&r->topo, rest / r->shard_tiles, local));
+    if (r->shots == 1)
+        snprintf(out->text, sizeof out->text, "rank %u's part of tile %u", out->producer,
+                 out->chunk);
+    else
+        snprintf(out->text, sizeof out->text, "rank %u's part of chunk %u of rank %u's rows",
+                 out->producer, out->chunk, mk_rank_at(&r->topo, rest / r->shard_tiles, local));
 }
 
 static void gemm_rs_describe_sum(const void *of, uint32_t index, struct mk_flag_meaning *out)
@@ -191,6 +208,8 @@ uint32_t plan_gemm_rs_flags(const struct gemm_rs_plan *r, struct op_flag_range *
     ranges[0] =
         (struct op_flag_range){"partial", r->flag_partial, mk_world(&r->topo) * r->shard_tiles, r,
                                gemm_rs_describe_partial};
+    if (r->shots == 1)
+        return 1;
     ranges[1] = (struct op_flag_range){"sum", r->flag_sum, r->topo.nodes * r->units, r,
                                        gemm_rs_describe_sum};
     return 2;
@@ -203,12 +222,22 @@ static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
 
 void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struct mk_tile *out)
 {
-    gemm_rs_describe(r, id / r->shard_tiles, id % r->shard_tiles, out);
+    gemm_rs_describe(r, r->shots == 1 ? r->topo.rank : id / r->shard_tiles, id % r->shard_tiles,
+                     out);
 }
 
 static void gemm_rs_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
 {
     plan_describe_gemm_rs_tile(gemm_rs_plan_of(p), id, out);
+}
+
+/* One shot: rows move in the groups that a warp holds of a tile. */
+uint64_t plan_gemm_rs_joint_bytes(const struct gemm_rs_plan *r)
+{
+    uint64_t first = r->gathers ? 0 : (uint64_t)r->topo.rank * r->shard_rows,
+             rows = r->gathers ? r->m : r->shard_rows;
+    rows = mk_round_up(first + rows, r->grain_rows) - first / r->grain_rows * r->grain_rows;
+    return rows * gemm_rs_grained_cols(r, r->n) * r->element_bytes;
 }
 
 static void gemm_rs_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
@@ -225,7 +254,7 @@ static void gemm_rs_work(const struct mk_plan *p, double *flop, uint64_t *nvlink
                          uint64_t *network_bytes)
 {
     const struct gemm_rs_plan *r = gemm_rs_plan_of(p);
-    uint64_t block = gemm_rs_block_bytes(r);
+    uint64_t block = r->shots == 1 ? plan_gemm_rs_joint_bytes(r) : gemm_rs_block_bytes(r);
     *flop = 2.0 * r->m * r->n * r->k;
     *network_bytes = (r->topo.nodes - 1) * block;
     *nvlink_bytes = (uint64_t)r->topo.nodes * (r->topo.gpus - 1) * block;
@@ -255,7 +284,7 @@ const struct op_descriptor op_gemm_rs = {
                   {"B", OP_BF16, "K,N"},
                   {"C", OP_BF16, "M/W,N", .output = 1}},
     .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES},
-    .knobs = OP_GEMM_KNOBS,
+    .knobs = OP_GEMM_KNOBS | OP_SHOTS,
     .pieces_are_put = 1,
     .tuned = 1,
     .b_layout = 1,

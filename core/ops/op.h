@@ -71,7 +71,8 @@ enum op_knob {
     OP_SLICES = 8,
     OP_PIECES = 16,
     OP_PACE = 32,
-    OP_FANOUT = 64
+    OP_FANOUT = 64,
+    OP_SHOTS = 128
 };
 
 /* A run of flags of one meaning. `of` is the operator's own plan, or a part of it. */

@@ -19,6 +19,11 @@
  * and compute takes chunk 0 of each, then chunk 1. The last chunks come in slices of their columns:
  * a tile needs no slice before it has multiplied those before.
  *
+ * One shot, for few rows, in one node: every rank pushes its rows to all, itself included, and a
+ * tile has rows of all shards, so that B is read once and no tile is mostly empty. It waits for all
+ * of them before its first load of A (B's may go ahead). A shard is one chunk, and slices only
+ * share its bytes out to CTAs.
+ *
  * Minimum bytes: every rank multiplies W shards of A and has one, so W - 1 come to it. The (nodes -
  * 1) gpus shards of other nodes must each enter this node once, and rails share them evenly: (nodes
  * - 1) into a rank over the network; what its rail does not bring comes over NVLink, nodes (gpus -
@@ -34,6 +39,15 @@
 MK_ROLE int ag_gemm_before(const struct ag_gemm_plan *p, struct mk_cta *cta,
                            const struct mk_tile *tile, uint32_t slice)
 {
+    if (p->shots == 1) {
+        uint32_t first = tile->row / p->shard_rows,
+                 last = (tile->row + tile->rows - 1) / p->shard_rows;
+        for (uint32_t shard = first; shard <= last && p->topo.gpus > 1; shard++)
+            if (mk_cta_wait(cta, ag_gemm_arrival_flag(p, shard, 0, 0),
+                            cta->epoch * p->pieces * p->slices, MK_CAUSE_DATA))
+                return 1;
+        return 0;
+    }
     if (tile->slab == p->topo.rank)
         return 0;
     int remote = mk_node_of(&p->topo, tile->slab) != mk_node_of(&p->topo, p->topo.rank);
@@ -71,8 +85,26 @@ MK_ROLE int ag_gemm_push(const struct ag_gemm_plan *p, struct mk_cta *cta, uint3
     return 0;
 }
 
+/* One shot: piece by piece, slice by slice to every rank. */
+MK_ROLE void ag_gemm_push_joint(const struct ag_gemm_plan *p, struct mk_cta *cta, uint32_t turn)
+{
+    uint32_t gpus = p->topo.gpus, rank = p->topo.rank, rows; /* one node */
+    uint32_t peer = (rank + gpus - 1 - turn % gpus) % gpus, rest = turn / gpus;
+    struct mk_chunk c = ag_gemm_piece(p, rank, 0, rest % p->slices, rest / p->slices, MK_SPACE_ARG0,
+                                      cta->epoch, &rows);
+    if (rows)
+        mk_cta_copy_rows(cta, peer, &c, rows, p->row_bytes, p->row_bytes);
+    mk_cta_add(cta, peer, ag_gemm_arrival_flag(p, rank, 0, 0), 1);
+}
+
 MK_ROLE int ag_gemm_intra_comm(const struct ag_gemm_plan *p, struct mk_cta *cta)
 {
+    if (p->shots == 1) {
+        for (uint32_t turn = cta->index; turn < p->topo.gpus * p->pieces * p->slices;
+             turn += cta->count)
+            ag_gemm_push_joint(p, cta, turn);
+        return 0;
+    }
     uint32_t turns = p->topo.nodes * (p->topo.gpus - 1) * p->chunks * p->slices * p->pieces;
     for (uint32_t turn = cta->index; turn < turns; turn += cta->count)
         if (ag_gemm_push(p, cta, turn))

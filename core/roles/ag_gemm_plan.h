@@ -9,6 +9,7 @@ struct ag_gemm_plan {
     struct mk_topo topo;
     struct mk_role_split split;
     uint32_t m, n, k;
+    uint32_t shots;                   /* 1: see core/roles/ag_gemm.h */
     uint32_t shard_rows;              /* M / W */
     uint32_t tile_m, tile_n, cluster; /* tile_m: rows of a tile, which `cluster` CTAs share */
     uint32_t chunk_rows;              /* a multiple of tile_m */
@@ -30,7 +31,7 @@ struct ag_gemm_plan {
     uint32_t flag_arrival;
     /* slice_bytes: of a row's part in a slice, a multiple of 128; the last is shorter */
     uint64_t row_bytes, slice_bytes;
-    uint64_t shard_pitch; /* bytes from shard to shard, a multiple of 128 */
+    uint64_t shard_pitch; /* bytes from shard to shard, a multiple of 128; with one shot, of rows */
     uint64_t gathered[2]; /* heap offsets, by epoch & 1 */
     uint64_t a_offset;    /* heap offset of A where it is not staged */
 };
@@ -111,6 +112,23 @@ MK_PURE void ag_gemm_step(const struct ag_gemm_plan *p, uint32_t step, uint32_t 
     *slice = step < head * p->slices ? step % p->slices : rest / p->tail;
 }
 
+/* One shot: tile `t`, of the rows of all shards, which follow each other; those of one rank alone
+ * lie in its argument. */
+MK_PURE void ag_gemm_joint_tile(const struct ag_gemm_plan *p, uint32_t t, struct mk_tile *tile)
+{
+    uint32_t row_tiles = (p->m + p->tile_m - 1) / p->tile_m;
+    tile->id = t;
+    tile->slab = tile->c_slab = tile->a_slab = 0;
+    tile->a = p->topo.gpus == 1 ? MK_SPACE_ARG0 : MK_SPACE_HEAP;
+    tile->row = t % row_tiles * p->tile_m;
+    tile->col = t / row_tiles * p->tile_n;
+    tile->rows = p->m - tile->row < p->tile_m ? p->m - tile->row : p->tile_m;
+    tile->cols = p->n - tile->col < p->tile_n ? p->n - tile->col : p->tile_n;
+    tile->c = MK_SPACE_ARG2;
+    tile->c_local = 0;
+    tile->stage = 0;
+}
+
 /* Tile number `t` of this rank in the order of computation. Of n CTAs (or clusters) the i-th takes
  * t = i, i + n, ... */
 MK_PURE void ag_gemm_tile(const struct ag_gemm_plan *p, uint32_t t, struct mk_tile *tile)
@@ -118,6 +136,10 @@ MK_PURE void ag_gemm_tile(const struct ag_gemm_plan *p, uint32_t t, struct mk_ti
     uint32_t node = mk_node_of(&p->topo, p->topo.rank), local = mk_local_of(&p->topo, p->topo.rank);
     uint32_t node_tiles = p->topo.gpus * p->shard_tiles, distance = t / node_tiles,
              rest = t % node_tiles;
+    if (p->shots == 1) {
+        ag_gemm_joint_tile(p, t, tile);
+        return;
+    }
     /* Its own shard a rank takes first; those of its node arrive `fanout` side by side, those of
      * others all at once. */
     uint32_t shards = p->topo.gpus, first = 0;

@@ -26,17 +26,28 @@
  * and terms are added in fp32: to the adding rank's own product, which is never rounded, those of
  * its node in rank order, then the sums of other nodes in node order: the same bits on every run.
  *
- * No wait closes a circle: see gemm_rs_turn; tiles of other nodes' blocks come before all of one's
+ * One shot, for few rows, in one node: a rank's tiles have rows of all ranks, so that B is read
+ * once and no tile is mostly empty; every rank takes the same tiles in the same order. When its
+ * product is whole, a rank stores its sums of each row at the ranks that end with it (of all rows,
+ * where the sum is gathered: then it rounds its own, too, and all ranks get the same bits), and
+ * adds to its own what comes from them. No tile waits before its product. That moves (gpus - 1)
+ * blocks into a rank; where the sum is gathered (gpus - 1) W of them, W / 2 times the minimum, but
+ * in one step.
+ *
+ * No wait closes a circle: see gemm_rs_turn; with one shot a tile's sums leave before the wait for
+ * the same tile's of others; tiles of other nodes' blocks come before all of one's
  * own node's, and inter_send waits for those alone.
  *
  * No credits are needed with two buffers. Buffer e & 1 is written again in launch e + 2, which a
  * rank begins after its launch e + 1 has ended; for that it needed tiles of e + 1 from every rank
  * of its node, and sums of e + 1 from every rank of its rail, who had all ended launch e and read
- * the buffer. `sums` is one buffer: it is drained before the launch ends.
+ * the buffer. (With one shot, too: each rank ends with rows of some tile.) `sums` is one buffer: it
+ * is drained before the launch ends.
  *
  * Flags of a rank: partial[node][tile][local] (counts parts of a tile that a rank of this node has
  * stored for the owner in `node` on this rank's rail; where that is this rank, of its sum),
- * sum[node][unit] (a node's sum is here). */
+ * sum[node][unit] (a node's sum is here). With one shot partial[tile][local]: parts of a tile that
+ * a rank has stored here. */
 #ifndef MK_ROLES_GEMM_RS_H
 #define MK_ROLES_GEMM_RS_H
 
@@ -49,7 +60,7 @@ MK_ROLE int gemm_rs_before(const struct gemm_rs_plan *p, struct mk_cta *cta,
 {
     uint32_t local = mk_local_of(&p->topo, p->topo.rank), node = mk_node_of(&p->topo, p->topo.rank);
     uint32_t owner_node = mk_node_of(&p->topo, tile->slab), index = tile->id % p->shard_tiles;
-    if (tile->c_local != local)
+    if (tile->c_local != local || p->shots == 1)
         return 0;
     for (uint32_t i = 0; i < p->topo.gpus; i++)
         if (i != local && mk_cta_wait(cta, gemm_rs_partial_flag(p, owner_node, i, index),
@@ -77,6 +88,34 @@ MK_ROLE void gemm_rs_after(const struct gemm_rs_plan *p, struct mk_cta *cta,
                              mk_local_of(&p->topo, p->topo.rank), tile->id % p->shard_tiles);
     if (tile->slab != p->topo.rank)
         mk_cta_add(cta, tile->c_local, flag, parts);
+}
+
+/* One shot, compute: `parts` of MK_TILE_PARTS of the tile's sums are stored at all ranks that want
+ * them. */
+MK_ROLE void gemm_rs_announce(const struct gemm_rs_plan *p, struct mk_cta *cta,
+                              const struct mk_tile *tile, uint32_t parts)
+{
+    uint32_t local = mk_local_of(&p->topo, p->topo.rank), gpus = p->topo.gpus;
+    for (uint32_t step = 1; step < gpus; step++) {
+        uint32_t peer = (local + gpus - step) % gpus;
+        if (gemm_rs_wants(p, peer, tile->row, tile->rows))
+            mk_cta_add(cta, peer, gemm_rs_partial_flag(p, 0, local, tile->id), parts);
+    }
+}
+
+/* One shot, compute: waits until all that is added to the tile here has come. 1: the launch is
+ * ending. */
+MK_ROLE int gemm_rs_await(const struct gemm_rs_plan *p, struct mk_cta *cta,
+                          const struct mk_tile *tile)
+{
+    uint32_t local = mk_local_of(&p->topo, p->topo.rank);
+    if (!gemm_rs_wants(p, local, tile->row, tile->rows))
+        return 0;
+    for (uint32_t i = 0; i < p->topo.gpus; i++)
+        if (i != local && mk_cta_wait(cta, gemm_rs_partial_flag(p, 0, i, tile->id),
+                                      cta->epoch * MK_TILE_PARTS, MK_CAUSE_DATA))
+            return 1;
+    return 0;
 }
 
 /* Item by item: units of the next node's block, of the one behind, ..., tile by tile in the order

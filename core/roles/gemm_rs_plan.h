@@ -7,11 +7,18 @@
 
 #define GEMM_RS_OUTBOX 2u
 
+/* Columns of a tile in one shot: with more, a GPU's threads have no registers left to exchange
+ * their sums with. */
+#define PLAN_MOST_JOINT_COLUMNS 128
+
 struct gemm_rs_plan {
     struct mk_topo topo;
     struct mk_role_split split;
     uint32_t m, n, k;
-    uint32_t shard_rows; /* M / W: rows of a block, what one rank ends with */
+    uint32_t shots;      /* 1: see core/roles/gemm_rs.h */
+    uint32_t gathers;    /* 1: every rank ends with all rows */
+    uint32_t shard_rows; /* M / W: what one rank ends with, else */
+    uint32_t block_rows; /* of a block, which tiles are cut from: shard_rows; with one shot, M */
     uint32_t tile_m, tile_n, cluster;
     uint32_t chunk_rows; /* a multiple of tile_m */
     /* of a block, rows that are computed one after the other; the last may be shorter */
@@ -41,7 +48,7 @@ MK_PLAN_OF(gemm_rs);
 MK_PURE uint32_t gemm_rs_chunk_rows(const struct gemm_rs_plan *p, uint32_t chunk)
 {
     uint32_t first = chunk * p->chunk_rows;
-    return p->shard_rows - first < p->chunk_rows ? p->shard_rows - first : p->chunk_rows;
+    return p->block_rows - first < p->chunk_rows ? p->block_rows - first : p->chunk_rows;
 }
 
 /* A rectangle of a block: a tile, or some rows of one. In slabs of partial sums each tile has as
@@ -208,17 +215,26 @@ MK_PURE uint32_t gemm_rs_turn(const struct gemm_rs_plan *p, uint32_t rest, uint3
 enum gemm_rs_kind {
     GEMM_RS_OWN, /* its rows are this rank's: what others have of it is added, and it is C */
     GEMM_RS_SUM, /* they are those of this rail's rank of another node, which gets the node's sum */
-    GEMM_RS_PARTIAL /* another rank of this node adds it */
+    GEMM_RS_PARTIAL, /* another rank of this node adds it */
+    GEMM_RS_JOINT    /* one shot: it has rows of all ranks, and each adds those that it ends with */
 };
 
 MK_PURE enum gemm_rs_kind gemm_rs_kind_of(const struct gemm_rs_plan *p, const struct mk_tile *tile)
 {
-    return tile->slab == p->topo.rank                             ? GEMM_RS_OWN
+    return p->shots == 1                                          ? GEMM_RS_JOINT
+           : tile->slab == p->topo.rank                           ? GEMM_RS_OWN
            : tile->c_local == mk_local_of(&p->topo, p->topo.rank) ? GEMM_RS_SUM
                                                                   : GEMM_RS_PARTIAL;
 }
 
-/* Tile `index` of `rank`'s block. */
+/* One shot: whether a rank ends with any of `rows` rows from `row` on. */
+MK_PURE int gemm_rs_wants(const struct gemm_rs_plan *p, uint32_t rank, uint32_t row, uint32_t rows)
+{
+    uint32_t first = rank * p->shard_rows;
+    return rows && (p->gathers || (row < first + p->shard_rows && row + rows > first));
+}
+
+/* Tile `index` of `rank`'s block; with one shot, of all rows. */
 MK_PURE void gemm_rs_describe(const struct gemm_rs_plan *p, uint32_t rank, uint32_t index,
                               struct mk_tile *tile)
 {
@@ -226,9 +242,9 @@ MK_PURE void gemm_rs_describe(const struct gemm_rs_plan *p, uint32_t rank, uint3
     uint32_t owner_node = mk_node_of(&p->topo, rank), owner = mk_local_of(&p->topo, rank);
     struct gemm_rs_area a = gemm_rs_tile_area(p, index);
     tile->slab = rank;
-    tile->id = rank * p->shard_tiles + index;
+    tile->id = (p->shots == 1 ? 0 : rank) * p->shard_tiles + index;
     tile->a = MK_SPACE_ARG0;
-    tile->a_slab = rank;
+    tile->a_slab = p->shots == 1 ? 0 : rank;
     tile->row = a.row;
     tile->col = a.col;
     tile->rows = a.rows;
@@ -249,6 +265,10 @@ MK_PURE void gemm_rs_tile(const struct gemm_rs_plan *p, uint32_t t, struct mk_ti
 {
     uint32_t node_tiles = p->topo.gpus * p->shard_tiles, behind;
     uint32_t node = mk_node_of(&p->topo, p->topo.rank), local = mk_local_of(&p->topo, p->topo.rank);
+    if (p->shots == 1) {
+        gemm_rs_describe(p, p->topo.rank, gemm_rs_order(p, t), tile);
+        return;
+    }
     uint32_t turn = gemm_rs_turn(p, t % node_tiles, &behind);
     uint32_t owner_node = (node + 1 + t / node_tiles) % p->topo.nodes;
     gemm_rs_describe(p, mk_rank_at(&p->topo, owner_node, (local + behind) % p->topo.gpus),
@@ -262,6 +282,15 @@ MK_PURE uint64_t gemm_rs_tile_offset(const struct gemm_rs_plan *p, const struct 
     uint64_t first = gemm_rs_tile_area(p, tile->id % p->shard_tiles).first;
     uint64_t slabs = gemm_rs_kind_of(p, tile) == GEMM_RS_SUM ? p->sums : p->staged[epoch & 1];
     return slabs + tile->c_slab * p->slab_pitch + first * p->element_bytes;
+}
+
+/* One shot: the heap offset of a tile's first element of this rank's on local rank `peer`. */
+MK_PURE uint64_t gemm_rs_joint_offset(const struct gemm_rs_plan *p, const struct mk_tile *tile,
+                                      uint32_t peer, uint64_t epoch)
+{
+    uint32_t slab = gemm_rs_partial_slab(p, 0, peer, mk_local_of(&p->topo, p->topo.rank));
+    return p->staged[epoch & 1] + slab * p->slab_pitch +
+           gemm_rs_tile_area(p, tile->id).first * p->element_bytes;
 }
 
 /* What is added to a tile of this rail, element by element in fp32: `count` runs, slab_pitch apart

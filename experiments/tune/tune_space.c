@@ -145,6 +145,12 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
              percent += percent < 120 ? 15 : 30)
             offer(o, "pace=%u", made->pace * percent / 100);
         break;
+    case TUNING_SHOTS:
+        for (uint32_t n = 1;
+             cuda && q->m <= 4096 && q->topo.nodes == 1 && op_of(q->op)->knobs & OP_SHOTS && n <= 2;
+             n++)
+            offer(o, "shots=%u", n);
+        break;
     default:
         for (uint32_t n = 1; fanout && n < q->topo.gpus; n = n < 2 ? 2 : 2 * n - 1)
             offer(o, "fanout=%u", n);

@@ -19,6 +19,8 @@ struct ag_gemm_maps {
 
 /* The tiles of this CTA (or cluster). `cta` is the producer thread's alone. */
 struct ag_gemm_source : tracked_source {
+    static constexpr bool b_ahead = true;
+
     const struct ag_gemm_plan *plan;
     const struct ag_gemm_maps *maps;
     uint32_t first, step;
@@ -92,18 +94,24 @@ struct ag_gemm_on_gpu {
                         const struct gpu_launch *l)
     {
         const uint64_t rows = p->shard_rows, world = mk_world(&p->topo), n = p->n, k = p->k;
-        const uint64_t own[3] = {k, rows, 1}, all[3] = {k, rows, world}, c[3] = {n, rows, world};
-        const uint32_t a_box[2] = {GEMM_TILE_K, shape::tile_m}, c_box[2] = {64, 64};
+        const bool joint = p->shots == 1; /* all shards are one matrix */
+        const uint64_t block = joint ? p->m : rows, blocks = joint ? 1 : world;
+        const uint64_t own[3] = {k, rows, 1}, all[3] = {k, block, blocks},
+                       c[3] = {n, block, blocks};
+        const uint32_t a_box[2] = {GEMM_TILE_K, gemm_a_rows<shape>(block)}, c_box[2] = {64, 64};
         int err = tensormap_bf16(&m->own, l->arguments[MK_SPACE_ARG0], own, k, rows * k, a_box);
         for (int i = 0; i < 2 && !err && world > 1; i++)
             err = tensormap_bf16(&m->gathered[i], l->heap + p->gathered[i], all, k,
-                                 p->shard_pitch / 2, a_box);
+                                 joint ? block * k : p->shard_pitch / 2, a_box);
         if (!err)
             err = gemm_describe_b<shape>(&op->b, l->arguments[MK_SPACE_ARG1], n, k);
         if (!err)
-            err = tensormap_bf16(&op->c, l->arguments[MK_SPACE_ARG2], c, n, rows * n, c_box);
-        op->stages_of_k = (uint32_t)mk_ceil_div(k, GEMM_TILE_K);
-        op->stages_of_slice = (uint32_t)mk_ceil_div(p->slice_bytes, GEMM_TILE_K * 2);
+            err = tensormap_bf16(&op->c, l->arguments[MK_SPACE_ARG2], c, n, block * n, c_box);
+        op->stages_of_k = (uint32_t)mk_ceil_div(k, shape::stage_k);
+        op->stages_of_slice =
+            joint ? op->stages_of_k
+                  : (uint32_t)mk_ceil_div(p->slice_bytes, (uint64_t)shape::stage_k * 2);
+        op->a_rows = a_box[1];
         return err;
     }
 

@@ -33,7 +33,8 @@ static void release(struct hopper_block *b, uint32_t id)
     struct hopper_thread *waiting[KNOWN_THREADS];
     uint32_t count = 0;
     for (uint32_t i = 0; i < b->warps; i++)
-        if (n->warps[i] && n->warps[i] != (b->warp[i].lanes & ~b->warp[i].ended)) {
+        /* who has only arrived may have ended since */
+        if (n->warps[i] && b->warp[i].lanes & ~b->warp[i].ended & ~n->warps[i]) {
             hopper_fail(h,
                         "rank %u, block %u: lanes 0x%x of warp %u alone have come to barrier %u; "
                         "bar.sync is for whole warps",

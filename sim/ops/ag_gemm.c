@@ -28,7 +28,8 @@ static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, str
 
 static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
 {
-    for (uint32_t slice = 0; slice < ag_gemm_plan_of(plan)->slices; slice++)
+    const struct ag_gemm_plan *p = ag_gemm_plan_of(plan);
+    for (uint32_t slice = 0; slice < (p->shots == 1 ? 1 : p->slices); slice++)
         if (ag_gemm_before(ag_gemm_plan_of(plan), cta, t, slice))
             return 1;
     return 0;
@@ -42,7 +43,8 @@ static int before_slice(const struct mk_plan *plan, struct mk_cta *cta, const st
 
 static uint32_t slice_stages(const struct mk_plan *plan)
 {
-    return (uint32_t)mk_ceil_div(ag_gemm_plan_of(plan)->slice_bytes, 128);
+    const struct ag_gemm_plan *p = ag_gemm_plan_of(plan);
+    return (uint32_t)mk_ceil_div(p->shots == 1 ? p->row_bytes : p->slice_bytes, 128);
 }
 
 static void ag_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,

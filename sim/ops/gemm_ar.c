@@ -50,7 +50,11 @@ static void gemm_ar_after_parts(const struct mk_plan *plan, struct mk_cta *cta,
                                 const struct mk_tile *t, uint32_t first, uint32_t rows,
                                 uint32_t parts)
 {
-    gemm_ar_after(gemm_ar_plan_of(plan), cta, t, first, rows, parts);
+    const struct gemm_ar_plan *p = gemm_ar_plan_of(plan);
+    if (p->rs.shots == 1)
+        sim_gemm_rs_exchange(&p->rs, cta, t, first, rows, parts);
+    else
+        gemm_ar_after(p, cta, t, first, rows, parts);
 }
 
 static void gemm_ar_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
@@ -58,7 +62,7 @@ static void gemm_ar_operands(const struct mk_plan *plan, const struct mk_tile *t
 {
     const struct gemm_rs_plan *p = &gemm_ar_plan_of(plan)->rs;
     sim_gemm_rs_operands(p, plan->problem.b_transposed, t, epoch, out);
-    if (out->c_space != MK_SPACE_HEAP) /* C is whole */
+    if (out->c_space != MK_SPACE_HEAP && p->shots == 2) /* C is whole */
         out->c += (uint64_t)p->topo.rank * p->shard_rows * p->n * 2;
 }
 

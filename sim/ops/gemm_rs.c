@@ -40,9 +40,11 @@ static uint64_t part_bytes(const struct mk_plan *plan, const struct mk_tile *t, 
 static void after_parts(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
                         uint32_t first, uint32_t rows, uint32_t parts)
 {
-    (void)first;
-    (void)rows;
-    gemm_rs_after(gemm_rs_plan_of(plan), cta, t, parts);
+    const struct gemm_rs_plan *p = gemm_rs_plan_of(plan);
+    if (p->shots == 1)
+        sim_gemm_rs_exchange(p, cta, t, first, rows, parts);
+    else
+        gemm_rs_after(p, cta, t, parts);
 }
 
 static void gemm_rs_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,

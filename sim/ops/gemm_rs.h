@@ -2,7 +2,7 @@
 #ifndef SIM_OP_GEMM_RS_H
 #define SIM_OP_GEMM_RS_H
 
-#include "core/roles/gemm_rs_plan.h"
+#include "core/roles/gemm_rs.h"
 #include "sim/op.h"
 
 static inline uint64_t sim_gemm_rs_part_bytes(const struct gemm_rs_plan *p, const struct mk_tile *t,
@@ -10,6 +10,23 @@ static inline uint64_t sim_gemm_rs_part_bytes(const struct gemm_rs_plan *p, cons
 {
     const struct gemm_rs_area a = {.rows = rows, .cols = t->cols};
     return gemm_rs_bytes(p, &a);
+}
+
+/* One shot, on a GPU without data: rows [first, first + rows) of the tile go to all who want them,
+ * and theirs come. */
+static inline void sim_gemm_rs_exchange(const struct gemm_rs_plan *p, struct mk_cta *cta,
+                                        const struct mk_tile *t, uint32_t first, uint32_t rows,
+                                        uint32_t parts)
+{
+    for (uint32_t peer = 0; peer < p->topo.gpus; peer++) {
+        struct mk_chunk c = {.id = t->id, .space = MK_SPACE_HEAP};
+        c.destination = gemm_rs_joint_offset(p, t, peer, cta->epoch);
+        c.bytes = sim_gemm_rs_part_bytes(p, t, rows);
+        if (peer != p->topo.rank && gemm_rs_wants(p, peer, t->row + first, rows))
+            mk_cta_copy(cta, peer, &c);
+    }
+    gemm_rs_announce(p, cta, t, parts);
+    gemm_rs_await(p, cta, t);
 }
 
 static inline void sim_gemm_rs_operands(const struct gemm_rs_plan *p, int transposed,

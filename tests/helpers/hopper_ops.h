@@ -3,6 +3,7 @@
 #define TESTS_HOPPER_OPS_H
 
 #include "core/gemm_tiles.h"
+#include "core/roles/gemm_rs_plan.h"
 #include "tests/helpers/world.h"
 
 /* CTAs that push: a block of their own (of ag_gemm it copies by TMA), or co-resident with compute
@@ -33,6 +34,7 @@ static inline struct sim_world_config hopper_ops_config(enum mk_op op, uint32_t 
     c.problem.tuning.tile_m = tile.tile_m;
     c.problem.tuning.tile_n = tile.tile_n;
     c.problem.tuning.cluster = tile.cluster;
+    c.problem.tuning.shots = 2;
     ctas[MK_COMPUTE] = 2;
     ctas[MK_INTER_SEND] = nodes > 1;
     if (op == MK_OP_AG_GEMM ? gpus > 1 : op == MK_OP_GEMM_AR && nodes * gpus > 1)

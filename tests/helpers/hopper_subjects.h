@@ -6,7 +6,7 @@
 #include "tests/helpers/hopper.h"
 #include "tests/helpers/hopper_moe.h"
 
-enum { SUBJECTS = 10 };
+enum { SUBJECTS = 12 };
 
 /* One order of a subject, mutated or not; `sites` is told which places it came to. 0: all right;
  * else `text` says what is not. */
@@ -39,6 +39,14 @@ static inline int hopper_subject_world(struct hopper_subject_run *r, struct sim_
     return rc;
 }
 
+/* Few rows: warpgroups that share K, more than one tile of a block, A's box shorter than a tile. */
+static inline int hopper_subject_few_rows(struct hopper_subject_run *r)
+{
+    const struct hopper_gemm g = {40, 200, 968, 1, {64, 64, 1}, 2};
+    return hopper_gemm_mutated(&g, r->seed, r->mutations, r->count, r->sites, NULL, r->text,
+                               sizeof r->text, NULL);
+}
+
 /* `of`: what chooses form and order of seed 0. */
 static inline int hopper_subject_op(struct hopper_subject_run *r, enum mk_op op, uint32_t nodes,
                                     uint32_t gpus, uint64_t columns, uint64_t of)
@@ -46,6 +54,18 @@ static inline int hopper_subject_op(struct hopper_subject_run *r, enum mk_op op,
     /* three stages of K, or one: then a producer is ahead by more tiles */
     const uint64_t shape[] = {66, columns, r->seed == 1 ? 64 : 136};
     struct sim_world_config c = hopper_ops_config(op, nodes, gpus, shape, 20 * r->seed + of);
+    c.launches = 3;
+    return hopper_subject_world(r, &c);
+}
+
+/* The same exchange in one shot, three tiles of a block. */
+static inline int hopper_subject_one_shot(struct hopper_subject_run *r)
+{
+    const uint64_t shape[] = {20, 328, 136};
+    struct sim_world_config c = hopper_ops_config(MK_OP_GEMM_RS, 1, 2, shape, 20 * r->seed + 3);
+    c.problem.tuning.tile_m = c.problem.tuning.tile_n = 64;
+    c.problem.tuning.cluster = 1;
+    c.problem.tuning.shots = 1;
     c.launches = 3;
     return hopper_subject_world(r, &c);
 }
@@ -97,6 +117,10 @@ static inline int hopper_subject_run(struct hopper_subject_run *r)
         return hopper_subject_op(r, MK_OP_AG_GEMM, 2, 1, 72, 2);
     case 8:
         return hopper_subject_moe(r);
+    case 9:
+        return hopper_subject_few_rows(r);
+    case 10:
+        return hopper_subject_one_shot(r);
     default:
         return hopper_subject_attention(r);
     }

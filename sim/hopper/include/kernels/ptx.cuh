@@ -39,6 +39,11 @@ PTX_FN uint32_t ptx_load_shared(uint32_t src, HOPPER_AT)
     hopper_shared_load(src, &v, 4);
     return v;
 }
+PTX_FN void ptx_store_shared_4(uint32_t dst, uint4 v, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_shared_store(dst, &v, 16);
+}
 PTX_FN uint4 ptx_load_shared_4(uint32_t src, HOPPER_AT)
 {
     HOPPER_HERE;
