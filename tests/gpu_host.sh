@@ -146,6 +146,15 @@ if [ "$gpus" -ge 2 ]; then
     check a_rank_stopped disturbed STOP 11 $endless
 fi
 check ag_gemm_traced traced ag_gemm 1024,4096
+# Few rows: in one shot, with tiles for them, with rows that no tile divides, and in two.
+for op in ag_gemm gemm_rs gemm_ar; do
+    run="$mkernel run $op --exec cuda --check --timeout 5 --gpus $gpus"
+    for rows in 1 8 17 65 129; do
+        check ${op}_one_shot_$rows $run --shape $((gpus * rows)),520,1000 --iters 20 --burst 5 --shots 1
+    done
+    check ${op}_one_shot_nk $run --shape $((gpus * 8)),4096,1024 --iters 20 --burst 5 --shots 1 --b-layout nk
+    check ${op}_few_rows_in_two_shots $run --shape $((gpus * 8)),4096,1024 --iters 20 --burst 5 --shots 2
+done
 # Sums over ranks: the same.
 for op in gemm_rs gemm_ar; do
     run="$mkernel run $op --exec cuda --check --timeout 5"
@@ -236,11 +245,17 @@ if [ "${2:-}" = bench ]; then
     table bench_ag_gemm_traced 120 "$mkernel" bench ag_gemm $bench --gpus "$gpus" --shapes 8192,1024,8192:16384,2048,16384 --traced
     table bench_gemm_rs 400 "$mkernel" bench gemm_rs $bench --gpus "$gpus" --shapes $sums --vs torch --csv "$build/gemm_rs.csv"
     table bench_gemm_ar 400 "$mkernel" bench gemm_ar $bench --gpus "$gpus" --shapes $sums --vs torch --csv "$build/gemm_ar.csv"
-    few=16,8192,4096:64,8192,4096:256,8192,4096:512,8192,4096:1024,8192,4096
+    few=
+    for nk in 8192,4096 4096,8192; do
+        for rows in 16 64 256 512 1024 2048; do few=$few${few:+:}$rows,$nk; done
+    done
+    table bench_engine_few_rows 60 "$build/tests/gpu_gemm" few 2 0
+    for op in ag_gemm gemm_rs gemm_ar; do
+        table bench_${op}_few_rows 120 "$mkernel" bench $op $bench --gpus "$gpus" --shapes $few --vs torch
+    done
     for op in gemm_rs gemm_ar; do
         table bench_${op}_one_gpu 60 "$mkernel" bench $op $bench --gpus 1 --shapes 8192,8192,1024:8192,8192,3584
         table bench_${op}_deterministic 200 "$mkernel" bench $op $bench --gpus "$gpus" --shapes 8192,8192,1024:16384,16384,2048 --deterministic
-        table bench_${op}_few_rows 120 "$mkernel" bench $op $bench --gpus "$gpus" --shapes $few --vs torch
     done
     rm -f "$build/gpu.plans"
     for op in ag_gemm gemm_rs; do # the whole way of a tuned plan: found, kept, taken

@@ -62,6 +62,7 @@ int part_of_plan(struct trace_plan *out, const struct mk_plan *plan, void **bloc
         .slices = q->tuning.slices,
         .pace = q->tuning.pace,
         .fanout = q->tuning.fanout,
+        .shots = q->tuning.shots,
         .b_transposed = q->b_transposed != 0,
         .deterministic = q->deterministic != 0,
         .split = q->tuning.split,

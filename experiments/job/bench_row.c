@@ -57,6 +57,7 @@ void bench_row_context(struct csv_row *r, const struct run_job *job, const struc
     csv_whole(r, "pieces", t->pieces);
     csv_whole(r, "fanout", t->fanout);
     csv_whole(r, "pace_ns", t->pace);
+    csv_whole(r, "shots", t->shots);
     csv_text(r, "tuned", tuned);
     csv_whole(r, "seed", o->seed);
     csv_whole(r, "launches", o->iters);

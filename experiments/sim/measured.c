@@ -161,8 +161,6 @@ int measured_words(const char *made, enum mk_op op, struct mk_tuning *tuning, ch
         if (result)
             return result;
     }
-    if (!q.tuning.shots && q.topo.nodes == 1 && op_of(q.op)->knobs & OP_SHOTS)
-        q.tuning.shots = 2; /* was not said, as there was nothing else, until 2026-11-22 */
     return 0;
 }
 
@@ -183,6 +181,14 @@ static void measured_options(const struct header *h, char *const *cells, struct 
     t->pace = measured_whole(h, cells, PACE);
     for (int r = 0; r < MK_ROLES; r++)
         t->split.ctas[r] = measured_whole(h, cells, ROLES + r);
+    int shots = measured_column(h, "shots");
+    t->shots = shots < 0 ? 0 : (uint32_t)strtoul(cells[shots], NULL, 10);
+}
+
+void measured_old(struct mk_problem *q)
+{
+    if (!q->tuning.shots && op_of(q->op)->knobs & OP_SHOTS)
+        q->tuning.shots = 2;
 }
 
 /* The plan of a row. 0, or -EINVAL with a sentence. */
@@ -212,6 +218,7 @@ static int measured_plan(struct measured_row *row, const struct header *h, char 
     else if (!result)
         measured_options(h, cells, &q.tuning);
     tuning_words(&q.tuning, row->words, sizeof row->words);
+    measured_old(&q);
     return result ? result : plan_build(&row->plan, &q, 0, 0, error, size);
 }
 

@@ -35,16 +35,16 @@ static uint32_t trace_whole(sqlite3_stmt *row, int column)
 static int trace_options(sqlite3_stmt *metric, int64_t plan, const char *command,
                          struct mk_problem *q, char *error, size_t size)
 {
-    static const char *const names[] = {"slices", "pace", "fanout", "b_transposed"};
+    static const char *const names[] = {"slices", "pace", "fanout", "shots", "b_transposed"};
     q->b_transposed = strstr(command, "--b-layout nk") != NULL;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         char option[24], word[48], value[24] = "";
         snprintf(option, sizeof option, "plan %lld: %s", (long long)plan, names[i]);
         sqlite3_reset(metric);
         sqlite3_bind_text(metric, 1, option, -1, SQLITE_TRANSIENT);
         if (sqlite3_step(metric) == SQLITE_ROW)
             snprintf(value, sizeof value, "%lld", (long long)sqlite3_column_int64(metric, 0));
-        if (i == 3) {
+        if (i == 4) {
             q->b_transposed |= *value == '1';
             return 0;
         }
@@ -92,6 +92,7 @@ static int trace_plan(sqlite3_stmt *p, sqlite3_stmt *metric, struct measured_row
     int result = measured_shape_text(trace_text(p, 2), &q, why, size);
     if (!result)
         result = trace_options(metric, sqlite3_column_int64(p, 0), command, &q, why, size);
+    measured_old(&q);
     if (!result)
         result = plan_build(&row->plan, &q, 0, 0, why, size);
     if (!result)

@@ -17,7 +17,7 @@ static const struct option_spec specs[] = {
     {"shapes", OPTION_TEXT, AT(shapes), "M,N,K:M,N,K", "tunes several shapes in one job, one after the other", .max = 1023, .group = PROBLEM},
     {"space", OPTION_TEXT, AT(space), "NAME=V,V:NAME=V,V",
      "options of the plan to try, and their values: tile=256x128,128x128:pace=1,300:roles=132+132+0+0. A name alone tries "
-     "values that suit the operator. Names: tile, roles, chunk_rows, slices, pieces, pace, fanout. Default: all",
+     "values that suit the operator. Names: tile, roles, chunk_rows, slices, pieces, pace, fanout, shots. Default: all",
      .max = 1023, .group = SEARCH},
     {"rounds", OPTION_NUMBERS, AT(rounds), "N", "how often the best plan so far is changed in one option. Default 3", 1, 100, .group = SEARCH},
     {"verify", OPTION_FLAG, AT(verify), NULL,
