@@ -43,7 +43,7 @@ static const struct {
     {"cta.cuh", HOPPER_P_FENCE_ASYNC, 1},
     {"gemm_reduce.cuh", HOPPER_P_FENCE_ASYNC, 1}, /* the same */
     /* a lane would have to be eight tiles behind its warp's first, and they meet in each */
-    {"gemm_reduce.cuh", HOPPER_P_SYNCWARP, 1},
+    {"gemm_reduce.cuh", HOPPER_P_SYNCWARP, 2},
     /* of a block that passes on what the network brings: nobody does on these ranks */
     {"cta.cuh", HOPPER_P_BARRIER, 1},
     /* behind a wait or before the next barrier of the same threads */

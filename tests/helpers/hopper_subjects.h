@@ -58,10 +58,10 @@ static inline int hopper_subject_op(struct hopper_subject_run *r, enum mk_op op,
     return hopper_subject_world(r, &c);
 }
 
-/* The same exchange in one shot, three tiles of a block. */
+/* The same exchange in one shot, more tiles of a block than the producer keeps. */
 static inline int hopper_subject_one_shot(struct hopper_subject_run *r)
 {
-    const uint64_t shape[] = {20, 328, 136};
+    const uint64_t shape[] = {20, 1288, 136};
     struct sim_world_config c = hopper_ops_config(MK_OP_GEMM_RS, 1, 2, shape, 20 * r->seed + 3);
     c.problem.tuning.tile_m = c.problem.tuning.tile_n = 64;
     c.problem.tuning.cluster = 1;
