@@ -15,6 +15,7 @@ enum mk_op { MK_OP_STENCIL, MK_OP_SORT, MK_OPS };
 #define op_dimensions own_dimensions
 #define op_numbers own_numbers
 #define op_set_numbers own_set_numbers
+#define op_pieces own_pieces
 #define op_needs own_needs
 #define op_extents own_extents
 #define plan_op_name own_op_name
