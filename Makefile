@@ -296,9 +296,10 @@ format: format-version ## clang-format over the tree
 format-check: format-version ## which lines `make format` would change
 	@$(CLANG_FORMAT) --dry-run -Werror $(SOURCES)
 
+MAN_PAGE = sh experiments/shell/man.sh $(BUILD)/mkernel $(VERSION) >$(BUILD)/mkernel.1.new && mv $(BUILD)/mkernel.1.new $(BUILD)/mkernel.1
 $(BUILD)/mkernel.1: $(BUILD)/mkernel experiments/shell/man.sh docs/ENVIRONMENT.md
 	$(call say,MAN ,$@)
-	$(Q)sh experiments/shell/man.sh $(BUILD)/mkernel $(VERSION) >$@.new && mv $@.new $@
+	$(Q)$(MAN_PAGE)
 
 man: $(BUILD)/mkernel.1 ## the man page, of what the commands say of themselves
 
@@ -307,10 +308,11 @@ INSTALLED = $(PREFIX)/bin/mkernel $(LIBDIR)/libmkernel.so $(LIBDIR)/$(SONAME) $(
             $(PREFIX)/share/man/man1/mkernel.1 $(PREFIX)/share/bash-completion/completions/mkernel \
             $(LIBDIR)/pkgconfig/mkernel.pc $(INCLUDEDIR)/mkernel/mkernel.h $(INCLUDEDIR)/mkernel/ops/registry.h
 
-install: all ## the command, the libraries, the header and mkernel.pc under PREFIX=/usr/local (DESTDIR, LIBDIR, INCLUDEDIR)
+install: all $(BUILD)/mkernel.1 ## the command, the libraries, the header and mkernel.pc under PREFIX=/usr/local (DESTDIR, LIBDIR, INCLUDEDIR)
 	@$(MAKE) --no-print-directory install-built
 
-install-built: $(BUILD)/mkernel.1 # what is built, as it is
+install-built: # what is built, as it is: nothing is built anew, also where this make finds no CUDA or another compiler
+	@test -e $(BUILD)/mkernel.1 || { $(MAN_PAGE); }
 	install -D -t $(DESTDIR)$(PREFIX)/bin $(BUILD)/mkernel
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(BUILD)/mkernel.1
 	install -D -m 644 experiments/shell/mkernel.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/mkernel

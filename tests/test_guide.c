@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -58,14 +59,21 @@ static void needs(const char *program)
 /* `make install` or `make uninstall` of what is built, under the folder's own prefix. */
 static void make(const char *target, const char *variables)
 {
-    char build[1024];
+    char build[1024], mkernel[1100];
+    struct stat before, after;
     ssize_t length = readlink("/proc/self/exe", build, sizeof build - 1);
     assert_true(length > 0);
     build[length] = 0;
     for (int i = 0; i < 2; i++)
         *strrchr(build, '/') = 0;
+    snprintf(mkernel, sizeof mkernel, "%s/mkernel", build);
+    assert_int_equal(stat(mkernel, &before), 0);
     sh(0, "env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make BUILD=%s CUDA_HOME= NVCC= %s %s 2>&1",
        build, target, variables);
+    assert_int_equal(stat(mkernel, &after), 0); /* which other tests run, with CUDA if it has it */
+    assert_int_equal(before.st_ino, after.st_ino);
+    assert_int_equal(before.st_mtim.tv_sec, after.st_mtim.tv_sec);
+    assert_int_equal(before.st_mtim.tv_nsec, after.st_mtim.tv_nsec);
 }
 
 /* The indented blocks of the guide's section, one after the other: lines that begin with four
