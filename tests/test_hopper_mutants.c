@@ -43,6 +43,9 @@ static const struct {
     {"cta.cuh", HOPPER_P_FENCE_ASYNC, 1},
     {"gemm_reduce.cuh", HOPPER_P_FENCE_ASYNC, 1}, /* the same */
     /* a lane would have to be eight tiles behind its warp's first, and they meet in each */
+    /* of one shot: who has rows of a tile waits for its consumers, too, who come later; who has
+     * none would only count itself in too early, and no order here missed that */
+    {"gemm_reduce.cuh", HOPPER_P_MBAR_WAIT, 1},
     {"gemm_reduce.cuh", HOPPER_P_SYNCWARP, 2},
     /* of a block that passes on what the network brings: nobody does on these ranks */
     {"cta.cuh", HOPPER_P_BARRIER, 1},
