@@ -140,7 +140,10 @@ static void a_rank_is_killed_or_stopped(void **state)
 
 static void what_fails_is_told(void **state)
 {
-    assert_int_equal(gpu_host(2, "GPU_HOST_RING=false ONLY='bench_ring$|commands|engine'", "bench"),
+    assert_int_equal(gpu_host(2,
+                              "GPU_HOST_RING=false "
+                              "ONLY='bench_ring$|commands|engine_any|bench_engine$'",
+                              "bench"),
                      1);
     assert_non_null(strstr(out, "[  FAILED  ] commands_reach_the_proxy\n"));
     assert_non_null(strstr(out, "[  FAILED  ] bench_ring\n"));
