@@ -239,8 +239,8 @@ static void test_refused(void **state)
         {"run moe_ffn --exec emulated", "moe_ffn has no GPU kernel yet; --exec host runs it"},
         {"bench ag_gemm --exec emulated", "an emulated GPU has no speed to measure"},
         {"tune ag_gemm --exec emulated", "an emulated GPU has no speed to measure"},
-        {"run ag_gemm --exec emulated --tile 64,64", "no GPU kernel is built for tiles of 64x64"},
-        {"run ag_gemm --exec emulated --gpus 1 --roles compute=21",
+        {"run ag_gemm --exec emulated --tile 64,128", "no GPU kernel is built for tiles of 64x128"},
+        {"run ag_gemm --exec emulated --gpus 1 --tile 256,128 --roles compute=21",
          "21 thread blocks in clusters of 2 on a GPU of 20 SMs"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
