@@ -72,6 +72,34 @@ static void test_round_trip(void **state)
     }
 }
 
+/* So far that a time and what it may be off would not fit into 64 bits together. */
+static void test_clock_off_by_years(void **state)
+{
+    static struct parts p;
+    static const uint64_t off[] = {TRACE_MAX_TIME - 1, TRACE_MAX_TIME, UINT64_MAX};
+    parts_make(&p);
+    for (size_t i = 0; i < sizeof off / sizeof *off; i++) {
+        void *blob;
+        size_t bytes;
+        struct trace_part back;
+        p.part[3].gpu_residual = off[i];
+        assert_int_equal(part_pack(&p.part[3], &blob, &bytes), 0);
+        assert_int_equal(part_parse(&back, blob, bytes), off[i] < TRACE_MAX_TIME ? 0 : -EPROTO);
+        if (off[i] < TRACE_MAX_TIME) {
+            struct trace_data d;
+            struct trace_part parts[PARTS_RANKS] = {p.part[0], p.part[1], p.part[2], back};
+            const struct trace_run run = {0};
+            char error[256];
+            assert_int_equal(data_merge(&d, parts, PARTS_RANKS, &run, error, sizeof error), 0);
+            assert_true(d.residual <= TRACE_MAX_TIME / 8);
+            assert_int_equal(data_join(&d), 0);
+            data_free(&d);
+            part_free(&back);
+        }
+        free(blob);
+    }
+}
+
 static void test_cut(void **state)
 {
     static struct parts p;
@@ -137,6 +165,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_clock_off_by_years),
         cmocka_unit_test(test_cut),
         cmocka_unit_test(test_changed),
     };

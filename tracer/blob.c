@@ -239,7 +239,8 @@ static int blob_parse_head(struct trace_part *p, const struct head *h, size_t by
         return -EPROTO;
     if (h->track_count > MAX_TRACKS || !h->track_warps || h->track_count % h->track_warps ||
         h->plan_count > 64 || h->messages_dropped >= TRACE_MAX_TIME ||
-        h->host_samples > 2 * TRACE_MAX_SAMPLES || h->gpu_samples > 2 * TRACE_MAX_SAMPLES)
+        h->gpu_residual >= TRACE_MAX_TIME || h->host_samples > 2 * TRACE_MAX_SAMPLES ||
+        h->gpu_samples > 2 * TRACE_MAX_SAMPLES)
         return -EPROTO;
     if (!blob_good_text(h->host, sizeof h->host) || !blob_good_text(h->device, sizeof h->device))
         return -EPROTO;

@@ -219,5 +219,6 @@ uint64_t clock_residual(const struct trace_clock *c, uint64_t from, uint64_t to)
         return 0;
     uint64_t before = from < c->first ? c->first - from : 0,
              after = to > c->last ? to - c->last : 0;
-    return c->residual + (uint64_t)(c->drift_error * (double)(before > after ? before : after));
+    double drift = c->drift_error * (double)(before > after ? before : after);
+    return c->residual + (drift < 1e18 ? (uint64_t)drift : (uint64_t)1e18);
 }

@@ -262,6 +262,8 @@ static void merge_set_origin(struct trace_data *d)
         if (c->gpu.used)
             c->residual += clock_residual(&c->gpu, from - (uint64_t)c->gpu.offset,
                                           to - (uint64_t)c->gpu.offset);
+        /* nine years: more is as wrong, and does not fit into a time beside others */
+        c->residual = c->residual < TRACE_MAX_TIME / 8 ? c->residual : TRACE_MAX_TIME / 8;
         d->residual = c->residual > d->residual ? c->residual : d->residual;
     }
 }
