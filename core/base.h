@@ -96,6 +96,13 @@ MK_PURE uint32_t mk_rank_at(const struct mk_topo *t, uint32_t node, uint32_t loc
     return node * t->gpus + local;
 }
 
+/* Whether the network brings what `rank` has to this rank itself: it is the other end of a rail. */
+MK_PURE int mk_by_network(const struct mk_topo *t, uint32_t rank)
+{
+    return mk_node_of(t, rank) != mk_node_of(t, t->rank) &&
+           mk_local_of(t, rank) == mk_local_of(t, t->rank);
+}
+
 /* The rank of this rank's node that hands on what `producer` made on another node; UINT32_MAX:
  * none, it comes from the producer itself. Between nodes data goes along rails alone. */
 MK_PURE uint32_t mk_relay_of(const struct mk_topo *t, uint32_t producer)

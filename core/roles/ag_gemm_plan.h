@@ -50,17 +50,10 @@ MK_PURE uint32_t ag_gemm_arrival_flag(const struct ag_gemm_plan *p, uint32_t sha
     return p->flag_arrival + (shard * p->chunks + chunk) * p->slices + slice;
 }
 
-/* Whether the network brings `shard` to this rank itself: the rail's other ends. */
-MK_PURE int ag_gemm_by_network(const struct ag_gemm_plan *p, uint32_t shard)
-{
-    return mk_node_of(&p->topo, shard) != mk_node_of(&p->topo, p->topo.rank) &&
-           mk_local_of(&p->topo, shard) == mk_local_of(&p->topo, p->topo.rank);
-}
-
 MK_PURE uint64_t ag_gemm_arrival_target(const struct ag_gemm_plan *p, uint32_t shard,
                                         uint64_t epoch)
 {
-    return ag_gemm_by_network(p, shard) ? epoch : epoch * p->pieces;
+    return mk_by_network(&p->topo, shard) ? epoch : epoch * p->pieces;
 }
 
 MK_PURE uint64_t ag_gemm_gathered(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk,

@@ -60,7 +60,7 @@ MK_ROLE int gemm_ar_await(const struct gemm_ar_plan *p, struct mk_cta *cta, uint
                           uint32_t unit)
 {
     const struct mk_topo *t = &p->rs.topo;
-    if (gemm_ar_by_network(p, owner))
+    if (mk_by_network(&p->rs.topo, owner))
         return mk_cta_wait(cta, gemm_ar_whole_flag(p, owner, unit), cta->epoch, MK_CAUSE_NETWORK);
     if (mk_node_of(t, owner) == mk_node_of(t, t->rank))
         unit -= unit % p->rs.pieces;
@@ -135,7 +135,7 @@ MK_ROLE int gemm_ar_intra_comm(const struct gemm_ar_plan *p, struct mk_cta *cta)
         if (gemm_ar_await(p, cta, owner, unit))
             return 1;
         p = MK_FRESH(p);
-        if (gemm_ar_by_network(p, owner))
+        if (mk_by_network(&p->rs.topo, owner))
             gemm_ar_pass_on(p, cta, owner, unit);
         p = MK_FRESH(p);
         gemm_ar_item(p, item, &owner, &unit); /* rather than kept */

@@ -20,14 +20,6 @@ MK_PURE uint32_t gemm_ar_whole_flag(const struct gemm_ar_plan *p, uint32_t owner
     return p->flag_whole + owner * p->rs.units + unit;
 }
 
-/* Rails bring the blocks of the ranks whose local rank is this one's. */
-MK_PURE int gemm_ar_by_network(const struct gemm_ar_plan *p, uint32_t owner)
-{
-    const struct mk_topo *t = &p->rs.topo;
-    return mk_node_of(t, owner) != mk_node_of(t, t->rank) &&
-           mk_local_of(t, owner) == mk_local_of(t, t->rank);
-}
-
 /* A unit of `owner`'s block as it moves: it lies at the same place of every heap. */
 MK_PURE struct mk_chunk gemm_ar_unit(const struct gemm_ar_plan *p, uint32_t owner, uint32_t unit)
 {

@@ -88,19 +88,11 @@ MK_PURE uint64_t ring_attention_gathered(const struct ring_attention_plan *p, ui
     return p->gathered[epoch & 1] + (2ull * rank + part) * p->tensor_bytes;
 }
 
-/* Whether what a rank has comes here over the network: its own node's ranks and this rank's rails
- * send it here themselves. */
-MK_PURE int ring_attention_by_network(const struct ring_attention_plan *p, uint32_t rank)
-{
-    return mk_node_of(&p->topo, rank) != mk_node_of(&p->topo, p->topo.rank) &&
-           mk_local_of(&p->topo, rank) == mk_local_of(&p->topo, p->topo.rank);
-}
-
 /* What the flags of a rank's chunks are once these have come. */
 MK_PURE uint64_t ring_attention_target(const struct ring_attention_plan *p, uint32_t rank,
                                        uint64_t epoch)
 {
-    return ring_attention_by_network(p, rank) ? epoch : epoch * p->pieces;
+    return mk_by_network(&p->topo, rank) ? epoch : epoch * p->pieces;
 }
 
 /* Of a chunk of `rank` `most` rows behind the first `skip`, as far as it has them, from this rank's

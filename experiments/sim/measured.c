@@ -222,14 +222,22 @@ static int measured_plan(struct measured_row *row, const struct header *h, char 
     return result ? result : plan_build(&row->plan, &q, 0, 0, error, size);
 }
 
-int measured_room(struct measured *m)
+int measured_wanted(enum measured_half half, uint32_t shape)
 {
-    if (m->count & (m->count - 1))
-        return 0;
-    struct measured_row *more = realloc(m->rows, (m->count ? 2ull * m->count : 1) * sizeof *more);
-    if (!more)
-        return -ENOMEM;
-    m->rows = more;
+    return half == MEASURED_ALL || (half == MEASURED_ODD) == (shape % 2 == 0);
+}
+
+int measured_next(struct measured *m, struct measured_row **row)
+{
+    if (!(m->count & (m->count - 1))) {
+        size_t room = m->count ? 2ull * m->count : 1;
+        struct measured_row *more = realloc(m->rows, room * sizeof *more);
+        if (!more)
+            return -ENOMEM;
+        m->rows = more;
+    }
+    *row = &m->rows[m->count];
+    memset(*row, 0, sizeof **row);
     return 0;
 }
 
@@ -276,13 +284,12 @@ static int measured_read_rows(struct measured *m, FILE *f, const char *path, con
             break;
         }
         uint32_t shape = count < MOST_SHAPES ? measured_shape(shapes, &count, h, cells) : 0;
-        if ((half == MEASURED_ODD && shape % 2) || (half == MEASURED_EVEN && shape % 2 == 0))
+        if (!measured_wanted(half, shape))
             continue;
-        result = measured_room(m);
+        struct measured_row *row;
+        result = measured_next(m, &row);
         if (result)
             break;
-        struct measured_row *row = &m->rows[m->count];
-        memset(row, 0, sizeof *row);
         row->ms = strtod(cells[h->at[MS]], NULL);
         row->of_best = strtod(measured_cell(h, cells, OF_BEST), NULL);
         row->is_default = !strcmp(measured_cell(h, cells, DEFAULT), "1");

@@ -47,7 +47,9 @@ void measured_free(struct measured *m);
 int measured_is_trace(FILE *f); /* from its begin; goes back there */
 int measured_read_trace(struct measured *m, const char *path, enum measured_half half, uint32_t sms,
                         char *error, size_t error_size);
-int measured_room(struct measured *m); /* for a row more; 0 or -ENOMEM */
+int measured_wanted(enum measured_half half, uint32_t shape);
+/* Room for a row more, all zero, which counts once m->count does. 0 or -ENOMEM. */
+int measured_next(struct measured *m, struct measured_row **row);
 void measured_leave_out(struct measured *m, const char *why);
 /* A shape as on the command line, with " causal" behind it, into *q. 0, or -EINVAL with a sentence.
  */

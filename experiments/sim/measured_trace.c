@@ -163,13 +163,12 @@ int measured_read_trace(struct measured *m, const char *path, enum measured_half
         step = SQLITE_ERROR;
     for (uint32_t shape = 0; !result && metric && (step = sqlite3_step(p)) == SQLITE_ROW; shape++) {
         m->shapes++;
-        if ((half == MEASURED_ODD && shape % 2) || (half == MEASURED_EVEN && shape % 2 == 0))
+        if (!measured_wanted(half, shape))
             continue;
-        result = measured_room(m);
+        struct measured_row *row;
+        result = measured_next(m, &row);
         if (result)
             break;
-        struct measured_row *row = &m->rows[m->count];
-        memset(row, 0, sizeof *row);
         row->inside = 1;
         row->shape = m->shapes - 1;
         row->ms = trace_median(db, sqlite3_column_int64(p, 0)) / 1e6;
