@@ -29,11 +29,16 @@ static int64_t ask(const char *sql)
     return value;
 }
 
-/* Starts all ranks, two on each of two nodes, as torchrun would. */
-static void start(struct command_run *ranks, const char *line)
+/* Starts all ranks, two on each of two nodes, as torchrun would. Somebody else listens at a port
+ * that the sweep would give its second job; returns the socket. */
+static int start(struct command_run *ranks, const char *line)
 {
     char port[40], text[4][40];
-    snprintf(port, sizeof port, "MASTER_PORT=%u", free_port());
+    int first = free_port(), other = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)(first + 3))};
+    assert_int_equal(bind(other, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(listen(other, 1), 0);
+    snprintf(port, sizeof port, "MASTER_PORT=%d", first);
     for (int i = 0; i < WORLD; i++) {
         snprintf(text[0], 40, "RANK=%d", i);
         snprintf(text[1], 40, "WORLD_SIZE=%d", WORLD);
@@ -42,6 +47,7 @@ static void start(struct command_run *ranks, const char *line)
         command_start(&ranks[i], line, text[0], text[1], text[2], text[3], "MASTER_ADDR=127.0.0.1",
                       port, "MKERNEL_TOKEN=of the test", NULL);
     }
+    return other;
 }
 
 static void all_ranks_take_part_and_rank_0_has_the_results(void **state)
@@ -53,9 +59,10 @@ static void all_ranks_take_part_and_rank_0_has_the_results(void **state)
              "sweep --vary op=ag_gemm:gemm_rs;exec=host:sim;shape=64,64,64;nic=soft;iters=3 "
              "--repeats 2 --out %s",
              database);
-    start(ranks, line);
+    int other = start(ranks, line);
     for (int i = 0; i < WORLD; i++)
         command_finish(&ranks[i], 60);
+    close(other);
     for (int i = 0; i < WORLD; i++) {
         if (ranks[i].status)
             print_message("rank %d: status %d: %s\n", i, ranks[i].status, ranks[i].err_text);
@@ -79,9 +86,10 @@ static void a_point_that_kills_a_rank_is_one_that_failed(void **state)
         "sweep --vary op=ag_gemm;exec=host;shape=64,64,64:64,64,128;nic=soft;iters=3;timeout=2;"
         "env.MKERNEL_TEST_DIE=3,2 --repeats 1 --out %s",
         database);
-    start(ranks, line);
+    int other = start(ranks, line);
     for (int i = 0; i < WORLD; i++)
         command_finish(&ranks[i], 60);
+    close(other);
     assert_int_equal(ranks[0].status, 3);
     assert_int_equal(ask("SELECT count(*) FROM job WHERE verdict = 'failed'"), 2);
     for (int i = 1; i < WORLD; i++)
@@ -98,14 +106,19 @@ static void who_is_lost_ends_the_sweep(void **state)
         "sweep --vary op=ag_gemm;exec=host;shape=64,64,64;nic=soft;iters=3;timeout=2 --repeats "
         "500 --out %s",
         database);
-    start(ranks, line);
+    int other = start(ranks, line);
     for (int i = 0; i < 3000 && ask("SELECT count(*) FROM job") < 1; i++)
         usleep(10000);
     kill(ranks[2].pid, SIGKILL);
     for (int i = 0; i < WORLD; i++)
         command_finish(&ranks[i], 60);
+    close(other);
     for (int i = 0; i < WORLD; i++)
         if (i != 2) {
+            if (ranks[i].status != 3)
+                print_message("rank %d: status %d, signal %d after %.1f s: %s\n", i,
+                              ranks[i].status, ranks[i].signal, ranks[i].seconds,
+                              ranks[i].err_text);
             assert_int_equal(ranks[i].status, 3);
             assert_int_equal(ranks[i].signal, 0); /* by itself, not by the test's patience */
         }

@@ -7,18 +7,21 @@
 #include "experiments/common/launched.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
-#define AT_ONCE 40u /* ports that jobs take in turn, so that none meets the one before it */
+#define PORTS 40u /* that jobs take in turn, so that none meets the one before it */
 #define MARGIN_NS 60000000000ull
 
 enum crew_kind { CREW_JOB = 1, CREW_END };
 
 /* What all do next, as rank 0 says it; positions in `text`. */
 struct crew_order {
-    uint32_t kind, count, entries;
+    uint32_t kind, count, entries, port;
     uint64_t limit_ns;
     uint32_t words[SWEEP_WORDS], environment[SWEEP_SETTINGS];
     char text[sizeof((struct sweep_command *)0)->text];
@@ -73,13 +76,36 @@ static void sweep_crew_pack(struct crew_order *o, const struct sweep_command *c)
         o->environment[i] = (uint32_t)(c->environment[i] - c->text);
 }
 
+static int sweep_crew_is_free(uint16_t port)
+{
+    const struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+    const int yes = 1;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int is_free = fd < 0 || (!setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) &&
+                             !bind(fd, (const struct sockaddr *)&address, sizeof address));
+    if (fd >= 0)
+        close(fd);
+    return is_free;
+}
+
+/* Where the next job's ranks meet, as rank 0 says: each job has a port of its own, since those of
+ * the last may still be closing, and what other programs use is passed over. */
+static uint32_t sweep_crew_port(void)
+{
+    uint32_t port = 0;
+    for (uint32_t tries = 0; tries < PORTS; tries++) {
+        port = (crew.launcher.port + 1 + crew.jobs++ % PORTS - 1024u) % (65536u - 1024u) + 1024u;
+        if (sweep_crew_is_free((uint16_t)port))
+            break;
+    }
+    return port;
+}
+
 /* This rank's part of a job that all do. */
 static int sweep_crew_do(struct crew_order *o, struct sweep_ended *out)
 {
     char *words[SWEEP_WORDS + 1], *environment[SWEEP_SETTINGS + 2], port[40];
-    /* each job's ranks meet at a port of their own: those of the last may still be closing */
-    snprintf(port, sizeof port, "MKERNEL_PORT=%u",
-             (crew.launcher.port + 1 + crew.jobs++ % AT_ONCE - 1024u) % (65536u - 1024u) + 1024u);
+    snprintf(port, sizeof port, "MKERNEL_PORT=%u", o->port);
     for (uint32_t i = 0; i < o->count; i++)
         words[i] = o->text + o->words[i];
     words[o->count] = NULL;
@@ -116,6 +142,7 @@ int sweep_crew_run(struct sweep_ended *out, struct sweep_command *c, uint64_t li
         return -ENOMEM;
     o->kind = CREW_JOB;
     o->limit_ns = limit_ns;
+    o->port = sweep_crew_port();
     sweep_crew_pack(o, c);
     int rc = bootstrap_allgather(crew.bootstrap, o, crew.orders, sizeof *o);
     rc = rc ? rc : sweep_crew_do(o, out);
