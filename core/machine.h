@@ -51,11 +51,13 @@ struct mk_machine {
      * query tile beside its products */
     double attention64, attention128, attention_tile;
     struct machine_tile tiles[MACHINE_TILES]; /* those without rows end them */
-    double stage_kn; /* factor of a stage where B is [K, N] (1: as [N, K]) */
-    double end_fp32; /* factor of a tile's end where partial sums are fp32 */
-    double beside;   /* share by which a stage grows for each warp that shares its SM and works */
-    double beside_peer; /* ... while warps push far more than NVLink takes */
-    double l2;          /* bytes of the cache that all SMs load through */
+    double stage_kn;                 /* factor of a stage where B is [K, N] (1: as [N, K]) */
+    double end_fp32;                 /* factor of a tile's end where partial sums are fp32 */
+    double route_count, route_place; /* ns of making a MoE's tables, beside reading the ids */
+    double beside; /* share by which a stage grows for each warp that shares its SM and works */
+    double beside_peer;  /* ... while warps push far more than NVLink takes */
+    double l2;           /* bytes of the cache that all SMs load through */
+    double grouped_rate; /* bytes/ns of all SMs from it, where A and B are of several groups */
     double spill; /* share by which that grows where what is pushed and read does not fit into l2 */
     double under; /* share by which a warp is slower beside an engine that multiplies */
     double outbox; /* ns that a tile takes more where C leaves by the outbox */
@@ -66,10 +68,11 @@ struct mk_machine {
     /* power: a launch that draws more than `watts` at full clock lowers the clock, the more the
      * longer it is. 0 watts: the clock stays. */
     double watts, watts_idle;
-    double joule_flop; /* pJ of one floating-point operation at full clock */
-    double joule_byte; /* pJ of one byte moved between L2 and an SM */
-    double joule_hbm;  /* ... between HBM and L2 */
-    double heat;       /* ns after which a launch is half as slow as one without an end */
+    double joule_flop;  /* pJ of one floating-point operation at full clock */
+    double joule_byte;  /* pJ of one byte moved between L2 and an SM */
+    double joule_hbm;   /* ... between HBM and L2 */
+    double heat;        /* ns after which a launch is half as slow as one without an end, */
+    double heat_rested; /* ... and where a GPU has rested between turns, as in `mkernel bench` */
 
     /* NVLink, of one GPU, all peers together */
     double nvlink_out, nvlink_in;
@@ -84,7 +87,10 @@ struct mk_machine {
     double receive;   /* of the receiving proxy, for each put; 0: the NIC raises the flag */
     double in_flight; /* puts of a proxy that have not completed */
     double put;       /* ns for each put on top, one after the other (softnic's copy engine) */
-    double jitter;    /* share by which times of tiles and puts scatter, for simulations that ask */
+    /* 1: puts are staged in host memory, on both sides. bytes/ns of a GPU's way there and of its
+     * way back, and ns of either */
+    double staged, pcie, pcie_latency;
+    double jitter; /* share by which times of tiles and puts scatter, for simulations that ask */
 };
 
 /* The machine that is compiled in, experiments/machines/8xH200-cx7. Never NULL; lives as long as
@@ -122,6 +128,7 @@ struct machine_load {
     double beside;      /* warps beside the engine that work, on average, 0 .. 3 */
     double beside_peer; /* of them, those that push to peers without a pace */
     int b_kn, fp32;     /* B is [K, N]; C leaves as fp32 partial sums */
+    int grouped;        /* neighbours multiply different groups, and share no loads */
 };
 
 /* The description of a tile of a cluster of CTAs; where the file has none, of one whose CTAs have
@@ -159,5 +166,15 @@ double machine_wanted(const struct mk_machine *m, uint32_t movers, uint32_t pace
 /* How much slower the clock makes tiles in a launch that would take `ns` at full clock, does `flop`
  * and moves `bytes` between L2 and SMs: 1 or more. */
 double machine_slower(const struct mk_machine *m, double ns, double flop, double bytes);
+
+/* The machine as it is for GPUs that rest between turns: `heat` is heat_rested. */
+struct mk_machine machine_rested(const struct mk_machine *m);
+
+/* How long a put of `bytes` holds the slowest of what all puts of a rank share: its NIC and, where
+ * they are staged, its way to host memory. */
+double machine_wire_ns(const struct mk_machine *m, double bytes);
+
+/* What a put takes longer for its ways into host memory and out of it; 0 where it is not staged. */
+double machine_through_host_ns(const struct mk_machine *m, double bytes);
 
 #endif

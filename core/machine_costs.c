@@ -4,6 +4,7 @@
 #include <math.h>
 
 #define CTA_ROWS 128
+#define STAGE_BYTES 128 /* of a row or column */
 
 const struct machine_tile *machine_tile_of(const struct mk_machine *m, uint32_t tile_m,
                                            uint32_t tile_n, uint32_t cluster)
@@ -29,8 +30,13 @@ double machine_stage_ns(const struct mk_machine *m, const struct machine_tile *t
 {
     double ns = t->stage * (load->b_kn ? m->stage_kn : 1) * load->slower *
                 (1 + m->beside * load->beside + m->beside_peer * load->beside_peer);
+    double loaded =
+        STAGE_BYTES * (t->tile_m > CTA_ROWS ? CTA_ROWS + t->tile_n : t->tile_m + t->tile_n);
+    if (load->grouped && m->grouped_rate > 0 && ns < m->sms * loaded / m->grouped_rate)
+        ns = m->sms * loaded / m->grouped_rate;
     double memory = m->hbm_rate > 0 ? fetched / m->hbm_rate : 0;
-    return hypot(ns, memory); /* loads that wait for memory are hidden in part */
+    /* loads are ahead of the products: the longer of both counts, near each other somewhat more */
+    return memory <= 0 ? ns : pow(pow(ns, 4) + pow(memory, 4), 0.25);
 }
 
 double machine_tile_ns(const struct mk_machine *m, const struct machine_tile *t,
@@ -98,4 +104,27 @@ double machine_slower(const struct mk_machine *m, double ns, double flop, double
     double over = drawn / (m->watts - m->watts_idle);
     double slower = over <= 1 ? 1 : 1 + (over - 1) * ns / (ns + m->heat);
     return m->clock_low > 0 && slower > m->clock / m->clock_low ? m->clock / m->clock_low : slower;
+}
+
+struct mk_machine machine_rested(const struct mk_machine *m)
+{
+    struct mk_machine rested = *m;
+    rested.heat = m->heat_rested;
+    return rested;
+}
+
+static double machine_pcie_ns(const struct mk_machine *m, double bytes)
+{
+    return m->staged > 0 && m->pcie > 0 ? bytes / m->pcie : 0;
+}
+
+double machine_wire_ns(const struct mk_machine *m, double bytes)
+{
+    double nic = m->nic_rate > 0 ? bytes / m->nic_rate : 0, host = machine_pcie_ns(m, bytes);
+    return nic > host ? nic : host;
+}
+
+double machine_through_host_ns(const struct mk_machine *m, double bytes)
+{
+    return m->staged > 0 ? 2 * (machine_pcie_ns(m, bytes) + m->pcie_latency) : 0;
 }

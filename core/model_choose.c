@@ -12,6 +12,8 @@
 #define WORTH                                                                                      \
     1.03 /* options that together promise less than 3 % are left to the closed formula             \
           */
+/* ... and 10 % where few plans of an operator were measured (core/ops/op.h, `tuned`) */
+#define WORTH_UNTUNED 1.1
 #define PASSES 3
 
 struct search {
@@ -179,7 +181,8 @@ uint32_t model_choose(const struct mk_machine *machine, const struct mk_problem 
     best = s;
     choose_rest(&best);
     double tile_ns = best.ns * TILE_GAIN; /* another tile has to promise this */
-    for (uint32_t i = 0; mk_gemm_tile(i, &tile); i++) {
+    const struct op_descriptor *op = op_of(problem->op);
+    for (uint32_t i = 0; op->gpu_tile ? op->gpu_tile(i, &tile) : mk_gemm_tile(i, &tile); i++) {
         struct search from = {.machine = machine, .problem = problem, .weighed = best.weighed};
         if (tile.tile_m == s.made.tile_m && tile.tile_n == s.made.tile_n)
             continue;
@@ -193,6 +196,8 @@ uint32_t model_choose(const struct mk_machine *machine, const struct mk_problem 
         if (from.ns > 0 && from.ns < tile_ns && from.ns < best.ns)
             best = from;
     }
+    if (!op->tuned && best.ns * WORTH_UNTUNED > s.ns)
+        return best.weighed;
     choose_undo(&best, offsetof(struct mk_tuning, chunk_rows), sizeof best.best.chunk_rows);
     choose_undo(&best, offsetof(struct mk_tuning, slices), sizeof best.best.slices);
     choose_undo(&best, offsetof(struct mk_tuning, pace), sizeof best.best.pace);

@@ -1,4 +1,4 @@
-/* The walks of model_plan through the schedules of the GEMM operators. */
+/* The walks of model_plan through the operators' schedules. */
 #ifndef MK_MODEL_GEMM_H
 #define MK_MODEL_GEMM_H
 
@@ -39,8 +39,8 @@ struct model_engine {
 struct model_engine model_engine_of(const struct model_walk *w, const struct mk_problem *q,
                                     double beside);
 
-/* Bytes that all SMs together load again from HBM in a stage: a wave of tiles its columns of B for
- * each chunk of rows, as far as B does not fit into L2. */
+/* Bytes that all SMs together load from HBM in a stage: A and B once; or, where that is more, a
+ * wave of tiles its columns of B for each chunk of rows, as far as B does not fit into L2. */
 double model_fetched(const struct mk_machine *m, const struct mk_problem *q);
 
 /* What tiles draw power for: products, and loads of A and B through L2. */
@@ -60,5 +60,11 @@ void model_ag_gemm(struct model_walk *w, const struct mk_problem *q, const struc
 /* gathers: gemm_ar. */
 void model_gemm_rs(struct model_walk *w, const struct mk_problem *q, const struct gemm_rs_plan *p,
                    int gathers);
+struct ring_attention_plan;
+void model_ring_attention(struct model_walk *w, const struct mk_problem *q,
+                          const struct ring_attention_plan *p);
+struct moe_dispatch_gemm_plan;
+void model_moe_dispatch_gemm(struct model_walk *w, const struct mk_problem *q,
+                             const struct moe_dispatch_gemm_plan *p);
 
 #endif

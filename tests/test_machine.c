@@ -171,7 +171,28 @@ static void costs_follow(void **state)
     assert_true(machine_tile_ns(&m, t, &load, 65, 0) == 10 + 2 * 20 + 30);
     load = (struct machine_load){.slower = 2, .beside = 2, .b_kn = 1, .fp32 = 1};
     assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 * 2 * 2 * 2 + 90);
-    assert_true(machine_tile_ns(&m, t, &load, 64, 5000) == 10 + hypot(160, 500) + 90); /* HBM's */
+    /* memory's time counts where it is the longer, and where it is near somewhat more */
+    double slow = machine_tile_ns(&m, t, &load, 64, 5000) - 100;
+    assert_true(slow >= 500 && slow < 505);
+    assert_true(machine_tile_ns(&m, t, &load, 64, 800) - 100 < 163);
+    slow = machine_tile_ns(&m, t, &load, 64, 1600) - 100;
+    assert_true(slow > 180 && slow < 200);
+    /* of several groups: 132 SMs load 128 rows and 128 columns each, 128 bytes of all of them */
+    load = (struct machine_load){.slower = 1, .grouped = 1};
+    m.sms = 132;
+    m.grouped_rate = 4325.376;
+    assert_true(fabs(machine_tile_ns(&m, t, &load, 64, 0) - (10 + 1000 + 30)) < 1e-6);
+    m.grouped_rate = 1e9;
+    assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 + 30);
+    /* a put by way of host memory: its slowest way, and two more */
+    m.nic_rate = 10;
+    assert_true(machine_wire_ns(&m, 400) == 40 && machine_through_host_ns(&m, 400) == 0);
+    m.staged = 1;
+    m.pcie = 5;
+    m.pcie_latency = 7;
+    assert_true(machine_wire_ns(&m, 400) == 80 && machine_through_host_ns(&m, 400) == 174);
+    m.heat_rested = 9000;
+    assert_true(machine_rested(&m).heat == 9000 && machine_rested(&m).pcie == 5);
     /* what it takes alone and its share of what all take; to peers the longer of both, and paced
      * the pace; a thread by TMA waits for both */
     assert_true(machine_copy_ns(&m, MACHINE_WARP, 1, 1, 0, 400) == 105);

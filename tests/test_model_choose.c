@@ -116,6 +116,15 @@ static void fits_everywhere(void **state)
                                        .m = shapes[s][0] * clusters[c][0] * clusters[c][1],
                                        .n = shapes[s][1],
                                        .k = shapes[s][2]};
+                uint64_t world = mk_world(&q.topo);
+                if (op == MK_OP_RING_ATTENTION)
+                    q.attention = (struct mk_attention){
+                        1, 2 * world * shapes[s][0], 16, 16, s % 2 ? 64 : 128, .causal = s == 2};
+                if (op == MK_OP_MOE_DISPATCH_GEMM)
+                    q.moe = (struct mk_moe){shapes[s][0] % 65536, shapes[s][2], shapes[s][1],
+                                            8 * world, 8};
+                if (op > MK_OP_GEMM_AR && shapes[s][0] > 65536)
+                    continue; /* more than any memory */
                 struct mk_tuning again;
                 double formula = predicted(&q), began = seconds();
                 uint32_t weighed = model_choose(machine_default(), &q, &again);
@@ -230,13 +239,48 @@ static void simulator_agrees(void **state)
     assert_true(faster >= 4);
 }
 
+/* The same of attention and MoE, where a choice has to promise 10 %. */
+static void simulator_agrees_of_others(void **state)
+{
+    static const uint32_t clusters[][2] = {{1, 2}, {1, 4}, {1, 8}, {2, 2}, {2, 8}};
+    static const uint64_t rows[] = {768, 3072, 6144};
+    static const uint64_t tokens[] = {64, 512, 4096};
+    uint32_t chosen_of_all = 0, faster = 0;
+    for (size_t c = 0; c < sizeof clusters / sizeof *clusters; c++)
+        for (int i = 0; i < 9; i++) {
+            struct mk_problem q = {.op = i < 6 ? MK_OP_RING_ATTENTION : MK_OP_MOE_DISPATCH_GEMM,
+                                   .exec = MK_EXEC_CUDA,
+                                   .sms = 132,
+                                   .topo = {.nodes = clusters[c][0], .gpus = clusters[c][1]},
+                                   .timeout_ns = MK_TIMEOUT_NS};
+            uint64_t world = mk_world(&q.topo);
+            if (i < 6)
+                q.attention = (struct mk_attention){1, rows[i % 3] * world, 16, 16, 128, i >= 3, 0};
+            else
+                q.moe = (struct mk_moe){tokens[i % 3], 7168, 2048, 8 * world, 8};
+            struct mk_tuning nothing = {.tile_m = 0}, chosen;
+            model_choose(machine_default(), &q, &chosen);
+            if (!memcmp(&chosen, &nothing, sizeof chosen))
+                continue;
+            double closed = simulated(q, &nothing), now = simulated(q, &chosen);
+            chosen_of_all++;
+            faster += now < 0.95 * closed;
+            if (now > 1.02 * closed)
+                fail_msg("%s, case %d on %ux%u: the choice takes %.1f us, the closed formula's "
+                         "plan %.1f",
+                         plan_op_name(q.op), i, clusters[c][0], clusters[c][1], now / 1e3,
+                         closed / 1e3);
+        }
+    if (chosen_of_all < 10 || faster * 3 < chosen_of_all * 2)
+        fail_msg("%u choices, %u faster by 5 %%", chosen_of_all, faster);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fast_where_measured),
-        cmocka_unit_test(fits_everywhere),
-        cmocka_unit_test(tuned_lines_stay_above),
-        cmocka_unit_test(simulator_agrees),
+        cmocka_unit_test(fast_where_measured),        cmocka_unit_test(fits_everywhere),
+        cmocka_unit_test(tuned_lines_stay_above),     cmocka_unit_test(simulator_agrees),
+        cmocka_unit_test(simulator_agrees_of_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  * shapes it takes, and where everything lies. */
 #include "core/gemm_tiles.h"
 #include "core/mkernel.h"
+#include "core/model_gemm.h"
 #include "core/ops/moe.h"
 #include "core/roles/moe_dispatch_gemm_plan.h"
 
@@ -157,6 +158,11 @@ static void moe_dispatch_gemm_work(const struct mk_plan *p, double *flop, uint64
     plan_moe_dispatch_work(&m->dispatch, nvlink_bytes, network_bytes);
 }
 
+static void moe_dispatch_gemm_model(struct model_walk *w, const struct mk_plan *p)
+{
+    model_moe_dispatch_gemm(w, &p->problem, moe_dispatch_gemm_plan_of(p));
+}
+
 int mk_moe_dispatch_gemm(struct mk_plan *plan, const void *x, const void *b, const uint32_t *ids,
                          void *c, uint32_t *rows, void *stream)
 {
@@ -188,6 +194,7 @@ const struct op_descriptor op_moe_dispatch_gemm = {
     .describe_tile = moe_dispatch_gemm_describe_tile,
     .describe_chunk = moe_dispatch_gemm_describe_chunk,
     .work = moe_dispatch_gemm_work,
+    .model = moe_dispatch_gemm_model,
     .gpu_tile = mk_grouped_tile,
     .own_blocks = 1,
 };

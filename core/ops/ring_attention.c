@@ -3,6 +3,7 @@
 #include "core/attention_tiles.h"
 #include "core/command.h"
 #include "core/mkernel.h"
+#include "core/model_gemm.h"
 #include "core/ops/op.h"
 #include "core/roles/ring_attention_plan.h"
 
@@ -269,6 +270,11 @@ static void ring_attention_work(const struct mk_plan *p, double *flop, uint64_t 
     *nvlink_bytes = (uint64_t)r->topo.nodes * (r->topo.gpus - 1) * shard;
 }
 
+static void ring_attention_model(struct model_walk *w, const struct mk_plan *p)
+{
+    model_ring_attention(w, &p->problem, ring_attention_plan_of(p));
+}
+
 #define AT(field) offsetof(struct mk_problem, attention.field)
 static const struct op_shape shape = {
     .option = "attention",
@@ -320,4 +326,5 @@ const struct op_descriptor op_ring_attention = {
     .describe_tile = ring_attention_describe_tile,
     .describe_chunk = ring_attention_describe_chunk,
     .work = ring_attention_work,
+    .model = ring_attention_model,
 };

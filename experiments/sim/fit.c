@@ -25,7 +25,10 @@ static double fit_predict(const struct fit *fit, uint32_t row)
 {
     struct model_time t;
     const struct measured_row *r = &fit->measured->rows[row];
-    if (model_plan(fit->machine, &r->plan, &t))
+    struct mk_machine rested;
+    if (r->rested)
+        rested = machine_rested(fit->machine);
+    if (model_plan(r->rested ? &rested : fit->machine, &r->plan, &t))
         return 0;
     return log((t.ns - (r->inside ? fit->machine->launch : 0)) / (r->ms * 1e6));
 }

@@ -26,6 +26,7 @@ enum {
     CAUSAL,
     EXEC,
     SHAPE,
+    COMMAND,
     PLAN,
     TILE_M = PLAN,
     TILE_N,
@@ -38,9 +39,9 @@ enum {
     COLUMNS = ROLES + MK_ROLES
 };
 static const char *const names[ROLES] = {
-    "op",     "nodes",      "gpus",          "ms",     "made",   "of_best", "default",
-    "wrong",  "b_layout",   "deterministic", "causal", "exec",   "shape",   "tile_m",
-    "tile_n", "chunk_rows", "slices",        "pieces", "fanout", "pace_ns"};
+    "op",     "nodes",    "gpus",          "ms",     "made",   "of_best", "default",
+    "wrong",  "b_layout", "deterministic", "causal", "exec",   "shape",   "command",
+    "tile_m", "tile_n",   "chunk_rows",    "slices", "pieces", "fanout",  "pace_ns"};
 
 #define MOST_CELLS 64u
 
@@ -294,6 +295,7 @@ static int measured_read_rows(struct measured *m, FILE *f, const char *path, con
         row->of_best = strtod(measured_cell(h, cells, OF_BEST), NULL);
         row->is_default = !strcmp(measured_cell(h, cells, DEFAULT), "1");
         row->shape = first + shape;
+        row->rested = !strcmp(measured_cell(h, cells, COMMAND), "bench");
         snprintf(why, sizeof why, "it has no time, or wrong results");
         if (!(row->ms > 0) || strtoull(measured_cell(h, cells, WRONG), NULL, 10) ||
             measured_plan(row, h, cells, sms, why, sizeof why)) {

@@ -37,11 +37,15 @@ static double validate_before(const struct mk_machine *m, const struct measured_
 static void *validate_run_events(void *context)
 {
     struct work *w = context;
+    const struct mk_machine rested = machine_rested(w->machine);
     uint32_t i;
     while ((i = __atomic_fetch_add(&w->next, 1, __ATOMIC_RELAXED)) < w->measured->count &&
            !__atomic_load_n(&w->failed, __ATOMIC_RELAXED)) {
         struct mk_plan plan = w->measured->rows[i].plan;
-        struct timed_config c = {.plan = &plan, .machine = w->machine, .launches = 1, .seed = 1};
+        struct timed_config c = {.plan = &plan,
+                                 .machine = w->measured->rows[i].rested ? &rested : w->machine,
+                                 .launches = 1,
+                                 .seed = 1};
         struct timed_result r;
         int expected = 0, result = timed_run(&c, &r);
         if (!result)
@@ -77,11 +81,12 @@ static int validate_by_events(const struct mk_machine *machine, const struct mea
 int validate_predict(const struct mk_machine *machine, const struct measured *m,
                      enum validate_by by, double *predicted, char *error, size_t size)
 {
+    const struct mk_machine rested = machine_rested(machine);
     if (by == VALIDATE_EVENTS)
         return validate_by_events(machine, m, predicted, error, size);
     for (uint32_t i = 0; i < m->count; i++) {
         struct model_time t;
-        predicted[i] = model_plan(machine, &m->rows[i].plan, &t)
+        predicted[i] = model_plan(m->rows[i].rested ? &rested : machine, &m->rows[i].plan, &t)
                            ? NAN
                            : (t.ns - validate_before(machine, &m->rows[i])) / 1e6;
     }
@@ -141,6 +146,18 @@ static double validate_correlation(const double *a, const double *b, uint32_t co
     return count > 2 && aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : NAN;
 }
 
+/* Pairs that are measurably apart, and those of them that are predicted in this order. */
+static void validate_pairs(const double *slow, const double *says, uint32_t count,
+                           struct validate_shape *out)
+{
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t j = 0; j < count; j++)
+            if (slow[i] > slow[j] * VALIDATE_SPREAD) {
+                out->apart++;
+                out->right += says[i] > says[j];
+            }
+}
+
 /* Measured slowness of the plan that would be taken: the mean of those that are predicted alike, so
  * that the order of the table does not choose between them. */
 static double validate_mean_liked(const double *slow, const double *says, uint32_t count,
@@ -188,6 +205,7 @@ int validate_shape(const struct measured *m, const double *predicted, uint32_t s
         out->mean = validate_mean(values, n);
         out->rank = validate_correlation(slow, says, n);
         out->median = validate_median(values, n);
+        validate_pairs(slow, says, n, out);
         out->liked = validate_mean_liked(slow, says, n, likes) / best;
     }
     free(values);
@@ -208,6 +226,8 @@ void validate_sum(const struct measured *m, const double *predicted, int op,
             continue;
         out->shapes++;
         out->liked_within += s.liked <= 1.05;
+        out->apart += s.apart;
+        out->right += s.right;
         if (!isnan(s.rank)) {
             out->rank += s.rank;
             ranks++;

@@ -7,12 +7,18 @@
 
 enum validate_by { VALIDATE_MODEL /* core/model.h */, VALIDATE_EVENTS /* sim/timed */ };
 
+/* The same plan's time moves by about so much from run to run: which of two plans that differ by
+ * less is the faster, no measurement says. */
+#define VALIDATE_SPREAD 1.05
+
 struct validate_shape {
     const struct measured_row *row; /* one of its plans, the formula's where there is one */
     uint32_t plans;
     double median, mean;  /* of |predicted / measured - 1| */
     double default_error; /* of the formula's plan, signed; NAN: it is not there */
     double rank;          /* Spearman's correlation of the plans; NAN: fewer than three */
+    uint32_t apart;       /* pairs of plans that differ by more than VALIDATE_SPREAD */
+    uint32_t right;       /* of them, those that are predicted in this order */
     double liked;         /* measured time of the plan predicted best, over the best's */
     const struct measured_row *likes, *best;
 };
@@ -24,6 +30,7 @@ struct validate_sum {
     double near_median, near_mean; /* of those within 1.6 of their shape's best */
     double default_median, default_worst;
     double rank;           /* mean of shapes */
+    uint32_t apart, right; /* of all shapes */
     uint32_t liked_within; /* shapes whose liked plan is within 1.05 of the best */
 };
 

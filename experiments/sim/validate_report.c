@@ -3,6 +3,7 @@
 #include "experiments/common/csv_row.h"
 #include "experiments/common/options.h"
 #include "experiments/common/output_file.h"
+#include "experiments/common/problem.h"
 #include "experiments/sim/validate.h"
 
 #include <errno.h>
@@ -24,14 +25,15 @@ static const char *validate_figure(char text[16], const char *format, double val
 static void validate_print_shape(const struct validate_shape *s)
 {
     const struct mk_problem *q = &s->row->plan.problem;
-    char shape[64], cluster[16], error[16], rank[16];
-    snprintf(shape, sizeof shape, "%llu,%llu,%llu", (unsigned long long)q->m,
-             (unsigned long long)q->n, (unsigned long long)q->k);
+    char text[PROBLEM_TEXT], shape[PROBLEM_TEXT + 8], cluster[16], error[16], rank[16], right[16];
+    snprintf(shape, sizeof shape, "%s%s", problem_text(q, text),
+             q->attention.causal ? " causal" : "");
     snprintf(cluster, sizeof cluster, "%ux%u", q->topo.nodes, q->topo.gpus);
     validate_figure(error, "%+.1f", 100 * s->default_error);
     validate_figure(rank, "%.2f", s->rank);
-    printf("%-10s %-18s %-5s %5u %8.1f %6.1f %9s %6s %7.3f\n", plan_op_name(q->op), shape, cluster,
-           s->plans, 100 * s->median, 100 * s->mean, error, rank, s->liked);
+    validate_figure(right, "%.2f", s->apart ? (double)s->right / s->apart : NAN);
+    printf("%-10s %-18s %-5s %5u %8.1f %6.1f %9s %6s %6s %7.3f\n", plan_op_name(q->op), shape,
+           cluster, s->plans, 100 * s->median, 100 * s->mean, error, rank, right, s->liked);
 }
 
 static void validate_print_sum(const char *name, const struct validate_sum *s)
@@ -41,11 +43,12 @@ static void validate_print_sum(const char *name, const struct validate_sum *s)
            "plans within 1.6 of the best %.1f and %.1f %%\n",
            name, s->plans, s->shapes, 100 * s->median, 100 * s->mean, 100 * s->worst,
            100 * s->near_median, 100 * s->near_mean);
-    printf("%-10s default plans: median %s %%, worst %s %%; rank correlation within a shape %s; "
-           "the plan liked best within 1.05 of the best at %u of %u\n",
+    printf("%-10s default plans: median %s %%, worst %s %%; rank correlation within a shape %s; of "
+           "%u pairs that differ by more than 5 %% %u are predicted in their order; the plan liked "
+           "best within 1.05 of the best at %u of %u\n",
            "", validate_figure(median, "%.1f", 100 * s->default_median),
            validate_figure(worst, "%.1f", 100 * s->default_worst),
-           validate_figure(rank, "%.2f", s->rank), s->liked_within, s->shapes);
+           validate_figure(rank, "%.2f", s->rank), s->apart, s->right, s->liked_within, s->shapes);
 }
 
 static void validate_print(const struct measured *m, const double *predicted,
@@ -57,9 +60,10 @@ static void validate_print(const struct measured *m, const double *predicted,
            by == VALIDATE_EVENTS ? "event by event" : "the quick form");
     if (m->left_out)
         printf("left out   %u rows: %s\n", m->left_out, m->left_out_why);
-    printf("\nerrors in per cent; liked: the plan predicted to be best, its measured time over the "
-           "best's\n%-10s %-18s %-5s %5s %8s %6s %9s %6s %7s\n",
-           "op", "M,N,K", "ranks", "plans", "median", "mean", "default", "rank", "liked");
+    printf("\nerrors in per cent; right: share of pairs of plans that differ by more than 5 %% "
+           "that are predicted in their order; liked: the plan predicted to be best, its measured "
+           "time over the best's\n%-10s %-18s %-5s %5s %8s %6s %9s %6s %6s %7s\n",
+           "op", "shape", "ranks", "plans", "median", "mean", "default", "rank", "right", "liked");
     for (uint32_t shape = 0; shape < m->shapes; shape++)
         if (validate_shape(m, predicted, shape, &s))
             validate_print_shape(&s);

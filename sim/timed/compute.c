@@ -50,7 +50,8 @@ static double compute_stage(const struct timed_cta *c, const struct sim_operands
     struct machine_load load = {.sms = r->plan.problem.tuning.split.ctas[MK_COMPUTE],
                                 .slower = w->clock / r->slow.gpu,
                                 .b_kn = !r->plan.problem.b_transposed,
-                                .fp32 = o->c_number == MK_FP32};
+                                .fp32 = o->c_number == MK_FP32,
+                                .grouped = w->op->tickets != 0};
     if (w->beside) {
         compute_beside(c, &load);
         load.beside_peer = timed_links_wanted(r) * (1 + w->machine->spill * w->spilled);

@@ -298,6 +298,10 @@ static void timed_route(struct mk_cta *cta, const struct mk_route *route)
     struct timed_cta *c = timed_cta_of(cta);
     struct timed_rank *r = timed_rank_of(c);
     /* each part reads its share of the ids, once in each step */
+    timed_spend(c, TIMED_MEMORY,
+                (route->step == MK_ROUTE_COUNT ? r->world->machine->route_count
+                                               : r->world->machine->route_place) /
+                    r->slow.gpu);
     timed_add(c, 0xffffffu,
               (uint64_t)mk_world(&route->topo) * route->tokens * route->k * 4 / route->parts, 1);
     route_make(route, r->heap, r->summary);
