@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs test programs and adds up what cmocka says. Usage: run.sh PROGRAM...
-# JOBS of them run at a time (default: one a core, 4 at most); one that says `ALONE` in a comment's line of its own, in the script or in
-# tests/PROGRAM.c, runs after the others with nothing beside it: it holds the product to short times. Each gets LIMIT
-# seconds (default 300), or what a script's `# LIMIT=` says; its whole output is in PROGRAM.log.
+# JOBS of them run at a time (default: one a core, 4 at most). A comment's line of its own, in the script or in tests/PROGRAM.c, changes
+# that: `ALONE` runs after the others with nothing beside it, since it holds the product to short times; `WAITS` takes next to no
+# time of a core and runs beside the others, one at a time. Each gets LIMIT seconds (default 300), or what a script's `# LIMIT=` says;
+# its whole output is in PROGRAM.log.
 # Ends in "N passed, N failed, N skipped"; exit 1 where anything failed.
 set -u
 limit=${LIMIT:-300}
@@ -64,24 +65,50 @@ finished() { # PROGRAM
     [ "${#f[@]}" = 0 ] || failed_programs+=("$1")
 }
 
+waits=() waiting= # programs that wait, and the process of the one that runs
+
 wait_one() {
     local pid
     wait -n -p pid "${!running[@]}"
     finished "${running[$pid]}"
     unset "running[$pid]"
+    [ "$pid" != "$waiting" ] || waiting=
 }
 
-start() {
+start_waiting() {
+    [ -z "$waiting" ] && [ "${#waits[@]}" -gt 0 ] || return 0
+    run "${waits[0]}" &
+    waiting=$!
+    running[$waiting]=${waits[0]}
+    waits=("${waits[@]:1}")
+}
+
+start() { # PROGRAM JOBS
     run "$1" &
     running[$!]=$1
-    while [ "${#running[@]}" -ge "$2" ]; do wait_one; done
+    start_waiting
+    while [ $((${#running[@]} - (${waiting:+1} + 0))) -ge "$2" ]; do
+        wait_one
+        start_waiting
+    done
 }
 
-alone=()
+alone=() others=()
 for program in "$@"; do
-    if [ -n "$(says "$program" ALONE)" ]; then alone+=("$program"); else start "$program" "$jobs"; fi
+    if [ -n "$(says "$program" ALONE)" ]; then
+        alone+=("$program")
+    elif [ -n "$(says "$program" WAITS)" ]; then
+        waits+=("$program")
+    else
+        others+=("$program")
+    fi
 done
-while [ "${#running[@]}" -gt 0 ]; do wait_one; done
+start_waiting
+for program in "${others[@]}"; do start "$program" "$jobs"; done
+while [ "${#running[@]}" -gt 0 ]; do
+    wait_one
+    start_waiting
+done
 for program in "${alone[@]}"; do start "$program" 1; done
 
 # Last, where whoever sees only the end of a log finds it.

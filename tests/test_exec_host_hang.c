@@ -1,6 +1,7 @@
 /* A CTA that hangs in its tile's math: the launch ends with a sentence that names it, a thread that
  * waits comes back, and the communicator can be closed. The library that hangs is this program's
  * own sgemm. */
+/* WAITS */
 #include "core/comm.h"
 #include "tests/helpers/sanitized.h"
 

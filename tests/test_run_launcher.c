@@ -1,5 +1,6 @@
 /* Under torchrun, mpirun or srun each process is one rank, known from its environment; a job whose
  * ranks cannot meet ends on every rank with status 3 and a sentence. */
+/* WAITS */
 #include "tests/helpers/command.h"
 
 #include <arpa/inet.h>

@@ -1,6 +1,7 @@
 /* trace_collect brings what every rank of a job recorded into one file at rank 0; when that file
  * cannot be written, rank 0 alone hears of it and the job goes on, and so it does where storing
  * takes longer than a wait may. trace_collect_local does the same for ranks of one process. */
+/* WAITS */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
