@@ -1,26 +1,19 @@
 """The Python package with numpy arrays, from the wheel and over the host executor: every operator is right on two ranks and in
 every layout, plans and memory live as long as the documents say, and what cannot be is an exception with mkernel's sentence."""
-import ctypes
 import gc
-import hashlib
-import base64
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 import warnings
-import zipfile
 
 import numpy
 import mkernel
-from mkernel import _library
 from cases import Skip, case, main, ranks, refuses, run, says, scene
 
 MINUTE = 60_000_000_000  # ns: ranks of a loaded machine are late
-TUTORIAL = "docs/examples/tutorial.py"
 
 
 def bf16(rng, *shape):
@@ -560,97 +553,6 @@ def a_rank_that_does_not_come_is_named_on_every_rank():
     said = [re.search("^said: (.*)$", text, re.M).group(1) for text in ranks(2, failing)]
     assert said[0] == said[1], said
     says(said[0], "ag_gemm: rank 0", "waited 2.", "rank 1")
-
-
-@case
-def a_rank_that_fails_ends_the_launcher_with_its_status():
-    with tempfile.NamedTemporaryFile("w", suffix=".py") as f:
-        f.write("import os, sys\nsys.exit(3 if os.environ['RANK'] == '1' else 0)\n")
-        f.flush()
-        says(run([sys.executable, "-m", "mkernel.launch", "-n", "3", f.name], 3), "rank 1 ended with status 3")
-    run([sys.executable, "-m", "mkernel.launch", "-n", "0", "x.py"], 2)
-
-
-# ---- the library and the wheel ----
-
-
-@case
-def functions_are_declared_as_the_header_has_them():
-    with open("core/mkernel.h") as f:
-        text = re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S)
-    kinds = {"const char *": ctypes.c_char_p, "uint32_t ": ctypes.c_uint32, "uint64_t ": ctypes.c_uint64,
-             "int ": ctypes.c_int, "double ": ctypes.c_double, "void *": ctypes.c_void_p, "void ": None}
-    for name, (result, arguments) in _library.FUNCTIONS.items():
-        found = re.search(rf"^([^\n]*?){name}\((.*?)\);", text, re.M | re.S)
-        assert found, f"{name} is not in the header"
-        assert kinds[found.group(1)] is result, (name, found.group(1))
-        declared = [] if found.group(2) == "void" else found.group(2).split(",")
-        assert len(declared) == len(arguments), (name, declared)
-        for text_of, kind in zip(declared, arguments):
-            size = 8 if "*" in text_of or "uint64_t" in text_of else 4
-            assert ctypes.sizeof(kind) == size, (name, text_of)
-
-
-@case
-def another_library_is_refused():
-    command = [sys.executable, "-c", "import mkernel"]
-    said = run(command, 1, env={**os.environ, "MKERNEL_LIBRARY": "/nowhere/libmkernel.so"})
-    says(said, "ImportError: mkernel's library cannot be loaded: /nowhere/libmkernel.so", "libopenblas")
-    said = run(command, 1, env={**os.environ, "MKERNEL_LIBRARY": "libc.so.6"})
-    says(said, "libc.so.6 is not a libmkernel of version " + mkernel.__version__)
-    number = _library.VERSION_NUMBER
-    try:
-        _library.VERSION_NUMBER += 100
-        refuses("runs with libmkernel " + mkernel.__version__, mkernel.init)
-        try:
-            _library.load()
-            raise AssertionError("a library of another version was loaded")
-        except ImportError as e:
-            says(str(e), "is mkernel " + mkernel.__version__, "install the wheel that was built with it")
-    finally:
-        _library.VERSION_NUMBER = number
-
-
-@case
-def the_wheel_is_whole():
-    with zipfile.ZipFile(os.environ["MK_WHEEL"]) as z:
-        assert z.testzip() is None
-        names = z.namelist()
-        record = next(n for n in names if n.endswith(".dist-info/RECORD"))
-        lines = [line.split(",") for line in z.read(record).decode().splitlines()]
-        assert sorted(line[0] for line in lines) == sorted(names)
-        for name, digest, size in lines:
-            if name == record:
-                continue
-            data = z.read(name)
-            wanted = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-            assert digest == "sha256=" + wanted and int(size) == len(data), name
-        for wanted in ("mkernel/__init__.py", "mkernel/py.typed", "mkernel/libmkernel.so.0"):
-            assert wanted in names
-
-
-@case
-def pip_installs_the_wheel_into_a_fresh_venv():
-    wheel = os.path.abspath(os.environ["MK_WHEEL"])
-    with tempfile.TemporaryDirectory() as folder:
-        made = subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", folder], stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL)
-        if made.returncode:
-            raise Skip("no venv here (apt-get install python3-venv)")
-        python = os.path.join(folder, "bin", "python")
-        clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        run([python, "-m", "pip", "install", "--no-index", "--no-deps", wheel], env=clean)
-        said = run([python, "-c", "import mkernel, sys; print(mkernel.__file__, mkernel.init())"], env=clean, cwd=folder)
-        says(said, folder, "rank 0 of 1 x 1 on cpu")
-        run([python, "-m", "pip", "uninstall", "-y", "mkernel"], env=clean)
-        assert not [f for _, _, files in os.walk(folder) for f in files if "mkernel" in f]
-
-
-@case
-def the_tutorial_runs_on_two_ranks():
-    said = run([sys.executable, "-m", "mkernel.launch", "-n", "2", TUTORIAL, "--numpy"])
-    assert said.count("tutorial: rank of 2 done") == 2, said
-    says(said, "refused: ag_gemm: A is [64, 128] and B [100, 128]", "gemm_rs (128, 128, 128)")
 
 
 if __name__ == "__main__":
