@@ -63,8 +63,7 @@ struct mk_route {
      * then those of other nodes in `slices`. (struct mk_route_head) */
     uint64_t order, order_head;
     uint32_t columns, tile_columns, slices, running; /* running: tiles that run at the same time */
-    uint64_t scratch; /* of a GPU: MK_ROUTE_WARPS * parts or W rows, whichever is more, of
-                       * mk_route_counters words */
+    uint64_t scratch;                                /* of a GPU: mk_route_scratch_words */
     /* For an op whose rows go back to where their tokens came from; 0: these are not made. Chunks
      * are of chunk_rows tokens. */
     uint32_t chunk_rows;
@@ -92,20 +91,31 @@ MK_PURE uint32_t mk_route_counters(const struct mk_topo *t, uint32_t rank_expert
     return rank_experts + t->gpus + t->nodes;
 }
 
-/* Words of shared memory that a thread block needs for it: counters of each rank, of each warp and
- * of what is before the block; first rows; where each run of the order begins, in 2 + 2 stretches;
- * and 64. */
+/* Runs that a thread block makes of its part of one rank's tokens: as few as give all its warps as
+ * many, in all ranks together. */
+MK_PURE uint32_t mk_route_runs_of_rank(uint32_t world)
+{
+    uint32_t runs = 1;
+    while (runs * world % MK_ROUTE_WARPS)
+        runs++;
+    return runs;
+}
+
+/* Words of shared memory that a thread block needs for it: 6 of each expert; counters of each run
+ * (12 at least; later, where each run of the order begins, in 2 + 2 stretches), and twice of each
+ * rank; and 64. What is left of MK_ROUTE_SHARED keeps ids, where they fit. */
 #define MK_ROUTE_SHARED 200000u
 MK_PURE uint64_t mk_route_shared_words(uint64_t world, uint64_t rank_experts, uint64_t counters)
 {
-    return (world + MK_ROUTE_WARPS + 1) * counters + 5 * rank_experts + 64;
+    uint64_t runs = world * mk_route_runs_of_rank((uint32_t)world);
+    return ((runs + 2 * world) * counters + 6 * rank_experts + 64 + 3) / 4 * 4;
 }
 
-/* Runs of tokens, of one rank each, as many of every rank. */
-MK_PURE uint32_t mk_route_runs_of_rank(const struct mk_topo *t, uint32_t parts)
+/* Words of `scratch`, of a GPU. */
+MK_PURE uint64_t mk_route_scratch_words(const struct mk_topo *t, uint32_t rank_experts,
+                                        uint32_t parts)
 {
-    uint32_t runs = parts * MK_ROUTE_WARPS / mk_world(t);
-    return runs ? runs : 1;
+    return (uint64_t)mk_world(t) * parts * mk_route_counters(t, rank_experts);
 }
 
 /* Where rows of an expert of this rank come from: how many in all, and which of them from this node

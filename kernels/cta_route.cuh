@@ -1,12 +1,18 @@
 /* The tables of MoE routing (core/cta_route.h) on a GPU, for operators whose rows have no way back.
  *
- * All ranks' tokens are cut into runs, of one rank each; a warp counts those of a run: rows of each
- * expert of this rank, tokens by where they go on to. Its row of counts goes to memory. When all
- * thread blocks have counted, each adds up what is before its own runs; each warp then goes over
- * its tokens again and knows the place of every one. Equal ids among 32 are counted by matching
- * lanes. No atomics on what is placed: the same tables in every run.
+ * A part has a slice of every rank's tokens, and of each slice some runs, which its warps take. In
+ * the first step a warp brings the ids of its runs to shared memory, where they stay, and counts:
+ * rows of each expert of this rank, tokens by where they go on to. A run's counts stay there, too;
+ * those of a slice go to memory. When all parts have counted, each adds up what is before its own
+ * slices; each warp then goes over its tokens again and knows the place of every one. Equal ids
+ * among 32 are counted by matching lanes. No atomics on what is placed: the same tables in every
+ * run.
  *
- * All threads of a block call, with MK_ROUTE_SHARED bytes of shared memory at cta->scratch. */
+ * What a launch waits for here are instructions as much as data: all of this runs once, and SMs
+ * fetch it as they go. So the steps are loops that are not unrolled, with one copy of each part.
+ *
+ * All threads of a block call, with MK_ROUTE_SHARED bytes of shared memory at cta->scratch, which
+ * nothing else writes between the steps. */
 #ifndef MK_KERNELS_CTA_ROUTE_CUH
 #define MK_KERNELS_CTA_ROUTE_CUH
 
@@ -15,7 +21,10 @@
 #include "kernels/cta.cuh"
 
 #define ROUTE_NONE UINT32_MAX
-enum { ROUTE_AHEAD = 12 }; /* loads of counts that are under way at once */
+enum {
+    ROUTE_IDS_AHEAD = 8,    /* loads of ids, 16 bytes each, that a lane has under way */
+    ROUTE_COUNTS_AHEAD = 12 /* of counts: those of so many parts */
+};
 
 MK_ROLE_CALL uint32_t mk_cta_load(struct mk_cta *cta, uint64_t offset)
 {
@@ -27,12 +36,27 @@ MK_ROLE_CALL uint64_t mk_cta_load64(struct mk_cta *cta, uint64_t offset)
     return *(const uint64_t *)(cta->launch->heap + offset);
 }
 
+/* An expert of this rank, in shared memory: where its rows come from, and where they begin. */
+struct route_expert {
+    struct mk_route_rows rows;
+    uint32_t first;
+};
+
 /* What all functions here want to know. */
 struct route_walk {
     const struct mk_route *r;
     char *heap;
-    uint32_t node, local;
-    uint32_t counters, runs, runs_of_rank; /* runs: of all ranks */
+    uint32_t world, node, local, counters;
+    uint32_t runs, runs_of_rank;     /* of this part: run i is of rank i / runs_of_rank */
+    uint32_t slice, slice_end, each; /* tokens: the slice's first and the one behind, of a run */
+    /* In shared memory. */
+    uint32_t *counts;             /* [runs][counters] */
+    uint32_t *total;              /* [W][counters]: of a rank, all parts' */
+    uint32_t *start;              /* [W][counters]: of a rank, the parts' before this */
+    struct route_expert *experts; /* [rank_experts] */
+    uint32_t *begins;             /* of the order's runs: where counts were */
+    uint32_t *scan;               /* BLOCK_SCAN_WORDS */
+    uint32_t *ids; /* [runs][each * k]; NULL: there is no room, and they are read from memory */
 };
 
 PTX_FN struct route_walk route_walk_begin(const struct mk_cta *cta, const struct mk_route *r)
@@ -40,11 +64,28 @@ PTX_FN struct route_walk route_walk_begin(const struct mk_cta *cta, const struct
     struct route_walk w;
     w.r = r;
     w.heap = cta->launch->heap;
+    w.world = mk_world(&r->topo);
     w.node = mk_node_of(&r->topo, r->topo.rank);
     w.local = mk_local_of(&r->topo, r->topo.rank);
     w.counters = mk_route_counters(&r->topo, r->rank_experts);
-    w.runs_of_rank = mk_route_runs_of_rank(&r->topo, r->parts);
-    w.runs = w.runs_of_rank * mk_world(&r->topo);
+    w.runs_of_rank = mk_route_runs_of_rank(w.world);
+    w.runs = w.runs_of_rank * w.world;
+    /* Runs begin at multiples of 4 tokens: their ids, at 16 bytes. */
+    uint32_t of_part = (r->tokens + r->parts - 1) / r->parts;
+    w.each = ((of_part + w.runs_of_rank - 1) / w.runs_of_rank + 3) & ~3u;
+    of_part = w.each * w.runs_of_rank;
+    w.slice = of_part * r->part < r->tokens ? of_part * r->part : r->tokens;
+    w.slice_end = r->tokens - w.slice < of_part ? r->tokens : w.slice + of_part;
+    w.experts = (struct route_expert *)cta->scratch;
+    w.counts = (uint32_t *)(w.experts + r->rank_experts);
+    w.total = w.counts + w.runs * w.counters;
+    w.start = w.total + w.world * w.counters;
+    w.begins = w.counts;
+    w.scan = w.start + w.world * w.counters;
+    uint32_t used = (uint32_t)mk_route_shared_words(w.world, r->rank_experts, w.counters),
+             room = (uint32_t)(MK_ROUTE_SHARED / 4) - used;
+    bool fits = (uint64_t)w.runs * w.each * r->k <= room;
+    w.ids = fits ? (uint32_t *)cta->scratch + used : NULL;
     return w;
 }
 
@@ -53,403 +94,436 @@ PTX_FN uint32_t *route_words(const struct route_walk *w, uint64_t offset)
     return (uint32_t *)(w->heap + offset);
 }
 
-/* Of the runs, those of part `part` begin here. */
-PTX_FN uint32_t route_part(const struct route_walk *w, uint32_t part)
-{
-    uint32_t parts = w->r->parts, each = w->runs / parts, more = w->runs % parts;
-    return part * each + (part < more ? part : more);
-}
-
 PTX_FN uint32_t route_lower_lanes(uint32_t mask)
 {
     return __popc(mask & ((1u << threadIdx.x % 32) - 1));
 }
 
-/* A warp, of tokens first .. end - 1 of `rank`, at most 32: counts[] += the rows of each expert of
- * this rank. place: counts[] begins as the next row of each; each place of a token learns its row,
- * and the row where its token lies, which is what the token's lane gives as `source`. */
-template <bool place>
-PTX_FN void route_rows(const struct route_walk *w, uint32_t rank, uint32_t first, uint32_t end,
-                       uint32_t source, uint32_t *counts)
+/* ---- a run of tokens, which a warp takes ---- */
+
+struct route_run {
+    uint32_t rank, first, end; /* whose, and which */
+    const uint32_t *ids;       /* of token `first`, in memory or shared memory */
+    uint32_t *counts;          /* shared */
+};
+
+PTX_FN struct route_run route_run_of(const struct route_walk *w, uint32_t number)
 {
     const struct mk_route *r = w->r;
-    const uint32_t *ids = route_words(w, r->ids + rank * r->ids_pitch);
-    uint32_t *position = route_words(w, r->position) + (uint64_t)rank * r->tokens * r->k;
-    uint32_t from = r->topo.rank * r->rank_experts;
-    for (uint32_t i = first * r->k; i < end * r->k; i += 32) {
-        uint32_t at = i + threadIdx.x % 32, expert = at < end * r->k ? ids[at] : ROUTE_NONE;
-        bool mine = expert - from < r->rank_experts && expert < r->experts;
-        expert = mine ? expert - from : ROUTE_NONE;
-        uint32_t same = __match_any_sync(0xffffffff, expert), lower = route_lower_lanes(same),
-                 next = mine ? counts[expert] : 0;
-        __syncwarp();
-        if (mine && !lower)
-            counts[expert] = next + __popc(same);
-        if (place && at < end * r->k)
-            position[at] = mine ? next + lower : ROUTE_NONE;
-        if (place) {
-            uint32_t of_token = __shfl_sync(0xffffffff, source, at / r->k - first);
-            if (mine)
-                route_words(w, r->source)[next + lower] = of_token;
-        }
-        __syncwarp();
-    }
+    struct route_run run;
+    run.rank = number / w->runs_of_rank;
+    uint32_t from = w->slice + number % w->runs_of_rank * w->each;
+    run.first = from < w->slice_end ? from : w->slice_end;
+    run.end = w->slice_end - run.first < w->each ? w->slice_end : run.first + w->each;
+    run.ids = w->ids
+                  ? w->ids + number * w->each * r->k
+                  : route_words(w, r->ids + run.rank * r->ids_pitch) + (uint64_t)run.first * r->k;
+    run.counts = w->counts + number * w->counters;
+    return run;
 }
 
-/* Whether a token names one of `count` experts from `from` on. */
-PTX_FN bool route_names(const struct route_walk *w, const uint32_t *ids, uint32_t from,
-                        uint32_t count)
+/* Its ids to shared memory. */
+PTX_FN void route_bring_ids(const struct route_walk *w, const struct route_run *run)
 {
-    bool names = false;
-    for (uint32_t place = 0; place < w->r->k; place++) {
-        uint32_t expert = ids[place];
-        names |= expert - from < count && expert < w->r->experts;
+    const struct mk_route *r = w->r;
+    const uint32_t *from =
+        route_words(w, r->ids + run->rank * r->ids_pitch) + (uint64_t)run->first * r->k;
+    uint32_t *to = (uint32_t *)run->ids;
+    uint32_t words = (run->end - run->first) * r->k, lane = threadIdx.x % 32, wide = words & ~3u;
+#pragma unroll 1
+    for (uint32_t i = lane * 4; i < wide; i += 128 * ROUTE_IDS_AHEAD) {
+        uint4 v[ROUTE_IDS_AHEAD];
+#pragma unroll
+        for (uint32_t j = 0; j < ROUTE_IDS_AHEAD; j++)
+            if (i + j * 128 < wide)
+                v[j] = ptx_load_16_l2(from + i + j * 128);
+#pragma unroll
+        for (uint32_t j = 0; j < ROUTE_IDS_AHEAD; j++)
+            if (i + j * 128 < wide)
+                *(uint4 *)(to + i + j * 128) = v[j];
+    }
+    if (wide + lane < words)
+        to[wide + lane] = from[wide + lane];
+}
+
+/* Which of up to 32 tokens name one of `count` experts from `from` on: a bit for each. `ids`: of
+ * the first of them; `words` there are. */
+PTX_FN uint32_t route_names(const struct route_walk *w, const uint32_t *ids, uint32_t words,
+                            uint32_t from, uint32_t count)
+{
+    uint32_t k = w->r->k, lane = threadIdx.x % 32, step = 32 / k, more = 32 % k, names = 0;
+    uint32_t token = lane / k, place = lane % k;
+#pragma unroll 4
+    for (uint32_t i = 0; i < words; i += 32) {
+        uint32_t expert = i + lane < words ? ids[i + lane] : ROUTE_NONE;
+        bool is = expert - from < count && expert < w->r->experts;
+        names |= __reduce_or_sync(0xffffffff, is ? 1u << token : 0);
+        token += step;
+        place += more;
+        if (place >= k) {
+            place -= k;
+            token++;
+        }
     }
     return names;
 }
 
-/* Entries of a list for those lanes that have one; *count entries are in it. Returns which it is.
- */
+/* A warp, of tokens first .. end - 1 of a run, at most 32, whose ids are at `ids`: where they go on
+ * to. The counts behind those of experts: by local rank, then by node. Returns where this lane's
+ * token lies, if it has an expert here (r->source). */
 template <bool place>
-PTX_FN uint32_t route_list(bool has, uint32_t *count, uint32_t *list, uint32_t value)
-{
-    uint32_t lanes = __ballot_sync(0xffffffff, has), at = *count + route_lower_lanes(lanes);
-    __syncwarp();
-    if (threadIdx.x % 32 == 0)
-        *count += __popc(lanes);
-    __syncwarp();
-    if (place && has)
-        list[at] = value;
-    return at;
-}
-
-/* A warp, of tokens first .. end - 1 of `rank`, at most 32: where they go on to. counts[]: by local
- * rank, then by node. Returns where this lane's token lies, if it has an expert here (r->source).
- */
-template <bool place>
-PTX_FN uint32_t route_lists(const struct route_walk *w, uint32_t rank, uint32_t first, uint32_t end,
-                            uint32_t *counts)
+PTX_FN uint32_t route_lists(const struct route_walk *w, const struct route_run *run, uint32_t first,
+                            uint32_t end, const uint32_t *ids)
 {
     const struct mk_route *r = w->r;
     const struct mk_topo *t = &r->topo;
-    const uint32_t *ids = route_words(w, r->ids + rank * r->ids_pitch);
-    uint32_t from = mk_node_of(t, rank), node_experts = r->rank_experts * t->gpus;
-    bool own = rank == t->rank, rail = mk_local_of(t, rank) == w->local;
-    uint32_t token = first + threadIdx.x % 32, lies_at = token;
-    bool is = token < end;
-    const uint32_t *its = ids + (uint64_t)(is ? token : first) * r->k;
-    if (!rail) {
-        bool here = is && route_names(w, its, t->rank * r->rank_experts, r->rank_experts);
-        uint32_t at = route_list<place>(
-            here, &counts[w->local], route_words(w, r->landed) + (uint64_t)rank * r->tokens, token);
-        return r->landed_source + rank * r->room + at;
+    uint32_t from = mk_node_of(t, run->rank), lane = threadIdx.x % 32, words = (end - first) * r->k;
+    bool own = run->rank == t->rank, rail = mk_local_of(t, run->rank) == w->local;
+    uint32_t lies_at = first + lane, source = own ? first + lane : ROUTE_NONE;
+#pragma unroll 1
+    for (uint32_t i = 0; i < t->nodes + t->gpus; i++) { /* nodes first: they say where tokens lie */
+        bool is_node = i < t->nodes;
+        uint32_t to = is_node ? i : i - t->nodes, group = is_node ? to : mk_rank_at(t, w->node, to);
+        bool here = is_node ? to == w->node : to == w->local;
+        /* own tokens go to others; those that the rail brings are listed, and go to others; those
+         * that others bring are listed */
+        if (own ? here : is_node ? !(rail && here) : rail == here)
+            continue;
+        uint32_t count = is_node ? r->rank_experts * t->gpus : r->rank_experts;
+        uint32_t names = route_names(w, ids, words, group * count, count);
+        uint32_t *counter = run->counts + r->rank_experts + (is_node ? t->gpus + to : to);
+        uint32_t at = *counter;
+        __syncwarp();
+        if (lane == 0)
+            *counter = at + __popc(names);
+        __syncwarp();
+        if (!place)
+            continue;
+        at += route_lower_lanes(names);
+        uint64_t list = is_node ? (own ? r->sent + (uint64_t)to * r->tokens * 4
+                                       : r->came + (uint64_t)from * r->tokens * 4)
+                        : rail  ? r->push + ((uint64_t)from * t->gpus + to) * r->tokens * 4
+                                : r->landed + (uint64_t)run->rank * r->tokens * 4;
+        if (names >> lane & 1)
+            route_words(w, list)[at] = is_node || !rail ? first + lane : lies_at;
+        if (is_node && !own) {
+            lies_at = at;
+            source = r->relay_source + from * r->room + at;
+        } else if (!rail) {
+            source = r->landed_source + run->rank * r->room + at;
+        }
     }
-    if (!own) {
-        bool here = is && route_names(w, its, w->node * node_experts, node_experts);
-        lies_at = route_list<place>(here, &counts[t->gpus + w->node],
-                                    route_words(w, r->came) + (uint64_t)from * r->tokens, token);
-    }
-    for (uint32_t to = 0; to < t->gpus; to++) {
-        uint32_t other = mk_rank_at(t, w->node, to);
-        if (to != w->local)
-            route_list<place>(
-                is && route_names(w, its, other * r->rank_experts, r->rank_experts), &counts[to],
-                route_words(w, r->push) + ((uint64_t)from * t->gpus + to) * r->tokens, lies_at);
-    }
-    for (uint32_t to = 0; own && to < t->nodes; to++)
-        if (to != w->node)
-            route_list<place>(is && route_names(w, its, to * node_experts, node_experts),
-                              &counts[t->gpus + to],
-                              route_words(w, r->sent) + (uint64_t)to * r->tokens, token);
-    return own ? token : r->relay_source + from * r->room + lies_at;
+    return source;
 }
 
-template <bool place>
-PTX_FN void route_walk_run(const struct route_walk *w, uint32_t run, uint32_t *counts)
+/* The same of their rows. The counts begin as the next row of each expert; each place of a token
+ * learns its row, and the row where its token lies, which is what the token's lane gives as
+ * `source`. */
+PTX_FN void route_rows(const struct route_walk *w, const struct route_run *run, uint32_t first,
+                       uint32_t end, const uint32_t *ids, uint32_t source)
 {
-    uint32_t tokens = w->r->tokens, each = (tokens + w->runs_of_rank - 1) / w->runs_of_rank;
-    uint32_t rank = run / w->runs_of_rank, begin = run % w->runs_of_rank * each;
-    uint32_t end = begin + each < tokens ? begin + each : tokens;
-    for (uint32_t first = begin; first < end; first += 32) {
-        uint32_t last = end - first < 32 ? end : first + 32;
-        uint32_t source = route_lists<place>(w, rank, first, last, counts + w->r->rank_experts);
-        route_rows<place>(w, rank, first, last, source, counts);
+    const struct mk_route *r = w->r;
+    uint32_t k = r->k, lane = threadIdx.x % 32, step = 32 / k, more = 32 % k;
+    uint32_t token = lane / k, in_token = lane % k, words = (end - first) * k;
+    uint32_t from = r->topo.rank * r->rank_experts;
+    uint32_t *position =
+        route_words(w, r->position) + ((uint64_t)run->rank * r->tokens + first) * k;
+    uint32_t *sources = route_words(w, r->source);
+    uint32_t next_id = lane < words ? ids[lane] : ROUTE_NONE;
+#pragma unroll 1
+    for (uint32_t i = lane; i - lane < words; i += 32) {
+        uint32_t expert = next_id;
+        next_id = i + 32 < words ? ids[i + 32] : ROUTE_NONE;
+        bool mine = expert - from < r->rank_experts && expert < r->experts;
+        expert = mine ? expert - from : ROUTE_NONE;
+        uint32_t same = __match_any_sync(0xffffffff, expert), lower = route_lower_lanes(same),
+                 row = mine ? run->counts[expert] : 0;
+        __syncwarp();
+        if (mine && !lower)
+            run->counts[expert] = row + __popc(same);
+        uint32_t of_token = __shfl_sync(0xffffffff, source, token & 31);
+        if (i < words)
+            position[i] = mine ? row + lower : ROUTE_NONE;
+        if (mine)
+            sources[row + lower] = of_token;
+        __syncwarp();
+        token += step;
+        in_token += more;
+        if (in_token >= k) {
+            in_token -= k;
+            token++;
+        }
     }
 }
 
 /* ---- the first step ---- */
 
-PTX_FN void route_count(const struct mk_cta *cta, const struct route_walk *w, uint32_t *shared)
+PTX_FN void route_count(const struct mk_cta *cta, const struct route_walk *w)
 {
-    uint32_t warp = cta_lane(cta) / 32, lane = threadIdx.x % 32,
-             last = route_part(w, w->r->part + 1);
-    uint32_t *counts = shared + warp * w->counters;
-    for (uint32_t run = route_part(w, w->r->part) + warp; run < last; run += cta->lanes / 32) {
+    const struct mk_route *r = w->r;
+    uint32_t lane = threadIdx.x % 32, own = r->topo.rank * r->rank_experts;
+#pragma unroll 1
+    for (uint32_t number = cta_lane(cta) / 32; number < w->runs; number += cta->lanes / 32) {
+        struct route_run run = route_run_of(w, number);
+        if (w->ids)
+            route_bring_ids(w, &run);
+#pragma unroll 1
         for (uint32_t c = lane; c < w->counters; c += 32)
-            counts[c] = 0;
+            run.counts[c] = 0;
         __syncwarp();
-        route_walk_run<false>(w, run, counts);
-        uint32_t *row = route_words(w, w->r->scratch) + (uint64_t)run * w->counters;
-        __syncwarp();
-        for (uint32_t c = lane; c < w->counters; c += 32)
-            row[c] = counts[c];
+        uint32_t words = (run.end - run.first) * r->k;
+#pragma unroll 4
+        for (uint32_t i = lane; i < words; i += 32) {
+            uint32_t expert = run.ids[i];
+            if (expert - own < r->rank_experts && expert < r->experts)
+                atomicAdd(&run.counts[expert - own], 1u);
+        }
+#pragma unroll 1
+        for (uint32_t first = run.first; first < run.end; first += 32)
+            route_lists<false>(w, &run, first, run.end - first < 32 ? run.end : first + 32,
+                               run.ids + (first - run.first) * r->k);
+    }
+    __syncthreads();
+    uint32_t *rows = route_words(w, r->scratch);
+#pragma unroll 1
+    for (uint32_t i = cta_lane(cta); i < w->world * w->counters; i += cta->lanes) {
+        uint32_t rank = i / w->counters, c = i % w->counters, sum = 0;
+#pragma unroll 4
+        for (uint32_t j = 0; j < w->runs_of_rank; j++)
+            sum += w->counts[(rank * w->runs_of_rank + j) * w->counters + c];
+        rows[(rank * r->parts + r->part) * w->counters + c] = sum;
     }
 }
 
 /* ---- the second ---- */
 
-/* In shared memory. */
-struct route_sums {
-    uint32_t *of_rank; /* [W][counters] */
-    uint32_t *before;  /* [counters]: in runs before this part's first; of lists, of its rank's */
-    uint32_t *counts;  /* [warps][counters] */
-    uint32_t *first;   /* [rank_experts]: first rows */
-    uint32_t *begins;  /* of the order's runs */
-    uint32_t *scan;    /* BLOCK_SCAN_WORDS */
-};
-
-PTX_FN struct route_sums route_sums_at(const struct route_walk *w, uint32_t *shared)
+/* What all parts have counted: a thread adds up one counter of one rank. */
+PTX_FN void route_add_up(const struct mk_cta *cta, const struct route_walk *w)
 {
-    struct route_sums s;
-    s.of_rank = shared;
-    s.before = s.of_rank + mk_world(&w->r->topo) * w->counters;
-    s.counts = s.before + w->counters;
-    s.first = s.counts + MK_ROUTE_WARPS * w->counters;
-    s.begins = s.first + w->r->rank_experts;
-    s.scan = s.begins + 4 * w->r->rank_experts;
-    return s;
-}
-
-/* What all parts have counted: threads side by side take counters, and as many groups of them as
- * there are take runs in turn. */
-PTX_FN void route_add_up(const struct mk_cta *cta, const struct route_walk *w,
-                         const struct route_sums *s)
-{
-    const uint32_t *rows = route_words(w, w->r->scratch);
-    uint32_t here = route_part(w, w->r->part), all = mk_world(&w->r->topo) + 1, me = cta_lane(cta);
-    uint32_t width = (w->counters + 31) / 32 * 32, groups = cta->lanes / width;
-    if (!groups) {
-        groups = 1;
-        width = cta->lanes;
-    }
-    for (uint32_t i = me; i < all * w->counters; i += cta->lanes)
-        s->of_rank[i] = 0; /* and `before` behind it */
-    __syncthreads();
-    for (uint32_t c = me % width; me / width < groups && c < w->counters; c += width)
-        for (uint32_t first = me / width; first < w->runs; first += ROUTE_AHEAD * groups) {
-            uint32_t n[ROUTE_AHEAD];
+    const struct mk_route *r = w->r;
+#pragma unroll 1
+    for (uint32_t i = cta_lane(cta); i < w->world * w->counters; i += cta->lanes) {
+        const uint32_t *rows = route_words(w, r->scratch);
+        uint32_t sum = 0, before = 0,
+                 at = i / w->counters * r->parts * w->counters + i % w->counters;
+#pragma unroll 1
+        for (uint32_t first = 0; first < r->parts; first += ROUTE_COUNTS_AHEAD) {
+            uint32_t n[ROUTE_COUNTS_AHEAD];
 #pragma unroll
-            for (uint32_t i = 0; i < ROUTE_AHEAD; i++) {
-                uint32_t run = first + i * groups;
-                n[i] = run < w->runs ? rows[(uint64_t)run * w->counters + c] : 0;
-            }
+            for (uint32_t j = 0; j < ROUTE_COUNTS_AHEAD; j++)
+                n[j] = first + j < r->parts ? rows[at + j * w->counters] : 0;
 #pragma unroll
-            for (uint32_t i = 0; i < ROUTE_AHEAD; i++) {
-                uint32_t run = first + i * groups, rank = run / w->runs_of_rank;
-                if (n[i])
-                    atomicAdd(&s->of_rank[rank * w->counters + c], n[i]);
-                if (n[i] && run < here &&
-                    (c < w->r->rank_experts || rank == here / w->runs_of_rank))
-                    atomicAdd(&s->before[c], n[i]);
+            for (uint32_t j = 0; j < ROUTE_COUNTS_AHEAD; j++) {
+                before += first + j < r->part ? n[j] : 0;
+                sum += n[j];
             }
+            at += ROUTE_COUNTS_AHEAD * w->counters;
         }
+        w->total[i] = sum;
+        w->start[i] = before;
+    }
     __syncthreads();
 }
 
-/* Rows of expert `e` of this rank that come from ranks first .. end - 1. */
-PTX_FN uint32_t route_rows_from(const struct route_walk *w, const struct route_sums *s, uint32_t e,
-                                uint32_t first, uint32_t end)
+/* Experts one after the other; ranks within each. */
+PTX_FN void route_find_first(const struct mk_cta *cta, const struct route_walk *w)
 {
-    uint32_t rows = 0;
-    for (uint32_t rank = first; rank < end; rank++)
-        rows += s->of_rank[rank * w->counters + e];
-    return rows;
-}
-
-PTX_FN struct mk_route_rows route_rows_of(const struct route_walk *w, const struct route_sums *s,
-                                          uint32_t e)
-{
-    const struct mk_topo *t = &w->r->topo;
-    struct mk_route_rows rows;
-    rows.node_begin = route_rows_from(w, s, e, 0, w->node * t->gpus);
-    rows.rank_begin = rows.node_begin + route_rows_from(w, s, e, w->node * t->gpus, t->rank);
-    rows.rank_end = rows.rank_begin + route_rows_from(w, s, e, t->rank, t->rank + 1);
-    rows.node_end = rows.rank_end + route_rows_from(w, s, e, t->rank + 1, (w->node + 1) * t->gpus);
-    rows.rows = rows.node_end + route_rows_from(w, s, e, (w->node + 1) * t->gpus, mk_world(t));
-    return rows;
-}
-
-PTX_FN void route_find_first(const struct mk_cta *cta, const struct route_walk *w,
-                             const struct route_sums *s)
-{
+    const struct mk_route *r = w->r;
+    const struct mk_topo *t = &r->topo;
     uint32_t base = 0, all;
-    for (uint32_t first = 0; first < w->r->rank_experts; first += cta->lanes) {
-        uint32_t e = first + cta_lane(cta);
-        uint32_t rows =
-            e < w->r->rank_experts ? route_rows_from(w, s, e, 0, mk_world(&w->r->topo)) : 0;
-        uint32_t before =
-            block_scan(mk_route_tiles(w->r, rows) * w->r->tile_rows, cta->lanes, s->scan, &all);
-        if (e < w->r->rank_experts)
-            s->first[e] = base + before;
+#pragma unroll 1
+    for (uint32_t before = 0; before < r->rank_experts; before += cta->lanes) {
+        uint32_t e = before + cta_lane(cta), tiles = 0;
+        struct mk_route_rows rows = {0, 0, 0, 0, 0};
+        if (e < r->rank_experts) {
+            uint32_t *node_rows = route_words(w, r->node_rows) + (uint64_t)e * (t->nodes + 1);
+            bool says = e % r->parts == r->part;
+#pragma unroll 1
+            for (uint32_t rank = 0; rank < w->world; rank++) {
+                uint32_t at = rank * w->counters + e, n = w->total[at];
+                if (says && mk_local_of(t, rank) == 0)
+                    node_rows[mk_node_of(t, rank)] = rows.rows;
+                if (rank == w->node * t->gpus)
+                    rows.node_begin = rows.rows;
+                if (rank == t->rank) {
+                    rows.rank_begin = rows.rows;
+                    rows.rank_end = rows.rows + n;
+                }
+                w->start[at] += rows.rows;
+                rows.rows += n;
+                if (rank == (w->node + 1) * t->gpus - 1)
+                    rows.node_end = rows.rows;
+            }
+            if (says)
+                node_rows[t->nodes] = rows.rows;
+            w->experts[e].rows = rows;
+            tiles = mk_route_tiles(r, rows.rows);
+        }
+        uint32_t first = base + block_scan(tiles * r->tile_rows, cta->lanes, w->scan, &all);
+        if (e < r->rank_experts)
+            w->experts[e].first = first;
         base += all;
         __syncthreads();
     }
 }
 
-PTX_FN void route_place(const struct mk_cta *cta, const struct route_walk *w,
-                        const struct route_sums *s)
+/* Where the rows of each run begin, and its places in lists. */
+PTX_FN void route_start_runs(const struct mk_cta *cta, const struct route_walk *w)
 {
-    const struct mk_route *r = w->r;
-    const uint32_t *rows = route_words(w, r->scratch);
-    uint32_t begin = route_part(w, r->part), last = route_part(w, r->part + 1);
-    uint32_t warp = cta_lane(cta) / 32;
-    uint32_t *counts = s->counts + warp * w->counters;
-    for (uint32_t run = begin + warp; run < last; run += cta->lanes / 32) {
-        uint32_t of_rank = run / w->runs_of_rank * w->runs_of_rank; /* its rank's first run */
-        for (uint32_t c = threadIdx.x % 32; c < w->counters; c += 32) {
-            bool expert = c < r->rank_experts;
-            uint32_t n = expert ? s->first[c] : 0,
-                     from = expert || of_rank < begin ? begin : of_rank;
-            if (expert || of_rank < begin)
-                n += s->before[c];
-            for (; from < run; from += ROUTE_AHEAD) {
-                uint32_t of[ROUTE_AHEAD];
-#pragma unroll
-                for (uint32_t i = 0; i < ROUTE_AHEAD; i++)
-                    of[i] = from + i < run ? rows[(uint64_t)(from + i) * w->counters + c] : 0;
-#pragma unroll
-                for (uint32_t i = 0; i < ROUTE_AHEAD; i++)
-                    n += of[i];
-            }
-            counts[c] = n;
+#pragma unroll 1
+    for (uint32_t i = cta_lane(cta); i < w->world * w->counters; i += cta->lanes) {
+        uint32_t rank = i / w->counters, c = i % w->counters, next = w->start[i];
+        uint32_t *counts = w->counts + rank * w->runs_of_rank * w->counters + c;
+        if (c < w->r->rank_experts)
+            next += w->experts[c].first;
+#pragma unroll 1
+        for (uint32_t j = 0; j < w->runs_of_rank; j++) {
+            uint32_t n = counts[j * w->counters];
+            counts[j * w->counters] = next;
+            next += n;
         }
-        __syncwarp();
-        route_walk_run<true>(w, run, counts);
-        __syncwarp();
+    }
+    __syncthreads();
+}
+
+PTX_FN void route_place(const struct mk_cta *cta, const struct route_walk *w)
+{
+#pragma unroll 1
+    for (uint32_t number = cta_lane(cta) / 32; number < w->runs; number += cta->lanes / 32) {
+        struct route_run run = route_run_of(w, number);
+#pragma unroll 1
+        for (uint32_t first = run.first; first < run.end; first += 32) {
+            uint32_t end = run.end - first < 32 ? run.end : first + 32;
+            const uint32_t *ids = run.ids + (first - run.first) * w->r->k;
+            uint32_t source = route_lists<true>(w, &run, first, end, ids);
+            route_rows(w, &run, first, end, ids, source);
+        }
     }
 }
 
 /* How long lists are: the last part. */
-PTX_FN void route_say_counts(const struct mk_cta *cta, const struct route_walk *w,
-                             const struct route_sums *s)
+PTX_FN void route_say_counts(const struct mk_cta *cta, const struct route_walk *w)
 {
     const struct mk_route *r = w->r;
     const struct mk_topo *t = &r->topo;
-    for (uint32_t rank = cta_lane(cta); rank < mk_world(t); rank += cta->lanes) {
-        const uint32_t *n = s->of_rank + rank * w->counters + r->rank_experts;
+#pragma unroll 1
+    for (uint32_t rank = cta_lane(cta); rank < w->world; rank += cta->lanes) {
+        const uint32_t *n = w->total + rank * w->counters + r->rank_experts;
         uint32_t from = mk_node_of(t, rank);
         if (mk_local_of(t, rank) != w->local) {
             route_words(w, r->landed_count)[rank] = n[w->local];
             continue;
         }
+#pragma unroll 1
         for (uint32_t to = 0; to < t->gpus; to++)
             if (to != w->local)
                 route_words(w, r->push_count)[from * t->gpus + to] = n[to];
         if (rank != t->rank)
             route_words(w, r->came_count)[from] = n[t->gpus + w->node];
+#pragma unroll 1
         for (uint32_t to = 0; rank == t->rank && to < t->nodes; to++)
             if (to != w->node)
                 route_words(w, r->sent_count)[to] = n[t->gpus + to];
     }
 }
 
-/* What there is to say of each expert of this rank: a warp for each, of all parts. */
-PTX_FN void route_say_experts(const struct mk_cta *cta, const struct route_walk *w,
-                              const struct route_sums *s)
+/* What there is to say of each expert of this rank: a warp for each, of all parts. Nobody waits for
+ * what is added. */
+PTX_FN void route_say_experts(const struct mk_cta *cta, const struct route_walk *w)
 {
     const struct mk_route *r = w->r;
-    const struct mk_topo *t = &r->topo;
     uint32_t warps = cta->lanes / 32, lane = threadIdx.x % 32;
-    uint64_t *wanted = (uint64_t *)(w->heap + r->wanted),
-             *awaited = (uint64_t *)(w->heap + r->awaited);
+    unsigned long long *wanted = (unsigned long long *)(w->heap + r->wanted),
+                       *awaited = (unsigned long long *)(w->heap + r->awaited);
     uint32_t *said = (uint32_t *)(cta->launch->arguments[r->summary_space] + r->summary);
+#pragma unroll 1
     for (uint32_t e = r->part * warps + cta_lane(cta) / 32; e < r->rank_experts;
          e += r->parts * warps) {
-        struct mk_route_rows of = route_rows_of(w, s, e);
-        uint32_t rows = of.rows, tiles = mk_route_tiles(r, rows);
-        for (uint32_t i = lane; i < tiles; i += 32) {
+        const struct route_expert of = w->experts[e];
+        uint32_t rows = of.rows.rows, tile = of.first / r->tile_rows;
+#pragma unroll 1
+        for (uint32_t i = lane; i * r->tile_rows < rows; i += 32) {
             uint32_t begin = i * r->tile_rows, end = begin + r->tile_rows;
             end = end < rows ? end : rows;
-            uint32_t own_begin = begin > of.rank_begin ? begin : of.rank_begin,
-                     own_end = end < of.rank_end ? end : of.rank_end;
-            wanted[s->first[e] / r->tile_rows + i] += end - begin;
-            awaited[s->first[e] / r->tile_rows + i] +=
-                end - begin - (own_end > own_begin ? own_end - own_begin : 0);
+            uint32_t own_begin = begin > of.rows.rank_begin ? begin : of.rows.rank_begin,
+                     own_end = end < of.rows.rank_end ? end : of.rows.rank_end,
+                     own = own_end > own_begin ? own_end - own_begin : 0;
+            atomicAdd(&wanted[tile + i], (unsigned long long)(end - begin));
+            atomicAdd(&awaited[tile + i], (unsigned long long)(end - begin - own));
         }
-        for (uint32_t node = lane; node <= t->nodes; node += 32)
-            route_words(w, r->node_rows)[e * (t->nodes + 1) + node] =
-                route_rows_from(w, s, e, 0, node * t->gpus);
         if (lane)
             continue;
-        route_words(w, r->first)[t->rank * r->rank_experts + e] = s->first[e];
-        route_words(w, r->rows)[t->rank * r->rank_experts + e] = rows;
+        route_words(w, r->first)[r->topo.rank * r->rank_experts + e] = of.first;
+        route_words(w, r->rows)[r->topo.rank * r->rank_experts + e] = rows;
         if (r->summary_space != MK_SPACE_HEAP) {
-            said[2 * e] = s->first[e];
+            said[2 * e] = of.first;
             said[2 * e + 1] = rows;
         }
     }
 }
 
-PTX_FN struct mk_tile_run route_run_at(const struct route_walk *w, const struct route_sums *s,
-                                       uint32_t i)
+PTX_FN struct mk_tile_run route_run_at(const struct route_walk *w, uint32_t i)
 {
     uint32_t e = i % w->r->rank_experts;
-    struct mk_route_rows rows = route_rows_of(w, s, e);
-    struct mk_tile_run run = mk_route_run(w->r, &rows, i / w->r->rank_experts);
+    struct mk_tile_run run = mk_route_run(w->r, &w->experts[e].rows, i / w->r->rank_experts);
     run.group = e;
-    run.row = s->first[e];
+    run.row = w->experts[e].first;
     return run;
 }
 
-/* The tiles: where each run begins, every part by itself; then a thread for each tile, of all
- * parts. */
-PTX_FN void route_make_order(const struct mk_cta *cta, const struct route_walk *w,
-                             const struct route_sums *s)
+/* The tiles: where each run of them begins, every part by itself; then a thread for each tile, of
+ * all parts. Returns how many. */
+PTX_FN uint32_t route_make_order(const struct mk_cta *cta, const struct route_walk *w)
 {
     const struct mk_route *r = w->r;
     uint32_t runs = (2 + r->slices) * r->rank_experts, base = 0, all;
+#pragma unroll 1
     for (uint32_t first = 0; first < runs; first += cta->lanes) {
         uint32_t i = first + cta_lane(cta), tiles = 0;
         if (i < runs)
-            tiles = route_run_at(w, s, i).count * r->columns;
-        uint32_t before = block_scan(tiles, cta->lanes, s->scan, &all);
+            tiles = route_run_at(w, i).count * r->columns;
+        uint32_t before = block_scan(tiles, cta->lanes, w->scan, &all); /* all have placed */
         if (i < runs)
-            s->begins[i] = base + before;
+            w->begins[i] = base + before;
         base += all;
         __syncthreads();
     }
     uint4 *order = (uint4 *)(w->heap + r->order);
+#pragma unroll 1
     for (uint32_t i = cta_lane(cta) * r->parts + r->part; i < base; i += r->parts * cta->lanes) {
-        uint32_t n = block_find(s->begins, runs, i);
-        struct mk_tile_run run = route_run_at(w, s, n);
-        struct mk_tile_entry e = mk_tile_of_run(&run, i - s->begins[n], r->columns, r->tile_rows,
+        uint32_t n = block_find(w->begins, runs, i);
+        struct mk_tile_run run = route_run_at(w, n);
+        struct mk_tile_entry e = mk_tile_of_run(&run, i - w->begins[n], r->columns, r->tile_rows,
                                                 r->tile_columns, r->running);
         order[i] = make_uint4(e.row, e.rows, e.group, e.column);
     }
-    if (r->part == 0 && cta_leads(cta)) { /* every block has asked for one more than there were */
-        struct mk_route_head *head = (struct mk_route_head *)(w->heap + r->order_head);
-        head->begin = cta->epoch == 1 ? 0 : head->begin + head->count + gridDim.x;
-        head->count = base;
-    }
+    return base;
 }
 
 MK_ROLE_CALL void mk_cta_route(struct mk_cta *cta, const struct mk_route *r)
 {
-    struct route_walk w = route_walk_begin(cta, r);
-    uint32_t *shared = (uint32_t *)cta->scratch;
+    const struct route_walk w = route_walk_begin(cta, r);
     if (r->step == MK_ROUTE_COUNT) {
-        route_count(cta, &w, shared);
+        route_count(cta, &w);
         return;
     }
-    struct route_sums s = route_sums_at(&w, shared);
-    __syncthreads(); /* its own counts are in memory, and shared memory is free again */
-    route_add_up(cta, &w, &s);
-    route_find_first(cta, &w, &s);
-    route_place(cta, &w, &s);
-    if (r->part + 1 == r->parts) /* the first says where tiles are taken from */
-        route_say_counts(cta, &w, &s);
-    route_say_experts(cta, &w, &s);
-    route_make_order(cta, &w, &s);
+    struct mk_route_head *head = (struct mk_route_head *)(w.heap + r->order_head);
+    bool first = r->part == 0 && cta_leads(cta); /* says where tiles are taken from */
+    struct mk_route_head last = {0, 0, 0};
+    if (first && cta->epoch > 1)
+        last = *head;
+    route_add_up(cta, &w);
+    route_find_first(cta, &w);
+    route_start_runs(cta, &w);
+    route_place(cta, &w);
+    if (r->part + 1 == r->parts)
+        route_say_counts(cta, &w);
+    route_say_experts(cta, &w);
+    uint32_t tiles = route_make_order(cta, &w);
+    if (first) { /* every block has asked for one more than there were */
+        head->begin = cta->epoch == 1 ? 0 : last.begin + last.count + gridDim.x;
+        head->count = tiles;
+    }
     __syncthreads(); /* shared memory is the next one's */
 }
 

@@ -65,6 +65,30 @@ static void test_larger(void **state)
     }
 }
 
+/* Ids that find no room in shared memory beside the counts of so many experts; ranks whose runs are
+ * more than a block has warps. */
+static void test_tables(void **state)
+{
+    static const struct {
+        uint32_t gpus, parts;
+        struct mk_moe moe;
+    } cases[] = {{1, 1, {9, 8, 8, 2495, 2}},
+                 {2, 2, {40, 8, 8, 4534, 32}},
+                 {5, 2, {70, 8, 8, 5, 3}},
+                 {8, 3, {53, 8, 8, 16, 4}},
+                 {7, 1, {1, 8, 8, 7, 7}}};
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct sim_world_config c = hopper_moe_config(1, cases[i].gpus, 6 * i + 2);
+        c.problem.moe = cases[i].moe;
+        c.problem.tuning.split.ctas[MK_INTRA_COMM] = cases[i].parts;
+        c.problem.tuning.split.ctas[MK_COMPUTE] = cases[i].parts + 1;
+        c.emulated = c.problem.sms = 2 * cases[i].parts + 1;
+        c.launches = 2;
+        c.unwatched = 1;
+        right(&c);
+    }
+}
+
 /* A rank that stops, or a put that fails: the kernels' waits end, and the sentence says why. */
 static void test_faults(void **state)
 {
@@ -86,6 +110,7 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_orders), cmocka_unit_test(test_larger),
+                                       cmocka_unit_test(test_tables),
                                        cmocka_unit_test(test_faults)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

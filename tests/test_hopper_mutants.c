@@ -50,10 +50,7 @@ static const struct {
     /* of a block that passes on what the network brings: nobody does on these ranks */
     {"cta.cuh", HOPPER_P_BARRIER, 1},
     /* behind a wait or before the next barrier of the same threads */
-    {"cta_route.cuh", HOPPER_P_BARRIER, 2},
-    /* a warp has one run of tokens, unless there are more than twelve ranks for each part, and
-     * meets in ballots and matches */
-    {"cta_route.cuh", HOPPER_P_SYNCWARP, 4},
+    {"cta_route.cuh", HOPPER_P_BARRIER, 1},
     /* the engine's own barrier follows; at the end as gemm_launch.cuh */
     {"moe_dispatch_gemm.cu", HOPPER_P_BARRIER, 2},
     /* tables of so few experts end before what TMA loads */

@@ -57,8 +57,7 @@ static void moe_dispatch_gemm_lay_out(struct mk_plan *p, struct moe_dispatch_gem
     const struct mk_problem *q = &p->problem;
     struct moe_dispatch_plan *d = &m->dispatch;
     struct mk_route *r = &d->route;
-    uint64_t begin = *next, runs = (uint64_t)d->routers * MK_ROUTE_WARPS,
-             world = mk_world(&q->topo);
+    uint64_t begin = *next;
     r->wanted = plan_take_moe(next, d->row_tiles * 8ull);
     r->awaited = plan_take_moe(next, d->row_tiles * 8ull);
     r->order_head = plan_take_moe(next, sizeof(struct mk_route_head));
@@ -71,8 +70,8 @@ static void moe_dispatch_gemm_lay_out(struct mk_plan *p, struct moe_dispatch_gem
     r->order =
         plan_take_moe(next, (uint64_t)d->row_tiles * m->col_tiles * sizeof(struct mk_tile_entry));
     if (q->exec == MK_EXEC_CUDA)
-        r->scratch = plan_take_moe(next, (runs > world ? runs : world) *
-                                             mk_route_counters(&q->topo, d->rank_experts) * 4);
+        r->scratch =
+            plan_take_moe(next, mk_route_scratch_words(&q->topo, d->rank_experts, d->routers) * 4);
     plan_lay_out_moe(d, p->flag_base, 0, next);
 }
 
