@@ -50,6 +50,18 @@ PTX_FN void fragments_store(char *to, const float (&sum)[count], uint32_t runs)
     }
 }
 
+/* Where `round`, makes the thread's sums of 16 rows what others get of them as bf16. (By selection:
+ * where a branch writes accumulators, ptxas serialises the products, C7520.) */
+template <int count> PTX_FN void fragments_round(float (&sum)[count], bool round)
+{
+#pragma unroll
+    for (int j = 0; j < count; j += 2) {
+        uint32_t both = ptx_pack_bf16(sum[j], sum[j + 1]);
+        sum[j] = round ? __uint_as_float(both << 16) : sum[j];
+        sum[j + 1] = round ? __uint_as_float(both & 0xffff0000) : sum[j + 1];
+    }
+}
+
 /* Adds what 16 bytes hold to d. */
 template <int number> PTX_FN void fragment_add(float *d, uint4 v)
 {

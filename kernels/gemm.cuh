@@ -72,8 +72,9 @@ struct gemm_source {
      */
     static constexpr bool gathers = false;
 
-    /* Loads of the first tile's B may begin before `open`: next and b_slab need nothing of it. */
-    static constexpr bool b_ahead = false;
+    /* Loads of the first tile's B may begin before `open`, by bool first(struct mk_tile *), which
+     * is next(0), and b_slab; and those of its A, by `a`: `before` waits for nothing. */
+    static constexpr bool b_ahead = false, a_ahead = false;
 
     /* The producer thread of each CTA, first and last of all; at close every load has been
      * consumed. */
@@ -266,12 +267,17 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
         op->stages_of_k < shape::stages ? op->stages_of_k - 1 : shape::stages - 1;
     struct mk_tile tile;
     uint32_t i, ahead = 0; /* stages that the first tile's B is on its way to */
-    if (tile_source::b_ahead && source->next(0, &tile))
-        for (; ahead < filled; ahead++)
-            gemm_load_b<shape, !tile_source::gathers>(
-                op, shared + ahead * shape::stage_bytes,
-                pipeline_full<shape::stages>(ring.barriers, ahead), &tile, source->b_slab(&tile),
-                ahead * shape::stage_k, rank);
+    if constexpr (tile_source::b_ahead)
+        if (source->first(&tile))
+            for (; ahead <= filled; ahead++) {
+                uint32_t stage = shared + ahead * shape::stage_bytes,
+                         full = pipeline_full<shape::stages>(ring.barriers, ahead);
+                gemm_load_b<shape, !tile_source::gathers>(
+                    op, stage, full, &tile, source->b_slab(&tile), ahead * shape::stage_k, rank);
+                if (tile_source::a_ahead)
+                    gemm_load_a<shape>(source->a(&tile), stage, full, &tile, ahead * shape::stage_k,
+                                       rank);
+            }
     source->open();
     for (i = 0; source->next(i, &tile); i++) {
         const CUtensorMap *a = source->a(&tile);
@@ -289,7 +295,7 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
             if (!begun)
                 gemm_load_b<shape, !tile_source::gathers>(op, stage, full, &tile, slab,
                                                           k * shape::stage_k, rank);
-            if (!tile_source::gathers)
+            if (!tile_source::gathers && !(tile_source::a_ahead && begun))
                 gemm_load_a<shape>(a, stage, full, &tile, k * shape::stage_k, rank);
             pipeline_step<shape::stages>(&ring.at);
             if (k == filled)

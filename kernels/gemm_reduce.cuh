@@ -10,8 +10,7 @@
  *              16-byte stores. So the tensor cores wait for NVLink only where the outbox is full,
  *              and no TMA load stands in line behind a store that NVLink does not take yet
  *
- *   joint      of one shot (core/roles/gemm_rs.h): the consumers store their sums at the ranks that
- *              want them, straight from their registers, wait for those of others, and add these
+ *   joint      of one shot: kernels/gemm_joint.cuh
  *
  * The same warp (of two, each has the rows of one consumer) announces what is stored, and pushes
  * own tiles where the sum goes to all. The other warps are free for intra_comm.
@@ -116,6 +115,10 @@ template <class op> struct reduce_source : gemm_source {
     /* Auxiliary warps need more than a producer does. */
     static constexpr int producer_registers = 120, consumer_registers = 192;
 
+    /* A is this rank's own: nothing is waited for. So the first stages are under way before the
+     * launch's number is here and the first tile is described, which takes longer. */
+    static constexpr bool b_ahead = true, a_ahead = true;
+
     const typename op::plan *plan;
     const struct gpu_launch *launch;
     const CUtensorMap *map_a;
@@ -125,9 +128,18 @@ template <class op> struct reduce_source : gemm_source {
     uint32_t passed; /* tiles that pass the sending warps, so far */
     int ending;
 
+    GEMM_MEMBER bool first(struct mk_tile *tile) const
+    {
+        const struct gemm_rs_plan *p = op::tiles(plan);
+        ptx_tensormap_prefetch(map_a);
+        if (number_of(0) >= p->tiles)
+            return false;
+        gemm_rs_tile(p, number_of(0), tile);
+        return true;
+    }
+
     GEMM_MEMBER void open()
     {
-        ptx_tensormap_prefetch(map_a);
         cta_begin(&cta, launch, blockIdx.x, 1);
         passed = 0;
         ending = 0;
@@ -176,11 +188,11 @@ template <class op> struct reduce_source : gemm_source {
         w->to = kind == GEMM_RS_OWN     ? 0
                 : kind == GEMM_RS_JOINT ? cta.epoch
                                         : gemm_rs_tile_offset(p, &tile, cta.epoch);
-        for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++) {
-            w->terms[level] = gemm_rs_level(p, &tile, level, cta.epoch);
+        for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++)
             if (kind == GEMM_RS_PARTIAL || kind == GEMM_RS_JOINT) /* which comes by `exchange` */
                 w->terms[level].count = 0;
-        }
+            else
+                w->terms[level] = gemm_rs_level(p, &tile, level, cta.epoch);
         ptx_mbar_arrive(ptx_shared(&reduce_shared->given[i % REDUCE_WORKS]));
     }
 
@@ -197,6 +209,13 @@ template <class op> struct reduce_source : gemm_source {
     GEMM_MEMBER const struct reduce_work *work(uint32_t i) const
     {
         return &reduce_shared->work[i % REDUCE_WORKS];
+    }
+
+    /* What the producer says of tile i is there; a consumer's next calls may look. */
+    GEMM_MEMBER void await_work(uint32_t i) const
+    {
+        ptx_mbar_wait(ptx_shared(&reduce_shared->given[i % REDUCE_WORKS]), i / REDUCE_WORKS & 1,
+                      operands->limit_ns);
     }
 
     /* C has the rows of this rank, or all. */
@@ -281,8 +300,10 @@ template <class op> struct reduce_source : gemm_source {
         ptx_mbar_arrive(ptx_shared(&reduce_shared->read[i % REDUCE_WORKS]));
     }
 
-    GEMM_MEMBER void exchange_tiles(uint32_t sender, uint32_t senders);
-    GEMM_MEMBER void send_tiles(uint32_t sender, uint32_t senders);
+    GEMM_MEMBER void exchange_tile(struct mk_cta *own, uint32_t i, uint32_t sender,
+                                   uint32_t senders, int *ending);
+    GEMM_MEMBER void send_tile(struct mk_cta *own, uint32_t i, uint32_t sender, uint32_t senders);
+    GEMM_MEMBER void sending_warp(uint32_t sender, uint32_t senders);
     GEMM_MEMBER void auxiliary_warp(uint32_t warp);
 };
 
@@ -333,6 +354,7 @@ GEMM_MEMBER void reduce_source<op>::add(uint32_t i, float (&sum)[shape::blocks][
                                         uint32_t half, uint32_t rank, struct gemm_ring *ring) const
 {
     typedef reduce_parts<shape> parts;
+    await_work(i); /* the first tile's stages may have come before */
     /* The shuffle tells the compiler that all lanes go the same way. */
     uint32_t left = 2 * parts::stages *
                     __shfl_sync(0xffffffff, work(i)->terms[0].count + work(i)->terms[1].count, 0);
@@ -359,102 +381,6 @@ GEMM_MEMBER void reduce_source<op>::add(uint32_t i, float (&sum)[shape::blocks][
     }
 }
 
-/* Joint, where a rank ends with its rows alone: stores what these have of the tile, if others' are
- * before them (a tensor store cannot begin outside C) or if there is nothing to store; false: the
- * engine can. */
-template <class op>
-template <class shape>
-GEMM_MEMBER bool reduce_source<op>::store_own(const struct reduce_work *w,
-                                              float (&sum)[shape::blocks][shape::tile_n / 2],
-                                              uint32_t row) const
-{
-    const struct gemm_rs_plan *p = op::tiles(plan);
-    const uint32_t first = p->topo.rank * p->shard_rows, lane = threadIdx.x % 32;
-    if (gemm_rs_wants(p, p->topo.rank, w->tile.row, w->tile.rows) && w->tile.row >= first)
-        return false;
-#pragma unroll
-    for (int m = 0; m < shape::blocks; m++)
-#pragma unroll
-        for (int eight = 0; eight < 2; eight++) {
-            uint32_t in = row + m * 64 + eight * 8 + lane / 4, at = w->tile.row + in - first;
-            if (in >= w->tile.rows || at >= p->shard_rows) /* below the first: above all */
-                continue;
-            char *to = (char *)launch->arguments[MK_SPACE_ARG2] +
-                       ((uint64_t)at * p->n + w->tile.col + lane % 4 * 2) * 2;
-#pragma unroll
-            for (int j = 0; j < shape::tile_n / 8; j++)
-                if (j * 8 < w->tile.cols)
-                    *(uint32_t *)(to + j * 16) =
-                        ptx_pack_bf16(sum[m][j * 4 + eight * 2], sum[m][j * 4 + eight * 2 + 1]);
-        }
-    return true;
-}
-
-/* Where `round`, makes the thread's sums what others get of them. (By selection: where a branch
- * writes accumulators, ptxas serialises the products, C7520.) */
-template <class shape>
-PTX_FN void round_sums(float (&sum)[shape::blocks][shape::tile_n / 2], bool round)
-{
-#pragma unroll
-    for (int m = 0; m < shape::blocks; m++)
-#pragma unroll
-        for (int j = 0; j < shape::tile_n / 2; j += 2) {
-            uint32_t both = ptx_pack_bf16(sum[m][j], sum[m][j + 1]);
-            sum[m][j] = round ? __uint_as_float(both << 16) : sum[m][j];
-            sum[m][j + 1] = round ? __uint_as_float(both & 0xffff0000) : sum[m][j + 1];
-        }
-}
-
-/* Joint: stores the thread's sums at all who want them, and waits for theirs. */
-template <class op>
-template <class shape>
-GEMM_MEMBER void reduce_source<op>::exchange(const struct reduce_work *w,
-                                             float (&sum)[shape::blocks][shape::tile_n / 2],
-                                             uint32_t row, uint32_t half) const
-{
-    const struct gemm_rs_plan *p = op::tiles(plan);
-    const uint32_t gpus = p->topo.gpus, local = p->topo.rank; /* one node */
-#pragma unroll 1
-    for (uint32_t step = 1; step < gpus; step++) {
-        uint32_t peer = local + gpus - step < gpus ? local + gpus - step : local - step;
-        char *to = launch->peers[peer] + gemm_rs_joint_offset(p, &w->tile, peer, w->to) +
-                   fragment_offset(row, w->runs);
-#pragma unroll
-        for (int m = 0; m < shape::blocks; m++)
-            fragments_store<shape::number>(to + m * (64 / FRAGMENT_ROWS) * w->runs * FRAGMENT_BYTES,
-                                           sum[m],
-                                           wanted(&w->tile, peer, row + m * 64) ? w->runs : 0);
-    }
-    ptx_bar_sync(1 + half, 128);
-    if (threadIdx.x % 128 == 0)
-        ptx_mbar_arrive(barrier(reduce_shared->there, w->number, half));
-    ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half), w->number / GEMM_RS_OUTBOX & 1,
-                  operands->limit_ns);
-}
-
-/* Joint: adds to the thread's sums what others have of the tile, in rank order; row: its first of
- * the tile. */
-template <class op>
-template <class shape>
-GEMM_MEMBER void reduce_source<op>::add_joint(const struct reduce_work *w,
-                                              float (&sum)[shape::blocks][shape::tile_n / 2],
-                                              uint32_t row) const
-{
-    const struct gemm_rs_plan *p = op::tiles(plan);
-    /* x + y is y + x */
-    uint32_t count = p->topo.gpus - 1, place = p->topo.rank, before = place > 1 ? place : 0;
-    uint64_t at = p->staged[w->to & 1] + gemm_rs_tile_area(p, w->tile.id).first * p->element_bytes;
-#pragma unroll
-    for (int m = 0; m < shape::blocks; m++) {
-        uint32_t runs = wanted(&w->tile, place, row + m * 64) ? w->runs : 0;
-        const char *from = launch->heap + at + fragment_offset(row + m * 64, w->runs);
-        if (before)
-            fragments_add_before<shape::number>(sum[m], from, p->slab_pitch, before, runs);
-        fragments_add_behind<shape::number, 4>(sum[m], from + before * p->slab_pitch, p->slab_pitch,
-                                               count - before, runs);
-    }
-}
-
 template <class op>
 template <class shape>
 GEMM_MEMBER bool reduce_source<op>::finish(uint32_t i,
@@ -466,8 +392,11 @@ GEMM_MEMBER bool reduce_source<op>::finish(uint32_t i,
     uint32_t row = (rank * 2 + half) * shape::blocks * 64 + within;
     uint32_t kind = __shfl_sync(0xffffffff, w->kind, 0);
     if constexpr (shape::tile_n <= PLAN_MOST_JOINT_COLUMNS) {
-        if constexpr (op::gathers && shape::number == MK_BF16)
-            round_sums<shape>(sum, kind == GEMM_RS_JOINT);
+        if constexpr (op::gathers && shape::number == MK_BF16) {
+#pragma unroll
+            for (int m = 0; m < shape::blocks; m++)
+                fragments_round(sum[m], kind == GEMM_RS_JOINT);
+        }
         if (kind == GEMM_RS_JOINT) {
             exchange<shape>(w, sum, row, half);
             add_joint<shape>(w, sum, row);
@@ -492,89 +421,62 @@ GEMM_MEMBER bool reduce_source<op>::finish(uint32_t i,
     return true;
 }
 
-/* Joint: says to those who want the consumers' sums that they are there, and then to these that
- * the others' are: a warp, one of `senders`. */
+/* Takes the consumers' rows of the i-th tile from the outbox to who adds them, or announces what is
+ * stored: a warp. Of two (`senders`) each has the rows of one consumer. */
 template <class op>
-GEMM_MEMBER void reduce_source<op>::exchange_tiles(uint32_t sender, uint32_t senders)
+GEMM_MEMBER void reduce_source<op>::send_tile(struct mk_cta *own, uint32_t i, uint32_t sender,
+                                              uint32_t senders)
+{
+    const struct reduce_work *w = work(i);
+    const enum gemm_rs_kind kind = w->kind;
+    const uint32_t number = w->number;
+    for (uint32_t half = sender; half < 2 && (op::gathers || kind != GEMM_RS_OWN);
+         half += senders) {
+        barrier_wait(&operands->watch, barrier(reduce_shared->there, number, half),
+                     number / GEMM_RS_OUTBOX & 1, GPU_BARRIER_THERE, number % GEMM_RS_OUTBOX, i);
+        const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
+        uint32_t part_rows = p->tile_m / p->cluster / 2, parts = MK_TILE_PARTS / p->cluster / 2;
+        uint32_t row = ((p->cluster == 2 ? blockIdx.x % 2 : 0) * 2 + half) * part_rows;
+        uint32_t rows = row >= w->tile.rows              ? 0
+                        : w->tile.rows - row < part_rows ? w->tile.rows - row
+                                                         : part_rows;
+        own->pace = p->pace * senders;
+        if (kind == GEMM_RS_PARTIAL) {
+            uint32_t group = w->runs * FRAGMENT_BYTES;
+            cta_copy_open(own, w->tile.c_local, w->tile.id * p->pieces);
+            lanes_copy_rows<8, 4>(
+                cta_lane(own), 32, outbox(number, half), 0,
+                launch->peers[w->tile.c_local] + w->to + row / FRAGMENT_ROWS * group, 0, 1,
+                (rows + FRAGMENT_ROWS - 1) / FRAGMENT_ROWS * group / 16, own->pace);
+            __syncwarp();
+            if (cta_leads(own)) /* before what is announced: the place is free */
+                ptx_mbar_arrive(barrier(reduce_shared->taken, number, half));
+            gemm_rs_after(MK_FRESH(p), own, &w->tile, parts);
+        } else {
+            op::after(plan, own, &w->tile, row, rows, parts); /* announced: all have read */
+            if (cta_leads(own))
+                ptx_mbar_arrive(barrier(reduce_shared->taken, number, half));
+        }
+    }
+}
+
+/* Sends, announces and, in one shot, awaits what this CTA's tiles are made of: a warp, the
+ * `sender`-th of `senders`, of which the first alone has a track. */
+template <class op>
+GEMM_MEMBER void reduce_source<op>::sending_warp(uint32_t sender, uint32_t senders)
 {
     struct mk_cta own;
     int ending = 0;
-    if (sender) /* the track is the first's */
+    if (sender)
         cta_identify(&own, launch, blockIdx.x, 32);
     else
         cta_begin(&own, launch, blockIdx.x, 32, GPU_TRACK_SENDER);
     for (uint32_t i = 0; number_of(i) < MK_FRESH(op::tiles(plan))->tiles; i++) {
-        ptx_mbar_wait(ptx_shared(&reduce_shared->given[i % REDUCE_WORKS]), i / REDUCE_WORKS & 1,
-                      operands->limit_ns);
-        const struct mk_tile *tile = &work(i)->tile;
-        const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
-        /* of 64 rows the first consumer has all */
-        uint32_t halves = p->tile_m == 64 ? 1 : 2;
-        for (uint32_t half = sender; half < halves; half += senders) {
-            barrier_wait(&operands->watch, barrier(reduce_shared->there, i, half),
-                         i / GEMM_RS_OUTBOX & 1, GPU_BARRIER_THERE, i % GEMM_RS_OUTBOX, i);
-            p = MK_FRESH(p);
-            gemm_rs_announce(p, &own, tile, MK_TILE_PARTS / p->cluster / halves);
-        }
-        if (sender < halves && !ending)
-            ending = gemm_rs_await(MK_FRESH(p), &own, tile);
-        for (uint32_t half = sender; half < halves; half += senders)
-            if (cta_leads(&own))
-                ptx_mbar_arrive(barrier(reduce_shared->taken, i, half));
-        __syncwarp();
-        if (cta_leads(&own))
-            ptx_mbar_arrive(ptx_shared(&reduce_shared->read[i % REDUCE_WORKS]));
-    }
-    if (!sender)
-        cta_end(&own);
-}
-
-/* Takes this CTA's parts of tiles from its outbox to who adds them, and announces what is stored: a
- * warp. Of two warps (`senders`) each takes the rows of one consumer; only the first has a track.
- */
-template <class op>
-GEMM_MEMBER void reduce_source<op>::send_tiles(uint32_t sender, uint32_t senders)
-{
-    struct mk_cta own;
-    if (sender) /* the track is the first's */
-        cta_identify(&own, launch, blockIdx.x, 32);
-    else
-        cta_begin(&own, launch, blockIdx.x, 32, GPU_TRACK_SENDER);
-    for (uint32_t i = 0; number_of(i) < MK_FRESH(op::tiles(plan))->tiles; i++) {
-        ptx_mbar_wait(ptx_shared(&reduce_shared->given[i % REDUCE_WORKS]), i / REDUCE_WORKS & 1,
-                      operands->limit_ns);
-        const struct reduce_work *w = work(i);
-        const enum gemm_rs_kind kind = w->kind;
-        const uint32_t number = w->number;
-        for (uint32_t half = sender; half < 2 && (op::gathers || kind != GEMM_RS_OWN);
-             half += senders) {
-            barrier_wait(&operands->watch, barrier(reduce_shared->there, number, half),
-                         number / GEMM_RS_OUTBOX & 1, GPU_BARRIER_THERE, number % GEMM_RS_OUTBOX,
-                         i);
-            const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
-            uint32_t part_rows = p->tile_m / p->cluster / 2, parts = MK_TILE_PARTS / p->cluster / 2;
-            uint32_t row = ((p->cluster == 2 ? blockIdx.x % 2 : 0) * 2 + half) * part_rows;
-            uint32_t rows = row >= w->tile.rows              ? 0
-                            : w->tile.rows - row < part_rows ? w->tile.rows - row
-                                                             : part_rows;
-            own.pace = p->pace * senders;
-            if (kind == GEMM_RS_PARTIAL) {
-                uint32_t group = w->runs * FRAGMENT_BYTES;
-                cta_copy_open(&own, w->tile.c_local, w->tile.id * p->pieces);
-                lanes_copy_rows<8, 4>(
-                    cta_lane(&own), 32, outbox(number, half), 0,
-                    launch->peers[w->tile.c_local] + w->to + row / FRAGMENT_ROWS * group, 0, 1,
-                    (rows + FRAGMENT_ROWS - 1) / FRAGMENT_ROWS * group / 16, own.pace);
-                __syncwarp();
-                if (cta_leads(&own)) /* before what is announced: the place is free */
-                    ptx_mbar_arrive(barrier(reduce_shared->taken, number, half));
-                gemm_rs_after(MK_FRESH(p), &own, &w->tile, parts);
-            } else {
-                op::after(plan, &own, &w->tile, row, rows, parts); /* announced: all have read */
-                if (cta_leads(&own))
-                    ptx_mbar_arrive(barrier(reduce_shared->taken, number, half));
-            }
-        }
+        await_work(i);
+        if (MK_FRESH(op::tiles(plan))->shots == 1)
+            exchange_tile(&own, i, sender, senders, &ending);
+        else
+            send_tile(&own, i, sender, senders);
         __syncwarp();
         if (cta_leads(&own))
             ptx_mbar_arrive(ptx_shared(&reduce_shared->read[i % REDUCE_WORKS]));
@@ -589,10 +491,7 @@ template <class op> GEMM_MEMBER void reduce_source<op>::auxiliary_warp(uint32_t 
     uint32_t others = mk_role_coresident(split, MK_INTRA_COMM), auxiliary = warp - 2;
     uint32_t senders = reduce_senders(launch);
     if (warp == 1 || (warp == 3 && senders == 2)) {
-        if (op::tiles(plan)->shots == 1)
-            exchange_tiles(warp == 3, senders);
-        else
-            send_tiles(warp == 3, senders);
+        sending_warp(warp == 3, senders);
     } else if (auxiliary < others) {
         struct mk_cta other;
         cta_begin(&other, launch,
@@ -673,5 +572,7 @@ template <class op> struct reduce_on_gpu {
         cta_end(&cta);
     }
 };
+
+#include "kernels/gemm_joint.cuh"
 
 #endif

@@ -307,11 +307,11 @@ MK_PURE struct gemm_rs_terms gemm_rs_level(const struct gemm_rs_plan *p, const s
 {
     uint32_t owner_node = mk_node_of(&p->topo, tile->slab);
     uint32_t slab = level ? p->topo.nodes * (p->topo.gpus - 1) : owner_node * (p->topo.gpus - 1);
-    struct gemm_rs_terms terms;
-    terms.source = p->staged[epoch & 1] + slab * p->slab_pitch +
-                   gemm_rs_tile_area(p, tile->id % p->shard_tiles).first * p->element_bytes;
+    struct gemm_rs_terms terms = {0, 0, 0};
     terms.count = !level ? p->topo.gpus - 1 : tile->slab == p->topo.rank ? p->topo.nodes - 1 : 0;
-    terms.place = 0;
+    if (terms.count) /* divisions take a GPU's thread a while */
+        terms.source = p->staged[epoch & 1] + slab * p->slab_pitch +
+                       gemm_rs_tile_area(p, tile->id % p->shard_tiles).first * p->element_bytes;
     return terms;
 }
 #define GEMM_RS_LEVELS 2u

@@ -23,7 +23,7 @@ struct ag_gemm_source : tracked_source {
 
     const struct ag_gemm_plan *plan;
     const struct ag_gemm_maps *maps;
-    uint32_t first, step;
+    uint32_t from, step;
     struct mk_cta cta;
     int ending;
 
@@ -40,11 +40,16 @@ struct ag_gemm_source : tracked_source {
 
     GEMM_MEMBER bool next(uint32_t i, struct mk_tile *tile) const
     {
-        uint32_t t = first + i * step;
+        uint32_t t = from + i * step;
         if (t >= plan->tiles)
             return false;
         ag_gemm_tile(plan, t, tile);
         return true;
+    }
+
+    GEMM_MEMBER bool first(struct mk_tile *tile) const
+    {
+        return next(0, tile);
     }
 
     GEMM_MEMBER const CUtensorMap *a(const struct mk_tile *tile) const
@@ -123,7 +128,7 @@ struct ag_gemm_on_gpu {
         source.plan = p;
         source.launch = launch;
         source.maps = m;
-        source.first = blockIdx.x / shape::cluster;
+        source.from = blockIdx.x / shape::cluster;
         source.step = launch->split.ctas[MK_COMPUTE] / shape::cluster;
         tile_track_open(&source.track, launch);
         gemm_compute<shape>(op, &source, memory);
