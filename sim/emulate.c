@@ -21,29 +21,27 @@ static struct mk_gemm_tile emulate_tile(enum mk_op op, uint64_t seed)
     return tile;
 }
 
-/* Its chunks are moved whole, its tiles are not the GEMM engine's. */
-static int emulate_whole_chunks(enum mk_op op)
+static int emulate_computes(enum mk_op op)
 {
-    return !(op_of(op)->knobs & OP_PIECES) && !op_of(op)->gpu_tile;
+    return (op_of(op)->knobs & OP_TILE) != 0;
 }
 
 /* Two thread blocks that compute; the operator's other roles share their blocks where they can, or
- * have one block each. */
+ * have one block each. What only moves has as many blocks. */
 static void emulate_choose_roles(struct mk_problem *q, uint64_t seed)
 {
     uint32_t *ctas = q->tuning.split.ctas;
     memset(ctas, 0, sizeof q->tuning.split.ctas);
-    ctas[MK_COMPUTE] = 2;
+    ctas[MK_COMPUTE] = emulate_computes(q->op) ? 2 : 0;
     int reduces = op_needs(q->op, &q->topo, MK_INTER_REDUCE);
     if (op_of(q->op)->own_blocks)
         ctas[MK_INTRA_COMM] = seed & 1 ? 3 : 1;
     else if (op_needs(q->op, &q->topo, MK_INTRA_COMM))
         /* one: a block of its own, which copies by TMA; beside reducers it shares the engine's;
-         * where sums are gathered also two beside each that computes. Whole chunks: no block is
-         * shared */
+         * where sums are gathered also two beside each that computes */
         ctas[MK_INTRA_COMM] = op_of(q->op)->sums && !reduces ? (uint32_t[]){2, 1, 4}[seed % 3]
-                              : emulate_whole_chunks(q->op) || (!reduces && seed & 1) ? 1
-                                                                                      : 2;
+                              : (!reduces || !emulate_computes(q->op)) && seed & 1 ? 1
+                                                                                   : 2;
     ctas[MK_INTER_SEND] = (uint32_t)op_needs(q->op, &q->topo, MK_INTER_SEND);
     if (reduces)
         ctas[MK_INTER_REDUCE] = q->topo.nodes > 1 ? 1 : 2;
@@ -73,8 +71,8 @@ void sim_world_emulate(struct sim_world_config *c, int drawn)
         q->tuning.cluster = tile.cluster;
         if (op_of(q->op)->knobs & OP_SHOTS && q->topo.nodes == 1)
             q->tuning.shots = q->tuning.tile_n > 128 ? 2 : 1 + (uint32_t)(c->seed / 5) % 2;
-        if (emulate_whole_chunks(q->op)) /* one tile is built, for the problem */
-            q->tuning = (struct mk_tuning){.chunk_rows = c->seed / 3 % 2 ? 384 : 0};
+        if (!emulate_computes(q->op))
+            q->tuning = (struct mk_tuning){.chunk_rows = c->seed / 3 % 2 ? 8 : 0};
         c->launches = c->launches > 3 ? 3 : c->launches;
         if (c->fault.kind == SIM_FAULT_MUTE)
             c->fault.kind = SIM_FAULT_DROP;

@@ -179,6 +179,14 @@ done
 if [ "$gpus" -ge 2 ]; then # two auxiliary warps of a block, and one that sends
     check gemm_ar_two_auxiliary_warps "$mkernel" run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape $((gpus * 512)),520,1024 --iters 8 --roles compute=16,intra_comm=32
 fi
+run="$mkernel run all_gather --exec cuda --check --timeout 5"
+check all_gather_one_gpu $run --gpus 1 --shape 390,200 --iters 5
+check all_gather_odd_rows $run --gpus "$gpus" --shape $((gpus * 333)),200 --iters 50 --burst 10
+check all_gather_large $run --gpus "$gpus" --shape $((gpus * 4096)),4096 --iters 4
+check all_gather_ranks_share_a_gpu "$mkernel" run all_gather --exec cuda --check --gpus $((gpus + 1)) --shape $(((gpus + 1) * 65)),200 --iters 4 --timeout 60
+check all_gather_two_nodes $run $nodes --shape $((world * 390)),200 --iters 8
+check all_gather_staged env SOFTNIC=gpu=refuse $run $nodes --shape $((world * 390)),200 --iters 8
+check all_gather_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --shape $((world * 390)),200 --iters 8
 run="$mkernel run ring_attention --exec cuda --check --timeout 5"
 check ring_attention_one_gpu $run --gpus 1 --attention 2,1000,4,2,128 --iters 5
 check ring_attention_one_gpu_causal $run --gpus 1 --attention 2,1000,4,4,64 --causal --iters 5
@@ -241,6 +249,7 @@ if [ "${2:-}" = bench ]; then
     table bench_moe_one_expert 120 "$mkernel" bench moe_dispatch_gemm $bench --gpus "$gpus" --shapes 4096,$experts --routing one
     table bench_ring 60 "$build/tests/gpu_ring" bench
     table bench_memory_between_processes 110 "$build/tests/gpu_fabric" bench
+    table bench_collective 120 "$mkernel" bench collective --exec cuda --gpus "$gpus" -b 64KB -e 256MB -f 8
     table bench_ag_gemm 400 "$mkernel" bench ag_gemm $bench --gpus "$gpus" --shapes $square:$wide --vs torch --csv "$build/ag_gemm.csv"
     table bench_ag_gemm_traced 120 "$mkernel" bench ag_gemm $bench --gpus "$gpus" --shapes 8192,1024,8192:16384,2048,16384 --traced
     table bench_gemm_rs 400 "$mkernel" bench gemm_rs $bench --gpus "$gpus" --shapes $sums --vs torch --csv "$build/gemm_rs.csv"

@@ -1,5 +1,6 @@
 /* What a command would ignore or could not write it refuses before it starts, nothing but a regular
  * file is ever replaced, and output that did not arrive is no success. */
+#include "core/ops/op.h"
 #include "tests/helpers/command.h"
 
 #include <setjmp.h>
@@ -65,9 +66,13 @@ static void test_ignored(void **state)
 /* Before anything starts, and before anybody looks for a GPU. */
 static void test_no_kernel(void **state)
 {
-    static const char *const lines[] = {"run moe_ffn --exec cuda", "bench all_gather --exec cuda"};
-    for (int i = 0; i < 2; i++) {
-        in_shell(lines[i]);
+    for (int op = 0; op < MK_OPS; op++) {
+        char line[80];
+        if (op_on_gpu((enum mk_op)op))
+            continue;
+        snprintf(line, sizeof line, "%s %s --exec cuda", op % 2 ? "run" : "bench",
+                 plan_op_name((enum mk_op)op));
+        in_shell(line);
         assert_int_equal(r.status, 2);
         assert_int_equal(command_lines(r.err_text), 1);
         if (!strstr(r.err_text, "has no GPU kernel yet; --exec host runs it") &&

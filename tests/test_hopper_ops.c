@@ -66,6 +66,25 @@ static void test_gemm_ar(void **state)
     explore(MK_OP_GEMM_AR, 1, 3);
 }
 
+/* What only moves: forms, chunks and blocks as the explorer draws them. */
+static void test_all_gather(void **state)
+{
+    struct coroutine_pool *pool;
+    assert_int_equal(coroutine_pool_create(&pool, 0), 0);
+    for (uint32_t form = 0; form < FORMS; form++)
+        for (uint64_t seed = 0; seed < 8; seed++) {
+            uint32_t nodes = forms[form][0], gpus = forms[form][1];
+            struct sim_world_config c = world_config(
+                nodes, gpus, nodes * gpus * (seed % 2 ? 33 : 1), 0, 72 + 64 * (seed % 3));
+            c.problem.op = MK_OP_ALL_GATHER;
+            c.seed = seed;
+            c.pool = pool;
+            sim_world_emulate(&c, 1);
+            right(&c);
+        }
+    coroutine_pool_destroy(pool);
+}
+
 /* One shot: tiles of few rows and others, rows that no tile and no group of 16 divides, ranks whose
  * rows share a group, more tiles of a CTA than one. */
 static void one_shot(enum mk_op op)
@@ -165,6 +184,7 @@ int main(void)
                                        cmocka_unit_test(test_ag_gemm_one_shot),
                                        cmocka_unit_test(test_gemm_ar_one_shot),
                                        cmocka_unit_test(test_many_tiles),
+                                       cmocka_unit_test(test_all_gather),
                                        cmocka_unit_test(test_faults),
                                        cmocka_unit_test(test_what_cannot_be_emulated_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -73,7 +73,7 @@ static void listings_are_the_files(void **state)
         files += (uint32_t)whole;
         lines += (uint32_t)!whole;
     }
-    assert_int_equal(files, 5);
+    assert_int_equal(files, 6);
     assert_int_equal(lines, 1);
     free(page);
 }

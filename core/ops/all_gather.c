@@ -43,17 +43,44 @@ static int all_gather_check_shape(const struct mk_problem *q, char *error, size_
     return 0;
 }
 
+/* On a GPU all SMs move, half of them into the heaps, half out of this rank's. What takes from the
+ * heap could post, and a rank has so many rings. */
+static void all_gather_choose_roles(struct mk_problem *q)
+{
+    uint32_t *ctas = q->tuning.split.ctas;
+    for (int role = 0; role < MK_ROLES; role++)
+        ctas[role] = op_needs(q->op, &q->topo, (enum mk_role)role) ? 1 : 0;
+    if (q->exec != MK_EXEC_CUDA || q->sms < 8)
+        return;
+    uint32_t most = MK_MAX_RINGS;
+    if (q->topo.nodes > 1)
+        most -= ctas[MK_INTER_SEND] = 2;
+    uint32_t rest = q->sms - ctas[MK_INTER_SEND];
+    ctas[MK_INTER_REDUCE] = q->topo.nodes > 1 && rest / 2 > most ? most : rest / 2;
+    ctas[MK_INTRA_COMM] = rest - ctas[MK_INTER_REDUCE];
+}
+
+/* On a GPU a chunk has 16 to 256 KB, and each CTA several of them where there is enough. */
+static uint32_t all_gather_choose_chunk(const struct mk_problem *q)
+{
+    uint64_t rows = q->m / mk_world(&q->topo), row_bytes = q->k * 2;
+    if (q->exec != MK_EXEC_CUDA)
+        return 64;
+    uint64_t fair = rows * row_bytes * q->topo.gpus / (4 * q->tuning.split.ctas[MK_INTRA_COMM]);
+    fair = fair < 16384 ? 16384 : fair > 262144 ? 262144 : fair;
+    uint64_t chunk = fair / row_bytes / 8 * 8;
+    return chunk ? (uint32_t)chunk : 8;
+}
+
 static void all_gather_choose(struct mk_problem *q)
 {
     struct mk_tuning *t = &q->tuning;
     t->tile_m = t->tile_n = 0; /* there are none */
     t->cluster = t->pieces = 1;
+    if (!mk_total_ctas(&t->split))
+        all_gather_choose_roles(q);
     if (!t->chunk_rows)
-        t->chunk_rows = 64;
-    if (mk_total_ctas(&t->split))
-        return;
-    for (int role = 0; role < MK_ROLES; role++)
-        t->split.ctas[role] = op_needs(q->op, &q->topo, (enum mk_role)role) ? 1 : 0;
+        t->chunk_rows = t->split.ctas[MK_INTRA_COMM] ? all_gather_choose_chunk(q) : 64;
 }
 
 static int all_gather_check_chunks(const struct mk_problem *q, char *error, size_t size)

@@ -23,7 +23,7 @@
     X(moe_dispatch_gemm, MOE_DISPATCH_GEMM, GPU)   \
     X(moe_ffn, MOE_FFN, HOST)                      \
     X(ring_attention, RING_ATTENTION, GPU)         \
-    X(all_gather, ALL_GATHER, HOST)                \
+    X(all_gather, ALL_GATHER, GPU)                 \
     /* the list ends with an empty line, so that a new operator is one line here */
 
 /* clang-format on */
