@@ -4,46 +4,40 @@
 
 #define STAGE_BYTES (64 * 2) /* of a row or column */
 
-/* Rows of A, columns of B (of all groups) and tiles of a rank's launch. */
-struct extent {
-    double rows, columns, tiles;
-};
-
-static struct extent model_extent(const struct mk_problem *q)
+/* In each stage of a wave of tiles, where `rows` of A and `columns` of B are loaded once. */
+static double model_fetched_once(const struct mk_tuning *t, double rows, double columns,
+                                 double tiles)
 {
-    const struct mk_tuning *t = &q->tuning;
-    double ranks = mk_world(&q->topo), m = (double)q->m, n = (double)q->n;
-    struct extent e = {.rows = m, .columns = n};
-    if (q->moe.tokens) { /* about: tokens choose evenly, and each expert's rows begin a tile */
-        double groups = (double)q->moe.experts / ranks;
-        e.rows = (double)q->moe.tokens * (double)q->moe.k;
-        e.columns = groups * n;
-        e.tiles = (e.rows / t->tile_m + groups / 2) * (double)mk_ceil_div(q->n, t->tile_n);
-    } else {
-        e.tiles = (double)mk_ceil_div(q->m, t->tile_m) * (double)mk_ceil_div(q->n, t->tile_n);
-    }
-    return e;
+    double engines = t->cluster ? t->split.ctas[MK_COMPUTE] / t->cluster : 1,
+           waves = engines > 0 && tiles > engines ? tiles / engines : 1;
+    return STAGE_BYTES * (rows + columns) / waves;
 }
 
 double model_fetched(const struct mk_machine *m, const struct mk_problem *q)
 {
     const struct mk_tuning *t = &q->tuning;
-    if (!t->cluster || !t->tile_m || !t->tile_n || !q->k || q->attention.sequence)
+    if (!t->cluster || !t->tile_m || !t->tile_n)
         return 0;
-    double engines = t->split.ctas[MK_COMPUTE] / t->cluster;
-    struct extent e = model_extent(q);
-    double waves = e.tiles > engines ? e.tiles / engines : 1;
-    double once = STAGE_BYTES * (e.rows + e.columns) / waves; /* everything, in all stages */
-    if (q->moe.tokens)
-        return once;
-    /* and columns of B again for each chunk of rows, as far as B does not fit into L2 */
-    double columns = (double)mk_ceil_div(q->n, t->tile_n),
-           high = t->chunk_rows > t->tile_m ? t->chunk_rows / t->tile_m : 1;
+    double engines = t->split.ctas[MK_COMPUTE] / t->cluster, columns = mk_ceil_div(q->n, t->tile_n),
+           high = t->chunk_rows > t->tile_m ? t->chunk_rows / t->tile_m : 1,
+           once = model_fetched_once(t, (double)q->m, (double)q->n,
+                                     (double)mk_ceil_div(q->m, t->tile_m) * columns);
     high = high < engines ? high : engines;
     double wide = engines / high < columns ? engines / high : columns;
-    double again =
-        STAGE_BYTES * wide * t->tile_n * machine_spilled(m, 2.0 * (double)q->n * (double)q->k);
-    return once > again ? once : again;
+    return model_later(once, STAGE_BYTES * wide * t->tile_n *
+                                 machine_spilled(m, 2.0 * (double)q->n * (double)q->k));
+}
+
+double model_fetched_groups(const struct mk_problem *q)
+{
+    const struct mk_tuning *t = &q->tuning;
+    double rows = (double)q->moe.tokens * (double)q->moe.k,
+           groups = (double)q->moe.experts / mk_world(&q->topo);
+    if (!t->tile_m || !t->tile_n)
+        return 0;
+    return model_fetched_once(t, rows, groups * (double)q->n,
+                              (rows / t->tile_m + groups / 2) *
+                                  (double)mk_ceil_div(q->n, t->tile_n));
 }
 
 struct model_engine model_engine_of(const struct model_walk *w, const struct mk_problem *q,

@@ -42,6 +42,8 @@ struct model_engine model_engine_of(const struct model_walk *w, const struct mk_
 /* Bytes that all SMs together load from HBM in a stage: A and B once; or, where that is more, a
  * wave of tiles its columns of B for each chunk of rows, as far as B does not fit into L2. */
 double model_fetched(const struct mk_machine *m, const struct mk_problem *q);
+/* ... of a MoE: all experts' B and all tokens' rows once. */
+double model_fetched_groups(const struct mk_problem *q);
 
 /* What tiles draw power for: products, and loads of A and B through L2. */
 void model_draw(struct model_walk *w, const struct mk_problem *q, double tiles);

@@ -95,7 +95,7 @@ static void moe_tiles(const struct walk *a, const struct mk_problem *q)
                                 .slower = w->slower,
                                 .b_kn = !q->b_transposed,
                                 .grouped = 1};
-    double ns = machine_tile_ns(m, tile, &load, a->p->hidden, model_fetched(m, q)),
+    double ns = machine_tile_ns(m, tile, &load, a->p->hidden, model_fetched_groups(q)),
            rows = (double)mk_world(&d->topo) * d->tokens * d->k / d->experts,
            all = d->rank_experts * moe_row_tiles(rows, d->tile_m) * a->p->col_tiles;
     uint32_t ctas = a->p->split.ctas[MK_COMPUTE], joining = a->p->split.ctas[MK_INTRA_COMM],

@@ -224,6 +224,61 @@ static void test_network(void **state)
     assert_true(r.parts[TIMED_NETWORK] > 0.95 * took);
 }
 
+/* Staged puts also go through host memory, on both sides, each way in turn. */
+static void test_host_memory(void **state)
+{
+    struct mk_machine m = free_machine();
+    struct mk_problem q = problem(MK_OP_ALL_GATHER, MK_EXEC_CUDA, 2, 1);
+    struct timed_result r;
+    struct mk_plan plan;
+    build(&plan, &q);
+    uint32_t puts = plan.chunks / 2;
+    m.pcie = 0.5;
+    m.pcie_latency = 1e6;
+    double direct = run(&plan, &m, 1, &r), bytes = r.network_bytes;
+    assert_true(direct < 1e5); /* it says nothing where puts are not staged */
+    m.staged = 1;
+    m.pcie_latency = 0;
+    double took = run(&plan, &m, 1, &r), all = bytes / m.pcie, put = all / puts;
+    if (took < all + 0.2 * put || took > all + 1.5 * put + direct)
+        fail_msg("%.0f ns for %.0f bytes of %u puts", took, bytes, puts);
+    m.pcie = 1e6;
+    m.pcie_latency = 1e6;
+    took = run(&plan, &m, 1, &r);
+    if (took < 2e6 || took > 2.1e6)
+        fail_msg("%.0f ns with two ways of 1 ms", took);
+}
+
+/* What moves over NVLink and what tiles load share a GPU's memory. */
+static void test_memory_is_shared(void **state)
+{
+    struct mk_problem q = problem(MK_OP_AG_GEMM, MK_EXEC_CUDA, 1, 2);
+    struct timed_result r;
+    struct mk_plan plan;
+    double took[3];
+    q.m = 8192;
+    q.n = 256;
+    q.k = 4096;
+    q.tuning.split = (struct mk_role_split){{[MK_COMPUTE] = 32, [MK_INTRA_COMM] = 33}};
+    build(&plan, &q);
+    /* a memory that takes next to no time; one that moves alone wait for; one for both */
+    for (int i = 0; i < 3; i++) {
+        struct mk_machine m = free_machine();
+        m.hbm_rate = i ? 1 : 1e6;
+        struct mk_problem none = q;
+        none.n = 8;
+        struct mk_plan little;
+        build(&little, &none);
+        took[i] = run(i == 1 ? &little : &plan, &m, 1, &r);
+    }
+    /* half of A leaves and half comes: a byte of each is one of memory's */
+    double moved = 2.0 * 8192 / 2 * 4096 * 2, loaded = (8192 + 256.0) * 4096 * 2;
+    if (took[0] > 0.1 * moved || took[1] < moved || took[2] < moved + loaded / 2 ||
+        took[2] > 1.5 * (moved + loaded))
+        fail_msg("%.0f, %.0f and %.0f ns, where %.0f are moved and %.0f loaded", took[0], took[1],
+                 took[2], moved, loaded);
+}
+
 /* The last tile's products come behind the last bytes, slice by slice. */
 static void test_tiles_behind_bytes(void **state)
 {
@@ -506,6 +561,7 @@ int main(void)
         cmocka_unit_test(test_queue),           cmocka_unit_test(test_bytes_tiles_and_bounds),
         cmocka_unit_test(test_one_rate_counts), cmocka_unit_test(test_slow_parts),
         cmocka_unit_test(test_network),         cmocka_unit_test(test_tiles_behind_bytes),
+        cmocka_unit_test(test_host_memory),     cmocka_unit_test(test_memory_is_shared),
         cmocka_unit_test(test_outbox),          cmocka_unit_test(test_all_parts),
         cmocka_unit_test(test_full_ring),       cmocka_unit_test(test_equal_runs_and_jitter),
         cmocka_unit_test(test_uneven_experts),  cmocka_unit_test(test_nothing_goes_on),

@@ -31,6 +31,14 @@ int sim_case_network(struct sim_case *c, char *error, size_t size)
     return 0;
 }
 
+void sim_case_differs(struct sim_case *c)
+{
+    if (c->options.staged)
+        c->machine.staged = 1;
+    if (c->options.rested)
+        c->machine = machine_rested(&c->machine);
+}
+
 /* uint32_t numbers, or text with blanks or commas between them. */
 static int sim_case_ids(struct sim_case *c, char *error, size_t size)
 {
@@ -67,6 +75,7 @@ int sim_case_open(struct sim_case *c, const struct sim_case_options *o, char *er
     c->options = *o;
     c->machine = *machine_default();
     int rc = o->machine ? machine_find(&c->machine, o->machine, error, size) : 0;
+    sim_case_differs(c);
     if (!rc && o->network)
         rc = sim_case_network(c, error, size);
     if (!rc && o->jitter)

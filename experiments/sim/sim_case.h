@@ -15,6 +15,7 @@ struct sim_case_options {
     const char *ids;    /* a file */
     const char *tuning; /* a file, or "none" */
     int host;           /* the plan of the host executor */
+    int staged, rested; /* puts by way of host memory; GPUs rest between turns */
 };
 
 struct sim_case {
@@ -34,6 +35,9 @@ void sim_case_close(struct sim_case *c);
 
 /* Takes options.network over into the machine. 0, or -EINVAL with a sentence. */
 int sim_case_network(struct sim_case *c, char *error, size_t error_size);
+
+/* Takes what options.staged and options.rested say over into the machine. */
+void sim_case_differs(struct sim_case *c);
 
 /* The plan that the machine's GPUs would get for rank 0 of `problem`, whose exec and sms are filled
  * in: a tuned one where nothing of it is asked for. 0, or -EINVAL with a sentence. */

@@ -92,6 +92,13 @@ static const struct option_spec specs[] = {
      .group = PROBLEM},
     {"network", OPTION_TEXT, AT(of.network), "RATE",
      "of each rank in place of the machine's: 100GB/s", .max = 31, .group = WHAT_IF},
+    {"staged", OPTION_FLAG, AT(of.staged), NULL,
+     "puts go by way of host memory, as where NICs cannot reach a GPU's", .group = WHAT_IF},
+    {"rested", OPTION_FLAG, AT(of.rested), NULL,
+     "GPUs rest between turns, as in `mkernel bench`, so that clocks stay up longer. Default: as "
+     "in "
+     "`mkernel tune`",
+     .group = WHAT_IF},
     {"slow", OPTION_TEXT, AT(of.slow), "PART=RANK:FACTOR,...",
      "rates of a rank times FACTOR: rank=3:0.7 (its tiles, copies and sums), link=3:0.5 (its "
      "NVLink), "
@@ -240,6 +247,8 @@ static const struct {
     {"slow", BY_ITSELF},
     {"jitter", BY_ITSELF},
     {"skew", BY_ITSELF},
+    {"staged", BY_ITSELF},
+    {"rested", BY_ITSELF},
     {"ids", BY_ITSELF},
     {"sweep", BY_ITSELF},
     {"csv", BY_ITSELF},

@@ -189,6 +189,7 @@ static int sweep_make(const struct sweep *s, uint32_t point, struct sim_case *of
             rc = machine_find(&of->machine, value, error, size);
             if (of->options.network)
                 of->machine.nic_rate = rate;
+            sim_case_differs(of);
         } else if (!strcmp(name, "network")) {
             of->options.network = value;
             rc = sim_case_network(of, error, size);

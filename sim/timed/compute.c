@@ -56,7 +56,13 @@ static double compute_stage(const struct timed_cta *c, const struct sim_operands
         compute_beside(c, &load);
         load.beside_peer = timed_links_wanted(r) * (1 + w->machine->spill * w->spilled);
     }
-    return machine_stage_ns(w->machine, w->tile, &load, w->fetched);
+    /* memory is shared with what moves: a tile has what that leaves, a fourth at least */
+    double fetched = w->fetched;
+    if (fetched > 0 && w->machine->hbm_rate > 0) {
+        double left = 1 - timed_links_memory(r) / w->machine->hbm_rate;
+        fetched /= left > 0.25 ? left : 0.25;
+    }
+    return machine_stage_ns(w->machine, w->tile, &load, fetched);
 }
 
 /* On the host's plan a rank's few compute CTAs stand for all of its tensor cores. */
@@ -106,6 +112,11 @@ static int compute_products(struct timed_cta *c, const struct mk_tile *tile,
             stage = r->plan.problem.exec == MK_EXEC_HOST ? 0 : compute_stage(c, o) * scatter;
             if (w->beside)
                 r->engines[c->cta.index].tile = stages * stage;
+        }
+        if (w->fetched > 0 && stage > 0) {
+            timed_rank_of(c)->loading = w->fetched / stage;
+            if (r->loads_until < c->at + (uint64_t)(count * stage))
+                timed_rank_of(c)->loads_until = c->at + (uint64_t)(count * stage);
         }
         compute_busy(c, count * stage);
         done += count;

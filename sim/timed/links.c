@@ -7,14 +7,17 @@
  * (progressive filling; Bertsekas and Gallager, Data Networks, 6.5.2), weighted by flows. They are
  * made anew at most once in QUANTUM ns, so that the cost does not grow with the number of flows.
  *
- * Within a GPU a class shares its room alone. */
+ * Within a GPU a class shares its room alone. All of them share a GPU's memory with the loads of
+ * its tiles, as far as these do not come from L2. */
 #include "sim/timed/state.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-#define QUANTUM 200 /* ns */
+#define QUANTUM 200       /* ns */
+#define LEAST_MEMORY 0.25 /* share of a memory's rate that tiles leave to what moves */
 
 static uint32_t links_gpus(const struct timed_world *w)
 {
@@ -57,6 +60,14 @@ static double links_in_turn(double alone, double all, uint32_t n)
     return all > 0 ? 1 / (1 / alone + n / all) : alone;
 }
 
+/* A GPU has a way out, a way in, and a memory. */
+enum {
+    LINKS_OUT,
+    LINKS_IN = MK_MAX_LOCAL,
+    LINKS_MEMORY = 2 * MK_MAX_LOCAL,
+    LINKS_WAYS = 3 * MK_MAX_LOCAL
+};
+
 int timed_links_open(struct timed_world *w)
 {
     uint32_t gpus = links_gpus(w), kinds = TIMED_KINDS, nodes = w->world / gpus;
@@ -77,10 +88,14 @@ int timed_links_open(struct timed_world *w)
             uint32_t rest = sum ? i - gpus * gpus * kinds : i;
             int kind = (int)(sum ? rest % MACHINE_MOVERS : rest % kinds);
             uint32_t from = sum ? rest / MACHINE_MOVERS : rest / kinds / gpus;
+            uint32_t to = sum ? from : rest / kinds % gpus;
             c->event = event++;
+            c->ways[0] = (uint8_t)(LINKS_OUT + from);
+            c->ways[1] = (uint8_t)(LINKS_IN + to);
+            c->ways[2] = (uint8_t)(LINKS_MEMORY + from);
+            c->ways[3] = (uint8_t)(LINKS_MEMORY + to);
             c->first = c->last = TIMED_NONE;
-            c->alone = links_alone(w, kind, sum, !sum && rest / kinds % gpus != from) *
-                       w->ranks[n * gpus + from].slow.gpu;
+            c->alone = links_alone(w, kind, sum, to != from) * w->ranks[n * gpus + from].slow.gpu;
         }
         node->event = event++;
     }
@@ -129,6 +144,14 @@ static int links_remote(const struct timed_world *w, const struct timed_node *n,
     return pair < gpus * gpus && pair / gpus != pair % gpus;
 }
 
+/* bytes/ns of a GPU's memory that its engines leave, a fourth at least; 0: no limit. */
+static double links_memory_left(const struct timed_world *w, uint32_t rank)
+{
+    const struct timed_rank *r = &w->ranks[rank];
+    double all = w->machine->hbm_rate, used = w->queue.now < r->loads_until ? r->loading : 0;
+    return all <= 0 ? 0 : used < (1 - LEAST_MEMORY) * all ? all - used : LEAST_MEMORY * all;
+}
+
 static void links_share_room(struct timed_world *w, const struct timed_node *n,
                              struct timed_class *c)
 {
@@ -138,6 +161,11 @@ static void links_share_room(struct timed_world *w, const struct timed_node *n,
     const struct machine_rate *r = &w->machine->movers[kind == TIMED_SENDS ? MACHINE_WARP : kind];
     uint32_t least = w->movers[kind], flows = c->count > least ? c->count : least;
     c->rate = c->count ? links_in_turn(c->alone, i < copies ? r->room : r->add_room, flows) : 0;
+    /* a byte is read and written; of a sum most are read */
+    uint32_t gpu = i < copies ? i / TIMED_KINDS / gpus : (i - copies) / MACHINE_MOVERS;
+    double left = links_memory_left(w, (uint32_t)(n - w->nodes) * gpus + gpu);
+    if (c->count && left > 0 && c->rate * c->count * 2 > left)
+        c->rate = left / (2 * c->count);
 }
 
 /* ---- between GPUs ---- */
@@ -163,26 +191,43 @@ static void links_set_rate(struct timed_world *w, struct timed_class *c, double 
     links_schedule(w, c);
 }
 
+/* Memory is a way of its own where the share that tiles leave at least does not take what NVLink
+ * brings and takes away. */
+static uint32_t links_parts(const struct timed_world *w)
+{
+    const struct mk_machine *m = w->machine;
+    return m->hbm_rate > 0 && m->hbm_rate * LEAST_MEMORY < m->nvlink_out + m->nvlink_in ? 4 : 2;
+}
+
+static void links_open_ways(const struct timed_world *w, const struct timed_node *n,
+                            struct links_way *ways)
+{
+    uint32_t gpus = links_gpus(w), first = (uint32_t)(n - w->nodes) * gpus, parts = links_parts(w);
+    for (uint32_t g = 0; g < gpus; g++) {
+        const struct timed_rank *r = &w->ranks[first + g];
+        double memory = links_memory_left(w, first + g);
+        ways[LINKS_OUT + g].left = w->machine->nvlink_out * r->slow.nvlink;
+        ways[LINKS_IN + g].left = w->machine->nvlink_in * r->slow.nvlink;
+        ways[LINKS_MEMORY + g].left = memory > 0 ? memory : INFINITY;
+    }
+    for (uint32_t i = 0; i < n->count; i++) {
+        const struct timed_class *c = &n->classes[n->active[i]];
+        for (uint32_t j = 0; j < parts; j++)
+            ways[c->ways[j]].flows += c->count;
+    }
+}
+
 /* Rates of all classes between GPUs of a node. */
 static void links_share(struct timed_world *w, struct timed_node *n)
 {
-    uint32_t gpus = links_gpus(w), kinds = TIMED_KINDS, left = n->count;
-    uint32_t first = (uint32_t)(n - w->nodes) * gpus;
-    struct links_way ways[2 * MK_MAX_LOCAL] = {{0}};
-    uint32_t open[MK_MAX_LOCAL * MK_MAX_LOCAL * TIMED_KINDS];
-    for (uint32_t g = 0; g < gpus; g++) {
-        ways[g].left = w->machine->nvlink_out * w->ranks[first + g].slow.nvlink;
-        ways[MK_MAX_LOCAL + g].left = w->machine->nvlink_in * w->ranks[first + g].slow.nvlink;
-    }
-    for (uint32_t i = 0; i < left; i++) {
-        open[i] = n->active[i];
-        uint32_t pair = open[i] / kinds, count = n->classes[open[i]].count;
-        ways[pair / gpus].flows += count;
-        ways[MK_MAX_LOCAL + pair % gpus].flows += count;
-    }
+    uint32_t left = n->count, open[MK_MAX_LOCAL * MK_MAX_LOCAL * TIMED_KINDS];
+    struct links_way ways[LINKS_WAYS] = {{0}};
+    uint32_t parts = links_parts(w), all = parts == 4 ? LINKS_WAYS : LINKS_MEMORY;
+    links_open_ways(w, n, ways);
+    memcpy(open, n->active, left * sizeof *open);
     while (left) {
         double level = INFINITY;
-        for (uint32_t i = 0; i < 2 * MK_MAX_LOCAL; i++)
+        for (uint32_t i = 0; i < all; i++)
             if (ways[i].flows && ways[i].left / ways[i].flows < level)
                 level = ways[i].left / ways[i].flows;
         /* Those that cannot take so much take what they can; else those on the fullest way. */
@@ -192,25 +237,48 @@ static void links_share(struct timed_world *w, struct timed_node *n)
         uint32_t kept = 0;
         for (uint32_t i = 0; i < left; i++) {
             struct timed_class *c = &n->classes[open[i]];
-            struct links_way *out = &ways[open[i] / kinds / gpus],
-                             *in = &ways[MK_MAX_LOCAL + open[i] / kinds % gpus];
-            int full = out->left <= level * out->flows * (1 + 1e-9) ||
-                       in->left <= level * in->flows * (1 + 1e-9);
+            int full = 0;
+            for (uint32_t j = 0; j < parts && !full; j++)
+                full = ways[c->ways[j]].left <= level * ways[c->ways[j]].flows * (1 + 1e-9);
             double most = links_most(w, n, open[i]);
             if (limited ? most > level : !full) {
                 open[kept++] = open[i];
                 continue;
             }
             double rate = limited ? most : level;
-            out->left -= rate * c->count;
-            in->left -= rate * c->count;
-            out->flows -= c->count;
-            in->flows -= c->count;
+            for (uint32_t j = 0; j < parts; j++) {
+                ways[c->ways[j]].left -= rate * c->count;
+                ways[c->ways[j]].flows -= c->count;
+            }
             links_set_rate(w, c, rate);
         }
         left = kept;
     }
     n->shared = w->queue.now;
+}
+
+double timed_links_memory(const struct timed_rank *r)
+{
+    const struct timed_world *w = r->world;
+    uint32_t gpus = links_gpus(w), rank = r->plan.problem.topo.rank, own = rank % gpus,
+             kinds = TIMED_KINDS;
+    const struct timed_node *n = &w->nodes[rank / gpus];
+    double bytes = 0;
+    for (uint32_t i = 0; i < n->count; i++) {
+        const struct timed_class *c = &n->classes[n->active[i]];
+        uint32_t from = n->active[i] / kinds / gpus, to = n->active[i] / kinds % gpus;
+        bytes += c->rate * c->count * ((from == own) + (to == own));
+    }
+    for (uint32_t kind = 0; kind < kinds; kind++) {
+        const struct timed_class *c = &n->classes[(own * gpus + own) * kinds + kind];
+        bytes += 2 * c->rate * c->count;
+    }
+    for (uint32_t mover = 0; mover < MACHINE_MOVERS; mover++) {
+        const struct timed_class *c =
+            &n->classes[gpus * gpus * kinds + own * MACHINE_MOVERS + mover];
+        bytes += c->rate * c->count;
+    }
+    return bytes;
 }
 
 static void links_changed(struct timed_world *w, struct timed_node *n)

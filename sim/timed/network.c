@@ -1,5 +1,6 @@
-/* Proxies and NICs, which serve in turn: when a command is posted it is known when its put will be
- * served, as everything before it in each queue is. */
+/* Proxies, NICs and, where puts are staged, ways to host memory, which serve in turn: when a
+ * command is posted it is known when its put will be served, as everything before it in each queue
+ * is. */
 #include "sim/timed/state.h"
 
 #include <math.h>
@@ -20,12 +21,23 @@ static double network_through_proxy(struct timed_world *w, struct timed_rank *r,
     return start;
 }
 
+/* When bytes that are there at `at` are through a way to or from host memory, which `until` says is
+ * taken till then; at once where puts are not staged. */
+static double network_host(const struct mk_machine *m, double *until, double at, double bytes)
+{
+    if (m->staged <= 0)
+        return at;
+    *until = network_later(*until, at) + (m->pcie > 0 ? bytes / m->pcie : 0);
+    return *until + m->pcie_latency;
+}
+
 /* Queues and sends the bytes; returns when the first leaves. Its completion, as far as it is known
  * here, lets a later put go. */
 static double network_out(struct timed_world *w, struct timed_rank *r, double start, uint64_t bytes)
 {
     const struct mk_machine *m = w->machine;
     double takes = m->nic_rate > 0 ? (double)bytes / (m->nic_rate * r->slow.nic) : 0;
+    start = network_host(m, &r->host_out, start, (double)bytes);
     r->nic_out = network_later(r->nic_out, start) + network_later(takes, m->nic_message + m->put);
     r->flying[r->puts++ % w->config.in_flight] = (uint64_t)ceil(r->nic_out + 2 * m->nic_latency);
     return r->nic_out - takes;
@@ -100,8 +112,8 @@ void timed_put_leaves(struct timed_world *w, struct timed_flight *f)
     double out = m->nic_rate > 0 ? bytes / (m->nic_rate * r->slow.nic) : 0,
            in = m->nic_rate > 0 ? bytes / (m->nic_rate * peer->slow.nic) : 0;
     peer->nic_in = network_later(peer->nic_in, now) + network_later(in, m->nic_message);
-    double arrives = network_later(now + out, peer->nic_in) + m->nic_latency * timed_scatter(w),
-           flagged = arrives;
+    double landed = network_later(now + out, peer->nic_in) + m->nic_latency * timed_scatter(w),
+           arrives = network_host(m, &peer->host_in, landed, bytes), flagged = arrives;
     if (m->receive > 0) {
         peer->receive_free = network_later(peer->receive_free, arrives) + m->receive;
         flagged = peer->receive_free;

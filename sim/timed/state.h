@@ -64,6 +64,7 @@ struct timed_class {
     uint32_t event, count; /* flows */
     uint32_t first, last;  /* CTAs, in the order in which their flows end */
     uint32_t active;       /* place in its node's list of those with flows */
+    uint8_t ways[4]; /* of links.c: out, in, and both memories, where memory may be the narrowest */
 };
 
 /* Copies to peers by each mover and by senders; of a GPU to itself, also sums. */
@@ -106,11 +107,14 @@ struct timed_rank {
     struct timed_path path; /* of the CTA that ended last, then of the launch's begin */
     struct timed_slow slow;
     double proxy_free, nic_out, nic_in, receive_free;
+    double host_out, host_in;       /* its ways to host memory and back, where puts are staged */
     struct mk_message_log messages; /* where it is traced */
     uint64_t *flying;               /* [in_flight] when puts complete */
     uint64_t puts;
     double nvlink_in, network_in; /* bytes */
     double busy;                  /* ns of its engines */
+    double loading;               /* bytes/ns from its memory while its engines multiply, */
+    uint64_t loads_until;         /* which they do until about then */
 };
 #define TIMED_BUCKETS 256u
 
@@ -192,6 +196,8 @@ void timed_links_close(struct timed_world *w);
 /* Puts `bytes` of a CTA's into a flow; it is resumed when they are through. */
 void timed_flow_begin(struct timed_world *w, struct timed_cta *c, uint32_t to, int kind, int sum,
                       double bytes);
+/* bytes/ns that copies and sums read and write in this rank's memory now. */
+double timed_links_memory(const struct timed_rank *r);
 /* How far warps of this rank that push to peers now want more than NVLink takes, 0 to 1. */
 double timed_links_wanted(const struct timed_rank *r);
 /* `event` is a class's or a node's. */

@@ -355,7 +355,8 @@ static int world_make(struct timed_world *w)
     w->peak = timed_peak(w->machine);
     w->beside = cuda && (w->senders || mk_role_coresident(split, MK_INTRA_COMM) ||
                          mk_role_coresident(split, MK_INTER_REDUCE));
-    w->fetched = cuda ? model_fetched(w->machine, q) : 0;
+    if (cuda && w->op->operands)
+        w->fetched = w->op->ids ? model_fetched_groups(q) : model_fetched(w->machine, q);
     w->clock = world_clock(w);
     if (!w->op->outbox && w->op->operands) /* what leaves an outbox was just made */
         w->spilled = machine_spilled(w->machine, 2.0 * (double)q->m * (double)q->k);
