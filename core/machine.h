@@ -62,7 +62,8 @@ struct mk_machine {
     double under; /* share by which a warp is slower beside an engine that multiplies */
     double outbox; /* ns that a tile takes more where C leaves by the outbox */
     double paced;  /* ns that a copy to a peer takes more where a pace is kept */
-    double send;   /* ns of a tile for the warp that takes it from the outbox, beside the copy */
+    double send;   /* bytes/ns of a warp that takes tiles from an outbox to a peer while the
+                    * engine beside it works */
     struct machine_rate movers[MACHINE_MOVERS];
 
     /* power: a launch that draws more than `watts` at full clock lowers the clock, the more the
@@ -71,6 +72,7 @@ struct mk_machine {
     double joule_flop;  /* pJ of one floating-point operation at full clock */
     double joule_byte;  /* pJ of one byte moved between L2 and an SM */
     double joule_hbm;   /* ... between HBM and L2 */
+    double joule_link;  /* ... pushed to a peer, with what reads and writes it */
     double heat;        /* ns after which a launch is half as slow as one without an end, */
     double heat_rested; /* ... and where a GPU has rested between turns, as in `mkernel bench` */
 
@@ -150,6 +152,10 @@ double machine_tile_ns(const struct mk_machine *m, const struct machine_tile *t,
  * as plans have it, ns for 512 bytes (0 or 1: none). */
 double machine_copy_ns(const struct mk_machine *m, enum machine_mover mover, uint32_t movers,
                        int to_peer, uint32_t pace, double bytes);
+
+/* `bytes` of a tile by a warp that takes it from an outbox to a peer, `beside` an engine that works
+ * or not, where nothing else limits it. */
+double machine_send_ns(const struct mk_machine *m, int beside, double bytes);
 
 /* Sum of `bytes` of sources in all by one mover of `movers`. */
 double machine_add_ns(const struct mk_machine *m, enum machine_mover mover, uint32_t movers,

@@ -75,6 +75,14 @@ double machine_copy_ns(const struct mk_machine *m, enum machine_mover mover, uin
     return shared > ns ? shared : ns;
 }
 
+double machine_send_ns(const struct mk_machine *m, int beside, double bytes)
+{
+    const struct machine_rate *r = &m->movers[MACHINE_WARP];
+    double alone = r->start + (r->peer > 0 ? bytes / r->peer : 0),
+           slowed = m->send > 0 ? r->start + bytes / m->send : alone * (1 + m->under);
+    return beside && slowed > alone ? slowed : alone;
+}
+
 double machine_add_ns(const struct mk_machine *m, enum machine_mover mover, uint32_t movers,
                       double bytes)
 {

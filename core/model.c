@@ -16,10 +16,15 @@ int model_plan(const struct mk_machine *m, const struct mk_plan *plan, struct mo
 {
     struct model_walk w = {.machine = m, .slower = 1};
     const struct op_descriptor *op = op_of(plan->problem.op);
+    double flop;
+    uint64_t nvlink, network;
     if (!op->model)
         return -ENOTSUP;
+    plan_work(plan, &flop, &nvlink, &network);
     for (int pass = 0; pass < 3; pass++) {
         op->model(&w, plan);
+        if (m->joule_byte > 0)
+            w.l2_bytes += (double)nvlink * m->joule_link / m->joule_byte;
         w.guess = w.end;
         if (pass == 1)
             w.slower = machine_slower(m, w.end, w.flop, w.l2_bytes);

@@ -2,12 +2,14 @@
  * of queues. */
 #include "core/model_gemm.h"
 
+#include <math.h>
+
 /* What a rank's tiles cost beside their products, by what they are (kernels/gemm_reduce.cuh). */
 struct model_way {
     uint32_t senders; /* warps of a CTA that take tiles to peers */
     double behind;    /* ns after a tile's end until these may begin */
-    double send;      /* ns of them for a tile that goes to a peer */
-    double push;      /* ... for an own tile that goes to all peers, where sums are gathered */
+    double send[2];   /* ns of them for a tile that goes to a peer; 1: behind the engine's last */
+    double push[2];   /* ... for an own tile that goes to all peers, where sums are gathered */
     double add;       /* ns of the engine to add what the node's others have of a tile, */
     double add_nodes; /* and what other nodes have */
     double busy;      /* share by which what leaves wants more than NVLink takes */
@@ -28,16 +30,18 @@ static struct model_way model_way_of(const struct model_walk *w, const struct ge
                             .pushers = p->split.ctas[MK_INTRA_COMM],
                             .pass_on = gathers && nodes > 1 && gpus > 1};
     double part = (double)p->shard_rows * p->n / p->shard_tiles / p->cluster / 2, /* elements */
-        halves = 2.0 / way.senders, slowed = 1 + m->under;
+        halves = 2.0 / way.senders;
     /* To one peer as fast as its pace, and as NVLink takes what all push, but no faster than a warp
      * does alone beside the engine. */
     for (int whole = 0; whole < 2; whole++) {
         double bytes = part * (whole ? 2 : p->element_bytes);
         double together =
             machine_copy_ns(m, MACHINE_WARP, ctas * way.senders, 1, p->pace * way.senders, bytes);
-        double alone = machine_copy_ns(m, MACHINE_WARP, 1, 1, 0, bytes) * slowed;
-        double ns = model_later(together, alone) * halves + m->settle + m->send;
-        *(whole ? &way.push : &way.send) = gpus > 1 ? ns * (whole ? gpus - 1 : 1) : 0;
+        for (int after = 0; after < 2; after++) {
+            double alone = machine_send_ns(m, !after, bytes),
+                   ns = model_later(together, alone) * halves + m->settle;
+            (whole ? way.push : way.send)[after] = gpus > 1 ? ns * (whole ? gpus - 1 : 1) : 0;
+        }
     }
     /* what leaves lies in L2, as it was just made */
     way.busy = gpus > 1 ? machine_wanted(m, ctas * way.senders, p->pace * way.senders) : 0;
@@ -112,13 +116,17 @@ static void model_tiles(struct model_walk *w, const struct gemm_rs_plan *p,
                  turn = gemm_rs_turn(p, (uint32_t)(t % node_tiles), &behind);
         int own = !behind && block + 1 == nodes, passes = gathers || !own;
         s->there[step] = sent + m->flag; /* where a tile waits for one of its own step */
-        double here = 0, tiles = count * tile, work = behind ? way->send : own ? way->push : 0;
+        int after = wave + s->group >= waves;
+        double here = 0, tiles = count * tile,
+               work = behind ? way->send[after]
+                      : own  ? way->push[after]
+                             : 0;
         if (!behind && p->topo.gpus > 1) {
             uint64_t theirs = (uint64_t)block * node_tiles + model_place_of_turn(p, turn);
             here = theirs >= t ? 0
                    : theirs / s->engines / s->group < step
                        ? model_there(s, theirs) + m->wait
-                       : made + tile + m->outbox + way->behind + way->send + m->flag + m->wait;
+                       : made + tile + m->outbox + way->behind + way->send[0] + m->flag + m->wait;
             tiles += count * way->add;
         }
         if (own && nodes > 1) { /* the sums of the block before have come the same way */
@@ -155,7 +163,10 @@ static void model_tiles(struct model_walk *w, const struct gemm_rs_plan *p,
                each = way->deliver + (way->pass_on ? way->pass / p->topo.gpus : 0);
         int beside = mk_role_coresident(&p->split, MK_INTRA_COMM) > 0;
         w->end = model_later(w->end, model_spend(w, first, units / way->pushers * each, beside));
-        w->end = model_later(w->end, last + way->pass + way->deliver);
+        /* what all others' last waves bring comes at once, so that a warp has several of it */
+        uint32_t together = (p->shard_tiles - 1) % p->batch + 1;
+        double burst = (double)together * p->pieces * (mk_world(&p->topo) - 1);
+        w->end = model_later(w->end, last + way->pass + ceil(burst / way->pushers) * way->deliver);
     }
 }
 
@@ -188,7 +199,7 @@ void model_gemm_rs(struct model_walk *w, const struct mk_problem *q, const struc
     struct model_way way = model_way_of(w, p, &e, gathers);
     double own = (double)p->shard_tiles, others = (double)p->tiles - own * p->topo.nodes;
     double work =
-        (others * way.send + (gathers ? own * way.push : 0)) * way.senders / e.engines * ctas;
+        (others * way.send[0] + (gathers ? own * way.push[0] : 0)) * way.senders / e.engines * ctas;
     if (mk_role_coresident(&p->split, MK_INTRA_COMM))
         work += (way.deliver + way.pass) * p->units * (mk_world(&p->topo) - 1);
     e = model_engine_of(w, q, model_beside(w, work, ctas));

@@ -159,12 +159,19 @@ static void tuned_lines_stay_above(void **state)
     struct mk_tuning chosen;
     struct mk_plan p;
     char error[512];
-    static const char lines[] =
-        "ag_gemm 1024,4096,8192 kn fast 1x2 NVIDIA_H200 tile=128x128 slices=2\n"
-        "ag_gemm 4096,4096,8192 kn fast 1x2 NVIDIA_H200\n";
-    model_choose(machine_default(), &q, &chosen);
+    char lines[256];
     struct mk_tuning nothing = {.tile_m = 0};
+    /* the first for which another plan than the closed formula's is chosen */
+    for (q.m = 1024; q.m < 32768; q.m += 1024)
+        if (model_choose(machine_default(), &q, &chosen) &&
+            memcmp(&chosen, &nothing, sizeof nothing))
+            break;
     assert_memory_not_equal(&chosen, &nothing, sizeof nothing);
+    unsigned long long rows = q.m;
+    snprintf(lines, sizeof lines,
+             "ag_gemm %llu,4096,8192 kn fast 1x2 NVIDIA_H200 tile=128x128 slices=2\n"
+             "ag_gemm %llu,4096,8192 kn fast 1x2 NVIDIA_H200\n",
+             rows, 8 * rows);
     assert_int_equal(tuning_build(&p, &t, &q, "NVIDIA H200", 0, 0, error, sizeof error), 0);
     struct mk_problem asked = q;
     asked.tuning = chosen;
@@ -176,12 +183,12 @@ static void tuned_lines_stay_above(void **state)
     assert_true(p.problem.tuning.tile_m == 128 && p.problem.tuning.tile_n == 128 &&
                 p.problem.tuning.slices == 2);
     /* a line without options: the closed formula's plan was measured to be best */
-    q.m = 4096;
+    q.m = 8 * rows;
     struct mk_plan closed;
     assert_int_equal(tuning_build(&p, &t, &q, "NVIDIA H200", 0, 0, error, sizeof error), 0);
     assert_int_equal(plan_build(&closed, &q, 0, 0, error, sizeof error), 0);
     assert_memory_equal(&p.problem.tuning, &closed.problem.tuning, sizeof nothing);
-    q.m = 1024;
+    q.m = rows;
     q.tuning.pace = 1; /* an option of one's own */
     assert_int_equal(tuning_build(&p, &t, &q, "NVIDIA H200", 0, 0, error, sizeof error), 0);
     assert_int_equal(plan_build(&closed, &q, 0, 0, error, sizeof error), 0);

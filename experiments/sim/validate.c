@@ -176,8 +176,10 @@ int validate_shape(const struct measured *m, const double *predicted, uint32_t s
                    struct validate_shape *out)
 {
     double *values = malloc((3ull * m->count + 1) * sizeof *values), *slow = values + m->count,
-           *says = slow + m->count, likes = INFINITY, best = INFINITY;
+           *says = slow + m->count, likes = INFINITY, best = INFINITY, formula = NAN,
+           formula_slow = NAN;
     uint32_t n = 0;
+    int said = 1;
     *out = (struct validate_shape){.default_error = NAN};
     for (uint32_t i = 0; values && i < m->count; i++) {
         const struct measured_row *r = &m->rows[i];
@@ -196,8 +198,12 @@ int validate_shape(const struct measured *m, const double *predicted, uint32_t s
         }
         if (!out->row || r->is_default)
             out->row = r;
-        if (r->is_default)
+        if (r->is_default) {
             out->default_error = predicted[i] / r->ms - 1;
+            formula = says[n];
+            formula_slow = slow[n];
+        }
+        said &= r->of_best > 0;
         n++;
     }
     if (n) {
@@ -206,7 +212,9 @@ int validate_shape(const struct measured *m, const double *predicted, uint32_t s
         out->rank = validate_correlation(slow, says, n);
         out->median = validate_median(values, n);
         validate_pairs(slow, says, n, out);
-        out->liked = validate_mean_liked(slow, says, n, likes) / best;
+        out->liked = validate_mean_liked(slow, says, n, likes) / (said ? 1 : best);
+        out->taken =
+            formula <= likes * VALIDATE_WORTH ? formula_slow / (said ? 1 : best) : out->liked;
     }
     free(values);
     return n > 0;
@@ -225,7 +233,9 @@ void validate_sum(const struct measured *m, const double *predicted, int op,
             (op != MK_OPS && (int)s.row->plan.problem.op != op))
             continue;
         out->shapes++;
-        out->liked_within += s.liked <= 1.05;
+        out->choices += s.plans > 1;
+        out->liked_within += s.plans > 1 && s.liked <= 1.05;
+        out->taken_within += s.plans > 1 && s.taken <= 1.05;
         out->apart += s.apart;
         out->right += s.right;
         if (!isnan(s.rank)) {

@@ -10,6 +10,7 @@ enum validate_by { VALIDATE_MODEL /* core/model.h */, VALIDATE_EVENTS /* sim/tim
 /* The same plan's time moves by about so much from run to run: which of two plans that differ by
  * less is the faster, no measurement says. */
 #define VALIDATE_SPREAD 1.05
+#define VALIDATE_WORTH 1.03 /* as core/model_choose.c has it */
 
 struct validate_shape {
     const struct measured_row *row; /* one of its plans, the formula's where there is one */
@@ -19,7 +20,12 @@ struct validate_shape {
     double rank;          /* Spearman's correlation of the plans; NAN: fewer than three */
     uint32_t apart;       /* pairs of plans that differ by more than VALIDATE_SPREAD */
     uint32_t right;       /* of them, those that are predicted in this order */
-    double liked;         /* measured time of the plan predicted best, over the best's */
+    /* measured time of the plan predicted best, over the best's: what the table calls so, where it
+     * says of_best, as tune compared it in its last turns (what it measured in earlier turns alone
+     * may be below), else the least */
+    double liked;
+    /* ... of the plan that would be taken: the formula's, unless another promises VALIDATE_WORTH */
+    double taken;
     const struct measured_row *likes, *best;
 };
 
@@ -31,7 +37,9 @@ struct validate_sum {
     double default_median, default_worst;
     double rank;           /* mean of shapes */
     uint32_t apart, right; /* of all shapes */
-    uint32_t liked_within; /* shapes whose liked plan is within 1.05 of the best */
+    uint32_t choices;      /* shapes of several plans, and of them */
+    uint32_t liked_within; /* those whose liked plan is within 1.05 of the best, */
+    uint32_t taken_within; /* and whose taken plan is */
 };
 
 /* Predicts each row into predicted[], ms; NAN: this way knows no such operator. On some threads

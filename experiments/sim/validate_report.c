@@ -32,8 +32,9 @@ static void validate_print_shape(const struct validate_shape *s)
     validate_figure(error, "%+.1f", 100 * s->default_error);
     validate_figure(rank, "%.2f", s->rank);
     validate_figure(right, "%.2f", s->apart ? (double)s->right / s->apart : NAN);
-    printf("%-10s %-18s %-5s %5u %8.1f %6.1f %9s %6s %6s %7.3f\n", plan_op_name(q->op), shape,
-           cluster, s->plans, 100 * s->median, 100 * s->mean, error, rank, right, s->liked);
+    printf("%-10s %-18s %-5s %5u %8.1f %6.1f %9s %6s %6s %7.3f %7.3f\n", plan_op_name(q->op), shape,
+           cluster, s->plans, 100 * s->median, 100 * s->mean, error, rank, right, s->liked,
+           s->taken);
 }
 
 static void validate_print_sum(const char *name, const struct validate_sum *s)
@@ -45,10 +46,11 @@ static void validate_print_sum(const char *name, const struct validate_sum *s)
            100 * s->near_median, 100 * s->near_mean);
     printf("%-10s default plans: median %s %%, worst %s %%; rank correlation within a shape %s; of "
            "%u pairs that differ by more than 5 %% %u are predicted in their order; the plan liked "
-           "best within 1.05 of the best at %u of %u\n",
+           "best within 1.05 of the best at %u of %u, the one that would be taken at %u\n",
            "", validate_figure(median, "%.1f", 100 * s->default_median),
            validate_figure(worst, "%.1f", 100 * s->default_worst),
-           validate_figure(rank, "%.2f", s->rank), s->apart, s->right, s->liked_within, s->shapes);
+           validate_figure(rank, "%.2f", s->rank), s->apart, s->right, s->liked_within, s->choices,
+           s->taken_within);
 }
 
 static void validate_print(const struct measured *m, const double *predicted,
@@ -62,8 +64,10 @@ static void validate_print(const struct measured *m, const double *predicted,
         printf("left out   %u rows: %s\n", m->left_out, m->left_out_why);
     printf("\nerrors in per cent; right: share of pairs of plans that differ by more than 5 %% "
            "that are predicted in their order; liked: the plan predicted to be best, its measured "
-           "time over the best's\n%-10s %-18s %-5s %5s %8s %6s %9s %6s %6s %7s\n",
-           "op", "shape", "ranks", "plans", "median", "mean", "default", "rank", "right", "liked");
+           "time over the best's; taken: the same where the formula's plan is left for 3 %% "
+           "only\n%-10s %-18s %-5s %5s %8s %6s %9s %6s %6s %7s %7s\n",
+           "op", "shape", "ranks", "plans", "median", "mean", "default", "rank", "right", "liked",
+           "taken");
     for (uint32_t shape = 0; shape < m->shapes; shape++)
         if (validate_shape(m, predicted, shape, &s))
             validate_print_shape(&s);

@@ -28,6 +28,21 @@ static void compute_beside(const struct timed_cta *c, struct machine_load *load)
         compute_look_beside(w, &r->ctas[total + c->cta.index * w->senders + j], load);
 }
 
+/* How far pushing wants more than NVLink takes while a tile is multiplied that begins now, 0 to 1.
+ * What the outbox has goes away meanwhile; of other warps what they do now is asked. */
+static double compute_wanted(const struct timed_cta *c)
+{
+    const struct timed_rank *r = timed_rank_of(c);
+    const struct timed_world *w = r->world;
+    const struct timed_engine *e = &r->engines[c->cta.index];
+    uint32_t compute = r->plan.problem.tuning.split.ctas[MK_COMPUTE],
+             pace = r->plan.problem.tuning.pace;
+    for (uint32_t i = 0; i < w->cluster * w->senders; i++)
+        if (e->made > e->taken[i])
+            return machine_wanted(w->machine, compute * w->senders, pace * w->senders);
+    return w->senders ? 0 : timed_links_wanted(r) * (1 + w->machine->spill * w->spilled);
+}
+
 /* ---- tiles ---- */
 
 /* What warps that work beside it do to an engine, 1 or more. */
@@ -39,8 +54,7 @@ static double compute_slowed(const struct timed_cta *c)
     if (!w->beside)
         return 1;
     compute_beside(c, &load);
-    return 1 + w->machine->beside * load.beside +
-           w->machine->beside_peer * timed_links_wanted(r) * (1 + w->machine->spill * w->spilled);
+    return 1 + w->machine->beside * load.beside + w->machine->beside_peer * compute_wanted(c);
 }
 
 static double compute_stage(const struct timed_cta *c, const struct sim_operands *o)
@@ -54,7 +68,7 @@ static double compute_stage(const struct timed_cta *c, const struct sim_operands
                                 .grouped = w->op->tickets != 0};
     if (w->beside) {
         compute_beside(c, &load);
-        load.beside_peer = timed_links_wanted(r) * (1 + w->machine->spill * w->spilled);
+        load.beside_peer = compute_wanted(c);
     }
     /* memory is shared with what moves: a tile has what that leaves, a fourth at least */
     double fetched = w->fetched;
@@ -161,7 +175,9 @@ static int compute_to_outbox(struct timed_cta *c, const struct sim_operands *o)
         if (w->error)
             return 1;
     }
-    timed_spend(c, TIMED_TILES, compute_end(c, o) + w->machine->outbox / r->slow.gpu);
+    /* in one shot sums leave from registers */
+    double outbox = r->plan.problem.tuning.shots == 1 ? 0 : w->machine->outbox / r->slow.gpu;
+    timed_spend(c, TIMED_TILES, compute_end(c, o) + outbox);
     timed_sync(c);
     e->made++;
     for (uint32_t i = 0; i < senders; i++) {
@@ -201,8 +217,6 @@ int timed_send(struct timed_cta *c)
         timed_spend(c, TIMED_FLAG, w->machine->wait);
         uint64_t start = c->at;
         int to_peer = o.c_space == MK_SPACE_HEAP && o.c_local != local;
-        if (to_peer)
-            timed_spend(c, TIMED_MEMORY, w->machine->send);
         /* a half of its CTA's rows, or both, one after the other */
         for (uint32_t half = 0; half < 2 / w->senders; half++) {
             uint32_t first = (own * 2 / w->senders + half) * part_rows,

@@ -228,6 +228,10 @@ static double timed_peer_ns(const struct timed_cta *c, int kind, uint64_t bytes,
     const struct machine_rate *rate =
         &w->machine->movers[kind == TIMED_SENDS ? MACHINE_WARP : kind];
     double alone = (rate->start + (rate->peer > 0 ? (double)bytes / rate->peer : 0)) * slowed;
+    /* in one shot the engine waits for the exchange */
+    if (kind == TIMED_SENDS && w->machine->send > 0 && c->rank->plan->problem.tuning.shots != 1)
+        alone = machine_send_ns(w->machine, timed_products_left(c) > 0, (double)bytes) /
+                timed_rank_of(c)->slow.gpu;
     if (w->pace_rate > 0 && (kind == TIMED_SENDS || kind == MACHINE_WARP))
         moved += rate->start + w->machine->paced;
     return moved > alone ? moved : alone;

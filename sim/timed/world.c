@@ -300,37 +300,20 @@ static void world_free_rank(struct timed_world *w, struct timed_rank *r)
     free(r->engines);
 }
 
-/* What power does to the clock: by a launch's time at full clock, as the quick form has it where it
- * knows the operator. */
+/* What power does to the clock: as the quick form has it; of an operator that has none, by a
+ * launch that takes somewhat more than the ideal time. */
 static double world_clock(const struct timed_world *w)
 {
     const struct mk_plan *plan = w->config.plan;
     const struct mk_tuning *t = &plan->problem.tuning;
-    struct mk_machine full = *w->machine;
     struct model_time time;
-    double flop, ns = 1.1 * timed_ideal(w->machine, plan), loaded = 0;
+    double flop;
     uint64_t nvlink, network;
+    if (plan->problem.exec == MK_EXEC_CUDA && !model_plan(w->machine, plan, &time))
+        return time.slower;
     plan_work(plan, &flop, &nvlink, &network);
-    full.watts = 0;
-    if (plan->problem.exec == MK_EXEC_CUDA && !model_plan(&full, plan, &time))
-        ns = time.ns;
-    if (w->op->handed && plan->problem.attention.head_dim) { /* its engine's rate, not GEMM's */
-        double rate = plan->problem.attention.head_dim <= 64 ? w->machine->attention64
-                                                             : w->machine->attention128;
-        ns = rate > 0 ? world_larger(ns, flop / (rate * w->machine->sms)) : ns;
-    }
-    if (w->op->operands) { /* each tile its rows of A and its columns of B */
-        double tiles = 1.0 / (t->tile_n ? t->tile_n : 1) + 1.0 / (t->tile_m ? t->tile_m : 1),
-               stage = t->cluster ? 2.0 * 64 * t->tile_m * t->tile_n * t->split.ctas[MK_COMPUTE] /
-                                        t->cluster
-                                  : 0;
-        loaded = flop * tiles;
-        if (stage > 0 && w->machine->joule_byte > 0)
-            loaded += flop / stage * w->fetched * w->machine->joule_hbm / w->machine->joule_byte;
-    }
-    if (!w->op->operands && w->op->flop) /* K and V, once for each tile of queries */
-        loaded = flop / (t->tile_m ? t->tile_m : 1);
-    return machine_slower(w->machine, ns, flop, loaded);
+    double each = t->tile_m && t->tile_n ? 1.0 / t->tile_n + 1.0 / t->tile_m : 0;
+    return machine_slower(w->machine, 1.1 * timed_ideal(w->machine, plan), flop, flop * each);
 }
 
 static int world_make(struct timed_world *w)
