@@ -68,7 +68,7 @@ endif
 
 # The library: core, the executors and the tracer. softnic is a library of its own, as a device driver would be.
 LIB_C   := $(wildcard core/*.c core/*/*.c sim/*.c sim/*/*.c tracer/*.c tracer/*/*.c) $(filter-out backends/softnic/%,$(wildcard backends/*.c backends/*/*.c))
-GPU_ONLY_C := $(if $(HAVE_CUDA),,experiments/bench/bench_cudnn.c experiments/bench/bench_gpu.c experiments/bench/bench_gpu_report.c experiments/bench/bench_other.c experiments/bench/bench_torch.c experiments/job/gpu_shape.c experiments/tune/tune_gpu.c $(filter-out experiments/baselines/script.c,$(wildcard experiments/baselines/*.c)))
+GPU_ONLY_C := $(if $(HAVE_CUDA),,experiments/bench/bench_cudnn.c experiments/bench/bench_gpu.c experiments/bench/bench_gpu_report.c experiments/bench/bench_other.c experiments/bench/bench_torch.c experiments/job/gpu_operands.c experiments/job/gpu_shape.c experiments/tune/tune_gpu.c $(filter-out experiments/baselines/script.c,$(wildcard experiments/baselines/*.c)))
 NIC_C   := $(wildcard backends/softnic/*.c)
 CMD_C   := $(filter-out $(GPU_ONLY_C),$(wildcard experiments/*.c experiments/*/*.c))
 TUI_C   := $(wildcard tui/*.c)
@@ -131,7 +131,7 @@ all: found $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(B
 
 # One object per source. What needs CUDA's headers, or asks whether they are there, is compiled with CUDA_CFLAGS; all
 # are compiled anew where their flags change (another CC, SAN, with or without CUDA).
-CUDA_O := $(patsubst %.c,$(BUILD)/%.o,$(shell grep -lE 'MK_HAVE_CUDA|<cuda|"kernels/|baselines\.h|gpu_tensors\.h|gpu_shape\.h|bench_gpu_row\.h' $(LIB_C) $(CMD_C)))
+CUDA_O := $(patsubst %.c,$(BUILD)/%.o,$(shell grep -lE 'MK_HAVE_CUDA|<cuda|"kernels/|baselines\.h|gpu_tensors\.h|gpu_shape\.h|gpu_operands\.h|bench_gpu_row\.h' $(LIB_C) $(CMD_C)))
 $(CUDA_O): ALL_CFLAGS += $(CUDA_CFLAGS)
 $(CUDA_O): $(BUILD)/flags.cuda
 

@@ -12,8 +12,8 @@
 #define WORTH                                                                                      \
     1.03 /* options that together promise less than 3 % are left to the closed formula             \
           */
-/* ... and 10 % where few plans of an operator were measured (core/ops/op.h, `tuned`) */
-#define WORTH_UNTUNED 1.1
+/* ... and 10 % where few plans of an operator were measured (core/ops/op.h, `well_known`) */
+#define WORTH_UNKNOWN 1.1
 #define PASSES 3
 
 struct search {
@@ -196,7 +196,7 @@ uint32_t model_choose(const struct mk_machine *machine, const struct mk_problem 
         if (from.ns > 0 && from.ns < tile_ns && from.ns < best.ns)
             best = from;
     }
-    if (!op->tuned && best.ns * WORTH_UNTUNED > s.ns)
+    if (!op->well_known && best.ns * WORTH_UNKNOWN > s.ns)
         return best.weighed;
     choose_undo(&best, offsetof(struct mk_tuning, chunk_rows), sizeof best.best.chunk_rows);
     choose_undo(&best, offsetof(struct mk_tuning, slices), sizeof best.best.slices);

@@ -124,9 +124,9 @@ char *tuning_words(const struct mk_tuning *tuning, char *text, size_t size)
 static int tuning_read_key_word(const char *word, uint32_t place, struct tuning_entry *e,
                                 char *error, size_t size)
 {
-    uint64_t numbers[3];
+    uint64_t numbers[2];
     char list[OP_LIST_TEXT];
-    int op;
+    int op, least = 1;
     switch (place) {
     case 0:
         op = plan_op_by_name(word);
@@ -136,15 +136,15 @@ static int tuning_read_key_word(const char *word, uint32_t place, struct tuning_
         e->op = (enum mk_op)op;
         return 0;
     case 1:
-        if (tuning_read_numbers(word, ',', 3, UINT32_MAX, numbers))
-            return plan_refuse(error, size, "'%s' is not a shape: M,N,K", word);
-        e->m = numbers[0];
-        e->n = numbers[1];
-        e->k = numbers[2];
-        return e->m && e->n && e->k
-                   ? 0
-                   : plan_refuse(error, size, "'%s' is not a shape: M, N and K are at least 1",
-                                 word);
+        if (tuning_read_numbers(word, ',', op_dimensions(op_of(e->op)->shape), UINT32_MAX,
+                                e->numbers))
+            return plan_refuse(error, size, "'%s' is not a shape of %s: %s", word,
+                               plan_op_name(e->op), op_of(e->op)->shape->letters);
+        for (uint32_t i = 0; i < op_dimensions(op_of(e->op)->shape); i++)
+            least &= e->numbers[i] > 0;
+        return least ? 0
+                     : plan_refuse(error, size, "'%s' is not a shape: %s are at least 1", word,
+                                   op_of(e->op)->shape->letters);
     case 2:
         e->b_transposed = !strcmp(word, "nk");
         return e->b_transposed || !strcmp(word, "kn")
@@ -206,7 +206,7 @@ static int tuning_read_measured(const char *word, struct tuning_entry *e, char *
 
 int tuning_same(const struct tuning_entry *a, const struct tuning_entry *b)
 {
-    return a->op == b->op && a->m == b->m && a->n == b->n && a->k == b->k &&
+    return a->op == b->op && !memcmp(a->numbers, b->numbers, sizeof a->numbers) &&
            a->b_transposed == b->b_transposed && a->deterministic == b->deterministic &&
            a->nodes == b->nodes && a->gpus == b->gpus && !strcmp(a->device, b->device);
 }
@@ -227,11 +227,10 @@ static int tuning_read_line(char *line, struct tuning_entry *e, char *error, siz
             return result;
     }
     if (place && place < 6)
-        return plan_refuse(
-            error, size,
-            "%u words where a plan has at least 6: op M,N,K kn|nk fast|deterministic "
-            "NODESxGPUS DEVICE",
-            place);
+        return plan_refuse(error, size,
+                           "%u words where a plan has at least 6: op %s kn|nk fast|deterministic "
+                           "NODESxGPUS DEVICE",
+                           place, op_of(e->op)->shape->letters);
     return place > 0;
 }
 
@@ -286,9 +285,7 @@ void tuning_key(struct tuning_entry *e, const struct mk_problem *q, const char *
 {
     memset(e, 0, sizeof *e);
     e->op = q->op;
-    e->m = q->m;
-    e->n = q->n;
-    e->k = q->k;
+    op_numbers(q, e->numbers);
     e->b_transposed = q->b_transposed != 0;
     e->deterministic = q->deterministic != 0;
     e->nodes = q->topo.nodes;
@@ -299,10 +296,22 @@ void tuning_key(struct tuning_entry *e, const struct mk_problem *q, const char *
             *c = '_';
 }
 
+/* Of two shapes of one op, whose numbers are not 0. */
 static double tuning_distance(const struct tuning_entry *a, const struct tuning_entry *b)
 {
-    return fabs(log2((double)a->m / (double)b->m)) + fabs(log2((double)a->n / (double)b->n)) +
-           fabs(log2((double)a->k / (double)b->k));
+    double sum = 0;
+    for (uint32_t i = 0; i < op_dimensions(op_of(a->op)->shape); i++)
+        sum += fabs(log2((double)a->numbers[i] / (double)b->numbers[i]));
+    return sum;
+}
+
+char *tuning_shape(const struct tuning_entry *e, char text[TUNING_SHAPE_TEXT])
+{
+    size_t used = 0;
+    for (uint32_t i = 0; i < op_dimensions(op_of(e->op)->shape); i++)
+        used += (size_t)snprintf(text + used, TUNING_SHAPE_TEXT - used, "%s%llu", i ? "," : "",
+                                 (unsigned long long)e->numbers[i]);
+    return text;
 }
 
 const struct tuning_entry *tuning_find(const struct tuning_table *t, const struct mk_problem *q,
@@ -311,13 +320,14 @@ const struct tuning_entry *tuning_find(const struct tuning_table *t, const struc
     const struct tuning_entry *found = NULL;
     struct tuning_entry key, shape;
     double nearest = TUNING_NEAR;
+    int is = 1;
     tuning_key(&key, q, device);
-    for (uint32_t i = 0; i < t->count && key.m && key.n && key.k; i++) {
+    for (uint32_t i = 0; i < op_dimensions(op_of(q->op)->shape); i++)
+        is &= key.numbers[i] > 0;
+    for (uint32_t i = 0; i < t->count && is; i++) {
         const struct tuning_entry *e = &t->entries[i];
         shape = key;
-        shape.m = e->m;
-        shape.n = e->n;
-        shape.k = e->k;
+        memcpy(shape.numbers, e->numbers, sizeof shape.numbers);
         if (!tuning_same(e, &shape))
             continue;
         double d = tuning_distance(e, &key);
@@ -368,11 +378,11 @@ int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct m
         return plan_refuse(error, size, "%s:%u: its plan does not fit: %s",
                            e->shipped ? "core/tuning.plans" : t->path, e->line, why);
     }
-    char words[128];
-    snprintf(p->tuned, sizeof p->tuned, "%s as %s at %llu,%llu,%llu%s%s (%s:%u)",
+    char words[128], shape[TUNING_SHAPE_TEXT];
+    snprintf(p->tuned, sizeof p->tuned, "%s as %s at %s%s%s (%s:%u)",
              tuning_words(&e->tuning, words, sizeof words), e->simulated ? "simulated" : "measured",
-             (unsigned long long)e->m, (unsigned long long)e->n, (unsigned long long)e->k,
-             *e->date ? " on " : "", e->date, e->shipped ? "core/tuning.plans" : t->path, e->line);
+             tuning_shape(e, shape), *e->date ? " on " : "", e->date,
+             e->shipped ? "core/tuning.plans" : t->path, e->line);
     return 0;
 }
 
@@ -383,13 +393,15 @@ uint64_t tuning_hash(const struct tuning_table *t, uint32_t nodes, uint32_t gpus
         struct tuning_entry e = t->entries[i];
         if (e.nodes != nodes || e.gpus != gpus)
             continue;
-        const uint64_t numbers[] = {
-            (uint64_t)e.op, e.m, e.n, e.k, (uint64_t)e.b_transposed, (uint64_t)e.deterministic};
+        const uint64_t numbers[] = {(uint64_t)e.op, (uint64_t)e.b_transposed,
+                                    (uint64_t)e.deterministic};
         const struct {
             const void *from;
             size_t bytes;
-        } parts[] = {
-            {numbers, sizeof numbers}, {e.device, strlen(e.device)}, {&e.tuning, sizeof e.tuning}};
+        } parts[] = {{numbers, sizeof numbers},
+                     {e.numbers, sizeof e.numbers},
+                     {e.device, strlen(e.device)},
+                     {&e.tuning, sizeof e.tuning}};
         for (size_t part = 0; part < sizeof parts / sizeof *parts; part++)
             for (size_t byte = 0; byte < parts[part].bytes; byte++)
                 h = (h ^ ((const uint8_t *)parts[part].from)[byte]) * 0x100000001b3ull;

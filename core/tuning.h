@@ -1,18 +1,18 @@
 /* Tuned plans: the plans that were measured to be the fastest, kept in text files with one a line,
- * and where the plan reads its defaults from. A line says for which op, shape (M,N,K), layout of B,
- * sums, cluster (nodes x ranks of a node) and device (its name with _ for blanks; "host" for the
- * host executor) it was found, then the options that differ from what the plan's closed formula
- * chooses, then the measured times (by=simulation: those of `mkernel tune --exec sim`); # begins a
- * comment:
+ * and where the plan reads its defaults from. A line says for which op, shape (M,N,K or
+ * what its numbers are), layout of B, sums, cluster (nodes x ranks of a node) and device (its name
+ * with _ for blanks; "host" for the host executor) it was found, then the options that differ from
+ * what the plan's closed formula chooses, then the measured times (by=simulation: those of `mkernel
+ * tune --exec sim`); # begins a comment:
  *
  *   gemm_rs 8192,8192,3584 kn fast 1x8 NVIDIA_H200 tile=256x128 pace=310 ms=0.512 formula_ms=0.556
  *   date=2026-11-21
  *
  * The user's file comes first, then the plans that are compiled in (core/tuning.plans). Which one
  * is taken, where no option of the plan is given: the first whose all matches; else, of those that
- * differ in M, N and K alone, the nearest, if M, N and K together are no more than TUNING_NEAR from
- * it (the sum of |log2| of the ratios) and its plan fits the shape; else none, and the formula
- * chooses all. */
+ * differ in the shape's numbers alone, the nearest, if these together are no more than TUNING_NEAR
+ * from it (the sum of |log2| of the ratios) and its plan fits the shape; else none, and the formula
+ * chooses all. How a MoE's tokens are routed is no part of it. */
 #ifndef MK_TUNING_H
 #define MK_TUNING_H
 
@@ -23,7 +23,7 @@
 
 struct tuning_entry {
     enum mk_op op;
-    uint64_t m, n, k;
+    uint64_t numbers[MK_OWN_NUMBERS]; /* of the op's shape, in its order; 0 behind them */
     int b_transposed, deterministic;
     uint32_t nodes, gpus;
     char device[64];         /* as in the file */
@@ -107,6 +107,10 @@ char *tuning_names(char text[TUNING_NAMES_TEXT]);
 
 /* The knob whose name is the first `length` characters of `word`; -1: there is none. */
 int tuning_knob_of(const char *word, size_t length);
+
+/* The numbers of its shape with commas between them. Returns text. */
+#define TUNING_SHAPE_TEXT (MK_OWN_NUMBERS * 21)
+char *tuning_shape(const struct tuning_entry *entry, char text[TUNING_SHAPE_TEXT]);
 
 /* Fills in the key of an entry for this problem on this device; no plan, nothing measured. */
 void tuning_key(struct tuning_entry *entry, const struct mk_problem *problem, const char *device);

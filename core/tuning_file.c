@@ -89,11 +89,11 @@ void tuning_close(struct tuning_table *t)
 
 static void tuning_file_write_entry(FILE *f, const struct tuning_entry *e)
 {
-    char words[256];
+    char words[256], shape[TUNING_SHAPE_TEXT];
     tuning_words(&e->tuning, words, sizeof words);
-    fprintf(f, "%s %llu,%llu,%llu %s %s %ux%u %s", plan_op_name(e->op), (unsigned long long)e->m,
-            (unsigned long long)e->n, (unsigned long long)e->k, e->b_transposed ? "nk" : "kn",
-            e->deterministic ? "deterministic" : "fast", e->nodes, e->gpus, e->device);
+    fprintf(f, "%s %s %s %s %ux%u %s", plan_op_name(e->op), tuning_shape(e, shape),
+            e->b_transposed ? "nk" : "kn", e->deterministic ? "deterministic" : "fast", e->nodes,
+            e->gpus, e->device);
     if (strcmp(words, "formula"))
         fprintf(f, " %s", words);
     if (e->ms > 0)

@@ -1,6 +1,7 @@
 /* Any bytes as a file of tuned plans: it is read, or refused with a line of it; a plan that was
  * read says in its own words what it is; and the plan of a shape is built from it or from the
  * formula, or refused with a line. */
+#include "core/ops/op.h"
 #include "core/tuning.h"
 
 #include <stdio.h>
@@ -30,11 +31,9 @@ static void build(const struct tuning_table *t, const struct tuning_entry *e)
                            .exec = MK_EXEC_CUDA,
                            .sms = 132,
                            .topo = {e->nodes, e->gpus, 0},
-                           .m = e->m,
-                           .n = e->n,
-                           .k = e->k,
                            .b_transposed = e->b_transposed,
                            .deterministic = e->deterministic};
+    op_set_numbers(&q, e->numbers);
     struct mk_plan tuned, formula;
     char error[1024] = "", why[512];
     int result = tuning_build(&tuned, t, &q, e->device, 0, 0, error, sizeof error);

@@ -178,6 +178,35 @@ static void test_nodes(void **state)
     assert_non_null(strstr(text, "gemm_ar 256,64,64"));
 }
 
+/* A MoE's plan is kept by its five numbers. Its result has room for rows as the plan's tiles need:
+ * plans with more are right, too. */
+static void test_moe(void **state)
+{
+#define MOE "moe_dispatch_gemm --exec host --gpus 2 --moe 300,64,64,8,2 "
+    write_plans("moe_dispatch_gemm 300,64,64,8,2 kn fast 1x2 host tile=8x8\n");
+    expect("run " MOE "--iters 2 --check", 0, "tuned     tile=8x8 as measured at 300,64,64,8,2");
+    expect("run moe_dispatch_gemm --exec host --gpus 2 --moe 320,64,64,8,2 --iters 2", 0,
+           "tuned     tile=8x8");
+    expect("run moe_dispatch_gemm --exec host --gpus 2 --moe 300,64,64,4,2 --iters 2", 0,
+           "tiles 32 x 64");
+    expect("tune " MOE "--iters 4 --rounds 1 --space tile=8x8,256x64:chunk_rows", 0,
+           "1 shape tuned, all right");
+    assert_non_null(strstr(r.out_text, "moe_dispatch_gemm 300,64,64,8,2, 1 x 2 ranks on host"));
+    assert_non_null(strstr(r.out_text, "  tile=256x64\n"));
+    assert_non_null(strstr(r.out_text, "  chunk_rows=8\n"));
+    assert_non_null(strstr(read_plans(), "moe_dispatch_gemm 300,64,64,8,2 kn fast 1x2 host"));
+    expect(
+        "tune moe_ffn --exec host --nic soft --nodes 2 --gpus 1 --shapes 40,64,32,4,2:24,64,32,4,2 "
+        "--deterministic --iters 4 --rounds 1 --space tile=16x16",
+        0, "2 shapes tuned, all right");
+    assert_non_null(strstr(read_plans(), "moe_ffn 24,64,32,4,2 kn deterministic 2x1 host"));
+    assert_non_null(strstr(text, "moe_ffn 40,64,32,4,2 kn deterministic 2x1 host"));
+    expect("tune moe_dispatch_gemm --exec sim --cluster 1x2 --moe 256,1024,512,8,2 --rounds 1 "
+           "--space roles=110+22+0+0,131+1+0+0 --verify",
+           0, "the defaults of 1 of 1 shapes are within 1.05 of the best found");
+    assert_non_null(strstr(r.out_text, "roles=131+1+0+0"));
+}
+
 static void test_rank_dies(void **state)
 {
     unlink(path);
@@ -227,7 +256,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_default), cmocka_unit_test(test_near),
         cmocka_unit_test(test_wrong),       cmocka_unit_test(test_nodes),
-        cmocka_unit_test(test_rank_dies),   cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_moe),         cmocka_unit_test(test_rank_dies),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, set_up, folder_remove);
 }

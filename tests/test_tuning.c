@@ -56,8 +56,8 @@ static void test_lines(void **state)
     assert_int_equal(t.count, 4);
     const struct tuning_entry *e = &t.entries[0];
     assert_int_equal(e->op, MK_OP_GEMM_RS);
-    assert_int_equal(e->m, 8192);
-    assert_int_equal(e->k, 2048);
+    assert_int_equal(e->numbers[0], 8192);
+    assert_int_equal(e->numbers[2], 2048);
     assert_int_equal(e->line, 2);
     assert_int_equal(e->tuning.tile_m, 256);
     assert_int_equal(e->tuning.tile_n, 128);
@@ -84,9 +84,12 @@ static void test_bad_lines(void **state)
         const char *line, *says;
     } bad[] = {
         {"gemm", "'gemm' is not an op with tuned plans"},
-        {"moe_ffn 1,1,1 kn fast 1x4 X", "'moe_ffn' is not an op with tuned plans"},
+        {"ring_attention 1,1,1,1,1 kn fast 1x4 X",
+         "'ring_attention' is not an op with tuned plans"},
+        {"moe_ffn 1,1,1 kn fast 1x4 X", "'1,1,1' is not a shape of moe_ffn: T,H,I,E,K"},
+        {"moe_ffn 1,8,8,0,1 kn fast 1x4 X", "T,H,I,E,K are at least 1"},
         {"gemm_rs 8192,8192 kn fast 1x4 X", "'8192,8192' is not a shape"},
-        {"gemm_rs 8192,0,8 kn fast 1x4 X", "M, N and K are at least 1"},
+        {"gemm_rs 8192,0,8 kn fast 1x4 X", "M,N,K are at least 1"},
         {"gemm_rs 8192,-8,8 kn fast 1x4 X", "is not a shape"},
         {"gemm_rs 8192,8,99999999999 kn fast 1x4 X", "is not a shape"},
         {"gemm_rs 8,8,8 tn fast 1x4 X", "'tn' is not B's layout"},

@@ -294,6 +294,7 @@ const struct op_descriptor op_ag_gemm = {
         {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_SEND] = OP_IF_NODES},
     .knobs = OP_GEMM_KNOBS | OP_SLICES | OP_FANOUT | OP_SHOTS,
     .tuned = 1,
+    .well_known = 1,
     .a_in_heap = 1,
     .b_layout = 1,
     .build = ag_gemm_build,

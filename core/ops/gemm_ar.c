@@ -96,6 +96,7 @@ const struct op_descriptor op_gemm_ar = {
         {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_RANKS, [MK_INTER_SEND] = OP_IF_NODES},
     .knobs = OP_GEMM_KNOBS | OP_SHOTS,
     .tuned = 1,
+    .well_known = 1,
     .b_layout = 1,
     .sums = 1,
     .build = gemm_ar_build,

@@ -287,6 +287,7 @@ const struct op_descriptor op_gemm_rs = {
     .knobs = OP_GEMM_KNOBS | OP_SHOTS,
     .pieces_are_put = 1,
     .tuned = 1,
+    .well_known = 1,
     .b_layout = 1,
     .sums = 1,
     .build = gemm_rs_build,

@@ -186,6 +186,7 @@ const struct op_descriptor op_moe_dispatch_gemm = {
             [MK_INTER_SEND] = OP_IF_NODES,
         },
     .knobs = OP_MOE_KNOBS,
+    .tuned = 1,
     .loose_chunks = 1,
     .b_layout = 1,
     .build = moe_dispatch_gemm_build,

@@ -208,6 +208,7 @@ const struct op_descriptor op_moe_ffn = {
               [MK_INTER_SEND] = OP_IF_NODES,
               [MK_INTER_REDUCE] = OP_ALWAYS},
     .knobs = OP_MOE_KNOBS,
+    .tuned = 1,
     .tile_n_unit = 16, /* half are of the gate */
     .loose_chunks = 1,
     .b_layout = 1,

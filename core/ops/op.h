@@ -100,7 +100,9 @@ struct op_descriptor {
     uint32_t knobs;          /* bits of enum op_knob */
     int pieces_are_put;      /* 1: OP_PIECES says nothing where there is one node */
     uint32_t tile_n_unit;    /* columns of a tile are multiples of it; 0: of 8 */
-    uint8_t tuned;           /* 1: measured plans are kept for it, by M, N and K (core/tuning.h) */
+    uint8_t tuned;           /* 1: measured plans are kept for it (core/tuning.h) */
+    uint8_t well_known;      /* 1: many of its plans were measured: what the model of the machine
+                                promises      counts sooner (core/model_choose.c) */
     uint8_t
         a_in_heap; /* 1: its schedule is another where A lies in the heap (mk_problem.a_in_heap) */
     uint8_t loose_chunks; /* 1: chunks need not be multiples of a tile's rows */

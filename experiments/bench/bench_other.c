@@ -4,6 +4,7 @@
  * What else computes alone, and behind a collective, PyTorch has measured (bench_torch.c): the
  * grouped product of a MoE, NCCL's all-to-all, attention behind NCCL's gather. */
 #include "experiments/bench/bench_gpu_row.h"
+#include "experiments/job/gpu_operands.h"
 #include "experiments/job/op.h"
 #include "core/comm.h"
 
@@ -12,8 +13,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define COLD_BYTES ((uint64_t)200 << 20) /* as GEMM operators' (gpu_shape.c) */
-
 enum { REST_US = 20000 };
 
 /* The arguments of an attention's launch. */
@@ -21,25 +20,23 @@ enum { ARGUMENT_K = 1, ARGUMENT_V = 2 };
 
 struct other_bench {
     struct bench *bench;
-    struct run_job job;          /* of this shape */
-    struct mk_plan *plan, *move; /* move: of ring_attention, the same that only gathers */
-    struct run_data data;        /* a slot for each set of operands */
-    cudaGraphExec_t graphs[GPU_SETS];
-    void *gathered[2]; /* K and V of all ranks, NCCL's */
+    struct gpu_operands operands;
+    struct gpu_graphs graphs; /* of the operator */
+    struct mk_plan *move;     /* of ring_attention, the same that only gathers */
+    void *gathered[2];        /* K and V of all ranks, NCCL's */
     enum bench_gpu_what what;
 };
 
 static int bench_other_gathers(const struct other_bench *a)
 {
-    return a->bench->nccl && run_op_of(a->job.problem.op)->collective == RUN_ALL_GATHER;
+    return a->bench->nccl && run_op_of(a->operands.job.problem.op)->collective == RUN_ALL_GATHER;
 }
 
 static int bench_other_open(struct other_bench *a, const struct mk_problem *asked)
 {
     struct gpu_bench *g = &a->bench->gpu;
     struct mk_problem move = *asked;
-    uint64_t bytes[RUN_ARGUMENTS], launch_bytes = 0;
-    int result = comm_make_plan(&a->plan, g->comm, asked);
+    int result = comm_make_plan(&a->graphs.plan, g->comm, asked);
     move.attention.gather_only = 1;
     if (!result && g->job->identity.world > 1 && run_op_of(asked->op)->product == RUN_ATTENTION)
         result = comm_make_plan(&a->move, g->comm, &move);
@@ -47,63 +44,32 @@ static int bench_other_open(struct other_bench *a, const struct mk_problem *aske
         snprintf(g->error, g->error_size, "%s", mk_error(g->comm));
         return result;
     }
-    a->job = *g->job;
-    a->job.problem = *asked;
-    a->job.plan = *a->plan;
-    op_extents(asked, bytes);
-    for (uint32_t i = 0; i < RUN_ARGUMENTS; i++)
-        launch_bytes += bytes[i];
-    a->job.burst = mk_ceil_div(COLD_BYTES, launch_bytes);
-    a->job.burst = a->job.burst < 2 ? 2 : a->job.burst > GPU_SETS ? GPU_SETS : a->job.burst;
-    if (run_data_open(&a->data, &a->job))
-        return gpu_say(g, -ENOMEM, "no GPU memory for the operands");
-    for (int i = 0; i < 2 && bench_other_gathers(a); i++)
-        if (cudaMalloc(&a->gathered[i], a->job.identity.world * a->data.bytes[ARGUMENT_K]) !=
-            cudaSuccess)
+    result = gpu_operands_open(&a->operands, g, a->graphs.plan);
+    for (int i = 0; i < 2 && !result && bench_other_gathers(a); i++)
+        if (cudaMalloc(&a->gathered[i],
+                       g->job->identity.world * a->operands.data.bytes[ARGUMENT_K]) != cudaSuccess)
             return gpu_say(g, -ENOMEM, "no GPU memory for what NCCL gathers");
-    for (uint32_t i = 0; i < a->job.burst && !result; i++)
-        result = gpu_capture_launch(g, a->plan, a->data.memory + i * RUN_ARGUMENTS,
-                                    a->data.arguments, &a->graphs[i]);
-    return result;
+    return result ? result : gpu_operands_capture(&a->operands, &a->graphs);
 }
 
 static void bench_other_close(struct other_bench *a)
 {
     cudaStreamSynchronize(a->bench->gpu.stream);
-    for (uint32_t i = 0; i < GPU_SETS; i++)
-        if (a->graphs[i])
-            cudaGraphExecDestroy(a->graphs[i]);
+    gpu_graphs_close(&a->graphs);
     cudaFree(a->gathered[0]);
     cudaFree(a->gathered[1]);
-    if (a->data.job)
-        run_data_close(&a->data);
+    gpu_operands_close(&a->operands);
 }
 
-/* A fresh launch on sets begin .. end - 1, from new inputs into poison. */
+/* A launch on sets begin .. end - 1, from new inputs. */
 static int bench_other_check(struct other_bench *a, uint32_t begin, uint32_t end, uint64_t first,
                              struct gpu_check *sum)
 {
-    struct gpu_bench *g = &a->bench->gpu;
     int result = 0;
     for (uint32_t i = begin; i < end && !result; i++) {
-        struct check_result found = {0};
-        if (run_data_fill(&a->data, i, first + i))
-            return gpu_say(g, -EIO, "the operands cannot be filled");
-        result = bootstrap_barrier(g->comm->bootstrap);
-        if (!result && cudaGraphLaunch(a->graphs[i], g->stream) != cudaSuccess)
-            result = -EIO;
-        if (mk_wait(g->comm))
-            return gpu_say(g, -ECONNABORTED, mk_error(g->comm));
-        if (!result && cudaStreamSynchronize(g->stream) != cudaSuccess)
-            result = -EIO;
+        result = gpu_operands_fill(&a->operands, i, first + i);
         if (!result)
-            result = run_data_check(&a->data, i, first + i, NULL, &found);
-        if (result)
-            return gpu_say(g, result, "a result cannot be checked");
-        sum->difference2 += isnan(found.difference2) ? INFINITY : found.difference2;
-        sum->reference2 += found.reference2;
-        sum->wrong += found.wrong;
-        sum->launches++;
+            result = gpu_operands_check(&a->operands, &a->graphs, i, first + i, sum);
     }
     return result;
 }
@@ -113,23 +79,23 @@ static int bench_other_gather(struct other_bench *a, uint32_t set)
     int result = 0;
     for (uint32_t i = 0; i < 2 && !result; i++)
         result = baseline_nccl_allgather(
-            a->bench->nccl, run_data_at(&a->data, set, i ? ARGUMENT_V : ARGUMENT_K), a->gathered[i],
-            a->data.bytes[ARGUMENT_K], a->bench->gpu.stream);
+            a->bench->nccl, run_data_at(&a->operands.data, set, i ? ARGUMENT_V : ARGUMENT_K),
+            a->gathered[i], a->operands.data.bytes[ARGUMENT_K], a->bench->gpu.stream);
     return result;
 }
 
 static int bench_other_launch(void *context, uint32_t number)
 {
     struct other_bench *a = context;
-    uint32_t set = number % (uint32_t)a->job.burst;
+    uint32_t set = number % (uint32_t)a->operands.job.burst;
     if (a->what == BENCH_MOVE)
-        return mk_launch(a->move, a->data.memory + set * RUN_ARGUMENTS, a->data.arguments,
-                         a->bench->gpu.stream);
+        return mk_launch(a->move, a->operands.data.memory + set * RUN_ARGUMENTS,
+                         a->operands.data.arguments, a->bench->gpu.stream);
     if (a->what == BENCH_COMM)
         return bench_other_gather(a, set);
     if (a->what == BENCH_LINK)
         return bench_gpu_copy_to_next(a->bench);
-    return cudaGraphLaunch(a->graphs[set], a->bench->gpu.stream) == cudaSuccess ? 0 : -EIO;
+    return gpu_operands_launch(&a->operands, &a->graphs, number);
 }
 
 static int bench_other_turn(struct other_bench *a, float *times, uint32_t *count)
@@ -141,7 +107,7 @@ static int bench_other_turn(struct other_bench *a, float *times, uint32_t *count
         return 0;
     if (b->cudnn && (a->what == BENCH_PRODUCT || a->what == BENCH_FUSED))
         usleep(REST_US);
-    return a->what == BENCH_PRODUCT ? bench_cudnn_turn(b, &a->job.problem, times, count)
+    return a->what == BENCH_PRODUCT ? bench_cudnn_turn(b, &a->operands.job.problem, times, count)
                                     : gpu_turn(&b->gpu, bench_other_launch, a, times, count);
 }
 
@@ -171,8 +137,8 @@ static int bench_other_measure(struct other_bench *a, struct bench_gpu_row *row)
 /* How many rows the ranks have of the first launch's tokens, and the products of these. */
 static int bench_other_count_rows(const struct other_bench *a, struct bench_gpu_row *row)
 {
-    const struct mk_moe *m = &a->job.problem.moe;
-    uint32_t world = a->job.identity.world, *ids = malloc(m->tokens * m->k * sizeof *ids);
+    const struct mk_moe *m = &a->operands.job.problem.moe;
+    uint32_t world = a->operands.job.identity.world, *ids = malloc(m->tokens * m->k * sizeof *ids);
     uint64_t *rows = calloc(world, sizeof *rows), all = 0;
     if (!ids || !rows) {
         free(ids);
@@ -180,7 +146,7 @@ static int bench_other_count_rows(const struct other_bench *a, struct bench_gpu_
         return gpu_say(&a->bench->gpu, -ENOMEM, "no memory for the experts of tokens");
     }
     for (uint32_t rank = 0; rank < world; rank++) {
-        run_data_ids(&a->data, rank, 1, ids);
+        run_data_ids(&a->operands.data, rank, 1, ids);
         for (uint64_t i = 0; i < m->tokens * m->k; i++)
             if (ids[i] < m->experts)
                 rows[ids[i] / (m->experts / world)]++;
@@ -199,11 +165,11 @@ static int bench_other_count_rows(const struct other_bench *a, struct bench_gpu_
 int bench_other(struct bench *b, const struct mk_problem *asked, struct bench_gpu_row *row)
 {
     struct other_bench a = {.bench = b};
-    *row = (struct bench_gpu_row){.problem = *asked, .bound = CHECK_FAST};
+    *row = (struct bench_gpu_row){.problem = *asked};
     int result = bench_other_open(&a, asked);
     if (!result)
-        bench_gpu_describe(row, b, a.plan);
-    uint32_t sets = (uint32_t)a.job.burst;
+        bench_gpu_describe(row, b, a.graphs.plan);
+    uint32_t sets = (uint32_t)a.operands.job.burst;
     if (!result && run_op_of(asked->op)->routed)
         result = bench_other_count_rows(&a, row);
     if (!result)
@@ -212,6 +178,7 @@ int bench_other(struct bench *b, const struct mk_problem *asked, struct bench_gp
         result = bench_other_measure(&a, row);
     if (!result) /* the launches before are those that it waits for: of one set tells as much */
         result = bench_other_check(&a, sets - 1, sets, 1 + sets, &row->check);
+    row->bound = a.operands.bound;
     bench_other_close(&a);
     return result;
 }

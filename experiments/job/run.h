@@ -11,6 +11,7 @@
  *   run_live.c      what the job shows while it runs
  *   op.h, ../ops/   what is each operator's: its inputs, whether its results are right
  *   gpu_shape.h     operands and launches that are timed on a GPU
+ *   gpu_operands.h  the same of operators that are no GEMMs
  *   bench_row.h     what a row of a result says of its plan and machine
  *
  * It knows none of the three: each gives it a struct run_subcommand. */
@@ -175,6 +176,7 @@ int run_data_open(struct run_data *d, const struct run_job *job);
 void *run_data_at(const struct run_data *d, uint64_t slot, uint32_t argument);
 /* fresh inputs, poisoned output */
 int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch);
+int run_data_poison_outputs(struct run_data *d, uint64_t slot);
 int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch,
                    const struct check_pace *pace, struct check_result *result);
 uint64_t run_data_bits(const struct run_data *d, uint64_t slot); /* of what has been checked */

@@ -137,20 +137,30 @@ int run_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENT
     return run_op_of(d->job->problem.op)->check(d, arguments, launch, pace, result);
 }
 
-int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch)
+int run_data_poison_outputs(struct run_data *d, uint64_t slot)
 {
     for (uint32_t i = 0; i < RUN_ARGUMENTS; i++) {
         uint16_t *to = d->cuda ? d->host[i] : run_data_at(d, slot, i);
-        if (!d->bytes[i])
+        if (!(d->outputs >> i & 1))
             continue;
-        if (d->outputs >> i & 1)
-            run_data_poison(to, d->bytes[i] / 2);
-        else
-            run_data_make_input(d, i, launch, to);
+        run_data_poison(to, d->bytes[i] / 2);
         if (d->cuda && run_data_device_copy(run_data_at(d, slot, i), to, d->bytes[i]))
             return -EIO;
     }
     return 0;
+}
+
+int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch)
+{
+    for (uint32_t i = 0; i < RUN_ARGUMENTS; i++) {
+        uint16_t *to = d->cuda ? d->host[i] : run_data_at(d, slot, i);
+        if (!d->bytes[i] || d->outputs >> i & 1)
+            continue;
+        run_data_make_input(d, i, launch, to);
+        if (d->cuda && run_data_device_copy(run_data_at(d, slot, i), to, d->bytes[i]))
+            return -EIO;
+    }
+    return run_data_poison_outputs(d, slot);
 }
 
 int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch,

@@ -103,7 +103,7 @@ int run_options_parse(int argc, char **argv, const struct run_subcommand *sub,
                   offsetof(struct run_options, ask), PLAN);
     problem_restrict(&all, "tuning", op_is_tuned);
     problem_restrict(&all, "vs", run_op_is_compared);
-    problem_restrict(&all, "shapes", run_op_is_compared);
+    problem_restrict(&all, "shapes", sub->mode == RUN_TUNE ? op_is_tuned : run_op_is_compared);
     problem_restrict(&all, "routing", run_op_is_routed);
     problem_restrict(&all, "skew", run_op_is_routed);
     int result = options_parse(table, argc, argv, o, &found, error, error_size);

@@ -2,6 +2,7 @@
  * by itself. */
 #include "experiments/tune/tune.h"
 #include "core/model_choose.h"
+#include "core/ops/op.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/output_file.h"
 #include "experiments/common/pulse.h"
@@ -39,15 +40,13 @@ static uint32_t tune_best_of(const struct tune *t, int last)
 }
 
 /* The job as if it were of one shape alone, the formula's plan, and the default so far. */
-static int tune_begin_shape(struct tune *t, const uint64_t shape[3])
+static int tune_begin_shape(struct tune *t, const uint64_t shape[OP_DIMENSIONS])
 {
     struct mk_plan standing;
     struct mk_problem *q = &t->shape.problem;
     int exact;
     t->shape = *t->job;
-    t->shape.problem.m = shape[0];
-    t->shape.problem.n = shape[1];
-    t->shape.problem.k = shape[2];
+    op_set_numbers(q, shape);
     t->count = t->standing = t->unfit = 0;
     t->standing_words[0] = '\0';
     int result = plan_build(&t->shape.plan, q, 0, 0, t->error, t->error_size);
@@ -69,10 +68,9 @@ static int tune_begin_shape(struct tune *t, const uint64_t shape[3])
 
 static void tune_show_round(const struct tune *t, const char *what, uint64_t round, uint32_t count)
 {
-    const struct mk_problem *q = &t->shape.problem;
-    pulse_says("%llu,%llu,%llu, %s %llu, %u plans", (unsigned long long)q->m,
-               (unsigned long long)q->n, (unsigned long long)q->k, what, (unsigned long long)round,
-               count);
+    char text[PROBLEM_TEXT];
+    pulse_says("%s, %s %llu, %u plans", problem_text(&t->shape.problem, text), what,
+               (unsigned long long)round, count);
 }
 
 /* Rounds of changing the best in one option, until that is no use. */
@@ -157,13 +155,12 @@ static int tune_conclude(struct tune *t, uint32_t best, struct outcome *o)
     int within = !t->plans[t->standing].wrong && slower <= TUNE_WITHIN, result = 0,
         usable = !t->plans[best].wrong;
     uint32_t chosen = !t->plans[t->standing].wrong && slower <= TUNE_KEEPS ? t->standing : best;
-    char words[256];
+    char words[256], text[PROBLEM_TEXT];
     for (uint32_t i = 0; i < t->count; i++)
         if (t->plans[i].wrong && !o->wrong++)
-            snprintf(o->first_wrong, sizeof o->first_wrong, "%s at %llu,%llu,%llu",
+            snprintf(o->first_wrong, sizeof o->first_wrong, "%s at %s",
                      tuning_words(&t->plans[i].asked, words, sizeof words),
-                     (unsigned long long)t->shape.problem.m, (unsigned long long)t->shape.problem.n,
-                     (unsigned long long)t->shape.problem.k);
+                     problem_text(&t->shape.problem, text));
     o->slow += !within;
     o->slowest = slower > o->slowest ? slower : o->slowest;
     if (!job->options.verify && usable)

@@ -80,6 +80,10 @@ int tune_add(struct tune *t, const struct mk_tuning *asked);
  * communicators as their heaps allow. Collective. 0, or -errno with a sentence in t->error. */
 int tune_measure(struct tune *t, const uint32_t *which, uint32_t count, uint64_t iters);
 
+/* Of plans of one shape, the one whose arguments are the largest: a MoE's result has room for rows
+ * that no tile divides. */
+const struct mk_plan *tune_largest(struct mk_plan *const *plans, uint32_t count);
+
 /* The same by simulation, on several cores; a plan that has a time keeps it. */
 int tune_sim_measure(struct tune *t, const uint32_t *which, uint32_t count);
 

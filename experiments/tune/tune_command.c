@@ -14,7 +14,7 @@
 /* clang-format off */
 #define AT(field) .offset = offsetof(struct run_options, field)
 static const struct option_spec specs[] = {
-    {"shapes", OPTION_TEXT, AT(shapes), "M,N,K:M,N,K", "tunes several shapes in one job, one after the other", .max = 1023, .group = PROBLEM},
+    {"shapes", OPTION_TEXT, AT(shapes), "M,N,K:M,N,K", "tunes several shapes (a MoE's: T,H,I,E,K:...) in one job, one after the other", .max = 1023, .group = PROBLEM},
     {"space", OPTION_TEXT, AT(space), "NAME=V,V:NAME=V,V",
      "options of the plan to try, and their values: tile=256x128,128x128:pace=1,300:roles=132+132+0+0. A name alone tries "
      "values that suit the operator. Names: tile, roles, chunk_rows, slices, pieces, pace, fanout, shots. Default: all",

@@ -3,6 +3,7 @@
 #include "experiments/tune/tune.h"
 #include "core/agree.h"
 #include "core/comm.h"
+#include "core/ops/op.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -57,6 +58,7 @@ static int tune_measure_host_turns(struct tune *t, struct run_rank *r, struct mk
         for (uint32_t step = 0; step < count; step++) {
             uint32_t i = turn & 1 ? count - 1 - step : step; /* to and fro */
             r->plan = plans[i];
+            t->shape.plan = *plans[i]; /* checks ask for its tiles */
             t->running = &t->plans[which[i]];
             memset(&r->result, 0, sizeof r->result);
             for (uint64_t launch = 0; launch <= per_turn; launch++) { /* the first does not count */
@@ -72,6 +74,22 @@ static int tune_measure_host_turns(struct tune *t, struct run_rank *r, struct mk
     return 0;
 }
 
+const struct mk_plan *tune_largest(struct mk_plan *const *plans, uint32_t count)
+{
+    const struct mk_plan *largest = NULL;
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t bytes[MK_SPACES - 1] = {0}, all = 0;
+        op_extents(&plans[i]->problem, bytes);
+        for (uint32_t space = 0; space < MK_SPACES - 1; space++)
+            all += bytes[space];
+        if (!largest || all > most)
+            largest = plans[i];
+        most = all > most ? all : most;
+    }
+    return largest;
+}
+
 static int tune_measure_host_measure(struct tune *t, struct mk_comm *comm, const uint32_t *which,
                                      uint32_t count, uint64_t iters, struct tune_result *results)
 {
@@ -80,12 +98,16 @@ static int tune_measure_host_measure(struct tune *t, struct mk_comm *comm, const
     struct check_result checks[TOGETHER];
     uint64_t per_turn = mk_ceil_div(iters, TURNS), all = per_turn * TURNS;
     double *times = calloc(count * all, sizeof *times);
-    int result = times ? run_data_open(&r.data, &t->shape) : -ENOMEM;
+    int result = times ? 0 : -ENOMEM;
     memset(checks, 0, sizeof checks);
     for (uint32_t i = 0; i < count && !result; i++) {
         struct mk_problem q = t->shape.problem;
         q.tuning = t->plans[which[i]].asked;
         result = comm_make_plan(&plans[i], comm, &q);
+    }
+    if (!result) {
+        t->shape.plan = *tune_largest(plans, count);
+        result = run_data_open(&r.data, &t->shape);
     }
     if (!result)
         result = tune_measure_host_turns(t, &r, plans, which, count, per_turn, times, checks);

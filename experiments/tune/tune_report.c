@@ -6,6 +6,7 @@
 #include "experiments/common/result_file.h"
 #include "experiments/tune/tune.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -55,12 +56,14 @@ static void tune_report_fill_row(struct csv_row *r, const struct tune *t, uint32
     const struct tune_plan *p = &t->plans[i];
     double right = p->wrong ? NAN : 1; /* what is wrong has no time */
     char words[256], made[256], fabric[RUN_FABRIC_TEXT];
+    uint64_t numbers[OP_DIMENSIONS];
     struct bench_when when;
     bench_when(&when);
     csv_text(r, "op", plan_op_name(q->op));
-    csv_whole(r, "m", q->m);
-    csv_whole(r, "n", q->n);
-    csv_whole(r, "k", q->k);
+    for (uint32_t n = 0; n < op_numbers(q, numbers); n++) {
+        const char letter[2] = {(char)tolower(op_of(q->op)->shape->dimensions[n].letter[0]), 0};
+        csv_whole(r, letter, numbers[n]);
+    }
     csv_whole(r, "nodes", q->topo.nodes);
     csv_whole(r, "gpus", q->topo.gpus);
     csv_text(r, "device", t->job->device);
@@ -126,8 +129,8 @@ static int tune_report_print_table(FILE *out, const struct tune *t, const uint32
 {
     const struct mk_problem *q = &t->shape.problem;
     uint32_t slower = 0;
-    fprintf(out, "%s %llu,%llu,%llu, %u x %u ranks on %s: %u plans", plan_op_name(q->op),
-            (unsigned long long)q->m, (unsigned long long)q->n, (unsigned long long)q->k,
+    char text[PROBLEM_TEXT];
+    fprintf(out, "%s %s, %u x %u ranks on %s: %u plans", plan_op_name(q->op), problem_text(q, text),
             q->topo.nodes, q->topo.gpus, t->job->device, t->count);
     if (t->unfit)
         fprintf(out, "; %u more do not fit (%s)", t->unfit, t->unfit_why);

@@ -79,8 +79,8 @@ static void tune_space_offer_roles(struct tune_option *o, const struct mk_proble
         for (uint32_t way = 0;
              now[role] && way < MK_AUXILIARY_WARPS + sizeof blocks / sizeof *blocks; way++) {
             uint32_t coresident[MK_ROLES] = {0}, ctas[MK_ROLES] = {0}, taken = 0;
-            int can_share =
-                q->exec == MK_EXEC_CUDA && (role == MK_INTRA_COMM || role == MK_INTER_REDUCE);
+            int can_share = q->exec == MK_EXEC_CUDA && !op_of(q->op)->own_blocks &&
+                            (role == MK_INTRA_COMM || role == MK_INTER_REDUCE);
             if (way < MK_AUXILIARY_WARPS && !can_share)
                 continue;
             for (int r = MK_INTRA_COMM; r < MK_ROLES; r++) {
@@ -110,10 +110,11 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
 {
     int cuda = q->exec == MK_EXEC_CUDA, slices = op_of(q->op)->knobs & OP_SLICES,
         fanout = op_of(q->op)->knobs & OP_FANOUT;
+    int (*built)(uint32_t i, struct mk_gemm_tile * out) = op_of(q->op)->gpu_tile;
     struct mk_gemm_tile tile;
     switch (option) {
     case TUNING_TILE:
-        for (uint32_t i = 0; cuda && mk_gemm_tile(i, &tile); i++)
+        for (uint32_t i = 0; cuda && (built ? built(i, &tile) : mk_gemm_tile(i, &tile)); i++)
             offer(o, "tile=%ux%u", tile.tile_m, tile.tile_n);
         for (uint32_t edge = 32; !cuda && edge <= 256; edge *= 2)
             offer(o, "tile=%ux%u", edge, edge);
@@ -122,7 +123,9 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
         tune_space_offer_roles(o, q, made);
         break;
     case TUNING_CHUNK_ROWS:
-        for (uint32_t tiles = 1; tiles <= 4; tiles *= 2)
+        for (uint32_t rows = 8; op_of(q->op)->loose_chunks && rows <= 256; rows *= 2)
+            offer(o, "chunk_rows=%u", rows);
+        for (uint32_t tiles = 1; !op_of(q->op)->loose_chunks && tiles <= 4; tiles *= 2)
             offer(o, "chunk_rows=%u", made->tile_m * tiles);
         break;
     case TUNING_SLICES:
