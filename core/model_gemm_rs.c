@@ -13,7 +13,7 @@ struct model_way {
     double add;       /* ns of the engine to add what the node's others have of a tile, */
     double add_nodes; /* and what other nodes have */
     double busy;      /* share by which what leaves wants more than NVLink takes */
-    double put, way;  /* ns between two puts; of a put's way */
+    double put, way;  /* ns between two units that are put; of a put's way */
     double deliver;   /* ns of a unit taken from the heap to C */
     uint32_t pushers, pass_on; /* CTAs that do so; 1: and pass what the network brings to peers */
     double pass;               /* ns of that, for a unit and all peers */
@@ -50,9 +50,11 @@ static struct model_way model_way_of(const struct model_walk *w, const struct ge
     way.add = added * (gpus - 1);
     way.add_nodes = added * (nodes - 1);
     double unit = (double)p->shard_rows * p->n / p->units;
-    double put = model_later(unit * p->element_bytes, gathers ? unit * 2 : 0);
+    double units = (double)p->units / gemm_rs_puts(p); /* of a put */
+    double put = model_later(unit * p->element_bytes, gathers ? unit * 2 : 0) * units;
     way.put =
-        model_later(m->nic_rate > 0 ? put / m->nic_rate : 0, model_later(m->nic_message, m->put));
+        model_later(m->nic_rate > 0 ? put / m->nic_rate : 0, model_later(m->nic_message, m->put)) /
+        units;
     way.way = m->command + m->proxy_command + m->nic_latency + m->nic_flag + m->receive;
     if (way.pushers) {
         enum machine_mover mover = beside ? MACHINE_WARP : MACHINE_BLOCK;

@@ -145,6 +145,21 @@ static void test_many_tiles(void **state)
     }
 }
 
+/* So many tiles that a put takes two, the last of them short. */
+static void test_large_puts(void **state)
+{
+    static const uint64_t shape[3] = {500, 504, 8};
+    for (uint64_t seed = 3; seed < 5; seed++) { /* tiles of 128 x 64, then both layouts */
+        struct sim_world_config c =
+            hopper_ops_config(seed == 3 ? MK_OP_GEMM_RS : MK_OP_GEMM_AR, 2, 1, shape, seed);
+        c.problem.tuning.tile_m = 128;
+        c.problem.tuning.tile_n = 64;
+        c.problem.tuning.cluster = 1;
+        c.launches = 2;
+        right(&c);
+    }
+}
+
 /* A rank that stops, or a put that fails: the kernels' waits end, and the sentence says why. */
 static void test_faults(void **state)
 {
@@ -185,6 +200,7 @@ int main(void)
                                        cmocka_unit_test(test_gemm_ar_one_shot),
                                        cmocka_unit_test(test_many_tiles),
                                        cmocka_unit_test(test_all_gather),
+                                       cmocka_unit_test(test_large_puts),
                                        cmocka_unit_test(test_faults),
                                        cmocka_unit_test(test_what_cannot_be_emulated_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,6 +28,11 @@ static void test_bytes(void **state)
     ops_bytes_are_minimal(MK_OP_GEMM_AR);
 }
 
+static void test_large_puts(void **state)
+{
+    ops_large_puts(MK_OP_GEMM_AR);
+}
+
 static void test_refusals(void **state)
 {
     struct mk_problem q = {
@@ -199,7 +204,7 @@ int main(void)
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_orders),
         cmocka_unit_test(test_errors),   cmocka_unit_test(test_bits),
         cmocka_unit_test(test_bytes),    cmocka_unit_test(test_mutants),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_faults),   cmocka_unit_test(test_large_puts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,6 +28,11 @@ static void test_bytes(void **state)
     ops_bytes_are_minimal(MK_OP_GEMM_RS);
 }
 
+static void test_large_puts(void **state)
+{
+    ops_large_puts(MK_OP_GEMM_RS);
+}
+
 /* ---- the plan ---- */
 
 static const char *refusal(struct mk_problem q)
@@ -123,6 +128,65 @@ static void test_cover(void **state)
         }
 }
 
+/* Puts of several tiles: each tile is in one run, whose tiles follow each other in memory without a
+ * gap; runs come in the order of computation, and one put brings what its first flag says. */
+static void test_runs(void **state)
+{
+    /* rows of a rank, N, rows and columns of a tile, rows of a chunk: tiles that end where chunks,
+     * rows and columns do; not the rows, not the columns, neither; one tile; one chunk */
+    static const uint32_t cases[][5] = {{128, 1024, 8, 8, 32},  {121, 1024, 8, 8, 48},
+                                        {128, 1000, 8, 64, 32}, {121, 1000, 8, 64, 64},
+                                        {9, 24, 16, 64, 16},    {256, 640, 64, 8, 256}};
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        const uint32_t *of = cases[i / 2], pieces = 1 + (uint32_t)i % 2;
+        struct mk_problem q = {.op = MK_OP_GEMM_RS,
+                               .topo = {.nodes = 2, .gpus = 1},
+                               .m = 2ull * of[0],
+                               .n = of[1],
+                               .k = 8};
+        struct mk_plan p;
+        char error[300];
+        q.tuning.tile_m = of[2];
+        q.tuning.tile_n = of[3];
+        q.tuning.chunk_rows = of[4];
+        q.tuning.pieces = pieces;
+        assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+        const struct gemm_rs_plan *r = gemm_rs_plan_of(&p);
+        uint32_t *run_of = malloc(r->shard_tiles * sizeof *run_of), longest = 0, turn = 0;
+        for (uint32_t t = 0; t < r->shard_tiles; t++)
+            run_of[t] = UINT32_MAX;
+        for (uint32_t j = 0; j < r->runs; j++) {
+            uint32_t unit, each = r->put_tiles ? 1 : pieces;
+            struct gemm_rs_run run = gemm_rs_put_at(r, j * each, &unit);
+            struct mk_chunk c = gemm_rs_sum_chunk(r, 1, run, unit, 1);
+            uint64_t bytes = 0;
+            assert_int_equal(unit, run.tile * pieces);
+            assert_true(run.tiles && run.tile + run.tiles <= r->shard_tiles);
+            longest = run.tiles > longest ? run.tiles : longest;
+            for (uint32_t t = run.tile; t < run.tile + run.tiles; t++) {
+                struct gemm_rs_run again = gemm_rs_run_of(r, t);
+                struct gemm_rs_area a = gemm_rs_tile_area(r, t);
+                assert_memory_equal(&again, &run, sizeof run);
+                assert_int_equal(run_of[t], UINT32_MAX);
+                run_of[t] = j;
+                assert_int_equal(c.source + bytes, r->sums + a.first * r->element_bytes);
+                bytes += gemm_rs_bytes(r, &a);
+                for (uint32_t piece = 0; piece < pieces; piece++)
+                    assert_int_equal(gemm_rs_put_unit(r, t * pieces + piece),
+                                     r->put_tiles ? unit : t * pieces + piece);
+            }
+            assert_true(!r->put_tiles || c.bytes == bytes);
+            for (uint32_t t = 0; t < run.tiles; t++) /* those that are computed next */
+                assert_int_equal(run_of[gemm_rs_order(r, turn++)], j);
+        }
+        assert_int_equal(turn, r->shard_tiles);
+        assert_int_equal(gemm_rs_puts(r), r->runs * (pieces > 1 ? pieces : 1));
+        assert_true(pieces > 1 || r->shard_tiles < 32 ? longest == 1 : longest > 1);
+        assert_true(longest <= r->shard_tiles / 16 || longest == 1);
+        free(run_of);
+    }
+}
+
 /* ---- mutants ---- */
 
 static enum mutation {
@@ -137,6 +201,7 @@ static enum mutation {
     TERMS_OF_THE_OTHER_LAUNCH,
     NO_DRAIN,
     PUT_UNASKED,
+    PUT_HALF_ASKED,
     PUT_SHORT,
     FLAG_WITHOUT_DATA,
     LAST_UNIT_NOT_SENT,
@@ -147,6 +212,7 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
 {
     if ((mutation == REDUCER_DOES_NOT_WAIT && cause == MK_CAUSE_DATA && cta->role == MK_COMPUTE) ||
         (mutation == PUT_UNASKED && cta->role == MK_INTER_SEND) ||
+        (mutation == PUT_HALF_ASKED && cta->role == MK_INTER_SEND && flag % 2) ||
         (mutation == OWNER_DOES_NOT_WAIT && cause == MK_CAUSE_NETWORK))
         return 0;
     if (mutation == EPOCH_REUSED)
@@ -232,6 +298,8 @@ static struct sim_world_config config_for(uint64_t seed)
     /* three chunks, the last of one row */
     c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16;
     c.problem.deterministic = (int)(seed & 1);
+    if (mutation == PUT_HALF_ASKED) /* several tiles in a put */
+        ops_many_tiles(&c);
     return c;
 }
 
@@ -250,6 +318,7 @@ static void test_mutants(void **state)
     MUTANT(TERMS_OF_THE_OTHER_LAUNCH, -EBADMSG);
     MUTANT(NO_DRAIN, -EBADMSG);
     MUTANT(PUT_UNASKED, -EBADMSG);
+    MUTANT(PUT_HALF_ASKED, -EBADMSG);
     MUTANT(PUT_SHORT, -EBADMSG);
     MUTANT(FLAG_WITHOUT_DATA, -EBADMSG);
     MUTANT(LAST_UNIT_NOT_SENT, -EIO);
@@ -274,6 +343,7 @@ int main(void)
         cmocka_unit_test(test_orders),  cmocka_unit_test(test_errors),
         cmocka_unit_test(test_bits),    cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_mutants), cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_runs),    cmocka_unit_test(test_large_puts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,6 +44,7 @@ double plan_multiply_ns(const struct mk_problem *q);
  * p->flag_base and p->heap_base on. 0, or -EINVAL. */
 int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, uint64_t *flags,
                        uint64_t *bytes, char *error, size_t size);
+uint64_t plan_gemm_rs_put_bytes(const struct gemm_rs_plan *r);   /* the largest */
 uint64_t plan_gemm_rs_joint_bytes(const struct gemm_rs_plan *r); /* one shot: from each peer */
 void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struct mk_tile *out);
 /* how many */

@@ -16,13 +16,12 @@ static int gemm_ar_build(struct mk_plan *p, char *error, size_t size)
     if (result)
         return result;
     if (a->rs.shots == 1)
-        return plan_take(p, a->rs.tiles, flags, bytes,
-                         (uint64_t)a->rs.tile_m * a->rs.tile_n * a->rs.element_bytes, error, size);
+        return plan_take(p, a->rs.tiles, flags, bytes, plan_gemm_rs_put_bytes(&a->rs), error, size);
     a->block_pitch = a->rs.slab_pitch / a->rs.element_bytes * 2;
     a->flag_whole = (uint32_t)(p->flag_base + flags);
     a->whole = p->heap_base + bytes;
     return plan_take(p, a->rs.tiles, flags + world * a->rs.units, bytes + world * a->block_pitch,
-                     (uint64_t)a->rs.tile_m * a->rs.tile_n * a->rs.element_bytes, error, size);
+                     plan_gemm_rs_put_bytes(&a->rs), error, size);
 }
 
 static void gemm_ar_describe_whole(const void *of, uint32_t index, struct mk_flag_meaning *out)

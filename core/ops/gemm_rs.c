@@ -18,6 +18,14 @@
  * H200s: 12.9 ms, and 15.3 where a wave was a row of tiles. */
 #define ROWS_TOGETHER 2048
 
+/* What one put takes, bytes, but no more than a sixteenth of a block, behind whose last product the
+ * last put still has to go. softnic takes some 6 us for a put however small (16384,16384,2048 on
+ * two emulated nodes: 11.7 ms in puts of 128 KB, where the bytes take 5.4), and 50 GB/s are 12 KB a
+ * us.
+ */
+#define PUT_BYTES (1u << 20)
+#define PUTS_OF_BLOCK 16
+
 /* On a GPU: what leaves this rank for its node's others, bytes. `gathers`: the sum goes to them,
  * too. */
 static double gemm_rs_pushed_bytes(const struct mk_problem *q, int gathers)
@@ -155,6 +163,15 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, u
     r->shard_tiles = (uint32_t)tiles;
     r->units = r->shard_tiles * r->pieces;
     r->chunk_tiles = r->chunk_rows / r->tile_m * r->col_tiles;
+    uint64_t together = PUT_BYTES / ((uint64_t)r->tile_m * r->tile_n * r->element_bytes);
+    if (together > tiles / PUTS_OF_BLOCK)
+        together = tiles / PUTS_OF_BLOCK;
+    r->put_tiles = !gathers && r->pieces > 1 ? 0 : together ? (uint32_t)together : 1;
+    r->full_cols = r->n / r->tile_n;
+    r->chunk_runs = gemm_rs_chunk_runs(r, 0);
+    r->runs = r->full_chunks * r->chunk_runs;
+    if (r->chunks > r->full_chunks)
+        r->runs += gemm_rs_chunk_runs(r, r->full_chunks);
     r->tiles = r->shard_tiles * blocks;
     r->batch = r->split.ctas[MK_COMPUTE] / r->cluster;
     r->batch = r->batch ? r->batch : 1;
@@ -174,8 +191,7 @@ static int gemm_rs_build(struct mk_plan *p, char *error, size_t size)
     uint64_t flags, bytes;
     int result = plan_build_gemm_rs(p, r, 0, &flags, &bytes, error, size);
     return result ? result
-                  : plan_take(p, r->tiles, flags, bytes,
-                              (uint64_t)r->tile_m * r->tile_n * r->element_bytes, error, size);
+                  : plan_take(p, r->tiles, flags, bytes, plan_gemm_rs_put_bytes(r), error, size);
 }
 
 static void gemm_rs_describe_partial(const void *of, uint32_t index, struct mk_flag_meaning *out)
@@ -229,6 +245,11 @@ void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struc
 static void gemm_rs_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
 {
     plan_describe_gemm_rs_tile(gemm_rs_plan_of(p), id, out);
+}
+
+uint64_t plan_gemm_rs_put_bytes(const struct gemm_rs_plan *r)
+{
+    return (uint64_t)r->tile_m * r->tile_n * r->element_bytes * (r->put_tiles ? r->put_tiles : 1);
 }
 
 /* One shot: rows move in the groups that a warp holds of a tile. */

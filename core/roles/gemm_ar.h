@@ -25,7 +25,7 @@
  *
  * Flags of a rank: gemm_rs's, and whole[owner][unit]: the epoch, where a put brings the unit; else
  * it counts parts. Of a tile that its owner pushes, and of its own, the first unit's counts for
- * all. */
+ * all; of what one put brings, the first unit's, too. */
 #ifndef MK_ROLES_GEMM_AR_H
 #define MK_ROLES_GEMM_AR_H
 
@@ -61,29 +61,31 @@ MK_ROLE int gemm_ar_await(const struct gemm_ar_plan *p, struct mk_cta *cta, uint
 {
     const struct mk_topo *t = &p->rs.topo;
     if (mk_by_network(&p->rs.topo, owner))
-        return mk_cta_wait(cta, gemm_ar_whole_flag(p, owner, unit), cta->epoch, MK_CAUSE_NETWORK);
+        return mk_cta_wait(cta, gemm_ar_whole_flag(p, owner, gemm_rs_put_unit(&p->rs, unit)),
+                           cta->epoch, MK_CAUSE_NETWORK);
     if (mk_node_of(t, owner) == mk_node_of(t, t->rank))
         unit -= unit % p->rs.pieces;
     return mk_cta_wait(cta, gemm_ar_whole_flag(p, owner, unit), cta->epoch * MK_TILE_PARTS,
                        MK_CAUSE_DATA);
 }
 
-/* After the sums: its own tiles, unit by unit, to every other node. */
+/* After the sums: its own tiles, put by put, to every other node. */
 MK_ROLE int gemm_ar_inter_send(const struct gemm_ar_plan *p, struct mk_cta *cta)
 {
     const struct mk_topo *t = &p->rs.topo;
     uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank), others = t->nodes - 1;
     if (gemm_rs_send(&p->rs, cta))
         return 1;
-    for (uint32_t item = cta->index; item < p->rs.units * others; item += cta->count) {
+    for (uint32_t item = cta->index; item < gemm_rs_puts(&p->rs) * others; item += cta->count) {
+        uint32_t unit;
         p = MK_FRESH(p);
-        uint32_t turn = item / others, tile = gemm_rs_order(&p->rs, turn / p->rs.pieces);
-        uint32_t unit = tile * p->rs.pieces + turn % p->rs.pieces;
-        struct mk_chunk c = gemm_ar_unit(p, p->rs.topo.rank, unit);
+        struct gemm_rs_run run = gemm_rs_put_at(&p->rs, item / others, &unit);
+        struct mk_chunk c = gemm_ar_put(p, run, unit);
         if (!c.bytes)
             continue;
-        if (gemm_ar_await(p, cta, p->rs.topo.rank, unit))
-            return 1;
+        for (uint32_t i = 0; i < run.tiles; i++)
+            if (gemm_ar_await(p, cta, p->rs.topo.rank, (run.tile + i) * p->rs.pieces))
+                return 1;
         if (mk_cta_put(
                 cta, mk_rank_at(&p->rs.topo, (node + 1 + item % others) % p->rs.topo.nodes, local),
                 &c, gemm_ar_whole_flag(p, p->rs.topo.rank, unit)))

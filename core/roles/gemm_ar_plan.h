@@ -32,6 +32,19 @@ MK_PURE struct mk_chunk gemm_ar_unit(const struct gemm_ar_plan *p, uint32_t owne
     return c;
 }
 
+/* What one put takes of this rank's own block: `run`, its first unit `unit`; or the unit alone. */
+MK_PURE struct mk_chunk gemm_ar_put(const struct gemm_ar_plan *p, struct gemm_rs_run run,
+                                    uint32_t unit)
+{
+    struct mk_chunk c = gemm_ar_unit(p, p->rs.topo.rank, unit);
+    if (p->rs.put_tiles) {
+        struct gemm_rs_area end = gemm_rs_run_end(&p->rs, run);
+        c.bytes =
+            ((uint64_t)(run.tiles - 1) * p->rs.tile_m * p->rs.tile_n + gemm_rs_elements(&end)) * 2;
+    }
+    return c;
+}
+
 /* From the heap to C: one row of a unit. */
 MK_PURE struct mk_chunk gemm_ar_delivery(const struct gemm_ar_plan *p, uint32_t owner,
                                          uint32_t unit)

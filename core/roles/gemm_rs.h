@@ -47,7 +47,7 @@
  * Flags of a rank: partial[node][tile][local] (counts parts of a tile that a rank of this node has
  * stored for the owner in `node` on this rank's rail; where that is this rank, of its sum),
  * sum[node][unit] (a node's sum is here). With one shot partial[tile][local]: parts of a tile that
- * a rank has stored here. */
+ * a rank has stored here. Where a put takes several units, the first one's flag speaks for all. */
 #ifndef MK_ROLES_GEMM_RS_H
 #define MK_ROLES_GEMM_RS_H
 
@@ -72,8 +72,8 @@ MK_ROLE int gemm_rs_before(const struct gemm_rs_plan *p, struct mk_cta *cta,
         for (uint32_t unit = index * p->pieces; unit < (index + 1) * p->pieces; unit++) {
             struct gemm_rs_area a = gemm_rs_unit(p, unit);
             uint32_t from = (node + p->topo.nodes - distance) % p->topo.nodes;
-            if (a.rows &&
-                mk_cta_wait(cta, gemm_rs_sum_flag(p, from, unit), cta->epoch, MK_CAUSE_NETWORK))
+            if (a.rows && mk_cta_wait(cta, gemm_rs_sum_flag(p, from, gemm_rs_put_unit(p, unit)),
+                                      cta->epoch, MK_CAUSE_NETWORK))
                 return 1;
         }
     return 0;
@@ -118,23 +118,24 @@ MK_ROLE int gemm_rs_await(const struct gemm_rs_plan *p, struct mk_cta *cta,
     return 0;
 }
 
-/* Item by item: units of the next node's block, of the one behind, ..., tile by tile in the order
- * of computation. */
+/* Item by item: puts of the next node's block, of the one behind, ..., in the order of computation.
+ * A put takes several tiles: a NIC has so much to do for each, and softnic more. */
 MK_ROLE int gemm_rs_send(const struct gemm_rs_plan *p, struct mk_cta *cta)
 {
     uint32_t nodes = p->topo.nodes, node = mk_node_of(&p->topo, p->topo.rank),
              local = mk_local_of(&p->topo, p->topo.rank);
-    for (uint32_t item = cta->index; item < (nodes - 1) * p->units; item += cta->count) {
+    uint32_t puts = gemm_rs_puts(p);
+    for (uint32_t item = cta->index; item < (nodes - 1) * puts; item += cta->count) {
         p = MK_FRESH(p);
-        uint32_t owner_node = (node + 1 + item / p->units) % nodes;
-        uint32_t tile = gemm_rs_order(p, item % p->units / p->pieces),
-                 unit = tile * p->pieces + item % p->pieces;
-        struct mk_chunk c = gemm_rs_sum_chunk(p, owner_node, unit, cta->epoch);
+        uint32_t owner_node = (node + 1 + item / puts) % nodes, unit;
+        struct gemm_rs_run run = gemm_rs_put_at(p, item % puts, &unit);
+        struct mk_chunk c = gemm_rs_sum_chunk(p, owner_node, run, unit, cta->epoch);
         if (!c.bytes)
             continue;
-        if (mk_cta_wait(cta, gemm_rs_partial_flag(p, owner_node, local, tile),
-                        cta->epoch * MK_TILE_PARTS, MK_CAUSE_DATA))
-            return 1;
+        for (uint32_t i = 0; i < run.tiles; i++)
+            if (mk_cta_wait(cta, gemm_rs_partial_flag(p, owner_node, local, run.tile + i),
+                            cta->epoch * MK_TILE_PARTS, MK_CAUSE_DATA))
+                return 1;
         if (mk_cta_put(cta, mk_rank_at(&p->topo, owner_node, local), &c,
                        gemm_rs_sum_flag(p, node, unit)))
             return 1;

@@ -24,8 +24,12 @@ struct gemm_rs_plan {
     /* of a block, rows that are computed one after the other; the last may be shorter */
     uint32_t chunks;
     uint32_t full_chunks; /* of chunk_rows rows */
-    uint32_t pieces;      /* parts of a tile that are put, and delivered, one by one */
+    uint32_t pieces;      /* parts of a tile that are delivered (gemm_rs: put) one by one */
     uint32_t piece_rows;  /* a multiple of 8, and of grain_rows */
+    uint32_t put_tiles;   /* that one put takes at most; 0: each piece has a put of its own */
+    uint32_t full_cols;   /* of col_tiles, tiles that are tile_n wide */
+    uint32_t chunk_runs;  /* see gemm_rs_run_at: of a full chunk, */
+    uint32_t runs;        /* of a block */
     uint32_t units;       /* shard_tiles * pieces */
     uint32_t col_tiles, chunk_tiles, shard_tiles;
     uint32_t tiles;                  /* of this rank */
@@ -90,6 +94,97 @@ MK_PURE struct gemm_rs_area gemm_rs_unit(const struct gemm_rs_plan *p, uint32_t 
     a.first += (uint64_t)from * a.cols;
     a.rows = a.rows - from < p->piece_rows ? a.rows - from : p->piece_rows;
     return a;
+}
+
+/* Tiles of a block that lie in memory without a gap, so that one put takes them: `tiles` from
+ * `tile` on. */
+struct gemm_rs_run {
+    uint32_t tile, tiles;
+};
+
+/* How a chunk is cut into runs. Where its rows end with those of a tile, its tiles of full width
+ * are one line, else each column of them is; of a line put_tiles are a run. The others, behind the
+ * last full column, have gaps, and are runs of their own. */
+struct gemm_rs_lines {
+    uint32_t full, line, runs; /* tiles of full width; of a line; runs of a line */
+};
+
+MK_PURE struct gemm_rs_lines gemm_rs_lines_of(const struct gemm_rs_plan *p, uint32_t chunk)
+{
+    uint32_t rows = gemm_rs_chunk_rows(p, chunk), row_tiles = (rows + p->tile_m - 1) / p->tile_m,
+             most = p->put_tiles ? p->put_tiles : 1;
+    struct gemm_rs_lines l;
+    l.full = p->full_cols * row_tiles;
+    l.line = rows % p->tile_m ? row_tiles : l.full;
+    l.runs = (l.line + most - 1) / most;
+    return l;
+}
+
+/* How many runs a chunk has. */
+MK_PURE uint32_t gemm_rs_chunk_runs(const struct gemm_rs_plan *p, uint32_t chunk)
+{
+    struct gemm_rs_lines l = gemm_rs_lines_of(p, chunk);
+    uint32_t row_tiles = (gemm_rs_chunk_rows(p, chunk) + p->tile_m - 1) / p->tile_m;
+    return (l.full ? l.full / l.line * l.runs : 0) + (p->col_tiles - p->full_cols) * row_tiles;
+}
+
+/* The run that begins with the `within`-th tile of a chunk. */
+MK_PURE struct gemm_rs_run gemm_rs_run_from(const struct gemm_rs_plan *p, uint32_t chunk,
+                                            const struct gemm_rs_lines *l, uint32_t within)
+{
+    uint32_t most = p->put_tiles ? p->put_tiles : 1,
+             left = within < l->full ? l->line - within % l->line : 1;
+    struct gemm_rs_run run;
+    run.tile = chunk * p->chunk_tiles + within;
+    run.tiles = left < most ? left : most;
+    return run;
+}
+
+/* The run that tile `tile` of a block is in. */
+MK_PURE struct gemm_rs_run gemm_rs_run_of(const struct gemm_rs_plan *p, uint32_t tile)
+{
+    uint32_t chunk = tile / p->chunk_tiles, within = tile % p->chunk_tiles,
+             most = p->put_tiles ? p->put_tiles : 1;
+    struct gemm_rs_lines l = gemm_rs_lines_of(p, chunk);
+    if (within < l.full)
+        within -= within % l.line % most;
+    return gemm_rs_run_from(p, chunk, &l, within);
+}
+
+/* The `turn`-th run of a block in the order in which tiles are computed (gemm_rs_order). */
+MK_PURE struct gemm_rs_run gemm_rs_run_at(const struct gemm_rs_plan *p, uint32_t turn)
+{
+    uint32_t chunk = turn / p->chunk_runs, most = p->put_tiles ? p->put_tiles : 1;
+    chunk = chunk < p->chunks ? chunk : p->chunks - 1; /* the last, short one may have more runs */
+    uint32_t within = turn - chunk * p->chunk_runs;
+    uint32_t all = chunk < p->full_chunks ? p->chunk_runs : p->runs - chunk * p->chunk_runs;
+    struct gemm_rs_lines l = gemm_rs_lines_of(p, chunk);
+    uint32_t in_lines = l.full ? l.full / l.line * l.runs : 0;
+    within = chunk & 1 ? all - 1 - within : within;
+    within = within < in_lines ? within / l.runs * l.line + within % l.runs * most
+                               : l.full + within - in_lines;
+    return gemm_rs_run_from(p, chunk, &l, within);
+}
+
+/* The unit whose flag the put raises that brings unit `unit`: the first of it. */
+MK_PURE uint32_t gemm_rs_put_unit(const struct gemm_rs_plan *p, uint32_t unit)
+{
+    return p->put_tiles ? gemm_rs_run_of(p, unit / p->pieces).tile * p->pieces : unit;
+}
+
+/* Puts of a block; the `turn`-th of them begins with unit *unit. */
+MK_PURE uint32_t gemm_rs_puts(const struct gemm_rs_plan *p)
+{
+    return p->runs * (p->put_tiles ? 1 : p->pieces);
+}
+
+MK_PURE struct gemm_rs_run gemm_rs_put_at(const struct gemm_rs_plan *p, uint32_t turn,
+                                          uint32_t *unit)
+{
+    uint32_t pieces = p->put_tiles ? 1 : p->pieces;
+    struct gemm_rs_run run = gemm_rs_run_at(p, turn / pieces);
+    *unit = run.tile * p->pieces + turn % pieces;
+    return run;
 }
 
 MK_PURE uint64_t gemm_rs_elements(const struct gemm_rs_area *a)
@@ -316,22 +411,33 @@ MK_PURE struct gemm_rs_terms gemm_rs_level(const struct gemm_rs_plan *p, const s
 }
 #define GEMM_RS_LEVELS 2u
 
-/* This node's sum of a unit of the block of `owner_node` on its rail, as it is put. No bytes: there
- * is no such unit. */
+/* The last tile of a run. */
+MK_PURE struct gemm_rs_area gemm_rs_run_end(const struct gemm_rs_plan *p, struct gemm_rs_run run)
+{
+    return gemm_rs_tile_area(p, run.tile + run.tiles - 1);
+}
+
+/* This node's sums of what one put takes of the block of `owner_node` on its rail: `run`, or unit
+ * `unit` of it alone. No bytes: there is no such unit. */
 MK_PURE struct mk_chunk gemm_rs_sum_chunk(const struct gemm_rs_plan *p, uint32_t owner_node,
-                                          uint32_t unit, uint64_t epoch)
+                                          struct gemm_rs_run run, uint32_t unit, uint64_t epoch)
 {
     uint32_t node = mk_node_of(&p->topo, p->topo.rank), local = mk_local_of(&p->topo, p->topo.rank);
-    struct gemm_rs_area whole = gemm_rs_tile_area(p, unit / p->pieces), a = gemm_rs_unit(p, unit);
-    uint64_t at = (whole.first + (uint64_t)(a.row - whole.row) * gemm_rs_grained_cols(p, a.cols)) *
-                  p->element_bytes;
+    struct gemm_rs_area whole = gemm_rs_tile_area(p, run.tile),
+                        a = p->put_tiles ? gemm_rs_run_end(p, run) : gemm_rs_unit(p, unit);
+    uint64_t before = p->put_tiles
+                          ? (uint64_t)(run.tiles - 1) * p->tile_m * p->tile_n * p->element_bytes
+                          : 0,
+             from =
+                 p->put_tiles ? 0 : (uint64_t)(a.row - whole.row) * gemm_rs_grained_cols(p, a.cols),
+             at = (whole.first + from) * p->element_bytes;
     struct mk_chunk c;
     c.id = gemm_rs_unit_id(p, mk_rank_at(&p->topo, owner_node, local), unit);
     c.space = MK_SPACE_HEAP;
     c.source = p->sums + (owner_node - (owner_node > node)) * p->slab_pitch + at;
     c.destination =
         p->staged[epoch & 1] + gemm_rs_node_slab(p, owner_node, node) * p->slab_pitch + at;
-    c.bytes = gemm_rs_bytes(p, &a);
+    c.bytes = before + gemm_rs_bytes(p, &a);
     return c;
 }
 

@@ -114,6 +114,36 @@ __attribute__((unused)) static uint32_t ops_explore(enum mk_op op, uint64_t seed
     return explored;
 }
 
+/* Tiles of 8 x 8, so that a put takes several, and neither rows nor columns end with one. */
+__attribute__((unused)) static void ops_many_tiles(struct sim_world_config *c)
+{
+    uint32_t world = mk_world(&c->problem.topo);
+    c->problem.m = 33 * world;
+    c->problem.n = 136;
+    c->problem.k = 8;
+    c->problem.tuning.tile_m = c->problem.tuning.tile_n = 8;
+    c->problem.tuning.chunk_rows = 16;
+}
+
+/* Puts of several tiles, over networks of both orders. */
+__attribute__((unused)) static void ops_large_puts(enum mk_op op)
+{
+    static const uint32_t forms[][2] = {{2, 1}, {2, 2}, {3, 2}};
+    struct sim_world_result result;
+    for (uint64_t seed = 0; seed < (24 + OPS_PART - 1) / OPS_PART; seed++) {
+        struct sim_world_config c = ops_config(op, forms[seed % 3], ops_shapes[0]);
+        ops_many_tiles(&c);
+        c.seed = seed;
+        c.order = seed / 3 & 1 ? SIM_ORDER_SRD : SIM_ORDER_RC;
+        c.problem.deterministic = (int)(seed / 6 & 1);
+        c.problem.tuning.pieces = op == MK_OP_GEMM_AR && seed / 12 ? 2 : 1;
+        int rc = sim_world_run(&c, &result);
+        if (rc)
+            print_error("seed %d: %s\n", (int)seed, result.sentence);
+        assert_int_equal(rc, 0);
+    }
+}
+
 /* ---- sums over ranks of real numbers ---- */
 
 struct ops_sum {
