@@ -11,61 +11,80 @@ const char *const run_routings[] = {"even", "one", "few", "none"};
 static const char *const fabrics[] = {"verbs", "efa"};
 
 /* A table reads by rows. */
-/* clang-format off */
 #define AT(field) .offset = offsetof(struct run_options, field)
 
 /* What all three take beside the problem and the plan (problem.h). What is 0 is chosen in
  * run_job_prepare. */
 static const struct option_spec job_specs[] = {
-    {"nodes", OPTION_NUMBERS, AT(nodes), "N", "number of nodes; one host emulates several. Default 1", 1, MK_MAX_RANKS, .group = MACHINE},
-    {"gpus", OPTION_NUMBERS, AT(gpus), "G", "ranks per node. Default: one per Hopper GPU here; on the host 2",
-     1, MK_MAX_LOCAL, .group = MACHINE},
+    {"nodes", OPTION_NUMBERS, AT(nodes), "N",
+     "number of nodes; one host emulates several. Default 1", 1, MK_MAX_RANKS, .group = MACHINE},
+    {"gpus", OPTION_NUMBERS, AT(gpus), "G",
+     "ranks per node. Default: one per Hopper GPU here; on the host 2", 1, MK_MAX_LOCAL,
+     .group = MACHINE},
     {"exec", OPTION_WORD, AT(exec), "host|cuda|emulated",
-     "host: coroutines; cuda: kernels on GPUs; emulated (run only): the kernels on small emulated GPUs, slowly. Default: cuda if a Hopper GPU "
-     "is found and the op has a kernel, else host", .words = plan_execs, .word_count = MK_EXECS, .group = MACHINE},
-    {"fabric", OPTION_WORD, AT(fabric), "verbs|efa", "transport between nodes: verbs RC, or EFA's SRD. Default verbs",
-     .words = fabrics, .word_count = 2, .group = MACHINE},
+     "host: coroutines; cuda: kernels on GPUs; emulated (run only): the kernels on small emulated "
+     "GPUs, slowly. Default: cuda if a Hopper GPU is found and the op has a kernel, else host",
+     .words = plan_execs, .word_count = MK_EXECS, .group = MACHINE},
+    {"fabric", OPTION_WORD, AT(fabric), "verbs|efa",
+     "transport between nodes: verbs RC, or EFA's SRD. Default verbs", .words = fabrics,
+     .word_count = 2, .group = MACHINE},
     {"nic", OPTION_TEXT, AT(nic), "soft|NAME,...",
-     "NICs to choose from; each rank takes the nearest. Default: all real devices that are up, else soft, which "
-     "needs no RDMA hardware", .max = 255, .group = MACHINE},
+     "NICs to choose from; each rank takes the nearest. Default: all real devices that are up, "
+     "else soft, which needs no RDMA hardware",
+     .max = 255, .group = MACHINE},
     {"rails", OPTION_NUMBERS, AT(rails), "N",
-     "NICs per rank; a rank's chunks are spread over them. Default: the NICs that each GPU has for itself", 1,
-     NIC_RAILS_MAX, .group = MACHINE},
+     "NICs per rank; a rank's chunks are spread over them. Default: the NICs that each GPU has for "
+     "itself",
+     1, NIC_RAILS_MAX, .group = MACHINE},
     {"verbs", OPTION_TEXT, AT(verbs), "KEY=VALUE,...",
-     "options of the verbs fabric: timeout, retry, gid_index, mtu, qps, ... (docs/NETWORK.md). Default: MK_VERBS", .max = 255, .group = MACHINE},
+     "options of the verbs fabric: timeout, retry, gid_index, mtu, qps, ... (docs/NETWORK.md). "
+     "Default: MK_VERBS",
+     .max = 255, .group = MACHINE},
     {"tuning", OPTION_TEXT, AT(tuning), "FILE|none",
-     "a file of tuned plans, from which a plan takes its defaults if no option of the plan is given; none: the formula "
-     "chooses. Default: MKERNEL_TUNING, else ~/.config/mkernel/tuning", .max = 511, .group = PLAN},
-    {"iters", OPTION_NUMBERS, AT(iters), "N", "number of launches; each has new inputs. Default 10 (run), 50 (bench), 20 per plan (tune)", 1,
+     "a file of tuned plans, from which a plan takes its defaults if no option of the plan is "
+     "given; none: the formula chooses. Default: MKERNEL_TUNING, else ~/.config/mkernel/tuning",
+     .max = 511, .group = PLAN},
+    {"iters", OPTION_NUMBERS, AT(iters), "N",
+     "number of launches; each has new inputs. Default 10 (run), 50 (bench), 20 per plan (tune)", 1,
      1000000, .group = LAUNCHES},
-    {"seed", OPTION_NUMBERS, AT(seed), "S", "seed of the random inputs. Default 1", 0, UINT64_MAX, .group = PROBLEM},
-    {"timeout", OPTION_SECONDS, AT(timeout_ns), "SECONDS", "limit of every wait. Default 10", 10000000,
-     3600000000000ull, .group = MACHINE},
+    {"seed", OPTION_NUMBERS, AT(seed), "S", "seed of the random inputs. Default 1", 0, UINT64_MAX,
+     .group = PROBLEM},
+    {"timeout", OPTION_SECONDS, AT(timeout_ns), "SECONDS", "limit of every wait. Default 10",
+     10000000, 3600000000000ull, .group = MACHINE},
 };
 
 /* What `run` and `bench` take: how it is launched, and where the result goes. */
 static const struct option_spec launch_specs[] = {
     {"routing", OPTION_WORD, AT(routing), "even|one|few|none",
-     "even: experts get about the same number of tokens; one: expert 0 gets all; few: every other expert gets none; "
-     "none: the last rank has no tokens. Default even",
+     "even: experts get about the same number of tokens; one: expert 0 gets all; few: every other "
+     "expert gets none; none: the last rank has no tokens. Default even",
      .words = run_routings, .word_count = 4, .group = PROBLEM},
-    {"skew", OPTION_TEXT, AT(skew), "S", "tokens choose expert e in proportion to 1/(e+1)^S, 0.01 to 10. Default: as --routing says",
+    {"skew", OPTION_TEXT, AT(skew), "S",
+     "tokens choose expert e in proportion to 1/(e+1)^S, 0.01 to 10. Default: as --routing says",
      .max = 31, .group = PROBLEM},
     {"burst", OPTION_NUMBERS, AT(burst), "N",
-     "launches that follow each other without a wait; each has its own operands. Default 4 (run), 1 (bench)", 1, 4096, .group = LAUNCHES},
-    {"warmup", OPTION_NUMBERS, AT(warmup), "N", "launches before the timed ones. Default 1 (run), 5 "
-     "(bench)", 0, 1000000, .group = LAUNCHES},
-    {"dry-run", OPTION_FLAG, AT(dry_run), NULL, "checks all options, prints the plan, and starts nothing", .group = LAUNCHES},
-    {"json", OPTION_TEXT, AT(json), "FILE", "writes the result as JSON", .max = 4095, .group = RESULTS},
-    {"samples", OPTION_FLAG, AT(samples), NULL, "with --json: also writes the time of every launch (or burst) of every rank, in the order of launches", .group = RESULTS},
+     "launches that follow each other without a wait; each has its own operands. Default 4 (run), "
+     "1 (bench)",
+     1, 4096, .group = LAUNCHES},
+    {"warmup", OPTION_NUMBERS, AT(warmup), "N",
+     "launches before the timed ones. Default 1 (run), 5 (bench)", 0, 1000000, .group = LAUNCHES},
+    {"dry-run", OPTION_FLAG, AT(dry_run), NULL,
+     "checks all options, prints the plan, and starts nothing", .group = LAUNCHES},
+    {"json", OPTION_TEXT, AT(json), "FILE", "writes the result as JSON", .max = 4095,
+     .group = RESULTS},
+    {"samples", OPTION_FLAG, AT(samples), NULL,
+     "with --json: also writes the time of every launch (or burst) of every rank, in the order of "
+     "launches",
+     .group = RESULTS},
 };
 
 /* Last among the results. */
 static const struct option_spec quiet_specs[] = {
     {"quiet", OPTION_FLAG, AT(quiet), NULL,
-     "prints no table. By default the table goes to standard output, or to standard error if --json or --csv goes there", .group = RESULTS},
+     "prints no table. By default the table goes to standard output, or to standard error if "
+     "--json or --csv goes there",
+     .group = RESULTS},
 };
-/* clang-format on */
 
 static void run_options_add(struct option_table *to, struct option_spec *room,
                             const struct option_spec *specs, size_t count)

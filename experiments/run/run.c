@@ -4,15 +4,18 @@
 #include "experiments/run/run_rank.h"
 
 /* A table reads by rows. */
-/* clang-format off */
 #define AT(field) .offset = offsetof(struct run_options, field)
 static const struct option_spec specs[] = {
-    {"check", OPTION_FLAG, AT(check), NULL, "checks every launch against OpenBLAS; wrong results end with exit status 1", .group = LAUNCHES},
-    {"trace", OPTION_TEXT, AT(trace), "FILE", "records tiles, waits and messages into a SQLite file", .max = 4095, .group = RESULTS},
+    {"check", OPTION_FLAG, AT(check), NULL,
+     "checks every launch against OpenBLAS; wrong results end with exit status 1",
+     .group = LAUNCHES},
+    {"trace", OPTION_TEXT, AT(trace), "FILE",
+     "records tiles, waits and messages into a SQLite file", .max = 4095, .group = RESULTS},
     {"live", OPTION_FLAG, AT(live), NULL,
-     "shows while the job runs what every CTA does and which rank it waits for. From another terminal: `mkernel tui --attach`", .group = RESULTS},
+     "shows while the job runs what every CTA does and which rank it waits for. From another "
+     "terminal: `mkernel tui --attach`",
+     .group = RESULTS},
 };
-/* clang-format on */
 
 static const struct option_table table = {
     "run OP [OPTIONS]",

@@ -11,20 +11,25 @@
 #define SEARCH "the search"
 
 /* A table reads by rows. */
-/* clang-format off */
 #define AT(field) .offset = offsetof(struct run_options, field)
 static const struct option_spec specs[] = {
-    {"shapes", OPTION_TEXT, AT(shapes), "M,N,K:M,N,K", "tunes several shapes (a MoE's: T,H,I,E,K:...) in one job, one after the other", .max = 1023, .group = PROBLEM},
+    {"shapes", OPTION_TEXT, AT(shapes), "M,N,K:M,N,K",
+     "tunes several shapes (a MoE's: T,H,I,E,K:...) in one job, one after the other", .max = 1023,
+     .group = PROBLEM},
     {"space", OPTION_TEXT, AT(space), "NAME=V,V:NAME=V,V",
-     "options of the plan to try, and their values: tile=256x128,128x128:pace=1,300:roles=132+132+0+0. A name alone tries "
-     "values that suit the operator. Names: tile, roles, chunk_rows, slices, pieces, pace, fanout, shots. Default: all",
+     "options of the plan to try, and their values: "
+     "tile=256x128,128x128:pace=1,300:roles=132+132+0+0. A name alone tries values that suit the "
+     "operator. Names: tile, roles, chunk_rows, slices, pieces, pace, fanout, shots. Default: all",
      .max = 1023, .group = SEARCH},
-    {"rounds", OPTION_NUMBERS, AT(rounds), "N", "how often the best plan so far is changed in one option. Default 3", 1, 100, .group = SEARCH},
+    {"rounds", OPTION_NUMBERS, AT(rounds), "N",
+     "how often the best plan so far is changed in one option. Default 3", 1, 100, .group = SEARCH},
     {"verify", OPTION_FLAG, AT(verify), NULL,
-     "keeps nothing; only says whether the default plan is within 1.05 of the best found, and ends with exit status 1 if it is not", .group = SEARCH},
-    {"csv", OPTION_TEXT, AT(csv), "FILE", "writes all measured plans as CSV", .max = 4095, .group = RESULTS},
+     "keeps nothing; only says whether the default plan is within 1.05 of the best found, and ends "
+     "with exit status 1 if it is not",
+     .group = SEARCH},
+    {"csv", OPTION_TEXT, AT(csv), "FILE", "writes all measured plans as CSV", .max = 4095,
+     .group = RESULTS},
 };
-/* clang-format on */
 
 static const struct option_table table = {
     "tune OP [OPTIONS]",

@@ -26,19 +26,27 @@ struct tune_sim_options {
 static const char *const execs[] = {"sim"};
 
 /* A table reads by rows. */
-/* clang-format off */
 #define AT(field) .offset = offsetof(struct tune_sim_options, field)
 static const struct option_spec own[] = {
-    {"exec", OPTION_WORD, AT(exec), "sim", "plans are simulated (docs/SIMULATION.md): no GPU is needed", .words = execs, .word_count = 1, .group = "the cluster"},
-    {"cluster", OPTION_TEXT, AT(cluster), "NxG", "N nodes of G GPUs. Default 1x8", .max = 15, .group = "the cluster"},
-    {"machine", OPTION_TEXT, AT(of.machine), "NAME|FILE", "what GPUs, links and NICs are like, as `mkernel sim`. Default 8xH200-cx7", .max = 4095, .group = "the cluster"},
-    {"network", OPTION_TEXT, AT(of.network), "RATE", "of each rank in place of the machine's: 100GB/s", .max = 31, .group = "the cluster"},
-    {"slow", OPTION_TEXT, AT(of.slow), "PART=RANK:FACTOR,...", "rates of a rank times FACTOR, as `mkernel sim`", .max = 4095, .group = "the cluster"},
-    {"tuning", OPTION_TEXT, AT(run.tuning), "FILE", "where plans are kept, marked by=simulation, and where defaults come from", .max = 511, .group = "the search"},
-    {"jobs", OPTION_NUMBERS, AT(jobs), "N", "simulations at once. Default: this machine's cores", 1, MOST_JOBS, .group = "the search"},
+    {"exec", OPTION_WORD, AT(exec), "sim",
+     "plans are simulated (docs/SIMULATION.md): no GPU is needed", .words = execs, .word_count = 1,
+     .group = "the cluster"},
+    {"cluster", OPTION_TEXT, AT(cluster), "NxG", "N nodes of G GPUs. Default 1x8", .max = 15,
+     .group = "the cluster"},
+    {"machine", OPTION_TEXT, AT(of.machine), "NAME|FILE",
+     "what GPUs, links and NICs are like, as `mkernel sim`. Default 8xH200-cx7", .max = 4095,
+     .group = "the cluster"},
+    {"network", OPTION_TEXT, AT(of.network), "RATE",
+     "of each rank in place of the machine's: 100GB/s", .max = 31, .group = "the cluster"},
+    {"slow", OPTION_TEXT, AT(of.slow), "PART=RANK:FACTOR,...",
+     "rates of a rank times FACTOR, as `mkernel sim`", .max = 4095, .group = "the cluster"},
+    {"tuning", OPTION_TEXT, AT(run.tuning), "FILE",
+     "where plans are kept, marked by=simulation, and where defaults come from", .max = 511,
+     .group = "the search"},
+    {"jobs", OPTION_NUMBERS, AT(jobs), "N", "simulations at once. Default: this machine's cores", 1,
+     MOST_JOBS, .group = "the search"},
     {"quiet", OPTION_FLAG, AT(run.quiet), NULL, "no table", .group = "results"},
 };
-/* clang-format on */
 
 /* ---- simulating ---- */
 
