@@ -145,7 +145,7 @@ static void test_many_tiles(void **state)
     }
 }
 
-/* So many tiles that a put takes two, the last of them short. */
+/* So many tiles that a put takes two; neither rows nor columns end with a tile. */
 static void test_large_puts(void **state)
 {
     static const uint64_t shape[3] = {500, 504, 8};
@@ -156,6 +156,8 @@ static void test_large_puts(void **state)
         c.problem.tuning.tile_n = 64;
         c.problem.tuning.cluster = 1;
         c.launches = 2;
+        /* more threads read words of a run than the watch over memory has room for */
+        c.unwatched = c.problem.op == MK_OP_GEMM_AR;
         right(&c);
     }
 }
