@@ -555,17 +555,52 @@ static void test_how_far_it_is(void **state)
         }
 }
 
+/* The ideal of attention is by its own engine's rate and by the clock that power leaves its
+ * products, as what `bench` compares with is: cuDNN's 16.56 ms where 12288 rows a rank see 24576
+ * (FIGURES.md). And on two nodes of one GPU, 50 GB/s between them, K and V come under the products.
+ */
+static void test_attention_between_nodes(void **state)
+{
+    struct mk_machine m;
+    char error[300] = "";
+    assert_int_equal(machine_read(&m, "experiments/machines/softnic", error, sizeof error), 0);
+    for (int causal = 0; causal < 2; causal++)
+        for (uint32_t nodes = 1; nodes < 3; nodes++) {
+            struct mk_problem q = problem(MK_OP_RING_ATTENTION, MK_EXEC_CUDA, nodes, 3 - nodes);
+            struct timed_result r;
+            struct mk_plan plan;
+            q.attention = (struct mk_attention){4, 24576, 16, 16, 128, causal, 0};
+            build(&plan, &q);
+            double ideal = timed_ideal(&m, &plan), took = run(&plan, &m, 1, &r);
+            if (fabs(timed_products(&m, &plan) / (causal ? 8.28e6 : 16.56e6) - 1) > 0.05)
+                fail_msg("products alone: %.0f ns", timed_products(&m, &plan));
+            /* a launch that waits somewhere draws less than its products alone: a higher clock */
+            if (ideal / took > 1.03 || ideal / took < (nodes > 1 ? 0.85 : 0.95))
+                fail_msg("%u nodes%s: %.0f ns, ideal %.0f, efficiency %.2f", nodes,
+                         causal ? ", causal" : "", took, ideal, ideal / took);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_queue),           cmocka_unit_test(test_bytes_tiles_and_bounds),
-        cmocka_unit_test(test_one_rate_counts), cmocka_unit_test(test_slow_parts),
-        cmocka_unit_test(test_network),         cmocka_unit_test(test_tiles_behind_bytes),
-        cmocka_unit_test(test_host_memory),     cmocka_unit_test(test_memory_is_shared),
-        cmocka_unit_test(test_outbox),          cmocka_unit_test(test_all_parts),
-        cmocka_unit_test(test_full_ring),       cmocka_unit_test(test_equal_runs_and_jitter),
-        cmocka_unit_test(test_uneven_experts),  cmocka_unit_test(test_nothing_goes_on),
-        cmocka_unit_test(test_how_far_it_is),   cmocka_unit_test(test_who_is_through_computes),
+        cmocka_unit_test(test_queue),
+        cmocka_unit_test(test_bytes_tiles_and_bounds),
+        cmocka_unit_test(test_one_rate_counts),
+        cmocka_unit_test(test_slow_parts),
+        cmocka_unit_test(test_network),
+        cmocka_unit_test(test_tiles_behind_bytes),
+        cmocka_unit_test(test_host_memory),
+        cmocka_unit_test(test_memory_is_shared),
+        cmocka_unit_test(test_outbox),
+        cmocka_unit_test(test_all_parts),
+        cmocka_unit_test(test_full_ring),
+        cmocka_unit_test(test_equal_runs_and_jitter),
+        cmocka_unit_test(test_uneven_experts),
+        cmocka_unit_test(test_nothing_goes_on),
+        cmocka_unit_test(test_how_far_it_is),
+        cmocka_unit_test(test_who_is_through_computes),
+        cmocka_unit_test(test_attention_between_nodes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -107,7 +107,7 @@ static void sim_timed_print(FILE *out, const struct sim_timed_run *run)
     sim_output_time(out, "ideal", ideal);
     fprintf(out,
             ": the longest of products %.3f, NVLink %.3f and network %.3f us; efficiency %.2f\n",
-            flop / timed_peak(m) / 1e3, (double)nvlink / m->nvlink_in / 1e3,
+            timed_products(m, &run->plan) / 1e3, (double)nvlink / m->nvlink_in / 1e3,
             m->nic_rate > 0 ? (double)network / m->nic_rate / 1e3 : 0, ideal / launch);
     fprintf(out, "chain     ");
     sim_timed_print_chain(out, r->parts, TIMED_PARTS, sim_timed_part);

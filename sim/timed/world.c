@@ -63,12 +63,33 @@ static double world_larger(double a, double b)
     return a > b ? a : b;
 }
 
+/* flop/ns of a GPU in an operator whose engine is not the GEMMs'; 0: there is none. */
+static double world_engine_rate(const struct mk_machine *m, const struct mk_plan *plan)
+{
+    const struct mk_problem *q = &plan->problem;
+    if (q->exec != MK_EXEC_CUDA || !sim_op_of(q->op)->flop || !q->attention.head_dim)
+        return 0;
+    return (q->attention.head_dim <= 64 ? m->attention64 : m->attention128) * m->sms;
+}
+
+double timed_products(const struct mk_machine *m, const struct mk_plan *plan)
+{
+    const struct mk_tuning *t = &plan->problem.tuning;
+    double flop, rate = world_engine_rate(m, plan);
+    uint64_t nvlink, network;
+    plan_work(plan, &flop, &nvlink, &network);
+    if (rate <= 0)
+        return flop / timed_peak(m);
+    /* K and V are loaded once for each tile of queries. */
+    return flop / rate * machine_slower(m, flop / rate, flop, flop / (t->tile_m ? t->tile_m : 1));
+}
+
 double timed_ideal(const struct mk_machine *m, const struct mk_plan *plan)
 {
     double flop;
     uint64_t nvlink, network;
     plan_work(plan, &flop, &nvlink, &network);
-    return world_larger(flop / timed_peak(m),
+    return world_larger(timed_products(m, plan),
                         world_larger((double)nvlink / m->nvlink_in,
                                      m->nic_rate > 0 ? (double)network / m->nic_rate : 0));
 }
