@@ -106,7 +106,8 @@ static int attention_describe(const struct attention_call *c, struct attention_o
     if (!err)
         err = tensormap_heads(v, c->v, k_extent, k_stride, shape::keys);
     op->scale = c->scale;
-    op->limit_ns = 2000000000; /* nothing here waits for another GPU */
+    op->watch = {NULL, 2000000000}; /* nothing here waits for another GPU */
+    op->limit_ns = 3000000000;
     return err;
 }
 

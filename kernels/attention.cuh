@@ -22,7 +22,7 @@
  * so the others test nothing.
  *
  * Every wait ends: TMA loads complete, consumers wait for nothing else, and the source's waits are
- * bounded.
+ * bounded. If one does not all the same, the producer says where (kernels/barrier.cuh).
  */
 #ifndef MK_KERNELS_ATTENTION_CUH
 #define MK_KERNELS_ATTENTION_CUH
@@ -38,15 +38,40 @@ struct attention_block {
     int32_t head, row, slab;
 };
 
+/* Waits until the readers of a stage are done. A producer that takes longer than it may says where;
+ * one of 32 registers has none for that. */
+template <class shape, int stages>
+PTX_FN void attention_wait_empty(const struct attention_operands *op, uint32_t barriers,
+                                 const struct pipeline_position *at, uint32_t tile,
+                                 enum gpu_barrier ring)
+{
+    if (shape::producer_registers < 40)
+        pipeline_wait_empty<stages>(barriers, at, op->limit_ns);
+    else
+        pipeline_wait_empty<stages>(barriers, at, &op->watch, tile, ring);
+}
+
+/* After its last block: all stages have been given back. */
+template <class shape>
+PTX_FN void attention_drain(const struct attention_operands *op, uint32_t barriers,
+                            struct pipeline_position *at, uint32_t tile, enum gpu_barrier ring)
+{
+    for (int s = 0; s < shape::stages; s++) {
+        attention_wait_empty<shape, shape::stages>(op, barriers, at, tile, ring);
+        pipeline_step<shape::stages>(at);
+    }
+}
+
 /* Loads a block of K, or of V, into the next stage of its ring. */
 template <class shape>
-PTX_FN void attention_load(const CUtensorMap *map, uint32_t stages, uint32_t barriers,
-                           struct pipeline_position *at, const struct attention_block *block,
-                           uint64_t limit_ns)
+PTX_FN void attention_load(const struct attention_operands *op, const CUtensorMap *map,
+                           uint32_t stages, uint32_t barriers, struct pipeline_position *at,
+                           const struct attention_block *block, uint32_t tile,
+                           enum gpu_barrier ring)
 {
     uint32_t to = stages + at->stage * shape::block_bytes,
              full = pipeline_full<shape::stages>(barriers, at->stage);
-    pipeline_wait_empty<shape::stages>(barriers, at, limit_ns);
+    attention_wait_empty<shape, shape::stages>(op, barriers, at, tile, ring);
     ptx_mbar_expect(full, shape::block_bytes);
 #pragma unroll
     for (int p = 0; p < shape::panels; p++)
@@ -58,11 +83,11 @@ PTX_FN void attention_load(const CUtensorMap *map, uint32_t stages, uint32_t bar
 /* Loads the tile's rows of Q, and tells the consumers its number. */
 template <class shape>
 PTX_FN void attention_load_queries(const struct attention_operands *op, uint32_t shared,
-                                   const struct attention_tile *tile, int32_t id,
+                                   const struct attention_tile *tile, int32_t id, uint32_t number,
                                    struct pipeline_position *at)
 {
     uint32_t barriers = shared + shape::q_barriers, full = pipeline_full<1>(barriers, 0);
-    pipeline_wait_empty<1>(barriers, at, op->limit_ns);
+    attention_wait_empty<shape, 1>(op, barriers, at, number, GPU_BARRIER_QUERIES);
     pipeline_step<1>(at);
     ptx_store_shared(shared + shape::tile_offset, id);
     if (id == ATTENTION_NONE) {
@@ -93,7 +118,8 @@ struct attention_last {
 template <class shape, class Source>
 PTX_FN void attention_load_values(const struct attention_operands *op, const Source *source,
                                   uint32_t shared, const struct attention_tile *tile,
-                                  const struct attention_last *last, struct pipeline_position *ring)
+                                  const struct attention_last *last, uint32_t number,
+                                  struct pipeline_position *ring)
 {
     struct attention_block block = last->block;
     if (shape::producer_registers < 40) {
@@ -101,8 +127,8 @@ PTX_FN void attention_load_values(const struct attention_operands *op, const Sou
         source->keys(*tile, last->run, &keys);
         block = attention_block_of(&keys, last->first);
     }
-    attention_load<shape>(block.v, shared + shape::v_offset, shared + shape::v_barriers, ring,
-                          &block, op->limit_ns);
+    attention_load<shape>(op, block.v, shared + shape::v_offset, shared + shape::v_barriers, ring,
+                          &block, number, GPU_BARRIER_VALUES);
 }
 
 /* What it does for a block is little: with 700 instructions of a source's arithmetic in it an H200
@@ -116,30 +142,32 @@ PTX_FN void attention_produce(const struct attention_operands *op, Source *sourc
     struct attention_last last;
     source->open();
     int32_t id = source->take();
-    while (id != ATTENTION_NONE) {
+    uint32_t number = 0; /* of this block's tiles */
+    for (; id != ATTENTION_NONE; number++) {
         bool first = true;
         source->tile(id, &tile);
         for (uint32_t run = 0; source->keys(tile, run, &keys); run++) {
             for (int32_t i = attention_blocks<shape>(&tile, run, &keys); i-- > 0;) {
                 const struct attention_block block = attention_block_of(&keys, i * shape::keys);
                 source->before(tile, run, keys, i * shape::keys);
-                attention_load<shape>(keys.k, shared + shape::k_offset, shared + shape::k_barriers,
-                                      &k_ring, &block, op->limit_ns);
+                attention_load<shape>(op, keys.k, shared + shape::k_offset,
+                                      shared + shape::k_barriers, &k_ring, &block, number,
+                                      GPU_BARRIER_KEYS);
                 if (first)
-                    attention_load_queries<shape>(op, shared, &tile, id, &q_ring);
+                    attention_load_queries<shape>(op, shared, &tile, id, number, &q_ring);
                 else
-                    attention_load_values<shape>(op, source, shared, &tile, &last, &v_ring);
+                    attention_load_values<shape>(op, source, shared, &tile, &last, number, &v_ring);
                 first = false;
                 last = {block, run, i * shape::keys};
             }
         }
         id =
             source->take(); /* its answer may take a microsecond, while consumers still have work */
-        attention_load_values<shape>(op, source, shared, &tile, &last, &v_ring);
+        attention_load_values<shape>(op, source, shared, &tile, &last, number, &v_ring);
     }
-    attention_load_queries<shape>(op, shared, &tile, ATTENTION_NONE, &q_ring);
-    pipeline_drain<shape::stages>(shared + shape::k_barriers, &k_ring, op->limit_ns);
-    pipeline_drain<shape::stages>(shared + shape::v_barriers, &v_ring, op->limit_ns);
+    attention_load_queries<shape>(op, shared, &tile, ATTENTION_NONE, number, &q_ring);
+    attention_drain<shape>(op, shared + shape::k_barriers, &k_ring, number, GPU_BARRIER_KEYS);
+    attention_drain<shape>(op, shared + shape::v_barriers, &v_ring, number, GPU_BARRIER_VALUES);
     source->close();
 }
 

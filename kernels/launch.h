@@ -26,6 +26,10 @@ enum gpu_barrier {
     GPU_BARRIER_COPY, /* of a stage of a thread's copies: its bytes have landed */
     /* of a place of the outbox: a part of a tile is in it, and the one before it is gone */
     GPU_BARRIER_THERE,
+    /* of the attention engine's rings of K and of V, and of its place for queries: as EMPTY */
+    GPU_BARRIER_KEYS,
+    GPU_BARRIER_VALUES,
+    GPU_BARRIER_QUERIES,
     GPU_BARRIERS
 };
 

@@ -61,10 +61,11 @@ PTX_FN void pipeline_wait_empty(uint32_t barriers, const struct pipeline_positio
  * wait somewhat longer than it does. */
 template <int stages>
 PTX_FN void pipeline_wait_empty(uint32_t barriers, const struct pipeline_position *at,
-                                const struct barrier_watch *watch, uint32_t tile)
+                                const struct barrier_watch *watch, uint32_t tile,
+                                enum gpu_barrier ring = GPU_BARRIER_EMPTY)
 {
-    barrier_wait(watch, pipeline_empty<stages>(barriers, at->stage), at->parity ^ 1,
-                 GPU_BARRIER_EMPTY, at->stage, tile);
+    barrier_wait(watch, pipeline_empty<stages>(barriers, at->stage), at->parity ^ 1, ring,
+                 at->stage, tile);
 }
 
 /* A reader: the stage's bytes are here. */
@@ -105,15 +106,6 @@ PTX_FN void pipeline_release_loaded(uint32_t barriers, uint32_t stage, uint32_t 
 
 /* The producer, after its last stage: all stages have been given back, nothing that it loaded is
  * read any more. */
-template <int stages>
-PTX_FN void pipeline_drain(uint32_t barriers, struct pipeline_position *at, uint64_t limit_ns)
-{
-    for (int s = 0; s < stages; s++) {
-        pipeline_wait_empty<stages>(barriers, at, limit_ns);
-        pipeline_step<stages>(at);
-    }
-}
-
 template <int stages>
 PTX_FN void pipeline_drain(uint32_t barriers, struct pipeline_position *at,
                            const struct barrier_watch *watch, uint32_t tile)

@@ -13,6 +13,9 @@ static inline void stuck_say(const volatile uint64_t packed[2], char *text, size
         [GPU_BARRIER_EMPTY] = "for stage %u of the engine to be filled and read",
         [GPU_BARRIER_COPY] = "for stage %u of its copies to be filled",
         [GPU_BARRIER_THERE] = "for place %u of the outbox to be emptied and filled",
+        [GPU_BARRIER_KEYS] = "for stage %u of K to be filled and read",
+        [GPU_BARRIER_VALUES] = "for stage %u of V to be filled and read",
+        [GPU_BARRIER_QUERIES] = "for place %u of Q to be filled and read",
     };
     struct gpu_stuck s = gpu_stuck_unpack(packed[0], packed[1]);
     char where[64];

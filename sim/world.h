@@ -69,6 +69,7 @@ struct sim_world_config {
     /* of the emulated kernels (sim/hopper/hopper.h); tests */
     const struct hopper_mutation *mutations;
     uint32_t mutation_count;
+    int tries_end;
     /* places that could have one; NULL: not asked */
     void (*sites)(void *context, const struct hopper_site *sites, uint32_t count);
     /* emulated: results are checked, races between threads are not watched for (several times

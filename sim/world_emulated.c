@@ -3,6 +3,7 @@
  * and the network are the same as ever. */
 #include "core/bf16.h"
 #include "kernels/report.h"
+#include "kernels/stuck.h"
 #include "sim/emulated.h"
 #include "sim/hopper/hopper.h"
 #include "sim/world_state.h"
@@ -17,8 +18,8 @@
 enum { WORDS = 128, EPOCH = 0, LEFT = 16, POSTED = 32, ENDING = 64, TAKEN = 80, BATCH = 64 };
 
 struct emulated_rank {
-    struct gpu_report report;
-    uint64_t *words; /* its GPU's */
+    _Alignas(16) struct gpu_report report; /* whose `stuck` is one store */
+    uint64_t *words;                       /* its GPU's */
     struct mk_track *tracks;
     int reported;
 };
@@ -43,6 +44,7 @@ int world_emulated_open(struct sim_world *w, char *error, size_t size)
                                          .now = &w->now,
                                          .mutations = w->config.mutations,
                                          .mutation_count = w->config.mutation_count,
+                                         .tries_end = w->config.tries_end,
                                          .races = !w->config.unwatched,
                                          .forgives = world_emulated_forgives,
                                          .context = w};
@@ -155,6 +157,15 @@ static void world_emulated_take_reports(struct sim_world *w)
         ((uint32_t *)(w->emulated[rank].words + ENDING))[1] = 1;
 }
 
+/* The machine's sentence; before it what a block that stood at a barrier has said. */
+static void world_emulated_fail(struct sim_world *w)
+{
+    char stood[256] = "";
+    for (uint32_t rank = 0; rank < w->world && !stood[0]; rank++)
+        stuck_say(w->emulated[rank].report.stuck, stood, sizeof stood);
+    sim_world_error(w, -EBADMSG, "%s%s", stood, hopper_error(w->hopper));
+}
+
 /* Some steps of the machine. 0: it could do none. */
 int world_emulated_step(struct sim_world *w)
 {
@@ -165,7 +176,7 @@ int world_emulated_step(struct sim_world *w)
         w->ranks[rank].proxy_touched = 1;
     world_emulated_take_reports(w);
     if (hopper_error(w->hopper))
-        sim_world_error(w, -EBADMSG, "%s", hopper_error(w->hopper));
+        world_emulated_fail(w);
     w->hash = sim_mix(w->hash ^ hopper_hash(w->hopper));
     return done > 0;
 }

@@ -253,7 +253,9 @@ static int describe(struct attention_operands *op, struct ring_attention_maps *m
                                   all_extent, all_stride, shape::keys);
     }
     op->scale = 1 / sqrtf((float)dim);
-    op->limit_ns = l->timeout_ns + 2000000000; /* longer than any wait for a flag */
+    /* longer than any wait for a flag */
+    op->watch = {l->report->stuck, l->timeout_ns + 2000000000};
+    op->limit_ns = l->timeout_ns + 3000000000;
     return err;
 }
 

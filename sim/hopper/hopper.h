@@ -59,7 +59,10 @@ struct hopper_config {
     uint64_t (*clock)(void *context);
     uint32_t first_rank; /* what messages call rank 0 of the machine */
     int calm;            /* no strange habits: for runs that nobody searches for mistakes */
-    size_t memory;       /* bytes of address space; 0: 4 GiB */
+    /* A try of an mbarrier says no after a while, as on a GPU; else it waits for ever, so that a
+     * phase that never comes is told at once as a deadlock */
+    int tries_end;
+    size_t memory; /* bytes of address space; 0: 4 GiB */
     const struct hopper_mutation *mutations;
     uint32_t mutation_count;
     uint64_t max_steps; /* of hopper_run; 0: no bound */

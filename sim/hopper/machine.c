@@ -381,16 +381,35 @@ int hopper_step(struct hopper *h)
     return 1;
 }
 
+/* Lets go who tries mbarriers. How many. */
+static uint32_t end_tries(struct hopper *h)
+{
+    uint32_t woken = 0;
+    for (uint32_t r = 0; h->config.tries_end && r < h->config.ranks; r++)
+        for (uint32_t i = 0; i < h->config.sms; i++) {
+            struct hopper_block *b = &h->ranks[r].blocks[i];
+            for (uint32_t n = 0; b->grid && n < b->threads; n++) {
+                struct hopper_thread *t = &b->thread[n];
+                if (t->state != THREAD_MBARRIER)
+                    continue;
+                t->tried = 1;
+                thread_wake(t);
+                woken++;
+            }
+        }
+    return woken;
+}
+
 /* Times double, up to a second: who polls with a bound comes to it soon. */
 int hopper_tick(struct hopper *h)
 {
-    if (!h->pollers || h->failed)
+    if (h->failed || (!h->pollers && !h->config.tries_end))
         return 0;
-    if (h->config.clock)
-        return scan_pollers(h, 1) > 0;
-    *h->now += h->jump;
-    h->jump = h->jump < 500000000 ? h->jump * 2 : 1000000000;
-    return scan_pollers(h, 1) > 0;
+    if (!h->config.clock) {
+        *h->now += h->jump;
+        h->jump = h->jump < 500000000 ? h->jump * 2 : 1000000000;
+    }
+    return scan_pollers(h, 1) + end_tries(h) > 0;
 }
 
 int hopper_run(struct hopper *h)

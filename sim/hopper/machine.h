@@ -62,6 +62,7 @@ struct hopper_thread {
 
     /* THREAD_BARRIER and others: where */
     uint32_t barrier;
+    int tried; /* THREAD_MBARRIER: has waited long enough */
     int either;
     /* 1 + the last phase of each mbarrier that it waited for; 0: none */
     uint32_t phase_of[KNOWN_MBARRIERS];

@@ -218,7 +218,10 @@ static int mbar_look(uint32_t bar, uint32_t parity, int waits)
         if (!waits || !sim_random_below(&h->random, 16))
             return 0; /* a wait may say so for no reason */
         t->barrier = bar;
+        t->tried = 0;
         hopper_wait(t, THREAD_MBARRIER);
+        if (t->tried)
+            return 0;
         if (m->address != bar)
             hopper_mistake("waits for the mbarrier at 0x%x, which was invalidated", bar);
     }
