@@ -214,6 +214,9 @@ $(BUILD)/tests/emulated_%.o: sim/hopper/symbols
 $(BUILD)/tests/test_hopper_conform $(BUILD)/tests/test_hopper_check: $(BUILD)/tests/test_hopper_%: $(BUILD)/tests/emulated_%.o
 $(BUILD)/tests/test_hopper_conform $(BUILD)/tests/test_hopper_check: TEST_O = $(BUILD)/tests/emulated_$(@:$(BUILD)/tests/test_hopper_%=%).o
 
+# A test of what only builds with CUDA have.
+$(BUILD)/tests/test_bench_moe.o: ALL_CFLAGS += $(if $(HAVE_CUDA),$(CUDA_CFLAGS))
+
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB_O) $(BUILD)/commands.a
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)

@@ -76,6 +76,15 @@ static void test_run(void **state)
     assert_string_equal(text_of(j, "skew"), "1.5");
     assert_string_equal(text_of(j, "verdict"), "right");
     json_free(j);
+    j = result_of("bench moe_dispatch_gemm --exec host --iters 2 --warmup 0 --moe 64,64,40,16,4 "
+                  "--skew zipf:1.2");
+    assert_string_equal(text_of(j, "skew"), "1.2");
+    json_free(j);
+    j = result_of("bench moe_ffn --exec host --iters 2 --warmup 0 --moe 64,64,40,16,4 --skew one");
+    assert_null(json_get(j, "skew"));
+    assert_string_equal(text_of(j, "routing"), "one");
+    assert_string_equal(text_of(j, "verdict"), "right");
+    json_free(j);
 }
 
 /* Twice the same figures: the clock is virtual. */

@@ -118,6 +118,8 @@ static void test_sim(void **state)
             "--random chooses, so --moe cannot be given");
     refuses("run moe_ffn --shape 8,8,8", "moe_ffn does not take --shape");
     refuses("run moe_ffn --exec host --skew much", "a number from 0.01 to 10");
+    refuses("run moe_ffn --exec host --skew zipf:none", "a number from 0.01 to 10, or one");
+    refuses("run moe_ffn --exec host --skew one --routing few", "and so does --skew");
     refuses("run moe_ffn --exec host --skew 1 --routing one", "and so does --skew");
     refuses("run ag_gemm --skew 1", "ag_gemm does not take --skew");
     refuses("tune ring_attention", "ag_gemm, gemm_ar, gemm_rs, moe_dispatch_gemm and moe_ffn do");

@@ -238,5 +238,22 @@ def the_tutorial_runs_under_torchrun():
     assert len(re.findall(r"rank \d of 2 on cpu", said)) == 2
 
 
+@case
+def what_bench_sets_a_moe_beside_computes_what_it_says():
+    """The baselines check their results themselves; without a GPU their times mean nothing."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port"]
+    for script, words, options in (
+        ("ffn", ("product", "second", "comm", "back", "in_turn"), ("--skew", "1.2", "--b-nk")),
+        ("ffn", ("product", "second", "comm", "back", "in_turn"), ("--routing", "none")),
+        ("dispatch_gemm", ("product", "comm", "in_turn"), ("--routing", "one")),
+    ):
+        said = run([*torchrun, str(free_port()), f"experiments/baselines/torch_moe_{script}.py", *options, "24,32,16,6,3", "40,32,16,4,2"],
+                   env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+        for shape in ("24,32,16,6,3", "40,32,16,4,2"):
+            lines = re.findall(rf"^{shape},([a-z_]+),([\d.]+),([\d.]+),([\d.]+)$", said, re.M)
+            assert sorted(line[0] for line in lines) == sorted(words), said
+            assert all(float(least) <= float(ms) <= float(most) for _, ms, least, most in lines), said
+
+
 if __name__ == "__main__":
     main()

@@ -7,17 +7,14 @@ and before it a line for each form with its name behind K. Exit status 0, or 77 
 import os
 import sys
 
-os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
-os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
-import torch
-import torch.distributed as dist
+import torch_measure
+from torch_measure import dist, torch
 
 try:
     from torch.distributed._symmetric_memory import enable_symm_mem_for_group
 except ImportError:
     sys.exit(77)
 
-TIMES = 20  # measurements of a form
 TOGETHER = 10  # launches of a measurement, where they are replayed
 
 
@@ -41,21 +38,9 @@ def captured(run):
 
 
 def measure(run):
-    """ms of a launch: median, least and most."""
+    """(median, least, most) of the slowest rank, ms of a launch."""
     replay = captured(run)
-    together = TOGETHER if replay else 1
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(TIMES + 1)]
-    if replay:
-        replay()
-    dist.barrier()
-    torch.cuda.synchronize()
-    for i, event in enumerate(events):
-        event.record()
-        if i < TIMES:
-            replay() if replay else run(i)
-    torch.cuda.synchronize()
-    times = sorted(events[i].elapsed_time(events[i + 1]) / together for i in range(TIMES))
-    return (times[TIMES // 2 - 1] + times[TIMES // 2]) / 2, times[0], times[-1]
+    return torch_measure.measure(lambda i: replay(), TOGETHER, 1) if replay else torch_measure.measure(run, before=0)
 
 
 def main(rows_of_a, forms, some_rows, prepare=None):
@@ -63,8 +48,7 @@ def main(rows_of_a, forms, some_rows, prepare=None):
     operator's result. some_rows(a, b, m): numbers of some rows of this rank's result, and what they should be, in float64.
     prepare(shapes, group), once before all."""
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    torch_measure.start()
     group = dist.group.WORLD.group_name
     enable_symm_mem_for_group(group)
     shapes = [tuple(map(int, text.split(","))) for text in sys.argv[1:]]
@@ -84,11 +68,9 @@ def main(rows_of_a, forms, some_rows, prepare=None):
                 c = run(i)
             rows, reference = some_rows(a[2 % sets], b[2 % sets], m)
             error = ((c[rows].double() - reference).norm() / reference.norm()).item()
-            mine = torch.tensor([*measure(run), error], device="cuda")
-            every = [torch.empty_like(mine) for _ in range(world)]
-            dist.all_gather(every, mine)
-            slow = max(every, key=lambda t: t[0].item()).tolist()[:3]
-            lines.append((slow, ",".join(f"{v:.4g}" for v in slow) + f",{max(t[3].item() for t in every):.3g}", name))
+            slow, worst = measure(run), torch.tensor([error], device="cuda")
+            dist.all_reduce(worst, dist.ReduceOp.MAX)
+            lines.append((slow, ",".join(f"{v:.4g}" for v in slow) + f",{worst.item():.3g}", name))
         if rank == 0:
             for _, text, name in lines if len(lines) > 1 else []:
                 print(f"{m},{n},{k},{name},{text}")

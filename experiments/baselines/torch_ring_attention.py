@@ -20,10 +20,8 @@ import math
 import os
 import sys
 
-os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
-os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
-import torch
-import torch.distributed as dist
+import torch_measure
+from torch_measure import dist, measure, torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 COLD = 200e6  # bytes of operands in rotation
@@ -36,25 +34,6 @@ def random(*shape):
 def sdpa(backend, q, k, v, causal):
     with sdpa_kernel(backend):
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1])
-
-
-def measure(run):
-    """(median, least, most) of the rank whose median is the largest, ms of run(i)."""
-    for i in range(3):
-        run(i)
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(21)]
-    dist.barrier()
-    torch.cuda.synchronize()
-    for i, event in enumerate(events):
-        event.record()
-        if i < 20:
-            run(i)
-    torch.cuda.synchronize()
-    times = sorted(events[i].elapsed_time(events[i + 1]) for i in range(20))
-    mine = torch.tensor([(times[9] + times[10]) / 2, times[0], times[-1]], device="cuda")
-    every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(every, mine)
-    return max((t.tolist() for t in every), key=lambda t: t[0])
 
 
 def captured(run, sets):
@@ -130,22 +109,16 @@ def main():
     parser.add_argument("--context-parallel", action="store_true")
     parser.add_argument("shapes", nargs="+")
     options = parser.parse_args()
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    torch_measure.start()
     shapes = {text: [*map(int, text.split(",")), options.causal] for text in options.shapes}
 
-    def tell(text, times):
-        for name, three in times.items():
-            if dist.get_rank() == 0:
-                print(f"{text},{name}," + ",".join(f"{ms:.4f}" for ms in three), flush=True)
-
     for text, shape in shapes.items():
-        tell(text, separate(*shape))
+        torch_measure.tell(text, separate(*shape))
         torch.cuda.empty_cache()
     if options.context_parallel:  # behind all else: its errors leave PyTorch in no state to go on
         for text, shape in shapes.items():
             try:
-                tell(text, {"context_parallel": context_parallel_time(*shape)})
+                torch_measure.tell(text, {"context_parallel": context_parallel_time(*shape)})
             except Exception as error:
                 if dist.get_rank() == 0:
                     print(f"# {text}: no context parallelism: {' '.join(str(error).split())}", flush=True)

@@ -63,6 +63,14 @@ static double bench_gpu_report_column_product(const struct bench_gpu_row *r)
 {
     return bench_gpu_report_time_of(r, BENCH_PRODUCT);
 }
+static double bench_gpu_report_column_second(const struct bench_gpu_row *r)
+{
+    return bench_gpu_report_time_of(r, BENCH_SECOND);
+}
+static double bench_gpu_report_column_back(const struct bench_gpu_row *r)
+{
+    return bench_gpu_report_time_of(r, BENCH_BACK);
+}
 static double bench_gpu_report_column_comm(const struct bench_gpu_row *r)
 {
     return bench_gpu_report_time_of(r, BENCH_COMM);
@@ -83,15 +91,18 @@ static double bench_gpu_report_column_network(const struct bench_gpu_row *r)
     return r->network_ms > 0 ? r->network_ms : NAN;
 }
 
-/* The larger of product and communication. The communication by the faster of the two, an
- * all-reduce at the rate of the links; between nodes at the rate of the NICs, which NCCL does not
- * use on one host's emulated ones. */
+/* The larger of product and communication; of a layer of both products and both ways. The
+ * communication by the faster of the two, an all-reduce at the rate of the links; between nodes at
+ * the rate of the NICs, which NCCL does not use on one host's emulated ones. */
 static double bench_gpu_report_column_ideal(const struct bench_gpu_row *r)
 {
     double comm =
         fmin(bench_gpu_report_time_of(r, BENCH_COMM), bench_gpu_report_time_of(r, BENCH_MOVE));
     const struct mk_problem *q = &r->problem;
     uint32_t world = mk_world(&q->topo);
+    int layer = run_op_of(q->op)->product == RUN_LAYER;
+    if (layer)
+        comm += bench_gpu_report_time_of(r, BENCH_BACK);
     if (run_op_of(q->op)->collective == RUN_ALL_REDUCE)
         comm = 2.0 * (world - 1) / world * (double)q->m * (double)q->n * 2 /
                bench_gpu_report_column_link(r) / 1e6;
@@ -99,7 +110,8 @@ static double bench_gpu_report_column_ideal(const struct bench_gpu_row *r)
         comm = 0;
     if (r->network_ms > 0)
         comm = r->network_ms;
-    double product = bench_gpu_report_time_of(r, BENCH_PRODUCT);
+    double product = bench_gpu_report_time_of(r, BENCH_PRODUCT) +
+                     (layer ? bench_gpu_report_time_of(r, BENCH_SECOND) : 0);
     return isnan(product) || isnan(comm) ? NAN : fmax(product, comm);
 }
 static double bench_gpu_report_column_efficiency(const struct bench_gpu_row *r)
@@ -223,6 +235,33 @@ static const struct column moe_columns[] = {
     {"wrong", "#wrong", 7, 0, bench_gpu_report_column_wrong},
 };
 
+static const struct column layer_columns[] = {
+    {"tokens", "T", 6, 0, bench_gpu_report_number_0},
+    {"hidden", "H", 6, 0, bench_gpu_report_number_1},
+    {"inner", "I", 6, 0, bench_gpu_report_number_2},
+    {"experts", "E", 4, 0, bench_gpu_report_number_3},
+    {"experts_per_token", "K", 3, 0, bench_gpu_report_number_4},
+    {"rows", "rows", 7, 0, bench_gpu_report_column_rows},
+    {"imbalance", "imbal.", 6, 2, bench_gpu_report_column_imbalance},
+    {"fused_ms", "fused", 8, 4, bench_gpu_report_column_ms},
+    {"fused_min_ms", "min", 8, 4, bench_gpu_report_column_min},
+    {"fused_max_ms", "max", 8, 4, bench_gpu_report_column_max},
+    {"tflops", "TFLOP/s", 8, 1, bench_gpu_report_column_tflops},
+    {"tokens_per_us", "tok/us", 7, 2, bench_gpu_report_column_tokens},
+    {"product_ms", "first", 8, 4, bench_gpu_report_column_product},
+    {"second_ms", "second", 8, 4, bench_gpu_report_column_second},
+    {"comm_nccl_ms", "there", 8, 4, bench_gpu_report_column_comm},
+    {"back_nccl_ms", "back", 8, 4, bench_gpu_report_column_back},
+    {"link_gb_s", "link", 5, 0, bench_gpu_report_column_link},
+    {"network_ms", "NICs", 8, 4, bench_gpu_report_column_network},
+    {"ideal_ms", "ideal", 8, 4, bench_gpu_report_column_ideal},
+    {"efficiency", "effic.", 7, 3, bench_gpu_report_column_efficiency},
+    {"torch_nccl_ms", "in turn", 8, 4, bench_gpu_report_column_turns},
+    {"speedup_torch_nccl", "ratio", 6, 2, bench_gpu_report_column_vs_turns},
+    {"relative_error", "error", 9, -1, bench_gpu_report_column_error},
+    {"wrong", "#wrong", 7, 0, bench_gpu_report_column_wrong},
+};
+
 struct columns {
     const struct column *of;
     int count;
@@ -235,6 +274,8 @@ static struct columns bench_gpu_report_columns(enum mk_op op)
                                 sizeof attention_columns / sizeof *attention_columns};
     if (run_op_of(op)->product == RUN_EXPERTS)
         return (struct columns){moe_columns, sizeof moe_columns / sizeof *moe_columns};
+    if (run_op_of(op)->product == RUN_LAYER)
+        return (struct columns){layer_columns, sizeof layer_columns / sizeof *layer_columns};
     return (struct columns){gemm_columns, sizeof gemm_columns / sizeof *gemm_columns};
 }
 
@@ -283,6 +324,19 @@ static void bench_gpu_report_print_legend(FILE *out, const struct bench_gpu_row 
                 "fused;\nin turn: rows by rank, NCCL, rows by expert, grouped product, all "
                 "through PyTorch\n",
                 rows->network_ms > 0 ? "that" : "NCCL");
+        return;
+    }
+    if (op->product == RUN_LAYER) {
+        fprintf(out,
+                "ms per launch: median of the slowest rank; rows: of a rank, on average; imbal.: "
+                "of the rank that has most, by that; tok/us: a rank's tokens;\nfirst, second: "
+                "PyTorch's grouped products, each alone; there, back: NCCL's all-to-all alone, a "
+                "row for each expert of a token; link: GB/s to the next rank by copy "
+                "engine;\nNICs: what crosses them, at the rate of their ports; ideal: the larger "
+                "of both products and %s; effic.: ideal / fused;\nin turn: rows by rank, NCCL, "
+                "rows by expert, product, SwiGLU, product, rows by rank, NCCL, sum by weight, all "
+                "through PyTorch\n",
+                rows->network_ms > 0 ? "that" : "both ways");
         return;
     }
     int gathers = op->collective == RUN_ALL_GATHER;
@@ -384,7 +438,7 @@ static void bench_gpu_report_write_samples(FILE *f, const struct bench_gpu_row *
     static const char *const names[BENCH_WHATS] = {
         [BENCH_FUSED] = "fused",   [BENCH_PRODUCT] = "gemm",  [BENCH_COMM] = "nccl",
         [BENCH_MOVE] = "own_comm", [BENCH_TURNS] = "in_turn", [BENCH_LINK] = "link",
-        [BENCH_TORCH] = "torch"};
+        [BENCH_TORCH] = "torch",   [BENCH_SECOND] = "second", [BENCH_BACK] = "back"};
     if (!row->samples || !bench_gpu_right(row))
         return;
     fprintf(f, "  \"samples_ms\": {");

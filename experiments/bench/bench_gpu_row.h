@@ -9,7 +9,7 @@
 enum bench_gpu_what {
     BENCH_FUSED,   /* the operator */
     BENCH_PRODUCT, /* what computes alone: cuBLAS, on a gathered A; cuDNN's attention; PyTorch's
-                    * grouped product */
+                    * grouped product, of a layer the first */
     BENCH_COMM,    /* NCCL's collective alone */
     /* the operator's own communication: the same plan with N (of ag_gemm) or K = 8, of
      * ring_attention without products */
@@ -17,7 +17,9 @@ enum bench_gpu_what {
     BENCH_TURNS, /* NCCL's collective and the product one after the other, on one stream */
     /* BENCH_LINK_BYTES to the next rank of the node by copy engine, all ranks at once */
     BENCH_LINK,
-    BENCH_TORCH, /* PyTorch's fused operator on symmetric memory, or its context parallelism */
+    BENCH_TORCH,  /* PyTorch's fused operator on symmetric memory, or its context parallelism */
+    BENCH_SECOND, /* of a MoE layer, what PyTorch says: its second product */
+    BENCH_BACK,   /* and NCCL's all-to-all of results */
     BENCH_WHATS
 };
 

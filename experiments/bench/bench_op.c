@@ -20,10 +20,10 @@ static const char *const peers[] = {"blas", "torch"}; /* of enum run_peer */
 static const struct option_spec specs[] = {
     {"vs", OPTION_WORD, AT(vs), "blas|torch",
      "blas (host, GEMM operators): also times OpenBLAS alone on the same product; torch (cuda): also times PyTorch's fused "
-     "operator or context parallelism, if python3 has it. A cuda bench always times cuBLAS (attention: cuDNN; MoE: PyTorch's grouped product) and NCCL",
+     "operator or context parallelism, if python3 has it. A cuda bench always times cuBLAS (attention: cuDNN; MoE: PyTorch's grouped products) and NCCL",
      .words = peers, .word_count = 2, .group = LAUNCHES},
     {"traced", OPTION_FLAG, AT(traced), NULL, "turns tracing on to show what it costs; stores nothing (cuda)", .group = LAUNCHES},
-    {"shapes", OPTION_TEXT, AT(shapes), "M,N,K:M,N,K", "measures several shapes (ring_attention: B,S,H,G,D:...; moe_dispatch_gemm: T,H,I,E,K:...) in one job, one after the other (cuda)",
+    {"shapes", OPTION_TEXT, AT(shapes), "M,N,K:M,N,K", "measures several shapes (ring_attention: B,S,H,G,D:...; MoE: T,H,I,E,K:...) in one job, one after the other (cuda)",
      .max = 1023, .group = PROBLEM},
     {"csv", OPTION_TEXT, AT(csv), "FILE", "writes a CSV row per shape: times, plan, network, seed, date, versions", .max = 4095, .group = RESULTS},
     {"append", OPTION_FLAG, AT(append), NULL, "adds the rows to an existing CSV of the same columns", .group = RESULTS},

@@ -2,7 +2,7 @@
  * as CUDA graphs on operands that rotate through more than L2 holds, beside the link and, of
  * ring_attention, the gather of K and V, NCCL's and its own, and cuDNN's attention (bench_cudnn.c).
  * What else computes alone, and behind a collective, PyTorch has measured (bench_torch.c): the
- * grouped product of a MoE, NCCL's all-to-all, attention behind NCCL's gather. */
+ * grouped products of a MoE, NCCL's all-to-all, attention behind NCCL's gather. */
 #include "experiments/bench/bench_gpu_row.h"
 #include "experiments/job/gpu_operands.h"
 #include "experiments/job/op.h"

@@ -48,6 +48,8 @@ void bench_torch_read(struct bench_gpu_row *rows, uint32_t count)
                  {"product", BENCH_PRODUCT},
                  {"comm", BENCH_COMM},
                  {"in_turn", BENCH_TURNS},
+                 {"second", BENCH_SECOND},
+                 {"back", BENCH_BACK},
                  {"context_parallel", BENCH_TORCH}};
     const char *path = getenv("MKERNEL_BENCH_TORCH");
     FILE *f = path ? fopen(path, "re") : NULL;

@@ -18,7 +18,7 @@ enum run_collective {
 };
 
 /* And what computes there. */
-enum run_product { RUN_GEMM, RUN_ATTENTION, RUN_EXPERTS };
+enum run_product { RUN_GEMM, RUN_ATTENTION, RUN_EXPERTS, RUN_LAYER /* of experts, whole */ };
 
 struct run_op {
     /* Elements [first, first + count) of bf16 input `argument` of any rank. NULL:

@@ -39,21 +39,27 @@ static int run_job_check_files(const struct run_options *o, char *error, size_t 
     return result ? result : output_check("--csv", o->csv, OUTPUT_WRITTEN, error, size);
 }
 
-/* --skew, as a number. */
+/* --skew, as a number, and what it says of --routing. */
 static int run_job_read_skew(struct run_job *job, char *error, size_t size)
 {
-    const struct run_options *o = &job->options;
+    struct run_options *o = &job->options;
     char *end;
     if (!o->skew)
         return 0;
-    job->skew = strtod(o->skew, &end);
-    if (end == o->skew || *end || !(job->skew >= 0.01 && job->skew <= 10)) {
-        snprintf(error, size, "--skew %s: it is a number from 0.01 to 10", o->skew);
-        return -EINVAL;
-    }
     if (o->routing != RUN_ROUTING_EVEN) {
         snprintf(error, size, "--routing %s says whom tokens choose, and so does --skew",
                  run_routings[o->routing]);
+        return -EINVAL;
+    }
+    if (!strcmp(o->skew, "one")) {
+        o->routing = RUN_ROUTING_ONE;
+        o->skew = NULL;
+        return 0;
+    }
+    o->skew += strncmp(o->skew, "zipf:", 5) ? 0 : 5;
+    job->skew = strtod(o->skew, &end);
+    if (end == o->skew || *end || !(job->skew >= 0.01 && job->skew <= 10)) {
+        snprintf(error, size, "--skew %s: it is a number from 0.01 to 10, or one", o->skew);
         return -EINVAL;
     }
     return 0;

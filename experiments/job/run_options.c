@@ -59,8 +59,9 @@ static const struct option_spec launch_specs[] = {
      "even: experts get about the same number of tokens; one: expert 0 gets all; few: every other "
      "expert gets none; none: the last rank has no tokens. Default even",
      .words = run_routings, .word_count = 4, .group = PROBLEM},
-    {"skew", OPTION_TEXT, AT(skew), "S",
-     "tokens choose expert e in proportion to 1/(e+1)^S, 0.01 to 10. Default: as --routing says",
+    {"skew", OPTION_TEXT, AT(skew), "[zipf:]S|one",
+     "tokens choose expert e in proportion to 1/(e+1)^S, 0.01 to 10; one: all the first, as "
+     "--routing one. Default: as --routing says",
      .max = 31, .group = PROBLEM},
     {"burst", OPTION_NUMBERS, AT(burst), "N",
      "launches that follow each other without a wait; each has its own operands. Default 4 (run), "

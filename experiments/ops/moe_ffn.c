@@ -62,4 +62,6 @@ const struct run_op run_op_moe_ffn = {.input = moe_ffn_input,
                                       .make = run_make_moe,
                                       .check = moe_ffn_check,
                                       .records = moe_ffn_records,
-                                      .routed = 1};
+                                      .routed = 1,
+                                      .collective = RUN_ALL_TO_ALL,
+                                      .product = RUN_LAYER};

@@ -2,6 +2,7 @@
 #include "core/ops/op.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,8 +81,11 @@ int sim_case_open(struct sim_case *c, const struct sim_case_options *o, char *er
         rc = sim_case_network(c, error, size);
     if (!rc && o->jitter)
         rc = sim_case_number("jitter", o->jitter, 0, 1, &c->jitter, error, size);
-    if (!rc && o->skew)
-        rc = sim_case_number("skew", o->skew, 0, 10, &c->skew, error, size);
+    if (!rc && o->skew && !strcmp(o->skew, "one"))
+        c->skew = INFINITY;
+    else if (!rc && o->skew)
+        rc = sim_case_number("skew", o->skew + (strncmp(o->skew, "zipf:", 5) ? 0 : 5), 0, 10,
+                             &c->skew, error, size);
     if (!rc && o->ids)
         rc = sim_case_ids(c, error, size);
     return rc ? rc : tuning_open(&c->tuning, o->tuning ? o->tuning : "", 0, error, size);

@@ -107,9 +107,11 @@ static const struct option_spec specs[] = {
     {"jitter", OPTION_TEXT, AT(of.jitter), "SHARE",
      "by which tiles, launches and the network scatter, by --seed: 0.05. Default 0", .max = 31,
      .group = WHAT_IF},
-    {"skew", OPTION_TEXT, AT(of.skew), "S",
-     "tokens choose expert e in proportion to 1/(e+1)^S. Default: all alike", .max = 31,
-     .group = WHAT_IF},
+    {"skew", OPTION_TEXT, AT(of.skew), "[zipf:]S|one",
+     "tokens choose expert e in proportion to 1/(e+1)^S; one: all the first, and no other. "
+     "Default: "
+     "all alike",
+     .max = 31, .group = WHAT_IF},
     {"ids", OPTION_TEXT, AT(of.ids), "FILE",
      "the experts of all tokens, rank by rank: numbers with blanks or commas between them",
      .max = 4095, .group = WHAT_IF},

@@ -48,6 +48,10 @@ void timed_ids(const struct timed_world *w, const struct mk_plan *plan, uint64_t
         exact_moe_ids(plan, w->config.seed | EXACT_MOE_EVENLY, launch, rank, ids);
         return;
     }
+    for (uint64_t i = 0; i < count && isinf(w->config.skew); i++)
+        ids[i] = i % m->k ? UINT32_MAX : 0;
+    if (isinf(w->config.skew))
+        return;
     struct sim_random random = {sim_mix(w->config.seed) ^ sim_mix(launch << 20 ^ rank)};
     double all = w->chosen[m->experts - 1];
     for (uint64_t token = 0; token < m->tokens; token++)

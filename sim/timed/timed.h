@@ -43,12 +43,12 @@ struct timed_config {
     uint64_t seed;
     double jitter;                 /* share by which tiles and puts scatter; 0: none */
     const struct timed_slow *slow; /* [ranks]; NULL: none */
-    double skew;         /* of a MoE's experts: 0 tokens choose evenly; s: expert e in proportion to
-                            1 / (e + 1)^s */
-    const uint32_t *ids; /* a MoE's, [ranks][tokens][k]; NULL: drawn, with `skew` */
-    uint32_t ring;       /* commands that a ring holds; 0: 1024 */
-    uint32_t in_flight;  /* puts of a proxy; 0: the machine's */
-    uint64_t max_events; /* 0: no bound */
+    double skew; /* of a MoE's experts: 0 tokens choose evenly; INFINITY: all the first, and no
+                  * other; s: expert e in proportion to 1 / (e + 1)^s */
+    const uint32_t *ids;   /* a MoE's, [ranks][tokens][k]; NULL: drawn, with `skew` */
+    uint32_t ring;         /* commands that a ring holds; 0: 1024 */
+    uint32_t in_flight;    /* puts of a proxy; 0: the machine's */
+    uint64_t max_events;   /* 0: no bound */
     uint32_t trace_events; /* records kept per track; 0: no tracing */
     /* Once, when all is over and before anything is freed, as struct sim_world_config's. */
     int (*finished)(void *context, struct mk_comm *const *comms, uint32_t count);
