@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "tests/helpers/folder.h"
 
@@ -264,6 +265,76 @@ static void calibrate_measures(void **state)
     free(here);
 }
 
+/* The same of a machine that is simulated: what its file says differently is found by measuring it.
+ */
+static void calibrate_finds_a_machine(void **state)
+{
+    static const struct {
+        const char *line;
+        const char *name;
+        double value, near;
+    } differs[] = {{"nvlink_out = 250 GB/s", "\nnvlink_out = ", 250, 0.05},
+                   {"tile.256x256.stage = 800 ns", "\ntile.256x256.stage = ", 800, 0.07},
+                   {"settle = 4.5 us", "\nsettle = ", 4500, 0.3}};
+    char of[1024], output[1024], text[512] = "";
+    for (int i = 0; i < 3; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s\n", differs[i].line);
+    snprintf(of, sizeof of, "%s", written("of.machine", text));
+    snprintf(output, sizeof output, "%s/again.machine", folder);
+    run((char *[]){"calibrate", "--exec", "sim", "--of", of, "--gpus", "4", "--output", output,
+                   NULL});
+    if (r.status)
+        fail_msg("%s", r.err_text);
+    run((char *[]){"calibrate", "--print", "--machine", output, NULL});
+    for (int i = 0; i < 3; i++) {
+        const char *at = strstr(r.out_text, differs[i].name);
+        assert_non_null(at);
+        double found = strtod(at + strlen(differs[i].name), NULL);
+        if (found < differs[i].value * (1 - differs[i].near) ||
+            found > differs[i].value * (1 + differs[i].near))
+            fail_msg("%s was found as %g", differs[i].line, found);
+    }
+    refused((char *[]){"calibrate", "--exec", "sim", NULL}, "--of");
+    refused((char *[]){"calibrate", "--exec", "cuda", "--of", of, NULL}, "--exec sim");
+    refused((char *[]){"calibrate", "--exec", "sim", "--of", "/nowhere", NULL}, "/nowhere");
+}
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* Measurements end when their time is up, whatever they do, and all that they started with them;
+ * what there is by then is fitted to where it is enough. */
+static void calibrate_ends_in_time(void **state)
+{
+    char program[1024], text[2048], output[1024];
+    char *here = realpath("tests/golden/measured_2xH200.csv", NULL);
+    assert_non_null(here);
+    snprintf(output, sizeof output, "%s/part.machine", folder);
+    for (int enough = 0; enough < 2; enough++) {
+        snprintf(text, sizeof text,
+                 "#!/bin/sh\ntrap '' TERM\necho x >> '%s/jobs%d'\n"
+                 "[ $(wc -l < '%s/jobs%d') -gt %d ] && exec sleep 600\n"
+                 "while [ \"$1\" != --csv ]; do shift; done\nhead -40 '%s' > \"$2\"\n",
+                 folder, enough, folder, enough, enough ? 5 : 2, here);
+        snprintf(program, sizeof program, "%s", written(enough ? "late" : "later", text));
+        assert_int_equal(chmod(program, 0755), 0);
+        double began = seconds_now();
+        run((char *[]){"calibrate", "--exec", "cuda", "--program", program, "--budget", "3",
+                       "--rounds", "1", "--output", output, NULL});
+        if (seconds_now() - began > 60)
+            fail_msg("it took %.0f s", seconds_now() - began);
+        if (enough && (r.status || !strstr(r.err_text, "no time was left for 2 of")))
+            fail_msg("status %d: %s", r.status, r.err_text);
+        if (!enough && (r.status != 3 || !strstr(r.err_text, "its time was up")))
+            fail_msg("status %d: %s", r.status, r.err_text);
+    }
+    free(here);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +344,8 @@ int main(void)
         cmocka_unit_test(tables_of_bench_are_read),
         cmocka_unit_test(calibrate_writes_a_machine),
         cmocka_unit_test(calibrate_measures),
+        cmocka_unit_test(calibrate_finds_a_machine),
+        cmocka_unit_test(calibrate_ends_in_time),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

@@ -1,5 +1,6 @@
 /* `mkernel calibrate`: a machine file that agrees with what was measured. */
 #include "core/model.h"
+#include "core/ops/op.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/gpu.h"
 #include "experiments/common/options.h"
@@ -16,12 +17,12 @@
 #include <unistd.h>
 
 struct arguments {
-    const char *from, *half_of, *machine, *output, *keep, *tables, *program;
-    uint64_t rounds, gpus;
+    const char *from, *half_of, *machine, *output, *keep, *tables, *program, *of;
+    uint64_t rounds, gpus, budget_ns;
     int print, exec;
 };
 
-static const char *const executors[] = {"cuda"};
+static const char *const executors[] = {"cuda", "sim"};
 
 #define AT(field) .offset = offsetof(struct arguments, field)
 
@@ -36,9 +37,16 @@ static const struct option_spec specs[] = {
      .max = 4095},
     {"machine", OPTION_TEXT, AT(machine), "NAME|FILE",
      "the machine to begin with; its other numbers stay. Default 8xH200-cx7", .max = 4095},
-    {"exec", OPTION_WORD, AT(exec), "cuda",
-     "measure on this host's GPUs, by some runs of `mkernel tune`, and fit to that",
-     .words = executors, .word_count = 1},
+    {"exec", OPTION_WORD, AT(exec), "cuda|sim",
+     "measure, by some runs of `mkernel tune`, and fit to that. cuda: this host's GPUs; sim: the "
+     "machine --of, event by event, which shows what such measurements can find",
+     .words = executors, .word_count = 2},
+    {"of", OPTION_TEXT, AT(of), "NAME|FILE", "with --exec sim: the machine that is measured",
+     .max = 4095},
+    {"budget", OPTION_SECONDS, AT(budget_ns), "SECONDS",
+     "with --exec: for all measurements; what is not through by then is ended and left out. "
+     "Default 55",
+     1000000000, 3600000000000ull},
     {"gpus", OPTION_NUMBERS, AT(gpus), "G", "with --exec: ranks of the node. Default 2", 1,
      MK_MAX_LOCAL},
     {"tables", OPTION_TEXT, AT(tables), "FOLDER",
@@ -74,6 +82,7 @@ static const struct option_table table = {
     "m.machine\n"
     "  mkernel sim --validate tune_ag_gemm.csv --half rest --machine ./m.machine\n"
     "  mkernel calibrate --exec cuda --gpus 8 --output here.machine\n"
+    "  mkernel calibrate --exec sim --of ./here.machine --output again.machine\n"
     "  mkernel calibrate --print --machine 8xH200-efa\n"};
 
 static int calibrate_says(const char *sentence, int status)
@@ -103,10 +112,11 @@ static int calibrate_read(const struct arguments *a, const struct mk_machine *m,
     for (uint32_t i = 0; i < rows->count; i++)
         kept += model_knows(rows->rows[i].plan.problem.op) != 0;
     if (!kept || kept != rows->count) {
-        snprintf(error, size, "%s",
+        char known[OP_LIST_TEXT];
+        snprintf(error, size, "%s%s",
                  rows->count ? "a table has an operator that the model does not know: it knows "
-                               "ag_gemm, gemm_rs and gemm_ar"
-                             : "there is no plan to fit to");
+                             : "there is no plan to fit to",
+                 rows->count ? op_list(known, sizeof known, model_knows, ", ", " and ") : "");
         return STATUS_USAGE;
     }
     *weights = malloc(rows->count * sizeof **weights);
@@ -201,16 +211,25 @@ static void calibrate_device(struct mk_machine *m)
 /* Measures, then fits to that. */
 static int calibrate_here(struct arguments *a, struct mk_machine *m, char *error, size_t size)
 {
-    char temporary[] = "/tmp/mkernel-calibrate-XXXXXX", list[4096];
+    char temporary[] = "/tmp/mkernel-calibrate-XXXXXX";
     const char *folder = a->tables ? a->tables : mkdtemp(temporary);
     int status = STATUS_FAILED;
-    calibrate_device(m);
+    if (!a->of)
+        calibrate_device(m);
+    struct calibrate_measure measure = {.program = a->program,
+                                        .simulated = a->of,
+                                        .gpus = (uint32_t)a->gpus,
+                                        .sms = (uint32_t)m->sms,
+                                        .folder = folder,
+                                        .budget_ns = a->budget_ns};
     if (!folder || (a->tables && mkdir(folder, 0777) && errno != EEXIST))
         snprintf(error, size, "the folder %s cannot be made: %s", folder ? folder : temporary,
                  strerror(errno));
-    else if (!calibrate_measure(a->program, (uint32_t)a->gpus, (uint32_t)m->sms, folder, list,
-                                sizeof list, error, size)) {
-        a->from = list;
+    else if (!calibrate_measure(&measure, error, size)) {
+        if (measure.left_out)
+            fprintf(stderr, "mkernel calibrate: no time was left for %u of the measurements\n",
+                    measure.left_out);
+        a->from = measure.list;
         status = calibrate_fit(a, m, error, size);
     }
     if (folder && !a->tables)
@@ -220,7 +239,8 @@ static int calibrate_here(struct arguments *a, struct mk_machine *m, char *error
 
 int command_calibrate(int argc, char **argv)
 {
-    struct arguments a = {.machine = "8xH200-cx7", .rounds = 60, .gpus = 2};
+    struct arguments a = {
+        .machine = "8xH200-cx7", .rounds = 60, .gpus = 2, .budget_ns = 55000000000ull};
     struct options_found found;
     struct mk_machine m = {.sms = 0};
     char error[1024];
@@ -232,10 +252,15 @@ int command_calibrate(int argc, char **argv)
     }
     int here = options_given(&table, &found, "exec");
     if (found.word_count || (a.print != 0) + (a.from || a.half_of) + here != 1)
-        return calibrate_says(
-            "it takes one of tables (--from, --half-of), --exec cuda and --print; "
-            "`mkernel calibrate --help` tells more",
-            STATUS_USAGE);
+        return calibrate_says("it takes one of tables (--from, --half-of), --exec and --print; "
+                              "`mkernel calibrate --help` tells more",
+                              STATUS_USAGE);
+    if ((a.exec == 1) != (a.of != NULL))
+        return calibrate_says("--exec sim and --of, the machine that is measured, go together",
+                              STATUS_USAGE);
+    struct mk_machine of;
+    if (a.of && machine_find(&of, a.of, error, sizeof error))
+        return calibrate_says(error, STATUS_USAGE);
     if (machine_find(&m, a.machine, error, sizeof error) ||
         output_check("--output", a.output, OUTPUT_WRITTEN, error, sizeof error))
         return calibrate_says(error, STATUS_USAGE);

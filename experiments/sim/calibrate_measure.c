@@ -1,12 +1,16 @@
 /* `mkernel tune` measures plans in turns, checks them and writes tables: it is run on few shapes,
  * chosen so that each part of a machine is what some of them wait for. */
 #include "experiments/sim/calibrate_measure.h"
+#include "core/clock.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Beside the formula's: intra_comm as warps of every block, or as blocks of its own. */
@@ -45,70 +49,115 @@ static void measure_space(const struct job *j, uint32_t sms, char *text, size_t 
     }
 }
 
-/* 0, or -errno with a sentence. */
-static int measure_job(const char *program, const struct job *j, uint32_t gpus, uint32_t sms,
+/* Waits for a child until `deadline`, then has it end, first kindly: `mkernel tune` ends its ranks.
+ * 1: it had to. */
+static int measure_wait(pid_t child, uint64_t deadline, int *status)
+{
+    enum { LOOK_NS = 10000000 };
+    static const int signals[] = {SIGTERM, SIGKILL};
+    static const uint64_t patience[] = {5000000000ull, UINT64_MAX / 2};
+    const struct timespec nap = {.tv_nsec = LOOK_NS};
+    uint64_t until = deadline;
+    for (int sent = 0;;) {
+        pid_t ended = waitpid(child, status, WNOHANG);
+        if (ended == child || (ended < 0 && errno != EINTR))
+            return sent;
+        if (mk_now_ns() > until && sent < 2) {
+            kill(child, signals[sent]);
+            until = mk_now_ns() + patience[sent++];
+        }
+        nanosleep(&nap, NULL);
+    }
+}
+
+struct words {
+    char *argv[40];
+    int count;
+};
+
+static void measure_say(struct words *w, const char *option, const char *value)
+{
+    w->argv[w->count++] = (char *)(uintptr_t)option;
+    if (value)
+        w->argv[w->count++] = (char *)(uintptr_t)value;
+    w->argv[w->count] = NULL;
+}
+
+/* 0, or -errno with a sentence; -ETIMEDOUT: it was not through at m->deadline. */
+static int measure_job(const struct calibrate_measure *m, const struct job *j, uint64_t deadline,
                        const char *csv, const char *plans, char *error, size_t size)
 {
-    char ranks[16], space[160];
-    snprintf(ranks, sizeof ranks, "%u", j->alone ? 1 : gpus);
-    measure_space(j, sms, space, sizeof space);
-    char *const argv[] = {"mkernel",
-                          "tune",
-                          (char *)(uintptr_t)j->op,
-                          "--exec",
-                          "cuda",
-                          "--gpus",
-                          ranks,
-                          "--shapes",
-                          (char *)(uintptr_t)j->shapes,
-                          "--space",
-                          space,
-                          "--rounds",
-                          "1",
-                          "--iters",
-                          "10",
-                          "--quiet",
-                          "--tuning",
-                          (char *)(uintptr_t)plans,
-                          "--csv",
-                          (char *)(uintptr_t)csv,
-                          NULL};
+    char ranks[16], cluster[16], space[160];
+    struct words w = {.count = 0};
+    snprintf(ranks, sizeof ranks, "%u", j->alone ? 1 : m->gpus);
+    snprintf(cluster, sizeof cluster, "1x%u", j->alone ? 1 : m->gpus);
+    measure_space(j, m->sms, space, sizeof space);
+    measure_say(&w, "mkernel", "tune");
+    measure_say(&w, j->op, NULL);
+    measure_say(&w, "--exec", m->simulated ? "sim" : "cuda");
+    if (m->simulated) {
+        measure_say(&w, "--machine", m->simulated);
+        measure_say(&w, "--cluster", cluster);
+    } else {
+        measure_say(&w, "--gpus", ranks);
+        measure_say(&w, "--iters", "10");
+    }
+    measure_say(&w, "--shapes", j->shapes);
+    measure_say(&w, "--space", space);
+    measure_say(&w, "--rounds", "1");
+    measure_say(&w, "--quiet", NULL);
+    measure_say(&w, "--tuning", plans);
+    measure_say(&w, "--csv", csv);
     fflush(NULL);
     pid_t child = fork();
     if (!child) {
-        execv(program ? program : "/proc/self/exe", argv);
-        fprintf(stderr, "%s: %s\n", program ? program : "mkernel", strerror(errno));
+        prctl(PR_SET_PDEATHSIG, SIGTERM); /* no longer than who waits for it */
+        execv(m->program ? m->program : "/proc/self/exe", w.argv);
+        fprintf(stderr, "%s: %s\n", m->program ? m->program : "mkernel", strerror(errno));
         _exit(127);
     }
-    int status = 0;
-    if (child < 0 || waitpid(child, &status, 0) < 0) {
+    if (child < 0) {
         snprintf(error, size, "`mkernel tune` could not be started: %s", strerror(errno));
         return -errno;
     }
-    if (WIFEXITED(status) && !WEXITSTATUS(status))
+    int status = 0, late = measure_wait(child, deadline, &status);
+    if (!late && WIFEXITED(status) && !WEXITSTATUS(status))
         return 0;
-    snprintf(error, size, "the measurement of %s at %s on %s GPU%s failed, as `mkernel tune` says",
-             j->op, j->shapes, ranks, j->alone ? "" : "s");
-    return -EIO;
+    snprintf(error, size, "the measurement of %s at %s on %s GPU%s %s", j->op, j->shapes, ranks,
+             j->alone ? "" : "s",
+             late ? "was not through when its time was up (--budget)"
+                  : "failed, as `mkernel tune` says");
+    return late ? -ETIMEDOUT : -EIO;
 }
 
-int calibrate_measure(const char *program, uint32_t gpus, uint32_t sms, const char *folder,
-                      char *list, size_t size, char *error, size_t error_size)
+/* Tables without which a fit would say nothing: tiles, and of several GPUs what moves. */
+static size_t measure_least(const struct calibrate_measure *m)
+{
+    return m->gpus < 2 ? 1 : 4;
+}
+
+int calibrate_measure(struct calibrate_measure *m, char *error, size_t error_size)
 {
     char plans[1024];
     size_t used = 0;
-    snprintf(plans, sizeof plans, "%s/plans", folder);
+    uint64_t deadline = mk_now_ns() + m->budget_ns;
+    snprintf(plans, sizeof plans, "%s/plans", m->folder);
+    m->left_out = 0;
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
         char csv[1024];
-        if (!jobs[i].alone && gpus < 2)
+        if (!jobs[i].alone && m->gpus < 2)
             continue;
-        snprintf(csv, sizeof csv, "%s/%zu_%s.csv", folder, i, jobs[i].op);
-        int result = measure_job(program, &jobs[i], gpus, sms, csv, plans, error, error_size);
+        snprintf(csv, sizeof csv, "%s/%zu_%s.csv", m->folder, i, jobs[i].op);
+        int result = measure_job(m, &jobs[i], deadline, csv, plans, error, error_size);
+        if (result == -ETIMEDOUT && i >= measure_least(m)) {
+            m->left_out = (uint32_t)(sizeof jobs / sizeof *jobs - i);
+            return 0;
+        }
         if (result)
             return result;
-        int more = snprintf(list + used, size - used, "%s%s", used ? "," : "", csv);
-        if (more < 0 || (used += (size_t)more) >= size) {
-            snprintf(error, error_size, "the folder's name %s is too long", folder);
+        int more = snprintf(m->list + used, sizeof m->list - used, "%s%s", used ? "," : "", csv);
+        if (more < 0 || (used += (size_t)more) >= sizeof m->list) {
+            snprintf(error, error_size, "the folder's name %s is too long", m->folder);
             return -ENAMETOOLONG;
         }
     }

@@ -5,11 +5,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Runs `program` (NULL: this one) as `mkernel tune` some times, on one GPU and on `gpus` (1: only
- * that), each of which has `sms` SMs: tiles alone, then what moves, with next to no products and
- * with them. Tables go to `folder`, which is there; *list, of `size` bytes, gets their names with
- * commas. Each job's own sentences go to stderr. 0, or -errno with a sentence. */
-int calibrate_measure(const char *program, uint32_t gpus, uint32_t sms, const char *folder,
-                      char *list, size_t size, char *error, size_t error_size);
+struct calibrate_measure {
+    const char *program;   /* what is run as mkernel; NULL: this program */
+    const char *simulated; /* a machine that stands for this host's GPUs; NULL: these */
+    uint32_t gpus, sms;    /* ranks; SMs of each */
+    const char *folder;    /* where tables go; it is there */
+    uint64_t budget_ns;    /* for all of it */
+    /* found */
+    char list[4096];   /* the tables' names, with commas */
+    uint32_t left_out; /* measurements for which there was no time left */
+};
+
+/* Runs `mkernel tune` some times, on one GPU and on all (1: only that): tiles alone, then what
+ * moves, with next to no products and with them. Each job's own sentences go to stderr. When the
+ * time is up what runs is ended, and what came before is enough where it says something of tiles
+ * and of what moves. 0, or -errno with a sentence. */
+int calibrate_measure(struct calibrate_measure *m, char *error, size_t error_size);
 
 #endif
