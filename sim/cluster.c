@@ -44,14 +44,13 @@ static uint64_t cluster_tile_done(void *context, uint64_t now, const struct mk_p
     struct sim_machine *m = context;
     const struct sim_op *op = sim_op_of(plan->problem.op);
     double flop, ctas = plan->problem.tuning.split.ctas[MK_COMPUTE];
-    uint64_t nvlink, network;
+    uint32_t dim;
     if (op->operands) {
         struct sim_operands o = {0};
         op->operands(plan, tile, 1, &o);
         flop = 2.0 * tile->rows * tile->cols * o.k * (o.gate ? 2 : 1);
-    } else { /* attention: what a launch has, in even parts */
-        plan_work(plan, &flop, &nvlink, &network);
-        flop /= plan->tiles;
+    } else { /* of a step of attention, what its mask leaves */
+        flop = op->flop(plan, tile, &dim) * tile->rows / plan->problem.tuning.tile_m;
     }
     __atomic_fetch_add(&m->flop, (uint64_t)flop, __ATOMIC_RELAXED);
     return now + (uint64_t)ceil(flop * ctas / m->cluster.flop);

@@ -111,6 +111,30 @@ static void test_one_rate_counts(void **state)
 }
 
 /* A slower network makes the launch longer, and by what crosses it. */
+/* What a progress line counts ends at all of it, whatever the mask leaves. */
+static void test_how_far_it_is(void **state)
+{
+    struct sim_cluster cluster;
+    sim_cluster_default(&cluster);
+    for (int causal = 0; causal < 2; causal++) {
+        struct mk_problem q = problem(MK_OP_RING_ATTENTION, 1, 3);
+        struct sim_machine m;
+        struct mk_plan plan;
+        double flop;
+        uint64_t nvlink, network;
+        q.attention.sequence = 3 * 352; /* 11 tiles of queries for 2 CTAs */
+        q.attention.heads = 1;
+        q.attention.causal = causal;
+        simulate(&m, &cluster, &q, 2, &plan);
+        plan_work(&plan, &flop, &nvlink, &network);
+        double all = flop * 3 * 2;
+        /* blocks of keys that are seen in part count whole */
+        if ((double)m.flop < 0.99 * all || (double)m.flop > 1.2 * all)
+            fail_msg("causal %d: %llu flop done of %.0f", causal, (unsigned long long)m.flop, all);
+        sim_machine_close(&m);
+    }
+}
+
 static void test_latency_shows(void **state)
 {
     struct sim_cluster cluster;
@@ -177,8 +201,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes_and_bounds), cmocka_unit_test(test_one_rate_counts),
-        cmocka_unit_test(test_latency_shows),    cmocka_unit_test(test_command),
-        cmocka_unit_test(test_all_tokens),
+        cmocka_unit_test(test_how_far_it_is),    cmocka_unit_test(test_latency_shows),
+        cmocka_unit_test(test_command),          cmocka_unit_test(test_all_tokens),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

@@ -3,7 +3,6 @@
 #include "experiments/common/json_write.h"
 #include "experiments/common/output_file.h"
 #include "experiments/common/problem.h"
-#include "experiments/common/pulse.h"
 #include "experiments/common/result_file.h"
 #include "experiments/common/memory_need.h"
 #include "experiments/sim/sim_output.h"
@@ -34,18 +33,31 @@ static double sim_predict_mean_bytes(const struct sim_link *links, uint32_t rank
     return sum / ranks / launches;
 }
 
+static struct sim_figures sim_predict_figures(const struct sim_world_config *c,
+                                              const struct mk_plan *plan,
+                                              const struct sim_machine *m,
+                                              const struct sim_world_result *r)
+{
+    uint32_t ranks = mk_world(&m->topo);
+    double flop;
+    uint64_t nvlink, network;
+    plan_work(plan, &flop, &nvlink, &network);
+    return (struct sim_figures){.products = flop / m->cluster.flop,
+                                .launch = (double)r->ns / c->launches,
+                                .ideal = sim_cluster_ideal(&m->cluster, plan),
+                                .nvlink = sim_predict_mean_bytes(m->links, ranks, c->launches),
+                                .network = sim_predict_mean_bytes(m->nics, ranks, c->launches)};
+}
+
 static void sim_predict_print_table(FILE *out, const struct sim_world_config *c,
                                     const struct mk_plan *plan, const struct sim_machine *m,
-                                    const struct sim_world_result *r, const char *shape)
+                                    const struct sim_world_result *r, const struct sim_output *o)
 {
     const struct sim_cluster *k = &m->cluster;
     const struct mk_tuning *t = &plan->problem.tuning;
     const uint32_t *ctas = t->split.ctas;
-    uint32_t ranks = mk_world(&m->topo);
-    double launch = (double)r->ns / c->launches, ideal = sim_cluster_ideal(k, plan), flop;
-    uint64_t nvlink, network;
-    plan_work(plan, &flop, &nvlink, &network);
-    fprintf(out, "op        %s  %s\n", plan_op_name(plan->problem.op), shape);
+    const struct sim_figures f = sim_predict_figures(c, plan, m, r);
+    fprintf(out, "op        %s  %s\n", plan_op_name(plan->problem.op), o->shape);
     fprintf(out,
             "cluster   %u node%s of %u, simulated: %.0f TFLOP/s, NVLink %.0f GB/s and %.1f us, "
             "network %.0f "
@@ -57,17 +69,9 @@ static void sim_predict_print_table(FILE *out, const struct sim_world_config *c,
     if (t->tile_m)
         fprintf(out, "tiles %u x %u; ", t->tile_m, t->tile_n);
     fprintf(out, "chunks of %u rows\n", t->chunk_rows);
-    sim_output_time(out, "time", launch);
+    sim_output_time(out, "time", f.launch);
     fprintf(out, " a launch, mean of %u back to back\n", c->launches);
-    sim_output_time(out, "ideal", ideal);
-    fprintf(out, ": the longest of GEMM %.3f, NVLink %.3f and network %.3f us; efficiency %.2f\n",
-            flop / k->flop / 1e3, (double)nvlink / k->nvlink / 1e3,
-            (double)network / k->network / 1e3, ideal / launch);
-    fprintf(out,
-            "moved     %.0f bytes over NVLink and %.0f over the network, into each rank in each "
-            "launch%s\n",
-            sim_predict_mean_bytes(m->links, ranks, c->launches),
-            sim_predict_mean_bytes(m->nics, ranks, c->launches), ranks > 1 ? " (mean)" : "");
+    sim_output_tell_figures(out, o, plan, &f);
 }
 
 /* 0 or -errno. */
@@ -76,8 +80,8 @@ static int sim_predict_write_json(const char *path, const struct sim_world_confi
                                   const struct sim_world_result *r)
 {
     const struct sim_cluster *k = &m->cluster;
-    uint32_t ranks = mk_world(&m->topo);
-    double launch = (double)r->ns / c->launches, ideal = sim_cluster_ideal(k, plan), flop;
+    const struct sim_figures figures = sim_predict_figures(c, plan, m, r);
+    double flop;
     uint64_t nvlink, network;
     struct result_file file;
     int rc = result_open(&file);
@@ -97,11 +101,8 @@ static int sim_predict_write_json(const char *path, const struct sim_world_confi
             k->network * 1e9, (unsigned long long)k->network_latency, (unsigned long long)k->proxy);
     fprintf(f, "  \"seed\": %llu,\n  \"launches\": %u,\n  \"flop\": %.0f,\n",
             (unsigned long long)(c->seed & ~EXACT_MOE_EVENLY), c->launches, flop);
-    json_number(f, "nvlink_bytes", sim_predict_mean_bytes(m->links, ranks, c->launches));
-    json_number(f, "network_bytes", sim_predict_mean_bytes(m->nics, ranks, c->launches));
-    json_number(f, "ms_mean", launch / 1e6);
-    json_number(f, "ms_ideal", ideal / 1e6);
-    fprintf(f, "  \"efficiency\": %.6g\n}\n", ideal / launch);
+    sim_output_json_bytes(f, &figures);
+    sim_output_json_times(f, &figures);
     return result_close(&file, path);
 }
 
@@ -143,19 +144,13 @@ int sim_predict(struct sim_world_config *config, const struct mk_machine *asked,
     config->trace_events = trace ? TRACE_EVENTS : 0;
     config->finished = trace ? sim_predict_store : NULL;
     error[0] = '\0';
-    double flop;
-    uint64_t nvlink, network;
-    plan_work(&plan, &flop, &nvlink, &network);
-    pulse_says("%u launch%s on %u ranks", config->launches, config->launches > 1 ? "es" : "",
-               mk_world(&machine.topo));
-    pulse_counts(&machine.flop, (uint64_t)(flop * config->launches * mk_world(&machine.topo)));
+    sim_output_begins(&output, &plan, &machine.flop);
     int rc = sim_world_run(config, &result);
-    pulse_counts(NULL, 0);
-    pulse_hide();
+    sim_output_over();
     if (!rc) {
         FILE *out = output_table(quiet, json, NULL);
         if (out)
-            sim_predict_print_table(out, config, &plan, &machine, &result, shape);
+            sim_predict_print_table(out, config, &plan, &machine, &result, &output);
         if (out)
             sim_output_tell_trace(out, &output);
         int written = json ? sim_predict_write_json(json, config, &plan, &machine, &result) : 0;

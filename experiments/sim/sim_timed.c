@@ -3,7 +3,6 @@
 #include "experiments/common/json_write.h"
 #include "experiments/common/output_file.h"
 #include "experiments/common/problem.h"
-#include "experiments/common/pulse.h"
 #include "experiments/common/result_file.h"
 #include "experiments/sim/sim_output.h"
 
@@ -81,13 +80,23 @@ static const char *sim_timed_role(int i)
     return plan_role_name((enum mk_role)i);
 }
 
+static struct sim_figures sim_timed_figures(const struct sim_timed_run *run)
+{
+    return (struct sim_figures){.launch = (double)run->result.ns / run->asked->launches,
+                                .products =
+                                    timed_products(&run->asked->of->machine, &run->plan),
+                                .ideal = timed_ideal(&run->asked->of->machine, &run->plan),
+                                .nvlink = run->result.nvlink_bytes,
+                                .network = run->result.network_bytes};
+}
+
 static void sim_timed_print(FILE *out, const struct sim_timed_run *run)
 {
     const struct sim_timed *s = run->asked;
     const struct mk_machine *m = &s->of->machine;
     const struct mk_topo *topo = &run->plan.problem.topo;
     const struct timed_result *r = &run->result;
-    double launch = (double)r->ns / s->launches, ideal = timed_ideal(m, &run->plan), flop;
+    double launch = (double)r->ns / s->launches, flop;
     uint64_t nvlink, network;
     plan_work(&run->plan, &flop, &nvlink, &network);
     fprintf(out, "op        %s  %s\n", plan_op_name(run->plan.problem.op), run->shape);
@@ -104,20 +113,13 @@ static void sim_timed_print(FILE *out, const struct sim_timed_run *run)
     if (r->slower > 1.001)
         fprintf(out, "; clock lowered to %.3f", 1 / r->slower);
     fprintf(out, "\n");
-    sim_output_time(out, "ideal", ideal);
-    fprintf(out,
-            ": the longest of products %.3f, NVLink %.3f and network %.3f us; efficiency %.2f\n",
-            timed_products(m, &run->plan) / 1e3, (double)nvlink / m->nvlink_in / 1e3,
-            m->nic_rate > 0 ? (double)network / m->nic_rate / 1e3 : 0, ideal / launch);
     fprintf(out, "chain     ");
     sim_timed_print_chain(out, r->parts, TIMED_PARTS, sim_timed_part);
     fprintf(out, "; by role ");
     sim_timed_print_chain(out, r->roles, MK_ROLES, sim_timed_role);
     fprintf(out, "; ends on rank %u\n", r->last_rank);
-    fprintf(out,
-            "moved     %.0f bytes over NVLink and %.0f over the network, into each rank in each "
-            "launch%s\n",
-            r->nvlink_bytes, r->network_bytes, mk_world(topo) > 1 ? " (mean)" : "");
+    const struct sim_figures f = sim_timed_figures(run);
+    sim_output_tell_figures(out, &run->output, &run->plan, &f);
 }
 
 static void sim_timed_print_speed(FILE *out, const struct timed_result *r)
@@ -137,7 +139,8 @@ static int sim_timed_write_json(const struct sim_timed_run *run)
     const struct sim_timed *s = run->asked;
     const struct mk_machine *m = &s->of->machine;
     const struct timed_result *r = &run->result;
-    double launch = (double)r->ns / s->launches, ideal = timed_ideal(m, &run->plan), flop;
+    const struct sim_figures figures = sim_timed_figures(run);
+    double flop;
     uint64_t nvlink, network;
     struct result_file file;
     int rc = result_open(&file);
@@ -157,8 +160,7 @@ static int sim_timed_write_json(const struct sim_timed_run *run)
             timed_peak(m) * 1e9, m->nvlink_in * 1e9, m->nic_rate * 1e9);
     fprintf(f, "  \"seed\": %llu,\n  \"launches\": %u,\n  \"flop\": %.0f,\n",
             (unsigned long long)s->seed, s->launches, flop);
-    json_number(f, "nvlink_bytes", r->nvlink_bytes);
-    json_number(f, "network_bytes", r->network_bytes);
+    sim_output_json_bytes(f, &figures);
     fprintf(f, "  \"chain_ms\": {");
     for (int i = 0; i < TIMED_PARTS; i++)
         fprintf(f, "%s\"%s\": %.6g", i ? ", " : "", timed_part_names[i], r->parts[i] / 1e6);
@@ -169,9 +171,7 @@ static int sim_timed_write_json(const struct sim_timed_run *run)
     fprintf(f, "},\n");
     json_number(f, "events", (double)r->events);
     json_number(f, "seconds", r->seconds);
-    json_number(f, "ms_mean", launch / 1e6);
-    json_number(f, "ms_ideal", ideal / 1e6);
-    fprintf(f, "  \"efficiency\": %.6g\n}\n", ideal / launch);
+    sim_output_json_times(f, &figures);
     return result_close(&file, s->json);
 }
 
@@ -228,15 +228,9 @@ int sim_timed(const struct sim_timed *s, char *error, size_t size)
         config.finished = sim_timed_store;
     }
     config.beat = &done;
-    pulse_says("%u launch%s on %u ranks", s->launches, s->launches > 1 ? "es" : "",
-               mk_world(&problem.topo));
-    double flop;
-    uint64_t nvlink, network;
-    plan_work(&run->plan, &flop, &nvlink, &network);
-    pulse_counts(&done, (uint64_t)(flop * mk_world(&problem.topo) * s->launches));
+    sim_output_begins(&run->output, &run->plan, &done);
     rc = timed_run(&config, &run->result);
-    pulse_counts(NULL, 0);
-    pulse_hide();
+    sim_output_over();
     int status = rc ? STATUS_FAILED : sim_timed_tell(run, error, size);
     if (rc)
         snprintf(error, size, "%s", *run->result.sentence ? run->result.sentence : strerror(-rc));
