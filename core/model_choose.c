@@ -9,9 +9,7 @@
 
 #define GAIN 0.995     /* what a step must promise */
 #define TILE_GAIN 0.95 /* tiles are predicted less well than what moves */
-#define WORTH                                                                                      \
-    1.03 /* options that together promise less than 3 % are left to the closed formula             \
-          */
+#define WORTH 1.05     /* options that together promise less are left to the closed formula */
 /* ... and 10 % where few plans of an operator were measured (core/ops/op.h, `well_known`) */
 #define WORTH_UNKNOWN 1.1
 #define PASSES 3

@@ -10,7 +10,7 @@ enum validate_by { VALIDATE_MODEL /* core/model.h */, VALIDATE_EVENTS /* sim/tim
 /* The same plan's time moves by about so much from run to run: which of two plans that differ by
  * less is the faster, no measurement says. */
 #define VALIDATE_SPREAD 1.05
-#define VALIDATE_WORTH 1.03 /* as core/model_choose.c has it */
+#define VALIDATE_WORTH 1.05 /* as core/model_choose.c has it */
 
 struct validate_shape {
     const struct measured_row *row; /* one of its plans, the formula's where there is one */
