@@ -52,10 +52,9 @@ static struct model_way model_way_of(const struct model_walk *w, const struct ge
     double unit = (double)p->shard_rows * p->n / p->units;
     double units = (double)p->units / gemm_rs_puts(p); /* of a put */
     double put = model_later(unit * p->element_bytes, gathers ? unit * 2 : 0) * units;
-    way.put =
-        model_later(m->nic_rate > 0 ? put / m->nic_rate : 0, model_later(m->nic_message, m->put)) /
-        units;
-    way.way = m->command + m->proxy_command + m->nic_latency + m->nic_flag + m->receive;
+    way.put = model_later(machine_wire_ns(m, put), model_later(m->nic_message, m->put)) / units;
+    way.way = m->command + m->proxy_command + m->nic_latency + m->nic_flag + m->receive +
+              machine_through_host_ns(m, put);
     if (way.pushers) {
         enum machine_mover mover = beside ? MACHINE_WARP : MACHINE_BLOCK;
         uint32_t movers = way.pushers < p->units ? way.pushers : p->units;

@@ -83,8 +83,7 @@ static const char *sim_timed_role(int i)
 static struct sim_figures sim_timed_figures(const struct sim_timed_run *run)
 {
     return (struct sim_figures){.launch = (double)run->result.ns / run->asked->launches,
-                                .products =
-                                    timed_products(&run->asked->of->machine, &run->plan),
+                                .products = timed_products(&run->asked->of->machine, &run->plan),
                                 .ideal = timed_ideal(&run->asked->of->machine, &run->plan),
                                 .nvlink = run->result.nvlink_bytes,
                                 .network = run->result.network_bytes};
