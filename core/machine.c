@@ -84,6 +84,7 @@ static const struct field fields[] = {
     FIELD(under, UNIT_NONE),
     FIELD(outbox, UNIT_TIME),
     FIELD(paced, UNIT_TIME),
+    FIELD(deliver, UNIT_TIME),
     FIELD(send, UNIT_RATE),
     FIELD(watts, UNIT_POWER),
     FIELD(watts_idle, UNIT_POWER),

@@ -60,10 +60,11 @@ struct mk_machine {
     double grouped_rate; /* bytes/ns of all SMs from it, where A and B are of several groups */
     double spill; /* share by which that grows where what is pushed and read does not fit into l2 */
     double under; /* share by which a warp is slower beside an engine that multiplies */
-    double outbox; /* ns that a tile takes more where C leaves by the outbox */
-    double paced;  /* ns that a copy to a peer takes more where a pace is kept */
-    double send;   /* bytes/ns of a warp that takes tiles from an outbox to a peer while the
-                    * engine beside it works */
+    double outbox;  /* ns that a tile takes more where C leaves by the outbox */
+    double paced;   /* ns that a copy to a peer takes more where a pace is kept */
+    double deliver; /* ns that a warp takes to work out where a unit of C lies that it delivers */
+    double send;    /* bytes/ns of a warp that takes tiles from an outbox to a peer while the
+                     * engine beside it works */
     struct machine_rate movers[MACHINE_MOVERS];
 
     /* power: a launch that draws more than `watts` at full clock lowers the clock, the more the

@@ -58,7 +58,7 @@ static struct model_way model_way_of(const struct model_walk *w, const struct ge
     if (way.pushers) {
         enum machine_mover mover = beside ? MACHINE_WARP : MACHINE_BLOCK;
         uint32_t movers = way.pushers < p->units ? way.pushers : p->units;
-        way.deliver = machine_copy_ns(m, mover, movers, 0, 0, unit * 2) + m->wait;
+        way.deliver = machine_copy_ns(m, mover, movers, 0, 0, unit * 2) + m->wait + m->deliver;
         way.pass = way.pass_on
                        ? (machine_copy_ns(m, mover, movers, 1, beside ? p->pace : 0, unit * 2) +
                           m->settle) *

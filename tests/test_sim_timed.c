@@ -150,6 +150,7 @@ static struct mk_machine free_machine(void)
     m.proxy_command = m.proxy_completion = m.nic_latency = m.nic_flag = m.nic_message = 0;
     m.nvlink_out = m.nvlink_in = m.nic_rate = m.hbm_rate = 1e6;
     m.watts = m.beside = m.beside_peer = m.under = m.outbox = m.paced = m.send = 0;
+    m.deliver = 0;
     for (int i = 0; i < MACHINE_MOVERS; i++)
         m.movers[i] = (struct machine_rate){0, 1e5, 1e5, 1e5, 1e7, 0};
     for (int i = 0; i < MACHINE_TILES && m.tiles[i].tile_m > 0; i++) {

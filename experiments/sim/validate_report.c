@@ -64,7 +64,7 @@ static void validate_print(const struct measured *m, const double *predicted,
         printf("left out   %u rows: %s\n", m->left_out, m->left_out_why);
     printf("\nerrors in per cent; right: share of pairs of plans that differ by more than 5 %% "
            "that are predicted in their order; liked: the plan predicted to be best, its measured "
-           "time over the best's; taken: the same where the formula's plan is left for 3 %% "
+           "time over the best's; taken: the same where the formula's plan is left for 5 %% "
            "only\n%-10s %-18s %-5s %5s %8s %6s %9s %6s %6s %7s %7s\n",
            "op", "shape", "ranks", "plans", "median", "mean", "default", "rank", "right", "liked",
            "taken");

@@ -278,7 +278,11 @@ int timed_move(struct timed_cta *c, uint32_t local, uint64_t bytes, int kind)
 static void timed_copy(struct mk_cta *cta, uint32_t local, uint32_t id, uint64_t bytes)
 {
     struct timed_cta *c = timed_cta_of(cta);
+    const struct timed_rank *r = timed_rank_of(c);
     uint64_t start = c->at;
+    if (r->world->senders && cta->role == MK_INTRA_COMM &&
+        local == mk_local_of(&r->plan.problem.topo, r->plan.problem.topo.rank))
+        timed_spend(c, TIMED_MEMORY, r->world->machine->deliver / r->slow.gpu);
     timed_transfer(c, local, bytes, c->mover, 0);
     timed_record(c, mk_event_what(MK_EV_COPY, local, id), start);
 }
