@@ -1,5 +1,5 @@
 /* The CTA interface, weighted sums: for roles that add what experts have made of a token. sim/cta.c
- * implements it; a GPU does not yet. Asynchronous, as core/cta.h says. */
+ * implements it; what roles call is core/cta_sums.h. Asynchronous, as core/cta.h says. */
 #ifndef MK_CTA_COMBINE_H
 #define MK_CTA_COMBINE_H
 
@@ -15,16 +15,16 @@ struct mk_term {
 
 /* What one weighted sum adds: terms[0 .. count - 1], weight times run, element by element in fp32,
  * from the first to the last: the order is the result's. (Whether a product is rounded before it is
- * added is the executor's, the same in every launch.) No terms: zeros. Alignment as in struct
- * mk_sum. A warp can let each lane take 16 bytes of every run in turn; count and terms are the same
- * in all lanes. */
+ * added is the executor's, the same in every launch.) No terms: zeros. Runs are multiples
+ * of 16 bytes, and begin at one. */
 struct mk_combine {
     uint32_t id; /* the plan's number of the chunk, for traces */
     uint32_t count;
     struct mk_term terms[MK_TERMS];
     uint64_t elements;
     uint32_t from, to;    /* enum mk_dtype */
-    uint32_t space;       /* of the destination, on this rank */
+    uint32_t space;       /* of the destination: on this rank, or the heap of `local` */
+    uint32_t local;       /* a local rank */
     uint64_t destination; /* byte offset in that space */
 };
 

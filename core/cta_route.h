@@ -1,6 +1,5 @@
 /* The CTA interface, routes: for roles that send tokens to their experts. sim/cta.c and sim/route.c
- * implement it, kernels/cta_route.cuh for what has no way back. Asynchronous, as core/cta.h says.
- */
+ * implement it, kernels/cta_route.cuh on a GPU. Asynchronous, as core/cta.h says. */
 #ifndef MK_CTA_ROUTE_H
 #define MK_CTA_ROUTE_H
 
@@ -9,9 +8,8 @@
 
 /* Where the tokens of all ranks go. Each token of each rank names k experts; expert e is on rank e
  * / rank_experts. On the rank of an expert its rows begin at a multiple of tile_rows, behind those
- * of the expert before, in the order of source rank, token, place among the k; with chunk_rows, of
- * source node, chunk, rank, token, place. Everything but ids is made by mk_cta_route;
- * offsets in this rank's heap.
+ * of the expert before, in the order of source rank, token, place among the k. Everything but ids
+ * is made by mk_cta_route; offsets in this rank's heap.
  *
  * Several CTAs make the tables together, in two steps: all of them count, and when all have counted
  * all of them place. `part` of `parts` is what one CTA does of a step. */
@@ -57,29 +55,29 @@ struct mk_route {
     uint64_t summary; /* uint32_t [rank_experts][2] in `summary_space`: first row and rows of this
                        * rank's experts; not made where that is the heap */
     uint32_t summary_space;
-    /* The tiles of this rank in the order of computation, `columns` of tile_columns each: struct
-     * mk_tile_entry per tile; how many is said in `order_head`. 0: not made. Computed are first the
-     * tiles of rows of this rank's own tokens, of all experts, then those of its node's others,
-     * then those of other nodes in `slices`. (struct mk_route_head) */
+    /* The tiles of this rank in the order of computation (mk_route_run), `columns` of tile_columns
+     * each, then `down` of a second product (struct mk_stages, in groups of group_rows rows of
+     * tiles): struct mk_tile_entry per tile; how many is said in `order_head` (struct
+     * mk_route_head). */
     uint64_t order, order_head;
-    uint32_t columns, tile_columns, slices, running; /* running: tiles that run at the same time */
-    uint64_t scratch;                                /* of a GPU: mk_route_scratch_words */
-    /* For an op whose rows go back to where their tokens came from; 0: these are not made. Chunks
-     * are of chunk_rows tokens. */
-    uint32_t chunk_rows;
-    /* uint32_t per row of this rank's experts: (rank * tokens + token) * k + place */
-    uint64_t origin;
-    /* uint32_t [nodes][tokens + 1]: how many tokens of `sent` come before this token */
-    uint64_t sent_before;
-    uint64_t came_before; /* uint32_t [nodes][tokens + 1]: the same of `came` */
-    uint64_t due; /* uint64_t [nodes][chunks], kept from launch to launch: += how often the tokens
-                   * of a chunk of this rail's rank of that node name an expert on this node */
+    uint32_t columns, down, group_rows, tile_columns, slices;
+    uint32_t running; /* tiles that run at the same time */
+    uint32_t apart;   /* 1: rows of this rank's own tokens are computed apart from its node's */
+    uint32_t late;    /* 1: half of its node's are computed last */
+    uint64_t scratch; /* of a GPU: mk_route_scratch_words */
+    /* For an op whose rows go back to the nodes where their tokens came from; 0: not made. uint32_t
+     * [nodes][tokens + 1]: how many tokens of `sent`, and of `came`, come before this token */
+    uint64_t sent_before, came_before;
 };
 
 /* Where `order` is from; kept from launch to launch, begins as 0. */
 struct mk_route_head {
     uint64_t begin; /* of a GPU: what gpu_launch.taken stood at when this launch began */
-    uint32_t count, unused;
+    uint32_t count;
+    uint32_t apart; /* of these, tiles before what is computed last (mk_route_last) */
+    uint64_t
+        added; /* the same as `begin`, of `adding`: units of another kind, by another counter */
+    uint64_t adding;
 };
 
 #define MK_ROUTE_WARPS 12u /* of a thread block that makes tables */
@@ -102,8 +100,8 @@ MK_PURE uint32_t mk_route_runs_of_rank(uint32_t world)
 }
 
 /* Words of shared memory that a thread block needs for it: 6 of each expert; counters of each run
- * (12 at least; later, where each run of the order begins, in 2 + 2 stretches), and twice of each
- * rank; and 64. What is left of MK_ROUTE_SHARED keeps ids, where they fit. */
+ * (12 at least; later, where each run of the order begins, in 2 + 2 + 2 stretches), and twice of
+ * each rank; and 64. What is left of MK_ROUTE_SHARED keeps ids, where they fit. */
 #define MK_ROUTE_SHARED 200000u
 MK_PURE uint64_t mk_route_shared_words(uint64_t world, uint64_t rank_experts, uint64_t counters)
 {
@@ -131,10 +129,34 @@ MK_PURE uint32_t mk_route_tiles(const struct mk_route *r, uint32_t rows)
     return rows / r->tile_rows + (rows % r->tile_rows != 0);
 }
 
-/* The order of computation: stretches 0 .. slices + 1, in each of which every expert has a run. A
- * tile that holds rows of two kinds belongs to the later stretch. */
+/* The order of computation: stretches, in each of which every expert has a run. First rows of this
+ * rank's own tokens, which are here at once, then those of its node's others, then those of other
+ * nodes in slices, each of all experts, so that a slice's tokens need to have come, and are done
+ * with, while the next ones are on their way. Where rows go back (`late`), those of half of the
+ * experts are kept of the first two, to compute while the last slice crosses and sums do: the first
+ * half hides tokens' way here, the second the way back. A tile that holds rows of two kinds belongs
+ * to the later stretch. */
+MK_PURE uint32_t mk_route_stretches(const struct mk_route *r)
+{
+    return 2 + r->slices + (r->late ? 2 : 0);
+}
+
+/* The stretch from which on what others wait for is done but for that of the last slice. */
+MK_PURE uint32_t mk_route_last(const struct mk_route *r)
+{
+    return r->late ? 3 : mk_route_stretches(r);
+}
+
+/* Of `tiles` rows of tiles of this node, how many are computed first: of the first half of the
+ * experts, and of the one in the middle half of them. */
+MK_PURE uint32_t mk_route_early(const struct mk_route *r, uint32_t expert, uint32_t tiles)
+{
+    uint32_t left = r->rank_experts > 2 * expert ? r->rank_experts - 2 * expert : 0;
+    return !r->late || left > 1 ? tiles : left ? tiles / 2 : 0;
+}
+
 MK_PURE struct mk_tile_run mk_route_run(const struct mk_route *r, const struct mk_route_rows *e,
-                                        uint32_t stretch)
+                                        uint32_t expert, uint32_t stretch)
 {
     uint32_t tiles = mk_route_tiles(r, e->rows);
     uint32_t near = mk_route_tiles(r, e->node_begin),
@@ -145,23 +167,28 @@ MK_PURE struct mk_tile_run mk_route_run(const struct mk_route *r, const struct m
     near_end = near_end > near ? near_end : near;
     own = own < near_end ? own : near_end;
     own_end = own_end > own ? own_end : own;
+    if (!r->apart)
+        own = own_end = near;
+    run.group = expert;
     run.rows = e->rows;
     run.low = 0;
     run.high = tiles;
-    if (stretch == 0) {
-        run.first = own;
-        run.count = own_end - own;
-    } else if (stretch == 1) {
-        run.low = near;
-        run.high = near_end;
-        run.first = own_end;
-        run.count = near_end - near - (own_end - own);
-    } else {
+    if (stretch >= 2 && stretch < 2 + r->slices) {
         uint32_t others = tiles - (near_end - near), slice = stretch - 2;
         uint32_t from = (uint32_t)((uint64_t)others * slice / r->slices);
         run.first = near_end + from;
         run.count = (uint32_t)((uint64_t)others * (slice + 1) / r->slices) - from;
+        return run;
     }
+    int last = stretch >= 2, is_own = last ? stretch == 3 + r->slices : stretch == 0;
+    uint32_t all = is_own ? own_end - own : near_end - near - (own_end - own),
+             early = mk_route_early(r, expert, all);
+    if (!is_own) {
+        run.low = near;
+        run.high = near_end;
+    }
+    run.first = (is_own ? own : own_end) + (last ? early : 0);
+    run.count = last ? all - early : early;
     return run;
 }
 

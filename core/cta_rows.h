@@ -59,6 +59,27 @@ static inline void mk_cta_tell_rows(struct mk_cta *cta, uint32_t local, uint64_t
         }
     }
 }
+
+/* Waits until all rows that tokens first .. first + count - 1 are have been counted: of a tile of
+ * them the flag is at least what the uint64_t [tiles of rows] at `wanted` says, times `times`.
+ * Returns 0, or 1 where the launch is ending. */
+static inline int mk_cta_wait_rows(struct mk_cta *cta, const struct mk_places *places,
+                                   uint64_t wanted, uint32_t times, uint32_t first, uint32_t count,
+                                   enum mk_cause cause)
+{
+    uint32_t seen[32] = {0}; /* of some tiles of rows, one more than their number */
+    for (uint64_t at = (uint64_t)first * places->k; at < (uint64_t)(first + count) * places->k;
+         at++) {
+        uint32_t row = mk_cta_load(cta, places->position + at * 4), tile = row / places->tile_rows;
+        if (row == UINT32_MAX || seen[tile % 32] == tile + 1)
+            continue;
+        seen[tile % 32] = tile + 1;
+        if (mk_cta_wait(cta, places->flag + tile, mk_cta_load64(cta, wanted + tile * 8ull) * times,
+                        cause))
+            return 1;
+    }
+    return 0;
+}
 #endif
 
 #endif

@@ -9,7 +9,7 @@
 struct mk_tile_entry {
     uint32_t row, rows; /* first row of A and C, a multiple of the tile's; how many: at least 1 */
     uint32_t group;     /* whose B */
-    uint32_t column;    /* of tiles */
+    uint32_t column; /* of tiles; of the second product, where there is one, behind the first's */
 };
 
 /* Rows of tiles of one group that are computed one after the other, each with all columns. Of the
@@ -36,6 +36,87 @@ MK_PURE struct mk_tile_entry mk_tile_of_run(const struct mk_tile_run *run, uint3
     e.row = run->row + row;
     e.rows = run->rows - row < tile_m ? run->rows - row : tile_m;
     return e;
+}
+
+/* The order of two products, the second of which takes up what the first one makes: rows of tiles,
+ * run by run, are cut into groups of `group`; up of a group is followed by down of the group
+ * before, whose last tiles of up are then done. Without a second one (no `down`) runs follow each
+ * other. */
+struct mk_stages {
+    uint32_t rows;     /* of tiles, in all */
+    uint32_t up, down; /* tiles across, of each product */
+    uint32_t group;
+};
+
+/* Where tile `t` of 0 .. rows * (up + down) - 1 stands: in which group (rows of tiles first ..
+ * first + count - 1), as which of its tiles of a product. */
+struct mk_stage {
+    uint32_t down; /* 1: of the second product */
+    uint32_t first, count, index;
+};
+
+MK_PURE struct mk_stage mk_stage_at(const struct mk_stages *s, uint32_t t)
+{
+    uint32_t group = s->down && s->group < s->rows ? s->group : s->rows,
+             each = group * (s->up + s->down), last = group ? (s->rows - 1) / group : 0,
+             rest = s->rows - last * group; /* of the last group */
+    struct mk_stage at = {0, 0, group, t};
+    if (t < group * s->up)
+        return at;
+    t -= group * s->up;
+    uint32_t turn = last ? t / each : 0; /* up of group turn + 1, then down of group turn */
+    turn = last && turn > last - 1 ? last - 1 : turn;
+    t -= turn * each;
+    uint32_t next = !last ? 0 : turn + 1 == last ? rest : group;
+    at.index = t;
+    if (t < next * s->up) {
+        at.first = (turn + 1) * group;
+        at.count = next;
+        return at;
+    }
+    at.down = 1;
+    at.index -= next * s->up;
+    at.first = turn * group;
+    if (last && at.index >= group * s->down) { /* what the last group leaves */
+        at.index -= group * s->down;
+        at.first = last * group;
+        at.count = rest;
+    }
+    return at;
+}
+
+/* What of a run, whose first row of tiles is number `begin` of all, is in the group; and which of
+ * its tiles `at` is. */
+MK_PURE struct mk_tile_entry mk_tile_of_stage(const struct mk_stages *s, const struct mk_stage *at,
+                                              const struct mk_tile_run *run, uint32_t begin,
+                                              uint32_t tile_m, uint32_t tile_n, uint32_t running)
+{
+    uint32_t columns = at->down ? s->down : s->up, end = at->first + at->count,
+             from = begin > at->first ? begin : at->first,
+             to = begin + run->count < end ? begin + run->count : end;
+    struct mk_tile_run part = *run;
+    part.first += from - begin;
+    part.count = to - from;
+    struct mk_tile_entry e = mk_tile_of_run(&part, at->index - (from - at->first) * columns,
+                                            columns, tile_m, tile_n, running);
+    e.column += at->down ? s->up : 0;
+    return e;
+}
+
+/* The row of tiles, of all, that it is in. */
+MK_PURE uint32_t mk_stage_row(const struct mk_stages *s, const struct mk_stage *at)
+{
+    return at->first + at->index / (at->down ? s->down : s->up);
+}
+
+/* The first tile of the group that row of tiles `row` is in; all tiles, where there is none. */
+MK_PURE uint32_t mk_stage_begin(const struct mk_stages *s, uint32_t row)
+{
+    uint32_t group = s->down && s->group < s->rows ? s->group : s->rows;
+    if (row >= s->rows)
+        return s->rows * (s->up + s->down);
+    row = row / group * group;
+    return row ? row * s->up + (row - group) * s->down : 0;
 }
 
 #endif

@@ -19,6 +19,9 @@
  * fall short: no clusters. */
 #define MK_GROUPED_TILES(X) X(128, 256, 1, 4, 2) X(128, 128, 1, 6, 2) X(128, 64, 1, 8, 2)
 
+/* Of these, those where a tile's columns may be two runs of 64, or of more, of B (gate and up). */
+#define MK_GATED_TILES(X) X(128, 256, 1, 4, 2) X(128, 128, 1, 6, 2)
+
 /* A tile as plans have it: tile_m counts the rows of the whole cluster. */
 struct mk_gemm_tile {
     uint32_t tile_m, tile_n, cluster;
@@ -32,6 +35,15 @@ struct mk_gemm_tile {
 static inline int mk_grouped_tile(uint32_t i, struct mk_gemm_tile *out)
 {
     static const struct mk_gemm_tile built[] = {MK_GROUPED_TILES(MK_GEMM_TILE)};
+    if (i >= sizeof built / sizeof *built)
+        return 0;
+    *out = built[i];
+    return 1;
+}
+
+static inline int mk_gated_tile(uint32_t i, struct mk_gemm_tile *out)
+{
+    static const struct mk_gemm_tile built[] = {MK_GATED_TILES(MK_GEMM_TILE)};
     if (i >= sizeof built / sizeof *built)
         return 0;
     *out = built[i];

@@ -361,9 +361,15 @@ PTX_FN int cta_ring_room(struct mk_cta *cta, struct mk_ring *ring)
     return ending;
 }
 
+/* Its command ring: those of inter_reduce stand behind those of inter_send. */
+PTX_FN uint32_t cta_ring(const struct mk_cta *cta)
+{
+    return cta->index + (cta->role == MK_INTER_REDUCE ? cta->launch->split.ctas[MK_INTER_SEND] : 0);
+}
+
 PTX_FN int cta_post(struct mk_cta *cta, struct mk_command command)
 {
-    struct mk_ring *ring = cta->launch->rings[cta->index];
+    struct mk_ring *ring = cta->launch->rings[cta_ring(cta)];
     if (cta_ring_room(cta, ring))
         return 1;
     uint64_t capacity = cta->launch->ring_capacity;
@@ -393,7 +399,7 @@ PTX_FN int mk_cta_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *
 
 MK_ROLE_CALL int mk_cta_drain(struct mk_cta *cta)
 {
-    struct mk_ring *ring = cta->launch->rings[cta->index];
+    struct mk_ring *ring = cta->launch->rings[cta_ring(cta)];
     int ending = 0;
     if (cta_leads(cta))
         ending = cta_poll<true>(cta, &ring->completed, cta->posted, UINT32_MAX, MK_CAUSE_NETWORK);
@@ -461,10 +467,10 @@ PTX_FN void cta_begin_copies(struct mk_cta *cta, uint32_t memory)
 /* For a CTA that posts: its ring, and the command that names the launch. */
 PTX_FN int cta_begin_commands(struct mk_cta *cta)
 {
-    struct mk_ring *ring = cta->launch->rings[cta->index];
+    struct mk_ring *ring = cta->launch->rings[cta_ring(cta)];
     int ending = 0;
     if (cta_leads(cta)) {
-        cta->posted = cta->launch->posted[cta->index];
+        cta->posted = cta->launch->posted[cta_ring(cta)];
         cta->room = *(volatile uint64_t *)&ring->seen + cta->launch->ring_capacity;
         ending = cta_post(cta, mk_command_begin(cta->launch->plan, cta->epoch, 0));
     }
@@ -476,7 +482,7 @@ PTX_FN void cta_end(struct mk_cta *cta)
 {
     ptx_bulk_wait_all(); /* shared memory is read until then */
     if (cta->posted)     /* the lead's alone */
-        cta->launch->posted[cta->index] = cta->posted;
+        cta->launch->posted[cta_ring(cta)] = cta->posted;
     if (cta->launch->tracks && cta_leads(cta))
         cta->launch->tracks[cta->cta * GPU_TRACK_WARPS + cta->which] = cta->track;
 }

@@ -1,4 +1,4 @@
-/* The tables of MoE routing (core/cta_route.h) on a GPU, for operators whose rows have no way back.
+/* The tables of MoE routing (core/cta_route.h) on a GPU.
  *
  * A part has a slice of every rank's tokens, and of each slice some runs, which its warps take. In
  * the first step a warp brings the ids of its runs to shared memory, where they stay, and counts:
@@ -168,6 +168,14 @@ PTX_FN uint32_t route_names(const struct route_walk *w, const uint32_t *ids, uin
     return names;
 }
 
+/* How many of a list come before a token, in a table of those of each node. */
+PTX_FN void route_say_before(const struct route_walk *w, uint64_t table, uint32_t node,
+                             uint32_t token, uint32_t before)
+{
+    if (table)
+        route_words(w, table)[(uint64_t)node * (w->r->tokens + 1) + token] = before;
+}
+
 /* A warp, of tokens first .. end - 1 of a run, at most 32, whose ids are at `ids`: where they go on
  * to. The counts behind those of experts: by local rank, then by node. Returns where this lane's
  * token lies, if it has an expert here (r->source). */
@@ -204,6 +212,9 @@ PTX_FN uint32_t route_lists(const struct route_walk *w, const struct route_run *
                                        : r->came + (uint64_t)from * r->tokens * 4)
                         : rail  ? r->push + ((uint64_t)from * t->gpus + to) * r->tokens * 4
                                 : r->landed + (uint64_t)run->rank * r->tokens * 4;
+        if (is_node && first + lane < end)
+            route_say_before(w, own ? r->sent_before : r->came_before, own ? to : from,
+                             first + lane, at);
         if (names >> lane & 1)
             route_words(w, list)[at] = is_node || !rail ? first + lane : lies_at;
         if (is_node && !own) {
@@ -418,12 +429,16 @@ PTX_FN void route_say_counts(const struct mk_cta *cta, const struct route_walk *
         for (uint32_t to = 0; to < t->gpus; to++)
             if (to != w->local)
                 route_words(w, r->push_count)[from * t->gpus + to] = n[to];
-        if (rank != t->rank)
+        if (rank != t->rank) {
             route_words(w, r->came_count)[from] = n[t->gpus + w->node];
+            route_say_before(w, r->came_before, from, r->tokens, n[t->gpus + w->node]);
+        }
 #pragma unroll 1
         for (uint32_t to = 0; rank == t->rank && to < t->nodes; to++)
-            if (to != w->node)
+            if (to != w->node) {
                 route_words(w, r->sent_count)[to] = n[t->gpus + to];
+                route_say_before(w, r->sent_before, to, r->tokens, n[t->gpus + to]);
+            }
     }
 }
 
@@ -465,39 +480,56 @@ PTX_FN void route_say_experts(const struct mk_cta *cta, const struct route_walk 
 PTX_FN struct mk_tile_run route_run_at(const struct route_walk *w, uint32_t i)
 {
     uint32_t e = i % w->r->rank_experts;
-    struct mk_tile_run run = mk_route_run(w->r, &w->experts[e].rows, i / w->r->rank_experts);
-    run.group = e;
+    struct mk_tile_run run = mk_route_run(w->r, &w->experts[e].rows, e, i / w->r->rank_experts);
     run.row = w->experts[e].first;
     return run;
 }
 
-/* The tiles: where each run of them begins, every part by itself; then a thread for each tile, of
- * all parts. Returns how many. */
-PTX_FN uint32_t route_make_order(const struct mk_cta *cta, const struct route_walk *w)
+/* The tiles: where each run of them begins, in rows of tiles, every part by itself; then a thread
+ * for each tile, of all parts. Returns how many rows of tiles there are. */
+PTX_FN struct mk_stages route_make_order(const struct mk_cta *cta, const struct route_walk *w)
 {
     const struct mk_route *r = w->r;
-    uint32_t runs = (2 + r->slices) * r->rank_experts, base = 0, all;
+    uint32_t runs = mk_route_stretches(r) * r->rank_experts, all;
+    struct mk_stages stages = {0, r->columns, r->down, r->group_rows};
 #pragma unroll 1
     for (uint32_t first = 0; first < runs; first += cta->lanes) {
         uint32_t i = first + cta_lane(cta), tiles = 0;
         if (i < runs)
-            tiles = route_run_at(w, i).count * r->columns;
+            tiles = route_run_at(w, i).count;
         uint32_t before = block_scan(tiles, cta->lanes, w->scan, &all); /* all have placed */
         if (i < runs)
-            w->begins[i] = base + before;
-        base += all;
+            w->begins[i] = stages.rows + before;
+        stages.rows += all;
         __syncthreads();
     }
     uint4 *order = (uint4 *)(w->heap + r->order);
+    uint32_t count = stages.rows * (r->columns + r->down);
 #pragma unroll 1
-    for (uint32_t i = cta_lane(cta) * r->parts + r->part; i < base; i += r->parts * cta->lanes) {
-        uint32_t n = block_find(w->begins, runs, i);
+    for (uint32_t i = cta_lane(cta) * r->parts + r->part; i < count; i += r->parts * cta->lanes) {
+        struct mk_stage at = mk_stage_at(&stages, i);
+        uint32_t n = block_find(w->begins, runs, mk_stage_row(&stages, &at));
         struct mk_tile_run run = route_run_at(w, n);
-        struct mk_tile_entry e = mk_tile_of_run(&run, i - w->begins[n], r->columns, r->tile_rows,
-                                                r->tile_columns, r->running);
+        struct mk_tile_entry e = mk_tile_of_stage(&stages, &at, &run, w->begins[n], r->tile_rows,
+                                                  r->tile_columns, r->running);
         order[i] = make_uint4(e.row, e.rows, e.group, e.column);
     }
-    return base;
+    return stages;
+}
+
+/* One thread: from where tiles, and units of another kind, are counted in this launch. Nobody has
+ * asked for one before the tables are there. */
+PTX_FN void route_say_head(const struct mk_cta *cta, const struct route_walk *w,
+                           const struct mk_stages *stages)
+{
+    struct mk_route_head *head = (struct mk_route_head *)(w->heap + w->r->order_head);
+    uint32_t last = mk_route_last(w->r);
+    head->begin = *(volatile uint64_t *)cta->launch->taken;
+    head->added = *(volatile uint64_t *)&head->adding;
+    head->count = stages->rows * (stages->up + stages->down);
+    head->apart = last < mk_route_stretches(w->r)
+                      ? mk_stage_begin(stages, w->begins[last * w->r->rank_experts])
+                      : head->count;
 }
 
 MK_ROLE_CALL void mk_cta_route(struct mk_cta *cta, const struct mk_route *r)
@@ -507,11 +539,6 @@ MK_ROLE_CALL void mk_cta_route(struct mk_cta *cta, const struct mk_route *r)
         route_count(cta, &w);
         return;
     }
-    struct mk_route_head *head = (struct mk_route_head *)(w.heap + r->order_head);
-    bool first = r->part == 0 && cta_leads(cta); /* says where tiles are taken from */
-    struct mk_route_head last = {0, 0, 0};
-    if (first && cta->epoch > 1)
-        last = *head;
     route_add_up(cta, &w);
     route_find_first(cta, &w);
     route_start_runs(cta, &w);
@@ -519,11 +546,9 @@ MK_ROLE_CALL void mk_cta_route(struct mk_cta *cta, const struct mk_route *r)
     if (r->part + 1 == r->parts)
         route_say_counts(cta, &w);
     route_say_experts(cta, &w);
-    uint32_t tiles = route_make_order(cta, &w);
-    if (first) { /* every block has asked for one more than there were */
-        head->begin = cta->epoch == 1 ? 0 : last.begin + last.count + gridDim.x;
-        head->count = tiles;
-    }
+    const struct mk_stages stages = route_make_order(cta, &w);
+    if (r->part == 0 && cta_leads(cta))
+        route_say_head(cta, &w, &stages);
     __syncthreads(); /* shared memory is the next one's */
 }
 

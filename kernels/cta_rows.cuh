@@ -55,4 +55,45 @@ MK_ROLE_CALL void mk_cta_tell_rows(struct mk_cta *cta, uint32_t, uint64_t list, 
     }
 }
 
+PTX_SHARED(uint32_t, rows_late, 32);
+
+/* The largest of all threads' numbers. */
+PTX_FN uint32_t rows_max(uint32_t number)
+{
+    uint32_t of_warp = __reduce_max_sync(0xffffffff, number), warps = blockDim.x / 32;
+    if (threadIdx.x % 32 == 0)
+        rows_late[threadIdx.x / 32] = of_warp;
+    __syncthreads();
+    number = threadIdx.x % 32 < warps ? rows_late[threadIdx.x % 32] : 0;
+    __syncthreads();
+    return __reduce_max_sync(0xffffffff, number);
+}
+
+/* Each thread looks at the flags of some rows; the lead then waits for the last tile that was not
+ * there, behind which few others are missing. */
+MK_ROLE_CALL int mk_cta_wait_rows(struct mk_cta *cta, const struct mk_places *places,
+                                  uint64_t wanted, uint32_t times, uint32_t first, uint32_t count,
+                                  enum mk_cause cause)
+{
+    char *heap = cta->launch->heap;
+    const uint32_t *position = (const uint32_t *)(heap + places->position) + first * places->k;
+    const uint64_t *most = (const uint64_t *)(heap + wanted);
+    for (;;) {
+        uint32_t late = 0;
+        for (uint32_t i = cta_lane(cta); i < count * places->k; i += cta->lanes) {
+            uint32_t row = position[i], tile = row / places->tile_rows;
+            if (row != UINT32_MAX && tile >= late &&
+                ptx_load_relaxed(cta_flag(heap, places->flag + tile)) < most[tile] * times)
+                late = tile + 1;
+        }
+        ptx_fence_acquire();
+        late = rows_max(late);
+        if (!late)
+            return 0;
+        uint64_t target = cta_leads(cta) ? most[late - 1] * times : 0; /* who polls reads it */
+        if (mk_cta_wait(cta, places->flag + late - 1, target, cause))
+            return 1;
+    }
+}
+
 #endif

@@ -68,9 +68,35 @@ struct gemm_source {
     static constexpr int producer_registers = 104;
     static constexpr int consumer_registers = 200; /* 128 of which hold accumulators */
 
-    /* Rows of A lie apart, and warps 1 to 3 copy them (gemm_gather.cuh) instead of auxiliary_warp.
-     */
+    /* Rows of A lie apart, and warps 1 to 3 copy them (gemm_gather.cuh) instead of auxiliary_warp:
+     * of those tiles that `gathered` says, where others have an A that follows each other. */
     static constexpr bool gathers = false;
+    GEMM_MEMBER bool gathered(const struct mk_tile *) const
+    {
+        return true;
+    }
+
+    /* A tile's columns of B are two runs, half of them each: the second begins `second` columns
+     * behind the first. */
+    static constexpr bool two_runs = false;
+    GEMM_MEMBER uint32_t second(const struct mk_tile *) const
+    {
+        return 0;
+    }
+
+    /* What follows the engine has other work for all threads of the block: each has the registers
+     * of the launch again. */
+    static constexpr bool goes_on = false;
+
+    /* Where tiles are those of several products: stages of K, the maps of B and of C, and how many
+     * boxes of 64 columns of its sums are stored. */
+    GEMM_MEMBER uint32_t stages_of_k(const struct gemm_operands *op, const struct mk_tile *) const;
+    GEMM_MEMBER const CUtensorMap *b(const struct gemm_operands *op, const struct mk_tile *) const;
+    GEMM_MEMBER const CUtensorMap *c(const struct gemm_operands *op, const struct mk_tile *) const;
+    template <class shape> GEMM_MEMBER uint32_t boxes(const struct mk_tile *) const
+    {
+        return shape::tile_n / 64;
+    }
 
     /* Loads of the first tile's B may begin before `open`, by bool first(struct mk_tile *), which
      * is next(0), and b_slab; and those of its A, by `a`: `before` waits for nothing. */
@@ -125,6 +151,12 @@ struct gemm_source {
     {
     }
 
+    /* All threads of each consumer warpgroup, before they ask for tile i: a chance to do at once
+     * what `stored` would do once its first loads are there, which may wait for it. */
+    GEMM_MEMBER void soon(uint32_t)
+    {
+    }
+
     /* One thread of each consumer warpgroup, when the tile's first loads have landed. */
     GEMM_MEMBER void begin(uint32_t, const struct mk_tile *)
     {
@@ -170,6 +202,24 @@ struct gemm_operands {
                         * whoever fills and empties their buffers stands still with them */
 };
 
+GEMM_MEMBER uint32_t gemm_source::stages_of_k(const struct gemm_operands *op,
+                                              const struct mk_tile *) const
+{
+    return op->stages_of_k;
+}
+
+GEMM_MEMBER const CUtensorMap *gemm_source::b(const struct gemm_operands *op,
+                                              const struct mk_tile *) const
+{
+    return &op->b;
+}
+
+GEMM_MEMBER const CUtensorMap *gemm_source::c(const struct gemm_operands *op,
+                                              const struct mk_tile *) const
+{
+    return &op->c;
+}
+
 /* One tile shape, and the shared memory that it makes of it. b_kn: B is K x N, else N x K. c_boxes:
  * of 64 x 64 of C on their way out, for each consumer warpgroup. number: of the sums that a source
  * takes in and gives away itself, enum mk_dtype; C is bf16. */
@@ -212,36 +262,45 @@ struct gemm_shape {
 /* Loads the elements of a stage of K from `k` on of a tile's columns of B (with a cluster: this
  * CTA's share of them, for all). First of all it says what loads will bring to the stage: A, too,
  * unless others copy it. */
-template <class shape, bool with_a>
-PTX_FN void gemm_load_b(const struct gemm_operands *op, uint32_t stage, uint32_t full,
-                        const struct mk_tile *tile, int32_t slab, int32_t k, uint32_t rank)
+template <class shape, class tile_source>
+PTX_FN void gemm_load_b(const struct gemm_operands *op, const tile_source *source, uint32_t stage,
+                        uint32_t full, const struct mk_tile *tile, int32_t slab, int32_t k,
+                        uint32_t rank)
 {
     constexpr uint16_t everyone = (1 << shape::cluster) - 1;
-    constexpr int share = shape::tile_n / shape::cluster;
-    const CUtensorMap *map_b = &op->b;
+    constexpr int share = shape::tile_n / shape::cluster,
+                  run = tile_source::two_runs ? share / 2 : share;
+    const CUtensorMap *map_b = source->b(op, tile);
     uint32_t b = stage + shape::a_bytes + rank * (shape::b_bytes / shape::cluster);
-    int32_t column = tile->col + rank * share;
-    constexpr uint32_t a_bytes = with_a ? shape::a_bytes : 0;
+    int32_t column = tile->col + rank * share,
+            second = tile_source::two_runs ? source->second(tile) - run : 0;
+    const uint32_t a_bytes = tile_source::gathers && source->gathered(tile) ? 0 : shape::a_bytes;
     ptx_mbar_expect(full, shape::parts == 2
                               ? shape::parts * op->a_rows * GEMM_TILE_K * 2 + shape::b_bytes
                               : a_bytes + shape::b_bytes);
-    static_assert(with_a || shape::parts == 1, "who copies A copies all rows of a tile");
+    static_assert(!tile_source::gathers || shape::parts == 1,
+                  "who copies A copies all rows of a tile");
+    static_assert(!tile_source::two_runs || (shape::cluster == 1 && run % 64 == 0),
+                  "boxes of B are 64 wide");
 #pragma unroll
     for (int part = 0; part < shape::parts; part++, k += GEMM_TILE_K, b += shape::b_part_bytes) {
         if (shape::b_kn) {
 #pragma unroll
             for (int j = 0; j < share / 64; j++) {
+                int32_t at = column + j * 64 + (j * 64 >= run ? second : 0);
                 if (shape::cluster > 1)
-                    ptx_tma_load_3d_cluster(b + j * shape::box_bytes, map_b, full, column + j * 64,
-                                            k, slab, everyone);
+                    ptx_tma_load_3d_cluster(b + j * shape::box_bytes, map_b, full, at, k, slab,
+                                            everyone);
                 else
-                    ptx_tma_load_3d(b + j * shape::box_bytes, map_b, full, column + j * 64, k,
-                                    slab);
+                    ptx_tma_load_3d(b + j * shape::box_bytes, map_b, full, at, k, slab);
             }
         } else if (shape::cluster > 1) {
             ptx_tma_load_3d_cluster(b, map_b, full, k, column, slab, everyone);
         } else {
             ptx_tma_load_3d(b, map_b, full, k, column, slab);
+            if (tile_source::two_runs)
+                ptx_tma_load_3d(b + shape::b_part_bytes / 2, map_b, full, k, column + run + second,
+                                slab);
         }
     }
 }
@@ -272,8 +331,8 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
             for (; ahead <= filled; ahead++) {
                 uint32_t stage = shared + ahead * shape::stage_bytes,
                          full = pipeline_full<shape::stages>(ring.barriers, ahead);
-                gemm_load_b<shape, !tile_source::gathers>(
-                    op, stage, full, &tile, source->b_slab(&tile), ahead * shape::stage_k, rank);
+                gemm_load_b<shape>(op, source, stage, full, &tile, source->b_slab(&tile),
+                                   ahead * shape::stage_k, rank);
                 if (tile_source::a_ahead)
                     gemm_load_a<shape>(source->a(&tile), stage, full, &tile, ahead * shape::stage_k,
                                        rank);
@@ -282,7 +341,8 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
     for (i = 0; source->next(i, &tile); i++) {
         const CUtensorMap *a = source->a(&tile);
         const int32_t slab = source->b_slab(&tile);
-        for (uint32_t k = 0, slice = 0, left = 0; k < op->stages_of_k; k++, left--) {
+        const uint32_t stages_of_k = source->stages_of_k(op, &tile);
+        for (uint32_t k = 0, slice = 0, left = 0; k < stages_of_k; k++, left--) {
             const bool begun = i == 0 && k < ahead;
             if (!begun)
                 pipeline_wait_empty<shape::stages>(ring.barriers, &ring.at, &op->watch, i);
@@ -293,9 +353,9 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
             uint32_t stage = shared + ring.at.stage * shape::stage_bytes,
                      full = pipeline_full<shape::stages>(ring.barriers, ring.at.stage);
             if (!begun)
-                gemm_load_b<shape, !tile_source::gathers>(op, stage, full, &tile, slab,
-                                                          k * shape::stage_k, rank);
-            if (!tile_source::gathers && !(tile_source::a_ahead && begun))
+                gemm_load_b<shape>(op, source, stage, full, &tile, slab, k * shape::stage_k, rank);
+            if ((!tile_source::gathers || !source->gathered(&tile)) &&
+                !(tile_source::a_ahead && begun))
                 gemm_load_a<shape>(a, stage, full, &tile, k * shape::stage_k, rank);
             pipeline_step<shape::stages>(&ring.at);
             if (k == filled)
@@ -349,11 +409,11 @@ PTX_FN void gemm_fill_box(uint32_t box, const float *sum)
 
 /*
  * Stores the warpgroup's half of the tile, a box at a time: registers to shared memory, then a TMA
- * store, which drops what lies outside C. `boxes` counts the boxes used so far. A box is written
- * again when the store that read it last is through.
+ * store, which drops what lies outside C. columns: of boxes. `boxes` counts those used so far. A
+ * box is written again when the store that read it last is through.
  */
 template <class shape>
-PTX_FN void gemm_store(const struct gemm_operands *op,
+PTX_FN void gemm_store(const CUtensorMap *map_c, uint32_t columns,
                        const float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t shared,
                        uint32_t half, const struct gemm_place *place, uint32_t *boxes)
 {
@@ -364,6 +424,8 @@ PTX_FN void gemm_store(const struct gemm_operands *op,
     for (int m = 0; m < shape::blocks; m++) {
 #pragma unroll
         for (int n = 0; n < shape::tile_n / 64; n++) {
+            if (n >= columns)
+                break;
             uint32_t box = ring + (*boxes)++ % shape::c_boxes * shape::box_bytes;
             if (thread == 0)
                 ptx_bulk_wait_read<shape::c_boxes - 1>();
@@ -372,7 +434,7 @@ PTX_FN void gemm_store(const struct gemm_operands *op,
             ptx_fence_async_shared();
             ptx_bar_sync(1 + half, 128);
             if (thread == 0) {
-                ptx_tma_store_3d(&op->c, box, place->x + n * 64, row0 + m * 64, place->z);
+                ptx_tma_store_3d(map_c, box, place->x + n * 64, row0 + m * 64, place->z);
                 ptx_bulk_commit();
             }
         }
@@ -386,7 +448,8 @@ PTX_FN void gemm_pass(const struct gemm_operands *op, tile_source *source, uint3
                       struct pipeline_position *at, const struct mk_tile *tile, uint32_t i,
                       uint32_t half)
 {
-    for (uint32_t k = 0; k < op->stages_of_k; k++) {
+    const uint32_t stages_of_k = source->stages_of_k(op, tile);
+    for (uint32_t k = 0; k < stages_of_k; k++) {
         pipeline_wait_full<shape::stages>(barriers, at, op->limit_ns);
         if (k == 0 && threadIdx.x % 128 == 0) {
             source->begin(i, tile);
@@ -459,16 +522,17 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
     struct gemm_ring ring = {shared, shared + shape::barriers_offset, {0, 0}};
     struct mk_tile tile;
     uint32_t boxes = 0, lane = threadIdx.x % 32, i;
-    uint32_t later = op->stages_of_k > 2 ? 2 : op->stages_of_k - 1;
     if (shape::parts == 2)
         gemm_clear_rest<shape>(op, shared);
-    for (i = 0; source->next(i, &tile); i++) {
+    for (i = 0; source->soon(i), source->next(i, &tile); i++) {
+        const uint32_t stages_of_k = source->stages_of_k(op, &tile),
+                       later = stages_of_k > 2 ? 2 : stages_of_k - 1;
         uint32_t previous = 0;
         if (source->idle(&tile, rank * shape::tile_m + shape::first_row(half))) {
             gemm_pass<shape>(op, source, ring.barriers, &ring.at, &tile, i, half);
             continue;
         }
-        for (uint32_t k = 0; k < op->stages_of_k; k++) {
+        for (uint32_t k = 0; k < stages_of_k; k++) {
             pipeline_wait_full<shape::stages>(ring.barriers, &ring.at, op->limit_ns);
             if (k == 0 && threadIdx.x % 128 == 0)
                 source->begin(i, &tile);
@@ -494,7 +558,8 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
         if ((shape::parts == 1 || half == 0) &&
             !source->template finish<shape>(i, sum, half, rank)) {
             struct gemm_place place = source->place(i, &tile, rank * shape::tile_m);
-            gemm_store<shape>(op, sum, shared, half, &place, &boxes);
+            gemm_store<shape>(source->c(op, &tile), source->template boxes<shape>(&tile), sum,
+                              shared, half, &place, &boxes);
         }
 #pragma unroll
         for (int m = 0; m < shape::blocks; m++)
@@ -514,7 +579,7 @@ template <class shape, class tile_source>
 PTX_FN void gemm_assist(const struct gemm_operands *op, tile_source *source, uint32_t shared)
 {
     if constexpr (tile_source::gathers)
-        gemm_gather<shape>(source, shared, op->stages_of_k, op->limit_ns);
+        gemm_gather<shape>(op, source, shared);
     else
         source->auxiliary_warp(threadIdx.x / 32);
 }
@@ -529,6 +594,9 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
 {
     constexpr int producer_registers = tile_source::producer_registers,
                   consumer_registers = tile_source::consumer_registers;
+    static_assert(!tile_source::goes_on || (producer_registers < GEMM_LAUNCH_REGISTERS &&
+                                            consumer_registers > GEMM_LAUNCH_REGISTERS),
+                  "each takes what the other gives");
     static_assert(producer_registers + 2 * consumer_registers <= 3 * GEMM_LAUNCH_REGISTERS,
                   "more than there are: setmaxnreg.inc would wait for ever");
     uint32_t shared = (ptx_shared(memory) + 1023) & ~1023u;
@@ -555,10 +623,19 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
         else if (threadIdx.x >= 32)
             gemm_assist<shape>(op, source, shared);
         __syncwarp();
+        if (tile_source::goes_on) {
+            __syncthreads(); /* consumers have taken theirs, and given them back */
+            ptx_registers_inc<GEMM_LAUNCH_REGISTERS>();
+        }
     } else {
         if (consumer_registers > GEMM_LAUNCH_REGISTERS)
             ptx_registers_inc<consumer_registers>();
         gemm_consume<shape>(op, source, shared, warpgroup - 1, rank);
+        if (tile_source::goes_on) {
+            __syncwarp();
+            ptx_registers_dec<GEMM_LAUNCH_REGISTERS>();
+            __syncthreads();
+        }
     }
     /* A CTA's shared memory must outlive what its neighbour still sends there. */
     if (shape::cluster > 1)

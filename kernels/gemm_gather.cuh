@@ -38,6 +38,20 @@ PTX_FN void gather_tell(uint32_t barriers, struct gather_filled *filled)
     }
 }
 
+/* Stages of a tile whose A the producer loads. */
+template <int stages>
+PTX_FN void gather_pass(uint32_t barriers, struct pipeline_position *at, uint32_t stages_of_k,
+                        uint64_t limit_ns)
+{
+    for (uint32_t k = 0; k < stages_of_k; k++) {
+        pipeline_wait_empty<stages>(barriers, at, limit_ns);
+        __syncwarp();
+        if (threadIdx.x % 32 == 0)
+            ptx_mbar_arrive(pipeline_full<stages>(barriers, at->stage));
+        pipeline_step<stages>(at);
+    }
+}
+
 /* One of warps 1 to 3. The source has
  *
  *   bool offered(uint32_t i)
@@ -48,9 +62,8 @@ PTX_FN void gather_tell(uint32_t barriers, struct gather_filled *filled)
  *
  *   uint32_t row_bytes()
  *       Of a row of A. */
-template <class shape, class tile_source>
-PTX_FN void gemm_gather(tile_source *source, uint32_t shared, uint32_t stages_of_k,
-                        uint64_t limit_ns)
+template <class shape, class tile_source, class operands>
+PTX_FN void gemm_gather(const operands *op, tile_source *source, uint32_t shared)
 {
     constexpr uint32_t groups = shape::tile_m / 4; /* of rows, that a warp copies at once */
     constexpr uint32_t most = (groups + GEMM_GATHER_WARPS - 1) / GEMM_GATHER_WARPS;
@@ -66,6 +79,13 @@ PTX_FN void gemm_gather(tile_source *source, uint32_t shared, uint32_t stages_of
             gather_tell<shape::stages, 0>(barriers, &filled);
         if (!source->next(i, &tile))
             break;
+        const uint32_t stages_of_k = source->stages_of_k(op, &tile);
+        if (!source->gathered(&tile)) {
+            gather_tell<shape::stages, 0>(barriers, &filled);
+            gather_pass<shape::stages>(barriers, &at, stages_of_k, op->limit_ns);
+            filled.at = at;
+            continue;
+        }
 #pragma unroll
         for (uint32_t j = 0; j < most; j++) {
             uint32_t row = (first + j * GEMM_GATHER_WARPS) * 4 + lane / 8;
@@ -76,7 +96,7 @@ PTX_FN void gemm_gather(tile_source *source, uint32_t shared, uint32_t stages_of
             uint32_t stage = shared + at.stage * shape::stage_bytes;
             uint32_t in_row = k * (GEMM_TILE_K * 2);
             uint32_t inside = in_row + piece * 16 < source->row_bytes() ? has : 0;
-            pipeline_wait_empty<shape::stages>(barriers, &at, limit_ns);
+            pipeline_wait_empty<shape::stages>(barriers, &at, op->limit_ns);
 #pragma unroll
             for (uint32_t j = 0; j < most; j++) {
                 uint32_t group = first + j * GEMM_GATHER_WARPS, row = group * 4 + lane / 8;

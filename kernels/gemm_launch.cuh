@@ -39,15 +39,14 @@ struct gemm_form {
     uint32_t number; /* enum mk_dtype of partial sums */
 };
 
-/* The map of the B's of several groups, [k, n] or [n, k] each as the shape has it. 0, or what
- * tensormap.h says. */
+/* The map of the B's of several groups, [k, n] or [n, k] each as the shape has it; columns: of n,
+ * that a box of the latter has. 0, or what tensormap.h says. */
 template <class shape>
 static int gemm_describe_groups(CUtensorMap *map, const void *b, uint64_t n, uint64_t k,
-                                uint64_t groups)
+                                uint64_t groups, uint32_t columns = shape::tile_n / shape::cluster)
 {
     const uint64_t nk[3] = {k, n, groups}, kn[3] = {n, k, groups};
-    const uint32_t nk_box[2] = {GEMM_TILE_K, shape::tile_n / shape::cluster},
-                   kn_box[2] = {64, GEMM_TILE_K};
+    const uint32_t nk_box[2] = {GEMM_TILE_K, columns}, kn_box[2] = {64, GEMM_TILE_K};
     return shape::b_kn ? tensormap_bf16(map, b, kn, n, n * k, kn_box)
                        : tensormap_bf16(map, b, nk, k, n * k, nk_box);
 }
@@ -73,6 +72,19 @@ static int gemm_allow_shared(void (*kernel)(parameters...), uint32_t shared_byte
                                 shared_bytes) == cudaSuccess
                ? 0
                : -EIO;
+}
+
+/* What <op>_prepare returns where no kernel has clusters: `err` of gemm_allow_shared, or -EINVAL
+ * where there is none for these tiles; with a sentence. */
+static inline int gemm_prepared(int err, uint32_t tile_m, uint32_t tile_n, char *error,
+                                size_t error_size)
+{
+    if (err == -EINVAL)
+        snprintf(error, error_size, "no kernel is built for tiles of %u x %u", tile_m, tile_n);
+    else if (err)
+        snprintf(error, error_size, "the GPU refuses the kernel: %s",
+                 cudaGetErrorString(cudaGetLastError()));
+    return err;
 }
 
 /* Launches `blocks` blocks, a multiple of `cluster`, of the engine's threads. 0 or -EIO. */

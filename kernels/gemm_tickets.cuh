@@ -73,13 +73,18 @@ template <class derived> struct ticket_source : tracked_source {
             if (threadIdx.x % 32 == 0)
                 ptx_mbar_arrive(taken);
         }
-        tile->a_slab = 0;
-        tile->slab = e.group;
-        tile->row = e.row;
-        tile->rows = e.rows;
-        tile->col = e.column * tile_n;
-        tile->id = e.row / tile_m * columns + e.column;
+        static_cast<derived *>(this)->describe(&e, tile);
         return e.rows > 0;
+    }
+
+    GEMM_MEMBER void describe(const struct mk_tile_entry *e, struct mk_tile *tile)
+    {
+        tile->a_slab = 0;
+        tile->slab = e->group;
+        tile->row = e->row;
+        tile->rows = e->rows;
+        tile->col = e->column * tile_n;
+        tile->id = e->row / tile_m * columns + e->column;
     }
 
     GEMM_MEMBER const CUtensorMap *a(const struct mk_tile *) const

@@ -269,9 +269,15 @@ void mk_cta_combine(struct mk_cta *cta, const struct mk_combine *combine)
         calls->combine(cta, combine);
         return;
     }
-    struct sim_transfer t = {
-        .kind = SIM_COMBINE, .id = combine->id, .bytes = combine->elements * 2, .combine = combine};
-    cta_issue(cta_of(cta), &t, MK_EV_REDUCE);
+    struct sim_cta *c = cta_of(cta);
+    const struct mk_topo *topo = &c->rank->plan->problem.topo;
+    int away = combine->space == MK_SPACE_HEAP && combine->local != mk_local_of(topo, topo->rank);
+    struct sim_transfer t = {.kind = SIM_COMBINE,
+                             .local = away ? combine->local : 0,
+                             .id = combine->id,
+                             .bytes = combine->elements * 2,
+                             .combine = combine};
+    cta_issue(c, &t, away ? MK_EV_COPY : MK_EV_REDUCE); /* to another rank it is its way, too */
 }
 
 void mk_cta_route(struct mk_cta *cta, const struct mk_route *route)

@@ -142,16 +142,15 @@ static const int32_t *exact_moe_ffn_apply(const struct mk_moe *m, const struct e
     return out;
 }
 
-/* Adds what node `node` has for every token of every rank to `partial` [W, T, H]. */
-static void exact_moe_ffn_add_node(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                                   uint32_t node, const uint32_t *ids, const struct expert *e,
+/* Adds what rank `at` has for every token of every rank to `partial` [W, T, H]. */
+static void exact_moe_ffn_add_rank(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                                   uint32_t at, const uint32_t *ids, const struct expert *e,
                                    float *partial)
 {
     const struct mk_moe *m = &plan->problem.moe;
-    uint32_t world = mk_world(&plan->problem.topo),
-             count = (uint32_t)m->experts / world * plan->problem.topo.gpus;
+    uint32_t world = mk_world(&plan->problem.topo), count = (uint32_t)m->experts / world;
     uint64_t places = m->tokens * m->k;
-    for (uint32_t expert = node * count; expert < (node + 1) * count; expert++) {
+    for (uint32_t expert = at * count; expert < (at + 1) * count; expert++) {
         exact_moe_ffn_load_expert(m, key(seed, launch, expert, 1), key(seed, launch, expert, 4), e);
         for (uint64_t i = 0; i < world * places; i++) {
             uint32_t rank = (uint32_t)(i / places);
@@ -169,6 +168,30 @@ static void exact_moe_ffn_add_node(const struct mk_plan *plan, uint64_t seed, ui
     }
 }
 
+/* to += from, rounded where it crosses a link in bf16: `crosses` says so of each rank's tokens. */
+static void exact_moe_ffn_join(const struct mk_plan *plan, float *to, const float *from,
+                               int (*crosses)(const struct mk_topo *t, uint32_t rank, uint32_t at),
+                               uint32_t at)
+{
+    const struct mk_moe *m = &plan->problem.moe;
+    const struct mk_topo *t = &plan->problem.topo;
+    uint64_t each = m->tokens * m->hidden;
+    for (uint64_t i = 0; i < mk_world(t) * each; i++)
+        to[i] += !plan->problem.deterministic && crosses(t, (uint32_t)(i / each), at)
+                     ? exact_moe_ffn_round_to_bf16(from[i])
+                     : from[i];
+}
+
+static int exact_moe_ffn_other_rail(const struct mk_topo *t, uint32_t rank, uint32_t at)
+{
+    return mk_local_of(t, rank) != mk_local_of(t, at);
+}
+
+static int exact_moe_ffn_other_node(const struct mk_topo *t, uint32_t rank, uint32_t at)
+{
+    return mk_node_of(t, rank) != mk_node_of(t, at);
+}
+
 /* Y of all ranks, before its own rounding. */
 static int exact_moe_ffn_make_reference(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                                         struct sim_reference *r)
@@ -177,7 +200,7 @@ static int exact_moe_ffn_make_reference(const struct mk_plan *plan, uint64_t see
     const struct mk_topo *t = &plan->problem.topo;
     uint64_t world = mk_world(t), count = world * m->tokens * m->hidden;
     uint32_t *ids = malloc(world * m->tokens * m->k * sizeof *ids);
-    float *partial = malloc(count * sizeof *partial);
+    float *partial = malloc(2 * count * sizeof *partial); /* of a node, of a rank */
     int32_t *words =
         malloc((2 * TOKEN_ONES * m->inner + m->inner * m->hidden + 2 * m->inner + m->hidden) *
                sizeof *words);
@@ -194,13 +217,13 @@ static int exact_moe_ffn_make_reference(const struct mk_plan *plan, uint64_t see
             exact_moe_ids(plan, seed, launch, rank, ids + rank * m->tokens * m->k);
         for (uint32_t node = 0; node < t->nodes; node++) {
             memset(partial, 0, count * sizeof *partial);
-            exact_moe_ffn_add_node(plan, seed, launch, node, ids, &e, partial);
-            for (uint64_t i = 0; i < count; i++) {
-                int crosses = mk_node_of(t, (uint32_t)(i / (m->tokens * m->hidden))) != node;
-                y[i] += crosses && !plan->problem.deterministic
-                            ? exact_moe_ffn_round_to_bf16(partial[i])
-                            : partial[i];
+            for (uint32_t local = 0; local < t->gpus; local++) {
+                uint32_t at = mk_rank_at(t, node, local);
+                memset(partial + count, 0, count * sizeof *partial);
+                exact_moe_ffn_add_rank(plan, seed, launch, at, ids, &e, partial + count);
+                exact_moe_ffn_join(plan, partial, partial + count, exact_moe_ffn_other_rail, at);
             }
+            exact_moe_ffn_join(plan, y, partial, exact_moe_ffn_other_node, mk_rank_at(t, node, 0));
         }
         r->launch = launch;
     }

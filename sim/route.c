@@ -35,32 +35,21 @@ static void route_lay_out(const struct mk_route *r, uint8_t *heap)
                 : 0;
 }
 
-/* `count` places of `rank`, from first_place on, take the next rows of their experts. */
-static void route_assign(const struct mk_route *r, uint8_t *heap, uint32_t rank,
-                         uint64_t first_place, uint64_t count)
+/* Places take the next rows of their experts. */
+static void route_assign(const struct mk_route *r, uint8_t *heap)
 {
-    uint32_t *rows = route_words(heap, r->rows), *first = route_words(heap, r->first),
-             *position = route_words(heap, r->position) + rank * (uint64_t)r->tokens * r->k;
-    for (uint64_t i = first_place; i < first_place + count; i++) {
-        uint32_t expert = route_expert_of(r, heap, rank, i);
-        position[i] = expert == UINT32_MAX ? UINT32_MAX : first[expert] + rows[expert]++;
-        if (expert != UINT32_MAX && expert / r->rank_experts != r->topo.rank)
-            position[i] = UINT32_MAX; /* for its rank to know */
+    uint32_t *rows = route_words(heap, r->rows), *first = route_words(heap, r->first);
+    uint64_t places = (uint64_t)r->tokens * r->k;
+    memset(rows, 0, r->experts * sizeof *rows); /* counted up again on the way */
+    for (uint32_t rank = 0; rank < mk_world(&r->topo); rank++) {
+        uint32_t *position = route_words(heap, r->position) + rank * places;
+        for (uint64_t i = 0; i < places; i++) {
+            uint32_t expert = route_expert_of(r, heap, rank, i);
+            position[i] = expert == UINT32_MAX ? UINT32_MAX : first[expert] + rows[expert]++;
+            if (expert != UINT32_MAX && expert / r->rank_experts != r->topo.rank)
+                position[i] = UINT32_MAX; /* for its rank to know */
+        }
     }
-}
-
-static void route_assign_all(const struct mk_route *r, uint8_t *heap)
-{
-    uint32_t chunk_rows = r->chunk_rows ? r->chunk_rows : r->tokens;
-    /* counted up again on the way */
-    memset(route_words(heap, r->rows), 0, r->experts * sizeof(uint32_t));
-    for (uint32_t node = 0; node < r->topo.nodes; node++)
-        for (uint32_t token = 0; token < r->tokens; token += chunk_rows)
-            for (uint32_t local = 0; local < r->topo.gpus; local++) {
-                uint32_t tokens = r->tokens - token < chunk_rows ? r->tokens - token : chunk_rows;
-                route_assign(r, heap, mk_rank_at(&r->topo, node, local), (uint64_t)token * r->k,
-                             (uint64_t)tokens * r->k);
-            }
 }
 
 /* Rows of this rank's experts by the node that they come from: counted in the entry behind, then
@@ -122,27 +111,6 @@ static uint32_t *route_before_of(const struct mk_route *r, uint8_t *heap, uint64
                                  uint32_t node)
 {
     return table ? route_words(heap, table) + (uint64_t)node * (r->tokens + 1) : NULL;
-}
-
-/* What the way back needs: where rows of this rank came from, and how many come for each chunk of
- * the rail's tokens. */
-static void route_trace_back(const struct mk_route *r, uint8_t *heap)
-{
-    uint32_t world = mk_world(&r->topo), node = mk_node_of(&r->topo, r->topo.rank);
-    uint32_t *position = route_words(heap, r->position), *origin = route_words(heap, r->origin);
-    uint64_t places = (uint64_t)r->tokens * r->k, chunks = mk_ceil_div(r->tokens, r->chunk_rows);
-    uint64_t *due = (uint64_t *)(void *)(heap + r->due);
-    for (uint32_t rank = 0; rank < world; rank++)
-        for (uint64_t i = 0; i < places; i++) {
-            uint32_t expert = route_expert_of(r, heap, rank, i);
-            if (expert != UINT32_MAX && expert / r->rank_experts == r->topo.rank)
-                origin[position[rank * places + i]] = (uint32_t)(rank * places + i);
-        }
-    for (uint32_t from = 0; from < r->topo.nodes; from++)
-        for (uint32_t token = 0; token < r->tokens; token++)
-            due[from * chunks + token / r->chunk_rows] += route_names_node(
-                r, heap, mk_rank_at(&r->topo, from, mk_local_of(&r->topo, r->topo.rank)), token,
-                node);
 }
 
 /* Tokens of `rank` that have an expert on rank `to`, those of `listed` (NULL: of all of them), by
@@ -234,25 +202,55 @@ static struct mk_route_rows route_rows_of(const struct mk_route *r, uint8_t *hea
     return e;
 }
 
+/* The runs of the order, and where each begins, in rows of tiles; how many these are in all. */
+static uint32_t route_runs(const struct mk_route *r, uint8_t *heap, struct mk_tile_run *runs,
+                           uint32_t *begins)
+{
+    const uint32_t *first = route_words(heap, r->first) + r->topo.rank * r->rank_experts;
+    uint32_t row_tiles = 0;
+    for (uint32_t expert = 0; expert < r->rank_experts; expert++) {
+        struct mk_route_rows rows = route_rows_of(r, heap, expert);
+        for (uint32_t stretch = 0; stretch < mk_route_stretches(r); stretch++) {
+            struct mk_tile_run *run = &runs[stretch * r->rank_experts + expert];
+            *run = mk_route_run(r, &rows, expert, stretch);
+            run->row = first[expert];
+        }
+    }
+    for (uint32_t i = 0; i < mk_route_stretches(r) * r->rank_experts; i++) {
+        begins[i] = row_tiles;
+        row_tiles += runs[i].count;
+    }
+    return row_tiles;
+}
+
 static void route_order(const struct mk_route *r, uint8_t *heap)
 {
     struct mk_route_head *head = (struct mk_route_head *)(void *)(heap + r->order_head);
     struct mk_tile_entry *order = (struct mk_tile_entry *)(void *)(heap + r->order);
-    struct mk_route_rows *rows = calloc(r->rank_experts, sizeof *rows);
-    uint32_t count = 0;
-    for (uint32_t i = 0; rows && i < r->rank_experts; i++)
-        rows[i] = route_rows_of(r, heap, i);
-    for (uint32_t turn = 0; rows && turn < (2 + r->slices) * r->rank_experts; turn++) {
-        uint32_t expert = turn % r->rank_experts;
-        struct mk_tile_run run = mk_route_run(r, &rows[expert], turn / r->rank_experts);
-        run.group = expert;
-        run.row = route_words(heap, r->first)[r->topo.rank * r->rank_experts + expert];
-        for (uint32_t i = 0; i < run.count * r->columns; i++)
-            order[count++] =
-                mk_tile_of_run(&run, i, r->columns, r->tile_rows, r->tile_columns, r->running);
+    uint32_t count = mk_route_stretches(r) * r->rank_experts;
+    struct mk_tile_run *runs = calloc(count, sizeof *runs);
+    uint32_t *begins = calloc(count, sizeof *begins);
+    head->count = 0; /* without memory: none, and results are wrong */
+    if (runs && begins) {
+        struct mk_stages stages = {route_runs(r, heap, runs, begins), r->columns, r->down,
+                                   r->group_rows};
+        head->count = stages.rows * (r->columns + r->down);
+        for (uint32_t t = 0; t < head->count; t++) {
+            struct mk_stage at = mk_stage_at(&stages, t);
+            uint32_t row = mk_stage_row(&stages, &at), low = 0, high = count - 1;
+            while (low < high) { /* the last run that begins at it or before */
+                uint32_t middle = (low + high + 1) / 2;
+                if (begins[middle] <= row)
+                    low = middle;
+                else
+                    high = middle - 1;
+            }
+            order[t] = mk_tile_of_stage(&stages, &at, &runs[low], begins[low], r->tile_rows,
+                                        r->tile_columns, r->running);
+        }
     }
-    head->count = count; /* without memory: none, and C is wrong */
-    free(rows);
+    free(runs);
+    free(begins);
 }
 
 void route_make(const struct mk_route *r, uint8_t *heap, uint8_t *summary)
@@ -264,7 +262,7 @@ void route_make(const struct mk_route *r, uint8_t *heap, uint8_t *summary)
              *said = route_words(summary, r->summary);
     uint64_t *wanted = (uint64_t *)(void *)(heap + r->wanted);
     route_lay_out(r, heap);
-    route_assign_all(r, heap);
+    route_assign(r, heap);
     route_divide(r, heap);
     for (uint32_t other = 0; other < r->topo.nodes; other++) {
         if (other == node)
@@ -279,10 +277,7 @@ void route_make(const struct mk_route *r, uint8_t *heap, uint8_t *summary)
     }
     route_hand_on(r, heap);
     route_find_sources(r, heap);
-    if (r->order)
-        route_order(r, heap);
-    if (r->origin)
-        route_trace_back(r, heap);
+    route_order(r, heap);
     for (uint32_t i = 0; i < r->rank_experts; i++) {
         uint32_t expert = r->topo.rank * r->rank_experts + i;
         if (r->summary_space != MK_SPACE_HEAP) {

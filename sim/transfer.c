@@ -49,7 +49,8 @@ static void transfer_combine_part(const struct sim_rank *r, const struct mk_comb
                                   uint64_t first, uint64_t count)
 {
     uint64_t size = c->from == MK_FP32 ? 4 : 2;
-    uint8_t *to = r->spaces[c->space] + c->destination;
+    uint8_t *to =
+        (c->space == MK_SPACE_HEAP ? r->peers[c->local] : r->spaces[c->space]) + c->destination;
     for (uint64_t i = first, n; i < first + count; i += n) {
         float sum[LANES] = {0};
         n = first + count - i < LANES ? first + count - i : LANES;

@@ -124,9 +124,13 @@ void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t)
         f->transfer.values = f->values;
     }
     if (costs && SIM_IS_DATA(t->kind) && costs->copy) {
-        f->due = costs->copy(costs->context, w->now, from,
-                             t->kind == SIM_COPY || t->kind == SIM_TILE ? to : from,
-                             t->kind == SIM_TILE && t->number == MK_FP32 ? 2 * t->bytes : t->bytes);
+        int wide = t->kind == SIM_TILE ? t->number == MK_FP32
+                                       : t->kind == SIM_COMBINE && t->combine->to == MK_FP32;
+        if (t->kind == SIM_ROUTE || (t->kind == SIM_COMBINE && t->combine->space != MK_SPACE_HEAP))
+            to = from;
+        else if (t->kind == SIM_COMBINE)
+            to = from - mk_local_of(&r->plan.problem.topo, from) + t->combine->local;
+        f->due = costs->copy(costs->context, w->now, from, to, wide ? 2 * t->bytes : t->bytes);
         uint64_t paced = (t->kind == SIM_COPY || t->kind == SIM_TILE) && to != from
                              ? world_memory_pace(cta, o, w->now, t->bytes)
                              : 0;

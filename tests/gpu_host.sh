@@ -197,6 +197,25 @@ check ring_attention_ranks_share_a_gpu "$mkernel" run ring_attention --exec cuda
 check ring_attention_two_nodes $run $nodes --attention 1,$((world * 520)),4,2,128 --causal --iters 8
 check ring_attention_staged env SOFTNIC=gpu=refuse $run $nodes --attention 1,$((world * 520)),4,2,128 --iters 8
 check ring_attention_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --attention 1,$((world * 520)),4,2,128 --causal --iters 8
+run="$mkernel run moe_ffn --exec cuda --check --timeout 5"
+check layer_one_gpu $run --gpus 1 --moe 300,520,328,8,3 --iters 8
+check layer_odd_tokens $run --gpus "$gpus" --moe 333,520,328,$((gpus * 5)),4 --iters 50 --burst 10
+check layer_nk $run --gpus "$gpus" --moe 65,200,72,$((gpus * 3)),3 --iters 8 --b-layout nk
+check layer_deterministic $run --gpus "$gpus" --moe 333,520,328,$((gpus * 5)),4 --iters 8 --deterministic
+check layer_tiles_128x128 $run --gpus "$gpus" --moe 333,520,520,$((gpus * 4)),4 --iters 8 --tile 128,128
+check layer_small $run --gpus "$gpus" --moe 1,8,8,$gpus,1 --iters 8
+check layer_own_tokens_apart $run --gpus "$gpus" --moe 2048,256,256,$((gpus * 2)),2 --iters 8
+check layer_one_expert $run --gpus "$gpus" --moe 1000,256,256,$((gpus * 4)),4 --routing one --iters 8
+check layer_few_experts $run --gpus "$gpus" --moe 1000,256,256,$((gpus * 8)),4 --routing few --iters 8
+check layer_a_rank_without_tokens $run --gpus "$gpus" --moe 1000,256,256,$((gpus * 4)),4 --routing none --iters 8
+check layer_two_hundred_launches $run --gpus "$gpus" --moe 512,512,512,$((gpus * 8)),8 --iters 200 --burst 50
+check layer_own_roles $run --gpus "$gpus" --moe 512,512,512,$((gpus * 8)),8 --iters 20 --burst 5 --roles compute=80,intra_comm=32,inter_reduce=20
+check layer_skewed $run --gpus "$gpus" --moe 512,512,512,$((gpus * 8)),8 --skew 1.5 --iters 8
+check layer_ranks_share_a_gpu "$mkernel" run moe_ffn --exec cuda --check --gpus $((gpus + 1)) --moe 130,200,328,$(((gpus + 1) * 4)),3 --iters 4 --timeout 60
+check layer_two_nodes $run $nodes --moe 333,520,328,$((world * 5)),4 --iters 8
+check layer_staged env SOFTNIC=gpu=refuse $run $nodes --moe 333,520,328,$((world * 5)),4 --iters 8
+check layer_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --moe 333,520,328,$((world * 5)),4 --iters 8
+
 run="$mkernel run moe_dispatch_gemm --exec cuda --check --timeout 5"
 check moe_one_gpu $run --gpus 1 --moe 300,520,328,8,3 --iters 8
 check moe_odd_tokens $run --gpus "$gpus" --moe 333,520,328,$((gpus * 5)),4 --iters 50 --burst 10

@@ -1,7 +1,8 @@
-/* MoE dispatch+GEMM, whole: its kernel's own device code on emulated GPUs, several ranks, proxies
+/* The MoE operators, whole: their kernels' own device code on emulated GPUs, several ranks, proxies
  * and a network, in orders drawn from seeds. However tokens are routed (evenly, all to one expert,
  * to few, none of one rank's), whatever the shape, and by one thread block that makes tables or by
- * several, each row of each expert is right, and nobody reads what nothing says is there. */
+ * several, each row of each expert, or each token's sum, is right, and nobody reads what nothing
+ * says is there. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,7 @@
 #include <cmocka.h>
 
 #include "core/ops/moe.h"
+#include "core/roles/moe_ffn_plan.h"
 #include "tests/helpers/hopper_moe.h"
 
 #include <errno.h>
@@ -27,19 +29,26 @@ static void right(const struct sim_world_config *c)
     assert_int_equal(rc, 0);
 }
 
-static void explore(uint64_t first, uint64_t watched, uint64_t unwatched)
+static void explore(enum mk_op op, uint64_t first, uint64_t watched, uint64_t unwatched)
 {
     struct coroutine_pool *pool;
     assert_int_equal(coroutine_pool_create(&pool, 0), 0);
     for (uint32_t form = 0; form < FORMS; form++)
         for (uint64_t i = 0; i < watched + unwatched; i++) {
             struct sim_world_config c =
-                hopper_moe_config(forms[form][0], forms[form][1], first + i * FORMS + form);
+                hopper_moe_config(op, forms[form][0], forms[form][1], first + i * FORMS + form);
             /* The watch knows 512 readers of a word, and tables are read by all threads of a block:
              * of one that moves tokens, beside those that compute. */
-            c.unwatched = i >= watched || forms[form][0] > 1;
-            if (!c.unwatched)
+            c.unwatched =
+                i >= watched || forms[form][0] > 1 || (op == MK_OP_MOE_FFN && forms[form][1] > 2);
+            if (!c.unwatched) {
                 c.problem.tuning.split.ctas[MK_INTRA_COMM] = 1;
+                if (op == MK_OP_MOE_FFN) { /* nor are there too many accesses */
+                    c.problem.tuning.split.ctas[MK_INTER_REDUCE] = 1;
+                    c.problem.moe = (struct mk_moe){20, 72, 40, c.problem.moe.experts, 2};
+                    c.problem.moe.k = c.problem.moe.experts > 1 ? 2 : 1;
+                }
+            }
             c.pool = pool;
             right(&c);
         }
@@ -48,16 +57,21 @@ static void explore(uint64_t first, uint64_t watched, uint64_t unwatched)
 
 static void test_orders(void **state)
 {
-    explore(0, 1, 3);
+    explore(MK_OP_MOE_DISPATCH_GEMM, 0, 1, 3);
+}
+
+static void test_layer_orders(void **state)
+{
+    explore(MK_OP_MOE_FFN, 0, 1, 4);
 }
 
 /* More tokens than a warp has lanes, more experts than a block has warps, ids that name the same
  * expert twice: several runs of tokens a part, and several tiles an expert. */
-static void test_larger(void **state)
+static void larger(enum mk_op op)
 {
     for (uint64_t seed = 0; seed < 2; seed++) {
-        struct sim_world_config c = hopper_moe_config(1, 2, 6 * seed + 1);
-        c.problem.moe = (struct mk_moe){300, 16, 8, seed == 1 ? 2 : 64, seed == 1 ? 2 : 8};
+        struct sim_world_config c = hopper_moe_config(op, 1, 2, 6 * seed + 1);
+        c.problem.moe = (struct mk_moe){300, 32, 8, seed == 1 ? 2 : 64, seed == 1 ? 2 : 8};
         c.problem.tuning.chunk_rows = 0;
         c.launches = 1 + (uint32_t)seed;
         c.unwatched = 1;
@@ -78,7 +92,8 @@ static void test_tables(void **state)
                  {8, 3, {53, 8, 8, 16, 4}},
                  {7, 1, {1, 8, 8, 7, 7}}};
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct sim_world_config c = hopper_moe_config(1, cases[i].gpus, 6 * i + 2);
+        struct sim_world_config c =
+            hopper_moe_config(MK_OP_MOE_DISPATCH_GEMM, 1, cases[i].gpus, 6 * i + 2);
         c.problem.moe = cases[i].moe;
         c.problem.tuning.split.ctas[MK_INTRA_COMM] = cases[i].parts;
         c.problem.tuning.split.ctas[MK_COMPUTE] = cases[i].parts + 1;
@@ -89,11 +104,41 @@ static void test_tables(void **state)
     }
 }
 
+static void test_larger(void **state)
+{
+    larger(MK_OP_MOE_DISPATCH_GEMM);
+}
+
+static void test_larger_layer(void **state)
+{
+    larger(MK_OP_MOE_FFN);
+}
+
+/* Rows enough for an expert that a rank's own tokens are computed apart, and more rows of tiles
+ * than a group has; blocks for sums leave before all tiles are taken. */
+static void test_groups(void **state)
+{
+    for (uint64_t seed = 0; seed < 2; seed++) {
+        struct sim_world_config c = hopper_moe_config(MK_OP_MOE_FFN, 1, 2, 6 * seed + 1);
+        struct mk_plan plan;
+        char error[300];
+        c.problem.moe = (struct mk_moe){1100, 32, 8, 2 + 2 * seed, 2};
+        c.problem.tuning.chunk_rows = 0;
+        c.launches = 2;
+        c.unwatched = 1;
+        c.seed |= EXACT_MOE_EVENLY;
+        assert_int_equal(plan_build(&plan, &c.problem, 0, 0, error, sizeof error), 0);
+        const struct mk_route *r = &moe_ffn_plan_of(&plan)->dispatch.route;
+        assert_true(r->apart && r->group_rows < 1100 * 2 / c.problem.tuning.tile_m);
+        right(&c);
+    }
+}
+
 /* A rank that stops, or a put that fails: the kernels' waits end, and the sentence says why. */
-static void test_faults(void **state)
+static void faults(enum mk_op op)
 {
     for (uint32_t i = 0; i < 4; i++) {
-        struct sim_world_config c = hopper_moe_config(2, 1, 3 + i);
+        struct sim_world_config c = hopper_moe_config(op, 2, 1, 3 + i);
         struct sim_world_result result;
         c.problem.moe = (struct mk_moe){24, 40, 16, 4, 2};
         c.seed |= EXACT_MOE_EVENLY; /* something is sent */
@@ -107,10 +152,23 @@ static void test_faults(void **state)
     }
 }
 
+static void test_faults(void **state)
+{
+    faults(MK_OP_MOE_DISPATCH_GEMM);
+}
+
+static void test_layer_faults(void **state)
+{
+    faults(MK_OP_MOE_FFN);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_orders), cmocka_unit_test(test_larger),
-                                       cmocka_unit_test(test_tables),
-                                       cmocka_unit_test(test_faults)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_orders),       cmocka_unit_test(test_larger),
+        cmocka_unit_test(test_faults),       cmocka_unit_test(test_layer_orders),
+        cmocka_unit_test(test_larger_layer), cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_layer_faults), cmocka_unit_test(test_tables),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -450,8 +450,7 @@ static const struct {
      "    mk_tile t;\n"
      "    moe_ffn_tile(&p, &c, blockIdx.x, &t);\n"
      "    moe_ffn_after(&p, &c, &t, 1);\n"
-     "    *out = moe_ffn_before(&p, &c, &t) + moe_ffn_intra_comm(&p, &c) + "
-     "moe_ffn_inter_reduce(&p, &c);\n"
+     "    *out = moe_ffn_before(&p, &c, &t) + moe_ffn_inter_reduce(&p, &c);\n"
      "}\n"},
 };
 
@@ -463,6 +462,10 @@ static const struct {
     const char *name, *stub;
 } extensions[] = {
     {"mk_cta_combine", "__device__ void mk_cta_combine(mk_cta *, const mk_combine *) {}\n"},
+    {"mk_cta_add_up", "__device__ void mk_cta_add_up(mk_cta *, const mk_sums *) {}\n"},
+    {"mk_cta_wait_rows",
+     "__device__ int mk_cta_wait_rows(mk_cta *, const mk_places *, uint64_t, uint32_t, uint32_t, "
+     "uint32_t, mk_cause) { return 0; }\n"},
     {"mk_cta_route", "__device__ void mk_cta_route(mk_cta *, const mk_route *) {}\n"},
     {"mk_cta_copy_listed",
      "__device__ void mk_cta_copy_listed(mk_cta *, uint32_t, const mk_rows *) {}\n"},

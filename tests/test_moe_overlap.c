@@ -86,7 +86,10 @@ static int await_all_tiles(struct mk_cta *cta, const struct moe_ffn_plan *p)
         uint32_t rows = mk_cta_load(cta, d->route.rows + entry),
                  first = mk_cta_load(cta, d->route.first + entry);
         for (uint32_t row = first; row < first + rows; row += d->tile_m)
-            if (moe_ffn_await(p, cta, moe_ffn_made_flag(p, row), row, p->down_tiles))
+            if (mk_cta_wait(cta, moe_ffn_made_flag(p, row),
+                            mk_cta_load64(cta, d->route.wanted + row / d->tile_m * 8ull) *
+                                p->down_tiles * MK_TILE_PARTS,
+                            MK_CAUSE_DATA))
                 return 1;
     }
     return 0;
@@ -95,7 +98,7 @@ static int await_all_tiles(struct mk_cta *cta, const struct moe_ffn_plan *p)
 int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
 {
     const struct moe_ffn_plan *p = moe_ffn_plan_of(rank_of_cta(cta)->plan);
-    if (mutation == SUMS_WAIT_FOR_ALL_TILES && flag >= p->flag_back && flag < p->flag_sum &&
+    if (mutation == SUMS_WAIT_FOR_ALL_TILES && flag >= p->flag_made && flag < p->flag_sum &&
         await_all_tiles(cta, p))
         return 1;
     return mk_cta_wait(cta, flag, target, cause);
@@ -232,7 +235,10 @@ static void test_way_back(void **state)
                           "left before the last tile ended, the first at %.0f %% of the time\n",
                           forms[form][0], forms[form][1], (int)seed, time, 100 * share,
                           100 * first);
-            assert_true(share > 0.95 && first < 0.7 && time < 1.4);
+            /* Rows of other nodes are rank by rank: of two ranks, those of one fill the last
+             * slice. */
+            int two = forms[form][0] == 2 && forms[form][1] == 2;
+            assert_true(share > 0.95 && first < (two ? 0.9 : 0.7) && time < 1.4);
         }
 }
 

@@ -12,17 +12,17 @@ static enum mutation {
     NOTHING,
     DOWN_DOES_NOT_WAIT,
     DOWN_WAITS_FOR_ONE_TILE_TOO_FEW,
-    RETURN_DOES_NOT_WAIT,
-    RETURN_WAITS_FOR_ONE_TILE_TOO_FEW,
     SUM_DOES_NOT_WAIT_FOR_ROWS,
-    SUM_WAITS_FOR_ONE_ROW_TOO_FEW,
+    SUM_WAITS_FOR_ONE_TILE_TOO_FEW,
+    SUM_DOES_NOT_WAIT_FOR_RANKS,
+    SUM_WAITS_FOR_ONE_PART_TOO_FEW,
     TOTAL_DOES_NOT_WAIT_FOR_SUMS,
     EPOCH_REUSED,
     TILE_TOLD_TWICE,
-    ROW_TOLD_TWICE,
-    ROW_TOLD_BEFORE_MOVED,
-    ROW_SHORT,
-    ROW_TO_THE_PLACE_BESIDE,
+    PART_TOLD_TWICE,
+    PART_TOLD_BEFORE_ADDED,
+    PART_SHORT,
+    PART_TO_THE_PLACE_BESIDE,
     ADDED_AFTER_PUT,
     SUM_SHORT,
     SUM_NOT_SENT,
@@ -70,30 +70,21 @@ static void release(struct mk_cta *cta)
         }
 }
 
-/* Rows of this rank's last run, if two groups of tiles or more come before it, are taken up only
- * once results of the first one are made. */
-static int await_first_run(struct mk_cta *cta, const struct moe_ffn_plan *p, uint32_t flag)
+/* Rows of the last tile that is computed, if two groups of tiles or more come before it, are taken
+ * up only once results of the first one are made. */
+static int await_first_tile(struct mk_cta *cta, const struct moe_ffn_plan *p, uint32_t flag)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
-    struct moe_run run, first = {0}, last = {0};
-    uint32_t groups = 0, before_last = 0, rows;
-    for (uint32_t i = 0; i < moe_stretches(d) * d->rank_experts; i++) {
-        moe_run_of(d, cta, i / d->rank_experts, i % d->rank_experts, &run);
-        if (!run.count)
-            continue;
-        if (!groups)
-            first = run;
-        last = run;
-        before_last = groups;
-        groups += (run.count + p->group_tiles - 1) / p->group_tiles;
-    }
-    for (uint32_t i = 0; before_last >= 2 && i < last.count; i++)
-        if (flag == moe_rows_flag(d, moe_run_row(d, cta, &last, i, &rows))) {
-            uint32_t row = moe_run_row(d, cta, &first, 0, &rows);
-            held_back++;
-            return moe_ffn_await(p, cta, moe_ffn_made_flag(p, row), row, p->down_tiles);
-        }
-    return 0;
+    uint32_t count = mk_cta_load(cta, d->route.order_head + offsetof(struct mk_route_head, count));
+    struct mk_tile first = {0}, last = {0};
+    if (!count || count <= 3 * d->route.group_rows * (p->up_tiles + p->down_tiles))
+        return 0;
+    moe_ffn_tile(p, cta, 0, &first);
+    moe_ffn_tile(p, cta, count - 1, &last);
+    if (flag != moe_rows_flag(d, last.row))
+        return 0;
+    held_back++;
+    return moe_ffn_await(p, cta, moe_ffn_made_flag(p, first.row), first.row, p->down_tiles);
 }
 
 int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
@@ -103,57 +94,53 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
         made = flag >= p->flag_made && flag < p->flag_back,
         back = flag >= p->flag_back && flag < p->flag_sum;
     uint64_t tile = p->dispatch.tile_m * MK_TILE_PARTS;
-    if ((mutation == DOWN_DOES_NOT_WAIT && acted) || (mutation == RETURN_DOES_NOT_WAIT && made) ||
-        (mutation == SUM_DOES_NOT_WAIT_FOR_ROWS && back) ||
+    if ((mutation == DOWN_DOES_NOT_WAIT && acted) ||
+        (mutation == SUM_DOES_NOT_WAIT_FOR_ROWS && made) ||
+        (mutation == SUM_DOES_NOT_WAIT_FOR_RANKS && back) ||
         (mutation == TOTAL_DOES_NOT_WAIT_FOR_SUMS && flag >= p->flag_sum))
         return 0;
     if ((mutation == DOWN_WAITS_FOR_ONE_TILE_TOO_FEW && acted) ||
-        (mutation == RETURN_WAITS_FOR_ONE_TILE_TOO_FEW && made))
+        (mutation == SUM_WAITS_FOR_ONE_TILE_TOO_FEW && made))
         target -= target < tile ? target : tile;
-    if (mutation == SUM_WAITS_FOR_ONE_ROW_TOO_FEW && back && target)
+    if (mutation == SUM_WAITS_FOR_ONE_PART_TOO_FEW && back && target)
         target--;
     if (mutation == EPOCH_REUSED && flag >= p->flag_sum)
         target = 1;
     if (mutation == LAST_RUN_COMES_LATE && flag >= p->dispatch.flag_rows && flag < p->flag_acted &&
-        await_first_run(cta, p, flag))
+        await_first_tile(cta, p, flag))
         return 1;
     return mk_cta_wait(cta, flag, target, cause);
 }
 
-/* A row of results, by where it goes. */
-static int goes_back(const struct moe_ffn_plan *p, const struct mk_chunk *c)
-{
-    return c->destination >= p->back && c->destination < p->sums;
-}
-
 void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
 {
-    const struct moe_ffn_plan *p = plan_of(cta);
     struct mk_chunk c = *chunk;
-    if ((mutation == ROW_TOLD_BEFORE_MOVED && goes_back(p, chunk)) ||
-        (mutation == WEIGHTS_KEPT_LATE && c.space == MK_SPACE_ARG3)) {
+    if (mutation == WEIGHTS_KEPT_LATE && c.space == MK_SPACE_ARG3) {
         struct held *h = hold(cta);
         h->local = local;
         h->combines = 0;
         h->chunk = c;
         return;
     }
-    if (mutation == ROW_SHORT && goes_back(p, chunk))
-        c.bytes -= 16;
-    if (mutation == ROW_TO_THE_PLACE_BESIDE && goes_back(p, chunk) && c.destination > p->back)
-        c.destination -= c.bytes;
     mk_cta_copy(cta, local, &c);
 }
 
 void mutant_combine(struct mk_cta *cta, const struct mk_combine *combine)
 {
+    const struct moe_ffn_plan *p = plan_of(cta);
     struct mk_combine c = *combine;
-    if (mutation == ADDED_AFTER_PUT && c.space == MK_SPACE_HEAP) {
+    int part = c.space == MK_SPACE_HEAP && c.destination >= p->back && c.destination < p->sums;
+    if ((mutation == ADDED_AFTER_PUT && c.space == MK_SPACE_HEAP && !part) ||
+        (mutation == PART_TOLD_BEFORE_ADDED && part)) {
         struct held *h = hold(cta);
         h->combines = 1;
         h->combine = c;
         return;
     }
+    if (mutation == PART_SHORT && part)
+        c.elements -= 8;
+    if (mutation == PART_TO_THE_PLACE_BESIDE && part && c.destination > p->back)
+        c.destination -= p->result_bytes;
     if (mutation == TERM_LEFT_OUT && c.count > 1)
         c.count--;
     mk_cta_combine(cta, &c);
@@ -174,7 +161,7 @@ void mutant_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t coun
 {
     const struct moe_ffn_plan *p = plan_of(cta);
     int twice = (mutation == TILE_TOLD_TWICE && flag >= p->flag_acted && flag < p->flag_made) ||
-                (mutation == ROW_TOLD_TWICE && flag >= p->flag_back);
+                (mutation == PART_TOLD_TWICE && flag >= p->flag_back);
     mk_cta_add(cta, local, flag, twice ? 2 * count : count);
     release(cta);
 }
@@ -225,7 +212,7 @@ static struct moe_ffn_plan one_buffer(const struct mk_plan *plan)
 static int one_buffer_intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
 {
     const struct moe_ffn_plan p = one_buffer(plan);
-    return moe_ffn_intra_comm(&p, cta);
+    return moe_intra_comm(&p.dispatch, cta);
 }
 
 static int one_buffer_inter_send(const struct mk_plan *plan, struct mk_cta *cta)
@@ -260,17 +247,17 @@ static void test_mutants(void **state)
     MUTANT(NOTHING, 0);
     MUTANT(DOWN_DOES_NOT_WAIT, -EBADMSG);
     MUTANT(DOWN_WAITS_FOR_ONE_TILE_TOO_FEW, -EBADMSG);
-    MUTANT(RETURN_DOES_NOT_WAIT, -EBADMSG);
-    MUTANT(RETURN_WAITS_FOR_ONE_TILE_TOO_FEW, -EBADMSG);
     MUTANT(SUM_DOES_NOT_WAIT_FOR_ROWS, -EBADMSG);
-    MUTANT(SUM_WAITS_FOR_ONE_ROW_TOO_FEW, -EBADMSG);
+    MUTANT(SUM_WAITS_FOR_ONE_TILE_TOO_FEW, -EBADMSG);
+    MUTANT(SUM_DOES_NOT_WAIT_FOR_RANKS, -EBADMSG);
+    MUTANT(SUM_WAITS_FOR_ONE_PART_TOO_FEW, -EBADMSG);
     MUTANT(TOTAL_DOES_NOT_WAIT_FOR_SUMS, -EBADMSG);
     MUTANT(EPOCH_REUSED, -EBADMSG);
     MUTANT(TILE_TOLD_TWICE, -EBADMSG);
-    MUTANT(ROW_TOLD_TWICE, -EBADMSG);
-    MUTANT(ROW_TOLD_BEFORE_MOVED, -EBADMSG);
-    MUTANT(ROW_SHORT, -EBADMSG);
-    MUTANT(ROW_TO_THE_PLACE_BESIDE, -EBADMSG);
+    MUTANT(PART_TOLD_TWICE, -EBADMSG);
+    MUTANT(PART_TOLD_BEFORE_ADDED, -EBADMSG);
+    MUTANT(PART_SHORT, -EBADMSG);
+    MUTANT(PART_TO_THE_PLACE_BESIDE, -EBADMSG);
     MUTANT(ADDED_AFTER_PUT, -EBADMSG);
     MUTANT(SUM_SHORT, -EBADMSG);
     MUTANT(SUM_NOT_SENT, -EIO);

@@ -7,6 +7,7 @@
 #include "core/roles/moe_ffn.h"
 #include "sim/cta.h"
 #include "sim/exact_moe.h"
+#include "sim/route.h"
 
 static void test_orders(void **state)
 {
@@ -75,8 +76,7 @@ static int real_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launc
     const struct check_moe_ffn c = {.problem = q->moe,
                                     .b_transposed = q->b_transposed,
                                     .deterministic = q->deterministic,
-                                    .node = mk_node_of(&q->topo, q->topo.rank),
-                                    .node_experts = (uint32_t)q->moe.experts / q->topo.nodes,
+                                    .topo = q->topo,
                                     .x = arguments[0],
                                     .ids = arguments[2],
                                     .weights = arguments[3],
@@ -129,10 +129,10 @@ static void test_errors(void **state)
                 ops_forms[form][0], ops_forms[form][1], deterministic ? "deterministic" : "fast",
                 check_error(&result_of_run), result_of_run.worst);
             assert_int_equal(result_of_run.wrong, 0);
-            /* Two roundings to bf16, in fast mode up to four, of 1.66e-3 each: less would be no
+            /* Two roundings to bf16, in fast mode up to five, of 1.66e-3 each: less would be no
              * measurement. */
             assert_true(check_error(&result_of_run) > (deterministic ? 2.2e-3 : 2.6e-3));
-            assert_true(check_error(&result_of_run) <= (deterministic ? 2.5e-3 : 3.5e-3));
+            assert_true(check_error(&result_of_run) <= (deterministic ? 2.5e-3 : 3.7e-3));
         }
 }
 
@@ -183,52 +183,67 @@ static uint32_t *lone_words(const struct lone *l, uint64_t offset)
     return (uint32_t *)(void *)(l->heap + offset);
 }
 
-/* Whatever rows experts have, and from where: every tile once, down after all up of its rows; and
- * up is never a whole expert ahead, nor more than two groups of rows, so that no stage is a
- * barrier. */
+/* Ids of all ranks: of a token anything from none to k experts, of some experts most, of some none.
+ * Then the tables. */
+static void lone_route(struct lone *l, struct sim_random *r)
+{
+    const struct moe_dispatch_plan *d = &moe_ffn_plan_of(&l->plan)->dispatch;
+    uint32_t used = 1 + sim_random_below(r, d->experts), none = sim_random_below(r, 4);
+    struct mk_route route = moe_route(d, l->cta.cta.epoch);
+    for (uint32_t rank = 0; rank < mk_world(&d->topo); rank++)
+        for (uint32_t i = 0; i < d->tokens * d->k; i++)
+            lone_words(l, route.ids + rank * d->ids_pitch)[i] =
+                sim_random_below(r, 4) < none ? UINT32_MAX : sim_random_below(r, used);
+    route.step = MK_ROUTE_PLACE;
+    route.part = 0;
+    route.parts = 1;
+    route_make(&route, l->heap, l->heap);
+}
+
+/* However tokens are routed: every tile of this rank's experts once, down after all up of its rows;
+ * and up is never more than two groups of rows of tiles ahead, so that no stage is a barrier. */
 static void test_tiles(void **state)
 {
+    uint32_t apart = 0;
     for (uint64_t seed = 0; seed < 200; seed++) {
         struct sim_random r = {sim_mix(seed)};
         struct lone l;
         uint32_t nodes = 1 + seed % 3, ranks = 2 * nodes, count = seed % 5 ? 24 / ranks : 1;
         lone_open(&l, (struct mk_problem){.topo = {nodes, 2, sim_random_below(&r, ranks)},
-                                          .moe = {64, 128, 8 * (1 + sim_random_below(&r, 20)),
-                                                  ranks * count, count > 1 ? 8 : 2},
+                                          .moe = {seed % 4 ? 64 : 20, 128,
+                                                  8 * (1 + sim_random_below(&r, 20)), ranks * count,
+                                                  count > 1 ? 8 : 2},
                                           .tuning = {.tile_m = 8, .tile_n = 32}});
         const struct moe_ffn_plan *p = moe_ffn_plan_of(&l.plan);
         const struct moe_dispatch_plan *d = &p->dispatch;
-        uint32_t *node_rows = lone_words(&l, d->route.node_rows),
-                 *first = lone_words(&l, d->route.first) + d->topo.rank * count;
-        uint32_t rows[12], expected = 0, tiles = 0, next = 0;
+        apart += d->route.apart;
+        lone_route(&l, &r);
+        const uint32_t *first = lone_words(&l, d->route.first) + d->topo.rank * count,
+                       *rows = lone_words(&l, d->route.rows) + d->topo.rank * count;
+        uint32_t expected = 0, tiles = 0;
         uint8_t *seen = calloc(l.plan.tiles, 1);
         uint32_t *ups = calloc(d->row_tiles, sizeof *ups), ahead = 0;
-        for (uint32_t i = 0; i < count; i++, node_rows += nodes + 1) {
-            rows[i] = sim_random_below(&r, 3) ? sim_random_below(&r, 70) : 0;
-            for (uint32_t node = 1; node < nodes; node++)
-                node_rows[node] =
-                    node_rows[node - 1] + sim_random_below(&r, rows[i] - node_rows[node - 1] + 1);
-            node_rows[nodes] = rows[i];
-            first[i] = next;
-            next += (uint32_t)mk_round_up(rows[i], 8);
+        for (uint32_t i = 0; i < count; i++)
             expected += (uint32_t)mk_ceil_div(rows[i], 8) * (p->up_tiles + p->down_tiles);
-        }
         for (uint32_t t = 0; t < l.plan.tiles; t++) {
             struct mk_tile tile, described;
             moe_ffn_tile(p, &l.cta.cta, t, &tile);
+            assert_int_equal(!tile.rows, t >= expected);
             if (!tile.rows)
                 continue;
             tiles++;
             assert_true(tile.id < l.plan.tiles && !seen[tile.id]++);
-            assert_true(tile.row >= first[tile.slab] &&
-                        tile.row + tile.rows <= first[tile.slab] + rows[tile.slab]);
+            assert_true(
+                tile.row >= first[tile.slab] &&
+                tile.row + tile.rows <= first[tile.slab] + rows[tile.slab] &&
+                (tile.rows == 8 || tile.row + tile.rows == first[tile.slab] + rows[tile.slab]));
             plan_describe_tile(&l.plan, tile.id, &described);
             assert_true(described.stage == tile.stage && described.row == tile.row &&
                         described.cols == tile.cols &&
                         described.col == tile.col + (tile.stage == MOE_FFN_UP ? 0 : p->inner));
             if (tile.stage == MOE_FFN_UP) {
                 ahead += !ups[tile.row / 8]++;
-                assert_true(ahead <= 2 * p->group_tiles);
+                assert_true(ahead <= 2 * d->route.group_rows);
             } else {
                 assert_int_equal(ups[tile.row / 8], p->up_tiles);
                 ahead -= tile.col == 0;
@@ -240,40 +255,55 @@ static void test_tiles(void **state)
         free(seen);
         free(l.heap);
     }
+    assert_true(apart > 0 && apart < 200); /* rows of a rank's own tokens apart, and not */
 }
 
 /* A token's rows are added in the order of their experts, those of one expert in the order of
- * places, each by its weight. */
+ * places, each by its weight; what other ranks, and nodes, have added once each, where their
+ * experts would be. */
 static void test_order_of_a_sum(void **state)
 {
     static const uint32_t named[8] = {7, 12, 4, 99, 6,
                                       /* experts 4 to 7 are on this node, 6 and 7 on this rank */
-                                      4, 0, 5};
-    static const uint32_t places[5] = {2, 5, 7, 4, 0};
-    struct lone l;
-    lone_open(&l, (struct mk_problem){.topo = {3, 2, 3}, .moe = {16, 64, 8, 12, 8}});
-    const struct moe_ffn_plan *p = moe_ffn_plan_of(&l.plan);
-    const struct moe_dispatch_plan *d = &p->dispatch;
-    const uint32_t from = 5, token = 9; /* of node 2, on this rail */
-    struct mk_combine c = {.count = 1, .terms = {{1, 1}}};
-    for (uint32_t i = 0; i < 8; i++) {
-        uint64_t at = (token * 8 + i) * 4;
-        float weight = (float)i;
-        lone_words(&l, d->ids[1] + from * d->ids_pitch + at)[0] = named[i];
-        memcpy(lone_words(&l, d->ids[1] + from * d->ids_pitch + d->weights + at), &weight, 4);
-        lone_words(&l, d->route.position + from * d->ids_bytes + at)[0] = 100 + i;
+                                      4, 0, 7};
+    static const uint32_t places[3] = {4, 0, 7};
+    for (enum mk_reach reach = MK_REACH_RANK; reach <= MK_REACH_ALL; reach++) {
+        struct lone l;
+        lone_open(&l, (struct mk_problem){.topo = {3, 2, 3}, .moe = {16, 64, 8, 12, 8}});
+        const struct moe_ffn_plan *p = moe_ffn_plan_of(&l.plan);
+        const struct moe_dispatch_plan *d = &p->dispatch;
+        const uint32_t from = reach == MK_REACH_ALL ? 3 : 5, token = 9; /* 5: of this rail */
+        struct mk_sums s = moe_ffn_sums(p, &l.cta.cta, from, 0, token, token + 1);
+        struct mk_sums_terms t = {.c = {.count = 0}};
+        uint32_t next = 0;
+        for (uint32_t i = 0; i < 8; i++) {
+            uint64_t at = (token * 8 + i) * 4;
+            float weight = (float)i;
+            lone_words(&l, d->ids[1] + from * d->ids_pitch + at)[0] = named[i];
+            memcpy(lone_words(&l, d->ids[1] + from * d->ids_pitch + d->weights + at), &weight, 4);
+            lone_words(&l, d->route.position + from * d->ids_bytes + at)[0] = 100 + i;
+        }
+        lone_words(&l, d->route.sent_before)[token] = 2; /* to node 0 */
+        s.reach = reach;
+        for (uint32_t i = 0; i < 8; i++)
+            mk_sums_add_place(&l.cta.cta, &s, token, i, &t);
+        assert_int_equal(t.c.count, 3 + reach);
+        if (reach == MK_REACH_ALL) {
+            assert_int_equal(t.c.terms[next].source, p->whole + 2 * p->result_bytes);
+            assert_true(t.c.terms[next++].weight == 1);
+        }
+        if (reach >= MK_REACH_NODE) {
+            uint64_t node = from / 2;
+            assert_int_equal(t.c.terms[next].source,
+                             p->back + (node * 2 * 16 + token) * p->result_bytes);
+            assert_true(t.c.terms[next++].weight == 1);
+        }
+        for (uint32_t i = 0; i < 3; i++, next++) {
+            assert_true(t.c.terms[next].weight == (float)places[i]);
+            assert_int_equal(t.c.terms[next].source, p->made + (100 + places[i]) * p->result_bytes);
+        }
+        free(l.heap);
     }
-    moe_ffn_add_rows(p, &l.cta.cta, from, token, &c);
-    assert_int_equal(c.count, 6);
-    assert_int_equal(c.terms[0].source, 1);
-    for (uint32_t i = 0; i < 5; i++) {
-        uint64_t slot = (2 * 16 + token) * 8 + places[i];
-        assert_true(c.terms[1 + i].weight == (float)places[i]);
-        assert_int_equal(c.terms[1 + i].source, named[places[i]] >= 6
-                                                    ? p->made + (100 + places[i]) * p->result_bytes
-                                                    : p->back + slot * p->result_bytes);
-    }
-    free(l.heap);
 }
 
 /* ---- bytes: what the ids make necessary ---- */
@@ -287,7 +317,8 @@ static void expect_bytes(const struct mk_plan *plan, uint32_t rank, const uint32
     for (uint32_t other = 0; other < mk_world(&p->topo); other++) {
         uint64_t moved = mk_round_up((uint64_t)p->tokens * p->k * 4, 16);
         if (other % gpus != rank % gpus)
-            expected->nvlink[other] += other / gpus == rank / gpus ? p->ids_bytes : moved;
+            expected->nvlink[other] +=
+                2 * (other / gpus == rank / gpus ? p->ids_bytes : moved); /* and weights */
         else if (other != rank)
             expected->network[other] += 2 * moved;
     }
@@ -302,9 +333,9 @@ static void expect_bytes(const struct mk_plan *plan, uint32_t rank, const uint32
                 if (expert >= p->experts || expert / (p->rank_experts * gpus) != node)
                     continue;
                 here = 1;
-                if (expert / p->rank_experts != rail) {
-                    if (!rank_has[expert / p->rank_experts % gpus]++)
-                        expected->nvlink[expert / p->rank_experts] += p->row_bytes;
+                if (expert / p->rank_experts != rail &&
+                    !rank_has[expert / p->rank_experts % gpus]++) {
+                    expected->nvlink[expert / p->rank_experts] += p->row_bytes;
                     expected->nvlink[rail] += f->result_bytes;
                 }
             }

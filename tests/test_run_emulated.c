@@ -90,6 +90,18 @@ static void test_moe_dispatch_gemm(void **state)
           "--iters 2 --routing few --b-layout nk --check");
 }
 
+static void test_moe_ffn(void **state)
+{
+    right("run moe_ffn --exec emulated --gpus 1 --moe 23,72,40,4,2 --iters 2 --check");
+    right("run moe_ffn --exec emulated --gpus 3 --moe 23,72,40,6,2 --iters 2 --check "
+          "--b-layout nk --deterministic");
+    right("run moe_ffn --exec emulated --nodes 2 --gpus 1 --nic soft --moe 9,40,136,6,3 "
+          "--iters 2 --check");
+    right(
+        "run moe_ffn --exec emulated --nodes 2 --gpus 2 --nic soft --fabric efa --moe 9,40,72,8,3 "
+        "--iters 2 --check");
+}
+
 static void test_wrong_result(void **state)
 {
     command_start(&r, "run gemm_rs --exec emulated --gpus 2 --shape 66,40,72 --iters 2 --check",
@@ -236,7 +248,6 @@ static void test_refused(void **state)
     static const struct {
         const char *line, *sentence;
     } cases[] = {
-        {"run moe_ffn --exec emulated", "moe_ffn has no GPU kernel yet; --exec host runs it"},
         {"bench ag_gemm --exec emulated", "an emulated GPU has no speed to measure"},
         {"tune ag_gemm --exec emulated", "an emulated GPU has no speed to measure"},
         {"run ag_gemm --exec emulated --tile 64,128", "no GPU kernel is built for tiles of 64x128"},
@@ -257,6 +268,7 @@ int main(void)
                                        cmocka_unit_test(test_gemm_ar),
                                        cmocka_unit_test(test_ring_attention),
                                        cmocka_unit_test(test_moe_dispatch_gemm),
+                                       cmocka_unit_test(test_moe_ffn),
                                        cmocka_unit_test(test_wrong_result),
                                        cmocka_unit_test(test_trace),
                                        cmocka_unit_test(test_killed_rank),

@@ -82,6 +82,40 @@ int plan_check_moe_tuning(const struct mk_problem *q, char *error, size_t size)
     return plan_check_tuning(q, error, size);
 }
 
+int plan_check_moe_gpu(const struct mk_problem *q,
+                       int (*built)(uint32_t i, struct mk_gemm_tile *tile), char *error,
+                       size_t size)
+{
+    const struct mk_tuning *t = &q->tuning;
+    const char *name = plan_op_name(q->op);
+    struct mk_gemm_tile tile;
+    char all[100] = "";
+    uint64_t world = mk_world(&q->topo), experts = q->moe.experts / world,
+             counters = mk_route_counters(&q->topo, (uint32_t)experts);
+    int found = 0;
+    for (uint32_t i = 0; built(i, &tile); i++) {
+        size_t n = strlen(all);
+        snprintf(all + n, sizeof all - n, "%s%ux%u", i ? ", " : "", tile.tile_m, tile.tile_n);
+        found |= t->tile_m == tile.tile_m && t->tile_n == tile.tile_n;
+    }
+    if (!found)
+        return plan_refuse(error, size, "tiles of %u x %u are not built for the GPU; %s are",
+                           t->tile_m, t->tile_n, all);
+    for (uint32_t role = MK_INTRA_COMM; role < MK_ROLES; role++)
+        if (t->split.ctas[role] && mk_role_coresident(&t->split, (enum mk_role)role))
+            return plan_refuse(error, size,
+                               "%u compute and %u %s CTAs: those of %s have thread blocks of their "
+                               "own, so one number must not be a multiple of the other",
+                               t->split.ctas[MK_COMPUTE], t->split.ctas[role],
+                               plan_role_name((enum mk_role)role), name);
+    if (mk_route_shared_words(world, experts, counters) * 4 > MK_ROUTE_SHARED)
+        return plan_refuse(error, size,
+                           "%llu experts of a rank, of %llu ranks: more than one thread block can "
+                           "count on the GPU",
+                           (unsigned long long)experts, (unsigned long long)world);
+    return 0;
+}
+
 int plan_check_moe(const struct mk_problem *q, char *error, size_t size)
 {
     const struct mk_moe *m = &q->moe;
@@ -156,6 +190,26 @@ uint64_t plan_size_moe(struct moe_dispatch_plan *m, const struct mk_problem *q, 
     if (*row_tiles > UINT32_MAX / m->tile_m || (1 + world + q->topo.nodes) * m->room > UINT32_MAX)
         *row_tiles = UINT32_MAX;
     return world + 2 + (q->topo.nodes + world) * m->chunks + *row_tiles;
+}
+
+void plan_lay_out_moe_counts(struct moe_dispatch_plan *m, uint64_t *next)
+{
+    m->route.wanted = plan_take_moe(next, m->row_tiles * 8ull);
+    m->route.awaited = plan_take_moe(next, m->row_tiles * 8ull);
+    m->route.order_head = plan_take_moe(next, sizeof(struct mk_route_head));
+}
+
+void plan_lay_out_moe_order(struct moe_dispatch_plan *m, const struct mk_problem *q, uint64_t *next)
+{
+    struct mk_route *r = &m->route;
+    r->slices = m->slices;
+    r->running = q->exec == MK_EXEC_CUDA ? mk_total_ctas(&q->tuning.split)
+                                         : q->tuning.split.ctas[MK_COMPUTE];
+    r->order = plan_take_moe(next, (uint64_t)m->row_tiles * (r->columns + r->down) *
+                                       sizeof(struct mk_tile_entry));
+    if (q->exec == MK_EXEC_CUDA)
+        r->scratch =
+            plan_take_moe(next, mk_route_scratch_words(&q->topo, m->rank_experts, m->routers) * 4);
 }
 
 void plan_lay_out_moe(struct moe_dispatch_plan *m, uint32_t flag_base, int weights, uint64_t *next)
@@ -269,9 +323,7 @@ void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_
 {
     uint64_t others = m->topo.nodes - 1, crossings = m->tokens * (others < m->k ? others : m->k);
     *network_bytes = others * (m->ids_moved + m->weights) + crossings * m->row_bytes;
-    /* a token enters a rank once */
-    uint64_t ranks = (uint64_t)m->topo.nodes * (m->topo.gpus - 1),
-             most = ranks < m->k ? ranks : m->k;
-    *nvlink_bytes = (m->topo.gpus - 1) * (m->ids_bytes + others * m->ids_moved) +
-                    m->tokens * most * m->row_bytes;
+    *nvlink_bytes = (m->topo.gpus - 1) * (m->ids_bytes + (m->weights ? m->ids_bytes : 0) +
+                                          others * (m->ids_moved + m->weights)) +
+                    moe_crossings(m) * m->row_bytes;
 }

@@ -7,7 +7,6 @@
 #include "core/roles/moe_dispatch_gemm_plan.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* Of the tiles that are built, the narrowest that has all columns; else the widest. */
 static uint32_t moe_dispatch_gemm_columns(const struct mk_problem *q)
@@ -20,36 +19,6 @@ static uint32_t moe_dispatch_gemm_columns(const struct mk_problem *q)
     return columns;
 }
 
-static int moe_dispatch_gemm_check_gpu(const struct mk_problem *q, char *error, size_t size)
-{
-    const struct mk_tuning *t = &q->tuning;
-    struct mk_gemm_tile tile;
-    char built[100] = "";
-    uint64_t world = mk_world(&q->topo), experts = q->moe.experts / world,
-             counters = mk_route_counters(&q->topo, (uint32_t)experts);
-    int found = 0;
-    for (uint32_t i = 0; mk_grouped_tile(i, &tile); i++) {
-        size_t n = strlen(built);
-        snprintf(built + n, sizeof built - n, "%s%ux%u", i ? ", " : "", tile.tile_m, tile.tile_n);
-        found |= t->tile_m == tile.tile_m && t->tile_n == tile.tile_n;
-    }
-    if (!found)
-        return plan_refuse(error, size, "tiles of %u x %u are not built for the GPU; %s are",
-                           t->tile_m, t->tile_n, built);
-    if (mk_role_coresident(&t->split, MK_INTRA_COMM))
-        return plan_refuse(error, size,
-                           "%u compute and %u intra_comm CTAs: those of moe_dispatch_gemm have "
-                           "thread blocks of their own, so one number must not be a multiple of "
-                           "the other",
-                           t->split.ctas[MK_COMPUTE], t->split.ctas[MK_INTRA_COMM]);
-    if (mk_route_shared_words(world, experts, counters) * 4 > MK_ROUTE_SHARED)
-        return plan_refuse(error, size,
-                           "%llu experts of a rank, of %llu ranks: more than one thread block can "
-                           "count on the GPU",
-                           (unsigned long long)experts, (unsigned long long)world);
-    return 0;
-}
-
 /* In the heap from *next on; what must begin as 0 comes first. */
 static void moe_dispatch_gemm_lay_out(struct mk_plan *p, struct moe_dispatch_gemm_plan *m,
                                       uint64_t *next)
@@ -58,20 +27,13 @@ static void moe_dispatch_gemm_lay_out(struct mk_plan *p, struct moe_dispatch_gem
     struct moe_dispatch_plan *d = &m->dispatch;
     struct mk_route *r = &d->route;
     uint64_t begin = *next;
-    r->wanted = plan_take_moe(next, d->row_tiles * 8ull);
-    r->awaited = plan_take_moe(next, d->row_tiles * 8ull);
-    r->order_head = plan_take_moe(next, sizeof(struct mk_route_head));
+    plan_lay_out_moe_counts(d, next);
     p->zero_bytes = *next - begin;
     r->summary_space = MK_SPACE_ARG4;
     r->columns = m->col_tiles;
     r->tile_columns = m->tile_n;
-    r->slices = d->slices;
-    r->running = q->exec == MK_EXEC_CUDA ? mk_total_ctas(&m->split) : m->split.ctas[MK_COMPUTE];
-    r->order =
-        plan_take_moe(next, (uint64_t)d->row_tiles * m->col_tiles * sizeof(struct mk_tile_entry));
-    if (q->exec == MK_EXEC_CUDA)
-        r->scratch =
-            plan_take_moe(next, mk_route_scratch_words(&q->topo, d->rank_experts, d->routers) * 4);
+    r->apart = 1;
+    plan_lay_out_moe_order(d, q, next);
     plan_lay_out_moe(d, p->flag_base, 0, next);
 }
 
@@ -85,7 +47,7 @@ static int moe_dispatch_gemm_build(struct mk_plan *p, char *error, size_t size)
     plan_choose_moe(q, moe_dispatch_gemm_columns(q), 0);
     result = plan_check_moe_tuning(q, error, size);
     if (!result && q->exec == MK_EXEC_CUDA)
-        result = moe_dispatch_gemm_check_gpu(q, error, size);
+        result = plan_check_moe_gpu(q, mk_grouped_tile, error, size);
     if (result)
         return result;
     uint64_t row_tiles, flags = plan_size_moe(&m->dispatch, q, &row_tiles), next = p->heap_base;

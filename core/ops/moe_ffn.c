@@ -24,22 +24,43 @@ static void moe_ffn_lay_out(struct mk_plan *p, struct moe_ffn_plan *m, uint64_t 
     uint64_t nodes = d->topo.nodes, rows = (uint64_t)d->row_tiles * d->tile_m, begin = *next;
     uint64_t away = nodes > 1 ? nodes * d->room * m->result_bytes : 0;
     struct mk_route *r = &d->route;
-    r->wanted = plan_take_moe(next, d->row_tiles * 8ull);
-    r->awaited = plan_take_moe(next, d->row_tiles * 8ull);
-    r->due = plan_take_moe(next, nodes * d->chunks * 8);
+    plan_lay_out_moe_counts(d, next);
     p->zero_bytes = *next - begin;
-    r->chunk_rows = d->chunk_rows;
-    r->origin = plan_take_moe(next, rows * 4);
+    r->columns = m->up_tiles;
+    r->down = m->down_tiles;
+    r->tile_columns = m->tile_n;
+    plan_lay_out_moe_order(d, &p->problem, next);
     r->sent_before = plan_take_moe(next, nodes * (d->tokens + 1ull) * 4);
     r->came_before = plan_take_moe(next, nodes * (d->tokens + 1ull) * 4);
     r->summary_space = MK_SPACE_HEAP;
     plan_lay_out_moe(d, p->flag_base, 1, next);
     m->acted = plan_take_moe(next, rows * m->act_bytes);
     m->made = plan_take_moe(next, rows * m->result_bytes);
-    m->back =
-        plan_take_moe(next, d->topo.gpus > 1 ? nodes * d->tokens * d->k * m->result_bytes : 0);
+    m->back = plan_take_moe(
+        next, d->topo.gpus > 1 ? nodes * d->topo.gpus * d->tokens * m->result_bytes : 0);
     m->sums = plan_take_moe(next, away);
     m->whole = plan_take_moe(next, away);
+}
+
+/* CTAs for sums on a GPU, beside those that compute first. */
+static uint32_t moe_ffn_reducers(const struct mk_problem *q)
+{
+    uint32_t some = q->sms / 16;
+    return some > 8 ? 8 : some ? some : 1;
+}
+
+/* Where an expert has few rows, reading its weights takes as long as its products: then all of this
+ * node's come together, else they would be read once for each rank's. A group of rows of tiles is
+ * large enough for all CTAs to be busy with one stage of it. */
+static void moe_ffn_choose_order(struct moe_ffn_plan *m, const struct mk_problem *q)
+{
+    struct mk_route *r = &m->dispatch.route;
+    uint32_t running = 2 * mk_total_ctas(&q->tuning.split),
+             group = (uint32_t)mk_ceil_div(running, m->up_tiles);
+    r->late = 1;
+    r->apart =
+        mk_world(&q->topo) * q->moe.tokens * q->moe.k / q->moe.experts >= 4 * q->tuning.tile_m;
+    r->group_rows = q->exec != MK_EXEC_CUDA ? 2 : group > 16 ? group : 16;
 }
 
 static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
@@ -49,15 +70,16 @@ static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
     int result = plan_check_moe(q, error, size);
     if (result)
         return result;
-    plan_choose_moe(q, 256, 8);
+    plan_choose_moe(q, 256, moe_ffn_reducers(q));
     result = moe_ffn_check_tuning(q, error, size);
+    if (!result && q->exec == MK_EXEC_CUDA)
+        result = plan_check_moe_gpu(q, mk_gated_tile, error, size);
     if (result)
         return result;
     struct moe_dispatch_plan *d = &m->dispatch;
     uint64_t row_tiles, flags = plan_size_moe(d, q, &row_tiles), next = p->heap_base;
     uint64_t chunks = (uint64_t)q->topo.nodes * d->chunks;
-    flags += 2 * row_tiles + 2 * chunks;
-    d->late = 1;
+    flags += 2 * row_tiles + (q->topo.gpus + 1) * chunks;
     m->split = q->tuning.split;
     m->hidden = (uint32_t)q->moe.hidden;
     m->inner = (uint32_t)q->moe.inner;
@@ -65,7 +87,8 @@ static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
     m->up_cols = m->tile_n / 2;
     m->up_tiles = (uint32_t)mk_ceil_div(m->inner, m->up_cols);
     m->down_tiles = (uint32_t)mk_ceil_div(m->hidden, m->tile_n);
-    m->group_tiles = q->exec == MK_EXEC_CUDA ? 16 : 2;
+    m->part_rows = q->exec == MK_EXEC_CUDA ? 12 : 8; /* a token for each warp of a block */
+    moe_ffn_choose_order(m, q);
     m->number = q->deterministic ? MK_FP32 : MK_BF16;
     m->act_bytes = m->inner * 2ull;
     m->result_bytes = m->hidden * (q->deterministic ? 4ull : 2ull);
@@ -85,7 +108,7 @@ static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
     m->flag_acted = d->flag_rows + d->row_tiles;
     m->flag_made = m->flag_acted + d->row_tiles;
     m->flag_back = m->flag_made + d->row_tiles;
-    m->flag_sum = m->flag_back + (uint32_t)chunks;
+    m->flag_sum = m->flag_back + (uint32_t)chunks * q->topo.gpus;
     p->chunks = 2 * mk_world(&q->topo) * d->chunks;
     return 0;
 }
@@ -109,14 +132,16 @@ static void moe_ffn_describe_made(const void *of, uint32_t index, struct mk_flag
     moe_ffn_describe_own(of, index, "results", out);
 }
 
-/* Many ranks' rows: none can be named. */
 static void moe_ffn_describe_back(const void *of, uint32_t index, struct mk_flag_meaning *out)
 {
     const struct moe_ffn_plan *m = of;
     const struct mk_topo *t = &m->dispatch.topo;
-    snprintf(out->text, sizeof out->text, "its node's results for chunk %u of rank %u's tokens",
-             index % m->dispatch.chunks,
-             mk_rank_at(t, index / m->dispatch.chunks, mk_local_of(t, t->rank)));
+    uint32_t chunk = index / t->gpus % m->dispatch.chunks,
+             rank = mk_rank_at(t, index / t->gpus / m->dispatch.chunks, mk_local_of(t, t->rank));
+    out->chunk = m->dispatch.chunks + chunk;
+    out->producer = mk_rank_at(t, mk_node_of(t, t->rank), index % t->gpus);
+    snprintf(out->text, sizeof out->text, "rank %u's sums for chunk %u of rank %u's tokens",
+             out->producer, chunk, rank);
 }
 
 static void moe_ffn_describe_sum(const void *of, uint32_t index, struct mk_flag_meaning *out)
@@ -137,8 +162,8 @@ static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
     ranges[count++] =
         (struct op_flag_range){"acted", m->flag_acted, tiles, m, moe_ffn_describe_acted};
     ranges[count++] = (struct op_flag_range){"made", m->flag_made, tiles, m, moe_ffn_describe_made};
-    ranges[count++] =
-        (struct op_flag_range){"back", m->flag_back, chunks, m, moe_ffn_describe_back};
+    ranges[count++] = (struct op_flag_range){"back", m->flag_back, chunks * m->dispatch.topo.gpus,
+                                             m, moe_ffn_describe_back};
     ranges[count++] = (struct op_flag_range){"sum", m->flag_sum, chunks, m, moe_ffn_describe_sum};
     return count;
 }
@@ -172,7 +197,7 @@ static void moe_ffn_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_
 }
 
 /* Whatever is routed where, on the average of the ranks: products of all places; at most what
- * dispatch moves, and a row back for each row there. */
+ * dispatch moves, and as many rows back. */
 static void moe_ffn_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
                          uint64_t *network_bytes)
 {
@@ -182,7 +207,7 @@ static void moe_ffn_work(const struct mk_plan *p, double *flop, uint64_t *nvlink
     plan_moe_dispatch_work(d, nvlink_bytes, network_bytes);
     *flop = 6.0 * (double)places * m->hidden * m->inner;
     *network_bytes += (others < d->k ? others : d->k) * d->tokens * m->result_bytes;
-    *nvlink_bytes += d->topo.gpus > 1 ? places * m->result_bytes : 0;
+    *nvlink_bytes += moe_crossings(d) * m->result_bytes;
 }
 
 int mk_moe_ffn(struct mk_plan *plan, const void *x, const void *b1, const uint32_t *ids,
@@ -218,4 +243,6 @@ const struct op_descriptor op_moe_ffn = {
     .describe_tile = moe_ffn_describe_tile,
     .describe_chunk = moe_ffn_describe_chunk,
     .work = moe_ffn_work,
+    .gpu_tile = mk_gated_tile,
+    .own_blocks = 1,
 };

@@ -21,7 +21,7 @@
     X(gemm_ar, GEMM_AR, GPU)                       \
     X(gemm_rs, GEMM_RS, GPU)                       \
     X(moe_dispatch_gemm, MOE_DISPATCH_GEMM, GPU)   \
-    X(moe_ffn, MOE_FFN, HOST)                      \
+    X(moe_ffn, MOE_FFN, GPU)                       \
     X(ring_attention, RING_ATTENTION, GPU)         \
     X(all_gather, ALL_GATHER, GPU)                 \
     /* the list ends with an empty line, so that a new operator is one line here */

@@ -19,8 +19,8 @@
  * wherever their tokens are, this rank's own from X (the table `source`). To those come ids,
  * rounded up to 16 bytes a rank: each rank receives (nodes - 1) ranks' over the network, (gpus - 1)
  * nodes over NVLink. That is what having no host step and no second exchange costs: 2 k / H of what
- * tokens take. Weights, where an operator has them, go with the ids along the rail and not over
- * NVLink: the rank that adds a token's rows on another node is the rank that received it there.
+ * tokens take. Weights, where an operator has them, go with the ids, as large again: who has
+ * computed a token's rows adds them.
  *
  * No credits, and two buffers (epoch & 1) for ids and weights alone. Nothing else moves in a launch
  * before every rank's ids are here, and a rank that has sent its ids of a launch has ended the
@@ -57,72 +57,24 @@ MK_ROLE int moe_await_rows(const struct moe_dispatch_plan *p, struct mk_cta *cta
     return mk_cta_wait(cta, moe_rows_flag(p, row), awaited, MK_CAUSE_DATA);
 }
 
-/* Rows of tiles of one expert that are computed one after the other. Counted not from the expert's
- * first but from where its rows from this node begin: those come first, then the other nodes' in
- * the order in which they arrive; a tile that holds both is theirs. */
-struct moe_run {
-    uint32_t expert;       /* of this rank's */
-    uint32_t rows, tiles;  /* of the expert in all; tiles: rows of tiles */
-    uint32_t begin;        /* the row of tiles that counts as 0 */
-    uint32_t first, count; /* of this run */
-};
-
-/* The order of computation: stretches 0 .. moe_stretches() - 1, in each of which every expert has a
- * run. First rows of this node, which are here soonest; then the other nodes' in slices, each for
- * all experts, so that a slice's tokens need to have come, and are done with, while the next ones
- * are on their way. Where rows go back, half of the experts' own rows are kept for the end, to
- * compute while the last slice crosses: the first half hides tokens' way here, the second their way
- * back. */
-MK_ROLE uint32_t moe_stretches(const struct moe_dispatch_plan *p)
+/* Entry `t` of the table of tiles, in the order of computation (mk_route_run); 1, or 0 where there
+ * is none. */
+MK_ROLE int moe_entry(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t t,
+                      struct mk_tile_entry *e)
 {
-    return 1 + p->slices + p->late;
+    const struct mk_route *r = &p->route;
+    uint64_t at = r->order + t * (uint64_t)sizeof *e;
+    if (t >= mk_cta_load(cta, r->order_head + offsetof(struct mk_route_head, count)))
+        return 0;
+    e->row = mk_cta_load(cta, at + offsetof(struct mk_tile_entry, row));
+    e->rows = mk_cta_load(cta, at + offsetof(struct mk_tile_entry, rows));
+    e->group = mk_cta_load(cta, at + offsetof(struct mk_tile_entry, group));
+    e->column = mk_cta_load(cta, at + offsetof(struct mk_tile_entry, column));
+    return 1;
 }
 
-MK_ROLE void moe_run_of(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t stretch,
-                        uint32_t expert, struct moe_run *run)
-{
-    uint32_t node = mk_node_of(&p->topo, p->topo.rank);
-    uint64_t table = p->route.node_rows + (uint64_t)expert * (p->topo.nodes + 1) * 4;
-    uint32_t before = mk_cta_load(cta, table + node * 4),
-             end = mk_cta_load(cta, table + node * 4 + 4);
-    run->expert = expert;
-    run->rows = mk_cta_load(cta, table + p->topo.nodes * 4);
-    run->tiles = (uint32_t)mk_ceil_div(run->rows, p->tile_m);
-    run->begin = (uint32_t)mk_ceil_div(before, p->tile_m);
-    uint32_t own_end = end == run->rows ? run->tiles : end / p->tile_m;
-    uint32_t own = own_end > run->begin ? own_end - run->begin : 0, others = run->tiles - own,
-             early = own;
-    if (p->late) { /* of the first half of the experts; of the one in the middle, half of them */
-        uint32_t left = p->rank_experts > 2 * expert ? p->rank_experts - 2 * expert : 0;
-        early = left > 1 ? own : left ? own / 2 : 0;
-    }
-    if (!stretch) {
-        run->first = 0;
-        run->count = early;
-    } else if (stretch <= p->slices) {
-        uint64_t from = (uint64_t)others * (stretch - 1) / p->slices,
-                 to = (uint64_t)others * stretch / p->slices;
-        run->first = own + (uint32_t)from;
-        run->count = (uint32_t)(to - from);
-    } else {
-        run->first = early;
-        run->count = own - early;
-    }
-}
-
-/* The first row, on this rank, of row of tiles number `i` of a run; *rows: how many it has. */
-MK_ROLE uint32_t moe_run_row(const struct moe_dispatch_plan *p, struct mk_cta *cta,
-                             const struct moe_run *run, uint32_t i, uint32_t *rows)
-{
-    uint32_t tile = run->begin + run->first + i,
-             row = (tile < run->tiles ? tile : tile - run->tiles) * p->tile_m;
-    uint64_t entry = ((uint64_t)p->topo.rank * p->rank_experts + run->expert) * 4;
-    *rows = run->rows - row < p->tile_m ? run->rows - row : p->tile_m;
-    return mk_cta_load(cta, p->route.first + entry) + row;
-}
-
-/* This rank's weights to behind its ids: they go along the rail together. */
-MK_ROLE void moe_keep_weights(const struct moe_dispatch_plan *p, struct mk_cta *cta,
+/* This rank's weights, where the operator has some, to behind its ids. */
+MK_ROLE void moe_copy_weights(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t local,
                               uint64_t destination)
 {
     struct mk_chunk c;
@@ -131,7 +83,8 @@ MK_ROLE void moe_keep_weights(const struct moe_dispatch_plan *p, struct mk_cta *
     c.source = 0;
     c.destination = destination;
     c.bytes = p->ids_bytes;
-    mk_cta_copy(cta, mk_local_of(&p->topo, p->topo.rank), &c);
+    if (p->weights)
+        mk_cta_copy(cta, local, &c);
 }
 
 /* Every rank's ids to every rank of the node: the first intra_comm CTA. */
@@ -146,15 +99,15 @@ MK_ROLE int moe_gather_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta
         c.space = distance ? MK_SPACE_HEAP : MK_SPACE_ARG2;
         c.destination = p->ids[cta->epoch & 1] + rank * p->ids_pitch;
         c.source = distance ? c.destination : 0;
-        c.bytes = distance ? p->ids_moved : p->ids_bytes;
+        c.bytes = distance ? p->ids_moved + p->weights : p->ids_bytes;
         if (distance && mk_cta_wait(cta, moe_ids_flag(p, rank), cta->epoch, MK_CAUSE_NETWORK))
             return 1;
         /* the others first: they wait for these ids as long as this rank for theirs */
         for (uint32_t step = 1; step < t->gpus + (distance ? 0 : 1); step++) {
             uint32_t peer = (local + t->gpus - step) % t->gpus;
             mk_cta_copy(cta, peer, &c);
-            if (peer == local && p->weights)
-                moe_keep_weights(p, cta, c.destination + p->weights);
+            if (!distance)
+                moe_copy_weights(p, cta, peer, c.destination + p->weights);
             mk_cta_signal(cta, peer, moe_ids_flag(p, rank), cta->epoch);
         }
     }

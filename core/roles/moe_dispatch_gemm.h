@@ -37,16 +37,10 @@ MK_ROLE void moe_tile_of(const struct moe_dispatch_gemm_plan *p, const struct mk
 MK_ROLE void moe_tile(const struct moe_dispatch_gemm_plan *p, struct mk_cta *cta, uint32_t t,
                       struct mk_tile *tile)
 {
-    const struct mk_route *r = &p->dispatch.route;
-    uint64_t at = r->order + t * (uint64_t)sizeof(struct mk_tile_entry);
     struct mk_tile_entry e;
     tile->rows = 0;
-    if (t >= mk_cta_load(cta, r->order_head + offsetof(struct mk_route_head, count)))
+    if (!moe_entry(&p->dispatch, cta, t, &e))
         return;
-    e.row = mk_cta_load(cta, at + offsetof(struct mk_tile_entry, row));
-    e.rows = mk_cta_load(cta, at + offsetof(struct mk_tile_entry, rows));
-    e.group = mk_cta_load(cta, at + offsetof(struct mk_tile_entry, group));
-    e.column = mk_cta_load(cta, at + offsetof(struct mk_tile_entry, column));
     moe_tile_of(p, &e, tile);
 }
 

@@ -15,8 +15,6 @@ struct moe_dispatch_plan {
     uint32_t row_tiles;    /* room for rows of A, in tiles */
     /* of the rows from other nodes, each computed for all experts before the next */
     uint32_t slices;
-    /* 1: half of the node's own rows are computed last (see struct moe_run) */
-    uint32_t late;
     uint32_t chunk_rows; /* tokens that are moved before their arrival is told */
     uint32_t chunks;     /* of a rank's tokens */
     uint32_t routers;    /* intra_comm CTAs: they make the tables together */
@@ -28,8 +26,8 @@ struct moe_dispatch_plan {
     uint64_t weights;   /* from a rank's ids to its weights, as large (ids_moved); 0: it has none */
     /* Offsets in the heap. */
     uint64_t ids[2]; /* by epoch & 1: [W] of ids_pitch: uint32_t [tokens, k] of expert numbers,
-                        others for none; where   the operator has weights, behind those of this rank
-                        and its rail, float [tokens, k] */
+                        others for none; where the operator has weights, behind those float
+                        [tokens, k] */
     /* [nodes][room] of row_bytes: tokens that leave for another node, each once */
     uint64_t packed;
     /* [W][room] of row_bytes: tokens of a rank that another of this node has brought */
@@ -67,6 +65,14 @@ MK_PURE uint32_t moe_landed_flag(const struct moe_dispatch_plan *p, uint32_t ran
 MK_PURE uint32_t moe_rows_flag(const struct moe_dispatch_plan *p, uint32_t row)
 {
     return p->flag_rows + row / p->tile_m;
+}
+
+/* Rows that cross NVLink on a token's way to its experts, on the average of the ranks and at most:
+ * it enters a rank once. */
+MK_PURE uint64_t moe_crossings(const struct moe_dispatch_plan *p)
+{
+    uint64_t ranks = (uint64_t)p->topo.nodes * (p->topo.gpus - 1);
+    return p->tokens * (ranks < p->k ? ranks : p->k);
 }
 
 MK_PURE struct mk_route moe_route(const struct moe_dispatch_plan *p, uint64_t epoch)

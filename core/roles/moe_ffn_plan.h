@@ -18,18 +18,17 @@ struct moe_ffn_plan {
         /* columns of the activation that a tile makes: tile_n / 2, from as many of gate and up */
         up_cols;
     uint32_t up_tiles, down_tiles; /* side by side in a row of tiles, of each stage */
-    /* rows of tiles of an expert that go from stage to stage together */
-    uint32_t group_tiles;
-    uint32_t tiles;  /* room for: row_tiles * (up_tiles + down_tiles) */
-    uint32_t number; /* enum mk_dtype of results on their way back */
+    uint32_t part_rows;            /* tokens of a chunk that are added at a time */
+    uint32_t tiles;                /* room for: row_tiles * (up_tiles + down_tiles) */
+    uint32_t number;               /* enum mk_dtype of results on their way back */
     uint32_t flag_acted, flag_made, flag_back, flag_sum;
     uint64_t act_bytes;    /* of a row of the activation */
     uint64_t result_bytes; /* of a row of results */
     /* Offsets in the heap. */
     uint64_t acted; /* [row_tiles * tile_m] of act_bytes, bf16 */
     uint64_t made;  /* [row_tiles * tile_m] of result_bytes */
-    uint64_t back;  /* [nodes][tokens][k] of result_bytes: results of other ranks of this node for
-                       the tokens of this rail's  ranks */
+    uint64_t back;  /* [nodes][gpus][tokens] of result_bytes: what other ranks of this node have
+                       added for the tokens of this rail's ranks */
     uint64_t sums;  /* [nodes][room] of result_bytes: what this node has for tokens of another, each
                        chunk's from its first token's  place on, in the order of `came` */
     uint64_t
@@ -49,11 +48,27 @@ MK_PURE uint32_t moe_ffn_made_flag(const struct moe_ffn_plan *p, uint32_t row)
     return p->flag_made + row / p->dispatch.tile_m;
 }
 
-/* Counts the rows that are here for chunk `chunk` of the tokens of this rail's rank of `node`, over
- * all launches. */
-MK_PURE uint32_t moe_ffn_back_flag(const struct moe_ffn_plan *p, uint32_t node, uint32_t chunk)
+/* Parts of a chunk. */
+MK_PURE uint32_t moe_ffn_parts(const struct moe_ffn_plan *p, uint32_t chunk)
 {
-    return p->flag_back + node * p->dispatch.chunks + chunk;
+    const struct moe_dispatch_plan *d = &p->dispatch;
+    uint32_t left = d->tokens - chunk * d->chunk_rows,
+             rows = left < d->chunk_rows ? left : d->chunk_rows;
+    return rows / p->part_rows + (rows % p->part_rows != 0);
+}
+
+/* What moe_ffn_sums_here counts, some of which may be empty. */
+MK_PURE uint32_t moe_ffn_units(const struct moe_ffn_plan *p)
+{
+    return p->dispatch.chunks * moe_ffn_parts(p, 0) * p->dispatch.topo.gpus;
+}
+
+/* Counts the parts that local rank `local` has added of chunk `chunk` of the tokens of this rail's
+ * rank of `node`, over all launches. */
+MK_PURE uint32_t moe_ffn_back_flag(const struct moe_ffn_plan *p, uint32_t node, uint32_t chunk,
+                                   uint32_t local)
+{
+    return p->flag_back + (node * p->dispatch.chunks + chunk) * p->dispatch.topo.gpus + local;
 }
 
 /* What `node` has for chunk `chunk` of this rank's tokens is here. */

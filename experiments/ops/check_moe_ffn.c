@@ -93,7 +93,10 @@ static void check_moe_ffn_add_expert(const struct check_moe_ffn *c, const struct
                                      uint32_t expert)
 {
     uint64_t rows = 0, places = c->problem.tokens * c->problem.k;
-    int loaded = 0, crosses = expert / c->node_experts != c->node;
+    const struct mk_topo *t = &c->topo;
+    uint32_t at = expert / (uint32_t)(c->problem.experts / mk_world(t));
+    int loaded = 0, crosses = (mk_local_of(t, at) != mk_local_of(t, t->rank)) +
+                              (mk_node_of(t, at) != mk_node_of(t, t->rank));
     for (uint64_t i = 0; i <= places; i++) {
         if (i < places && c->ids[i] == expert)
             p->places[rows++] = i;

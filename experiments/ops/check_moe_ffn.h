@@ -8,10 +8,10 @@
  *                 + 2^-20 of it
  *   row           (off(activation) + I e |activation|) |B2|; in fast mode its rounding, u
  *   sum           by |weight|; (k + 1) e of the sum of what is added; in fast mode u of that for a
- *                 node's sum that crosses
+ *                 rank's sum that crosses NVLink, and for a node's that crosses the network
  *   Y             its rounding, u
  * In the norm the roundings are independent: of activation and Y sqrt(2) of one, in fast mode of
- * rows and nodes' sums too, 2. */
+ * rows, ranks' sums and nodes' sums too, sqrt(5). */
 #ifndef MK_CHECK_MOE_FFN_H
 #define MK_CHECK_MOE_FFN_H
 
@@ -23,11 +23,11 @@
 struct check_moe_ffn {
     struct mk_moe problem;
     int b_transposed, deterministic;
-    uint32_t node, node_experts; /* this rank's node; experts of a node */
-    const uint16_t *x;           /* [T, H] */
-    const uint32_t *ids;         /* [T, k] */
-    const float *weights;        /* [T, k] */
-    const uint16_t *y;           /* [T, H] */
+    struct mk_topo topo;  /* and this rank in it */
+    const uint16_t *x;    /* [T, H] */
+    const uint32_t *ids;  /* [T, k] */
+    const float *weights; /* [T, k] */
+    const uint16_t *y;    /* [T, H] */
     /* Writes B1 and B2 of any expert. */
     void (*expert)(void *context, uint32_t expert, uint16_t *b1, uint16_t *b2);
     void *context;

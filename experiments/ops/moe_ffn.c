@@ -38,8 +38,7 @@ static int moe_ffn_check(const struct run_data *d, const void *const arguments[R
         .problem = q->moe,
         .b_transposed = q->b_transposed,
         .deterministic = q->deterministic,
-        .node = mk_node_of(&q->topo, d->job->identity.rank),
-        .node_experts = (uint32_t)q->moe.experts / mk_world(&q->topo) * q->topo.gpus,
+        .topo = {q->topo.nodes, q->topo.gpus, d->job->identity.rank},
         .x = arguments[0],
         .ids = arguments[2],
         .weights = arguments[3],
@@ -50,7 +49,7 @@ static int moe_ffn_check(const struct run_data *d, const void *const arguments[R
     return check_moe_ffn(&c, pace, result);
 }
 
-/* Every row is moved and told by itself, and so it goes back. */
+/* Every row is moved and told by itself; sums go back, and each waits for its rows. */
 static uint64_t moe_ffn_records(const struct mk_plan *plan)
 {
     const struct mk_moe *m = &plan->problem.moe;

@@ -4,76 +4,17 @@
  * with all their threads, and when that is done compute too. */
 #include "kernels/op.h"
 
-#include "kernels/cta_route.cuh"
-#include "kernels/cta_rows.cuh"
 #include "kernels/gemm_launch.cuh"
-#include "kernels/gemm_tickets.cuh"
+#include "kernels/moe_source.cuh"
 
 #include "core/roles/moe_dispatch_gemm.h"
 
 GPU_OPERATOR(moe_dispatch_gemm)
 
-/* What follows `plan` is the producer thread's alone. */
-struct moe_source : ticket_source<moe_source> {
-    static constexpr bool gathers = true;
-    const struct moe_dispatch_gemm_plan *plan;
-    struct mk_cta cta;
-    uint64_t upcoming, base;
-    uint32_t count;
-    int ending;
-
-    GEMM_MEMBER uint64_t ask() const
+struct moe_dispatch_gemm_source : moe_source<moe_dispatch_gemm_source> {
+    GEMM_MEMBER int await(const struct mk_tile_entry *e)
     {
-        return atomicAdd((unsigned long long *)launch->taken, 1ull);
-    }
-
-    GEMM_MEMBER void open()
-    {
-        if (blockIdx.x >= launch->split.ctas[MK_COMPUTE]) /* has had another role before */
-            cta_resume(&cta, launch, blockIdx.x, 1);
-        else
-            cta_begin(&cta, launch, blockIdx.x, 1);
-        cta.role = MK_COMPUTE;
-        ending = moe_await_routed(&plan->dispatch, &cta);
-        if (ending)
-            return;
-        uint64_t head = plan->dispatch.route.order_head;
-        base = mk_cta_load64(&cta, head + offsetof(struct mk_route_head, begin));
-        count = mk_cta_load(&cta, head + offsetof(struct mk_route_head, count));
-        upcoming = ask();
-    }
-
-    GEMM_MEMBER void close()
-    {
-        cta_end(&cta);
-    }
-
-    /* A row of A lies where its token is: a row of X, or where another rank has brought it. */
-    GEMM_MEMBER const char *row_of_a(const struct mk_tile *tile, uint32_t row) const
-    {
-        const struct moe_dispatch_plan *d = &plan->dispatch;
-        uint32_t source = ((const uint32_t *)(launch->heap + d->route.source))[tile->row + row];
-        return source < d->room ? launch->arguments[MK_SPACE_ARG0] + source * d->row_bytes
-                                : launch->heap + d->landed + (source - d->room) * d->row_bytes;
-    }
-
-    GEMM_MEMBER uint32_t row_bytes() const
-    {
-        return (uint32_t)plan->dispatch.row_bytes;
-    }
-
-    /* The number of the one after this is on its way while this one is loaded. Every block asks
-     * until there is none. Who is told of a tile may read its rows. */
-    GEMM_MEMBER bool take(struct mk_tile_entry *e)
-    {
-        if (ending || upcoming - base >= count)
-            return false;
-        *e = gemm_table_load(
-            (const struct mk_tile_entry *)(launch->heap + plan->dispatch.route.order) +
-            (upcoming - base));
-        upcoming = ask();
-        ending = moe_await_rows(&plan->dispatch, &cta, e->row);
-        return true;
+        return moe_await_rows(dispatch, &cta, e->row);
     }
 };
 
@@ -85,20 +26,9 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
 {
     PTX_SHARED_DYNAMIC(memory);
     static_assert(shape::shared_bytes >= MK_ROUTE_SHARED, "what making tables takes");
-    if (blockIdx.x >= launch.split.ctas[MK_COMPUTE]) {
-        struct mk_cta cta;
-        cta_begin(&cta, &launch, blockIdx.x, GEMM_THREADS);
-        cta.scratch = memory;
-        if (cta.role == MK_INTRA_COMM)
-            moe_intra_comm(&plan.dispatch, &cta);
-        else if (cta.role == MK_INTER_SEND && !cta_begin_commands(&cta))
-            moe_inter_send(&plan.dispatch, &cta);
-        cta_end(&cta);
-        ptx_fence_async_shared(); /* TMA loads go where tables were made */
-        __syncthreads();          /* and the lead's track is there */
-    }
-    struct moe_source source;
-    source.plan = &plan;
+    moe_begin_block(&plan.dispatch, &launch, memory);
+    struct moe_dispatch_gemm_source source;
+    source.dispatch = &plan.dispatch;
     source.launch = &launch;
     source.operands = &operands;
     source.map_a = nullptr;
@@ -106,7 +36,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
     source.tile_n = shape::tile_n;
     source.columns = plan.col_tiles;
     if (threadIdx.x == 0)
-        gemm_tickets_open(moe_source::gathers);
+        gemm_tickets_open(moe_dispatch_gemm_source::gathers);
     tile_track_open(&source.track, &launch);
     gemm_compute<shape>(&operands, &source, memory);
     tile_track_close(&source.track, &launch);
@@ -154,13 +84,7 @@ int moe_dispatch_gemm_prepare(const struct mk_plan *plan, char *error, size_t er
         typedef decltype(shape) built;
         return gemm_allow_shared(moe_dispatch_gemm_kernel<built>, built::shared_bytes);
     });
-    if (err == -EINVAL)
-        snprintf(error, error_size, "no kernel is built for tiles of %u x %u", p->dispatch.tile_m,
-                 p->tile_n);
-    else if (err)
-        snprintf(error, error_size, "the GPU refuses the kernel: %s",
-                 cudaGetErrorString(cudaGetLastError()));
-    return err;
+    return gemm_prepared(err, p->dispatch.tile_m, p->tile_n, error, error_size);
 }
 
 int moe_dispatch_gemm_launch(const struct mk_plan *plan, const struct gpu_launch *launch,

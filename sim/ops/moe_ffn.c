@@ -14,7 +14,7 @@
 
 static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    return moe_ffn_intra_comm(moe_ffn_plan_of(plan), cta);
+    return moe_intra_comm(&moe_ffn_plan_of(plan)->dispatch, cta);
 }
 
 static int moe_ffn_inter_send(const struct mk_plan *plan, struct mk_cta *cta)
@@ -89,6 +89,7 @@ const struct sim_op SIM_OP_NAME = {
               [MK_INTER_SEND] = moe_ffn_inter_send,
               [MK_INTER_REDUCE] = inter_reduce},
     .open = moe_ffn_open_tiles,
+    .tickets = 1,
     .tile = tile,
     .before = before,
     .after = after,

@@ -298,7 +298,11 @@ static void timed_add(struct timed_cta *c, uint32_t id, uint64_t bytes, int sum)
 
 static void timed_combine(struct mk_cta *cta, const struct mk_combine *s)
 {
-    timed_add(timed_cta_of(cta), s->id, s->count * s->elements * (s->from == MK_FP32 ? 4 : 2), 1);
+    struct timed_cta *c = timed_cta_of(cta);
+    const struct mk_topo *topo = &timed_rank_of(c)->plan.problem.topo;
+    timed_add(c, s->id, s->count * s->elements * (s->from == MK_FP32 ? 4 : 2), 1);
+    if (s->space == MK_SPACE_HEAP && s->local != mk_local_of(topo, topo->rank))
+        timed_copy(cta, s->local, s->id, s->elements * (s->to == MK_FP32 ? 4 : 2));
 }
 
 static void timed_route(struct mk_cta *cta, const struct mk_route *route)

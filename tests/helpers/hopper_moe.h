@@ -1,26 +1,27 @@
-/* MoE dispatch+GEMM on emulated GPUs under the explorer: cases for tests. */
+/* The MoE operators on emulated GPUs under the explorer: cases for tests. */
 #ifndef TESTS_HOPPER_MOE_H
 #define TESTS_HOPPER_MOE_H
 
+#include "core/ops/op.h"
 #include "sim/exact_moe.h"
 #include "tests/helpers/hopper_ops.h"
 
 /* A case: its seed chooses everything but the form of the cluster. */
-static inline struct sim_world_config hopper_moe_config(uint32_t nodes, uint32_t gpus,
-                                                        uint64_t seed)
+static inline struct sim_world_config hopper_moe_config(enum mk_op op, uint32_t nodes,
+                                                        uint32_t gpus, uint64_t seed)
 {
     static const uint64_t unused[3] = {8, 8, 8};
-    struct sim_world_config c =
-        hopper_ops_config(MK_OP_MOE_DISPATCH_GEMM, nodes, gpus, unused, seed);
+    struct sim_world_config c = hopper_ops_config(op, nodes, gpus, unused, seed);
+    int (*built)(uint32_t, struct mk_gemm_tile *) = op_of(op)->gpu_tile;
     struct sim_random r = {sim_mix(seed ^ 0x6d6f65)};
     struct mk_gemm_tile tile;
     uint32_t *ctas = c.problem.tuning.split.ctas, world = nodes * gpus, tiles = 0;
-    while (mk_grouped_tile(tiles, &tile))
+    while (built(tiles, &tile))
         tiles++;
-    mk_grouped_tile((uint32_t)(seed % tiles), &tile);
+    built((uint32_t)(seed % tiles), &tile);
     uint32_t experts = world * (1 + sim_random_below(&r, 5));
     c.problem.moe = (struct mk_moe){.tokens = 1 + sim_random_below(&r, 70),
-                                    .hidden = 8 * (1 + sim_random_below(&r, 20)),
+                                    .hidden = 8 * (4 + sim_random_below(&r, 17)),
                                     .inner = 8 * (1 + sim_random_below(&r, 36)),
                                     .experts = experts,
                                     .k = 1 + sim_random_below(&r, experts < 5 ? experts : 5)};
@@ -31,7 +32,8 @@ static inline struct sim_world_config hopper_moe_config(uint32_t nodes, uint32_t
     ctas[MK_COMPUTE] = 2;
     ctas[MK_INTRA_COMM] = seed & 1 ? 3 : 1;
     ctas[MK_INTER_SEND] = nodes > 1 ? 1 + (seed >> 1 & 1) : 0;
-    c.emulated = c.problem.sms = 2 + ctas[MK_INTRA_COMM] + ctas[MK_INTER_SEND];
+    ctas[MK_INTER_REDUCE] = op == MK_OP_MOE_FFN ? seed >> 2 & 1 ? 3 : 1 : 0;
+    c.emulated = c.problem.sms = mk_total_ctas(&c.problem.tuning.split);
     c.launches = 3;
     return c;
 }
@@ -39,11 +41,12 @@ static inline struct sim_world_config hopper_moe_config(uint32_t nodes, uint32_t
 static inline void hopper_moe_say(const struct sim_world_config *c, const char *sentence)
 {
     const struct mk_moe *m = &c->problem.moe;
-    print_error("%u x %u ranks, --moe %d,%d,%d,%d,%d, %s, tiles %ux%u, chunks of %u, %u "
+    print_error("%s, %u x %u ranks, --moe %d,%d,%d,%d,%d, %s, tiles %ux%u, chunks of %u, %u "
                 "intra_comm, seed %llu: %s\n",
-                c->problem.topo.nodes, c->problem.topo.gpus, (int)m->tokens, (int)m->hidden,
-                (int)m->inner, (int)m->experts, (int)m->k, c->problem.b_transposed ? "nk" : "kn",
-                c->problem.tuning.tile_m, c->problem.tuning.tile_n, c->problem.tuning.chunk_rows,
+                plan_op_name(c->problem.op), c->problem.topo.nodes, c->problem.topo.gpus,
+                (int)m->tokens, (int)m->hidden, (int)m->inner, (int)m->experts, (int)m->k,
+                c->problem.b_transposed ? "nk" : "kn", c->problem.tuning.tile_m,
+                c->problem.tuning.tile_n, c->problem.tuning.chunk_rows,
                 c->problem.tuning.split.ctas[MK_INTRA_COMM], (unsigned long long)c->seed, sentence);
 }
 

@@ -6,7 +6,7 @@
 #include "tests/helpers/hopper.h"
 #include "tests/helpers/hopper_moe.h"
 
-enum { SUBJECTS = 12 };
+enum { SUBJECTS = 13 };
 
 /* One order of a subject, mutated or not; `sites` is told which places it came to. 0: all right;
  * else `text` says what is not. */
@@ -86,11 +86,25 @@ static inline int hopper_subject_attention(struct hopper_subject_run *r)
  * than the ring has. */
 static inline int hopper_subject_moe(struct hopper_subject_run *r)
 {
-    struct sim_world_config c = hopper_moe_config(1, 2, 5 + 3 * r->seed);
+    struct sim_world_config c = hopper_moe_config(MK_OP_MOE_DISPATCH_GEMM, 1, 2, 5 + 3 * r->seed);
     c.problem.moe = (struct mk_moe){r->seed ? 90 : 210, r->seed ? 136 : 64, 200, 4, 2};
     c.problem.tuning.tile_n = 64;
     c.problem.tuning.split.ctas[MK_INTRA_COMM] = 1; /* the watch knows 512 readers of a word */
     c.emulated = c.problem.sms = 3;
+    c.launches = 2;
+    c.seed |= EXACT_MOE_EVENLY;
+    return hopper_subject_world(r, &c);
+}
+
+/* Both products: down waits for up, of this block and of others; sums of two ranks. Numbers of
+ * results by the seed. */
+static inline int hopper_subject_moe_ffn(struct hopper_subject_run *r)
+{
+    struct sim_world_config c = hopper_moe_config(MK_OP_MOE_FFN, 1, 2, 1 + 2 * r->seed);
+    c.problem.moe = (struct mk_moe){r->seed ? 40 : 90, r->seed ? 136 : 72, 72, 4, 2};
+    c.problem.deterministic = r->seed == 1;
+    c.problem.tuning.split = (struct mk_role_split){{2, 1, 0, 1}}; /* as above */
+    c.emulated = c.problem.sms = 4;
     c.launches = 2;
     c.seed |= EXACT_MOE_EVENLY;
     return hopper_subject_world(r, &c);
@@ -121,6 +135,8 @@ static inline int hopper_subject_run(struct hopper_subject_run *r)
         return hopper_subject_few_rows(r);
     case 10:
         return hopper_subject_one_shot(r);
+    case 11:
+        return hopper_subject_moe_ffn(r);
     default:
         return hopper_subject_attention(r);
     }

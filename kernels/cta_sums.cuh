@@ -1,0 +1,192 @@
+/* Sums of tokens (core/cta_sums.h) on a GPU: by all threads of a block, whose warps take tokens
+ * side by side. A lane finds the term of one of the token's places; in order, 32 lanes then add 16
+ * bytes each of every term, as many loads under way as they have registers for. */
+#ifndef MK_KERNELS_CTA_SUMS_CUH
+#define MK_KERNELS_CTA_SUMS_CUH
+
+#include "core/cta_sums.h"
+#include "kernels/cta_route.cuh"
+
+enum { SUMS_TERMS = 4, SUMS_LOADS = 2 }; /* that a lane loads at once: terms, 16 bytes of each */
+
+/* Lane n has the n-th term. The same count in all. */
+struct sums_terms {
+    const char *source;
+    float weight;
+    uint32_t count;
+};
+
+/* The terms of the lanes that `has` names, in the order of their keys. */
+PTX_FN struct sums_terms sums_sort(bool has, uint32_t key, const char *source, float weight)
+{
+    const uint32_t lane = threadIdx.x % 32, all = __ballot_sync(0xffffffff, has);
+    uint32_t number = 0, from = 0;
+    for (uint32_t left = all; left; left &= left - 1)
+        number += __shfl_sync(0xffffffff, key, __ffs(left) - 1) < key;
+    for (uint32_t left = all; left; left &= left - 1) {
+        uint32_t other = __ffs(left) - 1;
+        if (__shfl_sync(0xffffffff, number, other) == lane)
+            from = other;
+    }
+    uint64_t at = __shfl_sync(0xffffffff, (unsigned long long)source, from);
+    return {(const char *)at, __shfl_sync(0xffffffff, weight, from), (uint32_t)__popc(all)};
+}
+
+PTX_FN struct sums_terms sums_find(const char *heap, const struct mk_sums *s, uint32_t token)
+{
+    const uint32_t lane = threadIdx.x % 32, mine = mk_node_of(&s->topo, s->topo.rank);
+    const uint64_t at = (uint64_t)token * s->k + lane, bytes = mk_sums_bytes(s, s->from);
+    const uint32_t *before = (const uint32_t *)(heap + s->before);
+    uint32_t expert = lane < s->k ? ((const uint32_t *)(heap + s->ids))[at] : UINT32_MAX;
+    uint32_t rank = expert / s->rank_experts, node = mk_node_of(&s->topo, rank);
+    uint32_t key = UINT32_MAX;
+    const char *source = heap;
+    float weight = 1;
+    bool has = expert < s->experts;
+    if (has && rank == s->topo.rank) {
+        key = expert * MK_TERMS + lane;
+        source += s->rows + ((const uint32_t *)(heap + s->position))[at] * bytes;
+        weight = ((const float *)(heap + s->weights))[at];
+    } else if (has && node == mine) {
+        has = s->reach >= MK_REACH_NODE;
+        key = rank * s->rank_experts * MK_TERMS;
+        source += s->parts + ((uint64_t)mk_local_of(&s->topo, rank) * s->tokens + token) * bytes;
+    } else if (has) {
+        has = s->reach == MK_REACH_ALL;
+        key = node * s->topo.gpus * s->rank_experts * MK_TERMS;
+        if (has) {
+            before += (uint64_t)node * (s->tokens + 1);
+            source += mk_sums_whole(s, node, before[token] - before[s->chunk_first]);
+        }
+    }
+    /* another place may have told of what a rank or a node has added */
+    uint32_t same = __match_any_sync(0xffffffff, has ? key : UINT32_MAX);
+    has = has && !(same & ((1u << lane) - 1));
+    return sums_sort(has, key, source, weight);
+}
+
+/* Elements that a unit's loads have: 8, which fp32 takes two loads for. */
+template <int number> struct sums_unit {
+    static constexpr int loads = number == MK_FP32 ? 2 : 1;
+    uint4 v[loads];
+
+    __device__ __forceinline__ void load(const char *from)
+    {
+#pragma unroll
+        for (int i = 0; i < loads; i++)
+            v[i] = ptx_load_16_l2(from + i * 16);
+    }
+
+    __device__ __forceinline__ void clear()
+    {
+#pragma unroll
+        for (int i = 0; i < loads; i++)
+            v[i] = make_uint4(0, 0, 0, 0);
+    }
+
+    __device__ __forceinline__ void add(float (&sum)[8], float weight) const
+    {
+#pragma unroll
+        for (int i = 0; i < loads; i++) {
+            const uint32_t w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                if (number == MK_FP32) {
+                    sum[i * 4 + j] = __fmaf_rn(weight, __uint_as_float(w[j]), sum[i * 4 + j]);
+                } else {
+                    sum[2 * j] = __fmaf_rn(weight, __uint_as_float(w[j] << 16), sum[2 * j]);
+                    sum[2 * j + 1] =
+                        __fmaf_rn(weight, __uint_as_float(w[j] & 0xffff0000), sum[2 * j + 1]);
+                }
+            }
+        }
+    }
+};
+
+PTX_FN void sums_store(char *to, uint32_t number, const float (&sum)[8])
+{
+    if (number == MK_FP32) {
+        *(uint4 *)to = ptx_copy_4(&sum[0]);
+        *(uint4 *)(to + 16) = ptx_copy_4(&sum[4]);
+    } else {
+        *(uint4 *)to = make_uint4(ptx_pack_bf16(sum[0], sum[1]), ptx_pack_bf16(sum[2], sum[3]),
+                                  ptx_pack_bf16(sum[4], sum[5]), ptx_pack_bf16(sum[6], sum[7]));
+    }
+}
+
+/* A warp: the sum of a token's terms. */
+template <int from>
+PTX_FN void sums_add(const struct sums_terms *t, uint64_t elements, char *to, uint32_t number)
+{
+    constexpr int units = SUMS_LOADS / sums_unit<from>::loads,
+                  unit_bytes = from == MK_FP32 ? 32 : 16;
+    const uint32_t all = (uint32_t)(elements / 8), lane = threadIdx.x % 32;
+    for (uint32_t first = 0; first < all; first += 32 * units) {
+        float sum[units][8] = {};
+        for (uint32_t term = 0; term < t->count; term += SUMS_TERMS) {
+            struct sums_unit<from> v[SUMS_TERMS][units];
+            float weight[SUMS_TERMS];
+#pragma unroll
+            for (uint32_t i = 0; i < SUMS_TERMS; i++) {
+                const char *source =
+                    (const char *)__shfl_sync(0xffffffff, (unsigned long long)t->source, term + i);
+                weight[i] = __shfl_sync(0xffffffff, t->weight, term + i);
+#pragma unroll
+                for (uint32_t j = 0; j < units; j++) {
+                    uint32_t unit = first + j * 32 + lane;
+                    if (term + i < t->count && unit < all)
+                        v[i][j].load(source + (uint64_t)unit * unit_bytes);
+                    else
+                        v[i][j].clear();
+                }
+            }
+#pragma unroll
+            for (uint32_t i = 0; i < SUMS_TERMS; i++)
+                if (term + i < t->count)
+#pragma unroll
+                    for (uint32_t j = 0; j < units; j++)
+                        v[i][j].add(sum[j], weight[i]);
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < units; j++) {
+            uint32_t unit = first + j * 32 + lane;
+            if (unit < all)
+                sums_store(to + (uint64_t)unit * (number == MK_FP32 ? 32 : 16), number, sum[j]);
+        }
+    }
+}
+
+PTX_SHARED(struct mk_sums, sums_shared, 1);
+
+/* What is to be added lies in shared memory meanwhile: registers are for what is loaded. */
+MK_ROLE_CALL void mk_cta_add_up(struct mk_cta *cta, const struct mk_sums *of)
+{
+    const struct gpu_launch *l = cta->launch;
+    const struct mk_sums *s = sums_shared;
+    cta_meet(cta); /* nobody reads the one before any more */
+    if (cta_leads(cta))
+        *sums_shared = *of;
+    cta_meet(cta);
+    const bool away = s->space == MK_SPACE_HEAP && s->local != l->local;
+    const uint32_t *packed = (const uint32_t *)(l->heap + s->packed);
+    char *to = (s->space == MK_SPACE_HEAP ? l->peers[s->local] : (char *)l->arguments[s->space]) +
+               s->destination;
+    uint64_t start = cta_time(cta);
+    if (away)
+        cta_copy_open(cta, s->local, s->id); /* it is the sums' way, too */
+    for (uint32_t i = cta_lane(cta) / 32; i < s->count; i += cta->lanes / 32) {
+        struct sums_terms terms = sums_find(l->heap, s, s->first + i);
+        if (!terms.count && s->reach != MK_REACH_ALL)
+            continue;
+        uint32_t number = s->packed ? packed[s->first + i] - packed[s->first] : i;
+        char *at = to + number * mk_sums_bytes(s, s->to);
+        if (s->from == MK_FP32)
+            sums_add<MK_FP32>(&terms, s->elements, at, s->to);
+        else
+            sums_add<MK_BF16>(&terms, s->elements, at, s->to);
+    }
+    if (!away)
+        cta_record(cta, MK_EV_REDUCE, MK_CAUSE_NONE, s->id, start, cta_time(cta));
+}
+
+#endif

@@ -1,0 +1,304 @@
+/* The MoE feed-forward layer in one launch. Thread blocks take roles by their number, and take on
+ * others when they are through: intra_comm and inter_send run their part of
+ * core/roles/moe_dispatch.h with all their threads; then they compute, as compute's do from the
+ * beginning, and those of inter_reduce until what is left is mostly this rank's own; last of all
+ * they add up what experts have made of tokens.
+ *
+ * Compute is the GEMM engine over the table of tiles that the schedule makes. Up: rows of A are
+ * gathered from where tokens lie, a tile's columns of B are as many of gate as of up, so that the
+ * same thread has the sums of both, and what is stored is silu(gate) * up. Down: A is what up has
+ * stored, by TMA. */
+#include "kernels/op.h"
+
+#include "kernels/cta_sums.cuh"
+#include "kernels/gemm_launch.cuh"
+#include "kernels/moe_source.cuh"
+
+#include "core/roles/moe_ffn.h"
+
+GPU_OPERATOR(moe_ffn)
+
+/* Of down: its A (what up stores, rows x I), B and C. Of up B and C are in struct gemm_operands. */
+struct moe_ffn_maps {
+    CUtensorMap a, b, c;
+};
+
+PTX_SHARED(uint32_t, moe_ffn_unit, 1);
+
+PTX_FN float moe_ffn_silu(float x)
+{
+    return x * ptx_reciprocal(1 + ptx_exp2(x * -1.44269504f));
+}
+
+struct moe_ffn_source : moe_source<moe_ffn_source> {
+    static constexpr bool two_runs = true, goes_on = true;
+    const struct moe_ffn_plan *plan;
+    const struct moe_ffn_maps *maps;
+    /* Of a consumer: its tile, and what it has not told of yet. */
+    uint32_t stage, col, row, rows;
+    uint32_t untold, untold_flag;
+
+    GEMM_MEMBER void opened()
+    {
+        if (blockIdx.x >= mk_total_blocks(&launch->split) - launch->split.ctas[MK_INTER_REDUCE])
+            last = head()->apart;
+    }
+
+    GEMM_MEMBER int await(const struct mk_tile_entry *e)
+    {
+        return e->column < plan->up_tiles
+                   ? moe_await_rows(dispatch, &cta, e->row)
+                   : moe_ffn_await(plan, &cta, moe_ffn_acted_flag(plan, e->row), e->row,
+                                   plan->up_tiles);
+    }
+
+    GEMM_MEMBER void describe(const struct mk_tile_entry *e, struct mk_tile *tile)
+    {
+        stage = e->column < plan->up_tiles ? MOE_FFN_UP : MOE_FFN_DOWN;
+        row = e->row;
+        rows = e->rows;
+        col =
+            stage == MOE_FFN_UP ? e->column * (tile_n / 2) : (e->column - plan->up_tiles) * tile_n;
+        tile->stage = stage;
+        tile->a_slab = 0;
+        tile->slab = e->group;
+        tile->row = row;
+        tile->rows = rows;
+        tile->col = col;
+        tile->id = row / tile_m * (plan->up_tiles + plan->down_tiles) + e->column;
+    }
+
+    GEMM_MEMBER bool gathered(const struct mk_tile *tile) const
+    {
+        return tile->stage == MOE_FFN_UP;
+    }
+
+    GEMM_MEMBER uint32_t second(const struct mk_tile *tile) const
+    {
+        return tile->stage == MOE_FFN_UP ? plan->inner : tile_n / 2;
+    }
+
+    GEMM_MEMBER uint32_t stages_of_k(const struct gemm_operands *op,
+                                     const struct mk_tile *tile) const
+    {
+        return tile->stage == MOE_FFN_UP ? op->stages_of_k
+                                         : (plan->inner + GEMM_TILE_K - 1) / GEMM_TILE_K;
+    }
+
+    GEMM_MEMBER const CUtensorMap *a(const struct mk_tile *) const
+    {
+        return &maps->a;
+    }
+
+    GEMM_MEMBER const CUtensorMap *b(const struct gemm_operands *op,
+                                     const struct mk_tile *tile) const
+    {
+        return tile->stage == MOE_FFN_UP ? &op->b : &maps->b;
+    }
+
+    GEMM_MEMBER const CUtensorMap *c(const struct gemm_operands *op,
+                                     const struct mk_tile *tile) const
+    {
+        return tile->stage == MOE_FFN_UP ? &op->c : &maps->c;
+    }
+
+    template <class shape> GEMM_MEMBER uint32_t boxes(const struct mk_tile *tile) const
+    {
+        return shape::tile_n / (tile->stage == MOE_FFN_UP ? 128 : 64);
+    }
+
+    /* Rows of results in fp32: each four lanes store 32 bytes of a row. */
+    template <class shape>
+    GEMM_MEMBER void store_wide(const float (&sum)[shape::blocks][shape::tile_n / 2],
+                                uint32_t half) const
+    {
+        const uint32_t lane = threadIdx.x % 32;
+        uint32_t first = shape::first_row(half) + threadIdx.x % 128 / 32 * 16 + lane / 4;
+        float *to = (float *)(launch->heap + plan->made) + (uint64_t)(row + first) * plan->hidden +
+                    col + lane % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < shape::tile_n / 8; j++) {
+            if (col + j * 8 >= plan->hidden)
+                break;
+            if (first < rows)
+                *(float2 *)(to + j * 8) = make_float2(sum[0][j * 4], sum[0][j * 4 + 1]);
+            if (first + 8 < rows)
+                *(float2 *)(to + 8ull * plan->hidden + j * 8) =
+                    make_float2(sum[0][j * 4 + 2], sum[0][j * 4 + 3]);
+        }
+        ptx_bar_sync(1 + half, 128); /* who tells of them tells of all */
+    }
+
+    template <class shape>
+    GEMM_MEMBER bool finish(uint32_t, float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t half,
+                            uint32_t) const
+    {
+        static_assert(shape::blocks == 1, "64 rows of a warpgroup");
+        if (stage == MOE_FFN_UP) {
+#pragma unroll
+            for (int j = 0; j < shape::tile_n / 4; j++)
+                sum[0][j] = moe_ffn_silu(sum[0][j]) * sum[0][j + shape::tile_n / 4];
+        } else if (plan->number == MK_FP32) {
+            store_wide<shape>(sum, half);
+            return true;
+        }
+        return false;
+    }
+
+    /* Down of a group may come right behind its up, and wait for what this block has stored: so it
+     * is told of while the next tile is loaded, but before that where the next one is not known. */
+    GEMM_MEMBER void tell()
+    {
+        if (!untold)
+            return;
+        ptx_bulk_wait_all();
+        ptx_add_release(cta_flag(launch->heap, untold_flag), untold);
+        untold = 0;
+    }
+
+    GEMM_MEMBER void soon(uint32_t i)
+    {
+        if (threadIdx.x % 128 == 0 && untold &&
+            !ptx_mbar_test(ptx_shared(&gemm_ticket_shared->given[i % GEMM_TICKETS]),
+                           i / GEMM_TICKETS & 1))
+            tell();
+        __syncwarp();
+    }
+
+    GEMM_MEMBER void stored(uint32_t, uint32_t)
+    {
+        tell();
+    }
+
+    GEMM_MEMBER void after(uint32_t i, const struct mk_tile *tile, uint32_t half)
+    {
+        tracked_source::after(i, tile, half);
+        untold = rows * (MK_TILE_PARTS / 2);
+        untold_flag =
+            stage == MOE_FFN_UP ? moe_ffn_acted_flag(plan, row) : moe_ffn_made_flag(plan, row);
+    }
+};
+
+/* All threads of a block, when there is nothing left to compute. */
+PTX_FN void moe_ffn_add_up(const struct moe_ffn_plan *plan, const struct gpu_launch *launch,
+                           uint8_t *memory)
+{
+    struct mk_cta cta;
+    cta_resume(&cta, launch, blockIdx.x, GEMM_THREADS);
+    cta.scratch = memory;
+    int ending = moe_await_routed(&plan->dispatch, &cta);
+    if (!ending && cta.role == MK_INTER_REDUCE && plan->dispatch.topo.nodes > 1)
+        ending = cta_begin_commands(&cta) || moe_ffn_sums_away(plan, &cta);
+    struct mk_route_head *head =
+        (struct mk_route_head *)(launch->heap + plan->dispatch.route.order_head);
+    while (!ending) {
+        if (cta_leads(&cta))
+            *moe_ffn_unit =
+                (uint32_t)(atomicAdd((unsigned long long *)&head->adding, 1ull) - head->added);
+        __syncthreads();
+        uint32_t unit = *moe_ffn_unit;
+        __syncthreads();
+        if (unit >= moe_ffn_units(plan))
+            break;
+        ending = moe_ffn_sums_here(plan, &cta, unit);
+    }
+    cta_end(&cta);
+}
+
+template <class shape>
+__global__ void __launch_bounds__(GEMM_THREADS, 1)
+    moe_ffn_kernel(const __grid_constant__ struct moe_ffn_plan plan,
+                   const __grid_constant__ struct gpu_launch launch,
+                   const __grid_constant__ struct gemm_operands operands,
+                   const __grid_constant__ struct moe_ffn_maps maps)
+{
+    PTX_SHARED_DYNAMIC(memory);
+    static_assert(shape::shared_bytes >= MK_ROUTE_SHARED, "what making tables takes");
+    moe_begin_block(&plan.dispatch, &launch, memory);
+    struct moe_ffn_source source;
+    source.dispatch = &plan.dispatch;
+    source.plan = &plan;
+    source.maps = &maps;
+    source.launch = &launch;
+    source.operands = &operands;
+    source.map_a = nullptr;
+    source.tile_m = shape::tile_m;
+    source.tile_n = shape::tile_n;
+    source.columns = 0;
+    source.untold = 0;
+    if (threadIdx.x == 0)
+        gemm_tickets_open(moe_ffn_source::gathers);
+    tile_track_open(&source.track, &launch);
+    gemm_compute<shape>(&operands, &source, memory);
+    tile_track_close(&source.track, &launch);
+    __syncthreads(); /* the lead's track is there */
+    moe_ffn_add_up(&plan, &launch, memory);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        cta_leave(&launch);
+}
+
+template <class shape>
+static int moe_ffn_describe(struct gemm_operands *op, struct moe_ffn_maps *maps,
+                            const struct moe_ffn_plan *p, const struct gpu_launch *l)
+{
+    const uint64_t rows = (uint64_t)p->dispatch.row_tiles * p->dispatch.tile_m, h = p->hidden,
+                   inner = p->inner, experts = p->dispatch.rank_experts;
+    const uint64_t acted[3] = {inner, rows, 1}, made[3] = {h, rows, 1};
+    const uint32_t c_box[2] = {64, 64}, a_box[2] = {GEMM_TILE_K, shape::tile_m};
+    int err = gemm_describe_groups<shape>(&op->b, l->arguments[MK_SPACE_ARG1], 2 * inner, h,
+                                          experts, shape::tile_n / 2);
+    if (!err)
+        err = gemm_describe_groups<shape>(&maps->b, l->arguments[MK_SPACE_ARG4], h, inner, experts,
+                                          shape::tile_n / 2);
+    if (!err)
+        err = tensormap_bf16(&op->c, l->heap + p->acted, acted, inner, rows * inner, c_box);
+    if (!err)
+        err = tensormap_bf16(&maps->a, l->heap + p->acted, acted, inner, rows * inner, a_box);
+    maps->c = op->c; /* not used where results are fp32 */
+    if (!err && p->number == MK_BF16)
+        err = tensormap_bf16(&maps->c, l->heap + p->made, made, h, rows * h, c_box);
+    op->stages_of_k = (uint32_t)mk_ceil_div(h, GEMM_TILE_K);
+    op->stages_of_slice = UINT32_MAX;
+    /* longer than any wait for a flag */
+    op->watch = {l->report->stuck, l->timeout_ns + 2000000000};
+    op->limit_ns = l->timeout_ns + 3000000000;
+    return err;
+}
+
+/* Calls `call` with an object of the shape that the plan asks for; -EINVAL where there is none. */
+template <class function>
+static int moe_ffn_shape(const struct moe_ffn_plan *p, int transposed, function call)
+{
+#define MOE_TRY(rows, columns, cluster_, stages, boxes)                                            \
+    if (p->dispatch.tile_m == rows && p->tile_n == columns)                                        \
+        return transposed ? call(gemm_shape<rows, columns, cluster_, 0, stages, boxes>())          \
+                          : call(gemm_shape<rows, columns, cluster_, 1, stages, boxes>());
+    MK_GATED_TILES(MOE_TRY)
+#undef MOE_TRY
+    return -EINVAL;
+}
+
+int moe_ffn_prepare(const struct mk_plan *plan, char *error, size_t error_size)
+{
+    const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
+    int err = moe_ffn_shape(p, plan->problem.b_transposed, [](auto shape) {
+        typedef decltype(shape) built;
+        return gemm_allow_shared(moe_ffn_kernel<built>, built::shared_bytes);
+    });
+    return gemm_prepared(err, p->dispatch.tile_m, p->tile_n, error, error_size);
+}
+
+int moe_ffn_launch(const struct mk_plan *plan, const struct gpu_launch *launch, cudaStream_t stream)
+{
+    const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
+    return moe_ffn_shape(p, plan->problem.b_transposed, [=](auto shape) {
+        typedef decltype(shape) built;
+        struct gemm_operands operands;
+        struct moe_ffn_maps maps;
+        int err = moe_ffn_describe<built>(&operands, &maps, p, launch);
+        return err ? err
+                   : gemm_launch_kernel(moe_ffn_kernel<built>, mk_total_blocks(&launch->split), 1,
+                                        built::shared_bytes, stream, *p, *launch, operands, maps);
+    });
+}
