@@ -206,13 +206,14 @@ $(BUILD)/commands.a: $(filter-out %/experiments/main.o,$(CMD_O))
 
 # Tests of kernels that are not the library's: those are compiled for the emulated Hopper too.
 $(BUILD)/tests/emulated_conform.o: $(BUILD)/emulated/tests/gpu_conform.o
+$(BUILD)/tests/emulated_route.o: $(BUILD)/emulated/tests/gpu_route.o
 $(BUILD)/tests/emulated_check.o: $(patsubst %,$(BUILD)/emulated/experiments/%.o,ops/check_gemm_gpu ops/check_attention_gpu job/gpu_tensors)
 $(BUILD)/tests/emulated_%.o: sim/hopper/symbols
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)sh sim/hopper/localize.sh "$(CXX)" $@ $(filter %.o,$^)
-$(BUILD)/tests/test_hopper_conform $(BUILD)/tests/test_hopper_check: $(BUILD)/tests/test_hopper_%: $(BUILD)/tests/emulated_%.o
-$(BUILD)/tests/test_hopper_conform $(BUILD)/tests/test_hopper_check: TEST_O = $(BUILD)/tests/emulated_$(@:$(BUILD)/tests/test_hopper_%=%).o
+$(BUILD)/tests/test_hopper_conform $(BUILD)/tests/test_hopper_check $(BUILD)/tests/test_hopper_route: $(BUILD)/tests/test_hopper_%: $(BUILD)/tests/emulated_%.o
+$(BUILD)/tests/test_hopper_conform $(BUILD)/tests/test_hopper_check $(BUILD)/tests/test_hopper_route: TEST_O = $(BUILD)/tests/emulated_$(@:$(BUILD)/tests/test_hopper_%=%).o
 
 # A test of what only builds with CUDA have.
 $(BUILD)/tests/test_bench_moe.o: ALL_CFLAGS += $(if $(HAVE_CUDA),$(CUDA_CFLAGS))

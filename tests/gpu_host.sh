@@ -123,6 +123,7 @@ check memory_between_processes "$build/tests/gpu_fabric" check
 check engine_any_shape "$build/tests/gpu_gemm" check
 check grouped_any_groups "$build/tests/gpu_grouped" check
 check attention_any_shape "$build/tests/gpu_attention" check
+check moe_tables "$build/tests/gpu_route" check
 check one_gpu $run --gpus 1 --shape 390,200,328 --iters 5
 check all_gpus_odd_shape $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --iters 50 --burst 10
 check all_gpus_nk $run --gpus "$gpus" --shape $((gpus * 65)),200,328 --iters 8 --b-layout nk
@@ -264,6 +265,7 @@ if [ "${2:-}" = bench ]; then
         moe=$moe${moe:+:}$tokens,$experts
     done
     table bench_moe 300 "$mkernel" bench moe_dispatch_gemm $bench --gpus "$gpus" --shapes $moe --csv "$build/moe_dispatch_gemm.csv"
+    table bench_moe_tables 60 "$build/tests/gpu_route" bench
     table bench_moe_skewed 120 "$mkernel" bench moe_dispatch_gemm $bench --gpus "$gpus" --shapes 1024,$experts:4096,$experts --skew 1.2
     table bench_moe_one_expert 120 "$mkernel" bench moe_dispatch_gemm $bench --gpus "$gpus" --shapes 4096,$experts --routing one
     table bench_ring 60 "$build/tests/gpu_ring" bench

@@ -77,6 +77,7 @@ static int make_host(void **state)
     write_file("build/tests/gpu_grouped", "#!/bin/sh\n");
     write_file("build/tests/gpu_attention", "#!/bin/sh\n");
     write_file("build/tests/gpu_fabric", "#!/bin/sh\n");
+    write_file("build/tests/gpu_route", "#!/bin/sh\n");
     write_file("bin/nvidia-smi",
                "#!/bin/sh\nfor i in $(seq $GPU_HOST_GPUS); do echo GPU: NVIDIA H200; done\n");
     write_file("bin/compute-sanitizer", "#!/bin/sh\nshift 6\nexec \"$@\"\n");

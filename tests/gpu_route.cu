@@ -1,0 +1,378 @@
+/*
+ * The tables of MoE routing by themselves (kernels/cta_route.cuh): those of every rank are what the
+ * host makes, however tokens are routed; and how long a launch takes to make them.
+ *
+ *     gpu_route check   every table of every rank, of some topologies, sizes and routings
+ *     gpu_route bench   256 experts, top-8, 512 to 8192 tokens a rank, on 2 and 8 ranks, by as many
+ *                       thread blocks as a plan has by default: counting, placing and both with the
+ *                       meetings between them, least and median of 21 launches, each behind 256 MB
+ *                       that are written, so that neither data nor instructions are in L2
+ *
+ * One rank's work needs one GPU. Exit status: 0 right, 1 wrong, 77 no Hopper GPU here.
+ *
+ * tests/test_hopper_route.c has this file compiled for the emulated Hopper.
+ */
+#include <cuda_runtime.h>
+
+extern "C" {
+#include "core/plan.h"
+#include "sim/route.h"
+}
+#include "kernels/op.h"
+
+#include "core/ops/registry.h"
+#include "core/random.h"
+#include "core/roles/moe_dispatch_gemm_plan.h"
+#include "kernels/cta_route.cuh"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CUDA(call)                                                                                 \
+    do {                                                                                           \
+        cudaError_t err_ = (call);                                                                 \
+        if (err_ != cudaSuccess) {                                                                 \
+            fprintf(stderr, "gpu_route: %s: %s (line %d)\n", #call, cudaGetErrorString(err_),      \
+                    __LINE__);                                                                     \
+            return 3;                                                                              \
+        }                                                                                          \
+    } while (0)
+
+enum { THREADS = MK_ROUTE_WARPS * 32, LAUNCHES = 21, FLUSHED = 256 << 20 };
+
+/* Of each block: when it began, had counted, went on, had placed. */
+struct moments {
+    unsigned long long at[4];
+};
+
+/* All blocks are here; the word counts on from launch to launch. Ends after 2 s. */
+static __device__ void meet(unsigned long long *word, unsigned long long target)
+{
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        atomicAdd(word, 1ull);
+        uint64_t start = ptx_globaltimer();
+        while (ptx_load_acquire((uint64_t *)word) < target)
+            if (ptx_globaltimer() - start > 2000000000)
+                ptx_fail();
+    }
+    __syncthreads();
+}
+
+static __global__ void __launch_bounds__(THREADS, 1)
+    route(const __grid_constant__ struct mk_route tables,
+          const __grid_constant__ struct gpu_launch launch, unsigned long long *word,
+          struct moments *moments)
+{
+    PTX_SHARED_DYNAMIC(memory);
+    struct mk_cta cta;
+    struct mk_route r = tables;
+    unsigned long long before = *launch.epoch * 3 * gridDim.x, at[4];
+    cta_identify(&cta, &launch, blockIdx.x, THREADS);
+    cta.scratch = memory;
+    r.part = cta.index;
+    r.parts = cta.count;
+    meet(word, before + gridDim.x);
+    at[0] = ptx_globaltimer();
+    r.step = MK_ROUTE_COUNT;
+    mk_cta_route(&cta, &r);
+    at[1] = ptx_globaltimer();
+    meet(word, before + 2 * gridDim.x);
+    at[2] = ptx_globaltimer();
+    r.step = MK_ROUTE_PLACE;
+    mk_cta_route(&cta, &r);
+    meet(word, before + 3 * gridDim.x);
+    at[3] = ptx_globaltimer();
+    for (int i = 0; i < 4 && threadIdx.x == 0; i++)
+        moments[blockIdx.x].at[i] = at[i];
+}
+
+/* ---- one rank ---- */
+
+struct rank {
+    struct mk_plan plan;
+    struct mk_route tables;
+    struct gpu_launch launch;
+    uint8_t *heap; /* on the host */
+    uint64_t bytes;
+    uint32_t parts;
+    unsigned long long *word;
+    struct moments *moments;
+    char *summary;
+};
+
+/* even, skewed, all to expert 0, half of the experts, the last rank without tokens, out of range */
+enum { EVEN, SKEWED, ONE, FEW, NONE, ODD, ROUTINGS };
+
+static uint32_t expert_of(const struct mk_moe *m, int routing, uint64_t seed, uint64_t token,
+                          uint32_t place, uint32_t rank, uint32_t world)
+{
+    uint64_t bits = mk_mix(seed ^ token * 0x9e3779b97f4a7c15ull);
+    uint32_t expert = (uint32_t)((bits + place * (1 + (bits >> 40) % 5)) % m->experts);
+    if (routing == SKEWED)
+        expert = (uint32_t)(((uint64_t)expert * expert) / m->experts);
+    if (routing == ONE)
+        expert = place ? UINT32_MAX : 0;
+    if (routing == FEW)
+        expert &= ~1u;
+    if (routing == NONE && rank == world - 1)
+        expert = UINT32_MAX;
+    if (routing == ODD && mk_mix(bits + place) % 3 == 0)
+        expert = m->experts + (uint32_t)(bits >> 50);
+    return expert;
+}
+
+/* `parts` blocks make the tables; 0: as many as the plan has by default. */
+static int rank_open(struct rank *k, struct mk_topo topo, struct mk_moe moe, int routing,
+                     uint32_t parts, uint64_t seed)
+{
+    struct mk_problem q = {};
+    char error[512];
+    memset(k, 0, sizeof *k);
+    q.op = MK_OP_MOE_DISPATCH_GEMM;
+    q.exec = MK_EXEC_CUDA;
+    q.sms = 132;
+    q.topo = topo;
+    q.moe = moe;
+    if (parts) {
+        q.tuning.split.ctas[MK_INTRA_COMM] = parts;
+        q.tuning.split.ctas[MK_INTER_SEND] = topo.nodes > 1;
+        q.tuning.split.ctas[MK_COMPUTE] = parts + 1;
+    }
+    if (plan_build(&k->plan, &q, 0, 0, error, sizeof error)) {
+        fprintf(stderr, "gpu_route: %s\n", error);
+        return 1;
+    }
+    const struct moe_dispatch_plan *d = &moe_dispatch_gemm_plan_of(&k->plan)->dispatch;
+    k->tables = moe_route(d, 1);
+    k->parts = d->routers;
+    k->bytes = k->plan.heap_base + k->plan.heap_bytes;
+    k->heap = (uint8_t *)calloc(1, k->bytes);
+    uint32_t world = mk_world(&topo);
+    for (uint32_t rank = 0; rank < world; rank++)
+        for (uint64_t i = 0; i < moe.tokens * moe.k; i++)
+            ((uint32_t *)(k->heap + k->tables.ids + rank * k->tables.ids_pitch))[i] = expert_of(
+                &moe, routing, seed + rank, i / moe.k, (uint32_t)(i % moe.k), rank, world);
+    struct gpu_launch *l = &k->launch;
+    l->split.ctas[MK_INTRA_COMM] = k->parts;
+    CUDA(cudaMalloc(&l->heap, k->bytes));
+    CUDA(cudaMemcpy(l->heap, k->heap, k->bytes, cudaMemcpyHostToDevice));
+    CUDA(cudaMalloc(&k->summary, moe.experts * 8));
+    l->arguments[MK_SPACE_HEAP] = l->heap;
+    l->arguments[MK_SPACE_ARG4] = k->summary;
+    const uint64_t zero = 0;
+    CUDA(cudaMalloc(&l->epoch, 8));
+    CUDA(cudaMalloc(&l->taken, 8));
+    CUDA(cudaMemcpy(l->taken, &zero, 8, cudaMemcpyHostToDevice));
+    CUDA(cudaMalloc(&k->word, 8));
+    CUDA(cudaMemcpy(k->word, &zero, 8, cudaMemcpyHostToDevice));
+    CUDA(cudaMalloc(&k->moments, k->parts * sizeof *k->moments));
+    CUDA(cudaFuncSetAttribute(route, cudaFuncAttributeMaxDynamicSharedMemorySize, MK_ROUTE_SHARED));
+    return 0;
+}
+
+static void rank_close(struct rank *k)
+{
+    cudaFree(k->launch.heap);
+    cudaFree(k->launch.epoch);
+    cudaFree(k->launch.taken);
+    cudaFree(k->summary);
+    cudaFree(k->word);
+    cudaFree(k->moments);
+    free(k->heap);
+}
+
+/* Launch `number`, from 0 on, to its end. */
+static int rank_launch(struct rank *k, uint64_t number)
+{
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(k->parts);
+    config.blockDim = dim3(THREADS);
+    config.dynamicSmemBytes = MK_ROUTE_SHARED;
+    CUDA(cudaMemcpy(k->launch.epoch, &number, 8, cudaMemcpyHostToDevice));
+    CUDA(cudaLaunchKernelEx(&config, route, k->tables, k->launch, k->word, k->moments));
+    CUDA(cudaStreamSynchronize(NULL));
+    return 0;
+}
+
+/* ---- check ---- */
+
+static int differs(const char *what, const void *got, const void *want, uint64_t bytes)
+{
+    if (!memcmp(got, want, bytes))
+        return 0;
+    printf("WRONG %s\n", what);
+    return 1;
+}
+
+/* Lists of `count`s[] entries at `list`, `pitch` tokens apart. */
+static int lists_differ(const char *what, const uint8_t *got, const uint8_t *want, uint64_t list,
+                        uint64_t count, uint32_t lists, uint32_t tokens)
+{
+    const uint32_t *n = (const uint32_t *)(want + count);
+    int wrong = differs(what, got + count, want + count, lists * 4ull);
+    for (uint32_t i = 0; i < lists && !wrong; i++)
+        wrong = differs(what, got + list + i * 4ull * tokens, want + list + i * 4ull * tokens,
+                        n[i] * 4ull);
+    return wrong;
+}
+
+static int rank_check(struct rank *k)
+{
+    const struct mk_route *r = &k->tables;
+    const struct mk_topo *t = &r->topo;
+    uint32_t world = mk_world(t), wrong = 0;
+    uint8_t *got = (uint8_t *)malloc(k->bytes), *summary = (uint8_t *)malloc(r->experts * 8);
+    if (rank_launch(k, 0))
+        return 3;
+    CUDA(cudaMemcpy(got, k->launch.heap, k->bytes, cudaMemcpyDeviceToHost));
+    struct mk_route host = *r;
+    host.step = MK_ROUTE_PLACE;
+    host.part = 0;
+    host.parts = k->parts;
+    route_make(&host, k->heap, summary);
+    uint64_t own = t->rank * r->rank_experts * 4ull;
+    const uint32_t *first = (const uint32_t *)(k->heap + r->first + own),
+                   *rows = (const uint32_t *)(k->heap + r->rows + own);
+    wrong |= differs("first rows", got + r->first + own, first, r->rank_experts * 4ull);
+    wrong |= differs("rows", got + r->rows + own, rows, r->rank_experts * 4ull);
+    wrong |= differs("places of rows", got + r->position, k->heap + r->position,
+                     (uint64_t)world * r->tokens * r->k * 4);
+    for (uint32_t e = 0; e < r->rank_experts && !wrong; e++)
+        wrong |= differs("where rows lie", got + r->source + first[e] * 4ull,
+                         k->heap + r->source + first[e] * 4ull, rows[e] * 4ull);
+    wrong |= differs("rows by node", got + r->node_rows, k->heap + r->node_rows,
+                     r->rank_experts * (t->nodes + 1) * 4ull);
+    wrong |= lists_differ("tokens to push", got, k->heap, r->push, r->push_count,
+                          t->nodes * t->gpus, r->tokens);
+    wrong |= lists_differ("tokens that others bring", got, k->heap, r->landed, r->landed_count,
+                          t->gpus > 1 ? world : 0, r->tokens);
+    wrong |=
+        lists_differ("tokens to send", got, k->heap, r->sent, r->sent_count, t->nodes, r->tokens);
+    wrong |=
+        lists_differ("tokens that came", got, k->heap, r->came, r->came_count, t->nodes, r->tokens);
+    const struct mk_route_head *head = (const struct mk_route_head *)(k->heap + r->order_head),
+                               *said = (const struct mk_route_head *)(got + r->order_head);
+    wrong |= differs("how many tiles", &said->count, &head->count, sizeof head->count);
+    wrong |= differs("the order of tiles", got + r->order, k->heap + r->order,
+                     wrong ? 0 : head->count * (uint64_t)sizeof(struct mk_tile_entry));
+    free(got);
+    free(summary);
+    return wrong != 0;
+}
+
+/* Whether a rank's tables are what the host makes. 0: they are. */
+extern "C" int route_check(const struct mk_topo *topo, const struct mk_moe *moe, int routing,
+                           uint32_t parts, uint64_t seed)
+{
+    struct rank k;
+    int wrong = rank_open(&k, *topo, *moe, routing, parts, seed) || rank_check(&k);
+    if (wrong)
+        printf("... of rank %u of %u x %u, --moe %d,%d,%d,%d,%d, routing %d, %u parts\n",
+               topo->rank, topo->nodes, topo->gpus, (int)moe->tokens, (int)moe->hidden,
+               (int)moe->inner, (int)moe->experts, (int)moe->k, routing, parts);
+    rank_close(&k);
+    return wrong;
+}
+
+#ifndef MK_EMULATED
+static int check(void)
+{
+    static const struct {
+        uint32_t nodes, gpus;
+        struct mk_moe moe;
+    } cases[] = {{1, 1, {1, 8, 8, 1, 1}},         {1, 2, {512, 8, 2048, 32, 8}},
+                 {1, 2, {8192, 8, 2048, 256, 8}}, {1, 8, {1000, 8, 512, 256, 8}},
+                 {2, 4, {777, 8, 512, 64, 6}},    {4, 2, {65, 8, 72, 40, 3}},
+                 {1, 5, {333, 8, 512, 25, 4}},    {1, 1, {3000, 8, 256, 2400, 17}},
+                 {8, 8, {200, 8, 512, 256, 8}}};
+    int failed = 0, done = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int routing = 0; routing < ROUTINGS; routing++) {
+            uint32_t world = cases[i].nodes * cases[i].gpus;
+            for (uint32_t rank = 0; rank < world; rank += 1 + world / 3, done++) {
+                struct mk_topo topo = {cases[i].nodes, cases[i].gpus, rank};
+                failed |= route_check(&topo, &cases[i].moe, routing, 0, done);
+            }
+        }
+    printf("%d ranks' tables: %s\n", done, failed ? "WRONG" : "all right");
+    return failed;
+}
+
+/* ---- bench ---- */
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int bench_one(uint32_t gpus, uint32_t tokens, int routing, const char *name)
+{
+    struct rank k;
+    struct moments *m;
+    double us[3][LAUNCHES];
+    char *flushed;
+    if (rank_open(&k, {1, gpus, 0}, {tokens, 8, 2048, 256, 8}, routing, 0, tokens))
+        return 3;
+    CUDA(cudaMalloc(&flushed, FLUSHED));
+    m = (struct moments *)malloc(k.parts * sizeof *m);
+    for (int i = 0; i < LAUNCHES; i++) {
+        CUDA(cudaMemset(flushed, i, FLUSHED));
+        if (rank_launch(&k, (uint64_t)i))
+            return 3;
+        CUDA(cudaMemcpy(m, k.moments, k.parts * sizeof *m, cudaMemcpyDeviceToHost));
+        unsigned long long begin = m[0].at[0], counted = 0, on = m[0].at[2], end = 0;
+        for (uint32_t p = 0; p < k.parts; p++) {
+            begin = m[p].at[0] < begin ? m[p].at[0] : begin;
+            counted = m[p].at[1] > counted ? m[p].at[1] : counted;
+            on = m[p].at[2] < on ? m[p].at[2] : on;
+            end = m[p].at[3] > end ? m[p].at[3] : end;
+        }
+        us[0][i] = (double)(counted - begin) / 1e3;
+        us[1][i] = (double)(end - on) / 1e3;
+        us[2][i] = (double)(end - begin) / 1e3;
+    }
+    printf("%u ranks, %4u tokens a rank, %s: by %u thread blocks", gpus, tokens, name, k.parts);
+    for (int i = 0; i < 3; i++) {
+        static const char *const what[] = {"counting", "placing", "both"};
+        qsort(us[i], LAUNCHES, sizeof us[i][0], by_size);
+        printf(", %s %.1f us (%.1f)", what[i], us[i][LAUNCHES / 2], us[i][0]);
+    }
+    printf("\n");
+    fflush(stdout);
+    free(m);
+    cudaFree(flushed);
+    rank_close(&k);
+    return 0;
+}
+
+static int bench(void)
+{
+    printf("us: median (least) of %d launches, 256 experts, top-8\n", LAUNCHES);
+    int failed = 0;
+    for (uint32_t gpus = 2; gpus <= 8; gpus *= 4)
+        for (uint32_t tokens = 512; tokens <= 8192 && !failed; tokens *= 4)
+            failed = bench_one(gpus, tokens, EVEN, "even");
+    return failed || bench_one(2, 8192, SKEWED, "skewed") ||
+           bench_one(2, 8192, ONE, "all to one expert");
+}
+
+int main(int argc, char **argv)
+{
+    struct cudaDeviceProp prop;
+    if (cudaGetDeviceProperties(&prop, 0) != cudaSuccess || prop.major != 9) {
+        printf("gpu_route: skipped, no Hopper GPU here\n");
+        return 77;
+    }
+    printf("%s, %d SMs\n", prop.name, prop.multiProcessorCount);
+    if (argc >= 2 && !strcmp(argv[1], "check"))
+        return check();
+    if (argc >= 2 && !strcmp(argv[1], "bench"))
+        return bench();
+    fprintf(stderr, "usage: gpu_route check | bench\n");
+    return 2;
+}
+#endif
