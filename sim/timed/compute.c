@@ -108,7 +108,9 @@ static int compute_products(struct timed_cta *c, const struct mk_tile *tile,
 {
     const struct timed_rank *r = timed_rank_of(c);
     struct timed_world *w = r->world;
-    uint32_t stages = (uint32_t)mk_ceil_div(o->k, 64) * (o->gate ? 2 : 1), slice = 0;
+    /* on a GPU half of a gated tile's columns of B are the gate's */
+    const int host = r->plan.problem.exec == MK_EXEC_HOST;
+    uint32_t stages = (uint32_t)mk_ceil_div(o->k, 64) * (host && o->gate ? 2 : 1), slice = 0;
     uint32_t of_slice = w->op->slice_stages ? w->op->slice_stages(&r->plan) : stages;
     double scatter = timed_scatter(w), stage = 0;
     for (uint32_t done = 0; done < stages; slice++) {
@@ -119,11 +121,11 @@ static int compute_products(struct timed_cta *c, const struct mk_tile *tile,
             *start = c->at;
             if (w->beside)
                 timed_sync(c);
-            if (r->plan.problem.exec == MK_EXEC_HOST)
+            if (host)
                 compute_busy(c, compute_flop_ns(c, 2.0 * o->rows * o->cols * 64 * stages));
             else
                 compute_busy(c, w->tile->begin / r->slow.gpu);
-            stage = r->plan.problem.exec == MK_EXEC_HOST ? 0 : compute_stage(c, o) * scatter;
+            stage = host ? 0 : compute_stage(c, o) * scatter;
             if (w->beside)
                 r->engines[c->cta.index].tile = stages * stage;
         }
