@@ -102,14 +102,12 @@ template <int dim_, int keys_, int groups_, int stages_, bool own_o_> struct att
     static constexpr int threads = 128 + groups * 128;
     /* Of a thread; what a launch gives to all is shared out anew. A producer that waits for other
      * GPUs needs more than 40. */
-    static constexpr int producer_registers = groups < 3   ? dim > 128 ? 40 : 104
-                                              : keys > 112 ? 32
-                                              : keys > 96  ? 80
-                                                           : 104;
-    static constexpr int consumer_registers = groups < 3   ? dim > 128 ? 232 : 200
-                                              : keys > 112 ? 160
-                                              : keys > 96  ? 144
-                                                           : 136;
+    static constexpr int producer_registers = groups < 3  ? dim > 128 ? 40 : 104
+                                              : keys > 96 ? 32
+                                                          : 104;
+    static constexpr int consumer_registers = groups < 3  ? dim > 128 ? 232 : 200
+                                              : keys > 96 ? 160
+                                                          : 136;
 
     static constexpr uint32_t panel_bytes = 64 * 128; /* of Q and O: a warpgroup's rows */
     static constexpr uint32_t group_bytes = panels * panel_bytes;

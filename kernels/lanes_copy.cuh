@@ -106,34 +106,45 @@ PTX_FN void lanes_copy_rows(uint32_t lane, uint32_t lanes, const char *source,
 }
 
 /* The same of rows that follow each other at the destination, of at most `lanes` pieces: a lane
- * stays at its place in a row, and keeps few registers. `ahead` steps are loaded, then stored at
- * once when their time has come. */
+ * stays at its place in a row, and keeps few registers. `ahead` steps are stored at once when their
+ * time has come; a quarter is loaded anew as soon as it has been, so that loads are under way while
+ * the rest is stored and while the lane waits for its time. */
 template <uint32_t ahead, uint32_t behind>
 PTX_FN void lanes_copy_packed(uint32_t lane, uint32_t lanes, const char *source, uint64_t pitch,
                               char *destination, uint32_t rows, uint32_t pieces, uint32_t pace)
 {
+    constexpr uint32_t quarter = ahead / 4;
     uint32_t step = lanes / pieces, row = lane / pieces,
              due = pace ? (uint32_t)ptx_globaltimer() : 0;
     const char *from = source + row * pitch + lane % pieces * 16;
     char *to = destination + lane * 16ull;
+    uint4 v[ahead];
     if (row >= step) /* a lane too many */
         return;
-    for (; row < rows; row += ahead * step) {
-        uint4 v[ahead];
 #pragma unroll
-        for (uint32_t i = 0; i < ahead; i++)
-            if (row + i * step < rows) {
-                v[i] = ptx_load_16_l2(from);
-                from += step * pitch;
-            }
+    for (uint32_t i = 0; i < ahead; i++)
+        if (row + i * step < rows) {
+            v[i] = ptx_load_16_l2(from);
+            from += step * pitch;
+        }
+    for (; row < rows; row += ahead * step) {
         if (pace)
             lanes_sleep_to_pace<behind>(&due, ahead * pace);
 #pragma unroll
-        for (uint32_t i = 0; i < ahead; i++)
-            if (row + i * step < rows) {
-                *(uint4 *)to = v[i];
-                to += step * pieces * 16;
-            }
+        for (uint32_t first = 0; first < ahead; first += quarter) {
+#pragma unroll
+            for (uint32_t i = first; i < first + quarter; i++)
+                if (row + i * step < rows) {
+                    *(uint4 *)to = v[i];
+                    to += step * pieces * 16;
+                }
+#pragma unroll
+            for (uint32_t i = first; i < first + quarter; i++)
+                if (row + (ahead + i) * step < rows) {
+                    v[i] = ptx_load_16_l2(from);
+                    from += step * pitch;
+                }
+        }
     }
 }
 

@@ -101,9 +101,9 @@ disturbed() { # SIGNAL SECONDS OP PROBLEM...
     [ "$status" = 3 ] && [ $((end - begin)) -lt "${2}000000000" ] && grep -q "rank 1" "$build/gpu.out"
 }
 
-traced() { # OP N,K: a run's trace is there, and its summary says how well the clocks are known
+traced() { # OP PROBLEM...: a run's trace is there, and its summary says how well the clocks are known
     rm -f "$build/gpu.db"
-    timeout -k 5 80 "$mkernel" run "$1" --exec cuda --gpus "$gpus" --shape $((gpus * 1024)),"$2" --iters 3 --trace "$build/gpu.db" &&
+    timeout -k 5 80 "$mkernel" run "$@" --exec cuda --gpus "$gpus" --iters 3 --trace "$build/gpu.db" &&
         timeout -k 5 30 "$mkernel" trace summary "$build/gpu.db" >"$build/gpu.out" &&
         sed -n 's/^worst clock/figure: &/p' "$build/gpu.out" && cat "$build/gpu.out"
 }
@@ -146,7 +146,7 @@ if [ "$gpus" -ge 2 ]; then
     check usable_after_a_kill $run --gpus "$gpus" --shape $((gpus * 65)),200,328 --iters 2
     check a_rank_stopped disturbed STOP 11 $endless
 fi
-check ag_gemm_traced traced ag_gemm 1024,4096
+check ag_gemm_traced traced ag_gemm --shape $((gpus * 1024)),1024,4096
 # Few rows: in one shot, with tiles for them, with rows that no tile divides, and in two.
 for op in ag_gemm gemm_rs gemm_ar; do
     run="$mkernel run $op --exec cuda --check --timeout 5 --gpus $gpus"
@@ -175,7 +175,7 @@ for op in gemm_rs gemm_ar; do
     check ${op}_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --shape $((world * 390)),200,328 --iters 8
     check ${op}_few_rows $run --gpus "$gpus" --shape $((gpus * 8)),4096,1024 --iters 20 --burst 5
     check ${op}_one_slice_of_k $run --gpus "$gpus" --shape $((gpus * 512)),2048,64 --iters 20 --burst 5
-    check ${op}_traced traced $op 1024,1024
+    check ${op}_traced traced $op --shape $((gpus * 1024)),1024,1024
 done
 if [ "$gpus" -ge 2 ]; then # two auxiliary warps of a block, and one that sends
     check gemm_ar_two_auxiliary_warps "$mkernel" run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape $((gpus * 512)),520,1024 --iters 8 --roles compute=16,intra_comm=32
@@ -193,6 +193,16 @@ check ring_attention_one_gpu $run --gpus 1 --attention 2,1000,4,2,128 --iters 5
 check ring_attention_one_gpu_causal $run --gpus 1 --attention 2,1000,4,4,64 --causal --iters 5
 check ring_attention_odd_rows $run --gpus "$gpus" --attention 1,$((gpus * 333)),4,2,128 --iters 20 --burst 5
 check ring_attention_causal $run --gpus "$gpus" --attention 2,$((gpus * 666)),4,1,64 --causal --iters 20 --burst 5
+for tile in 192,96 128,176; do
+    check ring_attention_heads_of_64_${tile/,/x} $run --gpus "$gpus" --attention 2,$((gpus * 650)),4,2,64 --causal --iters 20 --burst 5 --tile $tile
+done
+if [ "$gpus" -ge 2 ]; then
+    check ring_attention_dedicated_ctas $run --gpus "$gpus" --attention 1,$((gpus * 600)),8,8,128 --iters 20 --burst 5 --roles compute=116,intra_comm=16
+    check ring_attention_three_warps $run --gpus "$gpus" --attention 1,$((gpus * 600)),8,8,128 --causal --iters 20 --burst 5 --roles compute=132,intra_comm=396
+    check ring_attention_paced $run --gpus "$gpus" --attention 1,$((gpus * 600)),8,8,128 --iters 20 --burst 5 --pace 387 --pieces 8
+fi
+check ring_attention_one_query_tile $run --gpus "$gpus" --attention 1,$gpus,1,1,128 --iters 20 --burst 5
+check ring_attention_traced traced ring_attention --attention 1,$((gpus * 1024)),8,8,128
 check ring_attention_two_hundred_launches $run --gpus "$gpus" --attention 1,$((gpus * 512)),2,1,128 --causal --iters 200 --burst 50
 check ring_attention_ranks_share_a_gpu "$mkernel" run ring_attention --exec cuda --check --gpus $((gpus + 1)) --attention 1,$(((gpus + 1) * 520)),4,2,128 --iters 4 --timeout 60
 check ring_attention_two_nodes $run $nodes --attention 1,$((world * 520)),4,2,128 --causal --iters 8
@@ -241,6 +251,8 @@ if command -v compute-sanitizer >/dev/null; then
         small="$mkernel run $op --exec cuda --gpus 1 --shape 390,200,328 --iters 1 --timeout 60"
         check ${op}_racecheck compute-sanitizer --error-exitcode 9 --target-processes all --tool racecheck $small
     done
+    small="$mkernel run ring_attention --exec cuda --gpus $((gpus < 2 ? 1 : 2)) --attention 1,$((gpus < 2 ? 400 : 800)),2,1,128 --iters 1 --timeout 60"
+    check ring_attention_memcheck compute-sanitizer --error-exitcode 9 --target-processes all --tool memcheck $small
 else
     skip memcheck "no compute-sanitizer on the PATH"
 fi
@@ -260,6 +272,20 @@ if [ "${2:-}" = bench ]; then
     for mask in '' --causal; do
         table bench_ring_attention${mask:+_causal} 300 "$mkernel" bench ring_attention $bench --gpus "$gpus" --shapes $attention $mask --vs torch --csv "$build/ring_attention${mask:+_causal}.csv"
     done
+    # The kernel on one GPU beside cuDNN, with heads of 64 in both tiles; 768 rows a rank by size of a piece and by warps that push.
+    for tile in 192,96 128,176; do
+        for mask in '' --causal; do
+            table bench_attention_heads_of_64_${tile/,/x}${mask:+_causal} 40 "$mkernel" bench ring_attention $bench --gpus 1 --shapes 1,8192,32,32,64 $mask --tile $tile
+        done
+    done
+    if [ "$gpus" -ge 2 ]; then
+        for pieces in 12 6 3; do
+            for warps in 264 396; do
+                table bench_ring_attention_768_rows_${pieces}_pieces_$((warps / 132))_warps 40 "$mkernel" bench ring_attention $bench --gpus "$gpus" --shapes 4,$((gpus * 768)),$heads --pieces $pieces --pace 1 --roles compute=132,intra_comm=$warps
+            done
+        done
+        table bench_ring_attention_by_thread_blocks 60 "$mkernel" bench ring_attention $bench --gpus "$gpus" --shapes 4,$((gpus * 768)),$heads:4,$((gpus * 3072)),$heads --roles compute=116,intra_comm=16
+    fi
     experts=7168,2048,$((gpus * 16)),8 moe=
     for tokens in 512 1024 2048 4096 8192; do # a rank
         moe=$moe${moe:+:}$tokens,$experts
@@ -301,7 +327,9 @@ if [ "${2:-}" = bench ]; then
     done
     if [ "$gpus" -ge 2 ]; then
         table bench_2_nodes_moe 120 "$mkernel" bench moe_dispatch_gemm $bench --nodes 2 --gpus $((gpus / 2)) --nic soft --shapes 4096,$experts
-        table bench_2_nodes_ring_attention 120 "$mkernel" bench ring_attention $bench --nodes 2 --gpus $((gpus / 2)) --nic soft --shapes 4,$((world * 12288)),$heads
+        for mask in '' --causal; do
+            table bench_2_nodes_ring_attention${mask:+_causal} 120 "$mkernel" bench ring_attention $bench --nodes 2 --gpus $((gpus / 2)) --nic soft --shapes 4,$((world * 12288)),$heads $mask
+        done
     fi
     for of in 2 4; do # nodes of as many GPUs as there are, two at least
         [ "$gpus" -ge $((2 * of)) ] || continue

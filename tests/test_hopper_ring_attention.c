@@ -39,6 +39,11 @@ static void test_ring_attention(void **state)
                                           0};
                 c.problem.tuning =
                     (struct mk_tuning){.split = c.problem.tuning.split, .chunk_rows = 128};
+                if (!i && causal) /* heads of 64 have two tiles */
+                    c.problem.tuning = (struct mk_tuning){.split = c.problem.tuning.split,
+                                                          .chunk_rows = 192,
+                                                          .tile_m = 192,
+                                                          .tile_n = 96};
                 /* intra_comm by a thread block of its own, or by one or two warps of each compute
                  * block; a chunk in up to four pieces, of which its last may have none */
                 ctas[MK_COMPUTE] = 2;

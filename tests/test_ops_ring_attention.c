@@ -172,7 +172,34 @@ static void test_gpu_plan(void **state)
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
     assert_int_equal(mk_total_blocks(&p.problem.tuning.split), 66);
     q.tuning.tile_m = 64;
-    assert_non_null(strstr(refusal(q), "with heads of 64 128x176 are"));
+    assert_non_null(strstr(refusal(q), "with heads of 64 192x96 and 128x176 are"));
+    q.tuning = (struct mk_tuning){0};
+    for (int i = 0; i < 4; i++) { /* three warpgroups, where their rows do not leave CTAs idle */
+        static const struct {
+            uint64_t sequence, heads;
+            int causal;
+            uint32_t tile_m, tile_n;
+        } of[] = {{16384, 32, 0, 192, 96},
+                  {16384, 32, 1, 192, 96},
+                  {2 * 128, 66, 0, 128, 176},
+                  {8192, 32, 0, 128, 176}}; /* six waves of 192 rows, or eight of 128 */
+        q.attention =
+            (struct mk_attention){1, of[i].sequence, of[i].heads, of[i].heads, 64, of[i].causal, 0};
+        assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+        if (p.problem.tuning.tile_m != of[i].tile_m || p.problem.tuning.tile_n != of[i].tile_n)
+            fail_msg("case %d: %u x %u", i, p.problem.tuning.tile_m, p.problem.tuning.tile_n);
+    }
+    q.attention = (struct mk_attention){4, 1536, 16, 16, 128, 0, 0};
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+    assert_int_equal(p.problem.tuning.pieces, 6); /* of 32 KB: pushing is the longer part */
+    assert_int_equal(p.problem.tuning.pace, 1);
+    q.attention.sequence = 12288;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+    assert_int_equal(p.problem.tuning.pieces, 32);
+    q.topo = (struct mk_topo){.nodes = 2, .gpus = 1};
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+    assert_int_equal(p.problem.tuning.split.ctas[MK_INTER_SEND], 2);
+    assert_int_equal(p.problem.tuning.split.ctas[MK_COMPUTE], 130);
 }
 
 /* ---- mutants ---- */

@@ -2,8 +2,9 @@
  * never by the executor's own tiles.
  *
  * Bounds. An element of O is within 2^-8 (|ref| + max |v|): its own rounding to bf16 and that of
- * the weights before the second product (2^-9 each, and a factor of 2). lse is within 1e-3: fp32
- * sums of D products. The relative Frobenius error of O is at most CHECK_FAST. */
+ * the weights before the second product (2^-9 each, and a factor of 2). lse is within 1e-5 of what
+ * is larger, itself or 1: fp32 sums of D products, and of weights. The relative Frobenius error of
+ * O is at most CHECK_FAST. */
 #ifndef MK_CHECK_ATTENTION_H
 #define MK_CHECK_ATTENTION_H
 
