@@ -573,7 +573,7 @@ static void test_attention_between_nodes(void **state)
             q.attention = (struct mk_attention){4, 24576, 16, 16, 128, causal, 0};
             build(&plan, &q);
             double ideal = timed_ideal(&m, &plan), took = run(&plan, &m, 1, &r);
-            if (fabs(timed_products(&m, &plan) / (causal ? 8.28e6 : 16.56e6) - 1) > 0.05)
+            if (fabs(timed_products(&m, &plan) / (causal ? 8.28e6 : 16.56e6) - 1) > 0.1)
                 fail_msg("products alone: %.0f ns", timed_products(&m, &plan));
             /* a launch that waits somewhere draws less than its products alone: a higher clock */
             if (ideal / took > 1.03 || ideal / took < (nodes > 1 ? 0.85 : 0.95))
