@@ -68,5 +68,7 @@ void model_ring_attention(struct model_walk *w, const struct mk_problem *q,
 struct moe_dispatch_gemm_plan;
 void model_moe_dispatch_gemm(struct model_walk *w, const struct mk_problem *q,
                              const struct moe_dispatch_gemm_plan *p);
+struct moe_ffn_plan;
+void model_moe_ffn(struct model_walk *w, const struct mk_problem *q, const struct moe_ffn_plan *p);
 
 #endif

@@ -1,21 +1,33 @@
-/* MoE dispatch+GEMM: tables, tokens on their way, and tiles that whoever is free takes
- * (core/roles/moe_dispatch.h). Tokens choose evenly: which expert each names is known in a launch
- * alone. */
+/* MoE: tables, tokens on their way, and tiles that whoever is free takes
+ * (core/roles/moe_dispatch.h); of the whole layer two products, and sums on their way back
+ * (moe_ffn.h). Tokens choose evenly: which expert each names is known in a launch alone. */
 #include "core/model_moves.h"
 #include "core/roles/moe_dispatch_gemm_plan.h"
+#include "core/roles/moe_ffn_plan.h"
 
 #include <math.h>
 
 #define MOST_TILES (1u << 15) /* that are looked at one by one */
 
+/* A product of all rows with their experts' B: tiles side by side, elements of K, and columns. */
+struct product {
+    uint32_t across;
+    uint64_t k, columns;
+};
+
 struct walk {
     struct model_walk *w;
-    const struct moe_dispatch_gemm_plan *p;
-    double ready;  /* tables are there */
-    double pushed; /* this rank's tokens are at the node's others */
-    double rail;   /* what comes by the rail is here, and handed on */
-    double first;  /* ... the first of it */
-    double joins;  /* blocks that move tokens begin to multiply */
+    const struct mk_problem *q;
+    const struct moe_dispatch_plan *d;
+    const struct mk_role_split *split;
+    struct product products[2];
+    uint32_t count; /* of products */
+    double helpers; /* blocks of inter_reduce that multiply from the beginning */
+    double ready;   /* tables are there */
+    double pushed;  /* this rank's tokens are at the node's others */
+    double rail;    /* what comes by the rail is here, and handed on */
+    double first;   /* ... the first of it */
+    double joins;   /* blocks that move tokens begin to multiply */
 };
 
 /* Tokens of a rank that name one of `share` of all experts or more. */
@@ -28,7 +40,7 @@ static double moe_tokens(const struct moe_dispatch_plan *d, double share)
 static double moe_tables_ns(const struct walk *a)
 {
     const struct mk_machine *m = a->w->machine;
-    const struct moe_dispatch_plan *d = &a->p->dispatch;
+    const struct moe_dispatch_plan *d = a->d;
     uint32_t gpus = d->topo.gpus, nodes = d->topo.nodes, routers = d->routers ? d->routers : 1;
     double ids = (double)d->ids_bytes,
            copy = machine_copy_ns(m, MACHINE_BLOCK, 1, 1, 0, ids) + m->settle,
@@ -46,11 +58,11 @@ static double moe_tables_ns(const struct walk *a)
 static void moe_moves(struct walk *a)
 {
     const struct mk_machine *m = a->w->machine;
-    const struct moe_dispatch_plan *d = &a->p->dispatch;
+    const struct moe_dispatch_plan *d = a->d;
     double world = mk_world(&d->topo), gpus = d->topo.gpus, nodes = d->topo.nodes;
     double to_rank = moe_tokens(d, 1 / world),
            chunk = d->chunk_rows < d->tokens ? d->chunk_rows : d->tokens;
-    struct model_turns t = {.split = &a->p->split,
+    struct model_turns t = {.split = a->split,
                             .block = MACHINE_BLOCK,
                             .turns = (uint64_t)ceil(to_rank / chunk) * (d->topo.gpus - 1),
                             .bytes = chunk * (double)d->row_bytes};
@@ -63,7 +75,7 @@ static void moe_moves(struct walk *a)
     if (nodes < 2)
         return;
     double to_node = moe_tokens(d, 1 / nodes);
-    struct model_rail r = model_rail_of(a->w, &a->p->split, (uint32_t)ceil(to_node / chunk),
+    struct model_rail r = model_rail_of(a->w, a->split, (uint32_t)ceil(to_node / chunk),
                                         chunk * (double)d->row_bytes, 1);
     r.first = a->ready;
     a->first = model_by_rail(&r, 1, 0);
@@ -85,21 +97,38 @@ static double moe_row_tiles(double mean, double tile)
     return tiles;
 }
 
-static void moe_tiles(const struct walk *a, const struct mk_problem *q)
+/* ns of a tile of a product. */
+static double moe_tile_ns(const struct walk *a, const struct product *product)
 {
-    const struct moe_dispatch_plan *d = &a->p->dispatch;
-    struct model_walk *w = a->w;
-    const struct mk_machine *m = w->machine;
-    const struct machine_tile *tile = machine_tile_of(m, d->tile_m, a->p->tile_n, a->p->cluster);
-    struct machine_load load = {.sms = a->p->split.ctas[MK_COMPUTE],
-                                .slower = w->slower,
-                                .b_kn = !q->b_transposed,
+    const struct mk_machine *m = a->w->machine;
+    const struct mk_tuning *t = &a->q->tuning;
+    struct machine_load load = {.sms = a->split->ctas[MK_COMPUTE],
+                                .slower = a->w->slower,
+                                .b_kn = !a->q->b_transposed,
                                 .grouped = 1};
-    double ns = machine_tile_ns(m, tile, &load, a->p->hidden, model_fetched_groups(q)),
-           rows = (double)mk_world(&d->topo) * d->tokens * d->k / d->experts,
-           all = d->rank_experts * moe_row_tiles(rows, d->tile_m) * a->p->col_tiles;
-    uint32_t ctas = a->p->split.ctas[MK_COMPUTE], joining = a->p->split.ctas[MK_INTRA_COMM],
-             tiles = (uint32_t)ceil(all), group = (uint32_t)mk_ceil_div(tiles, MOST_TILES),
+    return machine_tile_ns(m, machine_tile_of(m, t->tile_m, t->tile_n, t->cluster), &load,
+                           product->k, model_fetched_groups(a->q));
+}
+
+static void moe_tiles(const struct walk *a)
+{
+    const struct moe_dispatch_plan *d = a->d;
+    const struct mk_tuning *t = &a->q->tuning;
+    struct model_walk *w = a->w;
+    double rows = (double)mk_world(&d->topo) * d->tokens * d->k / d->experts,
+           row_tiles = d->rank_experts * moe_row_tiles(rows, d->tile_m), ns = 0, all = 0;
+    for (uint32_t i = 0; i < a->count; i++) {
+        const struct product *product = &a->products[i];
+        double flop = 2.0 * d->tokens * d->k * (double)product->k * (double)product->columns;
+        ns += row_tiles * product->across * moe_tile_ns(a, product);
+        all += row_tiles * product->across;
+        w->flop += flop;
+        w->l2_bytes += flop * (1.0 / d->tile_m + 1.0 / t->tile_n);
+    }
+    ns /= all; /* they come in turns, group by group */
+    uint32_t ctas = a->split->ctas[MK_COMPUTE] + (uint32_t)a->helpers,
+             joining = a->split->ctas[MK_INTRA_COMM], tiles = (uint32_t)ceil(all),
+             group = (uint32_t)mk_ceil_div(tiles, MOST_TILES),
              least = (uint32_t)mk_ceil_div(ctas + joining, MODEL_WORKERS);
     struct model_crew crew = {.count = 0};
     group = group > ctas ? ctas : group < least ? least : group;
@@ -116,23 +145,74 @@ static void moe_tiles(const struct walk *a, const struct mk_problem *q)
         if (i >= near)
             here = a->first + (a->rail - a->first) * (i - near) / (tiles - near);
         else if (i >= own)
-            here = a->pushed + m->flag;
-        at = model_later(at, here + (here > at ? m->wait : 0)) + ns;
+            here = a->pushed + w->machine->flag;
+        at = model_later(at, here + (here > at ? w->machine->wait : 0)) + ns;
         model_crew_take(&crew, at);
         w->compute = model_later(w->compute, at);
     }
-    w->flop = 2.0 * d->tokens * d->k * a->p->hidden * a->p->inner;
-    w->l2_bytes = w->flop * (1.0 / d->tile_m + 1.0 / a->p->tile_n);
+}
+
+static void moe_walk(struct walk *a)
+{
+    struct model_walk *w = a->w;
+    w->flop = w->l2_bytes = 0;
+    a->ready = moe_tables_ns(a);
+    moe_moves(a);
+    moe_tiles(a);
+    w->moved = a->pushed;
+    w->network = a->rail;
+    w->end = model_later(w->compute, a->joins);
 }
 
 void model_moe_dispatch_gemm(struct model_walk *w, const struct mk_problem *q,
                              const struct moe_dispatch_gemm_plan *p)
 {
-    struct walk a = {.w = w, .p = p};
-    a.ready = moe_tables_ns(&a);
-    moe_moves(&a);
-    moe_tiles(&a, q);
-    w->moved = a.pushed;
-    w->network = a.rail;
-    w->end = w->machine->launch + model_later(w->compute, a.joins);
+    struct walk a = {.w = w, .q = q, .d = &p->dispatch, .split = &p->split, .count = 1};
+    a.products[0] = (struct product){p->col_tiles, p->hidden, p->inner};
+    moe_walk(&a);
+    w->end += w->machine->launch;
+}
+
+/* What comes back: a rank's rows of a token are added and given to its rail's rank of the node,
+ * which adds these; of another node's tokens by the blocks of inter_reduce, and put; then this
+ * node's, by all blocks. */
+static void moe_back(struct walk *a, double row_bytes)
+{
+    struct model_walk *w = a->w;
+    const struct mk_machine *m = w->machine;
+    const struct moe_dispatch_plan *d = a->d;
+    double nodes = d->topo.nodes, gpus = d->topo.gpus, world = nodes * gpus,
+           rows = (double)d->tokens * d->k / nodes, /* of a node's tokens on this rank */
+        given = gpus * moe_tokens(d, 1 / world),    /* ... of which so many tokens */
+        chunk = d->chunk_rows < d->tokens ? d->chunk_rows : d->tokens;
+    uint32_t reducers = a->split->ctas[MK_INTER_REDUCE] ? a->split->ctas[MK_INTER_REDUCE] : 1,
+             blocks = mk_total_ctas(a->split);
+    double each = rows + gpus * given / gpus * 2; /* read of a node: rows, then what ranks gave */
+    if (nodes > 1) {
+        /* other nodes' rows are computed behind this node's, in slices */
+        double adds = (nodes - 1) * each * row_bytes / reducers,
+               gives = (nodes - 1) * (gpus - 1) / gpus * given * row_bytes / reducers,
+               away = a->ready + (w->compute - a->ready) / 2 +
+                      machine_add_ns(m, MACHINE_BLOCK, reducers, adds) +
+                      machine_copy_ns(m, MACHINE_BLOCK, reducers, 1, 0, gives);
+        struct model_rail r =
+            model_rail_of(w, a->split, 1, moe_tokens(d, 1 / nodes) * row_bytes, 0);
+        away = model_later(away, w->compute) + m->settle + m->flag;
+        w->network = away + (nodes - 2) * r.put + r.put / ceil(d->tokens / chunk) + r.way;
+        w->end = model_later(w->end, w->network);
+    }
+    w->end +=
+        machine_add_ns(m, MACHINE_BLOCK, blocks, (each + nodes * d->tokens) * row_bytes / blocks) +
+        (gpus > 1 ? m->settle + m->flag : 0) + 2 * (m->movers[MACHINE_BLOCK].start + m->wait);
+}
+
+void model_moe_ffn(struct model_walk *w, const struct mk_problem *q, const struct moe_ffn_plan *p)
+{
+    struct walk a = {.w = w, .q = q, .d = &p->dispatch, .split = &p->split, .count = 2};
+    a.products[0] = (struct product){p->up_tiles, p->hidden, 2ull * p->inner};
+    a.products[1] = (struct product){p->down_tiles, p->inner, p->hidden};
+    a.helpers = p->dispatch.topo.nodes > 1 ? 0 : p->split.ctas[MK_INTER_REDUCE];
+    moe_walk(&a);
+    moe_back(&a, (double)p->result_bytes);
+    w->end += w->machine->launch;
 }

@@ -79,6 +79,12 @@ struct sim_op {
      * are through: step `step` of number `i`. 0: number i has no more steps, or there is none.
      * NULL: compute CTAs take theirs in turn */
     int (*handed)(const struct mk_plan *plan, uint32_t i, uint32_t step, struct mk_tile *tile);
+    /* On a GPU, of an operator whose tiles are handed out: what blocks do when no tile is left,
+     * unit by unit from one counter; and before it, in place of its role, a block of inter_reduce,
+     * where there are several nodes. NULL: nothing */
+    uint32_t (*units)(const struct mk_plan *plan);
+    int (*unit)(const struct mk_plan *plan, struct mk_cta *cta, uint32_t unit);
+    int (*away)(const struct mk_plan *plan, struct mk_cta *cta);
     uint8_t tickets; /* 1: the same of a GEMM's tiles, `tile` by `tile`, from one counter */
     /* Where `operands` is NULL: what a GPU multiplies for a tile, masked parts of blocks included,
      * and the size of its heads */

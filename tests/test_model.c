@@ -3,6 +3,7 @@
 #include "core/model.h"
 #include "experiments/sim/fit.h"
 #include "experiments/sim/validate.h"
+#include "sim/timed/timed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -168,7 +169,9 @@ static void follows_the_machine(void **state)
                                     planned_other(MK_OP_RING_ATTENTION, 1, 4),
                                     planned_other(MK_OP_RING_ATTENTION, 2, 4),
                                     planned_other(MK_OP_MOE_DISPATCH_GEMM, 1, 4),
-                                    planned_other(MK_OP_MOE_DISPATCH_GEMM, 2, 4)};
+                                    planned_other(MK_OP_MOE_DISPATCH_GEMM, 2, 4),
+                                    planned_other(MK_OP_MOE_FFN, 1, 4),
+                                    planned_other(MK_OP_MOE_FFN, 2, 4)};
     for (size_t i = 0; i < sizeof worse / sizeof *worse; i++) {
         struct mk_machine m = *machine_default();
         char name[MACHINE_NAME];
@@ -216,7 +219,7 @@ static void as_operator(struct mk_problem *q, const uint64_t shape[3])
                                              .kv_heads = 1,
                                              .head_dim = 128,
                                              .causal = shape[0] % 2};
-    if (q->op == MK_OP_MOE_DISPATCH_GEMM)
+    if (q->op == MK_OP_MOE_DISPATCH_GEMM || q->op == MK_OP_MOE_FFN)
         q->moe = (struct mk_moe){.tokens = shape[0],
                                  .hidden = shape[2],
                                  .inner = shape[1],
@@ -270,6 +273,34 @@ static void every_plan_soon(void **state)
     assert_false(model_knows(MK_OP_ALL_GATHER));
 }
 
+/* Where nothing was measured, on one node, both forms say about the same. */
+static void as_the_simulator_says(void **state)
+{
+    static const enum mk_op ops[] = {MK_OP_RING_ATTENTION, MK_OP_MOE_DISPATCH_GEMM, MK_OP_MOE_FFN};
+    static const uint64_t shapes[][3] = {{512, 1024, 7168}, {4096, 2048, 7168}};
+    for (size_t i = 0; i < 3 * 2 * 3; i++) {
+        struct mk_problem q = {.op = ops[i % 3],
+                               .exec = MK_EXEC_CUDA,
+                               .sms = 132,
+                               .topo = {.nodes = 1, .gpus = 2u << i / 6},
+                               .timeout_ns = MK_TIMEOUT_NS};
+        struct mk_plan p;
+        struct timed_result r;
+        char error[256];
+        as_operator(&q, shapes[i / 3 % 2]);
+        if (plan_build(&p, &q, 0, 0, error, sizeof error))
+            fail_msg("%s", error);
+        struct timed_config c = {
+            .plan = &p, .machine = machine_default(), .launches = 1, .seed = 1};
+        if (timed_run(&c, &r))
+            fail_msg("%s", r.sentence);
+        double quick = time_of(machine_default(), &p);
+        if (quick < 0.75 * (double)r.ns || quick > 1.25 * (double)r.ns)
+            fail_msg("%s, shape %zu, %u ranks: %.0f ns by the quick form, %llu by events",
+                     plan_op_name(q.op), i / 3 % 2, q.topo.gpus, quick, (unsigned long long)r.ns);
+    }
+}
+
 /* From times that a machine says, a fit that begins at another machine finds it again. */
 static void fit_finds_the_machine(void **state)
 {
@@ -314,6 +345,7 @@ int main(void)
         cmocka_unit_test(follows_the_machine),
         cmocka_unit_test(one_rank_multiplies),
         cmocka_unit_test(every_plan_soon),
+        cmocka_unit_test(as_the_simulator_says),
         cmocka_unit_test(fit_finds_the_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -127,7 +127,7 @@ static void fits_everywhere(void **state)
                 if (op == MK_OP_RING_ATTENTION)
                     q.attention = (struct mk_attention){
                         1, 2 * world * shapes[s][0], 16, 16, s % 2 ? 64 : 128, .causal = s == 2};
-                if (op == MK_OP_MOE_DISPATCH_GEMM)
+                if (op == MK_OP_MOE_DISPATCH_GEMM || op == MK_OP_MOE_FFN)
                     q.moe = (struct mk_moe){shapes[s][0] % 65536, shapes[s][2], shapes[s][1],
                                             8 * world, 8};
                 if (op > MK_OP_GEMM_AR && shapes[s][0] > 65536)
@@ -257,11 +257,13 @@ static void simulator_agrees_of_others(void **state)
 {
     static const uint32_t clusters[][2] = {{1, 2}, {1, 4}, {1, 8}, {2, 2}, {2, 8}};
     static const uint64_t rows[] = {768, 3072, 6144};
-    static const uint64_t tokens[] = {64, 512, 4096};
+    static const uint64_t tokens[] = {64, 512, 2048};
     uint32_t chosen_of_all = 0, faster = 0;
     for (size_t c = 0; c < sizeof clusters / sizeof *clusters; c++)
-        for (int i = 0; i < 9; i++) {
-            struct mk_problem q = {.op = i < 6 ? MK_OP_RING_ATTENTION : MK_OP_MOE_DISPATCH_GEMM,
+        for (int i = 0; i < 12; i++) {
+            struct mk_problem q = {.op = i < 6   ? MK_OP_RING_ATTENTION
+                                         : i < 9 ? MK_OP_MOE_DISPATCH_GEMM
+                                                 : MK_OP_MOE_FFN,
                                    .exec = MK_EXEC_CUDA,
                                    .sms = 132,
                                    .topo = {.nodes = clusters[c][0], .gpus = clusters[c][1]},

@@ -1,6 +1,7 @@
 /* The MoE feed-forward layer: each token through its experts. What it is, which shapes it takes,
  * and where everything lies. */
 #include "core/mkernel.h"
+#include "core/model_gemm.h"
 #include "core/ops/moe.h"
 #include "core/roles/moe_ffn_plan.h"
 
@@ -210,6 +211,11 @@ static void moe_ffn_work(const struct mk_plan *p, double *flop, uint64_t *nvlink
     *nvlink_bytes += moe_crossings(d) * m->result_bytes;
 }
 
+static void moe_ffn_model(struct model_walk *w, const struct mk_plan *p)
+{
+    model_moe_ffn(w, &p->problem, moe_ffn_plan_of(p));
+}
+
 int mk_moe_ffn(struct mk_plan *plan, const void *x, const void *b1, const uint32_t *ids,
                const float *weights, const void *b2, void *y, void *stream)
 {
@@ -243,6 +249,7 @@ const struct op_descriptor op_moe_ffn = {
     .describe_tile = moe_ffn_describe_tile,
     .describe_chunk = moe_ffn_describe_chunk,
     .work = moe_ffn_work,
+    .model = moe_ffn_model,
     .gpu_tile = mk_gated_tile,
     .own_blocks = 1,
 };

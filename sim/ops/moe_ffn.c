@@ -27,6 +27,22 @@ static int inter_reduce(const struct mk_plan *plan, struct mk_cta *cta)
     return moe_ffn_inter_reduce(moe_ffn_plan_of(plan), cta);
 }
 
+static uint32_t units(const struct mk_plan *plan)
+{
+    return moe_ffn_units(moe_ffn_plan_of(plan));
+}
+
+static int sums_here(const struct mk_plan *plan, struct mk_cta *cta, uint32_t unit)
+{
+    return moe_ffn_sums_here(moe_ffn_plan_of(plan), cta, unit);
+}
+
+static int sums_away(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
+    return moe_await_routed(&p->dispatch, cta) || moe_ffn_sums_away(p, cta);
+}
+
 static int moe_ffn_open_tiles(const struct mk_plan *plan, struct mk_cta *cta)
 {
     return moe_await_routed(&moe_ffn_plan_of(plan)->dispatch, cta);
@@ -89,6 +105,9 @@ const struct sim_op SIM_OP_NAME = {
               [MK_INTER_SEND] = moe_ffn_inter_send,
               [MK_INTER_REDUCE] = inter_reduce},
     .open = moe_ffn_open_tiles,
+    .units = units,
+    .unit = sums_here,
+    .away = sums_away,
     .tickets = 1,
     .tile = tile,
     .before = before,

@@ -105,6 +105,7 @@ static int timed_wait(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_
     struct timed_rank *r = timed_rank_of(c);
     struct timed_world *w = r->world;
     uint64_t start = c->at;
+    c->goes_on = 0;
     if (cta->role != MK_COMPUTE)
         timed_spend(c, TIMED_FLAG, w->machine->wait);
     c->flag = flag;
@@ -179,6 +180,7 @@ static void timed_signal(struct mk_cta *cta, int add, uint32_t local, uint32_t f
         timed_spend(c, TIMED_FLAG, w->machine->settle);
         c->sends = 0;
     }
+    c->goes_on = 0;
     double flight = local == own ? w->machine->flag_own : w->machine->flag;
     struct timed_flight f = {.rank = r->plan.problem.topo.rank - own + local,
                              .flag = flag,
@@ -227,7 +229,8 @@ static double timed_peer_ns(const struct timed_cta *c, int kind, uint64_t bytes,
     const struct timed_world *w = timed_rank_of(c)->world;
     const struct machine_rate *rate =
         &w->machine->movers[kind == TIMED_SENDS ? MACHINE_WARP : kind];
-    double alone = (rate->start + (rate->peer > 0 ? (double)bytes / rate->peer : 0)) * slowed;
+    double start = c->goes_on ? 0 : rate->start;
+    double alone = (start + (rate->peer > 0 ? (double)bytes / rate->peer : 0)) * slowed;
     /* in one shot the engine waits for the exchange */
     if (kind == TIMED_SENDS && w->machine->send > 0 && c->rank->plan->problem.tuning.shots != 1)
         alone = machine_send_ns(w->machine, timed_products_left(c) > 0, (double)bytes) /
@@ -249,14 +252,17 @@ static int timed_transfer(struct timed_cta *c, uint32_t local, uint64_t bytes, i
     enum timed_part part = local == own ? TIMED_MEMORY : TIMED_NVLINK;
     timed_sync(c);
     uint64_t start = c->at;
-    double alone = sum ? rate->add : local == own ? rate->own : rate->peer;
-    double slowed = timed_slowed(c, rate->start + (alone > 0 ? (double)bytes / alone : 0));
+    double alone = sum            ? rate->add
+                   : local == own ? rate->own
+                                  : rate->peer,
+           first = c->goes_on ? 0 : rate->start;
+    double slowed = timed_slowed(c, first + (alone > 0 ? (double)bytes / alone : 0));
     c->works = 1;
     timed_flow_begin(w, c, to, kind, sum, (double)bytes * (local == own ? slowed : 1));
     coroutine_yield();
     double moved = (double)(c->at - start), all = moved;
     if (local == own || kind == MACHINE_TMA)
-        all += rate->start * slowed / r->slow.gpu;
+        all += first * slowed / r->slow.gpu;
     else
         all = timed_peer_ns(c, kind, bytes, moved, slowed / r->slow.gpu);
     c->path.parts[part] += (float)moved;
@@ -296,6 +302,7 @@ static void timed_add(struct timed_cta *c, uint32_t id, uint64_t bytes, int sum)
     timed_record(c, mk_event_what(MK_EV_REDUCE, MK_CAUSE_NONE, id), start);
 }
 
+/* Warps of a block take tokens in turn, so that it waits for the first one's bytes alone. */
 static void timed_combine(struct mk_cta *cta, const struct mk_combine *s)
 {
     struct timed_cta *c = timed_cta_of(cta);
@@ -303,6 +310,7 @@ static void timed_combine(struct mk_cta *cta, const struct mk_combine *s)
     timed_add(c, s->id, s->count * s->elements * (s->from == MK_FP32 ? 4 : 2), 1);
     if (s->space == MK_SPACE_HEAP && s->local != mk_local_of(topo, topo->rank))
         timed_copy(cta, s->local, s->id, s->elements * (s->to == MK_FP32 ? 4 : 2));
+    timed_cta_of(cta)->goes_on = 1;
 }
 
 static void timed_route(struct mk_cta *cta, const struct mk_route *route)
@@ -378,12 +386,21 @@ static void timed_main(void *argument)
         return;
     }
     int (*role)(const struct mk_plan *, struct mk_cta *) = w->op->roles[c->cta.role];
+    if (w->by_hand && w->op->units && c->cta.role == MK_INTER_REDUCE)
+        role = r->plan.problem.topo.nodes > 1 ? w->op->away : NULL;
     int over = role ? role(&r->plan, &c->cta) : 0;
     /* of blocks that multiply anyway only the engine takes tiles */
     int joins =
         w->by_hand && !mk_role_coresident(&r->plan.problem.tuning.split, (enum mk_role)c->cta.role);
     if (!over && (!role || joins))
-        timed_compute(c);
+        over = timed_compute(c);
+    while (!over && w->by_hand && w->op->units) {
+        timed_sync(c); /* whoever comes first takes the next */
+        uint32_t unit = r->units++;
+        if (unit >= w->op->units(&r->plan))
+            break;
+        over = w->op->unit(&r->plan, &c->cta, unit);
+    }
 }
 
 void timed_cta_start(struct timed_cta *c)

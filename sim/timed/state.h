@@ -38,6 +38,7 @@ struct timed_cta {
     uint8_t state, mover;
     uint8_t sends;            /* it has moved something to a peer since its last flag */
     uint8_t works;            /* it moves or adds now */
+    uint8_t goes_on;          /* what it adds follows on what it has added: token by token */
     uint32_t flag, last_flag; /* of those that a CTA waits for, the first that is not raised */
     uint32_t next;            /* who waits behind it in a list */
     uint32_t next_flow, previous_flow;
@@ -103,6 +104,7 @@ struct timed_rank {
     uint32_t event;    /* begins launches */
     uint32_t running;
     uint32_t taken; /* tiles that were handed out in turn, where the engine asks so */
+    uint32_t units; /* ... and of what comes behind them */
     uint64_t launch, ended, begun;
     struct timed_path path; /* of the CTA that ended last, then of the launch's begin */
     struct timed_slow slow;

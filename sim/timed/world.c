@@ -159,7 +159,7 @@ static void world_begin_launch(struct timed_world *w, struct timed_rank *r)
     uint64_t now = w->queue.now;
     r->launch++;
     r->rank.epoch = r->launch;
-    r->taken = 0;
+    r->taken = r->units = 0;
     r->running = w->per_rank;
     r->begun = now;
     r->busy = r->launch == w->config.launches ? 0 : r->busy;
