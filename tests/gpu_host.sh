@@ -244,6 +244,13 @@ check moe_ranks_share_a_gpu "$mkernel" run moe_dispatch_gemm --exec cuda --check
 check moe_two_nodes $run $nodes --moe 333,520,328,$((world * 5)),4 --iters 8
 check moe_staged env SOFTNIC=gpu=refuse $run $nodes --moe 333,520,328,$((world * 5)),4 --iters 8
 check moe_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --moe 333,520,328,$((world * 5)),4 --iters 8
+for op in moe_dispatch_gemm moe_ffn; do
+    name=moe
+    [ $op = moe_ffn ] && name=layer
+    check ${name}_traced traced $op --moe 1024,1024,512,$((gpus * 8)),8
+    # A bench replays CUDA graphs, whose ids change between replays, and checks them.
+    check ${name}_graphs "$mkernel" bench $op --exec cuda --gpus "$gpus" --shapes 300,512,520,$((gpus * 8)),8 --iters 8 --timeout 10
+done
 if command -v compute-sanitizer >/dev/null; then
     for op in ag_gemm gemm_rs gemm_ar; do
         small="$mkernel run $op --exec cuda --gpus $((gpus < 2 ? 1 : 2)) --shape 780,200,328 --iters 1 --timeout 60"
@@ -253,6 +260,12 @@ if command -v compute-sanitizer >/dev/null; then
     done
     small="$mkernel run ring_attention --exec cuda --gpus $((gpus < 2 ? 1 : 2)) --attention 1,$((gpus < 2 ? 400 : 800)),2,1,128 --iters 1 --timeout 60"
     check ring_attention_memcheck compute-sanitizer --error-exitcode 9 --target-processes all --tool memcheck $small
+    for op in moe_dispatch_gemm moe_ffn; do
+        small="$mkernel run $op --exec cuda --gpus $((gpus < 2 ? 1 : 2)) --moe 130,200,328,8,3 --iters 1 --timeout 60"
+        check ${op}_memcheck compute-sanitizer --error-exitcode 9 --target-processes all --tool memcheck $small
+        small="$mkernel run $op --exec cuda --gpus 1 --moe 130,200,328,8,3 --iters 1 --timeout 60"
+        check ${op}_racecheck compute-sanitizer --error-exitcode 9 --target-processes all --tool racecheck $small
+    done
 else
     skip memcheck "no compute-sanitizer on the PATH"
 fi
@@ -290,10 +303,14 @@ if [ "${2:-}" = bench ]; then
     for tokens in 512 1024 2048 4096 8192; do # a rank
         moe=$moe${moe:+:}$tokens,$experts
     done
-    table bench_moe 300 "$mkernel" bench moe_dispatch_gemm $bench --gpus "$gpus" --shapes $moe --csv "$build/moe_dispatch_gemm.csv"
     table bench_moe_tables 60 "$build/tests/gpu_route" bench
-    table bench_moe_skewed 120 "$mkernel" bench moe_dispatch_gemm $bench --gpus "$gpus" --shapes 1024,$experts:4096,$experts --skew 1.2
-    table bench_moe_one_expert 120 "$mkernel" bench moe_dispatch_gemm $bench --gpus "$gpus" --shapes 4096,$experts --routing one
+    for op in moe_dispatch_gemm moe_ffn; do
+        name=bench_moe
+        [ $op = moe_ffn ] && name=bench_layer
+        table $name 300 "$mkernel" bench $op $bench --gpus "$gpus" --shapes $moe --csv "$build/$op.csv"
+        table ${name}_skewed 200 "$mkernel" bench $op $bench --gpus "$gpus" --shapes 512,$experts:1024,$experts:4096,$experts --skew zipf:1.2
+        table ${name}_one_expert 200 "$mkernel" bench $op $bench --gpus "$gpus" --shapes 512,$experts:1024,$experts:4096,$experts --skew one
+    done
     table bench_ring 60 "$build/tests/gpu_ring" bench
     table bench_memory_between_processes 110 "$build/tests/gpu_fabric" bench
     table bench_collective 120 "$mkernel" bench collective --exec cuda --gpus "$gpus" -b 64KB -e 256MB -f 8
@@ -330,6 +347,7 @@ if [ "${2:-}" = bench ]; then
         for mask in '' --causal; do
             table bench_2_nodes_ring_attention${mask:+_causal} 120 "$mkernel" bench ring_attention $bench --nodes 2 --gpus $((gpus / 2)) --nic soft --shapes 4,$((world * 12288)),$heads $mask
         done
+        table bench_2_nodes_layer 120 "$mkernel" bench moe_ffn $bench --nodes 2 --gpus $((gpus / 2)) --nic soft --shapes 4096,$experts
     fi
     for of in 2 4; do # nodes of as many GPUs as there are, two at least
         [ "$gpus" -ge $((2 * of)) ] || continue

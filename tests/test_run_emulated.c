@@ -88,6 +88,11 @@ static void test_moe_dispatch_gemm(void **state)
     right("run moe_dispatch_gemm --exec emulated --gpus 2 --moe 23,72,40,4,2 --iters 2 --check");
     right("run moe_dispatch_gemm --exec emulated --nodes 2 --gpus 1 --nic soft --moe 9,40,136,6,3 "
           "--iters 2 --routing few --b-layout nk --check");
+    right("run moe_dispatch_gemm --exec emulated --gpus 3 --moe 33,40,72,6,3 --iters 3 --check "
+          "--routing one --burst 1");
+    right("run moe_dispatch_gemm --exec emulated --nodes 2 --gpus 2 --nic soft --fabric efa "
+          "--moe 40,40,72,8,3 --chunk-rows 8 --iters 3 --check --routing none "
+          "--roles compute=2,intra_comm=3,inter_send=1");
 }
 
 static void test_moe_ffn(void **state)
