@@ -81,6 +81,27 @@ static void test_ring_attention(void **state)
           "2 --check");
     right("run ring_attention --exec emulated --nodes 2 --gpus 1 --nic soft --attention "
           "1,130,2,2,64 --iters 2 --check");
+    /* three warpgroups; and pushed by a thread block of its own, by two warps at a pace */
+    right("run ring_attention --exec emulated --gpus 2 --attention 1,400,2,1,64 --causal --tile "
+          "192,96 --roles compute=3,intra_comm=9 --iters 2 --check");
+    right("run ring_attention --exec emulated --gpus 2 --attention 1,400,2,1,128 --roles "
+          "compute=3,intra_comm=1 --iters 2 --check");
+    right("run ring_attention --exec emulated --gpus 2 --attention 1,400,2,1,128 --roles "
+          "compute=3,intra_comm=6 --pieces 4 --pace 387 --iters 2 --check");
+    /* a network without order */
+    command_start(&r,
+                  "run ring_attention --exec emulated --nodes 2 --gpus 1 --nic soft --fabric efa "
+                  "--attention 1,260,2,1,128 --causal --iters 4 --check",
+                  "SOFTNIC=reorder=300us", NULL);
+    expect(0, "verdict   right", "all right");
+}
+
+/* New inputs in each, every result checked: epochs, and both buffers a hundred times. */
+static void test_two_hundred_launches(void **state)
+{
+    right("run ring_attention --exec emulated --gpus 2 --attention 1,256,1,1,64 --roles "
+          "compute=2,intra_comm=2 --iters 200 --burst 50 --check");
+    assert_non_null(strstr(r.err_text, "200 launches on 2 ranks done, all right"));
 }
 
 static void test_moe_dispatch_gemm(void **state)
@@ -182,7 +203,20 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* Waits until one of the job's processes is in a state of `letters`: stopped, or a zombie. */
+static char state_of(pid_t pid)
+{
+    char path[64], letter = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (f && fscanf(f, "%*d (%*[^)]) %c", &letter) != 1)
+        letter = 0;
+    if (f)
+        fclose(f);
+    return letter;
+}
+
+/* Waits until one of the job's processes is in a state of `letters`: stopped, or a zombie; or until
+ * the job has ended, when nobody has seen it in that state. */
 static void wait_for_state(const char *letters)
 {
     const struct timespec moment = {0, 10000000};
@@ -190,17 +224,12 @@ static void wait_for_state(const char *letters)
         pid_t children[8];
         int count = command_children(r.pid, children, 8);
         for (int i = 0; i < count; i++) {
-            char path[64], letter = 0;
-            snprintf(path, sizeof path, "/proc/%d/stat", (int)children[i]);
-            FILE *f = fopen(path, "r");
-            if (f && fscanf(f, "%*d (%*[^)]) %c", &letter) == 1 && strchr(letters, letter)) {
-                fclose(f);
+            char letter = state_of(children[i]);
+            if (letter && strchr(letters, letter))
                 return;
-            }
-            if (f)
-                fclose(f);
         }
-        if (kill(r.pid, 0))
+        char own = state_of(r.pid);
+        if (!own || own == 'Z')
             return;
     }
     fail_msg("no rank came to state %s", letters);
@@ -219,11 +248,15 @@ static void expect_in_time(double from, const char *err)
 
 static void test_killed_rank(void **state)
 {
-    command_start(&r, "run gemm_ar --exec emulated --gpus 3 --shape 390,200,328 --timeout 3",
-                  "MKERNEL_TEST_DIE=1,3", NULL);
-    wait_for_state("ZX");
-    expect_in_time(now(), "rank 1 was killed by signal 9");
-    assert_non_null(strstr(r.err_text, "rank 1 is lost"));
+    static const char *const lines[] = {
+        "run gemm_ar --exec emulated --gpus 3 --shape 390,200,328 --timeout 3",
+        "run ring_attention --exec emulated --gpus 3 --attention 1,390,2,1,64 --timeout 3"};
+    for (int i = 0; i < 2; i++) {
+        command_start(&r, lines[i], "MKERNEL_TEST_DIE=1,3", NULL);
+        wait_for_state("ZX");
+        expect_in_time(now(), "rank 1 was killed by signal 9");
+        assert_non_null(strstr(r.err_text, "rank 1 is lost"));
+    }
 }
 
 /* Its peer's kernel waits in vain, over the node's memory and over the network. There the put that
@@ -233,12 +266,13 @@ static void test_stopped_rank(void **state)
     static const char *const lines[] = {
         "run ag_gemm --exec emulated --gpus 2 --shape 390,200,328 --timeout 3",
         "run gemm_rs --exec emulated --nodes 2 --gpus 1 --nic soft --shape 390,200,328 --timeout "
-        "3"};
-    for (int i = 0; i < 2; i++) {
+        "3",
+        "run ring_attention --exec emulated --gpus 2 --attention 1,390,2,1,64 --timeout 3"};
+    for (int i = 0; i < 3; i++) {
         command_start(&r, lines[i], "MKERNEL_TEST_STOP=1,3", NULL);
         wait_for_state("Tt");
         expect_in_time(now(), "; rank 1 did not end");
-        if (i && strstr(r.err_text, "rank 0's proxy could not reach rank 1 with "))
+        if (i == 1 && strstr(r.err_text, "rank 0's proxy could not reach rank 1 with "))
             continue;
         assert_non_null(strstr(r.err_text, "; rank 1 should have produced it; rank 1 did not end"));
         assert_non_null(strstr(r.err_text, "rank 0 CTA "));
@@ -276,6 +310,7 @@ int main(void)
                                        cmocka_unit_test(test_moe_ffn),
                                        cmocka_unit_test(test_wrong_result),
                                        cmocka_unit_test(test_trace),
+                                       cmocka_unit_test(test_two_hundred_launches),
                                        cmocka_unit_test(test_killed_rank),
                                        cmocka_unit_test(test_stopped_rank),
                                        cmocka_unit_test(test_refused)};
