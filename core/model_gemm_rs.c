@@ -179,8 +179,10 @@ static void model_joint(struct model_walk *w, const struct mk_problem *q,
     struct model_engine e = model_engine_of(w, q, 0);
     uint64_t waves = mk_ceil_div(p->tiles, e.engines);
     double rows = p->gathers ? p->m : p->shard_rows, peers = p->topo.gpus - 1.0;
-    double bytes = rows * p->n * p->element_bytes * peers / (double)waves;
-    double moved = peers > 0 ? bytes / m->nvlink_out + m->settle + m->flag + 2 * m->wait : 0;
+    double bytes = rows * p->n * p->element_bytes * peers / (double)waves * (1 + p->words);
+    double behind =
+        p->words ? 0 : m->settle + m->wait; /* until a flag is on its way, and looked at */
+    double moved = peers > 0 ? bytes / m->nvlink_out + behind + m->flag + m->wait : 0;
     model_draw(w, q, p->tiles);
     w->compute = (double)waves * (e.begin + (double)e.stages * e.stage + e.end * (1 + peers));
     w->moved = w->end = w->compute + (double)waves * moved;

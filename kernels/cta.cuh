@@ -104,6 +104,24 @@ PTX_FN void cta_report(struct mk_cta *cta, uint32_t flag, uint32_t cause, uint64
     *(volatile uint32_t *)&r->failed = 1;
 }
 
+/* Now and then of a wait that began at `start` and saw `seen` last: shows it to who looks from
+ * outside, and ends it, 1, where it has lasted too long or the launch ends. The first CTA that sees
+ * the launch end, by its own wait or by the host's word, says what it waits for. */
+PTX_FN int cta_wait_ends(struct mk_cta *cta, uint64_t start, uint64_t now, uint64_t seen,
+                         uint64_t target, uint32_t flag, uint32_t cause, int *shown)
+{
+    const struct gpu_launch *l = cta->launch;
+    volatile struct gpu_report *r = l->report;
+    if (!*shown && now - start > 1000000) { /* a wait this long is worth a look from outside */
+        r->progress[cta->cta] = cta->epoch << 32 | mk_event_what(MK_EV_WAIT, cause, flag);
+        *shown = 1;
+    }
+    if (now - start <= l->timeout_ns && !*(volatile uint64_t *)l->ending)
+        return 0;
+    cta_report(cta, flag, cause, seen, target, now - start);
+    return 1;
+}
+
 /* Polls *word until it is at least `target`, at most the launch's timeout. `flag` names it in
  * reports. on_host: the word lies in host memory, where a tight loop would keep PCIe from
  * everything else: it is looked at less and less often. */
@@ -111,8 +129,6 @@ template <bool on_host>
 PTX_FN int cta_poll(struct mk_cta *cta, const uint64_t *word, uint64_t target, uint32_t flag,
                     uint32_t cause)
 {
-    const struct gpu_launch *l = cta->launch;
-    volatile struct gpu_report *r = l->report;
     uint64_t start = ptx_globaltimer(), checked = start;
     uint64_t seen;
     uint32_t pause = 0;
@@ -124,20 +140,12 @@ PTX_FN int cta_poll(struct mk_cta *cta, const uint64_t *word, uint64_t target, u
         if (now - checked < 50000)
             continue;
         checked = now;
-        if (!shown && now - start > 1000000) { /* a wait this long is worth a look from outside */
-            r->progress[cta->cta] = cta->epoch << 32 | mk_event_what(MK_EV_WAIT, cause, flag);
-            shown = 1;
-        }
-        /* The first CTA that sees the launch end, by its own wait or by the host's word, says what
-         * it waits for. */
-        ending = now - start > l->timeout_ns || *(volatile uint64_t *)l->ending;
-        if (ending) {
-            cta_report(cta, flag, cause, seen, target, now - start);
+        ending = cta_wait_ends(cta, start, now, seen, target, flag, cause, &shown);
+        if (ending)
             break;
-        }
     }
     if (shown && !ending)
-        r->progress[cta->cta] = cta->epoch << 32;
+        ((volatile struct gpu_report *)cta->launch->report)->progress[cta->cta] = cta->epoch << 32;
     if (cta->track.events)
         cta_record(cta, MK_EV_WAIT, cause, flag, start, ptx_globaltimer());
     return ending;

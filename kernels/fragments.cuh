@@ -30,6 +30,17 @@ PTX_FN uint32_t fragment_offset(uint32_t row, uint32_t runs)
     return row / FRAGMENT_ROWS * runs * FRAGMENT_BYTES + threadIdx.x % 32 * 16;
 }
 
+/* The 16 bytes of d. */
+template <int number> PTX_FN uint4 fragment_pack(const float *d)
+{
+    constexpr int each = fragment_sums<number>;
+    if (number == MK_FP32)
+        return ptx_copy_4(d);
+    return make_uint4(ptx_pack_bf16(d[0], d[1]), ptx_pack_bf16(d[2], d[3]),
+                      ptx_pack_bf16(d[each - 4], d[each - 3]),
+                      ptx_pack_bf16(d[each - 2], d[each - 1]));
+}
+
 /* Stores the thread's sums of 16 rows; `to`: its first 16 bytes. */
 template <int number, int count>
 PTX_FN void fragments_store(char *to, const float (&sum)[count], uint32_t runs)
@@ -37,16 +48,26 @@ PTX_FN void fragments_store(char *to, const float (&sum)[count], uint32_t runs)
     constexpr int each = fragment_sums<number>;
 #pragma unroll
     for (int i = 0; i < count / each; i++) {
-        const float *d = &sum[i * each];
-        uint4 v;
-        if (number == MK_FP32)
-            v = ptx_copy_4(d);
-        else
-            v = make_uint4(ptx_pack_bf16(d[0], d[1]), ptx_pack_bf16(d[2], d[3]),
-                           ptx_pack_bf16(d[each - 4], d[each - 3]),
-                           ptx_pack_bf16(d[each - 2], d[each - 1]));
+        uint4 v = fragment_pack<number>(&sum[i * each]);
         if (i < runs)
             *(uint4 *)(to + i * FRAGMENT_BYTES) = v;
+    }
+}
+
+/* The same in words that carry the launch's number (ptx_store_words): twice the bytes, the second
+ * 512 of each run behind the first. */
+template <int number, int count>
+PTX_FN void fragments_store_words(char *to, const float (&sum)[count], uint32_t runs,
+                                  uint32_t launch)
+{
+    constexpr int each = fragment_sums<number>;
+#pragma unroll
+    for (int i = 0; i < count / each; i++) {
+        uint4 v = fragment_pack<number>(&sum[i * each]);
+        if (i < runs) {
+            ptx_store_words(to + i * 2 * FRAGMENT_BYTES, v.x, v.y, launch);
+            ptx_store_words(to + (i * 2 + 1) * FRAGMENT_BYTES, v.z, v.w, launch);
+        }
     }
 }
 
@@ -142,6 +163,48 @@ PTX_FN void fragments_add_before(float (&sum)[count], const char *from, uint64_t
 #pragma unroll
         for (int j = 0; j < ahead * each; j++)
             sum[i * each + j] = before[j] + sum[i * each + j];
+    }
+}
+
+/* The same of terms that come as words. `await(term, at, v)`: that both words of v, which were at
+ * `at`, are here; it looks again until they are. Those before one's own are added up first. */
+template <int number, int count, class waiting>
+PTX_FN void fragments_add_words(float (&sum)[count], const char *from, uint64_t pitch,
+                                uint32_t terms, uint32_t before, uint32_t runs,
+                                const waiting &await)
+{
+    constexpr int each = fragment_sums<number>, all = count / each, loads = all < 4 ? all : 4;
+    static_assert(all % loads == 0, "whole groups of loads");
+#pragma unroll
+    for (int i = 0; i < all; i += loads) {
+        float ahead[loads * each] = {};
+#pragma unroll 1
+        for (uint32_t term = 0; term < terms; term++) {
+            const char *at = from + term * pitch + i * 2 * FRAGMENT_BYTES;
+            uint4 v[2 * loads];
+#pragma unroll
+            for (int j = 0; j < 2 * loads; j++)
+                if (i + j / 2 < runs)
+                    v[j] = ptx_load_words(at + j * FRAGMENT_BYTES);
+#pragma unroll
+            for (int j = 0; j < loads; j++) {
+                if (i + j >= runs)
+                    continue;
+                await(term, at + j * 2 * FRAGMENT_BYTES, &v[2 * j]);
+                await(term, at + (j * 2 + 1) * FRAGMENT_BYTES, &v[2 * j + 1]);
+                uint4 both = make_uint4(v[2 * j].x, v[2 * j].z, v[2 * j + 1].x, v[2 * j + 1].z);
+                float *d = &sum[(i + j) * each];
+                if (term < before) {
+                    fragment_add<number>(&ahead[j * each], both);
+                    if (term == before - 1)
+#pragma unroll
+                        for (int k = 0; k < each; k++)
+                            d[k] += ahead[j * each + k];
+                } else {
+                    fragment_add<number>(d, both);
+                }
+            }
+        }
     }
 }
 

@@ -37,7 +37,8 @@ GEMM_MEMBER bool reduce_source<op>::store_own(const struct reduce_work *w,
     return true;
 }
 
-/* Joint: stores the thread's sums at all who want them, and waits for theirs. */
+/* Joint: stores the thread's sums at all who want them, and waits for theirs, unless these say
+ * themselves whether they are here. */
 template <class op>
 template <class shape>
 GEMM_MEMBER void reduce_source<op>::exchange(const struct reduce_work *w,
@@ -45,24 +46,64 @@ GEMM_MEMBER void reduce_source<op>::exchange(const struct reduce_work *w,
                                              uint32_t row, uint32_t half) const
 {
     const struct gemm_rs_plan *p = op::tiles(plan);
-    const uint32_t gpus = p->topo.gpus, local = p->topo.rank; /* one node */
+    const uint32_t gpus = p->topo.gpus, local = p->topo.rank, words = p->words; /* one node */
 #pragma unroll 1
     for (uint32_t step = 1; step < gpus; step++) {
         uint32_t peer = local + gpus - step < gpus ? local + gpus - step : local - step;
-        char *to = launch->peers[peer] + gemm_rs_joint_offset(p, &w->tile, peer, w->to) +
-                   fragment_offset(row, w->runs);
+        char *to = launch->peers[peer] + gemm_rs_joint_offset(p, &w->tile, peer, w->to);
 #pragma unroll
-        for (int m = 0; m < shape::blocks; m++)
-            fragments_store<shape::number>(to + m * (64 / FRAGMENT_ROWS) * w->runs * FRAGMENT_BYTES,
-                                           sum[m],
-                                           wanted(&w->tile, peer, row + m * 64) ? w->runs : 0);
+        for (int m = 0; m < shape::blocks; m++) {
+            uint32_t runs = wanted(&w->tile, peer, row + m * 64) ? w->runs : 0;
+            if (words)
+                fragments_store_words<shape::number>(
+                    to + fragment_offset(row + m * 64, 2 * w->runs), sum[m], runs, (uint32_t)w->to);
+            else
+                fragments_store<shape::number>(to + fragment_offset(row + m * 64, w->runs), sum[m],
+                                               runs);
+        }
     }
+    if (words)
+        return;
     ptx_bar_sync(1 + half, 128);
     if (threadIdx.x % 128 == 0)
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number, half));
     ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half), w->number / GEMM_RS_OUTBOX & 1,
                   operands->limit_ns);
 }
+
+/* Looks at words of a tile until they are of this launch, within the launch's bounds. */
+struct joint_waiting {
+    const struct gpu_launch *launch;
+    const struct gemm_rs_plan *plan;
+    uint32_t tile, number; /* its id; the launch's */
+
+    GEMM_MEMBER void operator()(uint32_t term, const char *at, uint4 *v) const
+    {
+        if (v->y == number && v->w == number)
+            return;
+        uint64_t start = ptx_globaltimer(), checked = start;
+        int shown = 0;
+        do {
+            const uint64_t *word = (const uint64_t *)at + (v->y == number);
+            uint64_t seen = ptx_load_relaxed(word) >> 32, now = ptx_globaltimer();
+            if (seen == number) {
+                *v = ptx_load_words(at);
+            } else if (now - checked > 50000) {
+                struct mk_cta own;
+                checked = now;
+                cta_identify(&own, launch, blockIdx.x, 1);
+                if (cta_wait_ends(
+                        &own, start, now, seen < number ? seen * MK_TILE_PARTS : 0, own.epoch * MK_TILE_PARTS,
+                        gemm_rs_partial_flag(plan, 0, term + (term >= plan->topo.rank), tile),
+                        MK_CAUSE_DATA, &shown))
+                    return; /* the launch fails as a whole */
+            }
+        } while (v->y != number || v->w != number);
+        if (shown)
+            ((volatile struct gpu_report *)launch->report)->progress[blockIdx.x] = (uint64_t)number
+                                                                                   << 32;
+    }
+};
 
 /* Joint: adds to the thread's sums what others have of the tile, in rank order; row: its first of
  * the tile. */
@@ -75,11 +116,18 @@ GEMM_MEMBER void reduce_source<op>::add_joint(const struct reduce_work *w,
     const struct gemm_rs_plan *p = op::tiles(plan);
     /* x + y is y + x */
     uint32_t count = p->topo.gpus - 1, place = p->topo.rank, before = place > 1 ? place : 0;
-    uint64_t at = p->staged[w->to & 1] + gemm_rs_tile_area(p, w->tile.id).first * p->element_bytes;
+    uint64_t at = p->staged[w->to & 1] +
+                  (gemm_rs_tile_area(p, w->tile.id).first * p->element_bytes << p->words);
+    const struct joint_waiting await = {launch, p, w->tile.id, (uint32_t)w->to};
 #pragma unroll
     for (int m = 0; m < shape::blocks; m++) {
         uint32_t runs = wanted(&w->tile, place, row + m * 64) ? w->runs : 0;
-        const char *from = launch->heap + at + fragment_offset(row + m * 64, w->runs);
+        const char *from = launch->heap + at + fragment_offset(row + m * 64, w->runs << p->words);
+        if (p->words) {
+            fragments_add_words<shape::number>(sum[m], from, p->slab_pitch, count, before, runs,
+                                               await);
+            continue;
+        }
         if (before)
             fragments_add_before<shape::number>(sum[m], from, p->slab_pitch, before, runs);
         fragments_add_behind<shape::number, 4>(sum[m], from + before * p->slab_pitch, p->slab_pitch,

@@ -73,8 +73,9 @@ PTX_FN uint32_t reduce_senders(const struct gpu_launch *launch)
     return mk_role_coresident(&launch->split, MK_INTRA_COMM) < 2 ? 2 : 1;
 }
 
-/* One thread, before the CTA's first barrier. */
-PTX_FN void reduce_begin_outbox(const struct gpu_launch *launch)
+/* One thread, before the CTA's first barrier. readers: sending warps that look at what the producer
+ * says of a tile. */
+PTX_FN void reduce_begin_outbox(uint32_t readers)
 {
     for (uint32_t i = 0; i < GEMM_RS_OUTBOX; i++)
         for (uint32_t half = 0; half < 2; half++) {
@@ -83,7 +84,7 @@ PTX_FN void reduce_begin_outbox(const struct gpu_launch *launch)
         }
     for (uint32_t i = 0; i < REDUCE_WORKS; i++) {
         ptx_mbar_init(ptx_shared(&reduce_shared->given[i]), 1);
-        ptx_mbar_init(ptx_shared(&reduce_shared->read[i]), 2 + reduce_senders(launch));
+        ptx_mbar_init(ptx_shared(&reduce_shared->read[i]), 2 + readers);
     }
 }
 
@@ -490,6 +491,8 @@ template <class op> GEMM_MEMBER void reduce_source<op>::auxiliary_warp(uint32_t 
     const struct mk_role_split *split = &launch->split;
     uint32_t others = mk_role_coresident(split, MK_INTRA_COMM), auxiliary = warp - 2;
     uint32_t senders = reduce_senders(launch);
+    if (op::tiles(plan)->words)
+        return; /* nothing is left to announce, and intra_comm has nothing to do in one shot */
     if (warp == 1 || (warp == 3 && senders == 2)) {
         sending_warp(warp == 3, senders);
     } else if (auxiliary < others) {
@@ -553,7 +556,7 @@ template <class op> struct reduce_on_gpu {
         source.map_a = &m->a;
         source.operands = operands;
         if (threadIdx.x == 0)
-            reduce_begin_outbox(launch);
+            reduce_begin_outbox(op::tiles(p)->words ? 0 : reduce_senders(launch));
         if (threadIdx.x == 128)
             tile_track_open(&reduce_shared->track, launch);
         gemm_compute<shape>(operands, &source, memory);

@@ -90,10 +90,11 @@ static void test_all_gather(void **state)
 static void one_shot(enum mk_op op)
 {
     static const uint32_t rows[] = {1, 3, 16, 17, 65}; /* of all ranks, at least */
-    static const uint64_t columns[] = {72, 200, 8};
+    static const uint64_t columns[] = {72, 392, 8};
     struct mk_gemm_tile tile;
     struct coroutine_pool *pool;
     uint64_t seed = 0;
+    uint32_t by_words = 0, by_flags = 0;
     assert_int_equal(coroutine_pool_create(&pool, 0), 0);
     for (uint32_t gpus = 1; gpus <= 3; gpus++)
         for (uint32_t i = 0; i < 5; i++)
@@ -112,8 +113,11 @@ static void one_shot(enum mk_op op)
                 c.unwatched = seed % 2 && !few;
                 c.pool = pool;
                 right(&c);
+                by_words += gpus > 1 && hopper_words(&c);
+                by_flags += gpus > 1 && !hopper_words(&c);
             }
     coroutine_pool_destroy(pool);
+    assert_true(op == MK_OP_AG_GEMM || (by_words > 3 && by_flags > 3));
 }
 
 static void test_ag_gemm_one_shot(void **state)
@@ -166,11 +170,19 @@ static void test_large_puts(void **state)
 static void test_faults(void **state)
 {
     static const enum mk_op ops[] = {MK_OP_AG_GEMM, MK_OP_GEMM_RS, MK_OP_GEMM_AR};
-    for (uint32_t i = 0; i < 6; i++) {
-        struct sim_world_config c = hopper_ops_config(ops[i % 3], 2, 1, shapes[0], 3 * i);
+    for (uint32_t i = 0; i < 8; i++) {
+        int joint = i >= 6; /* one shot in words, where no flag is waited for */
+        struct sim_world_config c = joint ? hopper_ops_config(ops[i - 5], 1, 2, shapes[0], i)
+                                          : hopper_ops_config(ops[i % 3], 2, 1, shapes[0], 3 * i);
         struct sim_world_result result;
-        c.fault = i < 3 ? (struct sim_fault){SIM_FAULT_DROP, 1, 20}
-                        : (struct sim_fault){SIM_FAULT_FAIL_PUT, 1, 1};
+        if (joint) {
+            c.problem.tuning.tile_m = c.problem.tuning.tile_n = 64;
+            c.problem.tuning.cluster = 1;
+            c.problem.tuning.shots = 1;
+            assert_true(hopper_words(&c));
+        }
+        c.fault = i < 3 || joint ? (struct sim_fault){SIM_FAULT_DROP, 1, 20}
+                                 : (struct sim_fault){SIM_FAULT_FAIL_PUT, 1, 1};
         int rc = sim_world_run(&c, &result);
         if (rc != -EIO || sim_world_promised(&c, rc, &result))
             print_error("%s, fault %d: %d, %s\n", plan_op_name(c.problem.op), (int)c.fault.kind, rc,

@@ -44,6 +44,10 @@
  * the buffer. (With one shot, too: each rank ends with rows of some tile.) `sums` is one buffer: it
  * is drained before the launch ends.
  *
+ * Where these are few (the plan's `words`) no flag stands between: each word of 8 bytes is half
+ * data and half the launch's number, so who adds them sees in the words whether they are here. A
+ * word is written once a launch, in one of two buffers; none is cleared.
+ *
  * Flags of a rank: partial[node][tile][local] (counts parts of a tile that a rank of this node has
  * stored for the owner in `node` on this rank's rail; where that is this rank, of its sum),
  * sum[node][unit] (a node's sum is here). With one shot partial[tile][local]: parts of a tile that

@@ -16,6 +16,7 @@ struct gemm_rs_plan {
     struct mk_role_split split;
     uint32_t m, n, k;
     uint32_t shots;      /* 1: see core/roles/gemm_rs.h */
+    uint32_t words;      /* 1: in one shot sums go in words that carry the launch's number */
     uint32_t gathers;    /* 1: every rank ends with all rows */
     uint32_t shard_rows; /* M / W: what one rank ends with, else */
     uint32_t block_rows; /* of a block, which tiles are cut from: shard_rows; with one shot, M */
@@ -385,7 +386,7 @@ MK_PURE uint64_t gemm_rs_joint_offset(const struct gemm_rs_plan *p, const struct
 {
     uint32_t slab = gemm_rs_partial_slab(p, 0, peer, mk_local_of(&p->topo, p->topo.rank));
     return p->staged[epoch & 1] + slab * p->slab_pitch +
-           gemm_rs_tile_area(p, tile->id).first * p->element_bytes;
+           (gemm_rs_tile_area(p, tile->id).first * p->element_bytes << p->words);
 }
 
 /* What is added to a tile of this rail, element by element in fp32: `count` runs, slab_pitch apart

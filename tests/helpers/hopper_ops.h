@@ -3,6 +3,7 @@
 #define TESTS_HOPPER_OPS_H
 
 #include "core/gemm_tiles.h"
+#include "core/roles/gemm_ar_plan.h"
 #include "core/roles/gemm_rs_plan.h"
 #include "tests/helpers/world.h"
 
@@ -44,6 +45,18 @@ static inline struct sim_world_config hopper_ops_config(enum mk_op op, uint32_t 
     c.order = seed >> 1 & 1 ? SIM_ORDER_SRD : SIM_ORDER_RC;
     c.launches = 3;
     return c;
+}
+
+/* Whether such a plan of gemm_rs or gemm_ar exchanges by words (struct gemm_rs_plan). */
+static inline int hopper_words(const struct sim_world_config *c)
+{
+    struct mk_plan p;
+    char error[256];
+    if (plan_build(&p, &c->problem, 0, 0, error, sizeof error))
+        return 0;
+    return p.problem.op == MK_OP_GEMM_RS   ? gemm_rs_plan_of(&p)->words
+           : p.problem.op == MK_OP_GEMM_AR ? gemm_ar_plan_of(&p)->rs.words
+                                           : 0;
 }
 
 #endif

@@ -6,7 +6,7 @@
 #include "tests/helpers/hopper.h"
 #include "tests/helpers/hopper_moe.h"
 
-enum { SUBJECTS = 13 };
+enum { SUBJECTS = 14 };
 
 /* One order of a subject, mutated or not; `sites` is told which places it came to. 0: all right;
  * else `text` says what is not. */
@@ -59,9 +59,9 @@ static inline int hopper_subject_op(struct hopper_subject_run *r, enum mk_op op,
 }
 
 /* The same exchange in one shot, more tiles of a block than the producer keeps. */
-static inline int hopper_subject_one_shot(struct hopper_subject_run *r)
+static inline int hopper_subject_one_shot(struct hopper_subject_run *r, uint64_t columns)
 {
-    const uint64_t shape[] = {20, 1288, 136};
+    const uint64_t shape[] = {20, columns, 136};
     struct sim_world_config c = hopper_ops_config(MK_OP_GEMM_RS, 1, 2, shape, 20 * r->seed + 3);
     c.problem.tuning.tile_m = c.problem.tuning.tile_n = 64;
     c.problem.tuning.cluster = 1;
@@ -134,9 +134,11 @@ static inline int hopper_subject_run(struct hopper_subject_run *r)
     case 9:
         return hopper_subject_few_rows(r);
     case 10:
-        return hopper_subject_one_shot(r);
+        return hopper_subject_one_shot(r, 1288);
     case 11:
         return hopper_subject_moe_ffn(r);
+    case 12: /* in words that need no flags */
+        return hopper_subject_one_shot(r, 200);
     default:
         return hopper_subject_attention(r);
     }
