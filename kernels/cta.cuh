@@ -424,6 +424,14 @@ PTX_FN void cta_role_of(const struct mk_role_split *split, uint32_t cta, uint32_
     *index = cta;
 }
 
+/* The launch's number, from 1: every block of each launch before has left, and not all of this one,
+ * whose every thread asks before its block leaves. So it advances on the device, a launch can be
+ * captured in a graph and replayed, and nobody waits at a launch's end for who is the last. */
+PTX_FN uint64_t cta_epoch(const struct gpu_launch *launch)
+{
+    return ptx_load_relaxed(launch->left) / gridDim.x + 1;
+}
+
 /* Fills the struct of the thread or of each lane that runs CTA `number`, without a track. lanes: 1,
  * 32 or the block. */
 PTX_FN void cta_identify(struct mk_cta *cta, const struct gpu_launch *launch, uint32_t number,
@@ -436,7 +444,7 @@ PTX_FN void cta_identify(struct mk_cta *cta, const struct gpu_launch *launch, ui
     cta->pace = 0;
     cta_role_of(&launch->split, number, &cta->role, &cta->index);
     cta->count = launch->split.ctas[cta->role];
-    cta->epoch = *(volatile uint64_t *)launch->epoch + 1;
+    cta->epoch = cta_epoch(launch);
     cta->stages = cta->next_stage = cta->copying = cta->copying_to = 0;
     cta->copy_start = cta->posted = cta->room = 0;
     cta->scratch = NULL;
@@ -495,14 +503,10 @@ PTX_FN void cta_end(struct mk_cta *cta)
         cta->launch->tracks[cta->cta * GPU_TRACK_WARPS + cta->which] = cta->track;
 }
 
-/* One thread of each block, last of all: the block has left. The last one to leave advances the
- * epoch, on the device, so that a launch can be captured in a graph and replayed. */
+/* One thread of each block, last of all: the block has left. */
 PTX_FN void cta_leave(const struct gpu_launch *launch)
 {
-    uint64_t epoch = *(volatile uint64_t *)launch->epoch + 1;
-    __threadfence();
-    if (atomicAdd((unsigned long long *)launch->left, 1ull) + 1 == epoch * gridDim.x)
-        *(volatile uint64_t *)launch->epoch = epoch;
+    atomicAdd((unsigned long long *)launch->left, 1ull);
 }
 
 #endif

@@ -170,9 +170,8 @@ static int exec_cuda_plan(struct mk_comm *comm, struct mk_plan *plan)
     l->ring_capacity = RING_CAPACITY;
     for (uint32_t i = 0; i < comm->ring_count; i++)
         l->rings[i] = comm->rings[i];
-    l->epoch = words;
-    l->left = words + 16; /* words that different CTAs hammer lie on lines of their own */
-    l->taken = words + 32;
+    l->left = words;
+    l->taken = words + 16; /* words that different CTAs hammer lie on lines of their own */
     l->ending = (uint32_t *)(x->words + MAX_PLANS * DEVICE_WORDS + MK_MAX_RINGS);
     l->posted = x->words + MAX_PLANS * DEVICE_WORDS;
     l->report = x->report;

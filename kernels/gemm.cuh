@@ -178,7 +178,7 @@ struct gemm_source {
     }
 
     /* The same thread, some products into the next tile or after the last: the stores have had time
-     * to be written, so that whoever announces them to others and calls ptx_bulk_wait_all first
+     * to be written, so that whoever announces them to others, who calls ptx_bulk_wait_all first,
      * does not stand still. */
     GEMM_MEMBER void stored(uint32_t, uint32_t) const
     {
@@ -568,7 +568,7 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
             source->after(i, &tile, half);
     }
     if (threadIdx.x % 128 == 0) {
-        ptx_bulk_wait_all();
+        ptx_bulk_wait_read<0>(); /* who announces stores waits for them */
         if (i > 0)
             source->stored(i - 1, half);
     }
@@ -587,7 +587,8 @@ PTX_FN void gemm_assist(const struct gemm_operands *op, tile_source *source, uin
 /*
  * Runs the CTA's tiles. All GEMM_THREADS threads call, once, with shape::shared_bytes of dynamic
  * shared memory at the same address in all CTAs of the cluster; the kernel has
- * __launch_bounds__(GEMM_THREADS, 1). Returns when all stores have been written.
+ * __launch_bounds__(GEMM_THREADS, 1). Returns when all stores have read shared memory; that they
+ * are written is the kernel's end to say, or a source's `stored`.
  */
 template <class shape, class tile_source>
 PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, uint8_t *memory)

@@ -93,7 +93,8 @@ struct joint_waiting {
                 checked = now;
                 cta_identify(&own, launch, blockIdx.x, 1);
                 if (cta_wait_ends(
-                        &own, start, now, seen < number ? seen * MK_TILE_PARTS : 0, own.epoch * MK_TILE_PARTS,
+                        &own, start, now, seen < number ? seen * MK_TILE_PARTS : 0,
+                        own.epoch * MK_TILE_PARTS,
                         gemm_rs_partial_flag(plan, 0, term + (term >= plan->topo.rank), tile),
                         MK_CAUSE_DATA, &shown))
                     return; /* the launch fails as a whole */

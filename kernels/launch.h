@@ -98,9 +98,7 @@ struct gpu_launch {
     struct mk_ring *rings[MK_MAX_RINGS]; /* pinned host memory, as the GPU addresses it */
     uint32_t ring_capacity;              /* of each, so that no kernel reads it from the host */
     uint64_t *posted;                    /* per ring: commands posted so far; device memory */
-    uint64_t *epoch;                     /* of the plan: launches finished. Device memory */
-    /* of the plan: CTAs that have left, all launches together */
-    uint64_t *left;
+    uint64_t *left; /* of the plan: blocks that have left, all launches together; device memory */
     /* of the plan: tiles asked for, all launches together, where CTAs take them in turn */
     uint64_t *taken;
     uint32_t *ending; /* device memory, two words. First: a CTA has reported a failure; second: the

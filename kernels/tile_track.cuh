@@ -25,8 +25,9 @@ PTX_FN void tile_track_open(struct tile_track *t, const struct gpu_launch *launc
     t->noted = TILE_TRACK_NONE;
     if (launch->tracks && threadIdx.x == 128) { /* the first consumer */
         struct mk_track *track = tile_track_of(launch);
-        uint64_t now = ptx_globaltimer(), epoch = *(volatile uint64_t *)launch->epoch + 1;
-        mk_track_add(track, mk_event_what(MK_EV_LAUNCH, launch->plan & 15, epoch), now, now);
+        uint64_t now = ptx_globaltimer();
+        mk_track_add(track, mk_event_what(MK_EV_LAUNCH, launch->plan & 15, cta_epoch(launch)), now,
+                     now);
         t->noted = track->count;
     }
 }

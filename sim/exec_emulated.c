@@ -25,7 +25,7 @@
 
 /* Words of the GPU: of each plan, then of the rings, then the two that end waits. Words that
  * different CTAs hammer lie on lines of their own. */
-enum { MAX_PLANS = 64, PLAN_WORDS = 64, LEFT = 16, TAKEN = 32, POSTED = MAX_PLANS * PLAN_WORDS };
+enum { MAX_PLANS = 64, PLAN_WORDS = 64, TAKEN = 16, POSTED = MAX_PLANS * PLAN_WORDS };
 enum { ENDING = POSTED + MK_MAX_RINGS, WORDS = ENDING + 16 };
 
 /* The thread looks around after so many steps of the machine. Threads that poll look at the time
@@ -152,8 +152,7 @@ static void exec_emulated_run_launch(struct emulated_executor *x, const struct l
     uint64_t *words = x->words + (plan->id - 1) * PLAN_WORDS;
     emulated_launch_begin(&l, plan, x->comm->heap.base, x->comm->heap.peers, x->comm->rings,
                           x->comm->ring_count, launch->arguments);
-    l.epoch = words;
-    l.left = words + LEFT;
+    l.left = words;
     l.taken = words + TAKEN;
     l.posted = x->words + POSTED;
     l.ending = (uint32_t *)(x->words + ENDING);

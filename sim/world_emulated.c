@@ -15,7 +15,7 @@
 
 #ifdef MK_HAVE_EMULATION
 
-enum { WORDS = 128, EPOCH = 0, LEFT = 16, POSTED = 32, ENDING = 64, TAKEN = 80, BATCH = 64 };
+enum { WORDS = 128, POSTED = 32, ENDING = 64, TAKEN = 80, BATCH = 64 };
 
 struct emulated_rank {
     _Alignas(16) struct gpu_report report; /* whose `stuck` is one store */
@@ -118,8 +118,7 @@ int world_emulated_launch(struct sim_world_rank *r)
     emulated_launch_begin(&l, &r->plan, r->heap, (void *const *)(void *)r->rank.peers, r->rings,
                           r->ring_count, r->arguments);
     l.posted = e->words + POSTED;
-    l.epoch = e->words + EPOCH;
-    l.left = e->words + LEFT;
+    l.left = e->words;
     l.taken = e->words + TAKEN;
     l.ending = (uint32_t *)(e->words + ENDING);
     l.report = &e->report;

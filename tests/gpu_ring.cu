@@ -49,11 +49,7 @@ __global__ void post(const __grid_constant__ struct gpu_launch launch, uint32_t 
     }
     mk_cta_drain(&cta);
     cta_end(&cta);
-    __threadfence();
-    if (atomicAdd((unsigned long long *)launch.left, 1ull) + 1 == gridDim.x) {
-        *launch.left = 0;
-        *launch.epoch += 1;
-    }
+    cta_leave(&launch);
 }
 
 /* The round trip, and a read of host memory, TRIPS times each, ns. */
@@ -159,8 +155,7 @@ static void stage_open(struct stage *s, uint32_t rings, uint32_t per_ring)
         s->launch.rings[i] = s->rings[i];
     }
     s->launch.ring_capacity = CAPACITY;
-    s->launch.epoch = words;
-    s->launch.left = words + 1;
+    s->launch.left = words;
     s->launch.ending = (uint32_t *)(words + 2);
     s->launch.posted = words + 8;
     s->launch.split.ctas[MK_COMPUTE] = 0;

@@ -37,8 +37,6 @@ static const struct {
     {"ring_attention.cu", HOPPER_P_BARRIER, 2},
     /* a second one, and nothing was done to the registers between */
     {"attention_consumer.cuh", HOPPER_P_WGMMA_FENCE, 1},
-    /* who leaves last publishes the epoch to the next launch, which is ordered anyway */
-    {"cta.cuh", HOPPER_P_FENCE, 2},
     /* behind a wait for all bulk stores, which is a proxy fence itself */
     {"cta.cuh", HOPPER_P_FENCE_ASYNC, 1},
     {"gemm_reduce.cuh", HOPPER_P_FENCE_ASYNC, 1}, /* the same */
@@ -54,6 +52,8 @@ static const struct {
     {"moe_dispatch_gemm.cu", HOPPER_P_FENCE_ASYNC, 1},
     /* at the end of a CTA whose last flag has waited for its stores */
     {"cta.cuh", HOPPER_P_BULK_WAIT, 2},
+    /* at the end, .read for completion: what is stored is written when the kernel ends */
+    {"attention_consumer.cuh", HOPPER_P_BULK_WAIT, 1},
 };
 enum { EQUIVALENT = sizeof equivalent / sizeof *equivalent };
 

@@ -329,7 +329,7 @@ void flights_drop(struct hopper *h, uint32_t rank)
 }
 
 /* A block's shared memory must outlive what reads or writes it; what it has read is written before
- * its kernel ends. */
+ * its kernel ends, and the next kernel sees it, whether anybody has waited for that or not. */
 void flights_of_block_ended(struct hopper_block *b)
 {
     struct hopper *h = b->machine;
@@ -359,4 +359,9 @@ void flights_of_block_ended(struct hopper_block *b)
         h->ranks[b->rank].stream = known_event(h, h->ranks[b->rank].stream, entry, f->group);
         drop(h, i);
     }
+    for (uint32_t i = 0; i < KNOWN_ISSUERS; i++)
+        if (b->issuers[i].thread)
+            h->ranks[b->rank].stream = known_event(
+                h, h->ranks[b->rank].stream, b->global_sm * KNOWN_ENTRIES + KNOWN_STORE_WRITE + i,
+                b->issuers[i].committed);
 }
