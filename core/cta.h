@@ -58,8 +58,9 @@ struct mk_chunk {
     uint64_t bytes;
 };
 
-/* How numbers lie in memory. */
-enum mk_dtype { MK_BF16, MK_FP32 };
+/* How numbers lie in memory. MK_FP24: fp32 without its lowest byte, which is 2^-15 of a number at
+ * most; how the bytes lie is the executor's. */
+enum mk_dtype { MK_BF16, MK_FP32, MK_FP24 };
 
 /* What one CTA (or a cluster of two) computes at a time: C[c_slab][row.., col..] = A[a_slab][row..,
  * :] * B[:, col..] over the extents. Slabs are row blocks of one size, the shards of a matrix. */

@@ -2,72 +2,93 @@
  * thread stores its own, and the thread at the same place of another CTA adds them to its own.
  *
  * A tile lies in groups of 16 rows, one after the other, which is what a warp holds of 64. In a
- * group 16 bytes of each of the 32 lanes follow each other, 512 bytes that hold 16 columns of bf16
- * or 8 of fp32; then the next columns. So all stores and loads are whole 512 bytes of a warp, no
- * shared memory is passed, and rows from a multiple of 16 on are one run of bytes. */
+ * group a run has 16 columns, of which each lane holds eight sums; then the next columns. A run of
+ * bf16 are 16 bytes of each of the 32 lanes, one after the other. One of MK_FP24 begins in the same
+ * way, with the upper halves of fp32; their third bytes follow, 8 of each lane. So all stores and
+ * loads are whole 512 or 256 bytes of a warp, no shared memory is passed, and rows from a multiple
+ * of 16 on are consecutive bytes. */
 #ifndef MK_KERNELS_FRAGMENTS_CUH
 #define MK_KERNELS_FRAGMENTS_CUH
 
 #include "core/cta.h"
 #include "kernels/ptx.cuh"
 
-enum { FRAGMENT_ROWS = 16, FRAGMENT_BYTES = 512 };
+enum { FRAGMENT_ROWS = 16, FRAGMENT_COLUMNS = 16, FRAGMENT_SUMS = 8 };
 
-/* fp32 sums in 16 bytes of memory; columns that a run of 512 bytes holds. */
-template <int number> constexpr int fragment_sums = number == MK_FP32 ? 4 : 8;
-template <int number> constexpr int fragment_columns = number == MK_FP32 ? 8 : 16;
+/* Words of 4 bytes that eight sums take, and bytes of a run. */
+template <int number> constexpr int fragment_words = number == MK_FP24 ? 6 : 4;
+template <int number> constexpr uint32_t fragment_bytes = 32 * 4 * fragment_words<number>;
 
-/* Runs of 512 bytes of a group of rows, where the tile has `columns`. */
-template <int number> PTX_FN uint32_t fragment_runs(uint32_t columns)
-{
-    return (columns + fragment_columns<number> - 1) / fragment_columns<number>;
-}
+/* Eight sums of a lane. */
+template <int number> struct fragment {
+    uint32_t word[fragment_words<number>];
+};
 
-/* Where the calling thread's first 16 bytes of the group of rows that begins at `row` lie, from the
+/* Where the calling thread's first bytes of the group of rows that begins at `row` lie, from the
  * tile's beginning on; row: a multiple of 16. */
-PTX_FN uint32_t fragment_offset(uint32_t row, uint32_t runs)
+template <int number> PTX_FN uint32_t fragment_offset(uint32_t row, uint32_t runs)
 {
-    return row / FRAGMENT_ROWS * runs * FRAGMENT_BYTES + threadIdx.x % 32 * 16;
+    return row / FRAGMENT_ROWS * runs * fragment_bytes<number> + threadIdx.x % 32 * 16;
 }
 
-/* The 16 bytes of d. */
-template <int number> PTX_FN uint4 fragment_pack(const float *d)
+/* From a lane's 16 bytes of a run to its 8 behind all lanes' 16. */
+PTX_FN uint32_t fragment_rest(void)
 {
-    constexpr int each = fragment_sums<number>;
-    if (number == MK_FP32)
-        return ptx_copy_4(d);
-    return make_uint4(ptx_pack_bf16(d[0], d[1]), ptx_pack_bf16(d[2], d[3]),
-                      ptx_pack_bf16(d[each - 4], d[each - 3]),
-                      ptx_pack_bf16(d[each - 2], d[each - 1]));
+    return 512 - threadIdx.x % 32 * 8;
 }
 
-/* Stores the thread's sums of 16 rows; `to`: its first 16 bytes. */
+/* The eight sums from d on. Of MK_FP24 the lowest byte is cut off, so a NaN stays one: wgmma makes
+ * none that has bits there alone. */
+template <int number> PTX_FN struct fragment<number> fragment_pack(const float *d) {
+    struct fragment<number> f;
+    if constexpr (number == MK_FP24) {
+        const uint4 a = ptx_copy_4(d), b = ptx_copy_4(d + 4);
+        const uint32_t u[FRAGMENT_SUMS] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            f.word[i] = u[2 * i] >> 16 | (u[2 * i + 1] & 0xffff0000);
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            f.word[4 + i] = (u[4 * i] >> 8 & 0xff) | (u[4 * i + 1] & 0xff00) |
+                            (u[4 * i + 2] << 8 & 0xff0000) | (u[4 * i + 3] << 16 & 0xff000000);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            f.word[i] = ptx_pack_bf16(d[2 * i], d[2 * i + 1]);
+    }
+    return f;
+}
+
+/* Stores the thread's sums of 16 rows; `to`: its first bytes. */
 template <int number, int count>
 PTX_FN void fragments_store(char *to, const float (&sum)[count], uint32_t runs)
 {
-    constexpr int each = fragment_sums<number>;
 #pragma unroll
-    for (int i = 0; i < count / each; i++) {
-        uint4 v = fragment_pack<number>(&sum[i * each]);
-        if (i < runs)
-            *(uint4 *)(to + i * FRAGMENT_BYTES) = v;
+    for (int i = 0; i < count / FRAGMENT_SUMS; i++) {
+        const struct fragment<number> f = fragment_pack<number>(&sum[i * FRAGMENT_SUMS]);
+        if (i < runs) {
+            char *at = to + i * fragment_bytes<number>;
+            *(uint4 *)at = make_uint4(f.word[0], f.word[1], f.word[2], f.word[3]);
+            if constexpr (number == MK_FP24)
+                *(uint2 *)(at + fragment_rest()) = make_uint2(f.word[4], f.word[5]);
+        }
     }
 }
 
-/* The same in words that carry the launch's number (ptx_store_words): twice the bytes, the second
- * 512 of each run behind the first. */
+/* The same in words that carry the launch's number (ptx_store_words): twice the bytes, 512 of a run
+ * behind the other. */
 template <int number, int count>
 PTX_FN void fragments_store_words(char *to, const float (&sum)[count], uint32_t runs,
                                   uint32_t launch)
 {
-    constexpr int each = fragment_sums<number>;
 #pragma unroll
-    for (int i = 0; i < count / each; i++) {
-        uint4 v = fragment_pack<number>(&sum[i * each]);
-        if (i < runs) {
-            ptx_store_words(to + i * 2 * FRAGMENT_BYTES, v.x, v.y, launch);
-            ptx_store_words(to + (i * 2 + 1) * FRAGMENT_BYTES, v.z, v.w, launch);
-        }
+    for (int i = 0; i < count / FRAGMENT_SUMS; i++) {
+        const struct fragment<number> f = fragment_pack<number>(&sum[i * FRAGMENT_SUMS]);
+        if (i < runs)
+#pragma unroll
+            for (int j = 0; j < fragment_words<number>; j += 2)
+                ptx_store_words(to + i * 2 * fragment_bytes<number> + j / 2 * 512, f.word[j],
+                                f.word[j + 1], launch);
     }
 }
 
@@ -83,36 +104,63 @@ template <int count> PTX_FN void fragments_round(float (&sum)[count], bool round
     }
 }
 
-/* Adds what 16 bytes hold to d. */
-template <int number> PTX_FN void fragment_add(float *d, uint4 v)
+/* d += what a fragment holds. */
+template <int number> PTX_FN void fragment_add(float *d, const struct fragment<number> &f)
 {
-    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        if (number == MK_FP32) {
-            d[i] += __uint_as_float(w[i]);
-        } else {
-            d[2 * i] += __uint_as_float(w[i] << 16);
-            d[2 * i + 1] += __uint_as_float(w[i] & 0xffff0000);
+        uint32_t low = f.word[i] << 16, high = f.word[i] & 0xffff0000;
+        if constexpr (number == MK_FP24) {
+            uint32_t third = f.word[4 + i / 2] >> i % 2 * 16;
+            low |= third << 8 & 0xff00;
+            high |= third & 0xff00;
         }
+        d[2 * i] += __uint_as_float(low);
+        d[2 * i + 1] += __uint_as_float(high);
     }
 }
 
-/* sum += what shared memory holds from `from` on, the thread's first 16 bytes of 16 rows. */
+/* sum += what shared memory holds from `from` on, the thread's first bytes of 16 rows. */
 template <int number, int count>
 PTX_FN void fragments_add(float (&sum)[count], uint32_t from, uint32_t runs)
 {
-    constexpr int each = fragment_sums<number>;
 #pragma unroll
-    for (int i = 0; i < count / each; i++)
-        if (i < runs)
-            fragment_add<number>(&sum[i * each], ptx_load_shared_4(from + i * FRAGMENT_BYTES));
+    for (int i = 0; i < count / FRAGMENT_SUMS; i++)
+        if (i < runs) {
+            uint32_t at = from + i * fragment_bytes<number>;
+            uint4 v = ptx_load_shared_4(at);
+            struct fragment<number> f = {
+                {
+                    v.x, v.y, v.z, v.w
+                }
+            };
+            if constexpr (number == MK_FP24) {
+                f.word[4] = ptx_load_shared(at + fragment_rest());
+                f.word[5] = ptx_load_shared(at + fragment_rest() + 4);
+            }
+            fragment_add<number>(&sum[i * FRAGMENT_SUMS], f);
+        }
 }
 
-/* The thread's 16 bytes of the run-th of `runs` runs from `from` on; zeros where there is none. */
-PTX_FN uint4 fragment_load(const char *from, uint32_t run, uint32_t runs)
-{
-    return run < runs ? ptx_load_16_l2(from + run * FRAGMENT_BYTES) : make_uint4(0, 0, 0, 0);
+/* The thread's bytes of the run-th of `runs` runs from `from` on; zeros where there is none. */
+template <int number>
+PTX_FN struct fragment<number> fragment_load(const char *from, uint32_t run, uint32_t runs) {
+    struct fragment<number> f = {
+    };
+    if (run < runs) {
+        const char *at = from + run * fragment_bytes<number>;
+        uint4 v = ptx_load_16_l2(at);
+        f.word[0] = v.x;
+        f.word[1] = v.y;
+        f.word[2] = v.z;
+        f.word[3] = v.w;
+        if constexpr (number == MK_FP24) {
+            uint2 w = ptx_load_8_l2(at + fragment_rest());
+            f.word[4] = w.x;
+            f.word[5] = w.y;
+        }
+    }
+    return f;
 }
 
 /* sum += term, for `terms` terms from `from` on, `pitch` bytes apart; the thread's sums of 16 rows.
@@ -121,21 +169,20 @@ template <int number, int loads, int count>
 PTX_FN void fragments_add_behind(float (&sum)[count], const char *from, uint64_t pitch,
                                  uint32_t terms, uint32_t runs)
 {
-    constexpr int each = fragment_sums<number>, all = count / each,
-                  most = number == MK_FP32 ? 4 : loads, ahead = all < most ? all : most;
-    uint4 v[ahead];
-    static_assert(all % ahead == 0, "places in v are constants");
+    constexpr int all = count / FRAGMENT_SUMS, ahead = all < loads ? all : loads;
+    struct fragment<number> f[ahead];
+    static_assert(all % ahead == 0, "places in f are constants");
 #pragma unroll
     for (int i = 0; i < ahead; i++)
-        v[i] = fragment_load(from, i, terms ? runs : 0);
+        f[i] = fragment_load<number>(from, i, terms ? runs : 0);
 #pragma unroll 1
     for (; terms; terms--, from += pitch) {
 #pragma unroll
         for (int i = 0; i < all; i++) {
-            fragment_add<number>(&sum[i * each], v[i % ahead]);
-            v[i % ahead] = i + ahead < all
-                               ? fragment_load(from, i + ahead, runs)
-                               : fragment_load(from + pitch, i + ahead - all, terms > 1 ? runs : 0);
+            fragment_add<number>(&sum[i * FRAGMENT_SUMS], f[i % ahead]);
+            f[i % ahead] = i + ahead < all ? fragment_load<number>(from, i + ahead, runs)
+                                           : fragment_load<number>(from + pitch, i + ahead - all,
+                                                                   terms > 1 ? runs : 0);
         }
     }
 }
@@ -145,24 +192,24 @@ template <int number, int count>
 PTX_FN void fragments_add_before(float (&sum)[count], const char *from, uint64_t pitch,
                                  uint32_t terms, uint32_t runs)
 {
-    constexpr int each = fragment_sums<number>, ahead = 2;
+    constexpr int ahead = 2;
 #pragma unroll
-    for (int i = 0; i < count / each; i += ahead) {
-        float before[ahead * each] = {};
+    for (int i = 0; i < count / FRAGMENT_SUMS; i += ahead) {
+        float before[ahead * FRAGMENT_SUMS] = {};
         const char *at = from;
 #pragma unroll 1
         for (uint32_t term = 0; term < terms; term++, at += pitch) {
-            uint4 v[ahead];
+            struct fragment<number> f[ahead];
 #pragma unroll
             for (int j = 0; j < ahead; j++)
-                v[j] = fragment_load(at, i + j, runs);
+                f[j] = fragment_load<number>(at, i + j, runs);
 #pragma unroll
             for (int j = 0; j < ahead; j++)
-                fragment_add<number>(&before[j * each], v[j]);
+                fragment_add<number>(&before[j * FRAGMENT_SUMS], f[j]);
         }
 #pragma unroll
-        for (int j = 0; j < ahead * each; j++)
-            sum[i * each + j] = before[j] + sum[i * each + j];
+        for (int j = 0; j < ahead * FRAGMENT_SUMS; j++)
+            sum[i * FRAGMENT_SUMS + j] = before[j] + sum[i * FRAGMENT_SUMS + j];
     }
 }
 
@@ -173,35 +220,41 @@ PTX_FN void fragments_add_words(float (&sum)[count], const char *from, uint64_t 
                                 uint32_t terms, uint32_t before, uint32_t runs,
                                 const waiting &await)
 {
-    constexpr int each = fragment_sums<number>, all = count / each, loads = all < 4 ? all : 4;
+    constexpr int all = count / FRAGMENT_SUMS, loads = number == MK_FP24 ? 2 : 4,
+                  pairs = fragment_words<number> / 2; /* of words, of a run */
     static_assert(all % loads == 0, "whole groups of loads");
 #pragma unroll
     for (int i = 0; i < all; i += loads) {
-        float ahead[loads * each] = {};
+        float ahead[loads * FRAGMENT_SUMS] = {};
 #pragma unroll 1
         for (uint32_t term = 0; term < terms; term++) {
-            const char *at = from + term * pitch + i * 2 * FRAGMENT_BYTES;
-            uint4 v[2 * loads];
+            const char *at = from + term * pitch + i * 2 * fragment_bytes<number>;
+            uint4 v[loads * pairs];
 #pragma unroll
-            for (int j = 0; j < 2 * loads; j++)
-                if (i + j / 2 < runs)
-                    v[j] = ptx_load_words(at + j * FRAGMENT_BYTES);
+            for (int j = 0; j < loads * pairs; j++)
+                if (i + j / pairs < runs)
+                    v[j] = ptx_load_words(at + j * 512);
 #pragma unroll
             for (int j = 0; j < loads; j++) {
+                struct fragment<number> f;
+                float *d = &sum[(i + j) * FRAGMENT_SUMS];
                 if (i + j >= runs)
                     continue;
-                await(term, at + j * 2 * FRAGMENT_BYTES, &v[2 * j]);
-                await(term, at + (j * 2 + 1) * FRAGMENT_BYTES, &v[2 * j + 1]);
-                uint4 both = make_uint4(v[2 * j].x, v[2 * j].z, v[2 * j + 1].x, v[2 * j + 1].z);
-                float *d = &sum[(i + j) * each];
+#pragma unroll
+                for (int k = 0; k < pairs; k++) {
+                    uint4 *both = &v[j * pairs + k];
+                    await(term, at + (j * pairs + k) * 512, both);
+                    f.word[2 * k] = both->x;
+                    f.word[2 * k + 1] = both->z;
+                }
                 if (term < before) {
-                    fragment_add<number>(&ahead[j * each], both);
+                    fragment_add<number>(&ahead[j * FRAGMENT_SUMS], f);
                     if (term == before - 1)
 #pragma unroll
-                        for (int k = 0; k < each; k++)
-                            d[k] += ahead[j * each + k];
+                        for (int k = 0; k < FRAGMENT_SUMS; k++)
+                            d[k] += ahead[j * FRAGMENT_SUMS + k];
                 } else {
-                    fragment_add<number>(d, both);
+                    fragment_add<number>(d, f);
                 }
             }
         }

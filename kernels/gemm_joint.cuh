@@ -56,10 +56,11 @@ GEMM_MEMBER void reduce_source<op>::exchange(const struct reduce_work *w,
             uint32_t runs = wanted(&w->tile, peer, row + m * 64) ? w->runs : 0;
             if (words)
                 fragments_store_words<shape::number>(
-                    to + fragment_offset(row + m * 64, 2 * w->runs), sum[m], runs, (uint32_t)w->to);
+                    to + fragment_offset<shape::number>(row + m * 64, 2 * w->runs), sum[m], runs,
+                    (uint32_t)w->to);
             else
-                fragments_store<shape::number>(to + fragment_offset(row + m * 64, w->runs), sum[m],
-                                               runs);
+                fragments_store<shape::number>(
+                    to + fragment_offset<shape::number>(row + m * 64, w->runs), sum[m], runs);
         }
     }
     if (words)
@@ -123,7 +124,8 @@ GEMM_MEMBER void reduce_source<op>::add_joint(const struct reduce_work *w,
 #pragma unroll
     for (int m = 0; m < shape::blocks; m++) {
         uint32_t runs = wanted(&w->tile, place, row + m * 64) ? w->runs : 0;
-        const char *from = launch->heap + at + fragment_offset(row + m * 64, w->runs << p->words);
+        const char *from =
+            launch->heap + at + fragment_offset<shape::number>(row + m * 64, w->runs << p->words);
         if (p->words) {
             fragments_add_words<shape::number>(sum[m], from, p->slab_pitch, count, before, runs,
                                                await);

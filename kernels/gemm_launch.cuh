@@ -8,8 +8,8 @@
  *       Its plan, a kernel parameter.
  *   typedef ... maps
  *       Tensor maps of its own beside those of struct gemm_operands; a kernel parameter.
- *   static constexpr bool fp32
- *       Kernels with fp32 partial sums are built too, for plans whose form asks for them.
+ *   static constexpr bool fp24
+ *       Kernels with partial sums of MK_FP24 are built too, for plans whose form asks for them.
  *   static constexpr uint32_t shared_bytes
  *       Dynamic shared memory that CTAs which do not compute need.
  *   struct gemm_form form(const plan *)
@@ -136,11 +136,11 @@ template <class op, class shape> constexpr uint32_t gemm_op_shared_bytes()
 template <class op, int rows, int columns, int cluster, int stages, int boxes, class function>
 static int gemm_op_shape(const struct gemm_form *form, int transposed, function call)
 {
-    if constexpr (op::fp32)
-        if (form->number == MK_FP32)
+    if constexpr (op::fp24)
+        if (form->number == MK_FP24)
             return transposed
-                       ? call(gemm_shape<rows, columns, cluster, 0, stages, boxes, MK_FP32>())
-                       : call(gemm_shape<rows, columns, cluster, 1, stages, boxes, MK_FP32>());
+                       ? call(gemm_shape<rows, columns, cluster, 0, stages, boxes, MK_FP24>())
+                       : call(gemm_shape<rows, columns, cluster, 1, stages, boxes, MK_FP24>());
     return transposed ? call(gemm_shape<rows, columns, cluster, 0, stages, boxes>())
                       : call(gemm_shape<rows, columns, cluster, 1, stages, boxes>());
 }

@@ -92,7 +92,7 @@ PTX_FN void reduce_begin_outbox(uint32_t readers)
  * other, in as few stages each as they fit in; groups of 16 rows are whole. */
 template <class shape> struct reduce_parts {
     static constexpr uint32_t group_bytes =
-        FRAGMENT_ROWS * shape::tile_n * (shape::number == MK_FP32 ? 4 : 2);
+        shape::tile_n / FRAGMENT_COLUMNS * fragment_bytes<shape::number>;
     static constexpr uint32_t groups = 4 * shape::blocks; /* of a consumer */
     static constexpr uint32_t stages =
         (groups * group_bytes + shape::stage_bytes - 1) / shape::stage_bytes;
@@ -322,7 +322,7 @@ GEMM_MEMBER void reduce_source<op>::behind(uint32_t i, struct gemm_ring *ring, u
 {
     typedef reduce_parts<shape> parts;
     const struct reduce_work *w = work(i);
-    const uint32_t group = w->runs * FRAGMENT_BYTES;
+    const uint32_t group = w->runs * fragment_bytes<shape::number>;
     if (!w->terms[0].count && !w->terms[1].count)
         return;
     if (!ending)
@@ -372,8 +372,10 @@ GEMM_MEMBER void reduce_source<op>::add(uint32_t i, float (&sum)[shape::blocks][
             for (int m = 0; m < shape::blocks; m++, group += 4)
                 if (group / parts::of_stage == part % parts::stages &&
                     ((rank * 2 + half) * parts::groups + group) * FRAGMENT_ROWS < w->tile.rows)
-                    fragments_add<shape::number>(
-                        sum[m], at + group % parts::of_stage * w->runs * FRAGMENT_BYTES, w->runs);
+                    fragments_add<shape::number>(sum[m],
+                                                 at + group % parts::of_stage * w->runs *
+                                                          fragment_bytes<shape::number>,
+                                                 w->runs);
         }
         __syncwarp();
         pipeline_release_loaded<shape::stages, shape::cluster>(ring->barriers, ring->at.stage,
@@ -410,11 +412,13 @@ GEMM_MEMBER bool reduce_source<op>::finish(uint32_t i,
                   (w->number / GEMM_RS_OUTBOX & 1) ^ 1, operands->limit_ns);
     if (kind == GEMM_RS_OWN)
         return false;
-    char *to = kind == GEMM_RS_SUM ? launch->heap + w->to + fragment_offset(row, w->runs)
-                                   : outbox(w->number, half) + fragment_offset(within, w->runs);
+    char *to = kind == GEMM_RS_SUM
+                   ? launch->heap + w->to + fragment_offset<shape::number>(row, w->runs)
+                   : outbox(w->number, half) + fragment_offset<shape::number>(within, w->runs);
 #pragma unroll
     for (int m = 0; m < shape::blocks; m++)
-        fragments_store<shape::number>(to + m * (64 / FRAGMENT_ROWS) * w->runs * FRAGMENT_BYTES,
+        fragments_store<shape::number>(to + m * (64 / FRAGMENT_ROWS) * w->runs *
+                                                fragment_bytes<shape::number>,
                                        sum[m], w->runs);
     ptx_bar_sync(1 + half, 128);
     if (threadIdx.x % 128 == 0)
@@ -443,7 +447,7 @@ GEMM_MEMBER void reduce_source<op>::send_tile(struct mk_cta *own, uint32_t i, ui
                                                          : part_rows;
         own->pace = p->pace * senders;
         if (kind == GEMM_RS_PARTIAL) {
-            uint32_t group = w->runs * FRAGMENT_BYTES;
+            uint32_t group = w->runs * FRAGMENT_ROWS * FRAGMENT_COLUMNS * p->element_bytes;
             cta_copy_open(own, w->tile.c_local, w->tile.id * p->pieces);
             lanes_copy_rows<8, 4>(
                 cta_lane(own), 32, outbox(number, half), 0,
@@ -513,7 +517,7 @@ struct reduce_maps {
 template <class op> struct reduce_on_gpu {
     typedef typename op::plan plan;
     typedef struct reduce_maps maps;
-    static constexpr bool fp32 = true;
+    static constexpr bool fp24 = true;
     static constexpr uint32_t shared_bytes = 0;
 
     static struct gemm_form form(const plan *whole)

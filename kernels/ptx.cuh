@@ -365,6 +365,16 @@ PTX_FN uint4 ptx_load_words(const void *src)
     return v;
 }
 
+PTX_FN uint2 ptx_load_8_l2(const void *src)
+{
+    uint2 v;
+    asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(v.x), "=r"(v.y)
+                 : "l"(src)
+                 : "memory");
+    return v;
+}
+
 /* Four floats as they are, in other registers: accumulators of a wgmma may be read by what ends at
  * once, but where they are a store's own operands, ptxas serialises the products (C7520). */
 PTX_FN uint4 ptx_copy_4(const float *d)

@@ -32,11 +32,19 @@
  * tiles the next one's loads hide some of that. Not measured. */
 #define WORDS_BYTES (512u << 10)
 
+/* Of partial sums. GPUs send fp32 sums in 3 bytes (MK_FP24): a deterministic sum is then off by
+ * 2^-15 for each part, where rounding it to bf16 costs 2^-9, and 8192,8192,1024 on two H200s sends
+ * 101 MB in place of 134, which at NVLink's rate were 0.35 of 0.48 ms. */
+static uint32_t gemm_rs_element_bytes(const struct mk_problem *q)
+{
+    return !q->deterministic ? 2 : q->exec == MK_EXEC_CUDA ? 3 : 4;
+}
+
 /* On a GPU: what leaves this rank for its node's others, bytes. `gathers`: the sum goes to them,
  * too. */
 static double gemm_rs_pushed_bytes(const struct mk_problem *q, int gathers)
 {
-    return (double)q->m * (double)q->n * ((q->deterministic ? 4 : 2) + (gathers ? 2 : 0)) *
+    return (double)q->m * (double)q->n * (gemm_rs_element_bytes(q) + (gathers ? 2 : 0)) *
            (q->topo.gpus - 1.0) / q->topo.gpus;
 }
 
@@ -78,7 +86,7 @@ static uint32_t gemm_rs_choose_pace(const struct mk_problem *q, int gathers)
     double ctas = t->split.ctas[MK_COMPUTE], pushed = gemm_rs_pushed_bytes(q, gathers),
            multiply = plan_multiply_ns(q), rate = pushed / (0.65 * multiply),
            tiles = (double)mk_ceil_div(q->m, t->tile_m) * (double)mk_ceil_div(q->n, t->tile_n),
-           tile_bytes = (double)t->tile_m / t->cluster * t->tile_n * (q->deterministic ? 4 : 2),
+           tile_bytes = (double)t->tile_m / t->cluster * t->tile_n * gemm_rs_element_bytes(q),
            tile_ns = multiply * ctas / t->cluster / tiles;
     if (q->exec != MK_EXEC_CUDA || q->topo.gpus == 1 || (gathers && rate > NVLINK_RATE))
         return 1;
@@ -154,12 +162,12 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, u
     r->pieces = q->tuning.pieces;
     r->grain_rows =
         cuda ? 16 : 1; /* what a warp holds of a tile, and 16 bytes of each of its lanes */
-    r->grain_cols = !cuda ? 1 : q->deterministic ? 8 : 16;
+    r->grain_cols = cuda ? 16 : 1;
     r->piece_rows =
         (uint32_t)mk_round_up(mk_ceil_div(r->tile_m, r->pieces), cuda ? r->grain_rows : 8);
     r->col_tiles = (uint32_t)mk_ceil_div(r->n, r->tile_n);
-    r->number = q->deterministic ? MK_FP32 : MK_BF16;
-    r->element_bytes = q->deterministic ? 4 : 2;
+    r->number = !q->deterministic ? MK_BF16 : cuda ? MK_FP24 : MK_FP32;
+    r->element_bytes = gemm_rs_element_bytes(q);
     uint64_t slabs = gemm_rs_slabs(r), tiles = mk_ceil_div(r->block_rows, r->tile_m) * r->col_tiles;
     uint32_t blocks = r->shots == 1 ? 1 : world;
     r->words = cuda && r->shots == 1 && gemm_rs_joint_part(r) <= WORDS_BYTES &&

@@ -86,7 +86,7 @@ struct ag_gemm_source : tracked_source {
 struct ag_gemm_on_gpu {
     typedef struct ag_gemm_plan plan;
     typedef struct ag_gemm_maps maps;
-    static constexpr bool fp32 = false;
+    static constexpr bool fp24 = false;
     static constexpr uint32_t shared_bytes = GPU_COPY_SHARED_BYTES;
 
     static struct gemm_form form(const plan *p)

@@ -64,7 +64,7 @@ static double compute_stage(const struct timed_cta *c, const struct sim_operands
     struct machine_load load = {.sms = r->plan.problem.tuning.split.ctas[MK_COMPUTE],
                                 .slower = w->clock / r->slow.gpu,
                                 .b_kn = !r->plan.problem.b_transposed,
-                                .fp32 = o->c_number == MK_FP32,
+                                .fp32 = o->c_number != MK_BF16,
                                 .grouped = w->op->tickets != 0};
     if (w->beside) {
         compute_beside(c, &load);
@@ -146,7 +146,7 @@ static double compute_end(const struct timed_cta *c, const struct sim_operands *
 {
     const struct timed_rank *r = timed_rank_of(c);
     const struct timed_world *w = r->world;
-    double ns = w->tile->end * (o->c_number == MK_FP32 ? w->machine->end_fp32 : 1);
+    double ns = w->tile->end * (o->c_number != MK_BF16 ? w->machine->end_fp32 : 1);
     for (uint32_t level = 0; level < SIM_LEVELS; level++)
         ns += o->added[level].count * w->tile->stage * (o->added[level].number == MK_FP32 ? 2 : 1);
     return r->plan.problem.exec == MK_EXEC_HOST ? 0 : ns / r->slow.gpu;

@@ -106,6 +106,14 @@ PTX_FN uint4 ptx_load_16_l2(const void *src, HOPPER_AT)
     return v;
 }
 
+PTX_FN uint2 ptx_load_8_l2(const void *src, HOPPER_AT)
+{
+    HOPPER_HERE;
+    uint2 v;
+    hopper_global_load(src, &v, 8);
+    return v;
+}
+
 PTX_FN void ptx_store_words(void *dst, uint32_t low, uint32_t high, uint32_t number, HOPPER_AT)
 {
     HOPPER_HERE;
