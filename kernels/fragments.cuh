@@ -92,15 +92,21 @@ PTX_FN void fragments_store_words(char *to, const float (&sum)[count], uint32_t 
     }
 }
 
-/* Where `round`, makes the thread's sums of 16 rows what others get of them as bf16. (By selection:
- * where a branch writes accumulators, ptxas serialises the products, C7520.) */
-template <int count> PTX_FN void fragments_round(float (&sum)[count], bool round)
+/* Where `round`, makes the thread's sums of 16 rows what others get of them. (By selection: where a
+ * branch writes accumulators, ptxas serialises the products, C7520.) */
+template <int number, int count> PTX_FN void fragments_round(float (&sum)[count], bool round)
 {
+    if constexpr (number == MK_FP24) {
 #pragma unroll
-    for (int j = 0; j < count; j += 2) {
-        uint32_t both = ptx_pack_bf16(sum[j], sum[j + 1]);
-        sum[j] = round ? __uint_as_float(both << 16) : sum[j];
-        sum[j + 1] = round ? __uint_as_float(both & 0xffff0000) : sum[j + 1];
+        for (int j = 0; j < count; j++)
+            sum[j] = round ? __uint_as_float(__float_as_uint(sum[j]) & 0xffffff00) : sum[j];
+    } else {
+#pragma unroll
+        for (int j = 0; j < count; j += 2) {
+            uint32_t both = ptx_pack_bf16(sum[j], sum[j + 1]);
+            sum[j] = round ? __uint_as_float(both << 16) : sum[j];
+            sum[j + 1] = round ? __uint_as_float(both & 0xffff0000) : sum[j + 1];
+        }
     }
 }
 

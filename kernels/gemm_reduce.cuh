@@ -395,10 +395,10 @@ GEMM_MEMBER bool reduce_source<op>::finish(uint32_t i,
     uint32_t row = (rank * 2 + half) * shape::blocks * 64 + within;
     uint32_t kind = __shfl_sync(0xffffffff, w->kind, 0);
     if constexpr (shape::tile_n <= PLAN_MOST_JOINT_COLUMNS) {
-        if constexpr (op::gathers && shape::number == MK_BF16) {
+        if constexpr (op::gathers) {
 #pragma unroll
             for (int m = 0; m < shape::blocks; m++)
-                fragments_round(sum[m], kind == GEMM_RS_JOINT);
+                fragments_round<shape::number>(sum[m], kind == GEMM_RS_JOINT);
         }
         if (kind == GEMM_RS_JOINT) {
             exchange<shape>(w, sum, row, half);

@@ -20,11 +20,12 @@
  * NVLink, and of its own block (nodes - 1) sums over the network. The schedule moves exactly these,
  * (M/W) N elements each; nothing crosses twice.
  *
- * An element that moves is bf16 in fast mode, and fp32 in deterministic mode: with bf16 terms, and
- * u = 1.66e-3 the relative error of one rounding to bf16, sqrt(1 + 7/8) u = 2.3e-3 would miss the
- * 2e-3 that one rounding at the end keeps. In both modes each contributor has a slot of its own,
- * and terms are added in fp32: to the adding rank's own product, which is never rounded, those of
- * its node in rank order, then the sums of other nodes in node order: the same bits on every run.
+ * An element that moves is bf16 in fast mode, and fp32 in deterministic mode (GPUs send its upper
+ * three bytes): with bf16 terms, and u = 1.66e-3 the relative error of one rounding to bf16, sqrt(1
+ * + 7/8) u = 2.3e-3 would miss the 2e-3 that one rounding at the end keeps. In both modes each
+ * contributor has a slot of its own, and terms are added in fp32: to the adding rank's own product,
+ * which is never rounded, those of its node in rank order, then the sums of other nodes in node
+ * order: the same bits on every run.
  *
  * One shot, for few rows, in one node: a rank's tiles have rows of all ranks, so that B is read
  * once and no tile is mostly empty; every rank takes the same tiles in the same order. When its
