@@ -188,7 +188,7 @@ static void stage_close(struct stage *s)
     for (int i = 0; i < RINGS; i++)
         cudaFreeHost(s->rings[i]);
     cudaFreeHost(s->launch.report);
-    cudaFree(s->launch.epoch);
+    cudaFree(s->launch.left);
 }
 
 /* Commands per second; 0 where something was lost. */

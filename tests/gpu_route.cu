@@ -69,7 +69,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     PTX_SHARED_DYNAMIC(memory);
     struct mk_cta cta;
     struct mk_route r = tables;
-    unsigned long long before = *launch.epoch * 3 * gridDim.x, at[4];
+    unsigned long long before = *launch.left * 3, at[4]; /* blocks of the launches before */
     cta_identify(&cta, &launch, blockIdx.x, THREADS);
     cta.scratch = memory;
     r.part = cta.index;
@@ -163,7 +163,7 @@ static int rank_open(struct rank *k, struct mk_topo topo, struct mk_moe moe, int
     l->arguments[MK_SPACE_HEAP] = l->heap;
     l->arguments[MK_SPACE_ARG4] = k->summary;
     const uint64_t zero = 0;
-    CUDA(cudaMalloc(&l->epoch, 8));
+    CUDA(cudaMalloc(&l->left, 8));
     CUDA(cudaMalloc(&l->taken, 8));
     CUDA(cudaMemcpy(l->taken, &zero, 8, cudaMemcpyHostToDevice));
     CUDA(cudaMalloc(&k->word, 8));
@@ -176,7 +176,7 @@ static int rank_open(struct rank *k, struct mk_topo topo, struct mk_moe moe, int
 static void rank_close(struct rank *k)
 {
     cudaFree(k->launch.heap);
-    cudaFree(k->launch.epoch);
+    cudaFree(k->launch.left);
     cudaFree(k->launch.taken);
     cudaFree(k->summary);
     cudaFree(k->word);
@@ -191,7 +191,8 @@ static int rank_launch(struct rank *k, uint64_t number)
     config.gridDim = dim3(k->parts);
     config.blockDim = dim3(THREADS);
     config.dynamicSmemBytes = MK_ROUTE_SHARED;
-    CUDA(cudaMemcpy(k->launch.epoch, &number, 8, cudaMemcpyHostToDevice));
+    const uint64_t left = number * k->parts;
+    CUDA(cudaMemcpy(k->launch.left, &left, 8, cudaMemcpyHostToDevice));
     CUDA(cudaLaunchKernelEx(&config, route, k->tables, k->launch, k->word, k->moments));
     CUDA(cudaStreamSynchronize(NULL));
     return 0;

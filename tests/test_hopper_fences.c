@@ -28,7 +28,6 @@ static const struct {
     enum hopper_primitive what;
     uint32_t most;
 } redundant[] = {
-    {"cta.cuh", HOPPER_P_FENCE, 1},
     {"cta.cuh", HOPPER_P_FENCE_ASYNC, 1},
     {"gemm_reduce.cuh", HOPPER_P_FENCE_ASYNC, 1},
     {"attention_consumer.cuh", HOPPER_P_WGMMA_FENCE, 1},
