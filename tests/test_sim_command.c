@@ -134,13 +134,26 @@ static void test_ids(void **state)
     double took = time_of(even);
     snprintf(line, sizeof line, "%s --ids %s", even, path);
     assert_true(time_of(line) > 1.2 * took);
-    snprintf(line, sizeof line, "%s --skew 2", even);
+    snprintf(line, sizeof line, "%s --skew zipf:2", even);
     assert_true(time_of(line) > 1.1 * took);
+    /* all to the first expert is what these ids say */
+    f = fopen(path, "w");
+    assert_non_null(f);
+    for (int i = 0; i < 4 * 512; i++)
+        fputs("0 ", f);
+    fclose(f);
+    snprintf(line, sizeof line,
+             "sim moe_dispatch_gemm --cluster 1x4 --moe 512,4096,4096,32,1 "
+             "--ids %s",
+             path);
+    took = time_of(line);
+    assert_true(
+        time_of("sim moe_dispatch_gemm --cluster 1x4 --moe 512,4096,4096,32,1 --skew one") == took);
     snprintf(line, sizeof line,
              "sim moe_dispatch_gemm --cluster 1x4 --moe 512,4096,4096,32,4 "
              "--ids %s",
              path);
-    expect(line, 2, "has 4096 numbers: 4 ranks of 512 tokens with 4 experts each have 8192");
+    expect(line, 2, "has 2048 numbers: 4 ranks of 512 tokens with 4 experts each have 8192");
     f = fopen(path, "w");
     assert_non_null(f);
     fputs("1 2 three", f);

@@ -155,6 +155,14 @@ static int sim_case_slow(const struct sim_case *c, uint32_t ranks, const struct 
     return rc;
 }
 
+void sim_case_work(const struct sim_case *c, const struct mk_plan *plan, double *flop,
+                   uint64_t *nvlink_bytes, uint64_t *network_bytes)
+{
+    plan_work(plan, flop, nvlink_bytes, network_bytes);
+    if (isinf(c->skew))
+        *flop /= (double)plan->problem.moe.k;
+}
+
 int sim_case_config(const struct sim_case *c, const struct mk_plan *plan,
                     struct timed_config *config, char *error, size_t size)
 {

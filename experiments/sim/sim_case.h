@@ -44,6 +44,10 @@ void sim_case_differs(struct sim_case *c);
 int sim_case_plan(const struct sim_case *c, struct mk_plan *plan, struct mk_problem *problem,
                   char *error, size_t error_size);
 
+/* plan_work, of the places of tokens that name an expert: with --skew one, one of each token's. */
+void sim_case_work(const struct sim_case *c, const struct mk_plan *plan, double *flop,
+                   uint64_t *nvlink_bytes, uint64_t *network_bytes);
+
 /* Fills in what the case says of a run of `plan`; config->slow is to be freed. 0, or -EINVAL with a
  * sentence where the plan's cluster has no such rank or the ids are not its; -ENOMEM. */
 int sim_case_config(const struct sim_case *c, const struct mk_plan *plan,

@@ -233,7 +233,7 @@ static void sweep_run(struct sweep *s, uint32_t point)
         snprintf(p->why, sizeof p->why, "%.199s", p->result.sentence);
     }
     free((void *)(uintptr_t)config.slow);
-    plan_work(p->plan, &flop, &nvlink, &network);
+    sim_case_work(&of, p->plan, &flop, &nvlink, &network);
     p->ideal = timed_ideal(&of.machine, p->plan);
     p->tflops = flop * s->shared->launches / (double)p->result.ns / 1e3;
 }

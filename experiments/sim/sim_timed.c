@@ -97,7 +97,7 @@ static void sim_timed_print(FILE *out, const struct sim_timed_run *run)
     const struct timed_result *r = &run->result;
     double launch = (double)r->ns / s->launches, flop;
     uint64_t nvlink, network;
-    plan_work(&run->plan, &flop, &nvlink, &network);
+    sim_case_work(s->of, &run->plan, &flop, &nvlink, &network);
     fprintf(out, "op        %s  %s\n", plan_op_name(run->plan.problem.op), run->shape);
     fprintf(out,
             "cluster   %u node%s of %u, simulated: %s; %.0f TFLOP/s, NVLink %.0f GB/s, network "
@@ -146,7 +146,7 @@ static int sim_timed_write_json(const struct sim_timed_run *run)
     FILE *f = file.out;
     if (rc)
         return rc;
-    plan_work(&run->plan, &flop, &nvlink, &network);
+    sim_case_work(s->of, &run->plan, &flop, &nvlink, &network);
     fprintf(f, "{\n");
     json_text(f, "mkernel", MK_VERSION);
     json_text(f, "command", "sim");
