@@ -207,7 +207,7 @@ $(BUILD)/commands.a: $(filter-out %/experiments/main.o,$(CMD_O))
 # Tests of kernels that are not the library's: those are compiled for the emulated Hopper too.
 $(BUILD)/tests/emulated_conform.o: $(BUILD)/emulated/tests/gpu_conform.o
 $(BUILD)/tests/emulated_route.o: $(BUILD)/emulated/tests/gpu_route.o
-$(BUILD)/tests/emulated_check.o: $(patsubst %,$(BUILD)/emulated/experiments/%.o,ops/check_gemm_gpu ops/check_attention_gpu job/gpu_tensors)
+$(BUILD)/tests/emulated_check.o: $(patsubst %,$(BUILD)/emulated/experiments/%.o,ops/check_gemm_gpu ops/check_attention_gpu ops/check_moe_ffn_gpu job/gpu_tensors)
 $(BUILD)/tests/emulated_%.o: sim/hopper/symbols
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)

@@ -1,6 +1,6 @@
 /* The checks that a GPU makes of GPU results (experiments/ops/check_gemm_gpu.h,
- * check_attention_gpu.h), as their code runs on the emulated Hopper: they say what the checks on
- * the CPU say, of right results and of spoiled ones, and race with nothing. */
+ * check_attention_gpu.h, check_moe_ffn_gpu.h), as their code runs on the emulated Hopper: they say
+ * what the checks on the CPU say, of right results and of spoiled ones, and race with nothing. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,11 +14,17 @@
 #include "experiments/common/inputs.h"
 #include "experiments/ops/check_attention_gpu.h"
 #include "experiments/ops/check_gemm_gpu.h"
+#include "experiments/ops/check_moe_ffn_gpu.h"
 #include "sim/hopper/hopper.h"
 
 int emulated_check_gemm_gpu(const struct check_gemm_gpu *g, struct check_result *result);
 int emulated_check_attention_gpu(const struct check_attention *c, const uint64_t keys[2],
                                  uint64_t rows, uint64_t start, struct check_result *result);
+
+int emulated_check_moe_ffn_gpu(const struct check_moe_ffn *c,
+                               void (*where)(void *context, uint32_t expert,
+                                             struct check_moe_ffn_expert *out),
+                               struct check_result *result);
 
 static struct hopper *machine_of(uint64_t seed)
 {
@@ -280,6 +286,139 @@ static void test_attention(void **state)
     free(t);
 }
 
+/* ---- a MoE layer ---- */
+
+enum { TOKENS = 37, HIDDEN = 40, INNER = 24, EXPERTS = 8, PLACES = 3 };
+
+struct layer {
+    struct check_moe_ffn c;
+    uint16_t x[TOKENS * HIDDEN], y[TOKENS * HIDDEN];
+    uint32_t ids[TOKENS * PLACES];
+    float weights[TOKENS * PLACES];
+};
+
+static void layer_where(void *context, uint32_t expert, struct check_moe_ffn_expert *out)
+{
+    *out = (struct check_moe_ffn_expert){
+        {100, 200}, {expert * 2ull * HIDDEN * INNER, expert * 1ull * HIDDEN * INNER}};
+}
+
+static void layer_expert(void *context, uint32_t expert, uint16_t *b1, uint16_t *b2)
+{
+    struct check_moe_ffn_expert of;
+    layer_where(context, expert, &of);
+    inputs_fill(b1, of.key[0], of.first[0], 2 * HIDDEN * INNER);
+    inputs_fill(b2, of.key[1], of.first[1], HIDDEN * INNER);
+}
+
+/* Y of a token, rounded where a layer rounds. */
+static void layer_token(struct layer *l, uint64_t token)
+{
+    static uint16_t b1[2 * HIDDEN * INNER], b2[HIDDEN * INNER];
+    double sum[HIDDEN] = {0};
+    for (uint64_t place = token * PLACES; place < (token + 1) * PLACES; place++) {
+        if (l->ids[place] >= EXPERTS)
+            continue;
+        layer_expert(NULL, l->ids[place], b1, b2);
+        for (uint32_t i = 0; i < INNER; i++) {
+            double gate = 0, up = 0;
+            for (uint32_t h = 0; h < HIDDEN; h++) {
+                double x = (double)mk_bf16_to_float(l->x[token * HIDDEN + h]);
+                const uint16_t *g = b1 + (l->c.b_transposed ? i * HIDDEN + h : h * 2 * INNER + i);
+                gate += x * (double)mk_bf16_to_float(*g);
+                up += x * (double)mk_bf16_to_float(g[l->c.b_transposed ? INNER * HIDDEN : INNER]);
+            }
+            double acted =
+                (double)mk_bf16_to_float(mk_bf16_from_float((float)(gate / (1 + exp(-gate)) * up)));
+            for (uint32_t h = 0; h < HIDDEN; h++)
+                sum[h] += (double)l->weights[place] * acted *
+                          (double)mk_bf16_to_float(
+                              b2[l->c.b_transposed ? h * INNER + i : i * HIDDEN + h]);
+        }
+    }
+    for (uint32_t h = 0; h < HIDDEN; h++)
+        l->y[token * HIDDEN + h] = mk_bf16_from_float((float)sum[h]);
+}
+
+/* Token 5 names no expert, token 6 one of them twice. */
+static struct layer *layer_make(int transposed, int deterministic)
+{
+    struct layer *l = calloc(1, sizeof *l);
+    assert_non_null(l);
+    l->c = (struct check_moe_ffn){.problem = {.tokens = TOKENS,
+                                              .hidden = HIDDEN,
+                                              .inner = INNER,
+                                              .experts = EXPERTS,
+                                              .k = PLACES},
+                                  .b_transposed = transposed,
+                                  .deterministic = deterministic,
+                                  .topo = {2, 2, 1},
+                                  .x = l->x,
+                                  .ids = l->ids,
+                                  .weights = l->weights,
+                                  .y = l->y,
+                                  .expert = layer_expert};
+    inputs_fill(l->x, 1, 0, TOKENS * HIDDEN);
+    for (uint32_t i = 0; i < TOKENS * PLACES; i++) {
+        l->ids[i] = i / PLACES == 5 ? EXPERTS + i : (i / PLACES + i % PLACES * 3) % EXPERTS;
+        l->weights[i] = 0.1f + 0.3f * (float)(i % 7);
+    }
+    l->ids[6 * PLACES + 1] = l->ids[6 * PLACES];
+    for (uint64_t token = 0; token < TOKENS; token++)
+        layer_token(l, token);
+    return l;
+}
+
+static struct check_result layer_agree(const struct layer *l)
+{
+    struct check_result host = {0}, gpu = {0};
+    struct hopper *h = machine_of(3);
+    assert_int_equal(check_moe_ffn(&l->c, NULL, &host), 0);
+    int err = emulated_check_moe_ffn_gpu(&l->c, layer_where, &gpu);
+    close_machine(h);
+    assert_int_equal(err, 0);
+    assert_int_equal(gpu.elements, host.elements);
+    assert_int_equal(gpu.wrong, host.wrong);
+    assert_int_equal(check_right(&gpu), check_right(&host));
+    assert_true(isfinite(host.difference2) ? fabs(gpu.difference2 / host.difference2 - 1) < 1e-2
+                                           : !isfinite(gpu.difference2));
+    assert_true(fabs(gpu.reference2 / host.reference2 - 1) < 1e-5);
+    return gpu;
+}
+
+static void test_right_layers(void **state)
+{
+    for (int transposed = 0; transposed < 2; transposed++) {
+        struct layer *l = layer_make(transposed, !transposed);
+        struct check_result r = layer_agree(l);
+        assert_int_equal(r.elements, TOKENS * HIDDEN);
+        assert_true(check_right(&r));
+        assert_true(r.worst > 0.05); /* the bounds are not wide */
+        free(l);
+    }
+}
+
+/* A wrong element, one that was never written, a weight that is another's, an expert's neighbour.
+ */
+static void test_wrong_layers(void **state)
+{
+    for (int mistake = 0; mistake < 4; mistake++) {
+        struct layer *l = layer_make(0, 1);
+        if (mistake < 2)
+            l->y[TOKENS * HIDDEN - 1] = mistake ? 0xffff : l->y[TOKENS * HIDDEN - 1] ^ 0x0180;
+        else if (mistake == 2)
+            l->weights[31] = l->weights[32];
+        else
+            l->ids[31] = (l->ids[31] + 1) % EXPERTS;
+        struct check_result r = layer_agree(l);
+        assert_true(mistake < 2
+                        ? r.wrong == 1 && r.worst_row == TOKENS - 1 && r.worst_col == HIDDEN - 1
+                        : r.wrong > 1 && r.worst_row == 31 / PLACES);
+        assert_false(check_right(&r));
+        free(l);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +426,8 @@ int main(void)
         cmocka_unit_test(test_a_wrong_element),
         cmocka_unit_test(test_nothing_written_and_a_rounding),
         cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_right_layers),
+        cmocka_unit_test(test_wrong_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

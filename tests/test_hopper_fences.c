@@ -31,7 +31,7 @@ static const struct {
     {"cta.cuh", HOPPER_P_FENCE_ASYNC, 1},
     {"gemm_reduce.cuh", HOPPER_P_FENCE_ASYNC, 1},
     {"attention_consumer.cuh", HOPPER_P_WGMMA_FENCE, 1},
-    {"moe_dispatch_gemm.cu", HOPPER_P_FENCE_ASYNC, 1},
+    {"moe_source.cuh", HOPPER_P_FENCE_ASYNC, 1},
 };
 enum { REDUNDANT = sizeof redundant / sizeof *redundant };
 

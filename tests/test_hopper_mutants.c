@@ -47,9 +47,10 @@ static const struct {
     /* behind a wait or before the next barrier of the same threads */
     {"cta_route.cuh", HOPPER_P_BARRIER, 1},
     /* the engine's own barrier follows; at the end as gemm_launch.cuh */
-    {"moe_dispatch_gemm.cu", HOPPER_P_BARRIER, 2},
+    {"moe_dispatch_gemm.cu", HOPPER_P_BARRIER, 1},
+    {"moe_source.cuh", HOPPER_P_BARRIER, 1},
     /* tables of so few experts end before what TMA loads */
-    {"moe_dispatch_gemm.cu", HOPPER_P_FENCE_ASYNC, 1},
+    {"moe_source.cuh", HOPPER_P_FENCE_ASYNC, 1},
     /* at the end of a CTA whose last flag has waited for its stores */
     {"cta.cuh", HOPPER_P_BULK_WAIT, 2},
     /* at the end, .read for completion: what is stored is written when the kernel ends */

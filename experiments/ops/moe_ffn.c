@@ -1,5 +1,5 @@
 /* The MoE feed-forward layer: each token's sum over its experts. */
-#include "experiments/ops/check_moe_ffn.h"
+#include "experiments/ops/check_moe_ffn_gpu.h"
 #include "experiments/common/inputs.h"
 #include "experiments/job/op.h"
 
@@ -28,6 +28,20 @@ static void moe_ffn_load_expert(void *context, uint32_t expert, uint16_t *b1, ui
     run_data_input(a->data, 4, rank, a->launch, local * count, count, b2);
 }
 
+/* The same as moe_ffn_input says. */
+static void moe_ffn_find_expert(void *context, uint32_t expert, struct check_moe_ffn_expert *out)
+{
+    const struct any_expert *a = context;
+    const struct mk_problem *q = &a->data->job->problem;
+    uint32_t rank_experts = (uint32_t)q->moe.experts / mk_world(&q->topo),
+             rank = expert / rank_experts;
+    uint64_t count = q->moe.hidden * q->moe.inner, local = expert % rank_experts;
+    out->key[0] = run_data_key(a->data, 1 + rank, a->launch);
+    out->key[1] = run_data_key(a->data, 3000 + rank, a->launch);
+    out->first[0] = local * 2 * count;
+    out->first[1] = local * count;
+}
+
 static int moe_ffn_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
                          uint64_t launch, const struct check_pace *pace,
                          struct check_result *result)
@@ -46,6 +60,8 @@ static int moe_ffn_check(const struct run_data *d, const void *const arguments[R
         .expert = moe_ffn_load_expert,
         .context = &any,
     };
+    if (d->cuda && check_moe_ffn_gpu)
+        return check_moe_ffn_gpu(&c, moe_ffn_find_expert, result);
     return check_moe_ffn(&c, pace, result);
 }
 

@@ -1,0 +1,285 @@
+#include <cuda_runtime.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/bf16.h"
+#include "experiments/job/gpu_tensors.h"
+#include "experiments/ops/check_moe_ffn_gpu.h"
+#include "kernels/ptx.cuh"
+
+/* A block makes TILE x TILE elements, a thread SIDE x SIDE of them. */
+enum { TILE = 32, DEPTH = 8, SIDE = 2, THREADS = TILE / SIDE * (TILE / SIDE), PANEL_ROWS = 4096 };
+#define BF16 0x1p-8f
+#define FP32 0x1p-23f
+
+/* In GPU memory. */
+struct layer {
+    const uint16_t *x, *b1, *b2, *result; /* B1 and B2: of one expert */
+    const uint32_t *places;               /* of the expert's rows: token * k + place */
+    const float *weights;
+    float *acted, *off;        /* [PANEL_ROWS, I], and its bound */
+    float *y, *y_off, *y_size; /* [T, H]: the sum, its bound, the sum of absolute values */
+    uint64_t tokens, k, h, inner;
+    uint32_t rows, crosses; /* of the panel; links that a sum crosses */
+    int transposed, deterministic;
+};
+
+/* [depth, row or column], 0 beyond the end. */
+struct slice {
+    float a[2][DEPTH][TILE + 1], b[2][DEPTH][TILE + 1];
+};
+PTX_SHARED(struct slice, layer_slice, 1);
+
+/* Element (row, col) of a matrix of k rows and n columns, or of its transpose. */
+static __device__ float element(const uint16_t *b, uint64_t row, uint64_t col, uint64_t k,
+                                uint64_t n, int transposed)
+{
+    return mk_bf16_to_float(b[transposed ? col * k + row : row * n + col]);
+}
+
+/* What a thread makes of each of its elements: two sums. */
+struct sums {
+    float of[2][SIDE][SIDE], size[2][SIDE][SIDE];
+};
+
+/* Adds the slice to the sums: of[i] += a[i] b[i], size[i] += |a[i]| |b[i]|. */
+static __device__ void add_slice(struct sums *s, uint32_t down, uint32_t right)
+{
+    const struct slice *m = layer_slice;
+    for (uint32_t d = 0; d < DEPTH; d++)
+        for (uint32_t n = 0; n < 2; n++)
+            for (uint32_t i = 0; i < SIDE; i++)
+                for (uint32_t j = 0; j < SIDE; j++) {
+                    float a = m->a[n][d][down + i * (TILE / SIDE)],
+                          b = m->b[n][d][right + j * (TILE / SIDE)];
+                    s->of[n][i][j] = fmaf(a, b, s->of[n][i][j]);
+                    s->size[n][i][j] = fmaf(fabsf(a), fabsf(b), s->size[n][i][j]);
+                }
+}
+
+/* acted = silu(x gate) * (x up), and how far it may be off. */
+static __device__ void act(const struct layer &l, uint64_t row, uint64_t col, float gate, float up,
+                           float gate_size, float up_size)
+{
+    float silu = gate / (1 + expf(-gate)), acted = silu * up;
+    float off_gate = l.h * FP32 * gate_size, off_up = l.h * FP32 * up_size;
+    float off = 1.1f * (fabsf(up) + off_up) * off_gate + fabsf(silu) * off_up;
+    off += (BF16 + 0x1p-20f) * (fabsf(acted) + off);
+    l.acted[row * l.inner + col] = acted;
+    l.off[row * l.inner + col] = off + l.inner * FP32 * (fabsf(acted) + off);
+}
+
+static __global__ void layer_up(const struct layer l)
+{
+    struct slice *m = layer_slice;
+    uint64_t tiles = (l.inner + TILE - 1) / TILE, row = blockIdx.x / tiles * TILE,
+             col = blockIdx.x % tiles * TILE;
+    uint32_t down = threadIdx.x / (TILE / SIDE), right = threadIdx.x % (TILE / SIDE);
+    struct sums s = {};
+    for (uint64_t depth = 0; depth < l.h; depth += DEPTH) {
+        __syncthreads();
+        for (uint32_t i = threadIdx.x; i < DEPTH * TILE; i += THREADS) {
+            uint64_t d = i % DEPTH, at = depth + d, r = row + i / DEPTH, c = col + i / DEPTH;
+            m->a[0][d][i / DEPTH] = m->a[1][d][i / DEPTH] =
+                r < l.rows && at < l.h ? mk_bf16_to_float(l.x[l.places[r] / l.k * l.h + at]) : 0;
+            for (uint32_t n = 0; n < 2; n++)
+                m->b[n][d][i / DEPTH] =
+                    c < l.inner && at < l.h
+                        ? element(l.b1, at, n * l.inner + c, l.h, 2 * l.inner, l.transposed)
+                        : 0;
+        }
+        __syncthreads();
+        add_slice(&s, down, right);
+    }
+    for (uint32_t i = 0; i < SIDE; i++)
+        for (uint32_t j = 0; j < SIDE; j++) {
+            uint64_t r = row + down + i * (TILE / SIDE), c = col + right + j * (TILE / SIDE);
+            if (r < l.rows && c < l.inner)
+                act(l, r, c, s.of[0][i][j], s.of[1][i][j], s.size[0][i][j], s.size[1][i][j]);
+        }
+}
+
+/* By their weights to the sums. */
+static __global__ void layer_down(const struct layer l)
+{
+    struct slice *m = layer_slice;
+    uint64_t tiles = (l.h + TILE - 1) / TILE, row = blockIdx.x / tiles * TILE,
+             col = blockIdx.x % tiles * TILE;
+    uint32_t down = threadIdx.x / (TILE / SIDE), right = threadIdx.x % (TILE / SIDE);
+    struct sums s = {};
+    for (uint64_t depth = 0; depth < l.inner; depth += DEPTH) {
+        __syncthreads();
+        for (uint32_t i = threadIdx.x; i < DEPTH * TILE; i += THREADS) {
+            uint64_t d = i % DEPTH, at = depth + d, r = row + i / DEPTH, c = col + i / DEPTH;
+            bool has = r < l.rows && at < l.inner;
+            m->a[0][d][i / DEPTH] = has ? l.acted[r * l.inner + at] : 0;
+            m->a[1][d][i / DEPTH] = has ? l.off[r * l.inner + at] : 0;
+            m->b[0][d][i / DEPTH] = m->b[1][d][i / DEPTH] =
+                c < l.h && at < l.inner ? element(l.b2, at, c, l.inner, l.h, l.transposed) : 0;
+        }
+        __syncthreads();
+        add_slice(&s, down, right);
+    }
+    for (uint32_t i = 0; i < SIDE; i++)
+        for (uint32_t j = 0; j < SIDE; j++) {
+            uint64_t r = row + down + i * (TILE / SIDE), c = col + right + j * (TILE / SIDE);
+            if (r >= l.rows || c >= l.h)
+                continue;
+            float value = s.of[0][i][j], off = s.size[1][i][j], weight = l.weights[l.places[r]];
+            uint64_t to = l.places[r] / l.k * l.h + c;
+            if (!l.deterministic)
+                off += (1 + l.crosses) * BF16 * (fabsf(value) + off);
+            l.y[to] += weight * value;
+            l.y_off[to] += fabsf(weight) * off;
+            l.y_size[to] += fabsf(weight) * (fabsf(value) + off);
+        }
+}
+
+/* Each thread: elements a grid apart. */
+static __global__ void layer_judge(const struct layer l, struct check_result *results)
+{
+    struct check_result mine = {};
+    const uint64_t step = (uint64_t)gridDim.x * THREADS;
+    for (uint64_t i = blockIdx.x * (uint64_t)THREADS + threadIdx.x; i < l.tokens * l.h; i += step) {
+        float value = mk_bf16_to_float(l.result[i]), reference = l.y[i];
+        double off = fabs((double)value - reference);
+        double bound = l.y_off[i] + (double)(l.k + 1) * FP32 * l.y_size[i];
+        bound += BF16 * (fabs((double)reference) + bound);
+        double share = !isfinite(value) ? INFINITY
+                       : off == 0       ? 0
+                       : bound > 0      ? off / bound
+                                        : INFINITY;
+        mine.elements++;
+        mine.wrong += !(share <= 1);
+        mine.difference2 += isfinite(value) ? off * off : INFINITY;
+        mine.reference2 += (double)reference * reference;
+        if (mine.elements == 1 || share > mine.worst) {
+            mine.worst = share;
+            mine.worst_row = i / l.h;
+            mine.worst_col = i % l.h;
+            mine.worst_value = value;
+            mine.worst_reference = reference;
+        }
+    }
+    results[blockIdx.x * THREADS + threadIdx.x] = mine;
+}
+
+/* GPU memory, from `from` or zeros; in `all`, to be freed. NULL: there is none, and *err says so.
+ */
+static void *layer_alloc(void **all, uint32_t *count, const void *from, uint64_t bytes, int *err)
+{
+    void *p = NULL;
+    if (*err)
+        return NULL;
+    if (cudaMalloc(&p, bytes ? bytes : 4) != cudaSuccess) {
+        cudaGetLastError(); /* no later call is to be blamed for it */
+        *err = -ENOMEM;
+        return NULL;
+    }
+    all[(*count)++] = p;
+    if ((from ? cudaMemcpy(p, from, bytes, cudaMemcpyHostToDevice)
+              : cudaMemsetAsync(p, 0, bytes, 0)) != cudaSuccess)
+        *err = -EIO;
+    return p;
+}
+
+template <class... parameters>
+static int layer_launch(void (*kernel)(parameters...), uint64_t blocks, parameters... of)
+{
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3(THREADS);
+    return cudaLaunchKernelEx(&config, kernel, of...) == cudaSuccess ? 0 : -EIO;
+}
+
+/* Rows of one expert, whose B's are there, each of another token. `places`: in GPU memory, room for
+ * a panel. */
+static int layer_panel(struct layer *l, uint32_t *places, const uint32_t *from, uint32_t rows)
+{
+    uint64_t down = (rows + TILE - 1) / TILE;
+    if (cudaMemcpy(places, from, rows * sizeof *from, cudaMemcpyHostToDevice) != cudaSuccess)
+        return -EIO;
+    l->rows = rows;
+    int err = layer_launch(layer_up, down * ((l->inner + TILE - 1) / TILE), *l);
+    return err ? err : layer_launch(layer_down, down * ((l->h + TILE - 1) / TILE), *l);
+}
+
+static int layer_expert(const struct check_moe_ffn *c, struct layer *l, uint32_t *places,
+                        uint32_t *host, uint32_t expert, const struct check_moe_ffn_expert *of)
+{
+    uint64_t size = l->h * l->inner;
+    uint32_t at = expert / (uint32_t)(c->problem.experts / mk_world(&c->topo));
+    int err = 0;
+    l->crosses = (mk_local_of(&c->topo, at) != mk_local_of(&c->topo, c->topo.rank)) +
+                 (mk_node_of(&c->topo, at) != mk_node_of(&c->topo, c->topo.rank));
+    err = gpu_fill((uint16_t *)l->b1, of->key[0], of->first[0], 2 * size, 0);
+    if (!err)
+        err = gpu_fill((uint16_t *)l->b2, of->key[1], of->first[1], size, 0);
+    for (uint64_t place = 0; place < l->k && !err; place++) { /* one token may name it in several */
+        uint32_t rows = 0;
+        for (uint64_t i = place; i < l->tokens * l->k; i += l->k)
+            if (c->ids[i] == expert)
+                host[rows++] = (uint32_t)i;
+        for (uint32_t first = 0; first < rows && !err; first += PANEL_ROWS)
+            err = layer_panel(l, places, host + first,
+                              rows - first < PANEL_ROWS ? rows - first : PANEL_ROWS);
+    }
+    return err;
+}
+
+int check_moe_ffn_gpu(const struct check_moe_ffn *c,
+                      void (*where)(void *context, uint32_t expert,
+                                    struct check_moe_ffn_expert *out),
+                      struct check_result *result)
+{
+    enum { BLOCKS = 66, RESULTS = BLOCKS * THREADS };
+    const struct mk_moe *m = &c->problem;
+    uint64_t all = m->tokens * m->k, out = m->tokens * m->hidden,
+             panel = (uint64_t)PANEL_ROWS * m->inner * sizeof(float);
+    uint32_t *host = (uint32_t *)malloc(all * sizeof *host), count = 0;
+    struct check_result *found = (struct check_result *)malloc(RESULTS * sizeof *found);
+    int err = host && found ? 0 : -ENOMEM;
+    void *memory[16];
+    struct layer l = {};
+    l.tokens = m->tokens;
+    l.k = m->k;
+    l.h = m->hidden;
+    l.inner = m->inner;
+    l.transposed = c->b_transposed;
+    l.deterministic = c->deterministic;
+    l.x = (const uint16_t *)layer_alloc(memory, &count, c->x, out * 2, &err);
+    l.result = (const uint16_t *)layer_alloc(memory, &count, c->y, out * 2, &err);
+    l.weights = (const float *)layer_alloc(memory, &count, c->weights, all * 4, &err);
+    l.b1 = (const uint16_t *)layer_alloc(memory, &count, NULL, l.h * l.inner * 4, &err);
+    l.b2 = (const uint16_t *)layer_alloc(memory, &count, NULL, l.h * l.inner * 2, &err);
+    uint32_t *places = (uint32_t *)layer_alloc(memory, &count, NULL, PANEL_ROWS * 4, &err);
+    l.places = places;
+    l.acted = (float *)layer_alloc(memory, &count, NULL, panel, &err);
+    l.off = (float *)layer_alloc(memory, &count, NULL, panel, &err);
+    l.y = (float *)layer_alloc(memory, &count, NULL, out * 4, &err);
+    l.y_off = (float *)layer_alloc(memory, &count, NULL, out * 4, &err);
+    l.y_size = (float *)layer_alloc(memory, &count, NULL, out * 4, &err);
+    struct check_result *results =
+        (struct check_result *)layer_alloc(memory, &count, NULL, RESULTS * sizeof *results, &err);
+    for (uint32_t expert = 0; expert < m->experts && !err; expert++) {
+        struct check_moe_ffn_expert of;
+        where(c->context, expert, &of);
+        err = layer_expert(c, &l, places, host, expert, &of);
+    }
+    if (!err)
+        err = layer_launch(layer_judge, BLOCKS, l, results);
+    if (!err &&
+        cudaMemcpy(found, results, RESULTS * sizeof *found, cudaMemcpyDeviceToHost) != cudaSuccess)
+        err = -EIO;
+    for (uint32_t i = 0; i < RESULTS && !err; i++) {
+        found[i].frobenius = c->deterministic ? CHECK_ACTIVATION : CHECK_FAST;
+        if (found[i].elements)
+            check_join(result, &found[i]);
+    }
+    while (count)
+        cudaFree(memory[--count]);
+    free(host);
+    free(found);
+    return err;
+}
