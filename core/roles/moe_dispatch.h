@@ -5,13 +5,13 @@
  *                                       expert leaves a place out, so a rank may have fewer tokens
  *                                       than there is room for, or none
  *
- *   intra_comm   its first CTA gathers all ranks' ids (4 k bytes a token); from them all of these
- *                CTAs make the tables of where everything goes, so that counts and offsets need no
- *                other exchange and no host. Then they take this rank's tokens to the other ranks
- *                of the node, and hand on in the node those that the rail has brought; and they
- *                count what has come here, by rows of this rank's experts
- *   inter_send   packs the tokens that have an expert on another node and puts them along the rail:
- *                each once per node, however many experts it has there
+ *   intra_comm   gathers all ranks' ids (4 k bytes a token), a CTA for each rank; from them all of
+ *                these CTAs make the tables of where everything goes, so that counts and offsets
+ *                need no other exchange and no host. Then they take this rank's tokens to the other
+ * ranks of the node, and hand on in the node those that the rail has brought; and they count what
+ * has come here, by rows of this rank's experts inter_send   packs the tokens that have an expert
+ * on another node and puts them along the rail: each once per node, however many experts it has
+ * there
  *
  * Minimum bytes, which depend on the ids: a token has to enter each other node where it has an
  * expert, and does so once, on its own rail; and each rank where it has one, and does so once, from
@@ -87,11 +87,11 @@ MK_ROLE void moe_copy_weights(const struct moe_dispatch_plan *p, struct mk_cta *
         mk_cta_copy(cta, local, &c);
 }
 
-/* Every rank's ids to every rank of the node: the first intra_comm CTA. */
+/* Every rank's ids to every rank of the node: the intra_comm CTAs take ranks in turn. */
 MK_ROLE int moe_gather_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
     const struct mk_topo *t = &p->topo;
-    uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank);
+    uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank), turn = 0;
     for (uint32_t distance = 0; distance < t->nodes; distance++) {
         uint32_t rank = mk_rank_at(t, (node + distance) % t->nodes, local);
         struct mk_chunk c;
@@ -100,11 +100,13 @@ MK_ROLE int moe_gather_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta
         c.destination = p->ids[cta->epoch & 1] + rank * p->ids_pitch;
         c.source = distance ? c.destination : 0;
         c.bytes = distance ? p->ids_moved + p->weights : p->ids_bytes;
-        if (distance && mk_cta_wait(cta, moe_ids_flag(p, rank), cta->epoch, MK_CAUSE_NETWORK))
-            return 1;
         /* the others first: they wait for these ids as long as this rank for theirs */
         for (uint32_t step = 1; step < t->gpus + (distance ? 0 : 1); step++) {
             uint32_t peer = (local + t->gpus - step) % t->gpus;
+            if (turn++ % cta->count != cta->index)
+                continue;
+            if (distance && mk_cta_wait(cta, moe_ids_flag(p, rank), cta->epoch, MK_CAUSE_NETWORK))
+                return 1;
             mk_cta_copy(cta, peer, &c);
             if (!distance)
                 moe_copy_weights(p, cta, peer, c.destination + p->weights);
@@ -239,7 +241,7 @@ MK_ROLE int moe_intra_comm(const struct moe_dispatch_plan *p, struct mk_cta *cta
 {
     const struct mk_topo *t = &p->topo;
     uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank), turn = 0;
-    if ((cta->index == 0 && moe_gather_ids(p, cta)) || moe_make_tables(p, cta))
+    if (moe_gather_ids(p, cta) || moe_make_tables(p, cta))
         return 1;
     for (uint32_t chunk = 0; chunk < p->chunks; chunk++) {
         if (turn++ % cta->count != cta->index)
