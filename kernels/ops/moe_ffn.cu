@@ -25,6 +25,14 @@ struct moe_ffn_maps {
 
 PTX_SHARED(uint32_t, moe_ffn_unit, 1);
 
+/* What a consumer warpgroup has stored and not told of yet: how many, in the units of a flag. Its
+ * registers are taken. */
+struct moe_ffn_stored {
+    uint32_t count, flag;
+};
+PTX_SHARED(struct moe_ffn_stored, moe_ffn_untold, 2);
+PTX_SHARED(struct tile_track, moe_ffn_track, 1); /* the first consumer's alone */
+
 PTX_FN float moe_ffn_silu(float x)
 {
     return x * ptx_reciprocal(1 + ptx_exp2(x * -1.44269504f));
@@ -34,9 +42,7 @@ struct moe_ffn_source : moe_source<moe_ffn_source> {
     static constexpr bool two_runs = true, goes_on = true;
     const struct moe_ffn_plan *plan;
     const struct moe_ffn_maps *maps;
-    /* Of a consumer: its tile, and what it has not told of yet. */
-    uint32_t stage, col, row, rows;
-    uint32_t untold, untold_flag;
+    uint32_t stage, col, row, rows; /* of a consumer's tile */
 
     GEMM_MEMBER void opened()
     {
@@ -65,7 +71,7 @@ struct moe_ffn_source : moe_source<moe_ffn_source> {
         tile->row = row;
         tile->rows = rows;
         tile->col = col;
-        tile->id = row / tile_m * (plan->up_tiles + plan->down_tiles) + e->column;
+        tile->id = 0; /* consumers have no register for it: see `after` */
     }
 
     GEMM_MEMBER bool gathered(const struct mk_tile *tile) const
@@ -147,35 +153,45 @@ struct moe_ffn_source : moe_source<moe_ffn_source> {
 
     /* Down of a group may come right behind its up, and wait for what this block has stored: so it
      * is told of while the next tile is loaded, but before that where the next one is not known. */
-    GEMM_MEMBER void tell()
+    GEMM_MEMBER void tell() const
     {
-        if (!untold)
+        struct moe_ffn_stored *untold = &moe_ffn_untold[threadIdx.x / 128 - 1];
+        if (!untold->count)
             return;
         ptx_bulk_wait_all();
-        ptx_add_release(cta_flag(launch->heap, untold_flag), untold);
-        untold = 0;
+        ptx_add_release(cta_flag(launch->heap, untold->flag), untold->count);
+        untold->count = 0;
     }
 
-    GEMM_MEMBER void soon(uint32_t i)
+    GEMM_MEMBER void soon(uint32_t i) const
     {
-        if (threadIdx.x % 128 == 0 && untold &&
+        if (threadIdx.x % 128 == 0 &&
             !ptx_mbar_test(ptx_shared(&gemm_ticket_shared->given[i % GEMM_TICKETS]),
                            i / GEMM_TICKETS & 1))
             tell();
         __syncwarp();
     }
 
-    GEMM_MEMBER void stored(uint32_t, uint32_t)
+    GEMM_MEMBER void stored(uint32_t, uint32_t) const
     {
         tell();
     }
 
-    GEMM_MEMBER void after(uint32_t i, const struct mk_tile *tile, uint32_t half)
+    GEMM_MEMBER void begin(uint32_t, const struct mk_tile *)
     {
-        tracked_source::after(i, tile, half);
-        untold = rows * (MK_TILE_PARTS / 2);
-        untold_flag =
-            stage == MOE_FFN_UP ? moe_ffn_acted_flag(plan, row) : moe_ffn_made_flag(plan, row);
+        if (threadIdx.x == 128)
+            tile_track_start(moe_ffn_track);
+    }
+
+    GEMM_MEMBER void after(uint32_t, const struct mk_tile *, uint32_t half)
+    {
+        if (threadIdx.x == 128)
+            tile_track_note(moe_ffn_track, launch,
+                            moe_ffn_tile_id(plan, row / tile_m, stage,
+                                            col / (stage == MOE_FFN_UP ? tile_n / 2 : tile_n)));
+        moe_ffn_untold[half] = {rows * (MK_TILE_PARTS / 2), stage == MOE_FFN_UP
+                                                                ? moe_ffn_acted_flag(plan, row)
+                                                                : moe_ffn_made_flag(plan, row)};
     }
 };
 
@@ -225,12 +241,15 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
     source.tile_m = shape::tile_m;
     source.tile_n = shape::tile_n;
     source.columns = 0;
-    source.untold = 0;
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
+        moe_ffn_untold[0].count = moe_ffn_untold[1].count = 0;
         gemm_tickets_open(moe_ffn_source::gathers);
-    tile_track_open(&source.track, &launch);
+    }
+    if (threadIdx.x == 128)
+        tile_track_open(moe_ffn_track, &launch);
     gemm_compute<shape>(&operands, &source, memory);
-    tile_track_close(&source.track, &launch);
+    if (threadIdx.x == 128)
+        tile_track_close(moe_ffn_track, &launch);
     __syncthreads(); /* the lead's track is there */
     moe_ffn_add_up(&plan, &launch, memory);
     __syncthreads();
