@@ -155,6 +155,7 @@ for op in ag_gemm gemm_rs gemm_ar; do
     done
     check ${op}_one_shot_nk $run --shape $((gpus * 8)),4096,1024 --iters 20 --burst 5 --shots 1 --b-layout nk
     check ${op}_few_rows_in_two_shots $run --shape $((gpus * 8)),4096,1024 --iters 20 --burst 5 --shots 2
+    check ${op}_one_shot_by_flags $run --shape $((gpus * 200)),4104,1000 --iters 20 --burst 5 --shots 1 # too many bytes for words
 done
 # Sums over ranks: the same.
 for op in gemm_rs gemm_ar; do
@@ -164,6 +165,7 @@ for op in gemm_rs gemm_ar; do
     check ${op}_one_gpu $run --gpus 1 --shape 390,200,328 --iters 5
     check ${op}_odd_shape $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --iters 50 --burst 10
     check ${op}_odd_shape_deterministic $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --iters 50 --burst 10 --deterministic
+    check ${op}_one_shot_deterministic $run --gpus "$gpus" --shape $((gpus * 17)),520,1000 --iters 20 --burst 5 --shots 1 --deterministic
     check ${op}_nk $run --gpus "$gpus" --shape $((gpus * 65)),200,328 --iters 8 --b-layout nk
     check ${op}_tiles_256x128 $run --gpus "$gpus" --shape $((gpus * 512)),520,1024 --iters 8 --tile 256,128
     check ${op}_tiles_128x64 $run --gpus "$gpus" --shape $((gpus * 130)),520,72 --iters 8 --tile 128,64
@@ -172,6 +174,7 @@ for op in gemm_rs gemm_ar; do
     check ${op}_ranks_share_a_gpu "$mkernel" run $op --exec cuda --check --gpus $((gpus + 1)) --shape $(((gpus + 1) * 65)),200,328 --iters 4 --timeout 60
     check ${op}_two_nodes $run $nodes --shape $((world * 390)),200,328 --iters 8
     check ${op}_two_nodes_nk_deterministic $run $nodes --shape $((world * 390)),200,328 --iters 8 --b-layout nk --deterministic --pieces 2
+    check ${op}_two_nodes_large_puts $run $nodes --shape $((world * 1100)),4104,72 --iters 20 --burst 5
     check ${op}_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --shape $((world * 390)),200,328 --iters 8
     check ${op}_few_rows $run --gpus "$gpus" --shape $((gpus * 8)),4096,1024 --iters 20 --burst 5
     check ${op}_one_slice_of_k $run --gpus "$gpus" --shape $((gpus * 512)),2048,64 --iters 20 --burst 5
