@@ -226,7 +226,8 @@ PTX_FN void fragments_add_words(float (&sum)[count], const char *from, uint64_t 
                                 uint32_t terms, uint32_t before, uint32_t runs,
                                 const waiting &await)
 {
-    constexpr int all = count / FRAGMENT_SUMS, loads = number == MK_FP24 ? 2 : 4,
+    /* with wide tiles there are no registers for more */
+    constexpr int all = count / FRAGMENT_SUMS, loads = number == MK_FP24 || all > 4 ? 2 : 4,
                   pairs = fragment_words<number> / 2; /* of words, of a run */
     static_assert(all % loads == 0, "whole groups of loads");
 #pragma unroll
