@@ -250,8 +250,9 @@ static void test_killed_rank(void **state)
 {
     static const char *const lines[] = {
         "run gemm_ar --exec emulated --gpus 3 --shape 390,200,328 --timeout 3",
-        "run ring_attention --exec emulated --gpus 3 --attention 1,390,2,1,64 --timeout 3"};
-    for (int i = 0; i < 2; i++) {
+        "run ring_attention --exec emulated --gpus 3 --attention 1,390,2,1,64 --timeout 3",
+        "run moe_ffn --exec emulated --gpus 2 --moe 60,136,72,4,2 --timeout 3"};
+    for (int i = 0; i < 3; i++) {
         command_start(&r, lines[i], "MKERNEL_TEST_DIE=1,3", NULL);
         wait_for_state("ZX");
         expect_in_time(now(), "rank 1 was killed by signal 9");
@@ -267,16 +268,20 @@ static void test_stopped_rank(void **state)
         "run ag_gemm --exec emulated --gpus 2 --shape 390,200,328 --timeout 3",
         "run gemm_rs --exec emulated --nodes 2 --gpus 1 --nic soft --shape 390,200,328 --timeout "
         "3",
-        "run ring_attention --exec emulated --gpus 2 --attention 1,390,2,1,64 --timeout 3"};
-    for (int i = 0; i < 3; i++) {
+        "run ring_attention --exec emulated --gpus 2 --attention 1,390,2,1,64 --timeout 3",
+        "run moe_ffn --exec emulated --gpus 2 --moe 60,136,72,4,2 --timeout 3"};
+    for (int i = 0; i < 4; i++) {
         command_start(&r, lines[i], "MKERNEL_TEST_STOP=1,3", NULL);
         wait_for_state("Tt");
         expect_in_time(now(), "; rank 1 did not end");
         if (i == 1 && strstr(r.err_text, "rank 0's proxy could not reach rank 1 with "))
             continue;
-        assert_non_null(strstr(r.err_text, "; rank 1 should have produced it; rank 1 did not end"));
         assert_non_null(strstr(r.err_text, "rank 0 CTA "));
         assert_non_null(strstr(r.err_text, " waited 3."));
+        /* whose wait for this rank's own tables ends first blames nobody else */
+        if (i == 3 && strstr(r.err_text, " for its tables of where tokens go in epoch "))
+            continue;
+        assert_non_null(strstr(r.err_text, "; rank 1 should have produced it; rank 1 did not end"));
     }
 }
 

@@ -193,8 +193,8 @@ static void test_all_tokens(void **state)
            /* 2 x (ids of 100 x 16, and rows of 128); once */
            "moved     28800 bytes over NVLink and 14400 over the network");
     expect("sim moe_ffn --data --nodes 2 --gpus 2 --moe 100,64,40,4,4 --launches 3 --seed 5", 0,
-           /* rows there and back, weights on the rail */
-           "moved     54400 bytes over NVLink and 28800 over the network");
+           /* rows there and back, weights with the ids */
+           "moved     57600 bytes over NVLink and 28800 over the network");
 }
 
 int main(void)
