@@ -74,17 +74,27 @@ static int gemm_allow_shared(void (*kernel)(parameters...), uint32_t shared_byte
                : -EIO;
 }
 
-/* What <op>_prepare returns where no kernel has clusters: `err` of gemm_allow_shared, or -EINVAL
- * where there is none for these tiles; with a sentence. */
-static inline int gemm_prepared(int err, uint32_t tile_m, uint32_t tile_n, char *error,
-                                size_t error_size)
+/* What <op>_prepare returns: `err` of gemm_allow_shared, or -EINVAL where there is none for these
+ * tiles; with a sentence. cluster: 0 where no kernel has clusters. */
+static inline int gemm_prepared(int err, uint32_t tile_m, uint32_t tile_n, uint32_t cluster,
+                                char *error, size_t error_size)
 {
-    if (err == -EINVAL)
+    if (err == -EINVAL && cluster)
+        snprintf(error, error_size, "no kernel is built for tiles of %u x %u on %u CTAs", tile_m,
+                 tile_n, cluster);
+    else if (err == -EINVAL)
         snprintf(error, error_size, "no kernel is built for tiles of %u x %u", tile_m, tile_n);
     else if (err)
         snprintf(error, error_size, "the GPU refuses the kernel: %s",
                  cudaGetErrorString(cudaGetLastError()));
     return err;
+}
+
+/* The limits of the engine's waits are longer than any wait for a flag. */
+static inline void gemm_limit_waits(struct gemm_operands *op, const struct gpu_launch *l)
+{
+    op->watch = {l->report->stuck, l->timeout_ns + 2000000000};
+    op->limit_ns = l->timeout_ns + 3000000000;
 }
 
 /* Launches `blocks` blocks, a multiple of `cluster`, of the engine's threads. 0 or -EIO. */
@@ -167,13 +177,7 @@ static int gemm_op_prepare(const typename op::plan *plan, int transposed, char *
         return gemm_allow_shared(gemm_op_kernel<op, decltype(shape)>,
                                  gemm_op_shared_bytes<op, decltype(shape)>());
     });
-    if (err == -EINVAL)
-        snprintf(error, error_size, "no kernel is built for tiles of %u x %u on %u CTAs",
-                 form.tile_m, form.tile_n, form.cluster);
-    else if (err)
-        snprintf(error, error_size, "the GPU refuses the kernel: %s",
-                 cudaGetErrorString(cudaGetLastError()));
-    return err;
+    return gemm_prepared(err, form.tile_m, form.tile_n, form.cluster, error, error_size);
 }
 
 template <class op>
@@ -185,9 +189,7 @@ static int gemm_op_launch(const typename op::plan *plan, int transposed,
         typedef decltype(shape) built;
         typename op::maps maps;
         struct gemm_operands operands;
-        /* longer than any wait for a flag */
-        operands.watch = {launch->report->stuck, launch->timeout_ns + 2000000000};
-        operands.limit_ns = launch->timeout_ns + 3000000000;
+        gemm_limit_waits(&operands, launch);
         int err = op::template describe<built>(&maps, &operands, plan, launch);
         if (err)
             return err;

@@ -52,11 +52,9 @@ static void all_gather_choose_roles(struct mk_problem *q)
         ctas[role] = op_needs(q->op, &q->topo, (enum mk_role)role) ? 1 : 0;
     if (q->exec != MK_EXEC_CUDA || q->sms < 8)
         return;
-    uint32_t most = MK_MAX_RINGS;
-    if (q->topo.nodes > 1)
-        most -= ctas[MK_INTER_SEND] = 2;
-    uint32_t rest = q->sms - ctas[MK_INTER_SEND];
-    ctas[MK_INTER_REDUCE] = q->topo.nodes > 1 && rest / 2 > most ? most : rest / 2;
+    ctas[MK_INTER_SEND] = q->topo.nodes > 1 ? 2 : 0;
+    uint32_t rest = q->sms - ctas[MK_INTER_SEND], rings = MK_MAX_RINGS - ctas[MK_INTER_SEND];
+    ctas[MK_INTER_REDUCE] = q->topo.nodes > 1 && rest / 2 > rings ? rings : rest / 2;
     ctas[MK_INTRA_COMM] = rest - ctas[MK_INTER_REDUCE];
 }
 

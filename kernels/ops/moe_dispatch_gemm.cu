@@ -58,9 +58,7 @@ static int moe_describe(struct gemm_operands *op, const struct moe_dispatch_gemm
     if (!err)
         err = tensormap_bf16(&op->c, l->arguments[MK_SPACE_ARG3], c_extent, n, rows * n, c_box);
     op->stages_of_k = op->stages_of_slice = (uint32_t)mk_ceil_div(k, GEMM_TILE_K);
-    /* longer than any wait for a flag */
-    op->watch = {l->report->stuck, l->timeout_ns + 2000000000};
-    op->limit_ns = l->timeout_ns + 3000000000;
+    gemm_limit_waits(op, l);
     return err;
 }
 
@@ -84,7 +82,7 @@ int moe_dispatch_gemm_prepare(const struct mk_plan *plan, char *error, size_t er
         typedef decltype(shape) built;
         return gemm_allow_shared(moe_dispatch_gemm_kernel<built>, built::shared_bytes);
     });
-    return gemm_prepared(err, p->dispatch.tile_m, p->tile_n, error, error_size);
+    return gemm_prepared(err, p->dispatch.tile_m, p->tile_n, 0, error, error_size);
 }
 
 int moe_dispatch_gemm_launch(const struct mk_plan *plan, const struct gpu_launch *launch,

@@ -279,9 +279,7 @@ static int moe_ffn_describe(struct gemm_operands *op, struct moe_ffn_maps *maps,
         err = tensormap_bf16(&maps->c, l->heap + p->made, made, h, rows * h, c_box);
     op->stages_of_k = (uint32_t)mk_ceil_div(h, GEMM_TILE_K);
     op->stages_of_slice = UINT32_MAX;
-    /* longer than any wait for a flag */
-    op->watch = {l->report->stuck, l->timeout_ns + 2000000000};
-    op->limit_ns = l->timeout_ns + 3000000000;
+    gemm_limit_waits(op, l);
     return err;
 }
 
@@ -305,7 +303,7 @@ int moe_ffn_prepare(const struct mk_plan *plan, char *error, size_t error_size)
         typedef decltype(shape) built;
         return gemm_allow_shared(moe_ffn_kernel<built>, built::shared_bytes);
     });
-    return gemm_prepared(err, p->dispatch.tile_m, p->tile_n, error, error_size);
+    return gemm_prepared(err, p->dispatch.tile_m, p->tile_n, 0, error, error_size);
 }
 
 int moe_ffn_launch(const struct mk_plan *plan, const struct gpu_launch *launch, cudaStream_t stream)
