@@ -180,7 +180,7 @@ uint32_t model_choose(const struct mk_machine *machine, const struct mk_problem 
     choose_rest(&best);
     double tile_ns = best.ns * TILE_GAIN; /* another tile has to promise this */
     const struct op_descriptor *op = op_of(problem->op);
-    for (uint32_t i = 0; op->gpu_tile ? op->gpu_tile(i, &tile) : mk_gemm_tile(i, &tile); i++) {
+    for (uint32_t i = 0; op_gpu_tile(problem, i, &tile); i++) {
         struct search from = {.machine = machine, .problem = problem, .weighed = best.weighed};
         if (tile.tile_m == s.made.tile_m && tile.tile_n == s.made.tile_n)
             continue;

@@ -146,6 +146,12 @@ static int tuning_read_key_word(const char *word, uint32_t place, struct tuning_
                      : plan_refuse(error, size, "'%s' is not a shape: %s are at least 1", word,
                                    op_of(e->op)->shape->letters);
     case 2:
+        if (op_of(e->op)->causal) {
+            e->causal = !strcmp(word, "causal");
+            return e->causal || !strcmp(word, "full")
+                       ? 0
+                       : plan_refuse(error, size, "'%s' is not a mask: full or causal", word);
+        }
         e->b_transposed = !strcmp(word, "nk");
         return e->b_transposed || !strcmp(word, "kn")
                    ? 0
@@ -207,8 +213,9 @@ static int tuning_read_measured(const char *word, struct tuning_entry *e, char *
 int tuning_same(const struct tuning_entry *a, const struct tuning_entry *b)
 {
     return a->op == b->op && !memcmp(a->numbers, b->numbers, sizeof a->numbers) &&
-           a->b_transposed == b->b_transposed && a->deterministic == b->deterministic &&
-           a->nodes == b->nodes && a->gpus == b->gpus && !strcmp(a->device, b->device);
+           a->b_transposed == b->b_transposed && a->causal == b->causal &&
+           a->deterministic == b->deterministic && a->nodes == b->nodes && a->gpus == b->gpus &&
+           !strcmp(a->device, b->device);
 }
 
 /* One line without its comment. 1: an entry, 0: there is none, or -EINVAL with a sentence. */
@@ -228,9 +235,10 @@ static int tuning_read_line(char *line, struct tuning_entry *e, char *error, siz
     }
     if (place && place < 6)
         return plan_refuse(error, size,
-                           "%u words where a plan has at least 6: op %s kn|nk fast|deterministic "
+                           "%u words where a plan has at least 6: op %s %s fast|deterministic "
                            "NODESxGPUS DEVICE",
-                           place, op_of(e->op)->shape->letters);
+                           place, op_of(e->op)->shape->letters,
+                           op_of(e->op)->causal ? "full|causal" : "kn|nk");
     return place > 0;
 }
 
@@ -287,6 +295,7 @@ void tuning_key(struct tuning_entry *e, const struct mk_problem *q, const char *
     e->op = q->op;
     op_numbers(q, e->numbers);
     e->b_transposed = q->b_transposed != 0;
+    e->causal = op_of(q->op)->causal && q->attention.causal;
     e->deterministic = q->deterministic != 0;
     e->nodes = q->topo.nodes;
     e->gpus = q->topo.gpus;
@@ -379,9 +388,9 @@ int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct m
                            e->shipped ? "core/tuning.plans" : t->path, e->line, why);
     }
     char words[128], shape[TUNING_SHAPE_TEXT];
-    snprintf(p->tuned, sizeof p->tuned, "%s as %s at %s%s%s (%s:%u)",
+    snprintf(p->tuned, sizeof p->tuned, "%s as %s at %s%s%s%s (%s:%u)",
              tuning_words(&e->tuning, words, sizeof words), e->simulated ? "simulated" : "measured",
-             tuning_shape(e, shape), *e->date ? " on " : "", e->date,
+             tuning_shape(e, shape), e->causal ? " causal" : "", *e->date ? " on " : "", e->date,
              e->shipped ? "core/tuning.plans" : t->path, e->line);
     return 0;
 }
@@ -393,7 +402,7 @@ uint64_t tuning_hash(const struct tuning_table *t, uint32_t nodes, uint32_t gpus
         struct tuning_entry e = t->entries[i];
         if (e.nodes != nodes || e.gpus != gpus)
             continue;
-        const uint64_t numbers[] = {(uint64_t)e.op, (uint64_t)e.b_transposed,
+        const uint64_t numbers[] = {(uint64_t)e.op, (uint64_t)e.b_transposed, (uint64_t)e.causal,
                                     (uint64_t)e.deterministic};
         const struct {
             const void *from;

@@ -1,9 +1,9 @@
 /* Tuned plans: the plans that were measured to be the fastest, kept in text files with one a line,
  * and where the plan reads its defaults from. A line says for which op, shape (M,N,K or
- * what its numbers are), layout of B, sums, cluster (nodes x ranks of a node) and device (its name
- * with _ for blanks; "host" for the host executor) it was found, then the options that differ from
- * what the plan's closed formula chooses, then the measured times (by=simulation: those of `mkernel
- * tune --exec sim`); # begins a comment:
+ * what its numbers are), layout of B (of attention its mask: full or causal), sums, cluster (nodes
+ * x ranks of a node) and device (its name with _ for blanks; "host" for the host executor) it was
+ * found, then the options that differ from what the plan's closed formula chooses, then the
+ * measured times (by=simulation: those of `mkernel tune --exec sim`); # begins a comment:
  *
  *   gemm_rs 8192,8192,3584 kn fast 1x8 NVIDIA_H200 tile=256x128 pace=310 ms=0.512 formula_ms=0.556
  *   date=2026-11-21
@@ -23,8 +23,8 @@
 
 struct tuning_entry {
     enum mk_op op;
-    uint64_t numbers[MK_OWN_NUMBERS]; /* of the op's shape, in its order; 0 behind them */
-    int b_transposed, deterministic;
+    uint64_t numbers[MK_OWN_NUMBERS];        /* of the op's shape, in its order; 0 behind them */
+    int b_transposed, causal, deterministic; /* the first two: 0 where it has no such thing */
     uint32_t nodes, gpus;
     char device[64];         /* as in the file */
     struct mk_tuning tuning; /* 0: as the formula chooses */
@@ -115,7 +115,7 @@ char *tuning_shape(const struct tuning_entry *entry, char text[TUNING_SHAPE_TEXT
 /* Fills in the key of an entry for this problem on this device; no plan, nothing measured. */
 void tuning_key(struct tuning_entry *entry, const struct mk_problem *problem, const char *device);
 
-/* Whether two entries are for the same: op, shape, layout, sums, cluster and device. */
+/* Whether two entries are for the same: op, shape, layout or mask, sums, cluster and device. */
 int tuning_same(const struct tuning_entry *a, const struct tuning_entry *b);
 
 /* The entry for a problem; NULL: none is near. *exact: all matches. */

@@ -1,6 +1,7 @@
 /* Tuned plans: the files that they lie in. */
 #define _GNU_SOURCE /* asprintf */
 #include "core/tuning.h"
+#include "core/ops/op.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -87,13 +88,19 @@ void tuning_close(struct tuning_table *t)
     memset(t, 0, sizeof *t);
 }
 
+/* Which product it is: how B lies, or the mask of attention. */
+static const char *tuning_file_variant(const struct tuning_entry *e)
+{
+    return op_of(e->op)->causal ? e->causal ? "causal" : "full" : e->b_transposed ? "nk" : "kn";
+}
+
 static void tuning_file_write_entry(FILE *f, const struct tuning_entry *e)
 {
     char words[256], shape[TUNING_SHAPE_TEXT];
     tuning_words(&e->tuning, words, sizeof words);
     fprintf(f, "%s %s %s %s %ux%u %s", plan_op_name(e->op), tuning_shape(e, shape),
-            e->b_transposed ? "nk" : "kn", e->deterministic ? "deterministic" : "fast", e->nodes,
-            e->gpus, e->device);
+            tuning_file_variant(e), e->deterministic ? "deterministic" : "fast", e->nodes, e->gpus,
+            e->device);
     if (strcmp(words, "formula"))
         fprintf(f, " %s", words);
     if (e->ms > 0)

@@ -7,17 +7,16 @@
 
 enum { SMS = 4, MOST_RANKS = 4 };
 
-/* One of the tiles that the operator's kernel is built for. */
-static struct mk_gemm_tile emulate_tile(enum mk_op op, uint64_t seed)
+/* One of the tiles that the operator's kernel is built for; none for numbers that it does not take,
+ * which the plan then says. */
+static struct mk_gemm_tile emulate_tile(const struct mk_problem *q, uint64_t seed)
 {
-    int (*built)(uint32_t, struct mk_gemm_tile *) = op_of(op)->gpu_tile;
-    struct mk_gemm_tile tile;
+    struct mk_gemm_tile tile = {0};
     uint32_t count = 0;
-    if (!built)
-        built = mk_gemm_tile;
-    while (built(count, &tile))
+    while (op_gpu_tile(q, count, &tile))
         count++;
-    built((uint32_t)(seed % count), &tile);
+    if (count)
+        op_gpu_tile(q, (uint32_t)(seed % count), &tile);
     return tile;
 }
 
@@ -65,7 +64,7 @@ void sim_world_emulate(struct sim_world_config *c, int drawn)
         c->tracks = c->seed % 4 ? 0 : 64;
         q->moe.experts = mk_round_up(q->moe.experts, mk_world(&q->topo));
         memset(&q->tuning, 0, sizeof q->tuning);
-        const struct mk_gemm_tile tile = emulate_tile(q->op, c->seed);
+        const struct mk_gemm_tile tile = emulate_tile(q, c->seed);
         q->tuning.tile_m = tile.tile_m;
         q->tuning.tile_n = tile.tile_n;
         q->tuning.cluster = tile.cluster;

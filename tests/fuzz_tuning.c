@@ -34,6 +34,8 @@ static void build(const struct tuning_table *t, const struct tuning_entry *e)
                            .b_transposed = e->b_transposed,
                            .deterministic = e->deterministic};
     op_set_numbers(&q, e->numbers);
+    if (e->causal)
+        q.attention.causal = 1;
     struct mk_plan tuned, formula;
     char error[1024] = "", why[512];
     int result = tuning_build(&tuned, t, &q, e->device, 0, 0, error, sizeof error);

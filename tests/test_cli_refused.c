@@ -122,7 +122,8 @@ static void test_sim(void **state)
     refuses("run moe_ffn --exec host --skew one --routing few", "and so does --skew");
     refuses("run moe_ffn --exec host --skew 1 --routing one", "and so does --skew");
     refuses("run ag_gemm --skew 1", "ag_gemm does not take --skew");
-    refuses("tune ring_attention", "ag_gemm, gemm_ar, gemm_rs, moe_dispatch_gemm and moe_ffn do");
+    refuses("tune all_gather",
+            "ag_gemm, gemm_ar, gemm_rs, moe_dispatch_gemm, moe_ffn and ring_attention do");
     refuses("sim ag_gem --explore", "did you mean ag_gemm?");
     refuses("sim ag_gemm gemm_rs --explore", "gemm_rs is one argument too many");
     refuses("sim ag_gemm --explore --moe 8,64,8,4,1", "ag_gemm does not take --moe");

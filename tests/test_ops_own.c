@@ -11,6 +11,7 @@ enum mk_op { MK_OP_STENCIL, MK_OP_SORT, MK_OPS };
 #define op_of own_of
 #define op_on_gpu own_on_gpu
 #define op_is_tuned own_is_tuned
+#define op_gpu_tile own_gpu_tile
 #define op_list own_list
 #define op_dimensions own_dimensions
 #define op_numbers own_numbers

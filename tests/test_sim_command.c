@@ -71,6 +71,19 @@ static void test_operators(void **state)
         }
 }
 
+/* What a seed draws for attention's kernels is a tile that they are built for at its heads. */
+static void test_emulated_draws(void **state)
+{
+    char line[256];
+    for (int seed = 1; seed <= 3; seed++) {
+        snprintf(line, sizeof line,
+                 "sim ring_attention --explore --exec emulated --random --seed %d --runs 1", seed);
+        expect(line, 0, "1 random cases, 0 failed");
+    }
+    expect("sim ring_attention --explore --exec emulated --vary --attention 1,64,2,2,32", 2,
+           "the dimensions that work are 64 and 128");
+}
+
 /* The plan is the one that a run on GPUs would take: tuned where there is one, else the formula's,
  * else what is asked for. */
 static void test_plan(void **state)
@@ -235,15 +248,16 @@ static void test_tune(void **state)
     expect("tune gemm_rs --exec sim --verify --shape 4095,8,8", 2, "does not divide");
     expect("tune gemm_rs --exec sim --verify --space colour=1", 2, "colour");
     expect("tune gemm_rs --exec sim --verify --nic soft", 2, "nic");
-    expect("tune ring_attention --exec sim --verify", 2, "ring_attention has no plans");
+    expect("tune all_gather --exec sim --verify", 2, "all_gather has no plans");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_operators), cmocka_unit_test(test_plan),
-        cmocka_unit_test(test_what_if),   cmocka_unit_test(test_ids),
-        cmocka_unit_test(test_sweep),     cmocka_unit_test(test_tune),
+        cmocka_unit_test(test_operators), cmocka_unit_test(test_emulated_draws),
+        cmocka_unit_test(test_plan),      cmocka_unit_test(test_what_if),
+        cmocka_unit_test(test_ids),       cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_tune),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

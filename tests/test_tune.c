@@ -207,6 +207,43 @@ static void test_moe(void **state)
     assert_non_null(strstr(r.out_text, "roles=131+1+0+0"));
 }
 
+/* Attention's plan is kept by its mask, too, and is taken for that mask alone: on the host, on the
+ * emulated GPU, in the simulator. */
+static void test_attention(void **state)
+{
+#define ATTENTION "--attention 1,192,2,1,64 "
+    expect("tune ring_attention --exec host --gpus 2 --shapes 1,192,2,1,64:1,128,2,2,64 --causal "
+           "--iters 4 --rounds 1 --space tile=16x16,64x16:chunk_rows=32",
+           0, "2 shapes tuned, all right");
+    assert_non_null(strstr(r.out_text, "ring_attention 1,192,2,1,64 causal, 1 x 2 ranks on host"));
+    assert_non_null(strstr(read_plans(), "ring_attention 1,192,2,1,64 causal fast 1x2 host"));
+    assert_non_null(strstr(text, "ring_attention 1,128,2,2,64 causal fast 1x2 host"));
+    write_plans("ring_attention 1,192,2,1,64 causal fast 1x2 host tile=16x24\n"
+                "ring_attention 1,192,2,1,64 causal fast 1x2 emulated pieces=3\n");
+    expect("run ring_attention --exec host --gpus 2 " ATTENTION "--causal --iters 2 --check", 0,
+           "tuned     tile=16x24 as measured at 1,192,2,1,64 causal");
+    expect("run ring_attention --exec host --gpus 2 " ATTENTION "--iters 2 --check", 0,
+           "tiles 32 x 32");
+    expect("run ring_attention --exec emulated --gpus 2 " ATTENTION "--causal --iters 1 --check", 0,
+           "tuned     pieces=3 as measured at 1,192,2,1,64 causal");
+    char line[512];
+    snprintf(line, sizeof line,
+             "tune ring_attention --exec sim --cluster 1x2 --attention 4,1536,16,16,128 --causal "
+             "--rounds 1 --space pieces=4,8:pace=300 --tuning %s",
+             path);
+    expect(line, 0, "1 shape tuned, all right");
+    assert_non_null(
+        strstr(read_plans(), "ring_attention 4,1536,16,16,128 causal fast 1x2 NVIDIA_H200"));
+    assert_non_null(strstr(text, "by=simulation"));
+    write_plans("ring_attention 4,1536,16,16,128 causal fast 1x2 NVIDIA_H200 pieces=5 "
+                "by=simulation\n");
+    command_start(&r, "sim ring_attention --cluster 1x2 --attention 4,1536,16,16,128 --causal",
+                  environment, NULL);
+    command_finish(&r, SECONDS);
+    assert_int_equal(r.status, 0);
+    assert_non_null(strstr(r.out_text, "pieces=5 as simulated at 4,1536,16,16,128 causal"));
+}
+
 static void test_rank_dies(void **state)
 {
     unlink(path);
@@ -223,7 +260,9 @@ static void test_rank_dies(void **state)
 static void test_refusals(void **state)
 {
     unlink(path);
-    expect("tune ring_attention --exec host", 2, "ring_attention has no plans to choose from");
+    expect("tune all_gather --exec host", 2, "all_gather has no plans to choose from");
+    expect("tune ring_attention --exec host --space shots=1", 2, "ring_attention has no shots");
+    expect("tune ring_attention --exec emulated", 2, "an emulated GPU has no speed to measure");
     expect("tune ag_gemm --exec host --tuning none", 2, "there is no file to keep plans in");
     expect("tune ag_gemm --exec host --tuning /proc/plans", 2, "/proc/plans cannot be written");
     expect("tune ag_gemm --exec host --space tile=64", 2, "it should look like tile=256x128");
@@ -256,8 +295,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_default), cmocka_unit_test(test_near),
         cmocka_unit_test(test_wrong),       cmocka_unit_test(test_nodes),
-        cmocka_unit_test(test_moe),         cmocka_unit_test(test_rank_dies),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_moe),         cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_rank_dies),   cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, set_up, folder_remove);
 }

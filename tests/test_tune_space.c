@@ -25,6 +25,7 @@ static struct tune tune_of(enum mk_op op, const char *space, uint32_t nodes, uin
         (struct mk_problem){.op = op, .exec = MK_EXEC_CUDA, .sms = 132, .topo = {nodes, gpus, 0}};
     job.problem.m = job.problem.n = job.problem.k = 8192;
     job.problem.moe = (struct mk_moe){1024, 7168, 2048, 32, 8};
+    job.problem.attention = (struct mk_attention){4, 12288, 16, 16, 128, 0, 0};
     t.job = &job;
     t.shape = job;
     if (tune_space_parse(&t.space, op, space, error, sizeof error))
@@ -61,13 +62,11 @@ static void judge(const struct tune *t, uint32_t center, uint32_t from)
         if (changed(&t->plans[i].asked, &t->plans[center].asked) != 1)
             fail_msg("%s differs in more or less than one option", text);
         struct mk_gemm_tile tile;
-        int (*builds)(uint32_t i, struct mk_gemm_tile * out) = op_of(t->job->problem.op)->gpu_tile;
-        builds = builds ? builds : mk_gemm_tile;
         uint32_t built = 0;
-        while (builds(built, &tile) &&
+        while (op_gpu_tile(&t->job->problem, built, &tile) &&
                (tile.tile_m != m->tile_m || tile.tile_n != m->tile_n || tile.cluster != m->cluster))
             built++;
-        if (!builds(built, &tile))
+        if (!op_gpu_tile(&t->job->problem, built, &tile))
             fail_msg("%s: tiles of %u x %u are not built", text, m->tile_m, m->tile_n);
         if (mk_total_blocks(&m->split) > 132 || mk_total_blocks(&m->split) < 132 - 4)
             fail_msg("%s: %u thread blocks on 132 SMs", text, mk_total_blocks(&m->split));
@@ -101,6 +100,12 @@ static void test_all_options(void **state)
          2,
          {"tile=128x128", "tile=128x64", "roles=124+8+0+0", "roles=100+32+0+0", "chunk_rows=8",
           "chunk_rows=256"}},
+        {MK_OP_RING_ATTENTION,
+         1,
+         2,
+         {"roles=124+8+0+0", "roles=132+132+0+0", "chunk_rows=1024", "chunk_rows=4096", "pieces=1",
+          "pieces=64", "pace=1"}},
+        {MK_OP_RING_ATTENTION, 2, 2, {"roles=128+256+4+0", "roles=131+262+1+0"}},
         {MK_OP_MOE_DISPATCH_GEMM, 2, 1, {"roles=112+12+8+0", "roles=118+12+2+0"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

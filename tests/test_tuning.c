@@ -84,8 +84,12 @@ static void test_bad_lines(void **state)
         const char *line, *says;
     } bad[] = {
         {"gemm", "'gemm' is not an op with tuned plans"},
-        {"ring_attention 1,1,1,1,1 kn fast 1x4 X",
-         "'ring_attention' is not an op with tuned plans"},
+        {"all_gather 8,8 kn fast 1x4 X", "'all_gather' is not an op with tuned plans"},
+        {"ring_attention 1,1,1,1 full fast 1x4 X", "is not a shape of ring_attention: B,S,H,G,D"},
+        {"ring_attention 1,1,1,1,1 kn fast 1x4 X", "'kn' is not a mask: full or causal"},
+        {"ring_attention 1,1,1,1,1 causal fast 1x4",
+         "5 words where a plan has at least 6: op B,S,H,G,D full|causal fast|deterministic"},
+        {"ring_attention 1,1,1,1,1 full fast 1x4 X shots=1", "ring_attention has no shots"},
         {"moe_ffn 1,1,1 kn fast 1x4 X", "'1,1,1' is not a shape of moe_ffn: T,H,I,E,K"},
         {"moe_ffn 1,8,8,0,1 kn fast 1x4 X", "T,H,I,E,K are at least 1"},
         {"gemm_rs 8192,8192 kn fast 1x4 X", "'8192,8192' is not a shape"},
@@ -176,6 +180,52 @@ static void test_exact(void **state)
     assert_string_equal(p.tuned, "");
     assert_memory_equal(&p.problem.tuning, &formula.problem.tuning, sizeof formula.problem.tuning);
     tuning_close(&t);
+}
+
+/* Attention's mask is part of its key: a plan of a full one is no plan of a causal one. */
+static void test_masks(void **state)
+{
+    struct tuning_table t =
+        table_of("ring_attention 4,8192,16,16,128 full fast 1x4 G pieces=4 date=2026-11-22\n"
+                 "ring_attention 4,8192,16,16,128 causal fast 1x4 G pieces=8 date=2026-11-22\n"
+                 "ring_attention 4,65536,16,16,128 full fast 1x4 G pieces=2\n"
+                 "gemm_rs 8192,8192,2048 kn fast 1x4 G pace=7\n");
+    struct mk_problem q = problem(MK_OP_RING_ATTENTION, 0, 0, 0);
+    q.attention = (struct mk_attention){4, 8192, 16, 16, 128, 0, 0};
+    struct mk_plan p = build(&t, &q, "G");
+    assert_int_equal(p.problem.tuning.pieces, 4);
+    assert_string_equal(p.tuned,
+                        "pieces=4 as measured at 4,8192,16,16,128 on 2026-11-22 (plans:1)");
+    q.attention.sequence = 6144; /* near */
+    q.attention.causal = 1;
+    p = build(&t, &q, "G");
+    assert_int_equal(p.problem.tuning.pieces, 8);
+    assert_string_equal(p.tuned,
+                        "pieces=8 as measured at 4,8192,16,16,128 causal on 2026-11-22 (plans:2)");
+    q.attention.sequence = 65536; /* only a full one's is near */
+    assert_string_equal(build(&t, &q, "G").tuned, "");
+    q = problem(MK_OP_GEMM_RS, 8192, 8192, 2048); /* a mask means nothing to others */
+    q.attention.causal = 1;
+    assert_int_equal(build(&t, &q, "G").problem.tuning.pace, 7);
+
+    struct tuning_entry e = t.entries[1];
+    uint64_t hash = tuning_hash(&t, 1, 4);
+    assert_false(tuning_same(&t.entries[0], &e));
+    t.entries[1].causal = 0;
+    assert_true(tuning_hash(&t, 1, 4) != hash);
+    tuning_close(&t);
+    snprintf(path, sizeof path, "%s/masks", folder);
+    for (e.causal = 0; e.causal < 2; e.causal++)
+        for (e.tuning.pieces = 1; e.tuning.pieces <= 2; e.tuning.pieces++)
+            assert_int_equal(tuning_store(path, &e, error, sizeof error), 0);
+    char text[1024] = "";
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    fclose(f);
+    assert_non_null(strstr(text, "\nring_attention 4,8192,16,16,128 full fast 1x4 G pieces=2 "));
+    assert_non_null(strstr(text, "\nring_attention 4,8192,16,16,128 causal fast 1x4 G pieces=2 "));
+    assert_null(strstr(text, "pieces=1"));
 }
 
 static void test_nearest(void **state)
@@ -400,10 +450,15 @@ static void test_places(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines),          cmocka_unit_test(test_bad_lines),
-        cmocka_unit_test(test_exact),          cmocka_unit_test(test_nearest),
-        cmocka_unit_test(test_store),          cmocka_unit_test(test_places),
-        cmocka_unit_test(test_stores_at_once), cmocka_unit_test(test_store_through_a_trap),
+        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_bad_lines),
+        cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_store),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_stores_at_once),
+        cmocka_unit_test(test_store_through_a_trap),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

@@ -132,6 +132,11 @@ int mk_moe_dispatch_gemm(struct mk_plan *plan, const void *x, const void *b, con
     return op_launch(plan, MK_OP_MOE_DISPATCH_GEMM, arguments, stream);
 }
 
+static int moe_dispatch_gemm_built(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
+{
+    return mk_grouped_tile(i, out);
+}
+
 const struct op_descriptor op_moe_dispatch_gemm = {
     .help = "sends tokens to their experts' ranks and multiplies them by the expert's B",
     .shape = &op_shape_moe,
@@ -157,6 +162,6 @@ const struct op_descriptor op_moe_dispatch_gemm = {
     .describe_chunk = moe_dispatch_gemm_describe_chunk,
     .work = moe_dispatch_gemm_work,
     .model = moe_dispatch_gemm_model,
-    .gpu_tile = mk_grouped_tile,
+    .gpu_tile = moe_dispatch_gemm_built,
     .own_blocks = 1,
 };

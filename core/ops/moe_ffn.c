@@ -224,6 +224,11 @@ int mk_moe_ffn(struct mk_plan *plan, const void *x, const void *b1, const uint32
     return op_launch(plan, MK_OP_MOE_FFN, arguments, stream);
 }
 
+static int moe_ffn_built(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
+{
+    return mk_gated_tile(i, out);
+}
+
 const struct op_descriptor op_moe_ffn = {
     .help = "a whole MoE layer: tokens go to their experts' gated layers and come back weighted",
     .shape = &op_shape_moe,
@@ -250,6 +255,6 @@ const struct op_descriptor op_moe_ffn = {
     .describe_chunk = moe_ffn_describe_chunk,
     .work = moe_ffn_work,
     .model = moe_ffn_model,
-    .gpu_tile = mk_gated_tile,
+    .gpu_tile = moe_ffn_built,
     .own_blocks = 1,
 };

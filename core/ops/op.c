@@ -1,5 +1,6 @@
 /* The table of operators, and what their descriptors say. */
 #include "core/ops/op.h"
+#include "core/gemm_tiles.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,12 @@ const struct op_descriptor *op_of(enum mk_op op)
 int op_on_gpu(enum mk_op op)
 {
     return (unsigned)op < MK_OPS && entries[op].where == GPU;
+}
+
+int op_gpu_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
+{
+    const struct op_descriptor *op = op_of(q->op);
+    return op->gpu_tile ? op->gpu_tile(q, i, out) : mk_gemm_tile(i, out);
 }
 
 int op_is_tuned(enum mk_op op)

@@ -127,10 +127,10 @@ struct op_descriptor {
      * known. */
     void (*model)(struct model_walk *w, const struct mk_plan *p);
 
-    /* On a GPU: the i-th tile that its kernel is built for, as mk_gemm_tile (core/gemm_tiles.h),
-     * which NULL stands for. own_blocks: intra_comm CTAs have thread blocks of their own, and are
-     * no multiple of the compute CTAs. */
-    int (*gpu_tile)(uint32_t i, struct mk_gemm_tile *out);
+    /* On a GPU: the i-th tile that its kernel is built for with the problem's numbers; NULL: those
+     * of mk_gemm_tile (core/gemm_tiles.h). own_blocks: intra_comm
+     * CTAs have thread blocks of their own, and are no multiple of the compute CTAs. */
+    int (*gpu_tile)(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out);
     int own_blocks;
 };
 
@@ -155,6 +155,9 @@ uint32_t op_dimensions(const struct op_shape *shape);
 
 /* Whether a role has CTAs on these nodes and ranks. */
 int op_needs(enum mk_op op, const struct mk_topo *topo, enum mk_role role);
+
+/* The i-th tile that an operator's kernel is built for; 0 where there are fewer, else 1. */
+int op_gpu_tile(const struct mk_problem *problem, uint32_t i, struct mk_gemm_tile *out);
 
 /* Whether a plan may have more than one piece. */
 int op_pieces(enum mk_op op, const struct mk_topo *topo);

@@ -2,6 +2,7 @@
  * shapes it takes, and where everything lies. */
 #include "core/attention_tiles.h"
 #include "core/command.h"
+#include "core/gemm_tiles.h"
 #include "core/mkernel.h"
 #include "core/model_gemm.h"
 #include "core/ops/op.h"
@@ -59,6 +60,16 @@ static const struct {
 #undef TILE
 };
 enum { GPU_TILES = sizeof gpu_tiles / sizeof *gpu_tiles };
+
+static int ring_attention_built(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
+{
+    for (int at = 0; at < GPU_TILES; at++)
+        if (gpu_tiles[at].dim == q->attention.head_dim && !i--) {
+            *out = (struct mk_gemm_tile){gpu_tiles[at].tile.rows, gpu_tiles[at].tile.keys, 1};
+            return 1;
+        }
+    return 0;
+}
 
 /* How long a GPU's tiles take in all, as rows of one after the other. Three warpgroups hide each
  * other's softmax better than two: the engine was 1.07 of cuDNN with three and .96 at best with two
@@ -357,6 +368,7 @@ const struct op_descriptor op_ring_attention = {
     .needs =
         {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_SEND] = OP_IF_NODES},
     .knobs = OP_TILE | OP_ROLES | OP_CHUNK_ROWS | OP_PIECES | OP_PACE,
+    .tuned = 1,
     .causal = 1,
     .build = ring_attention_build,
     .flags = flags,
@@ -364,4 +376,5 @@ const struct op_descriptor op_ring_attention = {
     .describe_chunk = ring_attention_describe_chunk,
     .work = ring_attention_work,
     .model = ring_attention_model,
+    .gpu_tile = ring_attention_built,
 };

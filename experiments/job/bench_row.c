@@ -29,7 +29,7 @@ static const char *bench_row_routing(const struct run_job *job)
     return run_op_is_routed(job->options.op) ? run_routings[job->options.routing] : NULL;
 }
 
-static const char *bench_row_layout(const struct mk_problem *q)
+const char *bench_layout(const struct mk_problem *q)
 {
     return !op_of(q->op)->b_layout ? NULL : q->b_transposed ? "nk" : "kn";
 }
@@ -42,7 +42,7 @@ void bench_row_context(struct csv_row *r, const struct run_job *job, const struc
     struct bench_when when;
     char cuda[16];
     bench_when(&when);
-    csv_text(r, "b_layout", bench_row_layout(q));
+    csv_text(r, "b_layout", bench_layout(q));
     csv_text(r, "deterministic", q->deterministic ? "true" : "false");
     csv_text(r, "routing", bench_row_routing(job));
     csv_text(r, "skew", job->options.skew);

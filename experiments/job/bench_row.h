@@ -12,6 +12,9 @@ struct bench_when {
 };
 void bench_when(struct bench_when *w);
 
+/* "kn" or "nk"; NULL where an operator has no B. */
+const char *bench_layout(const struct mk_problem *q);
+
 /* The columns b_layout to mkernel: problem, machine, whole plan, launches, date and versions. `q`
  * as a plan was made for it, `tuned` as the plan says, `fabric`: "verbs over soft0", empty on one
  * node. */

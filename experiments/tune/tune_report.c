@@ -76,7 +76,9 @@ static void tune_report_fill_row(struct csv_row *r, const struct tune *t, uint32
     csv_whole(r, "wrong", p->wrong != 0);
     csv_text(r, "asked", tuning_words(&p->asked, words, sizeof words));
     csv_text(r, "made", tuning_words(&p->made, made, sizeof made));
-    csv_text(r, "b_layout", q->b_transposed ? "nk" : "kn");
+    if (op_of(q->op)->causal)
+        csv_whole(r, "causal", q->attention.causal != 0);
+    csv_text(r, "b_layout", bench_layout(q));
     csv_text(r, "deterministic", q->deterministic ? "true" : "false");
     csv_text(r, "fabric", run_fabric(t->job, fabric));
     csv_whole(r, "seed", t->job->options.seed);

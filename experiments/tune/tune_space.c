@@ -110,11 +110,10 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
 {
     int cuda = q->exec == MK_EXEC_CUDA, slices = op_of(q->op)->knobs & OP_SLICES,
         fanout = op_of(q->op)->knobs & OP_FANOUT;
-    int (*built)(uint32_t i, struct mk_gemm_tile * out) = op_of(q->op)->gpu_tile;
     struct mk_gemm_tile tile;
     switch (option) {
     case TUNING_TILE:
-        for (uint32_t i = 0; cuda && (built ? built(i, &tile) : mk_gemm_tile(i, &tile)); i++)
+        for (uint32_t i = 0; cuda && op_gpu_tile(q, i, &tile); i++)
             offer(o, "tile=%ux%u", tile.tile_m, tile.tile_n);
         for (uint32_t edge = 32; !cuda && edge <= 256; edge *= 2)
             offer(o, "tile=%ux%u", edge, edge);
@@ -127,6 +126,11 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
             offer(o, "chunk_rows=%u", rows);
         for (uint32_t tiles = 1; !op_of(q->op)->loose_chunks && tiles <= 4; tiles *= 2)
             offer(o, "chunk_rows=%u", made->tile_m * tiles);
+        for (uint32_t rows = made->chunk_rows / 2;
+             !op_of(q->op)->loose_chunks && made->chunk_rows > 4 * made->tile_m &&
+             rows <= 2 * made->chunk_rows;
+             rows *= 4) /* half of a large one, and twice as much */
+            offer(o, "chunk_rows=%u", (uint32_t)mk_round_up(rows, made->tile_m));
         break;
     case TUNING_SLICES:
         for (uint32_t n = 1; slices && n <= tuning_knobs[TUNING_SLICES].max; n *= 2)

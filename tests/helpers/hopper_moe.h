@@ -12,13 +12,12 @@ static inline struct sim_world_config hopper_moe_config(enum mk_op op, uint32_t 
 {
     static const uint64_t unused[3] = {8, 8, 8};
     struct sim_world_config c = hopper_ops_config(op, nodes, gpus, unused, seed);
-    int (*built)(uint32_t, struct mk_gemm_tile *) = op_of(op)->gpu_tile;
     struct sim_random r = {sim_mix(seed ^ 0x6d6f65)};
     struct mk_gemm_tile tile;
     uint32_t *ctas = c.problem.tuning.split.ctas, world = nodes * gpus, tiles = 0;
-    while (built(tiles, &tile))
+    while (op_gpu_tile(&c.problem, tiles, &tile))
         tiles++;
-    built((uint32_t)(seed % tiles), &tile);
+    op_gpu_tile(&c.problem, (uint32_t)(seed % tiles), &tile);
     uint32_t experts = world * (1 + sim_random_below(&r, 5));
     c.problem.moe = (struct mk_moe){.tokens = 1 + sim_random_below(&r, 70),
                                     .hidden = 8 * (4 + sim_random_below(&r, 17)),
