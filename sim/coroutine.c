@@ -328,7 +328,7 @@ void coroutine_yield(void)
 void coroutine_soon(const struct coroutine *c)
 {
 #ifndef SIM_UCONTEXT
-    for (int line = 0; line < 4; line++)
+    for (int line = 0; line < 8; line++)
         __builtin_prefetch((const char *)c->here + 64 * line, 1);
 #else
     (void)c;

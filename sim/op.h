@@ -86,6 +86,8 @@ struct sim_op {
     int (*unit)(const struct mk_plan *plan, struct mk_cta *cta, uint32_t unit);
     int (*away)(const struct mk_plan *plan, struct mk_cta *cta);
     uint8_t tickets; /* 1: the same of a GEMM's tiles, `tile` by `tile`, from one counter */
+    /* Adds to a flag come so many at a time, and nobody waits for fewer. NULL: one */
+    uint32_t (*together)(const struct mk_plan *plan);
     /* Where `operands` is NULL: what a GPU multiplies for a tile, masked parts of blocks included,
      * and the size of its heads */
     double (*flop)(const struct mk_plan *plan, const struct mk_tile *tile, uint32_t *head_dim);

@@ -68,6 +68,12 @@ static int ring_attention_handed(const struct mk_plan *plan, uint32_t i, uint32_
     return 1;
 }
 
+/* The pieces of a chunk. */
+static uint32_t ring_attention_together(const struct mk_plan *plan)
+{
+    return ring_attention_plan_of(plan)->pieces;
+}
+
 /* Blocks of keys that are seen in part are multiplied whole. */
 static double ring_attention_flop(const struct mk_plan *plan, const struct mk_tile *t,
                                   uint32_t *head_dim)
@@ -181,6 +187,7 @@ const struct sim_op SIM_OP_NAME = {
     .before = before,
     .math = ring_attention_math,
     .handed = ring_attention_handed,
+    .together = ring_attention_together,
     .flop = ring_attention_flop,
     .fill = ring_attention_fill,
     .verify = ring_attention_verify,

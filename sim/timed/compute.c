@@ -9,7 +9,7 @@
 static void compute_look_beside(const struct timed_world *w, const struct timed_cta *other,
                                 struct machine_load *load)
 {
-    if (other->state == TIMED_MOVES || (other->works && other->at > w->queue.now))
+    if (other->state == TIMED_MOVES)
         load->beside += 1.0 / w->cluster;
 }
 
@@ -225,7 +225,8 @@ int timed_send(struct timed_cta *c)
                      rows = first >= tile.rows ? 0 : tile.rows - first;
             rows = rows < part_rows ? rows : part_rows;
             if (rows && to_peer &&
-                timed_move(c, o.c_local, w->op->part_bytes(&r->plan, &tile, rows), TIMED_SENDS))
+                timed_transfer(c, o.c_local, w->op->part_bytes(&r->plan, &tile, rows), TIMED_SENDS,
+                               0))
                 return 1;
             if (!to_peer) /* what it pushes, it pushes itself */
                 w->op->after_parts(&r->plan, &c->cta, &tile, first, rows,
@@ -274,8 +275,9 @@ static int compute_tile(struct timed_cta *c, const struct mk_tile *tile)
         compute_busy(c, compute_end(c, &o));
         uint32_t own = mk_local_of(&r->plan.problem.topo, r->plan.problem.topo.rank);
         if (o.c_space == MK_SPACE_HEAP && o.c_local != own &&
-            timed_move(c, o.c_local, (uint64_t)o.rows * o.cols * (o.c_number == MK_FP32 ? 4 : 2),
-                       MACHINE_TMA))
+            timed_transfer(c, o.c_local,
+                           (uint64_t)o.rows * o.cols * (o.c_number == MK_FP32 ? 4 : 2), MACHINE_TMA,
+                           0))
             return 1;
         if (w->op->after)
             w->op->after(&r->plan, &c->cta, tile);

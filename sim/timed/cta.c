@@ -10,16 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct timed_cta *timed_cta_of(struct mk_cta *cta)
-{
-    return (struct timed_cta *)(void *)cta;
-}
-
-struct timed_rank *timed_rank_of(const struct timed_cta *c)
-{
-    return c->rank->context;
-}
-
 void timed_record(struct timed_cta *c, uint32_t what, uint64_t start)
 {
     if (c->track)
@@ -37,6 +27,7 @@ void timed_spend(struct timed_cta *c, enum timed_part part, double ns)
 void timed_sync(struct timed_cta *c)
 {
     struct timed_world *w = timed_rank_of(c)->world;
+    timed_line_flush(c);
     if (c->at <= w->queue.now)
         return;
     timed_queue_put(&w->queue, c->number, c->at);
@@ -98,19 +89,30 @@ static void timed_await(struct timed_rank *r, struct timed_cta *c)
 
 /* A poll takes its time once, however many flags it is for; an engine, whose producer looks ahead,
  * has it only where it has to wait. What is traced is the flag that came last. */
+void timed_waited(struct timed_cta *c, uint32_t flag, enum mk_cause cause)
+{
+    uint64_t start = c->at;
+    c->goes_on = 0;
+    timed_spend(c, TIMED_FLAG, timed_rank_of(c)->world->machine->wait);
+    timed_record(c, mk_event_what(MK_EV_WAIT, cause, flag), start);
+}
+
 static int timed_wait(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
                       enum mk_cause cause)
 {
     struct timed_cta *c = timed_cta_of(cta);
     struct timed_rank *r = timed_rank_of(c);
     struct timed_world *w = r->world;
+    c->flag = flag;
+    c->last_flag = flag + count - 1;
+    c->target = target;
+    if (timed_all_raised(r, c) && timed_line_waited(c, c->flag, cause))
+        return w->error != 0;
+    timed_line_flush(c);
     uint64_t start = c->at;
     c->goes_on = 0;
     if (cta->role != MK_COMPUTE)
         timed_spend(c, TIMED_FLAG, w->machine->wait);
-    c->flag = flag;
-    c->last_flag = flag + count - 1;
-    c->target = target;
     if (!timed_all_raised(r, c)) {
         timed_await(r, c);
         coroutine_yield();
@@ -170,132 +172,12 @@ void timed_raise_now(struct timed_world *w, const struct timed_flight *f)
     }
 }
 
-static void timed_signal(struct mk_cta *cta, int add, uint32_t local, uint32_t flag, uint64_t value)
-{
-    struct timed_cta *c = timed_cta_of(cta);
-    struct timed_rank *r = timed_rank_of(c);
-    struct timed_world *w = r->world;
-    uint32_t own = mk_local_of(&r->plan.problem.topo, r->plan.problem.topo.rank);
-    if (c->sends) { /* what it has moved since its last flag is in memory first */
-        timed_spend(c, TIMED_FLAG, w->machine->settle);
-        c->sends = 0;
-    }
-    c->goes_on = 0;
-    double flight = local == own ? w->machine->flag_own : w->machine->flag;
-    struct timed_flight f = {.rank = r->plan.problem.topo.rank - own + local,
-                             .flag = flag,
-                             .value = value,
-                             .add = add,
-                             .role = cta->role,
-                             .poster = TIMED_NONE,
-                             .path = c->path};
-    f.path.parts[TIMED_FLAG] += (float)flight;
-    f.path.roles[cta->role] += (float)flight;
-    timed_raise(w, &f, c->at + (uint64_t)llround(flight));
-    timed_record(c, mk_event_what(MK_EV_SIGNAL, local, flag), c->at);
-}
-
 /* ---- bytes ---- */
-
-/* How long the engine of a co-resident warp's block will go on multiplying, about. */
-static double timed_products_left(const struct timed_cta *c)
-{
-    const struct timed_rank *r = timed_rank_of(c);
-    const struct timed_world *w = r->world;
-    uint32_t compute = r->plan.problem.tuning.split.ctas[MK_COMPUTE];
-    uint32_t leader = c->cta.index % compute / w->cluster * w->cluster;
-    const struct timed_cta *engine = &r->ctas[leader];
-    if (!w->beside || c->mover != MACHINE_WARP || engine->state == TIMED_ENDED)
-        return 0;
-    double left = engine->at > w->queue.now ? (double)(engine->at - w->queue.now) : 0;
-    return left + r->engines[leader].left * r->engines[leader].tile;
-}
-
-/* By what factor `ns` of a warp's work take longer that begin now: as long as its engine
- * multiplies, 1 + under. */
-static double timed_slowed(const struct timed_cta *c, double ns)
-{
-    double left = timed_products_left(c), factor = 1 + timed_rank_of(c)->world->machine->under;
-    if (left <= 0 || ns <= 0)
-        return 1;
-    return ns * factor <= left ? factor : 1 + left * (1 - 1 / factor) / ns;
-}
-
-/* ns that a warp or a block takes at least for a copy to a peer of which `moved` ns were its flow.
- */
-static double timed_peer_ns(const struct timed_cta *c, int kind, uint64_t bytes, double moved,
-                            double slowed)
-{
-    const struct timed_world *w = timed_rank_of(c)->world;
-    const struct machine_rate *rate =
-        &w->machine->movers[kind == TIMED_SENDS ? MACHINE_WARP : kind];
-    double start = c->goes_on ? 0 : rate->start;
-    double alone = (start + (rate->peer > 0 ? (double)bytes / rate->peer : 0)) * slowed;
-    /* in one shot the engine waits for the exchange */
-    if (kind == TIMED_SENDS && w->machine->send > 0 && c->rank->plan->problem.tuning.shots != 1)
-        alone = machine_send_ns(w->machine, timed_products_left(c) > 0, (double)bytes) /
-                timed_rank_of(c)->slow.gpu;
-    if (w->pace_rate > 0 && (kind == TIMED_SENDS || kind == MACHINE_WARP))
-        moved += rate->start + w->machine->paced;
-    return moved > alone ? moved : alone;
-}
-
-/* Sum or, without, copy. */
-static int timed_transfer(struct timed_cta *c, uint32_t local, uint64_t bytes, int kind, int sum)
-{
-    struct timed_rank *r = timed_rank_of(c);
-    struct timed_world *w = r->world;
-    const struct machine_rate *rate =
-        &w->machine->movers[kind == TIMED_SENDS ? MACHINE_WARP : kind];
-    uint32_t own = mk_local_of(&r->plan.problem.topo, r->plan.problem.topo.rank);
-    uint32_t to = r->plan.problem.topo.rank - own + local;
-    enum timed_part part = local == own ? TIMED_MEMORY : TIMED_NVLINK;
-    timed_sync(c);
-    uint64_t start = c->at;
-    double alone = sum            ? rate->add
-                   : local == own ? rate->own
-                                  : rate->peer,
-           first = c->goes_on ? 0 : rate->start;
-    double slowed = timed_slowed(c, first + (alone > 0 ? (double)bytes / alone : 0));
-    c->works = 1;
-    timed_flow_begin(w, c, to, kind, sum, (double)bytes * (local == own ? slowed : 1));
-    coroutine_yield();
-    double moved = (double)(c->at - start), all = moved;
-    if (local == own || kind == MACHINE_TMA)
-        all += first * slowed / r->slow.gpu;
-    else
-        all = timed_peer_ns(c, kind, bytes, moved, slowed / r->slow.gpu);
-    c->path.parts[part] += (float)moved;
-    c->path.roles[c->cta.role] += (float)moved;
-    timed_spend(c, part, all - moved);
-    c->works = 0;
-    if (local != own) {
-        c->sends = 1;
-        w->ranks[to].nvlink_in += (double)bytes;
-    }
-    return w->error != 0;
-}
-
-int timed_move(struct timed_cta *c, uint32_t local, uint64_t bytes, int kind)
-{
-    return timed_transfer(c, local, bytes, kind, 0);
-}
-
-static void timed_copy(struct mk_cta *cta, uint32_t local, uint32_t id, uint64_t bytes)
-{
-    struct timed_cta *c = timed_cta_of(cta);
-    const struct timed_rank *r = timed_rank_of(c);
-    uint64_t start = c->at;
-    if (r->world->senders && cta->role == MK_INTRA_COMM &&
-        local == mk_local_of(&r->plan.problem.topo, r->plan.problem.topo.rank))
-        timed_spend(c, TIMED_MEMORY, r->world->machine->deliver / r->slow.gpu);
-    timed_transfer(c, local, bytes, c->mover, 0);
-    timed_record(c, mk_event_what(MK_EV_COPY, local, id), start);
-}
 
 static void timed_add(struct timed_cta *c, uint32_t id, uint64_t bytes, int sum)
 {
     const struct timed_rank *r = timed_rank_of(c);
+    timed_line_flush(c);
     uint64_t start = c->at;
     timed_transfer(c, mk_local_of(&r->plan.problem.topo, r->plan.problem.topo.rank), bytes,
                    c->mover, sum);
@@ -309,14 +191,15 @@ static void timed_combine(struct mk_cta *cta, const struct mk_combine *s)
     const struct mk_topo *topo = &timed_rank_of(c)->plan.problem.topo;
     timed_add(c, s->id, s->count * s->elements * (s->from == MK_FP32 ? 4 : 2), 1);
     if (s->space == MK_SPACE_HEAP && s->local != mk_local_of(topo, topo->rank))
-        timed_copy(cta, s->local, s->id, s->elements * (s->to == MK_FP32 ? 4 : 2));
-    timed_cta_of(cta)->goes_on = 1;
+        timed_copy_now(c, s->local, s->id, s->elements * (s->to == MK_FP32 ? 4 : 2));
+    c->goes_on = 1;
 }
 
 static void timed_route(struct mk_cta *cta, const struct mk_route *route)
 {
     struct timed_cta *c = timed_cta_of(cta);
     struct timed_rank *r = timed_rank_of(c);
+    timed_line_flush(c);
     /* each part reads its share of the ids, once in each step */
     timed_spend(c, TIMED_MEMORY,
                 (route->step == MK_ROUTE_COUNT ? r->world->machine->route_count
@@ -342,6 +225,7 @@ static int timed_put_chunk(struct mk_cta *cta, uint32_t rank, const struct mk_ch
                     plan_role_name((enum mk_role)cta->role));
         return 1;
     }
+    timed_line_flush(c);
     if (c->sends) {
         timed_spend(c, TIMED_FLAG, w->machine->settle);
         c->sends = 0;
@@ -353,6 +237,7 @@ static int timed_put_chunk(struct mk_cta *cta, uint32_t rank, const struct mk_ch
 static int timed_drain_puts(struct mk_cta *cta)
 {
     struct timed_cta *c = timed_cta_of(cta);
+    timed_line_flush(c);
     timed_drain(c);
     return timed_rank_of(c)->world->error != 0;
 }
@@ -389,6 +274,8 @@ static void timed_main(void *argument)
     if (w->by_hand && w->op->units && c->cta.role == MK_INTER_REDUCE)
         role = r->plan.problem.topo.nodes > 1 ? w->op->away : NULL;
     int over = role ? role(&r->plan, &c->cta) : 0;
+    timed_line_flush(c);
+    c->line = NULL; /* tiles are not for lines */
     /* of blocks that multiply anyway only the engine takes tiles */
     int joins =
         w->by_hand && !mk_role_coresident(&r->plan.problem.tuning.split, (enum mk_role)c->cta.role);
@@ -405,6 +292,9 @@ static void timed_main(void *argument)
 
 void timed_cta_start(struct timed_cta *c)
 {
+    struct timed_rank *r = timed_rank_of(c);
     c->sends = 0;
+    if (c->cta.role == MK_INTRA_COMM && c->mover != TIMED_SENDS)
+        c->line = &r->lines[c->cta.index];
     coroutine_start(c->coroutine, timed_main, c);
 }

@@ -78,7 +78,7 @@ int timed_links_open(struct timed_world *w)
         return -ENOMEM;
     for (uint32_t n = 0; n < nodes; n++) {
         struct timed_node *node = &w->nodes[n];
-        node->classes = calloc(w->classes, sizeof *node->classes);
+        node->classes = timed_large(w->classes * sizeof *node->classes);
         node->active = calloc(w->classes, sizeof *node->active);
         if (!node->classes || !node->active)
             return -ENOMEM;
@@ -94,7 +94,6 @@ int timed_links_open(struct timed_world *w)
             c->ways[1] = (uint8_t)(LINKS_IN + to);
             c->ways[2] = (uint8_t)(LINKS_MEMORY + from);
             c->ways[3] = (uint8_t)(LINKS_MEMORY + to);
-            c->first = c->last = TIMED_NONE;
             c->alone = links_alone(w, kind, sum, to != from) * w->ranks[n * gpus + from].slow.gpu;
         }
         node->event = event++;
@@ -105,7 +104,9 @@ int timed_links_open(struct timed_world *w)
 void timed_links_close(struct timed_world *w)
 {
     for (uint32_t n = 0; w->nodes && n < w->world / links_gpus(w); n++) {
-        free(w->nodes[n].classes);
+        for (uint32_t i = 0; w->nodes[n].classes && i < w->classes; i++)
+            free(w->nodes[n].classes[i].flows);
+        timed_large_free(w->nodes[n].classes, w->classes * sizeof *w->nodes[n].classes);
         free(w->nodes[n].active);
     }
     free(w->nodes);
@@ -117,15 +118,44 @@ static void links_advance(struct timed_class *c, uint64_t now)
     c->at = now;
 }
 
+/* The `i`th of a class's flows to end. */
+static struct timed_flow *links_flow(const struct timed_class *c, uint32_t i)
+{
+    return &c->flows[(c->first + i) & (c->capacity - 1u)];
+}
+
+/* Puts a flow where it belongs among them, behind those that end with it. */
+static int links_insert(struct timed_class *c, uint32_t cta, double end)
+{
+    if (c->count == c->capacity) {
+        uint32_t capacity = c->capacity ? 2u * c->capacity : 4;
+        struct timed_flow *flows = capacity <= UINT16_MAX ? malloc(capacity * sizeof *flows) : NULL;
+        if (!flows)
+            return -ENOMEM;
+        for (uint32_t i = 0; i < c->count; i++)
+            flows[i] = *links_flow(c, i);
+        free(c->flows);
+        c->flows = flows;
+        c->first = 0;
+        c->capacity = (uint16_t)capacity;
+    }
+    uint32_t at = c->count++;
+    for (; at && links_flow(c, at - 1)->end > end; at--)
+        *links_flow(c, at) = *links_flow(c, at - 1);
+    *links_flow(c, at) = (struct timed_flow){.end = end, .cta = cta};
+    c->end = at ? c->end : end;
+    return 0;
+}
+
 /* The class's event comes when its first flow ends, or before. */
 static void links_schedule(struct timed_world *w, struct timed_class *c)
 {
     struct timed_queue *q = &w->queue;
-    if (c->first == TIMED_NONE) {
+    if (!c->count) {
         timed_queue_remove(q, c->event);
         return;
     }
-    double left = (w->ctas[c->first].flow_end - c->served) / c->rate;
+    double left = (c->end - c->served) / c->rate;
     uint64_t due = c->at + (left > 0 ? (uint64_t)ceil(left) : 0);
     if (timed_queue_pending(q, c->event)) {
         if (q->events[c->event].time <= due)
@@ -311,7 +341,7 @@ static void links_join(struct timed_world *w, struct timed_node *n, struct timed
     }
     if (c->count == 1) {
         c->rate = c->alone;
-        c->active = n->count;
+        c->active = (uint16_t)n->count;
         n->active[n->count++] = (uint32_t)(c - n->classes);
     }
     /* Until the node's rates are made: no more than an even share of both its ways. */
@@ -349,21 +379,10 @@ void timed_flow_begin(struct timed_world *w, struct timed_cta *cta, uint32_t to,
     links_advance(c, w->queue.now);
     if (!c->count)
         c->served = 0;
-    c->count++;
-    cta->flow_end = c->served + bytes;
-    uint32_t before = c->last;
-    while (before != TIMED_NONE && w->ctas[before].flow_end > cta->flow_end)
-        before = w->ctas[before].previous_flow;
-    cta->previous_flow = before;
-    cta->next_flow = before == TIMED_NONE ? c->first : w->ctas[before].next_flow;
-    if (before == TIMED_NONE)
-        c->first = cta->number;
-    else
-        w->ctas[before].next_flow = cta->number;
-    if (cta->next_flow == TIMED_NONE)
-        c->last = cta->number;
-    else
-        w->ctas[cta->next_flow].previous_flow = cta->number;
+    if (links_insert(c, cta->number, c->served + bytes)) {
+        timed_error(w, -ENOMEM, "no memory for what is on its way");
+        return;
+    }
     cta->state = TIMED_MOVES;
     links_join(w, n, c);
     links_schedule(w, c);
@@ -373,29 +392,27 @@ void timed_flow_begin(struct timed_world *w, struct timed_cta *cta, uint32_t to,
 static void links_end(struct timed_world *w, struct timed_node *n, struct timed_class *c)
 {
     links_advance(c, w->queue.now);
-    uint32_t done = c->first, count = 0, last = TIMED_NONE;
-    while (c->first != TIMED_NONE && w->ctas[c->first].flow_end <= c->served + 1e-3) {
-        last = c->first;
-        c->first = w->ctas[last].next_flow;
+    uint32_t count = 0, *ended = w->moved;
+    while (count < c->count && links_flow(c, count)->end <= c->served + 1e-3) {
+        ended[count] = links_flow(c, count)->cta;
+        __builtin_prefetch(&w->ctas[ended[count]], 1);
+        __builtin_prefetch(&w->ctas[ended[count]].path, 1);
         count++;
     }
     if (!count) {
         links_schedule(w, c);
         return;
     }
-    w->ctas[last].next_flow = TIMED_NONE;
-    if (c->first == TIMED_NONE)
-        c->last = TIMED_NONE;
-    else
-        w->ctas[c->first].previous_flow = TIMED_NONE;
-    c->count -= count;
+    c->first = (uint16_t)((c->first + count) & (c->capacity - 1u));
+    c->count = (uint16_t)(c->count - count);
+    c->end = links_flow(c, 0)->end;
     links_leave(w, n, c, count);
     links_schedule(w, c);
-    while (done != TIMED_NONE) {
-        struct timed_cta *cta = &w->ctas[done];
-        done = cta->next_flow;
-        timed_resume(w, cta);
-    }
+    for (uint32_t i = 1; i < count; i++)
+        if (w->ctas[ended[i]].count)
+            __builtin_prefetch(&w->ctas[ended[i]].line->steps[w->ctas[ended[i]].done]);
+    for (uint32_t i = 0; i < count; i++)
+        timed_moved(w, &w->ctas[ended[i]]);
 }
 
 void timed_links_event(struct timed_world *w, uint32_t event)
@@ -408,11 +425,33 @@ void timed_links_event(struct timed_world *w, uint32_t event)
         links_end(w, n, &n->classes[i % (w->classes + 1)]);
 }
 
-uint32_t timed_links_first(const struct timed_world *w, uint32_t event)
+static const struct timed_class *links_class_of_event(const struct timed_world *w, uint32_t event)
 {
     uint32_t i = event - w->world * (w->per_rank + 1);
     const struct timed_node *n = &w->nodes[i / (w->classes + 1)];
-    return event == n->event ? TIMED_NONE : n->classes[i % (w->classes + 1)].first;
+    return event == n->event ? NULL : &n->classes[i % (w->classes + 1)];
+}
+
+void timed_links_soon(const struct timed_world *w, uint32_t event)
+{
+    const struct timed_class *c = links_class_of_event(w, event);
+    if (!c)
+        return;
+    __builtin_prefetch(c, 1);
+}
+
+void timed_links_begins(struct timed_world *w, const struct timed_cta *c)
+{
+    const struct mk_topo *t = &timed_rank_of(c)->plan.problem.topo;
+    const struct timed_class *class = links_class_of(
+        w, mk_node_of(t, t->rank), mk_local_of(t, t->rank), c->local, c->kind, c->sum);
+    __builtin_prefetch(class, 1);
+}
+
+uint32_t timed_links_first(const struct timed_world *w, uint32_t event)
+{
+    const struct timed_class *c = links_class_of_event(w, event);
+    return c && c->count ? links_flow(c, 0)->cta : TIMED_NONE;
 }
 
 double timed_links_wanted(const struct timed_rank *r)

@@ -9,6 +9,7 @@ int timed_queue_open(struct timed_queue *q, uint32_t fixed)
     memset(q, 0, sizeof *q);
     memset(q->head, 0xff, sizeof q->head);
     memset(q->tail, 0xff, sizeof q->tail);
+    memset(q->ahead, 0xff, sizeof q->ahead);
     q->free = TIMED_NONE;
     q->count = fixed;
     q->capacity = fixed + 1024;
@@ -123,20 +124,26 @@ static void queue_spread(struct timed_queue *q, uint32_t slot)
     }
 }
 
-void timed_queue_ahead(const struct timed_queue *q, uint32_t events[TIMED_AHEAD])
+/* The event that comes behind `event`, as far as that is known. */
+static uint32_t queue_behind(const struct timed_queue *q, uint32_t event)
 {
-    uint32_t slot = (uint32_t)q->now % TIMED_SLOTS, event = q->head[slot];
-    for (uint32_t i = 0; i < TIMED_AHEAD; i++) {
-        if (event == TIMED_NONE && slot + 1 < TIMED_SLOTS) {
-            slot = queue_first_full(q, 0, slot + 1);
-            event = slot < TIMED_SLOTS ? q->head[slot] : TIMED_NONE;
-        }
-        events[i] = event;
-        if (event == TIMED_NONE)
-            slot = TIMED_SLOTS - 1;
-        else
-            event = q->events[event].next;
+    const struct timed_event *e = &q->events[event];
+    if (e->slot >= TIMED_SLOTS || e->next != TIMED_NONE) /* of an upper level, or taken */
+        return e->slot < TIMED_SLOTS ? e->next : TIMED_NONE;
+    uint32_t slot = e->slot + 1 < TIMED_SLOTS ? queue_first_full(q, 0, e->slot + 1) : TIMED_SLOTS;
+    return slot < TIMED_SLOTS ? q->head[slot] : TIMED_NONE;
+}
+
+/* `event` is taken now. */
+static void queue_look_ahead(struct timed_queue *q, uint32_t event)
+{
+    uint32_t known = 0;
+    if (q->ahead[0] == event) { /* the others come behind it still, and perhaps more between them */
+        for (; known + 1 < TIMED_AHEAD && q->ahead[known + 1] != TIMED_NONE; known++)
+            q->ahead[known] = q->ahead[known + 1];
     }
+    for (uint32_t last = known ? q->ahead[known - 1] : event; known < TIMED_AHEAD; known++)
+        q->ahead[known] = last = last == TIMED_NONE ? TIMED_NONE : queue_behind(q, last);
 }
 
 uint32_t timed_queue_next(struct timed_queue *q)
@@ -152,6 +159,7 @@ uint32_t timed_queue_next(struct timed_queue *q)
         if (!level) {
             uint32_t event = q->head[slot];
             q->now = (q->now & turn) | at;
+            queue_look_ahead(q, event);
             timed_queue_remove(q, event);
             q->taken++;
             return event;

@@ -20,11 +20,17 @@ struct timed_event {
     uint32_t slot;           /* level * TIMED_SLOTS + slot; TIMED_NONE: not pending */
 };
 
+/* Events that are looked at before they come. */
+#define TIMED_AHEAD 8
+
 struct timed_queue {
     uint64_t now;
     uint64_t taken; /* events so far */
     struct timed_event *events;
     uint32_t count, capacity, free;
+    /* the events that come behind the one that was taken last, the first of them first, as far as
+     * that is known: TIMED_NONE is not. They may come later, or not at all. */
+    uint32_t ahead[TIMED_AHEAD];
     uint32_t head[TIMED_LEVELS * TIMED_SLOTS], tail[TIMED_LEVELS * TIMED_SLOTS];
     uint64_t full[TIMED_LEVELS][TIMED_SLOTS / 64]; /* slots that hold something */
 };
@@ -48,11 +54,6 @@ static inline int timed_queue_pending(const struct timed_queue *q, uint32_t even
 {
     return q->events[event].slot != TIMED_NONE;
 }
-
-/* The events that come behind the next, as far as that is known: the `place`th, 0 for the first of
- * them. TIMED_NONE: not known. They may come later, or not at all. */
-#define TIMED_AHEAD 6
-void timed_queue_ahead(const struct timed_queue *q, uint32_t events[TIMED_AHEAD]);
 
 /* The next event, and q->now is its time; TIMED_NONE: there is none. */
 uint32_t timed_queue_next(struct timed_queue *q);

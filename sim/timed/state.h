@@ -19,34 +19,64 @@ struct timed_path {
 enum timed_state {
     TIMED_SLEEPS, /* its event is pending, or it runs */
     TIMED_WAITS,  /* for a flag */
+    TIMED_BEGINS, /* its event is pending, and its bytes go into a flow then */
     TIMED_MOVES,  /* its bytes are in a flow */
     TIMED_STANDS, /* for its neighbour: an outbox, or a turn of a query */
     TIMED_ENDED
 };
 
+/* What a CTA will do without its coroutine: copies, and what stands between them. */
+enum timed_step_kind { TIMED_STEP_COPY, TIMED_STEP_ADD, TIMED_STEP_RAISE, TIMED_STEP_WAITED };
+struct timed_step {
+    uint64_t value;      /* of a flag; bytes */
+    uint32_t flag;       /* or chunk */
+    uint8_t what, local; /* of a flag that was waited for, the cause */
+};
+#define TIMED_LINE 32u
+struct timed_line {
+    struct timed_step steps[TIMED_LINE];
+    uint64_t began; /* the copy that is on its way; kept where it is traced */
+};
+
+/* What a CTA moves. */
+struct timed_move {
+    uint64_t bytes;
+    uint32_t local;
+    int kind, sum;
+};
+
 /* Who runs on a coroutine: a CTA of the plan, or a warp that takes tiles out of an outbox. Begins
  * as struct sim_cta does. A thing that a CTA does takes it to `at`, at or ahead of the queue's
- * time: it goes on without an event as long as it needs nothing that another could change. */
+ * time: it goes on without an event as long as it needs nothing that another could change.
+ *
+ * There are hundreds of thousands, and each event is another's: what its moves need is in the first
+ * two lines of a cache. */
 struct timed_cta {
     struct mk_cta cta;
     struct sim_rank *rank;
-    struct coroutine *coroutine;
-    struct mk_track *track; /* NULL: none */
     uint64_t at;
     uint32_t number; /* of the world, and of its event */
-    uint32_t grid;   /* index in the launch's grid; of a sender, its compute CTA's */
+    uint32_t beside; /* of a warp beside an engine, who that is; TIMED_NONE */
     uint8_t state, mover;
-    uint8_t sends;            /* it has moved something to a peer since its last flag */
-    uint8_t works;            /* it moves or adds now */
-    uint8_t goes_on;          /* what it adds follows on what it has added: token by token */
+    uint8_t sends : 1;       /* it has moved something to a peer since its last flag */
+    uint8_t goes_on : 1;     /* what it adds follows on what it has added: token by token */
+    uint8_t sum : 1;         /* its move, */
+    uint8_t kind, local;     /* by whom and where to */
+    uint8_t done, count;     /* steps of its line */
+    struct timed_line *line; /* NULL: it has none, and does all at once */
+
+    struct timed_path path;
+    float slowed;          /* its move, by the engine beside it */
+    uint64_t bytes, moves; /* of its move, and since when */
+
+    struct coroutine *coroutine;
+    struct mk_track *track; /* NULL: none */
+    uint64_t target;
+    uint32_t grid;            /* index in the launch's grid; of a sender, its compute CTA's */
     uint32_t flag, last_flag; /* of those that a CTA waits for, the first that is not raised */
     uint32_t next;            /* who waits behind it in a list */
-    uint32_t next_flow, previous_flow;
-    double flow_end; /* of its flow's class, in bytes of each flow */
-    uint64_t target;
-    struct timed_path path;
-    struct timed_post *post; /* of one that posts commands; NULL */
-};
+    struct timed_post *post;  /* of one that posts commands; NULL */
+} __attribute__((aligned(64)));
 
 /* A posting CTA's ring. */
 struct timed_post {
@@ -56,17 +86,26 @@ struct timed_post {
     uint64_t *seen;             /* [capacity] when the proxy sees a command */
 };
 
-/* Flows that share alike: from one GPU to another (or within one) by one kind of mover. */
+/* A CTA's bytes. */
+struct timed_flow {
+    double end; /* in bytes of each of its class */
+    uint32_t cta;
+};
+
+/* Flows that share alike: from one GPU to another (or within one) by one kind of mover. One line of
+ * a cache, as rates of all classes of a node are made many times. */
 struct timed_class {
     double served; /* bytes of each flow since the class began, at `at` */
     double rate;   /* of each, bytes/ns */
     double alone;  /* of each, alone */
+    double end;    /* of the first to end */
     uint64_t at;
-    uint32_t event, count; /* flows */
-    uint32_t first, last;  /* CTAs, in the order in which their flows end */
-    uint32_t active;       /* place in its node's list of those with flows */
+    struct timed_flow *flows; /* a ring of them, in the order in which they end */
+    uint32_t event;
+    uint16_t count, first, capacity; /* flows; a power of two, or 0 */
+    uint16_t active;                 /* place in its node's list of those with flows */
     uint8_t ways[4]; /* of links.c: out, in, and both memories, where memory may be the narrowest */
-};
+} __attribute__((aligned(64)));
 
 /* Copies to peers by each mover and by senders; of a GPU to itself, also sums. */
 enum { TIMED_SENDS = MACHINE_MOVERS, TIMED_KINDS };
@@ -88,6 +127,8 @@ struct timed_flight {
     uint32_t poster;  /* CTA of a put that has not left yet; TIMED_NONE: a flag */
     uint32_t message; /* of the put, in its sender's log; TIMED_NONE: not traced */
     uint64_t bytes;   /* of the put */
+    uint64_t due;     /* of adds that come together: when the last so far does; */
+    uint32_t next;    /* the next such flight in its list */
     struct timed_path path;
 };
 
@@ -100,8 +141,9 @@ struct timed_rank {
     uint8_t *summary;
     struct timed_cta *ctas; /* plan's, then senders */
     struct timed_engine *engines;
-    uint32_t *waiting; /* [TIMED_BUCKETS] CTAs that wait, by flag */
-    uint32_t event;    /* begins launches */
+    struct timed_line *lines; /* of intra_comm's CTAs, in the world's */
+    uint32_t *waiting;        /* [TIMED_BUCKETS] CTAs that wait, by flag */
+    uint32_t event;           /* begins launches */
     uint32_t running;
     uint32_t taken; /* tiles that were handed out in turn, where the engine asks so */
     uint32_t units; /* ... and of what comes behind them */
@@ -137,9 +179,13 @@ struct timed_world {
     struct timed_queue queue;
     struct timed_rank *ranks;
     struct timed_node *nodes;
-    struct timed_cta *ctas; /* of all ranks */
+    struct timed_cta *ctas;   /* of all ranks */
+    struct timed_line *lines; /* ... of all of intra_comm's CTAs */
+    uint32_t *moved;          /* [per_rank] CTAs whose flows end with an event */
     struct timed_flight *flights;
     uint32_t flight_capacity;
+    uint64_t together;  /* adds to a flag that come together; 1 or less: none do */
+    uint32_t *gathered; /* [TIMED_GATHERED] flights of which some have come; NULL: no lists */
     uint32_t world, per_rank, senders; /* senders: of a compute CTA */
     uint32_t cluster;
     uint32_t classes; /* of a node */
@@ -162,14 +208,18 @@ struct timed_world {
     double flop; /* that are done */
 };
 
+#define TIMED_GATHERED (1u << 16)
+
 /* world.c */
 void timed_error(struct timed_world *w, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-struct timed_rank *timed_rank_of(const struct timed_cta *c);
 void timed_raise(struct timed_world *w, const struct timed_flight *f, uint64_t time);
 void timed_raise_now(struct timed_world *w, const struct timed_flight *f);
 /* A factor about 1, by the seed and config.jitter. */
 double timed_scatter(struct timed_world *w);
+/* Zeroes, at a multiple of 64, in large pages where they fill some. NULL: no memory. */
+void *timed_large(size_t bytes);
+void timed_large_free(void *memory, size_t bytes);
 
 /* cta.c: the CTA interface, and what a coroutine does between its calls. */
 extern const struct sim_calls timed_calls;
@@ -180,8 +230,32 @@ void timed_stand(struct timed_cta *c); /* until timed_wake */
 void timed_wake(struct timed_cta *c);
 void timed_resume(struct timed_world *w, struct timed_cta *c);
 void timed_spend(struct timed_cta *c, enum timed_part part, double ns);
-int timed_move(struct timed_cta *c, uint32_t local, uint64_t bytes, int kind);
 void timed_record(struct timed_cta *c, uint32_t what, uint64_t start);
+void timed_waited(struct timed_cta *c, uint32_t flag, enum mk_cause cause);
+
+/* What roles see of a rank begins it. */
+static inline struct timed_rank *timed_rank_of(const struct timed_cta *c)
+{
+    return (struct timed_rank *)(void *)c->rank;
+}
+
+static inline struct timed_cta *timed_cta_of(struct mk_cta *cta)
+{
+    return (struct timed_cta *)(void *)cta;
+}
+
+/* moves.c */
+/* Returns when the bytes are through, and 1 where the run is ending. Sum or, without, copy. */
+int timed_transfer(struct timed_cta *c, uint32_t local, uint64_t bytes, int kind, int sum);
+void timed_copy(struct mk_cta *cta, uint32_t local, uint32_t id, uint64_t bytes);
+void timed_copy_now(struct timed_cta *c, uint32_t local, uint32_t id, uint64_t bytes);
+void timed_signal(struct mk_cta *cta, int add, uint32_t local, uint32_t flag, uint64_t value);
+void timed_line_flush(struct timed_cta *c); /* returns when its line is empty */
+/* Of a flag that is raised: 1 where the wait has its place in the line now; 0: there is none. */
+int timed_line_waited(struct timed_cta *c, uint32_t flag, enum mk_cause cause);
+/* A CTA's event where it is TIMED_BEGINS, and the end of its flow. */
+void timed_move_begins(struct timed_cta *c);
+void timed_moved(struct timed_world *w, struct timed_cta *c);
 
 /* compute.c */
 int timed_compute(struct timed_cta *c);
@@ -204,7 +278,11 @@ double timed_links_memory(const struct timed_rank *r);
 double timed_links_wanted(const struct timed_rank *r);
 /* `event` is a class's or a node's. */
 void timed_links_event(struct timed_world *w, uint32_t event);
-/* The CTA whose flow ends first, where `event` is a class's; TIMED_NONE: there is none. */
+/* Fetches what an event of a class will touch; and the CTA whose flow ends first, TIMED_NONE where
+ * there is none or the event is a node's. */
+void timed_links_begins(struct timed_world *w,
+                        const struct timed_cta *c); /* the same, of a CTA's */
+void timed_links_soon(const struct timed_world *w, uint32_t event);
 uint32_t timed_links_first(const struct timed_world *w, uint32_t event);
 
 /* network.c */

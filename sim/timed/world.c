@@ -44,6 +44,22 @@ double timed_scatter(struct timed_world *w)
     return factor > 0.1 ? factor : 0.1;
 }
 
+void *timed_large(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes + 1, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    madvise(memory, bytes + 1, MADV_HUGEPAGE);
+    return memory;
+}
+
+void timed_large_free(void *memory, size_t bytes)
+{
+    if (memory)
+        munmap(memory, bytes + 1);
+}
+
 /* ---- what a machine amounts to ---- */
 
 double timed_peak(const struct mk_machine *m)
@@ -124,9 +140,10 @@ static uint32_t world_first_flight(const struct timed_world *w)
            w->world / w->config.plan->problem.topo.gpus * (w->classes + 1);
 }
 
-void timed_raise(struct timed_world *w, const struct timed_flight *f, uint64_t time)
+/* The number of a flight's event, whose place is w->flights[event - first]. */
+static uint32_t world_take_flight(struct timed_world *w, uint32_t first)
 {
-    uint32_t event = timed_queue_take(&w->queue), first = world_first_flight(w);
+    uint32_t event = timed_queue_take(&w->queue);
     if (event != TIMED_NONE && event - first >= w->flight_capacity) {
         uint32_t capacity = w->flight_capacity ? 2 * w->flight_capacity : 1024;
         struct timed_flight *grown = realloc(w->flights, capacity * sizeof *grown);
@@ -137,8 +154,55 @@ void timed_raise(struct timed_world *w, const struct timed_flight *f, uint64_t t
     }
     if (event == TIMED_NONE || event - first >= w->flight_capacity) {
         timed_error(w, -ENOMEM, "no memory for flags on their way");
+        return TIMED_NONE;
+    }
+    return event;
+}
+
+/* An add that nobody waits for without the others which come with it is kept until they have all
+ * been made: the last of them to arrive is an event. */
+static void world_gather(struct timed_world *w, const struct timed_flight *f, uint64_t time)
+{
+    uint32_t first = world_first_flight(w),
+             *list = &w->gathered[(f->rank * 0x9e3779b1u + f->flag * 0x85ebca6bu) / 0x10000u];
+    while (*list != TIMED_NONE &&
+           (w->flights[*list].rank != f->rank || w->flights[*list].flag != f->flag))
+        list = &w->flights[*list].next;
+    if (*list == TIMED_NONE) {
+        uint32_t event = world_take_flight(w, first);
+        if (event == TIMED_NONE)
+            return;
+        /* flights may lie elsewhere now, and so may the list's end */
+        list = &w->gathered[(f->rank * 0x9e3779b1u + f->flag * 0x85ebca6bu) / 0x10000u];
+        w->flights[event - first] = *f;
+        w->flights[event - first].due = time;
+        w->flights[event - first].next = *list;
+        *list = event - first;
+    } else {
+        struct timed_flight *all = &w->flights[*list];
+        all->value += f->value;
+        if (time >= all->due) {
+            all->due = time;
+            all->path = f->path;
+        }
+    }
+    struct timed_flight *all = &w->flights[*list];
+    if (all->value % w->together)
+        return;
+    uint32_t event = first + *list;
+    *list = all->next;
+    timed_queue_put(&w->queue, event, all->due);
+}
+
+void timed_raise(struct timed_world *w, const struct timed_flight *f, uint64_t time)
+{
+    if (w->together > 1 && f->add && f->poster == TIMED_NONE) {
+        world_gather(w, f, time);
         return;
     }
+    uint32_t first = world_first_flight(w), event = world_take_flight(w, first);
+    if (event == TIMED_NONE)
+        return;
     w->flights[event - first] = *f;
     timed_queue_put(&w->queue, event, time);
 }
@@ -174,7 +238,6 @@ static void world_begin_launch(struct timed_world *w, struct timed_rank *r)
         c->path = r->path;
         c->at = now;
         c->state = TIMED_SLEEPS;
-        c->works = 0;
         timed_spend(c, TIMED_LAUNCH, wait * timed_scatter(w));
         timed_cta_start(c);
         timed_queue_put(&w->queue, c->number, c->at);
@@ -237,6 +300,10 @@ static int world_make_cta(struct timed_world *w, struct timed_rank *r, uint32_t 
     c->rank = &r->rank;
     c->number = r->plan.problem.topo.rank * w->per_rank + i;
     c->mover = (uint8_t)(i < total ? (int)world_mover(w, &r->plan, role) : TIMED_SENDS);
+    c->beside = TIMED_NONE;
+    if (w->beside && (c->mover == MACHINE_WARP || c->mover == TIMED_SENDS))
+        c->beside = r->plan.problem.topo.rank * w->per_rank +
+                    index % ctas[MK_COMPUTE] / w->cluster * w->cluster;
     if (i < total && role >= MK_INTER_SEND && r->plan.problem.topo.nodes > 1) {
         c->post = calloc(1, sizeof *c->post);
         if (!c->post)
@@ -284,6 +351,7 @@ static int world_make_rank(struct timed_world *w, uint32_t rank)
     r->flying = calloc(w->config.in_flight, sizeof *r->flying);
     r->engines =
         w->beside ? calloc(problem.tuning.split.ctas[MK_COMPUTE], sizeof *r->engines) : NULL;
+    r->lines = w->lines + (size_t)rank * problem.tuning.split.ctas[MK_INTRA_COMM];
     if (!r->waiting || !r->flying || (w->beside && !r->engines))
         return -ENOMEM;
     memset(r->waiting, 0xff, TIMED_BUCKETS * sizeof *r->waiting);
@@ -337,6 +405,17 @@ static double world_clock(const struct timed_world *w)
     return machine_slower(w->machine, 1.1 * timed_ideal(w->machine, plan), flop, flop * each);
 }
 
+static size_t world_ctas_bytes(const struct timed_world *w)
+{
+    return (size_t)w->world * w->per_rank * sizeof *w->ctas;
+}
+
+static size_t world_lines_bytes(const struct timed_world *w)
+{
+    return (size_t)w->world * w->config.plan->problem.tuning.split.ctas[MK_INTRA_COMM] *
+           sizeof *w->lines;
+}
+
 static int world_make(struct timed_world *w)
 {
     const struct mk_plan *plan = w->config.plan;
@@ -362,6 +441,13 @@ static int world_make(struct timed_world *w)
     if (cuda && w->op->operands)
         w->fetched = w->op->ids ? model_fetched_groups(q) : model_fetched(w->machine, q);
     w->clock = world_clock(w);
+    w->together = w->op->together ? w->op->together(plan) : 1;
+    if (w->together > 1) {
+        w->gathered = malloc(TIMED_GATHERED * sizeof *w->gathered);
+        if (!w->gathered)
+            return -ENOMEM;
+        memset(w->gathered, 0xff, TIMED_GATHERED * sizeof *w->gathered);
+    }
     if (!w->op->outbox && w->op->operands) /* what leaves an outbox was just made */
         w->spilled = machine_spilled(w->machine, 2.0 * (double)q->m * (double)q->k);
     if (w->senders) {
@@ -370,8 +456,11 @@ static int world_make(struct timed_world *w)
         w->movers[world_mover(w, plan, MK_INTER_REDUCE)] = reducers < units ? reducers : units;
     }
     w->ranks = calloc(w->world, sizeof *w->ranks);
-    w->ctas = calloc((size_t)w->world * w->per_rank, sizeof *w->ctas);
-    if (!w->ranks || !w->ctas || coroutine_pool_create_small(&w->pool, w->world * w->per_rank))
+    w->ctas = timed_large(world_ctas_bytes(w));
+    w->lines = timed_large(world_lines_bytes(w));
+    w->moved = malloc(w->per_rank * sizeof *w->moved);
+    if (!w->ranks || !w->ctas || !w->lines || !w->moved ||
+        coroutine_pool_create_small(&w->pool, w->world * w->per_rank))
         return -ENOMEM;
     int result = timed_ids_open(w);
     for (uint32_t rank = 0; !result && rank < w->world; rank++)
@@ -390,8 +479,11 @@ static void world_close(struct timed_world *w)
     timed_links_close(w);
     timed_queue_close(&w->queue);
     free(w->flights);
+    free(w->gathered);
+    free(w->moved);
     free(w->chosen);
-    free(w->ctas);
+    timed_large_free(w->ctas, world_ctas_bytes(w));
+    timed_large_free(w->lines, world_lines_bytes(w));
     free(w->ranks);
     coroutine_pool_destroy(w->pool);
 }
@@ -419,8 +511,8 @@ static void world_deadlock(struct timed_world *w)
     timed_error(w, -EDEADLK, "nothing can go on");
 }
 
-/* The CTA that an event is likely to resume; NULL: not known. */
-static const struct timed_cta *world_resumes(const struct timed_world *w, uint32_t event)
+/* The CTA that an event is likely to be for; NULL: not known. */
+static const struct timed_cta *world_concerns(const struct timed_world *w, uint32_t event)
 {
     uint32_t ctas = w->world * w->per_rank, links = ctas + w->world, first = world_first_flight(w),
              cta = TIMED_NONE;
@@ -436,23 +528,46 @@ static const struct timed_cta *world_resumes(const struct timed_world *w, uint32
     return cta == TIMED_NONE ? NULL : &w->ctas[cta];
 }
 
-/* Most of an event's time would be spent waiting for memory: its CTA, its coroutine and what is on
- * its stack lie apart, and there are more than any cache holds. Each is fetched while another event
- * is at work. */
-static void world_look_ahead(const struct timed_world *w)
+/* Most of an event's time would be spent waiting for memory: its class, its CTA, its coroutine and
+ * what is on its stack lie apart, and there are more than any cache holds. Each is fetched while
+ * other events are at work, one after the other, as each says where the next is. */
+static void world_look_ahead(struct timed_world *w)
 {
-    uint32_t ahead[TIMED_AHEAD], first = world_first_flight(w);
+    const uint32_t *ahead = w->queue.ahead;
+    uint32_t first = world_first_flight(w), links = w->world * (w->per_rank + 1);
     const struct timed_cta *c;
-    timed_queue_ahead(&w->queue, ahead);
-    if (ahead[5] >= first && ahead[5] != TIMED_NONE)
-        __builtin_prefetch(&w->flights[ahead[5] - first]);
-    if ((c = world_resumes(w, ahead[4]))) {
-        __builtin_prefetch(&c->rank);
+    if (ahead[7] >= first && ahead[7] != TIMED_NONE) {
+        const struct timed_flight *f = &w->flights[ahead[7] - first];
+        __builtin_prefetch(f);
+        __builtin_prefetch((const char *)f + 64);
+    } else if (ahead[7] >= links && ahead[7] != TIMED_NONE) {
+        timed_links_soon(w, ahead[7]);
+    }
+    if (ahead[5] >= first && ahead[5] != TIMED_NONE) {
+        const struct timed_flight *f = &w->flights[ahead[5] - first];
+        __builtin_prefetch(&w->ranks[f->rank].waiting[f->flag % TIMED_BUCKETS], 1);
+        __builtin_prefetch(&w->ranks[f->rank].flags[f->flag], 1);
+    }
+    if ((c = world_concerns(w, ahead[4]))) {
+        __builtin_prefetch(c, 1);
         __builtin_prefetch(&c->path, 1);
     }
-    if ((c = world_resumes(w, ahead[2])))
+    if ((c = world_concerns(w, ahead[2]))) {
+        __builtin_prefetch(c->rank);
+        if (c->beside != TIMED_NONE)
+            __builtin_prefetch(&w->ctas[c->beside]);
+        if (c->state == TIMED_BEGINS) {
+            timed_links_begins(w, c);
+        } else {
+            if (c->count)
+                __builtin_prefetch(&c->line->steps[c->done]);
+            if (c->done + 3 >= c->count) /* its coroutine goes on soon */
+                __builtin_prefetch(&c->coroutine, 1);
+        }
+    }
+    if ((c = world_concerns(w, ahead[1])) && c->state != TIMED_BEGINS && c->done + 3 >= c->count)
         __builtin_prefetch(c->coroutine, 1);
-    if ((c = world_resumes(w, ahead[0])))
+    if ((c = world_concerns(w, ahead[0])) && c->state != TIMED_BEGINS && c->done + 3 >= c->count)
         coroutine_soon(c->coroutine);
 }
 
@@ -465,7 +580,10 @@ static void world_loop(struct timed_world *w)
         uint32_t event = timed_queue_next(&w->queue);
         world_look_ahead(w);
         if (event < ctas) {
-            timed_resume(w, &w->ctas[event]);
+            if (w->ctas[event].state == TIMED_BEGINS)
+                timed_move_begins(&w->ctas[event]);
+            else
+                timed_resume(w, &w->ctas[event]);
         } else if (event < ranks) {
             world_rank_event(w, &w->ranks[event - ctas]);
         } else if (event < links) {
