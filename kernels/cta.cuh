@@ -429,6 +429,7 @@ PTX_FN void cta_role_of(const struct mk_role_split *split, uint32_t cta, uint32_
  * captured in a graph and replayed, and nobody waits at a launch's end for who is the last. */
 PTX_FN uint64_t cta_epoch(const struct gpu_launch *launch)
 {
+    ptx_await_launches(); /* who asks touches memory next */
     return ptx_load_relaxed(launch->left) / gridDim.x + 1;
 }
 
@@ -506,6 +507,7 @@ PTX_FN void cta_end(struct mk_cta *cta)
 /* One thread of each block, last of all: the block has left. */
 PTX_FN void cta_leave(const struct gpu_launch *launch)
 {
+    ptx_await_launches(); /* no block of this launch counts before those of the one before */
     atomicAdd((unsigned long long *)launch->left, 1ull);
 }
 

@@ -326,6 +326,7 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
         op->stages_of_k < shape::stages ? op->stages_of_k - 1 : shape::stages - 1;
     struct mk_tile tile;
     uint32_t i, ahead = 0; /* stages that the first tile's B is on its way to */
+    ptx_await_launches();
     if constexpr (tile_source::b_ahead)
         if (source->first(&tile))
             for (; ahead <= filled; ahead++) {

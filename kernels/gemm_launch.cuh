@@ -97,24 +97,36 @@ static inline void gemm_limit_waits(struct gemm_operands *op, const struct gpu_l
     op->limit_ns = l->timeout_ns + 3000000000;
 }
 
-/* Launches `blocks` blocks, a multiple of `cluster`, of the engine's threads. 0 or -EIO. */
+/* Launches `blocks` blocks, a multiple of `cluster`, of the engine's threads. early: the kernel
+ * calls ptx_await_launches before it touches memory, so that its blocks may come while those of the
+ * launch before it leave. 0 or -EIO. */
 template <class... parameters>
-static int gemm_launch_kernel(void (*kernel)(parameters...), uint32_t blocks, uint32_t cluster,
-                              uint32_t shared_bytes, cudaStream_t stream,
-                              const parameters &...arguments)
+static int gemm_launch_when(bool early, void (*kernel)(parameters...), uint32_t blocks,
+                            uint32_t cluster, uint32_t shared_bytes, cudaStream_t stream,
+                            const parameters &...arguments)
 {
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = cluster;
-    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim.x = cluster;
+    attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[1].val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(blocks);
     config.blockDim = dim3(GEMM_THREADS);
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
+    config.attrs = attributes;
+    config.numAttrs = early ? 2 : 1;
     return cudaLaunchKernelEx(&config, kernel, arguments...) == cudaSuccess ? 0 : -EIO;
+}
+
+template <class... parameters>
+static int gemm_launch_kernel(void (*kernel)(parameters...), uint32_t blocks, uint32_t cluster,
+                              uint32_t shared_bytes, cudaStream_t stream,
+                              const parameters &...arguments)
+{
+    return gemm_launch_when(false, kernel, blocks, cluster, shared_bytes, stream, arguments...);
 }
 
 /* ---- an operator's one persistent kernel ---- */
@@ -127,6 +139,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
                    const __grid_constant__ typename op::maps maps)
 {
     PTX_SHARED_DYNAMIC(memory);
+    ptx_launch_next();
     if (blockIdx.x < launch.split.ctas[MK_COMPUTE])
         op::template compute<shape>(&plan, &launch, &operands, &maps, memory);
     else if (blockIdx.x < mk_total_blocks(&launch.split)) /* the grid is rounded up to clusters */
@@ -194,9 +207,9 @@ static int gemm_op_launch(const typename op::plan *plan, int transposed,
         if (err)
             return err;
         uint32_t blocks = (uint32_t)mk_round_up(mk_total_blocks(&launch->split), built::cluster);
-        return gemm_launch_kernel(gemm_op_kernel<op, built>, blocks, built::cluster,
-                                  gemm_op_shared_bytes<op, built>(), stream, *plan, *launch,
-                                  operands, maps);
+        return gemm_launch_when(true, gemm_op_kernel<op, built>, blocks, built::cluster,
+                                gemm_op_shared_bytes<op, built>(), stream, *plan, *launch, operands,
+                                maps);
     });
 }
 

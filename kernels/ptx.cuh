@@ -479,6 +479,23 @@ PTX_FN void ptx_tensormap_prefetch(const CUtensorMap *map)
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
+/* ---- launches that follow each other ----
+ *
+ * A kernel that is launched with cudaLaunchAttributeProgrammaticStreamSerialization begins where
+ * the one before it in its stream has room for it, once all blocks of that one have called
+ * ptx_launch_next or have ended; and no later than without. ptx_await_launches returns when all
+ * that came before in the stream has ended and what it wrote is visible; without the attribute, at
+ * once (9.7.13.13). */
+PTX_FN void ptx_launch_next(void)
+{
+    asm volatile("griddepcontrol.launch_dependents;");
+}
+
+PTX_FN void ptx_await_launches(void)
+{
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
 /* ---- Registers and the way out of them
  * ------------------------------------------------------------------------- */
 

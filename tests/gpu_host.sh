@@ -327,7 +327,7 @@ if [ "${2:-}" = bench ]; then
     done
     table bench_engine_few_rows 60 "$build/tests/gpu_gemm" few 2 0
     for op in ag_gemm gemm_rs gemm_ar; do
-        table bench_${op}_few_rows 120 "$mkernel" bench $op $bench --gpus "$gpus" --shapes $few --vs torch
+        table bench_${op}_few_rows 120 "$mkernel" bench $op ${bench/--iters 40/--iters 480 --burst 12} --gpus "$gpus" --shapes $few --vs torch
     done
     for op in gemm_rs gemm_ar; do
         table bench_${op}_one_gpu 60 "$mkernel" bench $op $bench --gpus 1 --shapes 8192,8192,1024:8192,8192,3584

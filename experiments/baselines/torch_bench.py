@@ -15,7 +15,7 @@ try:
 except ImportError:
     sys.exit(77)
 
-TOGETHER = 10  # launches of a measurement, where they are replayed
+TOGETHER = 12  # launches of a measurement, where they are replayed: two, three or four sets of operands have as many each
 
 
 def all_could(done):

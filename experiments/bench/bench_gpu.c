@@ -18,6 +18,8 @@ struct subject {
     struct gpu_graphs graphs; /* the operator's */
     struct mk_plan *move;
     enum bench_gpu_what what;
+    uint32_t burst;      /* launches that one time is of */
+    cudaGraphExec_t all; /* they, where they are more than one; NULL: not captured */
 };
 
 /* cuBLAS's product of a set into `c`, of ag_gemm on what has been gathered. */
@@ -60,7 +62,8 @@ static int bench_gpu_launch(void *context, uint32_t number)
     int result;
     switch (u->what) {
     case BENCH_FUSED:
-        return gpu_launch_graph(g, s, &u->graphs, number);
+        return u->burst > 1 ? gpu_launch_plan(g, s, u->graphs.plan, set)
+                            : gpu_launch_graph(g, s, &u->graphs, number);
     case BENCH_MOVE:
         return gpu_launch_plan(g, s, u->move, set);
     case BENCH_LINK:
@@ -81,6 +84,37 @@ static int bench_gpu_launch(void *context, uint32_t number)
     }
 }
 
+static int bench_gpu_launch_all(void *context, uint32_t number)
+{
+    struct subject *u = context;
+    (void)number;
+    return cudaGraphLaunch(u->all, u->bench->gpu.stream) == cudaSuccess ? 0 : -EIO;
+}
+
+/* A turn of what u->what says. Where a burst is asked for, a time is a launch's share of a graph of
+ * so many: what lies between graphs, and the events' own time, are then no part of it. Only the
+ * copies that tell the link's rate stay alone. */
+static int bench_gpu_turn(struct subject *u, float *times, uint32_t *count)
+{
+    struct gpu_bench *g = &u->bench->gpu;
+    uint32_t first = *count;
+    if (u->burst == 1 || u->what == BENCH_LINK)
+        return gpu_turn(g, bench_gpu_launch, u, times, count);
+    int result = bench_gpu_launch(u, 0); /* what allocates at its first call does so now */
+    if (!result && cudaStreamSynchronize(g->stream) != cudaSuccess)
+        result = gpu_say(g, -EIO, "the GPU failed");
+    if (!result)
+        result = gpu_capture_run(g, bench_gpu_launch, u, u->burst, &u->all);
+    if (!result)
+        result = gpu_turn(g, bench_gpu_launch_all, u, times, count);
+    for (uint32_t i = first; i < *count; i++)
+        times[i] /= (float)u->burst;
+    if (u->all)
+        cudaGraphExecDestroy(u->all);
+    u->all = NULL;
+    return result;
+}
+
 static int bench_gpu_measure(struct subject *u, struct bench_gpu_row *row)
 {
     struct bench *b = u->bench;
@@ -94,8 +128,7 @@ static int bench_gpu_measure(struct subject *u, struct bench_gpu_row *row)
                 (what == BENCH_LINK && b->gpu.comm->topo.gpus == 1))
                 continue;
             u->what = (enum bench_gpu_what)what;
-            result =
-                gpu_turn(&b->gpu, bench_gpu_launch, u, times + (size_t)what * room, &counts[what]);
+            result = bench_gpu_turn(u, times + (size_t)what * room, &counts[what]);
         }
     size_t bytes = (size_t)BENCH_WHATS * room * sizeof *times;
     row->room = room;
@@ -125,7 +158,7 @@ void bench_gpu_describe(struct bench_gpu_row *row, const struct bench *b,
 static int bench_shape(struct bench *b, const struct mk_problem *q, struct bench_gpu_row *row)
 {
     struct gpu_shape s = {0};
-    struct subject u = {.bench = b, .shape = &s};
+    struct subject u = {.bench = b, .shape = &s, .burst = (uint32_t)b->gpu.job->burst};
     struct gpu_bench *g = &b->gpu;
     uint64_t m = q->m, n = q->n, k = q->k;
     *row = (struct bench_gpu_row){.problem = *q, .bound = gpu_check_bound(g)};
@@ -245,8 +278,9 @@ int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
     config.flag_bytes = 0;
     if (job->options.traced)
         config.trace_events = 1 << 16;
+    uint64_t together = run_op_of(job->problem.op)->product == RUN_GEMM ? job->burst : 1;
     b.gpu.launches = b.gpu.launches_most =
-        (uint32_t)mk_ceil_div(job->options.iters, GPU_TURNS) + GPU_SKIPPED;
+        (uint32_t)mk_ceil_div(job->options.iters, GPU_TURNS * together) + GPU_SKIPPED;
     int result = run_open(&b.gpu.comm, &config, job);
     if (result)
         snprintf(sentence, size, "%s", mk_error(b.gpu.comm));

@@ -141,13 +141,15 @@ int gpu_launch_plan(struct gpu_bench *b, struct gpu_shape *s, struct mk_plan *pl
     return mk_launch(plan, arguments, 3, b->stream);
 }
 
-int gpu_capture_launch(struct gpu_bench *b, struct mk_plan *plan, void *const *arguments,
-                       uint32_t count, cudaGraphExec_t *out)
+int gpu_capture_run(struct gpu_bench *b, int (*launch)(void *context, uint32_t number),
+                    void *context, uint32_t count, cudaGraphExec_t *out)
 {
     cudaGraph_t graph = NULL;
+    int result = 0;
     if (cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
         return gpu_say(b, -EIO, "a launch cannot be captured");
-    int result = mk_launch(plan, arguments, count, b->stream);
+    for (uint32_t i = 0; i < count && !result; i++)
+        result = launch(context, i);
     if (cudaStreamEndCapture(b->stream, &graph) != cudaSuccess || result)
         return gpu_say(b, result ? result : -EIO,
                        result ? mk_error(b->comm) : "a launch cannot be captured");
@@ -155,6 +157,27 @@ int gpu_capture_launch(struct gpu_bench *b, struct mk_plan *plan, void *const *a
     cudaGraphDestroy(graph);
     return error == cudaSuccess ? 0
                                 : gpu_say(b, -EIO, "a captured launch cannot be made executable");
+}
+
+struct gpu_shape_captured {
+    struct mk_plan *plan;
+    void *const *arguments;
+    uint32_t count;
+    cudaStream_t stream;
+};
+
+static int gpu_shape_launch_captured(void *context, uint32_t number)
+{
+    const struct gpu_shape_captured *c = context;
+    (void)number;
+    return mk_launch(c->plan, c->arguments, c->count, c->stream);
+}
+
+int gpu_capture_launch(struct gpu_bench *b, struct mk_plan *plan, void *const *arguments,
+                       uint32_t count, cudaGraphExec_t *out)
+{
+    struct gpu_shape_captured c = {plan, arguments, count, b->stream};
+    return gpu_capture_run(b, gpu_shape_launch_captured, &c, 1, out);
 }
 
 int gpu_capture(struct gpu_bench *b, struct gpu_shape *s, struct gpu_graphs *g)

@@ -76,6 +76,11 @@ int gpu_plan(struct gpu_bench *b, uint64_t m, uint64_t n, uint64_t k,
 /* The launch of a plan, as it is. */
 int gpu_launch_plan(struct gpu_bench *b, struct gpu_shape *s, struct mk_plan *plan, uint32_t set);
 
+/* launch(context, 0), .., (context, count - 1) on b->stream as one graph. The caller destroys
+ * *out. */
+int gpu_capture_run(struct gpu_bench *b, int (*launch)(void *context, uint32_t number),
+                    void *context, uint32_t count, cudaGraphExec_t *out);
+
 /* A launch of `plan` as a graph: `arguments` of mk_launch. The caller destroys *out. */
 int gpu_capture_launch(struct gpu_bench *b, struct mk_plan *plan, void *const *arguments,
                        uint32_t count, cudaGraphExec_t *out);

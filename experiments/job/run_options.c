@@ -64,8 +64,9 @@ static const struct option_spec launch_specs[] = {
      "--routing one. Default: as --routing says",
      .max = 31, .group = PROBLEM},
     {"burst", OPTION_NUMBERS, AT(burst), "N",
-     "launches that follow each other without a wait; each has its own operands. Default 4 (run), "
-     "1 (bench)",
+     "launches that follow each other without a wait; each has its own operands; in a bench of a "
+     "GEMM operator on GPUs they are one CUDA graph, and a time is a launch's share. Default 4 "
+     "(run), 1 (bench)",
      1, 4096, .group = LAUNCHES},
     {"warmup", OPTION_NUMBERS, AT(warmup), "N",
      "launches before the timed ones. Default 1 (run), 5 (bench)", 0, 1000000, .group = LAUNCHES},

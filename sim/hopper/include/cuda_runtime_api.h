@@ -21,7 +21,10 @@ enum cudaError_t {
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
-enum cudaLaunchAttributeID { cudaLaunchAttributeClusterDimension };
+enum cudaLaunchAttributeID {
+    cudaLaunchAttributeClusterDimension,
+    cudaLaunchAttributeProgrammaticStreamSerialization
+};
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess };
 enum { cudaEnableDefault };
 
@@ -31,6 +34,7 @@ struct cudaLaunchAttribute {
         struct {
             uint32_t x, y, z;
         } clusterDim;
+        int programmaticStreamSerializationAllowed;
     } val;
 };
 struct cudaLaunchConfig_t {
@@ -116,7 +120,8 @@ static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, v
     hopper_call<P...> call = {kernel, std::tuple<std::remove_const_t<P>...>(arguments...)};
     uint32_t cluster = 1;
     for (unsigned i = 0; i < config->numAttrs; i++)
-        cluster = config->attrs[i].val.clusterDim.x;
+        if (config->attrs[i].id == cudaLaunchAttributeClusterDimension)
+            cluster = config->attrs[i].val.clusterDim.x;
     const dim3 &g = config->gridDim, &b = config->blockDim;
     if (config->dynamicSmemBytes > 227 * 1024)
         return cudaErrorInvalidValue;

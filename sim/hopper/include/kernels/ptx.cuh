@@ -335,6 +335,10 @@ PTX_FN void ptx_tensormap_prefetch(const CUtensorMap *map, HOPPER_AT)
     hopper_tensormap_prefetch(map);
 }
 
+/* An emulated launch has ended before the next one begins. */
+PTX_FN void ptx_launch_next(void) {}
+PTX_FN void ptx_await_launches(void) {}
+
 PTX_FN void ptx_copy_async_16(uint32_t dst, const void *src, uint32_t bytes, HOPPER_AT)
 {
     HOPPER_HERE;
