@@ -29,8 +29,12 @@ static const struct job {
     {"gemm_rs", 0, "2048,8192,8:8192,8192,8", "tile:pace", {NO_MORE}},
     {"gemm_ar", 0, "2048,8192,8:8192,8192,8", "tile:pace", {TWO_WARPS, MANY_BLOCKS}},
     /* both */
-    {"ag_gemm", 0, "2048,4096,8192:8192,1024,8192", "pieces:pace:slices", {FEW_BLOCKS}},
-    {"gemm_rs", 0, "2048,8192,4096:8192,8192,1024", "tile:pace", {NO_MORE}},
+    {"ag_gemm",
+     0,
+     "2048,4096,8192:8192,1024,8192:16384,4096,4096",
+     "pieces:pace:slices",
+     {FEW_BLOCKS}},
+    {"gemm_rs", 0, "2048,8192,4096:8192,8192,1024:16384,16384,2048", "tile:pace", {NO_MORE}},
     {"gemm_ar", 0, "2048,8192,4096:8192,8192,1024", "tile:pace", {TWO_WARPS, MANY_BLOCKS}},
 };
 

@@ -125,7 +125,18 @@ int measured_shape_text(const char *text, struct mk_problem *q, char *error, siz
     return -EINVAL;
 }
 
-/* The operator's numbers, each in a column of its letter or its name. 0 or -EINVAL. */
+/* The column of an operator's i-th number: by its name, by its letter, or as `mkernel bench` calls
+ * a name of several words ("experts of a token"); -1: there is none. */
+static int measured_number_column(const struct header *h, const struct op_dimension *d)
+{
+    int column = measured_column(h, d->name);
+    column = column < 0 ? measured_column(h, d->letter) : column;
+    return column < 0 && !strcmp(d->name, "experts of a token")
+               ? measured_column(h, "experts_per_token")
+               : column;
+}
+
+/* The operator's numbers, each in a column of its own. 0 or -EINVAL. */
 static int measured_numbers(const struct header *h, char *const *cells, struct mk_problem *q,
                             char *error, size_t size)
 {
@@ -134,8 +145,7 @@ static int measured_numbers(const struct header *h, char *const *cells, struct m
     if (h->at[SHAPE] >= 0)
         return measured_shape_text(cells[h->at[SHAPE]], q, error, size);
     for (uint32_t i = 0; i < op_dimensions(shape); i++) {
-        int column = measured_column(h, shape->dimensions[i].name);
-        column = column < 0 ? measured_column(h, shape->dimensions[i].letter) : column;
+        int column = measured_number_column(h, &shape->dimensions[i]);
         if (column < 0) {
             snprintf(error, size, "it has no column for the %s of %s", shape->dimensions[i].name,
                      plan_op_name(q->op));
@@ -269,6 +279,14 @@ static uint32_t measured_shape(struct shape *shapes, uint32_t *count, const stru
 
 #define MOST_SHAPES 1024u
 
+/* GPUs rest in turns of `mkernel bench`, but not where another's products, as long as the
+ * operator's, are in between: attention takes turns with cuDNN's. */
+static int measured_rests(const struct header *h, char *const *cells)
+{
+    int op = plan_op_by_name(cells[h->at[OP]]);
+    return !strcmp(measured_cell(h, cells, COMMAND), "bench") && op != MK_OP_RING_ATTENTION;
+}
+
 static int measured_read_rows(struct measured *m, FILE *f, const char *path, const struct header *h,
                               enum measured_half half, uint32_t sms, char *error, size_t size)
 {
@@ -295,7 +313,7 @@ static int measured_read_rows(struct measured *m, FILE *f, const char *path, con
         row->of_best = strtod(measured_cell(h, cells, OF_BEST), NULL);
         row->is_default = !strcmp(measured_cell(h, cells, DEFAULT), "1");
         row->shape = first + shape;
-        row->rested = !strcmp(measured_cell(h, cells, COMMAND), "bench");
+        row->rested = measured_rests(h, cells);
         snprintf(why, sizeof why, "it has no time, or wrong results");
         if (!(row->ms > 0) || strtoull(measured_cell(h, cells, WRONG), NULL, 10) ||
             measured_plan(row, h, cells, sms, why, sizeof why)) {
