@@ -82,6 +82,7 @@ static void fast_where_measured(void **state)
          */
         {"tests/golden/measured_2xH200_sums.csv", 7, 6, 5, 1.065},
         {"tests/golden/measured_4xH200.csv", 10, 9, 9, 1.05},
+        {"tests/golden/measured_2xH200_held_out.csv", 9, 9, 9, 1.045},
     };
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         struct found f = find_choices(tables[i].table);
