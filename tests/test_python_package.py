@@ -4,13 +4,15 @@ import ctypes
 import hashlib
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
+import unittest.mock
 import zipfile
 
 import mkernel
-from mkernel import _library
+from mkernel import _library, launch
 from cases import Skip, case, main, refuses, run, says
 
 TUTORIAL = "docs/examples/tutorial.py"
@@ -93,6 +95,32 @@ def the_tutorial_runs_on_two_ranks():
     said = run([sys.executable, "-m", "mkernel.launch", "-n", "2", TUTORIAL, "--numpy"])
     assert said.count("tutorial: rank of 2 done") == 2, said
     says(said, "refused: ag_gemm: A is [64, 128] and B [100, 128]", "gemm_rs (128, 128, 128)")
+
+
+@case
+def a_port_of_a_job_is_one_that_no_connection_gets():
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as f:
+        connections = int(f.read().split()[0])
+    assert connections >= 2 * launch.FIRST_PORT, "this machine gives connections nearly all ports"
+    ports = {launch.free_port() for _ in range(50)}
+    assert len(ports) > 25 and all(launch.FIRST_PORT <= port < connections for port in ports), ports
+    with tempfile.NamedTemporaryFile("w") as f:  # connections get nearly all
+        f.write("1024 65535")
+        f.flush()
+        assert launch.FIRST_PORT <= launch.free_port(f.name) < 65536
+    assert launch.FIRST_PORT <= launch.free_port("/nowhere") < 32768
+    taken = launch.free_port()
+    with socket.socket() as s, unittest.mock.patch("random.SystemRandom") as chance:  # what is in use is passed over
+        s.bind(("127.0.0.1", taken))
+        s.listen()
+        chance().sample.return_value = [taken, min(ports - {taken})]
+        assert launch.free_port() != taken
+        chance().sample.return_value = [taken]
+        try:
+            launch.free_port()
+            raise AssertionError("a port that is in use was taken")
+        except OSError as e:
+            says(str(e), f"no port from {launch.FIRST_PORT} to")
 
 
 @case

@@ -280,11 +280,12 @@ static uint32_t measured_shape(struct shape *shapes, uint32_t *count, const stru
 #define MOST_SHAPES 1024u
 
 /* GPUs rest in turns of `mkernel bench`, but not where another's products, as long as the
- * operator's, are in between: attention takes turns with cuDNN's. */
+ * operator's, are in between: attention (what has a mask) takes turns with cuDNN's. */
 static int measured_rests(const struct header *h, char *const *cells)
 {
     int op = plan_op_by_name(cells[h->at[OP]]);
-    return !strcmp(measured_cell(h, cells, COMMAND), "bench") && op != MK_OP_RING_ATTENTION;
+    return !strcmp(measured_cell(h, cells, COMMAND), "bench") && op >= 0 &&
+           !op_of((enum mk_op)op)->causal;
 }
 
 static int measured_read_rows(struct measured *m, FILE *f, const char *path, const struct header *h,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import secrets
 import signal
 import socket
@@ -19,10 +20,32 @@ import time
 GRACE = 5.0  # s, for ranks to say what became of the job
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+FIRST_PORT = 8192
+
+
+def _connections_from(path: str) -> int:
+    """The first port that the kernel gives to connections."""
+    try:
+        with open(path) as f:
+            return int(f.read().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 32768
+
+
+def free_port(given="/proc/sys/net/ipv4/ip_local_port_range") -> int:
+    """A port that nobody listens on, for rank 0 to listen on soon. The kernel gives it to no connection meanwhile, as
+    it may one that it chooses itself: it lies below those (where there is room below them)."""
+    end = _connections_from(given)
+    if end < 2 * FIRST_PORT:
+        end = 65536
+    for port in random.SystemRandom().sample(range(FIRST_PORT, end), 1000):
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+    raise OSError(f"no port from {FIRST_PORT} to {end - 1} is free")
 
 
 def environment(rank: int, world: int, port: int, token: str) -> dict:
