@@ -15,8 +15,8 @@ struct model_way {
     double busy;      /* share by which what leaves wants more than NVLink takes */
     double put, way;  /* ns between two units that are put; of a put's way */
     double deliver;   /* ns of a unit taken from the heap to C */
-    uint32_t pushers, pass_on; /* CTAs that do so; 1: and pass what the network brings to peers */
-    double pass;               /* ns of that, for a unit and all peers */
+    double pass;      /* ... that the network brought passed on to one peer */
+    uint32_t pushers, forwards; /* CTAs that do so; of a unit, how often it is passed on */
 };
 
 static struct model_way model_way_of(const struct model_walk *w, const struct gemm_rs_plan *p,
@@ -28,7 +28,7 @@ static struct model_way model_way_of(const struct model_walk *w, const struct ge
     struct model_way way = {.senders = beside < 2 ? 2 : 1,
                             .behind = m->wait,
                             .pushers = p->split.ctas[MK_INTRA_COMM],
-                            .pass_on = gathers && nodes > 1 && gpus > 1};
+                            .forwards = gathers ? (nodes - 1) * (gpus - 1) : 0};
     double part = (double)p->shard_rows * p->n / p->shard_tiles / p->cluster / 2, /* elements */
         halves = 2.0 / way.senders;
     /* To one peer as fast as its pace, and as NVLink takes what all push, but no faster than a warp
@@ -59,11 +59,8 @@ static struct model_way model_way_of(const struct model_walk *w, const struct ge
         enum machine_mover mover = beside ? MACHINE_WARP : MACHINE_BLOCK;
         uint32_t movers = way.pushers < p->units ? way.pushers : p->units;
         way.deliver = machine_copy_ns(m, mover, movers, 0, 0, unit * 2) + m->wait + m->deliver;
-        way.pass = way.pass_on
-                       ? (machine_copy_ns(m, mover, movers, 1, beside ? p->pace : 0, unit * 2) +
-                          m->settle) *
-                             (gpus - 1)
-                       : 0;
+        way.pass = machine_copy_ns(m, mover, movers, 1, beside ? p->pace : 0, unit * 2) +
+                   m->settle + m->wait;
     }
     return way;
 }
@@ -160,14 +157,16 @@ static void model_tiles(struct model_walk *w, const struct gemm_rs_plan *p,
     w->moved = sent;
     w->end = model_later(made, p->topo.gpus > 1 ? sent + m->flag : 0);
     if (gathers && way->pushers) { /* what comes from all others is delivered as it comes */
-        double units = (double)p->units * (mk_world(&p->topo) - 1),
-               each = way->deliver + (way->pass_on ? way->pass / p->topo.gpus : 0);
+        double deliveries = mk_world(&p->topo) - 1.0, items = deliveries + way->forwards,
+               unit = deliveries * way->deliver + way->forwards * way->pass;
         int beside = mk_role_coresident(&p->split, MK_INTRA_COMM) > 0;
-        w->end = model_later(w->end, model_spend(w, first, units / way->pushers * each, beside));
+        w->end = model_later(w->end,
+                             model_spend(w, first, (double)p->units * unit / way->pushers, beside));
         /* what all others' last waves bring comes at once, so that a warp has several of it */
         uint32_t together = (p->shard_tiles - 1) % p->batch + 1;
-        double burst = (double)together * p->pieces * (mk_world(&p->topo) - 1);
-        w->end = model_later(w->end, last + way->pass + ceil(burst / way->pushers) * way->deliver);
+        double burst = (double)together * p->pieces * items;
+        w->end = model_later(w->end, last + (way->forwards ? way->pass : 0) +
+                                         ceil(burst / way->pushers) * unit / items);
     }
 }
 
@@ -204,7 +203,7 @@ void model_gemm_rs(struct model_walk *w, const struct mk_problem *q, const struc
     double work =
         (others * way.send[0] + (gathers ? own * way.push[0] : 0)) * way.senders / e.engines * ctas;
     if (mk_role_coresident(&p->split, MK_INTRA_COMM))
-        work += (way.deliver + way.pass) * p->units * (mk_world(&p->topo) - 1);
+        work += (way.deliver * (mk_world(&p->topo) - 1) + way.pass * way.forwards) * p->units;
     e = model_engine_of(w, q, model_beside(w, work, ctas));
     struct model_steps steps;
     model_draw(w, q, p->tiles);

@@ -33,6 +33,46 @@ static void test_large_puts(void **state)
     ops_large_puts(MK_OP_GEMM_AR);
 }
 
+/* Of 2 nodes of 8 each unit that the network brings goes to each peer once, before it or another of
+ * its number is delivered; and as many CTAs as there are peers share it, however many there are:
+ * one that had it for all peers would be a launch's last. */
+static void test_shares(void **state)
+{
+    struct mk_problem q = {.op = MK_OP_GEMM_AR,
+                           .exec = MK_EXEC_CUDA,
+                           .sms = 132,
+                           .topo = {.nodes = 2, .gpus = 8, .rank = 3},
+                           .m = 8192,
+                           .n = 8192,
+                           .k = 512};
+    struct mk_plan plan;
+    char error[300];
+    assert_int_equal(plan_build(&plan, &q, 0, 0, error, sizeof error), 0);
+    const struct gemm_ar_plan *p = gemm_ar_plan_of(&plan);
+    uint32_t units = p->rs.units, world = 16, of_unit = gemm_ar_items(p) / units;
+    uint8_t *seen = calloc((size_t)units * world, 8);
+    assert_non_null(seen);
+    for (uint32_t item = 0; item < gemm_ar_items(p); item++) {
+        struct gemm_ar_item i = gemm_ar_item(p, item);
+        uint8_t *there = &seen[(i.unit * world + i.owner) * 8];
+        assert_true(i.owner != 3 && (i.to == 3 || i.owner == 11));
+        assert_int_equal(there[i.to]++, 0);
+        assert_int_equal(i.to == 3, item % of_unit >= 7);
+    }
+    assert_int_equal(gemm_ar_items(p), units * (15 + 7));
+    free(seen);
+    for (uint32_t count = 7; count <= 264; count++) {
+        uint32_t last[264];
+        memset(last, 0xff, sizeof last);
+        for (uint32_t item = 0; item < gemm_ar_items(p); item++) {
+            struct gemm_ar_item i = gemm_ar_item(p, item);
+            if (i.to != 3 && last[item % count] == i.unit)
+                fail_msg("one of %u CTAs passes unit %u on to several peers", count, i.unit);
+            last[item % count] = i.to == 3 ? last[item % count] : i.unit;
+        }
+    }
+}
+
 static void test_refusals(void **state)
 {
     struct mk_problem q = {
@@ -201,10 +241,11 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_orders),
-        cmocka_unit_test(test_errors),   cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_bytes),    cmocka_unit_test(test_mutants),
-        cmocka_unit_test(test_faults),   cmocka_unit_test(test_large_puts),
+        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_orders),     cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_bits),       cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_mutants),    cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_large_puts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

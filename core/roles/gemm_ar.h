@@ -94,56 +94,69 @@ MK_ROLE int gemm_ar_inter_send(const struct gemm_ar_plan *p, struct mk_cta *cta)
     return mk_cta_drain(cta);
 }
 
-/* Item `item` of intra_comm: a unit of another's block. Unit by unit in the order in which owners
- * make them: first those that the network brings, then those of this node's, then those that peers
- * pass on. */
-MK_PURE void gemm_ar_item(const struct gemm_ar_plan *p, uint32_t item, uint32_t *owner,
-                          uint32_t *unit)
+/* What intra_comm does at a time: it passes a unit that the network has brought on to one peer of
+ * the node, or delivers one to C. */
+struct gemm_ar_item {
+    uint32_t owner, unit;
+    uint32_t to; /* local rank; this one's own: it is delivered */
+};
+
+/* Of a unit: network ones for each peer, then deliveries. */
+MK_PURE uint32_t gemm_ar_forwards(const struct gemm_ar_plan *p)
 {
-    const struct mk_topo *t = &p->rs.topo;
-    uint32_t others = mk_world(t) - 1, turn = item / others,
-             from = item % others + 1; /* by nodes; the 0-th is this rank */
-    uint32_t node = mk_node_of(t, t->rank) + t->nodes - from % t->nodes,
-             local = mk_local_of(t, t->rank) + from / t->nodes;
-    *owner = mk_rank_at(t, node % t->nodes, local % t->gpus);
-    *unit = gemm_rs_order(&p->rs, turn / p->rs.pieces) * p->rs.pieces + turn % p->rs.pieces;
+    return (p->rs.topo.nodes - 1) * (p->rs.topo.gpus - 1);
 }
 
-/* Passes a unit that the network has brought on to the node's others. */
-MK_ROLE void gemm_ar_pass_on(const struct gemm_ar_plan *p, struct mk_cta *cta, uint32_t owner,
-                             uint32_t unit)
+MK_PURE uint32_t gemm_ar_items(const struct gemm_ar_plan *p)
 {
-    for (uint32_t step = 1; step < p->rs.topo.gpus; step++) {
-        p = MK_FRESH(p);
-        const struct mk_topo *t = &p->rs.topo;
-        uint32_t peer = (mk_local_of(t, t->rank) + t->gpus - step) % t->gpus;
-        struct mk_chunk c = gemm_ar_unit(p, owner, unit);
-        mk_cta_copy(cta, peer, &c);
-        mk_cta_add(cta, peer, gemm_ar_whole_flag(MK_FRESH(p), owner, unit), MK_TILE_PARTS);
-    }
+    return p->rs.units * (gemm_ar_forwards(p) + mk_world(&p->rs.topo) - 1);
+}
+
+/* Item `item`. Unit by unit in the order in which owners make them: first what the network brings
+ * is passed on, peer by peer, so that as many CTAs as there are peers share a unit; then it is
+ * delivered, then units of this node's, then those that peers pass on. */
+MK_PURE struct gemm_ar_item gemm_ar_item(const struct gemm_ar_plan *p, uint32_t item)
+{
+    const struct mk_topo *t = &p->rs.topo;
+    uint32_t forwards = gemm_ar_forwards(p), of_unit = forwards + mk_world(t) - 1,
+             turn = item / of_unit, at = item % of_unit, own = mk_local_of(t, t->rank),
+             peers = t->gpus - 1;
+    uint32_t from =
+        at < forwards ? at / peers + 1 : at - forwards + 1; /* by nodes; 0 is this rank */
+    uint32_t node = mk_node_of(t, t->rank) + t->nodes - from % t->nodes, local = own;
+    struct gemm_ar_item i;
+    i.to = at < forwards ? (own + peers - at % peers) % t->gpus : own;
+    if (at >= forwards)
+        local += from / t->nodes;
+    i.owner = mk_rank_at(t, node % t->nodes, local % t->gpus);
+    i.unit = gemm_rs_order(&p->rs, turn / p->rs.pieces) * p->rs.pieces + turn % p->rs.pieces;
+    return i;
 }
 
 MK_ROLE int gemm_ar_intra_comm(const struct gemm_ar_plan *p, struct mk_cta *cta)
 {
     if (p->rs.shots == 1) /* all has been summed here */
         return 0;
-    for (uint32_t item = cta->index; item < p->rs.units * (mk_world(&p->rs.topo) - 1);
-         item += cta->count) {
-        uint32_t owner, unit;
+    for (uint32_t item = cta->index; item < gemm_ar_items(p); item += cta->count) {
         p = MK_FRESH(p);
-        gemm_ar_item(p, item, &owner, &unit);
-        if (!gemm_rs_unit(&p->rs, unit).rows)
+        struct gemm_ar_item i = gemm_ar_item(p, item);
+        if (!gemm_rs_unit(&p->rs, i.unit).rows)
             continue;
-        if (gemm_ar_await(p, cta, owner, unit))
+        if (gemm_ar_await(p, cta, i.owner, i.unit))
             return 1;
         p = MK_FRESH(p);
-        if (mk_by_network(&p->rs.topo, owner))
-            gemm_ar_pass_on(p, cta, owner, unit);
-        p = MK_FRESH(p);
-        gemm_ar_item(p, item, &owner, &unit); /* rather than kept */
-        struct mk_chunk c = gemm_ar_delivery(p, owner, unit);
-        mk_cta_deliver(cta, MK_SPACE_ARG2, &c, gemm_rs_unit(&p->rs, unit).rows,
-                       (uint64_t)p->rs.n * 2);
+        i = gemm_ar_item(p, item); /* rather than kept */
+        if (i.to != mk_local_of(&p->rs.topo, p->rs.topo.rank)) {
+            struct mk_chunk c = gemm_ar_unit(p, i.owner, i.unit);
+            mk_cta_copy(cta, i.to, &c);
+            p = MK_FRESH(p);
+            i = gemm_ar_item(p, item);
+            mk_cta_add(cta, i.to, gemm_ar_whole_flag(p, i.owner, i.unit), MK_TILE_PARTS);
+        } else {
+            struct mk_chunk c = gemm_ar_delivery(p, i.owner, i.unit);
+            mk_cta_deliver(cta, MK_SPACE_ARG2, &c, gemm_rs_unit(&p->rs, i.unit).rows,
+                           (uint64_t)p->rs.n * 2);
+        }
     }
     return 0;
 }

@@ -12,7 +12,7 @@ static double moves_products_left(const struct timed_cta *c)
 {
     const struct timed_rank *r = timed_rank_of(c);
     const struct timed_world *w = r->world;
-    if (c->beside == TIMED_NONE || c->mover != MACHINE_WARP)
+    if (c->beside == TIMED_NONE)
         return 0;
     const struct timed_cta *engine = &w->ctas[c->beside];
     if (engine->state == TIMED_ENDED)
