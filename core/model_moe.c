@@ -173,6 +173,14 @@ void model_moe_dispatch_gemm(struct model_walk *w, const struct mk_problem *q,
     w->end += w->machine->launch;
 }
 
+/* Of a row of tiles' time that of the first product. */
+static double moe_up_share(const struct walk *a)
+{
+    double up = (double)a->products[0].k * (double)a->products[0].columns,
+           down = (double)a->products[1].k * (double)a->products[1].columns;
+    return up / (up + down);
+}
+
 /* What comes back: a rank's rows of a token are added and given to its rail's rank of the node,
  * which adds these; of another node's tokens by the blocks of inter_reduce, and put; then this
  * node's, by all blocks. */
@@ -182,22 +190,31 @@ static void moe_back(struct walk *a, double row_bytes)
     const struct mk_machine *m = w->machine;
     const struct moe_dispatch_plan *d = a->d;
     double nodes = d->topo.nodes, gpus = d->topo.gpus, world = nodes * gpus,
-           rows = (double)d->tokens * d->k / nodes, /* of a node's tokens on this rank */
-        given = gpus * moe_tokens(d, 1 / world),    /* ... of which so many tokens */
+           mean = world * d->tokens * d->k / d->experts, /* of an expert */
+        rows = (double)d->tokens * d->k / nodes,         /* of a node's tokens on this rank */
+        given = gpus * moe_tokens(d, 1 / world),         /* ... of which so many tokens */
         chunk = d->chunk_rows < d->tokens ? d->chunk_rows : d->tokens;
     uint32_t reducers = a->split->ctas[MK_INTER_REDUCE] ? a->split->ctas[MK_INTER_REDUCE] : 1,
              blocks = mk_total_ctas(a->split);
-    double each = rows + gpus * given / gpus * 2; /* read of a node: rows, then what ranks gave */
+    double each = rows + given * 2; /* read of a node: rows, then what ranks gave */
     if (nodes > 1) {
-        /* other nodes' rows are computed behind this node's, in slices */
-        double adds = (nodes - 1) * each * row_bytes / reducers,
-               gives = (nodes - 1) * (gpus - 1) / gpus * given * row_bytes / reducers,
-               away = a->ready + (w->compute - a->ready) / 2 +
-                      machine_add_ns(m, MACHINE_BLOCK, reducers, adds) +
-                      machine_copy_ns(m, MACHINE_BLOCK, reducers, 1, 0, gives);
+        /* Half of the node's own tiles first, then the others' in two slices of whole tiles, each
+         * of all experts, then the rest (core/cta_route.h); a group's second product comes behind
+         * the next group's first. A slice's tokens are added when it is done, rail by rail: all
+         * ranks of the node give their sums, and the rail's adds them and sends them on before it
+         * gives its own for the next rail, whose rank waits for that. */
+        double all = moe_row_tiles(mean, d->tile_m),
+               near = fmax(0, fmin(all, mean / nodes / d->tile_m - 0.5)), others = all - near,
+               first = others > 1 ? (others - 0.5) / 2 : 0, tile = (w->compute - a->ready) / all,
+               behind = moe_up_share(a) * d->route.group_rows / d->rank_experts,
+               send = (rows + (gpus - 1) * given) / gpus * (nodes - 1) * row_bytes / reducers,
+               adds = gpus * machine_add_ns(m, MACHINE_BLOCK, reducers, send),
+               slice = a->ready + fmin(near / 2 + first + behind, all) * tile,
+               last = a->ready + fmin(near / 2 + others + behind, all) * tile,
+               away = model_later(slice + first / others * adds, last) +
+                      (1 - first / others) * adds + m->settle + m->flag;
         struct model_rail r =
             model_rail_of(w, a->split, 1, moe_tokens(d, 1 / nodes) * row_bytes, 0);
-        away = model_later(away, w->compute) + m->settle + m->flag;
         w->network = away + (nodes - 2) * r.put + r.put / ceil(d->tokens / chunk) + r.way;
         w->end = model_later(w->end, w->network);
     }

@@ -1,6 +1,7 @@
 /* What core/model.h says of measured plans is near what was measured, and in the order that was
  * measured; it follows the machine; every plan gets a time, soon. */
 #include "core/model.h"
+#include "experiments/common/problem.h"
 #include "experiments/sim/fit.h"
 #include "experiments/sim/validate.h"
 #include "sim/timed/timed.h"
@@ -332,6 +333,24 @@ static void every_plan_soon(void **state)
     assert_false(model_knows(MK_OP_ALL_GATHER));
 }
 
+/* The quick form against events. */
+static void both_forms_say(const struct mk_problem *q, double near)
+{
+    struct mk_plan p;
+    struct timed_result r;
+    char error[256], text[PROBLEM_TEXT];
+    if (plan_build(&p, q, 0, 0, error, sizeof error))
+        fail_msg("%s", error);
+    struct timed_config c = {.plan = &p, .machine = machine_default(), .launches = 1, .seed = 1};
+    if (timed_run(&c, &r))
+        fail_msg("%s", r.sentence);
+    double quick = time_of(machine_default(), &p);
+    if (quick < (1 - near) * (double)r.ns || quick > (1 + near) * (double)r.ns)
+        fail_msg("%s %s, %u x %u ranks: %.0f ns by the quick form, %llu by events",
+                 plan_op_name(q->op), problem_text(q, text), q->topo.nodes, q->topo.gpus, quick,
+                 (unsigned long long)r.ns);
+}
+
 /* Where nothing was measured, on one node, both forms say about the same. */
 static void as_the_simulator_says(void **state)
 {
@@ -343,21 +362,26 @@ static void as_the_simulator_says(void **state)
                                .sms = 132,
                                .topo = {.nodes = 1, .gpus = 2u << i / 6},
                                .timeout_ns = MK_TIMEOUT_NS};
-        struct mk_plan p;
-        struct timed_result r;
-        char error[256];
         as_operator(&q, shapes[i / 3 % 2]);
-        if (plan_build(&p, &q, 0, 0, error, sizeof error))
-            fail_msg("%s", error);
-        struct timed_config c = {
-            .plan = &p, .machine = machine_default(), .launches = 1, .seed = 1};
-        if (timed_run(&c, &r))
-            fail_msg("%s", r.sentence);
-        double quick = time_of(machine_default(), &p);
-        if (quick < 0.75 * (double)r.ns || quick > 1.25 * (double)r.ns)
-            fail_msg("%s, shape %zu, %u ranks: %.0f ns by the quick form, %llu by events",
-                     plan_op_name(q.op), i / 3 % 2, q.topo.gpus, quick, (unsigned long long)r.ns);
+        both_forms_say(&q, 0.25);
     }
+}
+
+/* ... and of the whole MoE layer on two nodes, few tokens to many, where sums for the other node
+ * are added when the last tiles of its rows are through. (On nodes of 8 with more tokens the quick
+ * form is up to 27 % above: there rails wait less for each other than it thinks.) */
+static void as_the_simulator_says_of_two_nodes(void **state)
+{
+    for (uint32_t gpus = 1; gpus <= 8; gpus *= 2)
+        for (uint64_t tokens = 512; tokens <= (gpus > 4 ? 1024 : 2048); tokens *= 2) {
+            struct mk_problem q = {.op = MK_OP_MOE_FFN,
+                                   .exec = MK_EXEC_CUDA,
+                                   .sms = 132,
+                                   .topo = {.nodes = 2, .gpus = gpus},
+                                   .timeout_ns = MK_TIMEOUT_NS,
+                                   .moe = {tokens, 7168, 2048, 32ull * gpus, 8}};
+            both_forms_say(&q, 0.2);
+        }
 }
 
 /* From times that a machine says, a fit that begins at another machine finds it again. */
@@ -407,6 +431,7 @@ int main(void)
         cmocka_unit_test(one_rank_multiplies),
         cmocka_unit_test(every_plan_soon),
         cmocka_unit_test(as_the_simulator_says),
+        cmocka_unit_test(as_the_simulator_says_of_two_nodes),
         cmocka_unit_test(fit_finds_the_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
