@@ -85,7 +85,8 @@ PTX_FN uint64_t cta_time(const struct mk_cta *cta)
     return cta->track.events ? ptx_globaltimer() : 0;
 }
 
-/* The first CTA of the rank whose wait expired says so; the host makes the sentence. */
+/* The first CTA of the rank whose wait expired says so; the host makes the sentence, for which it
+ * looks at the waits of others, too. */
 PTX_FN void cta_report(struct mk_cta *cta, uint32_t flag, uint32_t cause, uint64_t seen,
                        uint64_t wanted, uint64_t waited)
 {
@@ -100,6 +101,7 @@ PTX_FN void cta_report(struct mk_cta *cta, uint32_t flag, uint32_t cause, uint64
     r->wanted = wanted;
     r->epoch = cta->epoch;
     r->waited_ns = waited;
+    r->start = ptx_globaltimer() - waited;
     __threadfence_system();
     *(volatile uint32_t *)&r->failed = 1;
 }
@@ -122,6 +124,17 @@ PTX_FN int cta_wait_ends(struct mk_cta *cta, uint64_t start, uint64_t now, uint6
     return 1;
 }
 
+/* What a wait that has lasted for a while has seen, for who makes a sentence of another's report.
+ */
+PTX_FN void cta_note_wait(const struct mk_cta *cta, uint64_t start, uint64_t seen, uint64_t target)
+{
+    volatile struct gpu_wait *w = &cta->launch->report->waits[cta->cta];
+    w->start = start;
+    w->seen = seen;
+    w->wanted = target;
+    w->role = cta->role;
+}
+
 /* Polls *word until it is at least `target`, at most the launch's timeout. `flag` names it in
  * reports. on_host: the word lies in host memory, where a tight loop would keep PCIe from
  * everything else: it is looked at less and less often. */
@@ -140,7 +153,10 @@ PTX_FN int cta_poll(struct mk_cta *cta, const uint64_t *word, uint64_t target, u
         if (now - checked < 50000)
             continue;
         checked = now;
+        int noted = shown;
         ending = cta_wait_ends(cta, start, now, seen, target, flag, cause, &shown);
+        if (ending || shown != noted)
+            cta_note_wait(cta, start, seen, target);
         if (ending)
             break;
     }

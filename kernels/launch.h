@@ -77,6 +77,12 @@ MK_PURE uint32_t gpu_host_pause(uint32_t last_ns, uint32_t count)
     return !last_ns ? 512 : last_ns * 2 < most ? last_ns * 2 : most;
 }
 
+/* A CTA's wait that has lasted for a while: what it saw when this was noted, or when it ended. */
+struct gpu_wait {
+    uint64_t start, seen, wanted; /* start: by the GPU's clock */
+    uint32_t role;
+};
+
 /* What the GPU tells the host while it runs, in pinned host memory: written by the GPU, never
  * polled by it (a hundred CTAs that look at host memory now and then keep PCIe so busy that a
  * system fence takes 130 us; measured on 8 H200s). */
@@ -85,10 +91,12 @@ struct gpu_report {
     uint32_t failed;   /* set last; what follows is valid */
     uint32_t cta, role, flag, cause;
     uint64_t seen, wanted, epoch, waited_ns;
-    uint32_t one; /* the host's: pinned, so that the copy engine takes it past a running kernel */
+    uint64_t start; /* of that wait, by the GPU's clock */
+    uint32_t one;   /* the host's: pinned, so that the copy engine takes it past a running kernel */
     uint64_t progress
         /* per CTA, as struct mk_comm has it: what it has been waiting for for a while */
         [GPU_MAX_CTAS];
+    struct gpu_wait waits[GPU_MAX_CTAS]; /* of a flag, those that `progress` shows */
 };
 
 struct gpu_launch {

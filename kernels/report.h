@@ -8,7 +8,39 @@
 #include <stdio.h>
 #include <string.h>
 
-/* `plan`: whose flag it is. `f` says which operator and rank, and gets the rest. */
+/* Of the CTAs that waited in this launch for a flag of another rank, the one that had waited
+ * longest; NULL: none had, half as long as the CTA of the report. What `flag` means goes to
+ * *meaning. */
+static inline const struct gpu_wait *gpu_report_cause(const struct gpu_report *r,
+                                                      const struct mk_plan *plan, uint32_t rank,
+                                                      uint32_t *cta, uint32_t *flag,
+                                                      struct mk_flag_meaning *meaning)
+{
+    const struct gpu_wait *cause = NULL;
+    uint64_t latest = r->start + r->waited_ns / 2;
+    for (uint32_t i = 0; i < GPU_MAX_CTAS; i++) {
+        const struct gpu_wait *w = &r->waits[i];
+        struct mk_event shown = {.what = (uint32_t)r->progress[i]};
+        struct mk_flag_meaning of;
+        uint32_t awaited = mk_event_argument(&shown);
+        if (!w->start || r->progress[i] >> 32 != (uint32_t)r->epoch ||
+            mk_event_kind_of(&shown) != MK_EV_WAIT || awaited - plan->flag_base >= plan->flags ||
+            w->start > latest || (cause && w->start >= cause->start))
+            continue;
+        plan_describe_flag(plan, awaited, &of);
+        if (of.producer == rank || of.producer == UINT32_MAX)
+            continue;
+        cause = w;
+        *cta = i;
+        *flag = awaited;
+        *meaning = of;
+    }
+    return cause;
+}
+
+/* `plan`: whose flag it is. `f` says which operator and rank, and gets the rest. Where the wait
+ * that ended was for something of this rank's own, or of no single rank, another CTA's wait for
+ * another rank is told instead: that one knows who stopped. */
 static inline void gpu_report_failure(const struct gpu_report *r, const struct mk_plan *plan,
                                       uint32_t op, uint32_t rank, struct mk_failure *f)
 {
@@ -32,6 +64,15 @@ static inline void gpu_report_failure(const struct gpu_report *r, const struct m
         return;
     }
     plan_describe_flag(plan, r->flag, &meaning);
+    if (meaning.producer == rank || meaning.producer == UINT32_MAX) {
+        const struct gpu_wait *w = gpu_report_cause(r, plan, rank, &f->cta, &f->flag, &meaning);
+        if (w) {
+            f->role = w->role;
+            f->seen = w->seen;
+            f->wanted = w->wanted;
+            f->waited_ns = r->start + r->waited_ns - w->start;
+        }
+    }
     f->chunk = meaning.chunk;
     f->producer = meaning.producer;
     memcpy(f->what, meaning.text, sizeof f->what);

@@ -9,6 +9,8 @@
 #include <cmocka.h>
 
 #include "core/failure.h"
+#include "core/roles/moe_ffn_plan.h"
+#include "kernels/report.h"
 #include "kernels/streams.h"
 #include "kernels/stuck.h"
 
@@ -102,6 +104,75 @@ static void says_where_a_kernel_stood(void **state)
     }
 }
 
+static struct gpu_report report;
+
+/* CTA `cta` waits for `flag` since `start`. */
+static void waits(uint32_t cta, uint32_t flag, uint64_t epoch, uint64_t start)
+{
+    report.waits[cta] = (struct gpu_wait){start, 6, 7, MK_INTRA_COMM};
+    report.progress[cta] = epoch << 32 | mk_event_what(MK_EV_WAIT, MK_CAUSE_DATA, flag);
+}
+
+/* What the host says of `report`, by rank 0 of three. */
+static void told(const struct mk_plan *plan, const char *wanted)
+{
+    struct mk_failure f;
+    char text[512];
+    gpu_report_failure(&report, plan, plan->problem.op, 0, &f);
+    f.relay = UINT32_MAX; /* as comm_fail says where a rank does not hand on */
+    failure_sentence(&f, text, sizeof text);
+    assert_string_equal(text, wanted);
+}
+
+/* A CTA's wait for what its own rank makes may expire before the wait of the CTA that was to make
+ * it: the sentence is then about that one, which knows who stopped. */
+static void names_who_stopped(void **state)
+{
+    static struct mk_plan plan;
+    const uint64_t s = 1000000000, start = 50 * s;
+    char error[256];
+    struct mk_problem q = {
+        .op = MK_OP_MOE_FFN, .exec = MK_EXEC_CUDA, .topo = {1, 3, 0}, .sms = 132};
+    q.moe = (struct mk_moe){64, 64, 64, 6, 2};
+    q.timeout_ns = 10 * s;
+    if (plan_build(&plan, &q, 0, 0, error, sizeof error))
+        fail_msg("%s", error);
+    const struct moe_dispatch_plan *d = &moe_ffn_plan_of(&plan)->dispatch;
+    static const char own[] = "moe_ffn: rank 0 CTA 3 (compute) waited 10.0 s for its tables of "
+                              "where tokens go in epoch 7 (flag %u saw 1, wants 2)";
+    char tables[256];
+    snprintf(tables, sizeof tables, own, d->flag_routed);
+    report = (struct gpu_report){.failed = 1,
+                                 .cta = 3,
+                                 .role = MK_COMPUTE,
+                                 .flag = d->flag_routed,
+                                 .cause = MK_CAUSE_DATA,
+                                 .seen = 1,
+                                 .wanted = 2,
+                                 .epoch = 7,
+                                 .waited_ns = 10 * s,
+                                 .start = start};
+    waits(3, d->flag_routed, 7, start);
+    told(&plan, tables);
+    waits(4, moe_ids_flag(d, 1), 6, start);         /* of an older launch */
+    waits(5, moe_ids_flag(d, 0), 7, start);         /* for its own rank */
+    waits(6, moe_ids_flag(d, 1), 7, start + 6 * s); /* briefly */
+    told(&plan, tables);
+    waits(120, moe_ids_flag(d, 2), 7, start + s / 2);
+    waits(121, moe_ids_flag(d, 1), 7, start + s / 4);
+    snprintf(tables, sizeof tables,
+             "moe_ffn: rank 0 CTA 121 (intra_comm) waited 9.8 s for the expert ids of rank 1 in "
+             "epoch 7 (flag %u saw 6, wants 7); rank 1 should have produced it",
+             moe_ids_flag(d, 1));
+    told(&plan, tables);
+    report.flag = moe_ids_flag(d, 2); /* that one names a rank itself */
+    snprintf(tables, sizeof tables,
+             "moe_ffn: rank 0 CTA 3 (compute) waited 10.0 s for the expert ids of rank 2 in epoch "
+             "7 (flag %u saw 1, wants 2); rank 2 should have produced it",
+             moe_ids_flag(d, 2));
+    told(&plan, tables);
+}
+
 /* The longest of some waits is told apart from the others however long all were. */
 static void long_waits_keep_their_order(void **state)
 {
@@ -133,7 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(waits_for_all_streams),     cmocka_unit_test(streams_are_bounded),
         cmocka_unit_test(says_where_a_kernel_stood), cmocka_unit_test(long_waits_keep_their_order),
-        cmocka_unit_test(host_memory_is_left_alone),
+        cmocka_unit_test(host_memory_is_left_alone), cmocka_unit_test(names_who_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
