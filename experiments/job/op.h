@@ -20,17 +20,26 @@ enum run_collective {
 /* And what computes there. */
 enum run_product { RUN_GEMM, RUN_ATTENTION, RUN_EXPERTS, RUN_LAYER /* of experts, whole */ };
 
+/* Where the numbers of a bf16 input stand: its elements are number `before`, before + 1, ... of the
+ * tensor of `key` (experiments/common/inputs.h), times 2^raised. */
+struct run_source {
+    uint64_t key, before;
+    uint32_t raised;
+};
+
 struct run_op {
-    /* Elements [first, first + count) of bf16 input `argument` of any rank. NULL:
-     * run_data_plain. */
-    void (*input)(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
-                  uint64_t first, uint64_t count, uint16_t *out);
+    /* Of bf16 input `argument` of any rank. NULL: run_data_plain. */
+    struct run_source (*source)(const struct run_data *d, uint32_t argument, uint32_t rank,
+                                uint64_t launch);
     /* Makes this rank's input `argument`, one that is not bf16. */
     void (*make)(const struct run_data *d, uint32_t argument, uint64_t launch, void *to);
     /* Judges the outputs among `arguments`, in host memory, by another path than the executor's,
      * and adds to *result. Every rank calls it. 0 or -errno. */
     int (*check)(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
                  uint64_t launch, const struct check_pace *pace, struct check_result *result);
+    /* Inputs, a bit each, that `check` makes itself, on the GPU, where a GPU has made the
+     * results. */
+    uint32_t made_on_gpu;
     /* For tests: makes one element that `check` looks at wrong. NULL: the last of the first
      * output. */
     void (*spoil)(const struct run_data *d, uint64_t slot);
@@ -56,8 +65,8 @@ int run_op_is_compared(enum mk_op op);
 
 /* Random numbers in (-1, 1): argument 0 is one tensor of all ranks, one after the other; any
  * other is each rank's own. Key of a tensor: 0, and 1 + rank. */
-void run_data_plain(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
-                    uint64_t first, uint64_t count, uint16_t *out);
+struct run_source run_data_plain(const struct run_data *d, uint32_t argument, uint32_t rank,
+                                 uint64_t launch);
 
 /* The key of a tensor of a launch, for experiments/common/inputs.h. */
 uint64_t run_data_key(const struct run_data *d, uint64_t tensor, uint64_t launch);

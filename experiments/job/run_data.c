@@ -14,6 +14,8 @@
 
 #ifdef MK_HAVE_CUDA
 #include <cuda_runtime_api.h>
+
+#include "experiments/job/gpu_tensors.h"
 static void *run_data_device_alloc(uint64_t bytes)
 {
     void *p = NULL;
@@ -26,6 +28,18 @@ static void run_data_device_free(void *p)
 static int run_data_device_copy(void *to, const void *from, uint64_t bytes)
 {
     return cudaMemcpy(to, from, bytes, cudaMemcpyDefault) == cudaSuccess ? 0 : -EIO;
+}
+/* The same numbers as the host makes: an expert layer's 1.4 GB take it seconds. `first`, `count`:
+ * multiples of 4. */
+static int run_data_device_fill(uint16_t *to, uint64_t key, uint64_t first, uint64_t count)
+{
+    int result = gpu_fill(to, key, first, count, 0);
+    return result || cudaStreamSynchronize(0) == cudaSuccess ? result : -EIO;
+}
+static int run_data_device_poison(uint16_t *to, uint64_t count)
+{
+    int result = gpu_poison(to, count, 0);
+    return result || cudaStreamSynchronize(0) == cudaSuccess ? result : -EIO;
 }
 #else
 /* Never reached: a build without CUDA refuses --exec cuda. */
@@ -40,6 +54,14 @@ static int run_data_device_copy(void *to, const void *from, uint64_t bytes)
 {
     return -ENODEV;
 }
+static int run_data_device_fill(uint16_t *to, uint64_t key, uint64_t first, uint64_t count)
+{
+    return -ENODEV;
+}
+static int run_data_device_poison(uint16_t *to, uint64_t count)
+{
+    return -ENODEV;
+}
 #endif
 
 static void *run_data_host_alloc(uint64_t bytes)
@@ -47,6 +69,9 @@ static void *run_data_host_alloc(uint64_t bytes)
     bytes = mk_round_up(bytes, 4096);
     return bytes ? aligned_alloc(4096, bytes) : NULL;
 }
+
+/* Fewer are made by the host, faster than they are copied. */
+enum { GPU_ELEMENTS = 1 << 16 };
 
 void *run_data_at(const struct run_data *d, uint64_t slot, uint32_t argument)
 {
@@ -87,28 +112,53 @@ uint64_t run_data_key(const struct run_data *d, uint64_t tensor, uint64_t launch
     return inputs_key(d->job->options.seed, tensor, launch);
 }
 
-void run_data_plain(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
-                    uint64_t first, uint64_t count, uint16_t *out)
+struct run_source run_data_plain(const struct run_data *d, uint32_t argument, uint32_t rank,
+                                 uint64_t launch)
 {
-    uint64_t before = argument ? 0 : rank * (d->bytes[0] / 2);
-    inputs_fill(out, run_data_key(d, argument ? 1 + rank : 0, launch), before + first, count);
+    return (struct run_source){.key = run_data_key(d, argument ? 1 + rank : 0, launch),
+                               .before = argument ? 0 : rank * (d->bytes[0] / 2)};
 }
 
-static void run_data_fill_some(const struct run_data *d, uint32_t argument, uint32_t rank,
-                               uint64_t launch, uint64_t first, uint64_t count, uint16_t *out)
+static struct run_source run_data_source(const struct run_data *d, uint32_t argument, uint32_t rank,
+                                         uint64_t launch)
 {
     const struct run_op *op = run_op_of(d->job->problem.op);
-    (op->input ? op->input : run_data_plain)(d, argument, rank, launch, first, count, out);
+    return (op->source ? op->source : run_data_plain)(d, argument, rank, launch);
+}
+
+/* Whether a GPU makes these elements. */
+static int run_data_on_gpu(const struct run_data *d, const struct run_source *s, uint64_t first,
+                           uint64_t count)
+{
+    return d->cuda && !s->raised && (s->before + first) % 4 == 0 && count % 4 == 0;
+}
+
+static void run_data_fill_some(const struct run_source *s, uint64_t first, uint64_t count,
+                               uint16_t *out)
+{
+    inputs_fill(out, s->key, s->before + first, count);
+    for (uint64_t i = 0; s->raised && i < count; i++)
+        if (out[i] & 0x7f80)
+            out[i] = (uint16_t)(out[i] + (s->raised << 7));
 }
 
 void run_data_input(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
                     uint64_t first, uint64_t count, uint16_t *out)
 {
+    const struct run_source s = run_data_source(d, argument, rank, launch);
+    uint64_t most = count < SOME_ELEMENTS ? count : SOME_ELEMENTS;
+    uint16_t *device = NULL;
+    if (count >= GPU_ELEMENTS && run_data_on_gpu(d, &s, first, count))
+        device = run_data_device_alloc(most * sizeof *device);
     for (uint64_t done = 0, some; done < count; done += some) {
-        some = count - done < SOME_ELEMENTS ? count - done : SOME_ELEMENTS;
-        run_data_fill_some(d, argument, rank, launch, first + done, some, out + done);
+        some = count - done < most ? count - done : most;
+        if (!device || run_data_device_fill(device, s.key, s.before + first + done, some) ||
+            run_data_device_copy(out + done, device, some * sizeof *out))
+            run_data_fill_some(&s, first + done, some, out + done);
         spawn_beat();
     }
+    if (device)
+        run_data_device_free(device);
 }
 
 static void run_data_poison(uint16_t *out, uint64_t count)
@@ -140,26 +190,37 @@ int run_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENT
 int run_data_poison_outputs(struct run_data *d, uint64_t slot)
 {
     for (uint32_t i = 0; i < RUN_ARGUMENTS; i++) {
-        uint16_t *to = d->cuda ? d->host[i] : run_data_at(d, slot, i);
+        uint16_t *to = run_data_at(d, slot, i);
         if (!(d->outputs >> i & 1))
             continue;
-        run_data_poison(to, d->bytes[i] / 2);
-        if (d->cuda && run_data_device_copy(run_data_at(d, slot, i), to, d->bytes[i]))
+        if (!d->cuda)
+            run_data_poison(to, d->bytes[i] / 2);
+        else if (run_data_device_poison(to, d->bytes[i] / 2))
             return -EIO;
     }
     return 0;
 }
 
+/* Straight to where the launch wants it, or over the staging of a launch on a GPU. */
+static int run_data_fill_input(struct run_data *d, uint64_t slot, uint32_t argument,
+                               uint64_t launch)
+{
+    void *to = run_data_at(d, slot, argument);
+    uint64_t bytes = d->bytes[argument];
+    if (d->cuda && op_of(d->job->problem.op)->arguments[argument].type == OP_BF16) {
+        const struct run_source s = run_data_source(d, argument, d->job->identity.rank, launch);
+        if (run_data_on_gpu(d, &s, 0, bytes / 2))
+            return run_data_device_fill(to, s.key, s.before, bytes / 2);
+    }
+    run_data_make_input(d, argument, launch, d->cuda ? d->host[argument] : to);
+    return d->cuda ? run_data_device_copy(to, d->host[argument], bytes) : 0;
+}
+
 int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch)
 {
-    for (uint32_t i = 0; i < RUN_ARGUMENTS; i++) {
-        uint16_t *to = d->cuda ? d->host[i] : run_data_at(d, slot, i);
-        if (!d->bytes[i] || d->outputs >> i & 1)
-            continue;
-        run_data_make_input(d, i, launch, to);
-        if (d->cuda && run_data_device_copy(run_data_at(d, slot, i), to, d->bytes[i]))
+    for (uint32_t i = 0; i < RUN_ARGUMENTS; i++)
+        if (d->bytes[i] && !(d->outputs >> i & 1) && run_data_fill_input(d, slot, i, launch))
             return -EIO;
-    }
     return run_data_poison_outputs(d, slot);
 }
 
@@ -167,12 +228,13 @@ int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch,
                    const struct check_pace *pace, struct check_result *result)
 {
     const void *arguments[RUN_ARGUMENTS];
+    uint32_t unread = d->cuda ? run_op_of(d->job->problem.op)->made_on_gpu : 0;
     for (uint32_t i = 0; i < RUN_ARGUMENTS; i++) {
         arguments[i] = d->cuda ? d->host[i] : run_data_at(d, slot, i);
         if (d->cuda && d->outputs >> i & 1 &&
             run_data_device_copy(d->host[i], run_data_at(d, slot, i), d->bytes[i]))
             return -EIO;
-        if (d->cuda && d->bytes[i] && !(d->outputs >> i & 1))
+        if (d->cuda && d->bytes[i] && !((d->outputs | unread) >> i & 1))
             run_data_make_input(d, i, launch, d->host[i]);
     }
     return run_check(d, arguments, launch, pace, result);

@@ -7,4 +7,5 @@ static int ag_gemm_check(const struct run_data *d, const void *const arguments[R
     return run_check_gemm(d, arguments, launch, pace, result, 1, 0);
 }
 
-const struct run_op run_op_ag_gemm = {.check = ag_gemm_check, .collective = RUN_ALL_GATHER};
+const struct run_op run_op_ag_gemm = {
+    .check = ag_gemm_check, .made_on_gpu = 3, .collective = RUN_ALL_GATHER};

@@ -7,4 +7,5 @@ static int gemm_ar_check(const struct run_data *d, const void *const arguments[R
     return run_check_gemm(d, arguments, launch, pace, result, 0, 0);
 }
 
-const struct run_op run_op_gemm_ar = {.check = gemm_ar_check, .collective = RUN_ALL_REDUCE};
+const struct run_op run_op_gemm_ar = {
+    .check = gemm_ar_check, .made_on_gpu = 3, .collective = RUN_ALL_REDUCE};

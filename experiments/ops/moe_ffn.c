@@ -1,15 +1,13 @@
 /* The MoE feed-forward layer: each token's sum over its experts. */
 #include "experiments/ops/check_moe_ffn_gpu.h"
-#include "experiments/common/inputs.h"
 #include "experiments/job/op.h"
 
-static void moe_ffn_input(const struct run_data *d, uint32_t argument, uint32_t rank,
-                          uint64_t launch, uint64_t first, uint64_t count, uint16_t *out)
+static struct run_source moe_ffn_source(const struct run_data *d, uint32_t argument, uint32_t rank,
+                                        uint64_t launch)
 {
     if (argument == 4) /* the second B of an expert */
-        inputs_fill(out, run_data_key(d, 3000 + rank, launch), first, count);
-    else
-        run_data_plain(d, argument, rank, launch, first, count, out);
+        return (struct run_source){.key = run_data_key(d, 3000 + rank, launch)};
+    return run_data_plain(d, argument, rank, launch);
 }
 
 struct any_expert {
@@ -28,7 +26,7 @@ static void moe_ffn_load_expert(void *context, uint32_t expert, uint16_t *b1, ui
     run_data_input(a->data, 4, rank, a->launch, local * count, count, b2);
 }
 
-/* The same as moe_ffn_input says. */
+/* The same as moe_ffn_source says. */
 static void moe_ffn_find_expert(void *context, uint32_t expert, struct check_moe_ffn_expert *out)
 {
     const struct any_expert *a = context;
@@ -73,9 +71,10 @@ static uint64_t moe_ffn_records(const struct mk_plan *plan)
     return (3 * t->nodes + 2 * mk_world(t)) * m->tokens * m->k + 2 * mk_world(t);
 }
 
-const struct run_op run_op_moe_ffn = {.input = moe_ffn_input,
+const struct run_op run_op_moe_ffn = {.source = moe_ffn_source,
                                       .make = run_make_moe,
                                       .check = moe_ffn_check,
+                                      .made_on_gpu = 1 << 1 | 1 << 4,
                                       .records = moe_ffn_records,
                                       .routed = 1,
                                       .collective = RUN_ALL_TO_ALL,

@@ -1,20 +1,16 @@
 /* Ring attention: tensors 0, 1 and 2 are every rank's Q, K and V. */
 #include "experiments/ops/check_attention_gpu.h"
-#include "experiments/common/inputs.h"
 #include "experiments/job/op.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-static void ring_attention_input(const struct run_data *d, uint32_t argument, uint32_t rank,
-                                 uint64_t launch, uint64_t first, uint64_t count, uint16_t *out)
+/* Scores differ, since Q is 8 times as large. */
+static struct run_source ring_attention_source(const struct run_data *d, uint32_t argument,
+                                               uint32_t rank, uint64_t launch)
 {
-    uint64_t all = d->bytes[argument] / 2;
-    inputs_fill(out, run_data_key(d, argument, launch), rank * all + first, count);
-    /* scores that differ: Q is 8 times as large */
-    for (uint64_t i = 0; i < count && argument == 0; i++)
-        if (out[i] & 0x7f80)
-            out[i] = (uint16_t)(out[i] + (3 << 7));
+    return (struct run_source){run_data_key(d, argument, launch), rank * (d->bytes[argument] / 2),
+                               argument == 0 ? 3 : 0};
 }
 
 /* Rows that a GPU checks of a launch: another choice each time. */
@@ -57,7 +53,8 @@ static int ring_attention_check(const struct run_data *d,
     return status;
 }
 
-const struct run_op run_op_ring_attention = {.input = ring_attention_input,
+const struct run_op run_op_ring_attention = {.source = ring_attention_source,
                                              .check = ring_attention_check,
+                                             .made_on_gpu = 1 << 1 | 1 << 2,
                                              .collective = RUN_ALL_GATHER,
                                              .product = RUN_ATTENTION};
