@@ -70,24 +70,26 @@ static __device__ void act(const struct layer &l, uint64_t row, uint64_t col, fl
     l.off[row * l.inner + col] = off + l.inner * FP32 * (fabsf(acted) + off);
 }
 
-static __global__ void layer_up(const struct layer l)
+/* This block's tile of two products of `rows` rows, `cols` columns and `depths` terms. a(n, row,
+ * at), b(n, at, col): elements of product n, asked for within it; keep(row, col, sums, i, j): what
+ * a thread has made of its element i, j. */
+template <class of_a, class of_b, class kept>
+static __device__ void layer_products(uint64_t rows, uint64_t cols, uint64_t depths, of_a a, of_b b,
+                                      kept keep)
 {
     struct slice *m = layer_slice;
-    uint64_t tiles = (l.inner + TILE - 1) / TILE, row = blockIdx.x / tiles * TILE,
+    uint64_t tiles = (cols + TILE - 1) / TILE, row = blockIdx.x / tiles * TILE,
              col = blockIdx.x % tiles * TILE;
     uint32_t down = threadIdx.x / (TILE / SIDE), right = threadIdx.x % (TILE / SIDE);
     struct sums s = {};
-    for (uint64_t depth = 0; depth < l.h; depth += DEPTH) {
+    for (uint64_t depth = 0; depth < depths; depth += DEPTH) {
         __syncthreads();
         for (uint32_t i = threadIdx.x; i < DEPTH * TILE; i += THREADS) {
             uint64_t d = i % DEPTH, at = depth + d, r = row + i / DEPTH, c = col + i / DEPTH;
-            m->a[0][d][i / DEPTH] = m->a[1][d][i / DEPTH] =
-                r < l.rows && at < l.h ? mk_bf16_to_float(l.x[l.places[r] / l.k * l.h + at]) : 0;
-            for (uint32_t n = 0; n < 2; n++)
-                m->b[n][d][i / DEPTH] =
-                    c < l.inner && at < l.h
-                        ? element(l.b1, at, n * l.inner + c, l.h, 2 * l.inner, l.transposed)
-                        : 0;
+            for (uint32_t n = 0; n < 2; n++) {
+                m->a[n][d][i / DEPTH] = r < rows && at < depths ? a(n, r, at) : 0;
+                m->b[n][d][i / DEPTH] = c < cols && at < depths ? b(n, at, c) : 0;
+            }
         }
         __syncthreads();
         add_slice(&s, down, right);
@@ -95,45 +97,47 @@ static __global__ void layer_up(const struct layer l)
     for (uint32_t i = 0; i < SIDE; i++)
         for (uint32_t j = 0; j < SIDE; j++) {
             uint64_t r = row + down + i * (TILE / SIDE), c = col + right + j * (TILE / SIDE);
-            if (r < l.rows && c < l.inner)
-                act(l, r, c, s.of[0][i][j], s.of[1][i][j], s.size[0][i][j], s.size[1][i][j]);
+            if (r < rows && c < cols)
+                keep(r, c, s, i, j);
         }
 }
 
-/* By their weights to the sums. */
+/* Gate and up of a row of x. */
+static __global__ void layer_up(const struct layer l)
+{
+    layer_products(
+        l.rows, l.inner, l.h,
+        [&](uint32_t, uint64_t row, uint64_t at) {
+            return mk_bf16_to_float(l.x[l.places[row] / l.k * l.h + at]);
+        },
+        [&](uint32_t n, uint64_t at, uint64_t col) {
+            return element(l.b1, at, n * l.inner + col, l.h, 2 * l.inner, l.transposed);
+        },
+        [&](uint64_t row, uint64_t col, const struct sums &s, uint32_t i, uint32_t j) {
+            act(l, row, col, s.of[0][i][j], s.of[1][i][j], s.size[0][i][j], s.size[1][i][j]);
+        });
+}
+
+/* The activation, and how far it may be off, by the weights to the sums. */
 static __global__ void layer_down(const struct layer l)
 {
-    struct slice *m = layer_slice;
-    uint64_t tiles = (l.h + TILE - 1) / TILE, row = blockIdx.x / tiles * TILE,
-             col = blockIdx.x % tiles * TILE;
-    uint32_t down = threadIdx.x / (TILE / SIDE), right = threadIdx.x % (TILE / SIDE);
-    struct sums s = {};
-    for (uint64_t depth = 0; depth < l.inner; depth += DEPTH) {
-        __syncthreads();
-        for (uint32_t i = threadIdx.x; i < DEPTH * TILE; i += THREADS) {
-            uint64_t d = i % DEPTH, at = depth + d, r = row + i / DEPTH, c = col + i / DEPTH;
-            bool has = r < l.rows && at < l.inner;
-            m->a[0][d][i / DEPTH] = has ? l.acted[r * l.inner + at] : 0;
-            m->a[1][d][i / DEPTH] = has ? l.off[r * l.inner + at] : 0;
-            m->b[0][d][i / DEPTH] = m->b[1][d][i / DEPTH] =
-                c < l.h && at < l.inner ? element(l.b2, at, c, l.inner, l.h, l.transposed) : 0;
-        }
-        __syncthreads();
-        add_slice(&s, down, right);
-    }
-    for (uint32_t i = 0; i < SIDE; i++)
-        for (uint32_t j = 0; j < SIDE; j++) {
-            uint64_t r = row + down + i * (TILE / SIDE), c = col + right + j * (TILE / SIDE);
-            if (r >= l.rows || c >= l.h)
-                continue;
-            float value = s.of[0][i][j], off = s.size[1][i][j], weight = l.weights[l.places[r]];
-            uint64_t to = l.places[r] / l.k * l.h + c;
+    layer_products(
+        l.rows, l.h, l.inner,
+        [&](uint32_t n, uint64_t row, uint64_t at) {
+            return (n ? l.off : l.acted)[row * l.inner + at];
+        },
+        [&](uint32_t, uint64_t at, uint64_t col) {
+            return element(l.b2, at, col, l.inner, l.h, l.transposed);
+        },
+        [&](uint64_t row, uint64_t col, const struct sums &s, uint32_t i, uint32_t j) {
+            float value = s.of[0][i][j], off = s.size[1][i][j], weight = l.weights[l.places[row]];
+            uint64_t to = l.places[row] / l.k * l.h + col;
             if (!l.deterministic)
                 off += (1 + l.crosses) * BF16 * (fabsf(value) + off);
             l.y[to] += weight * value;
             l.y_off[to] += fabsf(weight) * off;
             l.y_size[to] += fabsf(weight) * (fabsf(value) + off);
-        }
+        });
 }
 
 /* Each thread: elements a grid apart. */
