@@ -3,6 +3,7 @@ gives what eager does, torch.distributed says who the ranks are, and what cannot
 import os
 import re
 import sys
+import tempfile
 
 import torch
 import torch.distributed as dist
@@ -146,6 +147,25 @@ def compiling():
 @case
 def compiled_layers_are_equal_to_eager():
     ranks(2, compiling)
+
+
+@scene
+def kept():
+    comm = start()
+    a, b = bf16(16, 64), bf16(64, 48)
+    compiled = torch.compile(lambda a, b: mkernel.ag_gemm(a, b), fullgraph=True)
+    assert torch.equal(compiled(a, b), mkernel.ag_gemm(a, b)) and len(compiled(a, b)) == 16 * comm.world
+    end(comm)
+
+
+@case
+def what_one_rank_has_compiled_is_not_taken_by_two():
+    """PyTorch keeps compiled programs on disk, by their graph and the shapes of inputs, which are the same for any number of ranks."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+        ranks(1, kept)
+        ranks(2, kept)
+        del os.environ["TORCHINDUCTOR_CACHE_DIR"]
 
 
 @scene

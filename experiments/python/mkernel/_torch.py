@@ -192,7 +192,13 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def _handle_of(comm) -> int:
-    return 0 if comm is None else comm.handle
+    """The communicator, 0 for the default one, and its ranks. Results' shapes depend on those, and PyTorch keeps compiled programs on disk, where
+    nothing else would tell a job of another size that they are not its own."""
+    return _communicator.default().world if comm is None else comm.handle << 20 | comm.world
+
+
+def _of_handle(handle: int):
+    return _communicator.by_handle(handle >> 20)
 
 
 def launch(comm, op, inputs, outputs, causal, deterministic, options):
@@ -230,16 +236,16 @@ def _define(of: _shapes.Operator) -> None:
 
     def run(*arguments):
         *flags_of, handle = arguments[inputs:]
-        made = _communicator.by_handle(handle).launch(of.name, arguments[:inputs], None, *flags_of)
+        made = _of_handle(handle).launch(of.name, arguments[:inputs], None, *flags_of)
         return made[0] if outputs == 1 else made
 
     def run_out(*arguments):
         *flags_of, handle = arguments[inputs + outputs :]
-        comm = _communicator.by_handle(handle)
+        comm = _of_handle(handle)
         comm.launch(of.name, arguments[:inputs], arguments[inputs : inputs + outputs], *flags_of)
 
     def fake(*arguments):
-        comm = _communicator.by_handle(arguments[-1])
+        comm = _of_handle(arguments[-1])
         problem = _shapes.problem_of(of, comm.world, [x.shape for x in arguments[:inputs]])
         made = []
         for shape, word in problem.outputs:
