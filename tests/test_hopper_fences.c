@@ -202,27 +202,74 @@ static void no_fault(void *context, enum shadow_fault fault, const struct shadow
     fail();
 }
 
-/* Readers of one word that nothing orders: who comes behind them has to know of each, and the watch
- * has room for so many. */
+static int faults;
+static void one_fault(void *context, enum shadow_fault fault, const struct shadow_event *access,
+                      const struct shadow_event *with, const void *address)
+{
+    assert_int_equal(fault, SHADOW_RACE_READ);
+    faults++;
+}
+
+static void access_word(struct shadow *s, uint32_t entry, uint32_t clock, uint64_t kind,
+                        const void *word)
+{
+    const struct shadow_actor actor = {.entry = entry, .clock = clock};
+    const struct shadow_event event = {.entry = entry, .clock = clock, .kind = kind};
+    shadow_access(s, &actor, &event, word, 4);
+}
+
+/* Readers of one word that nothing orders, all threads of several SMs: who comes behind them has to
+ * know of each, and the watch forgets none. */
+static void test_every_reader(void **state)
+{
+    enum { SMS = 6, ALL = SMS * KNOWN_THREADS };
+    struct known_table *table = known_table_create(SMS);
+    struct shadow s;
+    assert_int_equal(shadow_open(&s, 1 << 20, SMS), 0);
+    void *words = shadow_allocate(&s, 4 * 64, SHADOW_INITIAL);
+    for (uint32_t word = 0; word < 64; word++) {
+        struct known *known = NULL;
+        uint32_t *at = (uint32_t *)words + word, missed = word * (ALL / 64);
+        s.fault = no_fault;
+        for (uint32_t i = 0; i < ALL; i++)
+            access_word(&s, i / KNOWN_THREADS * KNOWN_ENTRIES + i % KNOWN_THREADS, 1, 0, at);
+        assert_int_equal(s.cut, 0);
+        /* a writer that knows of all but one of them */
+        for (uint32_t i = 0; i < ALL; i++)
+            if (i != missed)
+                known = known_raise(table, known, KNOWN_GENERIC, i / KNOWN_THREADS,
+                                    i % KNOWN_THREADS, 1);
+        const struct shadow_actor writer = {.known = known, .entry = KNOWN_THREADS, .clock = 1};
+        const struct shadow_event write = {
+            .entry = KNOWN_THREADS, .clock = 1, .kind = ACCESS_WRITE};
+        s.fault = one_fault;
+        faults = 0;
+        assert_int_equal(shadow_access(&s, &writer, &write, at, 4), 1);
+        assert_int_equal(faults, 1);
+        known_drop(table, known);
+    }
+    shadow_close(&s);
+    known_table_destroy(table);
+}
+
+/* There is room for so many histories: where it runs out, the watch says that it has forgotten. */
 static void test_out_of_room(void **state)
 {
     struct shadow s;
     assert_int_equal(shadow_open(&s, 1 << 20, 1), 0);
     s.fault = no_fault;
+    s.node_most = 300;
     void *word = shadow_allocate(&s, 64, SHADOW_INITIAL);
-    for (uint32_t reader = 0; reader < 600; reader++) {
-        const struct shadow_actor actor = {.entry = reader, .clock = 1};
-        const struct shadow_event event = {.entry = reader, .clock = 1};
-        assert_int_equal(s.cut != 0, reader > 512);
-        assert_int_equal(shadow_access(&s, &actor, &event, word, 4), 0);
-    }
+    for (uint32_t reader = 0; reader < 400; reader++)
+        access_word(&s, reader, 1, 0, word);
+    assert_int_equal(s.cut, 1);
     shadow_close(&s);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_subset),
-                                       cmocka_unit_test(test_out_of_steps),
-                                       cmocka_unit_test(test_out_of_room)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_subset), cmocka_unit_test(test_out_of_steps),
+        cmocka_unit_test(test_every_reader), cmocka_unit_test(test_out_of_room)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,7 +83,8 @@ static void begin_thread(struct hopper_block *b, uint32_t number)
     uint32_t clock = t->clock;
     known_drop(h->known, t->known);
     known_drop(h->known, t->fenced);
-    known_drop(h->known, t->heard);
+    for (uint32_t i = 0; i <= HOPPER_SYSTEM; i++)
+        known_drop(h->known, t->heard[i]);
     *t = (struct hopper_thread){.coroutine = kept,
                                 .copies = copies,
                                 .block = b,

@@ -50,8 +50,8 @@ struct hopper_thread {
     uint32_t clock, bridged[KNOWN_VIEWS];
     struct known *fenced; /* at its last fence, for the relaxed stores behind it */
     enum hopper_scope fenced_scope;
-    struct known *heard; /* by relaxed loads, for the fence behind them */
-    enum hopper_scope heard_scope;
+    /* by relaxed loads, for the fence behind them; by the scope that it has to have */
+    struct known *heard[HOPPER_SYSTEM + 1];
 
     /* THREAD_WARP: what it came for, and what it gets */
     enum hopper_collective collective;

@@ -199,8 +199,11 @@ static void word_acquire(struct hopper_thread *t, const void *p, enum hopper_sco
             thread_learn(t, w->known);
         return;
     }
-    struct known *before = t->heard;
-    t->heard = known_join(h->known, before, w->known);
+    enum hopper_scope needed = HOPPER_CTA;
+    while (!covers(needed, w->rank, w->cluster, w->global_sm, t->block))
+        needed++;
+    struct known *before = t->heard[needed];
+    t->heard[needed] = known_join(h->known, before, w->known);
     known_drop(h->known, before);
 }
 
@@ -311,10 +314,12 @@ void hopper_fence(enum hopper_scope scope)
     if (variant == 2)
         scope = HOPPER_CTA;
     hopper_point();
-    if (t->heard) {
-        thread_learn(t, t->heard);
-        known_drop(h->known, t->heard);
-        t->heard = NULL;
+    for (uint32_t i = 0; i <= scope; i++) {
+        if (!t->heard[i])
+            continue;
+        thread_learn(t, t->heard[i]);
+        known_drop(h->known, t->heard[i]);
+        t->heard[i] = NULL;
     }
     known_drop(h->known, t->fenced);
     t->fenced = thread_publish(t);

@@ -6,12 +6,16 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { READERS = 512, MOST_NODES = 1 << 26, GAP = 4096 };
+enum { MOST_NODES = 1 << 26, GAP = 4096 };
 
-/* A state is the index of its first node: the last write, then those who have read since. */
+/* A state is the index of its last node: the last read since the last write; through `before` the
+ * reads before it, down to the write. So one more reader is one more node, however many there are.
+ * At most two events of an entry are in a state: whoever accesses again takes the place of what it
+ * did before. */
 struct shadow_node {
     struct shadow_event event;
-    uint32_t readers; /* of the first: how many follow */
+    uint32_t before; /* 0: the first */
+    uint32_t depth;  /* how many are before */
     uint32_t hash;
 };
 
@@ -21,6 +25,8 @@ int shadow_open(struct shadow *s, size_t bytes, uint32_t sms)
     s->bytes = bytes;
     s->sms = sms;
     s->node_room = 1 << 12;
+    s->node_most = MOST_NODES;
+    s->path = malloc(2 * ((size_t)sms * KNOWN_ENTRIES + 2) * sizeof *s->path);
     s->node_count = SHADOW_SPECIALS;
     s->memo_turn = 1;
     s->table_size = 1 << 12;
@@ -29,7 +35,8 @@ int shadow_open(struct shadow *s, size_t bytes, uint32_t sms)
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     s->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
     s->states = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
-    if (!s->nodes || !s->table || s->memory == MAP_FAILED || (void *)s->states == MAP_FAILED) {
+    if (!s->nodes || !s->table || !s->path || s->memory == MAP_FAILED ||
+        (void *)s->states == MAP_FAILED) {
         shadow_close(s);
         return -ENOMEM;
     }
@@ -44,6 +51,7 @@ void shadow_close(struct shadow *s)
         munmap(s->states, s->bytes);
     free(s->nodes);
     free(s->table);
+    free(s->path);
     memset(s, 0, sizeof *s);
 }
 
@@ -66,27 +74,13 @@ void *shadow_allocate(struct shadow *s, size_t bytes, uint32_t state)
 
 /* ---- states ---- */
 
-static uint32_t hash_of(const struct shadow_event *events, uint32_t count)
+static uint32_t hash_of(uint32_t before, const struct shadow_event *event)
 {
-    uint64_t h = count;
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t word[2];
-        memcpy(word, &events[i], sizeof word);
-        h = (h ^ word[0]) * 0x9e3779b97f4a7c15ull;
-        h = (h ^ h >> 29 ^ word[1]) * 0xbf58476d1ce4e5b9ull;
-    }
+    uint64_t h = before, word[2];
+    memcpy(word, event, sizeof word);
+    h = (h ^ word[0]) * 0x9e3779b97f4a7c15ull;
+    h = (h ^ h >> 29 ^ word[1]) * 0xbf58476d1ce4e5b9ull;
     return (uint32_t)(h >> 32);
-}
-
-static int same(const struct shadow *s, uint32_t id, const struct shadow_event *events,
-                uint32_t count)
-{
-    if (s->nodes[id].readers + 1 != count)
-        return 0;
-    for (uint32_t i = 0; i < count; i++)
-        if (memcmp(&s->nodes[id + i].event, &events[i], sizeof *events))
-            return 0;
-    return 1;
 }
 
 /* History is forgotten: what happened before now is taken to be known to all. Nothing false is
@@ -121,24 +115,24 @@ static void grow_table(struct shadow *s)
     s->table_size = size;
 }
 
-static uint32_t intern(struct shadow *s, const struct shadow_event *events, uint32_t count)
+/* The state in which `event` follows those of state `before` (0: it is the first). */
+static uint32_t intern(struct shadow *s, uint32_t before, const struct shadow_event *event)
 {
-    uint32_t hash = hash_of(events, count), at = hash & (s->table_size - 1);
-    for (; s->table[at]; at = (at + 1) & (s->table_size - 1))
-        if (s->nodes[s->table[at]].hash == hash && same(s, s->table[at], events, count))
+    uint32_t hash = hash_of(before, event), at = hash & (s->table_size - 1);
+    for (; s->table[at]; at = (at + 1) & (s->table_size - 1)) {
+        const struct shadow_node *n = &s->nodes[s->table[at]];
+        if (n->hash == hash && n->before == before && !memcmp(&n->event, event, sizeof *event))
             return s->table[at];
-    if (s->node_count + count > s->node_room) {
+    }
+    if (s->node_count == s->node_room) {
         s->node_room *= 2;
         s->nodes = realloc(s->nodes, s->node_room * sizeof *s->nodes);
         if (!s->nodes)
             abort();
     }
-    uint32_t id = s->node_count;
-    for (uint32_t i = 0; i < count; i++)
-        s->nodes[id + i] = (struct shadow_node){events[i], 0, 0};
-    s->nodes[id].readers = count - 1;
-    s->nodes[id].hash = hash;
-    s->node_count += count;
+    uint32_t id = s->node_count++;
+    s->nodes[id] =
+        (struct shadow_node){*event, before, before ? s->nodes[before].depth + 1 : 0, hash};
     s->table[at] = id;
     if (++s->table_used * 2 > s->table_size)
         grow_table(s);
@@ -182,12 +176,18 @@ static int wrong(struct shadow *s, const struct shadow_actor *a, const struct sh
     return 1;
 }
 
+/* The state in which the last event of `id` follows those of `before`. */
+static uint32_t again(struct shadow *s, uint32_t before, uint32_t id)
+{
+    const struct shadow_event event = s->nodes[id].event;
+    return s->nodes[id].before == before ? id : intern(s, before, &event);
+}
+
 /* The state behind the access; *bad where there was something wrong. */
 static uint32_t step(struct shadow *s, const struct shadow_actor *a, const struct shadow_event *e,
                      enum known_view async, uint32_t state, const void *address, int *bad)
 {
-    struct shadow_event events[READERS + 1];
-    uint32_t count = 1;
+    uint32_t *path = s->path, count = 0, kept = 0, after;
     int write = e->kind & ACCESS_WRITE;
     if (state == SHADOW_OUTSIDE || state == SHADOW_MBARRIER ||
         (state == SHADOW_UNWRITTEN && !write)) {
@@ -199,38 +199,43 @@ static uint32_t step(struct shadow *s, const struct shadow_actor *a, const struc
         *bad = 1;
         return state;
     }
-    const struct shadow_node *node = state < SHADOW_SPECIALS ? NULL : &s->nodes[state];
-    memset(events, 0, sizeof events[0]);
-    if (node)
-        *bad |= wrong(s, a, e, &node->event, async, address);
-    for (uint32_t i = 1; node && i <= node->readers && !*bad; i++) {
-        if (write || (node[i].event.kind & ACCESS_WRITE))
-            *bad |= wrong(s, a, e, &node[i].event, async, address);
-        if (!write || (e->kind & node[i].event.kind & ACCESS_STRONG))
-            if (node[i].event.entry != e->entry && !knows(s, a, KNOWN_GENERIC, &node[i].event)) {
-                s->cut += count == READERS;
-                if (count < READERS)
-                    events[count++] = node[i].event;
-            }
+    if (state >= SHADOW_SPECIALS) { /* the events, oldest first */
+        count = s->nodes[state].depth + 1;
+        for (uint32_t i = count, id = state; i-- > 0; id = s->nodes[id].before)
+            path[i] = id;
     }
-    if (*bad)
+    for (uint32_t i = 0; i < count; i++) {
+        const struct shadow_event *past = &s->nodes[path[i]].event;
+        if (i == 0 || write || (past->kind & ACCESS_WRITE))
+            *bad |= wrong(s, a, e, past, async, address);
+        if (*bad)
+            return state;
+        if (i == 0)
+            continue;
+        /* who comes next has to know of it, and does where they know of this access */
+        if ((!write || (e->kind & past->kind & ACCESS_STRONG)) && past->entry != e->entry &&
+            !knows(s, a, KNOWN_GENERIC, past))
+            path[++kept] = path[i];
+    }
+    if ((e->kind & ACCESS_STRONG) && !write)
         return state;
     if (write) {
-        events[0] = *e;
+        after = intern(s, 0, e);
         /* atomic writes that nothing orders: whoever comes next has to know of each */
-        if (!(e->kind & ACCESS_STRONG))
-            return intern(s, events, 1);
-        if (node && (node->event.kind & ACCESS_STRONG) && count <= READERS &&
-            !knows(s, a, KNOWN_GENERIC, &node->event))
-            events[count++] = node->event;
-        return intern(s, events, count);
+        if (!(e->kind & ACCESS_STRONG) || !count)
+            return after;
+        for (uint32_t i = 1; i <= kept; i++)
+            after = again(s, after, path[i]);
+        const struct shadow_event last = s->nodes[path[0]].event;
+        if ((last.kind & ACCESS_STRONG) && !knows(s, a, KNOWN_GENERIC, &last))
+            after = intern(s, after, &last);
+        return after;
     }
-    if (e->kind & ACCESS_STRONG)
-        return state;
-    if (node)
-        events[0] = node->event;
-    events[count++] = *e;
-    return intern(s, events, count);
+    static const struct shadow_event nobody; /* known to all */
+    after = count ? path[0] : intern(s, 0, &nobody);
+    for (uint32_t i = 1; i <= kept; i++)
+        after = again(s, after, path[i]);
+    return intern(s, after, e);
 }
 
 int shadow_access(struct shadow *s, const struct shadow_actor *actor,
@@ -239,7 +244,7 @@ int shadow_access(struct shadow *s, const struct shadow_actor *actor,
     size_t at = (size_t)((const uint8_t *)address - s->memory);
     if (at >= s->bytes || !bytes)
         return 0;
-    if (s->node_count > MOST_NODES)
+    if (s->node_count > s->node_most)
         forget(s);
     size_t first = at / 4, last = (at + bytes - 1) / 4;
     enum known_view async = KNOWN_ASYNC_GLOBAL;

@@ -45,8 +45,10 @@ struct shadow {
     size_t bytes, used;
     uint32_t *states;
     uint32_t sms;
-    struct shadow_node *nodes; /* the interned states, one after the other */
+    struct shadow_node *nodes; /* the interned states: each is the last of a chain */
     uint32_t node_count, node_room;
+    uint32_t node_most; /* more, and what has happened is forgotten */
+    uint32_t *path;     /* an access's: the chain that it comes to, oldest first */
     uint32_t *table, table_size, table_used;
     /* What the last access made of states: boxes and tiles have few. */
     struct shadow_event memo_event;

@@ -6,7 +6,7 @@
 #include "tests/helpers/hopper.h"
 #include "tests/helpers/hopper_moe.h"
 
-enum { SUBJECTS = 13 };
+enum { SUBJECTS = 14 };
 
 /* One order of a subject, mutated or not; `sites` is told which places it came to. 0: all right;
  * else `text` says what is not. */
@@ -96,6 +96,21 @@ static inline int hopper_subject_moe(struct hopper_subject_run *r)
     return hopper_subject_world(r, &c);
 }
 
+/* Both products: down waits for up, of this block and of others; sums of two ranks, the last chunk
+ * of which has fewer parts. Numbers of results by the seed. */
+static inline int hopper_subject_moe_ffn(struct hopper_subject_run *r)
+{
+    struct sim_world_config c = hopper_moe_config(MK_OP_MOE_FFN, 1, 2, 1 + 2 * r->seed);
+    c.problem.moe = (struct mk_moe){r->seed ? 40 : 70, r->seed ? 136 : 72, 72, 4, 2};
+    c.problem.deterministic = r->seed == 1;
+    c.problem.tuning.chunk_rows = 32;
+    c.problem.tuning.split = (struct mk_role_split){{2, 1, 0, 1}}; /* as above */
+    c.emulated = c.problem.sms = 4;
+    c.launches = 2;
+    c.seed |= EXACT_MOE_EVENLY;
+    return hopper_subject_world(r, &c);
+}
+
 static inline int hopper_subject_run(struct hopper_subject_run *r)
 {
     switch (r->subject) {
@@ -123,8 +138,10 @@ static inline int hopper_subject_run(struct hopper_subject_run *r)
         return hopper_subject_one_shot(r, 1288);
     case 11: /* in words that need no flags */
         return hopper_subject_one_shot(r, 200);
-    default:
+    case 12:
         return hopper_subject_attention(r);
+    default:
+        return hopper_subject_moe_ffn(r);
     }
 }
 
