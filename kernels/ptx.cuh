@@ -93,6 +93,12 @@ PTX_FN void ptx_add_release(uint64_t *p, uint64_t v)
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 
+/* The same for who looks on this GPU alone: no wait for what other GPUs have still to see. */
+PTX_FN void ptx_add_release_here(uint64_t *p, uint64_t v)
+{
+    asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+
 /* 16 bytes, 16-byte aligned, in one access: no reader sees half of them (9.7.9.11: .b128 stores are
  * single accesses). Relaxed. */
 PTX_FN void ptx_store_16(void *dst, uint64_t low, uint64_t high)

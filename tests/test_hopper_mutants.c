@@ -22,8 +22,9 @@ static const struct {
     enum hopper_primitive what;
     uint32_t most;
 } equivalent[] = {
-    /* the producer's warp, or a consumer's, comes together again: nothing is ordered by it */
-    {"gemm.cuh", HOPPER_P_SYNCWARP, 2},
+    /* the producer's warp, or a consumer's, comes together again: nothing is ordered by it; and
+     * in gemm_pass a lane would have to be two phases of a stage behind its warp's first */
+    {"gemm.cuh", HOPPER_P_SYNCWARP, 3},
     {"moe_ffn.cu", HOPPER_P_SYNCWARP, 1},
     {"attention.cuh", HOPPER_P_SYNCWARP, 1},
     /* consumers, and what follows the engine, with fewer registers than ptxas was told: its
@@ -50,6 +51,8 @@ static const struct {
     {"cta_route.cuh", HOPPER_P_BARRIER, 1},
     /* the next is the barrier of what follows */
     {"cta_rows.cuh", HOPPER_P_BARRIER, 1},
+    /* it is one: only blocks of this GPU look */
+    {"moe_ffn.cu", HOPPER_P_RELEASE, 1},
     /* at the end, and behind the engine, as ring_attention.cu */
     {"moe_ffn.cu", HOPPER_P_BARRIER, 2},
     /* the engine's own barrier follows; at the end as gemm_launch.cuh */

@@ -159,7 +159,7 @@ struct moe_ffn_source : moe_source<moe_ffn_source> {
         if (!untold->count)
             return;
         ptx_bulk_wait_all();
-        ptx_add_release(cta_flag(launch->heap, untold->flag), untold->count);
+        ptx_add_release_here(cta_flag(launch->heap, untold->flag), untold->count);
         untold->count = 0;
     }
 

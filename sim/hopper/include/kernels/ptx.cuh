@@ -93,6 +93,11 @@ PTX_FN void ptx_add_release(uint64_t *p, uint64_t v, HOPPER_AT)
     HOPPER_HERE;
     hopper_atomic(p, 8, HOPPER_ATOMIC_ADD, 0, v, HOPPER_SYSTEM, 0, 1);
 }
+PTX_FN void ptx_add_release_here(uint64_t *p, uint64_t v, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_atomic(p, 8, HOPPER_ATOMIC_ADD, 0, v, HOPPER_GPU, 0, 1);
+}
 PTX_FN void ptx_store_16(void *dst, uint64_t low, uint64_t high, HOPPER_AT)
 {
     HOPPER_HERE;
