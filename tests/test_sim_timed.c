@@ -507,6 +507,24 @@ static void test_one_sender(void **state)
         fail_msg("two senders %.0f ns, one %.0f", took[0], took[1]);
 }
 
+/* What moe_ffn adds up for another node needs parts of all ranks of this one. None of them makes
+ * its own sums before it has given those parts: else each waits for the one before, and of eight
+ * ranks a node takes a third longer than of four. */
+static void test_sums_of_a_node(void **state)
+{
+    struct timed_result r;
+    struct mk_plan plan;
+    double took[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        struct mk_problem q = problem(MK_OP_MOE_FFN, MK_EXEC_CUDA, 2, 4 * (i + 1));
+        q.moe = (struct mk_moe){512, 7168, 2048, 128 * (i + 1), 8};
+        build(&plan, &q);
+        took[i] = run(&plan, machine_default(), 1, &r);
+    }
+    if (took[1] > 1.15 * took[0])
+        fail_msg("2 x 4: %.0f ns, 2 x 8: %.0f", took[0], took[1]);
+}
+
 /* A tile that nobody announces: who waits for what is said. */
 static void test_nothing_goes_on(void **state)
 {
@@ -620,6 +638,7 @@ int main(void)
         cmocka_unit_test(test_uneven_experts),
         cmocka_unit_test(test_nothing_goes_on),
         cmocka_unit_test(test_one_sender),
+        cmocka_unit_test(test_sums_of_a_node),
         cmocka_unit_test(test_how_far_it_is),
         cmocka_unit_test(test_who_is_through_computes),
         cmocka_unit_test(test_attention_between_nodes),

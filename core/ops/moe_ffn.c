@@ -43,11 +43,13 @@ static void moe_ffn_lay_out(struct mk_plan *p, struct moe_ffn_plan *m, uint64_t 
     m->whole = plan_take_moe(next, away);
 }
 
-/* CTAs for sums on a GPU, beside those that compute first. */
+/* CTAs for sums on a GPU, beside those that compute first. With several nodes they alone add what
+ * goes back to others: simulated, 16 of them are 2 to 26 % faster than 8 from 64 to 4096 tokens on
+ * 2 x 2, 2 x 4, 2 x 8 and 4 x 8 (not measured). */
 static uint32_t moe_ffn_reducers(const struct mk_problem *q)
 {
-    uint32_t some = q->sms / 16;
-    return some > 8 ? 8 : some ? some : 1;
+    uint32_t most = q->topo.nodes > 1 ? 16 : 8, some = q->sms * most / 128;
+    return some > most ? most : some ? some : 1;
 }
 
 /* Where an expert has few rows, reading its weights takes as long as its products: then all of this

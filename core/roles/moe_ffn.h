@@ -255,15 +255,27 @@ MK_ROLE int moe_ffn_total(const struct moe_ffn_plan *p, struct mk_cta *cta, uint
     return 0;
 }
 
-/* Sums of tokens of other nodes, rank by rank in the order of their rows: parts for another rank of
- * this node, or what goes along this rank's rail. Who waits for another rank's part waits for one
- * that waits for none but of ranks before. */
+/* Rank `i` of those of other nodes, from gpus on, in the order in which their sums are made: of
+ * each node the one on this rank's rail comes last. */
+MK_PURE uint32_t moe_ffn_away(const struct mk_topo *t, uint32_t i)
+{
+    uint32_t own = mk_local_of(t, t->rank), at = i % t->gpus;
+    return mk_rank_at(t, (mk_node_of(t, t->rank) + i / t->gpus) % t->nodes,
+                      at + 1 == t->gpus ? own
+                      : at < own        ? at
+                                        : at + 1);
+}
+
+/* Sums of tokens of other nodes, node by node: first parts for the other ranks of this node, in the
+ * order of the rows, then what goes along this rank's rail, for which these do the same. So who
+ * waits for another rank's part waits for one that waits for none but of nodes before; and no
+ * rank's parts wait for its own sums, or each rank would wait for the one before. */
 MK_ROLE int moe_ffn_sums_away(const struct moe_ffn_plan *p, struct mk_cta *cta)
 {
     const struct mk_topo *t = &p->dispatch.topo;
     uint32_t turn = 0;
     for (uint32_t i = t->gpus; i < mk_world(t); i++) {
-        uint32_t rank = (mk_node_of(t, t->rank) * t->gpus + i) % mk_world(t);
+        uint32_t rank = moe_ffn_away(t, i);
         int rail = mk_local_of(t, rank) == mk_local_of(t, t->rank);
         for (uint32_t chunk = 0; chunk < p->dispatch.chunks; chunk++)
             for (uint32_t part = 0; part < (rail ? 1 : moe_ffn_parts(p, chunk)); part++)
