@@ -183,8 +183,8 @@ static double moe_up_share(const struct walk *a)
 
 /* What comes back: a rank's rows of a token are added and given to its rail's rank of the node,
  * which adds these; of another node's tokens by the blocks of inter_reduce, and put; then this
- * node's, by all blocks. */
-static void moe_back(struct walk *a, double row_bytes)
+ * node's, by all blocks. parts: of a rank's tokens, which are given one by one. */
+static void moe_back(struct walk *a, double row_bytes, double parts)
 {
     struct model_walk *w = a->w;
     const struct mk_machine *m = w->machine;
@@ -200,15 +200,18 @@ static void moe_back(struct walk *a, double row_bytes)
     if (nodes > 1) {
         /* Half of the node's own tiles first, then the others' in two slices of whole tiles, each
          * of all experts, then the rest (core/cta_route.h); a group's second product comes behind
-         * the next group's first. A slice's tokens are added when it is done, rail by rail: all
-         * ranks of the node give their sums, and the rail's adds them and sends them on before it
-         * gives its own for the next rail, whose rank waits for that. */
+         * the next group's first. A slice's tokens are added when it is done: all ranks of the node
+         * give their sums for the others, part by part, then each adds and sends its rail's. */
         double all = moe_row_tiles(mean, d->tile_m),
                near = fmax(0, fmin(all, mean / nodes / d->tile_m - 0.5)), others = all - near,
                first = others > 1 ? (others - 0.5) / 2 : 0, tile = (w->compute - a->ready) / all,
                behind = moe_up_share(a) * d->route.group_rows / d->rank_experts,
-               send = (rows + (gpus - 1) * given) / gpus * (nodes - 1) * row_bytes / reducers,
-               adds = gpus * machine_add_ns(m, MACHINE_BLOCK, reducers, send),
+               to_peers = given * (gpus - 1) / gpus, of_block = (nodes - 1) / reducers,
+               adds = machine_add_ns(m, MACHINE_BLOCK, reducers,
+                                     (rows + to_peers) * row_bytes * of_block) +
+                      machine_copy_ns(m, MACHINE_BLOCK, reducers, gpus > 1, 0,
+                                      to_peers * row_bytes * of_block) +
+                      parts * (gpus - 1) * of_block * m->settle,
                slice = a->ready + fmin(near / 2 + first + behind, all) * tile,
                last = a->ready + fmin(near / 2 + others + behind, all) * tile,
                away = model_later(slice + first / others * adds, last) +
@@ -230,6 +233,6 @@ void model_moe_ffn(struct model_walk *w, const struct mk_problem *q, const struc
     a.products[1] = (struct product){p->down_tiles, p->inner, p->hidden};
     a.helpers = p->dispatch.topo.nodes > 1 ? 0 : p->split.ctas[MK_INTER_REDUCE];
     moe_walk(&a);
-    moe_back(&a, (double)p->result_bytes);
+    moe_back(&a, (double)p->result_bytes, (double)p->dispatch.chunks * moe_ffn_parts(p, 0));
     w->end += w->machine->launch;
 }
