@@ -105,14 +105,15 @@ static int bench_other_turn(struct other_bench *a, float *times, uint32_t *count
         (a->what == BENCH_LINK && b->gpu.comm->topo.gpus == 1) ||
         (a->what == BENCH_PRODUCT && !b->cudnn))
         return 0;
-    if (b->cudnn && (a->what == BENCH_PRODUCT || a->what == BENCH_FUSED))
+    if (a->what == BENCH_PRODUCT || a->what == BENCH_FUSED)
         usleep(REST_US);
     return a->what == BENCH_PRODUCT ? bench_cudnn_turn(b, &a->operands.job.problem, times, count)
                                     : gpu_turn(&b->gpu, bench_other_launch, a, times, count);
 }
 
 /* The operator and cuDNN take turns in being the first of the two, and rest before, so that either
- * runs as hot as the other: at 700 W a GPU's clock falls within milliseconds. */
+ * runs as hot as the other: at 700 W a GPU's clock falls within milliseconds. So does a MoE, which
+ * is set beside products that PyTorch has timed in bursts as long, on a rested GPU. */
 static int bench_other_measure(struct other_bench *a, struct bench_gpu_row *row)
 {
     enum { WHATS = 5 };
