@@ -20,11 +20,14 @@ int op_launch(struct mk_plan *plan, enum mk_op op, void *const arguments[MK_SPAC
             return comm_refuse(comm, -EINVAL,
                                "%s at %p: each argument of mk_%s must be 16-byte aligned memory",
                                of[i].name, arguments[i], plan_op_name(op));
-    if (q->a_in_heap && arguments[0] != (uint8_t *)comm->heap.base + q->a_offset)
-        return comm_refuse(comm, -EINVAL,
-                           "A at %p: the plan has it at offset %llu of the symmetric heap, %p",
-                           arguments[0], (unsigned long long)q->a_offset,
-                           (void *)((uint8_t *)comm->heap.base + q->a_offset));
+    for (uint32_t i = 0; i < MK_SPACES - 1; i++) {
+        uint64_t at = op_heap_offset(q, i);
+        if (at && arguments[i] != (uint8_t *)comm->heap.base + at)
+            return comm_refuse(comm, -EINVAL,
+                               "%s at %p: the plan has it at offset %llu of the symmetric heap, %p",
+                               of[i].name, arguments[i], (unsigned long long)at,
+                               (void *)((uint8_t *)comm->heap.base + at));
+    }
     return comm->exec->launch(comm, plan, arguments, stream);
 }
 

@@ -50,12 +50,16 @@ static int comm_plan_check_room(struct mk_comm *comm, const struct mk_plan *p)
                                             COMM_PAGE));
     uint64_t bytes[MK_SPACES - 1];
     op_extents(q, bytes);
-    if (q->a_in_heap && (q->a_offset % MK_HEAP_UNIT || q->a_offset < h->flag_bytes ||
-                         q->a_offset >= h->next_data || bytes[0] > h->next_data - q->a_offset))
-        return comm_refuse(
-            comm, -EINVAL,
-            "A at offset %llu of the heap, %llu bytes: not a block that mk_heap_alloc returned",
-            (unsigned long long)q->a_offset, (unsigned long long)bytes[0]);
+    for (uint32_t i = 0; i < MK_SPACES - 1; i++) {
+        uint64_t at = op_heap_offset(q, i);
+        if (at && (at % MK_HEAP_UNIT || at < h->flag_bytes || at >= h->next_data ||
+                   bytes[i] > h->next_data - at))
+            return comm_refuse(comm, -EINVAL,
+                               "%s at offset %llu of the heap, %llu bytes: not a block that "
+                               "mk_heap_alloc returned",
+                               op_of(q->op)->arguments[i].name, (unsigned long long)at,
+                               (unsigned long long)bytes[i]);
+    }
     return 0;
 }
 
@@ -93,6 +97,8 @@ static int comm_plan_agree_on(struct mk_comm *comm, const struct mk_problem *q, 
         {"deterministic", q->deterministic != 0, 0},
         {"a_in_heap", q->a_in_heap != 0, 0},
         {"a_offset", q->a_in_heap ? q->a_offset : 0, 0},
+        {"c_in_heap", q->c_in_heap != 0, 0},
+        {"c_offset", q->c_in_heap ? q->c_offset : 0, 0},
         {"kind of device (its tuned plans are others)",
          comm->tuning.count ? agree_hash(comm->device) : 0, 1},
         {"compute CTAs", t->split.ctas[MK_COMPUTE], 0},

@@ -145,6 +145,7 @@ struct mk_spec {
     int b_transposed;    /* the last two dimensions of B (moe_ffn: B1 and B2) are swapped: [N, K] */
     int deterministic;   /* sum over ranks in fp32 and rank order: the same bits on every run */
     uint64_t a_offset;   /* ag_gemm: A lies at this offset of the symmetric heap; 0: elsewhere */
+    uint64_t c_offset;   /* gemm_ar: C does, so that peers store there what it ends with */
     const char *options; /* read during the call only */
     uint64_t timeout_ns; /* of the plan's waits; default: the communicator's */
 };

@@ -200,6 +200,8 @@ void model_gemm_rs(struct model_walk *w, const struct mk_problem *q, const struc
     }
     struct model_engine e = model_engine_of(w, q, 0);
     struct model_way way = model_way_of(w, p, &e, gathers);
+    if (q->c_in_heap && p->topo.nodes == 1) /* nothing is delivered */
+        way.pushers = 0, way.deliver = 0;
     double own = (double)p->shard_tiles, others = (double)p->tiles - own * p->topo.nodes;
     double work =
         (others * way.send[0] + (gathers ? own * way.push[0] : 0)) * way.senders / e.engines * ctas;

@@ -57,8 +57,9 @@ struct mk_problem {
     uint64_t own[MK_OWN_NUMBERS];
     int b_transposed; /* B is [N, K] */
     int deterministic;
-    int a_in_heap; /* A lies in the symmetric heap, at a_offset */
-    uint64_t a_offset;
+    /* A or C lies in the symmetric heap, at this offset (op_heap_offset) */
+    int a_in_heap, c_in_heap;
+    uint64_t a_offset, c_offset;
     struct mk_tuning tuning;
     uint64_t timeout_ns; /* of every wait; 0: MK_TIMEOUT_NS */
 };

@@ -39,7 +39,7 @@ static const struct setting comm_settings[] = {
 static const struct setting plan_settings[] = {
     FIELD(mk_spec, SETTING_INT, causal),        FIELD(mk_spec, SETTING_INT, b_transposed),
     FIELD(mk_spec, SETTING_INT, deterministic), FIELD(mk_spec, SETTING_U64, a_offset),
-    FIELD(mk_spec, SETTING_U64, timeout_ns),
+    FIELD(mk_spec, SETTING_U64, c_offset),      FIELD(mk_spec, SETTING_U64, timeout_ns),
 };
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))

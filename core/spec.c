@@ -56,6 +56,8 @@ int spec_to_problem(struct mk_problem *q, const struct mk_spec *spec, char *erro
     q->deterministic = spec->deterministic != 0;
     q->a_in_heap = spec->a_offset != 0;
     q->a_offset = spec->a_offset;
+    q->c_in_heap = spec->c_offset != 0;
+    q->c_offset = spec->c_offset;
     q->timeout_ns = spec->timeout_ns;
     if (!op)
         return plan_refuse(error, size, "there is no operator number %d", (int)spec->op);
@@ -67,10 +69,10 @@ int spec_to_problem(struct mk_problem *q, const struct mk_spec *spec, char *erro
     op_set_numbers(q, spec->shape);
     if (q->b_transposed && !op->b_layout)
         return plan_refuse(error, size, "b_transposed: %s has no B", plan_op_name(spec->op));
-    if (q->a_in_heap && !op->a_in_heap)
-        return plan_refuse(error, size,
-                           "a_offset: %s does not look whether an argument lies in the heap",
-                           plan_op_name(spec->op));
+    if ((q->a_in_heap && !op->a_in_heap) || (q->c_in_heap && !op->c_in_heap))
+        return plan_refuse(error, size, "%c_offset: %s does not look whether %c lies in the heap",
+                           q->a_in_heap && !op->a_in_heap ? 'a' : 'c', plan_op_name(spec->op),
+                           q->a_in_heap && !op->a_in_heap ? 'A' : 'C');
     return spec->options ? spec_read_options(&q->tuning, spec->op, spec->options, error, size) : 0;
 }
 

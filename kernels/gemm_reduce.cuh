@@ -73,8 +73,14 @@ PTX_FN uint32_t reduce_senders(const struct gpu_launch *launch)
     return mk_role_coresident(&launch->split, MK_INTRA_COMM) < 2 ? 2 : 1;
 }
 
-/* One thread, before the CTA's first barrier. readers: sending warps that look at what the producer
- * says of a tile. */
+/* Of these, those that look at what the producer says of a tile: none where words need no
+ * announcement, or where there is no other rank. */
+PTX_FN uint32_t reduce_readers(const struct gemm_rs_plan *p, const struct gpu_launch *launch)
+{
+    return p->words || (p->shots == 2 && mk_world(&p->topo) == 1) ? 0 : reduce_senders(launch);
+}
+
+/* One thread, before the CTA's first barrier. readers: reduce_readers. */
 PTX_FN void reduce_begin_outbox(uint32_t readers)
 {
     for (uint32_t i = 0; i < GEMM_RS_OUTBOX; i++)
@@ -158,6 +164,12 @@ template <class op> struct reduce_source : gemm_source {
         return (p->cluster == 2 ? blockIdx.x / 2 : blockIdx.x) + i * p->batch;
     }
 
+    /* Whether a tile passes the sending warps: own ones where the sum goes to others, too. */
+    GEMM_MEMBER bool passes(uint32_t kind) const
+    {
+        return kind != GEMM_RS_OWN || (op::gathers && MK_FRESH(op::tiles(plan))->gathers);
+    }
+
     /* Consumers are told only whether there is one. */
     GEMM_MEMBER bool next(uint32_t i, struct mk_tile *tile) const
     {
@@ -185,7 +197,7 @@ template <class op> struct reduce_source : gemm_source {
         w->kind = kind;
         w->runs = gemm_rs_grained_cols(p, tile.cols) / p->grain_cols;
         w->number = passed;
-        passed += op::gathers || kind != GEMM_RS_OWN;
+        passed += passes(kind);
         w->to = kind == GEMM_RS_OWN     ? 0
                 : kind == GEMM_RS_JOINT ? cta.epoch
                                         : gemm_rs_tile_offset(p, &tile, cta.epoch);
@@ -293,7 +305,7 @@ template <class op> struct reduce_source : gemm_source {
 
     GEMM_MEMBER void stored(uint32_t i, uint32_t half) const
     {
-        if (op::gathers && work(i)->kind == GEMM_RS_OWN) {
+        if (op::gathers && work(i)->kind == GEMM_RS_OWN && passes(GEMM_RS_OWN)) {
             ptx_bulk_wait_all();
             ptx_fence_async();
             ptx_mbar_arrive(barrier(reduce_shared->there, work(i)->number, half));
@@ -408,6 +420,7 @@ GEMM_MEMBER bool reduce_source<op>::finish(uint32_t i,
     }
     if (kind == GEMM_RS_OWN && !op::gathers)
         return false;
+    /* (Of an own tile that does not pass the number stays 0, of which nothing is waited for.) */
     ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
                   (w->number / GEMM_RS_OUTBOX & 1) ^ 1, operands->limit_ns);
     if (kind == GEMM_RS_OWN)
@@ -435,8 +448,7 @@ GEMM_MEMBER void reduce_source<op>::send_tile(struct mk_cta *own, uint32_t i, ui
     const struct reduce_work *w = work(i);
     const enum gemm_rs_kind kind = w->kind;
     const uint32_t number = w->number;
-    for (uint32_t half = sender; half < 2 && (op::gathers || kind != GEMM_RS_OWN);
-         half += senders) {
+    for (uint32_t half = sender; half < 2 && passes(kind); half += senders) {
         barrier_wait(&operands->watch, barrier(reduce_shared->there, number, half),
                      number / GEMM_RS_OUTBOX & 1, GPU_BARRIER_THERE, number % GEMM_RS_OUTBOX, i);
         const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
@@ -445,7 +457,8 @@ GEMM_MEMBER void reduce_source<op>::send_tile(struct mk_cta *own, uint32_t i, ui
         uint32_t rows = row >= w->tile.rows              ? 0
                         : w->tile.rows - row < part_rows ? w->tile.rows - row
                                                          : part_rows;
-        own->pace = p->pace * senders;
+        /* Behind the CTA's last tile no load of its engine stands in line. */
+        own->pace = number_of(i + 1) < p->tiles ? p->pace * senders : 0;
         if (kind == GEMM_RS_PARTIAL) {
             uint32_t group = w->runs * FRAGMENT_ROWS * FRAGMENT_COLUMNS * p->element_bytes;
             cta_copy_open(own, w->tile.c_local, w->tile.id * p->pieces);
@@ -494,9 +507,9 @@ template <class op> GEMM_MEMBER void reduce_source<op>::auxiliary_warp(uint32_t 
 {
     const struct mk_role_split *split = &launch->split;
     uint32_t others = mk_role_coresident(split, MK_INTRA_COMM), auxiliary = warp - 2;
-    uint32_t senders = reduce_senders(launch);
-    if (op::tiles(plan)->words)
-        return; /* nothing is left to announce, and intra_comm has nothing to do in one shot */
+    uint32_t senders = reduce_readers(op::tiles(plan), launch);
+    if (!senders)
+        return; /* intra_comm has nothing to do either, in one shot or for one rank */
     if (warp == 1 || (warp == 3 && senders == 2)) {
         sending_warp(warp == 3, senders);
     } else if (auxiliary < others) {
@@ -560,7 +573,7 @@ template <class op> struct reduce_on_gpu {
         source.map_a = &m->a;
         source.operands = operands;
         if (threadIdx.x == 0)
-            reduce_begin_outbox(op::tiles(p)->words ? 0 : reduce_senders(launch));
+            reduce_begin_outbox(reduce_readers(op::tiles(p), launch));
         if (threadIdx.x == 128)
             tile_track_open(&reduce_shared->track, launch);
         gemm_compute<shape>(operands, &source, memory);

@@ -9,6 +9,7 @@ void sim_world_vary(struct sim_world_config *c)
     c->order = seed >> 2 & 1 ? SIM_ORDER_SRD : SIM_ORDER_RC;
     const struct op_descriptor *op = op_of(c->problem.op);
     c->problem.a_in_heap = op->a_in_heap ? (int)(seed >> 3 & 1) : 0;
+    c->problem.c_in_heap = op->c_in_heap ? (int)(seed >> 3 & 1) : 0;
     t->pieces = op_pieces(c->problem.op, &c->problem.topo) ? 1 + (uint32_t)(seed >> 4) % 3 : 1;
     t->slices = op->knobs & OP_SLICES && nodes == 1 ? 1 + (uint32_t)(seed >> 7) % 3 : 1;
     t->fanout = gpus > 1 ? 1 + (uint32_t)(seed >> 3) % (gpus - 1) : 1;

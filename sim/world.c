@@ -185,8 +185,10 @@ static int world_make_memory(struct sim_world *w, struct sim_world_rank *r)
                         1);
     if (!r->heap || !r->scratch)
         return -ENOMEM;
-    for (uint32_t i = r->plan.problem.a_in_heap ? 1 : 0; i < MK_SPACES - 1; i++) {
-        r->arguments[i] = !bytes[i]   ? NULL
+    for (uint32_t i = 0; i < MK_SPACES - 1; i++) {
+        uint64_t at = op_heap_offset(&r->plan.problem, i);
+        r->arguments[i] = at          ? r->heap + at
+                          : !bytes[i] ? NULL
                           : w->hopper ? world_emulated_memory(w, bytes[i])
                                       : malloc(bytes[i]);
         if (bytes[i] && !r->arguments[i])
@@ -196,8 +198,6 @@ static int world_make_memory(struct sim_world *w, struct sim_world_rank *r)
     memset(r->heap, 0, flag_bytes);
     memset(r->heap + flag_bytes, 0xff, r->heap_bytes - flag_bytes);
     memset(r->heap + r->plan.heap_base, 0, r->plan.zero_bytes);
-    if (r->plan.problem.a_in_heap)
-        r->arguments[0] = r->heap + r->plan.problem.a_offset;
     return !w->hopper && (w->config.math == SIM_MATH_GEMM || w->op->fill)
                ? compute_create(&r->compute, &r->plan)
                : 0;
@@ -229,10 +229,14 @@ static int world_make_plan(struct sim_world *w, struct sim_world_rank *r, uint32
         return result;
     uint64_t data = mk_round_up(8ull * (flag_base + r->plan.flags), 4096),
              bytes[MK_SPACES - 1] = {0};
+    op_extents(&r->plan.problem, bytes);
     if (problem.a_in_heap) {
         problem.a_offset = data;
-        op_extents(&r->plan.problem, bytes);
         data += mk_round_up(bytes[0], MK_HEAP_UNIT);
+    }
+    if (problem.c_in_heap) {
+        problem.c_offset = data;
+        data += mk_round_up(bytes[2], MK_HEAP_UNIT);
     }
     result = plan_build(&r->plan, &problem, flag_base, data, error, size);
     r->plan.id = 1;
@@ -287,8 +291,9 @@ static void world_free_rank(struct sim_world *w, struct sim_world_rank *r)
     free(r->rank.ctas);
     free(r->outboxes);
     compute_destroy(r->compute);
-    for (uint32_t i = r->plan.problem.a_in_heap ? 1 : 0; i < MK_SPACES - 1 && !w->hopper; i++)
-        free(r->arguments[i]);
+    for (uint32_t i = 0; i < MK_SPACES - 1 && !w->hopper; i++)
+        if (!op_heap_offset(&r->plan.problem, i))
+            free(r->arguments[i]);
     free(r->scratch);
     if (!w->hopper)
         free(r->heap);

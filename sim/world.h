@@ -49,7 +49,8 @@ struct hopper_mutation;
 struct hopper_site;
 
 struct sim_world_config {
-    struct mk_problem problem; /* topo.rank is filled in; with a_in_heap the world places A */
+    struct mk_problem
+        problem; /* topo.rank is filled in; with a_in_heap or c_in_heap the world places A or C */
     uint32_t launches;
     uint64_t seed;
     enum sim_order order;

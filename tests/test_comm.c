@@ -278,6 +278,14 @@ static int bad_arguments(struct mk_comm *comm, uint32_t rank, char *text, size_t
     if (mk_ag_gemm(p, memory, memory, memory, NULL) != -EINVAL ||
         !strstr(mk_error(comm), "symmetric heap"))
         return -6;
+    struct mk_problem sum = {.op = MK_OP_GEMM_AR, .m = q.m, .n = q.n, .k = q.k, .c_in_heap = 1};
+    uint8_t *c = mk_heap_alloc(comm, q.m * q.n * 2, &sum.c_offset);
+    struct mk_plan *whole;
+    if (!c || comm_make_plan(&whole, comm, &sum))
+        return -10;
+    if (mk_gemm_ar(whole, memory, memory, memory, NULL) != -EINVAL ||
+        !strstr(mk_error(comm), "C at") || !strstr(mk_error(comm), "symmetric heap"))
+        return -11;
     void *const arguments[] = {a, memory, memory};
     if (mk_launch(p, arguments, 2, NULL) != -EINVAL ||
         !strstr(mk_error(comm), "2 arguments of ag_gemm: it takes 3"))

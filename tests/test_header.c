@@ -311,9 +311,15 @@ static void every_field_of_a_spec_counts(void **state)
     assert_true(q->m == 64 && q->n == 128 && q->k == 32);
     assert_true(q->b_transposed == 1 && q->deterministic == 1 && !q->attention.causal);
     assert_true(q->a_in_heap && q->a_offset == gemm.a_offset);
+    assert_true(!q->c_in_heap);
     assert_true(q->timeout_ns == 12345678900 && q->exec == MK_EXEC_HOST && q->topo.gpus == 1);
     assert_true(q->tuning.tile_m == 16 && q->tuning.tile_n == 8 &&
                 q->tuning.split.ctas[MK_COMPUTE] == 3);
+    struct mk_spec sum = {.op = MK_OP_GEMM_AR, .shape = {64, 128, 32}};
+    assert_non_null(mk_heap_alloc(comm, 64 * 128 * 2, &sum.c_offset));
+    assert_int_equal(mk_plan_create(&p, comm, &sum), 0);
+    assert_true(p->problem.c_in_heap && p->problem.c_offset == sum.c_offset &&
+                !p->problem.a_in_heap);
     attention.causal = 1;
     assert_int_equal(mk_plan_create(&p, comm, &attention), 0);
     assert_int_equal(p->problem.attention.causal, 1);
@@ -336,6 +342,10 @@ static void a_spec_that_makes_no_sense_is_refused(void **state)
          "'tile=x' is not valid"},
         {{.op = MK_OP_GEMM_RS, .shape = {64, 64, 64}, .a_offset = 1 << 20},
          "a_offset: gemm_rs does not look"},
+        {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .c_offset = 1 << 20},
+         "c_offset: ag_gemm does not look whether C lies in the heap"},
+        {{.op = MK_OP_GEMM_AR, .shape = {64, 64, 64}, .c_offset = 64},
+         "C at offset 64 of the heap, 8192 bytes: not a block that mk_heap_alloc returned"},
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .a_offset = 64},
          "not a block that mk_heap_alloc returned"},
         {{.op = MK_OP_RING_ATTENTION, .shape = {1, 64, 2, 2, 64}, .b_transposed = 1},

@@ -212,6 +212,34 @@ static struct sim_world_config config_for(uint64_t seed)
     return c;
 }
 
+/* One node, and C in the heap, where peers store. */
+static struct sim_world_config config_direct(uint64_t seed)
+{
+    static const uint32_t form[2] = {1, 3};
+    struct sim_world_config c = ops_config(MK_OP_GEMM_AR, form, ops_shapes[0]);
+    memset(held, 0, sizeof held);
+    c.op = &broken_gemm_ar;
+    c.seed = seed;
+    c.launches = 5;
+    c.problem.c_in_heap = 1;
+    c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16;
+    c.problem.deterministic = (int)(seed & 1);
+    return c;
+}
+
+#define DIRECT(name, expected) (mutation = name, ops_hunt(config_direct, #name, expected))
+
+static void test_mutants_with_c_in_the_heap(void **state)
+{
+    DIRECT(NOTHING, 0);
+    DIRECT(LAST_UNIT_NOT_DELIVERED, 0); /* nothing is delivered */
+    DIRECT(PUSHER_DOES_NOT_WAIT, -EBADMSG);
+    DIRECT(EPOCH_REUSED, -EBADMSG);
+    DIRECT(FLAG_BEFORE_COPY, -EBADMSG);
+    DIRECT(COPY_SHORT, -EBADMSG);
+    DIRECT(LAST_UNIT_NOT_PUSHED, -EIO);
+}
+
 #define MUTANT(name, expected) (mutation = name, ops_hunt(config_for, #name, expected))
 
 static void test_mutants(void **state)
@@ -245,7 +273,7 @@ int main(void)
         cmocka_unit_test(test_orders),     cmocka_unit_test(test_errors),
         cmocka_unit_test(test_bits),       cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_mutants),    cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_large_puts),
+        cmocka_unit_test(test_large_puts), cmocka_unit_test(test_mutants_with_c_in_the_heap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,10 @@ static int gemm_ar_build(struct mk_plan *p, char *error, size_t size)
     a->block_pitch = a->rs.slab_pitch / a->rs.element_bytes * 2;
     a->flag_whole = (uint32_t)(p->flag_base + flags);
     a->whole = p->heap_base + bytes;
-    return plan_take(p, a->rs.tiles, flags + world * a->rs.units, bytes + world * a->block_pitch,
+    a->direct = p->problem.c_in_heap && p->problem.topo.nodes == 1;
+    a->c_offset = p->problem.c_offset;
+    return plan_take(p, a->rs.tiles, flags + world * a->rs.units,
+                     bytes + (a->direct ? 0 : world * a->block_pitch),
                      plan_gemm_rs_put_bytes(&a->rs), error, size);
 }
 
@@ -96,6 +99,7 @@ const struct op_descriptor op_gemm_ar = {
     .knobs = OP_GEMM_KNOBS | OP_SHOTS,
     .tuned = 1,
     .well_known = 1,
+    .c_in_heap = 1,
     .b_layout = 1,
     .sums = 1,
     .build = gemm_ar_build,

@@ -147,7 +147,7 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, u
     r->n = (uint32_t)q->n;
     r->k = (uint32_t)q->k;
     r->shots = q->tuning.shots;
-    r->gathers = (uint32_t)gathers;
+    r->gathers = gathers && world > 1;
     r->shard_rows = r->m / world;
     r->block_rows = r->shots == 1 ? r->m : r->shard_rows;
     r->tile_m = q->tuning.tile_m;

@@ -166,6 +166,13 @@ static uint64_t op_formula_value(const struct mk_problem *q, const char *formula
     return value;
 }
 
+uint64_t op_heap_offset(const struct mk_problem *q, uint32_t argument)
+{
+    return argument == 0 && q->a_in_heap   ? q->a_offset
+           : argument == 2 && q->c_in_heap ? q->c_offset
+                                           : 0;
+}
+
 uint32_t op_extents(const struct mk_problem *q, uint64_t bytes[MK_SPACES - 1])
 {
     const struct op_argument *arguments = entries[q->op].op->arguments;

@@ -103,8 +103,8 @@ struct op_descriptor {
     uint8_t tuned;           /* 1: measured plans are kept for it (core/tuning.h) */
     uint8_t well_known;      /* 1: many of its plans were measured: what the model of the machine
                                 promises      counts sooner (core/model_choose.c) */
-    uint8_t
-        a_in_heap; /* 1: its schedule is another where A lies in the heap (mk_problem.a_in_heap) */
+    /* 1: its schedule is another where A or C lies in the heap (mk_problem.a_in_heap) */
+    uint8_t a_in_heap, c_in_heap;
     uint8_t loose_chunks; /* 1: chunks need not be multiples of a tile's rows */
     uint8_t causal;       /* 1: mk_problem.attention.causal means something */
     uint8_t b_layout;     /* 1: mk_problem.b_transposed means something */
@@ -147,6 +147,10 @@ int op_on_gpu(enum mk_op op);
 /* Bytes of the arguments of one launch on one rank; those that it has none of get 0. Of a MoE
  * the problem is a plan's, which knows the rows. Returns a bit for each output. */
 uint32_t op_extents(const struct mk_problem *problem, uint64_t bytes[MK_SPACES - 1]);
+
+/* Where an argument of a launch lies in the symmetric heap: its offset, or 0 where it lies
+ * elsewhere. A is the first argument, C the third, of those operators that look. */
+uint64_t op_heap_offset(const struct mk_problem *problem, uint32_t argument);
 
 /* The problem's numbers, in the order of its operator's shape; returns how many. */
 uint32_t op_numbers(const struct mk_problem *problem, uint64_t numbers[OP_DIMENSIONS]);

@@ -8,7 +8,8 @@
  *                  the peers of the node
  *   inter_send     puts sums as there; then its own tiles along the rail
  *   intra_comm     pushes what the rail brings to the peers of the node, and delivers what has come
- *                  from all others to C
+ *                  from all others to C. In one node whose ranks have C in their heaps compute has
+ *                  stored it there, and it only waits
  *
  * Minimum bytes: those of the reduction (core/roles/gemm_rs.h), then of a gather: every rank needs
  * W blocks and has one; a node needs the (nodes - 1) gpus blocks of others once, (nodes - 1) per
@@ -18,6 +19,9 @@
  * The gathered sum has one buffer and needs no credits: a tile of launch e + 1 is whole only once
  * every rank's tiles of e + 1 are in it, and a rank that has begun e + 1 has ended e and read the
  * buffer.
+ *
+ * Nor does C in the heap, for the same reason: a tile of launch e + 1 is whole only once every rank
+ * has begun e + 1, and so is done with what e left in C.
  *
  * No wait closes a circle: what the reduction waits for waits for nothing here. Of a tile, units
  * that the network brings come before those that a peer passes on, on every rank; so by induction
@@ -48,7 +52,8 @@ MK_ROLE void gemm_ar_after(const struct gemm_ar_plan *p, struct mk_cta *cta,
         const struct mk_topo *t = &p->rs.topo;
         uint32_t peer = (mk_local_of(t, t->rank) + t->gpus - step) % t->gpus;
         struct mk_chunk c = gemm_ar_rows(p, tile, first);
-        mk_cta_copy_rows(cta, peer, &c, rows, (uint64_t)p->rs.n * 2, c.bytes);
+        mk_cta_copy_rows(cta, peer, &c, rows, (uint64_t)p->rs.n * 2,
+                         p->direct ? (uint64_t)p->rs.n * 2 : c.bytes);
         mk_cta_add(cta, peer,
                    gemm_ar_whole_flag(p, t->rank, tile->id % p->rs.shard_tiles * p->rs.pieces),
                    parts);
@@ -145,6 +150,8 @@ MK_ROLE int gemm_ar_intra_comm(const struct gemm_ar_plan *p, struct mk_cta *cta)
         if (gemm_ar_await(p, cta, i.owner, i.unit))
             return 1;
         p = MK_FRESH(p);
+        if (p->direct)
+            continue;
         i = gemm_ar_item(p, item); /* rather than kept */
         if (i.to != mk_local_of(&p->rs.topo, p->rs.topo.rank)) {
             struct mk_chunk c = gemm_ar_unit(p, i.owner, i.unit);

@@ -11,6 +11,9 @@ struct gemm_ar_plan {
     uint32_t flag_whole;
     uint64_t block_pitch; /* bytes from block to block of the whole sum, bf16, a multiple of 128 */
     uint64_t whole;       /* heap: W blocks, tiles one after the other, row by row */
+    /* 1: C lies in the heap of each rank, at c_offset, and who owns a tile stores it there */
+    uint32_t direct;
+    uint64_t c_offset;
 };
 MK_PLAN_OF(gemm_ar);
 
@@ -56,8 +59,8 @@ MK_PURE struct mk_chunk gemm_ar_delivery(const struct gemm_ar_plan *p, uint32_t 
     return c;
 }
 
-/* Rows [first, first + rows) of a tile of this rank's own block, from C to the block: one row of
- * them. */
+/* Rows [first, first + rows) of a tile of this rank's own block, from C to the block, or to C of
+ * another rank: one row of them. */
 MK_PURE struct mk_chunk gemm_ar_rows(const struct gemm_ar_plan *p, const struct mk_tile *tile,
                                      uint32_t first)
 {
@@ -67,8 +70,10 @@ MK_PURE struct mk_chunk gemm_ar_rows(const struct gemm_ar_plan *p, const struct 
     c.space = MK_SPACE_ARG2;
     c.source =
         (((uint64_t)tile->slab * p->rs.shard_rows + tile->row + first) * p->rs.n + tile->col) * 2;
-    c.destination = p->whole + tile->slab * p->block_pitch +
-                    (gemm_rs_tile_area(&p->rs, index).first + (uint64_t)first * tile->cols) * 2;
+    c.destination =
+        p->direct ? p->c_offset + c.source
+                  : p->whole + tile->slab * p->block_pitch +
+                        (gemm_rs_tile_area(&p->rs, index).first + (uint64_t)first * tile->cols) * 2;
     c.bytes = tile->cols * 2ull;
     return c;
 }

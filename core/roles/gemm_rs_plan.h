@@ -17,7 +17,7 @@ struct gemm_rs_plan {
     uint32_t m, n, k;
     uint32_t shots;      /* 1: see core/roles/gemm_rs.h */
     uint32_t words;      /* 1: in one shot sums go in words that carry the launch's number */
-    uint32_t gathers;    /* 1: every rank ends with all rows */
+    uint32_t gathers;    /* 1: every one of several ranks ends with all rows */
     uint32_t shard_rows; /* M / W: what one rank ends with, else */
     uint32_t block_rows; /* of a block, which tiles are cut from: shard_rows; with one shot, M */
     uint32_t tile_m, tile_n, cluster;

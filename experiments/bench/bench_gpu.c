@@ -162,7 +162,9 @@ static int bench_shape(struct bench *b, const struct mk_problem *q, struct bench
     struct gpu_bench *g = &b->gpu;
     uint64_t m = q->m, n = q->n, k = q->k;
     *row = (struct bench_gpu_row){.problem = *q, .bound = gpu_check_bound(g)};
-    int result = gpu_plan(g, m, n, k, &q->tuning, &u.graphs.plan);
+    int result = gpu_place_c(g, m, n);
+    if (!result)
+        result = gpu_plan(g, m, n, k, &q->tuning, &u.graphs.plan);
     if (!result && g->job->identity.world > 1)
         result =
             gpu_plan(g, m, gpu_gathers(g) ? 8 : n, gpu_gathers(g) ? k : 8, &q->tuning, &u.move);
@@ -274,6 +276,8 @@ int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
     else
         config.heap_bytes *= 2; /* and for the plan that only communicates */
     config.heap_bytes += 2 * BENCH_LINK_BYTES + 4096;
+    if (job->options.c_in_heap)
+        config.heap_bytes += job->problem.m * job->problem.n * 2 + 4096;
     /* as many as there are by default: the plans of a shape may need more than the first shape's */
     config.flag_bytes = 0;
     if (job->options.traced)

@@ -81,6 +81,7 @@ int gpu_shape_open(struct gpu_bench *b, struct gpu_shape *s, uint64_t m, uint64_
     uint32_t me = b->job->identity.rank;
     int gathers = gpu_gathers(b);
     *s = (struct gpu_shape){.m = m, .n = n, .k = k, .rows = m / b->job->identity.world};
+    s->c_in_heap = b->c != NULL;
     s->a_rows = gathers ? s->rows : m;
     s->c_rows = gpu_shape_scatters(b) ? s->rows : m;
     uint64_t a_count = s->a_rows * k, b_count = k * n, c_count = s->c_rows * n;
@@ -97,7 +98,9 @@ int gpu_shape_open(struct gpu_bench *b, struct gpu_shape *s, uint64_t m, uint64_
         result = gpu_shape_device_alloc(b, &s->a[i], a_count * 2);
         if (!result)
             result = gpu_shape_device_alloc(b, &s->b[i], b_count * 2);
-        if (!result)
+        if (!result && b->c)
+            s->c[i] = b->c;
+        else if (!result)
             result = gpu_shape_device_alloc(b, &s->c[i], c_count * 2);
         if (!result && (gpu_fill(s->a[i], gpu_shape_key_a(b, me, i), gathers ? me * a_count : 0,
                                  a_count, b->stream) ||
@@ -112,13 +115,22 @@ void gpu_shape_close(struct gpu_shape *s)
     for (uint32_t i = 0; i < GPU_SETS; i++) {
         cudaFree(s->a[i]);
         cudaFree(s->b[i]);
-        cudaFree(s->c[i]);
+        if (!s->c_in_heap)
+            cudaFree(s->c[i]);
     }
     cudaFree(s->whole);
     cudaFree(s->other_a);
     cudaFree(s->other_b);
     cudaFree(s->reference);
     memset(s, 0, sizeof *s);
+}
+
+int gpu_place_c(struct gpu_bench *b, uint64_t m, uint64_t n)
+{
+    if (!b->job->options.c_in_heap)
+        return 0;
+    b->c = mk_heap_alloc(b->comm, m * n * 2, &b->c_offset);
+    return b->c ? 0 : gpu_say(b, -ENOSPC, mk_error(b->comm));
 }
 
 int gpu_plan(struct gpu_bench *b, uint64_t m, uint64_t n, uint64_t k,
@@ -129,6 +141,8 @@ int gpu_plan(struct gpu_bench *b, uint64_t m, uint64_t n, uint64_t k,
     q.n = n;
     q.k = k;
     q.tuning = *tuning;
+    q.c_in_heap = b->c != NULL;
+    q.c_offset = b->c_offset;
     int result = comm_make_plan(out, b->comm, &q);
     if (result)
         snprintf(b->error, b->error_size, "%s", mk_error(b->comm));

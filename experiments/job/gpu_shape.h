@@ -21,6 +21,9 @@ struct gpu_bench {
     cudaStream_t stream;
     cudaEvent_t *events;
     uint32_t launches_most, launches; /* of a turn, those skipped included */
+    void *c; /* in the symmetric heap, at c_offset: that of all launches of a shape; NULL: each set
+              * has its own */
+    uint64_t c_offset;
     uint32_t checking; /* which plan gpu_check has launched: the one to blame where it fails */
     char *error;
     size_t error_size;
@@ -41,6 +44,7 @@ struct gpu_shape {
     uint16_t *whole;
     uint16_t *other_a, *other_b; /* another rank's, for the reference of a sum */
     float *reference;
+    int c_in_heap;
 };
 
 /* What checks found, added up. */
@@ -68,6 +72,10 @@ int gpu_gathers(const struct gpu_bench *b);
 /* Operands of this rank for M,N,K = m,n,k. gpu_shape_close in either case. */
 int gpu_shape_open(struct gpu_bench *b, struct gpu_shape *s, uint64_t m, uint64_t n, uint64_t k);
 void gpu_shape_close(struct gpu_shape *s);
+
+/* Where the job asks for it: C [m, n] in the symmetric heap, of the plans that are made and the
+ * shape that is opened next. */
+int gpu_place_c(struct gpu_bench *b, uint64_t m, uint64_t n);
 
 /* A plan of the job's operator with M,N,K = m,n,k and this tuning. Collective. */
 int gpu_plan(struct gpu_bench *b, uint64_t m, uint64_t n, uint64_t k,

@@ -14,8 +14,8 @@ static inline uint32_t hopper_intra_comm(enum mk_op op, uint64_t seed)
     return op == MK_OP_AG_GEMM ? 2 - (seed & 1) : (uint32_t[]){2, 1, 4}[seed % 3];
 }
 
-/* A case: its seed chooses the order, the layout of B, the numbers of partial sums and the tile
- * shape. */
+/* A case: its seed chooses the order, the layout of B, the numbers of partial sums, the tile shape
+ * and, of gemm_ar, whether C lies in the heap. */
 static inline struct sim_world_config hopper_ops_config(enum mk_op op, uint32_t nodes,
                                                         uint32_t gpus, const uint64_t shape[3],
                                                         uint64_t seed)
@@ -32,6 +32,7 @@ static inline struct sim_world_config hopper_ops_config(enum mk_op op, uint32_t 
     c.problem.exec = MK_EXEC_CUDA;
     c.problem.b_transposed = (int)(seed / tiles & 1);
     c.problem.deterministic = (int)(seed / tiles >> 1 & 1);
+    c.problem.c_in_heap = op == MK_OP_GEMM_AR && (seed / tiles >> 2 & 1);
     c.problem.tuning.tile_m = tile.tile_m;
     c.problem.tuning.tile_n = tile.tile_n;
     c.problem.tuning.cluster = tile.cluster;
