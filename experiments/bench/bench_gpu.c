@@ -276,7 +276,7 @@ int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
     else
         config.heap_bytes *= 2; /* and for the plan that only communicates */
     config.heap_bytes += 2 * BENCH_LINK_BYTES + 4096;
-    if (job->options.c_in_heap)
+    if (op_of(job->problem.op)->c_in_heap)
         config.heap_bytes += job->problem.m * job->problem.n * 2 + 4096;
     /* as many as there are by default: the plans of a shape may need more than the first shape's */
     config.flag_bytes = 0;

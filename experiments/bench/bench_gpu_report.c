@@ -341,7 +341,7 @@ static void bench_gpu_report_print_legend(FILE *out, const struct bench_gpu_row 
     }
     int gathers = op->collective == RUN_ALL_GATHER;
     if (rows->problem.c_in_heap)
-        fprintf(out, "C lies in the symmetric heap\n");
+        fprintf(out, "C lies in the symmetric heap, where peers store it\n");
     fprintf(out,
             "ms per launch: median of the slowest rank; GEMM: cuBLAS alone; NCCL: its %s alone; "
             "own: this kernel with %c = 8; link: GB/s\nto the next rank by copy engine; NICs: what "

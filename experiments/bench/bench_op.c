@@ -24,8 +24,9 @@ static const struct option_spec specs[] = {
      "operator or context parallelism, if python3 has it. A cuda bench always times cuBLAS (attention: cuDNN; MoE: PyTorch's grouped products) and NCCL",
      .words = peers, .word_count = 2, .group = LAUNCHES},
     {"traced", OPTION_FLAG, AT(traced), NULL, "turns tracing on to show what it costs; stores nothing (cuda)", .group = LAUNCHES},
-    {"c-in-heap", OPTION_FLAG, AT(c_in_heap), NULL,
-     "C lies in the symmetric heap, where peers store what this rank ends with (cuda, one node). For gemm_ar", .group = PROBLEM},
+    {"c-elsewhere", OPTION_FLAG, AT(c_elsewhere), NULL,
+     "C lies outside the symmetric heap, so that what peers send is delivered to it. Default: inside, where peers store it (cuda, one node). For gemm_ar",
+     .group = PROBLEM},
     {"shapes", OPTION_TEXT, AT(shapes), "M,N,K:M,N,K", "measures several shapes (ring_attention: B,S,H,G,D:...; MoE: T,H,I,E,K:...) in one job, one after the other (cuda)",
      .max = 1023, .group = PROBLEM},
     {"csv", OPTION_TEXT, AT(csv), "FILE", "writes a CSV row per shape: times, plan, network, seed, date, versions", .max = 4095, .group = RESULTS},
@@ -54,9 +55,9 @@ static int bench_op_compares(const struct run_job *job)
 static int bench_op_refuse(const struct run_job *job, char *error, size_t size)
 {
     const struct run_options *o = &job->options;
-    if (o->c_in_heap && !(bench_op_compares(job) && op_of(job->problem.op)->c_in_heap)) {
+    if (o->c_elsewhere && !(bench_op_compares(job) && op_of(job->problem.op)->c_in_heap)) {
         snprintf(error, size,
-                 "--c-in-heap: %s does not look whether C lies in the heap, or runs on no GPU",
+                 "--c-elsewhere: %s does not look whether C lies in the heap, or runs on no GPU",
                  plan_op_name(job->problem.op));
         return -EINVAL;
     }

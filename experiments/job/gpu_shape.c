@@ -127,7 +127,8 @@ void gpu_shape_close(struct gpu_shape *s)
 
 int gpu_place_c(struct gpu_bench *b, uint64_t m, uint64_t n)
 {
-    if (!b->job->options.c_in_heap)
+    if (!op_of(b->job->problem.op)->c_in_heap || b->comm->topo.nodes > 1 ||
+        b->job->options.c_elsewhere)
         return 0;
     b->c = mk_heap_alloc(b->comm, m * n * 2, &b->c_offset);
     return b->c ? 0 : gpu_say(b, -ENOSPC, mk_error(b->comm));

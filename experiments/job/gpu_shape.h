@@ -73,8 +73,8 @@ int gpu_gathers(const struct gpu_bench *b);
 int gpu_shape_open(struct gpu_bench *b, struct gpu_shape *s, uint64_t m, uint64_t n, uint64_t k);
 void gpu_shape_close(struct gpu_shape *s);
 
-/* Where the job asks for it: C [m, n] in the symmetric heap, of the plans that are made and the
- * shape that is opened next. */
+/* C [m, n] in the symmetric heap, of the plans that are made and the shape that is opened next,
+ * where the operator looks for it there and the job says nothing else. */
 int gpu_place_c(struct gpu_bench *b, uint64_t m, uint64_t n);
 
 /* A plan of the job's operator with M,N,K = m,n,k and this tuning. Collective. */

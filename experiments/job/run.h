@@ -58,7 +58,7 @@ struct run_options {
     int samples;        /* the JSON has every time of every rank */
     int dry_run;        /* all is checked, nothing is started */
     int traced;         /* bench on the GPU: record events */
-    int c_in_heap;      /* bench on the GPU: C lies in the symmetric heap */
+    int c_elsewhere;    /* bench on the GPU: C lies outside the symmetric heap */
     const char *shapes; /* tune, and bench on the GPU: numbers of problems, M,N,K:M,N,K */
     const char *tuning; /* file of tuned plans, or "none"; NULL: choose */
     const char *space;  /* tune: options and their values; NULL: choose */
