@@ -170,7 +170,8 @@ static void model_tiles(struct model_walk *w, const struct gemm_rs_plan *p,
     }
 }
 
-/* One shot: waves of tiles, each with its exchange behind it. */
+/* One shot: waves of tiles, each with its exchange behind it; where tiles pass the outbox, all but
+ * the last wave's go behind the next one's products. */
 static void model_joint(struct model_walk *w, const struct mk_problem *q,
                         const struct gemm_rs_plan *p)
 {
@@ -186,6 +187,11 @@ static void model_joint(struct model_walk *w, const struct mk_problem *q,
     model_draw(w, q, p->tiles);
     w->compute = (double)waves * (e.begin + (double)e.stages * e.stage + e.end * (1 + peers));
     w->moved = w->end = w->compute + (double)waves * moved;
+    if (p->passing) {
+        double wave = w->compute / (double)waves, link = peers > 0 ? bytes / m->nvlink_out : 0;
+        w->compute = (double)(waves - 1) * (wave > link ? wave : link) + wave;
+        w->moved = w->end = w->compute + moved;
+    }
     w->network = 0;
     w->end += m->launch;
 }

@@ -99,7 +99,8 @@ struct gemm_source {
     }
 
     /* Loads of the first tile's B may begin before `open`, by bool first(struct mk_tile *), which
-     * is next(0), and b_slab; and those of its A, by `a`: `before` waits for nothing. */
+     * is next(0) and touches no memory, and b_slab; and those of its A, by `a`: `before` waits for
+     * nothing. The tile that `first` has filled is what the producer calls next(0) with. */
     static constexpr bool b_ahead = false, a_ahead = false;
 
     /* The producer thread of each CTA, first and last of all; at close every load has been
@@ -326,18 +327,20 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
         op->stages_of_k < shape::stages ? op->stages_of_k - 1 : shape::stages - 1;
     struct mk_tile tile;
     uint32_t i, ahead = 0; /* stages that the first tile's B is on its way to */
+    bool begins = false;
+    if constexpr (tile_source::b_ahead)
+        begins = source->first(&tile);
     ptx_await_launches();
     if constexpr (tile_source::b_ahead)
-        if (source->first(&tile))
-            for (; ahead <= filled; ahead++) {
-                uint32_t stage = shared + ahead * shape::stage_bytes,
-                         full = pipeline_full<shape::stages>(ring.barriers, ahead);
-                gemm_load_b<shape>(op, source, stage, full, &tile, source->b_slab(&tile),
-                                   ahead * shape::stage_k, rank);
-                if (tile_source::a_ahead)
-                    gemm_load_a<shape>(source->a(&tile), stage, full, &tile, ahead * shape::stage_k,
-                                       rank);
-            }
+        for (; begins && ahead <= filled; ahead++) {
+            uint32_t stage = shared + ahead * shape::stage_bytes,
+                     full = pipeline_full<shape::stages>(ring.barriers, ahead);
+            gemm_load_b<shape>(op, source, stage, full, &tile, source->b_slab(&tile),
+                               ahead * shape::stage_k, rank);
+            if (tile_source::a_ahead)
+                gemm_load_a<shape>(source->a(&tile), stage, full, &tile, ahead * shape::stage_k,
+                                   rank);
+        }
     source->open();
     for (i = 0; source->next(i, &tile); i++) {
         const CUtensorMap *a = source->a(&tile);

@@ -10,7 +10,7 @@
  *              16-byte stores. So the tensor cores wait for NVLink only where the outbox is full,
  *              and no TMA load stands in line behind a store that NVLink does not take yet
  *
- *   joint      of one shot: kernels/gemm_joint.cuh
+ *   joint      of one shot: kernels/gemm_joint.cuh. Several tiles of a CTA pass the outbox, too
  *
  * The same warp (of two, each has the rows of one consumer) announces what is stored, and pushes
  * own tiles where the sum goes to all. The other warps are free for intra_comm.
@@ -42,19 +42,24 @@
 
 #include "core/roles/gemm_rs.h"
 
+/* Behind enum gemm_rs_kind: a joint tile that passes the outbox. The consumers go on to the next
+ * tile, and add what has come of this one when that one's product is whole, too. */
+enum { REDUCE_PASSED = GEMM_RS_JOINT + 1 };
+
 /* What consumers and the sending warps do with a tile. */
 struct reduce_work {
     struct mk_tile tile;
-    enum gemm_rs_kind kind;
+    uint32_t kind;   /* enum gemm_rs_kind, or REDUCE_PASSED */
     uint32_t runs;   /* of a group of rows, in fragments (kernels/fragments.cuh) */
     uint32_t number; /* among the tiles that pass the sending warps */
     struct gemm_rs_terms terms[GEMM_RS_LEVELS];
-    uint64_t to; /* where it goes in the heap of this rank (GEMM_RS_SUM) or of the one that adds it;
-                  * GEMM_RS_JOINT: the epoch */
+    uint64_t to; /* where it goes in the heap of this rank (GEMM_RS_SUM) or of the one that adds it,
+                  * GEMM_RS_JOINT: in each slab of it, from the first slab on */
+    uint64_t epoch;
 };
 
-/* Tiles that the producer may be ahead of who reads what it says of them. */
-enum { REDUCE_WORKS = 8 };
+/* Places for what is said of tiles, and how many tiles that may be ahead of who reads it. */
+enum { REDUCE_WORKS = 8, REDUCE_AHEAD = REDUCE_WORKS - 2 };
 
 struct reduce_shared {
     /* Of a tile that passes the sending warps, each consumer's rows: they are stored; they have
@@ -66,6 +71,13 @@ struct reduce_shared {
     struct tile_track track; /* the first consumer's */
 };
 PTX_SHARED(struct reduce_shared, reduce_shared, 1);
+
+/* The warp that works out what the others need to know of a tile, where it has nothing else to do;
+ * 0: the producer thread does. */
+PTX_FN uint32_t reduce_describer(const struct gpu_launch *launch, const struct gemm_rs_plan *p)
+{
+    return p->shots == 1 || !mk_role_coresident(&launch->split, MK_INTRA_COMM) ? 2 : 0;
+}
 
 /* Warps of a CTA that take tiles from its outbox: two where intra_comm leaves them. */
 PTX_FN uint32_t reduce_senders(const struct gpu_launch *launch)
@@ -118,7 +130,8 @@ template <class shape> struct reduce_parts {
 };
 
 /* The tiles of this CTA (or cluster). */
-template <class op> struct reduce_source : gemm_source {
+/* sums: the kind of numbers of those that go from rank to rank, enum mk_dtype. */
+template <class op, int sums> struct reduce_source : gemm_source {
     /* Auxiliary warps need more than a producer does. */
     static constexpr int producer_registers = 120, consumer_registers = 192;
 
@@ -141,21 +154,47 @@ template <class op> struct reduce_source : gemm_source {
         ptx_tensormap_prefetch(map_a);
         if (number_of(0) >= p->tiles)
             return false;
-        gemm_rs_tile(p, number_of(0), tile);
+        if (p->shots == 1 && p->m <= p->tile_m) { /* what the loads look at, without a division */
+            tile->a_slab = 0;
+            tile->row = 0;
+            tile->col = number_of(0) * p->tile_n;
+        } else {
+            gemm_rs_tile(p, number_of(0), tile);
+        }
         return true;
     }
 
+    /* In one shot the producer waits for no flag, and who describes the tiles has its track. */
     GEMM_MEMBER void open()
     {
+        if (op::tiles(plan)->shots == 1)
+            return;
         cta_begin(&cta, launch, blockIdx.x, 1);
         passed = 0;
         ending = 0;
-        describe(0);
+        if (!reduce_describer(launch, op::tiles(plan)))
+            describe(0);
     }
 
     GEMM_MEMBER void close()
     {
-        cta_end(&cta);
+        if (op::tiles(plan)->shots != 1)
+            cta_end(&cta);
+    }
+
+    /* One thread of the warp that describes. */
+    GEMM_MEMBER void describe_all()
+    {
+        bool tracked = op::tiles(plan)->shots == 1;
+        if (tracked)
+            cta_begin(&cta, launch, blockIdx.x, 1);
+        else
+            cta_identify(&cta, launch, blockIdx.x, 1);
+        passed = 0;
+        for (uint32_t i = 0; number_of(i) < MK_FRESH(op::tiles(plan))->tiles; i++)
+            describe(i);
+        if (tracked)
+            cta_end(&cta);
     }
 
     GEMM_MEMBER uint32_t number_of(uint32_t i) const
@@ -175,12 +214,14 @@ template <class op> struct reduce_source : gemm_source {
     {
         if (number_of(i) >= MK_FRESH(op::tiles(plan))->tiles)
             return false;
-        if (threadIdx.x < 128)
+        if (threadIdx.x < 128 && i > 0) { /* `first` has filled it */
+            await_work(i);
             *tile = work(i)->tile;
+        }
         return true;
     }
 
-    /* The producer: works out tile i, which takes some forty integer divisions. */
+    /* Works out tile i, which takes some forty integer divisions: one thread of the block. */
     GEMM_MEMBER void describe(uint32_t i)
     {
         const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
@@ -191,15 +232,21 @@ template <class op> struct reduce_source : gemm_source {
             return;
         gemm_rs_tile(p, t, &tile);
         enum gemm_rs_kind kind = gemm_rs_kind_of(p, &tile);
-        ptx_mbar_wait(ptx_shared(&reduce_shared->read[i % REDUCE_WORKS]),
-                      (i / REDUCE_WORKS & 1) ^ 1, operands->limit_ns);
+        /* two tiles later than who had this place: of it consumers read until the next one's end */
+        if (i >= REDUCE_AHEAD)
+            ptx_mbar_wait(ptx_shared(&reduce_shared->read[(i - REDUCE_AHEAD) % REDUCE_WORKS]),
+                          (i - REDUCE_AHEAD) / REDUCE_WORKS & 1, operands->limit_ns);
         w->tile = tile;
-        w->kind = kind;
+        w->kind = op::gathers && kind == GEMM_RS_JOINT && p->passing &&
+                          (i > 0 || number_of(i + 1) < p->tiles)
+                      ? (uint32_t)REDUCE_PASSED
+                      : (uint32_t)kind;
         w->runs = gemm_rs_grained_cols(p, tile.cols) / p->grain_cols;
         w->number = passed;
         passed += passes(kind);
+        w->epoch = cta.epoch;
         w->to = kind == GEMM_RS_OWN     ? 0
-                : kind == GEMM_RS_JOINT ? cta.epoch
+                : kind == GEMM_RS_JOINT ? gemm_rs_joint_offset(p, &tile, cta.epoch)
                                         : gemm_rs_tile_offset(p, &tile, cta.epoch);
         for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++)
             if (kind == GEMM_RS_PARTIAL || kind == GEMM_RS_JOINT) /* which comes by `exchange` */
@@ -211,7 +258,8 @@ template <class op> struct reduce_source : gemm_source {
 
     GEMM_MEMBER void ahead(uint32_t i)
     {
-        describe(i + 1);
+        if (!reduce_describer(launch, op::tiles(plan)))
+            describe(i + 1);
     }
 
     GEMM_MEMBER const CUtensorMap *a(const struct mk_tile *) const
@@ -313,9 +361,15 @@ template <class op> struct reduce_source : gemm_source {
         ptx_mbar_arrive(ptx_shared(&reduce_shared->read[i % REDUCE_WORKS]));
     }
 
+    GEMM_MEMBER void push_joint(struct mk_cta *own, const struct reduce_work *w, uint32_t half,
+                                uint32_t first, uint32_t rows) const;
+    template <class shape>
+    GEMM_MEMBER void add_passed(uint32_t i, uint32_t row, uint32_t within, uint32_t half) const;
     GEMM_MEMBER void exchange_tile(struct mk_cta *own, uint32_t i, uint32_t sender,
                                    uint32_t senders, int *ending);
     GEMM_MEMBER void send_tile(struct mk_cta *own, uint32_t i, uint32_t sender, uint32_t senders);
+    template <bool joint>
+    GEMM_MEMBER void send_tiles(struct mk_cta *own, uint32_t sender, uint32_t senders);
     GEMM_MEMBER void sending_warp(uint32_t sender, uint32_t senders);
     GEMM_MEMBER void auxiliary_warp(uint32_t warp);
 };
@@ -328,11 +382,15 @@ template <class op> struct reduce_source : gemm_source {
  * could give it back a second time while a warp of the other CTA had told only one of the two that
  * it is done; the barrier would take the one for the other.) So a load is never of nothing: where
  * the tile has no such rows it is of the first. */
-template <class op>
+template <class op, int sums>
 template <class shape>
-GEMM_MEMBER void reduce_source<op>::behind(uint32_t i, struct gemm_ring *ring, uint32_t rank)
+GEMM_MEMBER void reduce_source<op, sums>::behind(uint32_t i, struct gemm_ring *ring, uint32_t rank)
 {
     typedef reduce_parts<shape> parts;
+    if (op::tiles(plan)->shots == 1)
+        return; /* what is added comes by `exchange` */
+    if (i == 0)
+        await_work(0);
     const struct reduce_work *w = work(i);
     const uint32_t group = w->runs * fragment_bytes<shape::number>;
     if (!w->terms[0].count && !w->terms[1].count)
@@ -361,10 +419,11 @@ GEMM_MEMBER void reduce_source<op>::behind(uint32_t i, struct gemm_ring *ring, u
         }
 }
 
-template <class op>
+template <class op, int sums>
 template <class shape>
-GEMM_MEMBER void reduce_source<op>::add(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2],
-                                        uint32_t half, uint32_t rank, struct gemm_ring *ring) const
+GEMM_MEMBER void
+reduce_source<op, sums>::add(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2],
+                             uint32_t half, uint32_t rank, struct gemm_ring *ring) const
 {
     typedef reduce_parts<shape> parts;
     await_work(i); /* the first tile's stages may have come before */
@@ -402,21 +461,30 @@ GEMM_MEMBER void reduce_source<op>::add(uint32_t i, float (&sum)[shape::blocks][
     }
 }
 
-template <class op>
+template <class op, int sums>
 template <class shape>
-GEMM_MEMBER bool reduce_source<op>::finish(uint32_t i,
-                                           float (&sum)[shape::blocks][shape::tile_n / 2],
-                                           uint32_t half, uint32_t rank) const
+GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
+                                                 float (&sum)[shape::blocks][shape::tile_n / 2],
+                                                 uint32_t half, uint32_t rank) const
 {
     const struct reduce_work *w = work(i);
     uint32_t within = threadIdx.x % 128 / 32 * FRAGMENT_ROWS; /* of 64 rows, the warp's first */
     uint32_t row = (rank * 2 + half) * shape::blocks * 64 + within;
     uint32_t kind = __shfl_sync(0xffffffff, w->kind, 0);
+    if (kind == GEMM_RS_OWN && !op::gathers)
+        return false;
+    /* The sending warps are done with who had this place before. (Of an own tile that does not pass
+     * the number stays 0, of which nothing is waited for.) */
+    if (!MK_FRESH(op::tiles(plan))->words)
+        ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
+                      (w->number / GEMM_RS_OUTBOX & 1) ^ 1, operands->limit_ns);
+    if (kind == GEMM_RS_OWN)
+        return false;
     if constexpr (shape::tile_n <= PLAN_MOST_JOINT_COLUMNS) {
         if constexpr (op::gathers) {
 #pragma unroll
             for (int m = 0; m < shape::blocks; m++)
-                fragments_round<shape::number>(sum[m], kind == GEMM_RS_JOINT);
+                fragments_round<shape::number>(sum[m], kind >= GEMM_RS_JOINT);
         }
         if (kind == GEMM_RS_JOINT) {
             exchange<shape>(w, sum, row, half);
@@ -424,13 +492,6 @@ GEMM_MEMBER bool reduce_source<op>::finish(uint32_t i,
             return !op::gathers && store_own<shape>(w, sum, row);
         }
     }
-    if (kind == GEMM_RS_OWN && !op::gathers)
-        return false;
-    /* (Of an own tile that does not pass the number stays 0, of which nothing is waited for.) */
-    ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
-                  (w->number / GEMM_RS_OUTBOX & 1) ^ 1, operands->limit_ns);
-    if (kind == GEMM_RS_OWN)
-        return false;
     char *to = kind == GEMM_RS_SUM
                    ? launch->heap + w->to + fragment_offset<shape::number>(row, w->runs)
                    : outbox(w->number, half) + fragment_offset<shape::number>(within, w->runs);
@@ -442,17 +503,24 @@ GEMM_MEMBER bool reduce_source<op>::finish(uint32_t i,
     ptx_bar_sync(1 + half, 128);
     if (threadIdx.x % 128 == 0)
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number, half));
+    if constexpr (op::gathers && shape::tile_n <= PLAN_MOST_JOINT_COLUMNS)
+        if (kind == REDUCE_PASSED) {
+            if (i > 0)
+                add_passed<shape>(i - 1, row, within, half);
+            if (number_of(i + 1) >= MK_FRESH(op::tiles(plan))->tiles)
+                add_passed<shape>(i, row, within, half);
+        }
     return true;
 }
 
 /* Takes the consumers' rows of the i-th tile from the outbox to who adds them, or announces what is
  * stored: a warp. Of two (`senders`) each has the rows of one consumer. */
-template <class op>
-GEMM_MEMBER void reduce_source<op>::send_tile(struct mk_cta *own, uint32_t i, uint32_t sender,
-                                              uint32_t senders)
+template <class op, int sums>
+GEMM_MEMBER void reduce_source<op, sums>::send_tile(struct mk_cta *own, uint32_t i, uint32_t sender,
+                                                    uint32_t senders)
 {
     const struct reduce_work *w = work(i);
-    const enum gemm_rs_kind kind = w->kind;
+    const uint32_t kind = w->kind;
     const uint32_t number = w->number;
     for (uint32_t half = sender; half < 2 && passes(kind); half += senders) {
         barrier_wait(&operands->watch, barrier(reduce_shared->there, number, half),
@@ -484,36 +552,55 @@ GEMM_MEMBER void reduce_source<op>::send_tile(struct mk_cta *own, uint32_t i, ui
     }
 }
 
+/* The tiles of this CTA, one after the other. (A loop for each kind of plan: what one loop keeps
+ * for both has no room in a sending warp's registers.) */
+template <class op, int sums>
+template <bool joint>
+GEMM_MEMBER void reduce_source<op, sums>::send_tiles(struct mk_cta *own, uint32_t sender,
+                                                     uint32_t senders)
+{
+    int ending = 0;
+    for (uint32_t i = 0; number_of(i) < MK_FRESH(op::tiles(plan))->tiles; i++) {
+        await_work(i);
+        if (joint)
+            exchange_tile(own, i, sender, senders, &ending);
+        else
+            send_tile(own, i, sender, senders);
+        __syncwarp();
+        if (cta_leads(own))
+            ptx_mbar_arrive(ptx_shared(&reduce_shared->read[i % REDUCE_WORKS]));
+    }
+}
+
 /* Sends, announces and, in one shot, awaits what this CTA's tiles are made of: a warp, the
  * `sender`-th of `senders`, of which the first alone has a track. */
-template <class op>
-GEMM_MEMBER void reduce_source<op>::sending_warp(uint32_t sender, uint32_t senders)
+template <class op, int sums>
+GEMM_MEMBER void reduce_source<op, sums>::sending_warp(uint32_t sender, uint32_t senders)
 {
     struct mk_cta own;
-    int ending = 0;
     if (sender)
         cta_identify(&own, launch, blockIdx.x, 32);
     else
         cta_begin(&own, launch, blockIdx.x, 32, GPU_TRACK_SENDER);
-    for (uint32_t i = 0; number_of(i) < MK_FRESH(op::tiles(plan))->tiles; i++) {
-        await_work(i);
-        if (MK_FRESH(op::tiles(plan))->shots == 1)
-            exchange_tile(&own, i, sender, senders, &ending);
-        else
-            send_tile(&own, i, sender, senders);
-        __syncwarp();
-        if (cta_leads(&own))
-            ptx_mbar_arrive(ptx_shared(&reduce_shared->read[i % REDUCE_WORKS]));
-    }
+    if (op::tiles(plan)->shots == 1)
+        send_tiles<true>(&own, sender, senders);
+    else
+        send_tiles<false>(&own, sender, senders);
     if (!sender)
         cta_end(&own);
 }
 
-template <class op> GEMM_MEMBER void reduce_source<op>::auxiliary_warp(uint32_t warp)
+template <class op, int sums>
+GEMM_MEMBER void reduce_source<op, sums>::auxiliary_warp(uint32_t warp)
 {
     const struct mk_role_split *split = &launch->split;
     uint32_t others = mk_role_coresident(split, MK_INTRA_COMM), auxiliary = warp - 2;
     uint32_t senders = reduce_readers(op::tiles(plan), launch);
+    if (warp == reduce_describer(launch, op::tiles(plan))) {
+        if (ptx_elect())
+            describe_all();
+        return;
+    }
     if (!senders)
         return; /* intra_comm has nothing to do either, in one shot or for one rank */
     if (warp == 1 || (warp == 3 && senders == 2)) {
@@ -573,7 +660,7 @@ template <class op> struct reduce_on_gpu {
                                     const struct gemm_operands *operands, const maps *m,
                                     uint8_t *memory)
     {
-        struct reduce_source<op> source;
+        struct reduce_source<op, shape::number> source;
         source.plan = p;
         source.launch = launch;
         source.map_a = &m->a;

@@ -8,8 +8,12 @@
 #include <errno.h>
 #include <stdio.h>
 
-/* Rows of A that one shot suits best: more are two. */
+/* Rows of A that one shot suits best: more are two. Where the sum goes to both of two ranks, one
+ * shot sends no more bytes than two do, and all of it but the last tile's goes behind products:
+ * 1024 rows take 145 us (8192,4096) and 139 (4096,8192), in two shots 151 and 143; 2048 rows 285
+ * and 266, in two 266 and 248. */
 #define GEMM_RS_FEW_ROWS 512
+#define GEMM_AR_FEW_ROWS_OF_TWO 1024
 
 #define NVLINK_RATE 355.0 /* of an H200, bytes a ns */
 
@@ -32,10 +36,11 @@
 #define PUTS_OF_BLOCK 16
 
 /* One shot: so much for a peer, bytes, goes in words of which half say that they are there (struct
- * gemm_rs_plan). That is so much again over NVLink, 1.4 us, and saves a fence at system scope, a
- * flag's way behind the data's, and three barriers between warps. Where a CTA has more than two
- * tiles the next one's loads hide some of that. Not measured. */
-#define WORDS_BYTES (512u << 10)
+ * gemm_rs_plan), where a flag's way behind the data, a fence at system scope and three barriers
+ * between warps would be most of the time. Words are no more than that: on two H200s they take
+ * longer than flags from 128 KB on (16 rows of 4096 and of 8192, 64 of 4096: 29.3, 27.5, 33.6 us a
+ * launch, by flags 28.2, 25.8, 29.3). */
+#define WORDS_BYTES (32u << 10)
 
 /* Of partial sums. GPUs send fp32 sums in 3 bytes (MK_FP24): a deterministic sum is then off by
  * 2^-15 for each part, where rounding it to bf16 costs 2^-9, and 8192,8192,1024 on two H200s sends
@@ -130,7 +135,8 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, u
     int result = plan_check_gemm(q, error, size);
     if (result)
         return result;
-    result = plan_choose_shots(q, GEMM_RS_FEW_ROWS, error, size);
+    result = plan_choose_shots(
+        q, gathers && q->topo.gpus == 2 ? GEMM_AR_FEW_ROWS_OF_TWO : GEMM_RS_FEW_ROWS, error, size);
     if (result)
         return result;
     gemm_rs_choose(q, gathers);
@@ -185,7 +191,9 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, u
         return plan_take(p, tiles * world, *flags, UINT64_MAX, 0, error, size);
     *bytes = (2 * slabs + q->topo.nodes - 1) * r->slab_pitch;
     r->outbox = p->heap_base + *bytes;
-    if (cuda && r->shots == 2)
+    r->passing = cuda && r->shots == 1 && gathers && world > 1 && !r->words &&
+                 tiles > r->split.ctas[MK_COMPUTE] / r->cluster;
+    if (cuda && (r->shots == 2 || r->passing))
         *bytes += (uint64_t)r->split.ctas[MK_COMPUTE] * GEMM_RS_OUTBOX * r->tile_m / r->cluster *
                   r->tile_n * r->element_bytes;
     r->shard_tiles = (uint32_t)tiles;

@@ -17,6 +17,7 @@ struct gemm_rs_plan {
     uint32_t m, n, k;
     uint32_t shots;      /* 1: see core/roles/gemm_rs.h */
     uint32_t words;      /* 1: in one shot sums go in words that carry the launch's number */
+    uint32_t passing;    /* 1: in one shot sums pass a CTA's outbox where it has several tiles */
     uint32_t gathers;    /* 1: every one of several ranks ends with all rows */
     uint32_t shard_rows; /* M / W: what one rank ends with, else */
     uint32_t block_rows; /* of a block, which tiles are cut from: shard_rows; with one shot, M */
@@ -380,12 +381,11 @@ MK_PURE uint64_t gemm_rs_tile_offset(const struct gemm_rs_plan *p, const struct 
     return slabs + tile->c_slab * p->slab_pitch + first * p->element_bytes;
 }
 
-/* One shot: the heap offset of a tile's first element of this rank's on local rank `peer`. */
+/* One shot: the heap offset of a tile's first element in the first slab, of any rank. */
 MK_PURE uint64_t gemm_rs_joint_offset(const struct gemm_rs_plan *p, const struct mk_tile *tile,
-                                      uint32_t peer, uint64_t epoch)
+                                      uint64_t epoch)
 {
-    uint32_t slab = gemm_rs_partial_slab(p, 0, peer, mk_local_of(&p->topo, p->topo.rank));
-    return p->staged[epoch & 1] + slab * p->slab_pitch +
+    return p->staged[epoch & 1] +
            (gemm_rs_tile_area(p, tile->id).first * p->element_bytes << p->words);
 }
 

@@ -58,11 +58,13 @@ static inline int hopper_subject_op(struct hopper_subject_run *r, enum mk_op op,
     return hopper_subject_world(r, &c);
 }
 
-/* The same exchange in one shot, more tiles of a block than the producer keeps. */
-static inline int hopper_subject_one_shot(struct hopper_subject_run *r, uint64_t columns)
+/* The same exchange in one shot; with many columns more tiles of a block than the producer keeps.
+ */
+static inline int hopper_subject_one_shot(struct hopper_subject_run *r, enum mk_op op,
+                                          uint64_t columns)
 {
     const uint64_t shape[] = {20, columns, 136};
-    struct sim_world_config c = hopper_ops_config(MK_OP_GEMM_RS, 1, 2, shape, 20 * r->seed + 3);
+    struct sim_world_config c = hopper_ops_config(op, 1, 2, shape, 20 * r->seed + 3);
     c.problem.tuning.tile_m = c.problem.tuning.tile_n = 64;
     c.problem.tuning.cluster = 1;
     c.problem.tuning.shots = 1;
@@ -134,10 +136,10 @@ static inline int hopper_subject_run(struct hopper_subject_run *r)
         return hopper_subject_moe(r);
     case 9:
         return hopper_subject_few_rows(r);
-    case 10:
-        return hopper_subject_one_shot(r, 1288);
+    case 10: /* tiles pass the outbox of their block */
+        return hopper_subject_one_shot(r, MK_OP_GEMM_AR, 1288);
     case 11: /* in words that need no flags */
-        return hopper_subject_one_shot(r, 200);
+        return hopper_subject_one_shot(r, MK_OP_GEMM_RS, 200);
     case 12:
         return hopper_subject_attention(r);
     default:
