@@ -69,6 +69,7 @@ static const struct field fields[] = {
     FIELD(settle, UNIT_TIME),
     FIELD(wait, UNIT_TIME),
     FIELD(between, UNIT_TIME),
+    FIELD(early, UNIT_TIME),
     FIELD(attention64, UNIT_FLOP),
     FIELD(attention128, UNIT_FLOP),
     FIELD(attention_tile, UNIT_TIME),

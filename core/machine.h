@@ -47,6 +47,7 @@ struct mk_machine {
     double settle;   /* from a mover's last store to the release of the flag behind it */
     double wait;     /* a wait whose flag is there already */
     double between;  /* between two launches of a stream, back to back */
+    double early;    /* ns by which those of one CUDA graph begin before the one before has left */
     /* of the attention engine on one SM, flop/ns at full clock, heads of 64 and of 128; ns of a
      * query tile beside its products */
     double attention64, attention128, attention_tile;

@@ -44,6 +44,7 @@ void bench_row_context(struct csv_row *r, const struct run_job *job, const struc
     bench_when(&when);
     csv_text(r, "b_layout", bench_layout(q));
     csv_text(r, "deterministic", q->deterministic ? "true" : "false");
+    csv_text(r, "c_in_heap", q->c_in_heap ? "true" : "false");
     csv_text(r, "routing", bench_row_routing(job));
     csv_text(r, "skew", job->options.skew);
     csv_text(r, "fabric", fabric);

@@ -27,6 +27,9 @@ enum {
     EXEC,
     SHAPE,
     COMMAND,
+    BURST,
+    C_IN_HEAP,
+    SHOTS,
     PLAN,
     TILE_M = PLAN,
     TILE_N,
@@ -39,9 +42,10 @@ enum {
     COLUMNS = ROLES + MK_ROLES
 };
 static const char *const names[ROLES] = {
-    "op",     "nodes",    "gpus",          "ms",     "made",   "of_best", "default",
-    "wrong",  "b_layout", "deterministic", "causal", "exec",   "shape",   "command",
-    "tile_m", "tile_n",   "chunk_rows",    "slices", "pieces", "fanout",  "pace_ns"};
+    "op",     "nodes",     "gpus",          "ms",     "made",   "of_best",    "default",
+    "wrong",  "b_layout",  "deterministic", "causal", "exec",   "shape",      "command",
+    "burst",  "c_in_heap", "shots",         "tile_m", "tile_n", "chunk_rows", "slices",
+    "pieces", "fanout",    "pace_ns"};
 
 #define MOST_CELLS 64u
 
@@ -192,8 +196,7 @@ static void measured_options(const struct header *h, char *const *cells, struct 
     t->pace = measured_whole(h, cells, PACE);
     for (int r = 0; r < MK_ROLES; r++)
         t->split.ctas[r] = measured_whole(h, cells, ROLES + r);
-    int shots = measured_column(h, "shots");
-    t->shots = shots < 0 ? 0 : (uint32_t)strtoul(cells[shots], NULL, 10);
+    t->shots = (uint32_t)strtoul(measured_cell(h, cells, SHOTS), NULL, 10);
 }
 
 void measured_old(struct mk_problem *q)
@@ -217,6 +220,7 @@ static int measured_plan(struct measured_row *row, const struct header *h, char 
                            .topo = {.nodes = (uint32_t)strtoul(cells[h->at[NODES]], NULL, 10),
                                     .gpus = (uint32_t)strtoul(cells[h->at[GPUS]], NULL, 10)},
                            .b_transposed = !strcmp(measured_cell(h, cells, LAYOUT), "nk"),
+                           .c_in_heap = !strcmp(measured_cell(h, cells, C_IN_HEAP), "true"),
                            .deterministic = !strcmp(measured_cell(h, cells, SUMS), "true")};
     q.attention.causal = !strcmp(measured_cell(h, cells, CAUSAL), "1");
     if (h->at[EXEC] >= 0 && strcmp(cells[h->at[EXEC]], "cuda")) {
@@ -315,6 +319,8 @@ static int measured_read_rows(struct measured *m, FILE *f, const char *path, con
         row->is_default = !strcmp(measured_cell(h, cells, DEFAULT), "1");
         row->shape = first + shape;
         row->rested = measured_rests(h, cells);
+        row->early = strtoul(measured_cell(h, cells, BURST), NULL, 10) > 1 &&
+                     !strcmp(measured_cell(h, cells, COMMAND), "bench");
         snprintf(why, sizeof why, "it has no time, or wrong results");
         if (!(row->ms > 0) || strtoull(measured_cell(h, cells, WRONG), NULL, 10) ||
             measured_plan(row, h, cells, sms, why, sizeof why)) {

@@ -15,6 +15,7 @@ struct measured_row {
     int is_default;  /* the formula's plan of when it was measured */
     int inside;      /* from a trace: the time begins at the launch's first record */
     int rested;      /* by `mkernel bench`, whose turns leave GPUs time to cool */
+    int early;       /* in a CUDA graph of several launches, without events between them */
     uint32_t shape;  /* index of its shape in struct measured */
     char words[160]; /* the plan, as the table has it */
 };

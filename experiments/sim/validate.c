@@ -31,7 +31,7 @@ struct work {
 /* ns of a launch that a row's time leaves out. */
 static double validate_before(const struct mk_machine *m, const struct measured_row *r)
 {
-    return r->inside ? m->launch : 0;
+    return r->inside ? m->launch : r->early ? m->early : 0;
 }
 
 static void *validate_run_events(void *context)

@@ -433,7 +433,10 @@ static int world_make(struct timed_world *w)
                 : 1;
     w->by_hand = cuda && (w->op->handed || w->op->tickets);
     w->per_rank = mk_total_ctas(split) + w->senders * split->ctas[MK_COMPUTE];
-    w->pace_rate = q->tuning.pace > 1 ? 512.0 / q->tuning.pace : 0;
+    /* nothing of its CTA stands behind its last tile, which goes without a pace: in one shot of one
+     * tile a CTA that is all */
+    int last = q->tuning.shots == 1 && plan->tiles <= split->ctas[MK_COMPUTE] / w->cluster;
+    w->pace_rate = q->tuning.pace > 1 && !last ? 512.0 / q->tuning.pace : 0;
     w->tile = machine_tile_of(w->machine, q->tuning.tile_m, q->tuning.tile_n, q->tuning.cluster);
     w->peak = timed_peak(w->machine);
     w->beside = cuda && (w->senders || mk_role_coresident(split, MK_INTRA_COMM) ||
