@@ -273,6 +273,9 @@ void softnic_link_free(struct softnic_link *link)
         softnic_share_unmap_all(link);
         pthread_mutex_lock(&link->context->lock);
     }
+    /* a child that was forked just now may still hold the socket: closing it here would not end its
+     * events, which name this link */
+    epoll_ctl(link->context->epoll_fd, EPOLL_CTL_DEL, link->fd, NULL);
     close(link->fd);
     free(link->out);
     free(link);
