@@ -69,10 +69,10 @@ int spec_to_problem(struct mk_problem *q, const struct mk_spec *spec, char *erro
     op_set_numbers(q, spec->shape);
     if (q->b_transposed && !op->b_layout)
         return plan_refuse(error, size, "b_transposed: %s has no B", plan_op_name(spec->op));
-    if ((q->a_in_heap && !op->a_in_heap) || (q->c_in_heap && !op->c_in_heap))
-        return plan_refuse(error, size, "%c_offset: %s does not look whether %c lies in the heap",
-                           q->a_in_heap && !op->a_in_heap ? 'a' : 'c', plan_op_name(spec->op),
-                           q->a_in_heap && !op->a_in_heap ? 'A' : 'C');
+    int a = q->a_in_heap && !op->a_in_heap, c = q->c_in_heap && !op->c_in_heap;
+    if (a || c)
+        return plan_refuse(error, size, "%s: %s does not look whether %s lies in the heap",
+                           a ? "a_offset" : "c_offset", plan_op_name(spec->op), a ? "A" : "C");
     return spec->options ? spec_read_options(&q->tuning, spec->op, spec->options, error, size) : 0;
 }
 

@@ -50,8 +50,7 @@ GEMM_MEMBER void reduce_source<op, sums>::exchange(const struct reduce_work *w,
 #pragma unroll 1
     for (uint32_t step = 1; step < gpus; step++) {
         uint32_t peer = local + gpus - step < gpus ? local + gpus - step : local - step;
-        char *to =
-            launch->peers[peer] + w->to + gemm_rs_partial_slab(p, 0, peer, local) * p->slab_pitch;
+        char *to = launch->peers[peer] + w->to + gemm_rs_joint_slab(p, peer, local);
 #pragma unroll
         for (int m = 0; m < shape::blocks; m++) {
             uint32_t runs = wanted(&w->tile, peer, row + m * 64) ? w->runs : 0;
@@ -150,11 +149,11 @@ GEMM_MEMBER void reduce_source<op, sums>::push_joint(struct mk_cta *own,
     for (uint32_t step = 1; step < gpus; step++) {
         uint32_t peer = local + gpus - step < gpus ? local + gpus - step : local - step;
         cta_copy_open(own, peer, w->tile.id * p->pieces);
-        lanes_copy_rows<4, 4>(
-            cta_lane(own), 32, outbox(w->number, half), 0,
-            launch->peers[peer] + w->to + gemm_rs_partial_slab(p, 0, peer, local) * p->slab_pitch +
-                first / FRAGMENT_ROWS * group,
-            0, 1, (rows + FRAGMENT_ROWS - 1) / FRAGMENT_ROWS * group / 16, own->pace);
+        lanes_copy_rows<4, 4>(cta_lane(own), 32, outbox(w->number, half), 0,
+                              launch->peers[peer] + w->to + gemm_rs_joint_slab(p, peer, local) +
+                                  first / FRAGMENT_ROWS * group,
+                              0, 1, (rows + FRAGMENT_ROWS - 1) / FRAGMENT_ROWS * group / 16,
+                              own->pace);
     }
 }
 
@@ -230,7 +229,7 @@ GEMM_MEMBER void reduce_source<op, sums>::exchange_tile(struct mk_cta *own, uint
     /* of 64 rows the first consumer has all */
     const uint32_t halves = p->tile_m == 64 ? 1 : 2, part = p->tile_m / p->cluster / halves,
                    block = p->cluster == 2 ? blockIdx.x % 2 * 2 * part : 0;
-    own->pace = number_of(i + 1) < p->tiles ? p->pace * senders : 0; /* as send_tile */
+    own->pace = pace_of(p, i, senders);
     for (uint32_t half = sender; half < halves; half += senders) {
         uint32_t first = block + half * part,
                  left = first < w->tile.rows ? w->tile.rows - first : 0;

@@ -129,8 +129,8 @@ template <class shape> struct reduce_parts {
     }
 };
 
-/* The tiles of this CTA (or cluster). */
-/* sums: the kind of numbers of those that go from rank to rank, enum mk_dtype. */
+/* The tiles of this CTA (or cluster). sums: the kind of numbers of those that go from rank to rank,
+ * enum mk_dtype. */
 template <class op, int sums> struct reduce_source : gemm_source {
     /* Auxiliary warps need more than a producer does. */
     static constexpr int producer_registers = 120, consumer_registers = 192;
@@ -207,6 +207,13 @@ template <class op, int sums> struct reduce_source : gemm_source {
     GEMM_MEMBER bool passes(uint32_t kind) const
     {
         return kind != GEMM_RS_OWN || (op::gathers && MK_FRESH(op::tiles(plan))->gathers);
+    }
+
+    /* Of what sending warps push of tile i: behind the CTA's last one no load of its engine stands
+     * in line. */
+    GEMM_MEMBER uint32_t pace_of(const struct gemm_rs_plan *p, uint32_t i, uint32_t senders) const
+    {
+        return number_of(i + 1) < p->tiles ? p->pace * senders : 0;
     }
 
     /* Consumers are told only whether there is one. */
@@ -531,8 +538,7 @@ GEMM_MEMBER void reduce_source<op, sums>::send_tile(struct mk_cta *own, uint32_t
         uint32_t rows = row >= w->tile.rows              ? 0
                         : w->tile.rows - row < part_rows ? w->tile.rows - row
                                                          : part_rows;
-        /* Behind the CTA's last tile no load of its engine stands in line. */
-        own->pace = number_of(i + 1) < p->tiles ? p->pace * senders : 0;
+        own->pace = pace_of(p, i, senders);
         if (kind == GEMM_RS_PARTIAL) {
             uint32_t group = w->runs * FRAGMENT_ROWS * FRAGMENT_COLUMNS * p->element_bytes;
             cta_copy_open(own, w->tile.c_local, w->tile.id * p->pieces);

@@ -22,6 +22,7 @@
  * day, the four best and some others of each shape. (gemm_rs and gemm_ar have another schedule
  * since.) */
 #define TABLE "tests/golden/measured_2xH200.csv"
+#define SUMS "tests/golden/measured_2xH200_sums.csv"
 
 static struct mk_plan planned(enum mk_op op, uint32_t nodes, uint32_t gpus, uint64_t m, uint64_t n,
                               uint64_t k, const struct mk_tuning *tuning)
@@ -67,17 +68,33 @@ static double time_of(const struct mk_machine *m, const struct mk_plan *p)
     return t.ns;
 }
 
+/* All rows of a table, none left out, and what is predicted of each. The caller frees both. */
+static double *predictions(struct measured *m, const char *table, enum validate_by by)
+{
+    char error[512];
+    memset(m, 0, sizeof *m);
+    if (measured_read(m, table, MEASURED_ALL, 132, error, sizeof error))
+        fail_msg("%s", error);
+    if (m->left_out)
+        fail_msg("%u rows of %s, %u left out: %s", m->count, table, m->left_out, m->left_out_why);
+    double *predicted = malloc(m->count * sizeof *predicted);
+    assert_non_null(predicted);
+    if (validate_predict(machine_default(), m, by, predicted, error, sizeof error))
+        fail_msg("%s", error);
+    return predicted;
+}
+
+static const char *form(int by)
+{
+    return by == VALIDATE_EVENTS ? "by events" : "by the quick form";
+}
+
 static void near_what_was_measured(void **state)
 {
-    struct measured m = {.rows = NULL};
+    struct measured m;
     struct validate_sum all;
-    char error[512];
-    if (measured_read(&m, TABLE, MEASURED_ALL, 132, error, sizeof error))
-        fail_msg("%s", error);
-    assert_true(m.count > 200 && m.shapes == 11 && !m.left_out);
-    double *predicted = malloc(m.count * sizeof *predicted);
-    assert_int_equal(
-        validate_predict(machine_default(), &m, VALIDATE_MODEL, predicted, error, sizeof error), 0);
+    double *predicted = predictions(&m, TABLE, VALIDATE_MODEL);
+    assert_true(m.count > 200 && m.shapes == 11);
     validate_sum(&m, predicted, MK_OPS, &all);
     double right = (double)all.right / all.apart;
     if (all.median > 0.035 || all.mean > 0.05 || all.default_worst > 0.10 || all.rank < 0.7 ||
@@ -95,16 +112,10 @@ static void near_what_was_measured(void **state)
  * not held. */
 static void near_what_was_measured_of_sums(void **state)
 {
-    struct measured m = {.rows = NULL};
+    struct measured m;
     struct validate_sum all;
-    char error[512];
-    if (measured_read(&m, "tests/golden/measured_2xH200_sums.csv", MEASURED_ALL, 132, error,
-                      sizeof error))
-        fail_msg("%s", error);
-    assert_true(m.count == 63 && m.shapes == 7 && !m.left_out);
-    double *predicted = malloc(m.count * sizeof *predicted);
-    assert_int_equal(
-        validate_predict(machine_default(), &m, VALIDATE_MODEL, predicted, error, sizeof error), 0);
+    double *predicted = predictions(&m, SUMS, VALIDATE_MODEL);
+    assert_true(m.count == 63 && m.shapes == 7);
     validate_sum(&m, predicted, MK_OPS, &all);
     double right = (double)all.right / all.apart;
     if (all.median > 0.045 || all.mean > 0.055 || all.default_worst > 0.1 || right < 0.8 ||
@@ -120,17 +131,10 @@ static void near_what_was_measured_of_sums(void **state)
  * fast. */
 static void one_that_sends(void **state)
 {
-    struct measured m = {.rows = NULL};
-    char error[512];
-    if (measured_read(&m, "tests/golden/measured_2xH200_sums.csv", MEASURED_ALL, 132, error,
-                      sizeof error))
-        fail_msg("%s", error);
-    double *predicted = malloc(m.count * sizeof *predicted);
     for (int by = VALIDATE_MODEL; by <= VALIDATE_EVENTS; by++) {
+        struct measured m;
+        double *predicted = predictions(&m, SUMS, (enum validate_by)by);
         uint32_t found = 0;
-        assert_int_equal(validate_predict(machine_default(), &m, (enum validate_by)by, predicted,
-                                          error, sizeof error),
-                         0);
         for (uint32_t i = 0; i < m.count; i++) {
             const struct mk_tuning *t = &m.rows[i].plan.problem.tuning;
             if (t->split.ctas[MK_INTRA_COMM] != 2 * t->split.ctas[MK_COMPUTE])
@@ -140,9 +144,9 @@ static void one_that_sends(void **state)
                 fail_msg("%s: %.3f ms, measured %.3f", m.rows[i].words, predicted[i], m.rows[i].ms);
         }
         assert_true(found > 10);
+        free(predicted);
+        measured_free(&m);
     }
-    free(predicted);
-    measured_free(&m);
 }
 
 /* Nine shapes that were measured after all numbers were fixed: 80 plans, of which the one that is
@@ -151,25 +155,18 @@ static void one_that_sends(void **state)
 static void near_what_was_held_out(void **state)
 {
     for (int by = VALIDATE_MODEL; by <= VALIDATE_EVENTS; by++) {
-        struct measured m = {.rows = NULL};
+        struct measured m;
         struct validate_sum all;
-        char error[512];
-        if (measured_read(&m, "tests/golden/measured_2xH200_held_out.csv", MEASURED_ALL, 132, error,
-                          sizeof error))
-            fail_msg("%s", error);
-        assert_true(m.count == 80 && m.shapes == 9 && !m.left_out);
-        double *predicted = malloc(m.count * sizeof *predicted);
-        assert_int_equal(validate_predict(machine_default(), &m, (enum validate_by)by, predicted,
-                                          error, sizeof error),
-                         0);
+        double *predicted =
+            predictions(&m, "tests/golden/measured_2xH200_held_out.csv", (enum validate_by)by);
+        assert_true(m.count == 80 && m.shapes == 9);
         validate_sum(&m, predicted, MK_OPS, &all);
         if (all.median > 0.05 || all.mean > 0.08 || all.default_worst > 0.15 || all.rank < 0.75 ||
             all.right < 0.88 * all.apart || all.liked_within < 9 || all.taken_within < 9)
             fail_msg("%s: median %.3f, mean %.3f, worst default %.3f, rank %.2f, right %u of %u, "
                      "liked %u, taken %u",
-                     by == VALIDATE_EVENTS ? "by events" : "by the quick form", all.median,
-                     all.mean, all.default_worst, all.rank, all.right, all.apart, all.liked_within,
-                     all.taken_within);
+                     form(by), all.median, all.mean, all.default_worst, all.rank, all.right,
+                     all.apart, all.liked_within, all.taken_within);
         free(predicted);
         measured_free(&m);
     }
@@ -189,24 +186,16 @@ static void near_what_was_measured_of_others(void **state)
                   {"tests/golden/measured_2xH200_bench.csv", 47, 0.04, 0.05, 0.16}};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (int by = VALIDATE_MODEL; by <= VALIDATE_EVENTS; by++) {
-            struct measured m = {.rows = NULL};
+            struct measured m;
             struct validate_sum all;
-            char error[512];
-            if (measured_read(&m, tables[i].table, MEASURED_ALL, 132, error, sizeof error))
-                fail_msg("%s", error);
-            if (m.count != tables[i].rows || m.left_out)
-                fail_msg("%u rows of %s; %s", m.count, tables[i].table, m.left_out_why);
-            double *predicted = malloc(m.count * sizeof *predicted);
-            assert_int_equal(validate_predict(machine_default(), &m, (enum validate_by)by,
-                                              predicted, error, sizeof error),
-                             0);
+            double *predicted = predictions(&m, tables[i].table, (enum validate_by)by);
             validate_sum(&m, predicted, MK_OPS, &all);
+            assert_int_equal(m.count, tables[i].rows);
             assert_int_equal(all.plans, tables[i].rows);
             double worst = tables[i].worst + (by == VALIDATE_EVENTS ? 0.08 : 0);
             if (all.median > tables[i].median || all.mean > tables[i].mean || all.worst > worst)
-                fail_msg("%s %s: median %.3f, mean %.3f, worst %.3f", tables[i].table,
-                         by == VALIDATE_EVENTS ? "by events" : "by the quick form", all.median,
-                         all.mean, all.worst);
+                fail_msg("%s %s: median %.3f, mean %.3f, worst %.3f", tables[i].table, form(by),
+                         all.median, all.mean, all.worst);
             free(predicted);
             measured_free(&m);
         }

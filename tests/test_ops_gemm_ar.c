@@ -198,9 +198,8 @@ int mutant_drain(struct mk_cta *cta)
     return mk_cta_drain(cta);
 }
 
-static struct sim_world_config config_for(uint64_t seed)
+static struct sim_world_config config_on(const uint32_t form[2], uint64_t seed)
 {
-    static const uint32_t form[2] = {3, 2};
     struct sim_world_config c = ops_config(MK_OP_GEMM_AR, form, ops_shapes[0]);
     memset(held, 0, sizeof held);
     c.op = &broken_gemm_ar;
@@ -212,18 +211,16 @@ static struct sim_world_config config_for(uint64_t seed)
     return c;
 }
 
+static struct sim_world_config config_for(uint64_t seed)
+{
+    return config_on((const uint32_t[]){3, 2}, seed);
+}
+
 /* One node, and C in the heap, where peers store. */
 static struct sim_world_config config_direct(uint64_t seed)
 {
-    static const uint32_t form[2] = {1, 3};
-    struct sim_world_config c = ops_config(MK_OP_GEMM_AR, form, ops_shapes[0]);
-    memset(held, 0, sizeof held);
-    c.op = &broken_gemm_ar;
-    c.seed = seed;
-    c.launches = 5;
+    struct sim_world_config c = config_on((const uint32_t[]){1, 3}, seed);
     c.problem.c_in_heap = 1;
-    c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16;
-    c.problem.deterministic = (int)(seed & 1);
     return c;
 }
 

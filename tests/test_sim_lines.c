@@ -68,18 +68,27 @@ static int turn_by_turn(const struct mk_plan *plan, struct mk_cta *cta)
     return 0;
 }
 
+static const uint32_t forms[][2] = {{1, 4}, {3, 2}};
+enum { FORMS = sizeof forms / sizeof *forms };
+
+/* Runs it as it is and as `op`, which ends alike. */
+static void run_both(const uint32_t form[2], const struct sim_op *op, struct timed_result *plain,
+                     struct timed_result *other)
+{
+    struct mk_plan plan;
+    build(&plan, form[0], form[1], 4);
+    run(&plan, NULL, plain);
+    run(&plan, op, other);
+    assert_alike(plain, other);
+}
+
 static void test_lines(void **state)
 {
-    static const uint32_t forms[][2] = {{1, 4}, {3, 2}};
-    for (size_t i = 0; i < 2; i++) {
-        struct sim_op op = *sim_op_of(MK_OP_RING_ATTENTION);
+    struct sim_op op = *sim_op_of(MK_OP_RING_ATTENTION);
+    op.roles[MK_INTRA_COMM] = turn_by_turn;
+    for (size_t i = 0; i < FORMS; i++) {
         struct timed_result of_lines, of_turns;
-        struct mk_plan plan;
-        build(&plan, forms[i][0], forms[i][1], 4);
-        run(&plan, NULL, &of_lines);
-        op.roles[MK_INTRA_COMM] = turn_by_turn;
-        run(&plan, &op, &of_turns);
-        assert_alike(&of_lines, &of_turns);
+        run_both(forms[i], &op, &of_lines, &of_turns);
         assert_int_equal(of_lines.events, of_turns.events);
     }
 }
@@ -87,16 +96,11 @@ static void test_lines(void **state)
 /* The last of a flag's adds to arrive counts, and brings its own chain. */
 static void test_adds_together(void **state)
 {
-    static const uint32_t forms[][2] = {{1, 4}, {3, 2}};
-    for (size_t i = 0; i < 2; i++) {
-        struct sim_op op = *sim_op_of(MK_OP_RING_ATTENTION);
+    struct sim_op op = *sim_op_of(MK_OP_RING_ATTENTION);
+    op.together = NULL;
+    for (size_t i = 0; i < FORMS; i++) {
         struct timed_result at_once, one_by_one;
-        struct mk_plan plan;
-        build(&plan, forms[i][0], forms[i][1], 4);
-        run(&plan, NULL, &at_once);
-        op.together = NULL;
-        run(&plan, &op, &one_by_one);
-        assert_alike(&at_once, &one_by_one);
+        run_both(forms[i], &op, &at_once, &one_by_one);
         if (at_once.events >= one_by_one.events * 95 / 100)
             fail_msg("%llu events, and %llu one by one", (unsigned long long)at_once.events,
                      (unsigned long long)one_by_one.events);

@@ -82,9 +82,7 @@ int plan_check_moe_tuning(const struct mk_problem *q, char *error, size_t size)
     return plan_check_tuning(q, error, size);
 }
 
-int plan_check_moe_gpu(const struct mk_problem *q,
-                       int (*built)(uint32_t i, struct mk_gemm_tile *tile), char *error,
-                       size_t size)
+int plan_check_moe_gpu(const struct mk_problem *q, char *error, size_t size)
 {
     const struct mk_tuning *t = &q->tuning;
     const char *name = plan_op_name(q->op);
@@ -93,7 +91,7 @@ int plan_check_moe_gpu(const struct mk_problem *q,
     uint64_t world = mk_world(&q->topo), experts = q->moe.experts / world,
              counters = mk_route_counters(&q->topo, (uint32_t)experts);
     int found = 0;
-    for (uint32_t i = 0; built(i, &tile); i++) {
+    for (uint32_t i = 0; op_gpu_tile(q, i, &tile); i++) {
         size_t n = strlen(all);
         snprintf(all + n, sizeof all - n, "%s%ux%u", i ? ", " : "", tile.tile_m, tile.tile_n);
         found |= t->tile_m == tile.tile_m && t->tile_n == tile.tile_n;

@@ -18,16 +18,14 @@ void op_choose_moe(enum op_size size, uint64_t world,
  * many tiles of rows there must be room for; the caller refuses what does not fit and sets
  * row_tiles, then in the heap from *next on: plan_lay_out_moe_counts, which must begin as 0,
  * plan_lay_out_moe_order, once the route's columns, down and so on are set, and plan_lay_out_moe.
- * plan_take_moe: `bytes` more there. plan_check_moe_gpu: whether a GPU's kernel, built for these
- * tiles, takes the problem. */
+ * plan_take_moe: `bytes` more there. plan_check_moe_gpu: whether the operator's kernel
+ * takes the problem. */
 void plan_choose_moe(struct mk_problem *q, uint32_t tile_n, uint32_t reducers);
 int plan_check_moe_tuning(const struct mk_problem *q, char *error, size_t size);
 int plan_check_moe(const struct mk_problem *q, char *error, size_t size);
 uint64_t plan_size_moe(struct moe_dispatch_plan *m, const struct mk_problem *q,
                        uint64_t *row_tiles);
-int plan_check_moe_gpu(const struct mk_problem *q,
-                       int (*built)(uint32_t i, struct mk_gemm_tile *tile), char *error,
-                       size_t size);
+int plan_check_moe_gpu(const struct mk_problem *q, char *error, size_t size);
 void plan_lay_out_moe_counts(struct moe_dispatch_plan *m, uint64_t *next);
 void plan_lay_out_moe_order(struct moe_dispatch_plan *m, const struct mk_problem *q,
                             uint64_t *next);

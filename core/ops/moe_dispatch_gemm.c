@@ -47,7 +47,7 @@ static int moe_dispatch_gemm_build(struct mk_plan *p, char *error, size_t size)
     plan_choose_moe(q, moe_dispatch_gemm_columns(q), 0);
     result = plan_check_moe_tuning(q, error, size);
     if (!result && q->exec == MK_EXEC_CUDA)
-        result = plan_check_moe_gpu(q, mk_grouped_tile, error, size);
+        result = plan_check_moe_gpu(q, error, size);
     if (result)
         return result;
     uint64_t row_tiles, flags = plan_size_moe(&m->dispatch, q, &row_tiles), next = p->heap_base;

@@ -76,7 +76,7 @@ static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
     plan_choose_moe(q, 256, moe_ffn_reducers(q));
     result = moe_ffn_check_tuning(q, error, size);
     if (!result && q->exec == MK_EXEC_CUDA)
-        result = plan_check_moe_gpu(q, mk_gated_tile, error, size);
+        result = plan_check_moe_gpu(q, error, size);
     if (result)
         return result;
     struct moe_dispatch_plan *d = &m->dispatch;

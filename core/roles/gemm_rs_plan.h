@@ -389,6 +389,12 @@ MK_PURE uint64_t gemm_rs_joint_offset(const struct gemm_rs_plan *p, const struct
            (gemm_rs_tile_area(p, tile->id).first * p->element_bytes << p->words);
 }
 
+/* ... and from there to the slab of rank `from` of rank `peer`: there is one node. */
+MK_PURE uint64_t gemm_rs_joint_slab(const struct gemm_rs_plan *p, uint32_t peer, uint32_t from)
+{
+    return gemm_rs_partial_slab(p, 0, peer, from) * p->slab_pitch;
+}
+
 /* What is added to a tile of this rail, element by element in fp32: `count` runs, slab_pitch apart
  * in this rank's heap, the first at `source`; the tile's own sums come behind `place` of them. */
 struct gemm_rs_terms {

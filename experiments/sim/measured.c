@@ -283,13 +283,17 @@ static uint32_t measured_shape(struct shape *shapes, uint32_t *count, const stru
 
 #define MOST_SHAPES 1024u
 
+static int measured_by_bench(const struct header *h, char *const *cells)
+{
+    return !strcmp(measured_cell(h, cells, COMMAND), "bench");
+}
+
 /* GPUs rest in turns of `mkernel bench`, but not where another's products, as long as the
  * operator's, are in between: attention (what has a mask) takes turns with cuDNN's. */
 static int measured_rests(const struct header *h, char *const *cells)
 {
     int op = plan_op_by_name(cells[h->at[OP]]);
-    return !strcmp(measured_cell(h, cells, COMMAND), "bench") && op >= 0 &&
-           !op_of((enum mk_op)op)->causal;
+    return measured_by_bench(h, cells) && op >= 0 && !op_of((enum mk_op)op)->causal;
 }
 
 static int measured_read_rows(struct measured *m, FILE *f, const char *path, const struct header *h,
@@ -319,8 +323,8 @@ static int measured_read_rows(struct measured *m, FILE *f, const char *path, con
         row->is_default = !strcmp(measured_cell(h, cells, DEFAULT), "1");
         row->shape = first + shape;
         row->rested = measured_rests(h, cells);
-        row->early = strtoul(measured_cell(h, cells, BURST), NULL, 10) > 1 &&
-                     !strcmp(measured_cell(h, cells, COMMAND), "bench");
+        row->early =
+            measured_by_bench(h, cells) && strtoul(measured_cell(h, cells, BURST), NULL, 10) > 1;
         snprintf(why, sizeof why, "it has no time, or wrong results");
         if (!(row->ms > 0) || strtoull(measured_cell(h, cells, WRONG), NULL, 10) ||
             measured_plan(row, h, cells, sms, why, sizeof why)) {

@@ -20,8 +20,8 @@ static inline void sim_gemm_rs_exchange(const struct gemm_rs_plan *p, struct mk_
 {
     for (uint32_t peer = 0; peer < p->topo.gpus; peer++) {
         struct mk_chunk c = {.id = t->id, .space = MK_SPACE_HEAP};
-        c.destination = gemm_rs_joint_offset(p, t, cta->epoch) +
-                        gemm_rs_partial_slab(p, 0, peer, p->topo.rank) * p->slab_pitch;
+        c.destination =
+            gemm_rs_joint_offset(p, t, cta->epoch) + gemm_rs_joint_slab(p, peer, p->topo.rank);
         c.bytes = sim_gemm_rs_part_bytes(p, t, rows) << p->words;
         if (peer != p->topo.rank && gemm_rs_wants(p, peer, t->row + first, rows))
             mk_cta_copy(cta, peer, &c);

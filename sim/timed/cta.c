@@ -87,8 +87,6 @@ static void timed_await(struct timed_rank *r, struct timed_cta *c)
     c->state = TIMED_WAITS;
 }
 
-/* A poll takes its time once, however many flags it is for; an engine, whose producer looks ahead,
- * has it only where it has to wait. What is traced is the flag that came last. */
 void timed_waited(struct timed_cta *c, uint32_t flag, enum mk_cause cause)
 {
     uint64_t start = c->at;
@@ -97,6 +95,8 @@ void timed_waited(struct timed_cta *c, uint32_t flag, enum mk_cause cause)
     timed_record(c, mk_event_what(MK_EV_WAIT, cause, flag), start);
 }
 
+/* A poll takes its time once, however many flags it is for; an engine, whose producer looks ahead,
+ * has it only where it has to wait. What is traced is the flag that came last. */
 static int timed_wait(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
                       enum mk_cause cause)
 {

@@ -32,29 +32,34 @@ static double moves_slowed(const struct timed_cta *c, double ns)
     return ns * factor <= left ? factor : 1 + left * (1 - 1 / factor) / ns;
 }
 
-/* ns that a warp or a block takes at least for a copy to a peer of which `moved` ns were its flow.
- */
-static double moves_peer_ns(const struct timed_cta *c, int kind, uint64_t bytes, double moved,
-                            double slowed)
-{
-    const struct timed_world *w = timed_rank_of(c)->world;
-    const struct machine_rate *rate =
-        &w->machine->movers[kind == TIMED_SENDS ? MACHINE_WARP : kind];
-    double start = c->goes_on ? 0 : rate->start;
-    double alone = (start + (rate->peer > 0 ? (double)bytes / rate->peer : 0)) * slowed;
-    /* in one shot the engine waits for the exchange */
-    if (kind == TIMED_SENDS && w->machine->send > 0 && c->rank->plan->problem.tuning.shots != 1)
-        alone = machine_send_ns(w->machine, moves_products_left(c) > 0, (double)bytes) /
-                timed_rank_of(c)->slow.gpu;
-    if (w->pace_rate > 0 && (kind == TIMED_SENDS || kind == MACHINE_WARP))
-        moved += rate->start + w->machine->paced;
-    return moved > alone ? moved : alone;
-}
-
 static const struct machine_rate *moves_rate(const struct timed_cta *c)
 {
     return &timed_rank_of(c)
                 ->world->machine->movers[c->kind == TIMED_SENDS ? MACHINE_WARP : c->kind];
+}
+
+/* ns that a warp or a block takes at least for a copy to a peer of which `moved` ns were its flow.
+ */
+static double moves_peer_ns(const struct timed_cta *c, double moved, double slowed)
+{
+    const struct timed_world *w = timed_rank_of(c)->world;
+    const struct machine_rate *rate = moves_rate(c);
+    double start = c->goes_on ? 0 : rate->start, bytes = (double)c->bytes;
+    double alone = (start + (rate->peer > 0 ? bytes / rate->peer : 0)) * slowed;
+    /* in one shot the engine waits for the exchange */
+    if (c->kind == TIMED_SENDS && w->machine->send > 0 && c->rank->plan->problem.tuning.shots != 1)
+        alone = machine_send_ns(w->machine, moves_products_left(c) > 0, bytes) /
+                timed_rank_of(c)->slow.gpu;
+    if (w->pace_rate > 0 && (c->kind == TIMED_SENDS || c->kind == MACHINE_WARP))
+        moved += rate->start + w->machine->paced;
+    return moved > alone ? moved : alone;
+}
+
+/* Local rank `local` of its node. */
+static uint32_t moves_rank(const struct timed_cta *c, uint32_t local)
+{
+    const struct mk_topo *t = &timed_rank_of(c)->plan.problem.topo;
+    return t->rank - mk_local_of(t, t->rank) + local;
 }
 
 static int moves_to_peer(const struct timed_cta *c)
@@ -67,7 +72,6 @@ void timed_move_begins(struct timed_cta *c)
 {
     const struct timed_rank *r = timed_rank_of(c);
     const struct machine_rate *rate = moves_rate(c);
-    uint32_t own = mk_local_of(&r->plan.problem.topo, r->plan.problem.topo.rank);
     int remote = moves_to_peer(c);
     double alone = c->sum   ? rate->add
                    : remote ? rate->peer
@@ -75,7 +79,7 @@ void timed_move_begins(struct timed_cta *c)
            bytes = (double)c->bytes, first = c->goes_on ? 0 : rate->start;
     c->slowed = (float)moves_slowed(c, first + (alone > 0 ? bytes / alone : 0));
     c->moves = c->at;
-    timed_flow_begin(r->world, c, r->plan.problem.topo.rank - own + c->local, c->kind, c->sum,
+    timed_flow_begin(r->world, c, moves_rank(c, c->local), c->kind, c->sum,
                      bytes * (remote ? 1 : (double)c->slowed));
 }
 
@@ -105,14 +109,13 @@ static void moves_end(struct timed_cta *c)
     if (!remote || c->kind == MACHINE_TMA)
         all += (c->goes_on ? 0 : moves_rate(c)->start) * slowed / r->slow.gpu;
     else
-        all = moves_peer_ns(c, c->kind, c->bytes, moved, slowed / r->slow.gpu);
+        all = moves_peer_ns(c, moved, slowed / r->slow.gpu);
     c->path.parts[part] += (float)moved;
     c->path.roles[c->cta.role] += (float)moved;
     timed_spend(c, part, all - moved);
     if (remote) {
-        const struct mk_topo *t = &r->plan.problem.topo;
         c->sends = 1;
-        r->world->ranks[t->rank - mk_local_of(t, t->rank) + c->local].nvlink_in += (double)c->bytes;
+        r->world->ranks[moves_rank(c, c->local)].nvlink_in += (double)c->bytes;
     }
 }
 
@@ -146,7 +149,7 @@ static void moves_raise(struct timed_cta *c, int add, uint32_t local, uint32_t f
     }
     c->goes_on = 0;
     double flight = local == own ? w->machine->flag_own : w->machine->flag;
-    struct timed_flight f = {.rank = r->plan.problem.topo.rank - own + local,
+    struct timed_flight f = {.rank = moves_rank(c, local),
                              .flag = flag,
                              .value = value,
                              .add = add,

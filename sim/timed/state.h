@@ -184,8 +184,8 @@ struct timed_world {
     uint32_t *moved;          /* [per_rank] CTAs whose flows end with an event */
     struct timed_flight *flights;
     uint32_t flight_capacity;
-    uint64_t together;  /* adds to a flag that come together; 1 or less: none do */
-    uint32_t *gathered; /* [TIMED_GATHERED] flights of which some have come; NULL: no lists */
+    uint64_t together;                 /* adds to a flag that come together; 1 or less: none do */
+    uint32_t *gathered;                /* lists of flights of which some have come; NULL: none */
     uint32_t world, per_rank, senders; /* senders: of a compute CTA */
     uint32_t cluster;
     uint32_t classes; /* of a node */
@@ -208,18 +208,28 @@ struct timed_world {
     double flop; /* that are done */
 };
 
-#define TIMED_GATHERED (1u << 16)
-
 /* world.c */
 void timed_error(struct timed_world *w, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-void timed_raise(struct timed_world *w, const struct timed_flight *f, uint64_t time);
-void timed_raise_now(struct timed_world *w, const struct timed_flight *f);
+/* Events are those of CTAs, ranks and links, then those of flights: */
+static inline uint32_t timed_first_flight(const struct timed_world *w)
+{
+    return w->world * (w->per_rank + 1) +
+           w->world / w->config.plan->problem.topo.gpus * (w->classes + 1);
+}
 /* A factor about 1, by the seed and config.jitter. */
 double timed_scatter(struct timed_world *w);
 /* Zeroes, at a multiple of 64, in large pages where they fill some. NULL: no memory. */
 void *timed_large(size_t bytes);
 void timed_large_free(void *memory, size_t bytes);
+
+/* flags.c. A flag is raised at `time`. */
+int timed_flags_open(struct timed_world *w);
+void timed_flags_close(struct timed_world *w);
+void timed_raise(struct timed_world *w, const struct timed_flight *f, uint64_t time);
+
+/* ahead.c */
+void timed_look_ahead(struct timed_world *w);
 
 /* cta.c: the CTA interface, and what a coroutine does between its calls. */
 extern const struct sim_calls timed_calls;
@@ -231,6 +241,9 @@ void timed_wake(struct timed_cta *c);
 void timed_resume(struct timed_world *w, struct timed_cta *c);
 void timed_spend(struct timed_cta *c, enum timed_part part, double ns);
 void timed_record(struct timed_cta *c, uint32_t what, uint64_t start);
+/* A flag's flight is over: who waits for it goes on. */
+void timed_raise_now(struct timed_world *w, const struct timed_flight *f);
+/* A wait of a line, for a flag that is raised. */
 void timed_waited(struct timed_cta *c, uint32_t flag, enum mk_cause cause);
 
 /* What roles see of a rank begins it. */
@@ -278,11 +291,10 @@ double timed_links_memory(const struct timed_rank *r);
 double timed_links_wanted(const struct timed_rank *r);
 /* `event` is a class's or a node's. */
 void timed_links_event(struct timed_world *w, uint32_t event);
-/* Fetches what an event of a class will touch; and the CTA whose flow ends first, TIMED_NONE where
- * there is none or the event is a node's. */
-void timed_links_begins(struct timed_world *w,
-                        const struct timed_cta *c); /* the same, of a CTA's */
+/* Fetch what will be touched by such an event, and by a CTA's flow that begins. */
 void timed_links_soon(const struct timed_world *w, uint32_t event);
+void timed_links_begins(struct timed_world *w, const struct timed_cta *c);
+/* The CTA whose flow ends first; TIMED_NONE where there is none or the event is a node's. */
 uint32_t timed_links_first(const struct timed_world *w, uint32_t event);
 
 /* network.c */

@@ -132,81 +132,6 @@ int timed_memory_check(const struct mk_plan *plan, char *error, size_t size)
     return -EINVAL;
 }
 
-/* ---- flags on their way ---- */
-
-static uint32_t world_first_flight(const struct timed_world *w)
-{
-    return w->world * (w->per_rank + 1) +
-           w->world / w->config.plan->problem.topo.gpus * (w->classes + 1);
-}
-
-/* The number of a flight's event, whose place is w->flights[event - first]. */
-static uint32_t world_take_flight(struct timed_world *w, uint32_t first)
-{
-    uint32_t event = timed_queue_take(&w->queue);
-    if (event != TIMED_NONE && event - first >= w->flight_capacity) {
-        uint32_t capacity = w->flight_capacity ? 2 * w->flight_capacity : 1024;
-        struct timed_flight *grown = realloc(w->flights, capacity * sizeof *grown);
-        if (grown) {
-            w->flights = grown;
-            w->flight_capacity = capacity;
-        }
-    }
-    if (event == TIMED_NONE || event - first >= w->flight_capacity) {
-        timed_error(w, -ENOMEM, "no memory for flags on their way");
-        return TIMED_NONE;
-    }
-    return event;
-}
-
-/* An add that nobody waits for without the others which come with it is kept until they have all
- * been made: the last of them to arrive is an event. */
-static void world_gather(struct timed_world *w, const struct timed_flight *f, uint64_t time)
-{
-    uint32_t first = world_first_flight(w),
-             *list = &w->gathered[(f->rank * 0x9e3779b1u + f->flag * 0x85ebca6bu) / 0x10000u];
-    while (*list != TIMED_NONE &&
-           (w->flights[*list].rank != f->rank || w->flights[*list].flag != f->flag))
-        list = &w->flights[*list].next;
-    if (*list == TIMED_NONE) {
-        uint32_t event = world_take_flight(w, first);
-        if (event == TIMED_NONE)
-            return;
-        /* flights may lie elsewhere now, and so may the list's end */
-        list = &w->gathered[(f->rank * 0x9e3779b1u + f->flag * 0x85ebca6bu) / 0x10000u];
-        w->flights[event - first] = *f;
-        w->flights[event - first].due = time;
-        w->flights[event - first].next = *list;
-        *list = event - first;
-    } else {
-        struct timed_flight *all = &w->flights[*list];
-        all->value += f->value;
-        if (time >= all->due) {
-            all->due = time;
-            all->path = f->path;
-        }
-    }
-    struct timed_flight *all = &w->flights[*list];
-    if (all->value % w->together)
-        return;
-    uint32_t event = first + *list;
-    *list = all->next;
-    timed_queue_put(&w->queue, event, all->due);
-}
-
-void timed_raise(struct timed_world *w, const struct timed_flight *f, uint64_t time)
-{
-    if (w->together > 1 && f->add && f->poster == TIMED_NONE) {
-        world_gather(w, f, time);
-        return;
-    }
-    uint32_t first = world_first_flight(w), event = world_take_flight(w, first);
-    if (event == TIMED_NONE)
-        return;
-    w->flights[event - first] = *f;
-    timed_queue_put(&w->queue, event, time);
-}
-
 /* ---- launches ---- */
 
 /* Expert ids of all ranks, where a rank's tables are made from them. */
@@ -445,12 +370,8 @@ static int world_make(struct timed_world *w)
         w->fetched = w->op->ids ? model_fetched_groups(q) : model_fetched(w->machine, q);
     w->clock = world_clock(w);
     w->together = w->op->together ? w->op->together(plan) : 1;
-    if (w->together > 1) {
-        w->gathered = malloc(TIMED_GATHERED * sizeof *w->gathered);
-        if (!w->gathered)
-            return -ENOMEM;
-        memset(w->gathered, 0xff, TIMED_GATHERED * sizeof *w->gathered);
-    }
+    if (timed_flags_open(w))
+        return -ENOMEM;
     if (!w->op->outbox && w->op->operands) /* what leaves an outbox was just made */
         w->spilled = machine_spilled(w->machine, 2.0 * (double)q->m * (double)q->k);
     if (w->senders) {
@@ -471,7 +392,7 @@ static int world_make(struct timed_world *w)
     if (!result)
         result = timed_links_open(w);
     if (!result)
-        result = timed_queue_open(&w->queue, world_first_flight(w));
+        result = timed_queue_open(&w->queue, timed_first_flight(w));
     return result;
 }
 
@@ -481,8 +402,7 @@ static void world_close(struct timed_world *w)
         world_free_rank(w, &w->ranks[rank]);
     timed_links_close(w);
     timed_queue_close(&w->queue);
-    free(w->flights);
-    free(w->gathered);
+    timed_flags_close(w);
     free(w->moved);
     free(w->chosen);
     timed_large_free(w->ctas, world_ctas_bytes(w));
@@ -514,74 +434,14 @@ static void world_deadlock(struct timed_world *w)
     timed_error(w, -EDEADLK, "nothing can go on");
 }
 
-/* The CTA that an event is likely to be for; NULL: not known. */
-static const struct timed_cta *world_concerns(const struct timed_world *w, uint32_t event)
-{
-    uint32_t ctas = w->world * w->per_rank, links = ctas + w->world, first = world_first_flight(w),
-             cta = TIMED_NONE;
-    if (event < ctas)
-        cta = event;
-    else if (event >= first && event != TIMED_NONE) {
-        const struct timed_flight *f = &w->flights[event - first];
-        cta = f->poster == TIMED_NONE ? w->ranks[f->rank].waiting[f->flag % TIMED_BUCKETS]
-                                      : TIMED_NONE;
-    } else if (event >= links && event != TIMED_NONE) {
-        cta = timed_links_first(w, event);
-    }
-    return cta == TIMED_NONE ? NULL : &w->ctas[cta];
-}
-
-/* Most of an event's time would be spent waiting for memory: its class, its CTA, its coroutine and
- * what is on its stack lie apart, and there are more than any cache holds. Each is fetched while
- * other events are at work, one after the other, as each says where the next is. */
-static void world_look_ahead(struct timed_world *w)
-{
-    const uint32_t *ahead = w->queue.ahead;
-    uint32_t first = world_first_flight(w), links = w->world * (w->per_rank + 1);
-    const struct timed_cta *c;
-    if (ahead[7] >= first && ahead[7] != TIMED_NONE) {
-        const struct timed_flight *f = &w->flights[ahead[7] - first];
-        __builtin_prefetch(f);
-        __builtin_prefetch((const char *)f + 64);
-    } else if (ahead[7] >= links && ahead[7] != TIMED_NONE) {
-        timed_links_soon(w, ahead[7]);
-    }
-    if (ahead[5] >= first && ahead[5] != TIMED_NONE) {
-        const struct timed_flight *f = &w->flights[ahead[5] - first];
-        __builtin_prefetch(&w->ranks[f->rank].waiting[f->flag % TIMED_BUCKETS], 1);
-        __builtin_prefetch(&w->ranks[f->rank].flags[f->flag], 1);
-    }
-    if ((c = world_concerns(w, ahead[4]))) {
-        __builtin_prefetch(c, 1);
-        __builtin_prefetch(&c->path, 1);
-    }
-    if ((c = world_concerns(w, ahead[2]))) {
-        __builtin_prefetch(c->rank);
-        if (c->beside != TIMED_NONE)
-            __builtin_prefetch(&w->ctas[c->beside]);
-        if (c->state == TIMED_BEGINS) {
-            timed_links_begins(w, c);
-        } else {
-            if (c->count)
-                __builtin_prefetch(&c->line->steps[c->done]);
-            if (c->done + 3 >= c->count) /* its coroutine goes on soon */
-                __builtin_prefetch(&c->coroutine, 1);
-        }
-    }
-    if ((c = world_concerns(w, ahead[1])) && c->state != TIMED_BEGINS && c->done + 3 >= c->count)
-        __builtin_prefetch(c->coroutine, 1);
-    if ((c = world_concerns(w, ahead[0])) && c->state != TIMED_BEGINS && c->done + 3 >= c->count)
-        coroutine_soon(c->coroutine);
-}
-
 static void world_loop(struct timed_world *w)
 {
-    uint32_t ctas = w->world * w->per_rank, ranks = ctas + w->world, links = world_first_flight(w);
+    uint32_t ctas = w->world * w->per_rank, ranks = ctas + w->world, links = timed_first_flight(w);
     for (uint32_t rank = 0; rank < w->world; rank++)
         timed_queue_put(&w->queue, w->ranks[rank].event, 0);
     while (!w->error && w->ended < w->world) {
         uint32_t event = timed_queue_next(&w->queue);
-        world_look_ahead(w);
+        timed_look_ahead(w);
         if (event < ctas) {
             if (w->ctas[event].state == TIMED_BEGINS)
                 timed_move_begins(&w->ctas[event]);
