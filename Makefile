@@ -250,7 +250,7 @@ demo: ## install what is missing, build, run two operators on 2 nodes x 2 ranks,
 	@sh experiments/demo.sh $(BUILD)
 
 test: ## install what is missing, build, run every test that can run on this machine
-	@sh experiments/setup.sh test
+	@sh experiments/setup.sh test $(BUILD)
 	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@$(MAKE) --no-print-directory -j$$(nproc) check
 

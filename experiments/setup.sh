@@ -1,6 +1,8 @@
 #!/bin/sh
-# Installs with apt what `make demo` or `make test` needs and this machine lacks, after saying so. Usage: setup.sh demo|test|rxe
+# Installs with apt what `make demo` or `make test` needs and this machine lacks, after saying so; for `make test` also PyTorch, in
+# BUILD/torch, where pip brings it within two minutes. Usage: setup.sh demo|test|rxe [BUILD]
 set -eu
+build=${2:-build}
 needed="gcc make libc6-dev libsqlite3-dev libncurses-dev libopenblas-dev libibverbs-dev libyaml-dev"
 wanted= # what single tests need; they skip without it
 vm="ibverbs-utils ibverbs-providers perftest iproute2" # on the machine's own rxe, and in the virtual machines, which run this machine's programs
@@ -10,6 +12,27 @@ test) needed="$needed libcmocka-dev"
     wanted="git clang clang-format-14 pkg-config libclang-rt-dev gnuplot-nox tmux spin python3 python3-numpy python3-venv $vm" ;;
 rxe) wanted=$vm ;;
 esac
+
+# PyTorch is 5 GB: not where a Python has it (those that tests/helpers/python.sh asks), and not against MK_TORCH=no.
+pytorch() {
+    [ "${1:-}" = test ] && [ -z "${MK_TORCH:-}" ] && command -v python3 >/dev/null || return 0
+    for p in python3 /usr/bin/python3 "$build/torch/bin/python"; do
+        "$p" -c "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)" 2>/dev/null && return 0
+    done
+    if [ "$(df -Pk . | awk 'NR == 2 {print int($4 / 1048576)}')" -lt 10 ]; then
+        echo "setup: less than 10 GB free: no PyTorch; its tests are skipped"
+        return 0
+    fi
+    echo "setup: installing PyTorch with pip in $build/torch, 5 GB, two minutes at most (MK_TORCH=no leaves it out, MK_TORCH=PYTHON names one)"
+    mkdir -p "$build"
+    rm -rf "$build/torch.new"
+    if python3 -m venv "$build/torch.new" && timeout 120 "$build/torch.new/bin/python" -m pip install -q torch numpy >"$build/torch.log" 2>&1; then
+        mv "$build/torch.new" "$build/torch"
+    else
+        rm -rf "$build/torch.new"
+        echo "setup: pip did not bring PyTorch ($build/torch.log); its tests are skipped"
+    fi
+}
 
 present() {
     case $1 in
@@ -21,7 +44,10 @@ present() {
 
 missing=
 for p in $needed $wanted; do present "$p" || missing="$missing $p"; done
-[ -z "$missing" ] && exit 0
+if [ -z "$missing" ]; then
+    pytorch "$@"
+    exit 0
+fi
 if ! command -v apt-get >/dev/null; then
     echo "setup: missing:$missing. This machine has no apt-get; install them by hand." >&2
     exit 1
@@ -52,4 +78,5 @@ for p in $missing; do
 done
 # shellcheck disable=SC2086
 [ -z "$packages" ] || $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >/dev/null
+pytorch "$@"
 echo "setup: done"

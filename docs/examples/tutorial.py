@@ -1,28 +1,31 @@
 """A tensor-parallel layer on W ranks, step by step: run it, read it, change it.
 
-    python3 -m mkernel.launch -n 2 tutorial.py            # numpy
-    torchrun --nproc-per-node 2 tutorial.py               # PyTorch; on GPUs where there are any
+    python3 -m mkernel.launch -n 2 tutorial.py            # PyTorch where there is one, else numpy
+    python3 -m mkernel.launch -n 2 tutorial.py --numpy    # numpy's arrays, on the CPU
+    torchrun --nproc-per-node 2 tutorial.py               # on GPUs where there are any
 
 Each rank prints what it sees. tests/ run it both ways.
 """
 import os
 import sys
 
-try:
-    import torch
-    import torch.distributed as dist
-except ImportError:  # then arrays are numpy's
-    torch = None
-import mkernel
-
-if torch is None or "--numpy" in sys.argv:
+torch = None  # then arrays are numpy's; mkernel takes PyTorch's where the program has imported it
+if "--numpy" not in sys.argv:
+    try:
+        import torch
+        import torch.distributed as dist
+    except ImportError:
+        pass
+if torch is None:
     import numpy
-
-    torch = None
+import mkernel
 
 # 1. Who the ranks are. With PyTorch they are those of torch.distributed, which also carries the job's secret from rank
 #    0 to the others; without it the launcher's variables say it. Every rank calls init, and waits for the others.
+#    On GPUs each rank says first which one is its own.
 if torch and "RANK" in os.environ:
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
 comm = mkernel.init(timeout_ns=120_000_000_000)  # of every wait in a launch; compiling on one rank may take that long
 W = comm.world
@@ -100,7 +103,8 @@ if torch and "--compile" in sys.argv:
 
 # 8. Leave together. Arrays of the heap go first, as their memory is the communicator's.
 del in_heap, again
+rank = comm.rank
 comm.close()
 if torch and "RANK" in os.environ:
     dist.destroy_process_group()
-print(f"tutorial: rank of {W} done")
+print(f"tutorial: rank {rank} of {W} done")
