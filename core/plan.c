@@ -56,18 +56,6 @@ const char *plan_cause_name(enum mk_cause cause)
     return (unsigned)cause < MK_CAUSES && names[cause] ? names[cause] : "unknown cause";
 }
 
-void plan_describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
-{
-    out->producer = p->problem.topo.rank;
-    out->chunk = UINT32_MAX;
-    snprintf(out->text, sizeof out->text, "flag %u, which this plan does not have", flag);
-    struct op_flag_range ranges[OP_FLAG_RANGES];
-    uint32_t count = p->flags ? op_of(p->problem.op)->flags(p, ranges) : 0;
-    for (uint32_t i = 0; i < count; i++)
-        if (flag >= ranges[i].first && flag - ranges[i].first < ranges[i].count)
-            ranges[i].describe(ranges[i].of, flag - ranges[i].first, out);
-}
-
 void plan_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
 {
     memset(out, 0, sizeof *out);

@@ -26,7 +26,7 @@ static void a_descriptor_is_whole(void **state)
     for (int i = 0; i < MK_OPS; i++) {
         const struct op_descriptor *op = op_of((enum mk_op)i);
         uint32_t letters = 1;
-        assert_true(op->help && op->shape && op->build && op->flags && op->describe_tile &&
+        assert_true(op->help && op->shape && op->build && op->tables && op->describe_tile &&
                     op->describe_chunk && op->work);
         assert_true(op->knobs & OP_ROLES);
         for (const char *c = op->shape->letters; *c; c++)
@@ -43,22 +43,39 @@ static void a_descriptor_is_whole(void **state)
  * own, and each of its flags a meaning. */
 static void flags_have_names(const struct mk_plan *p)
 {
-    struct op_flag_range ranges[OP_FLAG_RANGES];
-    uint32_t count = op_of(p->problem.op)->flags(p, ranges), next = p->flag_base;
-    assert_true(count >= 1 && count <= OP_FLAG_RANGES);
-    for (uint32_t i = 0; i < count && p->flags; i++) {
-        assert_int_equal(ranges[i].first, next);
-        next += ranges[i].count;
+    struct op_tables t;
+    uint32_t next = p->flag_base;
+    plan_tables(p, &t);
+    assert_true(t.flag_count >= 1);
+    for (uint32_t i = 0; i < t.flag_count && p->flags; i++) {
+        assert_int_equal(*t.flags[i].first, next);
+        next += (uint32_t)plan_flag_count(&t.flags[i]);
         for (uint32_t j = 0; j < i; j++)
-            assert_string_not_equal(ranges[i].name, ranges[j].name);
-        for (uint32_t flag = ranges[i].first; flag < next; flag++) {
+            assert_string_not_equal(t.flags[i].name, t.flags[j].name);
+        for (uint32_t flag = *t.flags[i].first; flag < next; flag++) {
             struct mk_flag_meaning m;
             plan_describe_flag(p, flag, &m);
             assert_null(strstr(m.text, "does not have"));
+            assert_null(strchr(m.text, '%'));
             assert_true(m.producer < mk_world(&p->problem.topo));
         }
     }
     assert_int_equal(next - p->flag_base, p->flags);
+}
+
+/* Buffers lie one behind the other, each copy where no other is, and are all that the plan takes of
+ * the heap. */
+static void buffers_lie_apart(const struct mk_plan *p)
+{
+    struct op_tables t;
+    uint64_t next = p->heap_base;
+    plan_tables(p, &t);
+    for (uint32_t i = 0; i < t.buffer_count; i++)
+        for (uint32_t copy = 0; copy < t.buffers[i].copies; copy++) {
+            assert_int_equal(t.buffers[i].at[copy], next);
+            next += mk_round_up(t.buffers[i].count * t.buffers[i].each, MK_HEAP_UNIT);
+        }
+    assert_int_equal(next - p->heap_base, p->heap_bytes);
 }
 
 /* The defaults make a plan on every cluster; a role has CTAs in it where the descriptor says so;
@@ -82,6 +99,7 @@ static void defaults_make_a_plan(void **state)
                     assert_int_equal(p.problem.tuning.split.ctas[role] > 0,
                                      op_needs(q.op, &q.topo, (enum mk_role)role));
                 flags_have_names(&p);
+                buffers_lie_apart(&p);
                 assert_true(op_extents(&p.problem, bytes));
                 for (uint32_t a = 0; a < MK_SPACES - 1; a++)
                     assert_int_equal(bytes[a] > 0,
@@ -119,6 +137,41 @@ static void formulas_count(void **state)
     assert_int_equal(b[4], 2 * 2 * 4);
 }
 
+/* What a flag announces, in the explorer's plan on 3 x 2 ranks, rank 3: a text of each kind of
+ * word, by hand. */
+static void a_flag_says_what_it_announces(void **state)
+{
+    static const struct {
+        const char *op, *name;
+        uint32_t number;
+        struct mk_flag_meaning says;
+    } flags[] = {
+        {"ring_attention", "arrival", 5, {"chunk 1 (head 0 of batch 0) of rank 1's V", 1, 1}},
+        {"gemm_rs", "partial", 4, {"rank 2's part of chunk 0 of rank 5's rows", 2, 0}},
+        {"gemm_rs", "sum", 2, {"node 2's sum of chunk 0 of rank 3's rows", 5, 0}},
+        {"moe_ffn", "landed", 5, {"chunk 0 of rank 5's tokens, with experts here", 3, 0}},
+        {"moe_ffn", "made", 1, {"rows 32 to 63 of its results", 3, UINT32_MAX}},
+        {"moe_ffn", "back", 4, {"rank 2's sums for chunk 0 of rank 5's tokens", 2, 1}},
+    };
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        struct mk_problem q =
+            default_problem((enum mk_op)plan_op_by_name(flags[i].op), OP_SIZE_EXPLORE, 3, 2);
+        struct mk_flag_meaning m = {.text = ""};
+        struct mk_plan p;
+        struct op_tables t;
+        char error[512];
+        q.topo.rank = 3;
+        assert_int_equal(plan_build(&p, &q, 5, 0, error, sizeof error), 0);
+        plan_tables(&p, &t);
+        for (uint32_t f = 0; f < t.flag_count; f++)
+            if (!strcmp(t.flags[f].name, flags[i].name))
+                plan_describe_flag(&p, *t.flags[f].first + flags[i].number, &m);
+        assert_string_equal(m.text, flags[i].says.text);
+        assert_int_equal(m.producer, flags[i].says.producer);
+        assert_int_equal(m.chunk, flags[i].says.chunk);
+    }
+}
+
 static void lists_are_sentences(void **state)
 {
     char text[OP_LIST_TEXT], small[8];
@@ -132,9 +185,8 @@ static void lists_are_sentences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_descriptor_is_whole),
-        cmocka_unit_test(defaults_make_a_plan),
-        cmocka_unit_test(formulas_count),
+        cmocka_unit_test(a_descriptor_is_whole), cmocka_unit_test(defaults_make_a_plan),
+        cmocka_unit_test(formulas_count),        cmocka_unit_test(a_flag_says_what_it_announces),
         cmocka_unit_test(lists_are_sentences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

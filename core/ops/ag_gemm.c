@@ -6,8 +6,6 @@
 #include "core/ops/gemm.h"
 #include "core/roles/ag_gemm_plan.h"
 
-#include <stdio.h>
-
 /* Rows of the gathered A that one shot suits best: more are two. */
 #define AG_GEMM_FEW_ROWS 512
 
@@ -185,10 +183,7 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
     a->shard_pitch = a->shard_rows * a->row_bytes;
     if (a->shots == 2)
         a->shard_pitch = mk_round_up(a->shard_pitch, MK_HEAP_UNIT);
-    uint64_t flags = (uint64_t)world * a->chunks * a->slices;
-    uint64_t gathered = world > 1 ? mk_round_up(world * a->shard_pitch, MK_HEAP_UNIT) : 0;
-    result = plan_take(p, shard_tiles * blocks, flags, 2 * gathered, a->chunk_rows * a->row_bytes,
-                       error, size);
+    result = plan_lay_out(p, shard_tiles * blocks, a->chunk_rows * a->row_bytes, error, size);
     if (result)
         return result;
     a->chunk_tiles = (uint32_t)chunk_tiles; /* no more than those of the shard */
@@ -196,33 +191,20 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
     a->tiles = (uint32_t)(a->shard_tiles * blocks);
     a->staged = !q->a_in_heap;
     a->a_offset = q->a_offset;
-    a->flag_arrival = p->flag_base;
-    a->gathered[0] = p->heap_base;
-    a->gathered[1] = p->heap_base + gathered;
     p->chunks = world * a->chunks;
     return 0;
 }
 
-static void ag_gemm_describe_arrival(const void *of, uint32_t index, struct mk_flag_meaning *out)
+static void ag_gemm_tables(struct mk_plan *p, struct op_tables *t)
 {
-    const struct ag_gemm_plan *a = of;
-    uint32_t chunk = index / a->slices, slice = index % a->slices;
-    char part[32] = "";
-    out->chunk = chunk % a->chunks;
-    out->producer = chunk / a->chunks;
-    if (a->slices > 1)
-        snprintf(part, sizeof part, "slice %u of ", slice);
-    snprintf(out->text, sizeof out->text, "%schunk %u of rank %u's A", part, out->chunk,
-             out->producer);
-}
-
-static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
-{
-    const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
-    ranges[0] = (struct op_flag_range){"arrival", a->flag_arrival,
-                                       mk_world(&a->topo) * a->chunks * a->slices, a,
-                                       ag_gemm_describe_arrival};
-    return 1;
+    struct ag_gemm_plan *a = ag_gemm_plan_in(p);
+    uint32_t world = mk_world(&a->topo);
+    OP_BUFFERS(t, {"gathered", a->gathered, 2, world > 1 ? world : 0, a->shard_pitch});
+    OP_FLAGS(t, {"arrival",
+                 &a->flag_arrival,
+                 {{'r', world, 1}, {'c', a->chunks, 1}, {'s', a->slices, 1}},
+                 a->slices > 1 ? "slice %s of chunk %c of rank %r's A" : "chunk %c of rank %r's A",
+                 .producer = 'r'});
 }
 
 static void ag_gemm_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
@@ -298,7 +280,7 @@ const struct op_descriptor op_ag_gemm = {
     .a_in_heap = 1,
     .b_layout = 1,
     .build = ag_gemm_build,
-    .flags = flags,
+    .tables = ag_gemm_tables,
     .describe_tile = ag_gemm_describe_tile,
     .describe_chunk = ag_gemm_describe_chunk,
     .model = ag_gemm_model,

@@ -2,8 +2,6 @@
 #include "core/roles/all_gather_plan.h"
 #include "core/ops/op.h"
 
-#include <stdio.h>
-
 static const struct op_shape shape = {
     .option = "shape",
     .letters = "M,K",
@@ -115,32 +113,23 @@ static int all_gather_build(struct mk_plan *p, char *error, size_t size)
     a->chunks = (uint32_t)mk_ceil_div(a->shard_rows, a->chunk_rows);
     a->row_bytes = (uint64_t)a->k * 2;
     a->shard_pitch = mk_round_up(a->shard_rows * a->row_bytes, MK_HEAP_UNIT);
-    uint64_t gathered = world * a->shard_pitch;
-    result = plan_take(p, 0, (uint64_t)world * a->chunks, 2 * gathered,
-                       a->chunk_rows * a->row_bytes, error, size);
+    result = plan_lay_out(p, 0, a->chunk_rows * a->row_bytes, error, size);
     if (result)
         return result;
-    a->flag_arrival = p->flag_base;
-    a->gathered[0] = p->heap_base;
-    a->gathered[1] = p->heap_base + gathered;
     p->chunks = world * a->chunks;
     return 0;
 }
 
-static void all_gather_describe_arrival(const void *of, uint32_t index, struct mk_flag_meaning *out)
+static void all_gather_tables(struct mk_plan *p, struct op_tables *t)
 {
-    const struct all_gather_plan *a = of;
-    out->producer = index / a->chunks;
-    out->chunk = index % a->chunks;
-    snprintf(out->text, sizeof out->text, "chunk %u of rank %u's A", out->chunk, out->producer);
-}
-
-static uint32_t all_gather_flags(const struct mk_plan *p, struct op_flag_range *ranges)
-{
-    const struct all_gather_plan *a = all_gather_plan_of(p);
-    ranges[0] = (struct op_flag_range){"arrival", a->flag_arrival, mk_world(&a->topo) * a->chunks,
-                                       a, all_gather_describe_arrival};
-    return 1;
+    struct all_gather_plan *a = all_gather_plan_in(p);
+    uint32_t world = mk_world(&a->topo);
+    OP_BUFFERS(t, {"gathered", a->gathered, 2, world, a->shard_pitch});
+    OP_FLAGS(t, {"arrival",
+                 &a->flag_arrival,
+                 {{'r', world, 1}, {'c', a->chunks, 1}},
+                 "chunk %c of rank %r's A",
+                 .producer = 'r'});
 }
 
 static void all_gather_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
@@ -176,7 +165,7 @@ const struct op_descriptor op_all_gather = {
     .knobs = OP_ROLES | OP_CHUNK_ROWS,
     .loose_chunks = 1,
     .build = all_gather_build,
-    .flags = all_gather_flags,
+    .tables = all_gather_tables,
     .describe_tile = all_gather_describe_tile,
     .describe_chunk = all_gather_describe_chunk,
     .work = all_gather_work,

@@ -40,14 +40,12 @@ double plan_multiply_ns(const struct mk_problem *q);
 #define PLAN_NETWORK_RATE 50.0
 
 /* The parts of gemm_rs's plan that gemm_ar shares (core/ops/gemm_rs.c): fills *r, chooses
- * tuning. `gathers`: the sum goes to all ranks. *flags and *bytes: what it takes, from
- * p->flag_base and p->heap_base on. 0, or -EINVAL. */
-int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, uint64_t *flags,
-                       uint64_t *bytes, char *error, size_t size);
+ * tuning. `gathers`: the sum goes to all ranks. The caller has it laid out. 0, or -EINVAL. */
+int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, char *error,
+                       size_t size);
+void plan_gemm_rs_tables(const struct mk_problem *q, struct gemm_rs_plan *r, struct op_tables *t);
 uint64_t plan_gemm_rs_put_bytes(const struct gemm_rs_plan *r);   /* the largest */
 uint64_t plan_gemm_rs_joint_bytes(const struct gemm_rs_plan *r); /* one shot: from each peer */
 void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struct mk_tile *out);
-/* how many */
-uint32_t plan_gemm_rs_flags(const struct gemm_rs_plan *r, struct op_flag_range *ranges);
 
 #endif

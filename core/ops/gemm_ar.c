@@ -6,45 +6,33 @@
 #include "core/ops/gemm.h"
 #include "core/roles/gemm_ar_plan.h"
 
-#include <stdio.h>
-
 static int gemm_ar_build(struct mk_plan *p, char *error, size_t size)
 {
     struct gemm_ar_plan *a = gemm_ar_plan_in(p);
-    uint64_t flags, bytes, world = mk_world(&p->problem.topo);
-    int result = plan_build_gemm_rs(p, &a->rs, 1, &flags, &bytes, error, size);
+    int result = plan_build_gemm_rs(p, &a->rs, 1, error, size);
     if (result)
         return result;
-    if (a->rs.shots == 1)
-        return plan_take(p, a->rs.tiles, flags, bytes, plan_gemm_rs_put_bytes(&a->rs), error, size);
-    a->block_pitch = a->rs.slab_pitch / a->rs.element_bytes * 2;
-    a->flag_whole = (uint32_t)(p->flag_base + flags);
-    a->whole = p->heap_base + bytes;
-    a->direct = p->problem.c_in_heap && p->problem.topo.nodes == 1;
-    a->c_offset = p->problem.c_offset;
-    return plan_take(p, a->rs.tiles, flags + world * a->rs.units,
-                     bytes + (a->direct ? 0 : world * a->block_pitch),
-                     plan_gemm_rs_put_bytes(&a->rs), error, size);
+    if (a->rs.shots == 2) {
+        a->block_pitch = a->rs.slab_pitch / a->rs.element_bytes * 2;
+        a->direct = p->problem.c_in_heap && p->problem.topo.nodes == 1;
+        a->c_offset = p->problem.c_offset;
+    }
+    return plan_lay_out(p, a->rs.tiles, plan_gemm_rs_put_bytes(&a->rs), error, size);
 }
 
-static void gemm_ar_describe_whole(const void *of, uint32_t index, struct mk_flag_meaning *out)
+static void gemm_ar_tables(struct mk_plan *p, struct op_tables *t)
 {
-    const struct gemm_ar_plan *a = of;
-    out->producer = index / a->rs.units;
-    out->chunk = index % a->rs.units;
-    snprintf(out->text, sizeof out->text, "the whole sum of chunk %u of rank %u's rows", out->chunk,
-             out->producer);
-}
-
-static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
-{
-    const struct gemm_ar_plan *a = gemm_ar_plan_of(p);
-    uint32_t count = plan_gemm_rs_flags(&a->rs, ranges);
+    struct gemm_ar_plan *a = gemm_ar_plan_in(p);
+    uint64_t world = mk_world(&a->rs.topo);
+    plan_gemm_rs_tables(&p->problem, &a->rs, t);
     if (a->rs.shots == 1)
-        return count;
-    ranges[count] = (struct op_flag_range){
-        "whole", a->flag_whole, mk_world(&a->rs.topo) * a->rs.units, a, gemm_ar_describe_whole};
-    return count + 1;
+        return;
+    OP_BUFFERS(t, {"whole", &a->whole, 1, a->direct ? 0 : world, a->block_pitch});
+    OP_FLAGS(t, {"whole",
+                 &a->flag_whole,
+                 {{'r', world, 1}, {'c', a->rs.units, 1}},
+                 "the whole sum of chunk %c of rank %r's rows",
+                 .producer = 'r'});
 }
 
 static void gemm_ar_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
@@ -103,7 +91,7 @@ const struct op_descriptor op_gemm_ar = {
     .b_layout = 1,
     .sums = 1,
     .build = gemm_ar_build,
-    .flags = flags,
+    .tables = gemm_ar_tables,
     .describe_tile = gemm_ar_describe_tile,
     .describe_chunk = gemm_ar_describe_chunk,
     .model = gemm_ar_model,

@@ -6,7 +6,6 @@
 #include "core/ops/gemm.h"
 
 #include <errno.h>
-#include <stdio.h>
 
 /* Rows of A that one shot suits best: more are two. Where the sum goes to both of two ranks, one
  * shot sends no more bytes than two do, and all of it but the last tile's goes behind products:
@@ -128,8 +127,8 @@ static uint64_t gemm_rs_joint_part(const struct gemm_rs_plan *r)
     return (uint64_t)(r->gathers ? r->m : r->shard_rows) * r->n * r->element_bytes;
 }
 
-int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, uint64_t *flags,
-                       uint64_t *bytes, char *error, size_t size)
+int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, char *error,
+                       size_t size)
 {
     struct mk_problem *q = &p->problem;
     int result = plan_check_gemm(q, error, size);
@@ -180,22 +179,15 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, u
     r->col_tiles = (uint32_t)mk_ceil_div(r->n, r->tile_n);
     r->number = !q->deterministic ? MK_BF16 : cuda ? MK_FP24 : MK_FP32;
     r->element_bytes = gemm_rs_element_bytes(q);
-    uint64_t slabs = gemm_rs_slabs(r), tiles = mk_ceil_div(r->block_rows, r->tile_m) * r->col_tiles;
+    uint64_t tiles = mk_ceil_div(r->block_rows, r->tile_m) * r->col_tiles;
     uint32_t blocks = r->shots == 1 ? 1 : world;
     r->words = cuda && r->shots == 1 && gemm_rs_joint_part(r) <= WORDS_BYTES &&
                tiles <= (uint64_t)2 * r->split.ctas[MK_COMPUTE];
     r->slab_pitch = tiles * r->tile_m * r->tile_n * r->element_bytes << r->words;
-    *flags = r->shots == 1 ? tiles * world : world * tiles + q->topo.nodes * tiles * r->pieces;
-    if (r->slab_pitch > MK_CMD_MAX_OFFSET / (3 * slabs + 3) || *flags > MK_CMD_MAX_FLAG ||
-        tiles * world > UINT32_MAX / 2)
-        return plan_take(p, tiles * world, *flags, UINT64_MAX, 0, error, size);
-    *bytes = (2 * slabs + q->topo.nodes - 1) * r->slab_pitch;
-    r->outbox = p->heap_base + *bytes;
+    if (tiles * world > UINT32_MAX / 2) /* numbers of tiles have 32 bits */
+        return plan_take(p, tiles * world, 0, 0, 0, error, size);
     r->passing = cuda && r->shots == 1 && gathers && world > 1 && !r->words &&
                  tiles > r->split.ctas[MK_COMPUTE] / r->cluster;
-    if (cuda && (r->shots == 2 || r->passing))
-        *bytes += (uint64_t)r->split.ctas[MK_COMPUTE] * GEMM_RS_OUTBOX * r->tile_m / r->cluster *
-                  r->tile_n * r->element_bytes;
     r->shard_tiles = (uint32_t)tiles;
     r->units = r->shard_tiles * r->pieces;
     r->chunk_tiles = r->chunk_rows / r->tile_m * r->col_tiles;
@@ -212,11 +204,6 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, u
     r->batch = r->split.ctas[MK_COMPUTE] / r->cluster;
     r->batch = r->batch ? r->batch : 1;
     r->lag = 1;
-    r->flag_partial = p->flag_base;
-    r->flag_sum = r->flag_partial + world * r->shard_tiles;
-    r->staged[0] = p->heap_base;
-    r->staged[1] = r->staged[0] + slabs * r->slab_pitch;
-    r->sums = r->staged[1] + slabs * r->slab_pitch;
     p->chunks = blocks * r->units;
     return 0;
 }
@@ -224,52 +211,35 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, u
 static int gemm_rs_build(struct mk_plan *p, char *error, size_t size)
 {
     struct gemm_rs_plan *r = gemm_rs_plan_in(p);
-    uint64_t flags, bytes;
-    int result = plan_build_gemm_rs(p, r, 0, &flags, &bytes, error, size);
-    return result ? result
-                  : plan_take(p, r->tiles, flags, bytes, plan_gemm_rs_put_bytes(r), error, size);
+    int result = plan_build_gemm_rs(p, r, 0, error, size);
+    return result ? result : plan_lay_out(p, r->tiles, plan_gemm_rs_put_bytes(r), error, size);
 }
 
-static void gemm_rs_describe_partial(const void *of, uint32_t index, struct mk_flag_meaning *out)
+void plan_gemm_rs_tables(const struct mk_problem *q, struct gemm_rs_plan *r, struct op_tables *t)
 {
-    const struct gemm_rs_plan *r = of;
-    uint32_t node = mk_node_of(&r->topo, r->topo.rank), local = mk_local_of(&r->topo, r->topo.rank);
-    uint32_t rest = index / r->topo.gpus;
-    out->chunk = rest % r->shard_tiles * r->pieces;
-    out->producer = mk_rank_at(&r->topo, node, index % r->topo.gpus);
-    if (r->shots == 1)
-        snprintf(out->text, sizeof out->text, "rank %u's part of tile %u", out->producer,
-                 out->chunk);
-    else
-        snprintf(out->text, sizeof out->text, "rank %u's part of chunk %u of rank %u's rows",
-                 out->producer, out->chunk, mk_rank_at(&r->topo, rest / r->shard_tiles, local));
+    uint64_t slabs = gemm_rs_slabs(r), nodes = r->topo.nodes;
+    int boxes = q->exec == MK_EXEC_CUDA && (r->shots == 2 || r->passing);
+    OP_BUFFERS(t, {"staged", r->staged, 2, slabs, r->slab_pitch},
+               {"sums", &r->sums, 1, nodes - 1, r->slab_pitch},
+               {"outbox", &r->outbox, 1, boxes ? r->split.ctas[MK_COMPUTE] * GEMM_RS_OUTBOX : 0,
+                (uint64_t)r->tile_m / r->cluster * r->tile_n * r->element_bytes});
+    OP_FLAGS(t,
+             {"partial",
+              &r->flag_partial,
+              {{'n', nodes, 1}, {'c', r->shard_tiles, r->pieces}, {'l', r->topo.gpus, 1}},
+              r->shots == 1 ? "rank %l's part of tile %c"
+                            : "rank %l's part of chunk %c of rank %R's rows",
+              .producer = 'l'},
+             {"sum",
+              &r->flag_sum,
+              {{'n', r->shots == 1 ? 0 : nodes, 1}, {'c', r->units, 1}},
+              "node %n's sum of chunk %c of rank %m's rows",
+              .producer = 'R'});
 }
 
-static void gemm_rs_describe_sum(const void *of, uint32_t index, struct mk_flag_meaning *out)
+static void gemm_rs_tables(struct mk_plan *p, struct op_tables *t)
 {
-    const struct gemm_rs_plan *r = of;
-    uint32_t from = index / r->units;
-    out->chunk = index % r->units;
-    out->producer = mk_rank_at(&r->topo, from, mk_local_of(&r->topo, r->topo.rank));
-    snprintf(out->text, sizeof out->text, "node %u's sum of chunk %u of rank %u's rows", from,
-             out->chunk, r->topo.rank);
-}
-
-uint32_t plan_gemm_rs_flags(const struct gemm_rs_plan *r, struct op_flag_range *ranges)
-{
-    ranges[0] =
-        (struct op_flag_range){"partial", r->flag_partial, mk_world(&r->topo) * r->shard_tiles, r,
-                               gemm_rs_describe_partial};
-    if (r->shots == 1)
-        return 1;
-    ranges[1] = (struct op_flag_range){"sum", r->flag_sum, r->topo.nodes * r->units, r,
-                                       gemm_rs_describe_sum};
-    return 2;
-}
-
-static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
-{
-    return plan_gemm_rs_flags(gemm_rs_plan_of(p), ranges);
+    plan_gemm_rs_tables(&p->problem, gemm_rs_plan_in(p), t);
 }
 
 void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struct mk_tile *out)
@@ -348,7 +318,7 @@ const struct op_descriptor op_gemm_rs = {
     .b_layout = 1,
     .sums = 1,
     .build = gemm_rs_build,
-    .flags = flags,
+    .tables = gemm_rs_tables,
     .describe_tile = gemm_rs_describe_tile,
     .describe_chunk = gemm_rs_describe_chunk,
     .model = gemm_rs_model,

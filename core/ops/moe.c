@@ -157,15 +157,11 @@ int plan_check_moe(const struct mk_problem *q, char *error, size_t size)
     return 0;
 }
 
-uint64_t plan_take_moe(uint64_t *next, uint64_t bytes)
+int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, int weights, char *error,
+                  size_t size)
 {
-    uint64_t at = *next;
-    *next += mk_round_up(bytes, MK_HEAP_UNIT);
-    return at;
-}
-
-uint64_t plan_size_moe(struct moe_dispatch_plan *m, const struct mk_problem *q, uint64_t *row_tiles)
-{
+    const struct mk_problem *q = &p->problem;
+    struct mk_route *r = &m->route;
     uint64_t world = mk_world(&q->topo);
     m->topo = q->topo;
     m->tokens = (uint32_t)q->moe.tokens;
@@ -182,48 +178,14 @@ uint64_t plan_size_moe(struct moe_dispatch_plan *m, const struct mk_problem *q, 
     m->ids_moved = mk_round_up(m->ids_bytes, 16);
     /* The most: every place of every token names an expert of this rank. (The same expert may be
      * named twice.) */
-    *row_tiles = world * m->tokens * m->k / m->tile_m + m->rank_experts;
+    uint64_t row_tiles = world * m->tokens * m->k / m->tile_m + m->rank_experts;
     m->routers = q->tuning.split.ctas[MK_INTRA_COMM];
     /* row numbers, and numbers of where they come from, have 32 bits */
-    if (*row_tiles > UINT32_MAX / m->tile_m || (1 + world + q->topo.nodes) * m->room > UINT32_MAX)
-        *row_tiles = UINT32_MAX;
-    return world + 2 + (q->topo.nodes + world) * m->chunks + *row_tiles;
-}
-
-void plan_lay_out_moe_counts(struct moe_dispatch_plan *m, uint64_t *next)
-{
-    m->route.wanted = plan_take_moe(next, m->row_tiles * 8ull);
-    m->route.awaited = plan_take_moe(next, m->row_tiles * 8ull);
-    m->route.order_head = plan_take_moe(next, sizeof(struct mk_route_head));
-}
-
-void plan_lay_out_moe_order(struct moe_dispatch_plan *m, const struct mk_problem *q, uint64_t *next)
-{
-    struct mk_route *r = &m->route;
-    r->slices = m->slices;
-    r->running = q->exec == MK_EXEC_CUDA ? mk_total_ctas(&q->tuning.split)
-                                         : q->tuning.split.ctas[MK_COMPUTE];
-    r->order = plan_take_moe(next, (uint64_t)m->row_tiles * (r->columns + r->down) *
-                                       sizeof(struct mk_tile_entry));
-    if (q->exec == MK_EXEC_CUDA)
-        r->scratch =
-            plan_take_moe(next, mk_route_scratch_words(&q->topo, m->rank_experts, m->routers) * 4);
-}
-
-void plan_lay_out_moe(struct moe_dispatch_plan *m, uint32_t flag_base, int weights, uint64_t *next)
-{
-    uint64_t world = mk_world(&m->topo), nodes = m->topo.nodes;
+    if (row_tiles > UINT32_MAX / m->tile_m || (1 + world + q->topo.nodes) * m->room > UINT32_MAX)
+        return plan_take(p, UINT64_MAX, 0, 0, 0, error, size);
+    m->row_tiles = (uint32_t)row_tiles;
     m->weights = weights ? m->ids_moved : 0;
     m->ids_pitch = mk_round_up(m->ids_moved + m->weights, MK_HEAP_UNIT);
-    m->flag_ids = flag_base;
-    m->flag_routed = m->flag_ids + (uint32_t)world;
-    m->flag_counted = m->flag_routed + 1;
-    m->flag_relay = m->flag_counted + 1;
-    m->flag_landed = m->flag_relay + m->topo.nodes * m->chunks;
-    m->flag_rows = m->flag_landed + (uint32_t)world * m->chunks;
-    m->ids[0] = plan_take_moe(next, world * m->ids_pitch);
-    m->ids[1] = plan_take_moe(next, world * m->ids_pitch);
-    struct mk_route *r = &m->route;
     r->topo = m->topo;
     r->tokens = m->tokens;
     r->k = m->k;
@@ -231,89 +193,86 @@ void plan_lay_out_moe(struct moe_dispatch_plan *m, uint32_t flag_base, int weigh
     r->rank_experts = m->rank_experts;
     r->tile_rows = m->tile_m;
     r->ids_pitch = m->ids_pitch;
-    r->position = plan_take_moe(next, world * m->ids_bytes);
-    r->source = plan_take_moe(next, (uint64_t)m->row_tiles * m->tile_m * 4);
-    r->first = plan_take_moe(next, m->experts * 4ull);
-    r->rows = plan_take_moe(next, m->experts * 4ull);
-    r->sent = plan_take_moe(next, nodes * m->tokens * 4);
-    r->sent_count = plan_take_moe(next, nodes * 4);
-    r->came = plan_take_moe(next, nodes * m->tokens * 4);
-    r->came_count = plan_take_moe(next, nodes * 4);
-    r->push = plan_take_moe(next, nodes * m->topo.gpus * m->tokens * 4);
-    r->push_count = plan_take_moe(next, nodes * m->topo.gpus * 4);
-    r->landed = plan_take_moe(next, m->topo.gpus > 1 ? world * m->tokens * 4 : 0);
-    r->landed_count = plan_take_moe(next, world * 4);
-    r->node_rows = plan_take_moe(next, m->rank_experts * (nodes + 1) * 4);
-    m->packed = plan_take_moe(next, nodes > 1 ? nodes * m->room * m->row_bytes : 0);
-    m->landed = plan_take_moe(next, m->topo.gpus > 1 ? world * m->room * m->row_bytes : 0);
-    m->relay = plan_take_moe(next, nodes > 1 ? nodes * m->room * m->row_bytes : 0);
+    r->slices = m->slices;
+    r->running = q->exec == MK_EXEC_CUDA ? mk_total_ctas(&q->tuning.split)
+                                         : q->tuning.split.ctas[MK_COMPUTE];
     r->room = r->landed_source = m->room;
     r->relay_source = m->room + (uint32_t)(m->topo.gpus > 1 ? world * m->room : 0);
+    return 0;
+}
+
+void plan_moe_tables_first(struct moe_dispatch_plan *m, const struct mk_problem *q,
+                           struct op_tables *t)
+{
+    struct mk_route *r = &m->route;
+    OP_BUFFERS(t, {"wanted", &r->wanted, 1, m->row_tiles, 8},
+               {"awaited", &r->awaited, 1, m->row_tiles, 8},
+               {"order_head", &r->order_head, 1, 1, sizeof(struct mk_route_head)},
+               {"order", &r->order, 1, (uint64_t)m->row_tiles * (r->columns + r->down),
+                sizeof(struct mk_tile_entry)});
+    t->zero_buffers = 3;
+    if (q->exec == MK_EXEC_CUDA)
+        OP_BUFFERS(t, {"scratch", &r->scratch, 1,
+                       mk_route_scratch_words(&q->topo, m->rank_experts, m->routers), 4});
+}
+
+void plan_moe_tables(struct moe_dispatch_plan *m, struct op_tables *t)
+{
+    struct mk_route *r = &m->route;
+    uint64_t world = mk_world(&m->topo), nodes = m->topo.nodes, gpus = m->topo.gpus,
+             away = nodes > 1 ? nodes : 0, near = gpus > 1 ? world : 0;
+    OP_BUFFERS(
+        t, {"ids", m->ids, 2, world, m->ids_pitch},
+        {"position", &r->position, 1, world, m->ids_bytes},
+        {"source", &r->source, 1, (uint64_t)m->row_tiles * m->tile_m, 4},
+        {"first", &r->first, 1, m->experts, 4}, {"rows", &r->rows, 1, m->experts, 4},
+        {"sent", &r->sent, 1, nodes * m->tokens, 4}, {"sent_count", &r->sent_count, 1, nodes, 4},
+        {"came", &r->came, 1, nodes * m->tokens, 4}, {"came_count", &r->came_count, 1, nodes, 4},
+        {"push", &r->push, 1, nodes * gpus * m->tokens, 4},
+        {"push_count", &r->push_count, 1, nodes * gpus, 4},
+        {"landed", &r->landed, 1, near * m->tokens, 4},
+        {"landed_count", &r->landed_count, 1, world, 4},
+        {"node_rows", &r->node_rows, 1, m->rank_experts * (nodes + 1), 4},
+        {"packed", &m->packed, 1, away * m->room, m->row_bytes},
+        {"landed rows", &m->landed, 1, near * m->room, m->row_bytes},
+        {"relay", &m->relay, 1, away * m->room, m->row_bytes});
+    OP_FLAGS(t,
+             {"ids",
+              &m->flag_ids,
+              {{'r', world, 1}, {'c', 1, 1}},
+              "the expert ids of rank %r",
+              .producer = 'r'},
+             {"routed",
+              &m->flag_routed,
+              {{'x', 1, 1}},
+              "its tables of where tokens go",
+              .producer = 'm'},
+             {"counted",
+              &m->flag_counted,
+              {{'x', 1, 1}},
+              "its counts of where tokens go",
+              .producer = 'm'},
+             {"relay",
+              &m->flag_relay,
+              {{'n', nodes, 1}, {'c', m->chunks, 1}},
+              "chunk %c of rank %R's tokens",
+              .producer = 'R'},
+             {"landed", /* who brings them here: the rank of this node that is on their rail */
+              &m->flag_landed,
+              {{'r', world, 1}, {'c', m->chunks, 1}},
+              "chunk %c of rank %r's tokens, with experts here",
+              .producer = 'p'},
+             {"rows", /* many ranks': none can be named */
+              &m->flag_rows,
+              {{'i', m->row_tiles, m->tile_m}},
+              "rows %i to %I of the tokens of its experts",
+              .producer = 'm'});
 }
 
 uint64_t plan_moe_put_bytes(const struct moe_dispatch_plan *m)
 {
     uint64_t chunk = m->chunk_rows * m->row_bytes, ids = m->ids_moved + m->weights;
     return chunk > ids ? chunk : ids;
-}
-
-static void moe_describe_ids(const void *of, uint32_t index, struct mk_flag_meaning *out)
-{
-    out->chunk = 0;
-    out->producer = index;
-    snprintf(out->text, sizeof out->text, "the expert ids of rank %u", out->producer);
-}
-
-static void moe_describe_routed(const void *of, uint32_t index, struct mk_flag_meaning *out)
-{
-    snprintf(out->text, sizeof out->text, "its tables of where tokens go");
-}
-
-static void moe_describe_counted(const void *of, uint32_t index, struct mk_flag_meaning *out)
-{
-    snprintf(out->text, sizeof out->text, "its counts of where tokens go");
-}
-
-static void moe_describe_relay(const void *of, uint32_t index, struct mk_flag_meaning *out)
-{
-    const struct moe_dispatch_plan *m = of;
-    out->chunk = index % m->chunks;
-    out->producer = mk_rank_at(&m->topo, index / m->chunks, mk_local_of(&m->topo, m->topo.rank));
-    snprintf(out->text, sizeof out->text, "chunk %u of rank %u's tokens", out->chunk,
-             out->producer);
-}
-
-/* Who brings them here: the rank of this node that is on their rail. */
-static void moe_describe_landed(const void *of, uint32_t index, struct mk_flag_meaning *out)
-{
-    const struct moe_dispatch_plan *m = of;
-    uint32_t rank = index / m->chunks;
-    out->chunk = index % m->chunks;
-    out->producer =
-        mk_rank_at(&m->topo, mk_node_of(&m->topo, m->topo.rank), mk_local_of(&m->topo, rank));
-    snprintf(out->text, sizeof out->text, "chunk %u of rank %u's tokens, with experts here",
-             out->chunk, rank);
-}
-
-/* Many ranks' rows: none can be named. */
-static void moe_describe_rows(const void *of, uint32_t index, struct mk_flag_meaning *out)
-{
-    const struct moe_dispatch_plan *m = of;
-    snprintf(out->text, sizeof out->text, "rows %u to %u of the tokens of its experts",
-             index * m->tile_m, (index + 1) * m->tile_m - 1);
-}
-
-uint32_t plan_moe_flags(const struct moe_dispatch_plan *m, struct op_flag_range *ranges)
-{
-    ranges[0] = (struct op_flag_range){"ids", m->flag_ids, mk_world(&m->topo), m, moe_describe_ids};
-    ranges[1] = (struct op_flag_range){"routed", m->flag_routed, 1, m, moe_describe_routed};
-    ranges[2] = (struct op_flag_range){"counted", m->flag_counted, 1, m, moe_describe_counted};
-    ranges[3] = (struct op_flag_range){"relay", m->flag_relay, m->topo.nodes * m->chunks, m,
-                                       moe_describe_relay};
-    ranges[4] = (struct op_flag_range){"landed", m->flag_landed, mk_world(&m->topo) * m->chunks, m,
-                                       moe_describe_landed};
-    ranges[5] = (struct op_flag_range){"rows", m->flag_rows, m->row_tiles, m, moe_describe_rows};
-    return 6;
 }
 
 void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_bytes,

@@ -19,24 +19,6 @@ static uint32_t moe_dispatch_gemm_columns(const struct mk_problem *q)
     return columns;
 }
 
-/* In the heap from *next on; what must begin as 0 comes first. */
-static void moe_dispatch_gemm_lay_out(struct mk_plan *p, struct moe_dispatch_gemm_plan *m,
-                                      uint64_t *next)
-{
-    const struct mk_problem *q = &p->problem;
-    struct moe_dispatch_plan *d = &m->dispatch;
-    struct mk_route *r = &d->route;
-    uint64_t begin = *next;
-    plan_lay_out_moe_counts(d, next);
-    p->zero_bytes = *next - begin;
-    r->summary_space = MK_SPACE_ARG4;
-    r->columns = m->col_tiles;
-    r->tile_columns = m->tile_n;
-    r->apart = 1;
-    plan_lay_out_moe_order(d, q, next);
-    plan_lay_out_moe(d, p->flag_base, 0, next);
-}
-
 static int moe_dispatch_gemm_build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
@@ -50,22 +32,25 @@ static int moe_dispatch_gemm_build(struct mk_plan *p, char *error, size_t size)
         result = plan_check_moe_gpu(q, error, size);
     if (result)
         return result;
-    uint64_t row_tiles, flags = plan_size_moe(&m->dispatch, q, &row_tiles), next = p->heap_base;
+    struct moe_dispatch_plan *d = &m->dispatch;
+    result = plan_size_moe(d, p, 0, error, size);
+    if (result)
+        return result;
     m->split = q->tuning.split;
     m->hidden = (uint32_t)q->moe.hidden;
     m->inner = (uint32_t)q->moe.inner;
     m->tile_n = q->tuning.tile_n;
     m->cluster = q->tuning.cluster;
     m->col_tiles = (uint32_t)mk_ceil_div(m->inner, m->tile_n);
-    q->m = row_tiles * m->dispatch.tile_m;
+    d->route.summary_space = MK_SPACE_ARG4;
+    d->route.columns = m->col_tiles;
+    d->route.tile_columns = m->tile_n;
+    d->route.apart = 1;
+    q->m = (uint64_t)d->row_tiles * d->tile_m;
     q->n = m->inner;
     q->k = m->hidden;
-    if (row_tiles > UINT32_MAX / m->dispatch.tile_m)
-        return plan_take(p, UINT64_MAX, flags, 0, 0, error, size);
-    m->dispatch.row_tiles = (uint32_t)row_tiles;
-    moe_dispatch_gemm_lay_out(p, m, &next);
-    result = plan_take(p, row_tiles * m->col_tiles, flags, next - p->heap_base,
-                       plan_moe_put_bytes(&m->dispatch), error, size);
+    result =
+        plan_lay_out(p, (uint64_t)d->row_tiles * m->col_tiles, plan_moe_put_bytes(d), error, size);
     if (result)
         return result;
     m->tiles = p->tiles;
@@ -79,9 +64,11 @@ uint64_t mk_moe_rows(const struct mk_plan *plan)
     return plan->problem.op == MK_OP_MOE_DISPATCH_GEMM ? (uint64_t)m->row_tiles * m->tile_m : 0;
 }
 
-static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
+static void moe_dispatch_gemm_tables(struct mk_plan *p, struct op_tables *t)
 {
-    return plan_moe_flags(&moe_dispatch_gemm_plan_of(p)->dispatch, ranges);
+    struct moe_dispatch_plan *d = &moe_dispatch_gemm_plan_in(p)->dispatch;
+    plan_moe_tables_first(d, &p->problem, t);
+    plan_moe_tables(d, t);
 }
 
 /* Which rows a tile has is known in a launch alone: here as if every place of its rows were
@@ -157,7 +144,7 @@ const struct op_descriptor op_moe_dispatch_gemm = {
     .loose_chunks = 1,
     .b_layout = 1,
     .build = moe_dispatch_gemm_build,
-    .flags = flags,
+    .tables = moe_dispatch_gemm_tables,
     .describe_tile = moe_dispatch_gemm_describe_tile,
     .describe_chunk = moe_dispatch_gemm_describe_chunk,
     .work = moe_dispatch_gemm_work,

@@ -5,8 +5,6 @@
 #include "core/ops/moe.h"
 #include "core/roles/moe_ffn_plan.h"
 
-#include <stdio.h>
-
 static int moe_ffn_check_tuning(const struct mk_problem *q, char *error, size_t size)
 {
     if (q->tuning.tile_n % 16)
@@ -18,29 +16,45 @@ static int moe_ffn_check_tuning(const struct mk_problem *q, char *error, size_t 
     return plan_check_moe_tuning(q, error, size);
 }
 
-/* In the heap from *next on; what must begin as 0 comes first. */
-static void moe_ffn_lay_out(struct mk_plan *p, struct moe_ffn_plan *m, uint64_t *next)
+static void moe_ffn_tables(struct mk_plan *p, struct op_tables *t)
 {
+    struct moe_ffn_plan *m = moe_ffn_plan_in(p);
     struct moe_dispatch_plan *d = &m->dispatch;
-    uint64_t nodes = d->topo.nodes, rows = (uint64_t)d->row_tiles * d->tile_m, begin = *next;
-    uint64_t away = nodes > 1 ? nodes * d->room * m->result_bytes : 0;
     struct mk_route *r = &d->route;
-    plan_lay_out_moe_counts(d, next);
-    p->zero_bytes = *next - begin;
-    r->columns = m->up_tiles;
-    r->down = m->down_tiles;
-    r->tile_columns = m->tile_n;
-    plan_lay_out_moe_order(d, &p->problem, next);
-    r->sent_before = plan_take_moe(next, nodes * (d->tokens + 1ull) * 4);
-    r->came_before = plan_take_moe(next, nodes * (d->tokens + 1ull) * 4);
-    r->summary_space = MK_SPACE_HEAP;
-    plan_lay_out_moe(d, p->flag_base, 1, next);
-    m->acted = plan_take_moe(next, rows * m->act_bytes);
-    m->made = plan_take_moe(next, rows * m->result_bytes);
-    m->back = plan_take_moe(
-        next, d->topo.gpus > 1 ? nodes * d->topo.gpus * d->tokens * m->result_bytes : 0);
-    m->sums = plan_take_moe(next, away);
-    m->whole = plan_take_moe(next, away);
+    uint64_t nodes = d->topo.nodes, gpus = d->topo.gpus, places = nodes * (d->tokens + 1ull),
+             rows = (uint64_t)d->row_tiles * d->tile_m, away = nodes > 1 ? nodes * d->room : 0;
+    plan_moe_tables_first(d, &p->problem, t);
+    OP_BUFFERS(t, {"sent_before", &r->sent_before, 1, places, 4},
+               {"came_before", &r->came_before, 1, places, 4});
+    plan_moe_tables(d, t);
+    OP_BUFFERS(t, {"acted", &m->acted, 1, rows, m->act_bytes},
+               {"made", &m->made, 1, rows, m->result_bytes},
+               {"back", &m->back, 1, gpus > 1 ? nodes * gpus * d->tokens : 0, m->result_bytes},
+               {"sums", &m->sums, 1, away, m->result_bytes},
+               {"whole", &m->whole, 1, away, m->result_bytes});
+    OP_FLAGS(t,
+             {"acted",
+              &m->flag_acted,
+              {{'i', d->row_tiles, d->tile_m}},
+              "rows %i to %I of its activation",
+              .producer = 'm'},
+             {"made",
+              &m->flag_made,
+              {{'i', d->row_tiles, d->tile_m}},
+              "rows %i to %I of its results",
+              .producer = 'm'},
+             {"back",
+              &m->flag_back,
+              {{'n', nodes, 1}, {'c', d->chunks, 1}, {'l', gpus, 1}},
+              "rank %l's sums for chunk %c of rank %R's tokens",
+              .producer = 'l',
+              .chunk_base = d->chunks},
+             {"sum",
+              &m->flag_sum,
+              {{'n', nodes, 1}, {'c', d->chunks, 1}},
+              "node %n's sums for chunk %c of its tokens",
+              .producer = 'R',
+              .chunk_base = d->chunks});
 }
 
 /* CTAs for sums on a GPU, beside those that compute first. With several nodes they alone add what
@@ -80,9 +94,9 @@ static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
     if (result)
         return result;
     struct moe_dispatch_plan *d = &m->dispatch;
-    uint64_t row_tiles, flags = plan_size_moe(d, q, &row_tiles), next = p->heap_base;
-    uint64_t chunks = (uint64_t)q->topo.nodes * d->chunks;
-    flags += 2 * row_tiles + (q->topo.gpus + 1) * chunks;
+    result = plan_size_moe(d, p, 1, error, size);
+    if (result)
+        return result;
     m->split = q->tuning.split;
     m->hidden = (uint32_t)q->moe.hidden;
     m->inner = (uint32_t)q->moe.inner;
@@ -95,80 +109,21 @@ static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
     m->number = q->deterministic ? MK_FP32 : MK_BF16;
     m->act_bytes = m->inner * 2ull;
     m->result_bytes = m->hidden * (q->deterministic ? 4ull : 2ull);
-    q->m = row_tiles * d->tile_m;
+    d->route.columns = m->up_tiles;
+    d->route.down = m->down_tiles;
+    d->route.tile_columns = m->tile_n;
+    d->route.summary_space = MK_SPACE_HEAP;
+    q->m = (uint64_t)d->row_tiles * d->tile_m;
     q->n = 2 * q->moe.inner;
     q->k = q->moe.hidden > q->moe.inner ? q->moe.hidden : q->moe.inner; /* the longest sum */
-    if (row_tiles > UINT32_MAX / d->tile_m || flags > UINT32_MAX)
-        return plan_take(p, UINT64_MAX, flags, 0, 0, error, size);
-    d->row_tiles = (uint32_t)row_tiles;
-    moe_ffn_lay_out(p, m, &next);
     uint64_t put = d->chunk_rows * m->result_bytes;
-    result = plan_take(p, row_tiles * (m->up_tiles + m->down_tiles), flags, next - p->heap_base,
-                       put > plan_moe_put_bytes(d) ? put : plan_moe_put_bytes(d), error, size);
+    result = plan_lay_out(p, (uint64_t)d->row_tiles * (m->up_tiles + m->down_tiles),
+                          put > plan_moe_put_bytes(d) ? put : plan_moe_put_bytes(d), error, size);
     if (result)
         return result;
     m->tiles = p->tiles;
-    m->flag_acted = d->flag_rows + d->row_tiles;
-    m->flag_made = m->flag_acted + d->row_tiles;
-    m->flag_back = m->flag_made + d->row_tiles;
-    m->flag_sum = m->flag_back + (uint32_t)chunks * q->topo.gpus;
     p->chunks = 2 * mk_world(&q->topo) * d->chunks;
     return 0;
-}
-
-/* This rank's own tiles. */
-static void moe_ffn_describe_own(const struct moe_ffn_plan *m, uint32_t index, const char *what,
-                                 struct mk_flag_meaning *out)
-{
-    uint32_t row = index * m->dispatch.tile_m;
-    snprintf(out->text, sizeof out->text, "rows %u to %u of its %s", row,
-             row + m->dispatch.tile_m - 1, what);
-}
-
-static void moe_ffn_describe_acted(const void *of, uint32_t index, struct mk_flag_meaning *out)
-{
-    moe_ffn_describe_own(of, index, "activation", out);
-}
-
-static void moe_ffn_describe_made(const void *of, uint32_t index, struct mk_flag_meaning *out)
-{
-    moe_ffn_describe_own(of, index, "results", out);
-}
-
-static void moe_ffn_describe_back(const void *of, uint32_t index, struct mk_flag_meaning *out)
-{
-    const struct moe_ffn_plan *m = of;
-    const struct mk_topo *t = &m->dispatch.topo;
-    uint32_t chunk = index / t->gpus % m->dispatch.chunks,
-             rank = mk_rank_at(t, index / t->gpus / m->dispatch.chunks, mk_local_of(t, t->rank));
-    out->chunk = m->dispatch.chunks + chunk;
-    out->producer = mk_rank_at(t, mk_node_of(t, t->rank), index % t->gpus);
-    snprintf(out->text, sizeof out->text, "rank %u's sums for chunk %u of rank %u's tokens",
-             out->producer, chunk, rank);
-}
-
-static void moe_ffn_describe_sum(const void *of, uint32_t index, struct mk_flag_meaning *out)
-{
-    const struct moe_ffn_plan *m = of;
-    const struct mk_topo *t = &m->dispatch.topo;
-    uint32_t chunk = index % m->dispatch.chunks, node = index / m->dispatch.chunks;
-    out->chunk = m->dispatch.chunks + chunk;
-    out->producer = mk_rank_at(t, node, mk_local_of(t, t->rank));
-    snprintf(out->text, sizeof out->text, "node %u's sums for chunk %u of its tokens", node, chunk);
-}
-
-static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
-{
-    const struct moe_ffn_plan *m = moe_ffn_plan_of(p);
-    uint32_t count = plan_moe_flags(&m->dispatch, ranges), tiles = m->dispatch.row_tiles,
-             chunks = m->dispatch.topo.nodes * m->dispatch.chunks;
-    ranges[count++] =
-        (struct op_flag_range){"acted", m->flag_acted, tiles, m, moe_ffn_describe_acted};
-    ranges[count++] = (struct op_flag_range){"made", m->flag_made, tiles, m, moe_ffn_describe_made};
-    ranges[count++] = (struct op_flag_range){"back", m->flag_back, chunks * m->dispatch.topo.gpus,
-                                             m, moe_ffn_describe_back};
-    ranges[count++] = (struct op_flag_range){"sum", m->flag_sum, chunks, m, moe_ffn_describe_sum};
-    return count;
 }
 
 /* Which rows a tile has is known in a launch alone: here as if every place of its rows were taken.
@@ -252,7 +207,7 @@ const struct op_descriptor op_moe_ffn = {
     .b_layout = 1,
     .sums = 1,
     .build = moe_ffn_build,
-    .flags = flags,
+    .tables = moe_ffn_tables,
     .describe_tile = moe_ffn_describe_tile,
     .describe_chunk = moe_ffn_describe_chunk,
     .work = moe_ffn_work,

@@ -75,14 +75,55 @@ enum op_knob {
     OP_SHOTS = 128
 };
 
-/* A run of flags of one meaning. `of` is the operator's own plan, or a part of it. */
-struct op_flag_range {
-    const char *name; /* "arrival" */
-    uint32_t first, count;
-    const void *of;
-    void (*describe)(const void *of, uint32_t index, struct mk_flag_meaning *out);
+/* A buffer of the symmetric heap: `count` times `each` bytes. Each of its `copies` begins at a
+ * multiple of MK_HEAP_UNIT, and `at` gets their offsets. */
+struct op_buffer {
+    const char *name;
+    uint64_t *at;
+    uint32_t copies;
+    uint64_t count, each;
 };
-#define OP_FLAG_RANGES 12
+
+/* One dimension of an array of flags. Its letter says what it counts: r ranks, l ranks of this
+ * node, n nodes, c chunks; any other: what the text says. An index stands for `each` of them. */
+struct op_extent {
+    char letter;
+    uint64_t count;
+    uint32_t each;
+};
+
+/* An array of flags of one meaning, the last extent the fastest. `text` says what a flag announces:
+ * %x is the index of extent x, %X the last that it stands for, %x{KV} one of these letters; and as
+ * ranks %r, %l, %R (of node n, on this rank's rail), %p (of this node, on r's rail), %m (this one).
+ * `producer` is the letter of the rank that raises the flag or whose data it announces. */
+struct op_flags {
+    const char *name;            /* "arrival" */
+    uint32_t *first;             /* gets the number of the first */
+    struct op_extent extents[6]; /* the first without a letter ends them */
+    const char *text;            /* "chunk %c of rank %r's A" */
+    char producer;
+    uint32_t
+        chunks; /* where several extents number the chunks: how many, the last of all extents */
+    uint32_t chunk_base; /* what is said is this much less than the chunk's number */
+};
+
+/* How a plan lies in the heap and among the flags, one behind the other. */
+struct op_tables {
+    struct op_buffer buffers[40];
+    struct op_flags flags[12];
+    uint32_t buffer_count, flag_count;
+    uint32_t
+        zero_buffers; /* the first so many must be found 0 by the first launch, as a new heap is */
+};
+
+void op_add_buffers(struct op_tables *t, const struct op_buffer *buffers, size_t bytes);
+void op_add_flags(struct op_tables *t, const struct op_flags *flags, size_t bytes);
+#define OP_BUFFERS(t, ...)                                                                         \
+    op_add_buffers(t, (const struct op_buffer[]){__VA_ARGS__},                                     \
+                   sizeof((const struct op_buffer[]){__VA_ARGS__}))
+#define OP_FLAGS(t, ...)                                                                           \
+    op_add_flags(t, (const struct op_flags[]){__VA_ARGS__},                                        \
+                 sizeof((const struct op_flags[]){__VA_ARGS__}))
 
 struct model_walk;
 struct mk_gemm_tile;
@@ -111,12 +152,13 @@ struct op_descriptor {
     uint8_t sums;         /* 1: it adds over ranks, so mk_problem.deterministic says how */
 
     /* Checks the problem (a refusal names the nearest that works), fills in the tuning that was
-     * left open, lays out flags and heap from p->flag_base and p->heap_base on (plan_take), and
-     * makes the operator's own plan: <name>_plan_in(p). 0, or -EINVAL with a sentence. */
+     * left open, makes the operator's own plan, <name>_plan_in(p), and has it laid out
+     * (plan_lay_out). 0, or -EINVAL with a sentence. */
     int (*build)(struct mk_plan *p, char *error, size_t error_size);
-    /* The runs of flags that a plan has, one behind the other from p->flag_base on. Every sentence
-     * about a flag comes from its run. Returns how many. */
-    uint32_t (*flags)(const struct mk_plan *p, struct op_flag_range ranges[OP_FLAG_RANGES]);
+    /* The plan's buffers and flags, by the numbers in the operator's own plan: where they lie, what
+     * they take, and every sentence about a flag follow from it. The same once they are laid out.
+     */
+    void (*tables)(struct mk_plan *p, struct op_tables *t);
     /* As core/plan.h says; ids are the plan's. */
     void (*describe_tile)(const struct mk_plan *p, uint32_t id, struct mk_tile *out);
     void (*describe_chunk)(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
@@ -204,5 +246,13 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size);
  * p->heap_bytes. */
 int plan_take(struct mk_plan *p, uint64_t tiles, uint64_t flags, uint64_t heap_bytes,
               uint64_t put_bytes, char *error, size_t size);
+
+/* Lays out the operator's tables from p->heap_base and p->flag_base on: offsets, first flags,
+ * sizes. Refuses as plan_take. */
+int plan_lay_out(struct mk_plan *p, uint64_t tiles, uint64_t put_bytes, char *error, size_t size);
+
+/* The tables of a plan, and how many flags an array has; UINT64_MAX: more than can be counted. */
+void plan_tables(const struct mk_plan *p, struct op_tables *t);
+uint64_t plan_flag_count(const struct op_flags *f);
 
 #endif

@@ -248,47 +248,37 @@ static int ring_attention_build(struct mk_plan *p, char *error, size_t size)
     r->section = ring_attention_section_of(a, r->split.ctas[MK_COMPUTE], r->halves * r->half_tiles);
     uint64_t tiles = (uint64_t)r->batch * r->heads * r->halves * r->half_tiles,
              ctas = r->split.ctas[MK_COMPUTE];
-    uint64_t turns = mk_ceil_div(tiles, ctas),
-             chunks = 2ull * r->batch * r->kv_heads * r->halves * r->half_chunks;
-    uint64_t flags = world > 1 ? world * chunks : 0;
+    uint64_t turns = mk_ceil_div(tiles, ctas);
     r->head_bytes = (uint64_t)r->head_dim * 2;
     r->row_bytes = r->kv_heads * r->head_bytes;
     r->tensor_bytes = mk_round_up((uint64_t)r->batch * r->rows * r->row_bytes, MK_HEAP_UNIT);
     r->state_pitch = (uint64_t)r->tile_rows * (r->head_dim + 4) * 4;
-    uint64_t gathered = world > 1 ? 2ull * world * r->tensor_bytes : 0;
-    result = plan_take(p, turns * ctas * world, flags, 2 * gathered + ctas * r->state_pitch,
-                       r->chunk_rows * r->head_bytes, error, size);
+    r->chunks = 2 * r->batch * r->kv_heads * r->halves * r->half_chunks;
+    result = plan_lay_out(p, turns * ctas * world, r->chunk_rows * r->head_bytes, error, size);
     if (result)
         return result;
     r->query_tiles = a->gather_only ? 0 : (uint32_t)tiles;
     r->tiles = p->tiles;
-    r->chunks = (uint32_t)chunks;
-    r->flag_arrival = p->flag_base;
-    r->gathered[0] = p->heap_base;
-    r->gathered[1] = p->heap_base + gathered;
-    r->state = p->heap_base + 2 * gathered;
     p->chunks = world * r->chunks;
     return 0;
 }
 
-static void ring_attention_describe_arrival(const void *of, uint32_t index,
-                                            struct mk_flag_meaning *out)
+static void ring_attention_tables(struct mk_plan *p, struct op_tables *t)
 {
-    const struct ring_attention_plan *r = of;
-    out->producer = index / r->chunks;
-    out->chunk = index % r->chunks;
-    uint32_t head = out->chunk / 2 / r->half_chunks / r->halves;
-    snprintf(out->text, sizeof out->text, "chunk %u (head %u of batch %u) of rank %u's %c",
-             out->chunk, head % r->kv_heads, head / r->kv_heads, out->producer,
-             "KV"[out->chunk % 2]);
-}
-
-static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
-{
-    const struct ring_attention_plan *r = ring_attention_plan_of(p);
-    ranges[0] = (struct op_flag_range){"arrival", r->flag_arrival, mk_world(&r->topo) * r->chunks,
-                                       r, ring_attention_describe_arrival};
-    return 1;
+    struct ring_attention_plan *r = ring_attention_plan_in(p);
+    uint64_t world = mk_world(&r->topo), others = world > 1 ? world : 0;
+    OP_BUFFERS(t, {"gathered", r->gathered, 2, 2 * others, r->tensor_bytes},
+               {"state", &r->state, 1, r->split.ctas[MK_COMPUTE], r->state_pitch});
+    OP_FLAGS(t, {"arrival",
+                 &r->flag_arrival,
+                 {{'r', others, 1},
+                  {'b', r->batch, 1},
+                  {'h', r->kv_heads, 1},
+                  {'x', (uint64_t)r->halves * r->half_chunks, 1},
+                  {'k', 2, 1}},
+                 "chunk %c (head %h of batch %b) of rank %r's %k{KV}",
+                 .producer = 'r',
+                 .chunks = r->chunks});
 }
 
 static void ring_attention_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
@@ -371,7 +361,7 @@ const struct op_descriptor op_ring_attention = {
     .tuned = 1,
     .causal = 1,
     .build = ring_attention_build,
-    .flags = flags,
+    .tables = ring_attention_tables,
     .describe_tile = ring_attention_describe_tile,
     .describe_chunk = ring_attention_describe_chunk,
     .work = ring_attention_work,
