@@ -23,6 +23,9 @@ static int agree_differs(const struct ballot *all, uint32_t world, const char *v
                          const struct agree_field *fields, uint32_t count, char *error,
                          size_t error_size)
 {
+    int refused = 0;
+    for (uint32_t r = 0; r < world; r++)
+        refused |= all[r].result != 0;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t odd = 0, others = 0;
         for (uint32_t r = 1; r < world; r++)
@@ -30,7 +33,7 @@ static int agree_differs(const struct ballot *all, uint32_t world, const char *v
                 odd = odd ? odd : r;
                 others++;
             }
-        if (!odd)
+        if (!odd || (refused && fields[i].kind == AGREE_MADE))
             continue;
         char more[48] = "";
         if (others > 1)
@@ -40,7 +43,7 @@ static int agree_differs(const struct ballot *all, uint32_t world, const char *v
                      all[odd].values[i] ? "rank %u has %s, which rank 0 has not%s"
                                         : "rank %u has no %s, which rank 0 has%s",
                      odd, fields[i].name, more);
-        else if (fields[i].kind == AGREE_OPAQUE)
+        else if (fields[i].kind == AGREE_OPAQUE || fields[i].kind == AGREE_MADE)
             snprintf(error, error_size, "rank %u %s another %s than rank 0%s", odd, verb,
                      fields[i].name, more);
         else

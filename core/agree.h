@@ -11,6 +11,7 @@ enum agree_kind {
     AGREE_NUMBER,
     AGREE_OPAQUE, /* a hash, or a word's number: say only that it differs */
     AGREE_GIVEN,  /* 1 or 0: was it given? */
+    AGREE_MADE    /* as OPAQUE, of what a rank made of it all: looked at where no rank refused */
 };
 
 struct agree_field {

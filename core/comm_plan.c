@@ -74,7 +74,8 @@ static int comm_plan_build(struct mk_comm *comm, struct mk_plan *p,
     return result ? result : comm_plan_check_room(comm, p);
 }
 
-static int comm_plan_agree_on(struct mk_comm *comm, const struct mk_problem *q, int result)
+static int comm_plan_agree_on(struct mk_comm *comm, const struct mk_problem *q,
+                              const struct mk_plan *made, int result)
 {
     const struct mk_tuning *t = &q->tuning;
     const struct op_descriptor *op = op_of(q->op);
@@ -117,6 +118,7 @@ static int comm_plan_agree_on(struct mk_comm *comm, const struct mk_problem *q, 
         {"timeout in ns", q->timeout_ns, 0},
         {"first flag (plans must be made in the same order)", comm->heap.next_flag, 0},
         {"first heap byte (allocations must be made in the same order)", comm->heap.next_data, 0},
+        {"layout of its flags and heap", made ? plan_layout(made) : 0, AGREE_MADE},
     };
     return agree(comm->bootstrap, comm->topo.rank, mk_world(&comm->topo), "plans", fields,
                  sizeof fields / sizeof *fields, result, comm->error, sizeof comm->error);
@@ -142,7 +144,7 @@ int comm_create_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk
     if (!result)
         result = handle ? comm_plan_build(comm, &handle->plan, &q)
                         : comm_refuse(comm, -ENOMEM, "out of memory");
-    result = comm_plan_agree_on(comm, &q, result);
+    result = comm_plan_agree_on(comm, &q, handle ? &handle->plan : NULL, result);
     if (comm_failed(comm)) {
         free(handle);
         return comm_tell_failure(comm);

@@ -30,6 +30,21 @@ int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t fla
     return op_of(problem->op)->build(p, error, error_size);
 }
 
+static uint64_t plan_digest(uint64_t digest, const void *from, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        digest = (digest ^ ((const uint8_t *)from)[i]) * 0x100000001b3ull; /* FNV-1a */
+    return digest;
+}
+
+uint64_t plan_layout(const struct mk_plan *p)
+{
+    const uint64_t numbers[] = {p->flag_base,  p->flags, p->heap_base, p->heap_bytes,
+                                p->zero_bytes, p->tiles, p->chunks};
+    uint64_t digest = plan_digest(0xcbf29ce484222325ull, numbers, sizeof numbers);
+    return plan_digest(digest, &p->problem.tuning, sizeof p->problem.tuning);
+}
+
 int plan_op_by_name(const char *name)
 {
     for (int i = 0; i < MK_OPS; i++)

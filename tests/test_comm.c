@@ -191,6 +191,22 @@ static int other_order(struct mk_comm *comm, uint32_t rank, char *text, size_t s
     return result;
 }
 
+/* What nobody asked for differs all the same: as if a plan depended on its rank. */
+static int other_layout(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
+{
+    struct mk_problem q = problem();
+    struct mk_plan *p;
+    int result = tuning_parse(&comm->tuning,
+                              rank == 2 ? "ag_gemm 96,64,64 kn fast 1x3 host pieces=2\n"
+                                        : "ag_gemm 96,64,64 kn fast 1x3 host pieces=4\n",
+                              "plans", 0, text, size);
+    snprintf(comm->device, sizeof comm->device, "host");
+    result = result ? result : comm_make_plan(&p, comm, &q);
+    snprintf(text, size, "%s", mk_error(comm));
+    q.tuning.pieces = 1;
+    return comm_make_plan(&p, comm, &q) ? -1 : result; /* nothing is lost by it */
+}
+
 static int only_one_refuses(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
 {
     struct mk_problem q = problem();
@@ -211,6 +227,8 @@ static void ranks_that_disagree_are_named(void **state)
         "rank 2 plans N = 72 where rank 0 has 64");
     all(3, (struct setup){other_order, 1, NULL, NULL}, -EINVAL,
         "rank 1 plans first heap byte (allocations must be made");
+    all(3, (struct setup){other_layout, 1, NULL, NULL}, -EINVAL,
+        "rank 2 plans another layout of its flags and heap than rank 0");
     all(3, (struct setup){only_one_refuses, 1, NULL, NULL}, -ENOSPC,
         "a communicator has at most 64 plans");
 }

@@ -1,6 +1,8 @@
 /* Every operator of the registry says all of itself: what a descriptor lacks would show in a
  * command's output, or as an argument of no bytes. */
 #include "core/ops/op.h"
+#include "core/random.h"
+#include "core/tuning.h"
 #include "sim/op.h"
 
 #include <setjmp.h>
@@ -107,6 +109,115 @@ static void defaults_make_a_plan(void **state)
             }
 }
 
+/* ---- every rank makes the same plan ---- */
+
+static uint64_t seed;
+
+static uint32_t below(uint32_t limit)
+{
+    return (uint32_t)(mk_random(&seed) % limit);
+}
+
+/* The default numbers, some of them cut to a part or doubled; and whatever the operator can be
+ * told. Many are refused. */
+static struct mk_problem drawn_problem(enum mk_op op)
+{
+    static const uint64_t parts[] = {1, 1, 2, 4, 8, 16, 64};
+    const struct op_descriptor *of = op_of(op);
+    enum op_size size = below(3) ? OP_SIZE_GPU : OP_SIZE_HOST;
+    struct mk_problem q = default_problem(op, size, 1 + below(3), 1 + below(4));
+    uint64_t numbers[OP_DIMENSIONS];
+    for (uint32_t i = 0, count = op_numbers(&q, numbers); i < count; i++) {
+        numbers[i] = numbers[i] / parts[below(7)] * (1 + below(2));
+        numbers[i] += !numbers[i];
+    }
+    op_set_numbers(&q, numbers);
+    q.exec = size == OP_SIZE_GPU ? MK_EXEC_CUDA : MK_EXEC_HOST;
+    q.sms = q.exec == MK_EXEC_CUDA ? (below(2) ? 132 : 78) : 0;
+    q.attention.causal = of->causal ? (int)below(2) : 0;
+    q.b_transposed = of->b_layout ? (int)below(2) : 0;
+    q.deterministic = of->sums ? (int)below(2) : 0;
+    q.a_in_heap = of->a_in_heap ? (int)below(2) : 0;
+    q.c_in_heap = of->c_in_heap ? (int)below(2) : 0;
+    return q;
+}
+
+static int is_topo(const uint32_t *word, const struct mk_topo *t)
+{
+    return word[0] == t->nodes && word[1] == t->gpus && word[2] == t->rank;
+}
+
+/* Word by word, in the operator's own part, too: only the rank of a struct mk_topo may differ. */
+static void is_the_same_plan(const struct mk_plan *first, const struct mk_plan *p)
+{
+    const char *name = plan_op_name(p->problem.op);
+    struct mk_plan a = *first;
+    uint32_t own[2][MK_PLAN_OWN / 4];
+    memcpy(own[0], first->own, sizeof first->own);
+    memcpy(own[1], p->own, sizeof p->own);
+    for (size_t i = 0; i < MK_PLAN_OWN / 4; i++)
+        if (own[0][i] != own[1][i] && !(i >= 2 && is_topo(&own[0][i - 2], &first->problem.topo) &&
+                                        is_topo(&own[1][i - 2], &p->problem.topo)))
+            fail_msg("%s: word %zu of its own plan is %u on rank 0 and %u on rank %u of %ux%u",
+                     name, i, own[0][i], own[1][i], p->problem.topo.rank, p->problem.topo.nodes,
+                     p->problem.topo.gpus);
+    memcpy(a.own, p->own, sizeof a.own);
+    a.problem.topo.rank = p->problem.topo.rank;
+    if (memcmp(&a, p, sizeof a) || plan_layout(&a) != plan_layout(p))
+        fail_msg("%s: heap bytes %llu, flags %u, tiles %u on rank 0 and %llu, %u, %u on rank %u of "
+                 "%ux%u",
+                 name, (unsigned long long)first->heap_bytes, first->flags, first->tiles,
+                 (unsigned long long)p->heap_bytes, p->flags, p->tiles, p->problem.topo.rank,
+                 p->problem.topo.nodes, p->problem.topo.gpus);
+}
+
+/* All ranks of it; 0: it was refused, on all of them. And a plan that is asked for as it was made
+ * comes out the same. */
+static int all_ranks_agree(struct mk_problem q, int formula_alone)
+{
+    static const struct tuning_table none;
+    char error[512];
+    struct mk_plan first, p;
+    for (uint32_t rank = 0; rank < mk_world(&q.topo); rank++) {
+        q.topo.rank = rank;
+        int result = formula_alone
+                         ? plan_build(&p, &q, 7, 640, error, sizeof error)
+                         : tuning_build(&p, &none, &q, "any", 7, 640, error, sizeof error);
+        if (!rank && result)
+            return 0;
+        if (result)
+            fail_msg("%s: rank 0 has a plan, and rank %u none: %s", plan_op_name(q.op), rank,
+                     error);
+        if (!rank)
+            first = p;
+        is_the_same_plan(&first, &p);
+    }
+    struct mk_plan again;
+    assert_int_equal(plan_build(&again, &p.problem, 7, 640, error, sizeof error), 0);
+    assert_memory_equal(&again, &p, sizeof p);
+    return 1;
+}
+
+/* Peers write by their own plan into each other's heaps. */
+static void every_rank_makes_the_same_plan(void **state)
+{
+    for (int op = 0; op < MK_OPS; op++) {
+        uint32_t made = 0, chosen = 0;
+        seed = 20261123 + (uint64_t)op;
+        for (int i = 0; i < 300; i++)
+            made += (uint32_t)all_ranks_agree(drawn_problem((enum mk_op)op), 1);
+        for (int i = 0; i < 150 && chosen < 12; i++)
+            chosen += (uint32_t)all_ranks_agree(drawn_problem((enum mk_op)op), 0);
+        if (made < 40 || chosen < 12)
+            fail_msg("%s: %u and %u plans", plan_op_name((enum mk_op)op), made, chosen);
+    }
+    /* its mask gives ranks other tiles to wait for, and so other plans seemed best */
+    struct mk_problem q = {.op = MK_OP_RING_ATTENTION, .exec = MK_EXEC_CUDA, .sms = 132};
+    q.topo = (struct mk_topo){1, 2, 0};
+    q.attention = (struct mk_attention){1, 2048, 32, 8, 128, .causal = 1};
+    assert_int_equal(all_ranks_agree(q, 0), 1);
+}
+
 /* Formulas count what the operators' own words say, computed by hand. */
 static void formulas_count(void **state)
 {
@@ -185,8 +296,11 @@ static void lists_are_sentences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_descriptor_is_whole), cmocka_unit_test(defaults_make_a_plan),
-        cmocka_unit_test(formulas_count),        cmocka_unit_test(a_flag_says_what_it_announces),
+        cmocka_unit_test(a_descriptor_is_whole),
+        cmocka_unit_test(defaults_make_a_plan),
+        cmocka_unit_test(formulas_count),
+        cmocka_unit_test(a_flag_says_what_it_announces),
+        cmocka_unit_test(every_rank_makes_the_same_plan),
         cmocka_unit_test(lists_are_sentences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -255,4 +255,8 @@ int plan_lay_out(struct mk_plan *p, uint64_t tiles, uint64_t put_bytes, char *er
 void plan_tables(const struct mk_plan *p, struct op_tables *t);
 uint64_t plan_flag_count(const struct op_flags *f);
 
+/* A digest of all that ranks must have alike of one plan, since they write to each other's heaps by
+ * it: options, flags, heap, ids. Two ranks with the same problem have the same. */
+uint64_t plan_layout(const struct mk_plan *p);
+
 #endif
