@@ -3,6 +3,7 @@
 #include "core/ops/op.h"
 #include "core/random.h"
 #include "core/tuning.h"
+#include "experiments/job/op.h"
 #include "sim/op.h"
 
 #include <setjmp.h>
@@ -39,6 +40,23 @@ static void a_descriptor_is_whole(void **state)
     }
     assert_null(op_of(MK_OPS));
     assert_null(sim_op_of(MK_OPS));
+}
+
+/* Each collective has a name for the legend of `bench`, and where the bench cannot launch it with
+ * a GEMM, an operator of the two is timed alone. */
+static void collectives_have_words(void **state)
+{
+    for (int c = RUN_NO_COLLECTIVE; c <= RUN_ALL_TO_ALL; c++) {
+        assert_non_null(run_collective_words((enum run_collective)c).name);
+        for (int before = RUN_NO_COLLECTIVE; before < c; before++)
+            assert_string_not_equal(run_collective_words((enum run_collective)before).name,
+                                    run_collective_words((enum run_collective)c).name);
+    }
+    assert_false(run_is_compared(RUN_GEMM, RUN_ALL_TO_ALL));
+    assert_false(run_is_compared(RUN_GEMM, RUN_NO_COLLECTIVE));
+    for (int i = 0; i < MK_OPS; i++)
+        assert_int_equal(run_op_is_compared((enum mk_op)i),
+                         run_op_of((enum mk_op)i)->collective != RUN_NO_COLLECTIVE);
 }
 
 /* Runs of flags lie one behind the other and cover all that the plan takes; each has a name of its
@@ -297,6 +315,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_descriptor_is_whole),
+        cmocka_unit_test(collectives_have_words),
         cmocka_unit_test(defaults_make_a_plan),
         cmocka_unit_test(formulas_count),
         cmocka_unit_test(a_flag_says_what_it_announces),

@@ -33,12 +33,16 @@ static int bench_gpu_multiply(struct gpu_bench *b, struct gpu_shape *s, uint32_t
 static int bench_gpu_collect(struct bench *b, struct gpu_shape *s, uint32_t set)
 {
     const struct gpu_bench *g = &b->gpu;
-    enum run_collective collective = run_op_of(g->job->problem.op)->collective;
-    if (collective == RUN_REDUCE_SCATTER)
+    switch (run_op_of(g->job->problem.op)->collective) {
+    case RUN_ALL_GATHER:
+        return baseline_nccl_allgather(b->nccl, s->a[set], s->whole, s->rows * s->k * 2, g->stream);
+    case RUN_REDUCE_SCATTER:
         return baseline_nccl_reducescatter(b->nccl, s->whole, s->c[set], s->rows * s->n, g->stream);
-    if (collective == RUN_ALL_REDUCE)
+    case RUN_ALL_REDUCE:
         return baseline_nccl_allreduce(b->nccl, s->whole, s->c[set], s->m * s->n, g->stream);
-    return baseline_nccl_allgather(b->nccl, s->a[set], s->whole, s->rows * s->k * 2, g->stream);
+    default: /* run_is_compared lets none come here */
+        return -ENOTSUP;
+    }
 }
 
 int bench_gpu_copy_to_next(struct bench *b)

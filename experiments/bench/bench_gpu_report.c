@@ -295,13 +295,8 @@ static void bench_gpu_report_print_cell(FILE *f, const struct column *c,
 /* What the columns mean. */
 static void bench_gpu_report_print_legend(FILE *out, const struct bench_gpu_row *rows)
 {
-    static const struct {
-        const char *name, *torch;
-    } words[] = {[RUN_ALL_GATHER] = {"all-gather", "fused_all_gather_matmul"},
-                 [RUN_REDUCE_SCATTER] = {"reduce-scatter", "fused_matmul_reduce_scatter"},
-                 [RUN_ALL_REDUCE] = {"all-reduce", "matmul, then the faster of symm_mem's "
-                                                   "one_shot_all_reduce and two_shot_all_reduce_"}};
     const struct run_op *op = run_op_of(rows->problem.op);
+    struct run_collective_words words = run_collective_words(op->collective);
     if (op->product == RUN_ATTENTION) {
         fprintf(
             out,
@@ -347,11 +342,12 @@ static void bench_gpu_report_print_legend(FILE *out, const struct bench_gpu_row 
             "own: this kernel with %c = 8; link: GB/s\nto the next rank by copy engine; NICs: what "
             "crosses them, at the rate of their ports; ideal: the larger of GEMM and %s;\neffic.: "
             "ideal / fused; in turn: %s; torch: %s\n",
-            words[op->collective].name, gathers ? 'N' : 'K',
+            words.name, gathers ? 'N' : 'K',
             rows->network_ms > 0               ? "that"
             : op->collective == RUN_ALL_REDUCE ? "2 (W-1)/W of C's bytes at the link's rate"
                                                : "the faster of NCCL and own",
-            gathers ? "NCCL then cuBLAS" : "cuBLAS then NCCL", words[op->collective].torch);
+            gathers ? "NCCL then cuBLAS" : "cuBLAS then NCCL",
+            words.torch ? words.torch : "nothing of the kind");
 }
 
 static int bench_gpu_report_print_table(FILE *out, const struct bench_gpu_row *rows, uint32_t count)
