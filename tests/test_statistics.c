@@ -183,6 +183,11 @@ static void sentences_say_how_much_and_how_sure(void **unused)
     assert_string_equal(stat_say(&d, text), "faster by 30.0 %, 10.0 to 35.0");
     d = (struct stat_difference){{1.1, 0.95, 1.9}, STAT_NO_DIFFERENCE};
     assert_string_equal(stat_say(&d, text), "no difference seen (+10.0 %, -5.0 to +90.0)");
+    /* as it was said of a real pair, "+- 207.1" would be faster by 20 %, too */
+    d = (struct stat_difference){{2.866, 1.10, 5.25}, STAT_SLOWER};
+    assert_string_equal(stat_say(&d, text), "slower by 186.6 %, 10.0 to 425.0");
+    d = (struct stat_difference){{1.1, 1.001, 1.22}, STAT_SLOWER};
+    assert_string_equal(stat_say(&d, text), "slower by 10.0 %, 0.1 to 22.0");
     d = (struct stat_difference){{NAN, NAN, NAN}, STAT_NO_DIFFERENCE};
     assert_string_equal(stat_say(&d, text), "not measured");
 }

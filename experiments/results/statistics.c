@@ -167,14 +167,16 @@ const char *stat_say(const struct stat_difference *d, char text[STAT_TEXT])
     const struct stat_interval *r = &d->ratio;
     int faster = d->verdict == STAT_FASTER, none = d->verdict == STAT_NO_DIFFERENCE;
     double sign = faster ? -100 : 100, up = r->high - r->median, down = r->median - r->low;
+    double half = (up + down) / 2;
     char doubt[40];
     if (isnan(r->median)) {
         snprintf(text, STAT_TEXT, "not measured");
         return text;
     }
-    /* a ratio's interval may reach much further up than down: then both ends are told */
-    if (up <= 1.5 * down && down <= 1.5 * up)
-        snprintf(doubt, sizeof doubt, "+- %.1f", 50 * (up + down));
+    /* A ratio's interval often reaches further up than down: then both ends are told, and so they
+     * are where one number for both would reach across "no difference". */
+    if (fabs(up - down) <= 0.2 * half && (none || half < fabs(r->median - 1)))
+        snprintf(doubt, sizeof doubt, "+- %.1f", 100 * half);
     else
         snprintf(doubt, sizeof doubt, none ? "%+.1f to %+.1f" : "%.1f to %.1f",
                  sign * ((faster ? r->high : r->low) - 1),

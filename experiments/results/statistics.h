@@ -46,7 +46,7 @@ int stat_compare(struct stat_difference *out, const struct stat_job *a, uint32_t
                  const struct stat_job *b, uint32_t b_count, double error, uint64_t seed);
 
 /* "faster by 4.1 % +- 0.9" or "no difference seen (-0.4 %, +- 1.2)"; where the interval is
- * far from even, "slower by 40.0 %, 5.0 to 130.0". Returns text. */
+ * uneven by more than a tenth, "slower by 40.0 %, 5.0 to 130.0". Returns text. */
 #define STAT_TEXT 80
 const char *stat_say(const struct stat_difference *d, char text[STAT_TEXT]);
 
