@@ -198,6 +198,48 @@ static void differences_are_told_with_their_doubt(void **state)
     assert_non_null(strstr(r.err_text, "no point with roles=c"));
 }
 
+static void setting(sqlite3 *db, const char *exec, const char *name, const char *value)
+{
+    assert_int_equal(results_do(db,
+                                "INSERT INTO setting SELECT point, ?2, ?3 FROM setting WHERE name "
+                                "= 'exec' AND value = ?1",
+                                "ttt", exec, name, value),
+                     0);
+}
+
+/* What the simulator does not take (--iters, the NIC, softnic's network) keeps no measured point
+ * from its simulation, nor --launches the other way. Where several points fit, or none, it is said
+ * which setting makes that. */
+static void measured_points_meet_their_simulation(void **state)
+{
+    char third[80];
+    sqlite3 *db;
+    snprintf(third, sizeof third, "%s/third.db", folder);
+    make(third, 1);
+    assert_int_equal(sqlite3_open(third, &db), SQLITE_OK);
+    setting(db, "host", "iters", "20");
+    setting(db, "host", "nic", "soft");
+    setting(db, "host", "env.SOFTNIC", "bw=5GB/s");
+    setting(db, "sim", "launches", "4");
+    results("%s diff exec=host exec=sim", third);
+    works(0);
+    assert_non_null(strstr(r.out_text, "B is faster at 1 points"));
+    assert_non_null(strstr(r.out_text, "11 points of A have no partner in B"));
+    results("%s plot simulated --script", third);
+    works(0);
+    assert_non_null(strstr(r.out_text, "title 'simulated'"));
+    results("%s diff exec=sim exec=host;roles=a:b", third);
+    works(0);
+    assert_non_null(strstr(r.out_text, "1 point of A has several partners in B, which differ in "
+                                       "roles: choose one of its values, NAME=B;roles=VALUE"));
+    setting(db, "sim", "nodes", "8"); /* this one both take */
+    results("%s diff exec=host exec=sim", third);
+    works(0);
+    assert_non_null(strstr(r.out_text, "no point of A has a partner in B"));
+    assert_non_null(strstr(r.out_text, "which differ in nodes (default, 8)\n"));
+    sqlite3_close(db);
+}
+
 static void what_got_slower_is_status_1(void **state)
 {
     results("%s table --expect %s", one, other); /* a took 0.8 of it there */
@@ -238,7 +280,7 @@ static void pictures_are_drawn(void **state)
         {"speed", "", "TFLOP/s of a rank"},
         {"efficiency", "--only exec=host", "set yrange [0:*]"},
         {"stack", "--only exec=host", "exposed: what it took beyond"},
-        {"heat", "--x shape --y op --only roles=a;exec=host", "with image"},
+        {"heat", "--x shape --y op --only roles=a;exec=host", "with boxxyerror"},
         {"simulated", "", "title 'simulated'"},
         {"roofline", "--roofs 1,10,0", "NVLink: 10 GB/s"},
     };
@@ -262,6 +304,71 @@ static void pictures_are_drawn(void **state)
             assert_int_equal(strncmp(head, svg ? "<?xml" : "\x89PNG", svg ? 5 : 4), 0);
         }
     }
+}
+
+/* The next box of an SVG that gnuplot made, from *at on: its corners. 0: there is none. */
+static int next_box(const char **at, double box[4])
+{
+    const char *points = strstr(*at, "<polygon ");
+    points = points ? strstr(points, "points = '") : NULL;
+    if (!points)
+        return 0;
+    box[0] = box[1] = INFINITY;
+    box[2] = box[3] = -INFINITY;
+    *at = points += strlen("points = '");
+    double x, y;
+    for (int used; sscanf(points, " %lf,%lf%n", &x, &y, &used) == 2; points += used) {
+        box[0] = fmin(box[0], x);
+        box[1] = fmin(box[1], y);
+        box[2] = fmax(box[2], x);
+        box[3] = fmax(box[3], y);
+    }
+    return 1;
+}
+
+/* A heat map with a hole: every number stands in a cell of its own, of which there are as many as
+ * points. */
+static void a_heat_map_may_have_holes(void **state)
+{
+    static char svg[1 << 17];
+    char path[80];
+    if (system("gnuplot --version >/dev/null 2>&1"))
+        skip();
+    snprintf(path, sizeof path, "%s/holes.svg", folder);
+    /* roles b has no time of gemm_ar at one shape: the hole is in the middle of a row */
+    results("%s plot heat %s --x op --y roles --only exec=host;shape=256,128,256", one, path);
+    works(0);
+    sqlite3 *db;
+    snprintf(svg, sizeof svg, "%s/holes.db", folder);
+    make(svg, 1);
+    assert_int_equal(sqlite3_open(svg, &db), SQLITE_OK);
+    assert_int_equal(results_do(db,
+                                "DELETE FROM sample WHERE job IN (SELECT j.id FROM job j JOIN "
+                                "point p ON p.id = j.point WHERE key LIKE '%gemm_rs%roles=a%')",
+                                ""),
+                     0);
+    sqlite3_close(db);
+    results("%s plot heat %s --x op --y roles --only exec=host;shape=256,128,256", svg, path);
+    works(0);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    svg[fread(svg, 1, sizeof svg - 1, f)] = '\0';
+    fclose(f);
+    double box[4];
+    int boxes = 0;
+    for (const char *at = svg; next_box(&at, box);) {
+        double x, y;
+        int inside = 0;
+        if (box[2] - box[0] < 60 || box[3] - box[1] < 20)
+            continue; /* of the scale of colours */
+        boxes++;
+        for (const char *text = svg; (text = strstr(text, "<g transform=\"translate(")); text++) {
+            assert_int_equal(sscanf(text, "<g transform=\"translate(%lf,%lf)", &x, &y), 2);
+            inside += x > box[0] && x < box[2] && y > box[1] && y < box[3];
+        }
+        assert_int_equal(inside, 1);
+    }
+    assert_int_equal(boxes, 5);
 }
 
 static void what_cannot_be_drawn_is_one_sentence(void **state)
@@ -330,8 +437,10 @@ int main(void)
         cmocka_unit_test(figures_are_counted_as_nccl_tests_does),
         cmocka_unit_test(the_table_names_what_lies_far_out),
         cmocka_unit_test(differences_are_told_with_their_doubt),
+        cmocka_unit_test(measured_points_meet_their_simulation),
         cmocka_unit_test(what_got_slower_is_status_1),
         cmocka_unit_test(pictures_are_drawn),
+        cmocka_unit_test(a_heat_map_may_have_holes),
         cmocka_unit_test(what_cannot_be_drawn_is_one_sentence),
         cmocka_unit_test(tables_for_programs_have_a_row_a_point),
     };

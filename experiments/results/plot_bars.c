@@ -1,6 +1,7 @@
 /* Bars: what an ideal launch would have taken and what it took beyond; and measured beside
  * simulated. */
 #include "experiments/common/picture.h"
+#include "experiments/results/results_diff.h"
 #include "experiments/results/results_plot.h"
 
 #include <errno.h>
@@ -53,14 +54,11 @@ int plot_bars(const struct plot *p, FILE *out, char *error, size_t size)
 static const struct result_point *plot_bars_twin(const struct plot *p,
                                                  const struct result_point *of)
 {
+    static const char *const exec[] = {"exec"};
     for (uint32_t i = 0; i < p->results->count; i++) {
         const struct result_point *twin = &p->results->points[i];
-        int same = !strcmp(result_value(twin, "exec"), "sim") && twin->good;
-        for (uint32_t k = 0; k < p->results->varied_count && same; k++)
-            same = !strcmp(p->results->varied[k], "exec") ||
-                   !strcmp(result_value(twin, p->results->varied[k]),
-                           result_value(of, p->results->varied[k]));
-        if (same)
+        if (!strcmp(result_value(twin, "exec"), "sim") && twin->good &&
+            result_same(of, twin, exec, 1))
             return twin;
     }
     return NULL;

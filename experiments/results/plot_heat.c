@@ -92,9 +92,10 @@ int plot_heat(const struct plot *p, FILE *out, char *error, size_t size)
         snprintf(error, size, "no point has a time");
         return -ENODATA;
     }
-    /* white words where the cell is dark */
+    /* A box a point: an image would move the cells behind a hole. White words where it is dark. */
     fprintf(out,
-            "plot $cells using 1:2:3 with image pixels, \\\n  $cells using 1:2:(sprintf('%%.3g', "
+            "set style fill solid noborder\nplot $cells using 1:2:($1-0.5):($1+0.5):($2-0.5):"
+            "($2+0.5):3 with boxxyerror lc palette, \\\n  $cells using 1:2:(sprintf('%%.3g', "
             "$3)):($3 > %.9g ? 0xffffff : 0x000000) with labels tc rgb variable\n",
             (least + most) / 2);
     return 0;

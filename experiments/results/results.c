@@ -215,7 +215,7 @@ static int results_diff(const char *path, const struct options_found *found,
     if (result_pair_up(&pairs, &a, &b, names, count, 0)) {
         status = results_fail("no memory to compare");
     } else {
-        result_print_pairs(stdout, &a, &b, pairs);
+        result_print_pairs(stdout, &a, &b, pairs, names, count);
         int rc = arguments->csv ? result_write_pairs(arguments->csv, &a, pairs) : 0;
         if (rc) {
             snprintf(error, sizeof error, "%s could not be written: %s", arguments->csv,

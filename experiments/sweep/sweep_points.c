@@ -2,6 +2,7 @@
 #include "experiments/sweep/sweep.h"
 #include "core/plan.h"
 #include "experiments/common/nearest.h"
+#include "experiments/results/results_takes.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -11,25 +12,6 @@
 
 static const char *const executors[] = {"cuda", "host", "emulated", "sim"};
 enum { EXECUTORS = sizeof executors / sizeof *executors };
-
-/* What only one of `bench` and `sim` takes: the other's points are without it, so that one file can
- * set a measurement beside its simulation. */
-static const char *const only_bench[] = {"iters",  "warmup",  "burst",   "nic",    "fabric",
-                                         "rails",  "verbs",   "vs",      "traced", "pace",
-                                         "tuning", "timeout", "routing", NULL};
-static const char *const only_sim[] = {"launches", "cluster",   "machine", "network", "slow",
-                                       "jitter",   "skew",      "ids",     "plan",    "data",
-                                       "ring",     "in-flight", "depth",   NULL};
-/* What `bench` alone takes, where an emulated GPU is run: it has no speed. */
-static const char *const only_timed[] = {"vs", "traced", NULL};
-
-static int sweep_points_among(const char *const *list, const char *name)
-{
-    for (; *list; list++)
-        if (!strcmp(*list, name))
-            return 1;
-    return 0;
-}
 
 const char *sweep_value(const struct sweep_point *p, const char *name)
 {
@@ -59,12 +41,7 @@ static int sweep_points_takes(const struct sweep_point *p, const char **name)
         *name += prefix + 1;
         return 1;
     }
-    int simulated = sweep_points_is_simulated(p);
-    if (!strcmp(exec, "emulated") && sweep_points_among(only_timed, *name))
-        return 0;
-    if (!strncmp(*name, "env.", 4) || sweep_points_among(only_bench, *name))
-        return !simulated;
-    return simulated || !sweep_points_among(only_sim, *name);
+    return result_exec_takes(exec, *name);
 }
 
 static int sweep_points_by_name(const void *a, const void *b)
