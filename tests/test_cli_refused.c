@@ -159,17 +159,6 @@ static void test_sim(void **state)
     refuses("sim ag_gemm --skew 1", "ag_gemm has no experts");
     refuses("sim moe_ffn --skew 1 --ids x", "and so does --skew");
     refuses("sim moe_ffn --ids /nonexistent/x", "No such file");
-    refuses("sim ag_gemm --csv x", "--csv is for --sweep");
-    refuses("sim ag_gemm --sweep nodes=1,2 --json x", "a sweep's result is --csv");
-    refuses("sim ag_gemm --sweep nodes", "it is written nodes=1,2,4");
-    refuses("sim ag_gemm --sweep nodes=", "1 to 64 values");
-    refuses("sim ag_gemm --sweep nodes=1,x", "a number from 1 to 4096");
-    refuses("sim ag_gemm --sweep nodes=1:nodes=2", "--sweep has nodes twice");
-    refuses("sim ag_gemm --sweep colour=1", "these can be swept: nodes, gpus, shape, machine");
-    refuses("sim ag_gemm --sweep shape=8192x8192", "of ag_gemm it is M,N,K with x between");
-    refuses("sim gemm_rs --sweep slices=1,2", "these can be swept");
-    refuses("sim ag_gemm --sweep roles=132", "it should look like roles=");
-    refuses("sim ag_gemm --sweep nodes=3:shape=64x64x64", "no combination can be simulated");
     refuses("sim ag_gemm --cluster 1x2 --tile 64,64", "no GPU kernel is built for tiles of 64x64");
     refuses("sim ring_attention --cluster 512x8 --attention 1,1073741824,64,64,128", "");
     refuses("sim ag_gemm --explore --shape 9,8,8", "the next that does is 12");

@@ -1,6 +1,6 @@
 /* `mkernel sim` says how long launches take on a cluster that is described: of every operator, with
- * the plan that its GPUs would get, twice the same, traced like a run; what is made slower shows;
- * a sweep is its simulations one by one. */
+ * the plan that its GPUs would get, twice the same, traced like a run; what is made slower
+ * shows. */
 #include "tests/helpers/command.h"
 
 #include <setjmp.h>
@@ -174,43 +174,6 @@ static void test_ids(void **state)
     expect(line, 2, "behind number 2");
 }
 
-/* Each line of a sweep is what the command says of it alone; several at once change nothing. */
-static void test_sweep(void **state)
-{
-    static const char *const pieces[] = {"1", "4"}, *const nodes[] = {"1", "2"};
-    char line[512], table[sizeof r.out_text], path[128];
-    snprintf(path, sizeof path, "%s/sweep.csv", folder);
-    expect("sim gemm_ar --gpus 2 --shape 4096,1024,512 --sweep nodes=1,2:pieces=1,4 --jobs 1", 0,
-           "longest chain");
-    snprintf(table, sizeof table, "%s", r.out_text);
-    snprintf(line, sizeof line,
-             "sim gemm_ar --gpus 2 --shape 4096,1024,512 --sweep nodes=1,2:pieces=1,4 --jobs 4 "
-             "--csv %s --plot %s/sweep.svg",
-             path, folder);
-    expect(line, 0, "longest chain");
-    assert_string_equal(r.out_text, table);
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    assert_non_null(fgets(line, sizeof line, f));
-    assert_non_null(strstr(line, "op,nodes,pieces,ms,"));
-    for (int i = 0; i < 4; i++) {
-        char alone[256], row[1024];
-        double ms;
-        snprintf(alone, sizeof alone,
-                 "sim gemm_ar --cluster %sx2 --shape 4096,1024,512 --pieces %s", nodes[i / 2],
-                 pieces[i % 2]);
-        double took = time_of(alone);
-        assert_non_null(fgets(row, sizeof row, f));
-        assert_int_equal(sscanf(row, "gemm_ar,\"%*d\",\"%*d\",%lf,", &ms), 1);
-        if (ms < 0.999 * took || ms > 1.001 * took)
-            fail_msg("%s: %f ms alone, \"%s\" in the sweep", alone, took, row);
-    }
-    fclose(f);
-    /* one that does not fit is a line of its own */
-    expect("sim gemm_rs --cluster 1x2 --sweep shape=4096x1024x512,4095x1024x512", 0,
-           "does not divide");
-}
-
 /* The search over simulated times keeps the plan that it found, marked, and sim takes it; its time
  * is what sim says of it. */
 static void test_tune(void **state)
@@ -256,8 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_operators), cmocka_unit_test(test_emulated_draws),
         cmocka_unit_test(test_plan),      cmocka_unit_test(test_what_if),
-        cmocka_unit_test(test_ids),       cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_tune),
+        cmocka_unit_test(test_ids),       cmocka_unit_test(test_tune),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

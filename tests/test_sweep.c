@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "experiments/results/results_file.h"
+#include "core/clock.h"
 #include "experiments/sweep/sweep.h"
 #include "tests/helpers/command.h"
 #include "tests/helpers/folder.h"
@@ -89,6 +90,7 @@ static void bad_input_is_one_sentence_and_nothing_starts(void **state)
         {"vary: {op: []}\n", "op has no value"},
         {"vary: {op: {a: b}}\n", "op: one value or a list of values"},
         {"vary: {op: ag_gemm, op: gemm_rs}\n", "op is there twice"},
+        {"vary: {op: ag_gemm, nodes: [1, 3..2]}\n", "line 1: 3..2 is no range: FIRST..LAST"},
         {"vary: 5\n", "NAME: VALUES, or a list of such, is wanted"},
         {"vary: {exec: host}\n", "`op` is missing"},
         {"vary: {op: ag_gem, exec: host}\n", "no operator ag_gem (did you mean ag_gemm?)"},
@@ -127,6 +129,12 @@ static void bad_options_are_one_sentence(void **state)
         {"sweep --vary op=ag_gemm;;exec=sim", "'' is not NAME=VALUE:VALUE"},
         {"sweep --vary op=ag_gemm:;exec=sim", "has an empty value"},
         {"sweep --vary op=ag_gemm;op=gemm_rs", "op is there twice"},
+        {"sweep --vary op=ag_gemm;nodes=1..", "1.. is no range"},
+        {"sweep --vary op=ag_gemm;nodes=1..8x", "1..8x is no range"},
+        {"sweep --vary op=ag_gemm;nodes=0..8*2", "0..8*2 is no range"},
+        {"sweep --vary op=ag_gemm;nodes=1..8..0", "1..8..0 is no range"},
+        {"sweep --vary op=ag_gemm;nodes=1..5000", "of 1000 numbers at most"},
+        {"sweep --vary op=ag_gemm;exec=host:sim --jobs 2", "disturb each other, and 1 of 2 points"},
         {"sweep --vary op=ag_gemm --budget soon", "no number of minutes"},
         {"sweep --vary op=ag_gemm;exec=sim --out /", "/ is not a file"},
         {"sweep --vary op=ag_gemm;exec=sim --out /nonexistent/r.db", "cannot be written"},
@@ -277,6 +285,55 @@ static void interrupted_it_goes_on_where_it_was(void **state)
     }
 }
 
+/* A range is its numbers; a sweep of simulations is its simulations one by one, also several at
+ * once, and then it takes less than they do. */
+static void simulations_run_at_once_and_change_nothing(void **state)
+{
+    static const char *const by[] = {" --jobs 1", " --jobs 4"};
+    char times[2][4096], alone[512];
+    for (int i = 0; i < 2; i++) {
+        struct command_run r;
+        char line[512];
+        unlink(database);
+        snprintf(line, sizeof line,
+                 "sweep --vary op=gemm_ar;exec=sim;nodes=1..4*2;gpus=2;shape=16384,2048,1024;"
+                 "pieces=1..3..2 --repeats 1 --out %s%s",
+                 database, by[i]);
+        uint64_t began = mk_now_ns();
+        command_start(&r, line, NULL);
+        command_finish(&r, 60);
+        double took = (double)(mk_now_ns() - began) / 1e9;
+        assert_int_equal(r.status, 0);
+        assert_int_equal(ask("SELECT count(*) FROM job"), 6);
+        assert_int_equal(ask("SELECT count(*) FROM setting WHERE name = 'nodes' AND value = '4'"),
+                         2);
+        assert_int_equal(ask("SELECT count(*) FROM setting WHERE name = 'pieces' AND value = '3'"),
+                         3);
+        says("SELECT group_concat(key || ' ' || ms) FROM (SELECT * FROM jobs ORDER BY key)",
+             times[i], sizeof *times);
+        double sum = (double)ask("SELECT 1e6 * sum(seconds) FROM job") / 1e6;
+        assert_int_equal(sum > took, i);
+    }
+    assert_string_equal(times[0], times[1]);
+    char path[128], ms[64], text[4096];
+    says("SELECT ms FROM jobs WHERE nodes = 2 AND key LIKE '%pieces=3%'", ms, sizeof ms);
+    snprintf(path, sizeof path, "%s/alone.json", folder);
+    snprintf(alone, sizeof alone,
+             "sim gemm_ar --cluster 2x2 --shape 16384,2048,1024 --pieces 3 --json %s --quiet",
+             path);
+    struct command_run r;
+    command_start(&r, alone, NULL);
+    command_finish(&r, 60);
+    assert_int_equal(r.status, 0);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    fclose(f);
+    const char *found = strstr(text, "\"ms_mean\":");
+    assert_non_null(found);
+    assert_true(atof(found + 10) == atof(ms));
+}
+
 static void every_time_of_every_rank_is_kept(void **state)
 {
     start_anew("set: {iters: 6, warmup: 2, gpus: 2, nodes: 2, nic: soft, exec: host,\n"
@@ -401,6 +458,7 @@ int main(void)
         cmocka_unit_test(points_are_all_combinations_that_are_not_excluded),
         cmocka_unit_test(jobs_are_spread_over_time),
         cmocka_unit_test(interrupted_it_goes_on_where_it_was),
+        cmocka_unit_test(simulations_run_at_once_and_change_nothing),
         cmocka_unit_test(every_time_of_every_rank_is_kept),
         cmocka_unit_test(what_fails_is_recorded_and_the_others_go_on),
         cmocka_unit_test(the_budget_ends_it_between_two_jobs),

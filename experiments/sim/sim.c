@@ -3,7 +3,6 @@
 #include "experiments/common/commands.h"
 #include "experiments/common/pulse.h"
 #include "experiments/sim/sim_predict.h"
-#include "experiments/sim/sim_sweep.h"
 #include "experiments/sim/sim_timed.h"
 #include "experiments/sim/validate.h"
 
@@ -50,8 +49,6 @@ static int sim_alone(struct sim_arguments *a, enum mk_op op, const char *command
         status = sim_check_memory(a, op, error, size) ? STATUS_USAGE : 0;
     else if (!status && a->data)
         status = sim_with_data(a, &of, op, command, error, size);
-    else if (!status && a->sweep)
-        status = sim_sweep(&s, a, error, size);
     else if (!status) {
         problem_fill(&a->ask, a->plan ? OP_SIZE_HOST : OP_SIZE_GPU, &s.problem);
         status = sim_timed(&s, error, size);

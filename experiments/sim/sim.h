@@ -4,7 +4,6 @@
  *   sim_explore.c  --explore: random orders of every step, with data
  *   sim_predict.c  --data: a launch on a virtual clock, with data, checked
  *   sim_timed.c    by itself: how long a launch takes, without data
- *   sim_sweep.c    --sweep: many of those, on several cores
  *   sim_case.c     the machine, and what of it is different */
 #ifndef MK_SIM_H
 #define MK_SIM_H
@@ -16,9 +15,9 @@
 struct sim_arguments {
     int explore, vary, random, order, fault, exec, data, plan;
     struct problem_options ask;
-    uint64_t nodes, gpus, launches, seed, runs, jobs;
+    uint64_t nodes, gpus, launches, seed, runs;
     uint64_t fault_rank, fault_number, ring, in_flight, depth, delay_ns, timeout_ns;
-    const char *cluster, *trace, *json, *sweep, *csv, *plot;
+    const char *cluster, *trace, *json;
     struct sim_case_options of;
     int quiet, dry_run;
 };

@@ -14,7 +14,6 @@
 #define PROBLEM PROBLEM_GROUP
 #define MACHINE "the cluster"
 #define WHAT_IF "what if"
-#define SWEEPS "sweeps"
 #define PLAN "the plan"
 #define RESULTS "results"
 
@@ -126,17 +125,6 @@ static const struct option_spec specs[] = {
      "launches with their data, every result checked: the host's plan and a few of the machine's "
      "rates; slow, and problems have to fit this machine",
      .group = EXPLORING},
-    {"sweep", OPTION_TEXT, AT(sweep), "NAME=V,V:NAME=V",
-     "every combination: of nodes, gpus, shape (8192x8192x1024), machine, network, and the plan's "
-     "options in a tuned plan's words (roles=100+0+0+32, tile=256x128)",
-     .max = 4095, .group = SWEEPS},
-    {"jobs", OPTION_NUMBERS, AT(jobs), "N", "simulations at once. Default: this machine's cores", 1,
-     1024, .group = SWEEPS},
-    {"csv", OPTION_TEXT, AT(csv), "FILE", "the sweep's table as CSV", .max = 4095, .group = SWEEPS},
-    {"plot", OPTION_TEXT, AT(plot), "FILE",
-     "a picture of the sweep: times over its first name, a line for each combination of the others "
-     "(.svg or .png, by gnuplot)",
-     .max = 4095, .group = SWEEPS},
     {"trace", OPTION_TEXT, AT(trace), "FILE",
      "record what every CTA did into a SQLite file, as `mkernel run` does", .max = 4095,
      .group = RESULTS},
@@ -163,8 +151,7 @@ static const struct option_table own = {
     "  mkernel sim ag_gemm --cluster 2x8 --shape 32768,2048,32768 --trace sim.db\n"
     "  mkernel sim gemm_ar --cluster 16x8 --shape 32768,8192,256 --network 100GB/s --slow "
     "rank=3:0.7\n"
-    "  mkernel sim gemm_rs --sweep nodes=1,2,4,8:gpus=8:pieces=1,2,4 --csv sweep.csv --plot "
-    "sweep.svg\n"
+    "  mkernel sweep --vary 'op=gemm_rs;exec=sim;nodes=1..8*2;gpus=8;pieces=1:2:4'\n"
     "  mkernel sim ag_gemm --explore --nodes 3 --gpus 2 --runs 1000 --vary\n"
     "  mkernel sim ring_attention --explore --random --runs 1000 --seed 77\n"
     "  mkernel sim gemm_rs --explore --exec emulated --random --runs 20\n"
@@ -252,10 +239,6 @@ static const struct {
     {"staged", BY_ITSELF},
     {"rested", BY_ITSELF},
     {"ids", BY_ITSELF},
-    {"sweep", BY_ITSELF},
-    {"csv", BY_ITSELF},
-    {"plot", BY_ITSELF},
-    {"jobs", BY_ITSELF},
 };
 
 static int sim_check_forms(const struct sim_arguments *a, const struct options_found *found,
@@ -280,22 +263,8 @@ static int sim_check_forms(const struct sim_arguments *a, const struct options_f
 }
 
 /* What goes together where nothing is explored. */
-static int sim_check_alone(const struct sim_arguments *a, enum mk_op op,
-                           const struct options_found *found, char *error, size_t size)
+static int sim_check_alone(const struct sim_arguments *a, enum mk_op op, char *error, size_t size)
 {
-    static const char *const swept[] = {"csv", "plot", "jobs", NULL};
-    const char *files[] = {a->trace, a->json, a->csv, a->plot};
-    static const char *const options[] = {"--trace", "--json", "--csv", "--plot"};
-    for (const char *const *name = swept; *name && !a->sweep; name++)
-        if (options_given(&table.table, found, *name)) {
-            snprintf(error, size, "--%s is for --sweep", *name);
-            return -EINVAL;
-        }
-    if (a->sweep && (a->trace || a->json)) {
-        snprintf(error, size, "--%s is of one simulation, a sweep's result is --csv",
-                 a->trace ? "trace" : "json");
-        return -EINVAL;
-    }
     if ((a->of.skew || a->of.ids) && !sim_op_of(op)->ids) {
         snprintf(error, size, "%s has no experts: --%s is for a MoE", plan_op_name(op),
                  a->of.skew ? "skew" : "ids");
@@ -305,16 +274,13 @@ static int sim_check_alone(const struct sim_arguments *a, enum mk_op op,
         snprintf(error, size, "--ids says whom tokens choose, and so does --skew");
         return -EINVAL;
     }
-    for (int i = 0; i < 4; i++)
-        for (int j = 0; j < i; j++)
-            if (output_same(files[i], files[j])) {
-                snprintf(error, size, "%s and %s name the same file", options[j], options[i]);
-                return -EINVAL;
-            }
-    for (int i = 0; i < 4; i++)
-        if (output_check(options[i], files[i], i == 1 || i == 2 ? OUTPUT_WRITTEN : OUTPUT_REPLACED,
-                         error, size))
-            return -EINVAL;
+    if (output_same(a->trace, a->json)) {
+        snprintf(error, size, "--trace and --json name the same file");
+        return -EINVAL;
+    }
+    if (output_check("--trace", a->trace, OUTPUT_REPLACED, error, size) ||
+        output_check("--json", a->json, OUTPUT_WRITTEN, error, size))
+        return -EINVAL;
     return 0;
 }
 
@@ -369,7 +335,7 @@ int sim_options(int argc, char **argv, struct sim_arguments *a, enum mk_op *op, 
     if (launched_leaves("sim"))
         return -1;
     if (!a->explore)
-        return sim_check_alone(a, *op, &found, error, size) ? STATUS_USAGE : 0;
+        return sim_check_alone(a, *op, error, size) ? STATUS_USAGE : 0;
     uint64_t *tile = a->ask.knobs[TUNING_TILE];
     if (!tile[0] && !a->exec && op_of(*op)->knobs & OP_TILE)
         tile[0] = 16, tile[1] = 64;

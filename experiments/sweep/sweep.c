@@ -9,11 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct arguments {
     const char *vary, *out, *expect, *budget, *hosts;
-    uint64_t repeats, seed, limit_ns;
-    int list, retry, mix, quiet;
+    uint64_t repeats, seed, limit_ns, jobs;
+    int list, retry, mix, quiet, force;
 };
 
 #define AT(field) .offset = offsetof(struct arguments, field)
@@ -24,8 +25,9 @@ struct arguments {
 static const struct option_spec specs[] = {
     {"vary", OPTION_TEXT, AT(vary), "NAME=V:V;NAME=V",
      "what is varied: options of `mkernel bench` (or `sim`, with exec=sim) and their values, with "
-     ": "
-     "between values and ; between names; op and exec are names, too, and env.NAME is a variable "
+     ": between values and ; between names; 1..8 is 1:2:...:8, 1..8..2 every second of them, "
+     "1..8*2 "
+     "is 1:2:4:8; op and exec are names, too, and env.NAME is a variable "
      "of the environment. Takes the place of what FILE says of the same name",
      .max = 4095, .group = POINTS},
     {"list", OPTION_FLAG, AT(list), NULL, "print the commands of all points and end",
@@ -42,6 +44,12 @@ static const struct option_spec specs[] = {
     {"limit", OPTION_SECONDS, AT(limit_ns), "SECONDS",
      "a job that takes longer is ended, and is one that failed. Default: FILE's, else 600", 1000000,
      86400000000000ull, .group = JOBS},
+    {"jobs", OPTION_NUMBERS, AT(jobs), "N",
+     "jobs at once. Default: as many as cores where all points are exec=sim or emulated, else 1, "
+     "as "
+     "measured jobs disturb each other, or under a launcher",
+     1, SWEEP_JOBS, .group = JOBS},
+    {"force", OPTION_FLAG, AT(force), NULL, "--jobs of measured points, too", .group = JOBS},
     {"retry", OPTION_FLAG, AT(retry), NULL, "jobs that failed are done again", .group = JOBS},
     {"hosts", OPTION_TEXT, AT(hosts), "FILE",
      "start the ranks by ssh: a line a host, `node1 slots=8`; the first has the results. Default: "
@@ -70,6 +78,7 @@ static const struct option_table table = {
     "  mkernel sweep docs/experiments/role-split.yaml\n"
     "  mkernel sweep --vary 'op=ag_gemm:gemm_rs;shape=256,128,256:512,256,512;exec=host' --out "
     "first.db\n"
+    "  mkernel sweep --vary 'op=gemm_rs;exec=sim;nodes=1..8*2;gpus=8;pieces=1:2:4' --repeats 1\n"
     "  mkernel sweep one-host.yaml --expect yesterday.db      (exit status 1: something got "
     "slower)\n"};
 
@@ -77,6 +86,27 @@ static int sweep_usage(const char *sentence)
 {
     fprintf(stderr, "mkernel sweep: %s; `mkernel sweep --help` tells more\n", sentence);
     return STATUS_USAGE;
+}
+
+/* How many jobs at once: those that nobody measures disturb nobody. */
+static int sweep_choose_jobs(struct sweep *s, const struct arguments *a, char *error, size_t size)
+{
+    uint32_t measured = 0;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    for (uint32_t i = 0; i < s->point_count; i++)
+        measured += (uint32_t)sweep_is_measured(&s->points[i]);
+    if (measured && a->jobs > 1 && !a->force) {
+        snprintf(error, size,
+                 "--jobs %llu: jobs that are measured disturb each other, and %u of %u points are "
+                 "(neither exec=sim nor emulated); --force does it all the same",
+                 (unsigned long long)a->jobs, measured, s->point_count);
+        return -EINVAL;
+    }
+    s->jobs = a->jobs                 ? a->jobs
+              : measured || cores < 1 ? 1
+              : cores > SWEEP_JOBS    ? SWEEP_JOBS
+                                      : (uint64_t)cores;
+    return 0;
 }
 
 /* What the command line says goes before what the file says. */
@@ -105,7 +135,8 @@ static int sweep_gather(struct sweep *s, const struct arguments *a, const char *
     s->repeats = a->repeats ? a->repeats : s->repeats;
     s->seed = a->seed != UINT64_MAX ? a->seed : s->seed;
     s->limit_ns = a->limit_ns ? a->limit_ns : s->limit_ns;
-    return rc ? rc : sweep_make_points(s, error, size);
+    rc = rc ? rc : sweep_make_points(s, error, size);
+    return rc ? rc : sweep_choose_jobs(s, a, error, size);
 }
 
 /* "docs/experiments/role-split.yaml" becomes "role-split.db". */
@@ -178,6 +209,8 @@ static int sweep_join(struct sweep *s, const struct arguments *a, const char *ou
         return STATUS_FAILED;
     }
     int status = STATUS_DONE;
+    if (sweep_crew_size())
+        s->jobs = 1;
     if (!rank) {
         status = sweep_measure(s, a, out, command, stopped);
     } else {

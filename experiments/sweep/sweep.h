@@ -18,6 +18,7 @@
 
 #define SWEEP_SETTINGS 40u
 #define SWEEP_POINTS 10000u
+#define SWEEP_JOBS 1024u /* at once */
 
 struct sweep_setting {
     const char *name, *value;
@@ -61,6 +62,7 @@ struct sweep {
     struct sweep_blocks trace;     /* points that match one of them are recorded */
     uint64_t repeats, seed;        /* jobs a point */
     uint64_t budget_ns, limit_ns;  /* of all jobs, 0: no bound; of one */
+    uint64_t jobs;                 /* at once, 1 to SWEEP_JOBS */
     int skip; /* what a plan refuses is recorded with its sentence, and does not end the sweep */
     struct sweep_point *points;
     uint32_t point_count;
@@ -75,7 +77,11 @@ void sweep_end(struct sweep *s);
 void *sweep_take(struct sweep *s, size_t bytes);
 const char *sweep_keep(struct sweep *s, const char *text, size_t length);
 
-/* Adds a block, or an axis to one. NULL: no memory, or too many axes. */
+/* Adds a block, or an axis to one. NULL: no memory, or too many axes. A value "2..8" stands for
+ * each number from 2 to 8, "2..8..3" for every third of them, "2..8*2" for each the double of the
+ * last. -EINVAL: a range of no number, or of too many. */
+#define SWEEP_RANGE                                                                                \
+    " is no range: FIRST..LAST, FIRST..LAST..STEP or FIRST..LAST*FACTOR, of 1000 numbers at most"
 struct sweep_block *sweep_add_block(struct sweep *s, struct sweep_blocks *to);
 struct sweep_axis *sweep_add_axis(struct sweep_block *b, const char *name);
 int sweep_add_value(struct sweep *s, struct sweep_axis *a, const char *value);
@@ -89,6 +95,9 @@ int sweep_vary(struct sweep *s, const char *text, char *error, size_t size);
 
 /* Makes s->points. */
 int sweep_make_points(struct sweep *s, char *error, size_t size);
+
+/* Whether the point has a time that other jobs on this machine would change. */
+int sweep_is_measured(const struct sweep_point *p);
 
 /* The value that a point has for `name`; "default" where it has none. */
 const char *sweep_value(const struct sweep_point *p, const char *name);
@@ -134,14 +143,14 @@ struct sweep_ended {
 };
 
 /* From now on SIGINT, SIGTERM and SIGHUP, where they are not ignored, are told by sweep_stopped and
- * end nothing by themselves. Once. 0 or -errno. */
+ * end nothing by themselves. Once, before threads. 0 or -errno. */
 int sweep_watch(void);
 
-/* The signal that came since it was asked last; 0: none. */
+/* The signal that came; 0: none. Any thread. */
 int sweep_stopped(void);
 
 /* Runs `words` in a process group of its own, for at most limit_ns, and ends it where a watched
- * signal comes. 0 or -errno. */
+ * signal comes. Any thread. 0 or -errno. */
 int sweep_run_job(struct sweep_ended *out, char *const *words, char *const *environment,
                   uint64_t limit_ns);
 
@@ -180,7 +189,11 @@ void sweep_die(int signal);
  * is no launcher. 0, -EINVAL (the environment) or -errno, with a sentence. */
 int sweep_crew_join(uint64_t limit_ns, int *rank, char *error, size_t size);
 
-/* sweep_run_job by all ranks, each its own part; without a launcher the same. Rank 0 calls it. */
+/* Ranks that take part in a job; 0: there is no launcher. */
+uint32_t sweep_crew_size(void);
+
+/* sweep_run_job by all ranks, each its own part, one job at a time; without a launcher the same.
+ * Rank 0 calls it. */
 int sweep_crew_run(struct sweep_ended *out, struct sweep_command *c, uint64_t limit_ns);
 
 /* What the other ranks do, until rank 0 has no more. 0, the signal that came, or -errno with a

@@ -64,6 +64,11 @@ int sweep_crew_join(uint64_t limit_ns, int *rank, char *error, size_t size)
     return rc;
 }
 
+uint32_t sweep_crew_size(void)
+{
+    return crew.bootstrap ? crew.launcher.world : 0;
+}
+
 /* Where `word` is in the command's text; UINT32_MAX: it is not. */
 static void sweep_crew_pack(struct crew_order *o, const struct sweep_command *c)
 {

@@ -97,6 +97,13 @@ static const char *sweep_file_value(struct reading *r, yaml_node_t *n)
     return sweep_keep(r->sweep, text, used);
 }
 
+static int sweep_file_add(struct reading *r, struct sweep_axis *a, yaml_node_t *n)
+{
+    const char *value = sweep_file_value(r, n);
+    int rc = value ? sweep_add_value(r->sweep, a, value) : -EINVAL;
+    return value && rc == -EINVAL ? sweep_file_say(r, n, SWEEP_RANGE, value) : rc;
+}
+
 static int sweep_file_axis(struct reading *r, struct sweep_block *to, yaml_node_t *key,
                            yaml_node_t *values)
 {
@@ -109,17 +116,15 @@ static int sweep_file_axis(struct reading *r, struct sweep_block *to, yaml_node_
     struct sweep_axis *a = name ? sweep_add_axis(to, name) : NULL;
     if (!a)
         return sweep_file_say(r, key, "too many settings", "");
-    if (values->type == YAML_SCALAR_NODE) {
-        const char *value = sweep_file_value(r, values);
-        return !value ? -EINVAL : sweep_add_value(r->sweep, a, value);
-    }
+    if (values->type == YAML_SCALAR_NODE)
+        return sweep_file_add(r, a, values);
     if (values->type != YAML_SEQUENCE_NODE)
         return sweep_file_say(r, values, ": one value or a list of values is wanted", name);
     for (yaml_node_item_t *i = values->data.sequence.items.start;
          i < values->data.sequence.items.top; i++) {
-        const char *value = sweep_file_value(r, sweep_file_node(r, *i));
-        if (!value || sweep_add_value(r->sweep, a, value))
-            return -EINVAL;
+        int rc = sweep_file_add(r, a, sweep_file_node(r, *i));
+        if (rc)
+            return rc;
     }
     return a->count ? 0 : sweep_file_say(r, values, " has no value", name);
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -79,7 +80,11 @@ static void sweep_job_watch(struct sweep_ended *out, pid_t child, int err, uint6
                             char tail[TAIL + 1], size_t *length, int *status)
 {
     uint64_t start = mk_now_ns(), kill_at = 0;
-    struct pollfd fds[] = {{.fd = err, .events = POLLIN}, {.fd = watched_fd, .events = POLLIN}};
+    /* a kernel without it (before 5.3) gives -1, and the end is seen a little later */
+    int gone_fd = (int)syscall(SYS_pidfd_open, child, 0);
+    struct pollfd fds[] = {{.fd = err, .events = POLLIN},
+                           {.fd = watched_fd, .events = POLLIN},
+                           {.fd = gone_fd, .events = POLLIN}};
     for (;;) {
         pid_t gone = waitpid(child, status, WNOHANG);
         if (gone == child || (gone < 0 && errno != EINTR))
@@ -93,18 +98,20 @@ static void sweep_job_watch(struct sweep_ended *out, pid_t child, int err, uint6
             kill(-child, SIGKILL);
             kill(child, SIGKILL); /* its group may not be there yet */
         }
-        poll(fds, 2, 200); /* SIGCHLD wakes it, too */
+        poll(fds, 3, 200);
         if (fds[0].revents & POLLIN)
             sweep_job_drain(err, tail, length);
         else if (fds[0].revents)
             fds[0].fd = -1;
-        int stopped = fds[1].revents ? sweep_stopped() : 0;
+        int stopped = sweep_stopped();
         if (stopped && !out->stopped) {
             out->stopped = stopped;
             kill(child, SIGTERM);
             kill_at = mk_now_ns() + GRACE_NS;
         }
     }
+    if (gone_fd >= 0)
+        close(gone_fd);
     kill(-child, SIGKILL); /* whatever it left behind */
     fcntl(err, F_SETFL, O_NONBLOCK);
     while (sweep_job_drain(err, tail, length))
@@ -118,7 +125,6 @@ int sweep_watch(void)
     sigset_t watched;
     struct sigaction act;
     sigemptyset(&watched);
-    sigaddset(&watched, SIGCHLD);
     for (size_t i = 0; i < sizeof ending / sizeof *ending; i++)
         if (!sigaction(ending[i], NULL, &act) && act.sa_handler != SIG_IGN)
             sigaddset(&watched, ending[i]);
@@ -129,11 +135,11 @@ int sweep_watch(void)
 
 int sweep_stopped(void)
 {
+    static int came; /* atomic: of several threads only one reads it */
     struct signalfd_siginfo info;
-    while (read(watched_fd, &info, sizeof info) == sizeof info)
-        if (info.ssi_signo != SIGCHLD)
-            return (int)info.ssi_signo;
-    return 0;
+    if (read(watched_fd, &info, sizeof info) == sizeof info)
+        __atomic_store_n(&came, (int)info.ssi_signo, __ATOMIC_RELAXED);
+    return __atomic_load_n(&came, __ATOMIC_RELAXED);
 }
 
 void sweep_die(int number)

@@ -26,6 +26,11 @@ static int sweep_points_is_simulated(const struct sweep_point *p)
     return !strcmp(sweep_value(p, "exec"), "sim");
 }
 
+int sweep_is_measured(const struct sweep_point *p)
+{
+    return !sweep_points_is_simulated(p) && strcmp(sweep_value(p, "exec"), "emulated");
+}
+
 /* Whether the point's command takes the setting. "sim.cluster" is for points of that executor, and
  * is then called "cluster"; "env.NAME" is for those that have an environment to look at. */
 static int sweep_points_takes(const struct sweep_point *p, const char **name)

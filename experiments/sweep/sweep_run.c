@@ -1,4 +1,5 @@
-/* The jobs of a sweep, one after the other, each with its row in the results file. */
+/* The jobs of a sweep, one after the other or several at once, each with its row in the results
+ * file. */
 #define _GNU_SOURCE
 #include "experiments/sweep/sweep.h"
 #include "core/clock.h"
@@ -8,6 +9,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,10 +25,26 @@ struct running {
     int64_t *points;                           /* ids of the points */
     double *seconds;                           /* that a job of each took, mean; 0: none is known */
     uint32_t *counted;                         /* jobs in it */
-    char folder[64], result[96];               /* where commands leave their JSON */
+    char folder[64];                           /* where commands leave their JSON */
     uint32_t right, wrong, failed, impossible; /* jobs of this call */
     uint64_t began;
+    const struct sweep_job *jobs; /* that are to be done */
+    uint32_t count, next, done;
+    int over, rc;         /* the budget is spent; how it ended */
+    pthread_mutex_t lock; /* of all of this, but not while a job runs */
 };
+
+/* `work` on so many threads, this one among them. */
+static void sweep_run_threads(uint64_t most, void *(*work)(void *), void *argument)
+{
+    pthread_t threads[SWEEP_JOBS];
+    uint64_t started = 0;
+    while (started + 1 < most && !pthread_create(&threads[started], NULL, work, argument))
+        started++;
+    work(argument);
+    while (started)
+        pthread_join(threads[--started], NULL);
+}
 
 static void sweep_run_now(char text[32])
 {
@@ -35,36 +53,61 @@ static void sweep_run_now(char text[32])
     strftime(text, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
 }
 
+struct asking {
+    struct sweep *sweep;
+    char *error;
+    size_t size;
+    uint32_t next;
+    int rc;
+    pthread_mutex_t lock; /* but not while a command runs */
+};
+
+static int sweep_ask_one(struct asking *a, struct sweep_point *p)
+{
+    struct sweep_command c;
+    struct sweep_ended ended;
+    int rc = sweep_make_command(&c, p, SWEEP_ASK, a->sweep->seed, "/dev/null");
+    if (rc) {
+        snprintf(a->error, a->size, "%s: its command is too long", p->label);
+        return -EINVAL;
+    }
+    pthread_mutex_unlock(&a->lock);
+    rc = sweep_run_job(&ended, c.words, c.environment, a->sweep->limit_ns);
+    pthread_mutex_lock(&a->lock);
+    if (rc)
+        snprintf(a->error, a->size, "no process could be started: %s", strerror(-rc));
+    if (!rc && ended.stopped) {
+        snprintf(a->error, a->size, "interrupted by signal %d; nothing was started", ended.stopped);
+        rc = -EINTR;
+    }
+    if (!rc && ended.status)
+        p->impossible = sweep_keep(a->sweep, ended.sentence, strlen(ended.sentence));
+    return rc || !ended.status || p->impossible ? rc : -ENOMEM;
+}
+
+static void *sweep_ask_work(void *argument)
+{
+    struct asking *a = argument;
+    pthread_mutex_lock(&a->lock);
+    while (!a->rc && a->next < a->sweep->point_count) {
+        int rc = sweep_ask_one(a, &a->sweep->points[a->next++]);
+        a->rc = a->rc ? a->rc : rc;
+    }
+    pthread_mutex_unlock(&a->lock);
+    return NULL;
+}
+
 int sweep_ask(struct sweep *s, char *error, size_t size)
 {
-    static struct sweep_command c;
-    struct sweep_ended ended;
+    struct asking a = {.sweep = s, .error = error, .size = size, .lock = PTHREAD_MUTEX_INITIALIZER};
     uint32_t refused = 0;
     char first[1200] = "";
-    for (uint32_t i = 0; i < s->point_count; i++) {
-        struct sweep_point *p = &s->points[i];
-        int rc = sweep_make_command(&c, p, SWEEP_ASK, s->seed, "/dev/null");
-        if (rc) {
-            snprintf(error, size, "%s: its command is too long", p->label);
-            return -EINVAL;
-        }
-        rc = sweep_run_job(&ended, c.words, c.environment, s->limit_ns);
-        if (rc) {
-            snprintf(error, size, "no process could be started: %s", strerror(-rc));
-            return rc;
-        }
-        if (ended.stopped) {
-            snprintf(error, size, "interrupted by signal %d; nothing was started", ended.stopped);
-            return -EINTR;
-        }
-        if (!ended.status)
-            continue;
-        p->impossible = sweep_keep(s, ended.sentence, strlen(ended.sentence));
-        if (!p->impossible)
-            return -ENOMEM;
-        if (!refused++)
-            snprintf(first, sizeof first, "%s: %s", p->label, ended.sentence);
-    }
+    sweep_run_threads(s->jobs, sweep_ask_work, &a);
+    if (a.rc)
+        return a.rc;
+    for (uint32_t i = 0; i < s->point_count; i++)
+        if (s->points[i].impossible && !refused++)
+            snprintf(first, sizeof first, "%s: %s", s->points[i].label, s->points[i].impossible);
     if (!refused || (s->skip && refused < s->point_count))
         return 0;
     snprintf(error, size, "%s", first);
@@ -275,9 +318,8 @@ static void sweep_run_count(struct running *r, uint32_t point, const char *verdi
     r->right += !strcmp(verdict, "right") || !strcmp(verdict, "unchecked");
 }
 
-/* How long jobs[from ..] will take, by what those before them took. */
-static double sweep_run_left(const struct running *r, const struct sweep_job *jobs, uint32_t from,
-                             uint32_t count)
+/* How long the jobs that have not begun will take, by what those before them took. */
+static double sweep_run_left(const struct running *r)
 {
     double sum = 0, left = 0;
     uint32_t known = 0;
@@ -286,9 +328,11 @@ static double sweep_run_left(const struct running *r, const struct sweep_job *jo
             sum += r->seconds[i];
             known++;
         }
-    for (uint32_t i = from; i < count; i++)
-        left += r->counted[jobs[i].point] ? r->seconds[jobs[i].point] : known ? sum / known : 0;
-    return left;
+    for (uint32_t i = r->next; i < r->count; i++) {
+        uint32_t point = r->jobs[i].point;
+        left += r->counted[point] ? r->seconds[point] : known ? sum / known : 0;
+    }
+    return left / (double)r->sweep->jobs;
 }
 
 static void sweep_run_say_time(char text[32], double seconds)
@@ -299,10 +343,9 @@ static void sweep_run_say_time(char text[32], double seconds)
         snprintf(text, 32, "%.0f min", seconds / 60);
 }
 
-static void sweep_run_progress(struct running *r, const struct sweep_job *jobs, uint32_t done,
-                               uint32_t count, const char *verdict, const char *sentence)
+static void sweep_run_progress(struct running *r, const struct sweep_job *j, const char *verdict,
+                               const char *sentence)
 {
-    const struct sweep_job *j = &jobs[done - 1];
     char left[32];
     double ms = NAN;
     if (r->how->quiet)
@@ -314,39 +357,39 @@ static void sweep_run_progress(struct running *r, const struct sweep_job *jobs, 
     if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL)
         ms = sqlite3_column_double(q, 0);
     sqlite3_finalize(q);
-    sweep_run_say_time(left, sweep_run_left(r, jobs, done, count));
-    fprintf(stderr, "%u/%u %s: ", done, count, r->sweep->points[j->point].label);
+    sweep_run_say_time(left, sweep_run_left(r));
+    fprintf(stderr, "%u/%u %s: ", r->done, r->count, r->sweep->points[j->point].label);
     if (!strcmp(verdict, "right") || !strcmp(verdict, "unchecked"))
         isnan(ms) ? fprintf(stderr, "%s", verdict) : fprintf(stderr, "%.4g ms", ms);
     else
         fprintf(stderr, "%s: %s", verdict, sentence);
-    fprintf(stderr, done < count ? "; %s left\n" : "\n", left);
+    fprintf(stderr, r->done < r->count ? "; %s left\n" : "\n", left);
 }
 
-static int sweep_run_one(struct running *r, const struct sweep_job *j, struct sweep_ended *ended,
-                         const char **verdict)
+static int sweep_run_one(struct running *r, const struct sweep_job *j, struct sweep_ended *ended)
 {
-    static struct sweep_command c;
-    static char command[20000];
+    struct sweep_command c;
+    char command[20000], begun[32], result[128];
     const struct sweep_point *p = &r->sweep->points[j->point];
-    char begun[32];
     double load[1] = {NAN};
     struct outcome o = {.begun = begun, .command = command, .load = NAN};
     sweep_run_now(begun);
-    sweep_make_command(&c, p, SWEEP_MEASURE, r->sweep->seed + j->repeat, r->result);
+    snprintf(result, sizeof result, "%s/%u-%u", r->folder, j->point, j->repeat);
+    sweep_make_command(&c, p, SWEEP_MEASURE, r->sweep->seed + j->repeat, result);
     sweep_say_command(&c, command, sizeof command);
     memset(ended, 0, sizeof *ended);
     if (p->impossible) {
         snprintf(ended->sentence, sizeof ended->sentence, "%s", p->impossible);
         ended->status = STATUS_USAGE;
-        *verdict = o.verdict = "impossible";
+        o.verdict = "impossible";
     } else {
-        unlink(r->result);
         if (getloadavg(load, 1) == 1)
             o.load = load[0];
         struct sweep_power *power =
             strcmp(sweep_value(p, "exec"), "sim") ? sweep_power_begin() : NULL;
+        pthread_mutex_unlock(&r->lock);
         int rc = sweep_crew_run(ended, &c, r->sweep->limit_ns);
+        pthread_mutex_lock(&r->lock);
         o.power_count = sweep_power_end(power, &o.power);
         if (rc) {
             snprintf(ended->sentence, sizeof ended->sentence, "no process could be started: %s",
@@ -355,11 +398,13 @@ static int sweep_run_one(struct running *r, const struct sweep_job *j, struct sw
         }
         if (ended->stopped) {
             free(o.power);
+            unlink(result);
             return -EINTR;
         }
-        o.result = sweep_run_read(r->result);
+        o.result = sweep_run_read(result);
+        unlink(result);
         o.result = o.result ? sweep_run_flatten(r, o.result) : NULL;
-        *verdict = o.verdict = sweep_run_verdict(r, p, ended, o.result);
+        o.verdict = sweep_run_verdict(r, p, ended, o.result);
     }
     o.sentence = ended->sentence;
     o.seconds = ended->seconds;
@@ -367,8 +412,11 @@ static int sweep_run_one(struct running *r, const struct sweep_job *j, struct sw
     int rc = sweep_run_store(r, j, &o);
     free(o.power);
     free(o.result);
-    if (!rc)
-        sweep_run_count(r, j->point, *verdict, ended->seconds);
+    if (!rc) {
+        r->done++;
+        sweep_run_count(r, j->point, o.verdict, ended->seconds);
+        sweep_run_progress(r, j, o.verdict, ended->sentence);
+    }
     return rc;
 }
 
@@ -428,26 +476,35 @@ static int sweep_run_trace(struct running *r, uint32_t point, int *stopped)
 
 /* ---- the loop ---- */
 
-static int sweep_run_loop(struct running *r, const struct sweep_job *jobs, uint32_t count,
-                          int *over, char *error, size_t size)
+static void *sweep_run_work(void *argument)
 {
+    struct running *r = argument;
     struct sweep_ended ended;
-    const char *verdict;
-    int rc = 0;
+    pthread_mutex_lock(&r->lock);
+    while (!r->rc && !r->over && r->next < r->count) {
+        if (r->sweep->budget_ns && mk_now_ns() - r->began > r->sweep->budget_ns) {
+            r->over = 1;
+            break;
+        }
+        int rc = sweep_stopped() ? -EINTR : sweep_run_one(r, &r->jobs[r->next++], &ended);
+        r->rc = r->rc ? r->rc : rc;
+        if (rc == -EINTR)
+            *r->how->stopped = sweep_stopped();
+    }
+    pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
+static int sweep_run_loop(struct running *r, char *error, size_t size)
+{
     *r->how->stopped = 0;
     r->began = mk_now_ns();
-    for (uint32_t i = 0; i < count && !rc; i++) {
-        if (r->sweep->budget_ns && mk_now_ns() - r->began > r->sweep->budget_ns) {
-            *over = 1;
-            return 0;
-        }
-        *r->how->stopped = sweep_stopped();
-        rc = *r->how->stopped ? -EINTR : sweep_run_one(r, &jobs[i], &ended, &verdict);
-        if (rc == -EINTR && ended.stopped)
-            *r->how->stopped = ended.stopped;
-        if (!rc)
-            sweep_run_progress(r, jobs, i + 1, count, verdict, ended.sentence);
-    }
+    pthread_mutex_init(&r->lock, NULL);
+    sweep_run_threads(r->sweep->jobs < r->count ? r->sweep->jobs : r->count, sweep_run_work, r);
+    pthread_mutex_destroy(&r->lock);
+    int rc = r->rc;
+    if (r->over && !rc)
+        return 0;
     for (uint32_t i = 0; i < r->sweep->point_count && !rc; i++)
         rc = sweep_run_trace(r, i, r->how->stopped);
     if (rc && rc != -EINTR)
@@ -509,7 +566,7 @@ int sweep_run(struct sweep *s, const struct sweep_how *how)
     char error[2000];
     uint32_t all = s->point_count * (uint32_t)s->repeats, count = 0;
     struct sweep_job *jobs = sweep_take(s, all * sizeof *jobs);
-    int over = 0, status = STATUS_FAILED;
+    int status = STATUS_FAILED;
     r.points = sweep_take(s, s->point_count * sizeof *r.points);
     r.seconds = sweep_take(s, s->point_count * sizeof *r.seconds);
     r.counted = sweep_take(s, s->point_count * sizeof *r.counted);
@@ -528,17 +585,17 @@ int sweep_run(struct sweep *s, const struct sweep_how *how)
         sqlite3_close(r.db);
         return status;
     }
-    snprintf(r.result, sizeof r.result, "%s/result", r.folder);
     sweep_order(s, jobs);
     for (uint32_t i = 0; i < all; i++)
         if (!sweep_run_is_done(&r, &jobs[i]))
             jobs[count++] = jobs[i];
     if (!how->quiet && count < all)
         fprintf(stderr, "%u of %u jobs are there already\n", all - count, all);
-    rc = sweep_run_loop(&r, jobs, count, &over, error, sizeof error);
-    unlink(r.result);
+    r.jobs = jobs;
+    r.count = count;
+    rc = sweep_run_loop(&r, error, sizeof error);
     rmdir(r.folder);
-    status = sweep_run_say(&r, rc, over, all - count, all, error);
+    status = sweep_run_say(&r, rc, r.over, all - count, all, error);
     sqlite3_close(r.db);
     return status;
 }

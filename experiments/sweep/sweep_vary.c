@@ -11,6 +11,7 @@ void sweep_begin(struct sweep *s)
     memset(s, 0, sizeof *s);
     s->name = s->question = s->text = "";
     s->repeats = 3;
+    s->jobs = 1;
     s->seed = 1;
     s->limit_ns = 600000000000ull;
 }
@@ -65,7 +66,7 @@ struct sweep_axis *sweep_add_axis(struct sweep_block *b, const char *name)
     return &b->axes[b->count++];
 }
 
-int sweep_add_value(struct sweep *s, struct sweep_axis *a, const char *value)
+static int sweep_vary_append(struct sweep *s, struct sweep_axis *a, const char *value)
 {
     const char **values = sweep_take(s, (a->count + 1) * sizeof *values);
     if (!values)
@@ -74,7 +75,31 @@ int sweep_add_value(struct sweep *s, struct sweep_axis *a, const char *value)
         memcpy(values, a->values, a->count * sizeof *values);
     values[a->count++] = value;
     a->values = values;
-    return 0;
+    return value ? 0 : -ENOMEM;
+}
+
+int sweep_add_value(struct sweep *s, struct sweep_axis *a, const char *value)
+{
+    static const char digits[] = "0123456789";
+    size_t length = strspn(value, digits);
+    if (!length || strncmp(value + length, "..", 2))
+        return sweep_vary_append(s, a, value);
+    char *end, text[24];
+    uint64_t first = strtoull(value, NULL, 10), last = strtoull(value + length + 2, &end, 10);
+    int factor = *end == '*';
+    uint64_t step = 1;
+    if (factor || !strncmp(end, "..", 2))
+        step = strtoull(end + (factor ? 1 : 2), &end, 10);
+    if (*end || first > last || last > UINT32_MAX || !step || step > UINT32_MAX)
+        return -EINVAL;
+    if (factor ? !first || step < 2 : (last - first) / step >= 1000)
+        return -EINVAL;
+    int rc = 0;
+    for (uint64_t n = first; n <= last && !rc; n = factor ? n * step : n + step) {
+        snprintf(text, sizeof text, "%llu", (unsigned long long)n);
+        rc = sweep_vary_append(s, a, sweep_keep(s, text, strlen(text)));
+    }
+    return rc;
 }
 
 static struct sweep_axis *sweep_vary_find(struct sweep_block *b, const char *name)
@@ -103,8 +128,11 @@ static int sweep_vary_axis(struct sweep *s, struct sweep_axis *a, const char *te
             return -EINVAL;
         }
         const char *value = sweep_keep(s, p, (size_t)(stop - p));
-        if (!value || sweep_add_value(s, a, value))
-            return -ENOMEM;
+        int rc = value ? sweep_add_value(s, a, value) : -ENOMEM;
+        if (rc == -EINVAL)
+            snprintf(error, size, "--vary: %s" SWEEP_RANGE, value);
+        if (rc)
+            return rc;
         p = stop + 1;
     }
     return a->name ? 0 : -ENOMEM;
