@@ -19,7 +19,7 @@
 struct asked {
     const char *out;
     uint64_t from, to, rank, launch, events, nodes, gpus, ctas, seed;
-    int chrome, gzip, csv, kind, script;
+    int chrome, gzip, csv, kind, script, json;
 };
 
 #define AT(field) .offset = offsetof(struct asked, field)
@@ -68,6 +68,16 @@ static const struct option_spec export_specs[] = {
 };
 static const struct option_spec sql_specs[] = {
     {.name = "csv", .type = OPTION_FLAG, AT(csv), .help = "commas and quotes instead of tabs"},
+};
+static const struct option_spec why_specs[] = {
+    {.name = "launch",
+     .type = OPTION_NUMBERS,
+     AT(launch),
+     .value = "N",
+     .help = "this launch. Default: the median one",
+     .min = 1,
+     .max = UINT32_MAX},
+    {.name = "json", .type = OPTION_FLAG, AT(json), .help = "one object, times in ns"},
 };
 static const struct option_spec plot_specs[] = {
     {.name = "kind",
@@ -138,6 +148,12 @@ static const struct option_table summary_table = {
              "messages, "
              "drops, clocks.",
     .examples = "  mkernel trace summary run.db\n"};
+static const struct option_table why_table = {
+    .usage = "trace why FILE [OPTIONS]",
+    .about = "Where a launch's time goes on its slowest rank: launch, products, waits by cause, "
+             "tail, exchange; the parts add up.",
+    SPECS(why_specs),
+    .examples = "  mkernel trace why run.db --launch 3\n"};
 static const struct option_table diff_table = {
     .usage = "trace diff A B",
     .about = "Two runs, figure by figure: measured against simulated, or two role splits.",
@@ -199,6 +215,17 @@ static int trace_run_summary(struct asked *a, struct options_found *f, char *err
     rc = rc ? rc : trace_check_damage(error, size);
     sqlite3_close(db);
     return rc ? trace_fail("summary", error) : STATUS_DONE;
+}
+
+static int trace_run_why(struct asked *a, struct options_found *f, char *error, size_t size)
+{
+    sqlite3 *db;
+    if (trace_open(&db, f->words[0], error, size))
+        return trace_refuse("why", error);
+    int rc = trace_report_why(db, a->launch, a->json, stdout, error, size), none = rc == -ERANGE;
+    rc = rc ? rc : trace_check_damage(error, size);
+    sqlite3_close(db);
+    return none ? trace_refuse("why", error) : rc ? trace_fail("why", error) : STATUS_DONE;
 }
 
 static int trace_run_diff(struct asked *a, struct options_found *f, char *error, size_t size)
@@ -371,6 +398,7 @@ static const struct {
     int (*run)(struct asked *a, struct options_found *f, char *error, size_t size);
 } commands[] = {
     {"summary", &summary_table, 1, 1, "one trace file", trace_run_summary},
+    {"why", &why_table, 1, 1, "one trace file", trace_run_why},
     {"diff", &diff_table, 2, 2, "two trace files", trace_run_diff},
     {"export", &export_table, 1, 1, "one trace file", trace_run_export},
     {"sql", &sql_table, 1, 2, "one trace file, and at most one query", trace_run_sql},
@@ -426,10 +454,9 @@ int command_trace(int argc, char **argv)
     }
     const char *near = argc > 1 ? nearest_word(argv[1], names, COMMANDS) : NULL;
     if (argc < 2)
-        fprintf(
-            stderr,
-            "mkernel trace: which report? summary, diff, export, sql, plot or generate; `mkernel "
-            "trace --help` tells more\n");
+        fprintf(stderr, "mkernel trace: which report? summary, why, diff, export, sql, plot or "
+                        "generate; `mkernel "
+                        "trace --help` tells more\n");
     else
         fprintf(stderr,
                 "mkernel trace: there is no report %s%s%s%s; `mkernel trace --help` lists them\n",

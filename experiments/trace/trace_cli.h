@@ -10,6 +10,10 @@
 /* The reports. They print to `out` and return 0, or -errno with one sentence in `error`. */
 int trace_report_summary(sqlite3 *db, FILE *out, char *error, size_t error_size);
 int trace_report_diff(sqlite3 *a, sqlite3 *b, FILE *out, char *error, size_t error_size);
+/* Of one launch (0: the median one); json: an object in place of lines. Also -ERANGE: there is no
+ * such launch. */
+int trace_report_why(sqlite3 *db, uint64_t launch, int json, FILE *out, char *error,
+                     size_t error_size);
 
 /* Which part of a trace to export. Times in ns since the run's start. */
 struct trace_export {

@@ -1,0 +1,75 @@
+/* `mkernel trace why`: where a launch's time goes, in parts that add up to it. */
+#include "experiments/common/json_write.h"
+#include "experiments/trace/trace_cli.h"
+#include "tracer/why.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define BAR 40
+
+static void trace_why_print_text(sqlite3 *db, const struct trace_why *w, FILE *out)
+{
+    char time[24], early[24];
+    double whole = (double)(w->end - w->start);
+    sqlite3_stmt *q = trace_query(db, "SELECT op, shape, source FROM run", 0, 0);
+    if (sqlite3_step(q) == SQLITE_ROW)
+        fprintf(out, "%s %s, %s: ", (const char *)sqlite3_column_text(q, 0),
+                (const char *)sqlite3_column_text(q, 1), (const char *)sqlite3_column_text(q, 2));
+    sqlite3_finalize(q);
+    fprintf(out, "launch %llu, rank %u (its slowest) took %s; %u tile%s on %u compute CTA%s\n",
+            (unsigned long long)w->launch, w->rank, trace_time(time, whole), w->tiles,
+            trace_plural(w->tiles), w->ctas, trace_plural(w->ctas));
+    if (w->early)
+        fprintf(out,
+                "counted from the end of the launch before: its first block stood ready %s "
+                "earlier\n",
+                trace_time(early, (double)w->early));
+    fprintf(out, "\nmean of the compute CTAs          time       %%\n");
+    for (int i = 0; i < TRACE_WHY_PARTS; i++) {
+        double share = whole > 0 ? w->ns[i] / whole : 0;
+        if (w->ns[i] <= 0)
+            continue;
+        fprintf(out, "  %-30s %9s  %5.1f  ", trace_why_name((enum trace_why_part)i),
+                trace_time(time, w->ns[i]), 100 * share);
+        for (int j = 0; j < (int)(share * BAR + 0.5) && j < BAR; j++)
+            fputc('#', out);
+        fputc('\n', out);
+    }
+    fprintf(out, "  %-30s %9s  %5.1f\n", "the whole", trace_time(time, whole), 100.0);
+}
+
+static void trace_why_print_json(const struct trace_why *w, FILE *out)
+{
+    fputs("{\n", out);
+    json_number(out, "launch", (double)w->launch);
+    json_number(out, "rank", w->rank);
+    json_number(out, "compute_ctas", w->ctas);
+    json_number(out, "tiles", w->tiles);
+    json_number(out, "early_ns", (double)w->early);
+    for (int i = 0; i < TRACE_WHY_PARTS; i++) {
+        char name[48];
+        snprintf(name, sizeof name, "%s_ns", trace_why_name((enum trace_why_part)i));
+        for (char *c = name; *c; c++)
+            *c = *c == ' ' || *c == '-' ? '_' : *c;
+        json_number(out, name, w->ns[i]);
+    }
+    fprintf(out, "  \"whole_ns\": %lld\n}\n", (long long)(w->end - w->start));
+}
+
+int trace_report_why(sqlite3 *db, uint64_t launch, int json, FILE *out, char *error, size_t size)
+{
+    struct trace_why w;
+    int rc = trace_why(db, launch, &w, error, size);
+    if (rc)
+        return rc;
+    if (json)
+        trace_why_print_json(&w, out);
+    else
+        trace_why_print_text(db, &w, out);
+    if (fflush(out) != 0) {
+        snprintf(error, size, "cannot write the report: %s", strerror(errno));
+        return -EIO;
+    }
+    return 0;
+}

@@ -1,0 +1,323 @@
+#include "tracer/why.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *trace_why_name(enum trace_why_part part)
+{
+    static const char *const names[TRACE_WHY_PARTS] = {
+        [TRACE_WHY_LAUNCH] = "launch",
+        [TRACE_WHY_PROLOGUE] = "prologue",
+        [TRACE_WHY_PRODUCTS] = "products at full rate",
+        [TRACE_WHY_SLOWED] = "products slowed",
+        [TRACE_WHY_DATA] = "waits for data",
+        [TRACE_WHY_BACKPRESSURE] = "waits for back-pressure",
+        [TRACE_WHY_NETWORK] = "waits for the network",
+        [TRACE_WHY_OWN] = "own copies and sums",
+        [TRACE_WHY_BETWEEN] = "between products",
+        [TRACE_WHY_TAIL] = "tail of the last wave",
+        [TRACE_WHY_EXCHANGE_WAITS] = "after the last: waits",
+        [TRACE_WHY_EXCHANGE_OWN] = "after the last: copies, sums",
+        [TRACE_WHY_EXCHANGE] = "after the last: nothing to do",
+    };
+    return names[part];
+}
+
+/* What a CTA does; the first that is under way counts. */
+enum why_kind { WHY_TILE, WHY_DATA, WHY_BACKPRESSURE, WHY_NETWORK, WHY_OWN, WHY_KINDS };
+
+/* An interval of a CTA that begins or ends. */
+struct why_edge {
+    int64_t at;
+    enum why_kind kind;
+    int step;    /* 1: begins; -1: ends */
+    double full; /* of a tile that begins: the share of its time that it takes at full rate */
+};
+
+struct why_cta {
+    struct why_edge *edges;
+    uint32_t count, capacity;
+    int64_t launch, first, last; /* its warps have begun; its first tile begins; its last ends */
+};
+
+static int why_add(struct why_cta *c, enum why_kind kind, int64_t start, int64_t end, double full)
+{
+    if (end <= start)
+        return 0;
+    if (c->count + 2 > c->capacity) {
+        uint32_t capacity = 2 * c->capacity + 64;
+        struct why_edge *more = realloc(c->edges, capacity * sizeof *more);
+        if (!more)
+            return -ENOMEM;
+        c->edges = more;
+        c->capacity = capacity;
+    }
+    c->edges[c->count++] = (struct why_edge){start, kind, 1, full};
+    c->edges[c->count++] = (struct why_edge){end, kind, -1, 0};
+    return 0;
+}
+
+static int why_compare(const void *a, const void *b)
+{
+    const struct why_edge *x = a, *y = b;
+    if (x->at != y->at)
+        return x->at < y->at ? -1 : 1;
+    return x->step - y->step; /* one ends before the next begins */
+}
+
+/* The sweep over a CTA's time. */
+struct why_sweep {
+    int64_t at, last; /* last: the rank's last tile ends */
+    int open[WHY_KINDS];
+    double tile, full, waits[WHY_KINDS]; /* of the tile under way: ns so far, the share at full
+                                          * rate, and ns in which the load warp waited */
+    double *ns;
+};
+
+static const enum trace_why_part why_parts[WHY_KINDS] = {
+    TRACE_WHY_PRODUCTS, TRACE_WHY_DATA, TRACE_WHY_BACKPRESSURE, TRACE_WHY_NETWORK, TRACE_WHY_OWN};
+
+static enum trace_why_part why_part_of(const struct why_cta *c, const struct why_sweep *s)
+{
+    int kind = 0;
+    while (kind < WHY_KINDS && s->open[kind] <= 0)
+        kind++;
+    if (s->at >= s->last)
+        return kind == WHY_KINDS ? TRACE_WHY_EXCHANGE
+               : kind == WHY_OWN ? TRACE_WHY_EXCHANGE_OWN
+                                 : TRACE_WHY_EXCHANGE_WAITS;
+    if (kind < WHY_KINDS)
+        return why_parts[kind];
+    return s->at < c->launch  ? TRACE_WHY_LAUNCH
+           : s->at < c->first ? TRACE_WHY_PROLOGUE
+           : s->at < c->last  ? TRACE_WHY_BETWEEN
+                              : TRACE_WHY_TAIL;
+}
+
+/* The sweep's time goes on to `to`. */
+static void why_advance(const struct why_cta *c, struct why_sweep *s, int64_t to)
+{
+    while (s->at < to) {
+        /* nothing is recorded of where a part begins: these times end one */
+        const int64_t turns[] = {c->launch, c->last, s->last};
+        int64_t next = to;
+        for (size_t i = 0; i < sizeof turns / sizeof *turns; i++)
+            if (turns[i] > s->at && turns[i] < next)
+                next = turns[i];
+        enum trace_why_part part = why_part_of(c, s);
+        double ns = (double)(next - s->at);
+        if (part == TRACE_WHY_PRODUCTS) {
+            s->tile += ns;
+            for (int kind = WHY_DATA; kind <= WHY_NETWORK; kind++)
+                if (s->open[kind] > 0) {
+                    s->waits[kind] += ns;
+                    break;
+                }
+        } else {
+            s->ns[part] += ns;
+        }
+        s->at = next;
+    }
+}
+
+/* A tile has ended. */
+static void why_end_tile(struct why_sweep *s)
+{
+    double over = s->tile * (1 - s->full);
+    s->ns[TRACE_WHY_PRODUCTS] += s->tile * s->full;
+    for (int kind = WHY_DATA; kind <= WHY_NETWORK; kind++) {
+        double wait = s->waits[kind] < over ? s->waits[kind] : over;
+        s->ns[why_parts[kind]] += wait;
+        over -= wait;
+        s->waits[kind] = 0;
+    }
+    s->ns[TRACE_WHY_SLOWED] += over;
+    s->tile = 0;
+}
+
+/* Adds the CTA's time from `start` to `end` to the parts. */
+static void why_sweep(struct why_cta *c, int64_t start, int64_t last, int64_t end, double *ns)
+{
+    struct why_sweep s = {.at = start, .last = last, .ns = ns};
+    qsort(c->edges, c->count, sizeof *c->edges, why_compare);
+    for (uint32_t i = 0; i < c->count; i++) {
+        const struct why_edge *e = &c->edges[i];
+        why_advance(c, &s, e->at < end ? e->at : end);
+        s.open[e->kind] += e->step;
+        if (e->kind != WHY_TILE)
+            continue;
+        if (e->step > 0)
+            s.full = e->full;
+        else if (!s.open[WHY_TILE])
+            why_end_tile(&s);
+    }
+    why_advance(c, &s, end);
+}
+
+/* An event of the rank's compute CTAs, with what a tile of its extents takes at full rate. The
+ * tenth percentile is the row behind a tenth of them. */
+static const char why_events[] =
+    "WITH tiles AS MATERIALIZED (SELECT e.ns, CASE WHEN (SELECT instr(shape, 'causal') FROM run) "
+    " THEN e.argument ELSE coalesce(i.rows * 65536 + i.cols, -1) END AS of"
+    " FROM track t JOIN event e ON e.id BETWEEN t.first_event AND t.last_event"
+    " JOIN launch l ON l.id = e.launch LEFT JOIN tile i ON i.plan = l.plan AND i.id = e.argument"
+    " WHERE t.rank = ?2 AND t.role = 0 AND t.first_event IS NOT NULL AND e.kind = 2),"
+    " ordered AS (SELECT of, ns, row_number() OVER (PARTITION BY of ORDER BY ns) AS place,"
+    " count(*) OVER (PARTITION BY of) AS count FROM tiles),"
+    " full AS MATERIALIZED (SELECT of, ns FROM ordered WHERE place = 1 + (count - 1) / 10)"
+    " SELECT t.cta, e.start, e.ns, e.kind, e.cause, f.ns FROM track t"
+    " JOIN event e ON e.id BETWEEN t.first_event AND t.last_event JOIN launch l ON l.id = e.launch"
+    " LEFT JOIN tile i ON i.plan = l.plan AND i.id = e.argument AND e.kind = 2"
+    " LEFT JOIN full f ON e.kind = 2 AND f.of = CASE WHEN (SELECT instr(shape, 'causal') FROM run)"
+    " THEN e.argument ELSE coalesce(i.rows * 65536 + i.cols, -1) END"
+    " WHERE t.rank = ?2 AND t.role = 0 AND t.first_event IS NOT NULL AND e.launch = ?1";
+
+static int why_take(struct why_cta *c, const struct trace_why *w, sqlite3_stmt *q, uint32_t *tiles)
+{
+    int64_t start = sqlite3_column_int64(q, 1), end = start + sqlite3_column_int64(q, 2);
+    int64_t full = sqlite3_column_int64(q, 5), from = start > w->start ? start : w->start;
+    switch (sqlite3_column_int(q, 3)) {
+    case MK_EV_LAUNCH:
+        if (start > c->launch)
+            c->launch = start;
+        return 0;
+    case MK_EV_TILE:
+        ++*tiles;
+        c->first = from < c->first ? from : c->first;
+        c->last = end > c->last ? end : c->last;
+        return why_add(c, WHY_TILE, from, end,
+                       full < end - start ? (double)full / (double)(end - start) : 1);
+    case MK_EV_WAIT:
+        return why_add(c,
+                       sqlite3_column_int(q, 4) == MK_CAUSE_BACKPRESSURE ? WHY_BACKPRESSURE
+                       : sqlite3_column_int(q, 4) == MK_CAUSE_NETWORK    ? WHY_NETWORK
+                                                                         : WHY_DATA,
+                       from, end, 0);
+    case MK_EV_COPY:
+    case MK_EV_REDUCE:
+    case MK_EV_COMMAND:
+        return why_add(c, WHY_OWN, from, end, 0);
+    default:
+        return 0;
+    }
+}
+
+/* The launch that was asked for, its slowest rank, and that rank's time. */
+static int why_open(sqlite3 *db, struct trace_why *w, char *error, size_t size)
+{
+    static const char sql[] =
+        "SELECT x.launch, x.slowest_rank, r.start, r.end,"
+        " (SELECT max(b.end) FROM launch_rank b WHERE b.rank = r.rank AND b.launch < x.launch)"
+        " FROM launches x JOIN launch_rank r ON r.launch = x.launch AND r.rank = x.slowest_rank"
+        " WHERE ?1 = 0 OR x.launch = ?1 ORDER BY x.slowest_ns, x.launch"
+        " LIMIT 1 OFFSET CASE WHEN ?1 = 0 THEN (SELECT count(*) / 2 FROM launches) ELSE 0 END";
+    sqlite3_stmt *q = NULL;
+    if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) != SQLITE_OK) {
+        snprintf(error, size, "the trace is damaged: %s", sqlite3_errmsg(db));
+        return -EBADMSG;
+    }
+    sqlite3_bind_int64(q, 1, (int64_t)w->launch);
+    int found = sqlite3_step(q) == SQLITE_ROW;
+    if (found) {
+        w->launch = (uint64_t)sqlite3_column_int64(q, 0);
+        w->rank = (uint32_t)sqlite3_column_int(q, 1);
+        w->start = sqlite3_column_int64(q, 2);
+        w->end = sqlite3_column_int64(q, 3);
+        int64_t before = sqlite3_column_int64(q, 4);
+        if (sqlite3_column_type(q, 4) != SQLITE_NULL && before > w->start && before < w->end) {
+            w->early = before - w->start;
+            w->start = before;
+        }
+    }
+    sqlite3_finalize(q);
+    if (!found && w->launch)
+        snprintf(error, size, "there is no launch %llu in the trace",
+                 (unsigned long long)w->launch);
+    else if (!found)
+        snprintf(error, size, "no launches were recorded");
+    return found ? 0 : w->launch ? -ERANGE : -ENODATA;
+}
+
+static int why_read(sqlite3 *db, struct trace_why *w, struct why_cta *ctas, uint32_t room,
+                    char *error, size_t size)
+{
+    sqlite3_stmt *q = NULL;
+    int rc = SQLITE_ERROR, result = 0;
+    if (sqlite3_prepare_v2(db, why_events, -1, &q, NULL) == SQLITE_OK) {
+        sqlite3_bind_int64(q, 1, (int64_t)w->launch);
+        sqlite3_bind_int64(q, 2, w->rank);
+        while (!result && (rc = sqlite3_step(q)) == SQLITE_ROW) {
+            uint32_t cta = (uint32_t)sqlite3_column_int(q, 0);
+            if (cta < room)
+                result = why_take(&ctas[cta], w, q, &w->tiles);
+        }
+    }
+    sqlite3_finalize(q);
+    if (result)
+        snprintf(error, size, "out of memory");
+    else if (rc != SQLITE_DONE) {
+        snprintf(error, size, "the trace is damaged: %s", sqlite3_errmsg(db));
+        result = -EBADMSG;
+    }
+    return result;
+}
+
+static void why_sum(struct trace_why *w, struct why_cta *ctas, uint32_t room)
+{
+    int64_t last = w->start;
+    for (uint32_t i = 0; i < room; i++)
+        last = ctas[i].last > last ? ctas[i].last : last;
+    last = last < w->end ? last : w->end;
+    for (uint32_t i = 0; i < room; i++) {
+        struct why_cta *c = &ctas[i];
+        if (c->launch == INT64_MIN && !c->count) /* a CTA of another role */
+            continue;
+        c->launch = c->launch < c->first ? c->launch : c->first; /* warps that begin later */
+        w->ctas++;
+        why_sweep(c, w->start, last, w->end, w->ns);
+    }
+    for (int i = 0; i < TRACE_WHY_PARTS; i++)
+        w->ns[i] /= w->ctas ? w->ctas : 1;
+}
+
+int trace_why(sqlite3 *db, uint64_t launch, struct trace_why *out, char *error, size_t size)
+{
+    enum { MOST = 1 << 16 };
+    *out = (struct trace_why){.launch = launch};
+    int rc = why_open(db, out, error, size);
+    if (rc)
+        return rc;
+    sqlite3_stmt *q = NULL;
+    int64_t room = 0;
+    if (sqlite3_prepare_v2(db, "SELECT max(cta) + 1 FROM track WHERE role = 0 AND rank = ?1", -1,
+                           &q, NULL) == SQLITE_OK) {
+        sqlite3_bind_int64(q, 1, out->rank);
+        room = sqlite3_step(q) == SQLITE_ROW ? sqlite3_column_int64(q, 0) : 0;
+    }
+    sqlite3_finalize(q);
+    room = room < 0 ? 0 : room < MOST ? room : MOST;
+    struct why_cta *ctas = calloc((size_t)room + 1, sizeof *ctas);
+    if (!ctas) {
+        snprintf(error, size, "out of memory");
+        return -ENOMEM;
+    }
+    for (int64_t i = 0; i < room; i++) {
+        ctas[i].launch = ctas[i].last = INT64_MIN;
+        ctas[i].first = INT64_MAX;
+    }
+    rc = why_read(db, out, ctas, (uint32_t)room, error, size);
+    if (!rc) {
+        why_sum(out, ctas, (uint32_t)room);
+        if (!out->tiles) {
+            snprintf(error, size, "rank %u computed no tile in launch %llu", out->rank,
+                     (unsigned long long)out->launch);
+            rc = -ENODATA;
+        }
+    }
+    for (int64_t i = 0; i < room; i++)
+        free(ctas[i].edges);
+    free(ctas);
+    return rc;
+}
