@@ -27,7 +27,8 @@ static inline uint32_t sim_random_below(struct sim_random *r, uint32_t below)
 }
 
 /* The cost model. Each hook says at what time (ns, not before `now`) the thing is done that starts
- * at `now`, so a model may keep links and engines busy between calls. A NULL hook costs nothing.
+ * at `now`, so a model may keep links and engines busy between calls, or count. A NULL hook costs
+ * nothing.
  * With no cost model at all the world explores: a step takes a few random ns and everything under
  * way may land at any time. */
 struct sim_costs {
@@ -35,17 +36,9 @@ struct sim_costs {
     uint64_t (*tile)(void *context, uint64_t now, const struct mk_plan *plan,
                      const struct mk_tile *tile);
     uint64_t (*copy)(void *context, uint64_t now, uint32_t from, uint32_t to,
-                     uint64_t bytes);                                          /* within a node */
-    uint64_t (*flag)(void *context, uint64_t now, uint32_t from, uint32_t to); /* within a node */
+                     uint64_t bytes); /* within a node */
     uint64_t (*put)(void *context, uint64_t now, uint32_t from, uint32_t to,
                     uint64_t bytes); /* doorbell to last byte */
-    uint64_t (*put_flag)(void *context, uint64_t now, uint32_t from,
-                         /* from last byte to the flag */
-                         uint32_t to);
-    /* from flag to completion */
-    uint64_t (*ack)(void *context, uint64_t now, uint32_t from, uint32_t to);
-    /* a pass that did `did` things */
-    uint64_t (*proxy)(void *context, uint64_t now, uint32_t rank, int did);
 };
 
 #endif

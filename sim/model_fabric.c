@@ -179,7 +179,6 @@ static void model_fabric_raise_flag(struct model_fabric *f, const struct fabric_
 static void model_fabric_advance(struct model_fabric *f, struct model_put *m)
 {
     struct sim_world *w = f->world;
-    const struct sim_costs *costs = w->config.costs;
     const struct fabric_put *p = &m->put;
     switch (m->stage) {
     case SENDS_DATA:
@@ -190,16 +189,12 @@ static void model_fabric_advance(struct model_fabric *f, struct model_put *m)
                                         w->ranks[f->rank].heap + p->source, p->bytes, &m->moved))
             break;
         m->stage = SENDS_FLAG;
-        m->due = model_fabric_arrival(
-            f, m,
-            costs && costs->put_flag ? costs->put_flag(costs->context, w->now, f->rank, p->peer)
-                                     : w->now);
+        m->due = model_fabric_arrival(f, m, w->now);
         break;
     case SENDS_FLAG:
         model_fabric_raise_flag(f, p);
         m->stage = SENDS_ACK;
-        m->due =
-            costs && costs->ack ? costs->ack(costs->context, w->now, f->rank, p->peer) : w->now;
+        m->due = w->now;
         break;
     case SENDS_ACK:
         m->stage = ENDED;

@@ -163,7 +163,6 @@ static int world_make_network(struct sim_world *w, struct sim_world_rank *r)
                                         .in_flight = w->config.in_flight,
                                         .timeout_ns = r->plan.problem.timeout_ns,
                                         .topo = r->plan.problem.topo,
-                                        .messages = r->messages.messages ? &r->messages : NULL,
                                         .heap_bytes = r->heap_bytes,
                                         .heap_flags = r->plan.flag_base + r->plan.flags,
                                         .now = world_now,
@@ -257,8 +256,6 @@ static int world_make_rank(struct sim_world *w, uint32_t rank, char *error, size
         result = world_make_memory(w, r);
     if (!result)
         result = world_make_ctas(w, r);
-    if (!result && w->config.trace_events)
-        result = sim_world_trace(w, r);
     if (!result)
         result = world_make_network(w, r);
     r->rank.plan = &r->plan;
@@ -287,7 +284,6 @@ static void world_free_rank(struct sim_world *w, struct sim_world_rank *r)
         coroutine_destroy(r->rank.ctas[i].coroutine);
         sim_outbox_free(&r->outboxes[i]);
     }
-    sim_world_untrace(w, r);
     free(r->rank.ctas);
     free(r->outboxes);
     compute_destroy(r->compute);
@@ -384,8 +380,6 @@ int sim_world_run(const struct sim_world_config *config, struct sim_world_result
     result->steps = w.steps;
     result->ns = w.now;
     result->hash = w.hash;
-    if (!w.error && w.config.finished)
-        w.error = sim_world_finish(&w);
     for (uint32_t rank = 0; w.ranks && rank < w.world; rank++)
         world_free_rank(&w, &w.ranks[rank]);
     world_emulated_close(&w);

@@ -15,8 +15,6 @@
 #include "sim/coroutine.h"
 #include "sim/cta.h"
 
-struct mk_comm;
-
 /* The order of puts from one rank to another. */
 enum sim_order {
     SIM_ORDER_RC,  /* data, flag, data, flag: as posted */
@@ -84,12 +82,6 @@ struct sim_world_config {
      * operator's own verification, or by fingerprints (SIM_MATH_FINGERPRINT). */
     int (*check)(void *context, const struct mk_plan *plan, uint64_t launch, const uint16_t *c,
                  char *text, size_t size);
-    /* Called once when all launches are over, before anything is freed: `comms` are the ranks, with
-     * their plan, and their tracks and messages where trace_events is not 0, as trace_collect_local
-     * takes them. What it returns is returned. */
-    uint32_t trace_events; /* records kept per track; 0: no tracing */
-    int (*finished)(void *context, struct mk_comm *const *comms, uint32_t count,
-                    const struct sim_world_result *result);
     void *context;
 };
 

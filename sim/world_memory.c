@@ -61,18 +61,6 @@ static int world_memory_in_bounds(const struct sim_world_rank *r, const struct s
                                 : world_memory_within(t->offset, bytes, plan_flags, data);
 }
 
-/* When the plan's pace lets a CTA's push to a peer be over, one after the other: as on a GPU it
- * holds for CTAs of intra_comm and for tiles that are stored on a peer. */
-static uint64_t world_memory_pace(const struct sim_cta *cta, struct sim_outbox *o, uint64_t now,
-                                  uint64_t bytes)
-{
-    uint64_t pace = cta->rank->plan->problem.tuning.pace;
-    if (pace <= 1 || (cta->cta.role != MK_INTRA_COMM && cta->cta.role != MK_COMPUTE))
-        return now;
-    o->paced = (o->paced > now ? o->paced : now) + mk_ceil_div(bytes * pace, 512);
-    return o->paced;
-}
-
 void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t)
 {
     struct sim_world_rank *r = world_memory_rank_of(cta);
@@ -131,12 +119,7 @@ void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t)
         else if (t->kind == SIM_COMBINE)
             to = from - mk_local_of(&r->plan.problem.topo, from) + t->combine->local;
         f->due = costs->copy(costs->context, w->now, from, to, wide ? 2 * t->bytes : t->bytes);
-        uint64_t paced = (t->kind == SIM_COPY || t->kind == SIM_TILE) && to != from
-                             ? world_memory_pace(cta, o, w->now, t->bytes)
-                             : 0;
-        f->due = f->due > paced ? f->due : paced;
-    } else if (costs && !SIM_IS_DATA(t->kind) && costs->flag)
-        f->due = costs->flag(costs->context, w->now, from, to);
+    }
 }
 
 /* Store number `i` of the outbox may land: a flag follows everything before it, bytes follow
@@ -192,11 +175,6 @@ static void world_memory_land(struct sim_world_rank *r, struct sim_cta *cta, str
         if (f->moved < t->bytes)
             return;
         cta->landed++;
-        if (t->kind != SIM_TILE)
-            mk_track_add(
-                &cta->track,
-                mk_event_what(t->kind == SIM_COPY ? MK_EV_COPY : MK_EV_REDUCE, t->local, t->id),
-                t->start, w->now);
         free(f->values);
         free(f->combine);
         f->values = NULL;
@@ -210,7 +188,6 @@ static void world_memory_land(struct sim_world_rank *r, struct sim_cta *cta, str
                             r->plan.problem.topo.rank, t->id, t->local, (unsigned long long)*flag,
                             (unsigned long long)t->value);
         sim_transfer_land(&r->rank, t);
-        mk_track_add(&cta->track, mk_event_what(MK_EV_SIGNAL, t->local, t->id), t->start, t->start);
     }
     f->landed = 1;
 }

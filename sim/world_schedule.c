@@ -47,7 +47,7 @@ static int world_schedule_ready(struct sim_world *w, uint32_t id)
         return sim_outbox_ready(w, &r->outboxes[a.number - w->ctas]);
     switch (a.number - 2 * w->ctas) {
     case PROXY:
-        return r->proxy && r->proxy_touched && r->proxy_ready <= w->now;
+        return r->proxy && r->proxy_touched;
     case FABRIC:
         return r->fabric && model_fabric_ready(r->fabric);
     default:
@@ -76,8 +76,6 @@ static uint64_t world_schedule_due(struct sim_world *w, uint32_t id)
     case PROXY: {
         if (!r->proxy)
             return SIM_NEVER;
-        if (r->proxy_touched)
-            return r->proxy_ready;
         uint64_t oldest = model_fabric_oldest(r->fabric);
         return oldest == SIM_NEVER ? SIM_NEVER : oldest + r->plan.problem.timeout_ns;
     }
@@ -90,15 +88,12 @@ static uint64_t world_schedule_due(struct sim_world *w, uint32_t id)
 
 static void world_schedule_step_proxy(struct sim_world *w, struct sim_world_rank *r)
 {
-    const struct sim_costs *costs = w->config.costs;
     int did = proxy_step(r->proxy);
     r->proxy_touched = did > 0;
     if (w->hopper && did > 0) {
         world_emulated_proxy(r);
         w->machine_runs = 1;
     }
-    if (costs && costs->proxy)
-        r->proxy_ready = costs->proxy(costs->context, w->now, r->plan.problem.topo.rank, did);
 }
 
 static void world_schedule_step_cta(struct sim_world_rank *r, struct sim_cta *c)

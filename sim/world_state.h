@@ -25,7 +25,6 @@ struct sim_flight {
 struct sim_outbox {
     struct sim_flight *flights;
     uint32_t first, count, capacity;
-    uint64_t paced; /* on the virtual clock: when the plan's pace lets it push again */
 };
 
 struct sim_world;
@@ -44,12 +43,10 @@ struct sim_world_rank {
     uint32_t ring_count;
     struct fabric *fabric;
     struct proxy *proxy;
-    struct mk_message_log messages; /* where it is traced */
-    int proxy_touched;              /* something happened that its proxy could see */
-    uint64_t proxy_ready;
-    uint64_t launch;  /* the last one begun */
-    uint32_t running; /* CTAs of it that have not ended */
-    int busy;         /* it has not ended: CTAs run or stores are on their way */
+    int proxy_touched; /* something happened that its proxy could see */
+    uint64_t launch;   /* the last one begun */
+    uint32_t running;  /* CTAs of it that have not ended */
+    int busy;          /* it has not ended: CTAs run or stores are on their way */
 };
 
 /* How the scheduler draws. */
@@ -92,12 +89,6 @@ void sim_world_error(struct sim_world *w, int error, const char *format, ...)
 int sim_world_dropped(const struct sim_world *w, uint32_t rank);
 void sim_world_begin_launch(struct sim_world_rank *r);
 void sim_world_end_launch(struct sim_world_rank *r);
-
-/* world_trace.c: tracks and messages of a rank, 0 or -ENOMEM; and what config->finished gets, and
- * says. */
-int sim_world_trace(struct sim_world *w, struct sim_world_rank *r);
-void sim_world_untrace(struct sim_world *w, struct sim_world_rank *r);
-int sim_world_finish(struct sim_world *w);
 
 /* world_memory.c */
 /* struct sim_rank's transfer */

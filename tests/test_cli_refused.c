@@ -94,9 +94,6 @@ static void test_memory(void **state)
     if (f && fscanf(f, "%d", &most) == 1 && most <= 65530) {
         refuses("run ag_gemm --exec host --shape 64,64,64 --roles compute=65535,intra_comm=1",
                 "65536 CTAs of a rank: that can be");
-        refuses("sim ag_gemm --data --shape 64,64,64 --roles "
-                "compute=20000,intra_comm=1,inter_send=1",
-                "20002 CTAs of a rank, all ranks in one process");
         refuses("sim ag_gemm --explore --shape 64,64,64 --roles "
                 "compute=20000,intra_comm=1,inter_send=1",
                 "20002 CTAs of a rank");
@@ -145,9 +142,8 @@ static void test_sim(void **state)
     refuses("sim ag_gemm --cluster 2x99", "at most 16 ranks a node");
     refuses("sim ag_gemm --cluster 2x8 --nodes 2", "--cluster says what --nodes");
     refuses("sim ag_gemm --nodes 4096 --gpus 16", "at most 4096 are simulated");
-    refuses("sim ag_gemm --data --explore", "--explore has data anyway");
-    refuses("sim ag_gemm --data --plan host", "--plan is not for --data");
-    refuses("sim ag_gemm --depth 3", "--depth is for --data and --explore");
+    refuses("sim ag_gemm --explore --plan host", "--plan is not for --explore");
+    refuses("sim ag_gemm --depth 3", "--depth is for --explore");
     refuses("sim ag_gemm --vary", "--vary is for --explore");
     refuses("sim ag_gemm --network fast", "is written 100GB/s");
     refuses("sim ag_gemm --network 0GB/s", "is written 100GB/s");

@@ -2,7 +2,6 @@
 #include "experiments/sim/sim.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/pulse.h"
-#include "experiments/sim/sim_predict.h"
 #include "experiments/sim/sim_timed.h"
 #include "experiments/sim/validate.h"
 
@@ -12,18 +11,6 @@ int sim_usage(const char *sentence)
 {
     fprintf(stderr, "mkernel sim: %s; `mkernel sim --help` tells more\n", sentence);
     return STATUS_USAGE;
-}
-
-/* With data. */
-static int sim_with_data(struct sim_arguments *a, const struct sim_case *of, enum mk_op op,
-                         const char *command, char *error, size_t size)
-{
-    if (!a->ring)
-        a->ring = 1024; /* as the host executor */
-    if (!a->depth)
-        a->depth = 256; /* as deep as the verbs fabric's queues */
-    struct sim_world_config c = sim_configure(a, op, a->seed);
-    return sim_predict(&c, &of->machine, a->trace, a->json, a->quiet, command, error, size);
 }
 
 static int sim_alone(struct sim_arguments *a, enum mk_op op, const char *command, char *error,
@@ -45,11 +32,7 @@ static int sim_alone(struct sim_arguments *a, enum mk_op op, const char *command
         .dry_run = a->dry_run,
         .command = command};
     int status = sim_case_open(&of, &a->of, error, size) ? STATUS_USAGE : 0;
-    if (!status && a->data && a->dry_run)
-        status = sim_check_memory(a, op, error, size) ? STATUS_USAGE : 0;
-    else if (!status && a->data)
-        status = sim_with_data(a, &of, op, command, error, size);
-    else if (!status) {
+    if (!status) {
         problem_fill(&a->ask, a->plan ? OP_SIZE_HOST : OP_SIZE_GPU, &s.problem);
         status = sim_timed(&s, error, size);
     }

@@ -2,7 +2,6 @@
  *
  *   sim_options.c  the options, and which go together
  *   sim_explore.c  --explore: random orders of every step, with data
- *   sim_predict.c  --data: a launch on a virtual clock, with data, checked
  *   sim_timed.c    by itself: how long a launch takes, without data
  *   sim_case.c     the machine, and what of it is different */
 #ifndef MK_SIM_H
@@ -13,7 +12,7 @@
 #include "sim/world.h"
 
 struct sim_arguments {
-    int explore, vary, random, order, fault, exec, data, plan;
+    int explore, vary, random, order, fault, exec, plan;
     struct problem_options ask;
     uint64_t nodes, gpus, launches, seed, runs;
     uint64_t fault_rank, fault_number, ring, in_flight, depth, delay_ns, timeout_ns;
@@ -27,7 +26,7 @@ struct sim_arguments {
 int sim_options(int argc, char **argv, struct sim_arguments *a, enum mk_op *op, char *error,
                 size_t error_size);
 
-/* What the checked executor gets, with or without --explore. */
+/* What the explorer gets. */
 struct sim_world_config sim_configure(const struct sim_arguments *a, enum mk_op op, uint64_t seed);
 
 /* Whether such a run with its data fits this machine. 0, or -EINVAL with a sentence. */

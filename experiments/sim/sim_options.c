@@ -40,7 +40,7 @@ static const struct option_spec specs[] = {
     {"gpus", OPTION_NUMBERS, AT(gpus), "G", "ranks per node. Default 2", 1, MK_MAX_LOCAL,
      .group = MACHINE},
     {"launches", OPTION_NUMBERS, AT(launches), "N",
-     "back to back. Default 1; with --data or --explore 4, each with new inputs", 1, 1000000,
+     "back to back. Default 1; with --explore 4, each with new inputs", 1, 1000000,
      .group = PROBLEM},
     {"seed", OPTION_NUMBERS, AT(seed), "S", "the first seed. Default 1", 0, UINT64_MAX / 2,
      .group = PROBLEM},
@@ -121,10 +121,6 @@ static const struct option_spec specs[] = {
     {"tuning", OPTION_TEXT, AT(of.tuning), "FILE|none",
      "where tuned plans are; none: the formula alone. Default: as `mkernel run`", .max = 511,
      .group = PLAN},
-    {"data", OPTION_FLAG, AT(data), NULL,
-     "launches with their data, every result checked: the host's plan and a few of the machine's "
-     "rates; slow, and problems have to fit this machine",
-     .group = EXPLORING},
     {"trace", OPTION_TEXT, AT(trace), "FILE",
      "record what every CTA did into a SQLite file, as `mkernel run` does", .max = 4095,
      .group = RESULTS},
@@ -141,9 +137,7 @@ static const struct option_table own = {
     "How long launches take on a cluster that is described, not there: all ranks run their "
     "schedule "
     "without data, and tiles,\n"
-    "copies, flags and puts take what a machine file says (docs/SIMULATION.md). --data multiplies "
-    "and "
-    "checks instead.\n"
+    "copies, flags and puts take what a machine file says (docs/SIMULATION.md). "
     "--explore draws orders of every step from a seed and checks each result; a failing order is "
     "printed with the command\n"
     "that replays it.\n",
@@ -208,57 +202,21 @@ static int sim_check_seeded(const struct sim_arguments *a, enum mk_op op,
     return 0;
 }
 
-/* Which of the forms of the command takes what only some do. */
-enum form { BY_ITSELF = 1, DATA = 2, EXPLORE = 4 };
-
-static const struct {
-    const char *name;
-    uint32_t forms;
-} belongs[] = {
-    {"exec", EXPLORE},
-    {"vary", EXPLORE},
-    {"random", EXPLORE},
-    {"runs", EXPLORE},
-    {"fault", EXPLORE},
-    {"fault-rank", EXPLORE},
-    {"fault-number", EXPLORE},
-    {"order", DATA | EXPLORE},
-    {"delay", DATA | EXPLORE},
-    {"depth", DATA | EXPLORE},
-    {"machine", BY_ITSELF | DATA},
-    {"network", BY_ITSELF | DATA},
-    {"trace", BY_ITSELF | DATA},
-    {"json", BY_ITSELF | DATA},
-    {"quiet", BY_ITSELF | DATA},
-    {"pace", BY_ITSELF | DATA},
-    {"plan", BY_ITSELF},
-    {"tuning", BY_ITSELF},
-    {"slow", BY_ITSELF},
-    {"jitter", BY_ITSELF},
-    {"skew", BY_ITSELF},
-    {"staged", BY_ITSELF},
-    {"rested", BY_ITSELF},
-    {"ids", BY_ITSELF},
-};
-
+/* What only one of the forms of the command takes. */
 static int sim_check_forms(const struct sim_arguments *a, const struct options_found *found,
                            char *error, size_t size)
 {
-    uint32_t form = a->explore ? EXPLORE : a->data ? DATA : BY_ITSELF;
-    if (a->explore && a->data) {
-        snprintf(error, size, "--explore has data anyway: --data is without it");
-        return -EINVAL;
-    }
-    for (size_t i = 0; i < sizeof belongs / sizeof *belongs; i++) {
-        if (belongs[i].forms & form || !options_given(&table.table, found, belongs[i].name))
-            continue;
-        snprintf(error, size, "--%s is %s", belongs[i].name,
-                 form == EXPLORE               ? "not for --explore"
-                 : belongs[i].forms == EXPLORE ? "for --explore"
-                 : form == DATA                ? "not for --data"
-                                               : "for --data and --explore");
-        return -EINVAL;
-    }
+    static const char *const exploring[] = {"exec",  "vary",         "random", "runs",
+                                            "fault", "fault-rank",   "order",  "delay",
+                                            "depth", "fault-number", NULL};
+    static const char *const timing[] = {"machine", "network", "trace",  "json", "quiet",
+                                         "pace",    "plan",    "tuning", "slow", "jitter",
+                                         "skew",    "staged",  "rested", "ids",  NULL};
+    for (const char *const *name = a->explore ? timing : exploring; *name; name++)
+        if (options_given(&table.table, found, *name)) {
+            snprintf(error, size, "--%s is %sfor --explore", *name, a->explore ? "not " : "");
+            return -EINVAL;
+        }
     return 0;
 }
 
@@ -287,7 +245,6 @@ static int sim_check_alone(const struct sim_arguments *a, enum mk_op op, char *e
 static int sim_check(struct sim_arguments *a, enum mk_op op, const struct options_found *found,
                      char *error, size_t size)
 {
-    int whole = !a->explore && !a->data;
     if (sim_check_forms(a, found, error, size) || sim_check_seeded(a, op, found, error, size))
         return STATUS_USAGE;
     if (a->cluster && (options_given(&table.table, found, "nodes") ||
@@ -301,10 +258,10 @@ static int sim_check(struct sim_arguments *a, enum mk_op op, const struct option
         snprintf(error, size, "--ring is not a power of two");
         return STATUS_USAGE;
     }
-    if (a->nodes * a->gpus > (whole ? MK_MAX_RANKS : MOST_RANKS)) {
+    if (a->nodes * a->gpus > (a->explore ? MOST_RANKS : MK_MAX_RANKS)) {
         snprintf(error, size, "%llu x %llu ranks: at most %u are simulated%s",
                  (unsigned long long)a->nodes, (unsigned long long)a->gpus,
-                 whole ? MK_MAX_RANKS : MOST_RANKS, whole ? "" : " with data");
+                 a->explore ? MOST_RANKS : MK_MAX_RANKS, a->explore ? " with data" : "");
         return STATUS_USAGE;
     }
     if (a->fault && a->fault_rank >= a->nodes * a->gpus) {
@@ -330,7 +287,7 @@ int sim_options(int argc, char **argv, struct sim_arguments *a, enum mk_op *op, 
         sim_check(a, *op, &found, error, size))
         return STATUS_USAGE;
     if (!a->launches)
-        a->launches = a->explore || a->data ? 4 : 1;
+        a->launches = a->explore ? 4 : 1;
     a->of.host = a->plan;
     if (launched_leaves("sim"))
         return -1;

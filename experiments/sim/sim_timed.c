@@ -3,8 +3,9 @@
 #include "experiments/common/json_write.h"
 #include "experiments/common/output_file.h"
 #include "experiments/common/problem.h"
+#include "experiments/common/pulse.h"
 #include "experiments/common/result_file.h"
-#include "experiments/sim/sim_output.h"
+#include "tracer/trace.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -20,13 +21,35 @@ struct sim_timed_run {
     struct mk_plan plan;
     struct timed_result result;
     char shape[PROBLEM_TEXT];
-    struct sim_output output;
+    /* ns of a launch, of one that loses nothing, and of its products alone */
+    double launch, ideal, products;
+    char lost[400]; /* why there is no trace; empty: there is */
 };
 
+/* Where the trace cannot be stored it is lost: what was computed stands, so that is told in the
+ * end. */
 static int sim_timed_store(void *context, struct mk_comm *const *comms, uint32_t count)
 {
     struct sim_timed_run *run = context;
-    sim_output_store(&run->output, comms, count);
+    const struct mk_machine *m = &run->asked->of->machine;
+    int64_t seed = (int64_t)run->asked->seed;
+    pulse_counts(NULL, 0);
+    pulse_says("stores the trace");
+    const struct trace_run about = {.source = "simulated",
+                                    .executor = "sim",
+                                    .command = run->asked->command,
+                                    .shape = run->shape,
+                                    .version = MK_VERSION,
+                                    .device = m->name,
+                                    .fabric = "model",
+                                    .seed = &seed,
+                                    .peak_flops = timed_peak(m) * 1e9,
+                                    .nvlink_bytes_per_s = m->nvlink_in * 1e9,
+                                    .network_bytes_per_s = m->nic_rate * 1e9};
+    int rc =
+        trace_collect_local(comms, count, &about, run->asked->trace, run->lost, sizeof run->lost);
+    if (rc && !*run->lost)
+        snprintf(run->lost, sizeof run->lost, "%s", strerror(-rc));
     return 0;
 }
 
@@ -80,13 +103,10 @@ static const char *sim_timed_role(int i)
     return plan_role_name((enum mk_role)i);
 }
 
-static struct sim_figures sim_timed_figures(const struct sim_timed_run *run)
+/* "time      12.345 us", in ms from a millisecond on. */
+static void sim_timed_print_time(FILE *out, const char *name, double ns)
 {
-    return (struct sim_figures){.launch = (double)run->result.ns / run->asked->launches,
-                                .products = timed_products(&run->asked->of->machine, &run->plan),
-                                .ideal = timed_ideal(&run->asked->of->machine, &run->plan),
-                                .nvlink = run->result.nvlink_bytes,
-                                .network = run->result.network_bytes};
+    fprintf(out, "%-9s %.3f %s", name, ns < 1e6 ? ns / 1e3 : ns / 1e6, ns < 1e6 ? "us" : "ms");
 }
 
 static void sim_timed_print(FILE *out, const struct sim_timed_run *run)
@@ -95,7 +115,7 @@ static void sim_timed_print(FILE *out, const struct sim_timed_run *run)
     const struct mk_machine *m = &s->of->machine;
     const struct mk_topo *topo = &run->plan.problem.topo;
     const struct timed_result *r = &run->result;
-    double launch = (double)r->ns / s->launches, flop;
+    double flop;
     uint64_t nvlink, network;
     sim_case_work(s->of, &run->plan, &flop, &nvlink, &network);
     fprintf(out, "op        %s  %s\n", plan_op_name(run->plan.problem.op), run->shape);
@@ -105,10 +125,10 @@ static void sim_timed_print(FILE *out, const struct sim_timed_run *run)
             topo->nodes, topo->nodes > 1 ? "s" : "", topo->gpus, m->name, timed_peak(m) / 1e3,
             m->nvlink_in, m->nic_rate);
     sim_timed_print_plan(out, &run->plan);
-    sim_output_time(out, "time", launch);
+    sim_timed_print_time(out, "time", run->launch);
     fprintf(out, " a launch, mean of %u back to back", s->launches);
     if (flop > 0)
-        fprintf(out, "; %.0f TFLOP/s a rank", flop / launch / 1e3);
+        fprintf(out, "; %.0f TFLOP/s a rank", flop / run->launch / 1e3);
     if (r->slower > 1.001)
         fprintf(out, "; clock lowered to %.3f", 1 / r->slower);
     fprintf(out, "\n");
@@ -117,8 +137,21 @@ static void sim_timed_print(FILE *out, const struct sim_timed_run *run)
     fprintf(out, "; by role ");
     sim_timed_print_chain(out, r->roles, MK_ROLES, sim_timed_role);
     fprintf(out, "; ends on rank %u\n", r->last_rank);
-    const struct sim_figures f = sim_timed_figures(run);
-    sim_output_tell_figures(out, &run->output, &run->plan, &f);
+    plan_work(&run->plan, &flop, &nvlink, &network);
+    sim_timed_print_time(out, "ideal", run->ideal);
+    fprintf(out,
+            ": the longest of products %.3f, NVLink %.3f and network %.3f us; efficiency %.2f\n",
+            run->products / 1e3, (double)nvlink / m->nvlink_in / 1e3,
+            m->nic_rate > 0 ? (double)network / m->nic_rate / 1e3 : 0, run->ideal / run->launch);
+    fprintf(out,
+            "moved     %.0f bytes over NVLink and %.0f over the network, into each rank in each "
+            "launch%s\n",
+            r->nvlink_bytes, r->network_bytes, mk_world(topo) > 1 ? " (mean)" : "");
+    if (s->trace && *run->lost)
+        fprintf(out, "trace     LOST: %s\n", run->lost);
+    else if (s->trace)
+        fprintf(out, "trace     %s; `mkernel trace summary %s` shows the overlap\n", s->trace,
+                s->trace);
 }
 
 static void sim_timed_print_speed(FILE *out, const struct timed_result *r)
@@ -138,7 +171,6 @@ static int sim_timed_write_json(const struct sim_timed_run *run)
     const struct sim_timed *s = run->asked;
     const struct mk_machine *m = &s->of->machine;
     const struct timed_result *r = &run->result;
-    const struct sim_figures figures = sim_timed_figures(run);
     double flop;
     uint64_t nvlink, network;
     struct result_file file;
@@ -159,7 +191,8 @@ static int sim_timed_write_json(const struct sim_timed_run *run)
             timed_peak(m) * 1e9, m->nvlink_in * 1e9, m->nic_rate * 1e9);
     fprintf(f, "  \"seed\": %llu,\n  \"launches\": %u,\n  \"flop\": %.0f,\n",
             (unsigned long long)s->seed, s->launches, flop);
-    sim_output_json_bytes(f, &figures);
+    json_number(f, "nvlink_bytes", r->nvlink_bytes);
+    json_number(f, "network_bytes", r->network_bytes);
     fprintf(f, "  \"chain_ms\": {");
     for (int i = 0; i < TIMED_PARTS; i++)
         fprintf(f, "%s\"%s\": %.6g", i ? ", " : "", timed_part_names[i], r->parts[i] / 1e6);
@@ -170,7 +203,9 @@ static int sim_timed_write_json(const struct sim_timed_run *run)
     fprintf(f, "},\n");
     json_number(f, "events", (double)r->events);
     json_number(f, "seconds", r->seconds);
-    sim_output_json_times(f, &figures);
+    json_number(f, "ms_mean", run->launch / 1e6);
+    json_number(f, "ms_ideal", run->ideal / 1e6);
+    fprintf(f, "  \"efficiency\": %.6g\n}\n", run->ideal / run->launch);
     return result_close(&file, s->json);
 }
 
@@ -181,10 +216,21 @@ static int sim_timed_tell(const struct sim_timed_run *run, char *error, size_t s
     FILE *out = output_table(s->quiet, s->json, NULL);
     if (out) {
         sim_timed_print(out, run);
-        sim_output_tell_trace(out, &run->output);
         sim_timed_print_speed(out, &run->result);
     }
-    return sim_output_end(&run->output, s->json ? sim_timed_write_json(run) : 0, error, size);
+    int written = s->json ? sim_timed_write_json(run) : 0;
+    if (!written && !*run->lost)
+        return STATUS_DONE;
+    uint32_t ranks = mk_world(&run->plan.problem.topo);
+    size_t used = (size_t)snprintf(error, size, "%u launch%s on %u ranks done", s->launches,
+                                   s->launches > 1 ? "es" : "", ranks);
+    if (*run->lost && used < size)
+        used +=
+            (size_t)snprintf(error + used, size - used, "; but the trace is lost: %s", run->lost);
+    if (written && used < size)
+        snprintf(error + used, size - used, "; but %s could not be written: %s", s->json,
+                 strerror(-written));
+    return STATUS_FAILED;
 }
 
 int sim_timed(const struct sim_timed *s, char *error, size_t size)
@@ -210,26 +256,24 @@ int sim_timed(const struct sim_timed *s, char *error, size_t size)
         free(run);
         return !rc ? STATUS_DONE : rc == -ENOMEM ? STATUS_FAILED : STATUS_USAGE;
     }
-    const struct mk_machine *m = &s->of->machine;
-    run->output = (struct sim_output){.trace = s->trace,
-                                      .json = s->json,
-                                      .command = s->command,
-                                      .shape = problem_text(&run->plan.problem, run->shape),
-                                      .device = m->name,
-                                      .seed = (int64_t)s->seed,
-                                      .flop = timed_peak(m),
-                                      .nvlink = m->nvlink_in,
-                                      .network = m->nic_rate,
-                                      .launches = s->launches,
-                                      .ranks = mk_world(&problem.topo)};
+    problem_text(&run->plan.problem, run->shape);
     if (s->trace) {
         config.trace_events = TRACE_EVENTS;
         config.finished = sim_timed_store;
     }
     config.beat = &done;
-    sim_output_begins(&run->output, &run->plan, &done);
+    double flop;
+    uint64_t nvlink, network;
+    uint32_t ranks = mk_world(&problem.topo);
+    plan_work(&run->plan, &flop, &nvlink, &network);
+    pulse_says("%u launch%s on %u ranks", s->launches, s->launches > 1 ? "es" : "", ranks);
+    pulse_counts(&done, (uint64_t)(flop * s->launches * ranks));
     rc = timed_run(&config, &run->result);
-    sim_output_over();
+    pulse_counts(NULL, 0);
+    pulse_hide();
+    run->launch = (double)run->result.ns / s->launches;
+    run->ideal = timed_ideal(&s->of->machine, &run->plan);
+    run->products = timed_products(&s->of->machine, &run->plan);
     int status = rc ? STATUS_FAILED : sim_timed_tell(run, error, size);
     if (rc)
         snprintf(error, size, "%s", *run->result.sentence ? run->result.sentence : strerror(-rc));
