@@ -27,7 +27,8 @@ int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t fla
         snprintf(error, error_size, "%s has no schedule", plan_op_name(problem->op));
         return -EINVAL;
     }
-    return op_of(problem->op)->build(p, error, error_size);
+    int result = plan_check_shape(&p->problem, error, error_size);
+    return result ? result : op_of(problem->op)->build(p, error, error_size);
 }
 
 static uint64_t plan_digest(uint64_t digest, const void *from, size_t bytes)

@@ -16,6 +16,42 @@ int plan_refuse(char *error, size_t size, const char *format, ...)
     return -EINVAL;
 }
 
+/* Why a number that is in its range does not fit. */
+static int plan_refuse_number(const struct mk_problem *q, const struct op_dimension *d, uint64_t n,
+                              uint64_t unit, char *error, size_t size)
+{
+    unsigned long long world = mk_world(&q->topo), by = unit, next = mk_round_up(n, unit);
+    char shares[64] = "";
+    if (!d->divides)
+        return plan_refuse(error, size, "%s = %llu: %s; the next %s that works is %llu", d->name,
+                           (unsigned long long)n, d->why, d->name, next);
+    if (!strchr(d->divides, 'W'))
+        snprintf(shares, sizeof shares, " (%s)", d->divides);
+    else if (by == world)
+        snprintf(shares, sizeof shares, " ranks");
+    else if (world > 1)
+        snprintf(shares, sizeof shares, ", %llu for each of %llu ranks", by / world, world);
+    return plan_refuse(error, size,
+                       "%s = %llu does not divide by %llu%s; the next that does is %llu", d->name,
+                       (unsigned long long)n, by, shares, next);
+}
+
+int plan_check_shape(const struct mk_problem *q, char *error, size_t size)
+{
+    const struct op_dimension *d = op_of(q->op)->shape->dimensions;
+    uint64_t numbers[OP_DIMENSIONS];
+    uint32_t count = op_numbers(q, numbers);
+    for (uint32_t i = 0; i < count; i++)
+        if (!numbers[i] || numbers[i] > d[i].most)
+            return plan_refuse(error, size, "%s = %llu: must be 1 to %llu%s%s", d[i].name,
+                               (unsigned long long)numbers[i], (unsigned long long)d[i].most,
+                               d[i].why ? "; " : "", d[i].why ? d[i].why : "");
+    for (uint32_t i = 0; i < count; i++)
+        if (numbers[i] % op_unit(q, i))
+            return plan_refuse_number(q, &d[i], numbers[i], op_unit(q, i), error, size);
+    return 0;
+}
+
 /* "roles compute=2,...: on 2 x 2 ranks ag_gemm takes at least 1 compute, ... and no inter_reduce
  * CTAs" */
 static int plan_check_roles(const struct mk_problem *q, char *error, size_t size)

@@ -28,7 +28,7 @@ static void test_refusals(void **state)
     q = ok, q.k = 12;
     assert_non_null(strstr(refusal(q), "the next K that works is 16"));
     q = ok, q.k = 0;
-    assert_non_null(strstr(refusal(q), "each must be 1 to"));
+    assert_non_null(strstr(refusal(q), "K = 0: must be 1 to"));
     q = ok, q.tuning.chunk_rows = 20;
     assert_non_null(strstr(refusal(q), "the next that works is 24"));
     q = ok, q.k = 1 << 28, q.tuning.chunk_rows = 24;

@@ -19,6 +19,7 @@ enum mk_op { MK_OP_STENCIL, MK_OP_SORT, MK_OPS };
 #define op_pieces own_pieces
 #define op_needs own_needs
 #define op_extents own_extents
+#define op_unit own_unit
 #define op_heap_offset own_heap_offset
 #define plan_op_name own_op_name
 
@@ -33,12 +34,13 @@ enum mk_op { MK_OP_STENCIL, MK_OP_SORT, MK_OPS };
 
 #define AT(i) offsetof(struct mk_problem, own[i])
 
-static const struct op_shape grid = {.option = "grid",
-                                     .letters = "X,Y,Z,H",
-                                     .dimensions = {{"X", "width", AT(0)},
-                                                    {"Y", "height", AT(1)},
-                                                    {"Z", "depth", AT(2)},
-                                                    {"H", "halo", AT(3)}}};
+static const struct op_shape grid = {
+    .option = "grid",
+    .letters = "X,Y,Z,H",
+    .dimensions = {{"X", "width", AT(0), OP_MOST, .divides = NULL},
+                   {"Y", "height", AT(1), OP_MOST, .divides = NULL},
+                   {"Z", "depth", AT(2), OP_MOST, .divides = NULL},
+                   {"H", "halo", AT(3), OP_MOST, .divides = NULL}}};
 
 const struct op_descriptor op_stencil = {
     .shape = &grid,
@@ -48,12 +50,12 @@ const struct op_descriptor op_stencil = {
 /* All the numbers that there is room for. */
 static const struct op_shape keys = {.option = "keys",
                                      .letters = "A,B,C,D,E,F",
-                                     .dimensions = {{"A", "a", AT(0)},
-                                                    {"B", "b", AT(1)},
-                                                    {"C", "c", AT(2)},
-                                                    {"D", "d", AT(3)},
-                                                    {"E", "e", AT(4)},
-                                                    {"F", "f", AT(5)}}};
+                                     .dimensions = {{"A", "a", AT(0), OP_MOST, .divides = NULL},
+                                                    {"B", "b", AT(1), OP_MOST, .divides = NULL},
+                                                    {"C", "c", AT(2), OP_MOST, .divides = NULL},
+                                                    {"D", "d", AT(3), OP_MOST, .divides = NULL},
+                                                    {"E", "e", AT(4), OP_MOST, .divides = NULL},
+                                                    {"F", "f", AT(5), OP_MOST, .divides = NULL}}};
 
 const struct op_descriptor op_sort = {.shape = &keys, .arguments = {{"K", OP_UINT32, "F,A", 1}}};
 

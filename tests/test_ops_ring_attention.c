@@ -41,15 +41,14 @@ static void test_refusals(void **state)
     assert_non_null(strstr(refusal(q), "the next that does is 68"));
     q.attention.causal = 1;
     assert_non_null(strstr(
-        refusal(q), "into 8 blocks (two a rank, for an even share of a causal mask); the next that "
-                    "does is 72"));
+        refusal(q), "does not divide by 8, 2 for each of 4 ranks; the next that does is 72"));
     q = problem(2, 2, 72, 1);
     q.attention.head_dim = 96;
     assert_non_null(strstr(refusal(q), "64 and 128"));
     q.attention.head_dim = 64;
     q.attention.kv_heads = 4;
-    assert_non_null(strstr(
-        refusal(q), "6 heads do not divide into groups of 4; the next number that does is 8"));
+    assert_non_null(
+        strstr(refusal(q), "heads = 6 does not divide by 4 (G); the next that does is 8"));
     q.attention.kv_heads = 2;
     q.tuning.pieces = 65;
     assert_non_null(strstr(refusal(q), "65 pieces of a chunk: 1 to 64"));
@@ -57,7 +56,7 @@ static void test_refusals(void **state)
     q.tuning.split = (struct mk_role_split){{2, 1, 1, 1}};
     assert_non_null(strstr(refusal(q), "no inter_reduce"));
     q.attention.batch = 0;
-    assert_non_null(strstr(refusal(q), "at least 1"));
+    assert_non_null(strstr(refusal(q), "batch = 0: must be 1 to"));
 }
 
 /* Every query tile meets every shard once and stays with its CTA; each pair of rows counts once

@@ -138,10 +138,7 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct ag_gemm_plan *a = ag_gemm_plan_in(p);
-    int result = plan_check_gemm(q, error, size);
-    if (result)
-        return result;
-    result = plan_choose_shots(q, AG_GEMM_FEW_ROWS, error, size);
+    int result = plan_choose_shots(q, AG_GEMM_FEW_ROWS, error, size);
     if (result)
         return result;
     ag_gemm_choose(q);

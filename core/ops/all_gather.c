@@ -9,8 +9,9 @@ static const struct op_shape shape = {
     .about = "all_gather: the ranks hold rows of A [M,K]",
     .defaults = "on the host 256 rows per rank,512; on GPUs 8192,8192",
     .explored = "33 rows per rank,72",
-    .dimensions = {{"M", "M", offsetof(struct mk_problem, m)},
-                   {"K", "K", offsetof(struct mk_problem, k)}},
+    .dimensions = {{"M", "M", offsetof(struct mk_problem, m), OP_MOST, .divides = "W"},
+                   {"K", "K", offsetof(struct mk_problem, k), OP_MOST, .multiple = 8,
+                    .why = "rows must be 16-byte multiples"}},
 };
 
 static void all_gather_choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
@@ -20,25 +21,6 @@ static void all_gather_choose_shape(enum op_size size, uint64_t world, uint64_t 
         [OP_SIZE_HOST] = 512, [OP_SIZE_GPU] = 8192, [OP_SIZE_EXPLORE] = 72};
     numbers[0] = size == OP_SIZE_GPU ? mk_round_up(8192, world) : rows[size] * world;
     numbers[1] = columns[size];
-}
-
-static int all_gather_check_shape(const struct mk_problem *q, char *error, size_t size)
-{
-    uint64_t world = mk_world(&q->topo), limit = UINT32_MAX / 4;
-    if (!q->m || !q->k || q->m > limit || q->k > limit)
-        return plan_refuse(error, size, "M,K = %llu,%llu: each must be 1 to %llu",
-                           (unsigned long long)q->m, (unsigned long long)q->k,
-                           (unsigned long long)limit);
-    if (q->m % world)
-        return plan_refuse(error, size,
-                           "M = %llu does not divide by %llu ranks; the next that does is %llu",
-                           (unsigned long long)q->m, (unsigned long long)world,
-                           (unsigned long long)mk_round_up(q->m, world));
-    if (q->k % 8)
-        return plan_refuse(
-            error, size, "K = %llu: rows must be 16-byte multiples; the next K that works is %llu",
-            (unsigned long long)q->k, (unsigned long long)mk_round_up(q->k, 8));
-    return 0;
 }
 
 /* On a GPU all SMs move, half of them into the heaps, half out of this rank's. What takes from the
@@ -98,11 +80,8 @@ static int all_gather_build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct all_gather_plan *a = all_gather_plan_in(p);
-    int result = all_gather_check_shape(q, error, size);
-    if (result)
-        return result;
     all_gather_choose(q);
-    result = all_gather_check_chunks(q, error, size);
+    int result = all_gather_check_chunks(q, error, size);
     if (result)
         return result;
     uint32_t world = mk_world(&q->topo);

@@ -15,9 +15,11 @@ const struct op_shape op_shape_gemm = {
     .defaults = "on the host 256 rows per rank,512,512; on GPUs 8192,8192,8192, where the ranks "
                 "divide N (A is gathered) or K (products are added)",
     .explored = "33 rows per rank,40,72",
-    .dimensions = {{"M", "M", offsetof(struct mk_problem, m)},
-                   {"N", "N", offsetof(struct mk_problem, n)},
-                   {"K", "K", offsetof(struct mk_problem, k)}},
+    .dimensions = {{"M", "M", offsetof(struct mk_problem, m), OP_MOST, .divides = "W"},
+                   {"N", "N", offsetof(struct mk_problem, n), OP_MOST, .multiple = 8,
+                    .why = "rows of C must be 16-byte multiples"},
+                   {"K", "K", offsetof(struct mk_problem, k), OP_MOST, .multiple = 8,
+                    .why = "rows of A must be 16-byte multiples"}},
 };
 
 void op_choose_gemm(enum op_size size, uint64_t world, int shared_k, uint64_t *numbers)
@@ -28,31 +30,6 @@ void op_choose_gemm(enum op_size size, uint64_t world, int shared_k, uint64_t *n
                                         : 33 * world;
     numbers[1] = size == OP_SIZE_GPU ? (shared_k ? 8192 : part) : size == OP_SIZE_HOST ? 512 : 40;
     numbers[2] = size == OP_SIZE_GPU ? (shared_k ? part : 8192) : size == OP_SIZE_HOST ? 512 : 72;
-}
-
-int plan_check_gemm(const struct mk_problem *q, char *error, size_t size)
-{
-    uint64_t world = mk_world(&q->topo), limit = UINT32_MAX / 4;
-    if (!q->m || !q->n || !q->k || q->m > limit || q->n > limit || q->k > limit)
-        return plan_refuse(error, size, "M,N,K = %llu,%llu,%llu: each must be 1 to %llu",
-                           (unsigned long long)q->m, (unsigned long long)q->n,
-                           (unsigned long long)q->k, (unsigned long long)limit);
-    if (q->m % world)
-        return plan_refuse(error, size,
-                           "M = %llu does not divide by %llu ranks; the next that does is %llu",
-                           (unsigned long long)q->m, (unsigned long long)world,
-                           (unsigned long long)mk_round_up(q->m, world));
-    if (q->k % 8)
-        return plan_refuse(
-            error, size,
-            "K = %llu: rows of A must be 16-byte multiples; the next K that works is %llu",
-            (unsigned long long)q->k, (unsigned long long)mk_round_up(q->k, 8));
-    if (q->n % 8)
-        return plan_refuse(
-            error, size,
-            "N = %llu: rows of C must be 16-byte multiples; the next N that works is %llu",
-            (unsigned long long)q->n, (unsigned long long)mk_round_up(q->n, 8));
-    return 0;
 }
 
 double plan_multiply_ns(const struct mk_problem *q)

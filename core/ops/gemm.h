@@ -1,4 +1,4 @@
-/* What GEMM operators share: the problem M,N,K and its checks, and the plan of a product that is
+/* What GEMM operators share: the problem M,N,K, and the plan of a product that is
  * added over ranks. */
 #ifndef MK_OPS_GEMM_H
 #define MK_OPS_GEMM_H
@@ -19,10 +19,6 @@ int plan_choose_shots(struct mk_problem *q, uint64_t most_rows, char *error, siz
 /* struct op_descriptor's: `shared_k`: on GPUs the default K is what the ranks share in parts,
  * else N is. */
 void op_choose_gemm(enum op_size size, uint64_t world, int shared_k, uint64_t *numbers);
-
-/* M,N,K that every GEMM takes: M divides by the ranks, rows of A, B and C are 16-byte multiples.
- * 0, or -EINVAL. */
-int plan_check_gemm(const struct mk_problem *q, char *error, size_t size);
 
 /* What is left open of tile_m, tile_n and cluster, on a GPU from the tiles that its kernels are
  * built for (core/gemm_tiles.h). pair: two CTAs share a tile where nothing says otherwise; narrow:

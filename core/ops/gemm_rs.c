@@ -131,10 +131,7 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, c
                        size_t size)
 {
     struct mk_problem *q = &p->problem;
-    int result = plan_check_gemm(q, error, size);
-    if (result)
-        return result;
-    result = plan_choose_shots(
+    int result = plan_choose_shots(
         q, gathers && q->topo.gpus == 2 ? GEMM_AR_FEW_ROWS_OF_TWO : GEMM_RS_FEW_ROWS, error, size);
     if (result)
         return result;

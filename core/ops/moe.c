@@ -15,11 +15,15 @@ const struct op_shape op_shape_moe = {
         "experts of all ranks together, experts that each token names",
     .defaults = "on the host 128,256,128,4 experts per rank,2; on GPUs 4096,7168,2048,256,8",
     .explored = "16,64,40,2 experts per rank,2, and the seed varies tokens and experts",
-    .dimensions = {{"T", "tokens", AT(tokens)},
-                   {"H", "hidden", AT(hidden)},
-                   {"I", "inner", AT(inner)},
-                   {"E", "experts", AT(experts)},
-                   {"K", "experts of a token", AT(k)}},
+    .dimensions = {{"T", "tokens", AT(tokens), 1 << 24,
+                    .why =
+                        "a rank that has none leaves its places out, by ids that are no expert's"},
+                   {"H", "hidden", AT(hidden), 1 << 20, .multiple = 8,
+                    .why = "rows must be 16-byte multiples"},
+                   {"I", "inner", AT(inner), 1 << 24, .multiple = 8,
+                    .why = "rows must be 16-byte multiples"},
+                   {"E", "experts", AT(experts), 1 << 20, .divides = "W"},
+                   {"K", "experts of a token", AT(k), 32, .divides = NULL}},
 };
 
 void op_choose_moe(enum op_size size, uint64_t world, uint64_t *numbers)
@@ -75,6 +79,9 @@ void plan_choose_moe(struct mk_problem *q, uint32_t tile_n, uint32_t reducers)
 int plan_check_moe_tuning(const struct mk_problem *q, char *error, size_t size)
 {
     uint32_t chunk_rows = q->tuning.chunk_rows; /* of tokens: no multiple of a tile's rows */
+    if (q->moe.k > q->moe.experts)
+        return plan_refuse(error, size, "%llu experts of a token: 1 to %llu",
+                           (unsigned long long)q->moe.k, (unsigned long long)q->moe.experts);
     if (chunk_rows % 8)
         return plan_refuse(error, size,
                            "chunks of %u tokens: a multiple of 8; the next that works is %llu",
@@ -111,49 +118,6 @@ int plan_check_moe_gpu(const struct mk_problem *q, char *error, size_t size)
                            "%llu experts of a rank, of %llu ranks: more than one thread block can "
                            "count on the GPU",
                            (unsigned long long)experts, (unsigned long long)world);
-    return 0;
-}
-
-int plan_check_moe(const struct mk_problem *q, char *error, size_t size)
-{
-    const struct mk_moe *m = &q->moe;
-    uint64_t world = mk_world(&q->topo);
-    /* of tokens and of I; 1 << 20 of experts and of a token's elements */
-    const uint64_t most = 1 << 24;
-    if (m->tokens > most || m->inner > most || m->hidden > 1 << 20 || m->experts > 1 << 20)
-        return plan_refuse(error, size,
-                           "T,H,I,experts = %llu,%llu,%llu,%llu: T and I can be at most %llu, H "
-                           "and the experts at most %d",
-                           (unsigned long long)m->tokens, (unsigned long long)m->hidden,
-                           (unsigned long long)m->inner, (unsigned long long)m->experts,
-                           (unsigned long long)most, 1 << 20);
-    if (!m->tokens)
-        return plan_refuse(
-            error, size,
-            "room for no tokens: at least 1 (a rank that has none leaves its places out, by "
-            "ids that are no expert's)");
-    if (!m->hidden || m->hidden % 8)
-        return plan_refuse(
-            error, size,
-            "tokens of %llu elements: rows must be 16-byte multiples; the next that works is %llu",
-            (unsigned long long)m->hidden,
-            (unsigned long long)(m->hidden ? mk_round_up(m->hidden, 8) : 8));
-    if (!m->inner || m->inner % 8)
-        return plan_refuse(error, size,
-                           "I = %llu: rows of its tensors must be 16-byte multiples; the next I "
-                           "that works is %llu",
-                           (unsigned long long)m->inner,
-                           (unsigned long long)(m->inner ? mk_round_up(m->inner, 8) : 8));
-    if (!m->experts || m->experts % world)
-        return plan_refuse(
-            error, size,
-            "%llu experts do not spread evenly over %llu ranks; the next number that does is %llu",
-            (unsigned long long)m->experts, (unsigned long long)world,
-            (unsigned long long)(m->experts ? mk_round_up(m->experts, world) : world));
-    if (!m->k || m->k > 32 || m->k > m->experts)
-        return plan_refuse(error, size, "%llu experts of a token: 1 to %llu",
-                           (unsigned long long)m->k,
-                           (unsigned long long)(m->experts < 32 ? m->experts : 32));
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* What the MoE operators share (moe.c): the problem T,H,I,E,K and its checks, and the plan of
+/* What the MoE operators share (moe.c): the problem T,H,I,E,K, and the plan of
  * how tokens come to their experts. */
 #ifndef MK_OPS_MOE_H
 #define MK_OPS_MOE_H
@@ -13,12 +13,11 @@ void op_choose_moe(enum op_size size, uint64_t world,
 #define OP_MOE_KNOBS (OP_TILE | OP_ROLES | OP_CHUNK_ROWS)
 
 /* plan_choose_moe: what tuning leaves open, `tile_n` and `reducers` CTAs (inter_reduce) on a
- * GPU. plan_check_moe, plan_check_moe_tuning: 0, or -EINVAL. plan_size_moe, once tuning is
+ * GPU. plan_check_moe_tuning: 0, or -EINVAL. plan_size_moe, once tuning is
  * chosen: numbers of tokens, rows and chunks; `weights`: they travel with the ids.
  * plan_check_moe_gpu: whether the operator's kernel takes the problem. */
 void plan_choose_moe(struct mk_problem *q, uint32_t tile_n, uint32_t reducers);
 int plan_check_moe_tuning(const struct mk_problem *q, char *error, size_t size);
-int plan_check_moe(const struct mk_problem *q, char *error, size_t size);
 int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, int weights, char *error,
                   size_t size);
 int plan_check_moe_gpu(const struct mk_problem *q, char *error, size_t size);

@@ -23,11 +23,8 @@ static int moe_dispatch_gemm_build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct moe_dispatch_gemm_plan *m = moe_dispatch_gemm_plan_in(p);
-    int result = plan_check_moe(q, error, size);
-    if (result)
-        return result;
     plan_choose_moe(q, moe_dispatch_gemm_columns(q), 0);
-    result = plan_check_moe_tuning(q, error, size);
+    int result = plan_check_moe_tuning(q, error, size);
     if (!result && q->exec == MK_EXEC_CUDA)
         result = plan_check_moe_gpu(q, error, size);
     if (result)

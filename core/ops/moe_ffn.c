@@ -84,11 +84,8 @@ static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct moe_ffn_plan *m = moe_ffn_plan_in(p);
-    int result = plan_check_moe(q, error, size);
-    if (result)
-        return result;
     plan_choose_moe(q, 256, moe_ffn_reducers(q));
-    result = moe_ffn_check_tuning(q, error, size);
+    int result = moe_ffn_check_tuning(q, error, size);
     if (!result && q->exec == MK_EXEC_CUDA)
         result = plan_check_moe_gpu(q, error, size);
     if (result)

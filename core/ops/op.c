@@ -130,6 +130,8 @@ static uint64_t op_letter_value(const struct mk_problem *q, const char *word, si
             return op_number_at(q, shape->dimensions[i].offset);
     if (length == 1 && *word == 'W')
         return mk_world(&q->topo);
+    if (length == 6 && !strncmp(word, "halves", 6))
+        return q->attention.causal ? 2 : 1;
     return length == 4 && !strncmp(word, "rows", 4)
                ? q->m
                : 0; /* 0: a mistake, which a test of every formula finds */
@@ -164,6 +166,13 @@ static uint64_t op_formula_value(const struct mk_problem *q, const char *formula
     while (*formula++ == ',')
         value *= op_factor_value(q, &formula);
     return value;
+}
+
+uint64_t op_unit(const struct mk_problem *q, uint32_t i)
+{
+    const struct op_dimension *d = &entries[q->op].op->shape->dimensions[i];
+    uint64_t unit = d->multiple ? d->multiple : 1;
+    return d->divides ? unit * op_formula_value(q, d->divides) : unit;
 }
 
 uint64_t op_heap_offset(const struct mk_problem *q, uint32_t argument)

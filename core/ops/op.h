@@ -14,12 +14,19 @@
 
 #define OP_DIMENSIONS MK_OWN_NUMBERS
 
-/* One number of a problem, a uint64_t at `offset` of struct mk_problem. `letter` is what the
- * command line and formulas call it. */
+/* One number of a problem, a uint64_t at `offset` of struct mk_problem, 1 to `most`. `letter` is
+ * what the command line and formulas call it, `name` what sentences do. It divides by what a
+ * formula says (struct op_argument; `halves`: two with a causal mask, else one), and is a multiple
+ * of `multiple`, for the reason `why`. */
 struct op_dimension {
     const char *letter, *name; /* "T", "tokens" */
     size_t offset;
+    uint64_t most;
+    const char *divides; /* "W"; NULL: by anything */
+    uint32_t multiple;   /* 0: of 1 */
+    const char *why;     /* "rows of A must be 16-byte multiples" */
 };
+#define OP_MOST (UINT32_MAX / 4) /* of most dimensions: numbers of elements have 32 bits */
 
 /* The numbers that make a problem, in the order of the command line. Operators with the same
  * numbers share one. */
@@ -151,9 +158,10 @@ struct op_descriptor {
     uint8_t b_layout;     /* 1: mk_problem.b_transposed means something */
     uint8_t sums;         /* 1: it adds over ranks, so mk_problem.deterministic says how */
 
-    /* Checks the problem (a refusal names the nearest that works), fills in the tuning that was
-     * left open, makes the operator's own plan, <name>_plan_in(p), and has it laid out
-     * (plan_lay_out). 0, or -EINVAL with a sentence. */
+    /* Checks what the shape's dimensions do not say of the problem (a refusal names the nearest
+     * that works; the numbers themselves have been checked), fills in the tuning that was left
+     * open, makes the operator's own plan, <name>_plan_in(p), and has it laid out (plan_lay_out).
+     * 0, or -EINVAL with a sentence. */
     int (*build)(struct mk_plan *p, char *error, size_t error_size);
     /* The plan's buffers and flags, by the numbers in the operator's own plan: where they lie, what
      * they take, and every sentence about a flag follow from it. The same once they are laid out.
@@ -199,6 +207,11 @@ uint32_t op_numbers(const struct mk_problem *problem, uint64_t numbers[OP_DIMENS
 void op_set_numbers(struct mk_problem *problem, const uint64_t numbers[OP_DIMENSIONS]);
 uint32_t op_dimensions(const struct op_shape *shape);
 
+/* What the i-th number must divide by: a multiple of its `multiple`, and of its formula. 1:
+ * nothing.
+ */
+uint64_t op_unit(const struct mk_problem *problem, uint32_t i);
+
 /* Whether a role has CTAs on these nodes and ranks. */
 int op_needs(enum mk_op op, const struct mk_topo *topo, enum mk_role role);
 
@@ -237,6 +250,10 @@ __attribute__((format(printf, 3, 4))) int plan_refuse(char *error, size_t size, 
 #define PLAN_MOST_SLICES 16u /* of a chunk */
 #define PLAN_MOST_PIECES 64u /* of a chunk or slice */
 #define PLAN_MOST_PACE 100000u
+
+/* Whether each number of the problem is what its dimension says. 0, or -EINVAL with the nearest
+ * that is. */
+int plan_check_shape(const struct mk_problem *q, char *error, size_t size);
 
 /* Roles as the descriptor says; tiles, chunks, clusters and numbers of CTAs that any executor
  * can run. 0, or -EINVAL. */

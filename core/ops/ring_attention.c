@@ -13,39 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static int ring_attention_check_shape(const struct mk_problem *q, char *error, size_t size)
-{
-    const struct mk_attention *a = &q->attention;
-    uint64_t blocks = mk_world(&q->topo) * (a->causal ? 2 : 1), limit = UINT32_MAX / 4;
-    if (!a->batch || !a->sequence || !a->heads || !a->kv_heads || a->batch > limit ||
-        a->sequence > limit || a->heads > 65536 || a->kv_heads > 65536 ||
-        a->batch * a->heads > limit / 128)
-        return plan_refuse(error, size,
-                           "batch, sequence, heads, kv_heads = %llu,%llu,%llu,%llu: each must be "
-                           "at least 1, heads at most 65536, the "
-                           "sequence at most %llu, and batch times heads at most %llu",
-                           (unsigned long long)a->batch, (unsigned long long)a->sequence,
-                           (unsigned long long)a->heads, (unsigned long long)a->kv_heads,
-                           (unsigned long long)limit, (unsigned long long)(limit / 128));
-    if (a->head_dim != 64 && a->head_dim != 128)
-        return plan_refuse(error, size, "heads of %llu: the dimensions that work are 64 and 128",
-                           (unsigned long long)a->head_dim);
-    if (a->heads % a->kv_heads)
-        return plan_refuse(
-            error, size,
-            "%llu heads do not divide into groups of %llu; the next number that does is %llu",
-            (unsigned long long)a->heads, (unsigned long long)a->kv_heads,
-            (unsigned long long)mk_round_up(a->heads, a->kv_heads));
-    if (a->sequence % blocks)
-        return plan_refuse(
-            error, size,
-            "a sequence of %llu does not divide into %llu blocks%s; the next that does is %llu",
-            (unsigned long long)a->sequence, (unsigned long long)blocks,
-            a->causal ? " (two a rank, for an even share of a causal mask)" : "",
-            (unsigned long long)mk_round_up(a->sequence, blocks));
-    return 0;
-}
-
 /* What the GPU's kernels multiply at a time. */
 struct tile {
     uint32_t rows, keys;
@@ -214,11 +181,12 @@ static int ring_attention_build(struct mk_plan *p, char *error, size_t size)
     struct mk_problem *q = &p->problem;
     const struct mk_attention *a = &q->attention;
     struct ring_attention_plan *r = ring_attention_plan_in(p);
-    int result = ring_attention_check_shape(q, error, size);
-    if (result)
-        return result;
+    if (a->batch * a->heads > OP_MOST / 128)
+        return plan_refuse(error, size, "%llu heads in %llu batches: at most %u in all",
+                           (unsigned long long)a->heads, (unsigned long long)a->batch,
+                           OP_MOST / 128);
     ring_attention_choose(q);
-    result = plan_check_tuning(q, error, size);
+    int result = plan_check_tuning(q, error, size);
     if (!result && q->exec == MK_EXEC_CUDA)
         result = ring_attention_check_gpu(q, error, size);
     if (result)
@@ -323,11 +291,12 @@ static const struct op_shape shape = {
         "per head (64 or 128)",
     .defaults = "on the host 1,128 rows per rank,4,2,64; on GPUs 1,4096 rows per rank,16,16,128",
     .explored = "2,18 rows per rank,2,1,64",
-    .dimensions = {{"B", "batch", AT(batch)},
-                   {"S", "sequence", AT(sequence)},
-                   {"H", "heads", AT(heads)},
-                   {"G", "kv_heads", AT(kv_heads)},
-                   {"D", "head_dim", AT(head_dim)}},
+    .dimensions = {{"B", "batch", AT(batch), OP_MOST, .divides = NULL},
+                   {"S", "sequence", AT(sequence), OP_MOST, .divides = "W*halves"},
+                   {"H", "heads", AT(heads), 65536, .divides = "G"},
+                   {"G", "kv_heads", AT(kv_heads), 65536, .divides = NULL},
+                   {"D", "head_dim", AT(head_dim), 128, .multiple = 64,
+                    .why = "the dimensions that work are 64 and 128"}},
 };
 
 static void ring_attention_choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
