@@ -28,9 +28,13 @@
 
 #include "core/cta.h"
 #include "kernels/gemm_gather.cuh"
-#include "kernels/gemm_tiling.h"
 #include "kernels/pipeline.cuh"
 #include "kernels/wgmma.cuh"
+
+/* Where a part of a tile begins in a map of C: column, row, slab. */
+struct gemm_place {
+    int32_t x, y, z;
+};
 
 enum { GEMM_THREADS = 384, GEMM_LAUNCH_REGISTERS = 65536 / GEMM_THREADS / 8 * 8 };
 

@@ -11,8 +11,10 @@
 #define MK_KERNELS_GEMM_GATHER_CUH
 
 #include "core/cta.h"
-#include "kernels/gemm_tiling.h"
 #include "kernels/pipeline.cuh"
+
+/* K elements per pipeline stage: one 128-byte row of bf16, the widest swizzle. */
+enum { GEMM_TILE_K = 64 };
 
 enum { GEMM_GATHER_WARPS = 3, GEMM_GATHER_LAG = 2 };
 

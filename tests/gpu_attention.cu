@@ -9,7 +9,7 @@
  *
  * Exit status: 0 right, 1 wrong, 77 no Hopper GPU here.
  */
-#include "kernels/attention.h"
+#include "tests/engines/attention.h"
 #include "tests/helpers/gpu_inputs.cuh"
 
 #include <math.h>

@@ -14,7 +14,7 @@
 #include "tests/helpers/gpu_products.cuh"
 
 #include "core/gemm_tiles.h"
-#include "kernels/gemm_grouped.h"
+#include "tests/engines/gemm_grouped.h"
 
 #include <unistd.h>
 

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <stdlib.h>
 
-#include "kernels/gemm_tiling.h"
+#include "tests/engines/tiling.h"
 
 static void visits_once(uint32_t rows, uint32_t columns, uint32_t running)
 {

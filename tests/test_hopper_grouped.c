@@ -12,7 +12,7 @@
 #include "core/gemm_tiles.h"
 #include "tests/helpers/hopper.h"
 
-/* kernels/gemm_grouped.h, as the emulation has it. */
+/* tests/engines/gemm_grouped.h, as the emulation has it. */
 struct gemm_grouped {
     const void *a, *b;
     void *c;

@@ -3,7 +3,7 @@
 #ifndef TESTS_GPU_PRODUCTS_CUH
 #define TESTS_GPU_PRODUCTS_CUH
 
-#include "kernels/gemm.h"
+#include "tests/engines/gemm.h"
 #include "tests/helpers/gpu_inputs.cuh"
 
 #include <dlfcn.h>

@@ -3,15 +3,15 @@
 #define TESTS_HOPPER_H
 
 #include "core/bf16.h"
-#include "kernels/gemm_tiling.h"
 #include "sim/clock.h"
 #include "sim/hopper/hopper.h"
+#include "tests/engines/tiling.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* kernels/gemm.h, compiled for the emulated machine. */
+/* tests/engines/gemm.h, compiled for the emulated machine. */
 int emulated_gemm_run(const void *a, const void *b, void *c, int64_t m, int64_t n, int64_t k,
                       int b_rows, struct gemm_tiling tiling, uint32_t sms, void *stream);
 

@@ -1,8 +1,9 @@
-/* Grouped GEMM on one GPU: the engine of gemm.cuh over groups of rows, each with a B of its own. */
-#ifndef MK_KERNELS_GEMM_GROUPED_H
-#define MK_KERNELS_GEMM_GROUPED_H
+/* Grouped GEMM on one GPU: the engine of kernels/gemm.cuh alone, over groups of rows, each with a B
+ * of its own. */
+#ifndef TESTS_ENGINES_GEMM_GROUPED_H
+#define TESTS_ENGINES_GEMM_GROUPED_H
 
-#include "kernels/gemm.h"
+#include "tests/engines/gemm.h"
 
 #ifdef __cplusplus
 extern "C" {

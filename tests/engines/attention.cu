@@ -1,4 +1,4 @@
-#include "kernels/attention.h"
+#include "tests/engines/attention.h"
 
 #include <cuda_runtime.h>
 #include <errno.h>

@@ -2,8 +2,8 @@
  * How a GEMM is cut into tiles: which tile shape suits a problem (core/gemm_order.h: in which order
  * the CTAs take the tiles). Plain C for the host and the device; pure functions.
  */
-#ifndef MK_KERNELS_GEMM_TILING_H
-#define MK_KERNELS_GEMM_TILING_H
+#ifndef TESTS_ENGINES_TILING_H
+#define TESTS_ENGINES_TILING_H
 
 #include "core/gemm_order.h"
 
@@ -13,13 +13,8 @@ struct gemm_tiling {
     uint32_t tile_m, tile_n, cluster;
 };
 
-/* Where a part of a tile begins in a map of C: column, row, slab. */
-struct gemm_place {
-    int32_t x, y, z;
-};
-
-/* K elements per pipeline stage: one 128-byte row of bf16, the widest swizzle. */
-enum { GEMM_TILE_K = 64 };
+/* Of a stage: GEMM_TILE_K of the kernels, which a host compiler does not read. */
+enum { TILING_K = 64 };
 
 /*
  * Estimated SM cycles for C (m x n) with depth k under a tiling, on `sms` SMs. A wave of tiles
@@ -34,9 +29,9 @@ MK_PURE double gemm_cost(struct gemm_tiling t, uint64_t m, uint64_t n, uint64_t 
         return 1e300;
     uint64_t tiles = mk_ceil_div(m, (uint64_t)t.tile_m * t.cluster) * mk_ceil_div(n, t.tile_n);
     uint64_t waves = mk_ceil_div(tiles, sms / t.cluster);
-    double multiply = t.tile_m * (double)t.tile_n * GEMM_TILE_K / 2048 + 32;
-    double load = (t.tile_m + (double)t.tile_n / t.cluster) * GEMM_TILE_K * 2 / 60;
-    return waves * (mk_ceil_div(k, GEMM_TILE_K) * (multiply > load ? multiply : load) + 1500 +
+    double multiply = t.tile_m * (double)t.tile_n * TILING_K / 2048 + 32;
+    double load = (t.tile_m + (double)t.tile_n / t.cluster) * TILING_K * 2 / 60;
+    return waves * (mk_ceil_div(k, TILING_K) * (multiply > load ? multiply : load) + 1500 +
                     t.tile_m * t.tile_n / 32);
 }
 

@@ -1,6 +1,7 @@
-/* Attention on one GPU: the engine of attention.cuh over the heads of one set of tensors. */
-#ifndef MK_KERNELS_ATTENTION_H
-#define MK_KERNELS_ATTENTION_H
+/* Attention on one GPU: the engine of kernels/attention.cuh alone, over the heads of one set of
+ * tensors. */
+#ifndef TESTS_ENGINES_ATTENTION_H
+#define TESTS_ENGINES_ATTENTION_H
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "kernels/gemm.h"
+#include "tests/engines/gemm.h"
 
 #include "kernels/gemm_launch.cuh"
 

@@ -1,4 +1,4 @@
-#include "kernels/gemm_grouped.h"
+#include "tests/engines/gemm_grouped.h"
 
 #include "kernels/block_scan.cuh"
 #include "kernels/gemm_launch.cuh"

@@ -1,11 +1,11 @@
-/* GEMM on one GPU: the engine of gemm.cuh over the tiles of one matrix. */
-#ifndef MK_KERNELS_GEMM_H
-#define MK_KERNELS_GEMM_H
+/* GEMM on one GPU: the engine of kernels/gemm.cuh alone, over the tiles of one matrix. */
+#ifndef TESTS_ENGINES_GEMM_H
+#define TESTS_ENGINES_GEMM_H
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
-#include "kernels/gemm_tiling.h"
+#include "tests/engines/tiling.h"
 
 #ifdef __cplusplus
 extern "C" {
