@@ -18,11 +18,15 @@
             ", @object\n.previous\n")
 SHIPPED(cx7, "8xH200-cx7");
 SHIPPED(efa, "8xH200-efa");
+SHIPPED(h100, "8xH100-cx7");
+SHIPPED(b200, "8xB200-cx7");
 SHIPPED(softnic, "softnic");
 static const struct {
     const char *name, *text;
 } shipped_files[] = {{"8xH200-cx7", machine_file_cx7}, /* the default */
                      {"8xH200-efa", machine_file_efa},
+                     {"8xH100-cx7", machine_file_h100},
+                     {"8xB200-cx7", machine_file_b200},
                      {"softnic", machine_file_softnic}};
 enum { SHIPPED_FILES = sizeof shipped_files / sizeof *shipped_files };
 
@@ -244,11 +248,32 @@ static const char *machine_set_number(struct mk_machine *m, const char *name, do
     return "there is no number of this name; `mkernel calibrate --print` writes a file with all";
 }
 
+/* The numbers of a machine that is compiled in. Such a file says `like` of the default's alone. */
+static const char *machine_take_like(struct mk_machine *m, const char *name, const uint64_t *seen)
+{
+    char error[256];
+    if (seen[0] | seen[1] | seen[2] | seen[3])
+        return "like comes before all numbers";
+    for (uint32_t i = 0; i < SHIPPED_FILES; i++) {
+        if (strcmp(name, shipped_files[i].name))
+            continue;
+        struct mk_machine of = {.sms = 0};
+        if (machine_parse(&of, shipped_files[i].text, name, error, sizeof error))
+            break;
+        memcpy(of.name, m->name, sizeof of.name);
+        *m = of;
+        return NULL;
+    }
+    return "like names a machine that is compiled in: like = 8xH200-cx7";
+}
+
 /* One line without its comment. NULL, or what is wrong with it. */
 static const char *machine_read_line(struct mk_machine *m, const char *line, uint64_t *seen)
 {
     char name[MACHINE_NAME], unit[8] = "", more;
     double value;
+    if (sscanf(line, " like = %47s %c", name, &more) == 1)
+        return machine_take_like(m, name, seen);
     if (sscanf(line, " name = %63[^\n]", m->name) == 1 ||
         sscanf(line, " device = %63s", m->device) == 1)
         return NULL;

@@ -102,7 +102,9 @@ struct mk_machine {
 const struct mk_machine *machine_default(void);
 
 /* Reads lines "name = value unit" over what *m has; # begins a comment. Names are those of
- * machine_number. 0, or -EINVAL or -errno of the file with one sentence that names the line. */
+ * machine_number. A line "like = 8xH200-cx7" before them takes all numbers of a machine that is
+ * compiled in, so that a file says only what is different. 0, or -EINVAL or -errno of the file with
+ * one sentence that names the line. */
 int machine_read(struct mk_machine *m, const char *path, char *error, size_t error_size);
 
 /* A machine by the name of a file of experiments/machines/ ("8xH200-cx7"; those are compiled in),

@@ -62,11 +62,12 @@ static void files_are_whole(void **state)
         files++;
     }
     closedir(folder);
-    assert_true(files >= 3);
+    assert_true(files >= 5);
     struct mk_machine m = {0};
     char error[512];
     assert_int_equal(machine_find(&m, "9xH300", error, sizeof error), -ENOENT);
-    assert_non_null(strstr(error, "machines are 8xH200-cx7, 8xH200-efa, softnic"));
+    assert_non_null(
+        strstr(error, "machines are 8xH200-cx7, 8xH200-efa, 8xH100-cx7, 8xB200-cx7, softnic"));
     assert_int_equal(machine_find(&m, "./9xH300", error, sizeof error), -ENOENT);
     assert_non_null(strstr(error, "machine file './9xH300'"));
 }
@@ -80,6 +81,20 @@ static void shipped_is_the_file(void **state)
     machine_write(machine_default(), b, sizeof b);
     assert_string_equal(a, b);
     assert_true(machine_default()->sms == 132);
+}
+
+/* A file that is like another has all its numbers but those that it says. */
+static void like_another(void **state)
+{
+    struct mk_machine m = {.sms = 3, .name = "before"};
+    char error[512];
+    assert_int_equal(machine_parse(&m, "name = mine\nlike = softnic\nnic_rate = 7 GB/s\n", "m",
+                                   error, sizeof error),
+                     0);
+    assert_string_equal(m.name, "mine");
+    assert_string_equal(m.device, "NVIDIA_H200");
+    assert_true(m.sms == 132 && m.nic_rate == 7 && m.put == 5900);
+    assert_true(m.tiles[0].stage == machine_default()->tiles[0].stage);
 }
 
 static void written_is_read(void **state)
@@ -117,6 +132,8 @@ static void wrong_lines(void **state)
         {"hbm_rate = nan TB/s", "the value is out of range"},
         {"hbm_rate = 1 GB/s # one\n\nhbm_rate = 2 GB/s", "line 3 of the machine file 'm': it is "
                                                          "there twice"},
+        {"like = 9xH300", "like names a machine that is compiled in"},
+        {"sms = 3\nlike = 8xH200-cx7", "line 2 of the machine file 'm': like comes before all"},
         {"tile.256.stage = 1 ns", "a tile is written"},
         {"tile.0x128.stage = 1 ns", "a tile is written"},
         {"tile.256x128.middle = 1 ns", "there is no number of this name"},
@@ -218,9 +235,9 @@ static void costs_follow(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_are_whole), cmocka_unit_test(shipped_is_the_file),
-        cmocka_unit_test(written_is_read), cmocka_unit_test(wrong_lines),
-        cmocka_unit_test(costs_follow),
+        cmocka_unit_test(files_are_whole),     cmocka_unit_test(like_another),
+        cmocka_unit_test(shipped_is_the_file), cmocka_unit_test(written_is_read),
+        cmocka_unit_test(wrong_lines),         cmocka_unit_test(costs_follow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

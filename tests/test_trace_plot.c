@@ -14,7 +14,7 @@
 
 static char path[96];
 
-static char *script_of(const char *file, uint64_t launch)
+static char *script_of_part(const char *file, const struct trace_plot_part *part)
 {
     char *text = NULL, error[512] = "";
     size_t size = 0;
@@ -22,10 +22,15 @@ static char *script_of(const char *file, uint64_t launch)
     FILE *out = open_memstream(&text, &size);
     assert_int_equal(trace_open(&db, file, error, sizeof error), 0);
     assert_int_equal(
-        trace_plot_script(db, TRACE_PLOT_TIMELINE, launch, "x.png", out, error, sizeof error), 0);
+        trace_plot_script(db, TRACE_PLOT_TIMELINE, part, "x.png", out, error, sizeof error), 0);
     sqlite3_close(db);
     assert_int_equal(fclose(out), 0);
     return text;
+}
+
+static char *script_of(const char *file, uint64_t launch)
+{
+    return script_of_part(file, &(struct trace_plot_part){launch, -1, -1, 0, UINT64_MAX});
 }
 
 static int times(const char *text, const char *what)
@@ -97,6 +102,29 @@ static void test_two_launches(void **state)
     free(two);
 }
 
+/* Of a rank, a role, a time: the rows are those, and the axis is that time's part of launches. */
+static void test_parts(void **state)
+{
+    double area[16];
+    char *rank = script_of_part(path, &(struct trace_plot_part){2, 3, -1, 0, UINT64_MAX}),
+         *role = script_of_part(path, &(struct trace_plot_part){2, -1, MK_COMPUTE, 0, UINT64_MAX}),
+         *half = script_of_part(path, &(struct trace_plot_part){0, -1, MK_COMPUTE, 30000, 130000});
+    check_boxes(rank, 3 + 2, area);
+    assert_true(times(rank, "'rank 3 ") == 5 && !times(rank, "'rank 2 "));
+    check_boxes(role, 4, area);
+    assert_true(fabs(area[TRACE_TILE] - 4 * 8 * 7.15) < 0.02 * 4 * 8 * 7.15);
+    assert_int_equal(times(role, "NIC "), 0);
+    check_boxes(half, 4, area);
+    /* the first launch from 30 us to its end at 59.85, the second from 119.85 to 130 */
+    if (fabs(length_of(half) - (29.85 + 10.15) * 1.01) > 0.3)
+        fail_msg("an axis of %g us", length_of(half));
+    assert_int_equal(times(half, "set label 'launch 1'"), 0);
+    assert_int_equal(times(half, "set label 'launch 2'"), 1);
+    free(rank);
+    free(role);
+    free(half);
+}
+
 /* Where a CTA has several copies under way and waits, its row is full, not higher than a row. */
 static void test_simulation(void **state)
 {
@@ -123,6 +151,7 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_launches),
+                                       cmocka_unit_test(test_parts),
                                        cmocka_unit_test(test_simulation)};
     return cmocka_run_group_tests(tests, set_up, folder_remove);
 }

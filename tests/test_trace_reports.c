@@ -338,7 +338,9 @@ static void test_plot(void **state)
     for (int kind = 0; kind < 2; kind++)
         for (int svg = 0; svg < 2; svg++) {
             const char *path = parts_path(svg ? "it's.svg" : "it's.png");
-            int rc = trace_plot(db, kind, (uint64_t)svg, path, error, sizeof error);
+            int rc = trace_plot(db, kind,
+                                &(struct trace_plot_part){(uint64_t)svg, -1, -1, 0, UINT64_MAX},
+                                path, error, sizeof error);
             if (rc == -ENOENT) {
                 printf("gnuplot is not installed\n");
                 skip();
@@ -352,8 +354,10 @@ static void test_plot(void **state)
             assert_non_null(svg ? strstr(head, "<?xml") : strstr(head, "PNG"));
             remove(path);
         }
-    assert_int_equal(
-        trace_plot(db, TRACE_PLOT_TIMELINE, 9, parts_path("x.png"), error, sizeof error), -ERANGE);
+    assert_int_equal(trace_plot(db, TRACE_PLOT_TIMELINE,
+                                &(struct trace_plot_part){9, -1, -1, 0, UINT64_MAX},
+                                parts_path("x.png"), error, sizeof error),
+                     -ERANGE);
     assert_non_null(strstr(error, "no launch 9"));
 }
 
@@ -388,6 +392,20 @@ static void test_commands(void **state)
     expect("trace generate /none/x.db --events 10 --nodes 1 --gpus 2 --ctas 12", 2, "No such file");
     snprintf(line, sizeof line, "trace summary %s", file);
     expect(line, 0, "overlap");
+    snprintf(line, sizeof line, "trace summary %s --json", file);
+    expect(line, 0, "\"launch: median launch: slowest rank, ns\": 300,\n");
+    assert_non_null(strstr(r.out_text, "\"op\": \"ag_gemm\",\n"));
+    assert_non_null(strstr(r.out_text, "  \"launches\": 1\n}\n"));
+    snprintf(line, sizeof line, "trace plot %s --rank 4", file);
+    expect(line, 2, "there is no rank 4; the trace has ranks 0 to 3");
+    snprintf(line, sizeof line, "trace plot %s --role inter_reduce", file);
+    expect(line, 2, "no such role, or no launch in that time");
+    snprintf(line, sizeof line, "trace plot %s --from 1s --to 2s", file);
+    expect(line, 2, "no such role, or no launch in that time");
+    snprintf(line, sizeof line, "trace plot %s --from 2ms --to 1ms", file);
+    expect(line, 2, "--to does not lie behind --from");
+    snprintf(line, sizeof line, "trace plot %s --kind overlap --role compute", file);
+    expect(line, 2, "go with --kind timeline");
     snprintf(line, sizeof line, "trace diff %s %s", file, file);
     expect(line, 0, "median launch: slowest rank");
     snprintf(line, sizeof line, "trace export %s --rank 2", file);

@@ -19,12 +19,36 @@
 struct asked {
     const char *out;
     uint64_t from, to, rank, launch, events, nodes, gpus, ctas, seed;
-    int chrome, gzip, csv, kind, script, json;
+    int chrome, gzip, csv, kind, script, json, role;
 };
 
 #define AT(field) .offset = offsetof(struct asked, field)
 
 static const char *const plots[] = {"timeline", "overlap"};
+
+static const char *const roles[MK_ROLES] = {[MK_COMPUTE] = "compute",
+                                            [MK_INTRA_COMM] = "intra_comm",
+                                            [MK_INTER_SEND] = "inter_send",
+                                            [MK_INTER_REDUCE] = "inter_reduce"};
+
+/* What of a trace: of export and plot alike. */
+#define PART_SPECS                                                                                 \
+    {.name = "from",                                                                               \
+     .type = OPTION_SECONDS,                                                                       \
+     AT(from),                                                                                     \
+     .value = "TIME",                                                                              \
+     .help = "leave out what ended before. Default 0",                                             \
+     .max = INT64_MAX},                                                                            \
+        {.name = "to",                                                                             \
+         .type = OPTION_SECONDS,                                                                   \
+         AT(to),                                                                                   \
+         .value = "TIME",                                                                          \
+         .help = "leave out what began after. Default: the end",                                   \
+         .max = INT64_MAX},                                                                        \
+    {                                                                                              \
+        .name = "rank", .type = OPTION_NUMBERS, AT(rank), .value = "R", .help = "this rank only",  \
+        .max = MK_MAX_RANKS - 1                                                                    \
+    }
 
 static const struct option_spec export_specs[] = {
     {.name = "chrome",
@@ -36,24 +60,7 @@ static const struct option_spec export_specs[] = {
      AT(out),
      .value = "FILE",
      .help = "where to; a FILE.gz is compressed. Default: standard output"},
-    {.name = "from",
-     .type = OPTION_SECONDS,
-     AT(from),
-     .value = "TIME",
-     .help = "leave out what ended before. Default 0",
-     .max = INT64_MAX},
-    {.name = "to",
-     .type = OPTION_SECONDS,
-     AT(to),
-     .value = "TIME",
-     .help = "leave out what began after. Default: the end",
-     .max = INT64_MAX},
-    {.name = "rank",
-     .type = OPTION_NUMBERS,
-     AT(rank),
-     .value = "R",
-     .help = "this rank only",
-     .max = MK_MAX_RANKS - 1},
+    PART_SPECS,
     {.name = "launch",
      .type = OPTION_NUMBERS,
      AT(launch),
@@ -65,6 +72,12 @@ static const struct option_spec export_specs[] = {
      .type = OPTION_FLAG,
      AT(gzip),
      .help = "compressed, as --out FILE.gz is without asking. Perfetto opens it so"},
+};
+static const struct option_spec summary_specs[] = {
+    {.name = "json",
+     .type = OPTION_FLAG,
+     AT(json),
+     .help = "its figures (view figures) as one object, times in ns"},
 };
 static const struct option_spec sql_specs[] = {
     {.name = "csv", .type = OPTION_FLAG, AT(csv), .help = "commas and quotes instead of tabs"},
@@ -99,6 +112,14 @@ static const struct option_spec plot_specs[] = {
      .help = "this launch only. Default: all",
      .min = 1,
      .max = UINT32_MAX},
+    PART_SPECS,
+    {.name = "role",
+     .type = OPTION_WORD,
+     AT(role),
+     .value = "ROLE",
+     .help = "this role's CTAs only",
+     .words = roles,
+     .word_count = MK_ROLES},
     {.name = "script",
      .type = OPTION_FLAG,
      AT(script),
@@ -143,11 +164,12 @@ static const struct option_spec generate_specs[] = {
 
 #define SPECS(s) .specs = s, .count = sizeof s / sizeof *s
 static const struct option_table summary_table = {
-    .usage = "trace summary FILE",
+    .usage = "trace summary FILE [OPTIONS]",
     .about = "One screenful: overlap, exposed communication, efficiency, time by role, stalls, "
              "messages, "
              "drops, clocks.",
-    .examples = "  mkernel trace summary run.db\n"};
+    SPECS(summary_specs),
+    .examples = "  mkernel trace summary run.db\n  mkernel trace summary run.db --json\n"};
 static const struct option_table why_table = {
     .usage = "trace why FILE [OPTIONS]",
     .about = "Where a launch's time goes on its slowest rank: launch, products, waits by cause, "
@@ -211,7 +233,8 @@ static int trace_run_summary(struct asked *a, struct options_found *f, char *err
     sqlite3 *db;
     if (trace_open(&db, f->words[0], error, size))
         return trace_refuse("summary", error);
-    int rc = trace_report_summary(db, stdout, error, size);
+    int rc = a->json ? trace_report_json(db, stdout, error, size)
+                     : trace_report_summary(db, stdout, error, size);
     rc = rc ? rc : trace_check_damage(error, size);
     sqlite3_close(db);
     return rc ? trace_fail("summary", error) : STATUS_DONE;
@@ -358,11 +381,23 @@ static int trace_run_plot(struct asked *a, struct options_found *f, char *error,
     const char *out = a->out ? a->out : "trace.png", *dot = strrchr(out, '.');
     if (!dot || (strcasecmp(dot, ".png") && strcasecmp(dot, ".svg")))
         return trace_refuse("plot", "--out must end in .png or .svg");
+    const struct option_table *t = &plot_table;
+    const struct trace_plot_part part = {
+        .launch = a->launch,
+        .rank = options_given(t, f, "rank") ? (int64_t)a->rank : -1,
+        .role = options_given(t, f, "role") ? a->role : -1,
+        .from = a->from,
+        .to = options_given(t, f, "to") ? a->to : UINT64_MAX,
+    };
+    if (part.to <= part.from)
+        return trace_refuse("plot", "--to does not lie behind --from");
+    if (a->kind == TRACE_PLOT_OVERLAP && (part.role >= 0 || part.from || options_given(t, f, "to")))
+        return trace_refuse("plot", "--role, --from and --to go with --kind timeline");
     if ((!a->script && trace_output_check(out, error, size)) ||
         trace_open(&db, f->words[0], error, size))
         return trace_refuse("plot", error);
-    int rc = a->script ? trace_plot_script(db, a->kind, a->launch, out, stdout, error, size)
-                       : trace_plot(db, a->kind, a->launch, out, error, size);
+    int rc = a->script ? trace_plot_script(db, a->kind, &part, out, stdout, error, size)
+                       : trace_plot(db, a->kind, &part, out, error, size);
     sqlite3_close(db);
     if (rc == -ERANGE)
         return trace_refuse("plot", error);

@@ -9,6 +9,8 @@
 
 /* The reports. They print to `out` and return 0, or -errno with one sentence in `error`. */
 int trace_report_summary(sqlite3 *db, FILE *out, char *error, size_t error_size);
+/* View figures as one JSON object, "SECTION: NAME" to value, times in ns. */
+int trace_report_json(sqlite3 *db, FILE *out, char *error, size_t error_size);
 int trace_report_diff(sqlite3 *a, sqlite3 *b, FILE *out, char *error, size_t error_size);
 /* Of one launch (0: the median one); json: an object in place of lines. Also -ERANGE: there is no
  * such launch. */
@@ -26,14 +28,21 @@ struct trace_export {
 void trace_export_chrome(sqlite3 *db, const struct trace_export *what, FILE *out);
 
 enum trace_plot_kind { TRACE_PLOT_TIMELINE, TRACE_PLOT_OVERLAP };
-/* Draws into `path` (.png or .svg) with gnuplot. launch: 0 for all. -ERANGE: there is no such
- * launch; -ENOENT: no gnuplot; -EIO: it failed, or the picture could not be written: then what was
- * at `path` is as it was. */
-int trace_plot(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path,
-               char *error, size_t error_size);
+/* What of a trace to draw. */
+struct trace_plot_part {
+    uint64_t launch;   /* 0: all */
+    int64_t rank;      /* -1: all */
+    int role;          /* enum mk_role; -1: all, and NICs */
+    uint64_t from, to; /* ns since the run's start; to: UINT64_MAX for the end */
+};
+/* Draws into `path` (.png or .svg) with gnuplot. Overlap goes by launch and rank. -ERANGE: there is
+ * no such launch or rank, or nothing in that time; -ENOENT: no gnuplot; -EIO: it failed, or the
+ * picture could not be written: then what was at `path` is as it was. */
+int trace_plot(sqlite3 *db, enum trace_plot_kind kind, const struct trace_plot_part *part,
+               const char *path, char *error, size_t error_size);
 /* The gnuplot script that draws into `path`: for tests, and for users that want another picture. */
-int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path,
-                      FILE *out, char *error, size_t error_size);
+int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, const struct trace_plot_part *part,
+                      const char *path, FILE *out, char *error, size_t error_size);
 
 /* Prepares a query; NULL with *rc and a sentence where it cannot be. Arguments are bound as ?1,
  * ?2. */

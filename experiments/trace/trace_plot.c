@@ -49,8 +49,9 @@ static int trace_plot_overlap(const struct trace_picture *p)
         trace_query(p->db,
                     "SELECT rank, sum(compute_only), sum(both), sum(comm_only), sum(idle), max(1, "
                     "sum(end - start)) FROM"
-                    " launch_rank WHERE ?1 = 0 OR launch = ?1 GROUP BY rank ORDER BY rank",
-                    (int64_t)p->launch, 0);
+                    " launch_rank WHERE (?1 = 0 OR launch = ?1) AND (?2 < 0 OR rank = ?2) GROUP BY "
+                    "rank ORDER BY rank",
+                    (int64_t)p->part.launch, p->part.rank);
     int rows = 0;
     for (; sqlite3_step(q) == SQLITE_ROW; rows++) {
         if (!rows) {
@@ -81,8 +82,14 @@ static int trace_plot_write_script(const struct trace_picture *p, enum trace_plo
                                    char *error, size_t size)
 {
     int64_t start, end;
-    if (p->launch && trace_launch(p->db, p->launch, &start, &end, error, size))
+    if (p->part.launch && trace_launch(p->db, p->part.launch, &start, &end, error, size))
         return trace_damage() ? -EBADMSG : -ERANGE;
+    int64_t ranks = trace_integer(p->db, "SELECT count(*) FROM rank", 0);
+    if (p->part.rank >= ranks) {
+        snprintf(error, size, "there is no rank %lld; the trace has ranks 0 to %lld",
+                 (long long)p->part.rank, (long long)ranks - 1);
+        return -ERANGE;
+    }
     int rc = kind == TRACE_PLOT_OVERLAP ? trace_plot_overlap(p) : trace_plot_timeline(p);
     if (trace_damage()) {
         snprintf(error, size, "the trace is damaged: %s", trace_damage());
@@ -90,20 +97,22 @@ static int trace_plot_write_script(const struct trace_picture *p, enum trace_plo
     }
     if (rc == -ENOMEM)
         snprintf(error, size, "out of memory");
+    else if (rc == -ERANGE)
+        snprintf(error, size, "the trace has no such role, or no launch in that time");
     else if (rc)
         snprintf(error, size, "the trace has nothing to plot: no launches were recorded");
     return rc;
 }
 
-int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path,
-                      FILE *out, char *error, size_t size)
+int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, const struct trace_plot_part *part,
+                      const char *path, FILE *out, char *error, size_t size)
 {
-    return trace_plot_write_script(&(struct trace_picture){db, out, path, 1, launch}, kind, error,
+    return trace_plot_write_script(&(struct trace_picture){db, out, path, 1, *part}, kind, error,
                                    size);
 }
 
-int trace_plot(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path,
-               char *error, size_t size)
+int trace_plot(sqlite3 *db, enum trace_plot_kind kind, const struct trace_plot_part *part,
+               const char *path, char *error, size_t size)
 {
     struct trace_output o;
     int fd = memfd_create("plot", 0); /* gnuplot opens it by its number */
@@ -114,7 +123,7 @@ int trace_plot(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const ch
             close(fd);
         return -EIO;
     }
-    int rc = trace_plot_write_script(&(struct trace_picture){db, script, path, 0, launch}, kind,
+    int rc = trace_plot_write_script(&(struct trace_picture){db, script, path, 0, *part}, kind,
                                      error, size);
     if (!rc && (fflush(script) || ferror(script))) {
         snprintf(error, size, "cannot write gnuplot's script: %s", strerror(errno));

@@ -10,7 +10,7 @@ struct trace_picture {
     const char *path; /* of the picture; its end says which form */
     /* the script names `path`; else the picture goes to gnuplot's standard output */
     int named;
-    uint64_t launch; /* 0: all */
+    struct trace_plot_part part;
 };
 
 void trace_plot_head(const struct trace_picture *p, const char *title, int height);

@@ -1,5 +1,6 @@
 /* `mkernel trace summary`: one screenful. Every figure comes from a view or an aggregate, so it
  * takes as long for ten million events as for ten thousand. */
+#include "experiments/common/json_write.h"
 #include "experiments/trace/trace_cli.h"
 
 #include <errno.h>
@@ -296,6 +297,34 @@ int trace_report_summary(sqlite3 *db, FILE *out, char *error, size_t size)
     }
     if (fflush(out) != 0) {
         snprintf(error, size, "cannot write the summary: %s", strerror(errno));
+        return -EIO;
+    }
+    return 0;
+}
+
+int trace_report_json(sqlite3 *db, FILE *out, char *error, size_t size)
+{
+    struct trace_figure figures[MOST_FIGURES];
+    int count = trace_figures(db, NULL, figures, MOST_FIGURES);
+    fputs("{\n", out);
+    sqlite3_stmt *q = trace_query(
+        db, "SELECT op, shape, source, executor, nodes, gpus, events, dropped FROM run", 0, 0);
+    for (int i = 0, row = sqlite3_step(q) == SQLITE_ROW; row && i < sqlite3_column_count(q); i++)
+        if (i < 4)
+            json_text(out, sqlite3_column_name(q, i), trace_summary_text_of(q, i));
+        else
+            json_number(out, sqlite3_column_name(q, i), sqlite3_column_double(q, i));
+    sqlite3_finalize(q);
+    for (int i = 0; i < count; i++) {
+        char name[sizeof figures->section + sizeof figures->name + sizeof figures->unit + 8];
+        snprintf(name, sizeof name, "%s: %s%s%s", figures[i].section, figures[i].name,
+                 *figures[i].unit ? ", " : "", figures[i].unit);
+        json_number(out, name, figures[i].value[0]);
+    }
+    fprintf(out, "  \"launches\": %lld\n}\n",
+            (long long)trace_integer(db, "SELECT count(*) FROM launch", 0));
+    if (fflush(out) != 0) {
+        snprintf(error, size, "cannot write the figures: %s", strerror(errno));
         return -EIO;
     }
     return 0;

@@ -46,7 +46,7 @@ struct axis {
 
 /* The launches' time in pieces, which follow each other with a small gap. A gap that is drawn as
  * wide as it is, is not cut. */
-static int trace_timeline_make_axis(struct axis *a, sqlite3 *db, uint64_t launch)
+static int trace_timeline_make_axis(struct axis *a, sqlite3 *db, const struct trace_plot_part *part)
 {
     int64_t room = trace_integer(db, "SELECT count(*) FROM launches", 0), n = 0;
     double sum = 0;
@@ -55,13 +55,24 @@ static int trace_timeline_make_axis(struct axis *a, sqlite3 *db, uint64_t launch
         return -ENOMEM;
     sqlite3_stmt *q = trace_query(
         db, "SELECT start, end + 1 FROM launches WHERE ?1 = 0 OR launch = ?1 ORDER BY start",
-        (int64_t)launch, 0);
+        (int64_t)part->launch, 0);
     while (n < room && sqlite3_step(q) == SQLITE_ROW) {
-        a->pieces[n] = (struct piece){sqlite3_column_int64(q, 0), sqlite3_column_int64(q, 1), 0};
+        struct piece *now = &a->pieces[n];
+        *now = (struct piece){sqlite3_column_int64(q, 0), sqlite3_column_int64(q, 1), 0};
+        if ((uint64_t)now->from < part->from)
+            now->from = (int64_t)part->from;
+        if ((uint64_t)now->to > part->to)
+            now->to = (int64_t)part->to;
+        if (now->to <= now->from)
+            continue;
         sum += (double)(a->pieces[n].to - a->pieces[n].from);
         n++;
     }
     sqlite3_finalize(q);
+    if (!n && (part->from || part->to != UINT64_MAX)) {
+        free(a->pieces);
+        return -ERANGE;
+    }
     if (!n)
         a->pieces[n++] =
             (struct piece){0, trace_integer(db, "SELECT duration_ns FROM run", 0) + 1, 0};
@@ -231,15 +242,15 @@ static void trace_timeline_mark_cuts(FILE *out, const struct axis *a)
  * so manieth. */
 static void trace_timeline_mark_launches(const struct trace_picture *p, const struct axis *a)
 {
-    int64_t count = p->launch ? 1 : trace_integer(p->db, "SELECT count(*) FROM launches", 0),
+    int64_t count = p->part.launch ? 1 : trace_integer(p->db, "SELECT count(*) FROM launches", 0),
             every = (count + MARKS - 1) / MARKS, n = 0;
     double named = -a->length;
     sqlite3_stmt *q = trace_query(
         p->db, "SELECT launch, start FROM launches WHERE ?1 = 0 OR launch = ?1 ORDER BY start",
-        (int64_t)p->launch, 0);
+        (int64_t)p->part.launch, 0);
     for (; sqlite3_step(q) == SQLITE_ROW; n++) {
         int64_t start = sqlite3_column_int64(q, 1), i = trace_timeline_piece_after(a, start);
-        if (n % every || i == a->count)
+        if (n % every || i == a->count || start < a->pieces[i].from)
             continue;
         double at = a->pieces[i].at + (double)(start - a->pieces[i].from);
         fprintf(
@@ -256,17 +267,17 @@ static void trace_timeline_mark_launches(const struct trace_picture *p, const st
     sqlite3_finalize(q);
 }
 
+/* By rank: its roles, then its NIC. */
+static const char timeline_rows[] =
+    "SELECT rank, 0 AS nic, id, name, leaves FROM track WHERE kind = 'role' AND (?1 < 0 OR rank = "
+    "?1) AND (?2 < 0 OR role = ?2) UNION ALL"
+    " SELECT rank, 1, id, 'NIC ' || direction, 1 FROM link WHERE kind = 'network' AND "
+    "transfers > 0 AND (?1 < 0 OR rank = ?1) AND ?2 < 0 ORDER BY rank, nic, id";
+
 static void trace_timeline_draw_rows(const struct trace_picture *p, const struct axis *a,
                                      int64_t rows, columns *c)
 {
-    /* By rank: its roles, then its NIC. */
-    sqlite3_stmt *t = trace_query(
-        p->db,
-        "SELECT rank, 0 AS nic, id, name, leaves FROM track WHERE kind = 'role' UNION ALL"
-        " SELECT rank, 1, id, 'NIC ' || direction, 1 FROM link WHERE kind = 'network' AND "
-        "transfers > 0"
-        " ORDER BY rank, nic, id",
-        0, 0);
+    sqlite3_stmt *t = trace_query(p->db, timeline_rows, p->part.rank, p->part.role);
     double peak = trace_real(p->db, "SELECT max(peak_bytes) FROM link WHERE kind = 'network'", 1);
     fputs("set ytics (", p->out);
     for (int row = 0; row < rows && sqlite3_step(t) == SQLITE_ROW; row++) {
@@ -295,13 +306,15 @@ static void trace_timeline_draw_rows(const struct trace_picture *p, const struct
 int trace_plot_timeline(const struct trace_picture *p)
 {
     struct axis a = {0};
-    int64_t nics = trace_integer(
-        p->db, "SELECT count(*) FROM link WHERE kind = 'network' AND transfers > 0", 0);
-    int64_t rows = trace_integer(p->db, "SELECT count(*) FROM track WHERE kind = 'role'", 0) + nics;
+    int64_t rows = 0, nics = 0;
+    sqlite3_stmt *q = trace_query(p->db, timeline_rows, p->part.rank, p->part.role);
+    for (; sqlite3_step(q) == SQLITE_ROW; rows++)
+        nics += sqlite3_column_int(q, 1);
+    sqlite3_finalize(q);
     columns *c = malloc(sizeof *c);
     int rc = !c             ? -ENOMEM
-             : rows == nics ? -ENODATA
-                            : trace_timeline_make_axis(&a, p->db, p->launch);
+             : rows == nics ? p->part.role < 0 ? -ENODATA : -ERANGE
+                            : trace_timeline_make_axis(&a, p->db, &p->part);
     if (rc) {
         free(c);
         return rc;
