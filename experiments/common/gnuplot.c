@@ -17,7 +17,10 @@ void gnuplot_quoted(FILE *out, const char *text)
 {
     fputc('\'', out);
     for (; *text; text++)
-        fprintf(out, *text == '\'' ? "''" : "%c", *text);
+        if (*text == '\'')
+            fputs("''", out);
+        else
+            fputc((unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text, out);
     fputc('\'', out);
 }
 

@@ -5,7 +5,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* A text in a script, quoted. */
+/* A text in a script, between single quotes, where gnuplot looks for no commands. Control bytes
+ * become `?`: a line's end would end the string, and after it `!` runs what follows in a shell. */
 void gnuplot_quoted(FILE *out, const char *text);
 
 /* Whether a picture at `path` is to be SVG; else PNG. */

@@ -13,7 +13,8 @@ void picture_head(FILE *out, const char *path, int named, const char *title, int
     fprintf(out, "set terminal %s size %d,%d%s\n", svg ? "svg" : "pngcairo", width, height,
             svg ? " background '#ffffff'" : "");
     if (named) {
-        fputs("set output ", out);
+        /* what follows a `|` would be a command of the shell */
+        fputs(*path == '|' ? "set output './' . " : "set output ", out);
         gnuplot_quoted(out, path);
         fputc('\n', out);
     }

@@ -67,10 +67,14 @@ int plot_heat(const struct plot *p, FILE *out, char *error, size_t size)
     plot_head(p, out, "ms a launch", 180 + 60 * (int)rows);
     plot_heat_tics(out, "x", xs, columns);
     plot_heat_tics(out, "y", ys, rows);
+    fputs("set xlabel ", out);
+    gnuplot_quoted(out, p->x);
+    fputs(" noenhanced\nset ylabel ", out);
+    gnuplot_quoted(out, p->y);
     fprintf(out,
-            "set xlabel '%s' noenhanced\nset ylabel '%s' noenhanced\nunset grid\nunset key\n"
+            " noenhanced\nunset grid\nunset key\n"
             "set xrange [-0.5:%u.5]\nset yrange [-0.5:%u.5]\nset cblabel 'ms'\n",
-            p->x, p->y, columns - 1, rows - 1);
+            columns - 1, rows - 1);
     /* cividis (Nunez, Anderton, Renslow, 2018): the same to those who do not see all colours */
     fprintf(out, "set palette defined (0 '#fee838', 0.25 '#bcae6c', 0.5 '#7d7c78', 0.75 '#414d6b', "
                  "1 '#00204c')\n$cells << END\n");

@@ -45,7 +45,10 @@ void plot_cell(FILE *out, const char *text)
 {
     fputc('"', out);
     for (; *text; text++)
-        fputc(*text == '"' || *text == '\\' || *text == '\n' ? '\'' : *text, out);
+        fputc(*text == '"' || *text == '\\'                  ? '\''
+              : (unsigned char)*text < 0x20 || *text == 0x7f ? '?'
+                                                             : *text,
+              out);
     fputc('"', out);
 }
 

@@ -3,6 +3,7 @@
 #include "experiments/common/csv_row.h"
 #include "experiments/common/options.h"
 #include "experiments/common/output_file.h"
+#include "experiments/common/picture.h"
 #include "experiments/common/problem.h"
 #include "experiments/sim/validate.h"
 
@@ -11,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 /* A figure that may not be there. */
 static const char *validate_figure(char text[16], const char *format, double value)
@@ -120,13 +120,8 @@ static int validate_ends(const char *path, const char *end)
 }
 
 /* The scatter, with its data in the script. */
-static void validate_script(FILE *out, const char *picture, const struct measured *m,
-                            const double *predicted)
+static void validate_script(FILE *out, const struct measured *m, const double *predicted)
 {
-    if (picture)
-        fprintf(out, "set terminal %s size 900,800%s\nset output '%s'\n",
-                validate_ends(picture, ".svg") ? "svg" : "pngcairo",
-                validate_ends(picture, ".svg") ? " background '#ffffff'" : "", picture);
     fprintf(out, "set logscale xy\nset xlabel 'measured, ms'\nset ylabel 'predicted, ms'\n"
                  "set key left top\nset size ratio -1\nset grid\n");
     const char *plots =
@@ -154,22 +149,35 @@ static void validate_script(FILE *out, const char *picture, const struct measure
     fprintf(out, "%s%s\n", plots, titles);
 }
 
+struct validate_picture {
+    const char *path;
+    const struct measured *measured;
+    const double *predicted;
+};
+
+static int validate_picture(FILE *out, void *context, char *error, size_t size)
+{
+    const struct validate_picture *p = context;
+    (void)error, (void)size;
+    picture_head(out, p->path, 0, "predicted and measured", 900, 800);
+    validate_script(out, p->measured, p->predicted);
+    return 0;
+}
+
 static int validate_draw(const char *path, const struct measured *m, const double *predicted,
                          char *error, size_t size)
 {
-    int script = validate_ends(path, ".gp");
-    FILE *out = script ? output_open(path) : popen("gnuplot", "we");
-    if (!out) {
-        snprintf(error, size, "%s cannot be written: %s", path, strerror(errno));
-        return -EIO;
+    struct validate_picture p = {path, m, predicted};
+    if (!validate_ends(path, ".gp"))
+        return picture_draw(path, validate_picture, &p, error, size);
+    FILE *out = output_open(path);
+    int result = out ? 0 : -errno;
+    if (out) {
+        validate_script(out, m, predicted);
+        result = output_close(out, path);
     }
-    validate_script(out, script ? NULL : path, m, predicted);
-    int result = script ? output_close(out, path) : pclose(out) || access(path, R_OK) ? -EIO : 0;
     if (result)
-        snprintf(error, size,
-                 "the picture %s could not be made; gnuplot makes it, and a name that ends in .gp "
-                 "keeps the script",
-                 path);
+        snprintf(error, size, "%s cannot be written: %s", path, strerror(-result));
     return result;
 }
 

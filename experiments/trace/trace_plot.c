@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "experiments/trace/trace_cli.h"
 #include "experiments/common/gnuplot.h"
+#include "experiments/common/picture.h"
 #include "experiments/common/trace_output.h"
 #include "experiments/trace/trace_plot.h"
 
@@ -19,15 +20,7 @@
 
 void trace_plot_head(const struct trace_picture *p, const char *title, int height)
 {
-    int svg = gnuplot_is_svg(p->path);
     char text[256] = "";
-    fprintf(p->out, "set terminal %s size 1200,%d%s\n", svg ? "svg" : "pngcairo", height,
-            svg ? " background '#ffffff'" : "");
-    if (p->named) {
-        fputs("set output ", p->out);
-        gnuplot_quoted(p->out, p->path);
-        fputc('\n', p->out);
-    }
     sqlite3_stmt *q = trace_query(p->db,
                                   "SELECT op || ' ' || shape || ', ' || source || ', ' || nodes || "
                                   "' x ' || gpus || ' ranks' FROM run",
@@ -35,9 +28,7 @@ void trace_plot_head(const struct trace_picture *p, const char *title, int heigh
     if (sqlite3_step(q) == SQLITE_ROW)
         snprintf(text, sizeof text, "%s: %s", title, (const char *)sqlite3_column_text(q, 0));
     sqlite3_finalize(q);
-    fputs("set title ", p->out);
-    gnuplot_quoted(p->out, text);
-    fputs(" noenhanced\n", p->out);
+    picture_head(p->out, p->path, p->named, text, 1200, height);
 }
 
 static int trace_plot_overlap(const struct trace_picture *p)

@@ -1,0 +1,218 @@
+/* A file that a stranger made may say anything, and none of it is run. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+
+#include "experiments/results/results_file.h"
+#include "tests/helpers/command.h"
+#include "tests/helpers/folder.h"
+
+static struct command_run r;
+
+/* Ends a line of gnuplot's, asks its shell in three ways, then a terminal in five. */
+#define ASKS_A_SHELL "x'\n!touch ran\n`touch ran`\"\nsystem('touch ran')\n'"
+#define MOVES_A_CURSOR "\033[2J\033]0;title\007\302\2331m\233\r\177"
+#define HOSTILE ASKS_A_SHELL MOVES_A_CURSOR
+
+/* In the folder, as one would who was sent the file. */
+static void run(const char *const *words)
+{
+    char path[4096];
+    char *argv[16] = {path};
+    command_path(path, sizeof path);
+    for (int i = 0; words[i]; i++)
+        argv[i + 1] = (char *)words[i];
+    command_start_program(&r, path, argv);
+    command_finish(&r, 60);
+}
+
+#define RUN(...) run((const char *const[]){__VA_ARGS__, NULL})
+
+static void nothing_ran(void)
+{
+    assert_int_equal(access("ran", F_OK), -1);
+}
+
+/* Every text of every table becomes `with`. */
+static void poison(const char *path, const char *with)
+{
+    sqlite3 *db;
+    sqlite3_stmt *q, *set;
+    char sql[512];
+    int done = 0;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_prepare_v2(db,
+                           "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) "
+                           "c WHERE m.type = 'table' AND c.type = 'TEXT' AND c.name <> 'kind'",
+                           -1, &q, NULL),
+        SQLITE_OK);
+    while (sqlite3_step(q) == SQLITE_ROW) {
+        snprintf(sql, sizeof sql, "UPDATE OR IGNORE \"%s\" SET \"%s\" = \"%s\" || ?1",
+                 sqlite3_column_text(q, 0), sqlite3_column_text(q, 1), sqlite3_column_text(q, 1));
+        assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &set, NULL), SQLITE_OK);
+        sqlite3_bind_text(set, 1, with, -1, SQLITE_STATIC);
+        done += sqlite3_step(set) == SQLITE_DONE;
+        sqlite3_finalize(set);
+    }
+    sqlite3_finalize(q);
+    sqlite3_close(db);
+    assert_true(done > 3);
+}
+
+static void a_trace_is_shown_and_drawn(void **state)
+{
+    if (access("trace.db", F_OK)) {
+        RUN("trace", "generate", "trace.db", "--events", "3000", "--gpus", "2", "--ctas", "12");
+        assert_int_equal(r.status, 0);
+        poison("trace.db", HOSTILE);
+    }
+    RUN("trace", "summary", "trace.db");
+    if (r.status)
+        fail_msg("%s", r.err_text);
+    assert_non_null(strstr(r.out_text, "[2J")); /* it is shown, but for what moves the cursor */
+    nothing_ran();
+    RUN("trace", "diff", "trace.db", "trace.db");
+    assert_int_equal(r.status, 0);
+    nothing_ran();
+    RUN("trace", "sql", "trace.db", "SELECT * FROM run");
+    assert_int_equal(r.status, 0);
+    assert_non_null(strstr(r.out_text, "[2J"));
+    nothing_ran();
+    RUN("trace", "sql", "trace.db", "SELECT * FROM \"\033[2J\"");
+    assert_int_equal(r.status, 2);
+    nothing_ran();
+    if (system("gnuplot --version >/dev/null 2>&1"))
+        return;
+    static const char *const kinds[] = {"timeline", "overlap"};
+    for (int i = 0; i < 2; i++) {
+        RUN("trace", "plot", "trace.db", "--kind", kinds[i], "--out", "trace.svg");
+        assert_int_equal(r.status, 0);
+        nothing_ran();
+    }
+    RUN("trace", "plot", "trace.db", "--kind", "overlap", "--script", "--out", "| touch ran #.svg");
+    assert_int_equal(r.status, 0);
+    nothing_ran();
+    FILE *script = fopen("script.gp", "w");
+    fputs(r.out_text, script);
+    fclose(script);
+    assert_int_equal(system("gnuplot script.gp >/dev/null 2>&1"), 0);
+    nothing_ran();
+}
+
+static void put_setting(sqlite3 *db, int64_t point, const char *name, const char *value)
+{
+    assert_int_equal(
+        results_do(db, "INSERT INTO setting VALUES (?1, ?2, ?3)", "itt", point, name, value), 0);
+}
+
+/* Two points whose operator, shape and a setting, name and value, are hostile. */
+static void make_results(const char *path, const char *name)
+{
+    sqlite3 *db;
+    char error[256];
+    assert_int_equal(results_create(&db, path, error, sizeof error), 0);
+    assert_int_equal(results_do(db,
+                                "INSERT INTO machine VALUES (1, 'one', '{\"host\": \"here\", "
+                                "\"gpus\": []}')",
+                                ""),
+                     0);
+    assert_int_equal(results_do(db,
+                                "INSERT INTO sweep VALUES (1, ?1, ?1, '', '', 1, 1, "
+                                "'2026-01-01', NULL, NULL)",
+                                "t", HOSTILE),
+                     0);
+    for (int64_t point = 1; point <= 4; point++) {
+        char value[256], key[32];
+        snprintf(value, sizeof value, "%lld%s", (long long)point / 3, HOSTILE);
+        snprintf(key, sizeof key, "%lld", (long long)point);
+        assert_int_equal(results_do(db, "INSERT INTO point VALUES (?1, ?2)", "it", point, key), 0);
+        put_setting(db, point, "op", "ag_gemm" HOSTILE);
+        put_setting(db, point, "exec", point & 1 ? "host" : "sim");
+        put_setting(db, point, "shape", "256,128,256");
+        put_setting(db, point, name, value);
+        assert_int_equal(
+            results_do(db,
+                       "INSERT INTO job (point, repeat, sweep, begun, seconds, command, status, "
+                       "verdict, sentence, result) VALUES (?1, 0, 1, 'now', 1, 'mkernel', 0, "
+                       "'right', ?2, '{\"flop\": 2e9, \"nvlink_bytes\": 1e6, \"network_bytes\": "
+                       "0, \"ms_median\": 1, \"ms_ideal\": 0.5, \"nodes\": 1, \"gpus\": 2}')",
+                       "it", point, HOSTILE),
+            0);
+        int64_t job = sqlite3_last_insert_rowid(db);
+        for (int64_t i = 0; i < 4; i++)
+            assert_int_equal(results_do(db, "INSERT INTO sample VALUES (?1, 'fused', 0, ?2, 0, ?3)",
+                                        "iid", job, i, 1 + 0.1 * (double)(point + i)),
+                             0);
+    }
+    sqlite3_close(db);
+}
+
+static void results_are_shown_and_drawn(void **state)
+{
+    static const char name[] = "y'\n!touch ran\n'";
+    static const char *const kinds[] = {"time", "speed", "efficiency", "stack", "simulated"};
+    make_results("results.db", name);
+    RUN("results", "results.db");
+    assert_int_equal(r.status, 0);
+    nothing_ran();
+    RUN("results", "results.db", "diff", "exec=host", "exec=sim");
+    nothing_ran();
+    if (system("gnuplot --version >/dev/null 2>&1"))
+        return;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        RUN("results", "results.db", "plot", kinds[i], "results.svg");
+        if (r.status)
+            fail_msg("%s: %s", kinds[i], r.err_text);
+        nothing_ran();
+    }
+    RUN("results", "results.db", "plot", "roofline", "results.svg", "--roofs", "1,10,0");
+    assert_int_equal(r.status, 0);
+    nothing_ran();
+    RUN("results", "results.db", "plot", "heat", "results.svg", "--x", name, "--y", "exec");
+    assert_int_equal(r.status, 0);
+    nothing_ran();
+}
+
+/* A table of measured plans, drawn into a file whose name is a command. */
+static void a_path_is_no_command(void **state)
+{
+    static const char path[] = "z'\n!touch ran\n'.svg";
+    FILE *f = fopen("tune.csv", "w");
+    fputs("op,m,n,k,nodes,gpus,ms,of_best,default,wrong,made\n"
+          "ag_gemm,4096,1024,2048,1,2,0.1,1,1,0,pace=1\n",
+          f);
+    fclose(f);
+    if (system("gnuplot --version >/dev/null 2>&1"))
+        skip();
+    RUN("sim", "--validate", "tune.csv", "--plot", path);
+    if (r.status)
+        fail_msg("%s%s", r.out_text, r.err_text);
+    nothing_ran();
+    assert_int_equal(access(path, F_OK), 0);
+}
+
+static int set_up(void **state)
+{
+    return folder_make(state) || chdir(folder);
+}
+
+static int tear_down(void **state)
+{
+    return chdir("/") || folder_remove(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_trace_is_shown_and_drawn),
+        cmocka_unit_test(results_are_shown_and_drawn),
+        cmocka_unit_test(a_path_is_no_command),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
