@@ -2,6 +2,7 @@
 #include "core/ops/op.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/nearest.h"
+#include "experiments/common/plain_output.h"
 #include "experiments/common/unfinished.h"
 #include "experiments/info/version.h"
 
@@ -124,6 +125,7 @@ static int main_dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     main_keep_standard_descriptors();
+    plain_output_begin();
     unfinished_watch();
     return main_close_output(argc > 1 && argv[1][0] != '-' ? argv[1] : "",
                              main_dispatch(argc, argv));

@@ -1,4 +1,5 @@
-/* A file that a stranger made may say anything, and none of it is run. */
+/* A file that a stranger made may say anything, and none of it is run, moves the cursor of who
+ * looks at it, or keeps a reader busy for ever. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,8 +34,18 @@ static void run(const char *const *words)
 
 #define RUN(...) run((const char *const[]){__VA_ARGS__, NULL})
 
+static void is_plain(const char *text)
+{
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++)
+        if ((*c < 0x20 && *c != '\n' && *c != '\t') || *c == 0x7f ||
+            (*c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0) || *c == 0x9b)
+            fail_msg("byte %02x at \"%.40s\"", *c, (const char *)c);
+}
+
 static void nothing_ran(void)
 {
+    is_plain(r.out_text);
+    is_plain(r.err_text);
     assert_int_equal(access("ran", F_OK), -1);
 }
 

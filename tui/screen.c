@@ -18,6 +18,7 @@
 
 static struct {
     SCREEN *screen;
+    FILE *out; /* ncurses writes through it */
     struct termios saved;
     int have_saved, open, pipe[2];
     int colours; /* 256, 8 or 0 */
@@ -168,8 +169,13 @@ int screen_open(const struct screen_options *options, char *error, int error_siz
     }
     del_curterm(cur_term); /* newterm makes its own */
     tty.have_saved = tcgetattr(STDIN_FILENO, &tty.saved) == 0;
-    tty.screen = newterm(NULL, stdout, stdin);
+    /* a stream of its own: ncurses asks for the descriptor, and stdout may have none */
+    int copy = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    tty.out = copy < 0 ? NULL : fdopen(copy, "w");
+    tty.screen = tty.out ? newterm(NULL, tty.out, stdin) : NULL;
     if (!tty.screen) {
+        if (tty.out)
+            fclose(tty.out);
         snprintf(error, (size_t)error_size, "terminal type '%.40s' is not known here", term);
         return -ENODEV;
     }
@@ -199,6 +205,8 @@ void screen_close(void)
     mousemask(0, NULL);
     endwin();
     delscreen(tty.screen);
+    fclose(tty.out);
+    tty.out = NULL;
     tty.screen = NULL;
     screen_release_signals();
     if (tty.have_saved)

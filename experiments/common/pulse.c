@@ -69,6 +69,14 @@ static void pulse_look_at_job(void)
     }
 }
 
+/* To the terminal itself: what stdio prints holds no control characters (plain_output.h). */
+static void pulse_write(const char *text)
+{
+    if (write(STDERR_FILENO, text, strlen(text)) < 0) {
+        /* nobody reads it */
+    }
+}
+
 static void pulse_show(void)
 {
     char text[256];
@@ -76,10 +84,8 @@ static void pulse_show(void)
     if (!*pulse.name || !*pulse.says || !progress_due(&pulse.line, now))
         return;
     uint64_t done = pulse.done ? __atomic_load_n(pulse.done, __ATOMIC_RELAXED) : 0;
-    fputs(progress_line(&pulse.line, pulse.name, pulse.says, done, pulse.done ? pulse.all : 0, now,
-                        text, sizeof text),
-          stderr);
-    fflush(stderr);
+    pulse_write(progress_line(&pulse.line, pulse.name, pulse.says, done, pulse.done ? pulse.all : 0,
+                              now, text, sizeof text));
     pulse.line.shown = pulse.line.terminal;
 }
 
@@ -152,7 +158,7 @@ void pulse_trust(int on)
 static void pulse_clear(void)
 {
     if (pulse.line.shown)
-        fprintf(stderr, "\r\033[K");
+        pulse_write("\r\033[K");
     pulse.line.shown = 0;
 }
 

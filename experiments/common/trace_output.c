@@ -102,7 +102,7 @@ static int trace_output_start_gzip(struct trace_output *o, int file)
 /* Closes what is open and takes away what has no name yet. */
 static void trace_output_forget(struct trace_output *o)
 {
-    if (o->out && o->out != stdout)
+    if (o->out)
         fclose(o->out);
     if (o->fd >= 0)
         close(o->fd);
@@ -116,12 +116,12 @@ static void trace_output_forget(struct trace_output *o)
 
 static int trace_output_open_direct(struct trace_output *o, const char *path)
 {
-    FILE *f = path ? output_open(path) : stdout;
-    if (!f)
+    FILE *f = path ? output_open(path) : NULL;
+    if (path && !f)
         return -errno;
     fflush(stdout);
-    o->fd = dup(fileno(f));
-    if (f != stdout)
+    o->fd = dup(f ? fileno(f) : STDOUT_FILENO);
+    if (f)
         fclose(f);
     return o->fd < 0 ? -errno : 0;
 }
