@@ -374,6 +374,12 @@ static int cta_wait_landed(struct sim_cta *c)
                      mk_event_what(MK_EV_COPY, MK_CAUSE_NONE, NO_ARGUMENT));
 }
 
+/* Where calls take time and move nothing, all that was asked for has been done. */
+int mk_cta_settle(struct mk_cta *cta)
+{
+    return cta_calls(cta) ? 0 : cta_wait_landed(cta_of(cta));
+}
+
 static int cta_post(struct sim_cta *c, struct mk_command command)
 {
     struct mk_ring *ring = c->ring;
@@ -457,8 +463,8 @@ static int cta_compute(struct sim_cta *c)
         r->math(c, &tile);
         mk_track_add(&c->track, what, start, r->now(r->context));
         coroutine_yield();
-        if (r->op->after)
-            r->op->after(r->plan, &c->cta, &tile);
+        if (r->op->after && r->op->after(r->plan, &c->cta, &tile))
+            return 1;
     }
     return 0;
 }

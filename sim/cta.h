@@ -7,6 +7,7 @@
 
 #include "core/command.h"
 #include "core/cta_combine.h"
+#include "core/cta_outbox.h"
 #include "core/cta_route.h"
 #include "core/failure.h"
 #include "sim/coroutine.h"

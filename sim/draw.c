@@ -104,6 +104,10 @@ void sim_world_draw(struct sim_world_config *c)
     c->fabric_depth = draw_some(&r, 8);
     c->delay_ns = draw_one_in(&r, 2) ? 100ull << draw_below(&r, 8) : 0;
     draw_fault(&r, c);
+    if (op_of(q->op)->knobs & OP_SHOTS && q->topo.nodes == 1 && draw_one_in(&r, 3)) {
+        q->tuning.shots = 1;
+        q->tuning.chunk_rows = 0; /* of one shot it is the shape's */
+    }
 }
 
 /* Whether its sentence says something of rank `rank`. */

@@ -47,8 +47,8 @@ struct sim_op {
                 struct mk_cta *cta); /* before a compute CTA's first tile; NULL: nothing */
     void (*tile)(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *tile);
     int (*before)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile);
-    void (*after)(const struct mk_plan *plan, struct mk_cta *cta,
-                  const struct mk_tile *tile); /* NULL: nothing */
+    /* once its C is stored, or under way; NULL: nothing */
+    int (*after)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile);
     void (*operands)(const struct mk_plan *plan, const struct mk_tile *tile, uint64_t epoch,
                      struct sim_operands *out);
     /* A tile's math where it is no GEMM (then `operands` is NULL): loads, math and stores, all at
@@ -67,8 +67,8 @@ struct sim_op {
      * MK_TILE_PARTS */
     int (*passes)(const struct mk_plan *plan, const struct mk_tile *tile);
     uint64_t (*part_bytes)(const struct mk_plan *plan, const struct mk_tile *tile, uint32_t rows);
-    void (*after_parts)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile,
-                        uint32_t first, uint32_t rows, uint32_t parts);
+    int (*after_parts)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile,
+                       uint32_t first, uint32_t rows, uint32_t parts);
     uint8_t late; /* 1: on a GPU `before` comes behind a tile's products: it is for what is added */
     /* A tile is multiplied slice by slice: how many stages (64 elements of K) a slice has, and
      * before the loads of each. NULL: `before`, once */

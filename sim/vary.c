@@ -23,6 +23,10 @@ void sim_world_vary(struct sim_world_config *c)
     for (int role = 0; role < MK_ROLES; role++)
         t->split.ctas[role] =
             op_needs(c->problem.op, &c->problem.topo, (enum mk_role)role) ? ctas[role] : 0;
+    if (op->knobs & OP_SHOTS && nodes == 1 && (t->shots == 1 || seed % 3 == 1)) {
+        t->shots = 1;
+        t->chunk_rows = 0; /* of one shot it is the shape's */
+    }
     if (op->sums)
         c->problem.deterministic = (int)(seed >> 8 & 1);
     c->ring_capacity = 1u << (seed >> 4) % 4;

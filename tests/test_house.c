@@ -461,6 +461,7 @@ enum { ROLE_KERNELS = sizeof role_kernels / sizeof *role_kernels };
 static const struct {
     const char *name, *stub;
 } extensions[] = {
+    {"mk_cta_settle", "__device__ int mk_cta_settle(mk_cta *) { return 0; }\n"},
     {"mk_cta_combine", "__device__ void mk_cta_combine(mk_cta *, const mk_combine *) {}\n"},
     {"mk_cta_add_up", "__device__ void mk_cta_add_up(mk_cta *, const mk_sums *) {}\n"},
     {"mk_cta_wait_rows",

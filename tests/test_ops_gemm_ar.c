@@ -103,7 +103,10 @@ static enum mutation {
     STAGED_AFTER_ANNOUNCED,
     COPY_SHORT,
     LAST_UNIT_NOT_PUSHED,
-    LAST_UNIT_NOT_DELIVERED
+    LAST_UNIT_NOT_DELIVERED,
+    LAST_PEER_NOT_AWAITED,
+    OUTBOX_NOT_SETTLED,
+    ONE_TERM_TOO_FEW
 } mutation;
 
 static struct held {
@@ -134,6 +137,11 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
         (mutation == FORWARDER_DOES_NOT_WAIT && cta->role == MK_INTRA_COMM &&
          cause == MK_CAUSE_NETWORK) ||
         (mutation == SENDER_DOES_NOT_WAIT && cta->role == MK_INTER_SEND && whole))
+        return 0;
+    const struct mk_topo *topo = &plan_of(cta)->problem.topo;
+    uint32_t last = topo->gpus - 1 - (topo->rank == topo->gpus - 1);
+    if (mutation == LAST_PEER_NOT_AWAITED &&
+        (flag - gemm_ar_plan_of(plan_of(cta))->rs.flag_partial) % topo->gpus == last)
         return 0;
     if (mutation == EPOCH_REUSED && whole)
         target /= cta->epoch;
@@ -193,6 +201,18 @@ int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, 
     return mk_cta_put(cta, rank, chunk, flag);
 }
 
+int mutant_settle(struct mk_cta *cta)
+{
+    return mutation == OUTBOX_NOT_SETTLED ? 0 : mk_cta_settle(cta);
+}
+
+void mutant_combine(struct mk_cta *cta, const struct mk_combine *combine)
+{
+    struct mk_combine c = *combine;
+    c.count -= mutation == ONE_TERM_TOO_FEW;
+    mk_cta_combine(cta, &c);
+}
+
 int mutant_drain(struct mk_cta *cta)
 {
     return mk_cta_drain(cta);
@@ -237,6 +257,26 @@ static void test_mutants_with_c_in_the_heap(void **state)
     DIRECT(LAST_UNIT_NOT_PUSHED, -EIO);
 }
 
+static struct sim_world_config config_one_shot(uint64_t seed)
+{
+    struct sim_world_config c = config_on((const uint32_t[]){1, 3}, seed);
+    c.problem.tuning.shots = 1;
+    return c;
+}
+
+#define ONE_SHOT(name, expected) (mutation = name, ops_hunt(config_one_shot, #name, expected))
+
+static void test_mutants_in_one_shot(void **state)
+{
+    ONE_SHOT(NOTHING, 0);
+    ONE_SHOT(LAST_UNIT_NOT_DELIVERED, 0); /* nothing is delivered */
+    ONE_SHOT(LAST_PEER_NOT_AWAITED, -EBADMSG);
+    ONE_SHOT(OUTBOX_NOT_SETTLED, -EBADMSG);
+    ONE_SHOT(ONE_TERM_TOO_FEW, -EBADMSG);
+    ONE_SHOT(FLAG_BEFORE_COPY, -EBADMSG);
+    ONE_SHOT(COPY_SHORT, -EBADMSG);
+}
+
 #define MUTANT(name, expected) (mutation = name, ops_hunt(config_for, #name, expected))
 
 static void test_mutants(void **state)
@@ -266,11 +306,17 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_orders),     cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_bits),       cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_mutants),    cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_large_puts), cmocka_unit_test(test_mutants_with_c_in_the_heap),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_mutants),
+        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_large_puts),
+        cmocka_unit_test(test_mutants_in_one_shot),
+        cmocka_unit_test(test_mutants_with_c_in_the_heap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

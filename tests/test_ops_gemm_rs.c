@@ -245,6 +245,16 @@ int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, 
     return mk_cta_put(cta, rank, &c, flag);
 }
 
+int mutant_settle(struct mk_cta *cta)
+{
+    return mk_cta_settle(cta);
+}
+
+void mutant_combine(struct mk_cta *cta, const struct mk_combine *combine)
+{
+    mk_cta_combine(cta, combine);
+}
+
 int mutant_drain(struct mk_cta *cta)
 {
     return mutation == NO_DRAIN ? 0 : mk_cta_drain(cta);

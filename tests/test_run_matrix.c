@@ -62,7 +62,8 @@ static void gemm(const char *op)
         RUN(op,
             "--shape %u,200,328 --b-layout nk --tile 32,40 --chunk-rows 64 --pieces %d --seed 2",
             65 * world, !strcmp(op, "gemm_rs") && forms[form][0] == 1 ? 1 : 3);
-        RUN(op, "--shape %u,136,8 --deterministic --burst 9 --warmup 0", 17 * world);
+        RUN(op, "--shape %u,136,8 --deterministic --burst 9 --warmup 0 --shots %d", 17 * world,
+            forms[form][0] == 1 && fabric ? 1 : 2);
         RUN(op, "--shape %u,8,8 --burst 1", world);
     })
 }

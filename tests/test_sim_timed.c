@@ -482,9 +482,10 @@ static void test_uneven_experts(void **state)
     free(ids);
 }
 
-static void no_after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
-                     uint32_t first, uint32_t rows, uint32_t parts)
+static int no_after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
+                    uint32_t first, uint32_t rows, uint32_t parts)
 {
+    return 0;
 }
 
 /* A warp that takes tiles from an outbox is slower while the engine beside it works. With one of

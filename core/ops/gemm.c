@@ -63,20 +63,15 @@ void plan_choose_gemm_tile(struct mk_problem *q, int pair, int narrow)
 int plan_choose_shots(struct mk_problem *q, uint64_t most_rows, char *error, size_t size)
 {
     struct mk_tuning *t = &q->tuning;
-    int can = q->exec == MK_EXEC_CUDA && q->topo.nodes == 1;
+    int cuda = q->exec == MK_EXEC_CUDA;
     struct mk_gemm_tile tile;
     if (!t->shots)
-        t->shots = can && q->m <= most_rows ? 1 : 2;
+        t->shots = cuda && q->topo.nodes == 1 && q->m <= most_rows ? 1 : 2;
     if (t->shots == 1 && q->topo.nodes > 1)
         return plan_refuse(error, size,
                            "one shot over %u nodes: between nodes there are two (shots is 2)",
                            q->topo.nodes);
-    if (t->shots == 1 && !can)
-        return plan_refuse(error, size,
-                           "one shot is what GPUs do, by the kernel of %s; on the host there are "
-                           "two (shots is 2)",
-                           plan_op_name(q->op));
-    if (t->shots == 2 || t->tile_m || t->tile_n || t->cluster)
+    if (t->shots == 2 || !cuda || t->tile_m || t->tile_n || t->cluster)
         return 0;
     /* all rows in one tile, else as many tiles as there are SMs, else large ones */
     mk_few_rows_tile(0, &tile);

@@ -183,8 +183,9 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, c
     r->slab_pitch = tiles * r->tile_m * r->tile_n * r->element_bytes << r->words;
     if (tiles * world > UINT32_MAX / 2) /* numbers of tiles have 32 bits */
         return plan_take(p, tiles * world, 0, 0, 0, error, size);
-    r->passing = cuda && r->shots == 1 && gathers && world > 1 && !r->words &&
-                 tiles > r->split.ctas[MK_COMPUTE] / r->cluster;
+    r->passing =
+        r->shots == 1 && world > 1 &&
+        (!cuda || (gathers && !r->words && tiles > r->split.ctas[MK_COMPUTE] / r->cluster));
     r->shard_tiles = (uint32_t)tiles;
     r->units = r->shard_tiles * r->pieces;
     r->chunk_tiles = r->chunk_rows / r->tile_m * r->col_tiles;
@@ -215,7 +216,7 @@ static int gemm_rs_build(struct mk_plan *p, char *error, size_t size)
 void plan_gemm_rs_tables(const struct mk_problem *q, struct gemm_rs_plan *r, struct op_tables *t)
 {
     uint64_t slabs = gemm_rs_slabs(r), nodes = r->topo.nodes;
-    int boxes = q->exec == MK_EXEC_CUDA && (r->shots == 2 || r->passing);
+    int boxes = (q->exec == MK_EXEC_CUDA && r->shots == 2) || r->passing;
     OP_BUFFERS(t, {"staged", r->staged, 2, slabs, r->slab_pitch},
                {"sums", &r->sums, 1, nodes - 1, r->slab_pitch},
                {"outbox", &r->outbox, 1, boxes ? r->split.ctas[MK_COMPUTE] * GEMM_RS_OUTBOX : 0,

@@ -17,7 +17,7 @@ struct gemm_rs_plan {
     uint32_t m, n, k;
     uint32_t shots;      /* 1: see core/roles/gemm_rs.h */
     uint32_t words;      /* 1: in one shot sums go in words that carry the launch's number */
-    uint32_t passing;    /* 1: in one shot sums pass a CTA's outbox where it has several tiles */
+    uint32_t passing;    /* 1: in one shot sums pass a CTA's outbox (on a GPU, of several tiles) */
     uint32_t gathers;    /* 1: every one of several ranks ends with all rows */
     uint32_t shard_rows; /* M / W: what one rank ends with, else */
     uint32_t block_rows; /* of a block, which tiles are cut from: shard_rows; with one shot, M */
@@ -45,7 +45,7 @@ struct gemm_rs_plan {
     uint64_t slab_pitch; /* bytes from slab to slab of partial sums, a multiple of 128 */
     uint64_t staged[2];  /* heap: the slabs, by epoch & 1 */
     uint64_t sums;       /* heap: nodes - 1 slabs that leave for other nodes */
-    /* heap, on a GPU: GEMM_RS_OUTBOX parts of tiles of each compute CTA, on their way out */
+    /* heap: GEMM_RS_OUTBOX parts of tiles of each compute CTA that has an outbox */
     uint64_t outbox;
 };
 MK_PLAN_OF(gemm_rs);

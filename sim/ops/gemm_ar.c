@@ -28,9 +28,13 @@ static void gemm_ar_tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_
     gemm_rs_tile(&gemm_ar_plan_of(plan)->rs, t, out);
 }
 
-static void after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+static int after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
 {
-    gemm_ar_after(gemm_ar_plan_of(plan), cta, t, 0, t->rows, MK_TILE_PARTS);
+    const struct gemm_ar_plan *p = gemm_ar_plan_of(plan);
+    if (p->rs.passing)
+        return gemm_rs_joint(&p->rs, cta, t);
+    gemm_ar_after(p, cta, t, 0, t->rows, MK_TILE_PARTS);
+    return 0;
 }
 
 static int gemm_ar_passes(const struct mk_plan *plan, const struct mk_tile *t)
@@ -46,22 +50,22 @@ static uint64_t gemm_ar_part_bytes(const struct mk_plan *plan, const struct mk_t
     return sim_gemm_rs_part_bytes(&gemm_ar_plan_of(plan)->rs, t, rows);
 }
 
-static void gemm_ar_after_parts(const struct mk_plan *plan, struct mk_cta *cta,
-                                const struct mk_tile *t, uint32_t first, uint32_t rows,
-                                uint32_t parts)
+static int gemm_ar_after_parts(const struct mk_plan *plan, struct mk_cta *cta,
+                               const struct mk_tile *t, uint32_t first, uint32_t rows,
+                               uint32_t parts)
 {
     const struct gemm_ar_plan *p = gemm_ar_plan_of(plan);
     if (p->rs.shots == 1)
-        sim_gemm_rs_exchange(&p->rs, cta, t, first, rows, parts);
-    else
-        gemm_ar_after(p, cta, t, first, rows, parts);
+        return gemm_rs_exchange(&p->rs, cta, t, first, rows, parts);
+    gemm_ar_after(p, cta, t, first, rows, parts);
+    return 0;
 }
 
 static void gemm_ar_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                              struct sim_operands *out)
 {
     const struct gemm_rs_plan *p = &gemm_ar_plan_of(plan)->rs;
-    sim_gemm_rs_operands(p, plan->problem.b_transposed, t, epoch, out);
+    sim_gemm_rs_operands(plan, p, t, epoch, out);
     if (out->c_space != MK_SPACE_HEAP && p->shots == 2) /* C is whole */
         out->c += (uint64_t)p->topo.rank * p->shard_rows * p->n * 2;
 }

@@ -22,9 +22,13 @@ static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, str
     gemm_rs_tile(gemm_rs_plan_of(plan), t, out);
 }
 
-static void after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+static int after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
 {
-    gemm_rs_after(gemm_rs_plan_of(plan), cta, t, MK_TILE_PARTS);
+    const struct gemm_rs_plan *p = gemm_rs_plan_of(plan);
+    if (p->passing)
+        return gemm_rs_joint(p, cta, t);
+    gemm_rs_after(p, cta, t, MK_TILE_PARTS);
+    return 0;
 }
 
 static int passes(const struct mk_plan *plan, const struct mk_tile *t)
@@ -37,20 +41,20 @@ static uint64_t part_bytes(const struct mk_plan *plan, const struct mk_tile *t, 
     return sim_gemm_rs_part_bytes(gemm_rs_plan_of(plan), t, rows);
 }
 
-static void after_parts(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
-                        uint32_t first, uint32_t rows, uint32_t parts)
+static int after_parts(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
+                       uint32_t first, uint32_t rows, uint32_t parts)
 {
     const struct gemm_rs_plan *p = gemm_rs_plan_of(plan);
     if (p->shots == 1)
-        sim_gemm_rs_exchange(p, cta, t, first, rows, parts);
-    else
-        gemm_rs_after(p, cta, t, parts);
+        return gemm_rs_exchange(p, cta, t, first, rows, parts);
+    gemm_rs_after(p, cta, t, parts);
+    return 0;
 }
 
 static void gemm_rs_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                              struct sim_operands *out)
 {
-    sim_gemm_rs_operands(gemm_rs_plan_of(plan), plan->problem.b_transposed, t, epoch, out);
+    sim_gemm_rs_operands(plan, gemm_rs_plan_of(plan), t, epoch, out);
 }
 
 static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)

@@ -2,7 +2,7 @@
 #ifndef SIM_OP_GEMM_RS_H
 #define SIM_OP_GEMM_RS_H
 
-#include "core/roles/gemm_rs.h"
+#include "core/roles/gemm_rs_joint.h"
 #include "sim/op.h"
 
 static inline uint64_t sim_gemm_rs_part_bytes(const struct gemm_rs_plan *p, const struct mk_tile *t,
@@ -12,28 +12,11 @@ static inline uint64_t sim_gemm_rs_part_bytes(const struct gemm_rs_plan *p, cons
     return gemm_rs_bytes(p, &a);
 }
 
-/* One shot, on a GPU without data: rows [first, first + rows) of the tile go to all who want them,
- * and theirs come. */
-static inline void sim_gemm_rs_exchange(const struct gemm_rs_plan *p, struct mk_cta *cta,
-                                        const struct mk_tile *t, uint32_t first, uint32_t rows,
-                                        uint32_t parts)
-{
-    for (uint32_t peer = 0; peer < p->topo.gpus; peer++) {
-        struct mk_chunk c = {.id = t->id, .space = MK_SPACE_HEAP};
-        c.destination =
-            gemm_rs_joint_offset(p, t, cta->epoch) + gemm_rs_joint_slab(p, peer, p->topo.rank);
-        c.bytes = sim_gemm_rs_part_bytes(p, t, rows) << p->words;
-        if (peer != p->topo.rank && gemm_rs_wants(p, peer, t->row + first, rows))
-            mk_cta_copy(cta, peer, &c);
-    }
-    gemm_rs_announce(p, cta, t, parts);
-    gemm_rs_await(p, cta, t);
-}
-
-static inline void sim_gemm_rs_operands(const struct gemm_rs_plan *p, int transposed,
+static inline void sim_gemm_rs_operands(const struct mk_plan *plan, const struct gemm_rs_plan *p,
                                         const struct mk_tile *t, uint64_t epoch,
                                         struct sim_operands *out)
 {
+    int transposed = plan->problem.b_transposed;
     out->a_space = MK_SPACE_ARG0;
     out->a = ((uint64_t)t->a_slab * p->shard_rows + t->row) * p->k * 2;
     out->a_pitch = p->k;
@@ -56,6 +39,13 @@ static inline void sim_gemm_rs_operands(const struct gemm_rs_plan *p, int transp
         struct gemm_rs_terms terms = gemm_rs_level(p, t, level, epoch);
         out->added[level] = (struct sim_terms){terms.source, p->slab_pitch, terms.count,
                                                terms.place, (enum mk_dtype)p->number};
+    }
+    if (p->passing && plan->problem.exec == MK_EXEC_HOST) { /* added to behind the exchange */
+        out->c_space = MK_SPACE_HEAP;
+        out->c = gemm_rs_outbox_place(p, t);
+        out->c_pitch = t->cols;
+        out->c_number = (enum mk_dtype)p->number;
+        out->added[0].count = 0;
     }
     out->rows = t->rows;
     out->cols = t->cols;

@@ -58,9 +58,10 @@ static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct m
     return moe_ffn_before(moe_ffn_plan_of(plan), cta, t);
 }
 
-static void after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+static int after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
 {
     moe_ffn_after(moe_ffn_plan_of(plan), cta, t, MK_TILE_PARTS);
+    return 0;
 }
 
 static void moe_ffn_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,

@@ -228,9 +228,10 @@ int timed_send(struct timed_cta *c)
                 timed_transfer(c, o.c_local, w->op->part_bytes(&r->plan, &tile, rows), TIMED_SENDS,
                                0))
                 return 1;
-            if (!to_peer) /* what it pushes, it pushes itself */
+            if (!to_peer && /* what it pushes, it pushes itself */
                 w->op->after_parts(&r->plan, &c->cta, &tile, first, rows,
-                                   MK_TILE_PARTS / w->cluster / 2);
+                                   MK_TILE_PARTS / w->cluster / 2))
+                return 1;
         }
         if (to_peer) /* named as the kernel does, by the first of the tile's chunks */
             timed_record(
@@ -243,8 +244,9 @@ int timed_send(struct timed_cta *c)
             engine->at = c->at;
             timed_wake(engine);
         }
-        if (to_peer)
-            w->op->after_parts(&r->plan, &c->cta, &tile, 0, tile.rows, MK_TILE_PARTS / parts);
+        if (to_peer &&
+            w->op->after_parts(&r->plan, &c->cta, &tile, 0, tile.rows, MK_TILE_PARTS / parts))
+            return 1;
     }
     return 0;
 }
@@ -279,8 +281,8 @@ static int compute_tile(struct timed_cta *c, const struct mk_tile *tile)
                            (uint64_t)o.rows * o.cols * (o.c_number == MK_FP32 ? 4 : 2), MACHINE_TMA,
                            0))
             return 1;
-        if (w->op->after)
-            w->op->after(&r->plan, &c->cta, tile);
+        if (w->op->after && w->op->after(&r->plan, &c->cta, tile))
+            return 1;
     }
     compute_record(c, tile, start);
     w->tiles++;

@@ -235,31 +235,35 @@ __attribute__((unused)) static void ops_sum_errors(enum mk_op op, int whole)
 {
     static const uint64_t shape[3] = {65, 136, 264};
     for (size_t form = 0; form < OPS_FORMS; form++)
-        for (int deterministic = 0; deterministic < 2; deterministic++) {
+        for (int i = 0; i < (ops_forms[form][0] == 1 ? 4 : 2); i++) {
             struct sim_world_config c = ops_config(op, ops_forms[form], shape);
+            int deterministic = i % 2;
             c.problem.deterministic = deterministic;
+            c.problem.tuning.shots = 2 - (uint32_t)i / 2;
             c.launches = 2;
             c.seed = form;
             double error = ops_sum_error(c, whole, NULL);
-            print_message("%s %u x %u %s: relative error %.2e\n", plan_op_name(op),
+            print_message("%s %u x %u %s, shots %u: relative error %.2e\n", plan_op_name(op),
                           ops_forms[form][0], ops_forms[form][1],
-                          deterministic ? "deterministic" : "fast", error);
+                          deterministic ? "deterministic" : "fast", c.problem.tuning.shots, error);
             /* one rounding to bf16 makes 1.66e-3: less would be no measurement */
             assert_true(error > 1e-3);
             assert_true(error <= (deterministic ? 2e-3 : 5e-3));
         }
 }
 
-/* The same bits in every order and with every role split. */
+/* The same bits in every order and with every role split, in two shots and in one. */
 __attribute__((unused)) static void ops_sum_bits(enum mk_op op, int whole)
 {
     static const uint64_t shape[3] = {33, 72, 40};
-    for (size_t form = 0; form < OPS_FORMS; form++) {
+    for (size_t i = 0; i < 2 * OPS_FORMS; i++) {
+        const uint32_t *form = ops_forms[i / 2], shots = 2 - (uint32_t)i % 2;
         uint64_t first = 0, bits;
-        for (uint64_t seed = 0; seed < 8; seed++) {
-            struct sim_world_config c = ops_config(op, ops_forms[form], shape);
+        for (uint64_t seed = 0; seed < 8 && (shots == 2 || form[0] == 1); seed++) {
+            struct sim_world_config c = ops_config(op, form, shape);
             c.seed = seed * 97;
             sim_world_vary(&c);
+            c.problem.tuning.shots = shots; /* each has an order of its own */
             c.problem.deterministic = 1;
             /* what a tile's own sums depend on */
             c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16;
@@ -326,8 +330,9 @@ static uint64_t ops_count_put(void *context, uint64_t now, uint32_t from, uint32
 /* Each rank receives what plan_work says is the minimum, neither more nor less. */
 __attribute__((unused)) static void ops_bytes_are_minimal(enum mk_op op)
 {
+    int one_shot = op_of(op)->knobs & OP_SHOTS && op_of(op)->sums;
     for (size_t form = 0; form < OPS_FORMS; form++)
-        for (int deterministic = 0; deterministic < 2; deterministic++) {
+        for (int i = 0; i < (one_shot && ops_forms[form][0] == 1 ? 4 : 2); i++) {
             struct ops_bytes bytes = {{0}, {0}};
             struct sim_costs costs = {
                 .context = &bytes, .copy = ops_count_copy, .put = ops_count_put};
@@ -337,7 +342,9 @@ __attribute__((unused)) static void ops_bytes_are_minimal(enum mk_op op)
             char error[300];
             uint64_t nvlink, network;
             double flop;
+            int deterministic = i % 2;
             c.costs = &costs;
+            c.problem.tuning.shots = one_shot ? 2 - (uint32_t)i / 2 : 0;
             c.problem.deterministic = deterministic;
             c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16;
             c.problem.tuning.pieces = op_pieces(op, &c.problem.topo) ? 3 : 1;

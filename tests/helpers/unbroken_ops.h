@@ -8,6 +8,7 @@
 #undef mk_cta_deliver
 #undef mk_cta_combine
 #undef mk_cta_route
+#undef mk_cta_settle
 #undef mk_cta_signal
 #undef mk_cta_add
 #undef mk_cta_put
