@@ -66,7 +66,11 @@ static void start(struct command_run *r, const char *text, const char *options)
         "sweep --vary op=ag_gemm;exec=host;shape=64,64,64;nic=soft;iters=3;timeout=3 --hosts %s "
         "--out %s %s",
         hosts, database, options);
-    command_start(r, line, path, "SOFTNIC=latency=20us", NULL);
+    /* a name that a shell would read as more than a name */
+    static char evil[128], split[128];
+    snprintf(evil, sizeof evil, "MKERNEL_X;touch %s/ran;=1", folder);
+    snprintf(split, sizeof split, "MKERNEL_X\n>%s/ran;Y=1", folder);
+    command_start(r, line, path, "SOFTNIC=latency=20us", evil, split, NULL);
 }
 
 static void every_slot_of_every_host_is_a_rank(void **state)
@@ -88,7 +92,8 @@ static void every_slot_of_every_host_is_a_rank(void **state)
         command, sizeof command,
         "cd %s && [ \"$(sort asked | uniq -c | tr -s ' \\n' ' ')\" = ' 2 127.0.0.1 2 localhost "
         "' ] && grep -q \"SOFTNIC='latency=20us'\" scripts && ! grep -q 'MKERNEL_TOKEN=' "
-        "scripts && grep -q 'RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2' scripts",
+        "scripts && grep -q 'RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2' scripts && "
+        "! [ -e ran ]",
         folder);
     assert_int_equal(system(command), 0);
 }
@@ -138,6 +143,11 @@ static void bad_files_are_one_sentence(void **state)
         {"a slots=2\nb\n", "line 2: every host has the same number"},
         {"-oProxyCommand=evil\n", "line 1: not HOST"},
         {"a;reboot\n", "line 1: not HOST"},
+        {"a>out\n", "line 1: not HOST"},
+        {"a<in\n", "line 1: not HOST"},
+        {"a(b)\n", "line 1: not HOST"},
+        {"a\033[2J\n", "line 1: not HOST"},
+        {"*\n", "line 1: not HOST"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct command_run r;

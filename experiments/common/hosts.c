@@ -15,6 +15,10 @@
 
 #define GRACE_S 15 /* from the end of one rank that failed to the end of all */
 #define SSH_FAILED 255
+/* of USER@HOST, addresses (with a zone: fe80::1%eth0) and ssh's own names for hosts */
+#define LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
+#define DIGITS "0123456789"
+#define HOST_BYTES LETTERS DIGITS "-.:@%[]"
 
 int hosts_read(struct host_list *out, const char *path, char *error, size_t size)
 {
@@ -37,7 +41,7 @@ int hosts_read(struct host_list *out, const char *path, char *error, size_t size
             continue;
         rest[strcspn(rest, " \t")] = '\0';
         if ((*rest && (sscanf(rest, "slots=%u%c", &slots, &more) != 1 || !slots || slots > 64)) ||
-            *name == '-' || strpbrk(name, "'\"\\;&|$`")) {
+            *name == '-' || name[strspn(name, HOST_BYTES)]) {
             snprintf(error, size, "--hosts %s, line %d: not HOST or HOST slots=N (1 to 64)", path,
                      number);
             rc = -EINVAL;
@@ -99,9 +103,12 @@ static char *hosts_script(const struct host_list *h, uint32_t rank, uint16_t por
         for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
             if (!strncmp(*e, passed[i], strlen(passed[i])) && strncmp(*e, "MKERNEL_TOKEN=", 14) &&
                 strncmp(*e, "MKERNEL_HOST=", 13)) {
-                size_t name = strcspn(*e, "=");
-                fprintf(f, "%.*s=", (int)name, *e);
-                hosts_quote(f, (*e)[name] ? *e + name + 1 : "");
+                /* the name stands there unquoted: one that no shell takes is not passed on */
+                size_t name = strspn(*e, LETTERS DIGITS);
+                if ((*e)[name] == '=') {
+                    fprintf(f, "%.*s=", (int)name, *e);
+                    hosts_quote(f, *e + name + 1);
+                }
                 break;
             }
     }
