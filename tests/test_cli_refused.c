@@ -289,14 +289,51 @@ static void test_descriptors_closed(void **state)
     judge("stdout closed", 3, "could not be written");
 }
 
+/* Code of others is not run: softnic is taken from where the program lies, and there only where
+ * nobody else can have put it. */
+static void test_place_of_softnic(void **state)
+{
+    static const struct {
+        const char *change, *says;
+        int status;
+    } cases[] = {
+        {"mkdir bin && cp $M bin && cp ${M%/*}/libsoftnic.so .", "cannot load softnic", 2},
+        {"mv libsoftnic.so bin && chmod 666 bin/libsoftnic.so", "may write there", 2},
+        {"chmod 644 bin/libsoftnic.so && chmod 777 bin", "may write there", 2},
+        {"chmod 1777 bin", "verdict   right", 0},
+        {"chmod 755 bin", "verdict   right", 0},
+        {"mkdir lib && mv bin/libsoftnic.so lib", "verdict   right", 0},
+        {"chown 12345 lib", "somebody else owns it", 2},
+    };
+    char mkernel[4096], line[8192];
+    command_path(mkernel, sizeof mkernel);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (!strncmp(cases[i].change, "chown", 5) && geteuid())
+            continue;
+        snprintf(line, sizeof line,
+                 "M=%s; cd %s && %s && exec bin/mkernel run ag_gemm --exec host --nodes 2 --gpus 1 "
+                 "--shape 64,64,64 --nic soft --iters 1 --check",
+                 mkernel, folder, cases[i].change);
+        command_start_program(&r, "/bin/sh", (char *[]){"sh", "-c", line, NULL});
+        command_finish(&r, 60);
+        judge(cases[i].change, cases[i].status, cases[i].says);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ignored),     cmocka_unit_test(test_no_kernel),
-        cmocka_unit_test(test_network),     cmocka_unit_test(test_softnic_options),
-        cmocka_unit_test(test_memory),      cmocka_unit_test(test_sim),
-        cmocka_unit_test(test_files),       cmocka_unit_test(test_trace),
-        cmocka_unit_test(test_output_lost), cmocka_unit_test(test_descriptors_closed),
+        cmocka_unit_test(test_ignored),
+        cmocka_unit_test(test_no_kernel),
+        cmocka_unit_test(test_network),
+        cmocka_unit_test(test_softnic_options),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_sim),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_output_lost),
+        cmocka_unit_test(test_descriptors_closed),
+        cmocka_unit_test(test_place_of_softnic),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* dlerror names the path already. */
@@ -17,31 +18,65 @@ static void *verbs_api_load(struct verbs_api *api, const char *path)
     return library;
 }
 
-/* Tries `folder`/`below`/libsoftnic.so, where folder is that of the file `of`. */
-static void *verbs_api_load_beside(struct verbs_api *api, const char *of, const char *below)
+/* Whether nobody can have put this there, or can change it, who could not have changed the program
+ * itself. A folder in which only the owner of a file may replace it (sticky) is as good as one's
+ * own. */
+static int verbs_api_is_safe(const struct stat *s, const struct stat *program)
 {
-    char path[PATH_MAX + 64];
-    const char *slash = strrchr(of, '/');
-    if (!slash)
-        return NULL;
-    snprintf(path, sizeof path, "%.*s/%slibsoftnic.so", (int)(slash - of), of, below);
-    return access(path, R_OK) ? NULL : verbs_api_load(api, path);
+    int own = !s->st_uid || s->st_uid == geteuid() || s->st_uid == program->st_uid;
+    int group = !s->st_gid || s->st_gid == getegid() || s->st_gid == program->st_gid;
+    if (S_ISDIR(s->st_mode) && s->st_mode & S_ISVTX)
+        return own;
+    return own && !(s->st_mode & S_IWOTH) && (group || !(s->st_mode & S_IWGRP));
 }
 
-static void *verbs_api_load_soft(struct verbs_api *api)
+/* Tries `folder`/`below`/libsoftnic.so, where folder is that of the program or library `of`. 0: it
+ * is not there; -EPERM with a sentence: it is not safe; -ENOENT with one: it cannot be loaded. */
+static int verbs_api_load_beside(struct verbs_api *api, const char *of, const char *below,
+                                 void **library, char *error, size_t size)
 {
-    /* build/mkernel; build/tests/test_x; /usr/local/bin/mkernel */
-    static const char *const places[] = {"", "../", "../lib/"};
+    char path[PATH_MAX + 64], folder[PATH_MAX + 64];
+    struct stat program, file, around;
+    const char *slash = strrchr(of, '/');
+    if (!slash)
+        return 0;
+    snprintf(folder, sizeof folder, "%.*s/%s", (int)(slash - of), of, below);
+    snprintf(path, sizeof path, "%.*slibsoftnic.so", (int)sizeof path - 16, folder);
+    if (access(path, R_OK) || stat(of, &program) || stat(path, &file) || stat(folder, &around))
+        return 0;
+    if (!verbs_api_is_safe(&file, &program) || !verbs_api_is_safe(&around, &program)) {
+        snprintf(error, size,
+                 "%s is not loaded: somebody else owns it or its folder, or may write there", path);
+        return -EPERM;
+    }
+    *library = verbs_api_load(api, path);
+    if (!*library)
+        snprintf(error, size, "cannot load softnic: %s", dlerror());
+    return *library ? 0 : -ENOENT;
+}
+
+static int verbs_api_load_soft(struct verbs_api *api, void **library, char *error, size_t size)
+{
     char self[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    void *library = NULL;
     self[n > 0 ? n : 0] = '\0';
-    for (size_t i = 0; !library && i < sizeof places / sizeof *places; i++)
-        library = verbs_api_load_beside(api, self, places[i]);
+    const char *slash = strrchr(self, '/');
+    int test = slash && slash - self >= 6 && !strncmp(slash - 6, "/tests", 6);
+    /* build/tests/test_x; build/mkernel; /usr/local/bin/mkernel */
+    const char *const places[] = {test ? "../" : "", "../lib/"};
+    int rc = 0;
+    for (size_t i = 0; !*library && !rc && i < sizeof places / sizeof *places; i++)
+        rc = verbs_api_load_beside(api, self, places[i], library, error, size);
     Dl_info here;
-    if (!library && dladdr((void *)(uintptr_t)verbs_api_open, &here) && here.dli_fname)
-        library = verbs_api_load_beside(api, here.dli_fname, "");
-    return library ? library : verbs_api_load(api, "libsoftnic.so");
+    if (!*library && !rc && dladdr((void *)(uintptr_t)verbs_api_open, &here) && here.dli_fname)
+        rc = verbs_api_load_beside(api, here.dli_fname, "", library, error, size);
+    if (!*library && !rc) { /* the loader's own places */
+        *library = verbs_api_load(api, "libsoftnic.so");
+        if (!*library)
+            snprintf(error, size, "cannot load softnic: %s", dlerror());
+        rc = *library ? 0 : -ENOENT;
+    }
+    return rc;
 }
 
 int verbs_api_open(struct verbs_api *api, enum verbs_provider provider, char *error,
@@ -49,13 +84,16 @@ int verbs_api_open(struct verbs_api *api, enum verbs_provider provider, char *er
 {
     memset(api, 0, sizeof *api);
     api->provider = provider;
-    void *library =
-        provider == VERBS_SOFT ? verbs_api_load_soft(api) : verbs_api_load(api, "libibverbs.so.1");
-    if (!library) {
-        snprintf(error, error_size, "cannot load %s: %s",
-                 provider == VERBS_SOFT ? "softnic" : "libibverbs", dlerror());
-        return -ENOENT;
+    void *library = NULL;
+    int rc = 0;
+    if (provider == VERBS_SOFT) {
+        rc = verbs_api_load_soft(api, &library, error, error_size);
+    } else if (!(library = verbs_api_load(api, "libibverbs.so.1"))) {
+        snprintf(error, error_size, "cannot load libibverbs: %s", dlerror());
+        rc = -ENOENT;
     }
+    if (rc)
+        return rc;
     const struct {
         const char *name;
         void *place;
