@@ -475,8 +475,7 @@ static void cta_main(void *argument)
     struct sim_rank *r = c->rank;
     uint64_t now = r->now(r->context);
     mk_track_add(&c->track, mk_event_what(MK_EV_LAUNCH, r->plan->id & 15, r->epoch), now, now);
-    int (*role)(const struct mk_plan *, struct mk_cta *) = r->op->roles[c->cta.role];
-    c->result = role ? role(r->plan, &c->cta) : cta_compute(c);
+    c->result = c->cta.role == MK_COMPUTE ? cta_compute(c) : r->op->run(r->plan, &c->cta);
     if (!c->result)
         c->result = cta_wait_landed(c); /* a kernel ends once its stores have landed */
     cta_set_progress(c, 0);

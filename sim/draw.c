@@ -42,6 +42,7 @@ static void draw_shape(struct sim_random *r, struct mk_problem *q)
                              .inner = 8ull * draw_some(r, 12),
                              .experts = experts,
                              .k = draw_some(r, experts < 8 ? experts : 8)};
+    op_fit(q);
     q->b_transposed = draw_one_in(r, 2);
     q->deterministic = draw_one_in(r, 2);
 }

@@ -4,6 +4,7 @@
 #define SIM_OP_H
 
 #include "core/ops/op.h"
+#include "core/roles/roles.h"
 
 struct sim_cta;
 
@@ -41,8 +42,8 @@ struct sim_reference {
 };
 
 struct sim_op {
-    /* NULL: computes tiles */
-    int (*roles[MK_ROLES])(const struct mk_plan *plan, struct mk_cta *cta);
+    /* any role but compute: SIM_ROLES(NAME) makes it */
+    int (*run)(const struct mk_plan *plan, struct mk_cta *cta);
     int (*open)(const struct mk_plan *plan,
                 struct mk_cta *cta); /* before a compute CTA's first tile; NULL: nothing */
     void (*tile)(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *tile);
@@ -102,6 +103,14 @@ struct sim_op {
                   void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
                   size_t size);
 };
+
+/* NAME_role, struct sim_op's `run`: the operator's roles (MK_ROLES_OF). */
+#define SIM_ROLES(name)                                                                            \
+    static int name##_role(const struct mk_plan *plan, struct mk_cta *cta)                         \
+    {                                                                                              \
+        return name##_run(name##_plan_of(plan), cta);                                              \
+    }                                                                                              \
+    struct sim_op /* so that a semicolon follows */
 
 #define MK_OPERATOR(name, NAME, where) extern const struct sim_op sim_op_##name;
 MK_OPERATORS(MK_OPERATOR)

@@ -209,22 +209,10 @@ static struct moe_ffn_plan one_buffer(const struct mk_plan *plan)
     return p;
 }
 
-static int one_buffer_intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
+static int one_buffer_run(const struct mk_plan *plan, struct mk_cta *cta)
 {
     const struct moe_ffn_plan p = one_buffer(plan);
-    return moe_intra_comm(&p.dispatch, cta);
-}
-
-static int one_buffer_inter_send(const struct mk_plan *plan, struct mk_cta *cta)
-{
-    const struct moe_ffn_plan p = one_buffer(plan);
-    return moe_inter_send(&p.dispatch, cta);
-}
-
-static int one_buffer_inter_reduce(const struct mk_plan *plan, struct mk_cta *cta)
-{
-    const struct moe_ffn_plan p = one_buffer(plan);
-    return moe_ffn_inter_reduce(&p, cta);
+    return moe_ffn_run(&p, cta);
 }
 
 static struct sim_world_config one_buffer_config(uint64_t seed)
@@ -232,9 +220,7 @@ static struct sim_world_config one_buffer_config(uint64_t seed)
     static struct sim_op op;
     struct sim_world_config c = config_for(seed);
     op = broken_ffn;
-    op.roles[MK_INTRA_COMM] = one_buffer_intra_comm;
-    op.roles[MK_INTER_SEND] = one_buffer_inter_send;
-    op.roles[MK_INTER_REDUCE] = one_buffer_inter_reduce;
+    op.run = one_buffer_run;
     c.op = &op;
     c.launches = 8;
     return c;

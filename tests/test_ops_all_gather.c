@@ -76,18 +76,17 @@ static enum {
     NO_DRAIN,
 } mutation;
 
-static const struct all_gather_plan *plan_of(const struct mk_cta *cta)
+static const struct move_plan *plan_of(const struct mk_cta *cta)
 {
-    return all_gather_plan_of(((const struct sim_cta *)(const void *)cta)->rank->plan);
+    return &all_gather_plan_of(((const struct sim_cta *)(const void *)cta)->rank->plan)->move;
 }
 
 /* Both parities in one buffer. */
 static uint64_t fold(const struct mk_cta *cta, uint64_t offset)
 {
-    const struct all_gather_plan *p = plan_of(cta);
-    return mutation == ONE_BUFFER && offset >= p->gathered[1]
-               ? offset - (p->gathered[1] - p->gathered[0])
-               : offset;
+    const struct move_plan *p = plan_of(cta);
+    return mutation == ONE_BUFFER && offset >= p->come[1] ? offset - (p->come[1] - p->come[0])
+                                                          : offset;
 }
 
 int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
@@ -127,7 +126,7 @@ void mutant_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t v
 
 int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag)
 {
-    const struct all_gather_plan *p = plan_of(cta);
+    const struct move_plan *p = plan_of(cta);
     struct mk_chunk c = *chunk;
     c.source = fold(cta, c.source);
     c.destination = fold(cta, c.destination);
@@ -144,7 +143,7 @@ int mutant_drain(struct mk_cta *cta)
 void mutant_deliver(struct mk_cta *cta, enum mk_space space, const struct mk_chunk *chunk,
                     uint32_t rows, uint64_t pitch)
 {
-    const struct all_gather_plan *p = plan_of(cta);
+    const struct move_plan *p = plan_of(cta);
     struct mk_chunk c = *chunk;
     c.source = fold(cta, c.source);
     if (mutation != LAST_CHUNK_NOT_DELIVERED || c.id % p->chunks != p->chunks - 1)

@@ -242,18 +242,11 @@ static struct sim_world_config config_for(uint64_t seed)
 
 /* Ids of both parities in one buffer: what of launch e is being routed, a rank that is ahead
  * overwrites. */
-static int one_buffer_intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
+static int one_buffer_run(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    struct moe_dispatch_plan p = moe_dispatch_gemm_plan_of(plan)->dispatch;
-    p.ids[1] = p.ids[0];
-    return moe_intra_comm(&p, cta);
-}
-
-static int one_buffer_inter_send(const struct mk_plan *plan, struct mk_cta *cta)
-{
-    struct moe_dispatch_plan p = moe_dispatch_gemm_plan_of(plan)->dispatch;
-    p.ids[1] = p.ids[0];
-    return moe_inter_send(&p, cta);
+    struct moe_dispatch_gemm_plan p = *moe_dispatch_gemm_plan_of(plan);
+    p.dispatch.ids[1] = p.dispatch.ids[0];
+    return moe_dispatch_gemm_run(&p, cta);
 }
 
 static struct sim_world_config one_buffer_config(uint64_t seed)
@@ -261,8 +254,7 @@ static struct sim_world_config one_buffer_config(uint64_t seed)
     static struct sim_op op;
     struct sim_world_config c = config_for(seed);
     op = broken_moe;
-    op.roles[MK_INTRA_COMM] = one_buffer_intra_comm;
-    op.roles[MK_INTER_SEND] = one_buffer_inter_send;
+    op.run = one_buffer_run;
     c.op = &op;
     c.launches = 8;
     return c;

@@ -29,8 +29,8 @@ static void a_descriptor_is_whole(void **state)
     for (int i = 0; i < MK_OPS; i++) {
         const struct op_descriptor *op = op_of((enum mk_op)i);
         uint32_t letters = 1;
-        assert_true(op->help && op->shape && op->build && op->tables && op->describe_tile &&
-                    op->describe_chunk && op->work);
+        assert_true(op->help && op->shape && op->build && op->tables && op->describe_chunk &&
+                    op->work);
         assert_true(op->knobs & OP_ROLES);
         for (const char *c = op->shape->letters; *c; c++)
             letters += *c == ',';

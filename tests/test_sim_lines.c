@@ -61,6 +61,8 @@ static void assert_alike(const struct timed_result *a, const struct timed_result
 static int turn_by_turn(const struct mk_plan *plan, struct mk_cta *cta)
 {
     const struct ring_attention_plan *p = ring_attention_plan_of(plan);
+    if (cta->role != MK_INTRA_COMM)
+        return sim_op_of(MK_OP_RING_ATTENTION)->run(plan, cta);
     uint32_t turns = p->topo.nodes * (p->topo.gpus - 1) * p->chunks * p->pieces;
     for (uint32_t turn = cta->index; turn < turns; turn += cta->count)
         if (ring_attention_push(p, cta, turn) || mk_cta_drain(cta))
@@ -85,7 +87,7 @@ static void run_both(const uint32_t form[2], const struct sim_op *op, struct tim
 static void test_lines(void **state)
 {
     struct sim_op op = *sim_op_of(MK_OP_RING_ATTENTION);
-    op.roles[MK_INTRA_COMM] = turn_by_turn;
+    op.run = turn_by_turn;
     for (size_t i = 0; i < FORMS; i++) {
         struct timed_result of_lines, of_turns;
         run_both(forms[i], &op, &of_lines, &of_turns);

@@ -105,12 +105,14 @@ static int layout_rank(const struct layout_index *x, char letter, uint32_t *rank
 {
     const struct mk_topo *t = x->topo;
     uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank);
-    *rank = letter == 'r'   ? x->of['r']
-            : letter == 'l' ? mk_rank_at(t, node, x->of['l'])
-            : letter == 'R' ? mk_rank_at(t, x->of['n'], local)
+    *rank = letter == 'r'                                        ? x->of['r']
+            : letter == 'l'                                      ? mk_rank_at(t, node, x->of['l'])
+            : letter == 'R'                                      ? mk_rank_at(t, x->of['n'], local)
+            : letter == 'q' && mk_node_of(t, x->of['r']) == node ? x->of['r']
+            : letter == 'q' ? mk_rank_at(t, mk_node_of(t, x->of['r']), local)
             : letter == 'p' ? mk_rank_at(t, node, mk_local_of(t, x->of['r']))
                             : t->rank;
-    return strchr("rlRpm", letter) != NULL;
+    return strchr("rlRpqm", letter) != NULL;
 }
 
 static uint32_t layout_number(const struct layout_index *x, char letter)

@@ -175,6 +175,15 @@ uint64_t op_unit(const struct mk_problem *q, uint32_t i)
     return d->divides ? unit * op_formula_value(q, d->divides) : unit;
 }
 
+void op_fit(struct mk_problem *q)
+{
+    uint64_t numbers[OP_DIMENSIONS];
+    uint32_t count = op_numbers(q, numbers);
+    for (uint32_t i = 0; i < count; i++)
+        numbers[i] = mk_round_up(numbers[i], op_unit(q, i));
+    op_set_numbers(q, numbers);
+}
+
 uint64_t op_heap_offset(const struct mk_problem *q, uint32_t argument)
 {
     return argument == 0 && q->a_in_heap   ? q->a_offset

@@ -101,8 +101,9 @@ struct op_extent {
 
 /* An array of flags of one meaning, the last extent the fastest. `text` says what a flag announces:
  * %x is the index of extent x, %X the last that it stands for, %x{KV} one of these letters; and as
- * ranks %r, %l, %R (of node n, on this rank's rail), %p (of this node, on r's rail), %m (this one).
- * `producer` is the letter of the rank that raises the flag or whose data it announces. */
+ * ranks %r, %l, %R (of node n, on this rank's rail), %p (of this node, on r's rail), %q (r; of
+ * another node, its rank on this rank's rail), %m (this one). `producer` is the letter of the rank
+ * that raises the flag or whose data it announces. */
 struct op_flags {
     const char *name;            /* "arrival" */
     uint32_t *first;             /* gets the number of the first */
@@ -144,6 +145,10 @@ struct op_descriptor {
     struct op_argument arguments[MK_SPACES - 1]; /* in the order of MK_SPACE_ARG0 ..; the first
                                                     without a name ends them */
 
+    /* Of an operator that only moves rows, argument 0's to argument 1: which row of all ranks' A,
+     * one under the other, is row `row` of this rank's C. The reference of all who check it. */
+    uint64_t (*moves)(const struct mk_problem *q, uint64_t row);
+
     uint8_t needs[MK_ROLES]; /* enum op_need */
     uint32_t knobs;          /* bits of enum op_knob */
     int pieces_are_put;      /* 1: OP_PIECES says nothing where there is one node */
@@ -167,7 +172,7 @@ struct op_descriptor {
      * they take, and every sentence about a flag follow from it. The same once they are laid out.
      */
     void (*tables)(struct mk_plan *p, struct op_tables *t);
-    /* As core/plan.h says; ids are the plan's. */
+    /* As core/plan.h says; ids are the plan's. describe_tile NULL: it computes none. */
     void (*describe_tile)(const struct mk_plan *p, uint32_t id, struct mk_tile *out);
     void (*describe_chunk)(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
                            uint64_t *bytes);
@@ -211,6 +216,9 @@ uint32_t op_dimensions(const struct op_shape *shape);
  * nothing.
  */
 uint64_t op_unit(const struct mk_problem *problem, uint32_t i);
+
+/* Rounds each number up to the next that its dimension takes. */
+void op_fit(struct mk_problem *problem);
 
 /* Whether a role has CTAs on these nodes and ranks. */
 int op_needs(enum mk_op op, const struct mk_topo *topo, enum mk_role role);

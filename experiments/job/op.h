@@ -85,6 +85,10 @@ int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARG
                    uint64_t launch, const struct check_pace *pace, struct check_result *result,
                    int gathers, int scatters);
 
+/* ops/moved.c: struct run_op's check of an operator that only moves rows. */
+int run_check_moved(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
+                    uint64_t launch, const struct check_pace *pace, struct check_result *result);
+
 /* ops/moe.c: struct run_op's `make` of a MoE: ids, and weights that add up to 1. */
 void run_make_moe(const struct run_data *d, uint32_t argument, uint64_t launch, void *to);
 

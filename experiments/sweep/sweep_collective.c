@@ -61,8 +61,9 @@ static const struct option_table table = {
     "bench collective [OP...] [OPTIONS]",
     "The communication alone of an operator, by size, in nccl-tests' columns: size is the whole "
     "tensor that moves, algbw that by\n"
-    "the time, busbw what crosses a rank's links by the time. Without OP: all_gather, ag_gemm, "
-    "gemm_rs and gemm_ar, where they run.",
+    "the time, busbw what crosses a rank's links by the time. Without OP: those that only move, "
+    "and "
+    "ag_gemm, gemm_rs and gemm_ar, where they run.",
     specs, sizeof specs / sizeof *specs,
     "  mkernel bench collective --exec host --gpus 4 -b 64KB -e 4MB\n"
     "  mkernel bench collective gemm_rs gemm_ar --exec cuda -b 1MB -e 1GB -f 4\n"};
@@ -77,11 +78,15 @@ static int sweep_collective_usage(const char *sentence)
 /* The shape whose tensor that moves has at least so many bytes: rows that all ranks share. */
 static void sweep_collective_shape(enum mk_op op, uint64_t bytes, uint64_t ranks, char text[80])
 {
-    uint64_t rows = mk_round_up(mk_ceil_div(bytes, 2 * ROW), ranks);
+    uint64_t rows = mk_round_up(mk_ceil_div(bytes, 2 * ROW), ranks), extents[MK_SPACES - 1];
     enum run_collective moves = run_op_of(op)->collective;
-    if (moves == RUN_NO_COLLECTIVE)
-        snprintf(text, 80, "%llu,%u", (unsigned long long)rows, ROW); /* all_gather: no product */
-    else if (moves == RUN_ALL_GATHER)
+    if (op_of(op)->moves) { /* no product: so many bytes of C */
+        struct mk_problem q = {.op = op, .topo = {.nodes = 1, .gpus = (uint32_t)ranks}, .k = ROW};
+        q.m = op_unit(&q, 0);
+        op_extents(&q, extents);
+        snprintf(text, 80, "%llu,%u", (unsigned long long)(q.m * mk_ceil_div(bytes, extents[1])),
+                 ROW);
+    } else if (moves == RUN_ALL_GATHER)
         snprintf(text, 80, "%llu,8,%u", (unsigned long long)rows, ROW);
     else
         snprintf(text, 80, "%llu,%u,8", (unsigned long long)rows, ROW);
@@ -91,8 +96,7 @@ static void sweep_collective_shape(enum mk_op op, uint64_t bytes, uint64_t ranks
 static int sweep_collective_has(enum mk_op op)
 {
     return !strcmp(op_of(op)->shape->option, "shape") &&
-           (run_op_of(op)->collective != RUN_NO_COLLECTIVE ||
-            !strcmp(plan_op_name(op), "all_gather"));
+           (run_op_of(op)->collective != RUN_NO_COLLECTIVE || op_of(op)->moves);
 }
 
 static int sweep_collective_set(struct sweep *s, const char *name, const char *format,

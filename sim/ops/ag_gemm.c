@@ -11,15 +11,8 @@
 #define SIM_OP_NAME sim_op_ag_gemm
 #endif
 
-static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
-{
-    return ag_gemm_intra_comm(ag_gemm_plan_of(plan), cta);
-}
-
-static int inter_send(const struct mk_plan *plan, struct mk_cta *cta)
-{
-    return ag_gemm_inter_send(ag_gemm_plan_of(plan), cta);
-}
+MK_ROLES_OF(ag_gemm, ag_gemm_intra_comm(p, cta), ag_gemm_inter_send(p, cta), 0);
+SIM_ROLES(ag_gemm);
 
 static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
 {
@@ -71,7 +64,7 @@ static void ag_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t
 
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
-    .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_SEND] = inter_send},
+    .run = ag_gemm_role,
     .tile = tile,
     .before = before,
     .operands = ag_gemm_operands,

@@ -12,15 +12,8 @@
 #define SIM_OP_NAME sim_op_gemm_ar
 #endif
 
-static int inter_send(const struct mk_plan *plan, struct mk_cta *cta)
-{
-    return gemm_ar_inter_send(gemm_ar_plan_of(plan), cta);
-}
-
-static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
-{
-    return gemm_ar_intra_comm(gemm_ar_plan_of(plan), cta);
-}
+MK_ROLES_OF(gemm_ar, gemm_ar_intra_comm(p, cta), gemm_ar_inter_send(p, cta), 0);
+SIM_ROLES(gemm_ar);
 
 static void gemm_ar_tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t,
                          struct mk_tile *out)
@@ -85,7 +78,7 @@ static int gemm_ar_verify(const struct mk_plan *plan, uint64_t seed, uint64_t la
 
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
-    .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_SEND] = inter_send},
+    .run = gemm_ar_role,
     .tile = gemm_ar_tile,
     .before = gemm_ar_before,
     .after = after,

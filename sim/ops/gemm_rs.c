@@ -12,10 +12,8 @@
 #define SIM_OP_NAME sim_op_gemm_rs
 #endif
 
-static int inter_send(const struct mk_plan *plan, struct mk_cta *cta)
-{
-    return gemm_rs_inter_send(gemm_rs_plan_of(plan), cta);
-}
+MK_ROLES_OF(gemm_rs, 0, gemm_rs_inter_send(p, cta), 0);
+SIM_ROLES(gemm_rs);
 
 static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
 {
@@ -73,7 +71,7 @@ static int gemm_rs_verify(const struct mk_plan *plan, uint64_t seed, uint64_t la
 
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
-    .roles = {[MK_INTER_SEND] = inter_send},
+    .run = gemm_rs_role,
     .tile = tile,
     .before = before,
     .after = after,

@@ -12,15 +12,9 @@
 #define SIM_OP_NAME sim_op_moe_dispatch_gemm
 #endif
 
-static int moe_dispatch_gemm_intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
-{
-    return moe_intra_comm(&moe_dispatch_gemm_plan_of(plan)->dispatch, cta);
-}
-
-static int moe_dispatch_gemm_inter_send(const struct mk_plan *plan, struct mk_cta *cta)
-{
-    return moe_inter_send(&moe_dispatch_gemm_plan_of(plan)->dispatch, cta);
-}
+MK_ROLES_OF(moe_dispatch_gemm, moe_intra_comm(&p->dispatch, cta), moe_inter_send(&p->dispatch, cta),
+            0);
+SIM_ROLES(moe_dispatch_gemm);
 
 static int moe_dispatch_gemm_open_tiles(const struct mk_plan *plan, struct mk_cta *cta)
 {
@@ -75,8 +69,7 @@ static uint64_t moe_dispatch_gemm_ids(const struct mk_plan *plan, uint64_t epoch
 
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
-    .roles = {[MK_INTRA_COMM] = moe_dispatch_gemm_intra_comm,
-              [MK_INTER_SEND] = moe_dispatch_gemm_inter_send},
+    .run = moe_dispatch_gemm_role,
     .open = moe_dispatch_gemm_open_tiles,
     .tickets = 1,
     .tile = moe_dispatch_gemm_tile,

@@ -12,20 +12,9 @@
 #define SIM_OP_NAME sim_op_moe_ffn
 #endif
 
-static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
-{
-    return moe_intra_comm(&moe_ffn_plan_of(plan)->dispatch, cta);
-}
-
-static int moe_ffn_inter_send(const struct mk_plan *plan, struct mk_cta *cta)
-{
-    return moe_inter_send(&moe_ffn_plan_of(plan)->dispatch, cta);
-}
-
-static int inter_reduce(const struct mk_plan *plan, struct mk_cta *cta)
-{
-    return moe_ffn_inter_reduce(moe_ffn_plan_of(plan), cta);
-}
+MK_ROLES_OF(moe_ffn, moe_intra_comm(&p->dispatch, cta), moe_inter_send(&p->dispatch, cta),
+            moe_ffn_inter_reduce(p, cta));
+SIM_ROLES(moe_ffn);
 
 static uint32_t units(const struct mk_plan *plan)
 {
@@ -102,9 +91,7 @@ static uint64_t moe_ffn_ids(const struct mk_plan *plan, uint64_t epoch, uint64_t
 
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
-    .roles = {[MK_INTRA_COMM] = intra_comm,
-              [MK_INTER_SEND] = moe_ffn_inter_send,
-              [MK_INTER_REDUCE] = inter_reduce},
+    .run = moe_ffn_role,
     .open = moe_ffn_open_tiles,
     .units = units,
     .unit = sums_here,

@@ -20,15 +20,9 @@
 #define SIM_OP_NAME sim_op_ring_attention
 #endif
 
-static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
-{
-    return ring_attention_intra_comm(ring_attention_plan_of(plan), cta);
-}
-
-static int inter_send(const struct mk_plan *plan, struct mk_cta *cta)
-{
-    return ring_attention_inter_send(ring_attention_plan_of(plan), cta);
-}
+MK_ROLES_OF(ring_attention, ring_attention_intra_comm(p, cta), ring_attention_inter_send(p, cta),
+            0);
+SIM_ROLES(ring_attention);
 
 static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
 {
@@ -182,7 +176,7 @@ static int ring_attention_verify(const struct mk_plan *plan, uint64_t seed, uint
 
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
-    .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_SEND] = inter_send},
+    .run = ring_attention_role,
     .tile = tile,
     .before = before,
     .math = ring_attention_math,

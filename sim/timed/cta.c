@@ -270,7 +270,8 @@ static void timed_main(void *argument)
         timed_send(c);
         return;
     }
-    int (*role)(const struct mk_plan *, struct mk_cta *) = w->op->roles[c->cta.role];
+    int (*role)(const struct mk_plan *, struct mk_cta *) =
+        c->cta.role == MK_COMPUTE ? NULL : w->op->run;
     if (w->by_hand && w->op->units && c->cta.role == MK_INTER_REDUCE)
         role = r->plan.problem.topo.nodes > 1 ? w->op->away : NULL;
     int over = role ? role(&r->plan, &c->cta) : 0;

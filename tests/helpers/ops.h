@@ -57,6 +57,7 @@ static struct sim_world_config ops_config(enum mk_op op, const uint32_t form[2],
     while (c.problem.moe.k < 8 && 2 * c.problem.moe.k <= c.problem.moe.experts && shape[2] > 8)
         c.problem.moe.k *= 2;
     c.problem.op = op;
+    op_fit(&c.problem);
     return c;
 }
 

@@ -1,0 +1,34 @@
+/* What operators that only move rows share (move.c): the problem M,K of bf16 rows, its defaults and
+ * checks, and the plan. Every rank gets a block of each rank's rows; there are as many blocks in
+ * all as M divides by. An operator's own plan begins with a struct move_plan. */
+#ifndef MK_OPS_MOVE_H
+#define MK_OPS_MOVE_H
+
+#include "core/ops/op.h"
+#include "core/roles/move_plan.h"
+
+/* A shape's dimensions; `shares`: the formula that M divides by. */
+#define OP_MOVE_DIMENSIONS(shares)                                                                 \
+    {"M", "M", offsetof(struct mk_problem, m), OP_MOST, .divides = shares},                        \
+    {                                                                                              \
+        "K", "K", offsetof(struct mk_problem, k), OP_MOST, .multiple = 8,                          \
+                                                           .why = "rows must be 16-byte multiples" \
+    }
+#define OP_MOVE_KNOBS (OP_ROLES | OP_CHUNK_ROWS)
+
+/* Default numbers where M divides by `unit`. */
+void op_choose_move(enum op_size size, uint64_t world, uint64_t unit, uint64_t *numbers);
+
+/* Struct op_descriptor's, of a plan that has nothing but its struct move_plan; one that has more
+ * adds to the tables. */
+int plan_build_move(struct mk_plan *p, char *error, size_t size);
+void plan_move_tables(struct mk_plan *p, struct op_tables *t);
+void plan_describe_move_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
+                              uint32_t *number, uint64_t *bytes);
+
+/* Bytes that a rank gets: `network_blocks` of them over the network, and over NVLink one of each of
+ * its node's others for each node. */
+void plan_move_work(const struct mk_plan *p, uint32_t network_blocks, double *flop,
+                    uint64_t *nvlink_bytes, uint64_t *network_bytes);
+
+#endif
