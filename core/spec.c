@@ -3,6 +3,8 @@
 #include "core/comm_parts.h"
 #include "core/ops/op.h"
 
+#include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,6 +28,52 @@ int mk_op_by_name(const char *name)
 const char *mk_op_shape(uint32_t op)
 {
     return op_of(op) ? op_of(op)->shape->letters : "";
+}
+
+static const char *const spec_types[] = {
+    [OP_BF16] = "bf16", [OP_FP32] = "fp32", [OP_UINT32] = "uint32"};
+
+/* A text that grows as far as there is room, and its whole length. */
+struct spec_text {
+    char *text;
+    size_t size, length;
+};
+
+__attribute__((format(printf, 2, 3))) static void spec_say(struct spec_text *t, const char *format,
+                                                           ...)
+{
+    va_list args;
+    va_start(args, format);
+    t->length += (size_t)vsnprintf(t->length < t->size ? t->text + t->length : NULL,
+                                   t->length < t->size ? t->size - t->length : 0, format, args);
+    va_end(args);
+}
+
+int mk_op_describe(uint32_t number, char *text, uint64_t size)
+{
+    const struct op_descriptor *op = op_of(number);
+    struct spec_text t = {text, size, 0};
+    if (!op)
+        return -EINVAL;
+    spec_say(&t, "{\"name\":\"%s\",\"help\":\"%s\",\"shape\":[", plan_op_name(number), op->help);
+    for (uint32_t i = 0; i < op_dimensions(op->shape); i++)
+        spec_say(&t, "%s{\"letter\":\"%s\",\"name\":\"%s\"}", i ? "," : "",
+                 op->shape->dimensions[i].letter, op->shape->dimensions[i].name);
+    spec_say(&t, "],\"arguments\":[");
+    for (uint32_t i = 0; i < MK_SPACES - 1 && op->arguments[i].name; i++) {
+        const struct op_argument *a = &op->arguments[i];
+        spec_say(&t,
+                 "%s{\"name\":\"%s\",\"type\":\"%s\",\"shape\":\"%s\",\"output\":%d,\"swaps\":%d}",
+                 i ? "," : "", a->name, spec_types[a->type], a->shape, a->output,
+                 op->b_layout && a->name[0] == 'B');
+    }
+    spec_say(&t, "],\"options\":[");
+    for (uint32_t i = 0, some = 0; i < TUNING_KNOBS; i++)
+        if (op->knobs >> i & 1)
+            spec_say(&t, "%s\"%s\"", some++ ? "," : "", tuning_knobs[i].name);
+    spec_say(&t, "],\"causal\":%d,\"deterministic\":%d,\"a_in_heap\":%d}", op->causal, op->sums,
+             op->a_in_heap);
+    return (int)t.length;
 }
 
 /* ---- what is asked ---- */
@@ -183,9 +231,7 @@ const char *mk_plan_argument_name(const struct mk_plan *p, uint32_t i)
 
 const char *mk_plan_argument_type(const struct mk_plan *p, uint32_t i)
 {
-    static const char *const names[] = {
-        [OP_BF16] = "bf16", [OP_FP32] = "fp32", [OP_UINT32] = "uint32"};
-    return spec_argument_of(p, i) ? names[spec_argument_of(p, i)->type] : NULL;
+    return spec_argument_of(p, i) ? spec_types[spec_argument_of(p, i)->type] : NULL;
 }
 
 uint64_t mk_plan_argument_bytes(const struct mk_plan *p, uint32_t i)

@@ -20,8 +20,10 @@ TUTORIAL = "docs/examples/tutorial.py"
 
 @case
 def functions_are_declared_as_the_header_has_them():
-    with open("core/mkernel.h") as f:
-        text = re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S)
+    text = ""
+    for header in ("core/mkernel.h", "core/ops/registry.h"):
+        with open(header) as f:
+            text += re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S)
     kinds = {"const char *": ctypes.c_char_p, "uint32_t ": ctypes.c_uint32, "uint64_t ": ctypes.c_uint64,
              "int ": ctypes.c_int, "double ": ctypes.c_double, "void *": ctypes.c_void_p, "void ": None}
     for name, (result, arguments) in _library.FUNCTIONS.items():

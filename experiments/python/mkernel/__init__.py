@@ -10,12 +10,13 @@ from ._library import VERSION as __version__
 from ._library import Error, Refused
 from ._communicator import Communicator, Plan, default, init
 from ._frames import frame
-from .operators import ag_gemm, all_gather, gemm_ar, gemm_rs, moe_dispatch_gemm, moe_ffn, ring_attention
-from . import operators
+from . import _shapes, operators
+
+globals().update((name, getattr(operators, name)) for name in _shapes.OPERATORS)
 
 __all__ = [
-    "Communicator", "Error", "Plan", "Refused", "ag_gemm", "all_gather", "default", "empty", "frame", "from_bf16", "gemm_ar",
-    "gemm_rs", "init", "moe_dispatch_gemm", "moe_ffn", "operators", "ring_attention", "to_bf16", "trace",
+    "Communicator", "Error", "Plan", "Refused", "default", "empty", "frame", "from_bf16", "init", "operators", "to_bf16", "trace",
+    *_shapes.OPERATORS,
 ]
 
 

@@ -44,6 +44,7 @@ FUNCTIONS = {
     "mk_version": (_U32, []),
     "mk_op_name": (_TEXT, [_INT]),
     "mk_op_shape": (_TEXT, [_INT]),
+    "mk_op_describe": (_INT, [_U32, _TEXT, _U64]),
     "mk_comm_open_settings": (_INT, [_ADDRESS, _U32, _TEXTS]),
     "mk_comm_close": (None, [_POINTER]),
     "mk_comm_rank": (_U32, [_POINTER]),

@@ -17,7 +17,9 @@ For all of them:
 """
 from __future__ import annotations
 
-from . import _communicator
+import inspect
+
+from . import _communicator, _shapes
 
 tensors = None  # the module for PyTorch's tensors, once torch is there
 
@@ -60,11 +62,6 @@ def gemm_ar(a, b, out=None, *, deterministic: bool = False, options: str = "", c
     return _launch(comm, "gemm_ar", (a, b), None if out is None else (out,), False, deterministic, options)[0]
 
 
-def all_gather(a, out=None, *, options: str = "", comm=None):
-    """C = the rows of A of all ranks. a: [M/W, K] bf16. out: [M, K] bf16. Returns it."""
-    return _launch(comm, "all_gather", (a,), None if out is None else (out,), options=options)[0]
-
-
 def ring_attention(q, k, v, *, causal: bool = False, out=None, lse=None, options: str = "", comm=None):
     """O = softmax(Q K^T / sqrt(D)) V over the sequence of all ranks, the same bits on every run.
 
@@ -104,3 +101,37 @@ def moe_ffn(x, b1, ids, weights, b2, out=None, *, deterministic: bool = False, o
     """
     outputs = None if out is None else (out,)
     return _launch(comm, "moe_ffn", (x, b1, ids, weights, b2), outputs, False, deterministic, options)[0]
+
+
+def _make(of: _shapes.Operator):
+    """The function of an operator of which no more is to be said than the library does."""
+    names = [name.lower() for name, _, _ in of.inputs]
+    keywords = ["causal"] * of.causal + ["deterministic"] * of.deterministic
+    outs = ["out"] if len(of.outputs) == 1 else [f"out_{name.lower()}" for name in of.outputs]
+    plain, only = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    signature = inspect.Signature(
+        [inspect.Parameter(name, plain) for name in names]
+        + [inspect.Parameter(name, plain if len(outs) == 1 else only, default=None) for name in outs]
+        + [inspect.Parameter(name, only, default=False, annotation=bool) for name in keywords]
+        + [inspect.Parameter("options", only, default="", annotation=str), inspect.Parameter("comm", only, default=None)])
+
+    def function(*arguments, **named):
+        bound = signature.bind(*arguments, **named)
+        bound.apply_defaults()
+        of_call = bound.arguments
+        outputs = tuple(of_call[name] for name in outs)
+        made = _launch(of_call["comm"], of.name, tuple(of_call[name] for name in names),
+                       None if outputs[0] is None else outputs, of_call.get("causal", False),
+                       of_call.get("deterministic", False), of_call["options"])
+        return made[0] if len(outs) == 1 else tuple(made)
+
+    arrays = [f"    {name}: [{formula.replace(',', ', ')}] {word}." for name, formula, word in
+              zip(names + outs, of.formulas, [word for _, word, _ in of.inputs] + list(of.types))]
+    function.__name__ = function.__qualname__ = of.name
+    function.__signature__ = signature
+    function.__doc__ = "\n".join([f"{of.help[0].upper()}{of.help[1:]}.", "", *arrays, f"    Returns {', '.join(outs)}.", "    "])
+    return function
+
+
+for _of in _shapes.OPERATORS.values():
+    globals().setdefault(_of.name, _make(_of))
