@@ -191,6 +191,14 @@ check all_gather_ranks_share_a_gpu "$mkernel" run all_gather --exec cuda --check
 check all_gather_two_nodes $run $nodes --shape $((world * 390)),200 --iters 8
 check all_gather_staged env SOFTNIC=gpu=refuse $run $nodes --shape $((world * 390)),200 --iters 8
 check all_gather_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --shape $((world * 390)),200 --iters 8
+run="$mkernel run all_to_all --exec cuda --check --timeout 5"
+check all_to_all_one_gpu $run --gpus 1 --shape 390,200 --iters 5
+check all_to_all_odd_rows $run --gpus "$gpus" --shape $((gpus * gpus * 333)),200 --iters 50 --burst 10
+check all_to_all_large $run --gpus "$gpus" --shape $((gpus * gpus * 2048)),4096 --iters 4
+check all_to_all_ranks_share_a_gpu "$mkernel" run all_to_all --exec cuda --check --gpus $((gpus + 1)) --shape $(((gpus + 1) * (gpus + 1) * 65)),200 --iters 4 --timeout 60
+check all_to_all_two_nodes $run $nodes --shape $((world * world * 130)),200 --iters 8
+check all_to_all_staged env SOFTNIC=gpu=refuse $run $nodes --shape $((world * world * 130)),200 --iters 8
+check all_to_all_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --shape $((world * world * 130)),200 --iters 8
 run="$mkernel run ring_attention --exec cuda --check --timeout 5"
 check ring_attention_one_gpu $run --gpus 1 --attention 2,1000,4,2,128 --iters 5
 check ring_attention_one_gpu_causal $run --gpus 1 --attention 2,1000,4,4,64 --causal --iters 5

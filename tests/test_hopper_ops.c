@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "core/ops/op.h"
 #include "tests/helpers/hopper_ops.h"
 
 #include <errno.h>
@@ -67,7 +68,7 @@ static void test_gemm_ar(void **state)
 }
 
 /* What only moves: forms, chunks and blocks as the explorer draws them. */
-static void test_all_gather(void **state)
+static void only_moves(enum mk_op op)
 {
     struct coroutine_pool *pool;
     assert_int_equal(coroutine_pool_create(&pool, 0), 0);
@@ -76,13 +77,24 @@ static void test_all_gather(void **state)
             uint32_t nodes = forms[form][0], gpus = forms[form][1];
             struct sim_world_config c = world_config(
                 nodes, gpus, nodes * gpus * (seed % 2 ? 33 : 1), 0, 72 + 64 * (seed % 3));
-            c.problem.op = MK_OP_ALL_GATHER;
+            c.problem.op = op;
+            op_fit(&c.problem);
             c.seed = seed;
             c.pool = pool;
             sim_world_emulate(&c, 1);
             right(&c);
         }
     coroutine_pool_destroy(pool);
+}
+
+static void test_all_gather(void **state)
+{
+    only_moves(MK_OP_ALL_GATHER);
+}
+
+static void test_all_to_all(void **state)
+{
+    only_moves(MK_OP_ALL_TO_ALL);
 }
 
 /* One shot: tiles of few rows and others, rows that no tile and no group of 16 divides, ranks whose
@@ -210,6 +222,7 @@ int main(void)
                                        cmocka_unit_test(test_gemm_ar_one_shot),
                                        cmocka_unit_test(test_many_tiles),
                                        cmocka_unit_test(test_all_gather),
+                                       cmocka_unit_test(test_all_to_all),
                                        cmocka_unit_test(test_large_puts),
                                        cmocka_unit_test(test_faults),
                                        cmocka_unit_test(test_what_cannot_be_emulated_is_refused)};

@@ -50,6 +50,10 @@ def gemms(nodes):
         a, b, c = bf16(rng, m // W, k), bf16(rng, k, n), poison(m, n)
         whole = everyone(comm, a)
         assert (whole[comm.rank] == a).all() and not (whole[0] == whole[1]).all()
+        part, c = m // W // W, poison(m // W, k)
+        assert mkernel.all_to_all(a, c) is c and mkernel.all_to_all(a=a).shape == a.shape
+        assert (c == whole[:, comm.rank * part : (comm.rank + 1) * part].reshape(m // W, k)).all()
+        c = poison(m, n)
         assert mkernel.ag_gemm(a, b, c) is c
         near(c, floats(whole).reshape(m, k) @ floats(b))
         a, c = bf16(rng, m, k), poison(m // W, n)

@@ -1,0 +1,73 @@
+/* All-to-all: block j of rank r's A becomes block r of rank j's C, in equal blocks.
+ *
+ * intra_comm    pushes each chunk for a rank of its node, itself included, to it; each chunk for
+ *               another node to the rank of its own node that is on the receiver's rail, which
+ *               stages it
+ * inter_send    puts what its node has staged with it to its rail's rank on the node it is for
+ * inter_reduce  takes each chunk that has come to its place in C (core/roles/move.h)
+ *
+ * Bytes moved: W - gpus blocks come over the network, and no other way. Over NVLink come the blocks
+ * of gpus - 1 ranks for this one and, since puts go along rails alone, theirs for its rail: nodes
+ * (gpus - 1) in all.
+ *
+ * Buffer reuse: as in core/roles/move.h, and the same holds of what is staged: who stages has had a
+ * chunk of launch e + 1 of the rank that it stages with, whose puts of launch e had then left.
+ *
+ * Deadlock freedom: intra_comm waits for nothing, inter_send for intra_comm, inter_reduce for both.
+ *
+ * Flags: arrival[rank][chunk] and staged[node][local rank][chunk], each the epoch. */
+#ifndef MK_ROLES_ALL_TO_ALL_H
+#define MK_ROLES_ALL_TO_ALL_H
+
+#include "core/roles/all_to_all_plan.h"
+#include "core/roles/move.h"
+
+/* Other nodes first, since theirs is the longer way; neighbouring turns go to different ranks of
+ * this node, so that every link carries its share. */
+MK_ROLE int all_to_all_intra_comm(const struct all_to_all_plan *p, struct mk_cta *cta)
+{
+    const struct move_plan *m = &p->move;
+    const struct mk_topo *t = &m->topo;
+    uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank);
+    uint32_t block_turns = m->chunks * t->gpus;
+    for (uint32_t turn = cta->index; turn < t->nodes * block_turns; turn += cta->count) {
+        uint32_t to = (node + 1 + turn / block_turns) % t->nodes;
+        uint32_t chunk = turn % block_turns / t->gpus;
+        uint32_t peer = (local + t->gpus - turn % t->gpus) % t->gpus;
+        struct mk_chunk c =
+            move_chunk_of_a(m, mk_rank_at(t, to, peer) * m->block_rows, chunk, cta->epoch);
+        if (to != node)
+            c.destination = all_to_all_staged(p, to, local, chunk, cta->epoch);
+        mk_cta_copy(cta, peer, &c);
+        mk_cta_signal(cta, peer,
+                      to == node ? move_flag(m, t->rank, chunk)
+                                 : all_to_all_staged_flag(p, to, local, chunk),
+                      cta->epoch);
+    }
+    return 0;
+}
+
+/* In the order in which intra_comm stages. */
+MK_ROLE int all_to_all_inter_send(const struct all_to_all_plan *p, struct mk_cta *cta)
+{
+    const struct move_plan *m = &p->move;
+    const struct mk_topo *t = &m->topo;
+    uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank);
+    uint32_t block_turns = m->chunks * t->gpus;
+    for (uint32_t turn = cta->index; turn < (t->nodes - 1) * block_turns; turn += cta->count) {
+        uint32_t to = (node + 1 + turn / block_turns) % t->nodes;
+        uint32_t chunk = turn % block_turns / t->gpus, of = (local + turn) % t->gpus;
+        uint32_t sender = mk_rank_at(t, node, of);
+        struct mk_chunk c = move_chunk(m, sender, chunk, cta->epoch);
+        c.source = all_to_all_staged(p, to, of, chunk, cta->epoch);
+        if (mk_cta_wait(cta, all_to_all_staged_flag(p, to, of, chunk), cta->epoch, MK_CAUSE_DATA) ||
+            mk_cta_put(cta, mk_rank_at(t, to, local), &c, move_flag(m, sender, chunk)))
+            return 1;
+    }
+    return mk_cta_drain(cta);
+}
+
+MK_ROLES_OF(all_to_all, all_to_all_intra_comm(p, cta), all_to_all_inter_send(p, cta),
+            move_deliver(&p->move, cta));
+
+#endif
