@@ -23,7 +23,7 @@
 static struct mk_problem problem(enum mk_op op, enum mk_exec exec, uint32_t nodes, uint32_t gpus)
 {
     uint32_t world = nodes * gpus;
-    return (struct mk_problem){
+    struct mk_problem q = {
         .op = op,
         .exec = exec,
         .sms = exec == MK_EXEC_CUDA ? 132 : 0,
@@ -35,6 +35,8 @@ static struct mk_problem problem(enum mk_op op, enum mk_exec exec, uint32_t node
             {.batch = 1, .sequence = 144 * world, .heads = 2, .kv_heads = 1, .head_dim = 64},
         .moe = {.tokens = 24, .hidden = 64, .inner = 40, .experts = 2 * world, .k = 2},
         .timeout_ns = MK_TIMEOUT_NS};
+    op_fit(&q);
+    return q;
 }
 
 static void build(struct mk_plan *plan, const struct mk_problem *q)
