@@ -1,6 +1,7 @@
 /* GEMM+ReduceScatter and GEMM+AllReduce, wave by wave: core/roles/gemm_rs.h and gemm_ar.h as chains
  * of queues. */
 #include "core/model_gemm.h"
+#include "core/pipeline.h"
 
 #include <math.h>
 
@@ -25,7 +26,7 @@ static struct model_way model_way_of(const struct model_walk *w, const struct ge
     const struct mk_machine *m = w->machine;
     uint32_t gpus = p->topo.gpus, nodes = p->topo.nodes, ctas = p->split.ctas[MK_COMPUTE];
     uint32_t beside = mk_role_coresident(&p->split, MK_INTRA_COMM);
-    struct model_way way = {.senders = beside < 2 ? 2 : 1,
+    struct model_way way = {.senders = mk_pipeline_senders(&p->split),
                             .behind = m->wait,
                             .pushers = p->split.ctas[MK_INTRA_COMM],
                             .forwards = gathers ? (nodes - 1) * (gpus - 1) : 0};

@@ -1,5 +1,6 @@
 #include "sim/cta.h"
 #include "core/cta_rows.h"
+#include "core/pipeline.h"
 #include "sim/op.h"
 #include "sim/transfer.h"
 
@@ -444,10 +445,22 @@ int mk_cta_drain(struct mk_cta *cta)
     return result;
 }
 
+/* Waits for all that a tile is made of. 1: the launch is ending. */
+static int cta_before(struct sim_cta *c, const struct mk_tile *tile, uint32_t slices)
+{
+    const struct sim_rank *r = c->rank;
+    for (uint32_t slice = 0; r->op->before && slice < slices; slice++)
+        if (r->op->before(r->plan, &c->cta, tile, slice))
+            return 1;
+    return r->failed(r->context);
+}
+
 /* The compute role: the op's tile source drained in a loop. */
 static int cta_compute(struct sim_cta *c)
 {
     struct sim_rank *r = c->rank;
+    struct mk_pipeline pipeline;
+    plan_pipeline(r->plan, &pipeline);
     if (r->op->open && r->op->open(r->plan, &c->cta))
         return 1;
     for (uint32_t t = c->cta.index; t < r->plan->tiles; t += c->cta.count) {
@@ -455,7 +468,7 @@ static int cta_compute(struct sim_cta *c)
         r->op->tile(r->plan, &c->cta, t, &tile);
         if (!tile.rows) /* the plan leaves this turn out */
             continue;
-        if ((r->op->before && r->op->before(r->plan, &c->cta, &tile)) || r->failed(r->context))
+        if (cta_before(c, &tile, pipeline.slices))
             return 1;
         uint32_t what = mk_event_what(MK_EV_TILE, MK_CAUSE_NONE, tile.id);
         cta_set_progress(c, what);
@@ -463,7 +476,7 @@ static int cta_compute(struct sim_cta *c)
         r->math(c, &tile);
         mk_track_add(&c->track, what, start, r->now(r->context));
         coroutine_yield();
-        if (r->op->after && r->op->after(r->plan, &c->cta, &tile))
+        if (r->op->publish && r->op->publish(r->plan, &c->cta, &tile, 0, tile.rows, MK_TILE_PARTS))
             return 1;
     }
     return 0;

@@ -47,9 +47,13 @@ struct sim_op {
     int (*open)(const struct mk_plan *plan,
                 struct mk_cta *cta); /* before a compute CTA's first tile; NULL: nothing */
     void (*tile)(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *tile);
-    int (*before)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile);
-    /* once its C is stored, or under way; NULL: nothing */
-    int (*after)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile);
+    /* waits for a slice of a tile's operands, or for what is added to it (core/pipeline.h) */
+    int (*before)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile,
+                  uint32_t slice);
+    /* Rows [first, first + rows) of a tile are stored, or under way: `parts` of MK_TILE_PARTS of
+     * it. Says so to whoever waits for them, and moves what is not moved yet. NULL: nothing */
+    int (*publish)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile,
+                   uint32_t first, uint32_t rows, uint32_t parts);
     void (*operands)(const struct mk_plan *plan, const struct mk_tile *tile, uint64_t epoch,
                      struct sim_operands *out);
     /* A tile's math where it is no GEMM (then `operands` is NULL): loads, math and stores, all at
@@ -58,24 +62,8 @@ struct sim_op {
     /* where a second B lies, besides that in argument 1; MK_SPACE_HEAP: there is none */
     enum mk_space second;
 
-    /* ---- what the timed executor (sim/timed/timed.h) asks, of the kernel on a GPU ---- */
+    /* ---- what the events engine (sim/timed/timed.h) asks beside the plan's pipeline ---- */
 
-    uint8_t by_thread; /* 1: a role in a thread block of its own runs on one thread, and copies by
-                        * TMA; 0: on all threads */
-    uint8_t outbox;    /* tiles that its kernel keeps for warps which take them to peers; 0: none */
-    /* where there are such: whether they have to do with a tile; what `rows` rows of one that goes
-     * to a peer take; and <op>_after of rows [first, first + rows), which are `parts` of
-     * MK_TILE_PARTS */
-    int (*passes)(const struct mk_plan *plan, const struct mk_tile *tile);
-    uint64_t (*part_bytes)(const struct mk_plan *plan, const struct mk_tile *tile, uint32_t rows);
-    int (*after_parts)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile,
-                       uint32_t first, uint32_t rows, uint32_t parts);
-    uint8_t late; /* 1: on a GPU `before` comes behind a tile's products: it is for what is added */
-    /* A tile is multiplied slice by slice: how many stages (64 elements of K) a slice has, and
-     * before the loads of each. NULL: `before`, once */
-    uint32_t (*slice_stages)(const struct mk_plan *plan);
-    int (*before_slice)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile,
-                        uint32_t slice);
     /* Tiles are handed out as thread blocks get to them, and blocks of other roles come when they
      * are through: step `step` of number `i`. 0: number i has no more steps, or there is none.
      * NULL: compute CTAs take theirs in turn */
@@ -86,9 +74,6 @@ struct sim_op {
     uint32_t (*units)(const struct mk_plan *plan);
     int (*unit)(const struct mk_plan *plan, struct mk_cta *cta, uint32_t unit);
     int (*away)(const struct mk_plan *plan, struct mk_cta *cta);
-    uint8_t tickets; /* 1: the same of a GEMM's tiles, `tile` by `tile`, from one counter */
-    /* Adds to a flag come so many at a time, and nobody waits for fewer. NULL: one */
-    uint32_t (*together)(const struct mk_plan *plan);
     /* Where `operands` is NULL: what a GPU multiplies for a tile, masked parts of blocks included,
      * and the size of its heads */
     double (*flop)(const struct mk_plan *plan, const struct mk_tile *tile, uint32_t *head_dim);

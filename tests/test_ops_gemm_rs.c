@@ -260,7 +260,8 @@ int mutant_drain(struct mk_cta *cta)
     return mutation == NO_DRAIN ? 0 : mk_cta_drain(cta);
 }
 
-static int announces_early(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+static int announces_early(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
+                           uint32_t slice)
 {
     gemm_rs_after(gemm_rs_plan_of(plan), cta, t, MK_TILE_PARTS);
     return 0;
@@ -300,7 +301,7 @@ static struct sim_world_config config_for(uint64_t seed)
     op.operands = broken_operands;
     if (mutation == FLAG_BEFORE_TILE) {
         op.before = announces_early;
-        op.after = NULL;
+        op.publish = NULL;
     }
     c.op = &op;
     c.seed = seed;

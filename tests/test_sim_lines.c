@@ -1,6 +1,7 @@
 /* What the timed executor spares changes nothing that it says: moves that are done from a CTA's
  * line without its coroutine, and flags that are raised once for all adds that come together. */
-#include "core/cta.h"
+#include "core/ops/op.h"
+#include "core/pipeline.h"
 #include "core/roles/ring_attention.h"
 #include "sim/op.h"
 #include "sim/timed/timed.h"
@@ -33,11 +34,13 @@ static void build(struct mk_plan *plan, uint32_t nodes, uint32_t gpus, uint32_t 
         fail_msg("%s", error);
 }
 
-static void run(const struct mk_plan *plan, const struct sim_op *op, struct timed_result *r)
+static void run(const struct mk_plan *plan, const struct sim_op *op,
+                const struct mk_pipeline *pipeline, struct timed_result *r)
 {
     const struct timed_config c = {.plan = plan,
                                    .machine = machine_default(),
                                    .op = op,
+                                   .pipeline = pipeline,
                                    .launches = 2,
                                    .seed = 7,
                                    .jitter = 0.03,
@@ -73,14 +76,17 @@ static int turn_by_turn(const struct mk_plan *plan, struct mk_cta *cta)
 static const uint32_t forms[][2] = {{1, 4}, {3, 2}};
 enum { FORMS = sizeof forms / sizeof *forms };
 
-/* Runs it as it is and as `op`, which ends alike. */
-static void run_both(const uint32_t form[2], const struct sim_op *op, struct timed_result *plain,
-                     struct timed_result *other)
+/* Runs it as it is, and as `op` or with its adds one by one, which ends alike. */
+static void run_both(const uint32_t form[2], const struct sim_op *op, int one_by_one,
+                     struct timed_result *plain, struct timed_result *other)
 {
+    struct mk_pipeline pipeline;
     struct mk_plan plan;
     build(&plan, form[0], form[1], 4);
-    run(&plan, NULL, plain);
-    run(&plan, op, other);
+    plan_pipeline(&plan, &pipeline);
+    pipeline.together = one_by_one ? 1 : pipeline.together;
+    run(&plan, NULL, NULL, plain);
+    run(&plan, op, &pipeline, other);
     assert_alike(plain, other);
 }
 
@@ -90,7 +96,7 @@ static void test_lines(void **state)
     op.run = turn_by_turn;
     for (size_t i = 0; i < FORMS; i++) {
         struct timed_result of_lines, of_turns;
-        run_both(forms[i], &op, &of_lines, &of_turns);
+        run_both(forms[i], &op, 0, &of_lines, &of_turns);
         assert_int_equal(of_lines.events, of_turns.events);
     }
 }
@@ -98,11 +104,9 @@ static void test_lines(void **state)
 /* The last of a flag's adds to arrive counts, and brings its own chain. */
 static void test_adds_together(void **state)
 {
-    struct sim_op op = *sim_op_of(MK_OP_RING_ATTENTION);
-    op.together = NULL;
     for (size_t i = 0; i < FORMS; i++) {
         struct timed_result at_once, one_by_one;
-        run_both(forms[i], &op, &at_once, &one_by_one);
+        run_both(forms[i], NULL, 1, &at_once, &one_by_one);
         if (at_once.events >= one_by_one.events * 95 / 100)
             fail_msg("%llu events, and %llu one by one", (unsigned long long)at_once.events,
                      (unsigned long long)one_by_one.events);

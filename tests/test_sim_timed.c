@@ -3,6 +3,7 @@
  * one rate is all that counts, the same in every run, and says who waits where nothing goes on. */
 #include "core/comm.h"
 #include "core/ops/op.h"
+#include "core/pipeline.h"
 #include "core/roles/gemm_rs_plan.h"
 #include "sim/op.h"
 #include "sim/timed/queue.h"
@@ -484,8 +485,8 @@ static void test_uneven_experts(void **state)
     free(ids);
 }
 
-static int no_after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
-                    uint32_t first, uint32_t rows, uint32_t parts)
+static int publishes_nothing(const struct mk_plan *plan, struct mk_cta *cta,
+                             const struct mk_tile *t, uint32_t first, uint32_t rows, uint32_t parts)
 {
     return 0;
 }
@@ -535,7 +536,7 @@ static void test_nothing_goes_on(void **state)
     struct sim_op op = *sim_op_of(MK_OP_GEMM_RS);
     struct timed_result r;
     struct mk_plan plan;
-    op.after_parts = no_after;
+    op.publish = publishes_nothing;
     build(&plan, &q);
     struct timed_config c = {
         .plan = &plan, .machine = machine_default(), .op = &op, .launches = 1, .seed = 5};
@@ -548,20 +549,21 @@ static void test_nothing_goes_on(void **state)
 static void test_who_is_through_computes(void **state)
 {
     struct mk_problem q = problem(MK_OP_MOE_DISPATCH_GEMM, MK_EXEC_CUDA, 1, 2);
-    struct sim_op alone = *sim_op_of(MK_OP_MOE_DISPATCH_GEMM);
+    struct mk_pipeline alone;
     struct timed_result r, of_alone;
     struct mk_plan plan;
-    alone.tickets = 0;
     q.moe.tokens = 8192;
     q.moe.hidden = 4096;
     q.moe.inner = 2048;
     q.tuning.split.ctas[MK_COMPUTE] = 100;
     q.tuning.split.ctas[MK_INTRA_COMM] = 32;
     build(&plan, &q);
+    plan_pipeline(&plan, &alone);
+    alone.tickets = 0;
     struct timed_config c = {
-        .plan = &plan, .machine = machine_default(), .op = &alone, .launches = 1, .seed = 5};
+        .plan = &plan, .machine = machine_default(), .pipeline = &alone, .launches = 1, .seed = 5};
     assert_int_equal(timed_run(&c, &of_alone), 0);
-    c.op = NULL;
+    c.pipeline = NULL;
     assert_int_equal(timed_run(&c, &r), 0);
     assert_int_equal(r.tiles, of_alone.tiles);
     if ((double)r.ns >= 0.95 * (double)of_alone.ns)

@@ -4,6 +4,7 @@
 #include "core/mkernel.h"
 #include "core/model_gemm.h"
 #include "core/ops/gemm.h"
+#include "core/pipeline.h"
 #include "core/roles/ag_gemm_plan.h"
 
 /* Rows of the gathered A that one shot suits best: more are two. */
@@ -204,6 +205,15 @@ static void ag_gemm_tables(struct mk_plan *p, struct op_tables *t)
                  .producer = 'r'});
 }
 
+static void ag_gemm_pipeline(const struct mk_plan *p, struct mk_pipeline *out)
+{
+    const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
+    int joint = a->shots == 1; /* a tile's rows come whole */
+    out->slices = joint ? 1 : a->slices;
+    out->slice_stages = (uint32_t)mk_ceil_div(joint ? a->row_bytes : a->slice_bytes, 128);
+    out->by_thread = 1;
+}
+
 static void ag_gemm_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
 {
     const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
@@ -278,6 +288,7 @@ const struct op_descriptor op_ag_gemm = {
     .b_layout = 1,
     .build = ag_gemm_build,
     .tables = ag_gemm_tables,
+    .pipeline = ag_gemm_pipeline,
     .describe_tile = ag_gemm_describe_tile,
     .describe_chunk = ag_gemm_describe_chunk,
     .model = ag_gemm_model,

@@ -40,6 +40,8 @@ double plan_multiply_ns(const struct mk_problem *q);
 int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, char *error,
                        size_t size);
 void plan_gemm_rs_tables(const struct mk_problem *q, struct gemm_rs_plan *r, struct op_tables *t);
+void plan_gemm_rs_pipeline(const struct mk_problem *q, const struct gemm_rs_plan *r,
+                           struct mk_pipeline *out);
 uint64_t plan_gemm_rs_put_bytes(const struct gemm_rs_plan *r);   /* the largest */
 uint64_t plan_gemm_rs_joint_bytes(const struct gemm_rs_plan *r); /* one shot: from each peer */
 void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struct mk_tile *out);

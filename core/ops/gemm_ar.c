@@ -4,6 +4,7 @@
 #include "core/mkernel.h"
 #include "core/model_gemm.h"
 #include "core/ops/gemm.h"
+#include "core/pipeline.h"
 #include "core/roles/gemm_ar_plan.h"
 
 static int gemm_ar_build(struct mk_plan *p, char *error, size_t size)
@@ -33,6 +34,12 @@ static void gemm_ar_tables(struct mk_plan *p, struct op_tables *t)
                  {{'r', world, 1}, {'c', a->rs.units, 1}},
                  "the whole sum of chunk %c of rank %r's rows",
                  .producer = 'r'});
+}
+
+static void gemm_ar_pipeline(const struct mk_plan *p, struct mk_pipeline *out)
+{
+    plan_gemm_rs_pipeline(&p->problem, &gemm_ar_plan_of(p)->rs, out);
+    out->owned_pass = 1; /* they push the sum to all */
 }
 
 static void gemm_ar_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
@@ -92,6 +99,7 @@ const struct op_descriptor op_gemm_ar = {
     .sums = 1,
     .build = gemm_ar_build,
     .tables = gemm_ar_tables,
+    .pipeline = gemm_ar_pipeline,
     .describe_tile = gemm_ar_describe_tile,
     .describe_chunk = gemm_ar_describe_chunk,
     .model = gemm_ar_model,

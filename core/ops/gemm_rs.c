@@ -4,6 +4,7 @@
 #include "core/mkernel.h"
 #include "core/model_gemm.h"
 #include "core/ops/gemm.h"
+#include "core/pipeline.h"
 
 #include <errno.h>
 
@@ -235,6 +236,25 @@ void plan_gemm_rs_tables(const struct mk_problem *q, struct gemm_rs_plan *r, str
               .producer = 'R'});
 }
 
+void plan_gemm_rs_pipeline(const struct mk_problem *q, const struct gemm_rs_plan *r,
+                           struct mk_pipeline *out)
+{
+    if (q->exec != MK_EXEC_CUDA) /* the host's compute CTA is its own sender */
+        return;
+    out->load_addends = 1;
+    out->outbox = GEMM_RS_OUTBOX;
+    out->senders = mk_pipeline_senders(&r->split);
+    out->owned_pass = r->shots == 1;
+    out->grain_rows = r->grain_rows;
+    out->grain_cols = r->grain_cols;
+    out->element_bytes = r->element_bytes;
+}
+
+static void gemm_rs_pipeline(const struct mk_plan *p, struct mk_pipeline *out)
+{
+    plan_gemm_rs_pipeline(&p->problem, gemm_rs_plan_of(p), out);
+}
+
 static void gemm_rs_tables(struct mk_plan *p, struct op_tables *t)
 {
     plan_gemm_rs_tables(&p->problem, gemm_rs_plan_in(p), t);
@@ -317,6 +337,7 @@ const struct op_descriptor op_gemm_rs = {
     .sums = 1,
     .build = gemm_rs_build,
     .tables = gemm_rs_tables,
+    .pipeline = gemm_rs_pipeline,
     .describe_tile = gemm_rs_describe_tile,
     .describe_chunk = gemm_rs_describe_chunk,
     .model = gemm_rs_model,

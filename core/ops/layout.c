@@ -1,6 +1,7 @@
 /* How a plan lies: heap offsets, numbers of flags and what is said of them, from the operator's
  * tables of buffers and flags (struct op_tables). */
 #include "core/ops/op.h"
+#include "core/pipeline.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -50,6 +51,14 @@ void plan_tables(const struct mk_plan *p, struct op_tables *t)
 {
     memset(t, 0, sizeof *t);
     op_of(p->problem.op)->tables((struct mk_plan *)(uintptr_t)p, t);
+}
+
+void plan_pipeline(const struct mk_plan *p, struct mk_pipeline *out)
+{
+    const struct op_descriptor *op = op_of(p->problem.op);
+    *out = (struct mk_pipeline){.slices = 1, .together = 1};
+    if (op->pipeline)
+        op->pipeline(p, out);
 }
 
 int plan_lay_out(struct mk_plan *p, uint64_t tiles, uint64_t put_bytes, char *error, size_t size)

@@ -1,6 +1,7 @@
 /* What the plans of both MoE operators share: which shapes they take, where tokens lie until they
  * are with their experts. */
 #include "core/ops/moe.h"
+#include "core/pipeline.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -247,4 +248,9 @@ void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_
     *nvlink_bytes = (m->topo.gpus - 1) * (m->ids_bytes + (m->weights ? m->ids_bytes : 0) +
                                           others * (m->ids_moved + m->weights)) +
                     moe_crossings(m) * m->row_bytes;
+}
+
+void plan_moe_pipeline(const struct mk_plan *p, struct mk_pipeline *out)
+{
+    out->tickets = p->problem.exec == MK_EXEC_CUDA;
 }

@@ -31,4 +31,8 @@ uint64_t plan_moe_put_bytes(const struct moe_dispatch_plan *m); /* the largest p
 void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_bytes,
                             uint64_t *network_bytes);
 
+/* Both operators' pipeline: experts' tiles cost what their rows do, and blocks that move tokens
+ * multiply when they are through. */
+void plan_moe_pipeline(const struct mk_plan *p, struct mk_pipeline *out);
+
 #endif

@@ -4,6 +4,7 @@
 #include "core/mkernel.h"
 #include "core/model_gemm.h"
 #include "core/ops/moe.h"
+#include "core/pipeline.h"
 #include "core/roles/moe_dispatch_gemm_plan.h"
 
 #include <stdio.h>
@@ -142,6 +143,7 @@ const struct op_descriptor op_moe_dispatch_gemm = {
     .b_layout = 1,
     .build = moe_dispatch_gemm_build,
     .tables = moe_dispatch_gemm_tables,
+    .pipeline = plan_moe_pipeline,
     .describe_tile = moe_dispatch_gemm_describe_tile,
     .describe_chunk = moe_dispatch_gemm_describe_chunk,
     .work = moe_dispatch_gemm_work,

@@ -3,6 +3,7 @@
 #include "core/mkernel.h"
 #include "core/model_gemm.h"
 #include "core/ops/moe.h"
+#include "core/pipeline.h"
 #include "core/roles/moe_ffn_plan.h"
 
 static int moe_ffn_check_tuning(const struct mk_problem *q, char *error, size_t size)
@@ -205,6 +206,7 @@ const struct op_descriptor op_moe_ffn = {
     .sums = 1,
     .build = moe_ffn_build,
     .tables = moe_ffn_tables,
+    .pipeline = plan_moe_pipeline,
     .describe_tile = moe_ffn_describe_tile,
     .describe_chunk = moe_ffn_describe_chunk,
     .work = moe_ffn_work,

@@ -133,6 +133,7 @@ void op_add_flags(struct op_tables *t, const struct op_flags *flags, size_t byte
     op_add_flags(t, (const struct op_flags[]){__VA_ARGS__},                                        \
                  sizeof((const struct op_flags[]){__VA_ARGS__}))
 
+struct mk_pipeline;
 struct model_walk;
 struct mk_gemm_tile;
 
@@ -172,6 +173,8 @@ struct op_descriptor {
      * they take, and every sentence about a flag follow from it. The same once they are laid out.
      */
     void (*tables)(struct mk_plan *p, struct op_tables *t);
+    /* Where the plan's pipeline is not the plain one (core/pipeline.h). NULL: nowhere. */
+    void (*pipeline)(const struct mk_plan *p, struct mk_pipeline *out);
     /* As core/plan.h says; ids are the plan's. describe_tile NULL: it computes none. */
     void (*describe_tile)(const struct mk_plan *p, uint32_t id, struct mk_tile *out);
     void (*describe_chunk)(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
@@ -275,6 +278,9 @@ int plan_take(struct mk_plan *p, uint64_t tiles, uint64_t flags, uint64_t heap_b
 /* Lays out the operator's tables from p->heap_base and p->flag_base on: offsets, first flags,
  * sizes. Refuses as plan_take. */
 int plan_lay_out(struct mk_plan *p, uint64_t tiles, uint64_t put_bytes, char *error, size_t size);
+
+/* How a compute CTA of the plan works. */
+void plan_pipeline(const struct mk_plan *p, struct mk_pipeline *out);
 
 /* The tables of a plan, and how many flags an array has; UINT64_MAX: more than can be counted. */
 void plan_tables(const struct mk_plan *p, struct op_tables *t);

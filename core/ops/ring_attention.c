@@ -6,6 +6,7 @@
 #include "core/mkernel.h"
 #include "core/model_gemm.h"
 #include "core/ops/op.h"
+#include "core/pipeline.h"
 #include "core/roles/ring_attention_plan.h"
 
 #include <errno.h>
@@ -231,6 +232,12 @@ static int ring_attention_build(struct mk_plan *p, char *error, size_t size)
     return 0;
 }
 
+/* A chunk's pieces are announced together. */
+static void ring_attention_pipeline(const struct mk_plan *p, struct mk_pipeline *out)
+{
+    out->together = ring_attention_plan_of(p)->pieces;
+}
+
 static void ring_attention_tables(struct mk_plan *p, struct op_tables *t)
 {
     struct ring_attention_plan *r = ring_attention_plan_in(p);
@@ -331,6 +338,7 @@ const struct op_descriptor op_ring_attention = {
     .causal = 1,
     .build = ring_attention_build,
     .tables = ring_attention_tables,
+    .pipeline = ring_attention_pipeline,
     .describe_tile = ring_attention_describe_tile,
     .describe_chunk = ring_attention_describe_chunk,
     .work = ring_attention_work,

@@ -19,25 +19,10 @@ static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, str
     ag_gemm_tile(ag_gemm_plan_of(plan), t, out);
 }
 
-static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
-{
-    const struct ag_gemm_plan *p = ag_gemm_plan_of(plan);
-    for (uint32_t slice = 0; slice < (p->shots == 1 ? 1 : p->slices); slice++)
-        if (ag_gemm_before(ag_gemm_plan_of(plan), cta, t, slice))
-            return 1;
-    return 0;
-}
-
-static int before_slice(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
-                        uint32_t slice)
+static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
+                  uint32_t slice)
 {
     return ag_gemm_before(ag_gemm_plan_of(plan), cta, t, slice);
-}
-
-static uint32_t slice_stages(const struct mk_plan *plan)
-{
-    const struct ag_gemm_plan *p = ag_gemm_plan_of(plan);
-    return (uint32_t)mk_ceil_div(p->shots == 1 ? p->row_bytes : p->slice_bytes, 128);
 }
 
 static void ag_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
@@ -68,7 +53,4 @@ const struct sim_op SIM_OP_NAME = {
     .tile = tile,
     .before = before,
     .operands = ag_gemm_operands,
-    .by_thread = 1,
-    .slice_stages = slice_stages,
-    .before_slice = before_slice,
 };

@@ -21,35 +21,12 @@ static void gemm_ar_tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_
     gemm_rs_tile(&gemm_ar_plan_of(plan)->rs, t, out);
 }
 
-static int after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
-{
-    const struct gemm_ar_plan *p = gemm_ar_plan_of(plan);
-    if (p->rs.passing)
-        return gemm_rs_joint(&p->rs, cta, t);
-    gemm_ar_after(p, cta, t, 0, t->rows, MK_TILE_PARTS);
-    return 0;
-}
-
-static int gemm_ar_passes(const struct mk_plan *plan, const struct mk_tile *t)
-{
-    (void)plan;
-    (void)t;
-    return 1;
-}
-
-static uint64_t gemm_ar_part_bytes(const struct mk_plan *plan, const struct mk_tile *t,
-                                   uint32_t rows)
-{
-    return sim_gemm_rs_part_bytes(&gemm_ar_plan_of(plan)->rs, t, rows);
-}
-
-static int gemm_ar_after_parts(const struct mk_plan *plan, struct mk_cta *cta,
-                               const struct mk_tile *t, uint32_t first, uint32_t rows,
-                               uint32_t parts)
+static int publish(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
+                   uint32_t first, uint32_t rows, uint32_t parts)
 {
     const struct gemm_ar_plan *p = gemm_ar_plan_of(plan);
     if (p->rs.shots == 1)
-        return gemm_rs_exchange(&p->rs, cta, t, first, rows, parts);
+        return sim_gemm_rs_joint(plan, &p->rs, cta, t, first, rows, parts);
     gemm_ar_after(p, cta, t, first, rows, parts);
     return 0;
 }
@@ -63,8 +40,10 @@ static void gemm_ar_operands(const struct mk_plan *plan, const struct mk_tile *t
         out->c += (uint64_t)p->topo.rank * p->shard_rows * p->n * 2;
 }
 
-static int gemm_ar_before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+static int gemm_ar_before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
+                          uint32_t slice)
 {
+    (void)slice;
     return gemm_rs_before(&gemm_ar_plan_of(plan)->rs, cta, t);
 }
 
@@ -81,13 +60,8 @@ const struct sim_op SIM_OP_NAME = {
     .run = gemm_ar_role,
     .tile = gemm_ar_tile,
     .before = gemm_ar_before,
-    .after = after,
+    .publish = publish,
     .operands = gemm_ar_operands,
-    .outbox = GEMM_RS_OUTBOX,
-    .late = 1,
-    .passes = gemm_ar_passes,
-    .part_bytes = gemm_ar_part_bytes,
-    .after_parts = gemm_ar_after_parts,
     .fill = exact_fill,
     .verify = gemm_ar_verify,
 };

@@ -20,31 +20,12 @@ static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, str
     gemm_rs_tile(gemm_rs_plan_of(plan), t, out);
 }
 
-static int after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
-{
-    const struct gemm_rs_plan *p = gemm_rs_plan_of(plan);
-    if (p->passing)
-        return gemm_rs_joint(p, cta, t);
-    gemm_rs_after(p, cta, t, MK_TILE_PARTS);
-    return 0;
-}
-
-static int passes(const struct mk_plan *plan, const struct mk_tile *t)
-{
-    return gemm_rs_kind_of(gemm_rs_plan_of(plan), t) != GEMM_RS_OWN;
-}
-
-static uint64_t part_bytes(const struct mk_plan *plan, const struct mk_tile *t, uint32_t rows)
-{
-    return sim_gemm_rs_part_bytes(gemm_rs_plan_of(plan), t, rows);
-}
-
-static int after_parts(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
-                       uint32_t first, uint32_t rows, uint32_t parts)
+static int publish(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
+                   uint32_t first, uint32_t rows, uint32_t parts)
 {
     const struct gemm_rs_plan *p = gemm_rs_plan_of(plan);
     if (p->shots == 1)
-        return gemm_rs_exchange(p, cta, t, first, rows, parts);
+        return sim_gemm_rs_joint(plan, p, cta, t, first, rows, parts);
     gemm_rs_after(p, cta, t, parts);
     return 0;
 }
@@ -55,8 +36,10 @@ static void gemm_rs_operands(const struct mk_plan *plan, const struct mk_tile *t
     sim_gemm_rs_operands(plan, gemm_rs_plan_of(plan), t, epoch, out);
 }
 
-static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
+                  uint32_t slice)
 {
+    (void)slice;
     return gemm_rs_before(gemm_rs_plan_of(plan), cta, t);
 }
 
@@ -74,13 +57,8 @@ const struct sim_op SIM_OP_NAME = {
     .run = gemm_rs_role,
     .tile = tile,
     .before = before,
-    .after = after,
+    .publish = publish,
     .operands = gemm_rs_operands,
-    .outbox = GEMM_RS_OUTBOX,
-    .late = 1,
-    .passes = passes,
-    .part_bytes = part_bytes,
-    .after_parts = after_parts,
     .fill = exact_fill,
     .verify = gemm_rs_verify,
 };

@@ -5,11 +5,14 @@
 #include "core/roles/gemm_rs_joint.h"
 #include "sim/op.h"
 
-static inline uint64_t sim_gemm_rs_part_bytes(const struct gemm_rs_plan *p, const struct mk_tile *t,
-                                              uint32_t rows)
+/* One shot: all of it, where a CTA has no senders; else what they do. */
+static inline int sim_gemm_rs_joint(const struct mk_plan *plan, const struct gemm_rs_plan *p,
+                                    struct mk_cta *cta, const struct mk_tile *t, uint32_t first,
+                                    uint32_t rows, uint32_t parts)
 {
-    const struct gemm_rs_area a = {.rows = rows, .cols = t->cols};
-    return gemm_rs_bytes(p, &a);
+    if (plan->problem.exec == MK_EXEC_CUDA)
+        return gemm_rs_exchange(p, cta, t, first, rows, parts);
+    return p->passing ? gemm_rs_joint(p, cta, t) : 0;
 }
 
 static inline void sim_gemm_rs_operands(const struct mk_plan *plan, const struct gemm_rs_plan *p,

@@ -28,8 +28,9 @@ static void moe_dispatch_gemm_tile(const struct mk_plan *plan, struct mk_cta *ct
 }
 
 static int moe_dispatch_gemm_before(const struct mk_plan *plan, struct mk_cta *cta,
-                                    const struct mk_tile *t)
+                                    const struct mk_tile *t, uint32_t slice)
 {
+    (void)slice;
     return moe_before(moe_dispatch_gemm_plan_of(plan), cta, t);
 }
 
@@ -71,7 +72,6 @@ extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
     .run = moe_dispatch_gemm_role,
     .open = moe_dispatch_gemm_open_tiles,
-    .tickets = 1,
     .tile = moe_dispatch_gemm_tile,
     .before = moe_dispatch_gemm_before,
     .operands = moe_dispatch_gemm_operands,

@@ -42,14 +42,19 @@ static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, str
     moe_ffn_tile(moe_ffn_plan_of(plan), cta, t, out);
 }
 
-static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
+                  uint32_t slice)
 {
+    (void)slice;
     return moe_ffn_before(moe_ffn_plan_of(plan), cta, t);
 }
 
-static int after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+static int publish(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
+                   uint32_t first, uint32_t rows, uint32_t parts)
 {
-    moe_ffn_after(moe_ffn_plan_of(plan), cta, t, MK_TILE_PARTS);
+    (void)first;
+    (void)rows;
+    moe_ffn_after(moe_ffn_plan_of(plan), cta, t, parts);
     return 0;
 }
 
@@ -96,10 +101,9 @@ const struct sim_op SIM_OP_NAME = {
     .units = units,
     .unit = sums_here,
     .away = sums_away,
-    .tickets = 1,
     .tile = tile,
     .before = before,
-    .after = after,
+    .publish = publish,
     .operands = moe_ffn_operands,
     .second = MK_SPACE_ARG4,
     .ids = moe_ffn_ids,

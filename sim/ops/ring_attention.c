@@ -29,8 +29,10 @@ static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, str
     ring_attention_tile(ring_attention_plan_of(plan), t, out);
 }
 
-static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
+                  uint32_t slice)
 {
+    (void)slice;
     return ring_attention_before(ring_attention_plan_of(plan), cta, t);
 }
 
@@ -60,12 +62,6 @@ static int ring_attention_handed(const struct mk_plan *plan, uint32_t i, uint32_
         return 0;
     ring_attention_tile(p, ring_attention_tile_number(p, ring_attention_order(p, i), step), t);
     return 1;
-}
-
-/* The pieces of a chunk. */
-static uint32_t ring_attention_together(const struct mk_plan *plan)
-{
-    return ring_attention_plan_of(plan)->pieces;
 }
 
 /* Blocks of keys that are seen in part are multiplied whole. */
@@ -181,7 +177,6 @@ const struct sim_op SIM_OP_NAME = {
     .before = before,
     .math = ring_attention_math,
     .handed = ring_attention_handed,
-    .together = ring_attention_together,
     .flop = ring_attention_flop,
     .fill = ring_attention_fill,
     .verify = ring_attention_verify,

@@ -65,7 +65,7 @@ static double compute_stage(const struct timed_cta *c, const struct sim_operands
                                 .slower = w->clock / r->slow.gpu,
                                 .b_kn = !r->plan.problem.b_transposed,
                                 .fp32 = o->c_number != MK_BF16,
-                                .grouped = w->op->tickets != 0};
+                                .grouped = w->pipeline.tickets != 0};
     if (w->beside) {
         compute_beside(c, &load);
         load.beside_peer = compute_wanted(c);
@@ -91,9 +91,7 @@ static int compute_before(struct timed_cta *c, const struct mk_tile *tile, uint3
 {
     const struct timed_rank *r = timed_rank_of(c);
     const struct sim_op *op = r->world->op;
-    if (op->before_slice)
-        return op->before_slice(&r->plan, &c->cta, tile, slice);
-    return op->before && !slice ? op->before(&r->plan, &c->cta, tile) : 0;
+    return op->before ? op->before(&r->plan, &c->cta, tile, slice) : 0;
 }
 
 static void compute_busy(struct timed_cta *c, double ns)
@@ -111,11 +109,11 @@ static int compute_products(struct timed_cta *c, const struct mk_tile *tile,
     /* on a GPU half of a gated tile's columns of B are the gate's */
     const int host = r->plan.problem.exec == MK_EXEC_HOST;
     uint32_t stages = (uint32_t)mk_ceil_div(o->k, 64) * (host && o->gate ? 2 : 1), slice = 0;
-    uint32_t of_slice = w->op->slice_stages ? w->op->slice_stages(&r->plan) : stages;
+    uint32_t of_slice = w->pipeline.slice_stages ? w->pipeline.slice_stages : stages;
     double scatter = timed_scatter(w), stage = 0;
     for (uint32_t done = 0; done < stages; slice++) {
         uint32_t count = stages - done < of_slice ? stages - done : of_slice;
-        if (!w->op->late && compute_before(c, tile, slice))
+        if (!w->pipeline.load_addends && compute_before(c, tile, slice))
             return 1;
         if (!slice) {
             *start = c->at;
@@ -137,7 +135,7 @@ static int compute_products(struct timed_cta *c, const struct mk_tile *tile,
         compute_busy(c, count * stage);
         done += count;
     }
-    return w->op->late ? compute_before(c, tile, 0) : 0;
+    return w->pipeline.load_addends ? compute_before(c, tile, 0) : 0;
 }
 
 /* What is added to a tile comes through the ring of stages, two for each term (of fp32 four), and
@@ -171,7 +169,7 @@ static int compute_to_outbox(struct timed_cta *c, const struct sim_operands *o)
         uint64_t taken = UINT64_MAX;
         for (uint32_t i = 0; i < senders; i++)
             taken = e->taken[i] < taken ? e->taken[i] : taken;
-        if (e->made - taken < w->op->outbox)
+        if (e->made - taken < w->pipeline.outbox)
             break;
         timed_stand(c);
         if (w->error)
@@ -208,7 +206,7 @@ int timed_send(struct timed_cta *c)
         struct mk_tile tile;
         struct sim_operands o = {0};
         w->op->tile(&r->plan, &c->cta, t, &tile);
-        if (!tile.rows || !w->op->passes(&r->plan, &tile))
+        if (!tile.rows || !mk_pipeline_passes(&w->pipeline, &tile))
             continue;
         w->op->operands(&r->plan, &tile, c->cta.epoch, &o);
         while (e->made <= e->taken[own]) {
@@ -225,12 +223,12 @@ int timed_send(struct timed_cta *c)
                      rows = first >= tile.rows ? 0 : tile.rows - first;
             rows = rows < part_rows ? rows : part_rows;
             if (rows && to_peer &&
-                timed_transfer(c, o.c_local, w->op->part_bytes(&r->plan, &tile, rows), TIMED_SENDS,
-                               0))
+                timed_transfer(c, o.c_local, mk_pipeline_bytes(&w->pipeline, &tile, rows),
+                               TIMED_SENDS, 0))
                 return 1;
             if (!to_peer && /* what it pushes, it pushes itself */
-                w->op->after_parts(&r->plan, &c->cta, &tile, first, rows,
-                                   MK_TILE_PARTS / w->cluster / 2))
+                w->op->publish(&r->plan, &c->cta, &tile, first, rows,
+                               MK_TILE_PARTS / w->cluster / 2))
                 return 1;
         }
         if (to_peer) /* named as the kernel does, by the first of the tile's chunks */
@@ -245,7 +243,7 @@ int timed_send(struct timed_cta *c)
             timed_wake(engine);
         }
         if (to_peer &&
-            w->op->after_parts(&r->plan, &c->cta, &tile, 0, tile.rows, MK_TILE_PARTS / parts))
+            w->op->publish(&r->plan, &c->cta, &tile, 0, tile.rows, MK_TILE_PARTS / parts))
             return 1;
     }
     return 0;
@@ -270,7 +268,7 @@ static int compute_tile(struct timed_cta *c, const struct mk_tile *tile)
     w->op->operands(&r->plan, tile, c->cta.epoch, &o);
     if (compute_products(c, tile, &o, &start))
         return 1;
-    if (w->senders && w->op->passes(&r->plan, tile)) {
+    if (mk_pipeline_passes(&w->pipeline, tile)) {
         if (compute_to_outbox(c, &o))
             return 1;
     } else {
@@ -281,7 +279,7 @@ static int compute_tile(struct timed_cta *c, const struct mk_tile *tile)
                            (uint64_t)o.rows * o.cols * (o.c_number == MK_FP32 ? 4 : 2), MACHINE_TMA,
                            0))
             return 1;
-        if (w->op->after && w->op->after(&r->plan, &c->cta, tile))
+        if (w->op->publish && w->op->publish(&r->plan, &c->cta, tile, 0, tile->rows, MK_TILE_PARTS))
             return 1;
     }
     compute_record(c, tile, start);
@@ -296,7 +294,7 @@ static int compute_step(struct timed_cta *c, const struct mk_tile *tile)
     struct timed_rank *r = timed_rank_of(c);
     struct timed_world *w = r->world;
     uint32_t dim;
-    if (w->op->before && w->op->before(&r->plan, &c->cta, tile))
+    if (w->op->before && w->op->before(&r->plan, &c->cta, tile, 0))
         return 1;
     uint64_t start = c->at;
     double flop = w->op->flop(&r->plan, tile, &dim);

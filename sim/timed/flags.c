@@ -9,7 +9,7 @@ enum { GATHERED = 1 << 16 }; /* lists of flights of which some have come */
 
 int timed_flags_open(struct timed_world *w)
 {
-    if (w->together <= 1)
+    if (w->pipeline.together <= 1)
         return 0;
     w->gathered = malloc(GATHERED * sizeof *w->gathered);
     if (!w->gathered)
@@ -74,7 +74,7 @@ static void flags_gather(struct timed_world *w, const struct timed_flight *f, ui
             all->path = f->path;
         }
     }
-    if (all->value % w->together)
+    if (all->value % w->pipeline.together)
         return;
     timed_queue_put(&w->queue, first + *at, all->due);
     *at = all->next;
@@ -82,7 +82,7 @@ static void flags_gather(struct timed_world *w, const struct timed_flight *f, ui
 
 void timed_raise(struct timed_world *w, const struct timed_flight *f, uint64_t time)
 {
-    if (w->together > 1 && f->add && f->poster == TIMED_NONE) {
+    if (w->pipeline.together > 1 && f->add && f->poster == TIMED_NONE) {
         flags_gather(w, f, time);
         return;
     }

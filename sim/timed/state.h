@@ -2,6 +2,7 @@
 #ifndef SIM_TIMED_STATE_H
 #define SIM_TIMED_STATE_H
 
+#include "core/pipeline.h"
 #include "sim/clock.h"
 #include "sim/cta.h"
 #include "sim/op.h"
@@ -184,7 +185,7 @@ struct timed_world {
     uint32_t *moved;          /* [per_rank] CTAs whose flows end with an event */
     struct timed_flight *flights;
     uint32_t flight_capacity;
-    uint64_t together;                 /* adds to a flag that come together; 1 or less: none do */
+    struct mk_pipeline pipeline;
     uint32_t *gathered;                /* lists of flights of which some have come; NULL: none */
     uint32_t world, per_rank, senders; /* senders: of a compute CTA */
     uint32_t cluster;

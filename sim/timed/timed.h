@@ -38,7 +38,8 @@ struct timed_slow {
 struct timed_config {
     const struct mk_plan *plan; /* as plan_build made it for rank 0, all else follows; only read */
     const struct mk_machine *machine;
-    const struct sim_op *op; /* NULL: the problem's; a broken one in tests */
+    const struct sim_op *op;            /* NULL: the problem's; a broken one in tests */
+    const struct mk_pipeline *pipeline; /* NULL: the plan's; another in tests */
     uint32_t launches;
     uint64_t seed;
     double jitter;                 /* share by which tiles and puts scatter; 0: none */

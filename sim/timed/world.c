@@ -207,7 +207,7 @@ static enum machine_mover world_mover(const struct timed_world *w, const struct 
         return MACHINE_TMA;
     if (mk_role_coresident(&plan->problem.tuning.split, (enum mk_role)role))
         return MACHINE_WARP;
-    return w->op->by_thread ? MACHINE_TMA : MACHINE_BLOCK;
+    return w->pipeline.by_thread ? MACHINE_TMA : MACHINE_BLOCK;
 }
 
 static int world_make_cta(struct timed_world *w, struct timed_rank *r, uint32_t i)
@@ -350,13 +350,12 @@ static int world_make(struct timed_world *w)
     w->op = w->config.op ? w->config.op : sim_op_of(q->op);
     w->world = mk_world(&q->topo);
     w->cluster = cuda && q->tuning.cluster ? q->tuning.cluster : 1;
-    if (cuda && w->op->outbox) /* two of three free warps of a block, where roles leave them */
-        w->senders =
-            mk_role_coresident(split, MK_INTER_REDUCE) + mk_role_coresident(split, MK_INTRA_COMM) <
-                    2
-                ? 2
-                : 1;
-    w->by_hand = cuda && (w->op->handed || w->op->tickets);
+    if (w->config.pipeline)
+        w->pipeline = *w->config.pipeline;
+    else
+        plan_pipeline(plan, &w->pipeline);
+    w->senders = w->pipeline.senders;
+    w->by_hand = cuda && (w->op->handed || w->pipeline.tickets);
     w->per_rank = mk_total_ctas(split) + w->senders * split->ctas[MK_COMPUTE];
     /* nothing of its CTA stands behind its last tile, which goes without a pace: in one shot of one
      * tile a CTA that is all */
@@ -369,10 +368,9 @@ static int world_make(struct timed_world *w)
     if (cuda && w->op->operands)
         w->fetched = w->op->ids ? model_fetched_groups(q) : model_fetched(w->machine, q);
     w->clock = world_clock(w);
-    w->together = w->op->together ? w->op->together(plan) : 1;
     if (timed_flags_open(w))
         return -ENOMEM;
-    if (!w->op->outbox && w->op->operands) /* what leaves an outbox was just made */
+    if (!w->pipeline.outbox && w->op->operands) /* what leaves an outbox was just made */
         w->spilled = machine_spilled(w->machine, 2.0 * (double)q->m * (double)q->k);
     if (w->senders) {
         uint32_t units = plan->chunks / w->world, reducers = split->ctas[MK_INTER_REDUCE];
