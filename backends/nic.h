@@ -93,4 +93,8 @@ struct nic_choice {
 int nic_choose(struct nic_choice *out, const struct nic_request *request, char *error,
                size_t error_size);
 
+/* "mlx5_0+mlx5_1"; of softnic with what makes its network: "soft0 (SOFTNIC=bw=5GB/s)". A text that
+ * does not fit is cut. */
+void nic_choice_words(const struct nic_choice *choice, char *text, size_t size);
+
 #endif

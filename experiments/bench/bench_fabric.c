@@ -51,12 +51,12 @@ static const struct option_spec specs[] = {
      .group = PUTS},
     {"min", OPTION_BYTES, AT(min), "BYTES", "smallest of several sizes (-b). Default 16", 16,
      256 << 20, .group = PUTS},
-    {"max", OPTION_BYTES, AT(max), "BYTES", "largest of several sizes (-e). Default 8MB", 16,
+    {"max", OPTION_BYTES, AT(max), "BYTES", "largest of several sizes (-e). Default 8MiB", 16,
      256 << 20, .group = PUTS},
     {"factor", OPTION_NUMBERS, AT(factor), "F", "from a size to the next (-f). Default 2", 2, 1024,
      .group = PUTS},
     {"iters", OPTION_NUMBERS, AT(iterations), "N",
-     "puts of each size (-n). Default: as many as move 512 MB, 50 to 5000; for "
+     "puts of each size (-n). Default: as many as move 512 MiB, 50 to 5000; for "
      "latency 20 to 1000",
      1, 10000000, .group = PUTS},
     {"depth", OPTION_NUMBERS, AT(depth), "N", "puts under way at once. Default 64", 1, 4096,
@@ -95,7 +95,7 @@ static const struct option_table table = {
     "Without --server and --client both ends are here; under torchrun, srun or mpirun with two "
     "ranks rank 0 "
     "measures against rank 1.\n"
-    "A put is its data and the flag behind it. MB are 2^20 bytes, as there; a put's flag is not "
+    "A put is its data and the flag behind it. perftest calls 2^20 bytes MB; a put's flag is not "
     "counted.",
     specs, sizeof specs / sizeof *specs,
     "  mkernel bench fabric --nic soft --size 256KB\n"
@@ -229,7 +229,7 @@ static int bench_fabric_run_client(const struct arguments *a, int fd)
     struct wire w = {.fd = fd, .timeout_ns = a->timeout_ns};
     struct fabric_report r = bench_fabric_report_of(a);
     struct fabric_end e = {0};
-    char text[384];
+    char text[896];
     int status = STATUS_DONE;
     r.table = output_table(a->quiet, a->csv, a->json);
     struct wire_message hello = {.kind = WIRE_HELLO, .region = bench_fabric_region_of(a)},

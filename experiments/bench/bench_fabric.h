@@ -68,7 +68,7 @@ struct fabric_end {
     uint64_t timeout_ns;
     uint32_t rank;
     int efa;
-    char nic[256]; /* the devices, "+" between */
+    char nic[512]; /* nic_choice_words */
     struct nic_choice choice;
     uint64_t deadline; /* of the wait in progress */
     uint64_t started, completed;

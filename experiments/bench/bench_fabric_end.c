@@ -78,9 +78,7 @@ int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic,
     int rc = nic_choose(&e->choice, &request, e->error, sizeof e->error);
     if (rc)
         return rc;
-    for (uint32_t i = 0, used = 0; i < e->choice.count && used < sizeof e->nic; i++)
-        used += (uint32_t)snprintf(e->nic + used, sizeof e->nic - used, "%s%s", i ? "+" : "",
-                                   e->choice.devices[i]);
+    nic_choice_words(&e->choice, e->nic, sizeof e->nic);
     e->heap_bytes = FABRIC_FLAG_BYTES + kind->data_bytes;
     e->heap = mmap(NULL, e->heap_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (e->heap == MAP_FAILED) {
@@ -103,6 +101,8 @@ void fabric_end_describe(const struct fabric_end *e, char *text, size_t size)
     else
 #endif
         verbs_rc_describe(e->fabric, text, size);
+    size_t used = strlen(text);
+    snprintf(text + used, size - used, "%s", strchr(e->nic, ' ') ? strchr(e->nic, ' ') : "");
 }
 
 int fabric_end_connect(struct fabric_end *e, struct wire *w, int client)

@@ -237,9 +237,7 @@ static int run_job_choose_nic(struct run_job *job, const struct gpu_list *gpus, 
     if (result || o->nodes == 1)
         return result;
     job->nic_gbit = choice.gbit;
-    for (uint32_t i = 0, used = 0; i < choice.count && used < sizeof job->nic; i++)
-        used += (uint32_t)snprintf(job->nic + used, sizeof job->nic - used, "%s%s", i ? "+" : "",
-                                   choice.devices[i]);
+    nic_choice_words(&choice, job->nic, sizeof job->nic);
     return 0;
 }
 
