@@ -3,6 +3,8 @@
  * look at git diff. */
 #include "tests/helpers/tui_stage.h"
 
+#include <math.h>
+
 struct scene {
     const char *name, *keys;
     int first, second;
@@ -67,6 +69,36 @@ static void every_panel_and_state(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* What a slow message's time is made of adds up to it, in one unit. */
+static void parts_of_a_message_add_up(void **state)
+{
+    struct stage s;
+    int messages = 0;
+    stage_open(&s, 0, -1, 200, 60, 0);
+    stage_play(&s, "5\n");
+    char *text = screen_text(&s.cells, 0);
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        char *at = strstr(line, " = "), unit[8];
+        double whole, sum = 0;
+        int parts = 0;
+        if (!at || !strstr(line, "  rank "))
+            continue;
+        assert_int_equal(sscanf(line, "%lf %7s", &whole, unit), 2);
+        for (char *end; (at = strpbrk(at, "=+")); at = end) {
+            sum += strtod(at + 1, &end);
+            assert_ptr_not_equal(end, at + 1);
+            parts++;
+        }
+        assert_true(parts >= 3);
+        if (fabs(sum - whole) > 0.02)
+            fail_msg("parts make %.2f: %s", sum, line);
+        messages++;
+    }
+    free(text);
+    stage_close(&s);
+    assert_true(messages > 8);
+}
+
 /* A terminal without colours is sent glyphs and attributes alone: drawn so, every class of cell
  * still differs from every other, and the screen is the golden one. */
 static int check_monochrome(const struct scene *scene, int width, int height)
@@ -115,6 +147,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(screens_at_every_size),
         cmocka_unit_test(every_panel_and_state),
+        cmocka_unit_test(parts_of_a_message_add_up),
         cmocka_unit_test(monochrome_says_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, stage_clean);

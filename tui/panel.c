@@ -201,26 +201,33 @@ static void panel_stalls(struct panel_text *t, struct model *m, int file)
 static void panel_slowest(struct panel_text *t, struct model *m, int file)
 {
     struct source *s = m->source[file];
-    char ns[6][32], text[96];
+    char ns[5][32], text[96];
     int before;
     if (m->files == 2)
         panel_add(t, STRONG "%c  %.120s" PLAIN, 'A' + file, source_info(s)->title);
     panel_add(t, STRONG "messages" PLAIN FAINT
-                        "  (≤: no CTA waited for it, so it may have come earlier)");
+                        "  (its parts in the same unit; done: until it was completed)");
     before = t->count;
+    /* `arrived` counts where a CTA waited for it: else it came earlier than somebody looked */
     sqlite3_stmt *q = source_prepare(
-        s,
-        "SELECT rank, peer, ns, command_seen, seen_posted, posted_arrived, bytes, carries, waited, "
-        "commanded FROM slowest_messages LIMIT 20");
-    while (q && sqlite3_step(q) == SQLITE_ROW)
-        panel_add(
-            t, PLAIN "%s  rank %d → %d  %s  %s at %s = %s in the ring + %s proxy + %s%s network",
-            words_length_in(ns[0], 10, sqlite3_column_double(q, 2)), sqlite3_column_int(q, 0),
-            sqlite3_column_int(q, 1), words_bytes(ns[4], sqlite3_column_double(q, 6)),
-            panel_column_text(q, 7, text), words_time(ns[5], sqlite3_column_double(q, 9), 1000),
-            words_length(ns[1], sqlite3_column_double(q, 3)),
-            words_length(ns[2], sqlite3_column_double(q, 4)), sqlite3_column_int(q, 8) ? "" : "≤ ",
-            words_length(ns[3], sqlite3_column_double(q, 5)));
+        s, "SELECT rank, peer, ns, bytes, carries, commanded, command_seen, seen_posted, CASE WHEN "
+           "waited THEN posted_arrived END, CASE WHEN waited THEN max(0, posted_completed - "
+           "posted_arrived) ELSE posted_completed END FROM slowest_messages LIMIT 20");
+    while (q && sqlite3_step(q) == SQLITE_ROW) {
+        static const char *const names[] = {"ring", "proxy", "network", "done"};
+        char parts[160] = "";
+        double whole = sqlite3_column_double(q, 2);
+        size_t n = 0;
+        for (int i = 0; i < 4; i++)
+            if (sqlite3_column_type(q, 6 + i) != SQLITE_NULL)
+                n += (size_t)snprintf(parts + n, sizeof parts - n, " %s %s %s", n ? "+" : "=",
+                                      words_part(ns[3], sqlite3_column_double(q, 6 + i), whole),
+                                      names[i]);
+        panel_add(t, PLAIN "%s  rank %d → %d  %s  %s at %s%s", words_length_in(ns[0], 10, whole),
+                  sqlite3_column_int(q, 0), sqlite3_column_int(q, 1),
+                  words_bytes(ns[1], sqlite3_column_double(q, 3)), panel_column_text(q, 4, text),
+                  words_time(ns[2], sqlite3_column_double(q, 5), 1000), parts);
+    }
     sqlite3_finalize(q);
     panel_no_figures(t, before, "messages");
     panel_add(t, STRONG "tiles");

@@ -60,12 +60,23 @@ static int words_unit_for(double ns)
     return ns < 1e3 ? 0 : ns < 1e6 ? 2 : ns < 1e9 ? 3 : 4;
 }
 
+static int words_digits_of(int unit, double value)
+{
+    return unit == 0 || fabs(value) >= 999.95 ? 0 : fabs(value) >= 99.995 ? 1 : 2;
+}
+
 const char *words_length(char out[32], double ns)
 {
     int unit = words_unit_for(ns);
     double value = ns / units[unit].ns;
-    int digits = unit == 0 || fabs(value) >= 999.95 ? 0 : fabs(value) >= 99.995 ? 1 : 2;
-    snprintf(out, 32, "%.*f %s", digits, value, units[unit].name);
+    snprintf(out, 32, "%.*f %s", words_digits_of(unit, value), value, units[unit].name);
+    return out;
+}
+
+const char *words_part(char out[32], double ns, double whole)
+{
+    int unit = words_unit_for(whole);
+    snprintf(out, 32, "%.*f", words_digits_of(unit, whole / units[unit].ns), ns / units[unit].ns);
     return out;
 }
 

@@ -52,6 +52,9 @@ int span_class_of(int kind, int cause);
 const char *words_length(char out[32], double ns);
 const char *words_time(char out[32], double ns, double step);
 const char *words_bytes(char out[32], double bytes);
+/* A part of a length, as a number in the unit in which words_length writes the whole, and with as
+ * many digits: parts that stand beside each other can be added up. Returns `out`. */
+const char *words_part(char out[32], double ns, double whole);
 /* words_length and words_time in `width` columns, right-aligned: printf counts bytes, and µ has
  * two. */
 const char *words_length_in(char out[32], int width, double ns);
