@@ -68,7 +68,7 @@ endif
 
 # The library: core, the executors and the tracer. softnic is a library of its own, as a device driver would be.
 LIB_C   := $(wildcard core/*.c core/*/*.c sim/*.c sim/*/*.c tracer/*.c tracer/*/*.c) $(filter-out backends/softnic/%,$(wildcard backends/*.c backends/*/*.c))
-GPU_ONLY_C := $(if $(HAVE_CUDA),,experiments/bench/bench_cudnn.c experiments/bench/bench_gpu.c experiments/bench/bench_gpu_report.c experiments/bench/bench_other.c experiments/bench/bench_torch.c experiments/job/gpu_operands.c experiments/job/gpu_shape.c experiments/tune/tune_gpu.c $(filter-out experiments/baselines/script.c,$(wildcard experiments/baselines/*.c)))
+GPU_ONLY_C := $(if $(HAVE_CUDA),,experiments/bench/bench_cudnn.c experiments/bench/bench_gpu.c experiments/bench/bench_gpu_report.c experiments/bench/bench_other.c experiments/bench/bench_torch.c experiments/job/gpu_operands.c experiments/job/gpu_shape.c experiments/job/run_events.c experiments/tune/tune_gpu.c $(filter-out experiments/baselines/script.c,$(wildcard experiments/baselines/*.c)))
 NIC_C   := $(wildcard backends/softnic/*.c)
 CMD_C   := $(filter-out $(GPU_ONLY_C),$(wildcard experiments/*.c experiments/*/*.c))
 TUI_C   := $(wildcard tui/*.c)

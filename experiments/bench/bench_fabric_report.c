@@ -63,7 +63,7 @@ void fabric_report_bandwidth(struct fabric_report *r, const char *test,
 {
     if (r->table) {
         if (head)
-            fprintf(r->table, " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   "
+            fprintf(r->table, " #bytes     #iterations    BW peak[MiB/sec]   BW average[MiB/sec]  "
                               "MsgRate[Mpps]\n");
         fprintf(r->table, " %-10llu %-14llu %-18.2f %-20.2f %.6f\n", (unsigned long long)b->bytes,
                 (unsigned long long)b->iterations, b->peak / (1 << 20), b->average / (1 << 20),

@@ -8,6 +8,7 @@
  *   run_alike.c     were all ranks started with the same options?
  *   run_data.c      a launch's operands, on host or GPU
  *   run_burst.c     launches back to back, timed, then checked
+ *   run_events.c    what times them on a GPU
  *   run_live.c      what the job shows while it runs
  *   op.h, ../ops/   what is each operator's: its inputs, whether its results are right
  *   gpu_shape.h     operands and launches that are timed on a GPU
@@ -98,13 +99,13 @@ struct run_job {
     char tuning_path[512]; /* of the file of tuned plans, there or not; empty: none */
     /* of the devices of local rank 0 together; 0 on one node, or unknown */
     double nic_gbit;
-    /* the device of local rank 0, or its devices with + between them; empty on one node */
-    char nic[256];
+    /* the devices of local rank 0 (nic_choice_words); empty on one node */
+    char nic[512];
 };
 
 /* What one rank has to say; exchanged as bytes. */
 struct run_result {
-    double ms_median, ms_min, ms_max; /* per launch */
+    double ms_median, ms_min, ms_max; /* per launch; of times as run_burst measures them */
     /* --vs blas: the same product by OpenBLAS alone, median; 0: not asked */
     double blas_ms;
     uint64_t launches, first_wrong; /* first_wrong: number of the launch, from 1; 0: none */
@@ -200,22 +201,34 @@ void run_data_close(struct run_data *d);
 
 /* What one rank holds while it runs. */
 struct run_trace;
+struct run_events;
 struct run_rank {
     const struct run_job *job;
     struct mk_comm *comm;
     struct mk_plan *plan;
     struct run_data data;
     struct run_result result;
-    double *bursts; /* ms per launch of every burst, the warm-ups first */
+    double *bursts; /* as run_burst has measured, the warm-ups first */
     uint64_t burst_count, warmup_count;
+    struct run_events *events; /* of the launches of a burst; NULL: the host's clock is read */
     struct run_trace *trace;
     struct live *live;
     char trace_lost[300];
 };
 
 /* `count` launches back to back, then each is checked, where the job says so, into r->result.
- * `first`: the number of the first, from 1. *ms: per launch. Collective. 0 or -errno. */
-int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms);
+ * `first`: the number of the first, from 1. ms[count]: with r->events the time of each launch by
+ * them; else one, the burst's by the host's clock, per launch. *times: how many. Collective. 0 or
+ * -errno. */
+int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms, uint64_t *times);
+
+/* run_events.c: marks 0 to `launches` on the stream that launches run on, mark i behind launch i;
+ * read once all have ended. Closed in either case. 0, -ENOMEM or -EIO. */
+int run_events_open(struct run_events **out, uint64_t launches) __attribute__((weak));
+int run_events_mark(struct run_events *e, uint64_t number) __attribute__((weak));
+int run_events_read(const struct run_events *e, uint64_t launches, double *ms)
+    __attribute__((weak));
+void run_events_close(struct run_events *e) __attribute__((weak));
 
 /* For tests: MKERNEL_TEST_DIE=RANK,LAUNCH kills that rank before that launch, or, one beyond the
  * last, before the end, or, two beyond, after the table. MKERNEL_TEST_STOP=RANK,LAUNCH stops it
@@ -239,8 +252,9 @@ struct run_live {
 int run_live_open(struct run_live *l, const struct run_job *job, char *error, size_t size);
 void run_live_close(struct run_live *l);
 
-/* What joins the nodes, "verbs over soft0"; empty on one node. Returns `text`. */
-#define RUN_FABRIC_TEXT 272
+/* What joins the nodes, "verbs over soft0 (SOFTNIC=bw=5GB/s)"; empty on one node. Returns `text`.
+ */
+#define RUN_FABRIC_TEXT 528
 const char *run_fabric(const struct run_job *job, char text[RUN_FABRIC_TEXT]);
 
 #endif

@@ -74,7 +74,7 @@ static int meet(void *bootstrap)
     return bootstrap_barrier(bootstrap);
 }
 
-int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms)
+int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms, uint64_t *times)
 {
     const struct check_pace pace = {PACE_FLOP, meet, r->comm->bootstrap};
     int result = 0;
@@ -90,12 +90,19 @@ int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms)
     result = bootstrap_barrier(r->comm->bootstrap);
     run_burst_begin_phase(r, LIVE_LAUNCHES, "runs", first, count);
     uint64_t start = mk_now_ns();
+    if (r->events && !result)
+        result = run_events_mark(r->events, 0);
     for (uint64_t i = 0; i < count && !result; i++) {
         run_die(r, first + i);
         result = mk_launch(r->plan, r->data.memory + i * RUN_ARGUMENTS, r->data.arguments, NULL);
+        if (r->events && !result)
+            result = run_events_mark(r->events, i + 1);
     }
     int waited = mk_wait(r->comm); /* even after a launch that failed: C may still be written */
-    *ms = (double)(mk_now_ns() - start) / 1e6 / (double)count;
+    ms[0] = (double)(mk_now_ns() - start) / 1e6 / (double)count;
+    *times = r->events ? count : 1;
+    if (r->events && !result && !waited)
+        result = run_events_read(r->events, count, ms);
     if (result || waited)
         return result ? result : waited;
     run_burst_begin_phase(r, LIVE_CHECKS, "is checked", first, r->job->options.check ? count : 1);

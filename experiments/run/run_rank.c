@@ -31,14 +31,14 @@ static int run_launches(struct run_rank *r)
     }
     while (done < all) {
         uint64_t phase_end = done < o->warmup ? o->warmup : all, count = phase_end - done;
-        double ms;
+        uint64_t times;
         if (count > r->job->burst)
             count = r->job->burst;
-        int result = run_burst(r, done + 1, count, &ms);
+        int result = run_burst(r, done + 1, count, r->bursts + r->burst_count, &times);
         if (result)
             return result;
-        r->bursts[r->burst_count++] = ms;
-        r->warmup_count += done < o->warmup;
+        r->burst_count += times;
+        r->warmup_count += done < o->warmup ? times : 0;
         done += count;
     }
     uint64_t count = r->burst_count - r->warmup_count;
@@ -184,6 +184,8 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
     r.live = run_live_begin(job, r.comm, r.plan);
     r.bursts = calloc(job->options.warmup + job->options.iters, sizeof *r.bursts);
     result = r.bursts ? run_data_open(&r.data, job) : -ENOMEM;
+    if (!result && job->options.exec == MK_EXEC_CUDA && run_events_open)
+        result = run_events_open(&r.events, job->burst);
     if (result) {
         snprintf(sentence, size,
                  "rank %u has no memory for the operands of %llu launches of %s; fewer at a time "
@@ -215,6 +217,8 @@ out:
     run_close(r.comm);
     if (r.data.job && !result) /* else a launch that hangs may still use it */
         run_data_close(&r.data);
+    if (r.events)
+        run_events_close(r.events);
     free(r.bursts);
     free(r.trace);
     return status;

@@ -25,7 +25,7 @@ struct run_summary {
     char fabric[RUN_FABRIC_TEXT]; /* run_fabric */
     /* --samples: of every rank its `bursts`, one rank after the other; NULL: not asked */
     const double *bursts;
-    uint64_t warmup_count, burst_count; /* of a rank */
+    uint64_t warmup_count, burst_count; /* times of a rank, the warm-ups among them */
     const char
         *trace_lost; /* why there is no trace; NULL or empty: there is one, or none was asked for */
 };

@@ -50,9 +50,9 @@ static void run_report_print_roles(FILE *out, const struct mk_role_split *split)
 static void run_report_print_bytes(FILE *out, uint64_t bytes)
 {
     if (bytes >= 1u << 20)
-        fprintf(out, "%.2f MB", (double)bytes / (1 << 20));
+        fprintf(out, "%.2f MiB", (double)bytes / (1 << 20));
     else if (bytes >= 1u << 10)
-        fprintf(out, "%.2f KB", (double)bytes / (1 << 10));
+        fprintf(out, "%.2f KiB", (double)bytes / (1 << 10));
     else
         fprintf(out, "%llu B", (unsigned long long)bytes);
 }
@@ -65,16 +65,23 @@ static void run_report_print_speed(FILE *out, const struct run_summary *s, doubl
         fprintf(out, "time      not shown: the result is wrong\n");
         return;
     }
-    fprintf(
-        out,
-        "time      %.3f ms a launch (%.3f to %.3f), median of the slowest rank, %u; %llu launch%s",
-        r->ms_median, r->ms_min, r->ms_max, s->slowest, (unsigned long long)r->launches,
-        r->launches > 1 ? "es" : "");
+    uint64_t times = s->burst_count - s->warmup_count;
+    char of[64] = "";
+    if (s->job->options.exec == MK_EXEC_CUDA)
+        snprintf(of, sizeof of, ", by the GPU's events");
+    else if (times < r->launches)
+        snprintf(of, sizeof of, " in %llu burst%s of up to %llu", (unsigned long long)times,
+                 times > 1 ? "s" : "", (unsigned long long)s->job->burst);
+    fprintf(out,
+            "time      %.3f ms a launch (%.3f to %.3f%s), median of the slowest rank, %u; %llu "
+            "launch%s",
+            r->ms_median, r->ms_min, r->ms_max, of, s->slowest, (unsigned long long)r->launches,
+            r->launches > 1 ? "es" : "");
     if (s->job->options.warmup)
         fprintf(out, ", behind %llu to warm up", (unsigned long long)s->job->options.warmup);
     fprintf(out, "\n");
     if (flop > 0)
-        fprintf(out, "speed     %.1f GFLOP/s a rank\n", run_gflops(s, flop));
+        fprintf(out, "speed     %.4g TFLOP/s a rank\n", run_gflops(s, flop) / 1e3);
     else
         fprintf(out, "speed     %.3f GB/s into each rank\n", (double)moved / r->ms_median / 1e6);
     if (r->blas_ms > 0)

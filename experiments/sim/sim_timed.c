@@ -160,7 +160,7 @@ static void sim_timed_print_speed(FILE *out, const struct timed_result *r)
     getrusage(RUSAGE_SELF, &u);
     fprintf(
         out,
-        "speed     %.2f million events in %.2f s of one core (%.2f s): %.2f million/s; %ld MB\n",
+        "speed     %.2f million events in %.2f s of one core (%.2f s): %.2f million/s; %ld MiB\n",
         (double)r->events / 1e6, r->cpu_seconds, r->seconds,
         (double)r->events / 1e6 / (r->cpu_seconds > 0 ? r->cpu_seconds : 1e-9), u.ru_maxrss / 1024);
 }

@@ -33,10 +33,10 @@ static const char *const brief[] = {"-b", "--min",   "-e", "--max",    "-f", "--
 
 #define AT(field) .offset = offsetof(struct arguments, field)
 static const struct option_spec specs[] = {
-    {"min", OPTION_BYTES, AT(min), "BYTES", "smallest size (-b). Default 64KB", 1024,
+    {"min", OPTION_BYTES, AT(min), "BYTES", "smallest size (-b). Default 64KiB", 1024,
      (uint64_t)1 << 40},
     {"max", OPTION_BYTES, AT(max), "BYTES",
-     "largest size (-e). Default 4MB on the host, else 256MB", 1024, (uint64_t)1 << 40},
+     "largest size (-e). Default 4MiB on the host, else 256MiB", 1024, (uint64_t)1 << 40},
     {"factor", OPTION_NUMBERS, AT(factor), "F", "from a size to the next (-f). Default 2", 2, 1024},
     {"iters", OPTION_NUMBERS, AT(iters), "N", "launches of each size and job (-n). Default 20", 1,
      1000000},

@@ -63,7 +63,8 @@ static int tune_measure_host_turns(struct tune *t, struct run_rank *r, struct mk
             memset(&r->result, 0, sizeof r->result);
             for (uint64_t launch = 0; launch <= per_turn; launch++) { /* the first does not count */
                 double ms;
-                int result = run_burst(r, ++t->launches, 1, &ms);
+                uint64_t one;
+                int result = run_burst(r, ++t->launches, 1, &ms, &one);
                 if (result)
                     return result;
                 if (launch)
