@@ -321,6 +321,59 @@ static void test_summary(void **state)
     free(text);
 }
 
+static void scale_launches(double least, double most)
+{
+    char sql[512];
+    snprintf(sql, sizeof sql,
+             "UPDATE launch_rank SET end = start + 300 * (CASE launch WHEN 1 THEN 1 WHEN 2 THEN %g "
+             "ELSE %g END), tile_ns = 170 * compute_tracks, comm_only = 0, both = 0",
+             least, most);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+}
+
+/* An ideal made of the run's own times is set against a launch with the range over launches, in one
+ * unit; where measured launches differ by more than the two, there is no ratio, and no share for a
+ * sweep's results. In a copy, in memory. */
+static void test_noise(void **state)
+{
+    static const char *const told[] = {"ideal / slowest rank 56.7 %\n  51.5 to 63.0 % over 3"},
+                             *const silent[] = {"ideal 170 ns (if nothing ever waited)\n  their "
+                                                "ratio says nothing, as launches differ by more: "
+                                                "225 ns to 420 ns over 3 launches\n"},
+                             *const one_unit[] = {"slowest rank 20.0 us, ideal 0.2 us"};
+    sqlite3 *stored = db;
+    assert_int_equal(sqlite3_open(":memory:", &db), SQLITE_OK);
+    sqlite3_backup *copy = sqlite3_backup_init(db, "main", stored, "main");
+    assert_non_null(copy);
+    sqlite3_backup_step(copy, -1);
+    assert_int_equal(sqlite3_backup_finish(copy), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_exec(db,
+                     "INSERT INTO launch SELECT id + 1, plan, epoch + 1 FROM launch; INSERT "
+                     "INTO launch SELECT id + 2, plan, epoch + 2 FROM launch WHERE id = 1; INSERT "
+                     "INTO launch_rank SELECT l.id, rank, start, end, compute_only, comm_only, "
+                     "both, idle, tile_ns, compute_tracks FROM launch_rank, launch l WHERE l.id > "
+                     "1",
+                     NULL, NULL, NULL),
+        SQLITE_OK);
+    scale_launches(0.9, 1.1);
+    char *text = report(0);
+    assert_lines(text, told, 1, 50);
+    free(text);
+    scale_launches(0.75, 1.4);
+    text = report(0);
+    assert_lines(text, silent, 1, 50);
+    assert_null(strstr(text, "ideal / slowest rank"));
+    free(text);
+    assert_int_equal(trace_integer(db, "SELECT told FROM launch_spread", -1), 0);
+    sqlite3_exec(db, "UPDATE launch_rank SET end = start + 20000", NULL, NULL, NULL);
+    text = report(0);
+    assert_lines(text, one_unit, 1, 50);
+    free(text);
+    sqlite3_close(db);
+    db = stored;
+}
+
 static void test_diff(void **state)
 {
     static const char *const lines[] = {
@@ -436,8 +489,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json_reader), cmocka_unit_test(test_export),
         cmocka_unit_test(test_export_part), cmocka_unit_test(test_export_of_simulation),
-        cmocka_unit_test(test_summary),     cmocka_unit_test(test_diff),
-        cmocka_unit_test(test_plot),        cmocka_unit_test(test_commands),
+        cmocka_unit_test(test_summary),     cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_diff),        cmocka_unit_test(test_plot),
+        cmocka_unit_test(test_commands),
     };
     return cmocka_run_group_tests(tests, open_trace, close_trace);
 }

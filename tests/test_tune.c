@@ -49,15 +49,16 @@ static const char *read_plans(void)
     return text;
 }
 
-/* A bad default is told, replaced, and gone in the next run. */
+/* A bad default is told, replaced, and gone in the next run. Products are so shallow that small
+ * tiles take seven times as long: no neighbour on this machine makes that noise. */
 static void test_bad_default(void **state)
 {
-#define SHAPE "ag_gemm --exec host --gpus 2 --shape 512,256,256 "
+#define SHAPE "ag_gemm --exec host --gpus 2 --shape 2048,512,16 "
     static const char other[] = "gemm_rs 8,8,8 kn fast 1x2 host # stays\n";
     char both[512];
-    snprintf(both, sizeof both, "ag_gemm 512,256,256 kn fast 1x2 host " SLOW "\n%s", other);
+    snprintf(both, sizeof both, "ag_gemm 2048,512,16 kn fast 1x2 host " SLOW "\n%s", other);
     write_plans(both);
-    expect("run " SHAPE "--iters 2 --check", 0, "tuned     " SLOW " as measured at 512,256,256");
+    expect("run " SHAPE "--iters 2 --check", 0, "tuned     " SLOW " as measured at 2048,512,16");
     assert_non_null(strstr(r.out_text, "tiles 8 x 8"));
     expect("bench " SHAPE "--iters 2", 0, "tuned     " SLOW);
     expect("run " SHAPE "--iters 2 --tuning none", 0, "tiles 64 x 64");
@@ -66,19 +67,19 @@ static void test_bad_default(void **state)
     expect("run " SHAPE "--iters 2 --pieces 2", 0, "tiles 64 x 64");
     assert_null(strstr(r.out_text, "tuned"));
 
-    expect("tune " SHAPE "--iters 8 --space tile=8x8 --verify", 1,
+    expect("tune " SHAPE "--iters 10 --space tile=8x8 --verify", 1,
            "the defaults of 0 of 1 shapes are within 1.05");
     assert_string_equal(read_plans(), both);
-    expect("tune " SHAPE "--iters 8 --space tile=8x8", 0, "1 shape tuned");
+    expect("tune " SHAPE "--iters 10 --space tile=8x8", 0, "1 shape tuned");
     assert_non_null(strstr(r.out_text, SLOW "  <- default"));
     assert_non_null(strstr(r.out_text, "not within 1.05"));
     assert_non_null(strstr(r.out_text, "kept      "));
     assert_non_null(strstr(read_plans(), other));
     assert_null(strstr(text, SLOW));
-    assert_non_null(strstr(text, "ag_gemm 512,256,256 kn fast 1x2 host "));
+    assert_non_null(strstr(text, "ag_gemm 2048,512,16 kn fast 1x2 host "));
     assert_non_null(strstr(text, " ms="));
     expect("run " SHAPE "--iters 2 --check", 0, "tiles 64 x 64");
-    expect("tune " SHAPE "--iters 8 --space tile=8x8 --verify", 0,
+    expect("tune " SHAPE "--iters 10 --space tile=8x8 --verify", 0,
            "the defaults of 1 of 1 shapes are within 1.05");
 }
 

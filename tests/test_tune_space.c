@@ -155,12 +155,27 @@ static void test_bad_space(void **state)
     assert_non_null(strstr(error, "more than 32 values of pace"));
 }
 
+/* A plan takes the default's place only where launches of one plan differ by less than the two do:
+ * 1.451 times as fast by medians may be noise. */
+static void test_noise(void **state)
+{
+    struct tune_plan calm = {.ms = 14.51, .low = 14.3, .high = 14.7, .launches = 16},
+                     noisy = {.ms = 14.51, .low = 9.1, .high = 19.8, .launches = 16},
+                     best = {.ms = 10.0, .low = 8.9, .high = 12.2, .launches = 16};
+    assert_true(tune_is_apart(&best, &calm));
+    assert_false(tune_is_apart(&best, &noisy));
+    assert_false(tune_is_apart(&calm, &best));
+    noisy.launches = best.launches = 400; /* more of them tell more */
+    assert_true(tune_is_apart(&best, &noisy));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_options),
         cmocka_unit_test(test_given_values),
         cmocka_unit_test(test_bad_space),
+        cmocka_unit_test(test_noise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,6 +29,18 @@ FROM launch l
          ON s.launch = l.id AND s.place = 1
 ORDER BY l.id;
 
+-- How far launches differ: of the slowest rank the least and the most time, and its ideal's share (%). told: whether that share says
+-- anything. Where the ideal is made of the run's own times (basis 'trace'), and what was measured differs from launch to launch by more
+-- than the middle one lies above its ideal, it does not.
+CREATE VIEW launch_spread AS
+SELECT x.count, x.least_ns, x.most_ns, x.least_share, x.most_share,
+       x.peak OR u.source <> 'measured' OR x.most_ns - x.least_ns <= m.slowest_ns - m.ideal_ns AS told
+FROM (SELECT count(*) AS count, min(slowest_ns) AS least_ns, max(slowest_ns) AS most_ns,
+             min(100.0 * ideal_ns / max(1, slowest_ns)) AS least_share, max(100.0 * ideal_ns / max(1, slowest_ns)) AS most_share,
+             max(basis = 'peak') AS peak FROM launches) x
+     CROSS JOIN run u
+     LEFT JOIN (SELECT * FROM launches ORDER BY slowest_ns, launch LIMIT 1 OFFSET (SELECT count(*) / 2 FROM launch)) m ON 1;
+
 -- The ideal is whichever takes longest: the flops at peak, the bytes at NVLink's rate, the bytes at the network's. Where the
 -- run does not know these rates (basis 'trace') it is the mean tile time of a compute track, or the time with a
 -- transfer under way, whichever is longer: what this schedule would take if nothing ever waited.

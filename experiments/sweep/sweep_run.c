@@ -432,7 +432,8 @@ static void sweep_run_weigh(const char *path, double *ideal, double *exposed)
     if (trace_open(&db, path, error, sizeof error))
         return;
     sqlite3_stmt *q = results_ask(db,
-                                  "SELECT (SELECT avg(1.0 * ideal_ns / slowest_ns) FROM launches), "
+                                  "SELECT (SELECT avg(1.0 * ideal_ns / slowest_ns) FROM launches "
+                                  "WHERE (SELECT told FROM launch_spread)), "
                                   "(SELECT 1.0 * sum(comm_only) / sum(end - start) FROM "
                                   "launch_rank)",
                                   "");

@@ -58,6 +58,9 @@ int trace_launch(sqlite3 *db, uint64_t launch, int64_t *start, int64_t *end, cha
 /* A time for people: "850 ns", "12.3 us", "4.56 ms". `text` has room for 24 characters. Returns
  * text. */
 const char *trace_time(char text[24], double ns);
+/* The same in the unit, and with the digits, in which `like` is written: for what stands beside it.
+ */
+const char *trace_time_like(char text[24], double ns, double like);
 const char *trace_bytes(char text[24], double bytes);
 /* "s" behind the noun of a count, or "". */
 const char *trace_plural(int64_t count);

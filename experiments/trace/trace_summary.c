@@ -67,26 +67,56 @@ static double trace_summary_figure(const struct trace_figure *f, int count, cons
     return NAN;
 }
 
+/* The ideal's share of the median launch, with its range over launches; a share that is smaller
+ * than what launches differ by is none (view launch_spread). */
+static void trace_summary_print_share(sqlite3 *db, double ns, double share, FILE *out)
+{
+    char least[24], most[24];
+    sqlite3_stmt *q = trace_query(db,
+                                  "SELECT count, least_ns, most_ns, least_share, most_share, told "
+                                  "FROM launch_spread",
+                                  0, 0);
+    int one = sqlite3_step(q) != SQLITE_ROW || sqlite3_column_int64(q, 0) == 1;
+    long long count = sqlite3_column_int64(q, 0);
+    if (one)
+        fprintf(out, ", ideal / slowest rank %.1f %% (of one launch)\n", share);
+    else if (sqlite3_column_int(q, 5))
+        fprintf(out, ", ideal / slowest rank %.1f %%\n  %.1f to %.1f %% over %lld launches\n",
+                share, sqlite3_column_double(q, 3), sqlite3_column_double(q, 4), count);
+    else
+        fprintf(out,
+                "\n  their ratio says nothing, as launches differ by more: %s to %s over %lld "
+                "launches\n",
+                trace_time_like(least, sqlite3_column_double(q, 1), ns),
+                trace_time_like(most, sqlite3_column_double(q, 2), ns), count);
+    sqlite3_finalize(q);
+}
+
 static void trace_summary_print_launches(sqlite3 *db, const struct trace_figure *f, int count,
                                          FILE *out)
 {
     char slowest[24], ideal[24], whole[24], most[24];
     double ns = trace_summary_figure(f, count, "launch", "median launch: slowest rank");
+    double longest = trace_summary_figure(f, count, "launch", "slowest launch: slowest rank");
     if (isnan(ns))
         return;
     const char *basis = trace_integer(db, "SELECT max(basis = 'peak') FROM launches", 0)
                             ? "at the machine's peak rates"
                             : "if nothing ever waited";
-    fprintf(out, "median launch: slowest rank %s, ideal %s (%s), ideal / slowest rank %.1f %%\n",
-            trace_time(slowest, ns),
-            trace_time(ideal, trace_summary_figure(f, count, "launch",
-                                                   "median launch: ideal of that rank")),
-            basis, trace_summary_figure(f, count, "launch", "median launch: ideal / slowest rank"));
-    fprintf(
-        out, "  first start to last end %s; slowest launch: slowest rank %s\n",
-        trace_time(whole, trace_summary_figure(f, count, "launch",
-                                               "median launch: first start to last end")),
-        trace_time(most, trace_summary_figure(f, count, "launch", "slowest launch: slowest rank")));
+    fprintf(out, "median launch: slowest rank %s, ideal %s (%s)", trace_time(slowest, ns),
+            trace_time_like(
+                ideal,
+                trace_summary_figure(f, count, "launch", "median launch: ideal of that rank"), ns),
+            basis);
+    trace_summary_print_share(
+        db, ns, trace_summary_figure(f, count, "launch", "median launch: ideal / slowest rank"),
+        out);
+    fprintf(out, "  first start to last end %s; slowest launch: slowest rank %s\n",
+            trace_time_like(
+                whole,
+                trace_summary_figure(f, count, "launch", "median launch: first start to last end"),
+                longest),
+            trace_time(most, longest));
 }
 
 /* A share as a bar: # compute only, = both, - communication only, space idle. */

@@ -8,6 +8,7 @@
 #include "experiments/common/pulse.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,14 +148,22 @@ static int tune_keep(struct tune *t, uint32_t chosen)
     return tune_keeps(t->job) ? tuning_store(t->table.path, &e, t->error, t->error_size) : 0;
 }
 
+int tune_is_apart(const struct tune_plan *fast, const struct tune_plan *slow)
+{
+    double above = 1.57 * (fast->high - fast->low) / sqrt((double)fast->launches),
+           below = 1.57 * (slow->high - slow->low) / sqrt((double)slow->launches);
+    return fast->ms + above < slow->ms - below;
+}
+
 /* What it all means, in a line, and what is kept. */
 static int tune_conclude(struct tune *t, uint32_t best, struct outcome *o)
 {
     const struct run_job *job = t->job;
-    double slower = t->plans[t->standing].ratio / t->plans[best].ratio;
-    int within = !t->plans[t->standing].wrong && slower <= TUNE_WITHIN, result = 0,
-        usable = !t->plans[best].wrong;
-    uint32_t chosen = !t->plans[t->standing].wrong && slower <= TUNE_KEEPS ? t->standing : best;
+    const struct tune_plan *standing = &t->plans[t->standing], *fastest = &t->plans[best];
+    double slower = standing->ratio / fastest->ratio;
+    int apart = tune_is_apart(fastest, standing), result = 0, usable = !fastest->wrong;
+    int within = !standing->wrong && (slower <= TUNE_WITHIN || !apart);
+    uint32_t chosen = !standing->wrong && (slower <= TUNE_KEEPS || !apart) ? t->standing : best;
     char words[256], text[PROBLEM_TEXT];
     for (uint32_t i = 0; i < t->count; i++)
         if (t->plans[i].wrong && !o->wrong++)
@@ -162,7 +171,7 @@ static int tune_conclude(struct tune *t, uint32_t best, struct outcome *o)
                      tuning_words(&t->plans[i].asked, words, sizeof words),
                      problem_text(&t->shape.problem, text));
     o->slow += !within;
-    o->slowest = slower > o->slowest ? slower : o->slowest;
+    o->slowest = slower > o->slowest && apart ? slower : o->slowest;
     if (!job->options.verify && usable)
         result = tune_keep(t, chosen);
     FILE *out =
@@ -172,9 +181,17 @@ static int tune_conclude(struct tune *t, uint32_t best, struct outcome *o)
     o->kept += usable && !job->options.verify;
     if (!out)
         return 0;
-    fprintf(out, "default   %.3f of the best found: %swithin %.2f (%s)\n", slower,
-            within ? "" : "not ", TUNE_WITHIN,
-            *t->standing_words ? t->standing_words : "the formula's");
+    if (slower > TUNE_KEEPS && !apart && !standing->wrong)
+        fprintf(out,
+                "default   %.3f of the best found, which is no difference: half of its %llu "
+                "launches took %.4f to %.4f ms, of the best's %.4f to %.4f (%s)\n",
+                slower, (unsigned long long)standing->launches, standing->low, standing->high,
+                fastest->low, fastest->high,
+                *t->standing_words ? t->standing_words : "the formula's");
+    else
+        fprintf(out, "default   %.3f of the best found: %swithin %.2f (%s)\n", slower,
+                within ? "" : "not ", TUNE_WITHIN,
+                *t->standing_words ? t->standing_words : "the formula's");
     if (!usable)
         fprintf(out, "kept      nothing: all results are wrong\n");
     else if (!job->options.verify)

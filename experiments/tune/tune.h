@@ -32,6 +32,8 @@ struct tune_plan {
     struct mk_tuning asked; /* 0: the formula chooses */
     struct mk_tuning made;  /* with what it chose */
     double ms, min, max;    /* of a launch, of the slowest rank, as last measured; 0: not yet */
+    double low, high;       /* half of its launches took times between these */
+    uint64_t launches;      /* they are of */
     double ratio;           /* ms over that of the formula's plan in the same turns */
     int wrong;              /* a result was: it has no speed */
     int last;               /* was in the last comparison */
@@ -61,9 +63,16 @@ struct tune {
 
 /* What one rank found of a plan. */
 struct tune_result {
-    double ms, min, max;
+    double ms, min, max, low, high; /* low, high: quartiles */
+    uint32_t launches;
     int32_t wrong;
 };
+
+/* Whether `fast` is faster than `slow` beyond what launches of one plan differ: their medians'
+ * notches, 1.57 times the distance of the quartiles by the root of how many launches (McGill,
+ * Tukey, Larsen: Variations of Box Plots, 1978), do not overlap. On a machine that is shared with
+ * other work less cannot be told from chance. */
+int tune_is_apart(const struct tune_plan *fast, const struct tune_plan *slow);
 
 /* `text`: NAME=V,V:NAME, NULL for all options. 0, or -EINVAL with a sentence. */
 int tune_space_parse(struct tune_space *s, enum mk_op op, const char *text, char *error,

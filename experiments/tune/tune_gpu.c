@@ -142,7 +142,15 @@ static int measure(struct tune *t, struct gpu_graphs *graphs, const uint32_t *wh
     for (uint32_t i = 0; i < count && !result; i++) {
         struct gpu_time time = gpu_time_of(times + (size_t)i * room, counts[i]);
         int wrong = checks[i].wrong || !(gpu_check_error(&checks[i]) <= bound);
-        results[i] = (struct tune_result){time.ms, time.min, time.max, wrong};
+        const float *sorted = times + (size_t)i * room;
+        uint32_t quarter = counts[i] ? (counts[i] - 1) / 4 : 0;
+        results[i] = (struct tune_result){time.ms,
+                                          time.min,
+                                          time.max,
+                                          sorted[quarter],
+                                          counts[i] ? sorted[counts[i] - 1 - quarter] : 0,
+                                          counts[i],
+                                          wrong};
     }
     free(counts);
     return result;

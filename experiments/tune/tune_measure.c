@@ -115,8 +115,13 @@ static int tune_measure_host_measure(struct tune *t, struct mk_comm *comm, const
     for (uint32_t i = 0; i < count && !result; i++) {
         double *mine = times + i * all;
         qsort(mine, all, sizeof *mine, tune_measure_by_size);
-        results[i] = (struct tune_result){(mine[(all - 1) / 2] + mine[all / 2]) / 2, mine[0],
-                                          mine[all - 1], !check_right(&checks[i])};
+        results[i] = (struct tune_result){(mine[(all - 1) / 2] + mine[all / 2]) / 2,
+                                          mine[0],
+                                          mine[all - 1],
+                                          mine[(all - 1) / 4],
+                                          mine[all - 1 - (all - 1) / 4],
+                                          (uint32_t)all,
+                                          !check_right(&checks[i])};
     }
     if (result)
         snprintf(t->error, t->error_size, "%s",
@@ -146,6 +151,9 @@ static int tune_measure_join(struct tune *t, struct mk_comm *comm, const uint32_
             p->ms = r->ms;
             p->min = r->min;
             p->max = r->max;
+            p->low = r->low;
+            p->high = r->high;
+            p->launches = r->launches;
         }
         p->ratio = p->ms / t->plans[which[0]].ms;
     }

@@ -78,8 +78,10 @@ static int tune_sim_one(struct tune_sim_work *w, struct tune_plan *p, char *erro
             snprintf(error, size, "%s", *r->sentence ? r->sentence : strerror(-result));
         free((void *)(uintptr_t)config.slow);
     }
-    if (!result)
-        p->ms = p->min = p->max = (double)r->ns / 1e6;
+    if (!result) {
+        p->ms = p->min = p->max = p->low = p->high = (double)r->ns / 1e6;
+        p->launches = 1;
+    }
     free(plan);
     free(r);
     return result;
