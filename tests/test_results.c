@@ -240,6 +240,33 @@ static void measured_points_meet_their_simulation(void **state)
     sqlite3_close(db);
 }
 
+/* A setting that changes no simulated time is told as one that is not looked at; one that changes
+ * some is not. */
+static void what_the_simulator_ignores_is_told(void **state)
+{
+    char path[80];
+    sqlite3 *db;
+    snprintf(path, sizeof path, "%s/ignored.db", folder);
+    make(path, 1);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    add(db, "ag_gemm", "256,128,256", "b", "sim", 1e6, 0.5);
+    assert_int_equal(results_do(db,
+                                "UPDATE sample SET ms = 0.5 WHERE job IN (SELECT j.id FROM job j "
+                                "JOIN setting s USING (point) WHERE value = 'sim')",
+                                ""),
+                     0);
+    results("%s table", path);
+    works(0);
+    assert_non_null(
+        strstr(r.out_text, "ignored    roles: simulated times of ag_gemm are the same"));
+    assert_null(strstr(strstr(r.out_text, "ignored") + 1, "ignored"));
+    add(db, "ag_gemm", "256,128,256", "c", "sim", 1e6, 0.7);
+    sqlite3_close(db);
+    results("%s table", path);
+    works(0);
+    assert_null(strstr(r.out_text, "ignored"));
+}
+
 static void what_got_slower_is_status_1(void **state)
 {
     results("%s table --expect %s", one, other); /* a took 0.8 of it there */
@@ -438,6 +465,7 @@ int main(void)
         cmocka_unit_test(the_table_names_what_lies_far_out),
         cmocka_unit_test(differences_are_told_with_their_doubt),
         cmocka_unit_test(measured_points_meet_their_simulation),
+        cmocka_unit_test(what_the_simulator_ignores_is_told),
         cmocka_unit_test(what_got_slower_is_status_1),
         cmocka_unit_test(pictures_are_drawn),
         cmocka_unit_test(a_heat_map_may_have_holes),

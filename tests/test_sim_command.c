@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
+#include "core/ops/op.h"
 #include "tests/helpers/folder.h"
 
 static struct command_run r;
@@ -39,6 +40,26 @@ static const char *const small[] = {
     "gemm_rs --shape 4096,512,512", "moe_dispatch_gemm --moe 64,256,256,8,2",
     "moe_ffn --moe 64,256,256,8,2", "ring_attention --attention 1,4096,4,2,128 --causal",
 };
+
+/* The shape that is taken where none is given is the one that the help names. */
+static void test_default_shape(void **state)
+{
+    static const struct {
+        const char *line;
+        enum op_size size;
+    } cases[] = {{"sim ag_gemm --cluster 1x2", OP_SIZE_GPU},
+                 {"sim ag_gemm --cluster 1x2 --plan host", OP_SIZE_HOST}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint64_t numbers[OP_DIMENSIONS] = {0};
+        char shape[80];
+        op_of(MK_OP_AG_GEMM)->choose_shape(cases[i].size, 2, numbers);
+        snprintf(shape, sizeof shape, "%llu,%llu,%llu", (unsigned long long)numbers[0],
+                 (unsigned long long)numbers[1], (unsigned long long)numbers[2]);
+        expect(cases[i].line, 0, shape);
+    }
+    expect("sim --help", 0, "Default: as `mkernel run --exec cuda`");
+    assert_null(strstr(r.out_text, "Default: as `mkernel run --exec host`"));
+}
 
 /* A trace changes nothing, and neither does a second time. */
 static void test_operators(void **state)
@@ -214,9 +235,10 @@ static void test_tune(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_operators), cmocka_unit_test(test_emulated_draws),
-        cmocka_unit_test(test_plan),      cmocka_unit_test(test_what_if),
-        cmocka_unit_test(test_ids),       cmocka_unit_test(test_tune),
+        cmocka_unit_test(test_default_shape),  cmocka_unit_test(test_operators),
+        cmocka_unit_test(test_emulated_draws), cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_what_if),        cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_tune),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

@@ -71,6 +71,14 @@ static void what_is_wrong(void **state)
     snprintf(wrong, sizeof wrong, "%s",
              written("none.csv", HEADER ROW("0.1", "1", "1", "pace=none")));
     refused((char *[]){"sim", "--validate", wrong, NULL}, "no plan that this build makes");
+    /* times of CPUs are no GPU's, in a table of `bench` and in one of `tune` */
+    snprintf(wrong, sizeof wrong, "%s",
+             written("host.csv", "exec," HEADER "host," ROW("0.1", "1", "1", "pace=1")));
+    refused((char *[]){"sim", "--validate", wrong, NULL}, "it was not measured on GPUs");
+    snprintf(wrong, sizeof wrong, "%s",
+             written("tune.csv", "device," HEADER "host," ROW("0.1", "1", "1", "pace=1")));
+    refused((char *[]){"sim", "--validate", wrong, NULL}, "it was not measured on GPUs");
+    refused((char *[]){"calibrate", "--from", wrong, NULL}, "it was not measured on GPUs");
     snprintf(wrong, sizeof wrong, "%s",
              written("other.csv", HEADER "all_gather,4096,1,2048,1,2,0.1,1,1,0,chunk_rows=64\n"));
     refused((char *[]){"calibrate", "--from", wrong, NULL}, "");

@@ -82,7 +82,8 @@ static void problem_add_shape(struct problem_table *t, enum problem_command comm
                  shape->letters);
         snprintf(words + used, sizeof help[0] - used, "%s%s. Default: %s", used ? ". " : "",
                  shape->about,
-                 command == PROBLEM_SIM ? "as `mkernel run --exec host`; with --explore "
+                 command == PROBLEM_SIM ? "as `mkernel run --exec cuda` (--plan host: --exec "
+                                          "host); with --explore "
                                         : shape->defaults);
         if (command == PROBLEM_SIM)
             strncat(words, shape->explored, sizeof help[0] - strlen(words) - 1);

@@ -2,11 +2,14 @@
 #include "experiments/common/csv_row.h"
 #include "experiments/common/json_write.h"
 #include "experiments/common/result_file.h"
+#include "experiments/results/results_diff.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define MOST_COMPARED 1000u /* points, each with each */
 
 /* A number as wide as its column, with as many digits as say something; "-" where there is none. */
 static void results_table_cell(FILE *out, int width, double value)
@@ -21,7 +24,7 @@ static void results_table_cell(FILE *out, int width, double value)
 
 static void results_table_size(FILE *out, int width, double bytes)
 {
-    static const char *const units[] = {"B", "KB", "MB", "GB", "TB"};
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     char text[32] = "-";
     int unit = 0;
     for (; bytes >= 1024 && unit < 4; unit++)
@@ -58,8 +61,8 @@ static void results_table_head(const struct results *r, FILE *out)
     fprintf(out, "%s\n\n", r->machine);
     for (uint32_t i = 0; i < r->varied_count; i++)
         fprintf(out, "%-*s  ", results_table_width(r, i), r->varied[i]);
-    fprintf(out, "%4s %8s  %4s  %8s  %19s  %8s  %8s  %8s  %7s  %7s  %8s  %6s\n", "jobs", "size",
-            "type", "ms", "95 % interval", "p50", "p95", "p99", "algbw", "busbw", "GFLOP/s",
+    fprintf(out, "%4s %9s  %4s  %8s  %19s  %8s  %8s  %8s  %7s  %7s  %8s  %6s\n", "jobs", "size",
+            "type", "ms", "95 % interval", "p50", "p95", "p99", "algbw", "busbw", "TFLOP/s",
             "effic.");
 }
 
@@ -69,7 +72,7 @@ static void results_table_row(const struct results *r, const struct result_point
     for (uint32_t i = 0; i < r->varied_count; i++)
         fprintf(out, "%-*s  ", results_table_width(r, i), result_value(p, r->varied[i]));
     fprintf(out, "%4u", p->good);
-    results_table_size(out, 7, result_size(p));
+    results_table_size(out, 8, result_size(p));
     fprintf(out, "  bf16");
     results_table_cell(out, 8, p->ms.median);
     if (p->good)
@@ -80,7 +83,7 @@ static void results_table_row(const struct results *r, const struct result_point
     results_table_cell(out, 8, p->p99);
     results_table_cell(out, 7, result_algbw(p));
     results_table_cell(out, 7, result_busbw(p));
-    results_table_cell(out, 8, result_flops(p) / 1e9);
+    results_table_cell(out, 8, result_flops(p) / 1e12);
     results_table_cell(out, 6, result_efficiency(p));
     fprintf(out, "\n");
 }
@@ -118,6 +121,47 @@ static void results_table_failures(const struct result_point *p, FILE *out)
     }
 }
 
+/* Whether simulated points of `op` that differ in setting `name` alone have the same time, all of
+ * them, and there are some. */
+static int results_table_is_ignored(const struct results *r, const char *op, const char *name)
+{
+    int pairs = 0;
+    for (uint32_t i = 0; i < r->count; i++)
+        for (uint32_t k = 0; k < i; k++) {
+            const struct result_point *a = &r->points[i], *b = &r->points[k];
+            if (!a->good || !b->good || strcmp(result_value(a, "op"), op) ||
+                strcmp(result_value(a, "exec"), "sim") || strcmp(result_value(b, "exec"), "sim") ||
+                !strcmp(result_value(a, name), result_value(b, name)) ||
+                !result_same(a, b, &name, 1))
+                continue;
+            if (a->ms.median != b->ms.median)
+                return 0;
+            pairs++;
+        }
+    return pairs > 0;
+}
+
+/* A simulation says the same each time: where a setting changes nothing at all, it was not looked
+ * at. */
+static void results_table_ignored(const struct results *r, FILE *out)
+{
+    if (r->count > MOST_COMPARED)
+        return;
+    for (uint32_t v = 0; v < r->varied_count; v++)
+        for (uint32_t i = 0; i < r->count; i++) {
+            const char *op = result_value(&r->points[i], "op");
+            int before = 0;
+            for (uint32_t k = 0; k < i && !before; k++)
+                before = !strcmp(result_value(&r->points[k], "op"), op);
+            if (!before && strcmp(r->varied[v], "op") && strcmp(r->varied[v], "exec") &&
+                results_table_is_ignored(r, op, r->varied[v]))
+                fprintf(out,
+                        "ignored    %s: simulated times of %s are the same whatever it is, as "
+                        "nothing there looks at it\n",
+                        r->varied[v], op);
+        }
+}
+
 /* What the numbers do not say. */
 static void results_table_notes(const struct results *r, FILE *out)
 {
@@ -148,6 +192,7 @@ static void results_table_notes(const struct results *r, FILE *out)
     if (simulated)
         fprintf(out, "simulated  exec=sim has one time, the same each time: its interval says "
                      "nothing of how true it is\n");
+    results_table_ignored(r, out);
     for (uint32_t i = 0; i < r->count; i++)
         for (uint32_t k = 0; k < r->points[i].published_count; k++) {
             const struct result_published *p = &r->points[i].published[k];

@@ -114,10 +114,13 @@ static int calibrate_read(const struct arguments *a, const struct mk_machine *m,
         kept += model_knows(rows->rows[i].plan.problem.op) != 0;
     if (!kept || kept != rows->count) {
         char known[OP_LIST_TEXT];
-        snprintf(error, size, "%s%s",
-                 rows->count ? "a table has an operator that the model does not know: it knows "
-                             : "there is no plan to fit to",
-                 rows->count ? op_list(known, sizeof known, model_knows, ", ", " and ") : "");
+        if (rows->count)
+            snprintf(error, size,
+                     "a table has an operator that the model does not know: it knows %s",
+                     op_list(known, sizeof known, model_knows, ", ", " and "));
+        else
+            snprintf(error, size, "there is no plan to fit to%s%s",
+                     rows->left_out ? "; the first was left out: " : "", rows->left_out_why);
         return STATUS_USAGE;
     }
     *weights = malloc(rows->count * sizeof **weights);

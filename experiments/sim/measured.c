@@ -25,6 +25,7 @@ enum {
     SUMS,
     CAUSAL,
     EXEC,
+    DEVICE,
     SHAPE,
     COMMAND,
     BURST,
@@ -42,10 +43,10 @@ enum {
     COLUMNS = ROLES + MK_ROLES
 };
 static const char *const names[ROLES] = {
-    "op",     "nodes",     "gpus",          "ms",     "made",   "of_best",    "default",
-    "wrong",  "b_layout",  "deterministic", "causal", "exec",   "shape",      "command",
-    "burst",  "c_in_heap", "shots",         "tile_m", "tile_n", "chunk_rows", "slices",
-    "pieces", "fanout",    "pace_ns"};
+    "op",      "nodes",    "gpus",          "ms",     "made",   "of_best", "default",
+    "wrong",   "b_layout", "deterministic", "causal", "exec",   "device",  "shape",
+    "command", "burst",    "c_in_heap",     "shots",  "tile_m", "tile_n",  "chunk_rows",
+    "slices",  "pieces",   "fanout",        "pace_ns"};
 
 #define MOST_CELLS 64u
 
@@ -223,7 +224,9 @@ static int measured_plan(struct measured_row *row, const struct header *h, char 
                            .c_in_heap = !strcmp(measured_cell(h, cells, C_IN_HEAP), "true"),
                            .deterministic = !strcmp(measured_cell(h, cells, SUMS), "true")};
     q.attention.causal = !strcmp(measured_cell(h, cells, CAUSAL), "1");
-    if (h->at[EXEC] >= 0 && strcmp(cells[h->at[EXEC]], "cuda")) {
+    /* a table of `tune` has no `exec`, and "host" where others have a GPU's name */
+    if ((h->at[EXEC] >= 0 && strcmp(cells[h->at[EXEC]], "cuda")) ||
+        !strcmp(measured_cell(h, cells, DEVICE), "host")) {
         snprintf(error, size, "it was not measured on GPUs");
         return -EINVAL;
     }
