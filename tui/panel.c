@@ -319,7 +319,7 @@ static void difference(struct panel_text *t, const struct trace_figure *f)
         else if (length)
             words_length_in(text[i], i < 2 ? 12 : 0, v);
         else
-            snprintf(text[i], sizeof text[i], i < 2 ? "%10.1f %%" : "%.1f %%", v);
+            snprintf(text[i], sizeof text[i], i < 2 ? "%10.1f %%" : "%.1f pp", v);
     }
     char ratio[32] = "";
     if (length && a > 0 && b > 0)
