@@ -111,7 +111,27 @@ static void bash_completes_what_the_help_says(void **state)
     offers("mkernel results x.db p", "plot", "table");
     offers("mkernel results x.db plot s", "speed stack simulated", "time");
     offers("mkernel sweep docs/experiments/r", "docs/experiments/role-split.yaml", NULL);
+    offers("mkernel trace \"\"", "summary diff export sql plot generate", "Makefile");
+    offers("mkernel trace e", "export", "summary");
+    offers("mkernel trace export x.db --o", "--out", "--csv");
+    offers("mkernel tune ag_gemm --exec \"\"", "host cuda sim", "--");
+    offers("mkernel tune ag_gemm --exec sim --cl", "--cluster", NULL);
+    offers("mkernel tune ag_gemm --exec host --cl", "", "--cluster");
     offers("mkernel run ag_gemm --nodes \"\"", "", "run"); /* a number is nobody's to guess */
+}
+
+/* JSON for a program does not flood a terminal. */
+static void an_export_asks_where_to(void **state)
+{
+    if (shell("command -v script", said, sizeof said))
+        skip();
+    assert_int_equal(
+        shell("script -qec \"$B/mkernel trace export nothing.db\" /dev/null </dev/null", said,
+              sizeof said),
+        2);
+    assert_non_null(strstr(said, "standard output is a terminal: --out FILE, or a pipe"));
+    shell("$B/mkernel trace export nothing.db 2>&1", said, sizeof said);
+    assert_null(strstr(said, "terminal"));
 }
 
 int main(void)
@@ -120,6 +140,7 @@ int main(void)
         cmocka_unit_test(the_list_of_variables_is_the_sources),
         cmocka_unit_test(the_man_page_has_every_command),
         cmocka_unit_test(bash_completes_what_the_help_says),
+        cmocka_unit_test(an_export_asks_where_to),
     };
     return cmocka_run_group_tests(tests, find_build, NULL);
 }

@@ -310,6 +310,7 @@ static void test_summary(void **state)
         "1 launch, 26 events, 1 message in 300 ns; nothing dropped",
         "     0          28.0   52.0       20.0    0.0  |#########",
         "exposed communication: 53.2 % of it, on the worst rank 86.7 %",
+        "(# compute, @ both, = communication)", /* as in the viewer */
         "compute       network                1      130 ns     130 ns",
         "130 ns at     50 ns  rank 2 CTA 0 (compute) for chunk 0 of rank 0's A, message 1",
         "critical path: 56.7 % message (compute), 40.0 % tile (compute), 3.3 % command "

@@ -14,13 +14,16 @@ _mkernel() {
     bench) # what is below an operator has options of its own
         below=$("$program" bench --help 2>/dev/null | sed -n 's/.*(or: bench \([a-z|]*\) .*/\1/p')
         [[ $below && ${COMP_WORDS[2]} =~ ^($below)$ ]] && help=$("$program" bench "${COMP_WORDS[2]}" --help 2>/dev/null) ;;
+    tune) # simulated plans have options of their own
+        [[ " ${COMP_WORDS[*]} " =~ " --exec "(= )?"sim " ]] && help=$("$program" tune "${COMP_WORDS[2]}" --exec sim --help 2>/dev/null) ;;
     trace)
-        [[ ${COMP_WORDS[2]} == [a-z]* ]] && help=$("$program" trace "${COMP_WORDS[2]}" --help 2>/dev/null) ;;
+        ((COMP_CWORD > 2)) && [[ ${COMP_WORDS[2]} == [a-z]* ]] && help=$("$program" trace "${COMP_WORDS[2]}" --help 2>/dev/null) ;;
     esac
     [[ $help ]] || help=$("$program" "$command" --help 2>/dev/null)
     if [[ $before == --* ]]; then
         local value
         value=$(sed -n "s/^  $before \([^ ]*\).*/\1/p" <<<"$help" | head -n 1)
+        [[ $command == tune && $before == --exec ]] && value="$value|sim"
         if [[ $value =~ ^[a-z0-9_]+(\|[a-z0-9_]+)+$ ]]; then
             COMPREPLY=($(compgen -W "${value//|/ }" -- "$word"))
             return
@@ -36,6 +39,8 @@ _mkernel() {
         local more=
         [[ $command == bench ]] && more=${below//|/ }
         COMPREPLY=($(compgen -W "$("$program" --help 2>/dev/null | sed -n '/^OP:/,/^$/s/^  \([a-z_]*\) .*/\1/p') $more" -- "$word"))
+    elif ((COMP_CWORD == 2)) && [[ $command == trace ]]; then
+        COMPREPLY=($(compgen -W "$(sed -n 's/^  mkernel trace \([a-z]*\) [A-Z].*  .*/\1/p' <<<"$help")" -- "$word"))
     elif ((COMP_CWORD == 3)) && [[ $command == results ]]; then
         COMPREPLY=($(compgen -W "table diff plot export" -- "$word"))
     elif ((COMP_CWORD == 4)) && [[ $command == results && $before == plot ]]; then

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Everything that any subcommand takes. */
 struct asked {
@@ -59,7 +60,8 @@ static const struct option_spec export_specs[] = {
      .type = OPTION_TEXT,
      AT(out),
      .value = "FILE",
-     .help = "where to; a FILE.gz is compressed. Default: standard output"},
+     .help =
+         "where to; a FILE.gz is compressed. Default: standard output, where that is no terminal"},
     PART_SPECS,
     {.name = "launch",
      .type = OPTION_NUMBERS,
@@ -278,6 +280,9 @@ static int trace_run_export(struct asked *a, struct options_found *f, char *erro
     int64_t begin, end;
     if (what.to < what.from)
         return trace_refuse("export", "--to lies before --from");
+    if (!a->out && isatty(STDOUT_FILENO))
+        return trace_refuse("export", "it writes megabytes of JSON, and standard output is a "
+                                      "terminal: --out FILE, or a pipe");
     if (output_same(a->out, f->words[0])) {
         snprintf(error, size, "--out %s is the trace itself", a->out);
         return trace_refuse("export", error);

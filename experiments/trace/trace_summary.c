@@ -119,10 +119,11 @@ static void trace_summary_print_launches(sqlite3 *db, const struct trace_figure 
             trace_time(most, longest));
 }
 
-/* A share as a bar: # compute only, = both, - communication only, space idle. */
+/* A share as a bar, in the viewer's letters: # compute only, @ both, = communication only, space
+ * idle. */
 static void trace_summary_print_bar(FILE *out, const double share[4])
 {
-    static const char glyphs[] = {'#', '=', '-', ' '};
+    static const char glyphs[] = {'#', '@', '=', ' '};
     double sum = 0;
     int at = 0;
     fputc('|', out);
@@ -168,8 +169,8 @@ static void trace_summary_print_overlap(sqlite3 *db, const struct trace_figure *
     }
     if (!isnan(exposed))
         fprintf(out,
-                "  exposed communication: %.1f %% of it, on the worst rank %.1f %%  (# compute, = "
-                "both, - communication)\n",
+                "  exposed communication: %.1f %% of it, on the worst rank %.1f %%  (# compute, @ "
+                "both, = communication)\n",
                 exposed, trace_real(db, "SELECT max(exposed) FROM exposed", 0));
     else
         fprintf(out, "  no communication was recorded\n");
