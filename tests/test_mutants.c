@@ -35,6 +35,8 @@ enum mutation {
     PUT_TO_SAME_NODE,
     NO_DRAIN,
     FIRST_SLICE_ONLY_AWAITED,
+    IN_ONE_SHOT, /* these, and the first breaks nothing */
+    LAST_RANK_NOT_AWAITED,
     MUTATIONS
 };
 
@@ -109,6 +111,9 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
     if (mutation == FIRST_SLICE_ONLY_AWAITED && cta->role == MK_COMPUTE &&
         (flag - p->flag_arrival) % p->slices)
         return 0;
+    if (mutation == LAST_RANK_NOT_AWAITED &&
+        (flag - p->flag_arrival) / (p->chunks * p->slices) == p->topo.gpus - 1)
+        return 0;
     if (mutation == FORWARDER_DOES_NOT_WAIT && cta->role == MK_INTRA_COMM &&
         cause == MK_CAUSE_NETWORK)
         return 0;
@@ -169,7 +174,8 @@ int mutant_drain(struct mk_cta *cta)
 static struct sim_world_config config_for(uint64_t seed)
 {
     static struct sim_op op;
-    int sliced = mutation == FIRST_SLICE_ONLY_AWAITED; /* in one node only */
+    int joint = mutation >= IN_ONE_SHOT,
+        sliced = joint || mutation == FIRST_SLICE_ONLY_AWAITED; /* in one node only */
     struct sim_world_config c =
         sliced ? world_config(1, 3, 3 * 33, 40, 200) : world_config(3, 2, 6 * 33, 40, 72);
     c.problem.tuning.slices = sliced ? 3 : 1;
@@ -180,6 +186,10 @@ static struct sim_world_config config_for(uint64_t seed)
     c.launches = 6;
     /* three chunks, the last of one row */
     c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16;
+    if (joint) {
+        c.problem.tuning.shots = 1;
+        c.problem.tuning.chunk_rows = 0; /* the shape's */
+    }
     chunks_of_shard = 3;
     last_chunk = 2;
     c.problem.a_in_heap = mutation == NO_DRAIN && seed % 2;
@@ -203,6 +213,7 @@ static void survives(enum mutation m)
 static void test_unbroken(void **state)
 {
     survives(NOTHING);
+    survives(IN_ONE_SHOT);
 }
 
 /* The first seed that fails; what it says is in *result. */
@@ -246,6 +257,7 @@ static void test_missing_waits(void **state)
     CATCHES(FORWARDER_DOES_NOT_WAIT, -EBADMSG);
     CATCHES(NO_DRAIN, -EBADMSG);
     CATCHES(FIRST_SLICE_ONLY_AWAITED, -EBADMSG);
+    CATCHES(LAST_RANK_NOT_AWAITED, -EBADMSG);
 }
 
 static void test_epochs_and_buffers(void **state)
