@@ -42,9 +42,15 @@ char *tuning_names(char text[TUNING_NAMES_TEXT])
 
 int tuning_knob_of(const char *word, size_t length)
 {
-    for (int i = 0; i < TUNING_KNOBS; i++)
-        if (strlen(tuning_knobs[i].name) == length && !strncmp(word, tuning_knobs[i].name, length))
+    for (int i = 0; i < TUNING_KNOBS; i++) {
+        const char *name = tuning_knobs[i].name;
+        size_t same = 0;
+        while (same < length && name[same] &&
+               (word[same] == name[same] || (word[same] == '-' && name[same] == '_')))
+            same++;
+        if (same == length && !name[same])
             return i;
+    }
     return -1;
 }
 

@@ -105,7 +105,8 @@ uint32_t *tuning_value(struct mk_tuning *tuning, uint32_t knob);
 #define TUNING_NAMES_TEXT 128
 char *tuning_names(char text[TUNING_NAMES_TEXT]);
 
-/* The knob whose name is the first `length` characters of `word`; -1: there is none. */
+/* The knob whose name is the first `length` characters of `word`, "chunk_rows" or, as options are
+ * written, "chunk-rows"; -1: there is none. */
 int tuning_knob_of(const char *word, size_t length);
 
 /* The numbers of its shape with commas between them. Returns text. */

@@ -47,7 +47,7 @@ static const char lines[] =
     "date=2026-11-21\n"
     "\n"
     "  gemm_rs 8192,8192,2048 kn deterministic 1x4 NVIDIA_H200 chunk_rows=512 # of its own\r\n"
-    "ag_gemm 8192,1024,8192 nk fast 2x4 NVIDIA_H200 roles=128+256+4+0 chunk_rows=512 fanout=2\n"
+    "ag_gemm 8192,1024,8192 nk fast 2x4 NVIDIA_H200 roles=128+256+4+0 chunk-rows=512 fanout=2\n"
     "ag_gemm 8192,1024,8192 kn fast 1x4 NVIDIA_H200";
 
 static void test_lines(void **state)
@@ -75,6 +75,16 @@ static void test_lines(void **state)
                         "roles=128+256+4+0 chunk_rows=512 fanout=2");
     assert_string_equal(tuning_words(&t.entries[3].tuning, words, sizeof words), "formula");
     tuning_close(&t);
+}
+
+/* A knob's name is the option's, too; it is no part of one, and nothing longer. */
+static void test_names(void **state)
+{
+    assert_int_equal(tuning_knob_of("chunk-rows=512", 10), TUNING_CHUNK_ROWS);
+    assert_int_equal(tuning_knob_of("chunk_rows=512", 10), TUNING_CHUNK_ROWS);
+    assert_int_equal(tuning_knob_of("chunk-row", 9), -1);
+    assert_int_equal(tuning_knob_of("chunk-rowsx", 11), -1);
+    assert_int_equal(tuning_knob_of("", 0), -1);
 }
 
 static void test_bad_lines(void **state)
@@ -450,15 +460,11 @@ static void test_places(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_bad_lines),
-        cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_nearest),
-        cmocka_unit_test(test_masks),
-        cmocka_unit_test(test_store),
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_stores_at_once),
-        cmocka_unit_test(test_store_through_a_trap),
+        cmocka_unit_test(test_lines),          cmocka_unit_test(test_names),
+        cmocka_unit_test(test_bad_lines),      cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_nearest),        cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_store),          cmocka_unit_test(test_places),
+        cmocka_unit_test(test_stores_at_once), cmocka_unit_test(test_store_through_a_trap),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }
