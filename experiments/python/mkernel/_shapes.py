@@ -49,6 +49,11 @@ def _value(words, world: int) -> int:
     return product
 
 
+def _divide(number, by: int):
+    """Quotient and remainder. A number may be torch.compile's symbol of one, which has no divmod."""
+    return (number, 0) if by == 1 else (number // by, number % by)
+
+
 def _read(number: int) -> Operator:
     text = ctypes.create_string_buffer(library.mk_op_describe(number, None, 0) + 1)
     library.mk_op_describe(number, text, len(text))
@@ -74,7 +79,7 @@ def _numbers(op: Operator, world: int, shapes) -> dict:
     known = {}
     for (name, _, _), formula, shape in zip(op.inputs, op.formulas, shapes):
         for (letter, times, by), extent in zip(_factors(formula), shape):
-            number, rest = divmod(extent * _value(by, world), _value(times, world))
+            number, rest = _divide(extent * _value(by, world), _value(times, world))
             if rest:
                 raise Refused(f"{op.name}: {name} is {list(shape)}: {extent} is no multiple of {_value(times, world)}")
             before, of, at = known.setdefault(letter, (number, name, list(shape)))
@@ -89,7 +94,7 @@ def _extents(op: Operator, world: int, numbers: dict, name: str, formula: str):
         return None
     extents = []
     for letter, times, by in _factors(formula):
-        extent, rest = divmod(numbers.get(letter, 1) * _value(times, world), _value(by, world))
+        extent, rest = _divide(numbers.get(letter, 1) * _value(times, world), _value(by, world))
         if rest:
             raise Refused(f"{op.name}: {name} is [{formula}], and {letter} = {numbers.get(letter)} does not divide by "
                           f"{_value(by, world)} ranks")
