@@ -9,7 +9,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 struct command {
@@ -69,6 +71,21 @@ static void main_keep_standard_descriptors(void)
             return;
 }
 
+/* Before main begins OpenBLAS has a thread for each core, each of which asks for 128 MB of address
+ * space until it gets them: where less is allowed (ulimit -d, -v), no process of it would end. The
+ * command begins anew with one thread, which tells what it lacks. */
+static void main_bound_openblas(char **argv)
+{
+    const char *name = "OPENBLAS_NUM_THREADS", *set = getenv(name);
+    long threads = set ? atol(set) : sysconf(_SC_NPROCESSORS_ONLN);
+    struct rlimit data, space;
+    if (threads < 2 || getrlimit(RLIMIT_DATA, &data) || getrlimit(RLIMIT_AS, &space))
+        return;
+    rlim_t least = data.rlim_cur < space.rlim_cur ? data.rlim_cur : space.rlim_cur;
+    if (least / (rlim_t)threads < (rlim_t)256 << 20 && !setenv(name, "1", 1))
+        execv("/proc/self/exe", argv);
+}
+
 /* What any command printed must have arrived. */
 static int main_close_output(const char *name, int status)
 {
@@ -125,6 +142,7 @@ static int main_dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     main_keep_standard_descriptors();
+    main_bound_openblas(argv);
     plain_output_begin();
     unfinished_watch();
     return main_close_output(argc > 1 && argv[1][0] != '-' ? argv[1] : "",

@@ -289,6 +289,25 @@ static void test_descriptors_closed(void **state)
     judge("stdout closed", 3, "could not be written");
 }
 
+/* Where OpenBLAS's threads find no room the command ends all the same, with what is missing. */
+static void test_limited_memory(void **state)
+{
+    static const char *const limits[] = {"-d 10000", "-d 50000", "-v 100000"};
+    char mkernel[4096], line[8192];
+    command_path(mkernel, sizeof mkernel);
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        snprintf(line, sizeof line,
+                 "unset OPENBLAS_NUM_THREADS; ulimit %s; exec %s run ag_gemm --exec host --gpus 1 "
+                 "--shape 64,64,64",
+                 limits[i], mkernel);
+        command_start_program(&r, "/bin/sh", (char *[]){"sh", "-c", line, NULL});
+        command_finish(&r, 10);
+        judge(limits[i], 3, "");
+        if (command_lines(r.err_text) != 1)
+            fail_msg("ulimit %s: not one sentence: \"%s\"", limits[i], r.err_text);
+    }
+}
+
 /* Code of others is not run: softnic is taken from where the program lies, and there only where
  * nobody else can have put it. */
 static void test_place_of_softnic(void **state)
@@ -334,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_output_lost),
         cmocka_unit_test(test_descriptors_closed),
         cmocka_unit_test(test_place_of_softnic),
+        cmocka_unit_test(test_limited_memory),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

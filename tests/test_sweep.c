@@ -450,6 +450,49 @@ static void traces_are_kept_for_the_points_asked_for(void **state)
     assert_int_equal(access(path, R_OK), 0);
 }
 
+/* The second of two is told at once, and the first one's points are its own. */
+static void one_sweep_writes_a_file(void **state)
+{
+    static struct command_run first, second;
+    char line[256];
+    snprintf(line, sizeof line,
+             "sweep --vary op=ag_gemm;exec=host;shape=64,64,64;iters=3 --repeats 200 --out %s",
+             database);
+    unlink(database);
+    command_start(&first, line, NULL);
+    for (int i = 0; i < 3000 && ask("SELECT count(*) FROM job") < 1; i++)
+        usleep(10000);
+    command_start(&second, line, NULL);
+    command_finish(&second, 60);
+    assert_int_equal(second.status, 2);
+    assert_non_null(strstr(second.err_text, "another sweep is writing"));
+    assert_int_equal(command_lines(second.err_text), 1);
+    kill(first.pid, SIGINT);
+    command_finish(&first, 60);
+    assert_non_null(strstr(first.err_text, "interrupted by signal 2"));
+    assert_int_equal(ask("SELECT count(*) FROM sweep"), 1);
+}
+
+/* A file that could not be begun is not left behind; one that was there before is. */
+static void a_full_disk_leaves_no_empty_file(void **state)
+{
+    static struct command_run r;
+    char mkernel[4096], line[8192];
+    command_path(mkernel, sizeof mkernel);
+    for (int there = 0; there < 2; there++) {
+        unlink(database);
+        snprintf(line, sizeof line,
+                 "%s %s; ulimit -f 1; exec %s sweep --vary 'op=ag_gemm;exec=sim' --repeats 1 --out "
+                 "%s",
+                 there ? ": >" : ": ", there ? database : "", mkernel, database);
+        command_start_program(&r, "/bin/sh", (char *[]){"sh", "-c", line, NULL});
+        command_finish(&r, 60);
+        assert_int_not_equal(r.status, 0);
+        assert_int_equal(command_lines(r.err_text), 1);
+        assert_int_equal(access(database, F_OK), there ? 0 : -1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -463,6 +506,8 @@ int main(void)
         cmocka_unit_test(what_fails_is_recorded_and_the_others_go_on),
         cmocka_unit_test(the_budget_ends_it_between_two_jobs),
         cmocka_unit_test(other_builds_are_not_mixed_in_by_chance),
+        cmocka_unit_test(one_sweep_writes_a_file),
+        cmocka_unit_test(a_full_disk_leaves_no_empty_file),
         cmocka_unit_test(traces_are_kept_for_the_points_asked_for),
     };
     return cmocka_run_group_tests(tests, make, folder_remove);

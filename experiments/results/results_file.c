@@ -5,7 +5,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define APPLICATION 1835757170
 #define VERSION 1
@@ -166,4 +169,48 @@ int results_create(sqlite3 **db, const char *path, char *error, size_t size)
         *db = NULL;
     }
     return rc;
+}
+
+int results_hold(struct results_hold *h, const char *path, char *error, size_t size)
+{
+    struct stat held, named;
+    int rc = results_file_check(path, 1, error, size);
+    *h = (struct results_hold){.path = path, .fd = -1};
+    while (!rc) {
+        h->made = access(path, F_OK) != 0;
+        h->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (h->fd < 0) {
+            rc = -errno;
+            snprintf(error, size, "%s cannot be written: %s", path, strerror(errno));
+        } else if (flock(h->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
+            rc = -EBUSY;
+            snprintf(error, size,
+                     "another sweep is writing %s: wait for its end, or name another file with "
+                     "--out",
+                     path);
+        } else if (!fstat(h->fd, &held) && !stat(path, &named) && held.st_ino == named.st_ino) {
+            return 0;
+        } /* else who held it took it away just now */
+        if (h->fd >= 0)
+            close(h->fd);
+        h->fd = -1;
+    }
+    return rc;
+}
+
+void results_release(struct results_hold *h)
+{
+    char error[256];
+    sqlite3 *db;
+    int64_t jobs = 0;
+    if (h->fd < 0)
+        return;
+    if (h->made && !results_open(&db, h->path, error, sizeof error)) {
+        jobs = results_integer(db, 0, "SELECT count(*) FROM job", "");
+        sqlite3_close(db);
+    }
+    if (h->made && !jobs)
+        unlink(h->path);
+    close(h->fd);
+    h->fd = -1;
 }

@@ -14,6 +14,19 @@ int results_open(sqlite3 **db, const char *path, char *error, size_t size);
  * when the call that makes it returns, so that nothing is lost with the process. */
 int results_create(sqlite3 **db, const char *path, char *error, size_t size);
 
+/* Holds a file of results, which may not be there yet, against other sweeps (readers are let in): a
+ * lock of the file, which ends with the process. 0, or -errno with a sentence: -EBUSY where another
+ * sweep holds it. */
+struct results_hold {
+    const char *path; /* the caller's */
+    int fd, made;     /* made: it was not there */
+};
+int results_hold(struct results_hold *h, const char *path, char *error, size_t size);
+
+/* Gives it back, once nothing in this process has it open. A file that was not there before and has
+ * no job goes. */
+void results_release(struct results_hold *h);
+
 /* Prepares `sql` and binds what follows by the letters of `types`: t const char * (NULL is NULL),
  * i int64_t, d double (NaN is NULL). NULL where that fails; sqlite3_step of NULL says so, too. */
 sqlite3_stmt *results_ask(sqlite3 *db, const char *sql, const char *types, ...);

@@ -4,8 +4,10 @@
 #include "experiments/common/hosts.h"
 #include "experiments/common/options.h"
 #include "experiments/results/results.h"
+#include "experiments/results/results_file.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,8 +168,8 @@ static int sweep_list(const struct sweep *s)
     return STATUS_DONE;
 }
 
-static int sweep_measure(struct sweep *s, const struct arguments *a, const char *out,
-                         const char *command, int *stopped)
+static int sweep_measure_held(struct sweep *s, const struct arguments *a, const char *out,
+                              const char *command, int *stopped)
 {
     char error[2400];
     const struct sweep_how how = {.out = out,
@@ -194,6 +196,21 @@ static int sweep_measure(struct sweep *s, const struct arguments *a, const char 
     }
     int slower = a->expect ? results_expect(out, a->expect) : STATUS_DONE;
     return status ? status : slower;
+}
+
+static int sweep_measure(struct sweep *s, const struct arguments *a, const char *out,
+                         const char *command, int *stopped)
+{
+    char error[4400];
+    struct results_hold hold;
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of write */
+    if (results_hold(&hold, out, error, sizeof error)) { /* before hours of jobs, not after */
+        fprintf(stderr, "mkernel sweep: %s\n", error);
+        return STATUS_USAGE;
+    }
+    int status = sweep_measure_held(s, a, out, command, stopped);
+    results_release(&hold);
+    return status;
 }
 
 /* Under a launcher this is one rank of all: rank 0 measures, the others do their part. */
