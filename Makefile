@@ -126,7 +126,7 @@ HAVE_PYTHON := $(shell command -v $(PYTHON) >/dev/null && echo yes)
 PYTHON_TESTS := $(if $(strip $(SAN)$(if $(HAVE_PYTHON),,no)),,$(patsubst tests/%.py,$(BUILD)/tests/%.sh,$(wildcard tests/test_python_*.py)))
 LIBS  := -lsqlite3 -lopenblas -lm -ldl
 
-.PHONY: all man found help demo test test-rxe check asan tsan test-gpu bench-gpu figures matrix wheel format format-check format-version install install-built uninstall clean FORCE
+.PHONY: all man found help demo test test-rxe check asan tsan test-gpu bench-gpu figures pictures matrix wheel format format-check format-version install install-built uninstall clean FORCE
 all: found $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel
 
 # One object per source. What needs CUDA's headers, or asks whether they are there, is compiled with CUDA_CFLAGS; all
@@ -285,6 +285,9 @@ bench-gpu: all $(GPU_TESTS) ## the same, then the tables of docs/FIGURES.md: GEM
 
 figures: all ## reprint the figures of docs/FIGURES.md that need no GPU
 	@sh experiments/figures.sh $(BUILD)
+
+pictures: all ## the pictures of the documents (gnuplot, python3): two are measured, the others simulated
+	@bash docs/pictures.sh $(BUILD) draw
 
 matrix: ## the tests built by gcc and clang, with and without CUDA, then under the sanitizers: an hour on two cores
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/gcc CC=gcc check

@@ -1,30 +1,20 @@
 #!/usr/bin/env python3
-"""A picture of a terminal: reads what `tmux capture-pane -e -p` prints, writes a PNG by ImageMagick's convert.
+"""A picture of the viewer's screen: reads what `mkernel tui FILE --dump-screen=attributes` prints, writes an SVG.
 
-usage: tmux capture-pane -e -p -t PANE | docs/picture.py OUT.png
+usage: mkernel tui FILE --dump-screen=attributes --size 140x40 | docs/picture.py OUT.svg
 
 Characters are drawn by the font; block characters as rectangles of their cell, as terminals do."""
-import re
-import subprocess
 import sys
-import unicodedata
+from xml.sax.saxutils import escape
 
 W, H, SIZE = 9, 19, 15
-FONT = "DejaVu-Sans-Mono"
 BACK, FORE = "#101418", "#d0d4d8"
-BASIC = ["#000000", "#cd3131", "#0dbc79", "#e5e510", "#2472c8", "#bc3fbc", "#11a8cd", "#e5e5e5",
-         "#666666", "#f14c4c", "#23d18b", "#f5f543", "#3b8eea", "#d670d6", "#29b8db", "#ffffff"]
-
-
-def colour(n):
-    if n < 16:
-        return BASIC[n]
-    if n >= 232:
-        v = 8 + 10 * (n - 232)
-        return f"#{v:02x}{v:02x}{v:02x}"
-    n -= 16
-    levels = [0, 95, 135, 175, 215, 255]
-    return "#%02x%02x%02x" % (levels[n // 36], levels[n // 6 % 6], levels[n % 6])
+# tui/cells.c's letters, and the colours of tui/screen.c's palette as terminals of 256 colours show them
+COLOURS = {".": FORE, ",": "#8a8a8a", "T": FORE, "C": "#0087ff", "P": "#ff8700", "S": "#d75fd7", "R": "#00d7d7", "d": "#d75f5f",
+           "b": "#ff5f5f", "n": "#ff0000", "B": "#5fd75f", "i": "#585858", "L": "#5fd7d7", "N": "#af87ff", "M": "#ffd700",
+           "E": "#ff005f"}
+SHADES = {"█": 1, "▓": 0.75, "▒": 0.5, "░": 0.3}
+BOLD, REVERSE, DIM = 1, 2, 8
 
 
 def mix(a, b, t):
@@ -34,70 +24,60 @@ def mix(a, b, t):
 
 def cells(text):
     """Rows of (glyph, foreground, background, bold)."""
+    screen, rest = text.split("\n--- colours\n")
+    colours, attributes = rest.split("\n--- attributes", 1)
+    attributes = attributes.split("\n", 1)[1]
     rows = []
-    for line in text.split("\n"):
-        fore, back, bold, dim, reverse, row = FORE, BACK, False, False, False, []
-        for part in re.findall(r"\x1b\[[0-9;]*m|\x1b.|[^\x1b]", line):
-            if not part.startswith("\x1b"):
-                f = mix(fore, BACK, 0.45) if dim else fore
-                row.append((part, back, f, bold) if reverse else (part, f, back, bold))
-                continue
-            codes = [int(c or 0) for c in part[2:-1].split(";")] if part.startswith("\x1b[") else []
-            i = 0
-            while i < len(codes):
-                c = codes[i]
-                if c == 0:
-                    fore, back, bold, dim, reverse = FORE, BACK, False, False, False
-                elif c == 1:
-                    bold = True
-                elif c == 2:
-                    dim = True
-                elif c == 7:
-                    reverse = True
-                elif c == 27:
-                    reverse = False
-                elif c == 22:
-                    bold = dim = False
-                elif c in (38, 48) and codes[i + 1:i + 2] == [5]:
-                    fore, back = (colour(codes[i + 2]), back) if c == 38 else (fore, colour(codes[i + 2]))
-                    i += 2
-                elif 30 <= c <= 37:
-                    fore = colour(c - 30)
-                elif c == 39:
-                    fore = FORE
-                elif 40 <= c <= 47:
-                    back = colour(c - 40)
-                elif c == 49:
-                    back = BACK
-                i += 1
+    for line, of, what in zip(screen.split("\n"), colours.split("\n"), attributes.split("\n")):
+        row = []
+        for x, (colour, digit) in enumerate(zip(of, what)):
+            glyph, bits = line[x] if x < len(line) else " ", int(digit, 16)
+            fore = COLOURS[colour]
+            fore = mix(fore, BACK, 0.45) if bits & DIM else fore
+            row.append((glyph, BACK, fore, bits & BOLD) if bits & REVERSE else (glyph, fore, BACK, bits & BOLD))
         rows.append(row)
-    while rows and not rows[-1]:
-        rows.pop()
     return rows
+
+
+def shape(glyph, fore, back):
+    """What of its cell a block character fills, (from the top, height, colour); None: it is no such character."""
+    if glyph in SHADES:
+        return 0, H, mix(back, fore, SHADES[glyph])
+    if "▁" <= glyph <= "▇":
+        high = round(H * (ord(glyph) - 0x2580) / 8)
+        return H - high, high, fore
+    return None
+
+
+def runs(row, of):
+    """Neighbouring cells alike: (first, end, what `of` says of them)."""
+    first = 0
+    for x in range(1, len(row) + 1):
+        if x == len(row) or of(row[x]) != of(row[first]):
+            yield first, x, of(row[first])
+            first = x
 
 
 def main():
     rows = cells(sys.stdin.read())
-    width = max(len(r) for r in rows) * W
-    out = [f"viewbox 0 0 {width} {len(rows) * H}", f"fill '{BACK}' rectangle 0,0 {width},{len(rows) * H}",
-           f"font-size {SIZE}", f"font {FONT}"]
-    shade = {"█": 1, "▓": 0.75, "▒": 0.5, "░": 0.3}
+    width, height = max(len(r) for r in rows) * W, len(rows) * H
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
+           f'<rect width="{width}" height="{height}" fill="{BACK}"/>',
+           f'<g font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="{SIZE}" xml:space="preserve">']
     for y, row in enumerate(rows):
-        for x, (glyph, fore, back, bold) in enumerate(row):
-            left, top = x * W, y * H
+        for first, end, back in runs(row, lambda c: c[2]):
             if back != BACK:
-                out.append(f"fill '{back}' rectangle {left},{top} {left + W - 1},{top + H - 1}")
-            if glyph in shade:
-                out.append(f"fill '{mix(back, fore, shade[glyph])}' rectangle {left},{top} {left + W - 1},{top + H - 1}")
-            elif "▁" <= glyph <= "▇":
-                high = round(H * (ord(glyph) - 0x2580) / 8)
-                out.append(f"fill '{fore}' rectangle {left},{top + H - high} {left + W - 1},{top + H - 1}")
-            elif glyph != " " and unicodedata.category(glyph)[0] != "C":
-                quoted = glyph.replace("\\", "\\\\").replace("'", "\\'")
-                face = FONT + ("-Bold" if bold else "")
-                out.append(f"font {face} fill '{fore}' text {left},{top + H - 5} '{quoted}'")
-    subprocess.run(["convert", "mvg:-", "-depth", "8", "-colors", "64", sys.argv[1]], input="\n".join(out).encode(),
-                   check=True)
+                out.append(f'<rect x="{first * W}" y="{y * H}" width="{(end - first) * W}" height="{H}" fill="{back}"/>')
+        for first, end, block in runs(row, lambda c: shape(c[0], c[1], c[2])):
+            if block:
+                out.append(f'<rect x="{first * W}" y="{y * H + block[0]}" width="{(end - first) * W}" height="{block[1]}" '
+                           f'fill="{block[2]}"/>')
+        for first, end, (fore, bold, text) in runs(row, lambda c: (c[1], c[3], not shape(*c[:3]))):
+            said = "".join(c[0] for c in row[first:end])
+            if text and said.strip():
+                out.append(f'<text x="{first * W}" y="{y * H + H - 5}" textLength="{(end - first) * W}" fill="{fore}"'
+                           f'{" font-weight=" + chr(34) + "bold" + chr(34) if bold else ""}>{escape(said)}</text>')
+    open(sys.argv[1], "w").write("\n".join(out) + "\n</g>\n</svg>\n")
 
 
 if __name__ == "__main__":

@@ -237,6 +237,19 @@ static void measured_points_meet_their_simulation(void **state)
     works(0);
     assert_non_null(strstr(r.out_text, "no point of A has a partner in B"));
     assert_non_null(strstr(r.out_text, "which differ in nodes (default, 8)\n"));
+    /* the roofs are those of a simulated cluster: no point of the host executor stands under them
+     */
+    assert_int_equal(results_do(db,
+                                "UPDATE job SET result = json_set(result, '$.cluster', "
+                                "json('{\"flop_per_s\":8e14,\"nvlink_bytes_per_s\":3e11}'))",
+                                ""),
+                     0);
+    results("%s plot roofline --script --only exec=host", third);
+    works(2);
+    assert_non_null(
+        strstr(r.err_text, "no point computes and moves bytes, too, under a GPU's roofs"));
+    results("%s plot roofline --script --only exec=host --roofs 1,10,0", third);
+    works(0);
     sqlite3_close(db);
 }
 
@@ -409,6 +422,7 @@ static void what_cannot_be_drawn_is_one_sentence(void **state)
         {"plot time x.png --x shpe", "it is the same in all points"},
         {"plot heat x.png --x op", "heat has two axes"},
         {"plot heat x.png --x op --y shape", "choose with --only"},
+        {"plot time x.pdf", "PICTURE must end in .png or .svg"},
         {"plot roofline x.png", "--roofs is missing"},
         {"plot roofline x.png --roofs 1,2", "not TFLOP/s,GB/s,GB/s"},
         {"plot simulated x.png --only roles=b", "no point was measured and simulated"},

@@ -78,8 +78,28 @@ static void listings_are_the_files(void **state)
     free(page);
 }
 
+/* What draws them (simulated launches, scripts of gnuplot, the viewer's screens) still says the
+ * same. */
+static void pictures_are_todays(void **state)
+{
+    char build[512], line[640];
+    ssize_t length = readlink("/proc/self/exe", build, sizeof build - 1);
+    assert_true(length > 0);
+    build[length] = '\0';
+    for (int i = 0; i < 2; i++) /* tests/PROGRAM */
+        *strrchr(build, '/') = '\0';
+    if (access("docs/pictures.sh", R_OK)) {
+        print_message("skipped: this test reads the sources; run it in the repository's root\n");
+        skip();
+    }
+    snprintf(line, sizeof line, "bash docs/pictures.sh '%s' check", build);
+    if (system(line))
+        fail_msg("pictures of the documents are old");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(listings_are_the_files)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(listings_are_the_files),
+                                       cmocka_unit_test(pictures_are_todays)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

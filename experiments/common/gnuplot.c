@@ -30,6 +30,15 @@ int gnuplot_is_svg(const char *path)
     return dot && !strcasecmp(dot, ".svg");
 }
 
+int gnuplot_check_path(const char *option, const char *path, char *error, size_t size)
+{
+    const char *dot = strrchr(path, '.');
+    if (dot && (!strcasecmp(dot, ".png") || !strcasecmp(dot, ".svg")))
+        return 0;
+    snprintf(error, size, "%s must end in .png or .svg", option);
+    return -EINVAL;
+}
+
 enum { END = 12 };
 
 /* The last bytes of what comes in pieces. */

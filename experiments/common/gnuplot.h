@@ -12,6 +12,10 @@ void gnuplot_quoted(FILE *out, const char *text);
 /* Whether a picture at `path` is to be SVG; else PNG. */
 int gnuplot_is_svg(const char *path);
 
+/* 0, or -EINVAL with a sentence: `path`, which `option` has given, ends in neither .png nor .svg.
+ */
+int gnuplot_check_path(const char *option, const char *path, char *error, size_t error_size);
+
 /* The picture of a script that sets its terminal but no output, at `path`. 0, or -errno with a
  * sentence: -ENOENT where gnuplot is not installed. */
 int gnuplot_picture(const char *script, const char *path, char *error, size_t error_size);

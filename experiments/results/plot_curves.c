@@ -212,7 +212,7 @@ static void plot_curves_axes(const struct curves *c, FILE *out)
     gnuplot_quoted(out, c->axis == AXIS_SIZE
                             ? "size: bytes of the tensor that moves (of one rank: operations)"
                             : c->p->x);
-    fprintf(out, " noenhanced\n");
+    fprintf(out, ".\"\\n\" noenhanced\n"); /* the key stands below it */
     if (c->p->kind == PLOT_EFFICIENCY)
         fprintf(out, "set yrange [0:*]\nset ylabel 'efficiency: ideal time / time'\n");
     else if (c->p->kind == PLOT_SPEED)

@@ -21,6 +21,14 @@ static double plot_roofline_bytes(const struct result_point *p, int way)
     return *(const double *)((const char *)&p->figures + ways[way].bytes);
 }
 
+/* Whether a point stands under these roofs: what a CPU does, not under a GPU's. */
+static int plot_roofline_has(const struct plot *p, const struct result_point *point)
+{
+    const char *exec = result_value(point, "exec");
+    return point->good &&
+           !(p->roofs_of_gpus && (!strcmp(exec, "host") || !strcmp(exec, "emulated")));
+}
+
 int plot_roofline(const struct plot *p, FILE *out, char *error, size_t size)
 {
     double low = INFINITY, high = 0, least = INFINITY;
@@ -33,7 +41,7 @@ int plot_roofline(const struct plot *p, FILE *out, char *error, size_t size)
         for (int way = 0; way < 2; way++) {
             const struct result_point *point = &p->results->points[i];
             double x = point->figures.flop / plot_roofline_bytes(point, way);
-            if (!point->good || !isfinite(x) || !(x > 0))
+            if (!plot_roofline_has(p, point) || !isfinite(x) || !(x > 0))
                 continue;
             low = fmin(low, x);
             high = fmax(high, x);
@@ -41,7 +49,8 @@ int plot_roofline(const struct plot *p, FILE *out, char *error, size_t size)
             count[way]++;
         }
     if (!count[0] && !count[1]) {
-        snprintf(error, size, "no point computes and moves bytes, too");
+        snprintf(error, size, "no point computes and moves bytes, too%s",
+                 p->roofs_of_gpus ? ", under a GPU's roofs (--roofs says others)" : "");
         return -ENODATA;
     }
     for (int way = 0; way < 2; way++) /* the ridges are in the picture */
@@ -52,7 +61,7 @@ int plot_roofline(const struct plot *p, FILE *out, char *error, size_t size)
     plot_head(p, out, "roofline of a rank", 620);
     fprintf(out,
             "set logscale xy\nset xrange [%.6g:%.6g]\nset yrange [%.6g:%.6g]\n"
-            "set xlabel 'operations for each byte that moves into a rank'\n"
+            "set xlabel 'operations for each byte that moves into a rank'.\"\\n\"\n"
             "set ylabel 'TFLOP/s of a rank'\nset xtics enhanced\nset format x '10^{%%L}'\n",
             low / 2, high * 2, fmin(least, p->roofs[0] / 50) / 2e12, p->roofs[0] * 2 / 1e12);
     const char *ops[16];
@@ -63,7 +72,7 @@ int plot_roofline(const struct plot *p, FILE *out, char *error, size_t size)
             for (uint32_t i = 0; i < p->results->count; i++) {
                 const struct result_point *point = &p->results->points[i];
                 double x = point->figures.flop / plot_roofline_bytes(point, way);
-                if (point->good && isfinite(x) && x > 0 &&
+                if (plot_roofline_has(p, point) && isfinite(x) && x > 0 &&
                     !strcmp(result_value(point, "op"), ops[o]))
                     fprintf(out, "%.9g %.9g\n", x, result_flops(point) / 1e12);
             }

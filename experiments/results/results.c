@@ -1,5 +1,6 @@
 /* `mkernel results`: what a file of results says. */
 #include "experiments/results/results.h"
+#include "experiments/common/gnuplot.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/nearest.h"
 #include "experiments/common/options.h"
@@ -289,9 +290,11 @@ static int results_plot(const char *path, const struct options_found *found,
     p.path = found->word_count > 3 ? found->words[3] : "plot.png";
     p.named = a->script;
     if ((a->roofs && results_read_roofs(a->roofs, p.roofs, error, sizeof error)) ||
-        (!a->script && trace_output_check(p.path, error, sizeof error)) ||
+        (!a->script && (gnuplot_check_path("PICTURE", p.path, error, sizeof error) ||
+                        trace_output_check(p.path, error, sizeof error))) ||
         results_load(&r, path, a->only, error, sizeof error))
         return results_usage(error);
+    p.roofs_of_gpus = !a->roofs;
     if (!a->roofs)
         results_find_roofs(path, p.roofs);
     int rc = a->script ? plot_script(&p, stdout, error, sizeof error)

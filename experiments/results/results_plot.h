@@ -24,6 +24,7 @@ struct plot {
     const char *path, *x, *y; /* x, y: names of settings; NULL: choose */
     int named;                /* the script says where the picture goes */
     double roofs[3];          /* flop/s, NVLink and network bytes/s of a rank; 0: not given */
+    int roofs_of_gpus;        /* 1: they are what the results say of GPUs, not the user */
 };
 
 /* Writes gnuplot's script, its data in it. 0, or -errno with a sentence: -ENODATA where there is

@@ -1,4 +1,5 @@
 /* What `mkernel sim --validate` prints, writes and draws. */
+#include "experiments/common/gnuplot.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/csv_row.h"
 #include "experiments/common/options.h"
@@ -188,7 +189,8 @@ static int validate_all(const struct mk_machine *machine, const char *list, enum
     struct measured m = {.rows = NULL};
     double *predicted = NULL;
     int status = STATUS_USAGE;
-    if (output_check("--plot", plot, OUTPUT_WRITTEN, error, size) ||
+    if ((plot && !validate_ends(plot, ".gp") && gnuplot_check_path("--plot", plot, error, size)) ||
+        output_check("--plot", plot, OUTPUT_WRITTEN, error, size) ||
         output_check("--csv", csv, OUTPUT_REPLACED, error, size) ||
         measured_read_list(&m, list, half, (uint32_t)machine->sms, error, size))
         goto out;

@@ -1,5 +1,6 @@
 /* `mkernel trace`: reports on a trace file, and a generator of large ones. */
 #include "experiments/common/commands.h"
+#include "experiments/common/gnuplot.h"
 #include "experiments/common/nearest.h"
 #include "experiments/common/options.h"
 #include "experiments/common/output_file.h"
@@ -12,7 +13,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -383,9 +383,9 @@ static int trace_run_sql(struct asked *a, struct options_found *f, char *error, 
 static int trace_run_plot(struct asked *a, struct options_found *f, char *error, size_t size)
 {
     sqlite3 *db;
-    const char *out = a->out ? a->out : "trace.png", *dot = strrchr(out, '.');
-    if (!dot || (strcasecmp(dot, ".png") && strcasecmp(dot, ".svg")))
-        return trace_refuse("plot", "--out must end in .png or .svg");
+    const char *out = a->out ? a->out : "trace.png";
+    if (gnuplot_check_path("--out", out, error, size))
+        return trace_refuse("plot", error);
     const struct option_table *t = &plot_table;
     const struct trace_plot_part part = {
         .launch = a->launch,

@@ -325,7 +325,7 @@ int trace_plot_timeline(const struct trace_picture *p)
     trace_plot_head(p, title, (int)(200 + (rows < 60 ? rows : 60) * 36));
     fprintf(p->out,
             "set title offset 0,1\nset xlabel \"time, %s%s\\n\"\nset xrange [0:%.3f]\nset yrange "
-            "[%lld:0]\nset style fill solid noborder\nset key below\n",
+            "[%lld:0]\nset style fill solid noborder\nset key below Left reverse\n",
             a.unit < 10    ? "ns"
             : a.unit < 1e4 ? "us"
             : a.unit < 1e7 ? "ms"
