@@ -44,16 +44,7 @@ static void net_fail_job(void *context, const struct mk_failure *failure)
 
 static void net_describe(void *context, uint32_t plan, struct mk_failure *f)
 {
-    const struct mk_plan *p = comm_plan(context, plan);
-    if (!p)
-        return;
-    f->op = p->problem.op;
-    if (f->flag == UINT32_MAX)
-        return;
-    struct mk_flag_meaning meaning;
-    plan_describe_flag(p, f->flag, &meaning);
-    f->chunk = meaning.chunk;
-    memcpy(f->what, meaning.text, sizeof f->what);
+    comm_describe(context, plan, f);
 }
 
 /* The same local rank of every other node, ascending. */

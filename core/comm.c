@@ -120,8 +120,11 @@ static int comm_fill_config(struct mk_comm *comm, const struct mk_config *config
     c->flag_bytes = mk_round_up(c->flag_bytes, COMM_PAGE);
     comm->topo = (struct mk_topo){c->nodes, c->gpus, c->rank};
     comm->heap.memory = cuda ? MK_MEMORY_CUDA : MK_MEMORY_HOST;
-    comm->heap.flag_bytes = comm->heap.next_data = c->flag_bytes;
+    comm->heap.flag_bytes = c->flag_bytes;
     comm->heap.bytes = c->flag_bytes + c->heap_bytes;
+    if (ranges_open(&comm->free_bytes, c->flag_bytes, c->heap_bytes) ||
+        ranges_open(&comm->free_flags, 0, c->flag_bytes / 8))
+        return comm_refuse(comm, -ENOMEM, "out of memory");
     return tuning_open(&comm->tuning, c->tuning, 0, comm->error, sizeof comm->error);
 }
 
@@ -201,6 +204,7 @@ static int open_alike(struct mk_comm **out, const struct mk_config *config,
     struct mk_comm *comm = *out = calloc(1, sizeof *comm);
     if (!comm)
         return -ENOMEM;
+    pthread_mutex_init(&comm->plans_lock, NULL);
     int result = comm_fill_config(comm, config);
     if (result)
         return result;
@@ -286,6 +290,8 @@ void mk_comm_close(struct mk_comm *comm)
     bootstrap_leave(comm->bootstrap);
     for (uint32_t i = 0; i < comm->plan_count; i++)
         free(comm->plans[i]); /* the handle's first member */
+    ranges_close(&comm->free_bytes);
+    ranges_close(&comm->free_flags);
     tuning_close(&comm->tuning);
     free(comm->trace_state);
     free(comm);

@@ -5,7 +5,10 @@
 
 #include "core/bootstrap.h"
 #include "core/command.h"
+#include "core/ranges.h"
 #include "core/tuning.h"
+
+#include <pthread.h>
 
 enum mk_memory { MK_MEMORY_HOST, MK_MEMORY_CUDA };
 
@@ -17,9 +20,12 @@ struct mk_heap {
     void *peers[MK_MAX_LOCAL]; /* the heaps of this node's ranks as mapped here, own included */
     uint64_t flag_bytes;       /* data begins here; a multiple of 4096 */
     uint64_t bytes;            /* in all */
-    uint64_t next_data;        /* first free byte */
-    uint32_t next_flag;
 };
+
+/* Plans that a communicator can have at one time: the room of the tables by plan->slot. */
+#define COMM_MOST_PLANS 4096u
+/* ... and that it makes in all: their numbers are in commands (core/command.h). */
+#define COMM_MOST_PLAN_IDS (((uint32_t)1 << 24) - 1)
 
 struct mk_comm {
     struct mk_config config; /* with defaults filled in */
@@ -27,6 +33,7 @@ struct mk_comm {
     struct mk_topo topo;
     struct bootstrap *bootstrap;
     struct mk_heap heap;
+    struct ranges free_bytes, free_flags; /* of the heap, by offset and by number */
     /* host memory; ring i belongs to the i-th CTA that may post */
     struct mk_ring *rings[MK_MAX_RINGS];
     uint32_t ring_count;
@@ -36,8 +43,11 @@ struct mk_comm {
     struct tuning_table tuning;
     const struct mk_net_ops *net; /* NULL on one node */
     void *net_state;
-    struct mk_plan *plans[64]; /* plan id i at i - 1 */
-    uint32_t plan_count;
+    /* by plan->slot; NULL: there is none. All slots in use are below plan_count. The proxy's thread
+     * reads them, under the lock. */
+    struct mk_plan *plans[COMM_MOST_PLANS];
+    uint32_t plan_count, last_plan_id;
+    pthread_mutex_t plans_lock;
     /* after mk_wait: grid CTA i at i (two per CTA on the GPU: see track_warps) */
     struct mk_track *tracks;
     uint32_t track_count;
@@ -68,8 +78,11 @@ struct mk_exec_ops {
     uint32_t (*sms)(struct mk_comm *comm); /* 0: no limit */
     int (*open)(struct mk_comm *comm);     /* allocates heap (heap.flag_bytes, .bytes are set) and
                                             * rings, maps the peers     (uses the bootstrap) */
-    /* once per plan, before its first launch */
+    /* once per plan, before its first launch; -EINVAL or -ENOSPC: this executor cannot run it */
     int (*plan)(struct mk_comm *comm, struct mk_plan *plan);
+    /* The plan goes, and no launch of any rank uses it any more: frees what `plan` made, and clears
+     * the plan's flags and its part of this rank's heap. */
+    int (*unplan)(struct mk_comm *comm, struct mk_plan *plan);
     int (*launch)(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1],
                   void *stream);
     /* for the launches of this communicator, on whatever streams */
@@ -121,7 +134,8 @@ int comm_failed(struct mk_comm *comm);
 /* mk_plan_create of a problem; exec, sms and topo are filled in here. */
 int comm_make_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk_problem *problem);
 
-/* The plan that a command or record names, NULL for none. */
-struct mk_plan *comm_plan(struct mk_comm *comm, uint32_t id);
+/* Fills in what the plan that a command names knows of a failure: op, and where failure->flag is
+ * not UINT32_MAX, chunk and what. Nothing, where there is no such plan. Any thread. */
+void comm_describe(struct mk_comm *comm, uint32_t plan_id, struct mk_failure *failure);
 
 #endif

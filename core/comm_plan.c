@@ -1,59 +1,53 @@
 /* The communicator's heap and plans: allocation, and the fields that all ranks have to agree on. */
 #include "core/agree.h"
+#include "core/clock.h"
 #include "core/comm_parts.h"
+#include "core/random.h"
 #include "core/ops/op.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset)
 {
     struct mk_heap *h = &comm->heap;
-    uint64_t first = mk_round_up(h->next_data, MK_HEAP_UNIT);
-    if (comm->stage != STAGE_OPEN || first > h->bytes || bytes > h->bytes - first) {
+    uint64_t count = bytes > h->bytes ? bytes : mk_round_up(bytes, MK_HEAP_UNIT),
+             first = comm->stage == STAGE_OPEN ? ranges_find(&comm->free_bytes, count) : UINT64_MAX;
+    if (first == UINT64_MAX || ranges_take(&comm->free_bytes, first, count)) {
         comm_refuse(
             comm, -ENOSPC,
             "%llu bytes of the symmetric heap: %llu of %llu are free; open it with more heap_bytes",
-            (unsigned long long)bytes,
-            (unsigned long long)(first < h->bytes ? h->bytes - first : 0),
+            (unsigned long long)bytes, (unsigned long long)ranges_longest(&comm->free_bytes),
             (unsigned long long)(h->bytes - h->flag_bytes));
         return NULL;
     }
-    h->next_data = first + bytes;
     *offset = first;
     return (uint8_t *)h->base + first;
 }
 
-static int comm_plan_check_room(struct mk_comm *comm, const struct mk_plan *p)
+/* A row's first free place, or its end. */
+static uint64_t comm_plan_first(const struct ranges *r, uint64_t end)
+{
+    uint64_t first = ranges_first(r);
+    return first < end ? first : end;
+}
+
+static uint64_t comm_plan_bytes(const struct mk_plan *p)
+{
+    return mk_round_up(p->heap_bytes, MK_HEAP_UNIT);
+}
+
+static int comm_plan_check_operands(struct mk_comm *comm, const struct mk_problem *q)
 {
     const struct mk_heap *h = &comm->heap;
-    const struct mk_problem *q = &p->problem;
-    uint64_t flags = h->flag_bytes / 8;
-    if (p->flag_base + (uint64_t)p->flags > flags)
-        return comm_refuse(
-            comm, -ENOSPC,
-            "%s needs %u flags and %llu of %llu are free: open the communicator with flag_bytes of "
-            "at least %llu",
-            plan_op_name(q->op), p->flags, (unsigned long long)(flags - p->flag_base),
-            (unsigned long long)flags,
-            (unsigned long long)mk_round_up((p->flag_base + (uint64_t)p->flags) * 8, COMM_PAGE));
-    if (p->heap_base > h->bytes || p->heap_bytes > h->bytes - p->heap_base)
-        return comm_refuse(
-            comm, -ENOSPC,
-            "%s needs %llu bytes of the symmetric heap and %llu of %llu are free: open the "
-            "communicator with "
-            "heap_bytes of at least %llu",
-            plan_op_name(q->op), (unsigned long long)p->heap_bytes,
-            (unsigned long long)(p->heap_base < h->bytes ? h->bytes - p->heap_base : 0),
-            (unsigned long long)(h->bytes - h->flag_bytes),
-            (unsigned long long)mk_round_up(p->heap_base + p->heap_bytes - h->flag_bytes,
-                                            COMM_PAGE));
     uint64_t bytes[MK_SPACES - 1];
     op_extents(q, bytes);
     for (uint32_t i = 0; i < MK_SPACES - 1; i++) {
         uint64_t at = op_heap_offset(q, i);
-        if (at && (at % MK_HEAP_UNIT || at < h->flag_bytes || at >= h->next_data ||
-                   bytes[i] > h->next_data - at))
+        if (at && (at % MK_HEAP_UNIT || at < h->flag_bytes || at >= h->bytes ||
+                   bytes[i] > h->bytes - at || !ranges_are_taken(&comm->free_bytes, at, bytes[i])))
             return comm_refuse(comm, -EINVAL,
                                "%s at offset %llu of the heap, %llu bytes: not a block that "
                                "mk_heap_alloc returned",
@@ -63,19 +57,104 @@ static int comm_plan_check_room(struct mk_comm *comm, const struct mk_plan *p)
     return 0;
 }
 
-/* Its own part of making a plan: no other rank is asked. */
+/* Where the plan's flags and heap come to lie; it was made for the first free ones. */
+static int comm_plan_find_room(struct mk_comm *comm, const struct mk_plan *p, uint64_t *flag,
+                               uint64_t *at)
+{
+    const struct mk_heap *h = &comm->heap;
+    uint64_t flags = h->flag_bytes / 8, bytes = comm_plan_bytes(p), all = h->bytes - h->flag_bytes;
+    *flag = p->flags ? ranges_find(&comm->free_flags, p->flags) : p->flag_base;
+    *at = bytes ? ranges_find(&comm->free_bytes, bytes) : p->heap_base;
+    if (*flag == UINT64_MAX)
+        return comm_refuse(
+            comm, -ENOSPC,
+            "%s needs %u flags and %llu of %llu are free: open the communicator with flag_bytes of "
+            "at least %llu",
+            plan_op_name(p->problem.op), p->flags,
+            (unsigned long long)ranges_longest(&comm->free_flags), (unsigned long long)flags,
+            (unsigned long long)mk_round_up(
+                (flags - ranges_last(&comm->free_flags, flags) + p->flags) * 8, COMM_PAGE));
+    if (*at == UINT64_MAX)
+        return comm_refuse(
+            comm, -ENOSPC,
+            "%s needs %llu bytes of the symmetric heap and %llu of %llu are free: open the "
+            "communicator with heap_bytes of at least %llu",
+            plan_op_name(p->problem.op), (unsigned long long)p->heap_bytes,
+            (unsigned long long)ranges_longest(&comm->free_bytes), (unsigned long long)all,
+            (unsigned long long)mk_round_up(all - ranges_last(&comm->free_bytes, h->bytes) + bytes,
+                                            COMM_PAGE));
+    return 0;
+}
+
+/* The same plan at another place. */
+static int comm_plan_move(struct mk_comm *comm, struct mk_plan *p, uint64_t flag, uint64_t at)
+{
+    char tuned[sizeof p->tuned];
+    struct mk_problem made = p->problem;
+    memcpy(tuned, p->tuned, sizeof tuned);
+    int result = plan_build(p, &made, (uint32_t)flag, at, comm->error, sizeof comm->error);
+    memcpy(p->tuned, tuned, sizeof tuned);
+    return result;
+}
+
+/* Its own part of making a plan: no other rank is asked. After 0 its flags and heap are taken. */
 static int comm_plan_build(struct mk_comm *comm, struct mk_plan *p,
                            const struct mk_problem *problem)
 {
-    if (comm->plan_count == sizeof comm->plans / sizeof *comm->plans)
-        return comm_refuse(comm, -ENOSPC, "a communicator has at most %u plans", comm->plan_count);
-    int result = tuning_build(p, &comm->tuning, problem, comm->device, comm->heap.next_flag,
-                              comm->heap.next_data, comm->error, sizeof comm->error);
-    return result ? result : comm_plan_check_room(comm, p);
+    const struct mk_heap *h = &comm->heap;
+    uint32_t slot = 0;
+    uint64_t flag, at;
+    while (slot < COMM_MOST_PLANS && comm->plans[slot])
+        slot++;
+    if (slot == COMM_MOST_PLANS || comm->last_plan_id == COMM_MOST_PLAN_IDS)
+        return comm_refuse(comm, -ENOSPC,
+                           "a communicator has at most %u plans at a time, and makes %u",
+                           COMM_MOST_PLANS, COMM_MOST_PLAN_IDS);
+    int result =
+        tuning_build(p, &comm->tuning, problem, comm->device,
+                     (uint32_t)comm_plan_first(&comm->free_flags, h->flag_bytes / 8),
+                     comm_plan_first(&comm->free_bytes, h->bytes), comm->error, sizeof comm->error);
+    if (!result)
+        result = comm_plan_find_room(comm, p, &flag, &at);
+    if (!result)
+        result = comm_plan_check_operands(comm, &p->problem);
+    if (!result && (flag != p->flag_base || at != p->heap_base))
+        result = comm_plan_move(comm, p, flag, at);
+    if (result)
+        return result;
+    p->slot = slot;
+    p->id = comm->last_plan_id + 1;
+    if (ranges_take(&comm->free_flags, p->flag_base, p->flags))
+        return comm_refuse(comm, -ENOMEM, "out of memory");
+    if (ranges_take(&comm->free_bytes, p->heap_base, comm_plan_bytes(p))) {
+        ranges_give(&comm->free_flags, p->flag_base, p->flags);
+        return comm_refuse(comm, -ENOMEM, "out of memory");
+    }
+    return 0;
+}
+
+static void comm_plan_give_room(struct mk_comm *comm, const struct mk_plan *p)
+{
+    ranges_give(&comm->free_flags, p->flag_base, p->flags);
+    ranges_give(&comm->free_bytes, p->heap_base, comm_plan_bytes(p));
+}
+
+/* What is free before a plan is made: the same on all ranks, or their plans would not fit
+ * together. */
+struct comm_free {
+    uint64_t first_flag, first_byte, digest;
+};
+
+static struct comm_free comm_plan_free(const struct mk_comm *comm)
+{
+    return (struct comm_free){ranges_first(&comm->free_flags), ranges_first(&comm->free_bytes),
+                              mk_mix(ranges_digest(&comm->free_flags)) ^
+                                  ranges_digest(&comm->free_bytes)};
 }
 
 static int comm_plan_agree_on(struct mk_comm *comm, const struct mk_problem *q,
-                              const struct mk_plan *made, int result)
+                              const struct comm_free *free_before, const struct mk_plan *made,
+                              int result)
 {
     const struct mk_tuning *t = &q->tuning;
     const struct op_descriptor *op = op_of(q->op);
@@ -116,12 +195,25 @@ static int comm_plan_agree_on(struct mk_comm *comm, const struct mk_problem *q,
         {"pace", t->pace, 0},
         {"shots", t->shots, 0},
         {"timeout in ns", q->timeout_ns, 0},
-        {"first flag (plans must be made in the same order)", comm->heap.next_flag, 0},
-        {"first heap byte (allocations must be made in the same order)", comm->heap.next_data, 0},
+        {"most SMs", q->sms_most, 0},
+        {"first flag (plans must be made in the same order)", free_before->first_flag, 0},
+        {"first heap byte (allocations must be made in the same order)", free_before->first_byte,
+         0},
+        {"free heap (plans must be made and destroyed in the same order)", free_before->digest,
+         AGREE_OPAQUE},
         {"layout of its flags and heap", made ? plan_layout(made) : 0, AGREE_MADE},
     };
     return agree(comm->bootstrap, comm->topo.rank, mk_world(&comm->topo), "plans", fields,
                  sizeof fields / sizeof *fields, result, comm->error, sizeof comm->error);
+}
+
+static void comm_plan_set(struct mk_comm *comm, uint32_t slot, struct mk_plan *p)
+{
+    pthread_mutex_lock(&comm->plans_lock);
+    comm->plans[slot] = p;
+    if (comm->plan_count <= slot)
+        comm->plan_count = slot + 1;
+    pthread_mutex_unlock(&comm->plans_lock);
 }
 
 int comm_create_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk_problem *problem,
@@ -140,34 +232,36 @@ int comm_create_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk
         q.timeout_ns = comm->config.timeout_ns;
     if (q.timeout_ns > COMM_LONGEST_NS)
         q.timeout_ns = COMM_LONGEST_NS;
+    struct comm_free free_before = comm_plan_free(comm);
     struct plan_handle *handle = calloc(1, sizeof *handle);
-    if (!result)
-        result = handle ? comm_plan_build(comm, &handle->plan, &q)
-                        : comm_refuse(comm, -ENOMEM, "out of memory");
-    result = comm_plan_agree_on(comm, &q, handle ? &handle->plan : NULL, result);
+    struct mk_plan *p = handle ? &handle->plan : NULL, *built = NULL, *prepared = NULL;
+    if (!result && !handle)
+        result = comm_refuse(comm, -ENOMEM, "out of memory");
+    if (!result) {
+        handle->comm = comm;
+        result = comm_plan_build(comm, p, &q);
+        built = result ? NULL : p;
+    }
+    if (!result) { /* before the ranks agree: what one rank's device refuses, all do not have */
+        result = comm->exec->plan(comm, p);
+        prepared = result ? NULL : p;
+    }
+    result = comm_plan_agree_on(comm, &q, &free_before, p, result);
     if (comm_failed(comm)) {
         free(handle);
         return comm_tell_failure(comm);
     }
     if (result) {
+        if (prepared)
+            comm->exec->unplan(comm, p);
+        if (built)
+            comm_plan_give_room(comm, p);
         free(handle);
         return result;
     }
-    struct mk_plan *p = &handle->plan;
-    handle->comm = comm;
-    p->id = comm->plan_count + 1;
-    result = comm->exec->plan(comm, p);
-    if (result) {
-        free(handle);
-        result = comm_give_up(comm, result); /* the others have the plan and would launch it */
-        return result == -EINVAL || result == -ENOSPC ? -EIO : result; /* those change nothing */
-    }
     spec_options(p, handle->options, sizeof handle->options);
-    comm->heap.next_flag = p->flag_base + p->flags;
-    comm->heap.next_data = p->heap_base + p->heap_bytes;
-    comm->plans[comm->plan_count] = p;
-    /* the proxy's thread asks comm_plan */
-    __atomic_store_n(&comm->plan_count, p->id, __ATOMIC_RELEASE);
+    comm->last_plan_id = p->id;
+    comm_plan_set(comm, p->slot, p);
     *out = p;
     return 0;
 }
@@ -184,8 +278,85 @@ int mk_plan_create(struct mk_plan **out, struct mk_comm *comm, const struct mk_s
     return comm_create_plan(out, comm, &q, result);
 }
 
-struct mk_plan *comm_plan(struct mk_comm *comm, uint32_t id)
+void comm_describe(struct mk_comm *comm, uint32_t plan_id, struct mk_failure *f)
 {
-    uint32_t count = __atomic_load_n(&comm->plan_count, __ATOMIC_ACQUIRE);
-    return id && id <= count ? comm->plans[id - 1] : NULL;
+    pthread_mutex_lock(&comm->plans_lock);
+    for (uint32_t i = 0; i < comm->plan_count; i++) {
+        const struct mk_plan *p = comm->plans[i];
+        struct mk_flag_meaning meaning;
+        if (!p || p->id != plan_id)
+            continue;
+        f->op = p->problem.op;
+        if (f->flag == UINT32_MAX)
+            continue;
+        plan_describe_flag(p, f->flag, &meaning);
+        f->chunk = meaning.chunk;
+        memcpy(f->what, meaning.text, sizeof f->what);
+    }
+    pthread_mutex_unlock(&comm->plans_lock);
+}
+
+/* ---- plans that go ---- */
+
+/* Until nothing that this rank has put is under way: a put that a peer has had may still want to be
+ * acknowledged, or to be sent again. */
+static int comm_plan_drain(struct mk_comm *comm)
+{
+    uint64_t began = mk_now_ns();
+    for (uint32_t i = 0; i < comm->ring_count; i++) {
+        const struct mk_ring *ring = comm->rings[i];
+        while (__atomic_load_n(&ring->completed, __ATOMIC_ACQUIRE) !=
+               __atomic_load_n(&ring->seen, __ATOMIC_ACQUIRE)) {
+            if (comm_failed(comm))
+                return -EIO;
+            if (mk_now_ns() - began > comm->config.timeout_ns)
+                return comm_give_up(comm,
+                                    comm_refuse(comm, -ETIMEDOUT, "puts of a plan do not end"));
+            nanosleep(&(struct timespec){0, 50000}, NULL);
+        }
+    }
+    return 0;
+}
+
+/* All ranks come here when their own launches have ended; it returns when all have. */
+static int comm_plan_agree_to_destroy(struct mk_comm *comm, const struct mk_plan *p, int result)
+{
+    const struct agree_field fields[] = {{"plan", p->id, AGREE_NUMBER}};
+    return agree(comm->bootstrap, comm->topo.rank, mk_world(&comm->topo), "destroys", fields, 1,
+                 result, comm->error, sizeof comm->error);
+}
+
+int mk_plan_destroy(struct mk_plan *p)
+{
+    if (!p)
+        return 0;
+    struct plan_handle *handle = (struct plan_handle *)(void *)p;
+    struct mk_comm *comm = handle->comm;
+    int result = 0;
+    if (comm->trace_state)
+        result = comm_refuse(comm, -EINVAL,
+                             "a trace is being recorded, and tells of the plans: call mk_trace_end "
+                             "before mk_plan_destroy");
+    if (!result)
+        result = mk_wait(comm);
+    if (!result)
+        result = comm_plan_drain(comm);
+    if (!comm_failed(comm))
+        result = comm_plan_agree_to_destroy(comm, p, result);
+    if (comm_failed(comm))
+        return comm_tell_failure(comm);
+    if (result)
+        return result;
+    result = comm->exec->unplan(comm, p);
+    if (result) {
+        comm_give_up(comm, result); /* the others use its heap for the next plan */
+        return -EIO;
+    }
+    comm_plan_set(comm, p->slot, NULL);
+    if (comm->topo.nodes > 1) /* fabrics count on flags that never go back */
+        ranges_give(&comm->free_bytes, p->heap_base, comm_plan_bytes(p));
+    else
+        comm_plan_give_room(comm, p);
+    free(handle);
+    return 0;
 }

@@ -115,8 +115,9 @@ uint32_t mk_comm_nodes(const struct mk_comm *comm);
 uint32_t mk_comm_gpus(const struct mk_comm *comm);
 
 /* Leaves the job and frees all that this rank has of it: heap, plans and the communicator. NULL is
- * allowed. The launches must have ended (mk_wait). Blocks at most timeout_ns until the peers close
- * too; does not wait for them after a failure. */
+ * allowed. The launches must have ended (mk_wait); a kernel that does not end keeps its memory
+ * until the process ends. Blocks at most timeout_ns until the peers close too; does not wait for
+ * them after a failure. */
 void mk_comm_close(struct mk_comm *comm);
 
 /* The sentence about the last error of this communicator; if `comm` is NULL, that memory is short.
@@ -124,10 +125,10 @@ void mk_comm_close(struct mk_comm *comm);
 const char *mk_error(const struct mk_comm *comm);
 
 /* Allocates `bytes` of the symmetric heap: at the same *offset on every rank, if all make the same
- * calls in the same order (mk_plan_create checks it). The memory is aligned to 128 bytes, zero at
- * first, on the GPU under MK_EXEC_CUDA, and lives as long as the communicator. Does not block.
- * Returns this rank's address, or NULL if the heap is full (mk_error says how much is free); then
- * nothing has changed. */
+ * calls in the same order, mk_plan_create and mk_plan_destroy among them (mk_plan_create checks
+ * it). The memory is aligned to 128 bytes, zero at first, on the GPU under MK_EXEC_CUDA, and lives
+ * as long as the communicator. Does not block. Returns this rank's address, or NULL if the heap is
+ * full (mk_error says how much is free); then nothing has changed. */
 void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset);
 
 /* ---- plans ---- */
@@ -137,7 +138,9 @@ void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset);
 /* What a plan is made for. 0 and NULL choose the default.
  * shape: the global problem in the order of mk_op_shape; unused numbers are 0.
  * options: of the plan, as `mkernel tune` writes them: "tile=256x128 pace=310". The default is the
- * tuned plan for this shape, or the formula if there is none. */
+ * tuned plan for this shape, or the formula if there is none. "sms=100" among them: the plan has at
+ * most that many thread blocks, so that other kernels have the other SMs; the default is all SMs.
+ */
 struct mk_spec {
     uint32_t op; /* enum mk_op */
     uint64_t shape[MK_SHAPE];
@@ -150,15 +153,16 @@ struct mk_spec {
     uint64_t timeout_ns; /* of the plan's waits; default: the communicator's */
 };
 
-/* A plan of one operator on one shape. The communicator owns it; a communicator has at most 64. */
+/* A plan of one operator on one shape. The communicator owns it, until mk_plan_destroy. */
 struct mk_plan;
 
 /* Makes a plan. Every rank calls this with the same spec. No launch of this communicator may be
  * running: loading a kernel may wait for it in the driver. Blocks at most timeout_ns until all
  * ranks call.
  * Errors: -EINVAL (shape or options, and mk_error says what works; or ranks that ask for different
- * plans, and it says which), -ENOSPC (heap or flags are too small; mk_error says what size is
- * enough), -EIO (the job has failed), -ENOMEM. On an error *out is NULL. */
+ * plans, and it says which; or thread blocks that do not all fit on the GPU), -ENOSPC (heap or
+ * flags are too small; mk_error says what size is enough), -EIO (the job has failed), -ENOMEM. On
+ * an error *out is NULL. */
 int mk_plan_create(struct mk_plan **out, struct mk_comm *comm, const struct mk_spec *spec);
 
 /* mk_plan_create for languages that do not read this header; settings as in mk_comm_open_settings.
@@ -166,6 +170,17 @@ int mk_plan_create(struct mk_plan **out, struct mk_comm *comm, const struct mk_s
  * mk_spec. */
 int mk_plan_create_settings(struct mk_plan **out, struct mk_comm *comm,
                             const char *const *settings);
+
+/* Gives a plan back: its heap and flags are used again by plans and allocations that follow
+ * (between nodes the heap alone). Every rank calls it, in the same order among its calls of
+ * mk_plan_create, mk_heap_alloc and mk_plan_destroy, since a block of the heap is the same on all
+ * ranks. It waits for this rank's launches as mk_wait does, of whatever plan, then at most
+ * timeout_ns for the other ranks to call. Launches that it does not see must have ended: replays of
+ * CUDA graphs on streams of their own. A graph that holds a launch of the plan may not be replayed
+ * any more. NULL is allowed. Errors: -EINVAL (ranks destroy different plans; or a trace is being
+ * recorded, which tells of the plans: mk_trace_end first), -EIO, and what mk_wait returns. After
+ * -EINVAL the plan is as it was. */
+int mk_plan_destroy(struct mk_plan *plan);
 
 /* The roles of CTAs. The option roles=2+2+1+0 says how many CTAs have each, in this order. */
 enum mk_role { MK_COMPUTE, MK_INTRA_COMM, MK_INTER_SEND, MK_INTER_REDUCE, MK_ROLES };
@@ -219,12 +234,17 @@ uint64_t mk_moe_rows(const struct mk_plan *plan);
  * A launch returns at once, allocates nothing, runs in the stream's order, and can be captured in a
  * CUDA graph. All ranks launch the same plans in the same order. On a GPU two launches of one
  * communicator must not overlap: put them on one stream, or order the streams by events.
- * Memory order: when the stream has passed the launch (on the host: after mk_wait), inputs may be
- * overwritten and outputs read. The launch itself orders what ranks exchange.
- * Errors: -EINVAL (a plan of another operator; an argument that is NULL or misaligned) and -EBUSY
- * (64 other streams have unfinished launches; call mk_wait): nothing was launched here, and the
- * launch of the other ranks ends by its timeout. -EIO: the job has failed, or CUDA refused the
- * launch. mk_wait reports what fails later. */
+ * All thread blocks of a launch must be resident at the same time, on every rank: they wait for
+ * each other. mk_plan_create asks CUDA whether the GPU has room for them, but not what else will
+ * run there. Kernels of other streams that do not end by themselves, other processes under MPS, a
+ * green context with fewer SMs, and ranks that share a GPU take that room: then the launch ends by
+ * its timeout. A kernel that ends is waited for, within the timeout. The option "sms=" leaves SMs
+ * free. Memory order: when the stream has passed the launch (on the host: after mk_wait), inputs
+ * may be overwritten and outputs read. The launch itself orders what ranks exchange. Errors:
+ * -EINVAL (a plan of another operator; an argument that is NULL or misaligned) and -EBUSY (64 other
+ * streams have unfinished launches; call mk_wait): nothing was launched here, and the launch of the
+ * other ranks ends by its timeout. -EIO: the job has failed, or CUDA refused the launch. mk_wait
+ * reports what fails later. */
 
 /* C = gather(A) * B, spec.shape {M, N, K}: A [M/W, K], B [K, N], C [M, N], bf16, where W is the
  * number of ranks. Sums are fp32. */

@@ -171,6 +171,7 @@ uint32_t model_choose(const struct mk_machine *machine, const struct mk_problem 
      * so each would find another plan best, and plans must be alike. */
     struct mk_problem of_rank_0 = *asked, *problem = &of_rank_0;
     problem->topo.rank = 0;
+    problem->sms = plan_sms(asked);
     struct search s = {.machine = machine, .problem = problem}, best;
     struct mk_gemm_tile tile;
     memset(chosen, 0, sizeof *chosen);

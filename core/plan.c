@@ -11,6 +11,7 @@ int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t fla
 {
     memset(p, 0, sizeof *p);
     p->problem = *problem;
+    p->problem.sms = plan_sms(problem);
     p->flag_base = flag_base;
     p->heap_base = heap_base > MK_CMD_MAX_OFFSET ? heap_base : mk_round_up(heap_base, MK_HEAP_UNIT);
     if (!p->problem.timeout_ns)

@@ -48,6 +48,7 @@ struct mk_problem {
     uint32_t op;       /* enum mk_op: its list is not seen here, so that no kernel depends on it */
     enum mk_exec exec; /* whose plan: plan_exec of the executor */
     uint32_t sms;      /* of the device; 0 on the host: no limit on CTAs */
+    uint32_t sms_most; /* of those, that the user lets the plan have; 0: all */
     struct mk_topo topo;
     uint64_t m, n, k; /* elements; other ops fill in what they amount to: ring_attention's Q K^T */
     struct mk_attention attention;
@@ -69,6 +70,7 @@ struct mk_problem {
 
 struct mk_plan {
     uint32_t id;               /* of its communicator, from 1: names it in commands and traces */
+    uint32_t slot;             /* among those that the communicator has now, from 0 */
     struct mk_problem problem; /* with what was chosen filled in */
     uint32_t flag_base, flags; /* indexes in the flag region */
     uint64_t heap_base, heap_bytes;

@@ -84,6 +84,10 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
     const struct op_descriptor *op = op_of(q->op);
     const struct mk_tuning *t = &q->tuning;
     const uint32_t *ctas = t->split.ctas;
+    if (q->sms_most && q->exec != MK_EXEC_CUDA)
+        return plan_refuse(error, size,
+                           "sms=%u: CTAs on the host take no SMs; roles= says how many there are",
+                           q->sms_most);
     if (plan_check_roles(q, error, size))
         return -EINVAL;
     if (op->knobs & OP_PIECES && t->pieces != 1 && !op_pieces(q->op, &q->topo))
@@ -110,10 +114,10 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
                            MK_MAX_RINGS);
     if (q->exec == MK_EXEC_CUDA && t->cluster &&
         mk_round_up(mk_total_blocks(&t->split), t->cluster) > q->sms)
-        return plan_refuse(
-            error, size,
-            "%u thread blocks in clusters of %u on a GPU of %u SMs: all must run at once",
-            mk_total_blocks(&t->split), t->cluster, q->sms);
+        return plan_refuse(error, size,
+                           "%u thread blocks in clusters of %u on %s%u SMs: all must run at once",
+                           mk_total_blocks(&t->split), t->cluster,
+                           q->sms_most ? "what sms= leaves to the plan, " : "a GPU of ", q->sms);
     if (!t->cluster || t->cluster > 2 || ctas[MK_COMPUTE] % t->cluster || t->tile_m % t->cluster)
         return plan_refuse(
             error, size, "clusters of %u CTAs: 1 or 2, and compute CTAs and tile rows divide by it",

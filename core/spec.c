@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 _Static_assert(OP_DIMENSIONS <= MK_SHAPE, "mk_spec.shape has room for every operator's numbers");
@@ -78,8 +79,21 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
 
 /* ---- what is asked ---- */
 
-static int spec_read_options(struct mk_tuning *t, enum mk_op op, const char *options, char *error,
-                             size_t size)
+/* "sms=100" limits what all choices are made of, and is none of them. 1: it was that. */
+static int spec_read_sms(const char *word, struct mk_problem *q, char *error, size_t size)
+{
+    char *end;
+    if (strncmp(word, "sms=", 4))
+        return 0;
+    unsigned long sms = word[4] >= '0' && word[4] <= '9' ? strtoul(word + 4, &end, 10) : 0;
+    if (!sms || *end || sms > PLAN_MOST_CTAS)
+        return plan_refuse(error, size, "'%s' is not valid; it should look like sms=100, 1 to %u",
+                           word, PLAN_MOST_CTAS);
+    q->sms_most = (uint32_t)sms;
+    return 1;
+}
+
+static int spec_read_options(struct mk_problem *q, const char *options, char *error, size_t size)
 {
     char text[256], *save;
     if (strlen(options) >= sizeof text)
@@ -87,8 +101,10 @@ static int spec_read_options(struct mk_tuning *t, enum mk_op op, const char *opt
                            sizeof text - 1);
     memcpy(text, options, strlen(options) + 1);
     for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
-        int result = tuning_read_word(word, op, t, error, size);
-        if (result)
+        int result = spec_read_sms(word, q, error, size);
+        if (!result)
+            result = tuning_read_word(word, q->op, &q->tuning, error, size);
+        if (result < 0)
             return result;
     }
     return 0;
@@ -121,7 +137,7 @@ int spec_to_problem(struct mk_problem *q, const struct mk_spec *spec, char *erro
     if (a || c)
         return plan_refuse(error, size, "%s: %s does not look whether %s lies in the heap",
                            a ? "a_offset" : "c_offset", plan_op_name(spec->op), a ? "A" : "C");
-    return spec->options ? spec_read_options(&q->tuning, spec->op, spec->options, error, size) : 0;
+    return spec->options ? spec_read_options(q, spec->options, error, size) : 0;
 }
 
 /* What has one value in such a plan is no option of its operator, and would be refused as one. */
@@ -131,6 +147,8 @@ void spec_options(const struct mk_plan *p, char *text, size_t size)
     struct mk_tuning none;
     size_t used = 0;
     *text = '\0';
+    if (p->problem.sms_most)
+        used += (size_t)snprintf(text, size, "sms=%u", p->problem.sms_most);
     tuning_words(&p->problem.tuning, words, sizeof words);
     for (char *word = strtok_r(words, " ", &save); word && used < size;
          word = strtok_r(NULL, " ", &save))

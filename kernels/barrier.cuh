@@ -34,12 +34,15 @@ PTX_FN void barrier_stuck(const struct barrier_watch *watch, enum gpu_barrier ba
     ptx_fail();
 }
 
-/* Waits for the phase of this parity. `stage` and `tile` are what struct gpu_stuck has. */
+/* Waits for the phase of this parity. `stage` and `tile` are what struct gpu_stuck has. The
+ * launches before this one, which it may have begun behind, have bounds of their own and are not
+ * counted. */
 PTX_FN void barrier_wait(const struct barrier_watch *watch, uint32_t bar, uint32_t parity,
                          enum gpu_barrier barrier, uint32_t stage, uint32_t tile)
 {
     if (ptx_mbar_try(bar, parity))
         return;
+    ptx_await_launches();
     uint64_t start = ptx_globaltimer();
     for (uint32_t tries = 1; !ptx_mbar_try(bar, parity); tries++)
         if (tries % 64 == 0 && ptx_globaltimer() - start > watch->limit_ns)

@@ -63,6 +63,7 @@ int cuda_heap_choose_device(struct mk_comm *comm)
 
 struct share {
     cudaIpcMemHandle_t handle;
+    char bus[32];   /* of the GPU; empty: not known */
     int32_t result; /* 0 or -errno of the rank's own part */
 };
 
@@ -81,7 +82,34 @@ static int cuda_heap_make_own(struct mk_comm *comm, struct share *mine)
     if (cudaMemset(base, 0, heap->bytes) != cudaSuccess || cudaDeviceSynchronize() != cudaSuccess ||
         cudaIpcGetMemHandle(&mine->handle, base) != cudaSuccess)
         return cuda_heap_refuse(comm, -EIO, "the symmetric heap cannot be shared");
+    int device = 0;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetPCIBusId(mine->bus, sizeof mine->bus, device) != cudaSuccess)
+        mine->bus[0] = '\0';
     return 0;
+}
+
+/* Kernels raise flags in a peer's memory by atomic additions, which only a link with native atomics
+ * carries out as such. Of a GPU that this process does not see CUDA says nothing, nor of a rank on
+ * the same GPU. */
+static int cuda_heap_check_peer(struct mk_comm *comm, uint32_t rank, const struct share *mine,
+                                const struct share *peer)
+{
+    int own = 0, other = 0, atomics = 1;
+    if (!strcmp(mine->bus, peer->bus) || cudaGetDevice(&own) != cudaSuccess ||
+        cudaDeviceGetByPCIBusId(&other, peer->bus) != cudaSuccess ||
+        cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, own, other) !=
+            cudaSuccess) {
+        cudaGetLastError(); /* it was only a question */
+        return 0;
+    }
+    if (atomics)
+        return 0;
+    snprintf(comm->error, sizeof comm->error,
+             "this GPU (%s) and rank %u's (%s) have no native atomics between them, as over PCIe, "
+             "so neither can raise the other's flags: ranks of a node need GPUs joined by NVLink",
+             mine->bus, rank, peer->bus);
+    return -ENODEV;
 }
 
 int cuda_heap_open(struct mk_comm *comm)
@@ -103,6 +131,8 @@ int cuda_heap_open(struct mk_comm *comm)
             snprintf(comm->error, sizeof comm->error, "rank %u could not allocate its heap",
                      first + i);
             result = all[first + i].result;
+        } else if ((result = cuda_heap_check_peer(comm, first + i, &mine, &all[first + i]))) {
+            break;
         } else if (cudaIpcOpenMemHandle(&comm->heap.peers[i], all[first + i].handle,
                                         cudaIpcMemLazyEnablePeerAccess) != cudaSuccess) {
             result = cuda_heap_refuse(

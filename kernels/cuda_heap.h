@@ -10,8 +10,8 @@
  * comm->error says it. */
 int cuda_heap_choose_device(struct mk_comm *comm);
 
-/* Allocates comm->heap.bytes, zeroes and maps. Collective. 0, -ENOMEM, -EIO (a peer's memory cannot
- * be mapped); comm->error says it. */
+/* Allocates comm->heap.bytes, zeroes and maps. Collective. 0, -ENOMEM, -ENODEV (a
+ * peer without native atomics), -EIO (a peer's memory cannot be mapped); comm->error says it. */
 int cuda_heap_open(struct mk_comm *comm);
 
 /* Unmaps and frees; allowed at any point of opening. Where nothing has failed it waits, as long as

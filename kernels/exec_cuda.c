@@ -18,7 +18,9 @@
 #include <string.h>
 #include <time.h>
 
-enum { RING_CAPACITY = 1024, MAX_PLANS = 64, DEVICE_WORDS = 64 };
+enum { RING_CAPACITY = 1024, DEVICE_WORDS = 64, POSTED = COMM_MOST_PLANS * DEVICE_WORDS };
+enum { ENDING = POSTED + MK_MAX_RINGS };
+#define LINGER_NS 2000000000ull /* that a kernel may go on once the job has failed */
 
 /* How an op gets onto the GPU. */
 struct cuda_op {
@@ -49,8 +51,8 @@ static const struct cuda_op cuda_ops[MK_OPS] = {
 struct cuda_executor {
     int sms;
     int on_network; /* this communicator holds cuda_register.h's one place */
-    /* per plan, what does not change from launch to launch */
-    struct gpu_launch launches[MAX_PLANS];
+    /* by a plan's slot, what does not change from launch to launch */
+    struct gpu_launch launches[COMM_MOST_PLANS];
     /* device memory: DEVICE_WORDS per plan, then `posted` of each ring, then `ending` */
     uint64_t *words;
     struct gpu_report *report;  /* pinned */
@@ -93,7 +95,7 @@ static int exec_cuda_make_rings(struct mk_comm *comm)
 
 static int exec_cuda_make_state(struct mk_comm *comm, struct cuda_executor *x)
 {
-    size_t words = (MAX_PLANS * DEVICE_WORDS + MK_MAX_RINGS + 1) * sizeof *x->words;
+    size_t words = (ENDING + 1) * sizeof *x->words;
     void *report = NULL, *device = NULL;
     if (cudaHostAlloc(&report, sizeof *x->report, cudaHostAllocPortable | cudaHostAllocMapped) !=
         cudaSuccess)
@@ -151,19 +153,15 @@ static int exec_cuda_open(struct mk_comm *comm)
 static int exec_cuda_plan(struct mk_comm *comm, struct mk_plan *plan)
 {
     struct cuda_executor *x = comm->exec_state;
-    if (!plan->id || plan->id > MAX_PLANS) {
-        snprintf(comm->error, sizeof comm->error, "plan %u: a communicator has at most %d",
-                 plan->id, MAX_PLANS);
-        return -ENOSPC;
-    }
     if (!cuda_ops[plan->problem.op].launch) {
         snprintf(comm->error, sizeof comm->error,
                  "%s has no GPU kernel in this build; --exec host runs it",
                  plan_op_name(plan->problem.op));
         return -EINVAL;
     }
-    struct gpu_launch *l = &x->launches[plan->id - 1];
-    uint64_t *words = x->words + (plan->id - 1) * DEVICE_WORDS;
+    struct gpu_launch *l = &x->launches[plan->slot];
+    uint64_t *words = x->words + plan->slot * DEVICE_WORDS;
+    memset(l, 0, sizeof *l);
     l->heap = comm->heap.base;
     for (uint32_t i = 0; i < comm->topo.gpus; i++)
         l->peers[i] = comm->heap.peers[i];
@@ -172,15 +170,33 @@ static int exec_cuda_plan(struct mk_comm *comm, struct mk_plan *plan)
         l->rings[i] = comm->rings[i];
     l->left = words;
     l->taken = words + 16; /* words that different CTAs hammer lie on lines of their own */
-    l->ending = (uint32_t *)(x->words + MAX_PLANS * DEVICE_WORDS + MK_MAX_RINGS);
-    l->posted = x->words + MAX_PLANS * DEVICE_WORDS;
+    l->ending = (uint32_t *)(x->words + ENDING);
+    l->posted = x->words + POSTED;
     l->report = x->report;
     l->tracks = x->tracks ? cuda_tracks_device(x->tracks) : NULL;
     l->split = plan->problem.tuning.split;
     l->plan = plan->id;
     l->local = mk_local_of(&comm->topo, comm->topo.rank);
     l->timeout_ns = plan->problem.timeout_ns;
+    l->longest_ns = l->timeout_ns * mk_world(&comm->topo);
     return cuda_ops[plan->problem.op].prepare(plan, comm->error, sizeof comm->error);
+}
+
+/* Its last launch has ended, on every rank: what a new plan must find 0 is cleared here. */
+static int exec_cuda_unplan(struct mk_comm *comm, struct mk_plan *plan)
+{
+    struct cuda_executor *x = comm->exec_state;
+    char *heap = comm->heap.base;
+    if (x->last_plan == plan)
+        x->last_plan = NULL;
+    if (cudaMemsetAsync(x->words + plan->slot * DEVICE_WORDS, 0, DEVICE_WORDS * sizeof *x->words,
+                        x->aside) != cudaSuccess ||
+        cudaMemsetAsync(heap + plan->flag_base * 8ull, 0, plan->flags * 8ull, x->aside) !=
+            cudaSuccess ||
+        cudaMemsetAsync(heap + plan->heap_base, 0, plan->heap_bytes, x->aside) != cudaSuccess ||
+        cudaStreamSynchronize(x->aside) != cudaSuccess)
+        return exec_cuda_refuse(comm, -EIO, "a plan's memory cannot be cleared");
+    return 0;
 }
 
 /* For kernels/streams.h. */
@@ -194,7 +210,7 @@ static int exec_cuda_launch(struct mk_comm *comm, struct mk_plan *plan,
                             void *const arguments[MK_SPACES - 1], void *stream)
 {
     struct cuda_executor *x = comm->exec_state;
-    struct gpu_launch launch = x->launches[plan->id - 1];
+    struct gpu_launch launch = x->launches[plan->slot];
     launch.arguments[MK_SPACE_HEAP] = comm->heap.base;
     for (int i = 0; i < MK_SPACES - 1; i++)
         launch.arguments[MK_SPACE_ARG0 + i] = arguments[i];
@@ -219,19 +235,12 @@ static int exec_cuda_launch(struct mk_comm *comm, struct mk_plan *plan,
 static const struct mk_plan *exec_cuda_plan_of_flag(const struct mk_comm *comm,
                                                     const struct cuda_executor *x, uint32_t flag)
 {
-    for (uint32_t i = 0; i < comm->plan_count; i++)
-        if (flag - comm->plans[i]->flag_base < comm->plans[i]->flags)
-            return comm->plans[i];
+    for (uint32_t i = 0; i < comm->plan_count; i++) {
+        const struct mk_plan *p = comm->plans[i];
+        if (p && flag - p->flag_base < p->flags)
+            return p;
+    }
     return x->last_plan;
-}
-
-static void exec_cuda_fail_from_report(struct mk_comm *comm, const struct cuda_executor *x)
-{
-    const struct gpu_report *r = x->report;
-    struct mk_failure f;
-    gpu_report_failure(r, exec_cuda_plan_of_flag(comm, x, r->flag), x->last_plan->problem.op,
-                       comm->topo.rank, &f);
-    comm_fail(comm, &f);
 }
 
 static void exec_cuda_fail_from_device(struct mk_comm *comm, cudaError_t error)
@@ -252,12 +261,38 @@ static void exec_cuda_fail_from_device(struct mk_comm *comm, cudaError_t error)
     comm_fail(comm, &f);
 }
 
+static void exec_cuda_fail_from_report(struct mk_comm *comm, const struct cuda_executor *x)
+{
+    const struct gpu_report *r = x->report;
+    const struct mk_plan *plan = exec_cuda_plan_of_flag(comm, x, r->flag);
+    struct mk_failure f;
+    if (!plan) { /* a graph was replayed whose plan is gone */
+        exec_cuda_fail_from_device(comm, cudaErrorLaunchFailure);
+        return;
+    }
+    gpu_report_failure(r, plan, plan->problem.op, comm->topo.rank, &f);
+    comm_fail(comm, &f);
+}
+
 /* Ends the waits of a kernel that runs: the copy engine sets the word that they look at. */
 static void exec_cuda_end_waits(struct cuda_executor *x)
 {
     x->report->one = 1;
-    cudaMemcpyAsync((uint32_t *)(x->words + MAX_PLANS * DEVICE_WORDS + MK_MAX_RINGS) + 1,
-                    &x->report->one, sizeof x->report->one, cudaMemcpyHostToDevice, x->aside);
+    cudaMemcpyAsync((uint32_t *)(x->words + ENDING) + 1, &x->report->one, sizeof x->report->one,
+                    cudaMemcpyHostToDevice, x->aside);
+}
+
+/* At the end of a job that has failed, whose launches nobody may have waited for: whether one does
+ * not end. */
+static int exec_cuda_hangs(struct cuda_executor *x)
+{
+    uint64_t began = mk_now_ns();
+    while (!streams_ended(&x->streams, exec_cuda_stream_ended)) {
+        if (mk_now_ns() - began > LINGER_NS)
+            return 1;
+        nanosleep(&(struct timespec){0, 50000}, NULL);
+    }
+    return 0;
 }
 
 /* Waits for these streams, and meanwhile carries bad news both ways. */
@@ -277,7 +312,8 @@ static int exec_cuda_wait_for(struct mk_comm *comm, struct streams *streams)
             stopped = now;
         }
         /* every wait of a kernel sees `stop` within 50 us */
-        if (stopped && now - stopped > 2000000000u) {
+        if (stopped && now - stopped > LINGER_NS) {
+            x->hangs = 1;
             snprintf(comm->error, sizeof comm->error,
                      "the kernel did not end within 2 s after the job had failed");
             return -ETIMEDOUT;
@@ -318,6 +354,10 @@ static void exec_cuda_close(struct mk_comm *comm)
     struct cuda_executor *x = comm->exec_state;
     if (!x)
         return;
+    if (x->words && comm_failed(comm) && !x->hangs) {
+        exec_cuda_end_waits(x);
+        x->hangs = exec_cuda_hangs(x);
+    }
     /* freeing waits for the kernel: what it may still touch is the driver's to free, when the
      * process ends */
     if (x->hangs) {
@@ -326,8 +366,6 @@ static void exec_cuda_close(struct mk_comm *comm)
         comm->ring_count = comm->track_count = comm->progress_count = comm->plan_count = 0;
         return;
     }
-    if (x->words && comm_failed(comm))
-        exec_cuda_end_waits(x);
     if (x->on_network)
         cuda_register_close();
     if (x->aside)
@@ -350,6 +388,7 @@ const struct mk_exec_ops exec_cuda = {
     .sms = exec_cuda_sms,
     .open = exec_cuda_open,
     .plan = exec_cuda_plan,
+    .unplan = exec_cuda_unplan,
     .launch = exec_cuda_launch,
     .wait = exec_cuda_wait,
     .wait_stream = exec_cuda_wait_stream,

@@ -29,6 +29,8 @@
 #include <stdio.h>
 
 #include "core/gemm_tiles.h"
+#include "core/plan.h"
+#include "kernels/admit.h"
 #include "kernels/cta.cuh"
 #include "kernels/gemm.cuh"
 #include "kernels/tensormap.h"
@@ -64,17 +66,7 @@ static int gemm_describe_b(CUtensorMap *map, const void *b, uint64_t n, uint64_t
     return gemm_describe_groups<shape>(map, b, n, k, 1);
 }
 
-/* Raises the limit of dynamic shared memory of a kernel, once per device. 0 or -EIO. */
-template <class... parameters>
-static int gemm_allow_shared(void (*kernel)(parameters...), uint32_t shared_bytes)
-{
-    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                shared_bytes) == cudaSuccess
-               ? 0
-               : -EIO;
-}
-
-/* What <op>_prepare returns: `err` of gemm_allow_shared, or -EINVAL where there is none for these
+/* What <op>_prepare returns: `err` of gpu_admit, or -EINVAL where there is no kernel for these
  * tiles; with a sentence. cluster: 0 where no kernel has clusters. */
 static inline int gemm_prepared(int err, uint32_t tile_m, uint32_t tile_n, uint32_t cluster,
                                 char *error, size_t error_size)
@@ -84,17 +76,19 @@ static inline int gemm_prepared(int err, uint32_t tile_m, uint32_t tile_n, uint3
                  tile_n, cluster);
     else if (err == -EINVAL)
         snprintf(error, error_size, "no kernel is built for tiles of %u x %u", tile_m, tile_n);
+    else if (err == -ENOSPC) /* which has said so */
+        err = -EINVAL;
     else if (err)
         snprintf(error, error_size, "the GPU refuses the kernel: %s",
                  cudaGetErrorString(cudaGetLastError()));
     return err;
 }
 
-/* The limits of the engine's waits are longer than any wait for a flag. */
+/* The limits of the engine's waits are longer than any chain of waits for flags. */
 static inline void gemm_limit_waits(struct gemm_operands *op, const struct gpu_launch *l)
 {
-    op->watch = {l->report->stuck, l->timeout_ns + 2000000000};
-    op->limit_ns = l->timeout_ns + 3000000000;
+    op->watch = {l->report->stuck, l->longest_ns + 2000000000};
+    op->limit_ns = l->longest_ns + 3000000000;
 }
 
 /* Launches `blocks` blocks, a multiple of `cluster`, of the engine's threads. early: the kernel
@@ -182,13 +176,16 @@ static int gemm_op_dispatch(const struct gemm_form *form, int transposed, functi
 
 /* What <op>_prepare and <op>_launch (ag_gemm.h) are. */
 template <class op>
-static int gemm_op_prepare(const typename op::plan *plan, int transposed, char *error,
+static int gemm_op_prepare(const typename op::plan *plan, const struct mk_problem *q, char *error,
                            size_t error_size)
 {
     const struct gemm_form form = op::form(plan);
-    int err = gemm_op_dispatch<op>(&form, transposed, [](auto shape) {
-        return gemm_allow_shared(gemm_op_kernel<op, decltype(shape)>,
-                                 gemm_op_shared_bytes<op, decltype(shape)>());
+    int err = gemm_op_dispatch<op>(&form, q->b_transposed, [=](auto shape) {
+        typedef decltype(shape) built;
+        return gpu_admit(gemm_op_kernel<op, built>,
+                         (uint32_t)mk_round_up(mk_total_blocks(&q->tuning.split), built::cluster),
+                         built::cluster, GEMM_THREADS, gemm_op_shared_bytes<op, built>(), error,
+                         error_size);
     });
     return gemm_prepared(err, form.tile_m, form.tile_n, form.cluster, error, error_size);
 }

@@ -115,7 +115,9 @@ struct gpu_launch {
     struct mk_track *tracks; /* GPU_TRACK_WARPS per CTA; NULL: tracing is off */
     struct mk_role_split split;
     uint32_t plan, local; /* its number; which of its node's ranks this one is */
-    uint64_t timeout_ns;
+    uint64_t timeout_ns;  /* of a wait for a flag */
+    uint64_t
+        longest_ns; /* that such waits can take, one behind the other: for a flag of each rank */
 };
 
 /* CTAs are numbered role by role; thread blocks of compute CTAs may hold others too. inter_reduce

@@ -6,6 +6,7 @@
 #ifndef MK_KERNELS_MOVE_CUH
 #define MK_KERNELS_MOVE_CUH
 
+#include "kernels/admit.h"
 #include "kernels/op.h"
 
 #include "kernels/cta.cuh"
@@ -34,14 +35,15 @@ __global__ void __launch_bounds__(MOVE_THREADS, 1)
     cta_leave(&launch);
 }
 
-template <class op> static int move_prepare(char *error, size_t error_size)
+template <class op>
+static int move_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
-    if (cudaFuncSetAttribute(move_kernel<op>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             GPU_COPY_SHARED_BYTES) == cudaSuccess)
-        return 0;
-    snprintf(error, error_size, "the GPU refuses the kernel: %s",
-             cudaGetErrorString(cudaGetLastError()));
-    return -EIO;
+    int err = gpu_admit(move_kernel<op>, mk_total_blocks(&plan->problem.tuning.split), 1,
+                        MOVE_THREADS, GPU_COPY_SHARED_BYTES, error, error_size);
+    if (err == -EIO)
+        snprintf(error, error_size, "the GPU refuses the kernel: %s",
+                 cudaGetErrorString(cudaGetLastError()));
+    return err == -ENOSPC ? -EINVAL : err;
 }
 
 template <class op>
@@ -70,7 +72,7 @@ static int move_launch(const typename op::plan *plan, const struct gpu_launch *l
     };                                                                                             \
     int name##_prepare(const struct mk_plan *plan, char *error, size_t error_size)                 \
     {                                                                                              \
-        return move_prepare<name##_mover>(error, error_size);                                      \
+        return move_prepare<name##_mover>(plan, error, error_size);                                \
     }                                                                                              \
     int name##_launch(const struct mk_plan *plan, const struct gpu_launch *launch,                 \
                       cudaStream_t stream)                                                         \

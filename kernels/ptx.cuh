@@ -149,6 +149,23 @@ PTX_FN void ptx_fence_async(void)
     asm volatile("fence.proxy.async;" ::: "memory");
 }
 
+/* ---- launches that follow each other ----
+ *
+ * A kernel that is launched with cudaLaunchAttributeProgrammaticStreamSerialization begins where
+ * the one before it in its stream has room for it, once all blocks of that one have called
+ * ptx_launch_next or have ended; and no later than without. ptx_await_launches returns when all
+ * that came before in the stream has ended and what it wrote is visible; without the attribute, at
+ * once (9.7.13.13). */
+PTX_FN void ptx_launch_next(void)
+{
+    asm volatile("griddepcontrol.launch_dependents;");
+}
+
+PTX_FN void ptx_await_launches(void)
+{
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
 /* ---- mbarriers (9.7.13.15)
  * ------------------------------------------------------------------------------------ */
 
@@ -239,11 +256,12 @@ PTX_FN void ptx_fail(void)
 
 /* Waits for the phase of this parity. A wait that outlasts `limit_ns` is a bug in the kernel (what
  * can be late, flags of other GPUs, is waited for elsewhere and with a message), so it fails the
- * launch instead of hanging. */
+ * launch instead of hanging. What a launch waits for before it begins is not counted. */
 PTX_FN void ptx_mbar_wait(uint32_t bar, uint32_t parity, uint64_t limit_ns)
 {
     if (ptx_mbar_try(bar, parity))
         return;
+    ptx_await_launches();
     uint64_t start = ptx_globaltimer();
     for (uint32_t tries = 1; !ptx_mbar_try(bar, parity); tries++) {
         if (tries % 64 == 0 && ptx_globaltimer() - start > limit_ns)
@@ -483,23 +501,6 @@ template <int pending> PTX_FN void ptx_copy_async_wait(void)
 PTX_FN void ptx_tensormap_prefetch(const CUtensorMap *map)
 {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
-/* ---- launches that follow each other ----
- *
- * A kernel that is launched with cudaLaunchAttributeProgrammaticStreamSerialization begins where
- * the one before it in its stream has room for it, once all blocks of that one have called
- * ptx_launch_next or have ended; and no later than without. ptx_await_launches returns when all
- * that came before in the stream has ended and what it wrote is visible; without the attribute, at
- * once (9.7.13.13). */
-PTX_FN void ptx_launch_next(void)
-{
-    asm volatile("griddepcontrol.launch_dependents;");
-}
-
-PTX_FN void ptx_await_launches(void)
-{
-    asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
 /* ---- Registers and the way out of them

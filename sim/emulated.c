@@ -61,4 +61,5 @@ void emulated_launch_begin(struct gpu_launch *l, const struct mk_plan *plan, voi
     l->plan = plan->id;
     l->local = mk_local_of(&plan->problem.topo, plan->problem.topo.rank);
     l->timeout_ns = plan->problem.timeout_ns;
+    l->longest_ns = l->timeout_ns * mk_world(&plan->problem.topo);
 }

@@ -25,7 +25,7 @@
 
 /* Words of the GPU: of each plan, then of the rings, then the two that end waits. Words that
  * different CTAs hammer lie on lines of their own. */
-enum { MAX_PLANS = 64, PLAN_WORDS = 64, TAKEN = 16, POSTED = MAX_PLANS * PLAN_WORDS };
+enum { PLAN_WORDS = 64, TAKEN = 16, POSTED = COMM_MOST_PLANS * PLAN_WORDS };
 enum { ENDING = POSTED + MK_MAX_RINGS, WORDS = ENDING + 16 };
 
 /* The thread looks around after so many steps of the machine. Threads that poll look at the time
@@ -149,7 +149,7 @@ static void exec_emulated_run_launch(struct emulated_executor *x, const struct l
 {
     const struct mk_plan *plan = launch->plan;
     struct gpu_launch l;
-    uint64_t *words = x->words + (plan->id - 1) * PLAN_WORDS;
+    uint64_t *words = x->words + plan->slot * PLAN_WORDS;
     emulated_launch_begin(&l, plan, x->comm->heap.base, x->comm->heap.peers, x->comm->rings,
                           x->comm->ring_count, launch->arguments);
     l.left = words;
@@ -299,11 +299,6 @@ static int exec_emulated_plan(struct mk_comm *comm, struct mk_plan *plan)
 {
     struct emulated_executor *x = comm->exec_state;
     const struct emulated_op *op = emulated_op_of(plan->problem.op);
-    if (!plan->id || plan->id > MAX_PLANS) {
-        snprintf(comm->error, sizeof comm->error, "plan %u: a communicator has at most %d",
-                 plan->id, MAX_PLANS);
-        return -ENOSPC;
-    }
     if (!op) {
         snprintf(comm->error, sizeof comm->error,
                  "%s has no GPU kernel that could be emulated; --exec host runs it",
@@ -319,6 +314,14 @@ static int exec_emulated_plan(struct mk_comm *comm, struct mk_plan *plan)
     }
     pthread_mutex_unlock(&x->lock);
     return result;
+}
+
+static int exec_emulated_unplan(struct mk_comm *comm, struct mk_plan *plan)
+{
+    struct emulated_executor *x = comm->exec_state;
+    memset(x->words + plan->slot * PLAN_WORDS, 0, PLAN_WORDS * sizeof *x->words);
+    host_heap_clear(comm, plan);
+    return 0;
 }
 
 static int exec_emulated_launch(struct mk_comm *comm, struct mk_plan *plan,
@@ -403,6 +406,7 @@ const struct mk_exec_ops exec_emulated = {
     .sms = exec_emulated_sms,
     .open = exec_emulated_open,
     .plan = exec_emulated_plan,
+    .unplan = exec_emulated_unplan,
     .launch = exec_emulated_launch,
     .wait = exec_emulated_wait,
     .close = exec_emulated_close,

@@ -14,7 +14,6 @@
 #include <string.h>
 #include <time.h>
 
-#define MAX_PLANS 64
 #define QUEUE 256 /* launches that may be asked for before one is done */
 
 /* Waits look around this often, allow a CTA this much beyond the timeout, which is the bound of its
@@ -38,8 +37,8 @@ struct host_plan {
 struct host_executor {
     struct mk_comm *comm;
     struct sim_rank rank;
-    struct host_plan plans[MAX_PLANS];
-    struct compute *compute; /* of the launch that runs */
+    struct host_plan plans[COMM_MOST_PLANS]; /* by slot */
+    struct compute *compute;                 /* of the launch that runs */
     struct coroutine_pool *pool;
     uint32_t cta_count; /* of the largest plan so far */
     pthread_t thread;
@@ -96,7 +95,7 @@ static void exec_host_run_launch(struct host_executor *h, const struct launch *l
     r->epoch = launch->epoch;
     for (int i = 0; i < MK_SPACES - 1; i++)
         r->spaces[MK_SPACE_ARG0 + i] = launch->arguments[i];
-    h->compute = h->plans[launch->plan->id - 1].compute;
+    h->compute = h->plans[launch->plan->slot].compute;
     compute_load_b(h->compute, launch->arguments, &h->beats);
     r->cta_count = mk_total_ctas(&launch->plan->problem.tuning.split);
     for (uint32_t i = 0; i < r->cta_count; i++)
@@ -292,16 +291,11 @@ static int exec_host_plan(struct mk_comm *comm, struct mk_plan *plan)
 {
     struct host_executor *h = comm->exec_state;
     uint32_t count = mk_total_ctas(&plan->problem.tuning.split);
-    if (!plan->id || plan->id > MAX_PLANS) {
-        snprintf(comm->error, sizeof comm->error, "plan %u: a communicator has at most %d",
-                 plan->id, MAX_PLANS);
-        return -ENOSPC;
-    }
     int result = exec_host_wait_idle(h);
     if (!result && count > h->cta_count)
         result = exec_host_grow(h, count);
     if (!result)
-        result = compute_create(&h->plans[plan->id - 1].compute, plan);
+        result = compute_create(&h->plans[plan->slot].compute, plan);
     if (result == -ENOMEM)
         snprintf(comm->error, sizeof comm->error,
                  "%s: no memory for a rank's tiles (OpenBLAS alone takes 128 MB of address space "
@@ -313,11 +307,21 @@ static int exec_host_plan(struct mk_comm *comm, struct mk_plan *plan)
     return result;
 }
 
+static int exec_host_unplan(struct mk_comm *comm, struct mk_plan *plan)
+{
+    struct host_executor *h = comm->exec_state;
+    struct host_plan *p = &h->plans[plan->slot];
+    compute_destroy(p->compute);
+    *p = (struct host_plan){0};
+    host_heap_clear(comm, plan);
+    return 0;
+}
+
 static int exec_host_launch(struct mk_comm *comm, struct mk_plan *plan,
                             void *const arguments[MK_SPACES - 1], void *stream)
 {
     struct host_executor *h = comm->exec_state;
-    struct launch launch = {.plan = plan, .epoch = ++h->plans[plan->id - 1].epoch};
+    struct launch launch = {.plan = plan, .epoch = ++h->plans[plan->slot].epoch};
     memcpy(launch.arguments, arguments, sizeof launch.arguments);
     pthread_mutex_lock(&h->lock);
     int result = exec_host_wait_until(h, QUEUE - 1);
@@ -382,7 +386,7 @@ static void exec_host_close(struct mk_comm *comm)
         free(h->rank.ctas[i].track.events);
     }
     coroutine_pool_destroy(h->pool);
-    for (int i = 0; i < MAX_PLANS; i++)
+    for (uint32_t i = 0; i < COMM_MOST_PLANS; i++)
         compute_destroy(h->plans[i].compute);
     host_rings_close(comm);
     free(h->rank.ctas);
@@ -405,6 +409,7 @@ const struct mk_exec_ops exec_host = {
     .sms = exec_host_sms,
     .open = exec_host_open,
     .plan = exec_host_plan,
+    .unplan = exec_host_unplan,
     .launch = exec_host_launch,
     .wait = exec_host_wait,
     .close = exec_host_close,

@@ -183,6 +183,13 @@ void host_heap_close(struct mk_comm *comm)
 
 #define RING_CAPACITY 1024
 
+void host_heap_clear(struct mk_comm *comm, const struct mk_plan *plan)
+{
+    char *heap = comm->heap.base;
+    memset(heap + plan->flag_base * 8ull, 0, plan->flags * 8ull);
+    memset(heap + plan->heap_base, 0, plan->heap_bytes);
+}
+
 int host_rings_open(struct mk_comm *comm)
 {
     if (comm->topo.nodes == 1)

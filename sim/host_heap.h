@@ -14,6 +14,9 @@ int host_heap_open(struct mk_comm *comm);
 /* Unmaps what is mapped, also after an error. */
 void host_heap_close(struct mk_comm *comm);
 
+/* Makes the plan's flags and its part of this rank's heap 0 again. */
+void host_heap_clear(struct mk_comm *comm, const struct mk_plan *plan);
+
 /* Command rings in this process's memory, where there are nodes to reach: comm->rings. 0 or
  * -ENOMEM; host_rings_close in either case. */
 int host_rings_open(struct mk_comm *comm);

@@ -124,6 +124,7 @@ check engine_any_shape "$build/tests/gpu_gemm" check
 check grouped_any_groups "$build/tests/gpu_grouped" check
 check attention_any_shape "$build/tests/gpu_attention" check
 check moe_tables "$build/tests/gpu_route" check
+check a_launch_behind_a_late_one "$build/tests/gpu_late" check
 check one_gpu $run --gpus 1 --shape 390,200,328 --iters 5
 check all_gpus_odd_shape $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --iters 50 --burst 10
 check all_gpus_nk $run --gpus "$gpus" --shape $((gpus * 65)),200,328 --iters 8 --b-layout nk

@@ -1,5 +1,6 @@
 /* A communicator opens its parts in order and closes them in reverse, hands out heap and flags
  * once, and names what the ranks disagree about before it hurts. */
+#include "core/random.h"
 #include "tests/helpers/comm_job.h"
 
 /* ---- the way it should go ---- */
@@ -16,7 +17,10 @@ static int launch_twice(struct mk_comm *comm, uint32_t rank, char *text, size_t 
     if (fake.arguments[0] != memory || fake.arguments[1] != memory + 8 ||
         fake.arguments[2] != memory + 16)
         return -1;
-    if (comm_plan(comm, p->id) != p || comm_plan(comm, 0) || comm_plan(comm, 2))
+    struct mk_failure of = {.op = MK_OPS, .flag = UINT32_MAX}, none = of;
+    comm_describe(comm, p->id, &of);
+    comm_describe(comm, p->id + 1, &none);
+    if (of.op != MK_OP_AG_GEMM || none.op != MK_OPS)
         return -2;
     if (p->problem.topo.rank != rank || p->problem.timeout_ns != comm->config.timeout_ns)
         return -3;
@@ -83,7 +87,7 @@ static int use_heap(struct mk_comm *comm, uint32_t rank, char *text, size_t size
     if (comm_make_plan(&second, comm, &q) || second->flag_base != p->flags || second->id != 2 ||
         second->heap_base < p->heap_base + p->heap_bytes)
         return -3;
-    uint64_t rest = comm->heap.bytes - mk_round_up(comm->heap.next_data, 128);
+    uint64_t rest = ranges_longest(&comm->free_bytes);
     if (mk_heap_alloc(comm, rest + 1, &c) ||
         !strstr(mk_error(comm), "open it with more heap_bytes"))
         return -4;
@@ -138,23 +142,142 @@ static void few_flags(uint32_t rank, struct mk_config *config)
     config->flag_bytes = 4096;
 }
 
+/* More than any table of an executor used to have, until the heap is full. */
 static int many_plans(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
 {
     struct mk_problem q = {.op = MK_OP_AG_GEMM, .m = 3, .n = 8, .k = 8};
     struct mk_plan *p;
-    for (int i = 0; i < 64; i++)
-        if (comm_make_plan(&p, comm, &q))
-            return -1;
-    int result = comm_make_plan(&p, comm, &q);
+    int made = 0, result;
+    while (!(result = comm_make_plan(&p, comm, &q)) && made < 10000)
+        made++;
     snprintf(text, size, "%s", mk_error(comm));
-    return result;
+    return made < 300 ? -1 : result;
 }
 
 static void a_plan_that_does_not_fit_says_what_it_needs(void **state)
 {
     all(3, (struct setup){too_large, 1, NULL, NULL}, 0, "");
     all(3, (struct setup){too_many_flags, 1, few_flags, NULL}, -ENOSPC, "ag_gemm needs");
-    all(3, (struct setup){many_plans, 1, NULL, NULL}, -ENOSPC, "at most 64 plans");
+    all(3, (struct setup){many_plans, 1, NULL, NULL}, -ENOSPC, "are free");
+}
+
+/* ---- plans that go ---- */
+
+enum { ROUNDS = 40, HELD = 5 };
+
+/* Plans and blocks of random sizes, which go in another order than they came, many times as much in
+ * all as there is room: none lies over another, and in the end all is free again. */
+static int come_and_go(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
+{
+    struct mk_plan *held[HELD] = {NULL};
+    uint64_t whole = ranges_digest(&comm->free_bytes), seed = 7;
+    for (int round = 0; round < ROUNDS; round++) {
+        uint32_t i = (uint32_t)(mk_random(&seed) % HELD);
+        struct mk_problem q = problem();
+        q.m = 96 * (1 + mk_random(&seed) % 8);
+        int result = mk_plan_destroy(held[i]);
+        held[i] = NULL;
+        result = result ? result : comm_make_plan(&held[i], comm, &q);
+        if (result)
+            return result;
+        for (uint32_t j = 0; j < HELD; j++) {
+            const struct mk_plan *a = held[i], *b = held[j];
+            if (j == i || !b)
+                continue;
+            if ((a->heap_base < b->heap_base + b->heap_bytes &&
+                 b->heap_base < a->heap_base + a->heap_bytes) ||
+                (a->flag_base < b->flag_base + b->flags && b->flag_base < a->flag_base + a->flags))
+                return -2;
+            if (a->slot == b->slot || a->id == b->id)
+                return -3;
+        }
+        if (mk_ag_gemm(held[i], memory, memory, memory, NULL) || comm->plan_count > HELD + 1)
+            return -4;
+    }
+    for (uint32_t i = 0; i < HELD; i++)
+        if (mk_plan_destroy(held[i]))
+            return -5;
+    return ranges_digest(&comm->free_bytes) != whole || ranges_first(&comm->free_flags)
+               ? -6
+               : mk_plan_destroy(NULL);
+}
+
+/* Its launches are waited for before anything of it goes. */
+static int destroy_waits(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
+{
+    struct mk_problem q = problem();
+    struct mk_plan *p;
+    int result = comm_make_plan(&p, comm, &q);
+    if (!result)
+        result = mk_ag_gemm(p, memory, memory, memory, NULL);
+    return result ? result : mk_plan_destroy(p);
+}
+
+static int destroy_others(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
+{
+    struct mk_problem q = problem();
+    struct mk_plan *p[2];
+    if (comm_make_plan(&p[0], comm, &q) || comm_make_plan(&p[1], comm, &q))
+        return -1;
+    int result = mk_plan_destroy(p[rank == 2]);
+    snprintf(text, size, "%s", mk_error(comm));
+    return mk_plan_destroy(p[0]) || mk_plan_destroy(p[1]) ? -1 : result; /* nothing is lost by it */
+}
+
+static int destroy_in_a_trace(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
+{
+    struct mk_problem q = problem();
+    struct mk_plan *p;
+    if (comm_make_plan(&p, comm, &q))
+        return -1;
+    comm->trace_state = rank == 1 ? malloc(1) : NULL;
+    int result = mk_plan_destroy(p);
+    snprintf(text, size, "%s", mk_error(comm));
+    free(comm->trace_state);
+    comm->trace_state = NULL;
+    return mk_plan_destroy(p) ? -1 : result;
+}
+
+static int other_order_of_frees(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
+{
+    struct mk_problem q = problem();
+    struct mk_plan *p[3], *more;
+    for (int i = 0; i < 3; i++)
+        if (comm_make_plan(&p[i], comm, &q))
+            return -1;
+    if (mk_plan_destroy(p[1]))
+        return -2;
+    uint64_t at;
+    if (rank == 0) /* in the hole; elsewhere it is still there */
+        mk_heap_alloc(comm, 128, &at);
+    int result = comm_make_plan(&more, comm, &q);
+    snprintf(text, size, "%s", mk_error(comm));
+    return result;
+}
+
+/* A launch of one rank has failed: the others learn of it, and end. */
+static int destroy_alone(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
+{
+    struct mk_problem q = problem();
+    struct mk_plan *p;
+    int result = comm_make_plan(&p, comm, &q);
+    fake.wait_result = rank == 1 ? -EIO : 0;
+    if (!result)
+        result = mk_plan_destroy(p);
+    snprintf(text, size, "%s", mk_error(comm));
+    return result;
+}
+
+static void a_plan_that_goes_leaves_its_room(void **state)
+{
+    all(3, (struct setup){come_and_go, 1, NULL, NULL}, 0, "");
+    all(3, (struct setup){destroy_waits, 1, NULL, "oplwuc"}, 0, "");
+    all(3, (struct setup){destroy_others, 1, NULL, NULL}, -EINVAL,
+        "rank 2 destroys plan = 2 where rank 0 has 1");
+    all(3, (struct setup){destroy_in_a_trace, 1, NULL, NULL}, -EINVAL, "a trace is being recorded");
+    all(3, (struct setup){other_order_of_frees, 1, NULL, NULL}, -EINVAL,
+        "rank 1 plans first heap byte (allocations must be made");
+    all(3, (struct setup){destroy_alone, 1, NULL, NULL}, -EIO, "an illegal address");
 }
 
 static int refused_shape(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
@@ -212,11 +335,11 @@ static int only_one_refuses(struct mk_comm *comm, uint32_t rank, char *text, siz
     struct mk_problem q = problem();
     struct mk_plan *p;
     if (rank == 1)
-        comm->plan_count = 64; /* as if */
+        comm->last_plan_id = COMM_MOST_PLAN_IDS; /* as if */
     int result = comm_make_plan(&p, comm, &q);
-    comm->plan_count = 0;
+    comm->last_plan_id = 0;
     snprintf(text, size, "%s", mk_error(comm));
-    return result;
+    return comm_make_plan(&p, comm, &q) ? -1 : result; /* what it had taken, it gave back */
 }
 
 static void ranks_that_disagree_are_named(void **state)
@@ -230,7 +353,7 @@ static void ranks_that_disagree_are_named(void **state)
     all(3, (struct setup){other_layout, 1, NULL, NULL}, -EINVAL,
         "rank 2 plans another layout of its flags and heap than rank 0");
     all(3, (struct setup){only_one_refuses, 1, NULL, NULL}, -ENOSPC,
-        "a communicator has at most 64 plans");
+        "a communicator has at most 4096 plans at a time");
 }
 
 static void other_heap(uint32_t rank, struct mk_config *config)
@@ -374,6 +497,7 @@ int main(void)
         cmocka_unit_test(closing_waits_for_the_last_rank),
         cmocka_unit_test(the_heap_is_handed_out_once),
         cmocka_unit_test(a_plan_that_does_not_fit_says_what_it_needs),
+        cmocka_unit_test(a_plan_that_goes_leaves_its_room),
         cmocka_unit_test(ranks_that_disagree_are_named),
         cmocka_unit_test(ranks_started_differently_are_named),
         cmocka_unit_test(arguments_are_checked),

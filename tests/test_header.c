@@ -340,6 +340,12 @@ static void a_spec_that_makes_no_sense_is_refused(void **state)
          "'tyle=1x2' is no option of a plan"},
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "tile=8x8 tile=x"},
          "'tile=x' is not valid"},
+        {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "sms=0"},
+         "'sms=0' is not valid; it should look like sms=100"},
+        {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "tile=8x8 sms=4x"},
+         "'sms=4x' is not valid"},
+        {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "sms=4"},
+         "sms=4: CTAs on the host take no SMs"},
         {{.op = MK_OP_GEMM_RS, .shape = {64, 64, 64}, .a_offset = 1 << 20},
          "a_offset: gemm_rs does not look"},
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .c_offset = 1 << 20},
@@ -375,6 +381,30 @@ static void a_spec_that_makes_no_sense_is_refused(void **state)
     assert_string_equal(mk_op_name((enum mk_op)99), "unknown op");
 }
 
+/* What a plan says of itself makes the same plan: a limit of SMs is among it. */
+static void options_say_the_limit_of_sms(void **state)
+{
+    struct mk_spec spec = {.op = MK_OP_AG_GEMM, .shape = {4096, 4096, 4096}, .options = "sms=40"};
+    struct mk_problem q;
+    struct mk_plan p, again;
+    char error[512], options[128];
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(spec_to_problem(&q, &spec, error, sizeof error), 0);
+        assert_int_equal(q.sms_most, 40);
+        q.exec = MK_EXEC_CUDA;
+        q.sms = 132;
+        q.topo = (struct mk_topo){1, 2, 0};
+        assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+        spec_options(&p, options, sizeof options);
+        assert_int_equal(strncmp(options, "sms=40 tile=", 12), 0);
+        assert_in_range(mk_total_blocks(&p.problem.tuning.split), 1, 40);
+        if (i)
+            assert_memory_equal(&p, &again, sizeof p);
+        again = p;
+        spec.options = options;
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -388,6 +418,7 @@ int main(void)
         cmocka_unit_test(a_spec_makes_the_plan_that_accessors_tell_of),
         cmocka_unit_test(every_field_of_a_spec_counts),
         cmocka_unit_test(a_spec_that_makes_no_sense_is_refused),
+        cmocka_unit_test(options_say_the_limit_of_sms),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

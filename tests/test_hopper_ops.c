@@ -9,6 +9,8 @@
 #include <cmocka.h>
 
 #include "core/ops/op.h"
+#include "sim/emulated.h"
+#include "sim/hopper/hopper.h"
 #include "tests/helpers/hopper_ops.h"
 
 #include <errno.h>
@@ -212,6 +214,37 @@ static void test_what_cannot_be_emulated_is_refused(void **state)
     assert_int_equal(sim_world_run(&c, &result), -EINVAL);
 }
 
+/* Blocks wait for each other: a plan whose blocks a GPU does not run all at once is refused before
+ * it is launched, though it was made for a GPU that would. */
+static void test_blocks_that_do_not_fit_are_refused(void **state)
+{
+    static const enum mk_op ops[] = {MK_OP_AG_GEMM,           MK_OP_GEMM_RS, MK_OP_GEMM_AR,
+                                     MK_OP_MOE_DISPATCH_GEMM, MK_OP_MOE_FFN, MK_OP_RING_ATTENTION,
+                                     MK_OP_ALL_GATHER};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        for (uint32_t sms = 19; sms <= 20; sms++) {
+            const struct hopper_config config = {.ranks = 1, .sms = sms};
+            struct mk_problem q = {.op = ops[i], .exec = MK_EXEC_CUDA, .sms = 20};
+            struct hopper *machine;
+            struct mk_plan p;
+            uint64_t numbers[OP_DIMENSIONS] = {0};
+            char error[512] = "";
+            q.topo = (struct mk_topo){1, 2, 0};
+            op_of(q.op)->choose_shape(OP_SIZE_GPU, 2, numbers);
+            op_set_numbers(&q, numbers);
+            assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+            assert_int_equal(mk_total_blocks(&p.problem.tuning.split), 20);
+            assert_int_equal(hopper_create(&machine, &config), 0);
+            hopper_use(machine, 0);
+            int result = emulated_op_of(q.op)->prepare(&p, error, sizeof error);
+            hopper_use(NULL, 0);
+            hopper_destroy(machine);
+            if (result != (sms < 20 ? -EINVAL : 0) ||
+                (sms < 20 && !strstr(error, "at once, and all must: sms=1")))
+                fail_msg("%s on %u SMs: %d, %s", plan_op_name(q.op), sms, result, error);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_ag_gemm),
@@ -225,6 +258,7 @@ int main(void)
                                        cmocka_unit_test(test_all_to_all),
                                        cmocka_unit_test(test_large_puts),
                                        cmocka_unit_test(test_faults),
-                                       cmocka_unit_test(test_what_cannot_be_emulated_is_refused)};
+                                       cmocka_unit_test(test_what_cannot_be_emulated_is_refused),
+                                       cmocka_unit_test(test_blocks_that_do_not_fit_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <errno.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -236,6 +237,66 @@ static void every_rank_makes_the_same_plan(void **state)
     assert_int_equal(all_ranks_agree(q, 0), 1);
 }
 
+/* ---- a limit of SMs ---- */
+
+/* With `most` of 132 SMs the plan is that of a GPU which has so many: no more blocks, and the
+ * choices that suit them. */
+static void a_limit_of_sms_is_kept(void **state)
+{
+    static const struct tuning_table none;
+    for (int op = 0; op < MK_OPS; op++)
+        for (uint32_t nodes = 1; nodes <= 2; nodes++)
+            for (uint32_t most = 12; most < 132; most += 74) {
+                struct mk_problem q = default_problem((enum mk_op)op, OP_SIZE_GPU, nodes, 2);
+                struct mk_plan limited, smaller;
+                char error[512] = "";
+                q.exec = MK_EXEC_CUDA;
+                q.sms = 132;
+                q.sms_most = most;
+                if (tuning_build(&limited, &none, &q, "any", 0, 0, error, sizeof error))
+                    fail_msg("%s: %s", plan_op_name(q.op), error);
+                assert_in_range(mk_total_blocks(&limited.problem.tuning.split), 1, most);
+                q.sms = most;
+                q.sms_most = 0;
+                assert_int_equal(tuning_build(&smaller, &none, &q, "any", 0, 0, error, 512), 0);
+                assert_memory_equal(&limited.problem.tuning, &smaller.problem.tuning,
+                                    sizeof limited.problem.tuning);
+                q.sms = 132;
+                q.sms_most = most;
+                q.tuning = limited.problem.tuning;
+                q.sms_most -= mk_total_blocks(&q.tuning.split) == most ? 1 : 0;
+                if (q.sms_most < most) {
+                    assert_int_equal(plan_build(&limited, &q, 0, 0, error, sizeof error), -EINVAL);
+                    assert_non_null(strstr(error, "what sms= leaves to the plan"));
+                }
+                q.exec = MK_EXEC_HOST;
+                q.sms = 0;
+                q.tuning = (struct mk_tuning){.tile_m = 0};
+                assert_int_equal(plan_build(&limited, &q, 0, 0, error, sizeof error), -EINVAL);
+                assert_non_null(strstr(error, "CTAs on the host take no SMs"));
+            }
+}
+
+/* A tuned line that was measured on all SMs gives way where it does not fit. */
+static void tuned_lines_give_way(void **state)
+{
+    struct tuning_table t = {.entries = NULL};
+    struct mk_problem q = {.op = MK_OP_AG_GEMM, .exec = MK_EXEC_CUDA, .sms = 132, .sms_most = 64};
+    struct mk_plan p;
+    char error[512] = "";
+    q.topo = (struct mk_topo){1, 2, 0};
+    q.m = q.n = q.k = 4096;
+    assert_int_equal(tuning_parse(&t, "ag_gemm 4096,4096,4096 kn fast 1x2 any roles=120+12+0+0\n",
+                                  "lines", 0, error, sizeof error),
+                     0);
+    assert_int_equal(tuning_build(&p, &t, &q, "any", 0, 0, error, sizeof error), 0);
+    assert_in_range(mk_total_blocks(&p.problem.tuning.split), 1, 64);
+    q.sms_most = 0;
+    assert_int_equal(tuning_build(&p, &t, &q, "any", 0, 0, error, sizeof error), 0);
+    assert_int_equal(mk_total_blocks(&p.problem.tuning.split), 132);
+    tuning_close(&t);
+}
+
 /* Formulas count what the operators' own words say, computed by hand. */
 static void formulas_count(void **state)
 {
@@ -320,6 +381,8 @@ int main(void)
         cmocka_unit_test(formulas_count),
         cmocka_unit_test(a_flag_says_what_it_announces),
         cmocka_unit_test(every_rank_makes_the_same_plan),
+        cmocka_unit_test(a_limit_of_sms_is_kept),
+        cmocka_unit_test(tuned_lines_give_way),
         cmocka_unit_test(lists_are_sentences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,8 @@
  * bootstrap's version check), and `head.layout` catches what differs all the same. */
 #include "tracer/part.h"
 
+#include "core/comm.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -238,7 +240,7 @@ static int blob_parse_head(struct trace_part *p, const struct head *h, size_t by
         h->nodes * h->gpus > MK_MAX_RANKS || h->rank >= h->nodes * h->gpus)
         return -EPROTO;
     if (h->track_count > MAX_TRACKS || !h->track_warps || h->track_count % h->track_warps ||
-        h->plan_count > 64 || h->messages_dropped >= TRACE_MAX_TIME ||
+        h->plan_count > COMM_MOST_PLANS || h->messages_dropped >= TRACE_MAX_TIME ||
         h->gpu_residual >= TRACE_MAX_TIME || h->host_samples > 2 * TRACE_MAX_SAMPLES ||
         h->gpu_samples > 2 * TRACE_MAX_SAMPLES)
         return -EPROTO;

@@ -113,7 +113,10 @@ int part_of_comm(struct trace_part *part, const struct mk_comm *comm, const stru
         part->messages_dropped = comm->messages.dropped;
     }
     for (uint32_t i = 0; i < comm->plan_count; i++) {
-        if (part_of_plan(&part->plans[i], comm->plans[i], &part->blocks[i]))
+        uint32_t n = part->plan_count;
+        if (!comm->plans[i])
+            continue;
+        if (part_of_plan(&part->plans[n], comm->plans[i], &part->blocks[n]))
             goto nomem;
         part->plan_count++;
     }

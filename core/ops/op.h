@@ -266,6 +266,12 @@ __attribute__((format(printf, 3, 4))) int plan_refuse(char *error, size_t size, 
  * that is. */
 int plan_check_shape(const struct mk_problem *q, char *error, size_t size);
 
+/* SMs that the plan may take: all of the device, or as many as the user lets it have. */
+static inline uint32_t plan_sms(const struct mk_problem *q)
+{
+    return q->sms_most && q->sms_most < q->sms ? q->sms_most : q->sms;
+}
+
 /* Roles as the descriptor says; tiles, chunks, clusters and numbers of CTAs that any executor
  * can run. 0, or -EINVAL. */
 int plan_check_tuning(const struct mk_problem *q, char *error, size_t size);

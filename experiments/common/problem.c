@@ -205,6 +205,18 @@ static void problem_add_plan(struct problem_table *t, enum problem_command comma
                 first = 0;
             }
     }
+    *problem_add(t) = (struct option_spec){
+        .name = "sms",
+        .type = OPTION_NUMBERS,
+        AT(sms),
+        .value = "N",
+        .help = "SMs of a GPU that the plan may have, so that other kernels have the others. "
+                "Default: all",
+        .min = 1,
+        .max = PLAN_MOST_CTAS,
+        .parts = 1,
+        .contexts = all,
+        .group = group};
 #undef AT
 }
 
@@ -294,6 +306,7 @@ void problem_fill(struct problem_options *o, enum op_size size, struct mk_proble
     q->attention.causal = o->causal;
     q->b_transposed = o->layout;
     q->deterministic = o->deterministic;
+    q->sms_most = (uint32_t)o->sms;
     q->tuning = (struct mk_tuning){.split = o->roles};
     for (uint32_t i = 0; i < TUNING_KNOBS; i++)
         for (uint32_t part = 0; i != TUNING_ROLES && part < tuning_knobs[i].parts; part++)

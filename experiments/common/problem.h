@@ -12,6 +12,7 @@ struct problem_options {
     int causal, layout, deterministic;
     struct mk_role_split roles;
     uint64_t knobs[TUNING_KNOBS][2]; /* all but the roles; 0: choose */
+    uint64_t sms;                    /* that the plan may have; 0: all */
 };
 
 /* Which of its options a command has: TUNE only the problem, of operators with tuned plans; SIM

@@ -44,6 +44,7 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
         {"--vs", (uint64_t)o->vs, AGREE_OPAQUE},
         {"--space", agree_hash(o->space ? o->space : ""), AGREE_OPAQUE},
         {"--rounds", o->rounds, AGREE_NUMBER},
+        {"--sms", o->ask.sms, AGREE_NUMBER},
         {"--verify", o->verify != 0, AGREE_GIVEN},
     };
     while (fields[count].name)

@@ -74,6 +74,7 @@ static int run_job_check_exec_options(const struct run_options *o, char *error, 
         only = o->shapes && o->mode != RUN_TUNE ? "--shapes"
                : o->traced                      ? "--traced"
                : o->ask.knobs[TUNING_PACE][0]   ? "--pace"
+               : o->ask.sms                     ? "--sms"
                : torch                          ? "--vs torch"
                                                 : NULL;
     else if (o->vs == RUN_VS_BLAS)

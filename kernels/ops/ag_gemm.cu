@@ -155,7 +155,7 @@ struct ag_gemm_on_gpu {
 
 int ag_gemm_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
-    return gemm_op_prepare<ag_gemm_on_gpu>(ag_gemm_plan_of(plan), plan->problem.b_transposed, error,
+    return gemm_op_prepare<ag_gemm_on_gpu>(ag_gemm_plan_of(plan), &plan->problem, error,
                                            error_size);
 }
 

@@ -37,7 +37,7 @@ typedef reduce_on_gpu<gemm_ar_roles> gemm_ar_on_gpu;
 
 int gemm_ar_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
-    return gemm_op_prepare<gemm_ar_on_gpu>(gemm_ar_plan_of(plan), plan->problem.b_transposed, error,
+    return gemm_op_prepare<gemm_ar_on_gpu>(gemm_ar_plan_of(plan), &plan->problem, error,
                                            error_size);
 }
 

@@ -32,7 +32,7 @@ typedef reduce_on_gpu<gemm_rs_roles> gemm_rs_on_gpu;
 
 int gemm_rs_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
-    return gemm_op_prepare<gemm_rs_on_gpu>(gemm_rs_plan_of(plan), plan->problem.b_transposed, error,
+    return gemm_op_prepare<gemm_rs_on_gpu>(gemm_rs_plan_of(plan), &plan->problem, error,
                                            error_size);
 }
 

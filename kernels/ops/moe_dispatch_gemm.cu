@@ -78,9 +78,11 @@ static int moe_dispatch_shape(const struct moe_dispatch_gemm_plan *p, int transp
 int moe_dispatch_gemm_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
     const struct moe_dispatch_gemm_plan *p = moe_dispatch_gemm_plan_of(plan);
-    int err = moe_dispatch_shape(p, plan->problem.b_transposed, [](auto shape) {
+    int err = moe_dispatch_shape(p, plan->problem.b_transposed, [=](auto shape) {
         typedef decltype(shape) built;
-        return gemm_allow_shared(moe_dispatch_gemm_kernel<built>, built::shared_bytes);
+        return gpu_admit(moe_dispatch_gemm_kernel<built>,
+                         mk_total_blocks(&plan->problem.tuning.split), 1, GEMM_THREADS,
+                         built::shared_bytes, error, error_size);
     });
     return gemm_prepared(err, p->dispatch.tile_m, p->tile_n, 0, error, error_size);
 }

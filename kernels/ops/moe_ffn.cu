@@ -299,9 +299,10 @@ static int moe_ffn_shape(const struct moe_ffn_plan *p, int transposed, function 
 int moe_ffn_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
     const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
-    int err = moe_ffn_shape(p, plan->problem.b_transposed, [](auto shape) {
+    int err = moe_ffn_shape(p, plan->problem.b_transposed, [=](auto shape) {
         typedef decltype(shape) built;
-        return gemm_allow_shared(moe_ffn_kernel<built>, built::shared_bytes);
+        return gpu_admit(moe_ffn_kernel<built>, mk_total_blocks(&plan->problem.tuning.split), 1,
+                         GEMM_THREADS, built::shared_bytes, error, error_size);
     });
     return gemm_prepared(err, p->dispatch.tile_m, p->tile_n, 0, error, error_size);
 }

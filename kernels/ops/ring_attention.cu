@@ -4,6 +4,7 @@
  * core/roles/ring_attention.h with all their threads, and when that is done compute too. Where
  * there are one, two or three times as many intra_comm as compute CTAs, warps that the engine
  * leaves free run that role, so that every SM computes from the start. */
+#include "kernels/admit.h"
 #include "kernels/op.h"
 
 #include "kernels/cta.cuh"
@@ -253,9 +254,9 @@ static int describe(struct attention_operands *op, struct ring_attention_maps *m
                                   all_extent, all_stride, shape::keys);
     }
     op->scale = 1 / sqrtf((float)dim);
-    /* longer than any wait for a flag */
-    op->watch = {l->report->stuck, l->timeout_ns + 2000000000};
-    op->limit_ns = l->timeout_ns + 3000000000;
+    /* longer than any chain of waits for flags */
+    op->watch = {l->report->stuck, l->longest_ns + 2000000000};
+    op->limit_ns = l->longest_ns + 3000000000;
     return err;
 }
 
@@ -293,17 +294,16 @@ template <class function> static int dispatch(const struct ring_attention_plan *
 int ring_attention_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
     const struct ring_attention_plan *p = ring_attention_plan_of(plan);
-    int err = dispatch(p, [](auto shape) {
+    int err = dispatch(p, [=](auto shape) {
         typedef decltype(shape) built;
-        return cudaFuncSetAttribute(ring_attention_kernel<built>,
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    built::shared_bytes) == cudaSuccess
-                   ? 0
-                   : -EIO;
+        return gpu_admit(ring_attention_kernel<built>, mk_total_blocks(&plan->problem.tuning.split),
+                         1, built::threads, built::shared_bytes, error, error_size);
     });
     if (err == -EINVAL)
         snprintf(error, error_size, "no kernel is built for tiles of %u x %u and heads of %u",
                  p->tile_rows, p->block_rows, p->head_dim);
+    else if (err == -ENOSPC) /* which has said so */
+        err = -EINVAL;
     else if (err)
         snprintf(error, error_size, "the GPU refuses the kernel: %s",
                  cudaGetErrorString(cudaGetLastError()));

@@ -79,7 +79,7 @@ static int matrix_run(const void *a, const void *b, void *c, int64_t m, int64_t 
         gemm_order_make(rows, columns, tile_rows, shape::tile_n, sms / shape::cluster);
     int err = matrix_describe<shape>(&map_a, &op, a, b, c, m, n, k);
     if (!err)
-        err = gemm_allow_shared(matrix_kernel<shape>, shape::shared_bytes);
+        err = gpu_allow_shared(matrix_kernel<shape>, shape::shared_bytes);
     uint32_t clusters =
         rows * columns < sms / shape::cluster ? (uint32_t)(rows * columns) : sms / shape::cluster;
     return err ? err

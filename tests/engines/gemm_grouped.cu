@@ -126,7 +126,7 @@ static int grouped_launch(const struct gemm_grouped *g, uint32_t sms, cudaStream
     uint32_t columns = (uint32_t)mk_ceil_div(g->n, shape::tile_n);
     int err = grouped_describe<shape>(&map_a, &op, g);
     if (!err)
-        err = gemm_allow_shared(grouped_kernel<shape>, shape::shared_bytes);
+        err = gpu_allow_shared(grouped_kernel<shape>, shape::shared_bytes);
     if (err)
         return err;
     cudaLaunchConfig_t config = {};

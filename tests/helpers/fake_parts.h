@@ -12,7 +12,7 @@
 #include <string.h>
 
 struct fake {
-    char log[256]; /* one letter a call: o p l w c of the executor, O C of the network */
+    char log[256]; /* one letter a call: o p u l w c of the executor, O C of the network */
     int open_result, plan_result, wait_result, net_result;
     void *arguments[MK_SPACES - 1];
     void *waited_for;                      /* the stream that was last waited for alone */
@@ -51,6 +51,12 @@ static int fake_plan(struct mk_comm *comm, struct mk_plan *plan)
 {
     fake_note('p');
     return fake_says(comm, fake.plan_result, "the GPU has no room for the plan");
+}
+
+static int fake_unplan(struct mk_comm *comm, struct mk_plan *plan)
+{
+    fake_note('u');
+    return 0;
 }
 
 static int fake_launch(struct mk_comm *comm, struct mk_plan *plan,
@@ -93,9 +99,9 @@ static void fake_net_close(struct mk_comm *comm)
     fake_note('C');
 }
 
-static const struct mk_exec_ops fake_exec = {"fake",           fake_sms,    fake_open,
-                                             fake_plan,        fake_launch, fake_wait,
-                                             fake_wait_stream, fake_close,  NULL};
+static const struct mk_exec_ops fake_exec = {"fake",      fake_sms,    fake_open, fake_plan,
+                                             fake_unplan, fake_launch, fake_wait, fake_wait_stream,
+                                             fake_close,  NULL};
 static const struct mk_net_ops fake_net = {fake_net_open, fake_net_close};
 
 #endif

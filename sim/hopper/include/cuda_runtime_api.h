@@ -64,6 +64,22 @@ static inline cudaError_t cudaFuncSetAttribute(F *, cudaFuncAttribute, size_t by
     return bytes <= 227 * 1024 ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+/* An SM of the machine runs one block at a time, and any SMs make a cluster. */
+template <class F>
+static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, F *, int,
+                                                                        size_t)
+{
+    *blocks = 1;
+    return cudaSuccess;
+}
+template <class F>
+static inline cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, F *,
+                                                         const cudaLaunchConfig_t *config)
+{
+    *clusters = (int)(hopper_sms() / config->attrs[0].val.clusterDim.x);
+    return cudaSuccess;
+}
+
 /* Memory of a rank's that is freed with the machine. */
 static inline cudaError_t cudaMalloc(void *to, size_t bytes)
 {

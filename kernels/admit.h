@@ -1,0 +1,72 @@
+/* Whether a kernel may be launched on the current device. Host side, C++. */
+#ifndef MK_KERNELS_ADMIT_H
+#define MK_KERNELS_ADMIT_H
+
+#include <cuda_runtime.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Raises the limit of dynamic shared memory of a kernel, once per device. 0 or -EIO. */
+template <class... parameters>
+static int gpu_allow_shared(void (*kernel)(parameters...), uint32_t shared_bytes)
+{
+    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                shared_bytes) == cudaSuccess
+               ? 0
+               : -EIO;
+}
+
+/* Blocks of the kernel that the device runs at once when nothing else runs on it; 0: CUDA does not
+ * say. */
+template <class... parameters>
+static uint32_t gpu_resident_blocks(void (*kernel)(parameters...), uint32_t cluster,
+                                    uint32_t threads, uint32_t shared_bytes)
+{
+    int device = 0, sms = 0, count = 0;
+    if (cluster > 1) {
+        cudaLaunchAttribute attribute = {};
+        attribute.id = cudaLaunchAttributeClusterDimension;
+        attribute.val.clusterDim.x = cluster;
+        attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+        cudaLaunchConfig_t config = {};
+        config.gridDim = dim3(cluster);
+        config.blockDim = dim3(threads);
+        config.dynamicSmemBytes = shared_bytes;
+        config.attrs = &attribute;
+        config.numAttrs = 1;
+        return cudaOccupancyMaxActiveClusters(&count, kernel, &config) == cudaSuccess
+                   ? (uint32_t)count * cluster
+                   : 0;
+    }
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&count, kernel, (int)threads, shared_bytes) !=
+            cudaSuccess)
+        return 0;
+    return (uint32_t)count * (uint32_t)sms;
+}
+
+/* For <op>_prepare: raises the limit of shared memory and asks whether `blocks` blocks, in clusters
+ * of `cluster`, can all run at once: each waits for others of this and of other ranks, so a block
+ * that has to wait for an SM may wait for ever. 0, -EIO (ask cudaGetLastError), or -ENOSPC with a
+ * sentence. */
+template <class... parameters>
+static int gpu_admit(void (*kernel)(parameters...), uint32_t blocks, uint32_t cluster,
+                     uint32_t threads, uint32_t shared_bytes, char *error, size_t size)
+{
+    if (gpu_allow_shared(kernel, shared_bytes))
+        return -EIO;
+    uint32_t most = gpu_resident_blocks(kernel, cluster, threads, shared_bytes);
+    if (!most)
+        return -EIO;
+    if (blocks <= most)
+        return 0;
+    snprintf(error, size,
+             "%u thread blocks in clusters of %u, of which this GPU runs %u at once, and all must: "
+             "sms=%u makes a plan that fits",
+             blocks, cluster, most, most);
+    return -ENOSPC;
+}
+
+#endif

@@ -1,0 +1,362 @@
+/* The GPU executor, over a CUDA that this file plays in host memory: closing after a kernel that
+ * does not end frees nothing and does not wait for it, peers without native atomics are refused
+ * before they are mapped, and a plan that goes leaves its words, flags and heap as they were. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#ifdef MK_HAVE_CUDA
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/clock.h"
+#include "tests/helpers/job.h"
+
+/* What CUDA was asked, and how it behaves. */
+static struct {
+    int frees, mapped, ordered; /* calls of cudaFree and its like; peers; asynchronous copies */
+    int endless;                /* the kernel does not end */
+    int atomics;                /* between any two GPUs */
+} cuda;
+
+/* Ten times as fast as the host's, so that a test does not last. */
+static uint64_t play_now(void)
+{
+    return 10 * mk_now_ns();
+}
+
+static cudaError_t play_error(void)
+{
+    return cudaSuccess;
+}
+
+static const char *play_text(cudaError_t error)
+{
+    return "what CUDA says";
+}
+
+static cudaError_t play_alloc(void **out, size_t bytes)
+{
+    *out = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    if (*out)
+        memset(*out, 0x77, bytes);
+    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+static cudaError_t play_host_alloc(void **out, size_t bytes, unsigned flags)
+{
+    return play_alloc(out, bytes);
+}
+
+/* As CUDA's: waits for what the GPU does. */
+static cudaError_t play_free(void *memory)
+{
+    cuda.frees++;
+    while (cuda.endless)
+        job_sleep(0.001);
+    free(memory);
+    return cudaSuccess;
+}
+
+static cudaError_t play_set(void *to, int value, size_t bytes)
+{
+    memset(to, value, bytes);
+    return cudaSuccess;
+}
+
+static cudaError_t play_set_on(void *to, int value, size_t bytes, cudaStream_t stream)
+{
+    return play_set(to, value, bytes);
+}
+
+static cudaError_t play_copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                             cudaStream_t stream)
+{
+    cuda.ordered++;
+    memcpy(to, from, bytes);
+    return cudaSuccess;
+}
+
+static cudaError_t play_nothing(void)
+{
+    return cudaSuccess;
+}
+
+static cudaError_t play_stream(cudaStream_t *out, unsigned flags)
+{
+    *out = NULL;
+    return cudaSuccess;
+}
+
+static cudaError_t play_of_stream(cudaStream_t stream)
+{
+    return cudaSuccess;
+}
+
+static cudaError_t play_query(cudaStream_t stream)
+{
+    return cuda.endless ? cudaErrorNotReady : cudaSuccess;
+}
+
+static cudaError_t play_number(int *out)
+{
+    *out = 0;
+    return cudaSuccess;
+}
+
+static cudaError_t play_count(int *out)
+{
+    *out = 2;
+    return cudaSuccess;
+}
+
+static cudaError_t play_choose(int device)
+{
+    return cudaSuccess;
+}
+
+static cudaError_t play_attribute(int *out, enum cudaDeviceAttr attribute, int device)
+{
+    *out = attribute == cudaDevAttrMultiProcessorCount ? 8 : 9;
+    return cudaSuccess;
+}
+
+static cudaError_t play_properties(struct cudaDeviceProp *out, int device)
+{
+    snprintf(out->name, sizeof out->name, "a played GPU");
+    return cudaSuccess;
+}
+
+static unsigned played_rank;
+
+static cudaError_t play_bus(char *out, int size, int device)
+{
+    snprintf(out, (size_t)size, "0000:0%u:00.0", played_rank);
+    return cudaSuccess;
+}
+
+static cudaError_t play_of_bus(int *out, const char *bus)
+{
+    *out = bus[6] - '0';
+    return cudaSuccess;
+}
+
+static cudaError_t play_between(int *out, enum cudaDeviceP2PAttr attribute, int one, int other)
+{
+    *out = attribute == cudaDevP2PAttrNativeAtomicSupported ? cuda.atomics : 1;
+    return cudaSuccess;
+}
+
+static cudaError_t play_handle(cudaIpcMemHandle_t *out, void *memory)
+{
+    memset(out, 0, sizeof *out);
+    return cudaSuccess;
+}
+
+static cudaError_t play_map(void **out, cudaIpcMemHandle_t handle, unsigned flags)
+{
+    cuda.mapped++;
+    return play_alloc(out, 4096);
+}
+
+#define mk_now_ns play_now
+#define cudaGetLastError play_error
+#define cudaGetErrorString play_text
+#define cudaMalloc play_alloc
+#define cudaHostAlloc play_host_alloc
+#define cudaFree play_free
+#define cudaFreeHost play_free
+#define cudaMemset play_set
+#define cudaMemsetAsync play_set_on
+#define cudaMemcpyAsync play_copy
+#define cudaDeviceSynchronize play_nothing
+#define cudaStreamCreateWithFlags play_stream
+#define cudaStreamDestroy play_of_stream
+#define cudaStreamSynchronize play_of_stream
+#define cudaStreamQuery play_query
+#define cudaGetDevice play_number
+#define cudaGetDeviceCount play_count
+#define cudaSetDevice play_choose
+#define cudaDeviceGetAttribute play_attribute
+#undef cudaGetDeviceProperties
+#define cudaGetDeviceProperties play_properties
+#define cudaDeviceGetPCIBusId play_bus
+#define cudaDeviceGetByPCIBusId play_of_bus
+#define cudaDeviceGetP2PAttribute play_between
+#define cudaIpcGetMemHandle play_handle
+#define cudaIpcOpenMemHandle play_map
+#define cudaIpcCloseMemHandle play_free
+#define cuda_heap_choose_device played_heap_choose_device
+#define cuda_heap_open played_heap_open
+#define cuda_heap_close played_heap_close
+#define exec_cuda played_exec_cuda
+#define ag_gemm_prepare played_prepare
+#define ag_gemm_launch played_launch
+#include "kernels/cuda_heap.c"
+#include "kernels/exec_cuda.c"
+
+int played_prepare(const struct mk_plan *plan, char *error, size_t error_size)
+{
+    return 0;
+}
+
+int played_launch(const struct mk_plan *plan, const struct gpu_launch *launch, cudaStream_t stream)
+{
+    return 0;
+}
+
+static struct mk_comm *open_one(const struct bootstrap_config *c, int *result)
+{
+    static struct mk_config config;
+    struct mk_comm *comm;
+    config = (struct mk_config){.exec = MK_EXEC_CUDA, .nodes = 1, .gpus = 1, .listen_fd = -1};
+    config.heap_bytes = 1 << 20;
+    config.flag_bytes = 4096;
+    snprintf(config.tuning, sizeof config.tuning, "none");
+    if (c) {
+        config.rank = played_rank = c->rank;
+        config.gpus = c->world;
+        config.port = c->port;
+        config.listen_fd = c->listen_fd;
+        config.timeout_ns = c->timeout_ns;
+        memcpy(config.host, c->host, sizeof config.host);
+        memcpy(config.token, c->token, sizeof config.token);
+    }
+    *result = comm_open_with(&comm, &config, &exec_cuda, NULL);
+    return comm;
+}
+
+static struct mk_problem small(void)
+{
+    struct mk_problem q = {.op = MK_OP_AG_GEMM, .m = 128, .n = 64, .k = 64};
+    return q;
+}
+
+/* ---- the end of a kernel that has none ---- */
+
+static int hang(const struct bootstrap_config *c, char *text, size_t size, void *waits)
+{
+    static uint16_t memory[8] __attribute__((aligned(16)));
+    int result;
+    struct mk_comm *comm = open_one(NULL, &result);
+    struct mk_plan *plan;
+    struct mk_problem q = small();
+    struct mk_failure f = {.kind = MK_FAIL_SETUP, .detail = "another rank is gone"};
+    if (result || (result = comm_make_plan(&plan, comm, &q)) ||
+        (result = mk_ag_gemm(plan, memory, memory, memory, NULL))) {
+        snprintf(text, size, "%s", mk_error(comm));
+        return result;
+    }
+    cuda.endless = 1;
+    cuda.frees = cuda.ordered = 0;
+    comm_fail(comm, &f);
+    if (waits)
+        result = mk_wait(comm);
+    double began = job_now();
+    mk_comm_close(comm);
+    snprintf(text, size, "%d frees, %d copies, %.1f s", cuda.frees, cuda.ordered,
+             job_now() - began);
+    /* with no wait before, closing is what asks the kernel to end, and gives it its 2 s */
+    return cuda.frees || !cuda.ordered || job_now() - began > (waits ? 0.1 : 2.0) ? -1 : 0;
+}
+
+static void closing_leaves_a_kernel_that_hangs(void **state)
+{
+    for (int waits = 0; waits < 2; waits++) {
+        struct job j;
+        job_init(&j, 1, 20);
+        job_start_all(&j, hang, waits ? &j : NULL);
+        job_finish(&j);
+        if (!j.reports[0].came || j.reports[0].result)
+            fail_msg("%s: came %d, %d: %s", waits ? "waited for" : "not waited for",
+                     j.reports[0].came, j.reports[0].result, j.reports[0].text);
+    }
+}
+
+/* ---- peers ---- */
+
+static int join(const struct bootstrap_config *c, char *text, size_t size, void *atomics)
+{
+    int result;
+    cuda.atomics = atomics != NULL;
+    struct mk_comm *comm = open_one(c, &result);
+    snprintf(text, size, "%d mapped: %s", cuda.mapped, mk_error(comm));
+    mk_comm_close(comm);
+    return result;
+}
+
+static void peers_without_native_atomics_are_refused(void **state)
+{
+    for (int atomics = 0; atomics < 2; atomics++) {
+        struct job j;
+        job_init(&j, 2, 20);
+        job_start_all(&j, join, atomics ? &j : NULL);
+        job_finish(&j);
+        for (uint32_t r = 0; r < 2; r++) {
+            const struct job_report *p = &j.reports[r];
+            assert_true(p->came);
+            assert_int_equal(p->result, atomics ? 0 : -ENODEV);
+            if (!strstr(p->text, atomics ? "1 mapped" : "0 mapped") ||
+                !strstr(p->text, atomics ? "" : "have no native atomics between them"))
+                fail_msg("%s", p->text);
+        }
+    }
+}
+
+/* ---- plans that go ---- */
+
+static void a_plan_that_goes_leaves_zeros(void **state)
+{
+    struct mk_plan *plan, *again;
+    struct mk_problem q = small();
+    int result;
+    cuda.endless = 0;
+    struct mk_comm *comm = open_one(NULL, &result);
+    assert_int_equal(result, 0);
+    assert_int_equal(comm_make_plan(&plan, comm, &q), 0);
+    const struct cuda_executor *x = comm->exec_state;
+    uint64_t *words = x->words + plan->slot * DEVICE_WORDS, base = plan->heap_base,
+             bytes = plan->heap_bytes;
+    uint32_t flag = plan->flag_base, flags = plan->flags, slot = plan->slot;
+    char *heap = comm->heap.base;
+    memset(words, 0x55, DEVICE_WORDS * sizeof *words);
+    memset(heap + flag * 8ull, 0x55, flags * 8ull);
+    memset(heap + base, 0x55, bytes);
+    assert_int_equal(mk_plan_destroy(plan), 0);
+    for (uint32_t i = 0; i < DEVICE_WORDS; i++)
+        assert_int_equal(words[i], 0);
+    for (uint64_t i = 0; i < flags * 8ull; i++)
+        assert_int_equal(heap[flag * 8ull + i], 0);
+    for (uint64_t i = 0; i < bytes; i++)
+        assert_int_equal(heap[base + i], 0);
+    assert_int_equal(comm_make_plan(&again, comm, &q), 0);
+    assert_true(again->heap_base == base && again->flag_base == flag && again->slot == slot);
+    mk_comm_close(comm);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(closing_leaves_a_kernel_that_hangs),
+        cmocka_unit_test(peers_without_native_atomics_are_refused),
+        cmocka_unit_test(a_plan_that_goes_leaves_zeros),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+#else
+static void without_cuda(void **state)
+{
+    print_message("skipped: this build is without CUDA\n");
+    skip();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(without_cuda)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+#endif
