@@ -264,6 +264,41 @@ def caching():
     comm.close()
 
 
+@scene
+def churn():
+    """300 shapes that are more than the heap has room for, then 300 that are more plans than are kept."""
+    comm = mkernel.init(timeout_ns=MINUTE, heap_bytes=1 << 20)
+    rng, room = numpy.random.default_rng(comm.rank), 1 << 20
+    b, first, taken = bf16(rng, 64, 16), None, 0
+    for rows in range(1, 301):
+        a = bf16(rng, rows, 64)
+        c = mkernel.ag_gemm(a, b)
+        near(c[comm.rank * rows : (comm.rank + 1) * rows], floats(a) @ floats(b))
+        taken += comm.plans[-1].heap_bytes
+        first = first or comm.plans[0]
+    assert taken > 10 * room > room >= sum(plan.heap_bytes for plan in comm.plans) > room // 2, taken
+    refuses("the plan was dropped for others", lambda: first.options)
+    says(repr(first), "ag_gemm 2,16,64 dropped")
+    refuses("needs", mkernel.ag_gemm, bf16(rng, 5000, 64), b)  # never fits: nothing goes for it
+    assert len(comm.plans) > 1
+    a = bf16(rng, 1, 64)
+    for columns in range(8, 8 * 301, 8):
+        b = bf16(rng, 64, columns)
+        near(mkernel.ag_gemm(a, b)[comm.rank : comm.rank + 1], floats(a) @ floats(b))
+        if columns == 8:
+            kept = mkernel.ag_gemm(a, b)
+            used, oldest = b, comm.plans[-1]
+        elif columns % 400 == 0:  # used again and again: it stays
+            assert (mkernel.ag_gemm(a, used) == kept).all() and oldest in comm.plans
+    assert len(comm.plans) == 256 and comm.plans[-1].shape == (2, 2400, 64)
+    comm.close()
+
+
+@case
+def hundreds_of_shapes_pass_through_one_communicator():
+    ranks(2, churn)
+
+
 @case
 def plans_are_made_once_for_a_shape():
     ranks(2, caching)

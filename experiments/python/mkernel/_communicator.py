@@ -4,7 +4,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import errno
 import os
+import re
 import sys
 import threading
 import warnings
@@ -19,17 +21,24 @@ _default: Optional["Communicator"] = None
 _next_handle = 1
 
 
+PLANS_KEPT = 256  # of a communicator; the least recently used goes
+
+
 class Plan:
-    """What mkernel chose for one operator on one shape. The communicator owns it."""
+    """What mkernel chose for one operator on one shape. The communicator owns it, and drops it for others."""
 
     def __init__(self, comm: "Communicator", address: int, op: str, shape: tuple):
         self._comm, self._address = comm, address
         self.op: str = op  # "ag_gemm"
         self.shape: tuple = shape  # numbers of the global problem, in the order of `mkernel run --shape`
+        self._used = 0  # when it was last launched, as its communicator counts
+        self._captured = False  # a CUDA graph may have a launch of it
 
     def _ask(self, function, *more):
         if self._comm.closed:
             raise Refused("the plan's communicator is closed")
+        if self._address is None:
+            raise Refused("the plan was dropped for others that were used later")
         answer = function(self._address, *more)
         return answer.decode() if isinstance(answer, bytes) else answer
 
@@ -50,7 +59,7 @@ class Plan:
 
     @property
     def heap_bytes(self) -> int:
-        """Bytes of the symmetric heap that the plan takes, until the communicator closes."""
+        """Bytes of the symmetric heap that the plan takes, until it is dropped."""
         return self._ask(library.mk_plan_heap_bytes)
 
     @property
@@ -69,13 +78,14 @@ class Plan:
         return self._ask(library.mk_plan_network_bytes)
 
     def __repr__(self):
-        return f"<mkernel.Plan {self.op} {','.join(map(str, self.shape))} {self.options}>"
+        choices = "dropped" if self._address is None or self._comm.closed else self.options
+        return f"<mkernel.Plan {self.op} {','.join(map(str, self.shape))} {choices}>"
 
 
 class _Ready(NamedTuple):
     """A plan with what a launch of it needs, for inputs of such shapes, types, strides and devices."""
 
-    address: int  # of the plan
+    plan: Plan
     arguments: ctypes.Array  # filled anew by each launch
     count: int
     outputs: tuple  # (shape, type) of each
@@ -99,6 +109,8 @@ class Communicator:
         self._address = None
         self._ready = {}  # inputs as arrays.key tells them, and flags -> _Ready
         self._plans = {}  # problem and flags -> (Plan, arguments)
+        self._launches = 0  # so far: by them a plan's last use is told
+        self._tracing = False
         self._blocks = {}  # first address of a heap array -> offset
         self._lent = weakref.WeakSet()  # what heap arrays keep alive
         self._foreign = False  # this process is a fork of the one that opened it
@@ -169,8 +181,15 @@ class Communicator:
                     break
             arguments = ready.arguments
             arguments[:] = pointers
-            stream = None if self._host else self._order_streams()
-            result = library.mk_launch(ready.address, arguments, ready.count, stream)
+            plan = ready.plan
+            self._launches = plan._used = self._launches + 1
+            if self._host:
+                stream = None
+            else:
+                stream = self._order_streams()
+                if not plan._captured and arrays.is_capturing():
+                    plan._captured = True
+            result = library.mk_launch(plan._address, arguments, ready.count, stream)
             if not result and self._host:
                 result = library.mk_wait(self._address)
             if result:
@@ -214,7 +233,7 @@ class Communicator:
         plan, arguments = self._plan(of, problem, swap, offset, causal, deterministic, options)
         outputs = tuple((shape or (library.mk_moe_rows(plan._address), problem.shape[2]), word)
                         for shape, word in problem.outputs)
-        return _Ready(plan._address, arguments, len(arguments), outputs, swap, direct)
+        return _Ready(plan, arguments, len(arguments), outputs, swap, direct)
 
     def _readable(self, x, swapped):
         """The input itself, or a contiguous copy."""
@@ -265,7 +284,12 @@ class Communicator:
             op=of.name, shape=",".join(str(int(n)) for n in problem.shape), causal=int(causal) or None,
             b_transposed=int(swap) or None, deterministic=int(deterministic) or None, a_offset=offset or None,
             options=options or None)
-        result = library.mk_plan_create_settings(ctypes.byref(address), self._address, words)
+        while len(self._plans) >= PLANS_KEPT and self._drop_oldest():
+            pass
+        while True:
+            result = library.mk_plan_create_settings(ctypes.byref(address), self._address, words)
+            if result != -errno.ENOSPC or not self._could_fit(_sentence(self._address)) or not self._drop_oldest():
+                break
         if result:
             self._fail(result)
         count = library.mk_plan_arguments(address.value)
@@ -273,13 +297,34 @@ class Communicator:
         if names != [name for name, _, _ in of.inputs] + list(of.outputs):
             raise Error(f"the library's {of.name} takes {' '.join(names)}, which is not what this package was written for")
         made = Plan(self, address.value, of.name, problem.shape), (ctypes.c_void_p * count)()
+        made[0]._used = self._launches
         self._plans[key] = made
         return made
 
+    @staticmethod
+    def _could_fit(sentence: str) -> bool:
+        """Whether what a plan needs could be free at all: "needs 512 bytes ... and 128 of 1024 are free"."""
+        found = re.search(r"needs (\d+) .* and \d+ of (\d+) are free", sentence)
+        return not found or int(found.group(1)) <= int(found.group(2))
+
+    def _drop_oldest(self) -> bool:
+        """Gives the plan back that was used longest ago: all ranks launch alike, so it is the same on all. False: there
+        is none that may go."""
+        free = [key for key, (plan, _) in self._plans.items() if not plan._captured]
+        if not free or self._tracing:
+            return False
+        oldest = min(free, key=lambda key: self._plans[key][0]._used)
+        plan = self._plans[oldest][0]
+        self._raise(library.mk_plan_destroy(plan._address))
+        plan._address = None
+        del self._plans[oldest]
+        self._ready = {key: ready for key, ready in self._ready.items() if ready.plan is not plan}
+        return True
+
     @property
     def plans(self) -> list:
-        """The plans made so far, in that order, as `Plan`s. There is room for 64; each keeps its part of the heap
-        until the communicator closes."""
+        """The plans that are kept, in the order of their making, as `Plan`s: at most 256, and what fits in the heap. Where
+        there is no room for another, the least recently used goes."""
         return [plan for plan, _ in self._plans.values()]
 
     # ---- the heap ----
@@ -323,9 +368,11 @@ class Communicator:
         with self._lock:
             self._check()
             self._raise(library.mk_trace_begin(self._address))
+            self._tracing = True  # a trace tells of the plans, which so must stay
         yield self
         with self._lock:
             self._check()
+            self._tracing = False
             self._raise(library.mk_trace_end(self._address, os.fspath(path).encode(), " ".join(sys.argv).encode()))
 
     # ---- waiting and closing ----

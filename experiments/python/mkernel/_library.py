@@ -53,6 +53,7 @@ FUNCTIONS = {
     "mk_error": (_TEXT, [_POINTER]),
     "mk_heap_alloc": (_POINTER, [_POINTER, _U64, ctypes.POINTER(_U64)]),
     "mk_plan_create_settings": (_INT, [_ADDRESS, _POINTER, _TEXTS]),
+    "mk_plan_destroy": (_INT, [_POINTER]),
     "mk_plan_options": (_TEXT, [_POINTER]),
     "mk_plan_tuned": (_TEXT, [_POINTER]),
     "mk_plan_tiles": (_U32, [_POINTER]),
