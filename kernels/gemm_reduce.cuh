@@ -40,6 +40,7 @@
 #include "kernels/gemm_launch.cuh"
 #include "kernels/tile_track.cuh"
 
+#include "core/pipeline.h"
 #include "core/roles/gemm_rs.h"
 
 /* Behind enum gemm_rs_kind: a joint tile that passes the outbox. The consumers go on to the next
@@ -79,17 +80,13 @@ PTX_FN uint32_t reduce_describer(const struct gpu_launch *launch, const struct g
     return p->shots == 1 || !mk_role_coresident(&launch->split, MK_INTRA_COMM) ? 2 : 0;
 }
 
-/* Warps of a CTA that take tiles from its outbox: two where intra_comm leaves them. */
-PTX_FN uint32_t reduce_senders(const struct gpu_launch *launch)
-{
-    return mk_role_coresident(&launch->split, MK_INTRA_COMM) < 2 ? 2 : 1;
-}
-
-/* Of these, those that look at what the producer says of a tile: none where words need no
- * announcement, or where there is no other rank. */
+/* Senders that look at what the producer says of a tile: none where words need no announcement, or
+ * where there is no other rank. */
 PTX_FN uint32_t reduce_readers(const struct gemm_rs_plan *p, const struct gpu_launch *launch)
 {
-    return p->words || (p->shots == 2 && mk_world(&p->topo) == 1) ? 0 : reduce_senders(launch);
+    return p->words || (p->shots == 2 && mk_world(&p->topo) == 1)
+               ? 0
+               : mk_pipeline_senders(&launch->split);
 }
 
 /* One thread, before the CTA's first barrier. readers: reduce_readers. */
