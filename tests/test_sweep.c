@@ -91,6 +91,8 @@ static void bad_input_is_one_sentence_and_nothing_starts(void **state)
         {"vary: {op: {a: b}}\n", "op: one value or a list of values"},
         {"vary: {op: ag_gemm, op: gemm_rs}\n", "op is there twice"},
         {"vary: {op: ag_gemm, nodes: [1, 3..2]}\n", "line 1: 3..2 is no range: FIRST..LAST"},
+        {"vary: {op: ag_gemm, exec: host, env.LD_PRELOAD: x.so}\n",
+         "env.LD_PRELOAD: a sweep does not say which libraries programs load"},
         {"vary: 5\n", "NAME: VALUES, or a list of such, is wanted"},
         {"vary: {exec: host}\n", "`op` is missing"},
         {"vary: {op: ag_gem, exec: host}\n", "no operator ag_gem (did you mean ag_gemm?)"},
@@ -450,6 +452,23 @@ static void traces_are_kept_for_the_points_asked_for(void **state)
     assert_int_equal(access(path, R_OK), 0);
 }
 
+/* Longer files take longer in proportion, and what is no sweep is refused at once. */
+static void a_long_file_is_read_in_its_length(void **state)
+{
+    static char text[400000];
+    static struct command_run r;
+    for (int kind = 0; kind < 2; kind++) {
+        size_t used = (size_t)snprintf(text, sizeof text, kind ? "vary: " : "vary: {seed: [0");
+        for (int i = 1; i < 60000; i++)
+            used += (size_t)snprintf(text + used, sizeof text - used, kind ? "[" : ",%d", i);
+        snprintf(text + used, sizeof text - used, kind ? "\n" : "], op: ag_gemm, exec: sim}\n");
+        start_anew(text);
+        r = *sweep(2, "--list");
+        assert_non_null(strstr(r.err_text, kind ? "line 1: 101 brackets" : "more than 10000"));
+        assert_true(r.seconds < 8); /* 0.1 s, where it was 30 */
+    }
+}
+
 /* The second of two is told at once, and the first one's points are its own. */
 static void one_sweep_writes_a_file(void **state)
 {
@@ -506,6 +525,7 @@ int main(void)
         cmocka_unit_test(what_fails_is_recorded_and_the_others_go_on),
         cmocka_unit_test(the_budget_ends_it_between_two_jobs),
         cmocka_unit_test(other_builds_are_not_mixed_in_by_chance),
+        cmocka_unit_test(a_long_file_is_read_in_its_length),
         cmocka_unit_test(one_sweep_writes_a_file),
         cmocka_unit_test(a_full_disk_leaves_no_empty_file),
         cmocka_unit_test(traces_are_kept_for_the_points_asked_for),

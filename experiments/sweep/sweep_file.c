@@ -13,6 +13,7 @@
 #endif
 
 #define FILE_MOST ((size_t)1 << 20)
+#define DEPTH_MOST 100u
 
 /* Its whole text; NULL with a sentence. */
 static const char *sweep_file_load(struct sweep *s, const char *path, size_t *length, char *error,
@@ -282,9 +283,31 @@ static int sweep_file_once(struct reading *r, yaml_node_t *root)
     return 0;
 }
 
+/* libyaml takes time with the square of how deep brackets lie in each other. Those of texts count,
+ * too. */
+static int sweep_file_depth(struct reading *r)
+{
+    unsigned depth = 0, line = 1;
+    for (const char *c = r->sweep->text; *c; c++) {
+        line += *c == '\n';
+        if (*c == '[' || *c == '{')
+            depth++;
+        else if (depth && (*c == ']' || *c == '}'))
+            depth--;
+        if (depth > DEPTH_MOST) {
+            snprintf(r->error, r->size, "%s, line %u: %u brackets are open here: that is no sweep",
+                     r->path, line, depth);
+            return -EINVAL;
+        }
+    }
+    return 0;
+}
+
 static int sweep_file_parse(struct reading *r, size_t length)
 {
     yaml_parser_t parser;
+    if (sweep_file_depth(r))
+        return -EINVAL;
     if (!yaml_parser_initialize(&parser))
         return -ENOMEM;
     yaml_parser_set_input_string(&parser, (const unsigned char *)r->sweep->text, length);

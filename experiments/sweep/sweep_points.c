@@ -120,6 +120,12 @@ static int sweep_points_match_any(const struct sweep_point *p, const struct swee
 static int sweep_points_check(const struct sweep_point *p, char *error, size_t size)
 {
     const char *op = sweep_value(p, "op"), *exec = sweep_value(p, "exec"), *names[MK_OPS];
+    for (uint32_t i = 0; i < p->count; i++)
+        if (!strncmp(p->settings[i].name, "env.LD_", 7)) {
+            snprintf(error, size, "%s: a sweep does not say which libraries programs load",
+                     p->settings[i].name);
+            return -EINVAL;
+        }
     if (!strcmp(op, "default")) {
         snprintf(error, size, "no operator is named: `op` is missing");
         return -EINVAL;

@@ -68,13 +68,15 @@ struct sweep_axis *sweep_add_axis(struct sweep_block *b, const char *name)
 
 static int sweep_vary_append(struct sweep *s, struct sweep_axis *a, const char *value)
 {
-    const char **values = sweep_take(s, (a->count + 1) * sizeof *values);
-    if (!values)
-        return -ENOMEM;
-    if (a->count)
-        memcpy(values, a->values, a->count * sizeof *values);
-    values[a->count++] = value;
-    a->values = values;
+    if (!(a->count & (a->count - 1))) { /* room for twice as many */
+        const char **values = sweep_take(s, (a->count ? 2 * a->count : 1) * sizeof *values);
+        if (!values)
+            return -ENOMEM;
+        if (a->count)
+            memcpy(values, a->values, a->count * sizeof *values);
+        a->values = values;
+    }
+    a->values[a->count++] = value;
     return value ? 0 : -ENOMEM;
 }
 
