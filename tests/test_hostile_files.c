@@ -29,7 +29,7 @@ static void run(const char *const *words)
     for (int i = 0; words[i]; i++)
         argv[i + 1] = (char *)words[i];
     command_start_program(&r, path, argv);
-    command_finish(&r, 60);
+    command_finish(&r, 20);
 }
 
 #define RUN(...) run((const char *const[]){__VA_ARGS__, NULL})
@@ -114,6 +114,25 @@ static void a_trace_is_shown_and_drawn(void **state)
     fclose(script);
     assert_int_equal(system("gnuplot script.gp >/dev/null 2>&1"), 0);
     nothing_ran();
+}
+
+/* A table that is a view of its own counts for ever. */
+static void a_table_is_no_endless_view(void **state)
+{
+    sqlite3 *db;
+    assert_int_equal(system("cp trace.db endless.db"), 0);
+    assert_int_equal(sqlite3_open("endless.db", &db), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_exec(db,
+                     "DROP TABLE rank; CREATE VIEW rank AS WITH RECURSIVE r(id) AS (SELECT 0 UNION "
+                     "ALL SELECT id + 1 FROM r) SELECT id, 0 node, 0 local, '' host, '' device "
+                     "FROM r",
+                     NULL, NULL, NULL),
+        SQLITE_OK);
+    sqlite3_close(db);
+    RUN("trace", "summary", "endless.db");
+    assert_int_equal(r.status, 2);
+    assert_non_null(strstr(r.err_text, "views are where its tables should be"));
 }
 
 static void put_setting(sqlite3 *db, int64_t point, const char *name, const char *value)
@@ -222,6 +241,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_trace_is_shown_and_drawn),
+        cmocka_unit_test(a_table_is_no_endless_view),
         cmocka_unit_test(results_are_shown_and_drawn),
         cmocka_unit_test(a_path_is_no_command),
     };

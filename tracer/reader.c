@@ -105,6 +105,17 @@ static int reader_check_schema(sqlite3 *db, const char *path, char *error, size_
                  (long long)st.st_size, (long long)(pages * page));
         return -EBADMSG;
     }
+    /* a view of the file's own in a table's place may have no end */
+    if (reader_one_integer(
+            db, "SELECT count(*) FROM sqlite_master WHERE name IN ('role', "
+                "'kind', 'cause', 'state', 'run', 'rank', 'track', 'plan', 'work', 'tile', "
+                "'chunk', 'flag', 'launch', 'launch_rank', 'event', 'message', 'edge', "
+                "'critical', 'total', 'longest', 'stage', 'zoom', 'level', 'overlap_level', "
+                "'link', 'flow', 'traffic', 'clock', 'clock_sample', 'drop', 'metric') AND type "
+                "<> 'table'") != 0) {
+        snprintf(error, size, "trace '%s' is damaged: views are where its tables should be", path);
+        return -EBADMSG;
+    }
     if (reader_one_integer(db, "SELECT count(*) FROM run") != 1 ||
         reader_one_integer(db, "SELECT count(*) FROM zoom") < 0 ||
         reader_one_integer(db, "SELECT count(*) FROM rank") < 1 ||
