@@ -1,7 +1,7 @@
 /*
  * The Hopper tensor core instruction, wgmma: D (64 x N, fp32, registers) += A (64 x 16, bf16) times
- * B (16 x N, bf16), A and B in shared memory and named by 64-bit descriptors. PTX ISA 9.7.15
- * throughout.
+ * B (16 x N, bf16), or of 32 of K of e4m3, A and B in shared memory and named by 64-bit
+ * descriptors. PTX ISA 9.7.15 throughout.
  *
  * D's layout: lane l of warp w of the warpgroup holds in d[i] row 16 w + l / 4 + 8 ((i / 2) % 2),
  * column 8 (i / 4) + 2 (l % 4) + i % 2.
@@ -93,6 +93,12 @@ template <int count> PTX_FN void wgmma_settle(uint32_t (&a)[count])
  *                          columns 2 (l % 4) and the next (a[2], a[3]: eight columns on), the first
  *                          in the lower half. So a[r] packs d[8 k + 2 r] and the next of a product
  *                          before: its k-th 16 columns (9.7.15.5.1.1)
+ *   wgmma_e4m3             64 x 32 and 32 x n of e4m3, both K-major (8-bit types have no transpose
+ * bit). The sum is fixed point with 13 fractional bits at the largest term's exponent, cut toward
+ * zero (sim/hopper/e4m3.c): who adds more than some hundred products takes it out in between
+ *   wgmma_e4m3_registers   A in registers: lane l of warp w holds four neighbours of row 16 w + l /
+ * 4 (a[0], a[2]; eight rows on: a[1], a[3]) from column 4 (l % 4) on (a[2], a[3]: sixteen columns
+ * on), the first in the lowest byte
  *
  * c0 to c3, c4, c5 and c6 are the numbers of the operands that follow d's.
  */
@@ -117,6 +123,23 @@ template <int count> PTX_FN void wgmma_settle(uint32_t (&a)[count])
                      : outputs                                                                     \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate),        \
                        "n"(b_mn_major));                                                           \
+    }                                                                                              \
+    PTX_FN void wgmma_e4m3(float(&d)[count], uint64_t a, uint64_t b, uint32_t accumulate)          \
+    {                                                                                              \
+        asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %" #c2 ", 0;\n"                           \
+                     " wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 {" names           \
+                     "}, %" #c0 ", %" #c1 ", p, 1, 1;\n}"                                          \
+                     : outputs                                                                     \
+                     : "l"(a), "l"(b), "r"(accumulate));                                           \
+    }                                                                                              \
+    PTX_FN void wgmma_e4m3_registers(float(&d)[count], const uint32_t *a, uint64_t b,              \
+                                     uint32_t accumulate)                                          \
+    {                                                                                              \
+        asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %" #c5 ", 0;\n"                           \
+                     " wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 {" names           \
+                     "}, {%" #c0 ", %" #c1 ", %" #c2 ", %" #c3 "}, %" #c4 ", p, 1, 1;\n}"          \
+                     : outputs                                                                     \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));       \
     }
 
 #define WGMMA_OUT32 WGMMA_D32(0)

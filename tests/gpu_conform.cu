@@ -196,6 +196,58 @@ __global__ void conform_wgmma(const uint32_t *in, struct layout l, uint32_t *out
         out[threadIdx.x * (n / 2) + i] = __float_as_uint(d[i]);
 }
 
+/* Four products of e4m3 on what was there before. mode 0: all codes but NaN, and sums of any size;
+ * 1: the largest exponents on one side only, so that what is cut off differs by column; 2: small
+ * numbers, subnormal ones among them; 3: NaN in some. */
+template <int n, bool registers>
+__global__ void conform_e4m3(const uint32_t *in, uint32_t mode, uint32_t *out)
+{
+    PTX_SHARED_DYNAMIC(memory);
+    uint32_t shared = begin(memory, BARRIER), a[4][4];
+    float d[n / 2];
+    for (uint32_t i = threadIdx.x; i < 65536 / 4; i += THREADS) {
+        uint32_t word = in[i] ^ i * 0x9e3779b9u, packed = 0;
+        word ^= word >> 15;
+        word *= 0x2c1b3c6du;
+        word ^= word >> 12;
+        for (uint32_t b = 0; b < 4; b++) {
+            uint32_t code = word >> 8 * b & 255;
+            if (mode == 1)
+                code = i < 2048 ? code & 0xbf : code | (i & 1 ? 0x40 : 0);
+            if (mode == 2)
+                code &= 0x8f;
+            if ((code & 0x7f) == 0x7f && (mode != 3 || i % 61))
+                code ^= 0x11;
+            packed |= code << 8 * b;
+        }
+        ptx_store_shared(shared + i * 4, packed);
+    }
+    ptx_fence_async_shared();
+    __syncthreads();
+    for (int i = 0; i < n / 2; i++) {
+        uint32_t r = (threadIdx.x * 131 + i) * 0x9e3779b9u;
+        uint32_t exponent = mode == 2 ? 112 + (r >> 9) % 16 : 117 + (r >> 9) % 24;
+        d[i] = r % 5 == 0 ? 0 : __uint_as_float((r << 31) | exponent << 23 | (r & 0x7fffff));
+    }
+    for (int i = 0; i < 16; i++)
+        a[i / 4][i % 4] = ptx_load_shared(shared + (threadIdx.x * 16 + i) * 4);
+    wgmma_settle(d);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        uint64_t b = describe(shared + 8192 + k * 32, 0, 1024, 1);
+        if (registers)
+            wgmma_e4m3_registers(d, a[k], b, 1);
+        else
+            wgmma_e4m3(d, describe(shared + k * 32, 0, 1024, 1), b, 1);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_settle(d);
+    for (int i = 0; i < n / 2; i++)
+        out[threadIdx.x * (n / 2) + i] = __float_as_uint(d[i]);
+}
+
 /* stmatrix, then ldmatrix, plain and transposed. */
 __global__ void conform_matrix(const uint32_t *in, uint32_t *out)
 {
@@ -410,7 +462,14 @@ static int multicast_case(const uint32_t *in, uint32_t *out)
       launch(conform_wgmma<80, 0, true>, 1, in, layout{1, 0, 1024, 0, 1024, 32, 32, 4}, out))      \
     X(wgmma_192_nk,                                                                                \
       launch(conform_wgmma<192, 0, false>, 1, in, layout{1, 0, 1024, 0, 1024, 32, 32, 4}, out))    \
-    X(copy_async, launch(conform_copy, 1, in, out))
+    X(copy_async, launch(conform_copy, 1, in, out))                                                \
+    X(e4m3_64, launch(conform_e4m3<64, false>, 1, in, 0, out))                                     \
+    X(e4m3_128, launch(conform_e4m3<128, false>, 1, in, 0, out))                                   \
+    X(e4m3_256, launch(conform_e4m3<256, false>, 1, in, 0, out))                                   \
+    X(e4m3_cut, launch(conform_e4m3<128, false>, 1, in, 1, out))                                   \
+    X(e4m3_small, launch(conform_e4m3<128, false>, 1, in, 2, out))                                 \
+    X(e4m3_nan, launch(conform_e4m3<128, false>, 1, in, 3, out))                                   \
+    X(e4m3_registers, launch(conform_e4m3<64, true>, 1, in, 0, out))
 
 extern "C" const char *conform_name(uint32_t number)
 {

@@ -48,7 +48,8 @@ void hopper_here(const char *file, int line);
 
 /* Shared memory. */
 void *hopper_dynamic_shared(void);
-void *hopper_static_shared(uint32_t offset); /* of the block's */
+void *hopper_dynamic_shared_aligned(uint32_t align); /* a power of two */
+void *hopper_static_shared(uint32_t offset);         /* of the block's */
 /* at start of the program: offset of a variable */
 uint32_t hopper_static_place(uint32_t bytes, uint32_t align);
 uint32_t hopper_shared_address(const void *p);
@@ -151,6 +152,7 @@ struct hopper_product {
     const uint32_t *a; /* four registers of this lane */
     uint64_t a_descriptor, b_descriptor;
     uint32_t n, accumulate, a_mn_major, b_mn_major;
+    uint32_t e4m3; /* 64 x 32 and 32 x n of that, K-major; else bf16 */
 };
 void hopper_wgmma(const struct hopper_product *product);
 void hopper_wgmma_fence(void);

@@ -236,6 +236,13 @@ struct hopper_rank {
 
 enum async_habit { ASYNC_LAZY, ASYNC_UNIFORM, ASYNC_EAGER, ASYNC_HABITS };
 
+/* 32 of K of rows of A, or of columns of B, as they were taken apart */
+enum { E4M3_K = 32 };
+struct e4m3_matrix {
+    int32_t significand[E4M3_K][256], exponent[E4M3_K][256];
+    uint8_t nan[256];
+};
+
 struct hopper {
     struct hopper_config config;
     struct sim_random random;
@@ -270,6 +277,7 @@ struct hopper {
     /* of the product that is executed; not thread-local: there is next to no room for such in a
      * library that is loaded at run time */
     float a[16][256], b[16][256];
+    struct e4m3_matrix e4m3_a, e4m3_b;
     int failed;
     char sentence[768];
 };
@@ -354,6 +362,12 @@ void flights_of_block_ended(struct hopper_block *b);
 
 /* copy.c: a new thread has none under way */
 void copies_begin(struct hopper_thread *t);
+
+/* e4m3.c: k from 0 on for each row or column; d: 16 rows of n sums */
+void e4m3_set(struct e4m3_matrix *m, uint32_t k, uint32_t at, uint8_t code);
+
+void e4m3_multiply(float (*d)[256], const struct e4m3_matrix *a, const struct e4m3_matrix *b,
+                   uint32_t n);
 
 /* wgmma.c */
 int wgmma_ready(const struct hopper_warp *w);

@@ -17,6 +17,20 @@ void *hopper_dynamic_shared(void)
     return b->shared + b->dynamic_at;
 }
 
+/* The kernel says how its dynamic shared memory is aligned: the block's lies so much further on. */
+void *hopper_dynamic_shared_aligned(uint32_t align)
+{
+    struct hopper_block *b = hopper_thread()->block;
+    uint32_t more = (align - b->dynamic_at % align) % align;
+    if (b->shared_bytes + more > SHARED_ROOM)
+        hopper_mistake("aligns its dynamic shared memory to %u bytes, for which there is no room",
+                       align);
+    shadow_set(&b->machine->shadow, b->shared + b->shared_bytes, more, SHADOW_UNWRITTEN);
+    b->dynamic_at += more;
+    b->shared_bytes += more;
+    return b->shared + b->dynamic_at;
+}
+
 void *hopper_static_shared(uint32_t offset)
 {
     return hopper_thread()->block->shared + offset;

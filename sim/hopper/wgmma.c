@@ -36,7 +36,7 @@ static struct operand operand_of(uint64_t d, uint32_t mn_major, const char *whic
 }
 
 /* Address of the 16 bytes that hold elements [8 unit, 8 unit + 8) of `row`: of K where K runs along
- * rows, else of M or N in row k. */
+ * rows, else of M or N in row k. (Of e4m3, which is half as large, twice as many.) */
 static uint32_t unit_at(const struct operand *o, uint32_t row, uint32_t unit)
 {
     uint32_t units = o->row / 16, at = o->start;
@@ -108,7 +108,7 @@ static int same(const struct hopper_product *a, const struct hopper_product *b)
 {
     return a->a_descriptor == b->a_descriptor && a->b_descriptor == b->b_descriptor &&
            a->n == b->n && !a->accumulate == !b->accumulate && a->a_mn_major == b->a_mn_major &&
-           a->b_mn_major == b->b_mn_major && !a->a == !b->a;
+           a->b_mn_major == b->b_mn_major && !a->a == !b->a && a->e4m3 == b->e4m3;
 }
 
 static void make_queue(struct hopper_warp *w)
@@ -216,6 +216,8 @@ void hopper_wgmma(const struct hopper_product *given)
     mutate(&changed, mutated(HOPPER_P_WGMMA), t->swapped);
     struct hopper_warp *w = t->warp;
     uint32_t number = t->products;
+    if (p->e4m3 && p->b_mn_major)
+        hopper_mistake("issues a product of 8-bit elements with N along B's rows, which is none");
     if (p->n % 8 || !p->n || p->n > 256)
         hopper_mistake("issues a product with N = %u; 8 to 256 in steps of 8 there are", p->n);
     if (w->lanes != UINT32_MAX || w->ended || w->number / 4 * 4 + 4 > w->block->warps)
@@ -269,6 +271,7 @@ struct fetch {
     const struct hopper_block *block;
     float (*to)[256]; /* [k][mn], or */
     int by_row;       /* the units run along K */
+    struct e4m3_matrix *bytes;
 };
 
 static float widen(uint16_t bits)
@@ -282,17 +285,22 @@ static float widen(uint16_t bits)
 static void fetch_unit(void *context, uint32_t address, uint32_t mn, uint32_t k)
 {
     const struct fetch *f = context;
+    const uint8_t *at = f->block->shared + (address - SHARED_WINDOW);
     uint16_t unit[8];
-    memcpy(unit, f->block->shared + (address - SHARED_WINDOW), 16);
+    for (uint32_t i = 0; f->bytes && i < 16; i++)
+        e4m3_set(f->bytes, 2 * k + i, mn, at[i]);
+    if (f->bytes)
+        return;
+    memcpy(unit, at, 16);
     for (uint32_t i = 0; i < 8; i++)
         f->to[f->by_row ? k + i : k][f->by_row ? mn : mn + i] = widen(unit[i]);
 }
 
 static void fetch(struct hopper_warp *w, uint64_t descriptor, uint32_t mn_major, uint32_t first,
-                  uint32_t count, float (*to)[256])
+                  uint32_t count, float (*to)[256], struct e4m3_matrix *bytes)
 {
     struct operand o = operand_of(descriptor, mn_major, "");
-    struct fetch f = {w->block, to, !mn_major};
+    struct fetch f = {w->block, to, !mn_major, bytes};
     operand_units(&o, first, count, fetch_unit, &f);
 }
 
@@ -304,6 +312,16 @@ static void fetch_registers(const struct product *p, float (*to)[256])
             uint32_t pair = p->a[lane][i / 2], row = lane / 4 + 8 * (i >> 1 & 1),
                      k = 2 * (lane % 4) + (i & 1) + 8 * (i >> 2);
             to[k][row] = widen((uint16_t)(i & 1 ? pair >> 16 : pair));
+        }
+}
+
+/* Registers i of lane l: rows l / 4 and 8 on, k 4 (l % 4) and the next three, and 16 on. */
+static void fetch_bytes(const struct product *p, struct e4m3_matrix *to)
+{
+    for (uint32_t k = 0; k < E4M3_K; k++)
+        for (uint32_t row = 0; row < 16; row++) {
+            uint32_t lane = row % 8 * 4 + k % 16 / 4, i = row / 8 + k / 16 * 2;
+            e4m3_set(to, k, row, (uint8_t)(p->a[lane][i] >> k % 4 * 8));
         }
 }
 
@@ -328,17 +346,25 @@ multiply(float (*d)[256], float (*a)[256], float (*b)[256], uint32_t n)
 void wgmma_execute(struct hopper_warp *w)
 {
     struct product *p = &w->products[w->executed % PRODUCTS];
-    float(*a)[256] = w->block->machine->a, (*b)[256] = w->block->machine->b;
-    fetch(w, p->of.b_descriptor, p->of.b_mn_major, 0, p->of.n, b);
-    if (p->of.a)
+    struct hopper *h = w->block->machine;
+    float(*a)[256] = h->a, (*b)[256] = h->b;
+    struct e4m3_matrix *bytes_a = p->of.e4m3 ? &h->e4m3_a : NULL,
+                       *bytes_b = p->of.e4m3 ? &h->e4m3_b : NULL;
+    fetch(w, p->of.b_descriptor, p->of.b_mn_major, 0, p->of.n, b, bytes_b);
+    if (p->of.a && bytes_a)
+        fetch_bytes(p, bytes_a);
+    else if (p->of.a)
         fetch_registers(p, a);
     else
-        fetch(w, p->of.a_descriptor, p->of.a_mn_major, w->number % 4 * 16, 16, a);
+        fetch(w, p->of.a_descriptor, p->of.a_mn_major, w->number % 4 * 16, 16, a, bytes_a);
     struct accumulators *acc = p->accumulators;
     if (!p->of.accumulate)
         for (int row = 0; row < 16; row++)
             memset(acc->v[row], 0, sizeof acc->v[row]);
-    multiply(acc->v, a, b, p->of.n);
+    if (p->of.e4m3)
+        e4m3_multiply(acc->v, &h->e4m3_a, &h->e4m3_b, p->of.n);
+    else
+        multiply(acc->v, a, b, p->of.n);
     p->lanes = 0;
     w->executed++;
     if (w->executed == w->formed)

@@ -21,6 +21,8 @@ template <class T, uint32_t count> struct hopper_static {
 };
 #define PTX_SHARED(type, name, count) static const hopper_static<type, count> name
 #define PTX_SHARED_DYNAMIC(name) uint8_t *name = (uint8_t *)hopper_dynamic_shared()
+#define PTX_SHARED_DYNAMIC_ALIGNED(name, bytes)                                                    \
+    uint8_t *name = (uint8_t *)hopper_dynamic_shared_aligned(bytes)
 
 PTX_FN uint32_t ptx_shared(const void *p, HOPPER_AT)
 {
