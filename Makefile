@@ -208,7 +208,7 @@ $(BUILD)/commands.a: $(filter-out %/experiments/main.o,$(CMD_O))
 $(BUILD)/tests/emulated_conform.o: $(BUILD)/emulated/tests/gpu_conform.o
 $(BUILD)/tests/emulated_route.o: $(BUILD)/emulated/tests/gpu_route.o
 $(BUILD)/tests/emulated_check.o: $(patsubst %,$(BUILD)/emulated/experiments/%.o,ops/check_gemm_gpu ops/check_attention_gpu ops/check_moe_ffn_gpu job/gpu_tensors)
-$(BUILD)/tests/emulated_engines.o: $(BUILD)/emulated/tests/engines/gemm.o $(BUILD)/emulated/tests/engines/gemm_grouped.o | $(EMU_O)
+$(BUILD)/tests/emulated_engines.o: $(patsubst %,$(BUILD)/emulated/tests/engines/%.o,gemm gemm_fp8 gemm_grouped) | $(EMU_O)
 $(BUILD)/tests/emulated_%.o: sim/hopper/symbols
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
@@ -216,10 +216,11 @@ $(BUILD)/tests/emulated_%.o: sim/hopper/symbols
 $(BUILD)/tests/test_hopper_conform $(BUILD)/tests/test_hopper_check $(BUILD)/tests/test_hopper_route: $(BUILD)/tests/test_hopper_%: $(BUILD)/tests/emulated_%.o
 $(BUILD)/tests/test_hopper_conform $(BUILD)/tests/test_hopper_check $(BUILD)/tests/test_hopper_route: TEST_O = $(BUILD)/tests/emulated_$(@:$(BUILD)/tests/test_hopper_%=%).o
 # What launches an engine alone, which only tests do (tests/engines/).
-ENGINE_TESTS := $(patsubst %,$(BUILD)/tests/test_hopper_%,gemm grouped fences mutants)
+ENGINE_TESTS := $(patsubst %,$(BUILD)/tests/test_hopper_%,gemm fp8 grouped fences mutants)
 $(ENGINE_TESTS): $(BUILD)/tests/emulated_engines.o
 $(ENGINE_TESTS): TEST_O = $(BUILD)/tests/emulated_engines.o
 $(BUILD)/tests/gpu_gemm: $(BUILD)/tests/engines/gemm.cu.o
+$(BUILD)/tests/gpu_fp8: $(BUILD)/tests/engines/gemm_fp8.cu.o
 $(BUILD)/tests/gpu_grouped: $(BUILD)/tests/engines/gemm_grouped.cu.o
 $(BUILD)/tests/gpu_attention: $(BUILD)/tests/engines/attention.cu.o
 

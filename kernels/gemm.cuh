@@ -20,6 +20,9 @@
  * says which tiles there are, what has to be waited for and what follows a tile's stores. struct
  * gemm_source is what every source begins with.
  *
+ * A and B may be e4m3: then a row of a stage has 128 elements of K, and everything but the products
+ * and their sums is the same (gemm_promote.cuh).
+ *
  * Every wait ends: TMA loads complete, consumers wait for nothing else, and the source's waits are
  * bounded.
  */
@@ -39,6 +42,25 @@ struct gemm_place {
 enum { GEMM_THREADS = 384, GEMM_LAUNCH_REGISTERS = 65536 / GEMM_THREADS / 8 * 8 };
 
 #define GEMM_MEMBER __device__ __forceinline__
+
+/* What A and B are, and what becomes of the sums of e4m3, of which the tensor core keeps 14 bits.
+ */
+enum gemm_products {
+    GEMM_BF16,
+    GEMM_E4M3_FAST,  /* they stay there; a scale of each row and column at the end */
+    GEMM_E4M3_EXACT, /* every 128 of K they are added to fp32 registers; the same scales */
+    GEMM_E4M3_BLOCKS /* so, by a scale for 1 x 128 of A and one for 128 x 128 of B */
+};
+
+/* Where the scales are that belong to a CTA's part of a tile, from its first row and column on.
+ *
+ * Of blocks: a + block * a_pitch + row, b + column / 128 * b_pitch + block, with `blocks` of K. a
+ * is copied 16 bytes at a time: what is read begins and ends with a whole one. Else: a + row *
+ * a_pitch, b + column * b_pitch. rows, columns: that there are from there on, more than 0. */
+struct gemm_scales {
+    const float *a, *b;
+    uint32_t a_pitch, b_pitch, rows, columns, blocks;
+};
 
 /* The stages as a thread walks them. */
 struct gemm_ring {
@@ -114,6 +136,14 @@ struct gemm_source {
     }
     GEMM_MEMBER void close()
     {
+    }
+
+    /* Of products of e4m3: where a tile's scales lie. row: the CTA's first in the tile. Of blocks,
+     * what it says of A is read by bulk copies behind `before`; all else by consumers' ordinary
+     * loads, of B's when they will. */
+    GEMM_MEMBER struct gemm_scales scales(const struct mk_tile *, uint32_t) const
+    {
+        return {};
     }
 
     /* Where the tile's B lies in the map of it: 0, or the number of its slab. */
@@ -227,29 +257,38 @@ GEMM_MEMBER const CUtensorMap *gemm_source::c(const struct gemm_operands *op,
 
 /* One tile shape, and the shared memory that it makes of it. b_kn: B is K x N, else N x K. c_boxes:
  * of 64 x 64 of C on their way out, for each consumer warpgroup. number: of the sums that a source
- * takes in and gives away itself, enum mk_dtype; C is bf16. */
+ * takes in and gives away itself, enum mk_dtype; C is bf16. products: enum gemm_products; of e4m3,
+ * B is N x K. */
 template <int tile_m_, int tile_n_, int cluster_, int b_kn_, int stages_, int c_boxes_,
-          int number_ = MK_BF16>
+          int number_ = MK_BF16, int products_ = GEMM_BF16>
 struct gemm_shape {
+    static constexpr int products = products_;
+    /* of K, in a row of 128 bytes: the widest swizzle */
+    static constexpr int tile_k = products == GEMM_BF16 ? 64 : 128;
     static constexpr int number = number_;
     static constexpr int tile_m = tile_m_, tile_n = tile_n_, cluster = cluster_, b_kn = b_kn_;
     static constexpr int stages = stages_, c_boxes = c_boxes_;
-    /* Parts of a stage, GEMM_TILE_K of K each. With two, each consumer warpgroup multiplies one of
+    /* Parts of a stage, tile_k of K each. With two, each consumer warpgroup multiplies one of
      * them, and all rows. */
     static constexpr int parts = tile_m == 64 ? 2 : 1;
     static constexpr int blocks =
         parts == 2 ? 1 : tile_m / 128; /* of 64 rows, times all columns: a consumer warpgroup's */
-    static constexpr int stage_k = parts * GEMM_TILE_K;
+    static constexpr int stage_k = parts * tile_k;
 
-    static constexpr uint32_t a_part_bytes = tile_m * GEMM_TILE_K * 2;
-    static constexpr uint32_t b_part_bytes = tile_n * GEMM_TILE_K * 2;
+    static constexpr uint32_t a_part_bytes = tile_m * 128;
+    static constexpr uint32_t b_part_bytes = tile_n * 128;
     static constexpr uint32_t a_bytes = parts * a_part_bytes, b_bytes = parts * b_part_bytes;
     static constexpr uint32_t stage_bytes = a_bytes + b_bytes;
     static constexpr uint32_t box_bytes = 64 * 64 * 2;
     static constexpr uint32_t c_offset = stages * stage_bytes;
-    static constexpr uint32_t barriers_offset = c_offset + 2 * c_boxes * box_bytes;
+    /* Of each stage: A's scales, from the 16 bytes on in which the first lies. */
+    static constexpr uint32_t scales_offset = c_offset + 2 * c_boxes * box_bytes;
+    static constexpr uint32_t scales_part_bytes =
+        products == GEMM_E4M3_BLOCKS ? tile_m * 4 + 16 : 0;
+    static constexpr uint32_t barriers_offset = scales_offset + stages * parts * scales_part_bytes;
+    /* With room to align the first stage; kernels of e4m3 say so of their shared memory. */
     static constexpr uint32_t shared_bytes =
-        barriers_offset + stages * 16 + 1024; /* to align the first stage */
+        barriers_offset + stages * 16 + (products == GEMM_BF16 ? 1024 : 0);
 
     /* The first row of the CTA's that consumer warpgroup `half` has sums of. */
     static GEMM_MEMBER uint32_t first_row(uint32_t half)
@@ -261,16 +300,17 @@ struct gemm_shape {
                    (tile_m == 64 && cluster == 1 && tile_n * 256 <= c_boxes * 8192)) &&
                       tile_n / cluster % 64 == 0,
                   "boxes of B are 64 wide; sums of 64 rows pass through the second's boxes of C");
+    static_assert(products == GEMM_BF16 || !b_kn, "e4m3 is multiplied K-major");
     static_assert(shared_bytes <= 227 * 1024, "what a CTA of Hopper has");
 };
 
 /* Loads the elements of a stage of K from `k` on of a tile's columns of B (with a cluster: this
  * CTA's share of them, for all). First of all it says what loads will bring to the stage: A, too,
- * unless others copy it. */
+ * unless others copy it, and `more` bytes. */
 template <class shape, class tile_source>
 PTX_FN void gemm_load_b(const struct gemm_operands *op, const tile_source *source, uint32_t stage,
                         uint32_t full, const struct mk_tile *tile, int32_t slab, int32_t k,
-                        uint32_t rank)
+                        uint32_t rank, uint32_t more = 0)
 {
     constexpr uint16_t everyone = (1 << shape::cluster) - 1;
     constexpr int share = shape::tile_n / shape::cluster,
@@ -281,14 +321,14 @@ PTX_FN void gemm_load_b(const struct gemm_operands *op, const tile_source *sourc
             second = tile_source::two_runs ? source->second(tile) - run : 0;
     const uint32_t a_bytes = tile_source::gathers && source->gathered(tile) ? 0 : shape::a_bytes;
     ptx_mbar_expect(full, shape::parts == 2
-                              ? shape::parts * op->a_rows * GEMM_TILE_K * 2 + shape::b_bytes
-                              : a_bytes + shape::b_bytes);
+                              ? shape::parts * op->a_rows * 128 + shape::b_bytes + more
+                              : a_bytes + shape::b_bytes + more);
     static_assert(!tile_source::gathers || shape::parts == 1,
                   "who copies A copies all rows of a tile");
     static_assert(!tile_source::two_runs || (shape::cluster == 1 && run % 64 == 0),
                   "boxes of B are 64 wide");
 #pragma unroll
-    for (int part = 0; part < shape::parts; part++, k += GEMM_TILE_K, b += shape::b_part_bytes) {
+    for (int part = 0; part < shape::parts; part++, k += shape::tile_k, b += shape::b_part_bytes) {
         if (shape::b_kn) {
 #pragma unroll
             for (int j = 0; j < share / 64; j++) {
@@ -317,8 +357,48 @@ PTX_FN void gemm_load_a(const CUtensorMap *map_a, uint32_t stage, uint32_t full,
 {
 #pragma unroll
     for (int part = 0; part < shape::parts; part++)
-        ptx_tma_load_3d(stage + part * shape::a_part_bytes, map_a, full, k + part * GEMM_TILE_K,
+        ptx_tma_load_3d(stage + part * shape::a_part_bytes, map_a, full, k + part * shape::tile_k,
                         tile->row + rank * shape::tile_m, tile->a_slab);
+}
+
+/* A's scales of stage k of a tile go to its stage of the ring: the bytes of that, or the copies
+ * themselves. Of a block behind the last of K, which a stage of two parts may have, those of the
+ * last stand for it. */
+template <class shape>
+PTX_FN const char *gemm_scales_at(const struct gemm_scales *scales, uint32_t block, uint32_t *bytes)
+{
+    if (shape::parts > 1 && block >= scales->blocks)
+        block = scales->blocks - 1;
+    uint64_t at = (uint64_t)(scales->a + (uint64_t)block * scales->a_pitch);
+    uint32_t rows = scales->rows < shape::tile_m ? scales->rows : shape::tile_m;
+    *bytes = ((uint32_t)(at % 16) + rows * 4 + 15) & ~15u;
+    return (const char *)(at & ~15ull);
+}
+
+template <class shape>
+PTX_FN uint32_t gemm_scales_bytes(const struct gemm_scales *scales, uint32_t k)
+{
+    uint32_t sum = 0, bytes;
+#pragma unroll
+    for (uint32_t part = 0; part < shape::parts; part++) {
+        gemm_scales_at<shape>(scales, k * shape::parts + part, &bytes);
+        sum += bytes;
+    }
+    return sum;
+}
+
+template <class shape>
+PTX_FN void gemm_load_scales(const struct gemm_scales *scales, uint32_t shared, uint32_t stage,
+                             uint32_t full, uint32_t k)
+{
+    uint32_t bytes;
+#pragma unroll
+    for (uint32_t part = 0; part < shape::parts; part++) {
+        const char *from = gemm_scales_at<shape>(scales, k * shape::parts + part, &bytes);
+        ptx_bulk_load(shared + shape::scales_offset +
+                          (stage * shape::parts + part) * shape::scales_part_bytes,
+                      from, bytes, full);
+    }
 }
 
 /* The producer: one thread. */
@@ -329,18 +409,25 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
     struct gemm_ring ring = {shared, shared + shape::barriers_offset, {0, 0}};
     const uint32_t filled =
         op->stages_of_k < shape::stages ? op->stages_of_k - 1 : shape::stages - 1;
+    constexpr bool scaled = shape::products == GEMM_E4M3_BLOCKS;
+    struct gemm_scales scales = {};
     struct mk_tile tile;
     uint32_t i, ahead = 0; /* stages that the first tile's B is on its way to */
     bool begins = false;
     if constexpr (tile_source::b_ahead)
         begins = source->first(&tile);
     ptx_await_launches();
+    if (scaled && begins)
+        scales = source->scales(&tile, rank * shape::tile_m);
     if constexpr (tile_source::b_ahead)
         for (; begins && ahead <= filled; ahead++) {
             uint32_t stage = shared + ahead * shape::stage_bytes,
                      full = pipeline_full<shape::stages>(ring.barriers, ahead);
             gemm_load_b<shape>(op, source, stage, full, &tile, source->b_slab(&tile),
-                               ahead * shape::stage_k, rank);
+                               ahead * shape::stage_k, rank,
+                               scaled ? gemm_scales_bytes<shape>(&scales, ahead) : 0);
+            if (scaled && tile_source::a_ahead)
+                gemm_load_scales<shape>(&scales, shared, ahead, full, ahead);
             if (tile_source::a_ahead)
                 gemm_load_a<shape>(source->a(&tile), stage, full, &tile, ahead * shape::stage_k,
                                    rank);
@@ -350,6 +437,8 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
         const CUtensorMap *a = source->a(&tile);
         const int32_t slab = source->b_slab(&tile);
         const uint32_t stages_of_k = source->stages_of_k(op, &tile);
+        if (scaled)
+            scales = source->scales(&tile, rank * shape::tile_m);
         for (uint32_t k = 0, slice = 0, left = 0; k < stages_of_k; k++, left--) {
             const bool begun = i == 0 && k < ahead;
             if (!begun)
@@ -361,7 +450,10 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
             uint32_t stage = shared + ring.at.stage * shape::stage_bytes,
                      full = pipeline_full<shape::stages>(ring.barriers, ring.at.stage);
             if (!begun)
-                gemm_load_b<shape>(op, source, stage, full, &tile, slab, k * shape::stage_k, rank);
+                gemm_load_b<shape>(op, source, stage, full, &tile, slab, k * shape::stage_k, rank,
+                                   scaled ? gemm_scales_bytes<shape>(&scales, k) : 0);
+            if (scaled && !(tile_source::a_ahead && begun))
+                gemm_load_scales<shape>(&scales, shared, ring.at.stage, full, k);
             if ((!tile_source::gathers || !source->gathered(&tile)) &&
                 !(tile_source::a_ahead && begun))
                 gemm_load_a<shape>(a, stage, full, &tile, k * shape::stage_k, rank);
@@ -381,20 +473,25 @@ template <class shape>
 PTX_FN void gemm_multiply_stage(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t stage,
                                 uint32_t half, uint32_t accumulate)
 {
-    constexpr uint32_t block_bytes = 64 * GEMM_TILE_K * 2;
+    constexpr uint32_t block_bytes = 64 * 128;
     constexpr uint32_t b_step = shape::b_kn ? 16 * 128 : 32;
     uint32_t part = shape::parts == 2 ? half : 0;
-    uint64_t a = wgmma_descriptor(
-        stage + part * shape::a_part_bytes + shape::first_row(half) * GEMM_TILE_K * 2, 0);
+    uint64_t a =
+        wgmma_descriptor(stage + part * shape::a_part_bytes + shape::first_row(half) * 128, 0);
     uint64_t b = wgmma_descriptor(stage + shape::a_bytes + part * shape::b_part_bytes,
                                   shape::b_kn ? shape::box_bytes : 0);
     wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < GEMM_TILE_K / 16; k++) {
+    for (int k = 0; k < 4; k++) {
 #pragma unroll
-        for (int m = 0; m < shape::blocks; m++)
-            wgmma_bf16<shape::b_kn>(sum[m], wgmma_advance(a, m * block_bytes + k * 32),
-                                    wgmma_advance(b, k * b_step), k > 0 ? 1 : accumulate);
+        for (int m = 0; m < shape::blocks; m++) {
+            const uint64_t a_now = wgmma_advance(a, m * block_bytes + k * 32),
+                           b_now = wgmma_advance(b, k * b_step);
+            if constexpr (shape::products == GEMM_BF16)
+                wgmma_bf16<shape::b_kn>(sum[m], a_now, b_now, k > 0 ? 1 : accumulate);
+            else
+                wgmma_e4m3(sum[m], a_now, b_now, k > 0 ? 1 : accumulate);
+        }
     }
     wgmma_commit();
 }
@@ -521,6 +618,46 @@ template <class shape> PTX_FN void gemm_clear_rest(const struct gemm_operands *o
     ptx_bar_sync(3, 256);
 }
 
+/* Multiplies all of a tile's K: the sums are whole when it returns, and its stages given back. */
+template <class shape, class tile_source>
+PTX_FN void gemm_multiply(const struct gemm_operands *op, tile_source *source,
+                          struct gemm_ring *ring, float (&sum)[shape::blocks][shape::tile_n / 2],
+                          const struct mk_tile *tile, uint32_t i, uint32_t half)
+{
+    const uint32_t stages_of_k = source->stages_of_k(op, tile),
+                   later = stages_of_k > 2 ? 2 : stages_of_k - 1, lane = threadIdx.x % 32;
+    uint32_t previous = 0;
+    for (uint32_t k = 0; k < stages_of_k; k++) {
+        pipeline_wait_full<shape::stages>(ring->barriers, &ring->at, op->limit_ns);
+        if (k == 0 && threadIdx.x % 128 == 0)
+            source->begin(i, tile);
+        if (i > 0 && k == later && threadIdx.x % 128 == 0)
+            source->stored(i - 1, half);
+        gemm_multiply_stage<shape>(sum, ring->shared + ring->at.stage * shape::stage_bytes, half,
+                                   k > 0);
+        /* One stage's products stay under way while the one before is given back. */
+        wgmma_wait<1>();
+        if (k > 0)
+            pipeline_release<shape::stages, shape::cluster>(ring->barriers, previous, lane);
+        previous = ring->at.stage;
+        pipeline_step<shape::stages>(&ring->at);
+    }
+    wgmma_wait<0>();
+    pipeline_release<shape::stages, shape::cluster>(ring->barriers, previous, lane);
+#pragma unroll
+    for (int m = 0; m < shape::blocks; m++)
+        wgmma_settle(sum[m]);
+}
+
+/* kernels/gemm_promote.cuh has them, which kernels of e4m3 include. */
+template <class shape, class tile_source>
+PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
+                         struct gemm_ring *ring, float (&sum)[shape::blocks][shape::tile_n / 2],
+                         const struct mk_tile *tile, uint32_t i, uint32_t half, uint32_t rank);
+template <class shape, class tile_source>
+PTX_FN void gemm_scale(const tile_source *source, float (&sum)[shape::blocks][shape::tile_n / 2],
+                       const struct mk_tile *tile, uint32_t half, uint32_t rank);
+
 /* A consumer warpgroup. */
 template <class shape, class tile_source>
 PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, uint32_t shared,
@@ -529,39 +666,24 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
     float sum[shape::blocks][shape::tile_n / 2];
     struct gemm_ring ring = {shared, shared + shape::barriers_offset, {0, 0}};
     struct mk_tile tile;
-    uint32_t boxes = 0, lane = threadIdx.x % 32, i;
+    uint32_t boxes = 0, i;
     if (shape::parts == 2)
         gemm_clear_rest<shape>(op, shared);
+    if (shape::products != GEMM_BF16)
+        ptx_await_launches(); /* scales are read by consumers, too */
     for (i = 0; source->soon(i), source->next(i, &tile); i++) {
-        const uint32_t stages_of_k = source->stages_of_k(op, &tile),
-                       later = stages_of_k > 2 ? 2 : stages_of_k - 1;
-        uint32_t previous = 0;
         if (source->idle(&tile, rank * shape::tile_m + shape::first_row(half))) {
             gemm_pass<shape>(op, source, ring.barriers, &ring.at, &tile, i, half);
             continue;
         }
-        for (uint32_t k = 0; k < stages_of_k; k++) {
-            pipeline_wait_full<shape::stages>(ring.barriers, &ring.at, op->limit_ns);
-            if (k == 0 && threadIdx.x % 128 == 0)
-                source->begin(i, &tile);
-            if (i > 0 && k == later && threadIdx.x % 128 == 0)
-                source->stored(i - 1, half);
-            gemm_multiply_stage<shape>(sum, shared + ring.at.stage * shape::stage_bytes, half,
-                                       k > 0);
-            /* One stage's products stay under way while the one before is given back. */
-            wgmma_wait<1>();
-            if (k > 0)
-                pipeline_release<shape::stages, shape::cluster>(ring.barriers, previous, lane);
-            previous = ring.at.stage;
-            pipeline_step<shape::stages>(&ring.at);
-        }
-        wgmma_wait<0>();
-        pipeline_release<shape::stages, shape::cluster>(ring.barriers, previous, lane);
-#pragma unroll
-        for (int m = 0; m < shape::blocks; m++)
-            wgmma_settle(sum[m]);
+        if constexpr (shape::products == GEMM_BF16 || shape::products == GEMM_E4M3_FAST)
+            gemm_multiply<shape>(op, source, &ring, sum, &tile, i, half);
+        else
+            gemm_promote<shape>(op, source, &ring, sum, &tile, i, half, rank);
         if (shape::parts == 2)
             gemm_join<shape>(sum, shared, half, i);
+        if constexpr (shape::products == GEMM_E4M3_FAST || shape::products == GEMM_E4M3_EXACT)
+            gemm_scale<shape>(source, sum, &tile, half, rank);
         source->template add<shape>(i, sum, half, rank, &ring);
         if ((shape::parts == 1 || half == 0) &&
             !source->template finish<shape>(i, sum, half, rank)) {

@@ -41,6 +41,16 @@ struct gemm_form {
     uint32_t number; /* enum mk_dtype of partial sums */
 };
 
+/* tensormap_bf16 or tensormap_bytes: whichever the shape's A and B are. */
+template <class shape>
+static int gemm_describe(CUtensorMap *map, const void *base, const uint64_t extent[3],
+                         uint64_t row_stride, uint64_t slab_stride, const uint32_t box[2])
+{
+    return shape::products == GEMM_BF16
+               ? tensormap_bf16(map, base, extent, row_stride, slab_stride, box)
+               : tensormap_bytes(map, base, extent, row_stride, slab_stride, box);
+}
+
 /* The map of the B's of several groups, [k, n] or [n, k] each as the shape has it; columns: of n,
  * that a box of the latter has. 0, or what tensormap.h says. */
 template <class shape>
@@ -48,9 +58,9 @@ static int gemm_describe_groups(CUtensorMap *map, const void *b, uint64_t n, uin
                                 uint64_t groups, uint32_t columns = shape::tile_n / shape::cluster)
 {
     const uint64_t nk[3] = {k, n, groups}, kn[3] = {n, k, groups};
-    const uint32_t nk_box[2] = {GEMM_TILE_K, columns}, kn_box[2] = {64, GEMM_TILE_K};
+    const uint32_t nk_box[2] = {shape::tile_k, columns}, kn_box[2] = {64, GEMM_TILE_K};
     return shape::b_kn ? tensormap_bf16(map, b, kn, n, n * k, kn_box)
-                       : tensormap_bf16(map, b, nk, k, n * k, nk_box);
+                       : gemm_describe<shape>(map, b, nk, k, n * k, nk_box);
 }
 
 /* Rows of a box of A, where there are `rows` in all: no more than can be needed. */

@@ -104,6 +104,18 @@ PTX_FN void pipeline_release_loaded(uint32_t barriers, uint32_t stage, uint32_t 
     }
 }
 
+/* The same where what they have read by loads is filled by their own CTA alone: its producer is
+ * told of these, the others of what wgmma has read. rank: the CTA's in its cluster. */
+template <int stages, int cluster>
+PTX_FN void pipeline_release_own(uint32_t barriers, uint32_t stage, uint32_t lane, uint32_t rank)
+{
+    uint32_t empty = pipeline_empty<stages>(barriers, stage);
+    if (cluster > 1 && lane < cluster && lane != rank)
+        ptx_mbar_arrive_at(empty, lane);
+    if (lane == (cluster > 1 ? rank : 0))
+        ptx_mbar_arrive(empty);
+}
+
 /* The producer, after its last stage: all stages have been given back, nothing that it loaded is
  * read any more. */
 template <int stages>

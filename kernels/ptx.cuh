@@ -20,6 +20,9 @@
  * told by a keyword. */
 #define PTX_SHARED(type, name, count) static __shared__ type name[count]
 #define PTX_SHARED_DYNAMIC(name) extern __shared__ uint8_t name[]
+#define PTX_SHARED_DYNAMIC_ALIGNED(name, bytes)                                                    \
+    extern __shared__ __align__(bytes)                                                             \
+    uint8_t name[]
 
 PTX_FN uint32_t ptx_shared(const void *p)
 {

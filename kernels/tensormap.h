@@ -1,4 +1,5 @@
-/* Descriptors (tensor maps) of bf16 tensors in global memory for the TMA unit. Host only. */
+/* Descriptors (tensor maps) of bf16 and 8-bit tensors in global memory for the TMA unit. Host only.
+ */
 #ifndef MK_KERNELS_TENSORMAP_H
 #define MK_KERNELS_TENSORMAP_H
 
@@ -22,6 +23,10 @@ extern "C" {
  */
 int tensormap_bf16(CUtensorMap *map, const void *base, const uint64_t extent[3],
                    uint64_t row_stride, uint64_t slab_stride, const uint32_t box[2]);
+
+/* The same for elements of a byte: box[0] is at most 128, strides are multiples of 16. */
+int tensormap_bytes(CUtensorMap *map, const void *base, const uint64_t extent[3],
+                    uint64_t row_stride, uint64_t slab_stride, const uint32_t box[2]);
 
 /*
  * The same for the heads of attention, bf16: extent[3] slabs of extent[2] rows of extent[1] heads

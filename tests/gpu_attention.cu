@@ -11,6 +11,7 @@
  */
 #include "tests/engines/attention.h"
 #include "tests/helpers/gpu_inputs.cuh"
+#include "tests/helpers/gpu_torch.cuh"
 
 #include <math.h>
 #include <stdio.h>
@@ -280,44 +281,6 @@ static int check(void)
  * ------------------------------------------------------------------------------------------------------
  */
 
-/* PyTorch in a process of its own, which answers by pipes. */
-static struct {
-    FILE *to, *from;
-    char version[256];
-} torch_child;
-
-static int torch_open(const char *self)
-{
-    int to[2], from[2];
-    char script[4096];
-    snprintf(script, sizeof script, "%s",
-             getenv("TORCH_ATTENTION") ? getenv("TORCH_ATTENTION") : "");
-    if (!script[0])
-        snprintf(script, sizeof script, "%.*s/../../experiments/baselines/torch_attention.py",
-                 strrchr(self, '/') ? (int)(strrchr(self, '/') - self) : 1,
-                 strrchr(self, '/') ? self : ".");
-    if (access(script, R_OK) || pipe(to) || pipe(from))
-        return -1;
-    pid_t child = fork();
-    if (child == 0) {
-        dup2(to[0], 0);
-        dup2(from[1], 1);
-        close(to[1]);
-        close(from[0]);
-        execlp("python3", "python3", script, (char *)NULL);
-        _exit(127);
-    }
-    close(to[0]);
-    close(from[1]);
-    torch_child.to = fdopen(to[1], "w");
-    torch_child.from = fdopen(from[0], "r");
-    setvbuf(torch_child.to, NULL, _IOLBF, 0);
-    if (child < 0 || !fgets(torch_child.version, sizeof torch_child.version, torch_child.from))
-        return -1;
-    torch_child.version[strcspn(torch_child.version, "\n")] = 0;
-    return 0;
-}
-
 static double torch_time(const struct shape *s, int causal, int launches)
 {
     double sum = 0, ms;
@@ -413,7 +376,7 @@ static int bench(const char *self, double block_ms, double rest_ms)
     };
     int wrong = 0, count = sizeof shapes / sizeof shapes[0];
     double product = 0, least = INFINITY;
-    if (torch_open(self))
+    if (torch_open(self, "torch_attention.py", "TORCH_ATTENTION"))
         fprintf(stderr, "gpu_attention: no PyTorch here: times without cuDNN's beside them\n");
     else
         printf("PyTorch, cuDNN: %s\n", torch_child.version);

@@ -121,6 +121,7 @@ check same_bits_as_the_emulation "$build/tests/gpu_conform" check tests/golden/h
 check commands_reach_the_proxy "$build/tests/gpu_ring" check
 check memory_between_processes "$build/tests/gpu_fabric" check
 check engine_any_shape "$build/tests/gpu_gemm" check
+check fp8_any_shape "$build/tests/gpu_fp8" check
 check grouped_any_groups "$build/tests/gpu_grouped" check
 check attention_any_shape "$build/tests/gpu_attention" check
 check moe_tables "$build/tests/gpu_route" check
@@ -288,6 +289,8 @@ if [ "${2:-}" = bench ]; then
     sums=8192,8192,1024:16384,16384,2048:32768,32768,4096:8192,8192,3584:16384,8192,3584:2048,8192,4096:2048,4096,4096
     bench="--exec cuda --iters 40 --timeout 10"
     table bench_engine 120 "$build/tests/gpu_gemm" bench 4 30
+    table bench_fp8 120 "$build/tests/gpu_fp8" bench 20
+    table fp8_sums 60 "$build/tests/gpu_fp8" sums
     table bench_grouped 120 "$build/tests/gpu_grouped" bench 20 10
     table bench_attention 120 "$build/tests/gpu_attention" bench 20 10
     heads=16,16,128 attention=

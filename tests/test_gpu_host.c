@@ -74,6 +74,7 @@ static int make_host(void **state)
     write_file("build/tests/gpu_ring", "#!/bin/sh\n${GPU_HOST_RING:-exit 0}\n");
     write_file("build/tests/gpu_conform", "#!/bin/sh\n");
     write_file("build/tests/gpu_gemm", "#!/bin/sh\n");
+    write_file("build/tests/gpu_fp8", "#!/bin/sh\n");
     write_file("build/tests/gpu_grouped", "#!/bin/sh\n");
     write_file("build/tests/gpu_attention", "#!/bin/sh\n");
     write_file("build/tests/gpu_fabric", "#!/bin/sh\n");

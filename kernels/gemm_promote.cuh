@@ -1,0 +1,174 @@
+/* Sums of e4m3 products, for the GEMM engine (gemm.cuh): what the tensor core
+ * has added of 128 of K is promoted, with the scales of its blocks, to sums in fp32 registers.
+ *
+ * Beside its final sums a consumer warpgroup has two sets of raw ones, of 64 x 64, which it fills
+ * in turn: while it adds one, the other's products are under way. 128 x 256 sums are 128 registers
+ * of a thread, the raw ones 64. Wider pieces would read A less often, and leave no room for a
+ * second set: on an H200 that was slower (docs/FIGURES.md). The promotion takes one FFMA for each
+ * sum and 128 of K, a quarter of the SM's issue slots at full speed. */
+#ifndef MK_KERNELS_GEMM_PROMOTE_CUH
+#define MK_KERNELS_GEMM_PROMOTE_CUH
+
+#include "kernels/gemm.cuh"
+
+/* The first of the two rows, eight apart, of which this thread has sums in each 64. */
+PTX_FN uint32_t gemm_thread_row(void)
+{
+    return threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+}
+
+/* A consumer thread's way along the scales of blocks. */
+template <class shape> struct gemm_scale_walk {
+    static constexpr int columns = shape::tile_n > 128 ? shape::tile_n / 128 : 1; /* of 128 */
+    const float *b;                  /* of the next block */
+    uint32_t to_second;              /* floats, to the second 128 columns' */
+    uint32_t rows[shape::blocks][2]; /* bytes behind the first row's */
+    uint32_t at, step;    /* of A's first scale: bytes, of which the lowest 4 bits count */
+    uint32_t next, last;  /* blocks of K */
+    float ahead[columns]; /* B's scales of the next block */
+    static_assert(columns <= 2, "a tile has at most 256 columns");
+
+    GEMM_MEMBER void load(void)
+    {
+#pragma unroll
+        for (int p = 0; p < columns; p++)
+            ahead[p] = b[p * to_second];
+    }
+
+    GEMM_MEMBER void begin(const struct gemm_scales *s, uint32_t half)
+    {
+        const uint32_t part = shape::parts == 2 ? half : 0,
+                       row = shape::first_row(half) + gemm_thread_row();
+        last = s->blocks - 1;
+        next = part < last ? part : last;
+        b = s->b + next;
+        to_second = s->columns > 128 ? s->b_pitch : 0;
+        step = s->a_pitch * 4;
+        at = (uint32_t)(uint64_t)s->a + next * step;
+#pragma unroll
+        for (int i = 0; i < 2 * shape::blocks; i++) {
+            uint32_t r = row + i / 2 * 64 + i % 2 * 8;
+            rows[i / 2][i % 2] = (r < s->rows ? r : s->rows - 1) * 4;
+        }
+        load();
+    }
+
+    /* The scales of the block that lies in `slot`: a of each row, b of each 128 columns. */
+    GEMM_MEMBER void take(uint32_t slot, float (&a)[shape::blocks][2], float (&b_now)[columns])
+    {
+#pragma unroll
+        for (int i = 0; i < 2 * shape::blocks; i++)
+            a[i / 2][i % 2] = __uint_as_float(ptx_load_shared(slot + at % 16 + rows[i / 2][i % 2]));
+#pragma unroll
+        for (int p = 0; p < columns; p++)
+            b_now[p] = ahead[p];
+        uint32_t on = last - next < shape::parts ? last - next : shape::parts;
+        next += on;
+        b += on;
+        at += on * step;
+        load();
+    }
+};
+
+/* sum += raw, by a's scale of each row and b of all columns where there are scales. */
+template <bool scaled, int count>
+PTX_FN void gemm_add_raw(float *sum, const float (&raw)[count], const float (&a)[2], float b)
+{
+    const float scale[2] = {a[0] * b, a[1] * b};
+#pragma unroll
+    for (int i = 0; i < count; i++)
+        sum[i] = scaled ? __fmaf_rn(scale[i / 2 % 2], raw[i], sum[i]) : sum[i] + raw[i];
+}
+
+/* What gemm_multiply does, with promotion after every 128 of K. */
+template <class shape, class tile_source>
+PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
+                         struct gemm_ring *ring, float (&sum)[shape::blocks][shape::tile_n / 2],
+                         const struct mk_tile *tile, uint32_t i, uint32_t half, uint32_t rank)
+{
+    constexpr bool scaled = shape::products == GEMM_E4M3_BLOCKS;
+    constexpr int across = shape::tile_n / 64, pieces = shape::blocks * across;
+    const uint32_t stages_of_k = source->stages_of_k(op, tile),
+                   later = stages_of_k > 2 ? 2 : stages_of_k - 1, lane = threadIdx.x % 32,
+                   part = shape::parts == 2 ? half : 0;
+    struct gemm_scale_walk<shape> walk;
+    float raw[2][32], a[shape::blocks][2] = {}, b[gemm_scale_walk<shape>::columns] = {};
+    if (scaled) {
+        const struct gemm_scales scales = source->scales(tile, rank * shape::tile_m);
+        walk.begin(&scales, half);
+    }
+#pragma unroll
+    for (int m = 0; m < shape::blocks; m++)
+#pragma unroll
+        for (int j = 0; j < shape::tile_n / 2; j++)
+            sum[m][j] = 0;
+    for (uint32_t k = 0; k < stages_of_k; k++) {
+        pipeline_wait_full<shape::stages>(ring->barriers, &ring->at, op->limit_ns);
+        if (k == 0 && threadIdx.x % 128 == 0)
+            source->begin(i, tile);
+        if (i > 0 && k == later && threadIdx.x % 128 == 0)
+            source->stored(i - 1, half);
+        const uint32_t stage = ring->shared + ring->at.stage * shape::stage_bytes;
+        if (scaled)
+            walk.take(ring->shared + shape::scales_offset +
+                          (ring->at.stage * shape::parts + part) * shape::scales_part_bytes,
+                      a, b);
+        const uint64_t rows =
+            wgmma_descriptor(stage + part * shape::a_part_bytes + shape::first_row(half) * 128, 0);
+        const uint64_t columns =
+            wgmma_descriptor(stage + shape::a_bytes + part * shape::b_part_bytes, 0);
+        auto start = [&](float(&to)[32], int j) {
+            wgmma_settle(to);
+            wgmma_fence();
+#pragma unroll
+            for (int q = 0; q < 4; q++)
+                wgmma_e4m3(to, wgmma_advance(rows, j / across * 64 * 128 + q * 32),
+                           wgmma_advance(columns, j % across * 64 * 128 + q * 32), q > 0);
+            wgmma_commit();
+        };
+        start(raw[0], 0);
+#pragma unroll
+        for (int j = 0; j < pieces; j++) {
+            if (j + 1 < pieces) {
+                start(raw[(j + 1) % 2], j + 1);
+                wgmma_wait<1>();
+            } else {
+                wgmma_wait<0>();
+                __syncwarp();
+                pipeline_release_own<shape::stages, shape::cluster>(ring->barriers, ring->at.stage,
+                                                                    lane, rank);
+            }
+            wgmma_settle(raw[j % 2]);
+            gemm_add_raw<scaled>(&sum[j / across][j % across * 32], raw[j % 2], a[j / across],
+                                 b[j % across / 2]);
+        }
+        pipeline_step<shape::stages>(&ring->at);
+    }
+}
+
+/* Scales of a tile's rows and columns, or of all, to the finished sums. */
+template <class shape, class tile_source>
+PTX_FN void gemm_scale(const tile_source *source, float (&sum)[shape::blocks][shape::tile_n / 2],
+                       const struct mk_tile *tile, uint32_t half, uint32_t rank)
+{
+    const struct gemm_scales s = source->scales(tile, rank * shape::tile_m);
+    const uint32_t row = shape::first_row(half) + gemm_thread_row(), pair = threadIdx.x % 4 * 2;
+    float a[shape::blocks][2], b[2] = {*s.b, *s.b};
+#pragma unroll
+    for (int i = 0; i < 2 * shape::blocks; i++) {
+        uint32_t r = row + i / 2 * 64 + i % 2 * 8;
+        a[i / 2][i % 2] = s.a[(uint64_t)(r < s.rows ? r : s.rows - 1) * s.a_pitch];
+    }
+#pragma unroll
+    for (int j = 0; j < shape::tile_n / 8; j++) {
+        for (uint32_t c = 0; s.b_pitch && c < 2; c++) {
+            uint32_t column = j * 8 + pair + c;
+            b[c] = s.b[(column < s.columns ? column : s.columns - 1) * s.b_pitch];
+        }
+#pragma unroll
+        for (int i = 0; i < 4 * shape::blocks; i++)
+            sum[i / 4][j * 4 + i % 4] *= a[i / 4][i / 2 % 2] * b[i % 2];
+    }
+}
+
+#endif

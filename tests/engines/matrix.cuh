@@ -1,0 +1,95 @@
+/* A tile source: the tiles of one matrix, dealt out to the clusters in turn. */
+#ifndef TESTS_ENGINES_MATRIX_CUH
+#define TESTS_ENGINES_MATRIX_CUH
+
+#include "kernels/gemm_launch.cuh"
+
+struct matrix_source : gemm_source {
+    const CUtensorMap *map_a;
+    struct gemm_order order;
+    uint32_t first, step, tile_m, tile_n; /* tile_m: the rows of a cluster */
+
+    template <class shape>
+    GEMM_MEMBER void begin_at(const CUtensorMap *a, const struct gemm_order *o)
+    {
+        map_a = a;
+        order = *o;
+        first = blockIdx.x / shape::cluster;
+        step = gridDim.x / shape::cluster;
+        tile_m = shape::cluster * shape::tile_m;
+        tile_n = shape::tile_n;
+    }
+
+    GEMM_MEMBER bool next(uint32_t i, struct mk_tile *tile) const
+    {
+        uint32_t index = first + i * step, row, column;
+        if (index >= order.rows * order.columns)
+            return false;
+        gemm_order_at(&order, index, &row, &column);
+        tile->a_slab = tile->slab = 0;
+        tile->row = row * tile_m;
+        tile->col = column * tile_n;
+        return true;
+    }
+
+    GEMM_MEMBER const CUtensorMap *a(const struct mk_tile *) const
+    {
+        return map_a;
+    }
+
+    GEMM_MEMBER struct gemm_place place(uint32_t, const struct mk_tile *tile, uint32_t row) const
+    {
+        return {(int32_t)tile->col, (int32_t)(tile->row + row), (int32_t)tile->slab};
+    }
+};
+
+/* The maps of A, B and C, dense and row-major, and the operands. 0, or what tensormap.h says. */
+template <class shape>
+static int matrix_describe(CUtensorMap *map_a, struct gemm_operands *op, const void *a,
+                           const void *b, const void *c, uint64_t m, uint64_t n, uint64_t k)
+{
+    const uint64_t a_extent[3] = {k, m, 1}, c_extent[3] = {n, m, 1};
+    const uint32_t a_box[2] = {shape::tile_k, gemm_a_rows<shape>(m)}, c_box[2] = {64, 64};
+    int err = gemm_describe<shape>(map_a, a, a_extent, k, m * k, a_box);
+    if (!err)
+        err = gemm_describe_b<shape>(&op->b, b, n, k);
+    if (!err)
+        err = tensormap_bf16(&op->c, c, c_extent, n, m * n, c_box);
+    op->stages_of_k = op->stages_of_slice = (uint32_t)mk_ceil_div(k, shape::stage_k);
+    op->a_rows = a_box[1];
+    op->watch = {NULL, 2000000000}; /* nothing here waits for another GPU */
+    op->limit_ns = 3000000000;
+    return err;
+}
+
+/* The order of an m x n matrix's tiles on `sms` SMs. 0 or -EINVAL: too many. */
+template <class shape>
+static int matrix_order(struct gemm_order *order, int64_t m, int64_t n, uint32_t sms)
+{
+    uint32_t tile_rows = shape::tile_m * shape::cluster;
+    uint64_t rows = mk_ceil_div(m, tile_rows), columns = mk_ceil_div(n, shape::tile_n);
+    if (rows * columns > INT32_MAX)
+        return -EINVAL;
+    *order = gemm_order_make(rows, columns, tile_rows, shape::tile_n, sms / shape::cluster);
+    return 0;
+}
+
+/* Blocks of the grid: no more than there are tiles. */
+template <class shape> static uint32_t matrix_blocks(const struct gemm_order *order, uint32_t sms)
+{
+    uint32_t tiles = order->rows * order->columns, clusters = sms / shape::cluster;
+    return (tiles < clusters ? tiles : clusters) * shape::cluster;
+}
+
+/* SMs of the current device to use, of which `wanted` says how many (0: all). 0 or -EIO. */
+static inline int matrix_sms(uint32_t wanted, uint32_t *sms)
+{
+    int device, all;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
+        return -EIO;
+    *sms = wanted == 0 || wanted > (uint32_t)all ? (uint32_t)all : wanted;
+    return 0;
+}
+
+#endif
