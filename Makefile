@@ -98,7 +98,8 @@ CUDA_CFLAGS := -DMK_HAVE_CUDA -isystem $(CUDA_HOME)/include
 # libcudart_static needs no CUDA library at start: the binary runs on machines without a GPU.
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -ldl
 GPU_TESTS := $(patsubst tests/%.cu,$(BUILD)/tests/%,$(wildcard tests/gpu_*.cu))
-NVCCFLAGS := -std=c++17 -O3 -lineinfo -I. -gencode=arch=compute_90a,code=sm_90a -Xptxas=--warn-on-spills,--warning-as-error -Werror all-warnings \
+NVCC_GPUS := -gencode=arch=compute_90a,code=sm_90a
+NVCCFLAGS  = -std=c++17 -O3 -lineinfo -I. $(NVCC_GPUS) -Xptxas=--warn-on-spills,--warning-as-error -Werror all-warnings \
              -Xcompiler=-fPIC,-Wall,-Wno-unused-function,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics -DMK_HAVE_CUDA
 endif
 # The kernels once more, for the emulated Hopper (docs/EMULATION.md): by the C++ compiler against sim/hopper/include, which stands
@@ -208,7 +209,7 @@ $(BUILD)/commands.a: $(filter-out %/experiments/main.o,$(CMD_O))
 $(BUILD)/tests/emulated_conform.o: $(BUILD)/emulated/tests/gpu_conform.o
 $(BUILD)/tests/emulated_route.o: $(BUILD)/emulated/tests/gpu_route.o
 $(BUILD)/tests/emulated_check.o: $(patsubst %,$(BUILD)/emulated/experiments/%.o,ops/check_gemm_gpu ops/check_attention_gpu ops/check_moe_ffn_gpu job/gpu_tensors)
-$(BUILD)/tests/emulated_engines.o: $(patsubst %,$(BUILD)/emulated/tests/engines/%.o,gemm gemm_fp8 gemm_grouped) | $(EMU_O)
+$(BUILD)/tests/emulated_engines.o: $(patsubst %,$(BUILD)/emulated/tests/%.o,engines/gemm engines/gemm_fp8 engines/gemm_grouped gpu_mma) | $(EMU_O)
 $(BUILD)/tests/emulated_%.o: sim/hopper/symbols
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
@@ -231,6 +232,16 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB_O) $(BUILD)/commands.a
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(TEST_O) $(BUILD)/commands.a $(LIB_O) $(LIBS) $(CUDA_LIBS) $(YAML_LIB) -lcmocka -lncursesw
+
+# The second engine runs on every GPU from compute capability 8.0 on: code for those that there are (12.0 where nvcc knows it), and PTX
+# for those to come. It needs nothing of the library.
+HAVE_SM_120 = $(filter sm_120,$(shell $(NVCC) --list-gpu-code 2>/dev/null))
+$(BUILD)/tests/gpu_mma.cu.o: NVCC_GPUS = -gencode=arch=compute_80,code=[sm_80,compute_80] -gencode=arch=compute_90a,code=sm_90a \
+    $(HAVE_SM_120:%=-gencode=arch=compute_120,code=%)
+$(BUILD)/tests/gpu_mma: $(BUILD)/tests/gpu_mma.cu.o
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lm -lstdc++ $(CUDA_LIBS)
 
 $(BUILD)/tests/gpu_%: $(BUILD)/tests/gpu_%.cu.o $(LIB_O)
 	@mkdir -p $(@D)

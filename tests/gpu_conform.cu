@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/mma/ring.cuh"
 #include "kernels/wgmma.cuh"
 
 enum { THREADS = 128, IN_BYTES = 65536, OUT_BYTES = 65536, SHARED_BYTES = 81920 };
@@ -248,6 +249,74 @@ __global__ void conform_e4m3(const uint32_t *in, uint32_t mode, uint32_t *out)
         out[threadIdx.x * (n / 2) + i] = __float_as_uint(d[i]);
 }
 
+/* The products of conform_wgmma's 64 columns by ldmatrix and mma.sync, from the same operands in
+ * the same places (rows of 128 bytes, swizzled): each thread holds the same sums. */
+template <int b_mn_major> __global__ void conform_mma(const uint32_t *in, uint32_t *out)
+{
+    PTX_SHARED_DYNAMIC(memory);
+    const uint32_t shared = begin(memory, BARRIER), lane = threadIdx.x % 32,
+                   row = threadIdx.x / 32 * 16 + lane % 16, column = lane / 16 * 8 + lane % 8;
+    float d[32];
+    uint32_t a[4], b[4];
+    fill(shared, in, 65536);
+    for (int i = 0; i < 32; i++)
+        d[i] = (float)(int)(threadIdx.x + i) - 100;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        ptx_ldmatrix_x4(shared + row * 128 + ((k * 2 + lane / 16) * 16 ^ mma_swizzle<128>(row)), a);
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            if (b_mn_major)
+                ptx_ldmatrix_x4_transposed(shared + 8192 + (k * 16 + lane % 16) * 128 +
+                                               ((n * 2 + lane / 16) * 16 ^ mma_swizzle<128>(lane)),
+                                           b);
+            else
+                ptx_ldmatrix_x4(shared + 8192 + (n * 16 + column) * 128 +
+                                    ((k * 2 + lane / 8 % 2) * 16 ^ mma_swizzle<128>(column)),
+                                b);
+            mma_bf16(d + n * 8, a, b);
+            mma_bf16(d + n * 8 + 4, a, b + 2);
+        }
+    }
+    for (int i = 0; i < 32; i++)
+        out[threadIdx.x * 32 + i] = __float_as_uint(d[i]);
+}
+
+/* A ring of two stages that a warp fills, a piece of 16 bytes, 8 or none a lane, and another reads:
+ * five laps. */
+__global__ void conform_ring(const uint32_t *in, uint32_t *out)
+{
+    PTX_SHARED_DYNAMIC(memory);
+    PTX_SHARED(uint64_t, barriers_of, 4);
+    const uint32_t shared = (ptx_shared(memory) + 1023) & ~1023u, lane = threadIdx.x % 32,
+                   barriers = ptx_shared(&barriers_of[0]);
+    struct pipeline_position at = {0, 0};
+    const struct barrier_watch watch = {NULL, 2000000000};
+    if (threadIdx.x == 0)
+        ring_init<2>(barriers, 32, 1);
+    __syncthreads();
+    for (uint32_t lap = 0; threadIdx.x < 64 && lap < 10; lap++, pipeline_step<2>(&at)) {
+        const uint32_t stage = shared + at.stage * 1024 + lane * 16;
+        if (threadIdx.x < 32) {
+            ring_wait_empty<2>(barriers, &at, &watch, lap, GPU_BARRIER_EMPTY);
+            mma_copy_16(stage, in + (lap * 64 + lane * 7 % 32) * 4, 16);
+            mma_copy_16(stage + 512, in + (lap * 64 + 32 + lane * 5 % 32) * 4, lane % 3 * 8);
+            mma_copies_arrive(pipeline_full<2>(barriers, at.stage));
+        } else {
+            ring_wait_full<2>(barriers, &at, 3000000000);
+            *(uint4 *)(out + (lap * 64 + lane) * 4) =
+                ptx_load_shared_4(shared + at.stage * 1024 + (lane ^ 9) * 16);
+            *(uint4 *)(out + (lap * 64 + 32 + lane) * 4) =
+                ptx_load_shared_4(shared + at.stage * 1024 + 512 + (lane ^ 17) * 16);
+            __syncwarp();
+            if (lane == 0)
+                ptx_mbar_arrive(pipeline_empty<2>(barriers, at.stage));
+        }
+    }
+    if (threadIdx.x < 32)
+        ring_drain<2>(barriers, &at, &watch, 10, GPU_BARRIER_EMPTY);
+}
+
 /* stmatrix, then ldmatrix, plain and transposed. */
 __global__ void conform_matrix(const uint32_t *in, uint32_t *out)
 {
@@ -469,7 +538,10 @@ static int multicast_case(const uint32_t *in, uint32_t *out)
     X(e4m3_cut, launch(conform_e4m3<128, false>, 1, in, 1, out))                                   \
     X(e4m3_small, launch(conform_e4m3<128, false>, 1, in, 2, out))                                 \
     X(e4m3_nan, launch(conform_e4m3<128, false>, 1, in, 3, out))                                   \
-    X(e4m3_registers, launch(conform_e4m3<64, true>, 1, in, 0, out))
+    X(e4m3_registers, launch(conform_e4m3<64, true>, 1, in, 0, out))                               \
+    X(mma_64_nk, launch(conform_mma<0>, 1, in, out))                                               \
+    X(mma_64_kn, launch(conform_mma<1>, 1, in, out))                                               \
+    X(ring, launch(conform_ring, 1, in, out))
 
 extern "C" const char *conform_name(uint32_t number)
 {

@@ -1,4 +1,4 @@
-/* The GEMM engine's own device code computes C = A B on the emulated Hopper, in every order that is
+/* The GEMM engines' own device code computes C = A B on the emulated Hopper, in every order that is
  * tried: each tile shape that is built, both layouts of B, shapes that no tile divides; a mistake
  * would be a wrong element or a sentence. */
 #include <setjmp.h>
@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
 
 #include "tests/helpers/hopper.h"
 
@@ -67,10 +68,91 @@ static void test_an_order_is_had_again(void **state)
     assert_true(first == again && first != other);
 }
 
+/* The second engine (kernels/mma/, in tests/gpu_mma.cu). */
+int emulated_mma_products_run(uint32_t number, int kn, const void *a, const void *b, void *c,
+                              int64_t m, int64_t n, int64_t k);
+
+static int mma_run(uint32_t number, int kn, const int64_t *shape, uint64_t seed,
+                   const struct hopper_mutation *mutation, struct hopper_site *sites,
+                   uint32_t *count)
+{
+    const struct hopper_gemm g = {shape[0], shape[1], shape[2], kn, {0}, 2};
+    const struct hopper_config config = {.ranks = 1,
+                                         .sms = g.sms,
+                                         .seed = seed,
+                                         .races = 1,
+                                         .memory = (size_t)1 << 28,
+                                         .mutations = mutation,
+                                         .mutation_count = mutation != NULL,
+                                         .max_steps = 2000000};
+    char text[1024] = "";
+    struct hopper *h;
+    assert_int_equal(hopper_create(&h, &config), 0);
+    uint16_t *a = hopper_memory(h, (size_t)(g.m * g.k) * 2),
+             *b = hopper_memory(h, (size_t)(g.n * g.k) * 2),
+             *c = hopper_memory(h, (size_t)(g.m * g.n) * 2);
+    hopper_fill(a, g.m * g.k, seed * 2);
+    hopper_fill(b, g.n * g.k, seed * 2 + 1);
+    memset(c, 0xff, (size_t)(g.m * g.n) * 2);
+    int result = emulated_mma_products_run(number, kn, a, b, c, g.m, g.n, g.k);
+    if (!result && (result = hopper_run(h)))
+        snprintf(text, sizeof text, "%s", hopper_error(h) ? hopper_error(h) : "no sentence");
+    if (!result)
+        result = hopper_gemm_judge(&g, a, b, c, text, sizeof text);
+    if (sites) {
+        uint32_t all;
+        const struct hopper_site *found = hopper_sites(h, &all);
+        for (uint32_t i = 0; i < all && *count < 16; i++)
+            if (found[i].what == HOPPER_P_ARRIVE || found[i].what == HOPPER_P_SYNCWARP ||
+                found[i].what == HOPPER_P_MBAR_WAIT || found[i].what == HOPPER_P_INIT)
+                sites[(*count)++] = found[i];
+    }
+    hopper_destroy(h);
+    if (result && result != -ENOENT && !mutation)
+        print_error("%lld,%lld,%lld %s tiles %u seed %d: %d %s\n", (long long)g.m, (long long)g.n,
+                    (long long)g.k, kn ? "kn" : "nk", number, (int)seed, result, text);
+    return result;
+}
+
+static void test_mma_engine(void **state)
+{
+    static const int64_t shapes[][3] = {{390, 200, 200}, {1, 8, 8}, {257, 136, 264}};
+    uint32_t tiles = 0;
+    for (int result = 0; !result; tiles += !result)
+        for (uint32_t i = 0; !result && i < 6; i++) {
+            result = mma_run(tiles, i & 1, shapes[i / 2], tiles * 6 + i, NULL, NULL, NULL);
+            assert_true(!result || (result == -ENOENT && i == 0));
+        }
+    assert_true(tiles >= 2);
+}
+
+/* What keeps its ring in step is needed: without an arrival, a wait or a meeting of lanes, or with
+ * one arrival more or less, C is wrong or there is a sentence, in one of a few orders. */
+static void test_mma_mutants(void **state)
+{
+    static const int64_t shape[3] = {40, 72, 200};
+    struct hopper_site sites[16];
+    uint32_t count = 0, made = 0;
+    assert_int_equal(mma_run(0, 0, shape, 0, NULL, sites, &count), 0);
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t variant = 1; hopper_variant(sites[i].what, variant); variant++, made++) {
+            const struct hopper_mutation m = {sites[i], variant};
+            int caught = 0;
+            for (uint64_t seed = 0; seed < 6 && !caught; seed++)
+                caught = mma_run(0, 0, shape, seed, &m, NULL, NULL) != 0;
+            if (!caught)
+                print_error("nobody saw %s:%d, variant %u\n", sites[i].file, sites[i].line,
+                            variant);
+            assert_true(caught);
+        }
+    assert_true(made >= 8);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_b_nk), cmocka_unit_test(test_b_kn),
-                                       cmocka_unit_test(test_orders),
-                                       cmocka_unit_test(test_an_order_is_had_again)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_b_nk),       cmocka_unit_test(test_b_kn),
+        cmocka_unit_test(test_orders),     cmocka_unit_test(test_an_order_is_had_again),
+        cmocka_unit_test(test_mma_engine), cmocka_unit_test(test_mma_mutants)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,6 +78,7 @@ enum hopper_collective {
     HOPPER_ELECT,
     HOPPER_STMATRIX,
     HOPPER_LDMATRIX,
+    HOPPER_MMA,
     HOPPER_REGISTERS
 };
 uint64_t hopper_warp(enum hopper_collective what, uint32_t mask, uint64_t value, uint32_t argument);
@@ -85,6 +86,8 @@ uint32_t hopper_activemask(void);
 uint32_t hopper_elect(void);
 void hopper_stmatrix(uint32_t address, const uint32_t *registers, uint32_t count, int transposed);
 void hopper_ldmatrix(uint32_t address, uint32_t *registers, uint32_t count, int transposed);
+/* mma.sync m16n8k16: d[4] += a[4] b[2] of all lanes, bf16 and fp32 */
+void hopper_mma(float *d, const uint32_t *a, const uint32_t *b);
 
 /* Barriers of a block and of a cluster. id 0 with 0 threads: the whole block. `either`: the OR of
  * all. */
@@ -144,6 +147,8 @@ int hopper_tensormap_encode(void *map, uint32_t type, uint32_t rank, void *base,
 void hopper_copy_async(uint32_t dst, const void *src, uint32_t bytes, uint32_t read);
 void hopper_copy_commit(void);
 void hopper_copy_wait(uint32_t pending);
+/* an arrival (.noinc) that comes by itself, some time after all copies of this thread so far */
+void hopper_copy_arrive(uint32_t bar);
 
 /* wgmma: D (64 x n, fp32) += A (64 x 16, bf16) B (16 x n, bf16). `a` is NULL where A lies in shared
  * memory. */

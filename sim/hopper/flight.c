@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct flight *issue(struct hopper_thread *t, const struct region *r, uint32_t shared,
+struct flight *flight_issue(struct hopper_thread *t, const struct region *r, uint32_t shared,
                             uint32_t data)
 {
     struct hopper *h = t->block->machine;
@@ -69,7 +69,7 @@ static void load_into(struct hopper_thread *t, const struct region *r, struct ho
     if (access_async(t, at, r->bytes, ACCESS_WRITE | ACCESS_SHARED, entry, clock, hopper_where()))
         hopper_stop();
     check_global(t, r, 0, entry, clock);
-    struct flight *f = issue(t, r, dst, 0);
+    struct flight *f = flight_issue(t, r, dst, 0);
     f->target = target;
     f->grid = target->grid;
     f->mbarrier = m;
@@ -189,7 +189,7 @@ static void store_from(struct hopper_thread *t, const struct region *r, uint32_t
         hopper_stop();
     check_global(t, r, ACCESS_WRITE | (reduction ? ACCESS_STRONG : 0), first + KNOWN_STORE_WRITE,
                  group);
-    struct flight *f = issue(t, r, src, r->bytes);
+    struct flight *f = flight_issue(t, r, src, r->bytes);
     f->issuer = t->issuer;
     f->group = group;
     f->reduction = reduction;
@@ -313,7 +313,7 @@ void flights_step(struct hopper *h)
     uint32_t i = sim_random_below(&h->random, h->flight_count);
     struct flight *f = h->flights[i];
     struct hopper_thread *t = f->issuer >= 0 ? f->block->issuers[f->issuer].thread : NULL;
-    if (f->mbarrier ? step_load(h, f) : step_store(h, f))
+    if (f->arrival ? copies_land(h, f) : f->mbarrier ? step_load(h, f) : step_store(h, f))
         drop(h, i);
     if (t && t->state == THREAD_BULK)
         thread_wake(t);
@@ -336,8 +336,7 @@ void flights_of_block_ended(struct hopper_block *b)
     char line[200];
     if (b->loads)
         hopper_fail(
-            h,
-            "rank %u, block %u: ended while %u TMA loads into its shared memory were on their way",
+            h, "rank %u, block %u: ended while %u loads into its shared memory were on their way",
             rank_of(b), b->number, b->loads);
     for (uint32_t i = 0; i < h->flight_count && !h->failed;) {
         struct flight *f = h->flights[i];

@@ -202,12 +202,15 @@ struct flight {
     uint32_t shared, moved; /* moved: rows */
     uint64_t where;
     struct mbarrier *mbarrier; /* of a load; NULL: a store */
+    struct known *arrival;     /* NULL but of a thread's own copies: what its arrival tells */
+    struct hopper_thread *copier;
     uint32_t phase;
     int issuer, read;
     uint32_t group;
     enum hopper_reduction reduction;
     enum hopper_number number;
-    uint8_t data[]; /* of a store: what it has read */
+    /* of a store: what it has read; of a thread's own copies: each of them */
+    _Alignas(8) uint8_t data[];
 };
 
 /* tensor.c */
@@ -355,13 +358,19 @@ void mbarriers_fence(struct hopper_thread *t);
 void mbarrier_bytes(struct hopper_block *b, struct mbarrier *m, uint32_t bytes, uint32_t phase,
                     uint64_t where);
 
+/* nobody runs: an arrival that comes by itself. Takes k */
+void mbarrier_arrive_late(struct hopper_block *b, struct mbarrier *m, struct known *k);
+
 /* flight.c */
+struct flight *flight_issue(struct hopper_thread *t, const struct region *r, uint32_t shared,
+                            uint32_t data);
 void flights_step(struct hopper *h);
 void flights_drop(struct hopper *h, uint32_t rank); /* those that a rank has issued */
 void flights_of_block_ended(struct hopper_block *b);
 
-/* copy.c: a new thread has none under way */
+/* copy.c: a new thread has none under way; and some of a flight's land: 1, those were the last */
 void copies_begin(struct hopper_thread *t);
+int copies_land(struct hopper *h, struct flight *f);
 
 /* e4m3.c: k from 0 on for each row or column; d: 16 rows of n sums */
 void e4m3_set(struct e4m3_matrix *m, uint32_t k, uint32_t at, uint8_t code);

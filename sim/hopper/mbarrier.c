@@ -134,6 +134,17 @@ static void arrived(struct hopper_block *b, struct mbarrier *m, uint32_t count, 
     complete_if_due(b, m);
 }
 
+void mbarrier_arrive_late(struct hopper_block *b, struct mbarrier *m, struct known *k)
+{
+    struct hopper *h = b->machine;
+    struct known *before = m->coming;
+    m->coming = known_join(h->known, before, k);
+    known_drop(h->known, before);
+    known_drop(h->known, k);
+    m->pending--; /* a phase is over when none is left: there is one */
+    complete_if_due(b, m);
+}
+
 void hopper_mbar_arrive(uint32_t bar, uint32_t count, uint32_t expected_bytes, int arrives)
 {
     struct hopper_thread *t = hopper_thread();

@@ -1,14 +1,16 @@
 /* What the lanes of a warp do together: the last to come does it for all. */
 #include "sim/hopper/machine.h"
 
+#include "core/bf16.h"
+
 #include <string.h>
 
 static const char *name_of(enum hopper_collective what)
 {
-    static const char *const names[] = {"__syncwarp",  "a shuffle",   "a shuffle",   "a shuffle",
-                                        "a shuffle",   "a vote",      "a reduction", "a reduction",
-                                        "a reduction", "a reduction", "a reduction", "a match",
-                                        "elect.sync",  "stmatrix",    "ldmatrix",    "setmaxnreg"};
+    static const char *const names[] = {
+        "__syncwarp",  "a shuffle",   "a shuffle",   "a shuffle",   "a shuffle",   "a vote",
+        "a reduction", "a reduction", "a reduction", "a reduction", "a reduction", "a match",
+        "elect.sync",  "stmatrix",    "ldmatrix",    "mma.sync",    "setmaxnreg"};
     return names[what];
 }
 
@@ -41,6 +43,38 @@ static void matrices(struct hopper_warp *w, int store)
             if (store)
                 memcpy(at, elements, 16);
         }
+}
+
+struct mma_registers {
+    float *d;
+    const uint32_t *a, *b;
+};
+
+static float element_of(const uint32_t *registers, uint32_t number)
+{
+    return mk_bf16_to_float((uint16_t)(registers[number / 2] >> number % 2 * 16));
+}
+
+/* D += A B, in order of K, in fp32. Lane 4 g + q has of D rows g and g + 8, columns 2 q and 2 q +
+ * 1; of A the same rows at K 2 q, and at K 8 + 2 q; of B column g, at the same K. */
+static void multiply(struct hopper_warp *w)
+{
+    struct hopper_thread *lane = &w->block->thread[w->number * 32];
+    float a[16][16], b[16][8];
+    for (uint32_t l = 0; l < 32; l++) {
+        const struct mma_registers *r = lane[l].data;
+        uint32_t g = l / 4, k = l % 4 * 2;
+        for (uint32_t i = 0; i < 8; i++)
+            a[g + i / 2 % 2 * 8][k + i / 4 * 8 + i % 2] = element_of(r->a, i);
+        for (uint32_t i = 0; i < 4; i++)
+            b[k + i / 2 * 8 + i % 2][g] = element_of(r->b, i);
+    }
+    for (uint32_t l = 0; l < 32; l++) {
+        const struct mma_registers *r = lane[l].data;
+        for (uint32_t i = 0; i < 4; i++)
+            for (uint32_t k = 0; k < 16; k++)
+                r->d[i] += a[l / 4 + i / 2 * 8][k] * b[k][l % 4 * 2 + i % 2];
+    }
 }
 
 static uint32_t source_of(enum hopper_collective what, uint32_t lane, uint32_t argument)
@@ -92,6 +126,8 @@ static void perform(struct hopper_warp *w, enum hopper_collective what, uint32_t
         threads_meet(lanes, count);
     if (what == HOPPER_STMATRIX || what == HOPPER_LDMATRIX)
         matrices(w, what == HOPPER_STMATRIX);
+    if (what == HOPPER_MMA)
+        multiply(w);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t number = lanes[i]->lane, from;
         uint64_t matches = 0;
@@ -225,6 +261,13 @@ void hopper_ldmatrix(uint32_t address, uint32_t *registers, uint32_t count, int 
 {
     whole_warp(hopper_thread()->warp, "ldmatrix");
     meet(HOPPER_LDMATRIX, UINT32_MAX, address, count | (transposed ? 8 : 0), registers);
+}
+
+void hopper_mma(float *d, const uint32_t *a, const uint32_t *b)
+{
+    struct mma_registers r = {d, a, b};
+    whole_warp(hopper_thread()->warp, "mma.sync");
+    meet(HOPPER_MMA, UINT32_MAX, 0, 0, &r);
 }
 
 /* A warp's registers come out of the block's: what others have given back first. */

@@ -1,0 +1,551 @@
+/*
+ * The second GEMM engine: C = A B for bf16 inputs, fp32 accumulation, bf16 C, as the compute role
+ * of a persistent kernel on any GPU of compute capability 8.0 and up. It needs mma.sync, ldmatrix,
+ * cp.async and mbarriers that count arrivals; no TMA, clusters, setmaxnreg or wgmma, and at most 99
+ * KB of shared memory.
+ *
+ * The consumers, warps 0 to 7 (or 3), multiply; the lanes of the warp behind them, the producer,
+ * copy tiles of A and B to a ring of stages, 16 bytes each; warps behind that one are free for
+ * other work of the block. Two mbarriers a stage keep them in step: `full` (the copies of all 32
+ * lanes have landed) and `empty` (all consumer warps are done). Nobody waits for copies but who
+ * reads them.
+ *
+ * Where a warp has all columns of a tile (warp_columns == 1) its sums lie as wgmma's do: a
+ * warpgroup's registers hold what kernels/gemm.cuh's would, so what adds to them, stores them or
+ * sends them to peers (kernels/fragments.cuh) is the same. Where warps share rows, each has 64 x 64
+ * of the tile and reads a fifth less of shared memory, which is as busy as the tensor cores on an
+ * A100 or H100; sums then lie in another order.
+ *
+ * The engine is a template over a tile shape (struct mma_shape) and a tile source, whose calls are
+ * those of kernels/gemm.cuh; struct mma_source is what every source begins with.
+ *
+ * Every wait ends: copies complete, consumers wait for nothing else, and the source's waits are
+ * bounded.
+ */
+#ifndef MK_KERNELS_MMA_GEMM_CUH
+#define MK_KERNELS_MMA_GEMM_CUH
+
+#include "core/cta.h"
+#include "core/gemm_order.h"
+#include "kernels/mma/ring.cuh"
+
+#define MMA_MEMBER __device__ __forceinline__
+
+/* A matrix of bf16 in memory: slabs of rows, each row's elements one after the other. Pitches in
+ * bytes, multiples of 16 as the base is. */
+struct mma_matrix {
+    char *base;
+    uint64_t pitch, slab_pitch;
+    uint32_t rows, columns; /* of a slab */
+};
+
+/* Where a tile begins in C: column, row, slab. */
+struct mma_place {
+    int32_t x, y, z;
+};
+
+struct mma_operands;
+
+/*
+ * What a tile source derives from: the calls that it need not have. Those that it must have are
+ *
+ *   bool next(uint32_t i, struct mk_tile *tile)
+ *       The i-th tile of this CTA; false when there is none. Lane 0 of the producer and every
+ *       consumer thread call it, for i = 0, 1, ... once each, and get the same. Only at the end of
+ *       a slab may a tile have fewer rows than the shape's.
+ *
+ *   const struct mma_matrix *a(const struct mk_tile *tile) const
+ *       Where the tile's A lies: slabs of rows x K.
+ *
+ *   struct mma_place place(uint32_t i, const struct mk_tile *tile, uint32_t row) const
+ *       Where in C a tile goes; `row`: 0.
+ *
+ * Each thread has its own copy of a source.
+ */
+struct mma_source {
+    /* Warps behind the producer: 0, or 3 that call `auxiliary_warp`. */
+    static constexpr int auxiliary_warps = 0;
+
+    /* Somebody is told by `after`, which is called then; and `before` is, as there is something to
+     * wait for. */
+    static constexpr bool announces = false, waits = false;
+
+    /* Where tiles are those of several products: stages of K, B and C. */
+    MMA_MEMBER uint32_t stages_of_k(const struct mma_operands *op, const struct mk_tile *) const;
+    MMA_MEMBER const struct mma_matrix *b(const struct mma_operands *op,
+                                          const struct mk_tile *) const;
+    MMA_MEMBER const struct mma_matrix *c(const struct mma_operands *op,
+                                          const struct mk_tile *) const;
+
+    /* Lane 0 of the producer, first and last of all; at close every copy has been consumed. */
+    MMA_MEMBER void open()
+    {
+    }
+    MMA_MEMBER void close()
+    {
+    }
+
+    /* The slab of the tile's B. */
+    MMA_MEMBER int32_t b_slab(const struct mk_tile *) const
+    {
+        return 0;
+    }
+
+    /* Lane 0 of the producer, when the stage for a slice of the tile's K is free, before the copies
+     * to it: it may wait (within bounds) for A to arrive, and has acquired what it waited for. */
+    MMA_MEMBER void before(uint32_t, const struct mk_tile *, uint32_t)
+    {
+    }
+
+    /* One thread of each consumer warpgroup, when the tile's first stage has landed. */
+    MMA_MEMBER void begin(uint32_t, const struct mk_tile *)
+    {
+    }
+
+    /* All consumer threads (half 0 and 1: the warpgroup), when the products of a tile are done:
+     * what it leaves in the sums is stored. True: it has stored them itself. */
+    template <class shape>
+    MMA_MEMBER bool finish(uint32_t, float (&)[shape::blocks][shape::sums], uint32_t) const
+    {
+        return false;
+    }
+
+    /* One thread of each warpgroup, when all its threads have stored what they have of the tile: it
+     * may release it to others. */
+    MMA_MEMBER void after(uint32_t, const struct mk_tile *, uint32_t)
+    {
+    }
+
+    /* All lanes of each warp behind the producer (1 to 3), meanwhile. */
+    MMA_MEMBER void auxiliary_warp(uint32_t)
+    {
+    }
+};
+
+/* A kernel parameter. */
+struct mma_operands {
+    struct mma_matrix b; /* N x K, or K x N as the shape has it */
+    struct mma_matrix c;
+    uint32_t stages_of_k, stages_of_slice;
+    struct barrier_watch watch; /* of the producer; its limit is above what a `before` may take */
+    uint64_t limit_ns;          /* of consumers, longer */
+};
+
+MMA_MEMBER uint32_t mma_source::stages_of_k(const struct mma_operands *op,
+                                            const struct mk_tile *) const
+{
+    return op->stages_of_k;
+}
+
+MMA_MEMBER const struct mma_matrix *mma_source::b(const struct mma_operands *op,
+                                                  const struct mk_tile *) const
+{
+    return &op->b;
+}
+
+MMA_MEMBER const struct mma_matrix *mma_source::c(const struct mma_operands *op,
+                                                  const struct mk_tile *) const
+{
+    return &op->c;
+}
+
+/* One tile shape, and the shared memory that it makes of it. b_kn: B is K x N, else N x K. tile_k:
+ * elements of K in a stage, 32 or 64. warps: consumers, 4 or 8, warp_columns of them beside each
+ * other. ctas: that an SM should hold at a time. */
+template <int tile_m_, int tile_n_, int b_kn_, int tile_k_, int stages_, int warps_ = 8,
+          int warp_columns_ = 1, int producers_ = 4, int ctas_ = 1>
+struct mma_shape {
+    static constexpr int tile_m = tile_m_, tile_n = tile_n_, b_kn = b_kn_, tile_k = tile_k_,
+                         stages = stages_, warps = warps_, warp_columns = warp_columns_,
+                         producers = producers_, ctas = ctas_;
+    /* A warp's part: `blocks` times 16 rows, and so many columns. Where it has all columns its
+     * blocks are 64 rows apart, as in wgmma. */
+    static constexpr int columns = tile_n / warp_columns;
+    static constexpr int blocks = tile_m / (warps / warp_columns) / 16;
+    static constexpr int sums = columns / 2; /* of a lane, in each block */
+    static constexpr uint32_t row_bytes = tile_k * 2;
+    static constexpr uint32_t a_bytes = tile_m * row_bytes, b_bytes = tile_n * row_bytes;
+    static constexpr uint32_t stage_bytes = a_bytes + b_bytes;
+    static constexpr uint32_t barriers_offset = stages * stage_bytes;
+    static constexpr uint32_t shared_bytes = barriers_offset + stages * 16 + 128;
+
+    /* In the tile: the first row of a block of the warp's, and its first column. */
+    static MMA_MEMBER uint32_t row(uint32_t warp, uint32_t block)
+    {
+        return warp_columns == 1 ? warp / 4 * (blocks * 64) + block * 64 + warp % 4 * 16
+                                 : (warp / warp_columns * blocks + block) * 16;
+    }
+    static MMA_MEMBER uint32_t column(uint32_t warp)
+    {
+        return warp % warp_columns * columns;
+    }
+
+    static_assert(tile_k == 32 || tile_k == 64, "rows of 64 or 128 bytes");
+    static_assert(columns % 64 == 0 && tile_m % 64 == 0, "boxes of B are 64 columns wide");
+    static_assert(ctas * (shared_bytes + 1024) <= 100 * 1024, "what an SM of sm_86 has");
+};
+
+/* ---- The producer: a warp ---- */
+
+/* What a lane copies of a matrix to each stage: one piece of 16 bytes of every so many rows. Of B
+ * as K x N rows are those of K, and boxes of 64 columns lie one after the other. */
+struct mma_copy {
+    const char *from; /* its first row's, of the stage that is filled next */
+    uint32_t to;      /* in the stage */
+    uint32_t row;     /* its first */
+    uint32_t element; /* its first along the row */
+};
+
+/* The lane copies `count` pieces, of rows that are `step` apart, to rows of `row_bytes`. checked:
+ * there are `rows` rows, counted from the lane's first, and zeros stand for the others; `base` is
+ * an address for these. */
+template <bool checked, int count, int step, uint32_t row_bytes>
+PTX_FN void mma_copy_rows(const struct mma_copy *copy, uint32_t stage, uint64_t pitch, int32_t rows,
+                          const char *base)
+{
+    const char *from = copy->from;
+    const uint32_t to = stage + copy->to;
+#pragma unroll
+    for (int j = 0; j < count; j++, from += pitch * step) {
+        const uint32_t at = (to ^ mma_swizzle<row_bytes>(j * step % 8)) + j * step * row_bytes;
+        const bool inside = !checked || j * step < rows;
+        mma_copy_16(at, inside ? from : base, inside ? 16 : 0);
+    }
+}
+
+/* A lane's place in rows that are as long as a stage's K; `first`: the tile's first row. */
+template <uint32_t row_bytes>
+PTX_FN struct mma_copy mma_copy_along(const struct mma_matrix *m, uint32_t slab, uint32_t first,
+                                      uint32_t thread)
+{
+    constexpr uint32_t pieces = row_bytes / 16;
+    const uint32_t row = thread / pieces, piece = thread % pieces;
+    return {m->base + slab * m->slab_pitch + (first + row) * m->pitch + piece * 16,
+            row * row_bytes + (piece * 16 ^ mma_swizzle<row_bytes>(row)), row, piece * 8};
+}
+
+/* The same in the rows of a B of K x N; `first`: the tile's first column. */
+template <class shape>
+PTX_FN struct mma_copy mma_copy_across(const struct mma_matrix *m, uint32_t slab, uint32_t first,
+                                       uint32_t thread)
+{
+    constexpr uint32_t boxes = shape::tile_n / 64;
+    const uint32_t piece = thread % 8, box = thread / 8 % boxes, row = thread / 8 / boxes,
+                   column = first + box * 64 + piece * 8;
+    return {m->base + slab * m->slab_pitch + row * m->pitch + column * 2,
+            box * (shape::tile_k * 128) + row * 128 + (piece * 16 ^ mma_swizzle<128>(row)), row,
+            column};
+}
+
+/* Copies a stage of K, from element `k` on. */
+template <class shape, bool checked>
+PTX_FN void mma_fill_stage(const struct mma_matrix *a, const struct mma_matrix *b,
+                           const struct mma_copy *of_a, const struct mma_copy *of_b, uint32_t stage,
+                           const struct mk_tile *tile, uint32_t k)
+{
+    constexpr uint32_t row_bytes = shape::row_bytes;
+    constexpr int step = shape::producers * 512 / row_bytes; /* rows that are copied at once */
+    constexpr int across = shape::producers * 256 / shape::tile_n; /* of a B of K x N */
+    const bool in_k = k + of_a->element < a->columns;
+    mma_copy_rows<checked, shape::tile_m / step, step, row_bytes>(
+        of_a, stage, a->pitch, in_k ? (int32_t)(a->rows - tile->row - of_a->row) : 0, a->base);
+    if constexpr (shape::b_kn)
+        mma_copy_rows<checked, shape::tile_k / across, across, 128>(
+            of_b, stage + shape::a_bytes, b->pitch,
+            of_b->element < b->columns ? (int32_t)(b->rows - k - of_b->row) : 0, b->base);
+    else
+        mma_copy_rows<checked, shape::tile_n / step, step, row_bytes>(
+            of_b, stage + shape::a_bytes, b->pitch,
+            in_k ? (int32_t)(b->rows - tile->col - of_b->row) : 0, b->base);
+}
+
+/* thread: among those of the producer's warps. */
+template <class shape, class tile_source>
+PTX_FN void mma_produce(const struct mma_operands *op, tile_source *source, uint32_t shared,
+                        uint32_t thread)
+{
+    const uint32_t barriers = shared + shape::barriers_offset;
+    struct pipeline_position at = {0, 0};
+    struct mk_tile tile;
+    uint32_t i;
+    if (thread == 0)
+        source->open();
+    for (i = 0; source->next(i, &tile); i++) {
+        const struct mma_matrix *a = source->a(&tile), *b = source->b(op, &tile);
+        const uint32_t stages_of_k = source->stages_of_k(op, &tile), slab = source->b_slab(&tile);
+        struct mma_copy of_a = mma_copy_along<shape::row_bytes>(a, tile.a_slab, tile.row, thread),
+                        of_b;
+        if (shape::b_kn)
+            of_b = mma_copy_across<shape>(b, slab, tile.col, thread);
+        else
+            of_b = mma_copy_along<shape::row_bytes>(b, slab, tile.col, thread);
+        const bool whole = tile.row + shape::tile_m <= a->rows &&
+                           tile.col + shape::tile_n <= (shape::b_kn ? b->columns : b->rows);
+        for (uint32_t k = 0, slice = 0, left = 0; k < stages_of_k; k++, left--) {
+            const uint32_t stage = shared + at.stage * shape::stage_bytes,
+                           first = k * shape::tile_k;
+            ring_wait_empty<shape::stages>(barriers, &at, &op->watch, i, GPU_BARRIER_EMPTY);
+            if (tile_source::waits && !left) {
+                if (thread == 0)
+                    source->before(i, &tile, slice++);
+                ptx_bar_sync(3, shape::producers * 32); /* what it has acquired, all copy */
+                left = op->stages_of_slice;
+            }
+            if (whole && first + shape::tile_k <= a->columns)
+                mma_fill_stage<shape, false>(a, b, &of_a, &of_b, stage, &tile, first);
+            else
+                mma_fill_stage<shape, true>(a, b, &of_a, &of_b, stage, &tile, first);
+            mma_copies_arrive(pipeline_full<shape::stages>(barriers, at.stage));
+            of_a.from += shape::row_bytes;
+            of_b.from += shape::b_kn ? shape::tile_k * b->pitch : shape::row_bytes;
+            pipeline_step<shape::stages>(&at);
+        }
+    }
+    ring_drain<shape::stages>(barriers, &at, &op->watch, i, GPU_BARRIER_EMPTY);
+    if (thread == 0)
+        source->close();
+}
+
+/* ---- Consumers ---- */
+
+/* Where the rows that a lane names to ldmatrix lie in a stage: of the warp's first 16 of A and of
+ * K, and of its first 16 columns of B. From there to the next 16 along a row it is 32 bytes, by
+ * exclusive or as rows are swizzled; and as many rows down as there are. */
+struct mma_lane {
+    uint32_t a, b;
+};
+
+template <class shape> PTX_FN struct mma_lane mma_lane_of(uint32_t warp)
+{
+    constexpr uint32_t row_bytes = shape::row_bytes;
+    const uint32_t lane = threadIdx.x % 32, row = lane % 16, column = lane / 16 * 8 + lane % 8;
+    struct mma_lane at;
+    at.a = (shape::row(warp, 0) + row) * row_bytes + (lane / 16 * 16 ^ mma_swizzle<row_bytes>(row));
+    if (shape::b_kn)
+        at.b = shape::a_bytes + shape::column(warp) / 64 * (shape::tile_k * 128) + row * 128 +
+               (lane / 16 * 16 ^ mma_swizzle<128>(row));
+    else
+        at.b = shape::a_bytes + (shape::column(warp) + column) * row_bytes +
+               (lane / 8 % 2 * 16 ^ mma_swizzle<row_bytes>(column));
+    return at;
+}
+
+/* A warp's fragments of 16 rows of A and 16 of K; and those of B for 16 of K and 16 columns. at:
+ * the lane's place in the stage, of A turned to the 16 of K, and of B as N x K too. */
+template <class shape> PTX_FN void mma_load_a(uint32_t (&a)[4], uint32_t at, int block)
+{
+    constexpr uint32_t apart = (shape::warp_columns == 1 ? 64 : 16) * shape::row_bytes;
+    ptx_ldmatrix_x4(at + block * apart, a);
+}
+
+template <class shape> PTX_FN void mma_load_b(uint32_t (&b)[4], uint32_t at, int slice, int columns)
+{
+    if (shape::b_kn)
+        ptx_ldmatrix_x4_transposed(
+            (at ^ columns % 4 * 32) + columns / 4 * (shape::tile_k * 128) + slice * (16 * 128), b);
+    else
+        ptx_ldmatrix_x4(at + columns * (16 * shape::row_bytes), b);
+}
+
+/* A warp's fragments on their way to the tensor cores: all of A for 16 of K, and of B for the next
+ * steps of 16 columns. */
+template <class shape> struct mma_fragments {
+    static constexpr int groups = shape::columns / 16, steps = 2 * groups, /* of 32 of K */
+        ahead = shape::blocks > 2 ? 1 : 2, places = 2 * ahead;
+    uint32_t a[shape::blocks][4], b[places][4];
+    static_assert(steps % places == 0, "places are constants");
+};
+
+/* The first fragments of a stage. from: where it then reads. */
+template <class shape>
+PTX_FN void mma_load_first(struct mma_fragments<shape> *f, const struct mma_lane *lane,
+                           struct mma_lane *from, uint32_t stage)
+{
+    from->a = stage + lane->a;
+    from->b = stage + lane->b;
+#pragma unroll
+    for (int m = 0; m < shape::blocks; m++)
+        mma_load_a<shape>(f->a[m], from->a, m);
+#pragma unroll
+    for (int j = 0; j < mma_fragments<shape>::ahead; j++)
+        mma_load_b<shape>(f->b[j], from->b, 0, j);
+}
+
+/*
+ * The products of 32 of K, whose first fragments are in registers. Each fragment of B is loaded
+ * some steps before its products, and one of A when the last products with the one before it in its
+ * registers have begun: so ldmatrix has time while the tensor cores work, and 168 registers are
+ * enough. When the last of the stage are loaded (`ends`) it is given back, and those of the next
+ * stage follow, unless there are none (not `more`).
+ */
+template <class shape>
+PTX_FN void mma_multiply_32(float (&sum)[shape::blocks][shape::sums],
+                            struct mma_fragments<shape> *f, uint32_t shared,
+                            const struct mma_lane *lane, struct mma_lane *from,
+                            struct pipeline_position *at, bool ends, bool more, uint64_t limit_ns)
+{
+    constexpr int groups = mma_fragments<shape>::groups, steps = mma_fragments<shape>::steps,
+                  ahead = mma_fragments<shape>::ahead, places = mma_fragments<shape>::places;
+    const uint32_t barriers = shared + shape::barriers_offset;
+#pragma unroll
+    for (int t = 0; t < steps; t++) {
+        const int soon = t + ahead;
+        if (soon == steps && ends) {
+            __syncwarp();
+            if (threadIdx.x % 32 == 0)
+                ptx_mbar_arrive(pipeline_empty<shape::stages>(barriers, at->stage));
+            pipeline_step<shape::stages>(at);
+            from->b = shared + at->stage * shape::stage_bytes + lane->b;
+            if (more)
+                ring_wait_full<shape::stages>(barriers, at, limit_ns);
+        } else if (soon == steps) {
+            if (shape::b_kn)
+                from->b += 32 * 128;
+            else
+                mma_turn<96>(&from->b);
+        } else if (!shape::b_kn && soon == groups) {
+            mma_turn<32>(&from->b);
+        }
+        if (soon < steps || more)
+            mma_load_b<shape>(f->b[soon % places], from->b, soon % steps / groups, soon % groups);
+        if (t + 1 == groups)
+            mma_turn<32>(&from->a);
+        else if (t + 1 == steps && ends)
+            from->a = shared + at->stage * shape::stage_bytes + lane->a;
+        else if (t + 1 == steps)
+            mma_turn<96>(&from->a);
+#pragma unroll
+        for (int m = 0; m < shape::blocks; m++) {
+#pragma unroll
+            for (int n = 0; n < 2; n++)
+                mma_bf16(&sum[m][(t % groups * 2 + n) * 4], f->a[m], &f->b[t % places][n * 2]);
+            if (t + 1 == groups || (t + 1 == steps && more))
+                mma_load_a<shape>(f->a[m], from->a, m);
+        }
+    }
+}
+
+/* The products of a tile. landed: is called when its first stage is here. */
+template <class shape, class first>
+PTX_FN void mma_multiply(float (&sum)[shape::blocks][shape::sums], uint32_t shared,
+                         const struct mma_lane *lane, struct pipeline_position *at,
+                         uint32_t stages_of_k, uint64_t limit_ns, const first &landed)
+{
+    constexpr uint32_t parts = shape::tile_k / 32;
+    struct mma_fragments<shape> f;
+    struct mma_lane from;
+#pragma unroll
+    for (int m = 0; m < shape::blocks; m++)
+#pragma unroll
+        for (int j = 0; j < shape::sums; j++)
+            sum[m][j] = 0;
+    ring_wait_full<shape::stages>(shared + shape::barriers_offset, at, limit_ns);
+    landed();
+    mma_load_first<shape>(&f, lane, &from, shared + at->stage * shape::stage_bytes);
+#pragma unroll 1
+    for (uint32_t left = stages_of_k * parts; left; left--)
+        mma_multiply_32<shape>(sum, &f, shared, lane, &from, at, left % parts == 1 % parts,
+                               left > 1, limit_ns);
+}
+
+/* The four lanes of a quad give each other words: of v[i], which each has, lane i gets all. */
+PTX_FN void mma_exchange(uint32_t (&v)[4])
+{
+    const uint32_t lane = threadIdx.x;
+#pragma unroll
+    for (int bit = 1; bit <= 2; bit *= 2)
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            const int low = bit == 1 ? j * 2 : j, high = low + bit;
+            const bool upper = (lane & bit) != 0;
+            const uint32_t got = __shfl_xor_sync(0xffffffff, upper ? v[low] : v[high], bit);
+            v[low] = upper ? got : v[low];
+            v[high] = upper ? v[high] : got;
+        }
+}
+
+/* A lane stores 16 bytes of its rows at a time: the lanes of a quad exchange what they have of four
+ * times 8 columns, so each has 8 of its own. What lies outside C is dropped. */
+template <class shape>
+PTX_FN void mma_store(const struct mma_matrix *c, const struct mma_place *place,
+                      const float (&sum)[shape::blocks][shape::sums], uint32_t warp)
+{
+    const uint32_t lane = threadIdx.x % 32, row = place->y + shape::row(warp, 0) + lane / 4,
+                   column = place->x + shape::column(warp) + lane % 4 * 8;
+    char *const first = c->base + place->z * c->slab_pitch + row * c->pitch + column * 2;
+#pragma unroll
+    for (int m = 0; m < shape::blocks; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const uint32_t down = shape::row(0, m) + half * 8;
+            char *const to = first + down * c->pitch;
+#pragma unroll
+            for (int j = 0; j < shape::columns / 32; j++) {
+                uint32_t v[4];
+#pragma unroll
+                for (int n = 0; n < 4; n++) {
+                    const float *d = &sum[m][(j * 4 + n) * 4 + half * 2];
+                    v[n] = ptx_pack_bf16(d[0], d[1]);
+                }
+                mma_exchange(v);
+                if (row + down < c->rows && column + j * 32 < c->columns)
+                    *(uint4 *)(to + j * 64) = make_uint4(v[0], v[1], v[2], v[3]);
+            }
+        }
+}
+
+template <class shape, class tile_source>
+PTX_FN void mma_consume(const struct mma_operands *op, tile_source *source, uint32_t shared,
+                        uint32_t warp)
+{
+    float sum[shape::blocks][shape::sums];
+    const struct mma_lane lane = mma_lane_of<shape>(warp);
+    const uint32_t half = warp / 4;
+    struct pipeline_position at = {0, 0};
+    struct mk_tile tile;
+    for (uint32_t i = 0; source->next(i, &tile); i++) {
+        mma_multiply<shape>(sum, shared, &lane, &at, source->stages_of_k(op, &tile), op->limit_ns,
+                            [&] {
+                                if (threadIdx.x % 128 == 0)
+                                    source->begin(i, &tile);
+                            });
+        if (!source->template finish<shape>(i, sum, half)) {
+            const struct mma_place place = source->place(i, &tile, 0);
+            mma_store<shape>(source->c(op, &tile), &place, sum, threadIdx.x / 32);
+        }
+        if (tile_source::announces) {
+            ptx_bar_sync(1 + half, 128);
+            if (threadIdx.x % 128 == 0)
+                source->after(i, &tile, half);
+        }
+    }
+}
+
+template <class shape, class tile_source>
+constexpr uint32_t mma_threads = (shape::warps + shape::producers + tile_source::auxiliary_warps) *
+                                 32;
+
+/*
+ * Runs the CTA's tiles. All mma_threads<shape, tile_source> threads call, once, with
+ * shape::shared_bytes of dynamic shared memory; the kernel has __launch_bounds__ of them and
+ * shape::ctas. Returns when all stores have been issued.
+ */
+template <class shape, class tile_source>
+PTX_FN void mma_compute(const struct mma_operands *op, tile_source *source, uint8_t *memory)
+{
+    const uint32_t shared = (ptx_shared(memory) + 127) & ~127u;
+    if (threadIdx.x == 0)
+        ring_init<shape::stages>(shared + shape::barriers_offset, shape::producers * 32,
+                                 shape::warps);
+    __syncthreads();
+    /* The shuffle tells the compiler that it is the same in all lanes. */
+    const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+    if (warp < shape::warps)
+        mma_consume<shape>(op, source, shared, warp);
+    else if (warp < shape::warps + shape::producers)
+        mma_produce<shape>(op, source, shared, threadIdx.x - shape::warps * 32);
+    else
+        source->auxiliary_warp(warp - shape::warps - shape::producers);
+}
+
+#endif

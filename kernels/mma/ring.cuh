@@ -1,0 +1,67 @@
+/* A ring of stages in shared memory between a warp that fills them by cp.async, 16 bytes a lane at
+ * a time, and warps that read them by ldmatrix. It is kernels/pipeline.cuh's, for GPUs whose
+ * mbarriers count no bytes and whose waits suspend nobody: `full` counts the copies of 32 lanes. */
+#ifndef MK_KERNELS_MMA_RING_CUH
+#define MK_KERNELS_MMA_RING_CUH
+
+#include "kernels/mma/mma.cuh"
+#include "kernels/pipeline.cuh"
+
+/* One thread, before anybody uses the ring; a barrier of the CTA follows. fillers: threads that
+ * copy to a stage; readers: warps that give it back. */
+template <int stages> PTX_FN void ring_init(uint32_t barriers, uint32_t fillers, uint32_t readers)
+{
+    for (int s = 0; s < stages; s++) {
+        ptx_mbar_init(pipeline_full<stages>(barriers, s), fillers);
+        ptx_mbar_init(pipeline_empty<stages>(barriers, s), readers);
+    }
+}
+
+/* A reader: the stage's copies are here. A wait that outlasts `limit_ns` fails the launch. */
+template <int stages>
+PTX_FN void ring_wait_full(uint32_t barriers, const struct pipeline_position *at, uint64_t limit_ns)
+{
+    const uint32_t bar = pipeline_full<stages>(barriers, at->stage);
+    if (mma_mbar_try(bar, at->parity))
+        return;
+    const uint64_t start = ptx_globaltimer();
+    for (uint32_t tries = 1; !mma_mbar_try(bar, at->parity); tries++)
+        if (tries % 256 == 0 && ptx_globaltimer() - start > limit_ns)
+            ptx_fail();
+}
+
+/* The producer, before it fills the stage: its readers are done. If that lasts longer than it may,
+ * it says where (kernels/barrier.cuh). */
+template <int stages>
+PTX_FN void ring_wait_empty(uint32_t barriers, const struct pipeline_position *at,
+                            const struct barrier_watch *watch, uint32_t tile, enum gpu_barrier ring)
+{
+    const uint32_t bar = pipeline_empty<stages>(barriers, at->stage);
+    if (mma_mbar_try(bar, at->parity ^ 1))
+        return;
+    const uint64_t start = ptx_globaltimer();
+    for (uint32_t tries = 1; !mma_mbar_try(bar, at->parity ^ 1); tries++)
+        if (tries % 256 == 0 && ptx_globaltimer() - start > watch->limit_ns)
+            barrier_stuck(watch, ring, at->stage, at->parity ^ 1, tile);
+}
+
+/* The producer, after its last stage: nothing that it has copied is read any more. */
+template <int stages>
+PTX_FN void ring_drain(uint32_t barriers, struct pipeline_position *at,
+                       const struct barrier_watch *watch, uint32_t tile, enum gpu_barrier ring)
+{
+    for (int s = 0; s < stages; s++) {
+        ring_wait_empty<stages>(barriers, at, watch, tile, ring);
+        pipeline_step<stages>(at);
+    }
+}
+
+/* Piece p (16 bytes) of row r of a stage lies at p ^ (r % 8) of rows of 128 bytes, and at p ^ (r /
+ * 2 % 4) of those of 64: eight rows that follow each other are in all banks then. What a row's
+ * number makes of it, in bytes. */
+template <uint32_t row_bytes> PTX_FN uint32_t mma_swizzle(uint32_t row)
+{
+    return row_bytes == 128 ? row % 8 * 16 : row / 2 % 4 * 16;
+}
+
+#endif
