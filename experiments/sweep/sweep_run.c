@@ -438,7 +438,8 @@ static void sweep_run_weigh(const char *path, double *ideal, double *exposed)
                                   "launch_rank)",
                                   "");
     if (sqlite3_step(q) == SQLITE_ROW) {
-        *ideal = sqlite3_column_double(q, 0);
+        if (sqlite3_column_type(q, 0) != SQLITE_NULL) /* launches that differ too much have none */
+            *ideal = sqlite3_column_double(q, 0);
         *exposed = sqlite3_column_double(q, 1);
     }
     sqlite3_finalize(q);
