@@ -46,7 +46,8 @@ static int plan_fails_on_one(struct mk_comm *comm, uint32_t rank, char *text, si
     int result = comm_make_plan(&p, comm, &q);
     snprintf(text, size, "%s", mk_error(comm));
     fake.plan_result = 0;
-    return comm_make_plan(&p, comm, &q) ? -1 : result; /* no rank has the plan, and nothing is lost */
+    return comm_make_plan(&p, comm, &q) ? -1
+                                        : result; /* no rank has the plan, and nothing is lost */
 }
 
 static void timeout_in_launch(struct mk_comm *comm)
