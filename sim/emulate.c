@@ -43,14 +43,14 @@ static void emulate_choose_roles(struct mk_problem *q, uint64_t seed)
                                                                                    : 2;
     ctas[MK_INTER_SEND] = (uint32_t)op_needs(q->op, &q->topo, MK_INTER_SEND);
     if (reduces)
-        ctas[MK_INTER_REDUCE] = q->topo.nodes > 1 ? 1 : 2;
+        ctas[MK_INTER_REDUCE] = q->topo.nodes > 1 ? 1 : op_of(q->op)->own_blocks ? 3 : 2;
 }
 
 void sim_world_emulate(struct sim_world_config *c, int drawn)
 {
     struct mk_problem *q = &c->problem;
     q->exec = MK_EXEC_CUDA;
-    c->emulated = q->sms = q->sms ? q->sms : op_of(q->op)->own_blocks ? SMS + 2 : SMS;
+    c->emulated = q->sms = q->sms ? q->sms : op_of(q->op)->own_blocks ? SMS + 4 : SMS;
     /* what the seed drew for CTAs that are coroutines, no kernel is built for; and threads cost
      * more than these */
     if (drawn) {

@@ -5,6 +5,7 @@
 #include "core/tuning.h"
 #include "experiments/job/op.h"
 #include "sim/op.h"
+#include "sim/world.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,6 +42,27 @@ static void a_descriptor_is_whole(void **state)
     }
     assert_null(op_of(MK_OPS));
     assert_null(sim_op_of(MK_OPS));
+}
+
+/* What `sim --explore --exec emulated --random` draws is a plan that a kernel is built for. */
+static void drawn_cases_can_be_emulated(void **state)
+{
+    static struct mk_plan plan;
+    for (int i = 0; i < MK_OPS; i++)
+        for (uint64_t seed = 1; seed <= 200; seed++) {
+            struct sim_world_config c = {.problem =
+                                             default_problem((enum mk_op)i, OP_SIZE_EXPLORE, 2, 2),
+                                         .launches = 3,
+                                         .seed = seed,
+                                         .ring_capacity = 8,
+                                         .in_flight = 4,
+                                         .fabric_depth = 8};
+            char error[512];
+            sim_world_draw(&c);
+            sim_world_emulate(&c, 1);
+            if (plan_build(&plan, &c.problem, 0, 0, error, sizeof error))
+                fail_msg("%s, seed %u: %s", plan_op_name((enum mk_op)i), (unsigned)seed, error);
+        }
 }
 
 /* Each collective has a name for the legend of `bench`, and where the bench cannot launch it with
@@ -375,6 +397,7 @@ static void lists_are_sentences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(drawn_cases_can_be_emulated),
         cmocka_unit_test(a_descriptor_is_whole),
         cmocka_unit_test(collectives_have_words),
         cmocka_unit_test(defaults_make_a_plan),
