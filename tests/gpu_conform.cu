@@ -38,6 +38,7 @@ PTX_FN void wait(uint32_t bar, uint32_t parity)
 }
 
 PTX_SHARED(uint64_t, conform_barrier, 1);
+PTX_SHARED(uint64_t, conform_ring_barriers, 4);
 #define BARRIER ptx_shared(&conform_barrier[0])
 
 PTX_FN void fill(uint32_t shared, const uint32_t *in, uint32_t bytes)
@@ -287,9 +288,8 @@ template <int b_mn_major> __global__ void conform_mma(const uint32_t *in, uint32
 __global__ void conform_ring(const uint32_t *in, uint32_t *out)
 {
     PTX_SHARED_DYNAMIC(memory);
-    PTX_SHARED(uint64_t, barriers_of, 4);
     const uint32_t shared = (ptx_shared(memory) + 1023) & ~1023u, lane = threadIdx.x % 32,
-                   barriers = ptx_shared(&barriers_of[0]);
+                   barriers = ptx_shared(&conform_ring_barriers[0]);
     struct pipeline_position at = {0, 0};
     const struct barrier_watch watch = {NULL, 2000000000};
     if (threadIdx.x == 0)

@@ -93,7 +93,7 @@ static void role_split(void **state)
     assert_int_equal(ask("SELECT count(*) FROM job WHERE verdict <> 'right'"), 0);
     assert_non_null(strstr(results("plot time --x nodes --script")->out_text, "$curve3"));
     assert_non_null(
-        strstr(results("plot heat --x nodes --y roles --script")->out_text, "with image"));
+        strstr(results("plot heat --x nodes --y roles --script")->out_text, "with boxxyerror"));
     assert_non_null(
         strstr(results("diff roles=default roles=compute=100,intra_comm=24,inter_send=8")->out_text,
                "geometric mean"));

@@ -145,7 +145,7 @@ static void what_fails_is_told(void **state)
 {
     assert_int_equal(gpu_host(2,
                               "GPU_HOST_RING=false "
-                              "ONLY='bench_ring$|commands|engine_any|bench_engine$'",
+                              "ONLY='bench_ring$|commands|^engine_any|bench_engine$'",
                               "bench"),
                      1);
     assert_non_null(strstr(out, "[  FAILED  ] commands_reach_the_proxy\n"));
@@ -159,7 +159,7 @@ static void what_fails_is_told(void **state)
 
 static void a_budget_is_kept(void **state)
 {
-    assert_int_equal(gpu_host(2, "BUDGET=11 GPU_HOST_RING='sleep 30' ONLY='commands|engine'", ""),
+    assert_int_equal(gpu_host(2, "BUDGET=11 GPU_HOST_RING='sleep 30' ONLY='commands|^engine'", ""),
                      0);
     assert_non_null(
         strstr(out, "cut off by the budget of 11 s\n[  SKIPPED ] commands_reach_the_proxy"));

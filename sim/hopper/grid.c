@@ -18,6 +18,12 @@ uint32_t hopper_static_place(uint32_t bytes, uint32_t align)
     return at;
 }
 
+/* Only a kernel that comes to one of its variables has any. */
+int statics_fit(const struct hopper_block *b)
+{
+    return static_largest + (b->shared_bytes - b->dynamic_at) + 128 <= SHARED_MOST;
+}
+
 static uint32_t count_of(struct hopper_xyz v)
 {
     return v.x * v.y * v.z;
@@ -31,7 +37,7 @@ int hopper_enqueue(void (*run)(void *arguments), const void *arguments, size_t b
     cluster = cluster ? cluster : 1;
     if (!h || !count_of(size) || !count_of(block) || count_of(block) > KNOWN_THREADS ||
         cluster > CLUSTER_MOST || size.x % cluster || cluster > h->config.sms ||
-        static_bytes > STATIC_MOST || static_largest + dynamic_shared + 128 > SHARED_MOST)
+        static_bytes > STATIC_MOST || dynamic_shared > SHARED_MOST)
         return -EINVAL;
     struct hopper_grid *g = calloc(1, sizeof *g);
     size_t room = (bytes + 127) / 64 * 64;

@@ -389,4 +389,7 @@ void barriers_thread_ended(struct hopper_thread *t);
 void warp_thread_ended(struct hopper_thread *t); /* warp.c */
 void barriers_begin(struct hopper_block *b);
 
+/* grid.c: a kernel's variables in shared memory, and its dynamic */
+int statics_fit(const struct hopper_block *b);
+
 #endif

@@ -33,7 +33,12 @@ void *hopper_dynamic_shared_aligned(uint32_t align)
 
 void *hopper_static_shared(uint32_t offset)
 {
-    return hopper_thread()->block->shared + offset;
+    struct hopper_block *b = hopper_thread()->block;
+    if (!statics_fit(b))
+        hopper_mistake(
+            "has variables in shared memory beside %u bytes of dynamic, which is too much",
+            b->shared_bytes - b->dynamic_at);
+    return b->shared + offset;
 }
 
 uint32_t hopper_shared_address(const void *p)
