@@ -99,16 +99,17 @@ static void test_bytes_in_the_table(void **state)
     /* A block is 64 x 64 elements: (gpus - 1) nodes of them over NVLink, nodes - 1 over the
      * network. */
     expect_right("gemm_rs", "--nodes 2 --gpus 2 --shape 256,64,64");
-    assert_non_null(strstr(
-        r.out_text, "moved     16.00 KB over NVLink (shared memory) and 8.00 KB over the network"));
+    assert_non_null(
+        strstr(r.out_text,
+               "moved     16.00 KiB over NVLink (shared memory) and 8.00 KiB over the network"));
     expect_right("gemm_rs", "--nodes 2 --gpus 2 --shape 256,64,64 --deterministic");
     assert_non_null(
         strstr(r.out_text,
-               "moved     32.00 KB over NVLink (shared memory) and 16.00 KB over the network"));
+               "moved     32.00 KiB over NVLink (shared memory) and 16.00 KiB over the network"));
     expect_right("gemm_ar", "--nodes 2 --gpus 2 --shape 256,64,64");
     assert_non_null(
         strstr(r.out_text,
-               "moved     32.00 KB over NVLink (shared memory) and 16.00 KB over the network"));
+               "moved     32.00 KiB over NVLink (shared memory) and 16.00 KiB over the network"));
 }
 
 /* MKERNEL_TEST_SPOIL makes one element wrong, of a rank with tokens or without. */
