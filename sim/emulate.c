@@ -62,7 +62,9 @@ void sim_world_emulate(struct sim_world_config *c, int drawn)
         /* now and then more than a tile's rows */
         q->attention.sequence = sequence * mk_world(&q->topo) * (c->seed % 5 ? 1 : 9);
         c->tracks = c->seed % 4 ? 0 : 64;
+        uint32_t dim = q->attention.head_dim;
         op_fit(q);
+        q->attention.head_dim = dim; /* a size of heads is what it is: others are refused */
         memset(&q->tuning, 0, sizeof q->tuning);
         const struct mk_gemm_tile tile = emulate_tile(q, c->seed);
         q->tuning.tile_m = tile.tile_m;

@@ -84,7 +84,7 @@ static double column_of(const char *text, const char *head, const char *bytes, i
 
 static void test_measures(void **state)
 {
-    expect("bench fabric --nic soft --min 64 --max 256 --iters 300", 0, "BW average[MB/sec]");
+    expect("bench fabric --nic soft --min 64 --max 256 --iters 300", 0, "BW average[MiB/sec]");
     for (int column = 2; column <= 4; column++)
         assert_true(column_of(r.out_text, "BW peak", "128", column) > 0);
     assert_true(column_of(r.out_text, "BW peak", "256", 1) == 300);
