@@ -66,15 +66,12 @@ static int check_one(int64_t m, int64_t n, int64_t k, enum gemm_b b_rows)
 
 static int check(void)
 {
-    static const int64_t shapes[][3] = {
-        {1, 8, 8},         {1, 4096, 8192}, {65, 200, 328},   {390, 200, 8},    {128, 256, 64},
-        {129, 264, 1000},  {390, 8, 4096},  {64, 64, 64},     {300, 3584, 520}, {1000, 1544, 2048},
-        {2048, 4096, 256}, {513, 520, 16},  {4000, 136, 200}, {77, 8200, 136},  {3333, 2504, 1096},
-    };
-    int failed = 0, cases = sizeof shapes / sizeof shapes[0];
+    int failed = 0, cases = sizeof product_shapes / sizeof product_shapes[0];
     for (int i = 0; i < cases; i++) {
-        failed |= check_one(shapes[i][0], shapes[i][1], shapes[i][2], GEMM_B_NK);
-        failed |= check_one(shapes[i][0], shapes[i][1], shapes[i][2], GEMM_B_KN);
+        failed |=
+            check_one(product_shapes[i][0], product_shapes[i][1], product_shapes[i][2], GEMM_B_NK);
+        failed |=
+            check_one(product_shapes[i][0], product_shapes[i][1], product_shapes[i][2], GEMM_B_KN);
     }
     /* What it must refuse. */
     const struct gemm_tiling none = {64, 32, 1};

@@ -156,23 +156,27 @@ static void why_sweep(struct why_cta *c, int64_t start, int64_t last, int64_t en
     why_advance(c, &s, end);
 }
 
+/* Which tiles take as long as another: of tile event e with its row i of table tile. */
+#define WHY_ALIKE                                                                                  \
+    "CASE WHEN (SELECT instr(shape, 'causal') FROM run) THEN e.argument"                           \
+    " ELSE coalesce(i.rows * 65536 + i.cols, -1) END"
+/* The rank's compute events, with their tiles. */
+#define WHY_EVENTS                                                                                 \
+    " FROM track t JOIN event e ON e.id BETWEEN t.first_event AND t.last_event"                    \
+    " JOIN launch l ON l.id = e.launch"                                                            \
+    " LEFT JOIN tile i ON i.plan = l.plan AND i.id = e.argument AND e.kind = 2"
+#define WHY_OF_RANK " WHERE t.rank = ?2 AND t.role = 0 AND t.first_event IS NOT NULL"
+
 /* An event of the rank's compute CTAs, with what a tile of its extents takes at full rate. The
  * tenth percentile is the row behind a tenth of them. */
 static const char why_events[] =
-    "WITH tiles AS MATERIALIZED (SELECT e.ns, CASE WHEN (SELECT instr(shape, 'causal') FROM run) "
-    " THEN e.argument ELSE coalesce(i.rows * 65536 + i.cols, -1) END AS of"
-    " FROM track t JOIN event e ON e.id BETWEEN t.first_event AND t.last_event"
-    " JOIN launch l ON l.id = e.launch LEFT JOIN tile i ON i.plan = l.plan AND i.id = e.argument"
-    " WHERE t.rank = ?2 AND t.role = 0 AND t.first_event IS NOT NULL AND e.kind = 2),"
+    "WITH tiles AS MATERIALIZED (SELECT e.ns, " WHY_ALIKE " AS of" WHY_EVENTS WHY_OF_RANK
+    " AND e.kind = 2),"
     " ordered AS (SELECT of, ns, row_number() OVER (PARTITION BY of ORDER BY ns) AS place,"
     " count(*) OVER (PARTITION BY of) AS count FROM tiles),"
     " full AS MATERIALIZED (SELECT of, ns FROM ordered WHERE place = 1 + (count - 1) / 10)"
-    " SELECT t.cta, e.start, e.ns, e.kind, e.cause, f.ns FROM track t"
-    " JOIN event e ON e.id BETWEEN t.first_event AND t.last_event JOIN launch l ON l.id = e.launch"
-    " LEFT JOIN tile i ON i.plan = l.plan AND i.id = e.argument AND e.kind = 2"
-    " LEFT JOIN full f ON e.kind = 2 AND f.of = CASE WHEN (SELECT instr(shape, 'causal') FROM run)"
-    " THEN e.argument ELSE coalesce(i.rows * 65536 + i.cols, -1) END"
-    " WHERE t.rank = ?2 AND t.role = 0 AND t.first_event IS NOT NULL AND e.launch = ?1";
+    " SELECT t.cta, e.start, e.ns, e.kind, e.cause, f.ns" WHY_EVENTS
+    " LEFT JOIN full f ON e.kind = 2 AND f.of = " WHY_ALIKE WHY_OF_RANK " AND e.launch = ?1";
 
 static int why_take(struct why_cta *c, const struct trace_why *w, sqlite3_stmt *q, uint32_t *tiles)
 {

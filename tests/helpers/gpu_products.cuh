@@ -13,6 +13,14 @@
 #include <string.h>
 #include <time.h>
 
+/* M, N, K that an engine is checked with: rows and columns that no tile divides, few rows, K of one
+ * slice and of many. */
+__attribute__((unused)) static const int64_t product_shapes[][3] = {
+    {1, 8, 8},         {1, 4096, 8192}, {65, 200, 328},   {390, 200, 8},    {128, 256, 64},
+    {129, 264, 1000},  {390, 8, 4096},  {64, 64, 64},     {300, 3584, 520}, {1000, 1544, 2048},
+    {2048, 4096, 256}, {513, 520, 16},  {4000, 136, 200}, {77, 8200, 136},  {3333, 2504, 1096},
+};
+
 /* ---- Reference, comparison
  * ------------------------------------------------------------------------------ */
 
