@@ -6,6 +6,7 @@
 #include "experiments/common/output_file.h"
 #include "experiments/trace/trace_cli.h"
 #include "experiments/common/trace_output.h"
+#include "tracer/bound.h"
 #include "tracer/generate.h"
 
 #include <errno.h>
@@ -375,6 +376,8 @@ static int trace_run_sql(struct asked *a, struct options_found *f, char *error, 
         "columns FROM"
         " (SELECT type, name FROM sqlite_master UNION SELECT type, name FROM sqlite_temp_master) m"
         " WHERE type IN ('table', 'view') ORDER BY type DESC, name";
+    if (f->word_count > 1)
+        bound_end(db);
     int rc = trace_run_query(db, f->word_count > 1 ? f->words[1] : list, a->csv, error, size);
     sqlite3_close(db);
     return rc ? trace_refuse("sql", error) : STATUS_DONE;
