@@ -219,7 +219,7 @@ static void test_files(void **state)
     refuses(at("run ag_gemm --exec host --trace %s"), "it is a folder");
     refuses(at("run ag_gemm --exec host --json %s"), "it is a folder");
     refuses(at("run ag_gemm --exec host --trace %s/fifo"), "a file would take its place");
-    refuses(at("trace generate %s/fifo --events 1"), "a file would take its place");
+    refuses(at("sim ag_gemm --trace %s/fifo"), "a file would take its place");
     refuses(at("bench trace --events 1 --file %s/fifo"), "a file would take its place");
     assert_true(stat(fifo, &there) == 0 && S_ISFIFO(there.st_mode));
     refuses(at("run ag_gemm --exec host --trace %s/same --json %s/same"), "name the same file");
@@ -227,14 +227,14 @@ static void test_files(void **state)
     refuses("run ag_gemm --exec host --json -", "/dev/stdout");
     refuses("bench fabric --nic soft --csv /nonexistent/x", "cannot be written");
     refuses("bench ring --json /nonexistent/x", "cannot be written");
-    refuses("trace generate /nonexistent/x", "cannot be written");
-    refuses("trace generate ''", "it has no name");
+    refuses("bench trace --file /nonexistent/x", "cannot be written");
+    refuses("trace generate x", "there is no report generate");
 }
 
 static void test_trace(void **state)
 {
-    in_shell(at("trace generate %s/t.db --events 1000 --nodes 1 --gpus 2"));
-    judge("trace generate", 0, "");
+    in_shell(at("sim ag_gemm --shape 512,512,512 --nodes 1 --trace %s/t.db"));
+    judge("sim", 0, "");
     refuses(at("trace export %s/t.db --out /nonexistent/x"), "cannot be written");
     refuses(at("trace export %s/t.db --out %s"), "it is a folder");
     refuses(at("trace export %s/t.db --rank 2"), "ranks 0 to 1");
