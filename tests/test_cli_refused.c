@@ -147,10 +147,11 @@ static void test_sim(void **state)
     refuses("sim ag_gemm --vary", "--vary is for --explore");
     refuses("sim ag_gemm --network fast", "is written 100GB/s");
     refuses("sim ag_gemm --network 0GB/s", "is written 100GB/s");
-    refuses("sim ag_gemm --slow rank=4:0.5", "the cluster's ranks are 0 to 3");
-    refuses("sim ag_gemm --slow rank=1", "it is written rank=3:0.7");
-    refuses("sim ag_gemm --slow rank=1:0", "it is written rank=3:0.7");
-    refuses("sim ag_gemm --slow node=1:0.5", "what can be slow are rank, link and nic");
+    refuses("sim ag_gemm --slow rank=0.5@4", "the cluster's ranks are 0 to 3");
+    refuses("sim ag_gemm --slow rank=1", "it is written rank=0.7@3");
+    refuses("sim ag_gemm --slow rank=1:0.7", "it is written rank=0.7@3");
+    refuses("sim ag_gemm --slow rank=0@1", "it is written rank=0.7@3");
+    refuses("sim ag_gemm --slow node=0.5@1", "what can be slow are rank, link and nic");
     refuses("sim ag_gemm --jitter much", "a number from 0 to 1");
     refuses("sim ag_gemm --skew 1", "ag_gemm has no experts");
     refuses("sim moe_ffn --skew 1 --ids x", "and so does --skew");
