@@ -9,16 +9,13 @@
 #include "sim/emulated.h"
 #include "sim/hopper/hopper.h"
 #include "sim/host_heap.h"
+#include "sim/launch_queue.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
-#include <time.h>
 
 #ifdef MK_HAVE_EMULATION
 
-#define QUEUE 256 /* launches that may be asked for before one is done */
 #define CTAS ((1 + MK_AUXILIARY_WARPS) * EMULATED_SMS)
 #define TRACKS (CTAS * GPU_TRACK_WARPS)
 #define MACHINE_BYTES ((size_t)64 << 20)
@@ -34,16 +31,8 @@ enum { ENDING = POSTED + MK_MAX_RINGS, WORDS = ENDING + 16 };
 #define TICK_NS 500000ull
 #define BUSY_TICK_NS 5000000ull
 
-/* A kernel ends so soon after the job has failed, or it is left where it stands. Whoever waits
- * looks around this often, and allows kernel code that much beyond the timeout. */
+/* A kernel ends so soon after the job has failed, or it is left where it stands. */
 #define LINGER_NS 1500000000ull
-#define LOOK_NS 50000000ull
-#define BEYOND_NS 300000000ull
-
-struct launch {
-    struct mk_plan *plan;
-    void *arguments[MK_SPACES - 1];
-};
 
 struct emulated_executor {
     struct mk_comm *comm;
@@ -51,17 +40,9 @@ struct emulated_executor {
     uint64_t *words;
     struct gpu_report *report;
     struct mk_track *tracks; /* NULL: tracing is off */
-    pthread_t thread;
-    int threaded;
-    pthread_mutex_t lock;
-    pthread_cond_t asked, done;
-    struct launch queue[QUEUE];
-    uint64_t head, tail; /* launches asked for, launches done */
-    int stop;            /* atomic; the communicator closes */
-    int ended;           /* the thread has */
-    int left;            /* the machine was left in the middle of a launch, and runs no more */
-    uint64_t beats;      /* atomic; as struct mk_comm has it */
-    uint64_t turns;      /* atomic; grows while the thread comes back from the kernels' code */
+    struct launch_queue queue;
+    int left;       /* the machine was left in the middle of a launch, and runs no more */
+    uint64_t beats; /* atomic; as struct mk_comm has it */
 };
 
 /* ---- running ---- */
@@ -101,23 +82,8 @@ static int exec_emulated_look(struct emulated_executor *x, const struct mk_plan 
         ending[1] = 1;
     }
     __atomic_store_n(&x->beats, hopper_work(x->hopper), __ATOMIC_RELAXED);
-    __atomic_fetch_add(&x->turns, 1, __ATOMIC_RELAXED);
-    return !__atomic_load_n(&x->stop, __ATOMIC_RELAXED) &&
-           (!*failed_at || now - *failed_at < LINGER_NS);
-}
-
-/* Nothing can run: spin in case that lasts nanoseconds, then give the core to another rank, then
- * sleep. */
-static void exec_emulated_back_off(uint32_t idle)
-{
-    if (idle < 16)
-        return;
-    if (idle < 48) {
-        sched_yield();
-        return;
-    }
-    struct timespec t = {0, idle < 256 ? 10000 : 100000};
-    nanosleep(&t, NULL);
+    __atomic_fetch_add(&x->queue.turns, 1, __ATOMIC_RELAXED);
+    return !launch_queue_stops(&x->queue) && (!*failed_at || now - *failed_at < LINGER_NS);
 }
 
 /* Until the kernel has ended. 0: it was left. */
@@ -134,7 +100,7 @@ static int exec_emulated_run_kernel(struct emulated_executor *x, const struct mk
         idle = steps ? 0 : idle + 1;
         uint64_t now = wall_clock(NULL);
         if (now - ticked < (steps ? BUSY_TICK_NS : TICK_NS)) {
-            exec_emulated_back_off(idle);
+            launch_queue_back_off(idle);
             continue;
         }
         ticked = now;
@@ -145,13 +111,16 @@ static int exec_emulated_run_kernel(struct emulated_executor *x, const struct mk
     return exec_emulated_look(x, plan, &failed_at);
 }
 
-static void exec_emulated_run_launch(struct emulated_executor *x, const struct launch *launch)
+static void exec_emulated_run_launch(struct mk_comm *comm, const struct launch *launch)
 {
+    struct emulated_executor *x = comm->exec_state;
     const struct mk_plan *plan = launch->plan;
     struct gpu_launch l;
+    if (x->left)
+        return;
     uint64_t *words = x->words + plan->slot * PLAN_WORDS;
-    emulated_launch_begin(&l, plan, x->comm->heap.base, x->comm->heap.peers, x->comm->rings,
-                          x->comm->ring_count, launch->arguments);
+    emulated_launch_begin(&l, plan, comm->heap.base, comm->heap.peers, comm->rings,
+                          comm->ring_count, launch->arguments);
     l.left = words;
     l.taken = words + TAKEN;
     l.posted = x->words + POSTED;
@@ -168,50 +137,11 @@ static void exec_emulated_run_launch(struct emulated_executor *x, const struct l
         x->left = 1;
 }
 
-static void *exec_emulated_main(void *argument)
+static void exec_emulated_fail_silent(struct mk_comm *comm, const struct launch *launch,
+                                      uint64_t silent_ns)
 {
-    struct emulated_executor *x = argument;
-    pthread_mutex_lock(&x->lock);
-    for (;;) {
-        while (x->head == x->tail && !x->stop)
-            pthread_cond_wait(&x->asked, &x->lock);
-        if (x->stop)
-            break;
-        struct launch launch = x->queue[x->tail % QUEUE];
-        pthread_mutex_unlock(&x->lock);
-        if (!x->left && !comm_failed(x->comm))
-            exec_emulated_run_launch(x, &launch);
-        pthread_mutex_lock(&x->lock);
-        x->tail++;
-        pthread_cond_broadcast(&x->done);
-    }
-    x->ended = 1;
-    pthread_cond_broadcast(&x->done);
-    pthread_mutex_unlock(&x->lock);
-    return NULL;
-}
-
-/* With the lock held: waits until at most `left` launches are left or, with left UINT64_MAX, the
- * thread has ended. 0, or -ETIMEDOUT where kernel code does not come back. */
-static int exec_emulated_wait_until(struct emulated_executor *x, uint64_t left)
-{
-    uint64_t moved_at = wall_clock(NULL), seen = __atomic_load_n(&x->turns, __ATOMIC_RELAXED);
-    while (left == UINT64_MAX ? !x->ended : x->head - x->tail > left) {
-        uint64_t until = wall_clock(NULL) + LOOK_NS;
-        mk_cond_wait_until(&x->done, &x->lock, until);
-        uint64_t now = wall_clock(NULL), turns = __atomic_load_n(&x->turns, __ATOMIC_RELAXED);
-        if (turns != seen)
-            moved_at = now;
-        seen = turns;
-        uint64_t most = comm_failed(x->comm) ? LINGER_NS : x->comm->config.timeout_ns + BEYOND_NS;
-        if (now - moved_at <= most)
-            continue;
-        if (left != UINT64_MAX && !comm_failed(x->comm))
-            exec_emulated_fail_device(x, x->queue[x->tail % QUEUE].plan,
-                                      "the kernel's code does not come back");
-        return -ETIMEDOUT;
-    }
-    return 0;
+    exec_emulated_fail_device(comm->exec_state, launch->plan,
+                              "the kernel's code does not come back");
 }
 
 /* ---- life ---- */
@@ -272,9 +202,11 @@ static int exec_emulated_open(struct mk_comm *comm)
     comm->exec_state = x;
     snprintf(comm->device, sizeof comm->device, "emulated");
     x->comm = comm;
-    pthread_mutex_init(&x->lock, NULL);
-    pthread_cond_init(&x->asked, NULL);
-    mk_cond_init(&x->done);
+    x->queue = (struct launch_queue){.comm = comm,
+                                     .run = exec_emulated_run_launch,
+                                     .silent = exec_emulated_fail_silent,
+                                     .linger_ns = LINGER_NS};
+    launch_queue_open(&x->queue);
     comm->exec_beats = &x->beats;
     comm->track_warps = GPU_TRACK_WARPS;
     int result = host_heap_open(comm);
@@ -285,10 +217,8 @@ static int exec_emulated_open(struct mk_comm *comm)
         result = host_rings_open(comm);
     if (!result)
         result = exec_emulated_make_tracks(x);
-    if (!result) {
-        result = -pthread_create(&x->thread, NULL, exec_emulated_main, x);
-        x->threaded = !result;
-    }
+    if (!result)
+        result = launch_queue_start(&x->queue);
     if (result)
         snprintf(comm->error, sizeof comm->error, "the emulated GPU can't start: %s",
                  strerror(-result));
@@ -305,14 +235,12 @@ static int exec_emulated_plan(struct mk_comm *comm, struct mk_plan *plan)
                  plan_op_name(plan->problem.op));
         return -EINVAL;
     }
-    pthread_mutex_lock(&x->lock);
-    int result = exec_emulated_wait_until(x, 0);
+    int result = launch_queue_wait(&x->queue);
     if (!result) {
         hopper_use(x->hopper, 0);
         result = op->prepare(plan, comm->error, sizeof comm->error);
         hopper_use(NULL, 0);
     }
-    pthread_mutex_unlock(&x->lock);
     return result;
 }
 
@@ -330,64 +258,29 @@ static int exec_emulated_launch(struct mk_comm *comm, struct mk_plan *plan,
     struct emulated_executor *x = comm->exec_state;
     struct launch launch = {.plan = plan};
     memcpy(launch.arguments, arguments, sizeof launch.arguments);
-    pthread_mutex_lock(&x->lock);
-    int result = exec_emulated_wait_until(x, QUEUE - 1);
-    if (!result)
-        x->queue[x->head++ % QUEUE] = launch;
-    pthread_cond_signal(&x->asked);
-    pthread_mutex_unlock(&x->lock);
-    return result;
+    return launch_queue_add(&x->queue, &launch);
 }
 
 static int exec_emulated_wait(struct mk_comm *comm)
 {
     struct emulated_executor *x = comm->exec_state;
-    pthread_mutex_lock(&x->lock);
-    int result = exec_emulated_wait_until(x, 0);
-    pthread_mutex_unlock(&x->lock);
+    int result = launch_queue_wait(&x->queue);
     return comm_failed(comm) ? -EIO : result;
-}
-
-static void exec_emulated_forget(struct mk_comm *comm)
-{
-    comm->exec_beats = NULL;
-    comm->exec_state = NULL;
-    comm->tracks = NULL;
-    comm->progress = NULL;
-    comm->ring_count = comm->track_count = comm->progress_count = 0;
 }
 
 static void exec_emulated_close(struct mk_comm *comm)
 {
     struct emulated_executor *x = comm->exec_state;
-    if (!x)
+    if (!x || launch_queue_stop(&x->queue))
         return;
-    if (x->threaded) {
-        pthread_mutex_lock(&x->lock);
-        /* a kernel that still runs is left where it stands, as no call waits for it */
-        __atomic_store_n(&x->stop, 1, __ATOMIC_RELAXED);
-        pthread_cond_signal(&x->asked);
-        int hangs = exec_emulated_wait_until(x, UINT64_MAX);
-        pthread_mutex_unlock(&x->lock);
-        if (hangs) { /* whatever its code may still touch stays, for as long as the process */
-            pthread_detach(x->thread);
-            exec_emulated_forget(comm);
-            comm->plan_count = 0;
-            return;
-        }
-        pthread_join(x->thread, NULL);
-    }
     host_rings_close(comm);
-    exec_emulated_forget(comm);
+    launch_queue_forget(comm);
     hopper_destroy(x->hopper);
     for (uint32_t i = 0; x->tracks && i < TRACKS; i++)
         free(x->tracks[i].events);
     free(x->tracks);
     free(x->report);
     host_heap_close(comm);
-    pthread_mutex_destroy(&x->lock);
-    pthread_cond_destroy(&x->asked);
-    pthread_cond_destroy(&x->done);
     free(x);
 }
 
