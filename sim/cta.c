@@ -197,6 +197,8 @@ void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk 
         calls->copy(cta, local, chunk->id, rows * chunk->bytes);
         return;
     }
+    if (!rows)
+        return;
     struct sim_cta *c = cta_of(cta);
     struct sim_transfer t = {.kind = SIM_COPY,
                              .local = local,
@@ -322,6 +324,8 @@ void sim_cta_store(struct sim_cta *c, const struct sim_operands *o, const float 
                              .cols = o->cols,
                              .pitch = o->c_pitch,
                              .number = o->c_number};
+    if (!t.bytes)
+        return;
     if (o->c_space != MK_SPACE_HEAP) {
         sim_store_part(&t, r->spaces[o->c_space] + o->c, 0, t.bytes);
         return;
@@ -465,8 +469,7 @@ static int cta_compute(struct sim_cta *c)
         return 1;
     for (uint32_t t = c->cta.index; t < r->plan->tiles; t += c->cta.count) {
         struct mk_tile tile;
-        r->op->tile(r->plan, &c->cta, t, &tile);
-        if (!tile.rows) /* the plan leaves this turn out */
+        if (!r->op->tile(r->plan, &c->cta, t, &tile))
             continue;
         if (cta_before(c, &tile, pipeline.slices))
             return 1;

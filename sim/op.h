@@ -46,7 +46,8 @@ struct sim_op {
     int (*run)(const struct mk_plan *plan, struct mk_cta *cta);
     int (*open)(const struct mk_plan *plan,
                 struct mk_cta *cta); /* before a compute CTA's first tile; NULL: nothing */
-    void (*tile)(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *tile);
+    /* tile number `t`; 0: the plan leaves this turn out, else 1 (the tile may have no rows) */
+    int (*tile)(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *tile);
     /* waits for a slice of a tile's operands, or for what is added to it (core/pipeline.h) */
     int (*before)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile,
                   uint32_t slice);

@@ -14,9 +14,10 @@
 MK_ROLES_OF(ag_gemm, ag_gemm_intra_comm(p, cta), ag_gemm_inter_send(p, cta), 0);
 SIM_ROLES(ag_gemm);
 
-static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
+static int tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
 {
     ag_gemm_tile(ag_gemm_plan_of(plan), t, out);
+    return 1;
 }
 
 static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,

@@ -15,10 +15,11 @@
 MK_ROLES_OF(gemm_ar, gemm_ar_intra_comm(p, cta), gemm_ar_inter_send(p, cta), 0);
 SIM_ROLES(gemm_ar);
 
-static void gemm_ar_tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t,
-                         struct mk_tile *out)
+static int gemm_ar_tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t,
+                        struct mk_tile *out)
 {
     gemm_rs_tile(&gemm_ar_plan_of(plan)->rs, t, out);
+    return 1;
 }
 
 static int publish(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,

@@ -15,9 +15,10 @@
 MK_ROLES_OF(gemm_rs, 0, gemm_rs_inter_send(p, cta), 0);
 SIM_ROLES(gemm_rs);
 
-static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
+static int tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
 {
     gemm_rs_tile(gemm_rs_plan_of(plan), t, out);
+    return 1;
 }
 
 static int publish(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,

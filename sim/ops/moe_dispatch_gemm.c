@@ -21,10 +21,11 @@ static int moe_dispatch_gemm_open_tiles(const struct mk_plan *plan, struct mk_ct
     return moe_await_routed(&moe_dispatch_gemm_plan_of(plan)->dispatch, cta);
 }
 
-static void moe_dispatch_gemm_tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t,
-                                   struct mk_tile *out)
+static int moe_dispatch_gemm_tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t,
+                                  struct mk_tile *out)
 {
     moe_tile(moe_dispatch_gemm_plan_of(plan), cta, t, out);
+    return out->rows > 0;
 }
 
 static int moe_dispatch_gemm_before(const struct mk_plan *plan, struct mk_cta *cta,

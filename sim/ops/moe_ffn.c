@@ -37,9 +37,10 @@ static int moe_ffn_open_tiles(const struct mk_plan *plan, struct mk_cta *cta)
     return moe_await_routed(&moe_ffn_plan_of(plan)->dispatch, cta);
 }
 
-static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
+static int tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
 {
     moe_ffn_tile(moe_ffn_plan_of(plan), cta, t, out);
+    return out->rows > 0;
 }
 
 static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,

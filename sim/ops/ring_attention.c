@@ -24,9 +24,10 @@ MK_ROLES_OF(ring_attention, ring_attention_intra_comm(p, cta), ring_attention_in
             0);
 SIM_ROLES(ring_attention);
 
-static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
+static int tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
 {
     ring_attention_tile(ring_attention_plan_of(plan), t, out);
+    return out->rows > 0;
 }
 
 static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,

@@ -205,8 +205,7 @@ int timed_send(struct timed_cta *c)
     for (uint32_t t = leader / w->cluster; t < r->plan.tiles; t += compute / w->cluster) {
         struct mk_tile tile;
         struct sim_operands o = {0};
-        w->op->tile(&r->plan, &c->cta, t, &tile);
-        if (!tile.rows || !mk_pipeline_passes(&w->pipeline, &tile))
+        if (!w->op->tile(&r->plan, &c->cta, t, &tile) || !mk_pipeline_passes(&w->pipeline, &tile))
             continue;
         w->op->operands(&r->plan, &tile, c->cta.epoch, &o);
         while (e->made <= e->taken[own]) {
@@ -343,8 +342,7 @@ static int compute_tickets(struct timed_cta *c)
         uint32_t t = r->taken++;
         if (t >= r->plan.tiles)
             return 0;
-        op->tile(&r->plan, &c->cta, t, &tile);
-        if (!tile.rows)
+        if (!op->tile(&r->plan, &c->cta, t, &tile))
             return 0; /* those that there are come first */
         if (compute_tile(c, &tile))
             return 1;
@@ -364,8 +362,7 @@ int timed_compute(struct timed_cta *c)
         return 1;
     for (uint32_t t = c->cta.index / w->cluster; t < r->plan.tiles;
          t += c->cta.count / w->cluster) {
-        w->op->tile(&r->plan, &c->cta, t, &tile);
-        if (!tile.rows)
+        if (!w->op->tile(&r->plan, &c->cta, t, &tile))
             continue;
         if (w->beside)
             r->engines[c->cta.index].left = (r->plan.tiles - 1 - t) / (c->cta.count / w->cluster);
