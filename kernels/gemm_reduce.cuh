@@ -157,6 +157,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
             tile->col = number_of(0) * p->tile_n;
         } else {
             gemm_rs_tile(p, number_of(0), tile);
+            find_in_a(tile);
         }
         return true;
     }
@@ -221,8 +222,17 @@ template <class op, int sums> struct reduce_source : gemm_source {
         if (threadIdx.x < 128 && i > 0) { /* `first` has filled it */
             await_work(i);
             *tile = work(i)->tile;
+            find_in_a(tile);
         }
         return true;
+    }
+
+    /* The producer's copy: rows as the map of A counts them, which ends with row M. (Behind a
+     * block's last rows come those of the next; who stores or adds a tile has its own alone.) */
+    GEMM_MEMBER void find_in_a(struct mk_tile *tile) const
+    {
+        tile->row += tile->a_slab * MK_FRESH(op::tiles(plan))->shard_rows;
+        tile->a_slab = 0;
     }
 
     /* Works out tile i, which takes some forty integer divisions: one thread of the block. */
@@ -283,18 +293,15 @@ template <class op, int sums> struct reduce_source : gemm_source {
                       operands->limit_ns);
     }
 
-    /* C has the rows of this rank, or all. */
+    /* C has the rows of this rank, or all: as the map counts them, which ends with this rank's. */
     GEMM_MEMBER struct gemm_place place(uint32_t i, const struct mk_tile *, uint32_t row) const
     {
         const struct mk_tile *tile = &work(i)->tile;
         const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
-        if (p->shots == 1) /* rows of others behind its own lie outside C */
-            return {(int32_t)tile->col,
-                    (int32_t)(tile->row + row) -
-                        (op::gathers ? 0 : (int32_t)(p->topo.rank * p->shard_rows)),
-                    0};
-        return {(int32_t)tile->col, (int32_t)(tile->row + row),
-                op::gathers ? (int32_t)tile->slab : 0};
+        const uint32_t before = op::gathers     ? tile->a_slab * p->shard_rows
+                                : p->shots == 1 ? 0 - p->topo.rank * p->shard_rows
+                                                : 0;
+        return {(int32_t)tile->col, (int32_t)(before + tile->row + row), 0};
     }
 
     GEMM_MEMBER void begin(uint32_t, const struct mk_tile *)
@@ -640,13 +647,14 @@ template <class op> struct reduce_on_gpu {
                         const struct gpu_launch *l)
     {
         const struct gemm_rs_plan *p = op::tiles(whole);
-        const uint64_t n = p->n, k = p->k, rows = p->shard_rows, world = mk_world(&p->topo);
-        const bool joint = p->shots == 1;
-        const uint64_t a_rows = joint ? p->m : rows, c_rows = joint && op::gathers ? p->m : rows;
-        const uint64_t a[3] = {k, a_rows, joint ? 1 : world},
-                       c[3] = {n, c_rows, op::gathers && !joint ? world : 1};
-        const uint32_t a_box[2] = {GEMM_TILE_K, gemm_a_rows<shape>(a_rows)}, c_box[2] = {64, 64};
-        int err = tensormap_bf16(&m->a, l->arguments[MK_SPACE_ARG0], a, k, a_rows * k, a_box);
+        const uint64_t n = p->n, k = p->k, rows = p->m, shard = p->shard_rows,
+                       own_end = (p->topo.rank + 1) * shard; /* behind M on the last ranks */
+        const uint64_t c_rows = !op::gathers                      ? shard
+                                : p->shots == 1 || own_end > rows ? rows
+                                                                  : own_end;
+        const uint64_t a[3] = {k, rows, 1}, c[3] = {n, c_rows, 1};
+        const uint32_t a_box[2] = {GEMM_TILE_K, gemm_a_rows<shape>(rows)}, c_box[2] = {64, 64};
+        int err = tensormap_bf16(&m->a, l->arguments[MK_SPACE_ARG0], a, k, rows * k, a_box);
         if (!err)
             err = gemm_describe_b<shape>(&operands->b, l->arguments[MK_SPACE_ARG1], n, k);
         if (!err)

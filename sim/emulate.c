@@ -54,11 +54,12 @@ void sim_world_emulate(struct sim_world_config *c, int drawn)
     /* what the seed drew for CTAs that are coroutines, no kernel is built for; and threads cost
      * more than these */
     if (drawn) {
-        uint64_t rows = q->m / mk_world(&q->topo),
-                 sequence = q->attention.sequence / mk_world(&q->topo);
+        uint64_t rows = mk_ceil_div(q->m, mk_world(&q->topo)),
+                 less = rows * mk_world(&q->topo) - q->m, /* of the last ranks */
+            sequence = q->attention.sequence / mk_world(&q->topo);
         while (mk_world(&q->topo) > MOST_RANKS)
             q->topo.nodes > 1 && q->topo.nodes >= q->topo.gpus ? q->topo.nodes-- : q->topo.gpus--;
-        q->m = rows * mk_world(&q->topo);
+        q->m = rows * mk_world(&q->topo) - less % mk_world(&q->topo);
         /* now and then more than a tile's rows */
         q->attention.sequence = sequence * mk_world(&q->topo) * (c->seed % 5 ? 1 : 9);
         c->tracks = c->seed % 4 ? 0 : 64;

@@ -184,6 +184,16 @@ for op in gemm_rs gemm_ar; do
     check ${op}_one_slice_of_k $run --gpus "$gpus" --shape $((gpus * 512)),2048,64 --iters 20 --burst 5
     check ${op}_traced traced $op --shape $((gpus * 1024)),1024,1024
 done
+# Rows that the ranks do not share evenly: a decoder's few, and many.
+run="$mkernel run gemm_ar --exec cuda --check --timeout 5"
+for rows in 1 3 17 1000 4097; do
+    check gemm_ar_any_rows_$rows $run --gpus "$gpus" --shape $rows,1032,1000 --iters 20 --burst 5
+    check gemm_ar_any_rows_${rows}_in_two_shots $run --gpus "$gpus" --shape $rows,1032,1000 --iters 20 --burst 5 --shots 2
+done
+check gemm_ar_any_rows_deterministic $run --gpus "$gpus" --shape 1001,1032,1000 --iters 20 --burst 5 --shots 2 --deterministic
+check gemm_ar_any_rows_one_shot_deterministic $run --gpus "$gpus" --shape 3,1032,1000 --iters 20 --burst 5 --deterministic
+check gemm_ar_any_rows_two_nodes $run $nodes --shape 1001,1032,1000 --iters 8
+check gemm_ar_any_rows_two_nodes_one_row $run $nodes --shape 1,1032,1000 --iters 8 --deterministic
 if [ "$gpus" -ge 2 ]; then # two auxiliary warps of a block, and one that sends
     check gemm_ar_two_auxiliary_warps "$mkernel" run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape $((gpus * 512)),520,1024 --iters 8 --roles compute=16,intra_comm=32
 fi
@@ -350,10 +360,10 @@ if [ "${2:-}" = bench ]; then
     done
     rm -f "$build/gpu.plans"
     for op in ag_gemm gemm_rs moe_dispatch_gemm; do # the whole way of a tuned plan: found, kept, taken
-        shape=8192,8192,1024 space='tile;pace;roles'
+        shape=8192,8192,1024 space=tile:pace:roles
         [ $op = ag_gemm ] && shape=8192,1024,8192
-        [ $op = moe_dispatch_gemm ] && shape=1024,$experts space='tile;chunk-rows;roles'
-        table bench_tune_$op 120 "$mkernel" tune $op --exec cuda --gpus "$gpus" --shapes $shape --iters 40 --rounds 1 --space "$space" --tuning "$build/gpu.plans"
+        [ $op = moe_dispatch_gemm ] && shape=1024,$experts space=tile:chunk_rows:roles
+        table bench_tune_$op 120 "$mkernel" tune $op --exec cuda --gpus "$gpus" --shapes $shape --iters 40 --rounds 1 --space $space --tuning "$build/gpu.plans"
         if [ -e "$build/gpu.plans" ]; then
             table bench_tuned_$op 60 "$mkernel" bench $op $bench --gpus "$gpus" --shapes $shape --tuning "$build/gpu.plans"
         else

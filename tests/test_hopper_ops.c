@@ -47,6 +47,8 @@ static void explore(enum mk_op op, uint64_t watched, uint64_t unwatched)
             for (uint64_t i = 0; i < watched + unwatched; i++, seed++) {
                 struct sim_world_config c =
                     hopper_ops_config(op, forms[form][0], forms[form][1], shapes[shape], seed);
+                c.problem.m -= seed % mk_world(&c.problem.topo); /* where M need not divide */
+                op_fit(&c.problem);
                 c.unwatched = i >= watched;
                 c.pool = pool;
                 right(&c);
@@ -103,7 +105,7 @@ static void test_all_to_all(void **state)
  * rows share a group, more tiles of a CTA than one. */
 static void one_shot(enum mk_op op)
 {
-    static const uint32_t rows[] = {1, 3, 16, 17, 65}; /* of all ranks, at least */
+    static const uint32_t rows[] = {1, 3, 16, 17, 65}; /* of all ranks; where M divides, at least */
     static const uint64_t columns[] = {72, 392, 8};
     struct mk_gemm_tile tile;
     struct coroutine_pool *pool;
@@ -113,8 +115,7 @@ static void one_shot(enum mk_op op)
     for (uint32_t gpus = 1; gpus <= 3; gpus++)
         for (uint32_t i = 0; i < 5; i++)
             for (uint32_t few = 0; few < 2; few++, seed++) {
-                const uint64_t shape[3] = {(rows[i] + gpus - 1) / gpus, columns[seed % 3],
-                                           i % 2 ? 264 : 72};
+                const uint64_t shape[3] = {1, columns[seed % 3], i % 2 ? 264 : 72};
                 struct sim_world_config c = hopper_ops_config(op, 1, gpus, shape, seed);
                 /* a table's first tile has too many columns */
                 if (few || c.problem.tuning.tile_n > PLAN_MOST_JOINT_COLUMNS) {
@@ -123,6 +124,8 @@ static void one_shot(enum mk_op op)
                     c.problem.tuning.tile_n = tile.tile_n;
                     c.problem.tuning.cluster = tile.cluster;
                 }
+                c.problem.m = rows[i];
+                op_fit(&c.problem);
                 c.problem.tuning.shots = 1;
                 c.unwatched = seed % 2 && !few;
                 c.pool = pool;
@@ -147,6 +150,22 @@ static void test_gemm_rs_one_shot(void **state)
 static void test_gemm_ar_one_shot(void **state)
 {
     one_shot(MK_OP_GEMM_AR);
+}
+
+/* Rows that the ranks do not share evenly, fewer than there are ranks, more than a tile's. Behind A
+ * and C lies nobody's memory: who touches it is found. */
+static void test_gemm_ar_any_rows(void **state)
+{
+    static const uint32_t of[][3] = {{1, 2, 257}, {1, 3, 131}, {1, 4, 3}, {2, 1, 1},
+                                     {2, 2, 17},  {2, 1, 259}, {1, 4, 9}};
+    static const uint64_t shape[3] = {1, 72, 72};
+    for (uint64_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct sim_world_config c =
+            hopper_ops_config(MK_OP_GEMM_AR, of[i][0], of[i][1], shape, i * 5);
+        c.problem.m = of[i][2];
+        c.launches = 2;
+        right(&c);
+    }
 }
 
 /* More tiles of a CTA, and of a cluster, than the producer keeps what consumers need to know of:
@@ -253,6 +272,7 @@ int main(void)
                                        cmocka_unit_test(test_gemm_rs_one_shot),
                                        cmocka_unit_test(test_ag_gemm_one_shot),
                                        cmocka_unit_test(test_gemm_ar_one_shot),
+                                       cmocka_unit_test(test_gemm_ar_any_rows),
                                        cmocka_unit_test(test_many_tiles),
                                        cmocka_unit_test(test_all_gather),
                                        cmocka_unit_test(test_all_to_all),

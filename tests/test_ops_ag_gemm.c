@@ -9,7 +9,7 @@ static void test_orders(void **state)
 
 static void test_bytes(void **state)
 {
-    ops_bytes_are_minimal(MK_OP_AG_GEMM);
+    ops_bytes_are_minimal(MK_OP_AG_GEMM, 0);
 }
 
 static void expect_mute(const struct sim_world_result *r)

@@ -46,7 +46,7 @@ static void test_orders(void **state)
 /* Its own sends, C and the network's share aside: what a rank copies to itself is no link's. */
 static void test_bytes(void **state)
 {
-    ops_bytes_are_minimal(MK_OP_ALL_GATHER);
+    ops_bytes_are_minimal(MK_OP_ALL_GATHER, 0);
 }
 
 static void expect_mute(const struct sim_world_result *r)

@@ -54,7 +54,7 @@ static void test_orders(void **state)
 /* Its own sends, C and the network's share aside: what a rank copies to itself is no link's. */
 static void test_bytes(void **state)
 {
-    ops_bytes_are_minimal(MK_OP_ALL_TO_ALL);
+    ops_bytes_are_minimal(MK_OP_ALL_TO_ALL, 0);
 }
 
 static void expect_mute(const struct sim_world_result *r)

@@ -1,6 +1,6 @@
-/* GEMM+AllReduce gives every rank the same right sum in every order of its steps, within the bounds
- * of its arithmetic and with the fewest bytes; deterministic results have the same bits in every
- * order; broken variants are caught. */
+/* GEMM+AllReduce gives every rank the same right sum in every order of its steps, of any number of
+ * rows, within the bounds of its arithmetic and with the fewest bytes; deterministic results have
+ * the same bits in every order; broken variants are caught. */
 #include "tests/helpers/ops.h"
 
 #define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
@@ -25,7 +25,94 @@ static void test_bits(void **state)
 
 static void test_bytes(void **state)
 {
-    ops_bytes_are_minimal(MK_OP_GEMM_AR);
+    static const uint64_t rows[] = {0, 1, 3, 17, 101}; /* the last ranks have fewer, or none */
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        ops_bytes_are_minimal(MK_OP_GEMM_AR, rows[i]);
+}
+
+/* Rows that the ranks do not share evenly, fewer than there are ranks, and one. */
+static const uint64_t any_rows[] = {1, 2, 3, 5, 7, 17, 100, 251};
+#define ANY_ROWS (sizeof any_rows / sizeof *any_rows)
+
+static void test_any_rows(void **state)
+{
+    static const uint32_t forms[][2] = {{1, 1}, {1, 2}, {1, 3}, {1, 4}, {1, 5}, {1, 6},
+                                        {1, 7}, {1, 8}, {2, 1}, {2, 2}, {3, 2}};
+    static const uint64_t few[] = {1, 72, 24}, many[] = {1, 8, 8};
+    struct coroutine_pool *pool;
+    struct sim_world_result result;
+    uint32_t one_shot = 0, deterministic = 0, in_heap = 0;
+    assert_int_equal(coroutine_pool_create(&pool, 0), 0);
+    for (size_t form = 0; form < sizeof forms / sizeof *forms; form++)
+        for (size_t i = 0; i < ANY_ROWS + 2; i++)
+            for (uint64_t seed = 0; seed < (OPS_PART == 1 ? 2 : 1); seed++) {
+                struct sim_world_config c =
+                    ops_config(MK_OP_GEMM_AR, forms[form], i < 6 ? few : many);
+                c.problem.m = i < ANY_ROWS ? any_rows[i] : i == ANY_ROWS ? 1000 : 1025;
+                c.seed = seed * 7919 + form * 10 + i;
+                c.problem.b_transposed = (int)(seed & 1);
+                sim_world_vary(&c);
+                one_shot += c.problem.tuning.shots == 1;
+                deterministic += c.problem.deterministic != 0;
+                in_heap += c.problem.c_in_heap != 0;
+                c.pool = pool;
+                int rc = sim_world_run(&c, &result);
+                if (rc)
+                    print_error("%s\n  replay: build/mkernel %s\n", result.sentence,
+                                ops_replay(&c));
+                assert_int_equal(rc, 0);
+            }
+    coroutine_pool_destroy(pool);
+    assert_true(OPS_PART > 1 || (one_shot > 20 && deterministic > 20 && in_heap > 20));
+}
+
+/* Of any M each rank computes every element of C once, each unit that moves has rows of C and all
+ * units have all of them once, and the layout is the same on every rank. */
+static void test_plans_of_any_rows(void **state)
+{
+    struct sim_random r = {20261123};
+    for (uint32_t round = 0; round < 200; round++) {
+        struct mk_problem q = {
+            .op = MK_OP_GEMM_AR,
+            .exec = round & 1 ? MK_EXEC_CUDA : MK_EXEC_HOST,
+            .sms = 132,
+            .topo = {1 + sim_random_below(&r, 3), 1 + sim_random_below(&r, 6), 0},
+            .m = round < 16 ? any_rows[round / 2] : 1 + sim_random_below(&r, round & 2 ? 30 : 900),
+            .n = 8 + 8 * sim_random_below(&r, 40),
+            .k = 8};
+        uint64_t layout = 0;
+        q.tuning.shots = q.topo.nodes == 1 && round & 4 ? 1 : 2;
+        for (q.topo.rank = 0; q.topo.rank < mk_world(&q.topo); q.topo.rank++) {
+            struct mk_plan p;
+            char error[300];
+            if (plan_build(&p, &q, 0, 0, error, sizeof error))
+                fail_msg("%s", error);
+            const struct gemm_ar_plan *a = gemm_ar_plan_of(&p);
+            uint8_t *seen = calloc(q.m * q.n, 2);
+            assert_true(!q.topo.rank || layout == plan_layout(&p));
+            layout = plan_layout(&p);
+            for (uint32_t t = 0; t < p.tiles; t++) {
+                struct mk_tile tile;
+                gemm_rs_tile(&a->rs, t, &tile);
+                uint64_t first = (uint64_t)tile.a_slab * a->rs.shard_rows + tile.row;
+                assert_true(!tile.rows || first + tile.rows <= q.m);
+                for (uint64_t i = 0; i < (uint64_t)tile.rows * tile.cols; i++)
+                    seen[(first + i / tile.cols) * q.n + tile.col + i % tile.cols]++;
+            }
+            for (uint32_t id = 0; a->rs.shots == 2 && id < p.chunks; id++) {
+                struct gemm_rs_area u = gemm_ar_area(a, id / a->rs.units, id % a->rs.units);
+                struct mk_chunk c = gemm_ar_unit(a, id / a->rs.units, id % a->rs.units);
+                uint64_t first = (uint64_t)(id / a->rs.units) * a->rs.shard_rows + u.row;
+                assert_true(!u.rows || first + u.rows <= q.m);
+                assert_int_equal(c.bytes, (uint64_t)u.rows * u.cols * 2);
+                for (uint64_t i = 0; i < (uint64_t)u.rows * u.cols; i++)
+                    seen[(q.m + first + i / u.cols) * q.n + u.col + i % u.cols]++;
+            }
+            for (uint64_t i = 0; i < q.m * q.n * a->rs.shots; i++)
+                assert_int_equal(seen[i], 1);
+            free(seen);
+        }
+    }
 }
 
 static void test_large_puts(void **state)
@@ -76,12 +163,17 @@ static void test_shares(void **state)
 static void test_refusals(void **state)
 {
     struct mk_problem q = {
-        .op = MK_OP_GEMM_AR, .topo = {.nodes = 2, .gpus = 2}, .m = 66, .n = 40, .k = 72};
+        .op = MK_OP_GEMM_AR, .topo = {.nodes = 2, .gpus = 2}, .m = 66, .n = 41, .k = 72};
     struct mk_plan p;
     char error[300];
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
-    assert_non_null(strstr(error, "the next that does is 68"));
-    q.m = 68;
+    assert_non_null(strstr(error, "the next N that works is 48"));
+    q.n = 40;
+    q.m = 0;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
+    assert_non_null(strstr(error, "M = 0: must be 1 to"));
+    q.m = 66; /* no multiple of the ranks */
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
     q.tuning.split = (struct mk_role_split){{2, 0, 1, 0}};
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
     assert_non_null(
@@ -312,6 +404,8 @@ int main(void)
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_bits),
         cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_any_rows),
+        cmocka_unit_test(test_plans_of_any_rows),
         cmocka_unit_test(test_mutants),
         cmocka_unit_test(test_faults),
         cmocka_unit_test(test_large_puts),

@@ -25,7 +25,7 @@ static void test_bits(void **state)
 
 static void test_bytes(void **state)
 {
-    ops_bytes_are_minimal(MK_OP_GEMM_RS);
+    ops_bytes_are_minimal(MK_OP_GEMM_RS, 0);
 }
 
 static void test_large_puts(void **state)

@@ -15,7 +15,7 @@ static void test_orders(void **state)
 
 static void test_bytes(void **state)
 {
-    ops_bytes_are_minimal(MK_OP_RING_ATTENTION);
+    ops_bytes_are_minimal(MK_OP_RING_ATTENTION, 0);
 }
 
 /* ---- the plan ---- */

@@ -62,6 +62,18 @@ def gemms(nodes):
         near(c, total[comm.rank * m // W : (comm.rank + 1) * m // W])
         near(mkernel.gemm_rs(a, b), total[comm.rank * m // W : (comm.rank + 1) * m // W], 0.02)
         near(mkernel.gemm_ar(a, b, deterministic=True), total)
+    for m in (1, 3, 17):  # no multiple of the ranks; what lies around A and C is NaN, and stays
+        around_a, around_c, b = poison(m + 40, 200), poison(m + 40, 72), bf16(rng, 200, 72)
+        a, c = around_a[20 : 20 + m], around_c[20 : 20 + m]
+        a[:] = bf16(rng, m, 200)
+        total = sum(floats(x) @ floats(y) for x, y in zip(everyone(comm, a), everyone(comm, b)))
+        for options in ("", "shots=1", "shots=2") if comm.nodes == 1 else ("",):
+            c[:] = 0xFFFF
+            assert mkernel.gemm_ar(a, b, c, deterministic=True, options=options) is c
+            near(c, total)
+        near(mkernel.gemm_ar(a, b), total, 0.02)
+        for array in (around_a, around_c):
+            assert (array[:20] == 0xFFFF).all() and (array[20 + m :] == 0xFFFF).all()
     comm.close()
 
 
@@ -214,8 +226,8 @@ def refusals():
     refuses("open the communicator with heap_bytes of at least", mkernel.all_gather, numpy.zeros((4096, 512), numpy.uint16))
     refuses("each dimension is 1 at least", mkernel.empty, (0, 8))
     refuses("are free; open it with more heap_bytes", mkernel.empty, (1 << 20,))
-    assert mkernel.ag_gemm(a, b, options="tile=16,16").shape == (32, 48)  # it is still open
-    says(comm.plans[-1].options, "tile=16,16")
+    assert mkernel.ag_gemm(a, b, options="tile=16x16").shape == (32, 48)  # it is still open
+    says(comm.plans[-1].options, "tile=16x16")
     plan = comm.plans[-1]
     comm.close()
     refuses("closed", lambda: plan.options)

@@ -5,22 +5,25 @@
 #include <stdio.h>
 #include <string.h>
 
-const struct op_shape op_shape_gemm = {
-    .option = "shape",
-    .letters = "M,N,K",
-    .heading = "M,N,K",
-    .about =
-        "sizes in elements. If A is gathered, the ranks hold rows of A [M,K], and each rank "
-        "has its own B [K,N]. If products are added, each rank has its own A [M,K] and B [K,N]",
-    .defaults = "on the host 256 rows per rank,512,512; on GPUs 8192,8192,8192, where the ranks "
-                "divide N (A is gathered) or K (products are added)",
-    .explored = "33 rows per rank,40,72",
-    .dimensions = {{"M", "M", offsetof(struct mk_problem, m), OP_MOST, .divides = "W"},
-                   {"N", "N", offsetof(struct mk_problem, n), OP_MOST, .multiple = 8,
-                    .why = "rows of C must be 16-byte multiples"},
-                   {"K", "K", offsetof(struct mk_problem, k), OP_MOST, .multiple = 8,
-                    .why = "rows of A must be 16-byte multiples"}},
-};
+/* The rest of M's dimension is the operator's. */
+#define GEMM_SHAPE(...)                                                                            \
+    {                                                                                              \
+        .option = "shape", .letters = "M,N,K", .heading = "M,N,K",                                 \
+        .about = "sizes in elements. If A is gathered, the ranks hold rows of A [M,K], and each "  \
+                 "rank has its own B [K,N]. If products are added, each rank has its own A [M,K] " \
+                 "and B [K,N]",                                                                    \
+        .defaults = "on the host 256 rows per rank,512,512; on GPUs 8192,8192,8192, where the "    \
+                    "ranks divide N (A is gathered) or K (products are added)",                    \
+        .explored = "33 rows per rank,40,72",                                                      \
+        .dimensions = {{"M", "M", offsetof(struct mk_problem, m), OP_MOST, __VA_ARGS__},           \
+                       {"N", "N", offsetof(struct mk_problem, n), OP_MOST, .multiple = 8,          \
+                        .why = "rows of C must be 16-byte multiples"},                             \
+                       {"K", "K", offsetof(struct mk_problem, k), OP_MOST, .multiple = 8,          \
+                        .why = "rows of A must be 16-byte multiples"}},                            \
+    }
+
+const struct op_shape op_shape_gemm = GEMM_SHAPE(.divides = "W"),
+                      op_shape_gemm_whole = GEMM_SHAPE(.divides = NULL);
 
 void op_choose_gemm(enum op_size size, uint64_t world, int shared_k, uint64_t *numbers)
 {

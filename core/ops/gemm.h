@@ -6,7 +6,8 @@
 #include "core/ops/op.h"
 #include "core/roles/gemm_rs_plan.h"
 
-extern const struct op_shape op_shape_gemm;
+extern const struct op_shape op_shape_gemm;       /* the ranks share M rows of A or C */
+extern const struct op_shape op_shape_gemm_whole; /* each has all of both: any M */
 
 /* What all GEMM plans look at beside slices, fanout and shots. */
 #define OP_GEMM_KNOBS (OP_TILE | OP_ROLES | OP_CHUNK_ROWS | OP_PIECES | OP_PACE)

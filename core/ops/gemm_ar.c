@@ -61,11 +61,23 @@ static void gemm_ar_work(const struct mk_plan *p, double *flop, uint64_t *nvlink
                          uint64_t *network_bytes)
 {
     const struct gemm_rs_plan *r = &gemm_ar_plan_of(p)->rs;
-    uint64_t block = r->shots == 1 ? plan_gemm_rs_joint_bytes(r)
-                                   : gemm_rs_block_bytes(r) + (uint64_t)r->shard_rows * r->n * 2;
+    uint32_t nodes = r->topo.nodes, peers = r->topo.gpus - 1;
     *flop = 2.0 * r->m * r->n * r->k;
-    *network_bytes = (r->topo.nodes - 1) * block;
-    *nvlink_bytes = (uint64_t)r->topo.nodes * (r->topo.gpus - 1) * block;
+    *network_bytes = *nvlink_bytes = 0;
+    if (r->shots == 1) {
+        *nvlink_bytes = peers * plan_gemm_rs_joint_bytes(r);
+        return;
+    }
+    for (uint32_t owner = 0; owner < mk_world(&r->topo); owner++) {
+        uint32_t rows = gemm_rs_rows(r, owner, 0, r->shard_rows);
+        if (mk_local_of(&r->topo, owner) != mk_local_of(&r->topo, r->topo.rank))
+            *nvlink_bytes += (uint64_t)rows * r->n * 2; /* gathered */
+        else
+            *nvlink_bytes += peers * gemm_rs_block_bytes(r, rows); /* to be added here */
+    }
+    /* puts are of whole blocks */
+    *network_bytes =
+        (nodes - 1) * (gemm_rs_block_bytes(r, r->shard_rows) + (uint64_t)r->shard_rows * r->n * 2);
 }
 
 static void gemm_ar_choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
@@ -86,7 +98,7 @@ static void gemm_ar_model(struct model_walk *w, const struct mk_plan *p)
 
 const struct op_descriptor op_gemm_ar = {
     .help = "adds the products A B of all ranks; every rank gets the sum",
-    .shape = &op_shape_gemm,
+    .shape = &op_shape_gemm_whole,
     .choose_shape = gemm_ar_choose_shape,
     .arguments = {{"A", OP_BF16, "M,K"}, {"B", OP_BF16, "K,N"}, {"C", OP_BF16, "M,N", .output = 1}},
     .needs =

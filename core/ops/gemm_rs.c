@@ -63,7 +63,7 @@ static void gemm_rs_choose(struct mk_problem *q, int gathers)
 {
     struct mk_tuning *t = &q->tuning;
     int cuda = q->exec == MK_EXEC_CUDA;
-    uint64_t shard_rows = q->m / (t->shots == 1 ? 1 : mk_world(&q->topo));
+    uint64_t shard_rows = mk_ceil_div(q->m, t->shots == 1 ? 1 : mk_world(&q->topo));
     plan_choose_gemm_tile(q, shard_rows > 128, 0);
     if (!t->chunk_rows)
         t->chunk_rows = cuda ? (uint32_t)mk_round_up(ROWS_TOGETHER, t->tile_m) : t->tile_m;
@@ -157,7 +157,7 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, c
     r->k = (uint32_t)q->k;
     r->shots = q->tuning.shots;
     r->gathers = gathers && world > 1;
-    r->shard_rows = r->m / world;
+    r->shard_rows = (uint32_t)mk_ceil_div(r->m, world);
     r->block_rows = r->shots == 1 ? r->m : r->shard_rows;
     r->tile_m = q->tuning.tile_m;
     r->tile_n = q->tuning.tile_n;
@@ -299,7 +299,8 @@ static void gemm_rs_work(const struct mk_plan *p, double *flop, uint64_t *nvlink
                          uint64_t *network_bytes)
 {
     const struct gemm_rs_plan *r = gemm_rs_plan_of(p);
-    uint64_t block = r->shots == 1 ? plan_gemm_rs_joint_bytes(r) : gemm_rs_block_bytes(r);
+    uint64_t block =
+        r->shots == 1 ? plan_gemm_rs_joint_bytes(r) : gemm_rs_block_bytes(r, r->shard_rows);
     *flop = 2.0 * r->m * r->n * r->k;
     *network_bytes = (r->topo.nodes - 1) * block;
     *nvlink_bytes = (uint64_t)r->topo.nodes * (r->topo.gpus - 1) * block;

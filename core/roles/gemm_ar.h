@@ -16,6 +16,11 @@
  * rail; the (gpus - 1) nodes others come over NVLink. A block is (M/W) N elements: bf16 when
  * gathered, and the plan's number of partial sums when reduced.
  *
+ * Any M: where it does not divide by W, blocks have M/W rows rounded up, the last ones fewer, or
+ * none. All have the same tiles, flags and room in the heap, so that what a rank waits for depends
+ * on no M; rows behind row M are neither read from A nor written to C, and do not move, but that
+ * puts take a block as it lies.
+ *
  * The gathered sum has one buffer and needs no credits: a tile of launch e + 1 is whole only once
  * every rank's tiles of e + 1 are in it, and a rank that has begun e + 1 has ended e and read the
  * buffer.
@@ -145,7 +150,7 @@ MK_ROLE int gemm_ar_intra_comm(const struct gemm_ar_plan *p, struct mk_cta *cta)
     for (uint32_t item = cta->index; item < gemm_ar_items(p); item += cta->count) {
         p = MK_FRESH(p);
         struct gemm_ar_item i = gemm_ar_item(p, item);
-        if (!gemm_rs_unit(&p->rs, i.unit).rows)
+        if (!gemm_ar_area(p, i.owner, i.unit).rows)
             continue;
         if (gemm_ar_await(p, cta, i.owner, i.unit))
             return 1;
@@ -161,7 +166,7 @@ MK_ROLE int gemm_ar_intra_comm(const struct gemm_ar_plan *p, struct mk_cta *cta)
             mk_cta_add(cta, i.to, gemm_ar_whole_flag(p, i.owner, i.unit), MK_TILE_PARTS);
         } else {
             struct mk_chunk c = gemm_ar_delivery(p, i.owner, i.unit);
-            mk_cta_deliver(cta, MK_SPACE_ARG2, &c, gemm_rs_unit(&p->rs, i.unit).rows,
+            mk_cta_deliver(cta, MK_SPACE_ARG2, &c, gemm_ar_area(p, i.owner, i.unit).rows,
                            (uint64_t)p->rs.n * 2);
         }
     }

@@ -23,11 +23,20 @@ MK_PURE uint32_t gemm_ar_whole_flag(const struct gemm_ar_plan *p, uint32_t owner
     return p->flag_whole + owner * p->rs.units + unit;
 }
 
-/* A unit of `owner`'s block as it moves: it lies at the same place of every heap. */
+/* Unit `unit` of `owner`'s block, with the rows that C has of it. */
+MK_PURE struct gemm_rs_area gemm_ar_area(const struct gemm_ar_plan *p, uint32_t owner,
+                                         uint32_t unit)
+{
+    struct gemm_rs_area a = gemm_rs_unit(&p->rs, unit);
+    a.rows = gemm_rs_rows(&p->rs, owner, a.row, a.rows);
+    return a;
+}
+
+/* The same as it moves: it lies at the same place of every heap. */
 MK_PURE struct mk_chunk gemm_ar_unit(const struct gemm_ar_plan *p, uint32_t owner, uint32_t unit)
 {
     struct mk_chunk c;
-    struct gemm_rs_area a = gemm_rs_unit(&p->rs, unit);
+    struct gemm_rs_area a = gemm_ar_area(p, owner, unit);
     c.id = gemm_rs_unit_id(&p->rs, owner, unit);
     c.space = MK_SPACE_HEAP;
     c.source = c.destination = p->whole + owner * p->block_pitch + a.first * 2;

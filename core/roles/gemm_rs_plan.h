@@ -15,11 +15,12 @@ struct gemm_rs_plan {
     struct mk_topo topo;
     struct mk_role_split split;
     uint32_t m, n, k;
-    uint32_t shots;      /* 1: see core/roles/gemm_rs.h */
-    uint32_t words;      /* 1: in one shot sums go in words that carry the launch's number */
-    uint32_t passing;    /* 1: in one shot sums pass a CTA's outbox (on a GPU, of several tiles) */
-    uint32_t gathers;    /* 1: every one of several ranks ends with all rows */
-    uint32_t shard_rows; /* M / W: what one rank ends with, else */
+    uint32_t shots;   /* 1: see core/roles/gemm_rs.h */
+    uint32_t words;   /* 1: in one shot sums go in words that carry the launch's number */
+    uint32_t passing; /* 1: in one shot sums pass a CTA's outbox (on a GPU, of several tiles) */
+    uint32_t gathers; /* 1: every one of several ranks ends with all rows */
+    /* M / W, rounded up: what one rank ends with, else; the last ranks with fewer rows, or none */
+    uint32_t shard_rows;
     uint32_t block_rows; /* of a block, which tiles are cut from: shard_rows; with one shot, M */
     uint32_t tile_m, tile_n, cluster;
     uint32_t chunk_rows; /* a multiple of tile_m */
@@ -68,6 +69,16 @@ struct gemm_rs_area {
     uint32_t rows, cols;
     uint64_t first; /* element of a slab */
 };
+
+/* Of `rows` rows of a block from `row` on those that there are: a block whose end is behind row M
+ * of the whole has the tiles and the room of every other, but no such rows. (With one shot the
+ * block is the whole, number 0.) */
+MK_PURE uint32_t gemm_rs_rows(const struct gemm_rs_plan *p, uint32_t block, uint32_t row,
+                              uint32_t rows)
+{
+    uint32_t first = block * p->shard_rows + row, left = first < p->m ? p->m - first : 0;
+    return rows < left ? rows : left;
+}
 
 /* Tile `tile` of a block, 0 .. shard_tiles - 1. */
 MK_PURE struct gemm_rs_area gemm_rs_tile_area(const struct gemm_rs_plan *p, uint32_t tile)
@@ -207,11 +218,11 @@ MK_PURE uint64_t gemm_rs_bytes(const struct gemm_rs_plan *p, const struct gemm_r
            gemm_rs_grained_cols(p, a->cols) * p->element_bytes;
 }
 
-/* What all tiles of a block take there. (On a GPU, where grains are more than 1, tiles are
- * multiples of them.) */
-MK_PURE uint64_t gemm_rs_block_bytes(const struct gemm_rs_plan *p)
+/* What all tiles of a block of `rows` rows take there. (On a GPU, where grains are more than 1,
+ * tiles are multiples of them.) */
+MK_PURE uint64_t gemm_rs_block_bytes(const struct gemm_rs_plan *p, uint32_t rows)
 {
-    return (uint64_t)((p->shard_rows + p->grain_rows - 1) / p->grain_rows * p->grain_rows) *
+    return (uint64_t)((rows + p->grain_rows - 1) / p->grain_rows * p->grain_rows) *
            gemm_rs_grained_cols(p, p->n) * p->element_bytes;
 }
 
@@ -331,7 +342,8 @@ MK_PURE int gemm_rs_wants(const struct gemm_rs_plan *p, uint32_t rank, uint32_t 
     return rows && (p->gathers || (row < first + p->shard_rows && row + rows > first));
 }
 
-/* Tile `index` of `rank`'s block; with one shot, of all rows. */
+/* Tile `index` of `rank`'s block; with one shot, of all rows. It may have no rows: it is computed
+ * and announced like all others, and nothing of it moves. */
 MK_PURE void gemm_rs_describe(const struct gemm_rs_plan *p, uint32_t rank, uint32_t index,
                               struct mk_tile *tile)
 {
@@ -344,7 +356,7 @@ MK_PURE void gemm_rs_describe(const struct gemm_rs_plan *p, uint32_t rank, uint3
     tile->a_slab = p->shots == 1 ? 0 : rank;
     tile->row = a.row;
     tile->col = a.col;
-    tile->rows = a.rows;
+    tile->rows = gemm_rs_rows(p, tile->a_slab, a.row, a.rows);
     tile->cols = a.cols;
     tile->c = rank == p->topo.rank ? MK_SPACE_ARG2 : MK_SPACE_HEAP;
     tile->c_local = owner;

@@ -73,7 +73,7 @@ static void problem_add_shape(struct problem_table *t, enum problem_command comm
         const struct op_shape *shape = op_of((enum mk_op)op)->shape;
         uint32_t count = op_dimensions(shape);
         size_t used = strlen(words), lettered = strlen(letters);
-        if (!(s->contexts >> op & 1) || shape == last)
+        if (!(s->contexts >> op & 1) || (last && !strcmp(shape->about, last->about)))
             continue;
         last = shape;
         s->parts = s->parts > count ? s->parts : count;
@@ -165,6 +165,8 @@ static const char *problem_knob_note(enum problem_command command, uint32_t knob
 char *problem_knob_option(uint32_t knob, uint32_t part, char text[PROBLEM_KNOB_TEXT])
 {
     size_t used = (size_t)snprintf(text, PROBLEM_KNOB_TEXT, "--%s", tuning_knobs[knob].name);
+    for (char *c = text; *c; c++)
+        *c = *c == '_' ? '-' : *c;
     if (tuning_knobs[knob].parts == 2) /* "M,N" */
         snprintf(text + used, PROBLEM_KNOB_TEXT - used, " %c", problem_knobs[knob].value[2 * part]);
     return text;
