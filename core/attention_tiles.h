@@ -4,8 +4,8 @@
 #define MK_ATTENTION_TILES_H
 
 /* X(dim, keys, groups, stages, own_o): of heads of up to `dim` elements, a block of `keys` rows of
- * K and V against 64 * groups rows of Q (kernels/attention_shape.cuh). The fastest of about a dozen
- * on an H200 with heads of 64 and 128. */
+ * K and V against 64 * groups rows of Q (kernels/hopper/attention_shape.cuh). The fastest of about
+ * a dozen on an H200 with heads of 64 and 128. */
 #define MK_ATTENTION_TILES(X)                                                                      \
     X(64, 128, 3, 2, true) X(128, 128, 2, 2, true) X(192, 96, 2, 2, false) X(256, 80, 2, 2, false)
 

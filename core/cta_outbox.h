@@ -1,6 +1,6 @@
 /* The CTA interface, outboxes: what a CTA's warps leave for each other. Sums that go to several
  * ranks are first stored in this rank's heap, in a few places of the CTA's own; from there they are
- * copied to whoever adds them, and added to. On a GPU kernels/gemm_reduce.cuh does that with
+ * copied to whoever adds them, and added to. On a GPU kernels/ops/gemm_reduce.cuh does that with
  * mbarriers between the warps; sim/cta.c is where one coroutine is all of a CTA. */
 #ifndef MK_CTA_OUTBOX_H
 #define MK_CTA_OUTBOX_H

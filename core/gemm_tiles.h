@@ -7,8 +7,8 @@
 
 /* X(rows, columns, cluster, stages, boxes). rows, columns: what one CTA computes at a time;
  * `cluster` CTAs along M share a plan's tile, of rows * cluster rows. stages, boxes: of the
- * engine's ring and of C on its way out, which fill an SM's 227 KB (kernels/gemm.cuh). A plan that
- * is given no tile takes the first of the table with its cluster. */
+ * engine's ring and of C on its way out, which fill an SM's 227 KB (kernels/hopper/gemm.cuh). A
+ * plan that is given no tile takes the first of the table with its cluster. */
 #define MK_GEMM_TILES(X)                                                                           \
     X(128, 256, 2, 4, 2) X(128, 128, 2, 6, 2) X(128, 128, 1, 6, 2) X(128, 64, 1, 8, 2)
 

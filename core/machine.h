@@ -1,6 +1,6 @@
 /* What a machine is like: how long its GPUs take for a tile, a copy, a sum, a flag, and its network
  * for a put. Read from a file (experiments/machines/), fitted to measurements by `mkernel
- * calibrate`; the simulator's costs and the formula of plans (core/model.h) come from it.
+ * calibrate`; the simulator's costs and the formula of plans (core/model/model.h) come from it.
  *
  * Units, unless a field says otherwise: ns, bytes, bytes/ns (1 byte/ns is 1 GB/s), MHz, W. Every
  * number is a double; 0 where a machine has no such thing (a rate of 0: it costs nothing). */

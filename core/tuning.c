@@ -1,6 +1,6 @@
 /* Tuned plans: the words of a line, and which line is taken. */
 #include "core/tuning.h"
-#include "core/model_choose.h"
+#include "core/model/choose.h"
 #include "core/ops/op.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
-/* Sums of a tile as a consumer warpgroup's registers hold them (kernels/wgmma.cuh), in memory: each
- * thread stores its own, and the thread at the same place of another CTA adds them to its own.
+/* Sums of a tile as a consumer warpgroup's registers hold them (kernels/hopper/wgmma.cuh), in
+ * memory: each thread stores its own, and the thread at the same place of another CTA adds them to
+ * its own.
  *
  * A tile lies in groups of 16 rows, one after the other, which is what a warp holds of 64. In a
  * group a run has 16 columns, of which each lane holds eight sums; then the next columns. A run of

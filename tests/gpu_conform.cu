@@ -1,5 +1,5 @@
-/* Conformance: one small kernel for each primitive of kernels/ptx.cuh and kernels/wgmma.cuh, with
- * inputs that are the same everywhere. A case's result is a hash of all that it has written.
+/* Conformance: one small kernel for each primitive of kernels/ptx.cuh and kernels/hopper/wgmma.cuh,
+ * with inputs that are the same everywhere. A case's result is a hash of all that it has written.
  * tests/golden/hopper_conformance.txt has the hashes that the emulated Hopper gives
  * (tests/test_hopper_conform.c, which has this file compiled for it); `check` on a GPU says whether
  * hardware gives the same.
@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "kernels/mma/ring.cuh"
-#include "kernels/wgmma.cuh"
+#include "kernels/hopper/wgmma.cuh"
 
 enum { THREADS = 128, IN_BYTES = 65536, OUT_BYTES = 65536, SHARED_BYTES = 81920 };
 

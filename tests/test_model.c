@@ -1,6 +1,6 @@
-/* What core/model.h says of measured plans is near what was measured, and in the order that was
- * measured; it follows the machine; every plan gets a time, soon. */
-#include "core/model.h"
+/* What core/model/model.h says of measured plans is near what was measured, and in the order that
+ * was measured; it follows the machine; every plan gets a time, soon. */
+#include "core/model/model.h"
 #include "experiments/common/problem.h"
 #include "experiments/sim/fit.h"
 #include "experiments/sim/validate.h"

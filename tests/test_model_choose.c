@@ -1,8 +1,8 @@
 /* The formula's plan on a GPU is one that was measured to be fast, on two ranks where it was
  * measured; it fits any cluster, is never predicted to be slower than the closed formula's, does
  * not take long, and a tuned line stays above it. */
-#include "core/model.h"
-#include "core/model_choose.h"
+#include "core/model/model.h"
+#include "core/model/choose.h"
 #include "core/tuning.h"
 #include "experiments/sim/measured.h"
 #include "sim/timed/timed.h"

@@ -6,7 +6,7 @@
 #include "experiments/ops/check_moe_ffn.h"
 #include "core/roles/moe_ffn.h"
 #include "sim/cta.h"
-#include "sim/exact_moe.h"
+#include "sim/ops/exact_moe.h"
 #include "sim/route.h"
 
 static void test_orders(void **state)

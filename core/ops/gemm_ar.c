@@ -2,7 +2,7 @@
  * GEMM+ReduceScatter, and where the sum is gathered. */
 #include "core/command.h"
 #include "core/mkernel.h"
-#include "core/model_gemm.h"
+#include "core/model/gemm.h"
 #include "core/ops/gemm.h"
 #include "core/pipeline.h"
 #include "core/roles/gemm_ar_plan.h"

@@ -2,7 +2,7 @@
  * GEMM+AllReduce's begins with: which shapes it takes, and where everything lies. */
 #include "core/command.h"
 #include "core/mkernel.h"
-#include "core/model_gemm.h"
+#include "core/model/gemm.h"
 #include "core/ops/gemm.h"
 #include "core/pipeline.h"
 

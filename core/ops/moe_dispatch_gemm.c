@@ -2,7 +2,7 @@
  * shapes it takes, and where everything lies. */
 #include "core/gemm_tiles.h"
 #include "core/mkernel.h"
-#include "core/model_gemm.h"
+#include "core/model/gemm.h"
 #include "core/ops/moe.h"
 #include "core/pipeline.h"
 #include "core/roles/moe_dispatch_gemm_plan.h"

@@ -1,7 +1,7 @@
 /* The MoE feed-forward layer: each token through its experts. What it is, which shapes it takes,
  * and where everything lies. */
 #include "core/mkernel.h"
-#include "core/model_gemm.h"
+#include "core/model/gemm.h"
 #include "core/ops/moe.h"
 #include "core/pipeline.h"
 #include "core/roles/moe_ffn_plan.h"

@@ -156,7 +156,7 @@ struct op_descriptor {
     uint32_t tile_n_unit;    /* columns of a tile are multiples of it; 0: of 8 */
     uint8_t tuned;           /* 1: measured plans are kept for it (core/tuning.h) */
     uint8_t well_known;      /* 1: many of its plans were measured: what the model of the machine
-                                promises      counts sooner (core/model_choose.c) */
+                                promises      counts sooner (core/model/choose.c) */
     /* 1: its schedule is another where A or C lies in the heap (mk_problem.a_in_heap) */
     uint8_t a_in_heap, c_in_heap;
     uint8_t loose_chunks; /* 1: chunks need not be multiples of a tile's rows */
@@ -181,7 +181,7 @@ struct op_descriptor {
                            uint64_t *bytes);
     void (*work)(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
                  uint64_t *network_bytes);
-    /* How long a launch takes on a GPU, by arithmetic on its waves (core/model.h). NULL: not
+    /* How long a launch takes on a GPU, by arithmetic on its waves (core/model/model.h). NULL: not
      * known. */
     void (*model)(struct model_walk *w, const struct mk_plan *p);
 

@@ -4,7 +4,7 @@
 #include "core/command.h"
 #include "core/gemm_tiles.h"
 #include "core/mkernel.h"
-#include "core/model_gemm.h"
+#include "core/model/gemm.h"
 #include "core/ops/op.h"
 #include "core/pipeline.h"
 #include "core/roles/ring_attention_plan.h"

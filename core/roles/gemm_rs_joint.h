@@ -14,7 +14,8 @@
  * Deadlock freedom: every rank's CTA `i` takes the same tiles in the same order, and sends its sums
  * of a tile before it waits for those of others.
  *
- * The events engine runs the exchange. kernels/gemm_joint.cuh has both for a GPU's registers. */
+ * The events engine runs the exchange. kernels/ops/gemm_joint.cuh has both for a GPU's registers.
+ */
 #ifndef MK_ROLES_GEMM_RS_JOINT_H
 #define MK_ROLES_GEMM_RS_JOINT_H
 

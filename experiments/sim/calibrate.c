@@ -1,5 +1,5 @@
 /* `mkernel calibrate`: a machine file that agrees with what was measured. */
-#include "core/model.h"
+#include "core/model/model.h"
 #include "core/ops/op.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/gpu.h"

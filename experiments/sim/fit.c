@@ -1,7 +1,7 @@
 /* Levenberg and Marquardt's method on the logarithms of the numbers, which keeps them positive; an
  * error far above 5 % weighs as its root does (soft L1), since no model is right for every plan. */
 #include "experiments/sim/fit.h"
-#include "core/model.h"
+#include "core/model/model.h"
 
 #include <errno.h>
 #include <math.h>

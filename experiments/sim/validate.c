@@ -1,7 +1,7 @@
 /* How well what is predicted agrees with what was measured: errors, and whether plans of a shape
  * come in the right order. */
 #include "experiments/sim/validate.h"
-#include "core/model.h"
+#include "core/model/model.h"
 #include "sim/timed/timed.h"
 
 #include <errno.h>

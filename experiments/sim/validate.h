@@ -5,12 +5,12 @@
 #include "core/machine.h"
 #include "experiments/sim/measured.h"
 
-enum validate_by { VALIDATE_MODEL /* core/model.h */, VALIDATE_EVENTS /* sim/timed */ };
+enum validate_by { VALIDATE_MODEL /* core/model/model.h */, VALIDATE_EVENTS /* sim/timed */ };
 
 /* The same plan's time moves by about so much from run to run: which of two plans that differ by
  * less is the faster, no measurement says. */
 #define VALIDATE_SPREAD 1.05
-#define VALIDATE_WORTH 1.05 /* as core/model_choose.c has it */
+#define VALIDATE_WORTH 1.05 /* as core/model/choose.c has it */
 
 struct validate_shape {
     const struct measured_row *row; /* one of its plans, the formula's where there is one */

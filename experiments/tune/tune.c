@@ -1,7 +1,7 @@
 /* One rank of `mkernel tune OP`. All ranks know all times, so that each comes to the same next step
  * by itself. */
 #include "experiments/tune/tune.h"
-#include "core/model_choose.h"
+#include "core/model/choose.h"
 #include "core/ops/op.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/output_file.h"

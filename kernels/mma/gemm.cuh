@@ -11,13 +11,13 @@
  * reads them.
  *
  * Where a warp has all columns of a tile (warp_columns == 1) its sums lie as wgmma's do: a
- * warpgroup's registers hold what kernels/gemm.cuh's would, so what adds to them, stores them or
- * sends them to peers (kernels/fragments.cuh) is the same. Where warps share rows, each has 64 x 64
- * of the tile and reads a fifth less of shared memory, which is as busy as the tensor cores on an
- * A100 or H100; sums then lie in another order.
+ * warpgroup's registers hold what kernels/hopper/gemm.cuh's would, so what adds to them, stores
+ * them or sends them to peers (kernels/fragments.cuh) is the same. Where warps share rows, each has
+ * 64 x 64 of the tile and reads a fifth less of shared memory, which is as busy as the tensor cores
+ * on an A100 or H100; sums then lie in another order.
  *
  * The engine is a template over a tile shape (struct mma_shape) and a tile source, whose calls are
- * those of kernels/gemm.cuh; struct mma_source is what every source begins with.
+ * those of kernels/hopper/gemm.cuh; struct mma_source is what every source begins with.
  *
  * Every wait ends: copies complete, consumers wait for nothing else, and the source's waits are
  * bounded.

@@ -5,8 +5,8 @@
 #include "kernels/op.h"
 
 #include "kernels/cta.cuh"
-#include "kernels/gemm_launch.cuh"
-#include "kernels/gemm_track.cuh"
+#include "kernels/hopper/gemm_launch.cuh"
+#include "kernels/ops/gemm_track.cuh"
 
 #include "core/roles/ag_gemm.h"
 
@@ -82,7 +82,7 @@ struct ag_gemm_source : tracked_source {
     }
 };
 
-/* For kernels/gemm_launch.cuh. */
+/* For kernels/hopper/gemm_launch.cuh. */
 struct ag_gemm_on_gpu {
     typedef struct ag_gemm_plan plan;
     typedef struct ag_gemm_maps maps;

@@ -1,5 +1,5 @@
 /* All-to-all on a GPU: nothing is multiplied, and every block moves. */
-#include "kernels/move.cuh"
+#include "kernels/ops/move.cuh"
 
 #include "core/roles/all_to_all.h"
 

@@ -1,9 +1,10 @@
 /* GEMM+AllReduce: C = the sum over ranks of A_r * B_r, on every rank, in one launch.
- * kernels/gemm_reduce.cuh is the kernel; this file gives it the schedule of core/roles/gemm_ar.h.
+ * kernels/ops/gemm_reduce.cuh is the kernel; this file gives it the schedule of
+ * core/roles/gemm_ar.h.
  */
 #include "kernels/op.h"
 
-#include "kernels/gemm_reduce.cuh"
+#include "kernels/ops/gemm_reduce.cuh"
 
 #include "core/roles/gemm_ar.h"
 

@@ -1,9 +1,10 @@
 /* GEMM+ReduceScatter: C_r = rows r of the sum over ranks of A_r * B_r, in one launch.
- * kernels/gemm_reduce.cuh is the kernel; this file gives it the schedule of core/roles/gemm_rs.h.
+ * kernels/ops/gemm_reduce.cuh is the kernel; this file gives it the schedule of
+ * core/roles/gemm_rs.h.
  */
 #include "kernels/op.h"
 
-#include "kernels/gemm_reduce.cuh"
+#include "kernels/ops/gemm_reduce.cuh"
 
 GPU_OPERATOR(gemm_rs)
 

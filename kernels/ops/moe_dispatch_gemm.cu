@@ -4,8 +4,8 @@
  * with all their threads, and when that is done compute too. */
 #include "kernels/op.h"
 
-#include "kernels/gemm_launch.cuh"
-#include "kernels/moe_source.cuh"
+#include "kernels/hopper/gemm_launch.cuh"
+#include "kernels/ops/moe_source.cuh"
 
 #include "core/roles/moe_dispatch_gemm.h"
 

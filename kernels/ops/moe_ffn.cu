@@ -11,8 +11,8 @@
 #include "kernels/op.h"
 
 #include "kernels/cta_sums.cuh"
-#include "kernels/gemm_launch.cuh"
-#include "kernels/moe_source.cuh"
+#include "kernels/hopper/gemm_launch.cuh"
+#include "kernels/ops/moe_source.cuh"
 
 #include "core/roles/moe_ffn.h"
 

@@ -16,8 +16,8 @@
 
 #include "core/attention_tiles.h"
 #include "core/roles/ring_attention.h"
-#include "kernels/attention.cuh"
-#include "kernels/tensormap.h"
+#include "kernels/hopper/attention.cuh"
+#include "kernels/hopper/tensormap.h"
 #include "kernels/tile_track.cuh"
 
 GPU_OPERATOR(ring_attention)

@@ -5,7 +5,7 @@
 #include SIM_OP_BROKEN_CTA
 #endif
 #include "core/roles/moe_dispatch_gemm.h"
-#include "sim/exact_moe.h"
+#include "sim/ops/exact_moe.h"
 #include "sim/op.h"
 
 #ifndef SIM_OP_NAME

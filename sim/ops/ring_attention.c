@@ -6,7 +6,7 @@
 #endif
 #include "core/roles/ring_attention.h"
 #include "core/bf16.h"
-#include "sim/attention.h"
+#include "sim/ops/attention.h"
 #include "sim/cta.h"
 #include "sim/op.h"
 #include "sim/fingerprint.h"

@@ -1,5 +1,5 @@
-/* The compute role: an engine on a CTA's or a cluster's tensor cores, as kernels/gemm.cuh works,
- * and the warps that take its tiles to peers (kernels/gemm_reduce.cuh). */
+/* The compute role: an engine on a CTA's or a cluster's tensor cores, as kernels/hopper/gemm.cuh
+ * works, and the warps that take its tiles to peers (kernels/ops/gemm_reduce.cuh). */
 #include "sim/timed/state.h"
 
 #include <string.h>

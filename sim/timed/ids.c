@@ -1,5 +1,5 @@
 /* Whom tokens choose, where nobody gives their ids. */
-#include "sim/exact_moe.h"
+#include "sim/ops/exact_moe.h"
 #include "sim/timed/state.h"
 
 #include <errno.h>

@@ -2,8 +2,8 @@
  * numbered: CTAs, ranks, the links' (sim/timed/links.c), and flags on their way. */
 #include "core/comm.h"
 #include "core/gemm_tiles.h"
-#include "core/model.h"
-#include "core/model_gemm.h"
+#include "core/model/model.h"
+#include "core/model/gemm.h"
 #include "sim/timed/state.h"
 
 #include <errno.h>

@@ -4,8 +4,8 @@
 #include <errno.h>
 
 #include "core/attention_tiles.h"
-#include "kernels/attention.cuh"
-#include "kernels/tensormap.h"
+#include "kernels/hopper/attention.cuh"
+#include "kernels/hopper/tensormap.h"
 
 /*
  * The order of tiles. Heads are taken in sections whose K and V fit in L2. In a section the heads'

@@ -1,5 +1,5 @@
-/* Attention on one GPU: the engine of kernels/attention.cuh alone, over the heads of one set of
- * tensors. */
+/* Attention on one GPU: the engine of kernels/hopper/attention.cuh alone, over the heads of one set
+ * of tensors. */
 #ifndef TESTS_ENGINES_ATTENTION_H
 #define TESTS_ENGINES_ATTENTION_H
 

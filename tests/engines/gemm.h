@@ -1,4 +1,4 @@
-/* GEMM on one GPU: the engine of kernels/gemm.cuh alone, over the tiles of one matrix. */
+/* GEMM on one GPU: the engine of kernels/hopper/gemm.cuh alone, over the tiles of one matrix. */
 #ifndef TESTS_ENGINES_GEMM_H
 #define TESTS_ENGINES_GEMM_H
 

@@ -1,6 +1,6 @@
 #include "tests/engines/gemm_fp8.h"
 
-#include "kernels/gemm_promote.cuh"
+#include "kernels/hopper/gemm_promote.cuh"
 #include "tests/engines/matrix.cuh"
 
 /* Where the scales of a whole matrix lie. */

@@ -1,8 +1,8 @@
 #include "tests/engines/gemm_grouped.h"
 
 #include "kernels/block_scan.cuh"
-#include "kernels/gemm_launch.cuh"
-#include "kernels/gemm_tickets.cuh"
+#include "kernels/hopper/gemm_launch.cuh"
+#include "kernels/ops/gemm_tickets.cuh"
 
 enum { TABLE_THREADS = 256 };
 

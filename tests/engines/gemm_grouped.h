@@ -1,5 +1,5 @@
-/* Grouped GEMM on one GPU: the engine of kernels/gemm.cuh alone, over groups of rows, each with a B
- * of its own. */
+/* Grouped GEMM on one GPU: the engine of kernels/hopper/gemm.cuh alone, over groups of rows, each
+ * with a B of its own. */
 #ifndef TESTS_ENGINES_GEMM_GROUPED_H
 #define TESTS_ENGINES_GEMM_GROUPED_H
 

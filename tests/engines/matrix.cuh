@@ -2,7 +2,7 @@
 #ifndef TESTS_ENGINES_MATRIX_CUH
 #define TESTS_ENGINES_MATRIX_CUH
 
-#include "kernels/gemm_launch.cuh"
+#include "kernels/hopper/gemm_launch.cuh"
 
 struct matrix_source : gemm_source {
     const CUtensorMap *map_a;

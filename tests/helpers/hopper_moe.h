@@ -3,7 +3,7 @@
 #define TESTS_HOPPER_MOE_H
 
 #include "core/ops/op.h"
-#include "sim/exact_moe.h"
+#include "sim/ops/exact_moe.h"
 #include "tests/helpers/hopper_ops.h"
 
 /* A case: its seed chooses everything but the form of the cluster. */

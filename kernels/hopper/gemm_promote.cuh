@@ -9,7 +9,7 @@
 #ifndef MK_KERNELS_GEMM_PROMOTE_CUH
 #define MK_KERNELS_GEMM_PROMOTE_CUH
 
-#include "kernels/gemm.cuh"
+#include "kernels/hopper/gemm.cuh"
 
 /* The first of the two rows, eight apart, of which this thread has sums in each 64. */
 PTX_FN uint32_t gemm_thread_row(void)

@@ -1,7 +1,7 @@
 /* MoE: tables, tokens on their way, and tiles that whoever is free takes
  * (core/roles/moe_dispatch.h); of the whole layer two products, and sums on their way back
  * (moe_ffn.h). Tokens choose evenly: which expert each names is known in a launch alone. */
-#include "core/model_moves.h"
+#include "core/model/moves.h"
 #include "core/roles/moe_dispatch_gemm_plan.h"
 #include "core/roles/moe_ffn_plan.h"
 

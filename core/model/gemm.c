@@ -1,6 +1,6 @@
 /* What the walks through the GEMM operators' schedules share: a wave of tiles, and what they draw.
  */
-#include "core/model_gemm.h"
+#include "core/model/gemm.h"
 
 #define STAGE_BYTES (64 * 2) /* of a row or column */
 

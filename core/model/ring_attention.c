@@ -1,6 +1,6 @@
 /* Ring attention, query tile by query tile: core/roles/ring_attention.h, where tiles are handed out
  * to whoever is free and K and V arrive head by head. */
-#include "core/model_moves.h"
+#include "core/model/moves.h"
 #include "core/roles/ring_attention_plan.h"
 
 #define MOST_STEPS (1u << 16) /* steps of tiles that are looked at one by one */

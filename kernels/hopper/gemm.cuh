@@ -30,9 +30,9 @@
 #define MK_KERNELS_GEMM_CUH
 
 #include "core/cta.h"
-#include "kernels/gemm_gather.cuh"
+#include "kernels/hopper/gemm_gather.cuh"
 #include "kernels/pipeline.cuh"
-#include "kernels/wgmma.cuh"
+#include "kernels/hopper/wgmma.cuh"
 
 /* Where a part of a tile begins in a map of C: column, row, slab. */
 struct gemm_place {
@@ -649,7 +649,7 @@ PTX_FN void gemm_multiply(const struct gemm_operands *op, tile_source *source,
         wgmma_settle(sum[m]);
 }
 
-/* kernels/gemm_promote.cuh has them, which kernels of e4m3 include. */
+/* kernels/hopper/gemm_promote.cuh has them, which kernels of e4m3 include. */
 template <class shape, class tile_source>
 PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
                          struct gemm_ring *ring, float (&sum)[shape::blocks][shape::tile_n / 2],

@@ -1,10 +1,10 @@
 /* GEMM+ReduceScatter and GEMM+AllReduce in one shot (core/roles/gemm_rs.h), for few rows: the rest
- * of kernels/gemm_reduce.cuh. The consumers store their sums at the ranks that want them, straight
- * from their registers, wait for those of others, and add these. */
+ * of kernels/ops/gemm_reduce.cuh. The consumers store their sums at the ranks that want them,
+ * straight from their registers, wait for those of others, and add these. */
 #ifndef MK_KERNELS_GEMM_JOINT_CUH
 #define MK_KERNELS_GEMM_JOINT_CUH
 
-#include "kernels/gemm_reduce.cuh"
+#include "kernels/ops/gemm_reduce.cuh"
 
 /* Joint, where a rank ends with its rows alone: stores what these have of the tile, if others' are
  * before them (a tensor store cannot begin outside C) or if there is nothing to store; false: the

@@ -3,7 +3,7 @@
 #ifndef MK_MODEL_MOVES_H
 #define MK_MODEL_MOVES_H
 
-#include "core/model_gemm.h"
+#include "core/model/gemm.h"
 
 /* Turns dealt out to a role's movers, each of which copies a piece to a peer and tells of it. */
 struct model_turns {

@@ -10,7 +10,7 @@
 #define MK_KERNELS_GEMM_TICKETS_CUH
 
 #include "core/gemm_table.h"
-#include "kernels/gemm_track.cuh"
+#include "kernels/ops/gemm_track.cuh"
 
 enum { GEMM_TICKETS = 4 };
 

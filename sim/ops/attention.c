@@ -1,4 +1,4 @@
-#include "sim/attention.h"
+#include "sim/ops/attention.h"
 
 #include "core/bf16.h"
 

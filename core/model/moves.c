@@ -1,4 +1,4 @@
-#include "core/model_moves.h"
+#include "core/model/moves.h"
 
 struct model_push model_push_of(const struct model_walk *w, const struct model_turns *t)
 {

@@ -2,7 +2,7 @@
  * small integers and weights powers of two, gates so large that silu(g) is g, so that every sum is
  * exact in whatever order it is made, and what is rounded to bf16 on the way (activation; in fast
  * mode rows and nodes' sums) is rounded alike in the reference: bits are compared. Tokens are
- * routed as in sim/exact_moe.h. */
+ * routed as in sim/ops/exact_moe.h. */
 #ifndef SIM_EXACT_MOE_FFN_H
 #define SIM_EXACT_MOE_FFN_H
 

@@ -10,7 +10,7 @@
 #define MK_KERNELS_WGMMA_CUH
 
 #include "kernels/ptx.cuh"
-#include "kernels/wgmma_descriptor.cuh"
+#include "kernels/hopper/wgmma_descriptor.cuh"
 
 /* Before the first wgmma, and whenever ordinary code has touched the accumulators (9.7.15.7.1). */
 PTX_FN void wgmma_fence(void)

@@ -1,8 +1,8 @@
 /* From each tile on, one option after the other (roles and pace together), as far as that helps;
  * then back to the closed formula in each option that does little. */
-#include "core/model_choose.h"
+#include "core/model/choose.h"
 #include "core/gemm_tiles.h"
-#include "core/model.h"
+#include "core/model/model.h"
 #include "core/ops/op.h"
 
 #include <string.h>

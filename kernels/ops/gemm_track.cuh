@@ -2,7 +2,7 @@
 #ifndef MK_KERNELS_GEMM_TRACK_CUH
 #define MK_KERNELS_GEMM_TRACK_CUH
 
-#include "kernels/gemm.cuh"
+#include "kernels/hopper/gemm.cuh"
 #include "kernels/tile_track.cuh"
 
 struct tracked_source : gemm_source {

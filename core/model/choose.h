@@ -1,6 +1,6 @@
-/* The formula's plan on a GPU: the one that core/model.h says is fastest on the machine, of those
- * that differ from an operator's closed formula (core/ops/) in tile, roles, chunks, pieces, slices
- * and pace. So it is about right for GPU counts and NICs that were never tuned. */
+/* The formula's plan on a GPU: the one that core/model/model.h says is fastest on the machine, of
+ * those that differ from an operator's closed formula (core/ops/) in tile, roles, chunks, pieces,
+ * slices and pace. So it is about right for GPU counts and NICs that were never tuned. */
 #ifndef MK_MODEL_CHOOSE_H
 #define MK_MODEL_CHOOSE_H
 

@@ -1,4 +1,4 @@
-#include "sim/exact_moe.h"
+#include "sim/ops/exact_moe.h"
 
 #include "core/bf16.h"
 #include "sim/clock.h"

@@ -1,9 +1,9 @@
-/* The second body of every function of kernels/wgmma.cuh: calls of the emulated machine. */
+/* The second body of every function of kernels/hopper/wgmma.cuh: calls of the emulated machine. */
 #ifndef MK_KERNELS_WGMMA_CUH
 #define MK_KERNELS_WGMMA_CUH
 
 #include "kernels/ptx.cuh"
-#include "kernels/wgmma_descriptor.cuh"
+#include "kernels/hopper/wgmma_descriptor.cuh"
 
 PTX_FN void wgmma_fence(HOPPER_AT)
 {

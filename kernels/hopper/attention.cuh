@@ -27,7 +27,7 @@
 #ifndef MK_KERNELS_ATTENTION_CUH
 #define MK_KERNELS_ATTENTION_CUH
 
-#include "kernels/attention_consumer.cuh"
+#include "kernels/hopper/attention_consumer.cuh"
 
 /* ---- The producer: one thread
  * --------------------------------------------------------------------------------- */

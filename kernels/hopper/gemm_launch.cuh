@@ -32,8 +32,8 @@
 #include "core/plan.h"
 #include "kernels/admit.h"
 #include "kernels/cta.cuh"
-#include "kernels/gemm.cuh"
-#include "kernels/tensormap.h"
+#include "kernels/hopper/gemm.cuh"
+#include "kernels/hopper/tensormap.h"
 
 /* Which of the built kernels a plan wants. */
 struct gemm_form {

@@ -1,8 +1,8 @@
-#include "sim/exact_moe_ffn.h"
+#include "sim/ops/exact_moe_ffn.h"
 
 #include "core/bf16.h"
 #include "sim/clock.h"
-#include "sim/exact_moe.h"
+#include "sim/ops/exact_moe.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
  *              16-byte stores. So the tensor cores wait for NVLink only where the outbox is full,
  *              and no TMA load stands in line behind a store that NVLink does not take yet
  *
- *   joint      of one shot: kernels/gemm_joint.cuh. Several tiles of a CTA pass the outbox, too
+ *   joint      of one shot: kernels/ops/gemm_joint.cuh. Several tiles of a CTA pass the outbox, too
  *
  * The same warp (of two, each has the rows of one consumer) announces what is stored, and pushes
  * own tiles where the sum goes to all. The other warps are free for intra_comm.
@@ -37,7 +37,7 @@
 
 #include "kernels/cta.cuh"
 #include "kernels/fragments.cuh"
-#include "kernels/gemm_launch.cuh"
+#include "kernels/hopper/gemm_launch.cuh"
 #include "kernels/tile_track.cuh"
 
 #include "core/pipeline.h"
@@ -629,7 +629,7 @@ struct reduce_maps {
     CUtensorMap a;
 };
 
-/* What kernels/gemm_launch.cuh asks of an operator. */
+/* What kernels/hopper/gemm_launch.cuh asks of an operator. */
 template <class op> struct reduce_on_gpu {
     typedef typename op::plan plan;
     typedef struct reduce_maps maps;
@@ -697,6 +697,6 @@ template <class op> struct reduce_on_gpu {
     }
 };
 
-#include "kernels/gemm_joint.cuh"
+#include "kernels/ops/gemm_joint.cuh"
 
 #endif

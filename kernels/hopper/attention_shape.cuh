@@ -5,7 +5,7 @@
 
 #include "core/base.h"
 #include "kernels/pipeline.cuh"
-#include "kernels/wgmma.cuh"
+#include "kernels/hopper/wgmma.cuh"
 
 enum {
     ATTENTION_NONE = -1,      /* no tile is left */

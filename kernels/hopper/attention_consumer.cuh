@@ -3,7 +3,7 @@
 #ifndef MK_KERNELS_ATTENTION_CONSUMER_CUH
 #define MK_KERNELS_ATTENTION_CONSUMER_CUH
 
-#include "kernels/attention_shape.cuh"
+#include "kernels/hopper/attention_shape.cuh"
 
 /* A thread's two rows: r and r + 8. */
 struct attention_rows {

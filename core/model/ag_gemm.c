@@ -1,5 +1,5 @@
 /* AllGather+GEMM, wave by wave: core/roles/ag_gemm.h as a chain of queues. */
-#include "core/model_moves.h"
+#include "core/model/moves.h"
 
 static struct model_push ag_gemm_push_of(const struct model_walk *w, const struct ag_gemm_plan *p)
 {

@@ -1,6 +1,6 @@
 /* How long a plan takes, wave by wave. */
-#include "core/model.h"
-#include "core/model_gemm.h"
+#include "core/model/model.h"
+#include "core/model/gemm.h"
 #include "core/ops/op.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
 
 #include "kernels/cta_route.cuh"
 #include "kernels/cta_rows.cuh"
-#include "kernels/gemm_tickets.cuh"
+#include "kernels/ops/gemm_tickets.cuh"
 
 #include "core/roles/moe_dispatch.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/tensormap.h"
+#include "kernels/hopper/tensormap.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
