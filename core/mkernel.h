@@ -137,7 +137,7 @@ void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset);
 
 /* What a plan is made for. 0 and NULL choose the default.
  * shape: the global problem in the order of mk_op_shape; unused numbers are 0.
- * options: of the plan, as `mkernel tune` writes them: "tile=256x128 pace=310". The default is the
+ * options: of the plan, as `mkernel tune` writes them: "tile=256,128 pace=310". The default is the
  * tuned plan for this shape, or the formula if there is none. "sms=100" among them: the plan has at
  * most that many thread blocks, so that other kernels have the other SMs; the default is all SMs.
  */
@@ -182,7 +182,7 @@ int mk_plan_create_settings(struct mk_plan **out, struct mk_comm *comm,
  * -EINVAL the plan is as it was. */
 int mk_plan_destroy(struct mk_plan *plan);
 
-/* The roles of CTAs. The option roles=2+2+1+0 says how many CTAs have each, in this order. */
+/* The roles of CTAs. The option roles=compute=2,intra_comm=1 says how many CTAs have each. */
 enum mk_role { MK_COMPUTE, MK_INTRA_COMM, MK_INTER_SEND, MK_INTER_REDUCE, MK_ROLES };
 
 /* What a plan is, with every choice made. These functions do not block and do not fail. Any thread
@@ -192,7 +192,8 @@ uint32_t mk_plan_op(const struct mk_plan *plan);
 /* The numbers of the shape; the rest of the array becomes 0. Returns how many there are. */
 uint32_t mk_plan_shape(const struct mk_plan *plan, uint64_t shape[MK_SHAPE]);
 
-/* All options, "tile=128x64 roles=2+2+1+0 chunk_rows=128 ...": mk_spec.options takes them. */
+/* All options, "tile=128,64 roles=compute=2,intra_comm=2,inter_send=1 chunk-rows=128 ...":
+ * mk_spec.options takes them. */
 const char *mk_plan_options(const struct mk_plan *plan);
 
 /* A sentence for people about the tuned plan that was taken; "" if none was. */

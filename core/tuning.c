@@ -12,17 +12,15 @@
 
 #define AT(field) offsetof(struct mk_tuning, field)
 
-/* roles: 0 CTAs are what a role has that is not needed. */
 const struct tuning_knob tuning_knobs[TUNING_KNOBS] = {
-    {"tile", "256x128", 2, 'x', 8, PLAN_MOST_TILE, AT(tile_m)},
-    {"roles", "132+132+0+0 (CTAs of compute, intra_comm, inter_send, inter_reduce)", MK_ROLES, '+',
-     0, PLAN_MOST_CTAS, AT(split)},
-    {"chunk_rows", "256", 1, 0, 8, 1 << 24, AT(chunk_rows)},
-    {"slices", "4", 1, 0, 1, PLAN_MOST_SLICES, AT(slices)},
-    {"pieces", "8", 1, 0, 1, PLAN_MOST_PIECES, AT(pieces)},
-    {"pace", "300", 1, 0, 1, PLAN_MOST_PACE, AT(pace)},
-    {"fanout", "3", 1, 0, 1, MK_MAX_LOCAL, AT(fanout)},
-    {"shots", "1", 1, 0, 1, 2, AT(shots)},
+    {"tile", "256,128", 2, 8, PLAN_MOST_TILE, AT(tile_m)},
+    {"roles", "compute=116,intra_comm=16", MK_ROLES, 0, PLAN_MOST_CTAS, AT(split)},
+    {"chunk-rows", "256", 1, 8, 1 << 24, AT(chunk_rows)},
+    {"slices", "4", 1, 1, PLAN_MOST_SLICES, AT(slices)},
+    {"pieces", "8", 1, 1, PLAN_MOST_PIECES, AT(pieces)},
+    {"pace", "300", 1, 1, PLAN_MOST_PACE, AT(pace)},
+    {"fanout", "3", 1, 1, MK_MAX_LOCAL, AT(fanout)},
+    {"shots", "1", 1, 1, 2, AT(shots)},
 };
 _Static_assert(AT(tile_n) == AT(tile_m) + sizeof(uint32_t), "a tile is two numbers");
 
@@ -44,14 +42,76 @@ int tuning_knob_of(const char *word, size_t length)
 {
     for (int i = 0; i < TUNING_KNOBS; i++) {
         const char *name = tuning_knobs[i].name;
-        size_t same = 0;
-        while (same < length && name[same] &&
-               (word[same] == name[same] || (word[same] == '-' && name[same] == '_')))
-            same++;
-        if (same == length && !name[same])
+        if (strlen(name) == length && !memcmp(word, name, length))
             return i;
     }
     return -1;
+}
+
+int tuning_read_roles(const char *text, struct mk_role_split *out, char *error, size_t size)
+{
+    struct mk_role_split split = {{0}};
+    uint32_t named = 0;
+    const char *c = text;
+    do {
+        size_t length = strcspn(c, "=,");
+        const char *number = c + length + 1;
+        int role = 0;
+        if (c[length] != '=')
+            return plan_refuse(error, size, "roles are written compute=2,intra_comm=1");
+        while (role < MK_ROLES && (strlen(plan_role_name(role)) != length ||
+                                   memcmp(c, plan_role_name(role), length) != 0))
+            role++;
+        if (role == MK_ROLES)
+            return plan_refuse(
+                error, size,
+                "there is no role %.*s (roles are compute, intra_comm, inter_send, inter_reduce)",
+                (int)length, c);
+        if (named >> role & 1)
+            return plan_refuse(error, size, "%.*s is there twice", (int)length, c);
+        named |= 1u << role;
+        uint32_t count = 0, digits = 0;
+        for (; number[digits] >= '0' && number[digits] <= '9' && count <= PLAN_MOST_CTAS; digits++)
+            count = count * 10 + (uint32_t)(number[digits] - '0');
+        if (!digits || count > PLAN_MOST_CTAS || (number[digits] && number[digits] != ','))
+            return plan_refuse(error, size, "%.*s=%.*s is not a number of CTAs from 0 to %u",
+                               (int)length, c, (int)strcspn(number, ","), number, PLAN_MOST_CTAS);
+        split.ctas[role] = count;
+        c = number + digits + (number[digits] == ',');
+    } while (c[-1] == ',');
+    if (!mk_total_ctas(&split)) /* to a plan that would say: choose */
+        return plan_refuse(error, size, "it leaves no CTA");
+    *out = split;
+    return 0;
+}
+
+/* Named roles, those of 0 CTAs left out. Returns the characters that it takes. */
+static size_t tuning_say_roles(const uint32_t *ctas, char *text, size_t size)
+{
+    size_t used = 0;
+    for (int role = 0; role < MK_ROLES && used < size; role++)
+        if (ctas[role])
+            used += (size_t)snprintf(text + used, size - used, "%s%s=%u", used ? "," : "",
+                                     plan_role_name(role), ctas[role]);
+    return used;
+}
+
+const char *tuning_word_now(const char *word, char text[TUNING_WORD_TEXT])
+{
+    uint32_t n[MK_ROLES];
+    int used = snprintf(text, TUNING_WORD_TEXT, "roles="), end = 0;
+    if (!strncmp(word, "chunk_rows=", 11))
+        snprintf(text, TUNING_WORD_TEXT, "chunk-rows=%s", word + 11);
+    else if (!strncmp(word, "width=", 6))
+        snprintf(text, TUNING_WORD_TEXT, "fanout=%s", word + 6);
+    else if (sscanf(word, "tile=%5ux%5u%n", &n[0], &n[1], &end) == 2 && end && !word[end])
+        snprintf(text, TUNING_WORD_TEXT, "tile=%u,%u", n[0], n[1]);
+    else if (sscanf(word, "roles=%5u+%5u+%5u+%5u%n", &n[0], &n[1], &n[2], &n[3], &end) == 4 &&
+             end && !word[end])
+        tuning_say_roles(n, text + used, TUNING_WORD_TEXT - (size_t)used);
+    else
+        return word;
+    return text;
 }
 
 /* Digits up to `end`, a number from 0 to `most`; *c stands behind `end` (on it, where it ends the
@@ -81,21 +141,28 @@ static int tuning_read_numbers(const char *text, char between, uint32_t count, u
 
 int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *t, char *error, size_t size)
 {
-    char names[TUNING_NAMES_TEXT];
+    char names[TUNING_NAMES_TEXT], now[TUNING_WORD_TEXT], why[160] = "";
     size_t length = strcspn(word, "=");
     int option = tuning_knob_of(word, length);
+    if (tuning_word_now(word, now) != word)
+        return plan_refuse(error, size, "'%s' is written %s", word, now);
     if (option < 0 || !word[length])
         return plan_refuse(error, size, "'%s' is no option of a plan; they are %s", word,
                            tuning_names(names));
     const struct tuning_knob *k = &tuning_knobs[option];
     if (!(op_of(op)->knobs >> option & 1))
         return plan_refuse(error, size, "'%s': %s has no %s", word, plan_op_name(op), k->name);
-    uint64_t numbers[MK_ROLES];
-    int result = tuning_read_numbers(word + length + 1, k->between, k->parts, UINT32_MAX, numbers);
-    if (!result && option == TUNING_ROLES && !numbers[MK_COMPUTE] &&
-        op_of(op)->needs[MK_COMPUTE] != OP_NEVER)
-        result = -EINVAL;
-    if (result)
+    if (option == TUNING_ROLES) {
+        struct mk_role_split split = {{0}};
+        if (tuning_read_roles(word + length + 1, &split, why, sizeof why))
+            return plan_refuse(error, size, "'%s': %s", word, why);
+        if (!split.ctas[MK_COMPUTE] && op_of(op)->needs[MK_COMPUTE] != OP_NEVER)
+            return plan_refuse(error, size, "'%s': %s needs compute CTAs", word, plan_op_name(op));
+        t->split = split;
+        return 0;
+    }
+    uint64_t numbers[2];
+    if (tuning_read_numbers(word + length + 1, ',', k->parts, UINT32_MAX, numbers))
         return plan_refuse(error, size, "'%s' is not valid; it should look like %s=%s", word,
                            k->name, k->form);
     for (uint32_t i = 0; i < k->parts; i++)
@@ -118,10 +185,13 @@ char *tuning_words(const struct mk_tuning *tuning, char *text, size_t size)
         uint32_t given = 0;
         for (uint32_t part = 0; part < k->parts; part++)
             given |= i == TUNING_TILE && part ? 0 : v[part];
-        for (uint32_t part = 0; part < k->parts && given && used < size; part++)
-            used += part ? (size_t)snprintf(text + used, size - used, "%c%u", k->between, v[part])
-                         : (size_t)snprintf(text + used, size - used, "%s%s=%u", used ? " " : "",
-                                            k->name, v[0]);
+        if (!given || used >= size)
+            continue;
+        used += (size_t)snprintf(text + used, size - used, "%s%s=", used ? " " : "", k->name);
+        if (i == TUNING_ROLES && used < size)
+            used += tuning_say_roles(v, text + used, size - used);
+        for (uint32_t part = 0; i != TUNING_ROLES && part < k->parts && used < size; part++)
+            used += (size_t)snprintf(text + used, size - used, "%s%u", part ? "," : "", v[part]);
     }
     return text;
 }
@@ -234,8 +304,9 @@ static int tuning_read_line(char *line, struct tuning_entry *e, char *error, siz
          word = strtok_r(NULL, " \t\r", &save), place++) {
         int result = place < 6 ? tuning_read_key_word(word, place, e, error, size)
                                : tuning_read_measured(word, e, error, size);
+        char now[TUNING_WORD_TEXT];
         if (result > 0)
-            result = tuning_read_word(word, e->op, &e->tuning, error, size);
+            result = tuning_read_word(tuning_word_now(word, now), e->op, &e->tuning, error, size);
         if (result)
             return result;
     }

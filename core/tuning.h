@@ -5,7 +5,7 @@
  * found, then the options that differ from what the plan's closed formula chooses, then the
  * measured times (by=simulation: those of `mkernel tune --exec sim`); # begins a comment:
  *
- *   gemm_rs 8192,8192,3584 kn fast 1x8 NVIDIA_H200 tile=256x128 pace=310 ms=0.512 formula_ms=0.556
+ *   gemm_rs 8192,8192,3584 kn fast 1x8 NVIDIA_H200 tile=256,128 pace=310 ms=0.512 formula_ms=0.556
  *   date=2026-11-21
  *
  * The user's file comes first, then the plans that are compiled in (core/tuning.plans). Which one
@@ -66,11 +66,12 @@ int tuning_store(const char *path, const struct tuning_entry *entry, char *error
 /* Makes the folders that `path` lies in, as far as they are not there and can be made. */
 void tuning_make_folders(const char *path);
 
-/* The plan of `entry` in the words of a line, "tile=256x128 pace=310"; "formula" where it has none.
+/* The plan of `entry` in the words of a line, "tile=256,128 pace=310"; "formula" where it has none.
  * Returns text. */
 char *tuning_words(const struct mk_tuning *tuning, char *text, size_t size);
 
-/* Sets the option that one such word names, if `op` has it. 0, or -EINVAL with a sentence. */
+/* Sets the option that one such word names, if `op` has it. 0, or -EINVAL with a sentence, which
+ * says the new spelling of a word that tuning_word_now knows. */
 int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *tuning, char *error,
                      size_t error_size);
 
@@ -90,10 +91,9 @@ enum {
 /* What an option is called, what it may be, and where it stands: the command line, files of tuned
  * plans and `mkernel tune` all read it here. */
 struct tuning_knob {
-    const char *name;  /* as in a line; on the command line with - for _ */
+    const char *name;  /* as in a line, and as an option of the command line */
     const char *form;  /* what a value looks like */
-    uint32_t parts;    /* numbers of a value */
-    char between;      /* them, in a line */
+    uint32_t parts;    /* numbers of a value, with commas between them; of roles: named */
     uint32_t min, max; /* of each number */
     size_t offset;     /* of uint32_t[parts] in struct mk_tuning */
 };
@@ -101,13 +101,22 @@ extern const struct tuning_knob tuning_knobs[TUNING_KNOBS];
 
 uint32_t *tuning_value(struct mk_tuning *tuning, uint32_t knob);
 
-/* Their names, "tile, roles, chunk_rows". Returns text. */
+/* Their names, "tile, roles, chunk-rows". Returns text. */
 #define TUNING_NAMES_TEXT 128
 char *tuning_names(char text[TUNING_NAMES_TEXT]);
 
-/* The knob whose name is the first `length` characters of `word`, "chunk_rows" or, as options are
- * written, "chunk-rows"; -1: there is none. */
+/* The knob whose name is the first `length` characters of `word`; -1: there is none. */
 int tuning_knob_of(const char *word, size_t length);
+
+/* "compute=116,intra_comm=16"; roles that are not named have no CTA. 0, or -EINVAL with a sentence
+ * and *out as it was. */
+int tuning_read_roles(const char *text, struct mk_role_split *out, char *error, size_t error_size);
+
+/* A word as it is written since 2026-11-23, for files that are older: "roles=132+132+0+0",
+ * "tile=256x128", "chunk_rows=256", and "width=2" for fanout. Returns text, or `word` where nothing
+ * changed. */
+#define TUNING_WORD_TEXT 128
+const char *tuning_word_now(const char *word, char text[TUNING_WORD_TEXT]);
 
 /* The numbers of its shape with commas between them. Returns text. */
 #define TUNING_SHAPE_TEXT (MK_OWN_NUMBERS * 21)

@@ -360,10 +360,10 @@ if [ "${2:-}" = bench ]; then
     done
     rm -f "$build/gpu.plans"
     for op in ag_gemm gemm_rs moe_dispatch_gemm; do # the whole way of a tuned plan: found, kept, taken
-        shape=8192,8192,1024 space=tile:pace:roles
+        shape=8192,8192,1024 space='tile;pace;roles'
         [ $op = ag_gemm ] && shape=8192,1024,8192
-        [ $op = moe_dispatch_gemm ] && shape=1024,$experts space=tile:chunk_rows:roles
-        table bench_tune_$op 120 "$mkernel" tune $op --exec cuda --gpus "$gpus" --shapes $shape --iters 40 --rounds 1 --space $space --tuning "$build/gpu.plans"
+        [ $op = moe_dispatch_gemm ] && shape=1024,$experts space='tile;chunk-rows;roles'
+        table bench_tune_$op 120 "$mkernel" tune $op --exec cuda --gpus "$gpus" --shapes $shape --iters 40 --rounds 1 --space "$space" --tuning "$build/gpu.plans"
         if [ -e "$build/gpu.plans" ]; then
             table bench_tuned_$op 60 "$mkernel" bench $op $bench --gpus "$gpus" --shapes $shape --tuning "$build/gpu.plans"
         else

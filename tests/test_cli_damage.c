@@ -129,7 +129,7 @@ static int set_up(void **state)
 {
     if (folder_make(state))
         return -1;
-    run(at("trace generate %s/whole.db --events 3000 --nodes 2 --gpus 2 --ctas 12"));
+    run(at("sim ag_gemm --shape 512,512,512 --launches 4 --trace %s/whole.db"));
     return r.status;
 }
 

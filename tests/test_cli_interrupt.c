@@ -65,10 +65,10 @@ static void end_while_storing(const char *line, int number)
 
 static void test_half_a_trace(void **state)
 {
-    end_while_storing(at("trace generate %s/x.db --events 1000000 --nodes 2 --gpus 2"), SIGINT);
+    end_while_storing(at("sim ag_gemm --launches 20 --trace %s/x.db"), SIGINT);
     end_while_storing(at("bench trace --file %s/x.db --events 1000000 --nodes 2 --gpus 2"),
                       SIGTERM);
-    end_while_storing(at("trace generate %s/x.db --events 1000000 --nodes 2 --gpus 2"), SIGHUP);
+    end_while_storing(at("sim ag_gemm --launches 20 --trace %s/x.db"), SIGHUP);
 }
 
 /* Both ends run when it is interrupted, and what was there before is still whole. */

@@ -187,7 +187,7 @@ static void test_refusals(void **state)
         {"--roles compute", "roles are written"},
         {"--roles ''", "roles are written"},
         {"--roles compute=1,", "roles are written"},
-        {"--roles compte=1", "did you mean compute?"},
+        {"--roles compte=1", "there is no role compte (roles are compute, intra_comm"},
         {"--roles compute=1,compute=2", "twice"},
         {"--roles compute=x", "not a number"},
         {"--roles compute=1x", "not a number"},

@@ -147,10 +147,11 @@ static void test_sim(void **state)
     refuses("sim ag_gemm --vary", "--vary is for --explore");
     refuses("sim ag_gemm --network fast", "is written 100GB/s");
     refuses("sim ag_gemm --network 0GB/s", "is written 100GB/s");
-    refuses("sim ag_gemm --slow rank=4:0.5", "the cluster's ranks are 0 to 3");
-    refuses("sim ag_gemm --slow rank=1", "it is written rank=3:0.7");
-    refuses("sim ag_gemm --slow rank=1:0", "it is written rank=3:0.7");
-    refuses("sim ag_gemm --slow node=1:0.5", "what can be slow are rank, link and nic");
+    refuses("sim ag_gemm --slow rank=0.5@4", "the cluster's ranks are 0 to 3");
+    refuses("sim ag_gemm --slow rank=1", "it is written rank=0.7@3");
+    refuses("sim ag_gemm --slow rank=1:0.7", "it is written rank=0.7@3");
+    refuses("sim ag_gemm --slow rank=0@1", "it is written rank=0.7@3");
+    refuses("sim ag_gemm --slow node=0.5@1", "what can be slow are rank, link and nic");
     refuses("sim ag_gemm --jitter much", "a number from 0 to 1");
     refuses("sim ag_gemm --skew 1", "ag_gemm has no experts");
     refuses("sim moe_ffn --skew 1 --ids x", "and so does --skew");
@@ -219,7 +220,7 @@ static void test_files(void **state)
     refuses(at("run ag_gemm --exec host --trace %s"), "it is a folder");
     refuses(at("run ag_gemm --exec host --json %s"), "it is a folder");
     refuses(at("run ag_gemm --exec host --trace %s/fifo"), "a file would take its place");
-    refuses(at("trace generate %s/fifo --events 1"), "a file would take its place");
+    refuses(at("sim ag_gemm --trace %s/fifo"), "a file would take its place");
     refuses(at("bench trace --events 1 --file %s/fifo"), "a file would take its place");
     assert_true(stat(fifo, &there) == 0 && S_ISFIFO(there.st_mode));
     refuses(at("run ag_gemm --exec host --trace %s/same --json %s/same"), "name the same file");
@@ -227,14 +228,14 @@ static void test_files(void **state)
     refuses("run ag_gemm --exec host --json -", "/dev/stdout");
     refuses("bench fabric --nic soft --csv /nonexistent/x", "cannot be written");
     refuses("bench ring --json /nonexistent/x", "cannot be written");
-    refuses("trace generate /nonexistent/x", "cannot be written");
-    refuses("trace generate ''", "it has no name");
+    refuses("bench trace --file /nonexistent/x", "cannot be written");
+    refuses("trace generate x", "there is no report generate");
 }
 
 static void test_trace(void **state)
 {
-    in_shell(at("trace generate %s/t.db --events 1000 --nodes 1 --gpus 2"));
-    judge("trace generate", 0, "");
+    in_shell(at("sim ag_gemm --shape 512,512,512 --nodes 1 --trace %s/t.db"));
+    judge("sim", 0, "");
     refuses(at("trace export %s/t.db --out /nonexistent/x"), "cannot be written");
     refuses(at("trace export %s/t.db --out %s"), "it is a folder");
     refuses(at("trace export %s/t.db --rank 2"), "ranks 0 to 1");

@@ -287,7 +287,7 @@ static void test_errors_are_the_requests_own(void **state)
                          0);
         cq_expect(a.send_cq, i, cases[i].status);
     }
-    nic_configure("fail-wr=2:REM_ABORT_ERR");
+    nic_configure("fail-wr=REM_ABORT_ERR@2");
     for (uint64_t i = 0; i < 3; i++) {
         assert_int_equal(write_to(i, qpn, EFA_QKEY, rkey, there, lkey), 0);
         cq_expect(a.send_cq, i, i == 1 ? IBV_WC_REM_ABORT_ERR : IBV_WC_SUCCESS);

@@ -301,7 +301,7 @@ static void every_field_of_a_spec_counts(void **state)
                            .shape = {64, 128, 32},
                            .b_transposed = 1,
                            .deterministic = 3,
-                           .options = " tile=16x8  roles=3+0+0+0 ",
+                           .options = " tile=16,8  roles=compute=3 ",
                            .timeout_ns = 12345678900};
     struct mk_spec attention = spec_of(MK_OP_RING_ATTENTION);
     struct mk_plan *p;
@@ -338,11 +338,13 @@ static void a_spec_that_makes_no_sense_is_refused(void **state)
         {{.op = MK_OP_AG_GEMM, .shape = {64, 60, 64}}, "60"},
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "tyle=1x2"},
          "'tyle=1x2' is no option of a plan"},
-        {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "tile=8x8 tile=x"},
+        {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "tile=8,8 tile=x"},
          "'tile=x' is not valid"},
+        {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "roles=2+2+1+0"},
+         "'roles=2+2+1+0' is written roles=compute=2,intra_comm=2,inter_send=1"},
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "sms=0"},
          "'sms=0' is not valid; it should look like sms=100"},
-        {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "tile=8x8 sms=4x"},
+        {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "tile=8,8 sms=4x"},
          "'sms=4x' is not valid"},
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "sms=4"},
          "sms=4: CTAs on the host take no SMs"},

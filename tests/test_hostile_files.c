@@ -12,6 +12,7 @@
 #include "experiments/results/results_file.h"
 #include "tests/helpers/command.h"
 #include "tests/helpers/folder.h"
+#include "tracer/reader.h"
 
 static struct command_run r;
 
@@ -116,25 +117,6 @@ static void a_trace_is_shown_and_drawn(void **state)
     nothing_ran();
 }
 
-/* A table that is a view of its own counts for ever. */
-static void a_table_is_no_endless_view(void **state)
-{
-    sqlite3 *db;
-    assert_int_equal(system("cp trace.db endless.db"), 0);
-    assert_int_equal(sqlite3_open("endless.db", &db), SQLITE_OK);
-    assert_int_equal(
-        sqlite3_exec(db,
-                     "DROP TABLE rank; CREATE VIEW rank AS WITH RECURSIVE r(id) AS (SELECT 0 UNION "
-                     "ALL SELECT id + 1 FROM r) SELECT id, 0 node, 0 local, '' host, '' device "
-                     "FROM r",
-                     NULL, NULL, NULL),
-        SQLITE_OK);
-    sqlite3_close(db);
-    RUN("trace", "summary", "endless.db");
-    assert_int_equal(r.status, 2);
-    assert_non_null(strstr(r.err_text, "views are where its tables should be"));
-}
-
 static void put_setting(sqlite3 *db, int64_t point, const char *name, const char *value)
 {
     assert_int_equal(
@@ -209,6 +191,101 @@ static void results_are_shown_and_drawn(void **state)
     nothing_ran();
 }
 
+/* A copy of `good` whose schema was changed by `sql`. */
+static const char *changed(const char *good, const char *sql)
+{
+    sqlite3 *db;
+    char command[256], *why = NULL;
+    snprintf(command, sizeof command, "cp %s changed.db", good);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(sqlite3_open("changed.db", &db), SQLITE_OK);
+    if (sqlite3_exec(db, sql, NULL, NULL, &why) != SQLITE_OK)
+        fail_msg("%s: %s", sql, why);
+    sqlite3_close(db);
+    return "changed.db";
+}
+
+#define ENDLESS                                                                                    \
+    " AS WITH RECURSIVE r(id) AS (SELECT 0 UNION ALL SELECT id + 1 FROM r) SELECT id, 0 node, 0 "  \
+    "local, '' host, '' device, '' key FROM r;"
+
+static void is_refused(const char *words)
+{
+    if (r.status != 2 || !strstr(r.err_text, words) || r.seconds > 2)
+        fail_msg("status %d after %.1f s, without \"%s\": %s", r.status, r.seconds, words,
+                 r.err_text);
+    nothing_ran();
+}
+
+/* What a file's schema would run inside mkernel's queries may have no end. */
+static void a_schema_runs_nothing(void **state)
+{
+    static const struct {
+        const char *sql, *words;
+    } traces[] =
+        {
+            {"DROP TABLE rank; CREATE VIEW rank" ENDLESS, "a view in a table's place"},
+            {"DROP TABLE rank; CREATE VIEW \"RANK\"" ENDLESS, "a view in a table's place"},
+            {"DROP TABLE \"drop\"; CREATE VIEW \"drop\"" ENDLESS, "a view in a table's place"},
+            {"ALTER TABLE run ADD COLUMN slow AS (hex(zeroblob(500000000)) LIKE '%a%a%a%b')",
+             "a computed column"},
+            {"CREATE INDEX slow ON rank (hex(node))", "an index of an expression"},
+            {"CREATE VIRTUAL TABLE slow USING fts5(x)", "a virtual table"},
+        },
+      results[] = {
+          {"DROP TABLE point; CREATE VIEW point" ENDLESS, "a view in a table's place"},
+          {"CREATE VIEW endless" ENDLESS "CREATE TRIGGER t AFTER INSERT ON sweep BEGIN INSERT INTO "
+           "point SELECT NULL, count(*) FROM endless; END",
+           "a trigger"},
+      };
+    for (size_t i = 0; i < sizeof traces / sizeof *traces; i++) {
+        RUN("trace", "summary", changed("trace.db", traces[i].sql));
+        is_refused(traces[i].words);
+    }
+    FILE *sweep = fopen("sweep.yaml", "w");
+    fputs("name: s\nset: {exec: sim}\nvary:\n  op: [ag_gemm]\n", sweep);
+    fclose(sweep);
+    for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
+        RUN("results", changed("results.db", results[i].sql));
+        is_refused(results[i].words);
+        RUN("sweep", "sweep.yaml", "--out", "changed.db");
+        is_refused(results[i].words);
+    }
+}
+
+/* Whatever else a file makes of mkernel's queries, they have an allowance of steps; a person's own
+ * query has none and ends at Ctrl-C. */
+static void queries_end(void **state)
+{
+    static const char endless[] =
+        "WITH RECURSIVE r(id) AS (SELECT 0 UNION ALL SELECT id + 1 FROM r) SELECT max(id) FROM r";
+    sqlite3 *db;
+    sqlite3_stmt *q;
+    char error[256], path[4096];
+    assert_int_equal(trace_open(&db,
+                                changed("trace.db", "DELETE FROM flow; DELETE FROM level; VACUUM"),
+                                error, sizeof error),
+                     0);
+    assert_null(trace_damage());
+    assert_int_equal(sqlite3_prepare_v2(db, endless, -1, &q, NULL), SQLITE_OK);
+    struct timespec from, to;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    assert_int_equal(sqlite3_step(q), SQLITE_INTERRUPT);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    assert_true(to.tv_sec - from.tv_sec < 8);
+    sqlite3_finalize(q);
+    sqlite3_close(db);
+    assert_non_null(strstr(trace_damage(), "far more steps"));
+    command_path(path, sizeof path);
+    command_start_program(&r, path,
+                          (char *[]){path, "trace", "sql", "changed.db", (char *)endless, NULL});
+    usleep(900000); /* the allowance would have been spent */
+    kill(r.pid, SIGINT);
+    command_finish(&r, 2);
+    assert_int_equal(r.status, -1);
+    assert_int_equal(r.signal, SIGINT);
+}
+
 /* A table of measured plans, drawn into a file whose name is a command. */
 static void a_path_is_no_command(void **state)
 {
@@ -240,9 +317,8 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_trace_is_shown_and_drawn),
-        cmocka_unit_test(a_table_is_no_endless_view),
-        cmocka_unit_test(results_are_shown_and_drawn),
+        cmocka_unit_test(a_trace_is_shown_and_drawn), cmocka_unit_test(results_are_shown_and_drawn),
+        cmocka_unit_test(a_schema_runs_nothing),      cmocka_unit_test(queries_end),
         cmocka_unit_test(a_path_is_no_command),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

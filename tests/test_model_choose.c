@@ -176,7 +176,7 @@ static void tuned_lines_stay_above(void **state)
     assert_memory_not_equal(&chosen, &nothing, sizeof nothing);
     unsigned long long rows = q.m;
     snprintf(lines, sizeof lines,
-             "ag_gemm %llu,512,4096 kn fast 1x4 NVIDIA_H200 tile=128x128 slices=2\n"
+             "ag_gemm %llu,512,4096 kn fast 1x4 NVIDIA_H200 tile=128,128 slices=2\n"
              "ag_gemm %llu,512,4096 kn fast 1x4 NVIDIA_H200\n",
              rows, 8 * rows);
     assert_int_equal(tuning_build(&p, &t, &q, "NVIDIA H200", 0, 0, error, sizeof error), 0);

@@ -2,7 +2,7 @@
  * reads are made or refused with -errno and a sentence, everything given back, and without a
  * crash. */
 #include "core/comm.h"
-#include "tracer/generate.h"
+#include "tests/helpers/generate.h"
 #include "tracer/live.h"
 #include "tracer/part.h"
 #include "tracer/store.h"

@@ -110,8 +110,8 @@ static void test_failed_request(void **state)
 {
     static const struct {
         const char *own, *says;
-    } failures[] = {{"SOFTNIC=fail-wr=1:REM_ACCESS_ERR", "remote access error"},
-                    {"SOFTNIC=fail-wr=31:REM_OP_ERR", "remote operation error"}};
+    } failures[] = {{"SOFTNIC=fail-wr=REM_ACCESS_ERR@1", "remote access error"},
+                    {"SOFTNIC=fail-wr=REM_OP_ERR@31", "remote operation error"}};
     for (size_t fabric = 0; fabric < FABRICS; fabric++)
         for (int i = 0; i < 2; i++) {
             run_all(fabric, 200, "", failures[i].own);

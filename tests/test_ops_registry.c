@@ -308,9 +308,10 @@ static void tuned_lines_give_way(void **state)
     char error[512] = "";
     q.topo = (struct mk_topo){1, 2, 0};
     q.m = q.n = q.k = 4096;
-    assert_int_equal(tuning_parse(&t, "ag_gemm 4096,4096,4096 kn fast 1x2 any roles=120+12+0+0\n",
-                                  "lines", 0, error, sizeof error),
-                     0);
+    assert_int_equal(
+        tuning_parse(&t, "ag_gemm 4096,4096,4096 kn fast 1x2 any roles=compute=120,intra_comm=12\n",
+                     "lines", 0, error, sizeof error),
+        0);
     assert_int_equal(tuning_build(&p, &t, &q, "any", 0, 0, error, sizeof error), 0);
     assert_in_range(mk_total_blocks(&p.problem.tuning.split), 1, 64);
     q.sms_most = 0;

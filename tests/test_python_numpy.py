@@ -226,8 +226,8 @@ def refusals():
     refuses("open the communicator with heap_bytes of at least", mkernel.all_gather, numpy.zeros((4096, 512), numpy.uint16))
     refuses("each dimension is 1 at least", mkernel.empty, (0, 8))
     refuses("are free; open it with more heap_bytes", mkernel.empty, (1 << 20,))
-    assert mkernel.ag_gemm(a, b, options="tile=16x16").shape == (32, 48)  # it is still open
-    says(comm.plans[-1].options, "tile=16x16")
+    assert mkernel.ag_gemm(a, b, options="tile=16,16").shape == (32, 48)  # it is still open
+    says(comm.plans[-1].options, "tile=16,16")
     plan = comm.plans[-1]
     comm.close()
     refuses("closed", lambda: plan.options)

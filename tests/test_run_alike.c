@@ -68,7 +68,7 @@ static void options_that_differ_are_named(void **state)
            "rank 1 has --causal, which rank 0 has not");
     expect("bench gemm_rs --exec host --iters 2", " --vs blas",
            "rank 1 was started with another --vs than rank 0");
-    expect("tune ag_gemm --exec host --iters 2 --tuning none --verify --space pieces=1,2",
+    expect("tune ag_gemm --exec host --iters 2 --tuning none --verify --space pieces=1:2",
            " --rounds 1", "rank 1 was started with --rounds = 1 where rank 0 has 3");
 }
 

@@ -120,7 +120,7 @@ static void test_faults(void **state)
                    "response timeout error");
     assert_non_null(strstr(r.err_text, "could not reach rank"));
     assert_non_null(strstr(r.err_text, "chunk"));
-    expect_refused("--exec host --nic soft", "SOFTNIC=fail-wr=30:REM_ABORT_ERR", 3,
+    expect_refused("--exec host --nic soft", "SOFTNIC=fail-wr=REM_ABORT_ERR@30", 3,
                    "softefa0: aborted error");
 }
 

@@ -141,9 +141,9 @@ static void end_badly(const char *op, const char *fabric, const char *device, co
 
 static void test_failing_device(void **state)
 {
-    end_badly(ops[0], "verbs", "soft1: ", "fail-wr=9:REM_ACCESS_ERR,only=soft1");
+    end_badly(ops[0], "verbs", "soft1: ", "fail-wr=REM_ACCESS_ERR@9,only=soft1");
     end_badly(ops[3], "verbs", "soft1: ", "drop-peer=soft1@9");
-    end_badly(ops[0], "efa", "softefa1: ", "fail-wr=9:REM_ACCESS_ERR,only=softefa1");
+    end_badly(ops[0], "efa", "softefa1: ", "fail-wr=REM_ACCESS_ERR@9,only=softefa1");
     end_badly(ops[3], "efa", "softefa1: ", "drop-peer=softefa1@9");
 }
 

@@ -191,7 +191,7 @@ static void a_plan_of_strings_is_that_of_the_structure(void **state)
                            .shape = {64, 128, 32},
                            .b_transposed = 1,
                            .deterministic = 1,
-                           .options = "tile=16x8 roles=3+0+0+0",
+                           .options = "tile=16,8 roles=compute=3",
                            .timeout_ns = 12345678900};
     char offset[64];
     struct mk_plan *p, *wanted;
@@ -200,7 +200,7 @@ static void a_plan_of_strings_is_that_of_the_structure(void **state)
     assert_int_equal(mk_plan_create(&wanted, comm, &spec), 0);
     if (mk_plan_create_settings(&p, comm,
                                 SETTINGS("op=ag_gemm", "shape=64,128,32", "b_transposed=1",
-                                         "deterministic=1", "options=tile=16x8 roles=3+0+0+0",
+                                         "deterministic=1", "options=tile=16,8 roles=compute=3",
                                          "timeout_ns=12345678900", offset)))
         fail_msg("%s", mk_error(comm));
     assert_memory_equal(&p->problem, &wanted->problem, sizeof p->problem);
@@ -224,7 +224,7 @@ static void a_plan_that_makes_no_sense_is_refused(void **state)
         {"op=ag_gemm", "shape=64,64,64,5", "causal=0", "that of ag_gemm has 3 numbers, M,N,K"},
         {"op=ag_gemm", "shape=64,60,64", "causal=0", "60"},
         {"op=ag_gemm", "shape=64,64,64", "options=tile=x", "'tile=x' is not valid"},
-        {"op=ag_gemm", "shape=64,64,64", "tile=8x8",
+        {"op=ag_gemm", "shape=64,64,64", "tile=8,8",
          "there is no setting 'tile'; these are: op, shape, options, causal, b_transposed"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -116,7 +116,7 @@ static void test_plan(void **state)
     snprintf(path, sizeof path, "%s/tuning", folder);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
-    fputs("gemm_rs 8192,8192,1024 kn fast 1x2 NVIDIA_H200 roles=100+0+0+0 pace=1\n", f);
+    fputs("gemm_rs 8192,8192,1024 kn fast 1x2 NVIDIA_H200 roles=compute=100 pace=1\n", f);
     fclose(f);
     snprintf(with, sizeof with, "%s --tuning %s", line, path);
     expect(with, 0, "compute=100,intra_comm=0,inter_send=0,inter_reduce=0");
@@ -136,8 +136,8 @@ static void test_what_if(void **state)
     static const struct {
         const char *with;
         double least, most; /* times as long */
-    } cases[] = {{" --slow rank=5:0.5", 1.5, 2.2}, {" --slow link=2:0.25", 1.2, 5},
-                 {" --slow nic=1:0.25", 1.1, 5},   {" --network 400GB/s", 0.5, 1.03},
+    } cases[] = {{" --slow rank=0.5@5", 1.5, 2.2}, {" --slow link=0.25@2", 1.2, 5},
+                 {" --slow nic=0.25@1", 1.1, 5},   {" --network 400GB/s", 0.5, 1.03},
                  {" --network 10GB/s", 1.5, 6},    {" --jitter 0.05 --seed 3", 1.0001, 1.5}};
     double plain = time_of(line);
     assert_true(time_of(line) == plain);
@@ -200,7 +200,8 @@ static void test_tune(void **state)
     char line[512], path[128], kept[512] = "", tuned[sizeof r.out_text];
     snprintf(path, sizeof path, "%s/found", folder);
     snprintf(line, sizeof line,
-             "tune gemm_rs --exec sim %s --rounds 2 --space roles=100+0+0+32,116+0+0+16:pieces=1,2 "
+             "tune gemm_rs --exec sim %s --rounds 2 --space "
+             "roles=compute=100,inter_reduce=32:compute=116,inter_reduce=16;pieces=1:2 "
              "--tuning %s --csv %s/found.csv",
              problem, path, folder);
     command_start(&r, line, NULL);

@@ -110,7 +110,7 @@ static void shared_wire(void **state)
 /* One device of several is slow, delays, or fails; the others do not. */
 static void one_device(void **state)
 {
-    nic_configure("bw=10MB/s,latency=20ms,fail-wr=2:REM_OP_ERR,only=soft1");
+    nic_configure("bw=10MB/s,latency=20ms,fail-wr=REM_OP_ERR@2,only=soft1");
     double best = 1e9;
     for (int i = 0; i < 60 && best >= 0.02; i++) { /* on soft0 */
         double took = timed(IBV_WR_RDMA_WRITE, 100000, 8);
@@ -216,7 +216,7 @@ static void seeded_delay(void **state)
 
 static void failed_request(void **state)
 {
-    nic_configure("fail-wr=3:REM_OP_ERR");
+    nic_configure("fail-wr=REM_OP_ERR@3");
     struct ibv_sge sge = {(uintptr_t)a.buffer, 8, a.mr->lkey};
     for (uint64_t i = 1; i <= 5; i++) {
         struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, i, &sge, to_b, 0);
@@ -336,9 +336,10 @@ static void refused_strings(void **state)
         "drop-peer=soft1@",
         "drop-peer=soft99",
         "fail-wr=3",
-        "fail-wr=0:FATAL_ERR",
-        "fail-wr=3:NO_SUCH",
-        "fail-wr=3:SUCCESS",
+        "fail-wr=3:REM_OP_ERR",
+        "fail-wr=FATAL_ERR@0",
+        "fail-wr=NO_SUCH@3",
+        "fail-wr=SUCCESS@3",
         "delay=1ms@0",
         "delay=1ms~2",
         "delay=1ms@1~1",

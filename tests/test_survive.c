@@ -281,7 +281,7 @@ static void test_parent_killed(void **state)
 
 static void test_failed_work_request(void **state)
 {
-    command_start(&r, RUN, "SOFTNIC=fail-wr=20:REM_ACCESS_ERR", NULL);
+    command_start(&r, RUN, "SOFTNIC=fail-wr=REM_ACCESS_ERR@20", NULL);
     command_finish(&r, 60);
     assert_true(r.seconds <= TIMEOUT + 4 * SLOWDOWN);
     assert_int_equal(r.status, 3);

@@ -11,6 +11,7 @@
 #include <sqlite3.h>
 
 #include "tests/helpers/folder.h"
+#include "tests/helpers/generate.h"
 
 enum { MOST = 4096, RANKS = 6 };
 
@@ -242,11 +243,16 @@ static void test_rest(void **state)
 
 static int set_up(void **state)
 {
-    if (folder_make(state))
-        return -1;
-    run("trace generate %s/a.db --events 60000 --nodes 2 --gpus 3 --ctas 24 --seed 5", folder);
-    run("trace generate %s/b.db --events 40000 --nodes 2 --gpus 3 --ctas 16 --seed 7", folder);
-    return 0;
+    static const struct generate_config config[2] = {
+        {.events = 60000, .nodes = 2, .gpus = 3, .ctas = 24, .seed = 5},
+        {.events = 40000, .nodes = 2, .gpus = 3, .ctas = 16, .seed = 7}};
+    char error[256], path[256];
+    int result = folder_make(state);
+    for (int i = 0; i < 2 && !result; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, file[i]);
+        result = trace_generate(&config[i], path, error, sizeof error);
+    }
+    return result;
 }
 
 int main(void)

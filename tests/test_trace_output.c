@@ -271,9 +271,9 @@ static int set_up(void **state)
     put("%s/bin/gnuplot", "#!/bin/sh\n");
     if (chmod(at("%s/bin/gnuplot"), 0700))
         return -1;
-    run(at("trace generate %s/small.db --events 3000 --nodes 2 --gpus 2 --ctas 12"));
+    run(at("sim ag_gemm --shape 512,512,512 --launches 4 --trace %s/small.db"));
     if (!r.status)
-        run(at("trace generate %s/big.db --events 1000000 --nodes 2 --gpus 2"));
+        run(at("sim ag_gemm --launches 20 --trace %s/big.db"));
     return r.status;
 }
 

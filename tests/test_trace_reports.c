@@ -442,8 +442,6 @@ static void test_commands(void **state)
     expect("trace summary /none", 2, "No such file");
     expect("trace diff /none", 2, "two trace files");
     expect("trace export --help", 0, "--chrome");
-    expect("trace generate x --events 0", 2, "events");
-    expect("trace generate /none/x.db --events 10 --nodes 1 --gpus 2 --ctas 12", 2, "No such file");
     snprintf(line, sizeof line, "trace summary %s", file);
     expect(line, 0, "overlap");
     snprintf(line, sizeof line, "trace summary %s --json", file);
@@ -478,11 +476,6 @@ static void test_commands(void **state)
     expect(line, 0, "42");
     snprintf(line, sizeof line, "trace sql %s SELEKT", file);
     expect(line, 2, "syntax error");
-    snprintf(line, sizeof line, "trace generate %s --events 500 --nodes 1 --gpus 2 --ctas 12",
-             parts_path("made.db"));
-    expect(line, 0, "");
-    snprintf(line, sizeof line, "trace summary %s", parts_path("made.db"));
-    expect(line, 0, "synthetic");
 }
 
 int main(void)

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "tests/helpers/trace_parts.h"
-#include "tracer/generate.h"
+#include "tests/helpers/generate.h"
 
 static const struct generate_config config = {
     .events = 60000, .nodes = 2, .gpus = 3, .ctas = 24, .seed = 7, .command = "test"};
@@ -51,7 +51,7 @@ static void test_round_trip(void **state)
                                         -1, &q, NULL),
                      SQLITE_OK);
     for (uint32_t r = 0; r < config.nodes * config.gpus; r++) {
-        /* as tracer/ops/ag_gemm.c has it */
+        /* as tests/helpers/generate.h has it */
         double rate = r / config.gpus ? 4e-6 * (r / config.gpus % 2 ? 1 : -1) : 0;
         uint64_t skew = 100000000ull * (r / config.gpus);
         for (uint32_t c = 0; c < parts[r].track_count; c++) {

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "tests/helpers/tui_stage.h"
-#include "tracer/generate.h"
+#include "tests/helpers/generate.h"
 #include "tracer/reader.h"
 
 static char big[96]; /* a made-up run with more events than the windows that are read exactly */

@@ -7,7 +7,7 @@
 
 #include "tests/helpers/sanitized.h"
 #include "tests/helpers/tui_stage.h"
-#include "tracer/generate.h"
+#include "tests/helpers/generate.h"
 
 static const char *const session[] = {
     "Z Z Z\nPageDown*4 PageUp*4\n+*14\nL*3\n-*14\nZ\n",

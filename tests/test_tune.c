@@ -11,7 +11,7 @@
 #include "tests/helpers/folder.h"
 
 #define SECONDS 100
-#define SLOW "tile=8x8 roles=1+1+0+0 chunk_rows=8"
+#define SLOW "tile=8,8 roles=compute=1,intra_comm=1 chunk-rows=8"
 
 static struct command_run r;
 static char path[256], environment[300], text[4096];
@@ -67,10 +67,10 @@ static void test_bad_default(void **state)
     expect("run " SHAPE "--iters 2 --pieces 2", 0, "tiles 64 x 64");
     assert_null(strstr(r.out_text, "tuned"));
 
-    expect("tune " SHAPE "--iters 10 --space tile=8x8 --verify", 1,
+    expect("tune " SHAPE "--iters 10 --space tile=8,8 --verify", 1,
            "the defaults of 0 of 1 shapes are within 1.05");
     assert_string_equal(read_plans(), both);
-    expect("tune " SHAPE "--iters 10 --space tile=8x8", 0, "1 shape tuned");
+    expect("tune " SHAPE "--iters 10 --space tile=8,8", 0, "1 shape tuned");
     assert_non_null(strstr(r.out_text, SLOW "  <- default"));
     assert_non_null(strstr(r.out_text, "not within 1.05"));
     assert_non_null(strstr(r.out_text, "kept      "));
@@ -79,22 +79,22 @@ static void test_bad_default(void **state)
     assert_non_null(strstr(text, "ag_gemm 2048,512,16 kn fast 1x2 host "));
     assert_non_null(strstr(text, " ms="));
     expect("run " SHAPE "--iters 2 --check", 0, "tiles 64 x 64");
-    expect("tune " SHAPE "--iters 10 --space tile=8x8 --verify", 0,
+    expect("tune " SHAPE "--iters 10 --space tile=8,8 --verify", 0,
            "the defaults of 1 of 1 shapes are within 1.05");
 }
 
 /* A near shape's plan is a default, too, as it was when the command began. */
 static void test_near(void **state)
 {
-    write_plans("gemm_rs 256,512,256 kn fast 1x2 host tile=8x8 chunk_rows=8\n");
+    write_plans("gemm_rs 256,512,256 kn fast 1x2 host tile=8,8 chunk-rows=8\n");
     expect("tune gemm_rs --exec host --gpus 2 --shapes 256,512,256:264,512,264 --iters 4 --rounds "
-           "1 --space tile=128x128,16x16",
+           "1 --space tile=128,128:16,16",
            0, "2 shapes tuned");
     assert_non_null(strstr(read_plans(), "gemm_rs 264,512,264 kn fast 1x2 host"));
     const char *second = strstr(r.out_text, "gemm_rs 264,512,264");
     assert_non_null(second);
-    assert_non_null(strstr(second, "tile=8x8 chunk_rows=8  <- default"));
-    assert_non_null(strstr(second, "(tile=8x8 chunk_rows=8 as measured at 256,512,256"));
+    assert_non_null(strstr(second, "tile=8,8 chunk-rows=8  <- default"));
+    assert_non_null(strstr(second, "(tile=8,8 chunk-rows=8 as measured at 256,512,256"));
 }
 
 /* A plan whose results are wrong is never taken, however fast, and the status says so. */
@@ -103,21 +103,21 @@ static void test_wrong(void **state)
     unlink(path); /* the formula's plan is the fastest by far, and launch 1 is of it */
     command_start(&r,
                   "tune ag_gemm --exec host --gpus 2 --shape 512,256,256 --iters 4 --rounds 1 "
-                  "--space tile=8x8",
+                  "--space tile=8,8",
                   environment, "MKERNEL_TEST_SPOIL=1,1", NULL);
     command_finish(&r, SECONDS);
     judge("tune, spoilt", 1, "1 plan computed wrong results, the first: formula at 512,256,256");
     assert_non_null(strstr(r.out_text, "WRONG"));
-    assert_non_null(strstr(read_plans(), "ag_gemm 512,256,256 kn fast 1x2 host tile=8x8 "));
+    assert_non_null(strstr(read_plans(), "ag_gemm 512,256,256 kn fast 1x2 host tile=8,8 "));
     expect("run ag_gemm --exec host --gpus 2 --shape 512,256,256 --iters 2 --check", 0,
-           "tuned     tile=8x8 as measured at 512,256,256");
+           "tuned     tile=8,8 as measured at 512,256,256");
     assert_non_null(strstr(r.out_text, "tiles 8 x 8"));
 
     /* Nothing is right, nothing is kept. */
     unlink(path);
     command_start(&r,
                   "tune gemm_rs --exec host --gpus 2 --shape 256,256,128 --iters 4 --rounds 1 "
-                  "--space tile=64x64",
+                  "--space tile=64,64",
                   environment, "MKERNEL_TEST_SPOIL=0,1", NULL);
     command_finish(&r, SECONDS);
     judge("tune, all spoilt", 1, "the first: formula at 256,256,128");
@@ -134,7 +134,7 @@ static void two_shapes_are_one_table(const char *csv)
         snprintf(
             line, sizeof line,
             "tune gemm_rs --exec host --gpus 2 --shapes 64,64,64:128,64,64 --iters 4 --rounds 1 "
-            "--space tile=32x32 --quiet --csv %s",
+            "--space tile=32,32 --quiet --csv %s",
             paths[i]);
         expect(line, 0, "2 shapes tuned");
         if (i == 0) {
@@ -159,7 +159,7 @@ static void test_nodes(void **state)
     snprintf(line, sizeof line,
              "tune gemm_ar --exec host --nic soft --nodes 2 --gpus 2 --shape 256,64,64 --iters 4 "
              "--rounds 2 "
-             "--space tile=32x32:roles --csv %s",
+             "--space tile=32,32;roles --csv %s",
              csv);
     expect(line, 0, "1 shape tuned");
     assert_non_null(strstr(read_plans(), "gemm_ar 256,64,64 kn fast 2x2 host"));
@@ -184,28 +184,28 @@ static void test_nodes(void **state)
 static void test_moe(void **state)
 {
 #define MOE "moe_dispatch_gemm --exec host --gpus 2 --moe 300,64,64,8,2 "
-    write_plans("moe_dispatch_gemm 300,64,64,8,2 kn fast 1x2 host tile=8x8\n");
-    expect("run " MOE "--iters 2 --check", 0, "tuned     tile=8x8 as measured at 300,64,64,8,2");
+    write_plans("moe_dispatch_gemm 300,64,64,8,2 kn fast 1x2 host tile=8,8\n");
+    expect("run " MOE "--iters 2 --check", 0, "tuned     tile=8,8 as measured at 300,64,64,8,2");
     expect("run moe_dispatch_gemm --exec host --gpus 2 --moe 320,64,64,8,2 --iters 2", 0,
-           "tuned     tile=8x8");
+           "tuned     tile=8,8");
     expect("run moe_dispatch_gemm --exec host --gpus 2 --moe 300,64,64,4,2 --iters 2", 0,
            "tiles 32 x 64");
-    expect("tune " MOE "--iters 4 --rounds 1 --space tile=8x8,256x64:chunk_rows", 0,
+    expect("tune " MOE "--iters 4 --rounds 1 --space tile=8,8:256,64;chunk-rows", 0,
            "1 shape tuned, all right");
     assert_non_null(strstr(r.out_text, "moe_dispatch_gemm 300,64,64,8,2, 1 x 2 ranks on host"));
-    assert_non_null(strstr(r.out_text, "  tile=256x64\n"));
-    assert_non_null(strstr(r.out_text, "  chunk_rows=8\n"));
+    assert_non_null(strstr(r.out_text, "  tile=256,64\n"));
+    assert_non_null(strstr(r.out_text, "  chunk-rows=8\n"));
     assert_non_null(strstr(read_plans(), "moe_dispatch_gemm 300,64,64,8,2 kn fast 1x2 host"));
     expect(
         "tune moe_ffn --exec host --nic soft --nodes 2 --gpus 1 --shapes 40,64,32,4,2:24,64,32,4,2 "
-        "--deterministic --iters 4 --rounds 1 --space tile=16x16",
+        "--deterministic --iters 4 --rounds 1 --space tile=16,16",
         0, "2 shapes tuned, all right");
     assert_non_null(strstr(read_plans(), "moe_ffn 24,64,32,4,2 kn deterministic 2x1 host"));
     assert_non_null(strstr(text, "moe_ffn 40,64,32,4,2 kn deterministic 2x1 host"));
     expect("tune moe_dispatch_gemm --exec sim --cluster 1x2 --moe 256,1024,512,8,2 --rounds 1 "
-           "--space roles=110+22+0+0,131+1+0+0 --verify",
+           "--space roles=compute=110,intra_comm=22:compute=131,intra_comm=1 --verify",
            0, "the defaults of 1 of 1 shapes are within 1.05 of the best found");
-    assert_non_null(strstr(r.out_text, "roles=131+1+0+0"));
+    assert_non_null(strstr(r.out_text, "roles=compute=131,intra_comm=1"));
 }
 
 /* Attention's plan is kept by its mask, too, and is taken for that mask alone: on the host, on the
@@ -214,15 +214,15 @@ static void test_attention(void **state)
 {
 #define ATTENTION "--attention 1,192,2,1,64 "
     expect("tune ring_attention --exec host --gpus 2 --shapes 1,192,2,1,64:1,128,2,2,64 --causal "
-           "--iters 4 --rounds 1 --space tile=16x16,64x16:chunk_rows=32",
+           "--iters 4 --rounds 1 --space tile=16,16:64,16;chunk-rows=32",
            0, "2 shapes tuned, all right");
     assert_non_null(strstr(r.out_text, "ring_attention 1,192,2,1,64 causal, 1 x 2 ranks on host"));
     assert_non_null(strstr(read_plans(), "ring_attention 1,192,2,1,64 causal fast 1x2 host"));
     assert_non_null(strstr(text, "ring_attention 1,128,2,2,64 causal fast 1x2 host"));
-    write_plans("ring_attention 1,192,2,1,64 causal fast 1x2 host tile=16x24\n"
+    write_plans("ring_attention 1,192,2,1,64 causal fast 1x2 host tile=16,24\n"
                 "ring_attention 1,192,2,1,64 causal fast 1x2 emulated pieces=3\n");
     expect("run ring_attention --exec host --gpus 2 " ATTENTION "--causal --iters 2 --check", 0,
-           "tuned     tile=16x24 as measured at 1,192,2,1,64 causal");
+           "tuned     tile=16,24 as measured at 1,192,2,1,64 causal");
     expect("run ring_attention --exec host --gpus 2 " ATTENTION "--iters 2 --check", 0,
            "tiles 32 x 32");
     expect("run ring_attention --exec emulated --gpus 2 " ATTENTION "--causal --iters 1 --check", 0,
@@ -230,7 +230,7 @@ static void test_attention(void **state)
     char line[512];
     snprintf(line, sizeof line,
              "tune ring_attention --exec sim --cluster 1x2 --attention 4,1536,16,16,128 --causal "
-             "--rounds 1 --space pieces=4,8:pace=300 --tuning %s",
+             "--rounds 1 --space pieces=4:8;pace=300 --tuning %s",
              path);
     expect(line, 0, "1 shape tuned, all right");
     assert_non_null(
@@ -250,10 +250,10 @@ static void test_rank_dies(void **state)
     unlink(path);
     command_start(&r,
                   "tune gemm_rs --exec host --gpus 2 --shape 256,256,128 --iters 4 --space "
-                  "tile=32x32 --timeout 3",
+                  "tile=32,32 --timeout 3",
                   environment, "MKERNEL_TEST_DIE=1,3", NULL);
     command_finish(&r, SECONDS);
-    judge("tune, a rank dies", 3, "it measured tile=32x32");
+    judge("tune, a rank dies", 3, "it measured tile=32,32");
     assert_non_null(strstr(r.err_text, "rank 1"));
     assert_int_not_equal(access(path, F_OK), 0);
 }
@@ -266,16 +266,21 @@ static void test_refusals(void **state)
     expect("tune ring_attention --exec emulated", 2, "an emulated GPU has no speed to measure");
     expect("tune ag_gemm --exec host --tuning none", 2, "there is no file to keep plans in");
     expect("tune ag_gemm --exec host --tuning /proc/plans", 2, "/proc/plans cannot be written");
-    expect("tune ag_gemm --exec host --space tile=64", 2, "it should look like tile=256x128");
+    expect("tune ag_gemm --exec host --space tile=64", 2, "it should look like tile=256,128");
+    /* as it was written until 2026-11-23 */
+    expect("tune ag_gemm --exec host --space tile=64x64,32x32:pieces=2", 2,
+           "options ;, as in 'tile=256,128:128,128;pace=1:300'");
+    expect("tune ag_gemm --exec host --space tile:pieces", 2, "values have : between them");
+    expect("tune ag_gemm --exec host --space tile=64x64", 2, "'tile=64x64' is written tile=64,64");
     expect("tune ag_gemm --exec host --space slice", 2,
            "'slice' is no option of a plan (did you mean slices?)");
-    expect("tune gemm_rs --exec host --space tile:pace=3", 2, "pace is for --exec cuda");
+    expect("tune gemm_rs --exec host --space tile;pace=3", 2, "pace is for --exec cuda");
     expect("tune gemm_rs --exec host --space fanout=2", 2, "gemm_rs has no fanout");
     expect("tune ag_gemm --exec host --shapes 8,8,8:9,8,8", 2, "M = 9 does not divide by 2 ranks");
     expect("tune ag_gemm --exec host --shapes 8,8", 2, "--shapes 8,8: not M,N,K:M,N,K");
     expect("tune ag_gemm --exec host --roles compute=2", 2, "no option --roles");
     expect("run ag_gemm --exec host --tuning /nowhere/plans", 2, "/nowhere/plans cannot be read");
-    write_plans("ag_gemm 512,512,512 kn fast 1x2 host tile=60x64\n");
+    write_plans("ag_gemm 512,512,512 kn fast 1x2 host tile=60,64\n");
     expect("run ag_gemm --exec host --shape 512,512,512", 2, "plans:1: its plan does not fit");
     write_plans("# mine\nag_gemm 512,512,512 kn fst 1x2 host\n");
     expect("run ag_gemm --exec host", 2, "plans:2: 'fst' is not an order of sums");

@@ -86,27 +86,43 @@ static void test_all_options(void **state)
         {MK_OP_AG_GEMM,
          1,
          8,
-         {"tile=128x128", "roles=124+8+0+0", "roles=132+132+0+0", "slices=1", "pace=1", "fanout=1",
-          "chunk_rows=512"}},
-        {MK_OP_AG_GEMM, 2, 4, {"tile=256x128", "roles=128+256+4+0", "fanout=1"}},
-        {MK_OP_GEMM_RS, 1, 4, {"tile=256x128", "pace=1", "chunk_rows=512"}},
-        {MK_OP_GEMM_RS, 2, 2, {"tile=256x128", "roles=124+0+8+0", "roles=130+0+1+0", "pieces=2"}},
+         {"tile=128,128", "roles=compute=124,intra_comm=8", "roles=compute=132,intra_comm=132",
+          "slices=1", "pace=1", "fanout=1", "chunk-rows=512"}},
+        {MK_OP_AG_GEMM,
+         2,
+         4,
+         {"tile=256,128", "roles=compute=128,intra_comm=256,inter_send=4", "fanout=1"}},
+        {MK_OP_GEMM_RS, 1, 4, {"tile=256,128", "pace=1", "chunk-rows=512"}},
+        {MK_OP_GEMM_RS,
+         2,
+         2,
+         {"tile=256,128", "roles=compute=124,inter_send=8", "roles=compute=130,inter_send=1",
+          "pieces=2"}},
         {MK_OP_GEMM_AR,
          1,
          4,
-         {"tile=256x128", "roles=124+8+0+0", "roles=132+264+0+0", "pieces=2", "pace=1"}},
+         {"tile=256,128", "roles=compute=124,intra_comm=8", "roles=compute=132,intra_comm=264",
+          "pieces=2", "pace=1"}},
         {MK_OP_MOE_DISPATCH_GEMM, /* thread blocks of their own, chunks of any 8 tokens */
          1,
          2,
-         {"tile=128x128", "tile=128x64", "roles=124+8+0+0", "roles=100+32+0+0", "chunk_rows=8",
-          "chunk_rows=256"}},
+         {"tile=128,128", "tile=128,64", "roles=compute=124,intra_comm=8",
+          "roles=compute=100,intra_comm=32", "chunk-rows=8", "chunk-rows=256"}},
         {MK_OP_RING_ATTENTION,
          1,
          2,
-         {"roles=124+8+0+0", "roles=132+132+0+0", "chunk_rows=1024", "chunk_rows=4096", "pieces=1",
-          "pieces=64", "pace=1"}},
-        {MK_OP_RING_ATTENTION, 2, 2, {"roles=128+256+4+0", "roles=131+262+1+0"}},
-        {MK_OP_MOE_DISPATCH_GEMM, 2, 1, {"roles=112+12+8+0", "roles=118+12+2+0"}},
+         {"roles=compute=124,intra_comm=8", "roles=compute=132,intra_comm=132", "chunk-rows=1024",
+          "chunk-rows=4096", "pieces=1", "pieces=64", "pace=1"}},
+        {MK_OP_RING_ATTENTION,
+         2,
+         2,
+         {"roles=compute=128,intra_comm=256,inter_send=4",
+          "roles=compute=131,intra_comm=262,inter_send=1"}},
+        {MK_OP_MOE_DISPATCH_GEMM,
+         2,
+         1,
+         {"roles=compute=112,intra_comm=12,inter_send=8",
+          "roles=compute=118,intra_comm=12,inter_send=2"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct tune t = tune_of(cases[i].op, NULL, cases[i].nodes, cases[i].gpus);
@@ -124,16 +140,16 @@ static void test_all_options(void **state)
 
 static void test_given_values(void **state)
 {
-    struct tune t = tune_of(MK_OP_AG_GEMM, "tile=256x128,128x128:pace=77:fanout", 1, 4);
+    struct tune t = tune_of(MK_OP_AG_GEMM, "tile=256,128:128,128;pace=77;fanout", 1, 4);
     judge(&t, 0, 1);
-    assert_true(has(&t, "tile=256x128") && has(&t, "tile=128x128") && has(&t, "pace=77") &&
+    assert_true(has(&t, "tile=256,128") && has(&t, "tile=128,128") && has(&t, "pace=77") &&
                 has(&t, "fanout=1"));
     assert_int_equal(t.plans[0].made.fanout, 3); /* fanout=3 is the formula's own: not again */
     assert_int_equal(t.count, 6);
-    t = tune_of(MK_OP_GEMM_AR, "tile=256x64:roles=100+100+0+0", 1, 4);
-    assert_true(has(&t, "roles=100+100+0+0"));
+    t = tune_of(MK_OP_GEMM_AR, "tile=256,64;roles=compute=100,intra_comm=100", 1, 4);
+    assert_true(has(&t, "roles=compute=100,intra_comm=100"));
     /* no multiple of a tile: does not fit, and is told */
-    t = tune_of(MK_OP_GEMM_RS, "chunk_rows=100", 1, 4);
+    t = tune_of(MK_OP_GEMM_RS, "chunk-rows=100", 1, 4);
     assert_int_equal(t.count, 1);
     assert_int_equal(t.unfit, 1);
     assert_non_null(strstr(t.unfit_why, "chunks of 100 rows"));
@@ -141,8 +157,8 @@ static void test_given_values(void **state)
 
 static void test_bad_space(void **state)
 {
-    static const char *const bad[] = {"tiles", "tile=",           "tile=256x128,", "pace=1:=3",
-                                      ":",     "tile=1x1 pace=3", "cluster=2"};
+    static const char *const bad[] = {"tiles", "tile=",           "tile=256,128:", "pace=1;=3",
+                                      ";",     "tile=1,1 pace=3", "cluster=2"};
     struct tune_space s;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (tune_space_parse(&s, MK_OP_AG_GEMM, bad[i], error, sizeof error) != -EINVAL ||
@@ -150,7 +166,7 @@ static void test_bad_space(void **state)
             fail_msg("%s: %s", bad[i], error);
     char many[1024] = "pace=1";
     for (uint32_t i = 0; i < TUNE_VALUES; i++)
-        strcat(many, ",2");
+        strcat(many, ":2");
     assert_int_equal(tune_space_parse(&s, MK_OP_AG_GEMM, many, error, sizeof error), -EINVAL);
     assert_non_null(strstr(error, "more than 32 values of pace"));
 }

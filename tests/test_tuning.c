@@ -43,11 +43,12 @@ static struct mk_plan build(struct tuning_table *t, const struct mk_problem *q, 
 
 static const char lines[] =
     "# a comment\n"
-    "gemm_rs 8192,8192,2048 kn fast 1x4 NVIDIA_H200 tile=256x128 pace=310 ms=0.5 formula_ms=0.6 "
+    "gemm_rs 8192,8192,2048 kn fast 1x4 NVIDIA_H200 tile=256,128 pace=310 ms=0.5 formula_ms=0.6 "
     "date=2026-11-21\n"
     "\n"
-    "  gemm_rs 8192,8192,2048 kn deterministic 1x4 NVIDIA_H200 chunk_rows=512 # of its own\r\n"
-    "ag_gemm 8192,1024,8192 nk fast 2x4 NVIDIA_H200 roles=128+256+4+0 chunk-rows=512 fanout=2\n"
+    "  gemm_rs 8192,8192,2048 kn deterministic 1x4 NVIDIA_H200 chunk-rows=512 # of its own\r\n"
+    "ag_gemm 8192,1024,8192 nk fast 2x4 NVIDIA_H200 roles=compute=128,intra_comm=256,inter_send=4 "
+    "chunk-rows=512 fanout=2\n"
     "ag_gemm 8192,1024,8192 kn fast 1x4 NVIDIA_H200";
 
 static void test_lines(void **state)
@@ -72,16 +73,41 @@ static void test_lines(void **state)
     assert_int_equal(t.entries[2].tuning.split.ctas[MK_INTER_SEND], 4);
     char words[256];
     assert_string_equal(tuning_words(&t.entries[2].tuning, words, sizeof words),
-                        "roles=128+256+4+0 chunk_rows=512 fanout=2");
+                        "roles=compute=128,intra_comm=256,inter_send=4 chunk-rows=512 fanout=2");
     assert_string_equal(tuning_words(&t.entries[3].tuning, words, sizeof words), "formula");
     tuning_close(&t);
+}
+
+/* Files that were written until 2026-11-23 are read; what a person writes is refused, with the new
+ * spelling. */
+static void test_old_lines(void **state)
+{
+    struct tuning_table old = table_of("ag_gemm 8192,1024,8192 kn fast 2x4 G tile=256x128 "
+                                       "roles=128+0+4+0 chunk_rows=512 width=2"),
+                        new = table_of("ag_gemm 8192,1024,8192 kn fast 2x4 G tile=256,128 "
+                                       "roles=compute=128,inter_send=4 chunk-rows=512 fanout=2");
+    assert_memory_equal(&old.entries[0].tuning, &new.entries[0].tuning, sizeof(struct mk_tuning));
+    assert_int_equal(old.entries[0].tuning.split.ctas[MK_INTER_SEND], 4);
+    tuning_close(&old);
+    tuning_close(&new);
+    static const char *const words[][2] = {
+        {"tile=256x128", "'tile=256x128' is written tile=256,128"},
+        {"roles=128+0+4+0", "'roles=128+0+4+0' is written roles=compute=128,inter_send=4"},
+        {"chunk_rows=512", "'chunk_rows=512' is written chunk-rows=512"},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        struct mk_tuning t;
+        assert_int_equal(tuning_read_word(words[i][0], MK_OP_AG_GEMM, &t, error, sizeof error),
+                         -EINVAL);
+        assert_string_equal(error, words[i][1]);
+    }
 }
 
 /* A knob's name is the option's, too; it is no part of one, and nothing longer. */
 static void test_names(void **state)
 {
     assert_int_equal(tuning_knob_of("chunk-rows=512", 10), TUNING_CHUNK_ROWS);
-    assert_int_equal(tuning_knob_of("chunk_rows=512", 10), TUNING_CHUNK_ROWS);
+    assert_int_equal(tuning_knob_of("chunk_rows=512", 10), -1);
     assert_int_equal(tuning_knob_of("chunk-row", 9), -1);
     assert_int_equal(tuning_knob_of("chunk-rowsx", 11), -1);
     assert_int_equal(tuning_knob_of("", 0), -1);
@@ -111,18 +137,23 @@ static void test_bad_lines(void **state)
         {"gemm_rs 8,8,8 kn fast 4 X", "'4' is not nodes x ranks"},
         {"gemm_rs 8,8,8 kn fast 0x4 X", "'0x4' is not nodes x ranks"},
         {"gemm_rs 8,8,8 kn fast 1x4", "5 words where a plan has at least 6"},
-        {"gemm_rs 8,8,8 kn fast 1x4 tile=64x64", "'tile=64x64' is not a device"},
-        {KEY "tile=256", "'tile=256' is not valid; it should look like tile=256x128"},
-        {KEY "tile=256x0", "is not valid"},
-        {KEY "tile=256x128x1", "is not valid"},
+        {"gemm_rs 8,8,8 kn fast 1x4 tile=64,64", "'tile=64,64' is not a device"},
+        {KEY "tile=256", "'tile=256' is not valid; it should look like tile=256,128"},
+        {KEY "tile=256,0", "is not valid"},
+        {KEY "tile=256,128x1", "is not valid"},
         {KEY "tle=256x128", "'tle=256x128' is no option of a plan"},
         {KEY "pace", "'pace' is no option of a plan"},
         {KEY "pieces=65", "'pieces=65' is not valid: 65 is not from 1 to 64"},
         {KEY "pace=", "is not valid"},
         {KEY "pace=3e2", "is not valid"},
         {KEY "pace=99999999999999999999", "is not valid"},
-        {KEY "roles=1+2", "is not valid"},
-        {KEY "roles=0+0+0+4", "is not valid"},
+        {KEY "roles=1+2", "'roles=1+2': roles are written compute=2,intra_comm=1"},
+        {KEY "roles=compute=1,compute=2", "compute is there twice"},
+        {KEY "roles=computer=1", "there is no role computer"},
+        {KEY "roles=compute=1,", "roles are written compute=2"},
+        {KEY "roles=compute=0", "it leaves no CTA"},
+        {KEY "roles=compute=65536", "is not a number of CTAs from 0 to"},
+        {KEY "roles=inter_reduce=4", "gemm_rs needs compute CTAs"},
         {KEY "slices=4", "gemm_rs has no slices"},
         {KEY "ms=fast", "'ms=fast' is not a time"},
         {KEY "ms=-1", "'ms=-1' is not a time"},
@@ -159,7 +190,7 @@ static void test_exact(void **state)
     assert_int_equal(p.problem.tuning.pace, 310);
     assert_int_equal(p.problem.tuning.cluster, 2); /* the rest is the formula's */
     assert_string_equal(
-        p.tuned, "tile=256x128 pace=310 as measured at 8192,8192,2048 on 2026-11-21 (plans:2)");
+        p.tuned, "tile=256,128 pace=310 as measured at 8192,8192,2048 on 2026-11-21 (plans:2)");
 
     struct tuning_table both = table_of("gemm_rs 8192,8192,2048 kn fast 1x4 G pace=7");
     assert_int_equal(tuning_parse(&both, "gemm_rs 8192,8192,2048 kn fast 1x4 G pace=8",
@@ -243,7 +274,7 @@ static void test_nearest(void **state)
     struct tuning_table t =
         table_of("gemm_rs 8192,8192,2048 kn fast 1x4 G pace=1000\n"
                  "gemm_rs 8192,8192,2560 kn fast 1x4 G pace=2000\n"
-                 "gemm_rs 1024,8192,2048 kn fast 1x4 G chunk_rows=768 tile=256x256\n");
+                 "gemm_rs 1024,8192,2048 kn fast 1x4 G chunk-rows=768 tile=256,256\n");
     const struct {
         uint64_t m, n, k;
         uint32_t pace; /* 0: the formula's */
@@ -314,7 +345,7 @@ static void test_store(void **state)
     assert_non_null(strstr(text, "# a comment\n\n  gemm_rs 8192,8192,2048 kn deterministic"));
     assert_non_null(strstr(
         text,
-        "kn fast 1x4 NVIDIA_H200\ngemm_rs 8192,8192,2048 kn fast 1x4 NVIDIA_H200 tile=256x128 "));
+        "kn fast 1x4 NVIDIA_H200\ngemm_rs 8192,8192,2048 kn fast 1x4 NVIDIA_H200 tile=256,128 "));
     assert_null(strstr(text, "pace=310"));
     assert_int_equal(end[-1], '\n');
     assert_int_equal(tuning_open(&t, path, 0, error, sizeof error), 0);
@@ -460,11 +491,17 @@ static void test_places(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines),          cmocka_unit_test(test_names),
-        cmocka_unit_test(test_bad_lines),      cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_nearest),        cmocka_unit_test(test_masks),
-        cmocka_unit_test(test_store),          cmocka_unit_test(test_places),
-        cmocka_unit_test(test_stores_at_once), cmocka_unit_test(test_store_through_a_trap),
+        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_old_lines),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_bad_lines),
+        cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_store),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_stores_at_once),
+        cmocka_unit_test(test_store_through_a_trap),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

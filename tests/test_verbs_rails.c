@@ -282,7 +282,7 @@ static void test_broken_device(void **state)
     pair_devices = 2;
     assert_int_equal(pair_open(r, DATA, "qps=1"), 0);
     /* the data of its second put */
-    assert_int_equal(pair_softnic("fail-wr=3:REM_ACCESS_ERR,only=soft1"), 0);
+    assert_int_equal(pair_softnic("fail-wr=REM_ACCESS_ERR@3,only=soft1"), 0);
     for (uint32_t i = 0; i < 6; i++) {
         struct fabric_put put = {.peer = 1,
                                  .flag = i,

@@ -271,7 +271,7 @@ static void test_failed_work_request(void **state)
     assert_int_equal(pair_open(r, DATA, "qps=1,depth=64"), 0);
     struct fabric *f = r[0].fabric;
     /* Every put is two work requests: the seventh is the data of the fourth put. */
-    assert_int_equal(pair_softnic("fail-wr=7:REM_ACCESS_ERR"), 0);
+    assert_int_equal(pair_softnic("fail-wr=REM_ACCESS_ERR@7"), 0);
     for (uint64_t i = 0; i < 8; i++) {
         struct fabric_put put = {.peer = 1,
                                  .flag = (uint32_t)i,

@@ -122,7 +122,7 @@ static void run(const char *options, uint64_t puts, int failures)
         /* one of the next requests of one rank, or of both; not of those on the control QP */
         if (fail) {
             char text[64];
-            snprintf(text, sizeof text, "fail-wr=%d:LOC_QP_OP_ERR,only=%s", 1 + rand_r(&seed) % 8,
+            snprintf(text, sizeof text, "fail-wr=LOC_QP_OP_ERR@%d,only=%s", 1 + rand_r(&seed) % 8,
                      made % 3 == 2 ? "all"
                      : made % 3    ? "soft1"
                                    : "soft0");
@@ -169,7 +169,7 @@ static const char *first_failure(const char *options, int polled, int seconds, u
     struct pair_rank r[2];
     assert_int_equal(pair_open(r, DATA, options), 0);
     /* others have narrowed it */
-    assert_int_equal(pair_softnic("fail-wr=3:LOC_QP_OP_ERR,only=all"), 0);
+    assert_int_equal(pair_softnic("fail-wr=LOC_QP_OP_ERR@3,only=all"), 0);
     for (uint64_t i = 0; i < 4; i++) {
         struct fabric_put put = {.peer = 1,
                                  .flag = (uint32_t)i,

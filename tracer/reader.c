@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/event.h"
+#include "tracer/bound.h"
 #include "tracer/sql.h"
 
 enum trace_state trace_state_of(uint32_t kind, uint32_t cause)
@@ -105,15 +106,10 @@ static int reader_check_schema(sqlite3 *db, const char *path, char *error, size_
                  (long long)st.st_size, (long long)(pages * page));
         return -EBADMSG;
     }
-    /* a view of the file's own in a table's place may have no end */
-    if (reader_one_integer(
-            db, "SELECT count(*) FROM sqlite_master WHERE name IN ('role', "
-                "'kind', 'cause', 'state', 'run', 'rank', 'track', 'plan', 'work', 'tile', "
-                "'chunk', 'flag', 'launch', 'launch_rank', 'event', 'message', 'edge', "
-                "'critical', 'total', 'longest', 'stage', 'zoom', 'level', 'overlap_level', "
-                "'link', 'flow', 'traffic', 'clock', 'clock_sample', 'drop', 'metric') AND type "
-                "<> 'table'") != 0) {
-        snprintf(error, size, "trace '%s' is damaged: views are where its tables should be", path);
+    const char *strange = bound_check(db, trace_sql_schema);
+    if (strange) {
+        snprintf(error, size, "trace '%s' is refused: it has %s, which traces do not have", path,
+                 strange);
         return -EBADMSG;
     }
     if (reader_one_integer(db, "SELECT count(*) FROM run") != 1 ||
@@ -123,7 +119,8 @@ static int reader_check_schema(sqlite3 *db, const char *path, char *error, size_
                                "'level', 'message', 'track')") != 4) {
         int rc = sqlite3_errcode(db);
         snprintf(error, size, "trace '%s' is damaged: %s", path,
-                 rc != SQLITE_OK && rc != SQLITE_DONE && rc != SQLITE_ROW
+                 bound_spent() ? bound_spent()
+                 : rc != SQLITE_OK && rc != SQLITE_DONE && rc != SQLITE_ROW
                      ? sqlite3_errmsg(db)
                      : "it says nothing about its run");
         return -EBADMSG;
@@ -172,7 +169,7 @@ void trace_watch_damage(void)
 
 const char *trace_damage(void)
 {
-    return damage ? sqlite3_errstr(damage) : NULL;
+    return damage ? sqlite3_errstr(damage) : bound_spent();
 }
 
 int trace_open(sqlite3 **out, const char *path, char *error, size_t size)
@@ -192,6 +189,7 @@ int trace_open(sqlite3 **out, const char *path, char *error, size_t size)
     sqlite3_exec(
         db, "PRAGMA cell_size_check = 1; PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY",
         NULL, NULL, NULL);
+    bound_begin(db);
     rc = reader_check_schema(db, path, error, size);
     if (!rc && reader_make_views(db) != SQLITE_OK) {
         rc = sqlite3_errcode(db) == SQLITE_NOMEM ? -ENOMEM : -EBADMSG;
@@ -203,6 +201,11 @@ int trace_open(sqlite3 **out, const char *path, char *error, size_t size)
     else
         *out = db;
     return rc;
+}
+
+void trace_allow(sqlite3 *db)
+{
+    bound_begin(db);
 }
 
 static int reader_compare_places(const void *x, const void *y)

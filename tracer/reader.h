@@ -34,10 +34,14 @@ enum trace_state trace_state_of(uint32_t kind, uint32_t cause);
 /* Opens a trace for reading. The caller closes *db with sqlite3_close. Any thread; one thread at a
  * time per handle. Reads a few pages only, whatever the size of the trace. The views are this
  * program's (views.sql, as temporary ones), so that figures of two files are of one definition,
- * whichever version wrote them. Returns 0, or -errno with one sentence in `error` and *db NULL:
- * -ENOENT, -EACCES, -ENODATA (empty), -EBADMSG (damaged), -EINVAL (not a trace), -EPROTO (another
- * schema version). */
+ * whichever version wrote them. Queries are bounded (tracer/bound.h). Returns 0, or -errno with one
+ * sentence in `error` and *db NULL: -ENOENT, -EACCES, -ENODATA (empty), -EBADMSG (damaged), -EINVAL
+ * (not a trace), -EPROTO (another schema version). */
 int trace_open(sqlite3 **db, const char *path, char *error, size_t error_size);
+
+/* Gives the queries of a handle of trace_open their allowance (tracer/bound.h) again: a viewer, for
+ * each screen. */
+void trace_allow(sqlite3 *db);
 
 /* A row of view figures, of one trace or of two, side by side. */
 struct trace_figure {
@@ -56,8 +60,9 @@ int trace_figures(sqlite3 *a, sqlite3 *b, struct trace_figure *out, int room);
  * for a command, not for a library. */
 void trace_watch_damage(void);
 
-/* What SQLite said first, in words of its own ("database disk image is malformed"), NULL where
- * nothing was damaged. */
+/* What SQLite said first, in words of its own ("database disk image is malformed"), or that queries
+ * did not end (tracer/bound.h; known without trace_watch_damage, too); NULL where nothing was
+ * damaged. */
 const char *trace_damage(void);
 
 #endif

@@ -15,7 +15,7 @@ CREATE TABLE state (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
 -- One row.
 CREATE TABLE run (
     id INTEGER PRIMARY KEY CHECK (id = 1),
-    source TEXT NOT NULL,          -- 'measured', 'simulated', or 'synthetic': made up by `mkernel trace generate`
+    source TEXT NOT NULL,          -- 'measured', 'simulated', or 'synthetic': made up by a test
     executor TEXT NOT NULL,        -- 'cuda', 'host', 'emulated', 'sim'
     op TEXT NOT NULL,
     shape TEXT NOT NULL,           -- as on the command line: '8192,8192,8192', '1,512,4,2,64 causal'

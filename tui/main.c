@@ -29,6 +29,8 @@ struct viewer {
 /* Reads what the state needs and lays it out. */
 static int main_draw(struct viewer *v)
 {
+    for (int i = 0; i < 2 && v->source[i]; i++)
+        source_allow(v->source[i]);
     int rc = picture_fetch(&v->picture, &v->model);
     if (trace_damage() && !v->damage_told) {
         v->damage_told = 1;

@@ -309,6 +309,11 @@ void source_close(struct source *s)
     free(s);
 }
 
+void source_allow(struct source *s)
+{
+    trace_allow(s->db);
+}
+
 const char *source_path(const struct source *s)
 {
     return s->path;

@@ -57,6 +57,9 @@ enum source_link { LINK_NVLINK, LINK_NIC };
 int source_open(struct source **out, const char *path, char *error, int error_size);
 void source_close(struct source *s);
 
+/* Gives its queries their allowance again (tracer/bound.h): once for each screen. */
+void source_allow(struct source *s);
+
 const char *source_path(const struct source *s);
 const struct source_info *source_info(const struct source *s);
 const struct source_track *source_tracks(const struct source *s);

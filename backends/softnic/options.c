@@ -278,14 +278,16 @@ static const char *options_set_fail(struct softnic_options *o, const char *v)
         o->fail_nth = 0;
         return NULL;
     }
-    if (options_read_count(v, &nth, &v) && nth && *v == ':')
+    size_t length = strcspn(v, "@");
+    const char *end = v + length + 1;
+    if (v[length] && options_read_count(end, &nth, &end) && nth && !*end)
         for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++)
-            if (!strcmp(v + 1, statuses[i].name)) {
+            if (strlen(statuses[i].name) == length && !memcmp(v, statuses[i].name, length)) {
                 o->fail_nth = nth;
                 o->fail_status = statuses[i].status;
                 return NULL;
             }
-    return "none or N:STATUS, such as 10:REM_ACCESS_ERR (a name of enum ibv_wc_status without "
+    return "none or STATUS@N, such as REM_ACCESS_ERR@10 (a name of enum ibv_wc_status without "
            "IBV_WC_)";
 }
 

@@ -4,6 +4,7 @@
 #include "experiments/common/output_file.h"
 #include "experiments/common/result_file.h"
 #include "experiments/job/op.h"
+#include "core/tuning.h"
 
 #include <errno.h>
 #include <math.h>
@@ -356,7 +357,7 @@ static int bench_gpu_report_print_table(FILE *out, const struct bench_gpu_row *r
     char text[PROBLEM_TEXT];
     for (int i = 0; i < columns.count; i++)
         fprintf(out, "%s%*s", i ? " " : "", columns.of[i].width, columns.of[i].title);
-    fprintf(out, "  roles, tile, chunk\n");
+    fprintf(out, "  plan\n");
     for (uint32_t r = 0; r < count; r++) {
         for (int i = 0; i < columns.count; i++) {
             if (i)
@@ -366,8 +367,12 @@ static int bench_gpu_report_print_table(FILE *out, const struct bench_gpu_row *r
         }
         const struct bench_gpu_row *row = &rows[r];
         const struct mk_tuning *t = &row->problem.tuning;
-        fprintf(out, "  %u+%u+%u+%u, %ux%u, %u%s\n", t->split.ctas[0], t->split.ctas[1],
-                t->split.ctas[2], t->split.ctas[3], t->tile_m, t->tile_n, t->chunk_rows,
+        const struct mk_tuning shown = {.tile_m = t->tile_m,
+                                        .tile_n = t->tile_n,
+                                        .split = t->split,
+                                        .chunk_rows = t->chunk_rows};
+        char words[256];
+        fprintf(out, "  %s%s\n", tuning_words(&shown, words, sizeof words),
                 *row->tuned ? ", tuned" : "");
     }
     for (uint32_t r = 0; r < count; r++)

@@ -3,9 +3,12 @@
 #include "experiments/common/launched.h"
 #include "experiments/common/options.h"
 #include "experiments/common/output_file.h"
-#include "tracer/generate.h"
-#include "tracer/store.h"
+#include "core/comm.h"
+#include "core/ops/op.h"
+#include "sim/timed/timed.h"
+#include "tracer/trace.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,119 +19,125 @@
 struct bench {
     uint64_t events, nodes, gpus;
     const char *file;
+    uint64_t recorded; /* events */
+    uint32_t longest;  /* of one track */
+    const char *path;
+    char *error;
+    size_t size;
 };
 
+/* A table reads by rows. */
+/* clang-format off */
+#define AT(field) .offset = offsetof(struct bench, field)
 static const struct option_spec specs[] = {
-    {.name = "events",
-     .type = OPTION_NUMBERS,
-     .offset = offsetof(struct bench, events),
-     .value = "N",
-     .help = "at least so many events. Default 2000000",
-     .min = 1,
-     .max = 100000000},
-    {.name = "nodes",
-     .type = OPTION_NUMBERS,
-     .offset = offsetof(struct bench, nodes),
-     .value = "N",
-     .help = "Default 2",
-     .min = 1,
-     .max = 512},
-    {.name = "gpus",
-     .type = OPTION_NUMBERS,
-     .offset = offsetof(struct bench, gpus),
-     .value = "G",
-     .help = "ranks per node. Default 8",
-     .min = 1,
-     .max = MK_MAX_LOCAL},
-    {.name = "file",
-     .type = OPTION_TEXT,
-     .offset = offsetof(struct bench, file),
-     .value = "FILE",
-     .help = "keep the trace here (else it is removed)"},
+    {"events", OPTION_NUMBERS, AT(events), "N", "at least so many events. Default 2000000", 1, 100000000},
+    {"nodes", OPTION_NUMBERS, AT(nodes), "N", "Default 2", 1, 512},
+    {"gpus", OPTION_NUMBERS, AT(gpus), "G", "ranks per node. Default 8", 1, MK_MAX_LOCAL},
+    {"file", OPTION_TEXT, AT(file), "FILE", "keep the trace here (else it is removed)"},
 };
+/* clang-format on */
 
 static const struct option_table table = {
-    .usage = "bench trace [OPTIONS]",
-    .about = "Makes up a trace in memory, then measures how long it takes to merge the ranks' "
-             "parts, store "
-             "them in SQLite and index them.",
-    .specs = specs,
-    .count = sizeof specs / sizeof *specs,
-    .examples = "  mkernel bench trace --events 2000000\n",
-};
+    "bench trace [OPTIONS]",
+    "Simulates launches (`mkernel sim`), then measures how long it takes to merge the ranks' parts "
+    "of the trace, store them in SQLite and index them.",
+    specs, sizeof specs / sizeof *specs, "  mkernel bench trace --events 2000000\n"};
 
-static double bench_trace_clock_s(clockid_t id)
-{
-    struct timespec t;
-    clock_gettime(id, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
+/* Seconds on a wall's clock, and of the processor. */
 struct timer {
     double wall, cpu;
 };
 
-static struct timer bench_trace_timer_now(void)
+static struct timer bench_trace_now(void)
 {
-    return (struct timer){bench_trace_clock_s(CLOCK_MONOTONIC),
-                          bench_trace_clock_s(CLOCK_PROCESS_CPUTIME_ID)};
+    struct timespec wall, cpu;
+    clock_gettime(CLOCK_MONOTONIC, &wall);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    return (struct timer){(double)wall.tv_sec + (double)wall.tv_nsec * 1e-9,
+                          (double)cpu.tv_sec + (double)cpu.tv_nsec * 1e-9};
 }
 
-static void bench_trace_print_phase(const char *name, struct timer from, struct timer to,
-                                    uint64_t events)
+/* How many events a launch recorded, and how many of them on one track. */
+static int bench_trace_count(void *context, struct mk_comm *const *comms, uint32_t count)
 {
-    printf("%-10s %8.2f s  %8.2f s CPU  %8.0f k events/s\n", name, to.wall - from.wall,
-           to.cpu - from.cpu, (double)events / (to.wall - from.wall) / 1e3);
+    struct bench *b = context;
+    b->recorded = 0;
+    for (uint32_t r = 0; r < count; r++)
+        for (uint32_t t = 0; t < comms[r]->track_count; t++) {
+            uint32_t events = comms[r]->tracks[t].count;
+            b->recorded += events;
+            b->longest = events > b->longest ? events : b->longest;
+        }
+    return 0;
 }
 
-static int bench_trace_measure(struct trace_part *parts, const struct generate_config *c,
-                               const char *path, char *error, size_t size)
+static int bench_trace_measure(void *context, struct mk_comm *const *comms, uint32_t count)
 {
+    struct bench *b = context;
+    struct stat st;
     const struct trace_run run = {
-        .source = "synthetic", .executor = "sim", .command = "mkernel bench trace"};
-    struct trace_data d;
-    struct stat st = {0};
-    struct timer begin = bench_trace_timer_now();
-    int rc = data_merge(&d, parts, c->nodes * c->gpus, &run, error, size);
-    if (rc)
+        .source = "simulated", .executor = "sim", .command = "mkernel bench trace"};
+    bench_trace_count(b, comms, count);
+    struct timer begin = bench_trace_now();
+    int rc = trace_collect_local(comms, count, &run, b->path, b->error, b->size);
+    struct timer end = bench_trace_now();
+    if (rc || stat(b->path, &st))
         return rc;
-    rc = data_join(&d);
-    if (!rc)
-        rc = data_overlap(&d);
-    struct timer merged = bench_trace_timer_now();
-    if (rc)
-        snprintf(error, size, "out of memory");
-    else
-        rc = store_write(&d, path, error, size);
-    struct timer stored = bench_trace_timer_now();
+    printf("%llu events, %u ranks, %.0f MB stored\n%.2f s, %.2f s CPU, %.0f k events/s\n",
+           (unsigned long long)b->recorded, count, (double)st.st_size / 1e6, end.wall - begin.wall,
+           end.cpu - begin.cpu, (double)b->recorded / (end.wall - begin.wall) / 1e3);
+    return 0;
+}
+
+/* The registry's first operator, at the shape that a run on GPUs has, is as good as any. One launch
+ * tells how many there must be. */
+static int bench_trace_run(struct bench *b)
+{
+    const struct mk_machine *machine = machine_default();
+    struct mk_problem q = {.exec = MK_EXEC_CUDA,
+                           .sms = (uint32_t)machine->sms,
+                           .topo = {(uint32_t)b->nodes, (uint32_t)b->gpus, 0}};
+    uint64_t numbers[OP_DIMENSIONS];
+    struct mk_plan plan;
+    struct timed_result result;
+    op_of(q.op)->choose_shape(OP_SIZE_GPU, mk_world(&q.topo), numbers);
+    op_set_numbers(&q, numbers);
+    if (plan_build(&plan, &q, 0, 0, b->error, b->size))
+        return -EINVAL;
+    struct timed_config config = {.plan = &plan,
+                                  .machine = machine,
+                                  .launches = 1,
+                                  .trace_events = 1 << 16,
+                                  .finished = bench_trace_count,
+                                  .context = b};
+    int rc = timed_run(&config, &result);
     if (!rc) {
-        stat(path, &st);
-        printf("%llu events, %llu messages, %u ranks, %.0f MB stored\n",
-               (unsigned long long)d.events, (unsigned long long)d.put_count, d.ranks,
-               (double)st.st_size / 1e6);
-        bench_trace_print_phase("merge", begin, merged, d.events);
-        bench_trace_print_phase("store", merged, stored, d.events);
-        bench_trace_print_phase("in all", begin, stored, d.events);
+        config.launches = (uint32_t)mk_ceil_div(b->events, b->recorded);
+        config.trace_events = b->longest * config.launches;
+        config.finished = bench_trace_measure;
+        rc = timed_run(&config, &result);
     }
-    data_free(&d);
+    if (rc && *result.sentence)
+        snprintf(b->error, b->size, "%s", result.sentence);
     return rc;
 }
 
 int bench_trace(int argc, char **argv)
 {
-    struct bench b = {.events = 2000000, .nodes = 2, .gpus = 8};
-    struct options_found found;
-    struct trace_part *parts = NULL;
     char error[512], path[64];
+    struct bench b = {
+        .events = 2000000, .nodes = 2, .gpus = 8, .error = error, .size = sizeof error};
+    struct options_found found;
     int bad = options_parse(&table, argc, argv, &b, &found, error, sizeof error);
     if (!bad && !found.help && found.word_count)
         bad = snprintf(error, sizeof error, "%s is one argument too many", found.words[0]);
     if (!bad && !found.help && launched_leaves("bench trace"))
         return STATUS_DONE;
     snprintf(path, sizeof path, "mkernel-bench.%ld.trace", (long)getpid());
+    b.path = b.file ? b.file : path;
     if (!bad && !found.help)
-        bad = output_check(b.file ? "--file" : "without --file,", b.file ? b.file : path,
-                           OUTPUT_REPLACED, error, sizeof error);
+        bad = output_check(b.file ? "--file" : "without --file,", b.path, OUTPUT_REPLACED, error,
+                           sizeof error);
     if (bad) {
         fprintf(stderr, "mkernel bench trace: %s; `mkernel bench trace --help` tells more\n",
                 error);
@@ -138,13 +147,7 @@ int bench_trace(int argc, char **argv)
         options_help(&table, stdout);
         return STATUS_DONE;
     }
-    struct generate_config c = {
-        .events = b.events, .nodes = (uint32_t)b.nodes, .gpus = (uint32_t)b.gpus, .seed = 1};
-    int rc = generate_parts(&parts, &c, error, sizeof error);
-    if (!rc) {
-        rc = bench_trace_measure(parts, &c, b.file ? b.file : path, error, sizeof error);
-        generate_free(parts, &c);
-    }
+    int rc = bench_trace_run(&b);
     if (!b.file)
         unlink(path);
     if (rc)

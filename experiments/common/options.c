@@ -1,4 +1,5 @@
 #include "experiments/common/options.h"
+#include "core/tuning.h"
 #include "experiments/common/nearest.h"
 
 #include <errno.h>
@@ -120,47 +121,10 @@ static int options_parse_numbers(const struct option_spec *s, const char *text, 
 static int options_parse_roles(const char *text, struct mk_role_split *out, char *error,
                                size_t size)
 {
-    struct mk_role_split split = {{0}};
-    const char *names[MK_ROLES];
-    uint32_t named = 0;
-    for (int i = 0; i < MK_ROLES; i++)
-        names[i] = plan_role_name(i);
-    for (const char *c = text;; c++) {
-        char name[32];
-        size_t length = strcspn(c, "=,");
-        if (length >= sizeof name || c[length] != '=')
-            return options_refuse(error, size,
-                                  "--roles %s: roles are written compute=2,intra_comm=1", text);
-        memcpy(name, c, length);
-        name[length] = 0;
-        int role = 0;
-        while (role < MK_ROLES && strcmp(name, names[role]))
-            role++;
-        if (role == MK_ROLES) {
-            const char *near = nearest_word(name, names, MK_ROLES);
-            return options_refuse(error, size, "--roles: there is no role %s%s%s%s", name,
-                                  near ? " (did you mean " : " (roles are ",
-                                  near ? near : "compute, intra_comm, inter_send, inter_reduce",
-                                  near ? "?)" : ")");
-        }
-        if (named >> role & 1)
-            return options_refuse(error, size, "--roles: %s is there twice", name);
-        named |= 1u << role;
-        uint64_t count;
-        const char *number = c + length + 1;
-        int result = options_read_digits(number, &c, &count);
-        if (result || count > 65535 || (*c && *c != ','))
-            return options_refuse(error, size,
-                                  "--roles: %s=%.*s is not a number of CTAs from 0 to 65535", name,
-                                  (int)strcspn(number, ","), number);
-        split.ctas[role] = (uint32_t)count;
-        if (!*c)
-            break;
-    }
-    if (!mk_total_ctas(&split)) /* to a plan that would say: choose */
-        return options_refuse(error, size, "--roles %s leaves no CTA", text);
-    *out = split;
-    return 0;
+    char why[160];
+    return tuning_read_roles(text, out, why, sizeof why)
+               ? options_refuse(error, size, "--roles %s: %s", text, why)
+               : 0;
 }
 
 /* "1 to 5", with units. */

@@ -165,8 +165,6 @@ static const char *problem_knob_note(enum problem_command command, uint32_t knob
 char *problem_knob_option(uint32_t knob, uint32_t part, char text[PROBLEM_KNOB_TEXT])
 {
     size_t used = (size_t)snprintf(text, PROBLEM_KNOB_TEXT, "--%s", tuning_knobs[knob].name);
-    for (char *c = text; *c; c++)
-        *c = *c == '_' ? '-' : *c;
     if (tuning_knobs[knob].parts == 2) /* "M,N" */
         snprintf(text + used, PROBLEM_KNOB_TEXT - used, " %c", problem_knobs[knob].value[2 * part]);
     return text;

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tracer/bound.h"
+
 #define APPLICATION 1835757170
 #define VERSION 1
 
@@ -48,6 +50,7 @@ sqlite3_stmt *results_ask(sqlite3 *db, const char *sql, const char *types, ...)
 
 int results_do(sqlite3 *db, const char *sql, const char *types, ...)
 {
+    bound_begin(db); /* a sweep lasts for days */
     va_list args;
     va_start(args, types);
     sqlite3_stmt *q = results_file_bind(db, sql, types, args);
@@ -114,6 +117,12 @@ static int results_file_is_ours(sqlite3 *db, const char *path, char *error, size
         snprintf(error, size, "%s was written by another version of mkernel", path);
         return -EINVAL;
     }
+    const char *strange = bound_check(db, results_schema);
+    if (strange) {
+        snprintf(error, size, "%s is refused: it has %s, which files of results do not have", path,
+                 strange);
+        return -EINVAL;
+    }
     return 0;
 }
 
@@ -128,6 +137,7 @@ int results_open(sqlite3 **db, const char *path, char *error, size_t size)
         rc = -EIO;
     } else {
         sqlite3_busy_timeout(*db, 5000); /* a sweep that is at work writes for moments */
+        bound_begin(*db);
         rc = results_file_is_ours(*db, path, error, size);
     }
     if (rc) {
@@ -148,6 +158,9 @@ int results_create(sqlite3 **db, const char *path, char *error, size_t size)
         rc = -EIO;
     } else {
         sqlite3_busy_timeout(*db, 5000);
+        bound_begin(*db);
+        /* LIKE is one step, however long it takes: not in this file's constraints */
+        sqlite3_limit(*db, SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1);
         if (results_integer(*db, -1, "SELECT count(*) FROM sqlite_master", "") == 0) {
             char *why = NULL;
             if (sqlite3_exec(*db, "BEGIN IMMEDIATE", NULL, NULL, &why) ||

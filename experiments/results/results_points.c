@@ -2,6 +2,7 @@
 #include "experiments/results/results_points.h"
 #include "core/plan.h"
 #include "experiments/job/op.h"
+#include "tracer/bound.h"
 
 #include <errno.h>
 #include <math.h>
@@ -453,9 +454,12 @@ int results_load(struct results *r, const char *path, const char *only, char *er
     rc = rc ? rc : results_points_vary(r);
     for (uint32_t i = 0; i < r->count && !rc; i++)
         rc = results_points_label(r, &r->points[i]);
+    rc = rc ? rc : bound_spent() ? -EBADMSG : 0;
     if (rc)
         snprintf(error, size, "%s cannot be read: %s", path,
-                 rc == -ENOMEM ? "no memory" : sqlite3_errmsg(db));
+                 rc == -ENOMEM   ? "no memory"
+                 : bound_spent() ? bound_spent()
+                                 : sqlite3_errmsg(db));
     else if (!r->count) {
         snprintf(error, size, "%s has no point%s%s", path, only ? " with " : "", only ? only : "");
         rc = -ENODATA;

@@ -25,20 +25,20 @@ static const struct job {
     /* tiles, of a few and of many waves, short and long: nothing moves */
     {"ag_gemm", 1, "2048,4096,512:4096,4096,2048:8192,8192,1024:4096,4096,8192", "tile", {NO_MORE}},
     /* what moves, with next to no products: warps at a pace and without, blocks of their own */
-    {"ag_gemm", 0, "4096,8,8192:16384,8,2048", "pieces:pace", {FEW_BLOCKS, MANY_BLOCKS}},
-    {"gemm_rs", 0, "2048,8192,8:8192,8192,8", "tile:pace", {NO_MORE}},
-    {"gemm_ar", 0, "2048,8192,8:8192,8192,8", "tile:pace", {TWO_WARPS, MANY_BLOCKS}},
+    {"ag_gemm", 0, "4096,8,8192:16384,8,2048", "pieces;pace", {FEW_BLOCKS, MANY_BLOCKS}},
+    {"gemm_rs", 0, "2048,8192,8:8192,8192,8", "tile;pace", {NO_MORE}},
+    {"gemm_ar", 0, "2048,8192,8:8192,8192,8", "tile;pace", {TWO_WARPS, MANY_BLOCKS}},
     /* both */
     {"ag_gemm",
      0,
      "2048,4096,8192:8192,1024,8192:16384,4096,4096",
-     "pieces:pace:slices",
+     "pieces;pace;slices",
      {FEW_BLOCKS}},
-    {"gemm_rs", 0, "2048,8192,4096:8192,8192,1024:16384,16384,2048", "tile:pace", {NO_MORE}},
-    {"gemm_ar", 0, "2048,8192,4096:8192,8192,1024", "tile:pace", {TWO_WARPS, MANY_BLOCKS}},
+    {"gemm_rs", 0, "2048,8192,4096:8192,8192,1024:16384,16384,2048", "tile;pace", {NO_MORE}},
+    {"gemm_ar", 0, "2048,8192,4096:8192,8192,1024", "tile;pace", {TWO_WARPS, MANY_BLOCKS}},
 };
 
-/* "pieces:pace:roles=124+8+0+0,100+32+0+0" */
+/* "pieces;pace;roles=compute=124,intra_comm=8:compute=100,intra_comm=32" */
 static void measure_space(const struct job *j, uint32_t sms, char *text, size_t size)
 {
     static const uint32_t blocks[SPLITS] = {[FEW_BLOCKS] = 8, [MANY_BLOCKS] = 32};
@@ -48,8 +48,8 @@ static void measure_space(const struct job *j, uint32_t sms, char *text, size_t 
         uint32_t away = blocks[j->splits[i]];
         if (away + 2 > even)
             continue;
-        used += (size_t)snprintf(text + used, size - used, "%s%u+%u+0+0",
-                                 i ? "," : ":roles=", even - away, away ? away : 2 * even);
+        used += (size_t)snprintf(text + used, size - used, "%scompute=%u,intra_comm=%u",
+                                 i ? ":" : ";roles=", even - away, away ? away : 2 * even);
     }
 }
 

@@ -168,12 +168,8 @@ int measured_words(const char *made, enum mk_op op, struct mk_tuning *tuning, ch
     char words[256], *save;
     snprintf(words, sizeof words, "%s", made);
     for (char *word = strtok_r(words, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
-        char renamed[64];
-        if (!strncmp(word, "width=", 6)) { /* fanout's name until 2026-11-22 */
-            snprintf(renamed, sizeof renamed, "fanout=%.32s", word + 6);
-            word = renamed;
-        }
-        int result = tuning_read_word(word, op, tuning, error, size);
+        char now[TUNING_WORD_TEXT];
+        int result = tuning_read_word(tuning_word_now(word, now), op, tuning, error, size);
         if (result)
             return result;
     }

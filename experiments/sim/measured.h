@@ -17,7 +17,7 @@ struct measured_row {
     int rested;      /* by `mkernel bench`, whose turns leave GPUs time to cool */
     int early;       /* in a CUDA graph of several launches, without events between them */
     uint32_t shape;  /* index of its shape in struct measured */
-    char words[160]; /* the plan, as the table has it */
+    char words[256]; /* the plan, as the table has it */
 };
 
 struct measured {

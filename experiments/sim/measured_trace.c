@@ -178,11 +178,13 @@ int measured_read_trace(struct measured *m, const char *path, enum measured_half
         else
             m->count++;
     }
-    if (!result && step != SQLITE_DONE)
+    if (!result && (step != SQLITE_DONE || trace_damage()))
         result = -EBADMSG;
     if (result)
         snprintf(error, size, "the trace '%s': %s", path,
-                 result == -ENOMEM ? "no memory" : sqlite3_errmsg(db));
+                 result == -ENOMEM ? "no memory"
+                 : trace_damage()  ? trace_damage()
+                                   : sqlite3_errmsg(db));
     sqlite3_finalize(metric);
     sqlite3_finalize(p);
     sqlite3_close(db);

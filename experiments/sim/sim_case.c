@@ -108,7 +108,7 @@ int sim_case_plan(const struct sim_case *c, struct mk_plan *plan, struct mk_prob
                : tuning_build(plan, &c->tuning, q, c->machine.device, 0, 0, error, size);
 }
 
-/* One of --slow, "rank=3:0.7". */
+/* One of --slow, "rank=0.7@3". */
 static int sim_case_slow_one(const char *word, size_t length, struct timed_slow *slow,
                              uint32_t ranks, char *error, size_t size)
 {
@@ -118,10 +118,10 @@ static int sim_case_slow_one(const char *word, size_t length, struct timed_slow 
     double factor;
     int used = 0;
     snprintf(one, sizeof one, "%.*s", (int)length, word);
-    if (sscanf(one, "%7[a-z]=%u:%lf%n", name, &rank, &factor, &used) != 3 || one[used] ||
+    if (sscanf(one, "%7[a-z]=%lf@%u%n", name, &factor, &rank, &used) != 3 || one[used] ||
         factor < 0.001 || factor > 1000) {
         snprintf(error, size,
-                 "--slow %s: it is written rank=3:0.7, link=3:0.5 (its NVLink) or nic=3:0.5", one);
+                 "--slow %s: it is written rank=0.7@3, link=0.5@3 (its NVLink) or nic=0.5@3", one);
         return -EINVAL;
     }
     if (rank >= ranks) {

@@ -98,10 +98,10 @@ static const struct option_spec specs[] = {
      "in "
      "`mkernel tune`",
      .group = WHAT_IF},
-    {"slow", OPTION_TEXT, AT(of.slow), "PART=RANK:FACTOR,...",
-     "rates of a rank times FACTOR: rank=3:0.7 (its tiles, copies and sums), link=3:0.5 (its "
+    {"slow", OPTION_TEXT, AT(of.slow), "PART=FACTOR@RANK,...",
+     "rates of a rank times FACTOR: rank=0.7@3 (its tiles, copies and sums), link=0.5@3 (its "
      "NVLink), "
-     "nic=3:0.5",
+     "nic=0.5@3",
      .max = 4095, .group = WHAT_IF},
     {"jitter", OPTION_TEXT, AT(of.jitter), "SHARE",
      "by which tiles, launches and the network scatter, by --seed: 0.05. Default 0", .max = 31,
@@ -144,7 +144,7 @@ static const struct option_table own = {
     specs, sizeof specs / sizeof *specs,
     "  mkernel sim ag_gemm --cluster 2x8 --shape 32768,2048,32768 --trace sim.db\n"
     "  mkernel sim gemm_ar --cluster 16x8 --shape 32768,8192,256 --network 100GB/s --slow "
-    "rank=3:0.7\n"
+    "rank=0.7@3\n"
     "  mkernel sweep --vary 'op=gemm_rs;exec=sim;nodes=1..8*2;gpus=8;pieces=1:2:4'\n"
     "  mkernel sim ag_gemm --explore --nodes 3 --gpus 2 --runs 1000 --vary\n"
     "  mkernel sim ring_attention --explore --random --runs 1000 --seed 77\n"

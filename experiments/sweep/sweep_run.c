@@ -437,7 +437,7 @@ static void sweep_run_weigh(const char *path, double *ideal, double *exposed)
                                   "(SELECT 1.0 * sum(comm_only) / sum(end - start) FROM "
                                   "launch_rank)",
                                   "");
-    if (sqlite3_step(q) == SQLITE_ROW) {
+    if (sqlite3_step(q) == SQLITE_ROW && !trace_damage()) {
         if (sqlite3_column_type(q, 0) != SQLITE_NULL) /* launches that differ too much have none */
             *ideal = sqlite3_column_double(q, 0);
         *exposed = sqlite3_column_double(q, 1);

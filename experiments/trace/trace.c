@@ -1,4 +1,4 @@
-/* `mkernel trace`: reports on a trace file, and a generator of large ones. */
+/* `mkernel trace`: reports on a trace file. */
 #include "experiments/common/commands.h"
 #include "experiments/common/gnuplot.h"
 #include "experiments/common/nearest.h"
@@ -6,7 +6,7 @@
 #include "experiments/common/output_file.h"
 #include "experiments/trace/trace_cli.h"
 #include "experiments/common/trace_output.h"
-#include "tracer/generate.h"
+#include "tracer/bound.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -19,7 +19,7 @@
 /* Everything that any subcommand takes. */
 struct asked {
     const char *out;
-    uint64_t from, to, rank, launch, events, nodes, gpus, ctas, seed;
+    uint64_t from, to, rank, launch;
     int chrome, gzip, csv, kind, script, json, role;
 };
 
@@ -32,137 +32,42 @@ static const char *const roles[MK_ROLES] = {[MK_COMPUTE] = "compute",
                                             [MK_INTER_SEND] = "inter_send",
                                             [MK_INTER_REDUCE] = "inter_reduce"};
 
+/* Tables read by rows. */
+/* clang-format off */
+#define OUT_SPEC(help) {"out", OPTION_TEXT, AT(out), "FILE", help}
+#define LAUNCH_SPEC(help) {"launch", OPTION_NUMBERS, AT(launch), "N", help, 1, UINT32_MAX}
+#define JSON_SPEC(help) {"json", OPTION_FLAG, AT(json), NULL, help}
 /* What of a trace: of export and plot alike. */
-#define PART_SPECS                                                                                 \
-    {.name = "from",                                                                               \
-     .type = OPTION_SECONDS,                                                                       \
-     AT(from),                                                                                     \
-     .value = "TIME",                                                                              \
-     .help = "leave out what ended before. Default 0",                                             \
-     .max = INT64_MAX},                                                                            \
-        {.name = "to",                                                                             \
-         .type = OPTION_SECONDS,                                                                   \
-         AT(to),                                                                                   \
-         .value = "TIME",                                                                          \
-         .help = "leave out what began after. Default: the end",                                   \
-         .max = INT64_MAX},                                                                        \
-    {                                                                                              \
-        .name = "rank", .type = OPTION_NUMBERS, AT(rank), .value = "R", .help = "this rank only",  \
-        .max = MK_MAX_RANKS - 1                                                                    \
-    }
+#define PART_SPECS \
+    {"from", OPTION_SECONDS, AT(from), "TIME", "leave out what ended before. Default 0", 0, INT64_MAX}, \
+    {"to", OPTION_SECONDS, AT(to), "TIME", "leave out what began after. Default: the end", 0, INT64_MAX}, \
+    {"rank", OPTION_NUMBERS, AT(rank), "R", "this rank only", 0, MK_MAX_RANKS - 1}, \
+    LAUNCH_SPEC("this launch only. Default: all")
 
 static const struct option_spec export_specs[] = {
-    {.name = "chrome",
-     .type = OPTION_FLAG,
-     AT(chrome),
-     .help = "the Trace Event Format's JSON (the default, and the only form)"},
-    {.name = "out",
-     .type = OPTION_TEXT,
-     AT(out),
-     .value = "FILE",
-     .help =
-         "where to; a FILE.gz is compressed. Default: standard output, where that is no terminal"},
+    {"chrome", OPTION_FLAG, AT(chrome), NULL, "the Trace Event Format's JSON (the default, and the only form)"},
+    OUT_SPEC("where to; a FILE.gz is compressed. Default: standard output, where that is no terminal"),
     PART_SPECS,
-    {.name = "launch",
-     .type = OPTION_NUMBERS,
-     AT(launch),
-     .value = "N",
-     .help = "this launch only. Default: all",
-     .min = 1,
-     .max = UINT32_MAX},
-    {.name = "gzip",
-     .type = OPTION_FLAG,
-     AT(gzip),
-     .help = "compressed, as --out FILE.gz is without asking. Perfetto opens it so"},
+    {"gzip", OPTION_FLAG, AT(gzip), NULL, "compressed, as --out FILE.gz is without asking. Perfetto opens it so"},
 };
 static const struct option_spec summary_specs[] = {
-    {.name = "json",
-     .type = OPTION_FLAG,
-     AT(json),
-     .help = "its figures (view figures) as one object, times in ns"},
+    JSON_SPEC("its figures (view figures) as one object, times in ns"),
 };
 static const struct option_spec sql_specs[] = {
-    {.name = "csv", .type = OPTION_FLAG, AT(csv), .help = "commas and quotes instead of tabs"},
+    {"csv", OPTION_FLAG, AT(csv), NULL, "commas and quotes instead of tabs"},
 };
 static const struct option_spec why_specs[] = {
-    {.name = "launch",
-     .type = OPTION_NUMBERS,
-     AT(launch),
-     .value = "N",
-     .help = "this launch. Default: the median one",
-     .min = 1,
-     .max = UINT32_MAX},
-    {.name = "json", .type = OPTION_FLAG, AT(json), .help = "one object, times in ns"},
+    LAUNCH_SPEC("this launch. Default: the median one"),
+    JSON_SPEC("one object, times in ns"),
 };
 static const struct option_spec plot_specs[] = {
-    {.name = "kind",
-     .type = OPTION_WORD,
-     AT(kind),
-     .value = "timeline|overlap",
-     .help = "what to draw. Default timeline",
-     .words = plots,
-     .word_count = 2},
-    {.name = "out",
-     .type = OPTION_TEXT,
-     AT(out),
-     .value = "FILE",
-     .help = "a .png or .svg. Default trace.png"},
-    {.name = "launch",
-     .type = OPTION_NUMBERS,
-     AT(launch),
-     .value = "N",
-     .help = "this launch only. Default: all",
-     .min = 1,
-     .max = UINT32_MAX},
+    {"kind", OPTION_WORD, AT(kind), "timeline|overlap", "what to draw. Default timeline", .words = plots, .word_count = 2},
+    OUT_SPEC("a .png or .svg. Default trace.png"),
     PART_SPECS,
-    {.name = "role",
-     .type = OPTION_WORD,
-     AT(role),
-     .value = "ROLE",
-     .help = "this role's CTAs only",
-     .words = roles,
-     .word_count = MK_ROLES},
-    {.name = "script",
-     .type = OPTION_FLAG,
-     AT(script),
-     .help = "print gnuplot's script instead of running it"},
+    {"role", OPTION_WORD, AT(role), "ROLE", "this role's CTAs only", .words = roles, .word_count = MK_ROLES},
+    {"script", OPTION_FLAG, AT(script), NULL, "print gnuplot's script instead of running it"},
 };
-static const struct option_spec generate_specs[] = {
-    {.name = "events",
-     .type = OPTION_NUMBERS,
-     AT(events),
-     .value = "N",
-     .help = "at least so many. Default 1000000",
-     .min = 1,
-     .max = 100000000},
-    {.name = "nodes",
-     .type = OPTION_NUMBERS,
-     AT(nodes),
-     .value = "N",
-     .help = "Default 2",
-     .min = 1,
-     .max = 512},
-    {.name = "gpus",
-     .type = OPTION_NUMBERS,
-     AT(gpus),
-     .value = "G",
-     .help = "ranks per node. Default 8",
-     .min = 1,
-     .max = MK_MAX_LOCAL},
-    {.name = "ctas",
-     .type = OPTION_NUMBERS,
-     AT(ctas),
-     .value = "C",
-     .help = "of a rank. Default 132",
-     .min = 12,
-     .max = 1024},
-    {.name = "seed",
-     .type = OPTION_NUMBERS,
-     AT(seed),
-     .value = "S",
-     .help = "the same seed makes the same trace. Default 1",
-     .max = INT64_MAX},
-};
+/* clang-format on */
 
 #define SPECS(s) .specs = s, .count = sizeof s / sizeof *s
 static const struct option_table summary_table = {
@@ -203,12 +108,6 @@ static const struct option_table plot_table = {
     .examples =
         "  mkernel trace plot run.db --launch 3 --out timeline.svg\n  mkernel trace plot run.db "
         "--kind overlap --out overlap.png\n"};
-static const struct option_table generate_table = {
-    .usage = "trace generate FILE [OPTIONS]",
-    .about = "Makes up a large trace for tests and benches; the file says that it is synthetic.",
-    SPECS(generate_specs),
-    .examples = "  mkernel trace generate big.db --events 10000000\n"};
-
 static int trace_refuse(const char *name, const char *sentence)
 {
     fprintf(stderr, "mkernel trace %s: %s\n", name, sentence);
@@ -375,6 +274,8 @@ static int trace_run_sql(struct asked *a, struct options_found *f, char *error, 
         "columns FROM"
         " (SELECT type, name FROM sqlite_master UNION SELECT type, name FROM sqlite_temp_master) m"
         " WHERE type IN ('table', 'view') ORDER BY type DESC, name";
+    if (f->word_count > 1)
+        bound_end(db);
     int rc = trace_run_query(db, f->word_count > 1 ? f->words[1] : list, a->csv, error, size);
     sqlite3_close(db);
     return rc ? trace_refuse("sql", error) : STATUS_DONE;
@@ -409,27 +310,6 @@ static int trace_run_plot(struct asked *a, struct options_found *f, char *error,
     return rc ? trace_fail("plot", error) : STATUS_DONE;
 }
 
-static int trace_run_generate(struct asked *a, struct options_found *f, char *error, size_t size)
-{
-    char command[160];
-    if (output_check("FILE", f->words[0], OUTPUT_REPLACED, error, size))
-        return trace_refuse("generate", error);
-    snprintf(command, sizeof command,
-             "mkernel trace generate --events %llu --nodes %llu --gpus %llu --seed %llu",
-             (unsigned long long)a->events, (unsigned long long)a->nodes,
-             (unsigned long long)a->gpus, (unsigned long long)a->seed);
-    struct generate_config c = {.events = a->events,
-                                .nodes = (uint32_t)a->nodes,
-                                .gpus = (uint32_t)a->gpus,
-                                .ctas = (uint32_t)a->ctas,
-                                .seed = a->seed,
-                                .command = command};
-    int rc = trace_generate(&c, f->words[0], error, size);
-    if (!rc)
-        return STATUS_DONE;
-    return rc == -EINVAL ? trace_refuse("generate", error) : trace_fail("generate", error);
-}
-
 static const struct {
     const char *name;
     const struct option_table *table;
@@ -443,7 +323,6 @@ static const struct {
     {"export", &export_table, 1, 1, "one trace file", trace_run_export},
     {"sql", &sql_table, 1, 2, "one trace file, and at most one query", trace_run_sql},
     {"plot", &plot_table, 1, 1, "one trace file", trace_run_plot},
-    {"generate", &generate_table, 1, 1, "the file to write", trace_run_generate},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
@@ -470,7 +349,7 @@ int command_trace(int argc, char **argv)
         return STATUS_DONE;
     }
     for (int i = 0; argc > 1 && i < COMMANDS; i++) {
-        struct asked a = {.events = 1000000, .nodes = 2, .gpus = 8, .seed = 1};
+        struct asked a = {0};
         struct options_found f = {0};
         names[i] = commands[i].name;
         if (strcmp(argv[1], names[i]))
@@ -494,9 +373,8 @@ int command_trace(int argc, char **argv)
     }
     const char *near = argc > 1 ? nearest_word(argv[1], names, COMMANDS) : NULL;
     if (argc < 2)
-        fprintf(stderr, "mkernel trace: which report? summary, why, diff, export, sql, plot or "
-                        "generate; `mkernel "
-                        "trace --help` tells more\n");
+        fprintf(stderr, "mkernel trace: which report? summary, why, diff, export, sql or plot; "
+                        "`mkernel trace --help` tells more\n");
     else
         fprintf(stderr,
                 "mkernel trace: there is no report %s%s%s%s; `mkernel trace --help` lists them\n",

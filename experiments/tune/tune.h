@@ -22,8 +22,8 @@
 struct tune_space {
     struct tune_option {
         int tried;
-        uint32_t count;              /* 0: values that suit the operator */
-        char words[TUNE_VALUES][64]; /* as in a file of tuned plans: "tile=256x128" */
+        uint32_t count;                            /* 0: values that suit the operator */
+        char words[TUNE_VALUES][TUNING_WORD_TEXT]; /* "tile=256,128" */
     } options[TUNING_KNOBS];
 };
 

@@ -16,10 +16,12 @@ static const struct option_spec specs[] = {
     {"shapes", OPTION_TEXT, AT(shapes), "M,N,K:M,N,K",
      "tunes several shapes (a MoE's: T,H,I,E,K:...) in one job, one after the other", .max = 1023,
      .group = PROBLEM},
-    {"space", OPTION_TEXT, AT(space), "NAME=V,V:NAME=V,V",
+    {"space", OPTION_TEXT, AT(space), "NAME=V:V;NAME=V",
      "options of the plan to try, and their values: "
-     "tile=256x128,128x128:pace=1,300:roles=132+132+0+0. A name alone tries values that suit the "
-     "operator. Names: tile, roles, chunk_rows, slices, pieces, pace, fanout, shots. Default: all",
+     "'tile=256,128:128,128;pace=1:300;roles=compute=132,intra_comm=132'. A name alone tries "
+     "values "
+     "that suit the operator. Names: tile, roles, chunk-rows, slices, pieces, pace, fanout, shots. "
+     "Default: all",
      .max = 1023, .group = SEARCH},
     {"rounds", OPTION_NUMBERS, AT(rounds), "N",
      "how often the best plan so far is changed in one option. Default 3", 1, 100, .group = SEARCH},
@@ -42,7 +44,7 @@ static const struct option_table table = {
     "best so far; the best of all are measured once more against the default.",
     specs, sizeof specs / sizeof *specs,
     "  mkernel tune gemm_rs --exec cuda --gpus 8 --shapes 8192,8192,1024:16384,16384,2048\n"
-    "  mkernel tune ag_gemm --shape 8192,1024,8192 --space tile:pace=150,200,250 --tuning "
+    "  mkernel tune ag_gemm --shape 8192,1024,8192 --space 'tile;pace=150:200:250' --tuning "
     "my.plans\n"
     "  mkernel tune gemm_ar --shape 8192,8192,1024 --verify\n"
     "  mkernel tune gemm_ar --exec sim --cluster 4x8 --tuning sim.plans (no GPU: "

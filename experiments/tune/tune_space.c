@@ -7,6 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#define TUNE_SPACE_FORM                                                                            \
+    "values have : between them, options ;, as in 'tile=256,128:128,128;pace=1:300'"
+
 static int tune_space_refuse(const char *text, size_t length, char *error, size_t size)
 {
     const char *names[TUNING_KNOBS];
@@ -28,17 +31,21 @@ int tune_space_parse(struct tune_space *s, enum mk_op op, const char *text, char
     for (uint32_t i = 0; i < TUNING_KNOBS; i++)
         s->options[i].tried = !text;
     while (text && *text) {
-        size_t length = strcspn(text, "=:");
+        size_t length = strcspn(text, "=:;");
         int i = tuning_knob_of(text, length);
+        if (text[length] == ':') {
+            snprintf(error, size, "--space: '%s': " TUNE_SPACE_FORM, text);
+            return -EINVAL;
+        }
         if (i < 0)
             return tune_space_refuse(text, length, error, size);
         struct tune_option *o = &s->options[i];
         o->tried = 1;
         text += length;
-        while (*text && *text != ':') {
+        while (*text && *text != ';') {
             char why[256];
             struct mk_tuning ignored;
-            uint32_t value = (uint32_t)strcspn(++text, ",:");
+            uint32_t value = (uint32_t)strcspn(++text, ":;");
             if (o->count == TUNE_VALUES) {
                 snprintf(error, size, "--space: more than %u values of %s", TUNE_VALUES,
                          tuning_knobs[i].name);
@@ -47,12 +54,12 @@ int tune_space_parse(struct tune_space *s, enum mk_op op, const char *text, char
             char *word = o->words[o->count++];
             snprintf(word, sizeof o->words[0], "%s=%.*s", tuning_knobs[i].name, (int)value, text);
             if (tuning_read_word(word, op, &ignored, why, sizeof why)) {
-                snprintf(error, size, "--space: %s", why);
+                snprintf(error, size, "--space: %s; " TUNE_SPACE_FORM, why);
                 return -EINVAL;
             }
             text += value;
         }
-        text += *text == ':';
+        text += *text == ';';
     }
     return 0;
 }
@@ -66,6 +73,14 @@ __attribute__((format(printf, 2, 3))) static void offer(struct tune_option *o, c
     va_start(args, format);
     vsnprintf(o->words[o->count++], sizeof o->words[0], format, args);
     va_end(args);
+}
+
+static void tune_space_offer_split(struct tune_option *o, const uint32_t ctas[MK_ROLES])
+{
+    char text[256];
+    struct mk_tuning t = {.chunk_rows = 0};
+    memcpy(t.split.ctas, ctas, sizeof t.split.ctas);
+    offer(o, "%s", tuning_words(&t, text, sizeof text));
 }
 
 /* Role by role another number of CTAs. On a GPU: one to three times the compute CTAs share blocks
@@ -98,10 +113,14 @@ static void tune_space_offer_roles(struct tune_option *o, const struct mk_proble
             for (int r = MK_INTRA_COMM; r < MK_ROLES; r++)
                 ctas[r] = coresident[r] ? coresident[r] * ctas[MK_COMPUTE] : ctas[r];
             if (q->exec == MK_EXEC_CUDA || ctas[role] <= 4)
-                offer(o, "roles=%u+%u+%u+%u", ctas[0], ctas[1], ctas[2], ctas[3]);
+                tune_space_offer_split(o, ctas);
         }
-    for (uint32_t compute = 1; q->exec == MK_EXEC_HOST && compute <= 4; compute *= 2)
-        offer(o, "roles=%u+%u+%u+%u", compute, now[1], now[2], now[3]);
+    for (uint32_t compute = 1; q->exec == MK_EXEC_HOST && compute <= 4; compute *= 2) {
+        uint32_t ctas[MK_ROLES];
+        memcpy(ctas, now, sizeof ctas);
+        ctas[MK_COMPUTE] = compute;
+        tune_space_offer_split(o, ctas);
+    }
 }
 
 /* Values that suit the operator, about those of a plan. */
@@ -114,23 +133,23 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
     switch (option) {
     case TUNING_TILE:
         for (uint32_t i = 0; cuda && op_gpu_tile(q, i, &tile); i++)
-            offer(o, "tile=%ux%u", tile.tile_m, tile.tile_n);
+            offer(o, "tile=%u,%u", tile.tile_m, tile.tile_n);
         for (uint32_t edge = 32; !cuda && edge <= 256; edge *= 2)
-            offer(o, "tile=%ux%u", edge, edge);
+            offer(o, "tile=%u,%u", edge, edge);
         break;
     case TUNING_ROLES:
         tune_space_offer_roles(o, q, made);
         break;
     case TUNING_CHUNK_ROWS:
         for (uint32_t rows = 8; op_of(q->op)->loose_chunks && rows <= 256; rows *= 2)
-            offer(o, "chunk_rows=%u", rows);
+            offer(o, "chunk-rows=%u", rows);
         for (uint32_t tiles = 1; !op_of(q->op)->loose_chunks && tiles <= 4; tiles *= 2)
-            offer(o, "chunk_rows=%u", made->tile_m * tiles);
+            offer(o, "chunk-rows=%u", made->tile_m * tiles);
         for (uint32_t rows = made->chunk_rows / 2;
              !op_of(q->op)->loose_chunks && made->chunk_rows > 4 * made->tile_m &&
              rows <= 2 * made->chunk_rows;
              rows *= 4) /* half of a large one, and twice as much */
-            offer(o, "chunk_rows=%u", (uint32_t)mk_round_up(rows, made->tile_m));
+            offer(o, "chunk-rows=%u", (uint32_t)mk_round_up(rows, made->tile_m));
         break;
     case TUNING_SLICES:
         for (uint32_t n = 1; slices && n <= tuning_knobs[TUNING_SLICES].max; n *= 2)

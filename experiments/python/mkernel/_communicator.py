@@ -44,7 +44,7 @@ class Plan:
 
     @property
     def options(self) -> str:
-        """All choices, "tile=128x64 roles=2+2+1+0 ..."; the operators' `options` takes them."""
+        """All choices, "tile=128,64 roles=compute=2,intra_comm=2,inter_send=1 ..."; the operators' `options` takes them."""
         return self._ask(library.mk_plan_options)
 
     @property

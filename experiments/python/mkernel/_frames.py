@@ -23,6 +23,7 @@ def frame(path, query: str = ""):
         raise Refused(f"there is no file {path}")
     db = sqlite3.connect(f"file:{os.path.abspath(path).replace('%', '%25').replace('?', '%3f').replace('#', '%23')}"
                          "?mode=ro", uri=True)
+    db.set_progress_handler(lambda: 0, 1_000_000)  # Ctrl-C reaches Python in a query that does not end
     try:
         names = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
         if not query:

@@ -10,7 +10,7 @@ For all of them:
     On the CPU a call returns when the results are there. On a GPU it returns at once and runs on the current
     stream; failures of a launch are raised by `comm.wait()`. Calls can be captured in a CUDA graph once their
     plan is made.
-    options: choices of the plan in the words of `Plan.options`, as `mkernel tune` finds them: "tile=256x128 pace=310".
+    options: choices of the plan in the words of `Plan.options`, as `mkernel tune` finds them: "tile=256,128 pace=310".
     comm: default the one of `mkernel.init`.
     There is no backward: tensors that require a gradient are refused unless under torch.no_grad().
     Raises Refused (arguments, shapes; nothing has changed) or Error (the job has failed).

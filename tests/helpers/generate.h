@@ -1,9 +1,11 @@
-/* Makes up a trace of AllGather+GEMM: a list schedule of the real plan with random durations. Not a
- * simulator: nothing contends, credits are always there. It exists to have millions of records of
- * the right kind quickly. */
+/* Makes up a trace of AllGather+GEMM: a list schedule of the real plan with random durations, on
+ * hosts whose clocks drift, which a simulator's do not. Nothing contends. Tests have millions of
+ * records of the right kind quickly by it; run.source says 'synthetic'. */
+#ifndef TESTS_GENERATE_H
+#define TESTS_GENERATE_H
+
 #include "core/random.h"
 #include "core/roles/ag_gemm_plan.h"
-#include "tracer/generate.h"
 
 #include <errno.h>
 #include <math.h>
@@ -13,13 +15,21 @@
 
 #include "tracer/store.h"
 
-#define SAMPLES 64       /* clock samples, half of them before the run, half after */
-#define COPY_RATE 44.0   /* bytes per ns of one CTA */
-#define PUT_RATE 50.0    /* bytes per ns of one rank */
-#define PUT_LATENCY 3000 /* ns */
-#define TILE_NS 20000
+#define GENERATE_SAMPLES 64       /* clock samples, half of them before the run, half after */
+#define GENERATE_COPY_RATE 44.0   /* bytes per ns of one CTA */
+#define GENERATE_PUT_RATE 50.0    /* bytes per ns of one rank */
+#define GENERATE_PUT_LATENCY 3000 /* ns */
+#define GENERATE_TILE_NS 20000
 
-struct rank {
+struct generate_config {
+    uint64_t events; /* at least so many: whole launches are made until there are */
+    uint32_t nodes, gpus;
+    uint32_t ctas; /* of a rank; 0: 132 */
+    uint64_t seed;
+    const char *command; /* stored with the run; NULL: not known */
+};
+
+struct generate_rank {
     struct mk_plan plan;
     struct mk_track *tracks; /* shared with the part, which owns it */
     uint32_t capacity;       /* of every track */
@@ -34,13 +44,13 @@ struct rank {
 
 struct generator {
     const struct generate_config *config;
-    struct rank *ranks;
+    struct generate_rank *ranks;
     uint32_t world;
     uint64_t random, events, epoch;
     int failed;
 };
 
-static double ag_gemm_jitter(struct generator *g, double ns)
+static double generate_jitter(struct generator *g, double ns)
 {
     double u = mk_random_unit(&g->random);
     /* one in a thousand is slow: something to find */
@@ -48,13 +58,13 @@ static double ag_gemm_jitter(struct generator *g, double ns)
 }
 
 /* A moment as the rank's own clock shows it. */
-static uint64_t ag_gemm_shown(const struct rank *r, double t)
+static uint64_t generate_shown(const struct generate_rank *r, double t)
 {
     return (uint64_t)llround(1e9 + r->skew + t * (1 + r->drift));
 }
 
-static void ag_gemm_record(struct generator *g, struct rank *r, uint32_t cta, uint32_t what,
-                           double start, double end)
+static void generate_record(struct generator *g, struct generate_rank *r, uint32_t cta,
+                            uint32_t what, double start, double end)
 {
     struct mk_track *t = &r->tracks[cta];
     if (t->count == t->capacity) {
@@ -67,49 +77,50 @@ static void ag_gemm_record(struct generator *g, struct rank *r, uint32_t cta, ui
         t->events = more;
         t->capacity = capacity;
     }
-    mk_track_add(t, what, ag_gemm_shown(r, start), ag_gemm_shown(r, end));
+    mk_track_add(t, what, generate_shown(r, start), generate_shown(r, end));
     g->events++;
 }
 
-static double ag_gemm_wait_until(struct generator *g, struct rank *r, uint32_t cta, uint32_t flag,
-                                 uint32_t cause, double ready)
+static double generate_wait_until(struct generator *g, struct generate_rank *r, uint32_t cta,
+                                  uint32_t flag, uint32_t cause, double ready)
 {
     double now = r->clock[cta], end = ready > now ? ready : now;
-    ag_gemm_record(g, r, cta, mk_event_what(MK_EV_WAIT, cause, flag), now, end);
+    generate_record(g, r, cta, mk_event_what(MK_EV_WAIT, cause, flag), now, end);
     return r->clock[cta] = end;
 }
 
 /* One chunk to one peer of the node: copied, then its flag raised. */
-static void ag_gemm_push(struct generator *g, uint32_t rank, uint32_t cta, uint32_t shard,
-                         uint32_t chunk, uint32_t local)
+static void generate_push(struct generator *g, uint32_t rank, uint32_t cta, uint32_t shard,
+                          uint32_t chunk, uint32_t local)
 {
-    struct rank *r = &g->ranks[rank];
+    struct generate_rank *r = &g->ranks[rank];
     const struct ag_gemm_plan *p = ag_gemm_plan_of(&r->plan);
     uint64_t bytes = ag_gemm_chunk_rows(p, chunk) * p->row_bytes;
-    double start = r->clock[cta], end = start + ag_gemm_jitter(g, (double)bytes / COPY_RATE);
-    ag_gemm_record(g, r, cta, mk_event_what(MK_EV_COPY, local, shard * p->chunks + chunk), start,
-                   end);
-    ag_gemm_record(g, r, cta,
-                   mk_event_what(MK_EV_SIGNAL, local, ag_gemm_arrival_flag(p, shard, chunk, 0)),
-                   end, end);
+    double start = r->clock[cta],
+           end = start + generate_jitter(g, (double)bytes / GENERATE_COPY_RATE);
+    generate_record(g, r, cta, mk_event_what(MK_EV_COPY, local, shard * p->chunks + chunk), start,
+                    end);
+    generate_record(g, r, cta,
+                    mk_event_what(MK_EV_SIGNAL, local, ag_gemm_arrival_flag(p, shard, chunk, 0)),
+                    end, end);
     r->clock[cta] = end;
     g->ranks[mk_rank_at(&p->topo, mk_node_of(&p->topo, rank), local)]
         .arrival[shard * p->chunks + chunk] = end + 1000;
 }
 
-static void ag_gemm_put(struct generator *g, uint32_t rank, uint32_t ring, uint32_t cta,
-                        uint32_t peer, uint32_t chunk)
+static void generate_put(struct generator *g, uint32_t rank, uint32_t ring, uint32_t cta,
+                         uint32_t peer, uint32_t chunk)
 {
-    struct rank *r = &g->ranks[rank];
+    struct generate_rank *r = &g->ranks[rank];
     const struct ag_gemm_plan *p = ag_gemm_plan_of(&r->plan);
     uint64_t bytes = ag_gemm_chunk_rows(p, chunk) * p->row_bytes;
-    double commanded = r->clock[cta] + ag_gemm_jitter(g, 300);
-    ag_gemm_record(g, r, cta, mk_event_what(MK_EV_COMMAND, 0, r->sequence[ring]), r->clock[cta],
-                   commanded);
+    double commanded = r->clock[cta] + generate_jitter(g, 300);
+    generate_record(g, r, cta, mk_event_what(MK_EV_COMMAND, 0, r->sequence[ring]), r->clock[cta],
+                    commanded);
     r->clock[cta] = commanded;
-    double seen = commanded + ag_gemm_jitter(g, 900), posted = seen + ag_gemm_jitter(g, 400);
+    double seen = commanded + generate_jitter(g, 900), posted = seen + generate_jitter(g, 400);
     double start = posted > r->nic ? posted : r->nic,
-           end = start + ag_gemm_jitter(g, (double)bytes / PUT_RATE);
+           end = start + generate_jitter(g, (double)bytes / GENERATE_PUT_RATE);
     r->nic = end;
     if (r->message_count == r->message_capacity) {
         uint64_t capacity = 2 * r->message_capacity + 256;
@@ -121,14 +132,14 @@ static void ag_gemm_put(struct generator *g, uint32_t rank, uint32_t ring, uint3
         r->messages = more;
         r->message_capacity = capacity;
     }
-    double arrived = end + ag_gemm_jitter(g, PUT_LATENCY);
+    double arrived = end + generate_jitter(g, GENERATE_PUT_LATENCY);
     r->messages[r->message_count++] = (struct mk_message){
         .epoch = g->epoch,
         .bytes = bytes,
         .sequence = r->sequence[ring]++,
-        .seen = ag_gemm_shown(r, seen),
-        .posted = ag_gemm_shown(r, posted),
-        .completed = ag_gemm_shown(r, arrived + 1000),
+        .seen = generate_shown(r, seen),
+        .posted = generate_shown(r, posted),
+        .completed = generate_shown(r, arrived + 1000),
         .ring = ring,
         .peer = peer,
         .flag = ag_gemm_arrival_flag(p, rank, chunk, 0),
@@ -137,7 +148,7 @@ static void ag_gemm_put(struct generator *g, uint32_t rank, uint32_t ring, uint3
     g->ranks[peer].arrival[rank * p->chunks + chunk] = arrived;
 }
 
-static void ag_gemm_send_role(struct generator *g, uint32_t rank)
+static void generate_send_role(struct generator *g, uint32_t rank)
 {
     const struct ag_gemm_plan *p = ag_gemm_plan_of(&g->ranks[rank].plan);
     uint32_t first = p->split.ctas[MK_COMPUTE] + p->split.ctas[MK_INTRA_COMM],
@@ -145,15 +156,15 @@ static void ag_gemm_send_role(struct generator *g, uint32_t rank)
     for (uint32_t distance = 1; distance < p->topo.nodes; distance++) {
         uint32_t node = (mk_node_of(&p->topo, rank) + p->topo.nodes - distance) % p->topo.nodes;
         for (uint32_t chunk = 0; chunk < p->chunks; chunk++)
-            ag_gemm_put(g, rank, chunk % count, first + chunk % count,
-                        mk_rank_at(&p->topo, node, mk_local_of(&p->topo, rank)), chunk);
+            generate_put(g, rank, chunk % count, first + chunk % count,
+                         mk_rank_at(&p->topo, node, mk_local_of(&p->topo, rank)), chunk);
     }
 }
 
 /* A rank's own chunks, or the forwarding of what its rail brought. */
-static void ag_gemm_push_role(struct generator *g, uint32_t rank, int forward)
+static void generate_push_role(struct generator *g, uint32_t rank, int forward)
 {
-    struct rank *r = &g->ranks[rank];
+    struct generate_rank *r = &g->ranks[rank];
     const struct ag_gemm_plan *p = ag_gemm_plan_of(&r->plan);
     uint32_t gpus = p->topo.gpus, local = mk_local_of(&p->topo, rank),
              node = mk_node_of(&p->topo, rank), turn = 0;
@@ -165,16 +176,16 @@ static void ag_gemm_push_role(struct generator *g, uint32_t rank, int forward)
             for (uint32_t step = 1; step < gpus; step++, turn++) {
                 uint32_t cta = first + turn % count;
                 if (forward)
-                    ag_gemm_wait_until(g, r, cta, ag_gemm_arrival_flag(p, shard, chunk, 0),
-                                       MK_CAUSE_NETWORK, r->arrival[shard * p->chunks + chunk]);
-                ag_gemm_push(g, rank, cta, shard, chunk, (local + gpus - step) % gpus);
+                    generate_wait_until(g, r, cta, ag_gemm_arrival_flag(p, shard, chunk, 0),
+                                        MK_CAUSE_NETWORK, r->arrival[shard * p->chunks + chunk]);
+                generate_push(g, rank, cta, shard, chunk, (local + gpus - step) % gpus);
             }
     }
 }
 
-static void ag_gemm_compute_role(struct generator *g, uint32_t rank)
+static void generate_compute_role(struct generator *g, uint32_t rank)
 {
-    struct rank *r = &g->ranks[rank];
+    struct generate_rank *r = &g->ranks[rank];
     const struct ag_gemm_plan *p = ag_gemm_plan_of(&r->plan);
     for (uint32_t t = 0; t < p->tiles; t++) {
         uint32_t cta = t % p->split.ctas[MK_COMPUTE];
@@ -182,18 +193,18 @@ static void ag_gemm_compute_role(struct generator *g, uint32_t rank)
         ag_gemm_tile(p, t, &tile);
         uint32_t chunk = tile.row / p->chunk_rows;
         if (tile.slab != rank)
-            ag_gemm_wait_until(g, r, cta, ag_gemm_arrival_flag(p, tile.slab, chunk, 0),
-                               mk_node_of(&p->topo, tile.slab) == mk_node_of(&p->topo, rank)
-                                   ? MK_CAUSE_DATA
-                                   : MK_CAUSE_NETWORK,
-                               r->arrival[tile.slab * p->chunks + chunk]);
-        double end = r->clock[cta] + ag_gemm_jitter(g, TILE_NS);
-        ag_gemm_record(g, r, cta, mk_event_what(MK_EV_TILE, 0, tile.id), r->clock[cta], end);
+            generate_wait_until(g, r, cta, ag_gemm_arrival_flag(p, tile.slab, chunk, 0),
+                                mk_node_of(&p->topo, tile.slab) == mk_node_of(&p->topo, rank)
+                                    ? MK_CAUSE_DATA
+                                    : MK_CAUSE_NETWORK,
+                                r->arrival[tile.slab * p->chunks + chunk]);
+        double end = r->clock[cta] + generate_jitter(g, GENERATE_TILE_NS);
+        generate_record(g, r, cta, mk_event_what(MK_EV_TILE, 0, tile.id), r->clock[cta], end);
         r->clock[cta] = end;
     }
 }
 
-static void ag_gemm_launch(struct generator *g)
+static void generate_launch(struct generator *g)
 {
     double start = 0;
     for (uint32_t i = 0; i < g->world;
@@ -202,43 +213,43 @@ static void ag_gemm_launch(struct generator *g)
             start = g->ranks[i].clock[c] > start ? g->ranks[i].clock[c] : start;
     g->epoch++;
     for (uint32_t i = 0; i < g->world; i++) {
-        struct rank *r = &g->ranks[i];
+        struct generate_rank *r = &g->ranks[i];
         double mine = start + 5000 + 3000 * mk_random_unit(&g->random);
         for (uint32_t c = 0; c < mk_total_ctas(&ag_gemm_plan_of(&r->plan)->split); c++) {
             r->clock[c] = mine;
-            ag_gemm_record(g, r, c, mk_event_what(MK_EV_LAUNCH, 1, g->epoch), mine, mine);
+            generate_record(g, r, c, mk_event_what(MK_EV_LAUNCH, 1, g->epoch), mine, mine);
         }
     }
     for (uint32_t i = 0; i < g->world; i++)
-        ag_gemm_send_role(g, i);
+        generate_send_role(g, i);
     for (uint32_t i = 0; i < g->world; i++)
-        ag_gemm_push_role(g, i, 0);
+        generate_push_role(g, i, 0);
     for (uint32_t i = 0; i < g->world; i++)
-        ag_gemm_push_role(g, i, 1);
+        generate_push_role(g, i, 1);
     for (uint32_t i = 0; i < g->world; i++)
-        ag_gemm_compute_role(g, i);
+        generate_compute_role(g, i);
 }
 
-static struct trace_clock_sample *ag_gemm_sample_clocks(struct generator *g, uint32_t rank,
-                                                        double duration)
+static struct trace_clock_sample *generate_sample_clocks(struct generator *g, uint32_t rank,
+                                                         double duration)
 {
-    struct trace_clock_sample *s = calloc(SAMPLES, sizeof *s);
-    for (uint32_t i = 0; s && i < SAMPLES; i++) {
-        double t = i < SAMPLES / 2 ? i * 100e3 - 10e6 : duration + 1e6 + i * 100e3;
+    struct trace_clock_sample *s = calloc(GENERATE_SAMPLES, sizeof *s);
+    for (uint32_t i = 0; s && i < GENERATE_SAMPLES; i++) {
+        double t = i < GENERATE_SAMPLES / 2 ? i * 100e3 - 10e6 : duration + 1e6 + i * 100e3;
         double bracket = 8000 + 20000 * mk_random_unit(&g->random) * mk_random_unit(&g->random),
                lean = (mk_random_unit(&g->random) - 0.5) * bracket * 0.5;
         s[i].bracket = (uint64_t)bracket;
-        s[i].local = ag_gemm_shown(&g->ranks[rank], t + lean);
-        s[i].remote = ag_gemm_shown(&g->ranks[0], t);
+        s[i].local = generate_shown(&g->ranks[rank], t + lean);
+        s[i].remote = generate_shown(&g->ranks[0], t);
     }
     return s;
 }
 
-static int ag_gemm_make_rank(struct generator *g, struct trace_part *part, uint32_t rank,
-                             char *error, size_t size)
+static int generate_make_rank(struct generator *g, struct trace_part *part, uint32_t rank,
+                              char *error, size_t size)
 {
     const struct generate_config *c = g->config;
-    struct rank *r = &g->ranks[rank];
+    struct generate_rank *r = &g->ranks[rank];
     uint32_t world = g->world;
     struct mk_problem q = {
         .op = MK_OP_AG_GEMM,
@@ -278,8 +289,24 @@ static int ag_gemm_make_rank(struct generator *g, struct trace_part *part, uint3
     return rc;
 }
 
-int generate_parts(struct trace_part **out, const struct generate_config *config, char *error,
-                   size_t size)
+__attribute__((unused)) static void generate_free(struct trace_part *parts,
+                                                  const struct generate_config *config)
+{
+    for (uint32_t i = 0; i < config->nodes * config->gpus; i++) {
+        for (uint32_t t = 0; t < parts[i].track_count; t++)
+            free(parts[i].tracks[t].events);
+        free((void *)(uintptr_t)parts[i].messages);
+        free((void *)(uintptr_t)parts[i].host_clock);
+        part_free(&parts[i]);
+    }
+    free(parts);
+}
+
+/* One a rank, the caller's. The same config gives the same parts. 0, -EINVAL with a sentence,
+ * -ENOMEM. */
+__attribute__((unused)) static int generate_parts(struct trace_part **out,
+                                                  const struct generate_config *config, char *error,
+                                                  size_t size)
 {
     struct generator g = {
         .config = config, .random = config->seed, .world = config->nodes * config->gpus};
@@ -288,21 +315,21 @@ int generate_parts(struct trace_part **out, const struct generate_config *config
     snprintf(error, size, "out of memory");
     int rc = parts && g.ranks ? 0 : -ENOMEM;
     for (uint32_t i = 0; !rc && i < g.world; i++)
-        rc = ag_gemm_make_rank(&g, &parts[i], i, error, size);
+        rc = generate_make_rank(&g, &parts[i], i, error, size);
     while (!rc && g.events < config->events) {
-        ag_gemm_launch(&g);
+        generate_launch(&g);
         rc = g.failed ? -ENOMEM : 0;
     }
     double duration = 0;
     for (uint32_t i = 0; !rc && i < g.world; i++)
         duration = g.ranks[i].clock[0] > duration ? g.ranks[i].clock[0] : duration;
     for (uint32_t i = 0; g.ranks && i < g.world; i++) {
-        struct rank *r = &g.ranks[i];
+        struct generate_rank *r = &g.ranks[i];
         if (parts) {
             parts[i].messages = r->messages;
             parts[i].message_count = r->message_count;
-            parts[i].host_clock = rc || !i ? NULL : ag_gemm_sample_clocks(&g, i, duration);
-            parts[i].host_samples = parts[i].host_clock ? SAMPLES : 0;
+            parts[i].host_clock = rc || !i ? NULL : generate_sample_clocks(&g, i, duration);
+            parts[i].host_samples = parts[i].host_clock ? GENERATE_SAMPLES : 0;
             if (!rc && i && !parts[i].host_clock)
                 rc = -ENOMEM;
         }
@@ -318,19 +345,8 @@ int generate_parts(struct trace_part **out, const struct generate_config *config
     return rc;
 }
 
-void generate_free(struct trace_part *parts, const struct generate_config *config)
-{
-    for (uint32_t i = 0; i < config->nodes * config->gpus; i++) {
-        for (uint32_t t = 0; t < parts[i].track_count; t++)
-            free(parts[i].tracks[t].events);
-        free((void *)(uintptr_t)parts[i].messages);
-        free((void *)(uintptr_t)parts[i].host_clock);
-        part_free(&parts[i]);
-    }
-    free(parts);
-}
-
-int trace_generate(const struct generate_config *config, const char *path, char *error, size_t size)
+__attribute__((unused)) static int trace_generate(const struct generate_config *config,
+                                                  const char *path, char *error, size_t size)
 {
     struct trace_part *parts = NULL;
     int64_t seed = (int64_t)config->seed;
@@ -351,3 +367,5 @@ int trace_generate(const struct generate_config *config, const char *path, char 
     generate_free(parts, config);
     return rc;
 }
+
+#endif
