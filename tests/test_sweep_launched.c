@@ -29,6 +29,14 @@ static int64_t ask(const char *sql)
     return value;
 }
 
+static void change(const char *sql)
+{
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(database, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
 /* Starts all ranks, two on each of two nodes, as torchrun would. Somebody else listens at a port
  * that the sweep would give its second job; returns the socket. */
 static int start(struct command_run *ranks, const char *line)
@@ -158,6 +166,17 @@ static void collectives_are_measured_as_nccl_tests_does(void **state)
     assert_int_equal(rows, 4);
     assert_non_null(strstr(r.out_text, "# Avg bus bandwidth"));
     assert_int_equal(ask("SELECT count(*) FROM job WHERE verdict = 'right'"), 4);
+    /* the same times again, made alike and then of two kinds: that is told */
+    change("UPDATE sample SET ms = 1");
+    command_start(&r, line, NULL);
+    command_finish(&r, 60);
+    assert_null(strstr(r.out_text, "quartiles"));
+    change("UPDATE sample SET ms = 9 WHERE job = 1 AND number = (SELECT max(number) FROM sample)");
+    command_start(&r, line, NULL);
+    command_finish(&r, 60);
+    assert_non_null(strstr(r.out_text, " *\n"));
+    assert_non_null(strstr(r.out_text, "# * 1 of 4 sizes: the quartiles of the times lie apart by "
+                                       "up to 5.0 times"));
     static const struct {
         const char *line, *says;
     } bad[] = {{"bench collective moe_ffn", "no communication of its own"},

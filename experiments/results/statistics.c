@@ -134,6 +134,19 @@ static void statistics_take(struct stat_interval *out, double median, double *dr
                                   stat_quantile(drawn, DRAWS, 1 - error / 2)};
 }
 
+double stat_spread(const struct stat_job *jobs, uint32_t count)
+{
+    double least = INFINITY, most = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (jobs[i].count) {
+            double low = stat_quantile(jobs[i].ms, jobs[i].count, 0.25),
+                   high = stat_quantile(jobs[i].ms, jobs[i].count, 0.75);
+            least = low < least ? low : least;
+            most = high > most ? high : most;
+        }
+    return least > 0 && most > least ? most / least : 1;
+}
+
 int stat_interval(struct stat_interval *out, const struct stat_job *jobs, uint32_t count,
                   uint64_t seed)
 {

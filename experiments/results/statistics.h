@@ -31,6 +31,12 @@ void stat_sort(double *values, uint32_t count);
 int stat_interval(struct stat_interval *out, const struct stat_job *jobs, uint32_t count,
                   uint64_t seed);
 
+/* How far times of the same thing lie apart: the largest upper quartile of a job by the smallest
+ * lower one; 1 where there are none. Beside it a median says where most times lay, not where one
+ * lies. */
+double stat_spread(const struct stat_job *jobs, uint32_t count);
+#define STAT_WIDE 2 /* a spread that is worth a warning */
+
 enum stat_verdict { STAT_NO_DIFFERENCE, STAT_FASTER, STAT_SLOWER };
 
 /* What b's time is by a's: 0.96 is 4 % less. A difference is one where the whole interval lies on

@@ -154,10 +154,10 @@ static int sweep_collective_plan(struct sweep *s, const struct arguments *a,
 }
 
 /* nccl-tests' columns. */
-static void sweep_collective_print(const struct results *r, FILE *out)
+static void sweep_collective_print(const struct results *r, int host, FILE *out)
 {
-    double sum = 0;
-    uint32_t count = 0;
+    double sum = 0, widest = 0;
+    uint32_t count = 0, wide = 0;
     fprintf(out,
             "# %s\n#%13s %13s %6s  %-12s %10s %8s %8s  %s\n#%13s %13s %6s  %-12s %10s %8s %8s\n",
             r->machine, "size", "count", "type", "operator", "time", "algbw", "busbw",
@@ -169,14 +169,27 @@ static void sweep_collective_print(const struct results *r, FILE *out)
                     p->job_count ? p->jobs[0].sentence : "not measured");
             continue;
         }
-        fprintf(out, "%14.0f %13.0f %6s  %-12s %10.2f %8.3f %8.3f  %.1f .. %.1f\n", result_size(p),
-                result_size(p) / 2, "bf16", p->figures.op, p->ms.median * 1e3, result_algbw(p),
-                result_busbw(p), p->ms.low * 1e3, p->ms.high * 1e3);
+        double spread = stat_spread(p->timed, p->good);
+        fprintf(out, "%14.0f %13.0f %6s  %-12s %10.2f %8.3f %8.3f  %.1f .. %.1f%s\n",
+                result_size(p), result_size(p) / 2, "bf16", p->figures.op, p->ms.median * 1e3,
+                result_algbw(p), result_busbw(p), p->ms.low * 1e3, p->ms.high * 1e3,
+                spread > STAT_WIDE ? " *" : "");
+        wide += spread > STAT_WIDE;
+        widest = spread > widest ? spread : widest;
         sum += result_busbw(p);
         count++;
     }
     if (count)
         fprintf(out, "# Avg bus bandwidth    : %g\n", sum / count);
+    if (wide)
+        fprintf(out,
+                "# * %u of %u sizes: the quartiles of the times lie apart by up to %.1f times, so "
+                "a median says little.%s\n",
+                wide, count, widest,
+                host ? " On the host a rank that waits gives its core away, and gets it back "
+                       "after a time slice of whatever else runs there: have a core free for each "
+                       "rank"
+                     : "");
 }
 
 static int sweep_collective_measure(struct sweep *s, const struct arguments *a, const char *out,
@@ -206,7 +219,7 @@ static int sweep_collective_measure(struct sweep *s, const struct arguments *a, 
         return STATUS_FAILED;
     }
     if (!a->quiet)
-        sweep_collective_print(&r, stdout);
+        sweep_collective_print(&r, !a->exec, stdout);
     rc = a->csv ? results_table_csv(&r, a->csv) : 0;
     results_free(&r);
     if (rc) {
