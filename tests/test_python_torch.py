@@ -182,6 +182,10 @@ def checking():
     flags = (False, False, "", 0)
     for op in (ops.ag_gemm, ops.gemm_rs, ops.gemm_ar):
         torch.library.opcheck(op.default, (a, b, *flags), test_utils=tests)
+        assert torch.equal(op(a, b), op(a, b, *flags)) and torch.equal(op(a, b, deterministic=True), op(a, b, False, True, "", 0))
+    out = torch.empty(16, 48, dtype=torch.bfloat16)
+    ops.ag_gemm_out(a, b, out)
+    assert torch.equal(out, ops.ag_gemm(a, b))
     torch.library.opcheck(ops.ag_gemm_out.default, (a, b, torch.empty(16, 48, dtype=torch.bfloat16), *flags), test_utils=tests)
     torch.library.opcheck(ops.all_gather.default, (a, *flags), test_utils=tests)
     torch.library.opcheck(ops.ring_attention.default, (q, q, q, *flags), test_utils=tests)

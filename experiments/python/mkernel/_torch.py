@@ -223,28 +223,37 @@ def launch(comm, op, inputs, outputs, causal, deterministic, options):
     return outputs
 
 
+_FLAGS = "bool causal=False, bool deterministic=False, str options='', int comm=0"
+_DEFAULTS = (False, False, "", 0)
+
+
+def _filled(arguments, tensors: int) -> tuple:
+    """PyTorch leaves out what equals the schema's defaults at the end."""
+    return (*arguments, *_DEFAULTS[len(arguments) - tensors :])
+
+
 def _define(of: _shapes.Operator) -> None:
     """mkernel::NAME, which returns new tensors, and mkernel::NAME_out, which writes given ones."""
     inputs, outputs = len(of.inputs), len(of.outputs)
     names = ", ".join(f"Tensor {name.lower()}" for name, _, _ in of.inputs)
     outs = ", ".join(f"Tensor({'abc'[i]}!) out_{name.lower()}" for i, name in enumerate(of.outputs))
-    flags = "bool causal, bool deterministic, str options, int comm"
     result = "Tensor" if outputs == 1 else "(" + ", ".join(["Tensor"] * outputs) + ")"
     tags = (torch.Tag.pt2_compliant_tag,)
-    _namespace.define(f"{of.name}({names}, {flags}) -> {result}", tags=tags)
-    _namespace.define(f"{of.name}_out({names}, {outs}, {flags}) -> ()", tags=tags)
+    _namespace.define(f"{of.name}({names}, {_FLAGS}) -> {result}", tags=tags)
+    _namespace.define(f"{of.name}_out({names}, {outs}, {_FLAGS}) -> ()", tags=tags)
 
     def run(*arguments):
-        *flags_of, handle = arguments[inputs:]
+        *flags_of, handle = _filled(arguments, inputs)[inputs:]
         made = _of_handle(handle).launch(of.name, arguments[:inputs], None, *flags_of)
         return made[0] if outputs == 1 else made
 
     def run_out(*arguments):
-        *flags_of, handle = arguments[inputs + outputs :]
+        *flags_of, handle = _filled(arguments, inputs + outputs)[inputs + outputs :]
         comm = _of_handle(handle)
         comm.launch(of.name, arguments[:inputs], arguments[inputs : inputs + outputs], *flags_of)
 
     def fake(*arguments):
+        arguments = _filled(arguments, inputs)
         comm = _of_handle(arguments[-1])
         problem = _shapes.problem_of(of, comm.world, [x.shape for x in arguments[:inputs]])
         made = []
