@@ -340,9 +340,33 @@ static void test_place_of_softnic(void **state)
     }
 }
 
+/* Of one operator, the help has what its description has: its sentence, and the options that it
+ * takes. */
+static void test_help_of_an_operator(void **state)
+{
+    static const char *const commands[] = {"run", "bench", "sim", "tune"};
+    struct command_run of_one, of_all;
+    for (size_t i = 0; i < 4; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "%s ag_gemm --help", commands[i]);
+        command_start(&of_one, line, NULL);
+        assert_int_equal(command_finish(&of_one, 10), 0);
+        snprintf(line, sizeof line, "%s --help", commands[i]);
+        command_start(&of_all, line, NULL);
+        assert_int_equal(command_finish(&of_all, 10), 0);
+        assert_non_null(strstr(of_one.out_text, "ag_gemm: gathers A from all ranks"));
+        assert_null(strstr(of_one.out_text, "\n  --causal "));
+        assert_null(strstr(of_one.out_text, "\n  --moe "));
+        assert_non_null(strstr(of_one.out_text, "\n  --shape "));
+        assert_non_null(strstr(of_all.out_text, "\n  --causal "));
+        assert_non_null(strstr(of_all.out_text, "\n  --moe "));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_help_of_an_operator),
         cmocka_unit_test(test_ignored),
         cmocka_unit_test(test_no_kernel),
         cmocka_unit_test(test_network),

@@ -107,11 +107,14 @@ static void bash_completes_what_the_help_says(void **state)
     offers("mkernel run ag_gemm --n", "--nodes --nic", "--gpus");
     offers("mkernel run ag_gemm --exec \"\"", "host cuda", "--");
     offers("mkernel run ag_gemm --exec = c", "cuda", "host");
+    offers("mkernel run ring_attention --ca", "--causal", NULL); /* what that operator takes */
+    offers("mkernel run ag_gemm --ca", "", "--causal");
+    offers("mkernel sim all_gather --t", "--trace --timeout", "--tile");
     offers("mkernel bench fabric --s", "--server", "--seed");
     offers("mkernel results x.db p", "plot", "table");
     offers("mkernel results x.db plot s", "speed stack simulated", "time");
     offers("mkernel sweep docs/experiments/r", "docs/experiments/role-split.yaml", NULL);
-    offers("mkernel trace \"\"", "summary diff export sql plot generate", "Makefile");
+    offers("mkernel trace \"\"", "summary diff export sql plot", "Makefile");
     offers("mkernel trace e", "export", "summary");
     offers("mkernel trace export x.db --o", "--out", "--csv");
     offers("mkernel tune ag_gemm --exec \"\"", "host cuda sim", "--");

@@ -247,6 +247,23 @@ void problem_restrict(struct problem_table *t, const char *name, int (*wanted)(e
     }
 }
 
+void problem_help(const struct problem_table *t, const struct options_found *found, FILE *out)
+{
+    struct problem_table of = *t;
+    int op = found->word_count == 1 ? plan_op_by_name(found->words[0]) : -1;
+    of.table.specs = of.specs;
+    of.table.about = of.about;
+    if (op >= 0) {
+        of.table.count = 0;
+        for (size_t i = 0; i < t->table.count; i++)
+            if (!t->specs[i].contexts || t->specs[i].contexts >> op & 1)
+                of.specs[of.table.count++] = t->specs[i];
+        snprintf(of.about, sizeof of.about, "%s: %s. Without %s: the options of all.",
+                 plan_op_name((enum mk_op)op), op_of(op)->help, plan_op_name((enum mk_op)op));
+    }
+    options_help(&of.table, out);
+}
+
 static int problem_find_op(const struct options_found *found, enum mk_op *op, char *error,
                            size_t size)
 {

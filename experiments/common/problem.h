@@ -38,6 +38,9 @@ void problem_table(struct problem_table *t, const struct option_table *own,
 /* Lets option `name` be for operators alone that `wanted` is true of. */
 void problem_restrict(struct problem_table *t, const char *name, int (*wanted)(enum mk_op op));
 
+/* The help; where an operator is named, its own and the options that it takes. */
+void problem_help(const struct problem_table *t, const struct options_found *found, FILE *out);
+
 /* The operator that was named; checks that it takes all that was given, and as many numbers. 0, or
  * -EINVAL with a sentence. */
 int problem_check(const struct problem_table *t, const struct options_found *found,

@@ -131,7 +131,7 @@ int run_options_parse(int argc, char **argv, const struct run_subcommand *sub,
     if (result)
         return result;
     if (found.help) {
-        options_help(table, stdout);
+        problem_help(&all, &found, stdout);
         return 1;
     }
     result = problem_check(&all, &found, &o->ask, &o->op, error, error_size);

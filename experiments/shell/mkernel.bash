@@ -19,6 +19,8 @@ _mkernel() {
     trace)
         ((COMP_CWORD > 2)) && [[ ${COMP_WORDS[2]} == [a-z]* ]] && help=$("$program" trace "${COMP_WORDS[2]}" --help 2>/dev/null) ;;
     esac
+    # an operator's own options, where one is named
+    [[ $help ]] || [[ ! $command =~ ^(run|bench|sim|tune)$ || ${COMP_WORDS[2]} != [a-z]* ]] || help=$("$program" "$command" "${COMP_WORDS[2]}" --help 2>/dev/null)
     [[ $help ]] || help=$("$program" "$command" --help 2>/dev/null)
     if [[ $before == --* ]]; then
         local value
@@ -42,7 +44,7 @@ _mkernel() {
     elif ((COMP_CWORD == 2)) && [[ $command == trace ]]; then
         COMPREPLY=($(compgen -W "$(sed -n 's/^  mkernel trace \([a-z]*\) [A-Z].*  .*/\1/p' <<<"$help")" -- "$word"))
     elif ((COMP_CWORD == 3)) && [[ $command == results ]]; then
-        COMPREPLY=($(compgen -W "table diff plot export" -- "$word"))
+        COMPREPLY=($(compgen -W "$(sed -n 's/^usage: mkernel results FILE \([a-z|]*\) .*/\1/p' <<<"$help" | tr '|' ' ')" -- "$word"))
     elif ((COMP_CWORD == 4)) && [[ $command == results && $before == plot ]]; then
         COMPREPLY=($(compgen -W "$(sed -n 's/.*KIND: \([a-z, ]*\);.*/\1/p' <<<"$help" | tr -d ,)" -- "$word"))
     else

@@ -280,7 +280,7 @@ int sim_options(int argc, char **argv, struct sim_arguments *a, enum mk_op *op, 
     if (options_parse(&table.table, argc, argv, a, &found, error, size))
         return STATUS_USAGE;
     if (found.help) {
-        options_help(&table.table, stdout);
+        problem_help(&table, &found, stdout);
         return -1;
     }
     if (problem_check(&table, &found, &a->ask, op, error, size) ||

@@ -20,7 +20,7 @@ static const struct option_spec specs[] = {
      "options of the plan to try, and their values: "
      "'tile=256,128:128,128;pace=1:300;roles=compute=132,intra_comm=132'. A name alone tries "
      "values "
-     "that suit the operator. Names: tile, roles, chunk-rows, slices, pieces, pace, fanout, shots. "
+     "that suit the operator. Names: the options of the plan that `mkernel run OP --help` has. "
      "Default: all",
      .max = 1023, .group = SEARCH},
     {"rounds", OPTION_NUMBERS, AT(rounds), "N",

@@ -232,7 +232,7 @@ int tune_sim(int argc, char **argv, const struct option_spec *specs, size_t coun
                   "the plan");
     int result = options_parse(&table.table, argc, argv, &o, &found, error, sizeof error);
     if (!result && found.help) {
-        options_help(&table.table, stdout);
+        problem_help(&table, &found, stdout);
         return STATUS_DONE;
     }
     if (!result)
