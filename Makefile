@@ -127,7 +127,7 @@ HAVE_PYTHON := $(shell command -v $(PYTHON) >/dev/null && echo yes)
 PYTHON_TESTS := $(if $(strip $(SAN)$(if $(HAVE_PYTHON),,no)),,$(patsubst tests/%.py,$(BUILD)/tests/%.sh,$(wildcard tests/test_python_*.py)))
 LIBS  := -lsqlite3 -lopenblas -lm -ldl
 
-.PHONY: all man found help demo test test-rxe check asan tsan test-gpu bench-gpu figures pictures matrix wheel format format-check format-version install install-built uninstall clean FORCE
+.PHONY: all man found help demo test test-rxe check quick asan tsan test-gpu bench-gpu figures pictures matrix wheel format format-check format-version install install-built uninstall clean FORCE
 all: found $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel
 
 # One object per source. What needs CUDA's headers, or asks whether they are there, is compiled with CUDA_CFLAGS; all
@@ -276,6 +276,9 @@ test: ## install what is missing, build, run every test that can run on this mac
 
 check: $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel $(TESTS) $(FUZZERS) $(RXE_TESTS) $(PYTHON_TESTS) $(if $(HAVE_CUDA),$(GPU_TESTS)) ## the tests (those for GPUs are only built), without installing anything
 	@tests/run.sh $(TESTS) $(FUZZERS:%=%.sh) $(RXE_TESTS) $(PYTHON_TESTS)
+
+quick: ## the tests that a change touches, as many as fit into a minute (SINCE=REV: since then; else since main)
+	@programs=$$(SINCE=$(SINCE) tests/quick.sh $(BUILD)) && $(MAKE) --no-print-directory -j$$(nproc) all $$programs && tests/run.sh $$programs
 
 asan: ## the tests under the address and undefined-behaviour sanitizers
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan SAN=address,undefined FUZZERS= CUDA_HOME= NVCC= check

@@ -1,6 +1,7 @@
 /* The tree is built as docs/DESIGN.md says: nobody includes what is not theirs to include, core's
  * headers stand alone, and the roles compile for the GPU. */
 #define _GNU_SOURCE
+#include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -14,6 +15,8 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "core/ops/registry.h"
 
 /* Who may include whom. */
 static const struct {
@@ -196,6 +199,76 @@ static void folders_of_experiments_include_one_way(void **state)
     assert_true(files > 50 && f.includes > files);
 }
 
+/* Folders that include each other, both ways. There may be fewer, never more. */
+static const char *const both_ways[][2] = {
+    {"backends", "backends/efa"}, /* whoever opens a fabric knows each of them */
+    {"backends", "backends/verbs"}, {"core", "core/ops"}, /* a plan asks its operator's descriptor
+                                                           */
+    {"core", "core/model"},         {"core/model", "core/ops"}, {"sim", "sim/hopper"},
+};
+enum { BOTH_WAYS = sizeof both_ways / sizeof *both_ways, WAYS = 400 };
+
+struct ways {
+    char from[WAYS][64], to[WAYS][64];
+    int count;
+};
+
+static int has_way(const struct ways *w, const char *from, const char *to)
+{
+    for (int i = 0; i < w->count; i++)
+        if (!strcmp(w->from[i], from) && !strcmp(w->to[i], to))
+            return 1;
+    return 0;
+}
+
+static void note_ways(const char *path, void *context)
+{
+    struct ways *w = context;
+    char line[1024], to[256], from[64];
+    snprintf(from, sizeof from, "%.*s", (int)(strrchr(path, '/') - path), path);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        if (sscanf(line, " # include \"%255[^\"]", to) != 1 || !strchr(to, '/') || access(to, R_OK))
+            continue;
+        *strrchr(to, '/') = '\0';
+        if (!strcmp(from, to) || has_way(w, from, to))
+            continue;
+        assert_true(w->count < WAYS);
+        snprintf(w->from[w->count], sizeof w->from[0], "%s", from);
+        snprintf(w->to[w->count++], sizeof w->to[0], "%.63s", to);
+    }
+    fclose(file);
+}
+
+static void folders_include_one_way(void **state)
+{
+    static struct ways w;
+    int wrong = 0;
+    if (!at_root())
+        skip();
+    w.count = 0;
+    for (int i = 0; i < RULES; i++)
+        walk(rules[i].folder, note_ways, &w);
+    assert_true(w.count > 50);
+    for (int i = 0; i < w.count; i++) {
+        const char *from = w.from[i], *to = w.to[i];
+        int known = strcmp(from, to) > 0 || !has_way(&w, to, from);
+        for (int k = 0; k < BOTH_WAYS && !known; k++)
+            known = !strcmp(both_ways[k][0], from) && !strcmp(both_ways[k][1], to);
+        if (!known) {
+            print_message("%s includes %s, and %s includes %s\n", from, to, to, from);
+            wrong++;
+        }
+    }
+    for (int k = 0; k < BOTH_WAYS; k++)
+        if (!has_way(&w, both_ways[k][0], both_ways[k][1]) ||
+            !has_way(&w, both_ways[k][1], both_ways[k][0]))
+            print_message("%s and %s include each other no more: take them out of `both_ways`\n",
+                          both_ways[k][0], both_ways[k][1]);
+    assert_int_equal(wrong, 0);
+}
+
 static void everybody_includes_what_is_theirs(void **state)
 {
     uint32_t wrong = 0, files = 0, includes = 0;
@@ -211,35 +284,357 @@ static void everybody_includes_what_is_theirs(void **state)
     assert_true(files > 20 && includes > files); /* the walk did walk */
 }
 
+static int have(const char *program)
+{
+    char line[600];
+    snprintf(line, sizeof line, "command -v %s >/dev/null 2>&1", program);
+    return system(line) == 0;
+}
+
 /* ---- operators ---- */
 
-/* A line that names one operator, and is no comment. */
+static const char *const operators[] = {
+#define MK_OPERATOR(name, NAME, where) #name,
+    MK_OPERATORS(MK_OPERATOR)
+#undef MK_OPERATOR
+};
+enum { OPERATORS = sizeof operators / sizeof *operators };
+
+/* Files that name an operator though they are not its own, and in how many lines at most: it may
+ * become less, never more. */
+static const struct {
+    const char *path;
+    int lines;
+} exceptions[] = {
+    {"core/mkernel.h", 6},     /* calls with an operator's own arguments, for those who write C */
+    {"core/model/gemm.h", 10}, /* the operators' own parts of the quick model */
+    {"core/model/moe.c", 4},
+    {"experiments/sim/calibrate_measure.c", 7}, /* shapes that were chosen for what they tell */
+};
+enum { EXCEPTIONS = sizeof exceptions / sizeof *exceptions };
+
+/* Whether one of the words between '_' of an identifier, or several, are an operator's name. */
+static const char *operator_in(const char *word, size_t length)
+{
+    for (int i = 0; i < OPERATORS; i++) {
+        size_t n = strlen(operators[i]);
+        for (size_t at = 0; at + n <= length; at++)
+            if (!memcmp(word + at, operators[i], n) && (!at || word[at - 1] == '_') &&
+                (at + n == length || word[at + n] == '_'))
+                return operators[i];
+    }
+    return NULL;
+}
+
+/* An operator that a line of code names: as MK_OP_..., inside an identifier, or as a whole string;
+ * not in a comment, in a sentence, or in what it includes. `inside`: of a comment, kept from line
+ * to line. NULL: none. */
+static const char *operator_of_line(const char *line, int *inside)
+{
+    static char upper[64];
+    if (!*inside && !strncmp(line + strspn(line, " "), "#include", 8))
+        return NULL;
+    for (const char *c = line; *c; c++) {
+        if (*inside || !strncmp(c, "/*", 2)) {
+            const char *end = strstr(*inside ? c : c + 2, "*/");
+            *inside = !end;
+            if (!end)
+                return NULL;
+            c = end + 1;
+        } else if (!strncmp(c, "//", 2)) {
+            return NULL;
+        } else if (*c == '"') {
+            const char *begin = ++c;
+            while (*c && *c != '"')
+                c += *c == '\\' && c[1] ? 2 : 1;
+            for (int i = 0; i < OPERATORS; i++)
+                if (strlen(operators[i]) == (size_t)(c - begin) &&
+                    !memcmp(operators[i], begin, (size_t)(c - begin)))
+                    return operators[i];
+            if (!*c)
+                return NULL;
+        } else if (isalpha((unsigned char)*c) || *c == '_') {
+            size_t length = 1;
+            while (isalnum((unsigned char)c[length]) || c[length] == '_')
+                length++;
+            if (length > 6 && !memcmp(c, "MK_OP_", 6) && isupper((unsigned char)c[6])) {
+                snprintf(upper, sizeof upper, "%.*s", (int)length, c);
+                return upper;
+            }
+            const char *op = operator_in(c, length);
+            if (op)
+                return op;
+            c += length - 1;
+        }
+    }
+    return NULL;
+}
+
 static void look_for_operators(const char *path, void *context)
 {
     char line[1024];
-    if (strstr(path, "/ops/"))
+    const char *name = strrchr(path, '/') + 1;
+    int inside = 0, lines = 0, most = 0, first = 0;
+    if (strstr(path, "/ops/") || !strncmp(path, "core/roles/", 11))
         return;
+    for (int i = 0; i < OPERATORS; i++)
+        if (strstr(name, operators[i]))
+            return;
+    for (int i = 0; i < EXCEPTIONS; i++)
+        if (!strcmp(exceptions[i].path, path))
+            most = exceptions[i].lines;
     FILE *file = fopen(path, "r");
     assert_non_null(file);
     for (int number = 1; fgets(line, sizeof line, file); number++) {
-        const char *text = line + strspn(line, " "), *op = strstr(line, "MK_OP_");
-        if (!op || op[6] < 'A' || op[6] > 'Z' || *text == '*' || !strncmp(text, "/*", 2))
+        const char *op = operator_of_line(line, &inside);
+        if (!op)
             continue;
-        print_message("%s:%d names an operator: its descriptor should say what this asks\n", path,
-                      number);
-        ++*(int *)context;
+        first = first ? first : number;
+        if (++lines > most)
+            print_message("%s:%d names %s: its descriptor should say what this asks\n", path,
+                          number, op);
     }
     fclose(file);
+    if (lines > most)
+        ++*(int *)context;
+    else if (lines < most)
+        print_message("%s names operators in %d lines, of %d allowed: lower that in `exceptions`\n",
+                      path, lines, most);
 }
 
 static void operators_are_named_by_their_own_files_alone(void **state)
 {
-    int wrong = 0;
+    int wrong = 0, inside = 0;
+    assert_string_equal(operator_of_line("    if (!strcmp(name, \"all_gather\"))", &inside),
+                        "all_gather");
+    assert_string_equal(operator_of_line("    x = mk_gemm_rs_plan();", &inside), "gemm_rs");
+    assert_string_equal(operator_of_line("case MK_OP_GEMM_AR:", &inside), "MK_OP_GEMM_AR");
+    assert_null(operator_of_line("    \"mkernel run ag_gemm --check\" /* gemm_rs", &inside));
+    assert_int_equal(inside, 1);
+    assert_null(operator_of_line(" * of moe_ffn */ int x;", &inside));
+    assert_int_equal(inside, 0);
     if (!at_root())
         skip();
     for (int i = 0; i < RULES; i++)
         walk(rules[i].folder, look_for_operators, &wrong);
     assert_int_equal(wrong, 0);
+}
+
+/* ---- cycles ---- */
+
+/* The largest set of files of a folder that all call each other in the end, as their objects say.
+ * It may become smaller, never larger; folders that are not here have none of more than 1. Files
+ * that are moved bring theirs along. */
+static const struct {
+    const char *folder;
+    int most;
+} circles[] = {
+    {"backends", 2},
+    {"backends/efa", 4},
+    {"backends/softnic", 22},
+    {"backends/verbs", 2},
+    {"core", 2},
+    {"core/ops", 12},
+    {"experiments/bench", 2},
+    {"experiments/results", 5},
+    {"experiments/sim", 3},
+    {"experiments/trace", 2},
+    {"experiments/tune", 3},
+    {"sim", 5},
+    {"sim/hopper", 13},
+    {"sim/timed", 8},
+    {"tracer", 2},
+    {"tui", 3},
+};
+enum { CIRCLES = sizeof circles / sizeof *circles, MOST_FILES = 64 };
+
+struct symbol {
+    char *name;
+    int file; /* that defines it, or asks for it */
+};
+
+static int symbol_order(const void *x, const void *y)
+{
+    return strcmp(((const struct symbol *)x)->name, ((const struct symbol *)y)->name);
+}
+
+struct folder_objects {
+    char file[MOST_FILES][512];
+    int files;
+    struct symbol defined[20000], wanted[20000];
+    size_t defines, wants;
+};
+
+static void read_objects(struct folder_objects *o, const char *folder)
+{
+    char command[1300], line[4096], path[512], name[3000], type;
+    memset(o, 0, sizeof *o);
+    snprintf(command, sizeof command,
+             "ls %s/*.o 2>/dev/null | grep -v '\\.cu\\.o$' | xargs -r nm -A -P", folder);
+    FILE *p = popen(command, "r");
+    assert_non_null(p);
+    while (fgets(line, sizeof line, p)) {
+        if (sscanf(line, "%511[^:]: %2999s %c", path, name, &type) != 3)
+            continue;
+        if (!o->files || strcmp(o->file[o->files - 1], path) != 0) {
+            assert_true(o->files < MOST_FILES);
+            snprintf(o->file[o->files++], sizeof o->file[0], "%s", path);
+        }
+        int defines = strchr("TDBRCVG", type) != NULL;
+        if (!defines && type != 'U')
+            continue;
+        assert_true(o->defines < 20000 && o->wants < 20000);
+        struct symbol *s = defines ? &o->defined[o->defines++] : &o->wanted[o->wants++];
+        *s = (struct symbol){strdup(name), o->files - 1};
+    }
+    pclose(p);
+    qsort(o->defined, o->defines, sizeof *o->defined, symbol_order);
+}
+
+/* The largest circle of calls among them; its members in `who`, a bit a file. */
+static int largest_circle(const struct folder_objects *o, uint64_t *who)
+{
+    uint64_t reach[MOST_FILES] = {0};
+    int most = 1;
+    for (size_t i = 0; i < o->wants; i++) {
+        const struct symbol *s =
+            bsearch(&o->wanted[i], o->defined, o->defines, sizeof *s, symbol_order);
+        if (s)
+            reach[o->wanted[i].file] |= 1ull << s->file;
+    }
+    for (int by = 0; by < o->files; by++)
+        for (int i = 0; i < o->files; i++)
+            if (reach[i] >> by & 1)
+                reach[i] |= reach[by];
+    *who = 0;
+    for (int i = 0; i < o->files; i++) {
+        uint64_t circle = 1ull << i;
+        for (int j = 0; j < o->files; j++)
+            if (reach[i] >> j & 1 && reach[j] >> i & 1)
+                circle |= 1ull << j;
+        if (__builtin_popcountll(circle) > most) {
+            most = __builtin_popcountll(circle);
+            *who = circle;
+        }
+    }
+    return most;
+}
+
+/* Calls `look` for the folders below `folder`. */
+static void walk_folders(const char *folder, void (*look)(const char *folder, void *context),
+                         void *context)
+{
+    DIR *d = opendir(folder);
+    if (d)
+        look(folder, context);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        DIR *below = e->d_name[0] == '.' ? NULL : opendir(path);
+        if (below) {
+            closedir(below);
+            walk_folders(path, look, context);
+        }
+    }
+    if (d)
+        closedir(d);
+}
+
+static char build[512]; /* where this program lies, without tests/ */
+
+static void look_at_circles(const char *folder, void *context)
+{
+    static struct folder_objects o;
+    char path[1100];
+    int most = 1;
+    uint64_t who;
+    snprintf(path, sizeof path, "%s/%s", build, folder);
+    read_objects(&o, path);
+    for (int i = 0; i < CIRCLES; i++)
+        if (!strcmp(circles[i].folder, folder))
+            most = circles[i].most;
+    int found = largest_circle(&o, &who);
+    if (found > most) {
+        print_message("%s: %d files call each other in a circle, of %d allowed:", folder, found,
+                      most);
+        for (int i = 0; i < o.files; i++)
+            if (who >> i & 1)
+                print_message(" %s", strrchr(o.file[i], '/') + 1);
+        print_message("\n");
+        ++((int *)context)[0];
+    } else if (found < most && o.files) {
+        print_message("%s: %d files call each other in a circle, of %d allowed: lower that in "
+                      "`circles`\n",
+                      folder, found, most);
+    }
+    ((int *)context)[1] += o.files;
+    for (size_t i = 0; i < o.defines; i++)
+        free(o.defined[i].name);
+    for (size_t i = 0; i < o.wants; i++)
+        free(o.wanted[i].name);
+}
+
+static void files_of_a_folder_call_one_way(void **state)
+{
+    int found[2] = {0};
+    if (!at_root())
+        skip();
+    if (!have("nm")) {
+        print_message("skipped: no nm\n");
+        skip();
+    }
+    for (int i = 0; i < RULES; i++)
+        if (strcmp(rules[i].folder, "kernels") != 0) /* C++: names are mangled, and all is inline */
+            walk_folders(rules[i].folder, look_at_circles, found);
+    assert_int_equal(found[0], 0);
+    assert_true(found[1] > 100);
+}
+
+/* ---- a quick tier ---- */
+
+/* tests/quick.sh finds the programs that a change touches, the nearest ones among those that fit
+ * into a minute, and no others. */
+static void quick_finds_what_a_change_touches(void **state)
+{
+    static const struct {
+        const char *file, *touches, *not ;
+    } cases[] = {
+        {"experiments/results/statistics.c", "test_statistics", "test_plan"}, /* its header */
+        {"tests/test_plan.c", "test_plan", "test_statistics"},                /* itself */
+        {"tests/helpers/trace_parts.h", "test_trace_reader", "test_plan"},    /* a helper */
+        {"tui/layout.c", "test_tui_golden", "test_plan"},                     /* the folder */
+        {"backends/softnic/options.c", "test_softnic_faults", "test_tuning"},
+        {"experiments/tune/tune_report.c", "test_tune", "test_softnic_rc"}, /* the subcommand */
+        {"core/base.h", "test_tuning", "test_statistics"},                  /* by way of another */
+        {"docs/GUIDE.md", "test_guide", "test_plan"},                       /* named */
+    };
+    char command[1100], text[8000], word[80];
+    if (!at_root())
+        skip();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(command, sizeof command, "tests/quick.sh %s %s 2>&1", build, cases[i].file);
+        FILE *p = popen(command, "r");
+        assert_non_null(p);
+        text[fread(text, 1, sizeof text - 1, p)] = '\0';
+        assert_int_equal(pclose(p), 0);
+        for (char *c = text; *c;
+             c++) /* run, or named as left to make check: this is no test of times */
+            *c = *c == '/' || *c == '\n' ? ' ' : *c;
+        snprintf(word, sizeof word, " %s ", cases[i].touches);
+        if (!strstr(text, word))
+            fail_msg("%s does not touch %s: %s", cases[i].file, cases[i].touches, text);
+        snprintf(word, sizeof word, " %s ", cases[i].not );
+        if (strstr(text, word))
+            fail_msg("%s touches %s: %s", cases[i].file, cases[i].not, text);
+        const char *line = strstr(text, "quick: ");
+        int seconds = 0;
+        if (!line ||
+            sscanf(line,
+                   "quick: 1 changed files touch %*d test programs; %*d of them run, in about %d s",
+                   &seconds) != 1 ||
+            seconds > 45)
+            fail_msg("%s: %s", cases[i].file, text);
+    }
 }
 
 /* ---- PTX ---- */
@@ -256,6 +651,95 @@ static void look_for_asm(const char *path, void *context)
         if (strstr(line, "asm volatile") || strstr(line, "asm("))
             print_message("%s:%d holds PTX\n", path, number), ++*(uint32_t *)context;
     fclose(file);
+}
+
+/* Wrappers that no kernel calls, only tests/gpu_conform.cu: each has a case there that hardware and
+ * the emulation agree on. There may be fewer, never more. */
+static const char *const unused[] = {
+    "ptx_tma_load_2d",      "ptx_tma_load_5d",  "ptx_tma_add_3d",
+    "ptx_bulk_add_bf16",    "ptx_bulk_add_f32", "ptx_stmatrix_x4_transposed",
+    "wgmma_e4m3_registers",
+};
+enum { UNUSED = sizeof unused / sizeof *unused };
+
+static char kernel_text[4 << 20]; /* the text of all, without comments' lines */
+
+static void gather_kernels(const char *path, void *context)
+{
+    size_t *n = context;
+    char line[1024];
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        const char *text = line + strspn(line, " ");
+        if (*text == '*' || !strncmp(text, "/*", 2))
+            continue;
+        assert_true(*n + strlen(line) < sizeof kernel_text);
+        *n += (size_t)sprintf(kernel_text + *n, "%s", line);
+    }
+    fclose(file);
+}
+
+/* How often a word stands in `text`. */
+static int count_word(const char *text, const char *word)
+{
+    size_t length = strlen(word);
+    int count = 0;
+    for (const char *c = text; (c = strstr(c, word)); c += length)
+        count += (c == text || (!isalnum((unsigned char)c[-1]) && c[-1] != '_')) &&
+                 !isalnum((unsigned char)c[length]) && c[length] != '_';
+    return count;
+}
+
+static void look_for_wrappers(const char *path, void *context)
+{
+    static const char *const prefixes[] = {"ptx_", "wgmma_", "mma_"};
+    char line[1024], name[64];
+    int *found = context;
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        const char *at = strstr(line, "PTX_FN "), *c = at;
+        for (; at && *c && *c != '('; c++)
+            ;
+        if (!at || *c != '(')
+            continue;
+        const char *begin = c;
+        while (begin > at && (isalnum((unsigned char)begin[-1]) || begin[-1] == '_'))
+            begin--;
+        snprintf(name, sizeof name, "%.*s", (int)(c - begin), begin);
+        int ours = 0, known = 0;
+        for (int i = 0; i < 3; i++)
+            ours |= !strncmp(name, prefixes[i], strlen(prefixes[i]));
+        for (int i = 0; i < UNUSED; i++)
+            known |= !strcmp(name, unused[i]);
+        if (!ours)
+            continue;
+        found[0]++;
+        int used = count_word(kernel_text, name) > 1;
+        if (!used && !known) {
+            print_message("%s: no kernel calls %s\n", path, name);
+            found[1]++;
+        }
+        if (used && known)
+            print_message("%s is called: take it out of `unused`\n", name);
+    }
+    fclose(file);
+}
+
+/* A PTX wrapper is there for a kernel; one that only tests call goes, with its case. */
+static void kernels_call_every_wrapper(void **state)
+{
+    size_t length = 0;
+    int found[2] = {0};
+    if (!at_root())
+        skip();
+    walk("kernels", gather_kernels, &length);
+    look_for_wrappers("kernels/ptx.cuh", found);
+    look_for_wrappers("kernels/hopper/wgmma.cuh", found);
+    look_for_wrappers("kernels/mma/mma.cuh", found);
+    assert_true(found[0] > 40);
+    assert_int_equal(found[1], 0);
 }
 
 /* So that whoever replaces those files (an engine's products have one of their own) runs the
@@ -300,13 +784,6 @@ static int compile(const char *command, const char *source)
     if (status)
         print_message("%s", said);
     return status;
-}
-
-static int have(const char *program)
-{
-    char line[600];
-    snprintf(line, sizeof line, "command -v %s >/dev/null 2>&1", program);
-    return system(line) == 0;
 }
 
 static void look_at_registry(const char *path, void *context)
@@ -596,12 +1073,20 @@ static void the_tree_is_formatted(void **state)
 
 int main(void)
 {
+    ssize_t length = readlink("/proc/self/exe", build, sizeof build - 1);
+    build[length > 0 ? length : 0] = '\0';
+    for (int i = 0; i < 2 && strrchr(build, '/'); i++)
+        *strrchr(build, '/') = '\0';
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_tree_is_formatted),
         cmocka_unit_test(everybody_includes_what_is_theirs),
+        cmocka_unit_test(folders_include_one_way),
         cmocka_unit_test(folders_of_experiments_include_one_way),
         cmocka_unit_test(operators_are_named_by_their_own_files_alone),
+        cmocka_unit_test(files_of_a_folder_call_one_way),
+        cmocka_unit_test(quick_finds_what_a_change_touches),
         cmocka_unit_test(ptx_lies_in_three_files),
+        cmocka_unit_test(kernels_call_every_wrapper),
         cmocka_unit_test(a_new_operator_compiles_no_kernel_anew),
         cmocka_unit_test(headers_of_core_compile_alone),
         cmocka_unit_test(the_public_header_is_also_cplusplus),
