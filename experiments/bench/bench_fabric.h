@@ -9,7 +9,7 @@
 #include "backends/efa/efa.h"
 #endif
 
-#include "experiments/common/csv_row.h"
+#include "experiments/common/csv_table.h"
 #include "experiments/common/result_file.h"
 
 #include <stddef.h>
@@ -125,8 +125,6 @@ int measure_latency(struct fabric_end *e, const struct wire_message *test,
 
 /* ---- the report (bench_fabric_report.c) ---- */
 
-enum { FABRIC_ROWS = 2 * FABRIC_SIZES };
-
 struct fabric_report {
     FILE *table;            /* NULL: none */
     const char *csv, *json; /* files; NULL: none */
@@ -136,9 +134,8 @@ struct fabric_report {
     /* what follows is its own */
     const char *device;
     struct result_file json_file;
-    struct csv_row rows[FABRIC_ROWS];
-    uint32_t count, measured;
-    int failed;
+    struct csv_table rows;
+    uint32_t measured;
 };
 
 /* Before the first measurement: `device` (which must stay) is measured; `sentence` says what was

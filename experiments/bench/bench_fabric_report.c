@@ -8,34 +8,51 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 /* One measurement; what the other kind of test measures is NaN. */
 struct cells {
     const char *test;
-    uint64_t bytes, iterations;
-    double peak, average, rate, min, max, typical, mean, deviation, p95, p99, p999;
+    double bytes, iterations, peak, average, rate, min, max, typical, mean, deviation, p95, p99,
+        p999;
 };
 
-static void bench_fabric_report_fill_row(struct csv_row *row, const struct fabric_report *r,
+/* How CSV and JSON call its numbers. */
+static const struct {
+    const char *name, *format;
+    size_t offset;
+} columns[] = {
+    {"bytes", "%.0f", offsetof(struct cells, bytes)},
+    {"iterations", "%.0f", offsetof(struct cells, iterations)},
+    {"peak_bytes_per_s", "%.0f", offsetof(struct cells, peak)},
+    {"average_bytes_per_s", "%.0f", offsetof(struct cells, average)},
+    {"messages_per_s", "%.3f", offsetof(struct cells, rate)},
+    {"min_us", "%.3f", offsetof(struct cells, min)},
+    {"max_us", "%.3f", offsetof(struct cells, max)},
+    {"typical_us", "%.3f", offsetof(struct cells, typical)},
+    {"average_us", "%.3f", offsetof(struct cells, mean)},
+    {"stdev_us", "%.3f", offsetof(struct cells, deviation)},
+    {"p95_us", "%.3f", offsetof(struct cells, p95)},
+    {"p99_us", "%.3f", offsetof(struct cells, p99)},
+    {"p999_us", "%.3f", offsetof(struct cells, p999)},
+};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+static double bench_fabric_report_cell(const struct cells *c, int column)
+{
+    return *(const double *)(const void *)((const char *)c + columns[column].offset);
+}
+
+static void bench_fabric_report_fill_row(struct csv_table *row, const struct fabric_report *r,
                                          const struct cells *c)
 {
     struct bench_when when;
     bench_when(&when);
+    csv_row(row);
     csv_text(row, "test", c->test);
-    csv_whole(row, "bytes", c->bytes);
-    csv_whole(row, "iterations", c->iterations);
-    csv_number(row, "peak_bytes_per_s", "%.0f", c->peak);
-    csv_number(row, "average_bytes_per_s", "%.0f", c->average);
-    csv_number(row, "messages_per_s", "%.3f", c->rate);
-    csv_number(row, "min_us", "%.3f", c->min);
-    csv_number(row, "max_us", "%.3f", c->max);
-    csv_number(row, "typical_us", "%.3f", c->typical);
-    csv_number(row, "average_us", "%.3f", c->mean);
-    csv_number(row, "stdev_us", "%.3f", c->deviation);
-    csv_number(row, "p95_us", "%.3f", c->p95);
-    csv_number(row, "p99_us", "%.3f", c->p99);
-    csv_number(row, "p999_us", "%.3f", c->p999);
+    for (int i = 0; i < COLUMNS; i++)
+        csv_number(row, columns[i].name, columns[i].format, bench_fabric_report_cell(c, i));
     csv_text(row, "fabric", r->efa ? "efa" : "verbs");
     csv_text(row, "device", r->device);
     csv_whole(row, "rails", r->rails);
@@ -46,16 +63,24 @@ static void bench_fabric_report_fill_row(struct csv_row *row, const struct fabri
     csv_text(row, "mkernel", MK_VERSION);
 }
 
-static void bench_fabric_report_add_row(struct fabric_report *r, const struct cells *c)
+/* To the files. */
+static void bench_fabric_report_add(struct fabric_report *r, const struct cells *c)
 {
-    if (!r->csv || r->failed)
-        return;
-    if (r->count == FABRIC_ROWS || csv_row_open(&r->rows[r->count])) {
-        r->failed = -ENOMEM;
-        return;
+    FILE *f = r->json_file.out;
+    if (r->rows.names)
+        bench_fabric_report_fill_row(&r->rows, r, c);
+    if (f)
+        fprintf(f, "%s\n  {\"test\":\"%s\"", r->measured ? "," : "", c->test);
+    for (int i = 0; i < COLUMNS && f; i++) {
+        double value = bench_fabric_report_cell(c, i);
+        if (isnan(value))
+            continue;
+        fprintf(f, ",\"%s\":", columns[i].name);
+        fprintf(f, columns[i].format, value);
     }
-    bench_fabric_report_fill_row(&r->rows[r->count], r, c);
-    r->failed = csv_row_close(&r->rows[r->count++]);
+    if (f)
+        fprintf(f, "}");
+    r->measured++;
 }
 
 void fabric_report_bandwidth(struct fabric_report *r, const char *test,
@@ -70,17 +95,9 @@ void fabric_report_bandwidth(struct fabric_report *r, const char *test,
                 b->rate / 1e6);
         fflush(r->table);
     }
-    bench_fabric_report_add_row(r,
-                                &(struct cells){test, b->bytes, b->iterations, b->peak, b->average,
-                                                b->rate, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN});
-    if (r->json_file.out)
-        fprintf(
-            r->json_file.out,
-            "%s\n  {\"test\":\"%s\",\"bytes\":%llu,\"iterations\":%llu,\"peak_bytes_per_s\":%.0f,"
-            "\"average_bytes_per_s\":%.0f,\"messages_per_s\":%.3f}",
-            r->measured ? "," : "", test, (unsigned long long)b->bytes,
-            (unsigned long long)b->iterations, b->peak, b->average, b->rate);
-    r->measured++;
+    bench_fabric_report_add(r, &(struct cells){test, (double)b->bytes, (double)b->iterations,
+                                               b->peak, b->average, b->rate, NAN, NAN, NAN, NAN,
+                                               NAN, NAN, NAN, NAN});
 }
 
 void fabric_report_latency(struct fabric_report *r, const struct latency_result *l, int head)
@@ -98,20 +115,9 @@ void fabric_report_latency(struct fabric_report *r, const struct latency_result 
                 l->typical, l->average, l->deviation, l->p99, l->p999, l->p95);
         fflush(r->table);
     }
-    bench_fabric_report_add_row(r, &(struct cells){"lat", l->bytes, l->iterations, NAN, NAN, NAN,
-                                                   l->min, l->max, l->typical, l->average,
-                                                   l->deviation, l->p95, l->p99, l->p999});
-    if (r->json_file.out)
-        fprintf(
-            r->json_file.out,
-            "%s\n  "
-            "{\"test\":\"lat\",\"bytes\":%llu,\"iterations\":%llu,\"min_us\":%.3f,\"max_us\":%.3f,"
-            "\"typical_us\":%.3f,\"average_us\":%.3f,\"stdev_us\":%.3f,\"p95_us\":%.3f,\"p99_us\":%"
-            ".3f,\"p999_us\":"
-            "%.3f}",
-            r->measured ? "," : "", (unsigned long long)l->bytes, (unsigned long long)l->iterations,
-            l->min, l->max, l->typical, l->average, l->deviation, l->p95, l->p99, l->p999);
-    r->measured++;
+    bench_fabric_report_add(r, &(struct cells){"lat", (double)l->bytes, (double)l->iterations, NAN,
+                                               NAN, NAN, l->min, l->max, l->typical, l->average,
+                                               l->deviation, l->p95, l->p99, l->p999});
 }
 
 int fabric_report_begin(struct fabric_report *r, const char *device, const char *sentence)
@@ -121,9 +127,10 @@ int fabric_report_begin(struct fabric_report *r, const char *device, const char 
     r->device = device;
     if (r->table)
         fprintf(r->table, "%s; %llu puts under way\n", sentence, (unsigned long long)r->depth);
-    if (!r->json)
-        return 0;
-    int rc = result_open(&r->json_file);
+    int rc = r->csv ? csv_open(&r->rows) : 0;
+    if (rc || !r->json)
+        return rc;
+    rc = result_open(&r->json_file);
     if (rc)
         return rc;
     FILE *f = r->json_file.out;
@@ -142,29 +149,25 @@ int fabric_report_begin(struct fabric_report *r, const char *device, const char 
 
 int fabric_report_end(struct fabric_report *r, int whole, const char **path)
 {
-    int json = 0, csv = r->failed;
+    int json = 0, csv = 0;
     if (r->json_file.out && whole) {
         fprintf(r->json_file.out, "\n]}\n");
         json = result_close(&r->json_file, r->json);
     } else if (r->json_file.out) {
         result_drop(&r->json_file);
     }
-    if (!csv && whole && r->csv)
-        csv = csv_write(r->csv, r->rows, r->count, r->append);
-    while (r->count)
-        csv_row_free(&r->rows[--r->count]);
+    if (r->rows.count && whole)
+        csv = csv_end(&r->rows, r->csv, r->append);
+    csv_free(&r->rows);
     *path = csv ? r->csv : r->json;
     return csv ? csv : json;
 }
 
 int fabric_report_check_append(const struct fabric_report *r, char *error, size_t size)
 {
-    struct csv_row row;
-    if (csv_row_open(&row))
+    struct csv_table csv;
+    if (csv_open(&csv))
         return -ENOMEM;
-    bench_fabric_report_fill_row(&row, r, &(struct cells){.test = "bw"});
-    int rc = csv_row_close(&row);
-    rc = rc ? rc : csv_check_append(r->csv, row.header, error, size);
-    csv_row_free(&row);
-    return rc;
+    bench_fabric_report_fill_row(&csv, r, &(struct cells){.test = "bw"});
+    return csv_check_append(&csv, r->csv, error, size);
 }

@@ -4,376 +4,247 @@
 #include "experiments/common/output_file.h"
 #include "experiments/common/result_file.h"
 #include "experiments/job/op.h"
-#include "core/tuning.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
-/* One column of the table, the CSV and the JSON: its name and how it is made of a row. NaN: not
- * measured. */
-struct column {
-    const char *name, *title;
-    int width, digits;
-    double (*value)(const struct bench_gpu_row *row);
+/* What a row has to say: a number each. */
+enum value {
+    NUMBER, /* the first of the problem's, as on the command line */
+    CAUSAL = NUMBER + OP_DIMENSIONS,
+    ROWS,
+    IMBALANCE,
+    FUSED,
+    FUSED_MIN,
+    FUSED_MAX,
+    TFLOPS,
+    TOKENS,
+    PRODUCT,
+    SECOND,
+    COMM,
+    BACK,
+    MOVE,
+    LINK,
+    NETWORK,
+    IDEAL,
+    EFFICIENCY,
+    TURNS,
+    VS_TURNS,
+    TORCH,
+    VS_TORCH,
+    ERROR,
+    WRONG,
+    VALUES
 };
+
+/* How it is called where the operator's product is this: in CSV and JSON, in the table's heading,
+ * and what the legend says of it (NULL: nothing). */
+struct called {
+    const char *name, *title, *legend;
+};
+
+enum { PRODUCTS = RUN_LAYER + 1 };
+
+/* One column of the table, the CSV and the JSON. */
+struct column {
+    int width, digits;          /* digits -1: one, and an exponent */
+    struct called of[PRODUCTS]; /* by enum run_product; without a name: there is none */
+};
+
+#define ALL(...)                                                                                   \
+    {__VA_ARGS__}, {__VA_ARGS__}, {__VA_ARGS__},                                                   \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+#define NOT_MOE(...)                                                                               \
+    {__VA_ARGS__}, {__VA_ARGS__}, {0},                                                             \
+    {                                                                                              \
+        0                                                                                          \
+    }
+#define BOTH_MOE(...)                                                                              \
+    {__VA_ARGS__},                                                                                 \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+#define ONLY_MOE(...)                                                                              \
+    {0}, {0}, {__VA_ARGS__},                                                                       \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+#define NCCL "the collective alone"
+#define NCCL_MOE "the all-to-all alone, a row for each expert of a token"
+#define IDEAL_IS                                                                                   \
+    "the larger of products and communication, which is the NICs', else the faster of NCCL and "   \
+    "own, of an all-reduce 2 (W-1)/W of C's bytes at the link's rate"
+#define MOE_TURNS                                                                                  \
+    "rows by rank, NCCL, rows by expert, product, of a layer also SwiGLU, product, rows by rank, " \
+    "NCCL, sum by weight, all through PyTorch"
+
+/* The table reads by rows: GEMM, attention, experts, layer. */
+/* clang-format off */
+static const struct column columns[VALUES] = {
+    [NUMBER] = {6, 0, {{"m", "M", 0}, {"batch", "B", 0}, BOTH_MOE("tokens", "T", 0)}},
+    [NUMBER + 1] = {7, 0, {{"n", "N", 0}, {"sequence", "S", 0}, BOTH_MOE("hidden", "H", 0)}},
+    [NUMBER + 2] = {6, 0, {{"k", "K", 0}, {"heads", "H", 0}, BOTH_MOE("inner", "I", 0)}},
+    [NUMBER + 3] = {4, 0, {{0}, {"kv_heads", "G", 0}, BOTH_MOE("experts", "E", 0)}},
+    [NUMBER + 4] = {4, 0, {{0}, {"head_dim", "D", 0}, BOTH_MOE("experts_per_token", "K", 0)}},
+    [CAUSAL] = {6, 0, {{0}, {"causal", "causal", 0}, {0}, {0}}},
+    [ROWS] = {7, 0, {ONLY_MOE("rows", "rows", "of a rank, on average")}},
+    [IMBALANCE] = {6, 2, {ONLY_MOE("imbalance", "imbal.", "rows of the rank that has most, by that")}},
+    [FUSED] = {8, 4, {ALL("fused_ms", "fused", 0)}},
+    [FUSED_MIN] = {8, 4, {ALL("fused_min_ms", "min", 0)}},
+    [FUSED_MAX] = {8, 4, {ALL("fused_max_ms", "max", 0)}},
+    [TFLOPS] = {8, 1, {ALL("tflops", "TFLOP/s", 0)}},
+    [TOKENS] = {7, 2, {ONLY_MOE("tokens_per_us", "tok/us", "a rank's tokens")}},
+    [PRODUCT] = {8, 4, {{"gemm_ms", "GEMM", "cuBLAS alone"},
+                        {"attention_ms", "cuDNN", "attention alone, through PyTorch (causal: on a square of as many products)"},
+                        {"product_ms", "grouped", "PyTorch's grouped product alone"},
+                        {"product_ms", "first", "PyTorch's grouped product alone"}}},
+    [SECOND] = {8, 4, {{0}, {0}, {0}, {"second_ms", "second", "and the other"}}},
+    [COMM] = {8, 4, {{"comm_nccl_ms", "NCCL", NCCL},
+                     {"comm_nccl_ms", "NCCL", NCCL},
+                     {"comm_nccl_ms", "NCCL", NCCL_MOE},
+                     {"comm_nccl_ms", "there", NCCL_MOE}}},
+    [BACK] = {8, 4, {{0}, {0}, {0}, {"back_nccl_ms", "back", "and with the results"}}},
+    [MOVE] = {8, 4, {NOT_MOE("comm_own_ms", "own", "this kernel with next to no products")}},
+    [LINK] = {5, 0, {ALL("link_gb_s", "link", "GB/s to the next rank by copy engine")}},
+    [NETWORK] = {8, 4, {ALL("network_ms", "NICs", "what crosses them, at the rate of their ports")}},
+    [IDEAL] = {8, 4, {ALL("ideal_ms", "ideal", IDEAL_IS)}},
+    [EFFICIENCY] = {7, 3, {ALL("efficiency", "effic.", "ideal / fused")}},
+    [TURNS] = {8, 4, {{"cublas_nccl_ms", "in turn", "cuBLAS and NCCL, one after the other"},
+                      {"nccl_cudnn_ms", "in turn", "NCCL, then cuDNN"},
+                      BOTH_MOE("torch_nccl_ms", "in turn", MOE_TURNS)}},
+    [VS_TURNS] = {6, 2, {{"speedup_cublas_nccl", "ratio", 0},
+                         {"speedup_nccl_cudnn", "ratio", 0}, BOTH_MOE("speedup_torch_nccl", "ratio", 0)}},
+    [TORCH] = {8, 4, {{"torch_fused_ms", "torch", "its fused operator on symmetric memory, where there is one"},
+                      {"torch_context_parallel_ms", "torch", "context_parallel"}, {0}, {0}}},
+    [VS_TORCH] = {6, 2, {NOT_MOE("speedup_torch", "ratio", 0)}},
+    [ERROR] = {9, -1, {ALL("relative_error", "error", 0)}},
+    [WRONG] = {7, 0, {ALL("wrong", "#wrong", 0)}},
+};
+/* clang-format on */
 
 int bench_gpu_right(const struct bench_gpu_row *row)
 {
     return row->check.launches && !row->check.wrong && gpu_check_error(&row->check) <= row->bound;
 }
 
-static double bench_gpu_report_time_of(const struct bench_gpu_row *row, enum bench_gpu_what what)
-{
-    double ms = row->times[what].ms;
-    return ms > 0 && (what != BENCH_FUSED || bench_gpu_right(row)) ? ms : NAN;
-}
-
-/* The i-th number of the problem, as on the command line. */
-#define NUMBER(i)                                                                                  \
-    static double bench_gpu_report_number_##i(const struct bench_gpu_row *r)                       \
-    {                                                                                              \
-        uint64_t numbers[OP_DIMENSIONS];                                                           \
-        op_numbers(&r->problem, numbers);                                                          \
-        return (double)numbers[i];                                                                 \
-    }
-NUMBER(0)
-NUMBER(1)
-NUMBER(2)
-NUMBER(3)
-NUMBER(4)
-#undef NUMBER
-
-static double bench_gpu_report_column_ms(const struct bench_gpu_row *r)
-{
-    return bench_gpu_report_time_of(r, BENCH_FUSED);
-}
-static double bench_gpu_report_column_min(const struct bench_gpu_row *r)
-{
-    return bench_gpu_right(r) ? r->times[BENCH_FUSED].min : NAN;
-}
-static double bench_gpu_report_column_max(const struct bench_gpu_row *r)
-{
-    return bench_gpu_right(r) ? r->times[BENCH_FUSED].max : NAN;
-}
-static double bench_gpu_report_column_tflops(const struct bench_gpu_row *r)
-{
-    return r->flop / bench_gpu_report_time_of(r, BENCH_FUSED) / 1e9;
-}
-static double bench_gpu_report_column_product(const struct bench_gpu_row *r)
-{
-    return bench_gpu_report_time_of(r, BENCH_PRODUCT);
-}
-static double bench_gpu_report_column_second(const struct bench_gpu_row *r)
-{
-    return bench_gpu_report_time_of(r, BENCH_SECOND);
-}
-static double bench_gpu_report_column_back(const struct bench_gpu_row *r)
-{
-    return bench_gpu_report_time_of(r, BENCH_BACK);
-}
-static double bench_gpu_report_column_comm(const struct bench_gpu_row *r)
-{
-    return bench_gpu_report_time_of(r, BENCH_COMM);
-}
-static double bench_gpu_report_column_move(const struct bench_gpu_row *r)
-{
-    return bench_gpu_report_time_of(r, BENCH_MOVE);
-}
-
-/* GB/s of a link, each way. */
-static double bench_gpu_report_column_link(const struct bench_gpu_row *r)
-{
-    return (double)BENCH_LINK_BYTES / bench_gpu_report_time_of(r, BENCH_LINK) / 1e6;
-}
-
-static double bench_gpu_report_column_network(const struct bench_gpu_row *r)
-{
-    return r->network_ms > 0 ? r->network_ms : NAN;
-}
-
 /* The larger of product and communication; of a layer of both products and both ways. The
  * communication by the faster of the two, an all-reduce at the rate of the links; between nodes at
  * the rate of the NICs, which NCCL does not use on one host's emulated ones. */
-static double bench_gpu_report_column_ideal(const struct bench_gpu_row *r)
+static double bench_gpu_report_ideal(const struct bench_gpu_row *r, const double v[VALUES])
 {
-    double comm =
-        fmin(bench_gpu_report_time_of(r, BENCH_COMM), bench_gpu_report_time_of(r, BENCH_MOVE));
     const struct mk_problem *q = &r->problem;
     uint32_t world = mk_world(&q->topo);
     int layer = run_op_of(q->op)->product == RUN_LAYER;
-    if (layer)
-        comm += bench_gpu_report_time_of(r, BENCH_BACK);
+    double comm = fmin(v[COMM], v[MOVE]) + (layer ? v[BACK] : 0);
     if (run_op_of(q->op)->collective == RUN_ALL_REDUCE)
-        comm = 2.0 * (world - 1) / world * (double)q->m * (double)q->n * 2 /
-               bench_gpu_report_column_link(r) / 1e6;
+        comm = 2.0 * (world - 1) / world * (double)q->m * (double)q->n * 2 / v[LINK] / 1e6;
     if (world == 1)
         comm = 0;
     if (r->network_ms > 0)
         comm = r->network_ms;
-    double product = bench_gpu_report_time_of(r, BENCH_PRODUCT) +
-                     (layer ? bench_gpu_report_time_of(r, BENCH_SECOND) : 0);
+    double product = v[PRODUCT] + (layer ? v[SECOND] : 0);
     return isnan(product) || isnan(comm) ? NAN : fmax(product, comm);
 }
-static double bench_gpu_report_column_efficiency(const struct bench_gpu_row *r)
+
+/* NaN: not measured, or the result is wrong. */
+static void bench_gpu_report_values(const struct bench_gpu_row *r, double v[VALUES])
 {
-    return bench_gpu_report_column_ideal(r) / bench_gpu_report_time_of(r, BENCH_FUSED);
-}
-static double bench_gpu_report_column_turns(const struct bench_gpu_row *r)
-{
-    return bench_gpu_report_time_of(r, BENCH_TURNS);
-}
-static double bench_gpu_report_column_vs_turns(const struct bench_gpu_row *r)
-{
-    return bench_gpu_report_time_of(r, BENCH_TURNS) / bench_gpu_report_time_of(r, BENCH_FUSED);
-}
-static double bench_gpu_report_column_torch(const struct bench_gpu_row *r)
-{
-    return bench_gpu_report_time_of(r, BENCH_TORCH);
-}
-static double bench_gpu_report_column_vs_torch(const struct bench_gpu_row *r)
-{
-    return bench_gpu_report_time_of(r, BENCH_TORCH) / bench_gpu_report_time_of(r, BENCH_FUSED);
-}
-static double bench_gpu_report_column_error(const struct bench_gpu_row *r)
-{
-    return gpu_check_error(&r->check);
-}
-static double bench_gpu_report_column_causal(const struct bench_gpu_row *r)
-{
-    return r->problem.attention.causal;
-}
-static double bench_gpu_report_column_wrong(const struct bench_gpu_row *r)
-{
-    return (double)r->check.wrong;
+    static const enum bench_gpu_what of[VALUES] = {
+        /* of the others there is no time to look up */
+        [PRODUCT] = BENCH_PRODUCT, [SECOND] = BENCH_SECOND, [COMM] = BENCH_COMM,
+        [BACK] = BENCH_BACK,       [MOVE] = BENCH_MOVE,     [LINK] = BENCH_LINK,
+        [TURNS] = BENCH_TURNS,     [TORCH] = BENCH_TORCH};
+    const struct mk_problem *q = &r->problem;
+    int right = bench_gpu_right(r);
+    uint64_t numbers[OP_DIMENSIONS] = {0};
+    op_numbers(q, numbers);
+    for (int i = 0; i < VALUES; i++) {
+        double ms = r->times[of[i]].ms;
+        v[i] = of[i] && ms > 0 ? ms : NAN;
+    }
+    for (int i = 0; i < OP_DIMENSIONS; i++)
+        v[NUMBER + i] = (double)numbers[i];
+    v[CAUSAL] = q->attention.causal;
+    v[ROWS] = r->rows;
+    v[IMBALANCE] = r->rows > 0 ? (double)r->most_rows / r->rows : NAN;
+    v[FUSED] = right && r->times[BENCH_FUSED].ms > 0 ? r->times[BENCH_FUSED].ms : NAN;
+    v[FUSED_MIN] = right ? r->times[BENCH_FUSED].min : NAN;
+    v[FUSED_MAX] = right ? r->times[BENCH_FUSED].max : NAN;
+    v[TFLOPS] = r->flop / v[FUSED] / 1e9;
+    v[TOKENS] = (double)q->moe.tokens / v[FUSED] / 1e3;
+    v[LINK] = (double)BENCH_LINK_BYTES / v[LINK] / 1e6; /* each way */
+    v[NETWORK] = r->network_ms > 0 ? r->network_ms : NAN;
+    v[IDEAL] = bench_gpu_report_ideal(r, v);
+    v[EFFICIENCY] = v[IDEAL] / v[FUSED];
+    v[VS_TURNS] = v[TURNS] / v[FUSED];
+    v[VS_TORCH] = v[TORCH] / v[FUSED];
+    v[ERROR] = gpu_check_error(&r->check);
+    v[WRONG] = (double)r->check.wrong;
 }
 
-/* Of a rank, in a microsecond. */
-static double bench_gpu_report_column_tokens(const struct bench_gpu_row *r)
+static const struct called *bench_gpu_report_called(const struct bench_gpu_row *row, int column)
 {
-    return (double)r->problem.moe.tokens / bench_gpu_report_time_of(r, BENCH_FUSED) / 1e3;
-}
-static double bench_gpu_report_column_rows(const struct bench_gpu_row *r)
-{
-    return r->rows;
-}
-static double bench_gpu_report_column_imbalance(const struct bench_gpu_row *r)
-{
-    return r->rows > 0 ? (double)r->most_rows / r->rows : NAN;
+    const struct called *c = &columns[column].of[run_op_of(row->problem.op)->product];
+    return c->name ? c : NULL;
 }
 
-static const struct column gemm_columns[] = {
-    {"m", "M", 6, 0, bench_gpu_report_number_0},
-    {"n", "N", 6, 0, bench_gpu_report_number_1},
-    {"k", "K", 6, 0, bench_gpu_report_number_2},
-    {"fused_ms", "fused", 8, 4, bench_gpu_report_column_ms},
-    {"fused_min_ms", "min", 8, 4, bench_gpu_report_column_min},
-    {"fused_max_ms", "max", 8, 4, bench_gpu_report_column_max},
-    {"tflops", "TFLOP/s", 8, 1, bench_gpu_report_column_tflops},
-    {"gemm_ms", "GEMM", 8, 4, bench_gpu_report_column_product},
-    {"comm_nccl_ms", "NCCL", 8, 4, bench_gpu_report_column_comm},
-    {"comm_own_ms", "own", 8, 4, bench_gpu_report_column_move},
-    {"link_gb_s", "link", 5, 0, bench_gpu_report_column_link},
-    {"network_ms", "NICs", 8, 4, bench_gpu_report_column_network},
-    {"ideal_ms", "ideal", 8, 4, bench_gpu_report_column_ideal},
-    {"efficiency", "effic.", 7, 3, bench_gpu_report_column_efficiency},
-    {"cublas_nccl_ms", "in turn", 8, 4, bench_gpu_report_column_turns},
-    {"speedup_cublas_nccl", "ratio", 6, 2, bench_gpu_report_column_vs_turns},
-    {"torch_fused_ms", "torch", 8, 4, bench_gpu_report_column_torch},
-    {"speedup_torch", "ratio", 6, 2, bench_gpu_report_column_vs_torch},
-    {"relative_error", "error", 9, -1, bench_gpu_report_column_error},
-    {"wrong", "#wrong", 7, 0, bench_gpu_report_column_wrong},
-};
-
-static const struct column attention_columns[] = {
-    {"batch", "B", 4, 0, bench_gpu_report_number_0},
-    {"sequence", "S", 7, 0, bench_gpu_report_number_1},
-    {"heads", "H", 4, 0, bench_gpu_report_number_2},
-    {"kv_heads", "G", 4, 0, bench_gpu_report_number_3},
-    {"head_dim", "D", 4, 0, bench_gpu_report_number_4},
-    {"causal", "causal", 6, 0, bench_gpu_report_column_causal},
-    {"fused_ms", "fused", 8, 4, bench_gpu_report_column_ms},
-    {"fused_min_ms", "min", 8, 4, bench_gpu_report_column_min},
-    {"fused_max_ms", "max", 8, 4, bench_gpu_report_column_max},
-    {"tflops", "TFLOP/s", 8, 1, bench_gpu_report_column_tflops},
-    {"attention_ms", "cuDNN", 8, 4, bench_gpu_report_column_product},
-    {"comm_nccl_ms", "NCCL", 8, 4, bench_gpu_report_column_comm},
-    {"comm_own_ms", "own", 8, 4, bench_gpu_report_column_move},
-    {"link_gb_s", "link", 5, 0, bench_gpu_report_column_link},
-    {"network_ms", "NICs", 8, 4, bench_gpu_report_column_network},
-    {"ideal_ms", "ideal", 8, 4, bench_gpu_report_column_ideal},
-    {"efficiency", "effic.", 7, 3, bench_gpu_report_column_efficiency},
-    {"nccl_cudnn_ms", "in turn", 8, 4, bench_gpu_report_column_turns},
-    {"speedup_nccl_cudnn", "ratio", 6, 2, bench_gpu_report_column_vs_turns},
-    {"torch_context_parallel_ms", "torch", 8, 4, bench_gpu_report_column_torch},
-    {"speedup_torch", "ratio", 6, 2, bench_gpu_report_column_vs_torch},
-    {"relative_error", "error", 9, -1, bench_gpu_report_column_error},
-    {"wrong", "#wrong", 7, 0, bench_gpu_report_column_wrong},
-};
-
-static const struct column moe_columns[] = {
-    {"tokens", "T", 6, 0, bench_gpu_report_number_0},
-    {"hidden", "H", 6, 0, bench_gpu_report_number_1},
-    {"inner", "I", 6, 0, bench_gpu_report_number_2},
-    {"experts", "E", 4, 0, bench_gpu_report_number_3},
-    {"experts_per_token", "K", 3, 0, bench_gpu_report_number_4},
-    {"rows", "rows", 7, 0, bench_gpu_report_column_rows},
-    {"imbalance", "imbal.", 6, 2, bench_gpu_report_column_imbalance},
-    {"fused_ms", "fused", 8, 4, bench_gpu_report_column_ms},
-    {"fused_min_ms", "min", 8, 4, bench_gpu_report_column_min},
-    {"fused_max_ms", "max", 8, 4, bench_gpu_report_column_max},
-    {"tflops", "TFLOP/s", 8, 1, bench_gpu_report_column_tflops},
-    {"tokens_per_us", "tok/us", 7, 2, bench_gpu_report_column_tokens},
-    {"product_ms", "grouped", 8, 4, bench_gpu_report_column_product},
-    {"comm_nccl_ms", "NCCL", 8, 4, bench_gpu_report_column_comm},
-    {"link_gb_s", "link", 5, 0, bench_gpu_report_column_link},
-    {"network_ms", "NICs", 8, 4, bench_gpu_report_column_network},
-    {"ideal_ms", "ideal", 8, 4, bench_gpu_report_column_ideal},
-    {"efficiency", "effic.", 7, 3, bench_gpu_report_column_efficiency},
-    {"torch_nccl_ms", "in turn", 8, 4, bench_gpu_report_column_turns},
-    {"speedup_torch_nccl", "ratio", 6, 2, bench_gpu_report_column_vs_turns},
-    {"relative_error", "error", 9, -1, bench_gpu_report_column_error},
-    {"wrong", "#wrong", 7, 0, bench_gpu_report_column_wrong},
-};
-
-static const struct column layer_columns[] = {
-    {"tokens", "T", 6, 0, bench_gpu_report_number_0},
-    {"hidden", "H", 6, 0, bench_gpu_report_number_1},
-    {"inner", "I", 6, 0, bench_gpu_report_number_2},
-    {"experts", "E", 4, 0, bench_gpu_report_number_3},
-    {"experts_per_token", "K", 3, 0, bench_gpu_report_number_4},
-    {"rows", "rows", 7, 0, bench_gpu_report_column_rows},
-    {"imbalance", "imbal.", 6, 2, bench_gpu_report_column_imbalance},
-    {"fused_ms", "fused", 8, 4, bench_gpu_report_column_ms},
-    {"fused_min_ms", "min", 8, 4, bench_gpu_report_column_min},
-    {"fused_max_ms", "max", 8, 4, bench_gpu_report_column_max},
-    {"tflops", "TFLOP/s", 8, 1, bench_gpu_report_column_tflops},
-    {"tokens_per_us", "tok/us", 7, 2, bench_gpu_report_column_tokens},
-    {"product_ms", "first", 8, 4, bench_gpu_report_column_product},
-    {"second_ms", "second", 8, 4, bench_gpu_report_column_second},
-    {"comm_nccl_ms", "there", 8, 4, bench_gpu_report_column_comm},
-    {"back_nccl_ms", "back", 8, 4, bench_gpu_report_column_back},
-    {"link_gb_s", "link", 5, 0, bench_gpu_report_column_link},
-    {"network_ms", "NICs", 8, 4, bench_gpu_report_column_network},
-    {"ideal_ms", "ideal", 8, 4, bench_gpu_report_column_ideal},
-    {"efficiency", "effic.", 7, 3, bench_gpu_report_column_efficiency},
-    {"torch_nccl_ms", "in turn", 8, 4, bench_gpu_report_column_turns},
-    {"speedup_torch_nccl", "ratio", 6, 2, bench_gpu_report_column_vs_turns},
-    {"relative_error", "error", 9, -1, bench_gpu_report_column_error},
-    {"wrong", "#wrong", 7, 0, bench_gpu_report_column_wrong},
-};
-
-struct columns {
-    const struct column *of;
-    int count;
-};
-
-static struct columns bench_gpu_report_columns(enum mk_op op)
-{
-    if (run_op_of(op)->product == RUN_ATTENTION)
-        return (struct columns){attention_columns,
-                                sizeof attention_columns / sizeof *attention_columns};
-    if (run_op_of(op)->product == RUN_EXPERTS)
-        return (struct columns){moe_columns, sizeof moe_columns / sizeof *moe_columns};
-    if (run_op_of(op)->product == RUN_LAYER)
-        return (struct columns){layer_columns, sizeof layer_columns / sizeof *layer_columns};
-    return (struct columns){gemm_columns, sizeof gemm_columns / sizeof *gemm_columns};
-}
-
-static void bench_gpu_report_print_cell(FILE *f, const struct column *c,
-                                        const struct bench_gpu_row *row, int width,
+static void bench_gpu_report_print_cell(FILE *f, const struct column *c, double value, int width,
                                         const char *nothing)
 {
-    double v = c->value(row);
-    if (isnan(v))
+    if (isnan(value))
         fprintf(f, "%*s", width, nothing);
     else if (c->digits < 0)
-        fprintf(f, "%*.1e", width, v);
+        fprintf(f, "%*.1e", width, value);
     else
-        fprintf(f, "%*.*f", width, c->digits, v);
+        fprintf(f, "%*.*f", width, c->digits, value);
 }
 
 /* What the columns mean. */
 static void bench_gpu_report_print_legend(FILE *out, const struct bench_gpu_row *rows)
 {
-    const struct run_op *op = run_op_of(rows->problem.op);
-    struct run_collective_words words = run_collective_words(op->collective);
-    if (op->product == RUN_ATTENTION) {
-        fprintf(
-            out,
-            "ms per launch: median of the slowest rank; cuDNN: attention alone, through PyTorch, "
-            "in turns with the operator (causal: on a square of as many products); NCCL: its "
-            "all-gather of\nK and V alone; own: this kernel without products; link: GB/s to the "
-            "next rank by copy engine; NICs: what crosses them, at the rate of their ports; ideal: "
-            "the larger\nof cuDNN and %s; effic.: ideal / fused; in turn: NCCL then cuDNN; torch: "
-            "context_parallel\n",
-            rows->network_ms > 0 ? "that" : "the faster of NCCL and own");
-        return;
-    }
-    if (op->product == RUN_EXPERTS) {
-        fprintf(out,
-                "ms per launch: median of the slowest rank; rows: of a rank, on average; imbal.: "
-                "of the rank that has most, by that; tok/us: a rank's tokens;\ngrouped: PyTorch's "
-                "grouped product alone; NCCL: the all-to-all alone, a row for each expert of a "
-                "token; link: GB/s to the next rank by copy engine;\nNICs: what crosses them, at "
-                "the rate of their ports; ideal: the larger of grouped and %s; effic.: ideal / "
-                "fused;\nin turn: rows by rank, NCCL, rows by expert, grouped product, all "
-                "through PyTorch\n",
-                rows->network_ms > 0 ? "that" : "NCCL");
-        return;
-    }
-    if (op->product == RUN_LAYER) {
-        fprintf(out,
-                "ms per launch: median of the slowest rank; rows: of a rank, on average; imbal.: "
-                "of the rank that has most, by that; tok/us: a rank's tokens;\nfirst, second: "
-                "PyTorch's grouped products, each alone; there, back: NCCL's all-to-all alone, a "
-                "row for each expert of a token; link: GB/s to the next rank by copy "
-                "engine;\nNICs: what crosses them, at the rate of their ports; ideal: the larger "
-                "of both products and %s; effic.: ideal / fused;\nin turn: rows by rank, NCCL, "
-                "rows by expert, product, SwiGLU, product, rows by rank, NCCL, sum by weight, all "
-                "through PyTorch\n",
-                rows->network_ms > 0 ? "that" : "both ways");
-        return;
-    }
-    int gathers = op->collective == RUN_ALL_GATHER;
+    const struct called *c;
     if (rows->problem.c_in_heap)
         fprintf(out, "C lies in the symmetric heap, where peers store it\n");
-    fprintf(out,
-            "ms per launch: median of the slowest rank; GEMM: cuBLAS alone; NCCL: its %s alone; "
-            "own: this kernel with %c = 8; link: GB/s\nto the next rank by copy engine; NICs: what "
-            "crosses them, at the rate of their ports; ideal: the larger of GEMM and %s;\neffic.: "
-            "ideal / fused; in turn: %s; torch: %s\n",
-            words.name, gathers ? 'N' : 'K',
-            rows->network_ms > 0               ? "that"
-            : op->collective == RUN_ALL_REDUCE ? "2 (W-1)/W of C's bytes at the link's rate"
-                                               : "the faster of NCCL and own",
-            gathers ? "NCCL then cuBLAS" : "cuBLAS then NCCL",
-            words.torch ? words.torch : "nothing of the kind");
+    int at = fprintf(out, "ms per launch: median of the slowest rank");
+    for (int i = 0; i < VALUES; i++) {
+        if (!(c = bench_gpu_report_called(rows, i)) || !c->legend)
+            continue;
+        int wide = at + (int)(strlen(c->title) + strlen(c->legend)) > 150;
+        at = wide ? 0 : at;
+        at += fprintf(out, ";%s%s: %s", wide ? "\n" : " ", c->title, c->legend);
+    }
+    fprintf(out, "\n");
 }
 
 static int bench_gpu_report_print_table(FILE *out, const struct bench_gpu_row *rows, uint32_t count)
 {
-    const struct columns columns = bench_gpu_report_columns(rows->problem.op);
-    char text[PROBLEM_TEXT];
-    for (int i = 0; i < columns.count; i++)
-        fprintf(out, "%s%*s", i ? " " : "", columns.of[i].width, columns.of[i].title);
-    fprintf(out, "  plan\n");
+    char text[PROBLEM_TEXT], words[256];
+    double v[VALUES];
+    const struct called *c;
+    for (int i = 0; i < VALUES; i++)
+        if ((c = bench_gpu_report_called(rows, i)))
+            fprintf(out, "%*s ", columns[i].width, c->title);
+    fprintf(out, " plan\n");
     for (uint32_t r = 0; r < count; r++) {
-        for (int i = 0; i < columns.count; i++) {
-            if (i)
-                fputc(' ', out);
-            bench_gpu_report_print_cell(out, &columns.of[i], &rows[r], columns.of[i].width,
-                                        bench_gpu_right(&rows[r]) ? "-" : "WRONG");
-        }
-        const struct bench_gpu_row *row = &rows[r];
-        const struct mk_tuning *t = &row->problem.tuning;
+        const struct mk_tuning *t = &rows[r].problem.tuning;
         const struct mk_tuning shown = {.tile_m = t->tile_m,
                                         .tile_n = t->tile_n,
                                         .split = t->split,
                                         .chunk_rows = t->chunk_rows};
-        char words[256];
-        fprintf(out, "  %s%s\n", tuning_words(&shown, words, sizeof words),
-                *row->tuned ? ", tuned" : "");
+        bench_gpu_report_values(&rows[r], v);
+        for (int i = 0; i < VALUES; i++) {
+            if (!bench_gpu_report_called(rows, i))
+                continue;
+            bench_gpu_report_print_cell(out, &columns[i], v[i], columns[i].width,
+                                        bench_gpu_right(&rows[r]) ? "-" : "WRONG");
+            fputc(' ', out);
+        }
+        fprintf(out, " %s%s\n", tuning_words(&shown, words, sizeof words),
+                *rows[r].tuned ? ", tuned" : "");
     }
     for (uint32_t r = 0; r < count; r++)
         if (*rows[r].tuned)
@@ -383,17 +254,20 @@ static int bench_gpu_report_print_table(FILE *out, const struct bench_gpu_row *r
     return output_table_end(out);
 }
 
-static void bench_gpu_report_fill_row(struct csv_row *csv, const struct run_job *job,
+static void bench_gpu_report_fill_row(struct csv_table *csv, const struct run_job *job,
                                       const struct bench_gpu_row *row)
 {
     const struct mk_problem *q = &row->problem;
-    const struct columns columns = bench_gpu_report_columns(q->op);
-    char fabric[RUN_FABRIC_TEXT];
-    for (int i = 0; i < columns.count; i++) {
-        const struct column *c = &columns.of[i];
-        char format[16];
-        snprintf(format, sizeof format, c->digits < 0 ? "%%.1e" : "%%.%df", c->digits);
-        csv_number(csv, c->name, format, c->value(row));
+    const struct called *c;
+    char fabric[RUN_FABRIC_TEXT], format[16];
+    double v[VALUES];
+    bench_gpu_report_values(row, v);
+    csv_row(csv);
+    for (int i = 0; i < VALUES; i++) {
+        int digits = columns[i].digits;
+        snprintf(format, sizeof format, digits < 0 ? "%%.1e" : "%%.%df", digits);
+        if ((c = bench_gpu_report_called(row, i)))
+            csv_number(csv, c->name, format, v[i]);
     }
     csv_text(csv, "op", plan_op_name(q->op));
     csv_whole(csv, "nodes", q->topo.nodes);
@@ -406,33 +280,23 @@ static void bench_gpu_report_fill_row(struct csv_row *csv, const struct run_job 
 static int bench_gpu_report_write_csv(const struct run_job *job, const struct bench_gpu_row *rows,
                                       uint32_t count)
 {
-    struct csv_row csv[RUN_SHAPES];
-    uint32_t open = 0;
-    int rc = 0;
-    for (; open < count && !rc; open++) {
-        rc = csv_row_open(&csv[open]);
-        if (rc)
-            break;
-        bench_gpu_report_fill_row(&csv[open], job, &rows[open]);
-        rc = csv_row_close(&csv[open]);
-    }
-    rc = rc ? rc : csv_write(job->options.csv, csv, count, job->options.append);
-    while (open--)
-        csv_row_free(&csv[open]);
-    return rc;
+    struct csv_table csv;
+    int rc = csv_open(&csv);
+    if (rc)
+        return rc;
+    for (uint32_t i = 0; i < count; i++)
+        bench_gpu_report_fill_row(&csv, job, &rows[i]);
+    return csv_end(&csv, job->options.csv, job->options.append);
 }
 
 int bench_gpu_check_append(const struct run_job *job, char *error, size_t size)
 {
-    struct csv_row csv;
+    struct csv_table csv;
     struct bench_gpu_row row = {.problem = job->problem};
-    if (csv_row_open(&csv))
+    if (csv_open(&csv))
         return -ENOMEM;
     bench_gpu_report_fill_row(&csv, job, &row);
-    int rc = csv_row_close(&csv);
-    rc = rc ? rc : csv_check_append(job->options.csv, csv.header, error, size);
-    csv_row_free(&csv);
-    return rc;
+    return csv_check_append(&csv, job->options.csv, error, size);
 }
 
 /* {"fused": [[1.5, 1.4], [1.6, 1.3]], "gemm": ...}: by what, by rank, in the order of launches. */
@@ -465,7 +329,9 @@ static int bench_gpu_report_write_json(const struct run_job *job, const struct b
                                        uint32_t count)
 {
     struct result_file f;
+    const struct called *c;
     char fabric[RUN_FABRIC_TEXT];
+    double v[VALUES];
     int rc = result_open(&f);
     if (rc)
         return rc;
@@ -474,14 +340,14 @@ static int bench_gpu_report_write_json(const struct run_job *job, const struct b
     fprintf(f.out, "  \"op\": \"%s\",\n  \"nodes\": %u,\n  \"gpus\": %u,\n  \"rows\": [",
             plan_op_name(job->problem.op), job->problem.topo.nodes, job->problem.topo.gpus);
     for (uint32_t r = 0; r < count; r++) {
-        const struct columns columns = bench_gpu_report_columns(job->problem.op);
         fprintf(f.out, "%s\n{\n", r ? "," : "");
         bench_json_plan(f.out, &rows[r].problem, rows[r].tuned);
-        for (int i = 0; i < columns.count; i++) {
-            if (columns.of[i].value == bench_gpu_report_column_causal)
-                continue; /* the plan has said it */
-            fprintf(f.out, "  \"%s\": ", columns.of[i].name);
-            bench_gpu_report_print_cell(f.out, &columns.of[i], &rows[r], 0, "null");
+        bench_gpu_report_values(&rows[r], v);
+        for (int i = 0; i < VALUES; i++) {
+            if (i == CAUSAL || !(c = bench_gpu_report_called(&rows[r], i)))
+                continue; /* the plan has said whether it is causal */
+            fprintf(f.out, "  \"%s\": ", c->name);
+            bench_gpu_report_print_cell(f.out, &columns[i], v[i], 0, "null");
             fprintf(f.out, ",\n");
         }
         bench_gpu_report_write_samples(f.out, &rows[r]);

@@ -34,7 +34,7 @@ const char *bench_layout(const struct mk_problem *q)
     return !op_of(q->op)->b_layout ? NULL : q->b_transposed ? "nk" : "kn";
 }
 
-void bench_row_context(struct csv_row *r, const struct run_job *job, const struct mk_problem *q,
+void bench_row_context(struct csv_table *r, const struct run_job *job, const struct mk_problem *q,
                        const char *tuned, const char *fabric)
 {
     const struct run_options *o = &job->options;

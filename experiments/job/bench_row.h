@@ -3,7 +3,7 @@
 #ifndef MK_BENCH_ROW_H
 #define MK_BENCH_ROW_H
 
-#include "experiments/common/csv_row.h"
+#include "experiments/common/csv_table.h"
 #include "experiments/job/run.h"
 
 /* Now, as ISO 8601 in UTC, and this host's name. */
@@ -18,7 +18,7 @@ const char *bench_layout(const struct mk_problem *q);
 /* The columns b_layout to mkernel: problem, machine, whole plan, launches, date and versions. `q`
  * as a plan was made for it, `tuned` as the plan says, `fabric`: "verbs over soft0", empty on one
  * node. */
-void bench_row_context(struct csv_row *r, const struct run_job *job, const struct mk_problem *q,
+void bench_row_context(struct csv_table *r, const struct run_job *job, const struct mk_problem *q,
                        const char *tuned, const char *fabric);
 
 /* The same as members of a JSON object, each with a comma behind it (json_write.h). What of it all

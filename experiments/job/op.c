@@ -10,18 +10,6 @@ const struct run_op *run_op_of(enum mk_op op)
     return ops[op];
 }
 
-struct run_collective_words run_collective_words(enum run_collective collective)
-{
-    static const struct run_collective_words words[] = {
-        [RUN_NO_COLLECTIVE] = {"nothing", NULL},
-        [RUN_ALL_GATHER] = {"all-gather", "fused_all_gather_matmul"},
-        [RUN_REDUCE_SCATTER] = {"reduce-scatter", "fused_matmul_reduce_scatter"},
-        [RUN_ALL_REDUCE] = {"all-reduce", "matmul, then the faster of symm_mem's "
-                                          "one_shot_all_reduce and two_shot_all_reduce_"},
-        [RUN_ALL_TO_ALL] = {"all-to-all", NULL}};
-    return words[collective];
-}
-
 int run_is_compared(enum run_product product, enum run_collective collective)
 {
     return collective != RUN_NO_COLLECTIVE && (product != RUN_GEMM || collective != RUN_ALL_TO_ALL);

@@ -59,13 +59,6 @@ const struct run_op *run_op_of(enum mk_op op);
 
 int run_op_is_routed(enum mk_op op);
 
-/* What the collective is called, and what PyTorch has that fuses it with a product; NULL: nothing.
- */
-struct run_collective_words {
-    const char *name, *torch;
-};
-struct run_collective_words run_collective_words(enum run_collective collective);
-
 /* Whether `bench` on GPUs sets an operator of these beside what others run (bench_gpu.h); else it
  * times it alone. Of a GEMM it launches NCCL's collective itself, and has no all-to-all. */
 int run_is_compared(enum run_product product, enum run_collective collective);

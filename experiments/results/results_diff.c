@@ -1,5 +1,5 @@
 #include "experiments/results/results_diff.h"
-#include "experiments/common/csv_row.h"
+#include "experiments/common/csv_table.h"
 #include "experiments/results/results_takes.h"
 
 #include <errno.h>
@@ -189,31 +189,27 @@ void result_print_pairs(FILE *out, const struct results *a, const struct results
 
 int result_write_pairs(const char *path, const struct results *a, const struct result_pair *pairs)
 {
-    struct csv_row *rows = calloc(a->count, sizeof *rows);
-    uint32_t open = 0;
-    int rc = rows ? 0 : -ENOMEM;
-    for (uint32_t i = 0; i < a->count && !rc; i++) {
-        static const char *const words[] = {"no difference seen", "faster", "slower"};
+    static const char *const words[] = {"no difference seen", "faster", "slower"};
+    struct csv_table csv;
+    int rc = csv_open(&csv);
+    if (rc)
+        return rc;
+    for (uint32_t i = 0; i < a->count; i++) {
         const struct result_pair *p = &pairs[i];
         if (!p->b)
             continue;
-        struct csv_row *row = &rows[open];
-        if ((rc = csv_row_open(row)))
-            break;
-        open++;
-        csv_text(row, "point", p->a->key);
-        csv_number(row, "a_ms", "%.9g", p->a->ms.median);
-        csv_number(row, "b_ms", "%.9g", p->b->ms.median);
-        csv_number(row, "ratio", "%.6g", p->difference.ratio.median);
-        csv_number(row, "ratio_low", "%.6g", p->difference.ratio.low);
-        csv_number(row, "ratio_high", "%.6g", p->difference.ratio.high);
-        csv_text(row, "verdict",
+        csv_row(&csv);
+        csv_text(&csv, "point", p->a->key);
+        csv_number(&csv, "a_ms", "%.9g", p->a->ms.median);
+        csv_number(&csv, "b_ms", "%.9g", p->b->ms.median);
+        csv_number(&csv, "ratio", "%.6g", p->difference.ratio.median);
+        csv_number(&csv, "ratio_low", "%.6g", p->difference.ratio.low);
+        csv_number(&csv, "ratio_high", "%.6g", p->difference.ratio.high);
+        csv_text(&csv, "verdict",
                  isnan(p->difference.ratio.median) ? "not measured" : words[p->difference.verdict]);
-        rc = csv_row_close(row);
     }
-    rc = rc ? rc : open ? csv_write(path, rows, open, 0) : -ENODATA;
-    while (open--)
-        csv_row_free(&rows[open]);
-    free(rows);
-    return rc;
+    if (csv.count)
+        return csv_end(&csv, path, 0);
+    csv_free(&csv);
+    return -ENODATA;
 }

@@ -1,5 +1,5 @@
 #include "experiments/results/results_table.h"
-#include "experiments/common/csv_row.h"
+#include "experiments/common/csv_table.h"
 #include "experiments/common/json_write.h"
 #include "experiments/common/result_file.h"
 #include "experiments/results/results_diff.h"
@@ -220,9 +220,10 @@ void results_table_print(const struct results *r, int ranks, FILE *out)
 
 /* ---- for programs ---- */
 
-static void results_table_fill(struct csv_row *row, const struct results *r,
+static void results_table_fill(struct csv_table *row, const struct results *r,
                                const struct result_point *p)
 {
+    csv_row(row);
     csv_text(row, "key", p->key);
     csv_text(row, "op", p->figures.op);
     csv_text(row, "shape", p->figures.shape);
@@ -258,21 +259,13 @@ static void results_table_fill(struct csv_row *row, const struct results *r,
 
 int results_table_csv(const struct results *r, const char *path)
 {
-    struct csv_row *rows = calloc(r->count, sizeof *rows);
-    uint32_t open = 0;
-    int rc = rows ? 0 : -ENOMEM;
-    for (; open < r->count && !rc; open++) {
-        rc = csv_row_open(&rows[open]);
-        if (rc)
-            break;
-        results_table_fill(&rows[open], r, &r->points[open]);
-        rc = csv_row_close(&rows[open]);
-    }
-    rc = rc ? rc : csv_write(path, rows, r->count, 0);
-    while (open--)
-        csv_row_free(&rows[open]);
-    free(rows);
-    return rc;
+    struct csv_table csv;
+    int rc = csv_open(&csv);
+    if (rc)
+        return rc;
+    for (uint32_t i = 0; i < r->count; i++)
+        results_table_fill(&csv, r, &r->points[i]);
+    return csv_end(&csv, path, 0);
 }
 
 static void results_table_json_job(FILE *f, const struct result_job *j)

@@ -74,7 +74,7 @@ static void run_files_write_json(FILE *f, const struct run_summary *s)
 
 /* M, N and K are cells of their own if the operator's shape has them: what a plan makes of another
  * shape is not. */
-static void run_files_fill_row(struct csv_row *row, const struct run_summary *s)
+static void run_files_fill_row(struct csv_table *row, const struct run_summary *s)
 {
     const struct mk_problem *q = &s->job->plan.problem;
     const struct run_result *r = &s->ranks[s->slowest];
@@ -82,6 +82,7 @@ static void run_files_fill_row(struct csv_row *row, const struct run_summary *s)
     double flop, time = s->right ? 1 : NAN; /* a wrong result has no time */
     char shape[PROBLEM_TEXT], bits[24];
     plan_work(&s->job->plan, &flop, &nvlink, &network);
+    csv_row(row);
     csv_text(row, "op", plan_op_name(q->op));
     csv_number(row, "m", "%.0f", problem_has(q, &q->m) ? (double)q->m : NAN);
     csv_number(row, "n", "%.0f", problem_has(q, &q->n) ? (double)q->n : NAN);
@@ -112,15 +113,12 @@ static void run_files_fill_row(struct csv_row *row, const struct run_summary *s)
 
 static int run_files_write_csv(const struct run_summary *s)
 {
-    struct csv_row row;
-    int rc = csv_row_open(&row);
+    struct csv_table csv;
+    int rc = csv_open(&csv);
     if (rc)
         return rc;
-    run_files_fill_row(&row, s);
-    rc = csv_row_close(&row);
-    rc = rc ? rc : csv_write(s->job->options.csv, &row, 1, s->job->options.append);
-    csv_row_free(&row);
-    return rc;
+    run_files_fill_row(&csv, s);
+    return csv_end(&csv, s->job->options.csv, s->job->options.append);
 }
 
 int run_write_files(const struct run_summary *s, const char **path)
@@ -139,14 +137,11 @@ int run_write_files(const struct run_summary *s, const char **path)
 
 int run_check_append(const struct run_job *job, char *error, size_t size)
 {
-    struct csv_row row;
+    struct csv_table csv;
     struct run_result nothing = {.launches = 0};
     struct run_summary s = {.job = job, .ranks = &nothing};
-    if (csv_row_open(&row))
+    if (csv_open(&csv))
         return -ENOMEM;
-    run_files_fill_row(&row, &s);
-    int rc = csv_row_close(&row);
-    rc = rc ? rc : csv_check_append(job->options.csv, row.header, error, size);
-    csv_row_free(&row);
-    return rc;
+    run_files_fill_row(&csv, &s);
+    return csv_check_append(&csv, job->options.csv, error, size);
 }

@@ -1,7 +1,7 @@
 /* What `mkernel sim --validate` prints, writes and draws. */
 #include "experiments/common/gnuplot.h"
 #include "experiments/common/commands.h"
-#include "experiments/common/csv_row.h"
+#include "experiments/common/csv_table.h"
 #include "experiments/common/options.h"
 #include "experiments/common/output_file.h"
 #include "experiments/common/picture.h"
@@ -84,34 +84,26 @@ static void validate_print(const struct measured *m, const double *predicted,
 
 static int validate_write_csv(const char *path, const struct measured *m, const double *predicted)
 {
-    struct csv_row *rows = calloc(m->count + 1, sizeof *rows);
-    int result = rows ? 0 : -ENOMEM;
-    uint32_t made = 0;
-    for (; made < m->count && !result; made++) {
-        const struct measured_row *r = &m->rows[made];
+    struct csv_table csv;
+    int rc = m->count ? csv_open(&csv) : 0;
+    if (rc || !m->count)
+        return rc;
+    for (uint32_t i = 0; i < m->count; i++) {
+        const struct measured_row *r = &m->rows[i];
         const struct mk_problem *q = &r->plan.problem;
-        struct csv_row *row = &rows[made];
-        result = csv_row_open(row);
-        if (result)
-            break;
-        csv_text(row, "op", plan_op_name(q->op));
-        csv_whole(row, "m", q->m);
-        csv_whole(row, "n", q->n);
-        csv_whole(row, "k", q->k);
-        csv_whole(row, "nodes", q->topo.nodes);
-        csv_whole(row, "gpus", q->topo.gpus);
-        csv_number(row, "measured_ms", "%.6f", r->ms);
-        csv_number(row, "predicted_ms", "%.6f", predicted[made]);
-        csv_whole(row, "default", r->is_default != 0);
-        csv_text(row, "made", r->words);
-        result = csv_row_close(row);
+        csv_row(&csv);
+        csv_text(&csv, "op", plan_op_name(q->op));
+        csv_whole(&csv, "m", q->m);
+        csv_whole(&csv, "n", q->n);
+        csv_whole(&csv, "k", q->k);
+        csv_whole(&csv, "nodes", q->topo.nodes);
+        csv_whole(&csv, "gpus", q->topo.gpus);
+        csv_number(&csv, "measured_ms", "%.6f", r->ms);
+        csv_number(&csv, "predicted_ms", "%.6f", predicted[i]);
+        csv_whole(&csv, "default", r->is_default != 0);
+        csv_text(&csv, "made", r->words);
     }
-    if (!result && m->count)
-        result = csv_write(path, rows, m->count, 0);
-    for (uint32_t i = 0; i < made; i++)
-        csv_row_free(&rows[i]);
-    free(rows);
-    return result;
+    return csv_end(&csv, path, 0);
 }
 
 static int validate_ends(const char *path, const char *end)

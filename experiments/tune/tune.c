@@ -256,9 +256,7 @@ int tune_rank(const struct run_job *job, char *sentence, size_t size)
     if (t.listen_fd >= 0)
         close(t.listen_fd);
     tuning_close(&t.table);
-    while (t.row_count)
-        csv_row_free(&t.rows[--t.row_count]);
-    free(t.rows);
+    csv_free(&t.csv);
     free(t.plans);
     if (result)
         return STATUS_FAILED;

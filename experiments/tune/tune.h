@@ -10,7 +10,7 @@
 #define MK_TUNE_H
 
 #include "core/tuning.h"
-#include "experiments/common/csv_row.h"
+#include "experiments/common/csv_table.h"
 #include "experiments/job/run.h"
 
 #define TUNE_PLANS 512u  /* of a shape, at most */
@@ -55,8 +55,7 @@ struct tune {
     struct tune_gpu *gpu;
     uint16_t port;        /* of the next communicator; 0: the job's own */
     int listen_fd;        /* rank 0: its socket */
-    struct csv_row *rows; /* of --csv, of the shapes so far */
-    uint32_t row_count;
+    struct csv_table csv; /* of --csv, of the shapes so far */
     char *error;
     size_t error_size;
 };

@@ -3,7 +3,6 @@
 #include "experiments/job/bench_row.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/output_file.h"
-#include "experiments/common/result_file.h"
 #include "experiments/tune/tune.h"
 
 #include <ctype.h>
@@ -50,7 +49,8 @@ static void tune_report_print_plan(FILE *out, const struct tune *t, uint32_t i, 
     fprintf(out, "%s\n", i == t->standing ? "  <- default" : "");
 }
 
-static void tune_report_fill_row(struct csv_row *r, const struct tune *t, uint32_t i, uint32_t best)
+static void tune_report_fill_row(struct csv_table *r, const struct tune *t, uint32_t i,
+                                 uint32_t best)
 {
     const struct mk_problem *q = &t->shape.problem;
     const struct tune_plan *p = &t->plans[i];
@@ -59,6 +59,7 @@ static void tune_report_fill_row(struct csv_row *r, const struct tune *t, uint32
     uint64_t numbers[OP_DIMENSIONS];
     struct bench_when when;
     bench_when(&when);
+    csv_row(r);
     csv_text(r, "op", plan_op_name(q->op));
     for (uint32_t n = 0; n < op_numbers(q, numbers); n++) {
         const char letter[2] = {(char)tolower(op_of(q->op)->shape->dimensions[n].letter[0]), 0};
@@ -88,42 +89,20 @@ static void tune_report_fill_row(struct csv_row *r, const struct tune *t, uint32
     csv_text(r, "mkernel", MK_VERSION);
 }
 
-/* The rows of this shape behind those of the shapes before it. 0 or -ENOMEM. */
-static int tune_report_add_rows(struct tune *t, const uint32_t *order, uint32_t best)
-{
-    struct csv_row *rows = realloc(t->rows, (t->row_count + t->count) * sizeof *rows);
-    if (!rows)
-        return -ENOMEM;
-    t->rows = rows;
-    for (uint32_t i = 0; i < t->count; i++) {
-        if (csv_row_open(&rows[t->row_count]))
-            return -ENOMEM;
-        tune_report_fill_row(&rows[t->row_count], t, order[i], best);
-        if (csv_row_close(&rows[t->row_count++]))
-            return -ENOMEM;
-    }
-    return 0;
-}
-
 /* A file holds the shapes that are done, whole, whatever becomes of the next; what can only be
  * written on gets each as it is done. */
 static int tune_report_write_csv(struct tune *t, const uint32_t *order, uint32_t best, int first)
 {
     const char *path = t->job->options.csv;
-    uint32_t before = t->row_count;
-    struct result_file f;
+    size_t before = t->csv.rows_bytes;
     struct stat s;
-    int rc = tune_report_add_rows(t, order, best);
+    int rc = t->csv.names ? 0 : csv_open(&t->csv);
     if (rc)
         return rc;
-    if (output_table(0, path, NULL) == stdout && (stat(path, &s) || S_ISREG(s.st_mode)))
-        return csv_write(path, t->rows, t->row_count, 0);
-    if (first)
-        return csv_write(path, t->rows, t->row_count, 0);
-    rc = result_open(&f);
-    for (uint32_t i = before; i < t->row_count && !rc; i++)
-        fprintf(f.out, "%s\n", t->rows[i].row);
-    return rc ? rc : result_close(&f, path);
+    for (uint32_t i = 0; i < t->count; i++)
+        tune_report_fill_row(&t->csv, t, order[i], best);
+    int whole = output_table(0, path, NULL) == stdout && (stat(path, &s) || S_ISREG(s.st_mode));
+    return csv_write(&t->csv, path, whole || first ? 0 : before);
 }
 
 static int tune_report_print_table(FILE *out, const struct tune *t, const uint32_t *order,
