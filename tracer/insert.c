@@ -71,6 +71,12 @@ void insert_integer(struct insert *in, int64_t value)
     insert_add(in, (struct insert_value){INSERT_INTEGER, {.integer = value}});
 }
 
+void insert_integers(struct insert *in, const int64_t *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        insert_integer(in, values[i]);
+}
+
 void insert_real(struct insert *in, double value)
 {
     insert_add(in, (struct insert_value){INSERT_REAL, {.real = value}});

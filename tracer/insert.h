@@ -3,6 +3,7 @@
 #define MK_TRACER_INSERT_H
 
 #include <sqlite3.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define INSERT_ROWS 32
@@ -32,9 +33,13 @@ struct insert {
 
 /* Prepares inserts of whole rows into a table with that many columns. `table` outlives `in`. */
 void insert_begin(struct insert *in, sqlite3 *db, const char *table, int columns);
-/* The next column of the row under way; a row is complete with its last column. Text (NULL: NULL)
- * is copied.
+/* The next column of the row under way, or the next several; a row is complete with its last
+ * column. Text (NULL: NULL) is copied.
  */
+void insert_integers(struct insert *in, const int64_t *values, size_t count);
+#define INSERT_INTEGERS(in, ...)                                                                   \
+    insert_integers(in, (const int64_t[]){__VA_ARGS__},                                            \
+                    sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
 void insert_integer(struct insert *in, int64_t value);
 void insert_real(struct insert *in, double value);
 void insert_text(struct insert *in, const char *text);

@@ -20,11 +20,9 @@ static int store_launches(sqlite3 *db, const struct trace_data *d)
 {
     struct insert in;
     insert_begin(&in, db, "launch", 3);
-    for (uint32_t i = 0; i < d->launch_count; i++) {
-        insert_integer(&in, i + 1);
-        insert_integer(&in, store_joins_id_or_null(d->launches[i].plan));
-        insert_integer(&in, (int64_t)d->launches[i].epoch);
-    }
+    for (uint32_t i = 0; i < d->launch_count; i++)
+        INSERT_INTEGERS(&in, i + 1, store_joins_id_or_null(d->launches[i].plan),
+                        d->launches[i].epoch);
     int rc = insert_end(&in);
     if (rc)
         return rc;
@@ -34,16 +32,8 @@ static int store_launches(sqlite3 *db, const struct trace_data *d)
             const struct trace_span *s = &d->spans[(size_t)i * d->ranks + r];
             if (s->start == TRACE_NO_TIME)
                 continue;
-            insert_integer(&in, i + 1);
-            insert_integer(&in, r);
-            insert_integer(&in, s->start);
-            insert_integer(&in, s->end);
-            insert_integer(&in, (int64_t)s->compute_only);
-            insert_integer(&in, (int64_t)s->comm_only);
-            insert_integer(&in, (int64_t)s->both);
-            insert_integer(&in, (int64_t)s->idle);
-            insert_integer(&in, (int64_t)s->tile_ns);
-            insert_integer(&in, s->compute_tracks);
+            INSERT_INTEGERS(&in, i + 1, r, s->start, s->end, s->compute_only, s->comm_only, s->both,
+                            s->idle, s->tile_ns, s->compute_tracks);
         }
     return insert_end(&in);
 }
@@ -70,26 +60,15 @@ static int store_messages(sqlite3 *db, const struct trace_data *d)
     insert_begin(&in, db, "message", 20);
     for (uint64_t i = 0; i < d->put_count; i++) {
         const struct trace_put *p = &d->puts[i];
-        insert_integer(&in, (int64_t)i + 1);
-        insert_integer(&in, p->m.plan);
-        insert_integer(&in, store_joins_id_or_null(p->launch));
-        insert_integer(&in, (int64_t)p->m.epoch);
-        insert_integer(&in, p->rank);
-        insert_integer(&in, p->m.peer);
-        insert_integer(&in, p->m.ring);
-        insert_integer(&in, (int64_t)p->m.sequence);
-        insert_integer(&in, p->m.flag);
-        insert_integer(&in, p->chunk == UINT32_MAX ? INSERT_NULL : p->chunk);
-        insert_integer(&in, (int64_t)p->m.bytes);
-        insert_integer(&in, store_joins_time_or_null(p->commanded));
-        insert_integer(&in, store_joins_time_or_null(p->seen));
-        insert_integer(&in, store_joins_time_or_null(p->posted));
-        insert_integer(&in, store_joins_time_or_null(p->completed));
-        insert_integer(&in, store_joins_time_or_null(p->arrived));
-        insert_integer(&in, p->arrived == TRACE_NO_TIME ? INSERT_NULL : p->waited);
-        insert_integer(&in, store_joins_whole(p));
-        insert_integer(&in, store_joins_id_or_null(p->command_event));
-        insert_integer(&in, store_joins_id_or_null(p->arrival_event));
+        INSERT_INTEGERS(&in, (int64_t)i + 1, p->m.plan, store_joins_id_or_null(p->launch),
+                        p->m.epoch, p->rank, p->m.peer, p->m.ring, p->m.sequence, p->m.flag,
+                        p->chunk == UINT32_MAX ? INSERT_NULL : p->chunk, p->m.bytes,
+                        store_joins_time_or_null(p->commanded), store_joins_time_or_null(p->seen),
+                        store_joins_time_or_null(p->posted), store_joins_time_or_null(p->completed),
+                        store_joins_time_or_null(p->arrived),
+                        p->arrived == TRACE_NO_TIME ? INSERT_NULL : p->waited, store_joins_whole(p),
+                        store_joins_id_or_null(p->command_event),
+                        store_joins_id_or_null(p->arrival_event));
     }
     return insert_end(&in);
 }
@@ -129,10 +108,8 @@ static int store_stages(sqlite3 *db, const struct trace_data *d)
         qsort(ns, n, sizeof *ns, store_joins_compare_time);
         insert_integer(&in, stage + 1);
         insert_text(&in, names[stage]);
-        insert_integer(&in, (int64_t)n);
-        insert_integer(&in, n ? ns[n / 2] : INSERT_NULL);
-        insert_integer(&in, n ? ns[n * 99 / 100] : INSERT_NULL);
-        insert_integer(&in, n ? ns[n - 1] : INSERT_NULL);
+        INSERT_INTEGERS(&in, n, n ? ns[n / 2] : INSERT_NULL, n ? ns[n * 99 / 100] : INSERT_NULL,
+                        n ? ns[n - 1] : INSERT_NULL);
     }
     free(ns);
     return insert_end(&in);
@@ -142,11 +119,9 @@ static int store_edges(sqlite3 *db, const struct trace_data *d)
 {
     struct insert in;
     insert_begin(&in, db, "edge", 3);
-    for (uint64_t i = 0; i < d->edge_count; i++) {
-        insert_integer(&in, d->edges[i].event);
-        insert_integer(&in, store_joins_id_or_null(d->edges[i].producer));
-        insert_integer(&in, store_joins_id_or_null(d->edges[i].message));
-    }
+    for (uint64_t i = 0; i < d->edge_count; i++)
+        INSERT_INTEGERS(&in, d->edges[i].event, store_joins_id_or_null(d->edges[i].producer),
+                        store_joins_id_or_null(d->edges[i].message));
     return insert_end(&in);
 }
 
@@ -162,15 +137,12 @@ static int store_critical(sqlite3 *db, const struct trace_data *d)
         for (end = i; end < count && steps[end].launch == steps[i].launch; end++)
             ;
         for (uint64_t k = end; k-- > i;) {
-            insert_integer(&in, steps[k].launch);
-            insert_integer(&in, (int64_t)(end - 1 - k));
-            insert_integer(&in, steps[k].rank);
-            insert_integer(&in, store_joins_id_or_null(steps[k].node));
+            INSERT_INTEGERS(&in, steps[k].launch, (int64_t)(end - 1 - k), steps[k].rank,
+                            store_joins_id_or_null(steps[k].node));
             insert_text(&in, steps[k].what);
-            insert_integer(&in, steps[k].start);
-            insert_integer(&in, (int64_t)steps[k].ns);
-            insert_integer(&in, store_joins_id_or_null(steps[k].event));
-            insert_integer(&in, store_joins_id_or_null(steps[k].message));
+            INSERT_INTEGERS(&in, steps[k].start, steps[k].ns,
+                            store_joins_id_or_null(steps[k].event),
+                            store_joins_id_or_null(steps[k].message));
         }
     }
     free(steps);

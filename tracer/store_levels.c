@@ -12,12 +12,8 @@ static int store_rows(sqlite3 *db, const struct trace_data *d, const struct leve
 {
     struct insert in;
     insert_begin(&in, db, "zoom", 4);
-    for (uint32_t i = 0; i < l->count; i++) {
-        insert_integer(&in, i);
-        insert_integer(&in, (int64_t)l->at[i].ns);
-        insert_integer(&in, l->at[i].buckets);
-        insert_integer(&in, i >= l->leaf_from);
-    }
+    for (uint32_t i = 0; i < l->count; i++)
+        INSERT_INTEGERS(&in, i, l->at[i].ns, l->at[i].buckets, i >= l->leaf_from);
     int rc = insert_end(&in);
     if (rc)
         return rc;
@@ -27,10 +23,7 @@ static int store_rows(sqlite3 *db, const struct trace_data *d, const struct leve
             const struct level_run *run = &l->at[i].runs[n];
             for (uint64_t k = run->first; k < run->first + run->count; k++) {
                 const struct level_row *r = &l->at[i].rows[k];
-                insert_integer(&in, i);
-                insert_integer(&in, d->nodes[n].id);
-                insert_integer(&in, r->bucket);
-                insert_integer(&in, r->busiest);
+                INSERT_INTEGERS(&in, i, d->nodes[n].id, r->bucket, r->busiest);
                 for (int s = 0; s < TRACE_STATES - 1; s++)
                     insert_integer(&in, (int64_t)r->ns[s]);
             }
@@ -51,9 +44,7 @@ static int store_overlap(sqlite3 *db, const struct trace_data *d, const struct l
             for (uint32_t b = 0; b < l->at[i].buckets; b++) {
                 if (!out[b][0] && !out[b][1] && !out[b][2])
                     continue;
-                insert_integer(&in, i);
-                insert_integer(&in, r);
-                insert_integer(&in, b);
+                INSERT_INTEGERS(&in, i, r, b);
                 for (int k = 0; k < 3; k++)
                     insert_integer(&in, (int64_t)out[b][k]);
             }
@@ -81,15 +72,11 @@ static int store_links(sqlite3 *db, const struct flow *f)
                 char name[64];
                 snprintf(name, sizeof name, "%s %s", kind ? "network" : "NVLink",
                          side ? "in" : "out");
-                insert_integer(&in, store_levels_link_id(f, l));
-                insert_integer(&in, r);
+                INSERT_INTEGERS(&in, store_levels_link_id(f, l), r);
                 insert_text(&in, kind_names[kind]);
                 insert_text(&in, side ? "in" : "out");
                 insert_text(&in, name);
-                insert_integer(&in, (int64_t)l->count);
-                insert_integer(&in, (int64_t)l->bytes);
-                insert_integer(&in, (int64_t)l->busy);
-                insert_integer(&in, (int64_t)l->peak);
+                INSERT_INTEGERS(&in, l->count, l->bytes, l->busy, l->peak);
             }
     return insert_end(&in);
 }
@@ -109,11 +96,8 @@ static int store_flow(sqlite3 *db, const struct flow *f, const struct levels *l)
             for (uint32_t b = 0; b < l->at[i].buckets; b++) {
                 if (moved[b] <= 0)
                     continue;
-                insert_integer(&in, i);
-                insert_integer(&in, store_levels_link_id(f, link));
-                insert_integer(&in, b);
-                insert_integer(&in, llround(moved[b]));
-                insert_integer(&in, llround(in_flight[b]));
+                INSERT_INTEGERS(&in, i, store_levels_link_id(f, link), b, llround(moved[b]),
+                                llround(in_flight[b]));
             }
         }
     int rc = moved && in_flight ? SQLITE_OK : STORE_NOMEM;
@@ -135,11 +119,8 @@ static int store_traffic(sqlite3 *db, const struct flow *f)
                      end++)
                     bytes += l->transfers[end].bytes;
                 insert_text(&in, kind_names[kind]);
-                insert_integer(&in, r);
-                insert_integer(&in, l->transfers[i].peer);
-                insert_integer(&in, (int64_t)(end - i));
-                insert_integer(&in, (int64_t)bytes);
-                insert_integer(&in, (int64_t)flow_busy(&l->transfers[i], end - i));
+                INSERT_INTEGERS(&in, r, l->transfers[i].peer, (int64_t)(end - i), bytes,
+                                (int64_t)flow_busy(&l->transfers[i], end - i));
             }
         }
     return insert_end(&in);

@@ -113,18 +113,11 @@ static int store_one_run(sqlite3 *db, const struct trace_data *d)
                                      : "");
     store_run_insert_word(&in, u->fabric);
     store_run_insert_word(&in, u->nic);
-    insert_integer(&in, p->topo.nodes);
-    insert_integer(&in, p->topo.gpus);
-    insert_integer(&in, u->seed ? *u->seed : INSERT_NULL);
+    INSERT_INTEGERS(&in, p->topo.nodes, p->topo.gpus, u->seed ? *u->seed : INSERT_NULL);
     store_run_insert_word(&in, u->command);
     store_run_insert_word(&in, u->version);
     insert_text(&in, started);
-    insert_integer(&in, d->origin);
-    insert_integer(&in, d->duration);
-    insert_integer(&in, (int64_t)d->events);
-    insert_integer(&in, (int64_t)d->put_count);
-    insert_integer(&in, (int64_t)d->dropped);
-    insert_integer(&in, (int64_t)d->residual);
+    INSERT_INTEGERS(&in, d->origin, d->duration, d->events, d->put_count, d->dropped, d->residual);
     store_run_insert_known(&in, u->peak_flops);
     store_run_insert_known(&in, u->nvlink_bytes_per_s);
     store_run_insert_known(&in, u->network_bytes_per_s);
@@ -137,9 +130,7 @@ static int store_ranks(sqlite3 *db, const struct trace_data *d)
     insert_begin(&in, db, "rank", 5);
     for (uint32_t r = 0; r < d->ranks; r++) {
         const struct trace_part *p = &d->parts[r];
-        insert_integer(&in, r);
-        insert_integer(&in, mk_node_of(&p->topo, r));
-        insert_integer(&in, mk_local_of(&p->topo, r));
+        INSERT_INTEGERS(&in, r, mk_node_of(&p->topo, r), mk_local_of(&p->topo, r));
         store_run_insert_word(&in, p->host);
         store_run_insert_word(&in, p->device);
     }
@@ -157,20 +148,11 @@ static int store_plans(sqlite3 *db, const struct trace_data *d)
         insert_integer(&in, q->id);
         insert_text(&in, plan_op_name(q->op));
         insert_text(&in, store_run_shape_of(q, shape, sizeof shape));
-        insert_integer(&in, (int64_t)q->m);
-        insert_integer(&in, (int64_t)q->n);
-        insert_integer(&in, (int64_t)q->k);
-        insert_integer(&in, q->tile_m);
-        insert_integer(&in, q->tile_n);
-        insert_integer(&in, q->chunk_rows);
-        insert_integer(&in, q->pieces);
+        INSERT_INTEGERS(&in, q->m, q->n, q->k, q->tile_m, q->tile_n, q->chunk_rows, q->pieces);
         for (int role = 0; role < MK_ROLES; role++)
             insert_integer(&in, q->split.ctas[role]);
-        insert_integer(&in, q->deterministic);
-        insert_integer(&in, q->tile_count);
-        insert_integer(&in, q->chunk_count);
-        insert_integer(&in, q->flag_base);
-        insert_integer(&in, q->flag_count);
+        INSERT_INTEGERS(&in, q->deterministic, q->tile_count, q->chunk_count, q->flag_base,
+                        q->flag_count);
     }
     int rc = insert_end(&in);
     if (rc)
@@ -181,11 +163,9 @@ static int store_plans(sqlite3 *db, const struct trace_data *d)
             const struct trace_plan *q = &d->parts[r].plans[i];
             if (!data_plan(d, 0, q->id) || data_plan(d, r, q->id) != q)
                 continue; /* not a plan of the job */
-            insert_integer(&in, q->id);
-            insert_integer(&in, r);
+            INSERT_INTEGERS(&in, q->id, r);
             store_run_insert_known(&in, q->flop);
-            insert_integer(&in, (int64_t)q->nvlink_bytes);
-            insert_integer(&in, (int64_t)q->network_bytes);
+            INSERT_INTEGERS(&in, q->nvlink_bytes, q->network_bytes);
         }
     return insert_end(&in);
 }
@@ -196,25 +176,14 @@ static int store_tiles(sqlite3 *db, const struct trace_plan *p)
     insert_begin(&in, db, "tile", 7);
     for (uint32_t i = 0; p->tiles && i < p->tile_count; i++) {
         const struct mk_tile *t = &p->tiles[i];
-        insert_integer(&in, p->id);
-        insert_integer(&in, i);
-        insert_integer(&in, t->slab);
-        insert_integer(&in, t->row);
-        insert_integer(&in, t->col);
-        insert_integer(&in, t->rows);
-        insert_integer(&in, t->cols);
+        INSERT_INTEGERS(&in, p->id, i, t->slab, t->row, t->col, t->rows, t->cols);
     }
     int rc = insert_end(&in);
     if (rc)
         return rc;
     insert_begin(&in, db, "chunk", 5);
-    for (uint32_t i = 0; p->chunks && i < p->chunk_count; i++) {
-        insert_integer(&in, p->id);
-        insert_integer(&in, i);
-        insert_integer(&in, p->chunks[i].rank);
-        insert_integer(&in, p->chunks[i].number);
-        insert_integer(&in, (int64_t)p->chunks[i].bytes);
-    }
+    for (uint32_t i = 0; p->chunks && i < p->chunk_count; i++)
+        INSERT_INTEGERS(&in, p->id, i, p->chunks[i].rank, p->chunks[i].number, p->chunks[i].bytes);
     return insert_end(&in);
 }
 
@@ -234,10 +203,8 @@ static int store_flags(sqlite3 *db, const struct trace_data *d, const struct tra
             if (!q || q->flag_count != p->flag_count ||
                 (r && store_run_same_meaning(&q->flags[i], &p->flags[i])))
                 continue;
-            insert_integer(&in, p->id);
-            insert_integer(&in, (int64_t)p->flag_base + i);
-            insert_integer(&in, r ? (int64_t)r : -1);
-            insert_integer(&in, q->flags[i].producer);
+            INSERT_INTEGERS(&in, p->id, (int64_t)p->flag_base + i, r ? (int64_t)r : -1,
+                            q->flags[i].producer);
             uint32_t chunk = data_flag_chunk(d, q, &q->flags[i]);
             insert_integer(&in, chunk == UINT32_MAX ? INSERT_NULL : chunk);
             insert_text(&in, q->flags[i].text);
@@ -250,12 +217,9 @@ static void store_run_insert_clock(struct insert *in, uint32_t rank, const char 
 {
     insert_integer(in, rank);
     insert_text(in, domain);
-    insert_integer(in, (int64_t)c->reference);
-    insert_integer(in, c->offset);
+    INSERT_INTEGERS(in, c->reference, c->offset);
     insert_real(in, c->drift);
-    insert_integer(in, (int64_t)c->residual);
-    insert_integer(in, c->samples);
-    insert_integer(in, c->used);
+    INSERT_INTEGERS(in, c->residual, c->samples, c->used);
 }
 
 static void store_run_insert_samples(struct insert *in, uint32_t rank, const char *domain,
@@ -265,11 +229,7 @@ static void store_run_insert_samples(struct insert *in, uint32_t rank, const cha
     for (uint32_t i = 0; i < count; i++) {
         insert_integer(in, rank);
         insert_text(in, domain);
-        insert_integer(in, i);
-        insert_integer(in, (int64_t)s[i].local);
-        insert_integer(in, (int64_t)s[i].remote);
-        insert_integer(in, (int64_t)s[i].bracket);
-        insert_integer(in, used[i]);
+        INSERT_INTEGERS(in, i, s[i].local, s[i].remote, s[i].bracket, used[i]);
     }
 }
 
@@ -304,15 +264,10 @@ static int store_drops(sqlite3 *db, const struct trace_data *d)
     insert_begin(&in, db, "\"drop\"", 3);
     for (uint32_t r = 0; r < d->ranks; r++) {
         for (uint32_t i = d->rank_node[r]; i < d->rank_node[r + 1]; i++)
-            if (d->nodes[i].leaf && d->nodes[i].dropped) {
-                insert_integer(&in, r);
-                insert_integer(&in, d->nodes[i].id);
-                insert_integer(&in, (int64_t)d->nodes[i].dropped);
-            }
+            if (d->nodes[i].leaf && d->nodes[i].dropped)
+                INSERT_INTEGERS(&in, r, d->nodes[i].id, d->nodes[i].dropped);
         if (d->parts[r].messages_dropped) {
-            insert_integer(&in, r);
-            insert_integer(&in, INSERT_NULL);
-            insert_integer(&in, (int64_t)d->parts[r].messages_dropped);
+            INSERT_INTEGERS(&in, r, INSERT_NULL, d->parts[r].messages_dropped);
         }
     }
     int rc = insert_end(&in);

@@ -44,22 +44,15 @@ static int store_nodes(sqlite3 *db, const struct trace_data *d)
     for (uint32_t i = 0; i < d->node_count; i++) {
         const struct trace_node *n = &d->nodes[i];
         int leaf = n->leaf && n->count > 0;
-        insert_integer(&in, n->id);
-        insert_integer(&in, n->parent ? (int64_t)n->parent : INSERT_NULL);
+        INSERT_INTEGERS(&in, n->id, n->parent ? (int64_t)n->parent : INSERT_NULL);
         insert_text(&in, kinds[n->kind]);
-        insert_integer(&in, n->rank);
-        insert_integer(&in, n->kind >= TRACE_NODE_ROLE ? (int64_t)n->role : INSERT_NULL);
-        insert_integer(&in, n->kind >= TRACE_NODE_CTA ? (int64_t)n->cta : INSERT_NULL);
-        insert_integer(&in, n->leaf ? (int64_t)n->warp : INSERT_NULL);
+        INSERT_INTEGERS(&in, n->rank, n->kind >= TRACE_NODE_ROLE ? (int64_t)n->role : INSERT_NULL,
+                        n->kind >= TRACE_NODE_CTA ? (int64_t)n->cta : INSERT_NULL,
+                        n->leaf ? (int64_t)n->warp : INSERT_NULL);
         insert_text(&in, store_tracks_node_name(d, n, name, sizeof name));
-        insert_integer(&in, n->leaves);
-        insert_integer(&in, (int64_t)n->total);
-        insert_integer(&in, (int64_t)n->dropped);
-        insert_integer(&in, leaf ? n->first_event : INSERT_NULL);
-        insert_integer(&in, leaf ? n->first_event + (int64_t)n->count - 1 : INSERT_NULL);
-        insert_integer(&in, (int64_t)n->longest);
-        insert_integer(&in, store_tracks_time_or_null(n->start));
-        insert_integer(&in, store_tracks_time_or_null(n->end));
+        INSERT_INTEGERS(&in, n->leaves, n->total, n->dropped, leaf ? n->first_event : INSERT_NULL,
+                        leaf ? n->first_event + (int64_t)n->count - 1 : INSERT_NULL, n->longest,
+                        store_tracks_time_or_null(n->start), store_tracks_time_or_null(n->end));
     }
     return insert_end(&in);
 }
@@ -114,14 +107,9 @@ static int store_events(sqlite3 *db, const struct trace_data *d)
                 next++;
             if (next < count && peers[next].event == id)
                 peer = peers[next].peer;
-            insert_integer(&in, n->id);
-            insert_integer(&in, e->launch ? (int64_t)e->launch : INSERT_NULL);
-            insert_integer(&in, e->start);
-            insert_integer(&in, (int64_t)e->ns);
-            insert_integer(&in, event_kind(e));
-            insert_integer(&in, store_tracks_cause_of(e));
-            insert_integer(&in, event_argument(e));
-            insert_integer(&in, peer);
+            INSERT_INTEGERS(&in, n->id, e->launch ? (int64_t)e->launch : INSERT_NULL, e->start,
+                            e->ns, event_kind(e), store_tracks_cause_of(e), event_argument(e),
+                            peer);
         }
     }
     free(peers);
@@ -145,14 +133,8 @@ static int store_totals(sqlite3 *db, const struct trace_data *d)
         }
         for (uint32_t k = 0; k < MK_EV_KINDS; k++)
             for (uint32_t c = 0; c < MK_CAUSES; c++)
-                if (count[k][c]) {
-                    insert_integer(&in, n->id);
-                    insert_integer(&in, k);
-                    insert_integer(&in, c);
-                    insert_integer(&in, (int64_t)count[k][c]);
-                    insert_integer(&in, (int64_t)ns[k][c]);
-                    insert_integer(&in, (int64_t)most[k][c]);
-                }
+                if (count[k][c])
+                    INSERT_INTEGERS(&in, n->id, k, c, count[k][c], ns[k][c], most[k][c]);
     }
     return insert_end(&in);
 }
@@ -214,11 +196,8 @@ static int store_longest(sqlite3 *db, const struct trace_data *d)
                                       d->nodes[i].first_event + (int64_t)j);
             }
         for (uint32_t k = 0; k < MK_EV_KINDS; k++)
-            for (uint32_t i = 0; i < best[k].count; i++) {
-                insert_integer(&in, k);
-                insert_integer(&in, (int64_t)best[k].ns[i]);
-                insert_integer(&in, best[k].event[i]);
-            }
+            for (uint32_t i = 0; i < best[k].count; i++)
+                INSERT_INTEGERS(&in, k, best[k].ns[i], best[k].event[i]);
     }
     free(best);
     return insert_end(&in);
