@@ -172,65 +172,51 @@ static void cta_issue(struct sim_cta *c, struct sim_transfer *t, uint32_t event)
     mk_track_add(&c->track, what, t->start, SIM_IS_DATA(t->kind) ? r->now(r->context) : t->start);
 }
 
-void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
+/* A copy of a chunk from one of this rank's spaces, of t.bytes; where it goes and by which rows the
+ * caller says. */
+static void cta_copy(struct mk_cta *cta, enum mk_space from, const struct mk_chunk *chunk,
+                     struct sim_transfer t)
 {
     const struct sim_calls *calls = cta_calls(cta);
     if (calls) {
-        calls->copy(cta, local, chunk->id, chunk->bytes);
+        calls->copy(cta, t.local, chunk->id, t.bytes);
         return;
     }
-    struct sim_cta *c = cta_of(cta);
-    struct sim_transfer t = {.kind = SIM_COPY,
-                             .local = local,
-                             .id = chunk->id,
-                             .offset = chunk->destination,
-                             .source = c->rank->spaces[chunk->space] + chunk->source,
-                             .bytes = chunk->bytes};
-    cta_issue(c, &t, MK_EV_COPY);
+    t.kind = SIM_COPY;
+    t.id = chunk->id;
+    t.offset = chunk->destination;
+    t.source = cta_of(cta)->rank->spaces[from] + chunk->source;
+    cta_issue(cta_of(cta), &t, MK_EV_COPY);
+}
+
+void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
+{
+    cta_copy(cta, chunk->space, chunk,
+             (struct sim_transfer){.local = local, .bytes = chunk->bytes});
 }
 
 void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk,
                       uint32_t rows, uint64_t source_pitch, uint64_t destination_pitch)
 {
-    const struct sim_calls *calls = cta_calls(cta);
-    if (calls) {
-        calls->copy(cta, local, chunk->id, rows * chunk->bytes);
-        return;
-    }
-    if (!rows)
-        return;
-    struct sim_cta *c = cta_of(cta);
-    struct sim_transfer t = {.kind = SIM_COPY,
-                             .local = local,
-                             .id = chunk->id,
-                             .offset = chunk->destination,
-                             .source = c->rank->spaces[chunk->space] + chunk->source,
-                             .bytes = rows * chunk->bytes,
-                             .row_bytes = chunk->bytes,
-                             .row_pitch = source_pitch,
-                             .to_pitch = destination_pitch};
-    cta_issue(c, &t, MK_EV_COPY);
+    if (rows || cta_calls(cta))
+        cta_copy(cta, chunk->space, chunk,
+                 (struct sim_transfer){.local = local,
+                                       .bytes = rows * chunk->bytes,
+                                       .row_bytes = chunk->bytes,
+                                       .row_pitch = source_pitch,
+                                       .to_pitch = destination_pitch});
 }
 
 void mk_cta_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk,
                         uint32_t rows, uint64_t pitch)
 {
-    const struct sim_calls *calls = cta_calls(cta);
-    if (calls) {
-        calls->copy(cta, local, chunk->id, chunk->bytes);
-        return;
-    }
-    struct sim_cta *c = cta_of(cta);
-    struct sim_transfer t = {.kind = SIM_COPY,
-                             .local = local,
-                             .id = chunk->id,
-                             .offset = chunk->destination,
-                             .source = c->rank->spaces[chunk->space] + chunk->source,
-                             .bytes = chunk->bytes,
-                             .row_bytes = chunk->bytes / rows,
-                             .row_pitch = pitch,
-                             .to_pitch = chunk->bytes / rows};
-    cta_issue(c, &t, MK_EV_COPY);
+    uint64_t row_bytes = rows ? chunk->bytes / rows : 0;
+    cta_copy(cta, chunk->space, chunk,
+             (struct sim_transfer){.local = local,
+                                   .bytes = chunk->bytes,
+                                   .row_bytes = row_bytes,
+                                   .row_pitch = pitch,
+                                   .to_pitch = row_bytes});
 }
 
 int mk_rows_without_data(struct mk_cta *cta, uint32_t local, uint32_t id, uint64_t bytes)
@@ -244,25 +230,15 @@ int mk_rows_without_data(struct mk_cta *cta, uint32_t local, uint32_t id, uint64
 void mk_cta_deliver(struct mk_cta *cta, enum mk_space space, const struct mk_chunk *chunk,
                     uint32_t rows, uint64_t pitch)
 {
-    const struct sim_calls *calls = cta_calls(cta);
     const struct mk_topo *topo =
         &((const struct sim_head *)(const void *)cta)->rank->plan->problem.topo;
-    if (calls) {
-        calls->copy(cta, mk_local_of(topo, topo->rank), chunk->id, rows * chunk->bytes);
-        return;
-    }
-    struct sim_cta *c = cta_of(cta);
-    struct sim_transfer t = {.kind = SIM_COPY,
-                             .local = mk_local_of(topo, topo->rank),
-                             .id = chunk->id,
-                             .space = space,
-                             .offset = chunk->destination,
-                             .source = c->rank->spaces[MK_SPACE_HEAP] + chunk->source,
-                             .bytes = rows * chunk->bytes,
-                             .row_bytes = chunk->bytes,
-                             .row_pitch = chunk->bytes,
-                             .to_pitch = pitch};
-    cta_issue(c, &t, MK_EV_COPY);
+    cta_copy(cta, MK_SPACE_HEAP, chunk,
+             (struct sim_transfer){.local = mk_local_of(topo, topo->rank),
+                                   .space = space,
+                                   .bytes = rows * chunk->bytes,
+                                   .row_bytes = chunk->bytes,
+                                   .row_pitch = chunk->bytes,
+                                   .to_pitch = pitch});
 }
 
 void mk_cta_combine(struct mk_cta *cta, const struct mk_combine *combine)
@@ -342,32 +318,26 @@ void sim_cta_store(struct sim_cta *c, const struct sim_operands *o, const float 
 static void cta_raise_flag(struct mk_cta *cta, enum sim_transfer_kind kind, uint32_t local,
                            uint32_t flag, uint64_t value)
 {
+    const struct sim_calls *calls = cta_calls(cta);
     struct sim_transfer t = {.kind = kind,
                              .local = local,
                              .id = flag,
                              .offset = (uint64_t)flag * 8,
                              .bytes = 8,
                              .value = value};
-    cta_issue(cta_of(cta), &t, MK_EV_SIGNAL);
+    if (calls)
+        calls->raise(cta, kind == SIM_ADD, local, flag, value);
+    else
+        cta_issue(cta_of(cta), &t, MK_EV_SIGNAL);
 }
 
 void mk_cta_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value)
 {
-    const struct sim_calls *calls = cta_calls(cta);
-    if (calls) {
-        calls->raise(cta, 0, local, flag, value);
-        return;
-    }
     cta_raise_flag(cta, SIM_SET, local, flag, value);
 }
 
 void mk_cta_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
 {
-    const struct sim_calls *calls = cta_calls(cta);
-    if (calls) {
-        calls->raise(cta, 1, local, flag, count);
-        return;
-    }
     cta_raise_flag(cta, SIM_ADD, local, flag, count);
 }
 

@@ -1,7 +1,7 @@
 /* ibv_wr_*: requests are built in the send queue behind what is posted, and posted together by
- * wr_complete.
+ * wr_complete. An SRD QP builds its own beside the queue (srd_post.c), by the same calls.
  */
-#include "nic.h"
+#include "srd.h"
 
 #include <errno.h>
 #include <string.h>
@@ -14,6 +14,8 @@ static struct softnic_qp *post_ex_of(struct ibv_qp_ex *ex)
 static struct softnic_wqe *post_ex_begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode)
 {
     struct softnic_qp *qp = post_ex_of(ex);
+    if (qp->srd)
+        return softnic_srd_post_begin(qp, opcode);
     struct softnic_wqe *wqe = softnic_sq_slot(qp, qp->batch_count);
     qp->batch_wqe = wqe;
     if (!wqe) {
@@ -34,32 +36,31 @@ static struct softnic_wqe *post_ex_begin(struct ibv_qp_ex *ex, enum ibv_wr_opcod
 }
 
 static struct softnic_wqe *post_ex_begin_remote(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode,
-                                                uint32_t rkey, uint64_t remote)
+                                                uint32_t rkey, uint64_t remote, __be32 imm)
 {
     struct softnic_wqe *wqe = post_ex_begin(ex, opcode);
     if (wqe) {
         wqe->rkey = rkey;
         wqe->remote = remote;
+        wqe->imm = imm;
     }
     return wqe;
 }
 
 static void post_ex_wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote)
 {
-    post_ex_begin_remote(ex, IBV_WR_RDMA_WRITE, rkey, remote);
+    post_ex_begin_remote(ex, IBV_WR_RDMA_WRITE, rkey, remote, 0);
 }
 
 static void post_ex_wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote,
                                       __be32 imm)
 {
-    struct softnic_wqe *wqe = post_ex_begin_remote(ex, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, remote);
-    if (wqe)
-        wqe->imm = imm;
+    post_ex_begin_remote(ex, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, remote, imm);
 }
 
 static void post_ex_wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote)
 {
-    post_ex_begin_remote(ex, IBV_WR_RDMA_READ, rkey, remote);
+    post_ex_begin_remote(ex, IBV_WR_RDMA_READ, rkey, remote, 0);
 }
 
 static void post_ex_wr_send(struct ibv_qp_ex *ex)
@@ -69,15 +70,13 @@ static void post_ex_wr_send(struct ibv_qp_ex *ex)
 
 static void post_ex_wr_send_imm(struct ibv_qp_ex *ex, __be32 imm)
 {
-    struct softnic_wqe *wqe = post_ex_begin(ex, IBV_WR_SEND_WITH_IMM);
-    if (wqe)
-        wqe->imm = imm;
+    post_ex_begin_remote(ex, IBV_WR_SEND_WITH_IMM, 0, 0, imm);
 }
 
 static void post_ex_wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote,
                                       uint64_t compare, uint64_t swap)
 {
-    struct softnic_wqe *wqe = post_ex_begin_remote(ex, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, remote);
+    struct softnic_wqe *wqe = post_ex_begin_remote(ex, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, remote, 0);
     if (wqe) {
         wqe->operand[0] = compare;
         wqe->operand[1] = swap;
@@ -87,7 +86,8 @@ static void post_ex_wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint6
 static void post_ex_wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote,
                                         uint64_t add)
 {
-    struct softnic_wqe *wqe = post_ex_begin_remote(ex, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, remote);
+    struct softnic_wqe *wqe =
+        post_ex_begin_remote(ex, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, remote, 0);
     if (wqe)
         wqe->operand[0] = add;
 }
@@ -113,7 +113,7 @@ static void post_ex_wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t add
                                uint32_t length)
 {
     struct ibv_sge sge = {address, length, lkey};
-    post_ex_wr_set_sge_list(ex, 1, &sge);
+    ex->wr_set_sge_list(ex, 1, &sge);
 }
 
 static void post_ex_wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count,
@@ -139,7 +139,7 @@ static void post_ex_wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count,
 static void post_ex_wr_set_inline_data(struct ibv_qp_ex *ex, void *address, size_t length)
 {
     struct ibv_data_buf one = {address, length};
-    post_ex_wr_set_inline_data_list(ex, 1, &one);
+    ex->wr_set_inline_data_list(ex, 1, &one);
 }
 
 static void post_ex_wr_start(struct ibv_qp_ex *ex)

@@ -89,6 +89,9 @@ uint32_t softnic_srd_max_sq(const struct softnic_context *ctx);
 
 /* srd_post.c */
 void softnic_srd_post_setup(struct softnic_qp *qp, uint64_t send_ops);
+/* A request of the batch that wr_start began: its send queue entry, or NULL where there is no room
+ * or the batch has failed. */
+struct softnic_wqe *softnic_srd_post_begin(struct softnic_qp *qp, enum ibv_wr_opcode opcode);
 
 /* srd_request.c. start_over: not before `when` (ns), as if nothing of it had left; finish: it has
  * been answered, or will not be, and completes when it has left whole and the shaped time has

@@ -11,28 +11,14 @@ static struct softnic_qp *srd_post_of(struct ibv_qp_ex *ex)
     return (struct softnic_qp *)ex;
 }
 
-static void srd_post_wr_start(struct ibv_qp_ex *ex)
-{
-    struct softnic_qp *qp = srd_post_of(ex);
-    pthread_mutex_lock(&qp->batch_lock);
-    qp->batch_count = 0;
-    qp->batch_error = 0;
-}
-
-static void srd_post_wr_abort(struct ibv_qp_ex *ex)
-{
-    pthread_mutex_unlock(&srd_post_of(ex)->batch_lock);
-}
-
 static struct srd_request *srd_post_current(struct ibv_qp_ex *ex)
 {
     struct softnic_qp *qp = srd_post_of(ex);
     return qp->batch_error || !qp->batch_count ? NULL : &qp->srd->batch[qp->batch_count - 1];
 }
 
-static struct srd_request *srd_post_begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode)
+struct softnic_wqe *softnic_srd_post_begin(struct softnic_qp *qp, enum ibv_wr_opcode opcode)
 {
-    struct softnic_qp *qp = srd_post_of(ex);
     uint64_t used =
         qp->sq_posted + qp->batch_count - __atomic_load_n(&qp->sq_polled, __ATOMIC_ACQUIRE);
     if (used >= qp->sq_size)
@@ -41,48 +27,11 @@ static struct srd_request *srd_post_begin(struct ibv_qp_ex *ex, enum ibv_wr_opco
         return NULL;
     struct srd_request *r = &qp->srd->batch[qp->batch_count++];
     memset(r, 0, sizeof(*r));
-    r->wqe.wr_id = ex->wr_id;
+    r->wqe.wr_id = qp->ex.wr_id;
     r->wqe.opcode = (uint8_t)opcode;
-    r->wqe.solicited = ex->wr_flags & IBV_SEND_SOLICITED;
+    r->wqe.solicited = qp->ex.wr_flags & IBV_SEND_SOLICITED;
     r->device = -1;
-    return r;
-}
-
-static void srd_post_begin_remote(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode, uint32_t rkey,
-                                  uint64_t remote, __be32 imm)
-{
-    struct srd_request *r = srd_post_begin(ex, opcode);
-    if (r) {
-        r->wqe.rkey = rkey;
-        r->wqe.remote = remote;
-        r->wqe.imm = imm;
-    }
-}
-
-static void srd_post_wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote)
-{
-    srd_post_begin_remote(ex, IBV_WR_RDMA_WRITE, rkey, remote, 0);
-}
-
-static void srd_post_wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote,
-                                       __be32 imm)
-{
-    srd_post_begin_remote(ex, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, remote, imm);
-}
-
-static void srd_post_wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote)
-{
-    srd_post_begin_remote(ex, IBV_WR_RDMA_READ, rkey, remote, 0);
-}
-
-static void srd_post_wr_send(struct ibv_qp_ex *ex)
-{
-    srd_post_begin_remote(ex, IBV_WR_SEND, 0, 0, 0);
-}
-
-static void srd_post_wr_send_imm(struct ibv_qp_ex *ex, __be32 imm)
-{
-    srd_post_begin_remote(ex, IBV_WR_SEND_WITH_IMM, 0, 0, imm);
+    return &r->wqe;
 }
 
 static bool srd_post_is_send(const struct srd_request *r)
@@ -107,13 +56,6 @@ static void srd_post_wr_set_sge_list(struct ibv_qp_ex *ex, size_t count, const s
     r->wqe.length = length > UINT32_MAX ? UINT32_MAX : (uint32_t)length;
 }
 
-static void srd_post_wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t address,
-                                uint32_t length)
-{
-    struct ibv_sge sge = {address, length, lkey};
-    srd_post_wr_set_sge_list(ex, 1, &sge);
-}
-
 static void srd_post_wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count,
                                              const struct ibv_data_buf *list)
 {
@@ -132,12 +74,6 @@ static void srd_post_wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count,
         r->wqe.is_inline = true;
         r->wqe.length = length;
     }
-}
-
-static void srd_post_wr_set_inline_data(struct ibv_qp_ex *ex, void *address, size_t length)
-{
-    struct ibv_data_buf one = {address, length};
-    srd_post_wr_set_inline_data_list(ex, 1, &one);
 }
 
 static void srd_post_wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn,
@@ -190,19 +126,9 @@ static int srd_post_wr_complete(struct ibv_qp_ex *ex)
 void softnic_srd_post_setup(struct softnic_qp *qp, uint64_t ops)
 {
     struct ibv_qp_ex *ex = &qp->ex;
-    qp->extended = true;
-    ex->wr_start = srd_post_wr_start;
+    softnic_post_ex_setup(qp, ops);
     ex->wr_complete = srd_post_wr_complete;
-    ex->wr_abort = srd_post_wr_abort;
-    ex->wr_set_sge = srd_post_wr_set_sge;
     ex->wr_set_sge_list = srd_post_wr_set_sge_list;
-    ex->wr_set_inline_data = srd_post_wr_set_inline_data;
     ex->wr_set_inline_data_list = srd_post_wr_set_inline_data_list;
     ex->wr_set_ud_addr = srd_post_wr_set_ud_addr;
-    ex->wr_rdma_write = ops & IBV_QP_EX_WITH_RDMA_WRITE ? srd_post_wr_rdma_write : NULL;
-    ex->wr_rdma_write_imm =
-        ops & IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM ? srd_post_wr_rdma_write_imm : NULL;
-    ex->wr_rdma_read = ops & IBV_QP_EX_WITH_RDMA_READ ? srd_post_wr_rdma_read : NULL;
-    ex->wr_send = ops & IBV_QP_EX_WITH_SEND ? srd_post_wr_send : NULL;
-    ex->wr_send_imm = ops & IBV_QP_EX_WITH_SEND_WITH_IMM ? srd_post_wr_send_imm : NULL;
 }
