@@ -28,6 +28,7 @@ static const struct scene once[] = {
     {"filter", "\\\ntype rank 7\nEnter\n", 0, -1},
     {"links", "Down*5\nRight*6\n", 0, -1},
     {"help", "?\n", 0, -1},
+    {"cut", "e\n", 3, -1},
     {"empty", "", 2, -1},
     {"compare", "", 0, 1},
     {"compare-roles", "3\nDown*2\nSpace\n", 0, 1},

@@ -63,81 +63,27 @@ static void check_shares(const struct stage *s)
 
 static void random_keys(void **state)
 {
-    static const int codes[] = {TUI_UP,
-                                TUI_DOWN,
-                                TUI_LEFT,
-                                TUI_RIGHT,
-                                TUI_PAGE_UP,
-                                TUI_PAGE_DOWN,
-                                TUI_HOME,
-                                TUI_END,
-                                TUI_ENTER,
-                                TUI_ENTER,
-                                TUI_BACKSPACE,
-                                TUI_TAB,
-                                TUI_BACKTAB,
-                                TUI_ESCAPE,
-                                'h',
-                                'j',
-                                'k',
-                                'l',
-                                'H',
-                                'L',
-                                'g',
-                                'G',
-                                '+',
-                                '+',
-                                '+',
-                                '-',
-                                '=',
-                                '0',
-                                'f',
-                                ' ',
-                                'Z',
-                                'e',
-                                'E',
-                                'w',
-                                'W',
-                                'n',
-                                'N',
-                                '[',
-                                ']',
-                                '1',
-                                '2',
-                                '3',
-                                '4',
-                                '5',
-                                '6',
-                                '7',
-                                '8',
-                                'p',
-                                'P',
-                                'z',
-                                'J',
-                                'K',
-                                '?',
-                                'a',
-                                '/',
-                                '\\',
-                                ':',
-                                'm',
-                                '\'',
-                                '^',
-                                '$',
-                                'q',
-                                'r',
-                                'x',
-                                's',
-                                '1',
-                                'u',
-                                12,
-                                1,
-                                0x7f,
-                                200};
+    static const int codes[] = {
+        TUI_UP,      TUI_DOWN,   TUI_LEFT,  TUI_RIGHT, TUI_PAGE_UP,   TUI_PAGE_DOWN,
+        TUI_HOME,    TUI_END,    TUI_ENTER, TUI_ENTER, TUI_BACKSPACE, TUI_TAB,
+        TUI_BACKTAB, TUI_ESCAPE, 'h',       'j',       'k',           'l',
+        'H',         'L',        'g',       'G',       '+',           '+',
+        '+',         '-',        '=',       '0',       'f',           ' ',
+        'Z',         'e',        'E',       'w',       'W',           'n',
+        'N',         '[',        ']',       '1',       '2',           '3',
+        '4',         '5',        '6',       '7',       '8',           'p',
+        'P',         'z',        'J',       'K',       '?',           'a',
+        'c',         '/',        '\\',      ':',       'm',           '\'',
+        '^',         '$',        'q',       'r',       'x',           's',
+        '1',         'u',        12,        1,         0x7f,          200};
     for (int seed = 0; seed < 8; seed++) {
         struct stage s;
         srand((unsigned)seed);
-        stage_open(&s, seed == 7 ? 2 : 0, seed % 2 ? 1 : -1, 80, 24, seed % 3 == 0);
+        stage_open(&s,
+                   seed == 7                ? 2
+                   : seed == 4 || seed == 6 ? 3
+                                            : 0,
+                   seed % 2 ? 1 : -1, 80, 24, seed % 3 == 0);
         for (int i = 0; i < 700; i++) {
             struct key k = {codes[(size_t)rand() % (sizeof codes / sizeof *codes)], rand() % 220,
                             rand() % 70};
@@ -152,6 +98,62 @@ static void random_keys(void **state)
         }
         stage_close(&s);
     }
+}
+
+/* How many columns of the first row show a launch. */
+static int busy_columns(const struct stage *s)
+{
+    int busy = 0;
+    for (int c = 0; c < s->picture.columns; c++)
+        busy += s->picture.rows[0].value[c * OVERLAP_CLASSES] < 0.5f &&
+                !model_is_cut(&s->m, s->picture.t0 + c * s->picture.step, s->picture.step);
+    return busy;
+}
+
+/* Launches 50 ms apart that last 60 us: the first screen shows them, not what lies between; all
+ * times are the run's, and whatever is kept of them stays where it was without cuts. */
+static void what_lies_between_launches_is_cut_out(void **state)
+{
+    struct stage s;
+    stage_open(&s, 3, -1, 120, 40, 0);
+    const struct source_launch *l = source_launches(s.source[0]);
+    double run = source_info(s.source[0])->end;
+    assert_int_equal(s.m.cuts, 1);
+    assert_true(s.m.end < run / 100);
+    assert_true(busy_columns(&s) > s.picture.columns * 0.85);
+    assert_true(stage_shows(&s, "/"));
+    double last = -1;
+    for (int i = 0; i <= 1000; i++) {
+        double shown = s.m.end * i / 1000, time = model_file_time(&s.m, 0, shown);
+        assert_true(time > last && fabs(model_screen_time(&s.m, 0, time) - shown) < 1e-3);
+        last = time;
+    }
+    assert_true(fabs(last - run) < 1e-3);
+    key(&s, 'e');
+    assert_true(fabs(model_clock(&s.m, s.m.cursor) - l[1].start) < 1);
+    assert_true(stage_shows(&s, "@ 50.0"));
+    key(&s, '[');
+    stage_play(&s, ":\ntype 50.02ms\nEnter\n]\n");
+    assert_true(fabs(model_clock(&s.m, s.m.range[1]) - 50020000) < 1);
+    key(&s, 'c');
+    assert_int_equal(s.m.cuts, 0);
+    assert_true(s.m.end == run && fabs(s.m.cursor - 50020000) < 1);
+    assert_true(fabs(s.m.range[0] - l[1].start) < 1 && fabs(s.m.range[1] - 50020000) < 1);
+    assert_true(busy_columns(&s) < 4);
+    key(&s, 'c');
+    assert_int_equal(s.m.cuts, 1);
+    assert_true(fabs(model_clock(&s.m, s.m.cursor) - 50020000) < 1);
+    stage_close(&s);
+    /* launches that are most of the run, and two files, are shown as they are */
+    stage_open(&s, 0, -1, 120, 40, 0);
+    key(&s, 'c');
+    assert_int_equal(s.m.cuts, 0);
+    assert_true(stage_shows(&s, "nothing to cut out"));
+    stage_close(&s);
+    stage_open(&s, 3, 3, 120, 40, 0);
+    key(&s, 'c');
+    assert_int_equal(s.m.cuts, 0);
+    stage_close(&s);
 }
 
 static void zooming_in_and_out_is_inverse(void **state)
@@ -555,6 +557,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_keys),
+        cmocka_unit_test(what_lies_between_launches_is_cut_out),
         cmocka_unit_test(zooming_in_and_out_is_inverse),
         cmocka_unit_test(tab_visits_every_event_of_a_row),
         cmocka_unit_test(search_stops_at_every_match_and_returns),

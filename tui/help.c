@@ -26,6 +26,7 @@ static const struct {
     {"m '", "set a bookmark, go to it (a letter follows)"},
     {"1–8 p P", "panels; J K scroll, z enlarges"},
     {"a", "two files: hold these launches side by side, or not"},
+    {"c", "cut out what lies between launches, or not"},
     {"wheel, click", "zoom at the pointer; go there; a label folds"},
     {"r Ctrl-L", "draw the screen anew"},
     {"Ctrl-Z", "suspend"},

@@ -33,8 +33,14 @@ static void layout_rows_draw_ticks(struct cells *c, const struct model *m, const
         for (int x = g->label; x < m->width; x++)
             cells_put(c, x, marks, 0x2500, COLOUR_FAINT, 0);
     int last = g->label - 1; /* labels never touch what stands before them */
-    for (double t = ceil(m->t0 / step) * step; t < m->t1; t += step) {
-        int x = layout_column(m, g, t);
+    for (double t = ceil(model_clock(m, m->t0) / step) * step; t < model_clock(m, m->t1);
+         t += step) {
+        double shown = model_screen_time(m, 0, t);
+        if (model_is_cut(m, shown, 0)) { /* on to the first behind the cut */
+            t = floor(model_clock(m, model_next_cut(m, shown, m->t1)) / step) * step;
+            continue;
+        }
+        int x = layout_column(m, g, shown);
         words_time(text, fabs(t) < step / 2 ? 0 : t, step);
         int width = cells_columns(text) + 1;
         if (x < 0 || x + width > m->width)
@@ -54,7 +60,7 @@ static void layout_rows_draw_marks(struct cells *c, const struct model *m, const
     for (int file = 0; file < m->files; file++) {
         const struct source_launch *l = source_launches(m->source[file]);
         for (int i = 0; i < source_info(m->source[file])->launches; i++) {
-            int x = layout_column(m, g, l[i].start + m->shift[file]);
+            int x = layout_column(m, g, model_screen_time(m, file, l[i].start));
             /* where they lie closer than their labels, the first stands for all */
             if (x < 0 || x <= taken)
                 continue;
@@ -88,7 +94,7 @@ void layout_ruler(struct cells *c, const struct model *m, const struct geometry 
     layout_rows_draw_ticks(c, m, g);
     layout_rows_draw_marks(c, m, g);
     cells_print(c, 1, g->ruler, g->label - 1, COLOUR_TEXT, ATTR_BOLD, "@ %s",
-                words_time(time, m->cursor, column / 10));
+                words_time(time, model_clock(m, m->cursor), column / 10));
     if (g->ruler_rows > 1)
         cells_print(c, 1, y, g->label - 1, COLOUR_FAINT, 0, "%s/col", words_length(time, column));
     /* Around the cursor: what another rank did inside this band may have been before or after. */
@@ -205,14 +211,17 @@ void layout_rows(struct cells *c, const struct model *m, const struct picture *p
     for (int i = 0; i < p->count && i < g->rows_height; i++) {
         const struct picture_row *row = &p->rows[i];
         int y = g->rows_top + i, current = m->top + i == m->row;
-        double begin = m->shift[row->row.file],
-               end = begin + source_info(m->source[row->row.file])->end;
+        int file = row->row.file;
+        double begin = m->shift[file],
+               end = model_screen_time(m, file, source_info(m->source[file])->end);
         layout_rows_draw_label(c, m, &row->row, y, g->label, current);
         for (int k = 0; k < p->columns && k < g->columns; k++) {
             double t = p->t0 + k * p->step;
             int x = g->label + k, attr = x == cursor ? ATTR_REVERSE : 0;
             if (t + p->step <= begin || t >= end)
                 cells_put(c, x, y, ' ', COLOUR_TEXT, attr);
+            else if (model_is_cut(m, t, p->step))
+                cells_put(c, x, y, '/', COLOUR_FAINT, attr);
             else
                 layout_rows_draw_cell(c, m, row, k, x, y, attr);
         }

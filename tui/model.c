@@ -52,11 +52,6 @@ struct source_group row_group(const struct row *row)
                                  row->kind == ROW_CTA ? row->track : -1};
 }
 
-double model_file_time(const struct model *m, int file, double time)
-{
-    return time - m->shift[file];
-}
-
 static int model_same_row(const struct row *a, const struct row *b)
 {
     return a->kind == b->kind && a->file == b->file && a->rank == b->rank && a->role == b->role &&
@@ -262,6 +257,8 @@ int model_open(struct model *m, struct source *a, struct source *b, int width, i
     if (!m->rank_open || !m->role_open)
         return -ENOMEM;
     model_align(m, 0, 0);
+    if (!b)
+        model_cut(m, 1);
     model_fit(m);
     m->cursor = m->begin;
     memset(m->rank_open, 1, m->ranks);

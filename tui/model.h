@@ -68,16 +68,26 @@ struct place {
     int set;
 };
 
+/* A time between launches that is drawn as narrow as all of them: struct model's `gap`. */
+struct model_cut {
+    double from, to; /* of the file */
+    double at;       /* where `from` is on the screen */
+};
+#define MODEL_CUTS 65 /* one more than launches have between them, before and behind */
+
 #define MODEL_BACK 64
 #define MODEL_TEXT 64
 
 struct model {
     struct source *source[2];
     int files;
-    double shift[2];   /* what is added to a file's time to get the screen's */
-    int pair[2];       /* two files: launches that begin at the same column */
-    int held;          /* 1: these, wherever the cursor is */
-    double begin, end; /* of everything, screen time */
+    double shift[2];                  /* what is added to a file's time to get the screen's */
+    int pair[2];                      /* two files: launches that begin at the same column */
+    int held;                         /* 1: these, wherever the cursor is */
+    double begin, end;                /* of everything, screen time */
+    struct model_cut cut[MODEL_CUTS]; /* of one file, in order */
+    int cuts;
+    double gap; /* of each, on the screen */
 
     int width, height;
     int ascii; /* 1: the layout writes ASCII alone */
@@ -160,7 +170,22 @@ double model_column(const struct model *m);       /* ns of one column */
 /* under the cursor; NULL where there are no rows */
 const struct row *model_row(const struct model *m);
 struct source_group row_group(const struct row *row);
+
+/* From the screen's time to a file's, and back. */
 double model_file_time(const struct model *m, int file, double time);
+double model_screen_time(const struct model *m, int file, double time);
+/* what is written of a time on the screen: that of the first file */
+double model_clock(const struct model *m, double time);
+/* how long the column that begins at `time` lasts in the file */
+double model_column_of(const struct model *m, int file, double time);
+/* Whether the columns's time, from `time` on, is one that is cut out. */
+int model_is_cut(const struct model *m, double time, double step);
+/* Where the next cut begins or ends behind `time`, but at most `end`: till there the file's time
+ * goes evenly. */
+double model_next_cut(const struct model *m, double time, double end);
+/* With or without cuts; sets begin and end. One file. */
+void model_cut(struct model *m, int cut);
+void model_cut_key(struct model *m);
 
 /* Where things lie on a screen of the model's size. Pure. */
 struct geometry {

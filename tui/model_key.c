@@ -59,7 +59,7 @@ static void model_key_go_launch(struct model *m, int direction)
         return;
     }
     model_push(m);
-    model_go(m, l[best].start + m->shift[file]);
+    model_go(m, model_screen_time(m, file, l[best].start));
     model_say(m, 0, "launch %d of %d, epoch %lld", best + 1, count, (long long)l[best].epoch);
 }
 
@@ -71,8 +71,8 @@ static void model_key_fit_here(struct model *m)
         a = m->range[0];
         b = m->range[1];
     } else if (row && m->have_event && !m->on_chain) {
-        a = m->event.start + m->shift[row->file];
-        b = m->event.end + m->shift[row->file];
+        a = model_screen_time(m, row->file, m->event.start);
+        b = model_screen_time(m, row->file, m->event.end);
         double around = b - a > 1 ? b - a : 1;
         a -= around;
         b += around;
@@ -81,8 +81,8 @@ static void model_key_fit_here(struct model *m)
         int last = source_info(m->source[row->file])->launches - 1, i = 0;
         while (i < last && l[i + 1].start <= model_file_time(m, row->file, m->cursor))
             i++;
-        a = l[i].start + m->shift[row->file];
-        b = l[i].end + m->shift[row->file];
+        a = model_screen_time(m, row->file, l[i].start);
+        b = model_screen_time(m, row->file, l[i].end);
     } else {
         model_fit(m);
         return;
@@ -209,6 +209,9 @@ static void model_key_command_key(struct model *m, int code)
         break;
     case 'a':
         model_align_key(m);
+        break;
+    case 'c':
+        model_cut_key(m);
         break;
     case 'n':
     case 'N':

@@ -13,7 +13,7 @@ static void model_prompt_go_event(struct model *m, int file, const struct source
     const struct source_track *t = &source_tracks(m->source[file])[e->track];
     struct row row = {ROW_CTA, file, t->rank, t->role, t->cta, t->warp, e->track, 1, 0};
     model_go_row(m, &row);
-    model_go(m, e->start + m->shift[file]);
+    model_go(m, model_screen_time(m, file, e->start));
     m->pin = *e;
     m->pin_cursor = m->cursor;
     m->on_chain = 0;
@@ -27,17 +27,17 @@ static void model_prompt_find(struct model *m, int file, struct source_group gro
     char time[32];
     const struct row *row = model_row(m);
     /* Where an event is under the cursor, on from that one; else from the cursor's time. */
-    const struct source_event *from = m->have_event && row && row->kind == ROW_CTA &&
-                                              m->cursor == m->event.start + m->shift[file] &&
-                                              !m->on_chain
-                                          ? &m->event
-                                          : NULL;
+    const struct source_event *from =
+        m->have_event && row && row->kind == ROW_CTA &&
+                m->cursor == model_screen_time(m, file, m->event.start) && !m->on_chain
+            ? &m->event
+            : NULL;
     int rc = source_find(m->source[file], group, q, model_file_time(m, file, m->cursor), from,
                          direction, &e, &reached);
     if (rc == 1) {
         model_prompt_go_event(m, file, &e);
     } else if (rc == -EAGAIN) {
-        model_go(m, reached + m->shift[file]);
+        model_go(m, model_screen_time(m, file, reached));
         model_say(m, 0, "not found up to %s; %c goes on", words_time(time, reached, 1000),
                   direction > 0 ? 'n' : 'N');
     } else if (rc < 0) {
@@ -86,7 +86,7 @@ void model_next_event(struct model *m, int direction)
         group.role = -1;
     if (source_find(m->source[file], group, m->filtering ? &m->filter : &any,
                     model_file_time(m, file, m->cursor), NULL, direction, &e, &reached) == 1)
-        model_go(m, e.start + m->shift[file]);
+        model_go(m, model_screen_time(m, file, e.start));
     else
         model_say(m, 1, "no event of this row %s the cursor", direction > 0 ? "after" : "before");
 }
@@ -166,7 +166,7 @@ static void model_prompt_do_goto(struct model *m)
         for (int i = 0; i < source_info(m->source[file])->launches; i++)
             if (l[i].epoch == epoch) {
                 model_push(m);
-                model_go(m, l[i].start + m->shift[file]);
+                model_go(m, model_screen_time(m, file, l[i].start));
                 return;
             }
         model_say(m, 1, "epoch %lld is not in this trace", epoch);
@@ -176,10 +176,12 @@ static void model_prompt_do_goto(struct model *m)
         model_say(m, 1, "%s", error);
         return;
     }
-    time += relative ? m->cursor : m->shift[file];
+    if (relative)
+        time += model_file_time(m, file, m->cursor);
+    time = model_screen_time(m, file, time);
     if (time < m->begin || time > m->end) {
         char end[32];
-        model_say(m, 1, "the run ends at %s", words_time(end, m->end, 1000));
+        model_say(m, 1, "the run ends at %s", words_time(end, model_clock(m, m->end), 1000));
         return;
     }
     model_push(m);

@@ -10,6 +10,13 @@ double model_column(const struct model *m)
     return (m->t1 - m->t0) / (columns > 0 ? columns : 1);
 }
 
+double model_column_of(const struct model *m, int file, double time)
+{
+    return m->cuts
+               ? model_file_time(m, file, time + model_column(m)) - model_file_time(m, file, time)
+               : model_column(m);
+}
+
 double model_least(const struct model *m)
 {
     int columns = model_geometry(m).columns;
@@ -111,7 +118,8 @@ void model_settle(struct model *m)
         m->have_event = source_event_at(s, row->track, time, &m->event) == 1 && m->event.end > time;
         if (!m->have_event)
             m->have_event =
-                source_event_at(s, row->track, time + model_column(m), &m->event) == 1 &&
+                source_event_at(s, row->track, time + model_column_of(m, row->file, m->cursor),
+                                &m->event) == 1 &&
                 m->event.end >= time;
     } else if (row->kind == ROW_NIC) {
         chain_follow_message(s, row->rank, time, &m->chain);
@@ -203,7 +211,7 @@ static void model_view_go_step(struct model *m, int file, const struct chain_ste
     model_go_row(m, &row);
     if (isnan(s->time))
         return;
-    model_go(m, s->time + m->shift[file]);
+    model_go(m, model_screen_time(m, file, s->time));
     if (s->where == CHAIN_TRACK && s->event.id) {
         m->pin = s->event;
         m->pin_cursor = m->cursor;
@@ -251,4 +259,41 @@ void model_enter(struct model *m)
                       ? "nothing to follow from here"
                       : "this row has no events; try a CTA or NIC row");
     }
+}
+
+/* Times that the model keeps are the screen's; they stay where they are in the file. */
+void model_cut_key(struct model *m)
+{
+    static struct model was;
+    if (m->files == 2) {
+        model_say(m, 1, "two files lie launch by launch; nothing is cut out");
+        return;
+    }
+    was = *m;
+    model_cut(m, !was.cuts);
+    if (!was.cuts && !m->cuts) {
+        model_say(m, 0, "launches are most of this run, or more than %d: nothing to cut out",
+                  MODEL_CUTS - 1);
+        return;
+    }
+#define MOVE(time) ((time) = model_screen_time(m, 0, model_file_time(&was, 0, time)))
+    MOVE(m->cursor);
+    MOVE(m->pin_cursor);
+    MOVE(m->range[0]);
+    MOVE(m->range[1]);
+    for (int i = 0; i < 26; i++) {
+        MOVE(m->mark[i].cursor);
+        MOVE(m->mark[i].t0);
+        MOVE(m->mark[i].t1);
+    }
+    for (int i = 0; i < m->back_count; i++) {
+        MOVE(m->back[i].cursor);
+        MOVE(m->back[i].t0);
+        MOVE(m->back[i].t1);
+    }
+#undef MOVE
+    model_fit(m);
+    model_say(m, 0,
+              m->cuts ? "what lies between launches is cut out (/)"
+                      : "the run as long as it is; c cuts out what lies between launches");
 }

@@ -25,7 +25,7 @@ static void panel_cursor_detail_chain(struct panel_text *t, const struct model *
         if (isnan(s->time))
             time[0] = 0;
         else
-            words_time_in(time, 11, s->time + m->shift[row->file], 10);
+            words_time_in(time, 11, model_clock(m, model_screen_time(m, row->file, s->time)), 10);
         if (here)
             t->follow = t->count;
         panel_add(t, "%s%s %-9s %11s %9s  %s", here ? STRONG : PLAIN, here ? "▶" : " ", s->name,
@@ -38,7 +38,7 @@ static void panel_cursor_detail_group(struct panel_text *t, struct model *m, con
 {
     struct source *s = m->source[row->file];
     float share[SPAN_CLASSES];
-    double wide[SPAN_CLASSES], column = model_column(m);
+    double wide[SPAN_CLASSES], column = model_column_of(m, row->file, m->cursor);
     char bar[640], length[32], name[48];
     int width = m->width < 100 ? m->width / 3 : m->width / 2;
     if (row->kind == ROW_RANK)
@@ -94,7 +94,8 @@ static void panel_cursor_detail_link(struct panel_text *t, struct model *m, cons
     char bytes[2][32];
     enum source_link link = row->kind == ROW_NIC ? LINK_NIC : LINK_NVLINK;
     if (source_bytes(m->source[row->file], row->rank, link,
-                     model_file_time(m, row->file, m->cursor), model_column(m), 1, &now, &peak))
+                     model_file_time(m, row->file, m->cursor),
+                     model_column_of(m, row->file, m->cursor), 1, &now, &peak))
         return;
     panel_add(t,
               STRONG "%s out of rank %d" PLAIN
@@ -117,7 +118,7 @@ void panel_detail(struct panel_text *t, struct model *m)
         if (!m->chain.count) {
             panel_add(t, FAINT "rank %d %s CTA %d does nothing at %s; Tab goes to its next event",
                       row->rank, source_role_name(row->role), row->cta,
-                      words_time(time, m->cursor, model_column(m) / 10));
+                      words_time(time, model_clock(m, m->cursor), model_column(m) / 10));
             return;
         }
         if (m->chain.verdict[0])
@@ -190,8 +191,8 @@ void panel_range(struct panel_text *t, struct model *m)
     panel_add(t,
               STRONG "%s" PLAIN " from %s to %s" FAINT
                      "  (right to 1/%d of the range; f fits it, Escape clears it)",
-              words_length(text[0], b - a), words_time(text[1], m->range[0], 10),
-              words_time(text[2], m->range[1], 10), RANGE_PARTS);
+              words_length(text[0], b - a), words_time(text[1], model_clock(m, m->range[0]), 10),
+              words_time(text[2], model_clock(m, m->range[1]), 10), RANGE_PARTS);
     if (b <= a) {
         panel_add(t, FAINT "the range is empty");
         return;

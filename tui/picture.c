@@ -17,21 +17,40 @@ static int picture_same(const struct row *a, const struct row *b)
            a->track == b->track;
 }
 
-static int picture_read_row(struct picture *p, struct model *m, struct picture_row *out)
+static int picture_read_columns(struct picture *p, struct model *m, struct picture_row *out,
+                                double t0, int first, int columns)
 {
     const struct row *row = &out->row;
     struct source *s = m->source[row->file];
-    double t0 = model_file_time(m, row->file, p->t0);
+    float *value = out->value + first * picture_classes_of(row->kind);
     switch (row->kind) {
     case ROW_RANK:
-        return source_overlap(s, row->rank, t0, p->step, p->columns, out->value);
+        return source_overlap(s, row->rank, t0, p->step, columns, value);
     case ROW_NVLINK:
     case ROW_NIC:
         return source_bytes(s, row->rank, row->kind == ROW_NIC ? LINK_NIC : LINK_NVLINK, t0,
-                            p->step, p->columns, out->value, &out->peak);
+                            p->step, columns, value, &out->peak);
     default:
-        return source_occupancy(s, row_group(row), t0, p->step, p->columns, out->value);
+        return source_occupancy(s, row_group(row), t0, p->step, columns, value);
     }
+}
+
+/* From cut to cut, as between them the file's time goes as the screen's does. A column belongs to
+ * where its middle is; of one that is cut out nothing is shown (its time is read as if it were not
+ * cut, from where it begins). */
+static int picture_read_row(struct picture *p, struct model *m, struct picture_row *out)
+{
+    int rc = 0;
+    for (int first = 0, next; first < p->columns && !rc; first = next) {
+        double middle = p->t0 + (first + 0.5) * p->step,
+               end = model_next_cut(m, middle, p->t0 + p->step * p->columns);
+        for (next = first + 1; next < p->columns && p->t0 + (next + 0.5) * p->step < end;)
+            next++;
+        /* where the column's middle is, less half a column of it */
+        double from = model_file_time(m, out->row.file, middle) - p->step / 2;
+        rc = picture_read_columns(p, m, out, from, first, next - first);
+    }
+    return rc;
 }
 
 static int picture_fetch_rows(struct picture *p, struct model *m)
@@ -39,11 +58,12 @@ static int picture_fetch_rows(struct picture *p, struct model *m)
     struct geometry g = model_geometry(m);
     int count = m->row_count - m->top < g.rows_height ? m->row_count - m->top : g.rows_height;
     double step = model_column(m);
-    int keep = p->t0 == m->t0 && p->step == step && p->columns == g.columns;
+    int keep = p->t0 == m->t0 && p->end == m->end && p->step == step && p->columns == g.columns;
     struct picture_row *rows = calloc((size_t)(count > 0 ? count : 1), sizeof *rows);
     int rc = rows ? 0 : -ENOMEM;
     p->step = step;
     p->t0 = m->t0;
+    p->end = m->end;
     p->columns = g.columns;
     for (int i = 0; i < count && !rc; i++) {
         rows[i].row = m->rows[m->top + i];

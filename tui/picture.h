@@ -24,8 +24,8 @@ struct panel_text {
 };
 
 struct picture {
-    double t0, step;
-    int columns, count; /* of rows: m->rows[m->top] and on */
+    double t0, step, end; /* of the run: other cuts, another end */
+    int columns, count;   /* of rows: m->rows[m->top] and on */
     struct picture_row *rows;
     struct panel_text panel;
     int panel_of; /* which panel it holds, -1: none; and for which rank and files */

@@ -27,16 +27,17 @@ struct stage {
 static char stage_folder[64];
 
 /* The fixtures, written once: trace 0 is the plain one, 1 has slower puts of rank 2, 2 recorded
- * nothing. */
+ * nothing, 3 has 50 ms between the launches' starts. */
 static inline const char *stage_trace(int which)
 {
-    static char path[3][96];
+    static char path[4][96];
     if (!stage_folder[0]) {
         snprintf(stage_folder, sizeof stage_folder, "/tmp/mk_tui_XXXXXX");
         assert_non_null(mkdtemp(stage_folder));
     }
     if (!path[which][0]) {
         snprintf(path[which], sizeof path[which], "%s/%d.db", stage_folder, which);
+        tt_apart = which == 3 ? 50000000 : 120000;
         assert_int_equal(tui_trace_write(path[which], which == 1 ? 12000 : 0, which != 2), 0);
     }
     return path[which];
@@ -47,7 +48,7 @@ static inline int stage_clean(void **state)
 {
     char path[96];
     (void)state;
-    for (int i = 0; i < 3 && stage_folder[0]; i++) {
+    for (int i = 0; i < 4 && stage_folder[0]; i++) {
         snprintf(path, sizeof path, "%s/%d.db", stage_folder, i);
         unlink(path);
     }

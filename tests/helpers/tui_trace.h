@@ -36,6 +36,9 @@ struct tui_trace {
     uint64_t now[TT_RANKS][TT_CTAS];
 };
 
+/* From one launch's start to the next one's, ns. */
+static uint64_t tt_apart = 120000;
+
 static void tt_record(struct tui_trace *t, int rank, int cta, uint32_t kind, uint32_t cause,
                       uint32_t argument, uint64_t ns)
 {
@@ -159,7 +162,7 @@ static int tui_trace_write(const char *path, int slow, int full)
         }
     }
     for (uint32_t epoch = 1; full && epoch <= TT_LAUNCHES; epoch++)
-        tt_launch(&t, epoch, 1000000 + (epoch - 1) * 120000, slow);
+        tt_launch(&t, epoch, 1000000 + (epoch - 1) * tt_apart, slow);
     if (full)
         t.tracks[3][5].dropped = 5;
     for (int r = 0; r < TT_RANKS; r++) {
