@@ -183,6 +183,25 @@ static void test_refusals(void **state)
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
 }
 
+/* The random cases of the explorer and of emulated GPUs have such rows, and fewer than ranks. */
+static void test_any_rows_are_drawn(void **state)
+{
+    for (int emulated = 0; emulated < 2; emulated++) {
+        uint32_t uneven = 0, few = 0;
+        for (uint64_t seed = 0; seed < 400; seed++) {
+            struct sim_world_config c = {.problem = {.op = MK_OP_GEMM_AR}, .seed = seed};
+            sim_world_draw(&c);
+            if (emulated)
+                sim_world_emulate(&c, 1);
+            uint32_t world = mk_world(&c.problem.topo);
+            assert_true(c.problem.m > 0);
+            uneven += c.problem.m % world != 0;
+            few += c.problem.m < world;
+        }
+        assert_true(uneven > 100 && few > 0);
+    }
+}
+
 /* ---- mutants; those of the reduction are in test_ops_gemm_rs.c ---- */
 
 static enum mutation {
@@ -406,6 +425,7 @@ int main(void)
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_any_rows),
         cmocka_unit_test(test_plans_of_any_rows),
+        cmocka_unit_test(test_any_rows_are_drawn),
         cmocka_unit_test(test_mutants),
         cmocka_unit_test(test_faults),
         cmocka_unit_test(test_large_puts),
