@@ -442,7 +442,7 @@ static int bench(const char *self, double block_ms, int all, const char *only)
                            {"tensor_fast", GEMM_SCALE_ROWS_FAST, 0},
                            {"rows", GEMM_SCALE_ROWS, 1}};
     int wrong = 0, count = sizeof kinds / sizeof kinds[0];
-    if (torch_open(self, "torch_scaled_mm.py", "TORCH_SCALED_MM"))
+    if (torch_open(self, "torch_scaled_mm.py", "TORCH_SCALED_MM", NULL))
         fprintf(stderr, "gpu_fp8: no PyTorch here: times without cuBLAS's beside them\n");
     else
         printf("PyTorch, CUDA: %s\n", torch_child.version);

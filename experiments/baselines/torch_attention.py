@@ -1,10 +1,12 @@
-"""cuDNN's attention through PyTorch, timed shape by shape as asked on standard input.
+"""Attention of PyTorch, timed shape by shape as asked on standard input.
 
-    torch_attention.py [GPU]
+    torch_attention.py [GPU [cudnn|flash]]
+
+By default cuDNN's; flash is FlashAttention-2, whose products are mma.sync.
 
 A line "batch heads kv_heads queries keys dim causal launches" is answered by "ms ms ...", the time of each launch, bf16. Launches
 are CUDA graphs where PyTorch captures them, so that Python's time is not in them, on operands that rotate through more than L2
-holds. Exit status 77 where PyTorch or its cuDNN attention is missing.
+holds. Exit status 77 where PyTorch or this attention is missing.
 """
 import math
 import sys
@@ -15,6 +17,7 @@ try:
 except ImportError:
     sys.exit(77)
 
+BACKEND = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION"}[sys.argv[2] if len(sys.argv) > 2 else "cudnn"]
 COLD = 200e6  # bytes of operands in rotation
 
 
@@ -28,7 +31,7 @@ def launches_of(batch, heads, kv_heads, queries, keys, dim, causal):
     operands = [(random(heads, queries), random(kv_heads, keys), random(kv_heads, keys)) for _ in sets]
 
     def run(i):
-        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        with sdpa_kernel(getattr(SDPBackend, BACKEND)):
             torch.nn.functional.scaled_dot_product_attention(*operands[i], is_causal=bool(causal), enable_gqa=heads != kv_heads)
 
     def plain(i):
@@ -51,7 +54,7 @@ def launches_of(batch, heads, kv_heads, queries, keys, dim, causal):
 
 
 def main():
-    if not torch.cuda.is_available() or not hasattr(SDPBackend, "CUDNN_ATTENTION"):
+    if not torch.cuda.is_available() or not hasattr(SDPBackend, BACKEND):
         sys.exit(77)
     torch.cuda.set_device(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
     print(torch.__version__, torch.backends.cudnn.version(), flush=True)

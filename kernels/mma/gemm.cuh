@@ -27,6 +27,7 @@
 
 #include "core/cta.h"
 #include "core/gemm_order.h"
+#include "kernels/mma/quad.cuh"
 #include "kernels/mma/ring.cuh"
 
 #define MMA_MEMBER __device__ __forceinline__
@@ -446,22 +447,6 @@ PTX_FN void mma_multiply(float (&sum)[shape::blocks][shape::sums], uint32_t shar
     for (uint32_t left = stages_of_k * parts; left; left--)
         mma_multiply_32<shape>(sum, &f, shared, lane, &from, at, left % parts == 1 % parts,
                                left > 1, limit_ns);
-}
-
-/* The four lanes of a quad give each other words: of v[i], which each has, lane i gets all. */
-PTX_FN void mma_exchange(uint32_t (&v)[4])
-{
-    const uint32_t lane = threadIdx.x;
-#pragma unroll
-    for (int bit = 1; bit <= 2; bit *= 2)
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            const int low = bit == 1 ? j * 2 : j, high = low + bit;
-            const bool upper = (lane & bit) != 0;
-            const uint32_t got = __shfl_xor_sync(0xffffffff, upper ? v[low] : v[high], bit);
-            v[low] = upper ? got : v[low];
-            v[high] = upper ? v[high] : got;
-        }
 }
 
 /* A lane stores 16 bytes of its rows at a time: the lanes of a quad exchange what they have of four

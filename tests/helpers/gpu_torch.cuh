@@ -13,9 +13,9 @@ static struct {
     char version[256];
 } torch_child;
 
-/* self: argv[0], which says where the scripts are; `variable` of the environment names another. 0,
- * or -1: no PyTorch here. */
-static int torch_open(const char *self, const char *name, const char *variable)
+/* self: argv[0], which says where the scripts are; `variable` of the environment names another.
+ * backend: the script's second argument, behind GPU 0; or NULL. 0, or -1: no PyTorch here. */
+static int torch_open(const char *self, const char *name, const char *variable, const char *backend)
 {
     int to[2], from[2];
     char script[4096];
@@ -32,7 +32,7 @@ static int torch_open(const char *self, const char *name, const char *variable)
         dup2(from[1], 1);
         close(to[1]);
         close(from[0]);
-        execlp("python3", "python3", script, (char *)NULL);
+        execlp("python3", "python3", script, backend ? "0" : NULL, backend, (char *)NULL);
         _exit(127);
     }
     close(to[0]);
