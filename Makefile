@@ -209,7 +209,7 @@ $(BUILD)/commands.a: $(filter-out %/experiments/main.o,$(CMD_O))
 $(BUILD)/tests/emulated_conform.o: $(BUILD)/emulated/tests/gpu_conform.o
 $(BUILD)/tests/emulated_route.o: $(BUILD)/emulated/tests/gpu_route.o
 $(BUILD)/tests/emulated_check.o: $(patsubst %,$(BUILD)/emulated/experiments/%.o,ops/check_gemm_gpu ops/check_attention_gpu ops/check_moe_ffn_gpu job/gpu_tensors)
-$(BUILD)/tests/emulated_engines.o: $(patsubst %,$(BUILD)/emulated/tests/%.o,engines/gemm engines/gemm_fp8 engines/gemm_grouped gpu_mma) | $(EMU_O)
+$(BUILD)/tests/emulated_engines.o: $(patsubst %,$(BUILD)/emulated/tests/%.o,engines/gemm engines/gemm_fp8 engines/gemm_grouped gpu_mma gpu_mma_attention) | $(EMU_O)
 $(BUILD)/tests/emulated_%.o: sim/hopper/symbols
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
@@ -217,7 +217,7 @@ $(BUILD)/tests/emulated_%.o: sim/hopper/symbols
 $(BUILD)/tests/test_hopper_conform $(BUILD)/tests/test_hopper_check $(BUILD)/tests/test_hopper_route: $(BUILD)/tests/test_hopper_%: $(BUILD)/tests/emulated_%.o
 $(BUILD)/tests/test_hopper_conform $(BUILD)/tests/test_hopper_check $(BUILD)/tests/test_hopper_route: TEST_O = $(BUILD)/tests/emulated_$(@:$(BUILD)/tests/test_hopper_%=%).o
 # What launches an engine alone, which only tests do (tests/engines/).
-ENGINE_TESTS := $(patsubst %,$(BUILD)/tests/test_hopper_%,gemm fp8 grouped fences mutants)
+ENGINE_TESTS := $(patsubst %,$(BUILD)/tests/test_hopper_%,attention gemm fp8 grouped fences mutants)
 $(ENGINE_TESTS): $(BUILD)/tests/emulated_engines.o
 $(ENGINE_TESTS): TEST_O = $(BUILD)/tests/emulated_engines.o
 $(BUILD)/tests/gpu_gemm: $(BUILD)/tests/engines/gemm.cu.o
@@ -236,9 +236,10 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB_O) $(BUILD)/commands.a
 # The second engine runs on every GPU from compute capability 8.0 on: code for those that there are (12.0 where nvcc knows it), and PTX
 # for those to come. It needs nothing of the library.
 HAVE_SM_120 = $(filter sm_120,$(shell $(NVCC) --list-gpu-code 2>/dev/null))
-$(BUILD)/tests/gpu_mma.cu.o: NVCC_GPUS = -gencode=arch=compute_80,code=[sm_80,compute_80] -gencode=arch=compute_90a,code=sm_90a \
+SECOND_ENGINE := $(BUILD)/tests/gpu_mma $(BUILD)/tests/gpu_mma_attention
+$(SECOND_ENGINE:%=%.cu.o): NVCC_GPUS = -gencode=arch=compute_80,code=[sm_80,compute_80] -gencode=arch=compute_90a,code=sm_90a \
     $(HAVE_SM_120:%=-gencode=arch=compute_120,code=%)
-$(BUILD)/tests/gpu_mma: $(BUILD)/tests/gpu_mma.cu.o
+$(SECOND_ENGINE): $(BUILD)/tests/%: $(BUILD)/tests/%.cu.o
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lm -lstdc++ $(CUDA_LIBS)

@@ -126,6 +126,8 @@ check grouped_any_groups "$build/tests/gpu_grouped" check
 check attention_any_shape "$build/tests/gpu_attention" check
 check second_engine_any_shape "$build/tests/gpu_mma" check
 check second_engine_from_ptx env CUDA_FORCE_PTX_JIT=1 "$build/tests/gpu_mma" check
+check second_engine_attention_any_shape "$build/tests/gpu_mma_attention" check
+check second_engine_attention_from_ptx env CUDA_FORCE_PTX_JIT=1 "$build/tests/gpu_mma_attention" check
 check moe_tables "$build/tests/gpu_route" check
 check a_launch_behind_a_late_one "$build/tests/gpu_late" check
 check one_gpu $run --gpus 1 --shape 390,200,328 --iters 5
@@ -306,6 +308,7 @@ if [ "${2:-}" = bench ]; then
     table bench_grouped 120 "$build/tests/gpu_grouped" bench 20 10
     table bench_attention 120 "$build/tests/gpu_attention" bench 20 10
     table bench_second_engine 120 "$build/tests/gpu_mma" bench 4 30
+    table bench_second_engine_attention 120 "$build/tests/gpu_mma_attention" bench 20 10
     heads=16,16,128 attention=
     for rows in 768 3072 6144 12288; do # a rank
         attention=$attention${attention:+:}4,$((gpus * rows)),$heads

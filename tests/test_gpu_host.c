@@ -79,6 +79,7 @@ static int make_host(void **state)
     write_file("build/tests/gpu_attention", "#!/bin/sh\n");
     write_file("build/tests/gpu_fabric", "#!/bin/sh\n");
     write_file("build/tests/gpu_mma", "#!/bin/sh\n");
+    write_file("build/tests/gpu_mma_attention", "#!/bin/sh\n");
     write_file("build/tests/gpu_route", "#!/bin/sh\n");
     write_file("bin/nvidia-smi",
                "#!/bin/sh\nfor i in $(seq $GPU_HOST_GPUS); do echo GPU: NVIDIA H200; done\n");
