@@ -14,7 +14,7 @@
 int main(int argc, char **argv)
 {
     cudaDeviceProp prop;
-    struct contestant engine = {"mkernel", attention_run, 256};
+    struct contestant engine = {"mkernel", attention_run, 0, 256};
     if (cudaGetDeviceProperties(&prop, 0) != cudaSuccess || prop.major != 9) {
         fprintf(stderr, "gpu_attention: no Hopper GPU here\n");
         return 77;

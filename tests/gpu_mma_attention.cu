@@ -39,8 +39,8 @@ extern "C" int mma_heads_run(uint32_t number, const struct attention_call *call,
 #include "tests/helpers/gpu_attention.cuh"
 
 #define CONTESTANT(d, k, w, b, h, c)                                                               \
-    {"mma " #k " keys, " #w "x" #b " rows, " #h " held, " #c,                                      \
-     mma_attention_run<mma_attention_shape<d, k, w, b, h, c>>, d},
+    {#k " keys, " #w " warps of " #b "x16, " #h " held, " #c " an SM",                             \
+     mma_attention_run<mma_attention_shape<d, k, w, b, h, c>>, d == 64 ? 0 : 64, d},
 static struct contestant contestants[] = {TILES(CONTESTANT) GPU_MMA_ATTENTION_MORE(CONTESTANT)};
 #undef CONTESTANT
 enum { CONTESTANTS = sizeof contestants / sizeof *contestants };
