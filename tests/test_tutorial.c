@@ -78,9 +78,8 @@ static void listings_are_the_files(void **state)
     free(page);
 }
 
-/* What draws them (simulated launches, scripts of gnuplot, the viewer's screens) still says the
- * same. */
-static void pictures_are_todays(void **state)
+/* Runs `script` with the folder of this build, or its program `file`, and "check". */
+static void check_made(const char *script, const char *file, const char *text)
 {
     char build[512], line[640];
     ssize_t length = readlink("/proc/self/exe", build, sizeof build - 1);
@@ -92,14 +91,29 @@ static void pictures_are_todays(void **state)
         print_message("skipped: this test reads the sources; run it in the repository's root\n");
         skip();
     }
-    snprintf(line, sizeof line, "bash docs/pictures.sh '%s' check", build);
+    snprintf(line, sizeof line, "%s '%s%s' check", script, build, file);
     if (system(line))
-        fail_msg("pictures of the documents are old");
+        fail_msg("%s", text);
+}
+
+/* What draws them (simulated launches, scripts of gnuplot, the viewer's screens) still says the
+ * same. */
+static void pictures_are_todays(void **state)
+{
+    check_made("bash docs/pictures.sh", "",
+               "pictures of the documents are old: `make pictures` draws them");
+}
+
+static void predictions_are_todays(void **state)
+{
+    check_made("python3 docs/predictions.py", "/mkernel",
+               "docs/PREDICTIONS.md is old: `make predictions` writes it");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(listings_are_the_files),
-                                       cmocka_unit_test(pictures_are_todays)};
+                                       cmocka_unit_test(pictures_are_todays),
+                                       cmocka_unit_test(predictions_are_todays)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
