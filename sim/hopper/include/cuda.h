@@ -65,64 +65,37 @@ static const hopper_extent<&hopper_place::block_size> blockDim = {};
 static const hopper_extent<&hopper_place::grid_size> gridDim = {};
 #define warpSize 32
 
+/* A function that is a call of the machine: its type, name and parameters, and the statement. */
+#define HOPPER_CALL(type, name, parameters, ...)                                                   \
+    static inline type name parameters                                                             \
+    {                                                                                              \
+        HOPPER_HERE;                                                                               \
+        __VA_ARGS__;                                                                               \
+    }
+
 /* ---- barriers, votes, shuffles ---- */
 
-static inline void __syncthreads(HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_barrier(0, 0, 0);
-}
-static inline int __syncthreads_or(int v, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return hopper_barrier(0, 0, v != 0);
-}
-static inline void __syncwarp(uint32_t mask = UINT32_MAX, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_warp(HOPPER_SYNCWARP, mask, 0, 0);
-}
+HOPPER_CALL(void, __syncthreads, (HOPPER_AT), hopper_barrier(0, 0, 0));
+HOPPER_CALL(int, __syncthreads_or, (int v, HOPPER_AT), return hopper_barrier(0, 0, v != 0));
+HOPPER_CALL(void, __syncwarp, (uint32_t mask = UINT32_MAX, HOPPER_AT),
+            hopper_warp(HOPPER_SYNCWARP, mask, 0, 0));
 static inline uint32_t __activemask(void) { return hopper_activemask(); }
-static inline uint32_t __ballot_sync(uint32_t mask, int v, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return (uint32_t)hopper_warp(HOPPER_BALLOT, mask, v != 0, 0);
-}
-static inline int __any_sync(uint32_t mask, int v, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return hopper_warp(HOPPER_BALLOT, mask, v != 0, 0) != 0;
-}
-static inline int __all_sync(uint32_t mask, int v, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return hopper_warp(HOPPER_BALLOT, mask, v == 0, 0) == 0;
-}
-static inline uint32_t __match_any_sync(uint32_t mask, uint32_t v, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return (uint32_t)hopper_warp(HOPPER_MATCH, mask, v, 0);
-}
-static inline uint32_t __reduce_max_sync(uint32_t mask, uint32_t v, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return (uint32_t)hopper_warp(HOPPER_REDUCE_MAX, mask, v, 0);
-}
-static inline uint32_t __reduce_min_sync(uint32_t mask, uint32_t v, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return (uint32_t)hopper_warp(HOPPER_REDUCE_MIN, mask, v, 0);
-}
-static inline uint32_t __reduce_add_sync(uint32_t mask, uint32_t v, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return (uint32_t)hopper_warp(HOPPER_REDUCE_ADD, mask, v, 0);
-}
-static inline uint32_t __reduce_or_sync(uint32_t mask, uint32_t v, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return (uint32_t)hopper_warp(HOPPER_REDUCE_OR, mask, v, 0);
-}
+HOPPER_CALL(uint32_t, __ballot_sync, (uint32_t mask, int v, HOPPER_AT),
+            return (uint32_t)hopper_warp(HOPPER_BALLOT, mask, v != 0, 0));
+HOPPER_CALL(int, __any_sync, (uint32_t mask, int v, HOPPER_AT),
+            return hopper_warp(HOPPER_BALLOT, mask, v != 0, 0) != 0);
+HOPPER_CALL(int, __all_sync, (uint32_t mask, int v, HOPPER_AT),
+            return hopper_warp(HOPPER_BALLOT, mask, v == 0, 0) == 0);
+HOPPER_CALL(uint32_t, __match_any_sync, (uint32_t mask, uint32_t v, HOPPER_AT),
+            return (uint32_t)hopper_warp(HOPPER_MATCH, mask, v, 0));
+HOPPER_CALL(uint32_t, __reduce_max_sync, (uint32_t mask, uint32_t v, HOPPER_AT),
+            return (uint32_t)hopper_warp(HOPPER_REDUCE_MAX, mask, v, 0));
+HOPPER_CALL(uint32_t, __reduce_min_sync, (uint32_t mask, uint32_t v, HOPPER_AT),
+            return (uint32_t)hopper_warp(HOPPER_REDUCE_MIN, mask, v, 0));
+HOPPER_CALL(uint32_t, __reduce_add_sync, (uint32_t mask, uint32_t v, HOPPER_AT),
+            return (uint32_t)hopper_warp(HOPPER_REDUCE_ADD, mask, v, 0));
+HOPPER_CALL(uint32_t, __reduce_or_sync, (uint32_t mask, uint32_t v, HOPPER_AT),
+            return (uint32_t)hopper_warp(HOPPER_REDUCE_OR, mask, v, 0));
 
 template <class T>
 static inline T hopper_shuffle(enum hopper_collective what, uint32_t mask, T v, uint32_t of,
@@ -136,53 +109,30 @@ static inline T hopper_shuffle(enum hopper_collective what, uint32_t mask, T v, 
     return v;
 }
 template <class T>
-static inline T __shfl_sync(uint32_t mask, T v, int lane, int width = 32, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return hopper_shuffle(HOPPER_SHUFFLE, mask, v, (uint32_t)lane, (uint32_t)width);
-}
+HOPPER_CALL(T, __shfl_sync, (uint32_t mask, T v, int lane, int width = 32, HOPPER_AT),
+            return hopper_shuffle(HOPPER_SHUFFLE, mask, v, (uint32_t)lane, (uint32_t)width));
 template <class T>
-static inline T __shfl_xor_sync(uint32_t mask, T v, int lane, int width = 32, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return hopper_shuffle(HOPPER_SHUFFLE_XOR, mask, v, (uint32_t)lane, (uint32_t)width);
-}
+HOPPER_CALL(T, __shfl_xor_sync, (uint32_t mask, T v, int lane, int width = 32, HOPPER_AT),
+            return hopper_shuffle(HOPPER_SHUFFLE_XOR, mask, v, (uint32_t)lane, (uint32_t)width));
 template <class T>
-static inline T __shfl_up_sync(uint32_t mask, T v, uint32_t lane, int width = 32, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return hopper_shuffle(HOPPER_SHUFFLE_UP, mask, v, lane, (uint32_t)width);
-}
+HOPPER_CALL(T, __shfl_up_sync, (uint32_t mask, T v, uint32_t lane, int width = 32, HOPPER_AT),
+            return hopper_shuffle(HOPPER_SHUFFLE_UP, mask, v, lane, (uint32_t)width));
 template <class T>
-static inline T __shfl_down_sync(uint32_t mask, T v, uint32_t lane, int width = 32, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return hopper_shuffle(HOPPER_SHUFFLE_DOWN, mask, v, lane, (uint32_t)width);
-}
+HOPPER_CALL(T, __shfl_down_sync, (uint32_t mask, T v, uint32_t lane, int width = 32, HOPPER_AT),
+            return hopper_shuffle(HOPPER_SHUFFLE_DOWN, mask, v, lane, (uint32_t)width));
 
-/* ---- fences and atomics: relaxed, at device scope ---- */
-
-static inline void __threadfence(HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_fence(HOPPER_GPU);
-}
-static inline void __threadfence_block(HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_fence(HOPPER_CTA);
-}
-static inline void __threadfence_system(HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_fence(HOPPER_SYSTEM);
-}
 [[noreturn]] static inline void __trap(HOPPER_AT)
 {
     HOPPER_HERE;
     hopper_trap();
     __builtin_unreachable();
 }
+
+/* ---- fences and atomics: relaxed, at device scope ---- */
+
+HOPPER_CALL(void, __threadfence, (HOPPER_AT), hopper_fence(HOPPER_GPU));
+HOPPER_CALL(void, __threadfence_block, (HOPPER_AT), hopper_fence(HOPPER_CTA));
+HOPPER_CALL(void, __threadfence_system, (HOPPER_AT), hopper_fence(HOPPER_SYSTEM));
 
 template <class T> struct hopper_same {
     typedef T type; /* arguments convert to it */
@@ -194,43 +144,29 @@ static inline T hopper_atomic_of(T *p, enum hopper_atomic what, T compare, T val
     return (T)hopper_atomic(p, sizeof(T), what, (uint64_t)compare, (uint64_t)value, HOPPER_GPU, 0,
                             0);
 }
-template <class T> static inline T atomicAdd(T *p, typename hopper_same<T>::type v, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return hopper_atomic_of<T>(p, HOPPER_ATOMIC_ADD, 0, v);
-}
-template <class T> static inline T atomicMax(T *p, typename hopper_same<T>::type v, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return hopper_atomic_of<T>(p, HOPPER_ATOMIC_MAX, 0, v);
-}
-template <class T> static inline T atomicMin(T *p, typename hopper_same<T>::type v, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return hopper_atomic_of<T>(p, HOPPER_ATOMIC_MIN, 0, v);
-}
-template <class T> static inline T atomicOr(T *p, typename hopper_same<T>::type v, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return hopper_atomic_of<T>(p, HOPPER_ATOMIC_OR, 0, v);
-}
-template <class T> static inline T atomicAnd(T *p, typename hopper_same<T>::type v, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return hopper_atomic_of<T>(p, HOPPER_ATOMIC_AND, 0, v);
-}
-template <class T> static inline T atomicExch(T *p, typename hopper_same<T>::type v, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return hopper_atomic_of<T>(p, HOPPER_ATOMIC_EXCHANGE, 0, v);
-}
 template <class T>
-static inline T atomicCAS(T *p, typename hopper_same<T>::type compare,
-                          typename hopper_same<T>::type v, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return hopper_atomic_of<T>(p, HOPPER_ATOMIC_CAS, compare, v);
-}
+HOPPER_CALL(T, atomicAdd, (T * p, typename hopper_same<T>::type v, HOPPER_AT),
+            return hopper_atomic_of<T>(p, HOPPER_ATOMIC_ADD, 0, v));
+template <class T>
+HOPPER_CALL(T, atomicMax, (T * p, typename hopper_same<T>::type v, HOPPER_AT),
+            return hopper_atomic_of<T>(p, HOPPER_ATOMIC_MAX, 0, v));
+template <class T>
+HOPPER_CALL(T, atomicMin, (T * p, typename hopper_same<T>::type v, HOPPER_AT),
+            return hopper_atomic_of<T>(p, HOPPER_ATOMIC_MIN, 0, v));
+template <class T>
+HOPPER_CALL(T, atomicOr, (T * p, typename hopper_same<T>::type v, HOPPER_AT),
+            return hopper_atomic_of<T>(p, HOPPER_ATOMIC_OR, 0, v));
+template <class T>
+HOPPER_CALL(T, atomicAnd, (T * p, typename hopper_same<T>::type v, HOPPER_AT),
+            return hopper_atomic_of<T>(p, HOPPER_ATOMIC_AND, 0, v));
+template <class T>
+HOPPER_CALL(T, atomicExch, (T * p, typename hopper_same<T>::type v, HOPPER_AT),
+            return hopper_atomic_of<T>(p, HOPPER_ATOMIC_EXCHANGE, 0, v));
+template <class T>
+HOPPER_CALL(T, atomicCAS,
+            (T * p, typename hopper_same<T>::type compare, typename hopper_same<T>::type v,
+             HOPPER_AT),
+            return hopper_atomic_of<T>(p, HOPPER_ATOMIC_CAS, compare, v));
 
 /* ---- arithmetic ---- */
 

@@ -10,6 +10,13 @@
 #include "core/bf16.h"
 
 #define PTX_FN static __device__ __forceinline__
+/* One that is a call of the machine: its type, name and parameters, and the statement. */
+#define PTX_CALL(type, name, parameters, ...)                                                      \
+    PTX_FN type name parameters                                                                    \
+    {                                                                                              \
+        HOPPER_HERE;                                                                               \
+        __VA_ARGS__;                                                                               \
+    }
 
 /* ---- shared memory ---- */
 
@@ -24,16 +31,9 @@ template <class T, uint32_t count> struct hopper_static {
 #define PTX_SHARED_DYNAMIC_ALIGNED(name, bytes)                                                    \
     uint8_t *name = (uint8_t *)hopper_dynamic_shared_aligned(bytes)
 
-PTX_FN uint32_t ptx_shared(const void *p, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return hopper_shared_address(p);
-}
-PTX_FN void ptx_store_shared(uint32_t dst, uint32_t v, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_shared_store(dst, &v, 4);
-}
+PTX_CALL(uint32_t, ptx_shared, (const void *p, HOPPER_AT), return hopper_shared_address(p));
+PTX_CALL(void, ptx_store_shared, (uint32_t dst, uint32_t v, HOPPER_AT),
+         hopper_shared_store(dst, &v, 4));
 PTX_FN uint32_t ptx_load_shared(uint32_t src, HOPPER_AT)
 {
     HOPPER_HERE;
@@ -41,11 +41,8 @@ PTX_FN uint32_t ptx_load_shared(uint32_t src, HOPPER_AT)
     hopper_shared_load(src, &v, 4);
     return v;
 }
-PTX_FN void ptx_store_shared_4(uint32_t dst, uint4 v, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_shared_store(dst, &v, 16);
-}
+PTX_CALL(void, ptx_store_shared_4, (uint32_t dst, uint4 v, HOPPER_AT),
+         hopper_shared_store(dst, &v, 16));
 PTX_FN uint4 ptx_load_shared_4(uint32_t src, HOPPER_AT)
 {
     HOPPER_HERE;
@@ -56,55 +53,25 @@ PTX_FN uint4 ptx_load_shared_4(uint32_t src, HOPPER_AT)
 
 /* ---- time and place ---- */
 
-PTX_FN uint64_t ptx_globaltimer(HOPPER_AT)
-{
-    HOPPER_HERE;
-    return hopper_globaltimer();
-}
+PTX_CALL(uint64_t, ptx_globaltimer, (HOPPER_AT), return hopper_globaltimer());
 PTX_FN uint32_t ptx_cluster_rank(void) { return hopper_cluster_rank(); }
-PTX_FN bool ptx_elect(HOPPER_AT)
-{
-    HOPPER_HERE;
-    return hopper_elect() != 0;
-}
+PTX_CALL(bool, ptx_elect, (HOPPER_AT), return hopper_elect() != 0);
 
 /* ---- flags ---- */
 
-PTX_FN uint64_t ptx_load_acquire(const uint64_t *p, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return hopper_load_strong(p, 8, HOPPER_SYSTEM, 1);
-}
-PTX_FN uint64_t ptx_load_relaxed(const uint64_t *p, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return hopper_load_strong(p, 8, HOPPER_SYSTEM, 0);
-}
-PTX_FN void ptx_fence_acquire(HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_fence(HOPPER_SYSTEM);
-}
-PTX_FN void ptx_store_release(uint64_t *p, uint64_t v, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_store_strong(p, v, 8, HOPPER_SYSTEM, 1);
-}
-PTX_FN void ptx_add_release(uint64_t *p, uint64_t v, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_atomic(p, 8, HOPPER_ATOMIC_ADD, 0, v, HOPPER_SYSTEM, 0, 1);
-}
-PTX_FN void ptx_add_release_here(uint64_t *p, uint64_t v, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_atomic(p, 8, HOPPER_ATOMIC_ADD, 0, v, HOPPER_GPU, 0, 1);
-}
-PTX_FN void ptx_store_16(void *dst, uint64_t low, uint64_t high, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_store_command(dst, low, high);
-}
+PTX_CALL(uint64_t, ptx_load_acquire, (const uint64_t *p, HOPPER_AT),
+         return hopper_load_strong(p, 8, HOPPER_SYSTEM, 1));
+PTX_CALL(uint64_t, ptx_load_relaxed, (const uint64_t *p, HOPPER_AT),
+         return hopper_load_strong(p, 8, HOPPER_SYSTEM, 0));
+PTX_CALL(void, ptx_fence_acquire, (HOPPER_AT), hopper_fence(HOPPER_SYSTEM));
+PTX_CALL(void, ptx_store_release, (uint64_t * p, uint64_t v, HOPPER_AT),
+         hopper_store_strong(p, v, 8, HOPPER_SYSTEM, 1));
+PTX_CALL(void, ptx_add_release, (uint64_t * p, uint64_t v, HOPPER_AT),
+         hopper_atomic(p, 8, HOPPER_ATOMIC_ADD, 0, v, HOPPER_SYSTEM, 0, 1));
+PTX_CALL(void, ptx_add_release_here, (uint64_t * p, uint64_t v, HOPPER_AT),
+         hopper_atomic(p, 8, HOPPER_ATOMIC_ADD, 0, v, HOPPER_GPU, 0, 1));
+PTX_CALL(void, ptx_store_16, (void *dst, uint64_t low, uint64_t high, HOPPER_AT),
+         hopper_store_command(dst, low, high));
 PTX_FN uint4 ptx_load_16_l2(const void *src, HOPPER_AT)
 {
     HOPPER_HERE;
@@ -143,85 +110,40 @@ PTX_FN uint4 ptx_copy_4(const float *d)
 
 /* ---- barriers and fences ---- */
 
+/* An emulated launch has ended before the next one begins. */
+PTX_FN void ptx_launch_next(void) {}
+PTX_FN void ptx_await_launches(void) {}
 PTX_FN void ptx_cluster_sync(HOPPER_AT)
 {
     HOPPER_HERE;
     hopper_cluster_arrive(1);
     hopper_cluster_wait();
 }
-PTX_FN void ptx_bar_sync(uint32_t id, uint32_t threads, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_barrier(id, threads, 0);
-}
-PTX_FN void ptx_bar_arrive(uint32_t id, uint32_t threads, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_barrier_arrive(id, threads);
-}
-PTX_FN void ptx_fence_async_shared(HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_fence_async(1, 0);
-}
-PTX_FN void ptx_fence_async(HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_fence_async(1, 1);
-}
+PTX_CALL(void, ptx_bar_sync, (uint32_t id, uint32_t threads, HOPPER_AT),
+         hopper_barrier(id, threads, 0));
+PTX_CALL(void, ptx_bar_arrive, (uint32_t id, uint32_t threads, HOPPER_AT),
+         hopper_barrier_arrive(id, threads));
+PTX_CALL(void, ptx_fence_async_shared, (HOPPER_AT), hopper_fence_async(1, 0));
+PTX_CALL(void, ptx_fence_async, (HOPPER_AT), hopper_fence_async(1, 1));
 
 /* ---- mbarriers ---- */
 
-PTX_FN void ptx_mbar_init(uint32_t bar, uint32_t arrivals, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_mbar_init(bar, arrivals);
-}
-PTX_FN void ptx_mbar_inval(uint32_t bar, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_mbar_inval(bar);
-}
-PTX_FN void ptx_mbar_init_fence(HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_mbar_init_fence();
-}
-PTX_FN void ptx_mbar_expect(uint32_t bar, uint32_t bytes, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_mbar_arrive(bar, 1, bytes, 1);
-}
-PTX_FN void ptx_mbar_arrive(uint32_t bar, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_mbar_arrive(bar, 1, 0, 1);
-}
-PTX_FN void ptx_mbar_arrive_at(uint32_t bar, uint32_t rank, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_mbar_arrive_at(bar, rank, 0);
-}
-PTX_FN void ptx_mbar_arrive_at_release(uint32_t bar, uint32_t rank, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_mbar_arrive_at(bar, rank, 1);
-}
-PTX_FN bool ptx_mbar_try(uint32_t bar, uint32_t parity, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return hopper_mbar_try(bar, parity) != 0;
-}
-PTX_FN bool ptx_mbar_test(uint32_t bar, uint32_t parity, HOPPER_AT)
-{
-    HOPPER_HERE;
-    return hopper_mbar_test(bar, parity) != 0;
-}
-PTX_FN void ptx_fail(HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_trap();
-}
+PTX_CALL(void, ptx_mbar_init, (uint32_t bar, uint32_t arrivals, HOPPER_AT),
+         hopper_mbar_init(bar, arrivals));
+PTX_CALL(void, ptx_mbar_inval, (uint32_t bar, HOPPER_AT), hopper_mbar_inval(bar));
+PTX_CALL(void, ptx_mbar_init_fence, (HOPPER_AT), hopper_mbar_init_fence());
+PTX_CALL(void, ptx_mbar_expect, (uint32_t bar, uint32_t bytes, HOPPER_AT),
+         hopper_mbar_arrive(bar, 1, bytes, 1));
+PTX_CALL(void, ptx_mbar_arrive, (uint32_t bar, HOPPER_AT), hopper_mbar_arrive(bar, 1, 0, 1));
+PTX_CALL(void, ptx_mbar_arrive_at, (uint32_t bar, uint32_t rank, HOPPER_AT),
+         hopper_mbar_arrive_at(bar, rank, 0));
+PTX_CALL(void, ptx_mbar_arrive_at_release, (uint32_t bar, uint32_t rank, HOPPER_AT),
+         hopper_mbar_arrive_at(bar, rank, 1));
+PTX_CALL(bool, ptx_mbar_try, (uint32_t bar, uint32_t parity, HOPPER_AT),
+         return hopper_mbar_try(bar, parity) != 0);
+PTX_CALL(bool, ptx_mbar_test, (uint32_t bar, uint32_t parity, HOPPER_AT),
+         return hopper_mbar_test(bar, parity) != 0);
+PTX_CALL(void, ptx_fail, (HOPPER_AT), hopper_trap());
 
 /* A wait that never ends is found by the machine, which then has nothing to run. */
 PTX_FN void ptx_mbar_wait(uint32_t bar, uint32_t parity, uint64_t, HOPPER_AT)
@@ -295,85 +217,36 @@ PTX_FN void ptx_tma_add_3d(const CUtensorMap *map, uint32_t src, int32_t x, int3
     const struct hopper_box b = {map, 3, {x, y, z}};
     hopper_tma_store(&b, src, HOPPER_ADD);
 }
-PTX_FN void ptx_bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_bulk_load(dst, src, bytes, bar, 0, 0);
-}
-PTX_FN void ptx_bulk_load_cluster(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar,
-                                  uint16_t ranks, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_bulk_load(dst, src, bytes, bar, 1, ranks);
-}
-PTX_FN void ptx_bulk_store(void *dst, uint32_t src, uint32_t bytes, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_bulk_store(dst, src, bytes, HOPPER_STORE, HOPPER_BYTES);
-}
-PTX_FN void ptx_bulk_add_bf16(void *dst, uint32_t src, uint32_t bytes, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_bulk_store(dst, src, bytes, HOPPER_ADD, HOPPER_BF16);
-}
-PTX_FN void ptx_bulk_add_f32(void *dst, uint32_t src, uint32_t bytes, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_bulk_store(dst, src, bytes, HOPPER_ADD, HOPPER_F32);
-}
-PTX_FN void ptx_bulk_commit(HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_bulk_commit();
-}
-template <int pending> PTX_FN void ptx_bulk_wait_read(HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_bulk_wait(pending, 1);
-}
-PTX_FN void ptx_bulk_wait_all(HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_bulk_wait(0, 0);
-}
-PTX_FN void ptx_tensormap_prefetch(const CUtensorMap *map, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_tensormap_prefetch(map);
-}
+PTX_CALL(void, ptx_bulk_load,
+         (uint32_t dst, const void *src, uint32_t bytes, uint32_t bar, HOPPER_AT),
+         hopper_bulk_load(dst, src, bytes, bar, 0, 0));
+PTX_CALL(void, ptx_bulk_load_cluster,
+         (uint32_t dst, const void *src, uint32_t bytes, uint32_t bar, uint16_t ranks, HOPPER_AT),
+         hopper_bulk_load(dst, src, bytes, bar, 1, ranks));
+PTX_CALL(void, ptx_bulk_store, (void *dst, uint32_t src, uint32_t bytes, HOPPER_AT),
+         hopper_bulk_store(dst, src, bytes, HOPPER_STORE, HOPPER_BYTES));
+PTX_CALL(void, ptx_bulk_add_bf16, (void *dst, uint32_t src, uint32_t bytes, HOPPER_AT),
+         hopper_bulk_store(dst, src, bytes, HOPPER_ADD, HOPPER_BF16));
+PTX_CALL(void, ptx_bulk_add_f32, (void *dst, uint32_t src, uint32_t bytes, HOPPER_AT),
+         hopper_bulk_store(dst, src, bytes, HOPPER_ADD, HOPPER_F32));
+PTX_CALL(void, ptx_bulk_commit, (HOPPER_AT), hopper_bulk_commit());
+template <int pending>
+PTX_CALL(void, ptx_bulk_wait_read, (HOPPER_AT), hopper_bulk_wait(pending, 1));
+PTX_CALL(void, ptx_bulk_wait_all, (HOPPER_AT), hopper_bulk_wait(0, 0));
+PTX_CALL(void, ptx_tensormap_prefetch, (const CUtensorMap *map, HOPPER_AT),
+         hopper_tensormap_prefetch(map));
 
-/* An emulated launch has ended before the next one begins. */
-PTX_FN void ptx_launch_next(void) {}
-PTX_FN void ptx_await_launches(void) {}
-
-PTX_FN void ptx_copy_async_16(uint32_t dst, const void *src, uint32_t bytes, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_copy_async(dst, src, 16, bytes);
-}
-PTX_FN void ptx_copy_async_commit(HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_copy_commit();
-}
-template <int pending> PTX_FN void ptx_copy_async_wait(HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_copy_wait(pending);
-}
+PTX_CALL(void, ptx_copy_async_16, (uint32_t dst, const void *src, uint32_t bytes, HOPPER_AT),
+         hopper_copy_async(dst, src, 16, bytes));
+PTX_CALL(void, ptx_copy_async_commit, (HOPPER_AT), hopper_copy_commit());
+template <int pending> PTX_CALL(void, ptx_copy_async_wait, (HOPPER_AT), hopper_copy_wait(pending));
 
 /* ---- registers and the way out of them ---- */
 
-template <int registers> PTX_FN void ptx_registers_dec(HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_registers(registers, 0);
-}
-template <int registers> PTX_FN void ptx_registers_inc(HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_registers(registers, 1);
-}
+template <int registers>
+PTX_CALL(void, ptx_registers_dec, (HOPPER_AT), hopper_registers(registers, 0));
+template <int registers>
+PTX_CALL(void, ptx_registers_inc, (HOPPER_AT), hopper_registers(registers, 1));
 PTX_FN void ptx_stmatrix_x4(uint32_t dst, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3,
                             HOPPER_AT)
 {
@@ -388,16 +261,10 @@ PTX_FN void ptx_stmatrix_x4_transposed(uint32_t dst, uint32_t r0, uint32_t r1, u
     const uint32_t r[4] = {r0, r1, r2, r3};
     hopper_stmatrix(dst, r, 4, 1);
 }
-PTX_FN void ptx_ldmatrix_x4(uint32_t src, uint32_t (&r)[4], HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_ldmatrix(src, r, 4, 0);
-}
-PTX_FN void ptx_ldmatrix_x4_transposed(uint32_t src, uint32_t (&r)[4], HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_ldmatrix(src, r, 4, 1);
-}
+PTX_CALL(void, ptx_ldmatrix_x4, (uint32_t src, uint32_t (&r)[4], HOPPER_AT),
+         hopper_ldmatrix(src, r, 4, 0));
+PTX_CALL(void, ptx_ldmatrix_x4_transposed, (uint32_t src, uint32_t (&r)[4], HOPPER_AT),
+         hopper_ldmatrix(src, r, 4, 1));
 
 /* Every NaN becomes 0x7fff, as on an H200. */
 PTX_FN uint32_t ptx_pack_bf16(float low, float high)
