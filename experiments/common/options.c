@@ -121,10 +121,20 @@ static int options_parse_numbers(const struct option_spec *s, const char *text, 
 static int options_parse_roles(const char *text, struct mk_role_split *out, char *error,
                                size_t size)
 {
-    char why[160];
-    return tuning_read_roles(text, out, why, sizeof why)
-               ? options_refuse(error, size, "--roles %s: %s", text, why)
-               : 0;
+    const char *names[MK_ROLES];
+    char why[160], name[32];
+    if (!tuning_read_roles(text, out, why, sizeof why))
+        return 0;
+    for (int i = 0; i < MK_ROLES; i++)
+        names[i] = plan_role_name(i);
+    for (const char *c = text; c && *c; c = strchr(c, ',') ? strchr(c, ',') + 1 : NULL) {
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(c, "=,"), c);
+        const char *near = nearest_word(name, names, MK_ROLES);
+        if (near && strcmp(near, name) != 0)
+            return options_refuse(error, size, "--roles: there is no role %s (did you mean %s?)",
+                                  name, near);
+    }
+    return options_refuse(error, size, "--roles %s: %s", text, why);
 }
 
 /* "1 to 5", with units. */
