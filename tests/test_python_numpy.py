@@ -3,6 +3,7 @@ every layout, plans and memory live as long as the documents say, and what canno
 import gc
 import os
 import re
+import signal
 import sys
 import tempfile
 import threading
@@ -529,6 +530,13 @@ def a_block_is_traced_and_read_as_a_frame():
             assert list(events["rank"]) == [0, 1] and min(events["n"]) >= 3
             refuses("has no nonsense; it has", mkernel.frame, path, "nonsense")
             refuses("no such column: nonsense", mkernel.frame, path, "SELECT nonsense FROM events")
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()  # Ctrl-C in a query of half a minute
+            try:
+                mkernel.frame(path, "WITH RECURSIVE r(id) AS (SELECT 0 UNION ALL SELECT id + 1 FROM r WHERE id < 60000000) "
+                                    "SELECT max(id) FROM r")
+                raise AssertionError("a query that nobody ends")
+            except KeyboardInterrupt:
+                pass
             if without:
                 assert isinstance(launches, dict)
                 del sys.modules["pandas"]

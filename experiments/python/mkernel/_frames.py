@@ -36,6 +36,8 @@ def frame(path, query: str = ""):
         columns = [column[0] for column in cursor.description]
         rows = cursor.fetchall()
     except sqlite3.Error as e:
+        if str(e) == "interrupted":  # by a signal's handler, that is, whose exception SQLite took
+            raise KeyboardInterrupt from None
         raise Refused(f"{path}: {e}") from None
     finally:
         db.close()
