@@ -80,7 +80,7 @@ static void poison(const char *path, const char *with)
 static void a_trace_is_shown_and_drawn(void **state)
 {
     if (access("trace.db", F_OK)) {
-        RUN("trace", "generate", "trace.db", "--events", "3000", "--gpus", "2", "--ctas", "12");
+        RUN("sim", "ag_gemm", "--gpus", "2", "--shape", "2048,2048,2048", "--trace", "trace.db");
         assert_int_equal(r.status, 0);
         poison("trace.db", HOSTILE);
     }
