@@ -1,6 +1,7 @@
 /* Brings one rank's records onto rank 0's clock: whole intervals, each with its launch, by the role
  * of its CTA. */
 #include "tracer/align.h"
+#include "core/grow.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -77,13 +78,8 @@ static uint32_t align_find_launch(struct trace_data *d, uint32_t plan, uint64_t 
     uint32_t id = map_get(&d->launch_ids, launch_key(plan, epoch), 0);
     if (id)
         return id;
-    if ((d->launch_count & (d->launch_count + 1)) == 0 || !d->launches) {
-        struct trace_launch *more =
-            realloc(d->launches, (2 * (size_t)d->launch_count + 2) * sizeof *more);
-        if (!more)
-            return 0;
-        d->launches = more;
-    }
+    if (mk_grow(&d->launches, d->launch_count, sizeof *d->launches))
+        return 0;
     id = d->launch_count + 1;
     if (map_set(&d->launch_ids, launch_key(plan, epoch), id))
         return 0;

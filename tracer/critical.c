@@ -7,6 +7,7 @@
  * flag, and where the network carried it the message goes on the path. So what is on the path is
  * what would have to be faster for the launch to end earlier. */
 #include "tracer/data.h"
+#include "core/grow.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 struct walk {
     const struct trace_data *d;
     struct trace_step *steps;
-    uint64_t count, capacity;
+    uint64_t count;
     uint32_t launch;
 };
 
@@ -25,14 +26,8 @@ static int critical_add_step(struct walk *w, const struct trace_node *n, const c
 {
     if (end <= start)
         return 0;
-    if (w->count == w->capacity) {
-        uint64_t capacity = 2 * w->capacity + 1024;
-        struct trace_step *more = realloc(w->steps, capacity * sizeof *more);
-        if (!more)
-            return -ENOMEM;
-        w->steps = more;
-        w->capacity = capacity;
-    }
+    if (mk_grow(&w->steps, w->count, sizeof *w->steps))
+        return -ENOMEM;
     w->steps[w->count++] = (struct trace_step){
         .launch = w->launch,
         .rank = n->rank,

@@ -1,4 +1,5 @@
 #include "tracer/flow.h"
+#include "core/grow.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,14 +9,8 @@
 
 static int flow_add(struct flow_link *l, int64_t start, int64_t end, uint64_t bytes, uint32_t peer)
 {
-    if (l->count == l->capacity) {
-        uint64_t capacity = 2 * l->capacity + 64;
-        struct flow_transfer *more = realloc(l->transfers, capacity * sizeof *more);
-        if (!more)
-            return -ENOMEM;
-        l->transfers = more;
-        l->capacity = capacity;
-    }
+    if (mk_grow(&l->transfers, l->count, sizeof *l->transfers))
+        return -ENOMEM;
     l->transfers[l->count++] = (struct flow_transfer){start, end, bytes, peer};
     l->bytes += bytes;
     return 0;

@@ -14,7 +14,7 @@ struct flow_transfer {
 
 struct flow_link {
     struct flow_transfer *transfers; /* in order of peer and start, once flow_make is done */
-    uint64_t count, capacity;
+    uint64_t count;
     uint64_t bytes, busy, peak;
 };
 

@@ -1,4 +1,5 @@
 #include "tracer/intervals.h"
+#include "core/grow.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -9,14 +10,8 @@ int intervals_end_run(struct intervals *s)
     uint64_t last = s->run_count ? s->runs[s->run_count - 1] : 0;
     if (s->count == last)
         return 0;
-    if (s->run_count == s->run_capacity) {
-        uint64_t capacity = 2 * s->run_capacity + 16;
-        uint64_t *more = realloc(s->runs, capacity * sizeof *more);
-        if (!more)
-            return -ENOMEM;
-        s->runs = more;
-        s->run_capacity = capacity;
-    }
+    if (mk_grow(&s->runs, s->run_count, sizeof *s->runs))
+        return -ENOMEM;
     s->runs[s->run_count++] = s->count;
     return 0;
 }

@@ -14,7 +14,7 @@ struct intervals {
     struct interval *at;
     uint64_t count, capacity;
     uint64_t *runs; /* where each run ends */
-    uint64_t run_count, run_capacity;
+    uint64_t run_count;
 };
 
 /* 0 or -ENOMEM. */

@@ -2,6 +2,7 @@
  * saw it, and every wait with what ended it. */
 #define _GNU_SOURCE /* qsort_r */
 #include "tracer/data.h"
+#include "core/grow.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -204,12 +205,8 @@ static int64_t join_find_signal(const struct trace_data *d, const struct marks *
 
 static int join_add_edge(struct trace_data *d, struct trace_edge edge)
 {
-    if ((d->edge_count & (d->edge_count + 1)) == 0 || !d->edges) {
-        struct trace_edge *more = realloc(d->edges, (2 * d->edge_count + 2) * sizeof *more);
-        if (!more)
-            return -ENOMEM;
-        d->edges = more;
-    }
+    if (mk_grow(&d->edges, d->edge_count, sizeof *d->edges))
+        return -ENOMEM;
     d->edges[d->edge_count++] = edge;
     return 0;
 }

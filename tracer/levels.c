@@ -1,4 +1,5 @@
 #include "tracer/levels.h"
+#include "core/grow.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -64,14 +65,8 @@ static int levels_add_row(struct level *l, uint32_t bucket, const uint64_t *ns, 
         return 0;
     if (l->ns * leaves > sum && l->ns * leaves - sum > most)
         busiest = TRACE_IDLE;
-    if (l->count == l->capacity) {
-        uint64_t capacity = 2 * l->capacity + 1024;
-        struct level_row *more = realloc(l->rows, capacity * sizeof *more);
-        if (!more)
-            return -ENOMEM;
-        l->rows = more;
-        l->capacity = capacity;
-    }
+    if (mk_grow(&l->rows, l->count, sizeof *l->rows))
+        return -ENOMEM;
     struct level_row *r = &l->rows[l->count++];
     r->bucket = bucket;
     r->busiest = (uint32_t)busiest;

@@ -26,7 +26,7 @@ struct level {
     uint64_t ns; /* of a bucket, a power of two */
     uint32_t buckets;
     struct level_row *rows;
-    uint64_t count, capacity;
+    uint64_t count;
     struct level_run *runs; /* one a node */
 };
 

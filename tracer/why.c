@@ -1,4 +1,5 @@
 #include "tracer/why.h"
+#include "core/grow.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -38,7 +39,7 @@ struct why_edge {
 
 struct why_cta {
     struct why_edge *edges;
-    uint32_t count, capacity;
+    uint32_t count;
     int64_t launch, first, last; /* its warps have begun; its first tile begins; its last ends */
 };
 
@@ -46,16 +47,12 @@ static int why_add(struct why_cta *c, enum why_kind kind, int64_t start, int64_t
 {
     if (end <= start)
         return 0;
-    if (c->count + 2 > c->capacity) {
-        uint32_t capacity = 2 * c->capacity + 64;
-        struct why_edge *more = realloc(c->edges, capacity * sizeof *more);
-        if (!more)
+    const struct why_edge both[] = {{start, kind, 1, full}, {end, kind, -1, 0}};
+    for (int i = 0; i < 2; i++) {
+        if (mk_grow(&c->edges, c->count, sizeof *c->edges))
             return -ENOMEM;
-        c->edges = more;
-        c->capacity = capacity;
+        c->edges[c->count++] = both[i];
     }
-    c->edges[c->count++] = (struct why_edge){start, kind, 1, full};
-    c->edges[c->count++] = (struct why_edge){end, kind, -1, 0};
     return 0;
 }
 

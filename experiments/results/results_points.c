@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "experiments/results/results_points.h"
+#include "core/grow.h"
 #include "core/plan.h"
 #include "experiments/job/op.h"
 #include "tracer/bound.h"
@@ -71,14 +72,10 @@ static double results_points_real(sqlite3_stmt *q, int column)
 /* The next of an array that grows; zeroed. NULL: no memory. */
 static void *results_points_more(void *array, uint32_t *count, size_t bytes)
 {
-    void *at; /* a pointer to whatever type: its bytes are read, and written */
+    void *at; /* a pointer to whatever type: its bytes are read */
+    if (mk_grow(array, *count, bytes))
+        return NULL;
     memcpy(&at, array, sizeof at);
-    if (!(*count & (*count - 1))) {
-        at = realloc(at, (*count ? 2 * (size_t)*count : 1) * bytes);
-        if (!at)
-            return NULL;
-        memcpy(array, &at, sizeof at);
-    }
     return memset((char *)at + (size_t)(*count)++ * bytes, 0, bytes);
 }
 

@@ -1,4 +1,5 @@
 #include "experiments/sim/measured.h"
+#include "core/grow.h"
 #include "core/ops/op.h"
 #include "core/tuning.h"
 #include "experiments/common/problem.h"
@@ -243,13 +244,8 @@ int measured_wanted(enum measured_half half, uint32_t shape)
 
 int measured_next(struct measured *m, struct measured_row **row)
 {
-    if (!(m->count & (m->count - 1))) {
-        size_t room = m->count ? 2ull * m->count : 1;
-        struct measured_row *more = realloc(m->rows, room * sizeof *more);
-        if (!more)
-            return -ENOMEM;
-        m->rows = more;
-    }
+    if (mk_grow(&m->rows, m->count, sizeof *m->rows))
+        return -ENOMEM;
     *row = &m->rows[m->count];
     memset(*row, 0, sizeof **row);
     return 0;

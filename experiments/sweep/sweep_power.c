@@ -1,6 +1,7 @@
 /* Clocks, power and temperature of the GPUs while a job runs, asked of NVML where there is one. */
 #define _GNU_SOURCE
 #include "experiments/sweep/sweep.h"
+#include "core/grow.h"
 #include "core/clock.h"
 
 #include <dlfcn.h>
@@ -34,7 +35,7 @@ struct sweep_power {
     void *devices[GPUS_MOST];
     unsigned count;
     struct sweep_power_sample *samples;
-    uint32_t used, room;
+    uint32_t used;
     uint64_t start;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -82,14 +83,8 @@ static void sweep_power_take(struct sweep_power *p)
         unsigned milliwatts, celsius;
         if (!p->devices[i] || p->used == SAMPLES_MOST)
             continue;
-        if (p->used == p->room) {
-            uint32_t more = p->room ? 2 * p->room : 64;
-            struct sweep_power_sample *s = realloc(p->samples, more * sizeof *s);
-            if (!s)
-                return;
-            p->samples = s;
-            p->room = more;
-        }
+        if (mk_grow(&p->samples, p->used, sizeof *p->samples))
+            return;
         p->samples[p->used++] = (struct sweep_power_sample){
             .seconds = (double)(mk_now_ns() - p->start) / 1e9,
             .gpu = (int)i,

@@ -1,5 +1,6 @@
 /* What a sweep is made of, in memory, and the short way to say it: --vary. */
 #include "experiments/sweep/sweep.h"
+#include "core/grow.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -26,13 +27,8 @@ void sweep_end(struct sweep *s)
 
 void *sweep_take(struct sweep *s, size_t bytes)
 {
-    if (!(s->owned_count & (s->owned_count - 1))) { /* room for twice as many */
-        size_t room = s->owned_count ? 2 * (size_t)s->owned_count : 1;
-        void **more = realloc(s->owned, room * sizeof *more);
-        if (!more)
-            return NULL;
-        s->owned = more;
-    }
+    if (mk_grow(&s->owned, s->owned_count, sizeof *s->owned))
+        return NULL;
     void *memory = calloc(1, bytes ? bytes : 1);
     if (memory)
         s->owned[s->owned_count++] = memory;

@@ -3,6 +3,7 @@
  * by flow arrows; bytes under way on each link are counters. Source: "Trace Event Format", the
  * document of chrome://tracing; ui.perfetto.dev reads the same. Times there are us. */
 #include "experiments/trace/trace_json.h"
+#include "core/grow.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -219,14 +220,8 @@ int64_t trace_json_tid(const struct trace_json *j, int64_t event, int64_t track)
 /* Events are moved in order of their ids, as they are written. 0 where there is no memory. */
 static int trace_export_move(struct trace_json *j, int64_t event, int64_t tid)
 {
-    if (j->moved_count == j->moved_room) {
-        size_t room = j->moved_room ? 2 * j->moved_room : 1024;
-        void *more = realloc(j->moved, room * sizeof *j->moved);
-        if (!more)
-            return 0;
-        j->moved = more;
-        j->moved_room = room;
-    }
+    if (mk_grow(&j->moved, j->moved_count, sizeof *j->moved))
+        return 0;
     j->moved[j->moved_count++] = (struct trace_json_moved){event, tid};
     return 1;
 }

@@ -15,7 +15,7 @@ struct trace_json {
     struct trace_json_moved {
         int64_t event, tid;
     } * moved;
-    size_t moved_count, moved_room;
+    size_t moved_count;
 };
 
 /* Threads beside each other for slices of which several are under way at once: on one thread
