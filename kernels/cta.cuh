@@ -192,33 +192,13 @@ MK_ROLE_CALL int mk_cta_wait(struct mk_cta *cta, uint32_t flag, uint64_t target,
     return cta_agree(cta, ending);
 }
 
-/* One lane polls each flag. What is traced is the flag that came last. */
 MK_ROLE_CALL int mk_cta_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
                                  enum mk_cause cause)
 {
     int ending = 0;
-    if (cta->lanes == 1) {
-        for (uint32_t i = 0; i < count && !ending; i++)
-            ending = mk_cta_wait(cta, flag + i, target, cause);
-        return ending;
-    }
-    if (threadIdx.x < 32 || cta->lanes == 32) {
-        uint32_t lane = threadIdx.x % 32;
-        uint64_t start = cta->launch->tracks ? ptx_globaltimer() : 0;
-        struct mk_cta silent = *cta;
-        silent.track.events = NULL;
-        const uint64_t *word = cta_flag(cta->launch->heap, flag + lane);
-        if (lane < count && ptx_load_acquire(word) < target)
-            ending = cta_poll<false>(&silent, word, target, flag + lane, cause);
-        if (cta->launch->tracks) {
-            uint32_t waited = lane < count ? gpu_wait_ticks(ptx_globaltimer() - start) : 0;
-            uint32_t longest = __reduce_max_sync(0xffffffff, waited);
-            uint32_t last = __ffs(__ballot_sync(0xffffffff, lane < count && waited == longest)) - 1;
-            cta_record(cta, MK_EV_WAIT, cause, flag + last, start, cta_time(cta));
-        }
-        __syncwarp();
-    }
-    return cta->lanes == 32 ? __any_sync(0xffffffff, ending) : __syncthreads_or(ending);
+    for (uint32_t i = 0; i < count && !ending; i++)
+        ending = mk_cta_wait(cta, flag + i, target, cause);
+    return ending;
 }
 
 PTX_FN uint32_t cta_stage_barrier(const struct mk_cta *cta, uint32_t stage)

@@ -81,6 +81,10 @@ struct sim_op {
     /* Heap offset of rank 0's ids of an epoch, and bytes from rank to rank; NULL: has no tables */
     uint64_t (*ids)(const struct mk_plan *plan, uint64_t epoch, uint64_t *pitch);
 
+    /* A launch may end with puts under way: who gets one waits for it (docs/MODEL.md). Else the
+     * explorer finds fault with that. */
+    int leaves_puts;
+
     /* The explorer's inputs and verification with the op's own math; NULL: those of fingerprints
      * (sim/fingerprint.h) */
     void (*fill)(const struct mk_plan *plan, uint64_t seed, uint64_t launch,

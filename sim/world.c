@@ -112,6 +112,21 @@ static void world_check_fingerprint(struct sim_world *w, struct sim_world_rank *
         sim_world_error(w, -EBADMSG, "%s", text);
 }
 
+/* A launch ends with no put under way, of an operator that promises that (docs/MODEL.md). */
+static void world_check_drained(struct sim_world *w, const struct sim_world_rank *r)
+{
+    for (uint32_t i = 0; i < r->ring_count; i++) {
+        uint64_t posted = w->hopper ? world_emulated_posted(r, i) : r->rings[i]->posted,
+                 under_way = posted - r->rings[i]->completed;
+        if (under_way)
+            sim_world_error(
+                w, -EBADMSG,
+                "launch %llu, rank %u: it has ended with %llu puts of ring %u under way",
+                (unsigned long long)r->launch, r->plan.problem.topo.rank,
+                (unsigned long long)under_way, i);
+    }
+}
+
 void sim_world_end_launch(struct sim_world_rank *r)
 {
     struct sim_world *w = r->world;
@@ -120,6 +135,8 @@ void sim_world_end_launch(struct sim_world_rank *r)
     r->busy = 0;
     if (w->result->failure.kind)
         return;
+    if (!w->op->leaves_puts)
+        world_check_drained(w, r);
     if (w->config.check) {
         if (w->config.check(w->config.context, &r->plan, r->launch,
                             r->arguments[__builtin_ctz(op_extents(&r->plan.problem, bytes))], text,

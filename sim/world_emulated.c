@@ -127,6 +127,11 @@ int world_emulated_launch(struct sim_world_rank *r)
     return emulated_op_of(r->plan.problem.op)->launch(&r->plan, &l, NULL);
 }
 
+uint64_t world_emulated_posted(const struct sim_world_rank *r, uint32_t ring)
+{
+    return r->world->emulated[r - r->world->ranks].words[POSTED + ring];
+}
+
 /* ---- running ---- */
 
 int world_emulated_busy(const struct sim_world_rank *r)

@@ -112,6 +112,8 @@ int world_emulated_rank(struct sim_world *w, struct sim_world_rank *r, char *err
 void *world_emulated_memory(struct sim_world *w, size_t bytes);
 int world_emulated_launch(struct sim_world_rank *r);
 int world_emulated_busy(const struct sim_world_rank *r);
+/* Commands that the rank's kernels have posted to a ring, all launches together. */
+uint64_t world_emulated_posted(const struct sim_world_rank *r, uint32_t ring);
 int world_emulated_step(struct sim_world *w);
 int world_emulated_tick(struct sim_world *w, uint64_t next);
 void world_emulated_deadlock(struct sim_world *w); /* says which rank waits for what */

@@ -215,6 +215,7 @@ static enum mutation {
     COPY_SHORT,
     LAST_UNIT_NOT_PUSHED,
     LAST_UNIT_NOT_DELIVERED,
+    NO_DRAIN,
     LAST_PEER_NOT_AWAITED,
     OUTBOX_NOT_SETTLED,
     ONE_TERM_TOO_FEW
@@ -326,7 +327,7 @@ void mutant_combine(struct mk_cta *cta, const struct mk_combine *combine)
 
 int mutant_drain(struct mk_cta *cta)
 {
-    return mk_cta_drain(cta);
+    return mutation == NO_DRAIN ? 0 : mk_cta_drain(cta);
 }
 
 static struct sim_world_config config_on(const uint32_t form[2], uint64_t seed)
@@ -402,6 +403,7 @@ static void test_mutants(void **state)
     MUTANT(COPY_SHORT, -EBADMSG);
     MUTANT(LAST_UNIT_NOT_PUSHED, -EIO);
     MUTANT(LAST_UNIT_NOT_DELIVERED, -EBADMSG);
+    MUTANT(NO_DRAIN, -EBADMSG);
 }
 
 static void expect_mute(const struct sim_world_result *r)

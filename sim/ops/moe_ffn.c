@@ -100,6 +100,7 @@ const struct sim_op SIM_OP_NAME = {
     .run = moe_ffn_role,
     .open = moe_ffn_open_tiles,
     .units = units,
+    .leaves_puts = 1,
     .unit = sums_here,
     .away = sums_away,
     .tile = tile,
