@@ -105,17 +105,18 @@ static void test_all_to_all(void **state)
  * rows share a group, more tiles of a CTA than one. */
 static void one_shot(enum mk_op op)
 {
-    static const uint32_t rows[] = {1, 3, 16, 17, 65}; /* of all ranks; where M divides, at least */
+    /* of all ranks; where M divides, at least. The last are two tiles of more than words take */
+    static const uint32_t rows[] = {1, 3, 16, 17, 65, 131};
     static const uint64_t columns[] = {72, 392, 8};
     struct mk_gemm_tile tile;
     struct coroutine_pool *pool;
     uint64_t seed = 0;
-    uint32_t by_words = 0, by_flags = 0;
+    uint32_t met[HOPPER_EXCHANGES] = {0};
     assert_int_equal(coroutine_pool_create(&pool, 0), 0);
     for (uint32_t gpus = 1; gpus <= 3; gpus++)
-        for (uint32_t i = 0; i < 5; i++)
+        for (uint32_t i = 0; i < 6; i++)
             for (uint32_t few = 0; few < 2; few++, seed++) {
-                const uint64_t shape[3] = {1, columns[seed % 3], i % 2 ? 264 : 72};
+                const uint64_t shape[3] = {1, i < 5 ? columns[seed % 3] : 128, i % 2 ? 264 : 72};
                 struct sim_world_config c = hopper_ops_config(op, 1, gpus, shape, seed);
                 /* a table's first tile has too many columns */
                 if (few || c.problem.tuning.tile_n > PLAN_MOST_JOINT_COLUMNS) {
@@ -124,17 +125,24 @@ static void one_shot(enum mk_op op)
                     c.problem.tuning.tile_n = tile.tile_n;
                     c.problem.tuning.cluster = tile.cluster;
                 }
+                if (i == 5 && !few) {
+                    c.problem.tuning.tile_m = c.problem.tuning.tile_n = 128;
+                    c.problem.tuning.cluster = 1;
+                }
                 c.problem.m = rows[i];
                 op_fit(&c.problem);
                 c.problem.tuning.shots = 1;
                 c.unwatched = seed % 2 && !few;
                 c.pool = pool;
                 right(&c);
-                by_words += gpus > 1 && hopper_words(&c);
-                by_flags += gpus > 1 && !hopper_words(&c);
+                if (gpus > 2) /* with two, the first peer awaited is the last */
+                    met[hopper_exchange_of(&c)]++;
             }
     coroutine_pool_destroy(pool);
-    assert_true(op == MK_OP_AG_GEMM || (by_words > 3 && by_flags > 3));
+    if (op != MK_OP_AG_GEMM)
+        assert_true(met[HOPPER_FLAGS] && met[HOPPER_WORDS]);
+    if (op == MK_OP_GEMM_AR)
+        assert_true(met[HOPPER_PASSING]);
 }
 
 static void test_ag_gemm_one_shot(void **state)
@@ -212,7 +220,7 @@ static void test_faults(void **state)
             c.problem.tuning.tile_m = c.problem.tuning.tile_n = 64;
             c.problem.tuning.cluster = 1;
             c.problem.tuning.shots = 1;
-            assert_true(hopper_words(&c));
+            assert_int_equal(hopper_exchange_of(&c), HOPPER_WORDS);
         }
         c.fault = i < 3 || joint ? (struct sim_fault){SIM_FAULT_DROP, 1, 20}
                                  : (struct sim_fault){SIM_FAULT_FAIL_PUT, 1, 1};

@@ -48,16 +48,19 @@ static inline struct sim_world_config hopper_ops_config(enum mk_op op, uint32_t 
     return c;
 }
 
-/* Whether such a plan of gemm_rs or gemm_ar exchanges by words (struct gemm_rs_plan). */
-static inline int hopper_words(const struct sim_world_config *c)
+/* How such a plan of one shot exchanges (struct gemm_rs_plan). */
+enum hopper_exchange { HOPPER_FLAGS, HOPPER_WORDS, HOPPER_PASSING, HOPPER_EXCHANGES };
+
+static inline enum hopper_exchange hopper_exchange_of(const struct sim_world_config *c)
 {
     struct mk_plan p;
     char error[256];
-    if (plan_build(&p, &c->problem, 0, 0, error, sizeof error))
-        return 0;
-    return p.problem.op == MK_OP_GEMM_RS   ? gemm_rs_plan_of(&p)->words
-           : p.problem.op == MK_OP_GEMM_AR ? gemm_ar_plan_of(&p)->rs.words
-                                           : 0;
+    const struct gemm_rs_plan *r = NULL;
+    if (!plan_build(&p, &c->problem, 0, 0, error, sizeof error))
+        r = p.problem.op == MK_OP_GEMM_RS   ? gemm_rs_plan_of(&p)
+            : p.problem.op == MK_OP_GEMM_AR ? &gemm_ar_plan_of(&p)->rs
+                                            : NULL;
+    return !r ? HOPPER_FLAGS : r->words ? HOPPER_WORDS : r->passing ? HOPPER_PASSING : HOPPER_FLAGS;
 }
 
 #endif
