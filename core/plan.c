@@ -95,3 +95,16 @@ void plan_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
 {
     op_of(p->problem.op)->work(p, flop, nvlink_bytes, network_bytes);
 }
+
+double plan_memory_bytes(const struct mk_plan *p)
+{
+    const struct op_descriptor *op = op_of(p->problem.op);
+    uint64_t bytes[MK_SPACES - 1];
+    double sum = 0;
+    if (op->memory)
+        return op->memory(p);
+    op_extents(&p->problem, bytes);
+    for (int i = 0; i < MK_SPACES - 1; i++)
+        sum += (double)bytes[i];
+    return sum;
+}

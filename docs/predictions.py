@@ -91,7 +91,7 @@ What `mkernel sim` says of clusters with four GPUs and more, **written down befo
 (`experiments/machines/`) and default plans; `build/tests/test_tutorial` says when the tables of few rows are no longer what the simulator says. Where a shape is refused, the cell says so.
 
 A cell is: time of a launch in us, mean of three back to back · efficiency · what most of the longest chain of causes consists of, and its share. The efficiency is the simulator's *ideal* over that time: the
-longest of products at the rate of a GPU whose clock is not held back (864 TFLOP/s), NVLink and network. A benchmark's efficiency has cuBLAS on the same warm GPU in its numerator, which takes a fifth longer where
+longest of products at the rate of a GPU whose clock is not held back (864 TFLOP/s), memory, NVLink and network. A benchmark's efficiency has cuBLAS on the same warm GPU in its numerator, which takes a fifth longer where
 power is the limit: .75 here is about .95 there at the large shapes.
 
 How far off may it be? On two H200s, of 80 plans of shapes to which no number was fitted the simulator was 3.9 % off in the median, 15 % at worst with a default plan ([SIMULATION.md](SIMULATION.md)); on two

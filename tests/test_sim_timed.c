@@ -211,6 +211,39 @@ static void test_one_rate_counts(void **state)
         }
 }
 
+/* The ideal has the time in it that reading the weights takes: of experts, those that are chosen.
+ */
+static void test_memory_is_in_the_ideal(void **state)
+{
+    struct mk_machine m = free_machine();
+    m.hbm_rate = 1000;
+    m.l2 = 1e6;
+    for (uint32_t tokens = 1; tokens <= 64; tokens *= 8) {
+        struct mk_problem q = problem(MK_OP_MOE_FFN, MK_EXEC_CUDA, 1, 1);
+        struct timed_result r;
+        struct mk_plan plan;
+        q.moe =
+            (struct mk_moe){.tokens = tokens, .hidden = 4096, .inner = 1024, .experts = 16, .k = 2};
+        build(&plan, &q);
+        /* one token has chosen 2, eight on the average 10.5, 64 all */
+        double chosen = tokens == 1   ? 2
+                        : tokens == 8 ? 16 - 16 * pow(14. / 16, 8)
+                                      : 15.997,
+               bytes = chosen * 3 * 2 * 4096 * 1024 + tokens * (2 * 4096 * 2 + 2 * 8);
+        if (fabs(plan_memory_bytes(&plan) / bytes - 1) > 1e-4)
+            fail_msg("%u tokens: %.0f bytes and not %.0f", tokens, plan_memory_bytes(&plan), bytes);
+        assert_true(fabs(timed_ideal(&m, &plan) / ((bytes - 1e6) / 1000) - 1) < 1e-4);
+        assert_true(run(&plan, &m, 1, &r) > 0.5 * timed_ideal(&m, &plan));
+        m.l2 = bytes; /* all of it stays there */
+        assert_true(timed_ideal(&m, &plan) < 1000);
+        m.l2 = 1e6;
+    }
+    struct mk_problem q = problem(MK_OP_GEMM_AR, MK_EXEC_CUDA, 1, 2);
+    struct mk_plan plan;
+    build(&plan, &q);
+    assert_true(plan_memory_bytes(&plan) == 2.0 * (q.m * q.k + q.k * q.n + q.m * q.n));
+}
+
 /* Each put takes its NIC so long, one after the other; a launch ends once its puts are
  * acknowledged. */
 static void test_network(void **state)
@@ -638,6 +671,7 @@ int main(void)
         cmocka_unit_test(test_bytes_tiles_and_bounds),
         cmocka_unit_test(test_one_rate_counts),
         cmocka_unit_test(test_slow_parts),
+        cmocka_unit_test(test_memory_is_in_the_ideal),
         cmocka_unit_test(test_network),
         cmocka_unit_test(test_tiles_behind_bytes),
         cmocka_unit_test(test_host_memory),

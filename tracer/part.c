@@ -75,6 +75,7 @@ int part_of_plan(struct trace_plan *out, const struct mk_plan *plan, void **bloc
         .flags = flag,
     };
     plan_work(plan, &out->flop, &out->nvlink_bytes, &out->network_bytes);
+    out->memory_bytes = plan_memory_bytes(plan);
     return 0;
 }
 

@@ -22,7 +22,7 @@ struct trace_plan {
     uint32_t deterministic, b_transposed;
     struct mk_role_split split;
     uint32_t tile_count, chunk_count, flag_base, flag_count;
-    double flop; /* of one launch of this rank */
+    double flop, memory_bytes; /* of one launch of this rank */
     uint64_t nvlink_bytes, network_bytes;
     const struct mk_tile *tiles;      /* NULL: not sent */
     const struct trace_chunk *chunks; /* NULL: not sent */

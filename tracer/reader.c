@@ -128,6 +128,19 @@ static int reader_check_schema(sqlite3 *db, const char *path, char *error, size_
     return 0;
 }
 
+/* A file that was written before there were columns of memory has them, of NULL. SQLite's code. */
+static int reader_complete_tables(sqlite3 *db)
+{
+    if (reader_one_integer(db, "SELECT count(*) FROM pragma_table_info('work') "
+                               "WHERE name = 'memory_bytes'"))
+        return SQLITE_OK;
+    return sqlite3_exec(
+        db,
+        "CREATE TEMP VIEW run AS SELECT *, NULL AS memory_bytes_per_s FROM main.run;"
+        "CREATE TEMP VIEW work AS SELECT *, NULL AS memory_bytes FROM main.work;",
+        NULL, NULL, NULL);
+}
+
 /* views.sql as temporary views, which come before those of the file. SQLite's code. */
 static int reader_make_views(sqlite3 *db)
 {
@@ -191,7 +204,7 @@ int trace_open(sqlite3 **out, const char *path, char *error, size_t size)
         NULL, NULL, NULL);
     bound_begin(db);
     rc = reader_check_schema(db, path, error, size);
-    if (!rc && reader_make_views(db) != SQLITE_OK) {
+    if (!rc && (reader_complete_tables(db) != SQLITE_OK || reader_make_views(db) != SQLITE_OK)) {
         rc = sqlite3_errcode(db) == SQLITE_NOMEM ? -ENOMEM : -EBADMSG;
         snprintf(error, size, "trace '%s' cannot be read: %s", path, sqlite3_errmsg(db));
     }

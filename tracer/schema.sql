@@ -32,9 +32,10 @@ CREATE TABLE run (
     messages INTEGER NOT NULL,
     dropped INTEGER NOT NULL,      -- events and messages that did not fit: see drops
     residual_ns INTEGER NOT NULL,  -- the worst clock's; order inside it is unknown
-    peak_flops REAL,               -- of one rank, per second; these three set the ideal of view efficiency
+    peak_flops REAL,               -- of one rank, per second; these four set the ideal of view efficiency
     nvlink_bytes_per_s REAL,       -- into one rank
-    network_bytes_per_s REAL       -- into one rank
+    network_bytes_per_s REAL,      -- into one rank
+    memory_bytes_per_s REAL        -- of one rank's own
 );
 
 CREATE TABLE rank (
@@ -75,6 +76,7 @@ CREATE TABLE plan (
 );
 CREATE TABLE work ( -- of one launch
     plan INTEGER, rank INTEGER, flop REAL, nvlink_bytes INTEGER, network_bytes INTEGER, -- bytes received
+    memory_bytes REAL,             -- of its arguments, each read or written once, what the GPU's cache cannot keep
     PRIMARY KEY (plan, rank)) WITHOUT ROWID;
 -- The meaning of ids, once per plan.
 CREATE TABLE tile (

@@ -103,7 +103,7 @@ static int store_one_run(sqlite3 *db, const struct trace_data *d)
     if (gmtime_r(&now, &utc))
         strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", &utc);
     struct insert in;
-    insert_begin(&in, db, "run", 22);
+    insert_begin(&in, db, "run", 23);
     insert_integer(&in, 1);
     insert_text(&in, u->source ? u->source : "measured");
     insert_text(&in, u->executor ? u->executor : "host");
@@ -121,6 +121,7 @@ static int store_one_run(sqlite3 *db, const struct trace_data *d)
     store_run_insert_known(&in, u->peak_flops);
     store_run_insert_known(&in, u->nvlink_bytes_per_s);
     store_run_insert_known(&in, u->network_bytes_per_s);
+    store_run_insert_known(&in, u->memory_bytes_per_s);
     return insert_end(&in);
 }
 
@@ -157,7 +158,7 @@ static int store_plans(sqlite3 *db, const struct trace_data *d)
     int rc = insert_end(&in);
     if (rc)
         return rc;
-    insert_begin(&in, db, "work", 5);
+    insert_begin(&in, db, "work", 6);
     for (uint32_t r = 0; r < d->ranks; r++)
         for (uint32_t i = 0; i < d->parts[r].plan_count; i++) {
             const struct trace_plan *q = &d->parts[r].plans[i];
@@ -166,6 +167,8 @@ static int store_plans(sqlite3 *db, const struct trace_data *d)
             INSERT_INTEGERS(&in, q->id, r);
             store_run_insert_known(&in, q->flop);
             INSERT_INTEGERS(&in, q->nvlink_bytes, q->network_bytes);
+            double beyond = q->memory_bytes - d->run->cache_bytes;
+            insert_real(&in, beyond > 0 ? beyond : 0);
         }
     return insert_end(&in);
 }

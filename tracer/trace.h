@@ -38,6 +38,8 @@ struct trace_run {
     const int64_t *seed; /* NULL: none */
     /* of one rank, per second; 0: not known. These set the ideal of view efficiency */
     double peak_flops;
+    double memory_bytes_per_s,
+        cache_bytes; /* of its memory; what its cache keeps, not per second */
     double nvlink_bytes_per_s, network_bytes_per_s; /* into one rank; 0: not known or none */
     const struct trace_samples
         *host_clock; /* taken before the run with trace_sample_clock; NULL: only those after it */

@@ -41,7 +41,7 @@ FROM (SELECT count(*) AS count, min(slowest_ns) AS least_ns, max(slowest_ns) AS 
      CROSS JOIN run u
      LEFT JOIN (SELECT * FROM launches ORDER BY slowest_ns, launch LIMIT 1 OFFSET (SELECT count(*) / 2 FROM launch)) m ON 1;
 
--- The ideal is whichever takes longest: the flops at peak, the bytes at NVLink's rate, the bytes at the network's. Where the
+-- The ideal is whichever takes longest: the flops at peak, the bytes at memory's rate, at NVLink's, at the network's. Where the
 -- run does not know these rates (basis 'trace') it is the mean tile time of a compute track, or the time with a
 -- transfer under way, whichever is longer: what this schedule would take if nothing ever waited.
 CREATE VIEW efficiency AS
@@ -52,6 +52,7 @@ SELECT x.launch, x.rank, x.ns,
 FROM (SELECT r.launch, r.rank, r.end - r.start AS ns, r.tile_ns / max(1, r.compute_tracks) AS tile_ns,
              r.comm_only + r.both AS comm_ns,
              CASE WHEN u.peak_flops > 0 THEN CAST(1e9 * max(w.flop / u.peak_flops,
+                       coalesce(w.memory_bytes / nullif(u.memory_bytes_per_s, 0), 0),
                        coalesce(w.nvlink_bytes / nullif(u.nvlink_bytes_per_s, 0), 0),
                        coalesce(w.network_bytes / nullif(u.network_bytes_per_s, 0), 0)) AS INTEGER) END AS peak_ns
       FROM launch_rank r JOIN launch l ON l.id = r.launch CROSS JOIN run u

@@ -3,6 +3,7 @@
 #include "core/ops/moe.h"
 #include "core/pipeline.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -248,6 +249,12 @@ void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_
     *nvlink_bytes = (m->topo.gpus - 1) * (m->ids_bytes + (m->weights ? m->ids_bytes : 0) +
                                           others * (m->ids_moved + m->weights)) +
                     moe_crossings(m) * m->row_bytes;
+}
+
+double plan_moe_touched(const struct moe_dispatch_plan *m)
+{
+    double tokens = (double)m->tokens * mk_world(&m->topo);
+    return m->rank_experts * (1 - pow(1 - (double)m->k / m->experts, tokens));
 }
 
 void plan_moe_pipeline(const struct mk_plan *p, struct mk_pipeline *out)

@@ -104,6 +104,15 @@ static void moe_dispatch_gemm_work(const struct mk_plan *p, double *flop, uint64
     plan_moe_dispatch_work(&m->dispatch, nvlink_bytes, network_bytes);
 }
 
+/* X and ids, the experts' B, and as many rows of C as tokens have places. */
+static double moe_dispatch_gemm_memory(const struct mk_plan *p)
+{
+    const struct moe_dispatch_gemm_plan *m = moe_dispatch_gemm_plan_of(p);
+    const struct moe_dispatch_plan *d = &m->dispatch;
+    return d->tokens * (2.0 * m->hidden + d->k * (4 + 2.0 * m->inner)) +
+           plan_moe_touched(d) * 2.0 * m->hidden * m->inner;
+}
+
 static void moe_dispatch_gemm_model(struct model_walk *w, const struct mk_plan *p)
 {
     model_moe_dispatch_gemm(w, &p->problem, moe_dispatch_gemm_plan_of(p));
@@ -147,6 +156,7 @@ const struct op_descriptor op_moe_dispatch_gemm = {
     .describe_tile = moe_dispatch_gemm_describe_tile,
     .describe_chunk = moe_dispatch_gemm_describe_chunk,
     .work = moe_dispatch_gemm_work,
+    .memory = moe_dispatch_gemm_memory,
     .model = moe_dispatch_gemm_model,
     .gpu_tile = moe_dispatch_gemm_built,
     .own_blocks = 1,

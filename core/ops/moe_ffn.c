@@ -166,6 +166,15 @@ static void moe_ffn_work(const struct mk_plan *p, double *flop, uint64_t *nvlink
     *nvlink_bytes += moe_crossings(d) * m->result_bytes;
 }
 
+/* X and Y, ids and weights, the experts' B1 and B2. */
+static double moe_ffn_memory(const struct mk_plan *p)
+{
+    const struct moe_ffn_plan *m = moe_ffn_plan_of(p);
+    const struct moe_dispatch_plan *d = &m->dispatch;
+    return d->tokens * (4.0 * m->hidden + d->k * 8.0) +
+           plan_moe_touched(d) * 6.0 * m->hidden * m->inner;
+}
+
 static void moe_ffn_model(struct model_walk *w, const struct mk_plan *p)
 {
     model_moe_ffn(w, &p->problem, moe_ffn_plan_of(p));
@@ -210,6 +219,7 @@ const struct op_descriptor op_moe_ffn = {
     .describe_tile = moe_ffn_describe_tile,
     .describe_chunk = moe_ffn_describe_chunk,
     .work = moe_ffn_work,
+    .memory = moe_ffn_memory,
     .model = moe_ffn_model,
     .gpu_tile = moe_ffn_built,
     .own_blocks = 1,

@@ -181,6 +181,8 @@ struct op_descriptor {
                            uint64_t *bytes);
     void (*work)(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
                  uint64_t *network_bytes);
+    /* Bytes of the arguments that a launch reads and writes, each once. NULL: all of them. */
+    double (*memory)(const struct mk_plan *p);
     /* How long a launch takes on a GPU, by arithmetic on its waves (core/model/model.h). NULL: not
      * known. */
     void (*model)(struct model_walk *w, const struct mk_plan *p);

@@ -8,6 +8,9 @@
 enum {
     ATTRIBUTE_CLOCK = 13,
     ATTRIBUTE_SMS = 16,
+    ATTRIBUTE_MEMORY_CLOCK = 36,
+    ATTRIBUTE_MEMORY_BITS = 37,
+    ATTRIBUTE_L2 = 38,
     ATTRIBUTE_MAJOR = 75,
     ATTRIBUTE_MINOR = 76,
     ATTRIBUTE_DMA_BUF = 124
@@ -117,7 +120,7 @@ void gpu_probe(struct gpu_list *out)
     out->count = (uint32_t)count < GPU_MAX ? (uint32_t)count : GPU_MAX;
     for (uint32_t i = 0; i < out->count; i++) {
         struct gpu_device *g = &out->devices[i];
-        int device = 0, sms = 0, khz = 0;
+        int device = 0, sms = 0, khz = 0, memory_khz = 0, bits = 0, cache = 0;
         size_t memory = 0;
         d.get(&device, (int)i);
         d.name(g->name, sizeof g->name, device);
@@ -130,6 +133,12 @@ void gpu_probe(struct gpu_list *out)
         d.attribute(&g->dma_buf, ATTRIBUTE_DMA_BUF, device);
         if (!d.attribute(&khz, ATTRIBUTE_CLOCK, device) && khz > 0)
             g->clock = (uint64_t)khz * 1000;
+        /* two transfers a clock */
+        if (!d.attribute(&memory_khz, ATTRIBUTE_MEMORY_CLOCK, device) &&
+            !d.attribute(&bits, ATTRIBUTE_MEMORY_BITS, device) && memory_khz > 0 && bits > 0)
+            g->memory_rate = 2e3 * memory_khz * bits / 8;
+        if (!d.attribute(&cache, ATTRIBUTE_L2, device) && cache > 0)
+            g->cache = (uint64_t)cache;
         g->sms = (uint32_t)sms;
         g->memory = memory;
     }

@@ -11,10 +11,12 @@ struct gpu_device {
     char bus[32];     /* PCI bus id, "0000:1B:00.0"; "": the driver does not say */
     int major, minor; /* compute capability */
     uint32_t sms;
-    uint64_t memory;  /* bytes */
-    uint64_t clock;   /* Hz, of the SMs at most; 0: the driver does not say */
-    uint32_t nvlinks; /* that are up: see gpu_probe_links */
-    int dma_buf;      /* memory can be exported as a DMA-BUF */
+    uint64_t memory;    /* bytes */
+    uint64_t cache;     /* bytes of L2; 0: the driver does not say */
+    double memory_rate; /* bytes per second, by its clock and width; 0: the driver does not say */
+    uint64_t clock;     /* Hz, of the SMs at most; 0: the driver does not say */
+    uint32_t nvlinks;   /* that are up: see gpu_probe_links */
+    int dma_buf;        /* memory can be exported as a DMA-BUF */
 };
 
 struct gpu_list {

@@ -43,7 +43,7 @@ int plot_bars(const struct plot *p, FILE *out, char *error, size_t size)
     }
     fprintf(out,
             "END\nplot $bars using (0):1:(0):2:($1-0.35):($1+0.35):yticlabels(4) "
-            "with boxxyerror lc rgb '%s' title 'ideal: the longest of products, NVLink and "
+            "with boxxyerror lc rgb '%s' title 'ideal: the longest of products, memory, NVLink and "
             "network', \\\n  $bars using 2:1:2:3:($1-0.35):($1+0.35) with boxxyerror lc rgb '%s' "
             "title 'exposed: what it took beyond'\n",
             picture_colours[0], picture_colours[1]);

@@ -66,6 +66,8 @@ void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_com
         .shape = problem_text(&job->problem, shape),
         .device = gpu ? gpu->name : NULL,
         .peak_flops = gpu ? gpu_peak_flops(gpu) : 0,
+        .memory_bytes_per_s = gpu ? gpu->memory_rate : 0,
+        .cache_bytes = gpu ? (double)gpu->cache : 0,
         .nvlink_bytes_per_s = gpu ? gpu_peak_nvlink(gpu) : 0,
         .network_bytes_per_s =
             gpu && comm->topo.rank == 0 && o->nodes > 1 ? run_trace_nic_rate(job->nic) : 0,

@@ -44,6 +44,8 @@ static int sim_timed_store(void *context, struct mk_comm *const *comms, uint32_t
                                     .fabric = "model",
                                     .seed = &seed,
                                     .peak_flops = timed_peak(m) * 1e9,
+                                    .memory_bytes_per_s = m->hbm_rate * 1e9,
+                                    .cache_bytes = m->l2,
                                     .nvlink_bytes_per_s = m->nvlink_in * 1e9,
                                     .network_bytes_per_s = m->nic_rate * 1e9};
     int rc =
@@ -140,8 +142,10 @@ static void sim_timed_print(FILE *out, const struct sim_timed_run *run)
     plan_work(&run->plan, &flop, &nvlink, &network);
     sim_timed_print_time(out, "ideal", run->ideal);
     fprintf(out,
-            ": the longest of products %.3f, NVLink %.3f and network %.3f us; efficiency %.2f\n",
-            run->products / 1e3, (double)nvlink / m->nvlink_in / 1e3,
+            ": the longest of products %.3f, memory %.3f, NVLink %.3f and network %.3f us; "
+            "efficiency %.2f\n",
+            run->products / 1e3, timed_memory(m, &run->plan) / 1e3,
+            (double)nvlink / m->nvlink_in / 1e3,
             m->nic_rate > 0 ? (double)network / m->nic_rate / 1e3 : 0, run->ideal / run->launch);
     fprintf(out,
             "moved     %.0f bytes over NVLink and %.0f over the network, into each rank in each "
@@ -186,11 +190,12 @@ static int sim_timed_write_json(const struct sim_timed_run *run)
     json_text(f, "tuned", run->plan.tuned);
     json_text(f, "machine", m->name);
     fprintf(f,
-            "  \"cluster\": {\"flop_per_s\": %.9g, \"nvlink_bytes_per_s\": %.9g, "
-            "\"network_bytes_per_s\": %.9g},\n",
-            timed_peak(m) * 1e9, m->nvlink_in * 1e9, m->nic_rate * 1e9);
+            "  \"cluster\": {\"flop_per_s\": %.9g, \"memory_bytes_per_s\": %.9g, "
+            "\"nvlink_bytes_per_s\": %.9g, \"network_bytes_per_s\": %.9g},\n",
+            timed_peak(m) * 1e9, m->hbm_rate * 1e9, m->nvlink_in * 1e9, m->nic_rate * 1e9);
     fprintf(f, "  \"seed\": %llu,\n  \"launches\": %u,\n  \"flop\": %.0f,\n",
             (unsigned long long)s->seed, s->launches, flop);
+    json_number(f, "memory_bytes", plan_memory_bytes(&run->plan));
     json_number(f, "nvlink_bytes", r->nvlink_bytes);
     json_number(f, "network_bytes", r->network_bytes);
     fprintf(f, "  \"chain_ms\": {");

@@ -81,10 +81,12 @@ int timed_run(const struct timed_config *config, struct timed_result *result);
 int timed_memory_check(const struct mk_plan *plan, char *error, size_t error_size);
 
 /* bf16 flop/ns of a rank whose tensor cores never wait; the ns that a launch's products take alone
- * (those of an engine of its own at its rate, and at the clock that power then leaves); and that
- * the longest of products, NVLink bytes and network bytes takes alone. */
+ * (those of an engine of its own at its rate, and at the clock that power then leaves); that what
+ * l2 cannot keep of its arguments takes from and to memory; and that the longest of products,
+ * memory, NVLink bytes and network bytes takes alone. */
 double timed_peak(const struct mk_machine *machine);
 double timed_products(const struct mk_machine *machine, const struct mk_plan *plan);
+double timed_memory(const struct mk_machine *machine, const struct mk_plan *plan);
 double timed_ideal(const struct mk_machine *machine, const struct mk_plan *plan);
 
 #endif

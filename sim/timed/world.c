@@ -100,12 +100,18 @@ double timed_products(const struct mk_machine *m, const struct mk_plan *plan)
     return flop / rate * machine_slower(m, flop / rate, flop, flop / (t->tile_m ? t->tile_m : 1));
 }
 
+double timed_memory(const struct mk_machine *m, const struct mk_plan *plan)
+{
+    double beyond = plan_memory_bytes(plan) - m->l2;
+    return beyond > 0 && m->hbm_rate > 0 ? beyond / m->hbm_rate : 0;
+}
+
 double timed_ideal(const struct mk_machine *m, const struct mk_plan *plan)
 {
     double flop;
     uint64_t nvlink, network;
     plan_work(plan, &flop, &nvlink, &network);
-    return world_larger(timed_products(m, plan),
+    return world_larger(world_larger(timed_products(m, plan), timed_memory(m, plan)),
                         world_larger((double)nvlink / m->nvlink_in,
                                      m->nic_rate > 0 ? (double)network / m->nic_rate : 0));
 }
