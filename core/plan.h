@@ -147,7 +147,8 @@ void plan_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, u
 void plan_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
                uint64_t *network_bytes);
 /* Bytes of its arguments that it reads and writes, each once: what no cache saves it in a first
- * launch. Of experts' weights those that tokens choose, on the average, where they choose evenly. */
+ * launch. Of experts' weights those that tokens choose, on the average, where they choose evenly.
+ */
 double plan_memory_bytes(const struct mk_plan *p);
 
 #endif
