@@ -1,6 +1,7 @@
 /* Sums of tokens (core/cta_sums.h) on a GPU: by all threads of a block, whose warps take tokens
- * side by side. A lane finds the term of one of the token's places; in order, 32 lanes then add 16
- * bytes each of every term, as many loads under way as they have registers for. */
+ * side by side, or share them where they are fewer. A lane finds the term of one of the token's
+ * places; in order, 32 lanes then add 16 bytes each of every term, as many loads under way as they
+ * have registers for. */
 #ifndef MK_KERNELS_CTA_SUMS_CUH
 #define MK_KERNELS_CTA_SUMS_CUH
 
@@ -114,14 +115,15 @@ PTX_FN void sums_store(char *to, uint32_t number, const float (&sum)[8])
     }
 }
 
-/* A warp: the sum of a token's terms. */
+/* A warp: the sum of a token's terms, of which `shares` warps make one share each. */
 template <int from>
-PTX_FN void sums_add(const struct sums_terms *t, uint64_t elements, char *to, uint32_t number)
+PTX_FN void sums_add(const struct sums_terms *t, uint64_t elements, char *to, uint32_t number,
+                     uint32_t share, uint32_t shares)
 {
     constexpr int units = SUMS_LOADS / sums_unit<from>::loads,
                   unit_bytes = from == MK_FP32 ? 32 : 16;
     const uint32_t all = (uint32_t)(elements / 8), lane = threadIdx.x % 32;
-    for (uint32_t first = 0; first < all; first += 32 * units) {
+    for (uint32_t first = share * 32 * units; first < all; first += shares * 32 * units) {
         float sum[units][8] = {};
         for (uint32_t term = 0; term < t->count; term += SUMS_TERMS) {
             struct sums_unit<from> v[SUMS_TERMS][units];
@@ -174,16 +176,20 @@ MK_ROLE_CALL void mk_cta_add_up(struct mk_cta *cta, const struct mk_sums *of)
     uint64_t start = cta_time(cta);
     if (away)
         cta_copy_open(cta, s->local, s->id); /* it is the sums' way, too */
-    for (uint32_t i = cta_lane(cta) / 32; i < s->count; i += cta->lanes / 32) {
+    /* a row's loads, one after the other, take tens of us: fewer tokens than warps share them */
+    const uint32_t warps = cta->lanes / 32,
+                   shares = s->count && s->count < warps ? warps / s->count : 1;
+    for (uint32_t turn = cta_lane(cta) / 32; turn < s->count * shares; turn += warps) {
+        const uint32_t i = turn / shares, share = turn % shares;
         struct sums_terms terms = sums_find(l->heap, s, s->first + i);
         if (!terms.count && s->reach != MK_REACH_ALL)
             continue;
         uint32_t number = s->packed ? packed[s->first + i] - packed[s->first] : i;
         char *at = to + number * mk_sums_bytes(s, s->to);
         if (s->from == MK_FP32)
-            sums_add<MK_FP32>(&terms, s->elements, at, s->to);
+            sums_add<MK_FP32>(&terms, s->elements, at, s->to, share, shares);
         else
-            sums_add<MK_BF16>(&terms, s->elements, at, s->to);
+            sums_add<MK_BF16>(&terms, s->elements, at, s->to, share, shares);
     }
     if (!away)
         cta_record(cta, MK_EV_REDUCE, MK_CAUSE_NONE, s->id, start, cta_time(cta));

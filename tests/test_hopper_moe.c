@@ -134,6 +134,21 @@ static void test_groups(void **state)
     }
 }
 
+/* Fewer tokens than a block has warps, so that several warps have to do with one token's sum. */
+static void test_few_tokens(void **state)
+{
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        struct sim_world_config c =
+            hopper_moe_config(MK_OP_MOE_FFN, 1 + seed / 2, 2 - seed / 2, 6 * seed + 1);
+        c.problem.moe = (struct mk_moe){1 + 2 * (seed % 2), 1048, 8, 4, 3};
+        c.problem.tuning.chunk_rows = 0;
+        c.problem.deterministic = seed % 2;
+        c.launches = 2;
+        c.unwatched = seed > 1;
+        right(&c);
+    }
+}
+
 /* A rank that stops, or a put that fails: the kernels' waits end, and the sentence says why. */
 static void faults(enum mk_op op)
 {
@@ -169,6 +184,7 @@ int main(void)
         cmocka_unit_test(test_faults),       cmocka_unit_test(test_layer_orders),
         cmocka_unit_test(test_larger_layer), cmocka_unit_test(test_groups),
         cmocka_unit_test(test_layer_faults), cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_few_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

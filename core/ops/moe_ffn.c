@@ -81,6 +81,14 @@ static void moe_ffn_choose_order(struct moe_ffn_plan *m, const struct mk_problem
     r->group_rows = q->exec != MK_EXEC_CUDA ? 2 : group > 16 ? group : 16;
 }
 
+/* Tokens whose sums a CTA makes at a time: on a GPU one for each warp of a block, or, where there
+ * are few, so many that all blocks have some. */
+static uint32_t moe_ffn_choose_part(const struct mk_problem *q)
+{
+    uint64_t each = mk_ceil_div(q->moe.tokens * q->topo.gpus, q->sms ? q->sms : 1);
+    return q->exec != MK_EXEC_CUDA ? 8 : each < 12 ? (uint32_t)each : 12;
+}
+
 static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
@@ -102,7 +110,7 @@ static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
     m->up_cols = m->tile_n / 2;
     m->up_tiles = (uint32_t)mk_ceil_div(m->inner, m->up_cols);
     m->down_tiles = (uint32_t)mk_ceil_div(m->hidden, m->tile_n);
-    m->part_rows = q->exec == MK_EXEC_CUDA ? 12 : 8; /* a token for each warp of a block */
+    m->part_rows = moe_ffn_choose_part(q);
     moe_ffn_choose_order(m, q);
     m->number = q->deterministic ? MK_FP32 : MK_BF16;
     m->act_bytes = m->inner * 2ull;
