@@ -15,7 +15,7 @@ int op_launch(struct mk_plan *plan, enum mk_op op, void *const arguments[MK_SPAC
     if (q->op != op)
         return comm_refuse(comm, -EINVAL, "mk_%s got a plan of %s", plan_op_name(op),
                            plan_op_name(q->op));
-    for (uint32_t i = 0; i < MK_SPACES - 1 && of[i].name; i++)
+    for (uint32_t i = 0; i < op_arguments(q); i++)
         if (!arguments[i] || (uintptr_t)arguments[i] % 16)
             return comm_refuse(comm, -EINVAL,
                                "%s at %p: each argument of mk_%s must be 16-byte aligned memory",
@@ -34,11 +34,8 @@ int op_launch(struct mk_plan *plan, enum mk_op op, void *const arguments[MK_SPAC
 int mk_launch(struct mk_plan *plan, void *const *arguments, uint32_t count, void *stream)
 {
     struct mk_comm *comm = ((struct plan_handle *)(void *)plan)->comm;
-    const struct op_argument *of = op_of(plan->problem.op)->arguments;
     void *all[MK_SPACES - 1] = {0};
-    uint32_t wanted = 0;
-    while (wanted < MK_SPACES - 1 && of[wanted].name)
-        wanted++;
+    uint32_t wanted = op_arguments(&plan->problem);
     if (count != wanted)
         return comm_refuse(comm, -EINVAL, "%u arguments of %s: it takes %u", count,
                            plan_op_name(plan->problem.op), wanted);

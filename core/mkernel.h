@@ -140,6 +140,7 @@ void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset);
  * options: of the plan, as `mkernel tune` writes them: "tile=256,128 pace=310". The default is the
  * tuned plan for this shape, or the formula if there is none. "sms=100" among them: the plan has at
  * most that many thread blocks, so that other kernels have the other SMs; the default is all SMs.
+ * "dtype=fp8": A and B are e4m3, with scales (mk_ag_gemm); the default is bf16.
  */
 struct mk_spec {
     uint32_t op; /* enum mk_op */
@@ -215,8 +216,8 @@ uint64_t mk_plan_nvlink_bytes(const struct mk_plan *plan);
 uint64_t mk_plan_network_bytes(const struct mk_plan *plan);
 
 /* The arguments of a launch, in the order of mk_launch: how many there are; and of argument i its
- * name ("A"), its type ("bf16", "fp32" or "uint32"), its bytes on this rank, and 1 if the launch
- * writes it. NULL or 0 if there is no argument i. */
+ * name ("A"), its type ("bf16", "fp32", "uint32" or "e4m3"), its bytes on this rank, and 1 if the
+ * launch writes it. NULL or 0 if there is no argument i. */
 uint32_t mk_plan_arguments(const struct mk_plan *plan);
 const char *mk_plan_argument_name(const struct mk_plan *plan, uint32_t i);
 const char *mk_plan_argument_type(const struct mk_plan *plan, uint32_t i);
@@ -248,7 +249,11 @@ uint64_t mk_moe_rows(const struct mk_plan *plan);
  * reports what fails later. */
 
 /* C = gather(A) * B, spec.shape {M, N, K}: A [M/W, K], B [K, N], C [M, N], bf16, where W is the
- * number of ranks. Sums are fp32. */
+ * number of ranks. Sums are fp32.
+ * Of a plan with "dtype=fp8" among its options A and B are e4m3, B is [N, K] (spec.b_transposed),
+ * and mk_launch takes five arguments: A, B, C, A_scales [ceil(K/128), M/W] and B_scales
+ * [ceil(N/128), ceil(K/128) rounded up to a multiple of 4], fp32. A number is its code times the
+ * scale of its 1 x 128 of A, or 128 x 128 of B. K is a multiple of 16, M/W of 4. */
 int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream);
 
 /* C = rank's rows of the sum over ranks of A * B, spec.shape {M, N, K}: A [M, K], B [K, N],

@@ -57,6 +57,7 @@ struct mk_problem {
      * nothing else needs to know */
     uint64_t own[MK_OWN_NUMBERS];
     int b_transposed; /* B is [N, K] */
+    int fp8;          /* A and B are e4m3 with fp32 scales of blocks (core/quantize.h), else bf16 */
     int deterministic;
     /* A or C lies in the symmetric heap, at this offset (op_heap_offset) */
     int a_in_heap, c_in_heap;
@@ -121,6 +122,7 @@ int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t fla
 /* Names as on the command line, "host", by enum mk_exec. And whose plans an executor runs: the
  * emulated GPU runs the GPU's kernels, by the GPU's plans. */
 extern const char *const plan_execs[MK_EXECS];
+extern const char *const plan_dtypes[2]; /* by mk_problem.fp8: "bf16", "fp8" */
 static inline enum mk_exec plan_exec(enum mk_exec exec)
 {
     return exec == MK_EXEC_EMULATED ? MK_EXEC_CUDA : exec;

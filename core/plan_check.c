@@ -52,6 +52,42 @@ int plan_check_shape(const struct mk_problem *q, char *error, size_t size)
     return 0;
 }
 
+int plan_check_dtype(const struct mk_problem *q, char *error, size_t size)
+{
+    char list[OP_LIST_TEXT];
+    unsigned long long k = q->k, m = q->m, world = mk_world(&q->topo), unit = 4 * world;
+    if (!q->fp8)
+        return 0;
+    if (!op_has_fp8(q->op))
+        return plan_refuse(error, size, "dtype=fp8: %s multiplies bf16 alone; fp8 is for %s",
+                           plan_op_name(q->op),
+                           op_list(list, sizeof list, op_has_fp8, ", ", " and "));
+    if (!q->b_transposed)
+        return plan_refuse(error, size,
+                           "dtype=fp8 and B [K,N]: FP8 is multiplied along rows of K; B has to be "
+                           "[N,K] (--b-layout nk, b_transposed)");
+    if (k % 16)
+        return plan_refuse(error, size,
+                           "K = %llu with dtype=fp8: rows of A must be 16-byte multiples; the next "
+                           "K that works is %llu",
+                           k, (unsigned long long)mk_round_up(k, 16));
+    if (m % unit)
+        return plan_refuse(error, size,
+                           "M = %llu with dtype=fp8: rows of scales must be 16-byte multiples, 4 "
+                           "rows for each of %llu ranks; the next M that works is %llu",
+                           m, world, (unsigned long long)mk_round_up(m, unit));
+    if (q->topo.nodes > 1)
+        return plan_refuse(error, size,
+                           "dtype=fp8 on %u nodes: scales do not cross the network yet; it is for "
+                           "the ranks of one node",
+                           q->topo.nodes);
+    if (q->exec == MK_EXEC_CUDA)
+        return plan_refuse(error, size,
+                           "dtype=fp8: %s has no kernel for it yet; it runs on the host",
+                           plan_op_name(q->op));
+    return 0;
+}
+
 /* "roles compute=2,...: on 2 x 2 ranks ag_gemm takes at least 1 compute, ... and no inter_reduce
  * CTAs" */
 static int plan_check_roles(const struct mk_problem *q, char *error, size_t size)

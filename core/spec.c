@@ -32,7 +32,7 @@ const char *mk_op_shape(uint32_t op)
 }
 
 static const char *const spec_types[] = {
-    [OP_BF16] = "bf16", [OP_FP32] = "fp32", [OP_UINT32] = "uint32"};
+    [OP_BF16] = "bf16", [OP_FP32] = "fp32", [OP_UINT32] = "uint32", [OP_E4M3] = "e4m3"};
 
 /* A text that grows as far as there is room, and its whole length. */
 struct spec_text {
@@ -53,6 +53,7 @@ __attribute__((format(printf, 2, 3))) static void spec_say(struct spec_text *t, 
 int mk_op_describe(uint32_t number, char *text, uint64_t size)
 {
     const struct op_descriptor *op = op_of(number);
+    const struct mk_problem plain = {.op = number};
     struct spec_text t = {text, size, 0};
     if (!op)
         return -EINVAL;
@@ -61,12 +62,12 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
         spec_say(&t, "%s{\"letter\":\"%s\",\"name\":\"%s\"}", i ? "," : "",
                  op->shape->dimensions[i].letter, op->shape->dimensions[i].name);
     spec_say(&t, "],\"arguments\":[");
-    for (uint32_t i = 0; i < MK_SPACES - 1 && op->arguments[i].name; i++) {
+    for (uint32_t i = 0; i < op_arguments(&plain); i++) {
         const struct op_argument *a = &op->arguments[i];
         spec_say(&t,
                  "%s{\"name\":\"%s\",\"type\":\"%s\",\"shape\":\"%s\",\"output\":%d,\"swaps\":%d}",
-                 i ? "," : "", a->name, spec_types[a->type], a->shape, a->output,
-                 op->b_layout && a->name[0] == 'B');
+                 i ? "," : "", a->name, spec_types[op_argument_type(&plain, i)], a->shape,
+                 a->output, op->b_layout && a->name[0] == 'B');
     }
     spec_say(&t, "],\"options\":[");
     for (uint32_t i = 0, some = 0; i < TUNING_KNOBS; i++)
@@ -93,6 +94,18 @@ static int spec_read_sms(const char *word, struct mk_problem *q, char *error, si
     return 1;
 }
 
+/* "dtype=fp8". 1: it was that. */
+static int spec_read_dtype(const char *word, struct mk_problem *q, char *error, size_t size)
+{
+    if (strncmp(word, "dtype=", 6))
+        return 0;
+    q->fp8 = !strcmp(word + 6, plan_dtypes[1]);
+    return q->fp8 || !strcmp(word + 6, plan_dtypes[0])
+               ? 1
+               : plan_refuse(error, size, "'%s' is not valid; it should be dtype=bf16 or dtype=fp8",
+                             word);
+}
+
 static int spec_read_options(struct mk_problem *q, const char *options, char *error, size_t size)
 {
     char text[256], *save;
@@ -102,6 +115,8 @@ static int spec_read_options(struct mk_problem *q, const char *options, char *er
     memcpy(text, options, strlen(options) + 1);
     for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
         int result = spec_read_sms(word, q, error, size);
+        if (!result)
+            result = spec_read_dtype(word, q, error, size);
         if (!result)
             result = tuning_read_word(word, q->op, &q->tuning, error, size);
         if (result < 0)
@@ -149,6 +164,8 @@ void spec_options(const struct mk_plan *p, char *text, size_t size)
     *text = '\0';
     if (p->problem.sms_most)
         used += (size_t)snprintf(text, size, "sms=%u", p->problem.sms_most);
+    if (p->problem.fp8)
+        used += (size_t)snprintf(text + used, size - used, "%sdtype=fp8", used ? " " : "");
     tuning_words(&p->problem.tuning, words, sizeof words);
     for (char *word = strtok_r(words, " ", &save); word && used < size;
          word = strtok_r(NULL, " ", &save))
@@ -230,11 +247,7 @@ uint64_t mk_plan_network_bytes(const struct mk_plan *p)
 
 uint32_t mk_plan_arguments(const struct mk_plan *p)
 {
-    const struct op_argument *of = op_of(p->problem.op)->arguments;
-    uint32_t count = 0;
-    while (count < MK_SPACES - 1 && of[count].name)
-        count++;
-    return count;
+    return op_arguments(&p->problem);
 }
 
 static const struct op_argument *spec_argument_of(const struct mk_plan *p, uint32_t i)
@@ -249,7 +262,7 @@ const char *mk_plan_argument_name(const struct mk_plan *p, uint32_t i)
 
 const char *mk_plan_argument_type(const struct mk_plan *p, uint32_t i)
 {
-    return spec_argument_of(p, i) ? spec_types[spec_argument_of(p, i)->type] : NULL;
+    return spec_argument_of(p, i) ? spec_types[op_argument_type(&p->problem, i)] : NULL;
 }
 
 uint64_t mk_plan_argument_bytes(const struct mk_plan *p, uint32_t i)

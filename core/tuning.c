@@ -274,6 +274,10 @@ static int tuning_read_measured(const char *word, struct tuning_entry *e, char *
                                           "by=simulation",
                                           word);
     }
+    if (!strcmp(word, "dtype=fp8")) {
+        e->fp8 = 1;
+        return 0;
+    }
     double *to = value && !strncmp(word, "ms=", 3)            ? &e->ms
                  : value && !strncmp(word, "formula_ms=", 11) ? &e->formula_ms
                                                               : NULL;
@@ -291,7 +295,7 @@ int tuning_same(const struct tuning_entry *a, const struct tuning_entry *b)
     return a->op == b->op && !memcmp(a->numbers, b->numbers, sizeof a->numbers) &&
            a->b_transposed == b->b_transposed && a->causal == b->causal &&
            a->deterministic == b->deterministic && a->nodes == b->nodes && a->gpus == b->gpus &&
-           !strcmp(a->device, b->device);
+           a->fp8 == b->fp8 && !strcmp(a->device, b->device);
 }
 
 /* One line without its comment. 1: an entry, 0: there is none, or -EINVAL with a sentence. */
@@ -374,6 +378,7 @@ void tuning_key(struct tuning_entry *e, const struct mk_problem *q, const char *
     e->b_transposed = q->b_transposed != 0;
     e->causal = op_of(q->op)->causal && q->attention.causal;
     e->deterministic = q->deterministic != 0;
+    e->fp8 = q->fp8 != 0;
     e->nodes = q->topo.nodes;
     e->gpus = q->topo.gpus;
     snprintf(e->device, sizeof e->device, "%s", device);
@@ -480,7 +485,7 @@ uint64_t tuning_hash(const struct tuning_table *t, uint32_t nodes, uint32_t gpus
         if (e.nodes != nodes || e.gpus != gpus)
             continue;
         const uint64_t numbers[] = {(uint64_t)e.op, (uint64_t)e.b_transposed, (uint64_t)e.causal,
-                                    (uint64_t)e.deterministic};
+                                    (uint64_t)e.deterministic, (uint64_t)e.fp8};
         const struct {
             const void *from;
             size_t bytes;

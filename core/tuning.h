@@ -2,8 +2,9 @@
  * and where the plan reads its defaults from. A line says for which op, shape (M,N,K or
  * what its numbers are), layout of B (of attention its mask: full or causal), sums, cluster (nodes
  * x ranks of a node) and device (its name with _ for blanks; "host" for the host executor) it was
- * found, then the options that differ from what the plan's closed formula chooses, then the
- * measured times (by=simulation: those of `mkernel tune --exec sim`); # begins a comment:
+ * found, then dtype=fp8 where its plans multiply that, then the options that differ from what the
+ * plan's closed formula chooses, then the measured times (by=simulation: those of `mkernel tune
+ * --exec sim`); # begins a comment:
  *
  *   gemm_rs 8192,8192,3584 kn fast 1x8 NVIDIA_H200 tile=256,128 pace=310 ms=0.512 formula_ms=0.556
  *   date=2026-11-21
@@ -25,6 +26,7 @@ struct tuning_entry {
     enum mk_op op;
     uint64_t numbers[MK_OWN_NUMBERS];        /* of the op's shape, in its order; 0 behind them */
     int b_transposed, causal, deterministic; /* the first two: 0 where it has no such thing */
+    int fp8;                                 /* the line says dtype=fp8; else it is of bf16 */
     uint32_t nodes, gpus;
     char device[64];         /* as in the file */
     struct mk_tuning tuning; /* 0: as the formula chooses */

@@ -101,6 +101,8 @@ static void tuning_file_write_entry(FILE *f, const struct tuning_entry *e)
     fprintf(f, "%s %s %s %s %ux%u %s", plan_op_name(e->op), tuning_shape(e, shape),
             tuning_file_variant(e), e->deterministic ? "deterministic" : "fast", e->nodes, e->gpus,
             e->device);
+    if (e->fp8)
+        fprintf(f, " dtype=fp8");
     if (strcmp(words, "formula"))
         fprintf(f, " %s", words);
     if (e->ms > 0)

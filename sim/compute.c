@@ -1,6 +1,8 @@
 #include "sim/compute.h"
 
 #include "core/bf16.h"
+#include "core/e4m3.h"
+#include "core/quantize.h"
 #include "sim/op.h"
 
 #include <cblas.h>
@@ -35,6 +37,14 @@ VECTORISED static void widen(float *to, const uint16_t *from, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++)
         to[i] = mk_bf16_to_float(from[i]);
+}
+
+/* A row of e4m3, by the scales of its blocks of K, `pitch` apart. */
+static void dequantize(float *to, const uint8_t *from, uint64_t k, const float *scales,
+                       uint64_t pitch)
+{
+    for (uint64_t i = 0; i < k; i++)
+        to[i] = mk_e4m3_to_float(from[i]) * scales[i / MK_SCALE_BLOCK * pitch];
 }
 
 /* OpenBLAS packs its operands into a buffer of its own, which it asks the kernel for in a call's
@@ -76,7 +86,7 @@ int compute_create(struct compute **out, const struct mk_plan *plan)
         return 0;
     }
     op_extents(&plan->problem, bytes);
-    m->b_elements[0] = bytes[1] / 2;
+    m->b_elements[0] = bytes[1] / op_factor_bytes(&plan->problem);
     m->b_elements[1] = op->second ? bytes[op->second - MK_SPACE_ARG0] / 2 : 0;
     m->a = malloc(compute_scratch_floats(m) * sizeof(float));
     m->b[0] = malloc(m->b_elements[0] * sizeof(float));
@@ -130,6 +140,14 @@ static void compute_widen_whole(float *to, const uint16_t *from, uint64_t count,
 void compute_load_b(struct compute *m, void *const arguments[MK_SPACES - 1], uint64_t *beats)
 {
     const struct sim_op *op = sim_op_of(m->plan->problem.op);
+    const struct mk_problem *q = &m->plan->problem;
+    if (m->b[0] && q->fp8) {
+        uint64_t pitch = mk_round_up(mk_ceil_div(q->k, MK_SCALE_BLOCK), 4);
+        for (uint64_t col = 0; col < q->n; col++, compute_beat(beats))
+            dequantize(m->b[0] + col * q->k, (const uint8_t *)arguments[1] + col * q->k, q->k,
+                       (const float *)arguments[4] + col / MK_SCALE_BLOCK * pitch, 1);
+        return;
+    }
     if (m->b[0])
         compute_widen_whole(m->b[0], arguments[1], m->b_elements[0], beats);
     if (m->b[1])
@@ -157,7 +175,12 @@ void compute_load_a(const struct sim_rank *rank, const struct mk_tile *tile, uin
 {
     struct sim_operands o = {0};
     rank->op->operands(rank->plan, tile, rank->epoch, &o);
-    for (uint32_t row = first; row < first + count; row++)
+    for (uint32_t row = first; row < first + count && o.fp8; row++)
+        dequantize(a + (uint64_t)row * o.k,
+                   rank->spaces[o.a_space] + o.a + (uint64_t)row * o.a_pitch, o.k,
+                   (const float *)(const void *)(rank->spaces[o.scales_space] + o.scales) + row,
+                   o.scales_pitch);
+    for (uint32_t row = first; row < first + count && !o.fp8; row++)
         widen(a + (uint64_t)row * o.k, compute_row_of_a(rank, &o, row), o.k);
 }
 
@@ -165,7 +188,7 @@ void compute_load_a(const struct sim_rank *rank, const struct mk_tile *tile, uin
 static void compute_multiply(const struct compute *m, const struct sim_rank *rank,
                              const struct sim_operands *o, uint64_t b, const float *a, float *c)
 {
-    const float *from = m->b[o->b_space != MK_SPACE_ARG1] + b / 2;
+    const float *from = m->b[o->b_space != MK_SPACE_ARG1] + b / op_factor_bytes(&m->plan->problem);
     uint64_t most = SLAB_FLOP / (2ull * o->cols * o->k + 1) + 1;
     for (uint64_t row = 0; row < o->rows; row += most) {
         uint64_t rows = o->rows - row < most ? o->rows - row : most;

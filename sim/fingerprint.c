@@ -1,5 +1,7 @@
 #include "sim/fingerprint.h"
 
+#include "core/ops/op.h"
+#include "core/quantize.h"
 #include "sim/clock.h"
 
 #include <stdio.h>
@@ -44,6 +46,16 @@ uint64_t fingerprint_row(const uint16_t *a, uint64_t elements)
     return sim_mix(one + sim_mix(two + sim_mix(three + sim_mix(four))));
 }
 
+uint64_t fingerprint_scaled(uint64_t row, const float *scales, uint64_t blocks, uint64_t pitch)
+{
+    for (uint64_t b = 0; b < blocks; b++) {
+        uint32_t word;
+        memcpy(&word, scales + b * pitch, sizeof word);
+        row = sim_mix(row + word);
+    }
+    return row;
+}
+
 void fingerprint_expand(uint64_t row, uint32_t first, uint32_t count, uint16_t *c)
 {
     uint32_t low = (uint32_t)row, high = (uint32_t)(row >> 32) | 1;
@@ -56,16 +68,23 @@ int fingerprint_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launc
                        size_t size)
 {
     uint32_t world = mk_world(&plan->problem.topo);
+    uint64_t words = plan->problem.k * op_factor_bytes(&plan->problem) / 2; /* of a row of A */
     uint64_t m = plan->problem.m, n = plan->problem.n, k = plan->problem.k, shard = m / world;
+    uint64_t blocks = plan->problem.fp8 ? mk_ceil_div(k, MK_SCALE_BLOCK) : 0;
     uint16_t *memory = malloc((shard * k > n ? shard * k : n) * sizeof *memory);
-    if (!memory) {
+    float *scales = malloc((shard * blocks + 1) * sizeof *scales);
+    if (!memory || !scales) {
+        free(memory);
+        free(scales);
         snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
         return 1;
     }
     for (uint32_t rank = 0; *rows_launch != launch && rank < world; rank++) {
-        fingerprint_fill(memory, shard * k, seed, rank, launch, 0);
+        fingerprint_fill(memory, shard * words, seed, rank, launch, 0);
+        fingerprint_fill((uint16_t *)(void *)scales, shard * blocks * 2, seed, rank, launch, 3);
         for (uint64_t row = 0; row < shard; row++)
-            rows[rank * shard + row] = fingerprint_row(memory + row * k, k);
+            rows[rank * shard + row] = fingerprint_scaled(
+                fingerprint_row(memory + row * words, words), scales + row, blocks, shard);
     }
     *rows_launch = launch;
     int result = 0;
@@ -87,5 +106,6 @@ int fingerprint_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launc
         result = 1;
     }
     free(memory);
+    free(scales);
     return result;
 }

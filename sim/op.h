@@ -29,6 +29,12 @@ struct sim_operands {
     uint32_t a_pitch, b_pitch, c_pitch;
     uint32_t rows, cols, k;
     int b_transposed; /* B is [cols, k] */
+    /* A and B are e4m3: the scale of A's first row, where those of the next 128 of K lie
+     * scales_pitch floats on. B's scales are argument 4 */
+    int fp8;
+    enum mk_space scales_space;
+    uint64_t scales;
+    uint32_t scales_pitch;
     uint64_t gate;    /* bytes from B to what the gated columns are multiplied by; 0: no gate */
     uint32_t c_local; /* where c_space is the heap: its local rank */
     enum mk_dtype c_number;

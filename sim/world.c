@@ -83,6 +83,9 @@ void sim_world_begin_launch(struct sim_world_rank *r)
     } else {
         fingerprint_fill(r->arguments[0], bytes[0] / 2, config->seed, r->plan.problem.topo.rank,
                          r->launch, 0);
+        if (r->plan.problem.fp8)
+            fingerprint_fill(r->arguments[3], bytes[3] / 2, config->seed, r->plan.problem.topo.rank,
+                             r->launch, 3);
         if (config->math == SIM_MATH_GEMM)
             fingerprint_fill(r->arguments[1], bytes[1] / 2, config->seed, r->plan.problem.topo.rank,
                              r->launch, 1);

@@ -1,6 +1,7 @@
 /* How a CTA's stores land, and how its tiles read: as late and in as many pieces as the CTA
  * interface allows.
  */
+#include "core/quantize.h"
 #include "sim/fingerprint.h"
 #include "sim/world_state.h"
 
@@ -236,9 +237,14 @@ static void world_memory_load_fingerprint(struct sim_world_rank *r, const struct
 {
     struct sim_operands o = {0};
     r->world->op->operands(&r->plan, tile, r->rank.epoch, &o);
+    const uint32_t half = o.fp8 ? 2 : 1; /* of 16 bits, an element */
     const uint16_t *a = (const uint16_t *)(const void *)(r->rank.spaces[o.a_space] + o.a);
+    const float *scales = (const float *)(const void *)(r->rank.spaces[o.scales_space] + o.scales);
     for (uint32_t row = first; row < first + count; row++) {
-        uint64_t hash = fingerprint_row(a + (uint64_t)row * o.a_pitch, o.k);
+        uint64_t hash = fingerprint_row(a + (uint64_t)row * o.a_pitch / half, o.k / half);
+        if (o.fp8)
+            hash = fingerprint_scaled(hash, scales + row, mk_ceil_div(o.k, MK_SCALE_BLOCK),
+                                      o.scales_pitch);
         memcpy((uint8_t *)rows + row * sizeof hash, &hash, sizeof hash);
     }
 }

@@ -1,12 +1,14 @@
 /* The public header is all of the library that a user sees: it stands alone in C99 and C++, what it
  * declares is what the library exports, another version's programs are refused, and a spec makes
  * the plan that its accessors tell of. */
+#include "core/bf16.h"
 #include "core/comm_parts.h"
 #include "core/ops/op.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -293,6 +295,61 @@ static void a_spec_makes_the_plan_that_accessors_tell_of(void **state)
     mk_comm_close(comm);
 }
 
+/* A launch of FP8 has A, B, C and the scales of A and of B. Codes are 1 and 2, so that sums are
+ * exact; scales powers of two from 2^-40 to 2^40, one of each for a row or column; a row of zeros;
+ * a NaN of A reaches its row and one of B its column, and nothing else. */
+static void fp8_is_multiplied_by_its_scales(void **state)
+{
+    enum { M = 68, N = 136, K = 400, BLOCKS = 4, NAN_ROW = 5, ZERO_ROW = 7, NAN_COLUMN = 131 };
+    struct mk_comm *comm = open_alone(MK_VERSION_NUMBER);
+    const struct mk_spec spec = {.op = MK_OP_AG_GEMM,
+                                 .shape = {M, N, K},
+                                 .b_transposed = 1,
+                                 .options = "dtype=fp8 tile=32,64"};
+    struct mk_plan *plan;
+    static _Alignas(16) uint8_t a[M * K], b[N * K];
+    static _Alignas(16) float a_scales[BLOCKS * M], b_scales[2 * BLOCKS];
+    static _Alignas(16) uint16_t c[M * N];
+    void *const arguments[] = {a, b, c, a_scales, b_scales};
+    if (mk_plan_create(&plan, comm, &spec))
+        fail_msg("%s", mk_error(comm));
+    assert_non_null(strstr(mk_plan_options(plan), "dtype=fp8"));
+    assert_int_equal(mk_plan_arguments(plan), 5);
+    assert_string_equal(mk_plan_argument_type(plan, 1), "e4m3");
+    assert_string_equal(mk_plan_argument_type(plan, 3), "fp32");
+    assert_int_equal(mk_plan_argument_bytes(plan, 0), sizeof a);
+    assert_int_equal(mk_plan_argument_bytes(plan, 3), sizeof a_scales);
+    assert_int_equal(mk_plan_argument_bytes(plan, 4), sizeof b_scales);
+    for (uint32_t i = 0; i < M * K; i++)
+        a[i] = i / K == ZERO_ROW ? 0 : i * 2654435761u >> 30 & 1 ? 0x38 : 0x40;
+    for (uint32_t i = 0; i < N * K; i++)
+        b[i] = i * 2246822519u >> 29 & 1 ? 0x38 : 0x40;
+    for (uint32_t i = 0; i < BLOCKS * M; i++)
+        a_scales[i] = ldexpf(1, (int)(i % M % 41) - 40 + (int)(i / M));
+    for (uint32_t i = 0; i < 2 * BLOCKS; i++)
+        b_scales[i] = ldexpf(1, (i / BLOCKS ? 39 : 3) - (int)(i % BLOCKS) * 2);
+    a[NAN_ROW * K + 399] = 0x7f;
+    b[NAN_COLUMN * K + 130] = 0xff;
+    assert_int_equal(mk_launch(plan, arguments, 3, NULL), -EINVAL);
+    assert_int_equal(mk_launch(plan, arguments, 5, NULL), 0);
+    assert_int_equal(mk_wait(comm), 0);
+    for (uint32_t i = 0; i < M; i++)
+        for (uint32_t j = 0; j < N; j++) {
+            double sum = 0;
+            for (uint32_t k = 0; k < K; k++)
+                sum += (i == ZERO_ROW          ? 0
+                        : a[i * K + k] == 0x38 ? 1
+                                               : 2) *
+                       (b[j * K + k] == 0x38 ? 1 : 2) * (double)a_scales[k / 128 * M + i] *
+                       (double)b_scales[j / 128 * BLOCKS + k / 128];
+            if (i == NAN_ROW || j == NAN_COLUMN)
+                assert_true(isnan(mk_bf16_to_float(c[i * N + j])));
+            else
+                assert_int_equal(c[i * N + j], mk_bf16_from_float((float)sum));
+        }
+    mk_comm_close(comm);
+}
+
 /* Each field of a spec reaches the problem that the plan is made of. */
 static void every_field_of_a_spec_counts(void **state)
 {
@@ -418,6 +475,7 @@ int main(void)
         cmocka_unit_test(a_program_of_another_version_is_refused),
         cmocka_unit_test(zeros_are_defaults),
         cmocka_unit_test(a_spec_makes_the_plan_that_accessors_tell_of),
+        cmocka_unit_test(fp8_is_multiplied_by_its_scales),
         cmocka_unit_test(every_field_of_a_spec_counts),
         cmocka_unit_test(a_spec_that_makes_no_sense_is_refused),
         cmocka_unit_test(options_say_the_limit_of_sms),

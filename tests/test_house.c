@@ -892,7 +892,7 @@ static const struct {
      "__global__ void ag_gemm(ag_gemm_plan p, mk_cta c, int *out) {\n"
      "    mk_tile t;\n"
      "    ag_gemm_tile(&p, blockIdx.x, &t);\n"
-     "    *out = ag_gemm_before(&p, &c, &t, 0) + ag_gemm_intra_comm(&p, &c) + "
+     "    *out = ag_gemm_before(&p, &c, &t, 0) + ag_gemm_intra_comm(&p, &c, 1) + "
      "ag_gemm_inter_send(&p, &c);\n"
      "}\n"},
     {"#include \"core/roles/gemm_rs.h\"\n"

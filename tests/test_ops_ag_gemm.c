@@ -12,6 +12,59 @@ static void test_bytes(void **state)
     ops_bytes_are_minimal(MK_OP_AG_GEMM, 0);
 }
 
+/* ---- FP8 ---- */
+
+/* Ranks of a node; rows of a rank, N, K: blocks of scales that are short, and of one K; numbers of
+ * slices and pieces that do not divide the blocks. */
+static struct sim_world_config fp8_config(uint64_t seed)
+{
+    static const uint32_t gpus[] = {1, 2, 3, 4};
+    static const uint64_t shapes[][3] = {
+        {36, 40, 144}, {64, 200, 272}, {4, 8, 16}, {20, 136, 656}, {68, 24, 1296}};
+    const uint64_t *s = shapes[seed / 4 % 5];
+    struct sim_world_config c = world_config(1, gpus[seed % 4], gpus[seed % 4] * s[0], s[1], s[2]);
+    c.problem.b_transposed = c.problem.fp8 = 1;
+    c.seed = seed * 7919;
+    sim_world_vary(&c);
+    c.problem.tuning.slices = 1 + (uint32_t)(seed / 3 % 4);
+    c.problem.tuning.pieces = 1 + (uint32_t)(seed / 5 % 5);
+    return c;
+}
+
+/* Each row of C comes from its row's bytes and its own scales, of this launch. */
+static void test_fp8_orders(void **state)
+{
+    for (uint64_t seed = 0; seed < 240 / OPS_PART; seed++)
+        for (uint32_t shots = 1; shots <= 2; shots++) {
+            struct sim_world_config c = fp8_config(seed);
+            struct sim_world_result result;
+            c.problem.tuning.shots = shots;
+            if (shots == 1)
+                c.problem.tuning.chunk_rows = 0;
+            if (sim_world_run(&c, &result))
+                fail_msg("seed %d, shots %u: %s", (int)seed, shots, result.sentence);
+        }
+}
+
+/* What goes over each link is what `work` says: a byte an element, and four for 128 of them. */
+static void test_fp8_bytes(void **state)
+{
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        struct ops_bytes bytes = {{0}, {0}};
+        struct sim_costs costs = {.context = &bytes, .copy = ops_count_copy, .put = ops_count_put};
+        struct sim_world_config c = fp8_config(seed);
+        struct sim_world_result result;
+        const struct mk_problem *q = &c.problem;
+        uint64_t rows = q->m / q->topo.gpus;
+        c.costs = &costs;
+        assert_int_equal(sim_world_run(&c, &result), 0);
+        for (uint32_t rank = 0; rank < q->topo.gpus; rank++)
+            assert_int_equal(bytes.nvlink[rank], (q->topo.gpus - 1) * rows *
+                                                     (q->k + 4 * ((q->k + 127) / 128)) *
+                                                     c.launches);
+    }
+}
+
 static void expect_mute(const struct sim_world_result *r)
 {
     assert_int_equal(r->failure.producer, 3);
@@ -26,6 +79,8 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_orders), cmocka_unit_test(test_bytes),
+                                       cmocka_unit_test(test_fp8_orders),
+                                       cmocka_unit_test(test_fp8_bytes),
                                        cmocka_unit_test(test_faults)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -303,6 +303,31 @@ static void a_refused_shape_names_the_next_that_works(void **state)
     }
 }
 
+static void fp8_is_refused_where_it_cannot_be(void **state)
+{
+    struct mk_problem ok = {.op = MK_OP_AG_GEMM,
+                            .topo = {1, 2, 1},
+                            .m = 64,
+                            .n = 64,
+                            .k = 144,
+                            .b_transposed = 1,
+                            .fp8 = 1},
+                      q;
+    built(&ok, 0, 0);
+    q = ok, q.b_transposed = 0;
+    refuses(q, "B has to be [N,K]");
+    q = ok, q.k = 136;
+    refuses(q, "the next K that works is 144");
+    q = ok, q.m = 60;
+    refuses(q, "the next M that works is 64");
+    q = ok, q.topo = (struct mk_topo){2, 1, 1};
+    refuses(q, "scales do not cross the network yet");
+    q = ok, q.op = MK_OP_GEMM_RS;
+    refuses(q, "gemm_rs multiplies bf16 alone; fp8 is for ag_gemm");
+    q = ok, q.exec = MK_EXEC_CUDA, q.sms = 132;
+    refuses(q, "no kernel for it yet");
+}
+
 static void what_cannot_be_is_refused(void **state)
 {
     struct mk_problem ok = {.op = MK_OP_AG_GEMM, .topo = {2, 2, 3}, .m = 64, .n = 64, .k = 64}, q;
@@ -465,6 +490,7 @@ int main(void)
         cmocka_unit_test(planning_twice_changes_nothing),
         cmocka_unit_test(a_refused_shape_names_the_next_that_works),
         cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(fp8_is_refused_where_it_cannot_be),
         cmocka_unit_test(encoding_limits),
         cmocka_unit_test(huge_shapes),
         cmocka_unit_test(names),

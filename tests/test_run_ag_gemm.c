@@ -74,6 +74,17 @@ static void test_tuning(void **state)
     assert_non_null(strstr(r.out_text, "compute=3,intra_comm=2,inter_send=2"));
 }
 
+/* FP8, by its own reference: blocks of scales that are short, slices and pieces that do not divide
+ * them, one shot. */
+static void test_fp8(void **state)
+{
+    expect_right("--nodes 1 --gpus 3 --shape 252,200,656 --dtype fp8 --b-layout nk --slices 3 "
+                 "--pieces 2 --iters 3");
+    assert_non_null(strstr(r.out_text, "252,200,656 fp8"));
+    expect_right("--nodes 1 --gpus 2 --shape 72,136,400 --dtype fp8 --b-layout nk --shots 1 "
+                 "--iters 3");
+}
+
 /* The smallest problem: one row and eight columns a rank. */
 static void test_smallest(void **state)
 {
@@ -165,17 +176,12 @@ static void test_bench(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_by_two),
-        cmocka_unit_test(test_odd_shape),
-        cmocka_unit_test(test_one_rank),
-        cmocka_unit_test(test_one_node),
-        cmocka_unit_test(test_nodes_of_one),
-        cmocka_unit_test(test_fifty_back_to_back),
-        cmocka_unit_test(test_tuning),
-        cmocka_unit_test(test_smallest),
-        cmocka_unit_test(test_wrong_is_status_1),
-        cmocka_unit_test(test_json),
-        cmocka_unit_test(test_bench),
+        cmocka_unit_test(test_two_by_two),   cmocka_unit_test(test_odd_shape),
+        cmocka_unit_test(test_one_rank),     cmocka_unit_test(test_one_node),
+        cmocka_unit_test(test_nodes_of_one), cmocka_unit_test(test_fifty_back_to_back),
+        cmocka_unit_test(test_tuning),       cmocka_unit_test(test_fp8),
+        cmocka_unit_test(test_smallest),     cmocka_unit_test(test_wrong_is_status_1),
+        cmocka_unit_test(test_json),         cmocka_unit_test(test_bench),
         cmocka_unit_test(test_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -205,6 +205,15 @@ static void test_exact(void **state)
     assert_int_equal(p.problem.tuning.chunk_rows, 512);
     q.b_transposed = 1;
     assert_string_equal(build(&t, &q, "NVIDIA H200").tuned, "");
+    struct tuning_table both_types = table_of("ag_gemm 64,64,64 nk fast 1x4 H tile=16,16\n"
+                                              "ag_gemm 64,64,64 nk fast 1x4 H dtype=fp8 tile=32,8");
+    q = problem(MK_OP_AG_GEMM, 64, 64, 64);
+    q.b_transposed = 1;
+    q.exec = MK_EXEC_HOST;
+    assert_int_equal(build(&both_types, &q, "H").problem.tuning.tile_m, 16);
+    q.fp8 = 1;
+    assert_int_equal(build(&both_types, &q, "H").problem.tuning.tile_m, 32);
+    tuning_close(&both_types);
     q = problem(MK_OP_GEMM_RS, 8192, 8192, 2048);
     assert_string_equal(build(&t, &q, "NVIDIA H100").tuned, "");
     assert_string_equal(build(&t, &q, "").tuned, "");

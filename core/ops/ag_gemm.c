@@ -5,17 +5,18 @@
 #include "core/model/gemm.h"
 #include "core/ops/gemm.h"
 #include "core/pipeline.h"
+#include "core/quantize.h"
 #include "core/roles/ag_gemm_plan.h"
 
 /* Rows of the gathered A that one shot suits best: more are two. */
 #define AG_GEMM_FEW_ROWS 512
 
-#define SLICE_UNIT 128u /* bytes: a stage of the GEMM engine is 64 elements of K */
+#define SLICE_UNIT 128u /* bytes: a stage of the GEMM engine, and of FP8 a block of scales */
 
 /* What this rank pushes to its node's others over NVLink, bytes. */
 static double ag_gemm_pushed_bytes(const struct mk_problem *q)
 {
-    return 2.0 * (double)q->m * (double)q->k * (q->topo.gpus - 1) / q->topo.gpus;
+    return op_factor_bytes(q) * (double)q->m * (double)q->k * (q->topo.gpus - 1) / q->topo.gpus;
 }
 
 static int ag_gemm_communication_bound(const struct mk_problem *q)
@@ -27,7 +28,8 @@ static int ag_gemm_communication_bound(const struct mk_problem *q)
  * the sooner all is done. */
 static int ag_gemm_network_bound(const struct mk_problem *q)
 {
-    double arrives = 2.0 * (double)q->m * (double)q->k * (q->topo.nodes - 1) / mk_world(&q->topo);
+    double arrives =
+        op_factor_bytes(q) * (double)q->m * (double)q->k * (q->topo.nodes - 1) / mk_world(&q->topo);
     return arrives / PLAN_NETWORK_RATE > 1.2 * plan_multiply_ns(q);
 }
 
@@ -54,7 +56,7 @@ static void ag_gemm_choose(struct mk_problem *q)
 {
     struct mk_tuning *t = &q->tuning;
     int cuda = q->exec == MK_EXEC_CUDA;
-    uint64_t shard_rows = q->m / mk_world(&q->topo);
+    uint64_t shard_rows = q->m / mk_world(&q->topo), row_bytes = q->k * op_factor_bytes(q);
     int joint = t->shots == 1;
     plan_choose_gemm_tile(q, shard_rows > 128 && !ag_gemm_network_bound(q),
                           ag_gemm_communication_bound(q) || shard_rows <= 512);
@@ -85,17 +87,18 @@ static void ag_gemm_choose(struct mk_problem *q)
     if (joint) { /* as many warps as there are share what moves, down to a KB each */
         if (!t->pieces)
             t->pieces = shard_rows > PLAN_MOST_PIECES ? PLAN_MOST_PIECES : (uint32_t)shard_rows;
-        uint64_t slices = q->k / 512, movers = ctas[MK_INTRA_COMM] / (t->pieces * q->topo.gpus);
+        uint64_t slices = row_bytes / 1024,
+                 movers = ctas[MK_INTRA_COMM] / (t->pieces * q->topo.gpus);
         slices = slices < movers ? slices : movers;
         if (!t->slices)
             t->slices = !slices                     ? 1
                         : slices > PLAN_MOST_SLICES ? PLAN_MOST_SLICES
                                                     : (uint32_t)slices;
     }
-    /* on a GPU at least 1024 elements of K each: while they multiply, the next slice comes */
+    /* on a GPU at least 2 KB of a row each: while they multiply, the next slice comes */
     if (!t->slices) {
         uint64_t slices = !cuda                                          ? 2
-                          : mk_role_coresident(&t->split, MK_INTRA_COMM) ? q->k / 1024
+                          : mk_role_coresident(&t->split, MK_INTRA_COMM) ? row_bytes / 2048
                                                                          : 1;
         t->slices = q->topo.nodes > 1 || q->topo.gpus == 1 || !slices ? 1
                     : slices > 8                                      ? 8
@@ -107,7 +110,7 @@ static void ag_gemm_choose(struct mk_problem *q)
         double fair =
             ctas[MK_INTRA_COMM] ? ag_gemm_pushed_bytes(q) / (8.0 * ctas[MK_INTRA_COMM]) : 65536;
         uint64_t piece = fair < 16384 ? 16384 : fair > 65536 ? 65536 : (uint64_t)fair;
-        uint64_t pieces = t->chunk_rows * q->k * 2 / t->slices / piece;
+        uint64_t pieces = t->chunk_rows * row_bytes / t->slices / piece;
         t->pieces = !cuda || !pieces            ? 1
                     : pieces > PLAN_MOST_PIECES ? PLAN_MOST_PIECES
                                                 : (uint32_t)pieces;
@@ -167,7 +170,8 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
     a->col_tiles = (uint32_t)mk_ceil_div(a->n, a->tile_n);
     uint64_t chunk_tiles = (uint64_t)(a->chunk_rows / a->tile_m) * a->col_tiles,
              shard_tiles = mk_ceil_div(a->shard_rows, a->tile_m) * a->col_tiles;
-    a->row_bytes = (uint64_t)a->k * 2;
+    a->row_bytes = (uint64_t)a->k * op_factor_bytes(q);
+    a->blocks = q->fp8 ? (uint32_t)mk_ceil_div(a->k, MK_SCALE_BLOCK) : 0;
     a->slice_bytes = q->tuning.slices == 1
                          ? a->row_bytes
                          : mk_round_up(mk_ceil_div(a->row_bytes, q->tuning.slices), SLICE_UNIT);
@@ -197,7 +201,8 @@ static void ag_gemm_tables(struct mk_plan *p, struct op_tables *t)
 {
     struct ag_gemm_plan *a = ag_gemm_plan_in(p);
     uint32_t world = mk_world(&a->topo);
-    OP_BUFFERS(t, {"gathered", a->gathered, 2, world > 1 ? world : 0, a->shard_pitch});
+    OP_BUFFERS(t, {"gathered", a->gathered, 2, world > 1 ? world : 0, a->shard_pitch},
+               {"scales", a->scales, 2, world > 1 ? a->blocks : 0, (uint64_t)a->m * 4});
     OP_FLAGS(t, {"arrival",
                  &a->flag_arrival,
                  {{'r', world, 1}, {'c', a->chunks, 1}, {'s', a->slices, 1}},
@@ -243,14 +248,14 @@ static void ag_gemm_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_
     const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
     *rank = id / a->chunks;
     *number = id % a->chunks;
-    *bytes = ag_gemm_chunk_rows(a, *number) * a->row_bytes;
+    *bytes = ag_gemm_chunk_rows(a, *number) * (a->row_bytes + a->blocks * 4ull);
 }
 
 static void ag_gemm_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
                          uint64_t *network_bytes)
 {
     const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
-    uint64_t shard = a->shard_rows * a->row_bytes;
+    uint64_t shard = a->shard_rows * (a->row_bytes + a->blocks * 4ull);
     *flop = 2.0 * a->m * a->n * a->k;
     *network_bytes = (a->topo.nodes - 1) * shard;
     *nvlink_bytes = (uint64_t)a->topo.nodes * (a->topo.gpus - 1) * shard;
@@ -276,9 +281,11 @@ const struct op_descriptor op_ag_gemm = {
     .help = "gathers A from all ranks and multiplies it by this rank's B",
     .shape = &op_shape_gemm,
     .choose_shape = ag_gemm_choose_shape,
-    .arguments = {{"A", OP_BF16, "M/W,K"},
-                  {"B", OP_BF16, "K,N"},
-                  {"C", OP_BF16, "M,N", .output = 1}},
+    .arguments = {{"A", OP_FACTOR, "M/W,K"},
+                  {"B", OP_FACTOR, "K,N"},
+                  {"C", OP_BF16, "M,N", .output = 1},
+                  {"A_scales", OP_SCALES, "K:128,M/W"},
+                  {"B_scales", OP_SCALES, "N:128,K:128:4*4"}},
     .needs =
         {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_SEND] = OP_IF_NODES},
     .knobs = OP_GEMM_KNOBS | OP_SLICES | OP_FANOUT | OP_SHOTS,
@@ -286,6 +293,7 @@ const struct op_descriptor op_ag_gemm = {
     .well_known = 1,
     .a_in_heap = 1,
     .b_layout = 1,
+    .fp8 = 1,
     .build = ag_gemm_build,
     .tables = ag_gemm_tables,
     .pipeline = ag_gemm_pipeline,

@@ -37,7 +37,7 @@ void op_choose_gemm(enum op_size size, uint64_t world, int shared_k, uint64_t *n
 
 double plan_multiply_ns(const struct mk_problem *q)
 {
-    return 2.0 * (double)q->m * (double)q->n * (double)q->k / 750e3;
+    return 2.0 * (double)q->m * (double)q->n * (double)q->k / (q->fp8 ? 1100e3 : 750e3);
 }
 
 void plan_choose_gemm_tile(struct mk_problem *q, int pair, int narrow)

@@ -149,13 +149,16 @@ static uint64_t op_factor_value(const struct mk_problem *q, const char **at)
             next = strtoull(*at, &end, 10);
             *at = end;
         } else {
-            size_t length = strcspn(*at, "*/,");
+            size_t length = strcspn(*at, "*/:,");
             next = op_letter_value(q, *at, length);
             *at += length;
         }
-        value = then == '*' ? value * next : next ? value / next : 0;
+        value = then == '*'   ? value * next
+                : !next       ? 0
+                : then == ':' ? mk_ceil_div(value, next)
+                              : value / next;
         then = **at;
-        if (then != '*' && then != '/')
+        if (then != '*' && then != '/' && then != ':')
             return value;
     }
 }
@@ -191,13 +194,36 @@ uint64_t op_heap_offset(const struct mk_problem *q, uint32_t argument)
                                            : 0;
 }
 
+uint32_t op_arguments(const struct mk_problem *q)
+{
+    const struct op_argument *of = entries[q->op].op->arguments;
+    uint32_t count = 0;
+    while (count < MK_SPACES - 1 && of[count].name && (q->fp8 || of[count].type != OP_SCALES))
+        count++;
+    return count;
+}
+
+enum op_type op_argument_type(const struct mk_problem *q, uint32_t i)
+{
+    enum op_type type = entries[q->op].op->arguments[i].type;
+    return type == OP_FACTOR ? q->fp8 ? OP_E4M3 : OP_BF16 : type == OP_SCALES ? OP_FP32 : type;
+}
+
+int op_has_fp8(enum mk_op op)
+{
+    return (unsigned)op < MK_OPS && entries[op].op->fp8;
+}
+
 uint32_t op_extents(const struct mk_problem *q, uint64_t bytes[MK_SPACES - 1])
 {
     const struct op_argument *arguments = entries[q->op].op->arguments;
     uint32_t outputs = 0;
     memset(bytes, 0, (MK_SPACES - 1) * sizeof *bytes);
-    for (uint32_t i = 0; i < MK_SPACES - 1 && arguments[i].name; i++) {
-        bytes[i] = op_formula_value(q, arguments[i].shape) * (arguments[i].type == OP_BF16 ? 2 : 4);
+    for (uint32_t i = 0; i < op_arguments(q); i++) {
+        enum op_type type = op_argument_type(q, i);
+        bytes[i] = op_formula_value(q, arguments[i].shape) * (type == OP_E4M3   ? 1
+                                                              : type == OP_BF16 ? 2
+                                                                                : 4);
         outputs |= (uint32_t)(arguments[i].output != 0) << i;
     }
     return outputs;

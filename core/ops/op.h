@@ -46,11 +46,13 @@ enum op_size { OP_SIZE_HOST, OP_SIZE_GPU, OP_SIZE_EXPLORE };
 
 /* ---- the arguments of a launch ---- */
 
-enum op_type { OP_BF16, OP_FP32, OP_UINT32 };
+/* OP_FACTOR: of a product, bf16 or e4m3 as the plan's dtype says. OP_SCALES: fp32, an argument of
+ * plans of fp8 alone, behind all others. */
+enum op_type { OP_BF16, OP_FP32, OP_UINT32, OP_E4M3, OP_FACTOR, OP_SCALES };
 
 /* One argument, row-major, of one rank. `shape` is a formula: factors between commas, each a
- * product or quotient, from the left, of numbers, the problem's letters, W (ranks) and rows
- * (those that the plan makes room for, mk_problem.m): "M/W,K". */
+ * product or quotient (: rounds it up), from the left, of numbers, the problem's letters, W (ranks)
+ * and rows (those that the plan makes room for, mk_problem.m): "M/W,K". */
 struct op_argument {
     const char *name; /* "A": in sentences */
     enum op_type type;
@@ -162,6 +164,7 @@ struct op_descriptor {
     uint8_t loose_chunks; /* 1: chunks need not be multiples of a tile's rows */
     uint8_t causal;       /* 1: mk_problem.attention.causal means something */
     uint8_t b_layout;     /* 1: mk_problem.b_transposed means something */
+    uint8_t fp8;          /* 1: mk_problem.fp8 means something */
     uint8_t sums;         /* 1: it adds over ranks, so mk_problem.deterministic says how */
 
     /* Checks what the shape's dimensions do not say of the problem (a refusal names the nearest
@@ -207,6 +210,19 @@ int op_on_gpu(enum mk_op op);
 /* Bytes of the arguments of one launch on one rank; those that it has none of get 0. Of a MoE
  * the problem is a plan's, which knows the rows. Returns a bit for each output. */
 uint32_t op_extents(const struct mk_problem *problem, uint64_t bytes[MK_SPACES - 1]);
+
+/* Arguments of a launch of the problem; and what argument i is: never OP_FACTOR or OP_SCALES. */
+uint32_t op_arguments(const struct mk_problem *problem);
+enum op_type op_argument_type(const struct mk_problem *problem, uint32_t i);
+
+/* Whether it multiplies e4m3. */
+int op_has_fp8(enum mk_op op);
+
+/* Bytes of an element of A and B, and what of K a stage of the GEMM engine has: 128 bytes. */
+static inline uint32_t op_factor_bytes(const struct mk_problem *q)
+{
+    return q->fp8 ? 1 : 2;
+}
 
 /* Where an argument of a launch lies in the symmetric heap: its offset, or 0 where it lies
  * elsewhere. A is the first argument, C the third, of those operators that look. */
@@ -273,6 +289,10 @@ static inline uint32_t plan_sms(const struct mk_problem *q)
 {
     return q->sms_most && q->sms_most < q->sms ? q->sms_most : q->sms;
 }
+
+/* Whether the operator multiplies what the problem's dtype says, in this shape and layout. 0, or
+ * -EINVAL. */
+int plan_check_dtype(const struct mk_problem *q, char *error, size_t size);
 
 /* Roles as the descriptor says; tiles, chunks, clusters and numbers of CTAs that any executor
  * can run. 0, or -EINVAL. */

@@ -29,6 +29,10 @@
  * - 1) into a rank over the network; what its rail does not bring comes over NVLink, nodes (gpus -
  * 1) shards. The schedule moves exactly these.
  *
+ * A of FP8 has a scale for each row and 128 of K, which travel with their slice of a chunk: before
+ * a CTA tells of its piece it copies its share of the slice's scales. (One node: the bytes of a put
+ * follow each other.)
+ *
  * Flags of a rank: arrival[shard][chunk][slice]. */
 #ifndef MK_ROLES_AG_GEMM_H
 #define MK_ROLES_AG_GEMM_H
@@ -56,11 +60,24 @@ MK_ROLE int ag_gemm_before(const struct ag_gemm_plan *p, struct mk_cta *cta,
                        remote ? MK_CAUSE_NETWORK : MK_CAUSE_DATA);
 }
 
+/* scaled: A is FP8. A constant of each kernel, so that bf16's knows nothing of scales. */
+MK_ROLE void ag_gemm_push_scales(const struct ag_gemm_plan *p, struct mk_cta *cta, int scaled,
+                                 uint32_t peer, uint32_t chunk, uint32_t slice, uint32_t piece)
+{
+    uint32_t runs;
+    if (!scaled)
+        return;
+    struct mk_chunk c = ag_gemm_scales(p, chunk, slice, piece, cta->epoch, &runs);
+    if (runs)
+        mk_cta_copy_rows(cta, peer, &c, runs, p->shard_rows * 4ull, p->m * 4ull);
+}
+
 /* Turn `turn` of the node's communication on this rank: its own chunks, then those that its rail
  * brings, one node after the other. Neighbouring turns go to `fanout` different peers, so that
  * every link carries its share even if some ranks are ahead: one peer at a time would be a
  * permutation only while all ranks keep step. Turns are dealt out to the CTAs. */
-MK_ROLE int ag_gemm_push(const struct ag_gemm_plan *p, struct mk_cta *cta, uint32_t turn)
+MK_ROLE int ag_gemm_push(const struct ag_gemm_plan *p, struct mk_cta *cta, int scaled,
+                         uint32_t turn)
 {
     uint32_t gpus = p->topo.gpus, node = mk_node_of(&p->topo, p->topo.rank);
     uint32_t local = mk_local_of(&p->topo, p->topo.rank), chunk, slice, rows;
@@ -81,12 +98,14 @@ MK_ROLE int ag_gemm_push(const struct ag_gemm_plan *p, struct mk_cta *cta, uint3
                                       distance ? MK_SPACE_HEAP : MK_SPACE_ARG0, cta->epoch, &rows);
     if (rows)
         mk_cta_copy_rows(cta, peer, &c, rows, p->row_bytes, p->row_bytes);
+    ag_gemm_push_scales(p, cta, scaled, peer, chunk, slice, rest / fanout % p->pieces);
     mk_cta_add(cta, peer, flag, 1);
     return 0;
 }
 
 /* One shot: piece by piece, slice by slice to every rank. */
-MK_ROLE void ag_gemm_push_joint(const struct ag_gemm_plan *p, struct mk_cta *cta, uint32_t turn)
+MK_ROLE void ag_gemm_push_joint(const struct ag_gemm_plan *p, struct mk_cta *cta, int scaled,
+                                uint32_t turn)
 {
     uint32_t gpus = p->topo.gpus, rank = p->topo.rank, rows; /* one node */
     uint32_t peer = (rank + gpus - 1 - turn % gpus) % gpus, rest = turn / gpus;
@@ -94,20 +113,21 @@ MK_ROLE void ag_gemm_push_joint(const struct ag_gemm_plan *p, struct mk_cta *cta
                                       cta->epoch, &rows);
     if (rows)
         mk_cta_copy_rows(cta, peer, &c, rows, p->row_bytes, p->row_bytes);
+    ag_gemm_push_scales(p, cta, scaled, peer, 0, rest % p->slices, rest / p->slices);
     mk_cta_add(cta, peer, ag_gemm_arrival_flag(p, rank, 0, 0), 1);
 }
 
-MK_ROLE int ag_gemm_intra_comm(const struct ag_gemm_plan *p, struct mk_cta *cta)
+MK_ROLE int ag_gemm_intra_comm(const struct ag_gemm_plan *p, struct mk_cta *cta, int scaled)
 {
     if (p->shots == 1) {
         for (uint32_t turn = cta->index; turn < p->topo.gpus * p->pieces * p->slices;
              turn += cta->count)
-            ag_gemm_push_joint(p, cta, turn);
+            ag_gemm_push_joint(p, cta, scaled, turn);
         return 0;
     }
     uint32_t turns = p->topo.nodes * (p->topo.gpus - 1) * p->chunks * p->slices * p->pieces;
     for (uint32_t turn = cta->index; turn < turns; turn += cta->count)
-        if (ag_gemm_push(p, cta, turn))
+        if (ag_gemm_push(p, cta, scaled, turn))
             return 1;
     return 0;
 }

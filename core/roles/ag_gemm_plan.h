@@ -34,6 +34,10 @@ struct ag_gemm_plan {
     uint64_t shard_pitch; /* bytes from shard to shard, a multiple of 128; with one shot, of rows */
     uint64_t gathered[2]; /* heap offsets, by epoch & 1 */
     uint64_t a_offset;    /* heap offset of A where it is not staged */
+    /* Of FP8: the gathered A's scales, [blocks][m], by epoch & 1. A piece of a chunk or slice has a
+     * share of its blocks, of all its rows, and its flag is told of both. */
+    uint32_t blocks; /* of 128 of K; 0: A is bf16 and has none */
+    uint64_t scales[2];
 };
 MK_PLAN_OF(ag_gemm);
 
@@ -91,6 +95,29 @@ MK_PURE struct mk_chunk ag_gemm_piece(const struct ag_gemm_plan *p, uint32_t sha
     c.source += at;
     c.destination += at;
     c.bytes = p->row_bytes - within < p->slice_bytes ? p->row_bytes - within : p->slice_bytes;
+    return c;
+}
+
+/* Of the scales of a slice of this rank's chunk, those that piece `piece` brings: the first run of
+ * them, one for each row, and how many runs there are, `shard_rows` floats apart here and `m` in
+ * the gathered scales. */
+MK_PURE struct mk_chunk ag_gemm_scales(const struct ag_gemm_plan *p, uint32_t chunk, uint32_t slice,
+                                       uint32_t piece, uint64_t epoch, uint32_t *runs)
+{
+    uint32_t of_slice = (uint32_t)(p->slice_bytes / 128), first = slice * of_slice,
+             all = p->slices == 1                 ? p->blocks
+                   : p->blocks - first < of_slice ? p->blocks - first
+                                                  : of_slice;
+    uint32_t size = (uint32_t)mk_ceil_div(all, p->pieces),
+             skipped = piece * size < all ? piece * size : all;
+    uint64_t row = (uint64_t)chunk * p->chunk_rows, block = first + skipped;
+    struct mk_chunk c;
+    *runs = all - skipped < size ? all - skipped : size;
+    c.id = p->topo.rank * p->chunks + chunk;
+    c.space = MK_SPACE_ARG3;
+    c.source = (block * p->shard_rows + row) * 4;
+    c.destination = p->scales[epoch & 1] + (block * p->m + p->topo.rank * p->shard_rows + row) * 4;
+    c.bytes = ag_gemm_chunk_rows(p, chunk) * 4ull;
     return c;
 }
 

@@ -19,13 +19,21 @@ struct panel {
     double *row_norm, *col_norm; /* of A's rows in the panel, of B's columns */
 };
 
-static void check_widen(void *out, const uint16_t *in, uint64_t count, int wide)
+/* A number of A or B, which is `in` in bf16 or `floats`. */
+static float check_number(const uint16_t *in, const float *floats, uint64_t i)
+{
+    return floats ? floats[i] : mk_bf16_to_float(in[i]);
+}
+
+static void check_widen(void *out, const uint16_t *in, const float *floats, uint64_t first,
+                        uint64_t count, int wide)
 {
     for (uint64_t i = 0; i < count; i++) {
+        float value = check_number(in, floats, first + i);
         if (wide)
-            ((double *)out)[i] = (double)mk_bf16_to_float(in[i]);
+            ((double *)out)[i] = (double)value;
         else
-            ((float *)out)[i] = mk_bf16_to_float(in[i]);
+            ((float *)out)[i] = value;
         if (i % SOME == 0)
             spawn_beat();
     }
@@ -36,17 +44,17 @@ static double check_at(const void *values, uint64_t i, int wide)
     return wide ? ((const double *)values)[i] : (double)((const float *)values)[i];
 }
 
-static uint16_t check_b_at(const struct check_gemm *g, uint64_t k, uint64_t col)
+static float check_b_at(const struct check_gemm *g, uint64_t k, uint64_t col)
 {
-    return g->b_transposed ? g->b[col * g->k + k] : g->b[k * g->n + col];
+    return check_number(g->b, g->b_wide, g->b_transposed ? col * g->k + k : k * g->n + col);
 }
 
 static double check_sum_of_products(const struct check_gemm *g, uint64_t row, uint64_t col)
 {
     double sum = 0;
     for (uint64_t k = 0; k < g->k; k++)
-        sum += fabs((double)mk_bf16_to_float(g->a[row * g->k + k]) *
-                    (double)mk_bf16_to_float(check_b_at(g, k, col)));
+        sum += fabs((double)check_number(g->a, g->a_wide, row * g->k + k) *
+                    (double)check_b_at(g, k, col));
     return sum;
 }
 
@@ -59,7 +67,7 @@ static void check_element(const struct check_gemm *g, const struct panel *p, uin
 {
     double value = (double)mk_bf16_to_float(g->c[row * g->n + col]), off = fabs(value - reference);
     double rounding = fabs(reference) * 0x1p-8,
-           sums = (double)g->k * 0x1p-23 + g->roundings * 0x1p-8;
+           sums = (double)g->k * 0x1p-23 + g->cut + g->roundings * 0x1p-8;
     double share;
     if (off <= rounding) {
         share = rounding > 0 ? off / rounding : 0;
@@ -130,10 +138,10 @@ int check_gemm(const struct check_gemm *g, const struct check_pace *pace,
     p.col_norm = malloc(g->n * sizeof(double));
     if (!p.a || !p.b || !p.c || !p.row_norm || !p.col_norm)
         goto out;
-    check_widen(p.b, g->b, g->k * g->n, p.wide);
+    check_widen(p.b, g->b, g->b_wide, 0, g->k * g->n, p.wide);
     for (uint64_t first = 0; first < g->m; first += panel_rows) {
         uint64_t rows = g->m - first < panel_rows ? g->m - first : panel_rows;
-        check_widen(p.a, g->a + first * g->k, rows * g->k, p.wide);
+        check_widen(p.a, g->a, g->a_wide, first * g->k, rows * g->k, p.wide);
         check_norms(g, &p, first, rows);
         check_multiply(g, &p, rows);
         for (uint64_t i = 0; i < rows; i++, spawn_beat())

@@ -8,6 +8,10 @@
  * Then twice the error of K fp32 additions in any order, whose unit roundoff is 2^-24 (Higham 2002,
  * section 3.1); and as many unit roundoffs of bf16 as partial sums are rounded on the way.
  *
+ * Of e4m3 on a GPU CHECK_FP8_CUT comes to K 2^-23: a tensor core adds 32 products to what it has,
+ * each of these 33 cut toward zero at 2^-13 of the largest, and cuts the sum there too; four times
+ * for 128 of K, before fp32 takes over.
+ *
  * The relative Frobenius error of the whole is at most CHECK_FROBENIUS: rounding alone makes
  * 1.66e-3 on average. Few elements stray from the average, so below CHECK_MANY of them it is the
  * worst case, 2^-8. An element that is NaN or infinite is wrong. */
@@ -17,8 +21,10 @@
 #include "core/base.h"
 
 #define CHECK_FROBENIUS 2e-3
-#define CHECK_FAST 5e-3 /* where partial sums are rounded to bf16 as well */
+#define CHECK_FAST 5e-3  /* where partial sums are rounded to bf16 as well */
+#define CHECK_FP8 2.5e-3 /* where a tensor core has added e4m3 */
 #define CHECK_MANY 4096
+#define CHECK_FP8_CUT (4 * 34 * 0x1p-13)
 
 #ifdef __cplusplus
 extern "C" {
@@ -26,12 +32,14 @@ extern "C" {
 
 /* A product to check: bf16, row-major. */
 struct check_gemm {
-    uint64_t m, n, k;  /* elements */
-    const uint16_t *a; /* [m, k] */
-    const uint16_t *b; /* [k, n], or [n, k] where b_transposed */
-    const uint16_t *c; /* [m, n] */
+    uint64_t m, n, k;             /* elements */
+    const uint16_t *a;            /* [m, k] */
+    const uint16_t *b;            /* [k, n], or [n, k] where b_transposed */
+    const float *a_wide, *b_wide; /* where A and B are fp32, in their place */
+    const uint16_t *c;            /* [m, n] */
     int b_transposed;
     uint32_t roundings; /* of partial sums to bf16 on the way to an element, at most */
+    double cut;         /* beside K 2^-23: of what is added in fewer bits */
     double frobenius;   /* what the relative Frobenius error may be; 0: CHECK_FROBENIUS */
 };
 

@@ -73,6 +73,8 @@ void json_problem(FILE *f, const struct mk_problem *q)
         json_write_truth(f, "causal", q->attention.causal);
     if (op->b_layout)
         json_text(f, "b_layout", q->b_transposed ? "nk" : "kn");
+    if (op->fp8)
+        json_text(f, "dtype", plan_dtypes[q->fp8]);
     json_write_truth(f, "deterministic", q->deterministic);
     fprintf(f, "  \"roles\": {");
     for (int i = 0; i < MK_ROLES; i++)

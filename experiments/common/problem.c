@@ -36,6 +36,11 @@ static int problem_has_layout(enum mk_op op, const void *nothing)
     return op_of(op)->b_layout;
 }
 
+static int problem_multiplies_fp8(enum mk_op op, const void *nothing)
+{
+    return op_has_fp8(op);
+}
+
 static int has_mask(enum mk_op op, const void *nothing)
 {
     return op_of(op)->causal;
@@ -124,6 +129,17 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
         .words = layouts,
         .word_count = 2,
         .contexts = problem_ops_where(command, problem_has_layout, NULL),
+        .group = PROBLEM_GROUP};
+    *problem_add(t) = (struct option_spec){
+        "dtype",
+        OPTION_WORD,
+        AT(dtype),
+        "bf16|fp8",
+        "fp8: A and B are e4m3, with an fp32 scale for 1 x 128 of A and for 128 x 128 of B, and "
+        "--b-layout nk; C is bf16. Default bf16",
+        .words = plan_dtypes,
+        .word_count = 2,
+        .contexts = problem_ops_where(command, problem_multiplies_fp8, NULL),
         .group = PROBLEM_GROUP};
     *problem_add(t) =
         (struct option_spec){"deterministic",
@@ -321,6 +337,7 @@ void problem_fill(struct problem_options *o, enum op_size size, struct mk_proble
     q->attention.causal = o->causal;
     q->b_transposed = o->layout;
     q->deterministic = o->deterministic;
+    q->fp8 = o->dtype;
     q->sms_most = (uint32_t)o->sms;
     q->tuning = (struct mk_tuning){.split = o->roles};
     for (uint32_t i = 0; i < TUNING_KNOBS; i++)
@@ -336,6 +353,8 @@ const char *problem_text(const struct mk_problem *q, char text[PROBLEM_TEXT])
     for (uint32_t i = 0; i < count; i++)
         used += (size_t)snprintf(text + used, PROBLEM_TEXT - used, "%s%llu", i ? "," : "",
                                  (unsigned long long)numbers[i]);
+    if (q->fp8)
+        used += (size_t)snprintf(text + used, PROBLEM_TEXT - used, " fp8");
     if (op_of(q->op)->causal && q->attention.causal)
         snprintf(text + used, PROBLEM_TEXT - used, " causal");
     return text;

@@ -78,6 +78,9 @@ int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARG
                    uint64_t launch, const struct check_pace *pace, struct check_result *result,
                    int gathers, int scatters);
 
+/* Its `make` of A, B and their scales where they are FP8: what they would be in bf16, quantised. */
+void run_make_fp8(const struct run_data *d, uint32_t argument, uint64_t launch, void *to);
+
 /* ops/moved.c: struct run_op's check of an operator that only moves rows. */
 int run_check_moved(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
                     uint64_t launch, const struct check_pace *pace, struct check_result *result);

@@ -1,6 +1,7 @@
 /* The operands of launches, as operators say them (experiments/job/op.h). */
 #include "experiments/job/op.h"
 #include "core/clock.h"
+#include "core/e4m3.h"
 #include "experiments/common/inputs.h"
 
 #include <cblas.h>
@@ -84,8 +85,7 @@ int run_data_open(struct run_data *d, const struct run_job *job)
     memset(d, 0, sizeof *d);
     d->job = job;
     d->cuda = job->options.exec == MK_EXEC_CUDA;
-    while (d->arguments < RUN_ARGUMENTS && op_of(q->op)->arguments[d->arguments].name)
-        d->arguments++;
+    d->arguments = op_arguments(q);
     d->outputs = op_extents(&job->plan.problem, d->bytes);
     d->memory = calloc(job->burst * RUN_ARGUMENTS, sizeof *d->memory);
     if (!d->memory)
@@ -115,8 +115,9 @@ uint64_t run_data_key(const struct run_data *d, uint64_t tensor, uint64_t launch
 struct run_source run_data_plain(const struct run_data *d, uint32_t argument, uint32_t rank,
                                  uint64_t launch)
 {
-    return (struct run_source){.key = run_data_key(d, argument ? 1 + rank : 0, launch),
-                               .before = argument ? 0 : rank * (d->bytes[0] / 2)};
+    return (struct run_source){
+        .key = run_data_key(d, argument ? 1 + rank : 0, launch),
+        .before = argument ? 0 : rank * (d->bytes[0] / op_factor_bytes(&d->job->problem))};
 }
 
 static struct run_source run_data_source(const struct run_data *d, uint32_t argument, uint32_t rank,
@@ -174,11 +175,11 @@ static void run_data_poison(uint16_t *out, uint64_t count)
 static void run_data_make_input(const struct run_data *d, uint32_t argument, uint64_t launch,
                                 void *to)
 {
-    enum mk_op op = d->job->problem.op;
-    if (op_of(op)->arguments[argument].type == OP_BF16)
+    const struct mk_problem *q = &d->job->problem;
+    if (op_argument_type(q, argument) == OP_BF16)
         run_data_input(d, argument, d->job->identity.rank, launch, 0, d->bytes[argument] / 2, to);
     else
-        run_op_of(op)->make(d, argument, launch, to);
+        run_op_of(q->op)->make(d, argument, launch, to);
 }
 
 int run_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
@@ -207,7 +208,7 @@ static int run_data_fill_input(struct run_data *d, uint64_t slot, uint32_t argum
 {
     void *to = run_data_at(d, slot, argument);
     uint64_t bytes = d->bytes[argument];
-    if (d->cuda && op_of(d->job->problem.op)->arguments[argument].type == OP_BF16) {
+    if (d->cuda && op_argument_type(&d->job->problem, argument) == OP_BF16) {
         const struct run_source s = run_data_source(d, argument, d->job->identity.rank, launch);
         if (run_data_on_gpu(d, &s, 0, bytes / 2))
             return run_data_device_fill(to, s.key, s.before, bytes / 2);
@@ -228,7 +229,8 @@ int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch,
                    const struct check_pace *pace, struct check_result *result)
 {
     const void *arguments[RUN_ARGUMENTS];
-    uint32_t unread = d->cuda ? run_op_of(d->job->problem.op)->made_on_gpu : 0;
+    uint32_t unread =
+        d->cuda && !d->job->problem.fp8 ? run_op_of(d->job->problem.op)->made_on_gpu : 0;
     for (uint32_t i = 0; i < RUN_ARGUMENTS; i++) {
         arguments[i] = d->cuda ? d->host[i] : run_data_at(d, slot, i);
         if (d->cuda && d->outputs >> i & 1 &&
@@ -252,20 +254,27 @@ uint64_t run_data_bits(const struct run_data *d, uint64_t slot)
     return inputs_mix(bits);
 }
 
+/* Of A or B; e4m3 without its scale. */
+static float run_data_number(const struct mk_problem *q, const void *from, uint64_t i)
+{
+    return q->fp8 ? mk_e4m3_to_float(((const uint8_t *)from)[i])
+                  : mk_bf16_to_float(((const uint16_t *)from)[i]);
+}
+
 double run_data_blas(struct run_data *d, uint64_t slot)
 {
     const struct mk_problem *q = &d->job->problem;
-    const uint16_t *from_a = run_data_at(d, slot, 0), *from_b = run_data_at(d, slot, 1);
-    uint64_t a_count = d->bytes[0] / 2, b_count = d->bytes[1] / 2;
+    const void *from_a = run_data_at(d, slot, 0), *from_b = run_data_at(d, slot, 1);
+    uint64_t a_count = d->bytes[0] / op_factor_bytes(q), b_count = d->bytes[1] / op_factor_bytes(q);
     int m = (int)q->m, n = (int)q->n, k = (int)q->k;
     double ms = 0;
     float *a = malloc(q->m * q->k * sizeof *a), *b = malloc(b_count * sizeof *b),
           *c = malloc(q->m * q->n * sizeof *c);
     if (a && b && c) {
         for (uint64_t i = 0; i < q->m * q->k; i++) /* a shard is repeated: any A will do */
-            a[i] = mk_bf16_to_float(from_a[i % a_count]);
+            a[i] = run_data_number(q, from_a, i % a_count);
         for (uint64_t i = 0; i < b_count; i++)
-            b[i] = mk_bf16_to_float(from_b[i]);
+            b[i] = run_data_number(q, from_b, i);
         uint64_t start = mk_now_ns();
         cblas_sgemm(CblasRowMajor, CblasNoTrans, q->b_transposed ? CblasTrans : CblasNoTrans, m, n,
                     k, 1.0f, a, k, b, q->b_transposed ? k : n, 0.0f, c, n);

@@ -8,4 +8,4 @@ static int ag_gemm_check(const struct run_data *d, const void *const arguments[R
 }
 
 const struct run_op run_op_ag_gemm = {
-    .check = ag_gemm_check, .made_on_gpu = 3, .collective = RUN_ALL_GATHER};
+    .check = ag_gemm_check, .make = run_make_fp8, .made_on_gpu = 3, .collective = RUN_ALL_GATHER};

@@ -2,9 +2,12 @@
  * from inputs made anew. */
 #include "experiments/ops/check_gemm_gpu.h"
 #include "experiments/job/op.h"
+#include "core/e4m3.h"
+#include "core/quantize.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* What a GPU computed, a GPU checks, from the keys of the inputs (run_data_plain). */
 static int gemm_check_gpu(const struct run_data *d, const void *c, uint64_t launch, int gathers,
@@ -30,6 +33,88 @@ static int gemm_check_gpu(const struct run_data *d, const void *c, uint64_t laun
     return check_gemm_gpu(&g, result);
 }
 
+/* ---- FP8 ---- */
+
+/* Rows of A of `rank`, or of B, and their scales, as struct mk_spec has them; either may be NULL.
+ */
+static void gemm_quantize(const struct run_data *d, uint32_t argument, uint32_t rank,
+                          uint64_t launch, uint8_t *to, float *scales)
+{
+    const struct mk_problem *q = &d->job->problem;
+    uint64_t rows = d->bytes[argument] / q->k, blocks = mk_ceil_div(q->k, MK_SCALE_BLOCK),
+             pitch = argument ? mk_round_up(blocks, 4) : rows;
+    uint16_t *x = malloc(MK_SCALE_BLOCK * q->k * sizeof *x);
+    uint8_t *codes = to ? NULL : malloc(MK_SCALE_BLOCK * q->k);
+    float *some = calloc(MK_SCALE_BLOCK * blocks + 4, sizeof *some);
+    for (uint64_t row = 0; x && some && (to || codes) && row < rows; row += MK_SCALE_BLOCK) {
+        uint64_t count = rows - row < MK_SCALE_BLOCK ? rows - row : MK_SCALE_BLOCK;
+        uint8_t *out = to ? to + row * q->k : codes;
+        run_data_input(d, argument, rank, launch, row * q->k, count * q->k, x);
+        if (argument)
+            quantize_blocks(x, count, q->k, out,
+                            scales ? scales + row / MK_SCALE_BLOCK * pitch : some, pitch);
+        else
+            quantize_rows(x, count, q->k, out, scales ? scales + row : some,
+                          scales ? pitch : MK_SCALE_BLOCK);
+    }
+    free(x);
+    free(codes);
+    free(some);
+}
+
+void run_make_fp8(const struct run_data *d, uint32_t argument, uint64_t launch, void *to)
+{
+    uint32_t of = argument % 3; /* A, B, C, A's scales, B's */
+    memset(to, 0, d->bytes[argument]);
+    gemm_quantize(d, of, d->job->identity.rank, launch, argument < 3 ? to : NULL,
+                  argument < 3 ? NULL : to);
+}
+
+/* In fp32: to its own rounding, which the bound has room for. */
+static void gemm_dequantize(float *to, const uint8_t *from, uint64_t rows, uint64_t k,
+                            const float *scales, uint64_t block_rows, uint64_t row_step,
+                            uint64_t block_step)
+{
+    for (uint64_t i = 0; i < rows * k; i++)
+        to[i] = mk_e4m3_to_float(from[i]) *
+                scales[i / k / block_rows * row_step + i % k / MK_SCALE_BLOCK * block_step];
+}
+
+static int gemm_check_fp8(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
+                          uint64_t launch, const struct check_pace *pace,
+                          struct check_result *result)
+{
+    const struct mk_problem *q = &d->job->problem;
+    uint64_t shard = q->m / mk_world(&q->topo), k = q->k, blocks = mk_ceil_div(k, MK_SCALE_BLOCK);
+    uint8_t *codes = malloc(shard * k);
+    float *scales = malloc(shard * blocks * sizeof *scales), *a = malloc(q->m * k * sizeof *a),
+          *b = malloc(q->n * k * sizeof *b);
+    int status = -ENOMEM;
+    if (codes && scales && a && b) {
+        for (uint32_t rank = 0; rank < mk_world(&q->topo); rank++, spawn_beat()) {
+            gemm_quantize(d, 0, rank, launch, codes, scales);
+            gemm_dequantize(a + rank * shard * k, codes, shard, k, scales, 1, 1, shard);
+        }
+        gemm_dequantize(b, arguments[1], q->n, k, arguments[4], MK_SCALE_BLOCK,
+                        mk_round_up(blocks, 4), 1);
+        const struct check_gemm g = {.m = q->m,
+                                     .n = q->n,
+                                     .k = k,
+                                     .a_wide = a,
+                                     .b_wide = b,
+                                     .c = arguments[2],
+                                     .b_transposed = 1,
+                                     .frobenius = q->exec == MK_EXEC_CUDA ? CHECK_FP8 : 0,
+                                     .cut = q->exec == MK_EXEC_CUDA ? CHECK_FP8_CUT : 0};
+        status = check_gemm(&g, pace, result);
+    }
+    free(codes);
+    free(scales);
+    free(a);
+    free(b);
+    return status;
+}
+
 /* One product is the reference: where ranks are summed over, every rank's A stands side by side,
  * and every rank's B below one another. */
 int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
@@ -44,6 +129,8 @@ int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARG
     /* Fast: each rank's product is rounded (one rounding of the whole, as they add up), then each
      * of the world - 1 sums in any order, and a node's sum perhaps once more on its way out. */
     uint32_t roundings = !gathers && !q->deterministic ? world + 1 : 0;
+    if (q->fp8)
+        return gemm_check_fp8(d, arguments, launch, pace, result);
     if (d->cuda && check_gemm_gpu)
         return gemm_check_gpu(d, arguments[2], launch, gathers, scatters, roundings, result);
     uint16_t *a = malloc(rows * depth * 2), *b = gathers ? NULL : malloc(depth * q->n * 2);

@@ -77,7 +77,7 @@ struct ag_gemm_source : tracked_source {
         struct mk_cta other;
         cta_begin(&other, launch, (1 + auxiliary) * split->ctas[MK_COMPUTE] + blockIdx.x, 32);
         other.pace = plan->pace;
-        ag_gemm_intra_comm(plan, &other);
+        ag_gemm_intra_comm(plan, &other, 0);
         cta_end(&other);
     }
 };
@@ -146,7 +146,7 @@ struct ag_gemm_on_gpu {
         cta_begin(&cta, launch, gpu_cta_of_block(&launch->split, blockIdx.x), 1);
         cta_begin_copies(&cta, ptx_shared(memory));
         if (cta.role == MK_INTRA_COMM)
-            ag_gemm_intra_comm(p, &cta);
+            ag_gemm_intra_comm(p, &cta, 0);
         else if (cta.role == MK_INTER_SEND && !cta_begin_commands(&cta))
             ag_gemm_inter_send(p, &cta);
         cta_end(&cta);

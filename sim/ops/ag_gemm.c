@@ -11,7 +11,7 @@
 #define SIM_OP_NAME sim_op_ag_gemm
 #endif
 
-MK_ROLES_OF(ag_gemm, ag_gemm_intra_comm(p, cta), ag_gemm_inter_send(p, cta), 0);
+MK_ROLES_OF(ag_gemm, ag_gemm_intra_comm(p, cta, p->blocks > 0), ag_gemm_inter_send(p, cta), 0);
 SIM_ROLES(ag_gemm);
 
 static int tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
@@ -37,7 +37,7 @@ static void ag_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t
              t->row * p->row_bytes;
     out->a_pitch = p->k;
     out->b_space = MK_SPACE_ARG1;
-    out->b = (transposed ? (uint64_t)t->col * p->k : t->col) * 2;
+    out->b = (transposed ? (uint64_t)t->col * p->k : t->col) * op_factor_bytes(&plan->problem);
     out->b_pitch = transposed ? p->k : p->n;
     out->b_transposed = transposed;
     out->c_space = MK_SPACE_ARG2;
@@ -46,6 +46,12 @@ static void ag_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t
     out->rows = t->rows;
     out->cols = t->cols;
     out->k = p->k;
+    out->fp8 = plan->problem.fp8;
+    int own = t->a != MK_SPACE_HEAP;
+    out->scales_space = own ? MK_SPACE_ARG3 : MK_SPACE_HEAP;
+    out->scales_pitch = own ? p->shard_rows : p->m;
+    out->scales = own ? t->row * 4ull
+                      : p->scales[epoch & 1] + ((uint64_t)t->slab * p->shard_rows + t->row) * 4;
 }
 
 extern const struct sim_op SIM_OP_NAME;
