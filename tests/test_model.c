@@ -181,6 +181,7 @@ static void near_what_was_measured_of_others(void **state)
         uint32_t rows;
         double median, mean, worst;
     } tables[] = {{"tests/golden/measured_2xH200_attention_moe.csv", 42, 0.05, 0.07, 0.25},
+                  {"tests/golden/measured_1xH200_decode.csv", 7, 0.10, 0.09, 0.13},
                   {"tests/golden/measured_2xH200_few_rows.csv", 15, 0.08, 0.08, 0.12},
                   {"tests/golden/measured_2xH200_evening.csv", 57, 0.04, 0.05, 0.17},
                   {"tests/golden/measured_2xH200_bench.csv", 47, 0.04, 0.05, 0.16}};

@@ -287,8 +287,9 @@ static void simulator_agrees_of_others(void **state)
                          plan_op_name(q.op), i, clusters[c][0], clusters[c][1], now / 1e3,
                          closed / 1e3);
         }
-    /* Of attention the closed formula has the larger pieces itself, which was most of it. */
-    if (chosen_of_all < 8 || faster * 2 < chosen_of_all)
+    /* Of attention the closed formula has the larger pieces itself, which was most of it; of few
+     * tokens other roles gain nothing (measured, docs/FIGURES.md). */
+    if (chosen_of_all < 5 || faster * 2 < chosen_of_all)
         fail_msg("%u choices, %u faster by 5 %%", chosen_of_all, faster);
 }
 

@@ -2,14 +2,14 @@
  */
 #include "core/model/gemm.h"
 
+#include <math.h>
+
 #define STAGE_BYTES (64 * 2) /* of a row or column */
 
 /* In each stage of a wave of tiles, where `rows` of A and `columns` of B are loaded once. */
-static double model_fetched_once(const struct mk_tuning *t, double rows, double columns,
-                                 double tiles)
+static double model_fetched_once(double engines, double rows, double columns, double tiles)
 {
-    double engines = t->cluster ? t->split.ctas[MK_COMPUTE] / t->cluster : 1,
-           waves = engines > 0 && tiles > engines ? tiles / engines : 1;
+    double waves = engines > 0 && tiles > engines ? tiles / engines : 1;
     return STAGE_BYTES * (rows + columns) / waves;
 }
 
@@ -20,7 +20,7 @@ double model_fetched(const struct mk_machine *m, const struct mk_problem *q)
         return 0;
     double engines = t->split.ctas[MK_COMPUTE] / t->cluster, columns = mk_ceil_div(q->n, t->tile_n),
            high = t->chunk_rows > t->tile_m ? t->chunk_rows / t->tile_m : 1,
-           once = model_fetched_once(t, (double)q->m, (double)q->n,
+           once = model_fetched_once(engines, (double)q->m, (double)q->n,
                                      (double)mk_ceil_div(q->m, t->tile_m) * columns);
     high = high < engines ? high : engines;
     double wide = engines / high < columns ? engines / high : columns;
@@ -28,6 +28,16 @@ double model_fetched(const struct mk_machine *m, const struct mk_problem *q)
                                  machine_spilled(m, 2.0 * (double)q->n * (double)q->k));
 }
 
+double model_row_tiles(double mean, double tile)
+{
+    double tiles = 1 - exp(-mean), spread = sqrt(mean) * 1.41421356;
+    for (double rows = tile; rows < mean + 4 * spread + tile; rows += tile)
+        tiles += spread > 0 ? 0.5 * erfc((rows - mean) / spread) : 0;
+    return tiles;
+}
+
+/* All blocks take tiles once they have nothing to move. An expert that no token has chosen is not
+ * loaded. */
 double model_fetched_groups(const struct mk_problem *q)
 {
     const struct mk_tuning *t = &q->tuning;
@@ -35,9 +45,9 @@ double model_fetched_groups(const struct mk_problem *q)
            groups = (double)q->moe.experts / mk_world(&q->topo);
     if (!t->tile_m || !t->tile_n)
         return 0;
-    return model_fetched_once(t, rows, groups * (double)q->n,
-                              (rows / t->tile_m + groups / 2) *
-                                  (double)mk_ceil_div(q->n, t->tile_n));
+    return model_fetched_once(
+        mk_total_ctas(&t->split), rows, groups * (1 - exp(-rows / groups)) * (double)q->n,
+        groups * model_row_tiles(rows / groups, t->tile_m) * (double)mk_ceil_div(q->n, t->tile_n));
 }
 
 struct model_engine model_engine_of(const struct model_walk *w, const struct mk_problem *q,

@@ -42,8 +42,12 @@ struct model_engine model_engine_of(const struct model_walk *w, const struct mk_
 /* Bytes that all SMs together load from HBM in a stage: A and B once; or, where that is more, a
  * wave of tiles its columns of B for each chunk of rows, as far as B does not fit into L2. */
 double model_fetched(const struct mk_machine *m, const struct mk_problem *q);
-/* ... of a MoE: all experts' B and all tokens' rows once. */
+/* ... of a MoE: B of the experts that tokens choose, and all tokens' rows, once. */
 double model_fetched_groups(const struct mk_problem *q);
+
+/* Tiles of rows of an expert that about `mean` rows go to, on the average: they come from many
+ * tokens one by one. */
+double model_row_tiles(double mean, double tile);
 
 /* What tiles draw power for: products, and loads of A and B through L2. */
 void model_draw(struct model_walk *w, const struct mk_problem *q, double tiles);

@@ -87,16 +87,6 @@ static void moe_moves(struct walk *a)
     a->joins = model_later(a->joins, a->rail);
 }
 
-/* Tiles of rows of an expert that about `mean` rows go to: they come from many tokens one by one.
- */
-static double moe_row_tiles(double mean, double tile)
-{
-    double tiles = 0, spread = sqrt(mean) * 1.41421356;
-    for (double rows = 0; rows < mean + 4 * spread + tile; rows += tile)
-        tiles += spread > 0 ? 0.5 * erfc((rows - mean) / spread) : 0;
-    return tiles;
-}
-
 /* ns of a tile of a product. */
 static double moe_tile_ns(const struct walk *a, const struct product *product)
 {
@@ -116,7 +106,7 @@ static void moe_tiles(const struct walk *a)
     const struct mk_tuning *t = &a->q->tuning;
     struct model_walk *w = a->w;
     double rows = (double)mk_world(&d->topo) * d->tokens * d->k / d->experts,
-           row_tiles = d->rank_experts * moe_row_tiles(rows, d->tile_m), ns = 0, all = 0;
+           row_tiles = d->rank_experts * model_row_tiles(rows, d->tile_m), ns = 0, all = 0;
     for (uint32_t i = 0; i < a->count; i++) {
         const struct product *product = &a->products[i];
         double flop = 2.0 * d->tokens * d->k * (double)product->k * (double)product->columns;
@@ -202,7 +192,7 @@ static void moe_back(struct walk *a, double row_bytes, double parts)
          * of all experts, then the rest (core/cta_route.h); a group's second product comes behind
          * the next group's first. A slice's tokens are added when it is done: all ranks of the node
          * give their sums for the others, part by part, then each adds and sends its rail's. */
-        double all = moe_row_tiles(mean, d->tile_m),
+        double all = model_row_tiles(mean, d->tile_m),
                near = fmax(0, fmin(all, mean / nodes / d->tile_m - 0.5)), others = all - near,
                first = others > 1 ? (others - 0.5) / 2 : 0, tile = (w->compute - a->ready) / all,
                behind = moe_up_share(a) * d->route.group_rows / d->rank_experts,
