@@ -61,9 +61,6 @@ FINDINGS = """
   about 100. Missing is the form between: parts to the owner of a row alone, as gemm_rs does in one shot, and from there the sum to all.
 - **The same on two nodes**: 300 to 380 us however few the rows, since there is no one shot across nodes, and a rank reads B once for each of 16 ranks' rows.
 - **GEMM+AllReduce of 1 and 2 rows** takes longer than of 3: sums go in words that carry the launch's number, which is worth it up to 32 KB for a peer, but 16 rows of a group travel where one is meant.
-- **The MoE layer at 16 tokens a rank** takes longer than at 128 (1487 and 1392 us on four H200s), by the same plan; 68 of 132 SMs compute in
-  both.
-- **The MoE layer at 128 tokens on H100s** has an efficiency of 1.05 and 1.07: the simulator loads experts' weights in less time than its own memory rate allows, so those cells are at least that much too good.
 - **Ring attention, 1536 rows on 2×8**: 0.66 where 768 rows have 0.86, by the same plan: products are 58 % of the chain where they are 20. Not looked into.
 """
 
