@@ -85,8 +85,8 @@ static void moe_ffn_choose_order(struct moe_ffn_plan *m, const struct mk_problem
  * are few, so many that all blocks that add have some: with several nodes inter_reduce's alone. */
 static uint32_t moe_ffn_choose_part(const struct mk_problem *q)
 {
-    uint32_t blocks = q->topo.nodes > 1 ? q->tuning.split.ctas[MK_INTER_REDUCE]
-                                        : mk_total_ctas(&q->tuning.split);
+    uint32_t blocks =
+        q->topo.nodes > 1 ? q->tuning.split.ctas[MK_INTER_REDUCE] : mk_total_ctas(&q->tuning.split);
     uint64_t each = mk_ceil_div(q->moe.tokens * mk_world(&q->topo), blocks ? blocks : 1);
     return q->exec != MK_EXEC_CUDA ? 8 : each < 12 ? (uint32_t)each : 12;
 }
