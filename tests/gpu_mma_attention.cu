@@ -16,10 +16,13 @@
 #include "tests/engines/mma_attention.cuh"
 
 /* Elements of a head, keys of a block, warps, 16s of rows that each has, 16s of Q that stay in
- * registers, CTAs of an SM. */
+ * registers, CTAs of an SM. Of both sizes of heads one tile where an SM has shared memory for two
+ * CTAs, and one with eight warps in a CTA for those of 100 KB. */
 #define TILES(X)                                                                                   \
     X(128, 64, 4, 2, 0, 2)                                                                         \
-    X(64, 128, 4, 2, 0, 2)
+    X(64, 128, 4, 2, 0, 2)                                                                         \
+    X(128, 64, 8, 1, 8, 1)                                                                         \
+    X(64, 64, 8, 2, 4, 1)
 #ifndef GPU_MMA_ATTENTION_MORE
 #define GPU_MMA_ATTENTION_MORE(X) /* others to be tried */
 #endif
