@@ -81,10 +81,6 @@ int plan_check_dtype(const struct mk_problem *q, char *error, size_t size)
                            "dtype=fp8 on %u nodes: scales do not cross the network yet; it is for "
                            "the ranks of one node",
                            q->topo.nodes);
-    if (q->exec == MK_EXEC_CUDA)
-        return plan_refuse(error, size,
-                           "dtype=fp8: %s has no kernel for it yet; it runs on the host",
-                           plan_op_name(q->op));
     return 0;
 }
 

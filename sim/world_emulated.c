@@ -2,6 +2,8 @@
  * GPUs are one emulated machine (sim/hopper), which is one actor of the world's scheduler; proxies
  * and the network are the same as ever. */
 #include "core/bf16.h"
+#include "core/e4m3.h"
+#include "core/ops/op.h"
 #include "kernels/report.h"
 #include "kernels/stuck.h"
 #include "sim/emulated.h"
@@ -9,6 +11,7 @@
 #include "sim/world_state.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -295,10 +298,49 @@ static void world_emulated_integers(uint16_t *to, uint64_t count, uint64_t seed,
         to[i] = values[sim_random_below(&r, 6)];
 }
 
+/* The same in e4m3; and scales, powers of two of which those of A and of B come near 2^40 and
+ * 2^-40, one of each block's others by no more than 8. */
+static void world_emulated_codes(uint8_t *to, uint64_t count, uint64_t seed, uint64_t launch,
+                                 uint32_t rank, uint32_t argument)
+{
+    static const uint8_t values[] = {0xc4, 0xc0, 0xb8, 0x38, 0x40, 0x44};
+    struct sim_random r = {sim_mix(seed) ^ sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
+    for (uint64_t i = 0; i < count; i++)
+        to[i] = values[sim_random_below(&r, 6)];
+}
+
+static void world_emulated_scales(float *to, uint64_t count, uint64_t seed, uint64_t launch,
+                                  uint32_t rank, uint32_t argument)
+{
+    struct sim_random r = {sim_mix(seed) ^ sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
+    for (uint64_t i = 0; i < count; i++)
+        to[i] = ldexpf(1, (int)sim_random_below(&r, 3) + (argument == 3 ? 38 : -40));
+}
+
+/* Sums of products of such numbers are exact in fp32 and in the 14 bits of a tensor core. */
+static float world_emulated_number(const struct mk_problem *q, const void *from, uint64_t row,
+                                   uint64_t k, const float *scales, uint64_t block_rows,
+                                   uint64_t row_step, uint64_t block_step)
+{
+    uint64_t i = row * q->k + k;
+    return q->fp8 ? mk_e4m3_to_float(((const uint8_t *)from)[i]) *
+                        scales[row / block_rows * row_step + k / 128 * block_step]
+                  : mk_bf16_to_float(((const uint16_t *)from)[i]);
+}
+
 void world_emulated_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                          void *const arguments[MK_SPACES - 1])
 {
     const struct mk_problem *q = &plan->problem;
+    if (q->fp8) {
+        uint64_t bytes[MK_SPACES - 1];
+        op_extents(q, bytes);
+        for (uint32_t i = 0; i < 2; i++)
+            world_emulated_codes(arguments[i], bytes[i], seed, launch, q->topo.rank, i);
+        for (uint32_t i = 3; i < 5; i++)
+            world_emulated_scales(arguments[i], bytes[i] / 4, seed, launch, q->topo.rank, i);
+        return;
+    }
     world_emulated_integers(arguments[0], q->m / mk_world(&q->topo) * q->k, seed, launch,
                             q->topo.rank, 0);
     world_emulated_integers(arguments[1], q->k * q->n, seed, launch, q->topo.rank, 1);
@@ -314,14 +356,28 @@ int world_emulated_verify(const struct mk_plan *plan, uint64_t seed, uint64_t la
     uint16_t *a = malloc(m * k * sizeof *a);
     float *wide = malloc(k * n * sizeof *wide), *row = malloc(n * sizeof *row);
     int wrong = !a || !wide || !row;
-    for (uint32_t rank = 0; !wrong && rank < mk_world(&q->topo); rank++)
-        world_emulated_integers(a + rank * shard * k, shard * k, seed, launch, rank, 0);
+    uint64_t blocks = mk_ceil_div(k, 128);
+    float *scales = malloc(shard * blocks * sizeof *scales),
+          *wide_a = malloc(m * k * sizeof *wide_a);
+    wrong |= !scales || !wide_a;
+    for (uint32_t rank = 0; !wrong && rank < mk_world(&q->topo); rank++) {
+        if (q->fp8)
+            world_emulated_codes((uint8_t *)a, shard * k, seed, launch, rank, 0);
+        else
+            world_emulated_integers(a, shard * k, seed, launch, rank, 0);
+        world_emulated_scales(scales, shard * blocks, seed, launch, rank, 3);
+        for (uint64_t i = 0; i < shard * k; i++)
+            wide_a[rank * shard * k + i] =
+                world_emulated_number(q, a, i / k, i % k, scales, 1, 1, shard);
+    }
     for (uint64_t i = 0; !wrong && i < k * n; i++)
-        wide[i] = mk_bf16_to_float(q->b_transposed ? b[i % n * k + i / n] : b[i]);
+        wide[i] = q->b_transposed ? world_emulated_number(q, b, i % n, i / n, arguments[4], 128,
+                                                          mk_round_up(blocks, 4), 1)
+                                  : mk_bf16_to_float(b[i]);
     for (uint64_t i = 0; i < m && !wrong; i++) {
         memset(row, 0, n * sizeof *row);
         for (uint64_t p = 0; p < k; p++) {
-            float v = mk_bf16_to_float(a[i * k + p]);
+            float v = wide_a[i * k + p];
             for (uint64_t j = 0; j < n; j++)
                 row[j] += v * wide[p * n + j];
         }
@@ -335,6 +391,8 @@ int world_emulated_verify(const struct mk_plan *plan, uint64_t seed, uint64_t la
             }
     }
     free(a);
+    free(scales);
+    free(wide_a);
     free(wide);
     free(row);
     return wrong;

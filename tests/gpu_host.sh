@@ -136,6 +136,10 @@ check moe_tables "$build/tests/gpu_route" check
 check a_launch_behind_a_late_one "$build/tests/gpu_late" check
 check one_gpu $run --gpus 1 --shape 390,200,328 --iters 5
 check all_gpus_odd_shape $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --iters 50 --burst 10
+check fp8_one_gpu $run --gpus 1 --shape 392,200,336 --iters 5 --dtype fp8 --b-layout nk
+check fp8_all_gpus $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --dtype fp8 --b-layout nk
+check fp8_few_rows $run --gpus "$gpus" --shape $((gpus * 8)),520,2064 --iters 8 --dtype fp8 --b-layout nk
+check fp8_ranks_share_a_gpu $run --gpus $((gpus + 1)) --shape $(((gpus + 1) * 260)),200,1424 --iters 4 --dtype fp8 --b-layout nk
 check all_gpus_nk $run --gpus "$gpus" --shape $((gpus * 65)),200,328 --iters 8 --b-layout nk
 if [ "$gpus" -ge 2 ]; then
     check dedicated_ctas $run --gpus "$gpus" --shape $((gpus * 512)),512,1024 --iters 8 --roles compute=116,intra_comm=16

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "core/gemm_tiles_fp8.h"
 #include "core/ops/op.h"
 #include "sim/emulated.h"
 #include "sim/hopper/hopper.h"
@@ -150,6 +151,38 @@ static void test_ag_gemm_one_shot(void **state)
     one_shot(MK_OP_AG_GEMM);
 }
 
+/* FP8: every tile that it is built for, in one shot and two, with the ranks that push as warps
+ * beside the engine and as blocks that copy by TMA; blocks of scales that are short, slices and
+ * pieces that do not divide them. Scales come near 2^40 and 2^-40. */
+static void test_ag_gemm_fp8(void **state)
+{
+    static const uint64_t of[][3] = {{132, 72, 144}, {4, 8, 16}, {68, 136, 656}};
+    const struct mk_gemm_tile few = {64, 64, 1};
+    uint32_t tiles = 0, ran = 0;
+    struct mk_gemm_tile tile;
+    while (mk_fp8_tile(tiles, &tile))
+        tiles++;
+    for (uint64_t seed = 0; seed < 15; seed++) {
+        struct sim_world_config c =
+            hopper_ops_config(MK_OP_AG_GEMM, 1, 1 + (uint32_t)(seed % 3), of[seed / 3 % 3], seed);
+        uint32_t one_shot = seed % 5 > 2;
+        if (!mk_fp8_tile((uint32_t)(seed % (tiles + one_shot)), &tile))
+            tile = few;
+        c.problem.fp8 = c.problem.b_transposed = 1;
+        c.problem.tuning.shots = 2 - one_shot;
+        c.problem.tuning.tile_m = tile.tile_m;
+        c.problem.tuning.tile_n = tile.tile_n;
+        c.problem.tuning.cluster = tile.cluster;
+        c.problem.tuning.slices = 1 + (uint32_t)(seed / 2 % 4);
+        c.problem.tuning.pieces = 1 + (uint32_t)(seed / 4 % 3);
+        c.launches = 2;
+        c.unwatched = seed % 4 != 1;
+        right(&c);
+        ran++;
+    }
+    assert_int_equal(ran, 15);
+}
+
 static void test_gemm_rs_one_shot(void **state)
 {
     one_shot(MK_OP_GEMM_RS);
@@ -279,6 +312,7 @@ int main(void)
                                        cmocka_unit_test(test_gemm_ar),
                                        cmocka_unit_test(test_gemm_rs_one_shot),
                                        cmocka_unit_test(test_ag_gemm_one_shot),
+                                       cmocka_unit_test(test_ag_gemm_fp8),
                                        cmocka_unit_test(test_gemm_ar_one_shot),
                                        cmocka_unit_test(test_gemm_ar_any_rows),
                                        cmocka_unit_test(test_many_tiles),

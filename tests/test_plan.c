@@ -324,8 +324,10 @@ static void fp8_is_refused_where_it_cannot_be(void **state)
     refuses(q, "scales do not cross the network yet");
     q = ok, q.op = MK_OP_GEMM_RS;
     refuses(q, "gemm_rs multiplies bf16 alone; fp8 is for ag_gemm");
-    q = ok, q.exec = MK_EXEC_CUDA, q.sms = 132;
-    refuses(q, "no kernel for it yet");
+    q = ok, q.exec = MK_EXEC_CUDA, q.sms = 132, q.tuning.tile_m = 128, q.tuning.tile_n = 256;
+    q.tuning.shots = 2;
+    refuses(q, "no GPU kernel is built for tiles of 128x256 on 1 CTAs; tiles that there are: "
+               "256x128 on 2, 128x128 on 1, 128x64 on 1");
 }
 
 static void what_cannot_be_is_refused(void **state)

@@ -1,6 +1,6 @@
 /* What all GEMM operators share: their problem, its defaults and its checks. */
 #include "core/ops/gemm.h"
-#include "core/gemm_tiles.h"
+#include "core/gemm_tiles_fp8.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -46,13 +46,13 @@ void plan_choose_gemm_tile(struct mk_problem *q, int pair, int narrow)
     struct mk_tuning *t = &q->tuning;
     struct mk_gemm_tile tile, chosen;
     int cuda = q->exec == MK_EXEC_CUDA, found = 0;
-    for (uint32_t i = 0; cuda && !t->cluster && t->tile_m && mk_gemm_tile(i, &tile); i++)
+    for (uint32_t i = 0; cuda && !t->cluster && t->tile_m && mk_engine_tile(q->fp8, i, &tile); i++)
         if (tile.tile_m == t->tile_m)
             t->cluster = tile.cluster;
     if (!t->cluster)
         t->cluster = cuda && !t->tile_m && pair ? 2 : 1;
-    mk_gemm_tile(0, &chosen);
-    for (uint32_t i = 0; !found && mk_gemm_tile(i, &tile); i++)
+    mk_engine_tile(q->fp8, 0, &chosen);
+    for (uint32_t i = 0; !found && mk_engine_tile(q->fp8, i, &tile); i++)
         if (tile.cluster == t->cluster && (!narrow || tile.tile_n <= tile.tile_m / tile.cluster)) {
             chosen = tile;
             found = 1;
@@ -93,10 +93,10 @@ int plan_check_gemm_tile(const struct mk_problem *q, char *error, size_t size)
     struct mk_gemm_tile tile;
     char built[256] = "";
     uint32_t tiles = 0;
-    while (mk_gemm_tile(tiles, &tile))
+    while (mk_engine_tile(q->fp8, tiles, &tile))
         tiles++;
     for (uint32_t i = 0; q->exec == MK_EXEC_CUDA &&
-                         (mk_gemm_tile(i, &tile) ||
+                         (mk_engine_tile(q->fp8, i, &tile) ||
                           (t->shots == 1 && i >= tiles && mk_few_rows_tile(i - tiles, &tile)));
          i++) {
         size_t used = strlen(built);

@@ -1,6 +1,6 @@
 /* The table of operators, and what their descriptors say. */
 #include "core/ops/op.h"
-#include "core/gemm_tiles.h"
+#include "core/gemm_tiles_fp8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ int op_on_gpu(enum mk_op op)
 int op_gpu_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
     const struct op_descriptor *op = op_of(q->op);
-    return op->gpu_tile ? op->gpu_tile(q, i, out) : mk_gemm_tile(i, out);
+    return op->gpu_tile ? op->gpu_tile(q, i, out) : mk_engine_tile(q->fp8, i, out);
 }
 
 int op_is_tuned(enum mk_op op)

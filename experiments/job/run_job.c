@@ -79,6 +79,13 @@ static int run_job_check_exec_options(const struct run_options *o, char *error, 
                                                 : NULL;
     else if (o->vs == RUN_VS_BLAS)
         only = "--vs blas";
+    if (cuda && o->mode != RUN_RUN && o->ask.dtype) {
+        snprintf(error, size,
+                 "--dtype %s: bench and tune on GPUs have cuBLAS and NCCL of bf16 alone so far; "
+                 "`mkernel run` times it",
+                 plan_dtypes[o->ask.dtype]);
+        return -EINVAL;
+    }
     const char *compared = o->shapes    ? "--shapes"
                            : o->traced  ? "--traced"
                            : o->vs >= 0 ? "--vs"

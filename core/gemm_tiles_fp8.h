@@ -1,0 +1,28 @@
+/* The tiles that kernels of FP8 are built for, as core/gemm_tiles.h has those of bf16. A's scales
+ * take room of the stages; 128 x 256 is not among them: its 192 sums a thread leave the warps that
+ * push too few registers. */
+#ifndef MK_GEMM_TILES_FP8_H
+#define MK_GEMM_TILES_FP8_H
+
+#include "core/gemm_tiles.h"
+
+#define MK_FP8_TILES(X) X(128, 128, 2, 5, 2) X(128, 128, 1, 5, 2) X(128, 64, 1, 7, 2)
+#define MK_FP8_FEW_ROWS_TILES(X) X(64, 64, 1, 5, 2)
+
+#ifndef __CUDACC__
+static inline int mk_fp8_tile(uint32_t i, struct mk_gemm_tile *out)
+{
+    static const struct mk_gemm_tile built[] = {MK_FP8_TILES(MK_GEMM_TILE)};
+    if (i >= sizeof built / sizeof *built)
+        return 0;
+    *out = built[i];
+    return 1;
+}
+
+static inline int mk_engine_tile(int fp8, uint32_t i, struct mk_gemm_tile *out)
+{
+    return fp8 ? mk_fp8_tile(i, out) : mk_gemm_tile(i, out);
+}
+#endif
+
+#endif

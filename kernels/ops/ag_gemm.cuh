@@ -1,0 +1,185 @@
+/* AllGather+GEMM's tiles, and where its matrices lie, of kernels of bf16 and of FP8. */
+#ifndef MK_KERNELS_AG_GEMM_CUH
+#define MK_KERNELS_AG_GEMM_CUH
+
+#include "kernels/op.h"
+
+#include "kernels/cta.cuh"
+#include "kernels/hopper/gemm_launch.cuh"
+#include "kernels/ops/gemm_track.cuh"
+
+#include "core/roles/ag_gemm.h"
+
+GPU_OPERATOR(ag_gemm)
+GPU_OPERATOR(ag_gemm_fp8) /* of plans of FP8 */
+
+/* Where A lies, by epoch & 1 for what has arrived. A kernel parameter. */
+struct ag_gemm_maps {
+    CUtensorMap own, gathered[2];
+};
+
+/* The tiles of this CTA (or cluster). `cta` is the producer thread's alone. scaled: A and B are
+ * FP8. */
+template <bool scaled> struct ag_gemm_source : tracked_source {
+    static constexpr bool b_ahead = true;
+
+    const struct ag_gemm_plan *plan;
+    const struct ag_gemm_maps *maps;
+    uint32_t from, step;
+    struct mk_cta cta;
+    int ending;
+
+    GEMM_MEMBER void open()
+    {
+        cta_begin(&cta, launch, blockIdx.x, 1);
+        ending = 0;
+    }
+
+    GEMM_MEMBER void close()
+    {
+        cta_end(&cta);
+    }
+
+    GEMM_MEMBER bool next(uint32_t i, struct mk_tile *tile) const
+    {
+        uint32_t t = from + i * step;
+        if (t >= plan->tiles)
+            return false;
+        ag_gemm_tile(plan, t, tile);
+        return true;
+    }
+
+    GEMM_MEMBER bool first(struct mk_tile *tile) const
+    {
+        return next(0, tile);
+    }
+
+    GEMM_MEMBER const CUtensorMap *a(const struct mk_tile *tile) const
+    {
+        return tile->a == MK_SPACE_HEAP ? &maps->gathered[cta.epoch & 1] : &maps->own;
+    }
+
+    GEMM_MEMBER void before(uint32_t, const struct mk_tile *tile, uint32_t slice)
+    {
+        if (!ending)
+            ending = ag_gemm_before(plan, &cta, tile, slice);
+    }
+
+    /* Consumers, who load no scale of A, take of its address only the part that is the same in both
+     * buffers. */
+    GEMM_MEMBER struct gemm_scales scales(const struct mk_tile *tile, uint32_t row) const
+    {
+        if (!scaled)
+            return {};
+        const bool own = tile->a != MK_SPACE_HEAP, joint = plan->shots == 1;
+        const uint32_t all = joint ? plan->m : plan->shard_rows;
+        uint32_t r = tile->row + row;
+        r = r < all ? r : all - 1; /* what lies outside C has the last row's, and is dropped */
+        const char *a = own ? launch->arguments[MK_SPACE_ARG3]
+                            : launch->heap + plan->scales[cta.epoch & 1] +
+                                  (uint64_t)tile->slab * plan->shard_rows * 4;
+        const uint32_t b_pitch = (plan->blocks + 3) / 4 * 4;
+        return {(const float *)a + r,
+                (const float *)launch->arguments[MK_SPACE_ARG4] +
+                    (uint64_t)(tile->col / 128) * b_pitch,
+                own ? plan->shard_rows : plan->m,
+                b_pitch,
+                all - r,
+                plan->n - tile->col,
+                plan->blocks};
+    }
+
+    GEMM_MEMBER struct gemm_place place(uint32_t, const struct mk_tile *tile, uint32_t row) const
+    {
+        return {(int32_t)tile->col, (int32_t)(tile->row + row), (int32_t)tile->slab};
+    }
+
+    GEMM_MEMBER void auxiliary_warp(uint32_t warp)
+    {
+        const struct mk_role_split *split = &plan->split;
+        uint32_t auxiliary = warp - 1;
+        if (auxiliary >= mk_role_coresident(split, MK_INTRA_COMM))
+            return;
+        struct mk_cta other;
+        cta_begin(&other, launch, (1 + auxiliary) * split->ctas[MK_COMPUTE] + blockIdx.x, 32);
+        other.pace = plan->pace;
+        ag_gemm_intra_comm(plan, &other, scaled);
+        cta_end(&other);
+    }
+};
+
+/* For kernels/hopper/gemm_launch.cuh and gemm_launch_fp8.cuh. */
+template <bool scaled> struct ag_gemm_on_gpu {
+    typedef struct ag_gemm_plan plan;
+    typedef struct ag_gemm_maps maps;
+    static constexpr bool fp24 = false;
+    static constexpr uint32_t shared_bytes = GPU_COPY_SHARED_BYTES;
+
+    static struct gemm_form form(const plan *p)
+    {
+        return {p->tile_m, p->tile_n, p->cluster, MK_BF16};
+    }
+
+    template <class shape>
+    static int describe(maps *m, struct gemm_operands *op, const plan *p,
+                        const struct gpu_launch *l)
+    {
+        const uint64_t rows = p->shard_rows, world = mk_world(&p->topo), n = p->n, k = p->k;
+        const bool joint = p->shots == 1; /* all shards are one matrix */
+        const uint64_t block = joint ? p->m : rows, blocks = joint ? 1 : world;
+        const uint64_t own[3] = {k, rows, 1}, all[3] = {k, block, blocks},
+                       c[3] = {n, block, blocks};
+        const uint64_t element = shape::products == GEMM_BF16 ? 2 : 1;
+        const uint32_t a_box[2] = {shape::tile_k, gemm_a_rows<shape>(block)}, c_box[2] = {64, 64};
+        int err =
+            gemm_describe<shape>(&m->own, l->arguments[MK_SPACE_ARG0], own, k, rows * k, a_box);
+        for (int i = 0; i < 2 && !err && world > 1; i++)
+            err = gemm_describe<shape>(&m->gathered[i], l->heap + p->gathered[i], all, k,
+                                       joint ? block * k : p->shard_pitch / element, a_box);
+        if (!err)
+            err = gemm_describe_b<shape>(&op->b, l->arguments[MK_SPACE_ARG1], n, k);
+        if (!err)
+            err = tensormap_bf16(&op->c, l->arguments[MK_SPACE_ARG2], c, n, block * n, c_box);
+        op->stages_of_k = (uint32_t)mk_ceil_div(k, shape::stage_k);
+        op->stages_of_slice = joint
+                                  ? op->stages_of_k
+                                  : (uint32_t)mk_ceil_div(p->slice_bytes, shape::stage_k * element);
+        op->a_rows = a_box[1];
+        return err;
+    }
+
+    template <class shape>
+    static GEMM_MEMBER void compute(const plan *p, const struct gpu_launch *launch,
+                                    const struct gemm_operands *op, const maps *m, uint8_t *memory)
+    {
+        struct ag_gemm_source<scaled> source;
+        source.cta.epoch = 0;
+        source.plan = p;
+        source.launch = launch;
+        source.maps = m;
+        source.from = blockIdx.x / shape::cluster;
+        source.step = launch->split.ctas[MK_COMPUTE] / shape::cluster;
+        tile_track_open(&source.track, launch);
+        gemm_compute<shape>(op, &source, memory);
+        tile_track_close(&source.track, launch);
+    }
+
+    /* One thread, which copies by TMA. */
+    template <class shape>
+    static GEMM_MEMBER void communicate(const plan *p, const struct gpu_launch *launch,
+                                        uint8_t *memory)
+    {
+        struct mk_cta cta;
+        if (threadIdx.x != 0)
+            return;
+        cta_begin(&cta, launch, gpu_cta_of_block(&launch->split, blockIdx.x), 1);
+        cta_begin_copies(&cta, ptx_shared(memory));
+        if (cta.role == MK_INTRA_COMM)
+            ag_gemm_intra_comm(p, &cta, scaled);
+        else if (cta.role == MK_INTER_SEND && !cta_begin_commands(&cta))
+            ag_gemm_inter_send(p, &cta);
+        cta_end(&cta);
+    }
+};
+
+#endif
