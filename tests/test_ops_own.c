@@ -19,6 +19,9 @@ enum mk_op { MK_OP_STENCIL, MK_OP_SORT, MK_OPS };
 #define op_pieces own_pieces
 #define op_needs own_needs
 #define op_extents own_extents
+#define op_arguments own_arguments
+#define op_argument_type own_argument_type
+#define op_has_fp8 own_has_fp8
 #define op_fit own_fit
 #define op_unit own_unit
 #define op_heap_offset own_heap_offset
