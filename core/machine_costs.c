@@ -28,7 +28,8 @@ const struct machine_tile *machine_tile_of(const struct mk_machine *m, uint32_t 
 double machine_stage_ns(const struct mk_machine *m, const struct machine_tile *t,
                         const struct machine_load *load, double fetched)
 {
-    double ns = t->stage * (load->b_kn ? m->stage_kn : 1) * load->slower *
+    double ns = t->stage * (load->b_kn ? m->stage_kn : 1) *
+                (load->fp8 && m->stage_fp8 > 0 ? m->stage_fp8 : 1) * load->slower *
                 (1 + m->beside * load->beside + m->beside_peer * load->beside_peer);
     double loaded =
         STAGE_BYTES * (t->tile_m > CTA_ROWS ? CTA_ROWS + t->tile_n : t->tile_m + t->tile_n);

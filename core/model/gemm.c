@@ -1,10 +1,17 @@
 /* What the walks through the GEMM operators' schedules share: a wave of tiles, and what they draw.
  */
 #include "core/model/gemm.h"
+#include "core/ops/op.h"
 
 #include <math.h>
 
 #define STAGE_BYTES (64 * 2) /* of a row or column */
+
+/* Of a tile, 128 bytes of K each. */
+static uint64_t model_stages(const struct mk_problem *q)
+{
+    return mk_ceil_div(q->k * op_factor_bytes(q), STAGE_BYTES);
+}
 
 /* In each stage of a wave of tiles, where `rows` of A and `columns` of B are loaded once. */
 static double model_fetched_once(double engines, double rows, double columns, double tiles)
@@ -24,8 +31,9 @@ double model_fetched(const struct mk_machine *m, const struct mk_problem *q)
                                      (double)mk_ceil_div(q->m, t->tile_m) * columns);
     high = high < engines ? high : engines;
     double wide = engines / high < columns ? engines / high : columns;
-    return model_later(once, STAGE_BYTES * wide * t->tile_n *
-                                 machine_spilled(m, 2.0 * (double)q->n * (double)q->k));
+    return model_later(once,
+                       STAGE_BYTES * wide * t->tile_n *
+                           machine_spilled(m, op_factor_bytes(q) * (double)q->n * (double)q->k));
 }
 
 double model_row_tiles(double mean, double tile)
@@ -58,9 +66,10 @@ struct model_engine model_engine_of(const struct model_walk *w, const struct mk_
     struct machine_load load = {.sms = t->split.ctas[MK_COMPUTE],
                                 .slower = w->slower,
                                 .beside = beside,
+                                .fp8 = q->fp8,
                                 .b_kn = !q->b_transposed};
     struct model_engine e = {.engines = t->split.ctas[MK_COMPUTE] / t->cluster,
-                             .stages = mk_ceil_div(q->k, 64),
+                             .stages = model_stages(q),
                              .begin = tile->begin,
                              .end = tile->end};
     if (!e.engines)
@@ -75,12 +84,13 @@ struct model_engine model_engine_of(const struct model_walk *w, const struct mk_
 void model_draw(struct model_walk *w, const struct mk_problem *q, double tiles)
 {
     const struct mk_tuning *t = &q->tuning;
-    w->flop = 2.0 * (double)q->m * (double)q->n * (double)q->k;
-    w->l2_bytes = tiles * (t->tile_m + (double)t->tile_n) * (double)q->k * 2;
+    /* a product of FP8 counts half: so much of the tensor core's time it takes */
+    w->flop = (double)op_factor_bytes(q) * (double)q->m * (double)q->n * (double)q->k;
+    w->l2_bytes = tiles * (t->tile_m + (double)t->tile_n) * (double)q->k * op_factor_bytes(q);
     double engines = t->cluster ? t->split.ctas[MK_COMPUTE] / t->cluster : 0, /* at a time */
-        from_memory = engines > 0 ? model_fetched(w->machine, q) * (double)mk_ceil_div(q->k, 64) *
-                                        tiles / engines
-                                  : 0;
+        from_memory = engines > 0
+                          ? model_fetched(w->machine, q) * (double)model_stages(q) * tiles / engines
+                          : 0;
     if (w->machine->joule_byte > 0)
         w->l2_bytes += from_memory * w->machine->joule_hbm / w->machine->joule_byte;
 }

@@ -63,6 +63,7 @@ static double compute_stage(const struct timed_cta *c, const struct sim_operands
     const struct timed_world *w = r->world;
     struct machine_load load = {.sms = r->plan.problem.tuning.split.ctas[MK_COMPUTE],
                                 .slower = w->clock / r->slow.gpu,
+                                .fp8 = o->fp8,
                                 .b_kn = !r->plan.problem.b_transposed,
                                 .fp32 = o->c_number != MK_BF16,
                                 .grouped = w->pipeline.tickets != 0};
@@ -108,7 +109,8 @@ static int compute_products(struct timed_cta *c, const struct mk_tile *tile,
     struct timed_world *w = r->world;
     /* on a GPU half of a gated tile's columns of B are the gate's */
     const int host = r->plan.problem.exec == MK_EXEC_HOST;
-    uint32_t stages = (uint32_t)mk_ceil_div(o->k, 64) * (host && o->gate ? 2 : 1), slice = 0;
+    const uint32_t stage_k = 128 / op_factor_bytes(&r->plan.problem);
+    uint32_t stages = (uint32_t)mk_ceil_div(o->k, stage_k) * (host && o->gate ? 2 : 1), slice = 0;
     uint32_t of_slice = w->pipeline.slice_stages ? w->pipeline.slice_stages : stages;
     double scatter = timed_scatter(w), stage = 0;
     for (uint32_t done = 0; done < stages; slice++) {
@@ -120,7 +122,7 @@ static int compute_products(struct timed_cta *c, const struct mk_tile *tile,
             if (w->beside)
                 timed_sync(c);
             if (host)
-                compute_busy(c, compute_flop_ns(c, 2.0 * o->rows * o->cols * 64 * stages));
+                compute_busy(c, compute_flop_ns(c, 2.0 * o->rows * o->cols * stage_k * stages));
             else
                 compute_busy(c, w->tile->begin / r->slow.gpu);
             stage = host ? 0 : compute_stage(c, o) * scatter;

@@ -94,6 +94,8 @@ double timed_products(const struct mk_machine *m, const struct mk_plan *plan)
     double flop, rate = world_engine_rate(m, plan);
     uint64_t nvlink, network;
     plan_work(plan, &flop, &nvlink, &network);
+    if (rate <= 0 && plan->problem.fp8) /* a stage has twice the products */
+        return flop / 2 * (m->stage_fp8 > 0 ? m->stage_fp8 : 1) / timed_peak(m);
     if (rate <= 0)
         return flop / timed_peak(m);
     /* K and V are loaded once for each tile of queries. */
