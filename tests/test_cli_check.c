@@ -39,7 +39,8 @@ static int setup(void **state)
 
 static struct check_result check(const uint16_t *right, int transposed)
 {
-    struct check_gemm g = {M, N, K, a, right, c, transposed, 0, 0};
+    struct check_gemm g = {
+        .m = M, .n = N, .k = K, .a = a, .b = right, .c = c, .b_transposed = transposed};
     struct check_result r = {0};
     assert_int_equal(check_gemm(&g, NULL, &r), 0);
     return r;
@@ -106,7 +107,7 @@ static void test_few_elements(void **state)
                        (double)mk_bf16_to_float(y[k * 8 + i % 8]);
             z[i] = mk_bf16_from_float((float)sum);
         }
-        struct check_gemm g = {4, 8, 8, x, y, z, 0, 0, 0};
+        struct check_gemm g = {.m = 4, .n = 8, .k = 8, .a = x, .b = y, .c = z};
         assert_int_equal(check_gemm(&g, NULL, &r), 0);
         assert_true(check_right(&r));
     }
@@ -129,7 +130,7 @@ static int count_meetings(void *context)
 /* Every rank meets equally often, and a meeting that fails ends the check. */
 static void test_pace(void **state)
 {
-    struct check_gemm g = {M, N, K, a, b, c, 0, 0, 0};
+    struct check_gemm g = {.m = M, .n = N, .k = K, .a = a, .b = b, .c = c};
     struct check_result r = {0};
     int meetings = 0;
     struct check_pace pace = {1, count_meetings, &meetings};
