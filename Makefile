@@ -99,6 +99,12 @@ CUDA_CFLAGS := -DMK_HAVE_CUDA -isystem $(CUDA_HOME)/include
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -ldl
 GPU_TESTS := $(patsubst tests/%.cu,$(BUILD)/tests/%,$(wildcard tests/gpu_*.cu))
 NVCC_GPUS := -gencode=arch=compute_90a,code=sm_90a
+# Engine mma runs on every GPU from compute capability 8.0 on: code for those that there are (12.0 where nvcc knows it), and PTX for
+# those to come. What includes it, or only moves, and what every run needs is built for all; the rest is Hopper's.
+HAVE_SM_120 := $(filter sm_120,$(shell $(NVCC) --list-gpu-code 2>/dev/null))
+NVCC_EVERY_GPU := $(NVCC_GPUS) -gencode=arch=compute_80,code=[sm_80,compute_80] $(HAVE_SM_120:%=-gencode=arch=compute_120,code=%)
+EVERY_GPU_CU := $(shell grep -lE '"kernels/(mma/launch|ops/move)\.cuh"' $(LIB_CU)) $(wildcard kernels/*.cu tests/gpu_mma*.cu) $(CMD_CU)
+$(EVERY_GPU_CU:%.cu=$(BUILD)/%.cu.o): NVCC_GPUS = $(NVCC_EVERY_GPU)
 NVCCFLAGS  = -std=c++17 -O3 -lineinfo -I. $(NVCC_GPUS) -Xptxas=--warn-on-spills,--warning-as-error -Werror all-warnings \
              -Xcompiler=-fPIC,-Wall,-Wno-unused-function,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics -DMK_HAVE_CUDA
 endif
@@ -143,7 +149,7 @@ $(BUILD)/$(1): FORCE
 endef
 $(eval $(call flags_file,flags,$(CC) $(ALL_CFLAGS)))
 $(eval $(call flags_file,flags.emulated,$(CXX) $(EMU_FLAGS)))
-$(eval $(call flags_file,flags.cuda,$(CUDA_CFLAGS) $(NVCC) $(NVCCFLAGS)))
+$(eval $(call flags_file,flags.cuda,$(CUDA_CFLAGS) $(NVCC) $(NVCCFLAGS) $(NVCC_EVERY_GPU)))
 FORCE:
 .SECONDARY:
 
@@ -233,12 +239,8 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB_O) $(BUILD)/commands.a
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(TEST_O) $(BUILD)/commands.a $(LIB_O) $(LIBS) $(CUDA_LIBS) $(YAML_LIB) -lcmocka -lncursesw
 
-# The second engine runs on every GPU from compute capability 8.0 on: code for those that there are (12.0 where nvcc knows it), and PTX
-# for those to come. It needs nothing of the library.
-HAVE_SM_120 = $(filter sm_120,$(shell $(NVCC) --list-gpu-code 2>/dev/null))
+# The second engine alone needs nothing of the library.
 SECOND_ENGINE := $(BUILD)/tests/gpu_mma $(BUILD)/tests/gpu_mma_attention
-$(SECOND_ENGINE:%=%.cu.o): NVCC_GPUS = -gencode=arch=compute_80,code=[sm_80,compute_80] -gencode=arch=compute_90a,code=sm_90a \
-    $(HAVE_SM_120:%=-gencode=arch=compute_120,code=%)
 $(SECOND_ENGINE): $(BUILD)/tests/%: $(BUILD)/tests/%.cu.o
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)

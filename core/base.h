@@ -112,7 +112,8 @@ MK_PURE uint32_t mk_relay_of(const struct mk_topo *t, uint32_t producer)
                                                                                  : relay;
 }
 
-#define MK_AUXILIARY_WARPS 3u /* warps of a compute block that the GEMM engine leaves free */
+#define MK_AUXILIARY_WARPS 3u     /* warps of a compute block that the GEMM engine leaves free */
+#define MK_MMA_AUXILIARY_WARPS 2u /* the same of engine mma */
 
 /* How many CTAs of a rank take each role; the order of enum mk_role is that of CTAs in a launch's
  * grid. On a GPU, where a role has one, two or three times as many CTAs as compute, they are

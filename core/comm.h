@@ -76,8 +76,10 @@ struct mk_comm {
 struct mk_exec_ops {
     const char *name;
     uint32_t (*sms)(struct mk_comm *comm); /* 0: no limit */
-    int (*open)(struct mk_comm *comm);     /* allocates heap (heap.flag_bytes, .bytes are set) and
-                                            * rings, maps the peers     (uses the bootstrap) */
+    /* that its device is best on; NULL: wgmma, where there are engines */
+    enum mk_engine (*engine)(struct mk_comm *comm);
+    int (*open)(struct mk_comm *comm); /* allocates heap (heap.flag_bytes, .bytes are set) and
+                                        * rings, maps the peers     (uses the bootstrap) */
     /* once per plan, before its first launch; -EINVAL or -ENOSPC: this executor cannot run it */
     int (*plan)(struct mk_comm *comm, struct mk_plan *plan);
     /* The plan goes, and no launch of any rank uses it any more: frees what `plan` made, and clears

@@ -197,6 +197,7 @@ static int comm_plan_agree_on(struct mk_comm *comm, const struct mk_problem *q,
         {"shots", t->shots, 0},
         {"timeout in ns", q->timeout_ns, 0},
         {"most SMs", q->sms_most, 0},
+        {"engine", (uint64_t)q->engine, AGREE_OPAQUE},
         {"first flag (plans must be made in the same order)", free_before->first_flag, 0},
         {"first heap byte (allocations must be made in the same order)", free_before->first_byte,
          0},
@@ -229,6 +230,8 @@ int comm_create_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk
     q.topo = comm->topo;
     q.exec = plan_exec(comm->config.exec);
     q.sms = comm->exec->sms(comm);
+    if (q.engine == MK_ENGINE_DEVICE && comm->exec->engine)
+        q.engine = comm->exec->engine(comm);
     if (!q.timeout_ns)
         q.timeout_ns = comm->config.timeout_ns;
     if (q.timeout_ns > COMM_LONGEST_NS)

@@ -1,5 +1,5 @@
-/* The tiles that the GPU's GEMM engine is built for: one table, which kernels, plans, the tuner and
- * error texts read. */
+/* The tiles that the GPU's GEMM engines are built for: one table for each, which kernels, plans,
+ * the tuner and error texts read. */
 #ifndef MK_GEMM_TILES_H
 #define MK_GEMM_TILES_H
 
@@ -21,6 +21,11 @@
 
 /* Of these, those where a tile's columns may be two runs of 64, or of more, of B (gate and up). */
 #define MK_GATED_TILES(X) X(128, 256, 1, 4, 2) X(128, 128, 1, 6, 2)
+
+/* Those of engine mma, X(rows, columns, k, stages, warps): k elements of K in a stage; stages fill
+ * the 99 KB of shared memory that any GPU from compute capability 8.0 on has; warps that multiply
+ * (kernels/mma/gemm.cuh). */
+#define MK_MMA_TILES(X) X(128, 128, 64, 3, 8) X(64, 64, 64, 6, 4)
 
 /* A tile as plans have it: tile_m counts the rows of the whole cluster. */
 struct mk_gemm_tile {
@@ -53,6 +58,16 @@ static inline int mk_gated_tile(uint32_t i, struct mk_gemm_tile *out)
 static inline int mk_few_rows_tile(uint32_t i, struct mk_gemm_tile *out)
 {
     static const struct mk_gemm_tile built[] = {MK_FEW_ROWS_TILES(MK_GEMM_TILE)};
+    if (i >= sizeof built / sizeof *built)
+        return 0;
+    *out = built[i];
+    return 1;
+}
+
+#define MK_MMA_TILE(rows, columns, k, stages, warps) {rows, columns, 1},
+static inline int mk_mma_tile(uint32_t i, struct mk_gemm_tile *out)
+{
+    static const struct mk_gemm_tile built[] = {MK_MMA_TILES(MK_MMA_TILE)};
     if (i >= sizeof built / sizeof *built)
         return 0;
     *out = built[i];

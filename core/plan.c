@@ -28,7 +28,9 @@ int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t fla
         snprintf(error, error_size, "%s has no schedule", plan_op_name(problem->op));
         return -EINVAL;
     }
-    int result = plan_check_shape(&p->problem, error, error_size);
+    int result = plan_choose_engine(&p->problem, error, error_size);
+    if (!result)
+        result = plan_check_shape(&p->problem, error, error_size);
     if (!result)
         result = plan_check_dtype(&p->problem, error, error_size);
     return result ? result : op_of(problem->op)->build(p, error, error_size);
@@ -59,6 +61,7 @@ int plan_op_by_name(const char *name)
 
 const char *const plan_execs[MK_EXECS] = {"host", "cuda", "emulated"};
 const char *const plan_dtypes[2] = {"bf16", "fp8"};
+const char *const plan_engines[MK_ENGINES] = {"device", "wgmma", "mma"};
 
 const char *plan_role_name(enum mk_role role)
 {

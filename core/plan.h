@@ -27,6 +27,11 @@ struct mk_tuning {
     uint32_t shots;
 };
 
+/* Which kernels multiply and move on a GPU: Hopper's, by wgmma and the TMA unit (kernels/hopper/),
+ * or those of every GPU of compute capability 8.0 and up, by mma.sync and plain copies
+ * (kernels/mma/). DEVICE: the first on Hopper, else the second; on the host there is none. */
+enum mk_engine { MK_ENGINE_DEVICE, MK_ENGINE_WGMMA, MK_ENGINE_MMA, MK_ENGINES };
+
 /* Of ring_attention: the global problem. */
 struct mk_attention {
     uint64_t batch, sequence, heads, kv_heads, head_dim; /* elements */
@@ -49,6 +54,7 @@ struct mk_problem {
     enum mk_exec exec; /* whose plan: plan_exec of the executor */
     uint32_t sms;      /* of the device; 0 on the host: no limit on CTAs */
     uint32_t sms_most; /* of those, that the user lets the plan have; 0: all */
+    enum mk_engine engine; /* of a plan for a GPU: never DEVICE */
     struct mk_topo topo;
     uint64_t m, n, k; /* elements; other ops fill in what they amount to: ring_attention's Q K^T */
     struct mk_attention attention;
@@ -122,7 +128,8 @@ int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t fla
 /* Names as on the command line, "host", by enum mk_exec. And whose plans an executor runs: the
  * emulated GPU runs the GPU's kernels, by the GPU's plans. */
 extern const char *const plan_execs[MK_EXECS];
-extern const char *const plan_dtypes[2]; /* by mk_problem.fp8: "bf16", "fp8" */
+extern const char *const plan_dtypes[2];           /* by mk_problem.fp8: "bf16", "fp8" */
+extern const char *const plan_engines[MK_ENGINES]; /* "mma" */
 static inline enum mk_exec plan_exec(enum mk_exec exec)
 {
     return exec == MK_EXEC_EMULATED ? MK_EXEC_CUDA : exec;

@@ -62,6 +62,10 @@ int plan_check_dtype(const struct mk_problem *q, char *error, size_t size)
         return plan_refuse(error, size, "dtype=fp8: %s multiplies bf16 alone; fp8 is for %s",
                            plan_op_name(q->op),
                            op_list(list, sizeof list, op_has_fp8, ", ", " and "));
+    if (q->engine == MK_ENGINE_MMA)
+        return plan_refuse(error, size,
+                           "dtype=fp8: engine mma multiplies bf16 alone; engine=wgmma "
+                           "multiplies fp8, on Hopper GPUs");
     if (!q->b_transposed)
         return plan_refuse(error, size,
                            "dtype=fp8 and B [K,N]: FP8 is multiplied along rows of K; B has to be "
@@ -111,6 +115,24 @@ static int plan_check_roles(const struct mk_problem *q, char *error, size_t size
                        plan_op_name(q->op), takes);
 }
 
+int plan_choose_engine(struct mk_problem *q, char *error, size_t size)
+{
+    char ops[OP_LIST_TEXT];
+    if (q->exec != MK_EXEC_CUDA && q->engine != MK_ENGINE_DEVICE)
+        return plan_refuse(error, size,
+                           "engine=%s: CTAs on the host have no engine; it is for --exec cuda and "
+                           "emulated",
+                           plan_engines[q->engine]);
+    if (q->exec == MK_EXEC_CUDA && q->engine == MK_ENGINE_DEVICE)
+        q->engine = MK_ENGINE_WGMMA;
+    if (q->engine != MK_ENGINE_MMA || op_of(q->op)->mma)
+        return 0;
+    return plan_refuse(
+        error, size,
+        "engine=mma: %s has no kernel on it yet, %s have; engine=wgmma runs it on Hopper GPUs",
+        plan_op_name(q->op), op_list(ops, sizeof ops, op_on_mma, ", ", " and "));
+}
+
 int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
 {
     const struct op_descriptor *op = op_of(q->op);
@@ -122,6 +144,12 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
                            q->sms_most);
     if (plan_check_roles(q, error, size))
         return -EINVAL;
+    for (int role = 0; role < MK_ROLES && q->engine == MK_ENGINE_MMA; role++)
+        if (mk_role_coresident(&t->split, (enum mk_role)role) > MK_MMA_AUXILIARY_WARPS)
+            return plan_refuse(error, size,
+                               "%u %s CTAs beside each compute CTA: engine mma leaves warps for %u",
+                               mk_role_coresident(&t->split, (enum mk_role)role),
+                               plan_role_name((enum mk_role)role), MK_MMA_AUXILIARY_WARPS);
     if (op->knobs & OP_PIECES && t->pieces != 1 && !op_pieces(q->op, &q->topo))
         return plan_refuse(error, size,
                            "%s puts pieces of tiles to other nodes, and there is one node: pieces "

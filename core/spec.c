@@ -80,6 +80,21 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
 
 /* ---- what is asked ---- */
 
+/* "engine=mma": whose kernels the choices are for. 1: it was that. */
+static int spec_read_engine(const char *word, struct mk_problem *q, char *error, size_t size)
+{
+    if (strncmp(word, "engine=", 7))
+        return 0;
+    for (int i = 0; i < MK_ENGINES; i++)
+        if (!strcmp(word + 7, plan_engines[i])) {
+            q->engine = (enum mk_engine)i;
+            return 1;
+        }
+    return plan_refuse(error, size, "'%s' is not valid; it should be engine=%s, %s or %s", word,
+                       plan_engines[MK_ENGINE_WGMMA], plan_engines[MK_ENGINE_MMA],
+                       plan_engines[MK_ENGINE_DEVICE]);
+}
+
 /* "sms=100" limits what all choices are made of, and is none of them. 1: it was that. */
 static int spec_read_sms(const char *word, struct mk_problem *q, char *error, size_t size)
 {
@@ -117,6 +132,8 @@ static int spec_read_options(struct mk_problem *q, const char *options, char *er
         int result = spec_read_sms(word, q, error, size);
         if (!result)
             result = spec_read_dtype(word, q, error, size);
+        if (!result)
+            result = spec_read_engine(word, q, error, size);
         if (!result)
             result = tuning_read_word(word, q->op, &q->tuning, error, size);
         if (result < 0)
@@ -166,6 +183,8 @@ void spec_options(const struct mk_plan *p, char *text, size_t size)
         used += (size_t)snprintf(text, size, "sms=%u", p->problem.sms_most);
     if (p->problem.fp8)
         used += (size_t)snprintf(text + used, size - used, "%sdtype=fp8", used ? " " : "");
+    if (p->problem.engine == MK_ENGINE_MMA)
+        used += (size_t)snprintf(text + used, size - used, "%sengine=mma", used ? " " : "");
     tuning_words(&p->problem.tuning, words, sizeof words);
     for (char *word = strtok_r(words, " ", &save); word && used < size;
          word = strtok_r(NULL, " ", &save))

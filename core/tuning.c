@@ -278,6 +278,10 @@ static int tuning_read_measured(const char *word, struct tuning_entry *e, char *
         e->fp8 = 1;
         return 0;
     }
+    if (!strcmp(word, "engine=mma")) {
+        e->mma = 1;
+        return 0;
+    }
     double *to = value && !strncmp(word, "ms=", 3)            ? &e->ms
                  : value && !strncmp(word, "formula_ms=", 11) ? &e->formula_ms
                                                               : NULL;
@@ -295,7 +299,7 @@ int tuning_same(const struct tuning_entry *a, const struct tuning_entry *b)
     return a->op == b->op && !memcmp(a->numbers, b->numbers, sizeof a->numbers) &&
            a->b_transposed == b->b_transposed && a->causal == b->causal &&
            a->deterministic == b->deterministic && a->nodes == b->nodes && a->gpus == b->gpus &&
-           a->fp8 == b->fp8 && !strcmp(a->device, b->device);
+           a->fp8 == b->fp8 && a->mma == b->mma && !strcmp(a->device, b->device);
 }
 
 /* One line without its comment. 1: an entry, 0: there is none, or -EINVAL with a sentence. */
@@ -381,6 +385,7 @@ void tuning_key(struct tuning_entry *e, const struct mk_problem *q, const char *
     e->fp8 = q->fp8 != 0;
     e->nodes = q->topo.nodes;
     e->gpus = q->topo.gpus;
+    e->mma = q->engine == MK_ENGINE_MMA;
     snprintf(e->device, sizeof e->device, "%s", device);
     for (char *c = e->device; *c; c++)
         if (*c <= ' ' || *c == '=' || *c == '#')
@@ -484,8 +489,9 @@ uint64_t tuning_hash(const struct tuning_table *t, uint32_t nodes, uint32_t gpus
         struct tuning_entry e = t->entries[i];
         if (e.nodes != nodes || e.gpus != gpus)
             continue;
-        const uint64_t numbers[] = {(uint64_t)e.op, (uint64_t)e.b_transposed, (uint64_t)e.causal,
-                                    (uint64_t)e.deterministic, (uint64_t)e.fp8};
+        const uint64_t numbers[] = {(uint64_t)e.op,     (uint64_t)e.b_transposed,
+                                    (uint64_t)e.causal, (uint64_t)e.deterministic,
+                                    (uint64_t)e.fp8,    (uint64_t)e.mma};
         const struct {
             const void *from;
             size_t bytes;

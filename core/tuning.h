@@ -2,9 +2,9 @@
  * and where the plan reads its defaults from. A line says for which op, shape (M,N,K or
  * what its numbers are), layout of B (of attention its mask: full or causal), sums, cluster (nodes
  * x ranks of a node) and device (its name with _ for blanks; "host" for the host executor) it was
- * found, then dtype=fp8 where its plans multiply that, then the options that differ from what the
- * plan's closed formula chooses, then the measured times (by=simulation: those of `mkernel tune
- * --exec sim`); # begins a comment:
+ * found, then dtype=fp8 where its plans multiply that, and engine=mma where they are of that engine
+ * (enum mk_engine), then the options that differ from what the plan's closed formula chooses, then
+ * the measured times (by=simulation: those of `mkernel tune --exec sim`); # begins a comment:
  *
  *   gemm_rs 8192,8192,3584 kn fast 1x8 NVIDIA_H200 tile=256,128 pace=310 ms=0.512 formula_ms=0.556
  *   date=2026-11-21
@@ -28,6 +28,7 @@ struct tuning_entry {
     int b_transposed, causal, deterministic; /* the first two: 0 where it has no such thing */
     int fp8;                                 /* the line says dtype=fp8; else it is of bf16 */
     uint32_t nodes, gpus;
+    int mma;                 /* the line says engine=mma; else it is of engine wgmma */
     char device[64];         /* as in the file */
     struct mk_tuning tuning; /* 0: as the formula chooses */
     /* of a launch: of this plan, and of the formula's; 0: the line does not say */
@@ -127,7 +128,9 @@ char *tuning_shape(const struct tuning_entry *entry, char text[TUNING_SHAPE_TEXT
 /* Fills in the key of an entry for this problem on this device; no plan, nothing measured. */
 void tuning_key(struct tuning_entry *entry, const struct mk_problem *problem, const char *device);
 
-/* Whether two entries are for the same: op, shape, layout or mask, sums, cluster and device. */
+/* Whether two entries are for the same: op, shape, layout or mask, sums, cluster, device and
+ * engine.
+ */
 int tuning_same(const struct tuning_entry *a, const struct tuning_entry *b);
 
 /* The entry for a problem; NULL: none is near. *exact: all matches. */

@@ -103,6 +103,8 @@ static void tuning_file_write_entry(FILE *f, const struct tuning_entry *e)
             e->device);
     if (e->fp8)
         fprintf(f, " dtype=fp8");
+    if (e->mma)
+        fprintf(f, " engine=mma");
     if (strcmp(words, "formula"))
         fprintf(f, " %s", words);
     if (e->ms > 0)

@@ -69,4 +69,22 @@ static int gpu_admit(void (*kernel)(parameters...), uint32_t blocks, uint32_t cl
     return -ENOSPC;
 }
 
+/* What <op>_prepare returns: `err` of gpu_admit, or -EINVAL where there is no kernel for these
+ * tiles; with a sentence. cluster: 0 where no kernel has clusters. */
+static inline int gpu_prepared(int err, uint32_t tile_m, uint32_t tile_n, uint32_t cluster,
+                               char *error, size_t error_size)
+{
+    if (err == -EINVAL && cluster)
+        snprintf(error, error_size, "no kernel is built for tiles of %u x %u on %u CTAs", tile_m,
+                 tile_n, cluster);
+    else if (err == -EINVAL)
+        snprintf(error, error_size, "no kernel is built for tiles of %u x %u", tile_m, tile_n);
+    else if (err == -ENOSPC) /* which has said so */
+        err = -EINVAL;
+    else if (err)
+        snprintf(error, error_size, "the GPU refuses the kernel: %s",
+                 cudaGetErrorString(cudaGetLastError()));
+    return err;
+}
+
 #endif

@@ -1,8 +1,9 @@
-/* The CTA interface (core/cta.h) on a Hopper GPU. A role is run by one thread, or by the lanes of a
- * warp or of a whole thread block, which go the same way. A thread copies by the TMA unit through a
- * ring of shared-memory stages: it has an SM to itself and moves as much as a CTA can. Lanes copy
- * and add by plain 16-byte loads and stores: a warp shares its SM with the GEMM engine, whose TMA
- * loads would stand in line behind stores that NVLink does not take yet.
+/* The CTA interface (core/cta.h) on a GPU. A role is run by one thread, or by the lanes of a warp
+ * or of a whole thread block, which go the same way. On Hopper a thread copies by the TMA unit
+ * through a ring of shared-memory stages: it has an SM to itself and moves as much as a CTA can.
+ * Lanes copy and add by plain 16-byte loads and stores: a warp shares its SM with the GEMM engine,
+ * whose TMA loads would stand in line behind stores that NVLink does not take yet; and a block
+ * copies so on GPUs without TMA.
  *
  * Flags are 64-bit words at the start of each rank's heap, in device memory; peers' are reached
  * over NVLink. A wait polls with one thread, acquires at system scope, and is followed by a proxy
@@ -269,7 +270,7 @@ PTX_FN void cta_copy_rows(struct mk_cta *cta, const char *source, uint64_t sourc
                           char *destination, uint64_t destination_pitch,
                           const struct mk_chunk *chunk, uint32_t rows, uint32_t pace)
 {
-    if (cta->lanes > 1)
+    if (cta->lanes > 1 || !PTX_HOPPER)
         lanes_copy_rows<CTA_LANES_AHEAD, 16>(cta_lane(cta), cta->lanes, source, source_pitch,
                                              destination, destination_pitch, rows,
                                              (uint32_t)(chunk->bytes / 16), pace);

@@ -52,10 +52,10 @@ int cuda_heap_choose_device(struct mk_comm *comm)
     if (cudaSetDevice(device) != cudaSuccess)
         return cuda_heap_refuse(comm, -ENODEV, "the GPU cannot be opened");
     if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
-        major != 9) {
+        major < 8) {
         snprintf(comm->error, sizeof comm->error,
-                 "GPU %d has compute capability %d; the kernels are for 9.0 (Hopper)", device,
-                 major);
+                 "GPU %d has compute capability %d; the kernels are for 8.0 (Ampere) and up",
+                 device, major);
         return -ENODEV;
     }
     return 0;

@@ -50,6 +50,7 @@ static const struct cuda_op cuda_ops[MK_OPS] = {
 
 struct cuda_executor {
     int sms;
+    int major;      /* compute capability */
     int on_network; /* this communicator holds cuda_register.h's one place */
     /* by a plan's slot, what does not change from launch to launch */
     struct gpu_launch launches[COMM_MOST_PLANS];
@@ -74,6 +75,12 @@ static uint32_t exec_cuda_sms(struct mk_comm *comm)
 {
     const struct cuda_executor *x = comm->exec_state;
     return (uint32_t)x->sms;
+}
+
+static enum mk_engine exec_cuda_engine(struct mk_comm *comm)
+{
+    const struct cuda_executor *x = comm->exec_state;
+    return x->major == 9 ? MK_ENGINE_WGMMA : MK_ENGINE_MMA;
 }
 
 static int exec_cuda_make_rings(struct mk_comm *comm)
@@ -131,6 +138,8 @@ static int exec_cuda_open(struct mk_comm *comm)
         return result;
     if (cudaGetDevice(&device) != cudaSuccess ||
         cudaDeviceGetAttribute(&x->sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&x->major, cudaDevAttrComputeCapabilityMajor, device) !=
+            cudaSuccess ||
         (1 + (int)MK_AUXILIARY_WARPS) * x->sms > GPU_MAX_CTAS)
         return exec_cuda_refuse(comm, -ENODEV, "the GPU does not say how many SMs it has");
     if (cudaGetDeviceProperties(&properties, device) == cudaSuccess)
@@ -157,6 +166,13 @@ static int exec_cuda_plan(struct mk_comm *comm, struct mk_plan *plan)
         snprintf(comm->error, sizeof comm->error,
                  "%s has no GPU kernel in this build; --exec host runs it",
                  plan_op_name(plan->problem.op));
+        return -EINVAL;
+    }
+    if (plan->problem.engine == MK_ENGINE_WGMMA && x->major != 9) {
+        snprintf(comm->error, sizeof comm->error,
+                 "engine=wgmma is Hopper's (compute capability 9.0), and this GPU's is %d: "
+                 "engine=mma, which it takes by itself",
+                 x->major);
         return -EINVAL;
     }
     struct gpu_launch *l = &x->launches[plan->slot];
@@ -386,6 +402,7 @@ static void exec_cuda_close(struct mk_comm *comm)
 const struct mk_exec_ops exec_cuda = {
     .name = "cuda",
     .sms = exec_cuda_sms,
+    .engine = exec_cuda_engine,
     .open = exec_cuda_open,
     .plan = exec_cuda_plan,
     .unplan = exec_cuda_unplan,

@@ -1,6 +1,6 @@
 /*
- * The PTX instructions that the Hopper kernels use, one function each, with its contract. Nothing
- * here knows about tiles or roles. Section numbers are those of the PTX ISA 8.8 manual (CUDA 12.9);
+ * The PTX instructions that the kernels use, one function each, with its contract. Nothing here
+ * knows about tiles or roles. Section numbers are those of the PTX ISA 8.8 manual (CUDA 12.9);
  * 9.0 (CUDA 13.0) keeps them.
  *
  * Shared memory is named by its 32-bit address in the .shared::cta window (ptx_shared). A CTA's own
@@ -14,6 +14,14 @@
 #include <stdint.h>
 
 #define PTX_FN static __device__ __forceinline__
+
+/* Whether what came with compute capability 9.0 is there. Where it is not, a function that says so
+ * is what it must be among instructions of 8.0, and the others are Hopper's engines' alone. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define PTX_HOPPER 0
+#else
+#define PTX_HOPPER 1
+#endif
 
 /* Variables of a block in shared memory, type name[count], at namespace scope or in a function; and
  * its dynamic shared memory, in a kernel. By these, because a compiler that has no blocks cannot be
@@ -49,9 +57,12 @@ PTX_FN uint32_t ptx_cluster_rank(void)
     return r;
 }
 
-/* True in exactly one lane of a converged warp, always the same one (9.7.13.17, elect.sync). */
+/* True in exactly one lane of a converged warp, always the same one (9.7.13.17, elect.sync). Before
+ * Hopper: the first. */
 PTX_FN bool ptx_elect(void)
 {
+    if (!PTX_HOPPER)
+        return threadIdx.x % 32 == 0;
     uint32_t elected;
     asm volatile("{\n .reg .pred p;\n elect.sync _|p, 0xffffffff;\n selp.u32 %0, 1, 0, p;\n}"
                  : "=r"(elected));
@@ -139,17 +150,20 @@ PTX_FN void ptx_bar_arrive(uint32_t id, uint32_t threads)
 }
 
 /* Shared memory written by this thread's ordinary stores becomes visible to the asynchronous proxy
- * (TMA, wgmma), once a barrier has followed (9.7.13.5, fence.proxy.async). */
+ * (TMA, wgmma), once a barrier has followed (9.7.13.5, fence.proxy.async). Before Hopper there is
+ * no such proxy, and nothing to do. */
 PTX_FN void ptx_fence_async_shared(void)
 {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    if (PTX_HOPPER)
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 /* The same for all state spaces: stands between this thread's acquire of a flag and a TMA load of
  * the data behind it, and between TMA stores that have completed and an ordinary release. */
 PTX_FN void ptx_fence_async(void)
 {
-    asm volatile("fence.proxy.async;" ::: "memory");
+    if (PTX_HOPPER)
+        asm volatile("fence.proxy.async;" ::: "memory");
 }
 
 /* ---- launches that follow each other ----
@@ -158,15 +172,17 @@ PTX_FN void ptx_fence_async(void)
  * the one before it in its stream has room for it, once all blocks of that one have called
  * ptx_launch_next or have ended; and no later than without. ptx_await_launches returns when all
  * that came before in the stream has ended and what it wrote is visible; without the attribute, at
- * once (9.7.13.13). */
+ * once (9.7.13.13). Before Hopper there is no such attribute. */
 PTX_FN void ptx_launch_next(void)
 {
-    asm volatile("griddepcontrol.launch_dependents;");
+    if (PTX_HOPPER)
+        asm volatile("griddepcontrol.launch_dependents;");
 }
 
 PTX_FN void ptx_await_launches(void)
 {
-    asm volatile("griddepcontrol.wait;" ::: "memory");
+    if (PTX_HOPPER)
+        asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
 /* ---- mbarriers (9.7.13.15)
@@ -180,10 +196,11 @@ PTX_FN void ptx_mbar_init(uint32_t bar, uint32_t arrivals)
 }
 
 /* Makes the initialisations visible to the cluster and to the asynchronous proxy (9.7.13.4,
- * fence.mbarrier_init). */
+ * fence.mbarrier_init). Before Hopper there are neither. */
 PTX_FN void ptx_mbar_init_fence(void)
 {
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    if (PTX_HOPPER)
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
 /* Arrives, and makes the current phase also wait for `bytes` bytes of TMA loads. Release at CTA
@@ -222,13 +239,12 @@ PTX_FN void ptx_mbar_arrive_at_release(uint32_t bar, uint32_t rank)
                  : "memory");
 }
 
-/* True when the phase of this parity has completed; acquire at CTA scope then. Suspends the thread
- * for a short time that the hardware bounds, and returns false if the phase is still open. */
-PTX_FN bool ptx_mbar_try(uint32_t bar, uint32_t parity)
+/* True when the phase of this parity has completed; acquire at CTA scope then. */
+PTX_FN bool ptx_mbar_test(uint32_t bar, uint32_t parity)
 {
     uint32_t done;
     asm volatile("{\n .reg .pred p;\n"
-                 " mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                 " mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
                  " selp.u32 %0, 1, 0, p;\n}"
                  : "=r"(done)
                  : "r"(bar), "r"(parity)
@@ -236,12 +252,15 @@ PTX_FN bool ptx_mbar_try(uint32_t bar, uint32_t parity)
     return done != 0;
 }
 
-/* The same, and does not suspend the thread. */
-PTX_FN bool ptx_mbar_test(uint32_t bar, uint32_t parity)
+/* The same. On Hopper it suspends the thread for a short time that the hardware bounds, before it
+ * returns false. */
+PTX_FN bool ptx_mbar_try(uint32_t bar, uint32_t parity)
 {
+    if (!PTX_HOPPER)
+        return ptx_mbar_test(bar, parity);
     uint32_t done;
     asm volatile("{\n .reg .pred p;\n"
-                 " mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                 " mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
                  " selp.u32 %0, 1, 0, p;\n}"
                  : "=r"(done)
                  : "r"(bar), "r"(parity)
@@ -474,10 +493,11 @@ template <int pending> PTX_FN void ptx_bulk_wait_read(void)
 }
 
 /* Waits until all of this thread's bulk stores have been written: what must stand before a flag
- * that announces them. */
+ * that announces them. Before Hopper there are none. */
 PTX_FN void ptx_bulk_wait_all(void)
 {
-    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+    if (PTX_HOPPER)
+        asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 /* This thread copies `bytes` (0 to 16) of 16 from global to shared memory, both 16-byte aligned,

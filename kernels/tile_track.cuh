@@ -19,11 +19,12 @@ PTX_FN struct mk_track *tile_track_of(const struct gpu_launch *launch)
     return &launch->tracks[blockIdx.x * GPU_TRACK_WARPS + GPU_TRACK_TILES];
 }
 
-/* Every thread of the block, before the engine. */
-PTX_FN void tile_track_open(struct tile_track *t, const struct gpu_launch *launch)
+/* Every thread of the block, before the engine. consumer: the first. */
+PTX_FN void tile_track_open(struct tile_track *t, const struct gpu_launch *launch,
+                            uint32_t consumer = 128)
 {
     t->noted = TILE_TRACK_NONE;
-    if (launch->tracks && threadIdx.x == 128) { /* the first consumer */
+    if (launch->tracks && threadIdx.x == consumer) {
         struct mk_track *track = tile_track_of(launch);
         uint64_t now = ptx_globaltimer();
         mk_track_add(track, mk_event_what(MK_EV_LAUNCH, launch->plan & 15, cta_epoch(launch)), now,

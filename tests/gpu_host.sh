@@ -146,6 +146,14 @@ if [ "$gpus" -ge 2 ]; then
 fi
 check two_hundred_launches $run --gpus "$gpus" --shape $((gpus * 256)),512,1024 --iters 200 --burst 50
 check ranks_share_a_gpu $run --gpus $((gpus + 1)) --shape $(((gpus + 1) * 65)),200,328 --iters 4
+check on_engine_mma $run --engine mma --gpus $world --shape $((world * 390)),200,328 --iters 50 --burst 10
+check on_engine_mma_nk $run --engine mma --gpus $world --shape $((world * 65)),200,328 --iters 8 --b-layout nk
+check on_engine_mma_blocks_push $run --engine mma --gpus $world --shape $((world * 512)),512,1024 --iters 8 --roles compute=116,intra_comm=16
+check on_engine_mma_one_shot $run --engine mma --gpus $world --shape $((world * 24)),200,328 --iters 20 --shots 1
+check on_engine_mma_two_nodes $run --engine mma $nodes --shape $((world * 390)),200,328 --iters 20 --burst 5
+check on_engine_mma_from_ptx env CUDA_FORCE_PTX_JIT=1 $run --engine mma --gpus $world --shape $((world * 390)),200,328 --iters 4
+check gathered_on_engine_mma "$mkernel" run all_gather --exec cuda --check --engine mma --gpus $world --shape $((world * 65)),328 --iters 20
+check exchanged_on_engine_mma "$mkernel" run all_to_all --exec cuda --check --engine mma $nodes --shape $((world * 64)),328 --iters 20
 check two_nodes $run $nodes --shape $((world * 390)),200,328 --iters 20 --burst 5
 check staged_through_the_host env SOFTNIC=gpu=refuse $run $nodes --shape $((world * 390)),200,328 --iters 20
 check over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --shape $((world * 390)),200,328 --iters 20

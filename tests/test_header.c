@@ -440,22 +440,24 @@ static void a_spec_that_makes_no_sense_is_refused(void **state)
     assert_string_equal(mk_op_name((enum mk_op)99), "unknown op");
 }
 
-/* What a plan says of itself makes the same plan: a limit of SMs is among it. */
-static void options_say_the_limit_of_sms(void **state)
+/* What a plan says of itself makes the same plan: a limit of SMs and the engine are among it. */
+static void options_say_the_limit_of_sms_and_the_engine(void **state)
 {
-    struct mk_spec spec = {.op = MK_OP_AG_GEMM, .shape = {4096, 4096, 4096}, .options = "sms=40"};
+    struct mk_spec spec = {
+        .op = MK_OP_AG_GEMM, .shape = {4096, 4096, 4096}, .options = "engine=mma sms=40"};
     struct mk_problem q;
     struct mk_plan p, again;
     char error[512], options[128];
     for (int i = 0; i < 2; i++) {
         assert_int_equal(spec_to_problem(&q, &spec, error, sizeof error), 0);
         assert_int_equal(q.sms_most, 40);
+        assert_int_equal(q.engine, MK_ENGINE_MMA);
         q.exec = MK_EXEC_CUDA;
         q.sms = 132;
         q.topo = (struct mk_topo){1, 2, 0};
         assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
         spec_options(&p, options, sizeof options);
-        assert_int_equal(strncmp(options, "sms=40 tile=", 12), 0);
+        assert_int_equal(strncmp(options, "sms=40 engine=mma tile=", 23), 0);
         assert_in_range(mk_total_blocks(&p.problem.tuning.split), 1, 40);
         if (i)
             assert_memory_equal(&p, &again, sizeof p);
@@ -478,7 +480,7 @@ int main(void)
         cmocka_unit_test(fp8_is_multiplied_by_its_scales),
         cmocka_unit_test(every_field_of_a_spec_counts),
         cmocka_unit_test(a_spec_that_makes_no_sense_is_refused),
-        cmocka_unit_test(options_say_the_limit_of_sms),
+        cmocka_unit_test(options_say_the_limit_of_sms_and_the_engine),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

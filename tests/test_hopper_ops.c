@@ -38,7 +38,7 @@ static void right(const struct sim_world_config *c)
 
 /* Each form of cluster, each shape, a few orders; `watched`: by vector clocks, else by the results
  * alone. */
-static void explore(enum mk_op op, uint64_t watched, uint64_t unwatched)
+static void explore(enum mk_op op, enum mk_engine engine, uint64_t watched, uint64_t unwatched)
 {
     struct coroutine_pool *pool;
     uint64_t seed = 0;
@@ -48,6 +48,8 @@ static void explore(enum mk_op op, uint64_t watched, uint64_t unwatched)
             for (uint64_t i = 0; i < watched + unwatched; i++, seed++) {
                 struct sim_world_config c =
                     hopper_ops_config(op, forms[form][0], forms[form][1], shapes[shape], seed);
+                if (engine == MK_ENGINE_MMA)
+                    hopper_ops_on_mma(&c);
                 c.problem.m -= seed % mk_world(&c.problem.topo); /* where M need not divide */
                 op_fit(&c.problem);
                 c.unwatched = i >= watched;
@@ -59,17 +61,22 @@ static void explore(enum mk_op op, uint64_t watched, uint64_t unwatched)
 
 static void test_ag_gemm(void **state)
 {
-    explore(MK_OP_AG_GEMM, 1, 3);
+    explore(MK_OP_AG_GEMM, MK_ENGINE_WGMMA, 1, 3);
+}
+
+static void test_ag_gemm_on_mma(void **state)
+{
+    explore(MK_OP_AG_GEMM, MK_ENGINE_MMA, 1, 0);
 }
 
 static void test_gemm_rs(void **state)
 {
-    explore(MK_OP_GEMM_RS, 1, 3);
+    explore(MK_OP_GEMM_RS, MK_ENGINE_WGMMA, 1, 3);
 }
 
 static void test_gemm_ar(void **state)
 {
-    explore(MK_OP_GEMM_AR, 1, 3);
+    explore(MK_OP_GEMM_AR, MK_ENGINE_WGMMA, 1, 3);
 }
 
 /* What only moves: forms, chunks and blocks as the explorer draws them. */
@@ -78,7 +85,7 @@ static void only_moves(enum mk_op op)
     struct coroutine_pool *pool;
     assert_int_equal(coroutine_pool_create(&pool, 0), 0);
     for (uint32_t form = 0; form < FORMS; form++)
-        for (uint64_t seed = 0; seed < 8; seed++) {
+        for (uint64_t seed = 0; seed < 12; seed++) { /* the last four on engine mma */
             uint32_t nodes = forms[form][0], gpus = forms[form][1];
             struct sim_world_config c = world_config(
                 nodes, gpus, nodes * gpus * (seed % 2 ? 33 : 1), 0, 72 + 64 * (seed % 3));
@@ -86,6 +93,7 @@ static void only_moves(enum mk_op op)
             op_fit(&c.problem);
             c.seed = seed;
             c.pool = pool;
+            c.problem.engine = seed < 8 ? MK_ENGINE_WGMMA : MK_ENGINE_MMA;
             sim_world_emulate(&c, 1);
             right(&c);
         }
@@ -104,7 +112,7 @@ static void test_all_to_all(void **state)
 
 /* One shot: tiles of few rows and others, rows that no tile and no group of 16 divides, ranks whose
  * rows share a group, more tiles of a CTA than one. */
-static void one_shot(enum mk_op op)
+static void one_shot(enum mk_op op, enum mk_engine engine)
 {
     /* of all ranks; where M divides, at least. The last are two tiles of more than words take */
     static const uint32_t rows[] = {1, 3, 16, 17, 65, 131};
@@ -114,9 +122,10 @@ static void one_shot(enum mk_op op)
     uint64_t seed = 0;
     uint32_t met[HOPPER_EXCHANGES] = {0};
     assert_int_equal(coroutine_pool_create(&pool, 0), 0);
-    for (uint32_t gpus = 1; gpus <= 3; gpus++)
+    const int mma = engine == MK_ENGINE_MMA; /* which has no tiles of few rows */
+    for (uint32_t gpus = mma ? 2 : 1; gpus <= 3; gpus++)
         for (uint32_t i = 0; i < 6; i++)
-            for (uint32_t few = 0; few < 2; few++, seed++) {
+            for (uint32_t few = 0; few < (mma ? 1 : 2); few++, seed++) {
                 const uint64_t shape[3] = {1, i < 5 ? columns[seed % 3] : 128, i % 2 ? 264 : 72};
                 struct sim_world_config c = hopper_ops_config(op, 1, gpus, shape, seed);
                 /* a table's first tile has too many columns */
@@ -130,6 +139,8 @@ static void one_shot(enum mk_op op)
                     c.problem.tuning.tile_m = c.problem.tuning.tile_n = 128;
                     c.problem.tuning.cluster = 1;
                 }
+                if (mma)
+                    hopper_ops_on_mma(&c);
                 c.problem.m = rows[i];
                 op_fit(&c.problem);
                 c.problem.tuning.shots = 1;
@@ -148,7 +159,12 @@ static void one_shot(enum mk_op op)
 
 static void test_ag_gemm_one_shot(void **state)
 {
-    one_shot(MK_OP_AG_GEMM);
+    one_shot(MK_OP_AG_GEMM, MK_ENGINE_WGMMA);
+}
+
+static void test_ag_gemm_one_shot_on_mma(void **state)
+{
+    one_shot(MK_OP_AG_GEMM, MK_ENGINE_MMA);
 }
 
 /* FP8: every tile that it is built for, in one shot and two, with the ranks that push as warps
@@ -185,12 +201,12 @@ static void test_ag_gemm_fp8(void **state)
 
 static void test_gemm_rs_one_shot(void **state)
 {
-    one_shot(MK_OP_GEMM_RS);
+    one_shot(MK_OP_GEMM_RS, MK_ENGINE_WGMMA);
 }
 
 static void test_gemm_ar_one_shot(void **state)
 {
-    one_shot(MK_OP_GEMM_AR);
+    one_shot(MK_OP_GEMM_AR, MK_ENGINE_WGMMA);
 }
 
 /* Rows that the ranks do not share evenly, fewer than there are ranks, more than a tile's. Behind A
@@ -308,11 +324,13 @@ static void test_blocks_that_do_not_fit_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_ag_gemm),
+                                       cmocka_unit_test(test_ag_gemm_on_mma),
                                        cmocka_unit_test(test_gemm_rs),
                                        cmocka_unit_test(test_gemm_ar),
                                        cmocka_unit_test(test_gemm_rs_one_shot),
                                        cmocka_unit_test(test_ag_gemm_one_shot),
                                        cmocka_unit_test(test_ag_gemm_fp8),
+                                       cmocka_unit_test(test_ag_gemm_one_shot_on_mma),
                                        cmocka_unit_test(test_gemm_ar_one_shot),
                                        cmocka_unit_test(test_gemm_ar_any_rows),
                                        cmocka_unit_test(test_many_tiles),

@@ -1,5 +1,6 @@
 /* Every operator of the registry says all of itself: what a descriptor lacks would show in a
  * command's output, or as an argument of no bytes. */
+#include "core/gemm_tiles.h"
 #include "core/ops/op.h"
 #include "core/random.h"
 #include "core/tuning.h"
@@ -292,6 +293,45 @@ static void a_limit_of_sms_is_kept(void **state)
             }
 }
 
+/* Engine mma: a plan with tiles and free warps of its own, or a sentence that says who has it; on
+ * the host there is no engine. */
+static void an_engine_is_taken_or_refused(void **state)
+{
+    for (int op = 0; op < MK_OPS; op++)
+        for (uint32_t nodes = 1; nodes <= 2; nodes++) {
+            struct mk_problem q = default_problem((enum mk_op)op, OP_SIZE_GPU, nodes, 2);
+            struct mk_gemm_tile tile;
+            struct mk_plan p;
+            char error[512] = "";
+            q.exec = MK_EXEC_CUDA;
+            q.sms = 132;
+            assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+            assert_int_equal(p.problem.engine, MK_ENGINE_WGMMA);
+            q.engine = MK_ENGINE_MMA;
+            int result = plan_build(&p, &q, 0, 0, error, sizeof error);
+            assert_int_equal(result, op_on_mma(q.op) ? 0 : -EINVAL);
+            if (result)
+                assert_non_null(strstr(error, "has no kernel on it yet"));
+            for (uint32_t i = 0; !result && op_of(q.op)->knobs & OP_TILE; i++) {
+                assert_true(mk_mma_tile(i, &tile)); /* none of them has its rows */
+                if (tile.tile_m == p.problem.tuning.tile_m &&
+                    tile.tile_n == p.problem.tuning.tile_n)
+                    break;
+            }
+            for (int role = 0; !result && role < MK_ROLES; role++)
+                assert_in_range(mk_role_coresident(&p.problem.tuning.split, (enum mk_role)role), 0,
+                                MK_MMA_AUXILIARY_WARPS);
+            q.fp8 = 1;
+            assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
+            q.fp8 = 0;
+            q.exec = MK_EXEC_HOST;
+            q.sms = 0;
+            assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
+            assert_non_null(strstr(error, "CTAs on the host have no engine"));
+        }
+    assert_true(op_on_mma(MK_OP_AG_GEMM));
+}
+
 /* A tuned line that was measured on all SMs gives way where it does not fit. */
 static void tuned_lines_give_way(void **state)
 {
@@ -399,6 +439,7 @@ int main(void)
         cmocka_unit_test(a_flag_says_what_it_announces),
         cmocka_unit_test(every_rank_makes_the_same_plan),
         cmocka_unit_test(a_limit_of_sms_is_kept),
+        cmocka_unit_test(an_engine_is_taken_or_refused),
         cmocka_unit_test(tuned_lines_give_way),
         cmocka_unit_test(lists_are_sentences),
     };

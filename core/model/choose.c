@@ -175,7 +175,9 @@ uint32_t model_choose(const struct mk_machine *machine, const struct mk_problem 
     struct search s = {.machine = machine, .problem = problem}, best;
     struct mk_gemm_tile tile;
     memset(chosen, 0, sizeof *chosen);
-    if (problem->exec != MK_EXEC_CUDA || problem->fp8 || !model_knows(problem->op))
+    /* a machine's times are those of bf16 on engine wgmma */
+    if (problem->exec != MK_EXEC_CUDA || problem->fp8 || problem->engine == MK_ENGINE_MMA ||
+        !model_knows(problem->op))
         return 0;
     s.ns = choose_weigh(&s, &s.best);
     s.made = s.plan.problem.tuning;

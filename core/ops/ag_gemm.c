@@ -216,7 +216,7 @@ static void ag_gemm_pipeline(const struct mk_plan *p, struct mk_pipeline *out)
     int joint = a->shots == 1; /* a tile's rows come whole */
     out->slices = joint ? 1 : a->slices;
     out->slice_stages = (uint32_t)mk_ceil_div(joint ? a->row_bytes : a->slice_bytes, 128);
-    out->by_thread = 1;
+    out->by_thread = p->problem.engine != MK_ENGINE_MMA;
 }
 
 static void ag_gemm_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
@@ -294,6 +294,7 @@ const struct op_descriptor op_ag_gemm = {
     .a_in_heap = 1,
     .b_layout = 1,
     .fp8 = 1,
+    .mma = 1,
     .build = ag_gemm_build,
     .tables = ag_gemm_tables,
     .pipeline = ag_gemm_pipeline,

@@ -37,6 +37,7 @@ const struct op_descriptor op_all_gather = {
     .needs =
         {[MK_INTRA_COMM] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES, [MK_INTER_REDUCE] = OP_ALWAYS},
     .knobs = OP_MOVE_KNOBS,
+    .mma = 1,
     .loose_chunks = 1,
     .build = plan_build_move,
     .tables = plan_move_tables,

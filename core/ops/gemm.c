@@ -40,12 +40,40 @@ double plan_multiply_ns(const struct mk_problem *q)
     return 2.0 * (double)q->m * (double)q->n * (double)q->k / (q->fp8 ? 1100e3 : 750e3);
 }
 
+int plan_gemm_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
+{
+    return q->engine == MK_ENGINE_MMA ? mk_mma_tile(i, out) : mk_engine_tile(q->fp8, i, out);
+}
+
+/* Of engine mma, for products whose rows lie in so many shards: the largest of which there are as
+ * many as SMs, and that has rows to fill it, else the smallest. Where its rows are given, one with
+ * these. */
+static struct mk_gemm_tile plan_choose_mma_tile(const struct mk_problem *q, uint64_t shards)
+{
+    uint64_t rows = q->m / shards;
+    struct mk_gemm_tile tile;
+    for (uint32_t i = 0; mk_mma_tile(i, &tile); i++) {
+        uint64_t tiles = shards * mk_ceil_div(rows, tile.tile_m) * mk_ceil_div(q->n, tile.tile_n);
+        if (q->tuning.tile_m ? tile.tile_m == q->tuning.tile_m
+                             : tile.tile_m < rows + 64 && tiles >= q->sms)
+            break;
+    }
+    return tile;
+}
+
 void plan_choose_gemm_tile(struct mk_problem *q, int pair, int narrow)
 {
     const struct mk_gemm_tile on_host = {64, 64, 1};
     struct mk_tuning *t = &q->tuning;
     struct mk_gemm_tile tile, chosen;
     int cuda = q->exec == MK_EXEC_CUDA, found = 0;
+    if (q->engine == MK_ENGINE_MMA) {
+        tile = plan_choose_mma_tile(q, mk_world(&q->topo));
+        t->tile_m = t->tile_m ? t->tile_m : tile.tile_m;
+        t->tile_n = t->tile_n ? t->tile_n : tile.tile_n;
+        t->cluster = t->cluster ? t->cluster : tile.cluster;
+        return;
+    }
     for (uint32_t i = 0; cuda && !t->cluster && t->tile_m && mk_engine_tile(q->fp8, i, &tile); i++)
         if (tile.tile_m == t->tile_m)
             t->cluster = tile.cluster;
@@ -79,7 +107,9 @@ int plan_choose_shots(struct mk_problem *q, uint64_t most_rows, char *error, siz
     /* all rows in one tile, else as many tiles as there are SMs, else large ones */
     mk_few_rows_tile(0, &tile);
     uint64_t narrow = mk_ceil_div(q->m, 128) * mk_ceil_div(q->n, 64);
-    if (q->m > tile.tile_m)
+    if (q->engine == MK_ENGINE_MMA)
+        tile = plan_choose_mma_tile(q, 1);
+    else if (q->m > tile.tile_m)
         tile = (struct mk_gemm_tile){128, narrow <= q->sms ? 64 : 128, 1};
     t->tile_m = tile.tile_m;
     t->tile_n = tile.tile_n;
@@ -93,11 +123,12 @@ int plan_check_gemm_tile(const struct mk_problem *q, char *error, size_t size)
     struct mk_gemm_tile tile;
     char built[256] = "";
     uint32_t tiles = 0;
-    while (mk_engine_tile(q->fp8, tiles, &tile))
+    while (plan_gemm_tile(q, tiles, &tile))
         tiles++;
-    for (uint32_t i = 0; q->exec == MK_EXEC_CUDA &&
-                         (mk_engine_tile(q->fp8, i, &tile) ||
-                          (t->shots == 1 && i >= tiles && mk_few_rows_tile(i - tiles, &tile)));
+    for (uint32_t i = 0;
+         q->exec == MK_EXEC_CUDA &&
+         (plan_gemm_tile(q, i, &tile) || (t->shots == 1 && q->engine != MK_ENGINE_MMA &&
+                                          i >= tiles && mk_few_rows_tile(i - tiles, &tile)));
          i++) {
         size_t used = strlen(built);
         if (tile.tile_m == t->tile_m && tile.tile_n == t->tile_n && tile.cluster == t->cluster)

@@ -21,6 +21,9 @@ int plan_choose_shots(struct mk_problem *q, uint64_t most_rows, char *error, siz
  * else N is. */
 void op_choose_gemm(enum op_size size, uint64_t world, int shared_k, uint64_t *numbers);
 
+/* The i-th tile of the problem's engine; 0 where there are fewer, else 1. */
+int plan_gemm_tile(const struct mk_problem *problem, uint32_t i, struct mk_gemm_tile *out);
+
 /* What is left open of tile_m, tile_n and cluster, on a GPU from the tiles that its kernels are
  * built for (core/gemm_tiles.h). pair: two CTAs share a tile where nothing says otherwise; narrow:
  * a CTA's part has no more columns than rows. */

@@ -1,6 +1,7 @@
 /* The table of operators, and what their descriptors say. */
 #include "core/ops/op.h"
 #include "core/gemm_tiles_fp8.h"
+#include "core/ops/gemm.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,10 +29,16 @@ int op_on_gpu(enum mk_op op)
     return (unsigned)op < MK_OPS && entries[op].where == GPU;
 }
 
+int op_on_mma(enum mk_op op)
+{
+    return op_on_gpu(op) && entries[op].op->mma;
+}
+
 int op_gpu_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
     const struct op_descriptor *op = op_of(q->op);
-    return op->gpu_tile ? op->gpu_tile(q, i, out) : mk_engine_tile(q->fp8, i, out);
+    return op->gpu_tile && q->engine != MK_ENGINE_MMA ? op->gpu_tile(q, i, out)
+                                                      : plan_gemm_tile(q, i, out);
 }
 
 int op_is_tuned(enum mk_op op)

@@ -161,6 +161,7 @@ struct op_descriptor {
                                 promises      counts sooner (core/model/choose.c) */
     /* 1: its schedule is another where A or C lies in the heap (mk_problem.a_in_heap) */
     uint8_t a_in_heap, c_in_heap;
+    uint8_t mma;          /* 1: it has a kernel on engine mma, too (enum mk_engine) */
     uint8_t loose_chunks; /* 1: chunks need not be multiples of a tile's rows */
     uint8_t causal;       /* 1: mk_problem.attention.causal means something */
     uint8_t b_layout;     /* 1: mk_problem.b_transposed means something */
@@ -206,6 +207,9 @@ const struct op_descriptor *op_of(enum mk_op op);
 
 /* Whether it has a kernel: the registry's third word. */
 int op_on_gpu(enum mk_op op);
+
+/* Whether it has one on engine mma. */
+int op_on_mma(enum mk_op op);
 
 /* Bytes of the arguments of one launch on one rank; those that it has none of get 0. Of a MoE
  * the problem is a plan's, which knows the rows. Returns a bit for each output. */
@@ -293,6 +297,10 @@ static inline uint32_t plan_sms(const struct mk_problem *q)
 /* Whether the operator multiplies what the problem's dtype says, in this shape and layout. 0, or
  * -EINVAL. */
 int plan_check_dtype(const struct mk_problem *q, char *error, size_t size);
+
+/* The engine of a plan for a GPU, where it is left open, and whether the operator has it. 0, or
+ * -EINVAL. */
+int plan_choose_engine(struct mk_problem *q, char *error, size_t size);
 
 /* Roles as the descriptor says; tiles, chunks, clusters and numbers of CTAs that any executor
  * can run. 0, or -EINVAL. */

@@ -161,3 +161,11 @@ uint32_t gpu_hoppers(const struct gpu_list *list)
         count += list->devices[i].major == 9 && list->devices[i].minor == 0;
     return count;
 }
+
+uint32_t gpu_with_mma(const struct gpu_list *list)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < list->count; i++)
+        count += list->devices[i].major >= 8;
+    return count;
+}

@@ -39,7 +39,8 @@ void gpu_probe_links(struct gpu_list *list);
 double gpu_peak_flops(const struct gpu_device *g);
 double gpu_peak_nvlink(const struct gpu_device *g);
 
-/* How many of them can run the kernels of this build (compute capability 9.0). */
+/* How many of them have an engine: wgmma (compute capability 9.0), mma (8.0 and up). */
 uint32_t gpu_hoppers(const struct gpu_list *list);
+uint32_t gpu_with_mma(const struct gpu_list *list);
 
 #endif

@@ -46,6 +46,11 @@ static int has_mask(enum mk_op op, const void *nothing)
     return op_of(op)->causal;
 }
 
+static int problem_has_kernel(enum mk_op op, const void *nothing)
+{
+    return op_on_gpu(op);
+}
+
 /* ---- the table ---- */
 
 static struct option_spec *problem_add(struct problem_table *t)
@@ -148,6 +153,17 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
                              NULL,
                              "adds in rank order in fp32, so that every run gives the same bits",
                              .group = PROBLEM_GROUP};
+    *problem_add(t) = (struct option_spec){
+        "engine",
+        OPTION_WORD,
+        AT(engine),
+        "wgmma|mma|device",
+        "whose kernels run on a GPU: Hopper's, by wgmma and TMA, or those of any GPU of compute "
+        "capability 8.0 and up, by mma.sync. Default device: wgmma on Hopper, mma on others",
+        .words = plan_engines,
+        .word_count = MK_ENGINES,
+        .contexts = problem_ops_where(command, problem_has_kernel, NULL),
+        .group = PROBLEM_GROUP};
 }
 
 /* What the help says of an option of the plan, whose name and range are core's (core/tuning.h). */
@@ -339,6 +355,7 @@ void problem_fill(struct problem_options *o, enum op_size size, struct mk_proble
     q->deterministic = o->deterministic;
     q->fp8 = o->dtype;
     q->sms_most = (uint32_t)o->sms;
+    q->engine = (enum mk_engine)o->engine;
     q->tuning = (struct mk_tuning){.split = o->roles};
     for (uint32_t i = 0; i < TUNING_KNOBS; i++)
         for (uint32_t part = 0; i != TUNING_ROLES && part < tuning_knobs[i].parts; part++)

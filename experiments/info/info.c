@@ -5,6 +5,7 @@
 #include "experiments/info/info_rails.h"
 #include "experiments/common/options.h"
 #include "backends/nic.h"
+#include "core/ops/op.h"
 
 #include <dirent.h>
 #include <net/if.h>
@@ -66,14 +67,22 @@ static void info_show_gpus(struct gpu_list *list, struct advice *a)
     }
     for (uint32_t i = 0; i < list->count; i++) {
         const struct gpu_device *g = &list->devices[i];
-        printf("GPU %-2u    %s, sm_%d%d, %u SMs, %.0f GB, DMA-BUF %s\n", i, g->name, g->major,
-               g->minor, g->sms, (double)g->memory / 1e9, g->dma_buf ? "yes" : "no");
+        printf("GPU %-2u    %s, sm_%d%d, %u SMs, %.0f GB, DMA-BUF %s, engine %s\n", i, g->name,
+               g->major, g->minor, g->sms, (double)g->memory / 1e9, g->dma_buf ? "yes" : "no",
+               g->major == 9 && g->minor == 0 ? "wgmma or mma"
+               : g->major >= 8                ? "mma"
+                                              : "none");
     }
     printf("driver    CUDA %d.%d\n", list->driver / 1000, list->driver % 1000 / 10);
-    if (!gpu_hoppers(list))
-        info_advise(a, "(no Hopper GPU: --exec cuda needs sm_90; --exec host runs)");
+    char ops[OP_LIST_TEXT];
+    if (!gpu_with_mma(list))
+        info_advise(a, "(no GPU of compute capability 8.0 or up: --exec cuda needs it; --exec host "
+                       "runs)");
+    else if (!gpu_hoppers(list))
+        info_advise(a, "(no Hopper GPU: with --exec cuda run %s)",
+                    op_list(ops, sizeof ops, op_on_mma, ", ", " and "));
 #ifndef MK_HAVE_CUDA
-    else
+    if (gpu_with_mma(list))
         info_advise(a, "make CUDA_HOME=/usr/local/cuda       # this build is without CUDA");
 #endif
 }

@@ -46,6 +46,7 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
         {"--space", agree_hash(o->space ? o->space : ""), AGREE_OPAQUE},
         {"--rounds", o->rounds, AGREE_NUMBER},
         {"--sms", o->ask.sms, AGREE_NUMBER},
+        {"--engine", (uint64_t)o->ask.engine, AGREE_OPAQUE},
         {"--verify", o->verify != 0, AGREE_GIVEN},
     };
     while (fields[count].name)

@@ -75,6 +75,7 @@ static int run_job_check_exec_options(const struct run_options *o, char *error, 
                : o->traced                      ? "--traced"
                : o->ask.knobs[TUNING_PACE][0]   ? "--pace"
                : o->ask.sms                     ? "--sms"
+               : o->ask.engine                  ? "--engine"
                : torch                          ? "--vs torch"
                                                 : NULL;
     else if (o->vs == RUN_VS_BLAS)
@@ -132,16 +133,22 @@ static int run_job_check_emulated(const struct run_options *o, char *error, size
     return -EINVAL;
 }
 
+/* How many GPUs run the operator, on any engine that it has. */
+static uint32_t run_job_gpus(const struct run_job *job, const struct gpu_list *gpus)
+{
+    return op_on_mma(job->options.op) ? gpu_with_mma(gpus) : gpu_hoppers(gpus);
+}
+
 static int run_job_choose_exec(struct run_job *job, const struct gpu_list *gpus, char *error,
                                size_t size)
 {
-    uint32_t hoppers = gpu_hoppers(gpus);
+    uint32_t able = run_job_gpus(job, gpus);
     int *exec = &job->options.exec, built = 0, kernel = op_on_gpu(job->options.op);
 #ifdef MK_HAVE_CUDA
     built = &exec_cuda != NULL;
 #endif
     if (*exec < 0)
-        *exec = built && kernel && hoppers ? MK_EXEC_CUDA : MK_EXEC_HOST;
+        *exec = built && kernel && able ? MK_EXEC_CUDA : MK_EXEC_HOST;
     if (*exec == MK_EXEC_HOST)
         return 0;
     if (*exec == MK_EXEC_EMULATED)
@@ -151,14 +158,15 @@ static int run_job_choose_exec(struct run_job *job, const struct gpu_list *gpus,
     else if (!kernel)
         snprintf(error, size, "--exec cuda: %s has no GPU kernel yet; --exec host runs it",
                  plan_op_name(job->options.op));
-    else if (!hoppers)
-        snprintf(error, size, "--exec cuda: no Hopper GPU here (%s); --exec host runs anywhere",
+    else if (!able)
+        snprintf(error, size, "--exec cuda: no %s here (%s); --exec host runs anywhere",
+                 op_on_mma(job->options.op) ? "GPU of compute capability 8.0 or up" : "Hopper GPU",
                  gpus->count ? "another kind is" : gpus->missing);
-    return built && kernel && hoppers ? 0 : -EINVAL;
+    return built && kernel && able ? 0 : -EINVAL;
 }
 
 static int run_job_choose_topology(struct run_job *job, const struct run_identity *launched,
-                                   uint32_t hoppers, char *error, size_t size)
+                                   uint32_t able, char *error, size_t size)
 {
     struct run_options *o = &job->options;
     if (launched) {
@@ -180,7 +188,7 @@ static int run_job_choose_topology(struct run_job *job, const struct run_identit
     if (!o->nodes)
         o->nodes = 1;
     if (!o->gpus)
-        o->gpus = o->exec == MK_EXEC_CUDA && hoppers >= o->nodes ? hoppers / o->nodes : 2;
+        o->gpus = o->exec == MK_EXEC_CUDA && able >= o->nodes ? able / o->nodes : 2;
     if (o->nodes * o->gpus >
         SPAWN_MAX_RANKS) { /* more ranks than GPUs take turns on them: slow, but it runs */
         snprintf(error, size, "%llu x %llu ranks: this host runs at most %d",
@@ -326,7 +334,8 @@ int run_job_prepare(struct run_job *job, const struct run_options *o,
         gpu_probe(&gpus);
     int result = run_job_choose_exec(job, &gpus, error, error_size);
     if (!result)
-        result = run_job_choose_topology(job, launched, gpu_hoppers(&gpus), error, error_size);
+        result =
+            run_job_choose_topology(job, launched, run_job_gpus(job, &gpus), error, error_size);
     if (!result)
         result = run_job_choose_nic(job, &gpus, error, error_size);
     if (!result)

@@ -19,11 +19,11 @@ static const struct option_spec job_specs[] = {
     {"nodes", OPTION_NUMBERS, AT(nodes), "N",
      "number of nodes; one host emulates several. Default 1", 1, MK_MAX_RANKS, .group = MACHINE},
     {"gpus", OPTION_NUMBERS, AT(gpus), "G",
-     "ranks per node. Default: one per Hopper GPU here; on the host 2", 1, MK_MAX_LOCAL,
+     "ranks per node. Default: one per GPU here that runs it; on the host 2", 1, MK_MAX_LOCAL,
      .group = MACHINE},
     {"exec", OPTION_WORD, AT(exec), "host|cuda|emulated",
      "host: coroutines; cuda: kernels on GPUs; emulated (run only): the kernels on small emulated "
-     "GPUs, slowly. Default: cuda if a Hopper GPU is found and the op has a kernel, else host",
+     "GPUs, slowly. Default: cuda if a GPU is found that has a kernel of the op, else host",
      .words = plan_execs, .word_count = MK_EXECS, .group = MACHINE},
     {"fabric", OPTION_WORD, AT(fabric), "verbs|efa",
      "transport between nodes: verbs RC, or EFA's SRD. Default verbs", .words = fabrics,

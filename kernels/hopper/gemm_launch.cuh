@@ -76,24 +76,6 @@ static int gemm_describe_b(CUtensorMap *map, const void *b, uint64_t n, uint64_t
     return gemm_describe_groups<shape>(map, b, n, k, 1);
 }
 
-/* What <op>_prepare returns: `err` of gpu_admit, or -EINVAL where there is no kernel for these
- * tiles; with a sentence. cluster: 0 where no kernel has clusters. */
-static inline int gemm_prepared(int err, uint32_t tile_m, uint32_t tile_n, uint32_t cluster,
-                                char *error, size_t error_size)
-{
-    if (err == -EINVAL && cluster)
-        snprintf(error, error_size, "no kernel is built for tiles of %u x %u on %u CTAs", tile_m,
-                 tile_n, cluster);
-    else if (err == -EINVAL)
-        snprintf(error, error_size, "no kernel is built for tiles of %u x %u", tile_m, tile_n);
-    else if (err == -ENOSPC) /* which has said so */
-        err = -EINVAL;
-    else if (err)
-        snprintf(error, error_size, "the GPU refuses the kernel: %s",
-                 cudaGetErrorString(cudaGetLastError()));
-    return err;
-}
-
 /* The limits of the engine's waits are longer than any chain of waits for flags. */
 static inline void gemm_limit_waits(struct gemm_operands *op, const struct gpu_launch *l)
 {
@@ -197,7 +179,7 @@ static int gemm_op_prepare(const typename op::plan *plan, const struct mk_proble
                          built::cluster, GEMM_THREADS, gemm_op_shared_bytes<op, built>(), error,
                          error_size);
     });
-    return gemm_prepared(err, form.tile_m, form.tile_n, form.cluster, error, error_size);
+    return gpu_prepared(err, form.tile_m, form.tile_n, form.cluster, error, error_size);
 }
 
 template <class op>

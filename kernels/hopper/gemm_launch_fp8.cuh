@@ -50,7 +50,7 @@ static int gemm_fp8_prepare(const typename op::plan *plan, const struct mk_probl
                          built::cluster, GEMM_THREADS, gemm_op_shared_bytes<op, built>(), error,
                          error_size);
     });
-    return gemm_prepared(err, form.tile_m, form.tile_n, form.cluster, error, error_size);
+    return gpu_prepared(err, form.tile_m, form.tile_n, form.cluster, error, error_size);
 }
 
 template <class op>

@@ -64,11 +64,11 @@ struct mma_operands;
  * Each thread has its own copy of a source.
  */
 struct mma_source {
-    /* Warps behind the producer: 0, or 3 that call `auxiliary_warp`. */
+    /* Warps behind the producer, who call `auxiliary_warp`. */
     static constexpr int auxiliary_warps = 0;
 
-    /* Somebody is told by `after`, which is called then; and `before` is, as there is something to
-     * wait for. */
+    /* Somebody is told by `after`, for which all threads have stored then; and `before` is called,
+     * as there is something to wait for. */
     static constexpr bool announces = false, waits = false;
 
     /* Where tiles are those of several products: stages of K, B and C. */
@@ -78,8 +78,9 @@ struct mma_source {
     MMA_MEMBER const struct mma_matrix *c(const struct mma_operands *op,
                                           const struct mk_tile *) const;
 
-    /* Lane 0 of the producer, first and last of all; at close every copy has been consumed. */
-    MMA_MEMBER void open()
+    /* Every lane of the producer, by its number, first of all; and lane 0, last, when every copy
+     * has been consumed. */
+    MMA_MEMBER void open(uint32_t)
     {
     }
     MMA_MEMBER void close()
@@ -111,13 +112,13 @@ struct mma_source {
         return false;
     }
 
-    /* One thread of each warpgroup, when all its threads have stored what they have of the tile: it
-     * may release it to others. */
+    /* One thread of each warpgroup, when it has stored what it has of the tile; of a source that
+     * announces, when all its threads have: it may release the tile to others. */
     MMA_MEMBER void after(uint32_t, const struct mk_tile *, uint32_t)
     {
     }
 
-    /* All lanes of each warp behind the producer (1 to 3), meanwhile. */
+    /* All lanes of each warp behind the producer (from 0), meanwhile. */
     MMA_MEMBER void auxiliary_warp(uint32_t)
     {
     }
@@ -269,8 +270,7 @@ PTX_FN void mma_produce(const struct mma_operands *op, tile_source *source, uint
     struct pipeline_position at = {0, 0};
     struct mk_tile tile;
     uint32_t i;
-    if (thread == 0)
-        source->open();
+    source->open(thread);
     for (i = 0; source->next(i, &tile); i++) {
         const struct mma_matrix *a = source->a(&tile), *b = source->b(op, &tile);
         const uint32_t stages_of_k = source->stages_of_k(op, &tile), slab = source->b_slab(&tile);
@@ -498,11 +498,10 @@ PTX_FN void mma_consume(const struct mma_operands *op, tile_source *source, uint
             const struct mma_place place = source->place(i, &tile, 0);
             mma_store<shape>(source->c(op, &tile), &place, sum, threadIdx.x / 32);
         }
-        if (tile_source::announces) {
+        if (tile_source::announces)
             ptx_bar_sync(1 + half, 128);
-            if (threadIdx.x % 128 == 0)
-                source->after(i, &tile, half);
-        }
+        if (threadIdx.x % 128 == 0)
+            source->after(i, &tile, half);
     }
 }
 

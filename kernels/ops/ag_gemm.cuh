@@ -2,67 +2,34 @@
 #ifndef MK_KERNELS_AG_GEMM_CUH
 #define MK_KERNELS_AG_GEMM_CUH
 
-#include "kernels/op.h"
+#include "kernels/ops/ag_gemm_tiles.cuh"
 
-#include "kernels/cta.cuh"
 #include "kernels/hopper/gemm_launch.cuh"
 #include "kernels/ops/gemm_track.cuh"
-
-#include "core/roles/ag_gemm.h"
-
-GPU_OPERATOR(ag_gemm)
-GPU_OPERATOR(ag_gemm_fp8) /* of plans of FP8 */
 
 /* Where A lies, by epoch & 1 for what has arrived. A kernel parameter. */
 struct ag_gemm_maps {
     CUtensorMap own, gathered[2];
 };
 
-/* The tiles of this CTA (or cluster). `cta` is the producer thread's alone. scaled: A and B are
- * FP8. */
-template <bool scaled> struct ag_gemm_source : tracked_source {
+template <bool scaled> struct ag_gemm_source : ag_gemm_tiles<tracked_source, scaled> {
     static constexpr bool b_ahead = true;
 
-    const struct ag_gemm_plan *plan;
+    typedef ag_gemm_tiles<tracked_source, scaled> tiles;
+    using tiles::cta;
+    using tiles::launch;
+    using tiles::plan;
+
     const struct ag_gemm_maps *maps;
-    uint32_t from, step;
-    struct mk_cta cta;
-    int ending;
-
-    GEMM_MEMBER void open()
-    {
-        cta_begin(&cta, launch, blockIdx.x, 1);
-        ending = 0;
-    }
-
-    GEMM_MEMBER void close()
-    {
-        cta_end(&cta);
-    }
-
-    GEMM_MEMBER bool next(uint32_t i, struct mk_tile *tile) const
-    {
-        uint32_t t = from + i * step;
-        if (t >= plan->tiles)
-            return false;
-        ag_gemm_tile(plan, t, tile);
-        return true;
-    }
 
     GEMM_MEMBER bool first(struct mk_tile *tile) const
     {
-        return next(0, tile);
+        return tiles::next(0, tile);
     }
 
     GEMM_MEMBER const CUtensorMap *a(const struct mk_tile *tile) const
     {
         return tile->a == MK_SPACE_HEAP ? &maps->gathered[cta.epoch & 1] : &maps->own;
-    }
-
-    GEMM_MEMBER void before(uint32_t, const struct mk_tile *tile, uint32_t slice)
-    {
-        if (!ending)
-            ending = ag_gemm_before(plan, &cta, tile, slice);
     }
 
     /* Consumers, who load no scale of A, take of its address only the part that is the same in both
@@ -96,15 +63,7 @@ template <bool scaled> struct ag_gemm_source : tracked_source {
 
     GEMM_MEMBER void auxiliary_warp(uint32_t warp)
     {
-        const struct mk_role_split *split = &plan->split;
-        uint32_t auxiliary = warp - 1;
-        if (auxiliary >= mk_role_coresident(split, MK_INTRA_COMM))
-            return;
-        struct mk_cta other;
-        cta_begin(&other, launch, (1 + auxiliary) * split->ctas[MK_COMPUTE] + blockIdx.x, 32);
-        other.pace = plan->pace;
-        ag_gemm_intra_comm(plan, &other, scaled);
-        cta_end(&other);
+        tiles::push(warp - 1);
     }
 };
 
@@ -174,11 +133,7 @@ template <bool scaled> struct ag_gemm_on_gpu {
             return;
         cta_begin(&cta, launch, gpu_cta_of_block(&launch->split, blockIdx.x), 1);
         cta_begin_copies(&cta, ptx_shared(memory));
-        if (cta.role == MK_INTRA_COMM)
-            ag_gemm_intra_comm(p, &cta, scaled);
-        else if (cta.role == MK_INTER_SEND && !cta_begin_commands(&cta))
-            ag_gemm_inter_send(p, &cta);
-        cta_end(&cta);
+        ag_gemm_communicate<scaled>(p, &cta);
     }
 };
 

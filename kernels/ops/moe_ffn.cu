@@ -304,7 +304,7 @@ int moe_ffn_prepare(const struct mk_plan *plan, char *error, size_t error_size)
         return gpu_admit(moe_ffn_kernel<built>, mk_total_blocks(&plan->problem.tuning.split), 1,
                          GEMM_THREADS, built::shared_bytes, error, error_size);
     });
-    return gemm_prepared(err, p->dispatch.tile_m, p->tile_n, 0, error, error_size);
+    return gpu_prepared(err, p->dispatch.tile_m, p->tile_n, 0, error, error_size);
 }
 
 int moe_ffn_launch(const struct mk_plan *plan, const struct gpu_launch *launch, cudaStream_t stream)

@@ -1,5 +1,6 @@
-/* The kernel of an operator that only moves: every thread block has a role by its number and runs
- * it on one thread, which copies by TMA: it has an SM to itself and moves as much as a block can.
+/* The kernels of an operator that only moves: every thread block has a role by its number. On
+ * engine wgmma it runs it on one thread, which copies by TMA: it has an SM to itself and moves as
+ * much as a block can. On engine mma all threads of the block copy, 16 bytes each.
  *
  * kernels/ops/NAME.cu includes this and the schedule, core/roles/NAME.h, and says GPU_MOVER(NAME).
  */
@@ -9,37 +10,57 @@
 #include "kernels/admit.h"
 #include "kernels/op.h"
 
+/* 256 threads with as much under way as one that copies by TMA */
+#define CTA_LANES_AHEAD 16
 #include "kernels/cta.cuh"
 
 #include <cuda_runtime.h>
 #include <errno.h>
 #include <stdio.h>
 
-enum { MOVE_THREADS = 32 };
+/* Threads of a block, and how many of them run its role. */
+struct move_by_tma {
+    static constexpr uint32_t threads = 32, lanes = 1, shared_bytes = GPU_COPY_SHARED_BYTES;
+};
+struct move_by_lanes {
+    static constexpr uint32_t threads = 256, lanes = threads, shared_bytes = 0;
+};
 
 /* `op` has the type of the plan and, on the GPU, void run(const plan *, struct mk_cta *). */
-template <class op>
-__global__ void __launch_bounds__(MOVE_THREADS, 1)
+template <class op, class by>
+__global__ void __launch_bounds__(by::threads, 1)
     move_kernel(const __grid_constant__ typename op::plan plan,
                 const __grid_constant__ struct gpu_launch launch)
 {
     PTX_SHARED_DYNAMIC(memory);
     struct mk_cta cta;
-    if (threadIdx.x != 0)
+    if (threadIdx.x >= by::lanes)
         return;
-    cta_begin(&cta, &launch, blockIdx.x, 1);
-    cta_begin_copies(&cta, ptx_shared(memory));
+    cta_begin(&cta, &launch, blockIdx.x, by::lanes);
+    if (by::lanes == 1)
+        cta_begin_copies(&cta, ptx_shared(memory));
     if (cta.role != MK_INTER_SEND || !cta_begin_commands(&cta))
         op::run(&plan, &cta);
     cta_end(&cta);
-    cta_leave(&launch);
+    cta_meet(&cta);
+    if (cta_leads(&cta))
+        cta_leave(&launch);
+}
+
+/* Calls `call` with how the plan's engine moves. */
+template <class function> static int move_dispatch(const struct mk_plan *plan, function call)
+{
+    return plan->problem.engine == MK_ENGINE_MMA ? call(move_by_lanes()) : call(move_by_tma());
 }
 
 template <class op>
 static int move_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
-    int err = gpu_admit(move_kernel<op>, mk_total_blocks(&plan->problem.tuning.split), 1,
-                        MOVE_THREADS, GPU_COPY_SHARED_BYTES, error, error_size);
+    int err = move_dispatch(plan, [=](auto way) {
+        typedef decltype(way) by;
+        return gpu_admit(move_kernel<op, by>, mk_total_blocks(&plan->problem.tuning.split), 1,
+                         by::threads, by::shared_bytes, error, error_size);
+    });
     if (err == -EIO)
         snprintf(error, error_size, "the GPU refuses the kernel: %s",
                  cudaGetErrorString(cudaGetLastError()));
@@ -47,18 +68,23 @@ static int move_prepare(const struct mk_plan *plan, char *error, size_t error_si
 }
 
 template <class op>
-static int move_launch(const typename op::plan *plan, const struct gpu_launch *launch,
-                       cudaStream_t stream)
+static int move_launch(const struct mk_plan *plan, const typename op::plan *own,
+                       const struct gpu_launch *launch, cudaStream_t stream)
 {
     for (int argument = MK_SPACE_ARG0; argument <= MK_SPACE_ARG1; argument++)
         if ((uintptr_t)launch->arguments[argument] % 16)
             return -EINVAL;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(mk_total_blocks(&launch->split));
-    config.blockDim = dim3(MOVE_THREADS);
-    config.dynamicSmemBytes = GPU_COPY_SHARED_BYTES;
-    config.stream = stream;
-    return cudaLaunchKernelEx(&config, move_kernel<op>, *plan, *launch) == cudaSuccess ? 0 : -EIO;
+    return move_dispatch(plan, [=](auto way) {
+        typedef decltype(way) by;
+        cudaLaunchConfig_t config = {};
+        config.gridDim = dim3(mk_total_blocks(&launch->split));
+        config.blockDim = dim3(by::threads);
+        config.dynamicSmemBytes = by::shared_bytes;
+        config.stream = stream;
+        return cudaLaunchKernelEx(&config, move_kernel<op, by>, *own, *launch) == cudaSuccess
+                   ? 0
+                   : -EIO;
+    });
 }
 
 #define GPU_MOVER(name)                                                                            \
@@ -77,7 +103,7 @@ static int move_launch(const typename op::plan *plan, const struct gpu_launch *l
     int name##_launch(const struct mk_plan *plan, const struct gpu_launch *launch,                 \
                       cudaStream_t stream)                                                         \
     {                                                                                              \
-        return move_launch<name##_mover>(name##_plan_of(plan), launch, stream);                    \
+        return move_launch<name##_mover>(plan, name##_plan_of(plan), launch, stream);              \
     }
 
 #endif

@@ -313,7 +313,7 @@ void flights_step(struct hopper *h)
     uint32_t i = sim_random_below(&h->random, h->flight_count);
     struct flight *f = h->flights[i];
     struct hopper_thread *t = f->issuer >= 0 ? f->block->issuers[f->issuer].thread : NULL;
-    if (f->arrival ? copies_land(h, f) : f->mbarrier ? step_load(h, f) : step_store(h, f))
+    if (f->copier ? copies_land(h, f) : f->mbarrier ? step_load(h, f) : step_store(h, f))
         drop(h, i);
     if (t && t->state == THREAD_BULK)
         thread_wake(t);

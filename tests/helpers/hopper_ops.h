@@ -48,6 +48,23 @@ static inline struct sim_world_config hopper_ops_config(enum mk_op op, uint32_t 
     return c;
 }
 
+/* The same case on engine mma: its tiles, and as many pushing warps as it leaves free. */
+static inline void hopper_ops_on_mma(struct sim_world_config *c)
+{
+    uint32_t *ctas = c->problem.tuning.split.ctas;
+    struct mk_gemm_tile tile;
+    uint32_t tiles = 0;
+    while (mk_mma_tile(tiles, &tile))
+        tiles++;
+    mk_mma_tile((uint32_t)(c->seed % tiles), &tile);
+    c->problem.engine = MK_ENGINE_MMA;
+    c->problem.tuning.tile_m = tile.tile_m;
+    c->problem.tuning.tile_n = tile.tile_n;
+    c->problem.tuning.cluster = tile.cluster;
+    if (ctas[MK_INTRA_COMM] && ctas[MK_INTRA_COMM] % ctas[MK_COMPUTE] == 0 && c->seed % 3 == 0)
+        ctas[MK_INTRA_COMM] = MK_MMA_AUXILIARY_WARPS * ctas[MK_COMPUTE];
+}
+
 /* How such a plan of one shot exchanges (struct gemm_rs_plan). */
 enum hopper_exchange { HOPPER_FLAGS, HOPPER_WORDS, HOPPER_PASSING, HOPPER_EXCHANGES };
 

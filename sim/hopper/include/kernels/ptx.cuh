@@ -17,6 +17,7 @@
         HOPPER_HERE;                                                                               \
         __VA_ARGS__;                                                                               \
     }
+#define PTX_HOPPER 1
 
 /* ---- shared memory ---- */
 

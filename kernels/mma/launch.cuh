@@ -1,0 +1,149 @@
+/* How an operator gets onto a GPU on engine mma: the choice of the tile shape that a kernel was
+ * built for, its kernel and its launch. Host side, but for the kernel itself. It is what
+ * kernels/hopper/gemm_launch.cuh is for the other engine, without clusters, and without launches
+ * that begin while the one before leaves.
+ *
+ * An operator is a struct `op` with
+ *
+ *   typedef ... plan, source
+ *       Its plan, a kernel parameter; and its tile source, for how many threads a block has.
+ *   typedef ... matrices
+ *       Matrices of its own beside those of struct mma_operands; a kernel parameter.
+ *   int describe<shape>(matrices *, struct mma_operands *, const plan *, const struct gpu_launch *)
+ *       Fills them, but for the limits of waits. 0, or -EINVAL: a pointer that 16 does not divide.
+ *   void compute<shape>(plan, launch, operands, matrices, memory)
+ *       On the GPU: all threads of a compute block, with shape::shared_bytes at `memory`.
+ *   void communicate(plan, launch)
+ *       On the GPU: all threads of any other block, which copy by all their lanes.
+ */
+#ifndef MK_KERNELS_MMA_LAUNCH_CUH
+#define MK_KERNELS_MMA_LAUNCH_CUH
+
+#include <cuda_runtime.h>
+#include <errno.h>
+#include <stdio.h>
+
+#include "core/gemm_tiles.h"
+#include "core/plan.h"
+#include "kernels/admit.h"
+#include "kernels/cta.cuh"
+#include "kernels/mma/gemm.cuh"
+#include "kernels/tile_track.cuh"
+
+/* Warps that copy to the ring beside those that multiply. With the free ones that makes three on
+ * each of an SM's schedulers, which leaves a thread 168 registers; the engine alone with tiles of
+ * 256x128 took 2 % longer with two than with four (docs/FIGURES.md). */
+enum { MMA_OP_PRODUCERS = 2 };
+
+/* Of the block's first thread, which notes its tiles. In shared memory: consumers have no register
+ * for it. */
+PTX_SHARED(struct tile_track, mma_track, 1);
+
+/* What a source of an operator derives from: free warps, and notes of when tiles were computed. */
+struct mma_op_source : mma_source {
+    static constexpr int auxiliary_warps = MK_MMA_AUXILIARY_WARPS;
+
+    const struct gpu_launch *launch;
+
+    MMA_MEMBER bool tracks() const
+    {
+        return launch->tracks && threadIdx.x == 0;
+    }
+
+    MMA_MEMBER void begin(uint32_t, const struct mk_tile *)
+    {
+        if (tracks())
+            tile_track_start(mma_track);
+    }
+
+    MMA_MEMBER void after(uint32_t, const struct mk_tile *tile, uint32_t)
+    {
+        if (tracks())
+            tile_track_note(mma_track, launch, tile->id);
+    }
+
+    /* mma_compute, which it begins and ends. */
+    template <class shape, class tile_source>
+    static MMA_MEMBER void run(const struct mma_operands *op, tile_source *source, uint8_t *memory)
+    {
+        if (source->tracks())
+            tile_track_open(mma_track, source->launch, 0);
+        mma_compute<shape>(op, source, memory);
+        if (source->tracks())
+            tile_track_close(mma_track, source->launch);
+    }
+};
+
+template <class op, class shape>
+__global__ void __launch_bounds__(mma_threads<shape, typename op::source>, 1)
+    mma_op_kernel(const __grid_constant__ typename op::plan plan,
+                  const __grid_constant__ struct gpu_launch launch,
+                  const __grid_constant__ struct mma_operands operands,
+                  const __grid_constant__ typename op::matrices matrices)
+{
+    PTX_SHARED_DYNAMIC(memory);
+    if (blockIdx.x < launch.split.ctas[MK_COMPUTE])
+        op::template compute<shape>(&plan, &launch, &operands, &matrices, memory);
+    else
+        op::communicate(&plan, &launch);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        cta_leave(&launch);
+}
+
+/* Calls `call` with an object of the mma_shape of such tiles; -EINVAL where there is none. */
+template <class function>
+static int mma_op_dispatch(uint32_t tile_m, uint32_t tile_n, int transposed, function call)
+{
+#define MMA_OP_TRY(rows, columns, k, stages, warps)                                                \
+    if (tile_m == rows && tile_n == columns)                                                       \
+        return transposed                                                                          \
+                   ? call(mma_shape<rows, columns, 0, k, stages, warps, 1, MMA_OP_PRODUCERS>())    \
+                   : call(mma_shape<rows, columns, 1, k, stages, warps, 1, MMA_OP_PRODUCERS>());
+    MK_MMA_TILES(MMA_OP_TRY)
+#undef MMA_OP_TRY
+    return -EINVAL;
+}
+
+/* What <op>_prepare and <op>_launch (kernels/op.h) are. */
+template <class op>
+static int mma_op_prepare(const struct mk_problem *q, char *error, size_t error_size)
+{
+    const struct mk_tuning *t = &q->tuning;
+    int err = mma_op_dispatch(t->tile_m, t->tile_n, q->b_transposed, [=](auto shape) {
+        typedef decltype(shape) built;
+        return gpu_admit(mma_op_kernel<op, built>, mk_total_blocks(&t->split), 1,
+                         mma_threads<built, typename op::source>, built::shared_bytes, error,
+                         error_size);
+    });
+    return gpu_prepared(err, t->tile_m, t->tile_n, 0, error, error_size);
+}
+
+template <class op>
+static int mma_op_launch(const typename op::plan *plan, const struct mk_problem *q,
+                         const struct gpu_launch *launch, cudaStream_t stream)
+{
+    const struct mk_tuning *t = &q->tuning;
+    return mma_op_dispatch(t->tile_m, t->tile_n, q->b_transposed, [=](auto shape) {
+        typedef decltype(shape) built;
+        typename op::matrices matrices;
+        struct mma_operands operands;
+        /* longer than any chain of waits for flags */
+        operands.watch = {launch->report->stuck, launch->longest_ns + 2000000000};
+        operands.limit_ns = launch->longest_ns + 3000000000;
+        int err = op::template describe<built>(&matrices, &operands, plan, launch);
+        if (err)
+            return err;
+        cudaLaunchConfig_t config = {};
+        config.gridDim = dim3(mk_total_blocks(&launch->split));
+        config.blockDim = dim3(mma_threads<built, typename op::source>);
+        config.dynamicSmemBytes = built::shared_bytes;
+        config.stream = stream;
+        return cudaLaunchKernelEx(&config, mma_op_kernel<op, built>, *plan, *launch, operands,
+                                  matrices) == cudaSuccess
+                   ? 0
+                   : -EIO;
+    });
+}
+
+#endif

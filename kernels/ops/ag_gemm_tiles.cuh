@@ -1,0 +1,74 @@
+/* AllGather+GEMM's tiles, as the tile sources of both engines have them. */
+#ifndef MK_KERNELS_AG_GEMM_TILES_CUH
+#define MK_KERNELS_AG_GEMM_TILES_CUH
+
+#include "kernels/op.h"
+
+#include "kernels/cta.cuh"
+
+#include "core/roles/ag_gemm.h"
+
+GPU_OPERATOR(ag_gemm)
+GPU_OPERATOR(ag_gemm_fp8) /* of plans of FP8 */
+GPU_OPERATOR(ag_gemm_mma) /* of plans for engine mma */
+
+/* The tiles of this CTA (or cluster), on what the engine's tracked sources begin with. `cta` is the
+ * producer thread's alone. scaled: A and B are FP8. */
+template <class tracked, bool scaled> struct ag_gemm_tiles : tracked {
+    const struct ag_gemm_plan *plan;
+    uint32_t from, step;
+    struct mk_cta cta;
+    int ending;
+
+    __device__ __forceinline__ void open()
+    {
+        cta_begin(&cta, this->launch, blockIdx.x, 1);
+        ending = 0;
+    }
+
+    __device__ __forceinline__ void close()
+    {
+        cta_end(&cta);
+    }
+
+    __device__ __forceinline__ bool next(uint32_t i, struct mk_tile *tile) const
+    {
+        uint32_t t = from + i * step;
+        if (t >= plan->tiles)
+            return false;
+        ag_gemm_tile(plan, t, tile);
+        return true;
+    }
+
+    __device__ __forceinline__ void before(uint32_t, const struct mk_tile *tile, uint32_t slice)
+    {
+        if (!ending)
+            ending = ag_gemm_before(plan, &cta, tile, slice);
+    }
+
+    /* All lanes of a free warp, from 0 on: it pushes, where the plan has so many. */
+    __device__ __forceinline__ void push(uint32_t auxiliary)
+    {
+        const struct mk_role_split *split = &plan->split;
+        if (auxiliary >= mk_role_coresident(split, MK_INTRA_COMM))
+            return;
+        struct mk_cta other;
+        cta_begin(&other, this->launch, (1 + auxiliary) * split->ctas[MK_COMPUTE] + blockIdx.x, 32);
+        other.pace = plan->pace;
+        ag_gemm_intra_comm(plan, &other, scaled);
+        cta_end(&other);
+    }
+};
+
+/* A thread block that does not compute, by its number: the lanes of `cta`, who copy as they do. */
+template <bool scaled>
+PTX_FN void ag_gemm_communicate(const struct ag_gemm_plan *p, struct mk_cta *cta)
+{
+    if (cta->role == MK_INTRA_COMM)
+        ag_gemm_intra_comm(p, cta, scaled);
+    else if (cta->role == MK_INTER_SEND && !cta_begin_commands(cta))
+        ag_gemm_inter_send(p, cta);
+    cta_end(cta);
+}
+
+#endif
