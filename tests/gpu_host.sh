@@ -152,6 +152,10 @@ check on_engine_mma_blocks_push $run --engine mma --gpus $world --shape $((world
 check on_engine_mma_one_shot $run --engine mma --gpus $world --shape $((world * 24)),200,328 --iters 20 --shots 1
 check on_engine_mma_two_nodes $run --engine mma $nodes --shape $((world * 390)),200,328 --iters 20 --burst 5
 check on_engine_mma_from_ptx env CUDA_FORCE_PTX_JIT=1 $run --engine mma --gpus $world --shape $((world * 390)),200,328 --iters 4
+sum="$mkernel run gemm_rs --exec cuda --check --timeout 5 --engine mma --shape $((world * 390)),200,328 --iters 20"
+check summed_on_engine_mma $sum --gpus $world
+check summed_on_engine_mma_deterministic $sum --gpus $world --deterministic
+check summed_on_engine_mma_two_nodes $sum $nodes
 check gathered_on_engine_mma "$mkernel" run all_gather --exec cuda --check --engine mma --gpus $world --shape $((world * 65)),328 --iters 20
 check exchanged_on_engine_mma "$mkernel" run all_to_all --exec cuda --check --engine mma $nodes --shape $((world * 64)),328 --iters 20
 check two_nodes $run $nodes --shape $((world * 390)),200,328 --iters 20 --burst 5

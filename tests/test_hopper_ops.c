@@ -74,6 +74,11 @@ static void test_gemm_rs(void **state)
     explore(MK_OP_GEMM_RS, MK_ENGINE_WGMMA, 1, 3);
 }
 
+static void test_gemm_rs_on_mma(void **state)
+{
+    explore(MK_OP_GEMM_RS, MK_ENGINE_MMA, 1, 0);
+}
+
 static void test_gemm_ar(void **state)
 {
     explore(MK_OP_GEMM_AR, MK_ENGINE_WGMMA, 1, 3);
@@ -326,6 +331,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_ag_gemm),
                                        cmocka_unit_test(test_ag_gemm_on_mma),
                                        cmocka_unit_test(test_gemm_rs),
+                                       cmocka_unit_test(test_gemm_rs_on_mma),
                                        cmocka_unit_test(test_gemm_ar),
                                        cmocka_unit_test(test_gemm_rs_one_shot),
                                        cmocka_unit_test(test_ag_gemm_one_shot),

@@ -132,6 +132,11 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, c
                        size_t size)
 {
     struct mk_problem *q = &p->problem;
+    if (q->engine == MK_ENGINE_MMA && q->tuning.shots == 1)
+        return plan_refuse(error, size, "one shot: engine mma has two of %s yet (shots is 2)",
+                           plan_op_name(q->op));
+    if (q->engine == MK_ENGINE_MMA)
+        q->tuning.shots = 2;
     int result = plan_choose_shots(
         q, gathers && q->topo.gpus == 2 ? GEMM_AR_FEW_ROWS_OF_TWO : GEMM_RS_FEW_ROWS, error, size);
     if (result)
@@ -239,7 +244,8 @@ void plan_gemm_rs_tables(const struct mk_problem *q, struct gemm_rs_plan *r, str
 void plan_gemm_rs_pipeline(const struct mk_problem *q, const struct gemm_rs_plan *r,
                            struct mk_pipeline *out)
 {
-    if (q->exec != MK_EXEC_CUDA) /* the host's compute CTA is its own sender */
+    /* the host's compute CTA is its own sender, and so are the consumers of engine mma */
+    if (q->exec != MK_EXEC_CUDA || q->engine == MK_ENGINE_MMA)
         return;
     out->load_addends = 1;
     out->outbox = GEMM_RS_OUTBOX;
@@ -336,6 +342,7 @@ const struct op_descriptor op_gemm_rs = {
     .well_known = 1,
     .b_layout = 1,
     .sums = 1,
+    .mma = 1,
     .build = gemm_rs_build,
     .tables = gemm_rs_tables,
     .pipeline = gemm_rs_pipeline,

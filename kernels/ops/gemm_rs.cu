@@ -7,6 +7,7 @@
 #include "kernels/ops/gemm_reduce.cuh"
 
 GPU_OPERATOR(gemm_rs)
+GPU_OPERATOR(gemm_rs_mma) /* of plans for engine mma */
 
 struct gemm_rs_roles {
     typedef struct gemm_rs_plan plan;
@@ -33,12 +34,16 @@ typedef reduce_on_gpu<gemm_rs_roles> gemm_rs_on_gpu;
 
 int gemm_rs_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
+    if (plan->problem.engine == MK_ENGINE_MMA)
+        return gemm_rs_mma_prepare(plan, error, error_size);
     return gemm_op_prepare<gemm_rs_on_gpu>(gemm_rs_plan_of(plan), &plan->problem, error,
                                            error_size);
 }
 
 int gemm_rs_launch(const struct mk_plan *plan, const struct gpu_launch *launch, cudaStream_t stream)
 {
+    if (plan->problem.engine == MK_ENGINE_MMA)
+        return gemm_rs_mma_launch(plan, launch, stream);
     return gemm_op_launch<gemm_rs_on_gpu>(gemm_rs_plan_of(plan), plan->problem.b_transposed, launch,
                                           stream);
 }
