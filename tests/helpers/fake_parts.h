@@ -99,9 +99,15 @@ static void fake_net_close(struct mk_comm *comm)
     fake_note('C');
 }
 
-static const struct mk_exec_ops fake_exec = {"fake",      fake_sms,    fake_open, fake_plan,
-                                             fake_unplan, fake_launch, fake_wait, fake_wait_stream,
-                                             fake_close,  NULL};
+static const struct mk_exec_ops fake_exec = {.name = "fake",
+                                             .sms = fake_sms,
+                                             .open = fake_open,
+                                             .plan = fake_plan,
+                                             .unplan = fake_unplan,
+                                             .launch = fake_launch,
+                                             .wait = fake_wait,
+                                             .wait_stream = fake_wait_stream,
+                                             .close = fake_close};
 static const struct mk_net_ops fake_net = {fake_net_open, fake_net_close};
 
 #endif
