@@ -47,3 +47,19 @@ void quantize_blocks(const uint16_t *x, uint64_t n, uint64_t k, uint8_t *q, floa
 {
     quantize_matrix(x, n, k, MK_SCALE_BLOCK, q, scales, pitch, 1);
 }
+
+void dequantize_rows(const uint8_t *q, uint64_t rows, uint64_t k, const float *scales,
+                     uint64_t pitch, float *x)
+{
+    for (uint64_t row = 0; row < rows; row++)
+        for (uint64_t i = 0; i < k; i++)
+            x[row * k + i] =
+                mk_e4m3_to_float(q[row * k + i]) * scales[i / MK_SCALE_BLOCK * pitch + row];
+}
+
+void dequantize_blocks(const uint8_t *q, uint64_t n, uint64_t k, const float *scales,
+                       uint64_t pitch, float *x)
+{
+    for (uint64_t row = 0; row < n; row++)
+        dequantize_rows(q + row * k, 1, k, scales + row / MK_SCALE_BLOCK * pitch, 1, x + row * k);
+}

@@ -33,6 +33,13 @@ void quantize_rows(const uint16_t *x, uint64_t rows, uint64_t k, uint8_t *q, flo
 void quantize_blocks(const uint16_t *x, uint64_t n, uint64_t k, uint8_t *q, float *scales,
                      uint64_t pitch);
 
+/* Back: codes times their scales, in fp32, to its own rounding. Of activations, and of weights, as
+ * above; single rows by pointers to theirs. */
+void dequantize_rows(const uint8_t *q, uint64_t rows, uint64_t k, const float *scales,
+                     uint64_t pitch, float *x);
+void dequantize_blocks(const uint8_t *q, uint64_t n, uint64_t k, const float *scales,
+                       uint64_t pitch, float *x);
+
 #ifdef __cplusplus
 }
 #endif

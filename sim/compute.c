@@ -1,7 +1,6 @@
 #include "sim/compute.h"
 
 #include "core/bf16.h"
-#include "core/e4m3.h"
 #include "core/quantize.h"
 #include "sim/op.h"
 
@@ -37,14 +36,6 @@ VECTORISED static void widen(float *to, const uint16_t *from, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++)
         to[i] = mk_bf16_to_float(from[i]);
-}
-
-/* A row of e4m3, by the scales of its blocks of K, `pitch` apart. */
-static void dequantize(float *to, const uint8_t *from, uint64_t k, const float *scales,
-                       uint64_t pitch)
-{
-    for (uint64_t i = 0; i < k; i++)
-        to[i] = mk_e4m3_to_float(from[i]) * scales[i / MK_SCALE_BLOCK * pitch];
 }
 
 /* OpenBLAS packs its operands into a buffer of its own, which it asks the kernel for in a call's
@@ -144,8 +135,9 @@ void compute_load_b(struct compute *m, void *const arguments[MK_SPACES - 1], uin
     if (m->b[0] && q->fp8) {
         uint64_t pitch = mk_round_up(mk_ceil_div(q->k, MK_SCALE_BLOCK), 4);
         for (uint64_t col = 0; col < q->n; col++, compute_beat(beats))
-            dequantize(m->b[0] + col * q->k, (const uint8_t *)arguments[1] + col * q->k, q->k,
-                       (const float *)arguments[4] + col / MK_SCALE_BLOCK * pitch, 1);
+            dequantize_blocks((const uint8_t *)arguments[1] + col * q->k, 1, q->k,
+                              (const float *)arguments[4] + col / MK_SCALE_BLOCK * pitch, pitch,
+                              m->b[0] + col * q->k);
         return;
     }
     if (m->b[0])
@@ -175,13 +167,14 @@ void compute_load_a(const struct sim_rank *rank, const struct mk_tile *tile, uin
 {
     struct sim_operands o = {0};
     rank->op->operands(rank->plan, tile, rank->epoch, &o);
-    for (uint32_t row = first; row < first + count && o.fp8; row++)
-        dequantize(a + (uint64_t)row * o.k,
-                   rank->spaces[o.a_space] + o.a + (uint64_t)row * o.a_pitch, o.k,
-                   (const float *)(const void *)(rank->spaces[o.scales_space] + o.scales) + row,
-                   o.scales_pitch);
-    for (uint32_t row = first; row < first + count && !o.fp8; row++)
-        widen(a + (uint64_t)row * o.k, compute_row_of_a(rank, &o, row), o.k);
+    for (uint32_t row = first; row < first + count; row++)
+        if (o.fp8)
+            dequantize_rows(rank->spaces[o.a_space] + o.a + (uint64_t)row * o.a_pitch, 1, o.k,
+                            (const float *)(const void *)(rank->spaces[o.scales_space] + o.scales) +
+                                row,
+                            o.scales_pitch, a + (uint64_t)row * o.k);
+        else
+            widen(a + (uint64_t)row * o.k, compute_row_of_a(rank, &o, row), o.k);
 }
 
 /* A product of some rows at a time: none takes so long that the CTA seems to hang. */

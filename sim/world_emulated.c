@@ -2,8 +2,8 @@
  * GPUs are one emulated machine (sim/hopper), which is one actor of the world's scheduler; proxies
  * and the network are the same as ever. */
 #include "core/bf16.h"
-#include "core/e4m3.h"
 #include "core/ops/op.h"
+#include "core/quantize.h"
 #include "kernels/report.h"
 #include "kernels/stuck.h"
 #include "sim/emulated.h"
@@ -317,17 +317,6 @@ static void world_emulated_scales(float *to, uint64_t count, uint64_t seed, uint
         to[i] = ldexpf(1, (int)sim_random_below(&r, 3) + (argument == 3 ? 38 : -40));
 }
 
-/* Sums of products of such numbers are exact in fp32 and in the 14 bits of a tensor core. */
-static float world_emulated_number(const struct mk_problem *q, const void *from, uint64_t row,
-                                   uint64_t k, const float *scales, uint64_t block_rows,
-                                   uint64_t row_step, uint64_t block_step)
-{
-    uint64_t i = row * q->k + k;
-    return q->fp8 ? mk_e4m3_to_float(((const uint8_t *)from)[i]) *
-                        scales[row / block_rows * row_step + k / 128 * block_step]
-                  : mk_bf16_to_float(((const uint16_t *)from)[i]);
-}
-
 void world_emulated_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                          void *const arguments[MK_SPACES - 1])
 {
@@ -346,38 +335,45 @@ void world_emulated_fill(const struct mk_plan *plan, uint64_t seed, uint64_t lau
     world_emulated_integers(arguments[1], q->k * q->n, seed, launch, q->topo.rank, 1);
 }
 
+static void world_emulated_widen(float *to, const uint16_t *from, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        to[i] = mk_bf16_to_float(from[i]);
+}
+
+/* Sums of products of such numbers are exact in fp32 and in the 14 bits of a tensor core. */
 int world_emulated_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                           void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
                           char *text, size_t size)
 {
     const struct mk_problem *q = &plan->problem;
     uint64_t shard = q->m / mk_world(&q->topo), m = q->m, n = q->n, k = q->k;
-    const uint16_t *b = arguments[1], *c = arguments[2];
-    uint16_t *a = malloc(m * k * sizeof *a);
-    float *wide = malloc(k * n * sizeof *wide), *row = malloc(n * sizeof *row);
-    int wrong = !a || !wide || !row;
-    uint64_t blocks = mk_ceil_div(k, 128);
-    float *scales = malloc(shard * blocks * sizeof *scales),
-          *wide_a = malloc(m * k * sizeof *wide_a);
-    wrong |= !scales || !wide_a;
-    for (uint32_t rank = 0; !wrong && rank < mk_world(&q->topo); rank++) {
-        if (q->fp8)
-            world_emulated_codes((uint8_t *)a, shard * k, seed, launch, rank, 0);
-        else
-            world_emulated_integers(a, shard * k, seed, launch, rank, 0);
-        world_emulated_scales(scales, shard * blocks, seed, launch, rank, 3);
-        for (uint64_t i = 0; i < shard * k; i++)
-            wide_a[rank * shard * k + i] =
-                world_emulated_number(q, a, i / k, i % k, scales, 1, 1, shard);
-    }
+    uint64_t blocks = mk_ceil_div(k, MK_SCALE_BLOCK);
+    const uint16_t *c = arguments[2];
+    uint16_t *some = malloc(shard * k * sizeof *some);
+    float *a = malloc(m * k * sizeof *a), *b = malloc(k * n * sizeof *b),
+          *wide = malloc(k * n * sizeof *wide), *row = malloc(n * sizeof *row),
+          *scales = malloc(shard * blocks * sizeof *scales);
+    int wrong = !some || !a || !b || !wide || !row || !scales;
+    for (uint32_t rank = 0; !wrong && rank < mk_world(&q->topo); rank++)
+        if (q->fp8) {
+            world_emulated_codes((uint8_t *)some, shard * k, seed, launch, rank, 0);
+            world_emulated_scales(scales, shard * blocks, seed, launch, rank, 3);
+            dequantize_rows((uint8_t *)some, shard, k, scales, shard, a + rank * shard * k);
+        } else {
+            world_emulated_integers(some, shard * k, seed, launch, rank, 0);
+            world_emulated_widen(a + rank * shard * k, some, shard * k);
+        }
+    if (!wrong && q->fp8)
+        dequantize_blocks(arguments[1], n, k, arguments[4], mk_round_up(blocks, 4), b);
+    else if (!wrong)
+        world_emulated_widen(b, arguments[1], k * n);
     for (uint64_t i = 0; !wrong && i < k * n; i++)
-        wide[i] = q->b_transposed ? world_emulated_number(q, b, i % n, i / n, arguments[4], 128,
-                                                          mk_round_up(blocks, 4), 1)
-                                  : mk_bf16_to_float(b[i]);
+        wide[i] = b[q->b_transposed ? i % n * k + i / n : i];
     for (uint64_t i = 0; i < m && !wrong; i++) {
         memset(row, 0, n * sizeof *row);
         for (uint64_t p = 0; p < k; p++) {
-            float v = wide_a[i * k + p];
+            float v = a[i * k + p];
             for (uint64_t j = 0; j < n; j++)
                 row[j] += v * wide[p * n + j];
         }
@@ -390,9 +386,10 @@ int world_emulated_verify(const struct mk_plan *plan, uint64_t seed, uint64_t la
                 wrong = 1;
             }
     }
+    free(some);
     free(a);
+    free(b);
     free(scales);
-    free(wide_a);
     free(wide);
     free(row);
     return wrong;

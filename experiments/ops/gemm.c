@@ -2,7 +2,6 @@
  * from inputs made anew. */
 #include "experiments/ops/check_gemm_gpu.h"
 #include "experiments/job/op.h"
-#include "core/e4m3.h"
 #include "core/quantize.h"
 
 #include <errno.h>
@@ -70,16 +69,6 @@ void run_make_fp8(const struct run_data *d, uint32_t argument, uint64_t launch, 
                   argument < 3 ? NULL : to);
 }
 
-/* In fp32: to its own rounding, which the bound has room for. */
-static void gemm_dequantize(float *to, const uint8_t *from, uint64_t rows, uint64_t k,
-                            const float *scales, uint64_t block_rows, uint64_t row_step,
-                            uint64_t block_step)
-{
-    for (uint64_t i = 0; i < rows * k; i++)
-        to[i] = mk_e4m3_to_float(from[i]) *
-                scales[i / k / block_rows * row_step + i % k / MK_SCALE_BLOCK * block_step];
-}
-
 static int gemm_check_fp8(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
                           uint64_t launch, const struct check_pace *pace,
                           struct check_result *result)
@@ -93,10 +82,9 @@ static int gemm_check_fp8(const struct run_data *d, const void *const arguments[
     if (codes && scales && a && b) {
         for (uint32_t rank = 0; rank < mk_world(&q->topo); rank++, spawn_beat()) {
             gemm_quantize(d, 0, rank, launch, codes, scales);
-            gemm_dequantize(a + rank * shard * k, codes, shard, k, scales, 1, 1, shard);
+            dequantize_rows(codes, shard, k, scales, shard, a + rank * shard * k);
         }
-        gemm_dequantize(b, arguments[1], q->n, k, arguments[4], MK_SCALE_BLOCK,
-                        mk_round_up(blocks, 4), 1);
+        dequantize_blocks(arguments[1], q->n, k, arguments[4], mk_round_up(blocks, 4), b);
         const struct check_gemm g = {.m = q->m,
                                      .n = q->n,
                                      .k = k,
