@@ -35,53 +35,23 @@ struct mk_gemm_tile {
 /* The i-th of a table; 0 where there are fewer, else 1. (In C, so that it is no code of a GPU.)
  */
 #ifndef __CUDACC__
+#define MK_TILE_TABLE(name, tiles, tile)                                                           \
+    static inline int name(uint32_t i, struct mk_gemm_tile *out)                                   \
+    {                                                                                              \
+        static const struct mk_gemm_tile built[] = {tiles(tile)};                                  \
+        if (i >= sizeof built / sizeof *built)                                                     \
+            return 0;                                                                              \
+        *out = built[i];                                                                           \
+        return 1;                                                                                  \
+    }
 #define MK_GEMM_TILE(rows, columns, cluster_, stages, boxes)                                       \
     {(rows) * (cluster_), columns, cluster_},
-static inline int mk_grouped_tile(uint32_t i, struct mk_gemm_tile *out)
-{
-    static const struct mk_gemm_tile built[] = {MK_GROUPED_TILES(MK_GEMM_TILE)};
-    if (i >= sizeof built / sizeof *built)
-        return 0;
-    *out = built[i];
-    return 1;
-}
-
-static inline int mk_gated_tile(uint32_t i, struct mk_gemm_tile *out)
-{
-    static const struct mk_gemm_tile built[] = {MK_GATED_TILES(MK_GEMM_TILE)};
-    if (i >= sizeof built / sizeof *built)
-        return 0;
-    *out = built[i];
-    return 1;
-}
-
-static inline int mk_few_rows_tile(uint32_t i, struct mk_gemm_tile *out)
-{
-    static const struct mk_gemm_tile built[] = {MK_FEW_ROWS_TILES(MK_GEMM_TILE)};
-    if (i >= sizeof built / sizeof *built)
-        return 0;
-    *out = built[i];
-    return 1;
-}
-
 #define MK_MMA_TILE(rows, columns, k, stages, warps) {rows, columns, 1},
-static inline int mk_mma_tile(uint32_t i, struct mk_gemm_tile *out)
-{
-    static const struct mk_gemm_tile built[] = {MK_MMA_TILES(MK_MMA_TILE)};
-    if (i >= sizeof built / sizeof *built)
-        return 0;
-    *out = built[i];
-    return 1;
-}
-
-static inline int mk_gemm_tile(uint32_t i, struct mk_gemm_tile *out)
-{
-    static const struct mk_gemm_tile built[] = {MK_GEMM_TILES(MK_GEMM_TILE)};
-    if (i >= sizeof built / sizeof *built)
-        return 0;
-    *out = built[i];
-    return 1;
-}
+MK_TILE_TABLE(mk_gemm_tile, MK_GEMM_TILES, MK_GEMM_TILE)
+MK_TILE_TABLE(mk_few_rows_tile, MK_FEW_ROWS_TILES, MK_GEMM_TILE)
+MK_TILE_TABLE(mk_grouped_tile, MK_GROUPED_TILES, MK_GEMM_TILE)
+MK_TILE_TABLE(mk_gated_tile, MK_GATED_TILES, MK_GEMM_TILE)
+MK_TILE_TABLE(mk_mma_tile, MK_MMA_TILES, MK_MMA_TILE)
 #endif
 
 #endif

@@ -10,14 +10,7 @@
 #define MK_FP8_FEW_ROWS_TILES(X) X(64, 64, 1, 5, 2)
 
 #ifndef __CUDACC__
-static inline int mk_fp8_tile(uint32_t i, struct mk_gemm_tile *out)
-{
-    static const struct mk_gemm_tile built[] = {MK_FP8_TILES(MK_GEMM_TILE)};
-    if (i >= sizeof built / sizeof *built)
-        return 0;
-    *out = built[i];
-    return 1;
-}
+MK_TILE_TABLE(mk_fp8_tile, MK_FP8_TILES, MK_GEMM_TILE)
 
 static inline int mk_engine_tile(int fp8, uint32_t i, struct mk_gemm_tile *out)
 {

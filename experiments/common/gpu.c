@@ -74,12 +74,12 @@ static void gpu_ask_nvml(struct gpu_list *out, const struct driver *d)
 
 double gpu_peak_flops(const struct gpu_device *g)
 {
-    return g->major == 9 && g->minor == 0 ? g->sms * SM_FLOP_PER_CLOCK * (double)g->clock : 0;
+    return gpu_is_hopper(g) ? g->sms * SM_FLOP_PER_CLOCK * (double)g->clock : 0;
 }
 
 double gpu_peak_nvlink(const struct gpu_device *g)
 {
-    return g->major == 9 && g->minor == 0 ? g->nvlinks * NVLINK_BYTES_PER_S : 0;
+    return gpu_is_hopper(g) ? g->nvlinks * NVLINK_BYTES_PER_S : 0;
 }
 
 static int gpu_load(void *library, struct driver *d)
@@ -158,7 +158,7 @@ uint32_t gpu_hoppers(const struct gpu_list *list)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < list->count; i++)
-        count += list->devices[i].major == 9 && list->devices[i].minor == 0;
+        count += (uint32_t)gpu_is_hopper(&list->devices[i]);
     return count;
 }
 
@@ -166,6 +166,6 @@ uint32_t gpu_with_mma(const struct gpu_list *list)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < list->count; i++)
-        count += list->devices[i].major >= 8;
+        count += (uint32_t)gpu_has_mma(&list->devices[i]);
     return count;
 }

@@ -39,7 +39,15 @@ void gpu_probe_links(struct gpu_list *list);
 double gpu_peak_flops(const struct gpu_device *g);
 double gpu_peak_nvlink(const struct gpu_device *g);
 
-/* How many of them have an engine: wgmma (compute capability 9.0), mma (8.0 and up). */
+/* Whether it has an engine: wgmma (compute capability 9.0), mma (8.0 and up); how many have. */
+static inline int gpu_is_hopper(const struct gpu_device *g)
+{
+    return g->major == 9 && g->minor == 0;
+}
+static inline int gpu_has_mma(const struct gpu_device *g)
+{
+    return g->major >= 8;
+}
 uint32_t gpu_hoppers(const struct gpu_list *list);
 uint32_t gpu_with_mma(const struct gpu_list *list);
 

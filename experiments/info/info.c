@@ -69,9 +69,9 @@ static void info_show_gpus(struct gpu_list *list, struct advice *a)
         const struct gpu_device *g = &list->devices[i];
         printf("GPU %-2u    %s, sm_%d%d, %u SMs, %.0f GB, DMA-BUF %s, engine %s\n", i, g->name,
                g->major, g->minor, g->sms, (double)g->memory / 1e9, g->dma_buf ? "yes" : "no",
-               g->major == 9 && g->minor == 0 ? "wgmma or mma"
-               : g->major >= 8                ? "mma"
-                                              : "none");
+               gpu_is_hopper(g) ? "wgmma or mma"
+               : gpu_has_mma(g) ? "mma"
+                                : "none");
     }
     printf("driver    CUDA %d.%d\n", list->driver / 1000, list->driver % 1000 / 10);
     char ops[OP_LIST_TEXT];

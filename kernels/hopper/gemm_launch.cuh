@@ -154,27 +154,36 @@ static int gemm_op_shape(const struct gemm_form *form, int transposed, function 
                       : call(gemm_shape<rows, columns, cluster, 1, stages, boxes>());
 }
 
-template <class op, class function>
-static int gemm_op_dispatch(const struct gemm_form *form, int transposed, function call)
-{
+/* An operator's kernels of bf16: of a shape; and of a form, `call` with an object of its shape.
+ * What else has kernels says the same of them (gemm_launch_fp8.cuh). */
+template <class op> struct gemm_bf16_kernels {
+    template <class shape> static auto kernel()
+    {
+        return gemm_op_kernel<op, shape>;
+    }
+
+    template <class function>
+    static int dispatch(const struct gemm_form *form, int transposed, function call)
+    {
 #define GEMM_OP_TRY(rows, columns, cluster_, stages, boxes)                                        \
     if (form->tile_m == rows * cluster_ && form->tile_n == columns && form->cluster == cluster_)   \
         return gemm_op_shape<op, rows, columns, cluster_, stages, boxes>(form, transposed, call);
-    MK_GEMM_TILES(GEMM_OP_TRY)
-    MK_FEW_ROWS_TILES(GEMM_OP_TRY)
+        MK_GEMM_TILES(GEMM_OP_TRY)
+        MK_FEW_ROWS_TILES(GEMM_OP_TRY)
 #undef GEMM_OP_TRY
-    return -EINVAL;
-}
+        return -EINVAL;
+    }
+};
 
 /* What <op>_prepare and <op>_launch (ag_gemm.h) are. */
-template <class op>
+template <class op, class kernels = gemm_bf16_kernels<op>>
 static int gemm_op_prepare(const typename op::plan *plan, const struct mk_problem *q, char *error,
                            size_t error_size)
 {
     const struct gemm_form form = op::form(plan);
-    int err = gemm_op_dispatch<op>(&form, q->b_transposed, [=](auto shape) {
+    int err = kernels::dispatch(&form, q->b_transposed, [=](auto shape) {
         typedef decltype(shape) built;
-        return gpu_admit(gemm_op_kernel<op, built>,
+        return gpu_admit(kernels::template kernel<built>(),
                          (uint32_t)mk_round_up(mk_total_blocks(&q->tuning.split), built::cluster),
                          built::cluster, GEMM_THREADS, gemm_op_shared_bytes<op, built>(), error,
                          error_size);
@@ -182,12 +191,12 @@ static int gemm_op_prepare(const typename op::plan *plan, const struct mk_proble
     return gpu_prepared(err, form.tile_m, form.tile_n, form.cluster, error, error_size);
 }
 
-template <class op>
+template <class op, class kernels = gemm_bf16_kernels<op>>
 static int gemm_op_launch(const typename op::plan *plan, int transposed,
                           const struct gpu_launch *launch, cudaStream_t stream)
 {
     const struct gemm_form form = op::form(plan);
-    return gemm_op_dispatch<op>(&form, transposed, [=](auto shape) {
+    return kernels::dispatch(&form, transposed, [=](auto shape) {
         typedef decltype(shape) built;
         typename op::maps maps;
         struct gemm_operands operands;
@@ -196,7 +205,7 @@ static int gemm_op_launch(const typename op::plan *plan, int transposed,
         if (err)
             return err;
         uint32_t blocks = (uint32_t)mk_round_up(mk_total_blocks(&launch->split), built::cluster);
-        return gemm_launch_when(true, gemm_op_kernel<op, built>, blocks, built::cluster,
+        return gemm_launch_when(true, kernels::template kernel<built>(), blocks, built::cluster,
                                 gemm_op_shared_bytes<op, built>(), stream, *plan, *launch, operands,
                                 maps);
     });

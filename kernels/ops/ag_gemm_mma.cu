@@ -52,9 +52,8 @@ struct ag_gemm_on_mma {
         const bool joint = p->shots == 1; /* all shards are one matrix */
         const uint32_t block = joint ? p->m : p->shard_rows;
         const uint64_t pitch = p->row_bytes, c_pitch = p->n * 2ull;
-        char *const b = (char *)l->arguments[MK_SPACE_ARG1], *const c =
-                                                                 (char *)
-                                                                     l->arguments[MK_SPACE_ARG2];
+        char *const b = (char *)l->arguments[MK_SPACE_ARG1];
+        char *const c = (char *)l->arguments[MK_SPACE_ARG2];
         m->own = {(char *)l->arguments[MK_SPACE_ARG0], pitch, 0, p->shard_rows, p->k};
         for (int i = 0; i < 2; i++)
             m->gathered[i] = {l->heap + p->gathered[i], pitch, p->shard_pitch, block, p->k};
