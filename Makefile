@@ -257,7 +257,7 @@ $(WHEEL): $(BUILD)/libmkernel.so $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(wi
 
 $(BUILD)/tests/test_python_%.sh: tests/test_python_%.py tests/helpers/python.sh $(WHEEL)
 	@mkdir -p $(@D)
-	@printf '#!/bin/sh\n# LIMIT=1500\nexec sh tests/helpers/python.sh $< $(WHEEL) $(BUILD)/tests/python_$* $(if $(filter torch,$*),torch,numpy) "$$@"\n' >$@ && chmod +x $@
+	@printf '#!/bin/sh\n# LIMIT=1500\nexec sh tests/helpers/python.sh $< $(WHEEL) $(BUILD)/tests/python_$* $(if $(filter numpy package,$*),numpy,torch) "$$@"\n' >$@ && chmod +x $@
 
 # run.sh keeps a log beside each program, so these stand in the build folder too.
 $(BUILD)/tests/%.sh: tests/%.sh

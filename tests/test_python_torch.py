@@ -182,6 +182,8 @@ def checking():
     flags = (False, False, "", 0)
     for op in (ops.ag_gemm, ops.gemm_rs, ops.gemm_ar):
         torch.library.opcheck(op.default, (a, b, *flags), test_utils=tests)
+        wanting = a.clone().requires_grad_(), b.clone().requires_grad_()
+        torch.library.opcheck(op.default, wanting, test_utils=("test_autograd_registration", "test_aot_dispatch_dynamic"))
         assert torch.equal(op(a, b), op(a, b, *flags)) and torch.equal(op(a, b, deterministic=True), op(a, b, False, True, "", 0))
     out = torch.empty(16, 48, dtype=torch.bfloat16)
     ops.ag_gemm_out(a, b, out)
@@ -232,23 +234,19 @@ def refusals():
     refuses("A is of torch.float32, and should be of torch.bfloat16", mkernel.ag_gemm, a.float(), b)
     refuses("B is a ndarray; all arguments are torch's arrays", comm.launch, "ag_gemm", (a, b.float().numpy()))
     refuses("B is on meta, and the communicator on cpu", comm.launch, "ag_gemm", (a, b.to("meta").t().contiguous().t()))
-    a.requires_grad_()
-    refuses("mkernel.ag_gemm has no backward: call it under torch.no_grad()", mkernel.ag_gemm, a, b)
-    with torch.no_grad():
-        mkernel.ag_gemm(a, b)
-    refuses("should be [16, 48] of torch.bfloat16", mkernel.ag_gemm, a.detach(), b, torch.empty(16, 40, dtype=torch.bfloat16))
-    refuses("written in place", mkernel.ag_gemm, a.detach(), b, torch.empty(48, 16, dtype=torch.bfloat16).t())
+    refuses("should be [16, 48] of torch.bfloat16", mkernel.ag_gemm, a, b, torch.empty(16, 40, dtype=torch.bfloat16))
+    refuses("written in place", mkernel.ag_gemm, a, b, torch.empty(48, 16, dtype=torch.bfloat16).t())
     h = mkernel.empty((16, 64))
     assert h.dtype is torch.bfloat16 and h.data_ptr() % 128 == 0 and not h.any()
-    h.copy_(a.detach())
+    h.copy_(a)
     plans = len(comm.plans)
-    assert torch.equal(mkernel.ag_gemm(h, b), mkernel.ag_gemm(a.detach(), b)) and len(comm.plans) == plans + 1
+    assert torch.equal(mkernel.ag_gemm(h, b), mkernel.ag_gemm(a, b)) and len(comm.plans) == plans + 1
     refuses("1 arrays of mkernel.empty still exist", comm.close)
     assert mkernel.empty((4, 4), torch.float32).dtype is torch.float32
     del h
     # Not aligned: a view from the second element on.
-    odd = torch.empty(16 * 64 + 1, dtype=torch.bfloat16)[1:].view(16, 64).copy_(a.detach())
-    assert odd.data_ptr() % 16 and torch.equal(mkernel.ag_gemm(odd, b), mkernel.ag_gemm(a.detach(), b))
+    odd = torch.empty(16 * 64 + 1, dtype=torch.bfloat16)[1:].view(16, 64).copy_(a)
+    assert odd.data_ptr() % 16 and torch.equal(mkernel.ag_gemm(odd, b), mkernel.ag_gemm(a, b))
     end(comm)
 
 

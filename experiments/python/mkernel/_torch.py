@@ -10,7 +10,7 @@ import sys
 
 import torch
 
-from . import _communicator, _shapes, operators
+from . import _communicator, _gradients, _shapes, operators
 from ._library import Refused
 
 NAME = "torch"
@@ -203,24 +203,54 @@ def _of_handle(handle: int):
 
 def launch(comm, op, inputs, outputs, causal, deterministic, options):
     """What mkernel.ag_gemm and its like do with tensors; torch.compile traces through it."""
-    if torch.is_grad_enabled():
-        for x in inputs:
-            if x.requires_grad:
-                raise Refused(f"mkernel.{op} has no backward: call it under torch.no_grad(), or detach its inputs")
     if len(inputs) > 2 and inputs[2].dtype is torch.int64:
         inputs = (*inputs[:2], inputs[2].to(torch.int32), *inputs[3:])
     if not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack():
+        grad = torch.is_grad_enabled()
         for x in inputs:
-            if type(x) not in _PLAIN:
+            if type(x) not in _PLAIN or grad and x.requires_grad:
                 break
         else:  # eager: nobody stands between who would have to see an operator, and the dispatcher takes 4 us
-            return (_communicator.default() if comm is None else comm).launch(op, inputs, outputs, causal, deterministic,
-                                                                             options)
+            made = (_communicator.default() if comm is None else comm).launch(op, inputs, outputs, causal, deterministic, options)
+            if outputs is not None:
+                _written(outputs)
+            return made
     if outputs is None:
         made = getattr(torch.ops.mkernel, op)(*inputs, causal, deterministic, options, _handle_of(comm))
         return made if isinstance(made, (tuple, list)) else (made,)
     getattr(torch.ops.mkernel, op + "_out")(*inputs, *outputs, causal, deterministic, options, _handle_of(comm))
     return outputs
+
+
+def _written(outputs) -> None:
+    """Tells autograd, which may have kept one of them for a backward."""
+    for x in outputs:
+        if not x.is_inference():
+            torch.autograd.graph.increment_version(x)
+
+
+def _backward_of(handle: int):
+    """How a backward launches, and the number of ranks."""
+    comm = _of_handle(handle) if handle >> 20 else None
+
+    def run(op, *inputs):
+        exact = _shapes.OPERATORS[op].deterministic and torch.are_deterministic_algorithms_enabled()
+        return launch(comm, op, inputs, None, False, exact, "")[0]
+
+    return run, _of_handle(handle).world
+
+
+def _refuse_gradients(name: str, sentence: str) -> None:
+    """mkernel::NAME refuses tensors that require a gradient."""
+    overload = getattr(torch.ops.mkernel, name).default
+
+    def autograd(*arguments):
+        if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in arguments):
+            raise Refused(sentence)
+        with torch._C._AutoDispatchBelowAutograd():
+            return overload(*arguments)
+
+    _namespace.impl(name, autograd, "Autograd")
 
 
 _FLAGS = "bool causal=False, bool deterministic=False, str options='', int comm=0"
@@ -251,6 +281,7 @@ def _define(of: _shapes.Operator) -> None:
         *flags_of, handle = _filled(arguments, inputs + outputs)[inputs + outputs :]
         comm = _of_handle(handle)
         comm.launch(of.name, arguments[:inputs], arguments[inputs : inputs + outputs], *flags_of)
+        _written(arguments[inputs : inputs + outputs])
 
     def fake(*arguments):
         arguments = _filled(arguments, inputs)
@@ -269,6 +300,10 @@ def _define(of: _shapes.Operator) -> None:
         _namespace.impl(of.name + "_out", run_out, key)
     torch.library.register_fake(f"mkernel::{of.name}", fake, lib=_namespace)
     torch.library.register_fake(f"mkernel::{of.name}_out", lambda *arguments: None, lib=_namespace)
+    ways = "call it under torch.no_grad(), or detach its inputs"
+    if not _gradients.register(_namespace, of.name, inputs, _backward_of):
+        _refuse_gradients(of.name, f"mkernel.{of.name} has no backward: {ways}")
+    _refuse_gradients(of.name + "_out", f"mkernel.{of.name} with out has no backward: {ways}")
 
 
 for _operator in _shapes.OPERATORS.values():

@@ -1,0 +1,82 @@
+"""The operators' gradients, for PyTorch's autograd: each operator's backward is another operator, or a product of this rank alone.
+
+The loss is the sum over the ranks of what each makes of its own results. Of a result that all ranks have alike, gemm_ar's, they
+all make the same, which counts once: its gradient is alike on all ranks, too. Rows of other ranks are gathered anew for the
+gradient of a B: kept since the forward they would take W times the memory of A.
+"""
+from __future__ import annotations
+
+import torch
+
+from ._library import Refused
+
+
+class Context:
+    """What a backward has beside the gradient of the operator's result."""
+
+    def __init__(self, ctx, run, world):
+        self.run = run  # run(operator, *inputs): a launch, and its result
+        self.world = world
+        self.needs = ctx.needs_input_grad
+        self._ctx = ctx
+
+    def factors(self):
+        """A and B of a product: A where B's gradient is wanted, B where A's is, else None."""
+        return self._ctx.saved_tensors
+
+    def of_b(self, a, gradient):
+        """A^T gradient, in memory as B lies there, so that the .grad of a Linear's weight needs no copy."""
+        return (gradient.t() @ a).t() if self._ctx.swapped else a.t() @ gradient
+
+
+def _ag_gemm(of, gradient):
+    a, b = of.factors()
+    return (of.run("gemm_rs", gradient, b.t()) if of.needs[0] else None,
+            of.of_b(of.run("all_gather", a), gradient) if of.needs[1] else None)
+
+
+def _gemm_rs(of, gradient):
+    a, b = of.factors()
+    return (of.run("ag_gemm", gradient, b.t()) if of.needs[0] else None,
+            of.of_b(a, of.run("all_gather", gradient)) if of.needs[1] else None)
+
+
+def _gemm_ar(of, gradient):
+    a, b = of.factors()
+    return gradient @ b.t() if of.needs[0] else None, of.of_b(a, gradient) if of.needs[1] else None
+
+
+def _all_gather(of, gradient):
+    """The sum over the ranks of this rank's rows, in fp32 and in rank order."""
+    parts = of.run("all_to_all", gradient)  # of every rank
+    return (parts.view(of.world, -1, parts.shape[1]).sum(0, dtype=torch.float32).to(parts.dtype),)
+
+
+def _all_to_all(of, gradient):
+    return (of.run("all_to_all", gradient),)
+
+
+_BACKWARD = {"ag_gemm": _ag_gemm, "gemm_rs": _gemm_rs, "gemm_ar": _gemm_ar, "all_gather": _all_gather, "all_to_all": _all_to_all}
+
+
+def register(library, name: str, tensors: int, runner) -> bool:
+    """Gives mkernel::NAME of so many tensors its gradient; False where it has none. runner(handle): run, and the number of ranks."""
+    function = _BACKWARD.get(name)
+    if function is None:
+        return False
+
+    def setup_context(ctx, inputs, output):
+        ctx.handle = inputs[-1]
+        if tensors == 2:
+            a, b = inputs[:2]
+            ctx.save_for_backward(a if ctx.needs_input_grad[1] else None, b if ctx.needs_input_grad[0] else None)
+            ctx.swapped = b.stride(0) == 1 and b.stride(1) != 1
+
+    def backward(ctx, gradient):
+        if torch.is_grad_enabled():
+            raise Refused(f"mkernel.{name} has no second derivative: no backward with create_graph=True goes through it")
+        gradients = function(Context(ctx, *runner(ctx.handle)), gradient)
+        return (*gradients, *[None] * (len(ctx.needs_input_grad) - len(gradients)))
+
+    torch.library.register_autograd(f"mkernel::{name}", backward, setup_context=setup_context, lib=library)
+    return True

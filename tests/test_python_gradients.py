@@ -1,0 +1,224 @@
+"""Gradients of the Python package's operators, on PyTorch's CPU tensors: those of float32 references, eager, checkpointed and compiled;
+what has no gradient is refused with a sentence."""
+import os
+
+import torch
+import torch.distributed as dist
+from torch.utils.checkpoint import checkpoint
+import mkernel
+from cases import case, main, ranks, refuses, says, scene
+
+LATE = 600_000_000_000  # ns: one rank may still compile while the other waits in a launch
+
+
+def start():
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    comm = mkernel.init(timeout_ns=LATE)
+    torch.manual_seed(comm.rank)
+    return comm
+
+
+def end(comm):
+    comm.close()
+    dist.destroy_process_group()
+
+
+def bf16(*shape):
+    return torch.randn(shape).div(4).bfloat16()
+
+
+def near(got, wanted, bound=0.01):
+    assert got.shape == wanted.shape and got.dtype is torch.bfloat16, (got.shape, wanted.shape, got.dtype)
+    error = ((got.float() - wanted).norm() / wanted.norm()).item()
+    assert error < bound, f"relative error {error}"
+
+
+def everybody(x):
+    """x of every rank in float32, by torch.distributed; this rank's requires a gradient, so that what all make of it is asked for."""
+    x = x.detach().contiguous()
+    whole = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(whole, x)
+    return [x.float().requires_grad_() for x in whole]
+
+
+def products(name, a, b):
+    """What a product gives every rank, in float32, of A and B of every rank."""
+    if name == "ag_gemm":
+        return [torch.cat(a) @ y for y in b]
+    total = sum(x @ y for x, y in zip(a, b))
+    return list(total.chunk(len(a))) if name == "gemm_rs" else [total]
+
+
+def layouts(b):
+    """b as matrices lie: by rows, by columns, and as neither; all leaves."""
+    wide = torch.empty(b.shape[0], 2 * b.shape[1], dtype=b.dtype)
+    wide[:, ::2] = b
+    wide.requires_grad_()
+    weight = b.t().contiguous().requires_grad_()  # of a Linear
+    rows = b.clone().requires_grad_()
+    return (rows, rows, lambda g: g), (weight, weight.t(), lambda g: g.t()), (wide, wide[:, ::2], lambda g: g[:, ::2])
+
+
+def products_are_right(comm):
+    W, r = comm.world, comm.rank
+    n, k = 40, 72
+    for name in ("ag_gemm", "gemm_rs", "gemm_ar"):
+        rows = 24 if name == "ag_gemm" else 24 * W
+        op = getattr(mkernel, name)
+        values, b = bf16(k, rows), bf16(k, n)
+        for leaf, matrix, gradient_of in layouts(b):
+            a = values.clone().requires_grad_()
+            c = op(a.t(), matrix)  # A is not contiguous
+            weights = bf16(*c.shape)
+            if name == "gemm_ar":
+                dist.broadcast(weights, 0)
+            every_a, every_b = everybody(values.t()), everybody(b)
+            results = products(name, every_a, every_b)
+            of_results = everybody(weights)[: len(results)]
+            sum((x * y.detach()).sum() for x, y in zip(results, of_results)).backward()
+            (c * weights).sum().backward()
+            near(a.grad.t(), every_a[r].grad)
+            near(gradient_of(leaf.grad), every_b[r].grad)
+            once = leaf.grad.clone()  # again: autograd adds
+            (op(a.t(), matrix) * weights).sum().backward()
+            near(a.grad.t(), 2 * every_a[r].grad)
+            near(leaf.grad, 2 * once.float())
+        # One of the two alone; and a gradient that is one number, spread.
+        a, weight = values.t().contiguous().requires_grad_(), b.t().contiguous().requires_grad_()
+        every_a, every_b = everybody(a), everybody(b)
+        sum(x.sum() for x in products(name, every_a, every_b)).backward()
+        op(a, weight.detach().t()).sum().backward()
+        near(a.grad, every_a[r].grad)
+        gradient, = torch.autograd.grad(op(a.detach(), weight.t()).sum(), weight)
+        near(gradient.t(), every_b[r].grad)
+        assert gradient.is_contiguous()  # so that .grad takes it as it is
+
+
+def moves_are_right(comm):
+    W, r = comm.world, comm.rank
+    a = bf16(6 * W, 16)
+    for name in ("all_gather", "all_to_all"):
+        x = a.clone().requires_grad_()
+        every = everybody(a)
+        blocks = [y.chunk(W) for y in every]
+        results = [torch.cat([y[i] for y in blocks]) if name == "all_to_all" else torch.cat(every) for i in range(W)]
+        c = getattr(mkernel, name)(x)
+        near(c.detach(), results[r].detach())
+        weights = bf16(*c.shape)
+        sum((y * w.detach()).sum() for y, w in zip(results, everybody(weights))).backward()
+        (c * weights).sum().backward()
+        near(x.grad, every[r].grad)
+
+
+class Layer(torch.nn.Module):
+    """Megatron's, sequence-parallel: the AllGather and the ReduceScatter are inside the products."""
+
+    def __init__(self, d, inner, world):
+        super().__init__()
+        self.up = torch.nn.Linear(d, inner // world, bias=False, dtype=torch.bfloat16)
+        self.down = torch.nn.Linear(inner // world, d, bias=False, dtype=torch.bfloat16)
+
+    def forward(self, x):
+        h = torch.nn.functional.silu(mkernel.ag_gemm(x, self.up.weight.t()))
+        return x + mkernel.gemm_rs(h, self.down.weight.t(), deterministic=True)
+
+
+def step(layer, forward, x):
+    """The gradients of a training step: of x, of the weights."""
+    layer.zero_grad()
+    x = x.clone().requires_grad_()
+    forward(x).square().sum().backward()
+    return [x.grad, *[p.grad for p in layer.parameters()]]
+
+
+def training_is_right(comm):
+    torch.use_deterministic_algorithms(True)
+    layer, x = Layer(64, 128, comm.world), bf16(32, 64)
+    wanted = step(layer, layer, x)
+    plans = len(comm.plans)
+    mkernel.gemm_rs(bf16(32 * comm.world, 128 // comm.world), bf16(128 // comm.world, 64), deterministic=True)
+    assert len(comm.plans) == plans  # it is the one that x's gradient took
+
+    # By hand in float32, for the layer as a whole.
+    every = [everybody(p) for p in layer.parameters()]
+    xs = everybody(x)
+    up, down = torch.cat(every[0]), torch.cat(every[1], 1)
+    whole = torch.cat(xs)
+    (whole + torch.nn.functional.silu(whole @ up.t()) @ down.t()).square().sum().backward()
+    for got, of in zip(wanted, (xs, *every)):
+        near(got, of[comm.rank].grad, 0.02)
+
+    # Kept or computed again: the same.
+    for reentrant in (False, True):
+        again = step(layer, lambda x: checkpoint(layer, x, use_reentrant=reentrant), x)
+        assert all(map(torch.equal, again, wanted)), reentrant
+
+    # Compiled in one graph.
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    assert all(map(torch.equal, step(layer, compiled, x), wanted))
+    assert all(map(torch.equal, step(layer, compiled, x), wanted))
+    moves = torch.compile(lambda x: mkernel.all_to_all(mkernel.all_gather(x)), fullgraph=True, backend="aot_eager")
+    assert all(map(torch.equal, step(layer, moves, x)[:1], step(layer, lambda x: mkernel.all_to_all(mkernel.all_gather(x)), x)))
+    torch.use_deterministic_algorithms(False)
+
+
+def what_has_no_gradient_says_so(comm):
+    a, b = bf16(16, 64).requires_grad_(), bf16(64, 48)
+    # A second derivative.
+    grad, = torch.autograd.grad(mkernel.ag_gemm(a, b).sum(), a)
+    assert not grad.requires_grad
+    for op in (mkernel.ag_gemm, mkernel.gemm_rs, mkernel.gemm_ar):
+        c = op(a, b)
+        refuses(f"mkernel.{op.__name__} has no second derivative", lambda: torch.autograd.grad(c.sum(), a, create_graph=True))
+    # A result that is written in place.
+    out = torch.empty(16 * comm.world, 48, dtype=torch.bfloat16)
+    refuses("mkernel.ag_gemm with out has no backward: call it under torch.no_grad()", mkernel.ag_gemm, a, b, out)
+    w = bf16(48).requires_grad_()
+    loss = (out * w).sum()
+    mkernel.ag_gemm(a.detach(), b, out)
+    try:
+        loss.backward()
+        raise AssertionError("the product's old values were kept for the backward, and are gone")
+    except RuntimeError as e:
+        says(str(e), "modified by an inplace operation")
+    # Operators without a backward.
+    q = bf16(1, 16, 2, 64).requires_grad_()
+    x, b1, b2 = bf16(8, 64).requires_grad_(), bf16(2, 64, 32), bf16(2, 16, 64)
+    ids, weights = torch.zeros(8, 2, dtype=torch.int32), torch.ones(8, 2)
+    for op, arguments in (("ring_attention", (q, q, q)), ("moe_ffn", (x, b1, ids, weights, b2)), ("moe_dispatch_gemm", (x, b1, ids))):
+        sentence = f"mkernel.{op} has no backward: call it under torch.no_grad(), or detach its inputs"
+        refuses(sentence, getattr(mkernel, op), *arguments)
+        refuses(sentence, getattr(torch.ops.mkernel, op), *arguments)
+        try:
+            torch.compile(lambda *x: getattr(mkernel, op)(*x), fullgraph=True, backend="aot_eager")(*arguments)
+            raise AssertionError(f"{op} was compiled")
+        except Exception as e:
+            says(str(e), sentence)
+        with torch.no_grad():
+            getattr(mkernel, op)(*arguments)
+
+
+@scene
+def gradients(also=""):
+    comm = start()
+    products_are_right(comm)
+    moves_are_right(comm)
+    if also:
+        training_is_right(comm)
+        what_has_no_gradient_says_so(comm)
+    end(comm)
+
+
+@case
+def gradients_of_two_ranks_are_right_kept_checkpointed_and_compiled_and_what_has_none_says_so():
+    ranks(2, gradients, "training and refusals")
+
+
+@case
+def gradients_of_four_ranks_are_right():
+    ranks(4, gradients)
+
+
+if __name__ == "__main__":
+    main()
