@@ -154,10 +154,11 @@ def training_is_right(comm):
         again = step(layer, lambda x: checkpoint(layer, x, use_reentrant=reentrant), x)
         assert all(map(torch.equal, again, wanted)), reentrant
 
-    # Compiled in one graph.
+    # [S/W, B, D], and that compiled in one graph.
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    assert all(map(torch.equal, step(layer, compiled, x), wanted))
-    assert all(map(torch.equal, step(layer, compiled, x), wanted))
+    for forward in (layer, compiled, compiled):
+        of_x, *of_weights = step(layer, forward, x.view(16, 2, 64))
+        assert of_x.shape == (16, 2, 64) and all(map(torch.equal, (of_x.view(32, 64), *of_weights), wanted)), forward
     moves = torch.compile(lambda x: mkernel.all_to_all(mkernel.all_gather(x)), fullgraph=True, backend="aot_eager")
     assert all(map(torch.equal, step(layer, moves, x)[:1], step(layer, lambda x: mkernel.all_to_all(mkernel.all_gather(x)), x)))
     torch.use_deterministic_algorithms(False)

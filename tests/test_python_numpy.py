@@ -92,6 +92,51 @@ def gemms_of_two_nodes_over_softnic_are_right():
 
 
 @scene
+def leading():
+    comm = mkernel.init(timeout_ns=MINUTE)
+    rng, W, r = numpy.random.default_rng(comm.rank), comm.world, comm.rank
+    S, B, n, k = 6 * W, 3, 40, 16
+    b = bf16(rng, k, n)
+    shard, whole = bf16(rng, S // W, B, k), bf16(rng, S, B, k)
+    joined = numpy.concatenate(list(everyone(comm, shard)))
+    near(mkernel.ag_gemm(shard, b), floats(joined) @ floats(b))
+    assert (mkernel.all_gather(shard) == joined).all()
+    out = numpy.full((S, B, n), 0xFFFF, numpy.uint16)
+    assert mkernel.ag_gemm(shard, b, out) is out and (out == mkernel.ag_gemm(shard, b)).all()
+    total = sum(floats(x) @ floats(y) for x, y in zip(everyone(comm, whole), everyone(comm, b)))
+    near(mkernel.gemm_rs(whole, b, deterministic=True), total[r * S // W : (r + 1) * S // W])
+    near(mkernel.gemm_ar(whole, b, deterministic=True), total)
+    near(mkernel.gemm_ar(whole[None, :1], b, deterministic=True), total[None, :1])  # [1, 1, B, K]: no parts of rows
+    blocks = everyone(comm, whole)[:, r * S // W : (r + 1) * S // W]
+    assert (mkernel.all_to_all(whole) == blocks.reshape(whole.shape)).all()
+    # Tokens stay with their rank, with ids and weights.
+    E, H, I, K = 2 * W, k, 24, 2
+    x, b1, b2 = bf16(rng, 2, 5, H), bf16(rng, 2, H, 2 * I), bf16(rng, 2, I, H)
+    ids, weights = rng.integers(0, E, (2, 5, K)).astype(numpy.int32), rng.random((2, 5, K), numpy.float32)
+    flat = x.reshape(10, H), b1, ids.reshape(10, K), weights.reshape(10, K), b2
+    y = mkernel.moe_ffn(x, b1, ids, weights, b2, deterministic=True)
+    assert y.shape == x.shape and (y.reshape(10, H) == mkernel.moe_ffn(*flat, deterministic=True)).all()
+    c, rows = mkernel.moe_dispatch_gemm(x, b1, ids)
+    c_flat, rows_flat = mkernel.moe_dispatch_gemm(flat[0], b1, flat[2])
+    assert c.shape == c_flat.shape and (rows == rows_flat).all()
+    # What could mean two things, or nothing.
+    refuses("ranks hold parts of the first dimension, which is 1; of a batch of one give A[0]", mkernel.ag_gemm, shard[None, :, 0], b)
+    refuses("A is [1, 12, 16]: ranks hold parts of the first", mkernel.gemm_rs, numpy.ascontiguousarray(whole[None, :, 0]), b)
+    refuses("the first dimension is divided among 2 ranks, and 3 is no multiple", mkernel.gemm_rs, whole[:3].repeat(2, 1), b)
+    refuses("the first dimension is divided among 2 ranks, and 3 is no multiple", mkernel.all_to_all, whole[:3].repeat(2, 1))
+    refuses("X is [2, 5, 16] and ids [10, 2]: their leading dimensions are not alike", mkernel.moe_ffn, x, *flat[1:])
+    refuses("A is [18, 16] and B [24, 40]: K is one number", mkernel.ag_gemm, shard, bf16(rng, 24, n))
+    refuses("C is [36, 40], and its leading dimensions should be [12, 3]", mkernel.ag_gemm, shard, b, out.reshape(S * B, n))
+    refuses("C is written in place: it must be contiguous", mkernel.ag_gemm, shard, b, numpy.empty((S, B, 2 * n), numpy.uint16)[:, :, ::2])
+    comm.close()
+
+
+@case
+def leading_dimensions_are_rows():
+    ranks(2, leading)
+
+
+@scene
 def attention():
     comm = mkernel.init(timeout_ns=MINUTE)
     rng, W = numpy.random.default_rng(comm.rank), comm.world

@@ -27,6 +27,7 @@ class Operator(NamedTuple):
     outputs: tuple  # names
     formulas: tuple  # of all arguments, "M/W,K": W is the number of ranks, rows what the plan makes room for
     types: tuple  # of the outputs
+    rows: tuple  # of all arguments: the letter of their first dimension, and whether ranks hold parts of it
     matrices: tuple  # inputs whose last two dimensions may be swapped in memory, all alike
     heap: int  # the input whose schedule is another where it lies in the symmetric heap; -1: none
     causal: bool
@@ -64,6 +65,7 @@ def _read(number: int) -> Operator:
         of["name"], of["help"], tuple(n["letter"] for n in of["shape"]),
         tuple((a["name"], a["type"], a["shape"].count(",") + 1) for a in inputs), tuple(a["name"] for a in outputs),
         tuple(a["shape"] for a in inputs + outputs), tuple(a["type"] for a in outputs),
+        tuple((letter, "W" in by) for letter, _, by in (next(_factors(a["shape"])) for a in inputs + outputs)),
         tuple(i for i, a in enumerate(inputs) if a["swaps"]), 0 if of["a_in_heap"] else -1,
         bool(of["causal"]), bool(of["deterministic"]))
 
@@ -111,3 +113,30 @@ def problem_of(op: Operator, world: int, shapes) -> Problem:
     outputs = zip(op.outputs, op.formulas[len(op.inputs):], op.types)
     return Problem(tuple(numbers[letter] for letter in op.letters),
                    tuple((_extents(op, world, numbers, name, formula), word) for name, formula, word in outputs))
+
+
+def leading(op: Operator, world: int, shapes):
+    """Where the first input, a matrix, has more than one dimension in place of its rows, [S, B, K]: the inputs that have the same, and what each
+    output has in place of its own rows (None: nothing). Parts that ranks hold are of the first dimension; a first dimension of 1 is refused there, since
+    [1, S, K] is more likely a batch of one than S = 1."""
+    letter, parts = op.rows[0]
+    lead, name = tuple(shapes[0][:-1]), op.inputs[0][0]
+    folded = [i for i, (_, _, dimensions) in enumerate(op.inputs) if dimensions == 2 and op.rows[i][0] == letter]
+    for i in folded:
+        if tuple(shapes[i][:-1]) != lead:
+            raise Refused(f"{op.name}: {name} is {list(shapes[0])} and {op.inputs[i][0]} {list(shapes[i])}: their leading dimensions "
+                          "are not alike")
+    made = []
+    for of_letter, of_parts in op.rows[len(op.inputs):]:
+        if of_letter != letter:
+            made.append(None)
+            continue
+        if (parts or of_parts) and lead[0] == 1:
+            raise Refused(f"{op.name}: {name} is {list(shapes[0])}: ranks hold parts of the first dimension, which is 1; of a batch of one "
+                          f"give {name}[0]")
+        if of_parts and lead[0] % world:
+            raise Refused(f"{op.name}: {name} is {list(shapes[0])}: the first dimension is divided among {world} ranks, and {lead[0]} "
+                          "is no multiple")
+        first = lead[0] if parts == of_parts else lead[0] * world if parts else lead[0] // world
+        made.append((first, *lead[1:]))
+    return folded, made

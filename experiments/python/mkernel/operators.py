@@ -3,6 +3,9 @@ numpy's uint16 that holds the bits (`mkernel.to_bf16`).
 
 For all of them:
     Every rank calls, with arrays of the same shapes and the same options, in the same order.
+    A matrix of rows, [M, K] below, may have leading dimensions in their place, [S, B, K], and then the result has them, too. Where ranks hold
+    parts of the rows they are parts of the first dimension, as in Megatron's sequence parallelism: ag_gemm takes [S/W, B, K] and gives [S, B, N],
+    gemm_rs the reverse. With the batch first each rank's parts would be of the batch; [1, S, K] is refused there: give x[0].
     Arrays are PyTorch's where the program imported torch before `mkernel.init`, else numpy's; all on the
     communicator's device. An input that is contiguous, or a B whose last two dimensions are swapped in memory (w.t()
     of a contiguous w), is read where it lies; any other is copied first. `out` is written in place.
@@ -22,16 +25,42 @@ from __future__ import annotations
 import inspect
 
 from . import _communicator, _shapes
+from ._library import Refused
 
 tensors = None  # the module for PyTorch's tensors, once torch is there
 
 
 def _launch(comm, op, inputs, outputs, causal=False, deterministic=False, options=""):
-    if tensors is not None and tensors.is_array(inputs[0]):
+    first = inputs[0]
+    if getattr(first, "ndim", 0) > 2 and _shapes.OPERATORS[op].inputs[0][2] == 2:
+        return _launch_folded(comm, op, inputs, outputs, causal, deterministic, options)
+    if tensors is not None and tensors.is_array(first):
         return tensors.launch(comm, op, inputs, outputs, causal, deterministic, options)
     if comm is None:
         comm = _communicator.default()
     return comm.launch(op, inputs, outputs, causal, deterministic, options)
+
+
+def _launch_folded(comm, op, inputs, outputs, *flags):
+    """Leading dimensions are rows to a launch, and its results get them back."""
+    of = _shapes.OPERATORS[op]
+    of_comm = _communicator.default() if comm is None else comm
+    folded, made = _shapes.leading(of, of_comm.world, [getattr(x, "shape", ()) for x in inputs])
+    flat = [x.reshape(-1, x.shape[-1]) if i in folded else x for i, x in enumerate(inputs)]
+    if outputs is None:
+        results = _launch(comm, op, tuple(flat), None, *flags)
+        return tuple(x if lead is None else x.reshape(*lead, *x.shape[1:]) for x, lead in zip(results, made))
+    rows = []
+    for x, lead, name in zip(outputs, made, of.outputs):
+        if lead is not None:
+            if getattr(x, "ndim", 0) != len(lead) + 1 or tuple(x.shape[:-1]) != lead:
+                raise Refused(f"{op}: {name} is {list(getattr(x, 'shape', ()))}, and its leading dimensions should be {list(lead)}")
+            if not of_comm._arrays.is_contiguous(x):
+                raise Refused(f"{op}: {name} is written in place: it must be contiguous")
+            x = x.reshape(-1, x.shape[-1])
+        rows.append(x)
+    _launch(comm, op, tuple(flat), tuple(rows), *flags)
+    return outputs
 
 
 def ag_gemm(a, b, out=None, *, options: str = "", comm=None):
