@@ -154,6 +154,15 @@ def training_is_right(comm):
         again = step(layer, lambda x: checkpoint(layer, x, use_reentrant=reentrant), x)
         assert all(map(torch.equal, again, wanted)), reentrant
 
+    # A profiler sees the launches of both ways.
+    with torch.profiler.profile() as profile:
+        step(layer, layer, x)
+    seen = {event.key: event.count for event in profile.key_averages()}
+    rows, inner = 32 * comm.world, 128 // comm.world
+    work = f"{rows},{inner},64: {2e-9 * rows * inner * 64:.4g} GFLOP"
+    assert seen["mkernel::ag_gemm"] == 2 and seen["mkernel::gemm_rs"] == 2 and seen["mkernel::all_gather"] == 2, seen
+    assert seen[f"ag_gemm {work}"] == 2, seen
+
     # [S/W, B, D], and that compiled in one graph.
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     for forward in (layer, compiled, compiled):

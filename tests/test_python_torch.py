@@ -259,7 +259,7 @@ def what_makes_no_sense_is_refused_with_a_sentence():
 def the_tutorial_runs_under_torchrun():
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
     said = run([*command, TUTORIAL, "--compile"])
-    says(said, "tutorial: rank 0 of 2 done", "tutorial: rank 1 of 2 done", "rank 1: compiled, and the same", "refused: ag_gemm: A is [64, 128]")
+    says(said, "tutorial: rank 0 of 2 done", "tutorial: rank 1 of 2 done", "rank 1: compiled, and the same", "rank 1: trained: losses ", "refused: ag_gemm: A is [64, 128]")
     assert len(re.findall(r"rank \d of 2 on cpu", said)) == 2
     # without PyTorch's tensors, though there is a PyTorch
     says(run([sys.executable, "-m", "mkernel.launch", "-n", "2", TUTORIAL, "--numpy"]), "tutorial: rank 1 of 2 done")

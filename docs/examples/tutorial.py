@@ -101,7 +101,24 @@ if torch and "--compile" in sys.argv:
     assert torch.allclose(compiled, torch.nn.functional.silu(y), rtol=1e-2)
     print(f"rank {comm.rank}: compiled, and the same")
 
-# 8. Leave together. Arrays of the heap go first, as their memory is the communicator's.
+# 8. PyTorch's autograd goes through them: each one's backward is another one, so all ranks go through it together. The loss
+#    is the sum of the ranks' losses.
+if torch:
+    w1, w2 = w1.requires_grad_(), w2.clone().requires_grad_()
+    losses = []
+    for step in range(3):
+        h = torch.nn.functional.silu(mkernel.ag_gemm(x, w1))
+        loss = (mkernel.gemm_rs(h, w2) - x).float().square().mean()
+        loss.backward()  # of ag_gemm: gemm_rs; of gemm_rs: ag_gemm; of the weights: all_gather and a product
+        losses.append(loss.item())
+        with torch.no_grad():
+            for w in (w1, w2):
+                w -= 4 * w.grad
+                w.grad = None
+    print(f"rank {comm.rank}: trained: losses {' '.join(f'{loss:.6f}' for loss in losses)}")
+    assert losses[0] > losses[1] > losses[2]
+
+# 9. Leave together. Arrays of the heap go first, as their memory is the communicator's.
 del in_heap, again
 rank = comm.rank
 comm.close()

@@ -205,7 +205,7 @@ def launch(comm, op, inputs, outputs, causal, deterministic, options):
     """What mkernel.ag_gemm and its like do with tensors; torch.compile traces through it."""
     if len(inputs) > 2 and inputs[2].dtype is torch.int64:
         inputs = (*inputs[:2], inputs[2].to(torch.int32), *inputs[3:])
-    if not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack():
+    if not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack() and not _is_profiled():
         grad = torch.is_grad_enabled()
         for x in inputs:
             if type(x) not in _PLAIN or grad and x.requires_grad:
@@ -220,6 +220,19 @@ def launch(comm, op, inputs, outputs, causal, deterministic, options):
         return made if isinstance(made, (tuple, list)) else (made,)
     getattr(torch.ops.mkernel, op + "_out")(*inputs, *outputs, causal, deterministic, options, _handle_of(comm))
     return outputs
+
+
+def _is_profiled() -> bool:
+    return getattr(torch.autograd.profiler, "_is_profiler_enabled", False)
+
+
+def _run(comm, of, inputs, outputs, *flags):
+    """A launch by way of the dispatcher. A profiler sees the operator's range, and in it one that says the problem and this rank's FLOP."""
+    if not _is_profiled():
+        return comm.launch(of.name, inputs, outputs, *flags)
+    plan = comm.ready(of, inputs, outputs, *flags).plan
+    with torch.profiler.record_function(f"{of.name} {','.join(map(str, plan.shape))}: {plan.flop / 1e9:.4g} GFLOP"):
+        return comm.launch(of.name, inputs, outputs, *flags)
 
 
 def _written(outputs) -> None:
@@ -274,14 +287,14 @@ def _define(of: _shapes.Operator) -> None:
 
     def run(*arguments):
         *flags_of, handle = _filled(arguments, inputs)[inputs:]
-        made = _of_handle(handle).launch(of.name, arguments[:inputs], None, *flags_of)
+        made = _run(_of_handle(handle), of, arguments[:inputs], None, *flags_of)
         return made[0] if outputs == 1 else made
 
     def run_out(*arguments):
         *flags_of, handle = _filled(arguments, inputs + outputs)[inputs + outputs :]
-        comm = _of_handle(handle)
-        comm.launch(of.name, arguments[:inputs], arguments[inputs : inputs + outputs], *flags_of)
-        _written(arguments[inputs : inputs + outputs])
+        results = arguments[inputs : inputs + outputs]
+        _run(_of_handle(handle), of, arguments[:inputs], results, *flags_of)
+        _written(results)
 
     def fake(*arguments):
         arguments = _filled(arguments, inputs)
