@@ -50,10 +50,22 @@ __attribute__((format(printf, 2, 3))) static void spec_say(struct spec_text *t, 
     va_end(args);
 }
 
+static void spec_say_arguments(struct spec_text *t, const struct op_descriptor *op,
+                               const struct mk_problem *q)
+{
+    for (uint32_t i = 0; i < op_arguments(q); i++) {
+        const struct op_argument *a = &op->arguments[i];
+        spec_say(t,
+                 "%s{\"name\":\"%s\",\"type\":\"%s\",\"shape\":\"%s\",\"output\":%d,\"swaps\":%d}",
+                 i ? "," : "", a->name, spec_types[op_argument_type(q, i)], a->shape, a->output,
+                 op->b_layout && a->name[0] == 'B' && a->type != OP_SCALES);
+    }
+}
+
 int mk_op_describe(uint32_t number, char *text, uint64_t size)
 {
     const struct op_descriptor *op = op_of(number);
-    const struct mk_problem plain = {.op = number};
+    const struct mk_problem plain = {.op = number}, fp8 = {.op = number, .fp8 = 1};
     struct spec_text t = {text, size, 0};
     if (!op)
         return -EINVAL;
@@ -62,13 +74,10 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
         spec_say(&t, "%s{\"letter\":\"%s\",\"name\":\"%s\"}", i ? "," : "",
                  op->shape->dimensions[i].letter, op->shape->dimensions[i].name);
     spec_say(&t, "],\"arguments\":[");
-    for (uint32_t i = 0; i < op_arguments(&plain); i++) {
-        const struct op_argument *a = &op->arguments[i];
-        spec_say(&t,
-                 "%s{\"name\":\"%s\",\"type\":\"%s\",\"shape\":\"%s\",\"output\":%d,\"swaps\":%d}",
-                 i ? "," : "", a->name, spec_types[op_argument_type(&plain, i)], a->shape,
-                 a->output, op->b_layout && a->name[0] == 'B');
-    }
+    spec_say_arguments(&t, op, &plain);
+    spec_say(&t, "],\"fp8\":[");
+    if (op->fp8)
+        spec_say_arguments(&t, op, &fp8);
     spec_say(&t, "],\"options\":[");
     for (uint32_t i = 0, some = 0; i < TUNING_KNOBS; i++)
         if (op->knobs >> i & 1)

@@ -57,6 +57,26 @@ def operators(nodes):
     assert torch.equal(mkernel.all_gather(a), whole)
     out = torch.full((m, n), float("nan"), dtype=torch.bfloat16)
     assert mkernel.ag_gemm(a, b, out) is out and torch.equal(out, mkernel.ag_gemm(a, b))
+
+    # FP8: codes, and a scale for each 1x128 of A and 128x128 of B.
+    blocks = -(-k // 128)
+    codes = [torch.randn(s).mul(100).clamp(-448, 448).to(torch.float8_e4m3fn) for s in ((m // W, k - 8), (n, k - 8))]
+    scales = [torch.rand(blocks, m // W) + 0.5, torch.rand(-(-n // 128), 4) + 0.5]
+    if comm.nodes > 1:
+        refuses("scales do not cross the network", mkernel.ag_gemm_fp8, codes[0], codes[1].t(), *scales)
+    else:
+        a8 = codes[0].float() * scales[0].t().repeat_interleave(128, 1)[:, : k - 8]
+        b8 = codes[1].float() * scales[1].repeat_interleave(128, 0)[:n].repeat_interleave(128, 1)[:, : k - 8]
+        c = mkernel.ag_gemm_fp8(codes[0], codes[1].t(), *scales)
+        near(c, torch.cat(gathered(a8)).double() @ b8.double().t())
+        assert c.dtype is torch.bfloat16 and torch.equal(torch.ops.mkernel.ag_gemm_fp8(codes[0], codes[1].t(), *scales), c)
+        assert torch.equal(mkernel.ag_gemm_fp8(codes[0].view(-1, 4, k - 8), codes[1].t(), *scales).view(m, n), c)
+        in_heap = mkernel.empty((m // W, k - 8), torch.float8_e4m3fn)
+        in_heap.copy_(codes[0])
+        assert torch.equal(mkernel.ag_gemm_fp8(in_heap, codes[1].t(), *scales, out=torch.empty_like(c)), c)
+        assert comm.plans[-1].op == "ag_gemm" and "dtype=fp8" in comm.plans[-1].options
+        assert torch.equal(mkernel.ag_gemm_fp8(codes[0], codes[1].t(), *scales, options=comm.plans[-1].options), c)
+        del in_heap
     a, b = bf16(m, k), bf16(n, k).t()  # the weights of a torch.nn.Linear
     total = sum(x.double() @ y.double().t() for x, y in zip(gathered(a), gathered(b.t().contiguous())))
     near(mkernel.gemm_rs(a, b, deterministic=True), total[r * m // W : (r + 1) * m // W])
@@ -190,6 +210,9 @@ def checking():
     assert torch.equal(out, ops.ag_gemm(a, b))
     torch.library.opcheck(ops.ag_gemm_out.default, (a, b, torch.empty(16, 48, dtype=torch.bfloat16), *flags), test_utils=tests)
     torch.library.opcheck(ops.all_gather.default, (a, *flags), test_utils=tests)
+    codes = [torch.ones(s).to(torch.float8_e4m3fn) for s in ((16, 64), (48, 64))]
+    scales = torch.ones(1, 16), torch.ones(1, 4)
+    torch.library.opcheck(ops.ag_gemm_fp8.default, (codes[0], codes[1].t(), *scales, *flags), test_utils=tests[1:])
     torch.library.opcheck(ops.ring_attention.default, (q, q, q, *flags), test_utils=tests)
     end(comm)
 
@@ -236,6 +259,13 @@ def refusals():
     refuses("B is on meta, and the communicator on cpu", comm.launch, "ag_gemm", (a, b.to("meta").t().contiguous().t()))
     refuses("should be [16, 48] of torch.bfloat16", mkernel.ag_gemm, a, b, torch.empty(16, 40, dtype=torch.bfloat16))
     refuses("written in place", mkernel.ag_gemm, a, b, torch.empty(48, 16, dtype=torch.bfloat16).t())
+    codes, weight = torch.ones(16, 64).to(torch.float8_e4m3fn), torch.ones(64, 64).to(torch.float8_e4m3fn)
+    scales = torch.ones(1, 16), torch.ones(1, 4)
+    refuses("A is of torch.bfloat16, and should be of torch.float8_e4m3fn", mkernel.ag_gemm_fp8, a, weight.t(), *scales)
+    refuses("A_scales is [16, 1], and should be [1, 16]", mkernel.ag_gemm_fp8, codes, weight.t(), scales[0].t(), scales[1])
+    refuses("B_scales is [1, 1], and should be [1, 4]", mkernel.ag_gemm_fp8, codes, weight.t(), scales[0], scales[1][:, :1])
+    refuses("the function for FP8 is ag_gemm_fp8", mkernel.ag_gemm, a, b, options="dtype=fp8")
+    refuses("B has to be [N,K]", mkernel.ag_gemm_fp8, codes, weight, *scales)
     h = mkernel.empty((16, 64))
     assert h.dtype is torch.bfloat16 and h.data_ptr() % 128 == 0 and not h.any()
     h.copy_(a)

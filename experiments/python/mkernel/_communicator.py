@@ -180,7 +180,7 @@ class Communicator:
                     pointers = arrays.pointers(inputs, outputs)
                     break
             arguments = ready.arguments
-            arguments[:] = pointers
+            arguments[:] = [pointers[i] for i in of.order] if of.order else pointers
             plan = ready.plan
             self._launches = plan._used = self._launches + 1
             if self._host:
@@ -279,11 +279,13 @@ class Communicator:
                 raise Refused(f"{of.name} has no plan for this shape yet, and a capture can make none: call it once "
                               "before the capture")
             self.wait()  # loading a kernel may wait for launches in the driver
+        if "dtype=fp8" in options and not of.settings:
+            raise Refused(f"{of.name}: options={options!r}: the function for FP8 is {of.name}_fp8")
         address = ctypes.c_void_p()
         words = _library.settings(
-            op=of.name, shape=",".join(str(int(n)) for n in problem.shape), causal=int(causal) or None,
+            op=of.op, shape=",".join(str(int(n)) for n in problem.shape), causal=int(causal) or None,
             b_transposed=int(swap) or None, deterministic=int(deterministic) or None, a_offset=offset or None,
-            options=options or None)
+            options=f"{of.settings} {options}".strip() or None)
         while len(self._plans) >= PLANS_KEPT and self._drop_oldest():
             pass
         while True:
@@ -294,9 +296,10 @@ class Communicator:
             self._fail(result)
         count = library.mk_plan_arguments(address.value)
         names = [library.mk_plan_argument_name(address.value, i).decode() for i in range(count)]
-        if names != [name for name, _, _ in of.inputs] + list(of.outputs):
+        written = [name for name, _, _ in of.inputs] + list(of.outputs)
+        if names != [written[i] for i in of.order or range(len(written))]:
             raise Error(f"the library's {of.name} takes {' '.join(names)}, which is not what this package was written for")
-        made = Plan(self, address.value, of.name, problem.shape), (ctypes.c_void_p * count)()
+        made = Plan(self, address.value, of.op, problem.shape), (ctypes.c_void_p * count)()
         made[0]._used = self._launches
         self._plans[key] = made
         return made

@@ -7,7 +7,7 @@ import ctypes
 import numpy
 
 NAME = "numpy"
-_TYPES = {"bf16": ("uint16", "bfloat16"), "fp32": ("float32",), "uint32": ("uint32", "int32")}
+_TYPES = {"bf16": ("uint16", "bfloat16"), "fp32": ("float32",), "uint32": ("uint32", "int32"), "e4m3": ("uint8", "float8_e4m3fn")}
 
 
 def is_array(x) -> bool:
@@ -71,7 +71,7 @@ def aligned(x, was_swapped: bool):
 
 
 def new(shape, word: str, like):
-    return _aligned(shape, like.dtype if word == "bf16" else numpy.dtype(_TYPES[word][0]))
+    return _aligned(shape, like.dtype if word == "bf16" and type_is(like, word) else numpy.dtype(_TYPES[word][0]))
 
 
 def at(address: int, shape, dtype, owner):

@@ -21,11 +21,14 @@ class Problem(NamedTuple):
 
 class Operator(NamedTuple):
     name: str
+    op: str  # the library's name: that of ag_gemm_fp8 is ag_gemm
+    settings: str  # what its plans' options begin with
     help: str  # one line
     letters: tuple  # of the problem's numbers
-    inputs: tuple  # (name, type, dimensions) of each, in the order of the launch
+    inputs: tuple  # (name, type, dimensions) of each
     outputs: tuple  # names
-    formulas: tuple  # of all arguments, "M/W,K": W is the number of ranks, rows what the plan makes room for
+    order: tuple  # of the launch: numbers of arguments, inputs before outputs; (): that one
+    formulas: tuple  # of all arguments, "M/W,K": W is the number of ranks, rows what the plan makes room for; K:128 is rounded up
     types: tuple  # of the outputs
     rows: tuple  # of all arguments: the letter of their first dimension, and whether ranks hold parts of it
     matrices: tuple  # inputs whose last two dimensions may be swapped in memory, all alike
@@ -55,31 +58,61 @@ def _divide(number, by: int):
     return (number, 0) if by == 1 else (number // by, number % by)
 
 
-def _read(number: int) -> Operator:
-    text = ctypes.create_string_buffer(library.mk_op_describe(number, None, 0) + 1)
-    library.mk_op_describe(number, text, len(text))
-    of = json.loads(text.value)
-    inputs = [a for a in of["arguments"] if not a["output"]]
-    outputs = [a for a in of["arguments"] if a["output"]]
+def _described(of: dict, name: str, settings: str, arguments) -> Operator:
+    inputs = [a for a in arguments if not a["output"]]
+    outputs = [a for a in arguments if a["output"]]
+    order = tuple((inputs + outputs).index(a) for a in arguments)
     return Operator(
-        of["name"], of["help"], tuple(n["letter"] for n in of["shape"]),
+        name, of["name"], settings, of["help"], tuple(n["letter"] for n in of["shape"]),
         tuple((a["name"], a["type"], a["shape"].count(",") + 1) for a in inputs), tuple(a["name"] for a in outputs),
+        order if list(order) != sorted(order) else (),
         tuple(a["shape"] for a in inputs + outputs), tuple(a["type"] for a in outputs),
         tuple((letter, "W" in by) for letter, _, by in (next(_factors(a["shape"])) for a in inputs + outputs)),
         tuple(i for i, a in enumerate(inputs) if a["swaps"]), 0 if of["a_in_heap"] else -1,
         bool(of["causal"]), bool(of["deterministic"]))
 
 
+def _read(number: int):
+    """The operator, and the same of FP8 where there is that."""
+    text = ctypes.create_string_buffer(library.mk_op_describe(number, None, 0) + 1)
+    library.mk_op_describe(number, text, len(text))
+    of = json.loads(text.value)
+    yield _described(of, of["name"], "", of["arguments"])
+    if of["fp8"]:
+        yield _described(of, of["name"] + "_fp8", "dtype=fp8", of["fp8"])
+
+
 OPERATORS = {
     op.name: op
-    for op in map(_read, itertools.takewhile(lambda i: library.mk_op_describe(i, None, 0) > 0, itertools.count()))
+    for number in itertools.takewhile(lambda i: library.mk_op_describe(i, None, 0) > 0, itertools.count())
+    for op in _read(number)
 }
+
+
+def _extent(factor: str, numbers: dict, world: int) -> int:
+    """Of a dimension, "N:128:4*4", from left to right."""
+    value = 1
+    for sign, word in re.findall(r"([*/:]?)(\w+)", factor):
+        by = world if word == "W" else int(word) if word.isdigit() else numbers[word]
+        value = value // by if sign == "/" else (value + by - 1) // by if sign == ":" else value * by
+    return value
+
+
+def _check_rounded(op: Operator, world: int, numbers: dict, shapes) -> None:
+    """Inputs of which not every dimension says a number."""
+    for (name, _, _), formula, shape in zip(op.inputs, op.formulas, shapes):
+        if ":" in formula:
+            wanted = [_extent(factor, numbers, world) for factor in formula.split(",")]
+            if list(shape) != wanted:
+                raise Refused(f"{op.name}: {name} is {list(shape)}, and should be {wanted}")
 
 
 def _numbers(op: Operator, world: int, shapes) -> dict:
     """The numbers by letter, of which every array's shape says some; all must say the same."""
     known = {}
     for (name, _, _), formula, shape in zip(op.inputs, op.formulas, shapes):
+        if ":" in formula:
+            continue
         for (letter, times, by), extent in zip(_factors(formula), shape):
             number, rest = _divide(extent * _value(by, world), _value(times, world))
             if rest:
@@ -110,6 +143,7 @@ def problem_of(op: Operator, world: int, shapes) -> Problem:
         if len(shape) != dimensions:
             raise Refused(f"{op.name}: {name} has {len(shape)} dimensions, {list(shape)}, and should have {dimensions}")
     numbers = _numbers(op, world, shapes)
+    _check_rounded(op, world, numbers, shapes)
     outputs = zip(op.outputs, op.formulas[len(op.inputs):], op.types)
     return Problem(tuple(numbers[letter] for letter in op.letters),
                    tuple((_extents(op, world, numbers, name, formula), word) for name, formula, word in outputs))

@@ -14,7 +14,7 @@ from . import _communicator, _gradients, _shapes, operators
 from ._library import Refused
 
 NAME = "torch"
-_TYPES = {"bf16": (torch.bfloat16,), "fp32": (torch.float32,), "uint32": (torch.int32, torch.uint32)}
+_TYPES = {"bf16": (torch.bfloat16,), "fp32": (torch.float32,), "uint32": (torch.int32, torch.uint32), "e4m3": (torch.float8_e4m3fn,)}
 
 
 # ---- what launches ask of an array ----

@@ -74,6 +74,18 @@ def ag_gemm(a, b, out=None, *, options: str = "", comm=None):
     return _launch(comm, "ag_gemm", (a, b), None if out is None else (out,), options=options)[0]
 
 
+def ag_gemm_fp8(a, b, a_scales, b_scales, out=None, *, options: str = "", comm=None):
+    """ag_gemm of FP8: numbers are codes times the scale of their block. On one node.
+
+    a: [M/W, K] e4m3 (torch.float8_e4m3fn; numpy: uint8, the codes), this rank's rows; K is a multiple of 16, M/W of 4.
+    b: [K, N] e4m3, with its two dimensions swapped in memory: w.t() of a contiguous w [N, K].
+    a_scales: [ceil(K/128), M/W] fp32, one for each row and 128 of K: scale_a.t() of what torch's scaled_mm takes.
+    b_scales: [ceil(N/128), ceil(K/128) rounded up to a multiple of 4] fp32, one for each 128x128: scale_b.t().
+    out: [M, N] bf16. Returns it. Sums are fp32.
+    """
+    return _launch(comm, "ag_gemm_fp8", (a, b, a_scales, b_scales), None if out is None else (out,), options=options)[0]
+
+
 def gemm_rs(a, b, out=None, *, deterministic: bool = False, options: str = "", comm=None):
     """C = this rank's rows of the sum over ranks of A B.
 
