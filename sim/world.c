@@ -72,46 +72,49 @@ void sim_world_begin_launch(struct sim_world_rank *r)
     struct sim_world *w = r->world;
     const struct sim_world_config *config = &w->config;
     uint64_t bytes[MK_SPACES - 1] = {0};
-    r->launch++;
+    void **arguments = sim_world_arguments(r, ++r->launch);
     uint32_t outputs = op_extents(&r->plan.problem, bytes);
     if (config->inputs) {
-        config->inputs(config->context, &r->plan, r->launch, r->arguments[0], r->arguments[1]);
+        config->inputs(config->context, &r->plan, r->launch, arguments[0], arguments[1]);
     } else if (w->hopper && !w->op->fill) {
-        world_emulated_fill(&r->plan, config->seed, r->launch, r->arguments);
+        world_emulated_fill(&r->plan, config->seed, r->launch, arguments);
     } else if (w->op->fill) {
-        w->op->fill(&r->plan, config->seed, r->launch, r->arguments);
+        w->op->fill(&r->plan, config->seed, r->launch, arguments);
     } else {
-        fingerprint_fill(r->arguments[0], bytes[0] / 2, config->seed, r->plan.problem.topo.rank,
+        fingerprint_fill(arguments[0], bytes[0] / 2, config->seed, r->plan.problem.topo.rank,
                          r->launch, 0);
         if (r->plan.problem.fp8)
-            fingerprint_fill(r->arguments[3], bytes[3] / 2, config->seed, r->plan.problem.topo.rank,
+            fingerprint_fill(arguments[3], bytes[3] / 2, config->seed, r->plan.problem.topo.rank,
                              r->launch, 3);
         if (config->math == SIM_MATH_GEMM)
-            fingerprint_fill(r->arguments[1], bytes[1] / 2, config->seed, r->plan.problem.topo.rank,
+            fingerprint_fill(arguments[1], bytes[1] / 2, config->seed, r->plan.problem.topo.rank,
                              r->launch, 1);
     }
     for (uint32_t i = 0; i < MK_SPACES - 1; i++)
         if (outputs >> i & 1)
-            memset(r->arguments[i], 0xff, bytes[i]); /* NaN */
+            memset(arguments[i], 0xff, bytes[i]); /* NaN */
+    for (uint32_t i = 0; w->hopper && r->launch > 1 && i < MK_SPACES - 1; i++)
+        world_emulated_wrote(r, arguments[i], bytes[i]);
     if (r->compute)
-        compute_load_b(r->compute, r->arguments, r->rank.beats);
+        compute_load_b(r->compute, arguments, r->rank.beats);
     r->rank.epoch = r->launch;
     for (uint32_t i = 0; i < w->ctas; i++)
         sim_cta_begin(&r->rank.ctas[i], &r->rank, i);
     r->running = w->ctas;
-    r->busy = 1;
+    r->busy++;
     int result = w->hopper ? world_emulated_launch(r) : 0;
     if (result)
         sim_world_error(w, -EBADMSG, "rank %u: its kernel is not launched: %d",
                         r->plan.problem.topo.rank, result);
 }
 
-static void world_check_fingerprint(struct sim_world *w, struct sim_world_rank *r)
+static void world_check_fingerprint(struct sim_world *w, struct sim_world_rank *r, uint64_t launch,
+                                    void *const *arguments)
 {
     /* Ranks check the same launch one after the other, mostly: its rows of A are kept. */
     char text[256];
-    if (fingerprint_verify(&r->plan, w->config.seed, r->launch, r->arguments[2],
-                           w->fingerprint_rows, &w->fingerprint_launch, text, sizeof text))
+    if (fingerprint_verify(&r->plan, w->config.seed, launch, arguments[2], w->fingerprint_rows,
+                           &w->fingerprint_launch, text, sizeof text))
         sim_world_error(w, -EBADMSG, "%s", text);
 }
 
@@ -135,26 +138,27 @@ void sim_world_end_launch(struct sim_world_rank *r)
     struct sim_world *w = r->world;
     uint64_t bytes[MK_SPACES - 1];
     char text[256];
-    r->busy = 0;
+    uint64_t launch = r->launch - --r->busy;
+    void **arguments = sim_world_arguments(r, launch);
     if (w->result->failure.kind)
         return;
-    if (!w->op->leaves_puts)
+    if (!w->op->leaves_puts && !r->busy) /* else the next one may have put, too */
         world_check_drained(w, r);
     if (w->config.check) {
-        if (w->config.check(w->config.context, &r->plan, r->launch,
-                            r->arguments[__builtin_ctz(op_extents(&r->plan.problem, bytes))], text,
+        if (w->config.check(w->config.context, &r->plan, launch,
+                            arguments[__builtin_ctz(op_extents(&r->plan.problem, bytes))], text,
                             sizeof text))
             sim_world_error(w, -EBADMSG, "%s", text);
     } else if (w->hopper && !w->op->verify) {
-        if (world_emulated_verify(&r->plan, w->config.seed, r->launch, r->arguments, &w->reference,
-                                  text, sizeof text))
+        if (world_emulated_verify(&r->plan, w->config.seed, launch, arguments, &w->reference, text,
+                                  sizeof text))
             sim_world_error(w, -EBADMSG, "%s", text);
     } else if (w->op->verify) {
-        if (w->op->verify(&r->plan, w->config.seed, r->launch, r->arguments, &w->reference, text,
+        if (w->op->verify(&r->plan, w->config.seed, launch, arguments, &w->reference, text,
                           sizeof text))
             sim_world_error(w, -EBADMSG, "%s", text);
     } else if (w->config.math == SIM_MATH_FINGERPRINT) {
-        world_check_fingerprint(w, r);
+        world_check_fingerprint(w, r, launch, arguments);
     }
 }
 
@@ -204,13 +208,19 @@ static int world_make_memory(struct sim_world *w, struct sim_world_rank *r)
                         1);
     if (!r->heap || !r->scratch)
         return -ENOMEM;
-    for (uint32_t i = 0; i < MK_SPACES - 1; i++) {
-        uint64_t at = op_heap_offset(&r->plan.problem, i);
-        r->arguments[i] = at          ? r->heap + at
-                          : !bytes[i] ? NULL
-                          : w->hopper ? world_emulated_memory(w, bytes[i])
-                                      : malloc(bytes[i]);
-        if (bytes[i] && !r->arguments[i])
+    r->ahead = w->hopper && w->config.launches > 1 ? 2 : 1;
+    for (uint32_t i = 0; i < MK_SPACES - 1; i++)
+        if (op_heap_offset(&r->plan.problem, i))
+            r->ahead = 1;
+    for (uint32_t i = 0; i < r->ahead * (MK_SPACES - 1); i++) {
+        uint32_t of = i % (MK_SPACES - 1);
+        uint64_t at = op_heap_offset(&r->plan.problem, of);
+        void **argument = &r->arguments[i / (MK_SPACES - 1)][of];
+        *argument = at           ? r->heap + at
+                    : !bytes[of] ? NULL
+                    : w->hopper  ? world_emulated_memory(w, bytes[of])
+                                 : malloc(bytes[of]);
+        if (bytes[of] && !*argument)
             return -ENOMEM;
     }
     uint64_t flag_bytes = 8ull * (r->plan.flag_base + r->plan.flags);
@@ -289,7 +299,7 @@ static int world_make_rank(struct sim_world *w, uint32_t rank, char *error, size
     r->rank.context = r;
     r->rank.spaces[MK_SPACE_HEAP] = r->heap;
     for (uint32_t i = 0; i < MK_SPACES - 1; i++)
-        r->rank.spaces[MK_SPACE_ARG0 + i] = r->arguments[i];
+        r->rank.spaces[MK_SPACE_ARG0 + i] = r->arguments[0][i];
     return result;
 }
 
@@ -309,7 +319,7 @@ static void world_free_rank(struct sim_world *w, struct sim_world_rank *r)
     compute_destroy(r->compute);
     for (uint32_t i = 0; i < MK_SPACES - 1 && !w->hopper; i++)
         if (!op_heap_offset(&r->plan.problem, i))
-            free(r->arguments[i]);
+            free(r->arguments[0][i]);
     free(r->scratch);
     if (!w->hopper)
         free(r->heap);

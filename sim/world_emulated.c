@@ -39,10 +39,20 @@ static int world_emulated_forgives(void *context)
     return 0;
 }
 
+/* A launch that comes early begins where SMs are free: as on a GPU that the one before fills; with
+ * some seeds at once, on SMs of its own. Threads of many ranks would take more mappings for that
+ * than a process may have. */
+static uint32_t world_emulated_spare(const struct sim_world *w)
+{
+    return w->config.launches > 1 && w->world <= 4 && w->config.seed % 8 == 0 ? w->config.emulated
+                                                                              : 0;
+}
+
 int world_emulated_open(struct sim_world *w, char *error, size_t size)
 {
     const struct hopper_config config = {.ranks = w->world,
                                          .sms = w->config.emulated,
+                                         .spare = world_emulated_spare(w),
                                          .seed = w->config.seed,
                                          .now = &w->now,
                                          .mutations = w->config.mutations,
@@ -119,7 +129,7 @@ int world_emulated_launch(struct sim_world_rank *r)
     struct emulated_rank *e = &w->emulated[r - w->ranks];
     struct gpu_launch l;
     emulated_launch_begin(&l, &r->plan, r->heap, (void *const *)(void *)r->rank.peers, r->rings,
-                          r->ring_count, r->arguments);
+                          r->ring_count, sim_world_arguments(r, r->launch));
     l.posted = e->words + POSTED;
     l.left = e->words;
     l.taken = e->words + TAKEN;
@@ -137,9 +147,15 @@ uint64_t world_emulated_posted(const struct sim_world_rank *r, uint32_t ring)
 
 /* ---- running ---- */
 
+/* A launch is one kernel. */
 int world_emulated_busy(const struct sim_world_rank *r)
 {
-    return hopper_busy(r->world->hopper, (uint32_t)(r - r->world->ranks));
+    return hopper_over(r->world->hopper, (uint32_t)(r - r->world->ranks)) <= r->launch - r->busy;
+}
+
+void world_emulated_wrote(struct sim_world_rank *r, const void *p, size_t bytes)
+{
+    hopper_stream_write(r->world->hopper, (uint32_t)(r - r->world->ranks), p, bytes);
 }
 
 /* What a kernel reported; then every kernel of the job is told to end, and what it multiplies from
@@ -257,6 +273,9 @@ int world_emulated_launch(struct sim_world_rank *r)
 int world_emulated_busy(const struct sim_world_rank *r)
 {
     return 0;
+}
+void world_emulated_wrote(struct sim_world_rank *r, const void *p, size_t bytes)
+{
 }
 int world_emulated_step(struct sim_world *w)
 {

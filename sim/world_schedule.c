@@ -51,7 +51,7 @@ static int world_schedule_ready(struct sim_world *w, uint32_t id)
     case FABRIC:
         return r->fabric && model_fabric_ready(r->fabric);
     default:
-        return !r->busy && !failed && r->launch < w->config.launches;
+        return r->busy < r->ahead && !failed && r->launch < w->config.launches;
     }
 }
 

@@ -36,7 +36,10 @@ struct sim_world_rank {
     struct sim_outbox *outboxes; /* per CTA */
     uint8_t *heap;
     uint64_t heap_bytes;
-    void *arguments[MK_SPACES - 1];
+    /* Of launches that may be under way at once: of two with emulated GPUs, unless arguments lie in
+     * the heap, where there is one place for them. */
+    void *arguments[2][MK_SPACES - 1];
+    uint32_t ahead;
     float *scratch; /* a tile's A per compute CTA */
     struct compute *compute;
     struct mk_ring *rings[MK_MAX_RINGS];
@@ -46,7 +49,7 @@ struct sim_world_rank {
     int proxy_touched; /* something happened that its proxy could see */
     uint64_t launch;   /* the last one begun */
     uint32_t running;  /* CTAs of it that have not ended */
-    int busy;          /* it has not ended: CTAs run or stores are on their way */
+    uint32_t busy;     /* so many have not ended: CTAs run or stores are on their way */
 };
 
 /* How the scheduler draws. */
@@ -87,6 +90,10 @@ struct sim_world {
 void sim_world_error(struct sim_world *w, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 int sim_world_dropped(const struct sim_world *w, uint32_t rank);
+static inline void **sim_world_arguments(struct sim_world_rank *r, uint64_t launch)
+{
+    return r->arguments[launch % r->ahead];
+}
 void sim_world_begin_launch(struct sim_world_rank *r);
 void sim_world_end_launch(struct sim_world_rank *r);
 
@@ -111,9 +118,11 @@ void world_emulated_close(struct sim_world *w);
 int world_emulated_rank(struct sim_world *w, struct sim_world_rank *r, char *error, size_t size);
 void *world_emulated_memory(struct sim_world *w, size_t bytes);
 int world_emulated_launch(struct sim_world_rank *r);
-int world_emulated_busy(const struct sim_world_rank *r);
+int world_emulated_busy(const struct sim_world_rank *r); /* with the oldest that has not ended */
 /* Commands that the rank's kernels have posted to a ring, all launches together. */
 uint64_t world_emulated_posted(const struct sim_world_rank *r, uint32_t ring);
+/* What the host has written for the next launch. */
+void world_emulated_wrote(struct sim_world_rank *r, const void *p, size_t bytes);
 int world_emulated_step(struct sim_world *w);
 int world_emulated_tick(struct sim_world *w, uint64_t next);
 void world_emulated_deadlock(struct sim_world *w); /* says which rank waits for what */

@@ -62,6 +62,10 @@ static const struct {
     {"moe_source.cuh", HOPPER_P_FENCE_ASYNC, 1},
     /* at the end of a CTA whose last flag has waited for its stores */
     {"cta.cuh", HOPPER_P_BULK_WAIT, 2},
+    /* for time alone: a wait at a barrier does not count the launches before; and of a block that
+     * leaves, where each has waited for its number already */
+    {"barrier.cuh", HOPPER_P_LAUNCH_WAIT, 1},
+    {"cta.cuh", HOPPER_P_LAUNCH_WAIT, 1},
     /* at the end, .read for completion: what is stored is written when the kernel ends */
     {"attention_consumer.cuh", HOPPER_P_BULK_WAIT, 1},
 };
@@ -133,7 +137,7 @@ static int may_all_survive(const struct hopper_mutation *m)
 static void test_mutants(void **state)
 {
     struct hopper_subject_run r = {.sites = note_here};
-    uint32_t caught = 0, incomplete = 0;
+    uint32_t caught = 0, waits = 0, incomplete = 0;
     for (subject_noted = 0; subject_noted < SUBJECTS; subject_noted++) {
         r.subject = subject_noted;
         int rc = hopper_subject_run(&r);
@@ -159,6 +163,7 @@ static void test_mutants(void **state)
             }
             mutant->caught = 1;
             caught++;
+            waits += m->at.what == HOPPER_P_LAUNCH_WAIT;
             print_message("%s:%d %s, subject %d, seed %d: %s\n", file_name(m), m->at.line,
                           hopper_variant(m->at.what, m->variant), (int)r.subject, (int)r.seed,
                           r.text);
@@ -177,6 +182,7 @@ static void test_mutants(void **state)
     print_message("%u of %u mutants caught, %u searches incomplete\n", caught, mutant_count,
                   incomplete);
     assert_true(caught >= 100);
+    assert_true(waits >= 2); /* of TMA's warp, and where the launch's number is asked for */
     assert_int_equal(unexpected, 0);
 }
 

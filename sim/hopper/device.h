@@ -164,12 +164,16 @@ void hopper_wgmma_fence(void);
 void hopper_wgmma_commit(void);
 void hopper_wgmma_wait(uint32_t pending);
 
+/* griddepcontrol: the block lets the launch behind it come; and waits for the one before it. */
+void hopper_launch_next(void);
+void hopper_launch_wait(void);
+
 /* Launches: `run` is called once by every thread with the copy of `arguments` that the machine
- * keeps. Host; on the machine that is current (sim/hopper/hopper.h), for its current rank. 0 or
- * -errno. */
+ * keeps. early: by programmatic stream serialization. Host; on the machine that is current
+ * (sim/hopper/hopper.h), for its current rank. 0 or -errno. */
 int hopper_enqueue(void (*run)(void *arguments), const void *arguments, size_t bytes,
                    struct hopper_xyz grid, struct hopper_xyz block, uint32_t dynamic_shared,
-                   uint32_t cluster, const char *name);
+                   uint32_t cluster, int early, const char *name);
 uint32_t hopper_sms(void);
 
 #ifdef __cplusplus

@@ -355,12 +355,12 @@ void flights_of_block_ended(struct hopper_block *b)
         while (!step_store(h, f))
             ;
         uint32_t entry = b->global_sm * KNOWN_ENTRIES + KNOWN_STORE_WRITE + (uint32_t)f->issuer;
-        h->ranks[b->rank].stream = known_event(h, h->ranks[b->rank].stream, entry, f->group);
+        b->grid->done = known_event(h, b->grid->done, entry, f->group);
         drop(h, i);
     }
     for (uint32_t i = 0; i < KNOWN_ISSUERS; i++)
         if (b->issuers[i].thread)
-            h->ranks[b->rank].stream = known_event(
-                h, h->ranks[b->rank].stream, b->global_sm * KNOWN_ENTRIES + KNOWN_STORE_WRITE + i,
-                b->issuers[i].committed);
+            b->grid->done =
+                known_event(h, b->grid->done, b->global_sm * KNOWN_ENTRIES + KNOWN_STORE_WRITE + i,
+                            b->issuers[i].committed);
 }

@@ -1,6 +1,13 @@
 /* Launches: grids are queued rank by rank, blocks begin on SMs as these are free, threads begin and
- * end. */
+ * end.
+ *
+ * A launch of programmatic stream serialization begins as early as a GPU may begin it: once every
+ * block of the one before it has let it come or has ended, on SMs that are free. Until its wait it
+ * knows no more than the one before it knew when that began, however late it really begins: so what
+ * it touches too soon is found in every order. */
 #include "sim/hopper/machine.h"
+
+#include "core/grow.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -31,7 +38,7 @@ static uint32_t count_of(struct hopper_xyz v)
 
 int hopper_enqueue(void (*run)(void *arguments), const void *arguments, size_t bytes,
                    struct hopper_xyz size, struct hopper_xyz block, uint32_t dynamic_shared,
-                   uint32_t cluster, const char *name)
+                   uint32_t cluster, int early, const char *name)
 {
     struct hopper *h = hopper_machine;
     cluster = cluster ? cluster : 1;
@@ -54,17 +61,38 @@ int hopper_enqueue(void (*run)(void *arguments), const void *arguments, size_t b
                               .block = block,
                               .cluster = cluster,
                               .dynamic_shared = dynamic_shared,
+                              .early = early,
                               .blocks = count_of(size)};
     snprintf(g->name, sizeof g->name, "%s", name);
     struct hopper_rank *r = &h->ranks[h->host_rank];
+    g->from = r->asked++ & 1 ? h->told_sms % h->config.sms : 0;
     if (r->grid)
         r->last->next = g;
     else
         r->grid = g;
     r->last = g;
-    if (r->grid == g)
-        grid_begin_blocks(h, h->host_rank);
+    grid_begin_blocks(h, h->host_rank);
     return 0;
+}
+
+void grid_drop(struct hopper *h, struct hopper_grid *g)
+{
+    known_drop(h->known, g->begins);
+    known_drop(h->known, g->done);
+    free(g->arguments);
+    free(g);
+}
+
+void hopper_stream_write(struct hopper *h, uint32_t rank, const void *p, size_t bytes)
+{
+    struct hopper_rank *r = &h->ranks[rank];
+    struct known **known = r->grid ? &r->last->done : &r->stream;
+    uint32_t entry = (rank * (h->config.sms + 1) + h->config.sms) * KNOWN_ENTRIES + 1;
+    struct shadow_actor a = {.known = r->stream, .entry = entry, .clock = ++r->stream_clock};
+    struct shadow_event e = {entry, r->stream_clock, WHERE_STREAM, ACCESS_WRITE};
+    if (h->config.races && bytes)
+        shadow_access(&h->shadow, &a, &e, p, bytes);
+    *known = known_event(h, *known, entry, r->stream_clock);
 }
 
 /* ---- threads ---- */
@@ -98,15 +126,14 @@ static void begin_thread(struct hopper_block *b, uint32_t number)
                                 .number = number,
                                 .lane = number % 32,
                                 .clock = clock + 1,
+                                .began = clock + 1,
                                 .issuer = -1};
     copies_begin(t);
     t->place.thread = place_of(number, b->grid->block);
     t->place.block = place_of(b->number, b->grid->size);
     t->place.block_size = b->grid->block;
     t->place.grid_size = b->grid->size;
-    t->known = known_keep(h->ranks[b->rank].stream);
-    for (int view = 0; view < KNOWN_VIEWS; view++)
-        t->bridged[view] = clock; /* what an earlier kernel wrote */
+    t->known = known_keep(b->grid->begins);
     coroutine_start(t->coroutine, thread_main, t);
     thread_wake(t);
 }
@@ -121,9 +148,24 @@ static int block_memory(struct hopper_block *b)
     if (!b->thread || !b->shared)
         return -ENOMEM;
     for (uint32_t i = 0; i < count_of(b->grid->block); i++)
-        if (!b->thread[i].coroutine && coroutine_create(&b->thread[i].coroutine, h->pool))
+        if (h->idle_count)
+            b->thread[i].coroutine = h->idle[--h->idle_count];
+        else if (coroutine_create(&b->thread[i].coroutine, h->pool))
             return -ENOMEM;
     return 0;
+}
+
+/* Few SMs are busy at once where there are spare ones: stacks go from block to block. */
+static void give_coroutines(struct hopper_block *b)
+{
+    struct hopper *h = b->machine;
+    for (uint32_t i = 0; i < b->threads; i++) {
+        if (mk_grow(&h->idle, h->idle_count, sizeof *h->idle))
+            coroutine_destroy(b->thread[i].coroutine);
+        else
+            h->idle[h->idle_count++] = b->thread[i].coroutine;
+        b->thread[i].coroutine = NULL;
+    }
 }
 
 /* Shared memory holds what the block before left: here a pattern that is no number, and the machine
@@ -138,6 +180,7 @@ static void begin_block(struct hopper_block *b, struct hopper_grid *g, uint32_t 
     b->threads = count_of(g->block);
     b->warps = (b->threads + 31) / 32;
     b->ended = b->loads = 0;
+    b->released = 0;
     b->cluster_rank = cluster_rank;
     b->leader = b - cluster_rank;
     if (block_memory(b)) {
@@ -173,37 +216,86 @@ static void begin_block(struct hopper_block *b, struct hopper_grid *g, uint32_t 
     g->begun++;
 }
 
-/* Clusters begin whole, on neighbouring SMs. */
-void grid_begin_blocks(struct hopper *h, uint32_t rank)
+/* Clusters begin whole, on neighbouring SMs; where there are spare ones, launches take turns: what
+ * threads of one SM did before is never taken for what they do now. */
+static void begin_blocks_of(struct hopper *h, uint32_t rank, struct hopper_grid *g)
 {
     struct hopper_rank *r = &h->ranks[rank];
-    struct hopper_grid *g = r->grid;
-    if (!g)
-        return;
-    for (uint32_t sm = 0; sm + g->cluster <= h->config.sms && g->begun < g->blocks;
-         sm += g->cluster) {
-        int idle = 1;
-        for (uint32_t i = 0; i < g->cluster; i++)
+    for (uint32_t at = 0; at < h->config.sms && g->begun < g->blocks; at += g->cluster) {
+        uint32_t sm = (g->from + at) % h->config.sms;
+        int idle = sm + g->cluster <= h->config.sms;
+        for (uint32_t i = 0; idle && i < g->cluster; i++)
             idle &= !r->blocks[sm + i].grid;
         for (uint32_t i = 0; idle && i < g->cluster && !h->failed; i++)
             begin_block(&r->blocks[sm + i], g, g->begun, i);
     }
 }
 
-/* ---- ends ---- */
-
-static void end_grid(struct hopper *h, uint32_t rank)
+void grid_begin_blocks(struct hopper *h, uint32_t rank)
 {
     struct hopper_rank *r = &h->ranks[rank];
-    struct hopper_grid *g = r->grid;
-    /* A kernel's end makes all that it did visible to the next, through either proxy. */
-    struct known *seen = known_bridge(h->known, r->stream, 1, 1);
-    known_drop(h->known, r->stream);
-    r->stream = seen;
-    r->grid = g->next;
-    free(g->arguments);
-    free(g);
-    grid_begin_blocks(h, rank);
+    struct known *before = r->before;
+    for (struct hopper_grid *g = r->grid; g && !h->failed; g = g->next) {
+        if (!g->begun)
+            g->begins = known_keep(g->early ? before : r->stream);
+        begin_blocks_of(h, rank, g);
+        if (g->released < g->blocks || !g->next || !g->next->early)
+            return;
+        before = g->begins;
+    }
+}
+
+static void release_block(struct hopper_block *b)
+{
+    b->grid->released += !b->released;
+    b->released = 1;
+}
+
+void hopper_launch_next(void)
+{
+    struct hopper_block *b = hopper_thread()->block;
+    release_block(b);
+    if (b->grid->released == b->grid->blocks)
+        grid_begin_blocks(b->machine, b->rank);
+    hopper_point();
+}
+
+void hopper_launch_wait(void)
+{
+    struct hopper_thread *t = hopper_thread();
+    struct hopper_rank *r = &t->block->machine->ranks[t->block->rank];
+    if (!t->block->grid->early || mutated(HOPPER_P_LAUNCH_WAIT))
+        return;
+    hopper_point();
+    while (r->grid != t->block->grid)
+        hopper_wait(t, THREAD_LAUNCH);
+    thread_learn(t, r->stream);
+}
+
+/* ---- ends ---- */
+
+static void end_grids(struct hopper *h, uint32_t rank)
+{
+    struct hopper_rank *r = &h->ranks[rank];
+    while (r->grid && r->grid->ended == r->grid->blocks) {
+        struct hopper_grid *g = r->grid;
+        struct known *both = known_join(h->known, r->stream, g->done);
+        known_drop(h->known, r->stream);
+        /* A kernel's end makes all that it did visible to the next, through either proxy. */
+        r->stream = known_bridge(h->known, both, 1, 1);
+        known_drop(h->known, both);
+        known_drop(h->known, r->before);
+        r->before = known_keep(g->begins);
+        r->grid = g->next;
+        r->over++;
+        grid_drop(h, g);
+    }
+    for (uint32_t i = 0; r->grid && i < h->config.sms; i++) {
+        struct hopper_block *b = &r->blocks[i];
+        for (uint32_t n = 0; b->grid == r->grid && n < b->threads; n++)
+            if (b->thread[n].state == THREAD_LAUNCH)
+                thread_wake(&b->thread[n]);
+    }
 }
 
 static void end_block(struct hopper_block *b)
@@ -222,11 +314,12 @@ static void end_block(struct hopper_block *b)
                 h, "rank %u, block %u: warps %u and %u of a warpgroup issued %u and %u products",
                 rank_of(b), b->number, i / 4 * 4, i, b->warp[i / 4 * 4].formed, b->warp[i].formed);
     }
+    release_block(b);
+    give_coroutines(b);
     b->grid = NULL;
     if (++g->ended == g->blocks)
-        end_grid(h, b->rank);
-    else
-        grid_begin_blocks(h, b->rank);
+        end_grids(h, b->rank);
+    grid_begin_blocks(h, b->rank);
 }
 
 void thread_ended(struct hopper_thread *t)
@@ -235,9 +328,9 @@ void thread_ended(struct hopper_thread *t)
     struct hopper *h = b->machine;
     t->state = THREAD_ENDED;
     t->warp->ended |= 1u << t->lane;
-    struct known *all = thread_publish(t), *stream = h->ranks[b->rank].stream;
-    h->ranks[b->rank].stream = known_join(h->known, stream, all);
-    known_drop(h->known, stream);
+    struct known *all = thread_publish(t), *done = b->grid->done;
+    b->grid->done = known_join(h->known, done, all);
+    known_drop(h->known, done);
     known_drop(h->known, all);
     b->ended++;
     warp_thread_ended(t);

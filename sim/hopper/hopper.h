@@ -37,6 +37,7 @@ enum hopper_primitive {
     HOPPER_P_RELEASE,
     HOPPER_P_STMATRIX,
     HOPPER_P_REGISTERS,
+    HOPPER_P_LAUNCH_WAIT,
     HOPPER_PRIMITIVES
 };
 struct hopper_site {
@@ -53,8 +54,11 @@ const char *hopper_variant(enum hopper_primitive what, uint32_t variant);
 
 struct hopper_config {
     uint32_t ranks, sms; /* sms: of each rank; at most so many blocks are resident */
-    uint64_t seed;       /* chooses every order */
-    uint64_t *now;       /* ns; NULL: a clock of its own. The machine advances it */
+    /* More SMs of each, which kernels are not told of: there are some for a launch that comes early
+     */
+    uint32_t spare;
+    uint64_t seed; /* chooses every order */
+    uint64_t *now; /* ns; NULL: a clock of its own. The machine advances it */
     /* the clock, where time goes on by itself: `now` and own clocks are of machines without it */
     uint64_t (*clock)(void *context);
     uint32_t first_rank; /* what messages call rank 0 of the machine */
@@ -98,6 +102,9 @@ int hopper_tick(struct hopper *h);
 /* Whether kernels of `rank` are running or queued; of all ranks: hopper_busy(h, UINT32_MAX). */
 int hopper_busy(const struct hopper *h, uint32_t rank);
 
+/* How many kernels of `rank` are over. */
+uint64_t hopper_over(const struct hopper *h, uint32_t rank);
+
 /* Runs until nothing is busy. 0, or -EIO (a mistake was found), -EDEADLK or -ETIMEDOUT (max_steps);
  * hopper_error says it. */
 int hopper_run(struct hopper *h);
@@ -122,6 +129,10 @@ void hopper_drop(struct hopper *h, uint32_t rank);
 void hopper_nic_read(struct hopper *h, uint32_t rank, const void *p, size_t bytes);
 void hopper_nic_write(struct hopper *h, uint32_t rank, const void *p, size_t bytes);
 void hopper_nic_flag(struct hopper *h, uint32_t rank, const void *p);
+
+/* What the caller writes to a rank's memory stands in its stream behind the kernels launched so
+ * far, as if a kernel of its own had written it. Nothing that still runs may use that memory. */
+void hopper_stream_write(struct hopper *h, uint32_t rank, const void *p, size_t bytes);
 
 /* Orders that were chosen so far, as one number: equal for equal runs. And how many steps. */
 uint64_t hopper_hash(const struct hopper *h);

@@ -25,7 +25,7 @@ void hopper_use(struct hopper *h, uint32_t rank)
 
 uint32_t hopper_sms(void)
 {
-    return hopper_machine ? hopper_machine->config.sms : 0;
+    return hopper_machine ? hopper_machine->told_sms : 0;
 }
 
 /* ---- life ---- */
@@ -55,11 +55,13 @@ void hopper_destroy(struct hopper *h)
         while (rank->grid) {
             struct hopper_grid *g = rank->grid;
             rank->grid = g->next;
-            free(g->arguments);
-            free(g);
+            grid_drop(h, g);
         }
     }
     free(h->ranks);
+    while (h->idle_count)
+        coroutine_destroy(h->idle[--h->idle_count]);
+    free(h->idle);
     for (uint32_t i = 0; i < h->flight_count; i++)
         free(h->flights[i]);
     free(h->flights);
@@ -124,9 +126,11 @@ int hopper_create(struct hopper **out, const struct hopper_config *config)
     if (!h)
         return -ENOMEM;
     h->config = *config;
+    h->config.sms += config->spare;
+    h->told_sms = config->sms;
     h->random.state = sim_mix(config->seed * 3 + 1);
     h->now = config->now ? config->now : &h->own_now;
-    h->sms = config->ranks * (config->sms + 1);
+    h->sms = config->ranks * (h->config.sms + 1);
     h->jump = 1000;
     h->known = known_table_create(h->sms);
     int result = h->known ? coroutine_pool_create(&h->pool, 128 << 10) : -ENOMEM;
@@ -172,6 +176,11 @@ int hopper_busy(const struct hopper *h, uint32_t rank)
         if ((rank == UINT32_MAX || rank == r) && h->ranks[r].grid)
             return 1;
     return 0;
+}
+
+uint64_t hopper_over(const struct hopper *h, uint32_t rank)
+{
+    return h->ranks[rank].over;
 }
 
 uint64_t hopper_forgotten(const struct hopper *h)

@@ -28,6 +28,7 @@ enum thread_state {
     THREAD_BULK,
     THREAD_WGMMA,
     THREAD_REGISTERS,
+    THREAD_LAUNCH,
     THREAD_STOPPED,
     THREAD_ENDED
 };
@@ -48,6 +49,7 @@ struct hopper_thread {
      * view). */
     struct known *known;
     uint32_t clock, bridged[KNOWN_VIEWS];
+    uint32_t began;       /* its clock then: before it the entry was a thread of another launch */
     struct known *fenced; /* at its last fence, for the relaxed stores behind it */
     enum hopper_scope fenced_scope;
     /* by relaxed loads, for the fence behind them; by the scope that it has to have */
@@ -147,6 +149,11 @@ struct hopper_grid {
     void *arguments;
     struct hopper_xyz size, block;
     uint32_t dynamic_shared, cluster, blocks, begun, ended;
+    int early;            /* may begin while the one before it runs */
+    uint32_t from;        /* SMs from here on are looked at first */
+    uint32_t released;    /* blocks that have let the next one come, or have ended */
+    struct known *begins; /* what its threads know when they begin */
+    struct known *done;   /* what they have done, and the stream behind it */
     char name[64];
 };
 
@@ -162,6 +169,7 @@ struct hopper_block {
     uint32_t global_sm;       /* of all */
     struct hopper_grid *grid; /* NULL: none is resident */
     uint32_t number, threads, warps, ended;
+    int released;
     uint8_t *shared; /* SHARED_ROOM bytes of the arena; address SHARED_WINDOW */
     uint32_t shared_bytes, dynamic_at;
     struct hopper_thread *thread; /* KNOWN_THREADS */
@@ -231,10 +239,12 @@ struct sync_word {
 
 struct hopper_rank {
     struct hopper_block *blocks;     /* sms */
-    struct hopper_grid *grid, *last; /* the first runs */
-    struct known *stream;            /* what the kernels so far have done, and the host */
+    struct hopper_grid *grid, *last; /* not over; the first runs, and early ones behind it */
+    uint64_t asked, over;            /* launches */
+    struct known *stream;            /* what those that are over have done, and the host */
+    struct known *before;            /* of that, what the last of them knew when it began */
     struct known *told;              /* by commands, to its NIC */
-    uint32_t nic_clock;
+    uint32_t nic_clock, stream_clock;
 };
 
 enum async_habit { ASYNC_LAZY, ASYNC_UNIFORM, ASYNC_EAGER, ASYNC_HABITS };
@@ -247,7 +257,8 @@ struct e4m3_matrix {
 };
 
 struct hopper {
-    struct hopper_config config;
+    struct hopper_config config; /* its sms: those that kernels are not told of, too */
+    uint32_t told_sms;
     struct sim_random random;
     uint64_t own_now, *now, steps, work, hash, jump;
     struct hopper_rank *ranks;
@@ -255,6 +266,8 @@ struct hopper {
     struct shadow shadow;
     struct known_table *known;
     struct coroutine_pool *pool;
+    struct coroutine **idle; /* of threads that have ended, for those that begin next */
+    uint32_t idle_count;
     struct hopper_warp **ready; /* those with lanes that run */
     uint32_t ready_count;
     struct hopper_warp **units; /* those with products to execute */
@@ -314,9 +327,11 @@ struct hopper_block *block_of_cluster(struct hopper_block *b, uint32_t rank);
 
 /* grid.c */
 void grid_begin_blocks(struct hopper *h, uint32_t rank);
+void grid_drop(struct hopper *h, struct hopper_grid *g);
 void thread_ended(struct hopper_thread *t);
 
-/* report.c: the place that called last; and sentences */
+/* report.c: the place that called last, or who else it was; and sentences */
+enum { WHERE_NETWORK = 1, WHERE_STREAM };
 uint64_t hopper_where(void);
 void where_text(uint64_t where, char *text, size_t size);
 /* "rank 0, block 1, thread 37" */

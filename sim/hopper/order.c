@@ -9,7 +9,8 @@
 
 void actor_of(const struct hopper_thread *t, struct shadow_actor *out)
 {
-    *out = (struct shadow_actor){.known = t->known, .entry = thread_entry(t), .clock = t->clock};
+    *out = (struct shadow_actor){
+        .known = t->known, .entry = thread_entry(t), .clock = t->clock, .began = t->began};
     memcpy(out->bridged, t->bridged, sizeof out->bridged);
 }
 
@@ -410,7 +411,7 @@ static void nic_access(struct hopper *h, uint32_t rank, const void *p, size_t by
     struct hopper_rank *r = &h->ranks[rank];
     uint32_t entry = (rank * (h->config.sms + 1) + h->config.sms) * KNOWN_ENTRIES;
     struct shadow_actor a = {.known = r->told, .entry = entry, .clock = r->nic_clock + 1};
-    struct shadow_event e = {entry, r->nic_clock + 1, 1, kind & 15}; /* at 1: "the network" */
+    struct shadow_event e = {entry, r->nic_clock + 1, WHERE_NETWORK, kind & 15};
     if (h->config.races)
         shadow_access(&h->shadow, &a, &e, p, bytes);
 }

@@ -79,8 +79,10 @@ static void shorten(char *text)
 void where_text(uint64_t where, char *text, size_t size)
 {
     struct hopper *h = hopper_machine;
-    if (where == 1)
+    if (where == WHERE_NETWORK)
         snprintf(text, size, "the network");
+    else if (where == WHERE_STREAM)
+        snprintf(text, size, "between two launches");
     else if (where & IS_LINE && where % IS_LINE < LINES)
         snprintf(text, size, "%s:%d", h->lines[where % IS_LINE].file,
                  h->lines[where % IS_LINE].line);
@@ -136,7 +138,8 @@ static void entry_text(const struct hopper *h, uint32_t entry, char *text, size_
     uint32_t per_rank = h->config.sms + 1, sm = entry / KNOWN_ENTRIES,
              number = entry % KNOWN_ENTRIES;
     if (sm % per_rank == h->config.sms) {
-        snprintf(text, size, "rank %u's NIC", sm / per_rank + h->config.first_rank);
+        snprintf(text, size, "rank %u's %s", sm / per_rank + h->config.first_rank,
+                 number ? "stream" : "NIC");
         return;
     }
     const struct hopper_block *b = &h->ranks[sm / per_rank].blocks[sm % per_rank];
@@ -220,9 +223,10 @@ void hopper_deadlock(struct hopper *h)
                                            "a word",
                                            "its bulk stores",
                                            "its products",
-                                           "registers"};
+                                           "registers",
+                                           "the launch before it"};
     char who[64], line[200], text[700] = "";
-    for (int state = THREAD_WARP; state <= THREAD_REGISTERS; state++) {
+    for (int state = THREAD_WARP; state <= THREAD_LAUNCH; state++) {
         int told = 0;
         for (uint32_t r = 0; r < h->config.ranks; r++)
             for (uint32_t i = 0; i < h->config.sms && !told; i++) {

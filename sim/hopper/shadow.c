@@ -144,7 +144,7 @@ static uint32_t intern(struct shadow *s, uint32_t before, const struct shadow_ev
 static int knows(const struct shadow *s, const struct shadow_actor *a, enum known_view view,
                  const struct shadow_event *e)
 {
-    if (e->entry == a->entry)
+    if (e->entry == a->entry && e->clock >= a->began)
         return view == KNOWN_GENERIC || e->clock <= a->bridged[view];
     return known_clock(a->known, s->sms, view, e->entry) >= e->clock;
 }

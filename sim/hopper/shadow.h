@@ -29,6 +29,7 @@ struct shadow_actor {
     uint32_t entry, clock; /* of the thread */
     /* its own writes up to here are behind a fence, by view */
     uint32_t bridged[KNOWN_VIEWS];
+    uint32_t began; /* what the entry did before is not its own */
 };
 
 enum shadow_fault {

@@ -135,14 +135,17 @@ static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, v
 {
     hopper_call<P...> call = {kernel, std::tuple<std::remove_const_t<P>...>(arguments...)};
     uint32_t cluster = 1;
+    int early = 0;
     for (unsigned i = 0; i < config->numAttrs; i++)
         if (config->attrs[i].id == cudaLaunchAttributeClusterDimension)
             cluster = config->attrs[i].val.clusterDim.x;
+        else
+            early = config->attrs[i].val.programmaticStreamSerializationAllowed;
     const dim3 &g = config->gridDim, &b = config->blockDim;
     if (config->dynamicSmemBytes > 227 * 1024)
         return cudaErrorInvalidValue;
     return hopper_enqueue(hopper_call<P...>::run, &call, sizeof call, {g.x, g.y, g.z},
-                          {b.x, b.y, b.z}, (uint32_t)config->dynamicSmemBytes, cluster,
+                          {b.x, b.y, b.z}, (uint32_t)config->dynamicSmemBytes, cluster, early,
                           __PRETTY_FUNCTION__)
                ? cudaErrorInvalidValue
                : cudaSuccess;

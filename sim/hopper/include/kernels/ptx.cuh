@@ -111,9 +111,8 @@ PTX_FN uint4 ptx_copy_4(const float *d)
 
 /* ---- barriers and fences ---- */
 
-/* An emulated launch has ended before the next one begins. */
-PTX_FN void ptx_launch_next(void) {}
-PTX_FN void ptx_await_launches(void) {}
+PTX_FN void ptx_launch_next(void) { hopper_launch_next(); }
+PTX_CALL(void, ptx_await_launches, (HOPPER_AT), hopper_launch_wait());
 PTX_FN void ptx_cluster_sync(HOPPER_AT)
 {
     HOPPER_HERE;
