@@ -188,6 +188,7 @@ def join(group, nodes) -> dict:
 _namespace = torch.library.Library("mkernel", "DEF")
 
 
+_with_gradient = {}  # operator -> its eager call where a gradient is wanted, or None
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -206,15 +207,20 @@ def launch(comm, op, inputs, outputs, causal, deterministic, options):
     if len(inputs) > 2 and inputs[2].dtype is torch.int64:
         inputs = (*inputs[:2], inputs[2].to(torch.int32), *inputs[3:])
     if not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack() and not _is_profiled():
-        grad = torch.is_grad_enabled()
+        grad, wanted = torch.is_grad_enabled(), False
         for x in inputs:
-            if type(x) not in _PLAIN or grad and x.requires_grad:
+            if type(x) not in _PLAIN:
                 break
+            if grad and x.requires_grad:
+                wanted = True
         else:  # eager: nobody stands between who would have to see an operator, and the dispatcher takes 4 us
-            made = (_communicator.default() if comm is None else comm).launch(op, inputs, outputs, causal, deterministic, options)
-            if outputs is not None:
-                _written(outputs)
-            return made
+            if not wanted:
+                made = (_communicator.default() if comm is None else comm).launch(op, inputs, outputs, causal, deterministic, options)
+                if outputs is not None:
+                    _written(outputs)
+                return made
+            if outputs is None and _with_gradient[op]:
+                return (_with_gradient[op](*inputs, causal, deterministic, options, _handle_of(comm)),)
     if outputs is None:
         made = getattr(torch.ops.mkernel, op)(*inputs, causal, deterministic, options, _handle_of(comm))
         return made if isinstance(made, (tuple, list)) else (made,)
@@ -314,7 +320,8 @@ def _define(of: _shapes.Operator) -> None:
     torch.library.register_fake(f"mkernel::{of.name}", fake, lib=_namespace)
     torch.library.register_fake(f"mkernel::{of.name}_out", lambda *arguments: None, lib=_namespace)
     ways = "call it under torch.no_grad(), or detach its inputs"
-    if not _gradients.register(_namespace, of.name, inputs, _backward_of):
+    _with_gradient[of.name] = _gradients.register(_namespace, of.name, inputs, run, _backward_of)
+    if not _with_gradient[of.name]:
         _refuse_gradients(of.name, f"mkernel.{of.name} has no backward: {ways}")
     _refuse_gradients(of.name + "_out", f"mkernel.{of.name} with out has no backward: {ways}")
 
