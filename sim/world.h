@@ -28,6 +28,8 @@ enum sim_fault_kind {
     SIM_FAULT_MUTE,     /* the communication CTAs of `rank` never run */
     SIM_FAULT_FAIL_PUT, /* put `number` of `rank`, from 1, fails */
     SIM_FAULT_SLOW,     /* puts from and to `rank` take up to `number` ns longer */
+    /* ranks begin late: `rank` by `number` ns, the next rank by twice as many, and so on */
+    SIM_FAULT_LATE,
 };
 
 struct sim_fault {

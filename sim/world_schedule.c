@@ -29,6 +29,19 @@ static int world_schedule_is_machine(const struct sim_world *w, uint32_t id)
     return w->hopper && id == w->actors - 1;
 }
 
+static uint64_t world_schedule_lateness(const struct sim_world *w, uint32_t rank)
+{
+    const struct sim_fault *fault = &w->config.fault;
+    return fault->kind == SIM_FAULT_LATE && rank >= fault->rank
+               ? (rank - fault->rank + 1) * fault->number
+               : 0;
+}
+
+static int world_schedule_may_begin(const struct sim_world_rank *r)
+{
+    return r->busy < r->ahead && r->launch < r->world->config.launches;
+}
+
 static int world_schedule_ready(struct sim_world *w, uint32_t id)
 {
     if (world_schedule_is_machine(w, id))
@@ -51,7 +64,7 @@ static int world_schedule_ready(struct sim_world *w, uint32_t id)
     case FABRIC:
         return r->fabric && model_fabric_ready(r->fabric);
     default:
-        return r->busy < r->ahead && !failed && r->launch < w->config.launches;
+        return !failed && world_schedule_may_begin(r) && w->now >= r->begins;
     }
 }
 
@@ -82,7 +95,7 @@ static uint64_t world_schedule_due(struct sim_world *w, uint32_t id)
     case FABRIC:
         return r->fabric ? model_fabric_due(r->fabric) : SIM_NEVER;
     default:
-        return SIM_NEVER;
+        return world_schedule_may_begin(r) && w->now < r->begins ? r->begins : SIM_NEVER;
     }
 }
 
@@ -250,6 +263,8 @@ void sim_world_schedule(struct sim_world *w)
 {
     uint64_t limit = w->config.max_steps ? w->config.max_steps : 200000000;
     const struct sim_fault *fault = &w->config.fault;
+    for (uint32_t rank = 0; rank < w->world; rank++)
+        w->ranks[rank].begins = world_schedule_lateness(w, rank);
     while (!w->error) {
         if (fault->kind == SIM_FAULT_DROP && w->steps >= fault->number && !w->dropped) {
             w->dropped = 1;

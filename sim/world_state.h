@@ -48,6 +48,7 @@ struct sim_world_rank {
     struct proxy *proxy;
     int proxy_touched; /* something happened that its proxy could see */
     uint64_t launch;   /* the last one begun */
+    uint64_t begins;   /* not before then: SIM_FAULT_LATE */
     uint32_t running;  /* CTAs of it that have not ended */
     uint32_t busy;     /* so many have not ended: CTAs run or stores are on their way */
 };

@@ -1,6 +1,7 @@
 /* A phase of a barrier inside a block that never comes (a load that never lands, a stage that is
  * never given back) is a sentence that says which block, which warp and which ring, in the
  * attention engine as in the GEMMs', when the wait has outlasted its limit. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -86,9 +87,35 @@ static void test_arrivals(void **state)
     every_place(MK_OP_AG_GEMM, "pipeline.cuh", HOPPER_P_ARRIVE, gemm);
 }
 
+/* Peers that are late one after the other, each by nine tenths of the timeout: a launch waits for
+ * them in a chain, and no bound of a barrier ends it, though one that came early waits all the
+ * while that the one before it runs, too. */
+static void test_late_peers(void **state)
+{
+    for (uint32_t i = 0; i < 4; i++) {
+        struct sim_world_config c = config_of(MK_OP_AG_GEMM);
+        struct sim_world_result r;
+        c.problem.topo.gpus = 3;
+        c.problem.m = 3 * 66;
+        c.problem.timeout_ns = 200000000000; /* a wait looks at its bound every 64 s here */
+        c.problem.tuning.shots = 1 + i % 2;
+        c.launches = 2;
+        c.seed = i < 2 ? 8 : 3; /* with SMs for a launch that comes early, and without */
+        c.fault = (struct sim_fault){SIM_FAULT_LATE, 1, 180000000000};
+        int rc = sim_world_run(&c, &r);
+        if (rc)
+            fail_msg("%u shots, seed %u: %s", 1 + i % 2, (unsigned)c.seed, r.sentence);
+        assert_in_range(r.ns, 360000000000, 370000000000);
+        c.fault.number = 220000000000;
+        assert_int_equal(sim_world_run(&c, &r), -EIO);
+        assert_non_null(strstr(r.sentence, "rank 1"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_loads),
-                                       cmocka_unit_test(test_arrivals)};
+                                       cmocka_unit_test(test_arrivals),
+                                       cmocka_unit_test(test_late_peers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -124,6 +124,8 @@ void hopper_mbar_init_fence(void);
 void hopper_mbar_arrive(uint32_t bar, uint32_t count, uint32_t expected_bytes, int arrives);
 void hopper_mbar_arrive_at(uint32_t bar, uint32_t rank, int release);
 int hopper_mbar_try(uint32_t bar, uint32_t parity);
+/* Until the phase is over; where tries end, at most limit_ns, in which launches before are not. */
+void hopper_mbar_wait(uint32_t bar, uint32_t parity, uint64_t limit_ns);
 int hopper_mbar_test(uint32_t bar, uint32_t parity);
 
 /* The TMA unit. */

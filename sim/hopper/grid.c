@@ -260,16 +260,20 @@ void hopper_launch_next(void)
     hopper_point();
 }
 
-void hopper_launch_wait(void)
+void thread_await_launches(struct hopper_thread *t)
 {
-    struct hopper_thread *t = hopper_thread();
     struct hopper_rank *r = &t->block->machine->ranks[t->block->rank];
-    if (!t->block->grid->early || mutated(HOPPER_P_LAUNCH_WAIT))
-        return;
     hopper_point();
     while (r->grid != t->block->grid)
         hopper_wait(t, THREAD_LAUNCH);
     thread_learn(t, r->stream);
+}
+
+void hopper_launch_wait(void)
+{
+    struct hopper_thread *t = hopper_thread();
+    if (t->block->grid->early && !mutated(HOPPER_P_LAUNCH_WAIT))
+        thread_await_launches(t);
 }
 
 /* ---- ends ---- */

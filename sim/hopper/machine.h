@@ -327,6 +327,7 @@ struct hopper_block *block_of_cluster(struct hopper_block *b, uint32_t rank);
 
 /* grid.c */
 void grid_begin_blocks(struct hopper *h, uint32_t rank);
+void thread_await_launches(struct hopper_thread *t);
 void grid_drop(struct hopper *h, struct hopper_grid *g);
 void thread_ended(struct hopper_thread *t);
 

@@ -263,3 +263,20 @@ int hopper_mbar_try(uint32_t bar, uint32_t parity)
         return 1;
     return mbar_look(bar, parity ^ (variant == 2), 1);
 }
+
+void hopper_mbar_wait(uint32_t bar, uint32_t parity, uint64_t limit_ns)
+{
+    struct hopper_thread *t = hopper_thread();
+    uint64_t start = 0;
+    for (uint32_t tries = 0; !hopper_mbar_try(bar, parity); tries++) {
+        if (!t->block->machine->config.tries_end)
+            continue;
+        if (!tries) {
+            thread_await_launches(t);
+            start = hopper_globaltimer();
+        } else if (tries % 128 == 0 && /* later than barrier_wait, which has a sentence */
+                   hopper_globaltimer() - start > limit_ns) {
+            hopper_trap();
+        }
+    }
+}

@@ -146,12 +146,8 @@ PTX_CALL(bool, ptx_mbar_test, (uint32_t bar, uint32_t parity, HOPPER_AT),
 PTX_CALL(void, ptx_fail, (HOPPER_AT), hopper_trap());
 
 /* A wait that never ends is found by the machine, which then has nothing to run. */
-PTX_FN void ptx_mbar_wait(uint32_t bar, uint32_t parity, uint64_t, HOPPER_AT)
-{
-    HOPPER_HERE;
-    while (!hopper_mbar_try(bar, parity))
-        ;
-}
+PTX_CALL(void, ptx_mbar_wait, (uint32_t bar, uint32_t parity, uint64_t limit_ns, HOPPER_AT),
+         hopper_mbar_wait(bar, parity, limit_ns));
 
 /* ---- the TMA unit ---- */
 
