@@ -160,7 +160,7 @@ class Communicator:
 
     def launch(self, op: str, inputs: Sequence, outputs: Optional[Sequence] = None, causal: bool = False,
                deterministic: bool = False, options: str = "") -> tuple:
-        """One launch of any operator, by name: what `mkernel.ag_gemm` and its like call. Collective.
+        """One launch of any operator, by name: what `mkernel.ag_gemm` and its like call. Collective. Autograd does not see it.
 
         inputs: arrays in the order of the operator's own function.
         outputs: arrays to write, or None: new ones.
