@@ -52,7 +52,8 @@ judge() { # NAME LIMIT LOG COMMAND...; LOG '': the output is what is wanted
         skipped=$((skipped + 1))
     else
         echo "exit status $status: $*"
-        [ -z "$log" ] || tail -n 5 "$log"
+        # of compute-sanitizer what lies before its last lines, too: each hazard with its two places
+        [ -z "$log" ] || { grep -m 24 -E '^=+ +(Error|Warning|Invalid|Race|Write access|Read access|.* at )' "$log"; tail -n 5 "$log"; }
         echo "[  FAILED  ] $name"
         failed=$((failed + 1))
     fi
@@ -303,7 +304,7 @@ if command -v compute-sanitizer >/dev/null; then
         small="$mkernel run $op --exec cuda --gpus $((gpus < 2 ? 1 : 2)) --shape 780,200,328 --iters 1 --timeout 60"
         check ${op}_memcheck compute-sanitizer --error-exitcode 9 --target-processes all --tool memcheck $small
         small="$mkernel run $op --exec cuda --gpus 1 --shape 390,200,328 --iters 1 --timeout 60"
-        check ${op}_racecheck compute-sanitizer --error-exitcode 9 --target-processes all --tool racecheck $small
+        check ${op}_racecheck compute-sanitizer --error-exitcode 9 --target-processes all --tool racecheck --racecheck-report all $small
     done
     small="$mkernel run ring_attention --exec cuda --gpus $((gpus < 2 ? 1 : 2)) --attention 1,$((gpus < 2 ? 400 : 800)),2,1,128 --iters 1 --timeout 60"
     check ring_attention_memcheck compute-sanitizer --error-exitcode 9 --target-processes all --tool memcheck $small
@@ -311,7 +312,7 @@ if command -v compute-sanitizer >/dev/null; then
         small="$mkernel run $op --exec cuda --gpus $((gpus < 2 ? 1 : 2)) --moe 130,200,328,8,3 --iters 1 --timeout 60"
         check ${op}_memcheck compute-sanitizer --error-exitcode 9 --target-processes all --tool memcheck $small
         small="$mkernel run $op --exec cuda --gpus 1 --moe 130,200,328,8,3 --iters 1 --timeout 60"
-        check ${op}_racecheck compute-sanitizer --error-exitcode 9 --target-processes all --tool racecheck $small
+        check ${op}_racecheck compute-sanitizer --error-exitcode 9 --target-processes all --tool racecheck --racecheck-report all $small
     done
 else
     skip memcheck "no compute-sanitizer on the PATH"

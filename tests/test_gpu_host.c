@@ -83,7 +83,8 @@ static int make_host(void **state)
     write_file("build/tests/gpu_route", "#!/bin/sh\n");
     write_file("bin/nvidia-smi",
                "#!/bin/sh\nfor i in $(seq $GPU_HOST_GPUS); do echo GPU: NVIDIA H200; done\n");
-    write_file("bin/compute-sanitizer", "#!/bin/sh\nshift 6\nexec \"$@\"\n");
+    write_file("bin/compute-sanitizer",
+               "#!/bin/sh\nwhile [ \"${1#--}\" != \"$1\" ]; do shift 2; done\nexec \"$@\"\n");
     snprintf(command, sizeof command, "%s -shared -fPIC -o %s/libcuda.so.1 %s/driver.c",
              getenv("CC") ? getenv("CC") : "cc", folder, folder);
     return system(command) ? -1 : 0;
