@@ -360,12 +360,12 @@ static int world_make_world(struct sim_world *w, char *error, size_t size)
                  w->config.problem.topo.gpus);
         return -EINVAL;
     }
-    int result = w->config.emulated ? world_emulated_open(w, error, size) : 0;
-    if (!result && !w->config.pool)
-        result = coroutine_pool_create(&w->own_pool, 0);
+    int result = w->config.pool ? 0 : coroutine_pool_create(&w->own_pool, 0);
+    w->pool = w->config.pool ? w->config.pool : w->own_pool;
+    if (!result && w->config.emulated)
+        result = world_emulated_open(w, error, size);
     if (result)
         return result;
-    w->pool = w->config.pool ? w->config.pool : w->own_pool;
     if (failure_case_open(&w->failure, w->world))
         return -ENOMEM;
     w->ranks = calloc(w->world, sizeof *w->ranks);

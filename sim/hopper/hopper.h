@@ -57,8 +57,9 @@ struct hopper_config {
     /* More SMs of each, which kernels are not told of: there are some for a launch that comes early
      */
     uint32_t spare;
-    uint64_t seed; /* chooses every order */
-    uint64_t *now; /* ns; NULL: a clock of its own. The machine advances it */
+    struct coroutine_pool *pool; /* of stacks, which machines pass on; NULL: one of its own */
+    uint64_t seed;               /* chooses every order */
+    uint64_t *now;               /* ns; NULL: a clock of its own. The machine advances it */
     /* the clock, where time goes on by itself: `now` and own clocks are of machines without it */
     uint64_t (*clock)(void *context);
     uint32_t first_rank; /* what messages call rank 0 of the machine */

@@ -73,7 +73,7 @@ void hopper_destroy(struct hopper *h)
     /* Objects of knowledge that threads still held go with the table's memory: they are all on its
      * books. */
     known_table_destroy(h->known);
-    coroutine_pool_destroy(h->pool);
+    coroutine_pool_destroy(h->own_pool);
     if (hopper_machine == h)
         hopper_machine = NULL;
     free(h);
@@ -133,7 +133,10 @@ int hopper_create(struct hopper **out, const struct hopper_config *config)
     h->sms = config->ranks * (h->config.sms + 1);
     h->jump = 1000;
     h->known = known_table_create(h->sms);
-    int result = h->known ? coroutine_pool_create(&h->pool, 128 << 10) : -ENOMEM;
+    int result = h->known ? 0 : -ENOMEM;
+    if (!result && !config->pool)
+        result = coroutine_pool_create(&h->own_pool, 128 << 10);
+    h->pool = config->pool ? config->pool : h->own_pool;
     if (!result)
         result = shadow_open(&h->shadow, config->memory ? config->memory : (size_t)4 << 30, h->sms);
     if (!result)

@@ -265,7 +265,7 @@ struct hopper {
     uint32_t sms; /* of all ranks, and one more each: its NIC */
     struct shadow shadow;
     struct known_table *known;
-    struct coroutine_pool *pool;
+    struct coroutine_pool *pool, *own_pool;
     struct coroutine **idle; /* of threads that have ended, for those that begin next */
     uint32_t idle_count;
     struct hopper_warp **ready; /* those with lanes that run */

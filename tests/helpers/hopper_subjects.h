@@ -3,6 +3,9 @@
 #ifndef TESTS_HOPPER_SUBJECTS_H
 #define TESTS_HOPPER_SUBJECTS_H
 
+#include <errno.h>
+
+#include "sim/coroutine.h"
 #include "tests/helpers/hopper.h"
 #include "tests/helpers/hopper_moe.h"
 
@@ -29,7 +32,11 @@ static inline int hopper_subject_gemm(struct hopper_subject_run *r, int cluster)
 
 static inline int hopper_subject_world(struct hopper_subject_run *r, struct sim_world_config *c)
 {
+    static struct coroutine_pool *pool; /* of all runs */
     struct sim_world_result result;
+    if (!pool && coroutine_pool_create(&pool, 0))
+        return -ENOMEM;
+    c->pool = pool;
     c->mutations = r->mutations;
     c->mutation_count = r->count;
     c->sites = r->sites;
