@@ -140,6 +140,7 @@ check all_gpus_odd_shape $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --i
 check fp8_one_gpu $run --gpus 1 --shape 392,200,336 --iters 5 --dtype fp8 --b-layout nk
 check fp8_all_gpus $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --dtype fp8 --b-layout nk
 check fp8_few_rows $run --gpus "$gpus" --shape $((gpus * 8)),520,2064 --iters 8 --dtype fp8 --b-layout nk
+check fp8_two_nodes $run $nodes --shape $((world * 1028)),520,2064 --iters 8 --dtype fp8 --b-layout nk
 check fp8_ranks_share_a_gpu $run --gpus $((gpus + 1)) --shape $(((gpus + 1) * 260)),200,1424 --iters 4 --dtype fp8 --b-layout nk
 check all_gpus_nk $run --gpus "$gpus" --shape $((gpus * 65)),200,328 --iters 8 --b-layout nk
 if [ "$gpus" -ge 2 ]; then

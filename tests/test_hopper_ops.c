@@ -174,7 +174,8 @@ static void test_ag_gemm_one_shot_on_mma(void **state)
 
 /* FP8: every tile that it is built for, in one shot and two, with the ranks that push as warps
  * beside the engine and as blocks that copy by TMA; blocks of scales that are short, slices and
- * pieces that do not divide them. Scales come near 2^40 and 2^-40. */
+ * pieces that do not divide them; on two nodes, where scales have puts of their own. Scales come
+ * near 2^40 and 2^-40. */
 static void test_ag_gemm_fp8(void **state)
 {
     static const uint64_t of[][3] = {{132, 72, 144}, {4, 8, 16}, {68, 136, 656}};
@@ -183,10 +184,11 @@ static void test_ag_gemm_fp8(void **state)
     struct mk_gemm_tile tile;
     while (mk_fp8_tile(tiles, &tile))
         tiles++;
-    for (uint64_t seed = 0; seed < 15; seed++) {
+    for (uint64_t seed = 0; seed < 19; seed++) {
+        uint32_t nodes = 1 + (seed >= 15), gpus = nodes > 1 ? 1 + seed % 2 : 1 + seed % 3;
         struct sim_world_config c =
-            hopper_ops_config(MK_OP_AG_GEMM, 1, 1 + (uint32_t)(seed % 3), of[seed / 3 % 3], seed);
-        uint32_t one_shot = seed % 5 > 2;
+            hopper_ops_config(MK_OP_AG_GEMM, nodes, gpus, of[seed / 3 % 3], seed);
+        uint32_t one_shot = nodes == 1 && seed % 5 > 2;
         if (!mk_fp8_tile((uint32_t)(seed % (tiles + one_shot)), &tile))
             tile = few;
         c.problem.fp8 = c.problem.b_transposed = 1;
@@ -194,14 +196,14 @@ static void test_ag_gemm_fp8(void **state)
         c.problem.tuning.tile_m = tile.tile_m;
         c.problem.tuning.tile_n = tile.tile_n;
         c.problem.tuning.cluster = tile.cluster;
-        c.problem.tuning.slices = 1 + (uint32_t)(seed / 2 % 4);
+        c.problem.tuning.slices = nodes > 1 ? 1 : 1 + (uint32_t)(seed / 2 % 4);
         c.problem.tuning.pieces = 1 + (uint32_t)(seed / 4 % 3);
         c.launches = 2;
         c.unwatched = seed % 4 != 1;
         right(&c);
         ran++;
     }
-    assert_int_equal(ran, 15);
+    assert_int_equal(ran, 19);
 }
 
 static void test_gemm_rs_one_shot(void **state)

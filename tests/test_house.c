@@ -892,8 +892,8 @@ static const struct {
      "__global__ void ag_gemm(ag_gemm_plan p, mk_cta c, int *out) {\n"
      "    mk_tile t;\n"
      "    ag_gemm_tile(&p, blockIdx.x, &t);\n"
-     "    *out = ag_gemm_before(&p, &c, &t, 0) + ag_gemm_intra_comm(&p, &c, 1) + "
-     "ag_gemm_inter_send(&p, &c);\n"
+     "    *out = ag_gemm_before(&p, &c, 1, &t, 0) + ag_gemm_intra_comm(&p, &c, 1) + "
+     "ag_gemm_inter_send(&p, &c, 1);\n"
      "}\n"},
     {"#include \"core/roles/gemm_rs.h\"\n"
      "#include \"core/roles/gemm_ar.h\"\n"

@@ -62,21 +62,18 @@ def operators(nodes):
     blocks = -(-k // 128)
     codes = [torch.randn(s).mul(100).clamp(-448, 448).to(torch.float8_e4m3fn) for s in ((m // W, k - 8), (n, k - 8))]
     scales = [torch.rand(blocks, m // W) + 0.5, torch.rand(-(-n // 128), 4) + 0.5]
-    if comm.nodes > 1:
-        refuses("scales do not cross the network", mkernel.ag_gemm_fp8, codes[0], codes[1].t(), *scales)
-    else:
-        a8 = codes[0].float() * scales[0].t().repeat_interleave(128, 1)[:, : k - 8]
-        b8 = codes[1].float() * scales[1].repeat_interleave(128, 0)[:n].repeat_interleave(128, 1)[:, : k - 8]
-        c = mkernel.ag_gemm_fp8(codes[0], codes[1].t(), *scales)
-        near(c, torch.cat(gathered(a8)).double() @ b8.double().t())
-        assert c.dtype is torch.bfloat16 and torch.equal(torch.ops.mkernel.ag_gemm_fp8(codes[0], codes[1].t(), *scales), c)
-        assert torch.equal(mkernel.ag_gemm_fp8(codes[0].view(-1, 4, k - 8), codes[1].t(), *scales).view(m, n), c)
-        in_heap = mkernel.empty((m // W, k - 8), torch.float8_e4m3fn)
-        in_heap.copy_(codes[0])
-        assert torch.equal(mkernel.ag_gemm_fp8(in_heap, codes[1].t(), *scales, out=torch.empty_like(c)), c)
-        assert comm.plans[-1].op == "ag_gemm" and "dtype=fp8" in comm.plans[-1].options
-        assert torch.equal(mkernel.ag_gemm_fp8(codes[0], codes[1].t(), *scales, options=comm.plans[-1].options), c)
-        del in_heap
+    a8 = codes[0].float() * scales[0].t().repeat_interleave(128, 1)[:, : k - 8]
+    b8 = codes[1].float() * scales[1].repeat_interleave(128, 0)[:n].repeat_interleave(128, 1)[:, : k - 8]
+    c = mkernel.ag_gemm_fp8(codes[0], codes[1].t(), *scales)
+    near(c, torch.cat(gathered(a8)).double() @ b8.double().t())
+    assert c.dtype is torch.bfloat16 and torch.equal(torch.ops.mkernel.ag_gemm_fp8(codes[0], codes[1].t(), *scales), c)
+    assert torch.equal(mkernel.ag_gemm_fp8(codes[0].view(-1, 4, k - 8), codes[1].t(), *scales).view(m, n), c)
+    in_heap = mkernel.empty((m // W, k - 8), torch.float8_e4m3fn)
+    in_heap.copy_(codes[0])
+    assert torch.equal(mkernel.ag_gemm_fp8(in_heap, codes[1].t(), *scales, out=torch.empty_like(c)), c)
+    assert comm.plans[-1].op == "ag_gemm" and "dtype=fp8" in comm.plans[-1].options
+    assert torch.equal(mkernel.ag_gemm_fp8(codes[0], codes[1].t(), *scales, options=comm.plans[-1].options), c)
+    del in_heap
     a, b = bf16(m, k), bf16(n, k).t()  # the weights of a torch.nn.Linear
     total = sum(x.double() @ y.double().t() for x, y in zip(gathered(a), gathered(b.t().contiguous())))
     near(mkernel.gemm_rs(a, b, deterministic=True), total[r * m // W : (r + 1) * m // W])

@@ -83,6 +83,8 @@ static void test_fp8(void **state)
     assert_non_null(strstr(r.out_text, "252,200,656 fp8"));
     expect_right("--nodes 1 --gpus 2 --shape 72,136,400 --dtype fp8 --b-layout nk --shots 1 "
                  "--iters 3");
+    expect_right("--nodes 2 --gpus 2 --shape 304,200,656 --dtype fp8 --b-layout nk --pieces 3 "
+                 "--iters 3");
 }
 
 /* The smallest problem: one row and eight columns a rank. */

@@ -172,6 +172,8 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
              shard_tiles = mk_ceil_div(a->shard_rows, a->tile_m) * a->col_tiles;
     a->row_bytes = (uint64_t)a->k * op_factor_bytes(q);
     a->blocks = q->fp8 ? (uint32_t)mk_ceil_div(a->k, MK_SCALE_BLOCK) : 0;
+    a->scales_chunk = a->shots == 1 ? a->shard_rows * 4ull
+                                    : mk_round_up(a->chunk_rows * a->blocks * 4ull, MK_HEAP_UNIT);
     a->slice_bytes = q->tuning.slices == 1
                          ? a->row_bytes
                          : mk_round_up(mk_ceil_div(a->row_bytes, q->tuning.slices), SLICE_UNIT);
@@ -202,12 +204,19 @@ static void ag_gemm_tables(struct mk_plan *p, struct op_tables *t)
     struct ag_gemm_plan *a = ag_gemm_plan_in(p);
     uint32_t world = mk_world(&a->topo);
     OP_BUFFERS(t, {"gathered", a->gathered, 2, world > 1 ? world : 0, a->shard_pitch},
-               {"scales", a->scales, 2, world > 1 ? a->blocks : 0, (uint64_t)a->m * 4});
-    OP_FLAGS(t, {"arrival",
-                 &a->flag_arrival,
-                 {{'r', world, 1}, {'c', a->chunks, 1}, {'s', a->slices, 1}},
-                 a->slices > 1 ? "slice %s of chunk %c of rank %r's A" : "chunk %c of rank %r's A",
-                 .producer = 'r'});
+               {"scales", a->scales, 2, world > 1 && a->blocks ? world : 0,
+                a->shots == 1 ? a->blocks * a->scales_chunk : a->chunks * a->scales_chunk});
+    OP_FLAGS(t,
+             {"arrival",
+              &a->flag_arrival,
+              {{'r', world, 1}, {'c', a->chunks, 1}, {'s', a->slices, 1}},
+              a->slices > 1 ? "slice %s of chunk %c of rank %r's A" : "chunk %c of rank %r's A",
+              .producer = 'r'},
+             {"scales",
+              &a->flag_scales,
+              {{'r', a->blocks && a->topo.nodes > 1 ? world : 0, 1}, {'c', a->chunks, 1}},
+              "the scales of chunk %c of rank %r's A",
+              .producer = 'r'});
 }
 
 static void ag_gemm_pipeline(const struct mk_plan *p, struct mk_pipeline *out)

@@ -30,17 +30,26 @@
  * 1) shards. The schedule moves exactly these.
  *
  * A of FP8 has a scale for each row and 128 of K, which travel with their slice of a chunk: before
- * a CTA tells of its piece it copies its share of the slice's scales. (One node: the bytes of a put
- * follow each other.)
+ * a CTA tells of its piece it copies its share of the slice's scales. To another node a chunk's
+ * scales go by a put of their own, with a flag of its own, since puts may overtake each other.
  *
- * Flags of a rank: arrival[shard][chunk][slice]. */
+ * Flags of a rank: arrival[shard][chunk][slice]; scales[shard][chunk], by the network alone. */
 #ifndef MK_ROLES_AG_GEMM_H
 #define MK_ROLES_AG_GEMM_H
 
 #include "core/roles/ag_gemm_plan.h"
 
+/* Of a chunk that the rail brings, its scales are here. scaled: A
+ * is FP8. A constant of each kernel, so that bf16's knows nothing of scales. */
+MK_ROLE int ag_gemm_await_scales(const struct ag_gemm_plan *p, struct mk_cta *cta, int scaled,
+                                 uint32_t shard, uint32_t chunk)
+{
+    return scaled &&
+           mk_cta_wait(cta, ag_gemm_scales_flag(p, shard, chunk), cta->epoch, MK_CAUSE_NETWORK);
+}
+
 /* Before the loads of a slice of a tile's A: its rows are here. */
-MK_ROLE int ag_gemm_before(const struct ag_gemm_plan *p, struct mk_cta *cta,
+MK_ROLE int ag_gemm_before(const struct ag_gemm_plan *p, struct mk_cta *cta, int scaled,
                            const struct mk_tile *tile, uint32_t slice)
 {
     if (p->shots == 1) {
@@ -55,21 +64,26 @@ MK_ROLE int ag_gemm_before(const struct ag_gemm_plan *p, struct mk_cta *cta,
     if (tile->slab == p->topo.rank)
         return 0;
     int remote = mk_node_of(&p->topo, tile->slab) != mk_node_of(&p->topo, p->topo.rank);
+    if (scaled && mk_by_network(&p->topo, tile->slab) &&
+        ag_gemm_await_scales(p, cta, scaled, tile->slab, tile->row / p->chunk_rows))
+        return 1;
     return mk_cta_wait(cta, ag_gemm_arrival_flag(p, tile->slab, tile->row / p->chunk_rows, slice),
                        ag_gemm_arrival_target(p, tile->slab, cta->epoch),
                        remote ? MK_CAUSE_NETWORK : MK_CAUSE_DATA);
 }
 
-/* scaled: A is FP8. A constant of each kernel, so that bf16's knows nothing of scales. */
 MK_ROLE void ag_gemm_push_scales(const struct ag_gemm_plan *p, struct mk_cta *cta, int scaled,
-                                 uint32_t peer, uint32_t chunk, uint32_t slice, uint32_t piece)
+                                 uint32_t peer, uint32_t shard, uint32_t chunk, uint32_t slice,
+                                 uint32_t piece)
 {
-    uint32_t runs;
+    uint32_t runs, space = shard == p->topo.rank ? MK_SPACE_ARG3 : MK_SPACE_HEAP;
+    uint64_t pitch;
     if (!scaled)
         return;
-    struct mk_chunk c = ag_gemm_scales(p, chunk, slice, piece, cta->epoch, &runs);
+    struct mk_chunk c =
+        ag_gemm_scales(p, shard, chunk, slice, piece, space, cta->epoch, &runs, &pitch);
     if (runs)
-        mk_cta_copy_rows(cta, peer, &c, runs, p->shard_rows * 4ull, p->m * 4ull);
+        mk_cta_copy_rows(cta, peer, &c, runs, pitch, ag_gemm_scales_pitch(p, chunk));
 }
 
 /* Turn `turn` of the node's communication on this rank: its own chunks, then those that its rail
@@ -92,13 +106,14 @@ MK_ROLE int ag_gemm_push(const struct ag_gemm_plan *p, struct mk_cta *cta, int s
     uint32_t shard = mk_rank_at(&p->topo, (node + distance) % p->topo.nodes, local);
     uint32_t peer = (local + gpus - 1 - before - rest % fanout) % gpus;
     uint32_t flag = ag_gemm_arrival_flag(p, shard, chunk, slice);
-    if (distance && mk_cta_wait(cta, flag, cta->epoch, MK_CAUSE_NETWORK))
+    if (distance && (mk_cta_wait(cta, flag, cta->epoch, MK_CAUSE_NETWORK) ||
+                     ag_gemm_await_scales(p, cta, scaled, shard, chunk)))
         return 1;
     struct mk_chunk c = ag_gemm_piece(p, shard, chunk, slice, rest / fanout % p->pieces,
                                       distance ? MK_SPACE_HEAP : MK_SPACE_ARG0, cta->epoch, &rows);
     if (rows)
         mk_cta_copy_rows(cta, peer, &c, rows, p->row_bytes, p->row_bytes);
-    ag_gemm_push_scales(p, cta, scaled, peer, chunk, slice, rest / fanout % p->pieces);
+    ag_gemm_push_scales(p, cta, scaled, peer, shard, chunk, slice, rest / fanout % p->pieces);
     mk_cta_add(cta, peer, flag, 1);
     return 0;
 }
@@ -113,7 +128,7 @@ MK_ROLE void ag_gemm_push_joint(const struct ag_gemm_plan *p, struct mk_cta *cta
                                       cta->epoch, &rows);
     if (rows)
         mk_cta_copy_rows(cta, peer, &c, rows, p->row_bytes, p->row_bytes);
-    ag_gemm_push_scales(p, cta, scaled, peer, 0, rest % p->slices, rest / p->slices);
+    ag_gemm_push_scales(p, cta, scaled, peer, rank, 0, rest % p->slices, rest / p->slices);
     mk_cta_add(cta, peer, ag_gemm_arrival_flag(p, rank, 0, 0), 1);
 }
 
@@ -132,7 +147,27 @@ MK_ROLE int ag_gemm_intra_comm(const struct ag_gemm_plan *p, struct mk_cta *cta,
     return 0;
 }
 
-MK_ROLE int ag_gemm_inter_send(const struct ag_gemm_plan *p, struct mk_cta *cta)
+/* Puts the scales of this rank's chunk, which distance 1 stages. */
+MK_ROLE int ag_gemm_put_scales(const struct ag_gemm_plan *p, struct mk_cta *cta, uint32_t peer,
+                               uint32_t chunk, uint32_t distance)
+{
+    uint32_t rank = p->topo.rank, local = mk_local_of(&p->topo, rank), runs;
+    uint64_t pitch, at = ag_gemm_scales_at(p, rank, chunk, cta->epoch);
+    for (uint32_t piece = 0; piece < p->pieces && distance == 1; piece++) {
+        struct mk_chunk c =
+            ag_gemm_scales(p, rank, chunk, 0, piece, MK_SPACE_ARG3, cta->epoch, &runs, &pitch);
+        if (runs)
+            mk_cta_copy_rows(cta, local, &c, runs, pitch, ag_gemm_scales_pitch(p, chunk));
+    }
+    struct mk_chunk c;
+    c.id = rank * p->chunks + chunk;
+    c.space = MK_SPACE_HEAP;
+    c.source = c.destination = at;
+    c.bytes = p->blocks * ag_gemm_scales_pitch(p, chunk);
+    return mk_cta_put(cta, peer, &c, ag_gemm_scales_flag(p, rank, chunk));
+}
+
+MK_ROLE int ag_gemm_inter_send(const struct ag_gemm_plan *p, struct mk_cta *cta, int scaled)
 {
     uint32_t nodes = p->topo.nodes, node = mk_node_of(&p->topo, p->topo.rank);
     uint32_t local = mk_local_of(&p->topo, p->topo.rank), rank = p->topo.rank;
@@ -144,7 +179,8 @@ MK_ROLE int ag_gemm_inter_send(const struct ag_gemm_plan *p, struct mk_cta *cta)
                 mk_cta_copy(cta, local, &c);
             c.source = p->staged ? c.destination : p->a_offset + c.source;
             c.space = MK_SPACE_HEAP;
-            if (mk_cta_put(cta, peer, &c, ag_gemm_arrival_flag(p, rank, chunk, 0)))
+            if (mk_cta_put(cta, peer, &c, ag_gemm_arrival_flag(p, rank, chunk, 0)) ||
+                (scaled && ag_gemm_put_scales(p, cta, peer, chunk, distance)))
                 return 1;
         }
     }

@@ -28,15 +28,19 @@ struct ag_gemm_plan {
     uint32_t chunk_tiles, shard_tiles;
     uint32_t tiles;  /* of this rank */
     uint32_t staged; /* 1: A is not in the heap, so puts leave from the gathered copy */
-    uint32_t flag_arrival;
+    uint32_t flag_arrival, flag_scales;
     /* slice_bytes: of a row's part in a slice, a multiple of 128; the last is shorter */
     uint64_t row_bytes, slice_bytes;
     uint64_t shard_pitch; /* bytes from shard to shard, a multiple of 128; with one shot, of rows */
     uint64_t gathered[2]; /* heap offsets, by epoch & 1 */
     uint64_t a_offset;    /* heap offset of A where it is not staged */
-    /* Of FP8: the gathered A's scales, [blocks][m], by epoch & 1. A piece of a chunk or slice has a
-     * share of its blocks, of all its rows, and its flag is told of both. */
+    /* Of FP8: the gathered A's scales, by epoch & 1, of each chunk [blocks][rows], so that one put
+     * takes them; with one shot of all rows, [blocks][m]. A piece of a chunk or slice has a share
+     * of its blocks, of all its rows, and its flag is told of both; what comes by the network has a
+     * flag of its own. */
     uint32_t blocks; /* of 128 of K; 0: A is bf16 and has none */
+    uint64_t
+        scales_chunk; /* bytes from chunk to chunk, a multiple of 128; with one shot, of rows */
     uint64_t scales[2];
 };
 MK_PLAN_OF(ag_gemm);
@@ -98,11 +102,28 @@ MK_PURE struct mk_chunk ag_gemm_piece(const struct ag_gemm_plan *p, uint32_t sha
     return c;
 }
 
-/* Of the scales of a slice of this rank's chunk, those that piece `piece` brings: the first run of
- * them, one for each row, and how many runs there are, `shard_rows` floats apart here and `m` in
- * the gathered scales. */
-MK_PURE struct mk_chunk ag_gemm_scales(const struct ag_gemm_plan *p, uint32_t chunk, uint32_t slice,
-                                       uint32_t piece, uint64_t epoch, uint32_t *runs)
+MK_PURE uint32_t ag_gemm_scales_flag(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk)
+{
+    return p->flag_scales + shard * p->chunks + chunk;
+}
+
+/* Where the gathered scales of a chunk begin; bytes from one block's to the next. */
+MK_PURE uint64_t ag_gemm_scales_at(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk,
+                                   uint64_t epoch)
+{
+    return p->scales[epoch & 1] + ((uint64_t)shard * p->chunks + chunk) * p->scales_chunk;
+}
+
+MK_PURE uint64_t ag_gemm_scales_pitch(const struct ag_gemm_plan *p, uint32_t chunk)
+{
+    return (p->shots == 1 ? p->m : ag_gemm_chunk_rows(p, chunk)) * 4ull;
+}
+
+/* Of the scales of a slice of a chunk, those that piece `piece` brings: the first run of them, one
+ * for each row, how many runs there are, and bytes from run to run at their source. */
+MK_PURE struct mk_chunk ag_gemm_scales(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk,
+                                       uint32_t slice, uint32_t piece, uint32_t space,
+                                       uint64_t epoch, uint32_t *runs, uint64_t *pitch)
 {
     uint32_t of_slice = (uint32_t)(p->slice_bytes / 128), first = slice * of_slice,
              all = p->slices == 1                 ? p->blocks
@@ -110,13 +131,17 @@ MK_PURE struct mk_chunk ag_gemm_scales(const struct ag_gemm_plan *p, uint32_t ch
                                                   : of_slice;
     uint32_t size = (uint32_t)mk_ceil_div(all, p->pieces),
              skipped = piece * size < all ? piece * size : all;
-    uint64_t row = (uint64_t)chunk * p->chunk_rows, block = first + skipped;
+    uint64_t block = first + skipped;
     struct mk_chunk c;
     *runs = all - skipped < size ? all - skipped : size;
-    c.id = p->topo.rank * p->chunks + chunk;
-    c.space = MK_SPACE_ARG3;
-    c.source = (block * p->shard_rows + row) * 4;
-    c.destination = p->scales[epoch & 1] + (block * p->m + p->topo.rank * p->shard_rows + row) * 4;
+    *pitch = space == MK_SPACE_HEAP ? ag_gemm_scales_pitch(p, chunk) : p->shard_rows * 4ull;
+    c.id = shard * p->chunks + chunk;
+    c.space = space;
+    c.destination =
+        ag_gemm_scales_at(p, shard, chunk, epoch) + block * ag_gemm_scales_pitch(p, chunk);
+    c.source = space == MK_SPACE_HEAP
+                   ? c.destination
+                   : (block * p->shard_rows + (uint64_t)chunk * p->chunk_rows) * 4;
     c.bytes = ag_gemm_chunk_rows(p, chunk) * 4ull;
     return c;
 }

@@ -39,17 +39,19 @@ template <bool scaled> struct ag_gemm_source : ag_gemm_tiles<tracked_source, sca
         if (!scaled)
             return {};
         const bool own = tile->a != MK_SPACE_HEAP, joint = plan->shots == 1;
-        const uint32_t all = joint ? plan->m : plan->shard_rows;
-        uint32_t r = tile->row + row;
+        const uint32_t chunk = joint || own ? 0 : tile->row / plan->chunk_rows,
+                       all = joint ? plan->m
+                             : own ? plan->shard_rows
+                                   : ag_gemm_chunk_rows(plan, chunk);
+        uint32_t r = tile->row + row - chunk * plan->chunk_rows;
         r = r < all ? r : all - 1; /* what lies outside C has the last row's, and is dropped */
         const char *a = own ? launch->arguments[MK_SPACE_ARG3]
-                            : launch->heap + plan->scales[cta.epoch & 1] +
-                                  (uint64_t)tile->slab * plan->shard_rows * 4;
+                            : launch->heap + ag_gemm_scales_at(plan, tile->slab, chunk, cta.epoch);
         const uint32_t b_pitch = (plan->blocks + 3) / 4 * 4;
         return {(const float *)a + r,
                 (const float *)launch->arguments[MK_SPACE_ARG4] +
                     (uint64_t)(tile->col / 128) * b_pitch,
-                own ? plan->shard_rows : plan->m,
+                own ? plan->shard_rows : all,
                 b_pitch,
                 all - r,
                 plan->n - tile->col,

@@ -43,7 +43,7 @@ template <class tracked, bool scaled> struct ag_gemm_tiles : tracked {
     __device__ __forceinline__ void before(uint32_t, const struct mk_tile *tile, uint32_t slice)
     {
         if (!ending)
-            ending = ag_gemm_before(plan, &cta, tile, slice);
+            ending = ag_gemm_before(plan, &cta, scaled, tile, slice);
     }
 
     /* All lanes of a free warp, from 0 on: it pushes, where the plan has so many. */
@@ -67,7 +67,7 @@ PTX_FN void ag_gemm_communicate(const struct ag_gemm_plan *p, struct mk_cta *cta
     if (cta->role == MK_INTRA_COMM)
         ag_gemm_intra_comm(p, cta, scaled);
     else if (cta->role == MK_INTER_SEND && !cta_begin_commands(cta))
-        ag_gemm_inter_send(p, cta);
+        ag_gemm_inter_send(p, cta, scaled);
     cta_end(cta);
 }
 

@@ -11,7 +11,8 @@
 #define SIM_OP_NAME sim_op_ag_gemm
 #endif
 
-MK_ROLES_OF(ag_gemm, ag_gemm_intra_comm(p, cta, p->blocks > 0), ag_gemm_inter_send(p, cta), 0);
+MK_ROLES_OF(ag_gemm, ag_gemm_intra_comm(p, cta, p->blocks > 0),
+            ag_gemm_inter_send(p, cta, p->blocks > 0), 0);
 SIM_ROLES(ag_gemm);
 
 static int tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
@@ -23,7 +24,8 @@ static int tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, stru
 static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
                   uint32_t slice)
 {
-    return ag_gemm_before(ag_gemm_plan_of(plan), cta, t, slice);
+    const struct ag_gemm_plan *p = ag_gemm_plan_of(plan);
+    return ag_gemm_before(p, cta, p->blocks > 0, t, slice);
 }
 
 static void ag_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
@@ -47,11 +49,13 @@ static void ag_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t
     out->cols = t->cols;
     out->k = p->k;
     out->fp8 = plan->problem.fp8;
+    const uint32_t chunk = p->shots == 1 ? 0 : t->row / p->chunk_rows;
     int own = t->a != MK_SPACE_HEAP;
     out->scales_space = own ? MK_SPACE_ARG3 : MK_SPACE_HEAP;
-    out->scales_pitch = own ? p->shard_rows : p->m;
+    out->scales_pitch = own ? p->shard_rows : (uint32_t)(ag_gemm_scales_pitch(p, chunk) / 4);
     out->scales = own ? t->row * 4ull
-                      : p->scales[epoch & 1] + ((uint64_t)t->slab * p->shard_rows + t->row) * 4;
+                      : ag_gemm_scales_at(p, t->slab, chunk, epoch) +
+                            (t->row - (uint64_t)chunk * p->chunk_rows) * 4;
 }
 
 extern const struct sim_op SIM_OP_NAME;

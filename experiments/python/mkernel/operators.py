@@ -75,7 +75,7 @@ def ag_gemm(a, b, out=None, *, options: str = "", comm=None):
 
 
 def ag_gemm_fp8(a, b, a_scales, b_scales, out=None, *, options: str = "", comm=None):
-    """ag_gemm of FP8: numbers are codes times the scale of their block. On one node.
+    """ag_gemm of FP8: numbers are codes times the scale of their block.
 
     a: [M/W, K] e4m3 (torch.float8_e4m3fn; numpy: uint8, the codes), this rank's rows; K is a multiple of 16, M/W of 4.
     b: [K, N] e4m3, with its two dimensions swapped in memory: w.t() of a contiguous w [N, K].
