@@ -9,9 +9,8 @@
 #define RC_NO_PEER UINT32_MAX
 #define RC_ADDRESS_MAX 4096u
 #define RC_MAX_QPS 64u /* to one peer, on all devices */
-#define RC_CONTROL                                                                                 \
-    UINT32_C(0xffffff) /* the QP in a wr_id, where it is a control QP; the low half is the peer's  \
-                          index */
+/* the QP in a wr_id, where it is a control QP; the low half is the peer's index */
+#define RC_CONTROL UINT32_C(0xffffff)
 
 enum { RC_CONTROL_WORDS = 2 /* words of a QP */, RC_CONTROL_DEPTH = 2 * RC_MAX_QPS };
 

@@ -1,39 +1,51 @@
-/* AllGather+GEMM: C = gather(A) * B, as one schedule for every executor.
+/* AllGather+GEMM: C = gather(A) B. One schedule for every executor.
  *
- *   A_r [M/W, K]  on rank r: an argument, never copied on its own rank unless it must cross to
- *                 another node
+ * Operands
+ *   A_r [M/W, K]  rows of A of rank r: an argument. Its own rank reads it in place, and copies it
+ *                 only to stage it for another node.
  *   B_r [K, N]    each rank's own
  *   C_r [M, N]    each rank's whole product
+ *   A of FP8 has a scale for each row and each 128 of K; B one for each 128 x 128.
  *
- * The gathered A lies in the symmetric heap as W shards, twice, by epoch & 1. No rank has to ask
- * whether a buffer may be written: a rank begins launch e + 2 only after it has had every rank's
- * chunks of e + 1, and the ranks that sent those had ended launch e, which read the buffer.
- * (Launches of one rank follow each other; a launch ends when its puts have completed.)
+ * Roles
+ *   intra_comm    pushes this rank's chunks to the peers of its node, then forwards to them the
+ *                 chunks that the rail brings
+ *   inter_send    puts each chunk to the same local rank of every other node. An A that is not in
+ *                 the heap is staged there once.
+ *   compute       takes its own shard first, then the others in the order in which they arrive
  *
- *   intra_comm  pushes its rank's chunks to the peers of the node, then forwards the chunks that
- * the rail brings inter_send  puts each chunk to the same local rank of every other node (staged
- * once into the heap where A is not there) compute     takes its own shard first, then shards in
- * the order in which they arrive
+ * A rank pushes to `fanout` peers at once, chunk by chunk, so that several shards arrive side by
+ * side; compute takes chunk 0 of each of them, then chunk 1. The last chunks of a shard come in
+ * slices of their columns: a tile awaits a slice only when it has multiplied the ones before.
  *
- * A rank pushes to `fanout` peers at once, chunk by chunk, so that many shards arrive side by side,
- * and compute takes chunk 0 of each, then chunk 1. The last chunks come in slices of their columns:
- * a tile needs no slice before it has multiplied those before.
+ * One shot, for few rows on one node: every rank pushes its rows to all ranks, itself included, and
+ * a tile has rows of all shards. So B is read once and no tile is mostly empty. A tile awaits all
+ * of its rows before its first load of A; loads of B go ahead. A shard is one chunk, and slices
+ * only divide its bytes among CTAs.
  *
- * One shot, for few rows, in one node: every rank pushes its rows to all, itself included, and a
- * tile has rows of all shards, so that B is read once and no tile is mostly empty. It waits for all
- * of them before its first load of A (B's may go ahead). A shard is one chunk, and slices only
- * share its bytes out to CTAs.
+ * Scales travel with their slice of a chunk: a CTA copies its share of them before it raises the
+ * flag of its piece. To another node the scales of a chunk have a put and a flag of their own: one
+ * put may overtake another.
  *
- * Minimum bytes: every rank multiplies W shards of A and has one, so W - 1 come to it. The (nodes -
- * 1) gpus shards of other nodes must each enter this node once, and rails share them evenly: (nodes
- * - 1) into a rank over the network; what its rail does not bring comes over NVLink, nodes (gpus -
- * 1) shards. The schedule moves exactly these.
+ * Bytes moved
+ *   Every rank multiplies W shards and has one, so W - 1 come to it. The (nodes - 1) gpus shards of
+ *   other nodes must enter this node once, and the rails share them evenly: (nodes - 1) shards into
+ *   a rank over the network. The others come over NVLink: nodes (gpus - 1) shards. The schedule
+ *   moves exactly these.
  *
- * A of FP8 has a scale for each row and 128 of K, which travel with their slice of a chunk: before
- * a CTA tells of its piece it copies its share of the slice's scales. To another node a chunk's
- * scales go by a put of their own, with a flag of its own, since puts may overtake each other.
+ * Buffer reuse
+ *   The gathered A lies in the symmetric heap as W shards, in two buffers by epoch & 1. No credits:
+ *   a rank begins launch e + 2 only after it has received every rank's chunks of e + 1, and the
+ *   ranks that sent those had ended launch e, which read the buffer. (Launches of one rank follow
+ *   each other, and a launch ends when its puts have completed.)
  *
- * Flags of a rank: arrival[shard][chunk][slice]; scales[shard][chunk], by the network alone. */
+ * Deadlock freedom
+ *   Pushes and puts of a rank's own chunks wait for nothing. Forwards wait for puts, and compute
+ *   for both.
+ *
+ * Flags of a rank
+ *   arrival[shard][chunk][slice]  counts pieces; where a put brings the chunk, the epoch
+ *   scales[shard][chunk]          FP8 between nodes: the epoch */
 #ifndef MK_ROLES_AG_GEMM_H
 #define MK_ROLES_AG_GEMM_H
 

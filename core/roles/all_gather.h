@@ -1,12 +1,14 @@
-/* AllGather: C = A of all ranks, one under the other. The communication of ag_gemm (ag_gemm.h)
- * with no product behind it.
+/* AllGather: C = A of all ranks, one under the other. It is the communication of ag_gemm
+ * (core/roles/ag_gemm.h) without a product.
  *
- * intra_comm    pushes each chunk of this rank's A to every rank of its node, itself included,
- *               and then each chunk that its rail brings from another node to the node's others
- * inter_send    puts each chunk of this rank's A to its rail's rank on every other node
- * inter_reduce  takes each chunk that has come to its place in C (core/roles/move.h)
+ * Roles
+ *   intra_comm    pushes each chunk of this rank's A to every rank of its node, itself included,
+ *                 then forwards to the others each chunk that its rail brings
+ *   inter_send    puts each chunk of this rank's A to its rail's rank on every other node
+ *   inter_reduce  copies each chunk that has come to its place in C (core/roles/move.h)
  *
- * Flags and buffers are those of core/roles/move.h. */
+ * Bytes moved: those of core/roles/ag_gemm.h. Buffer reuse and flags: those of core/roles/move.h.
+ * Deadlock freedom: pushes and puts wait for nothing, forwards for puts, inter_reduce for all. */
 #ifndef MK_ROLES_ALL_GATHER_H
 #define MK_ROLES_ALL_GATHER_H
 

@@ -1,40 +1,43 @@
-/* GEMM+AllReduce: C = sum over ranks of A_r * B_r, whole on every rank, as one schedule for every
+/* GEMM+AllReduce: C = sum over ranks of A_r B_r, whole on every rank. One schedule for every
  * executor.
  *
+ * Operands
  *   A_r [M, K], B_r [K, N]   each rank's own
  *   C_r [M, N]               the whole sum, the same bits on every rank
+ *   M need not divide by W: blocks then have M/W rows rounded up, the last ones fewer or none. All
+ *   blocks have the same tiles, flags and room in the heap, so that no wait depends on M. Rows
+ *   behind row M are neither read from A nor written to C; they move only where a put takes a whole
+ *   block.
  *
- *   compute        as in core/roles/gemm_rs.h; a tile of its own block it also pushes, from C, to
- *                  the peers of the node
- *   inter_send     puts sums as there; then its own tiles along the rail
- *   intra_comm     pushes what the rail brings to the peers of the node, and delivers what has come
- *                  from all others to C. In one node whose ranks have C in their heaps compute has
- *                  stored it there, and it only waits
+ * Roles
+ *   compute       reduces as in core/roles/gemm_rs.h. Each tile of its own block it also pushes,
+ *                 from C, to the peers of the node.
+ *   inter_send    puts sums as there, then this rank's own tiles along the rail
+ *   intra_comm    forwards to the peers of the node what the rail brings, and copies to C what has
+ *                 come from all other ranks. On one node whose ranks have C in their heaps compute
+ *                 has stored it there already, and intra_comm only waits.
  *
- * Minimum bytes: those of the reduction (core/roles/gemm_rs.h), then of a gather: every rank needs
- * W blocks and has one; a node needs the (nodes - 1) gpus blocks of others once, (nodes - 1) per
- * rail; the (gpus - 1) nodes others come over NVLink. A block is (M/W) N elements: bf16 when
- * gathered, and the plan's number of partial sums when reduced.
+ * Bytes moved
+ *   Those of the reduction (core/roles/gemm_rs.h), then those of a gather. Every rank needs W
+ *   blocks and has one; a node needs the (nodes - 1) gpus blocks of other nodes once, (nodes - 1)
+ *   of them on each rail; the (gpus - 1) nodes others come over NVLink. A block has (M/W) N
+ *   elements, bf16 when it is gathered, and partial sums' numbers when it is reduced.
  *
- * Any M: where it does not divide by W, blocks have M/W rows rounded up, the last ones fewer, or
- * none. All have the same tiles, flags and room in the heap, so that what a rank waits for depends
- * on no M; rows behind row M are neither read from A nor written to C, and do not move, but that
- * puts take a block as it lies.
+ * Buffer reuse
+ *   The gathered sum has one buffer and needs no credits: a tile of launch e + 1 is complete only
+ *   when every rank's partial sums of e + 1 are in it, and a rank that has begun e + 1 has ended e
+ *   and read the buffer. The same holds of a C in the heap.
  *
- * The gathered sum has one buffer and needs no credits: a tile of launch e + 1 is whole only once
- * every rank's tiles of e + 1 are in it, and a rank that has begun e + 1 has ended e and read the
- * buffer.
+ * Deadlock freedom
+ *   The reduction waits for nothing here. Of a tile, the units that the network brings come before
+ *   those that a peer forwards, on every rank. So, by induction over the order of units, each unit
+ *   is forwarded.
  *
- * Nor does C in the heap, for the same reason: a tile of launch e + 1 is whole only once every rank
- * has begun e + 1, and so is done with what e left in C.
- *
- * No wait closes a circle: what the reduction waits for waits for nothing here. Of a tile, units
- * that the network brings come before those that a peer passes on, on every rank; so by induction
- * over the order of units each is passed on.
- *
- * Flags of a rank: gemm_rs's, and whole[owner][unit]: the epoch, where a put brings the unit; else
- * it counts parts. Of a tile that its owner pushes, and of its own, the first unit's counts for
- * all; of what one put brings, the first unit's, too. */
+ * Flags of a rank
+ *   gemm_rs's, and
+ *   whole[owner][unit]   the epoch where a put brings the unit; else it counts parts. The flag of
+ *                        the first unit speaks for all units of one put, of a tile that its owner
+ *                        pushes, and of a rank's own tile. */
 #ifndef MK_ROLES_GEMM_AR_H
 #define MK_ROLES_GEMM_AR_H
 

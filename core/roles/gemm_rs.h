@@ -1,58 +1,67 @@
-/* GEMM+ReduceScatter: C_r = rows r of sum over ranks of A_r * B_r, as one schedule for every
+/* GEMM+ReduceScatter: C_r = block r of the sum over ranks of A_r B_r. One schedule for every
  * executor.
  *
- *   A_r [M, K], B_r [K, N]   each rank's own: K is what is split over the ranks
+ * Operands
+ *   A_r [M, K], B_r [K, N]   each rank's own: K is split over the ranks
  *   C_r [M/W, N]             block r of the sum, on rank r
  *
- *   compute        takes the blocks in the order in which they are needed elsewhere. A tile of a
- *                  block on another's rail goes to its reducer: the rank of its node that lies on
- *                  the owner's rail (on the owner's own node, the owner). To a tile of a block on
- *                  its own rail it adds, before it stores it, what the ranks of its node have of
- *                  it; then, of its own block, the sums of the other nodes. So such a tile is
- *                  stored once: as C, or as this node's sum of it
- *   inter_send     puts this node's sums along the rail
+ * Roles
+ *   compute       takes the blocks in the order in which other ranks need them. The reducer of a
+ *                 block is the rank of this node on its owner's rail; on the owner's own node, the
+ *                 owner. A tile of another reducer's block goes to that reducer. To a tile of a
+ *                 block that this rank reduces, the epilogue adds what the other ranks of the node
+ *                 have of it and, if the block is this rank's own, the other nodes' sums. Such a
+ *                 tile is stored once: as C, or as this node's sum.
+ *   inter_send    puts this node's sums along the rail
  *
- * Nothing else adds, and nothing passes through memory twice: a partial sum is stored where who
- * adds it reads it.
+ * No other role adds, and no partial sum passes through memory twice: it is stored where the
+ * reducer reads it.
  *
- * Minimum bytes. A sum over a tree of n contributors needs n - 1 messages of its size, and each
- * rank has the block of one rank of each node to reduce: (gpus - 1) * nodes blocks come in over
- * NVLink, and of its own block (nodes - 1) sums over the network. The schedule moves exactly these,
- * (M/W) N elements each; nothing crosses twice.
+ * Numbers
+ *   Partial sums are bf16 in fast mode and fp32 in deterministic mode (GPUs send the upper three
+ *   bytes). The bound of the check is 2e-3. One rounding to bf16 at the end has a relative error of
+ *   u = 1.66e-3; bf16 terms would make it sqrt(1 + 7/8) u = 2.3e-3. In both modes each contributor
+ *   has a slot of its own. The reducer starts from its own product, which is never rounded, and
+ *   adds in fp32: the ranks of its node in rank order, then the other nodes in node order. So every
+ *   run gives the same bits.
  *
- * An element that moves is bf16 in fast mode, and fp32 in deterministic mode (GPUs send its upper
- * three bytes): with bf16 terms, and u = 1.66e-3 the relative error of one rounding to bf16, sqrt(1
- * + 7/8) u = 2.3e-3 would miss the 2e-3 that one rounding at the end keeps. In both modes each
- * contributor has a slot of its own, and terms are added in fp32: to the adding rank's own product,
- * which is never rounded, those of its node in rank order, then the sums of other nodes in node
- * order: the same bits on every run.
+ * One shot, for few rows on one node: a tile has rows of all ranks, so that B is read once and no
+ * tile is mostly empty. Every rank takes the same tiles in the same order. When its product is
+ * complete, a rank stores its sums of each row at the rank that owns the row (where the sum is
+ * gathered: of all rows at all ranks, and then it rounds its own, too, so that all ranks get the
+ * same bits). Then it adds what has come from the others to its own. No tile waits before its
+ * product.
  *
- * One shot, for few rows, in one node: a rank's tiles have rows of all ranks, so that B is read
- * once and no tile is mostly empty; every rank takes the same tiles in the same order. When its
- * product is whole, a rank stores its sums of each row at the ranks that end with it (of all rows,
- * where the sum is gathered: then it rounds its own, too, and all ranks get the same bits), and
- * adds to its own what comes from them. No tile waits before its product. That moves (gpus - 1)
- * blocks into a rank; where the sum is gathered (gpus - 1) W of them, W / 2 times the minimum, but
- * in one step.
+ * Few bytes of one shot (the plan's `words`) need no flag: half of each word of 8 bytes is data and
+ * half is the launch's number, so the reader sees in the word itself whether it is here. A word is
+ * written once a launch, in one of two buffers; none is cleared.
  *
- * No wait closes a circle: see gemm_rs_turn; with one shot a tile's sums leave before the wait for
- * the same tile's of others; tiles of other nodes' blocks come before all of one's
- * own node's, and inter_send waits for those alone.
+ * Bytes moved
+ *   A sum over a tree of n contributors takes n - 1 messages of its size, and each rank reduces the
+ *   block of one rank of each node. So (gpus - 1) nodes blocks come in over NVLink, and (nodes - 1)
+ *   sums of its own block over the network, (M/W) N elements each. The schedule moves these alone.
+ *   One shot moves (gpus - 1) blocks into a rank; where the sum is gathered, (gpus - 1) W of them:
+ *   W / 2 times the minimum, but in one step.
  *
- * No credits are needed with two buffers. Buffer e & 1 is written again in launch e + 2, which a
- * rank begins after its launch e + 1 has ended; for that it needed tiles of e + 1 from every rank
- * of its node, and sums of e + 1 from every rank of its rail, who had all ended launch e and read
- * the buffer. (With one shot, too: each rank ends with rows of some tile.) `sums` is one buffer: it
- * is drained before the launch ends.
+ * Buffer reuse
+ *   Two buffers, by epoch & 1, need no credits. A rank begins launch e + 2 after its launch e + 1
+ *   has ended. For that it received tiles of e + 1 from every rank of its node and sums of e + 1
+ *   from every rank of its rail, and those had ended launch e and read the buffer. (With one shot,
+ *   too: each rank ends with rows of some tile.) `sums` has one buffer: its puts are drained before
+ *   the launch ends.
  *
- * Where these are few (the plan's `words`) no flag stands between: each word of 8 bytes is half
- * data and half the launch's number, so who adds them sees in the words whether they are here. A
- * word is written once a launch, in one of two buffers; none is cleared.
+ * Deadlock freedom
+ *   Waits form no cycle; gemm_rs_turn has the order. Tiles of other nodes' blocks come before all
+ *   tiles of this node's own, and inter_send waits for the former alone. With one shot, a tile's
+ *   sums leave before the wait for the same tile's sums of other ranks.
  *
- * Flags of a rank: partial[node][tile][local] (counts parts of a tile that a rank of this node has
- * stored for the owner in `node` on this rank's rail; where that is this rank, of its sum),
- * sum[node][unit] (a node's sum is here). With one shot partial[tile][local]: parts of a tile that
- * a rank has stored here. Where a put takes several units, the first one's flag speaks for all. */
+ * Flags of a rank
+ *   partial[node][tile][local]  counts parts of a tile that rank `local` of this node has stored
+ *                               for the owner in `node` on this rank's rail; where `local` is this
+ *                               rank, parts of this node's sum
+ *   sum[node][unit]             the sum of a node is here. Where one put takes several units, the
+ *                               flag of the first speaks for all.
+ *   partial[tile][local]        with one shot: parts of a tile that a rank has stored here */
 #ifndef MK_ROLES_GEMM_RS_H
 #define MK_ROLES_GEMM_RS_H
 

@@ -1,43 +1,53 @@
-/* MoE dispatch: tokens to their experts, the first part of both MoE operators, as one schedule for
+/* MoE dispatch: tokens to their experts, the first part of both MoE operators. One schedule for
  * every executor.
  *
- *   X_r [T, H], ids_r [T, k] uint32_t   each rank's tokens and their experts; a number that is no
- *                                       expert leaves a place out, so a rank may have fewer tokens
- *                                       than there is room for, or none
+ * Operands
+ *   X_r [T, H], ids_r [T, k] uint32_t   each rank's tokens and their experts. An id that is no
+ *                                       expert leaves its place out, so a rank may have fewer
+ *                                       tokens than there is room for, or none.
  *
- *   intra_comm   gathers all ranks' ids (4 k bytes a token), a CTA for each rank; from them all of
- *                these CTAs make the tables of where everything goes, so that counts and offsets
- *                need no other exchange and no host. Then they take this rank's tokens to the other
- * ranks of the node, and hand on in the node those that the rail has brought; and they count what
- * has come here, by rows of this rank's experts inter_send   packs the tokens that have an expert
- * on another node and puts them along the rail: each once per node, however many experts it has
- * there
+ * Roles
+ *   intra_comm    gathers the ids of all ranks (4 k bytes a token), one CTA for each rank. From
+ *                 them all of these CTAs make the tables of where everything goes: counts and
+ *                 offsets need no second exchange and no host. Then they push this rank's tokens to
+ *                 the other ranks of the node, and forward in the node the tokens that the rail has
+ *                 brought. They also count what has come here, by rows of this rank's experts.
+ *   inter_send    packs the tokens that have an expert on another node and puts them along the
+ *                 rail: each once per node, however many experts it has there
  *
- * Minimum bytes, which depend on the ids: a token has to enter each other node where it has an
- * expert, and does so once, on its own rail; and each rank where it has one, and does so once, from
- * the rank of that node which is on its rail. There it lies once: a tile's rows of A are read from
- * wherever their tokens are, this rank's own from X (the table `source`). To those come ids,
- * rounded up to 16 bytes a rank: each rank receives (nodes - 1) ranks' over the network, (gpus - 1)
- * nodes over NVLink. That is what having no host step and no second exchange costs: 2 k / H of what
- * tokens take. Weights, where an operator has them, go with the ids, as large again: who has
- * computed a token's rows adds them.
+ * Bytes moved
+ *   They depend on the ids. A token enters each other node where it has an expert once, on its own
+ *   rail, and each rank where it has one once, from the rank of that node on its rail. It lies
+ *   there once: a tile's rows of A are read from wherever their tokens are, and this rank's own
+ *   from X (the table `source`).
+ *   To these come the ids, rounded up to 16 bytes a rank: each rank receives the ids of (nodes - 1)
+ *   ranks over the network and of (gpus - 1) nodes ranks over NVLink, 2 k / H of what tokens take.
+ *   That is the price of having neither a host step nor a second exchange. Weights, where an
+ *   operator has them, go with the ids and are as large again: the rank that has computed a token's
+ *   rows adds them.
  *
- * No credits, and two buffers (epoch & 1) for ids and weights alone. Nothing else moves in a launch
- * before every rank's ids are here, and a rank that has sent its ids of a launch has ended the
- * launch before, in which it read, forwarded and received everything. Ids of launch e + 2 come from
- * a rank that has ended e + 1, for which it needed this rank's ids of e + 1: e has ended here. Puts
- * are drained before a launch ends: where puts have no order (SRD), the next launch's ids would
- * else tell of this one's, which a rank that sends nothing back may still lack.
+ * Buffer reuse
+ *   Ids and weights have two buffers, by epoch & 1; all else has one, and nothing needs credits.
+ *   Nothing else moves in a launch before every rank's ids are here, and a rank that has sent its
+ *   ids of a launch has ended the launch before, in which it read, forwarded and received
+ *   everything. Ids of launch e + 2 come from a rank that has ended e + 1; for that it needed this
+ *   rank's ids of e + 1, so launch e has ended here. Puts are drained before a launch ends: where
+ *   puts have no order (SRD), the next launch's ids could else overtake tokens of this one, which
+ *   a rank that sends nothing back may still lack.
  *
- * No wait is for one that waits for it: own tokens wait for nothing, those of the node's others for
- * those, those of other nodes for puts, which wait for tables alone, and what other ranks of the
- * node hand on for those. Every CTA goes in that order.
+ * Deadlock freedom
+ *   Waits form no cycle, and every CTA goes in this order: a rank's own tokens wait for nothing;
+ *   those of the node's other ranks wait for pushes; those of other nodes wait for puts, which wait
+ *   for tables alone; forwarded ones wait for those puts.
  *
- * Rows of other ranks' tokens are counted over all launches: the table `awaited` says how many a
- * tile of rows has to have seen by now. For its own a rank waits no longer than for the tables.
- *
- * Flags of a rank: ids[rank], routed and counted (count intra_comm CTAs), relay[node][chunk],
- * landed[rank][chunk], rows[tile of rows]. */
+ * Flags of a rank
+ *   ids[rank]
+ *   routed, counted       count intra_comm CTAs
+ *   relay[node][chunk]
+ *   landed[rank][chunk]
+ *   rows[tile of rows]    count rows of other ranks' tokens over all launches; the table `awaited`
+ *                         says how many there must be by now. For its own tokens a rank awaits the
+ *                         tables alone. */
 #ifndef MK_ROLES_MOE_DISPATCH_H
 #define MK_ROLES_MOE_DISPATCH_H
 

@@ -1,6 +1,7 @@
-/* The MoE feed-forward layer: each token through its k experts and back, summed by weight, as one
+/* The MoE feed-forward layer: each token through its k experts and back, summed by weight. One
  * schedule for every executor.
  *
+ * Operands
  *   X_r [T, H], ids_r [T, k] uint32_t, weights_r [T, k] float
  *                               each rank's tokens, their experts (core/roles/moe_dispatch.h) and
  *                               what each expert counts for
@@ -9,35 +10,47 @@
  *   Y_r [T, H]                  the sum over the k experts of weight * (silu(x gate) * (x up)) B2;
  *                               zeros for a token that names no expert
  *
+ * Roles
  *   intra_comm, inter_send   move tokens to their experts, as in core/roles/moe_dispatch.h
- *   compute                  up: a tile reads columns of gate and the same of up, and stores
- *                            silu(gate) * up. down: a tile of results, once all columns of its
- *                            rows' activation are stored. Rows of tiles go through the stages in
- *                            groups (struct mk_stages): no CTA waits for another stage for long,
- * and no stage waits for all experts. In which order: mk_route_run inter_reduce             each
- * rank adds, by weight, the rows that a token has on it, and gives the sum to the rank of this node
- * that is on the token's rail: one row. That one adds them; for a token of another node it puts the
- * sum along the rail, one row. The token's source adds the nodes' sums to Y
+ *   compute                  has two stages. Up: a tile reads columns of gate and the same columns
+ *                            of up, and stores silu(gate) * up. Down: a tile of results, once all
+ *                            columns of its rows' activation are stored. Rows of tiles go through
+ *                            the stages in groups (struct mk_stages), so that no CTA waits long for
+ *                            another stage and no stage waits for all experts. mk_route_run has the
+ *                            order.
+ *   inter_reduce             each rank adds, by weight, the rows that a token has on it, and gives
+ *                            the sum, one row, to the rank of this node on the token's rail. That
+ *                            rank adds these sums; for a token of another node it puts the result,
+ *                            one row, along the rail. The token's own rank adds the nodes' sums
+ *                            to Y.
  *
- * Minimum bytes, which depend on the ids: those of dispatch, and the same way back: into the rank
- * that adds comes, over NVLink, a row for each other rank of that node where a token has an expert,
- * and along the rail one from each other node where it has one. A row is H numbers, bf16 in fast
- * mode and fp32 in deterministic mode.
+ * Numbers
+ *   Sums are fp32 in one order (core/cta_sums.h), so every run gives the same bits in both modes.
+ *   In fast mode rows, and the sums of ranks and nodes, are rounded to bf16. With the rounding of
+ *   the activation and of Y that makes five independent errors of u = 1.66e-3 in the norm, 3.7e-3
+ *   in all; in deterministic mode sqrt(2) u = 2.4e-3.
  *
- * Sums are fp32 in one order (core/cta_sums.h), so results have the same bits on every run in both
- * modes. In fast mode rows, and ranks' and nodes' sums, are rounded to bf16: with the rounding of
- * the activation and of Y, five independent ones of u = 1.66e-3 in the norm, 3.7e-3 in all;
- * deterministic sqrt(2) u = 2.4e-3.
+ * Bytes moved
+ *   They depend on the ids: those of dispatch, and the same way back. Over NVLink a row comes to
+ *   the rank that adds from each other rank of its node where a token has an expert, and along the
+ *   rail one from each other node where it has one. A row is H numbers, bf16 in fast mode and fp32
+ *   in deterministic mode.
  *
- * No credits and one buffer of everything but ids and weights, as in dispatch: all that moves in a
- * launch moves after every rank's ids are here, and a rank that has sent them has ended the launch
- * before: it has Y, so that every sum for it has come, and all its own rows and sums have been
- * read.
+ * Buffer reuse
+ *   As in dispatch: one buffer of everything but ids and weights, and no credits. All that moves in
+ *   a launch moves after every rank's ids are here, and a rank that has sent its ids has ended the
+ *   launch before: it has Y, so every sum for it has come and all its rows and sums have been read.
  *
- * Flags of a rank: dispatch's; acted[tile of rows] and made[tile of rows] (count rows times parts
- * of tiles, so that `wanted` times the columns of tiles is the target), back[node][chunk][local
- * rank] (count parts of a chunk), sum[node][chunk].
- */
+ * Deadlock freedom
+ *   As in dispatch; down waits for up of its own rank, sums wait for down, and puts of sums for
+ *   those.
+ *
+ * Flags of a rank
+ *   dispatch's, and
+ *   acted[tile of rows], made[tile of rows]   count rows times parts of tiles: the target is
+ *                                             `wanted` times the columns of tiles
+ *   back[node][chunk][local rank]             counts parts of a chunk
+ *   sum[node][chunk] */
 #ifndef MK_ROLES_MOE_FFN_H
 #define MK_ROLES_MOE_FFN_H
 

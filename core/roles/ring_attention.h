@@ -1,44 +1,48 @@
-/* Ring attention: O = softmax(Q K^T / sqrt(D)) V over a sequence that is spread over all ranks, as
- * one schedule for every executor.
+/* Ring attention: O = softmax(Q K^T / sqrt(D)) V over a sequence that all ranks share. One schedule
+ * for every executor.
  *
+ * Operands
  *   Q, O [B, S/W, heads, D]         each rank's rows of the sequence
- *   K, V [B, S/W, kv_heads, D]      the same
- *   lse [B, heads, S/W] fp32        logarithms of the sums of weights of these rows
+ *   K, V [B, S/W, kv_heads, D]      likewise
+ *   lse [B, heads, S/W] fp32        log-sum-exp of these rows
+ *   Causal: the sequence has 2 W blocks, and rank r holds blocks r and 2 W - 1 - r, one behind the
+ *   other (zigzag). So at every step every rank has the same work: two of four pairs of blocks, and
+ *   at its own step one pair and two diagonals.
  *
- * Causal: the sequence is 2 W blocks, and rank r holds blocks r and 2 W - 1 - r one after the
- * other, so that at every step every rank has the same work (two of four pairs of blocks; at its
- * own step one and two diagonals).
+ * Roles
+ *   intra_comm    pushes this rank's K and V, head by head, to the peers of the node, then forwards
+ *                 those that the rail brings
+ *   inter_send    puts K and V, head by head, to the same local rank of every other node. They are
+ *                 staged once, in the heap.
+ *   compute       takes a tile of queries through W steps: its own K and V, those of its node, then
+ *                 those of the other nodes. It waits where a step needs it. The state of a tile
+ *                 (sums, maximum and sum of weights, fp32) stays with its CTA, on a GPU in
+ *                 registers.
  *
- *   intra_comm   pushes its rank's K and V, head by head, to the peers of the node, then forwards
- *                those that the rail brings
- *   inter_send   puts K and V, head by head, to the same local rank of every other node (staged
- *                once into the heap)
- *   compute      takes a query tile through W steps: its own K and V, its node's ring, then the
- *                rings of the other nodes, waiting where it must. What a tile has so far (sums,
- *                maximum, sum of weights, fp32) stays with its CTA: on a GPU in registers, so that
- *                it never goes to memory
+ * Heads travel in the order in which tiles of queries need them. So only the first tiles of a CTA
+ * wait, for the few heads that all CTAs work on at that time; later heads have come by then. The
+ * ring inside the node and the rails run at once. No rank passes on what a direct link brings: at
+ * step s local rank l receives from l + s, and no two senders share an ingress. A chunk goes over
+ * NVLink in pieces, which different CTAs push, so that heads arrive soon and in their order.
  *
- * Heads travel in the order in which query tiles want them: only the first tiles that a CTA takes
- * wait, for the few heads that all CTAs together are at; what later ones need has come by then.
+ * Steps come in one order, so every run gives the same bits.
  *
- * The ring inside the node and the rails run at once. Nothing is passed on from neighbour to
- * neighbour where a link leads straight there: at step s local rank l receives from l + s, and no
- * ingress is shared.
+ * Bytes moved
+ *   Every rank reads W shards of K and V and has one. (nodes - 1) shards come by its rail, since
+ *   each must enter a node once and the rails share them evenly; the (gpus - 1) nodes others come
+ *   over NVLink. A causal mask spares none: the last block attends to everything.
  *
- * Minimum bytes: every rank reads W shards of K and V and has one; (nodes - 1) come by its rail,
- * since each must enter a node once and rails share them evenly, the (gpus - 1) nodes others over
- * NVLink. Causal masks spare none: the last block sees everything.
+ * Buffer reuse
+ *   Two buffers, by epoch & 1, need no credits, as in core/roles/ag_gemm.h. Puts are drained before
+ *   a launch ends. Without that, where puts have no order (SRD), a flag that the next launch's put
+ *   raises could speak for bytes of this launch that are still under way.
  *
- * Two buffers (epoch & 1) need no credits: see core/roles/ag_gemm.h. Puts are drained before a
- * launch ends: where puts have no order (SRD), the next launch's to the same flag would else tell
- * of this one's bytes, which are still under way. Steps come in one order, so a result has the same
- * bits on every run.
+ * Deadlock freedom
+ *   Pushes and puts of a rank's own K and V wait for nothing. Forwards wait for puts, and compute
+ *   for both.
  *
- * A chunk goes over NVLink in pieces, which different CTAs push, so that it arrives soon and the
- * heads in their order.
- *
- * Flags of a rank: arrival[rank][chunk]. Of what comes over NVLink they count the pieces; of what
- * comes over the network they hold the epoch. */
+ * Flags of a rank
+ *   arrival[rank][chunk]   counts pieces; where a put brings the chunk, the epoch */
 #ifndef MK_ROLES_RING_ATTENTION_H
 #define MK_ROLES_RING_ATTENTION_H
 

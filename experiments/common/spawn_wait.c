@@ -15,9 +15,8 @@
 #define SECOND 1000000000ull
 #define LOOK_NS (SECOND / 10) /* how often the ranks' words are looked at */
 #define JUMP_NS (SECOND / 2)  /* between two looks: more has passed without us */
-#define IDLE_EXTRA_NS                                                                              \
-    (19 * LOOK_NS) /* beyond the timeout: a wait that has expired in a rank shows as its failure   \
-                      before */
+/* beyond the timeout: a wait that has expired in a rank shows as its failure before */
+#define IDLE_EXTRA_NS (19 * LOOK_NS)
 #define END_EXTRA_NS (2 * SECOND)
 #define DEAF_NS (15 * LOOK_NS) /* after a failure: a rank that takes no notice */
 #define FAILED_NS                                                                                  \
