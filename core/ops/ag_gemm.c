@@ -205,7 +205,7 @@ static void ag_gemm_tables(struct mk_plan *p, struct op_tables *t)
     uint32_t world = mk_world(&a->topo);
     OP_BUFFERS(t, {"gathered", a->gathered, 2, world > 1 ? world : 0, a->shard_pitch},
                {"scales", a->scales, 2, world > 1 && a->blocks ? world : 0,
-                a->shots == 1 ? a->blocks * a->scales_chunk : a->chunks * a->scales_chunk});
+                (a->shots == 1 ? a->blocks : a->chunks) * a->scales_chunk});
     OP_FLAGS(t,
              {"arrival",
               &a->flag_arrival,

@@ -51,16 +51,15 @@
 
 #include "core/roles/ag_gemm_plan.h"
 
-/* Of a chunk that the rail brings, its scales are here. scaled: A
- * is FP8. A constant of each kernel, so that bf16's knows nothing of scales. */
-MK_ROLE int ag_gemm_await_scales(const struct ag_gemm_plan *p, struct mk_cta *cta, int scaled,
-                                 uint32_t shard, uint32_t chunk)
+/* Of FP8, before anything that reads the scales of a chunk that the rail brings: they are here. */
+MK_ROLE int ag_gemm_await_scales(const struct ag_gemm_plan *p, struct mk_cta *cta, uint32_t shard,
+                                 uint32_t chunk)
 {
-    return scaled &&
-           mk_cta_wait(cta, ag_gemm_scales_flag(p, shard, chunk), cta->epoch, MK_CAUSE_NETWORK);
+    return mk_cta_wait(cta, ag_gemm_scales_flag(p, shard, chunk), cta->epoch, MK_CAUSE_NETWORK);
 }
 
-/* Before the loads of a slice of a tile's A: its rows are here. */
+/* Before the loads of a slice of a tile's A: its rows are here. scaled, here and below: A is FP8. A
+ * constant of each kernel, so that bf16's knows nothing of scales. */
 MK_ROLE int ag_gemm_before(const struct ag_gemm_plan *p, struct mk_cta *cta, int scaled,
                            const struct mk_tile *tile, uint32_t slice)
 {
@@ -77,13 +76,14 @@ MK_ROLE int ag_gemm_before(const struct ag_gemm_plan *p, struct mk_cta *cta, int
         return 0;
     int remote = mk_node_of(&p->topo, tile->slab) != mk_node_of(&p->topo, p->topo.rank);
     if (scaled && mk_by_network(&p->topo, tile->slab) &&
-        ag_gemm_await_scales(p, cta, scaled, tile->slab, tile->row / p->chunk_rows))
+        ag_gemm_await_scales(p, cta, tile->slab, tile->row / p->chunk_rows))
         return 1;
     return mk_cta_wait(cta, ag_gemm_arrival_flag(p, tile->slab, tile->row / p->chunk_rows, slice),
                        ag_gemm_arrival_target(p, tile->slab, cta->epoch),
                        remote ? MK_CAUSE_NETWORK : MK_CAUSE_DATA);
 }
 
+/* A piece's share of the scales of a slice, to a rank of the node. */
 MK_ROLE void ag_gemm_push_scales(const struct ag_gemm_plan *p, struct mk_cta *cta, int scaled,
                                  uint32_t peer, uint32_t shard, uint32_t chunk, uint32_t slice,
                                  uint32_t piece)
@@ -119,7 +119,7 @@ MK_ROLE int ag_gemm_push(const struct ag_gemm_plan *p, struct mk_cta *cta, int s
     uint32_t peer = (local + gpus - 1 - before - rest % fanout) % gpus;
     uint32_t flag = ag_gemm_arrival_flag(p, shard, chunk, slice);
     if (distance && (mk_cta_wait(cta, flag, cta->epoch, MK_CAUSE_NETWORK) ||
-                     ag_gemm_await_scales(p, cta, scaled, shard, chunk)))
+                     (scaled && ag_gemm_await_scales(p, cta, shard, chunk))))
         return 1;
     struct mk_chunk c = ag_gemm_piece(p, shard, chunk, slice, rest / fanout % p->pieces,
                                       distance ? MK_SPACE_HEAP : MK_SPACE_ARG0, cta->epoch, &rows);
@@ -159,22 +159,17 @@ MK_ROLE int ag_gemm_intra_comm(const struct ag_gemm_plan *p, struct mk_cta *cta,
     return 0;
 }
 
-/* Puts the scales of this rank's chunk, which distance 1 stages. */
+/* Puts the scales of a chunk of this rank, which are staged for the first of the other nodes. */
 MK_ROLE int ag_gemm_put_scales(const struct ag_gemm_plan *p, struct mk_cta *cta, uint32_t peer,
-                               uint32_t chunk, uint32_t distance)
+                               uint32_t chunk, int first)
 {
-    uint32_t rank = p->topo.rank, local = mk_local_of(&p->topo, rank), runs;
-    uint64_t pitch, at = ag_gemm_scales_at(p, rank, chunk, cta->epoch);
-    for (uint32_t piece = 0; piece < p->pieces && distance == 1; piece++) {
-        struct mk_chunk c =
-            ag_gemm_scales(p, rank, chunk, 0, piece, MK_SPACE_ARG3, cta->epoch, &runs, &pitch);
-        if (runs)
-            mk_cta_copy_rows(cta, local, &c, runs, pitch, ag_gemm_scales_pitch(p, chunk));
-    }
+    uint32_t rank = p->topo.rank, local = mk_local_of(&p->topo, rank);
+    for (uint32_t piece = 0; piece < p->pieces && first; piece++)
+        ag_gemm_push_scales(p, cta, 1, local, rank, chunk, 0, piece);
     struct mk_chunk c;
     c.id = rank * p->chunks + chunk;
     c.space = MK_SPACE_HEAP;
-    c.source = c.destination = at;
+    c.source = c.destination = ag_gemm_scales_at(p, rank, chunk, cta->epoch);
     c.bytes = p->blocks * ag_gemm_scales_pitch(p, chunk);
     return mk_cta_put(cta, peer, &c, ag_gemm_scales_flag(p, rank, chunk));
 }
@@ -192,7 +187,7 @@ MK_ROLE int ag_gemm_inter_send(const struct ag_gemm_plan *p, struct mk_cta *cta,
             c.source = p->staged ? c.destination : p->a_offset + c.source;
             c.space = MK_SPACE_HEAP;
             if (mk_cta_put(cta, peer, &c, ag_gemm_arrival_flag(p, rank, chunk, 0)) ||
-                (scaled && ag_gemm_put_scales(p, cta, peer, chunk, distance)))
+                (scaled && ag_gemm_put_scales(p, cta, peer, chunk, distance == 1)))
                 return 1;
         }
     }

@@ -107,6 +107,12 @@ MK_PURE uint32_t ag_gemm_scales_flag(const struct ag_gemm_plan *p, uint32_t shar
     return p->flag_scales + shard * p->chunks + chunk;
 }
 
+/* The chunk that row `row` is in: of a shard; with one shot all rows are one. */
+MK_PURE uint32_t ag_gemm_chunk_of(const struct ag_gemm_plan *p, uint32_t row)
+{
+    return p->shots == 1 ? 0 : row / p->chunk_rows;
+}
+
 /* Where the gathered scales of a chunk begin; bytes from one block's to the next. */
 MK_PURE uint64_t ag_gemm_scales_at(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk,
                                    uint64_t epoch)

@@ -39,7 +39,7 @@ template <bool scaled> struct ag_gemm_source : ag_gemm_tiles<tracked_source, sca
         if (!scaled)
             return {};
         const bool own = tile->a != MK_SPACE_HEAP, joint = plan->shots == 1;
-        const uint32_t chunk = joint || own ? 0 : tile->row / plan->chunk_rows,
+        const uint32_t chunk = own ? 0 : ag_gemm_chunk_of(plan, tile->row),
                        all = joint ? plan->m
                              : own ? plan->shard_rows
                                    : ag_gemm_chunk_rows(plan, chunk);

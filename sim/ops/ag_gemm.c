@@ -49,7 +49,7 @@ static void ag_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t
     out->cols = t->cols;
     out->k = p->k;
     out->fp8 = plan->problem.fp8;
-    const uint32_t chunk = p->shots == 1 ? 0 : t->row / p->chunk_rows;
+    const uint32_t chunk = ag_gemm_chunk_of(p, t->row);
     int own = t->a != MK_SPACE_HEAP;
     out->scales_space = own ? MK_SPACE_ARG3 : MK_SPACE_HEAP;
     out->scales_pitch = own ? p->shard_rows : (uint32_t)(ag_gemm_scales_pitch(p, chunk) / 4);
