@@ -7,8 +7,6 @@
  * it touches too soon is found in every order. */
 #include "sim/hopper/machine.h"
 
-#include "core/grow.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +63,7 @@ int hopper_enqueue(void (*run)(void *arguments), const void *arguments, size_t b
                               .blocks = count_of(size)};
     snprintf(g->name, sizeof g->name, "%s", name);
     struct hopper_rank *r = &h->ranks[h->host_rank];
-    g->from = r->asked++ & 1 ? h->told_sms % h->config.sms : 0;
+    g->from = r->asked++ & 1 ? hopper_sms() % h->config.sms : 0;
     if (r->grid)
         r->last->next = g;
     else
@@ -87,7 +85,7 @@ void hopper_stream_write(struct hopper *h, uint32_t rank, const void *p, size_t 
 {
     struct hopper_rank *r = &h->ranks[rank];
     struct known **known = r->grid ? &r->last->done : &r->stream;
-    uint32_t entry = (rank * (h->config.sms + 1) + h->config.sms) * KNOWN_ENTRIES + 1;
+    uint32_t entry = sm_of_host(h, rank) * KNOWN_ENTRIES + 1;
     struct shadow_actor a = {.known = r->stream, .entry = entry, .clock = ++r->stream_clock};
     struct shadow_event e = {entry, r->stream_clock, WHERE_STREAM, ACCESS_WRITE};
     if (h->config.races && bytes)
@@ -148,22 +146,16 @@ static int block_memory(struct hopper_block *b)
     if (!b->thread || !b->shared)
         return -ENOMEM;
     for (uint32_t i = 0; i < count_of(b->grid->block); i++)
-        if (h->idle_count)
-            b->thread[i].coroutine = h->idle[--h->idle_count];
-        else if (coroutine_create(&b->thread[i].coroutine, h->pool))
+        if (coroutine_create(&b->thread[i].coroutine, h->pool))
             return -ENOMEM;
     return 0;
 }
 
-/* Few SMs are busy at once where there are spare ones: stacks go from block to block. */
-static void give_coroutines(struct hopper_block *b)
+/* Few SMs are busy at once where there are spare ones: their stacks go from block to block. */
+static void free_coroutines(struct hopper_block *b)
 {
-    struct hopper *h = b->machine;
     for (uint32_t i = 0; i < b->threads; i++) {
-        if (mk_grow(&h->idle, h->idle_count, sizeof *h->idle))
-            coroutine_destroy(b->thread[i].coroutine);
-        else
-            h->idle[h->idle_count++] = b->thread[i].coroutine;
+        coroutine_destroy(b->thread[i].coroutine);
         b->thread[i].coroutine = NULL;
     }
 }
@@ -236,7 +228,7 @@ void grid_begin_blocks(struct hopper *h, uint32_t rank)
     struct hopper_rank *r = &h->ranks[rank];
     struct known *before = r->before;
     for (struct hopper_grid *g = r->grid; g && !h->failed; g = g->next) {
-        if (!g->begun)
+        if (!g->begins)
             g->begins = known_keep(g->early ? before : r->stream);
         begin_blocks_of(h, rank, g);
         if (g->released < g->blocks || !g->next || !g->next->early)
@@ -319,7 +311,7 @@ static void end_block(struct hopper_block *b)
                 rank_of(b), b->number, i / 4 * 4, i, b->warp[i / 4 * 4].formed, b->warp[i].formed);
     }
     release_block(b);
-    give_coroutines(b);
+    free_coroutines(b);
     b->grid = NULL;
     if (++g->ended == g->blocks)
         end_grids(h, b->rank);

@@ -54,8 +54,7 @@ const char *hopper_variant(enum hopper_primitive what, uint32_t variant);
 
 struct hopper_config {
     uint32_t ranks, sms; /* sms: of each rank; at most so many blocks are resident */
-    /* More SMs of each, which kernels are not told of: there are some for a launch that comes early
-     */
+    /* more SMs of each, which kernels are not told of: for a launch that comes early */
     uint32_t spare;
     struct coroutine_pool *pool; /* of stacks, which machines pass on; NULL: one of its own */
     uint64_t seed;               /* chooses every order */

@@ -25,7 +25,7 @@ void hopper_use(struct hopper *h, uint32_t rank)
 
 uint32_t hopper_sms(void)
 {
-    return hopper_machine ? hopper_machine->told_sms : 0;
+    return hopper_machine ? hopper_machine->config.sms - hopper_machine->config.spare : 0;
 }
 
 /* ---- life ---- */
@@ -59,9 +59,6 @@ void hopper_destroy(struct hopper *h)
         }
     }
     free(h->ranks);
-    while (h->idle_count)
-        coroutine_destroy(h->idle[--h->idle_count]);
-    free(h->idle);
     for (uint32_t i = 0; i < h->flight_count; i++)
         free(h->flights[i]);
     free(h->flights);
@@ -127,7 +124,6 @@ int hopper_create(struct hopper **out, const struct hopper_config *config)
         return -ENOMEM;
     h->config = *config;
     h->config.sms += config->spare;
-    h->told_sms = config->sms;
     h->random.state = sim_mix(config->seed * 3 + 1);
     h->now = config->now ? config->now : &h->own_now;
     h->sms = config->ranks * (h->config.sms + 1);

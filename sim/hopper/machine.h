@@ -257,8 +257,7 @@ struct e4m3_matrix {
 };
 
 struct hopper {
-    struct hopper_config config; /* its sms: those that kernels are not told of, too */
-    uint32_t told_sms;
+    struct hopper_config config; /* its sms: with the spare ones */
     struct sim_random random;
     uint64_t own_now, *now, steps, work, hash, jump;
     struct hopper_rank *ranks;
@@ -266,8 +265,6 @@ struct hopper {
     struct shadow shadow;
     struct known_table *known;
     struct coroutine_pool *pool, *own_pool;
-    struct coroutine **idle; /* of threads that have ended, for those that begin next */
-    uint32_t idle_count;
     struct hopper_warp **ready; /* those with lanes that run */
     uint32_t ready_count;
     struct hopper_warp **units; /* those with products to execute */
@@ -309,6 +306,12 @@ static inline struct hopper_thread *hopper_thread(void)
 static inline uint32_t rank_of(const struct hopper_block *b)
 {
     return b->rank + b->machine->config.first_rank;
+}
+
+/* Behind a rank's SMs: of its NIC (entry 0) and of its stream (1). */
+static inline uint32_t sm_of_host(const struct hopper *h, uint32_t rank)
+{
+    return rank * (h->config.sms + 1) + h->config.sms;
 }
 
 static inline uint32_t thread_entry(const struct hopper_thread *t)

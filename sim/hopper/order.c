@@ -409,7 +409,7 @@ uint64_t hopper_globaltimer(void)
 static void nic_access(struct hopper *h, uint32_t rank, const void *p, size_t bytes, uint32_t kind)
 {
     struct hopper_rank *r = &h->ranks[rank];
-    uint32_t entry = (rank * (h->config.sms + 1) + h->config.sms) * KNOWN_ENTRIES;
+    uint32_t entry = sm_of_host(h, rank) * KNOWN_ENTRIES;
     struct shadow_actor a = {.known = r->told, .entry = entry, .clock = r->nic_clock + 1};
     struct shadow_event e = {entry, r->nic_clock + 1, WHERE_NETWORK, kind & 15};
     if (h->config.races)
@@ -431,7 +431,7 @@ void hopper_nic_flag(struct hopper *h, uint32_t rank, const void *p)
 {
     struct hopper_rank *r = &h->ranks[rank];
     struct sync_word *w = word_of(h, p, 1);
-    uint32_t sm = rank * (h->config.sms + 1) + h->config.sms;
+    uint32_t sm = sm_of_host(h, rank);
     struct known *k = known_keep(r->told), *before = w->known;
     nic_access(h, rank, p, 8, ACCESS_WRITE | ACCESS_STRONG);
     k = known_raise(h->known, k, KNOWN_GENERIC, sm, 0, ++r->nic_clock);
