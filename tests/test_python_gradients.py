@@ -1,45 +1,22 @@
 """Gradients of the Python package's operators, on PyTorch's CPU tensors: those of float32 references, eager, checkpointed and compiled;
 what has no gradient is refused with a sentence."""
-import os
-
 import torch
 import torch.distributed as dist
 from torch.utils.checkpoint import checkpoint
 import mkernel
+import torch_ranks
 from cases import case, main, ranks, refuses, says, scene
-
-LATE = 600_000_000_000  # ns: one rank may still compile while the other waits in a launch
-
-
-def start():
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    comm = mkernel.init(timeout_ns=LATE)
-    torch.manual_seed(comm.rank)
-    return comm
-
-
-def end(comm):
-    comm.close()
-    dist.destroy_process_group()
-
-
-def bf16(*shape):
-    return torch.randn(shape).div(4).bfloat16()
+from torch_ranks import bf16, end, gathered, start
 
 
 def near(got, wanted, bound=0.01):
     assert got.shape == wanted.shape and got.dtype is torch.bfloat16, (got.shape, wanted.shape, got.dtype)
-    error = ((got.float() - wanted).norm() / wanted.norm()).item()
-    assert error < bound, f"relative error {error}"
+    torch_ranks.near(got, wanted, bound)
 
 
 def everybody(x):
     """x of every rank in float32, by torch.distributed; this rank's requires a gradient, so that what all make of it is asked for."""
-    x = x.detach().contiguous()
-    whole = [torch.empty_like(x) for _ in range(dist.get_world_size())]
-    dist.all_gather(whole, x)
-    return [x.float().requires_grad_() for x in whole]
+    return [x.float().requires_grad_() for x in gathered(x.detach().contiguous())]
 
 
 def products(name, a, b):

@@ -241,9 +241,13 @@ static void jobs_are_spread_over_time(void **state)
 
 /* ---- the jobs ---- */
 
-static const char simulated[] = "vary: {op: [ag_gemm, gemm_rs, gemm_ar], exec: sim,\n"
-                                "       shape: ['256,128,256', '512,128,256']}\n"
-                                "repeats: 3\n";
+#define SIMULATED(repeats)                                                                         \
+    "vary: {op: [ag_gemm, gemm_rs, gemm_ar], exec: sim,\n"                                         \
+    "       shape: ['256,128,256', '512,128,256']}\n"                                              \
+    "repeats: " repeats "\n"
+static const char simulated[] = SIMULATED("3");
+/* As many jobs as take a second: the signal meets the sweep at work on a busy machine, too. */
+static const char long_enough[] = SIMULATED("20");
 
 /* Until `count` jobs are there, at most 30 s. */
 static void wait_for_jobs(int count)
@@ -252,12 +256,6 @@ static void wait_for_jobs(int count)
         usleep(10000);
     assert_true(ask("SELECT count(*) FROM job") >= count);
 }
-
-/* As many jobs as take a second, so that the signal meets the sweep at work on a busy machine, too.
- */
-static const char long_enough[] = "vary: {op: [ag_gemm, gemm_rs, gemm_ar], exec: sim,\n"
-                                  "       shape: ['256,128,256', '512,128,256']}\n"
-                                  "repeats: 20\n";
 
 static void interrupted_it_goes_on_where_it_was(void **state)
 {
