@@ -113,6 +113,20 @@ traced() { # OP PROBLEM...: a run's trace is there, and its summary says how wel
         sed -n 's/^worst clock/figure: &/p' "$build/gpu.out" && cat "$build/gpu.out"
 }
 
+# racecheck counts the barriers that each thread has passed. Where some warps of a block have met at a named barrier of their own and
+# others have not, it no longer sees that a __syncthreads orders them: a kernel in which one warpgroup alone does two `bar.sync 1, 128`
+# before shared memory is written, __syncthreads and read has 4,085 hazards, and none where each warpgroup does as many at its own.
+# The engine's consumers do so. What comes behind them in shared memory is ordered in the emulation, by vector clocks, and is left out here.
+raced() { # BEHIND COMMAND...: no hazard but at places that match BEHIND
+    local behind=$1 other
+    shift
+    timeout -k 5 110 compute-sanitizer --target-processes all --tool racecheck --racecheck-report all --print-limit 100000 "$@" >"$build/race.txt" 2>&1
+    grep -q '^=* RACECHECK SUMMARY' "$build/race.txt" && grep -q '^verdict' "$build/race.txt" || { tail -n 5 "$build/race.txt"; return 1; }
+    other=$(grep -E '(Write|Read) (Thread|access)' "$build/race.txt" | grep -vE "$behind" | sed 's/([0-9,]*) //' | sort | uniq -c)
+    [ -z "$other" ] || { echo "$other"; return 1; }
+    echo "figure: racecheck: no hazard, but for $(grep -cE '^=+ Error' "$build/race.txt") at $behind"
+}
+
 if [ "$gpus" = 0 ]; then
     ONLY=. skip gpu_host "no Hopper GPU on this machine"
     echo "0 passed, 0 failed, 1 skipped"
@@ -305,7 +319,7 @@ if command -v compute-sanitizer >/dev/null; then
         small="$mkernel run $op --exec cuda --gpus $((gpus < 2 ? 1 : 2)) --shape 780,200,328 --iters 1 --timeout 60"
         check ${op}_memcheck compute-sanitizer --error-exitcode 9 --target-processes all --tool memcheck $small
         small="$mkernel run $op --exec cuda --gpus 1 --shape 390,200,328 --iters 1 --timeout 60"
-        check ${op}_racecheck compute-sanitizer --error-exitcode 9 --target-processes all --tool racecheck --racecheck-report all $small
+        judge ${op}_racecheck 120 "$build/gpu.log" raced NOWHERE $small
     done
     small="$mkernel run ring_attention --exec cuda --gpus $((gpus < 2 ? 1 : 2)) --attention 1,$((gpus < 2 ? 400 : 800)),2,1,128 --iters 1 --timeout 60"
     check ring_attention_memcheck compute-sanitizer --error-exitcode 9 --target-processes all --tool memcheck $small
@@ -313,7 +327,7 @@ if command -v compute-sanitizer >/dev/null; then
         small="$mkernel run $op --exec cuda --gpus $((gpus < 2 ? 1 : 2)) --moe 130,200,328,8,3 --iters 1 --timeout 60"
         check ${op}_memcheck compute-sanitizer --error-exitcode 9 --target-processes all --tool memcheck $small
         small="$mkernel run $op --exec cuda --gpus 1 --moe 130,200,328,8,3 --iters 1 --timeout 60"
-        check ${op}_racecheck compute-sanitizer --error-exitcode 9 --target-processes all --tool racecheck --racecheck-report all $small
+        judge ${op}_racecheck 120 "$build/gpu.log" raced 'rows_max.*cta_rows' $small
     done
 else
     skip memcheck "no compute-sanitizer on the PATH"
@@ -368,6 +382,7 @@ if [ "${2:-}" = bench ]; then
     table bench_memory_between_processes 110 "$build/tests/gpu_fabric" bench
     table bench_collective 120 "$mkernel" bench collective --exec cuda --gpus "$gpus" -b 64KB -e 256MB -f 8
     table bench_ag_gemm 400 "$mkernel" bench ag_gemm $bench --gpus "$gpus" --shapes $square:$wide --vs torch --csv "$build/ag_gemm.csv"
+    table bench_ag_gemm_fp8 200 "$mkernel" bench ag_gemm $bench --gpus "$gpus" --dtype fp8 --b-layout nk --shapes $square:$wide --csv "$build/ag_gemm_fp8.csv"
     table bench_ag_gemm_traced 120 "$mkernel" bench ag_gemm $bench --gpus "$gpus" --shapes 8192,1024,8192:16384,2048,16384 --traced
     table bench_gemm_rs 400 "$mkernel" bench gemm_rs $bench --gpus "$gpus" --shapes $sums --vs torch --csv "$build/gemm_rs.csv"
     table bench_gemm_ar 400 "$mkernel" bench gemm_ar $bench --gpus "$gpus" --shapes $sums --vs torch --csv "$build/gemm_ar.csv"

@@ -20,7 +20,32 @@ int baseline_cublas_gemm(struct baseline_cublas *b, const void *a, const void *b
                          int64_t m, int64_t n, int64_t k, int b_transposed, int c_float, int add,
                          cudaStream_t stream);
 
+/* The same of fp32 A, B [n, k] and C. */
+int baseline_cublas_sgemm(struct baseline_cublas *b, const float *a, const float *bm, float *c,
+                          int64_t m, int64_t n, int64_t k, int add, cudaStream_t stream);
+
 void baseline_cublas_close(struct baseline_cublas *b);
+
+/* FP8 with block scales: C [m, n] bf16 = A [m, k] * B [n, k]^T of e4m3 codes, whose scales lie as
+ * struct mk_spec has them: of A [ceil(k / 128), m], of B [ceil(n / 128), ceil(k / 128) rounded up to
+ * 4]. All dense, on the GPU. */
+struct baseline_cublaslt;
+
+struct baseline_fp8 {
+    const void *a, *b;
+    const float *a_scales, *b_scales;
+    void *c;
+    int64_t m, n, k;
+};
+
+/* Opens libcublasLt (13, 12) on the current device. 0, -ENOENT with a sentence, -EIO; close in any
+ * case. */
+int baseline_cublaslt_open(struct baseline_cublaslt **out, char *error, size_t error_size);
+
+/* On `stream`, as baseline_cublas_gemm. 0 or -EIO (where cuBLAS has no such product, too). */
+int baseline_cublaslt_gemm(struct baseline_cublaslt *b, const struct baseline_fp8 *product,
+                           cudaStream_t stream);
+void baseline_cublaslt_close(struct baseline_cublaslt *b);
 
 struct baseline_nccl;
 

@@ -48,21 +48,33 @@ int baseline_cublas_open(struct baseline_cublas **out, char *error, size_t size)
     return 0;
 }
 
+/* cuBLAS is column-major: it computes C^T = B^T A^T. */
+static int baseline_cublas_product(struct baseline_cublas *b, const void *a, const void *bm,
+                                   void *c, int64_t m, int64_t n, int64_t k, int b_transposed,
+                                   cudaDataType in, cudaDataType out, int add, cudaStream_t stream)
+{
+    const float one = 1, zero = 0;
+    const float *beta = add ? &one : &zero;
+    return b->set_stream(b->handle, stream) ||
+                   b->gemm(b->handle, b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, (int)n,
+                           (int)m, (int)k, &one, bm, in, (int)(b_transposed ? k : n), a, in, (int)k,
+                           beta, c, out, (int)n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT)
+               ? -EIO
+               : 0;
+}
+
 int baseline_cublas_gemm(struct baseline_cublas *b, const void *a, const void *bm, void *c,
                          int64_t m, int64_t n, int64_t k, int b_transposed, int c_float, int add,
                          cudaStream_t stream)
 {
-    const float one = 1, zero = 0;
-    const float *beta = add ? &one : &zero;
-    if (b->set_stream(b->handle, stream))
-        return -EIO;
-    /* cuBLAS is column-major: it computes C^T = B^T A^T. */
-    return b->gemm(b->handle, b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, (int)n, (int)m,
-                   (int)k, &one, bm, CUDA_R_16BF, (int)(b_transposed ? k : n), a, CUDA_R_16BF,
-                   (int)k, beta, c, c_float ? CUDA_R_32F : CUDA_R_16BF, (int)n, CUBLAS_COMPUTE_32F,
-                   CUBLAS_GEMM_DEFAULT)
-               ? -EIO
-               : 0;
+    return baseline_cublas_product(b, a, bm, c, m, n, k, b_transposed, CUDA_R_16BF,
+                                   c_float ? CUDA_R_32F : CUDA_R_16BF, add, stream);
+}
+
+int baseline_cublas_sgemm(struct baseline_cublas *b, const float *a, const float *bm, float *c,
+                          int64_t m, int64_t n, int64_t k, int add, cudaStream_t stream)
+{
+    return baseline_cublas_product(b, a, bm, c, m, n, k, 1, CUDA_R_32F, CUDA_R_32F, add, stream);
 }
 
 void baseline_cublas_close(struct baseline_cublas *b)

@@ -25,9 +25,33 @@ struct subject {
 /* cuBLAS's product of a set into `c`, of ag_gemm on what has been gathered. */
 static int bench_gpu_multiply(struct gpu_bench *b, struct gpu_shape *s, uint32_t set, void *c)
 {
+    int gathers = gpu_gathers(b);
+    const struct baseline_fp8 p = {.a = gathers ? s->whole : s->a[set],
+                                   .b = s->b[set],
+                                   .a_scales = gathers ? s->whole_scales : s->a_scales[set],
+                                   .b_scales = s->b_scales[set],
+                                   .c = c,
+                                   .m = (int64_t)s->m,
+                                   .n = (int64_t)s->n,
+                                   .k = (int64_t)s->k};
+    if (b->job->problem.fp8)
+        return baseline_cublaslt_gemm(b->cublaslt, &p, b->stream);
     return baseline_cublas_gemm(b->cublas, gpu_gathers(b) ? s->whole : s->a[set], s->b[set], c,
                                 (int64_t)s->m, (int64_t)s->n, (int64_t)s->k,
                                 b->job->problem.b_transposed, 0, 0, b->stream);
+}
+
+/* A, and of FP8 its scales, which are then laid as the product takes them. */
+static int bench_gpu_gather(struct bench *b, struct gpu_shape *s, uint32_t set)
+{
+    struct gpu_bench *g = &b->gpu;
+    const struct mk_problem *q = &g->job->problem;
+    int result = baseline_nccl_allgather(b->nccl, s->a[set], s->whole,
+                                         s->rows * s->k * op_factor_bytes(q), g->stream);
+    if (!result && q->fp8)
+        result = baseline_nccl_allgather(b->nccl, s->a_scales[set], s->gathered_scales,
+                                         gpu_scales_a(s->rows, s->k) * 4, g->stream);
+    return !result && q->fp8 ? gpu_join_scales(g, s) : result;
 }
 
 static int bench_gpu_collect(struct bench *b, struct gpu_shape *s, uint32_t set)
@@ -35,7 +59,7 @@ static int bench_gpu_collect(struct bench *b, struct gpu_shape *s, uint32_t set)
     const struct gpu_bench *g = &b->gpu;
     switch (run_op_of(g->job->problem.op)->collective) {
     case RUN_ALL_GATHER:
-        return baseline_nccl_allgather(b->nccl, s->a[set], s->whole, s->rows * s->k * 2, g->stream);
+        return bench_gpu_gather(b, s, set);
     case RUN_REDUCE_SCATTER:
         return baseline_nccl_reducescatter(b->nccl, s->whole, s->c[set], s->rows * s->n, g->stream);
     case RUN_ALL_REDUCE:

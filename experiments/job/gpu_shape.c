@@ -3,6 +3,7 @@
 #include "experiments/common/inputs.h"
 #include "experiments/job/op.h"
 #include "core/comm.h"
+#include "core/quantize.h"
 
 #include <errno.h>
 #include <math.h>
@@ -34,11 +35,14 @@ int gpu_bench_open(struct gpu_bench *b)
             return gpu_say(b, -EIO, "no events");
     if (baseline_cublas_open(&b->cublas, why, sizeof why)) /* without it nothing can be checked */
         return gpu_say(b, -ENOENT, why);
+    if (b->job->problem.fp8 && baseline_cublaslt_open(&b->cublaslt, why, sizeof why))
+        return gpu_say(b, -ENOENT, why);
     return 0;
 }
 
 void gpu_bench_close(struct gpu_bench *b)
 {
+    baseline_cublaslt_close(b->cublaslt);
     baseline_cublas_close(b->cublas);
     for (uint32_t i = 0; b->events && i <= b->launches_most; i++)
         if (b->events[i])
@@ -76,37 +80,108 @@ static uint64_t gpu_shape_key_b(const struct gpu_bench *b, uint32_t rank, uint64
     return inputs_key(b->job->options.seed, 1 + rank, launch);
 }
 
-int gpu_shape_open(struct gpu_bench *b, struct gpu_shape *s, uint64_t m, uint64_t n, uint64_t k)
+uint64_t gpu_scales_a(uint64_t rows, uint64_t k)
+{
+    return mk_ceil_div(k, MK_SCALE_BLOCK) * rows;
+}
+
+/* Of a row of B's. */
+static uint64_t gpu_shape_pitch_b(uint64_t k)
+{
+    return mk_round_up(mk_ceil_div(k, MK_SCALE_BLOCK), 4);
+}
+
+uint64_t gpu_scales_b(uint64_t n, uint64_t k)
+{
+    return mk_ceil_div(n, MK_SCALE_BLOCK) * gpu_shape_pitch_b(k);
+}
+
+/* This rank's A and B of a set. */
+static int gpu_shape_fill(struct gpu_bench *b, struct gpu_shape *s, uint32_t set)
 {
     uint32_t me = b->job->identity.rank;
+    uint64_t a_count = s->a_rows * s->k, b_count = s->k * s->n, key_a = gpu_shape_key_a(b, me, set),
+             key_b = gpu_shape_key_b(b, me, set), first = gpu_gathers(b) ? me * a_count : 0;
+    if (!b->job->problem.fp8)
+        return gpu_fill(s->a[set], key_a, first, a_count, b->stream) ||
+                       gpu_fill(s->b[set], key_b, 0, b_count, b->stream)
+                   ? -EIO
+                   : 0;
+    return gpu_fill(s->plain, key_a, first, a_count, b->stream) ||
+                   gpu_quantize(s->plain, s->a_rows, s->k, 0, s->a[set], s->a_scales[set],
+                                s->a_rows, b->stream) ||
+                   gpu_fill(s->plain, key_b, 0, b_count, b->stream) ||
+                   gpu_quantize(s->plain, s->n, s->k, 1, s->b[set], s->b_scales[set],
+                                gpu_shape_pitch_b(s->k), b->stream)
+               ? -EIO
+               : 0;
+}
+
+static int gpu_shape_set_open(struct gpu_bench *b, struct gpu_shape *s, uint32_t i)
+{
+    const struct mk_problem *q = &b->job->problem;
+    int result = gpu_shape_device_alloc(b, &s->a[i], s->a_rows * s->k * op_factor_bytes(q));
+    if (!result)
+        result = gpu_shape_device_alloc(b, &s->b[i], s->k * s->n * op_factor_bytes(q));
+    if (!result && q->fp8)
+        result = gpu_shape_device_alloc(b, &s->a_scales[i], gpu_scales_a(s->a_rows, s->k) * 4);
+    if (!result && q->fp8)
+        result = gpu_shape_device_alloc(b, &s->b_scales[i], gpu_scales_b(s->n, s->k) * 4);
+    if (!result && q->fp8) /* of blocks that there are not: any number would do */
+        cudaMemsetAsync(s->b_scales[i], 0, gpu_scales_b(s->n, s->k) * 4, b->stream);
+    if (!result && b->c)
+        s->c[i] = b->c;
+    else if (!result)
+        result = gpu_shape_device_alloc(b, &s->c[i], s->c_rows * s->n * 2);
+    return !result && gpu_shape_fill(b, s, i) ? gpu_say(b, -EIO, "the operands cannot be filled")
+                                              : result;
+}
+
+/* What FP8 takes beside: the gathered scales, and what the reference is made of. */
+static int gpu_shape_open_fp8(struct gpu_bench *b, struct gpu_shape *s)
+{
+    uint64_t most = s->m > s->n ? s->m : s->n, scales = gpu_scales_a(s->m, s->k) * 4,
+             b_scales = gpu_scales_b(s->n, s->k) * 4;
+    const struct {
+        void *out;
+        uint64_t bytes;
+    } parts[] = {{&s->gathered_scales, scales},
+                 {&s->whole_scales, scales},
+                 {&s->plain, most * s->k * 2},
+                 {&s->codes, most * s->k},
+                 {&s->scales, scales > b_scales ? scales : b_scales},
+                 {&s->wide_a, s->m * s->k * 4},
+                 {&s->wide_b, s->n * s->k * 4}};
+    int result = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && !result; i++)
+        result = gpu_shape_device_alloc(b, parts[i].out, parts[i].bytes);
+    return result;
+}
+
+/* bf16 operands of the reference. */
+static int gpu_shape_open_others(struct gpu_bench *b, struct gpu_shape *s)
+{
+    int result = gpu_shape_device_alloc(b, &s->other_a, s->c_rows * s->k * 2);
+    return result ? result : gpu_shape_device_alloc(b, &s->other_b, s->k * s->n * 2);
+}
+
+int gpu_shape_open(struct gpu_bench *b, struct gpu_shape *s, uint64_t m, uint64_t n, uint64_t k)
+{
     int gathers = gpu_gathers(b);
+    uint64_t each = op_factor_bytes(&b->job->problem);
     *s = (struct gpu_shape){.m = m, .n = n, .k = k, .rows = m / b->job->identity.world};
     s->c_in_heap = b->c != NULL;
     s->a_rows = gathers ? s->rows : m;
     s->c_rows = gpu_shape_scatters(b) ? s->rows : m;
-    uint64_t a_count = s->a_rows * k, b_count = k * n, c_count = s->c_rows * n;
-    s->sets = (uint32_t)mk_ceil_div(COLD_BYTES, 2 * (a_count + b_count));
+    s->sets = (uint32_t)mk_ceil_div(COLD_BYTES, each * (s->a_rows * k + k * n));
     s->sets = s->sets < 2 ? 2 : s->sets > GPU_SETS ? GPU_SETS : s->sets;
-    int result = gpu_shape_device_alloc(b, &s->whole, m * (gathers ? k : n) * 2);
-    if (!result && !gathers)
-        result = gpu_shape_device_alloc(b, &s->other_a, s->c_rows * k * 2);
-    if (!result && !gathers)
-        result = gpu_shape_device_alloc(b, &s->other_b, b_count * 2);
+    int result = gpu_shape_device_alloc(b, &s->whole, gathers ? m * k * each : m * n * 2);
     if (!result)
-        result = gpu_shape_device_alloc(b, &s->reference, c_count * sizeof *s->reference);
-    for (uint32_t i = 0; i < s->sets && !result; i++) {
-        result = gpu_shape_device_alloc(b, &s->a[i], a_count * 2);
-        if (!result)
-            result = gpu_shape_device_alloc(b, &s->b[i], b_count * 2);
-        if (!result && b->c)
-            s->c[i] = b->c;
-        else if (!result)
-            result = gpu_shape_device_alloc(b, &s->c[i], c_count * 2);
-        if (!result && (gpu_fill(s->a[i], gpu_shape_key_a(b, me, i), gathers ? me * a_count : 0,
-                                 a_count, b->stream) ||
-                        gpu_fill(s->b[i], gpu_shape_key_b(b, me, i), 0, b_count, b->stream)))
-            result = gpu_say(b, -EIO, "the operands cannot be filled");
-    }
+        result = (b->job->problem.fp8 ? gpu_shape_open_fp8 : gpu_shape_open_others)(b, s);
+    if (!result)
+        result = gpu_shape_device_alloc(b, &s->reference, s->c_rows * n * sizeof *s->reference);
+    for (uint32_t i = 0; i < s->sets && !result; i++)
+        result = gpu_shape_set_open(b, s, i);
     return result;
 }
 
@@ -115,14 +190,40 @@ void gpu_shape_close(struct gpu_shape *s)
     for (uint32_t i = 0; i < GPU_SETS; i++) {
         cudaFree(s->a[i]);
         cudaFree(s->b[i]);
+        cudaFree(s->a_scales[i]);
+        cudaFree(s->b_scales[i]);
         if (!s->c_in_heap)
             cudaFree(s->c[i]);
     }
-    cudaFree(s->whole);
-    cudaFree(s->other_a);
-    cudaFree(s->other_b);
-    cudaFree(s->reference);
+    void *const others[] = {s->whole,   s->gathered_scales, s->whole_scales, s->other_a,
+                            s->other_b, s->plain,           s->codes,        s->scales,
+                            s->wide_a,  s->wide_b,          s->reference};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        cudaFree(others[i]);
     memset(s, 0, sizeof *s);
+}
+
+uint32_t gpu_arguments(const struct gpu_bench *b, const struct gpu_shape *s, uint32_t set,
+                       void *arguments[GPU_ARGUMENTS])
+{
+    arguments[0] = s->a[set];
+    arguments[1] = s->b[set];
+    arguments[2] = s->c[set];
+    arguments[3] = s->a_scales[set];
+    arguments[4] = s->b_scales[set];
+    return b->job->problem.fp8 ? 5 : 3;
+}
+
+int gpu_join_scales(struct gpu_bench *b, struct gpu_shape *s)
+{
+    const uint64_t blocks = mk_ceil_div(s->k, MK_SCALE_BLOCK);
+    for (uint32_t rank = 0; rank < b->job->identity.world; rank++)
+        if (cudaMemcpy2DAsync(s->whole_scales + rank * s->rows, s->m * 4,
+                              s->gathered_scales + rank * s->rows * blocks, s->rows * 4,
+                              s->rows * 4, blocks, cudaMemcpyDeviceToDevice,
+                              b->stream) != cudaSuccess)
+            return -EIO;
+    return 0;
 }
 
 int gpu_place_c(struct gpu_bench *b, uint64_t m, uint64_t n)
@@ -152,8 +253,9 @@ int gpu_plan(struct gpu_bench *b, uint64_t m, uint64_t n, uint64_t k,
 
 int gpu_launch_plan(struct gpu_bench *b, struct gpu_shape *s, struct mk_plan *plan, uint32_t set)
 {
-    void *const arguments[] = {s->a[set], s->b[set], s->c[set]};
-    return mk_launch(plan, arguments, 3, b->stream);
+    void *arguments[GPU_ARGUMENTS];
+    uint32_t count = gpu_arguments(b, s, set, arguments);
+    return mk_launch(plan, arguments, count, b->stream);
 }
 
 int gpu_capture_run(struct gpu_bench *b, int (*launch)(void *context, uint32_t number),
@@ -199,8 +301,9 @@ int gpu_capture(struct gpu_bench *b, struct gpu_shape *s, struct gpu_graphs *g)
 {
     int result = 0;
     for (uint32_t i = 0; i < s->sets && !result; i++) {
-        void *const arguments[] = {s->a[i], s->b[i], s->c[i]};
-        result = gpu_capture_launch(b, g->plan, arguments, 3, &g->sets[i]);
+        void *arguments[GPU_ARGUMENTS];
+        uint32_t count = gpu_arguments(b, s, i, arguments);
+        result = gpu_capture_launch(b, g->plan, arguments, count, &g->sets[i]);
     }
     return result;
 }
@@ -255,29 +358,54 @@ struct gpu_time gpu_time_of(float *times, uint32_t count)
                              times[count - 1]};
 }
 
+/* Rows of k elements as FP8 has them, in fp32: quantised, and back. An A that is gathered is what
+ * cuBLAS multiplies alone, too. */
+static int gpu_shape_widen(struct gpu_bench *b, struct gpu_shape *s, uint64_t key, uint64_t first,
+                           uint64_t rows, int square, float *out)
+{
+    int whole = gpu_gathers(b) && !square;
+    uint8_t *codes = whole ? s->whole : s->codes;
+    float *scales = whole ? s->whole_scales : s->scales;
+    uint64_t pitch = square ? gpu_shape_pitch_b(s->k) : rows;
+    return gpu_fill(s->plain, key, first, rows * s->k, b->stream) ||
+                   gpu_quantize(s->plain, rows, s->k, square, codes, scales, pitch, b->stream) ||
+                   gpu_dequantize(codes, rows, s->k, square, scales, pitch, out, b->stream)
+               ? -EIO
+               : 0;
+}
+
+/* Adds rank's product to the reference, or begins it: `rows` rows of A from element `first` on. */
+static int gpu_shape_add_reference(struct gpu_bench *b, struct gpu_shape *s, uint32_t set,
+                                   uint32_t rank, uint64_t first, int add)
+{
+    uint64_t key_a = gpu_shape_key_a(b, rank, set), key_b = gpu_shape_key_b(b, rank, set);
+    int64_t rows = (int64_t)s->c_rows, n = (int64_t)s->n, k = (int64_t)s->k;
+    if (b->job->problem.fp8)
+        return gpu_shape_widen(b, s, key_a, first, s->c_rows, 0, s->wide_a) ||
+                       gpu_shape_widen(b, s, key_b, 0, s->n, 1, s->wide_b) ||
+                       baseline_cublas_sgemm(b->cublas, s->wide_a, s->wide_b, s->reference, rows, n,
+                                             k, add, b->stream)
+                   ? -EIO
+                   : 0;
+    return gpu_fill(s->other_a, key_a, first, s->c_rows * s->k, b->stream) ||
+                   gpu_fill(s->other_b, key_b, 0, s->k * s->n, b->stream) ||
+                   baseline_cublas_gemm(b->cublas, s->other_a, s->other_b, s->reference, rows, n, k,
+                                        b->job->problem.b_transposed, 1, add, b->stream)
+               ? -EIO
+               : 0;
+}
+
 /* cuBLAS in fp32, on operands that were made again: this rank's rows of the sum of all ranks'
- * products. */
+ * products, or its own product of the whole A. */
 static int gpu_shape_make_reference(struct gpu_bench *b, struct gpu_shape *s, uint32_t set)
 {
     uint32_t world = b->job->identity.world, me = b->job->identity.rank;
-    int64_t rows = (int64_t)s->c_rows, n = (int64_t)s->n, k = (int64_t)s->k;
-    int transposed = b->job->problem.b_transposed, result = 0;
-    if (gpu_gathers(b)) {
-        result = gpu_fill(s->whole, gpu_shape_key_a(b, me, set), 0, s->m * s->k, b->stream);
-        return result ? result
-                      : baseline_cublas_gemm(b->cublas, s->whole, s->b[set], s->reference, rows, n,
-                                             k, transposed, 1, 0, b->stream);
-    }
     uint64_t first = gpu_shape_scatters(b) ? me * s->rows * s->k : 0;
-    for (uint32_t rank = 0; rank < world && !result; rank++) {
-        result =
-            gpu_fill(s->other_a, gpu_shape_key_a(b, rank, set), first, s->c_rows * s->k, b->stream);
-        if (!result)
-            result = gpu_fill(s->other_b, gpu_shape_key_b(b, rank, set), 0, s->k * s->n, b->stream);
-        if (!result)
-            result = baseline_cublas_gemm(b->cublas, s->other_a, s->other_b, s->reference, rows, n,
-                                          k, transposed, 1, rank > 0, b->stream);
-    }
+    if (gpu_gathers(b))
+        return gpu_shape_add_reference(b, s, set, me, 0, 0);
+    int result = 0;
+    for (uint32_t rank = 0; rank < world && !result; rank++)
+        result = gpu_shape_add_reference(b, s, set, rank, first, rank > 0);
     return result;
 }
 
@@ -313,6 +441,8 @@ int gpu_check(struct gpu_bench *b, struct gpu_shape *s, const struct gpu_graphs 
      * (Higham and Mary 2019). Of partial sums in bf16 each is rounded, and a node's sum once more:
      * 2^-8 of what no product of a launch exceeds, seven standard deviations sqrt(K / 9). */
     float absolute = (float)(8 * sqrt(depth) * 0x1p-23 * depth / 4);
+    if (b->job->problem.fp8) /* CHECK_FP8_CUT of sum |a||b|, which comes to a quarter of K */
+        absolute += (float)(CHECK_FP8_CUT * depth / 4);
     if (!gpu_gathers(b) && !b->job->problem.deterministic)
         absolute += (float)((world + 1) * 0x1p-8 * 7 * sqrt((double)s->k / 9));
     for (uint32_t set = 0; set < s->sets && !result; set++) {
@@ -333,5 +463,7 @@ double gpu_check_error(const struct gpu_check *c)
 
 double gpu_check_bound(const struct gpu_bench *b)
 {
+    if (b->job->problem.fp8 && (gpu_gathers(b) || b->job->problem.deterministic))
+        return CHECK_FP8;
     return gpu_gathers(b) || b->job->problem.deterministic ? CHECK_FROBENIUS : CHECK_FAST;
 }

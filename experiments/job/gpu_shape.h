@@ -18,6 +18,7 @@ struct gpu_bench {
     const struct run_job *job;
     struct mk_comm *comm; /* the caller's */
     struct baseline_cublas *cublas;
+    struct baseline_cublaslt *cublaslt; /* FP8's; NULL: not asked for */
     cudaStream_t stream;
     cudaEvent_t *events;
     uint32_t launches_most, launches; /* of a turn, those skipped included */
@@ -39,10 +40,16 @@ struct gpu_shape {
     uint64_t m, n, k, rows;  /* rows: of a shard */
     uint64_t a_rows, c_rows; /* of this rank's A and C */
     uint32_t sets;
-    uint16_t *a[GPU_SETS], *b[GPU_SETS], *c[GPU_SETS];
+    uint16_t *c[GPU_SETS];
+    void *a[GPU_SETS], *b[GPU_SETS];                /* bf16, or e4m3 codes */
+    float *a_scales[GPU_SETS], *b_scales[GPU_SETS]; /* of FP8, as struct mk_spec has them */
     /* ag_gemm: the gathered A; else what cuBLAS makes for NCCL to add */
-    uint16_t *whole;
-    uint16_t *other_a, *other_b; /* another rank's, for the reference of a sum */
+    void *whole;
+    float *gathered_scales, *whole_scales; /* rank by rank, as NCCL gathers them; of the whole A */
+    /* what the reference is made of: A and B of any rank, of FP8 quantised and in fp32 */
+    uint16_t *other_a, *other_b, *plain;
+    uint8_t *codes;
+    float *scales, *wide_a, *wide_b;
     float *reference;
     int c_in_heap;
 };
@@ -65,6 +72,18 @@ void gpu_bench_close(struct gpu_bench *b);
 
 /* Writes "rank R: what", with CUDA's words where result is -EIO. Returns result. */
 int gpu_say(struct gpu_bench *b, int result, const char *what);
+
+/* What a plan's launch on a set takes. Returns how many. */
+enum { GPU_ARGUMENTS = 5 };
+uint32_t gpu_arguments(const struct gpu_bench *b, const struct gpu_shape *s, uint32_t set,
+                       void *arguments[GPU_ARGUMENTS]);
+
+/* Elements of A's scales for so many rows, of B's. */
+uint64_t gpu_scales_a(uint64_t rows, uint64_t k);
+uint64_t gpu_scales_b(uint64_t n, uint64_t k);
+
+/* The scales that were gathered rank by rank as those of the whole A. 0 or -EIO. */
+int gpu_join_scales(struct gpu_bench *b, struct gpu_shape *s);
 
 /* Whether the operator gathers A; else it adds products. */
 int gpu_gathers(const struct gpu_bench *b);

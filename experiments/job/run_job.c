@@ -80,10 +80,10 @@ static int run_job_check_exec_options(const struct run_options *o, char *error, 
                                                 : NULL;
     else if (o->vs == RUN_VS_BLAS)
         only = "--vs blas";
-    if (cuda && o->mode != RUN_RUN && o->ask.dtype) {
+    if (cuda && o->ask.dtype && torch) {
         snprintf(error, size,
-                 "--dtype %s: bench and tune on GPUs have cuBLAS and NCCL of bf16 alone so far; "
-                 "`mkernel run` times it",
+                 "--vs torch: PyTorch's fused operators are timed in bf16; --dtype %s is set "
+                 "beside cuBLAS and NCCL without being asked",
                  plan_dtypes[o->ask.dtype]);
         return -EINVAL;
     }

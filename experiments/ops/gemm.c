@@ -8,6 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef MK_HAVE_CUDA
+#include <cuda_runtime_api.h>
+
+#include "experiments/job/gpu_tensors.h"
+#endif
+
 /* What a GPU computed, a GPU checks, from the keys of the inputs (run_data_plain). */
 static int gemm_check_gpu(const struct run_data *d, const void *c, uint64_t launch, int gathers,
                           int scatters, uint32_t roundings, struct check_result *result)
@@ -34,6 +40,39 @@ static int gemm_check_gpu(const struct run_data *d, const void *c, uint64_t laun
 
 /* ---- FP8 ---- */
 
+#ifdef MK_HAVE_CUDA
+/* gemm_quantize by a GPU: rows of `s`, which the host would take a second for. 0 or -errno. */
+static int gemm_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k, int square,
+                                uint64_t pitch, uint8_t *to, float *scales)
+{
+    const uint64_t blocks = mk_ceil_div(k, MK_SCALE_BLOCK),
+                   count = square ? mk_ceil_div(rows, MK_SCALE_BLOCK) * pitch : blocks * pitch;
+    char *memory = NULL;
+    if (cudaMalloc((void **)&memory, rows * k * 3 + count * sizeof *scales) != cudaSuccess)
+        return -ENOMEM;
+    float *of = (float *)memory;
+    uint16_t *x = (uint16_t *)(of + count);
+    uint8_t *codes = (uint8_t *)(x + rows * k);
+    int result = cudaMemsetAsync(of, 0, count * sizeof *of, 0) == cudaSuccess ? 0 : -EIO;
+    if (!result)
+        result = gpu_fill(x, s->key, s->before, rows * k, 0);
+    if (!result)
+        result = gpu_quantize(x, rows, k, square, codes, of, pitch, 0);
+    if (!result &&
+        ((to && cudaMemcpy(to, codes, rows * k, cudaMemcpyDefault) != cudaSuccess) ||
+         (scales && cudaMemcpy(scales, of, count * sizeof *of, cudaMemcpyDefault) != cudaSuccess)))
+        result = -EIO;
+    cudaFree(memory);
+    return result;
+}
+#else
+static int gemm_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k, int square,
+                                uint64_t pitch, uint8_t *to, float *scales)
+{
+    return -ENODEV;
+}
+#endif
+
 /* Rows of A of `rank`, or of B, and their scales, as struct mk_spec has them; either may be NULL.
  */
 static void gemm_quantize(const struct run_data *d, uint32_t argument, uint32_t rank,
@@ -42,6 +81,9 @@ static void gemm_quantize(const struct run_data *d, uint32_t argument, uint32_t 
     const struct mk_problem *q = &d->job->problem;
     uint64_t rows = d->bytes[argument] / q->k, blocks = mk_ceil_div(q->k, MK_SCALE_BLOCK),
              pitch = argument ? mk_round_up(blocks, 4) : rows;
+    const struct run_source s = run_data_plain(d, argument, rank, launch);
+    if (d->cuda && !gemm_quantize_on_gpu(&s, rows, q->k, argument > 0, pitch, to, scales))
+        return;
     uint16_t *x = malloc(MK_SCALE_BLOCK * q->k * sizeof *x);
     uint8_t *codes = to ? NULL : malloc(MK_SCALE_BLOCK * q->k);
     float *some = calloc(MK_SCALE_BLOCK * blocks + 4, sizeof *some);
