@@ -1,5 +1,5 @@
-/* The CTA interface, weighted sums: for roles that add what experts have made of a token. sim/cta.c
- * implements it; what roles call is core/cta_sums.h. Asynchronous, as core/cta.h says. */
+/* The CTA interface, weighted sums: of what ranks have, and by core/cta_sums.h of a token's rows. On
+ * the host: sim/cta.c, on GPUs: kernels/cta_combine.cuh. Asynchronous, as core/cta.h says. */
 #ifndef MK_CTA_COMBINE_H
 #define MK_CTA_COMBINE_H
 

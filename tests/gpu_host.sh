@@ -174,6 +174,7 @@ check summed_on_engine_mma_deterministic $sum --gpus $world --deterministic
 check summed_on_engine_mma_two_nodes $sum $nodes
 check gathered_on_engine_mma "$mkernel" run all_gather --exec cuda --check --engine mma --gpus $world --shape $((world * 65)),328 --iters 20
 check exchanged_on_engine_mma "$mkernel" run all_to_all --exec cuda --check --engine mma $nodes --shape $((world * 64)),328 --iters 20
+check added_on_engine_mma "$mkernel" run reduce_scatter --exec cuda --check --engine mma $nodes --shape $((world * 65)),328 --iters 20
 check two_nodes $run $nodes --shape $((world * 390)),200,328 --iters 20 --burst 5
 check staged_through_the_host env SOFTNIC=gpu=refuse $run $nodes --shape $((world * 390)),200,328 --iters 20
 check over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --shape $((world * 390)),200,328 --iters 20
@@ -251,6 +252,14 @@ check all_to_all_ranks_share_a_gpu "$mkernel" run all_to_all --exec cuda --check
 check all_to_all_two_nodes $run $nodes --shape $((world * world * 130)),200 --iters 8
 check all_to_all_staged env SOFTNIC=gpu=refuse $run $nodes --shape $((world * world * 130)),200 --iters 8
 check all_to_all_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --shape $((world * world * 130)),200 --iters 8
+run="$mkernel run reduce_scatter --exec cuda --check --timeout 5"
+check reduce_scatter_one_gpu $run --gpus 1 --shape 390,200 --iters 5
+check reduce_scatter_odd_rows $run --gpus "$gpus" --shape $((gpus * 333)),200 --iters 50 --burst 10
+check reduce_scatter_large $run --gpus "$gpus" --shape $((gpus * 4096)),4096 --iters 4
+check reduce_scatter_ranks_share_a_gpu "$mkernel" run reduce_scatter --exec cuda --check --gpus $((gpus + 1)) --shape $(((gpus + 1) * 65)),200 --iters 4 --timeout 60
+check reduce_scatter_two_nodes $run $nodes --shape $((world * 390)),200 --iters 8
+check reduce_scatter_staged env SOFTNIC=gpu=refuse $run $nodes --shape $((world * 390)),200 --iters 8
+check reduce_scatter_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --shape $((world * 390)),200 --iters 8
 run="$mkernel run ring_attention --exec cuda --check --timeout 5"
 check ring_attention_one_gpu $run --gpus 1 --attention 2,1000,4,2,128 --iters 5
 check ring_attention_one_gpu_causal $run --gpus 1 --attention 2,1000,4,4,64 --causal --iters 5

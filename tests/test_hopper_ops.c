@@ -115,6 +115,11 @@ static void test_all_to_all(void **state)
     only_moves(MK_OP_ALL_TO_ALL);
 }
 
+static void test_reduce_scatter(void **state)
+{
+    only_moves(MK_OP_REDUCE_SCATTER);
+}
+
 /* One shot: tiles of few rows and others, rows that no tile and no group of 16 divides, ranks whose
  * rows share a group, more tiles of a CTA than one. */
 static void one_shot(enum mk_op op, enum mk_engine engine)
@@ -301,9 +306,9 @@ static void test_what_cannot_be_emulated_is_refused(void **state)
  * it is launched, though it was made for a GPU that would. */
 static void test_blocks_that_do_not_fit_are_refused(void **state)
 {
-    static const enum mk_op ops[] = {MK_OP_AG_GEMM,           MK_OP_GEMM_RS, MK_OP_GEMM_AR,
-                                     MK_OP_MOE_DISPATCH_GEMM, MK_OP_MOE_FFN, MK_OP_RING_ATTENTION,
-                                     MK_OP_ALL_GATHER};
+    static const enum mk_op ops[] = {
+        MK_OP_AG_GEMM, MK_OP_GEMM_RS,        MK_OP_GEMM_AR,    MK_OP_MOE_DISPATCH_GEMM,
+        MK_OP_MOE_FFN, MK_OP_RING_ATTENTION, MK_OP_ALL_GATHER, MK_OP_REDUCE_SCATTER};
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
         for (uint32_t sms = 19; sms <= 20; sms++) {
             const struct hopper_config config = {.ranks = 1, .sms = sms};
@@ -344,6 +349,7 @@ int main(void)
                                        cmocka_unit_test(test_many_tiles),
                                        cmocka_unit_test(test_all_gather),
                                        cmocka_unit_test(test_all_to_all),
+                                       cmocka_unit_test(test_reduce_scatter),
                                        cmocka_unit_test(test_large_puts),
                                        cmocka_unit_test(test_faults),
                                        cmocka_unit_test(test_what_cannot_be_emulated_is_refused),

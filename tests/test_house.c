@@ -434,7 +434,7 @@ static const struct {
     {"backends/softnic", 22},
     {"backends/verbs", 2},
     {"core", 2},
-    {"core/ops", 12},
+    {"core/ops", 13},
     {"experiments/bench", 2},
     {"experiments/results", 5},
     {"experiments/sim", 3},

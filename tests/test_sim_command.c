@@ -35,10 +35,15 @@ static double time_of(const char *line)
 
 /* Small problems, of which each rank has some tiles. */
 static const char *const small[] = {
-    "all_gather --shape 4096,512",  "all_to_all --shape 4096,512",
-    "ag_gemm --shape 4096,512,512", "gemm_ar --shape 4096,512,512",
-    "gemm_rs --shape 4096,512,512", "moe_dispatch_gemm --moe 64,256,256,8,2",
-    "moe_ffn --moe 64,256,256,8,2", "ring_attention --attention 1,4096,4,2,128 --causal",
+    "all_gather --shape 4096,512",
+    "all_to_all --shape 4096,512",
+    "reduce_scatter --shape 4096,512",
+    "ag_gemm --shape 4096,512,512",
+    "gemm_ar --shape 4096,512,512",
+    "gemm_rs --shape 4096,512,512",
+    "moe_dispatch_gemm --moe 64,256,256,8,2",
+    "moe_ffn --moe 64,256,256,8,2",
+    "ring_attention --attention 1,4096,4,2,128 --causal",
 };
 
 /* The shape that is taken where none is given is the one that the help names. */

@@ -74,7 +74,7 @@ static int move_check_chunks(const struct mk_problem *q, char *error, size_t siz
     return plan_check_tuning(q, error, size);
 }
 
-int plan_build_move(struct mk_plan *p, char *error, size_t size)
+int plan_fill_move(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct move_plan *m = move_plan_in(p);
@@ -88,9 +88,17 @@ int plan_build_move(struct mk_plan *p, char *error, size_t size)
     m->chunks = (uint32_t)mk_ceil_div(m->block_rows, m->chunk_rows);
     m->row_bytes = q->k * 2;
     m->block_pitch = mk_round_up(m->block_rows * m->row_bytes, MK_HEAP_UNIT);
-    result = plan_lay_out(p, 0, m->chunk_rows * m->row_bytes, error, size);
+    return 0;
+}
+
+int plan_build_move(struct mk_plan *p, char *error, size_t size)
+{
+    const struct move_plan *m = move_plan_of(p);
+    int result = plan_fill_move(p, error, size);
     if (!result)
-        p->chunks = mk_world(&q->topo) * m->chunks;
+        result = plan_lay_out(p, 0, m->chunk_rows * m->row_bytes, error, size);
+    if (!result)
+        p->chunks = mk_world(&m->topo) * m->chunks;
     return result;
 }
 

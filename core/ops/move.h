@@ -19,6 +19,10 @@
 /* Default numbers where M divides by `unit`. */
 void op_choose_move(enum op_size size, uint64_t world, uint64_t unit, uint64_t *numbers);
 
+/* Checks the plan's options, or chooses them, and fills its struct move_plan, but for where
+ * anything lies. 0 or -EINVAL with a sentence. */
+int plan_fill_move(struct mk_plan *p, char *error, size_t size);
+
 /* Struct op_descriptor's, of a plan that has nothing but its struct move_plan; one that has more
  * adds to the tables. */
 int plan_build_move(struct mk_plan *p, char *error, size_t size);

@@ -27,6 +27,7 @@
     X(ring_attention, RING_ATTENTION, GPU)         \
     X(all_gather, ALL_GATHER, GPU)                 \
     X(all_to_all, ALL_TO_ALL, GPU)                 \
+    X(reduce_scatter, REDUCE_SCATTER, GPU)         \
     /* the list ends with an empty line, so that a new operator is one line here */
 
 /* clang-format on */

@@ -22,26 +22,21 @@
 #include "core/roles/all_to_all_plan.h"
 #include "core/roles/move.h"
 
-/* Other nodes first, since theirs is the longer way; neighbouring turns go to different ranks of
- * this node, so that every link carries its share. */
 MK_ROLE int all_to_all_intra_comm(const struct all_to_all_plan *p, struct mk_cta *cta)
 {
     const struct move_plan *m = &p->move;
     const struct mk_topo *t = &m->topo;
     uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank);
-    uint32_t block_turns = m->chunks * t->gpus;
-    for (uint32_t turn = cta->index; turn < t->nodes * block_turns; turn += cta->count) {
-        uint32_t to = (node + 1 + turn / block_turns) % t->nodes;
-        uint32_t chunk = turn % block_turns / t->gpus;
-        uint32_t peer = (local + t->gpus - turn % t->gpus) % t->gpus;
-        struct mk_chunk c =
-            move_chunk_of_a(m, mk_rank_at(t, to, peer) * m->block_rows, chunk, cta->epoch);
-        if (to != node)
-            c.destination = all_to_all_staged(p, to, local, chunk, cta->epoch);
-        mk_cta_copy(cta, peer, &c);
-        mk_cta_signal(cta, peer,
-                      to == node ? move_flag(m, t->rank, chunk)
-                                 : all_to_all_staged_flag(p, to, local, chunk),
+    for (uint32_t turn = cta->index; turn < t->nodes * m->chunks * t->gpus; turn += cta->count) {
+        struct move_turn to = move_turn_of(m, turn);
+        struct mk_chunk c = move_chunk_of_a(m, mk_rank_at(t, to.node, to.local) * m->block_rows,
+                                            to.chunk, cta->epoch);
+        if (to.node != node)
+            c.destination = all_to_all_staged(p, to.node, local, to.chunk, cta->epoch);
+        mk_cta_copy(cta, to.local, &c);
+        mk_cta_signal(cta, to.local,
+                      to.node == node ? move_flag(m, t->rank, to.chunk)
+                                      : all_to_all_staged_flag(p, to.node, local, to.chunk),
                       cta->epoch);
     }
     return 0;

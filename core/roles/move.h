@@ -18,6 +18,24 @@ MK_ROLE int move_await(const struct move_plan *m, struct mk_cta *cta, uint32_t r
                        same_node ? MK_CAUSE_DATA : MK_CAUSE_NETWORK);
 }
 
+/* What is pushed in a turn, of a block for each rank: to a rank's rail in this node. Other nodes
+ * first, since theirs is the longer way; neighbouring turns go to different ranks of this node, so
+ * that every link carries its share. */
+struct move_turn {
+    uint32_t node, local, chunk;
+};
+
+MK_ROLE struct move_turn move_turn_of(const struct move_plan *m, uint32_t turn)
+{
+    const struct mk_topo *t = &m->topo;
+    uint32_t block_turns = m->chunks * t->gpus, in = turn % block_turns;
+    struct move_turn to;
+    to.node = (mk_node_of(t, t->rank) + 1 + turn / block_turns) % t->nodes;
+    to.local = (mk_local_of(t, t->rank) + t->gpus - in % t->gpus) % t->gpus;
+    to.chunk = in / t->gpus;
+    return to;
+}
+
 /* This rank's block first, then those of the ranks behind it. */
 MK_ROLE int move_deliver(const struct move_plan *m, struct mk_cta *cta)
 {

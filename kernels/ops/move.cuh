@@ -1,9 +1,10 @@
 /* The kernels of an operator that only moves: every thread block has a role by its number. On
  * engine wgmma it runs it on one thread, which copies by TMA: it has an SM to itself and moves as
- * much as a block can. On engine mma all threads of the block copy, 16 bytes each.
+ * much as a block can. On engine mma all threads of the block copy, 16 bytes each; and on both
+ * engines where the operator adds, too.
  *
- * kernels/ops/NAME.cu includes this and the schedule, core/roles/NAME.h, and says GPU_MOVER(NAME).
- */
+ * kernels/ops/NAME.cu includes this and the schedule, core/roles/NAME.h, and says GPU_MOVER(NAME),
+ * or GPU_ADDER(NAME) of one that adds, with kernels/cta_combine.cuh. */
 #ifndef MK_KERNELS_MOVE_CUH
 #define MK_KERNELS_MOVE_CUH
 
@@ -26,7 +27,8 @@ struct move_by_lanes {
     static constexpr uint32_t threads = 256, lanes = threads, shared_bytes = 0;
 };
 
-/* `op` has the type of the plan and, on the GPU, void run(const plan *, struct mk_cta *). */
+/* `op` has the type of the plan, whether it adds and, on the GPU, void run(const plan *, struct
+ * mk_cta *). */
 template <class op, class by>
 __global__ void __launch_bounds__(by::threads, 1)
     move_kernel(const __grid_constant__ typename op::plan plan,
@@ -48,15 +50,19 @@ __global__ void __launch_bounds__(by::threads, 1)
 }
 
 /* Calls `call` with how the plan's engine moves. */
-template <class function> static int move_dispatch(const struct mk_plan *plan, function call)
+template <class op, class function>
+static int move_dispatch(const struct mk_plan *plan, function call)
 {
-    return plan->problem.engine == MK_ENGINE_MMA ? call(move_by_lanes()) : call(move_by_tma());
+    if constexpr (!op::adds)
+        if (plan->problem.engine != MK_ENGINE_MMA)
+            return call(move_by_tma());
+    return call(move_by_lanes());
 }
 
 template <class op>
 static int move_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
-    int err = move_dispatch(plan, [=](auto way) {
+    int err = move_dispatch<op>(plan, [=](auto way) {
         typedef decltype(way) by;
         return gpu_admit(move_kernel<op, by>, mk_total_blocks(&plan->problem.tuning.split), 1,
                          by::threads, by::shared_bytes, error, error_size);
@@ -74,7 +80,7 @@ static int move_launch(const struct mk_plan *plan, const typename op::plan *own,
     for (int argument = MK_SPACE_ARG0; argument <= MK_SPACE_ARG1; argument++)
         if ((uintptr_t)launch->arguments[argument] % 16)
             return -EINVAL;
-    return move_dispatch(plan, [=](auto way) {
+    return move_dispatch<op>(plan, [=](auto way) {
         typedef decltype(way) by;
         cudaLaunchConfig_t config = {};
         config.gridDim = dim3(mk_total_blocks(&launch->split));
@@ -87,10 +93,11 @@ static int move_launch(const struct mk_plan *plan, const typename op::plan *own,
     });
 }
 
-#define GPU_MOVER(name)                                                                            \
+#define GPU_MOVES(name, does_add)                                                                  \
     GPU_OPERATOR(name)                                                                             \
     struct name##_mover {                                                                          \
         typedef struct name##_plan plan;                                                           \
+        static constexpr bool adds = does_add;                                                     \
         PTX_FN void run(const plan *p, struct mk_cta *cta)                                         \
         {                                                                                          \
             name##_run(p, cta);                                                                    \
@@ -105,5 +112,8 @@ static int move_launch(const struct mk_plan *plan, const typename op::plan *own,
     {                                                                                              \
         return move_launch<name##_mover>(plan, name##_plan_of(plan), launch, stream);              \
     }
+
+#define GPU_MOVER(name) GPU_MOVES(name, false)
+#define GPU_ADDER(name) GPU_MOVES(name, true)
 
 #endif

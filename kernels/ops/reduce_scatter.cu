@@ -1,0 +1,8 @@
+/* ReduceScatter on a GPU: nothing is multiplied; all threads of a block move, or add. */
+#include "kernels/ops/move.cuh"
+
+#include "kernels/cta_combine.cuh"
+
+#include "core/roles/reduce_scatter.h"
+
+GPU_ADDER(reduce_scatter)

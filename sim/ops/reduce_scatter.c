@@ -1,0 +1,89 @@
+/* ReduceScatter on the host: core/roles/reduce_scatter.h compiled by gcc, behind struct sim_op.
+ * SIM_OP_NAME lets a test compile the same file over a broken copy of the CTA interface. */
+#include "core/cta.h"
+#include "core/cta_combine.h"
+#ifdef SIM_OP_BROKEN_CTA
+#include SIM_OP_BROKEN_CTA
+#endif
+#include "core/bf16.h"
+#include "core/roles/reduce_scatter.h"
+#include "sim/fingerprint.h"
+#include "sim/op.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#ifndef SIM_OP_NAME
+#define SIM_OP_NAME sim_op_reduce_scatter
+#endif
+
+SIM_ROLES(reduce_scatter);
+
+/* A of a rank. Half of it are 2^20 or -2^20, to which fp32 adds no small number without a loss: so
+ * each order of addition has bits of its own. */
+static void reduce_scatter_make(const struct mk_problem *q, uint64_t seed, uint32_t rank,
+                                uint64_t launch, uint16_t *a)
+{
+    fingerprint_fill(a, q->m * q->k, seed, rank, launch, 0);
+    for (uint64_t i = 0; i < q->m * q->k; i++)
+        a[i] = a[i] & 1 ? (a[i] & 0x8000) | 0x4980 : a[i];
+}
+
+static void reduce_scatter_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                                void *const arguments[MK_SPACES - 1])
+{
+    const struct mk_problem *q = &plan->problem;
+    reduce_scatter_make(q, seed, q->topo.rank, launch, arguments[0]);
+}
+
+/* The whole sum in fp32, [M, K]: the ranks of a node in order, then the nodes in order. */
+static int reduce_scatter_refer(const struct mk_problem *q, uint64_t seed, uint64_t launch,
+                                struct sim_reference *r)
+{
+    const uint64_t count = q->m * q->k;
+    uint16_t *a = malloc(count * sizeof *a);
+    float *node = malloc(count * sizeof *node), *all = r->memory;
+    if (!all)
+        all = r->memory = malloc(count * sizeof *all);
+    int result = a && node && all ? 0 : 1;
+    for (uint32_t rank = 0; !result && rank < mk_world(&q->topo); rank++) {
+        uint32_t local = mk_local_of(&q->topo, rank);
+        reduce_scatter_make(q, seed, rank, launch, a);
+        for (uint64_t i = 0; i < count; i++) {
+            node[i] = (local ? node[i] : 0) + mk_bf16_to_float(a[i]);
+            if (local == q->topo.gpus - 1)
+                all[i] = (rank < q->topo.gpus ? 0 : all[i]) + node[i];
+        }
+    }
+    r->launch = result ? 0 : launch;
+    free(a);
+    free(node);
+    return result;
+}
+
+static int reduce_scatter_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                                 void *const arguments[MK_SPACES - 1],
+                                 struct sim_reference *reference, char *text, size_t size)
+{
+    const struct mk_problem *q = &plan->problem;
+    const uint16_t *c = arguments[1];
+    uint64_t count = q->m / mk_world(&q->topo) * q->k;
+    if (reference->launch != launch && reduce_scatter_refer(q, seed, launch, reference)) {
+        snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
+        return 1;
+    }
+    const float *sum = (const float *)reference->memory + q->topo.rank * count;
+    for (uint64_t i = 0; i < count; i++)
+        if (c[i] != mk_bf16_from_float(sum[i])) {
+            snprintf(text, size, "launch %llu, rank %u: C[%llu, %llu] is %g; the sum is %g",
+                     (unsigned long long)launch, q->topo.rank, (unsigned long long)(i / q->k),
+                     (unsigned long long)(i % q->k), (double)mk_bf16_to_float(c[i]),
+                     (double)sum[i]);
+            return 1;
+        }
+    return 0;
+}
+
+extern const struct sim_op SIM_OP_NAME;
+const struct sim_op SIM_OP_NAME = {
+    .run = reduce_scatter_role, .fill = reduce_scatter_fill, .verify = reduce_scatter_verify};
