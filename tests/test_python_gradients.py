@@ -75,11 +75,13 @@ def products_are_right(comm):
 def moves_are_right(comm):
     W, r = comm.world, comm.rank
     a = bf16(6 * W, 16)
-    for name in ("all_gather", "all_to_all"):
+    for name in ("all_gather", "reduce_scatter", "all_to_all"):
         x = a.clone().requires_grad_()
         every = everybody(a)
         blocks = [y.chunk(W) for y in every]
-        results = [torch.cat([y[i] for y in blocks]) if name == "all_to_all" else torch.cat(every) for i in range(W)]
+        of_rank = {"all_gather": lambda i: torch.cat(every), "all_to_all": lambda i: torch.cat([y[i] for y in blocks]),
+                   "reduce_scatter": lambda i: sum(y[i] for y in blocks)}[name]
+        results = [of_rank(i) for i in range(W)]
         c = getattr(mkernel, name)(x)
         near(c.detach(), results[r].detach())
         weights = bf16(*c.shape)
@@ -145,8 +147,9 @@ def training_is_right(comm):
     for forward in (layer, compiled, compiled):
         of_x, *of_weights = step(layer, forward, x.view(16, 2, 64))
         assert of_x.shape == (16, 2, 64) and all(map(torch.equal, (of_x.view(32, 64), *of_weights), wanted)), forward
-    moves = torch.compile(lambda x: mkernel.all_to_all(mkernel.all_gather(x)), fullgraph=True, backend="aot_eager")
-    assert all(map(torch.equal, step(layer, moves, x)[:1], step(layer, lambda x: mkernel.all_to_all(mkernel.all_gather(x)), x)))
+    there_and_back = lambda x: mkernel.reduce_scatter(mkernel.all_to_all(mkernel.all_gather(x)))
+    moves = torch.compile(there_and_back, fullgraph=True, backend="aot_eager")
+    assert all(map(torch.equal, step(layer, moves, x)[:1], step(layer, there_and_back, x)))
     torch.use_deterministic_algorithms(False)
 
 

@@ -109,6 +109,7 @@ def leading():
     near(mkernel.gemm_ar(whole[None, :1], b, deterministic=True), total[None, :1])  # [1, 1, B, K]: no parts of rows
     blocks = everyone(comm, whole)[:, r * S // W : (r + 1) * S // W]
     assert (mkernel.all_to_all(whole) == blocks.reshape(whole.shape)).all()
+    near(mkernel.reduce_scatter(whole), sum(floats(x) for x in blocks))
     ones, scales = numpy.full((S // W, 2, 32), 0x38, numpy.uint8), numpy.ones((1, 2 * S // W), numpy.float32)  # e4m3 codes of 1
     c = mkernel.ag_gemm_fp8(ones, numpy.full((n, 32), 0x38, numpy.uint8).T, scales, numpy.full((1, 4), 0.5, numpy.float32))
     assert c.dtype == numpy.uint16 and c.shape == (S, 2, n) and (floats(c) == 16).all()

@@ -14,9 +14,8 @@ from ._library import Refused
 class Context:
     """What a backward has beside the gradient of the operator's result."""
 
-    def __init__(self, ctx, run, world):
+    def __init__(self, ctx, run):
         self.run = run  # run(operator, *inputs): a launch, and its result
-        self.world = world
         self.needs = ctx.needs_input_grad
         self._ctx = ctx
 
@@ -47,21 +46,24 @@ def _gemm_ar(of, gradient):
 
 
 def _all_gather(of, gradient):
-    """The sum over the ranks of this rank's rows, in fp32 and in rank order."""
-    parts = of.run("all_to_all", gradient)  # of every rank
-    return (parts.view(of.world, -1, parts.shape[1]).sum(0, dtype=torch.float32).to(parts.dtype),)
+    return (of.run("reduce_scatter", gradient),)
+
+
+def _reduce_scatter(of, gradient):
+    return (of.run("all_gather", gradient),)
 
 
 def _all_to_all(of, gradient):
     return (of.run("all_to_all", gradient),)
 
 
-_BACKWARD = {"ag_gemm": _ag_gemm, "gemm_rs": _gemm_rs, "gemm_ar": _gemm_ar, "all_gather": _all_gather, "all_to_all": _all_to_all}
+_BACKWARD = {"ag_gemm": _ag_gemm, "gemm_rs": _gemm_rs, "gemm_ar": _gemm_ar, "all_gather": _all_gather, "reduce_scatter": _reduce_scatter,
+             "all_to_all": _all_to_all}
 
 
 def register(library, name: str, tensors: int, forward, runner):
     """Gives mkernel::NAME of so many tensors its gradient. None where it has none; else what an eager call applies to the arguments of `forward`:
-    PyTorch's way through the dispatcher to the same functions takes 20 us more, 40 with the backward. runner(handle): run, and the number of ranks."""
+    PyTorch's way through the dispatcher to the same functions takes 20 us more, 40 with the backward. runner(handle): run."""
     function = _BACKWARD.get(name)
     if function is None:
         return None
@@ -76,7 +78,7 @@ def register(library, name: str, tensors: int, forward, runner):
     def backward(ctx, gradient):
         if torch.is_grad_enabled():
             raise Refused(f"mkernel.{name} has no second derivative: no backward with create_graph=True goes through it")
-        gradients = function(Context(ctx, *runner(ctx.handle)), gradient)
+        gradients = function(Context(ctx, runner(ctx.handle)), gradient)
         return (*gradients, *[None] * (len(ctx.needs_input_grad) - len(gradients)))
 
     torch.library.register_autograd(f"mkernel::{name}", backward, setup_context=setup_context, lib=library)

@@ -15,7 +15,7 @@ For all of them:
     plan is made.
     options: choices of the plan in the words of `Plan.options`, as `mkernel tune` finds them: "tile=256,128 pace=310".
     comm: default the one of `mkernel.init`.
-    Gradients (PyTorch): ag_gemm, gemm_rs, gemm_ar, all_gather and all_to_all have them. Their backward is collective, so the same inputs
+    Gradients (PyTorch): ag_gemm, gemm_rs, gemm_ar, all_gather, reduce_scatter and all_to_all have them. Their backward is collective, so the same inputs
     require a gradient on all ranks, and all ranks use the result. The loss is the sum of the ranks' losses; what all make
     alike of gemm_ar's C counts once. The others, calls with `out` and second derivatives are refused.
     Raises Refused (arguments, shapes; nothing has changed) or Error (the job has failed).
