@@ -40,6 +40,13 @@ PTX_FN uint32_t ptx_shared(const void *p)
 /* ---- Time and place
  * ------------------------------------------------------------------------------------------- */
 
+/* The same number, of which the compiler does not know that it is. */
+PTX_FN uint32_t ptx_opaque(uint32_t v)
+{
+    asm volatile("" : "+r"(v));
+    return v;
+}
+
 /* Nanoseconds since some start, ticking every 32 ns on Hopper; not comparable between GPUs (10,
  * %globaltimer). */
 PTX_FN uint64_t ptx_globaltimer(void)

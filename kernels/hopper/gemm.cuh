@@ -286,9 +286,13 @@ struct gemm_shape {
     static constexpr uint32_t scales_part_bytes =
         products == GEMM_E4M3_BLOCKS ? tile_m * 4 + 16 : 0;
     static constexpr uint32_t barriers_offset = scales_offset + stages * parts * scales_part_bytes;
+    /* A consumer thread has sums and raw ones in nearly all of its registers: what can be worked out
+     * again is not kept from tile to tile (gemm_again), and its track lies here. */
+    static constexpr bool tight = products >= GEMM_E4M3_EXACT && blocks * tile_n > 128;
+    static constexpr uint32_t track_offset = barriers_offset + stages * 16;
     /* With room to align the first stage; kernels of e4m3 say so of their shared memory. */
     static constexpr uint32_t shared_bytes =
-        barriers_offset + stages * 16 + (products == GEMM_BF16 ? 1024 : 0);
+        track_offset + (tight ? 8 : 0) + (products == GEMM_BF16 ? 1024 : 0);
 
     /* The first row of the CTA's that consumer warpgroup `half` has sums of. */
     static GEMM_MEMBER uint32_t first_row(uint32_t half)
@@ -496,11 +500,19 @@ PTX_FN void gemm_multiply_stage(float (&sum)[shape::blocks][shape::tile_n / 2], 
     wgmma_commit();
 }
 
+/* The same number: of a tight shape nothing that derives from it is kept from tile to tile. */
+template <class shape> PTX_FN uint32_t gemm_again(uint32_t v)
+{
+    if constexpr (shape::tight)
+        return ptx_opaque(v);
+    return v;
+}
+
 /* A warpgroup's 64 x 64 sums to a box in shared memory. 128-byte swizzle: the 16-byte piece p of
  * row r lies at piece p ^ (r % 8). */
-PTX_FN void gemm_fill_box(uint32_t box, const float *sum)
+template <class shape> PTX_FN void gemm_fill_box(uint32_t box, const float *sum)
 {
-    uint32_t thread = threadIdx.x % 128, lane = thread % 32;
+    uint32_t thread = gemm_again<shape>(threadIdx.x) % 128, lane = thread % 32;
     uint32_t row = thread / 32 * 16 + lane % 16; /* whose address this lane gives to stmatrix */
 #pragma unroll
     for (int j = 0; j < 4; j++) {
@@ -524,6 +536,7 @@ PTX_FN void gemm_store(const CUtensorMap *map_c, uint32_t columns,
 {
     uint32_t thread = threadIdx.x % 128;
     int32_t row0 = place->y + shape::first_row(half);
+    shared = gemm_again<shape>(shared);
     uint32_t ring = shared + shape::c_offset + half * shape::c_boxes * shape::box_bytes;
 #pragma unroll
     for (int m = 0; m < shape::blocks; m++) {
@@ -535,7 +548,7 @@ PTX_FN void gemm_store(const CUtensorMap *map_c, uint32_t columns,
             if (thread == 0)
                 ptx_bulk_wait_read<shape::c_boxes - 1>();
             ptx_bar_sync(1 + half, 128);
-            gemm_fill_box(box, &sum[m][n * 32]);
+            gemm_fill_box<shape>(box, &sum[m][n * 32]);
             ptx_fence_async_shared();
             ptx_bar_sync(1 + half, 128);
             if (thread == 0) {

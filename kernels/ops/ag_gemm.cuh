@@ -7,15 +7,17 @@
 #include "kernels/hopper/gemm_launch.cuh"
 #include "kernels/ops/gemm_track.cuh"
 
+#include <type_traits>
+
 /* Where A lies, by epoch & 1 for what has arrived. A kernel parameter. */
 struct ag_gemm_maps {
     CUtensorMap own, gathered[2];
 };
 
-template <bool scaled> struct ag_gemm_source : ag_gemm_tiles<tracked_source, scaled> {
+template <bool scaled, class tracked> struct ag_gemm_source : ag_gemm_tiles<tracked, scaled> {
     static constexpr bool b_ahead = true;
 
-    typedef ag_gemm_tiles<tracked_source, scaled> tiles;
+    typedef ag_gemm_tiles<tracked, scaled> tiles;
     using tiles::cta;
     using tiles::launch;
     using tiles::plan;
@@ -113,16 +115,18 @@ template <bool scaled> struct ag_gemm_on_gpu {
     static GEMM_MEMBER void compute(const plan *p, const struct gpu_launch *launch,
                                     const struct gemm_operands *op, const maps *m, uint8_t *memory)
     {
-        struct ag_gemm_source<scaled> source;
+        typedef std::conditional_t<shape::tight, tight_source<shape::track_offset>, tracked_source>
+            tracked;
+        struct ag_gemm_source<scaled, tracked> source;
         source.cta.epoch = 0;
         source.plan = p;
         source.launch = launch;
         source.maps = m;
         source.from = blockIdx.x / shape::cluster;
         source.step = launch->split.ctas[MK_COMPUTE] / shape::cluster;
-        tile_track_open(&source.track, launch);
+        source.open_track();
         gemm_compute<shape>(op, &source, memory);
-        tile_track_close(&source.track, launch);
+        source.close_track();
     }
 
     /* One thread, which copies by TMA. */

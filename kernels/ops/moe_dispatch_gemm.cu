@@ -37,9 +37,9 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
     source.columns = plan.col_tiles;
     if (threadIdx.x == 0)
         gemm_tickets_open(moe_dispatch_gemm_source::gathers);
-    tile_track_open(&source.track, &launch);
+    source.open_track();
     gemm_compute<shape>(&operands, &source, memory);
-    tile_track_close(&source.track, &launch);
+    source.close_track();
     __syncthreads();
     if (threadIdx.x == 0)
         cta_leave(&launch);

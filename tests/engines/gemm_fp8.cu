@@ -10,9 +10,8 @@ struct scaled_matrix {
 };
 
 template <class shape> struct scaled_source : matrix_source {
-    static constexpr bool wide = shape::blocks * shape::tile_n > 128; /* 128 sums, and 64 raw */
-    static constexpr int producer_registers = wide ? 40 : 104;
-    static constexpr int consumer_registers = wide ? 232 : 200;
+    static constexpr int producer_registers = shape::tight ? 40 : 104;
+    static constexpr int consumer_registers = shape::tight ? 232 : 200;
     const struct scaled_matrix *of;
 
     GEMM_MEMBER struct gemm_scales scales(const struct mk_tile *tile, uint32_t row) const

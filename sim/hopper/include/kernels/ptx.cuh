@@ -54,6 +54,7 @@ PTX_FN uint4 ptx_load_shared_4(uint32_t src, HOPPER_AT)
 
 /* ---- time and place ---- */
 
+PTX_FN uint32_t ptx_opaque(uint32_t v) { return v; }
 PTX_CALL(uint64_t, ptx_globaltimer, (HOPPER_AT), return hopper_globaltimer());
 PTX_FN uint32_t ptx_cluster_rank(void) { return hopper_cluster_rank(); }
 PTX_CALL(bool, ptx_elect, (HOPPER_AT), return hopper_elect() != 0);
