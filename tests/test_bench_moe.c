@@ -18,7 +18,7 @@
 #include "experiments/bench/bench_gpu_row.h"
 #include "experiments/job/op.h"
 
-static char csv[256], text[16384];
+static char csv[256], json[256], text[16384];
 
 /* The cell of a column in line `line` of the table, from 1. */
 static const char *cell(const char *name, int line)
@@ -63,7 +63,8 @@ static void report(enum mk_op op, const char *lines)
     snprintf(csv, sizeof csv, "%s/table.csv", folder);
     memset(&job, 0, sizeof job);
     memset(rows, 0, sizeof rows);
-    job.options = (struct run_options){.op = op, .csv = csv, .quiet = 1};
+    snprintf(json, sizeof json, "%s/rows.json", folder);
+    job.options = (struct run_options){.op = op, .csv = csv, .json = json, .quiet = 1};
     job.problem = (struct mk_problem){.op = op, .topo = {1, 2, 0}};
     for (int i = 0; i < 2; i++) {
         rows[i].problem = job.problem;
@@ -76,7 +77,13 @@ static void report(enum mk_op op, const char *lines)
         rows[i].check = (struct gpu_check){1e-6, 1, i ? 3 : 0, 2};
     }
     bench_torch_read(rows, 2);
+    rows[0].nvlink_bytes = 12345678901;
     assert_int_equal(bench_gpu_report(&job, rows, 2, &lost), 0);
+    f = fopen(json, "r"); /* from which `bench collective` has its sizes */
+    assert_non_null(f);
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    fclose(f);
+    assert_non_null(strstr(text, "\"nvlink_bytes\": 12345678901,"));
     f = fopen(csv, "r");
     assert_non_null(f);
     text[fread(text, 1, sizeof text - 1, f)] = '\0';

@@ -178,6 +178,8 @@ void bench_gpu_describe(struct bench_gpu_row *row, const struct bench *b,
 {
     uint64_t nvlink, network;
     plan_work(plan, &row->flop, &nvlink, &network);
+    row->nvlink_bytes = (double)nvlink;
+    row->network_bytes = (double)network;
     row->network_ms = b->gpu.job->nic_gbit > 0 ? (double)network / b->gpu.job->nic_gbit * 8e-6 : 0;
     row->problem = plan->problem;
     snprintf(row->tuned, sizeof row->tuned, "%s", plan->tuned);

@@ -342,6 +342,8 @@ static int bench_gpu_report_write_json(const struct run_job *job, const struct b
     for (uint32_t r = 0; r < count; r++) {
         fprintf(f.out, "%s\n{\n", r ? "," : "");
         bench_json_plan(f.out, &rows[r].problem, rows[r].tuned);
+        fprintf(f.out, "  \"nvlink_bytes\": %.0f,\n  \"network_bytes\": %.0f,\n",
+                rows[r].nvlink_bytes, rows[r].network_bytes);
         bench_gpu_report_values(&rows[r], v);
         for (int i = 0; i < VALUES; i++) {
             if (i == CAUSAL || !(c = bench_gpu_report_called(&rows[r], i)))

@@ -28,6 +28,7 @@ struct bench_gpu_row {
     struct gpu_time times[BENCH_WHATS]; /* joined: of the slowest rank */
     struct gpu_check check;             /* joined: of all ranks */
     double flop;                        /* per rank */
+    double nvlink_bytes, network_bytes; /* that come into a rank, as the plan says */
     /* of a MoE's first launch: rows of a rank, on average; of the rank that has most */
     double rows;
     uint64_t most_rows;
