@@ -330,6 +330,9 @@ if command -v compute-sanitizer >/dev/null; then
         small="$mkernel run $op --exec cuda --gpus 1 --shape 390,200,328 --iters 1 --timeout 60"
         judge ${op}_racecheck 120 "$build/gpu.log" raced NOWHERE $small
     done
+    small="$mkernel run ag_gemm --exec cuda --dtype fp8 --b-layout nk --tile 256,256 --shape 1032,520,1040 --iters 1 --timeout 60"
+    check fp8_memcheck compute-sanitizer --error-exitcode 9 --target-processes all --tool memcheck $small --gpus $((gpus < 2 ? 1 : 2))
+    judge fp8_racecheck 120 "$build/gpu.log" raced NOWHERE $small --gpus 1
     small="$mkernel run ring_attention --exec cuda --gpus $((gpus < 2 ? 1 : 2)) --attention 1,$((gpus < 2 ? 400 : 800)),2,1,128 --iters 1 --timeout 60"
     check ring_attention_memcheck compute-sanitizer --error-exitcode 9 --target-processes all --tool memcheck $small
     for op in moe_dispatch_gemm moe_ffn; do

@@ -24,3 +24,14 @@ int run_op_is_routed(enum mk_op op)
 {
     return run_op_of(op)->routed;
 }
+
+uint64_t run_op_tensor(const struct mk_problem *q)
+{
+    uint64_t bytes[MK_SPACES - 1], most = 0;
+    if (op_of(q->op)->describe_tile)
+        return 0;
+    op_extents(q, bytes);
+    for (int i = 0; i < MK_SPACES - 1; i++)
+        most = bytes[i] > most ? bytes[i] : most;
+    return most;
+}

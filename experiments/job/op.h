@@ -59,6 +59,10 @@ const struct run_op *run_op_of(enum mk_op op);
 
 int run_op_is_routed(enum mk_op op);
 
+/* Bytes of the tensor that is moved, as nccl-tests count: the largest argument of an operator
+ * that has no product. 0: it has one. */
+uint64_t run_op_tensor(const struct mk_problem *q);
+
 /* Whether `bench` on GPUs sets an operator of these beside what others run (bench_gpu.h); else it
  * times it alone. Of a GEMM it launches NCCL's collective itself, and has no all-to-all. */
 int run_is_compared(enum run_product product, enum run_collective collective);

@@ -26,12 +26,30 @@ static double result_moved(const struct result_point *p)
     return p->figures.nvlink_bytes + p->figures.network_bytes;
 }
 
+/* Of an operator that has no product: the tensor of its shape. 0: it has one. */
+static double result_tensor(const struct result_point *p, enum mk_op op)
+{
+    struct mk_problem q = {.op = op, .topo = {p->figures.nodes, p->figures.gpus, 0}};
+    uint64_t numbers[OP_DIMENSIONS] = {0};
+    const char *at = p->figures.shape;
+    for (int i = 0; i < OP_DIMENSIONS && *at; i++) {
+        char *end;
+        numbers[i] = strtoull(at, &end, 10);
+        at = *end == ',' ? end + 1 : end + strlen(end);
+    }
+    op_set_numbers(&q, numbers);
+    return (double)run_op_tensor(&q);
+}
+
 double result_size(const struct result_point *p)
 {
     double ranks = (double)p->figures.nodes * p->figures.gpus;
     int op = plan_op_by_name(p->figures.op);
     if (ranks < 2 || op < 0 || !(result_moved(p) > 0))
         return NAN;
+    double tensor = result_tensor(p, (enum mk_op)op);
+    if (tensor > 0)
+        return tensor;
     double whole = result_moved(p) * ranks / (ranks - 1);
     return run_op_of((enum mk_op)op)->collective == RUN_ALL_REDUCE ? whole / 2 : whole;
 }

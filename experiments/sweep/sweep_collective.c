@@ -61,7 +61,7 @@ static const struct option_table table = {
     "bench collective [OP...] [OPTIONS]",
     "The communication alone of an operator, by size, in nccl-tests' columns: size is the whole "
     "tensor that moves, algbw that by\n"
-    "the time, busbw what crosses a rank's links by the time. Without OP: those that only move, "
+    "the time, busbw what crosses a rank's links by the time. Without OP: those without a product, "
     "and "
     "ag_gemm, gemm_rs and gemm_ar, where they run.",
     specs, sizeof specs / sizeof *specs,
@@ -78,15 +78,13 @@ static int sweep_collective_usage(const char *sentence)
 /* The shape whose tensor that moves has at least so many bytes: rows that all ranks share. */
 static void sweep_collective_shape(enum mk_op op, uint64_t bytes, uint64_t ranks, char text[80])
 {
-    uint64_t rows = mk_round_up(mk_ceil_div(bytes, 2 * ROW), ranks), extents[MK_SPACES - 1];
-    enum run_collective moves = run_op_of(op)->collective;
-    if (op_of(op)->moves) { /* no product: so many bytes of C */
-        struct mk_problem q = {.op = op, .topo = {.nodes = 1, .gpus = (uint32_t)ranks}, .k = ROW};
-        q.m = op_unit(&q, 0);
-        op_extents(&q, extents);
-        snprintf(text, 80, "%llu,%u", (unsigned long long)(q.m * mk_ceil_div(bytes, extents[1])),
-                 ROW);
-    } else if (moves == RUN_ALL_GATHER)
+    uint64_t rows = mk_round_up(mk_ceil_div(bytes, 2 * ROW), ranks);
+    struct mk_problem q = {.op = op, .topo = {.nodes = 1, .gpus = (uint32_t)ranks}, .k = ROW};
+    q.m = op_unit(&q, 0);
+    uint64_t tensor = run_op_tensor(&q);
+    if (tensor)
+        snprintf(text, 80, "%llu,%u", (unsigned long long)(q.m * mk_ceil_div(bytes, tensor)), ROW);
+    else if (run_op_of(op)->collective == RUN_ALL_GATHER)
         snprintf(text, 80, "%llu,8,%u", (unsigned long long)rows, ROW);
     else
         snprintf(text, 80, "%llu,%u,8", (unsigned long long)rows, ROW);
@@ -96,7 +94,7 @@ static void sweep_collective_shape(enum mk_op op, uint64_t bytes, uint64_t ranks
 static int sweep_collective_has(enum mk_op op)
 {
     return !strcmp(op_of(op)->shape->option, "shape") &&
-           (run_op_of(op)->collective != RUN_NO_COLLECTIVE || op_of(op)->moves);
+           (run_op_of(op)->collective != RUN_NO_COLLECTIVE || !op_of(op)->describe_tile);
 }
 
 static int sweep_collective_set(struct sweep *s, const char *name, const char *format,
@@ -159,7 +157,7 @@ static void sweep_collective_print(const struct results *r, int host, FILE *out)
     double sum = 0, widest = 0;
     uint32_t count = 0, wide = 0;
     fprintf(out,
-            "# %s\n#%13s %13s %6s  %-12s %10s %8s %8s  %s\n#%13s %13s %6s  %-12s %10s %8s %8s\n",
+            "# %s\n#%13s %13s %6s  %-14s %10s %8s %8s  %s\n#%13s %13s %6s  %-14s %10s %8s %8s\n",
             r->machine, "size", "count", "type", "operator", "time", "algbw", "busbw",
             "95 % of time", "(B)", "(elements)", "", "", "(us)", "(GB/s)", "(GB/s)");
     for (uint32_t i = 0; i < r->count; i++) {
@@ -170,7 +168,7 @@ static void sweep_collective_print(const struct results *r, int host, FILE *out)
             continue;
         }
         double spread = stat_spread(p->timed, p->good);
-        fprintf(out, "%14.0f %13.0f %6s  %-12s %10.2f %8.3f %8.3f  %.1f .. %.1f%s\n",
+        fprintf(out, "%14.0f %13.0f %6s  %-14s %10.2f %8.3f %8.3f  %.1f .. %.1f%s\n",
                 result_size(p), result_size(p) / 2, "bf16", p->figures.op, p->ms.median * 1e3,
                 result_algbw(p), result_busbw(p), p->ms.low * 1e3, p->ms.high * 1e3,
                 spread > STAT_WIDE ? " *" : "");
