@@ -103,7 +103,7 @@ NVCC_GPUS := -gencode=arch=compute_90a,code=sm_90a
 # those to come. What includes it, or only moves, and what every run needs is built for all; the rest is Hopper's.
 HAVE_SM_120 := $(filter sm_120,$(shell $(NVCC) --list-gpu-code 2>/dev/null))
 NVCC_EVERY_GPU := $(NVCC_GPUS) -gencode=arch=compute_80,code=[sm_80,compute_80] $(HAVE_SM_120:%=-gencode=arch=compute_120,code=%)
-EVERY_GPU_CU := $(shell grep -lE '"kernels/(mma/launch|ops/move)\.cuh"' $(LIB_CU)) $(wildcard kernels/*.cu tests/gpu_mma*.cu) $(CMD_CU)
+EVERY_GPU_CU := $(shell grep -lE '"kernels/(mma/(launch|attention)|ops/(move|gemm_reduce_mma))\.cuh"' $(LIB_CU)) $(wildcard kernels/*.cu tests/gpu_mma*.cu) $(CMD_CU)
 $(EVERY_GPU_CU:%.cu=$(BUILD)/%.cu.o): NVCC_GPUS = $(NVCC_EVERY_GPU)
 NVCCFLAGS  = -std=c++17 -O3 -lineinfo -I. $(NVCC_GPUS) -Xptxas=--warn-on-spills,--warning-as-error -Werror all-warnings \
              -Xcompiler=-fPIC,-Wall,-Wno-unused-function,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics -DMK_HAVE_CUDA
@@ -126,6 +126,8 @@ TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(filter-out $(NEED_VERBS),$(wild
 FUZZERS := $(if $(HAVE_FUZZ),$(patsubst tests/%.c,$(BUILD)/fuzz/%,$(filter-out $(NEED_VERBS),$(wildcard tests/fuzz_*.c))))
 # Soft-RoCE in virtual machines. Not under sanitizers: the machines are emulated, and slow enough.
 RXE_TESTS := $(if $(strip $(SAN)$(if $(HAVE_VERBS),,no)),,$(BUILD)/tests/test_rxe_one.sh $(BUILD)/tests/test_rxe.sh)
+# Under real launchers. Not under sanitizers either: what they start is tested without launchers there.
+LAUNCHER_TESTS := $(if $(strip $(SAN)$(if $(HAVE_VERBS),,no)),,$(BUILD)/tests/test_launchers.sh)
 # The Python package's, against the wheel. Not under sanitizers: a Python without them cannot load the library.
 PYTHON ?= python3
 WHEEL := $(BUILD)/mkernel-$(VERSION)-py3-none-linux_$(shell uname -m).whl
@@ -262,7 +264,7 @@ $(BUILD)/tests/test_python_%.sh: tests/test_python_%.py tests/helpers/python.sh 
 # run.sh keeps a log beside each program, so these stand in the build folder too.
 $(BUILD)/tests/%.sh: tests/%.sh
 	@mkdir -p $(@D)
-	@printf '#!/bin/sh\n# LIMIT=900\n# ALONE\nBUILD=$(BUILD) LIMIT=890 exec bash $< "$$@"\n' >$@ && chmod +x $@
+	@printf '#!/bin/sh\n# LIMIT=900\n$(if $(findstring rxe,$*),$(HASH) ALONE\n)BUILD=$(BUILD) LIMIT=890 exec bash $< "$$@"\n' >$@ && chmod +x $@
 
 # ---- what a person runs ----
 
@@ -277,8 +279,8 @@ test: ## install what is missing, build, run every test that can run on this mac
 	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@$(MAKE) --no-print-directory -j$$(nproc) check
 
-check: $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel $(TESTS) $(FUZZERS) $(RXE_TESTS) $(PYTHON_TESTS) $(if $(HAVE_CUDA),$(GPU_TESTS)) ## the tests (those for GPUs are only built), without installing anything
-	@tests/run.sh $(TESTS) $(FUZZERS:%=%.sh) $(RXE_TESTS) $(PYTHON_TESTS)
+check: $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel $(TESTS) $(FUZZERS) $(RXE_TESTS) $(LAUNCHER_TESTS) $(PYTHON_TESTS) $(if $(HAVE_CUDA),$(GPU_TESTS)) ## the tests (those for GPUs are only built), without installing anything
+	@tests/run.sh $(TESTS) $(FUZZERS:%=%.sh) $(RXE_TESTS) $(LAUNCHER_TESTS) $(PYTHON_TESTS)
 
 quick: ## the tests that a change touches, as many as fit into a minute (SINCE=REV: since then; else since main)
 	@programs=$$(SINCE=$(SINCE) tests/quick.sh $(BUILD)) && $(MAKE) --no-print-directory -j$$(nproc) all $$programs && tests/run.sh $$programs
@@ -396,4 +398,4 @@ $(BUILD)/fuzz/fuzz_%: $(BUILD)/fuzz/tests/fuzz_%.o $(BUILD)/fuzz/library.a
 	$(Q)$(CLANG) -fsanitize=fuzzer,address,undefined -pthread -o $@ $^ $(LIBS)
 	@printf '#!/bin/sh\nexec sh tests/fuzz.sh $@\n' > $@.sh && chmod +x $@.sh
 
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) -type f -name '*.d' 2>/dev/null)

@@ -14,4 +14,8 @@
 #define MK_RING_ATTENTION_TILES(X)                                                                 \
     X(64, 96, 3, 2, true) X(64, 176, 2, 2, true) X(128, 128, 2, 2, true)
 
+/* Of engine mma, X(dim, keys, warps, blocks, held): a block of `keys` rows of K and V against
+ * 16 * warps * blocks rows of Q, one CTA an SM of 100 KB (kernels/mma/attention.cuh). */
+#define MK_MMA_ATTENTION_TILES(X) X(64, 64, 8, 2, 4) X(128, 32, 8, 2, 0) X(128, 64, 8, 1, 8)
+
 #endif

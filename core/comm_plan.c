@@ -230,6 +230,9 @@ int comm_create_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk
     q.topo = comm->topo;
     q.exec = plan_exec(comm->config.exec);
     q.sms = comm->exec->sms(comm);
+    uint32_t share = comm->exec->share ? comm->exec->share(comm) : 0;
+    if (share && (!q.sms_most || share < q.sms_most))
+        q.sms_most = share;
     if (q.engine == MK_ENGINE_DEVICE && comm->exec->engine)
         q.engine = comm->exec->engine(comm);
     if (!q.timeout_ns)

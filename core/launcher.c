@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* One reading: where from, and where the sentence goes. The first refusal stays. */
@@ -126,7 +127,10 @@ static void launcher_find_port(struct reading *r, struct launcher *l)
 static void launcher_find_host(struct reading *r, struct launcher *l)
 {
     const char *host = launcher_either(r, "MKERNEL_HOST", "MASTER_ADDR");
-    const char *nodes = launcher_either(r, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST");
+    /* in a job of Slurm's, mpirun starts the ranks of other nodes by a step of those nodes alone */
+    const char *nodes = strcmp(l->name, "mpirun")
+                            ? launcher_either(r, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
+                            : launcher_either(r, "SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST");
     if (!host && l->nodes == 1)
         host = "127.0.0.1";
     if (host && strlen(host) >= sizeof l->host)
@@ -246,6 +250,20 @@ static uint32_t launcher_tasks_per_node(struct reading *r)
     return tasks;
 }
 
+/* Whether the ranks of this node, as Slurm lists them ("4,5,6,7"; NULL: it does not), are numbered
+ * node by node. Each rank sees its own node's: of those that are dealt out in turn all know it,
+ * also those whose own number fits. */
+static int launcher_is_block(const char *ranks, uint32_t first, uint32_t count)
+{
+    for (uint32_t i = 0; ranks && i < count; i++) {
+        char *end;
+        if (strtoul(ranks, &end, 10) != first + i || end == ranks)
+            return 0;
+        ranks = *end == ',' ? end + 1 : end;
+    }
+    return 1;
+}
+
 static int launcher_read_srun(struct reading *r, struct launcher *l)
 {
     l->name = "srun";
@@ -256,7 +274,10 @@ static int launcher_read_srun(struct reading *r, struct launcher *l)
     l->local_rank = launcher_number(r, l->name, "SLURM_LOCALID", MK_MAX_RANKS - 1);
     uint32_t node = launcher_number(r, l->name, "SLURM_NODEID", MK_MAX_RANKS - 1);
     l->local_world = launcher_tasks_per_node(r);
-    if (!r->refused && l->local_world && l->rank != node * l->local_world + l->local_rank)
+    if (!r->refused && l->local_world &&
+        (l->rank != node * l->local_world + l->local_rank ||
+         !launcher_is_block(launcher_value(r, "SLURM_GTIDS"), node * l->local_world,
+                            l->local_world)))
         return refuse(
             r,
             "srun made rank %u task %u of node %u: ranks must be numbered node by node (srun "

@@ -5,8 +5,8 @@
  *   torchrun  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT mpirun
  *   OMPI_COMM_WORLD_{RANK,SIZE,LOCAL_RANK,LOCAL_SIZE}, or PMI_RANK, PMI_SIZE, MPI_LOCALRANKID,
  * MPI_LOCALNRANKS srun      SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_NODEID,
- * SLURM_STEP_TASKS_PER_NODE, SLURM_STEP_NODELIST. A step of one task (srun --pty bash) is no
- * launcher: there `mkernel run` starts the ranks.
+ * SLURM_STEP_TASKS_PER_NODE, SLURM_STEP_NODELIST, SLURM_GTIDS. A step of one task (srun --pty
+ * bash) is no launcher: there `mkernel run` starts the ranks.
  *
  * RANK and WORLD_SIZE without LOCAL_RANK and LOCAL_WORLD_SIZE, as on Kubernetes: one node.
  *

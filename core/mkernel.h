@@ -140,7 +140,7 @@ void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset);
  * options: of the plan, as `mkernel tune` writes them: "tile=256,128 pace=310". The default is the
  * tuned plan for this shape, or the formula if there is none. "sms=100" among them: the plan has at
  * most that many thread blocks, so that other kernels have the other SMs; the default is all SMs.
- * "dtype=fp8": A and B are e4m3, with scales (mk_ag_gemm); the default is bf16.
+ * "dtype=fp8": A and B are e4m3, with scales (mk_ag_gemm, mk_gemm_rs); the default is bf16.
  */
 struct mk_spec {
     uint32_t op; /* enum mk_op */
@@ -258,11 +258,12 @@ int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void
 
 /* C = rank's rows of the sum over ranks of A * B, spec.shape {M, N, K}: A [M, K], B [K, N],
  * C [M/W, N], bf16. Unless spec.deterministic is set, partial sums may be bf16 and may be added in
- * any order. */
+ * any order. With "dtype=fp8" as in mk_ag_gemm, but A_scales is [ceil(K/128), M] and M a multiple
+ * of 4. */
 int mk_gemm_rs(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream);
 
 /* C = the sum over ranks of A * B, the same bits on every rank, spec.shape {M, N, K}: A [M, K],
- * B [K, N], C [M, N], bf16; any M from 1. Sums as in mk_gemm_rs. */
+ * B [K, N], C [M, N], bf16; any M from 1. Sums and "dtype=fp8" as in mk_gemm_rs. */
 int mk_gemm_ar(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream);
 
 /* O = softmax(Q K^T / sqrt(D)) V, spec.shape {B, S, H, G, D}: batch, sequence, heads, heads of K

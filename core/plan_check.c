@@ -55,7 +55,7 @@ int plan_check_shape(const struct mk_problem *q, char *error, size_t size)
 int plan_check_dtype(const struct mk_problem *q, char *error, size_t size)
 {
     char list[OP_LIST_TEXT];
-    unsigned long long k = q->k, m = q->m, world = mk_world(&q->topo), unit = 4 * world;
+    unsigned long long k = q->k, m = q->m, shards = 1, unit;
     if (!q->fp8)
         return 0;
     if (!op_has_fp8(q->op))
@@ -75,11 +75,15 @@ int plan_check_dtype(const struct mk_problem *q, char *error, size_t size)
                            "K = %llu with dtype=fp8: rows of A must be 16-byte multiples; the next "
                            "K that works is %llu",
                            k, (unsigned long long)mk_round_up(k, 16));
+    if (strstr(op_of(q->op)->arguments[0].shape, "M/W"))
+        shards = mk_world(&q->topo);
+    unit = 4 * shards;
     if (m % unit)
         return plan_refuse(error, size,
                            "M = %llu with dtype=fp8: rows of scales must be 16-byte multiples, 4 "
-                           "rows for each of %llu ranks; the next M that works is %llu",
-                           m, world, (unsigned long long)mk_round_up(m, unit));
+                           "rows for each of %llu rank%s; the next M that works is %llu",
+                           m, shards, shards > 1 ? "s" : "",
+                           (unsigned long long)mk_round_up(m, unit));
     return 0;
 }
 
@@ -142,7 +146,7 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
     for (int role = 0; role < MK_ROLES && q->engine == MK_ENGINE_MMA; role++)
         if (mk_role_coresident(&t->split, (enum mk_role)role) > MK_MMA_AUXILIARY_WARPS)
             return plan_refuse(error, size,
-                               "%u %s CTAs beside each compute CTA: engine mma leaves warps for %u",
+                               "%u %s CTAs beside each compute CTA: engine mma takes %u at most",
                                mk_role_coresident(&t->split, (enum mk_role)role),
                                plan_role_name((enum mk_role)role), MK_MMA_AUXILIARY_WARPS);
     if (op->knobs & OP_PIECES && t->pieces != 1 && !op_pieces(q->op, &q->topo))
@@ -169,10 +173,11 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
                            MK_MAX_RINGS);
     if (q->exec == MK_EXEC_CUDA && t->cluster &&
         mk_round_up(mk_total_blocks(&t->split), t->cluster) > q->sms)
-        return plan_refuse(error, size,
-                           "%u thread blocks in clusters of %u on %s%u SMs: all must run at once",
-                           mk_total_blocks(&t->split), t->cluster,
-                           q->sms_most ? "what sms= leaves to the plan, " : "a GPU of ", q->sms);
+        return plan_refuse(
+            error, size, "%u thread blocks in clusters of %u on %s%u SMs: all must run at once",
+            mk_total_blocks(&t->split), t->cluster,
+            q->sms_most ? "what sms= or other ranks on the GPU leave to the plan, " : "a GPU of ",
+            q->sms);
     if (!t->cluster || t->cluster > 2 || ctas[MK_COMPUTE] % t->cluster || t->tile_m % t->cluster)
         return plan_refuse(
             error, size, "clusters of %u CTAs: 1 or 2, and compute CTAs and tile rows divide by it",

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs with apt what `make demo` or `make test` needs and this machine lacks, after saying so; for `make test` also PyTorch, in
-# BUILD/torch, where pip brings it within two minutes. Usage: setup.sh demo|test|rxe [BUILD]
+# BUILD/torch, where pip brings it within two minutes, and unpacks servers that tests start by themselves in BUILD/launchers. Usage: setup.sh demo|test|rxe [BUILD]
 set -eu
 build=${2:-build}
 needed="gcc make libc6-dev libsqlite3-dev libncurses-dev libopenblas-dev libibverbs-dev libyaml-dev"
@@ -9,7 +9,7 @@ vm="ibverbs-utils ibverbs-providers perftest iproute2" # on the machine's own rx
 [ "$(uname -m)" != x86_64 ] || vm="$vm qemu-system-x86 busybox-static xz-utils"
 case ${1:-} in
 test) needed="$needed libcmocka-dev"
-    wanted="git clang clang-format-14 pkg-config libclang-rt-dev gnuplot-nox tmux spin python3 python3-numpy python3-venv $vm" ;;
+    wanted="git clang clang-format-14 pkg-config libclang-rt-dev gnuplot-nox tmux spin python3 python3-numpy python3-venv openmpi-bin openssh-client libwrap0 slurm-wlm-basic-plugins $vm" ;;
 rxe) wanted=$vm ;;
 esac
 
@@ -34,6 +34,26 @@ pytorch() {
     fi
 }
 
+# Servers that apt would start, and start again at each boot, are not installed: the test of launchers starts them from here, as its own.
+servers() {
+    [ "${1:-}" = test ] && command -v apt-get >/dev/null || return 0
+    absent=
+    for p in openssh-server/sshd munge/munged slurm-client/srun slurmctld/slurmctld slurmd/slurmd; do
+        found=
+        for at in /usr/sbin /usr/bin "$build/launchers/usr/sbin" "$build/launchers/usr/bin"; do
+            [ ! -x "$at/${p#*/}" ] && [ ! -x "$at/${p#*/}-wlm" ] || found=yes
+        done
+        [ -n "$found" ] || absent="$absent ${p%/*}"
+    done
+    [ -n "$absent" ] || return 0
+    echo "setup: unpacking in $build/launchers, without installing them:$absent"
+    mkdir -p "$build/launchers"
+    for p in $absent; do
+        (cd "$build/launchers" && rm -f "$p"_*.deb && apt-get download -qq "$p" && dpkg-deb -x "$p"_*.deb . && rm -f "$p"_*.deb) >"$build/launchers.log" 2>&1 ||
+            echo "setup: $p is not to be had here; what needs it is skipped"
+    done
+}
+
 present() {
     case $1 in
     libclang-rt-dev) # named after clang's version almost everywhere: the library itself is the evidence
@@ -45,6 +65,7 @@ present() {
 missing=
 for p in $needed $wanted; do present "$p" || missing="$missing $p"; done
 if [ -z "$missing" ]; then
+    servers "$@"
     pytorch "$@"
     exit 0
 fi
@@ -78,5 +99,6 @@ for p in $missing; do
 done
 # shellcheck disable=SC2086
 [ -z "$packages" ] || $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >/dev/null
+servers "$@"
 pytorch "$@"
 echo "setup: done"

@@ -1,4 +1,4 @@
-/* Whether a kernel may be launched on the current device. Host side, C++. */
+/* Whether a kernel may be launched on the current device, and its launch. Host side, C++. */
 #ifndef MK_KERNELS_ADMIT_H
 #define MK_KERNELS_ADMIT_H
 
@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
+
+#include "kernels/launch.h"
 
 /* Raises the limit of dynamic shared memory of a kernel, once per device. 0 or -EIO. */
 template <class... parameters>
@@ -85,6 +87,27 @@ static inline int gpu_prepared(int err, uint32_t tile_m, uint32_t tile_n, uint32
         snprintf(error, error_size, "the GPU refuses the kernel: %s",
                  cudaGetErrorString(cudaGetLastError()));
     return err;
+}
+
+/* The limits of an engine's waits, which are longer than any chain of waits for flags. */
+template <class operands> static void gpu_limit_waits(operands *op, const struct gpu_launch *l)
+{
+    op->watch = {l->report->stuck, l->longest_ns + 2000000000};
+    op->limit_ns = l->longest_ns + 3000000000;
+}
+
+/* Launches `blocks` blocks without clusters. 0 or -EIO (ask cudaGetLastError). */
+template <class... parameters>
+static int gpu_launch_blocks(void (*kernel)(parameters...), uint32_t blocks, uint32_t threads,
+                             uint32_t shared_bytes, cudaStream_t stream,
+                             const parameters &...arguments)
+{
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    return cudaLaunchKernelEx(&config, kernel, arguments...) == cudaSuccess ? 0 : -EIO;
 }
 
 #endif

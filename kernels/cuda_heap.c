@@ -1,11 +1,12 @@
 #include "kernels/cuda_heap.h"
 
+#include "core/gpus.h"
+
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Says what CUDA said. */
 static int cuda_heap_refuse(struct mk_comm *comm, int result, const char *what)
@@ -13,52 +14,6 @@ static int cuda_heap_refuse(struct mk_comm *comm, int result, const char *what)
     snprintf(comm->error, sizeof comm->error, "%s: %s", what,
              cudaGetErrorString(cudaGetLastError()));
     return result;
-}
-
-/* Ranks of one host have the same name and the same boot; emulated nodes share one. */
-struct host_id {
-    char name[64], boot[40];
-};
-
-static void cuda_heap_read_host_id(struct host_id *id)
-{
-    memset(id, 0, sizeof *id);
-    gethostname(id->name, sizeof id->name - 1);
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (!f)
-        return;
-    if (!fgets(id->boot, sizeof id->boot, f))
-        id->boot[0] = 0;
-    fclose(f);
-}
-
-int cuda_heap_choose_device(struct mk_comm *comm)
-{
-    uint32_t world = mk_world(&comm->topo), before = 0;
-    struct host_id mine, *all = calloc(world, sizeof *all);
-    if (!all)
-        return -ENOMEM;
-    cuda_heap_read_host_id(&mine);
-    int result = bootstrap_allgather(comm->bootstrap, &mine, all, sizeof mine);
-    for (uint32_t i = 0; i < comm->topo.rank; i++)
-        before += !memcmp(&all[i], &mine, sizeof mine);
-    free(all);
-    if (result)
-        return result;
-    int devices = 0, major = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || !devices)
-        return cuda_heap_refuse(comm, -ENODEV, "no usable GPU");
-    int device = (int)(before % (uint32_t)devices);
-    if (cudaSetDevice(device) != cudaSuccess)
-        return cuda_heap_refuse(comm, -ENODEV, "the GPU cannot be opened");
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
-        major < 8) {
-        snprintf(comm->error, sizeof comm->error,
-                 "GPU %d has compute capability %d; the kernels are for 8.0 (Ampere) and up",
-                 device, major);
-        return -ENODEV;
-    }
-    return 0;
 }
 
 struct share {
@@ -96,7 +51,17 @@ static int cuda_heap_check_peer(struct mk_comm *comm, uint32_t rank, const struc
                                 const struct share *peer)
 {
     int own = 0, other = 0, atomics = 1;
-    if (!strcmp(mine->bus, peer->bus) || cudaGetDevice(&own) != cudaSuccess ||
+    if (!strcmp(mine->bus, peer->bus))
+        return 0;
+    int wanted = gpus_peers_wanted(comm->error, sizeof comm->error);
+    if (!wanted)
+        snprintf(comm->error, sizeof comm->error,
+                 "MKERNEL_P2P=off: this GPU (%s) and rank %u's (%s) do not reach each other's "
+                 "memory: each is a node of its own, as --nodes %u --gpus 1 has it",
+                 mine->bus, rank, peer->bus, mk_world(&comm->topo));
+    if (wanted <= 0)
+        return wanted ? wanted : -ENODEV;
+    if (cudaGetDevice(&own) != cudaSuccess ||
         cudaDeviceGetByPCIBusId(&other, peer->bus) != cudaSuccess ||
         cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, own, other) !=
             cudaSuccess) {
@@ -107,8 +72,9 @@ static int cuda_heap_check_peer(struct mk_comm *comm, uint32_t rank, const struc
         return 0;
     snprintf(comm->error, sizeof comm->error,
              "this GPU (%s) and rank %u's (%s) have no native atomics between them, as over PCIe, "
-             "so neither can raise the other's flags: ranks of a node need GPUs joined by NVLink",
-             mine->bus, rank, peer->bus);
+             "so neither can raise the other's flags: ranks of a node need GPUs joined by NVLink; "
+             "here each is a node of its own, as --nodes %u --gpus 1 has it",
+             mine->bus, rank, peer->bus, mk_world(&comm->topo));
     return -ENODEV;
 }
 
@@ -137,7 +103,8 @@ int cuda_heap_open(struct mk_comm *comm)
                                         cudaIpcMemLazyEnablePeerAccess) != cudaSuccess) {
             result = cuda_heap_refuse(
                 comm, -EIO,
-                "a peer's heap cannot be mapped (are all GPUs of the node linked by NVLink?)");
+                "a peer's heap cannot be mapped (are all GPUs of the node linked by NVLink? if "
+                "not, each is a node of its own: --gpus 1)");
         }
     }
     free(all);

@@ -5,11 +5,6 @@
 
 #include "core/comm.h"
 
-/* Picks this rank's GPU: the i-th rank of a host takes GPU i modulo its GPUs. Collective (uses the
- * bootstrap). 0, -ENODEV (no GPU, no driver, or not a Hopper), or the bootstrap's error;
- * comm->error says it. */
-int cuda_heap_choose_device(struct mk_comm *comm);
-
 /* Allocates comm->heap.bytes, zeroes and maps. Collective. 0, -ENOMEM, -ENODEV (a
  * peer without native atomics), -EIO (a peer's memory cannot be mapped); comm->error says it. */
 int cuda_heap_open(struct mk_comm *comm);

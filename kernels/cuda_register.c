@@ -1,6 +1,7 @@
 #include "kernels/cuda_register.h"
 
 #include "backends/memory.h"
+#include "core/gpus.h"
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -62,6 +63,9 @@ static int cuda_register_export_dmabuf(void *base, uint64_t bytes, int *fd, uint
 static int cuda_register_writes_in_order(void)
 {
     int order = cudaGPUDirectRDMAWritesOrderingNone;
+    char why[64];
+    if (!gpus_peers_wanted(why, sizeof why)) /* as with a GeForce: no NIC writes there at all */
+        return 0;
     if (cudaDeviceGetAttribute(&order, cudaDevAttrGPUDirectRDMAWritesOrdering, state.device) !=
         cudaSuccess)
         return 0;

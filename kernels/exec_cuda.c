@@ -2,6 +2,7 @@
  * stream. */
 #include "core/comm.h"
 #include "core/clock.h"
+#include "kernels/cuda_device.h"
 #include "kernels/cuda_heap.h"
 #include "kernels/cuda_register.h"
 #include "kernels/cuda_tracks.h"
@@ -20,7 +21,8 @@
 
 enum { RING_CAPACITY = 1024, DEVICE_WORDS = 64, POSTED = COMM_MOST_PLANS * DEVICE_WORDS };
 enum { ENDING = POSTED + MK_MAX_RINGS };
-#define LINGER_NS 2000000000ull /* that a kernel may go on once the job has failed */
+#define LONG_NS 3600000000000ull /* a timeout that is enough for anybody */
+#define LINGER_NS 2000000000ull  /* that a kernel may go on once the job has failed */
 
 /* How an op gets onto the GPU. */
 struct cuda_op {
@@ -49,8 +51,7 @@ static const struct cuda_op cuda_ops[MK_OPS] = {
 };
 
 struct cuda_executor {
-    int sms;
-    int major;      /* compute capability */
+    struct cuda_device device;
     int on_network; /* this communicator holds cuda_register.h's one place */
     /* by a plan's slot, what does not change from launch to launch */
     struct gpu_launch launches[COMM_MOST_PLANS];
@@ -74,13 +75,19 @@ static int exec_cuda_refuse(struct mk_comm *comm, int result, const char *what)
 static uint32_t exec_cuda_sms(struct mk_comm *comm)
 {
     const struct cuda_executor *x = comm->exec_state;
-    return (uint32_t)x->sms;
+    return x->device.sms;
+}
+
+static uint32_t exec_cuda_share(struct mk_comm *comm)
+{
+    const struct cuda_executor *x = comm->exec_state;
+    return x->device.share;
 }
 
 static enum mk_engine exec_cuda_engine(struct mk_comm *comm)
 {
     const struct cuda_executor *x = comm->exec_state;
-    return x->major == 9 ? MK_ENGINE_WGMMA : MK_ENGINE_MMA;
+    return x->device.major == 9 ? MK_ENGINE_WGMMA : MK_ENGINE_MMA;
 }
 
 static int exec_cuda_make_rings(struct mk_comm *comm)
@@ -117,7 +124,7 @@ static int exec_cuda_make_state(struct mk_comm *comm, struct cuda_executor *x)
     if (cudaMemset(device, 0, words) != cudaSuccess || cudaDeviceSynchronize() != cudaSuccess)
         return exec_cuda_refuse(comm, -EIO, "the plans' counters cannot be cleared");
     comm->progress = x->report->progress;
-    comm->progress_count = (1 + MK_AUXILIARY_WARPS) * (uint32_t)x->sms;
+    comm->progress_count = (1 + MK_AUXILIARY_WARPS) * x->device.sms;
     comm->track_warps = GPU_TRACK_WARPS;
     if (!comm->config.trace_events)
         return 0;
@@ -132,18 +139,11 @@ static int exec_cuda_open(struct mk_comm *comm)
     if (!x)
         return -ENOMEM;
     comm->exec_state = x;
-    int device = 0, result = cuda_heap_choose_device(comm);
-    struct cudaDeviceProp properties;
+    int result = cuda_device_choose(comm, &x->device);
     if (result)
         return result;
-    if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&x->sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&x->major, cudaDevAttrComputeCapabilityMajor, device) !=
-            cudaSuccess ||
-        (1 + (int)MK_AUXILIARY_WARPS) * x->sms > GPU_MAX_CTAS)
-        return exec_cuda_refuse(comm, -ENODEV, "the GPU does not say how many SMs it has");
-    if (cudaGetDeviceProperties(&properties, device) == cudaSuccess)
-        snprintf(comm->device, sizeof comm->device, "%.63s", properties.name);
+    if ((1 + MK_AUXILIARY_WARPS) * x->device.sms > GPU_MAX_CTAS)
+        x->device.sms = GPU_MAX_CTAS / (1 + MK_AUXILIARY_WARPS);
     result = cuda_heap_open(comm);
     if (!result)
         result = exec_cuda_make_rings(comm);
@@ -168,11 +168,11 @@ static int exec_cuda_plan(struct mk_comm *comm, struct mk_plan *plan)
                  plan_op_name(plan->problem.op));
         return -EINVAL;
     }
-    if (plan->problem.engine == MK_ENGINE_WGMMA && x->major != 9) {
+    if (plan->problem.engine == MK_ENGINE_WGMMA && x->device.major != 9) {
         snprintf(comm->error, sizeof comm->error,
                  "engine=wgmma is Hopper's (compute capability 9.0), and this GPU's is %d: "
                  "engine=mma, which it takes by itself",
-                 x->major);
+                 x->device.major);
         return -EINVAL;
     }
     struct gpu_launch *l = &x->launches[plan->slot];
@@ -194,6 +194,8 @@ static int exec_cuda_plan(struct mk_comm *comm, struct mk_plan *plan)
     l->plan = plan->id;
     l->local = mk_local_of(&comm->topo, comm->topo.rank);
     l->timeout_ns = plan->problem.timeout_ns;
+    if (l->timeout_ns < LONG_NS) /* by the clock, of which ranks that take turns have a part */
+        l->timeout_ns *= x->device.turns;
     l->longest_ns = l->timeout_ns * mk_world(&comm->topo);
     return cuda_ops[plan->problem.op].prepare(plan, comm->error, sizeof comm->error);
 }
@@ -402,6 +404,7 @@ static void exec_cuda_close(struct mk_comm *comm)
 const struct mk_exec_ops exec_cuda = {
     .name = "cuda",
     .sms = exec_cuda_sms,
+    .share = exec_cuda_share,
     .engine = exec_cuda_engine,
     .open = exec_cuda_open,
     .plan = exec_cuda_plan,

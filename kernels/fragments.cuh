@@ -32,7 +32,7 @@ template <int number> PTX_FN uint32_t fragment_offset(uint32_t row, uint32_t run
     return row / FRAGMENT_ROWS * runs * fragment_bytes<number> + threadIdx.x % 32 * 16;
 }
 
-/* From a lane's 16 bytes of a run to its 8 behind all lanes' 16. */
+/* From a lane's 16 bytes of a run to its 8 behind all lanes' 16 */
 PTX_FN uint32_t fragment_rest(void)
 {
     return 512 - threadIdx.x % 32 * 8;
@@ -187,6 +187,8 @@ PTX_FN void fragments_add_behind(float (&sum)[count], const char *from, uint64_t
 #pragma unroll
         for (int i = 0; i < all; i++) {
             fragment_add<number>(&sum[i * FRAGMENT_SUMS], f[i % ahead]);
+            if constexpr (loads < 4) /* or ptxas begins all loads first, and registers run out */
+                __syncwarp();
             f[i % ahead] = i + ahead < all ? fragment_load<number>(from, i + ahead, runs)
                                            : fragment_load<number>(from + pitch, i + ahead - all,
                                                                    terms > 1 ? runs : 0);

@@ -1,8 +1,11 @@
 #include "sim/exact.h"
 
 #include "core/bf16.h"
+#include "core/e4m3.h"
+#include "core/quantize.h"
 #include "sim/clock.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +50,48 @@ static void exact_fill_b(const struct mk_problem *q, uint64_t seed, uint64_t lau
         b[i] = exact_one(&r);
 }
 
+/* FP8: an element of the sum is a whole number times powers of two of its row and of its 128
+ * columns, which are the same on every rank; scales have a third one of their block of K in them,
+ * which A's and B's cancel. So a wrong scale is seen, and sums are as exact as without. */
+static int exact_power(uint64_t seed, uint64_t launch, uint64_t rank, uint64_t which, uint64_t i,
+                       uint32_t most)
+{
+    return (int)(sim_mix(sim_mix(seed ^ launch << 32) + (rank << 40 ^ which << 32 ^ i)) % most);
+}
+
+static int exact_power_of_row(uint64_t seed, uint64_t launch, uint64_t row)
+{
+    return exact_power(seed, launch, 0, 1, row, 8);
+}
+
+static int exact_power_of_columns(uint64_t seed, uint64_t launch, uint64_t column)
+{
+    return exact_power(seed, launch, 0, 2, column / MK_SCALE_BLOCK, 8);
+}
+
+static void exact_fill_fp8(const struct mk_problem *q, uint64_t seed, uint64_t launch,
+                           const int8_t *a, const int8_t *b, void *const arguments[MK_SPACES - 1])
+{
+    const uint64_t blocks = mk_ceil_div(q->k, MK_SCALE_BLOCK), pitch = mk_round_up(blocks, 4),
+                   columns = mk_ceil_div(q->n, MK_SCALE_BLOCK);
+    uint8_t *codes = arguments[0];
+    float *scales = arguments[3];
+    for (uint64_t i = 0; i < q->m * q->k; i++)
+        codes[i] = mk_e4m3_from_float(a[i]);
+    for (uint64_t i = 0; i < blocks * q->m; i++)
+        scales[i] = ldexpf(1, exact_power_of_row(seed, launch, i % q->m) +
+                                  exact_power(seed, launch, q->topo.rank, 3, i / q->m, 32));
+    codes = arguments[1];
+    scales = arguments[4];
+    for (uint64_t i = 0; i < q->k * q->n; i++)
+        codes[i] = mk_e4m3_from_float(b[i]);
+    memset(scales, 0, columns * pitch * sizeof *scales);
+    for (uint64_t i = 0; i < columns * blocks; i++)
+        scales[i / blocks * pitch + i % blocks] =
+            ldexpf(1, exact_power_of_columns(seed, launch, i / blocks * MK_SCALE_BLOCK) -
+                          exact_power(seed, launch, q->topo.rank, 3, i % blocks, 32));
+}
+
 static void exact_widen(uint16_t *to, const int8_t *from, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++)
@@ -61,9 +106,13 @@ void exact_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
     if (!values)
         return; /* C keeps its poison, and is found wrong */
     exact_fill_a(q, seed, launch, q->topo.rank, values);
-    exact_widen(arguments[0], values, q->m * q->k);
-    exact_fill_b(q, seed, launch, q->topo.rank, values);
-    exact_widen(arguments[1], values, q->k * q->n);
+    exact_fill_b(q, seed, launch, q->topo.rank, values + q->m * q->k);
+    if (q->fp8) {
+        exact_fill_fp8(q, seed, launch, values, values + q->m * q->k, arguments);
+    } else {
+        exact_widen(arguments[0], values, q->m * q->k);
+        exact_widen(arguments[1], values + q->m * q->k, q->k * q->n);
+    }
     free(values);
 }
 
@@ -108,11 +157,15 @@ int exact_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uin
     }
     const int32_t *expected = (const int32_t *)reference->memory + first * q->n;
     for (uint64_t i = 0; i < rows * q->n; i++) {
-        if (mk_bf16_to_float(c[i]) == (float)expected[i])
+        int power = q->fp8 ? exact_power_of_row(seed, launch, first + i / q->n) +
+                                 exact_power_of_columns(seed, launch, i % q->n)
+                           : 0;
+        float right = ldexpf((float)expected[i], power);
+        if (mk_bf16_to_float(c[i]) == right)
             continue;
-        snprintf(text, size, "launch %llu, rank %u: C[%llu][%llu] is %g and should be %d%s",
+        snprintf(text, size, "launch %llu, rank %u: C[%llu][%llu] is %g and should be %g%s",
                  (unsigned long long)launch, q->topo.rank, (unsigned long long)(first + i / q->n),
-                 (unsigned long long)(i % q->n), (double)mk_bf16_to_float(c[i]), expected[i],
+                 (unsigned long long)(i % q->n), (double)mk_bf16_to_float(c[i]), (double)right,
                  c[i] == 0xffff ? " (never written)" : "");
         return 1;
     }

@@ -80,9 +80,9 @@ static struct gemm_fp8 make_product(int64_t m, int64_t n, int64_t k, enum gemm_s
     g.n = n;
     g.k = k;
     g.scaling = scaling;
-    g.a_stride = by_block ? m : strided;
+    g.a_stride = by_block ? (m + 3) / 4 * 4 : strided;
     g.b_stride = by_block ? (blocks + 3) / 4 * 4 : strided;
-    g.a_scales = device_scales(by_block ? blocks * m : m, wide);
+    g.a_scales = device_scales(by_block ? blocks * g.a_stride : m, wide);
     g.b_scales = device_scales(by_block ? columns * g.b_stride : n, wide);
     return g;
 }

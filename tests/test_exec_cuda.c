@@ -21,6 +21,7 @@ static struct {
     int frees, mapped, ordered; /* calls of cudaFree and its like; peers; asynchronous copies */
     int endless;                /* the kernel does not end */
     int atomics;                /* between any two GPUs */
+    int one, mps;               /* all ranks are on one GPU; MPS serves it */
 } cuda;
 
 /* Ten times as fast as the host's, so that a test does not last. */
@@ -121,17 +122,21 @@ static cudaError_t play_choose(int device)
 
 static cudaError_t play_attribute(int *out, enum cudaDeviceAttr attribute, int device)
 {
-    *out = attribute == cudaDevAttrMultiProcessorCount ? 8 : 9;
-    return cudaSuccess;
-}
-
-static cudaError_t play_properties(struct cudaDeviceProp *out, int device)
-{
-    snprintf(out->name, sizeof out->name, "a played GPU");
+    *out = attribute == cudaDevAttrMultiProcessorCount ? 8
+           : attribute == cudaDevAttrMpsEnabled        ? cuda.mps
+                                                       : 9;
     return cudaSuccess;
 }
 
 static unsigned played_rank;
+
+static cudaError_t play_properties(struct cudaDeviceProp *out, int device)
+{
+    snprintf(out->name, sizeof out->name, "a played GPU");
+    memset(&out->uuid, 0, sizeof out->uuid);
+    out->uuid.bytes[0] = cuda.one ? 1 : (char)(1 + played_rank);
+    return cudaSuccess;
+}
 
 static cudaError_t play_bus(char *out, int size, int device)
 {
@@ -190,12 +195,13 @@ static cudaError_t play_map(void **out, cudaIpcMemHandle_t handle, unsigned flag
 #define cudaIpcGetMemHandle play_handle
 #define cudaIpcOpenMemHandle play_map
 #define cudaIpcCloseMemHandle play_free
-#define cuda_heap_choose_device played_heap_choose_device
+#define cuda_device_choose played_device_choose
 #define cuda_heap_open played_heap_open
 #define cuda_heap_close played_heap_close
 #define exec_cuda played_exec_cuda
 #define ag_gemm_prepare played_prepare
 #define ag_gemm_launch played_launch
+#include "kernels/cuda_device.c"
 #include "kernels/cuda_heap.c"
 #include "kernels/exec_cuda.c"
 
@@ -307,6 +313,81 @@ static void peers_without_native_atomics_are_refused(void **state)
     }
 }
 
+static int join_apart(const struct bootstrap_config *c, char *text, size_t size, void *unused)
+{
+    setenv("MKERNEL_P2P", "off", 1);
+    return join(c, text, size, text);
+}
+
+static void peers_are_refused_without_p2p(void **state)
+{
+    struct job j;
+    job_init(&j, 2, 20);
+    job_start_all(&j, join_apart, NULL);
+    job_finish(&j);
+    for (uint32_t r = 0; r < 2; r++) {
+        const struct job_report *p = &j.reports[r];
+        assert_true(p->came);
+        assert_int_equal(p->result, -ENODEV);
+        if (!strstr(p->text, "MKERNEL_P2P=off: this GPU") || !strstr(p->text, "0 mapped") ||
+            !strstr(p->text, "--nodes 2 --gpus 1"))
+            fail_msg("%s", p->text);
+    }
+}
+
+/* ---- ranks that share a GPU ---- */
+
+enum { SLICES, MPS, HALF_OF_MPS, HALF_OF_ONE, APART, SHARINGS };
+
+static int share(const struct bootstrap_config *c, char *text, size_t size, void *how)
+{
+    int result;
+    struct mk_plan *plan;
+    struct mk_problem q = small();
+    cuda.one = how != (void *)APART;
+    cuda.mps = how != (void *)SLICES && how != (void *)APART;
+    cuda.atomics = 1;
+    /* of 16, the process sees 8 */
+    if (how == (void *)HALF_OF_MPS || (how == (void *)HALF_OF_ONE && c->rank == 0))
+        setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50", 1);
+    struct mk_comm *comm = open_one(c, &result);
+    if (!result && !(result = comm_make_plan(&plan, comm, &q))) {
+        const struct cuda_executor *x = comm->exec_state;
+        snprintf(text, size, "most %u, %s of 8 SMs, %g s", plan->problem.sms_most,
+                 mk_total_blocks(&plan->problem.tuning.split) <= 4 ? "half" : "all",
+                 (double)x->launches[plan->slot].timeout_ns / 1e9);
+    } else {
+        snprintf(text, size, "%s", mk_error(comm));
+    }
+    mk_comm_close(comm);
+    return result;
+}
+
+/* Under MPS no block of a plan has to wait for one of another rank's; by slices a wait lasts as
+ * much longer as ranks take turns. */
+static void ranks_that_share_a_gpu_fit_on_it(void **state)
+{
+    static const char *const said[SHARINGS] = {
+        [SLICES] = "most 0, all of 8 SMs, 40 s",
+        [MPS] = "most 4, half of 8 SMs, 20 s",
+        [HALF_OF_MPS] = "most 8, all of 8 SMs, 20 s",
+        [HALF_OF_ONE] =
+            "most 4, half of 8 SMs, 20 s", /* on both ranks: it is of all that they see */
+        [APART] = "most 0, all of 8 SMs, 20 s",
+    };
+    for (uintptr_t how = 0; how < SHARINGS; how++) {
+        struct job j;
+        job_init(&j, 2, 20);
+        job_start_all(&j, share, (void *)how);
+        job_finish(&j);
+        for (uint32_t r = 0; r < 2; r++) {
+            assert_true(j.reports[r].came);
+            assert_string_equal(j.reports[r].text, said[how]);
+            assert_int_equal(j.reports[r].result, 0);
+        }
+    }
+}
+
 /* ---- plans that go ---- */
 
 static void a_plan_that_goes_leaves_zeros(void **state)
@@ -343,6 +424,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(closing_leaves_a_kernel_that_hangs),
         cmocka_unit_test(peers_without_native_atomics_are_refused),
+        cmocka_unit_test(peers_are_refused_without_p2p),
+        cmocka_unit_test(ranks_that_share_a_gpu_fit_on_it),
         cmocka_unit_test(a_plan_that_goes_leaves_zeros),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

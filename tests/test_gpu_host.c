@@ -43,7 +43,10 @@ static const char driver[] =
     "0; }\n"
     "int cuDeviceTotalMem_v2(size_t *n, int d) { *n = (size_t)140 << 30; return 0; }\n"
     "int cuDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 9 : a == 16 ? 132 : a == 13 ? "
-    "1980000 : 0; return 0; }\n"
+    "1980000 : a == 133 ? !!getenv(\"CUDA_MPS_PIPE_DIRECTORY\") : 0; return 0; }\n"
+    "int cuDeviceCanAccessPeer(int *v, int a, int b) { *v = 1; return 0; }\n"
+    "int cuDeviceGetP2PAttribute(int *v, int k, int a, int b) { *v = !getenv(\"GPU_HOST_PCIE\"); "
+    "return 0; }\n"
     "int cuDeviceGetPCIBusId(char *s, int n, int d) { snprintf(s, (size_t)n, \"0000:%02x:00.0\", d "
     "+ 1); return 0; }\n";
 
@@ -71,6 +74,7 @@ static int make_host(void **state)
         return -1;
     write_file("driver.c", driver);
     write_file("build/mkernel", job);
+    write_file("bin/nvidia-cuda-mps-control", "#!/bin/sh\n");
     write_file("build/tests/gpu_ring", "#!/bin/sh\n${GPU_HOST_RING:-exit 0}\n");
     write_file("build/tests/gpu_conform", "#!/bin/sh\n");
     write_file("build/tests/gpu_gemm", "#!/bin/sh\n");
@@ -131,7 +135,7 @@ static int all_passed(int status)
 static void every_plan_is_accepted(void **state)
 {
     assert_true(all_passed(gpu_host(1, "ONLY='^[^a]|^a[^_]'", "")) > 30);
-    assert_true(all_passed(gpu_host(2, "ONLY='nodes|srd|staged|dedicated|share'", "")) > 10);
+    assert_true(all_passed(gpu_host(2, "ONLY='nodes|srd|staged|dedicated|share|mps'", "")) > 10);
     assert_true(all_passed(gpu_host(8, "ONLY='nodes|srd|staged|dedicated|share|tiles|bench_[^t]'",
                                     "bench")) > 25);
 }
@@ -159,6 +163,47 @@ static void what_fails_is_told(void **state)
     assert_non_null(strstr(out, "no Hopper GPU"));
 }
 
+/* What `mkernel run` says to GPUs that ranks share, and to those that do not reach each other. */
+static void gpus_are_shared_or_apart(void **state)
+{
+    static const struct {
+        int gpus, status;
+        const char *environment, *options, *said;
+    } cases[] = {
+        {2, 0, "", "", "1 x 2 ranks (cuda) would run"},
+        {2, 0, "GPU_HOST_PCIE=1", "", "2 x 1 ranks (cuda) would run"},
+        {2, 0, "MKERNEL_P2P=off", "", "2 x 1 ranks (cuda) would run"},
+        {2, 0, "MKERNEL_P2P=off", "--nodes 4", "4 x 1 ranks (cuda) would run"},
+        {2, 2, "MKERNEL_P2P=off", "--gpus 2",
+         "--gpus 2: the GPUs of this host are not to reach each other's memory (MKERNEL_P2P=off), "
+         "so each is a node of its own: --nodes 2 --gpus 1; "},
+        {2, 2, "GPU_HOST_PCIE=1", "--nodes 2 --gpus 2", "do not reach each other's memory with"},
+        {1, 0, "MKERNEL_P2P=off", "--gpus 2", "1 x 2 ranks (cuda) would run"},
+        {2, 2, "MKERNEL_P2P=maybe", "", "MKERNEL_P2P=maybe: it is on or off; "},
+        {1, 0, "CUDA_MPS_PIPE_DIRECTORY=/x", "--gpus 2 --roles compute=64,intra_comm=2",
+         "compute=64"},
+        {1, 2, "CUDA_MPS_PIPE_DIRECTORY=/x", "--gpus 2 --roles compute=66,intra_comm=2",
+         "68 thread blocks in clusters of 2 on what sms= or other ranks on the GPU leave to the "
+         "plan, 66 SMs"},
+        {1, 0, "", "--gpus 2 --roles compute=130,intra_comm=2", "compute=130"},
+    };
+    char mkernel[256], command[1024];
+    if (!&exec_cuda) {
+        print_message("skipped: this build is without CUDA\n");
+        skip();
+    }
+    command_path(mkernel, sizeof mkernel);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(command, sizeof command,
+                 "GPU_HOST_GPUS=%d LD_LIBRARY_PATH=%s MKERNEL_TUNING=none %s %s run ag_gemm --exec "
+                 "cuda --shape 1024,1024,1024 --tile 256,128 --dry-run %s 2>&1",
+                 cases[i].gpus, folder, cases[i].environment, mkernel, cases[i].options);
+        int status = shell(command, out, sizeof out);
+        if (status != cases[i].status || !strstr(out, cases[i].said))
+            fail_msg("%s: %d: %s", command, status, out);
+    }
+}
+
 static void a_budget_is_kept(void **state)
 {
     assert_int_equal(gpu_host(2, "BUDGET=11 GPU_HOST_RING='sleep 30' ONLY='commands|^engine'", ""),
@@ -173,6 +218,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_plan_is_accepted), cmocka_unit_test(a_rank_is_killed_or_stopped),
-        cmocka_unit_test(what_fails_is_told), cmocka_unit_test(a_budget_is_kept)};
+        cmocka_unit_test(what_fails_is_told), cmocka_unit_test(gpus_are_shared_or_apart),
+        cmocka_unit_test(a_budget_is_kept)};
     return cmocka_run_group_tests(tests, make_host, remove_host);
 }

@@ -142,7 +142,7 @@ static int run(const struct fp8_case *t, uint64_t seed, const struct hopper_muta
                     t->scaling,
                     NULL,
                     NULL,
-                    t->scaling == BLOCKS ? t->m : t->strided,
+                    t->scaling == BLOCKS ? (t->m + 3) / 4 * 4 : t->strided,
                     t->scaling == BLOCKS ? (blocks + 3) / 4 * 4 : t->strided};
     if (t->scaling == BLOCKS) {
         g.a_scales = scales(h, t->m, blocks, g.a_stride, 0, seed * 4 + 2);

@@ -84,6 +84,11 @@ static void test_gemm_ar(void **state)
     explore(MK_OP_GEMM_AR, MK_ENGINE_WGMMA, 1, 3);
 }
 
+static void test_gemm_ar_on_mma(void **state)
+{
+    explore(MK_OP_GEMM_AR, MK_ENGINE_MMA, 1, 0);
+}
+
 /* What only moves: forms, chunks and blocks as the explorer draws them. */
 static void only_moves(enum mk_op op)
 {
@@ -211,6 +216,46 @@ static void test_ag_gemm_fp8(void **state)
     assert_int_equal(ran, 19);
 }
 
+/* FP8 of operators that add over ranks: every tile, in one shot and two, deterministic too, on two
+ * nodes. */
+static void sums_of_fp8(enum mk_op op)
+{
+    static const uint64_t of[][3] = {{132, 72, 144}, {36, 8, 16}, {264, 136, 400}};
+    const struct mk_gemm_tile few = {64, 64, 1};
+    uint32_t one_shots = 0;
+    for (uint64_t seed = 0; seed < 15; seed++) {
+        uint32_t nodes = 1 + (seed >= 12), gpus = nodes > 1 ? 1 + seed % 2 : 1 + seed % 3,
+                 tiles = 0, one_shot = nodes == 1 && seed % 4 > 1;
+        struct sim_world_config c = hopper_ops_config(op, nodes, gpus, of[seed / 3 % 3], seed);
+        struct mk_gemm_tile tile;
+        c.problem.fp8 = c.problem.b_transposed = 1;
+        c.problem.deterministic = seed % 5 == 4;
+        while (op_gpu_tile(&c.problem, tiles, &tile))
+            tiles++;
+        if (!op_gpu_tile(&c.problem, (uint32_t)(seed % (tiles + one_shot)), &tile))
+            tile = few;
+        c.problem.tuning.shots = 2 - one_shot;
+        c.problem.tuning.tile_m = tile.tile_m;
+        c.problem.tuning.tile_n = tile.tile_n;
+        c.problem.tuning.cluster = tile.cluster;
+        c.launches = 2;
+        c.unwatched = seed % 3 != 1;
+        right(&c);
+        one_shots += one_shot;
+    }
+    assert_true(one_shots > 4);
+}
+
+static void test_gemm_rs_fp8(void **state)
+{
+    sums_of_fp8(MK_OP_GEMM_RS);
+}
+
+static void test_gemm_ar_fp8(void **state)
+{
+    sums_of_fp8(MK_OP_GEMM_AR);
+}
+
 static void test_gemm_rs_one_shot(void **state)
 {
     one_shot(MK_OP_GEMM_RS, MK_ENGINE_WGMMA);
@@ -228,25 +273,34 @@ static void test_gemm_ar_any_rows(void **state)
     static const uint32_t of[][3] = {{1, 2, 257}, {1, 3, 131}, {1, 4, 3}, {2, 1, 1},
                                      {2, 2, 17},  {2, 1, 259}, {1, 4, 9}};
     static const uint64_t shape[3] = {1, 72, 72};
-    for (uint64_t i = 0; i < sizeof of / sizeof *of; i++) {
+    const uint64_t count = sizeof of / sizeof *of;
+    for (uint64_t i = 0; i < 2 * count; i++) {
+        const uint32_t *which = of[i % count];
         struct sim_world_config c =
-            hopper_ops_config(MK_OP_GEMM_AR, of[i][0], of[i][1], shape, i * 5);
-        c.problem.m = of[i][2];
+            hopper_ops_config(MK_OP_GEMM_AR, which[0], which[1], shape, i * 5);
+        if (i >= count)
+            hopper_ops_on_mma(&c);
+        c.problem.m = which[2];
         c.launches = 2;
         right(&c);
     }
 }
 
 /* More tiles of a CTA, and of a cluster, than the producer keeps what consumers need to know of:
- * its places are written again. */
+ * its places are written again. And more tiles of its own than consumers of engine mma may be
+ * ahead of the warp that pushes them. */
 static void test_many_tiles(void **state)
 {
     static const uint64_t shape[3] = {260, 520, 136};
-    for (uint64_t seed = 0; seed < 2; seed++) {
+    for (uint64_t seed = 0; seed < 3; seed++) {
         struct sim_world_config c =
             hopper_ops_config(seed ? MK_OP_GEMM_AR : MK_OP_GEMM_RS, 1, 2, shape, 3);
         c.problem.tuning.tile_m = c.problem.tuning.tile_n = 256;
         c.problem.tuning.cluster = 2;
+        if (seed == 2) { /* tiles of 64 x 64 */
+            hopper_ops_on_mma(&c);
+            assert_int_equal(c.problem.tuning.tile_m, 64);
+        }
         right(&c);
     }
 }
@@ -340,9 +394,12 @@ int main(void)
                                        cmocka_unit_test(test_gemm_rs),
                                        cmocka_unit_test(test_gemm_rs_on_mma),
                                        cmocka_unit_test(test_gemm_ar),
+                                       cmocka_unit_test(test_gemm_ar_on_mma),
                                        cmocka_unit_test(test_gemm_rs_one_shot),
                                        cmocka_unit_test(test_ag_gemm_one_shot),
                                        cmocka_unit_test(test_ag_gemm_fp8),
+                                       cmocka_unit_test(test_gemm_rs_fp8),
+                                       cmocka_unit_test(test_gemm_ar_fp8),
                                        cmocka_unit_test(test_ag_gemm_one_shot_on_mma),
                                        cmocka_unit_test(test_gemm_ar_one_shot),
                                        cmocka_unit_test(test_gemm_ar_any_rows),

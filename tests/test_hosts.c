@@ -37,6 +37,7 @@ static int make(void **state)
     /* the last two arguments are the host and what its shell is to do */
     write_file("ssh",
                "#!/bin/sh\n"
+               "[ \"$1\" != -G ] || { echo \"user root\"; echo \"hostname ${2#*@}\"; exit; }\n"
                "while [ $# -gt 2 ]; do shift; done\n"
                "echo \"$1\" >>\"${0%/*}/asked\"; echo \"$2\" >>\"${0%/*}/scripts\"\n"
                "[ \"$1\" != nowhere ] || { echo 'ssh: no route to nowhere' >&2; exit 255; }\n"

@@ -110,6 +110,13 @@ static void srun(void **state)
     is(&m, "srun", 11, 12, 3, 4, "gpu007"); /* srun --mpi=pmi2 */
     assert_int_equal(l.port, m.port);
     assert_string_equal(l.token, m.token);
+    /* dealt out in turn, ranks 0 and 3 have the numbers that they should have: they know it, too */
+    refuses(ENV("SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=0", "SLURM_LOCALID=0", "SLURM_NODEID=0",
+                "SLURM_STEP_TASKS_PER_NODE=2(x2)", "SLURM_STEP_NODELIST=a", "SLURM_GTIDS=0,2"),
+            "ranks must be numbered node by node");
+    l = reads(ENV("SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=3", "SLURM_LOCALID=1", "SLURM_NODEID=1",
+                  "SLURM_STEP_TASKS_PER_NODE=2(x2)", "SLURM_STEP_NODELIST=a", "SLURM_GTIDS=2,3"));
+    is(&l, "srun", 3, 4, 1, 2, "a");
     refuses(ENV(SLURM("1", "0", "1"), "SLURM_STEP_TASKS_PER_NODE=4(x3)", "SLURM_STEP_NODELIST=a"),
             "--distribution=block");
     refuses(ENV(SLURM("1", "1", "0"), "SLURM_STEP_TASKS_PER_NODE=5(x2),2", "SLURM_STEP_NODELIST=a"),
@@ -162,11 +169,11 @@ static void mpirun(void **state)
     l = reads(ENV("PMI_RANK=5", "PMI_SIZE=6", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2",
                   "MKERNEL_HOST=node1"));
     is(&l, "mpirun", 5, 6, 1, 2, "node1");
-    /* mpirun inside a Slurm job: its daemons were started by srun, and their variables are still
-     * there. */
+    /* mpirun inside a Slurm job: its daemons were started by srun on the other nodes, and their
+     * variables are still there. */
     l = reads(ENV(SLURM("1", "0", "1"), "OMPI_COMM_WORLD_RANK=2", "OMPI_COMM_WORLD_SIZE=4",
                   "OMPI_COMM_WORLD_LOCAL_RANK=0", "OMPI_COMM_WORLD_LOCAL_SIZE=2",
-                  "SLURM_JOB_NODELIST=h[1-2]"));
+                  "SLURM_JOB_NODELIST=h[1-2]", "SLURM_STEP_NODELIST=h2"));
     is(&l, "mpirun", 2, 4, 0, 2, "h1");
     refuses(ENV("OMPI_COMM_WORLD_RANK=2", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=0",
                 "OMPI_COMM_WORLD_LOCAL_SIZE=2"),

@@ -201,6 +201,46 @@ static void test_gpu_plan(void **state)
     assert_int_equal(p.problem.tuning.split.ctas[MK_COMPUTE], 130);
 }
 
+/* Engine mma: blocks of their own push and no SM is left over; where there are too few, and of one
+ * GPU, none has another role. Tiles by what fills waves. */
+static void test_mma_plan(void **state)
+{
+    struct mk_problem q = problem(1, 2, 8192, 0);
+    struct mk_plan p;
+    char error[300];
+    q.exec = MK_EXEC_CUDA;
+    q.engine = MK_ENGINE_MMA;
+    for (q.sms = 1; q.sms <= 200; q.sms++)
+        for (uint32_t form = 0; form < 4; form++) {
+            const uint32_t *ctas = p.problem.tuning.split.ctas;
+            q.topo = (struct mk_topo){.nodes = 1 + form / 2, .gpus = 1 + form % 2};
+            if (q.sms == 1 && q.topo.nodes > 1)
+                continue;
+            assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+            assert_int_equal(mk_total_blocks(&p.problem.tuning.split), q.sms);
+            if (q.sms > 4)
+                assert_int_equal(mk_role_coresident(&p.problem.tuning.split, MK_INTRA_COMM), 0);
+            if (q.sms > 4 && q.topo.gpus > 1)
+                assert_true(8 * ctas[MK_INTRA_COMM] <= q.sms + 8);
+        }
+    q.topo = (struct mk_topo){.nodes = 1, .gpus = 2};
+    q.sms = 132;
+    q.tuning.split = (struct mk_role_split){{132, 396, 0, 0}};
+    assert_non_null(strstr(refusal(q), "engine mma takes 2 at most"));
+    q.tuning = (struct mk_tuning){.tile_m = 192, .tile_n = 96};
+    assert_non_null(strstr(refusal(q), "not built for engine mma; with heads of 64 256x64 are"));
+    q.attention.head_dim = 128;
+    assert_non_null(strstr(refusal(q), "with heads of 128 256x32 and 128x64 are"));
+    q.tuning = (struct mk_tuning){0};
+    q.attention.sequence = 16384;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+    assert_int_equal(p.problem.tuning.tile_m, 256);
+    q.attention.sequence = 2 * 384; /* of 256 rows a second tile would be half empty */
+    q.attention.batch = 7;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+    assert_int_equal(p.problem.tuning.tile_m, 128);
+}
+
 /* ---- mutants ---- */
 
 static enum mutation {
@@ -427,10 +467,11 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cover),   cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_order),   cmocka_unit_test(test_gpu_plan),
-        cmocka_unit_test(test_orders),  cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_mutants), cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_cover),    cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_order),    cmocka_unit_test(test_gpu_plan),
+        cmocka_unit_test(test_mma_plan), cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_bytes),    cmocka_unit_test(test_mutants),
+        cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,6 +43,13 @@ def operators(nodes):
     assert comm.plans[-1].op == "ag_gemm" and "dtype=fp8" in comm.plans[-1].options
     assert torch.equal(mkernel.ag_gemm_fp8(codes[0], codes[1].t(), *scales, options=comm.plans[-1].options), c)
     del in_heap
+    wide = [torch.randn(s).mul(100).clamp(-448, 448).to(torch.float8_e4m3fn) for s in ((m, k - 8), (n, k - 8))]
+    of_a, of_b = torch.rand(blocks, m) + 0.5, torch.rand(-(-n // 128), 4) + 0.5
+    product = ((wide[0].float() * of_a.t().repeat_interleave(128, 1)[:, : k - 8]).double()
+               @ (wide[1].float() * of_b.repeat_interleave(128, 0)[:n].repeat_interleave(128, 1)[:, : k - 8]).double().t())
+    total = sum(gathered(product))
+    near(mkernel.gemm_ar_fp8(wide[0], wide[1].t(), of_a, of_b, deterministic=True), total)
+    near(mkernel.gemm_rs_fp8(wide[0], wide[1].t(), of_a, of_b, deterministic=True), total.chunk(W)[r])
     a, b = bf16(m, k), bf16(n, k).t()  # the weights of a torch.nn.Linear
     total = sum(x.double() @ y.double().t() for x, y in zip(gathered(a), gathered(b.t().contiguous())))
     near(mkernel.gemm_rs(a, b, deterministic=True), total[r * m // W : (r + 1) * m // W])

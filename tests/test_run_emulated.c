@@ -33,6 +33,19 @@ static void right(const char *line)
     assert_non_null(strstr(r.out_text, "verdict   right"));
 }
 
+/* Of a trace. */
+static long long number(sqlite3 *db, const char *sql)
+{
+    sqlite3_stmt *s = NULL;
+    assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &s, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(s), SQLITE_ROW);
+    long long n = sqlite3_column_int64(s, 0);
+    sqlite3_finalize(s);
+    return n;
+}
+
+#define OF_KIND "FROM event JOIN kind ON kind.id = event.kind WHERE kind.name = "
+
 /* ---- results ---- */
 
 static void gemm(const char *op)
@@ -96,6 +109,43 @@ static void test_ring_attention(void **state)
     expect(0, "verdict   right", "all right");
 }
 
+/* On engine mma: a block of its own pushes, or each before it computes; between nodes, on more than
+ * one rail, over a network without order. Each tile is noted once a launch. */
+static void test_ring_attention_on_mma(void **state)
+{
+    char file[] = "/tmp/mkernel-emulated-XXXXXX", line[512];
+    int fd = mkstemp(file);
+    sqlite3 *db = NULL;
+    assert_true(fd >= 0);
+    close(fd);
+    snprintf(line, sizeof line,
+             "run ring_attention --exec emulated --engine mma --gpus 2 --attention 1,280,3,1,128 "
+             "--tile 128,64 --warmup 0 --iters 3 --check --trace %s",
+             file);
+    right(line);
+    assert_int_equal(sqlite3_open_v2(file, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    assert_int_equal(number(db, "SELECT count(*) " OF_KIND "'tile' AND ns > 0"), 3 * 2 * 6);
+    assert_int_equal(number(db, "SELECT count(DISTINCT argument) " OF_KIND "'tile'"), 6);
+    assert_true(number(db, "SELECT count(*) " OF_KIND "'copy'") > 0);
+    assert_int_equal(number(db, "SELECT count(*) " OF_KIND "'wait' AND argument <> 16777215 AND "
+                                "argument NOT IN (SELECT id FROM flag)"),
+                     0);
+    sqlite3_close(db);
+    unlink(file);
+    right("run ring_attention --exec emulated --engine mma --gpus 3 --attention 1,150,4,2,64 "
+          "--causal --roles compute=2,intra_comm=4 --pieces 3 --iters 2 --check");
+    command_start(&r,
+                  "run ring_attention --exec emulated --engine mma --nodes 2 --gpus 1 --rails 2 "
+                  "--nic soft --fabric efa --attention 1,132,2,1,128 --causal --iters 3 --check",
+                  "SOFTNIC=reorder=300us", NULL);
+    expect(0, "verdict   right", "all right");
+    command_start(&r,
+                  "run ring_attention --exec emulated --engine mma --gpus 2 --attention "
+                  "1,256,1,1,64 --tile 192,96",
+                  NULL);
+    expect(2, "", "not built for engine mma; with heads of 64 256x64 are");
+}
+
 /* New inputs in each, every result checked: epochs, and both buffers a hundred times. */
 static void test_two_hundred_launches(void **state)
 {
@@ -136,18 +186,6 @@ static void test_wrong_result(void **state)
 }
 
 /* ---- the trace ---- */
-
-static long long number(sqlite3 *db, const char *sql)
-{
-    sqlite3_stmt *s = NULL;
-    assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &s, NULL), SQLITE_OK);
-    assert_int_equal(sqlite3_step(s), SQLITE_ROW);
-    long long n = sqlite3_column_int64(s, 0);
-    sqlite3_finalize(s);
-    return n;
-}
-
-#define OF_KIND "FROM event JOIN kind ON kind.id = event.kind WHERE kind.name = "
 
 static void test_trace(void **state)
 {
@@ -308,6 +346,7 @@ int main(void)
                                        cmocka_unit_test(test_gemm_rs),
                                        cmocka_unit_test(test_gemm_ar),
                                        cmocka_unit_test(test_ring_attention),
+                                       cmocka_unit_test(test_ring_attention_on_mma),
                                        cmocka_unit_test(test_moe_dispatch_gemm),
                                        cmocka_unit_test(test_moe_ffn),
                                        cmocka_unit_test(test_wrong_result),

@@ -37,6 +37,9 @@ static void test_sums(void **state)
         expect_right(ops[i], "--nodes 4 --gpus 1 --shape 132,40,72");
         expect_right(ops[i],
                      "--nodes 2 --gpus 2 --shape 256,64,128 --iters 40 --burst 40 --warmup 0");
+        expect_right(ops[i], "--nodes 1 --gpus 3 --shape 252,200,656 --dtype fp8 --b-layout nk");
+        expect_right(ops[i], "--nodes 2 --gpus 2 --shape 304,136,400 --dtype fp8 --b-layout nk "
+                             "--deterministic --pieces 3");
     }
 }
 

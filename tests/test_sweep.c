@@ -496,6 +496,204 @@ static void one_sweep_writes_a_file(void **state)
     assert_int_equal(ask("SELECT count(*) FROM sweep"), 1);
 }
 
+/* ---- spread over tasks ---- */
+
+/* Starts task `task` of `count` of job `job` as sbatch --array would. */
+static void start_task(struct command_run *r, int job, int task, int count, const char *options)
+{
+    char line[512], text[5][40];
+    snprintf(line, sizeof line, "sweep %s --out %s --quiet --spread array %s", script, database,
+             options);
+    snprintf(text[0], 40, "SLURM_ARRAY_JOB_ID=%d", job);
+    snprintf(text[1], 40, "SLURM_ARRAY_TASK_ID=%d", 10 + 2 * task);
+    snprintf(text[2], 40, "SLURM_ARRAY_TASK_COUNT=%d", count);
+    snprintf(text[3], 40, "SLURM_ARRAY_TASK_MAX=%d", 10 + 2 * (count - 1));
+    command_start(r, line, text[0], text[1], text[2], text[3], "SLURM_ARRAY_TASK_MIN=10", NULL);
+}
+
+static int parts(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "exit $(ls %s.part.* 2>/dev/null | wc -l)", database);
+    return WEXITSTATUS(system(command));
+}
+
+static int merge(const char *options, const char *says)
+{
+    static struct command_run r;
+    char line[256];
+    snprintf(line, sizeof line, "results %s merge %s", database, options);
+    command_start(&r, line, NULL);
+    command_finish(&r, 60);
+    if (!strstr(r.err_text, says))
+        print_message("%s: status %d: %s\n", line, r.status, r.err_text);
+    assert_non_null(strstr(r.err_text, says));
+    return r.status;
+}
+
+static void tasks_of_an_array_share_the_points(void **state)
+{
+    struct command_run tasks[3];
+    start_anew(
+        "vary: {op: [ag_gemm, gemm_rs], exec: sim, gpus: [2, 4], nodes: [1, 2]}\nrepeats: 2\n");
+    for (int i = 0; i < 3; i++)
+        start_task(&tasks[i], 7, i, 3, "");
+    for (int i = 0; i < 3; i++) {
+        command_finish(&tasks[i], 60);
+        if (tasks[i].status)
+            print_message("task %d: %s\n", i, tasks[i].err_text);
+        assert_int_equal(tasks[i].status, 0);
+        assert_non_null(strstr(tasks[i].err_text,
+                               i < 2 ? "6 of 6 jobs of 3 points" : "4 of 4 jobs of 2 points"));
+    }
+    assert_int_equal(parts(), 0);
+    assert_int_equal(ask("SELECT count(*) FROM job"), 16);
+    assert_int_equal(ask("SELECT count(*) FROM sample"), 16);
+    assert_int_equal(ask("SELECT count(*) FROM point"), 8);
+    assert_int_equal(ask("SELECT count(*) FROM setting"), 32);
+    assert_int_equal(ask("SELECT count(DISTINCT sweep) FROM job"), 3);
+    /* every job is where it belongs: its command has its point's settings */
+    assert_int_equal(ask("SELECT count(*) FROM jobs j JOIN setting s ON s.point = j.point AND "
+                         "s.name = 'op' WHERE s.value = j.op"),
+                     16);
+    /* the same again: all is there, by whatever share */
+    start_task(&tasks[0], 8, 0, 1, "--repeats 3");
+    command_finish(&tasks[0], 60);
+    assert_int_equal(tasks[0].status, 0);
+    assert_non_null(strstr(tasks[0].err_text, "24 of 24 jobs of 8 points"));
+    assert_non_null(strstr(tasks[0].err_text, ", 16 from before"));
+    assert_int_equal(ask("SELECT count(*) FROM job WHERE repeat = 2"), 8);
+    assert_int_equal(ask("SELECT count(*) FROM job"), 24);
+    start_task(&tasks[0], 9, 39, 40, ""); /* more tasks than points */
+    assert_int_equal(command_finish(&tasks[0], 60), 0);
+    assert_non_null(strstr(tasks[0].err_text, "task 40 of 40 has nothing to do"));
+}
+
+static void a_task_that_dies_loses_nothing(void **state)
+{
+    struct command_run r;
+    char part[128], whole[64];
+    sqlite3 *db;
+    start_anew(
+        "vary: {op: ag_gemm, exec: host, nic: soft, shape: '64,64,64', iters: 3}\nrepeats: 200\n");
+    snprintf(whole, sizeof whole, "%s", database);
+    snprintf(part, sizeof part, "%s.part.5-10", whole);
+    start_task(&r, 5, 0, 1, "");
+    memcpy(database, part, sizeof database);
+    for (int i = 0; i < 3000 && ask("SELECT count(*) FROM job") < 3; i++)
+        usleep(10000);
+    memcpy(database, whole, sizeof database);
+    /* who writes a part keeps it */
+    assert_int_equal(merge("", "another sweep is writing"), 2);
+    kill(r.pid, SIGKILL);
+    command_finish(&r, 60);
+    assert_int_equal(parts(), 1);
+    assert_int_equal(ask("SELECT count(*) FROM job"), -1); /* no file yet */
+    /* the next sweep takes in what it left, and does what is missing; its host may be another */
+    assert_int_equal(sqlite3_open(part, &db), SQLITE_OK);
+    assert_int_equal(results_do(db, "UPDATE machine SET identity = 'else' || identity", ""), 0);
+    assert_int_equal(results_do(db, "DELETE FROM sample WHERE job = 1", ""), 0);
+    assert_int_equal(results_do(db, "UPDATE job SET verdict = 'failed' WHERE id = 1", ""), 0);
+    int64_t before = results_integer(db, 0, "SELECT count(*) FROM job", "");
+    sqlite3_close(db);
+    assert_true(before >= 3);
+    start_task(&r, 6, 0, 1, "--repeats 4 --retry");
+    command_finish(&r, 60);
+    if (r.status)
+        print_message("%s\n", r.err_text);
+    assert_int_equal(r.status, 0);
+    assert_int_equal(parts(), 0);
+    assert_int_equal(ask("SELECT count(*) FROM job WHERE repeat < 4 AND verdict = 'right'"), 4);
+    assert_int_equal(ask("SELECT count(*) FROM job"), before > 4 ? before : 4);
+    assert_int_equal(ask("SELECT count(*) FROM machine"), 2);
+    assert_int_equal(ask("SELECT count(*) FROM sample s WHERE job NOT IN (SELECT id FROM job)"), 0);
+}
+
+static void parts_of_other_builds_are_not_merged_by_chance(void **state)
+{
+    struct command_run r;
+    char part[128], copy[256];
+    sqlite3 *db;
+    start_anew("vary: {op: ag_gemm, exec: sim}\nrepeats: 1\n");
+    sweep(0, "");
+    snprintf(part, sizeof part, "%s.part.1-2", database);
+    snprintf(copy, sizeof copy, "cp %s %s", database, part);
+    assert_int_equal(system(copy), 0);
+    assert_int_equal(sqlite3_open(part, &db), SQLITE_OK);
+    assert_int_equal(results_do(db, "UPDATE job SET repeat = 1", ""), 0);
+    assert_int_equal(results_do(db, "UPDATE machine SET identity = 'a, mkernel 0.0 at b'", ""), 0);
+    sqlite3_close(db);
+    start_task(&r, 3, 0, 1, ""); /* says so, and does its own */
+    assert_int_equal(command_finish(&r, 60), 0);
+    assert_non_null(strstr(r.err_text, "with a, mkernel 0.0 at b: --mix puts both into one file"));
+    assert_int_equal(merge("", "--mix puts"), 2);
+    assert_int_equal(parts(), 1);
+    assert_int_equal(ask("SELECT count(*) FROM job"), 1);
+    assert_int_equal(merge("--mix", "1 jobs of 1 file are now in"), 0);
+    assert_int_equal(parts(), 0);
+    assert_int_equal(ask("SELECT count(*) FROM job"), 2);
+    assert_int_equal(merge("", "there is no part of"), 2);
+    /* other files stay, and twice is once */
+    assert_int_equal(system(copy), 0);
+    unlink(database);
+    assert_int_equal(merge(part, "2 jobs of 1 file"), 0);
+    assert_int_equal(merge(part, "0 jobs of 1 file"), 0);
+    assert_int_equal(parts(), 1);
+    assert_int_equal(ask("SELECT count(*) FROM job"), 2);
+    assert_int_equal(ask("SELECT count(*) FROM sweep"),
+                     ask("SELECT count(DISTINCT sweep) FROM job"));
+    unlink(part);
+}
+
+static void tasks_that_slurm_does_not_say_are_refused(void **state)
+{
+    static const struct {
+        const char *options, *environment[5], *says;
+    } cases[] = {
+        {"array", {"A=1", "A=1", "A=1", "A=1", "A=1"}, "SLURM_ARRAY_TASK_ID is not set"},
+        {"srun", {"A=1", "A=1", "A=1", "A=1", "A=1"}, "SLURM_PROCID is not set"},
+        {"both", {"A=1", "A=1", "A=1", "A=1", "A=1"}, "it takes array|srun"},
+        {"array --hosts /dev/null", {"A=1", "A=1", "A=1", "A=1", "A=1"}, "both say who measures"},
+        {"array --expect x.db", {"A=1", "A=1", "A=1", "A=1", "A=1"}, "--expect looks at all"},
+        {"array",
+         {"SLURM_ARRAY_TASK_ID=x", "SLURM_ARRAY_TASK_COUNT=2", "SLURM_ARRAY_TASK_MIN=0",
+          "SLURM_ARRAY_TASK_MAX=1", "SLURM_ARRAY_JOB_ID=1"},
+         "SLURM_ARRAY_TASK_ID=x in the environment is no number"},
+        {"array",
+         {"SLURM_ARRAY_TASK_ID=2", "SLURM_ARRAY_TASK_COUNT=3", "SLURM_ARRAY_TASK_MIN=1",
+          "SLURM_ARRAY_TASK_MAX=7", "SLURM_ARRAY_JOB_ID=1"},
+         "task 2 of 3 tasks from 1 to 7 is none of an array with even steps"},
+        {"array",
+         {"SLURM_ARRAY_TASK_ID=5", "SLURM_ARRAY_TASK_COUNT=0", "SLURM_ARRAY_TASK_MIN=5",
+          "SLURM_ARRAY_TASK_MAX=5", "SLURM_ARRAY_JOB_ID=1"},
+         "task 5 of 0 tasks"},
+        {"srun",
+         {"SLURM_PROCID=2", "SLURM_STEP_NUM_TASKS=2", "SLURM_JOB_ID=1", "SLURM_STEP_ID=0",
+          "SLURM_STEP_TASKS_PER_NODE=1(x2)"},
+         "this is task 2 of 2"},
+        {"srun --vary exec=host",
+         {"SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2", "SLURM_JOB_ID=1", "SLURM_STEP_ID=0",
+          "SLURM_STEP_TASKS_PER_NODE=2"},
+         "srun --ntasks-per-node=1"},
+    };
+    start_anew("vary: {op: [ag_gemm, gemm_rs], exec: sim}\nrepeats: 1\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct command_run r;
+        char line[512];
+        const char *const *e = cases[i].environment;
+        snprintf(line, sizeof line, "sweep %s --out %s --spread %s", script, database,
+                 cases[i].options);
+        command_start(&r, line, e[0], e[1], e[2], e[3], e[4], NULL);
+        command_finish(&r, 30);
+        if (r.status != 2 || !strstr(r.err_text, cases[i].says))
+            print_message("%s: status %d: %s\n", line, r.status, r.err_text);
+        assert_int_equal(r.status, 2);
+        assert_non_null(strstr(r.err_text, cases[i].says));
+        assert_int_equal(command_lines(r.err_text), 1);
+    }
+    assert_int_equal(ask("SELECT 1"), -1);
+}
+
 /* A file that could not be begun is not left behind; one that was there before is. */
 static void a_full_disk_leaves_no_empty_file(void **state)
 {
@@ -531,6 +729,10 @@ int main(void)
         cmocka_unit_test(other_builds_are_not_mixed_in_by_chance),
         cmocka_unit_test(a_long_file_is_read_in_its_length),
         cmocka_unit_test(one_sweep_writes_a_file),
+        cmocka_unit_test(tasks_of_an_array_share_the_points),
+        cmocka_unit_test(a_task_that_dies_loses_nothing),
+        cmocka_unit_test(parts_of_other_builds_are_not_merged_by_chance),
+        cmocka_unit_test(tasks_that_slurm_does_not_say_are_refused),
         cmocka_unit_test(a_full_disk_leaves_no_empty_file),
         cmocka_unit_test(traces_are_kept_for_the_points_asked_for),
     };

@@ -58,7 +58,7 @@ static void ag_gemm_choose(struct mk_problem *q)
     int cuda = q->exec == MK_EXEC_CUDA;
     uint64_t shard_rows = q->m / mk_world(&q->topo), row_bytes = q->k * op_factor_bytes(q);
     int joint = t->shots == 1;
-    plan_choose_gemm_tile(q, shard_rows > 128 && !ag_gemm_network_bound(q),
+    plan_choose_gemm_tile(q, plan_gemm_tile, shard_rows > 128 && !ag_gemm_network_bound(q),
                           ag_gemm_communication_bound(q) || shard_rows <= 512);
     if (!t->chunk_rows)
         t->chunk_rows = joint ? (uint32_t)mk_round_up(shard_rows, t->tile_m) : t->tile_m;
@@ -135,14 +135,14 @@ static int ag_gemm_check_tuning(const struct mk_problem *q, char *error, size_t 
             "%u slices of a chunk on %u x %u ranks: 1 to 16 in one node, 1 between nodes",
             t->slices, q->topo.nodes, q->topo.gpus);
     int result = plan_check_tuning(q, error, size);
-    return result ? result : plan_check_gemm_tile(q, error, size);
+    return result ? result : plan_check_gemm_tile(q, plan_gemm_tile, error, size);
 }
 
 static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct ag_gemm_plan *a = ag_gemm_plan_in(p);
-    int result = plan_choose_shots(q, AG_GEMM_FEW_ROWS, error, size);
+    int result = plan_choose_shots(q, plan_gemm_tile, AG_GEMM_FEW_ROWS, error, size);
     if (result)
         return result;
     ag_gemm_choose(q);

@@ -42,7 +42,16 @@ double plan_multiply_ns(const struct mk_problem *q)
 
 int plan_gemm_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
-    return q->engine == MK_ENGINE_MMA ? mk_mma_tile(i, out) : mk_engine_tile(q->fp8, i, out);
+    return q->engine == MK_ENGINE_MMA ? mk_mma_tile(i, out)
+           : q->fp8                   ? mk_fp8_tile(i, out)
+                                      : mk_gemm_tile(i, out);
+}
+
+int plan_gemm_sum_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
+{
+    if (q->engine == MK_ENGINE_MMA || !q->fp8)
+        return plan_gemm_tile(q, i, out);
+    return q->deterministic ? mk_fp8_part_tile(i, out) : mk_fp8_sum_tile(i, out);
 }
 
 /* Of engine mma, for products whose rows lie in so many shards: the largest of which there are as
@@ -61,12 +70,12 @@ static struct mk_gemm_tile plan_choose_mma_tile(const struct mk_problem *q, uint
     return tile;
 }
 
-void plan_choose_gemm_tile(struct mk_problem *q, int pair, int narrow)
+void plan_choose_gemm_tile(struct mk_problem *q, plan_tiles *tiles, int pair, int narrow)
 {
     const struct mk_gemm_tile on_host = {64, 64, 1};
     struct mk_tuning *t = &q->tuning;
     struct mk_gemm_tile tile, chosen;
-    int cuda = q->exec == MK_EXEC_CUDA, found = 0;
+    int cuda = q->exec == MK_EXEC_CUDA, found = 0, given = t->cluster != 0;
     if (q->engine == MK_ENGINE_MMA) {
         tile = plan_choose_mma_tile(q, mk_world(&q->topo));
         t->tile_m = t->tile_m ? t->tile_m : tile.tile_m;
@@ -74,24 +83,27 @@ void plan_choose_gemm_tile(struct mk_problem *q, int pair, int narrow)
         t->cluster = t->cluster ? t->cluster : tile.cluster;
         return;
     }
-    for (uint32_t i = 0; cuda && !t->cluster && t->tile_m && mk_engine_tile(q->fp8, i, &tile); i++)
+    for (uint32_t i = 0; cuda && !t->cluster && t->tile_m && tiles(q, i, &tile); i++)
         if (tile.tile_m == t->tile_m)
             t->cluster = tile.cluster;
     if (!t->cluster)
         t->cluster = cuda && !t->tile_m && pair ? 2 : 1;
-    mk_engine_tile(q->fp8, 0, &chosen);
-    for (uint32_t i = 0; !found && mk_engine_tile(q->fp8, i, &tile); i++)
+    tiles(q, 0, &chosen);
+    for (uint32_t i = 0; !found && tiles(q, i, &tile); i++)
         if (tile.cluster == t->cluster && (!narrow || tile.tile_n <= tile.tile_m / tile.cluster)) {
             chosen = tile;
             found = 1;
         }
+    if (!found && !given)
+        t->cluster = chosen.cluster;
     if (!cuda)
         chosen = on_host;
     t->tile_m = t->tile_m ? t->tile_m : chosen.tile_m;
     t->tile_n = t->tile_n ? t->tile_n : chosen.tile_n;
 }
 
-int plan_choose_shots(struct mk_problem *q, uint64_t most_rows, char *error, size_t size)
+int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint64_t most_rows, char *error,
+                      size_t size)
 {
     struct mk_tuning *t = &q->tuning;
     int cuda = q->exec == MK_EXEC_CUDA;
@@ -104,31 +116,33 @@ int plan_choose_shots(struct mk_problem *q, uint64_t most_rows, char *error, siz
                            q->topo.nodes);
     if (t->shots == 2 || !cuda || t->tile_m || t->tile_n || t->cluster)
         return 0;
+    int wide = 0;
+    for (uint32_t i = 0; tiles(q, i, &tile); i++)
+        wide |= tile.tile_m == 128 && tile.tile_n == 128;
     /* all rows in one tile, else as many tiles as there are SMs, else large ones */
     mk_few_rows_tile(0, &tile);
     uint64_t narrow = mk_ceil_div(q->m, 128) * mk_ceil_div(q->n, 64);
     if (q->engine == MK_ENGINE_MMA)
         tile = plan_choose_mma_tile(q, 1);
     else if (q->m > tile.tile_m)
-        tile = (struct mk_gemm_tile){128, narrow <= q->sms ? 64 : 128, 1};
+        tile = (struct mk_gemm_tile){128, narrow <= q->sms || !wide ? 64 : 128, 1};
     t->tile_m = tile.tile_m;
     t->tile_n = tile.tile_n;
     t->cluster = tile.cluster;
     return 0;
 }
 
-int plan_check_gemm_tile(const struct mk_problem *q, char *error, size_t size)
+int plan_check_gemm_tile(const struct mk_problem *q, plan_tiles *tiles, char *error, size_t size)
 {
     const struct mk_tuning *t = &q->tuning;
     struct mk_gemm_tile tile;
     char built[256] = "";
-    uint32_t tiles = 0;
-    while (plan_gemm_tile(q, tiles, &tile))
-        tiles++;
-    for (uint32_t i = 0;
-         q->exec == MK_EXEC_CUDA &&
-         (plan_gemm_tile(q, i, &tile) || (t->shots == 1 && q->engine != MK_ENGINE_MMA &&
-                                          i >= tiles && mk_few_rows_tile(i - tiles, &tile)));
+    uint32_t count = 0;
+    while (tiles(q, count, &tile))
+        count++;
+    for (uint32_t i = 0; q->exec == MK_EXEC_CUDA &&
+                         (tiles(q, i, &tile) || (t->shots == 1 && q->engine != MK_ENGINE_MMA &&
+                                                 i >= count && mk_few_rows_tile(i - count, &tile)));
          i++) {
         size_t used = strlen(built);
         if (tile.tile_m == t->tile_m && tile.tile_n == t->tile_n && tile.cluster == t->cluster)

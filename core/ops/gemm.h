@@ -12,26 +12,29 @@ extern const struct op_shape op_shape_gemm_whole; /* each has all of both: any M
 /* What all GEMM plans look at beside slices, fanout and shots. */
 #define OP_GEMM_KNOBS (OP_TILE | OP_ROLES | OP_CHUNK_ROWS | OP_PIECES | OP_PACE)
 
+/* The i-th tile of the problem's engine and type; 0 where there are fewer, else 1. Of operators
+ * that add over ranks there are others. */
+typedef int plan_tiles(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out);
+plan_tiles plan_gemm_tile, plan_gemm_sum_tile;
+
 /* One shot, where it is left open: for so many rows on a GPU, where all ranks are of one node
  * (docs/FIGURES.md has the measurement); and what tile. -EINVAL where it is asked for and there is
  * no such plan. */
-int plan_choose_shots(struct mk_problem *q, uint64_t most_rows, char *error, size_t size);
+int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint64_t most_rows, char *error,
+                      size_t size);
 
 /* struct op_descriptor's: `shared_k`: on GPUs the default K is what the ranks share in parts,
  * else N is. */
 void op_choose_gemm(enum op_size size, uint64_t world, int shared_k, uint64_t *numbers);
 
-/* The i-th tile of the problem's engine; 0 where there are fewer, else 1. */
-int plan_gemm_tile(const struct mk_problem *problem, uint32_t i, struct mk_gemm_tile *out);
-
 /* What is left open of tile_m, tile_n and cluster, on a GPU from the tiles that its kernels are
  * built for (core/gemm_tiles.h). pair: two CTAs share a tile where nothing says otherwise; narrow:
  * a CTA's part has no more columns than rows. */
-void plan_choose_gemm_tile(struct mk_problem *q, int pair, int narrow);
+void plan_choose_gemm_tile(struct mk_problem *q, plan_tiles *tiles, int pair, int narrow);
 
-/* Whether a GPU's kernels are built for the tile. 0, or -EINVAL with those that they are built
- * for. */
-int plan_check_gemm_tile(const struct mk_problem *q, char *error, size_t size);
+/* Whether a GPU's kernels are built for the tile; tiles: the operator's. 0, or -EINVAL with those
+ * that they are built for. */
+int plan_check_gemm_tile(const struct mk_problem *q, plan_tiles *tiles, char *error, size_t size);
 
 /* How long an H200 takes to multiply M,N,K, in ns, and what its NIC (400 Gb/s) moves, in bytes a
  * ns. Defaults on a GPU weigh them against what moves; that they are about right is enough

@@ -64,7 +64,7 @@ static void gemm_rs_choose(struct mk_problem *q, int gathers)
     struct mk_tuning *t = &q->tuning;
     int cuda = q->exec == MK_EXEC_CUDA;
     uint64_t shard_rows = mk_ceil_div(q->m, t->shots == 1 ? 1 : mk_world(&q->topo));
-    plan_choose_gemm_tile(q, shard_rows > 128, 0);
+    plan_choose_gemm_tile(q, plan_gemm_sum_tile, shard_rows > 128, 0);
     if (!t->chunk_rows)
         t->chunk_rows = cuda ? (uint32_t)mk_round_up(ROWS_TOGETHER, t->tile_m) : t->tile_m;
     uint64_t most = mk_round_up(shard_rows, t->tile_m);
@@ -109,16 +109,15 @@ static uint32_t gemm_rs_choose_pace(const struct mk_problem *q, int gathers)
     return pace > 100000 ? 100000 : (uint32_t)pace;
 }
 
-/* One of three auxiliary warps takes tiles to their reducers. */
-#define MOST_AUXILIARY 2
-
+/* One of the warps beside the engine takes tiles to their reducers or, on engine mma, to all. */
 static int gemm_rs_check_auxiliary(const struct mk_problem *q, char *error, size_t size)
 {
-    uint32_t auxiliary = mk_role_coresident(&q->tuning.split, MK_INTRA_COMM);
-    if (q->exec == MK_EXEC_CUDA && auxiliary > MOST_AUXILIARY)
+    uint32_t auxiliary = mk_role_coresident(&q->tuning.split, MK_INTRA_COMM),
+             most = (q->engine == MK_ENGINE_MMA ? MK_MMA_AUXILIARY_WARPS : MK_AUXILIARY_WARPS) - 1;
+    if (q->exec == MK_EXEC_CUDA && auxiliary > most)
         return plan_refuse(error, size,
                            "%u CTAs beside each compute CTA: on a GPU %s has room for %u",
-                           auxiliary, plan_op_name(q->op), MOST_AUXILIARY);
+                           auxiliary, plan_op_name(q->op), most);
     return 0;
 }
 
@@ -138,7 +137,8 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, c
     if (q->engine == MK_ENGINE_MMA)
         q->tuning.shots = 2;
     int result = plan_choose_shots(
-        q, gathers && q->topo.gpus == 2 ? GEMM_AR_FEW_ROWS_OF_TWO : GEMM_RS_FEW_ROWS, error, size);
+        q, plan_gemm_sum_tile,
+        gathers && q->topo.gpus == 2 ? GEMM_AR_FEW_ROWS_OF_TWO : GEMM_RS_FEW_ROWS, error, size);
     if (result)
         return result;
     gemm_rs_choose(q, gathers);
@@ -146,7 +146,7 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, c
     if (!result)
         result = plan_check_tuning(q, error, size);
     if (!result)
-        result = plan_check_gemm_tile(q, error, size);
+        result = plan_check_gemm_tile(q, plan_gemm_sum_tile, error, size);
     if (!result && q->tuning.shots == 1 && q->tuning.tile_n > PLAN_MOST_JOINT_COLUMNS)
         result = plan_refuse(error, size, "tiles of %u columns in one shot: at most %u",
                              q->tuning.tile_n, PLAN_MOST_JOINT_COLUMNS);
@@ -222,7 +222,8 @@ static int gemm_rs_build(struct mk_plan *p, char *error, size_t size)
 void plan_gemm_rs_tables(const struct mk_problem *q, struct gemm_rs_plan *r, struct op_tables *t)
 {
     uint64_t slabs = gemm_rs_slabs(r), nodes = r->topo.nodes;
-    int boxes = (q->exec == MK_EXEC_CUDA && r->shots == 2) || r->passing;
+    int boxes =
+        (q->exec == MK_EXEC_CUDA && q->engine != MK_ENGINE_MMA && r->shots == 2) || r->passing;
     OP_BUFFERS(t, {"staged", r->staged, 2, slabs, r->slab_pitch},
                {"sums", &r->sums, 1, nodes - 1, r->slab_pitch},
                {"outbox", &r->outbox, 1, boxes ? r->split.ctas[MK_COMPUTE] * GEMM_RS_OUTBOX : 0,
@@ -332,9 +333,11 @@ const struct op_descriptor op_gemm_rs = {
     .help = "adds the products A B of all ranks; each rank gets its rows of the sum",
     .shape = &op_shape_gemm,
     .choose_shape = gemm_rs_choose_shape,
-    .arguments = {{"A", OP_BF16, "M,K"},
-                  {"B", OP_BF16, "K,N"},
-                  {"C", OP_BF16, "M/W,N", .output = 1}},
+    .arguments = {{"A", OP_FACTOR, "M,K"},
+                  {"B", OP_FACTOR, "K,N"},
+                  {"C", OP_BF16, "M/W,N", .output = 1},
+                  {"A_scales", OP_SCALES, "K:128,M"},
+                  {"B_scales", OP_SCALES, "N:128,K:128:4*4"}},
     .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES},
     .knobs = OP_GEMM_KNOBS | OP_SHOTS,
     .pieces_are_put = 1,
@@ -342,6 +345,8 @@ const struct op_descriptor op_gemm_rs = {
     .well_known = 1,
     .b_layout = 1,
     .sums = 1,
+    .gpu_tile = plan_gemm_sum_tile,
+    .fp8 = 1,
     .mma = 1,
     .build = gemm_rs_build,
     .tables = gemm_rs_tables,

@@ -37,8 +37,7 @@ int op_on_mma(enum mk_op op)
 int op_gpu_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
     const struct op_descriptor *op = op_of(q->op);
-    return op->gpu_tile && q->engine != MK_ENGINE_MMA ? op->gpu_tile(q, i, out)
-                                                      : plan_gemm_tile(q, i, out);
+    return op->gpu_tile ? op->gpu_tile(q, i, out) : plan_gemm_tile(q, i, out);
 }
 
 int op_is_tuned(enum mk_op op)

@@ -191,9 +191,9 @@ struct op_descriptor {
      * known. */
     void (*model)(struct model_walk *w, const struct mk_plan *p);
 
-    /* On a GPU: the i-th tile that its kernel is built for with the problem's numbers; NULL: those
-     * of mk_gemm_tile (core/gemm_tiles.h). own_blocks: intra_comm CTAs have thread blocks of their
-     * own, and are no multiple of the compute CTAs. */
+    /* On a GPU: the i-th tile that its kernel is built for with the problem's numbers, on its
+     * engine; NULL: those of GEMMs (core/gemm_tiles.h). own_blocks: intra_comm CTAs have thread
+     * blocks of their own, and are no multiple of the compute CTAs. */
     int (*gpu_tile)(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out);
     int own_blocks;
 };

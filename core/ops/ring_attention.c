@@ -22,26 +22,40 @@ struct tile {
 static const struct {
     uint32_t dim;
     struct tile tile;
+    enum mk_engine engine;
 } gpu_tiles[] = {
-#define TILE(most, keys, groups, stages, own) {most, {64 * groups, keys}},
+#define TILE(most, keys, groups, stages, own) {most, {64 * groups, keys}, MK_ENGINE_WGMMA},
     MK_RING_ATTENTION_TILES(TILE)
 #undef TILE
+#define TILE(most, keys, warps, blocks, held) {most, {16 * warps * blocks, keys}, MK_ENGINE_MMA},
+        MK_MMA_ATTENTION_TILES(TILE)
+#undef TILE
 };
-enum { GPU_TILES = sizeof gpu_tiles / sizeof *gpu_tiles };
+
+/* The i-th for the problem's heads on its engine; NULL: there are fewer. */
+static const struct tile *ring_attention_tile_of(const struct mk_problem *q, uint32_t i)
+{
+    int mma = q->engine == MK_ENGINE_MMA;
+    for (size_t at = 0; at < sizeof gpu_tiles / sizeof *gpu_tiles; at++)
+        if (gpu_tiles[at].dim == q->attention.head_dim &&
+            (gpu_tiles[at].engine == MK_ENGINE_MMA) == mma && !i--)
+            return &gpu_tiles[at].tile;
+    return NULL;
+}
 
 static int ring_attention_built(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
-    for (int at = 0; at < GPU_TILES; at++)
-        if (gpu_tiles[at].dim == q->attention.head_dim && !i--) {
-            *out = (struct mk_gemm_tile){gpu_tiles[at].tile.rows, gpu_tiles[at].tile.keys, 1};
-            return 1;
-        }
-    return 0;
+    const struct tile *tile = ring_attention_tile_of(q, i);
+    if (tile)
+        *out = (struct mk_gemm_tile){tile->rows, tile->keys, 1};
+    return tile != NULL;
 }
 
-/* How long a GPU's tiles take in all, as rows of one after the other. Three warpgroups hide each
- * other's softmax better than two: the engine was 1.07 of cuDNN with three and .96 at best with two
- * (heads of 64, 8192 rows). With a mask the last tiles are short ones, and fill waves. */
+/* How long a GPU's tiles take in all, as rows of one after the other. Tiles of more rows hide
+ * softmax better. Of engine wgmma three warpgroups: it was 1.07 of cuDNN with three and .96 at best
+ * with two (heads of 64, 8192 rows). Of engine mma those of which a warp has 32 rows: .975 of
+ * FlashAttention-2 where 16 had .915 (heads of 128). With a mask the last tiles are short ones, and
+ * fill waves. */
 static double ring_attention_rows_in_turn(const struct mk_problem *q, uint32_t rows)
 {
     const struct mk_attention *a = &q->attention;
@@ -54,31 +68,30 @@ static double ring_attention_rows_in_turn(const struct mk_problem *q, uint32_t r
 static struct tile ring_attention_gpu_tile(const struct mk_problem *q)
 {
     struct tile best = {0, 0};
-    for (int i = 0; i < GPU_TILES; i++)
-        if (gpu_tiles[i].dim == q->attention.head_dim &&
-            (!best.rows || ring_attention_rows_in_turn(q, gpu_tiles[i].tile.rows) <
-                               ring_attention_rows_in_turn(q, best.rows)))
-            best = gpu_tiles[i].tile;
+    const struct tile *tile;
+    for (uint32_t i = 0; (tile = ring_attention_tile_of(q, i)); i++)
+        if (!best.rows ||
+            ring_attention_rows_in_turn(q, tile->rows) < ring_attention_rows_in_turn(q, best.rows))
+            best = *tile;
     return best;
 }
 
 static int ring_attention_check_gpu(const struct mk_problem *q, char *error, size_t size)
 {
     const struct mk_tuning *t = &q->tuning;
+    const struct tile *tile;
     char built[64] = "";
-    for (int i = 0, count = 0; i < GPU_TILES; i++) {
-        const struct tile *tile = &gpu_tiles[i].tile;
+    for (uint32_t i = 0; (tile = ring_attention_tile_of(q, i)); i++) {
         size_t said = strlen(built);
-        if (gpu_tiles[i].dim != q->attention.head_dim)
-            continue;
         if (t->tile_m == tile->rows && t->tile_n == tile->keys)
             return 0;
-        snprintf(built + said, sizeof built - said, "%s%ux%u", count++ ? " and " : "", tile->rows,
+        snprintf(built + said, sizeof built - said, "%s%ux%u", i ? " and " : "", tile->rows,
                  tile->keys);
     }
     return plan_refuse(error, size,
-                       "tiles of %u x %u are not built for the GPU; with heads of %llu %s are",
-                       t->tile_m, t->tile_n, (unsigned long long)q->attention.head_dim, built);
+                       "tiles of %u x %u are not built for %s; with heads of %llu %s are",
+                       t->tile_m, t->tile_n, q->engine == MK_ENGINE_MMA ? "engine mma" : "the GPU",
+                       (unsigned long long)q->attention.head_dim, built);
 }
 
 /* Of a head and K or V: half a megabyte with heads of 128. A flag for each, and warps that push
@@ -139,6 +152,19 @@ static uint32_t ring_attention_choose_pace(const struct mk_problem *q)
                : (uint32_t)pace;
 }
 
+/* Engine mma leaves no warp to push: thread blocks of their own do, and take tiles after that. An
+ * eighth of all, 16 of 132, each of whose 256 threads store 16 bytes, fill NVLink. On SMs too few
+ * to be shared out each block pushes first. */
+static void ring_attention_choose_mma_roles(struct mk_problem *q)
+{
+    uint32_t *ctas = q->tuning.split.ctas, sms = q->sms ? q->sms : 1;
+    ctas[MK_INTER_SEND] = q->topo.nodes == 1 ? 0 : sms > 4 ? 2 : 1;
+    sms -= sms > ctas[MK_INTER_SEND] ? ctas[MK_INTER_SEND] : 0;
+    uint32_t push = q->topo.gpus == 1 ? 0 : sms < 3 ? sms : sms < 16 ? 1 : sms / 8;
+    ctas[MK_INTRA_COMM] = push;
+    ctas[MK_COMPUTE] = push < sms ? sms - push : sms;
+}
+
 static void ring_attention_choose(struct mk_problem *q)
 {
     struct mk_tuning *t = &q->tuning;
@@ -159,7 +185,9 @@ static void ring_attention_choose(struct mk_problem *q)
         t->chunk_rows = (uint32_t)(cuda && whole && whole < most ? whole : most);
     }
     uint32_t *ctas = t->split.ctas;
-    if (!mk_total_ctas(&t->split)) {
+    if (!mk_total_ctas(&t->split) && q->engine == MK_ENGINE_MMA) {
+        ring_attention_choose_mma_roles(q);
+    } else if (!mk_total_ctas(&t->split)) {
         /* One stages 31 GB/s (ag_gemm, a block of all its threads): less than a NIC of 50 takes. */
         ctas[MK_INTER_SEND] = q->topo.nodes == 1 ? 0 : cuda && q->sms > 4 ? 2 : 1;
         ctas[MK_COMPUTE] = cuda && q->sms > ctas[MK_INTER_SEND] ? q->sms - ctas[MK_INTER_SEND] : 2;
@@ -335,6 +363,7 @@ const struct op_descriptor op_ring_attention = {
         {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_SEND] = OP_IF_NODES},
     .knobs = OP_TILE | OP_ROLES | OP_CHUNK_ROWS | OP_PIECES | OP_PACE,
     .tuned = 1,
+    .mma = 1,
     .causal = 1,
     .build = ring_attention_build,
     .tables = ring_attention_tables,

@@ -196,8 +196,8 @@ static int bench_shape(struct bench *b, const struct mk_problem *q, struct bench
     if (!result)
         result = gpu_plan(g, m, n, k, &q->tuning, &u.graphs.plan);
     if (!result && g->job->identity.world > 1)
-        result =
-            gpu_plan(g, m, gpu_gathers(g) ? 8 : n, gpu_gathers(g) ? k : 8, &q->tuning, &u.move);
+        result = gpu_plan(g, m, gpu_gathers(g) ? 8 : n,
+                          gpu_gathers(g) ? k : 16 / op_factor_bytes(q), &q->tuning, &u.move);
     if (!result) {
         bench_gpu_describe(row, b, u.graphs.plan);
         result = gpu_shape_open(g, &s, m, n, k);

@@ -11,7 +11,7 @@ enum bench_gpu_what {
     BENCH_PRODUCT, /* what computes alone: cuBLAS, on a gathered A; cuDNN's attention; PyTorch's
                     * grouped product, of a layer the first */
     BENCH_COMM,    /* NCCL's collective alone */
-    /* the operator's own communication: the same plan with N (of ag_gemm) or K = 8, of
+    /* the operator's own communication: the same plan with N (of ag_gemm) or K = 8 (of FP8: 16), of
      * ring_attention without products */
     BENCH_MOVE,
     BENCH_TURNS, /* NCCL's collective and the product one after the other, on one stream */

@@ -13,7 +13,9 @@ enum {
     ATTRIBUTE_L2 = 38,
     ATTRIBUTE_MAJOR = 75,
     ATTRIBUTE_MINOR = 76,
-    ATTRIBUTE_DMA_BUF = 124
+    ATTRIBUTE_DMA_BUF = 124,
+    ATTRIBUTE_MPS = 133,
+    BETWEEN_ATOMICS = 3 /* CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED */
 };
 
 struct driver {
@@ -25,6 +27,8 @@ struct driver {
     int (*memory)(size_t *bytes, int device);
     int (*attribute)(int *value, int attribute, int device);
     int (*bus)(char *text, int length, int device);
+    int (*reaches)(int *can, int device, int peer);
+    int (*between)(int *value, int attribute, int device, int peer);
 };
 
 /* Of nvml.h. */
@@ -92,7 +96,25 @@ static int gpu_load(void *library, struct driver *d)
     d->memory = (int (*)(size_t *, int))dlsym(library, "cuDeviceTotalMem_v2");
     d->attribute = (int (*)(int *, int, int))dlsym(library, "cuDeviceGetAttribute");
     d->bus = (int (*)(char *, int, int))dlsym(library, "cuDeviceGetPCIBusId");
+    d->reaches = (int (*)(int *, int, int))dlsym(library, "cuDeviceCanAccessPeer");
+    d->between = (int (*)(int *, int, int, int))dlsym(library, "cuDeviceGetP2PAttribute");
     return d->init && d->version && d->count && d->get && d->name && d->memory && d->attribute;
+}
+
+/* Whether each of the first `count` reaches every other. */
+static int gpu_peers(const struct driver *d, uint32_t count)
+{
+    for (uint32_t i = 0; i < count * count; i++) {
+        int own, other, can = 1, atomics = 1;
+        if (i / count == i % count || d->get(&own, (int)(i / count)) ||
+            d->get(&other, (int)(i % count)))
+            continue;
+        if (d->reaches && !d->reaches(&can, own, other) && !can)
+            return 0;
+        if (d->between && !d->between(&atomics, BETWEEN_ATOMICS, own, other) && !atomics)
+            return 0;
+    }
+    return 1;
 }
 
 void gpu_probe(struct gpu_list *out)
@@ -118,6 +140,7 @@ void gpu_probe(struct gpu_list *out)
         return;
     }
     out->count = (uint32_t)count < GPU_MAX ? (uint32_t)count : GPU_MAX;
+    out->peers = gpu_peers(&d, out->count);
     for (uint32_t i = 0; i < out->count; i++) {
         struct gpu_device *g = &out->devices[i];
         int device = 0, sms = 0, khz = 0, memory_khz = 0, bits = 0, cache = 0;
@@ -131,6 +154,7 @@ void gpu_probe(struct gpu_list *out)
         d.attribute(&g->minor, ATTRIBUTE_MINOR, device);
         d.attribute(&sms, ATTRIBUTE_SMS, device);
         d.attribute(&g->dma_buf, ATTRIBUTE_DMA_BUF, device);
+        d.attribute(&g->mps, ATTRIBUTE_MPS, device);
         if (!d.attribute(&khz, ATTRIBUTE_CLOCK, device) && khz > 0)
             g->clock = (uint64_t)khz * 1000;
         /* two transfers a clock */

@@ -17,12 +17,14 @@ struct gpu_device {
     uint64_t clock;     /* Hz, of the SMs at most; 0: the driver does not say */
     uint32_t nvlinks;   /* that are up: see gpu_probe_links */
     int dma_buf;        /* memory can be exported as a DMA-BUF */
+    int mps;            /* kernels of several processes run on it at once, under MPS */
 };
 
 struct gpu_list {
     int driver;     /* libcuda's CUDA version, 13000 for 13.0; 0: there is none */
     uint32_t count; /* at most GPU_MAX are described */
     struct gpu_device devices[GPU_MAX];
+    int peers; /* each reaches every other's memory, atomically (as over NVLink); 1 GPU: yes */
     char missing[128]; /* why there is none */
 };
 

@@ -73,10 +73,28 @@ static void hosts_quote(FILE *f, const char *text)
     fputs("' ", f);
 }
 
+/* Where the ranks find a host that ssh knows by `name`: ~/.ssh/config may give it another address,
+ * and USER@ is ssh's alone. */
+static void hosts_address(const char *name, char *address, size_t size)
+{
+    char line[512];
+    const char *at = strrchr(name, '@');
+    snprintf(address, size, "%s", at ? at + 1 : name);
+    snprintf(line, sizeof line, "timeout 10 ssh -G '%s' </dev/null 2>/dev/null", name);
+    FILE *f = popen(line, "re"); /* hosts_read has seen to it that there is no quote in the name */
+    while (f && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = '\0';
+        if (!strncmp(line, "hostname ", 9) && line[9])
+            snprintf(address, size, "%.255s", line + 9);
+    }
+    if (f)
+        pclose(f);
+}
+
 /* What the host's shell does. The rank ends when its standard input does: with the connection, or
  * when the parent closes it. */
-static char *hosts_script(const struct host_list *h, uint32_t rank, uint16_t port,
-                          char *const *argv)
+static char *hosts_script(const struct host_list *h, uint32_t rank, const char *address,
+                          uint16_t port, char *const *argv)
 {
     char *text = NULL, here[4096], program[4096];
     size_t bytes;
@@ -95,7 +113,7 @@ static char *hosts_script(const struct host_list *h, uint32_t rank, uint16_t por
             "|| exit 3; export RANK=%u WORLD_SIZE=%u LOCAL_RANK=%u LOCAL_WORLD_SIZE=%u "
             "MASTER_PORT=%u MASTER_ADDR=",
             rank, h->count * h->slots, rank % h->slots, h->slots, port);
-    hosts_quote(f, h->names[0]);
+    hosts_quote(f, address);
     for (char **e = environ; *e; e++) {
         const char *const passed[] = {"MKERNEL_", "MK_",
                                       "SOFTNIC",  "OPENBLAS_NUM_THREADS=",
@@ -243,7 +261,7 @@ int hosts_run(const struct host_list *hosts, char *const *argv, int *stopped, ch
 {
     struct crowd c = {.hosts = hosts, .world = hosts->count * hosts->slots};
     unsigned char bits[16];
-    char token[33];
+    char token[33], address[256];
     sigset_t watched;
     *stopped = 0;
     error[0] = '\0';
@@ -258,6 +276,7 @@ int hosts_run(const struct host_list *hosts, char *const *argv, int *stopped, ch
     for (size_t i = 0; i < sizeof bits; i++)
         snprintf(token + 2 * i, 3, "%02x", bits[i]);
     uint16_t port = (uint16_t)(20000 + (bits[0] << 8 | bits[1]) % 10000);
+    hosts_address(hosts->names[0], address, sizeof address);
     sigemptyset(&watched);
     sigaddset(&watched, SIGINT);
     sigaddset(&watched, SIGTERM);
@@ -266,7 +285,7 @@ int hosts_run(const struct host_list *hosts, char *const *argv, int *stopped, ch
     sigprocmask(SIG_BLOCK, &watched, NULL);
     signal(SIGPIPE, SIG_IGN);
     for (uint32_t i = 0; i < c.world; i++) {
-        char *script = hosts_script(hosts, i, port, argv);
+        char *script = hosts_script(hosts, i, address, port, argv);
         c.inputs[i] = -1;
         c.pids[i] =
             script ? hosts_start(hosts->names[i / hosts->slots], script, token, &c.inputs[i]) : -1;

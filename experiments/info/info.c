@@ -5,6 +5,7 @@
 #include "experiments/info/info_rails.h"
 #include "experiments/common/options.h"
 #include "backends/nic.h"
+#include "core/gpus.h"
 #include "core/ops/op.h"
 
 #include <dirent.h>
@@ -73,6 +74,21 @@ static void info_show_gpus(struct gpu_list *list, struct advice *a)
                : gpu_has_mma(g) ? "mma"
                                 : "none");
     }
+    for (uint32_t i = 0; i < list->count; i++)
+        if (list->devices[i].mps) {
+            printf("MPS       serves GPU %u: ranks that share it run at once\n", i);
+            break;
+        }
+    char p2p[128];
+    int wanted = gpus_peers_wanted(p2p, sizeof p2p);
+    if (wanted < 0)
+        info_advise(a, "unset MKERNEL_P2P       # %s", p2p);
+    if (list->count > 1)
+        printf("P2P       %s\n",
+               !wanted ? "off (MKERNEL_P2P): each GPU is a node of its own"
+               : list->peers
+                   ? "GPUs reach each other's memory, with atomics"
+                   : "not with atomics: each GPU is a node of its own, --nodes N --gpus 1");
     printf("driver    CUDA %d.%d\n", list->driver / 1000, list->driver % 1000 / 10);
     char ops[OP_LIST_TEXT];
     if (!gpu_with_mma(list))

@@ -90,6 +90,8 @@ struct run_job {
     uint64_t shapes[RUN_SHAPES][OP_DIMENSIONS]; /* all that were asked for */
     uint32_t shape_count;
     char device[64];   /* that tuned plans are for: a GPU's name, or "host" */
+    uint32_t sharing;  /* ranks on a GPU, at most; 0: no GPU */
+    uint32_t share;    /* SMs that each of them has at once with the others; 0: they take turns */
     int cuda_driver;   /* CUDA version of the driver, 13000 for 13.0; 0 on the host */
     double skew;       /* --skew; 0: not given */
     uint64_t burst;    /* launches in flight before a wait */

@@ -5,6 +5,7 @@
 #include "experiments/common/memory_need.h"
 #include "experiments/common/output_file.h"
 #include "core/comm.h"
+#include "core/gpus.h"
 #include "core/ops/op.h"
 #include "core/tuning.h"
 #include "sim/emulated.h"
@@ -165,14 +166,43 @@ static int run_job_choose_exec(struct run_job *job, const struct gpu_list *gpus,
     return built && kernel && able ? 0 : -EINVAL;
 }
 
+/* Whether the GPUs here are nodes of their own: they do not reach each other's memory, or are not
+ * to (MKERNEL_P2P). 1, 0, or -EINVAL with a sentence. */
+static int run_job_gpus_apart(const struct run_job *job, const struct gpu_list *gpus, char *error,
+                              size_t size)
+{
+    if (job->options.exec != MK_EXEC_CUDA)
+        return 0;
+    int wanted = gpus_peers_wanted(error, size);
+    return wanted < 0 ? wanted : gpus->count > 1 && !(wanted && gpus->peers);
+}
+
+static int run_job_refuse_apart(const struct run_options *o, const struct gpu_list *gpus,
+                                char *error, size_t size)
+{
+    snprintf(error, size,
+             "--gpus %llu: the GPUs of this host %s, so each is a node of its own: --nodes %llu "
+             "--gpus 1",
+             (unsigned long long)o->gpus,
+             gpus->peers ? "are not to reach each other's memory (MKERNEL_P2P=off)"
+                         : "do not reach each other's memory with atomics, as over NVLink",
+             (unsigned long long)(o->nodes * o->gpus));
+    return -EINVAL;
+}
+
 static int run_job_choose_topology(struct run_job *job, const struct run_identity *launched,
-                                   uint32_t able, char *error, size_t size)
+                                   const struct gpu_list *gpus, char *error, size_t size)
 {
     struct run_options *o = &job->options;
+    uint32_t able = run_job_gpus(job, gpus);
+    int apart = run_job_gpus_apart(job, gpus, error, size);
+    if (apart < 0)
+        return apart;
     if (launched) {
         uint64_t world = launched->world;
         if (!o->gpus)
             o->gpus = o->nodes                ? world / o->nodes
+                      : apart                 ? 1
                       : launched->local_world ? launched->local_world
                                               : world;
         if (!o->nodes)
@@ -183,19 +213,34 @@ static int run_job_choose_topology(struct run_job *job, const struct run_identit
                      (unsigned long long)world, launched->launcher);
             return -EINVAL;
         }
-        return 0;
+        return apart && o->gpus > 1 ? run_job_refuse_apart(o, gpus, error, size) : 0;
     }
     if (!o->nodes)
-        o->nodes = 1;
+        o->nodes = apart && !o->gpus ? able : 1;
+    if (apart && !o->gpus)
+        o->gpus = 1;
     if (!o->gpus)
         o->gpus = o->exec == MK_EXEC_CUDA && able >= o->nodes ? able / o->nodes : 2;
-    if (o->nodes * o->gpus >
-        SPAWN_MAX_RANKS) { /* more ranks than GPUs take turns on them: slow, but it runs */
+    if (o->nodes * o->gpus > SPAWN_MAX_RANKS) { /* more ranks than GPUs share them */
         snprintf(error, size, "%llu x %llu ranks: this host runs at most %d",
                  (unsigned long long)o->nodes, (unsigned long long)o->gpus, SPAWN_MAX_RANKS);
         return -EINVAL;
     }
-    return 0;
+    return apart && o->gpus > 1 ? run_job_refuse_apart(o, gpus, error, size) : 0;
+}
+
+/* Ranks that share a GPU have a part of its SMs each, or take turns: core/gpus.h. */
+static void run_job_share_gpus(struct run_job *job, const struct gpu_list *gpus)
+{
+    const struct gpu_device *g = &gpus->devices[0];
+    uint64_t here = job->identity.local_world ? job->identity.local_world
+                                              : job->options.nodes * job->options.gpus;
+    if (job->options.exec != MK_EXEC_CUDA)
+        return;
+    job->sharing = (uint32_t)mk_ceil_div(here, gpus->count);
+    job->share = gpus_share(g->sms, gpus_whole(g->sms), job->sharing, g->mps);
+    if (job->share && (!job->options.ask.sms || job->share < job->options.ask.sms))
+        job->options.ask.sms = job->share;
 }
 
 /* A fabric or NIC that is not there is told before anything starts: on one node, too, which uses
@@ -334,12 +379,13 @@ int run_job_prepare(struct run_job *job, const struct run_options *o,
         gpu_probe(&gpus);
     int result = run_job_choose_exec(job, &gpus, error, error_size);
     if (!result)
-        result =
-            run_job_choose_topology(job, launched, run_job_gpus(job, &gpus), error, error_size);
+        result = run_job_choose_topology(job, launched, &gpus, error, error_size);
     if (!result)
         result = run_job_choose_nic(job, &gpus, error, error_size);
     if (!result)
         result = run_job_check_exec_options(&job->options, error, error_size);
+    if (!result)
+        run_job_share_gpus(job, &gpus);
     if (!result)
         result = run_job_read_skew(job, error, error_size);
     if (!result && job->identity.rank == 0)

@@ -232,6 +232,25 @@ static void run_say_assumed(const struct run_job *job)
                 job->options.subcommand->name, me->world);
 }
 
+/* Once a job, by who starts it: launches of ranks that share a GPU look as if they hung. */
+static void run_say_shared(const struct run_job *job)
+{
+    const char *name = job->options.subcommand->name;
+    if (job->sharing < 2)
+        return;
+    if (job->share)
+        fprintf(stderr,
+                "mkernel %s: %u ranks share a GPU, each with %u of its SMs, at once under "
+                "MPS\n",
+                name, job->sharing, job->share);
+    else
+        fprintf(stderr,
+                "mkernel %s: %u ranks share a GPU and take turns of a millisecond or so: right, "
+                "but slow. Under MPS they run at once: `nvidia-cuda-mps-control -d` starts it, "
+                "`echo quit | nvidia-cuda-mps-control` ends it\n",
+                name, job->sharing);
+}
+
 static void run_warn_of_token(const struct run_identity *me, const char *mode)
 {
     if (!me->rank && me->guessable)
@@ -326,6 +345,8 @@ int run_start(int argc, char **argv, const struct run_subcommand *sub)
                  tuning_words(&job.plan.problem.tuning, plan, sizeof plan));
         return run_say(&options, STATUS_DONE, sentence);
     }
+    if (!is_spawned && !options.quiet && (!is_rank || !me.rank))
+        run_say_shared(&job);
     if (!is_rank)
         return run_here(&job, argv - 1); /* main's argv: the ranks get the same command line */
     run_warn_of_token(&me, name);

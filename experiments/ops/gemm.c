@@ -111,35 +111,57 @@ void run_make_fp8(const struct run_data *d, uint32_t argument, uint64_t launch, 
                   argument < 3 ? NULL : to);
 }
 
-static int gemm_check_fp8(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
-                          uint64_t launch, const struct check_pace *pace,
-                          struct check_result *result)
+/* Rows [first, first + rows) of `rank`'s A to `a`, and all of its B to `b` where it is not NULL, in
+ * fp32; rows lie `depth` floats apart. 0 or -ENOMEM. */
+static int gemm_widen_fp8(const struct run_data *d, uint32_t rank, uint64_t launch, uint64_t first,
+                          uint64_t rows, uint64_t depth, float *a, float *b)
 {
     const struct mk_problem *q = &d->job->problem;
-    uint64_t shard = q->m / mk_world(&q->topo), k = q->k, blocks = mk_ceil_div(k, MK_SCALE_BLOCK);
-    uint8_t *codes = malloc(shard * k);
-    float *scales = malloc(shard * blocks * sizeof *scales), *a = malloc(q->m * k * sizeof *a),
-          *b = malloc(q->n * k * sizeof *b);
-    int status = -ENOMEM;
-    if (codes && scales && a && b) {
-        for (uint32_t rank = 0; rank < mk_world(&q->topo); rank++, spawn_beat()) {
-            gemm_quantize(d, 0, rank, launch, codes, scales);
-            dequantize_rows(codes, shard, k, scales, shard, a + rank * shard * k);
-        }
-        dequantize_blocks(arguments[1], q->n, k, arguments[4], mk_round_up(blocks, 4), b);
-        const struct check_gemm g = {.m = q->m,
-                                     .n = q->n,
-                                     .k = k,
-                                     .a_wide = a,
-                                     .b_wide = b,
-                                     .c = arguments[2],
-                                     .b_transposed = 1,
-                                     .frobenius = q->exec == MK_EXEC_CUDA ? CHECK_FP8 : 0,
-                                     .cut = q->exec == MK_EXEC_CUDA ? CHECK_FP8_CUT : 0};
-        status = check_gemm(&g, pace, result);
+    const uint64_t k = q->k, blocks = mk_ceil_div(k, MK_SCALE_BLOCK), all = d->bytes[0] / k,
+                   pitch = mk_round_up(blocks, 4), most = all > q->n ? all : q->n;
+    uint8_t *codes = malloc(most * k);
+    float *scales =
+        malloc((all * blocks + mk_ceil_div(q->n, MK_SCALE_BLOCK) * pitch) * sizeof *scales);
+    int result = codes && scales ? 0 : -ENOMEM;
+    if (!result) {
+        gemm_quantize(d, 0, rank, launch, codes, scales);
+        for (uint64_t row = 0; row < rows; row++)
+            dequantize_rows(codes + (first + row) * k, 1, k, scales + first + row, all,
+                            a + row * depth);
+    }
+    if (!result && b) {
+        gemm_quantize(d, 1, rank, launch, codes, scales);
+        for (uint64_t col = 0; col < q->n; col++)
+            dequantize_blocks(codes + col * k, 1, k, scales + col / MK_SCALE_BLOCK * pitch, pitch,
+                              b + col * depth);
     }
     free(codes);
     free(scales);
+    return result;
+}
+
+/* What run_check_gemm checks, of rows of C from `first` on; g has all but A and B. */
+static int gemm_check_fp8(const struct run_data *d, struct check_gemm g, uint64_t first,
+                          uint64_t launch, const struct check_pace *pace,
+                          struct check_result *result, int gathers)
+{
+    const struct mk_problem *q = &d->job->problem;
+    const uint32_t world = mk_world(&q->topo), me = d->job->identity.rank;
+    const uint64_t shard = q->m / world, depth = g.k;
+    float *a = malloc(g.m * depth * sizeof *a), *b = malloc(q->n * depth * sizeof *b);
+    int status = a && b ? 0 : -ENOMEM, cuda = q->exec == MK_EXEC_CUDA;
+    for (uint32_t rank = 0; rank < world && !status; rank++, spawn_beat())
+        status = gathers ? gemm_widen_fp8(d, rank, launch, 0, shard, depth,
+                                          a + rank * shard * depth, rank == me ? b : NULL)
+                         : gemm_widen_fp8(d, rank, launch, first, g.m, depth, a + rank * q->k,
+                                          b + rank * q->k);
+    g.a_wide = a;
+    g.b_wide = b;
+    if (cuda && !g.roundings)
+        g.frobenius = CHECK_FP8;
+    g.cut = cuda ? CHECK_FP8_CUT : 0;
+    if (!status)
+        status = check_gemm(&g, pace, result);
     free(a);
     free(b);
     return status;
@@ -159,8 +181,15 @@ int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARG
     /* Fast: each rank's product is rounded (one rounding of the whole, as they add up), then each
      * of the world - 1 sums in any order, and a node's sum perhaps once more on its way out. */
     uint32_t roundings = !gathers && !q->deterministic ? world + 1 : 0;
+    struct check_gemm g = {.m = rows,
+                           .n = q->n,
+                           .k = depth,
+                           .c = arguments[2],
+                           .b_transposed = q->b_transposed,
+                           .roundings = roundings,
+                           .frobenius = roundings ? CHECK_FAST : 0};
     if (q->fp8)
-        return gemm_check_fp8(d, arguments, launch, pace, result);
+        return gemm_check_fp8(d, g, first, launch, pace, result, gathers);
     if (d->cuda && check_gemm_gpu)
         return gemm_check_gpu(d, arguments[2], launch, gathers, scatters, roundings, result);
     uint16_t *a = malloc(rows * depth * 2), *b = gathers ? NULL : malloc(depth * q->n * 2);
@@ -180,15 +209,8 @@ int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARG
         for (uint64_t col = 0; q->b_transposed && col < q->n; col++)
             run_data_input(d, 1, rank, launch, col * q->k, q->k, b + col * depth + rank * q->k);
     }
-    struct check_gemm g = {.m = rows,
-                           .n = q->n,
-                           .k = depth,
-                           .a = a,
-                           .b = gathers ? arguments[1] : b,
-                           .c = arguments[2],
-                           .b_transposed = q->b_transposed,
-                           .roundings = roundings,
-                           .frobenius = roundings ? CHECK_FAST : 0};
+    g.a = a;
+    g.b = gathers ? arguments[1] : b;
     status = check_gemm(&g, pace, result);
 out:
     free(a);

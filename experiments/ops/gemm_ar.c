@@ -8,4 +8,4 @@ static int gemm_ar_check(const struct run_data *d, const void *const arguments[R
 }
 
 const struct run_op run_op_gemm_ar = {
-    .check = gemm_ar_check, .made_on_gpu = 3, .collective = RUN_ALL_REDUCE};
+    .check = gemm_ar_check, .make = run_make_fp8, .made_on_gpu = 3, .collective = RUN_ALL_REDUCE};

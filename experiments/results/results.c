@@ -7,6 +7,7 @@
 #include "experiments/common/output_file.h"
 #include "experiments/common/trace_output.h"
 #include "experiments/results/results_diff.h"
+#include "experiments/results/results_merge.h"
 #include "experiments/results/results_plot.h"
 #include "experiments/results/results_table.h"
 
@@ -18,7 +19,7 @@
 
 struct arguments {
     const char *only, *csv, *json, *expect, *x, *y, *roofs;
-    int ranks, script;
+    int ranks, script, mix;
 };
 
 #define AT(field) .offset = offsetof(struct arguments, field)
@@ -43,12 +44,13 @@ static const struct option_spec specs[] = {
      "Default: "
      "as a simulated point or the GPUs say",
      .max = 80, .group = PLOTS},
+    {"mix", OPTION_FLAG, AT(mix), NULL, "merge: also results of another build of mkernel"},
     {"script", OPTION_FLAG, AT(script), NULL, "print gnuplot's script instead of drawing",
      .group = PLOTS},
 };
 
 static const struct option_table table = {
-    "results FILE table|diff|plot|export [ARGUMENTS] [OPTIONS]",
+    "results FILE table|diff|plot|export|merge [ARGUMENTS] [OPTIONS]",
     "Shows a file of results, which `mkernel sweep` made: medians with 95 % bootstrap intervals "
     "over jobs and launches.\n"
     "  table                  a row a point, what failed, what lies far out\n"
@@ -58,7 +60,10 @@ static const struct option_table table = {
     "  plot KIND PICTURE      KIND: time, speed, efficiency, stack, heat, simulated, roofline; "
     "PICTURE: "
     "PNG, or SVG by its name\n"
-    "  export                 as CSV and JSON",
+    "  export                 as CSV and JSON\n"
+    "  merge [OTHER...]       adds to FILE what OTHER has and it has not; without OTHER the parts "
+    "that\n"
+    "                         tasks of `sweep --spread` left beside it, which then go",
     specs, sizeof specs / sizeof *specs,
     "  mkernel results role-split.db table --only 'op=ag_gemm;nodes=1:2'\n"
     "  mkernel results yesterday.db diff today.db\n"
@@ -66,7 +71,8 @@ static const struct option_table table = {
     "  mkernel results role-split.db plot time time.png --only op=ag_gemm\n"
     "  mkernel results role-split.db plot heat heat.svg --x chunk-rows --y roles\n"
     "  mkernel results today.db table --expect yesterday.db\n"
-    "  mkernel results role-split.db export --csv points.csv --json points.json\n"};
+    "  mkernel results role-split.db export --csv points.csv --json points.json\n"
+    "  mkernel results role-split.db merge\n"};
 
 static int results_usage(const char *sentence)
 {
@@ -329,6 +335,36 @@ static int results_export(const char *path, const struct arguments *a)
     return results_fail(error);
 }
 
+/* ---- merge ---- */
+
+static int results_merge_all(const char *path, const struct options_found *found,
+                             const struct arguments *a)
+{
+    char error[4400];
+    struct results_merged m = {0};
+    int rc = 0;
+    if (found->word_count > 2) {
+        for (int i = 2; i < found->word_count && !rc; i++, m.parts += !rc)
+            rc = results_merge(path, found->words[i], a->mix, &m.jobs, error, sizeof error);
+    } else {
+        rc = results_merge_parts(path, a->mix, &m, error, sizeof error);
+        if (!rc && !m.parts) {
+            snprintf(error, sizeof error,
+                     "there is no part of %s beside it (%s" RESULTS_PART
+                     "JOB-TASK); `results FILE merge OTHER` takes other files",
+                     path, path);
+            return results_usage(error);
+        }
+    }
+    if (rc && !m.parts)
+        return rc == -EIO ? results_fail(error) : results_usage(error);
+    if (m.parts)
+        fprintf(stderr, "mkernel results: %lld jobs of %u file%s are now in %s%s%s\n",
+                (long long)m.jobs, m.parts, m.parts > 1 ? "s" : "", path, rc ? "; " : "",
+                rc ? error : "");
+    return rc ? STATUS_FAILED : STATUS_DONE;
+}
+
 /* ---- the command ---- */
 
 /* Options of another view would be ignored. */
@@ -337,8 +373,9 @@ static int results_refuse(const char *view, const struct options_found *found, c
 {
     static const struct {
         const char *option, *views;
-    } of[] = {{"ranks", "table"}, {"expect", "table"}, {"csv", "export diff"}, {"json", "export"},
-              {"x", "plot"},      {"y", "plot"},       {"roofs", "plot"},      {"script", "plot"}};
+    } of[] = {{"ranks", "table"}, {"expect", "table"}, {"csv", "export diff"},
+              {"json", "export"}, {"x", "plot"},       {"y", "plot"},
+              {"roofs", "plot"},  {"script", "plot"},  {"mix", "merge"}};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         if (options_given(&table, found, of[i].option) && !strstr(of[i].views, view)) {
             snprintf(error, size, "--%s is not for `results %s`", of[i].option, view);
@@ -352,7 +389,7 @@ int command_results(int argc, char **argv)
     static const struct {
         const char *name;
         int most; /* words, the file and the view among them */
-    } views[] = {{"table", 2}, {"diff", 4}, {"plot", 4}, {"export", 2}};
+    } views[] = {{"table", 2}, {"diff", 4}, {"plot", 4}, {"export", 2}, {"merge", 8}};
     enum { VIEWS = sizeof views / sizeof *views };
     const char *names[VIEWS];
     struct arguments a = {.only = NULL};
@@ -388,5 +425,6 @@ int command_results(int argc, char **argv)
     return at == 0   ? results_table(found.words[0], &a)
            : at == 1 ? results_diff(found.words[0], &found, &a)
            : at == 2 ? results_plot(found.words[0], &found, &a)
+           : at == 4 ? results_merge_all(found.words[0], &found, &a)
                      : results_export(found.words[0], &a);
 }

@@ -1,10 +1,12 @@
 /* `mkernel sweep`: many points measured into one file of results. */
 #include "experiments/sweep/sweep.h"
+#include "core/clock.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/hosts.h"
 #include "experiments/common/options.h"
 #include "experiments/results/results.h"
 #include "experiments/results/results_file.h"
+#include "experiments/results/results_merge.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -16,8 +18,13 @@
 struct arguments {
     const char *vary, *out, *expect, *budget, *hosts;
     uint64_t repeats, seed, limit_ns, jobs;
-    int list, retry, mix, quiet, force;
+    int list, retry, mix, quiet, force, spread;
+    struct sweep_spread share; /* where --spread was given */
 };
+
+static const char *const spreads[] = {"array", "srun"};
+
+#define PATIENCE_NS 60000000000ull /* with tasks that merge at the same time */
 
 #define AT(field) .offset = offsetof(struct arguments, field)
 #define POINTS "the points"
@@ -57,6 +64,13 @@ static const struct option_spec specs[] = {
      "start the ranks by ssh: a line a host, `node1 slots=8`; the first has the results. Default: "
      "ranks on this host, or as a launcher says",
      .max = 4000, .group = JOBS},
+    {"spread", OPTION_WORD, AT(spread), "array|srun",
+     "measure a share of the points: this task's of `sbatch --array=0-7`, or of `srun -n 8` (whose "
+     "tasks are the ranks of each point without it). Each task has a part of its own, "
+     "OUT.part.NAME, "
+     "and merges it into OUT at its end; parts of tasks that died are merged by the next sweep "
+     "with --spread, or by `mkernel results OUT merge`",
+     .words = spreads, .word_count = 2, .group = JOBS},
     {"out", OPTION_TEXT, AT(out), "FILE",
      "the results (SQLite); jobs that are in it are not done again. Default: FILE's name, with .db "
      "for its ending, in this folder",
@@ -81,6 +95,7 @@ static const struct option_table table = {
     "  mkernel sweep --vary 'op=ag_gemm:gemm_rs;shape=256,128,256:512,256,512;exec=host' --out "
     "first.db\n"
     "  mkernel sweep --vary 'op=gemm_rs;exec=sim;nodes=1..8*2;gpus=8;pieces=1:2:4' --repeats 1\n"
+    "  sbatch --array=0-7 --exclusive --wrap 'mkernel sweep role-split.yaml --spread array'\n"
     "  mkernel sweep one-host.yaml --expect yesterday.db      (exit status 1: something got "
     "slower)\n"};
 
@@ -104,6 +119,14 @@ static int sweep_choose_jobs(struct sweep *s, const struct arguments *a, char *e
                  (unsigned long long)a->jobs, measured, s->point_count);
         return -EINVAL;
     }
+    if (measured && a->share.crowded && !a->force) {
+        snprintf(error, size,
+                 "--spread srun: tasks on one node measure at the same time and disturb each "
+                 "other, and %u of %u points are measured (neither exec=sim nor emulated): srun "
+                 "--ntasks-per-node=1; --force does it all the same",
+                 measured, s->point_count);
+        return -EINVAL;
+    }
     s->jobs = a->jobs                 ? a->jobs
               : measured || cores < 1 ? 1
               : cores > SWEEP_JOBS    ? SWEEP_JOBS
@@ -112,9 +135,18 @@ static int sweep_choose_jobs(struct sweep *s, const struct arguments *a, char *e
 }
 
 /* What the command line says goes before what the file says. */
-static int sweep_gather(struct sweep *s, const struct arguments *a, const char *file, char *error,
+static int sweep_gather(struct sweep *s, struct arguments *a, const char *file, char *error,
                         size_t size)
 {
+    if (a->spread >= 0 && (a->hosts || a->expect)) {
+        snprintf(error, size,
+                 a->hosts ? "--spread and --hosts both say who measures: give one"
+                          : "--expect looks at all points, and with --spread a task "
+                            "has a share: `mkernel results OUT table --expect FILE`");
+        return -EINVAL;
+    }
+    if (a->spread >= 0 && sweep_spread_read(&a->share, (enum sweep_over)a->spread, error, size))
+        return -EINVAL;
     int rc = file ? sweep_read(s, file, error, size) : 0;
     if (!rc && !file && !a->vary) {
         snprintf(error, size, "what to measure is missing: a FILE or --vary");
@@ -138,6 +170,8 @@ static int sweep_gather(struct sweep *s, const struct arguments *a, const char *
     s->seed = a->seed != UINT64_MAX ? a->seed : s->seed;
     s->limit_ns = a->limit_ns ? a->limit_ns : s->limit_ns;
     rc = rc ? rc : sweep_make_points(s, error, size);
+    if (!rc && a->share.count && (rc = sweep_spread_take(s, &a->share)))
+        snprintf(error, size, "no memory for the points");
     return rc ? rc : sweep_choose_jobs(s, a, error, size);
 }
 
@@ -169,10 +203,11 @@ static int sweep_list(const struct sweep *s)
 }
 
 static int sweep_measure_held(struct sweep *s, const struct arguments *a, const char *out,
-                              const char *command, int *stopped)
+                              const char *whole, const char *command, int *stopped)
 {
     char error[2400];
     const struct sweep_how how = {.out = out,
+                                  .whole = whole,
                                   .command = command,
                                   .retry = a->retry,
                                   .mix = a->mix,
@@ -188,7 +223,7 @@ static int sweep_measure_held(struct sweep *s, const struct arguments *a, const 
         return rc == -EINVAL ? STATUS_USAGE : STATUS_FAILED;
     }
     int status = sweep_run(s, &how);
-    if (*stopped || status == STATUS_USAGE)
+    if (*stopped || status == STATUS_USAGE || whole)
         return status;
     if (!a->quiet) {
         int shown = results_show(out, NULL);
@@ -198,17 +233,70 @@ static int sweep_measure_held(struct sweep *s, const struct arguments *a, const 
     return status ? status : slower;
 }
 
+/* All parts of `out` that nobody writes, into it; what cannot be is said. */
+static int sweep_merge(const char *out, const struct arguments *a)
+{
+    char error[4400];
+    struct results_merged merged;
+    int rc = results_merge_parts(out, a->mix, &merged, error, sizeof error);
+    if (rc && rc != -EBUSY)
+        fprintf(stderr, "mkernel sweep: %s; `mkernel results %s merge` tries again\n", error, out);
+    return rc == -EBUSY ? 0 : rc;
+}
+
+/* A task's share, into a part of `out` and then into `out`: what other tasks left, too, so that a
+ * task that dies loses nothing. */
+static int sweep_measure_share(struct sweep *s, const struct arguments *a, const char *out,
+                               const char *command, int *stopped)
+{
+    char error[4400], part[4200];
+    struct results_hold hold;
+    if (!s->point_count) {
+        fprintf(stderr, "mkernel sweep: task %u of %u has nothing to do: there are fewer points\n",
+                a->share.index + 1, a->share.count);
+        return STATUS_DONE;
+    }
+    snprintf(part, sizeof part, "%s" RESULTS_PART "%s", out, a->share.part);
+    sweep_merge(out, a);
+    if (results_hold(&hold, part, error, sizeof error)) {
+        fprintf(stderr, "mkernel sweep: %s\n", error);
+        return STATUS_USAGE;
+    }
+    int status = sweep_measure_held(s, a, part, out, command, stopped);
+    results_release(&hold);
+    int rc = sweep_merge(out, a);
+    for (uint64_t until = mk_now_ns() + PATIENCE_NS; !rc && !access(part, F_OK);) {
+        if (mk_now_ns() > until)
+            break;
+        usleep(100000); /* another task has it in hand, or `out` */
+        rc = sweep_merge(out, a);
+    }
+    if (!access(part, F_OK)) {
+        if (!rc)
+            fprintf(stderr,
+                    "mkernel sweep: %s is not merged yet; `mkernel results %s merge` does it\n",
+                    part, out);
+        return STATUS_FAILED;
+    }
+    if (*stopped || status == STATUS_USAGE || a->quiet || access(out, F_OK))
+        return status;
+    int shown = results_show(out, NULL);
+    return status ? status : shown;
+}
+
 static int sweep_measure(struct sweep *s, const struct arguments *a, const char *out,
                          const char *command, int *stopped)
 {
     char error[4400];
     struct results_hold hold;
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of write */
+    if (a->share.count)
+        return sweep_measure_share(s, a, out, command, stopped);
     if (results_hold(&hold, out, error, sizeof error)) { /* before hours of jobs, not after */
         fprintf(stderr, "mkernel sweep: %s\n", error);
         return STATUS_USAGE;
     }
-    int status = sweep_measure_held(s, a, out, command, stopped);
+    int status = sweep_measure_held(s, a, out, NULL, command, stopped);
     results_release(&hold);
     return status;
 }
@@ -277,7 +365,7 @@ static int sweep_over_hosts(const char *file, int argc, char **argv, int *stoppe
 
 int command_sweep(int argc, char **argv)
 {
-    struct arguments a = {.seed = UINT64_MAX};
+    struct arguments a = {.seed = UINT64_MAX, .spread = -1};
     struct options_found found;
     char error[2400] = "no memory", out[4096], command[4096] = "mkernel";
     if (options_parse(&table, argc, argv, &a, &found, error, sizeof error))

@@ -8,6 +8,7 @@
  *   sweep_machine.c  what it was measured with
  *   sweep_power.c    clocks and power while it was
  *   sweep_crew.c     the same on all ranks that a launcher started
+ *   sweep_spread.c   which points are this task's, where Slurm runs several
  *   sweep_run.c      the loop: a job, its row, the next
  *   sweep_collective.c  `mkernel bench collective`, a sweep of its own making */
 #ifndef MK_SWEEP_H
@@ -132,6 +133,22 @@ struct sweep_job {
  * points. */
 void sweep_order(const struct sweep *s, struct sweep_job *jobs);
 
+/* --spread: which share of the points this process has. */
+enum sweep_over { SWEEP_OVER_ARRAY, SWEEP_OVER_STEP };
+struct sweep_spread {
+    uint32_t index, count;
+    int crowded;   /* several tasks may be on a node at once */
+    char part[80]; /* what its part of the results is called; no other task's is */
+};
+
+/* By Slurm's variables: of the task of an array, or of srun's task, whose variables it takes out of
+ * the environment. 0, or -EINVAL with a sentence. */
+int sweep_spread_read(struct sweep_spread *out, enum sweep_over over, char *error, size_t size);
+
+/* Leaves the points of this share, every count-th in the order of the first round: values of one
+ * setting do not all come to one host. 0 or -ENOMEM. */
+int sweep_spread_take(struct sweep *s, const struct sweep_spread *spread);
+
 /* How a job's process ended. */
 struct sweep_ended {
     int status;  /* exit status; -1: it was killed */
@@ -173,8 +190,9 @@ uint32_t sweep_power_end(struct sweep_power *p, struct sweep_power_sample **samp
  * said. */
 struct sweep_how {
     const char *out, *command;
-    int retry; /* jobs that failed are done again */
-    int mix;   /* results of another machine or build may be in the file */
+    const char *whole; /* what `out` is a part of: jobs in it are done; NULL: `out` is all */
+    int retry;         /* jobs that failed are done again */
+    int mix;           /* results of another machine or build may be in the file */
     int quiet;
     int silent;   /* not even the sentence in the end */
     int *stopped; /* the signal that ended it; 0: none */

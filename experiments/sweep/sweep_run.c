@@ -5,6 +5,8 @@
 #include "core/clock.h"
 #include "experiments/common/commands.h"
 #include "experiments/results/results_file.h"
+#include "experiments/results/results_merge.h"
+#include "tracer/bound.h"
 #include "tracer/reader.h"
 
 #include <errno.h>
@@ -21,11 +23,12 @@ struct running {
     struct sweep *sweep;
     const struct sweep_how *how;
     sqlite3 *db;
-    int64_t id;                                /* of this sweep */
-    int64_t *points;                           /* ids of the points */
-    double *seconds;                           /* that a job of each took, mean; 0: none is known */
-    uint32_t *counted;                         /* jobs in it */
-    char folder[64];                           /* where commands leave their JSON */
+    sqlite3 *whole;    /* what this is a part of, while jobs are chosen; NULL: nothing */
+    int64_t id;        /* of this sweep */
+    int64_t *points;   /* ids of the points */
+    double *seconds;   /* that a job of each took, mean; 0: none is known */
+    uint32_t *counted; /* jobs in it */
+    char folder[64];   /* where commands leave their JSON */
     uint32_t right, wrong, failed, impossible; /* jobs of this call */
     uint64_t began;
     const struct sweep_job *jobs; /* that are to be done */
@@ -122,6 +125,21 @@ int sweep_ask(struct sweep *s, char *error, size_t size)
 
 /* ---- the results file ---- */
 
+/* Another machine than `text` that the file's jobs were measured with; where tasks share the
+ * points, another host is none. */
+static void sweep_run_find_other(sqlite3 *db, int spread, const char *text, char *other,
+                                 size_t size)
+{
+    static const char sql[] = "SELECT identity FROM machine WHERE CASE WHEN ?2 "
+                              "THEN " RESULTS_BUILD("identity") " <> " RESULTS_BUILD(
+                                  "?1") " ELSE identity <> ?1 END AND EXISTS (SELECT * FROM job) "
+                                        "LIMIT 1";
+    sqlite3_stmt *q = results_ask(db, sql, "ti", text, (int64_t)spread);
+    if (sqlite3_step(q) == SQLITE_ROW)
+        snprintf(other, size, "%s", (const char *)sqlite3_column_text(q, 0));
+    sqlite3_finalize(q);
+}
+
 /* The points, the machine and this sweep; 0, or -EINVAL or -EIO with a sentence. */
 static int sweep_run_enter(struct running *r, char *error, size_t size)
 {
@@ -140,18 +158,14 @@ static int sweep_run_enter(struct running *r, char *error, size_t size)
     if (sqlite3_step(q) == SQLITE_ROW)
         snprintf(text, sizeof text, "%s", (const char *)sqlite3_column_text(q, 0));
     sqlite3_finalize(q);
-    q = results_ask(r->db,
-                    "SELECT identity FROM machine WHERE identity <> ?1 AND EXISTS (SELECT * FROM "
-                    "job) LIMIT 1",
-                    "t", text);
-    if (sqlite3_step(q) == SQLITE_ROW)
-        snprintf(other, sizeof other, "%s", (const char *)sqlite3_column_text(q, 0));
-    sqlite3_finalize(q);
+    sweep_run_find_other(r->db, r->how->whole != NULL, text, other, sizeof other);
+    if (!*other && r->whole)
+        sweep_run_find_other(r->whole, 1, text, other, sizeof other);
     if (*other && !r->how->mix) {
         snprintf(error, size,
                  "%s was measured with %s, and this is %s: name another file with --out, or --mix "
                  "puts both into one",
-                 r->how->out, other, text);
+                 r->how->whole ? r->how->whole : r->how->out, other, text);
         free(facts);
         return -EINVAL;
     }
@@ -200,6 +214,16 @@ static int sweep_run_enter(struct running *r, char *error, size_t size)
 
 static int sweep_run_is_done(struct running *r, const struct sweep_job *j)
 {
+    if (r->whole) {
+        bound_begin(r->whole);
+        if (results_integer(
+                r->whole, 0,
+                "SELECT count(*) FROM job j JOIN point p ON p.id = j.point WHERE p.key = ?1 AND "
+                "repeat = ?2 AND NOT (?3 AND verdict IN ('failed', 'impossible') AND j.id NOT IN "
+                "(SELECT job FROM sample))",
+                "tii", r->sweep->points[j->point].key, (int64_t)j->repeat, (int64_t)r->how->retry))
+            return 1;
+    }
     return results_integer(r->db, 0, "SELECT count(*) FROM job WHERE point = ?1 AND repeat = ?2",
                            "ii", r->points[j->point], (int64_t)j->repeat) > 0;
 }
@@ -548,8 +572,9 @@ static int sweep_run_say(struct running *r, int rc, int over, uint32_t before, u
         fprintf(stderr, "interrupted by signal %d; ", *r->how->stopped);
     else if (over)
         fprintf(stderr, "the budget of time is spent; ");
-    fprintf(stderr, "%u of %u jobs of %u points are in %s", jobs, all, r->sweep->point_count,
-            r->how->out);
+    fprintf(stderr, "%u of %u jobs of %u points are in %s%s", jobs, all, r->sweep->point_count,
+            r->how->whole ? "this task's part of " : "",
+            r->how->whole ? r->how->whole : r->how->out);
     if (before)
         fprintf(stderr, ", %u from before", before);
     if (wrong)
@@ -576,6 +601,11 @@ int sweep_run(struct sweep *s, const struct sweep_how *how)
     snprintf(error, sizeof error, "no memory for %u jobs", all);
     if (!rc && (rc = results_create(&r.db, how->out, error, sizeof error)))
         status = STATUS_USAGE;
+    if (!rc && how->whole) { /* another task may be about to make it: nothing is in it then */
+        rc = results_open(&r.whole, how->whole, error, sizeof error);
+        rc = rc == -ENOENT || rc == -ENODATA ? 0 : rc;
+        status = rc ? STATUS_USAGE : status;
+    }
     if (!rc && (rc = sweep_run_enter(&r, error, sizeof error)))
         status = rc == -EINVAL ? STATUS_USAGE : STATUS_FAILED;
     if (!rc && !mkdtemp(r.folder)) {
@@ -585,12 +615,15 @@ int sweep_run(struct sweep *s, const struct sweep_how *how)
     if (rc) {
         fprintf(stderr, "mkernel sweep: %s\n", error);
         sqlite3_close(r.db);
+        sqlite3_close(r.whole);
         return status;
     }
     sweep_order(s, jobs);
     for (uint32_t i = 0; i < all; i++)
         if (!sweep_run_is_done(&r, &jobs[i]))
             jobs[count++] = jobs[i];
+    sqlite3_close(r.whole); /* others write it while jobs run */
+    r.whole = NULL;
     if (!how->quiet && count < all)
         fprintf(stderr, "%u of %u jobs are there already\n", all - count, all);
     r.jobs = jobs;

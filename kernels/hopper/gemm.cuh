@@ -55,7 +55,8 @@ enum gemm_products {
 /* Where the scales are that belong to a CTA's part of a tile, from its first row and column on.
  *
  * Of blocks: a + block * a_pitch + row, b + column / 128 * b_pitch + block, with `blocks` of K. a
- * is copied 16 bytes at a time: what is read begins and ends with a whole one. Else: a + row *
+ * is copied 16 bytes at a time, and a_pitch is a multiple of 4: what is read begins and ends with a
+ * whole one. Else: a + row *
  * a_pitch, b + column * b_pitch. rows, columns: that there are from there on, more than 0. */
 struct gemm_scales {
     const float *a, *b;
@@ -138,10 +139,10 @@ struct gemm_source {
     {
     }
 
-    /* Of products of e4m3: where a tile's scales lie. row: the CTA's first in the tile. Of blocks,
-     * what it says of A is read by bulk copies behind `before`; all else by consumers' ordinary
-     * loads, of B's when they will. */
-    GEMM_MEMBER struct gemm_scales scales(const struct mk_tile *, uint32_t) const
+    /* Of products of e4m3: where the i-th tile's scales lie. row: the CTA's first in the tile.
+     * Of blocks, what it says of A is read by bulk copies behind `before`; all else by consumers'
+     * ordinary loads, of B's when they will. */
+    GEMM_MEMBER struct gemm_scales scales(uint32_t, const struct mk_tile *, uint32_t) const
     {
         return {};
     }
@@ -422,7 +423,7 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
         begins = source->first(&tile);
     ptx_await_launches();
     if (scaled && begins)
-        scales = source->scales(&tile, rank * shape::tile_m);
+        scales = source->scales(0, &tile, rank * shape::tile_m);
     if constexpr (tile_source::b_ahead)
         for (; begins && ahead <= filled; ahead++) {
             uint32_t stage = shared + ahead * shape::stage_bytes,
@@ -442,7 +443,7 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
         const int32_t slab = source->b_slab(&tile);
         const uint32_t stages_of_k = source->stages_of_k(op, &tile);
         if (scaled)
-            scales = source->scales(&tile, rank * shape::tile_m);
+            scales = source->scales(i, &tile, rank * shape::tile_m);
         for (uint32_t k = 0, slice = 0, left = 0; k < stages_of_k; k++, left--) {
             const bool begun = i == 0 && k < ahead;
             if (!begun)
@@ -696,7 +697,7 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
         if (shape::parts == 2)
             gemm_join<shape>(sum, shared, half, i);
         if constexpr (shape::products == GEMM_E4M3_FAST || shape::products == GEMM_E4M3_EXACT)
-            gemm_scale<shape>(source, sum, &tile, half, rank);
+            gemm_scale<shape>(source, sum, &tile, i, half, rank);
         source->template add<shape>(i, sum, half, rank, &ring);
         if ((shape::parts == 1 || half == 0) &&
             !source->template finish<shape>(i, sum, half, rank)) {

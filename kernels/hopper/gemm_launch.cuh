@@ -76,13 +76,6 @@ static int gemm_describe_b(CUtensorMap *map, const void *b, uint64_t n, uint64_t
     return gemm_describe_groups<shape>(map, b, n, k, 1);
 }
 
-/* The limits of the engine's waits are longer than any chain of waits for flags. */
-static inline void gemm_limit_waits(struct gemm_operands *op, const struct gpu_launch *l)
-{
-    op->watch = {l->report->stuck, l->longest_ns + 2000000000};
-    op->limit_ns = l->longest_ns + 3000000000;
-}
-
 /* Launches `blocks` blocks, a multiple of `cluster`, of the engine's threads. early: the kernel
  * calls ptx_await_launches before it touches memory, so that its blocks may come while those of the
  * launch before it leave. 0 or -EIO. */
@@ -200,7 +193,7 @@ static int gemm_op_launch(const typename op::plan *plan, int transposed,
         typedef decltype(shape) built;
         typename op::maps maps;
         struct gemm_operands operands;
-        gemm_limit_waits(&operands, launch);
+        gpu_limit_waits(&operands, launch);
         int err = op::template describe<built>(&maps, &operands, plan, launch);
         if (err)
             return err;

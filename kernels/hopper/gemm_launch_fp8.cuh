@@ -25,6 +25,20 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
         cta_leave(&launch);
 }
 
+/* gemm_op_shape, of FP8. */
+template <class op, int rows, int columns, int cluster, int stages, int boxes, class function>
+static int gemm_fp8_shape(const struct gemm_form *form, function call)
+{
+    if constexpr (op::fp24)
+        if (form->number == MK_FP24) {
+            if constexpr (columns <= 64) /* MK_FP8_PART_TILES */
+                return call(gemm_shape<rows, columns, cluster, 0, stages, boxes, MK_FP24,
+                                       GEMM_E4M3_BLOCKS>());
+            return -EINVAL;
+        }
+    return call(gemm_shape<rows, columns, cluster, 0, stages, boxes, MK_BF16, GEMM_E4M3_BLOCKS>());
+}
+
 /* For gemm_op_prepare and gemm_op_launch. */
 template <class op> struct gemm_fp8_kernels {
     template <class shape> static auto kernel()
@@ -36,13 +50,31 @@ template <class op> struct gemm_fp8_kernels {
     {
 #define GEMM_FP8_TRY(rows, columns, cluster_, stages, boxes)                                       \
     if (form->tile_m == rows * cluster_ && form->tile_n == columns && form->cluster == cluster_)   \
-        return call(                                                                               \
-            gemm_shape<rows, columns, cluster_, 0, stages, boxes, MK_BF16, GEMM_E4M3_BLOCKS>());
-        MK_FP8_TILES(GEMM_FP8_TRY)
+        return gemm_fp8_shape<op, rows, columns, cluster_, stages, boxes>(form, call);
+        if constexpr (op::fp24) { /* it adds over ranks */
+            MK_FP8_SUM_TILES(GEMM_FP8_TRY)
+        } else {
+            MK_FP8_TILES(GEMM_FP8_TRY)
+        }
         MK_FP8_FEW_ROWS_TILES(GEMM_FP8_TRY)
 #undef GEMM_FP8_TRY
         return -EINVAL;
     }
 };
+
+/* <op>_fp8_prepare and <op>_fp8_launch (kernels/op.h): the kernels of `on_gpu`. */
+#define GEMM_FP8_OPERATOR(op, on_gpu)                                                              \
+    int op##_fp8_prepare(const struct mk_plan *plan, char *error, size_t error_size)               \
+    {                                                                                              \
+        return gemm_op_prepare<on_gpu, gemm_fp8_kernels<on_gpu>>(                                  \
+            op##_plan_of(plan), &plan->problem, error, error_size);                                \
+    }                                                                                              \
+                                                                                                   \
+    int op##_fp8_launch(const struct mk_plan *plan, const struct gpu_launch *launch,               \
+                        cudaStream_t stream)                                                       \
+    {                                                                                              \
+        return gemm_op_launch<on_gpu, gemm_fp8_kernels<on_gpu>>(                                   \
+            op##_plan_of(plan), plan->problem.b_transposed, launch, stream);                       \
+    }
 
 #endif

@@ -22,10 +22,9 @@ template <class shape> struct gemm_scale_walk {
     static constexpr int columns = shape::tile_n > 128 ? shape::tile_n / 128 : 1; /* of 128 */
     const float *b;                  /* of the next block */
     uint32_t to_second;              /* floats, to the second 128 columns' */
-    uint32_t rows[shape::blocks][2]; /* bytes behind the first row's */
-    uint32_t at, step;    /* of A's first scale: bytes, of which the lowest 4 bits count */
-    uint32_t next, last;  /* blocks of K */
-    float ahead[columns]; /* B's scales of the next block */
+    uint32_t rows[shape::blocks][2]; /* bytes from the first whole 16 of a slot on */
+    uint32_t left;                   /* blocks of K behind the next */
+    float ahead[columns];            /* B's scales of the next block */
     static_assert(columns <= 2, "a tile has at most 256 columns");
 
     GEMM_MEMBER void load(void)
@@ -35,20 +34,27 @@ template <class shape> struct gemm_scale_walk {
             ahead[p] = b[p * to_second];
     }
 
+    /* Of blocks behind the last those of the last stand for them. */
+    GEMM_MEMBER void skip(uint32_t count)
+    {
+        count = left < count ? left : count;
+        left -= count;
+        b += count;
+    }
+
     GEMM_MEMBER void begin(const struct gemm_scales *s, uint32_t half)
     {
         const uint32_t part = shape::parts == 2 ? half : 0,
                        row = shape::first_row(half) + gemm_thread_row();
-        last = s->blocks - 1;
-        next = part < last ? part : last;
-        b = s->b + next;
+        left = s->blocks - 1;
+        b = s->b;
+        skip(part);
         to_second = s->columns > 128 ? s->b_pitch : 0;
-        step = s->a_pitch * 4;
-        at = (uint32_t)(uint64_t)s->a + next * step;
 #pragma unroll
         for (int i = 0; i < 2 * shape::blocks; i++) {
             uint32_t r = row + i / 2 * 64 + i % 2 * 8;
-            rows[i / 2][i % 2] = (r < s->rows ? r : s->rows - 1) * 4;
+            rows[i / 2][i % 2] =
+                (r < s->rows ? r : s->rows - 1) * 4 + (uint32_t)((uint64_t)s->a % 16);
         }
         load();
     }
@@ -58,14 +64,11 @@ template <class shape> struct gemm_scale_walk {
     {
 #pragma unroll
         for (int i = 0; i < 2 * shape::blocks; i++)
-            a[i / 2][i % 2] = __uint_as_float(ptx_load_shared(slot + at % 16 + rows[i / 2][i % 2]));
+            a[i / 2][i % 2] = __uint_as_float(ptx_load_shared(slot + rows[i / 2][i % 2]));
 #pragma unroll
         for (int p = 0; p < columns; p++)
             b_now[p] = ahead[p];
-        uint32_t on = last - next < shape::parts ? last - next : shape::parts;
-        next += on;
-        b += on;
-        at += on * step;
+        skip(shape::parts);
         load();
     }
 };
@@ -94,7 +97,7 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
     struct gemm_scale_walk<shape> walk;
     float raw[2][32], a[shape::blocks][2] = {}, b[gemm_scale_walk<shape>::columns] = {};
     if (scaled) {
-        const struct gemm_scales scales = source->scales(tile, rank * shape::tile_m);
+        const struct gemm_scales scales = source->scales(i, tile, rank * shape::tile_m);
         walk.begin(&scales, half);
     }
 #pragma unroll
@@ -149,9 +152,9 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
 /* Scales of a tile's rows and columns, or of all, to the finished sums. */
 template <class shape, class tile_source>
 PTX_FN void gemm_scale(const tile_source *source, float (&sum)[shape::blocks][shape::tile_n / 2],
-                       const struct mk_tile *tile, uint32_t half, uint32_t rank)
+                       const struct mk_tile *tile, uint32_t i, uint32_t half, uint32_t rank)
 {
-    const struct gemm_scales s = source->scales(tile, rank * shape::tile_m);
+    const struct gemm_scales s = source->scales(i, tile, rank * shape::tile_m);
     const uint32_t row = shape::first_row(half) + gemm_thread_row(), pair = threadIdx.x % 4 * 2;
     float a[shape::blocks][2], b[2] = {*s.b, *s.b};
 #pragma unroll

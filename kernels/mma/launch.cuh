@@ -128,21 +128,13 @@ static int mma_op_launch(const typename op::plan *plan, const struct mk_problem 
         typedef decltype(shape) built;
         typename op::matrices matrices;
         struct mma_operands operands;
-        /* longer than any chain of waits for flags */
-        operands.watch = {launch->report->stuck, launch->longest_ns + 2000000000};
-        operands.limit_ns = launch->longest_ns + 3000000000;
+        gpu_limit_waits(&operands, launch);
         int err = op::template describe<built>(&matrices, &operands, plan, launch);
         if (err)
             return err;
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3(mk_total_blocks(&launch->split));
-        config.blockDim = dim3(mma_threads<built, typename op::source>);
-        config.dynamicSmemBytes = built::shared_bytes;
-        config.stream = stream;
-        return cudaLaunchKernelEx(&config, mma_op_kernel<op, built>, *plan, *launch, operands,
-                                  matrices) == cudaSuccess
-                   ? 0
-                   : -EIO;
+        return gpu_launch_blocks(mma_op_kernel<op, built>, mk_total_blocks(&launch->split),
+                                 mma_threads<built, typename op::source>, built::shared_bytes,
+                                 stream, *plan, *launch, operands, matrices);
     });
 }
 

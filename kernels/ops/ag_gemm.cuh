@@ -36,7 +36,7 @@ template <bool scaled, class tracked> struct ag_gemm_source : ag_gemm_tiles<trac
 
     /* Consumers, who load no scale of A, take of its address only the part that is the same in both
      * buffers. */
-    GEMM_MEMBER struct gemm_scales scales(const struct mk_tile *tile, uint32_t row) const
+    GEMM_MEMBER struct gemm_scales scales(uint32_t, const struct mk_tile *tile, uint32_t row) const
     {
         if (!scaled)
             return {};

@@ -19,29 +19,17 @@
  * multiplied, or nothing sent. So the producer thread works it out while it is a tile ahead, and
  * leaves it in shared memory.
  *
- * What differs is a struct `op` with
- *
- *   typedef ... plan
- *       The op's plan.
- *   static constexpr bool gathers
- *       Own tiles go to others, too.
- *   const struct gemm_rs_plan *tiles(const plan *)
- *       The part of it that is gemm_rs's.
- *   void after(const plan *, struct mk_cta *, const struct mk_tile *, uint32_t first,
- *              uint32_t rows, uint32_t parts)
- *       On the GPU: rows [first, first + rows), `parts` of MK_TILE_PARTS of the tile, are stored.
- *   void role(const plan *, struct mk_cta *)
- *       On the GPU: runs cta->role, MK_INTRA_COMM or MK_INTER_SEND. */
+ * What differs is a struct `op` of kernels/ops/gemm_reduce_roles.cuh. */
 #ifndef MK_KERNELS_GEMM_REDUCE_CUH
 #define MK_KERNELS_GEMM_REDUCE_CUH
 
-#include "kernels/cta.cuh"
+#include "kernels/ops/gemm_reduce_roles.cuh"
+
 #include "kernels/fragments.cuh"
 #include "kernels/hopper/gemm_launch.cuh"
 #include "kernels/tile_track.cuh"
 
 #include "core/pipeline.h"
-#include "core/roles/gemm_rs.h"
 
 /* Behind enum gemm_rs_kind: a joint tile that passes the outbox. The consumers go on to the next
  * tile, and add what has come of this one when that one's product is whole, too. */
@@ -286,6 +274,31 @@ template <class op, int sums> struct reduce_source : gemm_source {
         return &reduce_shared->work[i % REDUCE_WORKS];
     }
 
+    /* Of FP8. Consumers are told of a tile's place by who describes it, before its first stage. */
+    GEMM_MEMBER struct gemm_scales scales(uint32_t i, const struct mk_tile *tile,
+                                          uint32_t row) const
+    {
+        const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
+        uint32_t r = row, col;
+        if (threadIdx.x < 128) {
+            r += tile->row;
+            col = tile->col;
+        } else {
+            await_work(i);
+            r += work(i)->tile.row + work(i)->tile.a_slab * p->shard_rows;
+            col = work(i)->tile.col;
+        }
+        r = r < p->m ? r : p->m - 1; /* what lies outside C has the last row's, and is dropped */
+        const uint32_t blocks = (p->k + 127) / 128, b_pitch = (blocks + 3) / 4 * 4;
+        return {(const float *)launch->arguments[MK_SPACE_ARG3] + r,
+                (const float *)launch->arguments[MK_SPACE_ARG4] + (uint64_t)(col / 128) * b_pitch,
+                p->m,
+                b_pitch,
+                p->m - r,
+                p->n - col,
+                blocks};
+    }
+
     /* What the producer says of tile i is there; a consumer's next calls may look. */
     GEMM_MEMBER void await_work(uint32_t i) const
     {
@@ -491,6 +504,10 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
                       (w->number / GEMM_RS_OUTBOX & 1) ^ 1, operands->limit_ns);
     if (kind == GEMM_RS_OWN)
         return false;
+    /* The consumer's other warps may still add the tile before the last one, of this place. (Where
+     * K has many stages the ring keeps them together, where it has few it does not.) */
+    if (op::gathers && kind == REDUCE_PASSED && i > 0)
+        ptx_bar_sync(1 + half, 128);
     if constexpr (shape::tile_n <= PLAN_MOST_JOINT_COLUMNS) {
         if constexpr (op::gathers) {
 #pragma unroll
@@ -625,6 +642,11 @@ GEMM_MEMBER void reduce_source<op, sums>::auxiliary_warp(uint32_t warp)
     }
 }
 
+/* The same of FP8: a type of its own, since the templates of both refer to reduce_shared, of which
+ * each file has one. */
+template <class op> struct reduce_of_fp8 : op {
+};
+
 struct reduce_maps {
     CUtensorMap a;
 };
@@ -653,8 +675,8 @@ template <class op> struct reduce_on_gpu {
                                 : p->shots == 1 || own_end > rows ? rows
                                                                   : own_end;
         const uint64_t a[3] = {k, rows, 1}, c[3] = {n, c_rows, 1};
-        const uint32_t a_box[2] = {GEMM_TILE_K, gemm_a_rows<shape>(rows)}, c_box[2] = {64, 64};
-        int err = tensormap_bf16(&m->a, l->arguments[MK_SPACE_ARG0], a, k, rows * k, a_box);
+        const uint32_t a_box[2] = {shape::tile_k, gemm_a_rows<shape>(rows)}, c_box[2] = {64, 64};
+        int err = gemm_describe<shape>(&m->a, l->arguments[MK_SPACE_ARG0], a, k, rows * k, a_box);
         if (!err)
             err = gemm_describe_b<shape>(&operands->b, l->arguments[MK_SPACE_ARG1], n, k);
         if (!err)

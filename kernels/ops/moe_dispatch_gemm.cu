@@ -58,7 +58,7 @@ static int moe_describe(struct gemm_operands *op, const struct moe_dispatch_gemm
     if (!err)
         err = tensormap_bf16(&op->c, l->arguments[MK_SPACE_ARG3], c_extent, n, rows * n, c_box);
     op->stages_of_k = op->stages_of_slice = (uint32_t)mk_ceil_div(k, GEMM_TILE_K);
-    gemm_limit_waits(op, l);
+    gpu_limit_waits(op, l);
     return err;
 }
 

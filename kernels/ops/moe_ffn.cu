@@ -279,7 +279,7 @@ static int moe_ffn_describe(struct gemm_operands *op, struct moe_ffn_maps *maps,
         err = tensormap_bf16(&maps->c, l->heap + p->made, made, h, rows * h, c_box);
     op->stages_of_k = (uint32_t)mk_ceil_div(h, GEMM_TILE_K);
     op->stages_of_slice = UINT32_MAX;
-    gemm_limit_waits(op, l);
+    gpu_limit_waits(op, l);
     return err;
 }
 

@@ -82,14 +82,8 @@ static int move_launch(const struct mk_plan *plan, const typename op::plan *own,
             return -EINVAL;
     return move_dispatch<op>(plan, [=](auto way) {
         typedef decltype(way) by;
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3(mk_total_blocks(&launch->split));
-        config.blockDim = dim3(by::threads);
-        config.dynamicSmemBytes = by::shared_bytes;
-        config.stream = stream;
-        return cudaLaunchKernelEx(&config, move_kernel<op, by>, *own, *launch) == cudaSuccess
-                   ? 0
-                   : -EIO;
+        return gpu_launch_blocks(move_kernel<op, by>, mk_total_blocks(&launch->split), by::threads,
+                                 by::shared_bytes, stream, *own, *launch);
     });
 }
 

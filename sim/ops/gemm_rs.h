@@ -3,6 +3,7 @@
 #define SIM_OP_GEMM_RS_H
 
 #include "core/roles/gemm_rs_joint.h"
+#include "core/ops/op.h"
 #include "sim/op.h"
 
 /* One shot: all of it, where a CTA has no senders; else what they do. */
@@ -21,10 +22,16 @@ static inline void sim_gemm_rs_operands(const struct mk_plan *plan, const struct
 {
     int transposed = plan->problem.b_transposed;
     out->a_space = MK_SPACE_ARG0;
-    out->a = ((uint64_t)t->a_slab * p->shard_rows + t->row) * p->k * 2;
+    const uint64_t row = (uint64_t)t->a_slab * p->shard_rows + t->row;
+    const uint32_t bytes = op_factor_bytes(&plan->problem);
+    out->a = row * p->k * bytes;
+    out->fp8 = plan->problem.fp8;
+    out->scales_space = MK_SPACE_ARG3;
+    out->scales = row * 4;
+    out->scales_pitch = p->m;
     out->a_pitch = p->k;
     out->b_space = MK_SPACE_ARG1;
-    out->b = (transposed ? (uint64_t)t->col * p->k : t->col) * 2;
+    out->b = (transposed ? (uint64_t)t->col * p->k : t->col) * bytes;
     out->b_pitch = transposed ? p->k : p->n;
     out->b_transposed = transposed;
     out->c_space = (enum mk_space)t->c;

@@ -14,7 +14,7 @@ template <class shape> struct scaled_source : matrix_source {
     static constexpr int consumer_registers = shape::tight ? 232 : 200;
     const struct scaled_matrix *of;
 
-    GEMM_MEMBER struct gemm_scales scales(const struct mk_tile *tile, uint32_t row) const
+    GEMM_MEMBER struct gemm_scales scales(uint32_t, const struct mk_tile *tile, uint32_t row) const
     {
         uint32_t r = tile->row + row, rows;
         r = r < of->m ? r : of->m - 1; /* what lies outside C has the last row's, and is dropped */
@@ -88,8 +88,8 @@ static int fp8_refused(const struct gemm_fp8 *g)
     if (((uintptr_t)g->a | (uintptr_t)g->b | (uintptr_t)g->c) % 16 || !g->a_scales || !g->b_scales)
         return 1;
     if (g->scaling == GEMM_SCALE_BLOCKS)
-        return (uintptr_t)g->a_scales % 16 || g->a_stride < g->m || g->b_stride < blocks ||
-               g->a_stride > most || g->b_stride > most;
+        return (uintptr_t)g->a_scales % 16 || g->a_stride % 4 || g->a_stride < g->m ||
+               g->b_stride < blocks || g->a_stride > most || g->b_stride > most;
     return g->a_stride < 0 || g->a_stride > 1 || g->b_stride < 0 || g->b_stride > 1;
 }
 

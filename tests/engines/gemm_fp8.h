@@ -26,8 +26,8 @@ enum gemm_scaling {
  * caller, 16-byte aligned. m at least 1; n a multiple of 8, k of 16.
  *
  * Scales, fp32, by which elements are multiplied; strides in floats:
- *   blocks  of row r and block b of K: a_scales[b * a_stride + r], a_stride at least m, a_scales
- *           16-byte aligned and readable to the end of a whole 16 bytes behind the last; of
+ *   blocks  of row r and block b of K: a_scales[b * a_stride + r], a_stride at least m and a
+ *           multiple of 4, a_scales 16-byte aligned; of
  *           columns [128 c, 128 c + 128): b_scales[c * b_stride + b], b_stride at least
  *           ceil(k / 128)
  *   rows    a_scales[r * a_stride], b_scales[column * b_stride]; a stride is 1, or 0: one for all

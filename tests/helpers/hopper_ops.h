@@ -63,6 +63,8 @@ static inline void hopper_ops_on_mma(struct sim_world_config *c)
     c->problem.tuning.cluster = tile.cluster;
     if (ctas[MK_INTRA_COMM] && ctas[MK_INTRA_COMM] % ctas[MK_COMPUTE] == 0 && c->seed % 3 == 0)
         ctas[MK_INTRA_COMM] = MK_MMA_AUXILIARY_WARPS * ctas[MK_COMPUTE];
+    if (c->problem.op == MK_OP_GEMM_AR && ctas[MK_INTRA_COMM] > ctas[MK_COMPUTE])
+        ctas[MK_INTRA_COMM] = ctas[MK_COMPUTE]; /* the other warp pushes own tiles */
 }
 
 /* How such a plan of one shot exchanges (struct gemm_rs_plan). */

@@ -15,7 +15,8 @@ from . import _shapes, operators
 globals().update((name, getattr(operators, name)) for name in _shapes.OPERATORS)
 
 __all__ = [
-    "Communicator", "Error", "Plan", "Refused", "default", "empty", "frame", "from_bf16", "init", "operators", "to_bf16", "trace",
+    "Communicator", "Error", "Plan", "Refused", "default", "empty", "frame", "from_bf16", "full_state_dict", "init", "load_full_state_dict", "operators",
+    "parallel_mode", "parallelize", "to_bf16", "trace",
     *_shapes.OPERATORS,
 ]
 
@@ -28,6 +29,45 @@ def empty(shape, dtype=None, *, comm=None):
 def trace(path, *, comm=None):
     """Records what is launched in a `with` block: `Communicator.trace` of `comm`, default that of `mkernel.init`."""
     return (comm or default()).trace(path)
+
+
+def parallelize(model, comm=None, *, mode="sequence", plan=None):
+    """Divides a PyTorch model's Linear modules among the ranks, in place, and returns the model. All ranks call, with the same weights.
+
+    model: has layers in one ModuleList or Sequential, each with blocks of gate_proj, up_proj and down_proj (an MLP) or q_proj, k_proj, v_proj
+        and o_proj (an attention), as `transformers` names them; weights are bf16, on the communicator's device.
+    mode: "sequence" (prefill, training): ranks hold parts of the rows between blocks; ag_gemm and gemm_rs; the number of ranks divides the
+        sequence. "decode": all rows on all ranks; products of this rank's columns, then gemm_ar; no gradients. `parallel_mode` changes it.
+    plan: other names, {"layers.*.mlp.fc1": "colwise", "layers.*.mlp.fc2": "rowwise"}: the modules that read a block's input and the one
+        that makes its output, children of one module. Nothing else is then looked for.
+    comm: default the one of `mkernel.init`.
+    Inputs and results of the model are whole and alike on all ranks, and so is the loss; .grad of what is divided is this rank's part.
+    Raises Refused, and has changed nothing, where a block cannot be divided.
+    """
+    from . import _parallelize
+
+    return _parallelize.parallelize(model, comm, mode, plan)
+
+
+def parallel_mode(model, mode):
+    """From now on `model`, which `parallelize` has divided, works in this mode: "sequence" or "decode". All ranks call."""
+    from . import _parallelize
+
+    _parallelize.set_mode(model, mode)
+
+
+def full_state_dict(model):
+    """The state dict of a parallelised model as it was before: whole tensors, on the CPU, on every rank. Collective."""
+    from . import _parallelize
+
+    return _parallelize.full_state_dict(model)
+
+
+def load_full_state_dict(model, state):
+    """Copies this rank's parts of whole tensors into a parallelised model."""
+    from . import _parallelize
+
+    _parallelize.load_full_state_dict(model, state)
 
 
 def to_bf16(x):

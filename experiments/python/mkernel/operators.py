@@ -97,6 +97,19 @@ def gemm_rs(a, b, out=None, *, deterministic: bool = False, options: str = "", c
     return _launch(comm, "gemm_rs", (a, b), None if out is None else (out,), False, deterministic, options)[0]
 
 
+def gemm_rs_fp8(a, b, a_scales, b_scales, out=None, *, deterministic: bool = False, options: str = "", comm=None):
+    """gemm_rs of FP8: a [M, K], b [K, N] e4m3 and their scales as ag_gemm_fp8 has them, of this rank's K; M is a multiple of 4.
+
+    a_scales: [ceil(K/128), M] fp32. out: [M/W, N] bf16. Returns it. Sums over ranks as in gemm_rs.
+    """
+    return _launch(comm, "gemm_rs_fp8", (a, b, a_scales, b_scales), None if out is None else (out,), False, deterministic, options)[0]
+
+
+def gemm_ar_fp8(a, b, a_scales, b_scales, out=None, *, deterministic: bool = False, options: str = "", comm=None):
+    """gemm_ar of FP8: arguments as gemm_rs_fp8 has them. out: [M, N] bf16. Returns it."""
+    return _launch(comm, "gemm_ar_fp8", (a, b, a_scales, b_scales), None if out is None else (out,), False, deterministic, options)[0]
+
+
 def gemm_ar(a, b, out=None, *, deterministic: bool = False, options: str = "", comm=None):
     """C = the sum over ranks of A B, the same bits on every rank.
 

@@ -1,0 +1,32 @@
+#include "core/gpus.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+uint32_t gpus_whole(uint32_t sms)
+{
+    const char *text = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+    double percent = text ? strtod(text, NULL) : 100;
+    return percent > 0 && percent < 100 ? (uint32_t)(sms * 100 / percent) : sms;
+}
+
+uint32_t gpus_share(uint32_t sms, uint32_t whole, uint32_t ranks, int at_once)
+{
+    uint32_t share = whole / (ranks ? ranks : 1);
+    if (!at_once || ranks < 2)
+        return 0;
+    return share > sms ? sms : share ? share : 1;
+}
+
+int gpus_peers_wanted(char *error, size_t size)
+{
+    const char *text = getenv("MKERNEL_P2P");
+    if (!text || !*text || !strcmp(text, "on"))
+        return 1;
+    if (!strcmp(text, "off"))
+        return 0;
+    snprintf(error, size, "MKERNEL_P2P=%s: it is on or off", text);
+    return -EINVAL;
+}

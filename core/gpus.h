@@ -1,0 +1,25 @@
+/* What the ranks of a job make of the GPUs of a host: how those that share one divide it, and
+ * whether GPUs reach each other's memory. Host code, which every build has. */
+#ifndef MK_GPUS_H
+#define MK_GPUS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* SMs of a GPU of which this process sees `sms`: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE may have taken
+ * the others. */
+uint32_t gpus_whole(uint32_t sms);
+
+/* SMs of a GPU that a plan may have where `ranks` ranks of the job are on it; 0: all of them. Of
+ * its `whole` SMs the rank's process sees `sms`.
+ *
+ * at_once: kernels of several processes run on it at once, under MPS. Nothing preempts them, so
+ * that blocks which did not fit would wait for ever behind those that wait for them: together
+ * the ranks have no more SMs than there are. Else the ranks take turns, each with all SMs. */
+uint32_t gpus_share(uint32_t sms, uint32_t whole, uint32_t ranks, int at_once);
+
+/* MKERNEL_P2P: 1 where it is not set or "on", 0 where it is "off" (no GPU is reached by another or
+ * by a NIC, as it is with GeForce cards), -EINVAL with a sentence for anything else. */
+int gpus_peers_wanted(char *error, size_t size);
+
+#endif

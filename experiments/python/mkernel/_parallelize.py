@@ -1,0 +1,442 @@
+"""A PyTorch model's Linear modules over the ranks: column-parallel ones by ag_gemm, row-parallel ones by gemm_rs or gemm_ar.
+
+A block is a module with column-parallel Linear children, which read the block's input, and one row-parallel, which makes its
+output: an MLP, an attention. In mode "sequence" a rank has, between the blocks, its part of the rows of [B, S, H], taken as one
+matrix of B S rows; it is held as [B, S/W, H], so that every block knows B and S by its input alone: what is between blocks
+(norms, sums) works row by row and does not care. The block's input is gathered within the product with all column-parallel
+weights, one under another in memory; the block's forward gets that product in place of its input, with B and S as its shape says,
+and each column-parallel module hands out its columns of it.
+"""
+from __future__ import annotations
+
+import fnmatch
+import inspect
+import re
+
+import torch
+
+from . import _communicator, operators
+from ._library import Refused
+
+MODES = ("sequence", "decode")
+_KNOWN = ((("gate_proj", "up_proj"), "down_proj"), (("q_proj", "k_proj", "v_proj"), "o_proj"))
+_HEADS = r"(num|n)_(attention_|local_)?(heads?|key_value_heads|kv_heads?)"  # attributes that count heads
+
+
+class Parallel:
+    """What the blocks of one model share. Copies of the model share it, too."""
+
+    def __init__(self, comm, mode):
+        self.comm, self.mode = comm, mode
+        self.shards = {}  # name of a parameter -> dimension that is divided
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+class Block:
+    """Of one block: names of its column-parallel modules, and their weights as one matrix."""
+
+    def __init__(self, of, name, columns):
+        self.of, self.name, self.columns = of, name, columns
+        self.weight = self.bias = self.product = None
+
+    def read(self, module):
+        """The weights, one under another. Parameters are views of that matrix; where somebody has put others there (`.to`,
+        a state dict that was assigned), they are laid anew."""
+        linears = [getattr(module, name) for name in self.columns]
+        if not torch.compiler.is_compiling() and not self._holds(linears):
+            with torch.no_grad():
+                self.weight = torch.cat([x.weight.detach() for x in linears])
+                start = 0
+                for x in linears:
+                    x.weight.data = self.weight[start : start + len(x.weight)]
+                    start += len(x.weight)
+        weight = self.weight
+        if torch.is_grad_enabled() and any(x.weight.requires_grad for x in linears):
+            weight = _Together.apply(weight, *[x.weight for x in linears])
+        return linears, weight
+
+    def _holds(self, linears):
+        if self.weight is None:
+            return False
+        at = self.weight.data_ptr()
+        for x in linears:
+            if x.weight.data_ptr() != at or x.weight.dtype is not self.weight.dtype:
+                return False
+            at += x.weight.numel() * x.weight.element_size()
+        return True
+
+
+class _Together(torch.autograd.Function):
+    """Parameters that lie one under another in `whole`, as one matrix; no copy."""
+
+    @staticmethod
+    def forward(ctx, whole, *weights):
+        ctx.rows = [len(x) for x in weights]
+        return whole.view_as(whole)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return (None, *gradient.split(ctx.rows))
+
+
+def _own(comm, x):
+    """This rank's rows of x [B, S, H], as [B, S/W, H]."""
+    rows = x.reshape(-1, x.shape[-1]).chunk(comm.world)[comm.rank]
+    return rows.reshape(*x.shape[:-2], x.shape[-2] // comm.world, x.shape[-1])
+
+
+def _whole(comm, x):
+    rows = operators.all_gather(x.reshape(-1, x.shape[-1]), comm=comm)
+    return rows.reshape(*x.shape[:-2], x.shape[-2] * comm.world, x.shape[-1])
+
+
+class _Enter(torch.autograd.Function):
+    """From what all ranks have to this rank's rows."""
+
+    @staticmethod
+    def forward(ctx, x, comm):
+        ctx.comm = comm
+        return _own(comm, x).clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return _whole(ctx.comm, gradient.contiguous()), None
+
+
+class _Leave(torch.autograd.Function):
+    """From this rank's rows to what all ranks have. They all make the same loss of it, which counts once."""
+
+    @staticmethod
+    def forward(ctx, x, comm):
+        ctx.comm = comm
+        return _whole(comm, x.contiguous())
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return _own(ctx.comm, gradient), None
+
+
+class Column(torch.nn.Linear):
+    """Column-parallel: this rank's rows of the weight [N/W, K]. Its block has computed the product."""
+
+    def forward(self, x):
+        block = self.block
+        if block.product is None or x is not block.product[0]:
+            raise Refused(f"{block.name}: its Linear modules {', '.join(block.columns)} have to be given the input of {block.name} "
+                          "itself: another forward cannot be parallelised so")
+        y = x[..., self.start : self.start + self.out_features]
+        return y if self.bias is None else y + self.bias
+
+
+class Row(torch.nn.Linear):
+    """Row-parallel: this rank's columns of the weight [N, K/W]. The bias is added once, to the sum."""
+
+    def forward(self, x):
+        of = self.of
+        exact = torch.are_deterministic_algorithms_enabled()
+        rows = x.reshape(-1, x.shape[-1])
+        if of.mode == "sequence":
+            y = operators.gemm_rs(rows, self.weight.t(), deterministic=exact, comm=of.comm)
+            lead = (*x.shape[:-2], x.shape[-2] // of.comm.world)
+        else:
+            y = operators.gemm_ar(rows, self.weight.t(), deterministic=exact, comm=of.comm)
+            lead = x.shape[:-1]
+        y = y.reshape(*lead, y.shape[-1])
+        return y if self.bias is None else y + self.bias
+
+
+def _block_begins(module, arguments, named):
+    """Puts the product with all column-parallel weights in the place of the block's input."""
+    block = module.mkernel_block
+    of = block.of
+    linears, weight = block.read(module)
+    every = [(i, x) for i, x in (*enumerate(arguments), *named.items()) if isinstance(x, torch.Tensor) and x.ndim > 1 and x.is_floating_point()
+             and x.shape[-1] == weight.shape[1]]
+    if len(every) != 1:
+        raise Refused(f"{block.name}: its input should be one tensor [..., {weight.shape[1]}], and there are {len(every)}")
+    (where, x), = every
+    rows = x.reshape(-1, x.shape[-1])
+    if of.mode == "sequence":
+        y = operators.ag_gemm(rows, weight.t(), comm=of.comm)
+        lead = (*x.shape[:-2], x.shape[-2] * of.comm.world)
+    else:
+        if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+            raise Refused(f"{block.name}: mode \"decode\" has no backward: call the model under torch.no_grad(), or take mode \"sequence\"")
+        y, lead = torch.nn.functional.linear(rows, weight), x.shape[:-1]
+    y = y.reshape(*lead, y.shape[-1])
+    block.product = (y,)
+    if isinstance(where, int):
+        return (*arguments[:where], y, *arguments[where + 1 :]), named
+    return arguments, {**named, where: y}
+
+
+def _block_ends(module, arguments, result):
+    module.mkernel_block.product = None
+
+
+def _first_tensor(arguments, named):
+    for where, x in (*enumerate(arguments), *named.items()):
+        if isinstance(x, torch.Tensor) and x.is_floating_point() and x.ndim > 1:
+            return where, x
+    raise Refused("the first of the parallelised layers has no input [B, S, H]")
+
+
+def _layers_begin(module, arguments, named):
+    of = module.mkernel_of
+    if of.mode != "sequence":
+        return None
+    where, x = _first_tensor(arguments, named)
+    if x.shape[-2] % of.comm.world:
+        raise Refused(f"the sequence is {x.shape[-2]} long, and {of.comm.world} ranks do not divide it: pad it, or take mode \"decode\"")
+    x = _Enter.apply(x, of.comm)
+    if isinstance(where, int):
+        return (*arguments[:where], x, *arguments[where + 1 :]), named
+    return arguments, {**named, where: x}
+
+
+def _layers_end(module, arguments, result):
+    of = module.mkernel_of
+    if of.mode != "sequence":
+        return None
+    if isinstance(result, tuple):
+        return (_Leave.apply(result[0], of.comm), *result[1:])
+    return _Leave.apply(result, of.comm)
+
+
+def _sum_over_ranks(of):
+    """A hook for the gradient of a parameter that all ranks have and use for their own rows or heads."""
+
+    def hook(gradient):
+        W = of.comm.world
+        if of.mode != "sequence" or W == 1:
+            return None
+        flat = gradient.reshape(-1).bfloat16()
+        columns = -(-len(flat) // (8 * W)) * 8
+        room = flat.new_zeros(W, columns)
+        room.view(-1)[: len(flat)] = flat
+        with torch.no_grad():
+            summed = operators.all_gather(operators.reduce_scatter(room, comm=of.comm), comm=of.comm)
+        return summed.reshape(-1)[: len(flat)].reshape(gradient.shape).to(gradient.dtype)
+
+    return hook
+
+
+# ---- what is in a model ----
+
+
+def _planned(model, plan):
+    """The plan's Linear modules by block: {name of block: (columns, row)}."""
+    found, used = {}, set()
+    for name, _ in model.named_modules():
+        for pattern, style in plan.items():
+            if not fnmatch.fnmatchcase(name, pattern):
+                continue
+            if style not in ("colwise", "rowwise"):
+                raise Refused(f"plan: {pattern} is \"{style}\", and should be \"colwise\" or \"rowwise\"")
+            used.add(pattern)
+            block, _, child = name.rpartition(".")
+            found.setdefault(block, ([], []))[style == "rowwise"].append(child)
+            break
+    for pattern in plan:
+        if pattern not in used:
+            raise Refused(f"plan: no module is named {pattern}")
+    for block, (columns, rows) in found.items():
+        if not columns or len(rows) != 1:
+            raise Refused(f"plan: {block} has {len(columns)} \"colwise\" modules and {len(rows)} \"rowwise\": it needs one or more, and one")
+    return {block: (columns, rows[0]) for block, (columns, rows) in found.items()}
+
+
+def _found(model):
+    blocks = {}
+    for name, module in model.named_modules():
+        children = dict(module.named_children())
+        for columns, row in _KNOWN:
+            if all(x in children for x in (*columns, row)):
+                blocks[name] = (list(columns), row)
+    if not blocks:
+        raise Refused("no module of the model has gate_proj, up_proj and down_proj, or q_proj, k_proj, v_proj and o_proj: name its Linear "
+                      "modules in plan={\"layers.*.fc1\": \"colwise\", \"layers.*.fc2\": \"rowwise\"}")
+    return blocks
+
+
+def _heads(name, module, linears, world):
+    """The numbers of heads, (attribute, heads), to divide. Refused where the forward cannot be right with a rank's heads."""
+    if not any(hasattr(module, x) for x in ("q_proj", "head_dim")) and not any(re.fullmatch(_HEADS, x) for x in vars(module)):
+        return []
+    counts = [(x, n) for x, n in vars(module).items() if re.fullmatch(_HEADS, x) and isinstance(n, int)]
+    dim = getattr(module, "head_dim", None)
+    if not isinstance(dim, int):
+        if not counts:
+            raise Refused(f"{name} has neither head_dim nor num_heads, so its heads cannot be told")
+        dim = linears[0].out_features // max(n for _, n in counts)
+    for child, x in linears_of(module):
+        if x in linears and x.out_features // dim % world:
+            raise Refused(f"{name}.{child} has {x.out_features // dim} heads, which {world} ranks do not divide")
+    for x, n in counts:
+        if n % world:
+            raise Refused(f"{name}.{x} is {n}, which {world} ranks do not divide")
+    try:
+        source = inspect.getsource(type(module).forward)
+    except (OSError, TypeError):
+        source = ""
+    uses = re.search(rf"config\.({_HEADS}|hidden_size)\b|self\.(hidden_size|embed_dim)\b", source)
+    if uses and world > 1:
+        raise Refused(f"{name}: its forward shapes by {uses.group(0)}, which is all ranks', not a rank's")
+    return counts
+
+
+def linears_of(module):
+    return [(name, x) for name, x in module.named_children() if isinstance(x, torch.nn.Linear)]
+
+
+def _check(comm, name, module, columns, row):
+    """The block's column-parallel modules and the row-parallel one, fit to be divided."""
+    W = comm.world
+    linears, last = [getattr(module, x) for x in columns], getattr(module, row)
+    for child, x in (*zip(columns, linears), (row, last)):
+        if type(x) is not torch.nn.Linear:
+            raise Refused(f"{name}.{child} is a {type(x).__name__}, and should be a torch.nn.Linear")
+        if x.weight.dtype is not torch.bfloat16:
+            raise Refused(f"{name}.{child}.weight is of {x.weight.dtype}, and should be of torch.bfloat16")
+        if x.weight.device != comm._place:
+            raise Refused(f"{name}.{child}.weight is on {x.weight.device}, and the communicator on {comm.device}")
+    if len({x.in_features for x in linears}) != 1 or linears[0].in_features != last.out_features:
+        raise Refused(f"{name}: {', '.join(columns)} should take as many columns as {row} makes")
+    for child, x in zip(columns, linears):
+        if x.out_features % W:
+            raise Refused(f"{name}.{child} has {x.out_features} rows, which {W} ranks do not divide")
+    if last.in_features % W:
+        raise Refused(f"{name}.{row} has {last.in_features} columns, which {W} ranks do not divide")
+    for child, x in module.named_children():
+        if x not in linears and x is not last:
+            for weight in x.parameters():
+                if weight.numel() in {y.out_features for y in linears} - {getattr(module, "head_dim", None)} or weight.ndim > 1:
+                    raise Refused(f"{name}.{child} has a parameter {list(weight.shape)} for all ranks' columns: it cannot work on a rank's")
+    return linears, last, _heads(name, module, linears, W)
+
+
+def _layers_of(model, blocks):
+    """The ModuleList or Sequential all blocks are in, whose modules are alike."""
+    for name, module in model.named_modules():
+        if isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential)) and all(x.startswith(f"{name}." if name else "") for x in blocks):
+            break
+    else:
+        raise Refused("the blocks are not in one ModuleList or Sequential of layers")
+    within = {}
+    for x in blocks:
+        layer, _, rest = x[len(name) + 1 if name else 0 :].partition(".")
+        within.setdefault(layer, set()).add(rest)
+    for layer, child in module.named_children():
+        if within.get(layer) != within.get("0"):
+            raise Refused(f"{name}.{layer} has not the blocks that {name}.0 has")
+        for path, x in child.named_modules():
+            inside = any(path == b or path.startswith(b + ".") or b == "" for b in within[layer])
+            big = [list(w.shape) for w in x.parameters(recurse=False) if w.ndim > 1]
+            if big and not inside:
+                raise Refused(f"{name}.{layer}.{path} has a weight {big[0]} and is in no block: give a plan that names it, or take another model")
+    return module
+
+
+def parallelize(model, comm, mode, plan):
+    comm = comm or _communicator.default()
+    if mode not in MODES:
+        raise Refused(f"mode is \"{mode}\", and should be \"sequence\" or \"decode\"")
+    if comm._arrays.NAME != "torch":
+        raise Refused("the communicator's arrays are numpy's: import torch before mkernel.init")
+    if any(hasattr(x, "mkernel_of") or hasattr(x, "mkernel_block") for x in model.modules()):
+        raise Refused("the model is parallelised already")
+    blocks = _planned(model, plan) if plan is not None else _found(model)
+    layers = _layers_of(model, blocks)
+    names = {}
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        names.setdefault(weight, []).append(name)
+    checked = {}
+    for name, (columns, row) in blocks.items():
+        module = model.get_submodule(name)
+        checked[name] = linears, last, heads = _check(comm, name, module, columns, row)
+        for x in (*linears, last):
+            if len(names[x.weight]) > 1:
+                raise Refused(f"{' and '.join(names[x.weight])} are one parameter, which cannot be divided")
+    of = Parallel(comm, mode)
+    for name, (columns, row) in blocks.items():  # nothing is refused from here on
+        _divide(of, model.get_submodule(name), name, columns, row, *checked[name])
+    for name, weight in model.named_parameters():
+        if name not in of.shards and any(weight is x for x in layers.parameters()) and weight.requires_grad:
+            weight.register_hook(_sum_over_ranks(of))
+    layers[0].register_forward_pre_hook(_layers_begin, with_kwargs=True)
+    layers[-1].register_forward_hook(_layers_end)
+    model.mkernel_of = layers[0].mkernel_of = layers[-1].mkernel_of = of
+    return model
+
+
+def _divide(of, module, name, columns, row, linears, last, heads):
+    W, rank = of.comm.world, of.comm.rank
+    block = module.mkernel_block = Block(of, name, columns)
+    start = 0
+    with torch.no_grad():
+        for child, x in zip(columns, linears):
+            x.weight.data = x.weight.chunk(W)[rank].clone()
+            of.shards[f"{name}.{child}.weight"] = 0
+            if x.bias is not None:
+                x.bias.data = x.bias.chunk(W)[rank].clone()
+                of.shards[f"{name}.{child}.bias"] = 0
+            x.out_features //= W
+            x.__class__, x.block, x.start = Column, block, start
+            start += x.out_features
+        last.weight.data = last.weight.chunk(W, 1)[rank].contiguous().clone()
+        of.shards[f"{name}.{row}.weight"] = 1
+        last.in_features //= W
+        last.__class__, last.of = Row, of
+    for attribute, n in heads:
+        setattr(module, attribute, n // W)
+    block.read(module)
+    module.register_forward_pre_hook(_block_begins, with_kwargs=True)
+    module.register_forward_hook(_block_ends, always_call=True)
+
+
+def of_model(model) -> Parallel:
+    of = getattr(model, "mkernel_of", None)
+    if of is None:
+        raise Refused("the model has not been parallelised")
+    return of
+
+
+def set_mode(model, mode):
+    of = of_model(model)
+    if mode not in MODES:
+        raise Refused(f"mode is \"{mode}\", and should be \"sequence\" or \"decode\"")
+    of.mode = mode
+
+
+def full_state_dict(model) -> dict:
+    of, made = of_model(model), {}
+    for name, x in model.state_dict().items():
+        if name in of.shards:
+            parts = x.unsqueeze(0) if x.ndim == 1 else x
+            parts = operators.all_gather(parts.contiguous().detach(), comm=of.comm)
+            if x.ndim == 1:
+                x = parts.reshape(-1)
+            else:
+                x = parts if of.shards[name] == 0 else torch.cat(parts.chunk(of.comm.world), 1)
+        made[name] = x.detach().to("cpu", copy=True)
+    return made
+
+
+def load_full_state_dict(model, state):
+    of, own = of_model(model), {}
+    held = model.state_dict()
+    for name, x in state.items():
+        if name in of.shards:
+            dimension, wanted = of.shards[name], list(held[name].shape)
+            wanted[dimension] *= of.comm.world
+            if list(x.shape) != wanted:
+                raise Refused(f"{name} is {list(x.shape)}, and should be {wanted}: the whole of all ranks")
+            x = x.chunk(of.comm.world, dimension)[of.comm.rank]
+        own[name] = x
+    missing = [name for name in held if name not in own]
+    unknown = [name for name in own if name not in held]
+    if missing or unknown:
+        raise Refused("the state dict " + " and ".join([f"lacks {x}" for x in missing[:1]] + [f"has {x}, which the model has not" for x in unknown[:1]]))
+    model.load_state_dict(own)

@@ -1,0 +1,19 @@
+/* The GPU that a rank computes on, and who else of the job does. */
+#ifndef MK_KERNELS_CUDA_DEVICE_H
+#define MK_KERNELS_CUDA_DEVICE_H
+
+#include "core/comm.h"
+
+struct cuda_device {
+    int major;      /* compute capability */
+    uint32_t sms;   /* of those that the ranks' GPUs have, the fewest */
+    uint32_t share; /* of those, that a plan may have on every rank; 0: all (core/gpus.h) */
+    uint32_t turns; /* most ranks that take turns on one GPU; 1: none do */
+};
+
+/* Picks and sets this rank's GPU: the i-th rank of a host takes GPU i modulo its GPUs. Collective
+ * (uses the bootstrap). 0, -ENODEV (no GPU, no driver, or one that has no engine), or the
+ * bootstrap's error; comm->error says it. */
+int cuda_device_choose(struct mk_comm *comm, struct cuda_device *out);
+
+#endif

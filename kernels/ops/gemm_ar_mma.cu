@@ -1,0 +1,15 @@
+/* GEMM+AllReduce on engine mma: kernels/ops/gemm_reduce_mma.cuh with the schedule of
+ * core/roles/gemm_ar.h. */
+#include "kernels/ops/gemm_reduce_mma.cuh"
+
+int gemm_ar_mma_prepare(const struct mk_plan *plan, char *error, size_t error_size)
+{
+    return reduce_mma_prepare<gemm_ar_roles>(gemm_ar_plan_of(plan), &plan->problem, error,
+                                             error_size);
+}
+
+int gemm_ar_mma_launch(const struct mk_plan *plan, const struct gpu_launch *launch,
+                       cudaStream_t stream)
+{
+    return reduce_mma_launch<gemm_ar_roles>(gemm_ar_plan_of(plan), &plan->problem, launch, stream);
+}

@@ -1,0 +1,307 @@
+/* GEMM+ReduceScatter and GEMM+AllReduce in two shots on engine mma, for every GPU of compute
+ * capability 8.0 and up: the schedules of core/roles/gemm_rs.h and gemm_ar.h, as
+ * kernels/ops/gemm_reduce.cuh runs them on the other engine, with the same sums in the same places
+ * of memory. What is simpler here: consumers store what a peer adds in that peer's memory
+ * themselves, and load what they add when it has come, so no tile passes an outbox, and the tensor
+ * cores wait for NVLink.
+ *
+ * Where the sum goes to all, consumers store own tiles in C and go on; warps that the engine leaves
+ * free push them from there. The consumers of a warpgroup may be REDUCE_AHEAD own tiles ahead. */
+#ifndef MK_KERNELS_GEMM_REDUCE_MMA_CUH
+#define MK_KERNELS_GEMM_REDUCE_MMA_CUH
+
+#include "kernels/ops/gemm_reduce_roles.cuh"
+
+#include "kernels/fragments.cuh"
+#include "kernels/mma/launch.cuh"
+
+/* Own tiles that have been stored and not yet pushed. */
+enum { REDUCE_AHEAD = 8 };
+
+struct reduce_matrices {
+    struct mma_matrix a;
+};
+
+/* Of each consumer warpgroup. In shared memory: consumers have no registers for it, and what all
+ * need to know of a tile takes some forty integer divisions, which one thread does. */
+struct reduce_half {
+    struct mk_cta cta; /* the first thread's, which waits and announces */
+    int ending;
+    struct mk_tile tile;
+    uint32_t kind; /* enum gemm_rs_kind */
+    uint32_t runs; /* of a group of rows, in fragments (kernels/fragments.cuh) */
+    struct gemm_rs_terms terms[GEMM_RS_LEVELS];
+    uint64_t to; /* where it goes, if not to C, in the heap of who adds it */
+    /* A ring without bytes: its rows of an own tile are in C; they have been pushed. */
+    uint64_t stored[2 * REDUCE_AHEAD];
+    struct pipeline_position at; /* the first thread's */
+};
+PTX_SHARED(struct reduce_half, reduce_halves, 2);
+
+/* number: of sums that go from rank to rank, enum mk_dtype. */
+template <class op, int number> struct reduce_mma_source : mma_op_source {
+    static constexpr bool announces = true;
+
+    const typename op::plan *plan;
+    const struct mma_operands *operands;
+    const struct reduce_matrices *matrices;
+    uint32_t halves; /* warpgroups that multiply */
+
+    MMA_MEMBER const struct gemm_rs_plan *reduction() const
+    {
+        return MK_FRESH(op::tiles(plan));
+    }
+
+    MMA_MEMBER uint32_t number_of(uint32_t i) const
+    {
+        return blockIdx.x + i * reduction()->batch;
+    }
+
+    /* Whether own tiles go to other ranks. */
+    MMA_MEMBER bool pushes() const
+    {
+        return op::gathers && reduction()->gathers;
+    }
+
+    MMA_MEMBER uint32_t stored(uint32_t half) const
+    {
+        return ptx_shared(reduce_halves[half].stored);
+    }
+
+    /* Consumers are told only whether there is one. */
+    MMA_MEMBER bool next(uint32_t i, struct mk_tile *tile) const
+    {
+        const struct gemm_rs_plan *p = reduction();
+        if (number_of(i) >= p->tiles)
+            return false;
+        if (threadIdx.x >= halves * 128) { /* rows as A has them, which ends with row M */
+            gemm_rs_tile(p, number_of(i), tile);
+            tile->row += tile->a_slab * p->shard_rows;
+            tile->a_slab = 0;
+        }
+        return true;
+    }
+
+    MMA_MEMBER void begin(uint32_t i, const struct mk_tile *tile)
+    {
+        const struct gemm_rs_plan *p = reduction();
+        struct reduce_half *mine = &reduce_halves[threadIdx.x / 128];
+        const uint64_t epoch = mine->cta.epoch;
+        gemm_rs_tile(p, number_of(i), &mine->tile);
+        const enum gemm_rs_kind kind = gemm_rs_kind_of(p, &mine->tile);
+        mine->kind = kind;
+        mine->runs = gemm_rs_grained_cols(p, mine->tile.cols) / p->grain_cols;
+        if (kind != GEMM_RS_OWN)
+            mine->to = gemm_rs_tile_offset(p, &mine->tile, epoch);
+        if (kind != GEMM_RS_PARTIAL)
+#pragma unroll 1
+            for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++)
+                mine->terms[level] = gemm_rs_level(p, &mine->tile, level, epoch);
+        mma_op_source::begin(i, tile);
+    }
+
+    MMA_MEMBER const struct mma_matrix *a(const struct mk_tile *) const
+    {
+        return &matrices->a;
+    }
+
+    /* C has the rows of this rank, or all. */
+    MMA_MEMBER struct mma_place place(uint32_t, const struct mk_tile *, uint32_t row) const
+    {
+        const struct mk_tile *tile = &reduce_halves[threadIdx.x / 128].tile;
+        const uint32_t before = op::gathers ? tile->a_slab * reduction()->shard_rows : 0;
+        return {(int32_t)tile->col, (int32_t)(before + tile->row + row), 0};
+    }
+
+    /* Adds what others have of the tile, once it is here. */
+    template <class shape>
+    MMA_MEMBER void add(float (&sum)[shape::blocks][shape::sums], struct reduce_half *mine,
+                        uint32_t half)
+    {
+        if (threadIdx.x % 128 == 0 && !mine->ending)
+            mine->ending = gemm_rs_before(reduction(), &mine->cta, &mine->tile);
+        ptx_bar_sync(1 + half, 128); /* what it has acquired, all load */
+#pragma unroll 1
+        for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++)
+#pragma unroll
+            for (int m = 0; m < shape::blocks; m++) {
+                const uint32_t row = shape::row(threadIdx.x / 32, m);
+                if (row < mine->tile.rows)
+                    fragments_add_behind<number, number == MK_FP24 ? 1 : 2>(
+                        sum[m],
+                        launch->heap + mine->terms[level].source +
+                            fragment_offset<number>(row, mine->runs),
+                        reduction()->slab_pitch, mine->terms[level].count, mine->runs);
+            }
+    }
+
+    template <class shape>
+    MMA_MEMBER bool finish(uint32_t, float (&sum)[shape::blocks][shape::sums], uint32_t half)
+    {
+        struct reduce_half *mine = &reduce_halves[half];
+        static_assert(shape::warp_columns == 1, "a warp has whole rows, as fragments do");
+        ptx_bar_sync(1 + half, 128); /* the tile is described */
+        if (mine->kind != GEMM_RS_PARTIAL)
+            add<shape>(sum, mine, half);
+        if (mine->kind == GEMM_RS_OWN)
+            return false;
+        char *const to =
+            (mine->kind == GEMM_RS_SUM ? launch->heap : launch->peers[mine->tile.c_local]) +
+            mine->to;
+#pragma unroll
+        for (int m = 0; m < shape::blocks; m++) {
+            const uint32_t row = shape::row(threadIdx.x / 32, m);
+            if (row < mine->tile.rows)
+                fragments_store<number>(to + fragment_offset<number>(row, mine->runs), sum[m],
+                                        mine->runs);
+        }
+        return true;
+    }
+
+    MMA_MEMBER void after(uint32_t i, const struct mk_tile *, uint32_t half)
+    {
+        struct reduce_half *mine = &reduce_halves[half];
+        if (mine->kind == GEMM_RS_OWN && pushes()) {
+            ring_wait_empty<REDUCE_AHEAD>(stored(half), &mine->at, &operands->watch, i,
+                                          GPU_BARRIER_THERE);
+            ptx_mbar_arrive(pipeline_full<REDUCE_AHEAD>(stored(half), mine->at.stage));
+            pipeline_step<REDUCE_AHEAD>(&mine->at);
+        } else {
+            gemm_rs_after(reduction(), &mine->cta, &mine->tile, MK_TILE_PARTS / halves);
+        }
+        mma_op_source::after(i, &mine->tile, half);
+    }
+
+    /* Pushes own tiles of this CTA, one after the other: a warp. Of two (`senders`) each has the
+     * rows of one warpgroup. */
+    MMA_MEMBER void push_tiles(struct mk_cta *own, uint32_t sender, uint32_t senders) const
+    {
+        struct pipeline_position at = {0, 0};
+        for (uint32_t i = 0; number_of(i) < reduction()->tiles; i++) {
+            const struct gemm_rs_plan *p = reduction();
+            struct mk_tile tile;
+            gemm_rs_tile(p, number_of(i), &tile);
+            if (gemm_rs_kind_of(p, &tile) != GEMM_RS_OWN)
+                continue;
+            /* behind the CTA's last tile nobody's loads stand in line */
+            own->pace = number_of(i + 1) < p->tiles ? p->pace * senders : 0;
+            for (uint32_t half = sender; half < halves; half += senders) {
+                const uint32_t part = p->tile_m / halves, first = half * part,
+                               left = first < tile.rows ? tile.rows - first : 0;
+                ring_wait_full<REDUCE_AHEAD>(stored(half), &at, operands->limit_ns);
+                op::after(plan, own, &tile, first, left < part ? left : part,
+                          MK_TILE_PARTS / halves);
+                if (cta_leads(own)) /* announced: all have read */
+                    ptx_mbar_arrive(pipeline_empty<REDUCE_AHEAD>(stored(half), at.stage));
+            }
+            pipeline_step<REDUCE_AHEAD>(&at);
+        }
+    }
+
+    MMA_MEMBER void auxiliary_warp(uint32_t warp) const
+    {
+        const struct mk_role_split *split = &launch->split;
+        const uint32_t senders = MK_MMA_AUXILIARY_WARPS - mk_role_coresident(split, MK_INTRA_COMM);
+        struct mk_cta cta;
+        if (!pushes())
+            return;
+        if (warp >= senders) {
+            cta_begin(&cta, launch,
+                      gpu_auxiliary_of_block(split, MK_INTRA_COMM, warp - senders, blockIdx.x), 32);
+            cta.pace = reduction()->pace;
+            op::role(plan, &cta);
+            cta_end(&cta);
+        } else if (warp) {
+            cta_identify(&cta, launch, blockIdx.x, 32);
+            push_tiles(&cta, warp, senders);
+        } else { /* of senders the first alone has a track */
+            cta_begin(&cta, launch, blockIdx.x, 32, GPU_TRACK_SENDER);
+            push_tiles(&cta, warp, senders);
+            cta_end(&cta);
+        }
+    }
+};
+
+/* For kernels/mma/launch.cuh. */
+template <class op, int number> struct reduce_on_mma {
+    typedef typename op::plan plan;
+    typedef struct reduce_mma_source<op, number> source;
+    typedef struct reduce_matrices matrices;
+
+    template <class shape>
+    static int describe(matrices *m, struct mma_operands *operands, const plan *whole,
+                        const struct gpu_launch *l)
+    {
+        const struct gemm_rs_plan *p = op::tiles(whole);
+        char *const a = (char *)l->arguments[MK_SPACE_ARG0];
+        char *const b = (char *)l->arguments[MK_SPACE_ARG1];
+        char *const c = (char *)l->arguments[MK_SPACE_ARG2];
+        const uint64_t pitch = p->k * 2ull, c_pitch = p->n * 2ull;
+        /* behind a rank's rows lie those of the next */
+        const uint32_t before = op::gathers ? p->topo.rank * p->shard_rows : 0,
+                       rows = before + gemm_rs_rows(p, p->topo.rank, 0, p->shard_rows);
+        m->a = {a, pitch, 0, p->m, p->k};
+        operands->b = shape::b_kn ? mma_matrix{b, c_pitch, 0, p->k, p->n}
+                                  : mma_matrix{b, pitch, 0, p->n, p->k};
+        operands->c = {c, c_pitch, 0, rows, p->n};
+        operands->stages_of_k = operands->stages_of_slice =
+            (uint32_t)mk_ceil_div(p->k, shape::tile_k);
+        return ((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16 ? -EINVAL : 0;
+    }
+
+    template <class shape>
+    static MMA_MEMBER void compute(const plan *p, const struct gpu_launch *launch,
+                                   const struct mma_operands *operands, const matrices *m,
+                                   uint8_t *memory)
+    {
+        source tiles;
+        tiles.plan = p;
+        tiles.launch = launch;
+        tiles.matrices = m;
+        tiles.operands = operands;
+        tiles.halves = shape::warps / 4;
+        if (threadIdx.x % 128 == 0 && threadIdx.x / 128 < tiles.halves) {
+            struct reduce_half *mine = &reduce_halves[threadIdx.x / 128];
+            mine->ending = 0;
+            mine->at = {0, 0};
+            ring_init<REDUCE_AHEAD>(ptx_shared(mine->stored), 1, 1);
+        }
+        if (threadIdx.x == 0)
+            cta_begin(&reduce_halves[0].cta, launch, blockIdx.x, 1);
+        else if (threadIdx.x == 128)
+            cta_identify(&reduce_halves[1].cta, launch, blockIdx.x, 1);
+        mma_op_source::run<shape>(operands, &tiles, memory);
+        if (threadIdx.x == 0)
+            cta_end(&reduce_halves[0].cta);
+    }
+
+    static MMA_MEMBER void communicate(const plan *p, const struct gpu_launch *launch)
+    {
+        struct mk_cta cta;
+        cta_begin(&cta, launch, gpu_cta_of_block(&launch->split, blockIdx.x), blockDim.x);
+        if (cta.role != MK_INTER_SEND || !cta_begin_commands(&cta))
+            op::role(p, &cta);
+        cta_end(&cta);
+    }
+};
+
+/* What <op>_prepare and <op>_launch (kernels/op.h) are. */
+template <class op>
+static int reduce_mma_prepare(const typename op::plan *whole, const struct mk_problem *q,
+                              char *error, size_t error_size)
+{
+    return op::tiles(whole)->number == MK_FP24
+               ? mma_op_prepare<reduce_on_mma<op, MK_FP24>>(q, error, error_size)
+               : mma_op_prepare<reduce_on_mma<op, MK_BF16>>(q, error, error_size);
+}
+
+template <class op>
+static int reduce_mma_launch(const typename op::plan *whole, const struct mk_problem *q,
+                             const struct gpu_launch *launch, cudaStream_t stream)
+{
+    return op::tiles(whole)->number == MK_FP24
+               ? mma_op_launch<reduce_on_mma<op, MK_FP24>>(whole, q, launch, stream)
+               : mma_op_launch<reduce_on_mma<op, MK_BF16>>(whole, q, launch, stream);
+}
+
+#endif

@@ -1,0 +1,78 @@
+/* What differs between GEMM+ReduceScatter and GEMM+AllReduce on a GPU, for the kernels of both
+ * engines (kernels/ops/gemm_reduce.cuh, gemm_reduce_mma.cuh): a struct `op` with
+ *
+ *   typedef ... plan
+ *       The op's plan.
+ *   static constexpr bool gathers
+ *       Own tiles go to others, too.
+ *   const struct gemm_rs_plan *tiles(const plan *)
+ *       The part of it that is gemm_rs's.
+ *   void after(const plan *, struct mk_cta *, const struct mk_tile *, uint32_t first,
+ *              uint32_t rows, uint32_t parts)
+ *       On the GPU: rows [first, first + rows), `parts` of MK_TILE_PARTS of the tile, are stored.
+ *   void role(const plan *, struct mk_cta *)
+ *       On the GPU: runs cta->role, MK_INTRA_COMM or MK_INTER_SEND. */
+#ifndef MK_KERNELS_GEMM_REDUCE_ROLES_CUH
+#define MK_KERNELS_GEMM_REDUCE_ROLES_CUH
+
+#include "kernels/op.h"
+
+#include "kernels/cta.cuh"
+
+#include "core/roles/gemm_ar.h"
+
+GPU_OPERATOR(gemm_rs)
+GPU_OPERATOR(gemm_ar)
+GPU_OPERATOR(gemm_rs_mma) /* of plans for engine mma */
+GPU_OPERATOR(gemm_ar_mma)
+GPU_OPERATOR(gemm_rs_fp8) /* of plans of FP8 */
+GPU_OPERATOR(gemm_ar_fp8)
+
+#define REDUCE_MEMBER __device__ __forceinline__
+
+struct gemm_rs_roles {
+    typedef struct gemm_rs_plan plan;
+    static constexpr bool gathers = false;
+
+    static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
+    {
+        return p;
+    }
+
+    static REDUCE_MEMBER void after(const plan *p, struct mk_cta *cta, const struct mk_tile *tile,
+                                    uint32_t, uint32_t, uint32_t parts)
+    {
+        gemm_rs_after(p, cta, tile, parts);
+    }
+
+    static REDUCE_MEMBER void role(const plan *p, struct mk_cta *cta)
+    {
+        gemm_rs_inter_send(p, cta);
+    }
+};
+
+struct gemm_ar_roles {
+    typedef struct gemm_ar_plan plan;
+    static constexpr bool gathers = true;
+
+    static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
+    {
+        return &p->rs;
+    }
+
+    static REDUCE_MEMBER void after(const plan *p, struct mk_cta *cta, const struct mk_tile *tile,
+                                    uint32_t first, uint32_t rows, uint32_t parts)
+    {
+        gemm_ar_after(p, cta, tile, first, rows, parts);
+    }
+
+    static REDUCE_MEMBER void role(const plan *p, struct mk_cta *cta)
+    {
+        if (cta->role == MK_INTER_SEND)
+            gemm_ar_inter_send(p, cta);
+        else
+            gemm_ar_intra_comm(p, cta);
+    }
+};
+
+#endif

@@ -1,0 +1,114 @@
+/* Ring attention on engine mma, for every GPU of compute capability 8.0 and up: the schedule, roles
+ * and tiles of kernels/ops/ring_attention.cu. The engine leaves no warp free, so what is
+ * co-resident with a compute CTA comes before it: all threads of the block push, and compute then.
+ * Deadlock freedom stays: intra_comm waits for puts alone, and inter_send has blocks of its own. */
+#include "kernels/admit.h"
+
+#include "kernels/ops/ring_attention_tiles.cuh"
+
+#include <cuda_runtime.h>
+#include <errno.h>
+#include <math.h>
+
+#include "core/attention_tiles.h"
+#include "kernels/mma/attention.cuh"
+
+typedef struct ring_attention_tensors<struct mma_heads> ring_attention_heads;
+
+struct ring_attention_mma_source
+    : ring_attention_tiles<struct mma_attention_keys, struct mma_heads> {
+};
+
+template <class shape>
+__global__ void __launch_bounds__(shape::threads, shape::ctas)
+    ring_attention_mma_kernel(const __grid_constant__ struct ring_attention_plan plan,
+                              const __grid_constant__ struct gpu_launch launch,
+                              const __grid_constant__ struct mma_attention_operands op,
+                              const __grid_constant__ ring_attention_heads heads)
+{
+    static_assert(shape::shared_bytes + sizeof(struct ring_attention_state) <= 99 * 1024,
+                  "what a CTA of sm_86 has");
+    PTX_SHARED_DYNAMIC(memory);
+    struct ring_attention_mma_source source;
+    source.plan = &plan;
+    source.launch = &launch;
+    source.tensors = &heads;
+    if (blockIdx.x >= launch.split.ctas[MK_COMPUTE])
+        ring_attention_communicate(&plan, &launch, shape::threads);
+    else
+        for (uint32_t auxiliary = 0; source.push(auxiliary, shape::threads); auxiliary++)
+            ;
+    /* Thread 0 was the lead and is the producer, so its track needs no barrier. */
+    if (threadIdx.x == 0)
+        tile_track_open(&ring_attention_shared->track, &launch, 0);
+    mma_attention<shape>(&op, &source, memory);
+    if (threadIdx.x == 0)
+        tile_track_close(&ring_attention_shared->track, &launch);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        cta_leave(&launch);
+}
+
+/* -EINVAL: a pointer that 16 does not divide. */
+static int describe(struct mma_attention_operands *op, ring_attention_heads *h,
+                    const struct ring_attention_plan *p, const struct gpu_launch *l)
+{
+    const uint64_t head = p->head_bytes, q_row = p->heads * head, k_row = p->row_bytes;
+    char *const q = (char *)l->arguments[MK_SPACE_ARG0], *const o =
+                                                             (char *)l->arguments[MK_SPACE_ARG3];
+    uintptr_t all = (uintptr_t)q | (uintptr_t)o;
+    op->q = {q, q_row, head, p->half * q_row};
+    op->o = {o, q_row, head, p->half * q_row};
+    op->columns = p->head_dim;
+    op->scale = 1 / sqrtf((float)p->head_dim);
+    for (int part = 0; part < 2; part++) {
+        char *const own = (char *)l->arguments[MK_SPACE_ARG1 + part];
+        h->own[part] = {own, k_row, head, p->half * k_row};
+        all |= (uintptr_t)own;
+        /* What has come: halves of heads of batches, then ranks. */
+        for (int parity = 0; parity < 2; parity++)
+            h->gathered[parity][part] = {l->heap + p->gathered[parity] + part * p->tensor_bytes,
+                                         head, p->half * head, 2 * p->tensor_bytes};
+    }
+    return all % 16 ? -EINVAL : 0;
+}
+
+/* Calls `call` with an object of the shape that the plan asks for; -EINVAL where there is none. */
+template <class function> static int dispatch(const struct ring_attention_plan *p, function call)
+{
+#define TRY(dim, keys, warps, blocks, held)                                                        \
+    if (p->head_dim == dim && p->tile_rows == 16 * warps * blocks && p->block_rows == keys)        \
+        return call(mma_attention_shape<dim, keys, warps, blocks, held, 1>());
+    MK_MMA_ATTENTION_TILES(TRY)
+#undef TRY
+    return -EINVAL;
+}
+
+int ring_attention_mma_prepare(const struct mk_plan *plan, char *error, size_t error_size)
+{
+    const struct ring_attention_plan *p = ring_attention_plan_of(plan);
+    int err = dispatch(p, [=](auto shape) {
+        typedef decltype(shape) built;
+        return gpu_admit(ring_attention_mma_kernel<built>,
+                         mk_total_blocks(&plan->problem.tuning.split), 1, built::threads,
+                         built::shared_bytes, error, error_size);
+    });
+    return gpu_prepared(err, p->tile_rows, p->block_rows, 0, error, error_size);
+}
+
+int ring_attention_mma_launch(const struct mk_plan *plan, const struct gpu_launch *launch,
+                              cudaStream_t stream)
+{
+    const struct ring_attention_plan *p = ring_attention_plan_of(plan);
+    return dispatch(p, [=](auto shape) {
+        typedef decltype(shape) built;
+        struct mma_attention_operands op;
+        ring_attention_heads heads;
+        int err = describe(&op, &heads, p, launch);
+        if (err)
+            return err;
+        return gpu_launch_blocks(ring_attention_mma_kernel<built>, mk_total_blocks(&launch->split),
+                                 built::threads, built::shared_bytes, stream, *p, *launch, op,
+                                 heads);
+    });
+}

@@ -1,0 +1,208 @@
+/* Ring attention's tiles of queries and runs of keys, as the tile sources of both engines have
+ * them. */
+#ifndef MK_KERNELS_RING_ATTENTION_TILES_CUH
+#define MK_KERNELS_RING_ATTENTION_TILES_CUH
+
+#include "kernels/op.h"
+
+#include "kernels/cta.cuh"
+
+#include "core/roles/ring_attention.h"
+#include "kernels/attention_source.cuh"
+#include "kernels/tile_track.cuh"
+
+GPU_OPERATOR(ring_attention)
+GPU_OPERATOR(ring_attention_mma) /* of plans for engine mma */
+
+/* K and V, this rank's own and by epoch & 1 those that have come, as an engine names tensors. A
+ * kernel parameter. */
+template <class tensor> struct ring_attention_tensors {
+    tensor own[2], gathered[2][2];
+};
+
+/* What the producer thread (cta) and the first thread of the first consumer warpgroup (track) keep.
+ * Not in registers: with three consumer warpgroups there are too few. */
+struct ring_attention_state {
+    struct mk_cta cta;
+    uint32_t awaited_run; /* of its keys, those from row awaited_row on have come; 0: none */
+    int32_t awaited_row;
+    uint32_t blocks; /* of the tile, so far, of this rank's own keys */
+    int all_here;    /* all keys of the tile */
+    int ending;
+    struct tile_track track;
+};
+PTX_SHARED(struct ring_attention_state, ring_attention_shared, 1);
+
+/* With two stages, the first block for which the producer waits. */
+enum { LOOK_AT_BLOCK = 3 };
+
+/* runs: the engine's struct of a run of keys, which names `tensor`s. */
+template <class runs, class tensor> struct ring_attention_tiles : attention_source {
+    const struct ring_attention_plan *plan;
+    const struct gpu_launch *launch;
+    const struct ring_attention_tensors<tensor> *tensors;
+
+    ATTENTION_MEMBER void open()
+    {
+        struct mk_cta *cta = &ring_attention_shared->cta;
+        uint32_t number = gpu_cta_of_block(&launch->split, blockIdx.x);
+        if (number >= launch->split.ctas[MK_COMPUTE]) /* has had another role before */
+            cta_resume(cta, launch, number, 1);
+        else
+            cta_begin(cta, launch, number, 1);
+        cta->role = MK_COMPUTE;
+        ring_attention_shared->ending = 0;
+        if (!plan->query_tiles && number < launch->split.ctas[MK_COMPUTE])
+            ring_attention_await_share(plan, cta);
+    }
+
+    ATTENTION_MEMBER void close()
+    {
+        cta_end(&ring_attention_shared->cta);
+    }
+
+    /* Every block takes until there is none: so many numbers a launch. */
+    ATTENTION_MEMBER int32_t take()
+    {
+        uint64_t first = (ring_attention_shared->cta.epoch - 1) * (plan->query_tiles + gridDim.x);
+        uint64_t i = atomicAdd((unsigned long long *)launch->taken, 1ull) - first;
+        ring_attention_shared->awaited_run = ring_attention_shared->blocks = 0;
+        ring_attention_shared->all_here = 0;
+        return i < plan->query_tiles ? (int32_t)ring_attention_order(plan, (uint32_t)i)
+                                     : (int32_t)ATTENTION_NONE;
+    }
+
+    ATTENTION_MEMBER void tile(int32_t query, struct attention_tile *tile) const
+    {
+        struct ring_attention_query q = ring_attention_query(plan, query);
+        tile->head = q.head;
+        tile->row = q.row;
+        tile->slab = q.batch * plan->halves + q.half;
+        tile->rows = q.rows;
+    }
+
+    /* Of each rank in its turn the half that the queries are in, then the other. */
+    ATTENTION_MEMBER bool keys(const struct attention_tile &tile, uint32_t run, runs *keys) const
+    {
+        uint32_t step = run / plan->halves, q_half = tile.slab % plan->halves;
+        uint32_t half = q_half ^ (run % plan->halves), rank = ring_attention_source(plan, step);
+        uint32_t kv_head = ring_attention_kv_head(plan, tile.head);
+        enum ring_attention_mask mask = ring_attention_mask(plan, q_half, rank, half);
+        if (step >= mk_world(&plan->topo))
+            return false;
+        if (step == 0) {
+            keys->k = &tensors->own[0];
+            keys->v = &tensors->own[1];
+            keys->head = kv_head;
+            keys->slab = tile.slab - q_half + half;
+        } else {
+            const tensor *gathered = tensors->gathered[ring_attention_shared->cta.epoch & 1];
+            keys->k = &gathered[0];
+            keys->v = &gathered[1];
+            keys->head =
+                (tile.slab / plan->halves * plan->kv_heads + kv_head) * plan->halves + half;
+            keys->slab = rank;
+        }
+        keys->row = 0;
+        keys->keys = mask == RING_ATTENTION_NONE ? 0 : plan->half;
+        keys->diagonal = mask == RING_ATTENTION_DIAGONAL ? tile.row : (int32_t)ATTENTION_FULL;
+        return true;
+    }
+
+    ATTENTION_MEMBER float *lse(const struct attention_tile &tile) const
+    {
+        uint32_t batch = tile.slab / plan->halves, half = tile.slab % plan->halves;
+        return (float *)launch->arguments[MK_SPACE_ARG4] +
+               ((uint64_t)(batch * plan->heads + tile.head) * plan->rows + half * plan->half +
+                tile.row);
+    }
+
+    /* Whether all keys of the tile are here already. The producer looks when it has filled its
+     * stages for the first time, and would only wait for consumers: later a flag's microsecond is
+     * one in which nothing is loaded. */
+    ATTENTION_MEMBER bool look(const struct attention_tile &tile) const
+    {
+        const struct mk_cta *cta = &ring_attention_shared->cta;
+        uint32_t head = ring_attention_chunk(plan, tile.slab / plan->halves,
+                                             ring_attention_kv_head(plan, tile.head), 0, 0, 0),
+                 flags = 2 * plan->halves * plan->half_chunks, here = 1;
+        for (uint32_t step = 1; step < mk_world(&plan->topo); step++) {
+            uint32_t rank = ring_attention_source(plan, step);
+            here &= cta_look(cta, ring_attention_flag(plan, rank, head), flags,
+                             ring_attention_target(plan, rank, cta->epoch));
+        }
+        if (here) {
+            ptx_fence_acquire();
+            ptx_fence_async();
+        }
+        return here;
+    }
+
+    ATTENTION_MEMBER void before(const struct attention_tile &tile, uint32_t run, const runs &keys,
+                                 int32_t first)
+    {
+        struct ring_attention_state *state = ring_attention_shared;
+        if (run < plan->halves) { /* this rank's own */
+            if (++state->blocks == LOOK_AT_BLOCK && !state->cta.track.events)
+                state->all_here = look(tile);
+            return;
+        }
+        /* From the last rows to the first: a block that begins in a chunk ends in it or in one that
+         * was awaited. */
+        if (state->all_here || state->ending ||
+            (run == state->awaited_run && first >= state->awaited_row))
+            return;
+        state->awaited_run = run;
+        state->awaited_row = first / plan->chunk_rows * plan->chunk_rows;
+        state->ending = ring_attention_before_rows(
+            plan, &state->cta, keys.slab, tile.slab / plan->halves,
+            ring_attention_kv_head(plan, tile.head), (tile.slab ^ run) % plan->halves, first,
+            min(first + plan->block_rows, plan->half));
+    }
+
+    /* The lanes of an intra_comm CTA that is co-resident with this compute CTA, from 0 on. False:
+     * the plan has none of that number. */
+    ATTENTION_MEMBER bool push(uint32_t auxiliary, uint32_t lanes) const
+    {
+        const struct mk_role_split *split = &launch->split;
+        if (blockIdx.x >= split->ctas[MK_COMPUTE] ||
+            auxiliary >= mk_role_coresident(split, MK_INTRA_COMM))
+            return false;
+        struct mk_cta other;
+        cta_begin(&other, launch,
+                  gpu_auxiliary_of_block(split, MK_INTRA_COMM, auxiliary, blockIdx.x), lanes);
+        other.pace = plan->pace;
+        ring_attention_intra_comm(plan, &other);
+        cta_end(&other);
+        return true;
+    }
+
+    ATTENTION_MEMBER void begin(int32_t, const struct attention_tile &, uint32_t group)
+    {
+        if (group == 0)
+            tile_track_start(&ring_attention_shared->track);
+    }
+
+    ATTENTION_MEMBER void after(int32_t query, const struct attention_tile &, uint32_t group)
+    {
+        if (group == 0)
+            tile_track_note(&ring_attention_shared->track, launch,
+                            ring_attention_tile_number(plan, query, 0));
+    }
+};
+
+/* All threads of a block that does not compute first: its role. The compute role goes on with the
+ * lead's track: a barrier stands between, where another thread may be the producer. */
+PTX_FN void ring_attention_communicate(const struct ring_attention_plan *p,
+                                       const struct gpu_launch *launch, uint32_t threads)
+{
+    struct mk_cta cta;
+    cta_begin(&cta, launch, gpu_cta_of_block(&launch->split, blockIdx.x), threads);
+    if (cta.role == MK_INTRA_COMM)
+        ring_attention_intra_comm(p, &cta);
+    else if (cta.role == MK_INTER_SEND && !cta_begin_commands(&cta))
+        ring_attention_inter_send(p, &cta);
+    cta_end(&cta);
+}
+
+#endif

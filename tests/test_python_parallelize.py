@@ -1,0 +1,361 @@
+"""mkernel.parallelize on PyTorch's CPU tensors: logits, gradients and the state dict of a divided model are those of the whole one, in both
+modes, for a model of the test's own and for Llama, Mistral, Qwen2 and Qwen3 of transformers; what cannot be divided is refused, and then nothing is changed."""
+import copy
+import importlib.util
+import sys
+
+import torch
+from torch.utils.checkpoint import checkpoint
+import mkernel
+from cases import Skip, case, free_port, main, ranks, refuses, run, says, scene
+from torch_ranks import end, gathered, near, start
+
+H, HEADS, KV, DIM, INNER, WORDS = 64, 8, 4, 16, 96, 50
+EXAMPLE = "docs/examples/parallelize.py"
+
+
+class Norm(torch.nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.rand(n) + 0.5)
+
+    def forward(self, x):
+        return torch.nn.functional.rms_norm(x, (x.shape[-1],), self.weight)
+
+
+class Attention(torch.nn.Module):
+    """Views by num_heads where `counts`, else by -1."""
+
+    def __init__(self, bias, counts):
+        super().__init__()
+        self.head_dim, self.counts = DIM, counts
+        if counts:
+            self.num_heads, self.num_kv_heads = HEADS, KV
+        for name, n in (("q_proj", HEADS), ("k_proj", KV), ("v_proj", KV)):
+            setattr(self, name, torch.nn.Linear(H, n * DIM, bias=bias))
+        self.o_proj = torch.nn.Linear(HEADS * DIM, H, bias=bias)
+        self.q_norm = Norm(DIM)
+
+    def forward(self, hidden_states, mask=None):
+        B, S = hidden_states.shape[:2]
+        q = self.q_proj(hidden_states).view(B, S, self.num_heads if self.counts else -1, self.head_dim).transpose(1, 2)
+        k, v = (f(hidden_states).view(B, S, self.num_kv_heads if self.counts else -1, self.head_dim).transpose(1, 2) for f in (self.k_proj, self.v_proj))
+        y = torch.nn.functional.scaled_dot_product_attention(self.q_norm(q), k, v, is_causal=True, enable_gqa=True)
+        return self.o_proj(y.transpose(1, 2).reshape(B, S, -1)), None
+
+
+class MLP(torch.nn.Module):
+    def __init__(self, bias):
+        super().__init__()
+        self.gate_proj, self.up_proj = (torch.nn.Linear(H, INNER, bias=bias) for _ in range(2))
+        self.down_proj = torch.nn.Linear(INNER, H, bias=bias)
+
+    def forward(self, x):
+        return self.down_proj(torch.nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, bias, counts):
+        super().__init__()
+        self.self_attn, self.mlp, self.before, self.after = Attention(bias, counts), MLP(bias), Norm(H), Norm(H)
+
+    def forward(self, x):
+        x = x + self.self_attn(hidden_states=self.before(x))[0]
+        return x + self.mlp(self.after(x))
+
+
+class Model(torch.nn.Module):
+    def __init__(self, bias=False, counts=False, layers=2):
+        super().__init__()
+        self.embed = torch.nn.Embedding(WORDS, H)
+        self.layers = torch.nn.ModuleList([Layer(bias, counts) for _ in range(layers)])
+        self.norm, self.head, self.checkpointed = Norm(H), torch.nn.Linear(H, WORDS, bias=False), False
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=False) if self.checkpointed else layer(x)
+        return self.head(self.norm(x))
+
+
+def step(model, ids):
+    """Logits and gradients of a training step; on the whole model in float32."""
+    logits = model(ids)
+    logits = getattr(logits, "logits", logits)
+    torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), (ids * 7 % WORDS).flatten()).backward()
+    return logits.detach(), {name: p.grad for name, p in model.named_parameters()}
+
+
+def own(comm, name, x):
+    """This rank's part, by the module's name alone."""
+    if any(f"{row}.weight" in name for row in ("o_proj", "down_proj", "fc2")):
+        return x.chunk(comm.world, 1)[comm.rank]
+    if any(f"{column}." in name for column in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "fc1")):
+        return x.chunk(comm.world)[comm.rank]
+    return x
+
+
+def is_right(comm, make, plan=None):
+    torch.manual_seed(1)  # the same weights and ids on every rank
+    model = make().bfloat16()
+    whole = copy.deepcopy(model).float()
+    ids = torch.randint(0, WORDS, (3, 8 * comm.world))
+    state = {name: x.clone() for name, x in model.state_dict().items()}
+    wanted, gradients = step(whole, ids)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)  # parameters stay the same objects
+    assert mkernel.parallelize(model, plan=plan) is model
+    divided = [name for name, x in model.state_dict().items() if x.shape != state[name].shape]
+    assert divided and all(model.state_dict()[name].numel() * comm.world == state[name].numel() for name in divided)
+
+    logits, got = step(model, ids)
+    near(logits, wanted, 0.03)
+    assert all(torch.equal(x, logits) for x in gathered(logits))
+    most = max(x.norm() for x in gradients.values())
+    for name, x in gradients.items():
+        if x.norm() > 1e-5 * most:
+            near(got[name], own(comm, name, x), 0.06)
+        else:  # the bias of keys: softmax does not see it
+            assert got[name].norm() < 1e-2 * most, (name, got[name].norm(), most)
+    if hasattr(model, "checkpointed"):
+        model.checkpointed = True
+        model.zero_grad()
+        again = step(model, ids)[1]
+        model.checkpointed = False
+        near(again["embed.weight"], gradients["embed.weight"], 0.06)
+    layers = len(model.layers if hasattr(model, "layers") else model.model.layers)
+    with torch.profiler.profile() as profile, torch.no_grad():
+        model(ids)
+    seen = {event.key: event.count for event in profile.key_averages()}
+    blocks = layers * (1 if plan else 2)
+    assert seen["mkernel::ag_gemm"] == seen["mkernel::gemm_rs"] == blocks and "mkernel::gemm_ar" not in seen, seen  # one gather for q, k, v; one for gate and up
+
+    full = mkernel.full_state_dict(model)
+    assert list(full) == list(state) and all(torch.equal(full[name], x) for name, x in state.items())
+    changed = {name: x * 2 for name, x in state.items()}
+    mkernel.load_full_state_dict(model, changed)
+    full = mkernel.full_state_dict(model)
+    assert all(torch.equal(full[name], x) for name, x in changed.items())
+    mkernel.load_full_state_dict(model, state)
+    model.double().bfloat16()  # parameters move: weights are no longer one under another
+    with torch.no_grad():
+        assert torch.equal(getattr(model(ids), "logits", model(ids)), logits)
+
+    mkernel.parallel_mode(model, "decode")
+    with torch.no_grad():
+        for some in (ids, ids[:, :1], ids[:1, :5]):
+            decoded, right = model(some), whole(some)
+            near(getattr(decoded, "logits", decoded), getattr(right, "logits", right), 0.03)
+    refuses("mode \"decode\" has no backward", model, ids)
+    mkernel.parallel_mode(model, "sequence")
+    refuses(f"the sequence is {8 * comm.world - 1} long, and {comm.world} ranks do not divide it", model, ids[:, 1:])
+
+    optimizer.step()  # what is trained is what is used
+    with torch.no_grad():
+        near(getattr(model(ids), "logits", model(ids)), step_of(whole, ids), 0.04)
+    refuses("the model is parallelised already", mkernel.parallelize, model)
+
+
+def step_of(whole, ids):
+    torch.optim.SGD(whole.parameters(), lr=0.5).step()
+    logits = whole(ids)
+    return getattr(logits, "logits", logits)
+
+
+@scene
+def own_model_with_biases():
+    comm = start()
+    is_right(comm, lambda: Model(bias=True, counts=True))
+    end(comm)
+
+
+@case
+def a_model_with_biases_and_numbers_of_heads_on_four_ranks_is_the_whole_one():
+    ranks(4, own_model_with_biases)
+
+
+class Plain(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2 = torch.nn.Linear(H, INNER), torch.nn.Linear(INNER, H)
+
+    def forward(self, x):
+        return self.fc2(torch.nn.functional.gelu(self.fc1(x)))
+
+
+class Residual(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mlp, self.norm = Plain(), Norm(H)
+
+    def forward(self, x):
+        return x + self.mlp(self.norm(x))
+
+
+class Stack(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = torch.nn.Embedding(WORDS, H), torch.nn.Linear(H, WORDS)
+        self.layers = torch.nn.Sequential(Residual(), Residual())
+
+    def forward(self, ids):
+        return self.head(self.layers(self.embed(ids)))
+
+
+PLAN = {"layers.*.mlp.fc1": "colwise", "layers.*.mlp.fc2": "rowwise"}
+
+
+class Wide(Attention):
+    def __init__(self):
+        super().__init__(False, False)
+        self.hidden_size = HEADS * DIM
+
+    def forward(self, hidden_states):
+        return self.o_proj(self.q_proj(hidden_states).reshape(*hidden_states.shape[:2], self.hidden_size))
+
+
+class Two(Plain):
+    def forward(self, x, y):
+        return super().forward(x)
+
+
+class Inside(Plain):
+    def forward(self, x):
+        return super().forward(x * 2)
+
+
+def compiles(comm):
+    torch.manual_seed(1)
+    model, ids = Model(layers=1).bfloat16(), torch.randint(0, WORDS, (2, 4 * comm.world))
+    mkernel.parallelize(model)
+    logits, gradients = step(model, ids)
+    wanted = {name: x.clone() for name, x in gradients.items()}
+    model.zero_grad()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")  # inductor takes a minute, and what it is given is this
+    got, _ = step(compiled, ids)
+    near(got, logits, 0.02)
+    for name, p in model.named_parameters():
+        near(p.grad, wanted[name], 0.03)
+
+
+def refusals(comm):
+    torch.manual_seed(1)
+
+    def refused(words, model, change=None, **more):
+        model = model.bfloat16()
+        if change:
+            change(model)
+        before = {name: x.clone() for name, x in model.state_dict().items()}
+        refuses(words, mkernel.parallelize, model, **more)
+        assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+
+    def narrow(mlp, n):
+        mlp.gate_proj, mlp.up_proj = (torch.nn.Linear(H, n, dtype=torch.bfloat16) for _ in range(2))
+
+    def heads(model):
+        for layer in model.layers:
+            layer.self_attn.k_proj, layer.self_attn.v_proj = (torch.nn.Linear(H, DIM, dtype=torch.bfloat16) for _ in range(2))
+
+    refused("no module of the model has gate_proj", Stack())
+    refused("mode is \"pipeline\"", Model(), mode="pipeline")
+    refused("layers.0.self_attn.k_proj has 1 heads, which 2 ranks do not divide", Model(), heads)
+    refused("which 2 ranks do not divide", Model(counts=True), lambda m: [setattr(x.self_attn, "num_heads", 7) for x in m.layers])
+    refused("has neither head_dim nor num_heads", Model(), lambda m: [delattr(x.self_attn, "head_dim") for x in m.layers])
+    refused("is of torch.float32, and should be of torch.bfloat16", Model(), lambda m: m.float())
+    refuses("is on meta, and the communicator on cpu", mkernel.parallelize, Model().bfloat16().to("meta"))
+    refused("is a Residual, and should be a torch.nn.Linear", Model(), lambda m: setattr(m.layers[0].mlp, "up_proj", Residual().bfloat16()))
+    refused("has a parameter [128] for all ranks' columns", Model(), lambda m: [setattr(x.self_attn, "q_norm", Norm(HEADS * DIM)) for x in m.layers])
+    refused("layers.1 has not the blocks that layers.0 has", Model(), lambda m: setattr(m.layers[1], "mlp", torch.nn.Identity()))
+    refused("layers.0.extra has a weight [64, 64] and is in no block", Model(), lambda m: setattr(m.layers[0], "extra", torch.nn.Linear(H, H)))
+    refused("are one parameter", Model(), lambda m: setattr(m.layers[1].mlp.up_proj, "weight", m.layers[0].mlp.up_proj.weight))
+    refused("layers.0.mlp.gate_proj has 95 rows, which 2 ranks do not divide", Model(), lambda m: [narrow(x.mlp, 95) for x in m.layers])
+    refused("layers.0.mlp.down_proj has 95 columns, which 2 ranks do not divide", Model(),
+            lambda m: [setattr(x.mlp, "down_proj", torch.nn.Linear(95, H, dtype=torch.bfloat16)) for x in m.layers])
+    refused("should take as many columns as down_proj makes", Model(),
+            lambda m: [setattr(x.mlp, "down_proj", torch.nn.Linear(INNER, 32, dtype=torch.bfloat16)) for x in m.layers])
+    refused("layers.0.self_attn: its forward shapes by self.hidden_size, which is all ranks'", Model(), lambda m: [setattr(x, "self_attn", Wide().bfloat16()) for x in m.layers])
+    renamed = torch.nn.Sequential(torch.nn.Module())
+    renamed[0].head_dim, renamed[0].wk, renamed[0].wo = DIM, torch.nn.Linear(H, 3 * DIM), torch.nn.Linear(3 * DIM, H)
+    refused("0.wk has 3 heads, which 2 ranks do not divide", renamed, plan={"*.wk": "colwise", "*.wo": "rowwise"})
+    refused("not in one ModuleList or Sequential", MLP(False))
+    refused("no module is named mlp.fc3", Stack(), plan={"mlp.fc3": "colwise"})
+    refused("is \"sideways\"", Stack(), plan={"layers.*.mlp.fc1": "sideways"})
+    refused("it needs one or more, and one", Stack(), plan={"layers.*.mlp.fc1": "colwise"})
+    refuses("has not been parallelised", mkernel.full_state_dict, Model())
+    model = Stack().bfloat16()
+    for layer in model.layers:
+        layer.mlp = Inside().bfloat16()
+    mkernel.parallelize(model, plan=PLAN)
+    refuses("have to be given the input of layers.0.mlp itself", model, torch.zeros(1, 4, dtype=torch.int64))
+    refuses("mode is \"tokens\"", mkernel.parallel_mode, model, "tokens")
+    x = torch.zeros(1, 2, H, dtype=torch.bfloat16)
+    two = torch.nn.Sequential(Two()).bfloat16()
+    mkernel.parallelize(two, plan={"0.fc1": "colwise", "0.fc2": "rowwise"})
+    refuses("0: its input should be one tensor [..., 64], and there are 2", two[0], x, x)
+    refuses("should be [96, 64]: the whole of all ranks", mkernel.load_full_state_dict, model, model.state_dict())
+    refuses("the state dict lacks embed.weight", mkernel.load_full_state_dict, model, {})
+    refuses("has tail, which the model has not", mkernel.load_full_state_dict, model,
+            {**mkernel.full_state_dict(model), "tail": torch.zeros(1)})
+
+
+@scene
+def two_ranks():
+    comm = start()
+    is_right(comm, Model)
+    is_right(comm, Stack, PLAN)
+    compiles(comm)
+    refusals(comm)
+    end(comm)
+
+
+@case
+def models_on_two_ranks_are_the_whole_ones_by_their_names_and_by_a_plan_and_refusals_change_nothing():
+    ranks(2, two_ranks)
+
+
+@case
+def the_example_runs_under_torchrun():
+    said = run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port()), EXAMPLE])
+    says(said, "parallelize: rank 0 of 2 done", "parallelize: rank 1 of 2 done", "the whole state dict is back")
+
+
+@scene
+def of_transformers():
+    import transformers as t
+
+    comm = start()
+    sizes = dict(vocab_size=WORDS, hidden_size=H, intermediate_size=INNER, num_hidden_layers=2, num_attention_heads=HEADS, num_key_value_heads=KV,
+                 max_position_embeddings=256, tie_word_embeddings=False)
+    for config, model in ((t.LlamaConfig, t.LlamaForCausalLM), (t.Qwen2Config, t.Qwen2ForCausalLM), (t.Qwen3Config, t.Qwen3ForCausalLM),
+                          (t.MistralConfig, t.MistralForCausalLM)):
+        is_right(comm, lambda: model(config(**sizes)))
+    refuses("is in no block", mkernel.parallelize, t.MixtralForCausalLM(t.MixtralConfig(**sizes)).bfloat16())
+
+    # Checkpointed as transformers does it; a prompt in one mode and the next word in the other, with one cache; generate.
+    torch.manual_seed(1)
+    model = t.LlamaForCausalLM(t.LlamaConfig(**sizes)).bfloat16()
+    whole, ids = copy.deepcopy(model), torch.randint(0, WORDS, (2, 6))
+    mkernel.parallelize(model)
+    wanted = {name: x.clone() for name, x in step(model, ids)[1].items()}
+    model.zero_grad()
+    model.gradient_checkpointing_enable()
+    for name, x in step(model.train(), ids)[1].items():
+        near(x, wanted[name], 0.03)
+    model.gradient_checkpointing_disable()
+    with torch.no_grad():
+        prompt = model.eval()(ids, use_cache=True)
+        mkernel.parallel_mode(model, "decode")
+        near(model(ids[:, :1], past_key_values=prompt.past_key_values).logits, whole(torch.cat([ids, ids[:, :1]], 1)).logits[:, -1:], 0.03)
+    words = model.generate(ids, max_new_tokens=4, do_sample=False, eos_token_id=-1)
+    assert words.shape == (2, 10) and all(torch.equal(words, x) for x in gathered(words))
+    end(comm)
+
+
+@case
+def models_of_transformers_are_the_whole_ones():
+    if importlib.util.find_spec("transformers") is None:
+        raise Skip("this Python has no transformers")
+    ranks(2, of_transformers)
+
+
+if __name__ == "__main__":
+    main()
