@@ -322,8 +322,10 @@ static void fp8_is_refused_where_it_cannot_be(void **state)
     refuses(q, "the next M that works is 64");
     q = ok, q.topo = (struct mk_topo){2, 1, 1};
     built(&q, 0, 0);
-    q = ok, q.op = MK_OP_GEMM_RS;
-    refuses(q, "gemm_rs multiplies bf16 alone; fp8 is for ag_gemm");
+    q = ok, q.op = MK_OP_MOE_DISPATCH_GEMM, q.moe = (struct mk_moe){64, 64, 144, 4, 2};
+    refuses(q, "moe_dispatch_gemm multiplies bf16 alone; fp8 is for ag_gemm, gemm_ar and gemm_rs");
+    q = ok, q.exec = MK_EXEC_CUDA, q.sms = 132, q.engine = MK_ENGINE_MMA;
+    refuses(q, "engine mma multiplies bf16 alone; engine=wgmma multiplies fp8");
     q = ok, q.exec = MK_EXEC_CUDA, q.sms = 132, q.tuning.tile_m = 128, q.tuning.tile_n = 256;
     q.tuning.shots = 2;
     refuses(q, "no GPU kernel is built for tiles of 128x256 on 1 CTAs; tiles that there are: "

@@ -49,8 +49,8 @@ void hopper_here(const char *file, int line);
 /* Shared memory. */
 void *hopper_dynamic_shared(void);
 void *hopper_dynamic_shared_aligned(uint32_t align); /* a power of two */
-void *hopper_static_shared(uint32_t offset);         /* of the block's */
-/* at start of the program: offset of a variable */
+void *hopper_static_shared(uint32_t number);         /* of the block's */
+/* at start of the program: number of a variable */
 uint32_t hopper_static_place(uint32_t bytes, uint32_t align);
 uint32_t hopper_shared_address(const void *p);
 void hopper_shared_store(uint32_t address, const void *from, uint32_t bytes);

@@ -12,23 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t static_bytes;   /* of all kernels' variables in shared memory, */
-static uint32_t static_largest; /* of which a kernel has one */
-
-uint32_t hopper_static_place(uint32_t bytes, uint32_t align)
-{
-    uint32_t at = (static_bytes + align - 1) / align * align;
-    static_bytes = at + bytes;
-    static_largest = bytes > static_largest ? bytes : static_largest;
-    return at;
-}
-
-/* Only a kernel that comes to one of its variables has any. */
-int statics_fit(const struct hopper_block *b)
-{
-    return static_largest + (b->shared_bytes - b->dynamic_at) + 128 <= SHARED_MOST;
-}
-
 static uint32_t count_of(struct hopper_xyz v)
 {
     return v.x * v.y * v.z;
@@ -42,7 +25,7 @@ int hopper_enqueue(void (*run)(void *arguments), const void *arguments, size_t b
     cluster = cluster ? cluster : 1;
     if (!h || !count_of(size) || !count_of(block) || count_of(block) > KNOWN_THREADS ||
         cluster > CLUSTER_MOST || size.x % cluster || cluster > h->config.sms ||
-        static_bytes > STATIC_MOST || dynamic_shared > SHARED_MOST)
+        dynamic_shared > SHARED_MOST)
         return -EINVAL;
     struct hopper_grid *g = calloc(1, sizeof *g);
     size_t room = (bytes + 127) / 64 * 64;
@@ -160,9 +143,6 @@ static void free_coroutines(struct hopper_block *b)
     }
 }
 
-/* Shared memory holds what the block before left: here a pattern that is no number, and the machine
- * knows that nobody wrote it. Dynamic memory begins 16 bytes behind a round address now and then,
- * as behind variables of an odd size. */
 static void begin_block(struct hopper_block *b, struct hopper_grid *g, uint32_t number,
                         uint32_t cluster_rank)
 {
@@ -185,11 +165,7 @@ static void begin_block(struct hopper_block *b, struct hopper_grid *g, uint32_t 
         b->cluster = (struct cluster_barrier){.alive = g->cluster * b->threads};
     }
     barriers_begin(b);
-    b->dynamic_at = ((static_bytes + 15) & ~15u) + h->skew;
-    b->shared_bytes = b->dynamic_at + g->dynamic_shared;
-    memset(b->shared, 0xff, SHARED_ROOM);
-    shadow_set(&h->shadow, b->shared, SHARED_ROOM, SHADOW_OUTSIDE);
-    shadow_set(&h->shadow, b->shared, b->shared_bytes, SHADOW_UNWRITTEN);
+    shared_begin(b);
     b->registers = 65536 / (b->threads > 128 ? b->threads : 128) / 8 * 8;
     b->registers = b->registers > 255 ? 255 : b->registers;
     for (uint32_t i = 0; i < b->warps; i++) {

@@ -11,8 +11,8 @@
 enum {
     SHARED_WINDOW = 1024,     /* address of a block's first byte: the system has what lies below */
     SHARED_MOST = 227 * 1024, /* of a block */
-    STATIC_MOST = 48 * 1024,  /* variables of all kernels, which lie one after the other */
-    SHARED_ROOM = SHARED_MOST + STATIC_MOST,
+    SHARED_ROOM = SHARED_MOST + 2048, /* and what alignment costs */
+    VARIABLES = 256,                  /* in shared memory, of all kernels of the program */
     NAMED_BARRIERS = 16,
     CLUSTER_MOST = 8,
     COMMITS = 64 /* groups of products that a lane may have open */
@@ -149,6 +149,9 @@ struct hopper_grid {
     void *arguments;
     struct hopper_xyz size, block;
     uint32_t dynamic_shared, cluster, blocks, begun, ended;
+    /* Its kernel's variables in shared memory lie behind the dynamic part in the order in which the
+     * first thread came to each: 1 + where; 0: none has come yet. */
+    uint32_t variables[VARIABLES], variable_bytes;
     int early;            /* may begin while the one before it runs */
     uint32_t from;        /* SMs from here on are looked at first */
     uint32_t released;    /* blocks that have let the next one come, or have ended */
@@ -172,6 +175,7 @@ struct hopper_block {
     int released;
     uint8_t *shared; /* SHARED_ROOM bytes of the arena; address SHARED_WINDOW */
     uint32_t shared_bytes, dynamic_at;
+    uint32_t variable_bytes;      /* of the grid's, that the block has: the rest is outside yet */
     struct hopper_thread *thread; /* KNOWN_THREADS */
     struct hopper_warp warp[KNOWN_WARPS];
     struct named_barrier barriers[NAMED_BARRIERS];
@@ -408,7 +412,6 @@ void barriers_thread_ended(struct hopper_thread *t);
 void warp_thread_ended(struct hopper_thread *t); /* warp.c */
 void barriers_begin(struct hopper_block *b);
 
-/* grid.c: a kernel's variables in shared memory, and its dynamic */
-int statics_fit(const struct hopper_block *b);
+void shared_begin(struct hopper_block *b); /* shared.c */
 
 #endif

@@ -3,6 +3,8 @@
  * store of device code is seen here before it happens. */
 #include "sim/hopper/machine.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void hopper_here(const char *file, int line)
@@ -22,24 +24,88 @@ void *hopper_dynamic_shared_aligned(uint32_t align)
 {
     struct hopper_block *b = hopper_thread()->block;
     uint32_t more = (align - b->dynamic_at % align) % align;
-    if (b->shared_bytes + more > SHARED_ROOM)
-        hopper_mistake("aligns its dynamic shared memory to %u bytes, for which there is no room",
-                       align);
-    shadow_set(&b->machine->shadow, b->shared + b->shared_bytes, more, SHADOW_UNWRITTEN);
+    if (align > 1024)
+        hopper_mistake("aligns its dynamic shared memory to %u bytes; at most 1024", align);
+    uint32_t end = b->dynamic_at + b->grid->dynamic_shared;
+    shadow_set(&b->machine->shadow, b->shared + end, more, SHADOW_UNWRITTEN);
     b->dynamic_at += more;
-    b->shared_bytes += more;
+    if (end + more > b->shared_bytes)
+        b->shared_bytes = end + more;
     return b->shared + b->dynamic_at;
 }
 
-void *hopper_static_shared(uint32_t offset)
+/* ---- variables ---- */
+
+static struct {
+    uint32_t bytes, align;
+} variable[VARIABLES];
+static uint32_t variables;
+
+uint32_t hopper_static_place(uint32_t bytes, uint32_t align)
+{
+    if (variables == VARIABLES) {
+        fprintf(stderr, "sim/hopper: more than %d variables in shared memory\n", VARIABLES);
+        abort();
+    }
+    variable[variables].bytes = bytes;
+    variable[variables].align = align;
+    return variables++;
+}
+
+/* The variables lie behind the most that the kernel's own alignment may add. */
+static uint32_t variables_at(const struct hopper_grid *g)
+{
+    return (g->dynamic_shared + 16 + 1024 + 15) / 16 * 16;
+}
+
+/* What threads of other blocks have come to is the block's as well: addresses are the grid's. */
+static void have_variables(struct hopper_block *b)
+{
+    uint32_t at = variables_at(b->grid), bytes = b->grid->variable_bytes;
+    if (bytes <= b->variable_bytes)
+        return;
+    shadow_set(&b->machine->shadow, b->shared + at + b->variable_bytes, bytes - b->variable_bytes,
+               SHADOW_UNWRITTEN);
+    b->variable_bytes = bytes;
+    b->shared_bytes = at + bytes;
+}
+
+void *hopper_static_shared(uint32_t number)
 {
     struct hopper_block *b = hopper_thread()->block;
-    if (!statics_fit(b))
-        hopper_mistake(
-            "has variables in shared memory beside %u bytes of dynamic, which is too much",
-            b->shared_bytes - b->dynamic_at);
-    return b->shared + offset;
+    struct hopper_grid *g = b->grid;
+    uint32_t *at = &g->variables[number];
+    if (!*at) {
+        uint32_t align = variable[number].align;
+        uint32_t begin = (g->variable_bytes + align - 1) / align * align;
+        if (begin + variable[number].bytes + g->dynamic_shared > SHARED_MOST)
+            hopper_mistake("has %u bytes of variables in shared memory beside %u of dynamic, which "
+                           "is too much",
+                           begin + variable[number].bytes, g->dynamic_shared);
+        g->variable_bytes = begin + variable[number].bytes;
+        *at = 1 + variables_at(g) + begin;
+    }
+    for (uint32_t i = 0; i < g->cluster; i++)
+        have_variables(b->leader + i);
+    return b->shared + *at - 1;
 }
+
+/* Shared memory holds what the block before left: here a pattern that is no number, and the machine
+ * knows that nobody wrote it. Dynamic memory begins 16 bytes behind a round address now and then,
+ * as behind variables of an odd size. */
+void shared_begin(struct hopper_block *b)
+{
+    struct shadow *shadow = &b->machine->shadow;
+    b->dynamic_at = b->machine->skew;
+    b->shared_bytes = b->dynamic_at + b->grid->dynamic_shared;
+    b->variable_bytes = 0;
+    memset(b->shared, 0xff, SHARED_ROOM);
+    shadow_set(shadow, b->shared, SHARED_ROOM, SHADOW_OUTSIDE);
+    shadow_set(shadow, b->shared, b->shared_bytes, SHADOW_UNWRITTEN);
+    have_variables(b);
+}
+
+/* ---- by address ---- */
 
 uint32_t hopper_shared_address(const void *p)
 {

@@ -66,13 +66,14 @@ static inline int hopper_subject_op(struct hopper_subject_run *r, enum mk_op op,
 }
 
 /* The same exchange in one shot; with many columns more tiles of a block than the producer keeps.
- */
+ * Tiles of 64 rows, whose warpgroups share K, and of 128. */
 static inline int hopper_subject_one_shot(struct hopper_subject_run *r, enum mk_op op,
                                           uint64_t columns)
 {
     const uint64_t shape[] = {20, columns, 136};
     struct sim_world_config c = hopper_ops_config(op, 1, 2, shape, 20 * r->seed + 3);
-    c.problem.tuning.tile_m = c.problem.tuning.tile_n = 64;
+    c.problem.tuning.tile_m = r->seed ? 128 : 64;
+    c.problem.tuning.tile_n = 64;
     c.problem.tuning.cluster = 1;
     c.problem.tuning.shots = 1;
     c.launches = 3;
