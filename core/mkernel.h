@@ -310,6 +310,42 @@ int mk_wait(struct mk_comm *comm);
  * timeout, and the next of these calls reports it. On the host: as mk_wait. */
 int mk_wait_stream(struct mk_comm *comm, void *stream);
 
+/* ---- FP8 ---- */
+
+/* Which elements of a matrix [rows, k] share a scale: 128 of a row; 128 x 128; a row; all. */
+enum mk_scaling { MK_SCALE_1X128, MK_SCALE_128X128, MK_SCALE_ROW, MK_SCALE_TENSOR, MK_SCALINGS };
+
+/* What is quantised. */
+enum mk_input { MK_INPUT_BF16, MK_INPUT_FP32, MK_INPUTS };
+
+/* Quantises x [rows, k] (type: enum mk_input) to q [rows, k] in e4m3 and fp32 scales: x = q * scale.
+ * x and q are dense. Of the elements that share a scale, amax is the largest finite |x|, and in fp32,
+ * each operation rounded to nearest, ties to even:
+ *   scale = amax / 448        q = e4m3(x * (448 / amax))
+ * Where amax is below 2^-110, zero included, scale is 1 and q zeros. What is not finite becomes NaN
+ * (0x7f) in its own element and changes no scale. The same bits on the host and on a GPU.
+ * k is a multiple of 16; blocks at the ends of rows and columns may be smaller.
+ * scaling (enum mk_scaling) and where the scale of element [r, c] lies:
+ *   MK_SCALE_1X128     scales[c / 128 * pitch + r], pitch at least rows, 0: rows. A of operators of
+ *                      FP8; transposed, what PyTorch's scaled_mm takes for BlockWise1x128
+ *   MK_SCALE_128X128   scales[r / 128 * pitch + c / 128], pitch at least ceil(k/128), 0: that rounded
+ *                      up to a multiple of 4. B of operators of FP8, by its rows [N, K];
+ *                      transposed, BlockWise128x128
+ *   MK_SCALE_ROW       scales[r] (RowWise)
+ *   MK_SCALE_TENSOR    scales[0] (TensorWise)
+ * Other scales are not written.
+ * exec: MK_EXEC_CUDA: x, q and scales are device memory of the current GPU, x and q aligned to 16
+ * bytes; the call returns at once, runs in the order of `stream` (a cudaStream_t), allocates
+ * nothing and can be captured in a CUDA graph. It is one kernel that reads each element once, but of
+ * rows beyond 16384 elements what lies behind those is read twice, and MK_SCALE_TENSOR is four small
+ * steps that read x twice. Else the arrays are in host memory, and the calling thread has
+ * quantised them when the call returns; `stream` is NULL.
+ * The caller owns all memory. Any thread, with no communicator.
+ * Errors: -EINVAL (k, pitch, alignment, NULL or an unknown number: nothing is written), -ENODEV (this
+ * build has no CUDA), -EIO (CUDA refused the launch). */
+int mk_quantize(uint32_t exec, uint32_t scaling, uint32_t type, const void *x, uint64_t rows,
+                uint64_t k, void *q, float *scales, uint64_t pitch, void *stream);
+
 /* ---- traces ---- */
 
 /* Begins a trace: what launches recorded before is forgotten, and the ranks' clocks are compared.

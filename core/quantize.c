@@ -3,49 +3,89 @@
 #include "core/bf16.h"
 #include "core/e4m3.h"
 
+#include <errno.h>
 #include <math.h>
 
-/* rows x columns of a matrix whose rows are k elements long. Returns the scale. */
-static float quantize_block(const uint16_t *x, uint64_t rows, uint64_t columns, uint64_t k,
-                            uint8_t *q)
+#ifdef MK_HAVE_CUDA
+#pragma weak gpu_quantize /* a test of core alone links, too */
+#endif
+
+static float quantize_load(const struct mk_quantize *of, uint64_t i)
+{
+    return of->type == MK_INPUT_FP32 ? ((const float *)of->x)[i]
+                                     : mk_bf16_to_float(((const uint16_t *)of->x)[i]);
+}
+
+/* What shares a scale: rows x columns from element `first` on. Returns the scale. */
+static float quantize_block(const struct mk_quantize *of, uint64_t first, uint64_t rows,
+                            uint64_t columns)
 {
     float amax = 0;
     for (uint64_t r = 0; r < rows; r++)
         for (uint64_t c = 0; c < columns; c++) {
-            float v = fabsf(mk_bf16_to_float(x[r * k + c]));
+            float v = fabsf(quantize_load(of, first + r * of->k + c));
             if (isfinite(v) && v > amax)
                 amax = v;
         }
-    int zeros = amax < 0x1p-110f;
+    int zeros = amax < MK_QUANTIZE_LEAST;
     float up = zeros ? 0 : MK_E4M3_LARGEST / amax;
     for (uint64_t r = 0; r < rows; r++)
         for (uint64_t c = 0; c < columns; c++) {
-            float v = mk_bf16_to_float(x[r * k + c]);
-            q[r * k + c] = isfinite(v) ? mk_e4m3_from_float(v * up) : 0x7f;
+            float v = quantize_load(of, first + r * of->k + c);
+            of->q[first + r * of->k + c] = isfinite(v) ? mk_e4m3_from_float(v * up) : 0x7f;
         }
     return zeros ? 1 : amax / MK_E4M3_LARGEST;
 }
 
-static void quantize_matrix(const uint16_t *x, uint64_t rows, uint64_t k, uint64_t block_rows,
-                            uint8_t *q, float *scales, uint64_t row_step, uint64_t block_step)
+static void quantize_on_host(const struct mk_quantize *of)
 {
-    for (uint64_t r = 0; r < rows; r += block_rows)
-        for (uint64_t c = 0; c < k; c += MK_SCALE_BLOCK)
-            scales[r / block_rows * row_step + c / MK_SCALE_BLOCK * block_step] =
-                quantize_block(x + r * k + c, rows - r < block_rows ? rows - r : block_rows,
-                               k - c < MK_SCALE_BLOCK ? k - c : MK_SCALE_BLOCK, k, q + r * k + c);
+    const int square = of->scaling == MK_SCALE_128X128, of_row = of->scaling == MK_SCALE_1X128,
+              blocks = square || of_row;
+    const uint64_t high = square                           ? MK_SCALE_BLOCK
+                          : of->scaling == MK_SCALE_TENSOR ? of->rows
+                                                           : 1,
+                   wide = blocks ? MK_SCALE_BLOCK : of->k;
+    for (uint64_t r = 0; r < of->rows; r += high)
+        for (uint64_t c = 0; c < of->k; c += wide)
+            of->scales[square   ? r / high * of->pitch + c / wide
+                       : of_row ? c / wide * of->pitch + r
+                                : r / high] =
+                quantize_block(of, r * of->k + c, of->rows - r < high ? of->rows - r : high,
+                               of->k - c < wide ? of->k - c : wide);
 }
 
-void quantize_rows(const uint16_t *x, uint64_t rows, uint64_t k, uint8_t *q, float *scales,
-                   uint64_t pitch)
+static int quantize_on_gpu(const struct mk_quantize *of, void *stream)
 {
-    quantize_matrix(x, rows, k, 1, q, scales, 1, pitch);
+#ifdef MK_HAVE_CUDA
+    if (((uintptr_t)of->x | (uintptr_t)of->q) & 15)
+        return -EINVAL;
+    if (&gpu_quantize)
+        return gpu_quantize(of, stream);
+#endif
+    return -ENODEV;
 }
 
-void quantize_blocks(const uint16_t *x, uint64_t n, uint64_t k, uint8_t *q, float *scales,
-                     uint64_t pitch)
+int mk_quantize(uint32_t exec, uint32_t scaling, uint32_t type, const void *x, uint64_t rows,
+                uint64_t k, void *q, float *scales, uint64_t pitch, void *stream)
 {
-    quantize_matrix(x, n, k, MK_SCALE_BLOCK, q, scales, pitch, 1);
+    const uint64_t across = mk_ceil_div(k, MK_SCALE_BLOCK), least = scaling == MK_SCALE_1X128 ? rows
+                                                                    : scaling == MK_SCALE_128X128
+                                                                        ? across
+                                                                        : 0;
+    if (!pitch)
+        pitch = scaling == MK_SCALE_1X128 ? rows : mk_round_up(across, 4);
+    const struct mk_quantize of = {scaling, type, x, rows, k, q, scales, pitch};
+    if (exec >= MK_EXECS || scaling >= MK_SCALINGS || type >= MK_INPUTS || k % MK_QUANTIZE_DEPTH ||
+        pitch < least || (exec != MK_EXEC_CUDA && stream))
+        return -EINVAL;
+    if (!rows || !k)
+        return 0;
+    if (!x || !q || !scales)
+        return -EINVAL;
+    if (exec == MK_EXEC_CUDA)
+        return quantize_on_gpu(&of, stream);
+    quantize_on_host(&of);
+    return 0;
 }
 
 void dequantize_rows(const uint8_t *q, uint64_t rows, uint64_t k, const float *scales,

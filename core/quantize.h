@@ -1,40 +1,37 @@
-/* FP8 with block scales, the reference: bf16 to e4m3 and fp32 scales, x = q * scale. One rule for
- * all executors. Of a block, amax is the largest finite |x|:
- *
- *   scale = amax / 448, q = e4m3(x * (448 / amax)), each operation in fp32, rounded to nearest.
- *
- * A block without finite numbers above 2^-110 (448 / amax would be no number) has scale 1 and
- * zeros. What is not finite becomes NaN in its own element and changes no scale: as 448 an infinity
- * would hide. */
+/* FP8 with scales, inside: what mk_quantize (core/mkernel.h has the rule) is given, by a GPU's
+ * kernel, and the way back, which is the reference of all checks. */
 #ifndef MK_QUANTIZE_H
 #define MK_QUANTIZE_H
 
-#include <stdint.h>
+#include "core/base.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-enum { MK_SCALE_BLOCK = 128 }; /* elements of K that share a scale; of weights, columns too */
+enum {
+    MK_SCALE_BLOCK = 128,   /* elements of K that share a scale; of weights, columns too */
+    MK_QUANTIZE_DEPTH = 16, /* K is a multiple: codes of a row lie in whole 16 bytes */
+};
 
-/*
- * Activations: a scale for every 128 elements of a row (the last block of a row may be shorter).
- *
- * x: rows x k, bf16, q: rows x k, both dense. scales: of block b of row r at [b * pitch + r]; pitch
- * at least `rows`. The layout of PyTorch's BlockWise1x128, and of struct gemm_scales.
- * Any thread; the caller owns all; nothing can fail.
- */
-void quantize_rows(const uint16_t *x, uint64_t rows, uint64_t k, uint8_t *q, float *scales,
-                   uint64_t pitch);
+/* Below this amax a block is zeros: 448 / amax would be no number. */
+#define MK_QUANTIZE_LEAST 0x1p-110f
 
-/* Weights: a scale for every 128 x 128 elements. x: n x k. scales: of block b of rows [128 c,
- * 128 c + 128) at [c * pitch + b]; pitch at least ceil(k / 128) (PyTorch's BlockWise128x128: that
- * rounded up to a multiple of 4). */
-void quantize_blocks(const uint16_t *x, uint64_t n, uint64_t k, uint8_t *q, float *scales,
-                     uint64_t pitch);
+/* A call of mk_quantize, checked; pitch is never 0. */
+struct mk_quantize {
+    uint32_t scaling, type; /* enum mk_scaling, enum mk_input */
+    const void *x;
+    uint64_t rows, k;
+    uint8_t *q;
+    float *scales;
+    uint64_t pitch;
+};
 
-/* Back: codes times their scales, in fp32, to its own rounding. Of activations, and of weights, as
- * above; single rows by pointers to theirs. */
+/* On the current GPU, in the order of `stream`. 0 or -EIO. kernels/quantize.cu has it. */
+int gpu_quantize(const struct mk_quantize *of, void *stream);
+
+/* Back: codes times their scales, in fp32, to its own rounding. Of activations (1 x 128), and of
+ * weights (128 x 128), laid out as mk_quantize does; single rows by pointers to theirs. */
 void dequantize_rows(const uint8_t *q, uint64_t rows, uint64_t k, const float *scales,
                      uint64_t pitch, float *x);
 void dequantize_blocks(const uint8_t *q, uint64_t n, uint64_t k, const float *scales,

@@ -13,6 +13,8 @@
 #include <cuda.h>
 #include <stdint.h>
 
+#include "core/e4m3.h"
+
 #define PTX_FN static __device__ __forceinline__
 
 /* Whether what came with compute capability 9.0 is there. Where it is not, a function that says so
@@ -657,6 +659,19 @@ PTX_FN uint32_t ptx_pack_bf16(float low, float high)
     uint32_t packed;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
     return packed;
+}
+
+/* Two floats as e4m3, rounded to nearest even and saturated, `low` in the lower byte; NaN is 0x7f
+ * (9.7.9.22). GPUs before 8.9 have no such instruction. */
+PTX_FN uint32_t ptx_pack_e4m3(float low, float high)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    uint16_t packed;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
+    return packed;
+#else
+    return mk_e4m3_from_float(low) | mk_e4m3_from_float(high) << 8;
+#endif
 }
 
 #endif

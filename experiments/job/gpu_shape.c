@@ -108,11 +108,11 @@ static int gpu_shape_fill(struct gpu_bench *b, struct gpu_shape *s, uint32_t set
                    ? -EIO
                    : 0;
     return gpu_fill(s->plain, key_a, first, a_count, b->stream) ||
-                   gpu_quantize(s->plain, s->a_rows, s->k, 0, s->a[set], s->a_scales[set],
-                                s->a_rows, b->stream) ||
+                   mk_quantize(MK_EXEC_CUDA, MK_SCALE_1X128, MK_INPUT_BF16, s->plain, s->a_rows,
+                               s->k, s->a[set], s->a_scales[set], 0, b->stream) ||
                    gpu_fill(s->plain, key_b, 0, b_count, b->stream) ||
-                   gpu_quantize(s->plain, s->n, s->k, 1, s->b[set], s->b_scales[set],
-                                gpu_shape_pitch_b(s->k), b->stream)
+                   mk_quantize(MK_EXEC_CUDA, MK_SCALE_128X128, MK_INPUT_BF16, s->plain, s->n, s->k,
+                               s->b[set], s->b_scales[set], 0, b->stream)
                ? -EIO
                : 0;
 }
@@ -368,7 +368,9 @@ static int gpu_shape_widen(struct gpu_bench *b, struct gpu_shape *s, uint64_t ke
     float *scales = whole ? s->whole_scales : s->scales;
     uint64_t pitch = square ? gpu_shape_pitch_b(s->k) : rows;
     return gpu_fill(s->plain, key, first, rows * s->k, b->stream) ||
-                   gpu_quantize(s->plain, rows, s->k, square, codes, scales, pitch, b->stream) ||
+                   mk_quantize(MK_EXEC_CUDA, square ? MK_SCALE_128X128 : MK_SCALE_1X128,
+                               MK_INPUT_BF16, s->plain, rows, s->k, codes, scales, pitch,
+                               b->stream) ||
                    gpu_dequantize(codes, rows, s->k, square, scales, pitch, out, b->stream)
                ? -EIO
                : 0;

@@ -6,7 +6,6 @@
 #include "core/quantize.h"
 #include "experiments/common/inputs.h"
 #include "experiments/job/gpu_tensors.h"
-#include "kernels/ptx.cuh"
 
 enum { THREADS = 256, BLOCKS = 1056 };
 
@@ -39,88 +38,6 @@ int gpu_fill(uint16_t *out, uint64_t key, uint64_t first, uint64_t count, cudaSt
 int gpu_poison(uint16_t *out, uint64_t count, cudaStream_t stream)
 {
     return cudaMemsetAsync(out, 0xff, count * sizeof *out, stream) == cudaSuccess ? 0 : -EIO;
-}
-
-/* A block takes QUANTIZE_ROWS rows x 128 columns, half a warp a row and a lane 8 elements of it. */
-enum { QUANTIZE_ROWS = THREADS / 16, QUANTIZE_TURNS = MK_SCALE_BLOCK / QUANTIZE_ROWS };
-PTX_SHARED(float, quantize_amax, THREADS / 32);
-
-static __device__ float quantize_largest(const uint4 &raw)
-{
-    const uint16_t *x = (const uint16_t *)&raw;
-    float amax = 0;
-    for (int i = 0; i < 8; i++) {
-        float v = fabsf(mk_bf16_to_float(x[i]));
-        if (v < INFINITY && v > amax) /* no NaN is */
-            amax = v;
-    }
-    return amax;
-}
-
-/* Blocks of 1 x 128, or of 128 x 128 where `square`. */
-static __global__ void quantize_kernel(const uint16_t *x, uint64_t rows, uint64_t k, int square,
-                                       uint8_t *q, float *scales, uint64_t pitch)
-{
-    const uint64_t across = (k + MK_SCALE_BLOCK - 1) / MK_SCALE_BLOCK,
-                   blocks = (rows + MK_SCALE_BLOCK - 1) / MK_SCALE_BLOCK * across;
-    const uint32_t lane = threadIdx.x % 16;
-    for (uint64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
-        const uint64_t row0 = block / across * MK_SCALE_BLOCK + threadIdx.x / 16,
-                       column = block % across * MK_SCALE_BLOCK + lane * 8;
-        uint4 raw[QUANTIZE_TURNS];
-        float amax[QUANTIZE_TURNS], whole = 0;
-        for (int turn = 0; turn < QUANTIZE_TURNS; turn++) {
-            const uint64_t row = row0 + turn * QUANTIZE_ROWS;
-            raw[turn] = row < rows && column < k ? *(const uint4 *)(x + row * k + column)
-                                                 : make_uint4(0, 0, 0, 0);
-            float most = quantize_largest(raw[turn]);
-            for (int to = 8; to; to /= 2)
-                most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, to));
-            amax[turn] = most;
-            whole = fmaxf(whole, most);
-        }
-        if (square) {
-            whole = fmaxf(whole, __shfl_xor_sync(0xffffffff, whole, 16));
-            if (threadIdx.x % 32 == 0)
-                quantize_amax[threadIdx.x / 32] = whole;
-            __syncthreads();
-            for (int warp = 0; warp < THREADS / 32; warp++)
-                whole = fmaxf(whole, quantize_amax[warp]);
-            __syncthreads(); /* the next block's lie there */
-        }
-        for (int turn = 0; turn < QUANTIZE_TURNS; turn++) {
-            const uint64_t row = row0 + turn * QUANTIZE_ROWS;
-            const float most = square ? whole : amax[turn];
-            const int zeros = most < 0x1p-110f;
-            const float up = zeros ? 0 : MK_E4M3_LARGEST / most;
-            if (row >= rows)
-                break;
-            if (q && column < k) {
-                const uint16_t *from = (const uint16_t *)&raw[turn];
-                uint2 codes;
-                uint8_t *to = (uint8_t *)&codes;
-                for (int i = 0; i < 8; i++) {
-                    float v = mk_bf16_to_float(from[i]);
-                    to[i] = fabsf(v) < INFINITY ? mk_e4m3_from_float(v * up) : 0x7f;
-                }
-                *(uint2 *)(q + row * k + column) = codes;
-            }
-            const float scale = zeros ? 1 : most / MK_E4M3_LARGEST;
-            if (scales && lane == 0 && !square)
-                scales[block % across * pitch + row] = scale;
-            else if (scales && threadIdx.x == 0 && turn == 0)
-                scales[block / across * pitch + block % across] = scale;
-        }
-    }
-}
-
-int gpu_quantize(const uint16_t *x, uint64_t rows, uint64_t k, int square, uint8_t *q,
-                 float *scales, uint64_t pitch, cudaStream_t stream)
-{
-    uint64_t blocks =
-        (rows + MK_SCALE_BLOCK - 1) / MK_SCALE_BLOCK * ((k + MK_SCALE_BLOCK - 1) / MK_SCALE_BLOCK);
-    return tensors_launch(quantize_kernel, blocks * THREADS, stream, x, rows, k, square, q, scales,
-                          pitch);
 }
 
 static __global__ void dequantize_kernel(const uint8_t *q, uint64_t rows, uint64_t k, int square,

@@ -14,10 +14,8 @@ extern "C" {
  * tensor of `key`. */
 int gpu_fill(uint16_t *out, uint64_t key, uint64_t first, uint64_t count, cudaStream_t stream);
 
-/* What core/quantize.h makes, the same bits: quantize_blocks where `square`, else quantize_rows. k is
- * a multiple of 16. Either of q and scales may be NULL. And back. */
-int gpu_quantize(const uint16_t *x, uint64_t rows, uint64_t k, int square, uint8_t *q,
-                 float *scales, uint64_t pitch, cudaStream_t stream);
+/* Codes and scales that mk_quantize made, back to fp32: of 128 x 128 where `square`, else of 1 x 128.
+ * The same bits as dequantize_blocks and dequantize_rows. */
 int gpu_dequantize(const uint8_t *q, uint64_t rows, uint64_t k, int square, const float *scales,
                    uint64_t pitch, float *x, cudaStream_t stream);
 

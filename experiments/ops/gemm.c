@@ -50,14 +50,15 @@ static int gemm_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint6
     char *memory = NULL;
     if (cudaMalloc((void **)&memory, rows * k * 3 + count * sizeof *scales) != cudaSuccess)
         return -ENOMEM;
-    float *of = (float *)memory;
-    uint16_t *x = (uint16_t *)(of + count);
+    uint16_t *x = (uint16_t *)memory;
     uint8_t *codes = (uint8_t *)(x + rows * k);
+    float *of = (float *)(codes + rows * k);
     int result = cudaMemsetAsync(of, 0, count * sizeof *of, 0) == cudaSuccess ? 0 : -EIO;
     if (!result)
         result = gpu_fill(x, s->key, s->before, rows * k, 0);
     if (!result)
-        result = gpu_quantize(x, rows, k, square, codes, of, pitch, 0);
+        result = mk_quantize(MK_EXEC_CUDA, square ? MK_SCALE_128X128 : MK_SCALE_1X128,
+                             MK_INPUT_BF16, x, rows, k, codes, of, pitch, NULL);
     if (!result &&
         ((to && cudaMemcpy(to, codes, rows * k, cudaMemcpyDefault) != cudaSuccess) ||
          (scales && cudaMemcpy(scales, of, count * sizeof *of, cudaMemcpyDefault) != cudaSuccess)))
@@ -91,12 +92,11 @@ static void gemm_quantize(const struct run_data *d, uint32_t argument, uint32_t 
         uint64_t count = rows - row < MK_SCALE_BLOCK ? rows - row : MK_SCALE_BLOCK;
         uint8_t *out = to ? to + row * q->k : codes;
         run_data_input(d, argument, rank, launch, row * q->k, count * q->k, x);
-        if (argument)
-            quantize_blocks(x, count, q->k, out,
-                            scales ? scales + row / MK_SCALE_BLOCK * pitch : some, pitch);
-        else
-            quantize_rows(x, count, q->k, out, scales ? scales + row : some,
-                          scales ? pitch : MK_SCALE_BLOCK);
+        float *of = !scales    ? some
+                    : argument ? scales + row / MK_SCALE_BLOCK * pitch
+                               : scales + row;
+        mk_quantize(MK_EXEC_HOST, argument ? MK_SCALE_128X128 : MK_SCALE_1X128, MK_INPUT_BF16, x,
+                    count, q->k, out, of, argument || scales ? pitch : MK_SCALE_BLOCK, NULL);
     }
     free(x);
     free(codes);
