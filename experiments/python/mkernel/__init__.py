@@ -16,7 +16,7 @@ globals().update((name, getattr(operators, name)) for name in _shapes.OPERATORS)
 
 __all__ = [
     "Communicator", "Error", "Plan", "Refused", "default", "empty", "frame", "from_bf16", "full_state_dict", "init", "load_full_state_dict", "operators",
-    "parallel_mode", "parallelize", "to_bf16", "trace",
+    "parallel_mode", "parallelize", "quantize", "to_bf16", "trace",
     *_shapes.OPERATORS,
 ]
 
@@ -68,6 +68,28 @@ def load_full_state_dict(model, state):
     from . import _parallelize
 
     _parallelize.load_full_state_dict(model, state)
+
+
+def quantize(x, block=(1, 128)):
+    """e4m3 codes and fp32 scales of `x`, as the FP8 operators take them: x is about codes * scales. No communicator is needed.
+
+    x: [..., K], bf16 or fp32, of numpy (on the host) or PyTorch (on the CPU, or on its GPU in the order of the current stream); K is a multiple of 16.
+    block: what shares a scale, and the scales' shape, where R rows are all dimensions but the last:
+        (1, 128)    activations: [ceil(K/128), R]
+        (128, 128)  weights, a matrix [N, K]: [ceil(N/128), ceil(K/128) rounded up to a multiple of 4], of which those of no block are 0
+        "row"       [..., 1]
+        "tensor"    [1, 1]
+    amax is the largest finite |x| of a block: scale = amax / 448, code = e4m3(x * (448 / amax)), in fp32, to nearest, ties to even. A block whose amax is
+    below 2^-110 has scale 1 and zeros; what is not finite becomes NaN in its own element. The same bits on CPU and GPU.
+    Returns (codes, scales); codes are torch.float8_e4m3fn, for numpy ml_dtypes.float8_e4m3fn, or uint8 where that package is not there.
+
+        a, a_scales = mkernel.quantize(x)
+        b, b_scales = mkernel.quantize(weight.detach(), (128, 128))     # weight [N, K]
+        c = mkernel.ag_gemm_fp8(a, b.t(), a_scales, b_scales)
+    """
+    from . import _quantize
+
+    return _quantize.quantize(x, block)
 
 
 def to_bf16(x):

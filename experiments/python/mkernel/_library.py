@@ -69,6 +69,7 @@ FUNCTIONS = {
     "mk_moe_rows": (_U64, [_POINTER]),
     "mk_launch": (_INT, [_POINTER, _POINTER, _U32, _POINTER]),
     "mk_wait": (_INT, [_POINTER]),
+    "mk_quantize": (_INT, [_U32, _U32, _U32, _POINTER, _U64, _U64, _POINTER, _POINTER, _U64, _POINTER]),
     "mk_trace_begin": (_INT, [_POINTER]),
     "mk_trace_end": (_INT, [_POINTER, _TEXT, _TEXT]),
     "mk_wait_stream": (_INT, [_POINTER, _POINTER]),

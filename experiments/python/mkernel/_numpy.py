@@ -3,8 +3,11 @@ or of ml_dtypes.bfloat16 where that package is there."""
 from __future__ import annotations
 
 import ctypes
+import sys
 
 import numpy
+
+from . import _quantize
 
 NAME = "numpy"
 _TYPES = {"bf16": ("uint16", "bfloat16"), "fp32": ("float32",), "uint32": ("uint32", "int32"), "e4m3": ("uint8", "float8_e4m3fn")}
@@ -87,6 +90,23 @@ def at(address: int, shape, dtype, owner):
 
 def item_bytes(dtype) -> int:
     return numpy.dtype("uint16" if dtype is None else dtype).itemsize
+
+
+def quantize(x, scaling: int):
+    word, of_scales = _quantize.word_of(sys.modules[__name__], x), _quantize.scales_of(x.shape, scaling)
+    codes, scales = _aligned(x.shape, numpy.uint8), numpy.zeros(of_scales, numpy.float32)
+    whole = contiguous(x)
+    _quantize.launch(_quantize.HOST, scaling, word, x.shape, pointers((whole,), (codes, scales)), None)
+    return _as_e4m3(codes), scales
+
+
+def _as_e4m3(codes):
+    """Of ml_dtypes' type where that package is there."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        return codes
+    return codes.view(ml_dtypes.float8_e4m3fn)
 
 
 def to_bf16(x) -> numpy.ndarray:

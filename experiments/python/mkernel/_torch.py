@@ -10,7 +10,7 @@ import sys
 
 import torch
 
-from . import _communicator, _gradients, _shapes, operators
+from . import _communicator, _gradients, _quantize, _shapes, operators
 from ._library import Refused
 
 NAME = "torch"
@@ -328,4 +328,40 @@ def _define(of: _shapes.Operator) -> None:
 
 for _operator in _shapes.OPERATORS.values():
     _define(_operator)
+
+
+# ---- quantize, which is no launch of a communicator ----
+
+
+def quantize(x, scaling: int):
+    return torch.ops.mkernel.quantize(x, scaling)
+
+
+def _quantize_new(x, scaling: int):
+    """Codes and scales to be written; of 128x128 not all scales are."""
+    _quantize.word_of(sys.modules[__name__], x)
+    shape = _quantize.scales_of(x.shape, scaling)
+    scales = (x.new_zeros if scaling == 1 else x.new_empty)(shape, dtype=torch.float32)
+    return torch.empty(x.shape, dtype=torch.float8_e4m3fn, device=x.device), scales
+
+
+def _quantize_run(x, scaling: int = 0):
+    codes, scales = _quantize_new(x, scaling)
+    whole = x.contiguous()
+    if whole.data_ptr() & 15:
+        whole = whole.clone()
+    of = scaling, _quantize.word_of(sys.modules[__name__], x), x.shape, pointers((whole,), (codes, scales))
+    if x.is_cuda:
+        with torch.cuda.device(x.device):
+            _quantize.launch(_quantize.CUDA, *of, stream(str(x.device)))
+    else:
+        _quantize.launch(_quantize.HOST, *of, None)
+    return codes, scales
+
+
+_namespace.define("quantize(Tensor x, int scaling=0) -> (Tensor, Tensor)", tags=(torch.Tag.pt2_compliant_tag,))
+for _key in ("CPU", "CUDA"):
+    _namespace.impl("quantize", _quantize_run, _key)
+torch.library.register_fake("mkernel::quantize", lambda x, scaling=0: _quantize_new(x, scaling), lib=_namespace)
+_refuse_gradients("quantize", "mkernel.quantize has no backward: call it under torch.no_grad(), or detach its input")
 operators.tensors = sys.modules[__name__]
