@@ -169,6 +169,8 @@ check commands_reach_the_proxy "$build/tests/gpu_ring" check
 check memory_between_processes "$build/tests/gpu_fabric" check
 check engine_any_shape "$build/tests/gpu_gemm" check
 check fp8_any_shape "$build/tests/gpu_fp8" check
+check quantize_same_bits "$build/tests/gpu_quantize" check
+check quantize_at_memory_speed "$build/tests/gpu_quantize" speed
 check grouped_any_groups "$build/tests/gpu_grouped" check
 check attention_any_shape "$build/tests/gpu_attention" check
 check second_engine_any_shape "$build/tests/gpu_mma" check
@@ -411,6 +413,7 @@ if [ "${2:-}" = bench ]; then
     bench="--exec cuda --iters 40 --timeout 10"
     table bench_engine 120 "$build/tests/gpu_gemm" bench 4 30
     table bench_fp8 120 "$build/tests/gpu_fp8" bench 20
+    table bench_quantize 60 "$build/tests/gpu_quantize" bench
     table fp8_sums 60 "$build/tests/gpu_fp8" sums
     table bench_grouped 120 "$build/tests/gpu_grouped" bench 20 10
     table bench_attention 120 "$build/tests/gpu_attention" bench 20 10

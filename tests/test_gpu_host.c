@@ -79,6 +79,7 @@ static int make_host(void **state)
     write_file("build/tests/gpu_conform", "#!/bin/sh\n");
     write_file("build/tests/gpu_gemm", "#!/bin/sh\n");
     write_file("build/tests/gpu_fp8", "#!/bin/sh\n");
+    write_file("build/tests/gpu_quantize", "#!/bin/sh\n");
     write_file("build/tests/gpu_grouped", "#!/bin/sh\n");
     write_file("build/tests/gpu_attention", "#!/bin/sh\n");
     write_file("build/tests/gpu_fabric", "#!/bin/sh\n");

@@ -12,8 +12,8 @@
 /* rows x k of `type` (enum mk_input); the caller frees it. */
 static inline void *quantize_input(uint32_t type, uint64_t rows, uint64_t k)
 {
-    float *wide = malloc(rows * k * sizeof *wide);
-    uint16_t *narrow = malloc(rows * k * sizeof *narrow);
+    float *wide = (float *)malloc(rows * k * sizeof *wide);
+    uint16_t *narrow = (uint16_t *)malloc(rows * k * sizeof *narrow);
     for (uint64_t i = 0; i < rows * k; i++) {
         const uint64_t r = mk_mix((i + 1) * MK_RANDOM_STEP), row = i / k, column = i % k;
         float v = ldexpf((float)(int32_t)r, (int)((row + column / 128 * 7) % 81) - 40 - 31);
@@ -26,8 +26,8 @@ static inline void *quantize_input(uint32_t type, uint64_t rows, uint64_t k)
         narrow[i] = mk_bf16_from_float(v);
         wide[i] = type == MK_INPUT_FP32 ? v : mk_bf16_to_float(narrow[i]);
     }
-    free(type == MK_INPUT_FP32 ? (void *)narrow : wide);
-    return type == MK_INPUT_FP32 ? (void *)wide : narrow;
+    free(type == MK_INPUT_FP32 ? (void *)narrow : (void *)wide);
+    return type == MK_INPUT_FP32 ? (void *)wide : (void *)narrow;
 }
 
 /* How many floats mk_quantize's scales take where pitch is 0. */
