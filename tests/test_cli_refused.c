@@ -293,14 +293,16 @@ static void test_descriptors_closed(void **state)
 /* Where OpenBLAS's threads find no room the command ends all the same, with what is missing. */
 static void test_limited_memory(void **state)
 {
-    static const char *const limits[] = {"-d 10000", "-d 50000", "-v 100000"};
+    /* the address space has to hold the program, of which kernels are the most */
+    static const char *const limits[] = {"-d 10000", "-d 50000",
+                                         "-v $((100000 + $(stat -Lc %s $M) / 1024))"};
     char mkernel[4096], line[8192];
     command_path(mkernel, sizeof mkernel);
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         snprintf(line, sizeof line,
-                 "unset OPENBLAS_NUM_THREADS; ulimit %s; exec %s run ag_gemm --exec host --gpus 1 "
-                 "--shape 64,64,64",
-                 limits[i], mkernel);
+                 "unset OPENBLAS_NUM_THREADS; M=%s; ulimit %s; exec $M run ag_gemm --exec host "
+                 "--gpus 1 --shape 64,64,64",
+                 mkernel, limits[i]);
         command_start_program(&r, "/bin/sh", (char *[]){"sh", "-c", line, NULL});
         command_finish(&r, 10);
         judge(limits[i], 3, "");
