@@ -9,7 +9,6 @@ int op_launch(struct mk_plan *plan, enum mk_op op, void *const arguments[MK_SPAC
 {
     struct mk_comm *comm = ((struct plan_handle *)(void *)plan)->comm;
     const struct mk_problem *q = &plan->problem;
-    const struct op_argument *of = op_of(op)->arguments;
     if (comm_failed(comm))
         return comm_tell_failure(comm);
     if (q->op != op)
@@ -19,13 +18,13 @@ int op_launch(struct mk_plan *plan, enum mk_op op, void *const arguments[MK_SPAC
         if (!arguments[i] || (uintptr_t)arguments[i] % 16)
             return comm_refuse(comm, -EINVAL,
                                "%s at %p: each argument of mk_%s must be 16-byte aligned memory",
-                               of[i].name, arguments[i], plan_op_name(op));
+                               op_argument(q, i)->name, arguments[i], plan_op_name(op));
     for (uint32_t i = 0; i < MK_SPACES - 1; i++) {
         uint64_t at = op_heap_offset(q, i);
         if (at && arguments[i] != (uint8_t *)comm->heap.base + at)
             return comm_refuse(comm, -EINVAL,
                                "%s at %p: the plan has it at offset %llu of the symmetric heap, %p",
-                               of[i].name, arguments[i], (unsigned long long)at,
+                               op_argument(q, i)->name, arguments[i], (unsigned long long)at,
                                (void *)((uint8_t *)comm->heap.base + at));
     }
     return comm->exec->launch(comm, plan, arguments, stream);

@@ -51,7 +51,7 @@ static int comm_plan_check_operands(struct mk_comm *comm, const struct mk_proble
             return comm_refuse(comm, -EINVAL,
                                "%s at offset %llu of the heap, %llu bytes: not a block that "
                                "mk_heap_alloc returned",
-                               op_of(q->op)->arguments[i].name, (unsigned long long)at,
+                               op_argument(q, i)->name, (unsigned long long)at,
                                (unsigned long long)bytes[i]);
     }
     return 0;
@@ -175,6 +175,7 @@ static int comm_plan_agree_on(struct mk_comm *comm, const struct mk_problem *q,
         {"causal", q->attention.causal != 0, 0},
         {"b_transposed", q->b_transposed != 0, 0},
         {"dtype", q->fp8 != 0, AGREE_OPAQUE},
+        {"epilogue", q->epilogue, AGREE_OPAQUE},
         {"deterministic", q->deterministic != 0, 0},
         {"a_in_heap", q->a_in_heap != 0, 0},
         {"a_offset", q->a_in_heap ? q->a_offset : 0, 0},

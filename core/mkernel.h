@@ -141,7 +141,7 @@ void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset);
  * tuned plan for this shape, or the formula if there is none. "sms=100" among them: the plan has at
  * most that many thread blocks, so that other kernels have the other SMs; the default is all SMs.
  * "dtype=fp8": A and B are e4m3, with scales (mk_ag_gemm, mk_gemm_rs); the default is bf16.
- */
+ * "epilogue=bias+silu": what follows the product (mk_ag_gemm); the default is nothing. */
 struct mk_spec {
     uint32_t op; /* enum mk_op */
     uint64_t shape[MK_SHAPE];
@@ -253,7 +253,10 @@ uint64_t mk_moe_rows(const struct mk_plan *plan);
  * Of a plan with "dtype=fp8" among its options A and B are e4m3, B is [N, K] (spec.b_transposed),
  * and mk_launch takes five arguments: A, B, C, A_scales [ceil(K/128), M/W] and B_scales
  * [ceil(N/128), ceil(K/128) rounded up to a multiple of 4], fp32. A number is its code times the
- * scale of its 1 x 128 of A, or 128 x 128 of B. K is a multiple of 16, M/W of 4. */
+ * scale of its 1 x 128 of A, or 128 x 128 of B. K is a multiple of 16, M/W of 4.
+ * With "epilogue=WORDS", bias, silu or gelu_tanh (the approximation by tanh), or bias+ one of these,
+ * C = f(gather(A) * B + bias), in fp32 and rounded once; of a bias mk_launch takes one argument
+ * more, behind all others: bias [N] bf16, this rank's. */
 int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream);
 
 /* C = rank's rows of the sum over ranks of A * B, spec.shape {M, N, K}: A [M, K], B [K, N],

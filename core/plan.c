@@ -33,6 +33,8 @@ int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t fla
         result = plan_check_shape(&p->problem, error, error_size);
     if (!result)
         result = plan_check_dtype(&p->problem, error, error_size);
+    if (!result)
+        result = plan_check_epilogue(&p->problem, error, error_size);
     return result ? result : op_of(problem->op)->build(p, error, error_size);
 }
 

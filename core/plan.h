@@ -62,8 +62,9 @@ struct mk_problem {
     /* for an operator with other numbers: its descriptor says which is which (struct op_shape), and
      * nothing else needs to know */
     uint64_t own[MK_OWN_NUMBERS];
-    int b_transposed; /* B is [N, K] */
-    int fp8;          /* A and B are e4m3 with fp32 scales of blocks (core/quantize.h), else bf16 */
+    int b_transposed;  /* B is [N, K] */
+    uint32_t epilogue; /* bits of enum mk_epilogue (core/epilogue.h) */
+    int fp8; /* A and B are e4m3 with fp32 scales of blocks (core/quantize.h), else bf16 */
     int deterministic;
     /* A or C lies in the symmetric heap, at this offset (op_heap_offset) */
     int a_in_heap, c_in_heap;

@@ -1,5 +1,6 @@
 /* What the plans of all operators check in the same way. */
 #include "core/command.h"
+#include "core/epilogue.h"
 #include "core/ops/op.h"
 
 #include <errno.h>
@@ -84,6 +85,19 @@ int plan_check_dtype(const struct mk_problem *q, char *error, size_t size)
                            "rows for each of %llu rank%s; the next M that works is %llu",
                            m, shards, shards > 1 ? "s" : "",
                            (unsigned long long)mk_round_up(m, unit));
+    return 0;
+}
+
+int plan_check_epilogue(const struct mk_problem *q, char *error, size_t size)
+{
+    char words[EPILOGUE_TEXT], list[OP_LIST_TEXT];
+    if (q->epilogue && !op_has_epilogue(q->op))
+        return plan_refuse(error, size, "epilogue=%s: %s has none; %s has",
+                           epilogue_text(q->epilogue, words), plan_op_name(q->op),
+                           op_list(list, sizeof list, op_has_epilogue, ", ", " and "));
+    if ((q->epilogue & MK_EPILOGUE_ACTIVATION) == MK_EPILOGUE_ACTIVATION)
+        return plan_refuse(error, size, "epilogue=%s: one activation at most",
+                           epilogue_text(q->epilogue, words));
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* Between the public header and the plan: what a user asks for becomes a problem, and a plan
  * answers what a user asks about it. */
 #include "core/comm_parts.h"
+#include "core/epilogue.h"
 #include "core/ops/op.h"
 
 #include <errno.h>
@@ -54,7 +55,7 @@ static void spec_say_arguments(struct spec_text *t, const struct op_descriptor *
                                const struct mk_problem *q)
 {
     for (uint32_t i = 0; i < op_arguments(q); i++) {
-        const struct op_argument *a = &op->arguments[i];
+        const struct op_argument *a = op_argument(q, i);
         spec_say(t,
                  "%s{\"name\":\"%s\",\"type\":\"%s\",\"shape\":\"%s\",\"output\":%d,\"swaps\":%d}",
                  i ? "," : "", a->name, spec_types[op_argument_type(q, i)], a->shape, a->output,
@@ -65,7 +66,8 @@ static void spec_say_arguments(struct spec_text *t, const struct op_descriptor *
 int mk_op_describe(uint32_t number, char *text, uint64_t size)
 {
     const struct op_descriptor *op = op_of(number);
-    const struct mk_problem plain = {.op = number}, fp8 = {.op = number, .fp8 = 1};
+    const struct mk_problem plain = {.op = number}, fp8 = {.op = number, .fp8 = 1},
+                            bias = {.op = number, .epilogue = MK_EPILOGUE_BIAS};
     struct spec_text t = {text, size, 0};
     if (!op)
         return -EINVAL;
@@ -78,6 +80,9 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
     spec_say(&t, "],\"fp8\":[");
     if (op->fp8)
         spec_say_arguments(&t, op, &fp8);
+    spec_say(&t, "],\"bias\":[");
+    if (op->epilogue)
+        spec_say_arguments(&t, op, &bias);
     spec_say(&t, "],\"options\":[");
     for (uint32_t i = 0, some = 0; i < TUNING_KNOBS; i++)
         if (op->knobs >> i & 1)
@@ -130,6 +135,17 @@ static int spec_read_dtype(const char *word, struct mk_problem *q, char *error, 
                              word);
 }
 
+/* "epilogue=bias+silu". 1: it was that. */
+static int spec_read_epilogue(const char *word, struct mk_problem *q, char *error, size_t size)
+{
+    uint32_t more = 0;
+    if (strncmp(word, "epilogue=", 9))
+        return 0;
+    int result = epilogue_read("epilogue=", word + 9, &more, error, size);
+    q->epilogue |= more;
+    return result ? result : 1;
+}
+
 static int spec_read_options(struct mk_problem *q, const char *options, char *error, size_t size)
 {
     char text[256], *save;
@@ -143,6 +159,8 @@ static int spec_read_options(struct mk_problem *q, const char *options, char *er
             result = spec_read_dtype(word, q, error, size);
         if (!result)
             result = spec_read_engine(word, q, error, size);
+        if (!result)
+            result = spec_read_epilogue(word, q, error, size);
         if (!result)
             result = tuning_read_word(word, q->op, &q->tuning, error, size);
         if (result < 0)
@@ -192,6 +210,9 @@ void spec_options(const struct mk_plan *p, char *text, size_t size)
         used += (size_t)snprintf(text, size, "sms=%u", p->problem.sms_most);
     if (p->problem.fp8)
         used += (size_t)snprintf(text + used, size - used, "%sdtype=fp8", used ? " " : "");
+    if (p->problem.epilogue)
+        used += (size_t)snprintf(text + used, size - used, "%sepilogue=%s", used ? " " : "",
+                                 epilogue_text(p->problem.epilogue, words));
     if (p->problem.engine == MK_ENGINE_MMA)
         used += (size_t)snprintf(text + used, size - used, "%sengine=mma", used ? " " : "");
     tuning_words(&p->problem.tuning, words, sizeof words);
@@ -280,7 +301,7 @@ uint32_t mk_plan_arguments(const struct mk_plan *p)
 
 static const struct op_argument *spec_argument_of(const struct mk_plan *p, uint32_t i)
 {
-    return i < mk_plan_arguments(p) ? &op_of(p->problem.op)->arguments[i] : NULL;
+    return op_argument(&p->problem, i);
 }
 
 const char *mk_plan_argument_name(const struct mk_plan *p, uint32_t i)

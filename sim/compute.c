@@ -1,6 +1,7 @@
 #include "sim/compute.h"
 
 #include "core/bf16.h"
+#include "core/epilogue.h"
 #include "core/quantize.h"
 #include "sim/op.h"
 
@@ -212,6 +213,18 @@ static void add(const struct sim_rank *rank, const struct sim_terms *t, float *v
     }
 }
 
+static void compute_epilogue(const struct sim_rank *rank, const struct sim_operands *o, float *c)
+{
+    const uint16_t *bias = (const uint16_t *)(const void *)(rank->spaces[o->bias_space] + o->bias);
+    for (uint32_t row = 0; row < o->rows && o->epilogue; row++)
+        for (uint32_t col = 0; col < o->cols; col++) {
+            float *v = &c[(uint64_t)row * o->cols + col];
+            if (o->epilogue & MK_EPILOGUE_BIAS)
+                *v += mk_bf16_to_float(bias[col]);
+            *v = epilogue_activate(o->epilogue, *v);
+        }
+}
+
 void compute_store_c(struct compute *m, struct sim_cta *cta, const struct mk_tile *tile,
                      const float *a)
 {
@@ -228,6 +241,7 @@ void compute_store_c(struct compute *m, struct sim_cta *cta, const struct mk_til
     }
     for (int level = 0; level < SIM_LEVELS; level++)
         add(rank, &o.added[level], m->c, (uint64_t)o.rows * o.cols);
+    compute_epilogue(rank, &o, m->c);
     sim_cta_store(cta, &o, m->c);
 }
 

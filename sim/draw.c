@@ -1,4 +1,5 @@
 /* A case of the property test: everything about a run drawn from its seed. */
+#include "core/epilogue.h"
 #include "core/ops/op.h"
 #include "sim/world.h"
 
@@ -45,6 +46,9 @@ static void draw_shape(struct sim_random *r, struct mk_problem *q)
     op_fit(q);
     q->b_transposed = draw_one_in(r, 2);
     q->deterministic = draw_one_in(r, 2);
+    static const uint32_t epilogues[] = {0, MK_EPILOGUE_BIAS, MK_EPILOGUE_SILU,
+                                         MK_EPILOGUE_BIAS | MK_EPILOGUE_GELU_TANH};
+    q->epilogue = op_has_epilogue(q->op) ? epilogues[draw_below(r, 4)] : 0;
 }
 
 static void draw_tuning(struct sim_random *r, struct mk_problem *q)

@@ -2,6 +2,8 @@
 
 #include "core/bf16.h"
 #include "core/e4m3.h"
+#include "core/epilogue.h"
+#include "core/ops/op.h"
 #include "core/quantize.h"
 #include "sim/clock.h"
 
@@ -98,6 +100,31 @@ static void exact_widen(uint16_t *to, const int8_t *from, uint64_t count)
         to[i] = mk_bf16_from_float(from[i]);
 }
 
+static int8_t exact_bias(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint64_t col)
+{
+    return (int8_t)((int)(sim_mix(seed ^ sim_mix(launch << 32 ^ q->topo.rank << 24 ^ col)) % 17) -
+                    8);
+}
+
+void exact_fill_bias(const struct mk_problem *q, uint64_t seed, uint64_t launch,
+                     void *const arguments[MK_SPACES - 1])
+{
+    uint16_t *bias = q->epilogue & MK_EPILOGUE_BIAS ? arguments[op_bias_argument(q)] : NULL;
+    for (uint64_t col = 0; bias && col < q->n; col++)
+        bias[col] = mk_bf16_from_float(exact_bias(q, seed, launch, col));
+}
+
+int exact_is_right(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint64_t col,
+                   uint16_t value, float *right)
+{
+    if (q->epilogue & MK_EPILOGUE_BIAS)
+        *right += exact_bias(q, seed, launch, col);
+    *right = mk_bf16_to_float(mk_bf16_from_float(epilogue_activate(q->epilogue, *right)));
+    float said = mk_bf16_to_float(value);
+    return said == *right || (q->epilogue & MK_EPILOGUE_ACTIVATION &&
+                              fabsf(said - *right) <= 0x1p-7f * fabsf(*right) + 1e-30f);
+}
+
 void exact_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                 void *const arguments[MK_SPACES - 1])
 {
@@ -113,6 +140,7 @@ void exact_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
         exact_widen(arguments[0], values, q->m * q->k);
         exact_widen(arguments[1], values + q->m * q->k, q->k * q->n);
     }
+    exact_fill_bias(q, seed, launch, arguments);
     free(values);
 }
 
@@ -161,7 +189,7 @@ int exact_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uin
                                  exact_power_of_columns(seed, launch, i % q->n)
                            : 0;
         float right = ldexpf((float)expected[i], power);
-        if (mk_bf16_to_float(c[i]) == right)
+        if (exact_is_right(q, seed, launch, i % q->n, c[i], &right))
             continue;
         snprintf(text, size, "launch %llu, rank %u: C[%llu][%llu] is %g and should be %g%s",
                  (unsigned long long)launch, q->topo.rank, (unsigned long long)(first + i / q->n),

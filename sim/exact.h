@@ -11,6 +11,16 @@
 void exact_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                 void *const arguments[MK_SPACES - 1]);
 
+/* Of an epilogue with one: the bias, small integers, a function of seed, rank, launch and column. */
+void exact_fill_bias(const struct mk_problem *q, uint64_t seed, uint64_t launch,
+                     void *const arguments[MK_SPACES - 1]);
+
+/* 1: `value` is the element of column `col` of which the product is *right, which becomes what it
+ * should be. After an activation one of bf16's neighbours is right, too: a GPU's e^x is not a CPU's
+ * to the bit. */
+int exact_is_right(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint64_t col,
+                   uint16_t value, float *right);
+
 /* Rows [first, first + rows) of the sum over ranks, in `c`. 0, or 1 with a sentence. */
 int exact_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint64_t first,
                  uint64_t rows, const uint16_t *c, struct sim_reference *reference, char *text,

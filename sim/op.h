@@ -35,6 +35,9 @@ struct sim_operands {
     enum mk_space scales_space;
     uint64_t scales;
     uint32_t scales_pitch;
+    uint32_t epilogue;        /* bits of enum mk_epilogue; and with a bias the byte offset of */
+    enum mk_space bias_space; /* the first column's */
+    uint64_t bias;
     uint64_t gate;    /* bytes from B to what the gated columns are multiplied by; 0: no gate */
     uint32_t c_local; /* where c_space is the heap: its local rank */
     enum mk_dtype c_number;

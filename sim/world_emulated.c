@@ -7,6 +7,7 @@
 #include "kernels/report.h"
 #include "kernels/stuck.h"
 #include "sim/emulated.h"
+#include "sim/exact.h"
 #include "sim/hopper/hopper.h"
 #include "sim/world_state.h"
 
@@ -348,11 +349,12 @@ void world_emulated_fill(const struct mk_plan *plan, uint64_t seed, uint64_t lau
             world_emulated_codes(arguments[i], bytes[i], seed, launch, q->topo.rank, i);
         for (uint32_t i = 3; i < 5; i++)
             world_emulated_scales(arguments[i], bytes[i] / 4, seed, launch, q->topo.rank, i);
-        return;
+    } else {
+        world_emulated_integers(arguments[0], q->m / mk_world(&q->topo) * q->k, seed, launch,
+                                q->topo.rank, 0);
+        world_emulated_integers(arguments[1], q->k * q->n, seed, launch, q->topo.rank, 1);
     }
-    world_emulated_integers(arguments[0], q->m / mk_world(&q->topo) * q->k, seed, launch,
-                            q->topo.rank, 0);
-    world_emulated_integers(arguments[1], q->k * q->n, seed, launch, q->topo.rank, 1);
+    exact_fill_bias(q, seed, launch, arguments);
 }
 
 static void world_emulated_widen(float *to, const uint16_t *from, uint64_t count)
@@ -398,7 +400,7 @@ int world_emulated_verify(const struct mk_plan *plan, uint64_t seed, uint64_t la
                 row[j] += v * wide[p * n + j];
         }
         for (uint64_t j = 0; j < n && !wrong; j++)
-            if (c[i * n + j] != mk_bf16_from_float(row[j])) {
+            if (!exact_is_right(q, seed, launch, j, c[i * n + j], &row[j])) {
                 snprintf(text, size, "launch %llu, rank %u: C[%llu][%llu] is %g and should be %g%s",
                          (unsigned long long)launch, q->topo.rank, (unsigned long long)i,
                          (unsigned long long)j, (double)mk_bf16_to_float(c[i * n + j]),

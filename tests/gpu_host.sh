@@ -168,6 +168,10 @@ check same_bits_as_the_emulation "$build/tests/gpu_conform" check tests/golden/h
 check commands_reach_the_proxy "$build/tests/gpu_ring" check
 check memory_between_processes "$build/tests/gpu_fabric" check
 check engine_any_shape "$build/tests/gpu_gemm" check
+check epilogue_bias_silu $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --epilogue bias+silu
+check epilogue_gelu_few_rows $run --gpus "$gpus" --shape $((gpus * 8)),520,2064 --iters 8 --epilogue bias+gelu_tanh
+check epilogue_fp8 $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --epilogue bias+silu --dtype fp8 --b-layout nk
+check epilogue_mma $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --epilogue bias+gelu_tanh --engine mma
 check fp8_any_shape "$build/tests/gpu_fp8" check
 check quantize_same_bits "$build/tests/gpu_quantize" check
 check quantize_at_memory_speed "$build/tests/gpu_quantize" speed

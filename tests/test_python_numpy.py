@@ -99,6 +99,8 @@ def leading():
     b = bf16(rng, k, n)
     shard, whole = bf16(rng, S // W, B, k), bf16(rng, S, B, k)
     joined = numpy.concatenate(list(everyone(comm, shard)))
+    bias = bf16(rng, n)
+    near(mkernel.ag_gemm(shard, b, bias=bias), floats(joined) @ floats(b) + floats(bias))
     near(mkernel.ag_gemm(shard, b), floats(joined) @ floats(b))
     assert (mkernel.all_gather(shard) == joined).all()
     out = numpy.full((S, B, n), 0xFFFF, numpy.uint16)

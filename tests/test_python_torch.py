@@ -26,6 +26,13 @@ def operators(nodes):
     assert torch.equal(mkernel.all_gather(a), whole)
     out = torch.full((m, n), float("nan"), dtype=torch.bfloat16)
     assert mkernel.ag_gemm(a, b, out) is out and torch.equal(out, mkernel.ag_gemm(a, b))
+    bias = bf16(n)
+    near(mkernel.ag_gemm(a, b, bias=bias), whole.double() @ b.double() + bias.double())
+    near(mkernel.ag_gemm(a, b, activation="silu"), torch.nn.functional.silu(whole.double() @ b.double()))
+    after = torch.nn.functional.gelu(whole.double() @ b.double() + bias.double(), approximate="tanh")
+    near(mkernel.ag_gemm(a, b, out, bias=bias, activation="gelu_tanh"), after)
+    assert "epilogue=bias+gelu_tanh" in comm.plans[-1].options
+    near(mkernel.ag_gemm(a.view(-1, 4, k), b, bias=bias), (whole.double() @ b.double() + bias.double()).view(-1, 4, n))
 
     # FP8: codes, and a scale for each 1x128 of A and 128x128 of B.
     blocks = -(-k // 128)
@@ -239,6 +246,11 @@ def refusals():
     refuses("B_scales is [1, 1], and should be [1, 4]", mkernel.ag_gemm_fp8, codes, weight.t(), scales[0], scales[1][:, :1])
     refuses("the function for FP8 is ag_gemm_fp8", mkernel.ag_gemm, a, b, options="dtype=fp8")
     refuses("B has to be [N,K]", mkernel.ag_gemm_fp8, codes, weight, *scales)
+    refuses("B is [64, 48] and bias [40]", mkernel.ag_gemm, a, b, bias=bf16(40))
+    refuses("'gelu' is none of bias, silu and gelu_tanh", mkernel.ag_gemm, a, b, activation="gelu")
+    refuses("a bias is an argument", mkernel.ag_gemm, a, b, options="epilogue=bias")
+    refuses("with an activation has no backward", mkernel.ag_gemm, a.clone().requires_grad_(), b, activation="silu")
+    refuses("ag_gemm_bias has no backward", mkernel.ag_gemm, a.clone().requires_grad_(), b, bias=bf16(48))
     h = mkernel.empty((16, 64))
     assert h.dtype is torch.bfloat16 and h.data_ptr() % 128 == 0 and not h.any()
     h.copy_(a)

@@ -23,6 +23,15 @@ static void expect_right(const char *op, const char *options)
                  r.seconds, r.out_text, r.err_text);
 }
 
+static void test_epilogues(void **state)
+{
+    expect_right("ag_gemm", "--nodes 1 --gpus 3 --shape 252,200,72 --epilogue bias+silu");
+    assert_non_null(strstr(r.out_text, "252,200,72 bias+silu"));
+    expect_right("ag_gemm", "--nodes 2 --gpus 2 --shape 304,136,400 --epilogue bias+gelu_tanh "
+                            "--dtype fp8 --b-layout nk");
+    expect_right("ag_gemm", "--nodes 2 --gpus 1 --shape 66,40,72 --epilogue silu --shots 2");
+}
+
 static void test_sums(void **state)
 {
     static const char *const ops[] = {"gemm_rs", "gemm_ar"};
@@ -143,9 +152,13 @@ static void test_one_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),      cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_moe),       cmocka_unit_test(test_moe_ffn),
-        cmocka_unit_test(test_one_wrong), cmocka_unit_test(test_bytes_in_the_table),
+        cmocka_unit_test(test_epilogues),
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_moe),
+        cmocka_unit_test(test_moe_ffn),
+        cmocka_unit_test(test_one_wrong),
+        cmocka_unit_test(test_bytes_in_the_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

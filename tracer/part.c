@@ -64,6 +64,7 @@ int part_of_plan(struct trace_plan *out, const struct mk_plan *plan, void **bloc
         .fanout = q->tuning.fanout,
         .shots = q->tuning.shots,
         .b_transposed = q->b_transposed != 0,
+        .epilogue = q->epilogue,
         .deterministic = q->deterministic != 0,
         .split = q->tuning.split,
         .tile_count = plan->tiles,

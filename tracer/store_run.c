@@ -1,5 +1,6 @@
 /* Tables that say what the run was: run, rank, plan and the meaning of its ids, clocks, drops,
  * metrics. */
+#include "core/epilogue.h"
 #include "tracer/store.h"
 
 #include <math.h>
@@ -70,17 +71,17 @@ static int store_names(sqlite3 *db)
 }
 
 /* Options of a plan that its table has no column for: "plan 1: pace". Those that the
- * operator has not are left out. */
+ * operator has not are left out. The words of an epilogue are its unit. */
 static void store_run_options(struct insert *in, const struct trace_plan *p)
 {
+    char words[EPILOGUE_TEXT];
     const struct {
         const char *name, *unit;
         uint32_t value;
-    } options[] = {{"slices", "", p->slices},
-                   {"pace", "ns", p->pace},
-                   {"fanout", "", p->fanout},
-                   {"shots", "", p->shots},
-                   {"b_transposed", "", p->b_transposed}};
+    } options[] = {
+        {"slices", "", p->slices}, {"epilogue", epilogue_text(p->epilogue, words), p->epilogue},
+        {"pace", "ns", p->pace},   {"fanout", "", p->fanout},
+        {"shots", "", p->shots},   {"b_transposed", "", p->b_transposed}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         char name[48];
         if (!options[i].value)

@@ -193,6 +193,8 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
     a->chunk_tiles = (uint32_t)chunk_tiles; /* no more than those of the shard */
     a->shard_tiles = (uint32_t)shard_tiles;
     a->tiles = (uint32_t)(a->shard_tiles * blocks);
+    a->epilogue = q->epilogue;
+    a->bias_space = MK_SPACE_ARG0 + op_bias_argument(q);
     a->staged = !q->a_in_heap;
     a->a_offset = q->a_offset;
     p->chunks = world * a->chunks;
@@ -294,7 +296,8 @@ const struct op_descriptor op_ag_gemm = {
                   {"B", OP_FACTOR, "K,N"},
                   {"C", OP_BF16, "M,N", .output = 1},
                   {"A_scales", OP_SCALES, "K:128,M/W"},
-                  {"B_scales", OP_SCALES, "N:128,K:128:4*4"}},
+                  {"B_scales", OP_SCALES, "N:128,K:128:4*4"},
+                  {"bias", OP_BIAS, "N"}},
     .needs =
         {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_SEND] = OP_IF_NODES},
     .knobs = OP_GEMM_KNOBS | OP_SLICES | OP_FANOUT | OP_SHOTS,
@@ -303,6 +306,7 @@ const struct op_descriptor op_ag_gemm = {
     .a_in_heap = 1,
     .b_layout = 1,
     .fp8 = 1,
+    .epilogue = 1,
     .mma = 1,
     .build = ag_gemm_build,
     .tables = ag_gemm_tables,

@@ -1,5 +1,6 @@
 /* The table of operators, and what their descriptors say. */
 #include "core/ops/op.h"
+#include "core/epilogue.h"
 #include "core/gemm_tiles_fp8.h"
 #include "core/ops/gemm.h"
 
@@ -200,19 +201,46 @@ uint64_t op_heap_offset(const struct mk_problem *q, uint32_t argument)
                                            : 0;
 }
 
+/* Whether a launch of the problem has an argument of this type. */
+static int op_takes(const struct mk_problem *q, enum op_type type)
+{
+    return type == OP_SCALES ? q->fp8 : type == OP_BIAS ? (q->epilogue & MK_EPILOGUE_BIAS) != 0 : 1;
+}
+
+const struct op_argument *op_argument(const struct mk_problem *q, uint32_t i)
+{
+    const struct op_argument *of = entries[q->op].op->arguments, *end = of + MK_SPACES - 1;
+    for (; of < end && of->name; of++)
+        if (op_takes(q, of->type) && !i--)
+            return of;
+    return NULL;
+}
+
 uint32_t op_arguments(const struct mk_problem *q)
 {
-    const struct op_argument *of = entries[q->op].op->arguments;
     uint32_t count = 0;
-    while (count < MK_SPACES - 1 && of[count].name && (q->fp8 || of[count].type != OP_SCALES))
+    while (op_argument(q, count))
         count++;
     return count;
 }
 
+uint32_t op_bias_argument(const struct mk_problem *q)
+{
+    return op_arguments(q) - 1;
+}
+
 enum op_type op_argument_type(const struct mk_problem *q, uint32_t i)
 {
-    enum op_type type = entries[q->op].op->arguments[i].type;
-    return type == OP_FACTOR ? q->fp8 ? OP_E4M3 : OP_BF16 : type == OP_SCALES ? OP_FP32 : type;
+    enum op_type type = op_argument(q, i)->type;
+    return type == OP_FACTOR   ? q->fp8 ? OP_E4M3 : OP_BF16
+           : type == OP_SCALES ? OP_FP32
+           : type == OP_BIAS   ? OP_BF16
+                               : type;
+}
+
+int op_has_epilogue(enum mk_op op)
+{
+    return (unsigned)op < MK_OPS && entries[op].op->epilogue;
 }
 
 int op_has_fp8(enum mk_op op)
@@ -222,15 +250,14 @@ int op_has_fp8(enum mk_op op)
 
 uint32_t op_extents(const struct mk_problem *q, uint64_t bytes[MK_SPACES - 1])
 {
-    const struct op_argument *arguments = entries[q->op].op->arguments;
     uint32_t outputs = 0;
     memset(bytes, 0, (MK_SPACES - 1) * sizeof *bytes);
     for (uint32_t i = 0; i < op_arguments(q); i++) {
         enum op_type type = op_argument_type(q, i);
-        bytes[i] = op_formula_value(q, arguments[i].shape) * (type == OP_E4M3   ? 1
-                                                              : type == OP_BF16 ? 2
-                                                                                : 4);
-        outputs |= (uint32_t)(arguments[i].output != 0) << i;
+        bytes[i] = op_formula_value(q, op_argument(q, i)->shape) * (type == OP_E4M3   ? 1
+                                                                    : type == OP_BF16 ? 2
+                                                                                      : 4);
+        outputs |= (uint32_t)(op_argument(q, i)->output != 0) << i;
     }
     return outputs;
 }

@@ -47,8 +47,9 @@ enum op_size { OP_SIZE_HOST, OP_SIZE_GPU, OP_SIZE_EXPLORE };
 /* ---- the arguments of a launch ---- */
 
 /* OP_FACTOR: of a product, bf16 or e4m3 as the plan's dtype says. OP_SCALES: fp32, an argument of
- * plans of fp8 alone, behind all others. */
-enum op_type { OP_BF16, OP_FP32, OP_UINT32, OP_E4M3, OP_FACTOR, OP_SCALES };
+ * plans of fp8 alone, behind those of all plans. OP_BIAS: bf16, one of plans whose epilogue has a
+ * bias alone, behind all others. */
+enum op_type { OP_BF16, OP_FP32, OP_UINT32, OP_E4M3, OP_FACTOR, OP_SCALES, OP_BIAS };
 
 /* One argument, row-major, of one rank. `shape` is a formula: factors between commas, each a
  * product or quotient (: rounds it up), from the left, of numbers, the problem's letters, W (ranks)
@@ -145,8 +146,9 @@ struct op_descriptor {
     const struct op_shape *shape;
     /* Default numbers for `world` ranks, in the order of the shape's dimensions. */
     void (*choose_shape)(enum op_size size, uint64_t world, uint64_t *numbers);
-    struct op_argument arguments[MK_SPACES - 1]; /* in the order of MK_SPACE_ARG0 ..; the first
-                                                    without a name ends them */
+    /* In the order of MK_SPACE_ARG0 .. of those that a plan has; the first without a name ends
+     * them. Ask op_argument. */
+    struct op_argument arguments[MK_SPACES - 1];
 
     /* Of an operator that only moves rows, argument 0's to argument 1: which row of all ranks' A,
      * one under the other, is row `row` of this rank's C. The reference of all who check it. */
@@ -166,6 +168,7 @@ struct op_descriptor {
     uint8_t causal;       /* 1: mk_problem.attention.causal means something */
     uint8_t b_layout;     /* 1: mk_problem.b_transposed means something */
     uint8_t fp8;          /* 1: mk_problem.fp8 means something */
+    uint8_t epilogue;     /* 1: mk_problem.epilogue means something */
     uint8_t sums;         /* 1: it adds over ranks, so mk_problem.deterministic says how */
 
     /* Checks what the shape's dimensions do not say of the problem (a refusal names the nearest
@@ -215,9 +218,17 @@ int op_on_mma(enum mk_op op);
  * the problem is a plan's, which knows the rows. Returns a bit for each output. */
 uint32_t op_extents(const struct mk_problem *problem, uint64_t bytes[MK_SPACES - 1]);
 
-/* Arguments of a launch of the problem; and what argument i is: never OP_FACTOR or OP_SCALES. */
+/* Arguments of a launch of the problem; argument i; and what it is: never OP_FACTOR, OP_SCALES or
+ * OP_BIAS. */
 uint32_t op_arguments(const struct mk_problem *problem);
+const struct op_argument *op_argument(const struct mk_problem *problem, uint32_t i);
 enum op_type op_argument_type(const struct mk_problem *problem, uint32_t i);
+
+/* Of a problem whose epilogue has one: which argument the bias is. */
+uint32_t op_bias_argument(const struct mk_problem *problem);
+
+/* Whether it has an epilogue. */
+int op_has_epilogue(enum mk_op op);
 
 /* Whether it multiplies e4m3. */
 int op_has_fp8(enum mk_op op);
@@ -297,6 +308,9 @@ static inline uint32_t plan_sms(const struct mk_problem *q)
 /* Whether the operator multiplies what the problem's dtype says, in this shape and layout. 0, or
  * -EINVAL. */
 int plan_check_dtype(const struct mk_problem *q, char *error, size_t size);
+
+/* Whether the operator has the problem's epilogue. 0, or -EINVAL with a sentence. */
+int plan_check_epilogue(const struct mk_problem *q, char *error, size_t size);
 
 /* The engine of a plan for a GPU, where it is left open, and whether the operator has it. 0, or
  * -EINVAL. */

@@ -42,6 +42,8 @@ struct ag_gemm_plan {
     uint64_t
         scales_chunk; /* bytes from chunk to chunk, a multiple of 128; with one shot, of rows */
     uint64_t scales[2];
+    uint32_t epilogue;   /* bits of enum mk_epilogue */
+    uint32_t bias_space; /* where it has a bias: the argument that is it */
 };
 MK_PLAN_OF(ag_gemm);
 

@@ -1,6 +1,7 @@
 #include "experiments/common/check.h"
 #include "experiments/common/spawn.h"
 #include "core/bf16.h"
+#include "core/epilogue.h"
 
 #include <cblas.h>
 #include <errno.h>
@@ -58,16 +59,31 @@ static double check_sum_of_products(const struct check_gemm *g, uint64_t row, ui
     return sum;
 }
 
+/* What should be in C, of an exact product. */
+static double check_after(const struct check_gemm *g, uint64_t col, double product)
+{
+    const double tanh_of = 2 * sqrt(2 / M_PI);
+    double x = product;
+    if (g->epilogue & MK_EPILOGUE_BIAS)
+        x += (double)mk_bf16_to_float(g->bias[col]);
+    if (g->epilogue & MK_EPILOGUE_SILU)
+        return x / (1 + exp(-x));
+    if (g->epilogue & MK_EPILOGUE_GELU_TANH)
+        return x / (1 + exp(-tanh_of * (x + 0.044715 * x * x * x)));
+    return x;
+}
+
 /* One element. The sum of |a||b| costs K operations, so it is made only where the bf16 term alone
  * does not decide and Cauchy-Schwarz (sum |a||b| <= |a_row||b_col|) does not rule the element out;
  * with rounded partial sums that is the bound itself. */
 static void check_element(const struct check_gemm *g, const struct panel *p, uint64_t row,
-                          uint64_t panel_row, uint64_t col, double reference,
-                          struct check_result *r)
+                          uint64_t panel_row, uint64_t col, double product, struct check_result *r)
 {
+    const double reference = check_after(g, col, product),
+                 slope = g->epilogue & MK_EPILOGUE_ACTIVATION ? CHECK_SLOPE : 1;
     double value = (double)mk_bf16_to_float(g->c[row * g->n + col]), off = fabs(value - reference);
     double rounding = fabs(reference) * 0x1p-8,
-           sums = (double)g->k * 0x1p-23 + g->cut + g->roundings * 0x1p-8;
+           sums = slope * ((double)g->k * 0x1p-23 + g->cut + g->roundings * 0x1p-8);
     double share;
     if (off <= rounding) {
         share = rounding > 0 ? off / rounding : 0;

@@ -12,6 +12,8 @@
  * each of these 33 cut toward zero at 2^-13 of the largest, and cuts the sum there too; four times
  * for 128 of K, before fp32 takes over.
  *
+ * An activation of the sum x + bias makes of an error at most CHECK_SLOPE times as much.
+ *
  * The relative Frobenius error of the whole is at most CHECK_FROBENIUS: rounding alone makes
  * 1.66e-3 on average. Few elements stray from the average, so below CHECK_MANY of them it is the
  * worst case, 2^-8. An element that is NaN or infinite is wrong. */
@@ -23,6 +25,7 @@
 #define CHECK_FROBENIUS 2e-3
 #define CHECK_FAST 5e-3  /* where partial sums are rounded to bf16 as well */
 #define CHECK_FP8 2.5e-3 /* where a tensor core has added e4m3 */
+#define CHECK_SLOPE 1.13 /* the steepest that an activation is */
 #define CHECK_MANY 4096
 #define CHECK_FP8_CUT (4 * 34 * 0x1p-13)
 
@@ -37,6 +40,8 @@ struct check_gemm {
     const uint16_t *b;            /* [k, n], or [n, k] where b_transposed */
     const float *a_wide, *b_wide; /* where A and B are fp32, in their place */
     const uint16_t *c;            /* [m, n] */
+    const uint16_t *bias;         /* [n], where the epilogue has one */
+    uint32_t epilogue;            /* bits of enum mk_epilogue */
     int b_transposed;
     uint32_t roundings; /* of partial sums to bf16 on the way to an element, at most */
     double cut;         /* beside K 2^-23: of what is added in fewer bits */

@@ -1,4 +1,5 @@
 #include "experiments/common/json_write.h"
+#include "core/epilogue.h"
 #include "core/ops/op.h"
 
 #include <math.h>
@@ -64,6 +65,7 @@ void json_problem(FILE *f, const struct mk_problem *q)
 {
     const struct op_descriptor *op = op_of(q->op);
     const struct mk_tuning *t = &q->tuning;
+    char words[EPILOGUE_TEXT];
     uint64_t values[OP_DIMENSIONS];
     int count = (int)op_numbers(q, values);
     json_text(f, "op", plan_op_name(q->op));
@@ -75,6 +77,8 @@ void json_problem(FILE *f, const struct mk_problem *q)
         json_text(f, "b_layout", q->b_transposed ? "nk" : "kn");
     if (op->fp8)
         json_text(f, "dtype", plan_dtypes[q->fp8]);
+    if (op->epilogue)
+        json_text(f, "epilogue", epilogue_text(q->epilogue, words));
     json_write_truth(f, "deterministic", q->deterministic);
     fprintf(f, "  \"roles\": {");
     for (int i = 0; i < MK_ROLES; i++)

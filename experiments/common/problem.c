@@ -1,11 +1,14 @@
 #include "experiments/common/problem.h"
 #include "experiments/common/nearest.h"
+#include "core/epilogue.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 static const char *const layouts[] = {"kn", "nk"};
+static const char *const epilogues[] = {"none",      "bias",      "silu",
+                                        "gelu_tanh", "bias+silu", "bias+gelu_tanh"};
 
 /* ---- which operators take what ---- */
 
@@ -39,6 +42,11 @@ static int problem_has_layout(enum mk_op op, const void *nothing)
 static int problem_multiplies_fp8(enum mk_op op, const void *nothing)
 {
     return op_has_fp8(op);
+}
+
+static int problem_has_epilogue(enum mk_op op, const void *nothing)
+{
+    return op_has_epilogue(op);
 }
 
 static int has_mask(enum mk_op op, const void *nothing)
@@ -145,6 +153,17 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
         .words = plan_dtypes,
         .word_count = 2,
         .contexts = problem_ops_where(command, problem_multiplies_fp8, NULL),
+        .group = PROBLEM_GROUP};
+    *problem_add(t) = (struct option_spec){
+        "epilogue",
+        OPTION_WORD,
+        AT(epilogue),
+        "none|bias|silu|..",
+        "what follows the product before it is rounded: bias, silu, gelu_tanh, bias+silu, "
+        "bias+gelu_tanh. Default none",
+        .words = epilogues,
+        .word_count = sizeof epilogues / sizeof *epilogues,
+        .contexts = problem_ops_where(command, problem_has_epilogue, NULL),
         .group = PROBLEM_GROUP};
     *problem_add(t) =
         (struct option_spec){"deterministic",
@@ -354,6 +373,8 @@ void problem_fill(struct problem_options *o, enum op_size size, struct mk_proble
     q->b_transposed = o->layout;
     q->deterministic = o->deterministic;
     q->fp8 = o->dtype;
+    if (o->epilogue)
+        epilogue_read("", epilogues[o->epilogue], &q->epilogue, NULL, 0);
     q->sms_most = (uint32_t)o->sms;
     q->engine = (enum mk_engine)o->engine;
     q->tuning = (struct mk_tuning){.split = o->roles};
@@ -366,12 +387,16 @@ const char *problem_text(const struct mk_problem *q, char text[PROBLEM_TEXT])
 {
     uint64_t numbers[OP_DIMENSIONS];
     uint32_t count = op_numbers(q, numbers);
+    char words[EPILOGUE_TEXT];
     size_t used = 0;
     for (uint32_t i = 0; i < count; i++)
         used += (size_t)snprintf(text + used, PROBLEM_TEXT - used, "%s%llu", i ? "," : "",
                                  (unsigned long long)numbers[i]);
     if (q->fp8)
         used += (size_t)snprintf(text + used, PROBLEM_TEXT - used, " fp8");
+    if (q->epilogue)
+        used += (size_t)snprintf(text + used, PROBLEM_TEXT - used, " %s",
+                                 epilogue_text(q->epilogue, words));
     if (op_of(q->op)->causal && q->attention.causal)
         snprintf(text + used, PROBLEM_TEXT - used, " causal");
     return text;

@@ -76,6 +76,10 @@ struct run_source run_data_plain(const struct run_data *d, uint32_t argument, ui
 /* The key of a tensor of a launch, for experiments/common/inputs.h. */
 uint64_t run_data_key(const struct run_data *d, uint64_t tensor, uint64_t launch);
 
+/* ops/gemm.c: struct run_op's source of operators that have a bias, which no other tensor is like. */
+struct run_source run_gemm_source(const struct run_data *d, uint32_t argument, uint32_t rank,
+                                  uint64_t launch);
+
 /* ops/gemm.c: struct run_op's check of one product. gathers: A is sharded over the ranks, and the
  * product is this rank's alone; else it is added over ranks. scatters: C is this rank's rows. */
 int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],

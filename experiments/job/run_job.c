@@ -88,6 +88,11 @@ static int run_job_check_exec_options(const struct run_options *o, char *error, 
                  plan_dtypes[o->ask.dtype]);
         return -EINVAL;
     }
+    if (o->ask.epilogue && o->mode != RUN_RUN) {
+        snprintf(error, size,
+                 "--epilogue is for run: bench and tune set products alone beside those of others");
+        return -EINVAL;
+    }
     const char *compared = o->shapes    ? "--shapes"
                            : o->traced  ? "--traced"
                            : o->vs >= 0 ? "--vs"

@@ -7,5 +7,8 @@ static int ag_gemm_check(const struct run_data *d, const void *const arguments[R
     return run_check_gemm(d, arguments, launch, pace, result, 1, 0);
 }
 
-const struct run_op run_op_ag_gemm = {
-    .check = ag_gemm_check, .make = run_make_fp8, .made_on_gpu = 3, .collective = RUN_ALL_GATHER};
+const struct run_op run_op_ag_gemm = {.source = run_gemm_source,
+                                      .check = ag_gemm_check,
+                                      .make = run_make_fp8,
+                                      .made_on_gpu = 3,
+                                      .collective = RUN_ALL_GATHER};

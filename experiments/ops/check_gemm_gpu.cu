@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "core/bf16.h"
+#include "core/epilogue.h"
 #include "experiments/job/gpu_tensors.h"
 #include "experiments/ops/check_gemm_gpu.h"
 #include "kernels/ptx.cuh"
@@ -13,10 +14,11 @@ enum { TILE = 64, DEPTH = 16, SIDE = 4, THREADS = TILE / SIDE * (TILE / SIDE) };
 
 /* What the kernel is given, in GPU memory: the A's and B's one behind the other. */
 struct gemm_tensors {
-    const uint16_t *a, *b, *c;
+    const uint16_t *a, *b, *c, *bias;
     uint64_t m, n, k;
     uint32_t products, roundings;
     int b_transposed;
+    uint32_t epilogue;
 };
 
 /* [depth, row of A or column of B], 0 beyond the end */
@@ -42,15 +44,28 @@ static __device__ void gemm_load(struct gemm_slice *s, const struct gemm_tensors
     }
 }
 
+/* What should be in C; by other arithmetic than a kernel's epilogue. */
+static __device__ float gemm_after(const struct gemm_tensors &t, uint64_t col, float product)
+{
+    float x = product + (t.epilogue & MK_EPILOGUE_BIAS ? mk_bf16_to_float(t.bias[col]) : 0);
+    if (t.epilogue & MK_EPILOGUE_SILU)
+        return x / (1 + expf(-x));
+    if (t.epilogue & MK_EPILOGUE_GELU_TANH)
+        return x / (1 + expf(-1.5957691216f * (x + 0.044715f * x * x * x)));
+    return x;
+}
+
 /* One element against its bound, added to what the thread has found. */
 static __device__ void gemm_judge(struct check_result *r, const struct gemm_tensors &t,
-                                  uint64_t row, uint64_t col, float reference, float magnitude)
+                                  uint64_t row, uint64_t col, float product, float magnitude)
 {
+    const float reference = gemm_after(t, col, product);
+    const double slope = t.epilogue & MK_EPILOGUE_ACTIVATION ? CHECK_SLOPE : 1;
     float value = mk_bf16_to_float(t.c[row * t.n + col]);
     double off = fabs((double)value - reference), rounding = fabs((double)reference) / 256;
     double depth = (double)t.products * t.k, bound = rounding;
     if (!(off <= rounding))
-        bound += (depth * 0x1p-23 + t.roundings * 0x1p-8) * magnitude;
+        bound += slope * (depth * 0x1p-23 + t.roundings * 0x1p-8) * magnitude;
     double share = !isfinite(value) ? INFINITY : off == 0 ? 0 : bound > 0 ? off / bound : INFINITY;
     r->elements++;
     r->wrong += !(share <= 1);
@@ -152,17 +167,22 @@ int check_gemm_gpu(const struct check_gemm_gpu *g, struct check_result *result)
     uint16_t *a = (uint16_t *)gemm_alloc(g->products * g->m * g->k * sizeof *a, &err);
     uint16_t *b = (uint16_t *)gemm_alloc(g->products * g->k * g->n * sizeof *b, &err);
     uint16_t *c = (uint16_t *)gemm_alloc(c_bytes, &err);
+    uint16_t *bias = (uint16_t *)gemm_alloc(g->n * sizeof *bias, &err);
     struct check_result *found = (struct check_result *)gemm_alloc(tiles * sizeof *found, &err);
     struct check_result *host = (struct check_result *)malloc(tiles * sizeof *host);
     if (!host)
         err = -ENOMEM;
     if (!err && cudaMemcpy(c, g->c, c_bytes, cudaMemcpyHostToDevice) != cudaSuccess)
         err = -EIO;
+    if (!err && g->bias &&
+        cudaMemcpy(bias, g->bias, g->n * sizeof *bias, cudaMemcpyHostToDevice) != cudaSuccess)
+        err = -EIO;
     if (!err)
         err = gemm_make(g, a, b);
     if (!err) {
-        const struct gemm_tensors t = {
-            a, b, c, g->m, g->n, g->k, g->products, g->roundings, g->b_transposed};
+        const struct gemm_tensors t = {a,          b,    c,           bias,         g->m,
+                                       g->n,       g->k, g->products, g->roundings, g->b_transposed,
+                                       g->epilogue};
         cudaLaunchConfig_t config = {};
         config.gridDim = dim3((unsigned)tiles);
         config.blockDim = dim3(THREADS);
@@ -177,6 +197,7 @@ int check_gemm_gpu(const struct check_gemm_gpu *g, struct check_result *result)
     cudaFree(a);
     cudaFree(b);
     cudaFree(c);
+    cudaFree(bias);
     cudaFree(found);
     free(host);
     return err;

@@ -2,6 +2,7 @@
  * from inputs made anew. */
 #include "experiments/ops/check_gemm_gpu.h"
 #include "experiments/job/op.h"
+#include "core/epilogue.h"
 #include "core/quantize.h"
 
 #include <errno.h>
@@ -14,9 +15,25 @@
 #include "experiments/job/gpu_tensors.h"
 #endif
 
+struct run_source run_gemm_source(const struct run_data *d, uint32_t argument, uint32_t rank,
+                                  uint64_t launch)
+{
+    if (argument < 2)
+        return run_data_plain(d, argument, rank, launch);
+    return (struct run_source){
+        .key = run_data_key(d, 1 + mk_world(&d->job->problem.topo) + rank, launch)};
+}
+
+/* The bias among the arguments; NULL: there is none. */
+static const void *gemm_bias(const struct mk_problem *q, const void *const arguments[RUN_ARGUMENTS])
+{
+    return q->epilogue & MK_EPILOGUE_BIAS ? arguments[op_bias_argument(q)] : NULL;
+}
+
 /* What a GPU computed, a GPU checks, from the keys of the inputs (run_data_plain). */
-static int gemm_check_gpu(const struct run_data *d, const void *c, uint64_t launch, int gathers,
-                          int scatters, uint32_t roundings, struct check_result *result)
+static int gemm_check_gpu(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
+                          uint64_t launch, int gathers, int scatters, uint32_t roundings,
+                          struct check_result *result)
 {
     const struct mk_problem *q = &d->job->problem;
     uint32_t world = mk_world(&q->topo), me = d->job->identity.rank;
@@ -31,7 +48,9 @@ static int gemm_check_gpu(const struct run_data *d, const void *c, uint64_t laun
                                      .a_first = scatters ? me * rows * q->k : 0,
                                      .a_step = q->m * q->k,
                                      .b_keys = keys,
-                                     .c = c,
+                                     .c = arguments[2],
+                                     .bias = gemm_bias(q, arguments),
+                                     .epilogue = q->epilogue,
                                      .b_transposed = q->b_transposed,
                                      .roundings = roundings,
                                      .frobenius = roundings ? CHECK_FAST : 0};
@@ -185,13 +204,15 @@ int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARG
                            .n = q->n,
                            .k = depth,
                            .c = arguments[2],
+                           .bias = gemm_bias(q, arguments),
+                           .epilogue = q->epilogue,
                            .b_transposed = q->b_transposed,
                            .roundings = roundings,
                            .frobenius = roundings ? CHECK_FAST : 0};
     if (q->fp8)
         return gemm_check_fp8(d, g, first, launch, pace, result, gathers);
     if (d->cuda && check_gemm_gpu)
-        return gemm_check_gpu(d, arguments[2], launch, gathers, scatters, roundings, result);
+        return gemm_check_gpu(d, arguments, launch, gathers, scatters, roundings, result);
     uint16_t *a = malloc(rows * depth * 2), *b = gathers ? NULL : malloc(depth * q->n * 2);
     int status = -ENOMEM;
     if (!a || (!b && !gathers))

@@ -198,6 +198,14 @@ struct gemm_source {
     {
     }
 
+    /* All threads of each consumer warpgroup, when the products of a tile are done: what follows
+     * them before they are rounded. */
+    template <class shape>
+    GEMM_MEMBER void epilogue(const struct mk_tile *,
+                              float (&)[shape::blocks][shape::tile_n / 2]) const
+    {
+    }
+
     /* All threads of each consumer warpgroup (half 0 and 1: the upper and lower rows of the CTA;
      * rank: the CTA's in its cluster), when the products of a tile are done: what it leaves in the
      * sums is stored. True: it has stored them itself, and the engine does not. */
@@ -699,6 +707,7 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
         if constexpr (shape::products == GEMM_E4M3_FAST || shape::products == GEMM_E4M3_EXACT)
             gemm_scale<shape>(source, sum, &tile, i, half, rank);
         source->template add<shape>(i, sum, half, rank, &ring);
+        source->template epilogue<shape>(&tile, sum);
         if ((shape::parts == 1 || half == 0) &&
             !source->template finish<shape>(i, sum, half, rank)) {
             struct gemm_place place = source->place(i, &tile, rank * shape::tile_m);

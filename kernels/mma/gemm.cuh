@@ -104,6 +104,14 @@ struct mma_source {
     {
     }
 
+    /* All consumer threads, when the products of a tile are done: what follows them before they are
+     * rounded. column: the tile's, that the warp's sums begin with. */
+    template <class shape>
+    MMA_MEMBER void epilogue(const struct mk_tile *, float (&)[shape::blocks][shape::sums],
+                             uint32_t) const
+    {
+    }
+
     /* All consumer threads (half 0 and 1: the warpgroup), when the products of a tile are done:
      * what it leaves in the sums is stored. True: it has stored them itself. */
     template <class shape>
@@ -494,6 +502,7 @@ PTX_FN void mma_consume(const struct mma_operands *op, tile_source *source, uint
                                 if (threadIdx.x % 128 == 0)
                                     source->begin(i, &tile);
                             });
+        source->template epilogue<shape>(&tile, sum, shape::column(threadIdx.x / 32));
         if (!source->template finish<shape>(i, sum, half)) {
             const struct mma_place place = source->place(i, &tile, 0);
             mma_store<shape>(source->c(op, &tile), &place, sum, threadIdx.x / 32);

@@ -60,6 +60,13 @@ template <bool scaled, class tracked> struct ag_gemm_source : ag_gemm_tiles<trac
                 plan->blocks};
     }
 
+    template <class shape>
+    GEMM_MEMBER void epilogue(const struct mk_tile *tile,
+                              float (&sum)[shape::blocks][shape::tile_n / 2]) const
+    {
+        tiles::after_products(tile, sum, 0);
+    }
+
     GEMM_MEMBER struct gemm_place place(uint32_t, const struct mk_tile *tile, uint32_t row) const
     {
         return {(int32_t)tile->col, (int32_t)(tile->row + row), (int32_t)tile->slab};

@@ -28,6 +28,13 @@ struct ag_gemm_mma_source : ag_gemm_tiles<mma_op_source, false> {
         return tile->a == MK_SPACE_HEAP ? &matrices->gathered[odd] : &matrices->own;
     }
 
+    template <class shape>
+    MMA_MEMBER void epilogue(const struct mk_tile *tile, float (&sum)[shape::blocks][shape::sums],
+                             uint32_t column) const
+    {
+        after_products(tile, sum, column);
+    }
+
     MMA_MEMBER struct mma_place place(uint32_t, const struct mk_tile *tile, uint32_t row) const
     {
         return {(int32_t)tile->col, (int32_t)(tile->row + row), (int32_t)tile->slab};

@@ -5,6 +5,7 @@
 #include "kernels/op.h"
 
 #include "kernels/cta.cuh"
+#include "kernels/epilogue.cuh"
 
 #include "core/roles/ag_gemm.h"
 
@@ -44,6 +45,21 @@ template <class tracked, bool scaled> struct ag_gemm_tiles : tracked {
     {
         if (!ending)
             ending = ag_gemm_before(plan, &cta, scaled, tile, slice);
+    }
+
+    /* The sums of so many blocks of rows; column: of the tile, that they begin with. */
+    template <int blocks, int count>
+    __device__ __forceinline__ void
+    after_products(const struct mk_tile *tile, float (&sum)[blocks][count], uint32_t column) const
+    {
+        const struct ag_gemm_plan *p = MK_FRESH(plan);
+        if (!p->epilogue)
+            return;
+        const uint16_t *bias =
+            (const uint16_t *)MK_FRESH(this->launch)->arguments[p->bias_space] + tile->col;
+#pragma unroll
+        for (int m = 0; m < blocks; m++)
+            epilogue_apply(p->epilogue, bias, sum[m], column, p->n - tile->col);
     }
 
     /* All lanes of a free warp, from 0 on: it pushes, where the plan has so many. */

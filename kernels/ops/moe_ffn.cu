@@ -8,6 +8,7 @@
  * gathered from where tokens lie, a tile's columns of B are as many of gate as of up, so that the
  * same thread has the sums of both, and what is stored is silu(gate) * up. Down: A is what up has
  * stored, by TMA. */
+#include "kernels/epilogue.cuh"
 #include "kernels/op.h"
 
 #include "kernels/cta_sums.cuh"
@@ -32,11 +33,6 @@ struct moe_ffn_stored {
 };
 PTX_SHARED(struct moe_ffn_stored, moe_ffn_untold, 2);
 PTX_SHARED(struct tile_track, moe_ffn_track, 1); /* the first consumer's alone */
-
-PTX_FN float moe_ffn_silu(float x)
-{
-    return x * ptx_reciprocal(1 + ptx_exp2(x * -1.44269504f));
-}
 
 struct moe_ffn_source : moe_source<moe_ffn_source> {
     static constexpr bool two_runs = true, goes_on = true;
@@ -143,7 +139,7 @@ struct moe_ffn_source : moe_source<moe_ffn_source> {
         if (stage == MOE_FFN_UP) {
 #pragma unroll
             for (int j = 0; j < shape::tile_n / 4; j++)
-                sum[0][j] = moe_ffn_silu(sum[0][j]) * sum[0][j + shape::tile_n / 4];
+                sum[0][j] = epilogue_silu(sum[0][j]) * sum[0][j + shape::tile_n / 4];
         } else if (plan->number == MK_FP32) {
             store_wide<shape>(sum, half);
             return true;

@@ -85,8 +85,9 @@ void *hopper_static_shared(uint32_t number)
         g->variable_bytes = begin + variable[number].bytes;
         *at = 1 + variables_at(g) + begin;
     }
-    for (uint32_t i = 0; i < g->cluster; i++)
-        have_variables(b->leader + i);
+    for (struct hopper_block *of = b->leader; of < b->leader + g->cluster; of++)
+        if (of->grid == g) /* it has not ended */
+            have_variables(of);
     return b->shared + *at - 1;
 }
 

@@ -49,6 +49,9 @@ static void ag_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t
     out->cols = t->cols;
     out->k = p->k;
     out->fp8 = plan->problem.fp8;
+    out->epilogue = p->epilogue;
+    out->bias_space = (enum mk_space)p->bias_space;
+    out->bias = t->col * 2ull;
     const uint32_t chunk = ag_gemm_chunk_of(p, t->row);
     int own = t->a != MK_SPACE_HEAP;
     out->scales_space = own ? MK_SPACE_ARG3 : MK_SPACE_HEAP;

@@ -2,6 +2,7 @@
 #ifndef TESTS_HOPPER_OPS_H
 #define TESTS_HOPPER_OPS_H
 
+#include "core/epilogue.h"
 #include "core/gemm_tiles.h"
 #include "core/roles/gemm_ar_plan.h"
 #include "core/roles/gemm_rs_plan.h"
@@ -22,6 +23,8 @@ static inline struct sim_world_config hopper_ops_config(enum mk_op op, uint32_t 
 {
     struct sim_world_config c =
         world_config(nodes, gpus, nodes * gpus * shape[0], shape[1], shape[2]);
+    static const uint32_t epilogues[] = {0, MK_EPILOGUE_BIAS | MK_EPILOGUE_SILU, MK_EPILOGUE_BIAS,
+                                         MK_EPILOGUE_GELU_TANH};
     uint32_t *ctas = c.problem.tuning.split.ctas;
     struct mk_gemm_tile tile;
     uint32_t tiles = 0;
@@ -36,6 +39,7 @@ static inline struct sim_world_config hopper_ops_config(enum mk_op op, uint32_t 
     c.problem.tuning.tile_m = tile.tile_m;
     c.problem.tuning.tile_n = tile.tile_n;
     c.problem.tuning.cluster = tile.cluster;
+    c.problem.epilogue = op_has_epilogue(op) ? epilogues[seed % 4] : 0;
     c.problem.tuning.shots = 2;
     ctas[MK_COMPUTE] = 2;
     ctas[MK_INTER_SEND] = nodes > 1;

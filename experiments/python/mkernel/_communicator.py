@@ -281,6 +281,8 @@ class Communicator:
             self.wait()  # loading a kernel may wait for launches in the driver
         if "dtype=fp8" in options and not of.settings:
             raise Refused(f"{of.name}: options={options!r}: the function for FP8 is {of.name}_fp8")
+        if "epilogue=" in options and "bias" in options and not of.settings:
+            raise Refused(f"{of.name}: options={options!r}: a bias is an argument, of {of.name}(..., bias=...)")
         address = ctypes.c_void_p()
         words = _library.settings(
             op=of.op, shape=",".join(str(int(n)) for n in problem.shape), causal=int(causal) or None,

@@ -69,6 +69,8 @@ def register(library, name: str, tensors: int, forward, runner):
         return None
 
     def setup_context(ctx, inputs, output):
+        if any(ctx.needs_input_grad) and any(isinstance(x, str) and "epilogue=" in x for x in inputs):
+            raise Refused(f"mkernel.{name} with an activation has no backward: call it under torch.no_grad(), or detach its inputs")
         ctx.handle = inputs[-1]
         if tensors == 2:
             a, b = inputs[:2]

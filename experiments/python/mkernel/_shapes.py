@@ -73,13 +73,15 @@ def _described(of: dict, name: str, settings: str, arguments) -> Operator:
 
 
 def _read(number: int):
-    """The operator, and the same of FP8 where there is that."""
+    """The operator, and the same of FP8 and with a bias where there is that."""
     text = ctypes.create_string_buffer(library.mk_op_describe(number, None, 0) + 1)
     library.mk_op_describe(number, text, len(text))
     of = json.loads(text.value)
     yield _described(of, of["name"], "", of["arguments"])
     if of["fp8"]:
         yield _described(of, of["name"] + "_fp8", "dtype=fp8", of["fp8"])
+    if of["bias"]:
+        yield _described(of, of["name"] + "_bias", "epilogue=bias", of["bias"])
 
 
 OPERATORS = {

@@ -63,15 +63,21 @@ def _launch_folded(comm, op, inputs, outputs, *flags):
     return outputs
 
 
-def ag_gemm(a, b, out=None, *, options: str = "", comm=None):
-    """C = gather(A) B: the rows of A of all ranks, times this rank's B.
+def ag_gemm(a, b, out=None, *, bias=None, activation: str = "", options: str = "", comm=None):
+    """C = f(gather(A) B + bias): the rows of A of all ranks, times this rank's B.
 
     a: [M/W, K] bf16, this rank's rows. Read in place where it begins where an array of `mkernel.empty` begins (on all
        ranks or on none).
     b: [K, N] bf16.
+    bias: [N] bf16, added to each row.
+    activation: "silu" or "gelu_tanh", of what is then there; neither it nor the sum is rounded before.
     out: [M, N] bf16. Returns it. Sums are fp32.
     """
-    return _launch(comm, "ag_gemm", (a, b), None if out is None else (out,), options=options)[0]
+    options = f"{options} epilogue={activation}" if activation else options
+    outputs = None if out is None else (out,)
+    if bias is None:
+        return _launch(comm, "ag_gemm", (a, b), outputs, options=options)[0]
+    return _launch(comm, "ag_gemm_bias", (a, b, bias), outputs, options=options)[0]
 
 
 def ag_gemm_fp8(a, b, a_scales, b_scales, out=None, *, options: str = "", comm=None):

@@ -1,0 +1,49 @@
+#include "core/epilogue.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const names[] = {"bias", "silu", "gelu_tanh"};
+enum { NAMES = sizeof names / sizeof *names };
+
+int epilogue_read(const char *name, const char *text, uint32_t *epilogue, char *error, size_t size)
+{
+    uint32_t bits = 0, once = 1;
+    for (const char *word = text;; word++) {
+        size_t length = strcspn(word, "+");
+        int i = 0;
+        while (i < NAMES && (strlen(names[i]) != length || strncmp(names[i], word, length)))
+            i++;
+        if (i == NAMES) {
+            snprintf(error, size,
+                     "%s%s: '%.*s' is none of bias, silu and gelu_tanh, which are joined as in "
+                     "bias+silu",
+                     name, text, (int)length, word);
+            return -EINVAL;
+        }
+        once &= !(bits >> i & 1);
+        bits |= 1u << i;
+        word += length;
+        if (!*word)
+            break;
+    }
+    if (!once || (bits & MK_EPILOGUE_ACTIVATION) == MK_EPILOGUE_ACTIVATION) {
+        snprintf(error, size, "%s%s: a bias once at most, and one of silu and gelu_tanh", name,
+                 text);
+        return -EINVAL;
+    }
+    *epilogue = bits;
+    return 0;
+}
+
+const char *epilogue_text(uint32_t epilogue, char text[EPILOGUE_TEXT])
+{
+    size_t used = 0;
+    *text = '\0';
+    for (int i = 0; i < NAMES; i++)
+        if (epilogue >> i & 1)
+            used += (size_t)snprintf(text + used, EPILOGUE_TEXT - used, "%s%s", used ? "+" : "",
+                                     names[i]);
+    return text;
+}

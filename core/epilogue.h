@@ -1,0 +1,45 @@
+/* What follows a product before it is rounded, element by element, in fp32: C = f(A B + bias).
+ *
+ *   bias        one number for each column is added
+ *   silu        x / (1 + e^-x)
+ *   gelu_tanh   x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, which is
+ *               x / (1 + e^-(2 sqrt(2 / pi) (x + 0.044715 x^3)))
+ *
+ * kernels/epilogue.cuh is the same for GPUs, with their approximate e^x. */
+#ifndef MK_EPILOGUE_H
+#define MK_EPILOGUE_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* mk_problem.epilogue: bits, in the order of epilogue_names; at most one is an activation. */
+enum mk_epilogue {
+    MK_EPILOGUE_BIAS = 1,
+    MK_EPILOGUE_SILU = 2,
+    MK_EPILOGUE_GELU_TANH = 4,
+    MK_EPILOGUE_ACTIVATION = MK_EPILOGUE_SILU | MK_EPILOGUE_GELU_TANH
+};
+#define EPILOGUE_TEXT 32
+
+/* Of x (1 / (1 + 2^(x (linear + cubic x^2)))). */
+#define EPILOGUE_SILU_LINEAR -1.44269504f
+#define EPILOGUE_GELU_LINEAR -2.30220820f
+#define EPILOGUE_GELU_CUBIC -0.10294324f
+
+static inline float epilogue_activate(uint32_t epilogue, float x)
+{
+    float power = epilogue & MK_EPILOGUE_SILU
+                      ? x * EPILOGUE_SILU_LINEAR
+                      : x * (EPILOGUE_GELU_LINEAR + EPILOGUE_GELU_CUBIC * (x * x));
+    return epilogue & MK_EPILOGUE_ACTIVATION ? x * (1 / (1 + exp2f(power))) : x;
+}
+
+/* "bias+silu", any of the words once, to bits. 0; -EINVAL with a sentence that begins with `name`,
+ * which is what the user wrote before it. */
+int epilogue_read(const char *name, const char *text, uint32_t *epilogue, char *error, size_t size);
+
+/* The words of an epilogue, joined; "" of none. Returns text. */
+const char *epilogue_text(uint32_t epilogue, char text[EPILOGUE_TEXT]);
+
+#endif

@@ -1,0 +1,114 @@
+/* What follows a product: its words, its numbers, and that a check sees where it is wrong. */
+#include "core/bf16.h"
+#include "core/epilogue.h"
+#include "core/mkernel.h"
+#include "core/plan.h"
+#include "experiments/common/check.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void words_and_bits(void **state)
+{
+    static const struct {
+        const char *text;
+        uint32_t bits;
+    } of[] = {{"bias", 1}, {"silu", 2}, {"gelu_tanh", 4}, {"bias+silu", 3}, {"bias+gelu_tanh", 5}};
+    char text[EPILOGUE_TEXT];
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        uint32_t bits = 77;
+        assert_int_equal(epilogue_read("", of[i].text, &bits, NULL, 0), 0);
+        assert_int_equal(bits, of[i].bits);
+        assert_string_equal(epilogue_text(bits, text), of[i].text);
+    }
+    assert_string_equal(epilogue_text(0, text), "");
+}
+
+static void bad_words_are_refused(void **state)
+{
+    static const char *const none[] = {"", "Bias", "bia", "biass", "bias+", "+silu", "gelu"},
+                             *const twice[] = {"bias+bias", "silu+gelu_tanh"};
+    char error[200];
+    uint32_t bits = 77;
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        assert_int_equal(epilogue_read("epilogue=", none[i], &bits, error, sizeof error), -EINVAL);
+        assert_non_null(strstr(error, "is none of bias, silu and gelu_tanh"));
+    }
+    for (size_t i = 0; i < sizeof twice / sizeof *twice; i++) {
+        assert_int_equal(epilogue_read("epilogue=", twice[i], &bits, error, sizeof error), -EINVAL);
+        assert_non_null(strstr(error, "a bias once at most, and one of silu and gelu_tanh"));
+    }
+    assert_int_equal(bits, 77);
+}
+
+static void activations_are_what_they_are(void **state)
+{
+    for (double x = -60; x < 60; x += 0.0371) {
+        double silu = x / (1 + exp(-x)),
+               gelu = 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+        assert_true(fabs((double)epilogue_activate(MK_EPILOGUE_SILU, (float)x) - silu) <=
+                    1e-5 * fabs(silu) + 1e-30);
+        assert_true(fabs((double)epilogue_activate(MK_EPILOGUE_GELU_TANH, (float)x) - gelu) <=
+                    1e-5 * fabs(gelu) + 1e-7);
+        assert_true(epilogue_activate(MK_EPILOGUE_BIAS, (float)x) == (float)x);
+    }
+}
+
+/* C = f(a b + bias) of one element, each epilogue: right, and wrong without what it has. */
+static void a_check_sees_it(void **state)
+{
+    const uint16_t a = mk_bf16_from_float(1.5f), b = mk_bf16_from_float(0.75f),
+                   bias = mk_bf16_from_float(-0.25f);
+    for (uint32_t epilogue = 0; epilogue < 6; epilogue++)
+        for (uint32_t done = 0; done < 6; done++) {
+            if ((epilogue & MK_EPILOGUE_ACTIVATION) == MK_EPILOGUE_ACTIVATION ||
+                (done & MK_EPILOGUE_ACTIVATION) == MK_EPILOGUE_ACTIVATION)
+                continue;
+            const float sum = 1.5f * 0.75f + (done & MK_EPILOGUE_BIAS ? -0.25f : 0);
+            const uint16_t c = mk_bf16_from_float(epilogue_activate(done, sum));
+            struct check_result result = {0};
+            const struct check_gemm g = {.m = 1,
+                                         .n = 1,
+                                         .k = 1,
+                                         .a = &a,
+                                         .b = &b,
+                                         .c = &c,
+                                         .bias = &bias,
+                                         .epilogue = epilogue};
+            assert_int_equal(check_gemm(&g, NULL, &result), 0);
+            assert_int_equal(check_right(&result), done == epilogue);
+        }
+}
+
+static void who_has_none_refuses(void **state)
+{
+    struct mk_problem q = {.op = MK_OP_GEMM_RS,
+                           .topo = {1, 2, 1},
+                           .m = 64,
+                           .n = 64,
+                           .k = 64,
+                           .epilogue = MK_EPILOGUE_BIAS | MK_EPILOGUE_SILU};
+    struct mk_plan p;
+    char error[300];
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
+    assert_string_equal(error, "epilogue=bias+silu: gemm_rs has none; ag_gemm has");
+    q.op = MK_OP_AG_GEMM;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+    q.epilogue = MK_EPILOGUE_ACTIVATION;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
+    assert_string_equal(error, "epilogue=silu+gelu_tanh: one activation at most");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words_and_bits), cmocka_unit_test(bad_words_are_refused),
+        cmocka_unit_test(activations_are_what_they_are), cmocka_unit_test(a_check_sees_it),
+        cmocka_unit_test(who_has_none_refuses)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
