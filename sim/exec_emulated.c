@@ -5,8 +5,10 @@
  */
 #include "backends/wall_clock.h"
 #include "core/comm.h"
+#include "core/gpus.h"
 #include "kernels/report.h"
 #include "sim/emulated.h"
+#include "sim/emulated_copy.h"
 #include "sim/hopper/hopper.h"
 #include "sim/host_heap.h"
 #include "sim/launch_queue.h"
@@ -192,6 +194,25 @@ static int exec_emulated_make_machine(struct emulated_executor *x)
     return 0;
 }
 
+/* MKERNEL_P2P=off: no other GPU and no NIC reaches this one's memory, so each is a node of its own,
+ * and what it sends is staged. 0 or -errno with a sentence. */
+static int exec_emulated_choose_memory(struct mk_comm *comm)
+{
+    int wanted = gpus_peers_wanted(comm->error, sizeof comm->error);
+    if (wanted)
+        return wanted < 0 ? wanted : 0;
+    if (comm->topo.gpus > 1) {
+        snprintf(comm->error, sizeof comm->error,
+                 "MKERNEL_P2P=off: emulated GPUs do not reach each other's memory either: each is "
+                 "a node of its own, as --nodes %u --gpus 1 has it",
+                 mk_world(&comm->topo));
+        return -ENODEV;
+    }
+    comm->heap.memory = MK_MEMORY_CUDA;
+    mr_provide(MK_MEMORY_CUDA, &emulated_copy_ops);
+    return 0;
+}
+
 static int exec_emulated_open(struct mk_comm *comm)
 {
     struct emulated_executor *x = calloc(1, sizeof *x);
@@ -209,7 +230,9 @@ static int exec_emulated_open(struct mk_comm *comm)
     launch_queue_open(&x->queue);
     comm->exec_beats = &x->beats;
     comm->track_warps = GPU_TRACK_WARPS;
-    int result = host_heap_open(comm);
+    int result = exec_emulated_choose_memory(comm);
+    if (!result)
+        result = host_heap_open(comm);
     if (result)
         return result;
     result = exec_emulated_make_machine(x);

@@ -1,8 +1,8 @@
 /* `mkernel run OP --exec emulated`: a process a rank, each with an emulated GPU that runs the
  * kernels' own code. Results are right at sizes that no tile divides, on one rank, on several of a
- * node and over softnic; the trace has every tile and what CTAs waited for; a rank that is killed
- * or stopped ends the job with its sentence in time; what has no kernel, or would be timed, is
- * refused. */
+ * node and over softnic, staged, too; the trace has every tile and what CTAs waited for; a rank
+ * that is killed or stopped ends the job with its sentence in time; what has no kernel, or would be
+ * timed, is refused. */
 #include "tests/helpers/command.h"
 #include "tests/helpers/sanitized.h"
 
@@ -144,6 +144,23 @@ static void test_ring_attention_on_mma(void **state)
                   "1,256,1,1,64 --tile 192,96",
                   NULL);
     expect(2, "", "not built for engine mma; with heads of 64 256x64 are");
+}
+
+/* As on a laptop: each GPU is a node of its own, no NIC reaches its memory, all puts are staged. */
+static void test_staged(void **state)
+{
+    static const char *const lines[] = {
+        "run ag_gemm --exec emulated --nic soft --engine mma --shape 132,72,136 --iters 3 --check",
+        "run gemm_ar --exec emulated --nic soft --shape 131,72,136 --iters 3 --check",
+        "run moe_ffn --exec emulated --nic soft --moe 16,64,32,4,2 --iters 2 --check"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        command_start(&r, lines[i], "MKERNEL_P2P=off", NULL);
+        expect(0, "2 nodes of 1, executor emulated", "all right");
+    }
+    command_start(&r, "run ag_gemm --exec emulated --gpus 2", "MKERNEL_P2P=off", NULL);
+    expect(2, "", "(MKERNEL_P2P=off), so each is a node of its own: --nodes 2 --gpus 1");
+    command_start(&r, "run ag_gemm --exec emulated --gpus 2", "MKERNEL_P2P=of", NULL);
+    expect(2, "", "MKERNEL_P2P=of: it is on or off");
 }
 
 /* New inputs in each, every result checked: epochs, and both buffers a hundred times. */
@@ -351,6 +368,7 @@ int main(void)
                                        cmocka_unit_test(test_moe_ffn),
                                        cmocka_unit_test(test_wrong_result),
                                        cmocka_unit_test(test_trace),
+                                       cmocka_unit_test(test_staged),
                                        cmocka_unit_test(test_two_hundred_launches),
                                        cmocka_unit_test(test_killed_rank),
                                        cmocka_unit_test(test_stopped_rank),

@@ -8,8 +8,9 @@ set -u
 build=$(cd "${BUILD:-build}" && pwd)
 mkernel=$build/mkernel
 life=${LIMIT:-560} # seconds, of the machines: nothing outlives a test that is killed
+emulated="ag_gemm_wgmma ag_gemm_mma gemm_ar_wgmma gemm_ar_mma gemm_rs_wgmma gemm_rs_mma ring_attention_wgmma ring_attention_mma moe_ffn_wgmma"
 operators="ag_gemm gemm_ar gemm_rs moe_dispatch_gemm moe_ffn ring_attention"
-checks="boot control_write_bw $(printf 'operator_%s ' $operators) puts_reach_write_bw traces_merge mtu_1024 lossy_link receiver_down_and_up sender_down_and_up link_down_and_up cable_out_and_in retries_as_asked link_stays_down"
+checks="boot control_write_bw $(printf 'operator_%s ' $operators) $(printf 'emulated_%s ' $emulated) puts_reach_write_bw traces_merge mtu_1024 lossy_link receiver_down_and_up sender_down_and_up link_down_and_up cable_out_and_in retries_as_asked emulated_link_stays_down link_stays_down"
 
 [ -z "${NATIVE:-}" ] || {
     check_skip_all "NATIVE=1: this machine's own device is tested by test_rxe_one.sh; two nodes take virtual machines" $checks
@@ -99,6 +100,27 @@ operator() {
     ranks "$mkernel run $1 --nodes 2 --gpus 2 --exec host --fabric verbs --nic rxe0 $shape --iters 3 --check --timeout 60" 90
 }
 for op in $operators; do eval "check_operator_$op() { operator $op; }"; done
+
+# What a node runs for one rank, whose emulated GPU is a node of its own and reached by no NIC, as a GeForce card is: NODE COMMAND
+single_of() {
+    echo "export MASTER_ADDR=10.77.0.1 MASTER_PORT=$port WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 MKERNEL_TOKEN=rxe OPENBLAS_NUM_THREADS=1 MKERNEL_P2P=off
+RANK=$1 LOCAL_RANK=0 GROUP_RANK=$1 $2"
+}
+
+# A GPU's kernels, emulated, on both nodes: OP_ENGINE. All their puts are staged. Of few blocks, and shapes of a tile or two, since emulated cores emulate them.
+emulated() {
+    local op=${1%_*} shape="--shape 34,72,72" roles="--roles compute=2,inter_send=1"
+    case $op in
+    gemm_ar) roles="--roles compute=2,intra_comm=2,inter_send=1" ;;
+    moe_ffn) shape="--moe 8,64,32,2,1" roles="--roles compute=2,intra_comm=1,inter_send=1,inter_reduce=1" ;;
+    ring_attention) shape="--attention 1,66,1,1,64" ;;
+    esac
+    port=$((port + 10))
+    local line="$mkernel run $op --engine ${1##*_} --nodes 2 --gpus 1 --exec emulated --fabric verbs --nic rxe0 $shape $roles --warmup 0 --iters 2 --check --timeout 60"
+    both 90 "$(single_of 0 "$line")" "$(single_of 1 "$line")" || return
+    grep -q "executor emulated, verbs over rxe0" "$vm_work/0-$((vm_jobs - 1)).out" && grep -q "verdict   right" "$vm_work/0-$((vm_jobs - 1)).out"
+}
+for op in $emulated; do eval "check_emulated_$op() { emulated $op; }"; done
 
 # Puts of 256 KB against ib_write_bw's writes, in turn, by the best of three of each, or of more where other work on this machine makes
 # three say too little. Both sides get the same chances. A control that itself varies without end says that nothing can be compared.
@@ -275,6 +297,30 @@ check_retries_as_asked() {
     done
     echo "figure: the peer silent, puts fail after ${ms[0]} ms with timeout=17,retry=1 and ${ms[1]} ms with retry=6 (537 ms each)"
     [ "${ms[0]}" -ge 900 ] && [ "${ms[1]}" -ge 3200 ] && [ $((ms[0] + 1500)) -lt "${ms[1]}" ]
+}
+
+# The same under kernels, which are emulated and staged: each rank says in one sentence that the other is lost, and the link comes back.
+check_emulated_link_stays_down() {
+    local node job jobs= bad=0
+    port=$((port + 10))
+    local long="$mkernel run ag_gemm --engine mma --nodes 2 --gpus 1 --exec emulated --fabric verbs --nic rxe0 --shape 34,72,72 --iters 100000 --timeout 5"
+    vm_start 1 90 "$flowing; ip link set eth0 down"
+    job=$vm_job
+    for node in 0 1; do
+        vm_start "$node" 90 "$(single_of "$node" "$long")"
+        jobs="$jobs $vm_job"
+    done
+    vm_wait "$job" || { echo "no packets came"; bad=1; }
+    for job in $jobs; do
+        vm_wait "$job"
+        [ "$?" = 3 ] || { echo "node ${job%-*}: not status 3"; bad=1; }
+        cat "$vm_work/$job.out"
+        local other=$((1 - ${job%-*}))
+        [ "$(grep -c '^mkernel run ag_gemm: ' "$vm_work/$job.out")" = 1 ] || { echo "node ${job%-*}: not one sentence"; bad=1; }
+        grep -qE "^mkernel run ag_gemm: .*(rank $other is lost|could not reach rank $other|rank $other's)" "$vm_work/$job.out" || { echo "node ${job%-*}: a sentence that does not name the other rank"; bad=1; }
+    done
+    vm_run 1 20 "ip link set eth0 up; until ibv_devinfo -d rxe0 | grep -q PORT_ACTIVE; do sleep 0.1; done" || bad=1
+    return "$bad"
 }
 
 # A link that stays down ends the job on every rank, with status 3 and one sentence; last, since it leaves node 1 without a link.

@@ -176,10 +176,12 @@ static int run_job_choose_exec(struct run_job *job, const struct gpu_list *gpus,
 static int run_job_gpus_apart(const struct run_job *job, const struct gpu_list *gpus, char *error,
                               size_t size)
 {
-    if (job->options.exec != MK_EXEC_CUDA)
+    if (job->options.exec == MK_EXEC_HOST)
         return 0;
     int wanted = gpus_peers_wanted(error, size);
-    return wanted < 0 ? wanted : gpus->count > 1 && !(wanted && gpus->peers);
+    if (wanted < 0 || job->options.exec == MK_EXEC_EMULATED) /* a GPU for each rank */
+        return wanted < 0 ? wanted : !wanted;
+    return gpus->count > 1 && !(wanted && gpus->peers);
 }
 
 static int run_job_refuse_apart(const struct run_options *o, const struct gpu_list *gpus,
@@ -189,8 +191,9 @@ static int run_job_refuse_apart(const struct run_options *o, const struct gpu_li
              "--gpus %llu: the GPUs of this host %s, so each is a node of its own: --nodes %llu "
              "--gpus 1",
              (unsigned long long)o->gpus,
-             gpus->peers ? "are not to reach each other's memory (MKERNEL_P2P=off)"
-                         : "do not reach each other's memory with atomics, as over NVLink",
+             gpus->peers || o->exec == MK_EXEC_EMULATED
+                 ? "are not to reach each other's memory (MKERNEL_P2P=off)"
+                 : "do not reach each other's memory with atomics, as over NVLink",
              (unsigned long long)(o->nodes * o->gpus));
     return -EINVAL;
 }
@@ -221,7 +224,7 @@ static int run_job_choose_topology(struct run_job *job, const struct run_identit
         return apart && o->gpus > 1 ? run_job_refuse_apart(o, gpus, error, size) : 0;
     }
     if (!o->nodes)
-        o->nodes = apart && !o->gpus ? able : 1;
+        o->nodes = !apart || o->gpus ? 1 : o->exec == MK_EXEC_CUDA ? able : 2;
     if (apart && !o->gpus)
         o->gpus = 1;
     if (!o->gpus)
