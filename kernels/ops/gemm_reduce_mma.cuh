@@ -162,8 +162,11 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
     {
         struct reduce_half *mine = &reduce_halves[half];
         if (mine->kind == GEMM_RS_OWN && pushes()) {
-            ring_wait_empty<REDUCE_AHEAD>(stored(half), &mine->at, &operands->watch, i,
-                                          GPU_BARRIER_THERE);
+            /* a place is free, mostly; looked at here, so that the line tells it from the engine's */
+            if (!mma_mbar_try(pipeline_empty<REDUCE_AHEAD>(stored(half), mine->at.stage),
+                              mine->at.parity ^ 1))
+                ring_wait_empty<REDUCE_AHEAD>(stored(half), &mine->at, &operands->watch, i,
+                                              GPU_BARRIER_THERE);
             ptx_mbar_arrive(pipeline_full<REDUCE_AHEAD>(stored(half), mine->at.stage));
             pipeline_step<REDUCE_AHEAD>(&mine->at);
         } else {

@@ -8,8 +8,9 @@
 #include "sim/coroutine.h"
 #include "tests/helpers/hopper.h"
 #include "tests/helpers/hopper_moe.h"
+#include "tests/helpers/hopper_ops.h"
 
-enum { SUBJECTS = 14 };
+enum { SUBJECTS = 15 };
 
 /* One order of a subject, mutated or not; `sites` is told which places it came to. 0: all right;
  * else `text` says what is not. */
@@ -77,6 +78,20 @@ static inline int hopper_subject_one_shot(struct hopper_subject_run *r, enum mk_
     c.problem.tuning.cluster = 1;
     c.problem.tuning.shots = 1;
     c.launches = 3;
+    return hopper_subject_world(r, &c);
+}
+
+/* Engine mma: a block with more tiles of its own than its consumers may be ahead of the warp that
+ * pushes them. One stage of K each and a slow pace, so that they would be. */
+static inline int hopper_subject_mma_sum(struct hopper_subject_run *r)
+{
+    const uint64_t shape[] = {64, 1288, 8};
+    struct sim_world_config c = hopper_ops_config(MK_OP_GEMM_AR, 1, 2, shape, 20 * r->seed + 3);
+    hopper_ops_on_mma(&c);
+    c.problem.tuning.split.ctas[MK_COMPUTE] = 1;
+    c.problem.tuning.split.ctas[MK_INTRA_COMM] = 1;
+    c.problem.tuning.pace = r->seed ? 0 : 100000; /* of some seeds not over in time */
+    c.launches = 1;
     return hopper_subject_world(r, &c);
 }
 
@@ -150,8 +165,10 @@ static inline int hopper_subject_run(struct hopper_subject_run *r)
         return hopper_subject_one_shot(r, MK_OP_GEMM_RS, 200);
     case 12:
         return hopper_subject_attention(r);
-    default:
+    case 13:
         return hopper_subject_moe_ffn(r);
+    default:
+        return hopper_subject_mma_sum(r);
     }
 }
 
