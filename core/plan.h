@@ -64,7 +64,9 @@ struct mk_problem {
     uint64_t own[MK_OWN_NUMBERS];
     int b_transposed;  /* B is [N, K] */
     uint32_t epilogue; /* bits of enum mk_epilogue (core/epilogue.h) */
-    int fp8; /* A and B are e4m3 with fp32 scales of blocks (core/quantize.h), else bf16 */
+    /* A and B are e4m3 with fp32 scales of blocks (core/quantize.h); of what only moves rows: e4m3,
+     * or bytes; else bf16 */
+    int fp8, bytes;
     int deterministic;
     /* A or C lies in the symmetric heap, at this offset (op_heap_offset) */
     int a_in_heap, c_in_heap;
@@ -128,9 +130,21 @@ int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t fla
 
 /* Names as on the command line, "host", by enum mk_exec. And whose plans an executor runs: the
  * emulated GPU runs the GPU's kernels, by the GPU's plans. */
+enum { MK_PLAN_DTYPES = 3 };
 extern const char *const plan_execs[MK_EXECS];
-extern const char *const plan_dtypes[2];           /* by mk_problem.fp8: "bf16", "fp8" */
-extern const char *const plan_engines[MK_ENGINES]; /* "mma" */
+extern const char *const plan_dtypes[MK_PLAN_DTYPES]; /* "bf16", "fp8", "bytes" */
+extern const char *const plan_engines[MK_ENGINES];    /* "mma" */
+
+/* A problem's dtype: its number in plan_dtypes. */
+static inline uint32_t plan_dtype(const struct mk_problem *q)
+{
+    return q->bytes ? 2 : q->fp8 ? 1 : 0;
+}
+static inline void plan_set_dtype(struct mk_problem *q, int dtype)
+{
+    q->fp8 = dtype == 1;
+    q->bytes = dtype == 2;
+}
 static inline enum mk_exec plan_exec(enum mk_exec exec)
 {
     return exec == MK_EXEC_EMULATED ? MK_EXEC_CUDA : exec;

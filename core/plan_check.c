@@ -57,10 +57,14 @@ int plan_check_dtype(const struct mk_problem *q, char *error, size_t size)
 {
     char list[OP_LIST_TEXT];
     unsigned long long k = q->k, m = q->m, shards = 1, unit;
-    if (!q->fp8)
+    if (q->bytes && !op_has_bytes(q->op))
+        return plan_refuse(error, size, "dtype=bytes: %s computes; bytes are for %s",
+                           plan_op_name(q->op),
+                           op_list(list, sizeof list, op_has_bytes, ", ", " and "));
+    if (!q->fp8 || op_has_bytes(q->op))
         return 0;
     if (!op_has_fp8(q->op))
-        return plan_refuse(error, size, "dtype=fp8: %s multiplies bf16 alone; fp8 is for %s",
+        return plan_refuse(error, size, "dtype=fp8: %s takes bf16 alone; fp8 is for %s",
                            plan_op_name(q->op),
                            op_list(list, sizeof list, op_has_fp8, ", ", " and "));
     if (q->engine == MK_ENGINE_MMA)

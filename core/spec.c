@@ -32,8 +32,11 @@ const char *mk_op_shape(uint32_t op)
     return op_of(op) ? op_of(op)->shape->letters : "";
 }
 
-static const char *const spec_types[] = {
-    [OP_BF16] = "bf16", [OP_FP32] = "fp32", [OP_UINT32] = "uint32", [OP_E4M3] = "e4m3"};
+static const char *const spec_types[] = {[OP_BF16] = "bf16",
+                                         [OP_FP32] = "fp32",
+                                         [OP_UINT32] = "uint32",
+                                         [OP_E4M3] = "e4m3",
+                                         [OP_UINT8] = "uint8"};
 
 /* A text that grows as far as there is room, and its whole length. */
 struct spec_text {
@@ -67,6 +70,7 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
 {
     const struct op_descriptor *op = op_of(number);
     const struct mk_problem plain = {.op = number}, fp8 = {.op = number, .fp8 = 1},
+                            bytes = {.op = number, .bytes = 1},
                             bias = {.op = number, .epilogue = MK_EPILOGUE_BIAS};
     struct spec_text t = {text, size, 0};
     if (!op)
@@ -80,6 +84,9 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
     spec_say(&t, "],\"fp8\":[");
     if (op->fp8)
         spec_say_arguments(&t, op, &fp8);
+    spec_say(&t, "],\"bytes\":[");
+    if (op_has_bytes(number))
+        spec_say_arguments(&t, op, &bytes);
     spec_say(&t, "],\"bias\":[");
     if (op->epilogue)
         spec_say_arguments(&t, op, &bias);
@@ -128,11 +135,13 @@ static int spec_read_dtype(const char *word, struct mk_problem *q, char *error, 
 {
     if (strncmp(word, "dtype=", 6))
         return 0;
-    q->fp8 = !strcmp(word + 6, plan_dtypes[1]);
-    return q->fp8 || !strcmp(word + 6, plan_dtypes[0])
-               ? 1
-               : plan_refuse(error, size, "'%s' is not valid; it should be dtype=bf16 or dtype=fp8",
-                             word);
+    for (int i = 0; i < MK_PLAN_DTYPES; i++)
+        if (!strcmp(word + 6, plan_dtypes[i])) {
+            plan_set_dtype(q, i);
+            return 1;
+        }
+    return plan_refuse(error, size, "'%s' is not valid; it should be dtype=%s, %s or %s", word,
+                       plan_dtypes[0], plan_dtypes[1], plan_dtypes[2]);
 }
 
 /* "epilogue=bias+silu". 1: it was that. */
@@ -208,8 +217,9 @@ void spec_options(const struct mk_plan *p, char *text, size_t size)
     *text = '\0';
     if (p->problem.sms_most)
         used += (size_t)snprintf(text, size, "sms=%u", p->problem.sms_most);
-    if (p->problem.fp8)
-        used += (size_t)snprintf(text + used, size - used, "%sdtype=fp8", used ? " " : "");
+    if (plan_dtype(&p->problem))
+        used += (size_t)snprintf(text + used, size - used, "%sdtype=%s", used ? " " : "",
+                                 plan_dtypes[plan_dtype(&p->problem)]);
     if (p->problem.epilogue)
         used += (size_t)snprintf(text + used, size - used, "%sepilogue=%s", used ? " " : "",
                                  epilogue_text(p->problem.epilogue, words));

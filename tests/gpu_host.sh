@@ -290,6 +290,8 @@ check all_gather_ranks_share_a_gpu "$mkernel" run all_gather --exec cuda --check
 check all_gather_two_nodes $run $nodes --shape $((world * 390)),200 --iters 8
 check all_gather_staged env MKERNEL_P2P=off $run $apart --shape $((world * 390)),200 --iters 8
 check all_gather_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --shape $((world * 390)),200 --iters 8
+check all_gather_fp8 $run --gpus "$gpus" --shape $((gpus * 333)),208 --iters 20 --burst 5 --dtype fp8
+check all_gather_bytes_two_nodes $run $nodes --shape $((world * 390)),208 --iters 8 --dtype bytes
 run="$mkernel run all_to_all --exec cuda --check --timeout 5"
 check all_to_all_one_gpu $run --gpus 1 --shape 390,200 --iters 5
 check all_to_all_odd_rows $run --gpus "$gpus" --shape $((gpus * gpus * 333)),200 --iters 50 --burst 10
@@ -298,6 +300,8 @@ check all_to_all_ranks_share_a_gpu "$mkernel" run all_to_all --exec cuda --check
 check all_to_all_two_nodes $run $nodes --shape $((world * world * 130)),200 --iters 8
 check all_to_all_staged env MKERNEL_P2P=off $run $apart --shape $((world * world * 130)),200 --iters 8
 check all_to_all_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --shape $((world * world * 130)),200 --iters 8
+check all_to_all_fp8 $run --gpus "$gpus" --shape $((gpus * gpus * 333)),208 --iters 20 --burst 5 --dtype fp8
+check all_to_all_bytes_two_nodes $run $nodes --shape $((world * world * 130)),208 --iters 8 --dtype bytes
 run="$mkernel run reduce_scatter --exec cuda --check --timeout 5"
 check reduce_scatter_one_gpu $run --gpus 1 --shape 390,200 --iters 5
 check reduce_scatter_odd_rows $run --gpus "$gpus" --shape $((gpus * 333)),200 --iters 50 --burst 10

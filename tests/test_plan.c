@@ -1,6 +1,7 @@
 /* A plan covers the product exactly once, its chunks cover A exactly once, its ids mean what they
  * say, and what it cannot do it refuses with the nearest thing that it can. */
 #include "core/command.h"
+#include "core/ops/op.h"
 #include "core/plan.h"
 #include "core/roles/ag_gemm_plan.h"
 
@@ -303,6 +304,34 @@ static void a_refused_shape_names_the_next_that_works(void **state)
     }
 }
 
+/* What is moved has the bytes of its type, and rows of whole 16 bytes. */
+static void what_moves_has_the_bytes_of_its_dtype(void **state)
+{
+    static const enum mk_op ops[] = {MK_OP_ALL_GATHER, MK_OP_ALL_TO_ALL};
+    for (int i = 0; i < 2; i++) {
+        uint64_t nvlink[MK_PLAN_DTYPES], network[MK_PLAN_DTYPES];
+        for (int dtype = 0; dtype < MK_PLAN_DTYPES; dtype++) {
+            struct mk_problem q = {.op = ops[i], .topo = {2, 2, 1}, .m = 64, .k = 80};
+            uint64_t bytes[MK_SPACES - 1];
+            double flop;
+            plan_set_dtype(&q, dtype);
+            assert_int_equal(plan_dtype(&q), dtype);
+            struct mk_plan p = built(&q, 0, 0);
+            plan_work(&p, &flop, &nvlink[dtype], &network[dtype]);
+            op_extents(&q, bytes);
+            assert_int_equal(bytes[0], 16 * 80 * (dtype ? 1 : 2));
+            q.k = 72;
+            if (dtype)
+                refuses(q, "K = 72: rows must be 16-byte multiples; the next K that works is 80");
+            else
+                built(&q, 0, 0);
+        }
+        assert_true(nvlink[0] && network[0]);
+        for (int dtype = 1; dtype < MK_PLAN_DTYPES; dtype++)
+            assert_true(nvlink[0] == 2 * nvlink[dtype] && network[0] == 2 * network[dtype]);
+    }
+}
+
 static void fp8_is_refused_where_it_cannot_be(void **state)
 {
     struct mk_problem ok = {.op = MK_OP_AG_GEMM,
@@ -314,6 +343,8 @@ static void fp8_is_refused_where_it_cannot_be(void **state)
                             .fp8 = 1},
                       q;
     built(&ok, 0, 0);
+    q = ok, q.fp8 = 0, q.bytes = 1;
+    refuses(q, "dtype=bytes: ag_gemm computes; bytes are for ");
     q = ok, q.b_transposed = 0;
     refuses(q, "B has to be [N,K]");
     q = ok, q.k = 136;
@@ -323,7 +354,7 @@ static void fp8_is_refused_where_it_cannot_be(void **state)
     q = ok, q.topo = (struct mk_topo){2, 1, 1};
     built(&q, 0, 0);
     q = ok, q.op = MK_OP_MOE_DISPATCH_GEMM, q.moe = (struct mk_moe){64, 64, 144, 4, 2};
-    refuses(q, "moe_dispatch_gemm multiplies bf16 alone; fp8 is for ag_gemm, gemm_ar and gemm_rs");
+    refuses(q, "moe_dispatch_gemm takes bf16 alone; fp8 is for ");
     q = ok, q.exec = MK_EXEC_CUDA, q.sms = 132, q.engine = MK_ENGINE_MMA;
     refuses(q, "engine mma multiplies bf16 alone; engine=wgmma multiplies fp8");
     q = ok, q.exec = MK_EXEC_CUDA, q.sms = 132, q.tuning.tile_m = 128, q.tuning.tile_n = 256;
@@ -495,6 +526,7 @@ int main(void)
         cmocka_unit_test(a_refused_shape_names_the_next_that_works),
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(fp8_is_refused_where_it_cannot_be),
+        cmocka_unit_test(what_moves_has_the_bytes_of_its_dtype),
         cmocka_unit_test(encoding_limits),
         cmocka_unit_test(huge_shapes),
         cmocka_unit_test(names),

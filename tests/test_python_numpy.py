@@ -112,6 +112,11 @@ def leading():
     blocks = everyone(comm, whole)[:, r * S // W : (r + 1) * S // W]
     assert (mkernel.all_to_all(whole) == blocks.reshape(whole.shape)).all()
     near(mkernel.reduce_scatter(whole), sum(floats(x) for x in blocks))
+    codes = rng.integers(0, 256, (S // W, B, 32), numpy.uint8)
+    moved = mkernel.all_gather(codes)
+    assert moved.dtype == numpy.uint8 and (moved[r * S // W :][: S // W] == codes).all() and moved.shape == (S, B, 32)
+    a, a_scales = mkernel.quantize(numpy.ones((S // W, B, 32), numpy.float32))
+    assert (a.view(numpy.uint8) == 0x7E).all() and (a_scales == numpy.float32(1) / 448).all() and a_scales.shape == (1, B * S // W)
     ones, scales = numpy.full((S // W, 2, 32), 0x38, numpy.uint8), numpy.ones((1, 2 * S // W), numpy.float32)  # e4m3 codes of 1
     c = mkernel.ag_gemm_fp8(ones, numpy.full((n, 32), 0x38, numpy.uint8).T, scales, numpy.full((1, 4), 0.5, numpy.float32))
     assert c.dtype == numpy.uint16 and c.shape == (S, 2, n) and (floats(c) == 16).all()

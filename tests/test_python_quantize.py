@@ -1,5 +1,6 @@
 """mkernel.quantize gives the bits that PyTorch's own conversion gives by the rule of its documentation, for every block and type; its codes and scales
-go into the FP8 operators as they are; torch.compile(fullgraph=True) traces through it; what it cannot take is refused."""
+go into the FP8 operators as they are, and what only moves takes e4m3 and bytes; torch.compile(fullgraph=True) traces through both; what cannot be is
+refused."""
 import numpy
 import torch
 import mkernel
@@ -141,6 +142,50 @@ def multiplying():
 @case
 def the_operators_take_what_it_gives():
     ranks(2, multiplying)
+
+
+def bits(x):
+    return x if x.dtype is torch.uint8 else x.view(torch.uint8)
+
+
+@scene
+def moving(nodes):
+    comm = start(nodes=int(nodes) or None, nic="soft" if int(nodes) else None)
+    W, r = comm.world, comm.rank
+    code = torch.randint(0, 256, (6 * W, 3, 32), dtype=torch.uint8)
+    for x in (code, code.view(E4M3)):
+        every = gathered(code)
+        whole = mkernel.all_gather(x)
+        assert whole.dtype is x.dtype and torch.equal(bits(whole), torch.cat(every))
+        assert "dtype=" + ("bytes" if x is code else "fp8") in comm.plans[-1].options
+        moved = comm.plans[-1].nvlink_bytes + comm.plans[-1].network_bytes
+        assert int(nodes) or moved == (W - 1) * x.numel()
+        swapped = mkernel.all_to_all(x)
+        assert swapped.dtype is x.dtype and torch.equal(bits(swapped), torch.cat([y.chunk(W)[r] for y in every]))
+        out = torch.empty_like(x)
+        assert mkernel.all_to_all(x, out) is out and torch.equal(bits(out), bits(swapped))
+        for dynamic in (False, True):
+            there = torch.compile(lambda x: mkernel.all_to_all(mkernel.all_gather(x)), fullgraph=True, dynamic=dynamic)
+            assert torch.equal(bits(there(x)), bits(mkernel.all_to_all(whole)))
+    x = torch.randn(4 * W, 512)
+    codes, scales = mkernel.quantize(x)  # an activation on its way: codes and scales by the same operator
+    codes, scales = mkernel.all_gather(codes), mkernel.all_gather(scales.t().contiguous().view(torch.uint8)).view(torch.float32)
+    wanted = [mkernel.quantize(y) for y in gathered(x)]
+    assert torch.equal(bits(codes), torch.cat([bits(y) for y, _ in wanted])) and torch.equal(scales, torch.cat([y.t() for _, y in wanted]))
+    assert (mkernel.all_gather(torch.ones(4, 8, dtype=torch.bfloat16)) == 1).all()
+    refuses("A is of torch.int8, and should be of torch.bfloat16", mkernel.all_gather, code.view(torch.int8))
+    refuses("the next K that works is 32", mkernel.all_gather, code[..., :24].contiguous())
+    refuses("options='dtype=bytes': the arrays say the type", mkernel.all_gather, torch.ones(4, 16, dtype=torch.bfloat16), options="dtype=bytes")
+    refuses("options='dtype=bf16': the arrays say the type", mkernel.all_gather, code[:, 0].contiguous(), options="dtype=bf16")
+    refuses("A is of torch.uint8, and should be of torch.bfloat16", mkernel.reduce_scatter, code[:, 0].contiguous())
+    assert not hasattr(mkernel, "all_gather_fp8") and "uint8, e4m3" in mkernel.all_gather.__doc__
+    end(comm)
+
+
+@case
+def what_only_moves_takes_e4m3_and_bytes():
+    ranks(2, moving, 0)
+    ranks(4, moving, 2)
 
 
 @case

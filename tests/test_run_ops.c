@@ -68,6 +68,30 @@ static void test_attention(void **state)
     assert_non_null(strstr(r.out_text, "B,S,heads,kv_heads,D 3,40,2,2,64 causal"));
 }
 
+/* What only moves, of each type: half the bytes of bf16 cross. */
+static void test_moved(void **state)
+{
+    static const char *const ops[] = {"all_gather", "all_to_all"}, *const dtypes[] = {"bf16", "fp8",
+                                                                                      "bytes"};
+    for (int i = 0; i < 2; i++)
+        for (int dtype = 0; dtype < 3; dtype++) {
+            char options[128];
+            snprintf(options, sizeof options,
+                     "--nodes 1 --gpus 3 --shape 297,208 --iters 4 --dtype %s", dtypes[dtype]);
+            expect_right(ops[i], options);
+            snprintf(options, sizeof options,
+                     "--nodes 2 --gpus 2 --shape 256,64 --chunk-rows 8 --iters 4 --dtype %s",
+                     dtypes[dtype]);
+            expect_right(ops[i], options);
+            /* of 64 rows (all_to_all: 16) of 64 elements to each rank: two blocks come over NVLink */
+            char moved[64];
+            snprintf(moved, sizeof moved, "moved     %u.00 KiB over NVLink",
+                     (i ? 4u : 16u) >> (dtype ? 1 : 0));
+            assert_non_null(strstr(r.out_text, moved));
+            assert_true(!dtype || strstr(r.out_text, dtypes[dtype]));
+        }
+}
+
 static void test_moe(void **state)
 {
     expect_right("moe_dispatch_gemm", "--nodes 1 --gpus 1 --moe 24,64,40,3,1 --iters 3");
@@ -129,6 +153,8 @@ static void test_one_wrong(void **state)
 {
     static const char *const lines[] = {"gemm_rs --shape 64,64,64",
                                         "gemm_ar --shape 64,64,64",
+                                        "all_gather --shape 64,64 --dtype fp8",
+                                        "all_to_all --shape 64,64 --dtype bytes",
                                         "ring_attention --attention 1,64,2,1,64",
                                         "moe_ffn --moe 16,64,40,4,2",
                                         "moe_dispatch_gemm --moe 16,64,40,4,2",
@@ -152,13 +178,10 @@ static void test_one_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_epilogues),
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_moe),
-        cmocka_unit_test(test_moe_ffn),
-        cmocka_unit_test(test_one_wrong),
-        cmocka_unit_test(test_bytes_in_the_table),
+        cmocka_unit_test(test_epilogues), cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_attention), cmocka_unit_test(test_moved),
+        cmocka_unit_test(test_moe),       cmocka_unit_test(test_moe_ffn),
+        cmocka_unit_test(test_one_wrong), cmocka_unit_test(test_bytes_in_the_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

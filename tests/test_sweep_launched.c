@@ -167,6 +167,21 @@ static void collectives_are_measured_as_nccl_tests_does(void **state)
     assert_int_equal(rows, 6);
     assert_non_null(strstr(r.out_text, "# Avg bus bandwidth"));
     assert_int_equal(ask("SELECT count(*) FROM job WHERE verdict = 'right'"), 6);
+    command_start(&r, "bench collective --exec host --gpus 2 -b 64KB -e 64KB -n 3 --dtype bytes",
+                  NULL);
+    command_finish(&r, 60);
+    assert_int_equal(r.status, 0);
+    rows = 0;
+    for (const char *p = r.out_text; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
+        if (sscanf(p, "%lf %lf %15s %31s", &size, &count, type, op) == 4) {
+            assert_true(size == 65536 && count == size && !strcmp(type, "bytes"));
+            rows++;
+        }
+    assert_int_equal(rows, 2); /* what only moves */
+    command_start(&r, "bench collective gemm_rs --exec host --dtype fp8", NULL);
+    command_finish(&r, 60);
+    assert_int_equal(r.status, 2);
+    assert_non_null(strstr(r.err_text, "--dtype fp8 and gemm_rs: here it is for all_gather"));
     /* the same times again, made alike and then of two kinds: that is told */
     change("UPDATE sample SET ms = 1");
     command_start(&r, line, NULL);

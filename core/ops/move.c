@@ -39,7 +39,7 @@ static void move_choose_roles(struct mk_problem *q)
 /* On a GPU a chunk has 16 to 256 KB, and each CTA several of them where there is enough. */
 static uint32_t move_choose_chunk(const struct mk_problem *q)
 {
-    uint64_t rows = q->m / op_unit(q, 0), row_bytes = q->k * 2;
+    uint64_t rows = q->m / op_unit(q, 0), row_bytes = q->k * op_factor_bytes(q);
     if (q->exec != MK_EXEC_CUDA)
         return 64;
     uint64_t fair = rows * row_bytes * q->topo.gpus / (4 * q->tuning.split.ctas[MK_INTRA_COMM]);
@@ -86,7 +86,7 @@ int plan_fill_move(struct mk_plan *p, char *error, size_t size)
     m->block_rows = (uint32_t)(q->m / op_unit(q, 0));
     m->chunk_rows = q->tuning.chunk_rows;
     m->chunks = (uint32_t)mk_ceil_div(m->block_rows, m->chunk_rows);
-    m->row_bytes = q->k * 2;
+    m->row_bytes = q->k * op_factor_bytes(q);
     m->block_pitch = mk_round_up(m->block_rows * m->row_bytes, MK_HEAP_UNIT);
     return 0;
 }

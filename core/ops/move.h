@@ -1,4 +1,4 @@
-/* What operators that only move rows share (move.c): the problem M,K of bf16 rows, its defaults and
+/* What operators that only move rows share (move.c): the problem M,K of rows (bf16, e4m3 or bytes), its defaults and
  * checks, and the plan. Every rank gets a block of each rank's rows; there are as many blocks in
  * all as M divides by. An operator's own plan begins with a struct move_plan. */
 #ifndef MK_OPS_MOVE_H
@@ -11,7 +11,7 @@
 #define OP_MOVE_DIMENSIONS(shares)                                                                 \
     {"M", "M", offsetof(struct mk_problem, m), OP_MOST, .divides = shares},                        \
     {                                                                                              \
-        "K", "K", offsetof(struct mk_problem, k), OP_MOST, .multiple = 8,                          \
+        "K", "K", offsetof(struct mk_problem, k), OP_MOST, .bytes = 16,                            \
                                                            .why = "rows must be 16-byte multiples" \
     }
 #define OP_MOVE_KNOBS (OP_ROLES | OP_CHUNK_ROWS)

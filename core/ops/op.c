@@ -181,7 +181,7 @@ static uint64_t op_formula_value(const struct mk_problem *q, const char *formula
 uint64_t op_unit(const struct mk_problem *q, uint32_t i)
 {
     const struct op_dimension *d = &entries[q->op].op->shape->dimensions[i];
-    uint64_t unit = d->multiple ? d->multiple : 1;
+    uint64_t unit = d->bytes ? d->bytes / op_factor_bytes(q) : d->multiple ? d->multiple : 1;
     return d->divides ? unit * op_formula_value(q, d->divides) : unit;
 }
 
@@ -232,10 +232,9 @@ uint32_t op_bias_argument(const struct mk_problem *q)
 enum op_type op_argument_type(const struct mk_problem *q, uint32_t i)
 {
     enum op_type type = op_argument(q, i)->type;
-    return type == OP_FACTOR   ? q->fp8 ? OP_E4M3 : OP_BF16
-           : type == OP_SCALES ? OP_FP32
-           : type == OP_BIAS   ? OP_BF16
-                               : type;
+    if (type == OP_FACTOR)
+        return q->bytes ? OP_UINT8 : q->fp8 ? OP_E4M3 : OP_BF16;
+    return type == OP_SCALES ? OP_FP32 : type == OP_BIAS ? OP_BF16 : type;
 }
 
 int op_has_epilogue(enum mk_op op)
@@ -248,15 +247,19 @@ int op_has_fp8(enum mk_op op)
     return (unsigned)op < MK_OPS && entries[op].op->fp8;
 }
 
+int op_has_bytes(enum mk_op op)
+{
+    return op_has_fp8(op) && entries[op].op->moves;
+}
+
 uint32_t op_extents(const struct mk_problem *q, uint64_t bytes[MK_SPACES - 1])
 {
     uint32_t outputs = 0;
     memset(bytes, 0, (MK_SPACES - 1) * sizeof *bytes);
     for (uint32_t i = 0; i < op_arguments(q); i++) {
         enum op_type type = op_argument_type(q, i);
-        bytes[i] = op_formula_value(q, op_argument(q, i)->shape) * (type == OP_E4M3   ? 1
-                                                                    : type == OP_BF16 ? 2
-                                                                                      : 4);
+        const uint32_t each = type == OP_E4M3 || type == OP_UINT8 ? 1 : type == OP_BF16 ? 2 : 4;
+        bytes[i] = op_formula_value(q, op_argument(q, i)->shape) * each;
         outputs |= (uint32_t)(op_argument(q, i)->output != 0) << i;
     }
     return outputs;

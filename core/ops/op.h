@@ -17,13 +17,14 @@
 /* One number of a problem, a uint64_t at `offset` of struct mk_problem, 1 to `most`. `letter` is
  * what the command line and formulas call it, `name` what sentences do. It divides by what a
  * formula says (struct op_argument; `halves`: two with a causal mask, else one), and is a multiple
- * of `multiple`, for the reason `why`. */
+ * of `multiple`, or of so many elements as `bytes` are, for the reason `why`. */
 struct op_dimension {
     const char *letter, *name; /* "T", "tokens" */
     size_t offset;
     uint64_t most;
     const char *divides; /* "W"; NULL: by anything */
     uint32_t multiple;   /* 0: of 1 */
+    uint32_t bytes;      /* of elements that are OP_FACTOR; 0: `multiple` says it */
     const char *why;     /* "rows of A must be 16-byte multiples" */
 };
 #define OP_MOST (UINT32_MAX / 4) /* of most dimensions: numbers of elements have 32 bits */
@@ -46,10 +47,10 @@ enum op_size { OP_SIZE_HOST, OP_SIZE_GPU, OP_SIZE_EXPLORE };
 
 /* ---- the arguments of a launch ---- */
 
-/* OP_FACTOR: of a product, bf16 or e4m3 as the plan's dtype says. OP_SCALES: fp32, an argument of
- * plans of fp8 alone, behind those of all plans. OP_BIAS: bf16, one of plans whose epilogue has a
- * bias alone, behind all others. */
-enum op_type { OP_BF16, OP_FP32, OP_UINT32, OP_E4M3, OP_FACTOR, OP_SCALES, OP_BIAS };
+/* OP_FACTOR: of a product, or of what only moves, bf16, e4m3 or bytes as the plan's dtype says.
+ * OP_SCALES: fp32, an argument of plans of fp8 alone, behind those of all plans. OP_BIAS: bf16, one
+ * of plans whose epilogue has a bias alone, behind all others. */
+enum op_type { OP_BF16, OP_FP32, OP_UINT32, OP_E4M3, OP_UINT8, OP_FACTOR, OP_SCALES, OP_BIAS };
 
 /* One argument, row-major, of one rank. `shape` is a formula: factors between commas, each a
  * product or quotient (: rounds it up), from the left, of numbers, the problem's letters, W (ranks)
@@ -167,7 +168,7 @@ struct op_descriptor {
     uint8_t loose_chunks; /* 1: chunks need not be multiples of a tile's rows */
     uint8_t causal;       /* 1: mk_problem.attention.causal means something */
     uint8_t b_layout;     /* 1: mk_problem.b_transposed means something */
-    uint8_t fp8;          /* 1: mk_problem.fp8 means something */
+    uint8_t fp8;          /* 1: mk_problem.fp8 means something; of what moves rows .bytes, too */
     uint8_t epilogue;     /* 1: mk_problem.epilogue means something */
     uint8_t sums;         /* 1: it adds over ranks, so mk_problem.deterministic says how */
 
@@ -230,13 +231,15 @@ uint32_t op_bias_argument(const struct mk_problem *problem);
 /* Whether it has an epilogue. */
 int op_has_epilogue(enum mk_op op);
 
-/* Whether it multiplies e4m3. */
+/* Whether it multiplies e4m3, or moves it; and whether it moves bytes. */
 int op_has_fp8(enum mk_op op);
+int op_has_bytes(enum mk_op op);
 
-/* Bytes of an element of A and B, and what of K a stage of the GEMM engine has: 128 bytes. */
+/* Bytes of an element of A and B (of what only moves: A and C). A stage of the GEMM engine has 128
+ * bytes of K. */
 static inline uint32_t op_factor_bytes(const struct mk_problem *q)
 {
-    return q->fp8 ? 1 : 2;
+    return q->fp8 || q->bytes ? 1 : 2;
 }
 
 /* Where an argument of a launch lies in the symmetric heap: its offset, or 0 where it lies

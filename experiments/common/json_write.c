@@ -76,7 +76,7 @@ void json_problem(FILE *f, const struct mk_problem *q)
     if (op->b_layout)
         json_text(f, "b_layout", q->b_transposed ? "nk" : "kn");
     if (op->fp8)
-        json_text(f, "dtype", plan_dtypes[q->fp8]);
+        json_text(f, "dtype", plan_dtypes[plan_dtype(q)]);
     if (op->epilogue)
         json_text(f, "epilogue", epilogue_text(q->epilogue, words));
     json_write_truth(f, "deterministic", q->deterministic);

@@ -39,7 +39,7 @@ static int problem_has_layout(enum mk_op op, const void *nothing)
     return op_of(op)->b_layout;
 }
 
-static int problem_multiplies_fp8(enum mk_op op, const void *nothing)
+static int problem_takes_fp8(enum mk_op op, const void *nothing)
 {
     return op_has_fp8(op);
 }
@@ -147,12 +147,13 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
         "dtype",
         OPTION_WORD,
         AT(dtype),
-        "bf16|fp8",
+        "bf16|fp8|bytes",
         "fp8: A and B are e4m3, with an fp32 scale for 1 x 128 of A and for 128 x 128 of B, and "
-        "--b-layout nk; C is bf16. Default bf16",
+        "--b-layout nk; C is bf16. Operators that only move rows take fp8 and bytes as they are. "
+        "Default bf16",
         .words = plan_dtypes,
-        .word_count = 2,
-        .contexts = problem_ops_where(command, problem_multiplies_fp8, NULL),
+        .word_count = MK_PLAN_DTYPES,
+        .contexts = problem_ops_where(command, problem_takes_fp8, NULL),
         .group = PROBLEM_GROUP};
     *problem_add(t) = (struct option_spec){
         "epilogue",
@@ -366,13 +367,18 @@ int problem_check(const struct problem_table *t, const struct options_found *fou
 
 void problem_fill(struct problem_options *o, enum op_size size, struct mk_problem *q)
 {
-    if (!o->numbers[0])
+    plan_set_dtype(q, o->dtype);
+    if (!o->numbers[0]) {
         op_of(q->op)->choose_shape(size, mk_world(&q->topo), o->numbers);
+        op_set_numbers(q, o->numbers);
+        if (plan_dtype(q))
+            op_fit(q);
+        op_numbers(q, o->numbers);
+    }
     op_set_numbers(q, o->numbers);
     q->attention.causal = o->causal;
     q->b_transposed = o->layout;
     q->deterministic = o->deterministic;
-    q->fp8 = o->dtype;
     if (o->epilogue)
         epilogue_read("", epilogues[o->epilogue], &q->epilogue, NULL, 0);
     q->sms_most = (uint32_t)o->sms;
@@ -392,8 +398,9 @@ const char *problem_text(const struct mk_problem *q, char text[PROBLEM_TEXT])
     for (uint32_t i = 0; i < count; i++)
         used += (size_t)snprintf(text + used, PROBLEM_TEXT - used, "%s%llu", i ? "," : "",
                                  (unsigned long long)numbers[i]);
-    if (q->fp8)
-        used += (size_t)snprintf(text + used, PROBLEM_TEXT - used, " fp8");
+    if (plan_dtype(q))
+        used +=
+            (size_t)snprintf(text + used, PROBLEM_TEXT - used, " %s", plan_dtypes[plan_dtype(q)]);
     if (q->epilogue)
         used += (size_t)snprintf(text + used, PROBLEM_TEXT - used, " %s",
                                  epilogue_text(q->epilogue, words));

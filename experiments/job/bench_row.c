@@ -43,7 +43,7 @@ void bench_row_context(struct csv_table *r, const struct run_job *job, const str
     char cuda[16];
     bench_when(&when);
     csv_text(r, "b_layout", bench_layout(q));
-    csv_text(r, "dtype", op_has_fp8((enum mk_op)q->op) ? plan_dtypes[q->fp8] : NULL);
+    csv_text(r, "dtype", op_has_fp8((enum mk_op)q->op) ? plan_dtypes[plan_dtype(q)] : NULL);
     csv_text(r, "deterministic", q->deterministic ? "true" : "false");
     csv_text(r, "c_in_heap", q->c_in_heap ? "true" : "false");
     csv_text(r, "routing", bench_row_routing(job));

@@ -171,12 +171,18 @@ static void run_data_poison(uint16_t *out, uint64_t count)
     }
 }
 
+/* Whether an argument is made of 16 random bits each: bf16, and whatever is only moved. */
+static int run_data_is_plain(const struct mk_problem *q, uint32_t argument)
+{
+    return op_argument_type(q, argument) == OP_BF16 || op_has_bytes(q->op);
+}
+
 /* Makes this rank's input `argument` of a launch. */
 static void run_data_make_input(const struct run_data *d, uint32_t argument, uint64_t launch,
                                 void *to)
 {
     const struct mk_problem *q = &d->job->problem;
-    if (op_argument_type(q, argument) == OP_BF16)
+    if (run_data_is_plain(q, argument))
         run_data_input(d, argument, d->job->identity.rank, launch, 0, d->bytes[argument] / 2, to);
     else
         run_op_of(q->op)->make(d, argument, launch, to);
@@ -208,7 +214,7 @@ static int run_data_fill_input(struct run_data *d, uint64_t slot, uint32_t argum
 {
     void *to = run_data_at(d, slot, argument);
     uint64_t bytes = d->bytes[argument];
-    if (d->cuda && op_argument_type(&d->job->problem, argument) == OP_BF16) {
+    if (d->cuda && run_data_is_plain(&d->job->problem, argument)) {
         const struct run_source s = run_data_source(d, argument, d->job->identity.rank, launch);
         if (run_data_on_gpu(d, &s, 0, bytes / 2))
             return run_data_device_fill(to, s.key, s.before, bytes / 2);

@@ -5,25 +5,40 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* An element as a sentence says it: codes and bytes as what they are. */
+static double moved_number(const uint8_t *at, uint64_t bytes)
+{
+    uint16_t v;
+    if (bytes == 1)
+        return *at;
+    memcpy(&v, at, sizeof v);
+    return mk_bf16_to_float(v);
+}
 
 int run_check_moved(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
                     uint64_t launch, const struct check_pace *pace, struct check_result *result)
 {
     const struct mk_problem *q = &d->job->problem;
-    uint64_t rows = q->m / mk_world(&q->topo), made = UINT64_MAX;
-    uint16_t *a = malloc(rows * q->k * 2);
+    const uint64_t rows = q->m / mk_world(&q->topo), each = op_factor_bytes(q),
+                   row_bytes = q->k * each;
+    uint64_t made = UINT64_MAX;
+    uint8_t *a = malloc(rows * row_bytes);
     if (!a)
         return -ENOMEM;
-    for (uint64_t row = 0; row < d->bytes[1] / 2 / q->k; row++) {
+    for (uint64_t row = 0; row < d->bytes[1] / row_bytes; row++) {
         uint64_t from = op_of(q->op)->moves(q, row);
-        const uint16_t *c = (const uint16_t *)arguments[1] + row * q->k,
-                       *wanted = a + from % rows * q->k;
+        const uint8_t *c = (const uint8_t *)arguments[1] + row * row_bytes,
+                      *wanted = a + from % rows * row_bytes;
         if (from / rows != made)
-            run_data_input(d, 0, (uint32_t)(from / rows), launch, 0, rows * q->k, a);
+            run_data_input(d, 0, (uint32_t)(from / rows), launch, 0, rows * row_bytes / 2,
+                           (uint16_t *)(void *)a);
         made = from / rows;
         for (uint64_t i = 0; i < q->k; i++)
-            check_add(result, row, i, mk_bf16_to_float(c[i]), mk_bf16_to_float(wanted[i]),
-                      c[i] == wanted[i] ? 0 : INFINITY);
+            check_add(result, row, i, moved_number(c + i * each, each),
+                      moved_number(wanted + i * each, each),
+                      memcmp(c + i * each, wanted + i * each, each) ? INFINITY : 0);
     }
     free(a);
     return 0;

@@ -21,6 +21,15 @@ const char *result_value(const struct result_point *p, const char *name)
     return "default";
 }
 
+int result_dtype(const struct result_point *p)
+{
+    const char *dtype = result_value(p, "dtype");
+    for (int i = 0; i < MK_PLAN_DTYPES; i++)
+        if (!strcmp(dtype, plan_dtypes[i]))
+            return i;
+    return 0;
+}
+
 static double result_moved(const struct result_point *p)
 {
     return p->figures.nvlink_bytes + p->figures.network_bytes;
@@ -38,6 +47,7 @@ static double result_tensor(const struct result_point *p, enum mk_op op)
         at = *end == ',' ? end + 1 : end + strlen(end);
     }
     op_set_numbers(&q, numbers);
+    plan_set_dtype(&q, result_dtype(p));
     return (double)run_op_tensor(&q);
 }
 

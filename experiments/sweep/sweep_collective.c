@@ -20,7 +20,7 @@
 
 struct arguments {
     uint64_t min, max, factor, nodes, gpus, iters, warmup, repeats, rails;
-    int exec, fabric, quiet;
+    int exec, fabric, dtype, quiet;
     const char *nic, *out, *csv;
 };
 
@@ -47,6 +47,9 @@ static const struct option_spec specs[] = {
      "ranks per node. Default: every Hopper GPU here, or 2 on the host", 1, MK_MAX_LOCAL},
     {"exec", OPTION_WORD, AT(exec), "host|cuda", "Default: cuda where a Hopper GPU is found",
      .words = execs, .word_count = 2},
+    {"dtype", OPTION_WORD, AT(dtype), "bf16|fp8|bytes",
+     "what operators without a product move, and none but those. Default bf16",
+     .words = plan_dtypes, .word_count = MK_PLAN_DTYPES},
     {"fabric", OPTION_WORD, AT(fabric), "verbs|efa", "between nodes. Default verbs",
      .words = fabrics, .word_count = 2},
     {"nic", OPTION_TEXT, AT(nic), "soft|NAME,...", "NICs that may be used, as `mkernel run`",
@@ -76,10 +79,12 @@ static int sweep_collective_usage(const char *sentence)
 }
 
 /* The shape whose tensor that moves has at least so many bytes: rows that all ranks share. */
-static void sweep_collective_shape(enum mk_op op, uint64_t bytes, uint64_t ranks, char text[80])
+static void sweep_collective_shape(enum mk_op op, int dtype, uint64_t bytes, uint64_t ranks,
+                                   char text[80])
 {
     uint64_t rows = mk_round_up(mk_ceil_div(bytes, 2 * ROW), ranks);
     struct mk_problem q = {.op = op, .topo = {.nodes = 1, .gpus = (uint32_t)ranks}, .k = ROW};
+    plan_set_dtype(&q, dtype);
     q.m = op_unit(&q, 0);
     uint64_t tensor = run_op_tensor(&q);
     if (tensor)
@@ -115,7 +120,7 @@ static int sweep_collective_add(struct sweep *s, enum mk_op op, const struct arg
     int rc = shapes ? sweep_add_value(s, ops, plan_op_name(op)) : -ENOMEM;
     for (uint64_t bytes = a->min; bytes <= a->max && !rc; bytes *= a->factor) {
         char text[80];
-        sweep_collective_shape(op, bytes, a->nodes * a->gpus, text);
+        sweep_collective_shape(op, a->dtype, bytes, a->nodes * a->gpus, text);
         const char *kept = sweep_keep(s, text, strlen(text));
         rc = kept ? sweep_add_value(s, shapes, kept) : -ENOMEM;
     }
@@ -130,6 +135,8 @@ static int sweep_collective_plan(struct sweep *s, const struct arguments *a,
     rc = rc ? rc : sweep_collective_set(s, "iters", "%llu", a->iters);
     rc = rc ? rc : sweep_collective_set(s, "warmup", "%llu", a->warmup);
     rc = rc ? rc : sweep_collective_set(s, "exec", a->exec ? "cuda" : "host", 0);
+    if (a->dtype)
+        rc = rc ? rc : sweep_collective_set(s, "dtype", plan_dtypes[a->dtype], 0);
     if (a->rails)
         rc = rc ? rc : sweep_collective_set(s, "rails", "%llu", a->rails);
     if (a->fabric)
@@ -141,6 +148,7 @@ static int sweep_collective_plan(struct sweep *s, const struct arguments *a,
     snprintf(error, size, "no memory for the sizes");
     for (int op = 0; op < MK_OPS && !rc; op++) {
         int wanted = !found->word_count && sweep_collective_has((enum mk_op)op) &&
+                     (!a->dtype || op_has_bytes((enum mk_op)op)) &&
                      (!a->exec || op_on_gpu((enum mk_op)op));
         for (int i = 0; i < found->word_count; i++)
             wanted |= !strcmp(found->words[i], plan_op_name((enum mk_op)op));
@@ -169,9 +177,9 @@ static void sweep_collective_print(const struct results *r, int host, FILE *out)
         }
         double spread = stat_spread(p->timed, p->good);
         fprintf(out, "%14.0f %13.0f %6s  %-14s %10.2f %8.3f %8.3f  %.1f .. %.1f%s\n",
-                result_size(p), result_size(p) / 2, "bf16", p->figures.op, p->ms.median * 1e3,
-                result_algbw(p), result_busbw(p), p->ms.low * 1e3, p->ms.high * 1e3,
-                spread > STAT_WIDE ? " *" : "");
+                result_size(p), result_size(p) / (result_dtype(p) ? 1 : 2),
+                plan_dtypes[result_dtype(p)], p->figures.op, p->ms.median * 1e3, result_algbw(p),
+                result_busbw(p), p->ms.low * 1e3, p->ms.high * 1e3, spread > STAT_WIDE ? " *" : "");
         wide += spread > STAT_WIDE;
         widest = spread > widest ? spread : widest;
         sum += result_busbw(p);
@@ -236,11 +244,16 @@ static int sweep_collective_check(struct arguments *a, const struct options_foun
     static struct gpu_list gpus;
     for (int i = 0; i < found->word_count; i++) {
         int op = plan_op_by_name(found->words[i]);
+        char list[OP_LIST_TEXT];
         if (op < 0 || !sweep_collective_has((enum mk_op)op)) {
-            char list[OP_LIST_TEXT];
             snprintf(error, size, "%s has no communication of its own to measure; %s do",
                      found->words[i],
                      op_list(list, sizeof list, sweep_collective_has, ", ", " and "));
+            return -EINVAL;
+        }
+        if (a->dtype && !op_has_bytes((enum mk_op)op)) {
+            snprintf(error, size, "--dtype %s and %s: here it is for %s", plan_dtypes[a->dtype],
+                     found->words[i], op_list(list, sizeof list, op_has_bytes, ", ", " and "));
             return -EINVAL;
         }
     }

@@ -66,6 +66,8 @@ static struct sim_world_config ops_varied(enum mk_op op, size_t form, size_t sha
 {
     struct sim_world_config c = ops_config(op, ops_forms[form], ops_shapes[shape]);
     c.problem.m -= seed % mk_world(&c.problem.topo); /* where M need not divide, it does not */
+    if (op_has_bytes(op))                            /* bf16, e4m3, bytes in turn */
+        plan_set_dtype(&c.problem, (int)(seed % MK_PLAN_DTYPES));
     op_fit(&c.problem);
     c.seed = seed * 7919 + shape; /* the bits that vary turns are low */
     c.problem.b_transposed = op != MK_OP_RING_ATTENTION && seed & 1;
@@ -89,9 +91,10 @@ static const char *ops_replay(const struct sim_world_config *c)
     if (op_of(q->op)->causal && q->attention.causal)
         snprintf(shape + used, sizeof shape - used, " --causal");
     snprintf(text, sizeof text,
-             "sim %s --explore --vary --runs 1 --nodes %u --gpus %u --seed %d %s%s",
+             "sim %s --explore --vary --runs 1 --nodes %u --gpus %u --seed %d %s%s%s%s",
              plan_op_name(q->op), q->topo.nodes, q->topo.gpus, (int)c->seed, shape,
-             op_of(q->op)->b_layout && q->b_transposed ? " --b-layout nk" : "");
+             op_of(q->op)->b_layout && q->b_transposed ? " --b-layout nk" : "",
+             plan_dtype(q) ? " --dtype " : "", plan_dtype(q) ? plan_dtypes[plan_dtype(q)] : "");
     return text;
 }
 

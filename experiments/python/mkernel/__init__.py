@@ -12,12 +12,12 @@ from ._communicator import Communicator, Plan, default, init
 from ._frames import frame
 from . import _shapes, operators
 
-globals().update((name, getattr(operators, name)) for name in _shapes.OPERATORS)
+globals().update((name, getattr(operators, name)) for name in _shapes.FUNCTIONS)
 
 __all__ = [
     "Communicator", "Error", "Plan", "Refused", "default", "empty", "frame", "from_bf16", "full_state_dict", "init", "load_full_state_dict", "operators",
     "parallel_mode", "parallelize", "quantize", "to_bf16", "trace",
-    *_shapes.OPERATORS,
+    *_shapes.FUNCTIONS,
 ]
 
 

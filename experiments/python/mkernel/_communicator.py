@@ -279,8 +279,10 @@ class Communicator:
                 raise Refused(f"{of.name} has no plan for this shape yet, and a capture can make none: call it once "
                               "before the capture")
             self.wait()  # loading a kernel may wait for launches in the driver
-        if "dtype=fp8" in options and not of.settings:
-            raise Refused(f"{of.name}: options={options!r}: the function for FP8 is {of.name}_fp8")
+        for word in options.split():  # a plan of another type would read and write other bytes than the arrays have
+            if word.startswith("dtype=") and word != (of.settings if "dtype=" in of.settings else "dtype=bf16"):
+                way = f"the function for FP8 is {of.op}_fp8" if word == "dtype=fp8" and not of.kinds else "the arrays say the type"
+                raise Refused(f"{of.name}: options={options!r}: {way}")
         if "epilogue=" in options and "bias" in options and not of.settings:
             raise Refused(f"{of.name}: options={options!r}: a bias is an argument, of {of.name}(..., bias=...)")
         address = ctypes.c_void_p()

@@ -10,7 +10,8 @@ import numpy
 from . import _quantize
 
 NAME = "numpy"
-_TYPES = {"bf16": ("uint16", "bfloat16"), "fp32": ("float32",), "uint32": ("uint32", "int32"), "e4m3": ("uint8", "float8_e4m3fn")}
+_TYPES = {"bf16": ("uint16", "bfloat16"), "fp32": ("float32",), "uint32": ("uint32", "int32"), "e4m3": ("uint8", "float8_e4m3fn"),
+          "uint8": ("uint8",)}
 
 
 def is_array(x) -> bool:
@@ -74,7 +75,7 @@ def aligned(x, was_swapped: bool):
 
 
 def new(shape, word: str, like):
-    return _aligned(shape, like.dtype if word == "bf16" and type_is(like, word) else numpy.dtype(_TYPES[word][0]))
+    return _aligned(shape, like.dtype if word in ("bf16", "e4m3") and type_is(like, word) else numpy.dtype(_TYPES[word][0]))
 
 
 def at(address: int, shape, dtype, owner):

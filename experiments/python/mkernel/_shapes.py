@@ -23,6 +23,7 @@ class Operator(NamedTuple):
     name: str
     op: str  # the library's name: that of ag_gemm_fp8 is ag_gemm
     settings: str  # what its plans' options begin with
+    kinds: tuple  # names of the same operator of other types, of which its own function takes arrays, too
     help: str  # one line
     letters: tuple  # of the problem's numbers
     inputs: tuple  # (name, type, dimensions) of each
@@ -63,7 +64,7 @@ def _described(of: dict, name: str, settings: str, arguments) -> Operator:
     outputs = [a for a in arguments if a["output"]]
     order = tuple((inputs + outputs).index(a) for a in arguments)
     return Operator(
-        name, of["name"], settings, of["help"], tuple(n["letter"] for n in of["shape"]),
+        name, of["name"], settings, tuple(f"{name}_{dtype}" for dtype in ("bytes", "fp8")) if of["bytes"] and not settings else (), of["help"], tuple(n["letter"] for n in of["shape"]),
         tuple((a["name"], a["type"], a["shape"].count(",") + 1) for a in inputs), tuple(a["name"] for a in outputs),
         order if list(order) != sorted(order) else (),
         tuple(a["shape"] for a in inputs + outputs), tuple(a["type"] for a in outputs),
@@ -73,13 +74,14 @@ def _described(of: dict, name: str, settings: str, arguments) -> Operator:
 
 
 def _read(number: int):
-    """The operator, and the same of FP8 and with a bias where there is that."""
+    """The operator, and the same of FP8, of bytes and with a bias where there is that."""
     text = ctypes.create_string_buffer(library.mk_op_describe(number, None, 0) + 1)
     library.mk_op_describe(number, text, len(text))
     of = json.loads(text.value)
     yield _described(of, of["name"], "", of["arguments"])
-    if of["fp8"]:
-        yield _described(of, of["name"] + "_fp8", "dtype=fp8", of["fp8"])
+    for dtype in ("fp8", "bytes"):
+        if of[dtype]:
+            yield _described(of, of["name"] + "_" + dtype, "dtype=" + dtype, of[dtype])
     if of["bias"]:
         yield _described(of, of["name"] + "_bias", "epilogue=bias", of["bias"])
 
@@ -89,6 +91,8 @@ OPERATORS = {
     for number in itertools.takewhile(lambda i: library.mk_op_describe(i, None, 0) > 0, itertools.count())
     for op in _read(number)
 }
+
+FUNCTIONS = [name for name in OPERATORS if not any(name in op.kinds for op in OPERATORS.values())]
 
 
 def _extent(factor: str, numbers: dict, world: int) -> int:

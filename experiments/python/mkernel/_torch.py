@@ -14,7 +14,8 @@ from . import _communicator, _gradients, _quantize, _shapes, operators
 from ._library import Refused
 
 NAME = "torch"
-_TYPES = {"bf16": (torch.bfloat16,), "fp32": (torch.float32,), "uint32": (torch.int32, torch.uint32), "e4m3": (torch.float8_e4m3fn,)}
+_TYPES = {"bf16": (torch.bfloat16,), "fp32": (torch.float32,), "uint32": (torch.int32, torch.uint32), "e4m3": (torch.float8_e4m3fn,),
+          "uint8": (torch.uint8,)}
 
 
 # ---- what launches ask of an array ----

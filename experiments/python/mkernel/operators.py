@@ -165,6 +165,20 @@ def moe_ffn(x, b1, ids, weights, b2, out=None, *, deterministic: bool = False, o
     return _launch(comm, "moe_ffn", (x, b1, ids, weights, b2), outputs, False, deterministic, options)[0]
 
 
+def _of_kind(of: _shapes.Operator, x) -> str:
+    """The operator for arrays of x's type; its own name where there is none."""
+    if tensors is not None and tensors.is_array(x):
+        arrays = tensors
+    elif hasattr(x, "dtype"):
+        from . import _numpy as arrays
+    else:
+        return of.name
+    for name in (of.name, *of.kinds):
+        if arrays.type_is(x, _shapes.OPERATORS[name].inputs[0][1]):
+            return name
+    return of.name
+
+
 def _make(of: _shapes.Operator):
     """The function of an operator of which no more is to be said than the library does."""
     names = [name.lower() for name, _, _ in of.inputs]
@@ -182,12 +196,14 @@ def _make(of: _shapes.Operator):
         bound.apply_defaults()
         of_call = bound.arguments
         outputs = tuple(of_call[name] for name in outs)
-        made = _launch(of_call["comm"], of.name, tuple(of_call[name] for name in names),
+        op = _of_kind(of, of_call[names[0]]) if of.kinds else of.name
+        made = _launch(of_call["comm"], op, tuple(of_call[name] for name in names),
                        None if outputs[0] is None else outputs, of_call.get("causal", False),
                        of_call.get("deterministic", False), of_call["options"])
         return made[0] if len(outs) == 1 else tuple(made)
 
-    arrays = [f"    {name}: [{formula.replace(',', ', ')}] {word}." for name, formula, word in
+    others = ", ".join(_shapes.OPERATORS[name].inputs[0][1] for name in of.kinds)
+    arrays = [f"    {name}: [{formula.replace(',', ', ')}] {word}{' (or ' + others + ')' if others else ''}." for name, formula, word in
               zip(names + outs, of.formulas, [word for _, word, _ in of.inputs] + list(of.types))]
     function.__name__ = function.__qualname__ = of.name
     function.__signature__ = signature
@@ -195,5 +211,5 @@ def _make(of: _shapes.Operator):
     return function
 
 
-for _of in _shapes.OPERATORS.values():
+for _of in map(_shapes.OPERATORS.get, _shapes.FUNCTIONS):
     globals().setdefault(_of.name, _make(_of))
