@@ -1,4 +1,5 @@
 #include "experiments/job/bench_row.h"
+#include "core/epilogue.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/json_write.h"
 #include "experiments/job/op.h"
@@ -40,10 +41,12 @@ void bench_row_context(struct csv_table *r, const struct run_job *job, const str
     const struct run_options *o = &job->options;
     const struct mk_tuning *t = &q->tuning;
     struct bench_when when;
-    char cuda[16];
+    char cuda[16], words[EPILOGUE_TEXT];
     bench_when(&when);
     csv_text(r, "b_layout", bench_layout(q));
     csv_text(r, "dtype", op_has_fp8((enum mk_op)q->op) ? plan_dtypes[plan_dtype(q)] : NULL);
+    csv_text(r, "epilogue",
+             op_has_epilogue((enum mk_op)q->op) ? epilogue_text(q->epilogue, words) : NULL);
     csv_text(r, "deterministic", q->deterministic ? "true" : "false");
     csv_text(r, "c_in_heap", q->c_in_heap ? "true" : "false");
     csv_text(r, "routing", bench_row_routing(job));

@@ -28,7 +28,7 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
         {"--routing", (uint64_t)o->routing, AGREE_OPAQUE},
         {"--skew", agree_hash(o->skew ? o->skew : ""), AGREE_OPAQUE},
         {"--b-layout", o->ask.layout != 0, AGREE_OPAQUE},
-        {"--dtype", o->ask.dtype != 0, AGREE_OPAQUE},
+        {"--dtype", (uint64_t)o->ask.dtype, AGREE_OPAQUE},
         {"--deterministic", o->ask.deterministic != 0, AGREE_GIVEN},
         {"--roles compute", o->ask.roles.ctas[MK_COMPUTE], AGREE_NUMBER},
         {"--roles intra_comm", o->ask.roles.ctas[MK_INTRA_COMM], AGREE_NUMBER},
