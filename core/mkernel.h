@@ -143,7 +143,10 @@ void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset);
  * "dtype=fp8": A and B are e4m3, with scales (mk_ag_gemm, mk_gemm_rs); all_gather and all_to_all,
  * which do not look at what they move, take "dtype=fp8" (without scales) and "dtype=bytes". The
  * default is bf16.
- * "epilogue=bias+silu": what follows the product (mk_ag_gemm); the default is nothing. */
+ * "epilogue=bias+silu": what follows the product (mk_ag_gemm); the default is nothing.
+ * "split=contiguous": each rank of a causal ring_attention has one run of rows of the sequence
+ * (mk_ring_attention_rows); the default is split=zigzag.
+ */
 struct mk_spec {
     uint32_t op; /* enum mk_op */
     uint64_t shape[MK_SHAPE];
@@ -274,9 +277,19 @@ int mk_gemm_ar(struct mk_plan *plan, const void *a, const void *b, void *c, void
 /* O = softmax(Q K^T / sqrt(D)) V, spec.shape {B, S, H, G, D}: batch, sequence, heads, heads of K
  * and V, head size. Q and O [B, S/W, H, D], K and V [B, S/W, G, D] bf16: this rank's rows of the
  * sequence; lse [B, H, S/W] fp32, natural logarithm. Causal: the rows of rank r are block r of 2 W,
- * then block 2 W - 1 - r. The same bits on every run. */
+ * then block 2 W - 1 - r, so that all ranks have the same work (zigzag); with "split=contiguous"
+ * among the plan's options they are block r of W, and the last rank has the most to do. The same
+ * bits on every run. */
 int mk_ring_attention(struct mk_plan *plan, const void *q, const void *k, const void *v, void *o,
                       float *lse, void *stream);
+
+/* The rows of a sequence of `sequence` rows that rank `rank` of `world` holds in ring_attention: run
+ * i begins at row begin[i] and has count[i] rows; the second lies behind the first in the rank's
+ * tensors. causal is that of the spec; contiguous: 1 with "split=contiguous". Returns the number of
+ * runs, 1 or 2, and sets what is behind them to 0. -EINVAL: a rank that is not below `world`. Does
+ * not block; any thread, at any time. */
+int mk_ring_attention_rows(uint64_t sequence, uint32_t world, uint32_t rank, int causal,
+                           int contiguous, uint64_t begin[2], uint64_t count[2]);
 
 /* C = the tokens of each of this rank's experts * its B, spec.shape {T, H, I, E, K}: tokens per
  * rank, hidden and inner size, experts of all ranks, experts per token. X [T, H] and B [E/W, H, I]

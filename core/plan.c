@@ -63,6 +63,7 @@ int plan_op_by_name(const char *name)
 
 const char *const plan_execs[MK_EXECS] = {"host", "cuda", "emulated"};
 const char *const plan_dtypes[MK_PLAN_DTYPES] = {"bf16", "fp8", "bytes"};
+const char *const plan_splits[2] = {"zigzag", "contiguous"};
 const char *const plan_engines[MK_ENGINES] = {"device", "wgmma", "mma"};
 
 const char *plan_role_name(enum mk_role role)

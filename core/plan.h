@@ -37,6 +37,7 @@ struct mk_attention {
     uint64_t batch, sequence, heads, kv_heads, head_dim; /* elements */
     int causal;
     int gather_only; /* nothing is multiplied: what `mkernel bench` measures a gather with */
+    int contiguous;  /* ranks hold one run of rows each, under a causal mask too (plan_splits) */
 };
 
 /* Of moe_*: tokens is the room of one rank, a multiple of 8; experts those of all ranks; k: experts
@@ -133,7 +134,8 @@ int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t fla
 enum { MK_PLAN_DTYPES = 3 };
 extern const char *const plan_execs[MK_EXECS];
 extern const char *const plan_dtypes[MK_PLAN_DTYPES]; /* "bf16", "fp8", "bytes" */
-extern const char *const plan_engines[MK_ENGINES];    /* "mma" */
+extern const char *const plan_splits[2]; /* by mk_attention.contiguous: "zigzag", "contiguous" */
+extern const char *const plan_engines[MK_ENGINES]; /* "mma" */
 
 /* A problem's dtype: its number in plan_dtypes. */
 static inline uint32_t plan_dtype(const struct mk_problem *q)

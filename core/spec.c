@@ -155,6 +155,21 @@ static int spec_read_epilogue(const char *word, struct mk_problem *q, char *erro
     return result ? result : 1;
 }
 
+/* "split=contiguous". 1: it was that. */
+static int spec_read_split(const char *word, struct mk_problem *q, char *error, size_t size)
+{
+    if (strncmp(word, "split=", 6))
+        return 0;
+    if (!op_of(q->op)->causal)
+        return plan_refuse(error, size, "'%s': %s splits no sequence", word, plan_op_name(q->op));
+    q->attention.contiguous = !strcmp(word + 6, plan_splits[1]);
+    return q->attention.contiguous || !strcmp(word + 6, plan_splits[0])
+               ? 1
+               : plan_refuse(error, size,
+                             "'%s' is not valid; it should be split=zigzag or split=contiguous",
+                             word);
+}
+
 static int spec_read_options(struct mk_problem *q, const char *options, char *error, size_t size)
 {
     char text[256], *save;
@@ -170,6 +185,8 @@ static int spec_read_options(struct mk_problem *q, const char *options, char *er
             result = spec_read_engine(word, q, error, size);
         if (!result)
             result = spec_read_epilogue(word, q, error, size);
+        if (!result)
+            result = spec_read_split(word, q, error, size);
         if (!result)
             result = tuning_read_word(word, q->op, &q->tuning, error, size);
         if (result < 0)
@@ -223,6 +240,8 @@ void spec_options(const struct mk_plan *p, char *text, size_t size)
     if (p->problem.epilogue)
         used += (size_t)snprintf(text + used, size - used, "%sepilogue=%s", used ? " " : "",
                                  epilogue_text(p->problem.epilogue, words));
+    if (p->problem.attention.contiguous)
+        used += (size_t)snprintf(text + used, size - used, "%ssplit=contiguous", used ? " " : "");
     if (p->problem.engine == MK_ENGINE_MMA)
         used += (size_t)snprintf(text + used, size - used, "%sengine=mma", used ? " " : "");
     tuning_words(&p->problem.tuning, words, sizeof words);

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *const tuning_masks[TUNING_MASKS] = {"full", "causal", "causal-contiguous"};
+
 #define AT(field) offsetof(struct mk_tuning, field)
 
 const struct tuning_knob tuning_knobs[TUNING_KNOBS] = {
@@ -223,10 +225,12 @@ static int tuning_read_key_word(const char *word, uint32_t place, struct tuning_
                                    op_of(e->op)->shape->letters);
     case 2:
         if (op_of(e->op)->causal) {
-            e->causal = !strcmp(word, "causal");
-            return e->causal || !strcmp(word, "full")
+            while (e->causal < TUNING_MASKS && strcmp(word, tuning_masks[e->causal]))
+                e->causal++;
+            return e->causal < TUNING_MASKS
                        ? 0
-                       : plan_refuse(error, size, "'%s' is not a mask: full or causal", word);
+                       : plan_refuse(error, size,
+                                     "'%s' is not a mask: full, causal or causal-contiguous", word);
         }
         e->b_transposed = !strcmp(word, "nk");
         return e->b_transposed || !strcmp(word, "kn")
@@ -323,7 +327,7 @@ static int tuning_read_line(char *line, struct tuning_entry *e, char *error, siz
                            "%u words where a plan has at least 6: op %s %s fast|deterministic "
                            "NODESxGPUS DEVICE",
                            place, op_of(e->op)->shape->letters,
-                           op_of(e->op)->causal ? "full|causal" : "kn|nk");
+                           op_of(e->op)->causal ? "full|causal|causal-contiguous" : "kn|nk");
     return place > 0;
 }
 
@@ -380,7 +384,7 @@ void tuning_key(struct tuning_entry *e, const struct mk_problem *q, const char *
     e->op = q->op;
     op_numbers(q, e->numbers);
     e->b_transposed = q->b_transposed != 0;
-    e->causal = op_of(q->op)->causal && q->attention.causal;
+    e->causal = !op_of(q->op)->causal || !q->attention.causal ? 0 : q->attention.contiguous ? 2 : 1;
     e->deterministic = q->deterministic != 0;
     e->fp8 = q->fp8 != 0;
     e->nodes = q->topo.nodes;
@@ -475,10 +479,10 @@ int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct m
                            e->shipped ? "core/tuning.plans" : t->path, e->line, why);
     }
     char words[128], shape[TUNING_SHAPE_TEXT];
-    snprintf(p->tuned, sizeof p->tuned, "%s as %s at %s%s%s%s (%s:%u)",
+    snprintf(p->tuned, sizeof p->tuned, "%s as %s at %s%s%s%s%s (%s:%u)",
              tuning_words(&e->tuning, words, sizeof words), e->simulated ? "simulated" : "measured",
-             tuning_shape(e, shape), e->causal ? " causal" : "", *e->date ? " on " : "", e->date,
-             e->shipped ? "core/tuning.plans" : t->path, e->line);
+             tuning_shape(e, shape), e->causal ? " " : "", e->causal ? tuning_masks[e->causal] : "",
+             *e->date ? " on " : "", e->date, e->shipped ? "core/tuning.plans" : t->path, e->line);
     return 0;
 }
 

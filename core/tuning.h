@@ -22,10 +22,15 @@
 
 #define TUNING_NEAR 0.5
 
+/* What stands for attention in place of B's layout: "full", "causal", "causal-contiguous". */
+enum { TUNING_MASKS = 3 };
+extern const char *const tuning_masks[TUNING_MASKS];
+
 struct tuning_entry {
     enum mk_op op;
     uint64_t numbers[MK_OWN_NUMBERS];        /* of the op's shape, in its order; 0 behind them */
-    int b_transposed, causal, deterministic; /* the first two: 0 where it has no such thing */
+    int b_transposed, causal, deterministic; /* the first two: 0 where it has no such thing;
+                                                causal: which of tuning_masks */
     int fp8;                                 /* the line says dtype=fp8; else it is of bf16 */
     uint32_t nodes, gpus;
     int mma;                 /* the line says engine=mma; else it is of engine wgmma */

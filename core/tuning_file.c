@@ -91,7 +91,7 @@ void tuning_close(struct tuning_table *t)
 /* Which product it is: how B lies, or the mask of attention. */
 static const char *tuning_file_variant(const struct tuning_entry *e)
 {
-    return op_of(e->op)->causal ? e->causal ? "causal" : "full" : e->b_transposed ? "nk" : "kn";
+    return op_of(e->op)->causal ? tuning_masks[e->causal] : e->b_transposed ? "nk" : "kn";
 }
 
 static void tuning_file_write_entry(FILE *f, const struct tuning_entry *e)

@@ -56,7 +56,8 @@ static void explore(enum mk_engine engine)
                                           heads < 2 ? 1 : 1 + seed / 2 % 2,
                                           i ? 128 : 64,
                                           causal,
-                                          0};
+                                          0,
+                                          causal && seed % 4 == 3};
                 c.problem.tuning =
                     (struct mk_tuning){.split = c.problem.tuning.split, .chunk_rows = 128};
                 if (!i && causal) /* heads of 64 have two tiles */
@@ -106,7 +107,7 @@ static void test_faults_on_mma(void **state)
         struct sim_world_config c =
             hopper_ops_config(MK_OP_RING_ATTENTION, 2 - seed % 2, 1 + seed % 2, unused, seed);
         struct sim_world_result result;
-        c.problem.attention = (struct mk_attention){1, 2 * 33, 1, 1, 64, 0, 0};
+        c.problem.attention = (struct mk_attention){1, 2 * 33, 1, 1, 64, 0, 0, 0};
         c.problem.tuning = (struct mk_tuning){.tile_m = 0};
         on_mma(&c);
         c.fault = seed ? (struct sim_fault){SIM_FAULT_DROP, 1, 20}
@@ -129,7 +130,7 @@ static void test_look(void **state)
         static const uint64_t unused[3] = {8, 8, 8};
         struct sim_world_config c = hopper_ops_config(MK_OP_RING_ATTENTION, 1, 2, unused, seed);
         struct sim_world_result result;
-        c.problem.attention = (struct mk_attention){1, 2 * 260, 2, 1, 128, 0, 0};
+        c.problem.attention = (struct mk_attention){1, 2 * 260, 2, 1, 128, 0, 0, 0};
         c.problem.tuning = (struct mk_tuning){.split = {{2, 2, 0, 0}}, .pieces = 2};
         c.launches = 2;
         c.pool = pool;

@@ -306,7 +306,7 @@ static const struct {
     const char *path;
     int lines;
 } exceptions[] = {
-    {"core/mkernel.h", 6},     /* calls with an operator's own arguments, for those who write C */
+    {"core/mkernel.h", 7},     /* calls with an operator's own arguments, for those who write C */
     {"core/model/gemm.h", 10}, /* the operators' own parts of the quick model */
     {"core/model/moe.c", 4},
     {"experiments/sim/calibrate_measure.c", 7}, /* shapes that were chosen for what they tell */

@@ -271,7 +271,8 @@ static void simulator_agrees_of_others(void **state)
                                    .timeout_ns = MK_TIMEOUT_NS};
             uint64_t world = mk_world(&q.topo);
             if (i < 6)
-                q.attention = (struct mk_attention){1, rows[i % 3] * world, 16, 16, 128, i >= 3, 0};
+                q.attention =
+                    (struct mk_attention){1, rows[i % 3] * world, 16, 16, 128, i >= 3, 0, 0};
             else
                 q.moe = (struct mk_moe){tokens[i % 3], 7168, 2048, 8 * world, 8};
             struct mk_tuning nothing = {.tile_m = 0}, chosen;

@@ -60,16 +60,18 @@ static void test_refusals(void **state)
 }
 
 /* Every query tile meets every shard once and stays with its CTA; each pair of rows counts once
- * over all steps; a causal mask leaves every rank the same. */
+ * over all steps; a causal mask leaves every rank the same, but of a contiguous split. */
 static void test_cover(void **state)
 {
     static const uint32_t forms[][2] = {{1, 1}, {1, 4}, {2, 2}, {3, 2}};
     for (size_t form = 0; form < 4; form++)
-        for (int causal = 0; causal < 2; causal++) {
+        for (int form_of = 0; form_of < 3; form_of++) {
+            int causal = form_of > 0, split = form_of > 1;
             uint32_t world = forms[form][0] * forms[form][1];
             uint64_t work_of_first = 0, sequence = world * 54;
             for (uint32_t rank = 0; rank < world; rank++) {
                 struct mk_problem q = problem(forms[form][0], forms[form][1], sequence, causal);
+                q.attention.contiguous = split;
                 struct mk_plan plan;
                 char error[300];
                 q.topo.rank = rank;
@@ -106,8 +108,14 @@ static void test_cover(void **state)
                 /* Rows of block b see b half + 1 .. (b + 1) half: blocks r and 2 W - 1 - r together
                  * always the same. */
                 uint64_t all = causal ? 54ull * (sequence + 1) / 2 : 54ull * sequence;
+                if (split) /* rows 54 r + 1 to 54 (r + 1) of a sequence */
+                    all = 54ull * (54 * rank) + 54 * 55 / 2;
                 assert_int_equal(pairs, 12 * all);
-                if (rank == 0)
+                double flop;
+                uint64_t bytes[2];
+                plan_work(&plan, &flop, &bytes[0], &bytes[1]);
+                assert_true(flop == 4.0 * 64 * (double)pairs);
+                if (rank == 0 || split)
                     work_of_first = pairs;
                 assert_int_equal(pairs, work_of_first);
             }
@@ -182,13 +190,13 @@ static void test_gpu_plan(void **state)
                   {16384, 32, 1, 192, 96},
                   {2 * 128, 66, 0, 128, 176},
                   {8192, 32, 0, 128, 176}}; /* six waves of 192 rows, or eight of 128 */
-        q.attention =
-            (struct mk_attention){1, of[i].sequence, of[i].heads, of[i].heads, 64, of[i].causal, 0};
+        q.attention = (struct mk_attention){1,  of[i].sequence, of[i].heads, of[i].heads,
+                                            64, of[i].causal,   0,           0};
         assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
         if (p.problem.tuning.tile_m != of[i].tile_m || p.problem.tuning.tile_n != of[i].tile_n)
             fail_msg("case %d: %u x %u", i, p.problem.tuning.tile_m, p.problem.tuning.tile_n);
     }
-    q.attention = (struct mk_attention){4, 1536, 16, 16, 128, 0, 0};
+    q.attention = (struct mk_attention){4, 1536, 16, 16, 128, 0, 0, 0};
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
     assert_int_equal(p.problem.tuning.pieces, 6); /* of 32 KB: pushing is the longer part */
     assert_int_equal(p.problem.tuning.pace, 1);
@@ -424,7 +432,7 @@ static struct sim_world_config srd_config(uint64_t seed)
 {
     struct sim_world_config c = config_for(seed);
     c.problem.topo = (struct mk_topo){.nodes = 2, .gpus = 1};
-    c.problem.attention = (struct mk_attention){1, 2, 1, 1, 64, 0, 0};
+    c.problem.attention = (struct mk_attention){1, 2, 1, 1, 64, 0, 0, 0};
     c.order = SIM_ORDER_SRD;
     c.launches = 12;
     return c;

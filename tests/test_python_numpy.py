@@ -154,15 +154,21 @@ def attention():
     B, S, H, G, D = 2, 32 * W, 4, 2, 64
     q, k, v = bf16(rng, B, S // W, H, D), bf16(rng, B, S // W, G, D), bf16(rng, B, S // W, G, D)
     qs, ks, vs = (numpy.concatenate(list(floats(everyone(comm, x))), axis=1) for x in (q, k, v))
-    for causal in (False, True):
-        o, lse = mkernel.ring_attention(q, k, v, causal=causal)
+    refuses("'zigzag' or 'contiguous'", mkernel.ring_attention, q, k, v, split="zig")
+    refuses(f"rank {W} of {W} ranks", mkernel.ring_attention_rows, S, rank=W, world=W)
+    for causal, split in ((False, "zigzag"), (True, "zigzag"), (True, "contiguous")):
+        o, lse = mkernel.ring_attention(q, k, v, causal=causal, split=split)
         assert o.shape == q.shape and lse.shape == (B, H, S // W) and lse.dtype == numpy.float32
         block = S // W // 2
         places = [r * (S // W) + i for r in range(W) for i in range(S // W)]
-        if causal:  # where the rows that the ranks have stand in the sequence
+        if causal and split == "zigzag":  # where the rows that the ranks have stand in the sequence
             places = [p * block + i for r in range(W) for p in (r, 2 * W - 1 - r) for i in range(block)]
         order = numpy.array(places)
         mine = order[comm.rank * (S // W) : (comm.rank + 1) * (S // W)]
+        rows = mkernel.ring_attention_rows(S, causal=causal, split=split)
+        assert [i for run in rows for i in run] == list(mine)
+        whole = numpy.arange(B * S).reshape(B, S)
+        assert (mkernel.ring_attention_shard(whole, causal=causal, split=split) == whole[:, mine]).all()
         for b in range(B):
             for h in range(H):
                 scores = floats(q)[b, :, h] @ ks[b, :, h // (H // G)].T / D**0.5

@@ -148,7 +148,7 @@ static void attention(const uint32_t form[2], const char *fabric, int causal)
 {
     struct mk_problem q = {.op = MK_OP_RING_ATTENTION, .topo = {form[0], form[1], 0}};
     char options[256];
-    q.attention = (struct mk_attention){2, mk_world(&q.topo) * 14ull, 6, 3, 64, causal, 0};
+    q.attention = (struct mk_attention){2, mk_world(&q.topo) * 14ull, 6, 3, 64, causal, 0, 0};
     snprintf(options, sizeof options,
              "ring_attention --tile 8,8 --chunk-rows 8 --fabric %s --nodes %u --gpus %u "
              "--attention 2,%d,6,3,64%s",

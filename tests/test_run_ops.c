@@ -66,6 +66,11 @@ static void test_attention(void **state)
         "ring_attention",
         "--nodes 4 --gpus 1 --attention 3,40,2,2,64 --causal --iters 12 --burst 12 --warmup 0");
     assert_non_null(strstr(r.out_text, "B,S,heads,kv_heads,D 3,40,2,2,64 causal"));
+    expect_right("ring_attention", "--nodes 1 --gpus 3 --attention 2,99,4,2,64 --causal --split "
+                                   "contiguous --iters 4");
+    assert_non_null(strstr(r.out_text, "B,S,heads,kv_heads,D 2,99,4,2,64 causal contiguous"));
+    expect_right("ring_attention", "--nodes 2 --gpus 2 --attention 1,260,2,1,64 --causal --split "
+                                   "contiguous --iters 4");
 }
 
 /* What only moves, of each type: half the bytes of bf16 cross. */

@@ -652,7 +652,7 @@ static void test_attention_between_nodes(void **state)
             struct mk_problem q = problem(MK_OP_RING_ATTENTION, MK_EXEC_CUDA, nodes, 3 - nodes);
             struct timed_result r;
             struct mk_plan plan;
-            q.attention = (struct mk_attention){4, 24576, 16, 16, 128, causal, 0};
+            q.attention = (struct mk_attention){4, 24576, 16, 16, 128, causal, 0, 0};
             build(&plan, &q);
             double ideal = timed_ideal(&m, &plan), took = run(&plan, &m, 1, &r);
             if (fabs(timed_products(&m, &plan) / (causal ? 8.28e6 : 16.56e6) - 1) > 0.1)

@@ -25,7 +25,7 @@ static struct tune tune_of(enum mk_op op, const char *space, uint32_t nodes, uin
         (struct mk_problem){.op = op, .exec = MK_EXEC_CUDA, .sms = 132, .topo = {nodes, gpus, 0}};
     job.problem.m = job.problem.n = job.problem.k = 8192;
     job.problem.moe = (struct mk_moe){1024, 7168, 2048, 32, 8};
-    job.problem.attention = (struct mk_attention){4, 12288, 16, 16, 128, 0, 0};
+    job.problem.attention = (struct mk_attention){4, 12288, 16, 16, 128, 0, 0, 0};
     t.job = &job;
     t.shape = job;
     if (tune_space_parse(&t.space, op, space, error, sizeof error))

@@ -122,9 +122,11 @@ static void test_bad_lines(void **state)
         {"gemm", "'gemm' is not an op with tuned plans"},
         {"all_gather 8,8 kn fast 1x4 X", "'all_gather' is not an op with tuned plans"},
         {"ring_attention 1,1,1,1 full fast 1x4 X", "is not a shape of ring_attention: B,S,H,G,D"},
-        {"ring_attention 1,1,1,1,1 kn fast 1x4 X", "'kn' is not a mask: full or causal"},
+        {"ring_attention 1,1,1,1,1 kn fast 1x4 X",
+         "'kn' is not a mask: full, causal or causal-contiguous"},
         {"ring_attention 1,1,1,1,1 causal fast 1x4",
-         "5 words where a plan has at least 6: op B,S,H,G,D full|causal fast|deterministic"},
+         "5 words where a plan has at least 6: op B,S,H,G,D full|causal|causal-contiguous "
+         "fast|deterministic"},
         {"ring_attention 1,1,1,1,1 full fast 1x4 X shots=1", "ring_attention has no shots"},
         {"moe_ffn 1,1,1 kn fast 1x4 X", "'1,1,1' is not a shape of moe_ffn: T,H,I,E,K"},
         {"moe_ffn 1,8,8,0,1 kn fast 1x4 X", "T,H,I,E,K are at least 1"},
@@ -241,7 +243,7 @@ static void test_masks(void **state)
                  "ring_attention 4,65536,16,16,128 full fast 1x4 G pieces=2\n"
                  "gemm_rs 8192,8192,2048 kn fast 1x4 G pace=7\n");
     struct mk_problem q = problem(MK_OP_RING_ATTENTION, 0, 0, 0);
-    q.attention = (struct mk_attention){4, 8192, 16, 16, 128, 0, 0};
+    q.attention = (struct mk_attention){4, 8192, 16, 16, 128, 0, 0, 0};
     struct mk_plan p = build(&t, &q, "G");
     assert_int_equal(p.problem.tuning.pieces, 4);
     assert_string_equal(p.tuned,
@@ -252,6 +254,9 @@ static void test_masks(void **state)
     assert_int_equal(p.problem.tuning.pieces, 8);
     assert_string_equal(p.tuned,
                         "pieces=8 as measured at 4,8192,16,16,128 causal on 2026-11-22 (plans:2)");
+    q.attention.contiguous = 1; /* another division of the work */
+    assert_string_equal(build(&t, &q, "G").tuned, "");
+    q.attention.contiguous = 0;
     q.attention.sequence = 65536; /* only a full one's is near */
     assert_string_equal(build(&t, &q, "G").tuned, "");
     q = problem(MK_OP_GEMM_RS, 8192, 8192, 2048); /* a mask means nothing to others */
@@ -265,7 +270,7 @@ static void test_masks(void **state)
     assert_true(tuning_hash(&t, 1, 4) != hash);
     tuning_close(&t);
     snprintf(path, sizeof path, "%s/masks", folder);
-    for (e.causal = 0; e.causal < 2; e.causal++)
+    for (e.causal = 0; e.causal < 3; e.causal++)
         for (e.tuning.pieces = 1; e.tuning.pieces <= 2; e.tuning.pieces++)
             assert_int_equal(tuning_store(path, &e, error, sizeof error), 0);
     char text[1024] = "";
@@ -275,6 +280,8 @@ static void test_masks(void **state)
     fclose(f);
     assert_non_null(strstr(text, "\nring_attention 4,8192,16,16,128 full fast 1x4 G pieces=2 "));
     assert_non_null(strstr(text, "\nring_attention 4,8192,16,16,128 causal fast 1x4 G pieces=2 "));
+    assert_non_null(
+        strstr(text, "\nring_attention 4,8192,16,16,128 causal-contiguous fast 1x4 G pieces=2 "));
     assert_null(strstr(text, "pieces=1"));
 }
 

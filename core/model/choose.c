@@ -167,10 +167,11 @@ static void choose_undo(struct search *s, size_t offset, size_t size)
 uint32_t model_choose(const struct mk_machine *machine, const struct mk_problem *asked,
                       struct mk_tuning *chosen)
 {
-    /* The choice is rank 0's on every rank. A causal mask gives each rank other tiles to wait for,
-     * so each would find another plan best, and plans must be alike. */
-    struct mk_problem of_rank_0 = *asked, *problem = &of_rank_0;
-    problem->topo.rank = 0;
+    /* The choice is one rank's on every rank. A causal mask gives each rank other tiles to wait for,
+     * so each would find another plan best, and plans must be alike. Of a contiguous split it is
+     * that of the last rank, which has the most to do. */
+    struct mk_problem of_one = *asked, *problem = &of_one;
+    problem->topo.rank = asked->attention.contiguous ? mk_world(&asked->topo) - 1 : 0;
     problem->sms = plan_sms(asked);
     struct search s = {.machine = machine, .problem = problem}, best;
     struct mk_gemm_tile tile;

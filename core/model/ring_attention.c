@@ -1,5 +1,6 @@
 /* Ring attention, query tile by query tile: core/roles/ring_attention.h, where tiles are handed out
  * to whoever is free and K and V arrive head by head. */
+#include "core/attention_shards.h"
 #include "core/model/moves.h"
 #include "core/roles/ring_attention_plan.h"
 
@@ -146,8 +147,8 @@ void model_ring_attention(struct model_walk *w, const struct mk_problem *q,
     attention_tiles(&a);
     if (!p->query_tiles) /* nothing is multiplied: all that comes is waited for */
         w->compute = a.here_all;
-    double pairs = (double)p->rows * (double)q->attention.sequence;
-    w->flop = 4.0 * p->batch * p->heads * p->head_dim * (p->causal ? (pairs + p->rows) / 2 : pairs);
+    w->flop = 4.0 * p->batch * p->heads * p->head_dim *
+              mk_attention_pairs(&q->attention, mk_world(t), t->rank);
     w->l2_bytes = w->flop / p->tile_rows; /* K and V, once for each tile of queries */
     w->end = m->launch + model_later(w->compute, w->moved);
 }

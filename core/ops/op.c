@@ -1,5 +1,6 @@
 /* The table of operators, and what their descriptors say. */
 #include "core/ops/op.h"
+#include "core/attention_shards.h"
 #include "core/epilogue.h"
 #include "core/gemm_tiles_fp8.h"
 #include "core/ops/gemm.h"
@@ -138,7 +139,7 @@ static uint64_t op_letter_value(const struct mk_problem *q, const char *word, si
     if (length == 1 && *word == 'W')
         return mk_world(&q->topo);
     if (length == 6 && !strncmp(word, "halves", 6))
-        return q->attention.causal ? 2 : 1;
+        return mk_attention_halves(&q->attention);
     return length == 4 && !strncmp(word, "rows", 4)
                ? q->m
                : 0; /* 0: a mistake, which a test of every formula finds */

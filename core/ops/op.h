@@ -16,7 +16,7 @@
 
 /* One number of a problem, a uint64_t at `offset` of struct mk_problem, 1 to `most`. `letter` is
  * what the command line and formulas call it, `name` what sentences do. It divides by what a
- * formula says (struct op_argument; `halves`: two with a causal mask, else one), and is a multiple
+ * formula says (struct op_argument; `halves`: mk_attention_halves), and is a multiple
  * of `multiple`, or of so many elements as `bytes` are, for the reason `why`. */
 struct op_dimension {
     const char *letter, *name; /* "T", "tokens" */

@@ -1,5 +1,6 @@
 /* Ring attention, O = softmax(Q K^T / sqrt(D)) V over the K and V of all ranks: what it is, which
  * shapes it takes, and where everything lies. */
+#include "core/attention_shards.h"
 #include "core/attention_tiles.h"
 #include "core/command.h"
 #include "core/gemm_tiles.h"
@@ -59,7 +60,7 @@ static int ring_attention_built(const struct mk_problem *q, uint32_t i, struct m
 static double ring_attention_rows_in_turn(const struct mk_problem *q, uint32_t rows)
 {
     const struct mk_attention *a = &q->attention;
-    uint64_t halves = a->causal ? 2 : 1, half = a->sequence / mk_world(&q->topo) / halves,
+    uint64_t halves = mk_attention_halves(a), half = a->sequence / mk_world(&q->topo) / halves,
              tiles = a->batch * a->heads * halves * mk_ceil_div(half, rows);
     double waves = (double)tiles / (q->sms ? q->sms : 1);
     return (a->causal && waves > 1 ? waves : ceil(waves)) * rows * (rows > 128 ? 1 : 1.08);
@@ -178,7 +179,7 @@ static void ring_attention_choose(struct mk_problem *q)
         t->tile_m = tile.rows;
     if (!t->tile_n)
         t->tile_n = tile.keys;
-    uint64_t half = q->attention.sequence / mk_world(&q->topo) / (q->attention.causal ? 2 : 1);
+    uint64_t half = q->attention.sequence / mk_world(&q->topo) / mk_attention_halves(&q->attention);
     if (!t->chunk_rows) {
         uint64_t whole = mk_round_up(half, t->tile_m), most = cuda ? GPU_CHUNK_ROWS : t->tile_m;
         most = mk_round_up(most, t->tile_m);
@@ -232,8 +233,9 @@ static int ring_attention_build(struct mk_plan *p, char *error, size_t size)
     r->head_dim = (uint32_t)a->head_dim;
     r->causal = a->causal != 0;
     r->rows = (uint32_t)(a->sequence / world);
-    r->halves = r->causal ? 2 : 1;
+    r->halves = mk_attention_halves(a);
     r->half = r->rows / r->halves;
+    r->meets = r->causal && r->halves == 1;
     r->tile_rows = q->tuning.tile_m;
     r->block_rows = q->tuning.tile_n;
     r->chunk_rows = q->tuning.chunk_rows;
@@ -305,8 +307,8 @@ static void ring_attention_work(const struct mk_plan *p, double *flop, uint64_t 
     const struct ring_attention_plan *r = ring_attention_plan_of(p);
     const struct mk_attention *a = &p->problem.attention;
     uint64_t shard = 2ull * r->batch * r->rows * r->row_bytes;
-    double pairs = (double)r->rows * (double)a->sequence;
-    *flop = 4.0 * r->batch * r->heads * r->head_dim * (r->causal ? (pairs + r->rows) / 2 : pairs);
+    *flop = 4.0 * r->batch * r->heads * r->head_dim *
+            mk_attention_pairs(a, mk_world(&r->topo), r->topo.rank);
     *network_bytes = (r->topo.nodes - 1) * shard;
     *nvlink_bytes = (uint64_t)r->topo.nodes * (r->topo.gpus - 1) * shard;
 }
@@ -348,6 +350,24 @@ int mk_ring_attention(struct mk_plan *plan, const void *q, const void *k, const 
 {
     void *const arguments[MK_SPACES - 1] = {OP_ARGUMENT(q), OP_ARGUMENT(k), OP_ARGUMENT(v), o, lse};
     return op_launch(plan, MK_OP_RING_ATTENTION, arguments, stream);
+}
+
+int mk_ring_attention_rows(uint64_t sequence, uint32_t world, uint32_t rank, int causal,
+                           int contiguous, uint64_t begin[2], uint64_t count[2])
+{
+    const struct mk_attention a = {
+        .sequence = sequence, .causal = causal != 0, .contiguous = contiguous != 0};
+    const uint32_t halves = mk_attention_halves(&a);
+    if (rank >= world)
+        return -EINVAL;
+    for (uint32_t half = 0; half < 2; half++) {
+        struct mk_attention_half h = {0, 0};
+        if (half < halves)
+            h = mk_attention_half_of(&a, world, rank, half);
+        begin[half] = h.begin;
+        count[half] = h.rows;
+    }
+    return (int)halves;
 }
 
 const struct op_descriptor op_ring_attention = {

@@ -33,13 +33,17 @@
  *   over NVLink. A causal mask spares none: the last block attends to everything.
  *
  * Buffer reuse
- *   Two buffers, by epoch & 1, need no credits, as in core/roles/ag_gemm.h. Puts are drained before
+ *   Two buffers, by epoch & 1, need no credits, as in core/roles/ag_gemm.h: a rank ends a launch when
+ *   it has something of each other rank's, so nobody is two launches ahead. Tiles see to that where
+ *   each rank sees keys of each other. Rank 0 of a contiguous split does not under a causal mask,
+ *   nor do ranks without rows: there intra_comm and inter_send wait, at their end, for the first
+ *   chunk of each rank that they write to. Puts are drained before
  *   a launch ends. Without that, where puts have no order (SRD), a flag that the next launch's put
  *   raises could speak for bytes of this launch that are still under way.
  *
  * Deadlock freedom
  *   Pushes and puts of a rank's own K and V wait for nothing. Forwards wait for puts, and compute
- *   for both.
+ *   for both, as do the waits at the end of intra_comm and inter_send.
  *
  * Flags of a rank
  *   arrival[rank][chunk]   counts pieces; where a put brings the chunk, the epoch */
@@ -126,11 +130,22 @@ MK_ROLE int ring_attention_push(const struct ring_attention_plan *p, struct mk_c
     return 0;
 }
 
+/* Where a rank's tiles do not wait for each other rank (p->meets): its first chunk of `rank` is
+ * here, so `rank` has begun this launch. */
+MK_ROLE int ring_attention_meet(const struct ring_attention_plan *p, struct mk_cta *cta,
+                                uint32_t rank)
+{
+    return p->meets && cta->index == 0 && ring_attention_await(p, cta, rank, 0);
+}
+
 MK_ROLE int ring_attention_intra_comm(const struct ring_attention_plan *p, struct mk_cta *cta)
 {
     uint32_t turns = p->topo.nodes * (p->topo.gpus - 1) * p->chunks * p->pieces;
     for (uint32_t turn = cta->index; turn < turns; turn += cta->count)
         if (ring_attention_push(p, cta, turn))
+            return 1;
+    for (uint32_t step = 1; step < p->topo.gpus; step++)
+        if (ring_attention_meet(p, cta, ring_attention_source(p, step)))
             return 1;
     return 0;
 }
@@ -152,6 +167,9 @@ MK_ROLE int ring_attention_inter_send(const struct ring_attention_plan *p, struc
                 return 1;
         }
     }
+    for (uint32_t distance = 1; distance < t->nodes; distance++)
+        if (ring_attention_meet(p, cta, mk_rank_at(t, (node + distance) % t->nodes, local)))
+            return 1;
     return mk_cta_drain(cta);
 }
 

@@ -73,6 +73,8 @@ void json_problem(FILE *f, const struct mk_problem *q)
     fprintf(f, "  \"nodes\": %u,\n  \"gpus\": %u,\n", q->topo.nodes, q->topo.gpus);
     if (op->causal)
         json_write_truth(f, "causal", q->attention.causal);
+    if (op->causal)
+        json_text(f, "split", plan_splits[q->attention.contiguous]);
     if (op->b_layout)
         json_text(f, "b_layout", q->b_transposed ? "nk" : "kn");
     if (op->fp8)

@@ -133,6 +133,19 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
                                                "a row attends to itself and the rows before it",
                                                .contexts = masked,
                                                .group = PROBLEM_GROUP};
+    if (masked)
+        *problem_add(t) = (struct option_spec){
+            "split",
+            OPTION_WORD,
+            AT(contiguous),
+            "zigzag|contiguous",
+            "with --causal, which rows of the sequence rank r of W holds: zigzag, blocks r and "
+            "2 W - 1 - r of 2 W, so that all have the same work; contiguous, block r of W, as "
+            "without a mask. Default zigzag",
+            .words = plan_splits,
+            .word_count = 2,
+            .contexts = masked,
+            .group = PROBLEM_GROUP};
     *problem_add(t) = (struct option_spec){
         "b-layout",
         OPTION_WORD,
@@ -377,6 +390,7 @@ void problem_fill(struct problem_options *o, enum op_size size, struct mk_proble
     }
     op_set_numbers(q, o->numbers);
     q->attention.causal = o->causal;
+    q->attention.contiguous = o->contiguous;
     q->b_transposed = o->layout;
     q->deterministic = o->deterministic;
     if (o->epilogue)
@@ -405,7 +419,8 @@ const char *problem_text(const struct mk_problem *q, char text[PROBLEM_TEXT])
         used += (size_t)snprintf(text + used, PROBLEM_TEXT - used, " %s",
                                  epilogue_text(q->epilogue, words));
     if (op_of(q->op)->causal && q->attention.causal)
-        snprintf(text + used, PROBLEM_TEXT - used, " causal");
+        snprintf(text + used, PROBLEM_TEXT - used, " causal%s",
+                 q->attention.contiguous ? " contiguous" : "");
     return text;
 }
 

@@ -1,5 +1,6 @@
 #include "experiments/ops/check_attention.h"
 #include "experiments/common/spawn.h"
+#include "core/attention_shards.h"
 #include "core/bf16.h"
 
 #include <cblas.h>
@@ -23,15 +24,6 @@ static void check_attention_widen(double *to, const uint16_t *from, uint64_t row
     for (uint64_t i = 0; i < rows; i++)
         for (uint64_t j = 0; j < dim; j++)
             to[i * dim + j] = (double)mk_bf16_to_float(from[i * pitch + j]);
-}
-
-/* Place in the sequence of a row of this rank. */
-static uint64_t check_attention_place(const struct check_attention *c, uint64_t row)
-{
-    uint64_t rows = c->problem.sequence / c->world, half = rows / 2;
-    if (!c->problem.causal)
-        return c->rank * rows + row;
-    return row < half ? c->rank * half + row : (2 * c->world - 1 - c->rank) * half + row - half;
 }
 
 /* Scores become weights; returns the logarithm of the sum. */
@@ -59,7 +51,8 @@ static void check_panel(const struct check_attention *c, const struct panel *p, 
                         uint64_t head, uint64_t first, uint64_t rows, struct check_result *r)
 {
     const struct mk_attention *t = &c->problem;
-    uint64_t all = t->sequence, local = all / c->world, dim = t->head_dim, pitch = t->heads * dim;
+    uint64_t all = t->sequence, local = mk_attention_rows(t, c->world, c->rank), dim = t->head_dim,
+             pitch = t->heads * dim;
     int m = (int)rows, n = (int)all, d = (int)dim;
     const uint64_t at = (batch * local + first) * pitch + head * dim;
     check_attention_widen(p->q, c->q + at, rows, dim, pitch);
@@ -67,7 +60,8 @@ static void check_panel(const struct check_attention *c, const struct panel *p, 
                 p->k, d, 0.0, p->scores, n);
     for (uint64_t i = 0; i < rows; i++) {
         double lse = check_attention_soften(
-            p->scores + i * all, t->causal ? check_attention_place(c, first + i) + 1 : all, all);
+            p->scores + i * all,
+            t->causal ? mk_attention_place(t, c->world, c->rank, first + i) + 1 : all, all);
         double said = (double)c->lse[(batch * t->heads + head) * local + first + i];
         r->wrong += !(fabs(said - lse) <= LSE_BOUND * fmax(1, fabs(lse)));
     }
@@ -84,7 +78,7 @@ int check_attention(const struct check_attention *c, const struct check_pace *pa
 {
     const struct mk_attention *t = &c->problem;
     struct check_result mine = {.frobenius = CHECK_FAST};
-    uint64_t all = t->sequence, local = all / c->world, dim = t->head_dim,
+    uint64_t all = t->sequence, local = mk_attention_rows(t, c->world, c->rank), dim = t->head_dim,
              pitch = t->kv_heads * dim;
     struct panel p = {.q = malloc(PANEL_ROWS * dim * sizeof(double)),
                       .k = malloc(all * dim * sizeof(double)),

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "core/attention_shards.h"
 #include "core/bf16.h"
 #include "experiments/job/gpu_tensors.h"
 #include "experiments/ops/check_attention_gpu.h"
@@ -14,8 +15,9 @@ enum { THREADS = 256, CHUNK = 2048, MOST_DIM = 128 };
 struct tensors {
     const uint16_t *q, *o, *k, *v;
     const float *lse;
-    uint64_t batch, all, local, heads, kv_heads, dim, world, rank;
-    int causal;
+    uint64_t batch, all, local, heads, kv_heads, dim;
+    uint32_t world, rank;
+    struct mk_attention problem;
 };
 
 /* What a block found in its row. */
@@ -51,15 +53,6 @@ static __device__ float reduce(float x, bool maximum)
     return part[0];
 }
 
-/* Place in the sequence of a row of this rank. */
-static __device__ uint64_t place(const struct tensors &t, uint64_t row)
-{
-    uint64_t half = t.local / 2;
-    if (!t.causal)
-        return t.rank * t.local + row;
-    return row < half ? t.rank * half + row : (2 * t.world - 1 - t.rank) * half + row - half;
-}
-
 /* Row of a head number start + block * stride, in the last block the last. Keys in chunks, whose
  * scores lie in shared memory; sums are made for the largest score so far. */
 static __global__ void check_row(const struct tensors t, uint64_t start, uint64_t stride,
@@ -71,7 +64,9 @@ static __global__ void check_row(const struct tensors t, uint64_t start, uint64_
     uint64_t number = blockIdx.x + 1 == gridDim.x ? rows - 1 : start + blockIdx.x * stride;
     uint64_t head = number % t.heads, row = number / t.heads % t.local,
              batch = number / t.heads / t.local;
-    uint64_t seen = t.causal ? place(t, row) + 1 : t.all, pitch = t.kv_heads * t.dim;
+    uint64_t seen = t.problem.causal ? mk_attention_place(&t.problem, t.world, t.rank, row) + 1
+                                     : t.all,
+             pitch = t.kv_heads * t.dim;
     const uint64_t at = batch * t.all * pitch + head / (t.heads / t.kv_heads) * t.dim;
     uint32_t column = threadIdx.x % t.dim, lane = threadIdx.x / t.dim, lanes = THREADS / t.dim;
     float most = -INFINITY, weights = 0, sum = 0, top_v = 0;
@@ -144,20 +139,23 @@ static __global__ void check_row(const struct tensors t, uint64_t start, uint64_
     results[blockIdx.x] = r;
 }
 
-/* This rank's part of the whole: rows of the sequence where they belong. */
+/* K or V of all ranks, made as each makes its own: rows of the sequence where they belong. */
 static int make(uint16_t *to, const struct check_attention *c, uint64_t key)
 {
     const struct mk_attention *t = &c->problem;
-    uint64_t halves = t->causal ? 2 : 1, half = t->sequence / c->world / halves,
-             row = t->kv_heads * t->head_dim;
-    uint64_t part = t->batch * halves * half * row;
+    const uint64_t row = t->kv_heads * t->head_dim;
     int err = 0;
-    for (uint64_t rank = 0; rank < c->world; rank++)
-        for (uint64_t i = 0; i < t->batch * halves && !err; i++) {
-            uint64_t block = i % halves ? 2 * c->world - 1 - rank : rank;
-            err = gpu_fill(to + (i / halves * t->sequence + block * half) * row, key,
-                           rank * part + i * half * row, half * row, 0);
-        }
+    for (uint32_t rank = 0; rank < c->world; rank++) {
+        uint64_t from = rank * mk_attention_most_rows(t, c->world) * t->batch * row;
+        for (uint64_t batch = 0; batch < t->batch; batch++)
+            for (uint32_t half = 0; half < mk_attention_halves(t) && !err; half++) {
+                struct mk_attention_half h = mk_attention_half_of(t, c->world, rank, half);
+                if (h.rows)
+                    err = gpu_fill(to + (batch * t->sequence + h.begin) * row, key, from,
+                                   h.rows * row, 0);
+                from += h.rows * row;
+            }
+    }
     return err;
 }
 
@@ -197,7 +195,7 @@ int check_attention_gpu(const struct check_attention *c, const uint64_t keys[2],
                         uint64_t start, struct check_result *result)
 {
     const struct mk_attention *p = &c->problem;
-    uint64_t local = p->sequence / c->world, all = p->batch * local * p->heads;
+    uint64_t local = mk_attention_rows(p, c->world, c->rank), all = p->batch * local * p->heads;
     uint64_t count = all < rows ? all : rows, stride = all / count;
     uint64_t kv_bytes = p->batch * p->sequence * p->kv_heads * p->head_dim * 2;
     int err = 0;
@@ -210,7 +208,7 @@ int check_attention_gpu(const struct check_attention *c, const uint64_t keys[2],
     struct row_result *host = (struct row_result *)malloc(count * sizeof *host);
     const struct tensors t = {q,           o,           kv[0],   kv[1],    lse,
                               p->batch,    p->sequence, local,   p->heads, p->kv_heads,
-                              p->head_dim, c->world,    c->rank, p->causal};
+                              p->head_dim, c->world,    c->rank, *p};
     for (int part = 0; part < 2 && !err; part++)
         err = make(kv[part], c, keys[part]);
     if (!err && !host)

@@ -1,6 +1,7 @@
 /* Ring attention: tensors 0, 1 and 2 are every rank's Q, K and V. */
 #include "experiments/ops/check_attention_gpu.h"
 #include "experiments/job/op.h"
+#include "core/attention_shards.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -9,7 +10,10 @@
 static struct run_source ring_attention_source(const struct run_data *d, uint32_t argument,
                                                uint32_t rank, uint64_t launch)
 {
-    return (struct run_source){run_data_key(d, argument, launch), rank * (d->bytes[argument] / 2),
+    const struct mk_attention *t = &d->job->problem.attention;
+    uint64_t row = (argument == 0 ? t->heads : t->kv_heads) * t->head_dim,
+             before = mk_attention_most_rows(t, mk_world(&d->job->problem.topo)) * t->batch * row;
+    return (struct run_source){run_data_key(d, argument, launch), rank * before,
                                argument == 0 ? 3 : 0};
 }
 
@@ -22,8 +26,8 @@ static int ring_attention_check(const struct run_data *d,
                                 const struct check_pace *pace, struct check_result *result)
 {
     const struct mk_attention *t = &d->job->problem.attention;
-    uint32_t world = mk_world(&d->job->problem.topo), halves = t->causal ? 2 : 1;
-    uint64_t half = t->sequence / world / halves, row = t->kv_heads * t->head_dim;
+    uint32_t world = mk_world(&d->job->problem.topo);
+    uint64_t row = t->kv_heads * t->head_dim;
     struct check_attention c = {.problem = *t, .world = world, .rank = d->job->identity.rank};
     c.q = arguments[0];
     c.o = arguments[3];
@@ -37,12 +41,12 @@ static int ring_attention_check(const struct run_data *d,
     int status = -ENOMEM;
     for (uint32_t part = 0; part < 2 && kv[0] && kv[1]; part++)
         for (uint32_t rank = 0; rank < world; rank++)
-            for (uint64_t batch = 0; batch < t->batch; batch++)
-                for (uint32_t h = 0; h < halves; h++) {
-                    uint64_t block = h ? 2 * world - 1 - rank : rank;
-                    run_data_input(d, 1 + part, rank, launch, (batch * halves + h) * half * row,
-                                   half * row,
-                                   kv[part] + (batch * t->sequence + block * half) * row);
+            for (uint64_t batch = 0, from = 0; batch < t->batch; batch++)
+                for (uint32_t half = 0; half < mk_attention_halves(t); half++) {
+                    struct mk_attention_half h = mk_attention_half_of(t, world, rank, half);
+                    run_data_input(d, 1 + part, rank, launch, from * row, h.rows * row,
+                                   kv[part] + (batch * t->sequence + h.begin) * row);
+                    from += h.rows;
                 }
     c.k = kv[0];
     c.v = kv[1];

@@ -122,7 +122,8 @@ int measured_shape_text(const char *text, struct mk_problem *q, char *error, siz
         if (*end != (i + 1 < count ? ',' : *end) || !numbers[i])
             break;
     }
-    q->attention.causal = !strcmp(end, " causal");
+    q->attention.contiguous = !strcmp(end, " causal contiguous");
+    q->attention.causal = q->attention.contiguous || !strcmp(end, " causal");
     if (i == count && (!*end || q->attention.causal)) {
         op_set_numbers(q, numbers);
         return 0;

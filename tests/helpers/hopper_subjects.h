@@ -99,7 +99,7 @@ static inline int hopper_subject_attention(struct hopper_subject_run *r)
 {
     static const uint64_t none[] = {8, 8, 8};
     struct sim_world_config c = hopper_ops_config(MK_OP_RING_ATTENTION, 1, 2, none, r->seed);
-    c.problem.attention = (struct mk_attention){1, 2 * 2 * 33, 2, 1, 64, 1, 0};
+    c.problem.attention = (struct mk_attention){1, 2 * 2 * 33, 2, 1, 64, 1, 0, 0};
     c.problem.tuning = (struct mk_tuning){.split = {{2, 1, 0, 0}}, .chunk_rows = 128};
     c.launches = 2;
     c.tracks = r->seed ? 64 : 0;

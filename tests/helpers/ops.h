@@ -72,6 +72,7 @@ static struct sim_world_config ops_varied(enum mk_op op, size_t form, size_t sha
     c.seed = seed * 7919 + shape; /* the bits that vary turns are low */
     c.problem.b_transposed = op != MK_OP_RING_ATTENTION && seed & 1;
     c.problem.attention.causal = (int)(seed >> 1 & 1);
+    c.problem.attention.contiguous = (int)(seed >> 2 & 1);
     sim_world_vary(&c);
     return c;
 }
@@ -89,7 +90,9 @@ static const char *ops_replay(const struct sim_world_config *c)
         used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%d", i ? "," : "",
                                  (int)numbers[i]);
     if (op_of(q->op)->causal && q->attention.causal)
-        snprintf(shape + used, sizeof shape - used, " --causal");
+        used += (size_t)snprintf(shape + used, sizeof shape - used, " --causal");
+    if (op_of(q->op)->causal && q->attention.contiguous)
+        snprintf(shape + used, sizeof shape - used, " --split contiguous");
     snprintf(text, sizeof text,
              "sim %s --explore --vary --runs 1 --nodes %u --gpus %u --seed %d %s%s%s%s",
              plan_op_name(q->op), q->topo.nodes, q->topo.gpus, (int)c->seed, shape,

@@ -11,12 +11,13 @@ from ._library import Error, Refused
 from ._communicator import Communicator, Plan, default, init
 from ._frames import frame
 from . import _shapes, operators
+from .operators import ring_attention_rows, ring_attention_shard
 
 globals().update((name, getattr(operators, name)) for name in _shapes.FUNCTIONS)
 
 __all__ = [
     "Communicator", "Error", "Plan", "Refused", "default", "empty", "frame", "from_bf16", "full_state_dict", "init", "load_full_state_dict", "operators",
-    "parallel_mode", "parallelize", "quantize", "to_bf16", "trace",
+    "parallel_mode", "parallelize", "quantize", "ring_attention_rows", "ring_attention_shard", "to_bf16", "trace",
     *_shapes.FUNCTIONS,
 ]
 

@@ -22,10 +22,11 @@ For all of them:
 """
 from __future__ import annotations
 
+import ctypes
 import inspect
 
 from . import _communicator, _shapes
-from ._library import Refused
+from ._library import Refused, library
 
 tensors = None  # the module for PyTorch's tensors, once torch is there
 
@@ -124,16 +125,56 @@ def gemm_ar(a, b, out=None, *, deterministic: bool = False, options: str = "", c
     return _launch(comm, "gemm_ar", (a, b), None if out is None else (out,), False, deterministic, options)[0]
 
 
-def ring_attention(q, k, v, *, causal: bool = False, out=None, lse=None, options: str = "", comm=None):
+def _contiguous(split):
+    if split not in ("zigzag", "contiguous"):
+        raise Refused(f"ring_attention: split={split!r}: it is 'zigzag' or 'contiguous'")
+    return split == "contiguous"
+
+
+def ring_attention_rows(sequence: int, *, causal: bool = False, split: str = "zigzag", rank=None, world=None, comm=None):
+    """The rows of a sequence that a rank holds in ring_attention: a tuple of ranges, two where causal and zigzag.
+
+    rank, world: default this rank and the ranks of `comm`. Does not communicate.
+    """
+    if rank is None or world is None:
+        comm = _communicator.default() if comm is None else comm
+        rank, world = comm.rank if rank is None else rank, comm.world if world is None else world
+    begin, count = (ctypes.c_uint64 * 2)(), (ctypes.c_uint64 * 2)()
+    runs = library.mk_ring_attention_rows(sequence, world, rank, causal, _contiguous(split), begin, count) if rank >= 0 else -1
+    if runs < 0:
+        raise Refused(f"ring_attention_rows: rank {rank} of {world} ranks")
+    return tuple(range(begin[i], begin[i] + count[i]) for i in range(runs))
+
+
+def ring_attention_shard(x, *, dim: int = 1, causal: bool = False, split: str = "zigzag", rank=None, world=None, comm=None):
+    """A rank's rows of a whole tensor, [B, S, H, D] of Q, K or V: what ring_attention takes. A copy, of torch or numpy as x is.
+
+    dim: which dimension the sequence is. The others as in ring_attention_rows.
+    """
+    rows = ring_attention_rows(x.shape[dim], causal=causal, split=split, rank=rank, world=world, comm=comm)
+    of_all = (slice(None),) * (dim % len(x.shape))
+    parts = [x[(*of_all, slice(run.start, run.stop))] for run in rows]
+    if tensors is not None and tensors.is_array(x):
+        return tensors.torch.cat(parts, dim)
+    import numpy
+
+    return numpy.concatenate(parts, dim)
+
+
+def ring_attention(q, k, v, *, causal: bool = False, split: str = "zigzag", out=None, lse=None, options: str = "", comm=None):
     """O = softmax(Q K^T / sqrt(D)) V over the sequence of all ranks, the same bits on every run.
 
     q: [B, S/W, H, D] bf16, this rank's rows of the sequence; D is 64 or 128.
     k, v: [B, S/W, G, D] bf16, where G divides H.
     causal: a row sees no later rows. The rows of rank r are block r of 2 W, then block 2 W - 1 - r.
+    split: "contiguous": under a mask, too, the rows of rank r are block r of W; the last rank has the most to do.
+        ring_attention_rows says which rows a rank has, and ring_attention_shard cuts them from a whole tensor.
     out: [B, S/W, H, D] bf16. lse: [B, H, S/W] fp32, natural logarithm of the softmax's sums. Both or neither.
     Returns (out, lse).
     """
     outputs = None if out is None and lse is None else (out, lse)
+    if _contiguous(split):
+        options = f"split=contiguous {options}".strip()
     return tuple(_launch(comm, "ring_attention", (q, k, v), outputs, causal, options=options))
 
 
