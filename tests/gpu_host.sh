@@ -210,6 +210,11 @@ all="$mkernel run gemm_ar --exec cuda --check --timeout 5 --engine mma --shape $
 check summed_for_all_on_engine_mma $all --gpus $world
 check summed_for_all_on_engine_mma_deterministic $all --gpus $world --deterministic
 check summed_for_all_on_engine_mma_two_nodes $all $nodes
+for how in "17,200,328" "17,200,328 --deterministic" "24,4104,1000 --b-layout nk" "200,4104,1000 --tile 128,128" "65,520,1000 --deterministic --tile 128,128"; do
+    check "summed_on_engine_mma_one_shot_${how// /_}" "$mkernel" run gemm_rs --exec cuda --check --timeout 5 --engine mma --gpus $world --shape $((world * ${how%%,*})),${how#*,} --iters 20 --burst 5 --shots 1
+    check "summed_for_all_on_engine_mma_one_shot_${how// /_}" "$mkernel" run gemm_ar --exec cuda --check --timeout 5 --engine mma --gpus $world --shape ${how} --iters 20 --burst 5 --shots 1
+done
+for rows in 1 3; do check "summed_for_all_on_engine_mma_one_shot_$rows" "$mkernel" run gemm_ar --exec cuda --check --timeout 5 --engine mma --gpus $world --shape $rows,1032,1000 --iters 20 --burst 5 --shots 1; done
 check gathered_on_engine_mma "$mkernel" run all_gather --exec cuda --check --engine mma --gpus $world --shape $((world * 65)),328 --iters 20
 check exchanged_on_engine_mma "$mkernel" run all_to_all --exec cuda --check --engine mma $nodes --shape $((world * 64)),328 --iters 20
 check added_on_engine_mma "$mkernel" run reduce_scatter --exec cuda --check --engine mma $nodes --shape $((world * 65)),328 --iters 20

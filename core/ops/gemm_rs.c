@@ -8,7 +8,7 @@
 
 #include <errno.h>
 
-/* Rows of A that one shot suits best: more are two. Where the sum goes to both of two ranks, one
+/* Rows of A that one shot suits best: more are two. Where, on engine wgmma, the sum goes to both of two ranks, one
  * shot sends no more bytes than two do, and all of it but the last tile's goes behind products:
  * 1024 rows take 145 us (8192,4096) and 139 (4096,8192), in two shots 151 and 143; 2048 rows 285
  * and 266, in two 266 and 248. */
@@ -131,14 +131,11 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, c
                        size_t size)
 {
     struct mk_problem *q = &p->problem;
-    if (q->engine == MK_ENGINE_MMA && q->tuning.shots == 1)
-        return plan_refuse(error, size, "one shot: engine mma has two of %s yet (shots is 2)",
-                           plan_op_name(q->op));
-    if (q->engine == MK_ENGINE_MMA)
-        q->tuning.shots = 2;
-    int result = plan_choose_shots(
-        q, plan_gemm_sum_tile,
-        gathers && q->topo.gpus == 2 ? GEMM_AR_FEW_ROWS_OF_TWO : GEMM_RS_FEW_ROWS, error, size);
+    int mma = q->exec == MK_EXEC_CUDA && q->engine == MK_ENGINE_MMA;
+    int result = plan_choose_shots(q, plan_gemm_sum_tile,
+                                   gathers && q->topo.gpus == 2 && !mma ? GEMM_AR_FEW_ROWS_OF_TWO
+                                                                        : GEMM_RS_FEW_ROWS,
+                                   error, size);
     if (result)
         return result;
     gemm_rs_choose(q, gathers);
@@ -185,13 +182,14 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, c
     uint64_t tiles = mk_ceil_div(r->block_rows, r->tile_m) * r->col_tiles;
     uint32_t blocks = r->shots == 1 ? 1 : world;
     r->words = cuda && r->shots == 1 && gemm_rs_joint_part(r) <= WORDS_BYTES &&
-               tiles <= (uint64_t)2 * r->split.ctas[MK_COMPUTE];
+               tiles <= (uint64_t)2 * r->split.ctas[MK_COMPUTE] &&
+               (!mma || r->tile_n <= PLAN_MOST_WORDS_COLUMNS_MMA);
     r->slab_pitch = tiles * r->tile_m * r->tile_n * r->element_bytes << r->words;
     if (tiles * world > UINT32_MAX / 2) /* numbers of tiles have 32 bits */
         return plan_take(p, tiles * world, 0, 0, 0, error, size);
     r->passing =
         r->shots == 1 && world > 1 &&
-        (!cuda || (gathers && !r->words && tiles > r->split.ctas[MK_COMPUTE] / r->cluster));
+        (!cuda || (gathers && !mma && !r->words && tiles > r->split.ctas[MK_COMPUTE] / r->cluster));
     r->shard_tiles = (uint32_t)tiles;
     r->units = r->shard_tiles * r->pieces;
     r->chunk_tiles = r->chunk_rows / r->tile_m * r->col_tiles;

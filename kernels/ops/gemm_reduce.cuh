@@ -10,7 +10,7 @@
  *              16-byte stores. So the tensor cores wait for NVLink only where the outbox is full,
  *              and no TMA load stands in line behind a store that NVLink does not take yet
  *
- *   joint      of one shot: kernels/ops/gemm_joint.cuh. Several tiles of a CTA pass the outbox, too
+ *   joint      of one shot: kernels/ops/joint.cuh and gemm_joint.cuh. Several tiles of a CTA pass the outbox, too
  *
  * The same warp (of two, each has the rows of one consumer) announces what is stored, and pushes
  * own tiles where the sum goes to all. The other warps are free for intra_comm.
@@ -24,6 +24,7 @@
 #define MK_KERNELS_GEMM_REDUCE_CUH
 
 #include "kernels/ops/gemm_reduce_roles.cuh"
+#include "kernels/ops/joint.cuh"
 
 #include "kernels/fragments.cuh"
 #include "kernels/hopper/gemm_launch.cuh"
@@ -350,26 +351,10 @@ template <class op, int sums> struct reduce_source : gemm_source {
     GEMM_MEMBER void add(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t half,
                          uint32_t rank, struct gemm_ring *ring) const;
 
-    /* Joint: whether `rank` wants the 16 rows from `row` of the tile on. */
-    GEMM_MEMBER bool wanted(const struct mk_tile *tile, uint32_t rank, uint32_t row) const
-    {
-        uint32_t left = row < tile->rows ? tile->rows - row : 0;
-        return gemm_rs_wants(op::tiles(plan), rank, tile->row + row,
-                             left < FRAGMENT_ROWS ? left : FRAGMENT_ROWS);
-    }
-
     template <class shape>
     GEMM_MEMBER void exchange(const struct reduce_work *w,
                               float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t row,
                               uint32_t half) const;
-
-    template <class shape>
-    GEMM_MEMBER bool store_own(const struct reduce_work *w,
-                               float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t row) const;
-
-    template <class shape>
-    GEMM_MEMBER void add_joint(const struct reduce_work *w,
-                               float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t row) const;
 
     template <class shape>
     GEMM_MEMBER bool finish(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2],
@@ -509,15 +494,11 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
     if (op::gathers && kind == REDUCE_PASSED && i > 0)
         ptx_bar_sync(1 + half, 128);
     if constexpr (shape::tile_n <= PLAN_MOST_JOINT_COLUMNS) {
-        if constexpr (op::gathers) {
-#pragma unroll
-            for (int m = 0; m < shape::blocks; m++)
-                fragments_round<shape::number>(sum[m], kind >= GEMM_RS_JOINT);
-        }
+        joint_round<op, shape::number>(sum, kind >= GEMM_RS_JOINT);
         if (kind == GEMM_RS_JOINT) {
             exchange<shape>(w, sum, row, half);
-            add_joint<shape>(w, sum, row);
-            return !op::gathers && store_own<shape>(w, sum, row);
+            joint_add<op, shape::number, true, 4>(plan, launch, w, sum, row);
+            return !op::gathers && joint_store_own<op>(plan, launch, w, sum, row);
         }
     }
     char *to = kind == GEMM_RS_SUM

@@ -1,16 +1,20 @@
-/* GEMM+ReduceScatter and GEMM+AllReduce in two shots on engine mma, for every GPU of compute
+/* GEMM+ReduceScatter and GEMM+AllReduce on engine mma, for every GPU of compute
  * capability 8.0 and up: the schedules of core/roles/gemm_rs.h and gemm_ar.h, as
  * kernels/ops/gemm_reduce.cuh runs them on the other engine, with the same sums in the same places
  * of memory. What is simpler here: consumers store what a peer adds in that peer's memory
  * themselves, and load what they add when it has come, so no tile passes an outbox, and the tensor
  * cores wait for NVLink.
  *
- * Where the sum goes to all, consumers store own tiles in C and go on; warps that the engine leaves
+ * In one shot consumers send their sums to the ranks that want them, tell these, wait for theirs
+ * and add them (kernels/ops/joint.cuh), tile by tile.
+ *
+ * In two, where the sum goes to all, consumers store own tiles in C and go on; warps that the engine leaves
  * free push them from there. The consumers of a warpgroup may be REDUCE_AHEAD own tiles ahead. */
 #ifndef MK_KERNELS_GEMM_REDUCE_MMA_CUH
 #define MK_KERNELS_GEMM_REDUCE_MMA_CUH
 
 #include "kernels/ops/gemm_reduce_roles.cuh"
+#include "kernels/ops/joint.cuh"
 
 #include "kernels/fragments.cuh"
 #include "kernels/mma/launch.cuh"
@@ -31,7 +35,9 @@ struct reduce_half {
     uint32_t kind; /* enum gemm_rs_kind */
     uint32_t runs; /* of a group of rows, in fragments (kernels/fragments.cuh) */
     struct gemm_rs_terms terms[GEMM_RS_LEVELS];
-    uint64_t to; /* where it goes, if not to C, in the heap of who adds it */
+    uint64_t to; /* where it goes, if not to C, in the heap of who adds it, as kernels/ops/joint.cuh
+                  * has it in one shot */
+    uint64_t epoch;
     /* A ring without bytes: its rows of an own tile are in C; they have been pushed. */
     uint64_t stored[2 * REDUCE_AHEAD];
     struct pipeline_position at; /* the first thread's */
@@ -41,6 +47,7 @@ PTX_SHARED(struct reduce_half, reduce_halves, 2);
 /* number: of sums that go from rank to rank, enum mk_dtype. */
 template <class op, int number> struct reduce_mma_source : mma_op_source {
     static constexpr bool announces = true;
+    static constexpr int loads = number == MK_FP24 ? 1 : 2; /* of others' sums, under way */
 
     const typename op::plan *plan;
     const struct mma_operands *operands;
@@ -60,7 +67,7 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
     /* Whether own tiles go to other ranks. */
     MMA_MEMBER bool pushes() const
     {
-        return op::gathers && reduction()->gathers;
+        return op::gathers && reduction()->gathers && reduction()->shots == 2;
     }
 
     MMA_MEMBER uint32_t stored(uint32_t half) const
@@ -91,12 +98,21 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
         const enum gemm_rs_kind kind = gemm_rs_kind_of(p, &mine->tile);
         mine->kind = kind;
         mine->runs = gemm_rs_grained_cols(p, mine->tile.cols) / p->grain_cols;
-        if (kind != GEMM_RS_OWN)
+        mine->epoch = epoch;
+        if (kind == GEMM_RS_JOINT)
+            mine->to = gemm_rs_joint_offset(p, &mine->tile, epoch);
+        else if (kind != GEMM_RS_OWN)
             mine->to = gemm_rs_tile_offset(p, &mine->tile, epoch);
-        if (kind != GEMM_RS_PARTIAL)
+        if (kind == GEMM_RS_OWN || kind == GEMM_RS_SUM)
 #pragma unroll 1
             for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++)
                 mine->terms[level] = gemm_rs_level(p, &mine->tile, level, epoch);
+        if (kind == GEMM_RS_JOINT) { /* what joint_add leaves */
+            const uint32_t before = joint_before(p);
+            mine->terms[0].source = mine->to + before * p->slab_pitch;
+            mine->terms[0].count = p->words ? 0 : p->topo.gpus - 1 - before;
+            mine->terms[1].source = mine->terms[1].count = 0;
+        }
         mma_op_source::begin(i, tile);
     }
 
@@ -109,25 +125,57 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
     MMA_MEMBER struct mma_place place(uint32_t, const struct mk_tile *, uint32_t row) const
     {
         const struct mk_tile *tile = &reduce_halves[threadIdx.x / 128].tile;
-        const uint32_t before = op::gathers ? tile->a_slab * reduction()->shard_rows : 0;
+        const struct gemm_rs_plan *p = reduction();
+        const uint32_t before = op::gathers     ? tile->a_slab * p->shard_rows
+                                : p->shots == 1 ? 0 - p->topo.rank * p->shard_rows
+                                                : 0;
         return {(int32_t)tile->col, (int32_t)(before + tile->row + row), 0};
     }
 
-    /* Adds what others have of the tile, once it is here. */
-    template <class shape>
-    MMA_MEMBER void add(float (&sum)[shape::blocks][shape::sums], struct reduce_half *mine,
-                        uint32_t half)
+    /* Two shots: waits for what others have of the tile. */
+    MMA_MEMBER void await(struct reduce_half *mine, uint32_t half)
     {
         if (threadIdx.x % 128 == 0 && !mine->ending)
             mine->ending = gemm_rs_before(reduction(), &mine->cta, &mine->tile);
         ptx_bar_sync(1 + half, 128); /* what it has acquired, all load */
+    }
+
+    /* One shot: others get what this rank has of the tile, and what they have has come. Added of it
+     * is all but what is behind this rank's own, in rank order. */
+    template <class shape>
+    MMA_MEMBER void exchange(float (&sum)[shape::blocks][shape::sums], struct reduce_half *mine,
+                             uint32_t half)
+    {
+        const uint32_t row = shape::row(threadIdx.x / 32, 0);
+        constexpr bool worded = shape::tile_n <= PLAN_MOST_WORDS_COLUMNS_MMA;
+        joint_round<op, number>(sum, true);
+        joint_send<op, number, worded>(plan, launch, mine, sum, row);
+        if (!worded || !reduction()->words) {
+            ptx_bar_sync(1 + half, 128); /* all have stored what is told of */
+            if (threadIdx.x % 128 == 0) {
+                const struct gemm_rs_plan *p = reduction();
+                gemm_rs_announce(p, &mine->cta, &mine->tile, MK_TILE_PARTS / halves);
+                if (!mine->ending)
+                    mine->ending = gemm_rs_await(p, &mine->cta, &mine->tile);
+            }
+            ptx_bar_sync(1 + half, 128);
+        }
+        joint_add<op, number, worded, 0>(plan, launch, mine, sum, row);
+    }
+
+    /* Adds the tile's terms, which are here. */
+    template <class shape>
+    MMA_MEMBER void add(float (&sum)[shape::blocks][shape::sums], const struct reduce_half *mine)
+    {
 #pragma unroll 1
         for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++)
 #pragma unroll
             for (int m = 0; m < shape::blocks; m++) {
                 const uint32_t row = shape::row(threadIdx.x / 32, m);
-                if (row < mine->tile.rows)
-                    fragments_add_behind<number, number == MK_FP24 ? 1 : 2>(
+                if (row < mine->tile.rows &&
+                    (op::gathers || mine->kind != GEMM_RS_JOINT ||
+                     joint_wanted(reduction(), &mine->tile, reduction()->topo.rank, row)))
+                    fragments_add_behind<number, loads>(
                         sum[m],
                         launch->heap + mine->terms[level].source +
                             fragment_offset<number>(row, mine->runs),
@@ -141,10 +189,17 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
         struct reduce_half *mine = &reduce_halves[half];
         static_assert(shape::warp_columns == 1, "a warp has whole rows, as fragments do");
         ptx_bar_sync(1 + half, 128); /* the tile is described */
+        if (mine->kind == GEMM_RS_JOINT)
+            exchange<shape>(sum, mine, half);
+        else if (mine->kind != GEMM_RS_PARTIAL)
+            await(mine, half);
         if (mine->kind != GEMM_RS_PARTIAL)
-            add<shape>(sum, mine, half);
+            add<shape>(sum, mine);
         if (mine->kind == GEMM_RS_OWN)
             return false;
+        if (mine->kind == GEMM_RS_JOINT)
+            return !op::gathers &&
+                   joint_store_own<op>(plan, launch, mine, sum, shape::row(threadIdx.x / 32, 0));
         char *const to =
             (mine->kind == GEMM_RS_SUM ? launch->heap : launch->peers[mine->tile.c_local]) +
             mine->to;
@@ -242,7 +297,9 @@ template <class op, int number> struct reduce_on_mma {
         const uint64_t pitch = p->k * 2ull, c_pitch = p->n * 2ull;
         /* behind a rank's rows lie those of the next */
         const uint32_t before = op::gathers ? p->topo.rank * p->shard_rows : 0,
-                       rows = before + gemm_rs_rows(p, p->topo.rank, 0, p->shard_rows);
+                       rows = op::gathers && p->shots == 1
+                                  ? p->m
+                                  : before + gemm_rs_rows(p, p->topo.rank, 0, p->shard_rows);
         m->a = {a, pitch, 0, p->m, p->k};
         operands->b = shape::b_kn ? mma_matrix{b, c_pitch, 0, p->k, p->n}
                                   : mma_matrix{b, pitch, 0, p->n, p->k};

@@ -10,7 +10,7 @@
 #include "tests/helpers/hopper_moe.h"
 #include "tests/helpers/hopper_ops.h"
 
-enum { SUBJECTS = 15 };
+enum { SUBJECTS = 17 };
 
 /* One order of a subject, mutated or not; `sites` is told which places it came to. 0: all right;
  * else `text` says what is not. */
@@ -95,6 +95,18 @@ static inline int hopper_subject_mma_sum(struct hopper_subject_run *r)
     return hopper_subject_world(r, &c);
 }
 
+/* One shot there: by flags or, of fewer bytes, in words. */
+static inline int hopper_subject_mma_one_shot(struct hopper_subject_run *r, enum mk_op op,
+                                              uint64_t columns)
+{
+    const uint64_t shape[] = {20, columns, 136};
+    struct sim_world_config c = hopper_ops_config(op, 1, 2, shape, 20 * r->seed + 3);
+    hopper_ops_on_mma(&c);
+    c.problem.tuning.shots = 1;
+    c.launches = 3;
+    return hopper_subject_world(r, &c);
+}
+
 static inline int hopper_subject_attention(struct hopper_subject_run *r)
 {
     static const uint64_t none[] = {8, 8, 8};
@@ -167,8 +179,12 @@ static inline int hopper_subject_run(struct hopper_subject_run *r)
         return hopper_subject_attention(r);
     case 13:
         return hopper_subject_moe_ffn(r);
-    default:
+    case 14:
         return hopper_subject_mma_sum(r);
+    case 15:
+        return hopper_subject_mma_one_shot(r, MK_OP_GEMM_AR, 520);
+    default:
+        return hopper_subject_mma_one_shot(r, MK_OP_GEMM_RS, 200);
     }
 }
 
