@@ -274,12 +274,14 @@ int mk_gemm_rs(struct mk_plan *plan, const void *a, const void *b, void *c, void
  * B [K, N], C [M, N], bf16; any M from 1. Sums and "dtype=fp8" as in mk_gemm_rs. */
 int mk_gemm_ar(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream);
 
-/* O = softmax(Q K^T / sqrt(D)) V, spec.shape {B, S, H, G, D}: batch, sequence, heads, heads of K
- * and V, head size. Q and O [B, S/W, H, D], K and V [B, S/W, G, D] bf16: this rank's rows of the
- * sequence; lse [B, H, S/W] fp32, natural logarithm. Causal: the rows of rank r are block r of 2 W,
+/* O = softmax(Q K^T / sqrt(D)) V, spec.shape {B, S, H, G, D}: batch, sequence of any length, heads,
+ * heads of K and V, head size. Q and O [B, R, H, D], K and V [B, R, G, D] bf16, where R are the
+ * rows of the sequence that this rank holds (mk_ring_attention_rows), S/W where W divides S; lse
+ * [B, H, R] fp32, natural logarithm. The sequence is cut into W blocks of ceil(S/W) rows, the last
+ * of fewer or none, and rank r holds block r. Causal: into 2 W of ceil(S/2W), and it holds block r,
  * then block 2 W - 1 - r, so that all ranks have the same work (zigzag); with "split=contiguous"
- * among the plan's options they are block r of W, and the last rank has the most to do. The same
- * bits on every run. */
+ * among the plan's options block r of W, and the last rank has the most to do. A rank without rows
+ * launches too; its arguments may be NULL. The same bits on every run. */
 int mk_ring_attention(struct mk_plan *plan, const void *q, const void *k, const void *v, void *o,
                       float *lse, void *stream);
 

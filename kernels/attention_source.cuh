@@ -73,6 +73,14 @@ struct attention_source {
     {
     }
 
+    /* The tensor that takes the tile's rows of O, and drops what lies behind them: that of all
+     * tiles, where no tile ends before its slab does. */
+    template <class tensor>
+    ATTENTION_MEMBER const tensor *output(const tensor *of_all, const struct attention_tile &) const
+    {
+        return of_all;
+    }
+
     /* All lanes of each warp that the engine leaves free (1 to 3), meanwhile: other work of the
      * block. */
     ATTENTION_MEMBER void auxiliary_warp(uint32_t)

@@ -49,15 +49,15 @@ static void explore(enum mk_engine engine)
                     hopper_ops_config(MK_OP_RING_ATTENTION, nodes, gpus, unused, seed);
                 struct sim_world_result result;
                 uint32_t *ctas = c.problem.tuning.split.ctas;
-                c.problem.attention =
-                    (struct mk_attention){1 + (mma ? !i : seed % 2),
-                                          (causal ? 2 : 1) * world * (i ? 137 : 33),
-                                          heads,
-                                          heads < 2 ? 1 : 1 + seed / 2 % 2,
-                                          i ? 128 : 64,
-                                          causal,
-                                          0,
-                                          causal && seed % 4 == 3};
+                c.problem.attention = (struct mk_attention){
+                    1 + (mma ? !i : seed % 2),
+                    (causal ? 2 : 1) * world * (i ? 137 : 33) - (seed % 3 ? seed % 5 * 9 : 0),
+                    heads,
+                    heads < 2 ? 1 : 1 + seed / 2 % 2,
+                    i ? 128 : 64,
+                    causal,
+                    0,
+                    causal && seed % 4 == 3};
                 c.problem.tuning =
                     (struct mk_tuning){.split = c.problem.tuning.split, .chunk_rows = 128};
                 if (!i && causal) /* heads of 64 have two tiles */

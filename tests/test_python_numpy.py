@@ -187,6 +187,39 @@ def attention_of_two_ranks_is_right():
 
 
 @scene
+def attention_of_any_length():
+    comm = mkernel.init(timeout_ns=MINUTE)
+    rng, W = numpy.random.default_rng(5), comm.world  # all ranks make the whole tensors
+    B, H, G, D = 2, 4, 2, 64
+    for S in (1, 17, 193):
+        q, k, v = bf16(rng, B, S, H, D), bf16(rng, B, S, G, D), bf16(rng, B, S, G, D)
+        for causal, split in ((False, "zigzag"), (True, "zigzag"), (True, "contiguous")):
+            mine = [mkernel.ring_attention_shard(x, causal=causal, split=split) for x in (q, k, v)]
+            rows = [i for run in mkernel.ring_attention_rows(S, causal=causal, split=split) for i in run]
+            refuses(f"and of a sequence of {S + 900} rank", mkernel.ring_attention, *mine, causal=causal, split=split, sequence=S + 900)
+            o, lse = mkernel.ring_attention(*mine, causal=causal, split=split, sequence=S)
+            assert o.shape == (B, len(rows), H, D) and lse.shape == (B, H, len(rows))
+            for b in range(B):
+                for h in range(H):
+                    scores = floats(q)[b, :, h] @ floats(k)[b, :, h // (H // G)].T / D**0.5
+                    if causal:
+                        scores[numpy.triu_indices(S, 1)] = -numpy.inf
+                    top = scores.max(1, keepdims=True)
+                    weights = numpy.exp(scores - top)
+                    right = weights / weights.sum(1, keepdims=True) @ floats(v)[b, :, h // (H // G)]
+                    if rows:
+                        near(o[b, :, h], right[rows])
+                        assert numpy.allclose(lse[b, h], (numpy.log(weights.sum(1)) + top[:, 0])[rows], atol=1e-3)
+    comm.close()
+
+
+@case
+def attention_is_right_of_sequences_of_any_length():
+    ranks(2, attention_of_any_length)
+    ranks(3, attention_of_any_length)
+
+
+@scene
 def experts():
     comm = mkernel.init(timeout_ns=MINUTE)
     rng, W = numpy.random.default_rng(comm.rank), comm.world

@@ -96,6 +96,13 @@ static void test_ring_attention(void **state)
           "1,130,2,2,64 --iters 2 --check");
     right("run ring_attention --exec emulated --gpus 3 --attention 1,399,2,1,64 --causal --split "
           "contiguous --iters 2 --check");
+    right("run ring_attention --exec emulated --gpus 2 --attention 2,1,2,1,64 --iters 3 --check");
+    right("run ring_attention --exec emulated --gpus 3 --attention 2,17,4,2,128 --causal --iters 3 "
+          "--check");
+    right("run ring_attention --exec emulated --engine mma --gpus 3 --attention 2,193,2,1,64 "
+          "--causal --iters 2 --check");
+    right("run ring_attention --exec emulated --nodes 2 --gpus 1 --nic soft --attention "
+          "2,1000,2,1,128 --causal --iters 2 --check");
     /* three warpgroups; and pushed by a thread block of its own, by two warps at a pace */
     right("run ring_attention --exec emulated --gpus 2 --attention 1,400,2,1,64 --causal --tile "
           "192,96 --roles compute=3,intra_comm=9 --iters 2 --check");

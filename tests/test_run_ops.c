@@ -68,6 +68,17 @@ static void test_attention(void **state)
     assert_non_null(strstr(r.out_text, "B,S,heads,kv_heads,D 3,40,2,2,64 causal"));
     expect_right("ring_attention", "--nodes 1 --gpus 3 --attention 2,99,4,2,64 --causal --split "
                                    "contiguous --iters 4");
+    static const int lengths[] = {1, 17, 193, 1000};
+    for (int i = 0; i < 12; i++) {
+        static const char *const splits[] = {"", "--causal", "--causal --split contiguous"};
+        char options[200];
+        snprintf(options, sizeof options, "%s --attention 2,%d,4,2,64 %s --iters 4",
+                 i % 2 ? "--nodes 1 --gpus 3" : "--nodes 2 --gpus 1", lengths[i / 3],
+                 splits[i % 3]);
+        expect_right("ring_attention", options);
+    }
+    expect_right("ring_attention", "--nodes 1 --gpus 3 --attention 2,99,4,2,64 --causal --split "
+                                   "contiguous --iters 4");
     assert_non_null(strstr(r.out_text, "B,S,heads,kv_heads,D 2,99,4,2,64 causal contiguous"));
     expect_right("ring_attention", "--nodes 2 --gpus 2 --attention 1,260,2,1,64 --causal --split "
                                    "contiguous --iters 4");

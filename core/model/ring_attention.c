@@ -21,7 +21,7 @@ static struct model_push attention_push_of(const struct model_walk *w,
                                            const struct ring_attention_plan *p)
 {
     uint64_t turns = (uint64_t)(p->topo.gpus - 1) * p->chunks * p->pieces;
-    double shard = 2.0 * p->batch * p->rows * (double)p->row_bytes;
+    double shard = 2.0 * p->batch * p->pitch_rows * (double)p->row_bytes;
     struct model_turns t = {.split = &p->split,
                             .block = MACHINE_BLOCK,
                             .pace = p->pace,

@@ -1,6 +1,5 @@
 /* The table of operators, and what their descriptors say. */
 #include "core/ops/op.h"
-#include "core/attention_shards.h"
 #include "core/epilogue.h"
 #include "core/gemm_tiles_fp8.h"
 #include "core/ops/gemm.h"
@@ -138,8 +137,6 @@ static uint64_t op_letter_value(const struct mk_problem *q, const char *word, si
             return op_number_at(q, shape->dimensions[i].offset);
     if (length == 1 && *word == 'W')
         return mk_world(&q->topo);
-    if (length == 6 && !strncmp(word, "halves", 6))
-        return mk_attention_halves(&q->attention);
     return length == 4 && !strncmp(word, "rows", 4)
                ? q->m
                : 0; /* 0: a mistake, which a test of every formula finds */
@@ -150,6 +147,10 @@ static uint64_t op_factor_value(const struct mk_problem *q, const char **at)
 {
     uint64_t value = 1;
     char then = '*';
+    if (entries[q->op].op->shard && !strncmp(*at, "S/W", 3)) {
+        *at += 3;
+        return entries[q->op].op->shard(q);
+    }
     for (;; (*at)++) {
         uint64_t next;
         if (**at >= '0' && **at <= '9') {

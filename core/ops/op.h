@@ -16,7 +16,7 @@
 
 /* One number of a problem, a uint64_t at `offset` of struct mk_problem, 1 to `most`. `letter` is
  * what the command line and formulas call it, `name` what sentences do. It divides by what a
- * formula says (struct op_argument; `halves`: mk_attention_halves), and is a multiple
+ * formula says (struct op_argument), and is a multiple
  * of `multiple`, or of so many elements as `bytes` are, for the reason `why`. */
 struct op_dimension {
     const char *letter, *name; /* "T", "tokens" */
@@ -150,6 +150,10 @@ struct op_descriptor {
     /* In the order of MK_SPACE_ARG0 .. of those that a plan has; the first without a name ends
      * them. Ask op_argument. */
     struct op_argument arguments[MK_SPACES - 1];
+
+    /* Where the ranks' shards are not of one size: the rows of this rank, which the quotient S/W
+     * stands for in shapes of arguments. NULL: a quotient is what it says. */
+    uint64_t (*shard)(const struct mk_problem *q);
 
     /* Of an operator that only moves rows, argument 0's to argument 1: which row of all ranks' A,
      * one under the other, is row `row` of this rank's C. The reference of all who check it. */

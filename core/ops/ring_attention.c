@@ -60,7 +60,8 @@ static int ring_attention_built(const struct mk_problem *q, uint32_t i, struct m
 static double ring_attention_rows_in_turn(const struct mk_problem *q, uint32_t rows)
 {
     const struct mk_attention *a = &q->attention;
-    uint64_t halves = mk_attention_halves(a), half = a->sequence / mk_world(&q->topo) / halves,
+    uint64_t halves = mk_attention_halves(a),
+             half = mk_ceil_div(a->sequence, mk_world(&q->topo) * halves),
              tiles = a->batch * a->heads * halves * mk_ceil_div(half, rows);
     double waves = (double)tiles / (q->sms ? q->sms : 1);
     return (a->causal && waves > 1 ? waves : ceil(waves)) * rows * (rows > 128 ? 1 : 1.08);
@@ -179,7 +180,8 @@ static void ring_attention_choose(struct mk_problem *q)
         t->tile_m = tile.rows;
     if (!t->tile_n)
         t->tile_n = tile.keys;
-    uint64_t half = q->attention.sequence / mk_world(&q->topo) / mk_attention_halves(&q->attention);
+    uint64_t half =
+        mk_ceil_div(q->attention.sequence, mk_world(&q->topo) * mk_attention_halves(&q->attention));
     if (!t->chunk_rows) {
         uint64_t whole = mk_round_up(half, t->tile_m), most = cuda ? GPU_CHUNK_ROWS : t->tile_m;
         most = mk_round_up(most, t->tile_m);
@@ -232,10 +234,14 @@ static int ring_attention_build(struct mk_plan *p, char *error, size_t size)
     r->kv_heads = (uint32_t)a->kv_heads;
     r->head_dim = (uint32_t)a->head_dim;
     r->causal = a->causal != 0;
-    r->rows = (uint32_t)(a->sequence / world);
+    r->rows = (uint32_t)mk_attention_rows(a, world, r->topo.rank);
     r->halves = mk_attention_halves(a);
-    r->half = r->rows / r->halves;
-    r->meets = r->causal && r->halves == 1;
+    r->half = (uint32_t)mk_ceil_div(a->sequence, (uint64_t)world * r->halves);
+    r->whole = (uint32_t)(a->sequence / r->half);
+    r->last = (uint32_t)(a->sequence % r->half);
+    r->sequence = (uint32_t)a->sequence;
+    r->pitch_rows = r->halves * r->half;
+    r->meets = (r->causal && r->halves == 1) || r->whole < world * r->halves;
     r->tile_rows = q->tuning.tile_m;
     r->block_rows = q->tuning.tile_n;
     r->chunk_rows = q->tuning.chunk_rows;
@@ -243,6 +249,11 @@ static int ring_attention_build(struct mk_plan *p, char *error, size_t size)
     r->piece_rows = (uint32_t)mk_round_up(mk_ceil_div(r->chunk_rows, r->pieces), 8);
     r->pace = q->tuning.pace;
     r->half_tiles = (uint32_t)mk_ceil_div(r->half, r->tile_rows);
+    for (uint32_t half = 0; half < 2; half++)
+        r->tiles_of[half] = half < r->halves
+                                ? (uint32_t)mk_ceil_div(
+                                      ring_attention_half_rows(r, r->topo.rank, half), r->tile_rows)
+                                : 0;
     r->half_chunks = (uint32_t)mk_ceil_div(r->half, r->chunk_rows);
     r->section = ring_attention_section_of(a, r->split.ctas[MK_COMPUTE], r->halves * r->half_tiles);
     uint64_t tiles = (uint64_t)r->batch * r->heads * r->halves * r->half_tiles,
@@ -250,13 +261,13 @@ static int ring_attention_build(struct mk_plan *p, char *error, size_t size)
     uint64_t turns = mk_ceil_div(tiles, ctas);
     r->head_bytes = (uint64_t)r->head_dim * 2;
     r->row_bytes = r->kv_heads * r->head_bytes;
-    r->tensor_bytes = mk_round_up((uint64_t)r->batch * r->rows * r->row_bytes, MK_HEAP_UNIT);
+    r->tensor_bytes = mk_round_up((uint64_t)r->batch * r->pitch_rows * r->row_bytes, MK_HEAP_UNIT);
     r->state_pitch = (uint64_t)r->tile_rows * (r->head_dim + 4) * 4;
     r->chunks = 2 * r->batch * r->kv_heads * r->halves * r->half_chunks;
     result = plan_lay_out(p, turns * ctas * world, r->chunk_rows * r->head_bytes, error, size);
     if (result)
         return result;
-    r->query_tiles = a->gather_only ? 0 : (uint32_t)tiles;
+    r->query_tiles = a->gather_only ? 0 : r->batch * r->heads * (r->tiles_of[0] + r->tiles_of[1]);
     r->tiles = p->tiles;
     p->chunks = world * r->chunks;
     return 0;
@@ -306,16 +317,24 @@ static void ring_attention_work(const struct mk_plan *p, double *flop, uint64_t 
 {
     const struct ring_attention_plan *r = ring_attention_plan_of(p);
     const struct mk_attention *a = &p->problem.attention;
-    uint64_t shard = 2ull * r->batch * r->rows * r->row_bytes;
+    uint64_t row = 2ull * r->batch * r->row_bytes;
+    *nvlink_bytes = *network_bytes = 0;
+    for (uint32_t rank = 0; rank < mk_world(&r->topo); rank++)
+        if (rank != r->topo.rank)
+            *(mk_by_network(&r->topo, rank) ? network_bytes : nvlink_bytes) +=
+                row * ring_attention_rows_of(r, rank);
     *flop = 4.0 * r->batch * r->heads * r->head_dim *
             mk_attention_pairs(a, mk_world(&r->topo), r->topo.rank);
-    *network_bytes = (r->topo.nodes - 1) * shard;
-    *nvlink_bytes = (uint64_t)r->topo.nodes * (r->topo.gpus - 1) * shard;
 }
 
 static void ring_attention_model(struct model_walk *w, const struct mk_plan *p)
 {
     model_ring_attention(w, &p->problem, ring_attention_plan_of(p));
+}
+
+static uint64_t ring_attention_shard(const struct mk_problem *q)
+{
+    return mk_attention_rows(&q->attention, mk_world(&q->topo), q->topo.rank);
 }
 
 #define AT(field) offsetof(struct mk_problem, attention.field)
@@ -329,7 +348,7 @@ static const struct op_shape shape = {
     .defaults = "on the host 1,128 rows per rank,4,2,64; on GPUs 1,4096 rows per rank,16,16,128",
     .explored = "2,18 rows per rank,2,1,64",
     .dimensions = {{"B", "batch", AT(batch), OP_MOST, .divides = NULL},
-                   {"S", "sequence", AT(sequence), OP_MOST, .divides = "W*halves"},
+                   {"S", "sequence", AT(sequence), OP_MOST, .divides = NULL},
                    {"H", "heads", AT(heads), 65536, .divides = "G"},
                    {"G", "kv_heads", AT(kv_heads), 65536, .divides = NULL},
                    {"D", "head_dim", AT(head_dim), 128, .multiple = 64,
@@ -371,6 +390,7 @@ int mk_ring_attention_rows(uint64_t sequence, uint32_t world, uint32_t rank, int
 }
 
 const struct op_descriptor op_ring_attention = {
+    .shard = ring_attention_shard,
     .help = "attention over a sequence that is spread over the ranks",
     .shape = &shape,
     .choose_shape = ring_attention_choose_shape,

@@ -2,11 +2,12 @@
  * for every executor.
  *
  * Operands
- *   Q, O [B, S/W, heads, D]         each rank's rows of the sequence
- *   K, V [B, S/W, kv_heads, D]      likewise
- *   lse [B, heads, S/W] fp32        log-sum-exp of these rows
+ *   Q, O [B, rows, heads, D]        each rank's rows of the sequence
+ *   K, V [B, rows, kv_heads, D]     likewise
+ *   lse [B, heads, rows] fp32       log-sum-exp of these rows
  *   Causal: the sequence has 2 W blocks, and rank r holds blocks r and 2 W - 1 - r, one behind the
- *   other (zigzag). So at every step every rank has the same work: two of four pairs of blocks, and
+ *   other (zigzag). Blocks have ceil(S / blocks) rows, the last ones fewer or none; flags and places
+ *   are those of whole blocks on all ranks. So at every step every rank has the same work: two of four pairs of blocks, and
  *   at its own step one pair and two diagonals.
  *
  * Roles
@@ -96,14 +97,17 @@ MK_ROLE int ring_attention_await_share(const struct ring_attention_plan *p, stru
 MK_ROLE int ring_attention_before(const struct ring_attention_plan *p, struct mk_cta *cta,
                                   const struct mk_tile *tile)
 {
-    uint32_t q_half = tile->row / p->half, head = tile->col / p->head_dim, batch = head / p->heads;
+    uint32_t q_half = ring_attention_half_of(p, tile->row), head = tile->col / p->head_dim,
+             batch = head / p->heads;
     uint32_t kv_head = ring_attention_kv_head(p, head % p->heads);
     if (tile->slab == p->topo.rank)
         return 0;
-    for (uint32_t half = 0; half < p->halves; half++)
-        if (ring_attention_mask(p, q_half, tile->slab, half) != RING_ATTENTION_NONE &&
-            ring_attention_before_rows(p, cta, tile->slab, batch, kv_head, half, 0, p->half))
+    for (uint32_t half = 0; half < p->halves; half++) {
+        uint32_t rows = ring_attention_half_rows(p, tile->slab, half);
+        if (rows && ring_attention_mask(p, q_half, tile->slab, half) != RING_ATTENTION_NONE &&
+            ring_attention_before_rows(p, cta, tile->slab, batch, kv_head, half, 0, rows))
             return 1;
+    }
     return 0;
 }
 
@@ -159,7 +163,9 @@ MK_ROLE int ring_attention_inter_send(const struct ring_attention_plan *p, struc
         for (uint32_t chunk = cta->index; chunk < p->chunks; chunk += cta->count) {
             uint32_t rows;
             struct mk_chunk c = ring_attention_move(p, t->rank, chunk, 0, cta->epoch, &rows);
-            if (distance == 1)
+            if (!rows) /* the flag comes all the same, with a row that nobody reads */
+                c.bytes = p->head_bytes;
+            else if (distance == 1)
                 mk_cta_copy_packed(cta, local, &c, rows, p->row_bytes);
             c.space = MK_SPACE_HEAP;
             c.source = c.destination;

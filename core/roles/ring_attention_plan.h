@@ -9,11 +9,17 @@ struct ring_attention_plan {
     struct mk_topo topo;
     struct mk_role_split split;
     uint32_t batch, heads, kv_heads, head_dim, causal;
-    uint32_t rows;         /* S / W: of a rank, per batch */
-    uint32_t halves, half; /* causal: 2 blocks of `half` rows; else 1 of all */
-    uint32_t tile_rows;    /* of Q */
-    uint32_t block_rows;   /* of K and V that are multiplied at a time */
-    uint32_t half_tiles, query_tiles;
+    uint32_t rows; /* that this rank holds, per batch */
+    /* Zigzag: a rank has 2 blocks of the sequence, else 1 (core/attention_shards.h). The first
+     * `whole` blocks have `half` rows, the next one `last`, those behind it none. */
+    uint32_t halves, half, whole, last;
+    uint32_t sequence;    /* S */
+    uint32_t pitch_rows;  /* of a head of a batch in the gathered buffer: halves * half */
+    uint32_t tile_rows;   /* of Q */
+    uint32_t block_rows;  /* of K and V that are multiplied at a time */
+    uint32_t half_tiles;  /* of `half` rows */
+    uint32_t tiles_of[2]; /* of this rank's halves */
+    uint32_t query_tiles; /* of all its heads and batches */
     /* heads whose tiles CTAs of a GPU take at one time (ring_attention_order) */
     uint32_t section;
     /* W steps of each query tile, their number rounded up to the compute CTAs' */
@@ -27,8 +33,9 @@ struct ring_attention_plan {
     uint64_t row_bytes;    /* of K or V: all heads of a position, as arguments have them */
     uint64_t head_bytes;   /* one head of a position */
     uint64_t tensor_bytes; /* K or V of a rank, a multiple of 128 */
-    uint64_t gathered[2];  /* heap, by epoch & 1: W shards of K, then V: [batch][kv_head][row][D] */
-    uint64_t state; /* heap: what a compute CTA of the host keeps of its query tile from step to
+    uint64_t
+        gathered[2]; /* heap, by epoch & 1: W shards of K, then V: [batch][kv_head][half][row][D] */
+    uint64_t state;  /* heap: what a compute CTA of the host keeps of its query tile from step to
                        step. A CTA of a GPU keeps it in registers */
     /* bytes, of a CTA: tile_rows x (head_dim sums, maximum, sum of weights, 2 unused) fp32 */
     uint64_t state_pitch;
@@ -41,6 +48,30 @@ MK_PURE uint32_t ring_attention_block(const struct ring_attention_plan *p, uint3
                                       uint32_t half)
 {
     return half ? 2 * mk_world(&p->topo) - 1 - rank : rank;
+}
+
+MK_PURE uint32_t ring_attention_block_rows(const struct ring_attention_plan *p, uint32_t block)
+{
+    return block < p->whole ? p->half : block == p->whole ? p->last : 0;
+}
+
+MK_PURE uint32_t ring_attention_half_rows(const struct ring_attention_plan *p, uint32_t rank,
+                                          uint32_t half)
+{
+    return ring_attention_block_rows(p, ring_attention_block(p, rank, half));
+}
+
+/* All rows of a rank. */
+MK_PURE uint32_t ring_attention_rows_of(const struct ring_attention_plan *p, uint32_t rank)
+{
+    uint32_t front = ring_attention_half_rows(p, rank, 0);
+    return p->halves < 2 ? front : front + ring_attention_half_rows(p, rank, 1);
+}
+
+/* Which half the rank's row `row` is in. The second begins behind a whole first one. */
+MK_PURE uint32_t ring_attention_half_of(const struct ring_attention_plan *p, uint32_t row)
+{
+    return p->halves == 2 && row >= p->half;
 }
 
 enum ring_attention_mask { RING_ATTENTION_NONE, RING_ATTENTION_ALL, RING_ATTENTION_DIAGONAL };
@@ -89,6 +120,18 @@ MK_PURE uint64_t ring_attention_gathered(const struct ring_attention_plan *p, ui
     return p->gathered[epoch & 1] + (2ull * rank + part) * p->tensor_bytes;
 }
 
+/* How far behind the first rank's K (or V) that of the block lies that is not whole, the first
+ * head's. */
+MK_PURE uint64_t ring_attention_last(const struct ring_attention_plan *p)
+{
+    uint32_t blocks = mk_world(&p->topo) * p->halves,
+             back = p->halves == 2 && p->whole >= mk_world(&p->topo),
+             rank = p->whole >= blocks ? 0
+                    : back             ? blocks - 1 - p->whole
+                                       : p->whole;
+    return 2ull * rank * p->tensor_bytes + (uint64_t)back * p->half * p->head_bytes;
+}
+
 /* What the flags of a rank's chunks are once these have come. */
 MK_PURE uint64_t ring_attention_target(const struct ring_attention_plan *p, uint32_t rank,
                                        uint64_t epoch)
@@ -106,13 +149,13 @@ MK_PURE struct mk_chunk ring_attention_part(const struct ring_attention_plan *p,
     uint32_t part = chunk % 2, number = chunk / 2 % p->half_chunks,
              rest = chunk / 2 / p->half_chunks;
     uint32_t half = rest % p->halves, head = rest / p->halves; /* of all batches */
-    uint32_t first = number * p->chunk_rows + skip, left = first < p->half ? p->half - first : 0,
-             row = half * p->half + first;
+    uint32_t first = number * p->chunk_rows + skip, end = ring_attention_half_rows(p, rank, half),
+             left = first < end ? end - first : 0, row = half * p->half + first;
     struct mk_chunk c;
     *rows = left < most ? left : most;
     c.id = rank * p->chunks + chunk;
     c.destination = ring_attention_gathered(p, rank, part, epoch) +
-                    ((uint64_t)head * p->rows + row) * p->head_bytes;
+                    ((uint64_t)head * p->pitch_rows + row) * p->head_bytes;
     c.space = heap ? MK_SPACE_HEAP : part ? MK_SPACE_ARG2 : MK_SPACE_ARG1;
     c.source = heap ? c.destination
                     : ((uint64_t)(head / p->kv_heads) * p->rows + row) * p->row_bytes +
@@ -121,7 +164,8 @@ MK_PURE struct mk_chunk ring_attention_part(const struct ring_attention_plan *p,
     return c;
 }
 
-/* A whole chunk, and a piece of one: 0 rows where the chunk, a half's last, has fewer pieces. */
+/* A whole chunk, and a piece of one: 0 rows where the half has fewer rows than
+ * chunks are for, or the chunk, a half's last, fewer pieces. */
 MK_PURE struct mk_chunk ring_attention_move(const struct ring_attention_plan *p, uint32_t rank,
                                             uint32_t chunk, int heap, uint64_t epoch,
                                             uint32_t *rows)
@@ -148,13 +192,16 @@ MK_PURE struct ring_attention_query ring_attention_query(const struct ring_atten
                                                          uint32_t query)
 {
     struct ring_attention_query q;
-    uint32_t rest = query / p->half_tiles;
-    q.row = query % p->half_tiles * p->tile_rows;
-    q.rows = p->half - q.row < p->tile_rows ? p->half - q.row : p->tile_rows;
-    q.half = p->halves - 1 - rest % p->halves; /* the back half has the most to do */
-    rest /= p->halves;
-    q.head = rest % p->heads;
-    q.batch = rest / p->heads;
+    const uint32_t head_tiles = p->tiles_of[0] + p->tiles_of[1];
+    uint32_t head = query / head_tiles, tile = query % head_tiles;
+    q.half = tile < p->tiles_of[1]; /* the back half has the most to do */
+    if (!q.half)
+        tile -= p->tiles_of[1];
+    uint32_t end = ring_attention_half_rows(p, p->topo.rank, q.half);
+    q.row = tile * p->tile_rows;
+    q.rows = end - q.row < p->tile_rows ? end - q.row : p->tile_rows;
+    q.head = head % p->heads;
+    q.batch = head / p->heads;
     return q;
 }
 
@@ -163,7 +210,7 @@ MK_PURE struct ring_attention_query ring_attention_query(const struct ring_atten
  * most keys first, so that short ones fill the end. */
 MK_PURE uint32_t ring_attention_order(const struct ring_attention_plan *p, uint32_t i)
 {
-    uint32_t head_tiles = p->halves * p->half_tiles, section_tiles = p->section * head_tiles;
+    uint32_t head_tiles = p->tiles_of[0] + p->tiles_of[1], section_tiles = p->section * head_tiles;
     uint32_t first = i / section_tiles * p->section, all = p->batch * p->heads;
     uint32_t here = all - first < p->section ? all - first : p->section,
              at = i % section_tiles / here;
@@ -171,8 +218,8 @@ MK_PURE uint32_t ring_attention_order(const struct ring_attention_plan *p, uint3
         return i;
     /* A head's tiles are numbered by half, the back one first, then by row: the lowest rows have
      * the most keys. */
-    return (first + i % section_tiles % here) * head_tiles + at / p->half_tiles * p->half_tiles +
-           p->half_tiles - 1 - at % p->half_tiles;
+    uint32_t back = p->tiles_of[1], tile = at < back ? back - 1 - at : back + head_tiles - 1 - at;
+    return (first + i % section_tiles % here) * head_tiles + tile;
 }
 
 MK_PURE uint32_t ring_attention_kv_head(const struct ring_attention_plan *p, uint32_t head)
@@ -201,12 +248,14 @@ MK_PURE void ring_attention_tile(const struct ring_attention_plan *p, uint32_t t
 {
     uint32_t ctas = p->split.ctas[MK_COMPUTE],
              query = t / ctas / mk_world(&p->topo) * ctas + t % ctas;
-    struct ring_attention_query q = ring_attention_query(p, query < p->query_tiles ? query : 0);
+    struct ring_attention_query q = {0, 0, 0, 0, 0};
+    if (query < p->query_tiles)
+        q = ring_attention_query(p, query);
     tile->id = t;
     tile->slab = tile->a_slab = ring_attention_source(p, ring_attention_step(p, t));
     tile->a = tile->slab == p->topo.rank ? MK_SPACE_ARG1 : MK_SPACE_HEAP;
     tile->row = q.half * p->half + q.row;
-    tile->rows = query < p->query_tiles ? q.rows : 0;
+    tile->rows = q.rows;
     tile->col = (q.batch * p->heads + q.head) * p->head_dim;
     tile->cols = p->head_dim;
     tile->c = MK_SPACE_ARG3;

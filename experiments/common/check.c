@@ -204,6 +204,7 @@ void check_add(struct check_result *r, uint64_t row, uint64_t col, double value,
 void check_join(struct check_result *result, const struct check_result *other)
 {
     struct check_result sum = other->worst > result->worst || !result->elements ? *other : *result;
+    sum.nothing = result->nothing || other->nothing;
     sum.elements = result->elements + other->elements;
     sum.wrong = result->wrong + other->wrong;
     sum.difference2 = result->difference2 + other->difference2;
@@ -229,5 +230,5 @@ double check_bound(const struct check_result *r)
 
 int check_right(const struct check_result *r)
 {
-    return r->elements && !r->wrong && check_error(r) <= check_bound(r);
+    return (r->elements || r->nothing) && !r->wrong && check_error(r) <= check_bound(r);
 }

@@ -53,6 +53,7 @@ struct check_result {
     uint64_t elements, wrong;       /* wrong: outside the element bound */
     double difference2, reference2; /* sums of squares */
     double frobenius;               /* the largest bound among what was joined */
+    int nothing;                    /* 1: there was a launch without any element of this rank's */
     double worst; /* the largest |c - ref| over its bound; above 1 is wrong; infinite for NaN */
     uint64_t worst_row, worst_col;
     double worst_value, worst_reference;
@@ -86,7 +87,7 @@ double check_error(const struct check_result *result);
 /* What the relative Frobenius error may be. */
 double check_bound(const struct check_result *result);
 
-/* 1: both bounds hold (and something was checked). */
+/* 1: both bounds hold (and something was checked, or there was nothing). */
 int check_right(const struct check_result *result);
 
 #ifdef __cplusplus

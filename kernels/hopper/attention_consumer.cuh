@@ -216,7 +216,7 @@ PTX_FN void attention_finish(const struct attention_operands *op, struct attenti
 /* Stores the warpgroup's 64 rows: registers to shared memory, then TMA stores, which drop what lies
  * outside O. */
 template <class shape>
-PTX_FN void attention_store(const struct attention_operands *op, const float (&o)[shape::dim / 2],
+PTX_FN void attention_store(const CUtensorMap *to, const float (&o)[shape::dim / 2],
                             uint32_t shared, uint32_t group, const struct attention_tile *tile)
 {
     uint32_t thread = threadIdx.x % 128, lane = thread % 32;
@@ -238,7 +238,7 @@ PTX_FN void attention_store(const struct attention_operands *op, const float (&o
     if (thread == 0) {
 #pragma unroll
         for (int p = 0; p < shape::panels; p++)
-            ptx_tma_store_4d(&op->o, box + p * shape::panel_bytes, p * 64, tile->head,
+            ptx_tma_store_4d(to, box + p * shape::panel_bytes, p * 64, tile->head,
                              tile->row + group * 64, tile->slab);
         ptx_bulk_commit();
         if (!shape::own_o)
@@ -291,7 +291,7 @@ PTX_FN void attention_consume(const struct attention_operands *op, Source *sourc
         if (shape::own_o)
             pipeline_release<1, 1>(shared + shape::q_barriers, 0, threadIdx.x % 32);
         attention_finish<shape>(op, &t, p, o, accumulate, tile.rows, source->lse(tile));
-        attention_store<shape>(op, o, shared, group, &tile);
+        attention_store<shape>(source->output(&op->o, tile), o, shared, group, &tile);
         if (!shape::own_o)
             pipeline_release<1, 1>(shared + shape::q_barriers, 0, threadIdx.x % 32);
         if (threadIdx.x % 128 == 0)

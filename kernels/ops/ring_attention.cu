@@ -55,25 +55,43 @@ template <class shape>
 static int describe(struct attention_operands *op, ring_attention_maps *m,
                     const struct ring_attention_plan *p, const struct gpu_launch *l)
 {
-    const uint64_t dim = p->head_dim, half = p->half, slabs = p->batch * p->halves,
-                   world = mk_world(&p->topo);
-    const uint64_t q_extent[4] = {dim, p->heads, half, slabs},
-                   k_extent[4] = {dim, p->kv_heads, half, slabs};
-    const uint64_t q_stride[3] = {dim, p->heads * dim, half * p->heads * dim};
-    const uint64_t k_stride[3] = {dim, p->kv_heads * dim, half * p->kv_heads * dim};
-    /* What has come: halves of heads of batches, then ranks. */
-    const uint64_t all_extent[4] = {dim, slabs * p->kv_heads, half, world};
-    const uint64_t all_stride[3] = {half * dim, dim, p->tensor_bytes};
-    int err = tensormap_heads(&op->q, l->arguments[MK_SPACE_ARG0], q_extent, q_stride, 64);
+    const uint64_t dim = p->head_dim, world = mk_world(&p->topo), heads = p->batch * p->kv_heads;
+    /* Maps have at least a row: without any, no tile reads it. */
+    const uint64_t rows = p->rows ? p->rows : 1, front = rows < p->half ? rows : p->half,
+                   last = p->last ? p->last : 1;
+    const uint64_t q_stride[3] = {dim, p->heads * dim, rows * p->heads * dim},
+                   k_stride[3] = {dim, p->kv_heads * dim, rows * p->kv_heads * dim};
+    /* What has come: halves of heads of batches, then ranks; and the block that is not whole, of
+     * which there is one. */
+    const uint64_t all_extent[4] = {dim, heads * p->halves, p->half, world},
+                   all_stride[3] = {p->half * dim, dim, p->tensor_bytes},
+                   last_extent[4] = {dim, heads, last, 1},
+                   last_stride[3] = {p->pitch_rows * dim, dim, p->tensor_bytes};
+    char *argument[4]; /* Q, K, V, O */
+    for (int i = 0; i < 4; i++)
+        argument[i] = p->rows ? (char *)l->arguments[MK_SPACE_ARG0 + i] : l->heap;
+    uint64_t q_extent[4] = {dim, p->heads, rows, p->batch},
+             k_extent[4] = {dim, p->kv_heads, rows, p->batch};
+    int err = tensormap_heads(&op->q, argument[0], q_extent, q_stride, 64);
     if (!err)
-        err = tensormap_heads(&op->o, l->arguments[MK_SPACE_ARG3], q_extent, q_stride, 64);
+        err = tensormap_heads(&op->o, argument[3], q_extent, q_stride, 64);
+    q_extent[2] = front;
+    if (!err)
+        err = tensormap_heads(&m->front, argument[3], q_extent, q_stride, 64);
     for (int part = 0; part < 2 && !err; part++) {
-        err = tensormap_heads(&m->own[part], l->arguments[MK_SPACE_ARG1 + part], k_extent, k_stride,
-                              shape::keys);
-        for (int parity = 0; parity < 2 && !err && world > 1; parity++)
-            err = tensormap_heads(&m->gathered[parity][part],
-                                  l->heap + p->gathered[parity] + part * p->tensor_bytes,
-                                  all_extent, all_stride, shape::keys);
+        for (int half = 0; half < 2 && !err; half++) {
+            k_extent[2] = half ? rows : front;
+            err = tensormap_heads(&m->own[half][part], argument[1 + part], k_extent, k_stride,
+                                  shape::keys);
+        }
+        for (int parity = 0; parity < 2 && !err && world > 1; parity++) {
+            char *const come = l->heap + p->gathered[parity] + part * p->tensor_bytes;
+            err = tensormap_heads(&m->gathered[parity][part], come, all_extent, all_stride,
+                                  shape::keys);
+            if (!err)
+                err = tensormap_heads(&m->last[parity][part], come + ring_attention_last(p),
+                                      last_extent, last_stride, shape::keys);
+        }
     }
     op->scale = 1 / sqrtf((float)dim);
     gpu_limit_waits(op, l);

@@ -57,18 +57,21 @@ static int describe(struct mma_attention_operands *op, ring_attention_heads *h,
     char *const q = (char *)l->arguments[MK_SPACE_ARG0], *const o =
                                                              (char *)l->arguments[MK_SPACE_ARG3];
     uintptr_t all = (uintptr_t)q | (uintptr_t)o;
-    op->q = {q, q_row, head, p->half * q_row};
-    op->o = {o, q_row, head, p->half * q_row};
+    op->q = {q, q_row, head, p->rows * q_row};
+    op->o = {o, q_row, head, p->rows * q_row};
+    h->front = op->o;
     op->columns = p->head_dim;
     op->scale = 1 / sqrtf((float)p->head_dim);
     for (int part = 0; part < 2; part++) {
         char *const own = (char *)l->arguments[MK_SPACE_ARG1 + part];
-        h->own[part] = {own, k_row, head, p->half * k_row};
+        h->own[0][part] = h->own[1][part] = {own, k_row, head, p->rows * k_row};
         all |= (uintptr_t)own;
-        /* What has come: halves of heads of batches, then ranks. */
-        for (int parity = 0; parity < 2; parity++)
-            h->gathered[parity][part] = {l->heap + p->gathered[parity] + part * p->tensor_bytes,
-                                         head, p->half * head, 2 * p->tensor_bytes};
+        /* What has come: halves of heads of batches, then ranks; and the block that is not whole. */
+        for (int parity = 0; parity < 2; parity++) {
+            char *const come = l->heap + p->gathered[parity] + part * p->tensor_bytes;
+            h->gathered[parity][part] = {come, head, p->half * head, 2 * p->tensor_bytes};
+            h->last[parity][part] = {come + ring_attention_last(p), head, p->pitch_rows * head, 0};
+        }
     }
     return all % 16 ? -EINVAL : 0;
 }

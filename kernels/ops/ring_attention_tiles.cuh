@@ -14,10 +14,12 @@
 GPU_OPERATOR(ring_attention)
 GPU_OPERATOR(ring_attention_mma) /* of plans for engine mma */
 
-/* K and V, this rank's own and by epoch & 1 those that have come, as an engine names tensors. A
- * kernel parameter. */
+/* K and V as an engine names tensors, each of which ends where its rows do: this rank's own, up to
+ * the end of its first half and of all; by epoch & 1 those that have come, in halves of
+ * plan->half rows, and of these the one block that is shorter. And O up to the end of this rank's
+ * first half. A kernel parameter. */
 template <class tensor> struct ring_attention_tensors {
-    tensor own[2], gathered[2][2];
+    tensor own[2][2], gathered[2][2], last[2][2], front;
 };
 
 /* What the producer thread (cta) and the first thread of the first consumer warpgroup (track) keep.
@@ -76,45 +78,57 @@ template <class runs, class tensor> struct ring_attention_tiles : attention_sour
     {
         struct ring_attention_query q = ring_attention_query(plan, query);
         tile->head = q.head;
-        tile->row = q.row;
-        tile->slab = q.batch * plan->halves + q.half;
+        tile->row = q.half * plan->half + q.row;
+        tile->slab = q.batch;
         tile->rows = q.rows;
     }
 
     /* Of each rank in its turn the half that the queries are in, then the other. */
     ATTENTION_MEMBER bool keys(const struct attention_tile &tile, uint32_t run, runs *keys) const
     {
-        uint32_t step = run / plan->halves, q_half = tile.slab % plan->halves;
+        uint32_t step = run / plan->halves, q_half = ring_attention_half_of(plan, tile.row);
         uint32_t half = q_half ^ (run % plan->halves), rank = ring_attention_source(plan, step);
         uint32_t kv_head = ring_attention_kv_head(plan, tile.head);
-        enum ring_attention_mask mask = ring_attention_mask(plan, q_half, rank, half);
+        uint32_t block = ring_attention_block(plan, rank, half),
+                 q_block = ring_attention_block(plan, plan->topo.rank, q_half);
         if (step >= mk_world(&plan->topo))
             return false;
-        if (step == 0) {
-            keys->k = &tensors->own[0];
-            keys->v = &tensors->own[1];
-            keys->head = kv_head;
-            keys->slab = tile.slab - q_half + half;
-        } else {
-            const tensor *gathered = tensors->gathered[ring_attention_shared->cta.epoch & 1];
-            keys->k = &gathered[0];
-            keys->v = &gathered[1];
-            keys->head =
-                (tile.slab / plan->halves * plan->kv_heads + kv_head) * plan->halves + half;
-            keys->slab = rank;
-        }
         keys->row = 0;
-        keys->keys = mask == RING_ATTENTION_NONE ? 0 : plan->half;
-        keys->diagonal = mask == RING_ATTENTION_DIAGONAL ? tile.row : (int32_t)ATTENTION_FULL;
+        if (step == 0) {
+            keys->k = &tensors->own[half][0];
+            keys->head = kv_head;
+            keys->row = half * plan->half;
+            keys->slab = tile.slab;
+        } else {
+            const bool last = block == plan->whole;
+            const uint32_t parity = ring_attention_shared->cta.epoch & 1;
+            keys->k = last ? tensors->last[parity] : tensors->gathered[parity];
+            keys->head = tile.slab * plan->kv_heads + kv_head;
+            keys->slab = rank;
+            if (!last)
+                keys->head = keys->head * plan->halves + half;
+            else
+                keys->slab = 0;
+        }
+        keys->v = keys->k + 1;
+        /* By places in the sequence: below 0 where the sequence ends, or all queries, before it. */
+        keys->keys = min((int32_t)plan->half, (int32_t)(plan->sequence - block * plan->half));
+        keys->diagonal = plan->causal
+                             ? tile.row + (int32_t)((q_block - q_half - block) * plan->half)
+                             : (int32_t)ATTENTION_FULL;
         return true;
     }
 
     ATTENTION_MEMBER float *lse(const struct attention_tile &tile) const
     {
-        uint32_t batch = tile.slab / plan->halves, half = tile.slab % plan->halves;
         return (float *)launch->arguments[MK_SPACE_ARG4] +
-               ((uint64_t)(batch * plan->heads + tile.head) * plan->rows + half * plan->half +
-                tile.row);
+               ((uint64_t)(tile.slab * plan->heads + tile.head) * plan->rows + tile.row);
+    }
+
+    ATTENTION_MEMBER const tensor *output(const tensor *of_all,
+                                          const struct attention_tile &tile) const
+    {
+        return ring_attention_half_of(plan, tile.row) ? of_all : &tensors->front;
     }
 
     /* Whether all keys of the tile are here already. The producer looks when it has filled its
@@ -123,7 +137,7 @@ template <class runs, class tensor> struct ring_attention_tiles : attention_sour
     ATTENTION_MEMBER bool look(const struct attention_tile &tile) const
     {
         const struct mk_cta *cta = &ring_attention_shared->cta;
-        uint32_t head = ring_attention_chunk(plan, tile.slab / plan->halves,
+        uint32_t head = ring_attention_chunk(plan, tile.slab,
                                              ring_attention_kv_head(plan, tile.head), 0, 0, 0),
                  flags = 2 * plan->halves * plan->half_chunks, here = 1;
         for (uint32_t step = 1; step < mk_world(&plan->topo); step++) {
@@ -155,9 +169,10 @@ template <class runs, class tensor> struct ring_attention_tiles : attention_sour
         state->awaited_run = run;
         state->awaited_row = first / plan->chunk_rows * plan->chunk_rows;
         state->ending = ring_attention_before_rows(
-            plan, &state->cta, keys.slab, tile.slab / plan->halves,
-            ring_attention_kv_head(plan, tile.head), (tile.slab ^ run) % plan->halves, first,
-            min(first + plan->block_rows, plan->half));
+            plan, &state->cta, ring_attention_source(plan, run / plan->halves), tile.slab,
+            ring_attention_kv_head(plan, tile.head),
+            ring_attention_half_of(plan, tile.row) ^ (run % plan->halves), first,
+            min(first + (int32_t)plan->block_rows, keys.keys));
     }
 
     /* The lanes of an intra_comm CTA that is co-resident with this compute CTA, from 0 on. False:

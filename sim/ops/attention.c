@@ -92,9 +92,8 @@ static void attention_add_rows(const struct ring_attention_plan *p, const struct
         const uint16_t *from =
             q + (((uint64_t)batch * p->rows + tile->row + i) * p->heads + head % p->heads) *
                     p->head_dim;
-        uint32_t seen =
-            diagonal ? tile->row % p->half + i + 1 : p->half; /* rows of the half that it may see */
-        uint32_t stop = seen < end ? seen : end;
+        uint32_t seen = tile->row % p->half + i + 1; /* of the diagonal's half */
+        uint32_t stop = diagonal && seen < end ? seen : end;
         for (uint32_t j = 0; j < p->head_dim; j++)
             row[j] = mk_bf16_to_float(from[j]) * scale;
         for (uint32_t j = first; j < stop; j += p->block_rows)
@@ -108,8 +107,9 @@ void attention_tile(const struct ring_attention_plan *p, const struct mk_tile *t
                     const uint16_t *q, const uint16_t *k, const uint16_t *v, float *state,
                     uint16_t *o, float *lse, void (*between)(void))
 {
-    uint32_t head = tile->col / p->head_dim, batch = head / p->heads, q_half = tile->row / p->half;
-    uint32_t kv_head = ring_attention_kv_head(p, head % p->heads), middle = p->half / 2;
+    uint32_t head = tile->col / p->head_dim, batch = head / p->heads,
+             q_half = ring_attention_half_of(p, tile->row);
+    uint32_t kv_head = ring_attention_kv_head(p, head % p->heads);
     uint32_t step = ring_attention_step(p, tile->id);
     int packed = tile->a == MK_SPACE_HEAP;
     uint64_t pitch = packed ? p->head_dim : p->row_bytes / 2;
@@ -121,9 +121,11 @@ void attention_tile(const struct ring_attention_plan *p, const struct mk_tile *t
         }
     for (uint32_t half = 0; half < p->halves; half++) {
         enum ring_attention_mask mask = ring_attention_mask(p, q_half, tile->slab, half);
-        uint64_t row = half * p->half;
-        uint64_t at = packed ? (((uint64_t)batch * p->kv_heads + kv_head) * p->rows + row) * pitch
-                             : ((uint64_t)batch * p->rows + row) * pitch + kv_head * p->head_dim;
+        uint32_t rows = ring_attention_half_rows(p, tile->slab, half), middle = rows / 2;
+        uint64_t row = half * p->half, all = ring_attention_rows_of(p, tile->slab);
+        uint64_t at =
+            packed ? (((uint64_t)batch * p->kv_heads + kv_head) * p->pitch_rows + row) * pitch
+                   : (batch * all + row) * pitch + kv_head * p->head_dim;
         if (mask == RING_ATTENTION_NONE)
             continue;
         attention_add_rows(p, tile, q, k + at, v + at, pitch, state,
@@ -131,7 +133,7 @@ void attention_tile(const struct ring_attention_plan *p, const struct mk_tile *t
         if (between)
             between();
         attention_add_rows(p, tile, q, k + at, v + at, pitch, state,
-                           mask == RING_ATTENTION_DIAGONAL, middle, p->half);
+                           mask == RING_ATTENTION_DIAGONAL, middle, rows);
     }
     if (step + 1 == mk_world(&p->topo))
         attention_finish(p, tile, state, o, lse);

@@ -70,11 +70,11 @@ static double ring_attention_flop(const struct mk_plan *plan, const struct mk_ti
                                   uint32_t *head_dim)
 {
     const struct ring_attention_plan *p = ring_attention_plan_of(plan);
-    uint32_t q_half = t->row / p->half, blocks = 0;
+    uint32_t q_half = ring_attention_half_of(p, t->row), blocks = 0;
     for (uint32_t half = 0; half < p->halves; half++) {
         enum ring_attention_mask mask = ring_attention_mask(p, q_half, t->slab, half);
         uint32_t keys = mask == RING_ATTENTION_NONE  ? 0
-                        : mask == RING_ATTENTION_ALL ? p->half
+                        : mask == RING_ATTENTION_ALL ? ring_attention_half_rows(p, t->slab, half)
                                                      : t->row % p->half + t->rows;
         blocks += (uint32_t)mk_ceil_div(keys, p->block_rows);
     }
@@ -86,7 +86,9 @@ static void ring_attention_fill_rank(const struct mk_plan *plan, uint64_t seed, 
                                      uint64_t launch, uint32_t argument, uint16_t *to)
 {
     uint64_t bytes[MK_SPACES - 1];
-    op_extents(&plan->problem, bytes);
+    struct mk_problem of_rank = plan->problem;
+    of_rank.topo.rank = rank;
+    op_extents(&of_rank, bytes);
     fingerprint_fill(to, bytes[argument] / 2, seed, rank, launch, argument);
 }
 
@@ -123,6 +125,7 @@ static int ring_attention_verify(const struct mk_plan *plan, uint64_t seed, uint
     uint32_t world = mk_world(&p->topo), rank = p->topo.rank;
     uint64_t bytes[MK_SPACES - 1];
     op_extents(&plan->problem, bytes);
+    bytes[1] = p->batch * p->pitch_rows * p->row_bytes; /* of the rank that has the most */
     uint8_t *memory = malloc(2 * world * bytes[1] + bytes[0] + bytes[3] + bytes[4] +
                              p->split.ctas[MK_COMPUTE] * p->state_pitch);
     if (!memory) {

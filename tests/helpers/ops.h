@@ -69,6 +69,8 @@ static struct sim_world_config ops_varied(enum mk_op op, size_t form, size_t sha
     if (op_has_bytes(op))                            /* bf16, e4m3, bytes in turn */
         plan_set_dtype(&c.problem, (int)(seed % MK_PLAN_DTYPES));
     op_fit(&c.problem);
+    if (c.problem.attention.sequence > seed % 5) /* ranks without rows, too */
+        c.problem.attention.sequence -= seed % 5;
     c.seed = seed * 7919 + shape; /* the bits that vary turns are low */
     c.problem.b_transposed = op != MK_OP_RING_ATTENTION && seed & 1;
     c.problem.attention.causal = (int)(seed >> 1 & 1);

@@ -228,12 +228,30 @@ class Communicator:
             if arrays.place(x) != self._place:
                 raise Refused(f"{of.name}: {name} is on {arrays.place(x)}, and the communicator on {self.device}")
         problem = _shapes.problem_of(of, self.world, [tuple(x.shape) for x in inputs])
+        problem, options = self._of_any_length(of, problem, causal, options)
         swap = bool(of.matrices) and _are_swapped(arrays, [inputs[i] for i in of.matrices])
         direct = all(swap and i in of.matrices or arrays.is_contiguous(x) for i, x in enumerate(inputs))
         plan, arguments = self._plan(of, problem, swap, offset, causal, deterministic, options)
         outputs = tuple((shape or (library.mk_moe_rows(plan._address), problem.shape[2]), word)
                         for shape, word in problem.outputs)
         return _Ready(plan, arguments, len(arguments), outputs, swap, direct)
+
+    def _of_any_length(self, of, problem, causal, options):
+        """The problem with the sequence that "sequence=S" among the options says, of which this rank holds as many rows as its arrays have; and
+        the other options, which are the plan's."""
+        words = options.split()
+        said = [int(word[9:]) for word in words if word.startswith("sequence=")]
+        if not said or not of.causal:
+            return problem, options
+        at = of.letters.index("S")
+        rows = problem.shape[at] // self.world
+        begin, count = (ctypes.c_uint64 * 2)(), (ctypes.c_uint64 * 2)()
+        library.mk_ring_attention_rows(max(said[0], 0), self.world, self.rank, causal, "split=contiguous" in words, begin, count)
+        if said[0] < 1 or sum(count) != rows:
+            raise Refused(f"{of.name}: {of.inputs[0][0]} has {rows} rows, and of a sequence of {said[0]} rank {self.rank} of {self.world} "
+                          f"holds {sum(count)}")
+        shape = (*problem.shape[:at], said[0], *problem.shape[at + 1 :])
+        return problem._replace(shape=shape), " ".join(word for word in words if not word.startswith("sequence="))
 
     def _readable(self, x, swapped):
         """The input itself, or a contiguous copy."""
