@@ -4,6 +4,7 @@
 
 #include "core/epilogue.h"
 #include "core/gemm_tiles.h"
+#include "core/ops/op.h"
 #include "core/roles/gemm_ar_plan.h"
 #include "core/roles/gemm_rs_plan.h"
 #include "tests/helpers/world.h"
