@@ -71,10 +71,10 @@ void json_problem(FILE *f, const struct mk_problem *q)
     json_text(f, "op", plan_op_name(q->op));
     json_write_numbers(f, op->shape->option, values, count);
     fprintf(f, "  \"nodes\": %u,\n  \"gpus\": %u,\n", q->topo.nodes, q->topo.gpus);
-    if (op->causal)
+    if (op->causal) {
         json_write_truth(f, "causal", q->attention.causal);
-    if (op->causal)
         json_text(f, "split", plan_splits[q->attention.contiguous]);
+    }
     if (op->b_layout)
         json_text(f, "b_layout", q->b_transposed ? "nk" : "kn");
     if (op->fp8)
