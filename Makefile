@@ -236,8 +236,8 @@ $(BUILD)/tests/gpu_fp8: $(BUILD)/tests/engines/gemm_fp8.cu.o
 $(BUILD)/tests/gpu_grouped: $(BUILD)/tests/engines/gemm_grouped.cu.o
 $(BUILD)/tests/gpu_attention: $(BUILD)/tests/engines/attention.cu.o
 
-# A test of what only builds with CUDA have.
-$(BUILD)/tests/test_bench_moe.o $(BUILD)/tests/test_exec_cuda.o: ALL_CFLAGS += $(if $(HAVE_CUDA),$(CUDA_CFLAGS))
+# Tests of what only builds with CUDA have, or only those without.
+$(BUILD)/tests/test_bench_moe.o $(BUILD)/tests/test_exec_cuda.o $(BUILD)/tests/test_quantize.o: ALL_CFLAGS += $(if $(HAVE_CUDA),$(CUDA_CFLAGS))
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB_O) $(BUILD)/commands.a
 	@mkdir -p $(@D)
