@@ -158,6 +158,8 @@ static int comm_plan_agree_on(struct mk_comm *comm, const struct mk_problem *q,
 {
     const struct mk_tuning *t = &q->tuning;
     const struct op_descriptor *op = op_of(q->op);
+    uint32_t eps_bits;
+    memcpy(&eps_bits, &q->eps, sizeof eps_bits);
     uint64_t numbers[OP_DIMENSIONS] = {0};
     const char *names[OP_DIMENSIONS]; /* where operators differ, that is told */
     for (uint32_t i = 0; i < OP_DIMENSIONS; i++)
@@ -177,6 +179,7 @@ static int comm_plan_agree_on(struct mk_comm *comm, const struct mk_problem *q,
         {"b_transposed", q->b_transposed != 0, 0},
         {"dtype", plan_dtype(q), AGREE_OPAQUE},
         {"epilogue", q->epilogue, AGREE_OPAQUE},
+        {"eps", eps_bits, AGREE_OPAQUE},
         {"deterministic", q->deterministic != 0, 0},
         {"a_in_heap", q->a_in_heap != 0, 0},
         {"a_offset", q->a_in_heap ? q->a_offset : 0, 0},

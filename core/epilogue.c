@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const names[] = {"bias", "silu", "gelu_tanh"};
+static const char *const names[] = {"bias", "silu", "gelu_tanh", "residual", "rmsnorm"};
 enum { NAMES = sizeof names / sizeof *names };
 
 int epilogue_read(const char *name, const char *text, uint32_t *epilogue, char *error, size_t size)
@@ -17,8 +17,8 @@ int epilogue_read(const char *name, const char *text, uint32_t *epilogue, char *
             i++;
         if (i == NAMES) {
             snprintf(error, size,
-                     "%s%s: '%.*s' is none of bias, silu and gelu_tanh, which are joined as in "
-                     "bias+silu",
+                     "%s%s: '%.*s' is none of bias, silu, gelu_tanh, residual and rmsnorm, which "
+                     "are joined as in bias+silu",
                      name, text, (int)length, word);
             return -EINVAL;
         }
@@ -29,7 +29,12 @@ int epilogue_read(const char *name, const char *text, uint32_t *epilogue, char *
             break;
     }
     if (!once || (bits & MK_EPILOGUE_ACTIVATION) == MK_EPILOGUE_ACTIVATION) {
-        snprintf(error, size, "%s%s: a bias once at most, and one of silu and gelu_tanh", name,
+        snprintf(error, size, "%s%s: each word once at most, and one of silu and gelu_tanh", name,
+                 text);
+        return -EINVAL;
+    }
+    if ((bits & MK_EPILOGUE_ROWS) == MK_EPILOGUE_RMSNORM) {
+        snprintf(error, size, "%s%s: rmsnorm follows a residual, as in residual+rmsnorm", name,
                  text);
         return -EINVAL;
     }

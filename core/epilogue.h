@@ -1,9 +1,13 @@
-/* What follows a product before it is rounded, element by element, in fp32: C = f(A B + bias).
+/* What follows a product: of ag_gemm element by element, in fp32 before C is rounded,
+ * C = f(A B + bias); of gemm_ar row by row, when C is added up over ranks and rounded.
  *
  *   bias        one number for each column is added
  *   silu        x / (1 + e^-x)
  *   gelu_tanh   x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, which is
  *               x / (1 + e^-(2 sqrt(2 / pi) (x + 0.044715 x^3)))
+ *   residual    C + residual, in fp32, rounded to bf16: the new residual
+ *   rmsnorm     behind a residual: r weight / sqrt(mean(r^2) + eps) of each row r of the new
+ *               residual as it was rounded, in fp32, rounded to bf16
  *
  * kernels/epilogue.cuh is the same for GPUs, with their approximate e^x. */
 #ifndef MK_EPILOGUE_H
@@ -18,9 +22,15 @@ enum mk_epilogue {
     MK_EPILOGUE_BIAS = 1,
     MK_EPILOGUE_SILU = 2,
     MK_EPILOGUE_GELU_TANH = 4,
-    MK_EPILOGUE_ACTIVATION = MK_EPILOGUE_SILU | MK_EPILOGUE_GELU_TANH
+    MK_EPILOGUE_RESIDUAL = 8,
+    MK_EPILOGUE_RMSNORM = 16, /* with a residual alone */
+    MK_EPILOGUE_ACTIVATION = MK_EPILOGUE_SILU | MK_EPILOGUE_GELU_TANH,
+    MK_EPILOGUE_ELEMENTS = MK_EPILOGUE_BIAS | MK_EPILOGUE_ACTIVATION, /* of elements */
+    MK_EPILOGUE_ROWS = MK_EPILOGUE_RESIDUAL | MK_EPILOGUE_RMSNORM     /* of whole rows */
 };
-#define EPILOGUE_TEXT 32
+#define EPILOGUE_TEXT 48
+
+#define EPILOGUE_EPS 1e-6f /* where none is given */
 
 /* Of x (1 / (1 + 2^(x (linear + cubic x^2)))). */
 #define EPILOGUE_SILU_LINEAR -1.44269504f

@@ -65,6 +65,7 @@ struct mk_problem {
     uint64_t own[MK_OWN_NUMBERS];
     int b_transposed;  /* B is [N, K] */
     uint32_t epilogue; /* bits of enum mk_epilogue (core/epilogue.h) */
+    float eps;         /* of its rmsnorm; 0: EPILOGUE_EPS, which the plan fills in */
     /* A and B are e4m3 with fp32 scales of blocks (core/quantize.h); of what only moves rows: e4m3,
      * or bytes; else bf16 */
     int fp8, bytes;

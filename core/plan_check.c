@@ -96,9 +96,25 @@ int plan_check_epilogue(const struct mk_problem *q, char *error, size_t size)
 {
     char words[EPILOGUE_TEXT], list[OP_LIST_TEXT];
     if (q->epilogue && !op_has_epilogue(q->op))
-        return plan_refuse(error, size, "epilogue=%s: %s has none; %s has",
+        return plan_refuse(error, size, "epilogue=%s: %s has none; it is of %s",
                            epilogue_text(q->epilogue, words), plan_op_name(q->op),
                            op_list(list, sizeof list, op_has_epilogue, ", ", " and "));
+    if (q->epilogue & ~(uint32_t)op_of(q->op)->epilogue)
+        return plan_refuse(error, size, "epilogue=%s: of %s it is %s",
+                           epilogue_text(q->epilogue, words), plan_op_name(q->op),
+                           op_of(q->op)->epilogue & MK_EPILOGUE_ROWS
+                               ? "residual or residual+rmsnorm"
+                               : "bias, silu, gelu_tanh, bias+silu or bias+gelu_tanh");
+    if (q->epilogue & MK_EPILOGUE_ROWS && q->fp8)
+        return plan_refuse(error, size, "epilogue=%s with dtype=fp8: of %s it is for bf16",
+                           epilogue_text(q->epilogue, words), plan_op_name(q->op));
+    if ((q->epilogue & MK_EPILOGUE_ROWS) == MK_EPILOGUE_RMSNORM)
+        return plan_refuse(error, size, "epilogue=rmsnorm: it follows a residual, as in "
+                                        "residual+rmsnorm");
+    if (q->eps != 0 && !(q->epilogue & MK_EPILOGUE_RMSNORM))
+        return plan_refuse(error, size, "eps=%g: it is of an rmsnorm", (double)q->eps);
+    if (!(q->eps >= 0 && q->eps <= 1))
+        return plan_refuse(error, size, "eps=%g: it is above 0, and 1 at most", (double)q->eps);
     if ((q->epilogue & MK_EPILOGUE_ACTIVATION) == MK_EPILOGUE_ACTIVATION)
         return plan_refuse(error, size, "epilogue=%s: one activation at most",
                            epilogue_text(q->epilogue, words));

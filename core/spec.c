@@ -71,7 +71,9 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
     const struct op_descriptor *op = op_of(number);
     const struct mk_problem plain = {.op = number}, fp8 = {.op = number, .fp8 = 1},
                             bytes = {.op = number, .bytes = 1},
-                            bias = {.op = number, .epilogue = MK_EPILOGUE_BIAS};
+                            bias = {.op = number, .epilogue = MK_EPILOGUE_BIAS},
+                            residual = {.op = number, .epilogue = MK_EPILOGUE_RESIDUAL},
+                            norm = {.op = number, .epilogue = MK_EPILOGUE_ROWS};
     struct spec_text t = {text, size, 0};
     if (!op)
         return -EINVAL;
@@ -88,8 +90,14 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
     if (op_has_bytes(number))
         spec_say_arguments(&t, op, &bytes);
     spec_say(&t, "],\"bias\":[");
-    if (op->epilogue)
+    if (op->epilogue & MK_EPILOGUE_BIAS)
         spec_say_arguments(&t, op, &bias);
+    spec_say(&t, "],\"residual\":[");
+    if (op->epilogue & MK_EPILOGUE_RESIDUAL)
+        spec_say_arguments(&t, op, &residual);
+    spec_say(&t, "],\"rmsnorm\":[");
+    if (op->epilogue & MK_EPILOGUE_RMSNORM)
+        spec_say_arguments(&t, op, &norm);
     spec_say(&t, "],\"options\":[");
     for (uint32_t i = 0, some = 0; i < TUNING_KNOBS; i++)
         if (op->knobs >> i & 1)
@@ -155,6 +163,20 @@ static int spec_read_epilogue(const char *word, struct mk_problem *q, char *erro
     return result ? result : 1;
 }
 
+/* "eps=1e-5". 1: it was that. */
+static int spec_read_eps(const char *word, struct mk_problem *q, char *error, size_t size)
+{
+    char *end;
+    if (strncmp(word, "eps=", 4))
+        return 0;
+    q->eps = strtof(word + 4, &end);
+    if (end == word + 4 || *end || !(q->eps > 0 && q->eps <= 1))
+        return plan_refuse(error, size,
+                           "'%s' is not valid; it should look like eps=1e-6, above 0 and 1 at most",
+                           word);
+    return 1;
+}
+
 /* "split=contiguous". 1: it was that. */
 static int spec_read_split(const char *word, struct mk_problem *q, char *error, size_t size)
 {
@@ -185,6 +207,8 @@ static int spec_read_options(struct mk_problem *q, const char *options, char *er
             result = spec_read_engine(word, q, error, size);
         if (!result)
             result = spec_read_epilogue(word, q, error, size);
+        if (!result)
+            result = spec_read_eps(word, q, error, size);
         if (!result)
             result = spec_read_split(word, q, error, size);
         if (!result)
@@ -240,6 +264,8 @@ void spec_options(const struct mk_plan *p, char *text, size_t size)
     if (p->problem.epilogue)
         used += (size_t)snprintf(text + used, size - used, "%sepilogue=%s", used ? " " : "",
                                  epilogue_text(p->problem.epilogue, words));
+    if (p->problem.epilogue & MK_EPILOGUE_RMSNORM)
+        used += (size_t)snprintf(text + used, size - used, " eps=%.9g", (double)p->problem.eps);
     if (p->problem.attention.contiguous)
         used += (size_t)snprintf(text + used, size - used, "%ssplit=contiguous", used ? " " : "");
     if (p->problem.engine == MK_ENGINE_MMA)

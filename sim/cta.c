@@ -1,10 +1,13 @@
 #include "sim/cta.h"
+#include "core/bf16.h"
+#include "core/cta_norm.h"
 #include "core/cta_rows.h"
 #include "core/pipeline.h"
 #include "sim/op.h"
 #include "sim/transfer.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -288,6 +291,35 @@ uint64_t mk_cta_load64(struct mk_cta *cta, uint64_t offset)
     return *(const uint64_t *)(const void *)(cta_of(cta)->rank->spaces[MK_SPACE_HEAP] + offset);
 }
 
+void mk_cta_norm(struct mk_cta *cta, const struct mk_norm *norm, uint32_t row)
+{
+    const struct sim_calls *calls = cta_calls(cta);
+    if (calls) {
+        calls->norm(cta, norm);
+        return;
+    }
+    struct sim_cta *c = cta_of(cta);
+    uint8_t *const *spaces = c->rank->spaces;
+    const uint64_t first = (uint64_t)row * norm->columns * 2;
+    uint16_t *of = (uint16_t *)(void *)(spaces[norm->c] + first),
+             *sum = norm->normed ? (uint16_t *)(void *)(spaces[norm->sum] + first) : of;
+    const uint16_t *residual = (const uint16_t *)(const void *)(spaces[norm->residual] + first),
+                   *weight = norm->normed ? (const uint16_t *)(const void *)spaces[norm->weight]
+                                          : NULL;
+    float squares = 0;
+    coroutine_yield();
+    const uint64_t start = c->rank->now(c->rank->context);
+    for (uint32_t i = 0; i < norm->columns; i++) {
+        sum[i] = mk_bf16_from_float(mk_bf16_to_float(of[i]) + mk_bf16_to_float(residual[i]));
+        squares += mk_bf16_to_float(sum[i]) * mk_bf16_to_float(sum[i]);
+    }
+    const float scale = 1 / sqrtf(squares / (float)norm->columns + norm->eps);
+    for (uint32_t i = 0; norm->normed && i < norm->columns; i++)
+        of[i] = mk_bf16_from_float(mk_bf16_to_float(sum[i]) * scale * mk_bf16_to_float(weight[i]));
+    mk_track_add(&c->track, mk_event_what(MK_EV_REDUCE, MK_CAUSE_NONE, NO_ARGUMENT), start,
+                 c->rank->now(c->rank->context));
+}
+
 void sim_cta_store(struct sim_cta *c, const struct sim_operands *o, const float *values)
 {
     struct sim_rank *r = c->rank;
@@ -452,7 +484,7 @@ static int cta_compute(struct sim_cta *c)
         if (r->op->publish && r->op->publish(r->plan, &c->cta, &tile, 0, tile.rows, MK_TILE_PARTS))
             return 1;
     }
-    return 0;
+    return r->op->close ? r->op->close(r->plan, &c->cta) : 0;
 }
 
 static void cta_main(void *argument)

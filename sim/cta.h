@@ -7,6 +7,7 @@
 
 #include "core/command.h"
 #include "core/cta_combine.h"
+#include "core/cta_norm.h"
 #include "core/cta_outbox.h"
 #include "core/cta_route.h"
 #include "core/failure.h"
@@ -52,6 +53,7 @@ struct sim_calls {
     void (*copy)(struct mk_cta *cta, uint32_t local, uint32_t id, uint64_t bytes);
     void (*combine)(struct mk_cta *cta, const struct mk_combine *combine);
     void (*route)(struct mk_cta *cta, const struct mk_route *route);
+    void (*norm)(struct mk_cta *cta, const struct mk_norm *norm);
     const void *(*load)(struct mk_cta *cta, uint64_t offset);
     void (*raise)(struct mk_cta *cta, int add, uint32_t local, uint32_t flag, uint64_t value);
     int (*put)(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag);

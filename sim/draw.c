@@ -48,7 +48,9 @@ static void draw_shape(struct sim_random *r, struct mk_problem *q)
     q->deterministic = draw_one_in(r, 2);
     static const uint32_t epilogues[] = {0, MK_EPILOGUE_BIAS, MK_EPILOGUE_SILU,
                                          MK_EPILOGUE_BIAS | MK_EPILOGUE_GELU_TANH};
-    q->epilogue = op_has_epilogue(q->op) ? epilogues[draw_below(r, 4)] : 0;
+    static const uint32_t of_rows[] = {0, MK_EPILOGUE_RESIDUAL, 0, MK_EPILOGUE_ROWS};
+    const uint32_t has = op_of(q->op)->epilogue;
+    q->epilogue = !has ? 0 : (has & MK_EPILOGUE_ROWS ? of_rows : epilogues)[draw_below(r, 4)];
 }
 
 static void draw_tuning(struct sim_random *r, struct mk_problem *q)

@@ -125,6 +125,31 @@ int exact_is_right(const struct mk_problem *q, uint64_t seed, uint64_t launch, u
                               fabsf(said - *right) <= 0x1p-7f * fabsf(*right) + 1e-30f);
 }
 
+/* Of an epilogue of rows: of the residual, the same on every rank, and of the norm's weight. */
+static float exact_residual(uint64_t seed, uint64_t launch, uint64_t i)
+{
+    return (float)(sim_mix(seed ^ sim_mix(launch << 40 ^ i)) % 33) - 16;
+}
+
+static float exact_weight(uint64_t seed, uint64_t launch, uint64_t col)
+{
+    return ldexpf((float)(sim_mix(~seed ^ sim_mix(launch << 40 ^ col)) % 15) - 7, -2);
+}
+
+static void exact_fill_rows(const struct mk_problem *q, uint64_t seed, uint64_t launch,
+                            void *const arguments[MK_SPACES - 1])
+{
+    if (!(q->epilogue & MK_EPILOGUE_ROWS))
+        return;
+    uint16_t *residual = arguments[op_residual_argument(q)];
+    for (uint64_t i = 0; i < q->m * q->n; i++)
+        residual[i] = mk_bf16_from_float(exact_residual(seed, launch, i));
+    uint16_t *weight =
+        q->epilogue & MK_EPILOGUE_RMSNORM ? arguments[op_residual_argument(q) + 1] : NULL;
+    for (uint64_t col = 0; weight && col < q->n; col++)
+        weight[col] = mk_bf16_from_float(exact_weight(seed, launch, col));
+}
+
 void exact_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                 void *const arguments[MK_SPACES - 1])
 {
@@ -141,6 +166,7 @@ void exact_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
         exact_widen(arguments[1], values + q->m * q->k, q->k * q->n);
     }
     exact_fill_bias(q, seed, launch, arguments);
+    exact_fill_rows(q, seed, launch, arguments);
     free(values);
 }
 
@@ -196,6 +222,53 @@ int exact_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uin
                  (unsigned long long)(i % q->n), (double)mk_bf16_to_float(c[i]), (double)right,
                  c[i] == 0xffff ? " (never written)" : "");
         return 1;
+    }
+    return 0;
+}
+
+static int exact_row_is_wrong(const struct mk_problem *q, uint64_t launch, const char *what,
+                              uint64_t row, uint64_t col, uint16_t value, float right, char *text,
+                              size_t size)
+{
+    snprintf(text, size, "launch %llu, rank %u: %s[%llu][%llu] is %g and should be %g%s",
+             (unsigned long long)launch, q->topo.rank, what, (unsigned long long)row,
+             (unsigned long long)col, (double)mk_bf16_to_float(value), (double)right,
+             value == 0xffff ? " (never written)" : "");
+    return 1;
+}
+
+int exact_verify_rows(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                      void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
+                      char *text, size_t size)
+{
+    const struct mk_problem *q = &plan->problem;
+    const int normed = (q->epilogue & MK_EPILOGUE_RMSNORM) != 0;
+    const uint16_t *c = arguments[2],
+                   *sum = normed ? arguments[op_residual_argument(q) + 2] : arguments[2];
+    if (reference->launch != launch && exact_make_reference(q, seed, launch, reference)) {
+        snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
+        return 1;
+    }
+    for (uint64_t row = 0; row < q->m; row++) {
+        const uint64_t at = row * q->n;
+        const int32_t *expected = (const int32_t *)reference->memory + at;
+        double squares = 0;
+        for (uint64_t col = 0; col < q->n; col++) {
+            const float right = mk_bf16_to_float(mk_bf16_from_float(
+                (float)expected[col] + exact_residual(seed, launch, at + col)));
+            if (mk_bf16_to_float(sum[at + col]) != right)
+                return exact_row_is_wrong(q, launch, normed ? "new_residual" : "C", row, col,
+                                          sum[at + col], right, text, size);
+            squares += (double)right * (double)right;
+        }
+        const double scale = 1 / sqrt(squares / (double)q->n + (double)q->eps);
+        for (uint64_t col = 0; normed && col < q->n; col++) {
+            const float right = (float)((double)mk_bf16_to_float(sum[at + col]) * scale *
+                                        (double)exact_weight(seed, launch, col)),
+                        off = mk_bf16_to_float(c[at + col]) - right;
+            if (!(fabsf(off) <= 0x1p-8f * fabsf(right) * 1.01f))
+                return exact_row_is_wrong(q, launch, "C", row, col, c[at + col], right, text, size);
+        }
     }
     return 0;
 }

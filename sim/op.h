@@ -64,6 +64,8 @@ struct sim_op {
      * it. Says so to whoever waits for them, and moves what is not moved yet. NULL: nothing */
     int (*publish)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile,
                    uint32_t first, uint32_t rows, uint32_t parts);
+    /* Behind a compute CTA's last tile. 1: the launch is ending. NULL: nothing */
+    int (*close)(const struct mk_plan *plan, struct mk_cta *cta);
     void (*operands)(const struct mk_plan *plan, const struct mk_tile *tile, uint64_t epoch,
                      struct sim_operands *out);
     /* A tile's math where it is no GEMM (then `operands` is NULL): loads, math and stores, all at

@@ -2,6 +2,7 @@
 #include "core/bf16.h"
 #include "core/epilogue.h"
 #include "core/mkernel.h"
+#include "core/ops/op.h"
 #include "core/plan.h"
 #include "experiments/common/check.h"
 
@@ -18,7 +19,7 @@ static void words_and_bits(void **state)
     static const struct {
         const char *text;
         uint32_t bits;
-    } of[] = {{"bias", 1}, {"silu", 2}, {"gelu_tanh", 4}, {"bias+silu", 3}, {"bias+gelu_tanh", 5}};
+    } of[] = {{"bias", 1}, {"silu", 2}, {"gelu_tanh", 4}, {"bias+silu", 3}, {"bias+gelu_tanh", 5}, {"residual", 8}, {"residual+rmsnorm", 24}};
     char text[EPILOGUE_TEXT];
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         uint32_t bits = 77;
@@ -32,17 +33,19 @@ static void words_and_bits(void **state)
 static void bad_words_are_refused(void **state)
 {
     static const char *const none[] = {"", "Bias", "bia", "biass", "bias+", "+silu", "gelu"},
-                             *const twice[] = {"bias+bias", "silu+gelu_tanh"};
+                             *const twice[] = {"bias+bias", "silu+gelu_tanh", "residual+residual"};
     char error[200];
     uint32_t bits = 77;
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         assert_int_equal(epilogue_read("epilogue=", none[i], &bits, error, sizeof error), -EINVAL);
-        assert_non_null(strstr(error, "is none of bias, silu and gelu_tanh"));
+        assert_non_null(strstr(error, "is none of bias, silu, gelu_tanh, residual and rmsnorm"));
     }
     for (size_t i = 0; i < sizeof twice / sizeof *twice; i++) {
         assert_int_equal(epilogue_read("epilogue=", twice[i], &bits, error, sizeof error), -EINVAL);
-        assert_non_null(strstr(error, "a bias once at most, and one of silu and gelu_tanh"));
+        assert_non_null(strstr(error, "each word once at most, and one of silu and gelu_tanh"));
     }
+    assert_int_equal(epilogue_read("epilogue=", "rmsnorm", &bits, error, sizeof error), -EINVAL);
+    assert_string_equal(error, "epilogue=rmsnorm: rmsnorm follows a residual, as in residual+rmsnorm");
     assert_int_equal(bits, 77);
 }
 
@@ -85,6 +88,75 @@ static void a_check_sees_it(void **state)
         }
 }
 
+/* A residual is added to what is rounded, and a row is normed: right, and wrong without it. */
+static void a_check_sees_rows(void **state)
+{
+    enum { N = 24 };
+    uint16_t a = mk_bf16_from_float(1.5f), b[N], c[N], residual[N], weight[N], normed[N];
+    for (int i = 0; i < N; i++) {
+        b[i] = mk_bf16_from_float((float)i / 8 - 1);
+        residual[i] = mk_bf16_from_float(2.5f - (float)i / 4);
+        weight[i] = mk_bf16_from_float(1 + (float)i / 16);
+    }
+    for (int wrong = 0; wrong < 4; wrong++) {
+        double squares = 0;
+        struct check_result result = {0};
+        for (int i = 0; i < N; i++) {
+            c[i] = mk_bf16_from_float(1.5f * mk_bf16_to_float(b[i]) +
+                                      (wrong == 1 ? 0 : mk_bf16_to_float(residual[i])));
+            squares += (double)mk_bf16_to_float(c[i]) * (double)mk_bf16_to_float(c[i]);
+        }
+        const double scale = 1 / sqrt(squares / (wrong == 2 ? N - 1 : N) + 1e-6);
+        for (int i = 0; i < N; i++)
+            normed[i] = mk_bf16_from_float((float)((double)mk_bf16_to_float(c[i]) * scale) *
+                                           (wrong == 3 ? 1 : mk_bf16_to_float(weight[i])));
+        const struct check_gemm g = {
+            .m = 1, .n = N, .k = 1, .a = &a, .b = b, .c = c, .residual = residual};
+        const struct check_norm n = {1, N, c, weight, normed, 1e-6};
+        assert_int_equal(check_gemm(&g, NULL, &result), 0);
+        assert_int_equal(check_right(&result), wrong != 1);
+        memset(&result, 0, sizeof result);
+        check_norm(&n, &result);
+        assert_int_equal(check_right(&result), wrong < 2);
+    }
+}
+
+static void rows_of_gemm_ar(void **state)
+{
+    struct mk_problem q = {.op = MK_OP_GEMM_AR,
+                           .topo = {1, 2, 1},
+                           .m = 64,
+                           .n = 64,
+                           .k = 64,
+                           .epilogue = MK_EPILOGUE_ROWS};
+    struct mk_plan p;
+    char error[300];
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+    assert_true(p.problem.eps == EPILOGUE_EPS);
+    assert_int_equal(op_arguments(&p.problem), 6);
+    assert_int_equal(op_residual_argument(&p.problem), 3);
+    q.epilogue = MK_EPILOGUE_RESIDUAL;
+    assert_int_equal(op_arguments(&q), 4);
+    q.eps = 1e-5f;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
+    assert_string_equal(error, "eps=1e-05: it is of an rmsnorm");
+    q.eps = 0;
+    q.fp8 = q.b_transposed = 1;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
+    assert_string_equal(error, "epilogue=residual with dtype=fp8: of gemm_ar it is for bf16");
+    q.fp8 = 0;
+    q.epilogue = MK_EPILOGUE_BIAS;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
+    assert_string_equal(error, "epilogue=bias: of gemm_ar it is residual or residual+rmsnorm");
+    q.epilogue = MK_EPILOGUE_RMSNORM;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
+    assert_non_null(strstr(error, "it follows a residual"));
+    q.op = MK_OP_AG_GEMM;
+    q.epilogue = MK_EPILOGUE_RESIDUAL;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
+    assert_non_null(strstr(error, "epilogue=residual: of ag_gemm it is bias, silu"));
+}
+
 static void who_has_none_refuses(void **state)
 {
     struct mk_problem q = {.op = MK_OP_GEMM_RS,
@@ -96,7 +168,7 @@ static void who_has_none_refuses(void **state)
     struct mk_plan p;
     char error[300];
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
-    assert_string_equal(error, "epilogue=bias+silu: gemm_rs has none; ag_gemm has");
+    assert_string_equal(error, "epilogue=bias+silu: gemm_rs has none; it is of ag_gemm and gemm_ar");
     q.op = MK_OP_AG_GEMM;
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
     q.epilogue = MK_EPILOGUE_ACTIVATION;
@@ -109,6 +181,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_and_bits), cmocka_unit_test(bad_words_are_refused),
         cmocka_unit_test(activations_are_what_they_are), cmocka_unit_test(a_check_sees_it),
+        cmocka_unit_test(a_check_sees_rows), cmocka_unit_test(rows_of_gemm_ar),
         cmocka_unit_test(who_has_none_refuses)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -218,7 +218,10 @@ static enum mutation {
     NO_DRAIN,
     LAST_PEER_NOT_AWAITED,
     OUTBOX_NOT_SETTLED,
-    ONE_TERM_TOO_FEW
+    ONE_TERM_TOO_FEW,
+    ROW_NOT_AWAITED,
+    ROW_BUT_FOR_ONE_CTA,
+    ROW_OF_THE_LAUNCH_BEFORE
 } mutation;
 
 static struct held {
@@ -255,8 +258,15 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
     if (mutation == LAST_PEER_NOT_AWAITED &&
         (flag - gemm_ar_plan_of(plan_of(cta))->rs.flag_partial) % topo->gpus == last)
         return 0;
-    if (mutation == EPOCH_REUSED && whole)
+    const struct gemm_ar_plan *p = gemm_ar_plan_of(plan_of(cta));
+    if (p->norm.columns && flag == p->flag_ended) {
+        if (mutation == ROW_NOT_AWAITED)
+            return 0;
+        target -= mutation == ROW_BUT_FOR_ONE_CTA;
+        target -= mutation == ROW_OF_THE_LAUNCH_BEFORE ? gemm_ar_storers(p) : 0;
+    } else if (mutation == EPOCH_REUSED && whole) {
         target /= cta->epoch;
+    }
     return mk_cta_wait(cta, flag, target, cause);
 }
 
@@ -389,6 +399,42 @@ static void test_mutants_in_one_shot(void **state)
     ONE_SHOT(COPY_SHORT, -EBADMSG);
 }
 
+/* A residual and a norm behind the sum: in one shot, in two with a C that peers store in, and in two
+ * with one that is delivered. */
+static struct sim_world_config config_normed_one_shot(uint64_t seed)
+{
+    struct sim_world_config c = config_one_shot(seed);
+    c.problem.epilogue = MK_EPILOGUE_ROWS;
+    return c;
+}
+
+static struct sim_world_config config_normed_direct(uint64_t seed)
+{
+    struct sim_world_config c = config_direct(seed);
+    c.problem.epilogue = MK_EPILOGUE_ROWS;
+    return c;
+}
+
+static struct sim_world_config config_normed(uint64_t seed)
+{
+    struct sim_world_config c = config_on((const uint32_t[]){2, 2}, seed);
+    c.problem.epilogue = seed & 2 ? MK_EPILOGUE_ROWS : MK_EPILOGUE_RESIDUAL;
+    return c;
+}
+
+static void test_mutants_of_the_norm(void **state)
+{
+    struct sim_world_config (*const configs[])(uint64_t) = {config_normed, config_normed_direct,
+                                                            config_normed_one_shot};
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        mutation = NOTHING, ops_hunt(configs[i], "NOTHING", 0);
+        mutation = ROW_NOT_AWAITED, ops_hunt(configs[i], "ROW_NOT_AWAITED", -EBADMSG);
+        mutation = ROW_BUT_FOR_ONE_CTA, ops_hunt(configs[i], "ROW_BUT_FOR_ONE_CTA", -EBADMSG);
+        mutation = ROW_OF_THE_LAUNCH_BEFORE;
+        ops_hunt(configs[i], "ROW_OF_THE_LAUNCH_BEFORE", -EBADMSG);
+    }
+}
+
 #define MUTANT(name, expected) (mutation = name, ops_hunt(config_for, #name, expected))
 
 static void test_mutants(void **state)
@@ -431,6 +477,7 @@ int main(void)
         cmocka_unit_test(test_mutants),
         cmocka_unit_test(test_faults),
         cmocka_unit_test(test_large_puts),
+        cmocka_unit_test(test_mutants_of_the_norm),
         cmocka_unit_test(test_mutants_in_one_shot),
         cmocka_unit_test(test_mutants_with_c_in_the_heap),
     };

@@ -26,6 +26,7 @@ enum mk_op { MK_OP_STENCIL, MK_OP_SORT, MK_OPS };
 #define op_has_bytes own_has_bytes
 #define op_argument own_argument
 #define op_bias_argument own_bias_argument
+#define op_residual_argument own_residual_argument
 #define op_has_epilogue own_has_epilogue
 #define op_fit own_fit
 #define op_unit own_unit

@@ -34,6 +34,18 @@ def operators(nodes):
     assert "epilogue=bias+gelu_tanh" in comm.plans[-1].options
     near(mkernel.ag_gemm(a.view(-1, 4, k), b, bias=bias), (whole.double() @ b.double() + bias.double()).view(-1, 4, n))
 
+    # behind the sum over ranks: a residual alike on all, and a norm
+    generator = torch.Generator().manual_seed(7)
+    residual, norm = torch.randn(5, n, generator=generator).bfloat16(), torch.randn(n, generator=generator).bfloat16()
+    few = bf16(5, k)
+    added = (mkernel.gemm_ar(few, b, deterministic=True).double() + residual.double()).bfloat16()
+    assert torch.equal(mkernel.gemm_ar(few, b, residual=residual, deterministic=True), added)
+    normed, after = mkernel.gemm_ar(few, b, residual=residual, norm_weight=norm, eps=1e-5, deterministic=True)
+    assert torch.equal(after, added) and "eps=" in comm.plans[-1].options
+    near(normed, torch.nn.functional.rms_norm(added.double(), (n,), norm.double(), 1e-5))
+    outs = torch.empty_like(added), torch.empty_like(added)
+    assert mkernel.gemm_ar(few, b, outs, residual=residual, norm_weight=norm, deterministic=True)[0] is outs[0] and torch.equal(outs[1], added)
+
     # FP8: codes, and a scale for each 1x128 of A and 128x128 of B.
     blocks = -(-k // 128)
     codes = [torch.randn(s).mul(100).clamp(-448, 448).to(torch.float8_e4m3fn) for s in ((m // W, k - 8), (n, k - 8))]
@@ -247,7 +259,10 @@ def refusals():
     refuses("the function for FP8 is ag_gemm_fp8", mkernel.ag_gemm, a, b, options="dtype=fp8")
     refuses("B has to be [N,K]", mkernel.ag_gemm_fp8, codes, weight, *scales)
     refuses("B is [64, 48] and bias [40]", mkernel.ag_gemm, a, b, bias=bf16(40))
-    refuses("'gelu' is none of bias, silu and gelu_tanh", mkernel.ag_gemm, a, b, activation="gelu")
+    refuses("'gelu' is none of bias, silu, gelu_tanh", mkernel.ag_gemm, a, b, activation="gelu")
+    refuses("norm_weight norms C + residual", mkernel.gemm_ar, a, b, norm_weight=bf16(48))
+    refuses("a residual is an argument", mkernel.gemm_ar, a, b, options="epilogue=residual")
+    refuses("gemm_ar_residual has no backward", mkernel.gemm_ar, a.clone().requires_grad_(), b, residual=bf16(a.shape[0], 48))
     refuses("a bias is an argument", mkernel.ag_gemm, a, b, options="epilogue=bias")
     refuses("with an activation has no backward", mkernel.ag_gemm, a.clone().requires_grad_(), b, activation="silu")
     refuses("ag_gemm_bias has no backward", mkernel.ag_gemm, a.clone().requires_grad_(), b, bias=bf16(48))

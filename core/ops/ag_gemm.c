@@ -1,5 +1,6 @@
 /* AllGather+GEMM, C = gather(A) * B: what it is, which shapes it takes, and where everything
  * lies. */
+#include "core/epilogue.h"
 #include "core/command.h"
 #include "core/mkernel.h"
 #include "core/model/gemm.h"
@@ -306,7 +307,7 @@ const struct op_descriptor op_ag_gemm = {
     .a_in_heap = 1,
     .b_layout = 1,
     .fp8 = 1,
-    .epilogue = 1,
+    .epilogue = MK_EPILOGUE_ELEMENTS,
     .mma = 1,
     .build = ag_gemm_build,
     .tables = ag_gemm_tables,

@@ -1,11 +1,29 @@
 /* GEMM+AllReduce, C = the sum over ranks of A * B, on every rank: its plan is that of
  * GEMM+ReduceScatter, and where the sum is gathered. */
 #include "core/command.h"
+#include "core/epilogue.h"
 #include "core/mkernel.h"
 #include "core/model/gemm.h"
 #include "core/ops/gemm.h"
 #include "core/pipeline.h"
 #include "core/roles/gemm_ar_plan.h"
+
+/* What follows the sum. */
+static struct mk_norm gemm_ar_norm(struct mk_problem *q)
+{
+    const uint32_t residual = MK_SPACE_ARG0 + op_residual_argument(q);
+    if (!(q->epilogue & MK_EPILOGUE_ROWS))
+        return (struct mk_norm){.columns = 0};
+    if (q->epilogue & MK_EPILOGUE_RMSNORM && !(q->eps > 0))
+        q->eps = EPILOGUE_EPS;
+    return (struct mk_norm){.columns = (uint32_t)q->n,
+                            .normed = (q->epilogue & MK_EPILOGUE_RMSNORM) != 0,
+                            .eps = q->eps,
+                            .c = MK_SPACE_ARG2,
+                            .residual = residual,
+                            .weight = residual + 1,
+                            .sum = residual + 2};
+}
 
 static int gemm_ar_build(struct mk_plan *p, char *error, size_t size)
 {
@@ -13,6 +31,9 @@ static int gemm_ar_build(struct mk_plan *p, char *error, size_t size)
     int result = plan_build_gemm_rs(p, &a->rs, 1, error, size);
     if (result)
         return result;
+    if (p->problem.epilogue && p->problem.exec == MK_EXEC_CUDA)
+        return plan_refuse(error, size, "epilogue=residual: on a GPU gemm_ar has none yet");
+    a->norm = gemm_ar_norm(&p->problem);
     if (a->rs.shots == 2) {
         a->block_pitch = a->rs.slab_pitch / a->rs.element_bytes * 2;
         a->direct = p->problem.c_in_heap && p->problem.topo.nodes == 1;
@@ -26,6 +47,12 @@ static void gemm_ar_tables(struct mk_plan *p, struct op_tables *t)
     struct gemm_ar_plan *a = gemm_ar_plan_in(p);
     uint64_t world = mk_world(&a->rs.topo);
     plan_gemm_rs_tables(&p->problem, &a->rs, t);
+    if (a->norm.columns)
+        OP_FLAGS(t, {"ended",
+                     &a->flag_ended,
+                     {{'e', 1, 1}},
+                     "all rows of this rank's C",
+                     .producer = 'm'});
     if (a->rs.shots == 1)
         return;
     OP_BUFFERS(t, {"whole", &a->whole, 1, a->direct ? 0 : world, a->block_pitch});
@@ -104,7 +131,10 @@ const struct op_descriptor op_gemm_ar = {
                   {"B", OP_FACTOR, "K,N"},
                   {"C", OP_BF16, "M,N", .output = 1},
                   {"A_scales", OP_SCALES, "K:128,M"},
-                  {"B_scales", OP_SCALES, "N:128,K:128:4*4"}},
+                  {"B_scales", OP_SCALES, "N:128,K:128:4*4"},
+                  {"residual", OP_RESIDUAL, "M,N"},
+                  {"norm_weight", OP_NORM, "N"},
+                  {"new_residual", OP_NORM, "M,N", .output = 1}},
     .needs =
         {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_RANKS, [MK_INTER_SEND] = OP_IF_NODES},
     .knobs = OP_GEMM_KNOBS | OP_SHOTS,
@@ -116,6 +146,7 @@ const struct op_descriptor op_gemm_ar = {
     .gpu_tile = plan_gemm_sum_tile,
     .fp8 = 1,
     .mma = 1,
+    .epilogue = MK_EPILOGUE_ROWS,
     .build = gemm_ar_build,
     .tables = gemm_ar_tables,
     .pipeline = gemm_ar_pipeline,

@@ -206,12 +206,16 @@ uint64_t op_heap_offset(const struct mk_problem *q, uint32_t argument)
 /* Whether a launch of the problem has an argument of this type. */
 static int op_takes(const struct mk_problem *q, enum op_type type)
 {
-    return type == OP_SCALES ? q->fp8 : type == OP_BIAS ? (q->epilogue & MK_EPILOGUE_BIAS) != 0 : 1;
+    const uint32_t bit = type == OP_BIAS       ? MK_EPILOGUE_BIAS
+                         : type == OP_RESIDUAL ? MK_EPILOGUE_RESIDUAL
+                         : type == OP_NORM     ? MK_EPILOGUE_RMSNORM
+                                               : 0;
+    return type == OP_SCALES ? q->fp8 : !bit || (q->epilogue & bit);
 }
 
 const struct op_argument *op_argument(const struct mk_problem *q, uint32_t i)
 {
-    const struct op_argument *of = entries[q->op].op->arguments, *end = of + MK_SPACES - 1;
+    const struct op_argument *of = entries[q->op].op->arguments, *end = of + OP_ARGUMENTS;
     for (; of < end && of->name; of++)
         if (op_takes(q, of->type) && !i--)
             return of;
@@ -221,7 +225,7 @@ const struct op_argument *op_argument(const struct mk_problem *q, uint32_t i)
 uint32_t op_arguments(const struct mk_problem *q)
 {
     uint32_t count = 0;
-    while (op_argument(q, count))
+    while (count < MK_SPACES - 1 && op_argument(q, count))
         count++;
     return count;
 }
@@ -231,12 +235,17 @@ uint32_t op_bias_argument(const struct mk_problem *q)
     return op_arguments(q) - 1;
 }
 
+uint32_t op_residual_argument(const struct mk_problem *q)
+{
+    return op_arguments(q) - (q->epilogue & MK_EPILOGUE_RMSNORM ? 3 : 1);
+}
+
 enum op_type op_argument_type(const struct mk_problem *q, uint32_t i)
 {
     enum op_type type = op_argument(q, i)->type;
     if (type == OP_FACTOR)
         return q->bytes ? OP_UINT8 : q->fp8 ? OP_E4M3 : OP_BF16;
-    return type == OP_SCALES ? OP_FP32 : type == OP_BIAS ? OP_BF16 : type;
+    return type == OP_SCALES ? OP_FP32 : type >= OP_BIAS ? OP_BF16 : type;
 }
 
 int op_has_epilogue(enum mk_op op)

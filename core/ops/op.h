@@ -50,7 +50,18 @@ enum op_size { OP_SIZE_HOST, OP_SIZE_GPU, OP_SIZE_EXPLORE };
 /* OP_FACTOR: of a product, or of what only moves, bf16, e4m3 or bytes as the plan's dtype says.
  * OP_SCALES: fp32, an argument of plans of fp8 alone, behind those of all plans. OP_BIAS: bf16, one
  * of plans whose epilogue has a bias alone, behind all others. */
-enum op_type { OP_BF16, OP_FP32, OP_UINT32, OP_E4M3, OP_UINT8, OP_FACTOR, OP_SCALES, OP_BIAS };
+enum op_type {
+    OP_BF16,
+    OP_FP32,
+    OP_UINT32,
+    OP_E4M3,
+    OP_UINT8,
+    OP_FACTOR,
+    OP_SCALES,
+    OP_BIAS,
+    OP_RESIDUAL, /* bf16, of plans whose epilogue adds a residual */
+    OP_NORM      /* bf16, of those whose epilogue has an rmsnorm */
+};
 
 /* One argument, row-major, of one rank. `shape` is a formula: factors between commas, each a
  * product or quotient (: rounds it up), from the left, of numbers, the problem's letters, W (ranks)
@@ -61,6 +72,8 @@ struct op_argument {
     const char *shape;
     int output; /* 1: the launch writes it */
 };
+
+#define OP_ARGUMENTS 8 /* of all plans of an operator; one plan has MK_SPACES - 1 at most */
 
 /* ---- the plan ---- */
 
@@ -149,7 +162,7 @@ struct op_descriptor {
     void (*choose_shape)(enum op_size size, uint64_t world, uint64_t *numbers);
     /* In the order of MK_SPACE_ARG0 .. of those that a plan has; the first without a name ends
      * them. Ask op_argument. */
-    struct op_argument arguments[MK_SPACES - 1];
+    struct op_argument arguments[OP_ARGUMENTS];
 
     /* Where the ranks' shards are not of one size: the rows of this rank, which the quotient S/W
      * stands for in shapes of arguments. NULL: a quotient is what it says. */
@@ -173,7 +186,7 @@ struct op_descriptor {
     uint8_t causal;       /* 1: mk_problem.attention.causal means something */
     uint8_t b_layout;     /* 1: mk_problem.b_transposed means something */
     uint8_t fp8;          /* 1: mk_problem.fp8 means something; of what moves rows .bytes, too */
-    uint8_t epilogue;     /* 1: mk_problem.epilogue means something */
+    uint8_t epilogue;     /* bits that mk_problem.epilogue may have */
     uint8_t sums;         /* 1: it adds over ranks, so mk_problem.deterministic says how */
 
     /* Checks what the shape's dimensions do not say of the problem (a refusal names the nearest
@@ -223,14 +236,18 @@ int op_on_mma(enum mk_op op);
  * the problem is a plan's, which knows the rows. Returns a bit for each output. */
 uint32_t op_extents(const struct mk_problem *problem, uint64_t bytes[MK_SPACES - 1]);
 
-/* Arguments of a launch of the problem; argument i; and what it is: never OP_FACTOR, OP_SCALES or
- * OP_BIAS. */
+/* Arguments of a launch of the problem; argument i; and what it is: OP_BF16, OP_FP32, OP_UINT32,
+ * OP_E4M3 or OP_UINT8. */
 uint32_t op_arguments(const struct mk_problem *problem);
 const struct op_argument *op_argument(const struct mk_problem *problem, uint32_t i);
 enum op_type op_argument_type(const struct mk_problem *problem, uint32_t i);
 
 /* Of a problem whose epilogue has one: which argument the bias is. */
 uint32_t op_bias_argument(const struct mk_problem *problem);
+
+/* Of a problem whose epilogue is of rows: where the residual lies among the arguments; of an
+ * rmsnorm its weight and the new residual are the next two, else C is the new residual. */
+uint32_t op_residual_argument(const struct mk_problem *problem);
 
 /* Whether it has an epilogue. */
 int op_has_epilogue(enum mk_op op);

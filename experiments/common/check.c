@@ -79,10 +79,12 @@ static double check_after(const struct check_gemm *g, uint64_t col, double produ
 static void check_element(const struct check_gemm *g, const struct panel *p, uint64_t row,
                           uint64_t panel_row, uint64_t col, double product, struct check_result *r)
 {
-    const double reference = check_after(g, col, product),
+    const double before = check_after(g, col, product),
+                 residual = g->residual ? (double)mk_bf16_to_float(g->residual[row * g->n + col]) : 0,
+                 reference = before + residual,
                  slope = g->epilogue & MK_EPILOGUE_ACTIVATION ? CHECK_SLOPE : 1;
     double value = (double)mk_bf16_to_float(g->c[row * g->n + col]), off = fabs(value - reference);
-    double rounding = fabs(reference) * 0x1p-8,
+    double rounding = (fabs(reference) + (g->residual ? fabs(before) : 0)) * 0x1p-8,
            sums = slope * ((double)g->k * 0x1p-23 + g->cut + g->roundings * 0x1p-8);
     double share;
     if (off <= rounding) {
@@ -142,7 +144,9 @@ int check_gemm(const struct check_gemm *g, const struct check_pace *pace,
                struct check_result *result)
 {
     struct panel p = {.wide = 2.0 * (double)g->m * (double)g->n * (double)g->k <= FLOAT64_FLOP};
-    struct check_result mine = {.frobenius = g->frobenius > 0 ? g->frobenius : CHECK_FROBENIUS};
+    struct check_result mine = {.frobenius = g->frobenius > 0 ? g->frobenius
+                                             : g->residual    ? CHECK_TWICE
+                                                              : CHECK_FROBENIUS};
     uint64_t panel_rows = g->m < PANEL_ROWS ? g->m : PANEL_ROWS,
              size = p.wide ? sizeof(double) : sizeof(float);
     double work = 0;
@@ -198,6 +202,28 @@ void check_add(struct check_result *r, uint64_t row, uint64_t col, double value,
         r->worst_col = col;
         r->worst_value = value;
         r->worst_reference = reference;
+    }
+}
+
+void check_norm(const struct check_norm *n, struct check_result *result)
+{
+    for (uint64_t row = 0; row < n->m; row++, spawn_beat()) {
+        const uint64_t at = row * n->n;
+        double squares = 0;
+        for (uint64_t col = 0; col < n->n; col++) {
+            const double r = (double)mk_bf16_to_float(n->rows[at + col]);
+            squares += r * r;
+        }
+        const double scale = 1 / sqrt(squares / (double)n->n + n->eps);
+        for (uint64_t col = 0; col < n->n; col++) {
+            const double reference = (double)mk_bf16_to_float(n->rows[at + col]) * scale *
+                                     (double)mk_bf16_to_float(n->weight[col]),
+                         value = (double)mk_bf16_to_float(n->normed[at + col]),
+                         bound = fabs(reference) * (0x1p-8 + ((double)n->n + 8) * 0x1p-24);
+            const double off = fabs(value - reference);
+            check_add(result, row, col, value, reference,
+                      bound > 0 ? off / bound : off > 0 ? INFINITY : 0);
+        }
     }
 }
 

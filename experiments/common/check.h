@@ -12,6 +12,8 @@
  * each of these 33 cut toward zero at 2^-13 of the largest, and cuts the sum there too; four times
  * for 128 of K, before fp32 takes over.
  *
+ * Where a residual follows, C is rounded before it is added: another 2^-8 |C|.
+ *
  * An activation of the sum x + bias makes of an error at most CHECK_SLOPE times as much.
  *
  * The relative Frobenius error of the whole is at most CHECK_FROBENIUS: rounding alone makes
@@ -24,6 +26,7 @@
 
 #define CHECK_FROBENIUS 2e-3
 #define CHECK_FAST 5e-3  /* where partial sums are rounded to bf16 as well */
+#define CHECK_TWICE 3e-3  /* where a residual is added to what was rounded */
 #define CHECK_FP8 2.5e-3 /* where a tensor core has added e4m3 */
 #define CHECK_SLOPE 1.13 /* the steepest that an activation is */
 #define CHECK_MANY 4096
@@ -41,6 +44,7 @@ struct check_gemm {
     const float *a_wide, *b_wide; /* where A and B are fp32, in their place */
     const uint16_t *c;            /* [m, n] */
     const uint16_t *bias;         /* [n], where the epilogue has one */
+    const uint16_t *residual;     /* [m, n], where it has one */
     uint32_t epilogue;            /* bits of enum mk_epilogue */
     int b_transposed;
     uint32_t roundings; /* of partial sums to bf16 on the way to an element, at most */
@@ -77,6 +81,18 @@ void check_add(struct check_result *result, uint64_t row, uint64_t col, double v
  * what meet returned. */
 int check_gemm(const struct check_gemm *g, const struct check_pace *pace,
                struct check_result *result);
+
+/* Rows to norm: bf16, row-major. */
+struct check_norm {
+    uint64_t m, n;
+    const uint16_t *rows, *weight; /* [m, n], [n] */
+    const uint16_t *normed;        /* [m, n]: rows * weight / sqrt(mean(rows^2) + eps) */
+    double eps;
+};
+
+/* Checks `normed` in float64 and adds to *result. An element's bound is that of its rounding, and
+ * as much of n 2^-24 as half the square root's error is. */
+void check_norm(const struct check_norm *n, struct check_result *result);
 
 /* Adds `other` to `result`. */
 void check_join(struct check_result *result, const struct check_result *other);

@@ -8,7 +8,8 @@
 
 static const char *const layouts[] = {"kn", "nk"};
 static const char *const epilogues[] = {"none",      "bias",      "silu",
-                                        "gelu_tanh", "bias+silu", "bias+gelu_tanh"};
+                                        "gelu_tanh", "bias+silu", "bias+gelu_tanh",
+                                        "residual",  "residual+rmsnorm"};
 
 /* ---- which operators take what ---- */
 
@@ -173,8 +174,8 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
         OPTION_WORD,
         AT(epilogue),
         "none|bias|silu|..",
-        "what follows the product before it is rounded: bias, silu, gelu_tanh, bias+silu, "
-        "bias+gelu_tanh. Default none",
+        "ag_gemm: what follows the product before it is rounded, bias, silu, gelu_tanh, bias+silu, "
+        "bias+gelu_tanh; gemm_ar: what follows the sum, residual, residual+rmsnorm. Default none",
         .words = epilogues,
         .word_count = sizeof epilogues / sizeof *epilogues,
         .contexts = problem_ops_where(command, problem_has_epilogue, NULL),

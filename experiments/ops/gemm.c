@@ -18,16 +18,31 @@
 struct run_source run_gemm_source(const struct run_data *d, uint32_t argument, uint32_t rank,
                                   uint64_t launch)
 {
+    const struct mk_problem *q = &d->job->problem;
+    const uint32_t world = mk_world(&q->topo);
     if (argument < 2)
         return run_data_plain(d, argument, rank, launch);
-    return (struct run_source){
-        .key = run_data_key(d, 1 + mk_world(&d->job->problem.topo) + rank, launch)};
+    if (q->epilogue & MK_EPILOGUE_ROWS) /* the same on every rank */
+        return (struct run_source){.key = run_data_key(d, 1 + 2 * world + argument, launch)};
+    return (struct run_source){.key = run_data_key(d, 1 + world + rank, launch)};
 }
 
 /* The bias among the arguments; NULL: there is none. */
 static const void *gemm_bias(const struct mk_problem *q, const void *const arguments[RUN_ARGUMENTS])
 {
     return q->epilogue & MK_EPILOGUE_BIAS ? arguments[op_bias_argument(q)] : NULL;
+}
+
+/* The residual; NULL: there is none. And where the sum is: C, or the new residual of a normed C. */
+static const void *gemm_residual(const struct mk_problem *q,
+                                 const void *const arguments[RUN_ARGUMENTS])
+{
+    return q->epilogue & MK_EPILOGUE_ROWS ? arguments[op_residual_argument(q)] : NULL;
+}
+
+static const void *gemm_sum(const struct mk_problem *q, const void *const arguments[RUN_ARGUMENTS])
+{
+    return arguments[q->epilogue & MK_EPILOGUE_RMSNORM ? op_residual_argument(q) + 2 : 2];
 }
 
 /* What a GPU computed, a GPU checks, from the keys of the inputs (run_data_plain). */
@@ -203,15 +218,16 @@ int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARG
     struct check_gemm g = {.m = rows,
                            .n = q->n,
                            .k = depth,
-                           .c = arguments[2],
+                           .c = gemm_sum(q, arguments),
                            .bias = gemm_bias(q, arguments),
+                           .residual = gemm_residual(q, arguments),
                            .epilogue = q->epilogue,
                            .b_transposed = q->b_transposed,
                            .roundings = roundings,
                            .frobenius = roundings ? CHECK_FAST : 0};
     if (q->fp8)
         return gemm_check_fp8(d, g, first, launch, pace, result, gathers);
-    if (d->cuda && check_gemm_gpu)
+    if (d->cuda && check_gemm_gpu && !g.residual)
         return gemm_check_gpu(d, arguments, launch, gathers, scatters, roundings, result);
     uint16_t *a = malloc(rows * depth * 2), *b = gathers ? NULL : malloc(depth * q->n * 2);
     int status = -ENOMEM;

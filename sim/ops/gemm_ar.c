@@ -4,7 +4,7 @@
 #ifdef SIM_OP_BROKEN_CTA
 #include SIM_OP_BROKEN_CTA
 #endif
-#include "core/roles/gemm_ar.h"
+#include "core/roles/gemm_ar_norm.h"
 #include "sim/exact.h"
 #include "sim/ops/gemm_rs.h"
 
@@ -12,7 +12,7 @@
 #define SIM_OP_NAME sim_op_gemm_ar
 #endif
 
-MK_ROLES_OF(gemm_ar, gemm_ar_intra_comm(p, cta), gemm_ar_inter_send(p, cta), 0);
+MK_ROLES_OF(gemm_ar, gemm_ar_intra_comm_of_rows(p, cta), gemm_ar_inter_send(p, cta), 0);
 SIM_ROLES(gemm_ar);
 
 static int gemm_ar_tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t,
@@ -30,6 +30,15 @@ static int publish(const struct mk_plan *plan, struct mk_cta *cta, const struct 
         return sim_gemm_rs_joint(plan, &p->rs, cta, t, first, rows, parts);
     gemm_ar_after(p, cta, t, first, rows, parts);
     return 0;
+}
+
+static int gemm_ar_close(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    const struct gemm_ar_plan *p = gemm_ar_plan_of(plan);
+    if (!p->norm.columns)
+        return 0;
+    gemm_ar_ended(p, cta);
+    return gemm_ar_norm_rows(p, cta);
 }
 
 static void gemm_ar_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
@@ -52,6 +61,8 @@ static int gemm_ar_verify(const struct mk_plan *plan, uint64_t seed, uint64_t la
                           void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
                           char *text, size_t size)
 {
+    if (plan->problem.epilogue)
+        return exact_verify_rows(plan, seed, launch, arguments, reference, text, size);
     return exact_verify(plan, seed, launch, 0, plan->problem.m, arguments[2], reference, text,
                         size);
 }
@@ -62,6 +73,7 @@ const struct sim_op SIM_OP_NAME = {
     .tile = gemm_ar_tile,
     .before = gemm_ar_before,
     .publish = publish,
+    .close = gemm_ar_close,
     .operands = gemm_ar_operands,
     .fill = exact_fill,
     .verify = gemm_ar_verify,

@@ -351,6 +351,13 @@ static int compute_tickets(struct timed_cta *c)
     }
 }
 
+static int compute_close(struct timed_cta *c)
+{
+    const struct timed_rank *r = timed_rank_of(c);
+    const struct sim_op *op = r->world->op;
+    return op->close ? op->close(&r->plan, &c->cta) : 0;
+}
+
 int timed_compute(struct timed_cta *c)
 {
     struct timed_rank *r = timed_rank_of(c);
@@ -359,7 +366,7 @@ int timed_compute(struct timed_cta *c)
     if (w->by_hand)
         return w->op->handed ? compute_handed(c) : compute_tickets(c);
     if (c->cta.index % w->cluster)
-        return 0; /* the cluster's first stands for all of it */
+        return compute_close(c); /* of tiles the cluster's first stands for all of it */
     if (w->op->open && w->op->open(&r->plan, &c->cta))
         return 1;
     for (uint32_t t = c->cta.index / w->cluster; t < r->plan.tiles;
@@ -371,5 +378,5 @@ int timed_compute(struct timed_cta *c)
         if (w->op->operands ? compute_tile(c, &tile) : compute_step(c, &tile))
             return 1;
     }
-    return 0;
+    return compute_close(c);
 }

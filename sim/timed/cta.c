@@ -242,11 +242,22 @@ static int timed_drain_puts(struct mk_cta *cta)
     return timed_rank_of(c)->world->error != 0;
 }
 
+/* Rows are read and written at the memory's rate, which the CTAs that do it share. */
+static void timed_norm(struct mk_cta *cta, const struct mk_norm *norm)
+{
+    struct timed_cta *c = timed_cta_of(cta);
+    const struct timed_rank *r = timed_rank_of(c);
+    const double rate = r->world->machine->hbm_rate, rows = norm->normed ? 4 : 3;
+    if (rate > 0)
+        timed_spend(c, TIMED_MEMORY, rows * norm->columns * 2 * cta->count / rate / r->slow.gpu);
+}
+
 const struct sim_calls timed_calls = {
     .wait = timed_wait,
     .copy = timed_copy,
     .combine = timed_combine,
     .route = timed_route,
+    .norm = timed_norm,
     .load = timed_load,
     .raise = timed_signal,
     .put = timed_put_chunk,

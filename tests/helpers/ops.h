@@ -7,6 +7,7 @@
 #include "tests/helpers/world.h"
 
 #include "core/bf16.h"
+#include "core/epilogue.h"
 #include "core/ops/op.h"
 #include "sim/fingerprint.h"
 
@@ -76,6 +77,8 @@ static struct sim_world_config ops_varied(enum mk_op op, size_t form, size_t sha
     c.problem.attention.causal = (int)(seed >> 1 & 1);
     c.problem.attention.contiguous = (int)(seed >> 2 & 1);
     sim_world_vary(&c);
+    if (op_of(op)->epilogue & MK_EPILOGUE_ROWS)
+        c.problem.epilogue = (uint32_t[]){0, MK_EPILOGUE_ROWS, MK_EPILOGUE_RESIDUAL}[seed % 3];
     return c;
 }
 
@@ -86,13 +89,16 @@ static const char *ops_replay(const struct sim_world_config *c)
     const struct mk_problem *q = &c->problem;
     uint64_t numbers[OP_DIMENSIONS];
     uint32_t count = op_numbers(q, numbers);
-    char shape[128];
+    char shape[128], words[EPILOGUE_TEXT];
     size_t used = (size_t)snprintf(shape, sizeof shape, "--%s ", op_of(q->op)->shape->option);
     for (uint32_t i = 0; i < count; i++)
         used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%d", i ? "," : "",
                                  (int)numbers[i]);
     if (op_of(q->op)->causal && q->attention.causal)
         used += (size_t)snprintf(shape + used, sizeof shape - used, " --causal");
+    if (q->epilogue)
+        snprintf(shape + used, sizeof shape - used, " --epilogue %s",
+                 epilogue_text(q->epilogue, words));
     if (op_of(q->op)->causal && q->attention.contiguous)
         snprintf(shape + used, sizeof shape - used, " --split contiguous");
     snprintf(text, sizeof text,

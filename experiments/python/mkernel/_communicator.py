@@ -301,8 +301,9 @@ class Communicator:
             if word.startswith("dtype=") and word != (of.settings if "dtype=" in of.settings else "dtype=bf16"):
                 way = f"the function for FP8 is {of.op}_fp8" if word == "dtype=fp8" and not of.kinds else "the arrays say the type"
                 raise Refused(f"{of.name}: options={options!r}: {way}")
-        if "epilogue=" in options and "bias" in options and not of.settings:
-            raise Refused(f"{of.name}: options={options!r}: a bias is an argument, of {of.name}(..., bias=...)")
+        for word, argument in (("bias", "a bias is an argument, of {}(..., bias=...)"), ("residual", "a residual is an argument, of {}(..., residual=...)")):
+            if "epilogue=" in options and word in options and not of.settings:
+                raise Refused(f"{of.name}: options={options!r}: {argument.format(of.name)}")
         address = ctypes.c_void_p()
         words = _library.settings(
             op=of.op, shape=",".join(str(int(n)) for n in problem.shape), causal=int(causal) or None,

@@ -74,7 +74,7 @@ def _described(of: dict, name: str, settings: str, arguments) -> Operator:
 
 
 def _read(number: int):
-    """The operator, and the same of FP8, of bytes and with a bias where there is that."""
+    """The operator, and the same of FP8, of bytes, with a bias, with a residual and with a norm behind it where there is that."""
     text = ctypes.create_string_buffer(library.mk_op_describe(number, None, 0) + 1)
     library.mk_op_describe(number, text, len(text))
     of = json.loads(text.value)
@@ -84,6 +84,10 @@ def _read(number: int):
             yield _described(of, of["name"] + "_" + dtype, "dtype=" + dtype, of[dtype])
     if of["bias"]:
         yield _described(of, of["name"] + "_bias", "epilogue=bias", of["bias"])
+    if of["residual"]:
+        yield _described(of, of["name"] + "_residual", "epilogue=residual", of["residual"])
+    if of["rmsnorm"]:
+        yield _described(of, of["name"] + "_residual_rmsnorm", "epilogue=residual+rmsnorm", of["rmsnorm"])
 
 
 OPERATORS = {

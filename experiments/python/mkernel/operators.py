@@ -117,11 +117,20 @@ def gemm_ar_fp8(a, b, a_scales, b_scales, out=None, *, deterministic: bool = Fal
     return _launch(comm, "gemm_ar_fp8", (a, b, a_scales, b_scales), None if out is None else (out,), False, deterministic, options)[0]
 
 
-def gemm_ar(a, b, out=None, *, deterministic: bool = False, options: str = "", comm=None):
+def gemm_ar(a, b, out=None, *, residual=None, norm_weight=None, eps: float = 1e-6, deterministic: bool = False, options: str = "", comm=None):
     """C = the sum over ranks of A B, the same bits on every rank.
 
     a: [M, K] bf16, any M from 1. b: [K, N] bf16. out: [M, N] bf16. Returns it. Sums as in gemm_rs.
+    residual: [M, N] bf16, alike on all ranks: returns C + residual, in fp32 of the rounded C, rounded to bf16.
+    norm_weight: [N] bf16, with a residual: returns (normed, new residual), of which the latter is C + residual and
+        normed = that * norm_weight / sqrt(mean(that^2 of a row) + eps), in fp32. out is then a pair. Forward only.
     """
+    if residual is None and norm_weight is not None:
+        raise Refused("gemm_ar: norm_weight norms C + residual: give residual, too")
+    if residual is not None:
+        if norm_weight is None:
+            return _launch(comm, "gemm_ar_residual", (a, b, residual), None if out is None else (out,), False, deterministic, options)[0]
+        return tuple(_launch(comm, "gemm_ar_residual_rmsnorm", (a, b, residual, norm_weight), out, False, deterministic, f"{options} eps={eps!r}"))
     return _launch(comm, "gemm_ar", (a, b), None if out is None else (out,), False, deterministic, options)[0]
 
 

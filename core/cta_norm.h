@@ -1,0 +1,27 @@
+/* The CTA interface, what follows a sum row by row: a residual is added to a row of C, and the row
+ * is normed. On the host: sim/cta.c, on GPUs: kernels/cta_norm.cuh. */
+#ifndef MK_CTA_NORM_H
+#define MK_CTA_NORM_H
+
+#include "core/cta.h"
+
+/* What is done with rows of `columns` bf16 numbers, of arguments of this rank, all row-major. With
+ * s = C + residual in fp32, rounded to bf16:
+ *   not normed   C = s
+ *   normed       sum = s, C = s * weight / sqrt(mean over the row of s^2 + eps), in fp32, rounded
+ *                to bf16
+ * The residual may be `sum` itself. */
+struct mk_norm {
+    uint32_t columns; /* a multiple of 8; 0: nothing is done */
+    uint32_t normed;
+    float eps;
+    uint32_t c, residual, weight, sum; /* enum mk_space; the last two where it is normed */
+};
+
+#ifndef __CUDACC__
+/* Does it with row `row`, and returns when the row is stored. All of C's row has to be there, and
+ * known of by a wait; nobody else may read or write it any more. */
+void mk_cta_norm(struct mk_cta *cta, const struct mk_norm *norm, uint32_t row);
+#endif
+
+#endif
