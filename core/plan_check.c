@@ -109,8 +109,9 @@ int plan_check_epilogue(const struct mk_problem *q, char *error, size_t size)
         return plan_refuse(error, size, "epilogue=%s with dtype=fp8: of %s it is for bf16",
                            epilogue_text(q->epilogue, words), plan_op_name(q->op));
     if ((q->epilogue & MK_EPILOGUE_ROWS) == MK_EPILOGUE_RMSNORM)
-        return plan_refuse(error, size, "epilogue=rmsnorm: it follows a residual, as in "
-                                        "residual+rmsnorm");
+        return plan_refuse(error, size,
+                           "epilogue=rmsnorm: it follows a residual, as in "
+                           "residual+rmsnorm");
     if (q->eps != 0 && !(q->epilogue & MK_EPILOGUE_RMSNORM))
         return plan_refuse(error, size, "eps=%g: it is of an rmsnorm", (double)q->eps);
     if (!(q->eps >= 0 && q->eps <= 1))

@@ -304,8 +304,8 @@ void mk_cta_norm(struct mk_cta *cta, const struct mk_norm *norm, uint32_t row)
     uint16_t *of = (uint16_t *)(void *)(spaces[norm->c] + first),
              *sum = norm->normed ? (uint16_t *)(void *)(spaces[norm->sum] + first) : of;
     const uint16_t *residual = (const uint16_t *)(const void *)(spaces[norm->residual] + first),
-                   *weight = norm->normed ? (const uint16_t *)(const void *)spaces[norm->weight]
-                                          : NULL;
+                   *weight =
+                       norm->normed ? (const uint16_t *)(const void *)spaces[norm->weight] : NULL;
     float squares = 0;
     coroutine_yield();
     const uint64_t start = c->rank->now(c->rank->context);

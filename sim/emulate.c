@@ -1,5 +1,4 @@
 /* How a case of the explorer becomes one for emulated GPUs. */
-#include "core/epilogue.h"
 #include "core/gemm_tiles.h"
 #include "core/ops/op.h"
 #include "sim/world.h"
@@ -51,7 +50,6 @@ void sim_world_emulate(struct sim_world_config *c, int drawn)
 {
     struct mk_problem *q = &c->problem;
     q->exec = MK_EXEC_CUDA;
-    q->epilogue &= MK_EPILOGUE_ELEMENTS;
     c->emulated = q->sms = q->sms ? q->sms : op_of(q->op)->own_blocks ? SMS + 4 : SMS;
     /* what the seed drew for CTAs that are coroutines, no kernel is built for; and threads cost
      * more than these */

@@ -254,8 +254,8 @@ int exact_verify_rows(const struct mk_plan *plan, uint64_t seed, uint64_t launch
         const int32_t *expected = (const int32_t *)reference->memory + at;
         double squares = 0;
         for (uint64_t col = 0; col < q->n; col++) {
-            const float right = mk_bf16_to_float(mk_bf16_from_float(
-                (float)expected[col] + exact_residual(seed, launch, at + col)));
+            const float right = mk_bf16_to_float(
+                mk_bf16_from_float((float)expected[col] + exact_residual(seed, launch, at + col)));
             if (mk_bf16_to_float(sum[at + col]) != right)
                 return exact_row_is_wrong(q, launch, normed ? "new_residual" : "C", row, col,
                                           sum[at + col], right, text, size);

@@ -172,6 +172,12 @@ check epilogue_bias_silu $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 -
 check epilogue_gelu_few_rows $run --gpus "$gpus" --shape $((gpus * 8)),520,2064 --iters 8 --epilogue bias+gelu_tanh
 check epilogue_fp8 $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --epilogue bias+silu --dtype fp8 --b-layout nk
 check epilogue_mma $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --epilogue bias+gelu_tanh --engine mma
+for words in residual residual+rmsnorm; do
+    check "${words}_few_rows" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 17,4096,1032 --iters 8 --epilogue $words
+    check "${words}_one_shot" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 300,4104,520 --iters 8 --epilogue $words --shots 1
+    check "${words}_two_shots" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 2051,1288,520 --iters 8 --epilogue $words --shots 2 --deterministic
+    check "${words}_mma" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 2051,1288,520 --iters 8 --epilogue $words --engine mma
+done
 check fp8_any_shape "$build/tests/gpu_fp8" check
 check quantize_same_bits "$build/tests/gpu_quantize" check
 check quantize_at_memory_speed "$build/tests/gpu_quantize" speed

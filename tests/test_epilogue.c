@@ -19,7 +19,8 @@ static void words_and_bits(void **state)
     static const struct {
         const char *text;
         uint32_t bits;
-    } of[] = {{"bias", 1}, {"silu", 2}, {"gelu_tanh", 4}, {"bias+silu", 3}, {"bias+gelu_tanh", 5}, {"residual", 8}, {"residual+rmsnorm", 24}};
+    } of[] = {{"bias", 1},           {"silu", 2},     {"gelu_tanh", 4},        {"bias+silu", 3},
+              {"bias+gelu_tanh", 5}, {"residual", 8}, {"residual+rmsnorm", 24}};
     char text[EPILOGUE_TEXT];
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         uint32_t bits = 77;
@@ -45,7 +46,8 @@ static void bad_words_are_refused(void **state)
         assert_non_null(strstr(error, "each word once at most, and one of silu and gelu_tanh"));
     }
     assert_int_equal(epilogue_read("epilogue=", "rmsnorm", &bits, error, sizeof error), -EINVAL);
-    assert_string_equal(error, "epilogue=rmsnorm: rmsnorm follows a residual, as in residual+rmsnorm");
+    assert_string_equal(error,
+                        "epilogue=rmsnorm: rmsnorm follows a residual, as in residual+rmsnorm");
     assert_int_equal(bits, 77);
 }
 
@@ -168,7 +170,8 @@ static void who_has_none_refuses(void **state)
     struct mk_plan p;
     char error[300];
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
-    assert_string_equal(error, "epilogue=bias+silu: gemm_rs has none; it is of ag_gemm and gemm_ar");
+    assert_string_equal(error,
+                        "epilogue=bias+silu: gemm_rs has none; it is of ag_gemm and gemm_ar");
     q.op = MK_OP_AG_GEMM;
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
     q.epilogue = MK_EPILOGUE_ACTIVATION;
@@ -178,10 +181,12 @@ static void who_has_none_refuses(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_and_bits), cmocka_unit_test(bad_words_are_refused),
-        cmocka_unit_test(activations_are_what_they_are), cmocka_unit_test(a_check_sees_it),
-        cmocka_unit_test(a_check_sees_rows), cmocka_unit_test(rows_of_gemm_ar),
-        cmocka_unit_test(who_has_none_refuses)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(words_and_bits),
+                                       cmocka_unit_test(bad_words_are_refused),
+                                       cmocka_unit_test(activations_are_what_they_are),
+                                       cmocka_unit_test(a_check_sees_it),
+                                       cmocka_unit_test(a_check_sees_rows),
+                                       cmocka_unit_test(rows_of_gemm_ar),
+                                       cmocka_unit_test(who_has_none_refuses)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -230,6 +230,7 @@ static void sums_of_fp8(enum mk_op op)
                  tiles = 0, one_shot = nodes == 1 && seed % 4 > 1;
         struct sim_world_config c = hopper_ops_config(op, nodes, gpus, of[seed / 3 % 3], seed);
         struct mk_gemm_tile tile;
+        c.problem.epilogue = 0;
         c.problem.fp8 = c.problem.b_transposed = 1;
         c.problem.deterministic = seed % 5 == 4;
         while (op_gpu_tile(&c.problem, tiles, &tile))

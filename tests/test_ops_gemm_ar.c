@@ -399,8 +399,8 @@ static void test_mutants_in_one_shot(void **state)
     ONE_SHOT(COPY_SHORT, -EBADMSG);
 }
 
-/* A residual and a norm behind the sum: in one shot, in two with a C that peers store in, and in two
- * with one that is delivered. */
+/* A residual and a norm behind the sum: in one shot, in two with a C that peers store in, and in
+ * two with one that is delivered. */
 static struct sim_world_config config_normed_one_shot(uint64_t seed)
 {
     struct sim_world_config c = config_one_shot(seed);

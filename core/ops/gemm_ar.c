@@ -31,8 +31,6 @@ static int gemm_ar_build(struct mk_plan *p, char *error, size_t size)
     int result = plan_build_gemm_rs(p, &a->rs, 1, error, size);
     if (result)
         return result;
-    if (p->problem.epilogue && p->problem.exec == MK_EXEC_CUDA)
-        return plan_refuse(error, size, "epilogue=residual: on a GPU gemm_ar has none yet");
     a->norm = gemm_ar_norm(&p->problem);
     if (a->rs.shots == 2) {
         a->block_pitch = a->rs.slab_pitch / a->rs.element_bytes * 2;
@@ -48,11 +46,9 @@ static void gemm_ar_tables(struct mk_plan *p, struct op_tables *t)
     uint64_t world = mk_world(&a->rs.topo);
     plan_gemm_rs_tables(&p->problem, &a->rs, t);
     if (a->norm.columns)
-        OP_FLAGS(t, {"ended",
-                     &a->flag_ended,
-                     {{'e', 1, 1}},
-                     "all rows of this rank's C",
-                     .producer = 'm'});
+        OP_FLAGS(
+            t,
+            {"ended", &a->flag_ended, {{'e', 1, 1}}, "all rows of this rank's C", .producer = 'm'});
     if (a->rs.shots == 1)
         return;
     OP_BUFFERS(t, {"whole", &a->whole, 1, a->direct ? 0 : world, a->block_pitch});

@@ -9,8 +9,8 @@
  *
  * Whole rows
  *   ended   counts the CTAs of this rank that are through with C: compute CTAs when their last
- *           tile's C is stored and pushed, in two shots those of intra_comm when they have delivered
- *           (or awaited, where peers store in C itself) their last unit. It grows by
+ *           tile's C is stored and pushed, in two shots those of intra_comm when they have
+ *           delivered (or awaited, where peers store in C itself) their last unit. It grows by
  *           gemm_ar_storers each launch and is never reset.
  *   One counter speaks for all rows: tiles are computed column by column of up to ROWS_TOGETHER
  *   rows (core/ops/gemm_rs.c), so rows become whole at about the same time, with the last column,

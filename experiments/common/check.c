@@ -80,7 +80,8 @@ static void check_element(const struct check_gemm *g, const struct panel *p, uin
                           uint64_t panel_row, uint64_t col, double product, struct check_result *r)
 {
     const double before = check_after(g, col, product),
-                 residual = g->residual ? (double)mk_bf16_to_float(g->residual[row * g->n + col]) : 0,
+                 residual =
+                     g->residual ? (double)mk_bf16_to_float(g->residual[row * g->n + col]) : 0,
                  reference = before + residual,
                  slope = g->epilogue & MK_EPILOGUE_ACTIVATION ? CHECK_SLOPE : 1;
     double value = (double)mk_bf16_to_float(g->c[row * g->n + col]), off = fabs(value - reference);
@@ -222,7 +223,9 @@ void check_norm(const struct check_norm *n, struct check_result *result)
                          bound = fabs(reference) * (0x1p-8 + ((double)n->n + 8) * 0x1p-24);
             const double off = fabs(value - reference);
             check_add(result, row, col, value, reference,
-                      bound > 0 ? off / bound : off > 0 ? INFINITY : 0);
+                      bound > 0 ? off / bound
+                      : off > 0 ? INFINITY
+                                : 0);
         }
     }
 }

@@ -26,7 +26,7 @@
 
 #define CHECK_FROBENIUS 2e-3
 #define CHECK_FAST 5e-3  /* where partial sums are rounded to bf16 as well */
-#define CHECK_TWICE 3e-3  /* where a residual is added to what was rounded */
+#define CHECK_TWICE 3e-3 /* where a residual is added to what was rounded */
 #define CHECK_FP8 2.5e-3 /* where a tensor core has added e4m3 */
 #define CHECK_SLOPE 1.13 /* the steepest that an activation is */
 #define CHECK_MANY 4096

@@ -7,9 +7,9 @@
 #include <string.h>
 
 static const char *const layouts[] = {"kn", "nk"};
-static const char *const epilogues[] = {"none",      "bias",      "silu",
-                                        "gelu_tanh", "bias+silu", "bias+gelu_tanh",
-                                        "residual",  "residual+rmsnorm"};
+static const char *const epilogues[] = {
+    "none",      "bias",           "silu",     "gelu_tanh",
+    "bias+silu", "bias+gelu_tanh", "residual", "residual+rmsnorm"};
 
 /* ---- which operators take what ---- */
 

@@ -20,5 +20,8 @@ static int gemm_ar_check(const struct run_data *d, const void *const arguments[R
     return status;
 }
 
-const struct run_op run_op_gemm_ar = {
-    .source = run_gemm_source, .check = gemm_ar_check, .make = run_make_fp8, .made_on_gpu = 3, .collective = RUN_ALL_REDUCE};
+const struct run_op run_op_gemm_ar = {.source = run_gemm_source,
+                                      .check = gemm_ar_check,
+                                      .make = run_make_fp8,
+                                      .made_on_gpu = 3,
+                                      .collective = RUN_ALL_REDUCE};

@@ -125,6 +125,9 @@ template <class op, int sums> struct reduce_source : gemm_source {
      * launch's number is here and the first tile is described, which takes longer. */
     static constexpr bool b_ahead = true, a_ahead = true;
 
+    /* Behind the engine all threads norm rows. */
+    static constexpr bool goes_on = op::norms;
+
     const typename op::plan *plan;
     const struct gpu_launch *launch;
     const CUtensorMap *map_a;
@@ -686,6 +689,8 @@ template <class op> struct reduce_on_gpu {
         gemm_compute<shape>(operands, &source, memory);
         if (threadIdx.x == 128)
             tile_track_close(&reduce_shared->track, launch);
+        if constexpr (op::norms)
+            op::norm(p, launch);
     }
 
     /* A thread block of its own: all its threads. */

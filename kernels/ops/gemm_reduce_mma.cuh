@@ -333,6 +333,8 @@ template <class op, int number> struct reduce_on_mma {
         mma_op_source::run<shape>(operands, &tiles, memory);
         if (threadIdx.x == 0)
             cta_end(&reduce_halves[0].cta);
+        if constexpr (op::norms)
+            op::norm(p, launch);
     }
 
     static MMA_MEMBER void communicate(const plan *p, const struct gpu_launch *launch)

@@ -5,13 +5,18 @@
  *       The op's plan.
  *   static constexpr bool gathers
  *       Own tiles go to others, too.
+ *   static constexpr bool norms
+ *       Something follows C row by row.
  *   const struct gemm_rs_plan *tiles(const plan *)
  *       The part of it that is gemm_rs's.
  *   void after(const plan *, struct mk_cta *, const struct mk_tile *, uint32_t first,
  *              uint32_t rows, uint32_t parts)
  *       On the GPU: rows [first, first + rows), `parts` of MK_TILE_PARTS of the tile, are stored.
  *   void role(const plan *, struct mk_cta *)
- *       On the GPU: runs cta->role, MK_INTRA_COMM or MK_INTER_SEND. */
+ *       On the GPU: runs cta->role, MK_INTRA_COMM or MK_INTER_SEND.
+ *   void norm(const plan *, const struct gpu_launch *)
+ *       Where it norms, on the GPU: what follows C, by all threads of a compute block whose tiles
+ *       are stored. */
 #ifndef MK_KERNELS_GEMM_REDUCE_ROLES_CUH
 #define MK_KERNELS_GEMM_REDUCE_ROLES_CUH
 
@@ -19,12 +24,16 @@
 
 #include "kernels/cta.cuh"
 
-#include "core/roles/gemm_ar.h"
+#include "kernels/cta_norm.cuh"
+
+#include "core/roles/gemm_ar_norm.h"
 
 GPU_OPERATOR(gemm_rs)
 GPU_OPERATOR(gemm_ar)
 GPU_OPERATOR(gemm_rs_mma) /* of plans for engine mma */
 GPU_OPERATOR(gemm_ar_mma)
+GPU_OPERATOR(gemm_ar_norm) /* of plans with an epilogue of rows */
+GPU_OPERATOR(gemm_ar_norm_mma)
 GPU_OPERATOR(gemm_rs_fp8) /* of plans of FP8 */
 GPU_OPERATOR(gemm_ar_fp8)
 
@@ -32,7 +41,7 @@ GPU_OPERATOR(gemm_ar_fp8)
 
 struct gemm_rs_roles {
     typedef struct gemm_rs_plan plan;
-    static constexpr bool gathers = false;
+    static constexpr bool gathers = false, norms = false;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
     {
@@ -53,7 +62,7 @@ struct gemm_rs_roles {
 
 struct gemm_ar_roles {
     typedef struct gemm_ar_plan plan;
-    static constexpr bool gathers = true;
+    static constexpr bool gathers = true, norms = false;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
     {
@@ -72,6 +81,35 @@ struct gemm_ar_roles {
             gemm_ar_inter_send(p, cta);
         else
             gemm_ar_intra_comm(p, cta);
+    }
+};
+
+/* gemm_ar with what core/roles/gemm_ar_norm.h says behind it. */
+struct gemm_ar_norm_roles : gemm_ar_roles {
+    static constexpr bool norms = true;
+
+    static REDUCE_MEMBER void role(const plan *p, struct mk_cta *cta)
+    {
+        if (cta->role == MK_INTER_SEND)
+            gemm_ar_inter_send(p, cta);
+        else
+            gemm_ar_intra_comm_of_rows(p, cta);
+    }
+
+    /* The block's roles have ended when it has met: sending warps have pushed from C, too. Then a
+     * row is a warp's. */
+    static REDUCE_MEMBER void norm(const plan *p, const struct gpu_launch *launch)
+    {
+        struct mk_cta own;
+        ptx_bulk_wait_all(); /* the thread's stores by TMA, of C among them */
+        ptx_fence_async();
+        __syncthreads();
+        cta_identify(&own, launch, blockIdx.x, 32);
+        if (threadIdx.x < 32)
+            gemm_ar_ended(p, &own);
+        own.index = own.index * (blockDim.x / 32) + threadIdx.x / 32;
+        own.count *= blockDim.x / 32;
+        gemm_ar_norm_rows(p, &own);
     }
 };
 

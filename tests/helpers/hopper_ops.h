@@ -40,7 +40,11 @@ static inline struct sim_world_config hopper_ops_config(enum mk_op op, uint32_t 
     c.problem.tuning.tile_m = tile.tile_m;
     c.problem.tuning.tile_n = tile.tile_n;
     c.problem.tuning.cluster = tile.cluster;
-    c.problem.epilogue = op_has_epilogue(op) ? epilogues[seed % 4] : 0;
+    c.problem.epilogue = op_of(op)->epilogue & MK_EPILOGUE_BIAS      ? epilogues[seed % 4]
+                         : !(op_of(op)->epilogue & MK_EPILOGUE_ROWS) ? 0
+                         : seed % 5 == 4                             ? MK_EPILOGUE_ROWS
+                         : seed % 10 == 0                            ? MK_EPILOGUE_RESIDUAL
+                                                                     : 0;
     c.problem.tuning.shots = 2;
     ctas[MK_COMPUTE] = 2;
     ctas[MK_INTER_SEND] = nodes > 1;

@@ -10,7 +10,7 @@
 #include "tests/helpers/hopper_moe.h"
 #include "tests/helpers/hopper_ops.h"
 
-enum { SUBJECTS = 17 };
+enum { SUBJECTS = 19 };
 
 /* One order of a subject, mutated or not; `sites` is told which places it came to. 0: all right;
  * else `text` says what is not. */
@@ -107,6 +107,26 @@ static inline int hopper_subject_mma_one_shot(struct hopper_subject_run *r, enum
     return hopper_subject_world(r, &c);
 }
 
+/* A residual and a norm behind the sum: both engines, more columns than a warp reads at a time. In
+ * two shots what is normed was stored by TMA, and delivered; in one by what exchanges sums. */
+static inline int hopper_subject_norm(struct hopper_subject_run *r, int mma)
+{
+    /* so few that no tile passes an outbox: C is stored by TMA */
+    const uint64_t shape[] = {20, r->seed & 1 && !mma ? 136 : 264, 136};
+    struct sim_world_config c = hopper_ops_config(MK_OP_GEMM_AR, 1, 2, shape, 20 * r->seed + 4);
+    if (mma)
+        hopper_ops_on_mma(&c);
+    c.problem.epilogue = MK_EPILOGUE_ROWS;
+    c.problem.tuning.shots = 2 - (uint32_t)(r->seed & 1);
+    if (c.problem.tuning.shots == 1 && !mma) {
+        c.problem.tuning.tile_m = 128; /* both warpgroups store */
+        c.problem.tuning.tile_n = 64;
+        c.problem.tuning.cluster = 1;
+    }
+    c.launches = 3;
+    return hopper_subject_world(r, &c);
+}
+
 static inline int hopper_subject_attention(struct hopper_subject_run *r)
 {
     static const uint64_t none[] = {8, 8, 8};
@@ -183,8 +203,12 @@ static inline int hopper_subject_run(struct hopper_subject_run *r)
         return hopper_subject_mma_sum(r);
     case 15:
         return hopper_subject_mma_one_shot(r, MK_OP_GEMM_AR, 520);
-    default:
+    case 16:
         return hopper_subject_mma_one_shot(r, MK_OP_GEMM_RS, 200);
+    case 17:
+        return hopper_subject_norm(r, 0);
+    default:
+        return hopper_subject_norm(r, 1);
     }
 }
 
