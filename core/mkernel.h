@@ -274,9 +274,9 @@ int mk_gemm_rs(struct mk_plan *plan, const void *a, const void *b, void *c, void
 /* C = the sum over ranks of A * B, the same bits on every rank, spec.shape {M, N, K}: A [M, K],
  * B [K, N], C [M, N], bf16; any M from 1. Sums and "dtype=fp8" as in mk_gemm_rs.
  * With "epilogue=residual" (bf16 alone) mk_launch takes four arguments, A, B, C and residual
- * [M, N], bf16 and alike on all ranks, and C = bf16(sum) + residual. With "epilogue=residual+rmsnorm" it
- * takes six, behind these norm_weight [N] and new_residual [M, N], bf16: new_residual is that sum,
- * and C = new_residual * norm_weight / sqrt(mean(new_residual^2 of a row) + eps), in fp32, rounded
+ * [M, N], bf16 and alike on all ranks, and C = bf16(sum) + residual. With
+ * "epilogue=residual+rmsnorm" it takes six, behind these norm_weight [N] and new_residual [M, N],
+ * bf16: new_residual is that sum, and C = new_residual * norm_weight / sqrt(mean(new_residual^2 of a row) + eps), in fp32, rounded
  * once. "eps=1e-5": above 0 and 1 at most; the default is 1e-6. residual may be new_residual. */
 int mk_gemm_ar(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream);
 
