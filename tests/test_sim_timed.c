@@ -2,6 +2,7 @@
  * bytes and computes the tiles that the plan says, is never faster than the machine, as fast where
  * one rate is all that counts, the same in every run, and says who waits where nothing goes on. */
 #include "core/comm.h"
+#include "core/epilogue.h"
 #include "core/ops/op.h"
 #include "core/pipeline.h"
 #include "core/roles/gemm_rs_plan.h"
@@ -242,6 +243,39 @@ static void test_memory_is_in_the_ideal(void **state)
     struct mk_plan plan;
     build(&plan, &q);
     assert_true(plan_memory_bytes(&plan) == 2.0 * (q.m * q.k + q.k * q.n + q.m * q.n));
+}
+
+/* Rows that are normed behind the sum cross memory behind everything else, in one shot, in two, on
+ * either engine and on one rank. */
+static void test_norm_comes_last(void **state)
+{
+    static const struct {
+        uint32_t gpus, shots;
+        enum mk_engine engine;
+    } forms[] = {{4, 1, MK_ENGINE_WGMMA},
+                 {4, 2, MK_ENGINE_WGMMA},
+                 {4, 1, MK_ENGINE_MMA},
+                 {4, 2, MK_ENGINE_MMA},
+                 {1, 2, MK_ENGINE_WGMMA}};
+    const struct mk_machine *m = machine_default();
+    struct timed_result r;
+    struct mk_plan plan;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct mk_problem q = problem(MK_OP_GEMM_AR, MK_EXEC_CUDA, 1, forms[i].gpus);
+        q.m = 1320, q.n = 4096;
+        q.engine = forms[i].engine;
+        q.tuning.shots = forms[i].shots;
+        double ns[2];
+        for (int normed = 0; normed < 2; normed++) {
+            q.epilogue = normed ? MK_EPILOGUE_ROWS : 0;
+            build(&plan, &q);
+            ns[normed] = run(&plan, m, 1, &r);
+        }
+        const double least = 4.0 * 1320 * 4096 * 2 / m->hbm_rate;
+        print_message("%u ranks, %u shots: %.0f ns, normed %.0f, memory alone %.0f\n",
+                      forms[i].gpus, forms[i].shots, ns[0], ns[1], least);
+        assert_true(ns[1] > ns[0] + 0.9 * least && ns[1] < ns[0] + 3 * least + 10000);
+    }
 }
 
 /* Each put takes its NIC so long, one after the other; a launch ends once its puts are
@@ -672,6 +706,7 @@ int main(void)
         cmocka_unit_test(test_one_rate_counts),
         cmocka_unit_test(test_slow_parts),
         cmocka_unit_test(test_memory_is_in_the_ideal),
+        cmocka_unit_test(test_norm_comes_last),
         cmocka_unit_test(test_network),
         cmocka_unit_test(test_tiles_behind_bytes),
         cmocka_unit_test(test_host_memory),

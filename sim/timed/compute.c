@@ -193,6 +193,19 @@ static int compute_to_outbox(struct timed_cta *c, const struct sim_operands *o)
     return 0;
 }
 
+/* What follows a CTA's last tile, which its senders take away, or exchange and add in one shot: the
+ * first of them has it behind that, and where nothing passes them the engine. */
+static int compute_close(struct timed_cta *c)
+{
+    const struct timed_rank *r = timed_rank_of(c);
+    const struct timed_world *w = r->world;
+    const uint32_t total = mk_total_ctas(&r->plan.problem.tuning.split),
+                   number = (uint32_t)(c - r->ctas),
+                   senders = mk_world(&r->plan.problem.topo) > 1 ? w->senders : 0;
+    const int closes = number < total ? !senders : senders && (number - total) % senders == 0;
+    return closes && w->op->close ? w->op->close(&r->plan, &c->cta) : 0;
+}
+
 int timed_send(struct timed_cta *c)
 {
     struct timed_rank *r = timed_rank_of(c);
@@ -247,7 +260,7 @@ int timed_send(struct timed_cta *c)
             w->op->publish(&r->plan, &c->cta, &tile, 0, tile.rows, MK_TILE_PARTS / parts))
             return 1;
     }
-    return 0;
+    return compute_close(c);
 }
 
 /* ---- the role ---- */
@@ -349,13 +362,6 @@ static int compute_tickets(struct timed_cta *c)
         if (compute_tile(c, &tile))
             return 1;
     }
-}
-
-static int compute_close(struct timed_cta *c)
-{
-    const struct timed_rank *r = timed_rank_of(c);
-    const struct sim_op *op = r->world->op;
-    return op->close ? op->close(&r->plan, &c->cta) : 0;
 }
 
 int timed_compute(struct timed_cta *c)
