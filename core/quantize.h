@@ -30,6 +30,12 @@ struct mk_quantize {
 /* On the current GPU, in the order of `stream`. 0 or -EIO. kernels/quantize.cu has it. */
 int gpu_quantize(const struct mk_quantize *of, void *stream);
 
+/* A record: k codes of a row, then its scale for each 128 of them, in whole 16 bytes. */
+MK_PURE uint64_t quantize_record(uint64_t k)
+{
+    return mk_round_up(k + mk_ceil_div(k, MK_SCALE_BLOCK) * 4, 16);
+}
+
 /* Back: codes times their scales, in fp32, to its own rounding. Of activations (1 x 128), and of
  * weights (128 x 128), laid out as mk_quantize does; single rows by pointers to theirs. */
 void dequantize_rows(const uint8_t *q, uint64_t rows, uint64_t k, const float *scales,

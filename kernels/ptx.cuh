@@ -519,6 +519,12 @@ PTX_FN void ptx_copy_async_16(uint32_t dst, const void *src, uint32_t bytes)
                  : "memory");
 }
 
+/* Of 4 bytes, both 4-byte aligned. */
+PTX_FN void ptx_copy_async_4(uint32_t dst, const void *src)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(dst), "l"(src) : "memory");
+}
+
 PTX_FN void ptx_copy_async_commit(void)
 {
     asm volatile("cp.async.commit_group;" ::: "memory");

@@ -134,11 +134,18 @@ void compute_load_b(struct compute *m, void *const arguments[MK_SPACES - 1], uin
     const struct sim_op *op = sim_op_of(m->plan->problem.op);
     const struct mk_problem *q = &m->plan->problem;
     if (m->b[0] && q->fp8) {
-        uint64_t pitch = mk_round_up(mk_ceil_div(q->k, MK_SCALE_BLOCK), 4);
-        for (uint64_t col = 0; col < q->n; col++, compute_beat(beats))
-            dequantize_blocks((const uint8_t *)arguments[1] + col * q->k, 1, q->k,
-                              (const float *)arguments[4] + col / MK_SCALE_BLOCK * pitch, pitch,
-                              m->b[0] + col * q->k);
+        uint64_t pitch = mk_round_up(mk_ceil_div(q->k, MK_SCALE_BLOCK), 4),
+                 down = mk_ceil_div(q->n, MK_SCALE_BLOCK);
+        uint32_t of = op_arguments(q) - 1;
+        while (op_argument(q, of)->type != OP_SCALES)
+            of--;
+        for (uint64_t i = 0; i < m->b_elements[0] / q->k; i++, compute_beat(beats)) {
+            uint64_t col = i % q->n; /* of group i / N */
+            dequantize_blocks((const uint8_t *)arguments[1] + i * q->k, 1, q->k,
+                              (const float *)arguments[of] +
+                                  (i / q->n * down + col / MK_SCALE_BLOCK) * pitch,
+                              pitch, m->b[0] + i * q->k);
+        }
         return;
     }
     if (m->b[0])
@@ -148,8 +155,9 @@ void compute_load_b(struct compute *m, void *const arguments[MK_SPACES - 1], uin
                             beats);
 }
 
-static const uint16_t *compute_row_of_a(const struct sim_rank *rank, const struct sim_operands *o,
-                                        uint32_t row)
+/* A pitch of bf16 is in elements, of e4m3 in bytes. */
+static const uint8_t *compute_row_of_a(const struct sim_rank *rank, const struct sim_operands *o,
+                                       uint32_t row)
 {
     const uint8_t *base = rank->spaces[o->a_space] + o->a;
     uint64_t number = row;
@@ -160,7 +168,7 @@ static const uint16_t *compute_row_of_a(const struct sim_rank *rank, const struc
             number -= o->a_first;
         }
     }
-    return (const uint16_t *)(const void *)base + number * o->a_pitch;
+    return base + number * o->a_pitch * (o->fp8 ? 1 : 2);
 }
 
 void compute_load_a(const struct sim_rank *rank, const struct mk_tile *tile, uint32_t first,
@@ -168,14 +176,16 @@ void compute_load_a(const struct sim_rank *rank, const struct mk_tile *tile, uin
 {
     struct sim_operands o = {0};
     rank->op->operands(rank->plan, tile, rank->epoch, &o);
-    for (uint32_t row = first; row < first + count; row++)
+    for (uint32_t row = first; row < first + count; row++) {
+        const uint8_t *from = compute_row_of_a(rank, &o, row),
+                      *scales = o.a_list ? from + o.scales
+                                         : rank->spaces[o.scales_space] + o.scales + row * 4ull;
         if (o.fp8)
-            dequantize_rows(rank->spaces[o.a_space] + o.a + (uint64_t)row * o.a_pitch, 1, o.k,
-                            (const float *)(const void *)(rank->spaces[o.scales_space] + o.scales) +
-                                row,
-                            o.scales_pitch, a + (uint64_t)row * o.k);
+            dequantize_rows(from, 1, o.k, (const float *)(const void *)scales, o.scales_pitch,
+                            a + (uint64_t)row * o.k);
         else
-            widen(a + (uint64_t)row * o.k, compute_row_of_a(rank, &o, row), o.k);
+            widen(a + (uint64_t)row * o.k, (const uint16_t *)(const void *)from, o.k);
+    }
 }
 
 /* A product of some rows at a time: none takes so long that the CTA seems to hang. */

@@ -30,7 +30,8 @@ struct sim_operands {
     uint32_t rows, cols, k;
     int b_transposed; /* B is [cols, k] */
     /* A and B are e4m3: the scale of A's first row, where those of the next 128 of K lie
-     * scales_pitch floats on. B's scales are argument 4 */
+     * scales_pitch floats on. B's are the last argument of scales. Where rows
+     * lie apart they are records: a_pitch bytes, with their own scales from `scales` on */
     int fp8;
     enum mk_space scales_space;
     uint64_t scales;

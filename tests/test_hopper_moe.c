@@ -60,6 +60,26 @@ static void test_orders(void **state)
     explore(MK_OP_MOE_DISPATCH_GEMM, 0, 1, 3);
 }
 
+/* Tokens of FP8: blocks of K that are short, and rows that end within a stage; columns of several
+ * blocks of B's scales. */
+static void test_fp8_orders(void **state)
+{
+    for (uint32_t form = 0; form < FORMS; form++)
+        for (uint64_t i = 0; i < 4; i++) {
+            struct sim_world_config c = hopper_moe_config(MK_OP_MOE_DISPATCH_GEMM, forms[form][0],
+                                                          forms[form][1], i * FORMS + form);
+            c.problem.b_transposed = c.problem.fp8 = 1;
+            c.problem.moe.hidden = 16 * (1 + (7 * i + form) % 35);
+            c.problem.moe.inner = 8 * (1 + (11 * i + 5 * form) % 40);
+            c.problem.tuning.tile_m = 128;
+            c.problem.tuning.tile_n = i % 2 ? 64 : 128;
+            c.unwatched = i > 0 || forms[form][0] > 1;
+            if (!c.unwatched)
+                c.problem.tuning.split.ctas[MK_INTRA_COMM] = 1;
+            right(&c);
+        }
+}
+
 static void test_layer_orders(void **state)
 {
     explore(MK_OP_MOE_FFN, 0, 1, 4);
@@ -181,6 +201,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_orders),       cmocka_unit_test(test_larger),
+        cmocka_unit_test(test_fp8_orders),
         cmocka_unit_test(test_faults),       cmocka_unit_test(test_layer_orders),
         cmocka_unit_test(test_larger_layer), cmocka_unit_test(test_groups),
         cmocka_unit_test(test_layer_faults), cmocka_unit_test(test_tables),

@@ -13,11 +13,42 @@ static void test_orders(void **state)
     assert_true(ops_explore(MK_OP_MOE_DISPATCH_GEMM, 32) >= 768 / OPS_PART);
 }
 
+/* ---- FP8 ---- */
+
+/* H with blocks of scales that are short, whole and several; I with short blocks of columns. */
+static struct sim_world_config fp8_config(size_t form, uint64_t seed)
+{
+    static const uint64_t shapes[][2] = {{16, 8}, {144, 200}, {272, 40}, {128, 264}, {656, 136}};
+    const uint64_t *s = shapes[seed % 5];
+    struct sim_world_config c = ops_varied(MK_OP_MOE_DISPATCH_GEMM, form, seed % OPS_SHAPES, seed);
+    c.problem.moe.hidden = s[0];
+    c.problem.moe.inner = s[1];
+    c.problem.b_transposed = c.problem.fp8 = 1;
+    return c;
+}
+
+/* Each row of C comes from its token's codes and its own scales, of this launch. */
+static void test_fp8_orders(void **state)
+{
+    for (size_t form = 0; form < OPS_FORMS; form++)
+        for (uint64_t seed = 0; seed < 40 / OPS_PART; seed++) {
+            struct sim_world_config c = fp8_config(form, seed);
+            struct sim_world_result result;
+            if (sim_world_run(&c, &result))
+                fail_msg("form %d, seed %d: %s", (int)form, (int)seed, result.sentence);
+        }
+}
+
 /* ---- bytes: what the ids make necessary ---- */
 
+/* A token of FP8 is a byte an element and four for 128 of them, in whole 16. */
 static void expect_bytes(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                          struct ops_bytes *expected)
 {
+    const uint64_t hidden = plan->problem.moe.hidden,
+                   row_bytes = plan->problem.fp8
+                                   ? (hidden + (hidden + 127) / 128 * 4 + 15) / 16 * 16
+                                   : hidden * 2;
     const struct moe_dispatch_plan *p = &moe_dispatch_gemm_plan_of(plan)->dispatch;
     uint32_t world = mk_world(&p->topo), gpus = p->topo.gpus, ids[1024];
     uint64_t ids_bytes = (uint64_t)p->tokens * p->k * 4, ids_moved = mk_round_up(ids_bytes, 16);
@@ -33,10 +64,10 @@ static void expect_bytes(const struct mk_plan *plan, uint64_t seed, uint64_t lau
                 if (expert >= p->experts)
                     continue;
                 if (to / gpus != rank / gpus && !node_has[to / gpus]++)
-                    expected->network[to / gpus * gpus + rank % gpus] += p->row_bytes;
+                    expected->network[to / gpus * gpus + rank % gpus] += row_bytes;
                 /* it enters the node on the rail, and goes to each rank once */
                 if (to % gpus != rank % gpus && !rank_has[to]++)
-                    expected->nvlink[to] += p->row_bytes;
+                    expected->nvlink[to] += row_bytes;
             }
         }
     }
@@ -45,7 +76,7 @@ static void expect_bytes(const struct mk_plan *plan, uint64_t seed, uint64_t lau
 static void test_bytes(void **state)
 {
     for (size_t form = 0; form < OPS_FORMS; form++)
-        for (uint64_t seed = 0; seed < 4; seed++) {
+        for (uint64_t seed = 0; seed < 8; seed++) {
             struct ops_bytes bytes = {{0}, {0}}, expected = {{0}, {0}};
             struct sim_costs costs = {
                 .context = &bytes, .copy = ops_count_copy, .put = ops_count_put};
@@ -54,6 +85,10 @@ static void test_bytes(void **state)
             struct sim_world_result result;
             struct mk_plan plan;
             char error[300];
+            if (seed >= 4) {
+                c = fp8_config(form, seed);
+                c.problem.tuning = (struct mk_tuning){0};
+            }
             c.costs = &costs;
             c.seed = seed;
             assert_int_equal(sim_world_run(&c, &result), 0);
@@ -66,14 +101,22 @@ static void test_bytes(void **state)
 
 /* ---- the plan ---- */
 
-static const char *refusal(struct mk_moe moe)
+static const char *refusal_of(struct mk_moe moe, int fp8, int transposed)
 {
     static char error[300];
-    struct mk_problem q = {
-        .op = MK_OP_MOE_DISPATCH_GEMM, .topo = {.nodes = 2, .gpus = 2}, .moe = moe};
+    struct mk_problem q = {.op = MK_OP_MOE_DISPATCH_GEMM,
+                           .topo = {.nodes = 2, .gpus = 2},
+                           .moe = moe,
+                           .fp8 = fp8,
+                           .b_transposed = transposed};
     struct mk_plan p;
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
     return error;
+}
+
+static const char *refusal(struct mk_moe moe)
+{
+    return refusal_of(moe, 0, 0);
 }
 
 static void test_refusals(void **state)
@@ -84,6 +127,10 @@ static void test_refusals(void **state)
     assert_non_null(
         strstr(refusal((struct mk_moe){16, 64, 9, 4, 1}), "the next inner that works is 16"));
     assert_non_null(strstr(refusal((struct mk_moe){16, 64, 8, 6, 1}), "the next that does is 8"));
+    assert_non_null(strstr(refusal_of((struct mk_moe){16, 72, 8, 4, 1}, 1, 1),
+                           "the next hidden that works is 80"));
+    assert_non_null(
+        strstr(refusal_of((struct mk_moe){16, 64, 8, 4, 1}, 1, 0), "B has to be [N,K]"));
     assert_non_null(strstr(refusal((struct mk_moe){16, 64, 8, 4, 5}), "1 to 4"));
     assert_non_null(strstr(refusal((struct mk_moe){1 << 24, 1 << 20, 8, 4, 4}),
                            "more than a command can name"));
@@ -316,7 +363,7 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_orders), cmocka_unit_test(test_fp8_orders),
         cmocka_unit_test(test_bytes),    cmocka_unit_test(test_mutants),
         cmocka_unit_test(test_faults),
     };

@@ -2,6 +2,7 @@
  * are with their experts. */
 #include "core/ops/moe.h"
 #include "core/pipeline.h"
+#include "core/quantize.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@ const struct op_shape op_shape_moe = {
     .dimensions = {{"T", "tokens", AT(tokens), 1 << 24,
                     .why =
                         "a rank that has none leaves its places out, by ids that are no expert's"},
-                   {"H", "hidden", AT(hidden), 1 << 20, .multiple = 8,
+                   {"H", "hidden", AT(hidden), 1 << 20, .bytes = 16,
                     .why = "rows must be 16-byte multiples"},
                    {"I", "inner", AT(inner), 1 << 24, .multiple = 8,
                     .why = "rows must be 16-byte multiples"},
@@ -139,7 +140,7 @@ int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, int weights, c
     m->tile_m = q->tuning.tile_m;
     m->chunk_rows = q->tuning.chunk_rows;
     m->chunks = (uint32_t)mk_ceil_div(m->tokens, m->chunk_rows);
-    m->row_bytes = q->moe.hidden * 2;
+    m->row_bytes = q->fp8 ? quantize_record(q->moe.hidden) : q->moe.hidden * 2;
     m->ids_bytes = (uint64_t)m->tokens * m->k * 4;
     m->ids_moved = mk_round_up(m->ids_bytes, 16);
     /* The most: every place of every token names an expert of this rank. (The same expert may be

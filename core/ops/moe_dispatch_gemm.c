@@ -1,6 +1,6 @@
 /* MoE dispatch+GEMM: the tokens of each of this rank's experts, times its B. What it is, which
  * shapes it takes, and where everything lies. */
-#include "core/gemm_tiles.h"
+#include "core/gemm_tiles_fp8.h"
 #include "core/mkernel.h"
 #include "core/model/gemm.h"
 #include "core/ops/moe.h"
@@ -9,12 +9,17 @@
 
 #include <stdio.h>
 
+static int moe_dispatch_gemm_built(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
+{
+    return q->fp8 ? mk_fp8_grouped_tile(i, out) : mk_grouped_tile(i, out);
+}
+
 /* Of the tiles that are built, the narrowest that has all columns; else the widest. */
 static uint32_t moe_dispatch_gemm_columns(const struct mk_problem *q)
 {
     struct mk_gemm_tile tile;
     uint32_t columns = 0;
-    for (uint32_t i = 0; mk_grouped_tile(i, &tile); i++)
+    for (uint32_t i = 0; moe_dispatch_gemm_built(q, i, &tile); i++)
         if (!columns || tile.tile_n >= q->moe.inner)
             columns = tile.tile_n;
     return columns;
@@ -109,8 +114,8 @@ static double moe_dispatch_gemm_memory(const struct mk_plan *p)
 {
     const struct moe_dispatch_gemm_plan *m = moe_dispatch_gemm_plan_of(p);
     const struct moe_dispatch_plan *d = &m->dispatch;
-    return d->tokens * (2.0 * m->hidden + d->k * (4 + 2.0 * m->inner)) +
-           plan_moe_touched(d) * 2.0 * m->hidden * m->inner;
+    return d->tokens * ((double)d->row_bytes + d->k * (4 + 2.0 * m->inner)) +
+           plan_moe_touched(d) * op_factor_bytes(&p->problem) * (double)m->hidden * m->inner;
 }
 
 static void moe_dispatch_gemm_model(struct model_walk *w, const struct mk_plan *p)
@@ -126,20 +131,17 @@ int mk_moe_dispatch_gemm(struct mk_plan *plan, const void *x, const void *b, con
     return op_launch(plan, MK_OP_MOE_DISPATCH_GEMM, arguments, stream);
 }
 
-static int moe_dispatch_gemm_built(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
-{
-    return mk_grouped_tile(i, out);
-}
-
 const struct op_descriptor op_moe_dispatch_gemm = {
     .help = "sends tokens to their experts' ranks and multiplies them by the expert's B",
     .shape = &op_shape_moe,
     .choose_shape = op_choose_moe,
-    .arguments = {{"X", OP_BF16, "T,H"},
-                  {"B", OP_BF16, "E/W,H,I"},
+    .arguments = {{"X", OP_TOKENS, "T,H"},
+                  {"X", OP_RECORDS, "T,record"},
+                  {"B", OP_FACTOR, "E/W,H,I"},
                   {"ids", OP_UINT32, "T,K"},
                   {"C", OP_BF16, "rows,I", .output = 1},
-                  {"rows", OP_UINT32, "E/W,2", .output = 1}},
+                  {"rows", OP_UINT32, "E/W,2", .output = 1},
+                  {"B_scales", OP_SCALES, "E/W,I:128,H:128:4*4"}},
     .needs =
         {
             [MK_COMPUTE] = OP_ALWAYS,
@@ -150,6 +152,7 @@ const struct op_descriptor op_moe_dispatch_gemm = {
     .tuned = 1,
     .loose_chunks = 1,
     .b_layout = 1,
+    .fp8 = 1,
     .build = moe_dispatch_gemm_build,
     .tables = moe_dispatch_gemm_tables,
     .pipeline = plan_moe_pipeline,

@@ -3,6 +3,7 @@
 #include "core/epilogue.h"
 #include "core/gemm_tiles_fp8.h"
 #include "core/ops/gemm.h"
+#include "core/quantize.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,6 +138,8 @@ static uint64_t op_letter_value(const struct mk_problem *q, const char *word, si
             return op_number_at(q, shape->dimensions[i].offset);
     if (length == 1 && *word == 'W')
         return mk_world(&q->topo);
+    if (length == 6 && !strncmp(word, "record", 6))
+        return quantize_record(q->moe.hidden);
     return length == 4 && !strncmp(word, "rows", 4)
                ? q->m
                : 0; /* 0: a mistake, which a test of every formula finds */
@@ -210,7 +213,9 @@ static int op_takes(const struct mk_problem *q, enum op_type type)
                          : type == OP_RESIDUAL ? MK_EPILOGUE_RESIDUAL
                          : type == OP_NORM     ? MK_EPILOGUE_RMSNORM
                                                : 0;
-    return type == OP_SCALES ? q->fp8 : !bit || (q->epilogue & bit);
+    return type == OP_SCALES || type == OP_RECORDS ? q->fp8
+           : type == OP_TOKENS                     ? !q->fp8
+                                                   : !bit || (q->epilogue & bit);
 }
 
 const struct op_argument *op_argument(const struct mk_problem *q, uint32_t i)
@@ -245,7 +250,10 @@ enum op_type op_argument_type(const struct mk_problem *q, uint32_t i)
     enum op_type type = op_argument(q, i)->type;
     if (type == OP_FACTOR)
         return q->bytes ? OP_UINT8 : q->fp8 ? OP_E4M3 : OP_BF16;
-    return type == OP_SCALES ? OP_FP32 : type >= OP_BIAS ? OP_BF16 : type;
+    return type == OP_SCALES    ? OP_FP32
+           : type == OP_RECORDS ? OP_UINT8
+           : type >= OP_TOKENS  ? OP_BF16
+                                : type;
 }
 
 int op_has_epilogue(enum mk_op op)

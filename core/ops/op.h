@@ -47,7 +47,8 @@ enum op_size { OP_SIZE_HOST, OP_SIZE_GPU, OP_SIZE_EXPLORE };
 
 /* ---- the arguments of a launch ---- */
 
-/* OP_FACTOR: of a product, or of what only moves, bf16, e4m3 or bytes as the plan's dtype says.
+/* OP_TOKENS: bf16, an argument of plans of bf16 alone; OP_RECORDS: bytes, its place in plans of fp8,
+ * rows of codes with their scales (quantize_record). OP_FACTOR: of a product, or of what only moves, bf16, e4m3 or bytes as the plan's dtype says.
  * OP_SCALES: fp32, an argument of plans of fp8 alone, behind those of all plans. OP_BIAS: bf16, one
  * of plans whose epilogue has a bias alone, behind all others. */
 enum op_type {
@@ -56,6 +57,8 @@ enum op_type {
     OP_UINT32,
     OP_E4M3,
     OP_UINT8,
+    OP_TOKENS,
+    OP_RECORDS,
     OP_FACTOR,
     OP_SCALES,
     OP_BIAS,
@@ -64,8 +67,9 @@ enum op_type {
 };
 
 /* One argument, row-major, of one rank. `shape` is a formula: factors between commas, each a
- * product or quotient (: rounds it up), from the left, of numbers, the problem's letters, W (ranks)
- * and rows (those that the plan makes room for, mk_problem.m): "M/W,K". */
+ * product or quotient (: rounds it up), from the left, of numbers, the problem's letters, W (ranks),
+ * rows (those that the plan makes room for, mk_problem.m) and record (bytes of a token of FP8 with
+ * its scales): "M/W,K". */
 struct op_argument {
     const char *name; /* "A": in sentences */
     enum op_type type;

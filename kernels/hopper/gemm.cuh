@@ -141,7 +141,7 @@ struct gemm_source {
 
     /* Of products of e4m3: where the i-th tile's scales lie. row: the CTA's first in the tile.
      * Of blocks, what it says of A is read by bulk copies behind `before`; all else by consumers'
-     * ordinary loads, of B's when they will. */
+     * ordinary loads, of B's when they will. Where rows lie apart `a` is NULL. */
     GEMM_MEMBER struct gemm_scales scales(uint32_t, const struct mk_tile *, uint32_t) const
     {
         return {};
@@ -422,7 +422,8 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
     struct gemm_ring ring = {shared, shared + shape::barriers_offset, {0, 0}};
     const uint32_t filled =
         op->stages_of_k < shape::stages ? op->stages_of_k - 1 : shape::stages - 1;
-    constexpr bool scaled = shape::products == GEMM_E4M3_BLOCKS;
+    /* whoever copies A copies its scales */
+    constexpr bool scaled = shape::products == GEMM_E4M3_BLOCKS && !tile_source::gathers;
     struct gemm_scales scales = {};
     struct mk_tile tile;
     uint32_t i, ahead = 0; /* stages that the first tile's B is on its way to */

@@ -63,7 +63,7 @@ PTX_FN void gather_pass(uint32_t barriers, struct pipeline_position *at, uint32_
  *       Where row `row` of a tile is.
  *
  *   uint32_t row_bytes()
- *       Of a row of A. */
+ *       Of a row of A; where products have scales of blocks, those of the row lie behind it. */
 template <class shape, class tile_source, class operands>
 PTX_FN void gemm_gather(const operands *op, tile_source *source, uint32_t shared)
 {
@@ -105,6 +105,10 @@ PTX_FN void gemm_gather(const operands *op, tile_source *source, uint32_t shared
                 if (group < groups) /* the 128-byte swizzle: piece p of row r lies at p ^ (r % 8) */
                     ptx_copy_async_16(stage + row * 128 + (piece ^ (row % 8)) * 16,
                                       from[j] + in_row, (inside >> j & 1) * 16);
+                if (shape::scales_part_bytes && piece == 0 && has >> j & 1)
+                    ptx_copy_async_4(shared + shape::scales_offset +
+                                         at.stage * shape::scales_part_bytes + row * 4,
+                                     from[j] + source->row_bytes() + k * 4);
             }
             ptx_copy_async_commit();
             filled.count++;

@@ -1,8 +1,12 @@
 #include "sim/ops/exact_moe.h"
 
 #include "core/bf16.h"
+#include "core/e4m3.h"
+#include "core/ops/op.h"
+#include "core/quantize.h"
 #include "sim/clock.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,21 +71,93 @@ static void exact_moe_fill_tokens(const struct mk_plan *plan, uint64_t seed, uin
     exact_moe_fill_ones(&r, x, m->tokens * m->hidden, exact_moe_stride_of(m));
 }
 
+/* FP8: scales are powers of two: of a token times one of its block of K, of 128 columns of an
+ * expert divided by that of the block. So a wrong scale is seen, and sums are as exact as without. */
+static int exact_moe_power(uint64_t seed, uint64_t launch, uint64_t which, uint64_t i,
+                           uint32_t most)
+{
+    return (int)(sim_mix(sim_mix(seed ^ launch << 32) + (which << 40 ^ i)) % most);
+}
+
+static void exact_moe_encode(uint8_t *to, const uint16_t *from, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        to[i] = mk_e4m3_from_float(mk_bf16_to_float(from[i]));
+}
+
+/* Tokens as records, and the experts' B with its scales, of numbers in bf16. */
+static void exact_moe_fill_fp8(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                               const uint16_t *x, const uint16_t *b,
+                               void *const arguments[MK_SPACES - 1])
+{
+    const struct mk_moe *m = &plan->problem.moe;
+    const struct mk_topo *t = &plan->problem.topo;
+    const uint64_t blocks = mk_ceil_div(m->hidden, MK_SCALE_BLOCK), pitch = mk_round_up(blocks, 4),
+                   record = quantize_record(m->hidden), across = mk_ceil_div(m->inner, 128),
+                   experts = m->experts / mk_world(t);
+    float *scales = arguments[5];
+    for (uint64_t token = 0; token < m->tokens; token++) {
+        uint8_t *to = (uint8_t *)arguments[0] + token * record;
+        float *of = (float *)(void *)(to + m->hidden);
+        int power = exact_moe_power(seed, launch, 1, t->rank * m->tokens + token, 8);
+        memset(to, 0xff, record); /* what fills a record up is no number */
+        exact_moe_encode(to, x + token * m->hidden, m->hidden);
+        for (uint64_t i = 0; i < blocks; i++)
+            of[i] = ldexpf(1, power + exact_moe_power(seed, launch, 3, i, 32));
+    }
+    exact_moe_encode(arguments[1], b, experts * m->hidden * m->inner);
+    memset(scales, 0, experts * across * pitch * sizeof *scales);
+    for (uint64_t i = 0; i < experts * across; i++)
+        for (uint64_t j = 0; j < blocks; j++)
+            scales[i * pitch + j] =
+                ldexpf(1, exact_moe_power(seed, launch, 2, t->rank * experts * across + i, 8) -
+                              exact_moe_power(seed, launch, 3, j, 32));
+}
+
+static void exact_moe_fill_b(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                             uint16_t *b)
+{
+    const struct mk_moe *m = &plan->problem.moe;
+    const struct mk_topo *t = &plan->problem.topo;
+    struct sim_random r = exact_moe_stream(seed, launch, t->rank, 1);
+    exact_moe_fill_ones(&r, b, m->experts / mk_world(t) * m->hidden * m->inner, 1);
+}
+
 void exact_moe_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                     void *const arguments[MK_SPACES - 1])
 {
     const struct mk_moe *m = &plan->problem.moe;
     const struct mk_topo *t = &plan->problem.topo;
-    struct sim_random r = exact_moe_stream(seed, launch, t->rank, 1);
-    exact_moe_fill_tokens(plan, seed, launch, t->rank, arguments[0]);
-    exact_moe_fill_ones(&r, arguments[1], m->experts / mk_world(t) * m->hidden * m->inner, 1);
+    const int fp8 = plan->problem.fp8;
+    uint16_t *x = fp8 ? malloc(m->tokens * m->hidden * 2) : arguments[0],
+             *b = fp8 ? malloc(m->experts / mk_world(t) * m->hidden * m->inner * 2) : arguments[1];
+    if (x && b) { /* else C keeps its poison, and is found wrong */
+        exact_moe_fill_tokens(plan, seed, launch, t->rank, x);
+        exact_moe_fill_b(plan, seed, launch, b);
+        if (fp8)
+            exact_moe_fill_fp8(plan, seed, launch, x, b, arguments);
+    }
     exact_moe_ids(plan, seed, launch, t->rank, arguments[2]);
+    if (fp8) {
+        free(x);
+        free(b);
+    }
 }
 
-/* One row of C. */
-static int exact_moe_check_row(const struct mk_plan *plan, const uint16_t *x, const uint16_t *b,
+/* What a check of rows of C needs of its launch and expert. */
+struct exact_moe_rows {
+    const struct mk_plan *plan;
+    uint64_t seed, launch;
+    uint32_t expert;
+    const uint16_t *b;
+};
+
+/* One row of C; token: over all ranks. */
+static int exact_moe_check_row(const struct exact_moe_rows *of, const uint16_t *x, uint64_t token,
                                const uint16_t *c)
 {
+    const struct mk_plan *plan = of->plan;
+    const uint16_t *b = of->b;
     const struct mk_moe *m = &plan->problem.moe;
     uint64_t stride = exact_moe_stride_of(m);
     for (uint64_t col = 0; col < m->inner; col++) {
@@ -90,6 +166,12 @@ static int exact_moe_check_row(const struct mk_plan *plan, const uint16_t *x, co
             sum += mk_bf16_to_float(x[i]) *
                    mk_bf16_to_float(
                        b[plan->problem.b_transposed ? col * m->hidden + i : i * m->inner + col]);
+        if (plan->problem.fp8)
+            sum = ldexpf(sum, exact_moe_power(of->seed, of->launch, 1, token, 8) +
+                                  exact_moe_power(of->seed, of->launch, 2,
+                                                  of->expert * mk_ceil_div(m->inner, 128) +
+                                                      col / 128,
+                                                  8));
         if (mk_bf16_to_float(c[col]) != sum)
             return 1;
     }
@@ -98,17 +180,19 @@ static int exact_moe_check_row(const struct mk_plan *plan, const uint16_t *x, co
 
 /* The rows of one expert, in the order of source rank, token, place; returns how many, or -1 for a
  * wrong one. */
-static int64_t exact_moe_check_expert(const struct mk_plan *plan, uint32_t expert,
-                                      const uint16_t *x, const uint32_t *ids, const uint16_t *b,
-                                      const uint16_t *c, char *text, size_t size)
+static int64_t exact_moe_check_expert(const struct exact_moe_rows *of, const uint16_t *x,
+                                      const uint32_t *ids, const uint16_t *c, char *text,
+                                      size_t size)
 {
+    const struct mk_plan *plan = of->plan;
+    const uint32_t expert = of->expert;
     const struct mk_moe *m = &plan->problem.moe;
     int64_t rows = 0;
     for (uint64_t i = 0; i < mk_world(&plan->problem.topo) * m->tokens * m->k; i++) {
         uint64_t token = i / m->k; /* over all ranks */
         if (ids[i] != expert)
             continue;
-        if (exact_moe_check_row(plan, x + token * m->hidden, b, c + (uint64_t)rows * m->inner)) {
+        if (exact_moe_check_row(of, x + token * m->hidden, token, c + (uint64_t)rows * m->inner)) {
             snprintf(text, size, "row %lld of expert %u was not made from token %llu of rank %llu",
                      (long long)rows, expert, (unsigned long long)(token % m->tokens),
                      (unsigned long long)(token / m->tokens));
@@ -130,17 +214,21 @@ int exact_moe_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
     char what[160] = "";
     uint16_t *x = malloc(world * m->tokens * m->hidden * 2);
     uint32_t *ids = malloc(world * m->tokens * m->k * sizeof *ids);
-    int wrong = !x || !ids;
+    uint16_t *made = plan->problem.fp8 ? malloc(rank_experts * m->hidden * m->inner * 2) : NULL;
+    const uint16_t *b = plan->problem.fp8 ? made : arguments[1];
+    int wrong = !x || !ids || !b;
+    if (made)
+        exact_moe_fill_b(plan, seed, launch, made);
     for (uint32_t rank = 0; rank < world && !wrong; rank++) {
         exact_moe_fill_tokens(plan, seed, launch, rank, x + rank * m->tokens * m->hidden);
         exact_moe_ids(plan, seed, launch, rank, ids + rank * m->tokens * m->k);
     }
     for (uint32_t i = 0; i < rank_experts && !wrong; i++) {
         uint32_t expert = t->rank * rank_experts + i;
+        const struct exact_moe_rows of = {plan, seed, launch, expert,
+                                          b + (uint64_t)i * m->hidden * m->inner};
         int64_t rows = exact_moe_check_expert(
-            plan, expert, x, ids,
-            (const uint16_t *)arguments[1] + (uint64_t)i * m->hidden * m->inner,
-            (const uint16_t *)arguments[3] + (uint64_t)next * m->inner, what, sizeof what);
+            &of, x, ids, (const uint16_t *)arguments[3] + (uint64_t)next * m->inner, what, sizeof what);
         if (rows >= 0 && (said[2 * i] != next || said[2 * i + 1] != rows))
             snprintf(what, sizeof what,
                      "expert %u has %lld rows from %u on, and is said to have %u from %u on",
@@ -153,5 +241,6 @@ int exact_moe_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  *what ? what : "no memory");
     free(x);
     free(ids);
+    free(made);
     return wrong;
 }

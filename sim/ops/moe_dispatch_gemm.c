@@ -45,11 +45,11 @@ static void moe_dispatch_gemm_operands(const struct mk_plan *plan, const struct 
     out->a_list = p->dispatch.route.source + t->row * 4ull;
     out->a_first = p->dispatch.room;
     out->a_rest = p->dispatch.landed;
-    out->a_pitch = p->hidden;
+    out->a_pitch = plan->problem.fp8 ? (uint32_t)p->dispatch.row_bytes : p->hidden;
     out->b_space = MK_SPACE_ARG1;
     out->b = ((uint64_t)t->slab * p->hidden * p->inner +
               (transposed ? (uint64_t)t->col * p->hidden : t->col)) *
-             2;
+             op_factor_bytes(&plan->problem);
     out->b_pitch = transposed ? p->hidden : p->inner;
     out->b_transposed = transposed;
     out->c_space = MK_SPACE_ARG3;
@@ -60,6 +60,9 @@ static void moe_dispatch_gemm_operands(const struct mk_plan *plan, const struct 
     out->rows = t->rows;
     out->cols = t->cols;
     out->k = p->hidden;
+    out->fp8 = plan->problem.fp8;
+    out->scales = p->hidden;
+    out->scales_pitch = 1;
 }
 
 static uint64_t moe_dispatch_gemm_ids(const struct mk_plan *plan, uint64_t epoch, uint64_t *pitch)

@@ -236,6 +236,8 @@ PTX_CALL(void, ptx_tensormap_prefetch, (const CUtensorMap *map, HOPPER_AT),
 
 PTX_CALL(void, ptx_copy_async_16, (uint32_t dst, const void *src, uint32_t bytes, HOPPER_AT),
          hopper_copy_async(dst, src, 16, bytes));
+PTX_CALL(void, ptx_copy_async_4, (uint32_t dst, const void *src, HOPPER_AT),
+         hopper_copy_async(dst, src, 4, 4));
 PTX_CALL(void, ptx_copy_async_commit, (HOPPER_AT), hopper_copy_commit());
 template <int pending> PTX_CALL(void, ptx_copy_async_wait, (HOPPER_AT), hopper_copy_wait(pending));
 

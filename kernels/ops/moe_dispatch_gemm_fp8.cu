@@ -1,0 +1,78 @@
+/* MoE dispatch+GEMM of FP8: the kernel of moe_dispatch_gemm.cu over tokens that are records, codes
+ * and then their scales. Both are copied from there to the stages of the GEMM engine. */
+#include "kernels/ops/moe_dispatch_gemm.cuh"
+
+#include "core/gemm_tiles_fp8.h"
+#include "kernels/hopper/gemm_promote.cuh"
+
+struct moe_dispatch_gemm_fp8_source : moe_source<moe_dispatch_gemm_fp8_source> {
+    const struct moe_dispatch_gemm_plan *plan;
+
+    GEMM_MEMBER int await(const struct mk_tile_entry *e)
+    {
+        return moe_await_rows(dispatch, &cta, e->row);
+    }
+
+    /* Of codes. */
+    GEMM_MEMBER uint32_t row_bytes() const
+    {
+        return plan->hidden;
+    }
+
+    GEMM_MEMBER struct gemm_scales scales(uint32_t, const struct mk_tile *tile, uint32_t row) const
+    {
+        const struct moe_dispatch_gemm_plan *p = MK_FRESH(plan);
+        const uint32_t blocks = (p->hidden + 127) / 128, pitch = (blocks + 3) / 4 * 4,
+                       down = (p->inner + 127) / 128;
+        const float *b = (const float *)MK_FRESH(this->launch)->arguments[MK_SPACE_ARG5];
+        return {nullptr,
+                b + ((uint64_t)tile->slab * down + tile->col / 128) * pitch,
+                0,
+                pitch,
+                tile->rows - row,
+                p->inner - tile->col,
+                blocks};
+    }
+};
+
+template <class shape>
+__global__ void __launch_bounds__(GEMM_THREADS, 1)
+    moe_dispatch_gemm_fp8_kernel(const __grid_constant__ struct moe_dispatch_gemm_plan plan,
+                                 const __grid_constant__ struct gpu_launch launch,
+                                 const __grid_constant__ struct gemm_operands operands)
+{
+    PTX_SHARED_DYNAMIC_ALIGNED(memory, 1024);
+    struct moe_dispatch_gemm_fp8_source source;
+    source.plan = &plan;
+    moe_dispatch_gemm_block<shape>(&plan, &launch, &operands, &source, memory);
+}
+
+struct moe_dispatch_gemm_fp8_kernels {
+    template <class shape> static auto kernel()
+    {
+        return moe_dispatch_gemm_fp8_kernel<shape>;
+    }
+
+    template <class function>
+    static int dispatch(const struct moe_dispatch_gemm_plan *p, int, function call)
+    {
+#define MOE_TRY(rows, columns, cluster_, stages, boxes)                                            \
+    if (p->dispatch.tile_m == rows && p->tile_n == columns && p->cluster == cluster_)              \
+        return call(gemm_shape<rows, columns, cluster_, 0, stages, boxes, MK_BF16,                 \
+                               GEMM_E4M3_BLOCKS>());
+        MK_FP8_GROUPED_TILES(MOE_TRY)
+#undef MOE_TRY
+        return -EINVAL;
+    }
+};
+
+int moe_dispatch_gemm_fp8_prepare(const struct mk_plan *plan, char *error, size_t error_size)
+{
+    return moe_dispatch_prepare<moe_dispatch_gemm_fp8_kernels>(plan, error, error_size);
+}
+
+int moe_dispatch_gemm_fp8_launch(const struct mk_plan *plan, const struct gpu_launch *launch,
+                                 cudaStream_t stream)
+{
+    return moe_dispatch_launch<moe_dispatch_gemm_fp8_kernels>(plan, launch, stream);
+}
