@@ -304,7 +304,10 @@ int mk_ring_attention_rows(uint64_t sequence, uint32_t world, uint32_t rank, int
  * bf16; ids [T, K]: the experts of each token, E or more for none. C [mk_moe_rows(plan), I] bf16:
  * the rows of one expert after those of another; rows [E/W, 2]: first row and number of rows of
  * each. An expert's rows are ordered by source rank, token and place. Rows of C
- * between experts hold anything. */
+ * between experts hold anything. With "dtype=fp8" X are records of e4m3 [T, record]
+ * (MK_SCALE_RECORDS), H is a multiple of 16, B is e4m3 [E/W, I, H] (spec.b_transposed), and there is
+ * one argument more, which mk_launch takes behind `rows`: B_scales fp32 [E/W, ceil(I/128), ceil(H/128)
+ * rounded up to a multiple of 4], of each expert's B as MK_SCALE_128X128 has them. */
 int mk_moe_dispatch_gemm(struct mk_plan *plan, const void *x, const void *b, const uint32_t *ids,
                          void *c, uint32_t *rows, void *stream);
 
@@ -338,8 +341,16 @@ int mk_wait_stream(struct mk_comm *comm, void *stream);
 
 /* ---- FP8 ---- */
 
-/* Which elements of a matrix [rows, k] share a scale: 128 of a row; 128 x 128; a row; all. */
-enum mk_scaling { MK_SCALE_1X128, MK_SCALE_128X128, MK_SCALE_ROW, MK_SCALE_TENSOR, MK_SCALINGS };
+/* Which elements of a matrix [rows, k] share a scale: 128 of a row; 128 x 128; a row; all; 128 of a
+ * row, whose scales lie with its codes. */
+enum mk_scaling {
+    MK_SCALE_1X128,
+    MK_SCALE_128X128,
+    MK_SCALE_ROW,
+    MK_SCALE_TENSOR,
+    MK_SCALE_RECORDS,
+    MK_SCALINGS
+};
 
 /* What is quantised. */
 enum mk_input { MK_INPUT_BF16, MK_INPUT_FP32, MK_INPUTS };
@@ -359,6 +370,9 @@ enum mk_input { MK_INPUT_BF16, MK_INPUT_FP32, MK_INPUTS };
  *                      transposed, BlockWise128x128
  *   MK_SCALE_ROW       scales[r] (RowWise)
  *   MK_SCALE_TENSOR    scales[0] (TensorWise)
+ *   MK_SCALE_RECORDS   in q, whose rows are records of k + 4 ceil(k/128) bytes rounded up to a
+ *                      multiple of 16: k codes, then the row's scales, then bytes that are not
+ *                      written. scales and pitch are not looked at. X of moe_dispatch_gemm of FP8
  * Other scales are not written.
  * exec: MK_EXEC_CUDA: x, q and scales are device memory of the current GPU, x and q aligned to 16
  * bytes; the call returns at once, runs in the order of `stream` (a cudaStream_t), allocates

@@ -54,6 +54,24 @@ static void quantize_on_host(const struct mk_quantize *of)
                                of->k - c < wide ? of->k - c : wide);
 }
 
+/* Row by row, each with its scales behind it. */
+static void quantize_records(const struct mk_quantize *of)
+{
+    const uint64_t record = quantize_record(of->k), each = of->type == MK_INPUT_FP32 ? 4 : 2;
+    for (uint64_t r = 0; r < of->rows; r++) {
+        uint8_t *to = of->q + r * record;
+        const struct mk_quantize row = {.scaling = MK_SCALE_1X128,
+                                        .type = of->type,
+                                        .x = (const uint8_t *)of->x + r * of->k * each,
+                                        .rows = 1,
+                                        .k = of->k,
+                                        .q = to,
+                                        .scales = (float *)(void *)(to + of->k),
+                                        .pitch = 1};
+        quantize_on_host(&row);
+    }
+}
+
 static int quantize_on_gpu(const struct mk_quantize *of, void *stream)
 {
 #ifdef MK_HAVE_CUDA
@@ -80,11 +98,11 @@ int mk_quantize(uint32_t exec, uint32_t scaling, uint32_t type, const void *x, u
         return -EINVAL;
     if (!rows || !k)
         return 0;
-    if (!x || !q || !scales)
+    if (!x || !q || (!scales && scaling != MK_SCALE_RECORDS))
         return -EINVAL;
     if (exec == MK_EXEC_CUDA)
         return quantize_on_gpu(&of, stream);
-    quantize_on_host(&of);
+    (scaling == MK_SCALE_RECORDS ? quantize_records : quantize_on_host)(&of);
     return 0;
 }
 

@@ -118,12 +118,15 @@ static __device__ __forceinline__ void quantize_store(const quantize_run<number>
     *(uint4 *)q = make_uint4(codes[0], codes[1], codes[2], codes[3]);
 }
 
-/* Blocks of 1 x 128, or of 128 x 128 where `square`. */
-template <class number, int square>
+/* Blocks of 1 x 128, or of 128 x 128; or of 1 x 128 to records. */
+enum quantize_form { FORM_ROWS, FORM_SQUARE, FORM_RECORDS };
+template <class number, int form>
 static __global__ void quantize_blocks_kernel(const number *x, uint64_t rows, uint64_t k,
                                               uint8_t *q, float *scales, uint64_t pitch)
 {
+    constexpr bool square = form == FORM_SQUARE;
     constexpr int turns = square ? KEPT : 1;
+    const uint64_t q_row = form == FORM_RECORDS ? quantize_record(k) : k;
     const uint64_t across = (k + MK_SCALE_BLOCK - 1) / MK_SCALE_BLOCK,
                    down = (rows + ROWS * turns - 1) / (ROWS * turns);
     const uint32_t lane = threadIdx.x % LANES;
@@ -150,8 +153,10 @@ static __global__ void quantize_blocks_kernel(const number *x, uint64_t rows, ui
         for (int turn = 0; turn < turns; turn++) {
             const uint64_t row = row0 + turn * ROWS;
             if (row < rows && column < k)
-                quantize_store(run[turn], square ? whole : amax[turn], q + row * k + column);
-            if (!square && lane == 0 && row < rows)
+                quantize_store(run[turn], square ? whole : amax[turn], q + row * q_row + column);
+            if (form == FORM_RECORDS && lane == 0 && row < rows)
+                ((float *)(q + row * q_row + k))[block % across] = quantize_scale(amax[turn]);
+            if (form == FORM_ROWS && lane == 0 && row < rows)
                 scales[block % across * pitch + row] = quantize_scale(amax[turn]);
         }
         if (square && threadIdx.x == 0)
@@ -255,13 +260,17 @@ template <class number> static int quantize_of(const struct mk_quantize *of, voi
     const number *x = (const number *)of->x;
     const uint64_t across = mk_ceil_div(of->k, MK_SCALE_BLOCK);
     if (of->scaling == MK_SCALE_1X128)
-        return quantize_launch(quantize_blocks_kernel<number, 0>,
+        return quantize_launch(quantize_blocks_kernel<number, FORM_ROWS>,
                                mk_ceil_div(of->rows, ROWS) * across, THREADS, stream, x, of->rows,
                                of->k, of->q, of->scales, of->pitch);
     if (of->scaling == MK_SCALE_128X128)
-        return quantize_launch(quantize_blocks_kernel<number, 1>,
+        return quantize_launch(quantize_blocks_kernel<number, FORM_SQUARE>,
                                mk_ceil_div(of->rows, MK_SCALE_BLOCK) * across, THREADS, stream, x,
                                of->rows, of->k, of->q, of->scales, of->pitch);
+    if (of->scaling == MK_SCALE_RECORDS)
+        return quantize_launch(quantize_blocks_kernel<number, FORM_RECORDS>,
+                               mk_ceil_div(of->rows, ROWS) * across, THREADS, stream, x, of->rows,
+                               of->k, of->q, (float *)nullptr, (uint64_t)0);
     if (of->scaling == MK_SCALE_TENSOR)
         return quantize_tensor(of, x, stream);
     return of->k <= 32 * RUN * KEPT

@@ -120,6 +120,15 @@ def leading():
     ones, scales = numpy.full((S // W, 2, 32), 0x38, numpy.uint8), numpy.ones((1, 2 * S // W), numpy.float32)  # e4m3 codes of 1
     c = mkernel.ag_gemm_fp8(ones, numpy.full((n, 32), 0x38, numpy.uint8).T, scales, numpy.full((1, 4), 0.5, numpy.float32))
     assert c.dtype == numpy.uint16 and c.shape == (S, 2, n) and (floats(c) == 16).all()
+    # Tokens of FP8 bring their scales, in one array.
+    tokens, ids8 = numpy.full((5, 144), 2, numpy.float32), numpy.full((5, 1), r, numpy.int32)
+    records = mkernel.quantize(tokens, "records")
+    assert records.dtype == numpy.uint8 and records.shape == (5, 160) and (records[:, :144] == 0x7E).all()
+    b8 = numpy.full((1, 24, 144), 0x38, numpy.uint8)
+    c, rows = mkernel.moe_dispatch_gemm_fp8(records, b8.transpose(0, 2, 1), ids8, numpy.full((1, 1, 4), 0.5, numpy.float32))
+    assert rows.tolist() == [[0, 5]] and c.dtype == numpy.uint16 and (floats(c[:5]) == 144).all()
+    refuses("a record of H = 144 elements has 160 bytes", mkernel.moe_dispatch_gemm_fp8, records[:, :144].copy(), b8.transpose(0, 2, 1), ids8,
+            numpy.full((1, 1, 4), 0.5, numpy.float32))
     # Tokens stay with their rank, with ids and weights.
     E, H, I, K = 2 * W, k, 24, 2
     x, b1, b2 = bf16(rng, 2, 5, H), bf16(rng, 2, H, 2 * I), bf16(rng, 2, I, H)

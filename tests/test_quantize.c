@@ -73,7 +73,7 @@ static void test_rule(void **state)
     enum { MOST = 2 * PITCH };
     uint8_t *q = malloc(ROWS * K);
     float scales[MOST];
-    for (uint32_t scaling = 0; scaling < MK_SCALINGS; scaling++)
+    for (uint32_t scaling = 0; scaling < MK_SCALE_RECORDS; scaling++)
         for (uint32_t type = 0; type < MK_INPUTS; type++) {
             void *x = quantize_input(type, ROWS, K);
             const int blocks = scaling == MK_SCALE_128X128;
@@ -122,6 +122,39 @@ static void test_pitch(void **state)
     }
     free(x);
     free(q);
+}
+
+/* A record is the codes and scales of 1 x 128 of its row, one behind the other; what fills it up
+ * keeps what it had. */
+static void test_records(void **state)
+{
+    static const uint64_t depths[] = {16, 128, 144, 400, 656};
+    for (uint32_t type = 0; type < MK_INPUTS; type++)
+        for (size_t d = 0; d < sizeof depths / sizeof *depths; d++) {
+            const uint64_t k = depths[d], blocks = (k + 127) / 128,
+                           record = (k + blocks * 4 + 15) / 16 * 16;
+            void *x = quantize_input((enum mk_input)type, ROWS, k);
+            uint8_t *q = malloc(ROWS * k), *to = malloc(ROWS * record);
+            float *scales = malloc(blocks * ROWS * sizeof *scales);
+            memset(to, 0x55, ROWS * record);
+            assert_int_equal(
+                mk_quantize(MK_EXEC_HOST, MK_SCALE_1X128, type, x, ROWS, k, q, scales, 0, NULL), 0);
+            assert_int_equal(
+                mk_quantize(MK_EXEC_HOST, MK_SCALE_RECORDS, type, x, ROWS, k, to, NULL, 0, NULL),
+                0);
+            for (uint64_t r = 0; r < ROWS; r++) {
+                const uint8_t *of = to + r * record;
+                assert_memory_equal(of, q + r * k, k);
+                for (uint64_t i = 0; i < blocks; i++)
+                    assert_memory_equal(of + k + 4 * i, &scales[i * ROWS + r], 4);
+                for (uint64_t i = k + 4 * blocks; i < record; i++)
+                    assert_int_equal(of[i], 0x55);
+            }
+            free(x);
+            free(q);
+            free(to);
+            free(scales);
+        }
 }
 
 /* The largest scale, the least, and what is no number beside them. */
@@ -183,6 +216,7 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_rule), cmocka_unit_test(test_pitch),
+                                       cmocka_unit_test(test_records),
                                        cmocka_unit_test(test_extremes),
                                        cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);

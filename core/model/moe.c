@@ -2,6 +2,7 @@
  * (core/roles/moe_dispatch.h); of the whole layer two products, and sums on their way back
  * (moe_ffn.h). Tokens choose evenly: which expert each names is known in a launch alone. */
 #include "core/model/moves.h"
+#include "core/ops/op.h"
 #include "core/roles/moe_dispatch_gemm_plan.h"
 #include "core/roles/moe_ffn_plan.h"
 
@@ -94,10 +95,11 @@ static double moe_tile_ns(const struct walk *a, const struct product *product)
     const struct mk_tuning *t = &a->q->tuning;
     struct machine_load load = {.sms = a->split->ctas[MK_COMPUTE],
                                 .slower = a->w->slower,
+                                .fp8 = a->q->fp8,
                                 .b_kn = !a->q->b_transposed,
                                 .grouped = 1};
     return machine_tile_ns(m, machine_tile_of(m, t->tile_m, t->tile_n, t->cluster), &load,
-                           product->k, model_fetched_groups(a->q));
+                           product->k * op_factor_bytes(a->q) / 2, model_fetched_groups(a->q));
 }
 
 static void moe_tiles(const struct walk *a)
@@ -109,7 +111,8 @@ static void moe_tiles(const struct walk *a)
            row_tiles = d->rank_experts * model_row_tiles(rows, d->tile_m), ns = 0, all = 0;
     for (uint32_t i = 0; i < a->count; i++) {
         const struct product *product = &a->products[i];
-        double flop = 2.0 * d->tokens * d->k * (double)product->k * (double)product->columns;
+        /* a product of FP8 counts half, as model_draw has it */
+        double flop = (double)op_factor_bytes(a->q) * d->tokens * d->k * (double)product->k * (double)product->columns;
         ns += row_tiles * product->across * moe_tile_ns(a, product);
         all += row_tiles * product->across;
         w->flop += flop;

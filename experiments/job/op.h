@@ -89,6 +89,11 @@ int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARG
 /* Its `make` of A, B and their scales where they are FP8: what they would be in bf16, quantised. */
 void run_make_fp8(const struct run_data *d, uint32_t argument, uint64_t launch, void *to);
 
+/* ops/gemm.c: rows of numbers of `s` as codes and scales, made by a GPU, which the host would take a
+ * second for; either may be NULL. Of MK_SCALE_RECORDS `to` has records. 0 or -errno. */
+int run_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k,
+                        enum mk_scaling scaling, uint64_t pitch, uint8_t *to, float *scales);
+
 /* ops/moved.c: struct run_op's check of an operator that only moves rows. */
 int run_check_moved(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
                     uint64_t launch, const struct check_pace *pace, struct check_result *result);

@@ -75,34 +75,37 @@ static int gemm_check_gpu(const struct run_data *d, const void *const arguments[
 /* ---- FP8 ---- */
 
 #ifdef MK_HAVE_CUDA
-/* gemm_quantize by a GPU: rows of `s`, which the host would take a second for. 0 or -errno. */
-static int gemm_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k, int square,
-                                uint64_t pitch, uint8_t *to, float *scales)
+int run_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k,
+                        enum mk_scaling scaling, uint64_t pitch, uint8_t *to, float *scales)
 {
     const uint64_t blocks = mk_ceil_div(k, MK_SCALE_BLOCK),
-                   count = square ? mk_ceil_div(rows, MK_SCALE_BLOCK) * pitch : blocks * pitch;
+                   count = scaling == MK_SCALE_128X128 ? mk_ceil_div(rows, MK_SCALE_BLOCK) * pitch
+                           : scaling == MK_SCALE_1X128 ? blocks * pitch
+                                                       : 0,
+                   bytes = rows * (scaling == MK_SCALE_RECORDS ? quantize_record(k) : k);
     char *memory = NULL;
-    if (cudaMalloc((void **)&memory, rows * k * 3 + count * sizeof *scales) != cudaSuccess)
+    if (cudaMalloc((void **)&memory, rows * k * 2 + bytes + count * sizeof *scales) != cudaSuccess)
         return -ENOMEM;
     uint16_t *x = (uint16_t *)memory;
     uint8_t *codes = (uint8_t *)(x + rows * k);
-    float *of = (float *)(codes + rows * k);
-    int result = cudaMemsetAsync(of, 0, count * sizeof *of, 0) == cudaSuccess ? 0 : -EIO;
+    float *of = (float *)(codes + bytes);
+    int result =
+        cudaMemsetAsync(codes, 0, bytes + count * sizeof *of, 0) == cudaSuccess ? 0 : -EIO;
     if (!result)
         result = gpu_fill(x, s->key, s->before, rows * k, 0);
     if (!result)
-        result = mk_quantize(MK_EXEC_CUDA, square ? MK_SCALE_128X128 : MK_SCALE_1X128,
-                             MK_INPUT_BF16, x, rows, k, codes, of, pitch, NULL);
+        result = mk_quantize(MK_EXEC_CUDA, scaling, MK_INPUT_BF16, x, rows, k, codes, of, pitch,
+                             NULL);
     if (!result &&
-        ((to && cudaMemcpy(to, codes, rows * k, cudaMemcpyDefault) != cudaSuccess) ||
+        ((to && cudaMemcpy(to, codes, bytes, cudaMemcpyDefault) != cudaSuccess) ||
          (scales && cudaMemcpy(scales, of, count * sizeof *of, cudaMemcpyDefault) != cudaSuccess)))
         result = -EIO;
     cudaFree(memory);
     return result;
 }
 #else
-static int gemm_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k, int square,
-                                uint64_t pitch, uint8_t *to, float *scales)
+int run_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k,
+                        enum mk_scaling scaling, uint64_t pitch, uint8_t *to, float *scales)
 {
     return -ENODEV;
 }
@@ -117,7 +120,8 @@ static void gemm_quantize(const struct run_data *d, uint32_t argument, uint32_t 
     uint64_t rows = d->bytes[argument] / q->k, blocks = mk_ceil_div(q->k, MK_SCALE_BLOCK),
              pitch = argument ? mk_round_up(blocks, 4) : rows;
     const struct run_source s = run_data_plain(d, argument, rank, launch);
-    if (d->cuda && !gemm_quantize_on_gpu(&s, rows, q->k, argument > 0, pitch, to, scales))
+    if (d->cuda && !run_quantize_on_gpu(&s, rows, q->k, argument ? MK_SCALE_128X128 : MK_SCALE_1X128,
+                                        pitch, to, scales))
         return;
     uint16_t *x = malloc(MK_SCALE_BLOCK * q->k * sizeof *x);
     uint8_t *codes = to ? NULL : malloc(MK_SCALE_BLOCK * q->k);

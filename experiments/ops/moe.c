@@ -76,7 +76,7 @@ static void moe_make_weights(const struct run_data *d, uint32_t rank, uint64_t l
 
 void run_make_moe(const struct run_data *d, uint32_t argument, uint64_t launch, void *to)
 {
-    if (op_of(d->job->problem.op)->arguments[argument].type == OP_UINT32)
+    if (op_argument_type(&d->job->problem, argument) == OP_UINT32)
         run_data_ids(d, d->job->identity.rank, launch, to);
     else
         moe_make_weights(d, d->job->identity.rank, launch, to);

@@ -1,4 +1,6 @@
 /* MoE dispatch+GEMM: an expert's rows, as the ids of all ranks say. */
+#include "core/quantize.h"
+#include "experiments/common/inputs.h"
 #include "experiments/job/op.h"
 #include "experiments/ops/check_gemm_gpu.h"
 
@@ -6,11 +8,120 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* As run_data_plain, where tokens are records, too. */
+static struct run_source moe_dispatch_gemm_source(const struct run_data *d, uint32_t argument,
+                                                  uint32_t rank, uint64_t launch)
+{
+    const struct mk_moe *m = &d->job->problem.moe;
+    struct run_source s = run_data_plain(d, argument, rank, launch);
+    s.before = argument ? 0 : rank * m->tokens * m->hidden;
+    return s;
+}
+
+/* ---- FP8 ---- */
+
+enum { MOE_ARGUMENT_B = 1, MOE_ARGUMENT_B_SCALES = 5 };
+
+/* `rows` rows of H numbers of `s` from its number `first` on; the host's part in pieces that share
+ * no scale. 0 or -ENOMEM. */
+static int moe_quantize(const struct run_data *d, struct run_source s, uint64_t first,
+                        uint64_t rows, enum mk_scaling scaling, uint8_t *to, float *scales)
+{
+    const uint64_t hidden = d->job->problem.moe.hidden,
+                   pitch = mk_round_up(mk_ceil_div(hidden, MK_SCALE_BLOCK), 4),
+                   bytes = scaling == MK_SCALE_RECORDS ? quantize_record(hidden) : hidden;
+    s.before += first;
+    if (d->cuda && !run_quantize_on_gpu(&s, rows, hidden, scaling, pitch, to, scales))
+        return 0;
+    uint16_t *x = malloc(MK_SCALE_BLOCK * hidden * sizeof *x);
+    uint8_t *codes = to ? NULL : malloc(MK_SCALE_BLOCK * hidden);
+    float *some = scales ? NULL : calloc(pitch, sizeof *some);
+    int status = x && (to || codes) && (scales || some) ? 0 : -ENOMEM;
+    for (uint64_t row = 0; row < rows && !status; row += MK_SCALE_BLOCK) {
+        uint64_t count = rows - row < MK_SCALE_BLOCK ? rows - row : MK_SCALE_BLOCK;
+        inputs_fill(x, s.key, s.before + row * hidden, count * hidden);
+        mk_quantize(MK_EXEC_HOST, scaling, MK_INPUT_BF16, x, count, hidden,
+                    to ? to + row * bytes : codes,
+                    scales ? scales + row / MK_SCALE_BLOCK * pitch : some, pitch, NULL);
+        spawn_beat();
+    }
+    free(x);
+    free(codes);
+    free(some);
+    return status;
+}
+
+/* A rank's tokens as records. 0 or -ENOMEM. */
+static int moe_make_records(const struct run_data *d, uint32_t rank, uint64_t launch, uint8_t *to)
+{
+    const struct mk_moe *m = &d->job->problem.moe;
+    memset(to, 0, m->tokens * quantize_record(m->hidden));
+    return moe_quantize(d, moe_dispatch_gemm_source(d, 0, rank, launch), 0, m->tokens,
+                        MK_SCALE_RECORDS, to, NULL);
+}
+
+/* Inputs that are not bf16: of no memory they keep what they had, and the result is wrong. */
+static void moe_dispatch_gemm_make(const struct run_data *d, uint32_t argument, uint64_t launch,
+                                   void *to)
+{
+    const struct mk_moe *m = &d->job->problem.moe;
+    const uint32_t rank = d->job->identity.rank;
+    const uint64_t experts = m->experts / mk_world(&d->job->problem.topo),
+                   scales = d->bytes[MOE_ARGUMENT_B_SCALES] / experts / sizeof(float);
+    if (op_argument_type(&d->job->problem, argument) == OP_UINT32) {
+        run_make_moe(d, argument, launch, to);
+        return;
+    }
+    memset(to, 0, d->bytes[argument]);
+    if (!argument) {
+        moe_make_records(d, rank, launch, to);
+        return;
+    }
+    for (uint64_t i = 0; i < experts; i++)
+        moe_quantize(d, moe_dispatch_gemm_source(d, MOE_ARGUMENT_B, rank, launch),
+                     i * m->inner * m->hidden, m->inner, MK_SCALE_128X128,
+                     argument == MOE_ARGUMENT_B ? (uint8_t *)to + i * m->inner * m->hidden : NULL,
+                     argument == MOE_ARGUMENT_B ? NULL : (float *)to + i * scales);
+}
+
+/* One expert's product, in fp32 as codes and scales say it, against fp64. places: of its `rows`
+ * rows, the tokens over all ranks. g has all but A and B. */
+static int moe_check_expert_fp8(const struct run_data *d,
+                                const void *const arguments[RUN_ARGUMENTS], uint32_t local,
+                                const uint8_t *records, const uint64_t *places,
+                                struct check_gemm g, struct check_result *result)
+{
+    const uint64_t record = quantize_record(g.k),
+                   pitch = mk_round_up(mk_ceil_div(g.k, MK_SCALE_BLOCK), 4);
+    float *a = malloc(g.m * g.k * sizeof *a), *b = malloc(g.n * g.k * sizeof *b);
+    int status = a && b ? 0 : -ENOMEM;
+    for (uint64_t row = 0; row < g.m && !status; row++) {
+        const uint8_t *from = records + places[row] * record;
+        dequantize_rows(from, 1, g.k, (const float *)(const void *)(from + g.k), 1, a + row * g.k);
+    }
+    if (!status)
+        dequantize_blocks((const uint8_t *)arguments[MOE_ARGUMENT_B] + local * g.n * g.k, g.n, g.k,
+                          (const float *)arguments[MOE_ARGUMENT_B_SCALES] +
+                              local * mk_ceil_div(g.n, MK_SCALE_BLOCK) * pitch,
+                          pitch, b);
+    g.a_wide = a;
+    g.b_wide = b;
+    g.frobenius = d->job->problem.exec == MK_EXEC_CUDA ? CHECK_FP8 : 0;
+    g.cut = d->job->problem.exec == MK_EXEC_CUDA ? CHECK_FP8_CUT : 0;
+    if (!status)
+        status = check_gemm(&g, NULL, result);
+    free(a);
+    free(b);
+    return status;
+}
+
+/* ---- the check ---- */
+
 /* One expert of this rank: its rows as the ids of all ranks say, against one product. */
 static int moe_dispatch_gemm_check_expert(const struct run_data *d,
                                           const void *const arguments[RUN_ARGUMENTS],
-                                          uint32_t local, const uint16_t *x, const uint32_t *ids,
-                                          uint16_t *a, uint64_t *next, struct check_result *result)
+                                          uint32_t local, const void *x, const uint32_t *ids,
+                                          void *a, uint64_t *next, struct check_result *result)
 {
     const struct mk_problem *q = &d->job->plan.problem;
     const struct mk_moe *m = &q->moe;
@@ -18,8 +129,11 @@ static int moe_dispatch_gemm_check_expert(const struct run_data *d,
     uint32_t world = mk_world(&q->topo);
     uint64_t rows = 0, expert = d->job->identity.rank * (m->experts / world) + local;
     for (uint64_t i = 0; i < world * m->tokens * m->k; i++)
-        if (ids[i] == expert)
-            memcpy(a + rows++ * m->hidden, x + i / m->k * m->hidden, m->hidden * 2);
+        if (ids[i] == expert && q->fp8)
+            ((uint64_t *)a)[rows++] = i / m->k;
+        else if (ids[i] == expert)
+            memcpy((uint16_t *)a + rows++ * m->hidden,
+                   (const uint16_t *)x + i / m->k * m->hidden, m->hidden * 2);
     result->elements += 2; /* what is said of it counts, too */
     result->wrong += (said[2 * local] != *next) + (said[2 * local + 1] != rows);
     struct check_gemm g = {.m = rows,
@@ -32,6 +146,8 @@ static int moe_dispatch_gemm_check_expert(const struct run_data *d,
     *next += mk_round_up(rows, q->tuning.tile_m);
     if (!rows)
         return 0;
+    if (q->fp8)
+        return moe_check_expert_fp8(d, arguments, local, x, a, g, result);
     if (!d->cuda || !check_gemm_gpu)
         return check_gemm(&g, NULL, result);
     const struct check_gemm_gpu on_gpu = {.m = g.m,
@@ -53,12 +169,18 @@ static int moe_dispatch_gemm_check(const struct run_data *d,
     const struct mk_moe *m = &d->job->problem.moe;
     uint32_t world = mk_world(&d->job->problem.topo);
     uint64_t next = 0, all = world * m->tokens;
-    uint16_t *x = malloc(all * m->hidden * 2), *a = malloc(all * m->k * m->hidden * 2);
+    const int fp8 = d->job->problem.fp8;
+    const uint64_t token = fp8 ? quantize_record(m->hidden) : m->hidden * 2;
+    uint8_t *x = malloc(all * token);
+    void *a = malloc(all * m->k * (fp8 ? sizeof(uint64_t) : token)); /* of an expert's rows */
     uint32_t *ids = malloc(all * m->k * sizeof *ids);
     int status = x && a && ids ? 0 : -ENOMEM;
     for (uint32_t rank = 0; rank < world && !status; rank++) {
-        run_data_input(d, 0, rank, launch, 0, m->tokens * m->hidden,
-                       x + rank * m->tokens * m->hidden);
+        if (fp8)
+            status = moe_make_records(d, rank, launch, x + rank * m->tokens * token);
+        else
+            run_data_input(d, 0, rank, launch, 0, m->tokens * m->hidden,
+                           (uint16_t *)(void *)(x + rank * m->tokens * token));
         run_data_ids(d, rank, launch, ids + rank * m->tokens * m->k);
     }
     for (uint32_t local = 0; local < m->experts / world && !status; local++)
@@ -94,7 +216,8 @@ static uint64_t moe_dispatch_gemm_records(const struct mk_plan *plan)
     return 3 * t->nodes * m->tokens * m->k + 2 * mk_world(t);
 }
 
-const struct run_op run_op_moe_dispatch_gemm = {.make = run_make_moe,
+const struct run_op run_op_moe_dispatch_gemm = {.source = moe_dispatch_gemm_source,
+                                                .make = moe_dispatch_gemm_make,
                                                 .check = moe_dispatch_gemm_check,
                                                 .spoil = moe_dispatch_gemm_spoil,
                                                 .records = moe_dispatch_gemm_records,

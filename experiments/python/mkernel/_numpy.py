@@ -95,10 +95,10 @@ def item_bytes(dtype) -> int:
 
 def quantize(x, scaling: int):
     word, of_scales = _quantize.word_of(sys.modules[__name__], x), _quantize.scales_of(x.shape, scaling)
-    codes, scales = _aligned(x.shape, numpy.uint8), numpy.zeros(of_scales, numpy.float32)
+    codes, scales = _aligned(_quantize.codes_of(x.shape, scaling), numpy.uint8), numpy.zeros(of_scales, numpy.float32)
     whole = contiguous(x)
     _quantize.launch(_quantize.HOST, scaling, word, x.shape, pointers((whole,), (codes, scales)), None)
-    return _as_e4m3(codes), scales
+    return codes if _quantize.BLOCKS[scaling] == "records" else _as_e4m3(codes), scales
 
 
 def _as_e4m3(codes):

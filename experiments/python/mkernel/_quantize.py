@@ -5,9 +5,10 @@ import errno
 import sys
 
 from . import operators
+from ._shapes import record
 from ._library import Refused, error, library
 
-BLOCKS = ((1, 128), (128, 128), "row", "tensor")  # their numbers are those of enum mk_scaling
+BLOCKS = ((1, 128), (128, 128), "row", "tensor", "records")  # their numbers are those of enum mk_scaling
 INPUTS = ("bf16", "fp32")  # of enum mk_input
 HOST, CUDA = 0, 1  # of enum mk_exec
 
@@ -24,7 +25,12 @@ def scales_of(shape, scaling: int) -> tuple:
     for n in lead:
         rows *= n
     across = (k + 127) // 128
-    return ((across, rows), ((rows + 127) // 128, (across + 3) // 4 * 4), (*lead, 1), (1, 1))[scaling]
+    return ((across, rows), ((rows + 127) // 128, (across + 3) // 4 * 4), (*lead, 1), (1, 1), (0,))[scaling]
+
+
+def codes_of(shape, scaling: int) -> tuple:
+    """The shape of the codes: of records a row has its scales, too."""
+    return (*shape[:-1], record(shape[-1])) if BLOCKS[scaling] == "records" else tuple(shape)
 
 
 def launch(on: int, scaling: int, word: str, shape, pointers, stream) -> None:
@@ -47,14 +53,18 @@ def word_of(arrays, x) -> str:
 
 def quantize(x, block):
     if block not in BLOCKS:
-        raise Refused(f"quantize: block is {block!r}, and should be (1, 128), (128, 128), 'row' or 'tensor'")
+        raise Refused(f"quantize: block is {block!r}, and should be (1, 128), (128, 128), 'row', 'tensor' or 'records'")
     scaling = BLOCKS.index(block)
     if operators.tensors is None and "torch" in sys.modules:
         from . import _torch  # which sets operators.tensors
     if operators.tensors is not None and operators.tensors.is_array(x):
-        return operators.tensors.quantize(x, scaling)
+        return _result(operators.tensors.quantize(x, scaling), block)
     from . import _numpy
 
     if not _numpy.is_array(x):
         raise Refused(f"quantize: x is a {type(x).__name__}, and should be an array of numpy or PyTorch")
-    return _numpy.quantize(x, scaling)
+    return _result(_numpy.quantize(x, scaling), block)
+
+
+def _result(made, block):
+    return made[0] if block == "records" else made

@@ -38,6 +38,11 @@ class Operator(NamedTuple):
     deterministic: bool
 
 
+def record(k: int) -> int:
+    """Bytes of a row of k elements of FP8 with its scales."""
+    return (k + (k + 127) // 128 * 4 + 15) // 16 * 16
+
+
 def _factors(formula: str):
     """Of each dimension the letter ("": a number alone), and what it is multiplied and divided by: "2*I" is ("I", ["2"], [])."""
     for factor in formula.split(","):
@@ -110,6 +115,9 @@ def _extent(factor: str, numbers: dict, world: int) -> int:
 
 def _check_rounded(op: Operator, world: int, numbers: dict, shapes) -> None:
     """Inputs of which not every dimension says a number."""
+    if numbers.get("record", record(numbers.get("H", 0))) != record(numbers.get("H", 0)):
+        raise Refused(f"{op.name}: {op.inputs[0][0]} is {list(shapes[0])}: a record of H = {numbers['H']} elements has {record(numbers['H'])} bytes "
+                      f"(mkernel.quantize(x, 'records'))")
     for (name, _, _), formula, shape in zip(op.inputs, op.formulas, shapes):
         if ":" in formula:
             wanted = [_extent(factor, numbers, world) for factor in formula.split(",")]

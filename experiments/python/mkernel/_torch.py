@@ -343,7 +343,8 @@ def _quantize_new(x, scaling: int):
     _quantize.word_of(sys.modules[__name__], x)
     shape = _quantize.scales_of(x.shape, scaling)
     scales = (x.new_zeros if scaling == 1 else x.new_empty)(shape, dtype=torch.float32)
-    return torch.empty(x.shape, dtype=torch.float8_e4m3fn, device=x.device), scales
+    dtype = torch.uint8 if _quantize.BLOCKS[scaling] == "records" else torch.float8_e4m3fn
+    return torch.empty(_quantize.codes_of(x.shape, scaling), dtype=dtype, device=x.device), scales
 
 
 def _quantize_run(x, scaling: int = 0):

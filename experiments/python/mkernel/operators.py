@@ -206,6 +206,18 @@ def moe_dispatch_gemm(x, b, ids, *, out=None, rows=None, options: str = "", comm
     return tuple(_launch(comm, "moe_dispatch_gemm", (x, b, ids), outputs, options=options))
 
 
+def moe_dispatch_gemm_fp8(x, b, ids, b_scales, *, out=None, rows=None, options: str = "", comm=None):
+    """moe_dispatch_gemm of FP8: numbers are codes times the scale of their block.
+
+    x: [T, record] uint8, tokens with their scales, mkernel.quantize(tokens, "records"); H, the elements of a token, is a multiple of 16.
+    b: [E/W, H, I] e4m3, whose memory is [E/W, I, H] (b.transpose(1, 2)). ids, out and rows as in moe_dispatch_gemm.
+    b_scales: [E/W, ceil(I/128), ceil(H/128) rounded up to a multiple of 4] fp32: of each expert's [I, H] as mkernel.quantize(w, (128, 128)) gives them.
+    Returns (out, rows).
+    """
+    outputs = None if out is None and rows is None else (out, rows)
+    return tuple(_launch(comm, "moe_dispatch_gemm_fp8", (x, b, ids, b_scales), outputs, options=options))
+
+
 def moe_ffn(x, b1, ids, weights, b2, out=None, *, deterministic: bool = False, options: str = "", comm=None):
     """Y = each token through its experts: the sum over its K of weight * (silu(x G) * (x U)) B2.
 
