@@ -201,11 +201,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_orders),       cmocka_unit_test(test_larger),
-        cmocka_unit_test(test_fp8_orders),
-        cmocka_unit_test(test_faults),       cmocka_unit_test(test_layer_orders),
-        cmocka_unit_test(test_larger_layer), cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_layer_faults), cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_few_tokens),
+        cmocka_unit_test(test_fp8_orders),   cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_layer_orders), cmocka_unit_test(test_larger_layer),
+        cmocka_unit_test(test_groups),       cmocka_unit_test(test_layer_faults),
+        cmocka_unit_test(test_tables),       cmocka_unit_test(test_few_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -363,9 +363,9 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_orders), cmocka_unit_test(test_fp8_orders),
-        cmocka_unit_test(test_bytes),    cmocka_unit_test(test_mutants),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_fp8_orders), cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_mutants),    cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

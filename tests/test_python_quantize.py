@@ -121,6 +121,13 @@ def multiplying():
     assert torch.equal(mkernel.ag_gemm_fp8(folded, b.t(), of_folded, b_scales).view(m, n),
                        mkernel.ag_gemm_fp8(folded.view(-1, k), b.t(), of_folded, b_scales))
 
+    # Tokens that bring their scales, all to the next rank's expert.
+    tokens = bf16(5, k)
+    experts = torch.full((5, 1), (r + 1) % W, dtype=torch.int32)
+    c, rows = mkernel.moe_dispatch_gemm_fp8(mkernel.quantize(tokens, "records"), b[None].transpose(1, 2), experts, b_scales[None])
+    assert rows.tolist() == [[0, 5]]
+    close(c[:5], gathered(tokens)[r - 1].double() @ weight.detach().double().t())
+
     # A layer: quantised where it is multiplied, in one graph.
     def layer(x):
         codes, scales = mkernel.quantize(x)
@@ -195,7 +202,7 @@ def what_cannot_be_quantised_is_refused():
     refuses("x is [4, 24]: the last dimension is a multiple of 16", mkernel.quantize, x[:, :24])
     refuses("x has 1 dimensions, [32], and should have 2 or more", mkernel.quantize, x[0])
     refuses("x has 3 dimensions, [1, 4, 32], and should have 2, a matrix's", mkernel.quantize, x[None], (128, 128))
-    refuses("block is (1, 64), and should be (1, 128), (128, 128), 'row' or 'tensor'", mkernel.quantize, x, (1, 64))
+    refuses("block is (1, 64), and should be (1, 128), (128, 128), 'row', 'tensor' or 'records'", mkernel.quantize, x, (1, 64))
     refuses("x is a list, and should be an array of numpy or PyTorch", mkernel.quantize, [[1.0] * 16])
     refuses("x is of float64, and should be of uint16 or bfloat16 or float32", mkernel.quantize, numpy.ones((4, 16)))
     refuses("quantize has no backward: call it under torch.no_grad(), or detach its input", mkernel.quantize, x.clone().requires_grad_())

@@ -215,9 +215,8 @@ static void test_refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rule), cmocka_unit_test(test_pitch),
-                                       cmocka_unit_test(test_records),
-                                       cmocka_unit_test(test_extremes),
-                                       cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rule), cmocka_unit_test(test_pitch), cmocka_unit_test(test_records),
+        cmocka_unit_test(test_extremes), cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

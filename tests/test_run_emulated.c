@@ -182,6 +182,8 @@ static void test_two_hundred_launches(void **state)
 
 static void test_moe_dispatch_gemm(void **state)
 {
+    right("run moe_dispatch_gemm --exec emulated --gpus 2 --moe 16,272,136,4,2 --dtype fp8 "
+          "--b-layout nk --iters 2 --check");
     right("run moe_dispatch_gemm --exec emulated --gpus 2 --moe 23,72,40,4,2 --iters 2 --check");
     right("run moe_dispatch_gemm --exec emulated --nodes 2 --gpus 1 --nic soft --moe 9,40,136,6,3 "
           "--iters 2 --routing few --b-layout nk --check");

@@ -64,7 +64,7 @@ static void test_moe_fp8(void **state)
                  "--nodes 1 --gpus 3 --moe 61,272,200,6,2 --dtype fp8 --b-layout nk --iters 4");
     expect_right("moe_dispatch_gemm", "--nodes 2 --gpus 2 --moe 96,144,136,8,2 --dtype fp8 "
                                       "--b-layout nk --routing few --iters 4");
-    expect_right("moe_dispatch_gemm", "--exec emulated --nodes 1 --gpus 2 --moe 16,272,136,4,2 "
+    expect_right("moe_dispatch_gemm", "--nodes 1 --gpus 1 --moe 16,272,136,4,2 "
                                       "--dtype fp8 --b-layout nk --iters 2");
 }
 
@@ -210,10 +210,15 @@ static void test_one_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_epilogues), cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_moe_fp8), cmocka_unit_test(test_attention), cmocka_unit_test(test_moved),
-        cmocka_unit_test(test_moe),       cmocka_unit_test(test_moe_ffn),
-        cmocka_unit_test(test_one_wrong), cmocka_unit_test(test_bytes_in_the_table),
+        cmocka_unit_test(test_epilogues),
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_moe_fp8),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_moved),
+        cmocka_unit_test(test_moe),
+        cmocka_unit_test(test_moe_ffn),
+        cmocka_unit_test(test_one_wrong),
+        cmocka_unit_test(test_bytes_in_the_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

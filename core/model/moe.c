@@ -112,7 +112,8 @@ static void moe_tiles(const struct walk *a)
     for (uint32_t i = 0; i < a->count; i++) {
         const struct product *product = &a->products[i];
         /* a product of FP8 counts half, as model_draw has it */
-        double flop = (double)op_factor_bytes(a->q) * d->tokens * d->k * (double)product->k * (double)product->columns;
+        double flop = (double)op_factor_bytes(a->q) * d->tokens * d->k * (double)product->k *
+                      (double)product->columns;
         ns += row_tiles * product->across * moe_tile_ns(a, product);
         all += row_tiles * product->across;
         w->flop += flop;

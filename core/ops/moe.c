@@ -18,15 +18,13 @@ const struct op_shape op_shape_moe = {
         "experts of all ranks together, experts that each token names",
     .defaults = "on the host 128,256,128,4 experts per rank,2; on GPUs 4096,7168,2048,256,8",
     .explored = "16,64,40,2 experts per rank,2, and the seed varies tokens and experts",
-    .dimensions = {{"T", "tokens", AT(tokens), 1 << 24,
-                    .why =
-                        "a rank that has none leaves its places out, by ids that are no expert's"},
-                   {"H", "hidden", AT(hidden), 1 << 20, .bytes = 16,
-                    .why = "rows must be 16-byte multiples"},
-                   {"I", "inner", AT(inner), 1 << 24, .multiple = 8,
-                    .why = "rows must be 16-byte multiples"},
-                   {"E", "experts", AT(experts), 1 << 20, .divides = "W"},
-                   {"K", "experts of a token", AT(k), 32, .divides = NULL}},
+    .dimensions =
+        {{"T", "tokens", AT(tokens), 1 << 24,
+          .why = "a rank that has none leaves its places out, by ids that are no expert's"},
+         {"H", "hidden", AT(hidden), 1 << 20, .bytes = 16, .why = "rows must be 16-byte multiples"},
+         {"I", "inner", AT(inner), 1 << 24, .multiple = 8, .why = "rows must be 16-byte multiples"},
+         {"E", "experts", AT(experts), 1 << 20, .divides = "W"},
+         {"K", "experts of a token", AT(k), 32, .divides = NULL}},
 };
 
 void op_choose_moe(enum op_size size, uint64_t world, uint64_t *numbers)

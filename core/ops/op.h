@@ -48,9 +48,10 @@ enum op_size { OP_SIZE_HOST, OP_SIZE_GPU, OP_SIZE_EXPLORE };
 /* ---- the arguments of a launch ---- */
 
 /* OP_TOKENS: bf16, an argument of plans of bf16 alone; OP_RECORDS: bytes, its place in plans of fp8,
- * rows of codes with their scales (quantize_record). OP_FACTOR: of a product, or of what only moves, bf16, e4m3 or bytes as the plan's dtype says.
- * OP_SCALES: fp32, an argument of plans of fp8 alone, behind those of all plans. OP_BIAS: bf16, one
- * of plans whose epilogue has a bias alone, behind all others. */
+ * rows of codes with their scales (quantize_record). OP_FACTOR: of a product, or of what only
+ * moves, bf16, e4m3 or bytes as the plan's dtype says. OP_SCALES: fp32, an argument of plans of fp8
+ * alone, behind those of all plans. OP_BIAS: bf16, one of plans whose epilogue has a bias alone,
+ * behind all others. */
 enum op_type {
     OP_BF16,
     OP_FP32,

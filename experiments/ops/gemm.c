@@ -89,13 +89,12 @@ int run_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k,
     uint16_t *x = (uint16_t *)memory;
     uint8_t *codes = (uint8_t *)(x + rows * k);
     float *of = (float *)(codes + bytes);
-    int result =
-        cudaMemsetAsync(codes, 0, bytes + count * sizeof *of, 0) == cudaSuccess ? 0 : -EIO;
+    int result = cudaMemsetAsync(codes, 0, bytes + count * sizeof *of, 0) == cudaSuccess ? 0 : -EIO;
     if (!result)
         result = gpu_fill(x, s->key, s->before, rows * k, 0);
     if (!result)
-        result = mk_quantize(MK_EXEC_CUDA, scaling, MK_INPUT_BF16, x, rows, k, codes, of, pitch,
-                             NULL);
+        result =
+            mk_quantize(MK_EXEC_CUDA, scaling, MK_INPUT_BF16, x, rows, k, codes, of, pitch, NULL);
     if (!result &&
         ((to && cudaMemcpy(to, codes, bytes, cudaMemcpyDefault) != cudaSuccess) ||
          (scales && cudaMemcpy(scales, of, count * sizeof *of, cudaMemcpyDefault) != cudaSuccess)))
@@ -120,8 +119,9 @@ static void gemm_quantize(const struct run_data *d, uint32_t argument, uint32_t 
     uint64_t rows = d->bytes[argument] / q->k, blocks = mk_ceil_div(q->k, MK_SCALE_BLOCK),
              pitch = argument ? mk_round_up(blocks, 4) : rows;
     const struct run_source s = run_data_plain(d, argument, rank, launch);
-    if (d->cuda && !run_quantize_on_gpu(&s, rows, q->k, argument ? MK_SCALE_128X128 : MK_SCALE_1X128,
-                                        pitch, to, scales))
+    if (d->cuda &&
+        !run_quantize_on_gpu(&s, rows, q->k, argument ? MK_SCALE_128X128 : MK_SCALE_1X128, pitch,
+                             to, scales))
         return;
     uint16_t *x = malloc(MK_SCALE_BLOCK * q->k * sizeof *x);
     uint8_t *codes = to ? NULL : malloc(MK_SCALE_BLOCK * q->k);

@@ -88,8 +88,8 @@ static void moe_dispatch_gemm_make(const struct run_data *d, uint32_t argument, 
  * rows, the tokens over all ranks. g has all but A and B. */
 static int moe_check_expert_fp8(const struct run_data *d,
                                 const void *const arguments[RUN_ARGUMENTS], uint32_t local,
-                                const uint8_t *records, const uint64_t *places,
-                                struct check_gemm g, struct check_result *result)
+                                const uint8_t *records, const uint64_t *places, struct check_gemm g,
+                                struct check_result *result)
 {
     const uint64_t record = quantize_record(g.k),
                    pitch = mk_round_up(mk_ceil_div(g.k, MK_SCALE_BLOCK), 4);
@@ -132,8 +132,8 @@ static int moe_dispatch_gemm_check_expert(const struct run_data *d,
         if (ids[i] == expert && q->fp8)
             ((uint64_t *)a)[rows++] = i / m->k;
         else if (ids[i] == expert)
-            memcpy((uint16_t *)a + rows++ * m->hidden,
-                   (const uint16_t *)x + i / m->k * m->hidden, m->hidden * 2);
+            memcpy((uint16_t *)a + rows++ * m->hidden, (const uint16_t *)x + i / m->k * m->hidden,
+                   m->hidden * 2);
     result->elements += 2; /* what is said of it counts, too */
     result->wrong += (said[2 * local] != *next) + (said[2 * local + 1] != rows);
     struct check_gemm g = {.m = rows,

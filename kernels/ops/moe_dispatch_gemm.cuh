@@ -30,10 +30,9 @@ template <class shape> constexpr uint32_t moe_dispatch_shared_bytes()
 
 /* All threads of a block. source: one of a kernel's own. */
 template <class shape, class tile_source>
-PTX_FN void moe_dispatch_gemm_block(const struct moe_dispatch_gemm_plan *plan,
-                                    const struct gpu_launch *launch,
-                                    const struct gemm_operands *operands, tile_source *source,
-                                    uint8_t *memory)
+PTX_FN void
+moe_dispatch_gemm_block(const struct moe_dispatch_gemm_plan *plan, const struct gpu_launch *launch,
+                        const struct gemm_operands *operands, tile_source *source, uint8_t *memory)
 {
     moe_begin_block(&plan->dispatch, launch, memory);
     source->dispatch = &plan->dispatch;
@@ -96,10 +95,9 @@ static int moe_dispatch_launch(const struct mk_plan *plan, const struct gpu_laun
         struct gemm_operands operands;
         int err = moe_describe<built>(&operands, p, launch);
         return err ? err
-                   : gemm_launch_kernel(kernels::template kernel<built>(),
-                                        mk_total_blocks(&launch->split), 1,
-                                        moe_dispatch_shared_bytes<built>(), stream, *p, *launch,
-                                        operands);
+                   : gemm_launch_kernel(
+                         kernels::template kernel<built>(), mk_total_blocks(&launch->split), 1,
+                         moe_dispatch_shared_bytes<built>(), stream, *p, *launch, operands);
     });
 }
 

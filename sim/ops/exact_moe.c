@@ -167,11 +167,10 @@ static int exact_moe_check_row(const struct exact_moe_rows *of, const uint16_t *
                    mk_bf16_to_float(
                        b[plan->problem.b_transposed ? col * m->hidden + i : i * m->inner + col]);
         if (plan->problem.fp8)
-            sum = ldexpf(sum, exact_moe_power(of->seed, of->launch, 1, token, 8) +
-                                  exact_moe_power(of->seed, of->launch, 2,
-                                                  of->expert * mk_ceil_div(m->inner, 128) +
-                                                      col / 128,
-                                                  8));
+            sum = ldexpf(
+                sum, exact_moe_power(of->seed, of->launch, 1, token, 8) +
+                         exact_moe_power(of->seed, of->launch, 2,
+                                         of->expert * mk_ceil_div(m->inner, 128) + col / 128, 8));
         if (mk_bf16_to_float(c[col]) != sum)
             return 1;
     }
@@ -228,7 +227,8 @@ int exact_moe_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
         const struct exact_moe_rows of = {plan, seed, launch, expert,
                                           b + (uint64_t)i * m->hidden * m->inner};
         int64_t rows = exact_moe_check_expert(
-            &of, x, ids, (const uint16_t *)arguments[3] + (uint64_t)next * m->inner, what, sizeof what);
+            &of, x, ids, (const uint16_t *)arguments[3] + (uint64_t)next * m->inner, what,
+            sizeof what);
         if (rows >= 0 && (said[2 * i] != next || said[2 * i + 1] != rows))
             snprintf(what, sizeof what,
                      "expert %u has %lld rows from %u on, and is said to have %u from %u on",
