@@ -109,6 +109,13 @@ def leading():
     near(mkernel.gemm_rs(whole, b, deterministic=True), total[r * S // W : (r + 1) * S // W])
     near(mkernel.gemm_ar(whole, b, deterministic=True), total)
     near(mkernel.gemm_ar(whole[None, :1], b, deterministic=True), total[None, :1])  # [1, 1, B, K]: no parts of rows
+    alike = numpy.random.default_rng(5)
+    residual, weight = bf16(alike, S, B, n), bf16(alike, n)
+    after = total + floats(residual)
+    near(mkernel.gemm_ar(whole, b, residual=residual, deterministic=True), after)
+    normed, new_residual = mkernel.gemm_ar(whole, b, residual=residual, norm_weight=weight, eps=1e-3, deterministic=True)
+    near(new_residual, after)
+    near(normed, after / numpy.sqrt((after**2).mean(-1, keepdims=True) + 1e-3) * floats(weight))
     blocks = everyone(comm, whole)[:, r * S // W : (r + 1) * S // W]
     assert (mkernel.all_to_all(whole) == blocks.reshape(whole.shape)).all()
     near(mkernel.reduce_scatter(whole), sum(floats(x) for x in blocks))

@@ -152,6 +152,11 @@ def compiling():
         experts, tokens = bf16(2, 64, 16), bf16(8, 64)
         assert torch.equal(route(tokens, experts), mkernel.moe_dispatch_gemm(tokens, experts, ids)[1])
 
+        # A sum over ranks with what follows it.
+        norm = torch.compile(lambda x, b, r, w: mkernel.gemm_ar(x, b, residual=r, norm_weight=w, deterministic=True)[0] * 2, fullgraph=True)
+        x, r, w = bf16(8, 64), torch.ones(8, 48, dtype=torch.bfloat16), torch.ones(48, dtype=torch.bfloat16)
+        assert torch.equal(norm(x, b, r, w), mkernel.gemm_ar(x, b, residual=r, norm_weight=w, deterministic=True)[0] * 2)
+
         # Rows that vary: one graph, a plan for each number.
         some = torch.compile(lambda x: mkernel.ag_gemm(x, b) + 1, fullgraph=True, dynamic=True)
         for rows in (16, 24, 40):
