@@ -65,6 +65,7 @@ struct mk_route {
     uint32_t apart;   /* 1: rows of this rank's own tokens are computed apart from its node's */
     uint32_t late;    /* 1: half of its node's are computed last */
     uint64_t scratch; /* of a GPU: mk_route_scratch_words */
+    uint32_t shared;  /* of a GPU: bytes of shared memory; 0: MK_ROUTE_SHARED */
     /* For an op whose rows go back to the nodes where their tokens came from; 0: not made. uint32_t
      * [nodes][tokens + 1]: how many tokens of `sent`, and of `came`, come before this token */
     uint64_t sent_before, came_before;
@@ -101,8 +102,10 @@ MK_PURE uint32_t mk_route_runs_of_rank(uint32_t world)
 
 /* Words of shared memory that a thread block needs for it: 6 of each expert; counters of each run
  * (12 at least; later, where each run of the order begins, in 2 + 2 + 2 stretches), and twice of
- * each rank; and 64. What is left of MK_ROUTE_SHARED keeps ids, where they fit. */
+ * each rank; and 64. What is left of MK_ROUTE_SHARED, or of engine mma's, keeps ids, where they
+ * fit. */
 #define MK_ROUTE_SHARED 200000u
+#define MK_MMA_ROUTE_SHARED 98304u
 MK_PURE uint64_t mk_route_shared_words(uint64_t world, uint64_t rank_experts, uint64_t counters)
 {
     uint64_t runs = world * mk_route_runs_of_rank((uint32_t)world);

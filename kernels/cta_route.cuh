@@ -11,7 +11,7 @@
  * What a launch waits for here are instructions as much as data: all of this runs once, and SMs
  * fetch it as they go. So the steps are loops that are not unrolled, with one copy of each part.
  *
- * All threads of a block call, with MK_ROUTE_SHARED bytes of shared memory at cta->scratch, which
+ * All threads of a block call, with r->shared bytes of shared memory at cta->scratch, which
  * nothing else writes between the steps. */
 #ifndef MK_KERNELS_CTA_ROUTE_CUH
 #define MK_KERNELS_CTA_ROUTE_CUH
@@ -83,7 +83,7 @@ PTX_FN struct route_walk route_walk_begin(const struct mk_cta *cta, const struct
     w.begins = w.counts;
     w.scan = w.start + w.world * w.counters;
     uint32_t used = (uint32_t)mk_route_shared_words(w.world, r->rank_experts, w.counters),
-             room = (uint32_t)(MK_ROUTE_SHARED / 4) - used;
+             room = (r->shared ? r->shared : MK_ROUTE_SHARED) / 4 - used;
     bool fits = (uint64_t)w.runs * w.each * r->k <= room;
     w.ids = fits ? (uint32_t *)cta->scratch + used : NULL;
     return w;

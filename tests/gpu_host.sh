@@ -395,6 +395,13 @@ check moe_ranks_share_a_gpu "$mkernel" run moe_dispatch_gemm --exec cuda --check
 check moe_two_nodes $run $nodes --moe 333,520,328,$((world * 5)),4 --iters 8
 check moe_staged env MKERNEL_P2P=off $run $apart --moe 333,520,328,$((world * 5)),4 --iters 8
 check moe_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --moe 333,520,328,$((world * 5)),4 --iters 8
+check moe_on_engine_mma $run --engine mma --gpus "$gpus" --moe 333,520,328,$((gpus * 5)),4 --iters 50 --burst 10
+check moe_on_engine_mma_nk $run --engine mma --gpus "$gpus" --moe 65,200,72,$((gpus * 3)),3 --iters 8 --b-layout nk
+check moe_on_engine_mma_tiles_64x64 $run --engine mma --gpus "$gpus" --moe 333,520,520,$((gpus * 4)),4 --iters 8 --tile 64,64
+check moe_on_engine_mma_tiles_128x128 $run --engine mma --gpus "$gpus" --moe 1,8,8,$gpus,1 --iters 8 --tile 128,128
+check moe_on_engine_mma_one_expert $run --engine mma --gpus "$gpus" --moe 1000,256,256,$((gpus * 4)),4 --routing one --iters 8
+check moe_on_engine_mma_two_nodes $run --engine mma $nodes --moe 333,520,328,$((world * 5)),4 --iters 8
+check moe_on_engine_mma_from_ptx env CUDA_FORCE_PTX_JIT=1 $run --engine mma --gpus "$gpus" --moe 333,520,328,$((gpus * 5)),4 --iters 4
 for op in moe_dispatch_gemm moe_ffn; do
     name=moe
     [ $op = moe_ffn ] && name=layer

@@ -32,7 +32,7 @@ static const struct {
     {"gemm_reduce.cuh", HOPPER_P_FENCE_ASYNC, 1},
     {"gemm_reduce_roles.cuh", HOPPER_P_FENCE_ASYNC, 1},
     {"attention_consumer.cuh", HOPPER_P_WGMMA_FENCE, 1},
-    {"moe_source.cuh", HOPPER_P_FENCE_ASYNC, 1},
+    {"moe_take.cuh", HOPPER_P_FENCE_ASYNC, 1},
 };
 enum { REDUNDANT = sizeof redundant / sizeof *redundant };
 

@@ -29,7 +29,8 @@ static void right(const struct sim_world_config *c)
     assert_int_equal(rc, 0);
 }
 
-static void explore(enum mk_op op, uint64_t first, uint64_t watched, uint64_t unwatched)
+static void explore(enum mk_op op, enum mk_engine engine, uint64_t first, uint64_t watched,
+                    uint64_t unwatched)
 {
     struct coroutine_pool *pool;
     assert_int_equal(coroutine_pool_create(&pool, 0), 0);
@@ -37,6 +38,8 @@ static void explore(enum mk_op op, uint64_t first, uint64_t watched, uint64_t un
         for (uint64_t i = 0; i < watched + unwatched; i++) {
             struct sim_world_config c =
                 hopper_moe_config(op, forms[form][0], forms[form][1], first + i * FORMS + form);
+            if (engine == MK_ENGINE_MMA)
+                hopper_moe_on_mma(&c);
             /* The watch knows 512 readers of a word, and tables are read by all threads of a block:
              * of one that moves tokens, beside those that compute. */
             c.unwatched =
@@ -57,7 +60,12 @@ static void explore(enum mk_op op, uint64_t first, uint64_t watched, uint64_t un
 
 static void test_orders(void **state)
 {
-    explore(MK_OP_MOE_DISPATCH_GEMM, 0, 1, 3);
+    explore(MK_OP_MOE_DISPATCH_GEMM, MK_ENGINE_WGMMA, 0, 1, 3);
+}
+
+static void test_orders_on_mma(void **state)
+{
+    explore(MK_OP_MOE_DISPATCH_GEMM, MK_ENGINE_MMA, 0, 1, 3);
 }
 
 /* Tokens of FP8: blocks of K that are short, and rows that end within a stage; columns of several
@@ -82,18 +90,20 @@ static void test_fp8_orders(void **state)
 
 static void test_layer_orders(void **state)
 {
-    explore(MK_OP_MOE_FFN, 0, 1, 4);
+    explore(MK_OP_MOE_FFN, MK_ENGINE_WGMMA, 0, 1, 4);
 }
 
 /* More tokens than a warp has lanes, more experts than a block has warps, ids that name the same
  * expert twice: several runs of tokens a part, and several tiles an expert. */
-static void larger(enum mk_op op)
+static void larger(enum mk_op op, enum mk_engine engine)
 {
     for (uint64_t seed = 0; seed < 2; seed++) {
         struct sim_world_config c = hopper_moe_config(op, 1, 2, 6 * seed + 1);
         c.problem.moe = (struct mk_moe){300, 32, 8, seed == 1 ? 2 : 64, seed == 1 ? 2 : 8};
         c.problem.tuning.chunk_rows = 0;
         c.launches = 1 + (uint32_t)seed;
+        if (engine == MK_ENGINE_MMA)
+            hopper_moe_on_mma(&c);
         c.unwatched = 1;
         right(&c);
     }
@@ -101,20 +111,26 @@ static void larger(enum mk_op op)
 
 /* Ids that find no room in shared memory beside the counts of so many experts; ranks whose runs are
  * more than a block has warps. */
-static void test_tables(void **state)
+static void tables(enum mk_engine engine)
 {
     static const struct {
         uint32_t gpus, parts;
         struct mk_moe moe;
-    } cases[] = {{1, 1, {9, 8, 8, 2495, 2}},
-                 {2, 2, {40, 8, 8, 4534, 32}},
-                 {5, 2, {70, 8, 8, 5, 3}},
-                 {8, 3, {53, 8, 8, 16, 4}},
-                 {7, 1, {1, 8, 8, 7, 7}}};
+        uint64_t mma; /* experts there, where they are fewer */
+    } cases[] = {{1, 1, {9, 8, 8, 2495, 2}, 1180},
+                 {2, 2, {40, 8, 8, 4534, 32}, 2200},
+                 {5, 2, {70, 8, 8, 5, 3}, 0},
+                 {8, 3, {53, 8, 8, 16, 4}, 0},
+                 {7, 1, {1, 8, 8, 7, 7}, 0}};
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct sim_world_config c =
             hopper_moe_config(MK_OP_MOE_DISPATCH_GEMM, 1, cases[i].gpus, 6 * i + 2);
         c.problem.moe = cases[i].moe;
+        if (engine == MK_ENGINE_MMA) {
+            hopper_moe_on_mma(&c);
+            if (cases[i].mma)
+                c.problem.moe.experts = cases[i].mma;
+        }
         c.problem.tuning.split.ctas[MK_INTRA_COMM] = cases[i].parts;
         c.problem.tuning.split.ctas[MK_COMPUTE] = cases[i].parts + 1;
         c.emulated = c.problem.sms = 2 * cases[i].parts + 1;
@@ -124,14 +140,29 @@ static void test_tables(void **state)
     }
 }
 
+static void test_tables(void **state)
+{
+    tables(MK_ENGINE_WGMMA);
+}
+
+static void test_tables_on_mma(void **state)
+{
+    tables(MK_ENGINE_MMA);
+}
+
 static void test_larger(void **state)
 {
-    larger(MK_OP_MOE_DISPATCH_GEMM);
+    larger(MK_OP_MOE_DISPATCH_GEMM, MK_ENGINE_WGMMA);
+}
+
+static void test_larger_on_mma(void **state)
+{
+    larger(MK_OP_MOE_DISPATCH_GEMM, MK_ENGINE_MMA);
 }
 
 static void test_larger_layer(void **state)
 {
-    larger(MK_OP_MOE_FFN);
+    larger(MK_OP_MOE_FFN, MK_ENGINE_WGMMA);
 }
 
 /* Rows enough for an expert that a rank's own tokens are computed apart, and more rows of tiles
@@ -200,11 +231,13 @@ static void test_layer_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_orders),       cmocka_unit_test(test_larger),
-        cmocka_unit_test(test_fp8_orders),   cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_layer_orders), cmocka_unit_test(test_larger_layer),
-        cmocka_unit_test(test_groups),       cmocka_unit_test(test_layer_faults),
-        cmocka_unit_test(test_tables),       cmocka_unit_test(test_few_tokens),
+        cmocka_unit_test(test_orders),        cmocka_unit_test(test_larger),
+        cmocka_unit_test(test_fp8_orders),    cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_layer_orders),  cmocka_unit_test(test_larger_layer),
+        cmocka_unit_test(test_groups),        cmocka_unit_test(test_layer_faults),
+        cmocka_unit_test(test_tables),        cmocka_unit_test(test_few_tokens),
+        cmocka_unit_test(test_orders_on_mma), cmocka_unit_test(test_larger_on_mma),
+        cmocka_unit_test(test_tables_on_mma),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,6 +90,12 @@ int plan_check_moe_tuning(const struct mk_problem *q, char *error, size_t size)
     return plan_check_tuning(q, error, size);
 }
 
+/* Bytes of shared memory that a block which makes tables has on a GPU. */
+static uint32_t plan_moe_shared(const struct mk_problem *q)
+{
+    return q->engine == MK_ENGINE_MMA ? MK_MMA_ROUTE_SHARED : MK_ROUTE_SHARED;
+}
+
 int plan_check_moe_gpu(const struct mk_problem *q, char *error, size_t size)
 {
     const struct mk_tuning *t = &q->tuning;
@@ -114,7 +120,7 @@ int plan_check_moe_gpu(const struct mk_problem *q, char *error, size_t size)
                                "own, so one number must not be a multiple of the other",
                                t->split.ctas[MK_COMPUTE], t->split.ctas[role],
                                plan_role_name((enum mk_role)role), name);
-    if (mk_route_shared_words(world, experts, counters) * 4 > MK_ROUTE_SHARED)
+    if (mk_route_shared_words(world, experts, counters) * 4 > plan_moe_shared(q))
         return plan_refuse(error, size,
                            "%llu experts of a rank, of %llu ranks: more than one thread block can "
                            "count on the GPU",
@@ -159,6 +165,7 @@ int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, int weights, c
     r->tile_rows = m->tile_m;
     r->ids_pitch = m->ids_pitch;
     r->slices = m->slices;
+    r->shared = plan_moe_shared(q);
     r->running = q->exec == MK_EXEC_CUDA ? mk_total_ctas(&q->tuning.split)
                                          : q->tuning.split.ctas[MK_COMPUTE];
     r->room = r->landed_source = m->room;

@@ -11,7 +11,9 @@
 
 static int moe_dispatch_gemm_built(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
-    return q->fp8 ? mk_fp8_grouped_tile(i, out) : mk_grouped_tile(i, out);
+    return q->engine == MK_ENGINE_MMA ? mk_mma_tile(i, out)
+           : q->fp8                   ? mk_fp8_grouped_tile(i, out)
+                                      : mk_grouped_tile(i, out);
 }
 
 /* Of the tiles that are built, the narrowest that has all columns; else the widest. */
@@ -25,10 +27,26 @@ static uint32_t moe_dispatch_gemm_columns(const struct mk_problem *q)
     return columns;
 }
 
+/* Of engine mma's tiles the small one where an expert has few rows or columns. */
+static void moe_dispatch_gemm_mma_tile(struct mk_problem *q)
+{
+    struct mk_tuning *t = &q->tuning;
+    uint64_t rows = q->moe.tokens * mk_world(&q->topo) * q->moe.k / q->moe.experts;
+    int small = t->tile_m   ? t->tile_m == 64
+                : t->tile_n ? t->tile_n == 64
+                            : rows <= 64 || q->moe.inner <= 64;
+    if (!t->tile_m)
+        t->tile_m = small ? 64 : 128;
+    if (!t->tile_n)
+        t->tile_n = small ? 64 : 128;
+}
+
 static int moe_dispatch_gemm_build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct moe_dispatch_gemm_plan *m = moe_dispatch_gemm_plan_in(p);
+    if (q->engine == MK_ENGINE_MMA)
+        moe_dispatch_gemm_mma_tile(q);
     plan_choose_moe(q, moe_dispatch_gemm_columns(q), 0);
     int result = plan_check_moe_tuning(q, error, size);
     if (!result && q->exec == MK_EXEC_CUDA)
@@ -163,4 +181,5 @@ const struct op_descriptor op_moe_dispatch_gemm = {
     .model = moe_dispatch_gemm_model,
     .gpu_tile = moe_dispatch_gemm_built,
     .own_blocks = 1,
+    .mma = 1,
 };

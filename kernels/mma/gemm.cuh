@@ -25,6 +25,8 @@
 #ifndef MK_KERNELS_MMA_GEMM_CUH
 #define MK_KERNELS_MMA_GEMM_CUH
 
+#include <type_traits>
+
 #include "core/cta.h"
 #include "core/gemm_order.h"
 #include "kernels/mma/quad.cuh"
@@ -70,6 +72,11 @@ struct mma_source {
     /* Somebody is told by `after`, for which all threads have stored then; and `before` is called,
      * as there is something to wait for. */
     static constexpr bool announces = false, waits = false;
+
+    /* Rows of A lie anywhere: `const char *row_of_a(const struct mk_tile *, uint32_t row) const` is
+     * where row `row` of the tile is, of as many as the tile has. Of `a` the columns count, and that
+     * it has the tile's rows; the others' products are zeros. */
+    static constexpr bool gathers = false;
 
     /* Where tiles are those of several products: stages of K, B and C. */
     MMA_MEMBER uint32_t stages_of_k(const struct mma_operands *op, const struct mk_tile *) const;
@@ -247,18 +254,26 @@ PTX_FN struct mma_copy mma_copy_across(const struct mma_matrix *m, uint32_t slab
             column};
 }
 
-/* Copies a stage of K, from element `k` on. */
+/* Copies a stage of K of A, from element `k` on. */
 template <class shape, bool checked>
-PTX_FN void mma_fill_stage(const struct mma_matrix *a, const struct mma_matrix *b,
-                           const struct mma_copy *of_a, const struct mma_copy *of_b, uint32_t stage,
-                           const struct mk_tile *tile, uint32_t k)
+PTX_FN void mma_fill_a(const struct mma_matrix *a, const struct mma_copy *of_a, uint32_t stage,
+                       const struct mk_tile *tile, uint32_t k)
+{
+    constexpr int step =
+        shape::producers * 512 / shape::row_bytes; /* rows that are copied at once */
+    const bool in_k = k + of_a->element < a->columns;
+    mma_copy_rows<checked, shape::tile_m / step, step, shape::row_bytes>(
+        of_a, stage, a->pitch, in_k ? (int32_t)(a->rows - tile->row - of_a->row) : 0, a->base);
+}
+
+/* The same of B. */
+template <class shape, bool checked>
+PTX_FN void mma_fill_b(const struct mma_matrix *b, const struct mma_copy *of_b, uint32_t stage,
+                       const struct mk_tile *tile, uint32_t k, uint32_t columns_of_k)
 {
     constexpr uint32_t row_bytes = shape::row_bytes;
-    constexpr int step = shape::producers * 512 / row_bytes; /* rows that are copied at once */
+    constexpr int step = shape::producers * 512 / row_bytes;
     constexpr int across = shape::producers * 256 / shape::tile_n; /* of a B of K x N */
-    const bool in_k = k + of_a->element < a->columns;
-    mma_copy_rows<checked, shape::tile_m / step, step, row_bytes>(
-        of_a, stage, a->pitch, in_k ? (int32_t)(a->rows - tile->row - of_a->row) : 0, a->base);
     if constexpr (shape::b_kn)
         mma_copy_rows<checked, shape::tile_k / across, across, 128>(
             of_b, stage + shape::a_bytes, b->pitch,
@@ -266,8 +281,44 @@ PTX_FN void mma_fill_stage(const struct mma_matrix *a, const struct mma_matrix *
     else
         mma_copy_rows<checked, shape::tile_n / step, step, row_bytes>(
             of_b, stage + shape::a_bytes, b->pitch,
-            in_k ? (int32_t)(b->rows - tile->col - of_b->row) : 0, b->base);
+            k + of_b->element < columns_of_k ? (int32_t)(b->rows - tile->col - of_b->row) : 0,
+            b->base);
 }
+
+/* Where a lane's rows of a gathered A lie, from its piece of the stage on that is filled next. */
+template <class shape> struct mma_gathered {
+    static constexpr int step = shape::producers * 512 / shape::row_bytes,
+                         count = shape::tile_m / step;
+    const char *from[count];
+
+    template <class tile_source>
+    MMA_MEMBER void find(const tile_source *source, const struct mk_tile *tile,
+                         const struct mma_copy *of_a)
+    {
+#pragma unroll
+        for (int j = 0; j < count; j++) {
+            const uint32_t row = of_a->row + j * step;
+            from[j] = row < tile->rows ? source->row_of_a(tile, row) + of_a->element * 2 : nullptr;
+        }
+    }
+
+    MMA_MEMBER void fill(const struct mma_matrix *a, const struct mma_copy *of_a, uint32_t stage,
+                         uint32_t k) const
+    {
+        const bool in_k = k + of_a->element < a->columns;
+#pragma unroll
+        for (int j = 0; j < count; j++) {
+            const uint32_t at = stage + (of_a->to ^ mma_swizzle<shape::row_bytes>(j * step % 8)) +
+                                j * step * shape::row_bytes;
+            const bool inside = in_k && from[j];
+            mma_copy_16(at, inside ? from[j] + k * 2 : a->base, inside ? 16 : 0);
+        }
+    }
+};
+
+/* Of a source that does not. */
+struct mma_in_order {
+};
 
 /* thread: among those of the producer's warps. */
 template <class shape, class tile_source>
@@ -288,6 +339,9 @@ PTX_FN void mma_produce(const struct mma_operands *op, tile_source *source, uint
             of_b = mma_copy_across<shape>(b, slab, tile.col, thread);
         else
             of_b = mma_copy_along<shape::row_bytes>(b, slab, tile.col, thread);
+        std::conditional_t<tile_source::gathers, mma_gathered<shape>, mma_in_order> gathered;
+        if constexpr (tile_source::gathers)
+            gathered.find(source, &tile, &of_a);
         const bool whole = tile.row + shape::tile_m <= a->rows &&
                            tile.col + shape::tile_n <= (shape::b_kn ? b->columns : b->rows);
         for (uint32_t k = 0, slice = 0, left = 0; k < stages_of_k; k++, left--) {
@@ -300,10 +354,17 @@ PTX_FN void mma_produce(const struct mma_operands *op, tile_source *source, uint
                 ptx_bar_sync(3, shape::producers * 32); /* what it has acquired, all copy */
                 left = op->stages_of_slice;
             }
-            if (whole && first + shape::tile_k <= a->columns)
-                mma_fill_stage<shape, false>(a, b, &of_a, &of_b, stage, &tile, first);
+            const bool checked = !whole || first + shape::tile_k > a->columns;
+            if constexpr (tile_source::gathers)
+                gathered.fill(a, &of_a, stage, first);
+            else if (checked)
+                mma_fill_a<shape, true>(a, &of_a, stage, &tile, first);
             else
-                mma_fill_stage<shape, true>(a, b, &of_a, &of_b, stage, &tile, first);
+                mma_fill_a<shape, false>(a, &of_a, stage, &tile, first);
+            if (checked)
+                mma_fill_b<shape, true>(b, &of_b, stage, &tile, first, a->columns);
+            else
+                mma_fill_b<shape, false>(b, &of_b, stage, &tile, first, a->columns);
             mma_copies_arrive(pipeline_full<shape::stages>(barriers, at.stage));
             of_a.from += shape::row_bytes;
             of_b.from += shape::b_kn ? shape::tile_k * b->pitch : shape::row_bytes;

@@ -17,17 +17,23 @@ template <int stages> PTX_FN void ring_init(uint32_t barriers, uint32_t fillers,
     }
 }
 
-/* A reader: the stage's copies are here. A wait that outlasts `limit_ns` fails the launch. */
+/* The barrier's phase of this parity has completed. A wait that outlasts `limit_ns` fails the
+ * launch. */
+PTX_FN void ring_wait(uint32_t bar, uint32_t parity, uint64_t limit_ns)
+{
+    if (mma_mbar_try(bar, parity))
+        return;
+    const uint64_t start = ptx_globaltimer();
+    for (uint32_t tries = 1; !mma_mbar_try(bar, parity); tries++)
+        if (tries % 256 == 0 && ptx_globaltimer() - start > limit_ns)
+            ptx_fail();
+}
+
+/* A reader: the stage's copies are here. */
 template <int stages>
 PTX_FN void ring_wait_full(uint32_t barriers, const struct pipeline_position *at, uint64_t limit_ns)
 {
-    const uint32_t bar = pipeline_full<stages>(barriers, at->stage);
-    if (mma_mbar_try(bar, at->parity))
-        return;
-    const uint64_t start = ptx_globaltimer();
-    for (uint32_t tries = 1; !mma_mbar_try(bar, at->parity); tries++)
-        if (tries % 256 == 0 && ptx_globaltimer() - start > limit_ns)
-            ptx_fail();
+    ring_wait(pipeline_full<stages>(barriers, at->stage), at->parity, limit_ns);
 }
 
 /* The producer, before it fills the stage: its readers are done. If that lasts longer than it may,

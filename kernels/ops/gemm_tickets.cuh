@@ -9,17 +9,8 @@
 #ifndef MK_KERNELS_GEMM_TICKETS_CUH
 #define MK_KERNELS_GEMM_TICKETS_CUH
 
-#include "core/gemm_table.h"
 #include "kernels/ops/gemm_track.cuh"
-
-enum { GEMM_TICKETS = 4 };
-
-/* given: the place holds a tile; taken: all warps that want to know it have read it. */
-struct gemm_ticket_places {
-    struct mk_tile_entry of[GEMM_TICKETS];
-    uint64_t given[GEMM_TICKETS], taken[GEMM_TICKETS];
-};
-PTX_SHARED(struct gemm_ticket_places, gemm_ticket_shared, 1);
+#include "kernels/ops/tickets.cuh"
 
 /* One thread, before the block's first barrier. gathers: the source's. */
 PTX_FN void gemm_tickets_open(bool gathers)
@@ -29,13 +20,6 @@ PTX_FN void gemm_tickets_open(bool gathers)
         ptx_mbar_init(ptx_shared(&gemm_ticket_shared->taken[i]),
                       8 + (gathers ? GEMM_GATHER_WARPS : 0)); /* consumer warps, and others */
     }
-}
-
-/* An entry of a table that another SM has written in this launch. */
-PTX_FN struct mk_tile_entry gemm_table_load(const struct mk_tile_entry *at)
-{
-    uint4 v = ptx_load_16_l2(at);
-    return {v.x, v.y, v.z, v.w};
 }
 
 /* `derived` has: bool take(struct mk_tile_entry *), the producer's alone: the next tile, or false.

@@ -1,113 +1,13 @@
-/* What the tile sources of MoE operators share: tiles are taken from the table that the schedule
- * makes (core/roles/moe_dispatch.h), and rows of A are read from where tokens lie. */
+/* The tile source of MoE operators on the Hopper engine (kernels/ops/moe_take.cuh): warps gather its
+ * rows of A. */
 #ifndef MK_KERNELS_MOE_SOURCE_CUH
 #define MK_KERNELS_MOE_SOURCE_CUH
 
-#include "kernels/cta_route.cuh"
-#include "kernels/cta_rows.cuh"
 #include "kernels/ops/gemm_tickets.cuh"
+#include "kernels/ops/moe_take.cuh"
 
-#include "core/roles/moe_dispatch.h"
-
-/* Whether the block moves tokens, before it computes. */
-PTX_FN bool moe_moves(const struct gpu_launch *launch)
-{
-    return blockIdx.x >= launch->split.ctas[MK_COMPUTE] &&
-           blockIdx.x < mk_total_blocks(&launch->split) - launch->split.ctas[MK_INTER_REDUCE];
-}
-
-/* `derived` has: int await(const struct mk_tile_entry *), the producer's alone: what its A is made
- * of is here; 1 where the launch is ending. What follows `dispatch` is the producer thread's. */
-template <class derived> struct moe_source : ticket_source<derived> {
+template <class derived> struct moe_source : moe_taking<derived, ticket_source<derived>> {
     static constexpr bool gathers = true;
-    const struct moe_dispatch_plan *dispatch;
-    struct mk_cta cta;
-    uint64_t upcoming, base;
-    uint32_t count, last; /* from tile `last` on the block takes no other */
-    int ending;
-
-    GEMM_MEMBER uint64_t ask() const
-    {
-        return atomicAdd((unsigned long long *)this->launch->taken, 1ull);
-    }
-
-    GEMM_MEMBER const struct mk_route_head *head() const
-    {
-        return (const struct mk_route_head *)(this->launch->heap + dispatch->route.order_head);
-    }
-
-    GEMM_MEMBER void open()
-    {
-        if (moe_moves(this->launch))
-            cta_resume(&cta, this->launch, blockIdx.x, 1);
-        else
-            cta_begin(&cta, this->launch, blockIdx.x, 1);
-        cta.role = MK_COMPUTE;
-        ending = moe_await_routed(dispatch, &cta);
-        if (ending)
-            return;
-        base = head()->begin;
-        count = last = head()->count;
-        static_cast<derived *>(this)->opened();
-        upcoming = ask();
-    }
-
-    GEMM_MEMBER void opened()
-    {
-    }
-
-    GEMM_MEMBER void close()
-    {
-        cta_end(&cta);
-    }
-
-    /* A row of X, or where another rank has brought it. */
-    GEMM_MEMBER const char *row_of_a(const struct mk_tile *tile, uint32_t row) const
-    {
-        const struct gpu_launch *l = this->launch;
-        uint32_t source = ((const uint32_t *)(l->heap + dispatch->route.source))[tile->row + row];
-        return source < dispatch->room
-                   ? l->arguments[MK_SPACE_ARG0] + source * dispatch->row_bytes
-                   : l->heap + dispatch->landed + (source - dispatch->room) * dispatch->row_bytes;
-    }
-
-    GEMM_MEMBER uint32_t row_bytes() const
-    {
-        return (uint32_t)dispatch->row_bytes;
-    }
-
-    /* The number of the one after this is on its way while this one is loaded. Who is told of a
-     * tile may read its rows. */
-    GEMM_MEMBER bool take(struct mk_tile_entry *e)
-    {
-        if (ending || upcoming - base >= count)
-            return false;
-        *e = gemm_table_load(
-            (const struct mk_tile_entry *)(this->launch->heap + dispatch->route.order) +
-            (upcoming - base));
-        upcoming = upcoming - base >= last ? base + count : ask();
-        ending = static_cast<derived *>(this)->await(e);
-        return true;
-    }
 };
-
-/* All threads of a block: moves tokens, if that is its first role; `memory`: its shared memory.
- * Afterwards they may compute. */
-PTX_FN void moe_begin_block(const struct moe_dispatch_plan *dispatch,
-                            const struct gpu_launch *launch, uint8_t *memory)
-{
-    struct mk_cta cta;
-    if (!moe_moves(launch))
-        return;
-    cta_begin(&cta, launch, blockIdx.x, blockDim.x);
-    cta.scratch = memory;
-    if (cta.role == MK_INTRA_COMM)
-        moe_intra_comm(dispatch, &cta);
-    else if (cta.role == MK_INTER_SEND && !cta_begin_commands(&cta))
-        moe_inter_send(dispatch, &cta);
-    cta_end(&cta);
-    ptx_fence_async_shared(); /* TMA loads go where tables were made */
-    __syncthreads();          /* and the lead's track is there */
-}
 
 #endif

@@ -37,6 +37,19 @@ static inline struct sim_world_config hopper_moe_config(enum mk_op op, uint32_t 
     return c;
 }
 
+/* The same case on engine mma, with one of its tiles. */
+static inline void hopper_moe_on_mma(struct sim_world_config *c)
+{
+    struct mk_gemm_tile tile;
+    uint32_t tiles = 0;
+    c->problem.engine = MK_ENGINE_MMA;
+    while (op_gpu_tile(&c->problem, tiles, &tile))
+        tiles++;
+    op_gpu_tile(&c->problem, (uint32_t)(c->seed % tiles), &tile);
+    c->problem.tuning.tile_m = tile.tile_m;
+    c->problem.tuning.tile_n = tile.tile_n;
+}
+
 static inline void hopper_moe_say(const struct sim_world_config *c, const char *sentence)
 {
     const struct mk_moe *m = &c->problem.moe;

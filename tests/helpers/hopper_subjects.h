@@ -10,7 +10,7 @@
 #include "tests/helpers/hopper_moe.h"
 #include "tests/helpers/hopper_ops.h"
 
-enum { SUBJECTS = 19 };
+enum { SUBJECTS = 20 };
 
 /* One order of a subject, mutated or not; `sites` is told which places it came to. 0: all right;
  * else `text` says what is not. */
@@ -153,6 +153,20 @@ static inline int hopper_subject_moe(struct hopper_subject_run *r)
     return hopper_subject_world(r, &c);
 }
 
+/* The same on engine mma, by its smaller tiles. */
+static inline int hopper_subject_mma_moe(struct hopper_subject_run *r)
+{
+    struct sim_world_config c = hopper_moe_config(MK_OP_MOE_DISPATCH_GEMM, 1, 2, 5 + 2 * r->seed);
+    hopper_moe_on_mma(&c);
+    c.problem.moe = (struct mk_moe){r->seed ? 90 : 210, r->seed ? 136 : 64, 200, 4, 2};
+    c.problem.tuning.tile_m = c.problem.tuning.tile_n = 64;
+    c.problem.tuning.split.ctas[MK_INTRA_COMM] = 1; /* as above */
+    c.emulated = c.problem.sms = 3;
+    c.launches = 2;
+    c.seed |= EXACT_MOE_EVENLY;
+    return hopper_subject_world(r, &c);
+}
+
 /* Both products: down waits for up, of this block and of others; sums of two ranks, the last chunk
  * of which has fewer parts. Numbers of results by the seed. */
 static inline int hopper_subject_moe_ffn(struct hopper_subject_run *r)
@@ -207,8 +221,10 @@ static inline int hopper_subject_run(struct hopper_subject_run *r)
         return hopper_subject_mma_one_shot(r, MK_OP_GEMM_RS, 200);
     case 17:
         return hopper_subject_norm(r, 0);
-    default:
+    case 18:
         return hopper_subject_norm(r, 1);
+    default:
+        return hopper_subject_mma_moe(r);
     }
 }
 

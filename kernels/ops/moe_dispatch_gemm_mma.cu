@@ -1,0 +1,164 @@
+/* MoE dispatch+GEMM on engine mma, for every GPU of compute capability 8.0 and up. Tables, tiles and
+ * what moves tokens are those of kernels/ops/moe_dispatch_gemm.cu; the producer's lanes copy each
+ * row of A from where its token lies. */
+#include "kernels/op.h"
+
+#include "kernels/mma/launch.cuh"
+#include "kernels/ops/moe_take.cuh"
+
+#include "core/roles/moe_dispatch_gemm.h"
+
+GPU_OPERATOR(moe_dispatch_gemm_mma)
+
+/* What tiles of mma's sources stand in: as kernels/ops/gemm_tickets.cuh's. The first thread of the
+ * producer takes, its other lanes learn from it at their barrier, the consumers through the places.
+ */
+template <class derived> struct mma_ticket_source : mma_op_source {
+    static constexpr int auxiliary_warps = 0;
+    static constexpr bool gathers = true;
+
+    const struct mma_operands *operands;
+    const struct mma_matrix *rows_of_a;
+    uint32_t producer;                /* its first thread */
+    uint32_t tile_m, tile_n, columns; /* columns: tiles across C */
+
+    MMA_MEMBER bool next(uint32_t i, struct mk_tile *tile)
+    {
+        const uint32_t place = i % GEMM_TICKETS, lap = i / GEMM_TICKETS & 1;
+        const uint32_t given = ptx_shared(&gemm_ticket_shared->given[place]),
+                       taken = ptx_shared(&gemm_ticket_shared->taken[place]);
+        struct mk_tile_entry e = {0, 0, 0, 0};
+        if (threadIdx.x < producer) {
+            ring_wait(given, lap, operands->limit_ns);
+            e = gemm_ticket_shared->of[place];
+            __syncwarp();
+            if (threadIdx.x % 32 == 0)
+                ptx_mbar_arrive(taken);
+        } else {
+            if (threadIdx.x == producer) {
+                if (!static_cast<derived *>(this)->take(&e))
+                    e.rows = 0;
+                ring_wait(taken, lap ^ 1, operands->limit_ns);
+                gemm_ticket_shared->of[place] = e;
+                ptx_mbar_arrive(given);
+            }
+            ptx_bar_sync(3, MMA_OP_PRODUCERS * 32); /* what it has acquired, all copy */
+            e = gemm_ticket_shared->of[place];
+        }
+        tile->a_slab = 0;
+        tile->slab = e.group;
+        tile->row = e.row;
+        tile->rows = e.rows;
+        tile->col = e.column * tile_n;
+        tile->id = e.row / tile_m * columns + e.column;
+        return e.rows > 0;
+    }
+
+    MMA_MEMBER const struct mma_matrix *a(const struct mk_tile *) const
+    {
+        return rows_of_a;
+    }
+
+    MMA_MEMBER int32_t b_slab(const struct mk_tile *tile) const
+    {
+        return (int32_t)tile->slab;
+    }
+
+    MMA_MEMBER struct mma_place place(uint32_t, const struct mk_tile *tile, uint32_t row) const
+    {
+        return {(int32_t)tile->col, (int32_t)(tile->row + row), 0};
+    }
+};
+
+struct moe_dispatch_gemm_mma_source
+    : moe_taking<moe_dispatch_gemm_mma_source, mma_ticket_source<moe_dispatch_gemm_mma_source>> {
+    MMA_MEMBER int await(const struct mk_tile_entry *e)
+    {
+        return moe_await_rows(dispatch, &cta, e->row);
+    }
+
+    MMA_MEMBER void open(uint32_t thread)
+    {
+        if (thread == 0)
+            moe_taking::open();
+    }
+};
+
+template <class shape>
+__global__ void __launch_bounds__(mma_threads<shape, moe_dispatch_gemm_mma_source>, 1)
+    moe_dispatch_gemm_mma_kernel(const __grid_constant__ struct moe_dispatch_gemm_plan plan,
+                                 const __grid_constant__ struct gpu_launch launch,
+                                 const __grid_constant__ struct mma_operands operands,
+                                 const __grid_constant__ struct mma_matrix rows_of_a)
+{
+    PTX_SHARED_DYNAMIC(memory);
+    static_assert(shape::shared_bytes >= MK_MMA_ROUTE_SHARED, "what making tables takes");
+    moe_begin_block(&plan.dispatch, &launch, memory);
+    struct moe_dispatch_gemm_mma_source source;
+    source.dispatch = &plan.dispatch;
+    source.launch = &launch;
+    source.operands = &operands;
+    source.rows_of_a = &rows_of_a;
+    source.producer = shape::warps * 32;
+    source.tile_m = shape::tile_m;
+    source.tile_n = shape::tile_n;
+    source.columns = plan.col_tiles;
+    if (threadIdx.x < GEMM_TICKETS) {
+        ptx_mbar_init(ptx_shared(&gemm_ticket_shared->given[threadIdx.x]), 1);
+        ptx_mbar_init(ptx_shared(&gemm_ticket_shared->taken[threadIdx.x]), shape::warps);
+    }
+    mma_op_source::run<shape>(&operands, &source, memory);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        cta_leave(&launch);
+}
+
+template <class shape>
+static int moe_describe(struct mma_operands *op, struct mma_matrix *a,
+                        const struct moe_dispatch_gemm_plan *p, const struct gpu_launch *l)
+{
+    const uint32_t rows = p->dispatch.row_tiles * p->dispatch.tile_m, k = p->hidden, n = p->inner;
+    char *const x = (char *)l->arguments[MK_SPACE_ARG0],
+                *const b = (char *)l->arguments[MK_SPACE_ARG1],
+                *const c = (char *)l->arguments[MK_SPACE_ARG3];
+    const uint64_t along = k * 2ull, across = n * 2ull;
+    *a = {x, 0, 0, rows, k};
+    op->b = shape::b_kn ? mma_matrix{b, across, k * across, k, n}
+                        : mma_matrix{b, along, n * along, n, k};
+    op->c = {c, across, 0, rows, n};
+    op->stages_of_k = op->stages_of_slice = (uint32_t)mk_ceil_div(k, shape::tile_k);
+    gpu_limit_waits(op, l);
+    return ((uintptr_t)x | (uintptr_t)b | (uintptr_t)c) % 16 ? -EINVAL : 0;
+}
+
+int moe_dispatch_gemm_mma_prepare(const struct mk_plan *plan, char *error, size_t error_size)
+{
+    const struct moe_dispatch_gemm_plan *p = moe_dispatch_gemm_plan_of(plan);
+    int err =
+        mma_op_dispatch(p->dispatch.tile_m, p->tile_n, plan->problem.b_transposed, [=](auto shape) {
+            typedef decltype(shape) built;
+            return gpu_admit(moe_dispatch_gemm_mma_kernel<built>,
+                             mk_total_blocks(&plan->problem.tuning.split), 1,
+                             mma_threads<built, moe_dispatch_gemm_mma_source>, built::shared_bytes,
+                             error, error_size);
+        });
+    return gpu_prepared(err, p->dispatch.tile_m, p->tile_n, 0, error, error_size);
+}
+
+int moe_dispatch_gemm_mma_launch(const struct mk_plan *plan, const struct gpu_launch *launch,
+                                 cudaStream_t stream)
+{
+    const struct moe_dispatch_gemm_plan *p = moe_dispatch_gemm_plan_of(plan);
+    return mma_op_dispatch(
+        p->dispatch.tile_m, p->tile_n, plan->problem.b_transposed, [=](auto shape) {
+            typedef decltype(shape) built;
+            struct mma_operands operands;
+            struct mma_matrix rows_of_a;
+            int err = moe_describe<built>(&operands, &rows_of_a, p, launch);
+            return err ? err
+                       : gpu_launch_blocks(
+                             moe_dispatch_gemm_mma_kernel<built>, mk_total_blocks(&launch->split),
+                             mma_threads<built, moe_dispatch_gemm_mma_source>, built::shared_bytes,
+                             stream, *p, *launch, operands, rows_of_a);
+        });
+}
