@@ -370,6 +370,19 @@ check layer_skewed $run --gpus "$gpus" --moe 512,512,512,$((gpus * 8)),8 --skew 
 check layer_ranks_share_a_gpu "$mkernel" run moe_ffn --exec cuda --check --gpus $((gpus + 1)) --moe 130,200,328,$(((gpus + 1) * 4)),3 --iters 4 --timeout 60
 check layer_two_nodes $run $nodes --moe 333,520,328,$((world * 5)),4 --iters 8
 check layer_staged env MKERNEL_P2P=off $run $apart --moe 333,520,328,$((world * 5)),4 --iters 8
+check layer_on_engine_mma $run --engine mma --gpus "$gpus" --moe 333,520,328,$((gpus * 5)),4 --iters 50 --burst 10
+check layer_on_engine_mma_one_gpu $run --engine mma --gpus 1 --moe 300,520,328,8,3 --iters 8
+check layer_on_engine_mma_nk $run --engine mma --gpus "$gpus" --moe 65,200,72,$((gpus * 3)),3 --iters 8 --b-layout nk
+check layer_on_engine_mma_deterministic $run --engine mma --gpus "$gpus" --moe 333,520,328,$((gpus * 5)),4 --iters 8 --deterministic
+check layer_on_engine_mma_tiles_64x64 $run --engine mma --gpus "$gpus" --moe 333,520,520,$((gpus * 4)),4 --iters 8 --tile 64,64
+check layer_on_engine_mma_tiles_128x128 $run --engine mma --gpus "$gpus" --moe 1,8,8,$gpus,1 --iters 8 --tile 128,128
+check layer_on_engine_mma_own_tokens_apart $run --engine mma --gpus "$gpus" --moe 2048,256,256,$((gpus * 2)),2 --iters 8
+check layer_on_engine_mma_one_expert $run --engine mma --gpus "$gpus" --moe 1000,256,256,$((gpus * 4)),4 --routing one --iters 8
+check layer_on_engine_mma_skewed $run --engine mma --gpus "$gpus" --moe 512,512,512,$((gpus * 8)),8 --skew 1.5 --iters 8
+check layer_on_engine_mma_a_rank_without_tokens $run --engine mma --gpus "$gpus" --moe 1000,256,256,$((gpus * 4)),4 --routing none --iters 8
+check layer_on_engine_mma_two_hundred_launches $run --engine mma --gpus "$gpus" --moe 512,512,512,$((gpus * 8)),8 --iters 200 --burst 50
+check layer_on_engine_mma_two_nodes $run --engine mma $nodes --moe 333,520,328,$((world * 5)),4 --iters 8
+check layer_on_engine_mma_from_ptx env CUDA_FORCE_PTX_JIT=1 $run --engine mma --gpus "$gpus" --moe 333,520,328,$((gpus * 5)),4 --iters 4
 check layer_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --moe 333,520,328,$((world * 5)),4 --iters 8
 
 run="$mkernel run moe_dispatch_gemm --exec cuda --check --timeout 5"

@@ -93,6 +93,11 @@ static void test_layer_orders(void **state)
     explore(MK_OP_MOE_FFN, MK_ENGINE_WGMMA, 0, 1, 4);
 }
 
+static void test_layer_orders_on_mma(void **state)
+{
+    explore(MK_OP_MOE_FFN, MK_ENGINE_MMA, 0, 1, 4);
+}
+
 /* More tokens than a warp has lanes, more experts than a block has warps, ids that name the same
  * expert twice: several runs of tokens a part, and several tiles an expert. */
 static void larger(enum mk_op op, enum mk_engine engine)
@@ -165,9 +170,14 @@ static void test_larger_layer(void **state)
     larger(MK_OP_MOE_FFN, MK_ENGINE_WGMMA);
 }
 
+static void test_larger_layer_on_mma(void **state)
+{
+    larger(MK_OP_MOE_FFN, MK_ENGINE_MMA);
+}
+
 /* Rows enough for an expert that a rank's own tokens are computed apart, and more rows of tiles
  * than a group has; blocks for sums leave before all tiles are taken. */
-static void test_groups(void **state)
+static void groups(enum mk_engine engine)
 {
     for (uint64_t seed = 0; seed < 2; seed++) {
         struct sim_world_config c = hopper_moe_config(MK_OP_MOE_FFN, 1, 2, 6 * seed + 1);
@@ -178,6 +188,8 @@ static void test_groups(void **state)
         c.launches = 2;
         c.unwatched = 1;
         c.seed |= EXACT_MOE_EVENLY;
+        if (engine == MK_ENGINE_MMA)
+            hopper_moe_on_mma(&c);
         assert_int_equal(plan_build(&plan, &c.problem, 0, 0, error, sizeof error), 0);
         const struct mk_route *r = &moe_ffn_plan_of(&plan)->dispatch.route;
         assert_true(r->apart && r->group_rows < 1100 * 2 / c.problem.tuning.tile_m);
@@ -185,8 +197,18 @@ static void test_groups(void **state)
     }
 }
 
+static void test_groups(void **state)
+{
+    groups(MK_ENGINE_WGMMA);
+}
+
+static void test_groups_on_mma(void **state)
+{
+    groups(MK_ENGINE_MMA);
+}
+
 /* Fewer tokens than a block has warps, so that several warps have to do with one token's sum. */
-static void test_few_tokens(void **state)
+static void few_tokens(enum mk_engine engine)
 {
     for (uint64_t seed = 0; seed < 4; seed++) {
         struct sim_world_config c =
@@ -196,18 +218,32 @@ static void test_few_tokens(void **state)
         c.problem.deterministic = seed % 2;
         c.launches = 2;
         c.unwatched = seed > 1;
+        if (engine == MK_ENGINE_MMA)
+            hopper_moe_on_mma(&c);
         right(&c);
     }
 }
 
+static void test_few_tokens(void **state)
+{
+    few_tokens(MK_ENGINE_WGMMA);
+}
+
+static void test_few_tokens_on_mma(void **state)
+{
+    few_tokens(MK_ENGINE_MMA);
+}
+
 /* A rank that stops, or a put that fails: the kernels' waits end, and the sentence says why. */
-static void faults(enum mk_op op)
+static void faults(enum mk_op op, enum mk_engine engine)
 {
     for (uint32_t i = 0; i < 4; i++) {
         struct sim_world_config c = hopper_moe_config(op, 2, 1, 3 + i);
         struct sim_world_result result;
         c.problem.moe = (struct mk_moe){24, 40, 16, 4, 2};
         c.seed |= EXACT_MOE_EVENLY; /* something is sent */
+        if (engine == MK_ENGINE_MMA)
+            hopper_moe_on_mma(&c);
         c.fault = i < 2 ? (struct sim_fault){SIM_FAULT_DROP, 1, 20}
                         : (struct sim_fault){SIM_FAULT_FAIL_PUT, 1, 1};
         int rc = sim_world_run(&c, &result);
@@ -220,24 +256,40 @@ static void faults(enum mk_op op)
 
 static void test_faults(void **state)
 {
-    faults(MK_OP_MOE_DISPATCH_GEMM);
+    faults(MK_OP_MOE_DISPATCH_GEMM, MK_ENGINE_WGMMA);
 }
 
 static void test_layer_faults(void **state)
 {
-    faults(MK_OP_MOE_FFN);
+    faults(MK_OP_MOE_FFN, MK_ENGINE_WGMMA);
+}
+
+static void test_layer_faults_on_mma(void **state)
+{
+    faults(MK_OP_MOE_FFN, MK_ENGINE_MMA);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_orders),        cmocka_unit_test(test_larger),
-        cmocka_unit_test(test_fp8_orders),    cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_layer_orders),  cmocka_unit_test(test_larger_layer),
-        cmocka_unit_test(test_groups),        cmocka_unit_test(test_layer_faults),
-        cmocka_unit_test(test_tables),        cmocka_unit_test(test_few_tokens),
-        cmocka_unit_test(test_orders_on_mma), cmocka_unit_test(test_larger_on_mma),
+        cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_larger),
+        cmocka_unit_test(test_fp8_orders),
+        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_layer_orders),
+        cmocka_unit_test(test_larger_layer),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_layer_faults),
+        cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_few_tokens),
+        cmocka_unit_test(test_orders_on_mma),
+        cmocka_unit_test(test_larger_on_mma),
         cmocka_unit_test(test_tables_on_mma),
+        cmocka_unit_test(test_layer_orders_on_mma),
+        cmocka_unit_test(test_larger_layer_on_mma),
+        cmocka_unit_test(test_groups_on_mma),
+        cmocka_unit_test(test_few_tokens_on_mma),
+        cmocka_unit_test(test_layer_faults_on_mma),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

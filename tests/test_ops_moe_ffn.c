@@ -475,6 +475,52 @@ static void test_refusals(void **state)
         "more than a command can name"));
 }
 
+/* Of a GPU's plan: the sentence, or "". */
+static const char *planned_on_mma(struct mk_plan *p, struct mk_moe moe, struct mk_tuning tuning)
+{
+    static char error[400];
+    const struct mk_problem q = {.op = MK_OP_MOE_FFN,
+                                 .exec = MK_EXEC_CUDA,
+                                 .engine = MK_ENGINE_MMA,
+                                 .topo = {.nodes = 1, .gpus = 2},
+                                 .sms = 36,
+                                 .moe = moe,
+                                 .tuning = tuning};
+    int result = plan_build(p, &q, 0, 0, error, sizeof error);
+    assert_true(!result || result == -EINVAL);
+    return result ? error : "";
+}
+
+/* Engine mma: its tiles, the small one where an expert has few rows or gate and up few columns; a
+ * token for each warp of a block that adds; and what it does not have. */
+static void test_plans_on_mma(void **state)
+{
+    static const struct {
+        struct mk_moe moe;
+        uint32_t tile, part;
+    } cases[] = {{{4096, 256, 128, 8, 2}, 128, 10},
+                 {{100, 256, 128, 8, 2}, 64, 6},
+                 {{4096, 256, 32, 8, 2}, 64, 6},
+                 {{4096, 256, 40, 8, 2}, 128, 10},
+                 {{3, 256, 128, 8, 2}, 64, 1}};
+    const struct mk_tuning none = {.tile_m = 0};
+    struct mk_plan p;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_string_equal(planned_on_mma(&p, cases[i].moe, none), "");
+        const struct moe_ffn_plan *m = moe_ffn_plan_of(&p);
+        assert_int_equal(m->dispatch.tile_m, cases[i].tile);
+        assert_int_equal(m->tile_n, cases[i].tile);
+        assert_int_equal(m->up_cols, cases[i].tile / 2);
+        assert_int_equal(m->part_rows, cases[i].part);
+        assert_int_equal(m->dispatch.route.shared, MK_MMA_ROUTE_SHARED);
+    }
+    const struct mk_moe ok = {4096, 256, 128, 8, 2}, many = {64, 64, 8, 4600, 2};
+    assert_non_null(strstr(planned_on_mma(&p, ok, (struct mk_tuning){.tile_m = 128, .tile_n = 256}),
+                           "tiles of 128 x 256 are not built for the GPU; 128x128, 64x64 are"));
+    assert_non_null(
+        strstr(planned_on_mma(&p, many, none), "more than one thread block can count on the GPU"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -482,6 +528,7 @@ int main(void)
         cmocka_unit_test(test_order_of_a_sum), cmocka_unit_test(test_orders),
         cmocka_unit_test(test_errors),         cmocka_unit_test(test_bits),
         cmocka_unit_test(test_bytes),          cmocka_unit_test(test_most_bytes),
+        cmocka_unit_test(test_plans_on_mma),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -161,7 +161,8 @@ static void test_staged(void **state)
     static const char *const lines[] = {
         "run ag_gemm --exec emulated --nic soft --engine mma --shape 132,72,136 --iters 3 --check",
         "run gemm_ar --exec emulated --nic soft --shape 131,72,136 --iters 3 --check",
-        "run moe_ffn --exec emulated --nic soft --moe 16,64,32,4,2 --iters 2 --check"};
+        "run moe_ffn --exec emulated --nic soft --moe 16,64,32,4,2 --iters 2 --check",
+        "run moe_ffn --exec emulated --nic soft --engine mma --moe 16,64,40,4,2 --iters 2 --check"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         command_start(&r, lines[i], "MKERNEL_P2P=off", NULL);
         expect(0, "2 nodes of 1, executor emulated", "all right");
@@ -204,6 +205,39 @@ static void test_moe_ffn(void **state)
     right(
         "run moe_ffn --exec emulated --nodes 2 --gpus 2 --nic soft --fabric efa --moe 9,40,72,8,3 "
         "--iters 2 --check");
+}
+
+/* On engine mma: both products' tiles are noted, each once a launch. */
+static void test_moe_ffn_on_mma(void **state)
+{
+    char file[] = "/tmp/mkernel-emulated-XXXXXX", line[512];
+    int fd = mkstemp(file);
+    sqlite3 *db = NULL;
+    assert_true(fd >= 0);
+    close(fd);
+    /* both experts have all 16 tokens: two tiles of up and two of down */
+    snprintf(line, sizeof line,
+             "run moe_ffn --exec emulated --engine mma --gpus 1 --moe 16,72,40,2,2 --warmup 0 "
+             "--iters 3 --check --trace %s",
+             file);
+    right(line);
+    assert_int_equal(sqlite3_open_v2(file, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    assert_int_equal(number(db, "SELECT count(*) " OF_KIND "'tile' AND ns > 0"), 3 * 2 * 4);
+    assert_int_equal(number(db, "SELECT count(DISTINCT argument) " OF_KIND "'tile'"), 2 * 4);
+    sqlite3_close(db);
+    unlink(file);
+    right("run moe_ffn --exec emulated --engine mma --gpus 3 --moe 23,72,40,6,2 --iters 2 --check "
+          "--b-layout nk --deterministic");
+    right("run moe_ffn --exec emulated --engine mma --gpus 2 --moe 141,72,136,4,2 --iters 2 "
+          "--check --tile 128,128 --routing none");
+    command_start(&r,
+                  "run moe_ffn --exec emulated --engine mma --nodes 2 --gpus 2 --nic soft "
+                  "--fabric efa --moe 9,40,72,8,3 --iters 3 --check",
+                  "SOFTNIC=reorder=300us", NULL);
+    expect(0, "verdict   right", "all right");
+    command_start(&r, "run moe_ffn --exec emulated --engine mma --moe 9,40,72,8,3 --tile 128,256",
+                  NULL);
+    expect(2, "", "tiles of 128 x 256 are not built for the GPU; 128x128, 64x64 are");
 }
 
 static void test_wrong_result(void **state)
@@ -377,6 +411,7 @@ int main(void)
                                        cmocka_unit_test(test_ring_attention_on_mma),
                                        cmocka_unit_test(test_moe_dispatch_gemm),
                                        cmocka_unit_test(test_moe_ffn),
+                                       cmocka_unit_test(test_moe_ffn_on_mma),
                                        cmocka_unit_test(test_wrong_result),
                                        cmocka_unit_test(test_trace),
                                        cmocka_unit_test(test_staged),

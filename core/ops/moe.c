@@ -77,6 +77,19 @@ void plan_choose_moe(struct mk_problem *q, uint32_t tile_n, uint32_t reducers)
     }
 }
 
+void plan_choose_moe_mma_tile(struct mk_problem *q, uint64_t columns)
+{
+    struct mk_tuning *t = &q->tuning;
+    uint64_t rows = q->moe.tokens * mk_world(&q->topo) * q->moe.k / q->moe.experts;
+    int small = t->tile_m   ? t->tile_m == 64
+                : t->tile_n ? t->tile_n == 64
+                            : rows <= 64 || columns <= 64;
+    if (!t->tile_m)
+        t->tile_m = small ? 64 : 128;
+    if (!t->tile_n)
+        t->tile_n = small ? 64 : 128;
+}
+
 int plan_check_moe_tuning(const struct mk_problem *q, char *error, size_t size)
 {
     uint32_t chunk_rows = q->tuning.chunk_rows; /* of tokens: no multiple of a tile's rows */

@@ -17,6 +17,8 @@ void op_choose_moe(enum op_size size, uint64_t world,
  * chosen: numbers of tokens, rows and chunks; `weights`: they travel with the ids.
  * plan_check_moe_gpu: whether the operator's kernel takes the problem. */
 void plan_choose_moe(struct mk_problem *q, uint32_t tile_n, uint32_t reducers);
+/* Before it, of engine mma's tiles the small one where an expert has few rows or `columns`. */
+void plan_choose_moe_mma_tile(struct mk_problem *q, uint64_t columns);
 int plan_check_moe_tuning(const struct mk_problem *q, char *error, size_t size);
 int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, int weights, char *error,
                   size_t size);

@@ -27,26 +27,12 @@ static uint32_t moe_dispatch_gemm_columns(const struct mk_problem *q)
     return columns;
 }
 
-/* Of engine mma's tiles the small one where an expert has few rows or columns. */
-static void moe_dispatch_gemm_mma_tile(struct mk_problem *q)
-{
-    struct mk_tuning *t = &q->tuning;
-    uint64_t rows = q->moe.tokens * mk_world(&q->topo) * q->moe.k / q->moe.experts;
-    int small = t->tile_m   ? t->tile_m == 64
-                : t->tile_n ? t->tile_n == 64
-                            : rows <= 64 || q->moe.inner <= 64;
-    if (!t->tile_m)
-        t->tile_m = small ? 64 : 128;
-    if (!t->tile_n)
-        t->tile_n = small ? 64 : 128;
-}
-
 static int moe_dispatch_gemm_build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct moe_dispatch_gemm_plan *m = moe_dispatch_gemm_plan_in(p);
     if (q->engine == MK_ENGINE_MMA)
-        moe_dispatch_gemm_mma_tile(q);
+        plan_choose_moe_mma_tile(q, q->moe.inner);
     plan_choose_moe(q, moe_dispatch_gemm_columns(q), 0);
     int result = plan_check_moe_tuning(q, error, size);
     if (!result && q->exec == MK_EXEC_CUDA)

@@ -81,20 +81,24 @@ static void moe_ffn_choose_order(struct moe_ffn_plan *m, const struct mk_problem
     r->group_rows = q->exec != MK_EXEC_CUDA ? 2 : group > 16 ? group : 16;
 }
 
-/* Tokens whose sums a CTA makes at a time: on a GPU one for each warp of a block, or, where there
+/* Tokens whose sums a CTA makes at a time: on a GPU one for each warp of a block (of engine mma one
+ * for each 16 rows of a tile, and two that copy), or, where there
  * are few, so many that all blocks that add have some: with several nodes inter_reduce's alone. */
 static uint32_t moe_ffn_choose_part(const struct mk_problem *q)
 {
     uint32_t blocks =
         q->topo.nodes > 1 ? q->tuning.split.ctas[MK_INTER_REDUCE] : mk_total_ctas(&q->tuning.split);
     uint64_t each = mk_ceil_div(q->moe.tokens * mk_world(&q->topo), blocks ? blocks : 1);
-    return q->exec != MK_EXEC_CUDA ? 8 : each < 12 ? (uint32_t)each : 12;
+    uint32_t warps = q->engine == MK_ENGINE_MMA ? q->tuning.tile_m / 16 + 2 : 12;
+    return q->exec != MK_EXEC_CUDA ? 8 : each < warps ? (uint32_t)each : warps;
 }
 
 static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct moe_ffn_plan *m = moe_ffn_plan_in(p);
+    if (q->engine == MK_ENGINE_MMA) /* gate and up are columns side by side */
+        plan_choose_moe_mma_tile(q, 2 * q->moe.inner);
     plan_choose_moe(q, 256, moe_ffn_reducers(q));
     int result = moe_ffn_check_tuning(q, error, size);
     if (!result && q->exec == MK_EXEC_CUDA)
@@ -200,7 +204,7 @@ int mk_moe_ffn(struct mk_plan *plan, const void *x, const void *b1, const uint32
 
 static int moe_ffn_built(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
-    return mk_gated_tile(i, out);
+    return q->engine == MK_ENGINE_MMA ? mk_mma_tile(i, out) : mk_gated_tile(i, out);
 }
 
 const struct op_descriptor op_moe_ffn = {
@@ -233,4 +237,5 @@ const struct op_descriptor op_moe_ffn = {
     .model = moe_ffn_model,
     .gpu_tile = moe_ffn_built,
     .own_blocks = 1,
+    .mma = 1,
 };

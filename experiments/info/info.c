@@ -6,7 +6,6 @@
 #include "experiments/common/options.h"
 #include "backends/nic.h"
 #include "core/gpus.h"
-#include "core/ops/op.h"
 
 #include <dirent.h>
 #include <net/if.h>
@@ -90,13 +89,11 @@ static void info_show_gpus(struct gpu_list *list, struct advice *a)
                    ? "GPUs reach each other's memory, with atomics"
                    : "not with atomics: each GPU is a node of its own, --nodes N --gpus 1");
     printf("driver    CUDA %d.%d\n", list->driver / 1000, list->driver % 1000 / 10);
-    char ops[OP_LIST_TEXT];
     if (!gpu_with_mma(list))
         info_advise(a, "(no GPU of compute capability 8.0 or up: --exec cuda needs it; --exec host "
                        "runs)");
     else if (!gpu_hoppers(list))
-        info_advise(a, "(no Hopper GPU: with --exec cuda run %s)",
-                    op_list(ops, sizeof ops, op_on_mma, ", ", " and "));
+        info_advise(a, "(no Hopper GPU: --exec cuda multiplies bf16 alone, on engine mma)");
 #ifndef MK_HAVE_CUDA
     if (gpu_with_mma(list))
         info_advise(a, "make CUDA_HOME=/usr/local/cuda       # this build is without CUDA");

@@ -78,6 +78,14 @@ struct mma_source {
      * it has the tile's rows; the others' products are zeros. */
     static constexpr bool gathers = false;
 
+    /* A tile's columns of B are two runs, half of them each: the second begins `second` columns
+     * behind the first. */
+    static constexpr bool two_runs = false;
+    MMA_MEMBER uint32_t second(const struct mk_tile *) const
+    {
+        return 0;
+    }
+
     /* Where tiles are those of several products: stages of K, B and C. */
     MMA_MEMBER uint32_t stages_of_k(const struct mma_operands *op, const struct mk_tile *) const;
     MMA_MEMBER const struct mma_matrix *b(const struct mma_operands *op,
@@ -241,14 +249,17 @@ PTX_FN struct mma_copy mma_copy_along(const struct mma_matrix *m, uint32_t slab,
             row * row_bytes + (piece * 16 ^ mma_swizzle<row_bytes>(row)), row, piece * 8};
 }
 
-/* The same in the rows of a B of K x N; `first`: the tile's first column. */
-template <class shape>
+/* The same in the rows of a B of K x N; `first`: the tile's first column; `second`: of two runs, the
+ * source's. */
+template <class shape, bool two_runs>
 PTX_FN struct mma_copy mma_copy_across(const struct mma_matrix *m, uint32_t slab, uint32_t first,
-                                       uint32_t thread)
+                                       uint32_t second, uint32_t thread)
 {
-    constexpr uint32_t boxes = shape::tile_n / 64;
-    const uint32_t piece = thread % 8, box = thread / 8 % boxes, row = thread / 8 / boxes,
-                   column = first + box * 64 + piece * 8;
+    constexpr uint32_t boxes = shape::tile_n / 64, run = shape::tile_n / 2;
+    const uint32_t piece = thread % 8, box = thread / 8 % boxes, row = thread / 8 / boxes;
+    uint32_t column = first + box * 64 + piece * 8;
+    if (two_runs && box * 64 + piece * 8 >= run)
+        column += second - run;
     return {m->base + slab * m->slab_pitch + row * m->pitch + column * 2,
             box * (shape::tile_k * 128) + row * 128 + (piece * 16 ^ mma_swizzle<128>(row)), row,
             column};
@@ -266,23 +277,35 @@ PTX_FN void mma_fill_a(const struct mma_matrix *a, const struct mma_copy *of_a, 
         of_a, stage, a->pitch, in_k ? (int32_t)(a->rows - tile->row - of_a->row) : 0, a->base);
 }
 
-/* The same of B. */
-template <class shape, bool checked>
+/* The same of B. second: of two runs, the source's. */
+template <class shape, bool checked, bool two_runs>
 PTX_FN void mma_fill_b(const struct mma_matrix *b, const struct mma_copy *of_b, uint32_t stage,
-                       const struct mk_tile *tile, uint32_t k, uint32_t columns_of_k)
+                       const struct mk_tile *tile, uint32_t second, uint32_t k,
+                       uint32_t columns_of_k)
 {
     constexpr uint32_t row_bytes = shape::row_bytes;
     constexpr int step = shape::producers * 512 / row_bytes;
-    constexpr int across = shape::producers * 256 / shape::tile_n; /* of a B of K x N */
+    constexpr int across = shape::producers * 256 / shape::tile_n;    /* of a B of K x N */
+    constexpr int run = two_runs ? shape::tile_n / 2 : shape::tile_n; /* columns */
     if constexpr (shape::b_kn)
         mma_copy_rows<checked, shape::tile_k / across, across, 128>(
             of_b, stage + shape::a_bytes, b->pitch,
             of_b->element < b->columns ? (int32_t)(b->rows - k - of_b->row) : 0, b->base);
     else
-        mma_copy_rows<checked, shape::tile_n / step, step, row_bytes>(
+        mma_copy_rows<checked, run / step, step, row_bytes>(
             of_b, stage + shape::a_bytes, b->pitch,
             k + of_b->element < columns_of_k ? (int32_t)(b->rows - tile->col - of_b->row) : 0,
             b->base);
+    if constexpr (two_runs && !shape::b_kn) {
+        struct mma_copy other = *of_b;
+        other.from += second * b->pitch;
+        other.to += run * row_bytes;
+        mma_copy_rows<checked, run / step, step, row_bytes>(
+            &other, stage + shape::a_bytes, b->pitch,
+            k + other.element < columns_of_k ? (int32_t)(b->rows - tile->col - second - other.row)
+                                             : 0,
+            b->base);
+    }
 }
 
 /* Where a lane's rows of a gathered A lie, from its piece of the stage on that is filled next. */
@@ -333,17 +356,19 @@ PTX_FN void mma_produce(const struct mma_operands *op, tile_source *source, uint
     for (i = 0; source->next(i, &tile); i++) {
         const struct mma_matrix *a = source->a(&tile), *b = source->b(op, &tile);
         const uint32_t stages_of_k = source->stages_of_k(op, &tile), slab = source->b_slab(&tile);
+        const uint32_t second = tile_source::two_runs ? source->second(&tile) : 0,
+                       columns = tile_source::two_runs ? second + shape::tile_n / 2 : shape::tile_n;
         struct mma_copy of_a = mma_copy_along<shape::row_bytes>(a, tile.a_slab, tile.row, thread),
                         of_b;
         if (shape::b_kn)
-            of_b = mma_copy_across<shape>(b, slab, tile.col, thread);
+            of_b = mma_copy_across<shape, tile_source::two_runs>(b, slab, tile.col, second, thread);
         else
             of_b = mma_copy_along<shape::row_bytes>(b, slab, tile.col, thread);
         std::conditional_t<tile_source::gathers, mma_gathered<shape>, mma_in_order> gathered;
         if constexpr (tile_source::gathers)
             gathered.find(source, &tile, &of_a);
         const bool whole = tile.row + shape::tile_m <= a->rows &&
-                           tile.col + shape::tile_n <= (shape::b_kn ? b->columns : b->rows);
+                           tile.col + columns <= (shape::b_kn ? b->columns : b->rows);
         for (uint32_t k = 0, slice = 0, left = 0; k < stages_of_k; k++, left--) {
             const uint32_t stage = shared + at.stage * shape::stage_bytes,
                            first = k * shape::tile_k;
@@ -362,9 +387,11 @@ PTX_FN void mma_produce(const struct mma_operands *op, tile_source *source, uint
             else
                 mma_fill_a<shape, false>(a, &of_a, stage, &tile, first);
             if (checked)
-                mma_fill_b<shape, true>(b, &of_b, stage, &tile, first, a->columns);
+                mma_fill_b<shape, true, tile_source::two_runs>(b, &of_b, stage, &tile, second,
+                                                               first, a->columns);
             else
-                mma_fill_b<shape, false>(b, &of_b, stage, &tile, first, a->columns);
+                mma_fill_b<shape, false, tile_source::two_runs>(b, &of_b, stage, &tile, second,
+                                                                first, a->columns);
             mma_copies_arrive(pipeline_full<shape::stages>(barriers, at.stage));
             of_a.from += shape::row_bytes;
             of_b.from += shape::b_kn ? shape::tile_k * b->pitch : shape::row_bytes;
@@ -519,8 +546,9 @@ PTX_FN void mma_multiply(float (&sum)[shape::blocks][shape::sums], uint32_t shar
 }
 
 /* A lane stores 16 bytes of its rows at a time: the lanes of a quad exchange what they have of four
- * times 8 columns, so each has 8 of its own. What lies outside C is dropped. */
-template <class shape>
+ * times 8 columns, so each has 8 of its own. What lies outside C is dropped. columns: the first so
+ * many of the warp's. */
+template <class shape, int columns = shape::columns>
 PTX_FN void mma_store(const struct mma_matrix *c, const struct mma_place *place,
                       const float (&sum)[shape::blocks][shape::sums], uint32_t warp)
 {
@@ -534,7 +562,7 @@ PTX_FN void mma_store(const struct mma_matrix *c, const struct mma_place *place,
             const uint32_t down = shape::row(0, m) + half * 8;
             char *const to = first + down * c->pitch;
 #pragma unroll
-            for (int j = 0; j < shape::columns / 32; j++) {
+            for (int j = 0; j < columns / 32; j++) {
                 uint32_t v[4];
 #pragma unroll
                 for (int n = 0; n < 4; n++) {

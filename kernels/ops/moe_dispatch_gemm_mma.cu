@@ -4,71 +4,12 @@
 #include "kernels/op.h"
 
 #include "kernels/mma/launch.cuh"
+#include "kernels/ops/mma_tickets.cuh"
 #include "kernels/ops/moe_take.cuh"
 
 #include "core/roles/moe_dispatch_gemm.h"
 
 GPU_OPERATOR(moe_dispatch_gemm_mma)
-
-/* What tiles of mma's sources stand in: as kernels/ops/gemm_tickets.cuh's. The first thread of the
- * producer takes, its other lanes learn from it at their barrier, the consumers through the places.
- */
-template <class derived> struct mma_ticket_source : mma_op_source {
-    static constexpr int auxiliary_warps = 0;
-    static constexpr bool gathers = true;
-
-    const struct mma_operands *operands;
-    const struct mma_matrix *rows_of_a;
-    uint32_t producer;                /* its first thread */
-    uint32_t tile_m, tile_n, columns; /* columns: tiles across C */
-
-    MMA_MEMBER bool next(uint32_t i, struct mk_tile *tile)
-    {
-        const uint32_t place = i % GEMM_TICKETS, lap = i / GEMM_TICKETS & 1;
-        const uint32_t given = ptx_shared(&gemm_ticket_shared->given[place]),
-                       taken = ptx_shared(&gemm_ticket_shared->taken[place]);
-        struct mk_tile_entry e = {0, 0, 0, 0};
-        if (threadIdx.x < producer) {
-            ring_wait(given, lap, operands->limit_ns);
-            e = gemm_ticket_shared->of[place];
-            __syncwarp();
-            if (threadIdx.x % 32 == 0)
-                ptx_mbar_arrive(taken);
-        } else {
-            if (threadIdx.x == producer) {
-                if (!static_cast<derived *>(this)->take(&e))
-                    e.rows = 0;
-                ring_wait(taken, lap ^ 1, operands->limit_ns);
-                gemm_ticket_shared->of[place] = e;
-                ptx_mbar_arrive(given);
-            }
-            ptx_bar_sync(3, MMA_OP_PRODUCERS * 32); /* what it has acquired, all copy */
-            e = gemm_ticket_shared->of[place];
-        }
-        tile->a_slab = 0;
-        tile->slab = e.group;
-        tile->row = e.row;
-        tile->rows = e.rows;
-        tile->col = e.column * tile_n;
-        tile->id = e.row / tile_m * columns + e.column;
-        return e.rows > 0;
-    }
-
-    MMA_MEMBER const struct mma_matrix *a(const struct mk_tile *) const
-    {
-        return rows_of_a;
-    }
-
-    MMA_MEMBER int32_t b_slab(const struct mk_tile *tile) const
-    {
-        return (int32_t)tile->slab;
-    }
-
-    MMA_MEMBER struct mma_place place(uint32_t, const struct mk_tile *tile, uint32_t row) const
-    {
-        return {(int32_t)tile->col, (int32_t)(tile->row + row), 0};
-    }
-};
 
 struct moe_dispatch_gemm_mma_source
     : moe_taking<moe_dispatch_gemm_mma_source, mma_ticket_source<moe_dispatch_gemm_mma_source>> {
@@ -103,10 +44,7 @@ __global__ void __launch_bounds__(mma_threads<shape, moe_dispatch_gemm_mma_sourc
     source.tile_m = shape::tile_m;
     source.tile_n = shape::tile_n;
     source.columns = plan.col_tiles;
-    if (threadIdx.x < GEMM_TICKETS) {
-        ptx_mbar_init(ptx_shared(&gemm_ticket_shared->given[threadIdx.x]), 1);
-        ptx_mbar_init(ptx_shared(&gemm_ticket_shared->taken[threadIdx.x]), shape::warps);
-    }
+    mma_tickets_open(shape::warps);
     mma_op_source::run<shape>(&operands, &source, memory);
     __syncthreads();
     if (threadIdx.x == 0)

@@ -11,20 +11,17 @@
 #include "kernels/epilogue.cuh"
 #include "kernels/op.h"
 
-#include "kernels/cta_sums.cuh"
 #include "kernels/hopper/gemm_launch.cuh"
+#include "kernels/ops/moe_ffn_sums.cuh"
 #include "kernels/ops/moe_source.cuh"
 
-#include "core/roles/moe_ffn.h"
-
 GPU_OPERATOR(moe_ffn)
+GPU_OPERATOR(moe_ffn_mma) /* of plans for engine mma */
 
 /* Of down: its A (what up stores, rows x I), B and C. Of up B and C are in struct gemm_operands. */
 struct moe_ffn_maps {
     CUtensorMap a, b, c;
 };
-
-PTX_SHARED(uint32_t, moe_ffn_unit, 1);
 
 /* What a consumer warpgroup has stored and not told of yet: how many, in the units of a flag. Its
  * registers are taken. */
@@ -191,32 +188,6 @@ struct moe_ffn_source : moe_source<moe_ffn_source> {
     }
 };
 
-/* All threads of a block, when there is nothing left to compute. */
-PTX_FN void moe_ffn_add_up(const struct moe_ffn_plan *plan, const struct gpu_launch *launch,
-                           uint8_t *memory)
-{
-    struct mk_cta cta;
-    cta_resume(&cta, launch, blockIdx.x, GEMM_THREADS);
-    cta.scratch = memory;
-    int ending = moe_await_routed(&plan->dispatch, &cta);
-    if (!ending && cta.role == MK_INTER_REDUCE && plan->dispatch.topo.nodes > 1)
-        ending = cta_begin_commands(&cta) || moe_ffn_sums_away(plan, &cta);
-    struct mk_route_head *head =
-        (struct mk_route_head *)(launch->heap + plan->dispatch.route.order_head);
-    while (!ending) {
-        if (cta_leads(&cta))
-            *moe_ffn_unit =
-                (uint32_t)(atomicAdd((unsigned long long *)&head->adding, 1ull) - head->added);
-        __syncthreads();
-        uint32_t unit = *moe_ffn_unit;
-        __syncthreads();
-        if (unit >= moe_ffn_units(plan))
-            break;
-        ending = moe_ffn_sums_here(plan, &cta, unit);
-    }
-    cta_end(&cta);
-}
-
 template <class shape>
 __global__ void __launch_bounds__(GEMM_THREADS, 1)
     moe_ffn_kernel(const __grid_constant__ struct moe_ffn_plan plan,
@@ -247,7 +218,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
     if (threadIdx.x == 128)
         tile_track_close(moe_ffn_track, &launch);
     __syncthreads(); /* the lead's track is there */
-    moe_ffn_add_up(&plan, &launch, memory);
+    moe_ffn_add_up(&plan, &launch, memory, GEMM_THREADS);
     __syncthreads();
     if (threadIdx.x == 0)
         cta_leave(&launch);
@@ -294,6 +265,8 @@ static int moe_ffn_shape(const struct moe_ffn_plan *p, int transposed, function 
 
 int moe_ffn_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
+    if (plan->problem.engine == MK_ENGINE_MMA)
+        return moe_ffn_mma_prepare(plan, error, error_size);
     const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
     int err = moe_ffn_shape(p, plan->problem.b_transposed, [=](auto shape) {
         typedef decltype(shape) built;
@@ -305,6 +278,8 @@ int moe_ffn_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 
 int moe_ffn_launch(const struct mk_plan *plan, const struct gpu_launch *launch, cudaStream_t stream)
 {
+    if (plan->problem.engine == MK_ENGINE_MMA)
+        return moe_ffn_mma_launch(plan, launch, stream);
     const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
     return moe_ffn_shape(p, plan->problem.b_transposed, [=](auto shape) {
         typedef decltype(shape) built;

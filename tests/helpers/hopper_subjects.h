@@ -10,7 +10,7 @@
 #include "tests/helpers/hopper_moe.h"
 #include "tests/helpers/hopper_ops.h"
 
-enum { SUBJECTS = 20 };
+enum { SUBJECTS = 21 };
 
 /* One order of a subject, mutated or not; `sites` is told which places it came to. 0: all right;
  * else `text` says what is not. */
@@ -182,6 +182,23 @@ static inline int hopper_subject_moe_ffn(struct hopper_subject_run *r)
     return hopper_subject_world(r, &c);
 }
 
+/* The same on engine mma, by its smaller tiles: gate and up share 64 columns. */
+static inline int hopper_subject_mma_moe_ffn(struct hopper_subject_run *r)
+{
+    struct sim_world_config c = hopper_moe_config(MK_OP_MOE_FFN, 1, 2, 1 + 2 * r->seed);
+    hopper_moe_on_mma(&c);
+    c.problem.moe = (struct mk_moe){r->seed ? 40 : 70, r->seed ? 136 : 72, 72, 4, 2};
+    c.problem.deterministic = r->seed == 1;
+    c.problem.tuning.tile_m = c.problem.tuning.tile_n = 64;
+    c.problem.tuning.chunk_rows = 32;
+    c.problem.tuning.split = (struct mk_role_split){{2, 1, 0, 1}}; /* as above */
+    c.emulated = c.problem.sms = 4;
+    c.launches = 2;
+    c.tracks = 64;
+    c.seed |= EXACT_MOE_EVENLY;
+    return hopper_subject_world(r, &c);
+}
+
 static inline int hopper_subject_run(struct hopper_subject_run *r)
 {
     switch (r->subject) {
@@ -223,8 +240,10 @@ static inline int hopper_subject_run(struct hopper_subject_run *r)
         return hopper_subject_norm(r, 0);
     case 18:
         return hopper_subject_norm(r, 1);
-    default:
+    case 19:
         return hopper_subject_mma_moe(r);
+    default:
+        return hopper_subject_mma_moe_ffn(r);
     }
 }
 

@@ -1,0 +1,83 @@
+/* Tile sources of engine mma whose tiles stand in a table and are taken from a counter: what
+ * kernels/ops/gemm_tickets.cuh is for the other engine. Rows of A are gathered. */
+#ifndef MK_KERNELS_MMA_TICKETS_CUH
+#define MK_KERNELS_MMA_TICKETS_CUH
+
+#include "kernels/mma/launch.cuh"
+#include "kernels/ops/tickets.cuh"
+
+/* All threads, before the block's first barrier. consumers: warps. */
+PTX_FN void mma_tickets_open(uint32_t consumers)
+{
+    if (threadIdx.x < GEMM_TICKETS) {
+        ptx_mbar_init(ptx_shared(&gemm_ticket_shared->given[threadIdx.x]), 1);
+        ptx_mbar_init(ptx_shared(&gemm_ticket_shared->taken[threadIdx.x]), consumers);
+    }
+}
+
+/* The first thread of the producer takes, its other lanes learn from it at their barrier, the
+ * consumers through the places. `derived` has: bool take(struct mk_tile_entry *), the producer's
+ * alone: the next tile, or false. */
+template <class derived> struct mma_ticket_source : mma_op_source {
+    static constexpr int auxiliary_warps = 0;
+    static constexpr bool gathers = true;
+
+    const struct mma_operands *operands;
+    const struct mma_matrix *rows_of_a;
+    uint32_t producer;                /* its first thread */
+    uint32_t tile_m, tile_n, columns; /* columns: tiles across C */
+
+    MMA_MEMBER bool next(uint32_t i, struct mk_tile *tile)
+    {
+        const uint32_t place = i % GEMM_TICKETS, lap = i / GEMM_TICKETS & 1;
+        const uint32_t given = ptx_shared(&gemm_ticket_shared->given[place]),
+                       taken = ptx_shared(&gemm_ticket_shared->taken[place]);
+        struct mk_tile_entry e = {0, 0, 0, 0};
+        if (threadIdx.x < producer) {
+            ring_wait(given, lap, operands->limit_ns);
+            e = gemm_ticket_shared->of[place];
+            __syncwarp();
+            if (threadIdx.x % 32 == 0)
+                ptx_mbar_arrive(taken);
+        } else {
+            if (threadIdx.x == producer) {
+                if (!static_cast<derived *>(this)->take(&e))
+                    e.rows = 0;
+                ring_wait(taken, lap ^ 1, operands->limit_ns);
+                gemm_ticket_shared->of[place] = e;
+                ptx_mbar_arrive(given);
+            }
+            ptx_bar_sync(3, MMA_OP_PRODUCERS * 32); /* what it has acquired, all copy */
+            e = gemm_ticket_shared->of[place];
+        }
+        static_cast<derived *>(this)->describe(&e, tile);
+        return e.rows > 0;
+    }
+
+    MMA_MEMBER void describe(const struct mk_tile_entry *e, struct mk_tile *tile)
+    {
+        tile->a_slab = 0;
+        tile->slab = e->group;
+        tile->row = e->row;
+        tile->rows = e->rows;
+        tile->col = e->column * tile_n;
+        tile->id = e->row / tile_m * columns + e->column;
+    }
+
+    MMA_MEMBER const struct mma_matrix *a(const struct mk_tile *) const
+    {
+        return rows_of_a;
+    }
+
+    MMA_MEMBER int32_t b_slab(const struct mk_tile *tile) const
+    {
+        return (int32_t)tile->slab;
+    }
+
+    MMA_MEMBER struct mma_place place(uint32_t, const struct mk_tile *tile, uint32_t row) const
+    {
+        return {(int32_t)tile->col, (int32_t)(tile->row + row), 0};
+    }
+};
+
+#endif

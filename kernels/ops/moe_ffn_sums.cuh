@@ -1,0 +1,39 @@
+/* What thread blocks of the MoE feed-forward layer do on both engines when no tile is left: they add
+ * up what experts have made of tokens. */
+#ifndef MK_KERNELS_MOE_FFN_SUMS_CUH
+#define MK_KERNELS_MOE_FFN_SUMS_CUH
+
+#include "kernels/cta_rows.cuh"
+#include "kernels/cta_sums.cuh"
+
+#include "core/roles/moe_ffn.h"
+
+PTX_SHARED(uint32_t, moe_ffn_unit, 1);
+
+/* All threads of a block, of which there are so many, when there is nothing left to compute. */
+PTX_FN void moe_ffn_add_up(const struct moe_ffn_plan *plan, const struct gpu_launch *launch,
+                           uint8_t *memory, uint32_t threads)
+{
+    struct mk_cta cta;
+    cta_resume(&cta, launch, blockIdx.x, threads);
+    cta.scratch = memory;
+    int ending = moe_await_routed(&plan->dispatch, &cta);
+    if (!ending && cta.role == MK_INTER_REDUCE && plan->dispatch.topo.nodes > 1)
+        ending = cta_begin_commands(&cta) || moe_ffn_sums_away(plan, &cta);
+    struct mk_route_head *head =
+        (struct mk_route_head *)(launch->heap + plan->dispatch.route.order_head);
+    while (!ending) {
+        if (cta_leads(&cta))
+            *moe_ffn_unit =
+                (uint32_t)(atomicAdd((unsigned long long *)&head->adding, 1ull) - head->added);
+        __syncthreads();
+        uint32_t unit = *moe_ffn_unit;
+        __syncthreads();
+        if (unit >= moe_ffn_units(plan))
+            break;
+        ending = moe_ffn_sums_here(plan, &cta, unit);
+    }
+    cta_end(&cta);
+}
+
+#endif
