@@ -271,7 +271,7 @@ $(BUILD)/tests/%.sh: tests/%.sh
 
 # ---- what a person runs ----
 
-demo: ## install what is missing, build, run two operators on 2 nodes x 2 ranks, show overlap and timeline
+demo: ## install what is missing, build, run two operators on 2 nodes (on a GPU, where there is one), show overlap and timeline
 	@sh experiments/setup.sh demo
 	@$(if $(HAVE_CUDA),$(if $(HAVE_GPU),,echo "demo: no GPU here, so this build is without CUDA; plain make builds the kernels"))
 	@$(MAKE) --no-print-directory -j$$(nproc) $(if $(HAVE_GPU),,CUDA_HOME= NVCC=) all

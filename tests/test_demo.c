@@ -1,0 +1,62 @@
+/* `make demo` runs on a GPU where the command would, one rank a node, and on CPU threads else: the
+ * commands that experiments/demo.sh starts, with a command in place of mkernel that says so. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#include "tests/helpers/folder.h"
+#include "tests/helpers/shell.h"
+
+static char out[1 << 14];
+
+static int make_command(void **state)
+{
+    char path[256];
+    if (folder_make(state))
+        return -1;
+    snprintf(path, sizeof path, "%s/mkernel", folder);
+    FILE *f = fopen(path, "w");
+    if (!f ||
+        fputs("#!/bin/sh\ncase \"$*\" in\n*--dry-run) echo \"mkernel run: 2 x 1 ranks ($WHERE) "
+              "would run with ...; nothing was started\";;\nesac\n",
+              f) < 0 ||
+        fclose(f))
+        return -1;
+    return chmod(path, 0755);
+}
+
+static void demo(const char *where)
+{
+    char command[512];
+    snprintf(command, sizeof command, "WHERE=%s sh experiments/demo.sh %s 2>&1", where, folder);
+    assert_int_equal(shell(command, out, sizeof out), 0);
+}
+
+static void test_on_a_gpu(void **state)
+{
+    demo("cuda");
+    assert_non_null(strstr(out, "run ag_gemm --nodes 2 --gpus 1 --exec cuda "));
+    assert_non_null(strstr(out, "run ring_attention --nodes 2 --gpus 1 --exec cuda "));
+    assert_null(strstr(out, "--exec host"));
+}
+
+static void test_without_one(void **state)
+{
+    demo("host");
+    assert_non_null(strstr(out, "run ag_gemm --nodes 2 --gpus 2 --exec host "));
+    assert_non_null(strstr(out, "run ring_attention --nodes 2 --gpus 2 --exec host "));
+    assert_null(strstr(out, "--exec cuda"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_on_a_gpu),
+                                       cmocka_unit_test(test_without_one)};
+    return cmocka_run_group_tests(tests, make_command, folder_remove);
+}
