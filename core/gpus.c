@@ -20,6 +20,11 @@ uint32_t gpus_share(uint32_t sms, uint32_t whole, uint32_t ranks, int at_once)
     return share > sms ? sms : share ? share : 1;
 }
 
+uint64_t gpus_wait_limit(uint64_t timeout_ns, int watched)
+{
+    return watched && timeout_ns > GPUS_WATCHED_NS ? GPUS_WATCHED_NS : timeout_ns;
+}
+
 int gpus_peers_wanted(char *error, size_t size)
 {
     const char *text = getenv("MKERNEL_P2P");

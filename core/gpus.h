@@ -18,6 +18,12 @@ uint32_t gpus_whole(uint32_t sms);
  * the ranks have no more SMs than there are. Else the ranks take turns, each with all SMs. */
 uint32_t gpus_share(uint32_t sms, uint32_t whole, uint32_t ranks, int at_once);
 
+/* The limit of a launch's waits, in ns, of which `timeout_ns` was asked for: where a GPU of the job
+ * has a display, its driver ends launches that last several seconds (5 on Linux, by what users
+ * report), and takes the process's context with them, so waits end before. */
+#define GPUS_WATCHED_NS 2000000000ull
+uint64_t gpus_wait_limit(uint64_t timeout_ns, int watched);
+
 /* MKERNEL_P2P: 1 where it is not set or "on", 0 where it is "off" (no GPU is reached by another or
  * by a NIC, as it is with GeForce cards), -EINVAL with a sentence for anything else. */
 int gpus_peers_wanted(char *error, size_t size);

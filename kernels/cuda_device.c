@@ -51,14 +51,14 @@ static int cuda_device_count_before(struct mk_comm *comm, uint32_t *before)
 /* What a rank says of its GPU. */
 struct device_id {
     cudaUUID_t uuid;
-    uint32_t sms, whole;     /* that its process sees, that there are */
-    int32_t at_once, result; /* result: 0 or -errno of the rank's own part */
+    uint32_t sms, whole;              /* that its process sees, that there are */
+    int32_t at_once, watched, result; /* result: 0 or -errno of the rank's own part */
 };
 
 static int cuda_device_open(struct mk_comm *comm, uint32_t before, struct device_id *mine,
                             int *major)
 {
-    int devices = 0, sms = 0, mps = 0;
+    int devices = 0, sms = 0, mps = 0, watched = 0;
     struct cudaDeviceProp properties;
     if (cudaGetDeviceCount(&devices) != cudaSuccess || !devices)
         return cuda_device_refuse(comm, "no usable GPU");
@@ -77,11 +77,14 @@ static int cuda_device_open(struct mk_comm *comm, uint32_t before, struct device
         return cuda_device_refuse(comm, "the GPU does not say how many SMs it has");
     if (cudaDeviceGetAttribute(&mps, cudaDevAttrMpsEnabled, device) != cudaSuccess)
         cudaGetLastError(); /* an older driver: it was only a question */
+    if (cudaDeviceGetAttribute(&watched, cudaDevAttrKernelExecTimeout, device) != cudaSuccess)
+        cudaGetLastError(); /* likewise */
     snprintf(comm->device, sizeof comm->device, "%.63s", properties.name);
     mine->uuid = properties.uuid;
     mine->sms = (uint32_t)sms;
     mine->whole = gpus_whole(mine->sms);
     mine->at_once = mps;
+    mine->watched = watched;
     return 0;
 }
 
@@ -114,6 +117,7 @@ int cuda_device_choose(struct mk_comm *comm, struct cuda_device *out)
             out->sms = all[i].sms;
         if (!all[i].at_once && ranks > out->turns)
             out->turns = ranks;
+        out->watched |= all[i].watched;
     }
     free(all);
     return result;

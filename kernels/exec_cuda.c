@@ -2,6 +2,7 @@
  * stream. */
 #include "core/comm.h"
 #include "core/clock.h"
+#include "core/gpus.h"
 #include "kernels/cuda_device.h"
 #include "kernels/cuda_heap.h"
 #include "kernels/cuda_register.h"
@@ -196,6 +197,7 @@ static int exec_cuda_plan(struct mk_comm *comm, struct mk_plan *plan)
     l->timeout_ns = plan->problem.timeout_ns;
     if (l->timeout_ns < LONG_NS) /* by the clock, of which ranks that take turns have a part */
         l->timeout_ns *= x->device.turns;
+    l->timeout_ns = gpus_wait_limit(l->timeout_ns, x->device.watched);
     l->longest_ns = l->timeout_ns * mk_world(&comm->topo);
     return cuda_ops[plan->problem.op].prepare(plan, comm->error, sizeof comm->error);
 }

@@ -8,6 +8,7 @@
 enum {
     ATTRIBUTE_CLOCK = 13,
     ATTRIBUTE_SMS = 16,
+    ATTRIBUTE_WATCHED = 17, /* CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT */
     ATTRIBUTE_MEMORY_CLOCK = 36,
     ATTRIBUTE_MEMORY_BITS = 37,
     ATTRIBUTE_L2 = 38,
@@ -155,6 +156,7 @@ void gpu_probe(struct gpu_list *out)
         d.attribute(&sms, ATTRIBUTE_SMS, device);
         d.attribute(&g->dma_buf, ATTRIBUTE_DMA_BUF, device);
         d.attribute(&g->mps, ATTRIBUTE_MPS, device);
+        d.attribute(&g->watched, ATTRIBUTE_WATCHED, device);
         if (!d.attribute(&khz, ATTRIBUTE_CLOCK, device) && khz > 0)
             g->clock = (uint64_t)khz * 1000;
         /* two transfers a clock */

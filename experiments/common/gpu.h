@@ -18,6 +18,7 @@ struct gpu_device {
     uint32_t nvlinks;   /* that are up: see gpu_probe_links */
     int dma_buf;        /* memory can be exported as a DMA-BUF */
     int mps;            /* kernels of several processes run on it at once, under MPS */
+    int watched;        /* it has a display: its driver ends launches of several seconds */
 };
 
 struct gpu_list {

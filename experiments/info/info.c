@@ -2,7 +2,9 @@
  * help. Never fails. */
 #include "experiments/common/commands.h"
 #include "experiments/common/gpu.h"
+#include "experiments/info/info_driver.h"
 #include "experiments/info/info_rails.h"
+#include "experiments/info/version.h"
 #include "experiments/common/options.h"
 #include "backends/nic.h"
 #include "core/gpus.h"
@@ -78,6 +80,12 @@ static void info_show_gpus(struct gpu_list *list, struct advice *a)
             printf("MPS       serves GPU %u: ranks that share it run at once\n", i);
             break;
         }
+    for (uint32_t i = 0; i < list->count; i++)
+        if (list->devices[i].watched)
+            printf(
+                "display   on GPU %u, whose driver ends launches of several seconds: waits there "
+                "end after %llu s at most\n",
+                i, GPUS_WATCHED_NS / 1000000000);
     char p2p[128];
     int wanted = gpus_peers_wanted(p2p, sizeof p2p);
     if (wanted < 0)
@@ -89,6 +97,13 @@ static void info_show_gpus(struct gpu_list *list, struct advice *a)
                    ? "GPUs reach each other's memory, with atomics"
                    : "not with atomics: each GPU is a node of its own, --nodes N --gpus 1");
     printf("driver    CUDA %d.%d\n", list->driver / 1000, list->driver % 1000 / 10);
+    char lacks[300];
+    for (uint32_t i = 0; i < list->count; i++)
+        if (info_driver_lacks(&list->devices[i], i, list->driver, version_cuda(), lacks,
+                              sizeof lacks)) {
+            info_advise(a, "(%s)", lacks);
+            break;
+        }
     if (!gpu_with_mma(list))
         info_advise(a, "(no GPU of compute capability 8.0 or up: --exec cuda needs it; --exec host "
                        "runs)");

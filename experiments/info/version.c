@@ -66,6 +66,15 @@ const char *version_build(char text[VERSION_TEXT])
     return text;
 }
 
+int version_cuda(void)
+{
+#ifdef MK_HAVE_CUDA
+    return CUDART_VERSION;
+#else
+    return 0;
+#endif
+}
+
 void version_print(FILE *out)
 {
     char text[VERSION_TEXT];

@@ -12,6 +12,9 @@ const char *version_commit(void);
 #define VERSION_TEXT 256
 const char *version_build(char text[VERSION_TEXT]);
 
+/* CUDART_VERSION of the build: 12090 for CUDA 12.9; 0: without CUDA. */
+int version_cuda(void);
+
 /* `mkernel --version`. */
 void version_print(FILE *out);
 

@@ -1,0 +1,16 @@
+/* The part of `mkernel info` that says what an installed driver does not take of a build. */
+#ifndef MK_INFO_DRIVER_H
+#define MK_INFO_DRIVER_H
+
+#include "experiments/common/gpu.h"
+
+#include <stddef.h>
+
+/* Why kernels of a build by CUDA `built` (12090 for 12.9; 0: without CUDA) do not run on GPU number
+ * `number`, `g`, under a driver of CUDA `driver`: 1 and a sentence, or 0. A driver runs code that a
+ * toolkit of its major version has compiled for the GPU, and compiles PTX of its own version or an
+ * older one (CUDA Compatibility, NVIDIA). */
+int info_driver_lacks(const struct gpu_device *g, unsigned number, int driver, int built,
+                      char *text, size_t size);
+
+#endif
