@@ -224,7 +224,13 @@ static void test_moe_ffn_on_mma(void **state)
     assert_int_equal(sqlite3_open_v2(file, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
     assert_int_equal(number(db, "SELECT count(*) " OF_KIND "'tile' AND ns > 0"), 3 * 2 * 4);
     assert_int_equal(number(db, "SELECT count(DISTINCT argument) " OF_KIND "'tile'"), 2 * 4);
+    assert_int_equal(number(db, "SELECT count(*) FROM metric WHERE name = 'plan 1: engine' AND "
+                                "unit = 'mma'"),
+                     1);
     sqlite3_close(db);
+    snprintf(line, sizeof line, "trace summary %s", file);
+    command_start(&r, line, NULL);
+    expect(0, "measured, emulated executor, engine mma, 1 node x 1 rank", "");
     unlink(file);
     right("run moe_ffn --exec emulated --engine mma --gpus 3 --moe 23,72,40,6,2 --iters 2 --check "
           "--b-layout nk --deterministic");

@@ -65,6 +65,7 @@ int part_of_plan(struct trace_plan *out, const struct mk_plan *plan, void **bloc
         .shots = q->tuning.shots,
         .b_transposed = q->b_transposed != 0,
         .epilogue = q->epilogue,
+        .engine = q->engine,
         .deterministic = q->deterministic != 0,
         .split = q->tuning.split,
         .tile_count = plan->tiles,

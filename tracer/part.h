@@ -21,6 +21,7 @@ struct trace_plan {
     uint32_t slices, pace, fanout, shots; /* 0 where the operator has none */
     uint32_t deterministic, b_transposed;
     uint32_t epilogue; /* bits of enum mk_epilogue */
+    uint32_t engine;   /* enum mk_engine */
     struct mk_role_split split;
     uint32_t tile_count, chunk_count, flag_base, flag_count;
     double flop, memory_bytes; /* of one launch of this rank */

@@ -71,17 +71,20 @@ static int store_names(sqlite3 *db)
 }
 
 /* Options of a plan that its table has no column for: "plan 1: pace". Those that the
- * operator has not are left out. The words of an epilogue are its unit. */
+ * operator has not are left out. The words of an epilogue are its unit, and so is the engine's. */
 static void store_run_options(struct insert *in, const struct trace_plan *p)
 {
     char words[EPILOGUE_TEXT];
     const struct {
         const char *name, *unit;
         uint32_t value;
-    } options[] = {
-        {"slices", "", p->slices}, {"epilogue", epilogue_text(p->epilogue, words), p->epilogue},
-        {"pace", "ns", p->pace},   {"fanout", "", p->fanout},
-        {"shots", "", p->shots},   {"b_transposed", "", p->b_transposed}};
+    } options[] = {{"slices", "", p->slices},
+                   {"epilogue", epilogue_text(p->epilogue, words), p->epilogue},
+                   {"engine", p->engine < MK_ENGINES ? plan_engines[p->engine] : "", p->engine},
+                   {"pace", "ns", p->pace},
+                   {"fanout", "", p->fanout},
+                   {"shots", "", p->shots},
+                   {"b_transposed", "", p->b_transposed}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         char name[48];
         if (!options[i].value)

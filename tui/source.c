@@ -32,9 +32,11 @@ static int64_t source_one_number(struct source *s, const char *sql)
 static int source_read_run(struct source *s)
 {
     struct source_info *i = &s->info;
-    sqlite3_stmt *q = source_prepare(s, "SELECT op, shape, source, executor, coalesce(fabric, ''), "
-                                        "coalesce(nic, ''), nodes, gpus, duration_ns, events, "
-                                        "messages, dropped, residual_ns FROM run");
+    sqlite3_stmt *q =
+        source_prepare(s, "SELECT op, shape, source, executor || coalesce(' ' || " TRACE_ENGINE
+                          ", ''), coalesce(fabric, ''), "
+                          "coalesce(nic, ''), nodes, gpus, duration_ns, events, "
+                          "messages, dropped, residual_ns FROM run");
     if (!q || sqlite3_step(q) != SQLITE_ROW) {
         sqlite3_finalize(q);
         return -EBADMSG;

@@ -35,19 +35,22 @@ static uint32_t trace_whole(sqlite3_stmt *row, int column)
 static int trace_options(sqlite3_stmt *metric, int64_t plan, const char *command,
                          struct mk_problem *q, char *error, size_t size)
 {
-    static const char *const names[] = {"slices", "pace", "fanout", "shots", "b_transposed"};
+    static const char *const names[] = {"slices", "pace",         "fanout",
+                                        "shots",  "b_transposed", "engine"};
     q->b_transposed = strstr(command, "--b-layout nk") != NULL;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         char option[24], word[48], value[24] = "";
         snprintf(option, sizeof option, "plan %lld: %s", (long long)plan, names[i]);
         sqlite3_reset(metric);
         sqlite3_bind_text(metric, 1, option, -1, SQLITE_TRANSIENT);
         if (sqlite3_step(metric) == SQLITE_ROW)
             snprintf(value, sizeof value, "%lld", (long long)sqlite3_column_int64(metric, 0));
-        if (i == 4) {
+        if (i == 4)
             q->b_transposed |= *value == '1';
-            return 0;
-        }
+        if (i == 5 && *value == '0' + MK_ENGINE_MMA)
+            q->engine = MK_ENGINE_MMA;
+        if (i >= 4)
+            continue;
         snprintf(option, sizeof option, "--%s ", names[i]);
         const char *at = strstr(command, option);
         if (!*value && (!at || sscanf(at + strlen(option), "%23[0-9]", value) != 1))

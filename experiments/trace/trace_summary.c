@@ -27,15 +27,18 @@ static const char *trace_summary_time_of(char text[24], sqlite3_stmt *q, int col
 static void trace_summary_print_run(sqlite3 *db, FILE *out)
 {
     char duration[24], residual[24];
-    sqlite3_stmt *q = trace_query(db,
-                                  "SELECT op, shape, source, executor, nodes, gpus, fabric, nic, "
-                                  "events, messages, duration_ns,"
-                                  " dropped, residual_ns, (SELECT count(*) FROM launch) FROM run",
-                                  0, 0);
+    sqlite3_stmt *q = trace_query(
+        db,
+        "SELECT op, shape, source, executor, nodes, gpus, fabric, nic, "
+        "events, messages, duration_ns,"
+        " dropped, residual_ns, (SELECT count(*) FROM launch), " TRACE_ENGINE " FROM run",
+        0, 0);
     if (sqlite3_step(q) == SQLITE_ROW) {
-        fprintf(out, "%s %s: %s, %s executor, %d node%s x %d rank%s", trace_summary_text_of(q, 0),
-                trace_summary_text_of(q, 1), trace_summary_text_of(q, 2),
-                trace_summary_text_of(q, 3), sqlite3_column_int(q, 4),
+        const char *engine = trace_summary_text_of(q, 14);
+        fprintf(out, "%s %s: %s, %s executor%s%s, %d node%s x %d rank%s",
+                trace_summary_text_of(q, 0), trace_summary_text_of(q, 1),
+                trace_summary_text_of(q, 2), trace_summary_text_of(q, 3),
+                *engine ? ", engine " : "", engine, sqlite3_column_int(q, 4),
                 trace_plural(sqlite3_column_int64(q, 4)), sqlite3_column_int(q, 5),
                 trace_plural(sqlite3_column_int64(q, 5)));
         if (*trace_summary_text_of(q, 6))
@@ -338,10 +341,12 @@ int trace_report_json(sqlite3 *db, FILE *out, char *error, size_t size)
     struct trace_figure figures[MOST_FIGURES];
     int count = trace_figures(db, NULL, figures, MOST_FIGURES);
     fputs("{\n", out);
-    sqlite3_stmt *q = trace_query(
-        db, "SELECT op, shape, source, executor, nodes, gpus, events, dropped FROM run", 0, 0);
+    sqlite3_stmt *q = trace_query(db,
+                                  "SELECT op, shape, source, executor, " TRACE_ENGINE
+                                  " AS engine, nodes, gpus, events, dropped FROM run",
+                                  0, 0);
     for (int i = 0, row = sqlite3_step(q) == SQLITE_ROW; row && i < sqlite3_column_count(q); i++)
-        if (i < 4)
+        if (i < 5)
             json_text(out, sqlite3_column_name(q, i), trace_summary_text_of(q, i));
         else
             json_number(out, sqlite3_column_name(q, i), sqlite3_column_double(q, i));
