@@ -22,6 +22,7 @@ static struct {
     int endless;                /* the kernel does not end */
     int atomics;                /* between any two GPUs */
     int one, mps;               /* all ranks are on one GPU; MPS serves it */
+    int display;                /* it has one */
 } cuda;
 
 /* Ten times as fast as the host's, so that a test does not last. */
@@ -124,6 +125,7 @@ static cudaError_t play_attribute(int *out, enum cudaDeviceAttr attribute, int d
 {
     *out = attribute == cudaDevAttrMultiProcessorCount ? 8
            : attribute == cudaDevAttrMpsEnabled        ? cuda.mps
+           : attribute == cudaDevAttrKernelExecTimeout ? cuda.display
                                                        : 9;
     return cudaSuccess;
 }
@@ -337,15 +339,16 @@ static void peers_are_refused_without_p2p(void **state)
 
 /* ---- ranks that share a GPU ---- */
 
-enum { SLICES, MPS, HALF_OF_MPS, HALF_OF_ONE, APART, SHARINGS };
+enum { SLICES, MPS, HALF_OF_MPS, HALF_OF_ONE, APART, DISPLAY, SHARINGS };
 
 static int share(const struct bootstrap_config *c, char *text, size_t size, void *how)
 {
     int result;
     struct mk_plan *plan;
     struct mk_problem q = small();
-    cuda.one = how != (void *)APART;
-    cuda.mps = how != (void *)SLICES && how != (void *)APART;
+    cuda.one = how != (void *)APART && how != (void *)DISPLAY;
+    cuda.mps = how != (void *)SLICES && cuda.one;
+    cuda.display = how == (void *)DISPLAY && c->rank == 1;
     cuda.atomics = 1;
     /* of 16, the process sees 8 */
     if (how == (void *)HALF_OF_MPS || (how == (void *)HALF_OF_ONE && c->rank == 0))
@@ -364,7 +367,8 @@ static int share(const struct bootstrap_config *c, char *text, size_t size, void
 }
 
 /* Under MPS no block of a plan has to wait for one of another rank's; by slices a wait lasts as
- * much longer as ranks take turns. */
+ * much longer as ranks take turns. Where a rank's GPU has a display no rank waits as long as its
+ * driver lets a launch last. */
 static void ranks_that_share_a_gpu_fit_on_it(void **state)
 {
     static const char *const said[SHARINGS] = {
@@ -374,6 +378,7 @@ static void ranks_that_share_a_gpu_fit_on_it(void **state)
         [HALF_OF_ONE] =
             "most 4, half of 8 SMs, 20 s", /* on both ranks: it is of all that they see */
         [APART] = "most 0, all of 8 SMs, 20 s",
+        [DISPLAY] = "most 0, all of 8 SMs, 2 s",
     };
     for (uintptr_t how = 0; how < SHARINGS; how++) {
         struct job j;

@@ -13,6 +13,7 @@ enum {
     ATTRIBUTE_MEMORY_BITS = 37,
     ATTRIBUTE_L2 = 38,
     ATTRIBUTE_MAJOR = 75,
+    ATTRIBUTE_SHARED = 97, /* CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN */
     ATTRIBUTE_MINOR = 76,
     ATTRIBUTE_DMA_BUF = 124,
     ATTRIBUTE_MPS = 133,
@@ -144,7 +145,7 @@ void gpu_probe(struct gpu_list *out)
     out->peers = gpu_peers(&d, out->count);
     for (uint32_t i = 0; i < out->count; i++) {
         struct gpu_device *g = &out->devices[i];
-        int device = 0, sms = 0, khz = 0, memory_khz = 0, bits = 0, cache = 0;
+        int device = 0, sms = 0, khz = 0, memory_khz = 0, bits = 0, cache = 0, shared = 0;
         size_t memory = 0;
         d.get(&device, (int)i);
         d.name(g->name, sizeof g->name, device);
@@ -163,6 +164,8 @@ void gpu_probe(struct gpu_list *out)
         if (!d.attribute(&memory_khz, ATTRIBUTE_MEMORY_CLOCK, device) &&
             !d.attribute(&bits, ATTRIBUTE_MEMORY_BITS, device) && memory_khz > 0 && bits > 0)
             g->memory_rate = 2e3 * memory_khz * bits / 8;
+        if (!d.attribute(&shared, ATTRIBUTE_SHARED, device) && shared > 0)
+            g->shared = (uint32_t)shared;
         if (!d.attribute(&cache, ATTRIBUTE_L2, device) && cache > 0)
             g->cache = (uint64_t)cache;
         g->sms = (uint32_t)sms;

@@ -13,6 +13,7 @@ struct gpu_device {
     uint32_t sms;
     uint64_t memory;    /* bytes */
     uint64_t cache;     /* bytes of L2; 0: the driver does not say */
+    uint32_t shared;    /* bytes of shared memory that a block may have; 0: likewise */
     double memory_rate; /* bytes per second, by its clock and width; 0: the driver does not say */
     uint64_t clock;     /* Hz, of the SMs at most; 0: the driver does not say */
     uint32_t nvlinks;   /* that are up: see gpu_probe_links */

@@ -69,8 +69,12 @@ static void info_show_gpus(struct gpu_list *list, struct advice *a)
     }
     for (uint32_t i = 0; i < list->count; i++) {
         const struct gpu_device *g = &list->devices[i];
-        printf("GPU %-2u    %s, sm_%d%d, %u SMs, %.0f GB, DMA-BUF %s, engine %s\n", i, g->name,
-               g->major, g->minor, g->sms, (double)g->memory / 1e9, g->dma_buf ? "yes" : "no",
+        char shared[48] = "";
+        if (g->shared)
+            snprintf(shared, sizeof shared, ", %u KB of shared memory a block", g->shared / 1024);
+        printf("GPU %-2u    %s, sm_%d%d, %u SMs%s, %.0f GB, DMA-BUF %s, engine %s\n", i, g->name,
+               g->major, g->minor, g->sms, shared, (double)g->memory / 1e9,
+               g->dma_buf ? "yes" : "no",
                gpu_is_hopper(g) ? "wgmma or mma"
                : gpu_has_mma(g) ? "mma"
                                 : "none");
