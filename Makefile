@@ -300,7 +300,7 @@ test-rxe: ## the same pipeline over the kernel's soft-RoCE, in virtual machines 
 	@$(MAKE) --no-print-directory -j$$(nproc) $(BUILD)/mkernel $(BUILD)/libsoftnic.so $(RXE_TESTS)
 	@$(if $(RXE_TESTS),tests/run.sh $(RXE_TESTS),echo "test-rxe: nothing to run: no verbs in this build, or sanitizers"; false)
 
-test-gpu: all $(GPU_TESTS) ## the tests that need Hopper GPUs
+test-gpu: all $(GPU_TESTS) ## the tests that need GPUs: all on Hopper, those of engine mma on others of compute capability 8.0 and up
 	@bash tests/gpu_host.sh $(BUILD)
 
 bench-gpu: all $(GPU_TESTS) ## the same, then the tables of docs/FIGURES.md: GEMM engine, AllGather+GEMM, tracing, emulated nodes

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Everything on a host with Hopper GPUs, in one call: results, failures, and with `bench` the tables of docs/FIGURES.md.
+# Everything on a host with Hopper GPUs, in one call: results, failures, and with `bench` the tables of docs/FIGURES.md. On other GPUs
+# of compute capability 8.0 and up what engine mma and the operators without an engine have, and no tables but theirs.
 # Usage: [ONLY=REGEX] [BUDGET=SECONDS] [GPUS=N] gpu_host.sh BUILD [bench]
 #   ONLY: the checks and tables (bench_...) whose names it matches. BUDGET: ends in time for a host that is lent for so long: what
 #   has not begun or ended by then counts as skipped. GPUS: the first N of those that are there.
@@ -8,6 +9,12 @@ set -u
 build=$1
 mkernel=$build/mkernel
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c 'H[12]00')
+here=. # names of what these GPUs can run
+if [ "$gpus" = 0 ]; then
+    gpus=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -cE '^(8|9|[1-9][0-9])\.')
+    here='_mma|second_engine|^mps_|^(all_gather|all_to_all|reduce_scatter)_|^((gemm_rs|gemm_ar|moe|layer)_)?ranks_share_a_gpu$|^(ag_gemm|gemm_rs|gemm_ar|moe|layer)_traced$|^a_rank_|^usable_'
+    "$mkernel" info 2>/dev/null | grep -q '^P2P .* node of its own' && GPUS=1 # others would not be of its node
+fi
 if [ -n "${GPUS:-}" ] && [ "$GPUS" -lt "$gpus" ]; then
     gpus=$GPUS
     CUDA_VISIBLE_DEVICES=$(seq -s , 0 $((gpus - 1)))
@@ -18,7 +25,7 @@ passed=0 failed=0 skipped=0
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 
 skip() { # NAME WHY
-    [[ $1 =~ ${ONLY:-.} ]] || return 0
+    [[ $1 =~ ${ONLY:-.} && $1 =~ $here ]] || return 0
     printf '[ RUN      ] %s\n%s\n[  SKIPPED ] %s\n' "$1" "$2" "$1"
     skipped=$((skipped + 1))
 }
@@ -26,7 +33,7 @@ skip() { # NAME WHY
 # One line of result for what runs at most LIMIT seconds; a function of this file bounds its own time, which LIMIT says.
 judge() { # NAME LIMIT LOG COMMAND...; LOG '': the output is what is wanted
     local name=$1 limit=$2 log=$3 left=$((${BUDGET:-1000000} - SECONDS)) bound=() cut=0 status
-    [[ $name =~ ${ONLY:-.} ]] || return 0
+    [[ $name =~ ${ONLY:-.} && $name =~ $here ]] || return 0
     shift 3
     if [ "$left" -lt "$limit" ]; then
         cut=1 limit=$((left - 5))
@@ -155,7 +162,7 @@ small_problem() { # OP RANKS
 }
 
 if [ "$gpus" = 0 ]; then
-    ONLY=. skip gpu_host "no Hopper GPU on this machine"
+    ONLY=. here=. skip gpu_host "no GPU of compute capability 8.0 or up on this machine"
     echo "0 passed, 0 failed, 1 skipped"
     exit 0
 fi
@@ -163,6 +170,11 @@ nodes="--nodes 2 --gpus $((gpus / 2)) --nic soft"
 [ "$gpus" -ge 2 ] || nodes="--nodes 2 --gpus 1 --nic soft" # both on the one that there is
 world=$((gpus < 2 ? 2 : gpus / 2 * 2))
 apart="--nodes $world --gpus 1 --nic soft"
+# Blocks of their own that push: an SM in eight or a few more, since as many as divide those that compute would be beside these.
+sms=$("$mkernel" info 2>/dev/null | sed -n 's/^GPU 0 .* \([0-9]*\) SMs.*/\1/p')
+sms=${sms:-132} pushing=$((sms / 8))
+while [ $((sms % pushing)) = 0 ]; do pushing=$((pushing + 1)); done
+blocks_push="compute=$((sms - pushing)),intra_comm=$pushing"
 run="$mkernel run ag_gemm --exec cuda --check --timeout 5"
 check same_bits_as_the_emulation "$build/tests/gpu_conform" check tests/golden/hopper_conformance.txt
 check commands_reach_the_proxy "$build/tests/gpu_ring" check
@@ -198,13 +210,13 @@ check fp8_two_nodes $run $nodes --shape $((world * 1028)),520,2064 --iters 8 --d
 check fp8_ranks_share_a_gpu $run --gpus $((gpus + 1)) --shape $(((gpus + 1) * 260)),200,1424 --iters 4 --dtype fp8 --b-layout nk
 check all_gpus_nk $run --gpus "$gpus" --shape $((gpus * 65)),200,328 --iters 8 --b-layout nk
 if [ "$gpus" -ge 2 ]; then
-    check dedicated_ctas $run --gpus "$gpus" --shape $((gpus * 512)),512,1024 --iters 8 --roles compute=116,intra_comm=16
+    check dedicated_ctas $run --gpus "$gpus" --shape $((gpus * 512)),512,1024 --iters 8 --roles $blocks_push
 fi
 check two_hundred_launches $run --gpus "$gpus" --shape $((gpus * 256)),512,1024 --iters 200 --burst 50
 check ranks_share_a_gpu $run --gpus $((gpus + 1)) --shape $(((gpus + 1) * 65)),200,328 --iters 4
 check on_engine_mma $run --engine mma --gpus $world --shape $((world * 390)),200,328 --iters 50 --burst 10
 check on_engine_mma_nk $run --engine mma --gpus $world --shape $((world * 65)),200,328 --iters 8 --b-layout nk
-check on_engine_mma_blocks_push $run --engine mma --gpus $world --shape $((world * 512)),512,1024 --iters 8 --roles compute=116,intra_comm=16
+check on_engine_mma_blocks_push $run --engine mma --gpus $world --shape $((world * 512)),512,1024 --iters 8 --roles $blocks_push
 check on_engine_mma_one_shot $run --engine mma --gpus $world --shape $((world * 24)),200,328 --iters 20 --shots 1
 check on_engine_mma_two_nodes $run --engine mma $nodes --shape $((world * 390)),200,328 --iters 20 --burst 5
 check on_engine_mma_from_ptx env CUDA_FORCE_PTX_JIT=1 $run --engine mma --gpus $world --shape $((world * 390)),200,328 --iters 4
@@ -323,8 +335,8 @@ check reduce_scatter_staged env MKERNEL_P2P=off $run $apart --shape $((world * 3
 check reduce_scatter_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --shape $((world * 390)),200 --iters 8
 # On both engines: mma's blocks push with all their threads, of their own or before they compute.
 for engine in wgmma mma; do
-    name=ring_attention on="--exec cuda --check --engine $engine" tiles='192,96 128,176' tiles_of_128=128,128 pushing=396
-    [ "$engine" = wgmma ] || name=ring_attention_on_mma tiles=256,64 tiles_of_128='256,32 128,64' pushing=264
+    name=ring_attention on="--exec cuda --check --engine $engine" tiles='192,96 128,176' tiles_of_128=128,128 beside=3
+    [ "$engine" = wgmma ] || name=ring_attention_on_mma tiles=256,64 tiles_of_128='256,32 128,64' beside=2
     run="$mkernel run ring_attention $on --timeout 5"
     check ${name}_one_gpu $run --gpus 1 --attention 2,1000,4,2,128 --iters 5
     check ${name}_one_gpu_causal $run --gpus 1 --attention 2,1000,4,4,64 --causal --iters 5
@@ -340,8 +352,8 @@ for engine in wgmma mma; do
         check ${name}_heads_of_128_${tile/,/x} $run --gpus "$gpus" --attention 2,$((gpus * 650)),4,2,128 --causal --iters 20 --burst 5 --tile $tile
     done
     if [ "$gpus" -ge 2 ]; then
-        check ${name}_dedicated_ctas $run --gpus "$gpus" --attention 1,$((gpus * 600)),8,8,128 --iters 20 --burst 5 --roles compute=116,intra_comm=16
-        check ${name}_$((pushing / 132))_push_beside_each $run --gpus "$gpus" --attention 1,$((gpus * 600)),8,8,128 --causal --iters 20 --burst 5 --roles compute=132,intra_comm=$pushing
+        check ${name}_dedicated_ctas $run --gpus "$gpus" --attention 1,$((gpus * 600)),8,8,128 --iters 20 --burst 5 --roles $blocks_push
+        check ${name}_${beside}_push_beside_each $run --gpus "$gpus" --attention 1,$((gpus * 600)),8,8,128 --causal --iters 20 --burst 5 --roles compute=$sms,intra_comm=$((sms * beside))
         check ${name}_paced $run --gpus "$gpus" --attention 1,$((gpus * 600)),8,8,128 --iters 20 --burst 5 --pace 387 --pieces 8
     fi
     check ${name}_one_query_tile $run --gpus "$gpus" --attention 1,$gpus,1,1,128 --iters 20 --burst 5

@@ -32,7 +32,8 @@ static void write_file(const char *name, const char *text)
     assert_int_equal(chmod(path, 0755), 0);
 }
 
-/* What `mkernel info` and `run` ask of libcuda: Hopper GPUs, as many as GPU_HOST_GPUS says. */
+/* What `mkernel info` and `run` ask of libcuda: Hopper GPUs, as many as GPU_HOST_GPUS says, or,
+ * with GPU_HOST_OTHER, GPUs of compute capability 8.9 with 36 SMs. */
 static const char driver[] =
     "#include <stdio.h>\n#include <stdlib.h>\n"
     "int cuInit(unsigned f) { return 0; }\n"
@@ -42,8 +43,10 @@ static const char driver[] =
     "int cuDeviceGetName(char *s, int n, int d) { snprintf(s, (size_t)n, \"NVIDIA H200\"); return "
     "0; }\n"
     "int cuDeviceTotalMem_v2(size_t *n, int d) { *n = (size_t)140 << 30; return 0; }\n"
-    "int cuDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 9 : a == 16 ? 132 : a == 13 ? "
-    "1980000 : a == 133 ? !!getenv(\"CUDA_MPS_PIPE_DIRECTORY\") : 0; return 0; }\n"
+    "int cuDeviceGetAttribute(int *v, int a, int d) { int o = !!getenv(\"GPU_HOST_OTHER\"); *v = a "
+    "== "
+    "75 ? 9 - o : a == 76 ? 9 * o : a == 16 ? (o ? 36 : 132) : a == 13 ? 1980000 : a == 133 ? "
+    "!!getenv(\"CUDA_MPS_PIPE_DIRECTORY\") : 0; return 0; }\n"
     "int cuDeviceCanAccessPeer(int *v, int a, int b) { *v = 1; return 0; }\n"
     "int cuDeviceGetP2PAttribute(int *v, int k, int a, int b) { *v = !getenv(\"GPU_HOST_PCIE\"); "
     "return 0; }\n"
@@ -87,7 +90,9 @@ static int make_host(void **state)
     write_file("build/tests/gpu_mma_attention", "#!/bin/sh\n");
     write_file("build/tests/gpu_route", "#!/bin/sh\n");
     write_file("bin/nvidia-smi",
-               "#!/bin/sh\nfor i in $(seq $GPU_HOST_GPUS); do echo GPU: NVIDIA H200; done\n");
+               "#!/bin/sh\nfor i in $(seq $GPU_HOST_GPUS); do case $1$GPU_HOST_OTHER in\n"
+               "--query*) echo 8.9;; -L) echo GPU: NVIDIA H200;; *) echo GPU: NVIDIA RTX;;\n"
+               "esac; done\n");
     write_file("bin/compute-sanitizer",
                "#!/bin/sh\nwhile [ \"${1#--}\" != \"$1\" ]; do shift 2; done\nexec \"$@\"\n");
     snprintf(command, sizeof command, "%s -shared -fPIC -o %s/libcuda.so.1 %s/driver.c",
@@ -141,6 +146,20 @@ static void every_plan_is_accepted(void **state)
                                     "bench")) > 25);
 }
 
+/* GPUs of another kind: plans of engine mma for as many SMs as they have, and what needs no engine;
+ * nothing that is Hopper's. */
+static void other_gpus_run_their_engine(void **state)
+{
+    assert_true(all_passed(gpu_host(1, "GPU_HOST_OTHER=yes", "")) > 80);
+    assert_non_null(strstr(out, "OK ] on_engine_mma_blocks_push\n"));
+    assert_non_null(strstr(out, "OK ] layer_on_engine_mma_nk\n"));
+    assert_non_null(strstr(out, "OK ] mps_gemm_ar_2_ranks\n"));
+    assert_null(strstr(out, "OK ] engine_any_shape\n"));
+    assert_null(strstr(out, "OK ] commands_reach_the_proxy\n"));
+    assert_null(strstr(out, "OK ] one_gpu\n"));
+    assert_null(strstr(out, "OK ] fp8_one_gpu\n"));
+}
+
 static void a_rank_is_killed_or_stopped(void **state)
 {
     assert_int_equal(all_passed(gpu_host(2, "ONLY='a_rank_(killed|stopped)'", "")), 3);
@@ -161,7 +180,7 @@ static void what_fails_is_told(void **state)
     assert_int_equal(gpu_host(2, "ONLY=nothing", ""), 2);
     assert_non_null(strstr(out, "ONLY=nothing matches no check"));
     assert_int_equal(gpu_host(0, "", ""), 0);
-    assert_non_null(strstr(out, "no Hopper GPU"));
+    assert_non_null(strstr(out, "no GPU of compute capability 8.0 or up"));
 }
 
 /* What `mkernel run` says to GPUs that ranks share, and to those that do not reach each other. */
@@ -217,9 +236,11 @@ static void a_budget_is_kept(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_plan_is_accepted), cmocka_unit_test(a_rank_is_killed_or_stopped),
-        cmocka_unit_test(what_fails_is_told), cmocka_unit_test(gpus_are_shared_or_apart),
-        cmocka_unit_test(a_budget_is_kept)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_plan_is_accepted),
+                                       cmocka_unit_test(other_gpus_run_their_engine),
+                                       cmocka_unit_test(a_rank_is_killed_or_stopped),
+                                       cmocka_unit_test(what_fails_is_told),
+                                       cmocka_unit_test(gpus_are_shared_or_apart),
+                                       cmocka_unit_test(a_budget_is_kept)};
     return cmocka_run_group_tests(tests, make_host, remove_host);
 }
