@@ -44,6 +44,8 @@ enum mk_space {
     MK_SPACE_ARG3,
     MK_SPACE_ARG4,
     MK_SPACE_ARG5,
+    MK_SPACE_ARG6,
+    MK_SPACE_ARG7,
     MK_SPACES
 };
 
@@ -59,8 +61,8 @@ struct mk_chunk {
 };
 
 /* How numbers lie in memory. MK_FP24: fp32 without its lowest byte, which is 2^-15 of a number at
- * most; how the bytes lie is the executor's. */
-enum mk_dtype { MK_BF16, MK_FP32, MK_FP24 };
+ * most; how the bytes lie is the executor's. MK_E4M3: scales lie elsewhere. */
+enum mk_dtype { MK_BF16, MK_FP32, MK_FP24, MK_E4M3 };
 
 /* What one CTA (or a cluster of two) computes at a time: C[c_slab][row.., col..] = A[a_slab][row..,
  * :] * B[:, col..] over the extents. Slabs are row blocks of one size, the shards of a matrix. */

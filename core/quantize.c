@@ -27,14 +27,19 @@ static float quantize_block(const struct mk_quantize *of, uint64_t first, uint64
             if (isfinite(v) && v > amax)
                 amax = v;
         }
-    int zeros = amax < MK_QUANTIZE_LEAST;
-    float up = zeros ? 0 : MK_E4M3_LARGEST / amax;
+    const float up = quantize_up(amax);
     for (uint64_t r = 0; r < rows; r++)
         for (uint64_t c = 0; c < columns; c++) {
             float v = quantize_load(of, first + r * of->k + c);
             of->q[first + r * of->k + c] = isfinite(v) ? mk_e4m3_from_float(v * up) : 0x7f;
         }
-    return zeros ? 1 : amax / MK_E4M3_LARGEST;
+    return quantize_scale(amax);
+}
+
+float quantize_row_block(const float *x, uint64_t count, uint8_t *q)
+{
+    const struct mk_quantize of = {.type = MK_INPUT_FP32, .x = x, .k = count, .q = q};
+    return quantize_block(&of, 0, 1, count);
 }
 
 static void quantize_on_host(const struct mk_quantize *of)

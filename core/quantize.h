@@ -4,6 +4,7 @@
 #define MK_QUANTIZE_H
 
 #include "core/base.h"
+#include "core/e4m3.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,6 +30,21 @@ struct mk_quantize {
 
 /* On the current GPU, in the order of `stream`. 0 or -EIO. kernels/quantize.cu has it. */
 int gpu_quantize(const struct mk_quantize *of, void *stream);
+
+/* What the finite numbers of a block whose largest is amax are multiplied by before they are
+ * rounded, and the block's scale. */
+MK_PURE float quantize_up(float amax)
+{
+    return amax < MK_QUANTIZE_LEAST ? 0 : MK_E4M3_LARGEST / amax;
+}
+
+MK_PURE float quantize_scale(float amax)
+{
+    return amax < MK_QUANTIZE_LEAST ? 1 : amax / MK_E4M3_LARGEST;
+}
+
+/* On the host: codes of `count` numbers that share a scale, which it returns. */
+float quantize_row_block(const float *x, uint64_t count, uint8_t *q);
 
 /* A record: k codes of a row, then its scale for each 128 of them, in whole 16 bytes. */
 MK_PURE uint64_t quantize_record(uint64_t k)

@@ -11,9 +11,7 @@
 #include <errno.h>
 
 #include "core/bf16.h"
-#include "core/e4m3.h"
-#include "core/quantize.h"
-#include "kernels/ptx.cuh"
+#include "kernels/quantize.cuh"
 
 enum {
     THREADS = 256,
@@ -64,18 +62,8 @@ static __device__ __forceinline__ float quantize_largest(const quantize_run<numb
 {
     float amax = 0;
 #pragma unroll
-    for (int i = 0; i < RUN; i++) {
-        const float v = fabsf(quantize_at(run, i));
-        amax = fmaxf(amax, v < INFINITY ? v : 0); /* no NaN is */
-    }
-    return amax;
-}
-
-/* Of `lanes` lanes that follow each other, to all of them. */
-static __device__ __forceinline__ float quantize_largest_of(float amax, int lanes)
-{
-    for (int to = lanes / 2; to; to /= 2)
-        amax = fmaxf(amax, __shfl_xor_sync(0xffffffff, amax, to));
+    for (int i = 0; i < RUN; i++)
+        amax = quantize_larger(amax, quantize_at(run, i));
     return amax;
 }
 
@@ -92,27 +80,20 @@ static __device__ __forceinline__ float quantize_largest_of_block(float amax)
     return amax;
 }
 
-static __device__ __forceinline__ float quantize_scale(float amax)
-{
-    return amax < MK_QUANTIZE_LEAST ? 1 : amax / MK_E4M3_LARGEST;
-}
-
-/* One 16-byte store. v * up + v * 0 is v * up, but NaN where v is not finite. */
+/* One 16-byte store. */
 template <class number>
 static __device__ __forceinline__ void quantize_store(const quantize_run<number> &run, float amax,
                                                       uint8_t *q)
 {
-    const float up = amax < MK_QUANTIZE_LEAST ? 0 : MK_E4M3_LARGEST / amax;
+    const float up = quantize_up(amax);
     uint32_t codes[4];
 #pragma unroll
     for (int word = 0; word < 4; word++) {
         uint32_t pair[2];
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const float low = quantize_at(run, word * 4 + half * 2),
-                        high = quantize_at(run, word * 4 + half * 2 + 1);
-            pair[half] = ptx_pack_e4m3(fmaf(low, up, low * 0.0f), fmaf(high, up, high * 0.0f));
-        }
+        for (int half = 0; half < 2; half++)
+            pair[half] = quantize_pair(quantize_at(run, word * 4 + half * 2),
+                                       quantize_at(run, word * 4 + half * 2 + 1), up);
         codes[word] = pair[1] << 16 | pair[0];
     }
     *(uint4 *)q = make_uint4(codes[0], codes[1], codes[2], codes[3]);

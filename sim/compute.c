@@ -24,6 +24,7 @@ struct compute {
     float *b[2]; /* as laid out in the argument; the second: of a second B */
     float *a;    /* one tile's */
     float *c;
+    float *scales; /* of one tile's C, where that is quantised */
 };
 
 /* gcc 12 vectorises these only when asked. */
@@ -79,13 +80,17 @@ int compute_create(struct compute **out, const struct mk_plan *plan)
     }
     op_extents(&plan->problem, bytes);
     m->b_elements[0] = bytes[1] / op_factor_bytes(&plan->problem);
-    m->b_elements[1] = op->second ? bytes[op->second - MK_SPACE_ARG0] / 2 : 0;
+    m->b_elements[1] = op->second ? bytes[op->second - MK_SPACE_ARG0] /
+                                        op_factor_bytes(&plan->problem)
+                                  : 0;
     m->a = malloc(compute_scratch_floats(m) * sizeof(float));
     m->b[0] = malloc(m->b_elements[0] * sizeof(float));
     m->b[1] = op->second ? malloc(m->b_elements[1] * sizeof(float)) : NULL;
     m->c =
         malloc((uint64_t)plan->problem.tuning.tile_m * plan->problem.tuning.tile_n * sizeof(float));
-    if (!m->a || !m->b[0] || (op->second && !m->b[1]) || !m->c) {
+    m->scales = malloc(sizeof(float) * plan->problem.tuning.tile_m *
+                       mk_ceil_div(plan->problem.tuning.tile_n, MK_SCALE_BLOCK));
+    if (!m->a || !m->b[0] || (op->second && !m->b[1]) || !m->c || !m->scales) {
         compute_destroy(m);
         return -ENOMEM;
     }
@@ -106,6 +111,7 @@ void compute_destroy(struct compute *m)
     free(m->b[0]);
     free(m->b[1]);
     free(m->c);
+    free(m->scales);
     free(m);
 }
 
@@ -129,30 +135,39 @@ static void compute_widen_whole(float *to, const uint16_t *from, uint64_t count,
     }
 }
 
+/* A B of FP8 and its scales, which are the last arguments of such, of all B's in their order. */
+static void compute_dequantize_b(struct compute *m, uint32_t which, const uint8_t *codes,
+                                 void *const arguments[MK_SPACES - 1], uint64_t *beats)
+{
+    const struct mk_problem *q = &m->plan->problem;
+    const struct sim_op *op = sim_op_of(q->op);
+    uint64_t k = q->k, n = q->n;
+    if (op->factor)
+        op->factor(q, which, &k, &n);
+    const uint64_t pitch = mk_round_up(mk_ceil_div(k, MK_SCALE_BLOCK), 4),
+                   down = mk_ceil_div(n, MK_SCALE_BLOCK);
+    uint32_t of = op_arguments(q) - 1;
+    while (op_argument(q, of)->type != OP_SCALES)
+        of--;
+    const float *scales = arguments[of - (op->second && !which)];
+    for (uint64_t i = 0; i < m->b_elements[which] / k; i++, compute_beat(beats))
+        dequantize_blocks(codes + i * k, 1, k,
+                          scales + (i / n * down + i % n / MK_SCALE_BLOCK) * pitch, pitch,
+                          m->b[which] + i * k);
+}
+
 void compute_load_b(struct compute *m, void *const arguments[MK_SPACES - 1], uint64_t *beats)
 {
     const struct sim_op *op = sim_op_of(m->plan->problem.op);
-    const struct mk_problem *q = &m->plan->problem;
-    if (m->b[0] && q->fp8) {
-        uint64_t pitch = mk_round_up(mk_ceil_div(q->k, MK_SCALE_BLOCK), 4),
-                 down = mk_ceil_div(q->n, MK_SCALE_BLOCK);
-        uint32_t of = op_arguments(q) - 1;
-        while (op_argument(q, of)->type != OP_SCALES)
-            of--;
-        for (uint64_t i = 0; i < m->b_elements[0] / q->k; i++, compute_beat(beats)) {
-            uint64_t col = i % q->n; /* of group i / N */
-            dequantize_blocks((const uint8_t *)arguments[1] + i * q->k, 1, q->k,
-                              (const float *)arguments[of] +
-                                  (i / q->n * down + col / MK_SCALE_BLOCK) * pitch,
-                              pitch, m->b[0] + i * q->k);
-        }
-        return;
+    for (uint32_t which = 0; which < 2; which++) {
+        if (!m->b[which])
+            continue;
+        const void *from = arguments[which ? op->second - MK_SPACE_ARG0 : 1];
+        if (m->plan->problem.fp8)
+            compute_dequantize_b(m, which, from, arguments, beats);
+        else
+            compute_widen_whole(m->b[which], from, m->b_elements[which], beats);
     }
-    if (m->b[0])
-        compute_widen_whole(m->b[0], arguments[1], m->b_elements[0], beats);
-    if (m->b[1])
-        compute_widen_whole(m->b[1], arguments[op->second - MK_SPACE_ARG0], m->b_elements[1],
-                            beats);
 }
 
 /* A pitch of bf16 is in elements, of e4m3 in bytes. */
@@ -235,6 +250,27 @@ static void compute_epilogue(const struct sim_rank *rank, const struct sim_opera
         }
 }
 
+/* C as its codes say it, and their scales to where these lie. */
+static void compute_quantize(struct compute *m, struct sim_cta *cta, const struct sim_operands *o)
+{
+    struct sim_operands scales = *o;
+    uint8_t codes[MK_SCALE_BLOCK];
+    scales.c = o->code_scales;
+    scales.c_pitch = o->code_pitch;
+    scales.c_number = MK_FP32;
+    scales.rows = (uint32_t)mk_ceil_div(o->cols, MK_SCALE_BLOCK);
+    scales.cols = o->rows;
+    for (uint32_t row = 0; row < o->rows; row++)
+        for (uint32_t col = 0; col < o->cols; col += MK_SCALE_BLOCK) {
+            float *c = m->c + (uint64_t)row * o->cols + col;
+            uint32_t count = o->cols - col < MK_SCALE_BLOCK ? o->cols - col : MK_SCALE_BLOCK;
+            m->scales[col / MK_SCALE_BLOCK * o->rows + row] = quantize_row_block(c, count, codes);
+            for (uint32_t i = 0; i < count; i++)
+                c[i] = mk_e4m3_to_float(codes[i]);
+        }
+    sim_cta_store(cta, &scales, m->scales);
+}
+
 void compute_store_c(struct compute *m, struct sim_cta *cta, const struct mk_tile *tile,
                      const float *a)
 {
@@ -252,6 +288,8 @@ void compute_store_c(struct compute *m, struct sim_cta *cta, const struct mk_til
     for (int level = 0; level < SIM_LEVELS; level++)
         add(rank, &o.added[level], m->c, (uint64_t)o.rows * o.cols);
     compute_epilogue(rank, &o, m->c);
+    if (o.c_number == MK_E4M3)
+        compute_quantize(m, cta, &o);
     sim_cta_store(cta, &o, m->c);
 }
 

@@ -41,7 +41,11 @@ struct sim_operands {
     uint64_t bias;
     uint64_t gate;    /* bytes from B to what the gated columns are multiplied by; 0: no gate */
     uint32_t c_local; /* where c_space is the heap: its local rank */
+    /* MK_E4M3: C is quantised, 128 columns of a row by a scale, from the tile's first column on; of
+     * 128 columns the rows' scales follow each other, those of the next lie code_pitch floats on */
     enum mk_dtype c_number;
+    uint64_t code_scales;
+    uint32_t code_pitch;
     struct sim_terms added[SIM_LEVELS]; /* one level after the other */
 };
 
@@ -74,6 +78,9 @@ struct sim_op {
     void (*math)(struct sim_cta *cta, const struct mk_tile *tile, void (*between)(void));
     /* where a second B lies, besides that in argument 1; MK_SPACE_HEAP: there is none */
     enum mk_space second;
+    /* FP8: K of a B, and its columns up to where another's scales begin; NULL: the problem's. which:
+     * 1 of the second B */
+    void (*factor)(const struct mk_problem *problem, uint32_t which, uint64_t *k, uint64_t *n);
 
     /* ---- what the events engine (sim/timed/timed.h) asks beside the plan's pipeline ---- */
 

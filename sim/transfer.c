@@ -2,6 +2,7 @@
 #include "sim/transfer.h"
 
 #include "core/bf16.h"
+#include "core/e4m3.h"
 #include "sim/route.h"
 
 #include <string.h>
@@ -21,6 +22,12 @@ VECTORISED static void narrow(uint16_t *to, const float *from, uint64_t count)
         to[i] = mk_bf16_from_float(from[i]);
 }
 
+static void encode(uint8_t *to, const float *from, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        to[i] = mk_e4m3_from_float(from[i]);
+}
+
 void sim_store_part(const struct sim_transfer *t, uint8_t *destination, uint64_t first,
                     uint64_t count)
 {
@@ -30,6 +37,8 @@ void sim_store_part(const struct sim_transfer *t, uint8_t *destination, uint64_t
         uint64_t at = row * t->pitch + col;
         if (t->number == MK_FP32)
             memcpy(destination + at * 4, t->values + i, run * 4);
+        else if (t->number == MK_E4M3)
+            encode(destination + at, t->values + i, run);
         else
             narrow((uint16_t *)(void *)destination + at, t->values + i, run);
         i += run;

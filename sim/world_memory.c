@@ -49,7 +49,9 @@ static int world_memory_in_bounds(const struct sim_world_rank *r, const struct s
         return 0;
     if (t->kind == SIM_TILE) {
         uint64_t rows = t->bytes / 2 / t->cols;
-        bytes = ((rows - 1) * t->pitch + t->cols) * (t->number == MK_FP32 ? 4 : 2);
+        bytes = ((rows - 1) * t->pitch + t->cols) * (t->number == MK_FP32   ? 4
+                                                     : t->number == MK_E4M3 ? 1
+                                                                            : 2);
     }
     if (t->kind == SIM_COPY && t->row_bytes && bytes)
         bytes = (bytes / t->row_bytes - 1) * t->to_pitch + t->row_bytes;

@@ -98,6 +98,31 @@ static void test_layer_orders_on_mma(void **state)
     explore(MK_OP_MOE_FFN, MK_ENGINE_MMA, 0, 1, 4);
 }
 
+/* The layer of FP8: depths and columns of the activation that end in a short block, several tiles of
+ * either product. */
+static void test_fp8_layer_orders(void **state)
+{
+    for (uint32_t form = 0; form < FORMS; form++)
+        for (uint64_t i = 0; i < 4; i++) {
+            struct sim_world_config c =
+                hopper_moe_config(MK_OP_MOE_FFN, forms[form][0], forms[form][1], i * FORMS + form);
+            c.problem.b_transposed = c.problem.fp8 = 1;
+            c.problem.deterministic = i % 2;
+            c.problem.moe.hidden = 16 * (2 + (7 * i + form) % 33);
+            c.problem.moe.inner = 16 * (1 + (11 * i + 5 * form) % 20);
+            c.problem.tuning.tile_m = 128;
+            c.problem.tuning.tile_n = 256;
+            c.unwatched = i > 0 || forms[form][0] > 1 || forms[form][1] > 2;
+            if (!c.unwatched) {
+                c.problem.tuning.split.ctas[MK_INTRA_COMM] = 1;
+                c.problem.tuning.split.ctas[MK_INTER_REDUCE] = 1;
+                c.problem.moe = (struct mk_moe){20, 80, 48, c.problem.moe.experts,
+                                                c.problem.moe.experts > 1 ? 2 : 1};
+            }
+            right(&c);
+        }
+}
+
 /* More tokens than a warp has lanes, more experts than a block has warps, ids that name the same
  * expert twice: several runs of tokens a part, and several tiles an expert. */
 static void larger(enum mk_op op, enum mk_engine engine)
@@ -275,6 +300,7 @@ int main(void)
         cmocka_unit_test(test_orders),
         cmocka_unit_test(test_larger),
         cmocka_unit_test(test_fp8_orders),
+        cmocka_unit_test(test_fp8_layer_orders),
         cmocka_unit_test(test_faults),
         cmocka_unit_test(test_layer_orders),
         cmocka_unit_test(test_larger_layer),

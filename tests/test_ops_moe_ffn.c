@@ -14,6 +14,34 @@ static void test_orders(void **state)
     assert_true(ops_explore(MK_OP_MOE_FFN, 32) >= 768 / OPS_PART);
 }
 
+/* ---- FP8 ---- */
+
+/* H and I with blocks of scales that are short, whole and several. */
+static struct sim_world_config fp8_config(size_t form, uint64_t seed)
+{
+    static const uint64_t shapes[][2] = {{48, 16}, {144, 208}, {272, 48}, {128, 256}, {656, 144}};
+    const uint64_t *s = shapes[seed % 5];
+    struct sim_world_config c = ops_varied(MK_OP_MOE_FFN, form, seed % OPS_SHAPES, seed);
+    c.problem.moe.hidden = s[0];
+    c.problem.moe.inner = s[1];
+    c.problem.b_transposed = c.problem.fp8 = 1;
+    c.problem.tuning.tile_n = seed % 3 ? 256 : 512;
+    return c;
+}
+
+/* Each activation is quantised by its own row's and columns' largest, and each sum is made of codes
+ * and scales of this launch. */
+static void test_fp8_orders(void **state)
+{
+    for (size_t form = 0; form < OPS_FORMS; form++)
+        for (uint64_t seed = 0; seed < 40 / OPS_PART; seed++) {
+            struct sim_world_config c = fp8_config(form, seed);
+            struct sim_world_result result;
+            if (sim_world_run(&c, &result))
+                fail_msg("form %d, seed %d: %s", (int)form, (int)seed, result.sentence);
+        }
+}
+
 /* ---- real numbers, and tokens that name an expert twice, none, or what is no expert ---- */
 
 static struct check_result result_of_run;

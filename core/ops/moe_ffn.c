@@ -1,13 +1,29 @@
 /* The MoE feed-forward layer: each token through its experts. What it is, which shapes it takes,
  * and where everything lies. */
+#include "core/gemm_tiles_fp8.h"
 #include "core/mkernel.h"
 #include "core/model/gemm.h"
 #include "core/ops/moe.h"
 #include "core/pipeline.h"
+#include "core/quantize.h"
 #include "core/roles/moe_ffn_plan.h"
 
 static int moe_ffn_check_tuning(const struct mk_problem *q, char *error, size_t size)
 {
+    const uint32_t blocks = 2 * MK_SCALE_BLOCK;
+    if (q->fp8 && q->moe.inner % 16)
+        return plan_refuse(error, size,
+                           "inner = %llu with dtype=fp8: rows of B2 must be 16-byte multiples; the "
+                           "next inner that works is %llu",
+                           (unsigned long long)q->moe.inner,
+                           (unsigned long long)mk_round_up(q->moe.inner, 16));
+    if (q->fp8 && q->tuning.tile_n % blocks)
+        return plan_refuse(error, size,
+                           "tiles of %u columns with dtype=fp8: half are of the gate, half of up, "
+                           "and %u columns of the activation share a scale; the next that works "
+                           "is %llu",
+                           q->tuning.tile_n, MK_SCALE_BLOCK,
+                           (unsigned long long)mk_round_up(q->tuning.tile_n, blocks));
     if (q->tuning.tile_n % 16)
         return plan_refuse(error, size,
                            "tiles of %u columns: half are of the gate, half of up, each a multiple "
@@ -29,6 +45,8 @@ static void moe_ffn_tables(struct mk_plan *p, struct op_tables *t)
                {"came_before", &r->came_before, 1, places, 4});
     plan_moe_tables(d, t);
     OP_BUFFERS(t, {"acted", &m->acted, 1, rows, m->act_bytes},
+               {"act_scales", &m->act_scales, 1,
+                p->problem.fp8 ? mk_ceil_div(m->inner, MK_SCALE_BLOCK) : 0, rows * 4},
                {"made", &m->made, 1, rows, m->result_bytes},
                {"back", &m->back, 1, gpus > 1 ? nodes * gpus * d->tokens : 0, m->result_bytes},
                {"sums", &m->sums, 1, away, m->result_bytes},
@@ -99,6 +117,8 @@ static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
     struct moe_ffn_plan *m = moe_ffn_plan_in(p);
     if (q->engine == MK_ENGINE_MMA) /* gate and up are columns side by side */
         plan_choose_moe_mma_tile(q, 2 * q->moe.inner);
+    if (q->fp8 && !q->tuning.tile_n)
+        q->tuning.tile_n = 2 * MK_SCALE_BLOCK;
     plan_choose_moe(q, 256, moe_ffn_reducers(q));
     int result = moe_ffn_check_tuning(q, error, size);
     if (!result && q->exec == MK_EXEC_CUDA)
@@ -119,7 +139,7 @@ static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
     m->part_rows = moe_ffn_choose_part(q);
     moe_ffn_choose_order(m, q);
     m->number = q->deterministic ? MK_FP32 : MK_BF16;
-    m->act_bytes = m->inner * 2ull;
+    m->act_bytes = m->inner * op_factor_bytes(q);
     m->result_bytes = m->hidden * (q->deterministic ? 4ull : 2ull);
     d->route.columns = m->up_tiles;
     d->route.down = m->down_tiles;
@@ -185,8 +205,8 @@ static double moe_ffn_memory(const struct mk_plan *p)
 {
     const struct moe_ffn_plan *m = moe_ffn_plan_of(p);
     const struct moe_dispatch_plan *d = &m->dispatch;
-    return d->tokens * (4.0 * m->hidden + d->k * 8.0) +
-           plan_moe_touched(d) * 6.0 * m->hidden * m->inner;
+    return d->tokens * ((double)d->row_bytes + 2.0 * m->hidden + d->k * 8.0) +
+           plan_moe_touched(d) * 3.0 * op_factor_bytes(&p->problem) * m->hidden * m->inner;
 }
 
 static void moe_ffn_model(struct model_walk *w, const struct mk_plan *p)
@@ -204,19 +224,24 @@ int mk_moe_ffn(struct mk_plan *plan, const void *x, const void *b1, const uint32
 
 static int moe_ffn_built(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
-    return q->engine == MK_ENGINE_MMA ? mk_mma_tile(i, out) : mk_gated_tile(i, out);
+    return q->fp8                       ? mk_fp8_gated_tile(i, out)
+           : q->engine == MK_ENGINE_MMA ? mk_mma_tile(i, out)
+                                        : mk_gated_tile(i, out);
 }
 
 const struct op_descriptor op_moe_ffn = {
     .help = "a whole MoE layer: tokens go to their experts' gated layers and come back weighted",
     .shape = &op_shape_moe,
     .choose_shape = op_choose_moe,
-    .arguments = {{"X", OP_BF16, "T,H"},
-                  {"B1", OP_BF16, "E/W,H,2*I"},
+    .arguments = {{"X", OP_TOKENS, "T,H"},
+                  {"X", OP_RECORDS, "T,record"},
+                  {"B1", OP_FACTOR, "E/W,H,2*I"},
                   {"ids", OP_UINT32, "T,K"},
                   {"weights", OP_FP32, "T,K"},
-                  {"B2", OP_BF16, "E/W,I,H"},
-                  {"Y", OP_BF16, "T,H", .output = 1}},
+                  {"B2", OP_FACTOR, "E/W,I,H"},
+                  {"Y", OP_BF16, "T,H", .output = 1},
+                  {"B1_scales", OP_SCALES, "E/W,2,I:128,H:128:4*4"},
+                  {"B2_scales", OP_SCALES, "E/W,H:128,I:128:4*4"}},
     .needs = {[MK_COMPUTE] = OP_ALWAYS,
               [MK_INTRA_COMM] = OP_ALWAYS,
               [MK_INTER_SEND] = OP_IF_NODES,
@@ -226,6 +251,7 @@ const struct op_descriptor op_moe_ffn = {
     .tile_n_unit = 16, /* half are of the gate */
     .loose_chunks = 1,
     .b_layout = 1,
+    .fp8 = 1,
     .sums = 1,
     .build = moe_ffn_build,
     .tables = moe_ffn_tables,

@@ -78,7 +78,7 @@ struct op_argument {
     int output; /* 1: the launch writes it */
 };
 
-#define OP_ARGUMENTS 8 /* of all plans of an operator; one plan has MK_SPACES - 1 at most */
+#define OP_ARGUMENTS 9 /* of all plans of an operator; one plan has MK_SPACES - 1 at most */
 
 /* ---- the plan ---- */
 

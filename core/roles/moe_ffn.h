@@ -263,7 +263,7 @@ MK_ROLE int moe_ffn_total(const struct moe_ffn_plan *p, struct mk_cta *cta, uint
     s.reach = MK_REACH_ALL;
     s.to = MK_BF16;
     s.space = MK_SPACE_ARG5;
-    s.destination = first * d->row_bytes;
+    s.destination = first * (p->hidden * 2ull);
     mk_cta_add_up(cta, &s);
     return 0;
 }

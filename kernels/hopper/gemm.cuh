@@ -264,6 +264,14 @@ GEMM_MEMBER const CUtensorMap *gemm_source::c(const struct gemm_operands *op,
     return &op->c;
 }
 
+/* What a shape whose stages leave no room for it has among a kernel's variables, which lie before
+ * them. */
+struct gemm_front {
+    uint64_t barriers[8];
+    float b_scales[4][2];
+};
+PTX_SHARED(struct gemm_front, gemm_front_shared, 1);
+
 /* One tile shape, and the shared memory that it makes of it. b_kn: B is K x N, else N x K. c_boxes:
  * of 64 x 64 of C on their way out, for each consumer warpgroup. number: of the sums that a source
  * takes in and gives away itself, enum mk_dtype; C is bf16. products: enum gemm_products; of e4m3,
@@ -292,16 +300,32 @@ struct gemm_shape {
     static constexpr uint32_t c_offset = stages * stage_bytes;
     /* Of each stage: A's scales, from the 16 bytes on in which the first lies. */
     static constexpr uint32_t scales_offset = c_offset + 2 * c_boxes * box_bytes;
-    static constexpr uint32_t scales_part_bytes =
-        products == GEMM_E4M3_BLOCKS ? tile_m * 4 + 16 : 0;
-    static constexpr uint32_t barriers_offset = scales_offset + stages * parts * scales_part_bytes;
     /* A consumer thread has sums and raw ones in nearly all of its registers: what can be worked out
      * again is not kept from tile to tile (gemm_again), and its track lies here. */
     static constexpr bool tight = products >= GEMM_E4M3_EXACT && blocks * tile_n > 128;
+    /* Without a cluster it is of sources with variables of their own: stages begin at 1024 bytes, and
+     * with barriers behind them it would all be 136 bytes more than there are. */
+    static constexpr bool fronted = tight && cluster == 1;
+    static constexpr uint32_t scales_part_bytes =
+        products == GEMM_E4M3_BLOCKS ? tile_m * 4 + (fronted ? 0 : 16) : 0;
+    static constexpr uint32_t barriers_offset = scales_offset + stages * parts * scales_part_bytes;
     static constexpr uint32_t track_offset = barriers_offset + stages * 16;
     /* With room to align the first stage; kernels of e4m3 say so of their shared memory. */
     static constexpr uint32_t shared_bytes =
-        track_offset + (tight ? 8 : 0) + (products == GEMM_BF16 ? 1024 : 0);
+        fronted ? barriers_offset
+                : track_offset + (tight ? 8 : 0) + (products == GEMM_BF16 ? 1024 : 0);
+
+    static GEMM_MEMBER uint32_t barriers(uint32_t shared)
+    {
+        return fronted ? ptx_shared(gemm_front_shared->barriers) : shared + barriers_offset;
+    }
+
+    /* Where rows of A lie apart: B's scales of a stage. */
+    static GEMM_MEMBER uint32_t b_scales(uint32_t shared, uint32_t stage)
+    {
+        return fronted ? ptx_shared(gemm_front_shared->b_scales[stage])
+                       : shared + scales_offset + stage * scales_part_bytes + tile_m * 4;
+    }
 
     /* The first row of the CTA's that consumer warpgroup `half` has sums of. */
     static GEMM_MEMBER uint32_t first_row(uint32_t half)
@@ -314,6 +338,7 @@ struct gemm_shape {
                       tile_n / cluster % 64 == 0,
                   "boxes of B are 64 wide; sums of 64 rows pass through the second's boxes of C");
     static_assert(products == GEMM_BF16 || !b_kn, "e4m3 is multiplied K-major");
+    static_assert(!fronted || stages <= 4, "struct gemm_front");
     static_assert(shared_bytes <= 227 * 1024, "what a CTA of Hopper has");
 };
 
@@ -419,11 +444,10 @@ template <class shape, class tile_source>
 PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, uint32_t shared,
                          uint32_t rank)
 {
-    struct gemm_ring ring = {shared, shared + shape::barriers_offset, {0, 0}};
+    struct gemm_ring ring = {shared, shape::barriers(shared), {0, 0}};
     const uint32_t filled =
         op->stages_of_k < shape::stages ? op->stages_of_k - 1 : shape::stages - 1;
-    /* whoever copies A copies its scales */
-    constexpr bool scaled = shape::products == GEMM_E4M3_BLOCKS && !tile_source::gathers;
+    constexpr bool blocks = shape::products == GEMM_E4M3_BLOCKS;
     struct gemm_scales scales = {};
     struct mk_tile tile;
     uint32_t i, ahead = 0; /* stages that the first tile's B is on its way to */
@@ -431,7 +455,7 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
     if constexpr (tile_source::b_ahead)
         begins = source->first(&tile);
     ptx_await_launches();
-    if (scaled && begins)
+    if (blocks && begins)
         scales = source->scales(0, &tile, rank * shape::tile_m);
     if constexpr (tile_source::b_ahead)
         for (; begins && ahead <= filled; ahead++) {
@@ -439,8 +463,8 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
                      full = pipeline_full<shape::stages>(ring.barriers, ahead);
             gemm_load_b<shape>(op, source, stage, full, &tile, source->b_slab(&tile),
                                ahead * shape::stage_k, rank,
-                               scaled ? gemm_scales_bytes<shape>(&scales, ahead) : 0);
-            if (scaled && tile_source::a_ahead)
+                               blocks ? gemm_scales_bytes<shape>(&scales, ahead) : 0);
+            if (blocks && tile_source::a_ahead)
                 gemm_load_scales<shape>(&scales, shared, ahead, full, ahead);
             if (tile_source::a_ahead)
                 gemm_load_a<shape>(source->a(&tile), stage, full, &tile, ahead * shape::stage_k,
@@ -451,6 +475,8 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
         const CUtensorMap *a = source->a(&tile);
         const int32_t slab = source->b_slab(&tile);
         const uint32_t stages_of_k = source->stages_of_k(op, &tile);
+        /* whoever copies A copies its scales */
+        const bool here = !tile_source::gathers || !source->gathered(&tile), scaled = blocks && here;
         if (scaled)
             scales = source->scales(i, &tile, rank * shape::tile_m);
         for (uint32_t k = 0, slice = 0, left = 0; k < stages_of_k; k++, left--) {
@@ -468,8 +494,7 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
                                    scaled ? gemm_scales_bytes<shape>(&scales, k) : 0);
             if (scaled && !(tile_source::a_ahead && begun))
                 gemm_load_scales<shape>(&scales, shared, ring.at.stage, full, k);
-            if ((!tile_source::gathers || !source->gathered(&tile)) &&
-                !(tile_source::a_ahead && begun))
+            if (here && !(tile_source::a_ahead && begun))
                 gemm_load_a<shape>(a, stage, full, &tile, k * shape::stage_k, rank);
             pipeline_step<shape::stages>(&ring.at);
             if (k == filled)
@@ -518,6 +543,12 @@ template <class shape> PTX_FN uint32_t gemm_again(uint32_t v)
     return v;
 }
 
+/* A consumer's half, likewise. */
+template <class shape> PTX_FN uint32_t gemm_half(uint32_t half)
+{
+    return shape::tight ? ptx_opaque(threadIdx.x) / 128 - 1 : half;
+}
+
 /* A warpgroup's 64 x 64 sums to a box in shared memory. 128-byte swizzle: the 16-byte piece p of
  * row r lies at piece p ^ (r % 8). */
 template <class shape> PTX_FN void gemm_fill_box(uint32_t box, const float *sum)
@@ -554,7 +585,10 @@ PTX_FN void gemm_store(const CUtensorMap *map_c, uint32_t columns,
         for (int n = 0; n < shape::tile_n / 64; n++) {
             if (n >= columns)
                 break;
-            uint32_t box = ring + (*boxes)++ % shape::c_boxes * shape::box_bytes;
+            /* a tight shape's tiles take all boxes in turn, and end with the last */
+            static_assert(!shape::tight || shape::tile_n / 64 % shape::c_boxes == 0, "as often");
+            uint32_t box =
+                ring + (shape::tight ? n : (*boxes)++) % shape::c_boxes * shape::box_bytes;
             if (thread == 0)
                 ptx_bulk_wait_read<shape::c_boxes - 1>();
             ptx_bar_sync(1 + half, 128);
@@ -687,7 +721,7 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
                          uint32_t half, uint32_t rank)
 {
     float sum[shape::blocks][shape::tile_n / 2];
-    struct gemm_ring ring = {shared, shared + shape::barriers_offset, {0, 0}};
+    struct gemm_ring ring = {shared, shape::barriers(shared), {0, 0}};
     struct mk_tile tile;
     uint32_t boxes = 0, i;
     if (shape::parts == 2)
@@ -695,8 +729,9 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
     if (shape::products != GEMM_BF16)
         ptx_await_launches(); /* scales are read by consumers, too */
     for (i = 0; source->soon(i), source->next(i, &tile); i++) {
-        if (source->idle(&tile, rank * shape::tile_m + shape::first_row(half))) {
-            gemm_pass<shape>(op, source, ring.barriers, &ring.at, &tile, i, half);
+        if (source->idle(&tile,
+                         rank * shape::tile_m + shape::first_row(gemm_half<shape>(half)))) {
+            gemm_pass<shape>(op, source, ring.barriers, &ring.at, &tile, i, gemm_half<shape>(half));
             continue;
         }
         if constexpr (shape::products == GEMM_BF16 || shape::products == GEMM_E4M3_FAST)
@@ -710,16 +745,16 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
         source->template add<shape>(i, sum, half, rank, &ring);
         source->template epilogue<shape>(&tile, sum);
         if ((shape::parts == 1 || half == 0) &&
-            !source->template finish<shape>(i, sum, half, rank)) {
+            !source->template finish<shape>(i, sum, gemm_half<shape>(half), rank)) {
             struct gemm_place place = source->place(i, &tile, rank * shape::tile_m);
             gemm_store<shape>(source->c(op, &tile), source->template boxes<shape>(&tile), sum,
-                              shared, half, &place, &boxes);
+                              shared, gemm_half<shape>(half), &place, &boxes);
         }
 #pragma unroll
         for (int m = 0; m < shape::blocks; m++)
             wgmma_settle(sum[m]); /* what a source has made of them stays here */
         if (threadIdx.x % 128 == 0)
-            source->after(i, &tile, half);
+            source->after(i, &tile, gemm_half<shape>(half));
     }
     if (threadIdx.x % 128 == 0) {
         ptx_bulk_wait_read<0>(); /* who announces stores waits for them */
@@ -759,7 +794,7 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
     if (threadIdx.x == 0) {
         ptx_tensormap_prefetch(&op->b);
         ptx_tensormap_prefetch(&op->c);
-        pipeline_init<shape::stages>(shared + shape::barriers_offset,
+        pipeline_init<shape::stages>(shape::barriers(shared),
                                      8 * shape::cluster, /* consumer warps */
                                      tile_source::gathers ? 1 + GEMM_GATHER_WARPS : 1);
     }

@@ -40,17 +40,43 @@ PTX_FN void gather_tell(uint32_t barriers, struct gather_filled *filled)
     }
 }
 
+/* Of a tile's B: its scales, of each 128 columns. */
+struct gather_scales {
+    const float *b;
+    uint32_t second; /* floats to the second 128 columns' */
+};
+
+/* Block k's to a stage's slot: by two lanes of the warp that has the fewest rows. */
+template <class shape>
+PTX_FN void gather_scales_of(const struct gather_scales *of, uint32_t slot, uint32_t k)
+{
+    constexpr uint32_t columns = shape::tile_n > 128 ? 2 : 1;
+    if (threadIdx.x / 32 == GEMM_GATHER_WARPS && threadIdx.x % 32 < columns)
+        ptx_copy_async_4(slot + threadIdx.x % 32 * 4,
+                         of->b + threadIdx.x % 32 * of->second + k);
+}
+
 /* Stages of a tile whose A the producer loads. */
-template <int stages>
-PTX_FN void gather_pass(uint32_t barriers, struct pipeline_position *at, uint32_t stages_of_k,
+template <class shape>
+PTX_FN void gather_pass(uint32_t shared, struct pipeline_position *at, uint32_t stages_of_k,
+                        const struct gather_scales *scales, struct gather_filled *filled,
                         uint64_t limit_ns)
 {
+    const uint32_t barriers = shape::barriers(shared);
     for (uint32_t k = 0; k < stages_of_k; k++) {
-        pipeline_wait_empty<stages>(barriers, at, limit_ns);
-        __syncwarp();
-        if (threadIdx.x % 32 == 0)
-            ptx_mbar_arrive(pipeline_full<stages>(barriers, at->stage));
-        pipeline_step<stages>(at);
+        pipeline_wait_empty<shape::stages>(barriers, at, limit_ns);
+        if constexpr (shape::scales_part_bytes > 0) {
+            gather_scales_of<shape>(scales, shape::b_scales(shared, at->stage), k);
+            ptx_copy_async_commit();
+            filled->count++;
+            pipeline_step<shape::stages>(at);
+            gather_tell<shape::stages, GEMM_GATHER_LAG>(barriers, filled);
+        } else {
+            __syncwarp();
+            if (threadIdx.x % 32 == 0)
+                ptx_mbar_arrive(pipeline_full<shape::stages>(barriers, at->stage));
+            pipeline_step<shape::stages>(at);
+        }
     }
 }
 
@@ -63,13 +89,16 @@ PTX_FN void gather_pass(uint32_t barriers, struct pipeline_position *at, uint32_
  *       Where row `row` of a tile is.
  *
  *   uint32_t row_bytes()
- *       Of a row of A; where products have scales of blocks, those of the row lie behind it. */
+ *       Of a row of A; where products have scales of blocks, those of the row lie behind it.
+ *
+ * Scales of B are copied, too, to where the stage has room behind those of A's rows; of tiles whose
+ * A the producer loads those alone. */
 template <class shape, class tile_source, class operands>
 PTX_FN void gemm_gather(const operands *op, tile_source *source, uint32_t shared)
 {
     constexpr uint32_t groups = shape::tile_m / 4; /* of rows, that a warp copies at once */
     constexpr uint32_t most = (groups + GEMM_GATHER_WARPS - 1) / GEMM_GATHER_WARPS;
-    const uint32_t barriers = shared + shape::barriers_offset;
+    const uint32_t barriers = shape::barriers(shared);
     const uint32_t first = threadIdx.x / 32 - 1, lane = threadIdx.x % 32, piece = lane % 8;
     struct pipeline_position at = {0, 0};
     struct gather_filled filled = {{0, 0}, 0};
@@ -82,10 +111,16 @@ PTX_FN void gemm_gather(const operands *op, tile_source *source, uint32_t shared
         if (!source->next(i, &tile))
             break;
         const uint32_t stages_of_k = source->stages_of_k(op, &tile);
+        struct gather_scales scales = {nullptr, 0};
+        if constexpr (shape::scales_part_bytes > 0) {
+            const auto of = source->scales(i, &tile, 0);
+            scales = {of.b, of.columns > 128 ? of.b_pitch : 0};
+        }
         if (!source->gathered(&tile)) {
             gather_tell<shape::stages, 0>(barriers, &filled);
-            gather_pass<shape::stages>(barriers, &at, stages_of_k, op->limit_ns);
-            filled.at = at;
+            gather_pass<shape>(shared, &at, stages_of_k, &scales, &filled, op->limit_ns);
+            if (!shape::scales_part_bytes)
+                filled.at = at;
             continue;
         }
 #pragma unroll
@@ -105,11 +140,13 @@ PTX_FN void gemm_gather(const operands *op, tile_source *source, uint32_t shared
                 if (group < groups) /* the 128-byte swizzle: piece p of row r lies at p ^ (r % 8) */
                     ptx_copy_async_16(stage + row * 128 + (piece ^ (row % 8)) * 16,
                                       from[j] + in_row, (inside >> j & 1) * 16);
-                if (shape::scales_part_bytes && piece == 0 && has >> j & 1)
+                if (shape::scales_part_bytes && piece == 0 && group < groups)
                     ptx_copy_async_4(shared + shape::scales_offset +
                                          at.stage * shape::scales_part_bytes + row * 4,
                                      from[j] + source->row_bytes() + k * 4);
             }
+            if constexpr (shape::scales_part_bytes > 0)
+                gather_scales_of<shape>(&scales, shape::b_scales(shared, at.stage), k);
             ptx_copy_async_commit();
             filled.count++;
             pipeline_step<shape::stages>(&at);

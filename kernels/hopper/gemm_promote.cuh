@@ -11,6 +11,8 @@
 
 #include "kernels/hopper/gemm.cuh"
 
+#include <type_traits>
+
 /* The first of the two rows, eight apart, of which this thread has sums in each 64. */
 PTX_FN uint32_t gemm_thread_row(void)
 {
@@ -73,6 +75,25 @@ template <class shape> struct gemm_scale_walk {
     }
 };
 
+/* Where rows of A lie apart all scales lie in the stage: a's, and behind those of its rows b's. Only
+ * that a thread works out anew for each stage which are its own. */
+template <class shape> struct gemm_scale_slots {
+    static constexpr int columns = gemm_scale_walk<shape>::columns;
+    static_assert(shape::parts == 1 && shape::blocks == 1, "of gemm_gather.cuh");
+
+    GEMM_MEMBER void take(uint32_t shared, uint32_t stage, float (&a)[1][2],
+                          float (&b_now)[columns])
+    {
+        const uint32_t thread = ptx_opaque(threadIdx.x) - 128,
+                       row = shared + shape::scales_offset + stage * shape::scales_part_bytes + (thread / 32 * 16 + thread % 32 / 4) * 4;
+        a[0][0] = __uint_as_float(ptx_load_shared(row));
+        a[0][1] = __uint_as_float(ptx_load_shared(row + 8 * 4));
+#pragma unroll
+        for (int p = 0; p < columns; p++)
+            b_now[p] = __uint_as_float(ptx_load_shared(shape::b_scales(shared, stage) + p * 4));
+    }
+};
+
 /* sum += raw, by a's scale of each row and b of all columns where there are scales. */
 template <bool scaled, int count>
 PTX_FN void gemm_add_raw(float *sum, const float (&raw)[count], const float (&a)[2], float b)
@@ -91,12 +112,11 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
 {
     constexpr bool scaled = shape::products == GEMM_E4M3_BLOCKS;
     constexpr int across = shape::tile_n / 64, pieces = shape::blocks * across;
-    const uint32_t stages_of_k = source->stages_of_k(op, tile),
-                   later = stages_of_k > 2 ? 2 : stages_of_k - 1, lane = threadIdx.x % 32,
+    const uint32_t stages_of_k = source->stages_of_k(op, tile), lane = threadIdx.x % 32,
                    part = shape::parts == 2 ? half : 0;
-    struct gemm_scale_walk<shape> walk;
+    std::conditional_t<tile_source::gathers, gemm_scale_slots<shape>, gemm_scale_walk<shape>> walk;
     float raw[2][32], a[shape::blocks][2] = {}, b[gemm_scale_walk<shape>::columns] = {};
-    if (scaled) {
+    if constexpr (scaled && !tile_source::gathers) {
         const struct gemm_scales scales = source->scales(i, tile, rank * shape::tile_m);
         walk.begin(&scales, half);
     }
@@ -109,15 +129,21 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
         pipeline_wait_full<shape::stages>(ring->barriers, &ring->at, op->limit_ns);
         if (k == 0 && threadIdx.x % 128 == 0)
             source->begin(i, tile);
+        const uint32_t all = gemm_again<shape>(stages_of_k), later = all > 2 ? 2 : all - 1;
         if (i > 0 && k == later && threadIdx.x % 128 == 0)
             source->stored(i - 1, half);
         const uint32_t stage = ring->shared + ring->at.stage * shape::stage_bytes;
-        if (scaled)
+        if constexpr (scaled && tile_source::gathers)
+            walk.take(ring->shared, ring->at.stage, a, b);
+        else if (scaled)
             walk.take(ring->shared + shape::scales_offset +
                           (ring->at.stage * shape::parts + part) * shape::scales_part_bytes,
                       a, b);
+        /* a source that gathers has no register for where its rows begin */
+        const uint32_t first =
+            shape::first_row(tile_source::gathers ? gemm_half<shape>(half) : half);
         const uint64_t rows =
-            wgmma_descriptor(stage + part * shape::a_part_bytes + shape::first_row(half) * 128, 0);
+            wgmma_descriptor(stage + part * shape::a_part_bytes + first * 128, 0);
         const uint64_t columns =
             wgmma_descriptor(stage + shape::a_bytes + part * shape::b_part_bytes, 0);
         auto start = [&](float(&to)[32], int j) {

@@ -1,190 +1,28 @@
-/* The MoE feed-forward layer in one launch. Thread blocks take roles by their number, and take on
- * others when they are through: intra_comm and inter_send run their part of
- * core/roles/moe_dispatch.h with all their threads; then they compute, as compute's do from the
- * beginning, and those of inter_reduce until what is left is mostly this rank's own; last of all
- * they add up what experts have made of tokens.
- *
- * Compute is the GEMM engine over the table of tiles that the schedule makes. Up: rows of A are
- * gathered from where tokens lie, a tile's columns of B are as many of gate as of up, so that the
- * same thread has the sums of both, and what is stored is silu(gate) * up. Down: A is what up has
- * stored, by TMA. */
-#include "kernels/epilogue.cuh"
-#include "kernels/op.h"
+/* The MoE feed-forward layer of bf16 on the GPU. */
+#include "kernels/ops/moe_ffn.cuh"
 
-#include "kernels/hopper/gemm_launch.cuh"
-#include "kernels/ops/moe_ffn_sums.cuh"
-#include "kernels/ops/moe_source.cuh"
+struct moe_ffn_bf16_source : moe_ffn_source<moe_ffn_bf16_source> {
+    static constexpr uint32_t tile_k = GEMM_TILE_K;
+    struct moe_ffn_place tile;
 
-GPU_OPERATOR(moe_ffn)
-GPU_OPERATOR(moe_ffn_mma) /* of plans for engine mma */
-
-/* Of down: its A (what up stores, rows x I), B and C. Of up B and C are in struct gemm_operands. */
-struct moe_ffn_maps {
-    CUtensorMap a, b, c;
-};
-
-/* What a consumer warpgroup has stored and not told of yet: how many, in the units of a flag. Its
- * registers are taken. */
-struct moe_ffn_stored {
-    uint32_t count, flag;
-};
-PTX_SHARED(struct moe_ffn_stored, moe_ffn_untold, 2);
-PTX_SHARED(struct tile_track, moe_ffn_track, 1); /* the first consumer's alone */
-
-struct moe_ffn_source : moe_source<moe_ffn_source> {
-    static constexpr bool two_runs = true, goes_on = true;
-    const struct moe_ffn_plan *plan;
-    const struct moe_ffn_maps *maps;
-    uint32_t stage, col, row, rows; /* of a consumer's tile */
-
-    GEMM_MEMBER void opened()
+    static GEMM_MEMBER uint32_t thread()
     {
-        if (blockIdx.x >= mk_total_blocks(&launch->split) - launch->split.ctas[MK_INTER_REDUCE])
-            last = head()->apart;
+        return threadIdx.x;
     }
 
-    GEMM_MEMBER int await(const struct mk_tile_entry *e)
+    GEMM_MEMBER void keep(const struct moe_ffn_place &of)
     {
-        return e->column < plan->up_tiles
-                   ? moe_await_rows(dispatch, &cta, e->row)
-                   : moe_ffn_await(plan, &cta, moe_ffn_acted_flag(plan, e->row), e->row,
-                                   plan->up_tiles);
+        tile = of;
     }
 
-    GEMM_MEMBER void describe(const struct mk_tile_entry *e, struct mk_tile *tile)
+    GEMM_MEMBER const struct moe_ffn_place &kept() const
     {
-        stage = e->column < plan->up_tiles ? MOE_FFN_UP : MOE_FFN_DOWN;
-        row = e->row;
-        rows = e->rows;
-        col =
-            stage == MOE_FFN_UP ? e->column * (tile_n / 2) : (e->column - plan->up_tiles) * tile_n;
-        tile->stage = stage;
-        tile->a_slab = 0;
-        tile->slab = e->group;
-        tile->row = row;
-        tile->rows = rows;
-        tile->col = col;
-        tile->id = 0; /* consumers have no register for it: see `after` */
+        return tile;
     }
 
-    GEMM_MEMBER bool gathered(const struct mk_tile *tile) const
+    template <class shape> GEMM_MEMBER bool store_act(float (&)[shape::tile_n / 2], uint32_t) const
     {
-        return tile->stage == MOE_FFN_UP;
-    }
-
-    GEMM_MEMBER uint32_t second(const struct mk_tile *tile) const
-    {
-        return tile->stage == MOE_FFN_UP ? plan->inner : tile_n / 2;
-    }
-
-    GEMM_MEMBER uint32_t stages_of_k(const struct gemm_operands *op,
-                                     const struct mk_tile *tile) const
-    {
-        return tile->stage == MOE_FFN_UP ? op->stages_of_k
-                                         : (plan->inner + GEMM_TILE_K - 1) / GEMM_TILE_K;
-    }
-
-    GEMM_MEMBER const CUtensorMap *a(const struct mk_tile *) const
-    {
-        return &maps->a;
-    }
-
-    GEMM_MEMBER const CUtensorMap *b(const struct gemm_operands *op,
-                                     const struct mk_tile *tile) const
-    {
-        return tile->stage == MOE_FFN_UP ? &op->b : &maps->b;
-    }
-
-    GEMM_MEMBER const CUtensorMap *c(const struct gemm_operands *op,
-                                     const struct mk_tile *tile) const
-    {
-        return tile->stage == MOE_FFN_UP ? &op->c : &maps->c;
-    }
-
-    template <class shape> GEMM_MEMBER uint32_t boxes(const struct mk_tile *tile) const
-    {
-        return shape::tile_n / (tile->stage == MOE_FFN_UP ? 128 : 64);
-    }
-
-    /* Rows of results in fp32: each four lanes store 32 bytes of a row. */
-    template <class shape>
-    GEMM_MEMBER void store_wide(const float (&sum)[shape::blocks][shape::tile_n / 2],
-                                uint32_t half) const
-    {
-        const uint32_t lane = threadIdx.x % 32;
-        uint32_t first = shape::first_row(half) + threadIdx.x % 128 / 32 * 16 + lane / 4;
-        float *to = (float *)(launch->heap + plan->made) + (uint64_t)(row + first) * plan->hidden +
-                    col + lane % 4 * 2;
-#pragma unroll
-        for (int j = 0; j < shape::tile_n / 8; j++) {
-            if (col + j * 8 >= plan->hidden)
-                break;
-            if (first < rows)
-                *(float2 *)(to + j * 8) = make_float2(sum[0][j * 4], sum[0][j * 4 + 1]);
-            if (first + 8 < rows)
-                *(float2 *)(to + 8ull * plan->hidden + j * 8) =
-                    make_float2(sum[0][j * 4 + 2], sum[0][j * 4 + 3]);
-        }
-        ptx_bar_sync(1 + half, 128); /* who tells of them tells of all */
-    }
-
-    template <class shape>
-    GEMM_MEMBER bool finish(uint32_t, float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t half,
-                            uint32_t) const
-    {
-        static_assert(shape::blocks == 1, "64 rows of a warpgroup");
-        if (stage == MOE_FFN_UP) {
-#pragma unroll
-            for (int j = 0; j < shape::tile_n / 4; j++)
-                sum[0][j] = epilogue_silu(sum[0][j]) * sum[0][j + shape::tile_n / 4];
-        } else if (plan->number == MK_FP32) {
-            store_wide<shape>(sum, half);
-            return true;
-        }
         return false;
-    }
-
-    /* Down of a group may come right behind its up, and wait for what this block has stored: so it
-     * is told of while the next tile is loaded, but before that where the next one is not known. */
-    GEMM_MEMBER void tell() const
-    {
-        struct moe_ffn_stored *untold = &moe_ffn_untold[threadIdx.x / 128 - 1];
-        if (!untold->count)
-            return;
-        ptx_bulk_wait_all();
-        ptx_add_release_here(cta_flag(launch->heap, untold->flag), untold->count);
-        untold->count = 0;
-    }
-
-    GEMM_MEMBER void soon(uint32_t i) const
-    {
-        if (threadIdx.x % 128 == 0 &&
-            !ptx_mbar_test(ptx_shared(&gemm_ticket_shared->given[i % GEMM_TICKETS]),
-                           i / GEMM_TICKETS & 1))
-            tell();
-        __syncwarp();
-    }
-
-    GEMM_MEMBER void stored(uint32_t, uint32_t) const
-    {
-        tell();
-    }
-
-    GEMM_MEMBER void begin(uint32_t, const struct mk_tile *)
-    {
-        if (threadIdx.x == 128)
-            tile_track_start(moe_ffn_track);
-    }
-
-    GEMM_MEMBER void after(uint32_t, const struct mk_tile *, uint32_t half)
-    {
-        if (threadIdx.x == 128)
-            tile_track_note(moe_ffn_track, launch,
-                            moe_ffn_tile_id(plan, row / tile_m, stage,
-                                            col / (stage == MOE_FFN_UP ? tile_n / 2 : tile_n)));
-        moe_ffn_untold[half] = {rows * (MK_TILE_PARTS / 2), stage == MOE_FFN_UP
-                                                                ? moe_ffn_acted_flag(plan, row)
-                                                                : moe_ffn_made_flag(plan, row)};
     }
 };
 
@@ -196,98 +34,43 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
                    const __grid_constant__ struct moe_ffn_maps maps)
 {
     PTX_SHARED_DYNAMIC(memory);
-    static_assert(shape::shared_bytes >= MK_ROUTE_SHARED, "what making tables takes");
-    moe_begin_block(&plan.dispatch, &launch, memory);
-    struct moe_ffn_source source;
-    source.dispatch = &plan.dispatch;
-    source.plan = &plan;
-    source.maps = &maps;
-    source.launch = &launch;
-    source.operands = &operands;
-    source.map_a = nullptr;
-    source.tile_m = shape::tile_m;
-    source.tile_n = shape::tile_n;
-    source.columns = 0;
-    if (threadIdx.x == 0) {
-        moe_ffn_untold[0].count = moe_ffn_untold[1].count = 0;
-        gemm_tickets_open(moe_ffn_source::gathers);
+    struct moe_ffn_bf16_source source;
+    moe_ffn_block<shape>(&plan, &launch, &operands, &maps, &source, memory);
+}
+
+struct moe_ffn_kernels {
+    template <class shape> static auto kernel()
+    {
+        return moe_ffn_kernel<shape>;
     }
-    if (threadIdx.x == 128)
-        tile_track_open(moe_ffn_track, &launch);
-    gemm_compute<shape>(&operands, &source, memory);
-    if (threadIdx.x == 128)
-        tile_track_close(moe_ffn_track, &launch);
-    __syncthreads(); /* the lead's track is there */
-    moe_ffn_add_up(&plan, &launch, memory, GEMM_THREADS);
-    __syncthreads();
-    if (threadIdx.x == 0)
-        cta_leave(&launch);
-}
 
-template <class shape>
-static int moe_ffn_describe(struct gemm_operands *op, struct moe_ffn_maps *maps,
-                            const struct moe_ffn_plan *p, const struct gpu_launch *l)
-{
-    const uint64_t rows = (uint64_t)p->dispatch.row_tiles * p->dispatch.tile_m, h = p->hidden,
-                   inner = p->inner, experts = p->dispatch.rank_experts;
-    const uint64_t acted[3] = {inner, rows, 1}, made[3] = {h, rows, 1};
-    const uint32_t c_box[2] = {64, 64}, a_box[2] = {GEMM_TILE_K, shape::tile_m};
-    int err = gemm_describe_groups<shape>(&op->b, l->arguments[MK_SPACE_ARG1], 2 * inner, h,
-                                          experts, shape::tile_n / 2);
-    if (!err)
-        err = gemm_describe_groups<shape>(&maps->b, l->arguments[MK_SPACE_ARG4], h, inner, experts,
-                                          shape::tile_n / 2);
-    if (!err)
-        err = tensormap_bf16(&op->c, l->heap + p->acted, acted, inner, rows * inner, c_box);
-    if (!err)
-        err = tensormap_bf16(&maps->a, l->heap + p->acted, acted, inner, rows * inner, a_box);
-    maps->c = op->c; /* not used where results are fp32 */
-    if (!err && p->number == MK_BF16)
-        err = tensormap_bf16(&maps->c, l->heap + p->made, made, h, rows * h, c_box);
-    op->stages_of_k = (uint32_t)mk_ceil_div(h, GEMM_TILE_K);
-    op->stages_of_slice = UINT32_MAX;
-    gpu_limit_waits(op, l);
-    return err;
-}
-
-/* Calls `call` with an object of the shape that the plan asks for; -EINVAL where there is none. */
-template <class function>
-static int moe_ffn_shape(const struct moe_ffn_plan *p, int transposed, function call)
-{
+    template <class function>
+    static int dispatch(const struct moe_ffn_plan *p, int transposed, function call)
+    {
 #define MOE_TRY(rows, columns, cluster_, stages, boxes)                                            \
     if (p->dispatch.tile_m == rows && p->tile_n == columns)                                        \
         return transposed ? call(gemm_shape<rows, columns, cluster_, 0, stages, boxes>())          \
                           : call(gemm_shape<rows, columns, cluster_, 1, stages, boxes>());
-    MK_GATED_TILES(MOE_TRY)
+        MK_GATED_TILES(MOE_TRY)
 #undef MOE_TRY
-    return -EINVAL;
-}
+        return -EINVAL;
+    }
+};
 
 int moe_ffn_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
+    if (plan->problem.fp8)
+        return moe_ffn_fp8_prepare(plan, error, error_size);
     if (plan->problem.engine == MK_ENGINE_MMA)
         return moe_ffn_mma_prepare(plan, error, error_size);
-    const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
-    int err = moe_ffn_shape(p, plan->problem.b_transposed, [=](auto shape) {
-        typedef decltype(shape) built;
-        return gpu_admit(moe_ffn_kernel<built>, mk_total_blocks(&plan->problem.tuning.split), 1,
-                         GEMM_THREADS, built::shared_bytes, error, error_size);
-    });
-    return gpu_prepared(err, p->dispatch.tile_m, p->tile_n, 0, error, error_size);
+    return moe_ffn_prepare_by<moe_ffn_kernels>(plan, error, error_size);
 }
 
 int moe_ffn_launch(const struct mk_plan *plan, const struct gpu_launch *launch, cudaStream_t stream)
 {
+    if (plan->problem.fp8)
+        return moe_ffn_fp8_launch(plan, launch, stream);
     if (plan->problem.engine == MK_ENGINE_MMA)
         return moe_ffn_mma_launch(plan, launch, stream);
-    const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
-    return moe_ffn_shape(p, plan->problem.b_transposed, [=](auto shape) {
-        typedef decltype(shape) built;
-        struct gemm_operands operands;
-        struct moe_ffn_maps maps;
-        int err = moe_ffn_describe<built>(&operands, &maps, p, launch);
-        return err ? err
-                   : gemm_launch_kernel(moe_ffn_kernel<built>, mk_total_blocks(&launch->split), 1,
-                                        built::shared_bytes, stream, *p, *launch, operands, maps);
-    });
+    return moe_ffn_launch_by<moe_ffn_kernels>(plan, launch, stream);
 }

@@ -1,9 +1,12 @@
 #include "sim/ops/exact_moe_ffn.h"
 
 #include "core/bf16.h"
+#include "core/e4m3.h"
+#include "core/quantize.h"
 #include "sim/clock.h"
 #include "sim/ops/exact_moe.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +75,116 @@ static void exact_moe_ffn_fill_expert(const struct mk_plan *plan, uint64_t k1, u
                 mk_bf16_from_float((float)exact_moe_ffn_down_at(m, k2, row, col));
 }
 
+/* ---- FP8 ----
+ *
+ * Gates are one weight of 32 or 64 by an element that is 1; up is at most 7, and 7 by a gate of 64
+ * in the first column of each 128, whose scale is then a power of two: so activations are codes.
+ * All scales are powers of two: of a token times one of its block of K, which those of B1 divide by,
+ * and one of each block of B. */
+
+static int exact_moe_ffn_power(uint64_t k, uint64_t i, uint32_t most)
+{
+    return (int)(sim_mix(sim_mix(k) ^ i) % most);
+}
+
+static int exact_moe_ffn_token_at_fp8(const struct mk_moe *m, uint64_t k, uint64_t token, uint64_t i)
+{
+    return i % 4 ? exact_moe_ffn_token_at(m, k, token, i) : 1;
+}
+
+/* Of the row of a token's i-th element that is not 0. */
+static int exact_moe_ffn_up_at_fp8(const struct mk_moe *m, uint64_t k, uint64_t i, uint64_t col)
+{
+    const uint64_t inner = m->inner, mixed = sim_mix(k ^ col);
+    if (col < inner) {
+        const uint64_t from = mixed % (TOKEN_ONES / 4) * 4;
+        return i != from ? 0 : col % MK_SCALE_BLOCK && mixed >> 63 ? GATE / 2 : GATE;
+    }
+    if ((col - inner) % MK_SCALE_BLOCK == 0)
+        return i ? 0 : 7;
+    for (uint64_t t = 0; t < 7; t++)
+        if (i == 1 + (mixed + 3 * t) % (TOKEN_ONES - 1))
+            return exact_moe_ffn_one(k, i * 2 * inner + col);
+    return 0;
+}
+
+/* The power of a block of B1: which: 0 of gate, 1 of up. */
+static int exact_moe_ffn_up_power(uint64_t k, uint64_t which, uint64_t block)
+{
+    return exact_moe_ffn_power(k, 1 + which + 2 * block, 4);
+}
+
+static int exact_moe_ffn_down_power(const struct mk_moe *m, uint64_t k, uint64_t row, uint64_t col)
+{
+    return exact_moe_ffn_power(
+        k, (row / MK_SCALE_BLOCK) << 32 ^ (col / MK_SCALE_BLOCK), 4);
+}
+
+/* Of a block of K of tokens. */
+static int exact_moe_ffn_depth_power(uint64_t seed, uint64_t launch, uint64_t block)
+{
+    return exact_moe_ffn_power(key(seed, launch, 0, 7), block, 16);
+}
+
+static int exact_moe_ffn_token_power(uint64_t k, uint64_t token)
+{
+    return exact_moe_ffn_power(~k, token, 4);
+}
+
+static void exact_moe_ffn_fill_tokens_fp8(const struct mk_plan *plan, uint64_t seed,
+                                          uint64_t launch, uint8_t *records)
+{
+    const struct mk_moe *m = &plan->problem.moe;
+    const uint64_t k = key(seed, launch, plan->problem.topo.rank, 0),
+                   record = quantize_record(m->hidden);
+    for (uint64_t token = 0; token < m->tokens; token++) {
+        uint8_t *to = records + token * record;
+        float *scales = (float *)(void *)(to + m->hidden);
+        memset(to, 0xff, record); /* what fills a record up is no number */
+        memset(to, 0, m->hidden);
+        for (uint64_t i = 0; i < TOKEN_ONES; i++)
+            to[exact_moe_ffn_token_place(m, i)] =
+                mk_e4m3_from_float((float)exact_moe_ffn_token_at_fp8(m, k, token, i));
+        for (uint64_t i = 0; i < mk_ceil_div(m->hidden, MK_SCALE_BLOCK); i++)
+            scales[i] = ldexpf(1, exact_moe_ffn_token_power(k, token) +
+                                      exact_moe_ffn_depth_power(seed, launch, i));
+    }
+}
+
+static void exact_moe_ffn_fill_expert_fp8(const struct mk_plan *plan, uint64_t seed,
+                                          uint64_t launch, uint32_t expert, uint32_t local,
+                                          void *const arguments[MK_SPACES - 1])
+{
+    const struct mk_moe *m = &plan->problem.moe;
+    const uint64_t k1 = key(seed, launch, expert, 1), k2 = key(seed, launch, expert, 4),
+                   deep1 = mk_ceil_div(m->hidden, MK_SCALE_BLOCK), pitch1 = mk_round_up(deep1, 4),
+                   deep2 = mk_ceil_div(m->inner, MK_SCALE_BLOCK), pitch2 = mk_round_up(deep2, 4),
+                   size = m->hidden * m->inner;
+    uint8_t *b1 = (uint8_t *)arguments[1] + local * 2 * size,
+            *b2 = (uint8_t *)arguments[4] + local * size;
+    float *scales1 = (float *)arguments[6] + local * 2 * deep2 * pitch1,
+          *scales2 = (float *)arguments[7] + local * deep1 * pitch2;
+    memset(b1, 0, 2 * size);
+    memset(scales1, 0xff, 2 * deep2 * pitch1 * sizeof(float));
+    memset(scales2, 0xff, deep1 * pitch2 * sizeof(float));
+    for (uint64_t col = 0; col < 2 * m->inner; col++)
+        for (uint64_t i = 0; i < TOKEN_ONES; i++)
+            b1[col * m->hidden + exact_moe_ffn_token_place(m, i)] =
+                mk_e4m3_from_float((float)exact_moe_ffn_up_at_fp8(m, k1, i, col));
+    for (uint64_t i = 0; i < 2 * deep2; i++)
+        for (uint64_t j = 0; j < deep1; j++)
+            scales1[i * pitch1 + j] = ldexpf(1, exact_moe_ffn_up_power(k1, i / deep2, i % deep2) -
+                                                    exact_moe_ffn_depth_power(seed, launch, j));
+    for (uint64_t col = 0; col < m->hidden; col++)
+        for (uint64_t row = 0; row < m->inner; row++)
+            b2[col * m->inner + row] =
+                mk_e4m3_from_float((float)exact_moe_ffn_down_at(m, k2, row, col));
+    for (uint64_t i = 0; i < deep1; i++)
+        for (uint64_t j = 0; j < deep2; j++)
+            scales2[i * pitch2 + j] = ldexpf(
+                1, exact_moe_ffn_down_power(m, k2, j * MK_SCALE_BLOCK, i * MK_SCALE_BLOCK));
+}
+
 void exact_moe_ffn_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                         void *const arguments[MK_SPACES - 1])
 {
@@ -80,13 +193,21 @@ void exact_moe_ffn_fill(const struct mk_plan *plan, uint64_t seed, uint64_t laun
              rank_experts = (uint32_t)m->experts / mk_world(&plan->problem.topo);
     uint16_t *x = arguments[0], *b1 = arguments[1], *b2 = arguments[4];
     float *weights = arguments[3];
-    memset(x, 0, m->tokens * m->hidden * 2);
-    for (uint64_t token = 0; token < m->tokens; token++)
+    const int fp8 = plan->problem.fp8;
+    if (fp8)
+        exact_moe_ffn_fill_tokens_fp8(plan, seed, launch, arguments[0]);
+    else
+        memset(x, 0, m->tokens * m->hidden * 2);
+    for (uint64_t token = 0; token < m->tokens && !fp8; token++)
         for (uint64_t i = 0; i < TOKEN_ONES; i++)
             x[token * m->hidden + exact_moe_ffn_token_place(m, i)] = mk_bf16_from_float(
                 (float)exact_moe_ffn_token_at(m, key(seed, launch, rank, 0), token, i));
     for (uint32_t i = 0; i < rank_experts; i++)
-        exact_moe_ffn_fill_expert(plan, key(seed, launch, rank * rank_experts + i, 1),
+        if (fp8)
+            exact_moe_ffn_fill_expert_fp8(plan, seed, launch, rank * rank_experts + i, i,
+                                          arguments);
+        else
+            exact_moe_ffn_fill_expert(plan, key(seed, launch, rank * rank_experts + i, 1),
                                   key(seed, launch, rank * rank_experts + i, 4),
                                   b1 + 2 * i * m->hidden * m->inner, b2 + i * m->hidden * m->inner);
     exact_moe_ids(plan, seed, launch, rank, arguments[2]);
@@ -101,41 +222,48 @@ static float exact_moe_ffn_round_to_bf16(float value)
 
 /* What of an expert a token meets. */
 struct expert {
-    int32_t *gate, *up; /* [TOKEN_ONES, I] */
-    int32_t *down;      /* [I, H] */
-    int32_t *sums;      /* gate and up of one token, then its row of results: [2 I + H] */
+    float *gate, *up; /* [TOKEN_ONES, I] */
+    float *down;      /* [I, H] */
+    float *sums;      /* gate and up of one token, then its row of results: [2 I + H] */
 };
 
-static void exact_moe_ffn_load_expert(const struct mk_moe *m, uint64_t k1, uint64_t k2,
+static void exact_moe_ffn_load_expert(const struct mk_problem *q, uint64_t k1, uint64_t k2,
                                       const struct expert *e)
 {
+    const struct mk_moe *m = &q->moe;
     for (uint64_t i = 0; i < TOKEN_ONES; i++)
-        for (uint64_t col = 0; col < m->inner; col++) {
-            e->gate[i * m->inner + col] =
-                exact_moe_ffn_up_at(m, k1, exact_moe_ffn_token_place(m, i), col);
-            e->up[i * m->inner + col] =
-                exact_moe_ffn_up_at(m, k1, exact_moe_ffn_token_place(m, i), m->inner + col);
+        for (uint64_t col = 0; col < 2 * m->inner; col++) {
+            const uint64_t which = col / m->inner, of = col % m->inner;
+            (which ? e->up : e->gate)[i * m->inner + of] =
+                q->fp8 ? ldexpf((float)exact_moe_ffn_up_at_fp8(m, k1, i, col),
+                                exact_moe_ffn_up_power(k1, which, of / MK_SCALE_BLOCK))
+                       : (float)exact_moe_ffn_up_at(m, k1, exact_moe_ffn_token_place(m, i), col);
         }
     for (uint64_t row = 0; row < m->inner; row++)
         for (uint64_t col = 0; col < m->hidden; col++)
-            e->down[row * m->hidden + col] = exact_moe_ffn_down_at(m, k2, row, col);
+            e->down[row * m->hidden + col] =
+                ldexpf((float)exact_moe_ffn_down_at(m, k2, row, col),
+                       q->fp8 ? exact_moe_ffn_down_power(m, k2, row, col) : 0);
 }
 
-/* The results of one token of an expert; returns them. */
-static const int32_t *exact_moe_ffn_apply(const struct mk_moe *m, const struct expert *e,
-                                          uint64_t k, uint64_t token)
+/* The results of one token of an expert; returns them. All sums are exact. */
+static const float *exact_moe_ffn_apply(const struct mk_problem *q, const struct expert *e,
+                                        uint64_t k, uint64_t token)
 {
-    int32_t *gate = e->sums, *up = gate + m->inner, *out = up + m->inner;
+    const struct mk_moe *m = &q->moe;
+    float *gate = e->sums, *up = gate + m->inner, *out = up + m->inner;
     memset(e->sums, 0, (2 * m->inner + m->hidden) * sizeof *e->sums);
     for (uint64_t i = 0; i < TOKEN_ONES; i++) {
-        int32_t x = exact_moe_ffn_token_at(m, k, token, i);
+        float x = q->fp8 ? ldexpf((float)exact_moe_ffn_token_at_fp8(m, k, token, i),
+                                  exact_moe_ffn_token_power(k, token))
+                         : (float)exact_moe_ffn_token_at(m, k, token, i);
         for (uint64_t col = 0; col < m->inner; col++) {
             gate[col] += x * e->gate[i * m->inner + col];
             up[col] += x * e->up[i * m->inner + col];
         }
     }
     for (uint64_t row = 0; row < m->inner; row++) {
-        int32_t acted = (int32_t)exact_moe_ffn_round_to_bf16((float)(gate[row] * up[row]));
+        float acted = exact_moe_ffn_round_to_bf16(gate[row] * up[row]);
         for (uint64_t col = 0; col < m->hidden; col++)
             out[col] += acted * e->down[row * m->hidden + col];
     }
@@ -151,19 +279,20 @@ static void exact_moe_ffn_add_rank(const struct mk_plan *plan, uint64_t seed, ui
     uint32_t world = mk_world(&plan->problem.topo), count = (uint32_t)m->experts / world;
     uint64_t places = m->tokens * m->k;
     for (uint32_t expert = at * count; expert < (at + 1) * count; expert++) {
-        exact_moe_ffn_load_expert(m, key(seed, launch, expert, 1), key(seed, launch, expert, 4), e);
+        exact_moe_ffn_load_expert(&plan->problem, key(seed, launch, expert, 1), key(seed, launch, expert, 4), e);
         for (uint64_t i = 0; i < world * places; i++) {
             uint32_t rank = (uint32_t)(i / places);
             uint64_t token = i % places / m->k;
             if (ids[i] != expert)
                 continue;
-            const int32_t *out = exact_moe_ffn_apply(m, e, key(seed, launch, rank, 0), token);
+            const float *out =
+                exact_moe_ffn_apply(&plan->problem, e, key(seed, launch, rank, 0), token);
             float weight = exact_moe_ffn_weight_at(key(seed, launch, rank, 3), i % places);
             float *sum = partial + (rank * m->tokens + token) * m->hidden;
             for (uint64_t col = 0; col < m->hidden; col++)
                 sum[col] += weight * (plan->problem.deterministic
-                                          ? (float)out[col]
-                                          : exact_moe_ffn_round_to_bf16((float)out[col]));
+                                          ? out[col]
+                                          : exact_moe_ffn_round_to_bf16(out[col]));
         }
     }
 }
@@ -201,7 +330,7 @@ static int exact_moe_ffn_make_reference(const struct mk_plan *plan, uint64_t see
     uint64_t world = mk_world(t), count = world * m->tokens * m->hidden;
     uint32_t *ids = malloc(world * m->tokens * m->k * sizeof *ids);
     float *partial = malloc(2 * count * sizeof *partial); /* of a node, of a rank */
-    int32_t *words =
+    float *words =
         malloc((2 * TOKEN_ONES * m->inner + m->inner * m->hidden + 2 * m->inner + m->hidden) *
                sizeof *words);
     if (!r->memory)

@@ -4,6 +4,7 @@
 #ifdef SIM_OP_BROKEN_CTA
 #include SIM_OP_BROKEN_CTA
 #endif
+#include "core/quantize.h"
 #include "core/roles/moe_ffn.h"
 #include "sim/ops/exact_moe_ffn.h"
 #include "sim/op.h"
@@ -63,7 +64,10 @@ static void moe_ffn_operands(const struct mk_plan *plan, const struct mk_tile *t
                              struct sim_operands *out)
 {
     const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
-    int transposed = plan->problem.b_transposed, up = t->stage == MOE_FFN_UP;
+    const int fp8 = plan->problem.fp8, transposed = plan->problem.b_transposed,
+              up = t->stage == MOE_FFN_UP;
+    const uint64_t each = op_factor_bytes(&plan->problem);
+    const uint32_t all_rows = p->dispatch.row_tiles * p->dispatch.tile_m;
     uint64_t k = up ? p->hidden : p->inner, n = up ? 2ull * p->inner : p->hidden;
     out->a_space = up ? MK_SPACE_ARG0 : MK_SPACE_HEAP;
     out->c_space = MK_SPACE_HEAP;
@@ -71,21 +75,34 @@ static void moe_ffn_operands(const struct mk_plan *plan, const struct mk_tile *t
     out->a_list = up ? p->dispatch.route.source + t->row * 4ull : 0;
     out->a_first = p->dispatch.room;
     out->a_rest = p->dispatch.landed;
-    out->a_pitch = (uint32_t)k;
+    out->a_pitch = (uint32_t)(up ? p->dispatch.row_bytes / (fp8 ? 1 : 2) : k);
+    out->fp8 = fp8;
+    out->scales_space = MK_SPACE_HEAP;
+    out->scales = up ? p->hidden : p->act_scales + t->row * 4ull;
+    out->scales_pitch = up ? 1 : all_rows;
     out->b_space = up ? MK_SPACE_ARG1 : MK_SPACE_ARG4;
-    out->b = (t->slab * k * n + (transposed ? t->col * k : t->col)) * 2;
+    out->b = (t->slab * k * n + (transposed ? t->col * k : t->col)) * each;
     out->b_pitch = (uint32_t)(transposed ? k : n);
     out->b_transposed = transposed;
-    out->gate = up ? (transposed ? p->inner * k : p->inner) * 2 : 0;
+    out->gate = up ? (transposed ? p->inner * k : p->inner) * each : 0;
     out->c_local = t->c_local;
-    out->c_number = up ? MK_BF16 : (enum mk_dtype)p->number;
+    out->c_number = !up ? (enum mk_dtype)p->number : fp8 ? MK_E4M3 : MK_BF16;
+    out->code_scales = p->act_scales + (t->col / MK_SCALE_BLOCK * (uint64_t)all_rows + t->row) * 4;
+    out->code_pitch = all_rows;
     out->c =
-        up ? p->acted + t->row * p->act_bytes + t->col * 2ull
+        up ? p->acted + t->row * p->act_bytes + t->col * each
            : p->made + t->row * p->result_bytes + t->col * (p->number == MK_FP32 ? 4ull : 2ull);
     out->c_pitch = up ? p->inner : p->hidden;
     out->rows = t->rows;
     out->cols = t->cols;
     out->k = (uint32_t)k;
+}
+
+/* Gate and up have scales of their own. */
+static void moe_ffn_factor(const struct mk_problem *q, uint32_t which, uint64_t *k, uint64_t *n)
+{
+    *k = which ? q->moe.inner : q->moe.hidden;
+    *n = which ? q->moe.hidden : q->moe.inner;
 }
 
 static uint64_t moe_ffn_ids(const struct mk_plan *plan, uint64_t epoch, uint64_t *pitch)
@@ -108,6 +125,7 @@ const struct sim_op SIM_OP_NAME = {
     .publish = publish,
     .operands = moe_ffn_operands,
     .second = MK_SPACE_ARG4,
+    .factor = moe_ffn_factor,
     .ids = moe_ffn_ids,
     .fill = exact_moe_ffn_fill,
     .verify = exact_moe_ffn_verify,

@@ -57,6 +57,11 @@ static double compute_slowed(const struct timed_cta *c)
     return 1 + w->machine->beside * load.beside + w->machine->beside_peer * compute_wanted(c);
 }
 
+static int compute_wide(const struct sim_operands *o)
+{
+    return o->c_number == MK_FP32 || o->c_number == MK_FP24;
+}
+
 static double compute_stage(const struct timed_cta *c, const struct sim_operands *o)
 {
     const struct timed_rank *r = timed_rank_of(c);
@@ -65,7 +70,7 @@ static double compute_stage(const struct timed_cta *c, const struct sim_operands
                                 .slower = w->clock / r->slow.gpu,
                                 .fp8 = o->fp8,
                                 .b_kn = !r->plan.problem.b_transposed,
-                                .fp32 = o->c_number != MK_BF16,
+                                .fp32 = compute_wide(o),
                                 .grouped = w->pipeline.tickets != 0};
     if (w->beside) {
         compute_beside(c, &load);
@@ -146,7 +151,7 @@ static double compute_end(const struct timed_cta *c, const struct sim_operands *
 {
     const struct timed_rank *r = timed_rank_of(c);
     const struct timed_world *w = r->world;
-    double ns = w->tile->end * (o->c_number != MK_BF16 ? w->machine->end_fp32 : 1);
+    double ns = w->tile->end * (compute_wide(o) ? w->machine->end_fp32 : 1);
     for (uint32_t level = 0; level < SIM_LEVELS; level++)
         ns += o->added[level].count * w->tile->stage * (o->added[level].number == MK_FP32 ? 2 : 1);
     return r->plan.problem.exec == MK_EXEC_HOST ? 0 : ns / r->slow.gpu;
