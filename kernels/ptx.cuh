@@ -614,12 +614,6 @@ PTX_FN void ptx_store_shared(uint32_t dst, uint32_t v)
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(dst), "r"(v) : "memory");
 }
 
-/* The low half of v. */
-PTX_FN void ptx_store_shared_2(uint32_t dst, uint32_t v)
-{
-    asm volatile("st.shared.u16 [%0], %1;" ::"r"(dst), "h"((uint16_t)v) : "memory");
-}
-
 /* The same of 16 bytes, at a multiple of 16. */
 PTX_FN uint4 ptx_load_shared_4(uint32_t src)
 {

@@ -339,9 +339,15 @@ static void test_order_of_a_sum(void **state)
 static void expect_bytes(const struct mk_plan *plan, uint32_t rank, const uint32_t *ids,
                          struct ops_bytes *expected)
 {
-    const struct moe_ffn_plan *f = moe_ffn_plan_of(plan);
-    const struct moe_dispatch_plan *p = &f->dispatch;
+    const struct moe_dispatch_plan *p = &moe_ffn_plan_of(plan)->dispatch;
     uint32_t gpus = p->topo.gpus, nodes = p->topo.nodes;
+    /* A token of FP8 is a byte an element and four for 128 of them, in whole 16; what comes back is
+     * as of bf16. */
+    const uint64_t hidden = plan->problem.moe.hidden,
+                   row_bytes = plan->problem.fp8
+                                   ? (hidden + (hidden + 127) / 128 * 4 + 15) / 16 * 16
+                                   : hidden * 2,
+                   result_bytes = hidden * (plan->problem.deterministic ? 4 : 2);
     for (uint32_t other = 0; other < mk_world(&p->topo); other++) {
         uint64_t moved = mk_round_up((uint64_t)p->tokens * p->k * 4, 16);
         if (other % gpus != rank % gpus)
@@ -363,13 +369,13 @@ static void expect_bytes(const struct mk_plan *plan, uint32_t rank, const uint32
                 here = 1;
                 if (expert / p->rank_experts != rail &&
                     !rank_has[expert / p->rank_experts % gpus]++) {
-                    expected->nvlink[expert / p->rank_experts] += p->row_bytes;
-                    expected->nvlink[rail] += f->result_bytes;
+                    expected->nvlink[expert / p->rank_experts] += row_bytes;
+                    expected->nvlink[rail] += result_bytes;
                 }
             }
             if (here && node != rank / gpus) {
-                expected->network[rail] += p->row_bytes;
-                expected->network[rank] += f->result_bytes;
+                expected->network[rail] += row_bytes;
+                expected->network[rank] += result_bytes;
             }
         }
 }
@@ -390,13 +396,17 @@ static void count_bytes(struct sim_world_config *c, struct mk_plan *plan, struct
 static void test_bytes(void **state)
 {
     for (size_t form = 0; form < OPS_FORMS; form++)
-        for (uint64_t seed = 0; seed < 4; seed++)
+        for (uint64_t seed = 0; seed < 8; seed++)
             for (int deterministic = 0; deterministic < 2; deterministic++) {
                 struct ops_bytes bytes = {{0}, {0}}, expected = {{0}, {0}};
                 struct sim_world_config c =
                     ops_config(MK_OP_MOE_FFN, ops_forms[form], ops_shapes[0]);
                 struct mk_plan plan;
                 uint32_t ids[1024];
+                if (seed >= 4) {
+                    c = fp8_config(form, seed);
+                    c.problem.tuning = (struct mk_tuning){0};
+                }
                 c.seed = seed;
                 c.problem.deterministic = deterministic;
                 count_bytes(&c, &plan, &bytes);
@@ -557,6 +567,7 @@ int main(void)
         cmocka_unit_test(test_errors),         cmocka_unit_test(test_bits),
         cmocka_unit_test(test_bytes),          cmocka_unit_test(test_most_bytes),
         cmocka_unit_test(test_plans_on_mma),
+        cmocka_unit_test(test_fp8_orders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,8 +36,6 @@ template <class T, uint32_t count> struct hopper_static {
 PTX_CALL(uint32_t, ptx_shared, (const void *p, HOPPER_AT), return hopper_shared_address(p));
 PTX_CALL(void, ptx_store_shared, (uint32_t dst, uint32_t v, HOPPER_AT),
          hopper_shared_store(dst, &v, 4));
-PTX_CALL(void, ptx_store_shared_2, (uint32_t dst, uint32_t v, HOPPER_AT),
-         hopper_shared_store(dst, &v, 2));
 PTX_FN uint32_t ptx_load_shared(uint32_t src, HOPPER_AT)
 {
     HOPPER_HERE;
