@@ -163,7 +163,7 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
         AT(dtype),
         "bf16|fp8|bytes",
         "fp8: A and B are e4m3, with an fp32 scale for 1 x 128 of A and for 128 x 128 of B, and "
-        "--b-layout nk; C is bf16. A token of moe_dispatch_gemm has its scales behind it. "
+        "--b-layout nk; C is bf16. A token of a MoE has its scales behind it. "
         "Operators that only move rows take fp8 and bytes as they are. "
         "Default bf16",
         .words = plan_dtypes,

@@ -101,4 +101,14 @@ int run_check_moved(const struct run_data *d, const void *const arguments[RUN_AR
 /* ops/moe.c: struct run_op's `make` of a MoE: ids, and weights that add up to 1. */
 void run_make_moe(const struct run_data *d, uint32_t argument, uint64_t launch, void *to);
 
+/* run_data_plain, where tokens are records, too. */
+struct run_source run_moe_source(const struct run_data *d, uint32_t argument, uint32_t rank,
+                                 uint64_t launch);
+
+/* `rows` rows of k numbers of `s` from its number `first` on, as codes and scales, or records; either
+ * may be NULL. A rank's tokens as records. 0 or -ENOMEM. */
+int run_moe_quantize(const struct run_data *d, struct run_source s, uint64_t first, uint64_t rows,
+                     uint64_t k, enum mk_scaling scaling, uint8_t *to, float *scales);
+int run_moe_records(const struct run_data *d, uint32_t rank, uint64_t launch, uint8_t *to);
+
 #endif

@@ -1,6 +1,8 @@
 #include "experiments/ops/check_moe_ffn.h"
 #include "experiments/common/spawn.h"
 #include "core/bf16.h"
+#include "core/e4m3.h"
+#include "core/quantize.h"
 
 #include <cblas.h>
 #include <errno.h>
@@ -14,6 +16,7 @@
 
 struct panel {
     uint16_t *narrow;             /* B1 and B2 of an expert as they are */
+    float *wide;                  /* the same, where they are fp32 */
     double *b1, *b2, *b2_size;    /* widened; |B2| */
     double *col_norm;             /* of B1's columns */
     double *a, *up, *acted, *off; /* [PANEL_ROWS] of H, 2 I, I, I */
@@ -26,17 +29,55 @@ static void check_moe_ffn_load_expert(const struct check_moe_ffn *c, const struc
                                       uint32_t expert)
 {
     uint64_t h = c->problem.hidden, i = c->problem.inner;
-    c->expert(c->context, expert, p->narrow, p->narrow + 2 * h * i);
+    if (c->fp8)
+        c->expert_wide(c->context, expert, p->wide, p->wide + 2 * h * i);
+    else
+        c->expert(c->context, expert, p->narrow, p->narrow + 2 * h * i);
+    for (uint64_t at = 0; at < 3 * h * i && !c->fp8; at++)
+        p->wide[at] = mk_bf16_to_float(p->narrow[at]);
     memset(p->col_norm, 0, 2 * i * sizeof(double));
     for (uint64_t at = 0; at < 2 * h * i; at++) {
-        p->b1[at] = (double)mk_bf16_to_float(p->narrow[at]);
+        p->b1[at] = (double)p->wide[at];
         p->col_norm[c->b_transposed ? at / h : at % (2 * i)] += p->b1[at] * p->b1[at];
     }
     for (uint64_t col = 0; col < 2 * i; col++)
         p->col_norm[col] = sqrt(p->col_norm[col]);
     for (uint64_t at = 0; at < h * i; at++) {
-        p->b2[at] = (double)mk_bf16_to_float(p->narrow[2 * h * i + at]);
+        p->b2[at] = (double)p->wide[2 * h * i + at];
         p->b2_size[at] = fabs(p->b2[at]);
+    }
+}
+
+double check_moe_ffn_quantised(double v, double off, double amax, double off_amax, double *acted)
+{
+    const double size = fabs(v), least = amax - off_amax, most = amax + off_amax;
+    const float up = quantize_up((float)amax), scale = quantize_scale((float)amax);
+    const uint8_t code = mk_e4m3_from_float((float)size * up);
+    const double value = (double)mk_e4m3_to_float(code) * (double)scale;
+    *acted = v < 0 ? -value : value;
+    if (least < (double)MK_QUANTIZE_LEAST) /* it may be zeros, or of any scale up to the largest */
+        return off + 2 * most;
+    const double low = (size - off) * (1 - 0x1p-21) * 448 / most,
+                 high = (size + off) * (1 + 0x1p-21) * 448 / least;
+    const double from = (double)mk_e4m3_to_float(mk_e4m3_from_float((float)low)),
+                 to = (double)mk_e4m3_to_float(mk_e4m3_from_float((float)high)),
+                 below = value - from * (from < 0 ? most : least) / 448,
+                 above = to * most / 448 - value;
+    return (below > above ? below : above) + 0x1p-21 * value;
+}
+
+/* A row's activation to what its codes say, by blocks. */
+static void check_moe_ffn_quantise(double *acted, double *off, uint64_t inner)
+{
+    for (uint64_t first = 0; first < inner; first += MK_SCALE_BLOCK) {
+        const uint64_t end = inner - first < MK_SCALE_BLOCK ? inner : first + MK_SCALE_BLOCK;
+        double amax = 0, off_amax = 0;
+        for (uint64_t i = first; i < end; i++) {
+            amax = fmax(amax, fabs(acted[i]));
+            off_amax = fmax(off_amax, off[i]);
+        }
+        for (uint64_t i = first; i < end; i++)
+            off[i] = check_moe_ffn_quantised(acted[i], off[i], amax, off_amax, &acted[i]);
     }
 }
 
@@ -45,15 +86,31 @@ static void check_moe_ffn_activate(const struct check_moe_ffn *c, const struct p
 {
     uint64_t h = c->problem.hidden, inner = c->problem.inner;
     const double *gates = p->up + row * 2 * inner, *ups = gates + inner;
+    const double sums = (double)h * FP32 + c->cut, down = (double)inner * FP32 + c->cut;
+    double *all = p->acted + row * inner, *offs = p->off + row * inner;
     for (uint64_t col = 0; col < inner; col++) {
-        double silu = gates[col] / (1 + exp(-gates[col])), acted = silu * ups[col];
-        double off_gate = (double)h * FP32 * norm * p->col_norm[col],
-               off_up = (double)h * FP32 * norm * p->col_norm[inner + col];
-        double off = 1.1 * (fabs(ups[col]) + off_up) * off_gate + fabs(silu) * off_up;
-        off += (BF16 + 0x1p-20) * (fabs(acted) + off);
-        p->acted[row * inner + col] = acted;
-        p->off[row * inner + col] = off + (double)inner * FP32 * (fabs(acted) + off);
+        double silu = gates[col] / (1 + exp(-gates[col]));
+        double off_gate = sums * norm * p->col_norm[col],
+               off_up = sums * norm * p->col_norm[inner + col];
+        all[col] = silu * ups[col];
+        offs[col] = 1.1 * (fabs(ups[col]) + off_up) * off_gate + fabs(silu) * off_up;
+        offs[col] += ((c->fp8 ? 0 : BF16) + 0x1p-20) * (fabs(all[col]) + offs[col]);
     }
+    if (c->fp8)
+        check_moe_ffn_quantise(all, offs, inner);
+    for (uint64_t col = 0; col < inner; col++)
+        offs[col] += down * (fabs(all[col]) + offs[col]);
+}
+
+/* A token in float64. */
+static void check_moe_ffn_load_token(const struct check_moe_ffn *c, uint64_t token, double *to)
+{
+    const uint64_t h = c->problem.hidden;
+    const uint8_t *record = (const uint8_t *)c->x + token * quantize_record(h);
+    const float *scales = (const float *)(const void *)(record + h);
+    for (uint64_t j = 0; j < h; j++)
+        to[j] = (double)(c->fp8 ? mk_e4m3_to_float(record[j]) * scales[j / MK_SCALE_BLOCK]
+                                : mk_bf16_to_float(((const uint16_t *)c->x)[token * h + j]));
 }
 
 /* The panel's rows through the expert, and by their weights to the sums. */
@@ -64,9 +121,7 @@ static void check_moe_ffn_add_panel(const struct check_moe_ffn *c, const struct 
     int m = (int)rows, n = (int)h, i = (int)inner;
     CBLAS_TRANSPOSE t = c->b_transposed ? CblasTrans : CblasNoTrans;
     for (uint64_t row = 0; row < rows; row++)
-        for (uint64_t j = 0; j < h; j++)
-            p->a[row * h + j] =
-                (double)mk_bf16_to_float(c->x[p->places[row] / c->problem.k * h + j]);
+        check_moe_ffn_load_token(c, p->places[row] / c->problem.k, p->a + row * h);
     cblas_dgemm(CblasRowMajor, CblasNoTrans, t, m, 2 * i, n, 1.0, p->a, n, p->b1,
                 c->b_transposed ? n : 2 * i, 0.0, p->up, 2 * i);
     for (uint64_t row = 0; row < rows; row++)
@@ -133,6 +188,7 @@ static int check_moe_ffn_open_panel(struct panel *p, const struct mk_moe *m)
     uint64_t h = m->hidden, i = m->inner, size = sizeof(double);
     memset(p, 0, sizeof *p);
     p->narrow = malloc(3 * h * i * sizeof *p->narrow);
+    p->wide = malloc(3 * h * i * sizeof *p->wide);
     p->b1 = malloc(2 * h * i * size);
     p->b2 = malloc(h * i * size);
     p->b2_size = malloc(h * i * size);
@@ -147,7 +203,7 @@ static int check_moe_ffn_open_panel(struct panel *p, const struct mk_moe *m)
     p->y_off = calloc(m->tokens * h, size);
     p->y_size = calloc(m->tokens * h, size);
     p->places = malloc(PANEL_ROWS * sizeof *p->places);
-    return p->narrow && p->b1 && p->b2 && p->b2_size && p->col_norm && p->a && p->up && p->acted &&
+    return p->narrow && p->wide && p->b1 && p->b2 && p->b2_size && p->col_norm && p->a && p->up && p->acted &&
                    p->off && p->row && p->row_off && p->y && p->y_off && p->y_size && p->places
                ? 0
                : -ENOMEM;
@@ -155,18 +211,24 @@ static int check_moe_ffn_open_panel(struct panel *p, const struct mk_moe *m)
 
 static void check_moe_ffn_close_panel(struct panel *p)
 {
-    void *const all[] = {p->narrow,  p->b1, p->b2,    p->b2_size, p->col_norm,
+    void *const all[] = {p->narrow,  p->wide, p->b1, p->b2,    p->b2_size, p->col_norm,
                          p->a,       p->up, p->acted, p->off,     p->row,
                          p->row_off, p->y,  p->y_off, p->y_size,  p->places};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
 
+double check_moe_ffn_frobenius(const struct check_moe_ffn *c)
+{
+    const double roundings = c->deterministic ? CHECK_ACTIVATION : CHECK_FAST;
+    return c->cut > 0 ? sqrt(roundings * roundings + CHECK_FLIPS * CHECK_FLIPS) : roundings;
+}
+
 int check_moe_ffn(const struct check_moe_ffn *c, const struct check_pace *pace,
                   struct check_result *result)
 {
     const struct mk_moe *m = &c->problem;
-    struct check_result mine = {.frobenius = c->deterministic ? CHECK_ACTIVATION : CHECK_FAST};
+    struct check_result mine = {.frobenius = check_moe_ffn_frobenius(c)};
     struct panel p;
     double done = 0;
     int status = check_moe_ffn_open_panel(&p, m);

@@ -10,6 +10,16 @@
  *   sum           by |weight|; (k + 1) e of the sum of what is added; in fast mode u of that for a
  *                 rank's sum that crosses NVLink, and for a node's that crosses the network
  *   Y             its rounding, u
+ * Of FP8 (X, B1 and B2 as codes and scales say them, the activation quantised, in blocks of 128 of
+ * a row, as core/quantize.h does):
+ *   gate, up      `cut` sum |x||B1| besides (check.h), which is at most |x| |column of B1|
+ *   activation    in place of its rounding: within off(activation) of its own value and, in the
+ *                 scale, of the block's largest, there are so many codes; the furthest of them
+ *   row           `cut` beside I e
+ * In the norm: gate and up, cut toward zero, are off by 2e-4 of it each on a GPU (DESIGN.md), and
+ * their product by sqrt(2) of that, d. A code flips with a probability of d over its distance to
+ * the next, and is then that distance off, 2^-3 of it at most: sqrt(2^-3 d) = 6e-3 in all.
+ *
  * In the norm the roundings are independent: of activation and Y sqrt(2) of one, in fast mode of
  * rows, ranks' sums and nodes' sums too, sqrt(5). */
 #ifndef MK_CHECK_MOE_FFN_H
@@ -19,19 +29,30 @@
 #include "core/plan.h"
 
 #define CHECK_ACTIVATION (1.4143 * CHECK_FROBENIUS)
+#define CHECK_FLIPS 6e-3 /* codes of the activation, where a tensor core has added e4m3 */
 
 struct check_moe_ffn {
     struct mk_moe problem;
-    int b_transposed, deterministic;
+    int b_transposed, deterministic, fp8;
+    double cut; /* of e4m3, see check.h */
     struct mk_topo topo;  /* and this rank in it */
-    const uint16_t *x;    /* [T, H] */
+    const void *x;        /* [T, H] bf16; of FP8 records */
     const uint32_t *ids;  /* [T, k] */
     const float *weights; /* [T, k] */
     const uint16_t *y;    /* [T, H] */
     /* Writes B1 and B2 of any expert. */
     void (*expert)(void *context, uint32_t expert, uint16_t *b1, uint16_t *b2);
+    /* The same of FP8. */
+    void (*expert_wide)(void *context, uint32_t expert, float *b1, float *b2);
     void *context;
 };
+
+/* What the relative Frobenius error may be. */
+double check_moe_ffn_frobenius(const struct check_moe_ffn *c);
+
+/* The most that a quantised activation may be off: its value v of a block whose largest is amax,
+ * each within `off`, `off_amax`. *acted: as codes and scale say it. */
+double check_moe_ffn_quantised(double v, double off, double amax, double off_amax, double *acted);
 
 /* Adds to *result; `pace` as in check.h. 0, -ENOMEM, or what meet returned. */
 int check_moe_ffn(const struct check_moe_ffn *c, const struct check_pace *pace,

@@ -1,8 +1,13 @@
-/* What the MoE operators share: which experts tokens name, and with what weights. */
+/* What the MoE operators share: which experts tokens name, and with what weights; and what they are
+ * given of FP8. */
+#include "core/quantize.h"
 #include "experiments/common/inputs.h"
 #include "experiments/job/op.h"
 
+#include <errno.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* Expert e in proportion to 1 / (e + 1)^skew, none twice: of those that a token has not named yet.
  */
@@ -80,4 +85,50 @@ void run_make_moe(const struct run_data *d, uint32_t argument, uint64_t launch, 
         run_data_ids(d, d->job->identity.rank, launch, to);
     else
         moe_make_weights(d, d->job->identity.rank, launch, to);
+}
+
+/* ---- FP8 ---- */
+
+struct run_source run_moe_source(const struct run_data *d, uint32_t argument, uint32_t rank,
+                                 uint64_t launch)
+{
+    const struct mk_moe *m = &d->job->problem.moe;
+    struct run_source s = run_data_plain(d, argument, rank, launch);
+    s.before = argument ? 0 : rank * m->tokens * m->hidden;
+    return s;
+}
+
+/* The host's part in pieces that share no scale. */
+int run_moe_quantize(const struct run_data *d, struct run_source s, uint64_t first, uint64_t rows,
+                     uint64_t k, enum mk_scaling scaling, uint8_t *to, float *scales)
+{
+    const uint64_t pitch = mk_round_up(mk_ceil_div(k, MK_SCALE_BLOCK), 4),
+                   bytes = scaling == MK_SCALE_RECORDS ? quantize_record(k) : k;
+    s.before += first;
+    if (d->cuda && !run_quantize_on_gpu(&s, rows, k, scaling, pitch, to, scales))
+        return 0;
+    uint16_t *x = malloc(MK_SCALE_BLOCK * k * sizeof *x);
+    uint8_t *codes = to ? NULL : malloc(MK_SCALE_BLOCK * k);
+    float *some = scales ? NULL : calloc(pitch, sizeof *some);
+    int status = x && (to || codes) && (scales || some) ? 0 : -ENOMEM;
+    for (uint64_t row = 0; row < rows && !status; row += MK_SCALE_BLOCK) {
+        uint64_t count = rows - row < MK_SCALE_BLOCK ? rows - row : MK_SCALE_BLOCK;
+        inputs_fill(x, s.key, s.before + row * k, count * k);
+        mk_quantize(MK_EXEC_HOST, scaling, MK_INPUT_BF16, x, count, k,
+                    to ? to + row * bytes : codes,
+                    scales ? scales + row / MK_SCALE_BLOCK * pitch : some, pitch, NULL);
+        spawn_beat();
+    }
+    free(x);
+    free(codes);
+    free(some);
+    return status;
+}
+
+int run_moe_records(const struct run_data *d, uint32_t rank, uint64_t launch, uint8_t *to)
+{
+    const struct mk_moe *m = &d->job->problem.moe;
+    memset(to, 0, m->tokens * quantize_record(m->hidden));
+    return run_moe_quantize(d, run_moe_source(d, 0, rank, launch), 0, m->tokens, m->hidden,
+                            MK_SCALE_RECORDS, to, NULL);
 }

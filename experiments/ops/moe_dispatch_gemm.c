@@ -1,6 +1,5 @@
 /* MoE dispatch+GEMM: an expert's rows, as the ids of all ranks say. */
 #include "core/quantize.h"
-#include "experiments/common/inputs.h"
 #include "experiments/job/op.h"
 #include "experiments/ops/check_gemm_gpu.h"
 
@@ -8,57 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As run_data_plain, where tokens are records, too. */
-static struct run_source moe_dispatch_gemm_source(const struct run_data *d, uint32_t argument,
-                                                  uint32_t rank, uint64_t launch)
-{
-    const struct mk_moe *m = &d->job->problem.moe;
-    struct run_source s = run_data_plain(d, argument, rank, launch);
-    s.before = argument ? 0 : rank * m->tokens * m->hidden;
-    return s;
-}
-
 /* ---- FP8 ---- */
 
 enum { MOE_ARGUMENT_B = 1, MOE_ARGUMENT_B_SCALES = 5 };
-
-/* `rows` rows of H numbers of `s` from its number `first` on; the host's part in pieces that share
- * no scale. 0 or -ENOMEM. */
-static int moe_quantize(const struct run_data *d, struct run_source s, uint64_t first,
-                        uint64_t rows, enum mk_scaling scaling, uint8_t *to, float *scales)
-{
-    const uint64_t hidden = d->job->problem.moe.hidden,
-                   pitch = mk_round_up(mk_ceil_div(hidden, MK_SCALE_BLOCK), 4),
-                   bytes = scaling == MK_SCALE_RECORDS ? quantize_record(hidden) : hidden;
-    s.before += first;
-    if (d->cuda && !run_quantize_on_gpu(&s, rows, hidden, scaling, pitch, to, scales))
-        return 0;
-    uint16_t *x = malloc(MK_SCALE_BLOCK * hidden * sizeof *x);
-    uint8_t *codes = to ? NULL : malloc(MK_SCALE_BLOCK * hidden);
-    float *some = scales ? NULL : calloc(pitch, sizeof *some);
-    int status = x && (to || codes) && (scales || some) ? 0 : -ENOMEM;
-    for (uint64_t row = 0; row < rows && !status; row += MK_SCALE_BLOCK) {
-        uint64_t count = rows - row < MK_SCALE_BLOCK ? rows - row : MK_SCALE_BLOCK;
-        inputs_fill(x, s.key, s.before + row * hidden, count * hidden);
-        mk_quantize(MK_EXEC_HOST, scaling, MK_INPUT_BF16, x, count, hidden,
-                    to ? to + row * bytes : codes,
-                    scales ? scales + row / MK_SCALE_BLOCK * pitch : some, pitch, NULL);
-        spawn_beat();
-    }
-    free(x);
-    free(codes);
-    free(some);
-    return status;
-}
-
-/* A rank's tokens as records. 0 or -ENOMEM. */
-static int moe_make_records(const struct run_data *d, uint32_t rank, uint64_t launch, uint8_t *to)
-{
-    const struct mk_moe *m = &d->job->problem.moe;
-    memset(to, 0, m->tokens * quantize_record(m->hidden));
-    return moe_quantize(d, moe_dispatch_gemm_source(d, 0, rank, launch), 0, m->tokens,
-                        MK_SCALE_RECORDS, to, NULL);
-}
 
 /* Inputs that are not bf16: of no memory they keep what they had, and the result is wrong. */
 static void moe_dispatch_gemm_make(const struct run_data *d, uint32_t argument, uint64_t launch,
@@ -74,14 +25,15 @@ static void moe_dispatch_gemm_make(const struct run_data *d, uint32_t argument, 
     }
     memset(to, 0, d->bytes[argument]);
     if (!argument) {
-        moe_make_records(d, rank, launch, to);
+        run_moe_records(d, rank, launch, to);
         return;
     }
     for (uint64_t i = 0; i < experts; i++)
-        moe_quantize(d, moe_dispatch_gemm_source(d, MOE_ARGUMENT_B, rank, launch),
-                     i * m->inner * m->hidden, m->inner, MK_SCALE_128X128,
-                     argument == MOE_ARGUMENT_B ? (uint8_t *)to + i * m->inner * m->hidden : NULL,
-                     argument == MOE_ARGUMENT_B ? NULL : (float *)to + i * scales);
+        run_moe_quantize(
+            d, run_moe_source(d, MOE_ARGUMENT_B, rank, launch), i * m->inner * m->hidden, m->inner,
+            m->hidden, MK_SCALE_128X128,
+            argument == MOE_ARGUMENT_B ? (uint8_t *)to + i * m->inner * m->hidden : NULL,
+            argument == MOE_ARGUMENT_B ? NULL : (float *)to + i * scales);
 }
 
 /* One expert's product, in fp32 as codes and scales say it, against fp64. places: of its `rows`
@@ -177,7 +129,7 @@ static int moe_dispatch_gemm_check(const struct run_data *d,
     int status = x && a && ids ? 0 : -ENOMEM;
     for (uint32_t rank = 0; rank < world && !status; rank++) {
         if (fp8)
-            status = moe_make_records(d, rank, launch, x + rank * m->tokens * token);
+            status = run_moe_records(d, rank, launch, x + rank * m->tokens * token);
         else
             run_data_input(d, 0, rank, launch, 0, m->tokens * m->hidden,
                            (uint16_t *)(void *)(x + rank * m->tokens * token));
@@ -216,7 +168,7 @@ static uint64_t moe_dispatch_gemm_records(const struct mk_plan *plan)
     return 3 * t->nodes * m->tokens * m->k + 2 * mk_world(t);
 }
 
-const struct run_op run_op_moe_dispatch_gemm = {.source = moe_dispatch_gemm_source,
+const struct run_op run_op_moe_dispatch_gemm = {.source = run_moe_source,
                                                 .make = moe_dispatch_gemm_make,
                                                 .check = moe_dispatch_gemm_check,
                                                 .spoil = moe_dispatch_gemm_spoil,

@@ -1,13 +1,65 @@
 /* The MoE feed-forward layer: each token's sum over its experts. */
 #include "experiments/ops/check_moe_ffn_gpu.h"
+#include "core/quantize.h"
 #include "experiments/job/op.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 
 static struct run_source moe_ffn_source(const struct run_data *d, uint32_t argument, uint32_t rank,
                                         uint64_t launch)
 {
     if (argument == 4) /* the second B of an expert */
         return (struct run_source){.key = run_data_key(d, 3000 + rank, launch)};
-    return run_data_plain(d, argument, rank, launch);
+    return run_moe_source(d, argument, rank, launch);
+}
+
+/* ---- FP8 ---- */
+
+enum { MOE_FFN_B1 = 1, MOE_FFN_B2 = 4, MOE_FFN_B1_SCALES = 6, MOE_FFN_B2_SCALES = 7 };
+
+/* An expert's factor, its number `local` of a rank; either may be NULL. 0 or -ENOMEM. */
+static int moe_ffn_quantize(const struct run_data *d, uint32_t argument, uint32_t rank,
+                            uint64_t launch, uint64_t local, uint8_t *codes, float *scales)
+{
+    const struct mk_moe *m = &d->job->problem.moe;
+    const uint64_t size = m->hidden * m->inner,
+                   gated = mk_ceil_div(m->inner, MK_SCALE_BLOCK) *
+                           mk_round_up(mk_ceil_div(m->hidden, MK_SCALE_BLOCK), 4);
+    const struct run_source s = moe_ffn_source(d, argument, rank, launch);
+    if (argument == MOE_FFN_B2)
+        return run_moe_quantize(d, s, local * size, m->hidden, m->inner, MK_SCALE_128X128, codes,
+                                scales);
+    int status = 0;
+    for (uint64_t which = 0; which < 2 && !status; which++) /* gate, and up, by themselves */
+        status = run_moe_quantize(d, s, (local * 2 + which) * size, m->inner, m->hidden,
+                                  MK_SCALE_128X128, codes ? codes + which * size : NULL,
+                                  scales ? scales + which * gated : NULL);
+    return status;
+}
+
+/* Inputs that are not bf16: of no memory they keep what they had, and the result is wrong. */
+static void moe_ffn_make(const struct run_data *d, uint32_t argument, uint64_t launch, void *to)
+{
+    const uint32_t rank = d->job->identity.rank;
+    const uint64_t experts = d->job->problem.moe.experts / mk_world(&d->job->problem.topo),
+                   each = d->bytes[argument] / experts;
+    const int scales = argument >= MOE_FFN_B1_SCALES;
+    const uint32_t factor = argument == MOE_FFN_B1 || argument == MOE_FFN_B1_SCALES ? MOE_FFN_B1
+                                                                                    : MOE_FFN_B2;
+    if (!argument) {
+        run_moe_records(d, rank, launch, to);
+    } else if (argument == MOE_FFN_B1 || argument == MOE_FFN_B2 || scales) {
+        memset(to, 0, d->bytes[argument]);
+        for (uint64_t i = 0; i < experts; i++) {
+            uint8_t *at = (uint8_t *)to + i * each;
+            moe_ffn_quantize(d, factor, rank, launch, i, scales ? NULL : at,
+                             scales ? (float *)(void *)at : NULL);
+        }
+    } else {
+        run_make_moe(d, argument, launch, to);
+    }
 }
 
 struct any_expert {
@@ -24,6 +76,36 @@ static void moe_ffn_load_expert(void *context, uint32_t expert, uint16_t *b1, ui
     uint64_t count = q->moe.hidden * q->moe.inner, local = expert % rank_experts;
     run_data_input(a->data, 1, rank, a->launch, local * 2 * count, 2 * count, b1);
     run_data_input(a->data, 4, rank, a->launch, local * count, count, b2);
+}
+
+/* The same of FP8, as codes and scales say it. Of no memory it is zeros, and the result wrong. */
+static void moe_ffn_load_wide(void *context, uint32_t expert, float *b1, float *b2)
+{
+    const struct any_expert *a = context;
+    const struct mk_problem *q = &a->data->job->problem;
+    uint32_t rank_experts = (uint32_t)q->moe.experts / mk_world(&q->topo),
+             rank = expert / rank_experts;
+    const uint64_t h = q->moe.hidden, inner = q->moe.inner,
+                   deep1 = mk_round_up(mk_ceil_div(h, MK_SCALE_BLOCK), 4),
+                   deep2 = mk_round_up(mk_ceil_div(inner, MK_SCALE_BLOCK), 4),
+                   gated = mk_ceil_div(inner, MK_SCALE_BLOCK) * deep1,
+                   down = mk_ceil_div(h, MK_SCALE_BLOCK) * deep2;
+    uint8_t *codes = malloc(3 * h * inner);
+    float *scales = calloc(2 * gated + down, sizeof *scales);
+    memset(b1, 0, 2 * h * inner * sizeof *b1);
+    memset(b2, 0, h * inner * sizeof *b2);
+    if (codes && scales &&
+        !moe_ffn_quantize(a->data, MOE_FFN_B1, rank, a->launch, expert % rank_experts, codes,
+                          scales) &&
+        !moe_ffn_quantize(a->data, MOE_FFN_B2, rank, a->launch, expert % rank_experts,
+                          codes + 2 * h * inner, scales + 2 * gated)) {
+        for (uint64_t which = 0; which < 2; which++)
+            dequantize_blocks(codes + which * h * inner, inner, h, scales + which * gated, deep1,
+                              b1 + which * h * inner);
+        dequantize_blocks(codes + 2 * h * inner, h, inner, scales + 2 * gated, deep2, b2);
+    }
+    free(codes);
+    free(scales);
 }
 
 /* The same as moe_ffn_source says. */
@@ -51,11 +133,14 @@ static int moe_ffn_check(const struct run_data *d, const void *const arguments[R
         .b_transposed = q->b_transposed,
         .deterministic = q->deterministic,
         .topo = {q->topo.nodes, q->topo.gpus, d->job->identity.rank},
+        .fp8 = q->fp8,
+        .cut = q->fp8 && q->exec == MK_EXEC_CUDA ? CHECK_FP8_CUT : 0,
         .x = arguments[0],
         .ids = arguments[2],
         .weights = arguments[3],
         .y = arguments[5],
         .expert = moe_ffn_load_expert,
+        .expert_wide = moe_ffn_load_wide,
         .context = &any,
     };
     if (d->cuda && check_moe_ffn_gpu)
@@ -72,7 +157,7 @@ static uint64_t moe_ffn_records(const struct mk_plan *plan)
 }
 
 const struct run_op run_op_moe_ffn = {.source = moe_ffn_source,
-                                      .make = run_make_moe,
+                                      .make = moe_ffn_make,
                                       .check = moe_ffn_check,
                                       .made_on_gpu = 1 << 1 | 1 << 4,
                                       .records = moe_ffn_records,
