@@ -136,6 +136,13 @@ def leading():
     assert rows.tolist() == [[0, 5]] and c.dtype == numpy.uint16 and (floats(c[:5]) == 144).all()
     refuses("a record of H = 144 elements has 160 bytes", mkernel.moe_dispatch_gemm_fp8, records[:, :144].copy(), b8.transpose(0, 2, 1), ids8,
             numpy.full((1, 1, 4), 0.5, numpy.float32))
+    # A layer of FP8: gates of 144 are themselves, 144 * 144 is its own scale's largest, and sums of 32 of them are exact in fp32.
+    gated, down8 = numpy.full((1, 64, 144), 0x30, numpy.uint8), numpy.full((1, 144, 32), 0x38, numpy.uint8)
+    y = mkernel.moe_ffn_fp8(records, gated.transpose(0, 2, 1), ids8, numpy.full((5, 1), 0.25, numpy.float32), down8.transpose(0, 2, 1),
+                            numpy.ones((1, 2, 1, 4), numpy.float32), numpy.full((1, 2, 4), 0.5, numpy.float32))
+    assert y.dtype == numpy.uint16 and y.shape == (5, 144) and (abs(floats(y) / (144 * 144 * 32 / 8) - 1) < 2.0 ** -8).all()
+    refuses("b1_scales is [1, 2, 1, 3], and should be [1, 2, 1, 4]", mkernel.moe_ffn_fp8, records, gated.transpose(0, 2, 1), ids8,
+            numpy.ones((5, 1), numpy.float32), down8.transpose(0, 2, 1), numpy.ones((1, 2, 1, 3), numpy.float32), numpy.ones((1, 2, 4), numpy.float32))
     # Tokens stay with their rank, with ids and weights.
     E, H, I, K = 2 * W, k, 24, 2
     x, b1, b2 = bf16(rng, 2, 5, H), bf16(rng, 2, H, 2 * I), bf16(rng, 2, I, H)

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 
 #include "core/bf16.h"
+#include "core/e4m3.h"
+#include "core/mkernel.h"
+#include "core/quantize.h"
 #include "experiments/job/gpu_tensors.h"
 #include "experiments/ops/check_moe_ffn_gpu.h"
 #include "kernels/ptx.cuh"
@@ -13,16 +16,26 @@ enum { TILE = 32, DEPTH = 8, SIDE = 2, THREADS = TILE / SIDE * (TILE / SIDE), PA
 #define BF16 0x1p-8f
 #define FP32 0x1p-23f
 
+/* A B of one expert as codes and scales, [n, k]; of B1 gate, then up, each with scales of its own. */
+struct factor {
+    uint8_t *codes;
+    float *scales;
+    uint64_t n, k, pitch;
+};
+
 /* In GPU memory. */
 struct layer {
     const uint16_t *x, *b1, *b2, *result; /* B1 and B2: of one expert */
+    const uint8_t *records;               /* FP8: in place of x; then of B1 and B2 */
+    struct factor f1, f2;
+    float cut;
     const uint32_t *places;               /* of the expert's rows: token * k + place */
     const float *weights;
     float *acted, *off;        /* [PANEL_ROWS, I], and its bound */
     float *y, *y_off, *y_size; /* [T, H]: the sum, its bound, the sum of absolute values */
     uint64_t tokens, k, h, inner;
     uint32_t rows, crosses; /* of the panel; links that a sum crosses */
-    int transposed, deterministic;
+    int transposed, deterministic, fp8;
 };
 
 /* [depth, row or column], 0 beyond the end. */
@@ -36,6 +49,23 @@ static __device__ float element(const uint16_t *b, uint64_t row, uint64_t col, u
                                 uint64_t n, int transposed)
 {
     return mk_bf16_to_float(b[transposed ? col * k + row : row * n + col]);
+}
+
+/* Element (k, n) of number `which` of the matrices of a factor. */
+static __device__ float coded(const struct factor &f, uint32_t which, uint64_t k, uint64_t n)
+{
+    const uint64_t down = (f.n + MK_SCALE_BLOCK - 1) / MK_SCALE_BLOCK;
+    return mk_e4m3_to_float(f.codes[(which * f.n + n) * f.k + k]) *
+           f.scales[(which * down + n / MK_SCALE_BLOCK) * f.pitch + k / MK_SCALE_BLOCK];
+}
+
+/* Element `at` of a token. */
+static __device__ float token_at(const struct layer &l, uint64_t token, uint64_t at)
+{
+    if (!l.fp8)
+        return mk_bf16_to_float(l.x[token * l.h + at]);
+    const uint8_t *record = l.records + token * quantize_record(l.h);
+    return mk_e4m3_to_float(record[at]) * ((const float *)(record + l.h))[at / MK_SCALE_BLOCK];
 }
 
 /* What a thread makes of each of its elements: two sums. */
@@ -62,12 +92,51 @@ static __device__ void add_slice(struct sums *s, uint32_t down, uint32_t right)
 static __device__ void act(const struct layer &l, uint64_t row, uint64_t col, float gate, float up,
                            float gate_size, float up_size)
 {
-    float silu = gate / (1 + expf(-gate)), acted = silu * up;
-    float off_gate = l.h * FP32 * gate_size, off_up = l.h * FP32 * up_size;
+    float silu = gate / (1 + expf(-gate)), acted = silu * up, sums = l.h * FP32 + l.cut;
+    float off_gate = sums * gate_size, off_up = sums * up_size;
     float off = 1.1f * (fabsf(up) + off_up) * off_gate + fabsf(silu) * off_up;
-    off += (BF16 + 0x1p-20f) * (fabsf(acted) + off);
+    off += ((l.fp8 ? 0 : BF16) + 0x1p-20f) * (fabsf(acted) + off);
     l.acted[row * l.inner + col] = acted;
-    l.off[row * l.inner + col] = off + l.inner * FP32 * (fabsf(acted) + off);
+    /* of FP8 layer_quantize does the rest */
+    l.off[row * l.inner + col] = l.fp8 ? off : off + l.inner * FP32 * (fabsf(acted) + off);
+}
+
+/* check_moe_ffn_quantized, in fp32: what a code says of v, and how far another may be from it. */
+static __device__ float quantized(float v, float off, float amax, float off_amax, float *acted)
+{
+    const float size = fabsf(v), least = amax - off_amax, most = amax + off_amax;
+    const float value =
+        mk_e4m3_to_float(mk_e4m3_from_float(size * quantize_up(amax))) * quantize_scale(amax);
+    *acted = v < 0 ? -value : value;
+    if (!(least >= MK_QUANTIZE_LEAST))
+        return off + 2 * most;
+    const float from = mk_e4m3_to_float(
+                    mk_e4m3_from_float((size - off) * (1 - 0x1p-20f) * (MK_E4M3_LARGEST / most))),
+                to = mk_e4m3_to_float(
+                    mk_e4m3_from_float((size + off) * (1 + 0x1p-20f) * (MK_E4M3_LARGEST / least)));
+    const float below = value - from * (from < 0 ? most : least) / MK_E4M3_LARGEST,
+                above = to * most / MK_E4M3_LARGEST - value;
+    return fmaxf(below, above) + 0x1p-20f * value;
+}
+
+/* A thread a block of a row. */
+static __global__ void layer_quantize(const struct layer l)
+{
+    const uint64_t across = (l.inner + MK_SCALE_BLOCK - 1) / MK_SCALE_BLOCK,
+                   i = blockIdx.x * (uint64_t)THREADS + threadIdx.x, col = i % across * MK_SCALE_BLOCK,
+                   end = l.inner - col < MK_SCALE_BLOCK ? l.inner : col + MK_SCALE_BLOCK;
+    if (i >= l.rows * across)
+        return;
+    float *acted = l.acted + i / across * l.inner, *off = l.off + i / across * l.inner, amax = 0,
+          off_amax = 0;
+    for (uint64_t c = col; c < end; c++) {
+        amax = fmaxf(amax, fabsf(acted[c]));
+        off_amax = fmaxf(off_amax, off[c]);
+    }
+    for (uint64_t c = col; c < end; c++) {
+        const float most = quantized(acted[c], off[c], amax, off_amax, &acted[c]);
+        off[c] = most + (l.inner * FP32 + l.cut) * (fabsf(acted[c]) + most);
+    }
 }
 
 /* This block's tile of two products of `rows` rows, `cols` columns and `depths` terms. a(n, row,
@@ -108,10 +177,11 @@ static __global__ void layer_up(const struct layer l)
     layer_products(
         l.rows, l.inner, l.h,
         [&](uint32_t, uint64_t row, uint64_t at) {
-            return mk_bf16_to_float(l.x[l.places[row] / l.k * l.h + at]);
+            return token_at(l, l.places[row] / l.k, at);
         },
         [&](uint32_t n, uint64_t at, uint64_t col) {
-            return element(l.b1, at, n * l.inner + col, l.h, 2 * l.inner, l.transposed);
+            return l.fp8 ? coded(l.f1, n, at, col)
+                         : element(l.b1, at, n * l.inner + col, l.h, 2 * l.inner, l.transposed);
         },
         [&](uint64_t row, uint64_t col, const struct sums &s, uint32_t i, uint32_t j) {
             act(l, row, col, s.of[0][i][j], s.of[1][i][j], s.size[0][i][j], s.size[1][i][j]);
@@ -127,7 +197,8 @@ static __global__ void layer_down(const struct layer l)
             return (n ? l.off : l.acted)[row * l.inner + at];
         },
         [&](uint32_t, uint64_t at, uint64_t col) {
-            return element(l.b2, at, col, l.inner, l.h, l.transposed);
+            return l.fp8 ? coded(l.f2, 0, at, col)
+                         : element(l.b2, at, col, l.inner, l.h, l.transposed);
         },
         [&](uint64_t row, uint64_t col, const struct sums &s, uint32_t i, uint32_t j) {
             float value = s.of[0][i][j], off = s.size[1][i][j], weight = l.weights[l.places[row]];
@@ -206,7 +277,23 @@ static int layer_panel(struct layer *l, uint32_t *places, const uint32_t *from, 
         return -EIO;
     l->rows = rows;
     int err = layer_launch(layer_up, down * ((l->inner + TILE - 1) / TILE), *l);
+    if (!err && l->fp8)
+        err = layer_launch(
+            layer_quantize,
+            (rows * mk_ceil_div(l->inner, MK_SCALE_BLOCK) + THREADS - 1) / THREADS, *l);
     return err ? err : layer_launch(layer_down, down * ((l->h + TILE - 1) / TILE), *l);
+}
+
+/* Codes and scales of `count` matrices of a factor, of what inputs_fill made. */
+static int layer_quantize_factor(const struct factor *f, const uint16_t *b, uint64_t count)
+{
+    int err = 0;
+    for (uint64_t i = 0; i < count && !err; i++)
+        err = mk_quantize(MK_EXEC_CUDA, MK_SCALE_128X128, MK_INPUT_BF16, b + i * f->n * f->k, f->n,
+                          f->k, f->codes + i * f->n * f->k,
+                          f->scales + i * mk_ceil_div(f->n, MK_SCALE_BLOCK) * f->pitch, f->pitch,
+                          NULL);
+    return err;
 }
 
 static int layer_expert(const struct check_moe_ffn *c, struct layer *l, uint32_t *places,
@@ -220,6 +307,10 @@ static int layer_expert(const struct check_moe_ffn *c, struct layer *l, uint32_t
     err = gpu_fill((uint16_t *)l->b1, of->key[0], of->first[0], 2 * size, 0);
     if (!err)
         err = gpu_fill((uint16_t *)l->b2, of->key[1], of->first[1], size, 0);
+    if (!err && l->fp8)
+        err = layer_quantize_factor(&l->f1, l->b1, 2);
+    if (!err && l->fp8)
+        err = layer_quantize_factor(&l->f2, l->b2, 1);
     for (uint64_t place = 0; place < l->k && !err; place++) { /* one token may name it in several */
         uint32_t rows = 0;
         for (uint64_t i = place; i < l->tokens * l->k; i += l->k)
@@ -230,6 +321,17 @@ static int layer_expert(const struct check_moe_ffn *c, struct layer *l, uint32_t
                               rows - first < PANEL_ROWS ? rows - first : PANEL_ROWS);
     }
     return err;
+}
+
+static void layer_alloc_factor(struct factor *f, uint64_t count, uint64_t n, uint64_t k,
+                               void **memory, uint32_t *used, int *err)
+{
+    f->n = n;
+    f->k = k;
+    f->pitch = mk_round_up(mk_ceil_div(k, MK_SCALE_BLOCK), 4);
+    f->codes = (uint8_t *)layer_alloc(memory, used, NULL, count * n * k, err);
+    f->scales = (float *)layer_alloc(
+        memory, used, NULL, count * mk_ceil_div(n, MK_SCALE_BLOCK) * f->pitch * sizeof(float), err);
 }
 
 int check_moe_ffn_gpu(const struct check_moe_ffn *c,
@@ -244,7 +346,7 @@ int check_moe_ffn_gpu(const struct check_moe_ffn *c,
     uint32_t *host = (uint32_t *)malloc(all * sizeof *host), count = 0;
     struct check_result *found = (struct check_result *)malloc(RESULTS * sizeof *found);
     int err = host && found ? 0 : -ENOMEM;
-    void *memory[16];
+    void *memory[20];
     struct layer l = {};
     l.tokens = m->tokens;
     l.k = m->k;
@@ -252,7 +354,16 @@ int check_moe_ffn_gpu(const struct check_moe_ffn *c,
     l.inner = m->inner;
     l.transposed = c->b_transposed;
     l.deterministic = c->deterministic;
-    l.x = (const uint16_t *)layer_alloc(memory, &count, c->x, out * 2, &err);
+    l.fp8 = c->fp8;
+    l.cut = (float)c->cut;
+    const void *x = layer_alloc(memory, &count, c->x,
+                                c->fp8 ? m->tokens * quantize_record(m->hidden) : out * 2, &err);
+    l.x = (const uint16_t *)x;
+    l.records = (const uint8_t *)x;
+    if (c->fp8) {
+        layer_alloc_factor(&l.f1, 2, l.inner, l.h, memory, &count, &err);
+        layer_alloc_factor(&l.f2, 1, l.h, l.inner, memory, &count, &err);
+    }
     l.result = (const uint16_t *)layer_alloc(memory, &count, c->y, out * 2, &err);
     l.weights = (const float *)layer_alloc(memory, &count, c->weights, all * 4, &err);
     l.b1 = (const uint16_t *)layer_alloc(memory, &count, NULL, l.h * l.inner * 4, &err);
@@ -277,7 +388,7 @@ int check_moe_ffn_gpu(const struct check_moe_ffn *c,
         cudaMemcpy(found, results, RESULTS * sizeof *found, cudaMemcpyDeviceToHost) != cudaSuccess)
         err = -EIO;
     for (uint32_t i = 0; i < RESULTS && !err; i++) {
-        found[i].frobenius = c->deterministic ? CHECK_ACTIVATION : CHECK_FAST;
+        found[i].frobenius = check_moe_ffn_frobenius(c);
         if (found[i].elements)
             check_join(result, &found[i]);
     }

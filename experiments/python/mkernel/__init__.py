@@ -80,7 +80,7 @@ def quantize(x, block=(1, 128)):
         (128, 128)  weights, a matrix [N, K]: [ceil(N/128), ceil(K/128) rounded up to a multiple of 4], of which those of no block are 0
         "row"       [..., 1]
         "tensor"    [1, 1]
-        "records"   tokens of moe_dispatch_gemm_fp8: 1 x 128, each row's scales behind its codes; one array alone is returned, uint8
+        "records"   tokens of moe_dispatch_gemm_fp8 and moe_ffn_fp8: 1 x 128, each row's scales behind its codes; one array alone is returned, uint8
                     [..., K + 4 ceil(K/128) rounded up to a multiple of 16]
     amax is the largest finite |x| of a block: scale = amax / 448, code = e4m3(x * (448 / amax)), in fp32, to nearest, ties to even. A block whose amax is
     below 2^-110 has scale 1 and zeros; what is not finite becomes NaN in its own element. The same bits on CPU and GPU.

@@ -230,6 +230,18 @@ def moe_ffn(x, b1, ids, weights, b2, out=None, *, deterministic: bool = False, o
     return _launch(comm, "moe_ffn", (x, b1, ids, weights, b2), outputs, False, deterministic, options)[0]
 
 
+def moe_ffn_fp8(x, b1, ids, weights, b2, b1_scales, b2_scales, out=None, *, deterministic: bool = False, options: str = "", comm=None):
+    """moe_ffn of FP8: numbers are codes times the scale of their block, and the activation is quantised, 128 of a row by a scale, between the products.
+
+    x: [T, record] uint8, tokens with their scales, mkernel.quantize(tokens, "records"); H and I are multiples of 16.
+    b1: [E/W, H, 2*I] e4m3, whose memory is [E/W, 2*I, H] (b1.transpose(1, 2)); b2: [E/W, I, H] e4m3, whose memory is [E/W, H, I]. ids, weights, out as in moe_ffn.
+    b1_scales: [E/W, 2, ceil(I/128), ceil(H/128) rounded up to a multiple of 4] fp32: of each expert's gate [I, H], then its up, as mkernel.quantize(w, (128, 128)) gives them.
+    b2_scales: [E/W, ceil(H/128), ceil(I/128) rounded up to a multiple of 4] fp32: of each expert's [H, I].
+    """
+    outputs = None if out is None else (out,)
+    return _launch(comm, "moe_ffn_fp8", (x, b1, ids, weights, b2, b1_scales, b2_scales), outputs, False, deterministic, options)[0]
+
+
 def _of_kind(of: _shapes.Operator, x) -> str:
     """The operator for arrays of x's type; its own name where there is none."""
     if tensors is not None and tensors.is_array(x):
