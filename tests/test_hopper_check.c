@@ -423,6 +423,133 @@ static void test_wrong_layers(void **state)
     }
 }
 
+/* ---- a layer of FP8 ---- */
+
+enum { HIDDEN_8 = 144, INNER_8 = 160, TOKENS_8 = 5, EXPERTS_8 = 2, PLACES_8 = 2 };
+
+static void layer_where_fp8(void *context, uint32_t expert, struct check_moe_ffn_expert *out)
+{
+    *out = (struct check_moe_ffn_expert){
+        {100, 200}, {expert * 2ull * HIDDEN_8 * INNER_8, expert * 1ull * HIDDEN_8 * INNER_8}};
+}
+
+/* [n, k] as codes and scales say it. */
+static void coded(const uint16_t *x, uint64_t n, uint64_t k, float *out)
+{
+    uint8_t *codes = malloc(n * k);
+    float *scales = calloc((n + 127) / 128 * 4, sizeof *scales);
+    assert_true(codes && scales && k <= 512);
+    assert_int_equal(mk_quantize(MK_EXEC_HOST, MK_SCALE_128X128, MK_INPUT_BF16, x, n, k, codes,
+                                 scales, 4, NULL),
+                     0);
+    dequantize_blocks(codes, n, k, scales, 4, out);
+    free(codes);
+    free(scales);
+}
+
+static void layer_expert_fp8(void *context, uint32_t expert, float *b1, float *b2)
+{
+    enum { SIZE = HIDDEN_8 * INNER_8 };
+    uint16_t *x = malloc(3 * SIZE * sizeof *x);
+    struct check_moe_ffn_expert of;
+    assert_non_null(x);
+    layer_where_fp8(NULL, expert, &of);
+    inputs_fill(x, of.key[0], of.first[0], 2 * SIZE);
+    inputs_fill(x + 2 * SIZE, of.key[1], of.first[1], SIZE);
+    coded(x, INNER_8, HIDDEN_8, b1);
+    coded(x + SIZE, INNER_8, HIDDEN_8, b1 + SIZE);
+    coded(x + 2 * SIZE, HIDDEN_8, INNER_8, b2);
+    free(x);
+}
+
+/* Y of all tokens. whole: the scale is of all columns, not of 128: a mistake. */
+static void layer_run_fp8(const uint8_t *records, const uint32_t *ids, const float *weights,
+                          int whole, uint16_t *y)
+{
+    static float b1[2 * HIDDEN_8 * INNER_8], b2[HIDDEN_8 * INNER_8];
+    static double sum[TOKENS_8 * HIDDEN_8];
+    memset(sum, 0, sizeof sum);
+    for (uint32_t place = 0; place < TOKENS_8 * PLACES_8; place++) {
+        const uint32_t token = place / PLACES_8, record = 160, block = whole ? INNER_8 : 128;
+        float x[HIDDEN_8], acted[INNER_8];
+        uint8_t codes[INNER_8];
+        const uint8_t *from = records + token * record;
+        dequantize_rows(from, 1, HIDDEN_8, (const float *)(const void *)(from + HIDDEN_8), 1, x);
+        layer_expert_fp8(NULL, ids[place], b1, b2);
+        for (uint32_t i = 0; i < INNER_8; i++) {
+            double gate = 0, up = 0;
+            for (uint32_t h = 0; h < HIDDEN_8; h++) {
+                gate += (double)x[h] * (double)b1[i * HIDDEN_8 + h];
+                up += (double)x[h] * (double)b1[(INNER_8 + i) * HIDDEN_8 + h];
+            }
+            acted[i] = (float)(gate / (1 + exp(-gate)) * up);
+        }
+        for (uint32_t i = 0; i < INNER_8; i += block) {
+            const uint32_t count = INNER_8 - i < block ? INNER_8 - i : block;
+            const float scale = quantize_row_block(acted + i, count, codes + i);
+            for (uint32_t j = i; j < i + count; j++)
+                acted[j] = mk_e4m3_to_float(codes[j]) * scale;
+        }
+        for (uint32_t h = 0; h < HIDDEN_8; h++)
+            for (uint32_t i = 0; i < INNER_8; i++)
+                sum[token * HIDDEN_8 + h] += (double)weights[place] * (double)acted[i] *
+                                             (double)b2[h * INNER_8 + i];
+    }
+    for (uint32_t i = 0; i < TOKENS_8 * HIDDEN_8; i++)
+        y[i] = mk_bf16_from_float((float)sum[i]);
+}
+
+/* Both checks find a right layer right, and one whose activation has one scale a row wrong by its
+ * norm. */
+static void test_layers_of_fp8(void **state)
+{
+    static uint16_t x[TOKENS_8 * HIDDEN_8], y[TOKENS_8 * HIDDEN_8];
+    static uint8_t records[TOKENS_8 * 160];
+    uint32_t ids[TOKENS_8 * PLACES_8];
+    float weights[TOKENS_8 * PLACES_8];
+    inputs_fill(x, 1, 0, TOKENS_8 * HIDDEN_8);
+    assert_int_equal(mk_quantize(MK_EXEC_HOST, MK_SCALE_RECORDS, MK_INPUT_BF16, x, TOKENS_8,
+                                 HIDDEN_8, records, NULL, 0, NULL),
+                     0);
+    for (uint32_t i = 0; i < TOKENS_8 * PLACES_8; i++) {
+        ids[i] = (i / PLACES_8 + i % PLACES_8) % EXPERTS_8;
+        weights[i] = 0.1f + 0.3f * (float)(i % 7);
+    }
+    for (int mistake = 0; mistake < 3; mistake++) {
+        struct check_result host = {0}, gpu = {0};
+        const struct check_moe_ffn c = {.problem = {.tokens = TOKENS_8,
+                                                    .hidden = HIDDEN_8,
+                                                    .inner = INNER_8,
+                                                    .experts = EXPERTS_8,
+                                                    .k = PLACES_8},
+                                        .b_transposed = 1,
+                                        .deterministic = 1,
+                                        .fp8 = 1,
+                                        .topo = {1, 1, 0},
+                                        .x = records,
+                                        .ids = ids,
+                                        .weights = weights,
+                                        .y = y,
+                                        .expert_wide = layer_expert_fp8};
+        layer_run_fp8(records, ids, weights, mistake == 1, y);
+        if (mistake == 2)
+            y[77] = mk_bf16_from_float(1.5f * mk_bf16_to_float(y[77]) + 1e-3f);
+        assert_int_equal(check_moe_ffn(&c, NULL, &host), 0);
+        struct hopper *h = machine_of(3);
+        int err = emulated_check_moe_ffn_gpu(&c, layer_where_fp8, &gpu);
+        close_machine(h);
+        assert_int_equal(err, 0);
+        print_message("mistake %d: relative error %.2e and %.2e, worst %.2f and %.2f\n", mistake,
+                      check_error(&host), check_error(&gpu), host.worst, gpu.worst);
+        assert_true(host.elements == TOKENS_8 * HIDDEN_8 && gpu.elements == host.elements);
+        assert_int_equal(check_right(&host), !mistake);
+        assert_int_equal(check_right(&gpu), !mistake);
+        assert_true(fabs(gpu.reference2 / host.reference2 - 1) < 1e-3);
+        if (!mistake)
+            assert_true(check_error(&host) > 1e-3 && check_error(&host) < 2.5e-3);
+    }
+}
+
 /* A GPU makes the same numbers of codes and scales as the host: rows and K that end within a block,
  * many binades, NaN. */
 static void test_dequantized(void **state)
@@ -466,6 +593,7 @@ int main(void)
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_right_layers),
         cmocka_unit_test(test_wrong_layers),
+        cmocka_unit_test(test_layers_of_fp8),
         cmocka_unit_test(test_dequantized),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,6 +31,10 @@
 #define CHECK_ACTIVATION (1.4143 * CHECK_FROBENIUS)
 #define CHECK_FLIPS 6e-3 /* codes of the activation, where a tensor core has added e4m3 */
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct check_moe_ffn {
     struct mk_moe problem;
     int b_transposed, deterministic, fp8;
@@ -57,5 +61,9 @@ double check_moe_ffn_quantised(double v, double off, double amax, double off_ama
 /* Adds to *result; `pace` as in check.h. 0, -ENOMEM, or what meet returned. */
 int check_moe_ffn(const struct check_moe_ffn *c, const struct check_pace *pace,
                   struct check_result *result);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -288,11 +288,17 @@ static int layer_panel(struct layer *l, uint32_t *places, const uint32_t *from, 
 static int layer_quantize_factor(const struct factor *f, const uint16_t *b, uint64_t count)
 {
     int err = 0;
-    for (uint64_t i = 0; i < count && !err; i++)
-        err = mk_quantize(MK_EXEC_CUDA, MK_SCALE_128X128, MK_INPUT_BF16, b + i * f->n * f->k, f->n,
-                          f->k, f->codes + i * f->n * f->k,
-                          f->scales + i * mk_ceil_div(f->n, MK_SCALE_BLOCK) * f->pitch, f->pitch,
-                          NULL);
+    for (uint64_t i = 0; i < count && !err; i++) {
+        const struct mk_quantize of = {MK_SCALE_128X128,
+                                       MK_INPUT_BF16,
+                                       b + i * f->n * f->k,
+                                       f->n,
+                                       f->k,
+                                       f->codes + i * f->n * f->k,
+                                       f->scales + i * mk_ceil_div(f->n, MK_SCALE_BLOCK) * f->pitch,
+                                       f->pitch};
+        err = gpu_quantize(&of, NULL);
+    }
     return err;
 }
 
