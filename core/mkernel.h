@@ -315,7 +315,12 @@ int mk_moe_dispatch_gemm(struct mk_plan *plan, const void *x, const void *b, con
  * spec.shape, X and ids as in mk_moe_dispatch_gemm; Y [T, H] bf16; weights [T, K] fp32;
  * B1 [E/W, H, 2 I] bf16: the columns of G, then those of U; B2 [E/W, I, H] bf16. A token without
  * experts gets zeros. Sums are fp32 in one order, with the same bits on every run; unless
- * spec.deterministic is set, what is sent is rounded to bf16. */
+ * spec.deterministic is set, what is sent is rounded to bf16. With "dtype=fp8" X are records
+ * (MK_SCALE_RECORDS), H and I are multiples of 16, B1 [E/W, 2 I, H] and B2 [E/W, H, I] are e4m3
+ * (spec.b_transposed), the activation is quantised as MK_SCALE_1X128 has it, and there are two
+ * arguments more, which mk_launch takes behind Y: B1_scales fp32 [E/W, 2, ceil(I/128), ceil(H/128)
+ * rounded up to a multiple of 4], of each expert's G and of its U by themselves, and B2_scales
+ * [E/W, ceil(H/128), ceil(I/128) rounded up to a multiple of 4], each as MK_SCALE_128X128 has them. */
 int mk_moe_ffn(struct mk_plan *plan, const void *x, const void *b1, const uint32_t *ids,
                const float *weights, const void *b2, void *y, void *stream);
 
@@ -372,7 +377,7 @@ enum mk_input { MK_INPUT_BF16, MK_INPUT_FP32, MK_INPUTS };
  *   MK_SCALE_TENSOR    scales[0] (TensorWise)
  *   MK_SCALE_RECORDS   in q, whose rows are records of k + 4 ceil(k/128) bytes rounded up to a
  *                      multiple of 16: k codes, then the row's scales, then bytes that are not
- *                      written. scales and pitch are not looked at. X of moe_dispatch_gemm of FP8
+ *                      written. scales and pitch are not looked at. X of a MoE of FP8
  * Other scales are not written.
  * exec: MK_EXEC_CUDA: x, q and scales are device memory of the current GPU, x and q aligned to 16
  * bytes; the call returns at once, runs in the order of `stream` (a cudaStream_t), allocates

@@ -80,9 +80,8 @@ int compute_create(struct compute **out, const struct mk_plan *plan)
     }
     op_extents(&plan->problem, bytes);
     m->b_elements[0] = bytes[1] / op_factor_bytes(&plan->problem);
-    m->b_elements[1] = op->second ? bytes[op->second - MK_SPACE_ARG0] /
-                                        op_factor_bytes(&plan->problem)
-                                  : 0;
+    m->b_elements[1] =
+        op->second ? bytes[op->second - MK_SPACE_ARG0] / op_factor_bytes(&plan->problem) : 0;
     m->a = malloc(compute_scratch_floats(m) * sizeof(float));
     m->b[0] = malloc(m->b_elements[0] * sizeof(float));
     m->b[1] = op->second ? malloc(m->b_elements[1] * sizeof(float)) : NULL;

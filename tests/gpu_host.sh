@@ -395,6 +395,14 @@ check layer_on_engine_mma_a_rank_without_tokens $run --engine mma --gpus "$gpus"
 check layer_on_engine_mma_two_hundred_launches $run --engine mma --gpus "$gpus" --moe 512,512,512,$((gpus * 8)),8 --iters 200 --burst 50
 check layer_on_engine_mma_two_nodes $run --engine mma $nodes --moe 333,520,328,$((world * 5)),4 --iters 8
 check layer_on_engine_mma_from_ptx env CUDA_FORCE_PTX_JIT=1 $run --engine mma --gpus "$gpus" --moe 333,520,328,$((gpus * 5)),4 --iters 4
+fp8="$run --dtype fp8 --b-layout nk"
+check layer_fp8_one_gpu $fp8 --gpus 1 --moe 300,528,336,8,3 --iters 8
+check layer_fp8_odd_tokens $fp8 --gpus "$gpus" --moe 333,528,336,$((gpus * 5)),4 --iters 50 --burst 10
+check layer_fp8_deterministic $fp8 --gpus "$gpus" --moe 333,528,336,$((gpus * 5)),4 --iters 8 --deterministic
+check layer_fp8_small $fp8 --gpus "$gpus" --moe 1,16,16,$gpus,1 --iters 8
+check layer_fp8_two_hundred_launches $fp8 --gpus "$gpus" --moe 512,512,512,$((gpus * 8)),8 --iters 200 --burst 50
+check layer_fp8_skewed $fp8 --gpus "$gpus" --moe 512,512,512,$((gpus * 8)),8 --skew 1.5 --iters 8
+check layer_fp8_two_nodes $fp8 $nodes --moe 333,528,336,$((world * 5)),4 --iters 8
 check layer_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --moe 333,520,328,$((world * 5)),4 --iters 8
 
 run="$mkernel run moe_dispatch_gemm --exec cuda --check --timeout 5"

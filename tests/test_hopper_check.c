@@ -439,9 +439,9 @@ static void coded(const uint16_t *x, uint64_t n, uint64_t k, float *out)
     uint8_t *codes = malloc(n * k);
     float *scales = calloc((n + 127) / 128 * 4, sizeof *scales);
     assert_true(codes && scales && k <= 512);
-    assert_int_equal(mk_quantize(MK_EXEC_HOST, MK_SCALE_128X128, MK_INPUT_BF16, x, n, k, codes,
-                                 scales, 4, NULL),
-                     0);
+    assert_int_equal(
+        mk_quantize(MK_EXEC_HOST, MK_SCALE_128X128, MK_INPUT_BF16, x, n, k, codes, scales, 4, NULL),
+        0);
     dequantize_blocks(codes, n, k, scales, 4, out);
     free(codes);
     free(scales);
@@ -492,8 +492,8 @@ static void layer_run_fp8(const uint8_t *records, const uint32_t *ids, const flo
         }
         for (uint32_t h = 0; h < HIDDEN_8; h++)
             for (uint32_t i = 0; i < INNER_8; i++)
-                sum[token * HIDDEN_8 + h] += (double)weights[place] * (double)acted[i] *
-                                             (double)b2[h * INNER_8 + i];
+                sum[token * HIDDEN_8 + h] +=
+                    (double)weights[place] * (double)acted[i] * (double)b2[h * INNER_8 + i];
     }
     for (uint32_t i = 0; i < TOKENS_8 * HIDDEN_8; i++)
         y[i] = mk_bf16_from_float((float)sum[i]);

@@ -13,6 +13,7 @@
 #include "core/ops/moe.h"
 #include "core/roles/moe_ffn_plan.h"
 #include "tests/helpers/hopper_moe.h"
+#include "tests/helpers/moe_fp8.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -121,6 +122,23 @@ static void test_fp8_layer_orders(void **state)
             }
             right(&c);
         }
+}
+
+/* What is no number, rows of zeros, scales far from 1. */
+static void test_fp8_layer_extremes(void **state)
+{
+    for (uint64_t i = 0; i < 4; i++) {
+        struct sim_world_config c = hopper_moe_config(MK_OP_MOE_FFN, 1, 2, 4 * i);
+        struct sim_op op;
+        c.problem.b_transposed = c.problem.fp8 = 1;
+        c.problem.moe = (struct mk_moe){9, 272, 144, 4, 2};
+        c.problem.tuning.tile_m = 128;
+        c.problem.tuning.tile_n = 256;
+        c.seed = i;
+        c.unwatched = 1;
+        c.op = moe_fp8_op(&op, i > 1);
+        right(&c);
+    }
 }
 
 /* More tokens than a warp has lanes, more experts than a block has warps, ids that name the same
@@ -301,6 +319,7 @@ int main(void)
         cmocka_unit_test(test_larger),
         cmocka_unit_test(test_fp8_orders),
         cmocka_unit_test(test_fp8_layer_orders),
+        cmocka_unit_test(test_fp8_layer_extremes),
         cmocka_unit_test(test_faults),
         cmocka_unit_test(test_layer_orders),
         cmocka_unit_test(test_larger_layer),

@@ -2,6 +2,7 @@
  * numbers bit by bit, real ones within their bounds and with the same bits every time, added in
  * rank order; each link carries its minimum; what it cannot do it refuses with the nearest thing
  * that works. */
+#include "tests/helpers/moe_fp8.h"
 #include "tests/helpers/ops.h"
 #include "experiments/ops/check_moe_ffn.h"
 #include "core/roles/moe_ffn.h"
@@ -37,6 +38,21 @@ static void test_fp8_orders(void **state)
         for (uint64_t seed = 0; seed < 40 / OPS_PART; seed++) {
             struct sim_world_config c = fp8_config(form, seed);
             struct sim_world_result result;
+            if (sim_world_run(&c, &result))
+                fail_msg("form %d, seed %d: %s", (int)form, (int)seed, result.sentence);
+        }
+}
+
+/* What is no number, rows of zeros, scales far from 1. */
+static void test_fp8_extremes(void **state)
+{
+    for (size_t form = 0; form < OPS_FORMS; form++)
+        for (uint64_t seed = 0; seed < 8; seed++) {
+            struct sim_world_config c = fp8_config(form, seed);
+            struct sim_world_result result;
+            struct sim_op op;
+            c.problem.moe.tokens = 9;
+            c.op = moe_fp8_op(&op, seed % 4 > 1);
             if (sim_world_run(&c, &result))
                 fail_msg("form %d, seed %d: %s", (int)form, (int)seed, result.sentence);
         }
@@ -468,17 +484,24 @@ static void test_most_bytes(void **state)
 
 /* ---- the plan ---- */
 
-static const char *refusal(struct mk_moe moe, struct mk_tuning tuning)
+static const char *refusal_of(struct mk_moe moe, struct mk_tuning tuning, int fp8, int transposed)
 {
     static char error[400];
     struct mk_problem q = {.op = MK_OP_MOE_FFN,
                            .topo = {.nodes = 2, .gpus = 2},
                            .moe = moe,
                            .tuning = tuning,
+                           .fp8 = fp8,
+                           .b_transposed = transposed,
                            .deterministic = 1};
     struct mk_plan p;
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
     return error;
+}
+
+static const char *refusal(struct mk_moe moe, struct mk_tuning tuning)
+{
+    return refusal_of(moe, tuning, 0, 0);
 }
 
 static void test_refusals(void **state)
@@ -497,6 +520,14 @@ static void test_refusals(void **state)
                         wide = {1 << 24, 64, 1 << 24, 4, 4};
     assert_non_null(
         strstr(refusal(ok, (struct mk_tuning){.tile_n = 40}), "the next that works is 48"));
+    const struct mk_moe codes = {16, 64, 16, 4, 1};
+    assert_non_null(strstr(refusal_of((struct mk_moe){16, 72, 16, 4, 1}, none, 1, 1),
+                           "the next hidden that works is 80"));
+    assert_non_null(strstr(refusal_of((struct mk_moe){16, 64, 24, 4, 1}, none, 1, 1),
+                           "the next inner that works is 32"));
+    assert_non_null(strstr(refusal_of(codes, none, 1, 0), "B has to be [N,K]"));
+    assert_non_null(strstr(refusal_of(codes, (struct mk_tuning){.tile_n = 128}, 1, 1),
+                           "the next that works is 256"));
     assert_non_null(
         strstr(refusal(ok, (struct mk_tuning){.chunk_rows = 20}), "the next that works is 24"));
     assert_non_null(
@@ -566,8 +597,8 @@ int main(void)
         cmocka_unit_test(test_order_of_a_sum), cmocka_unit_test(test_orders),
         cmocka_unit_test(test_errors),         cmocka_unit_test(test_bits),
         cmocka_unit_test(test_bytes),          cmocka_unit_test(test_most_bytes),
-        cmocka_unit_test(test_plans_on_mma),
-        cmocka_unit_test(test_fp8_orders),
+        cmocka_unit_test(test_plans_on_mma),   cmocka_unit_test(test_fp8_orders),
+        cmocka_unit_test(test_fp8_extremes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,6 +66,10 @@ static void test_moe_fp8(void **state)
                                       "--b-layout nk --routing few --iters 4");
     expect_right("moe_dispatch_gemm", "--nodes 1 --gpus 1 --moe 16,272,136,4,2 "
                                       "--dtype fp8 --b-layout nk --iters 2");
+    expect_right("moe_ffn", "--nodes 1 --gpus 3 --moe 61,272,208,6,2 --dtype fp8 --b-layout nk "
+                            "--skew 1 --iters 4");
+    expect_right("moe_ffn", "--nodes 2 --gpus 2 --moe 96,144,144,8,2 --dtype fp8 --b-layout nk "
+                            "--routing none --deterministic --iters 4");
 }
 
 static void test_attention(void **state)

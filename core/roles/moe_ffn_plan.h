@@ -25,12 +25,12 @@ struct moe_ffn_plan {
     uint64_t act_bytes;    /* of a row of the activation */
     uint64_t result_bytes; /* of a row of results */
     /* Offsets in the heap. */
-    uint64_t acted; /* [row_tiles * tile_m] of act_bytes, bf16 or e4m3 */
+    uint64_t acted;      /* [row_tiles * tile_m] of act_bytes, bf16 or e4m3 */
     uint64_t act_scales; /* of e4m3: [ceil(inner / 128)][row_tiles * tile_m] fp32 */
-    uint64_t made;  /* [row_tiles * tile_m] of result_bytes */
-    uint64_t back;  /* [nodes][gpus][tokens] of result_bytes: what other ranks of this node have
+    uint64_t made;       /* [row_tiles * tile_m] of result_bytes */
+    uint64_t back; /* [nodes][gpus][tokens] of result_bytes: what other ranks of this node have
                        added for the tokens of this rail's ranks */
-    uint64_t sums;  /* [nodes][room] of result_bytes: what this node has for tokens of another, each
+    uint64_t sums; /* [nodes][room] of result_bytes: what this node has for tokens of another, each
                        chunk's from its first token's  place on, in the order of `came` */
     uint64_t
         /* [nodes][room] of result_bytes: what other nodes have for this rank's, likewise, in the

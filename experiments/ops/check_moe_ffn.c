@@ -203,17 +203,18 @@ static int check_moe_ffn_open_panel(struct panel *p, const struct mk_moe *m)
     p->y_off = calloc(m->tokens * h, size);
     p->y_size = calloc(m->tokens * h, size);
     p->places = malloc(PANEL_ROWS * sizeof *p->places);
-    return p->narrow && p->wide && p->b1 && p->b2 && p->b2_size && p->col_norm && p->a && p->up && p->acted &&
-                   p->off && p->row && p->row_off && p->y && p->y_off && p->y_size && p->places
+    return p->narrow && p->wide && p->b1 && p->b2 && p->b2_size && p->col_norm && p->a && p->up &&
+                   p->acted && p->off && p->row && p->row_off && p->y && p->y_off && p->y_size &&
+                   p->places
                ? 0
                : -ENOMEM;
 }
 
 static void check_moe_ffn_close_panel(struct panel *p)
 {
-    void *const all[] = {p->narrow,  p->wide, p->b1, p->b2,    p->b2_size, p->col_norm,
-                         p->a,       p->up, p->acted, p->off,     p->row,
-                         p->row_off, p->y,  p->y_off, p->y_size,  p->places};
+    void *const all[] = {p->narrow, p->wide,  p->b1,     p->b2,    p->b2_size, p->col_norm,
+                         p->a,      p->up,    p->acted,  p->off,   p->row,     p->row_off,
+                         p->y,      p->y_off, p->y_size, p->places};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }

@@ -38,7 +38,7 @@ extern "C" {
 struct check_moe_ffn {
     struct mk_moe problem;
     int b_transposed, deterministic, fp8;
-    double cut; /* of e4m3, see check.h */
+    double cut;           /* of e4m3, see check.h */
     struct mk_topo topo;  /* and this rank in it */
     const void *x;        /* [T, H] bf16; of FP8 records */
     const uint32_t *ids;  /* [T, k] */

@@ -29,7 +29,7 @@ struct layer {
     const uint8_t *records;               /* FP8: in place of x; then of B1 and B2 */
     struct factor f1, f2;
     float cut;
-    const uint32_t *places;               /* of the expert's rows: token * k + place */
+    const uint32_t *places; /* of the expert's rows: token * k + place */
     const float *weights;
     float *acted, *off;        /* [PANEL_ROWS, I], and its bound */
     float *y, *y_off, *y_size; /* [T, H]: the sum, its bound, the sum of absolute values */
@@ -123,7 +123,8 @@ static __device__ float quantized(float v, float off, float amax, float off_amax
 static __global__ void layer_quantize(const struct layer l)
 {
     const uint64_t across = (l.inner + MK_SCALE_BLOCK - 1) / MK_SCALE_BLOCK,
-                   i = blockIdx.x * (uint64_t)THREADS + threadIdx.x, col = i % across * MK_SCALE_BLOCK,
+                   i = blockIdx.x * (uint64_t)THREADS + threadIdx.x,
+                   col = i % across * MK_SCALE_BLOCK,
                    end = l.inner - col < MK_SCALE_BLOCK ? l.inner : col + MK_SCALE_BLOCK;
     if (i >= l.rows * across)
         return;
@@ -176,9 +177,7 @@ static __global__ void layer_up(const struct layer l)
 {
     layer_products(
         l.rows, l.inner, l.h,
-        [&](uint32_t, uint64_t row, uint64_t at) {
-            return token_at(l, l.places[row] / l.k, at);
-        },
+        [&](uint32_t, uint64_t row, uint64_t at) { return token_at(l, l.places[row] / l.k, at); },
         [&](uint32_t n, uint64_t at, uint64_t col) {
             return l.fp8 ? coded(l.f1, n, at, col)
                          : element(l.b1, at, n * l.inner + col, l.h, 2 * l.inner, l.transposed);
@@ -278,9 +277,9 @@ static int layer_panel(struct layer *l, uint32_t *places, const uint32_t *from, 
     l->rows = rows;
     int err = layer_launch(layer_up, down * ((l->inner + TILE - 1) / TILE), *l);
     if (!err && l->fp8)
-        err = layer_launch(
-            layer_quantize,
-            (rows * mk_ceil_div(l->inner, MK_SCALE_BLOCK) + THREADS - 1) / THREADS, *l);
+        err = layer_launch(layer_quantize,
+                           (rows * mk_ceil_div(l->inner, MK_SCALE_BLOCK) + THREADS - 1) / THREADS,
+                           *l);
     return err ? err : layer_launch(layer_down, down * ((l->h + TILE - 1) / TILE), *l);
 }
 

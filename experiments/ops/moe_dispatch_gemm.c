@@ -29,11 +29,11 @@ static void moe_dispatch_gemm_make(const struct run_data *d, uint32_t argument, 
         return;
     }
     for (uint64_t i = 0; i < experts; i++)
-        run_moe_quantize(
-            d, run_moe_source(d, MOE_ARGUMENT_B, rank, launch), i * m->inner * m->hidden, m->inner,
-            m->hidden, MK_SCALE_128X128,
-            argument == MOE_ARGUMENT_B ? (uint8_t *)to + i * m->inner * m->hidden : NULL,
-            argument == MOE_ARGUMENT_B ? NULL : (float *)to + i * scales);
+        run_moe_quantize(d, run_moe_source(d, MOE_ARGUMENT_B, rank, launch),
+                         i * m->inner * m->hidden, m->inner, m->hidden, MK_SCALE_128X128,
+                         argument == MOE_ARGUMENT_B ? (uint8_t *)to + i * m->inner * m->hidden
+                                                    : NULL,
+                         argument == MOE_ARGUMENT_B ? NULL : (float *)to + i * scales);
 }
 
 /* One expert's product, in fp32 as codes and scales say it, against fp64. places: of its `rows`

@@ -46,8 +46,8 @@ static void moe_ffn_make(const struct run_data *d, uint32_t argument, uint64_t l
     const uint64_t experts = d->job->problem.moe.experts / mk_world(&d->job->problem.topo),
                    each = d->bytes[argument] / experts;
     const int scales = argument >= MOE_FFN_B1_SCALES;
-    const uint32_t factor = argument == MOE_FFN_B1 || argument == MOE_FFN_B1_SCALES ? MOE_FFN_B1
-                                                                                    : MOE_FFN_B2;
+    const uint32_t factor =
+        argument == MOE_FFN_B1 || argument == MOE_FFN_B1_SCALES ? MOE_FFN_B1 : MOE_FFN_B2;
     if (!argument) {
         run_moe_records(d, rank, launch, to);
     } else if (argument == MOE_FFN_B1 || argument == MOE_FFN_B2 || scales) {

@@ -476,7 +476,8 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
         const int32_t slab = source->b_slab(&tile);
         const uint32_t stages_of_k = source->stages_of_k(op, &tile);
         /* whoever copies A copies its scales */
-        const bool here = !tile_source::gathers || !source->gathered(&tile), scaled = blocks && here;
+        const bool here = !tile_source::gathers || !source->gathered(&tile),
+                   scaled = blocks && here;
         if (scaled)
             scales = source->scales(i, &tile, rank * shape::tile_m);
         for (uint32_t k = 0, slice = 0, left = 0; k < stages_of_k; k++, left--) {
@@ -729,8 +730,7 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
     if (shape::products != GEMM_BF16)
         ptx_await_launches(); /* scales are read by consumers, too */
     for (i = 0; source->soon(i), source->next(i, &tile); i++) {
-        if (source->idle(&tile,
-                         rank * shape::tile_m + shape::first_row(gemm_half<shape>(half)))) {
+        if (source->idle(&tile, rank * shape::tile_m + shape::first_row(gemm_half<shape>(half)))) {
             gemm_pass<shape>(op, source, ring.barriers, &ring.at, &tile, i, gemm_half<shape>(half));
             continue;
         }

@@ -52,8 +52,7 @@ PTX_FN void gather_scales_of(const struct gather_scales *of, uint32_t slot, uint
 {
     constexpr uint32_t columns = shape::tile_n > 128 ? 2 : 1;
     if (threadIdx.x / 32 == GEMM_GATHER_WARPS && threadIdx.x % 32 < columns)
-        ptx_copy_async_4(slot + threadIdx.x % 32 * 4,
-                         of->b + threadIdx.x % 32 * of->second + k);
+        ptx_copy_async_4(slot + threadIdx.x % 32 * 4, of->b + threadIdx.x % 32 * of->second + k);
 }
 
 /* Stages of a tile whose A the producer loads. */

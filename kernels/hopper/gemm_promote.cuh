@@ -85,7 +85,8 @@ template <class shape> struct gemm_scale_slots {
                           float (&b_now)[columns])
     {
         const uint32_t thread = ptx_opaque(threadIdx.x) - 128,
-                       row = shared + shape::scales_offset + stage * shape::scales_part_bytes + (thread / 32 * 16 + thread % 32 / 4) * 4;
+                       row = shared + shape::scales_offset + stage * shape::scales_part_bytes +
+                             (thread / 32 * 16 + thread % 32 / 4) * 4;
         a[0][0] = __uint_as_float(ptx_load_shared(row));
         a[0][1] = __uint_as_float(ptx_load_shared(row + 8 * 4));
 #pragma unroll
@@ -142,8 +143,7 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
         /* a source that gathers has no register for where its rows begin */
         const uint32_t first =
             shape::first_row(tile_source::gathers ? gemm_half<shape>(half) : half);
-        const uint64_t rows =
-            wgmma_descriptor(stage + part * shape::a_part_bytes + first * 128, 0);
+        const uint64_t rows = wgmma_descriptor(stage + part * shape::a_part_bytes + first * 128, 0);
         const uint64_t columns =
             wgmma_descriptor(stage + shape::a_bytes + part * shape::b_part_bytes, 0);
         auto start = [&](float(&to)[32], int j) {

@@ -45,11 +45,13 @@ struct moe_ffn_fp8_source : moe_ffn_source<moe_ffn_fp8_source> {
         const struct moe_ffn_plan *p = MK_FRESH(plan);
         const struct gpu_launch *l = MK_FRESH(this->launch);
         const bool up = tile->stage == MOE_FFN_UP;
-        const uint32_t blocks = ((up ? p->hidden : p->inner) + 127) / 128, pitch = (blocks + 3) / 4 * 4,
-                       of_inner = (p->inner + 127) / 128, of_hidden = (p->hidden + 127) / 128;
+        const uint32_t blocks = ((up ? p->hidden : p->inner) + 127) / 128,
+                       pitch = (blocks + 3) / 4 * 4, of_inner = (p->inner + 127) / 128,
+                       of_hidden = (p->hidden + 127) / 128;
         const float *b = (const float *)l->arguments[up ? MK_SPACE_ARG6 : MK_SPACE_ARG7];
         return {up ? nullptr : (const float *)(l->heap + p->act_scales) + tile->row,
-                b + ((uint64_t)tile->slab * (up ? 2 * of_inner : of_hidden) + tile->col / 128) * pitch,
+                b + ((uint64_t)tile->slab * (up ? 2 * of_inner : of_hidden) + tile->col / 128) *
+                        pitch,
                 p->dispatch.row_tiles * p->dispatch.tile_m,
                 up ? of_inner * pitch : pitch,
                 tile->rows > 64 ? 128u : 64u, /* a consumer's are all there */
@@ -60,9 +62,9 @@ struct moe_ffn_fp8_source : moe_ffn_source<moe_ffn_fp8_source> {
     template <class shape>
     GEMM_MEMBER bool store_act(float (&sum)[shape::tile_n / 2], uint32_t half) const
     {
-        static_assert(shape::tile_n == 256 && shape::tile_n / 64 % shape::c_boxes == 0 &&
-                          shape::c_boxes == 2,
-                      "the second box: the tile before ends with it, and the next begins with the first");
+        static_assert(
+            shape::tile_n == 256 && shape::tile_n / 64 % shape::c_boxes == 0 && shape::c_boxes == 2,
+            "the second box: the tile before ends with it, and the next begins with the first");
         PTX_SHARED_DYNAMIC_ALIGNED(memory, 1024);
         const struct moe_ffn_plan *p = MK_FRESH(plan);
         const struct moe_ffn_place to = kept();
@@ -105,8 +107,7 @@ struct moe_ffn_fp8_kernels {
         return moe_ffn_fp8_kernel<shape>;
     }
 
-    template <class function>
-    static int dispatch(const struct moe_ffn_plan *p, int, function call)
+    template <class function> static int dispatch(const struct moe_ffn_plan *p, int, function call)
     {
 #define MOE_TRY(rows, columns, cluster_, stages, boxes)                                            \
     if (p->dispatch.tile_m == rows && p->tile_n == columns)                                        \

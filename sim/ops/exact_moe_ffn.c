@@ -87,7 +87,8 @@ static int exact_moe_ffn_power(uint64_t k, uint64_t i, uint32_t most)
     return (int)(sim_mix(sim_mix(k) ^ i) % most);
 }
 
-static int exact_moe_ffn_token_at_fp8(const struct mk_moe *m, uint64_t k, uint64_t token, uint64_t i)
+static int exact_moe_ffn_token_at_fp8(const struct mk_moe *m, uint64_t k, uint64_t token,
+                                      uint64_t i)
 {
     return i % 4 ? exact_moe_ffn_token_at(m, k, token, i) : 1;
 }
@@ -116,8 +117,7 @@ static int exact_moe_ffn_up_power(uint64_t k, uint64_t which, uint64_t block)
 
 static int exact_moe_ffn_down_power(const struct mk_moe *m, uint64_t k, uint64_t row, uint64_t col)
 {
-    return exact_moe_ffn_power(
-        k, (row / MK_SCALE_BLOCK) << 32 ^ (col / MK_SCALE_BLOCK), 4);
+    return exact_moe_ffn_power(k, (row / MK_SCALE_BLOCK) << 32 ^ (col / MK_SCALE_BLOCK), 4);
 }
 
 /* Of a block of K of tokens. */
@@ -181,8 +181,8 @@ static void exact_moe_ffn_fill_expert_fp8(const struct mk_plan *plan, uint64_t s
                 mk_e4m3_from_float((float)exact_moe_ffn_down_at(m, k2, row, col));
     for (uint64_t i = 0; i < deep1; i++)
         for (uint64_t j = 0; j < deep2; j++)
-            scales2[i * pitch2 + j] = ldexpf(
-                1, exact_moe_ffn_down_power(m, k2, j * MK_SCALE_BLOCK, i * MK_SCALE_BLOCK));
+            scales2[i * pitch2 + j] =
+                ldexpf(1, exact_moe_ffn_down_power(m, k2, j * MK_SCALE_BLOCK, i * MK_SCALE_BLOCK));
 }
 
 void exact_moe_ffn_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
@@ -208,8 +208,9 @@ void exact_moe_ffn_fill(const struct mk_plan *plan, uint64_t seed, uint64_t laun
                                           arguments);
         else
             exact_moe_ffn_fill_expert(plan, key(seed, launch, rank * rank_experts + i, 1),
-                                  key(seed, launch, rank * rank_experts + i, 4),
-                                  b1 + 2 * i * m->hidden * m->inner, b2 + i * m->hidden * m->inner);
+                                      key(seed, launch, rank * rank_experts + i, 4),
+                                      b1 + 2 * i * m->hidden * m->inner,
+                                      b2 + i * m->hidden * m->inner);
     exact_moe_ids(plan, seed, launch, rank, arguments[2]);
     for (uint64_t i = 0; i < m->tokens * m->k; i++)
         weights[i] = exact_moe_ffn_weight_at(key(seed, launch, rank, 3), i);
@@ -279,7 +280,8 @@ static void exact_moe_ffn_add_rank(const struct mk_plan *plan, uint64_t seed, ui
     uint32_t world = mk_world(&plan->problem.topo), count = (uint32_t)m->experts / world;
     uint64_t places = m->tokens * m->k;
     for (uint32_t expert = at * count; expert < (at + 1) * count; expert++) {
-        exact_moe_ffn_load_expert(&plan->problem, key(seed, launch, expert, 1), key(seed, launch, expert, 4), e);
+        exact_moe_ffn_load_expert(&plan->problem, key(seed, launch, expert, 1),
+                                  key(seed, launch, expert, 4), e);
         for (uint64_t i = 0; i < world * places; i++) {
             uint32_t rank = (uint32_t)(i / places);
             uint64_t token = i % places / m->k;
@@ -290,9 +292,9 @@ static void exact_moe_ffn_add_rank(const struct mk_plan *plan, uint64_t seed, ui
             float weight = exact_moe_ffn_weight_at(key(seed, launch, rank, 3), i % places);
             float *sum = partial + (rank * m->tokens + token) * m->hidden;
             for (uint64_t col = 0; col < m->hidden; col++)
-                sum[col] += weight * (plan->problem.deterministic
-                                          ? out[col]
-                                          : exact_moe_ffn_round_to_bf16(out[col]));
+                sum[col] +=
+                    weight * (plan->problem.deterministic ? out[col]
+                                                          : exact_moe_ffn_round_to_bf16(out[col]));
         }
     }
 }
