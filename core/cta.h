@@ -121,9 +121,9 @@ void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk 
 void mk_cta_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk,
                         uint32_t rows, uint64_t pitch);
 
-/* Starts copying a chunk that has come (its source in this rank's heap, where its rows follow each
- * other) to where it belongs in an argument of this rank: `rows` runs of chunk->bytes each, `pitch`
- * bytes apart, the first at chunk->destination of `space`. */
+/* Starts copying a chunk that lies on this rank (in its heap, where it has come, or in an argument;
+ * its rows follow each other there) to where it belongs in an argument of this rank: `rows` runs of
+ * chunk->bytes each, `pitch` bytes apart, the first at chunk->destination of `space`. */
 void mk_cta_deliver(struct mk_cta *cta, enum mk_space space, const struct mk_chunk *chunk,
                     uint32_t rows, uint64_t pitch);
 

@@ -5,10 +5,11 @@
 
 #include "core/cta.h"
 
-/* One source of a weighted sum: a run of numbers in this rank's heap. */
+/* One source of a weighted sum: a run of numbers on this rank, in its heap or an argument. */
 struct mk_term {
-    uint64_t source; /* byte offset */
+    uint64_t source; /* byte offset in `space` */
     float weight;
+    uint32_t space; /* enum mk_space */
 };
 
 #define MK_TERMS 32u

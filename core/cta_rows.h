@@ -18,6 +18,18 @@ struct mk_rows {
     uint64_t destination; /* in a heap */
 };
 
+/* Rows of `row_bytes` each, a multiple of 16, that lie in two places. */
+struct mk_gather {
+    uint32_t id;   /* the plan's number of what they become, for traces */
+    uint64_t list; /* uint32_t of this rank's heap for each: which row it is */
+    uint32_t first, count;
+    uint32_t space, near; /* row numbers below `near`: of `space`, from its beginning on */
+    uint64_t far;         /* the others, counted from `near`: of this rank's heap, from here on */
+    uint64_t row_bytes;
+    uint32_t to; /* an argument of this rank */
+    uint64_t destination;
+};
+
 /* Which rows tokens are: uint32_t [k] for each token, of this rank's heap; UINT32_MAX: none. */
 struct mk_places {
     uint64_t position;
@@ -42,6 +54,22 @@ static inline void mk_cta_copy_listed(struct mk_cta *cta, uint32_t local,
         const struct mk_chunk c = {rows->id, rows->space, rows->source + row * rows->row_bytes,
                                    rows->destination + i * rows->row_bytes, rows->row_bytes};
         mk_cta_copy(cta, local, &c);
+    }
+}
+
+/* Rows list[first] .. list[first + count - 1] to `destination` of the argument, one after the
+ * other. */
+static inline void mk_cta_gather(struct mk_cta *cta, uint32_t local, const struct mk_gather *g)
+{
+    if (mk_rows_without_data(cta, local, g->id, g->count * g->row_bytes))
+        return;
+    for (uint32_t i = 0; i < g->count; i++) {
+        uint64_t row = mk_cta_load(cta, g->list + (g->first + i) * 4ull);
+        const struct mk_chunk c = {g->id, row < g->near ? g->space : MK_SPACE_HEAP,
+                                   row < g->near ? row * g->row_bytes
+                                                 : g->far + (row - g->near) * g->row_bytes,
+                                   g->destination + i * g->row_bytes, g->row_bytes};
+        mk_cta_deliver(cta, (enum mk_space)g->to, &c, 1, 0);
     }
 }
 

@@ -14,7 +14,7 @@ enum mk_reach { MK_REACH_RANK, MK_REACH_NODE, MK_REACH_ALL };
 /* The sums of tokens first .. first + count - 1 of one rank. A token names k experts, of which
  * `experts` or more is none. Of those of this rank its rows are added, each by its weight; other
  * ranks of this node, and other nodes, have added theirs. Added in fp32, in the order of nodes, of
- * ranks in a node, of experts, of places. Offsets are in this rank's heap. */
+ * ranks in a node, of experts, of places. Offsets are in this rank's heap, but for those of rows. */
 struct mk_sums {
     uint32_t id; /* the plan's number of the chunk, for traces */
     struct mk_topo topo;
@@ -22,8 +22,9 @@ struct mk_sums {
     uint32_t first, count;
     uint32_t k, tokens, experts, rank_experts;
     uint64_t ids, weights,
-        position;   /* uint32_t, float, uint32_t [tokens][k]: of the tokens' rank */
-    uint64_t rows;  /* position[][] says which of them */
+        position;  /* uint32_t, float, uint32_t [tokens][k]: of the tokens' rank */
+    uint64_t rows; /* position[][] says which of them; in rows_space */
+    uint32_t rows_space;
     uint64_t parts; /* [gpus][tokens]: what other ranks of this node have added */
     /* [nodes][room]: what other nodes have, by chunks: a chunk's, whose first token is
      * `chunk_first`, from there on, one after the other. uint32_t [nodes][tokens + 1]: how many
@@ -59,8 +60,8 @@ struct mk_sums_terms {
     uint64_t keys[MK_TERMS];
 };
 
-static inline void mk_sums_insert(struct mk_sums_terms *t, uint64_t key, uint64_t source,
-                                  float weight)
+static inline void mk_sums_insert(struct mk_sums_terms *t, uint64_t key, uint32_t space,
+                                  uint64_t source, float weight)
 {
     uint32_t i = t->c.count;
     for (uint32_t j = 0; j < t->c.count; j++)
@@ -73,6 +74,7 @@ static inline void mk_sums_insert(struct mk_sums_terms *t, uint64_t key, uint64_
     t->keys[i] = key;
     t->c.terms[i].source = source;
     t->c.terms[i].weight = weight;
+    t->c.terms[i].space = space;
     t->c.count++;
 }
 
@@ -87,15 +89,15 @@ static inline void mk_sums_add_place(struct mk_cta *cta, const struct mk_sums *s
              local = mk_local_of(&s->topo, rank);
     if (rank == s->topo.rank) {
         uint64_t row = mk_cta_load(cta, s->position + at * 4);
-        mk_sums_insert(t, (uint64_t)expert * MK_TERMS + place, s->rows + row * bytes,
+        mk_sums_insert(t, (uint64_t)expert * MK_TERMS + place, s->rows_space, s->rows + row * bytes,
                        mk_float_of(mk_cta_load(cta, s->weights + at * 4)));
     } else if (node == mk_node_of(&s->topo, s->topo.rank)) {
         if (s->reach >= MK_REACH_NODE)
-            mk_sums_insert(t, (uint64_t)rank * s->rank_experts * MK_TERMS,
+            mk_sums_insert(t, (uint64_t)rank * s->rank_experts * MK_TERMS, MK_SPACE_HEAP,
                            s->parts + ((uint64_t)local * s->tokens + token) * bytes, 1);
     } else if (s->reach == MK_REACH_ALL) {
         uint64_t table = s->before + (uint64_t)node * (s->tokens + 1) * 4;
-        mk_sums_insert(t, (uint64_t)node * s->topo.gpus * s->rank_experts * MK_TERMS,
+        mk_sums_insert(t, (uint64_t)node * s->topo.gpus * s->rank_experts * MK_TERMS, MK_SPACE_HEAP,
                        mk_sums_whole(s, node,
                                      mk_cta_load(cta, table + token * 4ull) -
                                          mk_cta_load(cta, table + s->chunk_first * 4ull)),

@@ -230,7 +230,8 @@ const char *mk_plan_argument_type(const struct mk_plan *plan, uint32_t i);
 uint64_t mk_plan_argument_bytes(const struct mk_plan *plan, uint32_t i);
 int mk_plan_argument_is_output(const struct mk_plan *plan, uint32_t i);
 
-/* Rows of C of a moe_dispatch_gemm, enough for any ids; 0 for other operators. */
+/* Rows of C of a moe_dispatch_gemm, and of the rows of a moe_dispatch or moe_combine: enough for any
+ * ids; 0 for other operators. */
 uint64_t mk_moe_rows(const struct mk_plan *plan);
 
 /* ---- launches ---- */
@@ -310,6 +311,25 @@ int mk_ring_attention_rows(uint64_t sequence, uint32_t world, uint32_t rank, int
  * rounded up to a multiple of 4], of each expert's B as MK_SCALE_128X128 has them. */
 int mk_moe_dispatch_gemm(struct mk_plan *plan, const void *x, const void *b, const uint32_t *ids,
                          void *c, uint32_t *rows, void *stream);
+
+/* Each of this rank's tokens to the ranks of its experts, for those who compute there by themselves.
+ * spec.shape {T, H, E, K}; X and ids as in mk_moe_dispatch_gemm. rows [mk_moe_rows(plan), H] bf16:
+ * the rows of one of this rank's experts after those of another, in the order of source rank, token
+ * and place; counts [E/W, 2]: first row, a multiple of 128 on a GPU and of 32 on the host, and number
+ * of rows of each. Rows between experts are not written. The same bits on every run. With "dtype=fp8"
+ * X and rows are records of e4m3 [.., record] (MK_SCALE_RECORDS), and H is a multiple of 16. */
+int mk_moe_dispatch(struct mk_plan *plan, const void *x, const uint32_t *ids, void *rows,
+                    uint32_t *counts, void *stream);
+
+/* Y = for each of this rank's tokens the sum over its K experts of weight * row, where rows
+ * [mk_moe_rows(plan), H] bf16 lie as mk_moe_dispatch of the same shape and the same ids has laid out
+ * this rank's: what its experts have made of them. ids [T, K] as there, weights [T, K] fp32, Y [T, H]
+ * bf16; spec.shape {T, H, E, K}. A token without experts gets zeros. Rows of no token are not read.
+ * Sums are fp32 in one order, with the same bits on every run; what is sent is rounded to bf16.
+ * Nothing is kept from the dispatch: where everything lies follows from the
+ * ids, which all ranks exchange again. */
+int mk_moe_combine(struct mk_plan *plan, const void *rows, const uint32_t *ids,
+                   const float *weights, void *y, void *stream);
 
 /* Y = each token through its experts: the sum over its K of weight * (silu(x G) * (x U)) B2.
  * spec.shape, X and ids as in mk_moe_dispatch_gemm; Y [T, H] bf16; weights [T, K] fp32;

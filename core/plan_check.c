@@ -67,6 +67,8 @@ int plan_check_dtype(const struct mk_problem *q, char *error, size_t size)
         return plan_refuse(error, size, "dtype=fp8: %s takes bf16 alone; fp8 is for %s",
                            plan_op_name(q->op),
                            op_list(list, sizeof list, op_has_fp8, ", ", " and "));
+    if (!op_of(q->op)->b_layout) /* it moves records, and multiplies nothing */
+        return 0;
     if (q->engine == MK_ENGINE_MMA)
         return plan_refuse(error, size,
                            "dtype=fp8: engine mma multiplies bf16 alone; engine=wgmma "

@@ -291,7 +291,7 @@ PTX_FN void mk_cta_deliver(struct mk_cta *cta, enum mk_space space, const struct
                            uint32_t rows, uint64_t pitch)
 {
     cta_copy_open(cta, cta->launch->local, chunk->id);
-    cta_copy_rows(cta, cta->launch->heap + chunk->source, chunk->bytes,
+    cta_copy_rows(cta, cta->launch->arguments[chunk->space] + chunk->source, chunk->bytes,
                   (char *)cta->launch->arguments[space] + chunk->destination, pitch, chunk, rows,
                   0);
 }

@@ -7,8 +7,7 @@
 
 /* One lane's shares of the sum. */
 template <int from>
-PTX_FN void combine_add(const struct mk_cta *cta, const struct mk_combine *c, const char *heap,
-                        char *to)
+PTX_FN void combine_add(const struct mk_cta *cta, const struct mk_combine *c, char *to)
 {
     constexpr int units = SUMS_LOADS / sums_unit<from>::loads,
                   unit_bytes = from == MK_FP32 ? 32 : 16;
@@ -23,7 +22,8 @@ PTX_FN void combine_add(const struct mk_cta *cta, const struct mk_combine *c, co
                 for (uint32_t j = 0; j < units; j++) {
                     uint64_t unit = first + j * cta->lanes;
                     if (term + i < c->count && unit < all)
-                        v[i][j].load(heap + c->terms[term + i].source + unit * unit_bytes);
+                        v[i][j].load(cta->launch->arguments[c->terms[term + i].space] +
+                                     c->terms[term + i].source + unit * unit_bytes);
                     else
                         v[i][j].clear();
                 }
@@ -58,9 +58,9 @@ MK_ROLE_CALL void mk_cta_combine(struct mk_cta *cta, const struct mk_combine *of
                c->destination;
     uint64_t start = cta_time(cta);
     if (c->from == MK_FP32)
-        combine_add<MK_FP32>(cta, c, l->heap, to);
+        combine_add<MK_FP32>(cta, c, to);
     else
-        combine_add<MK_BF16>(cta, c, l->heap, to);
+        combine_add<MK_BF16>(cta, c, to);
     cta_record(cta, MK_EV_REDUCE, MK_CAUSE_NONE, c->id, start, cta_time(cta));
 }
 

@@ -37,6 +37,20 @@ MK_ROLE_CALL void mk_cta_copy_listed(struct mk_cta *cta, uint32_t local, const s
                   l->peers[local] + rows->destination + i * rows->row_bytes, rows->row_bytes);
 }
 
+MK_ROLE_CALL void mk_cta_gather(struct mk_cta *cta, uint32_t local, const struct mk_gather *g)
+{
+    const struct gpu_launch *l = cta->launch;
+    const uint32_t *list = (const uint32_t *)(l->heap + g->list) + g->first;
+    char *to = (char *)l->arguments[g->to] + g->destination;
+    cta_copy_open(cta, local, g->id);
+    for (uint32_t i = cta_lane(cta) / 32; i < g->count; i += cta->lanes / 32) {
+        uint32_t row = list[i];
+        const char *from = row < g->near ? l->arguments[g->space] + row * g->row_bytes
+                                         : l->heap + g->far + (row - g->near) * g->row_bytes;
+        rows_copy(from, to + i * g->row_bytes, g->row_bytes);
+    }
+}
+
 /* Each thread tells of some: what the caller's wait has acquired, the barrier orders before every
  * thread's fence. */
 MK_ROLE_CALL void mk_cta_tell_rows(struct mk_cta *cta, uint32_t, uint64_t list, uint32_t first,

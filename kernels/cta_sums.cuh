@@ -33,8 +33,10 @@ PTX_FN struct sums_terms sums_sort(bool has, uint32_t key, const char *source, f
     return {(const char *)at, __shfl_sync(0xffffffff, weight, from), (uint32_t)__popc(all)};
 }
 
-PTX_FN struct sums_terms sums_find(const char *heap, const struct mk_sums *s, uint32_t token)
+PTX_FN struct sums_terms sums_find(const struct gpu_launch *l, const struct mk_sums *s,
+                                   uint32_t token)
 {
+    const char *const heap = l->heap;
     const uint32_t lane = threadIdx.x % 32, mine = mk_node_of(&s->topo, s->topo.rank);
     const uint64_t at = (uint64_t)token * s->k + lane, bytes = mk_sums_bytes(s, s->from);
     const uint32_t *before = (const uint32_t *)(heap + s->before);
@@ -46,7 +48,8 @@ PTX_FN struct sums_terms sums_find(const char *heap, const struct mk_sums *s, ui
     bool has = expert < s->experts;
     if (has && rank == s->topo.rank) {
         key = expert * MK_TERMS + lane;
-        source += s->rows + ((const uint32_t *)(heap + s->position))[at] * bytes;
+        source = l->arguments[s->rows_space] + s->rows +
+                 ((const uint32_t *)(heap + s->position))[at] * bytes;
         weight = ((const float *)(heap + s->weights))[at];
     } else if (has && node == mine) {
         has = s->reach >= MK_REACH_NODE;
@@ -181,7 +184,7 @@ MK_ROLE_CALL void mk_cta_add_up(struct mk_cta *cta, const struct mk_sums *of)
                    shares = s->count && s->count < warps ? warps / s->count : 1;
     for (uint32_t turn = cta_lane(cta) / 32; turn < s->count * shares; turn += warps) {
         const uint32_t i = turn / shares, share = turn % shares;
-        struct sums_terms terms = sums_find(l->heap, s, s->first + i);
+        struct sums_terms terms = sums_find(l, s, s->first + i);
         if (!terms.count && s->reach != MK_REACH_ALL)
             continue;
         uint32_t number = s->packed ? packed[s->first + i] - packed[s->first] : i;

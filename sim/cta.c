@@ -235,7 +235,7 @@ void mk_cta_deliver(struct mk_cta *cta, enum mk_space space, const struct mk_chu
 {
     const struct mk_topo *topo =
         &((const struct sim_head *)(const void *)cta)->rank->plan->problem.topo;
-    cta_copy(cta, MK_SPACE_HEAP, chunk,
+    cta_copy(cta, chunk->space, chunk,
              (struct sim_transfer){.local = mk_local_of(topo, topo->rank),
                                    .space = space,
                                    .bytes = rows * chunk->bytes,

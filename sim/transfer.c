@@ -64,7 +64,7 @@ static void transfer_combine_part(const struct sim_rank *r, const struct mk_comb
         float sum[LANES] = {0};
         n = first + count - i < LANES ? first + count - i : LANES;
         for (uint32_t term = 0; term < c->count; term++)
-            add_weighted(sum, r->spaces[MK_SPACE_HEAP] + c->terms[term].source + i * size,
+            add_weighted(sum, r->spaces[c->terms[term].space] + c->terms[term].source + i * size,
                          (enum mk_dtype)c->from, c->terms[term].weight, n);
         if (c->to == MK_FP32)
             memcpy(to + i * 4, sum, n * 4);

@@ -29,9 +29,14 @@ static int world_memory_combine_in_bounds(const struct sim_world_rank *r,
     op_extents(&r->plan.problem, bytes);
     if (c->count > MK_TERMS || c->space >= MK_SPACES)
         return 0;
-    for (uint32_t i = 0; i < c->count; i++)
-        if (!world_memory_within(c->terms[i].source, from, first, r->heap_bytes))
+    for (uint32_t i = 0; i < c->count; i++) {
+        const struct mk_term *t = &c->terms[i];
+        int heap = t->space == MK_SPACE_HEAP;
+        if (t->space >= MK_SPACES ||
+            !world_memory_within(t->source, from, heap ? first : 0,
+                                 heap ? r->heap_bytes : bytes[t->space - MK_SPACE_ARG0]))
             return 0;
+    }
     return c->space == MK_SPACE_HEAP
                ? world_memory_within(c->destination, to, first, r->heap_bytes)
                : world_memory_within(c->destination, to, 0, bytes[c->space - MK_SPACE_ARG0]);

@@ -1,7 +1,9 @@
-/* What the plans of both MoE operators share: which shapes they take, where tokens lie until they
- * are with their experts. */
+/* What the plans of MoE operators share: which shapes they take, where tokens lie until they are
+ * with their experts. */
+#include "core/mkernel.h"
 #include "core/ops/moe.h"
 #include "core/pipeline.h"
+#include "core/roles/moe_ffn_plan.h"
 #include "core/quantize.h"
 
 #include <math.h>
@@ -34,6 +36,43 @@ void op_choose_moe(enum op_size size, uint64_t world, uint64_t *numbers)
                                         [OP_SIZE_EXPLORE] = {16, 64, 40, 2, 2}};
     memcpy(numbers, sizes[size], sizeof sizes[size]);
     numbers[3] = size == OP_SIZE_GPU ? mk_round_up(numbers[3], world) : numbers[3] * world;
+}
+
+/* Of those that move tokens and multiply nothing. */
+const struct op_shape op_shape_moe_rows = {
+    .option = "moe",
+    .letters = "T,H,E,K",
+    .heading = "T,H,experts,k",
+    .about =
+        "of what moves tokens alone: tokens per rank, elements per token, experts of all ranks "
+        "together, experts that each token names",
+    .defaults = "on the host 128,256,4 experts per rank,2; on GPUs 4096,7168,256,8",
+    .explored = "16,64,2 experts per rank,2, and the seed varies tokens and experts",
+    .dimensions = {{"T", "tokens", AT(tokens), 1 << 24,
+                    .why =
+                        "a rank that has none leaves its places out, by ids that are no expert's"},
+                   {"H", "hidden", AT(hidden), 1 << 20, .bytes = 16,
+                    .why = "rows must be 16-byte multiples"},
+                   {"E", "experts", AT(experts), 1 << 20, .divides = "W"},
+                   {"K", "experts of a token", AT(k), 32, .divides = NULL}},
+};
+
+void op_choose_moe_rows(enum op_size size, uint64_t world, uint64_t *numbers)
+{
+    uint64_t all[5];
+    op_choose_moe(size, world, all);
+    numbers[0] = all[0];
+    numbers[1] = all[1];
+    numbers[2] = all[3];
+    numbers[3] = all[4];
+}
+
+uint64_t mk_moe_rows(const struct mk_plan *plan)
+{
+    for (uint32_t i = 0; i < op_arguments(&plan->problem); i++)
+        if (!strncmp(op_argument(&plan->problem, i)->shape, "rows,", 5))
+            return plan->problem.m;
+    return 0;
 }
 
 static uint32_t moe_between(uint32_t least, uint32_t number, uint32_t most)
@@ -90,6 +129,21 @@ void plan_choose_moe_mma_tile(struct mk_problem *q, uint64_t columns)
         t->tile_n = small ? 64 : 128;
 }
 
+/* On a GPU tables, and where a token goes, take as many blocks as beside a product; all others take
+ * rows to their places, or add. */
+static void plan_choose_moe_movers(struct mk_problem *q)
+{
+    uint32_t *ctas = q->tuning.split.ctas;
+    int cuda = q->exec == MK_EXEC_CUDA, nodes = q->topo.nodes > 1;
+    if (mk_total_ctas(&q->tuning.split))
+        return;
+    ctas[MK_INTRA_COMM] = cuda ? moe_between(1, q->sms / 11, 12) : 1;
+    ctas[MK_INTER_SEND] = nodes ? (cuda ? moe_between(1, q->sms / 33, 4) : 1) : 0;
+    uint32_t others = ctas[MK_INTRA_COMM] + ctas[MK_INTER_SEND],
+             rings = nodes ? MK_MAX_RINGS - ctas[MK_INTER_SEND] : UINT32_MAX;
+    ctas[MK_INTER_REDUCE] = cuda && q->sms > others ? moe_between(1, q->sms - others, rings) : 1;
+}
+
 int plan_check_moe_tuning(const struct mk_problem *q, char *error, size_t size)
 {
     uint32_t chunk_rows = q->tuning.chunk_rows; /* of tokens: no multiple of a tile's rows */
@@ -109,14 +163,25 @@ static uint32_t plan_moe_shared(const struct mk_problem *q)
     return q->engine == MK_ENGINE_MMA ? MK_MMA_ROUTE_SHARED : MK_ROUTE_SHARED;
 }
 
+/* Whether a thread block can make its tables. */
+static int plan_check_moe_counters(const struct mk_problem *q, char *error, size_t size)
+{
+    uint64_t world = mk_world(&q->topo), experts = q->moe.experts / world,
+             counters = mk_route_counters(&q->topo, (uint32_t)experts);
+    if (mk_route_shared_words(world, experts, counters) * 4 > plan_moe_shared(q))
+        return plan_refuse(error, size,
+                           "%llu experts of a rank, of %llu ranks: more than one thread block can "
+                           "count on the GPU",
+                           (unsigned long long)experts, (unsigned long long)world);
+    return 0;
+}
+
 int plan_check_moe_gpu(const struct mk_problem *q, char *error, size_t size)
 {
     const struct mk_tuning *t = &q->tuning;
     const char *name = plan_op_name(q->op);
     struct mk_gemm_tile tile;
     char all[100] = "";
-    uint64_t world = mk_world(&q->topo), experts = q->moe.experts / world,
-             counters = mk_route_counters(&q->topo, (uint32_t)experts);
     int found = 0;
     for (uint32_t i = 0; op_gpu_tile(q, i, &tile); i++) {
         size_t n = strlen(all);
@@ -133,12 +198,7 @@ int plan_check_moe_gpu(const struct mk_problem *q, char *error, size_t size)
                                "own, so one number must not be a multiple of the other",
                                t->split.ctas[MK_COMPUTE], t->split.ctas[role],
                                plan_role_name((enum mk_role)role), name);
-    if (mk_route_shared_words(world, experts, counters) * 4 > plan_moe_shared(q))
-        return plan_refuse(error, size,
-                           "%llu experts of a rank, of %llu ranks: more than one thread block can "
-                           "count on the GPU",
-                           (unsigned long long)experts, (unsigned long long)world);
-    return 0;
+    return plan_check_moe_counters(q, error, size);
 }
 
 int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, int weights, char *error,
@@ -157,6 +217,9 @@ int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, int weights, c
     m->tile_m = q->tuning.tile_m;
     m->chunk_rows = q->tuning.chunk_rows;
     m->chunks = (uint32_t)mk_ceil_div(m->tokens, m->chunk_rows);
+    m->take_rows = m->tile_m;
+    m->ids_space = MK_SPACE_ARG2;
+    m->weights_space = MK_SPACE_ARG3;
     m->row_bytes = q->fp8 ? quantize_record(q->moe.hidden) : q->moe.hidden * 2;
     m->ids_bytes = (uint64_t)m->tokens * m->k * 4;
     m->ids_moved = mk_round_up(m->ids_bytes, 16);
@@ -179,10 +242,35 @@ int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, int weights, c
     r->ids_pitch = m->ids_pitch;
     r->slices = m->slices;
     r->shared = plan_moe_shared(q);
-    r->running = q->exec == MK_EXEC_CUDA ? mk_total_ctas(&q->tuning.split)
-                                         : q->tuning.split.ctas[MK_COMPUTE];
+    r->running = q->exec == MK_EXEC_CUDA || !q->tuning.split.ctas[MK_COMPUTE]
+                     ? mk_total_ctas(&q->tuning.split)
+                     : q->tuning.split.ctas[MK_COMPUTE];
     r->room = r->landed_source = m->room;
     r->relay_source = m->room + (uint32_t)(m->topo.gpus > 1 ? world * m->room : 0);
+    return 0;
+}
+
+int plan_size_moe_rows(struct moe_dispatch_plan *m, struct mk_plan *p, int weights, char *error,
+                       size_t size)
+{
+    struct mk_problem *q = &p->problem;
+    const int cuda = q->exec == MK_EXEC_CUDA;
+    plan_choose_moe_movers(q);
+    plan_choose_moe(q, 64, 0);
+    int result = plan_check_moe_tuning(q, error, size);
+    if (!result && cuda)
+        result = plan_check_moe_counters(q, error, size);
+    if (!result)
+        result = plan_size_moe(m, p, weights, error, size);
+    if (result)
+        return result;
+    /* each warp of a block takes two rows at a time: few enough that no block is late by much */
+    m->take_rows = cuda ? 2 * MK_ROUTE_WARPS : 8;
+    m->route.columns = 1;
+    m->route.tile_columns = q->tuning.tile_n;
+    m->route.apart = 1;
+    q->m = (uint64_t)m->row_tiles * m->tile_m;
+    q->n = q->k = q->moe.hidden;
     return 0;
 }
 
@@ -252,6 +340,56 @@ void plan_moe_tables(struct moe_dispatch_plan *m, struct op_tables *t)
               {{'i', m->row_tiles, m->tile_m}},
               "rows %i to %I of the tokens of its experts",
               .producer = 'm'});
+}
+
+void plan_moe_before_tables(struct moe_dispatch_plan *m, struct op_tables *t)
+{
+    struct mk_route *r = &m->route;
+    uint64_t places = m->topo.nodes * (m->tokens + 1ull);
+    OP_BUFFERS(t, {"sent_before", &r->sent_before, 1, places, 4},
+               {"came_before", &r->came_before, 1, places, 4});
+}
+
+void plan_moe_sums_tables(struct moe_ffn_plan *m, struct op_tables *t)
+{
+    struct moe_dispatch_plan *d = &m->dispatch;
+    uint64_t nodes = d->topo.nodes, gpus = d->topo.gpus, away = nodes > 1 ? nodes * d->room : 0;
+    OP_BUFFERS(t, {"back", &m->back, 1, gpus > 1 ? nodes * gpus * d->tokens : 0, m->result_bytes},
+               {"sums", &m->sums, 1, away, m->result_bytes},
+               {"whole", &m->whole, 1, away, m->result_bytes});
+    OP_FLAGS(t,
+             {"back",
+              &m->flag_back,
+              {{'n', nodes, 1}, {'c', d->chunks, 1}, {'l', gpus, 1}},
+              "rank %l's sums for chunk %c of rank %R's tokens",
+              .producer = 'l',
+              .chunk_base = d->chunks},
+             {"sum",
+              &m->flag_sum,
+              {{'n', nodes, 1}, {'c', d->chunks, 1}},
+              "node %n's sums for chunk %c of its tokens",
+              .producer = 'R',
+              .chunk_base = d->chunks});
+}
+
+uint32_t plan_moe_part(const struct mk_problem *q)
+{
+    const struct mk_role_split *s = &q->tuning.split;
+    uint32_t blocks =
+        q->topo.nodes > 1 || !s->ctas[MK_COMPUTE] ? s->ctas[MK_INTER_REDUCE] : mk_total_ctas(s);
+    uint64_t each = mk_ceil_div(q->moe.tokens * mk_world(&q->topo), blocks ? blocks : 1);
+    uint32_t warps =
+        q->engine == MK_ENGINE_MMA && s->ctas[MK_COMPUTE] ? q->tuning.tile_m / 16 + 2 : 12;
+    return q->exec != MK_EXEC_CUDA ? 8 : each < warps ? (uint32_t)each : warps;
+}
+
+void plan_moe_sums_work(const struct moe_ffn_plan *m, uint64_t *nvlink_bytes,
+                        uint64_t *network_bytes)
+{
+    const struct moe_dispatch_plan *d = &m->dispatch;
+    uint64_t others = d->topo.nodes - 1;
+    *network_bytes += (others < d->k ? others : d->k) * d->tokens * m->result_bytes;
+    *nvlink_bytes += moe_crossings(d) * m->result_bytes;
 }
 
 uint64_t plan_moe_put_bytes(const struct moe_dispatch_plan *m)

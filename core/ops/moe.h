@@ -9,7 +9,9 @@
 
 extern const struct op_shape op_shape_moe;
 void op_choose_moe(enum op_size size, uint64_t world,
-                   uint64_t *numbers); /* struct op_descriptor's */
+                   uint64_t *numbers);          /* struct op_descriptor's */
+extern const struct op_shape op_shape_moe_rows; /* T,H,E,K, of those that multiply nothing */
+void op_choose_moe_rows(enum op_size size, uint64_t world, uint64_t *numbers);
 #define OP_MOE_KNOBS (OP_TILE | OP_ROLES | OP_CHUNK_ROWS)
 
 /* plan_choose_moe: what tuning leaves open, `tile_n` and `reducers` CTAs (inter_reduce) on a
@@ -24,6 +26,11 @@ int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, int weights, c
                   size_t size);
 int plan_check_moe_gpu(const struct mk_problem *q, char *error, size_t size);
 
+/* The same of an operator that multiplies nothing, tuning and checks included: all blocks that do
+ * not send take rows to their places, or add. One column of tiles. */
+int plan_size_moe_rows(struct moe_dispatch_plan *m, struct mk_plan *p, int weights, char *error,
+                       size_t size);
+
 /* How dispatch lies: what must begin as 0 and the order of tiles, which the route's columns and
  * down size; then the rest, and its flags. */
 void plan_moe_tables_first(struct moe_dispatch_plan *m, const struct mk_problem *q,
@@ -34,6 +41,17 @@ uint64_t plan_moe_put_bytes(const struct moe_dispatch_plan *m); /* the largest p
 double plan_moe_touched(const struct moe_dispatch_plan *m);
 void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_bytes,
                             uint64_t *network_bytes);
+
+/* How sums go back (core/roles/moe_ffn.h): tables of where tokens are from, buffers and flags; bytes
+ * that they add to dispatch's; and tokens whose sums a CTA makes at a time: on a GPU one for each
+ * warp of a block, or, where there are few, so many that all blocks that add have some: with several
+ * nodes, or without a product, inter_reduce's alone. */
+struct moe_ffn_plan;
+void plan_moe_before_tables(struct moe_dispatch_plan *m, struct op_tables *t);
+void plan_moe_sums_tables(struct moe_ffn_plan *m, struct op_tables *t);
+void plan_moe_sums_work(const struct moe_ffn_plan *m, uint64_t *nvlink_bytes,
+                        uint64_t *network_bytes);
+uint32_t plan_moe_part(const struct mk_problem *q);
 
 /* Both operators' pipeline: experts' tiles cost what their rows do, and blocks that move tokens
  * multiply when they are through. */

@@ -65,12 +65,6 @@ static int moe_dispatch_gemm_build(struct mk_plan *p, char *error, size_t size)
     return 0;
 }
 
-uint64_t mk_moe_rows(const struct mk_plan *plan)
-{
-    const struct moe_dispatch_plan *m = &moe_dispatch_gemm_plan_of(plan)->dispatch;
-    return plan->problem.op == MK_OP_MOE_DISPATCH_GEMM ? (uint64_t)m->row_tiles * m->tile_m : 0;
-}
-
 static void moe_dispatch_gemm_tables(struct mk_plan *p, struct op_tables *t)
 {
     struct moe_dispatch_plan *d = &moe_dispatch_gemm_plan_in(p)->dispatch;

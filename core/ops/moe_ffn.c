@@ -37,20 +37,14 @@ static void moe_ffn_tables(struct mk_plan *p, struct op_tables *t)
 {
     struct moe_ffn_plan *m = moe_ffn_plan_in(p);
     struct moe_dispatch_plan *d = &m->dispatch;
-    struct mk_route *r = &d->route;
-    uint64_t nodes = d->topo.nodes, gpus = d->topo.gpus, places = nodes * (d->tokens + 1ull),
-             rows = (uint64_t)d->row_tiles * d->tile_m, away = nodes > 1 ? nodes * d->room : 0;
+    uint64_t rows = (uint64_t)d->row_tiles * d->tile_m;
     plan_moe_tables_first(d, &p->problem, t);
-    OP_BUFFERS(t, {"sent_before", &r->sent_before, 1, places, 4},
-               {"came_before", &r->came_before, 1, places, 4});
+    plan_moe_before_tables(d, t);
     plan_moe_tables(d, t);
     OP_BUFFERS(t, {"acted", &m->acted, 1, rows, m->act_bytes},
                {"act_scales", &m->act_scales, 1,
                 p->problem.fp8 ? mk_ceil_div(m->inner, MK_SCALE_BLOCK) : 0, rows * 4},
-               {"made", &m->made, 1, rows, m->result_bytes},
-               {"back", &m->back, 1, gpus > 1 ? nodes * gpus * d->tokens : 0, m->result_bytes},
-               {"sums", &m->sums, 1, away, m->result_bytes},
-               {"whole", &m->whole, 1, away, m->result_bytes});
+               {"made", &m->made, 1, rows, m->result_bytes});
     OP_FLAGS(t,
              {"acted",
               &m->flag_acted,
@@ -61,19 +55,8 @@ static void moe_ffn_tables(struct mk_plan *p, struct op_tables *t)
               &m->flag_made,
               {{'i', d->row_tiles, d->tile_m}},
               "rows %i to %I of its results",
-              .producer = 'm'},
-             {"back",
-              &m->flag_back,
-              {{'n', nodes, 1}, {'c', d->chunks, 1}, {'l', gpus, 1}},
-              "rank %l's sums for chunk %c of rank %R's tokens",
-              .producer = 'l',
-              .chunk_base = d->chunks},
-             {"sum",
-              &m->flag_sum,
-              {{'n', nodes, 1}, {'c', d->chunks, 1}},
-              "node %n's sums for chunk %c of its tokens",
-              .producer = 'R',
-              .chunk_base = d->chunks});
+              .producer = 'm'});
+    plan_moe_sums_tables(m, t);
 }
 
 /* CTAs for sums on a GPU, beside those that compute first. With several nodes they alone add what
@@ -97,18 +80,6 @@ static void moe_ffn_choose_order(struct moe_ffn_plan *m, const struct mk_problem
     r->apart =
         mk_world(&q->topo) * q->moe.tokens * q->moe.k / q->moe.experts >= 4 * q->tuning.tile_m;
     r->group_rows = q->exec != MK_EXEC_CUDA ? 2 : group > 16 ? group : 16;
-}
-
-/* Tokens whose sums a CTA makes at a time: on a GPU one for each warp of a block (of engine mma one
- * for each 16 rows of a tile, and two that copy), or, where there
- * are few, so many that all blocks that add have some: with several nodes inter_reduce's alone. */
-static uint32_t moe_ffn_choose_part(const struct mk_problem *q)
-{
-    uint32_t blocks =
-        q->topo.nodes > 1 ? q->tuning.split.ctas[MK_INTER_REDUCE] : mk_total_ctas(&q->tuning.split);
-    uint64_t each = mk_ceil_div(q->moe.tokens * mk_world(&q->topo), blocks ? blocks : 1);
-    uint32_t warps = q->engine == MK_ENGINE_MMA ? q->tuning.tile_m / 16 + 2 : 12;
-    return q->exec != MK_EXEC_CUDA ? 8 : each < warps ? (uint32_t)each : warps;
 }
 
 static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
@@ -136,9 +107,11 @@ static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
     m->up_cols = m->tile_n / 2;
     m->up_tiles = (uint32_t)mk_ceil_div(m->inner, m->up_cols);
     m->down_tiles = (uint32_t)mk_ceil_div(m->hidden, m->tile_n);
-    m->part_rows = moe_ffn_choose_part(q);
+    m->part_rows = plan_moe_part(q);
     moe_ffn_choose_order(m, q);
     m->number = q->deterministic ? MK_FP32 : MK_BF16;
+    m->made_space = MK_SPACE_HEAP;
+    m->y_space = MK_SPACE_ARG5;
     m->act_bytes = m->inner * op_factor_bytes(q);
     m->result_bytes = m->hidden * (q->deterministic ? 4ull : 2ull);
     d->route.columns = m->up_tiles;
@@ -193,11 +166,10 @@ static void moe_ffn_work(const struct mk_plan *p, double *flop, uint64_t *nvlink
 {
     const struct moe_ffn_plan *m = moe_ffn_plan_of(p);
     const struct moe_dispatch_plan *d = &m->dispatch;
-    uint64_t others = d->topo.nodes - 1, places = (uint64_t)d->tokens * d->k;
+    uint64_t places = (uint64_t)d->tokens * d->k;
     plan_moe_dispatch_work(d, nvlink_bytes, network_bytes);
+    plan_moe_sums_work(m, nvlink_bytes, network_bytes);
     *flop = 6.0 * (double)places * m->hidden * m->inner;
-    *network_bytes += (others < d->k ? others : d->k) * d->tokens * m->result_bytes;
-    *nvlink_bytes += moe_crossings(d) * m->result_bytes;
 }
 
 /* X and Y, ids and weights, the experts' B1 and B2. */

@@ -28,6 +28,8 @@
     X(all_gather, ALL_GATHER, GPU)                 \
     X(all_to_all, ALL_TO_ALL, GPU)                 \
     X(reduce_scatter, REDUCE_SCATTER, GPU)         \
+    X(moe_dispatch, MOE_DISPATCH, GPU)             \
+    X(moe_combine, MOE_COMBINE, GPU)               \
     /* the list ends with an empty line, so that a new operator is one line here */
 
 /* clang-format on */

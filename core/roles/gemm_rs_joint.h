@@ -95,7 +95,7 @@ MK_ROLE void gemm_rs_add(const struct gemm_rs_plan *p, struct mk_cta *cta,
                                                        : gemm_rs_joint_offset(p, tile, cta->epoch) +
                                                              gemm_rs_joint_slab(p, rank, i)) +
                                                 gemm_rs_bytes(p, &before),
-                                            1};
+                                            1, MK_SPACE_HEAP};
         uint64_t at = tile->row + row - (p->gathers ? 0 : (uint64_t)rank * p->shard_rows);
         sum.destination = (at * p->n + tile->col) * 2;
         mk_cta_combine(cta, &sum);

@@ -1,10 +1,15 @@
-/* MoE dispatch: tokens to their experts, the first part of both MoE operators. One schedule for
- * every executor.
+/* MoE dispatch: tokens to their experts. An operator of its own, and the first part of those that
+ * compute on tokens. One schedule for every executor.
  *
  * Operands
  *   X_r [T, H], ids_r [T, k] uint32_t   each rank's tokens and their experts. An id that is no
  *                                       expert leaves its place out, so a rank may have fewer
  *                                       tokens than there is room for, or none.
+ *   rows_r [rows, H]                    of the operator alone: the rows of a rank's experts, one
+ *                                       expert after the other. Each expert's begin at a multiple
+ *                                       of tile_m and are in the order of source rank, token,
+ *                                       place. Rows between experts are not written.
+ *   counts_r [E/W, 2] uint32_t          first row and number of rows of each
  *
  * Roles
  *   intra_comm    gathers the ids of all ranks (4 k bytes a token), one CTA for each rank. From
@@ -14,6 +19,8 @@
  *                 brought. They also count what has come here, by rows of this rank's experts.
  *   inter_send    packs the tokens that have an expert on another node and puts them along the
  *                 rail: each once per node, however many experts it has there
+ *   inter_reduce  of the operator alone: copies each tile of rows, part by part, from where its
+ *                 tokens lie to its place in rows_r; this rank's own tokens' first (mk_route_run)
  *
  * Bytes moved
  *   They depend on the ids. A token enters each other node where it has an expert once, on its own
@@ -38,7 +45,8 @@
  * Deadlock freedom
  *   Waits form no cycle, and every CTA goes in this order: a rank's own tokens wait for nothing;
  *   those of the node's other ranks wait for pushes; those of other nodes wait for puts, which wait
- *   for tables alone; forwarded ones wait for those puts.
+ *   for tables alone; forwarded ones wait for those puts. inter_reduce waits for all of these, and
+ *   none of them for it.
  *
  * Flags of a rank
  *   ids[rank]
@@ -53,6 +61,7 @@
 
 #include "core/roles/moe_dispatch_plan.h"
 #include "core/cta_rows.h"
+#include "core/roles/roles.h"
 
 /* Before anything that reads a table. */
 MK_ROLE int moe_await_routed(const struct moe_dispatch_plan *p, struct mk_cta *cta)
@@ -89,7 +98,7 @@ MK_ROLE void moe_copy_weights(const struct moe_dispatch_plan *p, struct mk_cta *
 {
     struct mk_chunk c;
     c.id = p->topo.rank * p->chunks;
-    c.space = MK_SPACE_ARG3;
+    c.space = p->weights_space;
     c.source = 0;
     c.destination = destination;
     c.bytes = p->ids_bytes;
@@ -106,7 +115,7 @@ MK_ROLE int moe_gather_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta
         uint32_t rank = mk_rank_at(t, (node + distance) % t->nodes, local);
         struct mk_chunk c;
         c.id = rank * p->chunks;
-        c.space = distance ? MK_SPACE_HEAP : MK_SPACE_ARG2;
+        c.space = distance ? MK_SPACE_HEAP : p->ids_space;
         c.destination = p->ids[cta->epoch & 1] + rank * p->ids_pitch;
         c.source = distance ? c.destination : 0;
         c.bytes = distance ? p->ids_moved + p->weights : p->ids_bytes;
@@ -271,24 +280,34 @@ MK_ROLE int moe_intra_comm(const struct moe_dispatch_plan *p, struct mk_cta *cta
     return 0;
 }
 
-MK_ROLE int moe_inter_send(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+/* This rank's ids, and weights, to its rail's rank of every other node: the first inter_send
+ * CTA. */
+MK_ROLE int moe_send_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
     const struct mk_topo *t = &p->topo;
-    uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank), turn = 0;
+    uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank);
     struct mk_chunk c;
     c.id = t->rank * p->chunks;
     c.space = MK_SPACE_HEAP;
     c.source = c.destination = p->ids[cta->epoch & 1] + t->rank * p->ids_pitch;
     c.bytes = p->ids_moved + p->weights;
-    if (cta->index == 0) {
-        if (mk_cta_wait(cta, moe_ids_flag(p, t->rank), cta->epoch, MK_CAUSE_DATA))
+    if (cta->index)
+        return 0;
+    if (mk_cta_wait(cta, moe_ids_flag(p, t->rank), cta->epoch, MK_CAUSE_DATA))
+        return 1;
+    for (uint32_t distance = 1; distance < t->nodes; distance++)
+        if (mk_cta_put(cta, mk_rank_at(t, (node + t->nodes - distance) % t->nodes, local), &c,
+                       moe_ids_flag(p, t->rank)))
             return 1;
-        for (uint32_t distance = 1; distance < t->nodes; distance++)
-            if (mk_cta_put(cta, mk_rank_at(t, (node + t->nodes - distance) % t->nodes, local), &c,
-                           moe_ids_flag(p, t->rank)))
-                return 1;
-    }
-    if (moe_await_routed(p, cta))
+    return 0;
+}
+
+MK_ROLE int moe_inter_send(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+{
+    const struct mk_topo *t = &p->topo;
+    uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank), turn = 0;
+    struct mk_chunk c;
+    if (moe_send_ids(p, cta) || moe_await_routed(p, cta))
         return 1;
     struct mk_route r = moe_route(p, cta->epoch);
     for (uint32_t distance = 1; distance < t->nodes; distance++) {
@@ -315,5 +334,43 @@ MK_ROLE int moe_inter_send(const struct moe_dispatch_plan *p, struct mk_cta *cta
     }
     return mk_cta_drain(cta);
 }
+
+/* Part `part` of a tile of rows, which are here, to its place. */
+MK_ROLE void moe_take_part(const struct moe_dispatch_plan *p, struct mk_cta *cta,
+                           const struct mk_tile_entry *e, uint32_t part)
+{
+    struct mk_gather g;
+    g.id = moe_take_id(p, e->row, part);
+    g.list = p->route.source;
+    g.first = e->row + part * p->take_rows;
+    g.count = e->rows - part * p->take_rows;
+    g.count = g.count < p->take_rows ? g.count : p->take_rows;
+    g.space = MK_SPACE_ARG0;
+    g.near = p->room;
+    g.far = p->landed;
+    g.row_bytes = p->row_bytes;
+    g.to = MK_SPACE_ARG2;
+    g.destination = g.first * p->row_bytes;
+    mk_cta_gather(cta, mk_local_of(&p->topo, p->topo.rank), &g);
+}
+
+/* Rows of experts to their places in rows_r: tiles in their order, each in parts of take_rows. */
+MK_ROLE int moe_deliver(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+{
+    uint32_t parts = moe_parts_of_tile(p);
+    struct mk_tile_entry e;
+    if (moe_await_routed(p, cta))
+        return 1;
+    for (uint32_t turn = cta->index; moe_entry(p, cta, turn / parts, &e); turn += cta->count) {
+        if (turn % parts * p->take_rows >= e.rows)
+            continue;
+        if (moe_await_rows(p, cta, e.row))
+            return 1;
+        moe_take_part(p, cta, &e, turn % parts);
+    }
+    return 0;
+}
+
+MK_ROLES_OF(moe_dispatch, moe_intra_comm(p, cta), moe_inter_send(p, cta), moe_deliver(p, cta));
 
 #endif

@@ -1,9 +1,11 @@
-/* What the plans of both MoE operators have in common: where tokens lie and go until they are with
- * their experts. The schedule, and what lies where and why, is core/roles/moe_dispatch.h. */
+/* The plan of MoE dispatch: where tokens lie and go until they are with their experts. The plans of
+ * all MoE operators begin with it. The schedule, and what lies where and why, is
+ * core/roles/moe_dispatch.h. */
 #ifndef MK_ROLES_MOE_DISPATCH_PLAN_H
 #define MK_ROLES_MOE_DISPATCH_PLAN_H
 
 #include "core/cta_route.h"
+#include "core/plan.h"
 
 struct moe_dispatch_plan {
     struct mk_topo topo;
@@ -18,8 +20,11 @@ struct moe_dispatch_plan {
     uint32_t chunk_rows; /* tokens that are moved before their arrival is told */
     uint32_t chunks;     /* of a rank's tokens */
     uint32_t routers;    /* intra_comm CTAs: they make the tables together */
+    uint32_t take_rows;  /* of a tile that moe_deliver takes at a time */
+    /* where this rank's ids and weights lie: enum mk_space */
+    uint32_t ids_space, weights_space;
     uint32_t flag_ids, flag_routed, flag_counted, flag_relay, flag_landed, flag_rows;
-    uint64_t row_bytes; /* of a token */
+    uint64_t row_bytes; /* of a token; 0: none is moved */
     uint64_t ids_bytes; /* of a rank's ids */
     uint64_t ids_moved; /* the same, rounded up to 16 */
     uint64_t ids_pitch; /* from rank to rank, a multiple of 128 */
@@ -37,6 +42,7 @@ struct moe_dispatch_plan {
     uint64_t relay;
     struct mk_route route; /* but for `ids` */
 };
+MK_PLAN_OF(moe_dispatch);
 
 MK_PURE uint32_t moe_node_of_expert(const struct moe_dispatch_plan *p, uint32_t expert)
 {
@@ -65,6 +71,18 @@ MK_PURE uint32_t moe_landed_flag(const struct moe_dispatch_plan *p, uint32_t ran
 MK_PURE uint32_t moe_rows_flag(const struct moe_dispatch_plan *p, uint32_t row)
 {
     return p->flag_rows + row / p->tile_m;
+}
+
+/* Parts of a tile of rows that moe_deliver takes one by one; and the number of one, for traces:
+ * those of chunks of tokens are below. */
+MK_PURE uint32_t moe_parts_of_tile(const struct moe_dispatch_plan *p)
+{
+    return p->tile_m / p->take_rows + (p->tile_m % p->take_rows != 0);
+}
+
+MK_PURE uint32_t moe_take_id(const struct moe_dispatch_plan *p, uint32_t row, uint32_t part)
+{
+    return mk_world(&p->topo) * p->chunks + row / p->tile_m * moe_parts_of_tile(p) + part;
 }
 
 /* Rows that cross NVLink on a token's way to its experts, on the average of the ranks and at most:

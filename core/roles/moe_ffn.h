@@ -127,6 +127,8 @@ MK_ROLE int moe_ffn_await_made(const struct moe_ffn_plan *p, struct mk_cta *cta,
     places.k = d->k;
     places.tile_rows = d->tile_m;
     places.flag = p->flag_made;
+    if (p->made_space != MK_SPACE_HEAP)
+        return 0;
     return mk_cta_wait_rows(cta, &places, d->route.wanted, p->down_tiles * MK_TILE_PARTS, first,
                             end - first, MK_CAUSE_DATA);
 }
@@ -152,6 +154,7 @@ MK_ROLE struct mk_sums moe_ffn_sums(const struct moe_ffn_plan *p, struct mk_cta 
     s.weights = s.ids + d->weights;
     s.position = d->route.position + rank * d->ids_bytes;
     s.rows = p->made;
+    s.rows_space = p->made_space;
     s.parts = p->back + (uint64_t)node * d->topo.gpus * d->tokens * p->result_bytes;
     s.whole = p->whole;
     s.before = d->route.sent_before;
@@ -262,7 +265,7 @@ MK_ROLE int moe_ffn_total(const struct moe_ffn_plan *p, struct mk_cta *cta, uint
     struct mk_sums s = moe_ffn_sums(p, cta, d->topo.rank, chunk, first, end);
     s.reach = MK_REACH_ALL;
     s.to = MK_BF16;
-    s.space = MK_SPACE_ARG5;
+    s.space = p->y_space;
     s.destination = first * (p->hidden * 2ull);
     mk_cta_add_up(cta, &s);
     return 0;

@@ -21,6 +21,9 @@ struct moe_ffn_plan {
     uint32_t part_rows;            /* tokens of a chunk that are added at a time */
     uint32_t tiles;                /* room for: row_tiles * (up_tiles + down_tiles) */
     uint32_t number;               /* enum mk_dtype of results on their way back */
+    /* where results (the heap, at `made`; or an argument, complete when the launch begins) and Y
+     * lie: enum mk_space */
+    uint32_t made_space, y_space;
     uint32_t flag_acted, flag_made, flag_back, flag_sum;
     uint64_t act_bytes;    /* of a row of the activation */
     uint64_t result_bytes; /* of a row of results */

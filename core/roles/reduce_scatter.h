@@ -63,6 +63,7 @@ MK_ROLE int reduce_scatter_add(const struct reduce_scatter_plan *p, struct mk_ct
         sum->terms[i].source =
             move_chunk(&p->move, mk_rank_at(t, node, i), chunk, cta->epoch).source;
         sum->terms[i].weight = 1;
+        sum->terms[i].space = MK_SPACE_HEAP;
     }
     mk_cta_combine(cta, sum);
     return 0;
@@ -108,6 +109,7 @@ MK_ROLE int reduce_scatter_add_nodes(const struct reduce_scatter_plan *p, struct
             return 1;
         sum->terms[i].source = reduce_scatter_sum(p, p->sums[cta->epoch & 1], i, chunk);
         sum->terms[i].weight = 1;
+        sum->terms[i].space = MK_SPACE_HEAP;
     }
     sum->count = t->nodes;
     sum->from = p->number;

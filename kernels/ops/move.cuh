@@ -1,10 +1,11 @@
 /* The kernels of an operator that only moves: every thread block has a role by its number. On
  * engine wgmma it runs it on one thread, which copies by TMA: it has an SM to itself and moves as
  * much as a block can. On engine mma all threads of the block copy, 16 bytes each; and on both
- * engines where the operator adds, too.
+ * engines where the operator adds, too, or makes tables of where tokens go.
  *
  * kernels/ops/NAME.cu includes this and the schedule, core/roles/NAME.h, and says GPU_MOVER(NAME),
- * or GPU_ADDER(NAME) of one that adds, with kernels/cta_combine.cuh. */
+ * GPU_ADDER(NAME) of one that adds, with kernels/cta_combine.cuh, or of one that makes tables, with
+ * kernels/cta_route.cuh, GPU_ROUTER(NAME, whether it adds). */
 #ifndef MK_KERNELS_MOVE_CUH
 #define MK_KERNELS_MOVE_CUH
 
@@ -13,6 +14,7 @@
 
 /* 256 threads with as much under way as one that copies by TMA */
 #define CTA_LANES_AHEAD 16
+#include "core/cta_route.h"
 #include "kernels/cta.cuh"
 
 #include <cuda_runtime.h>
@@ -27,8 +29,20 @@ struct move_by_lanes {
     static constexpr uint32_t threads = 256, lanes = threads, shared_bytes = 0;
 };
 
-/* `op` has the type of the plan, whether it adds and, on the GPU, void run(const plan *, struct
- * mk_cta *). */
+/* A block that makes tables, in so many bytes of shared memory. */
+template <uint32_t bytes> struct move_by_tables {
+    static constexpr uint32_t threads = 32 * MK_ROUTE_WARPS, lanes = threads, shared_bytes = bytes;
+};
+
+/* `op` has the type of the plan, what it does beside moving and, on the GPU, void run(const plan *,
+ * struct mk_cta *). */
+/* What an operator that makes tables adds up may be for other nodes. */
+template <class op> PTX_FN bool move_posts(const struct mk_cta *cta)
+{
+    return cta->role == MK_INTER_SEND || (op::routes && op::adds && cta->role == MK_INTER_REDUCE &&
+                                          cta->launch->split.ctas[MK_INTER_SEND]);
+}
+
 template <class op, class by>
 __global__ void __launch_bounds__(by::threads, 1)
     move_kernel(const __grid_constant__ typename op::plan plan,
@@ -41,7 +55,9 @@ __global__ void __launch_bounds__(by::threads, 1)
     cta_begin(&cta, &launch, blockIdx.x, by::lanes);
     if (by::lanes == 1)
         cta_begin_copies(&cta, ptx_shared(memory));
-    if (cta.role != MK_INTER_SEND || !cta_begin_commands(&cta))
+    if (op::routes)
+        cta.scratch = memory;
+    if (!move_posts<op>(&cta) || !cta_begin_commands(&cta))
         op::run(&plan, &cta);
     cta_end(&cta);
     cta_meet(&cta);
@@ -53,6 +69,9 @@ __global__ void __launch_bounds__(by::threads, 1)
 template <class op, class function>
 static int move_dispatch(const struct mk_plan *plan, function call)
 {
+    if constexpr (op::routes)
+        return plan->problem.engine == MK_ENGINE_MMA ? call(move_by_tables<MK_MMA_ROUTE_SHARED>())
+                                                     : call(move_by_tables<MK_ROUTE_SHARED>());
     if constexpr (!op::adds)
         if (plan->problem.engine != MK_ENGINE_MMA)
             return call(move_by_tma());
@@ -77,7 +96,8 @@ template <class op>
 static int move_launch(const struct mk_plan *plan, const typename op::plan *own,
                        const struct gpu_launch *launch, cudaStream_t stream)
 {
-    for (int argument = MK_SPACE_ARG0; argument <= MK_SPACE_ARG1; argument++)
+    const int last = op::routes ? MK_SPACE_ARG3 : MK_SPACE_ARG1;
+    for (int argument = MK_SPACE_ARG0; argument <= last; argument++)
         if ((uintptr_t)launch->arguments[argument] % 16)
             return -EINVAL;
     return move_dispatch<op>(plan, [=](auto way) {
@@ -87,11 +107,11 @@ static int move_launch(const struct mk_plan *plan, const typename op::plan *own,
     });
 }
 
-#define GPU_MOVES(name, does_add)                                                                  \
+#define GPU_MOVES(name, does_add, does_route)                                                      \
     GPU_OPERATOR(name)                                                                             \
     struct name##_mover {                                                                          \
         typedef struct name##_plan plan;                                                           \
-        static constexpr bool adds = does_add;                                                     \
+        static constexpr bool adds = does_add, routes = does_route;                                \
         PTX_FN void run(const plan *p, struct mk_cta *cta)                                         \
         {                                                                                          \
             name##_run(p, cta);                                                                    \
@@ -107,7 +127,8 @@ static int move_launch(const struct mk_plan *plan, const typename op::plan *own,
         return move_launch<name##_mover>(plan, name##_plan_of(plan), launch, stream);              \
     }
 
-#define GPU_MOVER(name) GPU_MOVES(name, false)
-#define GPU_ADDER(name) GPU_MOVES(name, true)
+#define GPU_MOVER(name) GPU_MOVES(name, false, false)
+#define GPU_ADDER(name) GPU_MOVES(name, true, false)
+#define GPU_ROUTER(name, does_add) GPU_MOVES(name, does_add, true)
 
 #endif

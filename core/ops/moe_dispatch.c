@@ -1,0 +1,80 @@
+/* MoE dispatch: rows of tokens to their experts, for those who compute on them by themselves. What
+ * it is, which shapes it takes, and where everything lies. */
+#include "core/mkernel.h"
+#include "core/ops/moe.h"
+
+static int moe_dispatch_build(struct mk_plan *p, char *error, size_t size)
+{
+    struct moe_dispatch_plan *m = moe_dispatch_plan_in(p);
+    int result = plan_size_moe_rows(m, p, 0, error, size);
+    if (result)
+        return result;
+    m->ids_space = MK_SPACE_ARG1;
+    m->route.summary_space = MK_SPACE_ARG3;
+    result = plan_lay_out(p, 0, plan_moe_put_bytes(m), error, size);
+    if (!result)
+        p->chunks = mk_world(&m->topo) * m->chunks + m->row_tiles * moe_parts_of_tile(m);
+    return result;
+}
+
+static void moe_dispatch_tables(struct mk_plan *p, struct op_tables *t)
+{
+    struct moe_dispatch_plan *m = moe_dispatch_plan_in(p);
+    plan_moe_tables_first(m, &p->problem, t);
+    plan_moe_tables(m, t);
+}
+
+/* Tokens on their way, then parts of tiles of this rank's rows. */
+static void moe_dispatch_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
+                                        uint32_t *number, uint64_t *bytes)
+{
+    const struct moe_dispatch_plan *m = moe_dispatch_plan_of(p);
+    uint32_t moved = mk_world(&m->topo) * m->chunks;
+    *rank = id < moved ? id / m->chunks : m->topo.rank;
+    *number = id < moved ? id % m->chunks : id - moved;
+    *bytes = (id < moved ? m->chunk_rows : m->take_rows) * m->row_bytes;
+}
+
+static void moe_dispatch_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
+                              uint64_t *network_bytes)
+{
+    *flop = 0;
+    plan_moe_dispatch_work(moe_dispatch_plan_of(p), nvlink_bytes, network_bytes);
+}
+
+/* X and ids, and as many rows as tokens have places. */
+static double moe_dispatch_memory(const struct mk_plan *p)
+{
+    const struct moe_dispatch_plan *m = moe_dispatch_plan_of(p);
+    return m->tokens * (m->row_bytes * (1.0 + m->k) + 4.0 * m->k);
+}
+
+int mk_moe_dispatch(struct mk_plan *plan, const void *x, const uint32_t *ids, void *rows,
+                    uint32_t *counts, void *stream)
+{
+    void *const arguments[MK_SPACES - 1] = {OP_ARGUMENT(x), OP_ARGUMENT(ids), rows, counts};
+    return op_launch(plan, MK_OP_MOE_DISPATCH, arguments, stream);
+}
+
+const struct op_descriptor op_moe_dispatch = {
+    .help = "sends tokens to their experts' ranks, where each expert's rows follow each other",
+    .shape = &op_shape_moe_rows,
+    .choose_shape = op_choose_moe_rows,
+    .arguments = {{"X", OP_TOKENS, "T,H"},
+                  {"X", OP_RECORDS, "T,record"},
+                  {"ids", OP_UINT32, "T,K"},
+                  {"rows", OP_TOKENS, "rows,H", .output = 1},
+                  {"rows", OP_RECORDS, "rows,record", .output = 1},
+                  {"counts", OP_UINT32, "E/W,2", .output = 1}},
+    .needs =
+        {[MK_INTRA_COMM] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES, [MK_INTER_REDUCE] = OP_ALWAYS},
+    .knobs = OP_ROLES | OP_CHUNK_ROWS,
+    .loose_chunks = 1,
+    .fp8 = 1,
+    .build = moe_dispatch_build,
+    .tables = moe_dispatch_tables,
+    .describe_chunk = moe_dispatch_describe_chunk,
+    .work = moe_dispatch_work,
+    .memory = moe_dispatch_memory,
+    .mma = 1,
+};

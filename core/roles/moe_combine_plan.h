@@ -1,0 +1,13 @@
+/* The plan of MoE combine: that of the layer (core/roles/moe_ffn_plan.h), of which it has what comes
+ * behind the last product. The schedule is core/roles/moe_combine.h. */
+#ifndef MK_ROLES_MOE_COMBINE_PLAN_H
+#define MK_ROLES_MOE_COMBINE_PLAN_H
+
+#include "core/roles/moe_ffn_plan.h"
+
+struct moe_combine_plan {
+    struct moe_ffn_plan layer;
+};
+MK_PLAN_OF(moe_combine);
+
+#endif

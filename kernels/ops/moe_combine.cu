@@ -1,0 +1,9 @@
+/* MoE combine on a GPU: all threads of a block make tables, or add rows up. */
+#include "kernels/ops/move.cuh"
+
+#include "kernels/cta_rows.cuh"
+#include "kernels/cta_sums.cuh"
+
+#include "core/roles/moe_combine.h"
+
+GPU_ROUTER(moe_combine, true)

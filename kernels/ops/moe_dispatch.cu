@@ -1,0 +1,10 @@
+/* MoE dispatch on a GPU: all threads of a block make tables, push rows, or take them to their
+ * places. */
+#include "kernels/ops/move.cuh"
+
+#include "kernels/cta_route.cuh"
+#include "kernels/cta_rows.cuh"
+
+#include "core/roles/moe_dispatch.h"
+
+GPU_ROUTER(moe_dispatch, false)

@@ -1,0 +1,20 @@
+/* The explorer's inputs and verification for the operators that move tokens' rows to experts and
+ * back: routed as exact_moe.h says. A row that goes out is told apart from every other, byte by byte;
+ * of rows that come back every sum is exact in bf16, so that all are compared bit by bit. */
+#ifndef SIM_EXACT_MOE_ROWS_H
+#define SIM_EXACT_MOE_ROWS_H
+
+#include "sim/op.h"
+
+void exact_moe_rows_fill_out(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                             void *const arguments[MK_SPACES - 1]);
+int exact_moe_rows_verify_out(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                              void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
+                              char *text, size_t size);
+void exact_moe_rows_fill_back(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                              void *const arguments[MK_SPACES - 1]);
+int exact_moe_rows_verify_back(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                               void *const arguments[MK_SPACES - 1],
+                               struct sim_reference *reference, char *text, size_t size);
+
+#endif

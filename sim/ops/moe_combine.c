@@ -1,0 +1,30 @@
+/* MoE combine on the host: core/roles/moe_combine.h compiled by gcc, behind struct sim_op.
+ * SIM_OP_NAME lets a test compile the same file over a broken copy of the CTA interface. */
+#include "core/cta.h"
+#ifdef SIM_OP_BROKEN_CTA
+#include SIM_OP_BROKEN_CTA
+#endif
+#include "core/roles/moe_combine.h"
+#include "sim/ops/exact_moe_rows.h"
+
+#ifndef SIM_OP_NAME
+#define SIM_OP_NAME sim_op_moe_combine
+#endif
+
+SIM_ROLES(moe_combine);
+
+static uint64_t moe_combine_ids(const struct mk_plan *plan, uint64_t epoch, uint64_t *pitch)
+{
+    const struct moe_dispatch_plan *p = &moe_combine_plan_of(plan)->layer.dispatch;
+    *pitch = p->ids_pitch;
+    return p->ids[epoch & 1];
+}
+
+extern const struct sim_op SIM_OP_NAME;
+const struct sim_op SIM_OP_NAME = {
+    .run = moe_combine_role,
+    .leaves_puts = 1,
+    .ids = moe_combine_ids,
+    .fill = exact_moe_rows_fill_back,
+    .verify = exact_moe_rows_verify_back,
+};
