@@ -266,6 +266,35 @@ def experts():
         if count:
             near(c[first : first + count], numpy.array(tokens) @ floats(b)[e])
 
+    # The same without a product: rows, and back by weight.
+    rows, counts = mkernel.moe_dispatch(x, ids, experts=E)
+    assert counts.shape == (mine, 2) and counts.dtype == numpy.uint32 and rows.shape[1] == H and (counts[:, 0] % 32 == 0).all()
+    for e in range(mine):
+        tokens = [all_x[r, t] for r in range(W) for t in range(T) for k in range(K) if all_ids[r, t, k] == comm.rank * mine + e]
+        first, count = counts[e]
+        assert count == len(tokens) and (not count or (floats(rows[first : first + count]) == numpy.array(tokens)).all())
+    halves = numpy.full((T, K), 1 / K, numpy.float32)
+    y = mkernel.moe_combine(rows, ids, halves, experts=E)
+    once = numpy.array([[all_ids[comm.rank, t, k] >= 0 for k in range(K)] for t in range(T)]).any(1)
+    assert y.shape == x.shape and (y[once] == x[once]).all() and not floats(y[~once]).any()
+    kept = numpy.empty_like(y)
+    assert mkernel.moe_combine(rows, ids, weights, kept, experts=E) is kept
+    near(kept, floats(x) * numpy.where(ids >= 0, weights, 0).sum(1, keepdims=True))
+    folded = mkernel.moe_dispatch(x.reshape(8, 5, H), ids.reshape(8, 5, K), experts=E)
+    assert all((a == b).all() for a, b in zip(folded[1:], (counts,))) and folded[0].shape == rows.shape
+    refuses("does not divide by", mkernel.moe_dispatch, x, ids, experts=E + 1)
+    refuses("of these ids and experts it has", mkernel.moe_combine, rows[:-1], ids, weights, experts=E)
+    refuses("E, experts, is what no array says: give experts=", comm.launch, "moe_dispatch", (x, ids))
+    records = mkernel.quantize(floats(x), "records")
+    moved, of_fp8 = mkernel.moe_dispatch_fp8(records, ids, experts=E, hidden=H)
+    assert moved.dtype == numpy.uint8 and moved.shape == (rows.shape[0], records.shape[1]) and (of_fp8 == counts).all()
+    bits = everyone(comm, records.reshape(T, -1).view(numpy.uint16)).reshape(W, T, -1)
+    for e in range(mine):
+        at = [bits[r, t] for r in range(W) for t in range(T) for k in range(K) if all_ids[r, t, k] == comm.rank * mine + e]
+        first, count = of_fp8[e]
+        assert not count or (moved[first : first + count].view(numpy.uint16) == numpy.array(at)).all()
+    refuses("a record of H = 80 elements has 96 bytes", mkernel.moe_dispatch_fp8, records, ids, experts=E, hidden=80)
+
     y = mkernel.moe_ffn(x, b1, ids, weights, b2, deterministic=True)
     all_b1, all_b2 = (floats(everyone(comm, w)).reshape(E, *w.shape[1:]) for w in (b1, b2))
     wanted = numpy.zeros((T, H))

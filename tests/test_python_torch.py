@@ -97,6 +97,9 @@ def operators(nodes):
     c, rows = mkernel.moe_dispatch_gemm(x, b2.transpose(1, 2).contiguous(), ids)
     assert rows.dtype == torch.int32 and int(rows[:, 1].sum()) == sum(
         int(((i // (E // W)) == r).sum()) for i in gathered(ids))
+    moved, counts = mkernel.moe_dispatch(x, ids, experts=E)
+    assert torch.equal(counts, rows) and moved.shape == (c.shape[0], 64)
+    assert torch.equal(mkernel.moe_combine(moved, ids, torch.full((T, K), 1 / K), experts=E), x)
     end(comm)
 
 
@@ -151,6 +154,10 @@ def compiling():
         route = torch.compile(lambda x, b: mkernel.moe_dispatch_gemm(x, b, ids)[1] + 0, fullgraph=True)
         experts, tokens = bf16(2, 64, 16), bf16(8, 64)
         assert torch.equal(route(tokens, experts), mkernel.moe_dispatch_gemm(tokens, experts, ids)[1])
+
+        out = torch.compile(lambda x: mkernel.moe_combine(mkernel.moe_dispatch(x, ids, experts=2 * comm.world)[0] * 2, ids,
+                                                          torch.full((8, 2), 0.5), experts=2 * comm.world), fullgraph=True)
+        assert torch.equal(out(tokens), tokens * 2)
 
         # A sum over ranks with what follows it.
         norm = torch.compile(lambda x, b, r, w: mkernel.gemm_ar(x, b, residual=r, norm_weight=w, deterministic=True)[0] * 2, fullgraph=True)

@@ -12,8 +12,11 @@
 #include "kernels/admit.h"
 #include "kernels/op.h"
 
-/* 256 threads with as much under way as one that copies by TMA */
+/* 256 threads with as much under way as one that copies by TMA. Of a kernel that makes tables what
+ * lanes copy is ids: it says less. */
+#ifndef CTA_LANES_AHEAD
 #define CTA_LANES_AHEAD 16
+#endif
 #include "core/cta_route.h"
 #include "kernels/cta.cuh"
 

@@ -227,13 +227,17 @@ class Communicator:
                 raise Refused(f"{of.name}: {name} is of {x.dtype}, and should be of {arrays.types_of(word)}")
             if arrays.place(x) != self._place:
                 raise Refused(f"{of.name}: {name} is on {arrays.place(x)}, and the communicator on {self.device}")
-        problem = _shapes.problem_of(of, self.world, [tuple(x.shape) for x in inputs])
+        more, options = _shapes.said(of, options)
+        problem = _shapes.problem_of(of, self.world, [tuple(x.shape) for x in inputs], more)
         problem, options = self._of_any_length(of, problem, causal, options)
         swap = bool(of.matrices) and _are_swapped(arrays, [inputs[i] for i in of.matrices])
         direct = all(swap and i in of.matrices or arrays.is_contiguous(x) for i, x in enumerate(inputs))
         plan, arguments = self._plan(of, problem, swap, offset, causal, deterministic, options)
-        outputs = tuple((shape or (library.mk_moe_rows(plan._address), problem.shape[2]), word)
-                        for shape, word in problem.outputs)
+        rows = library.mk_moe_rows(plan._address)
+        for (name, _, _), formula, x in zip(of.inputs, of.formulas, inputs):
+            if formula.startswith("rows,") and x.shape[0] != rows:
+                raise Refused(f"{of.name}: {name} is {list(x.shape)}, and of these ids and experts it has {rows} rows")
+        outputs = tuple((tuple(rows if n is None else n for n in shape), word) for shape, word in problem.outputs)
         return _Ready(plan, arguments, len(arguments), outputs, swap, direct)
 
     def _of_any_length(self, of, problem, causal, options):

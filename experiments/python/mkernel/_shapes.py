@@ -16,7 +16,7 @@ from ._library import Refused, library
 
 class Problem(NamedTuple):
     shape: tuple  # the numbers of mk_spec.shape
-    outputs: tuple  # (shape, type) of each output; a shape of None is the plan's to say
+    outputs: tuple  # (shape, type) of each output; a dimension of None is the plan's to say
 
 
 class Operator(NamedTuple):
@@ -26,6 +26,7 @@ class Operator(NamedTuple):
     kinds: tuple  # names of the same operator of other types, of which its own function takes arrays, too
     help: str  # one line
     letters: tuple  # of the problem's numbers
+    names: tuple  # of these: "experts"
     inputs: tuple  # (name, type, dimensions) of each
     outputs: tuple  # names
     order: tuple  # of the launch: numbers of arguments, inputs before outputs; (): that one
@@ -70,6 +71,7 @@ def _described(of: dict, name: str, settings: str, arguments) -> Operator:
     order = tuple((inputs + outputs).index(a) for a in arguments)
     return Operator(
         name, of["name"], settings, tuple(f"{name}_{dtype}" for dtype in ("bytes", "fp8")) if of["bytes"] and not settings else (), of["help"], tuple(n["letter"] for n in of["shape"]),
+        tuple(n["name"] for n in of["shape"]),
         tuple((a["name"], a["type"], a["shape"].count(",") + 1) for a in inputs), tuple(a["name"] for a in outputs),
         order if list(order) != sorted(order) else (),
         tuple(a["shape"] for a in inputs + outputs), tuple(a["type"] for a in outputs),
@@ -125,6 +127,20 @@ def _check_rounded(op: Operator, world: int, numbers: dict, shapes) -> None:
                 raise Refused(f"{op.name}: {name} is {list(shape)}, and should be {wanted}")
 
 
+def said(op: Operator, options: str):
+    """The numbers by letter that no array's shape says and so an option does, "experts=64"; and the other options, which are the plan's."""
+    unsaid = {name: letter for letter, name in zip(op.letters, op.names)
+              if not any(letter == of for formula in op.formulas[: len(op.inputs)] if ":" not in formula for of, _, _ in _factors(formula))}
+    if not unsaid:
+        return {}, options
+    words = [word.partition("=") for word in options.split()]
+    numbers = {unsaid[name]: int(value) for name, _, value in words if name in unsaid}
+    for name, letter in unsaid.items():
+        if letter not in numbers:
+            raise Refused(f"{op.name}: {letter}, {name}, is what no array says: give {name}=")
+    return numbers, " ".join(name + by + value for name, by, value in words if name not in unsaid)
+
+
 def _numbers(op: Operator, world: int, shapes) -> dict:
     """The numbers by letter, of which every array's shape says some; all must say the same."""
     known = {}
@@ -143,10 +159,11 @@ def _numbers(op: Operator, world: int, shapes) -> dict:
 
 
 def _extents(op: Operator, world: int, numbers: dict, name: str, formula: str):
-    if "rows" in formula.split(","):
-        return None
     extents = []
     for letter, times, by in _factors(formula):
+        if letter == "rows":
+            extents.append(None)
+            continue
         extent, rest = _divide(numbers.get(letter, 1) * _value(times, world), _value(by, world))
         if rest:
             raise Refused(f"{op.name}: {name} is [{formula}], and {letter} = {numbers.get(letter)} does not divide by "
@@ -155,12 +172,12 @@ def _extents(op: Operator, world: int, numbers: dict, name: str, formula: str):
     return tuple(extents)
 
 
-def problem_of(op: Operator, world: int, shapes) -> Problem:
-    """The problem whose inputs have these shapes. Refused where they have too few dimensions or do not fit together."""
+def problem_of(op: Operator, world: int, shapes, more=()) -> Problem:
+    """The problem whose inputs have these shapes, and the numbers `more` (said). Refused where they have too few dimensions or do not fit together."""
     for (name, _, dimensions), shape in zip(op.inputs, shapes):
         if len(shape) != dimensions:
             raise Refused(f"{op.name}: {name} has {len(shape)} dimensions, {list(shape)}, and should have {dimensions}")
-    numbers = _numbers(op, world, shapes)
+    numbers = {**_numbers(op, world, shapes), **dict(more)}
     _check_rounded(op, world, numbers, shapes)
     outputs = zip(op.outputs, op.formulas[len(op.inputs):], op.types)
     return Problem(tuple(numbers[letter] for letter in op.letters),

@@ -203,10 +203,14 @@ def _of_handle(handle: int):
     return _communicator.by_handle(handle >> 20)
 
 
+_INTEGERS = {name: tuple(i for i, (_, word, _) in enumerate(of.inputs) if word == "uint32") for name, of in _shapes.OPERATORS.items()}
+
+
 def launch(comm, op, inputs, outputs, causal, deterministic, options):
     """What mkernel.ag_gemm and its like do with tensors; torch.compile traces through it."""
-    if len(inputs) > 2 and inputs[2].dtype is torch.int64:
-        inputs = (*inputs[:2], inputs[2].to(torch.int32), *inputs[3:])
+    for i in _INTEGERS[op]:
+        if inputs[i].dtype is torch.int64:
+            inputs = (*inputs[:i], inputs[i].to(torch.int32), *inputs[i + 1 :])
     if not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack() and not _is_profiled():
         grad, wanted = torch.is_grad_enabled(), False
         for x in inputs:
@@ -306,10 +310,10 @@ def _define(of: _shapes.Operator) -> None:
     def fake(*arguments):
         arguments = _filled(arguments, inputs)
         comm = _of_handle(arguments[-1])
-        problem = _shapes.problem_of(of, comm.world, [x.shape for x in arguments[:inputs]])
+        problem = _shapes.problem_of(of, comm.world, [x.shape for x in arguments[:inputs]], _shapes.said(of, arguments[-2])[0])
         made = []
         for shape, word in problem.outputs:
-            if shape is None:  # which only the plan knows: all ranks trace alike, so all make it now
+            if None in shape:  # which only the plan knows: all ranks trace alike, so all make it now
                 ready = comm.ready(of, arguments[:inputs], None, *arguments[inputs:-1])
                 shape = ready.outputs[len(made)][0]
             made.append(arguments[0].new_empty(shape, dtype=_TYPES[word][0]))

@@ -218,6 +218,38 @@ def moe_dispatch_gemm_fp8(x, b, ids, b_scales, *, out=None, rows=None, options: 
     return tuple(_launch(comm, "moe_dispatch_gemm_fp8", (x, b, ids, b_scales), outputs, options=options))
 
 
+def moe_dispatch(x, ids, *, experts: int, out=None, counts=None, options: str = "", comm=None):
+    """This rank's tokens to the ranks of their experts, for those who compute there by themselves.
+
+    x: [T, H] bf16. ids: [T, K], as in moe_dispatch_gemm. experts: E, of all ranks; each has E/W.
+    out: [room, H] bf16: the rows of one of this rank's experts after those of another, ordered by source rank, token and place;
+         room is enough for any ids. Rows between experts are not written.
+    counts: [E/W, 2] int32 (numpy: uint32): first row, a multiple of 128 (on the CPU: 32), and number of rows of each expert. Both or neither.
+    Returns (out, counts), the same bits on every run.
+    """
+    outputs = None if out is None and counts is None else (out, counts)
+    return tuple(_launch(comm, "moe_dispatch", (x, ids), outputs, options=f"experts={int(experts)} {options}".strip()))
+
+
+def moe_dispatch_fp8(x, ids, *, experts: int, hidden: int, out=None, counts=None, options: str = "", comm=None):
+    """moe_dispatch of FP8: x is [T, record] uint8, tokens of `hidden` elements with their scales, mkernel.quantize(tokens, "records"); hidden is a
+    multiple of 16. out: [room, record] uint8; a row is a record."""
+    outputs = None if out is None and counts is None else (out, counts)
+    return tuple(_launch(comm, "moe_dispatch_fp8", (x, ids), outputs, options=f"experts={int(experts)} hidden={int(hidden)} {options}".strip()))
+
+
+def moe_combine(rows, ids, weights, out=None, *, experts: int, options: str = "", comm=None):
+    """Y = for each token the sum over its K experts of weight * row: what experts have made of moe_dispatch's rows, back where tokens are from.
+
+    rows: [room, H] bf16, row by row what this rank's experts have made of the rows that moe_dispatch gave for the same ids and experts.
+    ids: [T, K], experts: as there. weights: [T, K] fp32.
+    out: [T, H] bf16. Returns it, the same bits on every run. A token without experts gets zeros. Rows of no token are not read. Sums are fp32;
+         what is sent between ranks is rounded to bf16.
+    """
+    outputs = None if out is None else (out,)
+    return _launch(comm, "moe_combine", (rows, ids, weights), outputs, options=f"experts={int(experts)} {options}".strip())[0]
+
+
 def moe_ffn(x, b1, ids, weights, b2, out=None, *, deterministic: bool = False, options: str = "", comm=None):
     """Y = each token through its experts: the sum over its K of weight * (silu(x G) * (x U)) B2.
 

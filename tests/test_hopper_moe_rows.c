@@ -1,0 +1,131 @@
+/* MoE dispatch and combine, whole: their kernels' own device code on emulated GPUs of both engines,
+ * several ranks, proxies and a network, in orders drawn from seeds. However tokens are routed, and by
+ * one thread block that makes tables or by several, each row of each expert, or each token's sum, is
+ * right, and nobody reads what nothing says is there. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/helpers/hopper_moe.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+static const uint32_t forms[][2] = {{1, 1}, {1, 2}, {2, 1}, {1, 3}, {2, 2}};
+enum { FORMS = sizeof forms / sizeof *forms };
+
+/* Nothing is multiplied; tiles of rows of any size. */
+static struct sim_world_config config_of(enum mk_op op, uint32_t nodes, uint32_t gpus, uint64_t seed)
+{
+    static const uint32_t rows[] = {16, 64, 128};
+    struct sim_world_config c = hopper_moe_config(op, nodes, gpus, seed);
+    uint32_t *ctas = c.problem.tuning.split.ctas;
+    c.problem.engine = seed % 3 == 1 ? MK_ENGINE_MMA : MK_ENGINE_WGMMA;
+    c.problem.tuning.tile_m = rows[seed % 3];
+    c.problem.tuning.cluster = 1;
+    ctas[MK_COMPUTE] = 0;
+    ctas[MK_INTER_REDUCE] = 1 + seed % 3;
+    c.emulated = c.problem.sms = mk_total_ctas(&c.problem.tuning.split);
+    return c;
+}
+
+static void right(const struct sim_world_config *c)
+{
+    struct sim_world_result result;
+    int rc = sim_world_run(c, &result);
+    if (rc)
+        hopper_moe_say(c, result.sentence);
+    assert_int_equal(rc, 0);
+}
+
+/* The first of each form is watched, with one block that makes tables and one that takes rows, since
+ * the watch knows 512 readers of a word. */
+static void explore(enum mk_op op)
+{
+    struct coroutine_pool *pool;
+    assert_int_equal(coroutine_pool_create(&pool, 0), 0);
+    for (uint32_t form = 0; form < FORMS; form++)
+        for (uint64_t i = 0; i < 6; i++) {
+            struct sim_world_config c =
+                config_of(op, forms[form][0], forms[form][1], i * FORMS + form);
+            uint32_t *ctas = c.problem.tuning.split.ctas;
+            c.unwatched = i > 0 || forms[form][0] > 1 || forms[form][1] > 2;
+            if (!c.unwatched) {
+                ctas[MK_INTRA_COMM] = ctas[MK_INTER_REDUCE] = 1;
+                c.problem.moe.tokens = 20;
+            }
+            c.pool = pool;
+            right(&c);
+        }
+    coroutine_pool_destroy(pool);
+}
+
+static void test_dispatch(void **state)
+{
+    explore(MK_OP_MOE_DISPATCH);
+}
+
+static void test_combine(void **state)
+{
+    explore(MK_OP_MOE_COMBINE);
+}
+
+/* Records: 16 bytes are the least that rows differ by. */
+static void test_fp8(void **state)
+{
+    for (uint32_t form = 0; form < FORMS; form++) {
+        struct sim_world_config c =
+            config_of(MK_OP_MOE_DISPATCH, forms[form][0], forms[form][1], form);
+        c.problem.fp8 = 1;
+        c.problem.moe.hidden = 16 * (1 + 7 * form);
+        c.unwatched = 1;
+        right(&c);
+    }
+}
+
+/* More tokens than a warp has lanes, more experts than a block has warps, tiles that are taken in
+ * several parts; and few tokens, whose sums warps share. */
+static void test_larger(void **state)
+{
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        struct sim_world_config c = config_of(
+            seed % 2 ? MK_OP_MOE_COMBINE : MK_OP_MOE_DISPATCH, 1, 2, 6 * seed + 2);
+        c.problem.moe = seed < 2 ? (struct mk_moe){300, 32, 8, seed ? 64 : 2, seed ? 8 : 2}
+                                 : (struct mk_moe){1 + seed, 1048, 8, 4, 3};
+        c.problem.tuning.chunk_rows = 0;
+        c.launches = 2;
+        c.unwatched = 1;
+        right(&c);
+    }
+}
+
+/* A rank that stops, or a put that fails: the kernels' waits end, and the sentence says why. */
+static void test_faults(void **state)
+{
+    for (uint32_t i = 0; i < 8; i++) {
+        struct sim_world_config c =
+            config_of(i < 4 ? MK_OP_MOE_DISPATCH : MK_OP_MOE_COMBINE, 2, 1, 3 + i);
+        struct sim_world_result result;
+        c.problem.moe = (struct mk_moe){24, 40, 16, 4, 2};
+        c.seed |= EXACT_MOE_EVENLY; /* something is sent */
+        c.fault = i % 4 < 2 ? (struct sim_fault){SIM_FAULT_DROP, 1, 20}
+                            : (struct sim_fault){SIM_FAULT_FAIL_PUT, 1, 1};
+        int rc = sim_world_run(&c, &result);
+        if (rc != -EIO || sim_world_promised(&c, rc, &result))
+            print_error("fault %d: %d, %s\n", (int)c.fault.kind, rc, result.sentence);
+        assert_int_equal(rc, -EIO);
+        assert_int_equal(sim_world_promised(&c, rc, &result), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dispatch), cmocka_unit_test(test_combine), cmocka_unit_test(test_fp8),
+        cmocka_unit_test(test_larger),   cmocka_unit_test(test_faults),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
