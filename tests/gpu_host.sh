@@ -155,6 +155,7 @@ under_mps() { # COMMAND...: on the first GPU alone, which an MPS daemon of its o
 small_problem() { # OP RANKS
     case $1 in
         ring_attention) echo "--attention 1,$(($2 * 520)),4,2,128" ;;
+        moe_dispatch | moe_combine) echo "--moe 130,200,$(($2 * 4)),3" ;;
         moe_*) echo "--moe 130,200,328,$(($2 * 4)),3" ;;
         all_* | reduce_scatter) echo "--shape $(($2 * $2 * 65)),200" ;;
         *) echo "--shape $(($2 * 260)),200,328" ;;
@@ -435,6 +436,25 @@ check moe_on_engine_mma_tiles_128x128 $run --engine mma --gpus "$gpus" --moe 1,8
 check moe_on_engine_mma_one_expert $run --engine mma --gpus "$gpus" --moe 1000,256,256,$((gpus * 4)),4 --routing one --iters 8
 check moe_on_engine_mma_two_nodes $run --engine mma $nodes --moe 333,520,328,$((world * 5)),4 --iters 8
 check moe_on_engine_mma_from_ptx env CUDA_FORCE_PTX_JIT=1 $run --engine mma --gpus "$gpus" --moe 333,520,328,$((gpus * 5)),4 --iters 4
+for op in moe_dispatch moe_combine; do
+    run="$mkernel run $op --exec cuda --check --timeout 5"
+    check ${op}_one_gpu $run --gpus 1 --moe 300,520,8,3 --iters 8
+    check ${op}_odd_tokens $run --gpus "$gpus" --moe 333,520,$((gpus * 5)),4 --iters 50 --burst 10
+    check ${op}_decode $run --gpus "$gpus" --moe 16,7168,$((gpus * 32)),8 --iters 50 --burst 10
+    check ${op}_large $run --gpus "$gpus" --moe 4096,7168,$((gpus * 32)),8 --iters 4
+    check ${op}_one_expert $run --gpus "$gpus" --moe 1000,256,$((gpus * 4)),4 --routing one --iters 8
+    check ${op}_a_rank_without_tokens $run --gpus "$gpus" --moe 1000,256,$((gpus * 4)),4 --routing none --iters 8
+    check ${op}_many_experts $run --gpus "$gpus" --moe 2048,512,$((gpus * 128)),8 --iters 8
+    check ${op}_two_hundred_launches $run --gpus "$gpus" --moe 512,512,$((gpus * 8)),8 --iters 200 --burst 50
+    check ${op}_two_nodes $run $nodes --moe 333,520,$((world * 5)),4 --iters 8
+    check ${op}_staged env MKERNEL_P2P=off $run $apart --moe 333,520,$((world * 5)),4 --iters 8
+    check ${op}_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --moe 333,520,$((world * 5)),4 --iters 8
+    check ${op}_on_engine_mma $run --engine mma --gpus "$gpus" --moe 333,520,$((gpus * 5)),4 --iters 50 --burst 10
+    check ${op}_on_engine_mma_two_nodes $run --engine mma $nodes --moe 333,520,$((world * 5)),4 --iters 8
+    check ${op}_traced traced $op --moe 1024,1024,$((gpus * 8)),8
+    check ${op}_graphs "$mkernel" bench $op --exec cuda --gpus "$gpus" --shapes 300,512,$((gpus * 8)),8 --iters 8 --timeout 10
+done
+check moe_dispatch_fp8 "$mkernel" run moe_dispatch --exec cuda --check --timeout 5 --gpus "$gpus" --moe 333,528,$((gpus * 5)),4 --iters 50 --burst 10 --dtype fp8
 for op in moe_dispatch_gemm moe_ffn; do
     name=moe
     [ $op = moe_ffn ] && name=layer
@@ -442,7 +462,7 @@ for op in moe_dispatch_gemm moe_ffn; do
     # A bench replays CUDA graphs, whose ids change between replays, and checks them.
     check ${name}_graphs "$mkernel" bench $op --exec cuda --gpus "$gpus" --shapes 300,512,520,$((gpus * 8)),8 --iters 8 --timeout 10
 done
-for op in ag_gemm gemm_rs gemm_ar all_gather all_to_all reduce_scatter ring_attention moe_dispatch_gemm moe_ffn; do
+for op in ag_gemm gemm_rs gemm_ar all_gather all_to_all reduce_scatter ring_attention moe_dispatch_gemm moe_ffn moe_dispatch moe_combine; do
     run="$mkernel run $op --exec cuda --check --timeout 5 --iters 20 --burst 5"
     if command -v nvidia-cuda-mps-control >/dev/null; then
         check mps_${op}_2_ranks under_mps $run --gpus 2 $(small_problem $op 2)
@@ -516,6 +536,10 @@ if [ "${2:-}" = bench ]; then
         moe=$moe${moe:+:}$tokens,$experts
     done
     table bench_moe_tables 60 "$build/tests/gpu_route" bench
+    for op in moe_dispatch moe_combine; do
+        rows=7168,$((gpus * 32)),8
+        table bench_$op 200 "$mkernel" bench $op $bench --gpus "$gpus" --shapes 16,$rows:64,$rows:128,$rows:4096,$rows --csv "$build/$op.csv"
+    done
     for op in moe_dispatch_gemm moe_ffn; do
         name=bench_moe
         [ $op = moe_ffn ] && name=bench_layer

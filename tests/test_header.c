@@ -269,7 +269,9 @@ static void check_accessors(const struct mk_plan *p, const struct mk_spec *spec)
     assert_null(mk_plan_argument_type(p, count));
     assert_int_equal(mk_plan_argument_bytes(p, UINT32_MAX), 0);
     assert_int_equal(mk_plan_argument_is_output(p, count), 0);
-    assert_int_equal(mk_moe_rows(p) > 0, spec->op == MK_OP_MOE_DISPATCH_GEMM);
+    assert_int_equal(mk_moe_rows(p) > 0, spec->op == MK_OP_MOE_DISPATCH_GEMM ||
+                                             spec->op == MK_OP_MOE_DISPATCH ||
+                                             spec->op == MK_OP_MOE_COMBINE);
 }
 
 /* Of every operator; and the options that a plan tells of make the same plan again. */

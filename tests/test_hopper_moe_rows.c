@@ -18,7 +18,8 @@ static const uint32_t forms[][2] = {{1, 1}, {1, 2}, {2, 1}, {1, 3}, {2, 2}};
 enum { FORMS = sizeof forms / sizeof *forms };
 
 /* Nothing is multiplied; tiles of rows of any size. */
-static struct sim_world_config config_of(enum mk_op op, uint32_t nodes, uint32_t gpus, uint64_t seed)
+static struct sim_world_config config_of(enum mk_op op, uint32_t nodes, uint32_t gpus,
+                                         uint64_t seed)
 {
     static const uint32_t rows[] = {16, 64, 128};
     struct sim_world_config c = hopper_moe_config(op, nodes, gpus, seed);
@@ -91,8 +92,8 @@ static void test_fp8(void **state)
 static void test_larger(void **state)
 {
     for (uint64_t seed = 0; seed < 4; seed++) {
-        struct sim_world_config c = config_of(
-            seed % 2 ? MK_OP_MOE_COMBINE : MK_OP_MOE_DISPATCH, 1, 2, 6 * seed + 2);
+        struct sim_world_config c =
+            config_of(seed % 2 ? MK_OP_MOE_COMBINE : MK_OP_MOE_DISPATCH, 1, 2, 6 * seed + 2);
         c.problem.moe = seed < 2 ? (struct mk_moe){300, 32, 8, seed ? 64 : 2, seed ? 8 : 2}
                                  : (struct mk_moe){1 + seed, 1048, 8, 4, 3};
         c.problem.tuning.chunk_rows = 0;

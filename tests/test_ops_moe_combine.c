@@ -69,9 +69,10 @@ static const char *refusal(struct mk_moe moe, int fp8)
 
 static void test_refusals(void **state)
 {
-    assert_non_null(strstr(refusal((struct mk_moe){13, 100, 0, 4, 1}, 0),
-                           "the next hidden that works is 104"));
-    assert_non_null(strstr(refusal((struct mk_moe){16, 64, 0, 6, 1}, 0), "the next that does is 8"));
+    assert_non_null(
+        strstr(refusal((struct mk_moe){13, 100, 0, 4, 1}, 0), "the next hidden that works is 104"));
+    assert_non_null(
+        strstr(refusal((struct mk_moe){16, 64, 0, 6, 1}, 0), "the next that does is 8"));
     assert_non_null(strstr(refusal((struct mk_moe){16, 64, 0, 4, 5}, 0), "1 to 4"));
     assert_non_null(strstr(refusal((struct mk_moe){16, 64, 0, 4, 1}, 1),
                            "dtype=fp8: moe_combine takes bf16 alone"));
@@ -82,9 +83,8 @@ static void test_rows(void **state)
 {
     struct mk_plan out, back;
     char error[300];
-    struct mk_problem q = {.op = MK_OP_MOE_DISPATCH,
-                           .topo = {.nodes = 2, .gpus = 2},
-                           .moe = {65, 4096, 0, 8, 3}};
+    struct mk_problem q = {
+        .op = MK_OP_MOE_DISPATCH, .topo = {.nodes = 2, .gpus = 2}, .moe = {65, 4096, 0, 8, 3}};
     assert_int_equal(plan_build(&out, &q, 0, 0, error, sizeof error), 0);
     q.op = MK_OP_MOE_COMBINE;
     assert_int_equal(plan_build(&back, &q, 0, 0, error, sizeof error), 0);

@@ -92,9 +92,8 @@ static void test_rows(void **state)
 {
     struct mk_plan p;
     char error[300];
-    const struct mk_problem q = {.op = MK_OP_MOE_DISPATCH,
-                                 .topo = {.nodes = 1, .gpus = 4},
-                                 .moe = {33, 64, 0, 8, 3}};
+    const struct mk_problem q = {
+        .op = MK_OP_MOE_DISPATCH, .topo = {.nodes = 1, .gpus = 4}, .moe = {33, 64, 0, 8, 3}};
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
     assert_int_equal(mk_moe_rows(&p), (4 * 33 * 3 / 32 + 2) * 32);
 }

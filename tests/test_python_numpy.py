@@ -285,7 +285,7 @@ def experts():
     refuses("does not divide by", mkernel.moe_dispatch, x, ids, experts=E + 1)
     refuses("of these ids and experts it has", mkernel.moe_combine, rows[:-1], ids, weights, experts=E)
     refuses("E, experts, is what no array says: give experts=", comm.launch, "moe_dispatch", (x, ids))
-    records = mkernel.quantize(floats(x), "records")
+    records = mkernel.quantize(x, "records")
     moved, of_fp8 = mkernel.moe_dispatch_fp8(records, ids, experts=E, hidden=H)
     assert moved.dtype == numpy.uint8 and moved.shape == (rows.shape[0], records.shape[1]) and (of_fp8 == counts).all()
     bits = everyone(comm, records.reshape(T, -1).view(numpy.uint16)).reshape(W, T, -1)

@@ -25,6 +25,9 @@ static const struct {
     {{.op = MK_OP_RING_ATTENTION, .attention = {1, 34, 2, 2, 128, 1, 0}}, 2},
     {{.op = MK_OP_MOE_DISPATCH_GEMM, .moe = {13, 64, 40, 6, 3}}, 2},
     {{.op = MK_OP_MOE_FFN, .moe = {13, 64, 40, 6, 3}}, 1},
+    {{.op = MK_OP_MOE_DISPATCH, .moe = {13, 64, 0, 6, 3}}, 2},
+    {{.op = MK_OP_MOE_DISPATCH, .moe = {13, 144, 0, 6, 3}, .fp8 = 1}, 2},
+    {{.op = MK_OP_MOE_COMBINE, .moe = {13, 64, 0, 6, 3}}, 1},
     {{.op = MK_OP_MOE_FFN, .moe = {13, 64, 40, 6, 3}, .deterministic = 1}, 1},
 };
 
@@ -92,6 +95,12 @@ static void launch(void)
     case MK_OP_MOE_DISPATCH_GEMM:
         result = mk_moe_dispatch_gemm(plan, a[0], a[1], a[2], a[3], a[4], NULL);
         break;
+    case MK_OP_MOE_DISPATCH:
+        result = mk_moe_dispatch(plan, a[0], a[1], a[2], a[3], NULL);
+        break;
+    case MK_OP_MOE_COMBINE:
+        result = mk_moe_combine(plan, a[0], a[1], a[2], a[3], NULL);
+        break;
     default:
         result = mk_moe_ffn(plan, a[0], a[1], a[2], a[3], a[4], a[5], NULL);
     }
@@ -114,20 +123,32 @@ static void expect_wrong(uint32_t output, uint64_t place, const char *what)
                  plan_op_name(job.problem.op), what, (unsigned long long)place, output);
 }
 
+/* Which output are rows of experts, with the table of them behind; 0: none. */
+static uint32_t rows_output(void)
+{
+    return job.problem.op == MK_OP_MOE_DISPATCH_GEMM ? 3
+           : job.problem.op == MK_OP_MOE_DISPATCH    ? 2
+                                                     : 0;
+}
+
 /* Bytes of an element: lse is float, a table of rows has words. */
 static size_t width_of(uint32_t output)
 {
-    return output == 4 && job.problem.op != MK_OP_MOE_FFN ? 4 : 2;
+    return (output == 4 && job.problem.op != MK_OP_MOE_FFN) ||
+                   (rows_output() && output == rows_output() + 1)
+               ? 4
+               : 2;
 }
 
 /* What lies between the experts' rows is nobody's. */
 static int counts(uint32_t output, uint64_t place)
 {
-    const uint32_t *rows = run_data_at(&d, 0, 4);
-    if (job.problem.op != MK_OP_MOE_DISPATCH_GEMM || output == 4)
+    if (!rows_output() || output != rows_output())
         return 1;
+    const uint32_t *rows = run_data_at(&d, 0, output + 1);
+    const uint64_t row = d.bytes[output] / plan->problem.m / 2;
     for (uint64_t e = 0; e < job.problem.moe.experts; e++)
-        if (place / job.problem.moe.inner - rows[2 * e] < rows[2 * e + 1])
+        if (place / row - rows[2 * e] < rows[2 * e + 1])
             return 1;
     return 0;
 }
@@ -135,7 +156,7 @@ static int counts(uint32_t output, uint64_t place)
 static uint32_t spoil_places(uint32_t output)
 {
     size_t width = width_of(output);
-    int gaps = job.problem.op == MK_OP_MOE_DISPATCH_GEMM && output == 3;
+    int gaps = rows_output() && output == rows_output();
     uint64_t all = d.bytes[output] / width, step = all / (gaps ? 397 : 37) + 1;
     uint32_t spoilt = 0;
     for (uint64_t place = all - 1; place < all;

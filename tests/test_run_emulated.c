@@ -195,6 +195,18 @@ static void test_moe_dispatch_gemm(void **state)
           "--roles compute=2,intra_comm=3,inter_send=1");
 }
 
+static void test_moe_rows(void **state)
+{
+    right("run moe_dispatch --exec emulated --gpus 2 --moe 23,72,4,2 --iters 2 --check");
+    right(
+        "run moe_dispatch --exec emulated --gpus 2 --moe 16,272,4,2 --dtype fp8 --iters 2 --check");
+    right("run moe_dispatch --exec emulated --nodes 2 --gpus 1 --nic soft --moe 9,40,6,3 --iters 2 "
+          "--routing few --check --engine mma");
+    right("run moe_combine --exec emulated --gpus 3 --moe 33,40,6,3 --iters 3 --check --burst 1");
+    right("run moe_combine --exec emulated --nodes 2 --gpus 2 --nic soft --fabric efa --moe "
+          "9,40,8,3 --iters 2 --check --routing none");
+}
+
 static void test_moe_ffn(void **state)
 {
     right("run moe_ffn --exec emulated --gpus 1 --moe 23,72,40,4,2 --iters 2 --check");
@@ -416,6 +428,7 @@ int main(void)
                                        cmocka_unit_test(test_ring_attention),
                                        cmocka_unit_test(test_ring_attention_on_mma),
                                        cmocka_unit_test(test_moe_dispatch_gemm),
+                                       cmocka_unit_test(test_moe_rows),
                                        cmocka_unit_test(test_moe_ffn),
                                        cmocka_unit_test(test_moe_ffn_on_mma),
                                        cmocka_unit_test(test_wrong_result),

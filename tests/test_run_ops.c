@@ -145,6 +145,23 @@ static void test_moe(void **state)
     assert_non_null(strstr(r.out_text, "T,H,I,experts,k 24,64,40,8,2"));
 }
 
+/* Rows to experts, and back, without a product. */
+static void test_moe_rows(void **state)
+{
+    static const char *const ops[] = {"moe_dispatch", "moe_combine"};
+    for (size_t i = 0; i < 2; i++) {
+        expect_right(ops[i], "--nodes 1 --gpus 1 --moe 24,64,3,1 --iters 3");
+        expect_right(ops[i], "--nodes 1 --gpus 4 --moe 40,192,16,8 --iters 4");
+        expect_right(ops[i], "--nodes 2 --gpus 1 --moe 8,64,2,2 --iters 4 --routing none");
+        expect_right(ops[i], "--nodes 2 --gpus 2 --moe 64,128,4,1 --iters 4 --routing one");
+        expect_right(ops[i], "--nodes 3 --gpus 2 --moe 40,64,12,3 --iters 4 --routing few "
+                             "--chunk-rows 8 --roles intra_comm=2,inter_send=2,inter_reduce=3");
+        expect_right(ops[i], "--nodes 4 --gpus 1 --moe 24,64,8,2 --iters 12 --burst 12 --warmup 0");
+        assert_non_null(strstr(r.out_text, "T,H,experts,k 24,64,8,2"));
+    }
+    expect_right("moe_dispatch", "--nodes 2 --gpus 2 --moe 61,272,8,2 --dtype fp8 --iters 4");
+}
+
 static void test_moe_ffn(void **state)
 {
     expect_right("moe_ffn", "--iters 2");
@@ -196,7 +213,9 @@ static void test_one_wrong(void **state)
                                         "moe_dispatch_gemm --moe 16,64,40,4,2",
                                         "moe_dispatch_gemm --moe 16,64,40,4,2 --routing one",
                                         "moe_dispatch_gemm --moe 16,64,40,4,2 --routing few",
-                                        "moe_dispatch_gemm --moe 16,64,40,4,2 --routing none"};
+                                        "moe_dispatch_gemm --moe 16,64,40,4,2 --routing none",
+                                        "moe_dispatch --moe 16,64,4,2 --routing one",
+                                        "moe_combine --moe 16,64,4,2"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         for (int rank = 0; rank < 2; rank++) {
             char line[256], spoil[64], says[64];
@@ -214,15 +233,11 @@ static void test_one_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_epilogues),
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_moe_fp8),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_moved),
-        cmocka_unit_test(test_moe),
-        cmocka_unit_test(test_moe_ffn),
-        cmocka_unit_test(test_one_wrong),
-        cmocka_unit_test(test_bytes_in_the_table),
+        cmocka_unit_test(test_epilogues), cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_moe_fp8),   cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_moved),     cmocka_unit_test(test_moe),
+        cmocka_unit_test(test_moe_rows),  cmocka_unit_test(test_moe_ffn),
+        cmocka_unit_test(test_one_wrong), cmocka_unit_test(test_bytes_in_the_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -118,7 +118,8 @@ static void test_bytes_tiles_and_bounds(void **state)
             struct timed_result r;
             struct mk_plan plan;
             double nvlink = 0, network = 0; /* on average: where M need not divide, it does not */
-            int moe = op == MK_OP_MOE_DISPATCH_GEMM || op == MK_OP_MOE_FFN;
+            int moe = op == MK_OP_MOE_DISPATCH_GEMM || op == MK_OP_MOE_FFN ||
+                      op == MK_OP_MOE_DISPATCH || op == MK_OP_MOE_COMBINE;
             q.m -= f % (nodes * gpus);
             op_fit(&q);
             for (uint32_t rank = nodes * gpus; rank-- > 0;) { /* rank 0's plan is what runs */
