@@ -1,5 +1,6 @@
 """mkernel.parallelize on PyTorch's CPU tensors: logits, gradients and the state dict of a divided model are those of the whole one, in both
-modes, for a model of the test's own and for Llama, Mistral, Qwen2 and Qwen3 of transformers; what cannot be divided is refused, and then nothing is changed."""
+modes, for a model of the test's own and for Llama, Mistral, Qwen2 and Qwen3 of transformers, and without gradients for experts, Mixtral's, Qwen2-MoE's and Qwen3-MoE's too;
+what cannot be divided is refused, and then nothing is changed. docs/examples/model.py measures."""
 import copy
 import importlib.util
 import sys
@@ -124,10 +125,12 @@ def is_right(comm, make, plan=None):
         near(again["embed.weight"], gradients["embed.weight"], 0.06)
     layers = len(model.layers if hasattr(model, "layers") else model.model.layers)
     with torch.profiler.profile() as profile, torch.no_grad():
-        model(ids)
+        inferred = model(ids)
+        inferred = getattr(inferred, "logits", inferred)
+    near(inferred, logits, 0.02)  # biases are added before the rounding here
     seen = {event.key: event.count for event in profile.key_averages()}
     blocks = layers * (1 if plan else 2)
-    assert seen["mkernel::ag_gemm"] == seen["mkernel::gemm_rs"] == blocks and "mkernel::gemm_ar" not in seen, seen  # one gather for q, k, v; one for gate and up
+    assert seen.get("mkernel::ag_gemm", 0) + seen.get("mkernel::ag_gemm_bias", 0) == seen["mkernel::gemm_rs"] == blocks and "mkernel::gemm_ar" not in seen, seen  # one gather for q, k, v; one for gate and up
 
     full = mkernel.full_state_dict(model)
     assert list(full) == list(state) and all(torch.equal(full[name], x) for name, x in state.items())
@@ -138,7 +141,7 @@ def is_right(comm, make, plan=None):
     mkernel.load_full_state_dict(model, state)
     model.double().bfloat16()  # parameters move: weights are no longer one under another
     with torch.no_grad():
-        assert torch.equal(getattr(model(ids), "logits", model(ids)), logits)
+        assert torch.equal(getattr(model(ids), "logits", model(ids)), inferred)
 
     mkernel.parallel_mode(model, "decode")
     with torch.no_grad():
@@ -153,6 +156,91 @@ def is_right(comm, make, plan=None):
     with torch.no_grad():
         near(getattr(model(ids), "logits", model(ids)), step_of(whole, ids), 0.04)
     refuses("the model is parallelised already", mkernel.parallelize, model)
+
+
+class Experts(torch.nn.Module):
+    def __init__(self, count, act=torch.nn.functional.silu):
+        super().__init__()
+        self.gate_up_proj = torch.nn.Parameter(torch.randn(count, 2 * INNER, H) / H**0.5)
+        self.down_proj = torch.nn.Parameter(torch.randn(count, H, INNER) / INNER**0.5)
+        self.act = act
+
+    def forward(self, x, ids, weights):
+        y = torch.zeros_like(x)
+        for place in range(ids.shape[1]):
+            for expert in range(len(self.gate_up_proj)):
+                rows = ids[:, place] == expert
+                gate, up = (x[rows] @ self.gate_up_proj[expert].t()).chunk(2, -1)
+                y[rows] += (weights[rows, place, None] * ((self.act(gate) * up) @ self.down_proj[expert].t())).to(y.dtype)
+        return y
+
+
+class Routed(torch.nn.Module):
+    """Two of the experts for each token, by its numbers alone, and one expert that all share."""
+
+    def __init__(self, experts):
+        super().__init__()
+        self.gate, self.experts, self.shared_expert = torch.nn.Linear(H, len(experts.gate_up_proj), bias=False), experts, MLP(False)
+
+    def forward(self, x):
+        rows = x.reshape(-1, H)
+        weights, ids = self.gate(rows).float().softmax(-1).topk(2, -1)
+        return (self.experts(rows, ids, weights) + self.shared_expert(rows)).reshape(x.shape)
+
+
+def routed(count=4, act=torch.nn.functional.silu):
+    model = Model()
+    for layer in model.layers:
+        layer.mlp = Routed(Experts(count, act))
+    return model
+
+
+def experts_are_right(comm, make):
+    torch.manual_seed(1)
+    model = make().bfloat16().eval()
+    whole, ids = copy.deepcopy(model), torch.randint(0, WORDS, (3, 8 * comm.world))
+    state = {name: x.clone() for name, x in model.state_dict().items()}
+    mkernel.parallelize(model)
+    parts = [name for name in state if name.endswith(("gate_up_proj", "down_proj"))]
+    assert parts and all(len(model.state_dict()[name]) * comm.world == len(state[name]) for name in parts)
+    with torch.no_grad():
+        logits = model(ids)
+        near(getattr(logits, "logits", logits), getattr(whole(ids), "logits", whole(ids)), 0.05)
+    refuses("experts are computed by moe_ffn, which has no backward: call the model under torch.no_grad()", model, ids)
+    mkernel.parallel_mode(model, "decode")
+    with torch.no_grad():
+        for some in (ids, ids[:, :1], ids[:1, :1]):  # three rows and one, which the ranks do not divide
+            got, right = model(some), whole(some)
+            near(getattr(got, "logits", got), getattr(right, "logits", right), 0.05)
+    full = mkernel.full_state_dict(model)
+    assert list(full) == list(state) and all(torch.equal(full[name], x) for name, x in state.items())
+    mkernel.load_full_state_dict(model, {name: x * 2 for name, x in state.items()})
+    full = mkernel.full_state_dict(model)
+    assert all(torch.equal(full[name], x * 2) for name, x in state.items())
+
+
+def experts_refused(comm):
+    def refused(words, model, change=None):
+        for layer in model.layers:
+            change and change(layer.mlp.experts)
+        before = {name: x.clone() for name, x in model.bfloat16().state_dict().items()}
+        refuses(words, mkernel.parallelize, model)
+        assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+
+    def taller(experts):
+        experts.down_proj = torch.nn.Parameter(torch.randn(4, INNER, H))
+
+    def call(experts):
+        experts.forward = lambda x: x
+
+    refused("layers.0.mlp.experts has 3 experts, which 2 ranks do not divide", routed(3))
+    refused("its forward does not make the sum of weight * (silu(x gate) * (x up)) down", routed(act=torch.nn.functional.gelu))
+    refused("and should be [E, 2 I, H] and [E, H, I]", routed(), taller)
+    refused("its forward should take rows [T, H], ids [T, K] and weights [T, K]", routed(), call)
+    model = routed()
+    for layer in model.layers:
+        layer.mlp.experts.bias = torch.nn.Parameter(torch.zeros(H))
+    refused("is in no block", model)  # not such experts: a third parameter
 
 
 def step_of(whole, ids):
@@ -304,6 +392,8 @@ def two_ranks():
     is_right(comm, Stack, PLAN)
     compiles(comm)
     refusals(comm)
+    experts_are_right(comm, routed)
+    experts_refused(comm)
     end(comm)
 
 
@@ -328,7 +418,10 @@ def of_transformers():
     for config, model in ((t.LlamaConfig, t.LlamaForCausalLM), (t.Qwen2Config, t.Qwen2ForCausalLM), (t.Qwen3Config, t.Qwen3ForCausalLM),
                           (t.MistralConfig, t.MistralForCausalLM)):
         is_right(comm, lambda: model(config(**sizes)))
-    refuses("is in no block", mkernel.parallelize, t.MixtralForCausalLM(t.MixtralConfig(**sizes)).bfloat16())
+    few = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32)
+    experts_are_right(comm, lambda: t.MixtralForCausalLM(t.MixtralConfig(**sizes, num_local_experts=4)))
+    experts_are_right(comm, lambda: t.Qwen2MoeForCausalLM(t.Qwen2MoeConfig(**sizes, **few, shared_expert_intermediate_size=INNER)))
+    experts_are_right(comm, lambda: t.Qwen3MoeForCausalLM(t.Qwen3MoeConfig(**sizes, **few, head_dim=DIM)))
 
     # Checkpointed as transformers does it; a prompt in one mode and the next word in the other, with one cache; generate.
     torch.manual_seed(1)
@@ -355,6 +448,22 @@ def models_of_transformers_are_the_whole_ones():
     if importlib.util.find_spec("transformers") is None:
         raise Skip("this Python has no transformers")
     ranks(2, of_transformers)
+
+
+@case
+def the_script_that_measures_a_model_runs_on_cpus():
+    if importlib.util.find_spec("transformers") is None:
+        raise Skip("this Python has no transformers")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port()), "docs/examples/model.py", "--no-compile"]
+    said = run([*command, "--layers", "1", "--only", "prefill 16|decode 3|train"])
+    for title in ("prefill 16", "decode 3", "train 16"):
+        lines = [line for line in said.splitlines() if line.startswith(title)]
+        assert len(lines) == (2 if title == "decode 3" else 3) and all("tokens/s" in line and "error" in line for line in lines), said
+    says(said, "% in operators", "x in turn", "x DTensor")
+    said = run([*command, "--model", "qwen3-moe", "--layers", "1", "--only", "decode 3"])
+    says(said, "decode 3       mkernel", "decode 3       DTensor")
+    said = run([*command, "--layers", "1", "--only", "prefill 16", "--budget", "1"])
+    says(said, "prefill 16: left out, no time left of 1 s")
 
 
 if __name__ == "__main__":

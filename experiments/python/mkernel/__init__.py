@@ -16,7 +16,7 @@ from .operators import ring_attention_rows, ring_attention_shard
 globals().update((name, getattr(operators, name)) for name in _shapes.FUNCTIONS)
 
 __all__ = [
-    "Communicator", "Error", "Plan", "Refused", "default", "empty", "frame", "from_bf16", "full_state_dict", "init", "load_full_state_dict", "operators",
+    "Communicator", "Error", "Plan", "Refused", "compile_pass", "default", "empty", "frame", "from_bf16", "full_state_dict", "init", "load_full_state_dict", "operators",
     "parallel_mode", "parallelize", "quantize", "ring_attention_rows", "ring_attention_shard", "to_bf16", "trace",
     *_shapes.FUNCTIONS,
 ]
@@ -55,6 +55,19 @@ def parallel_mode(model, mode):
     from . import _parallelize
 
     _parallelize.set_mode(model, mode)
+
+
+def compile_pass(*comms):
+    """From now on torch.compile (Inductor) puts ag_gemm in place of an all-gather and the products of its rows, gemm_rs and gemm_ar in place of a product
+    and the reduce-scatter or all-reduce of it, where they are functional collectives, as torch.distributed.tensor.parallel makes them.
+
+    comms: the communicators whose ranks those groups have; default the one of `mkernel.init`. Other groups, types than bf16 and rows that are not
+        whole 16 bytes are left alone, and so are gathered rows that another thing than a product reads.
+    Returns an object that says what has been put in (`str`, `.replaced`), and that as a context (`with`) takes the pass out at its end.
+    """
+    from . import _compile
+
+    return _compile.compile_pass(comms)
 
 
 def full_state_dict(model):

@@ -130,6 +130,7 @@ class Communicator:
         self.nodes: int = library.mk_comm_nodes(self._address)
         self.gpus: int = library.mk_comm_gpus(self._address)  # ranks of each node
         self.world: int = self.nodes * self.gpus  # ranks in all
+        self._peers = None  # the ranks' numbers in torch.distributed, where it has said who they are
         self.handle: int = _next_handle
         _next_handle += 1
         _communicators[self.handle] = self
@@ -493,6 +494,8 @@ def init(*, device: Optional[str] = None, group=None, nodes: Optional[int] = Non
         warnings.warn("RANK and WORLD_SIZE do not say how many ranks a node has: all are taken for one node's; nodes=N "
                       "says otherwise", stacklevel=2)
     comm = Communicator(arrays, chosen, **{"nodes": nodes, **joined, **settings})
+    if joined:
+        comm._peers = arrays.peers(group)
     if _default is None or _default.closed:
         _default = comm
     return comm

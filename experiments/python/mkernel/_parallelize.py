@@ -1,4 +1,4 @@
-"""A PyTorch model's Linear modules over the ranks: column-parallel ones by ag_gemm, row-parallel ones by gemm_rs or gemm_ar.
+"""A PyTorch model over the ranks: column-parallel Linear modules by ag_gemm, row-parallel ones by gemm_rs or gemm_ar, experts by moe_ffn.
 
 A block is a module with column-parallel Linear children, which read the block's input, and one row-parallel, which makes its
 output: an MLP, an attention. In mode "sequence" a rank has, between the blocks, its part of the rows of [B, S, H], taken as one
@@ -6,6 +6,9 @@ matrix of B S rows; it is held as [B, S/W, H], so that every block knows B and S
 (norms, sums) works row by row and does not care. The block's input is gathered within the product with all column-parallel
 weights, one under another in memory; the block's forward gets that product in place of its input, with B and S as its shape says,
 and each column-parallel module hands out its columns of it.
+
+Experts are modules with gate_up_proj [E, 2 I, H] and down_proj [E, H, I]. A rank has E/W of them. In mode "sequence" it brings its own rows;
+in mode "decode" all ranks have all rows: each brings a part of them, and the results are gathered.
 """
 from __future__ import annotations
 
@@ -39,7 +42,8 @@ class Block:
 
     def __init__(self, of, name, columns):
         self.of, self.name, self.columns = of, name, columns
-        self.weight = self.bias = self.product = None
+        self.weight = None
+        self.product = None  # in the block's forward: the product, and whether it has the biases
 
     def read(self, module):
         """The weights, one under another. Parameters are views of that matrix; where somebody has put others there (`.to`,
@@ -127,7 +131,7 @@ class Column(torch.nn.Linear):
             raise Refused(f"{block.name}: its Linear modules {', '.join(block.columns)} have to be given the input of {block.name} "
                           "itself: another forward cannot be parallelised so")
         y = x[..., self.start : self.start + self.out_features]
-        return y if self.bias is None else y + self.bias
+        return y if self.bias is None or block.product[1] else y + self.bias
 
 
 class Row(torch.nn.Linear):
@@ -147,6 +151,30 @@ class Row(torch.nn.Linear):
         return y if self.bias is None else y + self.bias
 
 
+class Experts(torch.nn.Module):
+    """This rank's experts, gate_up_proj [E/W, 2 I, H] and down_proj [E/W, H, I]. In place of a module that is called with rows, ids and weights."""
+
+    def forward(self, x, ids, weights):
+        of, W = self.of, self.of.comm.world
+        if torch.is_grad_enabled() and (x.requires_grad or weights.requires_grad or self.gate_up_proj.requires_grad or self.down_proj.requires_grad):
+            raise Refused(f"{self.mkernel_name}: experts are computed by moe_ffn, which has no backward: call the model under torch.no_grad()")
+        rows = x.reshape(-1, x.shape[-1])
+        ids, weights = ids.reshape(len(rows), -1).to(torch.int32), weights.reshape(len(rows), -1).float()
+        count = len(rows)
+        if of.mode == "decode" and W > 1:
+            share = -(-count // W)
+            extra = share * W - count  # rows of no expert
+            mine = slice(of.comm.rank * share, (of.comm.rank + 1) * share)
+            rows = torch.nn.functional.pad(rows, (0, 0, 0, extra))[mine]
+            ids = torch.nn.functional.pad(ids, (0, 0, 0, extra), value=-1)[mine]
+            weights = torch.nn.functional.pad(weights, (0, 0, 0, extra))[mine]
+        exact = torch.are_deterministic_algorithms_enabled()
+        y = operators.moe_ffn(rows, self.gate_up_proj.transpose(1, 2), ids, weights, self.down_proj.transpose(1, 2), deterministic=exact, comm=of.comm)
+        if of.mode == "decode" and W > 1:
+            y = operators.all_gather(y, comm=of.comm)[:count]
+        return y.reshape(x.shape)
+
+
 def _block_begins(module, arguments, named):
     """Puts the product with all column-parallel weights in the place of the block's input."""
     block = module.mkernel_block
@@ -158,15 +186,18 @@ def _block_begins(module, arguments, named):
         raise Refused(f"{block.name}: its input should be one tensor [..., {weight.shape[1]}], and there are {len(every)}")
     (where, x), = every
     rows = x.reshape(-1, x.shape[-1])
+    biases = [x.bias for x in linears]
+    graded = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (rows, weight, *biases))
+    bias = None if graded or any(x is None for x in biases) else torch.cat(biases)  # the product's epilogue has no backward
     if of.mode == "sequence":
-        y = operators.ag_gemm(rows, weight.t(), comm=of.comm)
+        y = operators.ag_gemm(rows, weight.t(), bias=bias, comm=of.comm)
         lead = (*x.shape[:-2], x.shape[-2] * of.comm.world)
     else:
-        if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+        if graded:
             raise Refused(f"{block.name}: mode \"decode\" has no backward: call the model under torch.no_grad(), or take mode \"sequence\"")
-        y, lead = torch.nn.functional.linear(rows, weight), x.shape[:-1]
+        y, lead = torch.nn.functional.linear(rows, weight, bias), x.shape[:-1]
     y = y.reshape(*lead, y.shape[-1])
-    block.product = (y,)
+    block.product = (y, bias is not None)
     if isinstance(where, int):
         return (*arguments[:where], y, *arguments[where + 1 :]), named
     return arguments, {**named, where: y}
@@ -255,10 +286,41 @@ def _found(model):
         for columns, row in _KNOWN:
             if all(x in children for x in (*columns, row)):
                 blocks[name] = (list(columns), row)
-    if not blocks:
-        raise Refused("no module of the model has gate_proj, up_proj and down_proj, or q_proj, k_proj, v_proj and o_proj: name its Linear "
-                      "modules in plan={\"layers.*.fc1\": \"colwise\", \"layers.*.fc2\": \"rowwise\"}")
     return blocks
+
+
+def _experts(model):
+    """Names of modules that hold experts: gate_up_proj [E, 2 I, H] and down_proj [E, H, I], and nothing else."""
+    found = []
+    for name, module in model.named_modules():
+        own = dict(module.named_parameters())
+        if set(own) == {"gate_up_proj", "down_proj"} and all(x.ndim == 3 for x in own.values()):
+            found.append(name)
+    return found
+
+
+def _check_experts(comm, name, module):
+    up, down = module.gate_up_proj, module.down_proj
+    E, I2, H = up.shape
+    if I2 % 2 or down.shape != (E, H, I2 // 2):
+        raise Refused(f"{name}: gate_up_proj is {list(up.shape)} and down_proj {list(down.shape)}, and should be [E, 2 I, H] and [E, H, I]")
+    if E % comm.world:
+        raise Refused(f"{name} has {E} experts, which {comm.world} ranks do not divide")
+    for child, x in (("gate_up_proj", up), ("down_proj", down)):
+        if x.dtype is not torch.bfloat16:
+            raise Refused(f"{name}.{child} is of {x.dtype}, and should be of torch.bfloat16")
+        if x.device != comm._place:
+            raise Refused(f"{name}.{child} is on {x.device}, and the communicator on {comm.device}")
+    with torch.no_grad():  # what its forward makes of two rows and its last expert is what moe_ffn makes
+        x = torch.linspace(-2, 2, 2 * H, device=up.device).sin().reshape(2, H).bfloat16()
+        gate, value = torch.nn.functional.linear(x, up[-1]).float().chunk(2, -1)
+        right = 0.5 * torch.nn.functional.linear((torch.nn.functional.silu(gate) * value).bfloat16(), down[-1]).float()
+        try:
+            got = module(x, torch.full((2, 1), E - 1, device=up.device), torch.full((2, 1), 0.5, device=up.device)).float()
+        except Exception as e:
+            raise Refused(f"{name}: its forward should take rows [T, H], ids [T, K] and weights [T, K]: {e}") from None
+        if got.shape != right.shape or not (got - right).norm() <= 0.05 * right.norm():
+            raise Refused(f"{name}: its forward does not make the sum of weight * (silu(x gate) * (x up)) down, which is what moe_ffn makes")
 
 
 def _heads(name, module, linears, world):
@@ -317,8 +379,10 @@ def _check(comm, name, module, columns, row):
     return linears, last, _heads(name, module, linears, W)
 
 
-def _layers_of(model, blocks):
-    """The ModuleList or Sequential all blocks are in, whose modules are alike."""
+def _layers_of(model, blocks, experts):
+    """The ModuleList or Sequential all blocks and experts are in, whose modules are alike. What stands beside experts (a router, the gate of a
+    shared expert) works row by row, and is whole on every rank."""
+    blocks = [*blocks, *experts]
     for name, module in model.named_modules():
         if isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential)) and all(x.startswith(f"{name}." if name else "") for x in blocks):
             break
@@ -333,6 +397,7 @@ def _layers_of(model, blocks):
             raise Refused(f"{name}.{layer} has not the blocks that {name}.0 has")
         for path, x in child.named_modules():
             inside = any(path == b or path.startswith(b + ".") or b == "" for b in within[layer])
+            inside = inside or f"{name}.{layer}.{path}".rpartition(".")[0] in {e.rpartition(".")[0] for e in experts}
             big = [list(w.shape) for w in x.parameters(recurse=False) if w.ndim > 1]
             if big and not inside:
                 raise Refused(f"{name}.{layer}.{path} has a weight {big[0]} and is in no block: give a plan that names it, or take another model")
@@ -348,7 +413,11 @@ def parallelize(model, comm, mode, plan):
     if any(hasattr(x, "mkernel_of") or hasattr(x, "mkernel_block") for x in model.modules()):
         raise Refused("the model is parallelised already")
     blocks = _planned(model, plan) if plan is not None else _found(model)
-    layers = _layers_of(model, blocks)
+    experts = _experts(model)
+    if not blocks:
+        raise Refused("no module of the model has gate_proj, up_proj and down_proj, or q_proj, k_proj, v_proj and o_proj: name its Linear "
+                      "modules in plan={\"layers.*.fc1\": \"colwise\", \"layers.*.fc2\": \"rowwise\"}")
+    layers = _layers_of(model, blocks, experts)
     names = {}
     for name, weight in model.named_parameters(remove_duplicate=False):
         names.setdefault(weight, []).append(name)
@@ -359,9 +428,21 @@ def parallelize(model, comm, mode, plan):
         for x in (*linears, last):
             if len(names[x.weight]) > 1:
                 raise Refused(f"{' and '.join(names[x.weight])} are one parameter, which cannot be divided")
+    for name in experts:
+        module = model.get_submodule(name)
+        _check_experts(comm, name, module)
+        for x in module.parameters():
+            if len(names[x]) > 1:
+                raise Refused(f"{' and '.join(names[x])} are one parameter, which cannot be divided")
     of = Parallel(comm, mode)
     for name, (columns, row) in blocks.items():  # nothing is refused from here on
         _divide(of, model.get_submodule(name), name, columns, row, *checked[name])
+    for name in experts:
+        module = model.get_submodule(name)
+        for child, x in module.named_parameters():
+            x.data = x.data.chunk(comm.world)[comm.rank].clone()
+            of.shards[f"{name}.{child}"] = 0
+        module.__class__, module.of, module.mkernel_name = Experts, of, name
     for name, weight in model.named_parameters():
         if name not in of.shards and any(weight is x for x in layers.parameters()) and weight.requires_grad:
             weight.register_hook(_sum_over_ranks(of))
@@ -410,18 +491,21 @@ def set_mode(model, mode):
     of.mode = mode
 
 
+_PIECE = 64 << 20  # bytes that are gathered at once: the symmetric heap has room for so many
+
+
+def _gathered(comm, x, dimension):
+    """The whole of all ranks' parts x along this dimension, on the CPU."""
+    rows = x.detach().reshape(-1, x.shape[-1]).contiguous()
+    step = max(1, _PIECE // (comm.world * rows.shape[1] * rows.element_size()))
+    pieces = [operators.all_gather(part, comm=comm).to("cpu", copy=True).reshape(comm.world, len(part), -1) for part in rows.split(step)]
+    return torch.cat([torch.cat([piece[rank] for piece in pieces]).reshape(x.shape) for rank in range(comm.world)], dimension)
+
+
 def full_state_dict(model) -> dict:
-    of, made = of_model(model), {}
-    for name, x in model.state_dict().items():
-        if name in of.shards:
-            parts = x.unsqueeze(0) if x.ndim == 1 else x
-            parts = operators.all_gather(parts.contiguous().detach(), comm=of.comm)
-            if x.ndim == 1:
-                x = parts.reshape(-1)
-            else:
-                x = parts if of.shards[name] == 0 else torch.cat(parts.chunk(of.comm.world), 1)
-        made[name] = x.detach().to("cpu", copy=True)
-    return made
+    of = of_model(model)
+    return {name: _gathered(of.comm, x, of.shards[name]) if name in of.shards else x.detach().to("cpu", copy=True)
+            for name, x in model.state_dict().items()}
 
 
 def load_full_state_dict(model, state):

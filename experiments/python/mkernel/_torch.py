@@ -184,6 +184,11 @@ def join(group, nodes) -> dict:
     return joined
 
 
+def peers(group) -> tuple:
+    """The numbers that the group's ranks have among all."""
+    return tuple(torch.distributed.get_process_group_ranks(torch.distributed.group.WORLD if group is None else group))
+
+
 # ---- custom operators ----
 
 _namespace = torch.library.Library("mkernel", "DEF")
