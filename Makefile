@@ -256,7 +256,7 @@ $(BUILD)/tests/gpu_%: $(BUILD)/tests/gpu_%.cu.o $(LIB_O)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS)
 
-$(WHEEL): $(BUILD)/libmkernel.so $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(wildcard experiments/python/*.py experiments/python/mkernel/*) core/mkernel.h
+$(WHEEL): $(BUILD)/libmkernel.so $(BUILD)/mkernel $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(wildcard experiments/python/*.py experiments/python/mkernel/*) core/mkernel.h
 	$(call say,WHEEL,$@)
 	$(Q)$(PYTHON) experiments/python/build_wheel.py $(BUILD) $(BUILD) >/dev/null
 

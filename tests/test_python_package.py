@@ -71,7 +71,7 @@ def the_wheel_is_whole():
             data = z.read(name)
             wanted = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             assert digest == "sha256=" + wanted and int(size) == len(data), name
-        for wanted in ("mkernel/__init__.py", "mkernel/py.typed", "mkernel/libmkernel.so.0"):
+        for wanted in ("mkernel/__init__.py", "mkernel/py.typed", "mkernel/libmkernel.so.0", "mkernel/mkernel"):
             assert wanted in names
 
 
@@ -88,6 +88,18 @@ def pip_installs_the_wheel_into_a_fresh_venv():
         run([python, "-m", "pip", "install", "--no-index", "--no-deps", wheel], env=clean)
         said = run([python, "-c", "import mkernel, sys; print(mkernel.__file__, mkernel.init())"], env=clean, cwd=folder)
         says(said, folder, "rank 0 of 1 x 1 on cpu")
+        command = os.path.join(folder, "bin", "mkernel")
+        says(run([command, "--version"], env=clean, cwd=folder), mkernel.__version__)
+        says(run([command, "run", "ag_gemm", "--gpus", "2", "--shape", "64,64,64", "--check"], env=clean, cwd=folder), "ag_gemm")
+        run([command, "run", "nothing"], 2, env=clean, cwd=folder)  # its status
+        program = os.path.join(os.path.dirname(run([python, "-c", "import mkernel; print(mkernel.__file__)"], env=clean, cwd=folder).strip()), "mkernel")
+        with open(program, "rb+") as f:  # a library that the system has not
+            data = f.read()
+            f.seek(data.index(b"libsqlite3.so.0"))
+            f.write(b"libsqlite0.so.0")
+        says(run([command, "--version"], 2, env=clean, cwd=folder), "mkernel: this system has no libsqlite0.so.0 (Debian: apt-get install")
+        os.remove(program)
+        says(run([command, "--version"], 1, env=clean, cwd=folder), "install the wheel")
         run([python, "-m", "pip", "uninstall", "-y", "mkernel"], env=clean)
         assert not [f for _, _, files in os.walk(folder) for f in files if "mkernel" in f]
 

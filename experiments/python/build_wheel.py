@@ -1,4 +1,4 @@
-"""Packs the wheel: the package, libmkernel and libsoftnic as make built them, and their hashes. A wheel is a zip with
+"""Packs the wheel: the package, libmkernel, libsoftnic and the command as make built them, and their hashes. A wheel is a zip with
 three text files, so this needs no package; it is also the backend that pip calls (PEP 517).
 
     python3 build_wheel.py BUILD FOLDER      # prints the wheel's path
@@ -25,6 +25,9 @@ Version: {version}
 Summary: Operators that compute and communicate in one launch, on several GPUs and nodes
 License: {license}
 Requires-Python: >=3.9
+Requires-External: libsqlite3
+Requires-External: libopenblas
+Requires-External: libncursesw
 Provides-Extra: numpy
 Requires-Dist: numpy; extra == "numpy"
 Provides-Extra: torch
@@ -52,10 +55,10 @@ def version() -> str:
     return of_header
 
 
-def library(path: str) -> bytes:
-    """The file without what only debuggers read, if strip is there."""
+def binary(path: str) -> bytes:
+    """The library or program without what only debuggers read, if strip is there."""
     with tempfile.TemporaryDirectory() as folder:
-        copy = shutil.copy(path, os.path.join(folder, "library"))
+        copy = shutil.copy(path, os.path.join(folder, "binary"))
         if shutil.which("strip"):
             subprocess.run(["strip", "--strip-debug", copy], check=True)
         with open(copy, "rb") as f:
@@ -64,13 +67,13 @@ def library(path: str) -> bytes:
 
 def contents(build: str, of: str) -> dict:
     """Name in the wheel -> bytes."""
-    found = os.path.join(build, "libmkernel.so")
-    if not os.path.exists(found):
-        sys.exit(f"build_wheel: there is no {found}: run make first (MKERNEL_BUILD names another build folder)")
-    files = {"mkernel/libmkernel.so." + of.split(".")[0]: library(found)}
-    softnic = os.path.join(build, "libsoftnic.so")
-    if os.path.exists(softnic):
-        files["mkernel/libsoftnic.so"] = library(softnic)
+    files = {}
+    for name, inside in (("libmkernel.so", "libmkernel.so." + of.split(".")[0]), ("mkernel", "mkernel"), ("libsoftnic.so", "libsoftnic.so")):
+        found = os.path.join(build, name)
+        if os.path.exists(found):
+            files["mkernel/" + inside] = binary(found)
+        elif name != "libsoftnic.so":  # which there is where there are libibverbs' headers
+            sys.exit(f"build_wheel: there is no {found}: run make first (MKERNEL_BUILD names another build folder)")
     for name in sorted(os.listdir(os.path.join(HERE, "mkernel"))):
         if name.endswith(".py") or name == "py.typed":
             files["mkernel/" + name] = read(HERE, "mkernel", name).encode()
@@ -83,6 +86,7 @@ def pack(build: str, folder: str) -> str:
     tag = "py3-none-" + re.sub("[-.]", "_", sysconfig.get_platform())
     name, info = f"mkernel-{of}-{tag}.whl", f"mkernel-{of}.dist-info/"
     files = contents(build, of)
+    files[f"mkernel-{of}.data/scripts/mkernel"] = read(HERE, "command.py").encode()
     first_line = read(ROOT, "LICENSE").strip().splitlines()[0]
     files[info + "LICENSE"] = read(ROOT, "LICENSE").encode()
     files[info + "METADATA"] = METADATA.format(version=of, license=first_line).encode()
@@ -97,7 +101,7 @@ def pack(build: str, folder: str) -> str:
     with zipfile.ZipFile(whole + ".tmp", "w", zipfile.ZIP_DEFLATED) as z:
         for path, data in files.items():
             entry = zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0))
-            entry.external_attr, entry.compress_type = 0o100644 << 16, zipfile.ZIP_DEFLATED
+            entry.external_attr, entry.compress_type = (0o100755 if path in ("mkernel/mkernel", f"mkernel-{of}.data/scripts/mkernel") else 0o100644) << 16, zipfile.ZIP_DEFLATED
             z.writestr(entry, data)
     os.replace(whole + ".tmp", whole)
     return name

@@ -73,6 +73,9 @@ class Pass(CustomGraphPass):
         if config.post_grad_custom_post_pass is self:
             config.post_grad_custom_post_pass = self.before
 
+    def __deepcopy__(self, memo):  # Inductor copies its settings
+        return self
+
     def __str__(self):
         return ", ".join(f"{count} {name}" for name, count in sorted(self.replaced.items())) or "nothing"
 
@@ -229,6 +232,15 @@ class Pass(CustomGraphPass):
         wait = next(iter(node.users))
         if not _is(wait, {functional.wait_tensor.default}):
             return
+        for copy in [x for x in wait.users if _is(x, {aten.copy.default}) and x.args[1] is wait]:  # an all-reduce in place
+            if _shape(copy) != _shape(wait) or copy.meta["val"].dtype is not wait.meta["val"].dtype:
+                return
+            copy.replace_all_uses_with(wait)
+            old = copy
+            while not old.users and old.op == "call_function" and (old is copy or _is(old, _VIEWS)):  # and the views for it
+                above = old.args[0]
+                graph.erase_node(old)
+                old = above
         chain, order = [wait, node], None
         while not _is(x, {aten.mm.default}):
             if not isinstance(x, torch.fx.Node) or len(x.users) != 1:
