@@ -74,6 +74,17 @@ table() { # NAME LIMIT COMMAND...
     judge "$1" "$2" '' "${@:3}"
 }
 
+modelled() { # ARGUMENTS...: docs/examples/model.py on these GPUs, by MK_TORCH or python3, which needs PyTorch and transformers
+    local root python=${MK_TORCH:-python3}
+    root=$(cd "$(dirname "$0")/.." && pwd)
+    if ! "$python" -c 'import torch, transformers' 2>/dev/null; then
+        echo "$python has no PyTorch or no transformers: MK_TORCH=PYTHON names one that has"
+        return 77
+    fi
+    PYTHONPATH=$root/experiments/python MKERNEL_LIBRARY=$(cd "$build" && pwd)/libmkernel.so timeout -k 5 230 \
+        "$python" -m torch.distributed.run --nproc-per-node "$gpus" "$root/docs/examples/model.py" "$@"
+}
+
 children() { # PID: of those it has started, one a line, the first foremost
     local all
     all=$(cat "/proc/$1/task/$1/children" 2>/dev/null) || all=$(pgrep -P "$1")
@@ -588,6 +599,10 @@ if [ "${2:-}" = bench ]; then
             table bench_2_nodes_ring_attention${mask:+_causal} 120 "$mkernel" bench ring_attention $bench --nodes 2 --gpus $((gpus / 2)) --nic soft --shapes 4,$((world * 12288)),$heads $mask
         done
         table bench_2_nodes_layer 120 "$mkernel" bench moe_ffn $bench --nodes 2 --gpus $((gpus / 2)) --nic soft --shapes 4096,$experts
+    fi
+    if [ "$gpus" -ge 2 ]; then # a model of transformers beside PyTorch's tensor parallelism
+        table bench_torch_model 240 modelled --budget 180
+        table bench_torch_model_experts 240 modelled --model qwen3-moe --layers 4 --budget 120
     fi
     for of in 2 4; do # nodes of as many GPUs as there are, two at least
         [ "$gpus" -ge $((2 * of)) ] || continue

@@ -33,14 +33,15 @@ def trace(path, *, comm=None):
 
 
 def parallelize(model, comm=None, *, mode="sequence", plan=None):
-    """Divides a PyTorch model's Linear modules among the ranks, in place, and returns the model. All ranks call, with the same weights.
+    """Divides a PyTorch model's Linear modules and experts among the ranks, in place, and returns the model. All ranks call, with the same weights.
 
     model: has layers in one ModuleList or Sequential, each with blocks of gate_proj, up_proj and down_proj (an MLP) or q_proj, k_proj, v_proj
         and o_proj (an attention), as `transformers` names them; weights are bf16, on the communicator's device.
     mode: "sequence" (prefill, training): ranks hold parts of the rows between blocks; ag_gemm and gemm_rs; the number of ranks divides the
         sequence. "decode": all rows on all ranks; products of this rank's columns, then gemm_ar; no gradients. `parallel_mode` changes it.
     plan: other names, {"layers.*.mlp.fc1": "colwise", "layers.*.mlp.fc2": "rowwise"}: the modules that read a block's input and the one
-        that makes its output, children of one module. Nothing else is then looked for.
+        that makes its output, children of one module. No other Linear modules are then looked for.
+    Experts are modules of gate_up_proj [E, 2 I, H] and down_proj [E, H, I], called with rows, ids and weights: moe_ffn, without gradients.
     comm: default the one of `mkernel.init`.
     Inputs and results of the model are whole and alike on all ranks, and so is the loss; .grad of what is divided is this rank's part.
     Raises Refused, and has changed nothing, where a block cannot be divided.
