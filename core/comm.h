@@ -65,6 +65,8 @@ struct mk_comm {
     const uint64_t *exec_beats;
     uint64_t beats;
     struct mk_message_log messages;
+    int unrecorded; /* 1: launches leave no events, though there are tracks. Said between launches;
+                     * a CUDA graph goes on as it was captured */
     void *trace_state; /* the tracer's, between mk_trace_begin and mk_trace_end; from malloc */
     struct mk_failure failure; /* this rank's own copy, once the job has failed */
     char error[512];

@@ -65,7 +65,7 @@ simulated other ag_gemm --cluster 2x2 --shape 16384,4096,8192 --launches 3 --rol
 simulated eight ag_gemm --cluster 1x8 --shape 8192,1024,8192 --launches 4
 screen viewer-overview.svg 140x40 'e f' "$tmp/overview.db"
 screen viewer-why.svg 140x40 'w Enter' "$tmp/overview.db"
-screen viewer-compare.svg 140x40 'e f 8' "$tmp/overview.db" "$tmp/other.db"
+screen viewer-compare.svg 140x40 'e f 9' "$tmp/overview.db" "$tmp/other.db"
 screen viewer-8gpu.svg 140x40 'e e e f' "$tmp/eight.db"
 
 if [ "$mode" = check ]; then

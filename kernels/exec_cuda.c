@@ -231,6 +231,7 @@ static int exec_cuda_launch(struct mk_comm *comm, struct mk_plan *plan,
 {
     struct cuda_executor *x = comm->exec_state;
     struct gpu_launch launch = x->launches[plan->slot];
+    launch.tracks = comm->unrecorded ? NULL : launch.tracks;
     launch.arguments[MK_SPACE_HEAP] = comm->heap.base;
     for (int i = 0; i < MK_SPACES - 1; i++)
         launch.arguments[MK_SPACE_ARG0 + i] = arguments[i];

@@ -128,7 +128,7 @@ static void exec_emulated_run_launch(struct mk_comm *comm, const struct launch *
     l.posted = x->words + POSTED;
     l.ending = (uint32_t *)(x->words + ENDING);
     l.report = x->report;
-    l.tracks = x->tracks;
+    l.tracks = x->comm->unrecorded ? NULL : x->tracks;
     hopper_use(x->hopper, 0);
     int result = emulated_op_of(plan->problem.op)->launch(plan, &l, NULL);
     if (result)

@@ -26,7 +26,8 @@ struct host_executor {
     struct host_plan plans[COMM_MOST_PLANS]; /* by slot */
     struct compute *compute;                 /* of the launch that runs */
     struct coroutine_pool *pool;
-    uint32_t cta_count; /* of the largest plan so far */
+    uint32_t cta_count;       /* of the largest plan so far */
+    struct mk_event **events; /* of each CTA's track; NULL: tracing is off */
     struct launch_queue queue;
     uint32_t running; /* atomic; the CTA that runs; UINT32_MAX: none */
 };
@@ -63,8 +64,10 @@ static void exec_host_run_launch(struct mk_comm *comm, const struct launch *laun
     h->compute = h->plans[launch->plan->slot].compute;
     compute_load_b(h->compute, launch->arguments, &h->queue.turns);
     r->cta_count = mk_total_ctas(&launch->plan->problem.tuning.split);
-    for (uint32_t i = 0; i < r->cta_count; i++)
+    for (uint32_t i = 0; i < r->cta_count; i++) {
+        r->ctas[i].track.events = h->comm->unrecorded ? NULL : h->events[i];
         sim_cta_begin(&r->ctas[i], r, i);
+    }
 
     uint32_t left = r->cta_count, idle = 0;
     while (left) {
@@ -85,8 +88,10 @@ static void exec_host_run_launch(struct mk_comm *comm, const struct launch *laun
         if (idle)
             launch_queue_back_off(idle);
     }
-    for (uint32_t i = 0; i < r->cta_count && !launch_queue_stops(&h->queue); i++)
+    for (uint32_t i = 0; i < r->cta_count && !launch_queue_stops(&h->queue); i++) {
         h->comm->tracks[i] = r->ctas[i].track;
+        h->comm->tracks[i].events = h->events[i];
+    }
 }
 
 /* A CTA does not wait, and does not come back either: the job fails for that. */
@@ -174,6 +179,10 @@ static int exec_host_grow(struct host_executor *h, uint32_t count)
     if (!tracks)
         return -ENOMEM;
     comm->tracks = tracks;
+    struct mk_event **events = realloc(h->events, count * sizeof *events);
+    if (!events)
+        return -ENOMEM;
+    h->events = events;
     while (h->cta_count < count) {
         struct sim_cta *c = &ctas[h->cta_count];
         memset(c, 0, sizeof *c);
@@ -182,6 +191,7 @@ static int exec_host_grow(struct host_executor *h, uint32_t count)
         c->track.capacity = comm->config.trace_events;
         c->track.events =
             c->track.capacity ? malloc(c->track.capacity * sizeof *c->track.events) : NULL;
+        events[h->cta_count] = c->track.events;
         progress[h->cta_count] = 0;
         tracks[h->cta_count] = c->track;
         comm->track_count = comm->progress_count = ++h->cta_count;
@@ -256,8 +266,9 @@ static void exec_host_close(struct mk_comm *comm)
         return;
     for (uint32_t i = 0; i < h->cta_count; i++) {
         coroutine_destroy(h->rank.ctas[i].coroutine);
-        free(h->rank.ctas[i].track.events);
+        free(h->events[i]);
     }
+    free(h->events);
     coroutine_pool_destroy(h->pool);
     for (uint32_t i = 0; i < COMM_MOST_PLANS; i++)
         compute_destroy(h->plans[i].compute);

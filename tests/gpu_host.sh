@@ -124,7 +124,20 @@ disturbed() { # SIGNAL SECONDS OP PROBLEM...
     [ "$status" = 3 ] && [ $((end - begin)) -lt "${2}000000000" ] && grep -q "rank 1" "$build/gpu.out"
 }
 
-traced() { # OP PROBLEM...: a run's trace is there, and its summary says how well the clocks are known
+texplained() { # OP BENCH...: `bench --why` splits a launch that took about as long as the timed ones, into parts that add up to it
+    timeout -k 5 110 "$mkernel" bench "$1" --exec cuda --gpus "$gpus" --iters 40 "${@:2}" --why --json "$build/gpu.json" || return 1
+    python3 - "$build/gpu.json" <<'EOF'
+import json, sys
+for row in json.load(open(sys.argv[1]))["rows"]:
+    why, fused = row["why"], row["fused_ms"] * 1e6
+    whole = why.pop("whole_ns")
+    parts = sum(ns for name, ns in why.items() if name.endswith("_ns") and name != "early_ns")
+    print("figure: traced %.1f us, timed %.1f" % (whole / 1e3, fused / 1e3))
+    assert abs(parts - whole) < 1e-6 * whole and 0.7 * fused < whole < 1.3 * fused + 10e3, (parts, whole, fused)
+EOF
+}
+
+raced() { # OP PROBLEM...: a run's trace is there, and its summary says how well the clocks are known
     rm -f "$build/gpu.db"
     timeout -k 5 80 "$mkernel" run "$@" --exec cuda --gpus "$gpus" --iters 3 --trace "$build/gpu.db" &&
         timeout -k 5 30 "$mkernel" trace summary "$build/gpu.db" >"$build/gpu.out" &&
@@ -262,6 +275,9 @@ if [ "$gpus" -ge 2 ]; then
     check usable_after_a_kill $run --gpus "$gpus" --shape $((gpus * 65)),200,328 --iters 2
     check a_rank_stopped disturbed STOP 11 $endless
 fi
+check ag_gemm_explained explained ag_gemm --shapes $((gpus * 1024)),1024,4096:$((gpus * 4096)),4096,4096
+check gemm_ar_explained explained gemm_ar --shape $((gpus * 32)),4096,2048 --burst 8
+check moe_explained explained moe_ffn --moe 1024,1024,512,$((gpus * 8)),8
 check ag_gemm_traced traced ag_gemm --shape $((gpus * 1024)),1024,4096
 # Few rows: in one shot, with tiles for them, with rows that no tile divides, and in two.
 for op in ag_gemm gemm_rs gemm_ar; do

@@ -290,6 +290,61 @@ static void a_full_disk_leaves_what_was_there(void **state)
                      strlen(read_text("full.csv")) + 50); /* half a row fits */
 }
 
+/* The number behind `"name": ` from `at` on. */
+static double number_after(const char *at, const char *name)
+{
+    char key[96];
+    snprintf(key, sizeof key, "\"%s\": ", name);
+    const char *found = strstr(at, key);
+    if (!found)
+        fail_msg("no %s", name);
+    return strtod(found + strlen(key), NULL);
+}
+
+/* --why: of launches behind the timed ones, which leave no events; the parts add up to the whole,
+ * and table, JSON and CSV have the same. */
+static void why_has_parts_that_add_up(void **state)
+{
+    static char table[65536];
+    static const char *const parts[] = {"launch",
+                                        "prologue",
+                                        "products_at_full_rate",
+                                        "products_slowed",
+                                        "waits_for_data",
+                                        "waits_for_back_pressure",
+                                        "waits_for_the_network",
+                                        "own_copies_and_sums",
+                                        "between_products",
+                                        "tail_of_the_last_wave",
+                                        "after_the_last_waits",
+                                        "after_the_last_copies_sums",
+                                        "after_the_last_nothing_to_do"};
+    run(BENCH " --why --json %s/why.json --csv %s/why.csv", 0);
+    assert_non_null(strstr(r.out_text, "why       launch "));
+    assert_non_null(strstr(r.out_text, "products at full rate "));
+    strcpy(table, read_text("why.csv"));
+    const char *why = strstr(read_text("why.json"), "\"why\": {");
+    assert_non_null(why);
+    double sum = 0, whole = number_after(why, "whole_ns");
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        char name[64], column[64];
+        snprintf(name, sizeof name, "%s_ns", parts[i]);
+        snprintf(column, sizeof column, "why_%s_ns", parts[i]);
+        const char *in = cell(table, 1, column);
+        double ns = number_after(why, name);
+        assert_non_null(in);
+        assert_true(fabs(strtod(in, NULL) - ns) <= 0.1 + 1e-8 * ns);
+        sum += ns;
+    }
+    assert_true(whole > 0 && fabs(sum - whole) < 1e-6 * whole);
+    assert_true(number_after(why, "tiles") >= 1);
+    assert_true(number_after(why, "launch") <= 8); /* of those that were traced */
+    run("bench all_gather --exec host --why", 2);
+    assert_non_null(strstr(r.err_text, "--why splits the time of CTAs that compute tiles, and "
+                                       "all_gather has none"));
+    run(BENCH " --csv %s/why.csv --append", 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -298,6 +353,7 @@ int main(void)
         cmocka_unit_test(rows_of_several_at_once),
         cmocka_unit_test(the_table_is_made_once),
         cmocka_unit_test(another_table_is_refused),
+        cmocka_unit_test(why_has_parts_that_add_up),
         cmocka_unit_test(a_full_disk_leaves_what_was_there),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);

@@ -154,6 +154,43 @@ static void the_emulated_gpu_forgets_too(void **state)
     exec = MK_EXEC_HOST;
 }
 
+/* Launches may be told to leave no events, as those that are timed. */
+static int told_not_to(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+{
+    static struct rank r;
+    int result = open_rank(&r, c, EVENTS);
+    if (!result)
+        result = mk_trace_begin(r.comm);
+    for (int i = 0; i < 4 && !result; i++) {
+        r.comm->unrecorded = i % 2;
+        result = launches(&r, 1 + i);
+        int waited = mk_wait(r.comm);
+        result = result ? result : waited;
+    }
+    if (!result)
+        result = mk_trace_end(r.comm, path, NULL);
+    return close_rank(&r, result, text, size);
+}
+
+static void check_told(void)
+{
+    assert_int_equal(count_of("SELECT count(*) FROM launch"), 1 + 3);
+    assert_int_equal(count_of("SELECT count(*) FROM launch WHERE epoch IN (2, 3)"), 0);
+    assert_int_equal(count_of("SELECT count(*) FROM launch WHERE epoch > 6"), 0);
+}
+
+static void launches_that_are_told_not_to_leave_no_events(void **state)
+{
+    run_ranks(told_not_to, 1, "");
+    check_told();
+#ifdef MK_HAVE_EMULATION
+    exec = MK_EXEC_EMULATED;
+    run_ranks(told_not_to, 1, "");
+    check_told();
+    exec = MK_EXEC_HOST;
+#endif
+}
+
 /* One file after the other over the same path: each has its own launches. */
 static int twice(const struct bootstrap_config *c, char *text, size_t size, void *argument)
 {
@@ -242,6 +279,7 @@ int main(void)
         cmocka_unit_test(launches_in_between_are_recorded),
         cmocka_unit_test(messages_in_between_are_recorded),
         cmocka_unit_test(the_emulated_gpu_forgets_too),
+        cmocka_unit_test(launches_that_are_told_not_to_leave_no_events),
         cmocka_unit_test(each_trace_has_its_own_launches),
         cmocka_unit_test(a_communicator_without_records_is_refused),
         cmocka_unit_test(a_file_that_cannot_be_written_costs_the_trace_alone),

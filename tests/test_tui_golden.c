@@ -22,6 +22,8 @@ static const struct scene once[] = {
     {"stalls", "4\n", 0, -1},
     {"slowest", "5\n", 0, -1},
     {"critical", "6\nRight*20\n", 0, -1},
+    {"why", "8\ne\n", 0, -1},
+    {"compare-why", "8\nz\n", 0, 1},
     {"range", "Right*4\n[\nRight*20\n]\n", 0, -1},
     {"ctas", "Down Space\n+ + +\nDown*2\n", 0, -1},
     {"search", "/\ntype tile 9\nEnter\n", 0, -1},

@@ -64,18 +64,17 @@ static void check_shares(const struct stage *s)
 static void random_keys(void **state)
 {
     static const int codes[] = {
-        TUI_UP,      TUI_DOWN,   TUI_LEFT,  TUI_RIGHT, TUI_PAGE_UP,   TUI_PAGE_DOWN,
-        TUI_HOME,    TUI_END,    TUI_ENTER, TUI_ENTER, TUI_BACKSPACE, TUI_TAB,
-        TUI_BACKTAB, TUI_ESCAPE, 'h',       'j',       'k',           'l',
-        'H',         'L',        'g',       'G',       '+',           '+',
-        '+',         '-',        '=',       '0',       'f',           ' ',
-        'Z',         'e',        'E',       'w',       'W',           'n',
-        'N',         '[',        ']',       '1',       '2',           '3',
-        '4',         '5',        '6',       '7',       '8',           'p',
-        'P',         'z',        'J',       'K',       '?',           'a',
-        'c',         '/',        '\\',      ':',       'm',           '\'',
-        '^',         '$',        'q',       'r',       'x',           's',
-        '1',         'u',        12,        1,         0x7f,          200};
+        TUI_UP,  TUI_DOWN,  TUI_LEFT,  TUI_RIGHT,     TUI_PAGE_UP, TUI_PAGE_DOWN, TUI_HOME,
+        TUI_END, TUI_ENTER, TUI_ENTER, TUI_BACKSPACE, TUI_TAB,     TUI_BACKTAB,   TUI_ESCAPE,
+        'h',     'j',       'k',       'l',           'H',         'L',           'g',
+        'G',     '+',       '+',       '+',           '-',         '=',           '0',
+        'f',     ' ',       'Z',       'e',           'E',         'w',           'W',
+        'n',     'N',       '[',       ']',           '1',         '2',           '3',
+        '4',     '5',       '6',       '7',           '8',         '9',           'p',
+        'P',     'z',       'J',       'K',           '?',         'a',           'c',
+        '/',     '\\',      ':',       'm',           '\'',        '^',           '$',
+        'q',     'r',       'x',       's',           '1',         'u',           12,
+        1,       0x7f,      200};
     for (int seed = 0; seed < 8; seed++) {
         struct stage s;
         srand((unsigned)seed);

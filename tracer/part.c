@@ -117,7 +117,7 @@ int part_of_comm(struct trace_part *part, const struct mk_comm *comm, const stru
     }
     for (uint32_t i = 0; i < comm->plan_count; i++) {
         uint32_t n = part->plan_count;
-        if (!comm->plans[i])
+        if (!comm->plans[i] || (run->plan && comm->plans[i] != run->plan))
             continue;
         if (part_of_plan(&part->plans[n], comm->plans[i], &part->blocks[n]))
             goto nomem;

@@ -9,6 +9,7 @@
 #include "tracer/clock.h"
 
 struct mk_comm;
+struct mk_plan;
 
 #define TRACE_MAX_SAMPLES 512
 
@@ -46,6 +47,9 @@ struct trace_run {
     const struct trace_samples
         *gpu_clock; /* %globaltimer is `local`, this host's CLOCK_MONOTONIC `remote`;
                      * NULL: the tracks are on CLOCK_MONOTONIC already */
+    /* the launches are of this plan alone; NULL: of all that the communicator has. An event names its
+     * plan by four bits, so that those of a job with many plans mix */
+    const struct mk_plan *plan;
     const struct trace_metric *metrics;
     uint32_t metric_count;
 };
@@ -70,6 +74,10 @@ int trace_collect(struct mk_comm *comm, const struct trace_run *run, const char 
  * trace_set_unfinished, before it is made and (NULL) after it has its name. */
 const char *trace_unfinished(void);
 void trace_set_unfinished(const char *temporary);
+
+/* mk_trace_end with more to tell: `run` is stored but for its host_clock, which mk_trace_begin has
+ * taken. Every rank calls. Returns as mk_trace_end does. */
+int trace_window_end(struct mk_comm *comm, const struct trace_run *run, const char *path);
 
 /* The same for ranks that live in one process and on one clock (the deterministic executor, the
  * simulator): `comms` in rank order, all idle. Uses no bootstrap. Returns as trace_collect does. */

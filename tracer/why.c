@@ -26,6 +26,16 @@ const char *trace_why_name(enum trace_why_part part)
     return names[part];
 }
 
+const char *trace_why_key(enum trace_why_part part, char key[TRACE_WHY_KEY])
+{
+    size_t n = 0;
+    for (const char *c = trace_why_name(part); *c && n < TRACE_WHY_KEY - 1; c++)
+        if (*c != ':' && *c != ',')
+            key[n++] = *c == ' ' || *c == '-' ? '_' : *c;
+    key[n] = 0;
+    return key;
+}
+
 /* What a CTA does; the first that is under way counts. */
 enum why_kind { WHY_TILE, WHY_DATA, WHY_BACKPRESSURE, WHY_NETWORK, WHY_OWN, WHY_KINDS };
 

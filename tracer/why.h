@@ -38,6 +38,10 @@ struct trace_why {
 /* "products", "waits for data", ... */
 const char *trace_why_name(enum trace_why_part part);
 
+/* The part as a word for programs: "products_at_full_rate". Returns `key`. */
+#define TRACE_WHY_KEY 48
+const char *trace_why_key(enum trace_why_part part, char key[TRACE_WHY_KEY]);
+
 /* What a tile takes at full rate is the tenth percentile of the tiles of its extents that the rank
  * has in the trace; under a causal mask, of the same tile, which is another amount of work.
  *

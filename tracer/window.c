@@ -38,14 +38,26 @@ int mk_trace_begin(struct mk_comm *comm)
     return comm->exec->forget ? comm->exec->forget(comm) : 0;
 }
 
-int mk_trace_end(struct mk_comm *comm, const char *path, const char *command)
+int trace_window_end(struct mk_comm *comm, const struct trace_run *told, const char *path)
 {
     char error[256] = "";
+    struct trace_run run = *told;
     if (comm->stage == STAGE_OPEN && !comm->trace_state)
         return comm_refuse(comm, -EINVAL, "mk_trace_end without mk_trace_begin");
     int result = mk_wait(comm);
     if (result)
         return result;
+    run.host_clock = comm->trace_state;
+    result = trace_collect(comm, &run, path, error, sizeof error);
+    free(comm->trace_state);
+    comm->trace_state = NULL;
+    if (result && *error && !comm_failed(comm))
+        return comm_refuse(comm, result, "%s", error);
+    return result ? window_failed(comm, result) : 0;
+}
+
+int mk_trace_end(struct mk_comm *comm, const char *path, const char *command)
+{
     const struct mk_config *c = &comm->config;
     const struct trace_run run = {
         .executor = plan_execs[c->exec],
@@ -54,12 +66,6 @@ int mk_trace_end(struct mk_comm *comm, const char *path, const char *command)
         .command = command,
         .version = MK_VERSION,
         .device = comm->device,
-        .host_clock = comm->trace_state,
     };
-    result = trace_collect(comm, &run, path, error, sizeof error);
-    free(comm->trace_state);
-    comm->trace_state = NULL;
-    if (result && *error && !comm_failed(comm))
-        return comm_refuse(comm, result, "%s", error);
-    return result ? window_failed(comm, result) : 0;
+    return trace_window_end(comm, &run, path);
 }

@@ -24,7 +24,7 @@ static const struct {
     {":", "go to a time (1.5ms, +20us) or epoch 2"},
     {"[ ]", "range from, to the cursor; Escape clears it"},
     {"m '", "set a bookmark, go to it (a letter follows)"},
-    {"1–8 p P", "panels; J K scroll, z enlarges"},
+    {"1–9 p P", "panels; J K scroll, z enlarges"},
     {"a", "two files: hold these launches side by side, or not"},
     {"c", "cut out what lies between launches, or not"},
     {"wheel, click", "zoom at the pointer; go there; a label folds"},

@@ -6,8 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const panel_name[PANELS] = {"Detail",  "Overlap",       "Roles", "Stalls",
-                                               "Slowest", "Critical path", "Range", "Difference"};
+static const char *const panel_name[PANELS] = {"Detail", "Overlap", "Roles",
+                                               "Stalls", "Slowest", "Critical path",
+                                               "Range",  "Why",     "Difference"};
 
 static void layout_fill(struct cells *c, int y, int width, int colour, int attr)
 {

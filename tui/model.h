@@ -26,6 +26,7 @@ enum panel {
     PANEL_SLOWEST,
     PANEL_CRITICAL,
     PANEL_RANGE,
+    PANEL_WHY,
     PANEL_DIFFERENCE,
     PANELS
 };

@@ -7,7 +7,7 @@
 
 #include "tui/model.h"
 
-/* Keys of the panel: 1 to 8 choose it, p and P turn through them, z enlarges, J and K scroll. 1
+/* Keys of the panel: 1 to 9 choose it, p and P turn through them, z enlarges, J and K scroll. 1
  * where it was one. */
 static int model_key_panel_key(struct model *m, int code)
 {

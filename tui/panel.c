@@ -248,22 +248,12 @@ static void panel_slowest(struct panel_text *t, struct model *m, int file)
     panel_no_figures(t, before, "tiles");
 }
 
-/* The launch at the cursor, or the last one before it. */
-static int panel_launch_at(const struct source *s, double time)
-{
-    int best = 0;
-    for (int i = 0; i < s->info.launches; i++)
-        if (s->launches[i].start <= time)
-            best = i;
-    return best;
-}
-
 static void panel_critical(struct panel_text *t, struct model *m, int file)
 {
     struct source *s = m->source[file];
     char ns[2][32], text[3][96];
     double now = model_file_time(m, file, m->cursor);
-    int launch = panel_launch_at(s, now);
+    int launch = source_launch_at(s, now);
     if (!s->info.launches) {
         panel_add(t, FAINT "no launches in this trace");
         return;
@@ -378,6 +368,10 @@ void panel_fetch(struct panel_text *t, struct model *m)
         break;
     case PANEL_RANGE:
         panel_range(t, m);
+        break;
+    case PANEL_WHY:
+        for (int i = 0; i < m->files; i++)
+            panel_why(t, m, i);
         break;
     default:
         panel_difference(t, m);

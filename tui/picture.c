@@ -108,7 +108,7 @@ int picture_fetch(struct picture *p, struct model *m)
     const struct row *row = model_row(m);
     int rank = row ? row->rank : 0, changing = m->panel == PANEL_DETAIL ||
                                                m->panel == PANEL_RANGE ||
-                                               m->panel == PANEL_CRITICAL;
+                                               m->panel == PANEL_CRITICAL || m->panel == PANEL_WHY;
     if (changing || p->panel_of != (int)m->panel || p->panel_rank != rank ||
         p->panel_width != m->width) {
         p->panel.count = 0;

@@ -40,10 +40,11 @@ int picture_fetch(struct picture *p, struct model *m);
 void picture_free(struct picture *p);
 
 /* Fills the panel's lines: panel.c for figures of the whole run, panel_cursor.c for what depends on
- * the cursor. */
+ * the cursor, panel_why.c for where the time of the launch there goes. */
 void panel_fetch(struct panel_text *t, struct model *m);
 void panel_detail(struct panel_text *t, struct model *m);
 void panel_range(struct panel_text *t, struct model *m);
+void panel_why(struct panel_text *t, struct model *m, int file);
 void panel_add(struct panel_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Marks for panel_add's text. */

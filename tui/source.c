@@ -346,6 +346,15 @@ double source_uncertainty(const struct source *s, int rank)
     return rank >= 0 && rank < s->info.ranks ? s->uncertainty[rank] : -1;
 }
 
+int source_launch_at(const struct source *s, double time)
+{
+    int best = 0;
+    for (int i = 0; i < s->info.launches; i++)
+        if (s->launches[i].start <= time)
+            best = i;
+    return best;
+}
+
 const char *source_role_name(int role)
 {
     static const char *const name[ROLES] = {"compute", "intra_comm", "inter_send", "inter_reduce"};

@@ -64,6 +64,8 @@ const char *source_path(const struct source *s);
 const struct source_info *source_info(const struct source *s);
 const struct source_track *source_tracks(const struct source *s);
 const struct source_launch *source_launches(const struct source *s);
+/* The launch at `time`, or the last one before it, or the first: an index of source_launches. */
+int source_launch_at(const struct source *s, double time);
 int source_rank_node(const struct source *s, int rank);
 const char *source_role_name(int role);
 double source_uncertainty(const struct source *s,

@@ -3,6 +3,7 @@
 #define MK_TUI_SOURCE_PRIVATE_H
 
 #include "tracer/reader.h"
+#include "tracer/why.h"
 #include "tui/source.h"
 
 #define MAX_LEVELS 24
@@ -29,6 +30,10 @@ struct source {
     int levels, leaf_from; /* single tracks have rows from level leaf_from on */
     double level_ns[MAX_LEVELS];
     double *role_share; /* NULL: not read yet */
+    /* where the time of the launch of this id goes (0: of none yet), or a sentence why not */
+    int64_t why_of;
+    struct trace_why why;
+    char why_not[160];
     sqlite3_stmt *level, *overlap, *flow, *events, *at;
 };
 

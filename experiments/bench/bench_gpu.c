@@ -185,6 +185,48 @@ void bench_gpu_describe(struct bench_gpu_row *row, const struct bench *b,
     snprintf(row->tuned, sizeof row->tuned, "%s", plan->tuned);
 }
 
+int bench_gpu_why(struct bench *b, const struct mk_plan *plan,
+                  int (*turn)(void *context, float *times, uint32_t *count), void *context,
+                  struct run_why *out)
+{
+    struct gpu_bench *g = &b->gpu;
+    float times[RUN_WHY_LAUNCHES];
+    uint32_t count = 0, launches = g->launches;
+    int result = run_why_begin(g->comm);
+    if (result)
+        return gpu_say(g, result, mk_error(g->comm));
+    g->launches = launches < RUN_WHY_LAUNCHES ? launches : RUN_WHY_LAUNCHES;
+    result = turn(context, times, &count);
+    g->launches = launches;
+    if (result)
+        return result;
+    result = run_why_end(g->comm, g->job, plan, out);
+    return result ? gpu_say(g, result, mk_error(g->comm)) : 0;
+}
+
+/* In bursts as the timed launches, but short ones. */
+static int bench_gpu_turn_of_why(void *context, float *times, uint32_t *count)
+{
+    struct subject *u = context;
+    struct gpu_bench *g = &u->bench->gpu;
+    const struct gpu_graphs timed = u->graphs;
+    const uint32_t burst = u->burst;
+    u->graphs = (struct gpu_graphs){.plan = timed.plan};
+    u->what = BENCH_FUSED;
+    if (burst > 1) {
+        u->burst = burst < 4 ? burst : 4;
+        g->launches = GPU_SKIPPED + 1;
+    }
+    int result = gpu_capture(g, u->shape, &u->graphs);
+    if (!result)
+        result = bench_gpu_turn(u, times, count);
+    cudaStreamSynchronize(g->stream);
+    gpu_graphs_close(&u->graphs);
+    u->graphs = timed;
+    u->burst = burst;
+    return result;
+}
+
 static int bench_shape(struct bench *b, const struct mk_problem *q, struct bench_gpu_row *row)
 {
     struct gpu_shape s = {0};
@@ -210,6 +252,8 @@ static int bench_shape(struct bench *b, const struct mk_problem *q, struct bench
         result = bench_gpu_measure(&u, row);
     if (!result)
         result = gpu_check(g, &s, &u.graphs, 1, &row->check);
+    if (!result && g->job->options.why)
+        result = bench_gpu_why(b, u.graphs.plan, bench_gpu_turn_of_why, &u, &row->why);
     cudaStreamSynchronize(g->stream);
     gpu_graphs_close(&u.graphs);
     gpu_shape_close(&s);
@@ -299,6 +343,7 @@ int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
     struct bench_gpu_row rows[RUN_SHAPES] = {{.flop = 0}};
     struct mk_config config;
     uint32_t done = 0, wrong = 0;
+    char shape[PROBLEM_TEXT];
     const char *path;
     run_configure(job, &config);
     if (job->options.shapes) /* room for the plans of all of them */
@@ -318,8 +363,10 @@ int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
     int result = run_open(&b.gpu.comm, &config, job);
     if (result)
         snprintf(sentence, size, "%s", mk_error(b.gpu.comm));
-    else
+    else {
+        run_why_prepare(b.gpu.comm, job);
         result = bench_all(&b, rows, &done);
+    }
     bench_torch_read(rows, done);
     for (uint32_t i = 0; i < done; i++)
         wrong += !bench_gpu_right(&rows[i]);
@@ -327,6 +374,12 @@ int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
         result = -EIO;
         snprintf(sentence, size, "%s could not be written", path);
     }
+    for (uint32_t i = 0; i < done && job->options.why && !result; i++)
+        if (!rows[i].why.there) {
+            result = -EIO;
+            snprintf(sentence, size, "where the time of %s goes is not known: %s",
+                     problem_text(&rows[i].problem, shape), rows[i].why.error);
+        }
     for (uint32_t i = 0; i < RUN_SHAPES; i++)
         free(rows[i].samples);
     if (result)

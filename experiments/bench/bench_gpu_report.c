@@ -3,6 +3,7 @@
 #include "experiments/job/bench_row.h"
 #include "experiments/common/output_file.h"
 #include "experiments/common/result_file.h"
+#include "experiments/common/why_write.h"
 #include "experiments/job/op.h"
 
 #include <errno.h>
@@ -220,7 +221,28 @@ static void bench_gpu_report_print_legend(FILE *out, const struct bench_gpu_row 
     fprintf(out, "\n");
 }
 
-static int bench_gpu_report_print_table(FILE *out, const struct bench_gpu_row *rows, uint32_t count)
+/* A paragraph for each row. */
+static void bench_gpu_report_print_why(FILE *out, const struct bench_gpu_row *rows, uint32_t count)
+{
+    char text[PROBLEM_TEXT], effic[32];
+    double v[VALUES];
+    fprintf(out,
+            "where the time goes: of the compute CTAs of the slowest rank, in the median of a few "
+            "launches that were traced behind the timed ones\n");
+    for (uint32_t r = 0; r < count; r++) {
+        if (!rows[r].why.there || !bench_gpu_right(&rows[r]))
+            continue;
+        bench_gpu_report_values(&rows[r], v);
+        effic[0] = 0;
+        if (!isnan(v[EFFICIENCY]))
+            snprintf(effic, sizeof effic, " at efficiency %.3f", v[EFFICIENCY]);
+        why_print(out, &rows[r].why.parts,
+                  fprintf(out, "  %s%s, ", problem_text(&rows[r].problem, text), effic), 4);
+    }
+}
+
+static int bench_gpu_report_print_table(FILE *out, const struct bench_gpu_row *rows, uint32_t count,
+                                        int why)
 {
     char text[PROBLEM_TEXT], words[256];
     double v[VALUES];
@@ -251,6 +273,8 @@ static int bench_gpu_report_print_table(FILE *out, const struct bench_gpu_row *r
             fprintf(out, "%s is tuned: %s; --tuning none takes the formula's plan\n",
                     problem_text(&rows[r].problem, text), rows[r].tuned);
     bench_gpu_report_print_legend(out, rows);
+    if (why)
+        bench_gpu_report_print_why(out, rows, count);
     return output_table_end(out);
 }
 
@@ -274,6 +298,8 @@ static void bench_gpu_report_fill_row(struct csv_table *csv, const struct run_jo
     csv_whole(csv, "gpus", q->topo.gpus);
     csv_text(csv, "exec", "cuda");
     bench_row_context(csv, job, q, row->tuned, run_fabric(job, fabric));
+    if (job->options.why)
+        why_csv(csv, row->why.there && bench_gpu_right(row) ? &row->why.parts : NULL);
     csv_text(csv, "verdict", bench_gpu_right(row) ? "right" : "wrong");
 }
 
@@ -352,6 +378,11 @@ static int bench_gpu_report_write_json(const struct run_job *job, const struct b
             bench_gpu_report_print_cell(f.out, &columns[i], v[i], 0, "null");
             fprintf(f.out, ",\n");
         }
+        if (rows[r].why.there && bench_gpu_right(&rows[r])) {
+            fprintf(f.out, "  \"why\": {\n");
+            why_json(f.out, &rows[r].why.parts);
+            fprintf(f.out, "},\n");
+        }
         bench_gpu_report_write_samples(f.out, &rows[r]);
         fprintf(f.out, "  \"verdict\": \"%s\"\n}", bench_gpu_right(&rows[r]) ? "right" : "wrong");
     }
@@ -365,7 +396,7 @@ int bench_gpu_report(const struct run_job *job, const struct bench_gpu_row *rows
     const struct run_options *o = &job->options;
     FILE *out = output_table(o->quiet, o->json, o->csv);
     *path = "the table";
-    int result = out ? bench_gpu_report_print_table(out, rows, count) : 0;
+    int result = out ? bench_gpu_report_print_table(out, rows, count, o->why) : 0;
     int csv = o->csv ? bench_gpu_report_write_csv(job, rows, count) : 0,
         json = o->json ? bench_gpu_report_write_json(job, rows, count) : 0;
     if (csv || json)

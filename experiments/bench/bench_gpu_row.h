@@ -3,6 +3,7 @@
 #define MK_BENCH_GPU_ROW_H
 
 #include "experiments/job/gpu_shape.h"
+#include "experiments/run/run_why.h"
 
 #define BENCH_LINK_BYTES ((uint64_t)256 << 20)
 
@@ -40,6 +41,7 @@ struct bench_gpu_row {
      * counts[] are there; NULL: not asked */
     float *samples;
     uint32_t room, counts[BENCH_WHATS];
+    struct run_why why; /* --why */
 };
 
 /* What of a bench is each rank's. */
@@ -66,6 +68,13 @@ int bench_gpu_copy_to_next(struct bench *b);
 /* What the plan says for the row: its problem, its tuning, what crosses the NICs. */
 void bench_gpu_describe(struct bench_gpu_row *row, const struct bench *b,
                         const struct mk_plan *plan);
+
+/* --why of `plan`, behind its timed launches: `turn` captures the operator's graphs anew, since
+ * the timed ones leave no events, and launches them by gpu_turn; b->gpu.launches are few meanwhile.
+ * `times` has room for them. Collective. 0 or -errno, with a sentence in b->gpu.error. */
+int bench_gpu_why(struct bench *b, const struct mk_plan *plan,
+                  int (*turn)(void *context, float *times, uint32_t *count), void *context,
+                  struct run_why *out);
 
 /* Adds the times that bench_torch wrote before the ranks began. */
 void bench_torch_read(struct bench_gpu_row *rows, uint32_t count);

@@ -24,6 +24,8 @@ static const struct option_spec specs[] = {
      "operator or context parallelism, if python3 has it. A cuda bench always times cuBLAS (attention: cuDNN; MoE: PyTorch's grouped products) and NCCL",
      .words = peers, .word_count = 2, .group = LAUNCHES},
     {"traced", OPTION_FLAG, AT(traced), NULL, "turns tracing on to show what it costs; stores nothing (cuda)", .group = LAUNCHES},
+    {"why", OPTION_FLAG, AT(why), NULL,
+     "traces a few launches behind the timed ones and says where the median one's time goes, in the parts of `mkernel trace why`", .group = RESULTS},
     {"c-elsewhere", OPTION_FLAG, AT(c_elsewhere), NULL,
      "C lies outside the symmetric heap, so that what peers send is delivered to it. Default: inside, where peers store it (cuda, one node). For gemm_ar",
      .group = PROBLEM},
@@ -58,6 +60,11 @@ static int bench_op_refuse(const struct run_job *job, char *error, size_t size)
     if (o->c_elsewhere && !(bench_op_compares(job) && op_of(job->problem.op)->c_in_heap)) {
         snprintf(error, size,
                  "--c-elsewhere: %s does not look whether C lies in the heap, or runs on no GPU",
+                 plan_op_name(job->problem.op));
+        return -EINVAL;
+    }
+    if (o->why && run_op_tensor(&job->problem)) {
+        snprintf(error, size, "--why splits the time of CTAs that compute tiles, and %s has none",
                  plan_op_name(job->problem.op));
         return -EINVAL;
     }

@@ -135,6 +135,21 @@ static int bench_other_measure(struct other_bench *a, struct bench_gpu_row *row)
     return result;
 }
 
+static int bench_other_turn_of_why(void *context, float *times, uint32_t *count)
+{
+    struct other_bench *a = context;
+    const struct gpu_graphs timed = a->graphs;
+    a->graphs = (struct gpu_graphs){.plan = timed.plan};
+    a->what = BENCH_FUSED;
+    int result = gpu_operands_capture(&a->operands, &a->graphs);
+    if (!result)
+        result = gpu_turn(&a->bench->gpu, bench_other_launch, a, times, count);
+    cudaStreamSynchronize(a->bench->gpu.stream);
+    gpu_graphs_close(&a->graphs);
+    a->graphs = timed;
+    return result;
+}
+
 /* How many rows the ranks have of the first launch's tokens, and the products of these. */
 static int bench_other_count_rows(const struct other_bench *a, struct bench_gpu_row *row)
 {
@@ -179,6 +194,8 @@ int bench_other(struct bench *b, const struct mk_problem *asked, struct bench_gp
         result = bench_other_measure(&a, row);
     if (!result) /* the launches before are those that it waits for: of one set tells as much */
         result = bench_other_check(&a, sets - 1, sets, 1 + sets, &row->check);
+    if (!result && b->gpu.job->options.why)
+        result = bench_gpu_why(b, a.graphs.plan, bench_other_turn_of_why, &a, &row->why);
     row->bound = a.operands.bound;
     bench_other_close(&a);
     return result;

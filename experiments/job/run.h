@@ -59,6 +59,7 @@ struct run_options {
     int samples;        /* the JSON has every time of every rank */
     int dry_run;        /* all is checked, nothing is started */
     int traced;         /* bench on the GPU: record events */
+    int why;            /* bench: where the time of a few traced launches goes */
     int c_elsewhere;    /* bench on the GPU: C lies outside the symmetric heap */
     const char *shapes; /* tune, and bench on the GPU: numbers of problems, M,N,K:M,N,K */
     const char *tuning; /* file of tuned plans, or "none"; NULL: choose */
@@ -89,6 +90,7 @@ struct run_job {
     struct mk_plan plan;
     uint64_t shapes[RUN_SHAPES][OP_DIMENSIONS]; /* all that were asked for */
     uint32_t shape_count;
+    uint64_t records;  /* trace records of a CTA in a launch of any of these, at most */
     char device[64];   /* that tuned plans are for: a GPU's name, or "host" */
     uint32_t sharing;  /* ranks on a GPU, at most; 0: no GPU */
     uint32_t share;    /* SMs that each of them has at once with the others; 0: they take turns */
@@ -154,6 +156,12 @@ int run_job_prepare(struct run_job *job, const struct run_options *o,
 /* The communicator that a job asks for. */
 void run_configure(const struct run_job *job, struct mk_config *config);
 
+/* Trace records of a CTA in a launch, at most. */
+uint64_t run_comm_records(const struct mk_plan *plan);
+
+/* Launches that --why traces, behind the timed ones; in all at most twice as many. */
+#define RUN_WHY_LAUNCHES 8u
+
 /* Opens it: mk_comm_open, where the ranks were started with the same options; else an option that
  * differs is named. */
 int run_open(struct mk_comm **out, const struct mk_config *config, const struct run_job *job);
@@ -203,6 +211,7 @@ void run_data_close(struct run_data *d);
 
 /* What one rank holds while it runs. */
 struct run_trace;
+struct run_why;
 struct run_events;
 struct run_rank {
     const struct run_job *job;
@@ -214,6 +223,7 @@ struct run_rank {
     uint64_t burst_count, warmup_count;
     struct run_events *events; /* of the launches of a burst; NULL: the host's clock is read */
     struct run_trace *trace;
+    struct run_why *why; /* NULL: not asked for */
     struct live *live;
     char trace_lost[300];
 };

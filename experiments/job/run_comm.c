@@ -7,11 +7,9 @@
 
 #define TRACE_EVENTS_MOST (1u << 20) /* per track: 16 MB */
 
-/* Enough records for every launch of the run, as far as memory is no concern. A CTA makes at most a
- * few per tile that it computes, or per piece that it moves. */
-static uint32_t run_comm_trace_events(const struct run_job *job)
+/* A CTA makes at most a few per tile that it computes, or per piece that it moves. */
+uint64_t run_comm_records(const struct mk_plan *p)
 {
-    const struct mk_plan *p = &job->plan;
     const struct mk_topo *t = &p->problem.topo;
     const uint32_t *ctas = p->problem.tuning.split.ctas;
     uint32_t slices = p->problem.tuning.slices ? p->problem.tuning.slices : 1;
@@ -28,7 +26,15 @@ static uint32_t run_comm_trace_events(const struct run_job *job)
     const struct run_op *op = run_op_of(p->problem.op);
     if (op->records && op->records(p) > per_launch)
         per_launch = op->records(p);
-    uint64_t all = (per_launch + 32) * (job->options.iters + job->options.warmup);
+    return per_launch + 32;
+}
+
+/* Enough records for every launch that is traced, as far as memory is no concern. */
+static uint32_t run_comm_trace_events(const struct run_job *job)
+{
+    const struct run_options *o = &job->options;
+    uint64_t launches = o->trace ? o->iters + o->warmup : o->why ? 2 * RUN_WHY_LAUNCHES : 0;
+    uint64_t all = job->records * launches;
     return all < TRACE_EVENTS_MOST ? (uint32_t)all : TRACE_EVENTS_MOST;
 }
 
@@ -51,7 +57,7 @@ void run_configure(const struct run_job *job, struct mk_config *c)
     c->heap_bytes = mk_round_up(job->plan.heap_bytes + 4096, 1 << 20);
     c->flag_bytes = mk_round_up((uint64_t)job->plan.flags * 8 + 4096, 1 << 20);
     c->timeout_ns = o->timeout_ns;
-    c->trace_events = o->trace ? run_comm_trace_events(job) : 0;
+    c->trace_events = run_comm_trace_events(job);
     snprintf(c->tuning, sizeof c->tuning, "%s", o->tuning ? o->tuning : "");
 }
 

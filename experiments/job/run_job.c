@@ -359,6 +359,8 @@ static int run_job_build_plans(struct run_job *job, char *error, size_t size)
     for (uint32_t i = job->shape_count; i-- && !result;) {
         op_set_numbers(&q, job->shapes[i]);
         result = tuning_build(&job->plan, &tuned, &q, job->device, 0, 0, error, size);
+        uint64_t records = result ? 0 : run_comm_records(&job->plan);
+        job->records = records > job->records ? records : job->records;
     }
     snprintf(job->tuning_path, sizeof job->tuning_path, "%s", tuned.path);
     tuning_close(&tuned);

@@ -4,6 +4,8 @@
 #include "experiments/common/result_file.h"
 #include "core/ops/op.h"
 #include "experiments/run/run_rank.h"
+#include "experiments/run/run_why.h"
+#include "experiments/common/why_write.h"
 
 #include <errno.h>
 #include <math.h>
@@ -59,6 +61,11 @@ static void run_files_write_json(FILE *f, const struct run_summary *s)
         if (r->blas_ms > 0)
             json_number(f, "blas_ms", r->blas_ms);
     }
+    if (s->why && s->why->there && s->right) {
+        fprintf(f, "  \"why\": {\n");
+        why_json(f, &s->why->parts);
+        fprintf(f, "},\n");
+    }
     run_files_write_samples(f, s);
     fprintf(f, "  \"checked\": %s,\n", s->checked ? "true" : "false");
     if (s->checked) {
@@ -108,6 +115,8 @@ static void run_files_fill_row(struct csv_table *row, const struct run_summary *
     csv_whole(row, "elements", s->check.elements);
     snprintf(bits, sizeof bits, "%016llx", (unsigned long long)s->bits);
     csv_text(row, "bits", bits);
+    if (s->job->options.why)
+        why_csv(row, s->why && s->why->there && s->right ? &s->why->parts : NULL);
     csv_text(row, "verdict", run_files_verdict(s));
 }
 

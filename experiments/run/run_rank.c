@@ -1,6 +1,7 @@
 /* One rank of a run: opens the communicator, makes the plan, launches with new inputs each time,
  * checks, reports. */
 #include "experiments/run/run_rank.h"
+#include "experiments/run/run_why.h"
 #include "experiments/job/op.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/inputs.h"
@@ -68,6 +69,24 @@ static int run_launches(struct run_rank *r)
     return 0;
 }
 
+/* --why: on the operands of the last launches, in bursts as they were timed. Nothing is checked. */
+static int run_rank_why(struct run_rank *r)
+{
+    struct run_why *why = r->why = calloc(1, sizeof *why);
+    int result = why ? run_why_begin(r->comm) : -ENOMEM;
+    uint64_t slots = r->job->options.iters < r->job->burst ? r->job->options.iters : r->job->burst;
+    pulse_says("traces %u launches", RUN_WHY_LAUNCHES);
+    for (uint64_t done = 0; done < RUN_WHY_LAUNCHES && !result;) {
+        result = bootstrap_barrier(r->comm->bootstrap);
+        for (uint64_t i = 0; i < slots && done < RUN_WHY_LAUNCHES && !result; i++, done++)
+            result =
+                mk_launch(r->plan, r->data.memory + i * RUN_ARGUMENTS, r->data.arguments, NULL);
+        int waited = mk_wait(r->comm);
+        result = result ? result : waited;
+    }
+    return result ? result : run_why_end(r->comm, r->job, r->plan, why);
+}
+
 /* Rank 0 shows what all found; every rank knows the verdict. */
 static int run_rank_report(struct run_rank *r, char *sentence, size_t size)
 {
@@ -95,6 +114,7 @@ static int run_rank_report(struct run_rank *r, char *sentence, size_t size)
     summary.warmup_count = r->warmup_count;
     summary.burst_count = r->burst_count;
     summary.trace_lost = r->trace_lost;
+    summary.why = r->why;
     status = !summary.checked || summary.right ? STATUS_DONE : STATUS_WRONG;
     if (status == STATUS_DONE)
         snprintf(sentence, size, "%llu launch%s on %u rank%s done%s",
@@ -117,6 +137,12 @@ static int run_rank_report(struct run_rank *r, char *sentence, size_t size)
         status = status == STATUS_DONE ? STATUS_FAILED : status;
         size_t used = strlen(sentence);
         snprintf(sentence + used, size - used, "; but the trace is lost: %s", r->trace_lost);
+    }
+    if (r->why && !r->why->there) {
+        status = status == STATUS_DONE ? STATUS_FAILED : status;
+        size_t used = strlen(sentence);
+        snprintf(sentence + used, size - used, "; but where the time goes is not known: %s",
+                 r->why->error);
     }
     if (job->identity.rank == 0) {
         pulse_hide();
@@ -181,6 +207,7 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
         snprintf(sentence, size, "%s", mk_error(r.comm));
         goto out;
     }
+    run_why_prepare(r.comm, job);
     r.live = run_live_begin(job, r.comm, r.plan);
     r.bursts = calloc(job->options.warmup + job->options.iters, sizeof *r.bursts);
     result = r.bursts ? run_data_open(&r.data, job) : -ENOMEM;
@@ -196,6 +223,8 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
         goto out;
     }
     result = run_launches(&r);
+    if (!result && job->options.why)
+        result = run_rank_why(&r);
     live_phase(r.live, LIVE_ENDS, job->options.warmup + job->options.iters);
     if (result) {
         run_rank_say_failure(&r, result, sentence, size);
@@ -221,5 +250,6 @@ out:
         run_events_close(r.events);
     free(r.bursts);
     free(r.trace);
+    free(r.why);
     return status;
 }

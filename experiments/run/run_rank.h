@@ -2,6 +2,7 @@
  *
  *   run_rank.c     communicator, plan, launches, the end
  *   run_trace.c    what it tells the tracer
+ *   run_why.c      where the time goes
  *   run_report.c   the table
  *   run_files.c    the JSON and the CSV */
 #ifndef MK_RUN_RANK_H
@@ -28,6 +29,7 @@ struct run_summary {
     uint64_t warmup_count, burst_count; /* times of a rank, the warm-ups among them */
     const char
         *trace_lost; /* why there is no trace; NULL or empty: there is one, or none was asked for */
+    const struct run_why *why; /* NULL: not asked for */
 };
 
 /* --trace: takes clock samples before the first launch; after the last one gathers and stores the

@@ -1,6 +1,8 @@
 /* What a run has to show, from one struct: a table for people (run_files.c: JSON and CSV for
  * programs). */
 #include "experiments/run/run_rank.h"
+#include "experiments/run/run_why.h"
+#include "experiments/common/why_write.h"
 #include "experiments/common/inputs.h"
 #include "experiments/job/op.h"
 #include "experiments/common/output_file.h"
@@ -133,6 +135,8 @@ int run_print(const struct run_summary *s)
     if (*s->job->plan.tuned)
         fprintf(out, "tuned     %s; --tuning none takes the formula's plan\n", s->job->plan.tuned);
     run_report_print_speed(out, s, flop, nvlink + network);
+    if (s->why && s->why->there && s->right)
+        why_print(out, &s->why->parts, fprintf(out, "why       "), 10);
     fprintf(out, "moved     ");
     run_report_print_bytes(out, nvlink);
     fprintf(out, " over NVLink%s and ", o->exec != MK_EXEC_CUDA ? " (shared memory)" : "");

@@ -1,7 +1,6 @@
 /* `mkernel trace why`: where a launch's time goes, in parts that add up to it. */
-#include "experiments/common/json_write.h"
+#include "experiments/common/why_write.h"
 #include "experiments/trace/trace_cli.h"
-#include "tracer/why.h"
 
 #include <errno.h>
 #include <string.h>
@@ -42,19 +41,8 @@ static void trace_why_print_text(sqlite3 *db, const struct trace_why *w, FILE *o
 static void trace_why_print_json(const struct trace_why *w, FILE *out)
 {
     fputs("{\n", out);
-    json_number(out, "launch", (double)w->launch);
-    json_number(out, "rank", w->rank);
-    json_number(out, "compute_ctas", w->ctas);
-    json_number(out, "tiles", w->tiles);
-    json_number(out, "early_ns", (double)w->early);
-    for (int i = 0; i < TRACE_WHY_PARTS; i++) {
-        char name[48];
-        snprintf(name, sizeof name, "%s_ns", trace_why_name((enum trace_why_part)i));
-        for (char *c = name; *c; c++)
-            *c = *c == ' ' || *c == '-' ? '_' : *c;
-        json_number(out, name, w->ns[i]);
-    }
-    fprintf(out, "  \"whole_ns\": %lld\n}\n", (long long)(w->end - w->start));
+    why_json(out, w);
+    fputs("}\n", out);
 }
 
 int trace_report_why(sqlite3 *db, uint64_t launch, int json, FILE *out, char *error, size_t size)

@@ -1,0 +1,28 @@
+/* `bench --why`: a few launches behind the timed ones are traced, and the median one's time is split
+ * into the parts of `mkernel trace why`. The trace is kept only for that long. */
+#ifndef MK_RUN_WHY_H
+#define MK_RUN_WHY_H
+
+#include "experiments/job/run.h"
+#include "tracer/why.h"
+
+struct run_why {
+    int there; /* 1: parts are; else `error` says why not, where they were asked for */
+    struct trace_why parts;
+    char error[256];
+};
+
+/* Launches leave no events until run_why_begin: they are timed. Once the communicator is open. */
+void run_why_prepare(struct mk_comm *comm, const struct run_job *job);
+
+/* From here on launches leave events (a CUDA graph: if it is captured from here on). Every rank
+ * calls, with no launch running. 0, or -errno with the communicator's sentence. */
+int run_why_begin(struct mk_comm *comm);
+
+/* Waits for the launches since, of `plan`, and has rank 0 split the median one's time, which
+ * all ranks then know. Every rank calls; blocks as mk_trace_end does. 0, also where there are no
+ * parts; or -errno, with the communicator's sentence: the job has failed. */
+int run_why_end(struct mk_comm *comm, const struct run_job *job, const struct mk_plan *plan,
+                struct run_why *out);
+
+#endif
