@@ -7,6 +7,7 @@
 #include "experiments/sim/measured.h"
 #include "sim/timed/timed.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -294,12 +295,72 @@ static void simulator_agrees_of_others(void **state)
         fail_msg("%u choices, %u faster by 5 %%", chosen_of_all, faster);
 }
 
+static struct mk_problem few_rows(enum mk_op op, uint32_t gpus, uint64_t m, int wide)
+{
+    return (struct mk_problem){.op = op,
+                               .exec = MK_EXEC_CUDA,
+                               .sms = 132,
+                               .topo = {.nodes = 1, .gpus = gpus},
+                               .timeout_ns = MK_TIMEOUT_NS,
+                               .m = m,
+                               .n = wide ? 8192 : 4096,
+                               .k = wide ? 4096 : 8192};
+}
+
+/* How many shots a plan has by default. */
+static uint32_t shots_of(struct mk_problem q)
+{
+    struct mk_plan p;
+    char error[256];
+    model_choose(machine_default(), &q, &q.tuning);
+    if (plan_build(&p, &q, 0, 0, error, sizeof error))
+        fail_msg("%s", error);
+    return p.problem.tuning.shots;
+}
+
+/* One shot or two: as measured on two GPUs; on more the form that the simulator finds faster, by and
+ * large: an all-reduce's one shot lasts the shorter the more peers there are. */
+static void shots_follow_the_ranks(void **state)
+{
+    static const enum mk_op ops[] = {MK_OP_AG_GEMM, MK_OP_GEMM_RS, MK_OP_GEMM_AR};
+    static const uint32_t gpus[] = {3, 4, 8};
+    static const uint64_t rows[] = {96, 384, 768, 1152, 1536, 1920};
+    double lost = 0, fixed = 0;
+    uint32_t count = 0;
+    for (size_t o = 0; o < 3; o++)
+        for (int wide = 0; wide < 2; wide++) {
+            uint32_t limit = ops[o] == MK_OP_GEMM_AR ? 1024 : 512;
+            assert_int_equal(shots_of(few_rows(ops[o], 2, limit, wide)), 1);
+            assert_int_equal(shots_of(few_rows(ops[o], 2, limit + 2, wide)), 2);
+            for (size_t g = 0; g < 3; g++)
+                for (size_t r = 0; r < sizeof rows / sizeof *rows; r++, count++) {
+                    struct mk_problem q = few_rows(ops[o], gpus[g], rows[r], wide);
+                    struct mk_tuning chosen, one = {.shots = 1}, two = {.shots = 2};
+                    model_choose(machine_default(), &q, &chosen);
+                    double now = simulated(q, &chosen), in_one = simulated(q, &one),
+                           in_two = simulated(q, &two), least = fmin(now, fmin(in_one, in_two));
+                    lost += log(now / least);
+                    fixed += log((rows[r] <= 512 ? in_one : in_two) / least);
+                    if (now > 1.3 * least)
+                        fail_msg("%s %llu rows on %u GPUs: %.1f us by default, %.1f at best",
+                                 plan_op_name(ops[o]), (unsigned long long)rows[r], gpus[g],
+                                 now / 1e3, least / 1e3);
+                }
+        }
+    if (lost / count > 0.02 || lost * 4 > fixed)
+        fail_msg("%.3f lost in the mean, %.3f by one shot up to 512 rows", lost / count,
+                 fixed / count);
+    assert_int_equal(shots_of(few_rows(MK_OP_GEMM_AR, 8, 1920, 1)), 2);
+    assert_int_equal(shots_of(few_rows(MK_OP_GEMM_AR, 3, 1920, 1)), 1);
+    assert_int_equal(shots_of(few_rows(MK_OP_AG_GEMM, 3, 384, 1)), 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fast_where_measured),        cmocka_unit_test(fits_everywhere),
-        cmocka_unit_test(tuned_lines_stay_above),     cmocka_unit_test(simulator_agrees),
-        cmocka_unit_test(simulator_agrees_of_others),
+        cmocka_unit_test(shots_follow_the_ranks), cmocka_unit_test(fast_where_measured),
+        cmocka_unit_test(fits_everywhere),        cmocka_unit_test(tuned_lines_stay_above),
+        cmocka_unit_test(simulator_agrees),       cmocka_unit_test(simulator_agrees_of_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
