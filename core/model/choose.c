@@ -16,8 +16,8 @@
 
 /* The other of one shot and two must promise this: each is predicted to some percent, and where it
  * lies with two GPUs was measured. Of 366 problems on 3, 4 and 8 GPUs (1 to 2048 rows of 8192,4096 and
- * 4096,8192; simulated) the plans taken so are 0.4 % slower in the mean than the better of the two
- * forms, 25 % at worst; with one shot up to 512 rows, as on two GPUs, 2.6 and 66 %. */
+ * 4096,8192; simulated) the plans taken so are 0.3 % slower in the mean than the better of the two
+ * forms, 17 % at worst; with one shot up to 512 rows, as on two GPUs, 2.6 and 66 %. */
 #define SHOTS_GAIN (1 / 1.1)
 #define SHOTS_MOST_ROWS                                                                            \
     2048 /* more were never looked at, and one shot's buffers are whole products */

@@ -172,8 +172,8 @@ static void model_tiles(struct model_walk *w, const struct gemm_rs_plan *p,
     }
 }
 
-/* One shot: waves of tiles, each with its exchange behind it; where tiles pass the outbox, all but
- * the last wave's go behind the next one's products. */
+/* One shot: waves of tiles, each with its exchange behind it. All but the last wave's bytes go beside
+ * products: of the next tile where tiles pass the outbox, else of CTAs that wait at other times. */
 static void model_joint(struct model_walk *w, const struct mk_problem *q,
                         const struct gemm_rs_plan *p)
 {
@@ -184,16 +184,16 @@ static void model_joint(struct model_walk *w, const struct mk_problem *q,
     double bytes = rows * p->n * p->element_bytes * peers / (double)waves * (1 + p->words);
     /* Until a flag is on its way, and looked at. Words that say themselves that they are here take
      * as long: 9 us behind a product of 16 rows and its launch, of which the wire takes 3. */
-    double behind = m->settle + m->wait;
-    double moved = peers > 0 ? bytes / m->nvlink_out + behind + m->flag + m->wait : 0;
+    double late = peers > 0 ? m->settle + m->wait + m->flag + m->wait : 0;
+    double link = peers > 0 ? bytes / m->nvlink_out : 0;
     model_draw(w, q, p->tiles);
-    w->compute = (double)waves * (e.begin + (double)e.stages * e.stage + e.end * (1 + peers));
-    w->moved = w->end = w->compute + (double)waves * moved;
-    if (p->passing) {
-        double wave = w->compute / (double)waves, link = peers > 0 ? bytes / m->nvlink_out : 0;
-        w->compute = (double)(waves - 1) * (wave > link ? wave : link) + wave;
-        w->moved = w->end = w->compute + moved;
-    }
+    /* of a CTA's tiles a rank adds up all, where the sum goes to all, else those of its own rows */
+    uint64_t added = p->gathers ? waves : mk_ceil_div(waves, p->topo.gpus);
+    w->compute = (double)waves * (e.begin + (double)e.stages * e.stage + e.end) +
+                 (double)added * e.end * peers;
+    double wave = w->compute / (double)waves, waits = p->passing ? 1 : (double)waves;
+    w->compute = (double)(waves - 1) * (wave > link ? wave : link) + wave;
+    w->moved = w->end = w->compute + waits * late + link;
     w->network = 0;
     w->end += m->launch;
 }

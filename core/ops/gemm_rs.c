@@ -51,9 +51,11 @@ static uint32_t gemm_rs_element_bytes(const struct mk_problem *q)
 }
 
 /* On a GPU: what leaves this rank for its node's others, bytes. `gathers`: the sum goes to them,
- * too. */
+ * too; in one shot each part goes to all of them, which is as much on two GPUs. */
 static double gemm_rs_pushed_bytes(const struct mk_problem *q, int gathers)
 {
+    if (gathers && q->tuning.shots == 1 && q->topo.gpus > 2)
+        return (double)q->m * (double)q->n * gemm_rs_element_bytes(q) * (q->topo.gpus - 1.0);
     return (double)q->m * (double)q->n * (gemm_rs_element_bytes(q) + (gathers ? 2 : 0)) *
            (q->topo.gpus - 1.0) / q->topo.gpus;
 }
@@ -89,10 +91,7 @@ static void gemm_rs_choose(struct mk_problem *q, int gathers)
  * the longer part, below that: at two thirds of what it leaves, but a tile is gone in half the time
  * that one takes, since who adds it waits for it. (2048,8192,4096 on two H200s: 0.202 ms, and 0.219
  * without the latter.) Where the sum goes to all and NVLink is the longer part, warps that also
- * read C from memory do not keep a pace (8192,8192,1024: 0.462 ms, and 0.536 at that of NVLink). Nor
- * do they in one shot on more than two GPUs: a pace is that of all CTAs, and those that have a tile
- * of a last wave that is not full would leave NVLink idle (simulated, gemm_ar 640,4096,8192 on 4 and
- * 8 GPUs: 188 and 314 us at that pace, 123 and 167 at none). */
+ * read C from memory do not keep a pace (8192,8192,1024: 0.462 ms, and 0.536 at that of NVLink). */
 static uint32_t gemm_rs_choose_pace(const struct mk_problem *q, int gathers)
 {
     const struct mk_tuning *t = &q->tuning;
@@ -101,8 +100,7 @@ static uint32_t gemm_rs_choose_pace(const struct mk_problem *q, int gathers)
            tiles = (double)mk_ceil_div(q->m, t->tile_m) * (double)mk_ceil_div(q->n, t->tile_n),
            tile_bytes = (double)t->tile_m / t->cluster * t->tile_n * gemm_rs_element_bytes(q),
            tile_ns = multiply * ctas / t->cluster / tiles;
-    if (q->exec != MK_EXEC_CUDA || q->topo.gpus == 1 || (gathers && rate > NVLINK_RATE) ||
-        (t->shots == 1 && q->topo.gpus > 2))
+    if (q->exec != MK_EXEC_CUDA || q->topo.gpus == 1 || (gathers && rate > NVLINK_RATE))
         return 1;
     if (rate < ctas * tile_bytes / (0.5 * tile_ns))
         rate = ctas * tile_bytes / (0.5 * tile_ns);

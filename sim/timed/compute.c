@@ -236,18 +236,20 @@ int timed_send(struct timed_cta *c)
         timed_spend(c, TIMED_FLAG, w->machine->wait);
         uint64_t start = c->at;
         int to_peer = o.c_space == MK_SPACE_HEAP && o.c_local != local;
-        /* a half of its CTA's rows, or both, one after the other */
-        for (uint32_t half = 0; half < 2 / w->senders; half++) {
-            uint32_t first = (own * 2 / w->senders + half) * part_rows,
+        /* a half of its CTA's rows, or both, one after the other; but in one shot both have gone to
+         * all before others' parts are waited for */
+        uint32_t together = r->plan.problem.tuning.shots == 1 ? 2 / w->senders : 1;
+        for (uint32_t half = 0; half < 2 / w->senders; half += together) {
+            uint32_t first = (own * 2 / w->senders + half) * part_rows, most = together * part_rows,
                      rows = first >= tile.rows ? 0 : tile.rows - first;
-            rows = rows < part_rows ? rows : part_rows;
+            rows = rows < most ? rows : most;
             if (rows && to_peer &&
                 timed_transfer(c, o.c_local, mk_pipeline_bytes(&w->pipeline, &tile, rows),
                                TIMED_SENDS, 0))
                 return 1;
             if (!to_peer && /* what it pushes, it pushes itself */
                 w->op->publish(&r->plan, &c->cta, &tile, first, rows,
-                               MK_TILE_PARTS / w->cluster / 2))
+                               together * MK_TILE_PARTS / w->cluster / 2))
                 return 1;
         }
         if (to_peer) /* named as the kernel does, by the first of the tile's chunks */
