@@ -20,6 +20,8 @@ struct mk_heap {
     void *peers[MK_MAX_LOCAL]; /* the heaps of this node's ranks as mapped here, own included */
     uint64_t flag_bytes;       /* data begins here; a multiple of 4096 */
     uint64_t bytes;            /* in all */
+    uint64_t
+        mapped[MK_MAX_LOCAL]; /* of GPU memory by VMM: bytes at each of `peers`; 0: by cudaIpc */
 };
 
 /* Plans that a communicator can have at one time: the room of the tables by plan->slot. */

@@ -35,3 +35,14 @@ int gpus_peers_wanted(char *error, size_t size)
     snprintf(error, size, "MKERNEL_P2P=%s: it is on or off", text);
     return -EINVAL;
 }
+
+int gpus_heap_wanted(char *error, size_t size)
+{
+    const char *text = getenv("MKERNEL_HEAP");
+    if (!text || !*text || !strcmp(text, "ipc"))
+        return 0;
+    if (!strcmp(text, "vmm"))
+        return 1;
+    snprintf(error, size, "MKERNEL_HEAP=%s: it is ipc or vmm", text);
+    return -EINVAL;
+}

@@ -28,4 +28,9 @@ uint64_t gpus_wait_limit(uint64_t timeout_ns, int watched);
  * by a NIC, as it is with GeForce cards), -EINVAL with a sentence for anything else. */
 int gpus_peers_wanted(char *error, size_t size);
 
+/* MKERNEL_HEAP: how ranks of a node map each other's heaps. 0 where it is not set or "ipc" (by cudaIpc),
+ * 1 where it is "vmm" (by the driver's virtual memory management), -EINVAL with a sentence for anything
+ * else. */
+int gpus_heap_wanted(char *error, size_t size);
+
 #endif

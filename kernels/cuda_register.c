@@ -1,4 +1,5 @@
 #include "kernels/cuda_register.h"
+#include "kernels/cuda_driver.h"
 
 #include "backends/memory.h"
 #include "core/gpus.h"
@@ -20,30 +21,16 @@ static struct {
     uint64_t started[WAYS], ended[WAYS];
 } state;
 
-/* A driver function, without linking libcuda (the program must start where there is none). */
-static void *cuda_register_driver(const char *name)
-{
-    void *function = NULL;
-    enum cudaDriverEntryPointQueryResult found;
-    if (cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found) !=
-            cudaSuccess ||
-        found != cudaDriverEntryPointSuccess)
-        return NULL;
-    return function;
-}
-
 /* The export covers whole pages of the host; the registration begins inside it. CUDA driver API,
  * cuMemGetHandleForAddressRange. */
 static int cuda_register_export_dmabuf(void *base, uint64_t bytes, int *fd, uint64_t *offset)
 {
     CUresult (*get)(void *, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long);
     CUresult (*attribute)(int *, CUdevice_attribute, CUdevice);
-    void *functions[] = {cuda_register_driver("cuMemGetHandleForAddressRange"),
-                         cuda_register_driver("cuDeviceGetAttribute")};
-    memcpy(&get, &functions[0], sizeof get);
-    memcpy(&attribute, &functions[1], sizeof attribute);
     int supported = 0;
-    if (!get || !attribute || cudaSetDevice(state.device) != cudaSuccess ||
+    if (cuda_driver_find("cuMemGetHandleForAddressRange", &get) ||
+        cuda_driver_find("cuDeviceGetAttribute", &attribute) ||
+        cudaSetDevice(state.device) != cudaSuccess ||
         attribute(&supported, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, state.device) || !supported)
         return -EOPNOTSUPP;
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)base & ~(page - 1);

@@ -275,6 +275,15 @@ if [ "$gpus" -ge 2 ]; then
     check usable_after_a_kill $run --gpus "$gpus" --shape $((gpus * 65)),200,328 --iters 2
     check a_rank_stopped disturbed STOP 11 $endless
 fi
+vmm="env MKERNEL_HEAP=vmm $run"
+check heap_by_vmm $vmm --gpus "$gpus" --shape $((gpus * 390)),200,328 --iters 50 --burst 10
+check heap_by_vmm_one_gpu $vmm --gpus 1 --shape 390,200,328 --iters 5
+check heap_by_vmm_ranks_share_a_gpu $vmm --gpus $((gpus + 1)) --shape $(((gpus + 1) * 65)),200,328 --iters 4
+check heap_by_vmm_two_nodes $vmm $nodes --shape $((world * 390)),200,328 --iters 20 --burst 5
+check heap_by_vmm_all_reduce env MKERNEL_HEAP=vmm "$mkernel" run gemm_ar --exec cuda --check --gpus "$gpus" --shape 1024,1032,1000 --iters 20 --burst 5
+check heap_by_vmm_in_graphs env MKERNEL_HEAP=vmm "$mkernel" bench gemm_ar --exec cuda --gpus "$gpus" --shape 64,4096,2048 --iters 240 --burst 12
+check heap_by_vmm_attention env MKERNEL_HEAP=vmm "$mkernel" run ring_attention --exec cuda --check --gpus "$gpus" --attention 1,$((gpus * 512)),8,8,128 --iters 8
+check heap_by_vmm_under_mps under_mps $vmm --gpus 2 --shape 130,200,328 --iters 8
 check ag_gemm_explained explained ag_gemm --shapes $((gpus * 1024)),1024,4096:$((gpus * 4096)),4096,4096
 check gemm_ar_explained explained gemm_ar --shape $((gpus * 32)),4096,2048 --burst 8
 check moe_explained explained moe_ffn --moe 1024,1024,512,$((gpus * 8)),8
@@ -581,6 +590,10 @@ if [ "${2:-}" = bench ]; then
     table bench_ag_gemm_fp8 200 "$mkernel" bench ag_gemm $bench --gpus "$gpus" --dtype fp8 --b-layout nk --shapes $square:$wide --csv "$build/ag_gemm_fp8.csv"
     for op in gemm_rs gemm_ar; do
         table bench_${op}_fp8 200 "$mkernel" bench $op $bench --gpus "$gpus" --dtype fp8 --b-layout nk --shapes $sums --csv "$build/${op}_fp8.csv"
+    done
+    for heap in ipc vmm ipc vmm; do # in turn, in one call
+        table bench_heap_by_$heap 120 env MKERNEL_HEAP=$heap "$mkernel" bench ag_gemm $bench --gpus "$gpus" --shapes 8192,1024,8192:16384,2048,16384
+        table bench_heap_by_${heap}_all_reduce 120 env MKERNEL_HEAP=$heap "$mkernel" bench gemm_ar ${bench/--iters 40/--iters 480 --burst 12} --gpus "$gpus" --shapes 16,8192,4096:512,8192,4096:8192,8192,1024
     done
     table bench_ag_gemm_traced 120 "$mkernel" bench ag_gemm $bench --gpus "$gpus" --shapes 8192,1024,8192:16384,2048,16384 --traced
     table bench_gemm_rs 400 "$mkernel" bench gemm_rs $bench --gpus "$gpus" --shapes $sums --vs torch --csv "$build/gemm_rs.csv"

@@ -1,6 +1,8 @@
 /* The GPU executor, over a CUDA that this file plays in host memory: closing after a kernel that
  * does not end frees nothing and does not wait for it, peers without native atomics are refused
- * before they are mapped, and a plan that goes leaves its words, flags and heap as they were. */
+ * before they are mapped, a plan that goes leaves its words, flags and heap as they were, and by
+ * MKERNEL_HEAP=vmm ranks map each other's heaps through descriptors. */
+#define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,9 +11,13 @@
 #include <string.h>
 
 #ifdef MK_HAVE_CUDA
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "core/clock.h"
 #include "tests/helpers/job.h"
@@ -23,6 +29,10 @@ static struct {
     int atomics;                /* between any two GPUs */
     int one, mps;               /* all ranks are on one GPU; MPS serves it */
     int display;                /* it has one */
+    CUdevice_attribute lacks;   /* what no device has */
+    const char *missing;        /* a function that the driver has not; NULL: it has all */
+    int refuses;                /* the driver maps no other process's memory */
+    int direct;                 /* the memory was made for NICs, too */
 } cuda;
 
 /* Ten times as fast as the host's, so that a test does not last. */
@@ -170,6 +180,122 @@ static cudaError_t play_map(void **out, cudaIpcMemHandle_t handle, unsigned flag
     return play_alloc(out, 4096);
 }
 
+/* ---- a driver whose memory is a file without a name: a handle is its descriptor ---- */
+
+static CUresult play_driver_attribute(int *out, CUdevice_attribute which, CUdevice device)
+{
+    *out = which != cuda.lacks;
+    return CUDA_SUCCESS;
+}
+
+static CUresult play_driver_words(CUresult error, const char **out)
+{
+    *out = "what the driver says";
+    return CUDA_SUCCESS;
+}
+
+static CUresult play_granularity(size_t *out, const CUmemAllocationProp *what,
+                                 CUmemAllocationGranularity_flags flags)
+{
+    *out = 2 << 20;
+    return CUDA_SUCCESS;
+}
+
+static CUresult play_create(CUmemGenericAllocationHandle *out, size_t bytes,
+                            const CUmemAllocationProp *what, unsigned long long flags)
+{
+    int fd = memfd_create("played GPU memory", MFD_CLOEXEC);
+    if (fd < 0 || bytes % (2 << 20) || ftruncate(fd, (off_t)bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    cuda.direct = what->allocFlags.gpuDirectRDMACapable;
+    *out = (CUmemGenericAllocationHandle)fd;
+    return CUDA_SUCCESS;
+}
+
+static CUresult play_release(CUmemGenericAllocationHandle memory)
+{
+    return close((int)memory) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+static CUresult play_reserve(CUdeviceptr *out, size_t bytes, size_t alignment, CUdeviceptr wanted,
+                             unsigned long long flags)
+{
+    void *at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    *out = (CUdeviceptr)(uintptr_t)at;
+    return at == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+static CUresult play_forget(CUdeviceptr at, size_t bytes)
+{
+    return munmap((void *)(uintptr_t)at, bytes) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+static CUresult play_place(CUdeviceptr at, size_t bytes, size_t offset,
+                           CUmemGenericAllocationHandle memory, unsigned long long flags)
+{
+    return mmap((void *)(uintptr_t)at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, (int)memory,
+                (off_t)offset) == MAP_FAILED
+               ? CUDA_ERROR_INVALID_VALUE
+               : CUDA_SUCCESS;
+}
+
+static CUresult play_unmap(CUdeviceptr at, size_t bytes)
+{
+    return mmap((void *)(uintptr_t)at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                -1, 0) == MAP_FAILED
+               ? CUDA_ERROR_INVALID_VALUE
+               : CUDA_SUCCESS;
+}
+
+static CUresult play_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access,
+                            size_t count)
+{
+    return mprotect((void *)(uintptr_t)at, bytes, PROT_READ | PROT_WRITE) ? CUDA_ERROR_INVALID_VALUE
+                                                                          : CUDA_SUCCESS;
+}
+
+static CUresult play_share(void *out, CUmemGenericAllocationHandle memory,
+                           CUmemAllocationHandleType type, unsigned long long flags)
+{
+    int fd = dup((int)memory);
+    memcpy(out, &fd, sizeof fd);
+    return fd < 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+static CUresult play_take(CUmemGenericAllocationHandle *out, void *fd,
+                          CUmemAllocationHandleType type)
+{
+    int memory = cuda.refuses ? -1 : dup((int)(uintptr_t)fd);
+    *out = (CUmemGenericAllocationHandle)memory;
+    cuda.mapped += memory >= 0;
+    return memory < 0 ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+}
+
+static int play_find(const char *name, void *function)
+{
+    static const struct {
+        const char *name;
+        void *function;
+    } all[] = {{"cuDeviceGetAttribute", (void *)play_driver_attribute},
+               {"cuGetErrorString", (void *)play_driver_words},
+               {"cuMemGetAllocationGranularity", (void *)play_granularity},
+               {"cuMemCreate", (void *)play_create},
+               {"cuMemRelease", (void *)play_release},
+               {"cuMemAddressReserve", (void *)play_reserve},
+               {"cuMemAddressFree", (void *)play_forget},
+               {"cuMemMap", (void *)play_place},
+               {"cuMemUnmap", (void *)play_unmap},
+               {"cuMemSetAccess", (void *)play_access},
+               {"cuMemExportToShareableHandle", (void *)play_share},
+               {"cuMemImportFromShareableHandle", (void *)play_take}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!strcmp(all[i].name, name) && !(cuda.missing && !strcmp(cuda.missing, name))) {
+            memcpy(function, &all[i].function, sizeof all[i].function);
+            return 0;
+        }
+    return -EOPNOTSUPP;
+}
+
 #define mk_now_ns play_now
 #define cudaGetLastError play_error
 #define cudaGetErrorString play_text
@@ -203,6 +329,12 @@ static cudaError_t play_map(void **out, cudaIpcMemHandle_t handle, unsigned flag
 #define exec_cuda played_exec_cuda
 #define ag_gemm_prepare played_prepare
 #define ag_gemm_launch played_launch
+#define cuda_driver_find play_find
+#define cuda_vmm_check played_vmm_check
+#define cuda_vmm_make played_vmm_make
+#define cuda_vmm_map played_vmm_map
+#define cuda_vmm_unmap played_vmm_unmap
+#include "kernels/cuda_vmm.c"
 #include "kernels/cuda_device.c"
 #include "kernels/cuda_heap.c"
 #include "kernels/exec_cuda.c"
@@ -337,6 +469,100 @@ static void peers_are_refused_without_p2p(void **state)
     }
 }
 
+/* ---- heaps that are mapped by the driver ---- */
+
+static int count_descriptors(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+/* Every rank writes what names both into all heaps, and finds what all have written into its own. */
+static int write_to_all(const struct bootstrap_config *c, char *text, size_t size, void *unused)
+{
+    int result, before = count_descriptors();
+    cuda.atomics = 1;
+    setenv("MKERNEL_HEAP", "vmm", 1);
+    struct mk_comm *comm = open_one(c, &result);
+    if (result) {
+        snprintf(text, size, "%s", mk_error(comm));
+        mk_comm_close(comm);
+        return result;
+    }
+    for (uint32_t i = 0; i < c->world; i++)
+        ((uint64_t *)comm->heap.peers[i])[8 + c->rank] = 1 + i * 100 + c->rank;
+    result = bootstrap_barrier(comm->bootstrap);
+    for (uint32_t i = 0; i < c->world && !result; i++)
+        if (((uint64_t *)comm->heap.base)[8 + i] != 1 + c->rank * 100 + i)
+            result = -EIO;
+    snprintf(text, size, "%d mapped", cuda.mapped);
+    mk_comm_close(comm);
+    return result ? result : count_descriptors() <= before ? 0 : -EMFILE;
+}
+
+static void heaps_are_mapped_through_descriptors(void **state)
+{
+    struct job j;
+    job_init(&j, 4, 20);
+    job_start_all(&j, write_to_all, NULL);
+    job_finish(&j);
+    for (uint32_t r = 0; r < 4; r++) {
+        assert_true(j.reports[r].came);
+        if (j.reports[r].result)
+            fail_msg("rank %u: %d: %s", r, j.reports[r].result, j.reports[r].text);
+        assert_string_equal(j.reports[r].text, "3 mapped");
+    }
+}
+
+enum { NO_VMM, NO_FUNCTION, NO_WAY, NOT_ALL, NEITHER, TROUBLES };
+
+static int trouble(const struct bootstrap_config *c, char *text, size_t size, void *which)
+{
+    int result;
+    cuda.atomics = 1;
+    setenv("MKERNEL_HEAP", which == (void *)NEITHER ? "both" : "vmm", 1);
+    if (which == (void *)NO_VMM)
+        cuda.lacks = CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
+    else if (which == (void *)NO_FUNCTION)
+        cuda.missing = "cuMemSetAccess";
+    else if (which == (void *)NO_WAY)
+        cuda.refuses = 1;
+    else if (which == (void *)NOT_ALL && c->rank)
+        unsetenv("MKERNEL_HEAP");
+    struct mk_comm *comm = open_one(c, &result);
+    snprintf(text, size, "%s", mk_error(comm));
+    mk_comm_close(comm);
+    return result;
+}
+
+static void what_cannot_be_mapped_is_said(void **state)
+{
+    static const struct {
+        int result;
+        const char *said;
+    } wanted[TROUBLES] = {
+        [NO_VMM] = {-ENODEV, "MKERNEL_HEAP=vmm: this GPU has no virtual memory management"},
+        [NO_FUNCTION] = {-ENODEV, "MKERNEL_HEAP=vmm: the driver has no cuMemSetAccess"},
+        [NO_WAY] = {-EIO, "a peer's heap cannot be mapped"},
+        [NOT_ALL] = {-EINVAL, "MKERNEL_HEAP: rank "},
+        [NEITHER] = {-EINVAL, "MKERNEL_HEAP=both: it is ipc or vmm"},
+    };
+    for (uintptr_t which = 0; which < TROUBLES; which++) {
+        struct job j;
+        job_init(&j, 2, 20);
+        job_start_all(&j, trouble, (void *)which);
+        job_finish(&j);
+        for (uint32_t r = 0; r < 2; r++) {
+            assert_true(j.reports[r].came);
+            if (j.reports[r].result != wanted[which].result ||
+                !strstr(j.reports[r].text, wanted[which].said))
+                fail_msg("%d: %s", j.reports[r].result, j.reports[r].text);
+        }
+    }
+}
+
 /* ---- ranks that share a GPU ---- */
 
 enum { SLICES, MPS, HALF_OF_MPS, HALF_OF_ONE, APART, DISPLAY, SHARINGS };
@@ -430,6 +656,8 @@ int main(void)
         cmocka_unit_test(closing_leaves_a_kernel_that_hangs),
         cmocka_unit_test(peers_without_native_atomics_are_refused),
         cmocka_unit_test(peers_are_refused_without_p2p),
+        cmocka_unit_test(heaps_are_mapped_through_descriptors),
+        cmocka_unit_test(what_cannot_be_mapped_is_said),
         cmocka_unit_test(ranks_that_share_a_gpu_fit_on_it),
         cmocka_unit_test(a_plan_that_goes_leaves_zeros),
     };

@@ -178,7 +178,9 @@ static int run_job_gpus_apart(const struct run_job *job, const struct gpu_list *
 {
     if (job->options.exec == MK_EXEC_HOST)
         return 0;
-    int wanted = gpus_peers_wanted(error, size);
+    int wanted = gpus_peers_wanted(error, size), heap = gpus_heap_wanted(error, size);
+    if (heap < 0)
+        return heap;
     if (wanted < 0 || job->options.exec == MK_EXEC_EMULATED) /* a GPU for each rank */
         return wanted < 0 ? wanted : !wanted;
     return gpus->count > 1 && !(wanted && gpus->peers);
