@@ -19,12 +19,13 @@
 
 enum { TURNS = 21, LAUNCHES = 8 };
 
-static const char *const names[MK_SCALINGS] = {"1x128", "128x128", "row", "tensor"};
+static const char *const names[MK_SCALINGS] = {"1x128", "128x128", "row", "tensor", "records"};
 
 static int agrees(uint32_t scaling, uint32_t type, uint64_t rows, uint64_t k)
 {
-    const uint64_t count = rows * k, scales = quantize_scales(scaling, rows, k) * 4,
-                   bytes = count * (type == MK_INPUT_FP32 ? 4 : 2);
+    const uint64_t count = quantize_codes(scaling, rows, k),
+                   scales = quantize_scales(scaling, rows, k) * 4,
+                   bytes = rows * k * (type == MK_INPUT_FP32 ? 4 : 2);
     void *x = quantize_input(type, rows, k);
     uint8_t *want = (uint8_t *)malloc(count + scales), *is = (uint8_t *)malloc(count + scales);
     char *on_gpu;
@@ -93,7 +94,9 @@ static cudaGraphExec_t graph_of(uint32_t scaling, uint32_t type, char *memory, u
 static double bench_shape(uint32_t type, uint64_t rows, uint64_t k)
 {
     const uint64_t count = rows * k, bytes = count * (type == MK_INPUT_FP32 ? 4 : 2),
-                   set_bytes = mk_round_up(bytes + count + quantize_scales(0, rows, k) * 4, 4096);
+                   set_bytes = mk_round_up(bytes + quantize_codes(MK_SCALE_RECORDS, rows, k) +
+                                               quantize_scales(0, rows, k) * 4,
+                                           4096);
     const uint32_t sets =
         (uint32_t)std::min<uint64_t>(LAUNCHES, std::max<uint64_t>(2, 400000000 / set_bytes + 1));
     char *memory;

@@ -18,12 +18,13 @@ int emulated_gpu_quantize(const struct mk_quantize *of, void *stream);
 
 static void agree(uint32_t scaling, uint32_t type, uint64_t rows, uint64_t k)
 {
-    const uint64_t count = quantize_scales(scaling, rows, k), across = mk_ceil_div(k, 128);
+    const uint64_t codes = quantize_codes(scaling, rows, k) + 16,
+                   count = quantize_scales(scaling, rows, k), across = mk_ceil_div(k, 128);
     void *x = quantize_input(type, rows, k);
-    uint8_t *q[2] = {malloc(rows * k + 16), malloc(rows * k + 16)};
+    uint8_t *q[2] = {malloc(codes), malloc(codes)};
     float *scales[2] = {malloc(count * 4 + 4), malloc(count * 4 + 4)};
     for (int i = 0; i < 2; i++) {
-        memset(q[i], 0x55, rows * k + 16);
+        memset(q[i], 0x55, codes);
         memset(scales[i], 0x55, count * 4 + 4);
     }
     const struct mk_quantize of = {
@@ -40,7 +41,7 @@ static void agree(uint32_t scaling, uint32_t type, uint64_t rows, uint64_t k)
     if (hopper_error(h))
         fail_msg("%s", hopper_error(h));
     hopper_destroy(h);
-    for (uint64_t i = 0; i < rows * k + 16; i++)
+    for (uint64_t i = 0; i < codes; i++)
         if (q[1][i] != q[0][i])
             fail_msg("scaling %u, type %u, [%u][%u]: %02x, not %02x", scaling, type,
                      (unsigned)(i / k), (unsigned)(i % k), q[1][i], q[0][i]);

@@ -4,6 +4,7 @@
 #define TESTS_QUANTIZE_H
 
 #include "core/bf16.h"
+#include "core/quantize.h"
 #include "core/random.h"
 
 #include <math.h>
@@ -28,6 +29,12 @@ static inline void *quantize_input(uint32_t type, uint64_t rows, uint64_t k)
     }
     free(type == MK_INPUT_FP32 ? (void *)narrow : (void *)wide);
     return type == MK_INPUT_FP32 ? (void *)wide : (void *)narrow;
+}
+
+/* Bytes of codes; of records with their scales. */
+static inline uint64_t quantize_codes(uint32_t scaling, uint64_t rows, uint64_t k)
+{
+    return rows * (scaling == MK_SCALE_RECORDS ? quantize_record(k) : k);
 }
 
 /* How many floats mk_quantize's scales take where pitch is 0. */
