@@ -143,7 +143,7 @@ void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset);
  * "dtype=fp8": A and B are e4m3, with scales (mk_ag_gemm, mk_gemm_rs); all_gather and all_to_all,
  * which do not look at what they move, take "dtype=fp8" (without scales) and "dtype=bytes". The
  * default is bf16.
- * "epilogue=bias+silu": what follows the product (mk_ag_gemm) or the sum (mk_gemm_ar); the default
+ * "epilogue=bias+silu": what follows the product (mk_ag_gemm) or the sum (mk_gemm_rs); the default
  * is nothing.
  * "split=contiguous": each rank of a causal ring_attention has one run of rows of the sequence
  * (mk_ring_attention_rows); the default is split=zigzag.
@@ -269,16 +269,17 @@ int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void
 /* C = rank's rows of the sum over ranks of A * B, spec.shape {M, N, K}: A [M, K], B [K, N],
  * C [M/W, N], bf16. Unless spec.deterministic is set, partial sums may be bf16 and may be added in
  * any order. With "dtype=fp8" as in mk_ag_gemm, but A_scales is [ceil(K/128), M] and M a multiple
- * of 4. */
+ * of 4.
+ * With "epilogue=residual" (bf16 alone) mk_launch takes four arguments, A, B, C and residual, bf16
+ * and of C's shape, and C = bf16(sum) + residual. With "epilogue=residual+rmsnorm" it takes six,
+ * behind these norm_weight [N] and new_residual, bf16 and of C's shape: new_residual is that sum,
+ * and C = new_residual * norm_weight / sqrt(mean(new_residual^2 of a row) + eps), in fp32, rounded
+ * once. "eps=1e-5": above 0 and 1 at most; the default is 1e-6. residual may be new_residual. */
 int mk_gemm_rs(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream);
 
 /* C = the sum over ranks of A * B, the same bits on every rank, spec.shape {M, N, K}: A [M, K],
- * B [K, N], C [M, N], bf16; any M from 1. Sums and "dtype=fp8" as in mk_gemm_rs.
- * With "epilogue=residual" (bf16 alone) mk_launch takes four arguments, A, B, C and residual
- * [M, N], bf16 and alike on all ranks, and C = bf16(sum) + residual. With
- * "epilogue=residual+rmsnorm" it takes six, behind these norm_weight [N] and new_residual [M, N],
- * bf16: new_residual is that sum, and C = new_residual * norm_weight / sqrt(mean(new_residual^2 of a row) + eps), in fp32, rounded
- * once. "eps=1e-5": above 0 and 1 at most; the default is 1e-6. residual may be new_residual. */
+ * B [K, N], C [M, N], bf16; any M from 1. Sums, "dtype=fp8" and epilogues as in mk_gemm_rs; residual
+ * is alike on all ranks. */
 int mk_gemm_ar(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream);
 
 /* O = softmax(Q K^T / sqrt(D)) V, spec.shape {B, S, H, G, D}: batch, sequence of any length, heads,

@@ -125,7 +125,7 @@ int exact_is_right(const struct mk_problem *q, uint64_t seed, uint64_t launch, u
                               fabsf(said - *right) <= 0x1p-7f * fabsf(*right) + 1e-30f);
 }
 
-/* Of an epilogue of rows: of the residual, the same on every rank, and of the norm's weight. */
+/* Of an epilogue of rows: element i of the whole residual, and of the norm's weight. */
 static float exact_residual(uint64_t seed, uint64_t launch, uint64_t i)
 {
     return (float)(sim_mix(seed ^ sim_mix(launch << 40 ^ i)) % 33) - 16;
@@ -141,11 +141,15 @@ static void exact_fill_rows(const struct mk_problem *q, uint64_t seed, uint64_t 
 {
     if (!(q->epilogue & MK_EPILOGUE_ROWS))
         return;
-    uint16_t *residual = arguments[op_residual_argument(q)];
-    for (uint64_t i = 0; i < q->m * q->n; i++)
-        residual[i] = mk_bf16_from_float(exact_residual(seed, launch, i));
-    uint16_t *weight =
-        q->epilogue & MK_EPILOGUE_RMSNORM ? arguments[op_residual_argument(q) + 1] : NULL;
+    uint64_t bytes[MK_SPACES - 1];
+    const uint32_t argument = op_residual_argument(q);
+    op_extents(q, bytes);
+    const uint64_t count = bytes[argument] / 2,
+                   first = count < q->m * q->n ? q->topo.rank * count : 0;
+    uint16_t *residual = arguments[argument];
+    for (uint64_t i = 0; i < count; i++)
+        residual[i] = mk_bf16_from_float(exact_residual(seed, launch, first + i));
+    uint16_t *weight = q->epilogue & MK_EPILOGUE_RMSNORM ? arguments[argument + 1] : NULL;
     for (uint64_t col = 0; weight && col < q->n; col++)
         weight[col] = mk_bf16_from_float(exact_weight(seed, launch, col));
 }
@@ -237,9 +241,9 @@ static int exact_row_is_wrong(const struct mk_problem *q, uint64_t launch, const
     return 1;
 }
 
-int exact_verify_rows(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                      void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
-                      char *text, size_t size)
+int exact_verify_rows(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint64_t first,
+                      uint64_t rows, void *const arguments[MK_SPACES - 1],
+                      struct sim_reference *reference, char *text, size_t size)
 {
     const struct mk_problem *q = &plan->problem;
     const int normed = (q->epilogue & MK_EPILOGUE_RMSNORM) != 0;
@@ -249,16 +253,16 @@ int exact_verify_rows(const struct mk_plan *plan, uint64_t seed, uint64_t launch
         snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
         return 1;
     }
-    for (uint64_t row = 0; row < q->m; row++) {
-        const uint64_t at = row * q->n;
-        const int32_t *expected = (const int32_t *)reference->memory + at;
+    for (uint64_t row = 0; row < rows; row++) {
+        const uint64_t at = row * q->n, whole = (first + row) * q->n;
+        const int32_t *expected = (const int32_t *)reference->memory + whole;
         double squares = 0;
         for (uint64_t col = 0; col < q->n; col++) {
-            const float right = mk_bf16_to_float(
-                mk_bf16_from_float((float)expected[col] + exact_residual(seed, launch, at + col)));
+            const float right = mk_bf16_to_float(mk_bf16_from_float(
+                (float)expected[col] + exact_residual(seed, launch, whole + col)));
             if (mk_bf16_to_float(sum[at + col]) != right)
-                return exact_row_is_wrong(q, launch, normed ? "new_residual" : "C", row, col,
-                                          sum[at + col], right, text, size);
+                return exact_row_is_wrong(q, launch, normed ? "new_residual" : "C", first + row,
+                                          col, sum[at + col], right, text, size);
             squares += (double)right * (double)right;
         }
         const double scale = 1 / sqrt(squares / (double)q->n + (double)q->eps);
@@ -267,7 +271,8 @@ int exact_verify_rows(const struct mk_plan *plan, uint64_t seed, uint64_t launch
                                         (double)exact_weight(seed, launch, col)),
                         off = mk_bf16_to_float(c[at + col]) - right;
             if (!(fabsf(off) <= 0x1p-8f * fabsf(right) * 1.01f))
-                return exact_row_is_wrong(q, launch, "C", row, col, c[at + col], right, text, size);
+                return exact_row_is_wrong(q, launch, "C", first + row, col, c[at + col], right,
+                                          text, size);
         }
     }
     return 0;

@@ -21,11 +21,12 @@ void exact_fill_bias(const struct mk_problem *q, uint64_t seed, uint64_t launch,
 int exact_is_right(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint64_t col,
                    uint16_t value, float *right);
 
-/* Of an epilogue of rows: what follows that sum (core/epilogue.h), of all of C. An element of a
- * normed row may be the next of bf16. 0, or 1 with a sentence. */
-int exact_verify_rows(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                      void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
-                      char *text, size_t size);
+/* Of an epilogue of rows: what follows that sum (core/epilogue.h), of rows [first, first + rows),
+ * which are those of C. An element of a normed row may be the next of bf16. 0, or 1 with a sentence.
+ */
+int exact_verify_rows(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint64_t first,
+                      uint64_t rows, void *const arguments[MK_SPACES - 1],
+                      struct sim_reference *reference, char *text, size_t size);
 
 /* Rows [first, first + rows) of the sum over ranks, in `c`. 0, or 1 with a sentence. */
 int exact_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint64_t first,

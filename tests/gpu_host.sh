@@ -213,6 +213,9 @@ for words in residual residual+rmsnorm; do
     check "${words}_few_rows" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 17,4096,1032 --iters 8 --epilogue $words
     check "${words}_one_shot" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 300,4104,520 --iters 8 --epilogue $words --shots 1
     check "${words}_two_shots" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 2051,1288,520 --iters 8 --epilogue $words --shots 2 --deterministic
+    check "${words}_scattered" $mkernel run gemm_rs --exec cuda --check --timeout 5 --gpus "$gpus" --shape $((gpus * 1026)),1288,520 --iters 8 --epilogue $words
+    check "${words}_scattered_one_shot" $mkernel run gemm_rs --exec cuda --check --timeout 5 --gpus "$gpus" --shape $((gpus * 150)),4104,520 --iters 8 --epilogue $words --shots 1
+    check "${words}_scattered_mma" $mkernel run gemm_rs --exec cuda --check --timeout 5 --gpus "$gpus" --shape $((gpus * 1026)),1288,520 --iters 8 --epilogue $words --engine mma
     check "${words}_mma" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 2051,1288,520 --iters 8 --epilogue $words --engine mma
 done
 check fp8_any_shape "$build/tests/gpu_fp8" check

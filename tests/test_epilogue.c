@@ -136,6 +136,13 @@ static void rows_of_gemm_ar(void **state)
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
     assert_true(p.problem.eps == EPILOGUE_EPS);
     assert_int_equal(op_arguments(&p.problem), 6);
+    uint64_t bytes[MK_SPACES - 1]; /* of gemm_rs a rank's rows alone */
+    q.op = MK_OP_GEMM_RS;
+    assert_int_equal(op_extents(&q, bytes), 1 << 2 | 1 << 5);
+    assert_int_equal(bytes[3], 32 * 64 * 2);
+    assert_int_equal(bytes[4], 64 * 2);
+    assert_int_equal(bytes[5], 32 * 64 * 2);
+    q.op = MK_OP_GEMM_AR;
     assert_int_equal(op_residual_argument(&p.problem), 3);
     q.epilogue = MK_EPILOGUE_RESIDUAL;
     assert_int_equal(op_arguments(&q), 4);
@@ -161,7 +168,7 @@ static void rows_of_gemm_ar(void **state)
 
 static void who_has_none_refuses(void **state)
 {
-    struct mk_problem q = {.op = MK_OP_GEMM_RS,
+    struct mk_problem q = {.op = MK_OP_REDUCE_SCATTER,
                            .topo = {1, 2, 1},
                            .m = 64,
                            .n = 64,
@@ -170,8 +177,9 @@ static void who_has_none_refuses(void **state)
     struct mk_plan p;
     char error[300];
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
-    assert_string_equal(error,
-                        "epilogue=bias+silu: gemm_rs has none; it is of ag_gemm and gemm_ar");
+    assert_string_equal(
+        error,
+        "epilogue=bias+silu: reduce_scatter has none; it is of ag_gemm, gemm_rs and gemm_ar");
     q.op = MK_OP_AG_GEMM;
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
     q.epilogue = MK_EPILOGUE_ACTIVATION;

@@ -258,12 +258,12 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
     if (mutation == LAST_PEER_NOT_AWAITED &&
         (flag - gemm_ar_plan_of(plan_of(cta))->rs.flag_partial) % topo->gpus == last)
         return 0;
-    const struct gemm_ar_plan *p = gemm_ar_plan_of(plan_of(cta));
+    const struct gemm_rs_plan *p = &gemm_ar_plan_of(plan_of(cta))->rs;
     if (p->norm.columns && flag == p->flag_ended) {
         if (mutation == ROW_NOT_AWAITED)
             return 0;
         target -= mutation == ROW_BUT_FOR_ONE_CTA;
-        target -= mutation == ROW_OF_THE_LAUNCH_BEFORE ? gemm_ar_storers(p) : 0;
+        target -= mutation == ROW_OF_THE_LAUNCH_BEFORE ? gemm_rs_storers(p) : 0;
     } else if (mutation == EPOCH_REUSED && whole) {
         target /= cta->epoch;
     }

@@ -205,7 +205,10 @@ static enum mutation {
     PUT_SHORT,
     FLAG_WITHOUT_DATA,
     LAST_UNIT_NOT_SENT,
-    SUM_OVER_FLAGS
+    SUM_OVER_FLAGS,
+    ROW_NOT_AWAITED,
+    ROW_BUT_FOR_ONE_CTA,
+    ROW_OF_THE_LAUNCH_BEFORE
 } mutation;
 
 int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
@@ -215,6 +218,14 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
         (mutation == PUT_HALF_ASKED && cta->role == MK_INTER_SEND && flag % 2) ||
         (mutation == OWNER_DOES_NOT_WAIT && cause == MK_CAUSE_NETWORK))
         return 0;
+    const struct gemm_rs_plan *p =
+        gemm_rs_plan_of(((const struct sim_cta *)(const void *)cta)->rank->plan);
+    if (p->norm.columns && flag == p->flag_ended) {
+        if (mutation == ROW_NOT_AWAITED)
+            return 0;
+        target -= mutation == ROW_BUT_FOR_ONE_CTA;
+        target -= mutation == ROW_OF_THE_LAUNCH_BEFORE ? gemm_rs_storers(p) : 0;
+    }
     if (mutation == EPOCH_REUSED)
         target /= cta->epoch;
     if (mutation == ONE_TILE_TOO_FEW && cause == MK_CAUSE_DATA)
@@ -314,6 +325,23 @@ static struct sim_world_config config_for(uint64_t seed)
     return c;
 }
 
+/* A residual and a norm behind the sum. */
+static struct sim_world_config config_normed(uint64_t seed)
+{
+    struct sim_world_config c = config_for(seed);
+    c.problem.epilogue = seed & 2 ? MK_EPILOGUE_ROWS : MK_EPILOGUE_RESIDUAL;
+    return c;
+}
+
+static void test_mutants_of_the_norm(void **state)
+{
+    mutation = NOTHING, ops_hunt(config_normed, "NOTHING", 0);
+    mutation = ROW_NOT_AWAITED, ops_hunt(config_normed, "ROW_NOT_AWAITED", -EBADMSG);
+    mutation = ROW_BUT_FOR_ONE_CTA, ops_hunt(config_normed, "ROW_BUT_FOR_ONE_CTA", -EBADMSG);
+    mutation = ROW_OF_THE_LAUNCH_BEFORE;
+    ops_hunt(config_normed, "ROW_OF_THE_LAUNCH_BEFORE", -EBADMSG);
+}
+
 #define MUTANT(name, expected) (mutation = name, ops_hunt(config_for, #name, expected))
 
 static void test_mutants(void **state)
@@ -350,11 +378,17 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cover),   cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_orders),  cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_bits),    cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_mutants), cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_runs),    cmocka_unit_test(test_large_puts),
+        cmocka_unit_test(test_cover),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_mutants_of_the_norm),
+        cmocka_unit_test(test_mutants),
+        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_large_puts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,30 +8,12 @@
 #include "core/pipeline.h"
 #include "core/roles/gemm_ar_plan.h"
 
-/* What follows the sum. */
-static struct mk_norm gemm_ar_norm(struct mk_problem *q)
-{
-    const uint32_t residual = MK_SPACE_ARG0 + op_residual_argument(q);
-    if (!(q->epilogue & MK_EPILOGUE_ROWS))
-        return (struct mk_norm){.columns = 0};
-    if (q->epilogue & MK_EPILOGUE_RMSNORM && !(q->eps > 0))
-        q->eps = EPILOGUE_EPS;
-    return (struct mk_norm){.columns = (uint32_t)q->n,
-                            .normed = (q->epilogue & MK_EPILOGUE_RMSNORM) != 0,
-                            .eps = q->eps,
-                            .c = MK_SPACE_ARG2,
-                            .residual = residual,
-                            .weight = residual + 1,
-                            .sum = residual + 2};
-}
-
 static int gemm_ar_build(struct mk_plan *p, char *error, size_t size)
 {
     struct gemm_ar_plan *a = gemm_ar_plan_in(p);
     int result = plan_build_gemm_rs(p, &a->rs, 1, error, size);
     if (result)
         return result;
-    a->norm = gemm_ar_norm(&p->problem);
     if (a->rs.shots == 2) {
         a->block_pitch = a->rs.slab_pitch / a->rs.element_bytes * 2;
         a->direct = p->problem.c_in_heap && p->problem.topo.nodes == 1;
@@ -45,10 +27,6 @@ static void gemm_ar_tables(struct mk_plan *p, struct op_tables *t)
     struct gemm_ar_plan *a = gemm_ar_plan_in(p);
     uint64_t world = mk_world(&a->rs.topo);
     plan_gemm_rs_tables(&p->problem, &a->rs, t);
-    if (a->norm.columns)
-        OP_FLAGS(
-            t,
-            {"ended", &a->flag_ended, {{'e', 1, 1}}, "all rows of this rank's C", .producer = 'm'});
     if (a->rs.shots == 1)
         return;
     OP_BUFFERS(t, {"whole", &a->whole, 1, a->direct ? 0 : world, a->block_pitch});

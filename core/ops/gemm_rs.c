@@ -1,6 +1,7 @@
 /* GEMM+ReduceScatter, C = this rank's rows of the sum over ranks of A * B. Its plan, which
  * GEMM+AllReduce's begins with: which shapes it takes, and where everything lies. */
 #include "core/command.h"
+#include "core/epilogue.h"
 #include "core/mkernel.h"
 #include "core/model/gemm.h"
 #include "core/ops/gemm.h"
@@ -129,6 +130,23 @@ static uint64_t gemm_rs_joint_part(const struct gemm_rs_plan *r)
     return (uint64_t)(r->gathers ? r->m : r->shard_rows) * r->n * r->element_bytes;
 }
 
+/* What follows the sum. */
+static struct mk_norm gemm_rs_norm(struct mk_problem *q)
+{
+    const uint32_t residual = MK_SPACE_ARG0 + op_residual_argument(q);
+    if (!(q->epilogue & MK_EPILOGUE_ROWS))
+        return (struct mk_norm){.columns = 0};
+    if (q->epilogue & MK_EPILOGUE_RMSNORM && !(q->eps > 0))
+        q->eps = EPILOGUE_EPS;
+    return (struct mk_norm){.columns = (uint32_t)q->n,
+                            .normed = (q->epilogue & MK_EPILOGUE_RMSNORM) != 0,
+                            .eps = q->eps,
+                            .c = MK_SPACE_ARG2,
+                            .residual = residual,
+                            .weight = residual + 1,
+                            .sum = residual + 2};
+}
+
 int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, char *error,
                        size_t size)
 {
@@ -209,6 +227,7 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, c
     r->batch = r->batch ? r->batch : 1;
     r->lag = 1;
     p->chunks = blocks * r->units;
+    r->norm = gemm_rs_norm(q);
     return 0;
 }
 
@@ -240,6 +259,10 @@ void plan_gemm_rs_tables(const struct mk_problem *q, struct gemm_rs_plan *r, str
               {{'n', r->shots == 1 ? 0 : nodes, 1}, {'c', r->units, 1}},
               "node %n's sum of chunk %c of rank %m's rows",
               .producer = 'R'});
+    if (r->norm.columns)
+        OP_FLAGS(
+            t,
+            {"ended", &r->flag_ended, {{'e', 1, 1}}, "all rows of this rank's C", .producer = 'm'});
 }
 
 void plan_gemm_rs_pipeline(const struct mk_problem *q, const struct gemm_rs_plan *r,
@@ -337,7 +360,10 @@ const struct op_descriptor op_gemm_rs = {
                   {"B", OP_FACTOR, "K,N"},
                   {"C", OP_BF16, "M/W,N", .output = 1},
                   {"A_scales", OP_SCALES, "K:128,M"},
-                  {"B_scales", OP_SCALES, "N:128,K:128:4*4"}},
+                  {"B_scales", OP_SCALES, "N:128,K:128:4*4"},
+                  {"residual", OP_RESIDUAL, "M/W,N"},
+                  {"norm_weight", OP_NORM, "N"},
+                  {"new_residual", OP_NORM, "M/W,N", .output = 1}},
     .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES},
     .knobs = OP_GEMM_KNOBS | OP_SHOTS,
     .pieces_are_put = 1,
@@ -348,6 +374,7 @@ const struct op_descriptor op_gemm_rs = {
     .gpu_tile = plan_gemm_sum_tile,
     .fp8 = 1,
     .mma = 1,
+    .epilogue = MK_EPILOGUE_ROWS,
     .build = gemm_rs_build,
     .tables = gemm_rs_tables,
     .pipeline = gemm_rs_pipeline,

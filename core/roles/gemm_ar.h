@@ -42,7 +42,7 @@
 #define MK_ROLES_GEMM_AR_H
 
 #include "core/roles/gemm_ar_plan.h"
-#include "core/roles/gemm_rs.h"
+#include "core/roles/gemm_rs_norm.h"
 
 /* compute: rows [first, first + rows) of the tile, `parts` of MK_TILE_PARTS of it, are stored; of
  * its own block, in C. Between nodes they are also staged in this rank's heap, from where they are
@@ -173,6 +173,16 @@ MK_ROLE int gemm_ar_intra_comm(const struct gemm_ar_plan *p, struct mk_cta *cta)
                            (uint64_t)p->rs.n * 2);
         }
     }
+    return 0;
+}
+
+/* intra_comm of a plan with an epilogue of rows, or without. */
+MK_ROLE int gemm_ar_intra_comm_of_rows(const struct gemm_ar_plan *p, struct mk_cta *cta)
+{
+    if (gemm_ar_intra_comm(p, cta))
+        return 1;
+    if (p->rs.norm.columns && p->rs.shots == 2)
+        gemm_rs_ended(&p->rs, cta);
     return 0;
 }
 

@@ -3,7 +3,6 @@
 #ifndef MK_ROLES_GEMM_AR_PLAN_H
 #define MK_ROLES_GEMM_AR_PLAN_H
 
-#include "core/cta_norm.h"
 #include "core/plan.h"
 #include "core/roles/gemm_rs_plan.h"
 
@@ -15,9 +14,6 @@ struct gemm_ar_plan {
     /* 1: C lies in the heap of each rank, at c_offset, and who owns a tile stores it there */
     uint32_t direct;
     uint64_t c_offset;
-    /* of an epilogue of rows (core/roles/gemm_ar_norm.h) */
-    struct mk_norm norm;
-    uint32_t flag_ended;
 };
 MK_PLAN_OF(gemm_ar);
 

@@ -3,6 +3,7 @@
 #ifndef MK_ROLES_GEMM_RS_PLAN_H
 #define MK_ROLES_GEMM_RS_PLAN_H
 
+#include "core/cta_norm.h"
 #include "core/plan.h"
 
 #define GEMM_RS_OUTBOX 2u
@@ -51,6 +52,9 @@ struct gemm_rs_plan {
     uint64_t sums;       /* heap: nodes - 1 slabs that leave for other nodes */
     /* heap: GEMM_RS_OUTBOX parts of tiles of each compute CTA that has an outbox */
     uint64_t outbox;
+    /* of an epilogue of rows (core/roles/gemm_rs_norm.h) */
+    struct mk_norm norm;
+    uint32_t flag_ended;
 };
 MK_PLAN_OF(gemm_rs);
 

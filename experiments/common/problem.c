@@ -176,7 +176,8 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
         AT(epilogue),
         "none|bias|silu|..",
         "ag_gemm: what follows the product before it is rounded, bias, silu, gelu_tanh, bias+silu, "
-        "bias+gelu_tanh; gemm_ar: what follows the sum, residual, residual+rmsnorm. Default none",
+        "bias+gelu_tanh; gemm_rs and gemm_ar: what follows the sum, residual, residual+rmsnorm. "
+        "Default none",
         .words = epilogues,
         .word_count = sizeof epilogues / sizeof *epilogues,
         .contexts = problem_ops_where(command, problem_has_epilogue, NULL),

@@ -45,6 +45,20 @@ static const void *gemm_sum(const struct mk_problem *q, const void *const argume
     return arguments[q->epilogue & MK_EPILOGUE_RMSNORM ? op_residual_argument(q) + 2 : 2];
 }
 
+/* Of an rmsnorm: `rows` rows of C, from the new residual. */
+static void gemm_check_normed(const struct mk_problem *q,
+                              const void *const arguments[RUN_ARGUMENTS], uint64_t rows,
+                              struct check_result *result)
+{
+    const struct check_norm n = {.m = rows,
+                                 .n = q->n,
+                                 .rows = gemm_sum(q, arguments),
+                                 .weight = arguments[op_residual_argument(q) + 1],
+                                 .normed = arguments[2],
+                                 .eps = (double)q->eps};
+    check_norm(&n, result);
+}
+
 /* What a GPU computed, a GPU checks, from the keys of the inputs (run_data_plain). */
 static int gemm_check_gpu(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
                           uint64_t launch, int gathers, int scatters, uint32_t roundings,
@@ -253,6 +267,8 @@ int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARG
     g.a = a;
     g.b = gathers ? arguments[1] : b;
     status = check_gemm(&g, pace, result);
+    if (!status && q->epilogue & MK_EPILOGUE_RMSNORM)
+        gemm_check_normed(q, arguments, rows, result);
 out:
     free(a);
     free(b);

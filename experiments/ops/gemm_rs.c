@@ -7,7 +7,8 @@ static int gemm_rs_check(const struct run_data *d, const void *const arguments[R
     return run_check_gemm(d, arguments, launch, pace, result, 0, 1);
 }
 
-const struct run_op run_op_gemm_rs = {.check = gemm_rs_check,
+const struct run_op run_op_gemm_rs = {.source = run_gemm_source,
+                                      .check = gemm_rs_check,
                                       .make = run_make_fp8,
                                       .made_on_gpu = 3,
                                       .collective = RUN_REDUCE_SCATTER};

@@ -1,5 +1,5 @@
 /* GEMM+AllReduce with a residual and a norm behind it: the kernel of gemm_ar.cu, and
- * core/roles/gemm_ar_norm.h. */
+ * core/roles/gemm_rs_norm.h. */
 #include "kernels/ops/gemm_reduce.cuh"
 
 typedef reduce_on_gpu<gemm_ar_norm_roles> gemm_ar_norm_on_gpu;

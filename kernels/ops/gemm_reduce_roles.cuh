@@ -26,13 +26,15 @@
 
 #include "kernels/cta_norm.cuh"
 
-#include "core/roles/gemm_ar_norm.h"
+#include "core/roles/gemm_ar.h"
 
 GPU_OPERATOR(gemm_rs)
 GPU_OPERATOR(gemm_ar)
 GPU_OPERATOR(gemm_rs_mma) /* of plans for engine mma */
 GPU_OPERATOR(gemm_ar_mma)
-GPU_OPERATOR(gemm_ar_norm) /* of plans with an epilogue of rows */
+GPU_OPERATOR(gemm_rs_norm) /* of plans with an epilogue of rows */
+GPU_OPERATOR(gemm_ar_norm)
+GPU_OPERATOR(gemm_rs_norm_mma)
 GPU_OPERATOR(gemm_ar_norm_mma)
 GPU_OPERATOR(gemm_rs_fp8) /* of plans of FP8 */
 GPU_OPERATOR(gemm_ar_fp8)
@@ -84,32 +86,33 @@ struct gemm_ar_roles {
     }
 };
 
-/* gemm_ar with what core/roles/gemm_ar_norm.h says behind it. */
-struct gemm_ar_norm_roles : gemm_ar_roles {
+/* Either with what core/roles/gemm_rs_norm.h says behind it. */
+template <class roles> struct reduce_norm_roles : roles {
     static constexpr bool norms = true;
 
+    /* The block's roles have ended when it has met: sending warps have pushed from C, too. Then a
+     * row is a block's. */
+    static REDUCE_MEMBER void norm(const typename roles::plan *p, const struct gpu_launch *launch)
+    {
+        struct mk_cta own;
+        ptx_bulk_wait_all(); /* the thread's stores by TMA, of C among them */
+        ptx_fence_async();
+        __syncthreads();
+        cta_identify(&own, launch, blockIdx.x, blockDim.x);
+        gemm_rs_ended(roles::tiles(p), &own);
+        gemm_rs_norm_rows(roles::tiles(p), &own);
+    }
+};
+
+typedef reduce_norm_roles<gemm_rs_roles> gemm_rs_norm_roles;
+
+struct gemm_ar_norm_roles : reduce_norm_roles<gemm_ar_roles> {
     static REDUCE_MEMBER void role(const plan *p, struct mk_cta *cta)
     {
         if (cta->role == MK_INTER_SEND)
             gemm_ar_inter_send(p, cta);
         else
             gemm_ar_intra_comm_of_rows(p, cta);
-    }
-
-    /* The block's roles have ended when it has met: sending warps have pushed from C, too. Then a
-     * row is a warp's. */
-    static REDUCE_MEMBER void norm(const plan *p, const struct gpu_launch *launch)
-    {
-        struct mk_cta own;
-        ptx_bulk_wait_all(); /* the thread's stores by TMA, of C among them */
-        ptx_fence_async();
-        __syncthreads();
-        cta_identify(&own, launch, blockIdx.x, 32);
-        if (threadIdx.x < 32)
-            gemm_ar_ended(p, &own);
-        own.index = own.index * (blockDim.x / 32) + threadIdx.x / 32;
-        own.count *= blockDim.x / 32;
-        gemm_ar_norm_rows(p, &own);
     }
 };
 

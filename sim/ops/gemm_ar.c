@@ -4,7 +4,7 @@
 #ifdef SIM_OP_BROKEN_CTA
 #include SIM_OP_BROKEN_CTA
 #endif
-#include "core/roles/gemm_ar_norm.h"
+#include "core/roles/gemm_ar.h"
 #include "sim/exact.h"
 #include "sim/ops/gemm_rs.h"
 
@@ -34,11 +34,11 @@ static int publish(const struct mk_plan *plan, struct mk_cta *cta, const struct 
 
 static int gemm_ar_close(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    const struct gemm_ar_plan *p = gemm_ar_plan_of(plan);
+    const struct gemm_rs_plan *p = &gemm_ar_plan_of(plan)->rs;
     if (!p->norm.columns)
         return 0;
-    gemm_ar_ended(p, cta);
-    return gemm_ar_norm_rows(p, cta);
+    gemm_rs_ended(p, cta);
+    return gemm_rs_norm_rows(p, cta);
 }
 
 static void gemm_ar_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
@@ -62,7 +62,8 @@ static int gemm_ar_verify(const struct mk_plan *plan, uint64_t seed, uint64_t la
                           char *text, size_t size)
 {
     if (plan->problem.epilogue)
-        return exact_verify_rows(plan, seed, launch, arguments, reference, text, size);
+        return exact_verify_rows(plan, seed, launch, 0, plan->problem.m, arguments, reference, text,
+                                 size);
     return exact_verify(plan, seed, launch, 0, plan->problem.m, arguments[2], reference, text,
                         size);
 }

@@ -4,7 +4,7 @@
 #ifdef SIM_OP_BROKEN_CTA
 #include SIM_OP_BROKEN_CTA
 #endif
-#include "core/roles/gemm_rs.h"
+#include "core/roles/gemm_rs_norm.h"
 #include "sim/exact.h"
 #include "sim/ops/gemm_rs.h"
 
@@ -31,6 +31,15 @@ static int publish(const struct mk_plan *plan, struct mk_cta *cta, const struct 
     return 0;
 }
 
+static int gemm_rs_close(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    const struct gemm_rs_plan *p = gemm_rs_plan_of(plan);
+    if (!p->norm.columns)
+        return 0;
+    gemm_rs_ended(p, cta);
+    return gemm_rs_norm_rows(p, cta);
+}
+
 static void gemm_rs_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                              struct sim_operands *out)
 {
@@ -49,8 +58,12 @@ static int gemm_rs_verify(const struct mk_plan *plan, uint64_t seed, uint64_t la
                           char *text, size_t size)
 {
     const struct gemm_rs_plan *p = gemm_rs_plan_of(plan);
-    return exact_verify(plan, seed, launch, (uint64_t)p->topo.rank * p->shard_rows, p->shard_rows,
-                        arguments[2], reference, text, size);
+    const uint64_t first = (uint64_t)p->topo.rank * p->shard_rows;
+    if (plan->problem.epilogue)
+        return exact_verify_rows(plan, seed, launch, first, p->shard_rows, arguments, reference,
+                                 text, size);
+    return exact_verify(plan, seed, launch, first, p->shard_rows, arguments[2], reference, text,
+                        size);
 }
 
 extern const struct sim_op SIM_OP_NAME;
@@ -59,6 +72,7 @@ const struct sim_op SIM_OP_NAME = {
     .tile = tile,
     .before = before,
     .publish = publish,
+    .close = gemm_rs_close,
     .operands = gemm_rs_operands,
     .fill = exact_fill,
     .verify = gemm_rs_verify,

@@ -93,15 +93,27 @@ def ag_gemm_fp8(a, b, a_scales, b_scales, out=None, *, options: str = "", comm=N
     return _launch(comm, "ag_gemm_fp8", (a, b, a_scales, b_scales), None if out is None else (out,), options=options)[0]
 
 
-def gemm_rs(a, b, out=None, *, deterministic: bool = False, options: str = "", comm=None):
+def _gemm_sum(name, a, b, out, residual, norm_weight, eps, deterministic, options, comm):
+    if residual is None and norm_weight is not None:
+        raise Refused(f"{name}: norm_weight norms C + residual: give residual, too")
+    if residual is not None:
+        if norm_weight is None:
+            return _launch(comm, name + "_residual", (a, b, residual), None if out is None else (out,), False, deterministic, options)[0]
+        return tuple(_launch(comm, name + "_residual_rmsnorm", (a, b, residual, norm_weight), out, False, deterministic, f"{options} eps={eps!r}"))
+    return _launch(comm, name, (a, b), None if out is None else (out,), False, deterministic, options)[0]
+
+
+def gemm_rs(a, b, out=None, *, residual=None, norm_weight=None, eps: float = 1e-6, deterministic: bool = False, options: str = "", comm=None):
     """C = this rank's rows of the sum over ranks of A B.
 
     a: [M, K] bf16. b: [K, N] bf16; K are this rank's columns of the whole product.
     out: [M/W, N] bf16. Returns it.
     deterministic: sum over ranks in fp32 and in rank order, the same bits on every run. Else partial sums may be
         bf16 and are added in any order.
+    residual: [M/W, N] bf16, this rank's rows: returns C + residual, in fp32 of the rounded C, rounded to bf16.
+    norm_weight: [N] bf16, with a residual: returns (normed, new residual), as gemm_ar does, of this rank's rows.
     """
-    return _launch(comm, "gemm_rs", (a, b), None if out is None else (out,), False, deterministic, options)[0]
+    return _gemm_sum("gemm_rs", a, b, out, residual, norm_weight, eps, deterministic, options, comm)
 
 
 def gemm_rs_fp8(a, b, a_scales, b_scales, out=None, *, deterministic: bool = False, options: str = "", comm=None):
@@ -125,13 +137,7 @@ def gemm_ar(a, b, out=None, *, residual=None, norm_weight=None, eps: float = 1e-
     norm_weight: [N] bf16, with a residual: returns (normed, new residual), of which the latter is C + residual and
         normed = that * norm_weight / sqrt(mean(that^2 of a row) + eps), in fp32. out is then a pair. Forward only.
     """
-    if residual is None and norm_weight is not None:
-        raise Refused("gemm_ar: norm_weight norms C + residual: give residual, too")
-    if residual is not None:
-        if norm_weight is None:
-            return _launch(comm, "gemm_ar_residual", (a, b, residual), None if out is None else (out,), False, deterministic, options)[0]
-        return tuple(_launch(comm, "gemm_ar_residual_rmsnorm", (a, b, residual, norm_weight), out, False, deterministic, f"{options} eps={eps!r}"))
-    return _launch(comm, "gemm_ar", (a, b), None if out is None else (out,), False, deterministic, options)[0]
+    return _gemm_sum("gemm_ar", a, b, out, residual, norm_weight, eps, deterministic, options, comm)
 
 
 def _contiguous(split):
