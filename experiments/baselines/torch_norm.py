@@ -1,0 +1,119 @@
+"""What stands between two layers of a decoder, RMSNorm(X W + residual) with X W summed over ranks, by mkernel.gemm_ar from Python beside PyTorch's operators. One
+process a GPU:
+
+    torchrun --nproc-per-node 2 experiments/baselines/torch_norm.py N,K [ROWS ...]
+
+X is [ROWS, K], W [K, N], bf16, K of one rank. The ways: gemm_ar with residual and norm behind its sum; gemm_ar alone; torch.mm, then NCCL's all-reduce, or one-shot or
+two-shot of symmetric memory (no multicast), then one Triton kernel that adds the residual and norms. Each is a CUDA graph of 12 launches over operands that rotate through
+more than L2 holds; the ways take turns, a figure is the median of the slowest rank's us a launch, with least and most. Results are checked against fp64. Without a GPU
+the ways run over gloo, by the clock, as a check of this program.
+"""
+import sys
+
+import torch_measure
+from torch_measure import DEVICE, GPU, dist, torch
+import mkernel
+
+TOGETHER, ROUNDS, EPS = (12, 5, 1e-6) if GPU else (1, 1, 1e-6)
+torch_measure.start()
+comm = mkernel.init(timeout_ns=60_000_000_000)
+torch.manual_seed(comm.rank)
+shared = None
+if GPU:
+    import triton
+    import triton.language as tl
+    from torch.distributed import _symmetric_memory
+
+    group = dist.group.WORLD.group_name
+    _symmetric_memory.enable_symm_mem_for_group(group)
+
+    @triton.jit
+    def norm_kernel(c, residual, weight, after, normed, n, eps, BLOCK: tl.constexpr):
+        row, col = tl.program_id(0), tl.arange(0, BLOCK)
+        inside = col < n
+        at = row * n + col
+        x = (tl.load(c + at, inside, 0).to(tl.float32) + tl.load(residual + at, inside, 0).to(tl.float32)).to(tl.bfloat16)
+        tl.store(after + at, x, inside)
+        y = x.to(tl.float32)
+        scale = tl.rsqrt(tl.sum(y * y) / n + eps)
+        tl.store(normed + at, y * scale * tl.load(weight + col, inside, 0).to(tl.float32), inside)
+
+
+def norm(c, residual, weight):
+    if not GPU:
+        after = c + residual
+        return torch.nn.functional.rms_norm(after, weight.shape, weight, EPS), after
+    after, normed = torch.empty_like(c), torch.empty_like(c)
+    norm_kernel[(c.shape[0],)](c, residual, weight, after, normed, c.shape[1], EPS, triton.next_power_of_2(c.shape[1]), num_warps=8)
+    return normed, after
+
+
+def multiply(x, w):
+    return torch.mm(x, w, out=shared[: x.shape[0] * w.shape[1]].view(x.shape[0], w.shape[1]))
+
+
+def by_nccl(x, w, residual, weight):
+    c = torch.mm(x, w)
+    dist.all_reduce(c)
+    return norm(c, residual, weight)
+
+
+ways = {
+    "gemm_ar+norm": lambda x, w, residual, weight: mkernel.gemm_ar(x, w, residual=residual, norm_weight=weight, eps=EPS),
+    "gemm_ar": lambda x, w, residual, weight: (None, mkernel.gemm_ar(x, w)),
+    "NCCL": by_nccl,
+}
+if GPU:
+    ways["one-shot"] = lambda x, w, residual, weight: norm(torch.ops.symm_mem.one_shot_all_reduce(multiply(x, w), "sum", group), residual, weight)
+    ways["two-shot"] = lambda x, w, residual, weight: norm(torch.ops.symm_mem.two_shot_all_reduce_(multiply(x, w), "sum", group), residual, weight)
+
+
+def captured(call, sets):
+    if not GPU:
+        return lambda i: call(*sets[i % len(sets)])
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for i in range(TOGETHER):
+            call(*sets[i % len(sets)])
+    return lambda i: graph.replay()
+
+
+def check(name, results, x, w, residual, weight):
+    total = x.double() @ w.double()
+    dist.all_reduce(total)
+    after = total + residual.double() if results[0] is not None else total
+    wanted = torch.nn.functional.rms_norm(after, weight.shape, weight.double(), EPS)
+    for got, right in ((results[1], after), (results[0], wanted)):
+        error = 0 if got is None else ((got.double() - right).norm() / right.norm()).item()
+        assert error < 0.01, f"{name} is wrong: relative error {error}"
+
+
+def measure(rows, n, k):
+    alike = torch.Generator(DEVICE).manual_seed(7)  # the residual is alike on all ranks
+    sets = []
+    for _ in range(max(2, int(200e6 // (2 * n * k)) + 1) if GPU else 2):
+        sets.append((torch.randn(rows, k, device=DEVICE).bfloat16(), (torch.randn(k, n, device=DEVICE) / k**0.5).bfloat16(),
+                     torch.randn(rows, n, device=DEVICE, generator=alike).bfloat16(), torch.randn(n, device=DEVICE, generator=alike).bfloat16()))
+    runs, times = {}, {name: [] for name in ways}
+    for name, call in ways.items():
+        check(name, call(*sets[0]), *sets[0])
+        runs[name] = captured(call, sets)
+    for _ in range(ROUNDS):
+        for name, run in runs.items():
+            times[name].append(torch_measure.measure(run, TOGETHER, 1))
+    for name, of in times.items():
+        median = sorted(t[0] for t in of)[len(of) // 2]
+        if comm.rank == 0:
+            print(f"{rows},{n},{k} {name:13s} {median * 1e3:8.2f} us ({min(t[1] for t in of) * 1e3:.2f} .. {max(t[2] for t in of) * 1e3:.2f})", flush=True)
+
+
+n, k = map(int, (sys.argv[1] if len(sys.argv) > 1 else "8192,4096" if GPU else "256,128").split(","))
+all_rows = list(map(int, sys.argv[2:])) or ([1, 8, 16, 64, 128, 256, 512] if GPU else [1, 5])
+if GPU:
+    shared = _symmetric_memory.empty(max(all_rows) * n, dtype=torch.bfloat16, device=DEVICE)
+    _symmetric_memory.rendezvous(shared, group)
+with torch.no_grad():
+    for rows in all_rows:
+        measure(rows, n, k)
+comm.close()
+dist.destroy_process_group()
