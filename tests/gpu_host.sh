@@ -124,7 +124,7 @@ disturbed() { # SIGNAL SECONDS OP PROBLEM...
     [ "$status" = 3 ] && [ $((end - begin)) -lt "${2}000000000" ] && grep -q "rank 1" "$build/gpu.out"
 }
 
-texplained() { # OP BENCH...: `bench --why` splits a launch that took about as long as the timed ones, into parts that add up to it
+explained() { # OP BENCH...: `bench --why` splits a launch that took about as long as the timed ones, into parts that add up to it
     timeout -k 5 110 "$mkernel" bench "$1" --exec cuda --gpus "$gpus" --iters 40 "${@:2}" --why --json "$build/gpu.json" || return 1
     python3 - "$build/gpu.json" <<'EOF'
 import json, sys
@@ -137,7 +137,7 @@ for row in json.load(open(sys.argv[1]))["rows"]:
 EOF
 }
 
-raced() { # OP PROBLEM...: a run's trace is there, and its summary says how well the clocks are known
+traced() { # OP PROBLEM...: a run's trace is there, and its summary says how well the clocks are known
     rm -f "$build/gpu.db"
     timeout -k 5 80 "$mkernel" run "$@" --exec cuda --gpus "$gpus" --iters 3 --trace "$build/gpu.db" &&
         timeout -k 5 30 "$mkernel" trace summary "$build/gpu.db" >"$build/gpu.out" &&
