@@ -353,7 +353,9 @@ static void fp8_is_refused_where_it_cannot_be(void **state)
     refuses(q, "the next M that works is 64");
     q = ok, q.topo = (struct mk_topo){2, 1, 1};
     built(&q, 0, 0);
-    q = ok, q.op = MK_OP_RING_ATTENTION, q.attention = (struct mk_attention){.batch = 1};
+    q = ok, q.op = MK_OP_RING_ATTENTION;
+    q.attention = (struct mk_attention){
+        .batch = 1, .sequence = 64, .heads = 2, .kv_heads = 2, .head_dim = 64};
     refuses(q, "ring_attention takes bf16 alone; fp8 is for ");
     q = ok, q.exec = MK_EXEC_CUDA, q.sms = 132, q.engine = MK_ENGINE_MMA;
     refuses(q, "engine mma multiplies bf16 alone; engine=wgmma multiplies fp8");
