@@ -141,7 +141,8 @@ struct gemm_source {
 
     /* Of products of e4m3: where the i-th tile's scales lie. row: the CTA's first in the tile.
      * Of blocks, what it says of A is read by bulk copies behind `before`; all else by consumers'
-     * ordinary loads, of B's when they will. Where rows lie apart `a` is NULL. */
+     * ordinary loads, of B's when they will. Where rows lie apart `a` is NULL, and the warps that gather
+     * them read of B's. */
     GEMM_MEMBER struct gemm_scales scales(uint32_t, const struct mk_tile *, uint32_t) const
     {
         return {};
@@ -544,10 +545,10 @@ template <class shape> PTX_FN uint32_t gemm_again(uint32_t v)
     return v;
 }
 
-/* A consumer's half, likewise. */
+/* A consumer's half, likewise of a shape whose source has most to keep. */
 template <class shape> PTX_FN uint32_t gemm_half(uint32_t half)
 {
-    return shape::tight ? ptx_opaque(threadIdx.x) / 128 - 1 : half;
+    return shape::fronted ? ptx_opaque(threadIdx.x) / 128 - 1 : half;
 }
 
 /* A warpgroup's 64 x 64 sums to a box in shared memory. 128-byte swizzle: the 16-byte piece p of
@@ -586,10 +587,10 @@ PTX_FN void gemm_store(const CUtensorMap *map_c, uint32_t columns,
         for (int n = 0; n < shape::tile_n / 64; n++) {
             if (n >= columns)
                 break;
-            /* a tight shape's tiles take all boxes in turn, and end with the last */
-            static_assert(!shape::tight || shape::tile_n / 64 % shape::c_boxes == 0, "as often");
+            /* its tiles take all boxes in turn, and end with the last */
+            static_assert(!shape::fronted || shape::tile_n / 64 % shape::c_boxes == 0, "as often");
             uint32_t box =
-                ring + (shape::tight ? n : (*boxes)++) % shape::c_boxes * shape::box_bytes;
+                ring + (shape::fronted ? n : (*boxes)++) % shape::c_boxes * shape::box_bytes;
             if (thread == 0)
                 ptx_bulk_wait_read<shape::c_boxes - 1>();
             ptx_bar_sync(1 + half, 128);

@@ -130,7 +130,8 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
         pipeline_wait_full<shape::stages>(ring->barriers, &ring->at, op->limit_ns);
         if (k == 0 && threadIdx.x % 128 == 0)
             source->begin(i, tile);
-        const uint32_t all = gemm_again<shape>(stages_of_k), later = all > 2 ? 2 : all - 1;
+        const uint32_t all = shape::fronted ? ptx_opaque(stages_of_k) : stages_of_k,
+                       later = all > 2 ? 2 : all - 1;
         if (i > 0 && k == later && threadIdx.x % 128 == 0)
             source->stored(i - 1, half);
         const uint32_t stage = ring->shared + ring->at.stage * shape::stage_bytes;
