@@ -58,8 +58,10 @@ int plan_check_dtype(const struct mk_problem *q, char *error, size_t size)
     char list[OP_LIST_TEXT];
     unsigned long long k = q->k, m = q->m, shards = 1, unit;
     if (q->bytes && !op_has_bytes(q->op))
-        return plan_refuse(error, size, "dtype=bytes: %s computes; bytes are for %s",
-                           plan_op_name(q->op),
+        return plan_refuse(error, size, "dtype=bytes: %s %s; bytes are for %s", plan_op_name(q->op),
+                           op_has_fp8(q->op) && !op_of(q->op)->b_layout
+                               ? "moves bf16, and tokens of fp8 with their scales"
+                               : "computes",
                            op_list(list, sizeof list, op_has_bytes, ", ", " and "));
     if (!q->fp8 || op_has_bytes(q->op))
         return 0;

@@ -43,9 +43,8 @@ const struct op_shape op_shape_moe_rows = {
     .option = "moe",
     .letters = "T,H,E,K",
     .heading = "T,H,experts,k",
-    .about =
-        "of what moves tokens alone: tokens per rank, elements per token, experts of all ranks "
-        "together, experts that each token names",
+    .about = "moe_dispatch, moe_combine: tokens per rank, elements per token, experts of all ranks "
+             "together, experts that each token names",
     .defaults = "on the host 128,256,4 experts per rank,2; on GPUs 4096,7168,256,8",
     .explored = "16,64,2 experts per rank,2, and the seed varies tokens and experts",
     .dimensions = {{"T", "tokens", AT(tokens), 1 << 24,
