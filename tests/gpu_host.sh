@@ -491,7 +491,7 @@ for op in moe_dispatch moe_combine; do
     check ${op}_on_engine_mma $run --engine mma --gpus "$gpus" --moe 333,520,$((gpus * 5)),4 --iters 50 --burst 10
     check ${op}_on_engine_mma_two_nodes $run --engine mma $nodes --moe 333,520,$((world * 5)),4 --iters 8
     check ${op}_traced traced $op --moe 1024,1024,$((gpus * 8)),8
-    check ${op}_graphs "$mkernel" bench $op --exec cuda --gpus "$gpus" --shapes 300,512,$((gpus * 8)),8 --iters 8 --timeout 10
+    check ${op}_bench "$mkernel" bench $op --exec cuda --gpus "$gpus" --moe 300,512,$((gpus * 8)),8 --iters 8 --timeout 10
 done
 check moe_dispatch_fp8 "$mkernel" run moe_dispatch --exec cuda --check --timeout 5 --gpus "$gpus" --moe 333,528,$((gpus * 5)),4 --iters 50 --burst 10 --dtype fp8
 for op in moe_dispatch_gemm moe_ffn; do
@@ -576,8 +576,9 @@ if [ "${2:-}" = bench ]; then
     done
     table bench_moe_tables 60 "$build/tests/gpu_route" bench
     for op in moe_dispatch moe_combine; do
-        rows=7168,$((gpus * 32)),8
-        table bench_$op 200 "$mkernel" bench $op $bench --gpus "$gpus" --shapes 16,$rows:64,$rows:128,$rows:4096,$rows --csv "$build/$op.csv"
+        for tokens in 16 64 128 4096; do
+            table bench_${op}_$tokens 100 "$mkernel" bench $op $bench --gpus "$gpus" --moe $tokens,7168,$((gpus * 32)),8
+        done
     done
     for op in moe_dispatch_gemm moe_ffn; do
         name=bench_moe
