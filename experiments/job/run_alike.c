@@ -42,6 +42,7 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
         {"--check", o->check != 0, AGREE_GIVEN},
         {"--trace", o->trace != NULL, AGREE_GIVEN},
         {"--traced", o->traced != 0, AGREE_GIVEN},
+        {"--why", o->why != 0, AGREE_GIVEN},
         {"--samples", o->samples != 0, AGREE_GIVEN},
         {"--vs", (uint64_t)o->vs, AGREE_OPAQUE},
         {"--space", agree_hash(o->space ? o->space : ""), AGREE_OPAQUE},
