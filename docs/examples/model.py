@@ -355,7 +355,9 @@ def prefill(models, tokens):
     way("mkernel", models.ours)
     if ARGS.model == "llama":
         way("in turn", models.ours, in_turn)
-    way("DTensor", models.dtensor())
+    theirs = attempt(f"{title} DTensor", models.dtensor)
+    if theirs is not None:
+        way("DTensor", theirs)
     race.run()
 
 
@@ -428,7 +430,9 @@ def decode(models, sequences):
     if ARGS.model == "llama":
         way("in turn", models.ours, in_turn)
     else:
-        way("DTensor", models.dtensor())
+        theirs = attempt(f"{title} DTensor", models.dtensor)
+        if theirs is not None:
+            way("DTensor", theirs)
     race.run()
 
 
@@ -468,10 +472,13 @@ def train(models, tokens):
     mkernel.parallel_mode(models.ours, "sequence")
     way("mkernel", models.ours)
     way("in turn", models.ours, in_turn)
-    way("DTensor", models.dtensor())
+    theirs = attempt(f"{title} DTensor", models.dtensor)
+    if theirs is not None:
+        way("DTensor", theirs)
     race.run()
-    for model in (models.ours, models.dtensor()):
-        forget_gradients(model)
+    for model in (models.ours, theirs):
+        if model is not None:
+            forget_gradients(model)
 
 
 # ---- compiled ----
@@ -571,15 +578,26 @@ class Models:
     def __init__(self, prefills, decodes, trains):
         self._dtensor = {}
         self.ours = whole_model()
-        self.right = {f"prefill {n}": last_logits(self.ours, ids_of(1, n)) for n in prefills if wanted(f"prefill {n}")}
-        self.right.update({f"decode {n}": Decoding(self.ours, n).step() for n in decodes if wanted(f"decode {n}")})
-        title, ids = two_of(prefills[0])
-        if with_compiled() and wanted(title):
-            self.right[title] = last_logits(self.ours, ids)
+        self.right = {}
+
+        def keep(title, make):
+            made = attempt(f"{title} of the whole model", make) if wanted(title) else None
+            if made is not None:
+                self.right[title] = made
+
+        def gradients(n):
+            loss = trained(self.ours, ids_of(1, n))
+            return loss, {name: own(name, p.grad).clone() for name, p in self.ours.named_parameters()}
+
+        for n in prefills:
+            keep(f"prefill {n}", lambda: last_logits(self.ours, ids_of(1, n)))
+        for n in decodes:
+            keep(f"decode {n}", lambda: Decoding(self.ours, n).step())
+        if with_compiled():
+            title, ids = two_of(prefills[0])
+            keep(title, lambda: last_logits(self.ours, ids))
         for n in trains:
-            if wanted(f"train {n}"):
-                loss = trained(self.ours, ids_of(1, n))
-                self.right[f"train {n}"] = loss, {name: own(name, p.grad).clone() for name, p in self.ours.named_parameters()}
+            keep(f"train {n}", lambda: gradients(n))
         forget_gradients(self.ours)
         mkernel.parallelize(self.ours)
         if GPU:
@@ -612,9 +630,9 @@ def main():
     order = [(f"prefill {prefills[0]}", prefill, prefills[0])] + [(f"decode {n}", decode, n) for n in decodes]
     order += [(f"train {n}", train, n) for n in trains] + [(f"prefill {prefills[1]}", prefill, prefills[1])]
     for title, measure, n in order:
-        if begins(title, 10 if GPU else 0):
+        if title in models.right and begins(title, 10 if GPU else 0):
             measure(models, n)
-    if with_compiled() and wanted(two_of(prefills[0])[0]):
+    if two_of(prefills[0])[0] in models.right:
         compiled(models, prefills[0])
     comm.wait()
     say(f"done after {time.monotonic() - BEGAN:.0f} s" + (", and a result is wrong" if wrong else ""))
