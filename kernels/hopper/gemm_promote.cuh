@@ -105,6 +105,12 @@ PTX_FN void gemm_add_raw(float *sum, const float (&raw)[count], const float (&a)
         sum[i] = scaled ? __fmaf_rn(scale[i / 2 % 2], raw[i], sum[i]) : sum[i] + raw[i];
 }
 
+/* The stage at which the tile before is told of. */
+PTX_FN uint32_t gemm_later(uint32_t stages_of_k)
+{
+    return stages_of_k > 2 ? 2 : stages_of_k - 1;
+}
+
 /* What gemm_multiply does, with promotion after every 128 of K. */
 template <class shape, class tile_source>
 PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
@@ -113,8 +119,8 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
 {
     constexpr bool scaled = shape::products == GEMM_E4M3_BLOCKS;
     constexpr int across = shape::tile_n / 64, pieces = shape::blocks * across;
-    const uint32_t stages_of_k = source->stages_of_k(op, tile), lane = threadIdx.x % 32,
-                   part = shape::parts == 2 ? half : 0;
+    const uint32_t stages_of_k = source->stages_of_k(op, tile), later = gemm_later(stages_of_k),
+                   lane = threadIdx.x % 32, part = shape::parts == 2 ? half : 0;
     std::conditional_t<tile_source::gathers, gemm_scale_slots<shape>, gemm_scale_walk<shape>> walk;
     float raw[2][32], a[shape::blocks][2] = {}, b[gemm_scale_walk<shape>::columns] = {};
     if constexpr (scaled && !tile_source::gathers) {
@@ -130,9 +136,8 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
         pipeline_wait_full<shape::stages>(ring->barriers, &ring->at, op->limit_ns);
         if (k == 0 && threadIdx.x % 128 == 0)
             source->begin(i, tile);
-        const uint32_t all = shape::fronted ? ptx_opaque(stages_of_k) : stages_of_k,
-                       later = all > 2 ? 2 : all - 1;
-        if (i > 0 && k == later && threadIdx.x % 128 == 0)
+        if (i > 0 && k == (shape::fronted ? gemm_later(ptx_opaque(stages_of_k)) : later) &&
+            threadIdx.x % 128 == 0)
             source->stored(i - 1, half);
         const uint32_t stage = ring->shared + ring->at.stage * shape::stage_bytes;
         if constexpr (scaled && tile_source::gathers)
