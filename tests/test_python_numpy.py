@@ -147,7 +147,7 @@ def leading():
     y = mkernel.moe_ffn_fp8(records, gated.transpose(0, 2, 1), ids8, numpy.full((5, 1), 0.25, numpy.float32), down8.transpose(0, 2, 1),
                             numpy.ones((1, 2, 1, 4), numpy.float32), numpy.full((1, 2, 4), 0.5, numpy.float32))
     assert y.dtype == numpy.uint16 and y.shape == (5, 144) and (abs(floats(y) / (144 * 144 * 32 / 8) - 1) < 2.0 ** -8).all()
-    refuses("b1_scales is [1, 2, 1, 3], and should be [1, 2, 1, 4]", mkernel.moe_ffn_fp8, records, gated.transpose(0, 2, 1), ids8,
+    refuses("B1_scales is [1, 2, 1, 3], and should be [1, 2, 1, 4]", mkernel.moe_ffn_fp8, records, gated.transpose(0, 2, 1), ids8,
             numpy.ones((5, 1), numpy.float32), down8.transpose(0, 2, 1), numpy.ones((1, 2, 1, 3), numpy.float32), numpy.ones((1, 2, 4), numpy.float32))
     # Tokens stay with their rank, with ids and weights.
     E, H, I, K = 2 * W, k, 24, 2
