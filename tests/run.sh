@@ -2,7 +2,7 @@
 # Runs test programs and adds up what cmocka says. Usage: run.sh PROGRAM...
 # JOBS of them run at a time (default: one a core, 4 at most). A comment's line of its own, in the script or in tests/PROGRAM.c, changes
 # that: `ALONE` runs after the others with nothing beside it, since it holds the product to short times; `WAITS` takes next to no
-# time of a core and runs beside the others, one at a time. Each gets LIMIT seconds (default 300), or what a script's `# LIMIT=` says;
+# time of a core and runs beside the others, one at a time. Each gets LIMIT seconds (default 300), or what its `LIMIT=` says, likewise;
 # its whole output is in PROGRAM.log.
 # Ends in "N passed, N failed, N skipped"; exit 1 where anything failed.
 set -u
@@ -19,7 +19,7 @@ trap 'kill "${!running[@]}" 2>/dev/null; wait; exit 130' INT TERM
 says() { # PROGRAM KEY: what a comment of its source says
     local source=$1
     [[ $1 == *.sh ]] || source=${0%/*}/${1##*/}.c
-    [ ! -r "$source" ] || sed -n "s/^# $2\$/yes/p; s,^/\* $2 \*/\$,yes,p; s/^# $2=//p" "$source"
+    [ ! -r "$source" ] || sed -n "s/^# $2\$/yes/p; s,^/\* $2 \*/\$,yes,p; s/^# $2=//p; s,^/\* $2=\(.*\) \*/\$,\1,p" "$source"
 }
 
 run() { # PROGRAM: leaves its status, limit and ms in PROGRAM.result, and in the third line its CPU time

@@ -179,7 +179,7 @@ static void who_has_none_refuses(void **state)
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
     assert_string_equal(
         error,
-        "epilogue=bias+silu: reduce_scatter has none; it is of ag_gemm, gemm_rs and gemm_ar");
+        "epilogue=bias+silu: reduce_scatter has none; it is of ag_gemm, gemm_ar and gemm_rs");
     q.op = MK_OP_AG_GEMM;
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
     q.epilogue = MK_EPILOGUE_ACTIVATION;

@@ -2,6 +2,7 @@
  * its kernels come to there are left out together in every combination. Something is wrong exactly
  * where one that is needed is missing, whatever else is missing too; those that nothing needs are
  * in `redundant`, and no others are. And: a search whose budget or room runs out says so. */
+/* LIMIT=900 */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,6 +2,7 @@
  * barrier, an arrival, a wait, a copy or a product stands, it is left out or done wrong, one at a
  * time; each such mutant is a wrong result, or a sentence that names the line, within a few orders.
  * Those that are not, and why, are in `equivalent`; nothing else may survive. */
+/* LIMIT=900 */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

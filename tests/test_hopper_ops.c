@@ -1,6 +1,7 @@
 /* The GPU operators, whole: their kernels' own device code on emulated GPUs, several ranks, proxies
  * and a network, in orders drawn from seeds; every result is right, and nobody reads what nothing
  * says is there. */
+/* LIMIT=900 */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
