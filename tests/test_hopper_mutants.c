@@ -26,7 +26,7 @@ static const struct {
     /* the producer's warp, or a consumer's, comes together again: nothing is ordered by it; and
      * in gemm_pass a lane would have to be two phases of a stage behind its warp's first */
     {"gemm.cuh", HOPPER_P_SYNCWARP, 3},
-    {"moe_ffn.cu", HOPPER_P_SYNCWARP, 1},
+    {"moe_ffn.cuh", HOPPER_P_SYNCWARP, 1},
     {"attention.cuh", HOPPER_P_SYNCWARP, 1},
     /* consumers, and what follows the engine, with fewer registers than ptxas was told: its
      * business */
@@ -49,6 +49,8 @@ static const struct {
     {"cta.cuh", HOPPER_P_FENCE_ASYNC, 1},
     {"gemm_reduce.cuh", HOPPER_P_FENCE_ASYNC, 1},       /* the same */
     {"gemm_reduce_roles.cuh", HOPPER_P_FENCE_ASYNC, 1}, /* the same */
+    /* the barrier of the call that tells of the block's end follows */
+    {"gemm_reduce_roles.cuh", HOPPER_P_BARRIER, 1},
     /* a lane would have to be eight tiles behind its warp's first, and they meet in each */
     {"gemm_reduce.cuh", HOPPER_P_SYNCWARP, 1},
     /* of a block that passes on what the network brings: nobody does on these ranks */
@@ -58,14 +60,14 @@ static const struct {
     /* the next is the barrier of what follows */
     {"cta_rows.cuh", HOPPER_P_BARRIER, 1},
     /* it is one: only blocks of this GPU look */
-    {"moe_ffn.cu", HOPPER_P_RELEASE, 1},
+    {"moe_ffn.cuh", HOPPER_P_RELEASE, 1},
     /* at the end, and behind the engine, as ring_attention.cu */
-    {"moe_ffn.cu", HOPPER_P_BARRIER, 2},
+    {"moe_ffn.cuh", HOPPER_P_BARRIER, 2},
     /* the same on engine mma, where the lead's track is another thread's */
     {"moe_ffn_mma.cu", HOPPER_P_RELEASE, 1},
     {"moe_ffn_mma.cu", HOPPER_P_BARRIER, 1},
     /* the engine's own barrier follows; at the end as gemm_launch.cuh */
-    {"moe_dispatch_gemm.cu", HOPPER_P_BARRIER, 1},
+    {"moe_dispatch_gemm.cuh", HOPPER_P_BARRIER, 1},
     {"moe_dispatch_gemm_mma.cu", HOPPER_P_BARRIER, 1},
     {"moe_take.cuh", HOPPER_P_BARRIER, 1},
     /* tables of so few experts end before what TMA loads */

@@ -191,8 +191,13 @@ def leading(op: Operator, world: int, shapes):
     letter, parts = op.rows[0]
     lead, name = tuple(shapes[0][:-1]), op.inputs[0][0]
     folded = [i for i, (_, _, dimensions) in enumerate(op.inputs) if dimensions == 2 and op.rows[i][0] == letter]
+
+    def of(its_parts):
+        """The leading dimensions of what has these parts of the same rows."""
+        return (lead[0] if parts == its_parts else lead[0] * world if parts else lead[0] // world, *lead[1:])
+
     for i in folded:
-        if tuple(shapes[i][:-1]) != lead:
+        if tuple(shapes[i][:-1]) != of(op.rows[i][1]):
             raise Refused(f"{op.name}: {name} is {list(shapes[0])} and {op.inputs[i][0]} {list(shapes[i])}: their leading dimensions "
                           "are not alike")
     made = []
@@ -206,6 +211,5 @@ def leading(op: Operator, world: int, shapes):
         if of_parts and lead[0] % world:
             raise Refused(f"{op.name}: {name} is {list(shapes[0])}: the first dimension is divided among {world} ranks, and {lead[0]} "
                           "is no multiple")
-        first = lead[0] if parts == of_parts else lead[0] * world if parts else lead[0] // world
-        made.append((first, *lead[1:]))
+        made.append(of(of_parts))
     return folded, made
