@@ -267,16 +267,17 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
             cta_begin(&cta, launch,
                       gpu_auxiliary_of_block(split, MK_INTRA_COMM, warp - senders, blockIdx.x), 32);
             cta.pace = reduction()->pace;
-            op::role(plan, &cta);
+            op::intra_comm(plan, &cta);
             cta_end(&cta);
-        } else if (warp) {
-            cta_identify(&cta, launch, blockIdx.x, 32);
-            push_tiles(&cta, warp, senders);
-        } else { /* of senders the first alone has a track */
-            cta_begin(&cta, launch, blockIdx.x, 32, GPU_TRACK_SENDER);
-            push_tiles(&cta, warp, senders);
-            cta_end(&cta);
+            return;
         }
+        if (warp) /* of senders the first alone has a track */
+            cta_identify(&cta, launch, blockIdx.x, 32);
+        else
+            cta_begin(&cta, launch, blockIdx.x, 32, GPU_TRACK_SENDER);
+        push_tiles(&cta, warp, senders);
+        if (!warp)
+            cta_end(&cta);
     }
 };
 
@@ -333,17 +334,12 @@ template <class op, int number> struct reduce_on_mma {
         mma_op_source::run<shape>(operands, &tiles, memory);
         if (threadIdx.x == 0)
             cta_end(&reduce_halves[0].cta);
-        if constexpr (op::norms)
-            op::norm(p, launch);
+        reduce_norm<op>(p, launch);
     }
 
     static MMA_MEMBER void communicate(const plan *p, const struct gpu_launch *launch)
     {
-        struct mk_cta cta;
-        cta_begin(&cta, launch, gpu_cta_of_block(&launch->split, blockIdx.x), blockDim.x);
-        if (cta.role != MK_INTER_SEND || !cta_begin_commands(&cta))
-            op::role(p, &cta);
-        cta_end(&cta);
+        reduce_communicate<op>(p, launch, blockDim.x);
     }
 };
 
