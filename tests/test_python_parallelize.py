@@ -31,6 +31,14 @@ def own(comm, name, x):
     return x
 
 
+def sums_are(seen, name, blocks, bias):
+    """In a profile the sums over ranks have a residual and a norm behind them; with a bias none has, and rows that are a rank's end behind the last layer."""
+    counts = [seen.get(f"mkernel::{name}{epilogue}", 0) for epilogue in ("", "_residual", "_residual_rmsnorm")]
+    last = int(name == "gemm_rs")
+    assert counts == ([blocks, 0, 0] if bias else [0, last, blocks - last]), seen
+    assert not [x for x in seen if x.startswith("mkernel::gemm") and not x.startswith(f"mkernel::{name}")], seen
+
+
 def is_right(comm, make, plan=None):
     torch.manual_seed(1)  # the same weights and ids on every rank
     model = make().bfloat16()
@@ -64,8 +72,9 @@ def is_right(comm, make, plan=None):
         inferred = getattr(inferred, "logits", inferred)
     near(inferred, logits, 0.02)  # biases are added before the rounding here
     seen = {event.key: event.count for event in profile.key_averages()}
-    blocks = layers * (1 if plan else 2)
-    assert seen.get("mkernel::ag_gemm", 0) + seen.get("mkernel::ag_gemm_bias", 0) == seen["mkernel::gemm_rs"] == blocks and "mkernel::gemm_ar" not in seen, seen  # one gather for q, k, v; one for gate and up
+    blocks, bias = layers * (1 if plan else 2), any(name.endswith(("o_proj.bias", "fc2.bias")) for name in state)
+    assert seen.get("mkernel::ag_gemm", 0) + seen.get("mkernel::ag_gemm_bias", 0) == blocks, seen  # one gather for q, k, v; one for gate and up
+    sums_are(seen, "gemm_rs", blocks, bias)
 
     full = mkernel.full_state_dict(model)
     assert list(full) == list(state) and all(torch.equal(full[name], x) for name, x in state.items())
@@ -81,8 +90,10 @@ def is_right(comm, make, plan=None):
     mkernel.parallel_mode(model, "decode")
     with torch.no_grad():
         for some in (ids, ids[:, :1], ids[:1, :5]):
-            decoded, right = model(some), whole(some)
+            with torch.profiler.profile() as profile:
+                decoded, right = model(some), whole(some)
             near(getattr(decoded, "logits", decoded), getattr(right, "logits", right), 0.03)
+            sums_are({event.key: event.count for event in profile.key_averages()}, "gemm_ar", blocks, bias)
     refuses("mode \"decode\" has no backward", model, ids)
     mkernel.parallel_mode(model, "sequence")
     refuses(f"the sequence is {8 * comm.world - 1} long, and {comm.world} ranks do not divide it", model, ids[:, 1:])
@@ -209,6 +220,44 @@ class Inside(Plain):
         return super().forward(x * 2)
 
 
+class Shifted(Norm):
+    def forward(self, x):
+        return torch.nn.functional.rms_norm(x, (x.shape[-1],), 1 + self.weight, 1e-6)
+
+
+class Odd(torch.nn.Module):
+    """Does with a block's output what no layer of `transformers` does."""
+
+    def __init__(self):
+        super().__init__()
+        self.mlp, self.norm, self.shifted = MLP(False), Norm(H), Shifted(H)
+
+    def forward(self, x):
+        y = self.mlp(x)
+        x = x + y  # taken twice, by no RMSNorm
+        x = self.shifted(x) + x
+        y = self.mlp(x) * 0.5
+        y += self.mlp(x)
+        x = self.norm(y[:, :1] + x)
+        return x + self.mlp(x)
+
+
+def what_is_no_residual_and_norm_is_computed_as_it_is_written(comm):
+    torch.manual_seed(1)
+    model = torch.nn.ModuleDict({"layers": torch.nn.ModuleList([Odd(), Odd()])}).bfloat16()
+    model.forward = lambda x: model["layers"][1](model["layers"][0](x))  # a sum that waits is the result
+    x = torch.randn(2, 8, H).bfloat16()
+    with torch.no_grad():
+        wanted = model(x)
+        mkernel.parallelize(model, mode="decode")
+        with torch.profiler.profile() as profile:
+            got = model(x)
+    near(got, wanted, 0.03)
+    assert type(got) is torch.Tensor
+    seen = {event.key: event.count for event in profile.key_averages() if event.key.startswith("mkernel::gemm")}
+    assert seen == {"mkernel::gemm_ar_residual": 4, "mkernel::gemm_ar": 4}, seen
+
+
 def compiles(comm):
     torch.manual_seed(1)
     model, ids = Model(layers=1).bfloat16(), torch.randint(0, WORDS, (2, 4 * comm.world))
@@ -246,7 +295,7 @@ def refusals(comm):
     refused("layers.0.self_attn.k_proj has 1 heads, which 2 ranks do not divide", Model(), heads)
     refused("which 2 ranks do not divide", Model(counts=True), lambda m: [setattr(x.self_attn, "num_heads", 7) for x in m.layers])
     refused("has neither head_dim nor num_heads", Model(), lambda m: [delattr(x.self_attn, "head_dim") for x in m.layers])
-    refused("is of torch.float32, and should be of torch.bfloat16", Model(), lambda m: m.float())
+    refused("is of torch.float16, and should be of torch.bfloat16: convert by model.to(torch.bfloat16)", Model(), lambda m: m.half())
     refused("is a Residual, and should be a torch.nn.Linear", Model(), lambda m: setattr(m.layers[0].mlp, "up_proj", Residual().bfloat16()))
     refused("has a parameter [128] for all ranks' columns", Model(), lambda m: [setattr(x.self_attn, "q_norm", Norm(HEADS * DIM)) for x in m.layers])
     refused("layers.1 has not the blocks that layers.0 has", Model(), lambda m: setattr(m.layers[1], "mlp", torch.nn.Identity()))
@@ -287,6 +336,7 @@ def two_ranks():
     comm = start()
     is_right(comm, Model)
     is_right(comm, Stack, PLAN)
+    what_is_no_residual_and_norm_is_computed_as_it_is_written(comm)
     compiles(comm)
     refusals(comm)
     experts_are_right(comm, routed)
