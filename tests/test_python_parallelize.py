@@ -401,15 +401,17 @@ def models_of_transformers_are_the_whole_ones():
 def the_script_that_measures_a_model_runs_on_cpus():
     if importlib.util.find_spec("transformers") is None:
         raise Skip("this Python has no transformers")
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port()), "docs/examples/model.py", "--no-compile"]
-    said = run([*command, "--layers", "1", "--only", "prefill 16|decode 3|train"])
+    def command(ranks):
+        return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", ranks, "--master-port", str(free_port()), "docs/examples/model.py", "--no-compile"]
+
+    said = run([*command("2"), "--layers", "1", "--only", "prefill 16|decode 3|train"])
     for title in ("prefill 16", "decode 3", "train 16"):
         lines = [line for line in said.splitlines() if line.startswith(title)]
         assert len(lines) == (2 if title == "decode 3" else 3) and all("tokens/s" in line and "error" in line for line in lines), said
     says(said, "% in operators", "x in turn", "x DTensor")
-    said = run([*command, "--model", "qwen3-moe", "--layers", "1", "--only", "decode 3"])
+    said = run([*command("2"), "--model", "qwen3-moe", "--layers", "1", "--only", "decode 3"])
     says(said, "decode 3       mkernel", "decode 3       DTensor")
-    said = run([*command, "--layers", "1", "--only", "prefill 16", "--budget", "1"])
+    said = run([*command("1"), "--layers", "1", "--only", "prefill 16", "--budget", "1"])
     says(said, "prefill 16: left out, no time left of 1 s")
 
 
