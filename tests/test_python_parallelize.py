@@ -6,77 +6,12 @@ import importlib.util
 import sys
 
 import torch
-from torch.utils.checkpoint import checkpoint
 import mkernel
 from cases import Skip, case, free_port, main, ranks, refuses, run, says, scene
+from torch_model import DIM, H, HEADS, INNER, KV, MLP, WORDS, Attention, Model, Norm, routed
 from torch_ranks import end, gathered, near, start
 
-H, HEADS, KV, DIM, INNER, WORDS = 64, 8, 4, 16, 96, 50
 EXAMPLE = "docs/examples/parallelize.py"
-
-
-class Norm(torch.nn.Module):
-    def __init__(self, n):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.rand(n) + 0.5)
-
-    def forward(self, x):
-        return torch.nn.functional.rms_norm(x, (x.shape[-1],), self.weight)
-
-
-class Attention(torch.nn.Module):
-    """Views by num_heads where `counts`, else by -1."""
-
-    def __init__(self, bias, counts):
-        super().__init__()
-        self.head_dim, self.counts = DIM, counts
-        if counts:
-            self.num_heads, self.num_kv_heads = HEADS, KV
-        for name, n in (("q_proj", HEADS), ("k_proj", KV), ("v_proj", KV)):
-            setattr(self, name, torch.nn.Linear(H, n * DIM, bias=bias))
-        self.o_proj = torch.nn.Linear(HEADS * DIM, H, bias=bias)
-        self.q_norm = Norm(DIM)
-
-    def forward(self, hidden_states, mask=None):
-        B, S = hidden_states.shape[:2]
-        q = self.q_proj(hidden_states).view(B, S, self.num_heads if self.counts else -1, self.head_dim).transpose(1, 2)
-        k, v = (f(hidden_states).view(B, S, self.num_kv_heads if self.counts else -1, self.head_dim).transpose(1, 2) for f in (self.k_proj, self.v_proj))
-        y = torch.nn.functional.scaled_dot_product_attention(self.q_norm(q), k, v, is_causal=True, enable_gqa=True)
-        return self.o_proj(y.transpose(1, 2).reshape(B, S, -1)), None
-
-
-class MLP(torch.nn.Module):
-    def __init__(self, bias):
-        super().__init__()
-        self.gate_proj, self.up_proj = (torch.nn.Linear(H, INNER, bias=bias) for _ in range(2))
-        self.down_proj = torch.nn.Linear(INNER, H, bias=bias)
-
-    def forward(self, x):
-        return self.down_proj(torch.nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
-
-
-class Layer(torch.nn.Module):
-    def __init__(self, bias, counts):
-        super().__init__()
-        self.self_attn, self.mlp, self.before, self.after = Attention(bias, counts), MLP(bias), Norm(H), Norm(H)
-
-    def forward(self, x):
-        x = x + self.self_attn(hidden_states=self.before(x))[0]
-        return x + self.mlp(self.after(x))
-
-
-class Model(torch.nn.Module):
-    def __init__(self, bias=False, counts=False, layers=2):
-        super().__init__()
-        self.embed = torch.nn.Embedding(WORDS, H)
-        self.layers = torch.nn.ModuleList([Layer(bias, counts) for _ in range(layers)])
-        self.norm, self.head, self.checkpointed = Norm(H), torch.nn.Linear(H, WORDS, bias=False), False
-
-    def forward(self, ids):
-        x = self.embed(ids)
-        for layer in self.layers:
-            x = checkpoint(layer, x, use_reentrant=False) if self.checkpointed else layer(x)
-        return self.head(self.norm(x))
 
 
 def step(model, ids):
@@ -94,6 +29,14 @@ def own(comm, name, x):
     if any(f"{column}." in name for column in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "fc1")):
         return x.chunk(comm.world)[comm.rank]
     return x
+
+
+def sums_are(seen, name, blocks, bias):
+    """In a profile the sums over ranks have a residual and a norm behind them; with a bias none has, and rows that are a rank's end behind the last layer."""
+    counts = [seen.get(f"mkernel::{name}{epilogue}", 0) for epilogue in ("", "_residual", "_residual_rmsnorm")]
+    last = int(name == "gemm_rs")
+    assert counts == ([blocks, 0, 0] if bias else [0, last, blocks - last]), seen
+    assert not [x for x in seen if x.startswith("mkernel::gemm") and not x.startswith(f"mkernel::{name}")], seen
 
 
 def is_right(comm, make, plan=None):
@@ -129,8 +72,9 @@ def is_right(comm, make, plan=None):
         inferred = getattr(inferred, "logits", inferred)
     near(inferred, logits, 0.02)  # biases are added before the rounding here
     seen = {event.key: event.count for event in profile.key_averages()}
-    blocks = layers * (1 if plan else 2)
-    assert seen.get("mkernel::ag_gemm", 0) + seen.get("mkernel::ag_gemm_bias", 0) == seen["mkernel::gemm_rs"] == blocks and "mkernel::gemm_ar" not in seen, seen  # one gather for q, k, v; one for gate and up
+    blocks, bias = layers * (1 if plan else 2), any(name.endswith(("o_proj.bias", "fc2.bias")) for name in state)
+    assert seen.get("mkernel::ag_gemm", 0) + seen.get("mkernel::ag_gemm_bias", 0) == blocks, seen  # one gather for q, k, v; one for gate and up
+    sums_are(seen, "gemm_rs", blocks, bias)
 
     full = mkernel.full_state_dict(model)
     assert list(full) == list(state) and all(torch.equal(full[name], x) for name, x in state.items())
@@ -146,8 +90,10 @@ def is_right(comm, make, plan=None):
     mkernel.parallel_mode(model, "decode")
     with torch.no_grad():
         for some in (ids, ids[:, :1], ids[:1, :5]):
-            decoded, right = model(some), whole(some)
+            with torch.profiler.profile() as profile:
+                decoded, right = model(some), whole(some)
             near(getattr(decoded, "logits", decoded), getattr(right, "logits", right), 0.03)
+            sums_are({event.key: event.count for event in profile.key_averages()}, "gemm_ar", blocks, bias)
     refuses("mode \"decode\" has no backward", model, ids)
     mkernel.parallel_mode(model, "sequence")
     refuses(f"the sequence is {8 * comm.world - 1} long, and {comm.world} ranks do not divide it", model, ids[:, 1:])
@@ -156,43 +102,6 @@ def is_right(comm, make, plan=None):
     with torch.no_grad():
         near(getattr(model(ids), "logits", model(ids)), step_of(whole, ids), 0.04)
     refuses("the model is parallelised already", mkernel.parallelize, model)
-
-
-class Experts(torch.nn.Module):
-    def __init__(self, count, act=torch.nn.functional.silu):
-        super().__init__()
-        self.gate_up_proj = torch.nn.Parameter(torch.randn(count, 2 * INNER, H) / H**0.5)
-        self.down_proj = torch.nn.Parameter(torch.randn(count, H, INNER) / INNER**0.5)
-        self.act = act
-
-    def forward(self, x, ids, weights):
-        y = torch.zeros_like(x)
-        for place in range(ids.shape[1]):
-            for expert in range(len(self.gate_up_proj)):
-                rows = ids[:, place] == expert
-                gate, up = (x[rows] @ self.gate_up_proj[expert].t()).chunk(2, -1)
-                y[rows] += (weights[rows, place, None] * ((self.act(gate) * up) @ self.down_proj[expert].t())).to(y.dtype)
-        return y
-
-
-class Routed(torch.nn.Module):
-    """Two of the experts for each token, by its numbers alone, and one expert that all share."""
-
-    def __init__(self, experts):
-        super().__init__()
-        self.gate, self.experts, self.shared_expert = torch.nn.Linear(H, len(experts.gate_up_proj), bias=False), experts, MLP(False)
-
-    def forward(self, x):
-        rows = x.reshape(-1, H)
-        weights, ids = self.gate(rows).float().softmax(-1).topk(2, -1)
-        return (self.experts(rows, ids, weights) + self.shared_expert(rows)).reshape(x.shape)
-
-
-def routed(count=4, act=torch.nn.functional.silu):
-    model = Model()
-    for layer in model.layers:
-        layer.mlp = Routed(Experts(count, act))
-    return model
 
 
 def experts_are_right(comm, make):
@@ -311,6 +220,44 @@ class Inside(Plain):
         return super().forward(x * 2)
 
 
+class Shifted(Norm):
+    def forward(self, x):
+        return torch.nn.functional.rms_norm(x, (x.shape[-1],), 1 + self.weight, 1e-6)
+
+
+class Odd(torch.nn.Module):
+    """Does with a block's output what no layer of `transformers` does."""
+
+    def __init__(self):
+        super().__init__()
+        self.mlp, self.norm, self.shifted = MLP(False), Norm(H), Shifted(H)
+
+    def forward(self, x):
+        y = self.mlp(x)
+        x = x + y  # taken twice, by no RMSNorm
+        x = self.shifted(x) + x
+        y = self.mlp(x) * 0.5
+        y += self.mlp(x)
+        x = self.norm(y[:, :1] + x)
+        return x + self.mlp(x)
+
+
+def what_is_no_residual_and_norm_is_computed_as_it_is_written(comm):
+    torch.manual_seed(1)
+    model = torch.nn.ModuleDict({"layers": torch.nn.ModuleList([Odd(), Odd()])}).bfloat16()
+    model.forward = lambda x: model["layers"][1](model["layers"][0](x))  # a sum that waits is the result
+    x = torch.randn(2, 8, H).bfloat16()
+    with torch.no_grad():
+        wanted = model(x)
+        mkernel.parallelize(model, mode="decode")
+        with torch.profiler.profile() as profile:
+            got = model(x)
+    near(got, wanted, 0.03)
+    assert type(got) is torch.Tensor
+    seen = {event.key: event.count for event in profile.key_averages() if event.key.startswith("mkernel::gemm")}
+    assert seen == {"mkernel::gemm_ar_residual": 4, "mkernel::gemm_ar": 4}, seen
+
+
 def compiles(comm):
     torch.manual_seed(1)
     model, ids = Model(layers=1).bfloat16(), torch.randint(0, WORDS, (2, 4 * comm.world))
@@ -348,8 +295,7 @@ def refusals(comm):
     refused("layers.0.self_attn.k_proj has 1 heads, which 2 ranks do not divide", Model(), heads)
     refused("which 2 ranks do not divide", Model(counts=True), lambda m: [setattr(x.self_attn, "num_heads", 7) for x in m.layers])
     refused("has neither head_dim nor num_heads", Model(), lambda m: [delattr(x.self_attn, "head_dim") for x in m.layers])
-    refused("is of torch.float32, and should be of torch.bfloat16", Model(), lambda m: m.float())
-    refuses("is on meta, and the communicator on cpu", mkernel.parallelize, Model().bfloat16().to("meta"))
+    refused("is of torch.float16, and should be of torch.bfloat16: convert by model.to(torch.bfloat16)", Model(), lambda m: m.half())
     refused("is a Residual, and should be a torch.nn.Linear", Model(), lambda m: setattr(m.layers[0].mlp, "up_proj", Residual().bfloat16()))
     refused("has a parameter [128] for all ranks' columns", Model(), lambda m: [setattr(x.self_attn, "q_norm", Norm(HEADS * DIM)) for x in m.layers])
     refused("layers.1 has not the blocks that layers.0 has", Model(), lambda m: setattr(m.layers[1], "mlp", torch.nn.Identity()))
@@ -390,6 +336,7 @@ def two_ranks():
     comm = start()
     is_right(comm, Model)
     is_right(comm, Stack, PLAN)
+    what_is_no_residual_and_norm_is_computed_as_it_is_written(comm)
     compiles(comm)
     refusals(comm)
     experts_are_right(comm, routed)
@@ -454,15 +401,17 @@ def models_of_transformers_are_the_whole_ones():
 def the_script_that_measures_a_model_runs_on_cpus():
     if importlib.util.find_spec("transformers") is None:
         raise Skip("this Python has no transformers")
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port()), "docs/examples/model.py", "--no-compile"]
-    said = run([*command, "--layers", "1", "--only", "prefill 16|decode 3|train"])
+    def command(ranks):
+        return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", ranks, "--master-port", str(free_port()), "docs/examples/model.py", "--no-compile"]
+
+    said = run([*command("2"), "--layers", "1", "--only", "prefill 16|decode 3|train"])
     for title in ("prefill 16", "decode 3", "train 16"):
         lines = [line for line in said.splitlines() if line.startswith(title)]
         assert len(lines) == (2 if title == "decode 3" else 3) and all("tokens/s" in line and "error" in line for line in lines), said
     says(said, "% in operators", "x in turn", "x DTensor")
-    said = run([*command, "--model", "qwen3-moe", "--layers", "1", "--only", "decode 3"])
+    said = run([*command("2"), "--model", "qwen3-moe", "--layers", "1", "--only", "decode 3"])
     says(said, "decode 3       mkernel", "decode 3       DTensor")
-    said = run([*command, "--layers", "1", "--only", "prefill 16", "--budget", "1"])
+    said = run([*command("1"), "--layers", "1", "--only", "prefill 16", "--budget", "1"])
     says(said, "prefill 16: left out, no time left of 1 s")
 
 

@@ -259,6 +259,7 @@ def refusals():
     comm = start()
     a, b = bf16(16, 64), bf16(64, 48)
     refuses("A is of torch.float32, and should be of torch.bfloat16", mkernel.ag_gemm, a.float(), b)
+    refuses("there are no kernels for fp16, convert by B.to(torch.bfloat16)", mkernel.ag_gemm, a, b.half())
     refuses("B is a ndarray; all arguments are torch's arrays", comm.launch, "ag_gemm", (a, b.float().numpy()))
     refuses("B is on meta, and the communicator on cpu", comm.launch, "ag_gemm", (a, b.to("meta").t().contiguous().t()))
     refuses("should be [16, 48] of torch.bfloat16", mkernel.ag_gemm, a, b, torch.empty(16, 40, dtype=torch.bfloat16))
@@ -322,6 +323,15 @@ def what_bench_sets_a_moe_beside_computes_what_it_says():
             lines = re.findall(rf"^{shape},([a-z_]+),([\d.]+),([\d.]+),([\d.]+)$", said, re.M)
             assert sorted(line[0] for line in lines) == sorted(words), said
             assert all(float(least) <= float(ms) <= float(most) for _, ms, least, most in lines), said
+
+
+@case
+def what_a_norm_behind_gemm_ar_is_set_beside_computes_what_it_says():
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port()), "experiments/baselines/torch_norm.py", "64,32", "1", "5"]
+    said = run(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    for rows in (1, 5):
+        ways = re.findall(rf"^{rows},64,32 (\S+) +[\d.]+ us \([\d.]+ \.\. [\d.]+\)$", said, re.M)
+        assert ways == ["gemm_ar+norm", "gemm_ar", "NCCL"], said
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@
     train N      forward, loss and backward of N tokens; attention's backward is PyTorch's
 Each is done by these, which take turns; a way that fails says so in a line, and the others go on:
     mkernel      mkernel.parallelize: ag_gemm and gemm_rs (decode: gemm_ar; experts: moe_ffn)
-    in turn      the same model, and in place of each operator NCCL's collective and PyTorch's product
+    in turn      the same model, and in place of each operator NCCL's collective and PyTorch's product, sum and (one kernel) rms_norm
     DTensor      torch.distributed.tensor.parallel over NCCL, eager: its all-reduces
     compiled     prefill of two sequences alone: DTensor with the sequence sharded, each layer by torch.compile; so are the next two,
     async TP     with PyTorch's async tensor parallelism,
@@ -20,6 +20,7 @@ program, whose times say nothing. Ends with status 1 where a result is wrong, wi
 import argparse
 import contextlib
 import datetime
+import functools
 import os
 import re
 import signal
@@ -56,6 +57,7 @@ def arguments():
     parser.add_argument("--layers", type=int, default=8 if GPU else 2)
     parser.add_argument("--budget", type=float, default=200 if GPU else 1e6, help="seconds after which nothing new begins (default %(default)s)")
     parser.add_argument("--only", default=".", help="measures whose names match: 'prefill 4096', 'decode', 'train|2x2048'")
+    parser.add_argument("--norms", action="store_true", help="inference also with each way to norm: in gemm_ar's or gemm_rs's launch, by PyTorch's kernel behind it, by the model's own code")
     parser.add_argument("--no-compile", action="store_true", help="leave out what torch.compile takes part in")
     return parser.parse_args()
 
@@ -266,14 +268,20 @@ def in_turn():
             whole = gathered(dc)
             return whole @ b.t(), (whole.t() @ a).t()
 
-    def gemm_rs(a, b, **_):
-        return Scattered.apply(a, b)
+    def gemm_rs(a, b, **epilogue):
+        return with_norm(Scattered.apply(a, b), **epilogue)
 
     def ag_gemm(a, b, bias=None, **_):
         return Gathered.apply(a, b) if bias is None else Gathered.apply(a, b) + bias
 
-    def gemm_ar(a, b, **_):
-        return summed(a @ b)
+    def gemm_ar(a, b, **epilogue):
+        return with_norm(summed(a @ b), **epilogue)
+
+    def with_norm(c, residual=None, norm_weight=None, eps=0, **_):
+        if residual is None:
+            return c
+        c += residual
+        return c if norm_weight is None else (torch.nn.functional.rms_norm(c, norm_weight.shape, norm_weight, eps), c)
 
     named = {"ag_gemm": ag_gemm, "gemm_rs": gemm_rs, "gemm_ar": gemm_ar, "all_gather": gathered}
     before = {name: getattr(mkernel.operators, name) for name in named}
@@ -352,13 +360,30 @@ def prefill(models, tokens):
             race.add(name, call, f"  error {judged(e)}" + (shared(title, call) if name == "mkernel" else ""))
 
     mkernel.parallel_mode(models.ours, "sequence")
-    way("mkernel", models.ours)
+    ours(models, way)
     if ARGS.model == "llama":
         way("in turn", models.ours, in_turn)
     theirs = attempt(f"{title} DTensor", models.dtensor)
     if theirs is not None:
         way("DTensor", theirs)
     race.run()
+
+
+def ours(models, way):
+    """mkernel.parallelize's model; with --norms also with other norms than it takes."""
+    way("mkernel", models.ours)
+    if ARGS.norms:
+        for name, kind in (("one launch", "epilogue"), ("norm behind", "kernel"), ("own norms", "")):
+            way(name, models.ours, functools.partial(normed_by, models.ours.mkernel_of, kind))
+
+
+@contextlib.contextmanager
+def normed_by(of, kind):
+    before, of.norms = of.norms, kind
+    try:
+        yield
+    finally:
+        of.norms = before
 
 
 def shared(title, call):
@@ -426,7 +451,7 @@ def decode(models, sequences):
             race.add(name, replay, f"  error {judged(e)}" + (shared(title, decoding.step) if name == "mkernel" else ""))
 
     kept = []  # caches live as long as graphs that read them
-    way("mkernel", models.ours)
+    ours(models, way)
     if ARGS.model == "llama":
         way("in turn", models.ours, in_turn)
     else:

@@ -16,8 +16,8 @@ from .operators import ring_attention_rows, ring_attention_shard
 globals().update((name, getattr(operators, name)) for name in _shapes.FUNCTIONS)
 
 __all__ = [
-    "Communicator", "Error", "Plan", "Refused", "compile_pass", "default", "empty", "frame", "from_bf16", "full_state_dict", "init", "load_full_state_dict", "operators",
-    "parallel_mode", "parallelize", "quantize", "ring_attention_rows", "ring_attention_shard", "to_bf16", "trace",
+    "Communicator", "Error", "Plan", "Refused", "compile_pass", "default", "empty", "frame", "from_bf16", "full_state_dict", "init", "load_checkpoint",
+    "load_full_state_dict", "operators", "parallel_mode", "parallelize", "quantize", "ring_attention_rows", "ring_attention_shard", "save_checkpoint", "to_bf16", "trace",
     *_shapes.FUNCTIONS,
 ]
 
@@ -36,7 +36,8 @@ def parallelize(model, comm=None, *, mode="sequence", plan=None):
     """Divides a PyTorch model's Linear modules and experts among the ranks, in place, and returns the model. All ranks call, with the same weights.
 
     model: has layers in one ModuleList or Sequential, each with blocks of gate_proj, up_proj and down_proj (an MLP) or q_proj, k_proj, v_proj
-        and o_proj (an attention), as `transformers` names them; weights are bf16, on the communicator's device.
+        and o_proj (an attention), as `transformers` names them; weights are bf16, on the communicator's device, or all of the model is on meta: then it gets memory for this rank's
+        part, and `load_checkpoint` the weights.
     mode: "sequence" (prefill, training): ranks hold parts of the rows between blocks; ag_gemm and gemm_rs; the number of ranks divides the
         sequence. "decode": all rows on all ranks; products of this rank's columns, then gemm_ar; no gradients. `parallel_mode` changes it.
     plan: other names, {"layers.*.mlp.fc1": "colwise", "layers.*.mlp.fc2": "rowwise"}: the modules that read a block's input and the one
@@ -73,16 +74,40 @@ def compile_pass(*comms):
 
 def full_state_dict(model):
     """The state dict of a parallelised model as it was before: whole tensors, on the CPU, on every rank. Collective."""
-    from . import _parallelize
+    from . import _checkpoint
 
-    return _parallelize.full_state_dict(model)
+    return _checkpoint.full_state_dict(model)
 
 
 def load_full_state_dict(model, state):
     """Copies this rank's parts of whole tensors into a parallelised model."""
-    from . import _parallelize
+    from . import _checkpoint
 
-    _parallelize.load_full_state_dict(model, state)
+    _checkpoint.load_full_state_dict(model, state)
+
+
+def load_checkpoint(model, path):
+    """Copies this rank's parts of a checkpoint, and no more of it, into a parallelised model.
+
+    path: a file of safetensors, an index of several (model.safetensors.index.json), or a folder with model.safetensors or that index. Names are the state
+        dict's; experts may be there one by one, as `transformers` saves them. Tensors that the model has not are named in a warning.
+    Does not communicate. Raises Refused, and has changed nothing, where a tensor is missing or has another shape.
+    """
+    from . import _checkpoint
+
+    _checkpoint.load(model, path)
+
+
+def save_checkpoint(model, path, *, file_bytes=5 << 30):
+    """Writes the whole tensors of a parallelised model as safetensors to the folder `path`, for `transformers`, too. Collective: rank 0 writes.
+
+    file_bytes: the most a file has, where a tensor has no more; of several files there is an index. Names are those of the checkpoint that was
+        loaded, else the state dict's. A model of `transformers` has its config.json written, too. What the folder had is whole until all is written.
+    No rank holds more than its part and 64 MiB. Raises Refused, on all ranks, where rank 0 cannot write.
+    """
+    from . import _checkpoint
+
+    _checkpoint.save(model, path, file_bytes)
 
 
 def quantize(x, block=(1, 128)):

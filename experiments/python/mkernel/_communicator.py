@@ -225,7 +225,8 @@ class Communicator:
             if not arrays.is_array(x):
                 raise Refused(f"{of.name}: {name} is a {type(x).__name__}; all arguments are {arrays.NAME}'s arrays")
             if not arrays.type_is(x, word):
-                raise Refused(f"{of.name}: {name} is of {x.dtype}, and should be of {arrays.types_of(word)}")
+                half = f": there are no kernels for fp16, convert by {name}.to(torch.bfloat16)" if word == "bf16" and str(x.dtype) == "torch.float16" else ""
+                raise Refused(f"{of.name}: {name} is of {x.dtype}, and should be of {arrays.types_of(word)}{half}")
             if arrays.place(x) != self._place:
                 raise Refused(f"{of.name}: {name} is on {arrays.place(x)}, and the communicator on {self.device}")
         more, options = _shapes.said(of, options)

@@ -7,6 +7,8 @@ matrix of B S rows; it is held as [B, S/W, H], so that every block knows B and S
 weights, one under another in memory; the block's forward gets that product in place of its input, with B and S as its shape says,
 and each column-parallel module hands out its columns of it.
 
+Where no gradient is wanted, a row-parallel module gives a sum that waits for its residual and norm (_pending.py).
+
 Experts are modules with gate_up_proj [E, 2 I, H] and down_proj [E, H, I]. A rank has E/W of them. In mode "sequence" it brings its own rows;
 in mode "decode" all ranks have all rows: each brings a part of them, and the results are gathered.
 """
@@ -18,7 +20,7 @@ import re
 
 import torch
 
-from . import _communicator, operators
+from . import _communicator, _pending, operators
 from ._library import Refused
 
 MODES = ("sequence", "decode")
@@ -32,44 +34,50 @@ class Parallel:
     def __init__(self, comm, mode):
         self.comm, self.mode = comm, mode
         self.shards = {}  # name of a parameter -> dimension that is divided
+        self.norms = ""  # behind a sum over ranks and a residual: in their "epilogue", by a "kernel", "" the model's own
+        self.leaving = None  # of the layers: a sum that waits for the model's last norm
+        self.empty = False  # the model came on meta, and no weights have been loaded
+        self.runs = {}  # name of a parameter -> the tensors that it is in the checkpoint that was loaded
 
     def __deepcopy__(self, memo):
         return self
 
 
 class Block:
-    """Of one block: names of its column-parallel modules, and their weights as one matrix."""
+    """Of one block: names of its column-parallel modules, and their weights as one matrix, their biases as one vector."""
 
     def __init__(self, of, name, columns):
         self.of, self.name, self.columns = of, name, columns
-        self.weight = None
+        self.whole = {"weight": None, "bias": None}
         self.product = None  # in the block's forward: the product, and whether it has the biases
 
     def read(self, module):
-        """The weights, one under another. Parameters are views of that matrix; where somebody has put others there (`.to`,
-        a state dict that was assigned), they are laid anew."""
+        """The modules, the weights one under another and the biases, None where not all have one. Parameters are views of these; where somebody has put others
+        there (`.to`, a state dict that was assigned), they are laid anew."""
         linears = [getattr(module, name) for name in self.columns]
-        if not torch.compiler.is_compiling() and not self._holds(linears):
-            with torch.no_grad():
-                self.weight = torch.cat([x.weight.detach() for x in linears])
-                start = 0
-                for x in linears:
-                    x.weight.data = self.weight[start : start + len(x.weight)]
-                    start += len(x.weight)
-        weight = self.weight
-        if torch.is_grad_enabled() and any(x.weight.requires_grad for x in linears):
-            weight = _Together.apply(weight, *[x.weight for x in linears])
-        return linears, weight
+        return linears, self._read("weight", linears), None if any(x.bias is None for x in linears) else self._read("bias", linears)
 
-    def _holds(self, linears):
-        if self.weight is None:
+    def _read(self, kind, linears):
+        parts = [getattr(x, kind) for x in linears]
+        if not torch.compiler.is_compiling() and not _holds(self.whole[kind], parts):
+            with torch.no_grad():
+                self.whole[kind] = torch.cat([x.detach() for x in parts])
+                for x, part in zip(parts, self.whole[kind].split([len(x) for x in parts])):
+                    x.data = part
+        if torch.is_grad_enabled() and any(x.requires_grad for x in parts):
+            return _Together.apply(self.whole[kind], *parts)
+        return self.whole[kind]
+
+
+def _holds(whole, parts):
+    if whole is None:
+        return False
+    at = whole.data_ptr()
+    for x in parts:
+        if x.data_ptr() != at or x.dtype is not whole.dtype:
             return False
-        at = self.weight.data_ptr()
-        for x in linears:
-            if x.weight.data_ptr() != at or x.weight.dtype is not self.weight.dtype:
-                return False
-            at += x.weight.numel() * x.weight.element_size()
-        return True
+        at += x.numel() * x.element_size()
+    return True
 
 
 class _Together(torch.autograd.Function):
@@ -141,12 +149,13 @@ class Row(torch.nn.Linear):
         of = self.of
         exact = torch.are_deterministic_algorithms_enabled()
         rows = x.reshape(-1, x.shape[-1])
+        lead = (*x.shape[:-2], x.shape[-2] // of.comm.world) if of.mode == "sequence" else x.shape[:-1]
+        if of.norms and self.bias is None and _pending.may_wait():
+            return _pending.Pending(of, rows, self.weight.detach(), lead)
         if of.mode == "sequence":
             y = operators.gemm_rs(rows, self.weight.t(), deterministic=exact, comm=of.comm)
-            lead = (*x.shape[:-2], x.shape[-2] // of.comm.world)
         else:
             y = operators.gemm_ar(rows, self.weight.t(), deterministic=exact, comm=of.comm)
-            lead = x.shape[:-1]
         y = y.reshape(*lead, y.shape[-1])
         return y if self.bias is None else y + self.bias
 
@@ -179,16 +188,15 @@ def _block_begins(module, arguments, named):
     """Puts the product with all column-parallel weights in the place of the block's input."""
     block = module.mkernel_block
     of = block.of
-    linears, weight = block.read(module)
+    linears, weight, biases = block.read(module)
     every = [(i, x) for i, x in (*enumerate(arguments), *named.items()) if isinstance(x, torch.Tensor) and x.ndim > 1 and x.is_floating_point()
              and x.shape[-1] == weight.shape[1]]
     if len(every) != 1:
         raise Refused(f"{block.name}: its input should be one tensor [..., {weight.shape[1]}], and there are {len(every)}")
     (where, x), = every
     rows = x.reshape(-1, x.shape[-1])
-    biases = [x.bias for x in linears]
-    graded = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (rows, weight, *biases))
-    bias = None if graded or any(x is None for x in biases) else torch.cat(biases)  # the product's epilogue has no backward
+    graded = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (rows, weight, *(x.bias for x in linears)))
+    bias = None if graded else biases  # the product's epilogue has no backward
     if of.mode == "sequence":
         y = operators.ag_gemm(rows, weight.t(), bias=bias, comm=of.comm)
         lead = (*x.shape[:-2], x.shape[-2] * of.comm.world)
@@ -216,6 +224,8 @@ def _first_tensor(arguments, named):
 
 def _layers_begin(module, arguments, named):
     of = module.mkernel_of
+    if of.empty:
+        raise Refused("the model was parallelised on meta, and its weights have not been loaded: mkernel.load_checkpoint brings them")
     if of.mode != "sequence":
         return None
     where, x = _first_tensor(arguments, named)
@@ -229,8 +239,12 @@ def _layers_begin(module, arguments, named):
 
 def _layers_end(module, arguments, result):
     of = module.mkernel_of
-    if of.mode != "sequence":
+    if of.mode != "sequence" and isinstance(result, _pending.Pending):
+        of.leaving = result
         return None
+    result = _pending.values(result)
+    if of.mode != "sequence":
+        return result
     if isinstance(result, tuple):
         return (_Leave.apply(result[0], of.comm), *result[1:])
     return _Leave.apply(result, of.comm)
@@ -299,6 +313,11 @@ def _experts(model):
     return found
 
 
+def _check_place(comm, name, x):
+    if x.device != comm._place and x.device.type != "meta":
+        raise Refused(f"{name} is on {x.device}, and the communicator on {comm.device}")
+
+
 def _check_experts(comm, name, module):
     up, down = module.gate_up_proj, module.down_proj
     E, I2, H = up.shape
@@ -308,15 +327,17 @@ def _check_experts(comm, name, module):
         raise Refused(f"{name} has {E} experts, which {comm.world} ranks do not divide")
     for child, x in (("gate_up_proj", up), ("down_proj", down)):
         if x.dtype is not torch.bfloat16:
-            raise Refused(f"{name}.{child} is of {x.dtype}, and should be of torch.bfloat16")
-        if x.device != comm._place:
-            raise Refused(f"{name}.{child} is on {x.device}, and the communicator on {comm.device}")
+            raise Refused(f"{name}.{child} is of {x.dtype}, and should be of torch.bfloat16: convert by model.to(torch.bfloat16)")
+        _check_place(comm, f"{name}.{child}", x)
     with torch.no_grad():  # what its forward makes of two rows and its last expert is what moe_ffn makes
+        if up.device.type == "meta":  # numbers in place of weights that are not there yet, alike for all experts
+            up, down = (torch.empty(x.shape[1:], dtype=x.dtype, device=comm._place).normal_(0, x.shape[2] ** -0.5).expand(x.shape) for x in (up, down))
         x = torch.linspace(-2, 2, 2 * H, device=up.device).sin().reshape(2, H).bfloat16()
         gate, value = torch.nn.functional.linear(x, up[-1]).float().chunk(2, -1)
         right = 0.5 * torch.nn.functional.linear((torch.nn.functional.silu(gate) * value).bfloat16(), down[-1]).float()
         try:
-            got = module(x, torch.full((2, 1), E - 1, device=up.device), torch.full((2, 1), 0.5, device=up.device)).float()
+            given = x, torch.full((2, 1), E - 1, device=up.device), torch.full((2, 1), 0.5, device=up.device)
+            got = torch.func.functional_call(module, {"gate_up_proj": up, "down_proj": down}, given).float()
         except Exception as e:
             raise Refused(f"{name}: its forward should take rows [T, H], ids [T, K] and weights [T, K]: {e}") from None
         if got.shape != right.shape or not (got - right).norm() <= 0.05 * right.norm():
@@ -361,9 +382,8 @@ def _check(comm, name, module, columns, row):
         if type(x) is not torch.nn.Linear:
             raise Refused(f"{name}.{child} is a {type(x).__name__}, and should be a torch.nn.Linear")
         if x.weight.dtype is not torch.bfloat16:
-            raise Refused(f"{name}.{child}.weight is of {x.weight.dtype}, and should be of torch.bfloat16")
-        if x.weight.device != comm._place:
-            raise Refused(f"{name}.{child}.weight is on {x.weight.device}, and the communicator on {comm.device}")
+            raise Refused(f"{name}.{child}.weight is of {x.weight.dtype}, and should be of torch.bfloat16: convert by model.to(torch.bfloat16)")
+        _check_place(comm, f"{name}.{child}.weight", x.weight)
     if len({x.in_features for x in linears}) != 1 or linears[0].in_features != last.out_features:
         raise Refused(f"{name}: {', '.join(columns)} should take as many columns as {row} makes")
     for child, x in zip(columns, linears):
@@ -435,6 +455,7 @@ def parallelize(model, comm, mode, plan):
             if len(names[x]) > 1:
                 raise Refused(f"{' and '.join(names[x])} are one parameter, which cannot be divided")
     of = Parallel(comm, mode)
+    buffers = _buffers(model, comm) if _on_meta(model) else {}
     for name, (columns, row) in blocks.items():  # nothing is refused from here on
         _divide(of, model.get_submodule(name), name, columns, row, *checked[name])
     for name in experts:
@@ -443,13 +464,66 @@ def parallelize(model, comm, mode, plan):
             x.data = x.data.chunk(comm.world)[comm.rank].clone()
             of.shards[f"{name}.{child}"] = 0
         module.__class__, module.of, module.mkernel_name = Experts, of, name
+    if _on_meta(model):
+        _give_memory(model, comm, buffers)
+        of.empty = True
+    for name in blocks:
+        module = model.get_submodule(name)
+        module.mkernel_block.read(module)
     for name, weight in model.named_parameters():
         if name not in of.shards and any(weight is x for x in layers.parameters()) and weight.requires_grad:
             weight.register_hook(_sum_over_ranks(of))
+    of.norms = _pending.find_norms(model, comm, last.out_features)
     layers[0].register_forward_pre_hook(_layers_begin, with_kwargs=True)
     layers[-1].register_forward_hook(_layers_end)
+    model.register_forward_hook(_pending.settle)
     model.mkernel_of = layers[0].mkernel_of = layers[-1].mkernel_of = of
     return model
+
+
+def _on_meta(model):
+    """Whether the model has no memory yet. Refused where some of it has."""
+    there, absent = [], []
+    for name, x in model.named_parameters():
+        (absent if x.device.type == "meta" else there).append(name)
+    if there and absent:
+        raise Refused(f"{absent[0]} is on meta and {there[0]} is not: make the whole model under torch.device(\"meta\"), or none of it")
+    return bool(absent)
+
+
+def _buffers(model, comm):
+    """The buffers on meta, as {module: {name: tensor}}. Those that no checkpoint has (a rotary embedding's frequencies) are computed as `transformers` does it."""
+    made = {}
+    for name, module in model.named_modules():
+        absent = {child: x for child, x in module._buffers.items() if x is not None and x.device.type == "meta"}
+        if not absent:
+            continue
+        new = {child: torch.zeros(x.shape, dtype=x.dtype, device=comm._place) for child, x in absent.items()}
+        unsaved = [child for child in new if child in module._non_persistent_buffers_set]
+        for child in unsaved:
+            new[child].fill_(float("nan") if new[child].is_floating_point() else -1)
+        if unsaved and hasattr(model, "_init_weights") and not module._parameters:
+            module._buffers.update(new)
+            with torch.no_grad():
+                model._init_weights(module)
+            module._buffers.update(absent)
+        for child in unsaved:
+            if (new[child].isnan() if new[child].is_floating_point() else new[child] == -1).any():
+                raise Refused(f"{name}.{child} is a buffer on meta that no checkpoint has and the model does not compute anew: make the model with its buffers on {comm.device}")
+        made[module] = new
+    return made
+
+
+def _give_memory(model, comm, buffers):
+    """In place of each parameter on meta, which is cut to this rank's part, one with memory."""
+    made = {}
+    for module in model.modules():
+        for child, x in module._parameters.items():
+            if x is not None:
+                if x not in made:
+                    made[x] = torch.nn.Parameter(torch.empty(x.shape, dtype=x.dtype, device=comm._place), x.requires_grad)
+                module._parameters[child] = made[x]
+        module._buffers.update(buffers.get(module, {}))
 
 
 def _divide(of, module, name, columns, row, linears, last, heads):
@@ -472,7 +546,6 @@ def _divide(of, module, name, columns, row, linears, last, heads):
         last.__class__, last.of = Row, of
     for attribute, n in heads:
         setattr(module, attribute, n // W)
-    block.read(module)
     module.register_forward_pre_hook(_block_begins, with_kwargs=True)
     module.register_forward_hook(_block_ends, always_call=True)
 
@@ -489,38 +562,3 @@ def set_mode(model, mode):
     if mode not in MODES:
         raise Refused(f"mode is \"{mode}\", and should be \"sequence\" or \"decode\"")
     of.mode = mode
-
-
-_PIECE = 64 << 20  # bytes that are gathered at once: the symmetric heap has room for so many
-
-
-def _gathered(comm, x, dimension):
-    """The whole of all ranks' parts x along this dimension, on the CPU."""
-    rows = x.detach().reshape(-1, x.shape[-1]).contiguous()
-    step = max(1, _PIECE // (comm.world * rows.shape[1] * rows.element_size()))
-    pieces = [operators.all_gather(part, comm=comm).to("cpu", copy=True).reshape(comm.world, len(part), -1) for part in rows.split(step)]
-    return torch.cat([torch.cat([piece[rank] for piece in pieces]).reshape(x.shape) for rank in range(comm.world)], dimension)
-
-
-def full_state_dict(model) -> dict:
-    of = of_model(model)
-    return {name: _gathered(of.comm, x, of.shards[name]) if name in of.shards else x.detach().to("cpu", copy=True)
-            for name, x in model.state_dict().items()}
-
-
-def load_full_state_dict(model, state):
-    of, own = of_model(model), {}
-    held = model.state_dict()
-    for name, x in state.items():
-        if name in of.shards:
-            dimension, wanted = of.shards[name], list(held[name].shape)
-            wanted[dimension] *= of.comm.world
-            if list(x.shape) != wanted:
-                raise Refused(f"{name} is {list(x.shape)}, and should be {wanted}: the whole of all ranks")
-            x = x.chunk(of.comm.world, dimension)[of.comm.rank]
-        own[name] = x
-    missing = [name for name in held if name not in own]
-    unknown = [name for name in own if name not in held]
-    if missing or unknown:
-        raise Refused("the state dict " + " and ".join([f"lacks {x}" for x in missing[:1]] + [f"has {x}, which the model has not" for x in unknown[:1]]))
-    model.load_state_dict(own)
