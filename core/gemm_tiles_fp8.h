@@ -13,7 +13,7 @@
 #define MK_FP8_SUM_TILES(X) X(128, 128, 2, 5, 2) X(128, 128, 1, 5, 2) MK_FP8_PART_TILES(X)
 #define MK_FP8_TILES(X) X(128, 256, 2, 4, 2) MK_FP8_SUM_TILES(X)
 #define MK_FP8_FEW_ROWS_TILES(X) X(64, 64, 1, 5, 2)
-#define MK_FP8_GROUPED_TILES(X) X(128, 128, 1, 5, 2) X(128, 64, 1, 7, 2)
+#define MK_FP8_GROUPED_TILES(X) X(128, 256, 1, 4, 2) X(128, 128, 1, 5, 2) X(128, 64, 1, 7, 2)
 #define MK_FP8_GATED_TILES(X) X(128, 256, 1, 4, 2)
 
 #ifndef __CUDACC__

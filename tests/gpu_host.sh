@@ -452,6 +452,7 @@ check moe_nk $run --gpus "$gpus" --moe 65,200,72,$((gpus * 3)),3 --iters 8 --b-l
 fp8="$run --dtype fp8 --b-layout nk"
 check moe_fp8_one_gpu $fp8 --gpus 1 --moe 300,528,328,8,3 --iters 8
 check moe_fp8_odd_tokens $fp8 --gpus "$gpus" --moe 333,528,328,$((gpus * 5)),4 --iters 50 --burst 10
+check moe_fp8_tiles_128x128 $fp8 --gpus "$gpus" --moe 333,528,328,$((gpus * 4)),4 --iters 8 --tile 128,128
 check moe_fp8_tiles_128x64 $fp8 --gpus "$gpus" --moe 65,208,72,$((gpus * 3)),3 --iters 8 --tile 128,64
 check moe_fp8_two_hundred_launches $fp8 --gpus "$gpus" --moe 512,512,512,$((gpus * 8)),8 --iters 200 --burst 50
 check moe_fp8_two_nodes $fp8 $nodes --moe 333,528,328,$((world * 5)),4 --iters 8

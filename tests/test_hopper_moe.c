@@ -73,6 +73,7 @@ static void test_orders_on_mma(void **state)
  * blocks of B's scales. */
 static void test_fp8_orders(void **state)
 {
+    static const uint32_t columns[] = {256, 64, 128, 256};
     for (uint32_t form = 0; form < FORMS; form++)
         for (uint64_t i = 0; i < 4; i++) {
             struct sim_world_config c = hopper_moe_config(MK_OP_MOE_DISPATCH_GEMM, forms[form][0],
@@ -81,7 +82,7 @@ static void test_fp8_orders(void **state)
             c.problem.moe.hidden = 16 * (1 + (7 * i + form) % 35);
             c.problem.moe.inner = 8 * (1 + (11 * i + 5 * form) % 40);
             c.problem.tuning.tile_m = 128;
-            c.problem.tuning.tile_n = i % 2 ? 64 : 128;
+            c.problem.tuning.tile_n = columns[i];
             c.unwatched = i > 0 || forms[form][0] > 1;
             if (!c.unwatched)
                 c.problem.tuning.split.ctas[MK_INTRA_COMM] = 1;

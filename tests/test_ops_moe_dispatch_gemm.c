@@ -136,6 +136,28 @@ static void test_refusals(void **state)
                            "more than a command can name"));
 }
 
+/* On a GPU, the narrowest tile that has all columns of an expert's B, else the widest; of FP8 too. */
+static void test_columns_of_tiles(void **state)
+{
+    static const uint32_t cases[][2] = {{8, 64},    {64, 64},   {72, 128},
+                                        {128, 128}, {136, 256}, {2048, 256}};
+    for (uint32_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        char error[300] = "";
+        struct mk_problem q = {.op = MK_OP_MOE_DISPATCH_GEMM,
+                               .topo = {.nodes = 1, .gpus = 2},
+                               .moe = {256, 512, cases[i / 2][0], 8, 2},
+                               .fp8 = i % 2,
+                               .b_transposed = 1,
+                               .exec = MK_EXEC_CUDA,
+                               .sms = 132};
+        struct mk_plan p;
+        if (plan_build(&p, &q, 0, 0, error, sizeof error))
+            fail_msg("inner %u: %s", cases[i / 2][0], error);
+        assert_int_equal(p.problem.tuning.tile_m, 128);
+        assert_int_equal(p.problem.tuning.tile_n, cases[i / 2][1]);
+    }
+}
+
 /* ---- mutants; tables that were never made hold anything, so those that read too early begin at
  * launch 2 ---- */
 
@@ -363,9 +385,10 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_orders),
-        cmocka_unit_test(test_fp8_orders), cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_mutants),    cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_refusals),         cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_fp8_orders),       cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_mutants),          cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_columns_of_tiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,12 +5,74 @@
 #include "core/gemm_tiles_fp8.h"
 #include "kernels/hopper/gemm_promote.cuh"
 
-struct moe_dispatch_gemm_fp8_source : moe_source<moe_dispatch_gemm_fp8_source> {
+/* What consumers of a tight shape have no register for: where the tile of each warp begins, and the
+ * first's track. */
+struct moe_tight_place {
+    uint32_t row, col;
+};
+PTX_SHARED(struct moe_tight_place, moe_tight_places, 8);
+PTX_SHARED(struct tile_track, moe_tight_track, 1);
+
+template <class derived, class shape> struct moe_tight_source : moe_source<derived> {
+    static constexpr int producer_registers = 88, consumer_registers = 208;
+
+    /* Nothing that derives from it is kept from tile to tile. */
+    static GEMM_MEMBER struct moe_tight_place *own()
+    {
+        return &moe_tight_places[ptx_opaque(threadIdx.x) / 32 - 4];
+    }
+
+    GEMM_MEMBER void describe(const struct mk_tile_entry *e, struct mk_tile *tile)
+    {
+        moe_source<derived>::describe(e, tile);
+        if (threadIdx.x < 128)
+            return;
+        if (threadIdx.x % 32 == 0)
+            *own() = {tile->row, tile->col};
+        __syncwarp();
+    }
+
+    GEMM_MEMBER struct gemm_place place(uint32_t, const struct mk_tile *, uint32_t row) const
+    {
+        return {(int32_t)own()->col, (int32_t)(own()->row + row), 0};
+    }
+
+    GEMM_MEMBER void open_track()
+    {
+        if (threadIdx.x == 128)
+            tile_track_open(moe_tight_track, this->launch);
+    }
+
+    GEMM_MEMBER void close_track()
+    {
+        if (threadIdx.x == 128)
+            tile_track_close(moe_tight_track, this->launch);
+    }
+
+    GEMM_MEMBER void begin(uint32_t, const struct mk_tile *)
+    {
+        if (threadIdx.x == 128)
+            tile_track_start(moe_tight_track);
+    }
+
+    GEMM_MEMBER void after(uint32_t, const struct mk_tile *, uint32_t)
+    {
+        if (threadIdx.x == 128)
+            tile_track_note(moe_tight_track, MK_FRESH(this->launch),
+                            own()->row / shape::tile_m * this->columns +
+                                own()->col / shape::tile_n);
+    }
+};
+
+template <class shape>
+struct moe_dispatch_gemm_fp8_source
+    : std::conditional_t<shape::tight, moe_tight_source<moe_dispatch_gemm_fp8_source<shape>, shape>,
+                         moe_source<moe_dispatch_gemm_fp8_source<shape>>> {
     const struct moe_dispatch_gemm_plan *plan;
 
     GEMM_MEMBER int await(const struct mk_tile_entry *e)
     {
-        return moe_await_rows(dispatch, &cta, e->row);
+        return moe_await_rows(this->dispatch, &this->cta, e->row);
     }
 
     /* Of codes. */
@@ -42,7 +104,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
                                  const __grid_constant__ struct gemm_operands operands)
 {
     PTX_SHARED_DYNAMIC_ALIGNED(memory, 1024);
-    struct moe_dispatch_gemm_fp8_source source;
+    struct moe_dispatch_gemm_fp8_source<shape> source;
     source.plan = &plan;
     moe_dispatch_gemm_block<shape>(&plan, &launch, &operands, &source, memory);
 }
