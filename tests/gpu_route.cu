@@ -208,15 +208,64 @@ static int differs(const char *what, const void *got, const void *want, uint64_t
     return 1;
 }
 
-/* Lists of `count`s[] entries at `list`, `pitch` tokens apart. */
+/* Lists of `count`s[] entries at `list`: the i-th at entry firsts[i] of `pitch` entries for each
+ * of `of` (i % of, if they are by what is within). `firsts` 0: lists are `pitch` apart. */
 static int lists_differ(const char *what, const uint8_t *got, const uint8_t *want, uint64_t list,
-                        uint64_t count, uint32_t lists, uint32_t tokens)
+                        uint64_t firsts, uint64_t count, uint32_t lists, uint32_t of,
+                        uint32_t pitch)
 {
-    const uint32_t *n = (const uint32_t *)(want + count);
+    const uint32_t *n = (const uint32_t *)(want + count), *first = (const uint32_t *)(want + firsts);
     int wrong = differs(what, got + count, want + count, lists * 4ull);
-    for (uint32_t i = 0; i < lists && !wrong; i++)
-        wrong = differs(what, got + list + i * 4ull * tokens, want + list + i * 4ull * tokens,
-                        n[i] * 4ull);
+    for (uint32_t i = 0; i < lists && !wrong; i++) {
+        uint64_t at = list + ((uint64_t)(firsts ? i % of : i) * pitch + (firsts ? first[i] : 0)) * 4;
+        wrong = firsts && n[i] &&
+                differs(what, got + firsts + i * 4, want + firsts + i * 4, 4);
+        wrong |= differs(what, got + at, want + at, n[i] * 4ull);
+    }
+    return wrong;
+}
+
+/* Rows of tokens that the host has given some: those of the own rank's, and of the lists'. */
+static int places_differ(const struct mk_route *r, const uint8_t *got, const uint8_t *want)
+{
+    const struct mk_topo *t = &r->topo;
+    const uint32_t local = mk_local_of(t, t->rank);
+    const char *const what = "places of rows";
+    const uint64_t each = r->k * 4ull;
+    int wrong = differs(what, got + r->position, want + r->position, r->tokens * each);
+    for (uint32_t rank = 0; rank < mk_world(t) && !wrong; rank++) {
+        const uint32_t node = mk_node_of(t, rank), *came = (const uint32_t *)(want + r->came_count),
+                       *landed = (const uint32_t *)(want + r->landed_count),
+                       *first = (const uint32_t *)(want + r->landed_first);
+        const int rail = mk_local_of(t, rank) == local;
+        if (rank == t->rank)
+            continue;
+        uint64_t at = r->position +
+                      (rail ? mk_route_relayed(r, node) : mk_route_landed(r, rank, first[rank])) * each;
+        wrong = differs(what, got + at, want + at, (rail ? came[node] : landed[rank]) * each);
+    }
+    return wrong;
+}
+
+/* What there is of a table for rows that go back, where a plan has it. */
+static int before_differs(const struct mk_route *r, const uint8_t *got, const uint8_t *want)
+{
+    const struct mk_topo *t = &r->topo;
+    const uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank),
+                   *came = (const uint32_t *)(want + r->came_count);
+    int wrong = 0;
+    for (uint32_t n = 0; n < t->nodes && r->sent_before; n++) {
+        uint64_t at = r->sent_before + n * (r->tokens + 1ull) * 4;
+        wrong |= n != node && differs("tokens sent before", got + at, want + at,
+                                      (r->tokens + 1ull) * 4);
+    }
+    for (uint32_t n = 0; n < t->nodes && r->push_before; n++) {
+        uint64_t first = n == node ? 0 : r->room + (uint64_t)n * r->relay_room,
+                 count = n == node ? r->tokens : came[n];
+        for (uint64_t i = first * t->gpus; i < (first + count) * t->gpus; i++)
+            wrong |= i % t->gpus != local && differs("tokens pushed before", got + r->push_before + i * 4,
+                                                     want + r->push_before + i * 4, 4);
+    }
     return wrong;
 }
 
@@ -233,29 +282,34 @@ static int rank_check(struct rank *k)
     host.step = MK_ROUTE_PLACE;
     host.part = 0;
     host.parts = k->parts;
-    route_make(&host, k->heap, summary);
-    uint64_t own = t->rank * r->rank_experts * 4ull;
-    const uint32_t *first = (const uint32_t *)(k->heap + r->first + own),
-                   *rows = (const uint32_t *)(k->heap + r->rows + own);
-    wrong |= differs("first rows", got + r->first + own, first, r->rank_experts * 4ull);
-    wrong |= differs("rows", got + r->rows + own, rows, r->rank_experts * 4ull);
-    wrong |= differs("places of rows", got + r->position, k->heap + r->position,
-                     (uint64_t)world * r->tokens * r->k * 4);
+    route_make(&host, k->heap, k->heap + r->ids, summary);
+    const struct mk_route_head *head = (const struct mk_route_head *)(k->heap + r->order_head),
+                               *said = (const struct mk_route_head *)(got + r->order_head);
+    wrong |= differs("what there is too much of", &said->over, &head->over, 16);
+    if (wrong || head->over) {
+        free(got);
+        free(summary);
+        return wrong;
+    }
+    const uint32_t *first = (const uint32_t *)(k->heap + r->first),
+                   *rows = (const uint32_t *)(k->heap + r->rows);
+    wrong |= differs("first rows", got + r->first, first, r->rank_experts * 4ull);
+    wrong |= differs("rows", got + r->rows, rows, r->rank_experts * 4ull);
+    wrong |= places_differ(r, got, k->heap);
+    wrong |= before_differs(r, got, k->heap);
     for (uint32_t e = 0; e < r->rank_experts && !wrong; e++)
         wrong |= differs("where rows lie", got + r->source + first[e] * 4ull,
                          k->heap + r->source + first[e] * 4ull, rows[e] * 4ull);
     wrong |= differs("rows by node", got + r->node_rows, k->heap + r->node_rows,
                      r->rank_experts * (t->nodes + 1) * 4ull);
-    wrong |= lists_differ("tokens to push", got, k->heap, r->push, r->push_count,
-                          t->nodes * t->gpus, r->tokens);
-    wrong |= lists_differ("tokens that others bring", got, k->heap, r->landed, r->landed_count,
-                          t->gpus > 1 ? world : 0, r->tokens);
-    wrong |=
-        lists_differ("tokens to send", got, k->heap, r->sent, r->sent_count, t->nodes, r->tokens);
-    wrong |=
-        lists_differ("tokens that came", got, k->heap, r->came, r->came_count, t->nodes, r->tokens);
-    const struct mk_route_head *head = (const struct mk_route_head *)(k->heap + r->order_head),
-                               *said = (const struct mk_route_head *)(got + r->order_head);
+    wrong |= lists_differ("tokens to push", got, k->heap, r->push, r->push_first, r->push_count,
+                          t->gpus > 1 ? t->nodes * t->gpus : 0, t->gpus, r->landed_room);
+    wrong |= lists_differ("tokens that others bring", got, k->heap, r->landed, r->landed_first,
+                          r->landed_count, t->gpus > 1 ? world : 0, t->gpus, r->landed_room);
+    wrong |= lists_differ("tokens to send", got, k->heap, r->sent, 0, r->sent_count, t->nodes, 1,
+                          r->relay_room);
+    wrong |= lists_differ("tokens that came", got, k->heap, r->came, 0, r->came_count, t->nodes, 1,
+                          r->relay_room);
     wrong |= differs("how many tiles", &said->count, &head->count, sizeof head->count);
     wrong |= differs("the order of tiles", got + r->order, k->heap + r->order,
                      wrong ? 0 : head->count * (uint64_t)sizeof(struct mk_tile_entry));

@@ -82,7 +82,7 @@ static int await_all_tiles(struct mk_cta *cta, const struct moe_ffn_plan *p)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
     for (uint32_t expert = 0; expert < d->rank_experts; expert++) {
-        uint64_t entry = (d->topo.rank * d->rank_experts + expert) * 4ull;
+        uint64_t entry = expert * 4ull;
         uint32_t rows = mk_cta_load(cta, d->route.rows + entry),
                  first = mk_cta_load(cta, d->route.first + entry);
         for (uint32_t row = first; row < first + rows; row += d->tile_m)

@@ -23,7 +23,7 @@ static int moe_combine_build(struct mk_plan *p, char *error, size_t size)
     d->route.summary_space = MK_SPACE_HEAP;
     m->split = q->tuning.split;
     m->hidden = (uint32_t)q->moe.hidden;
-    m->part_rows = plan_moe_part(q);
+    plan_moe_sums_size(m, q);
     m->number = MK_BF16;
     m->made_space = MK_SPACE_ARG0;
     m->y_space = MK_SPACE_ARG3;

@@ -107,7 +107,7 @@ static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
     m->up_cols = m->tile_n / 2;
     m->up_tiles = (uint32_t)mk_ceil_div(m->inner, m->up_cols);
     m->down_tiles = (uint32_t)mk_ceil_div(m->hidden, m->tile_n);
-    m->part_rows = plan_moe_part(q);
+    plan_moe_sums_size(m, q);
     moe_ffn_choose_order(m, q);
     m->number = q->deterministic ? MK_FP32 : MK_BF16;
     m->made_space = MK_SPACE_HEAP;
