@@ -10,6 +10,15 @@
 #include <stdio.h>
 #include <string.h>
 
+const struct op_limit op_limit_moe = {
+    .name = "capacity",
+    .about = "rows of its experts that a rank has room for, a row for each of the K places of a token; "
+             "where more come, the launch ends on all ranks with a sentence. Default: on up to 8 ranks "
+             "all that can come; else twice as many as come on the average (of ranks with fewer than "
+             "8 experts four times), and six times the root of those",
+    .offset = offsetof(struct mk_problem, own) + MOE_CAPACITY * sizeof(uint64_t),
+};
+
 #define AT(field) offsetof(struct mk_problem, moe.field)
 const struct op_shape op_shape_moe = {
     .option = "moe",
@@ -187,7 +196,9 @@ int plan_check_moe_gpu(const struct mk_problem *q, char *error, size_t size)
     return 0;
 }
 
-/* Rows of its experts that a rank has room for. On up to 8 ranks, all that can come. Else so many
+enum { MOE_ALL_FIT = 8 }; /* ranks, at most, that have room for all that can come */
+
+/* Rows of its experts that a rank has room for. On so many ranks, all that can come. Else so many
  * times as come on the average that experts may differ (a rank with few has the more to fear), and
  * six standard deviations of a fair draw, which few tokens need. */
 static uint64_t plan_moe_capacity(const struct mk_problem *q)
@@ -195,7 +206,7 @@ static uint64_t plan_moe_capacity(const struct mk_problem *q)
     uint64_t world = mk_world(&q->topo), mean = q->moe.tokens * q->moe.k, all = world * mean,
              times = q->moe.experts / world >= 8 ? 2 : 4,
              some = times * mean + (uint64_t)ceil(6 * sqrt((double)mean)),
-             rows = q->own[MOE_CAPACITY] ? q->own[MOE_CAPACITY] : world <= 8 ? all : some;
+             rows = q->own[MOE_CAPACITY] ? q->own[MOE_CAPACITY] : world <= MOE_ALL_FIT ? all : some;
     return rows < all ? rows : all;
 }
 
@@ -229,7 +240,7 @@ static int plan_size_moe_room(struct moe_dispatch_plan *m, struct mk_problem *q,
                            (unsigned long long)tokens, (unsigned long long)world,
                            (unsigned long long)q->moe.k, (unsigned long long)capacity,
                            (unsigned long long)(most > sources ? most : sources));
-    q->own[MOE_CAPACITY] = capacity;
+    q->own[MOE_CAPACITY] = any && world <= MOE_ALL_FIT ? 0 : capacity;
     r->capacity = (uint32_t)capacity;
     r->room = r->landed_source = m->room = (uint32_t)room;
     r->landed_room = (uint32_t)landed;

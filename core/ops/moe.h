@@ -10,6 +10,7 @@
 /* Of a problem's own numbers: rows of its experts that a rank has room for; 0: the plan's to say. */
 enum { MOE_CAPACITY };
 
+extern const struct op_limit op_limit_moe;
 extern const struct op_shape op_shape_moe;
 void op_choose_moe(enum op_size size, uint64_t world,
                    uint64_t *numbers);          /* struct op_descriptor's */

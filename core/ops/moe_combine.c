@@ -83,6 +83,7 @@ int mk_moe_combine(struct mk_plan *plan, const void *rows, const uint32_t *ids,
 const struct op_descriptor op_moe_combine = {
     .help = "adds what experts have made of each token by weight, where the token is from",
     .shape = &op_shape_moe_rows,
+    .limit = &op_limit_moe,
     .choose_shape = op_choose_moe_rows,
     .arguments = {{"rows", OP_BF16, "rows,H"},
                   {"ids", OP_UINT32, "T,K"},

@@ -13,6 +13,7 @@ struct problem_options {
     struct mk_role_split roles;
     uint64_t knobs[TUNING_KNOBS][2]; /* all but the roles; 0: choose */
     uint64_t sms;                    /* that the plan may have; 0: all */
+    uint64_t limit;                  /* struct op_limit; 0: choose */
     int engine;                      /* enum mk_engine */
 };
 

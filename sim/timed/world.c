@@ -118,14 +118,16 @@ double timed_ideal(const struct mk_machine *m, const struct mk_plan *plan)
                                      m->nic_rate > 0 ? (double)network / m->nic_rate : 0));
 }
 
-/* Bytes of a MoE's rank's tables: buffers of words, not of rows. Ids, which ranks share, are none. */
+/* Bytes of a MoE's rank's tables: buffers of words, not of rows, nor those that a GPU alone counts in.
+ * Ids, which ranks share, are none. */
 static double world_tables(const struct mk_plan *plan)
 {
     struct op_tables t;
     double bytes = 0;
     plan_tables(plan, &t);
     for (uint32_t i = 0; i < t.buffer_count; i++)
-        if (t.buffers[i].each <= 4 * MK_TERMS)
+        if (t.buffers[i].each <= 4 * MK_TERMS && strcmp(t.buffers[i].name, "scratch") &&
+            strcmp(t.buffers[i].name, "spill"))
             bytes += (double)t.buffers[i].copies * (double)t.buffers[i].count *
                      (double)t.buffers[i].each;
     return bytes;
