@@ -27,7 +27,7 @@ struct mk_route {
     uint32_t step, part, parts;
     uint32_t tokens, k, experts, rank_experts, tile_rows;
     uint32_t capacity; /* rows that this rank has room for, tiles that are not full aside */
-    uint64_t ids; /* uint32_t [W][ids_pitch bytes: tokens, k]; `experts` or more: none */
+    uint64_t ids;      /* uint32_t [W][ids_pitch bytes: tokens, k]; `experts` or more: none */
     uint64_t ids_pitch;
     /* uint32_t [numbers of tokens][k]: row, where the expert is this rank's; else UINT32_MAX */
     uint64_t position;

@@ -139,8 +139,9 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size)
         failure_say_detail(&s, f);
         break;
     case MK_FAIL_OVERFLOW:
-        say(&s, "rank %u has room for %llu %.*s, and %llu came in epoch %llu; nothing was computed: "
-                "ask for more (--capacity), or spread tokens over experts",
+        say(&s,
+            "rank %u has room for %llu %.*s, and %llu came in epoch %llu; nothing was computed: "
+            "ask for more (--capacity), or spread tokens over experts",
             f->producer, (unsigned long long)f->wanted, FIELD(f->what), (unsigned long long)f->seen,
             (unsigned long long)f->epoch);
         break;

@@ -87,9 +87,8 @@ PTX_FN struct route_walk route_walk_begin(const struct mk_cta *cta, const struct
     w.slice_end = r->tokens - w.slice < of_part ? r->tokens : w.slice + of_part;
     uint32_t used = (uint32_t)mk_route_shared_words(w.world, r->rank_experts, w.counters),
              shared = (r->shared ? r->shared : MK_ROUTE_SHARED) / 4;
-    w.experts =
-        (struct route_expert *)(r->spill ? w.heap + r->spill + (uint64_t)r->part * used * 4
-                                         : (char *)cta->scratch);
+    w.experts = (struct route_expert *)(r->spill ? w.heap + r->spill + (uint64_t)r->part * used * 4
+                                                 : (char *)cta->scratch);
     w.counts = (uint32_t *)(w.experts + r->rank_experts);
     w.total = w.counts + w.runs * w.counters;
     w.start = w.total + w.world * w.counters;
@@ -221,7 +220,8 @@ PTX_FN uint32_t route_lists(const struct route_walk *w, const struct route_run *
         at += route_lower_lanes(names);
         const bool named = names >> lane & 1;
         if (is_node) {
-            uint64_t list = (own ? r->sent : r->came) + (uint64_t)(own ? to : from) * r->relay_room * 4;
+            uint64_t list =
+                (own ? r->sent : r->came) + (uint64_t)(own ? to : from) * r->relay_room * 4;
             if (named)
                 route_words(w, list)[at] = first + lane;
             if (own && first + lane < end)
@@ -410,8 +410,8 @@ PTX_FN uint32_t route_brings(const struct route_walk *w, uint32_t local, uint32_
     uint32_t sum = 0;
 #pragma unroll 1
     for (uint32_t node = 0; node < w->r->topo.nodes; node++)
-        sum += w->total[mk_rank_at(&w->r->topo, node, local) * w->counters + w->r->rank_experts +
-                        to];
+        sum +=
+            w->total[mk_rank_at(&w->r->topo, node, local) * w->counters + w->r->rank_experts + to];
     return sum;
 }
 

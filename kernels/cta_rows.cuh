@@ -90,8 +90,8 @@ MK_ROLE_CALL int mk_cta_wait_rows(struct mk_cta *cta, const struct mk_places *pl
                                   enum mk_cause cause)
 {
     char *heap = cta->launch->heap;
-    const uint32_t *position = (const uint32_t *)(heap + places->position) +
-                               (uint64_t)first * places->k;
+    const uint32_t *position =
+        (const uint32_t *)(heap + places->position) + (uint64_t)first * places->k;
     const uint64_t *most = (const uint64_t *)(heap + wanted);
     for (;;) {
         uint32_t late = 0;

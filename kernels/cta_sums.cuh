@@ -56,17 +56,18 @@ PTX_FN struct sums_terms sums_find(const struct gpu_launch *l, const struct mk_s
         key = rank * s->rank_experts * MK_TERMS;
         if (has) {
             uint32_t local = mk_local_of(&s->topo, rank);
-            source += mk_sums_part(s, local,
-                                   ((const uint32_t *)(heap + s->parts_before))
-                                       [(uint64_t)i * s->topo.gpus + local]);
+            source += mk_sums_part(
+                s, local,
+                ((const uint32_t *)(heap + s->parts_before))[(uint64_t)i * s->topo.gpus + local]);
         }
     } else if (has) {
         has = s->reach == MK_REACH_ALL;
         key = node * s->topo.gpus * s->rank_experts * MK_TERMS;
         if (has)
-            source += mk_sums_whole(s, node,
-                                    ((const uint32_t *)(heap + s->whole_before))
-                                        [(uint64_t)node * (s->tokens + 1) + token]);
+            source += mk_sums_whole(
+                s, node,
+                ((const uint32_t *)(heap +
+                                    s->whole_before))[(uint64_t)node * (s->tokens + 1) + token]);
     }
     /* another place may have told of what a rank or a node has added */
     uint32_t same = __match_any_sync(0xffffffff, has ? key : UINT32_MAX);

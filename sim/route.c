@@ -14,8 +14,8 @@ struct route_maker {
     uint8_t *heap;
     const uint8_t *ids; /* of rank 0 */
     struct mk_route_head *head;
-    struct mk_route_rows *of; /* [rank_experts] */
-    uint32_t *next;           /* [rank_experts]: its next row */
+    struct mk_route_rows *of;  /* [rank_experts] */
+    uint32_t *next;            /* [rank_experts]: its next row */
     uint32_t node, local, own; /* of this rank; `own`: its first expert */
     /* of each local rank: tokens pushed to it, and landed from it; of each node, see struct
      * mk_route */
@@ -203,8 +203,7 @@ static void route_place_rank(struct route_maker *m, uint32_t rank)
             route_landed_token(m, named, local, token);
     }
     for (uint32_t to = 0; to < r->topo.gpus && rail; to++)
-        push_count[node * r->topo.gpus + to] =
-            m->pushed[to] - push_first[node * r->topo.gpus + to];
+        push_count[node * r->topo.gpus + to] = m->pushed[to] - push_first[node * r->topo.gpus + to];
     if (!rail) {
         route_words(m->heap, r->landed_first)[rank] = before;
         route_words(m->heap, r->landed_count)[rank] = m->landed[local] - before;
@@ -260,8 +259,7 @@ static void route_order(const struct route_maker *m)
     struct mk_tile_run *runs = calloc(count, sizeof *runs);
     uint32_t *begins = calloc(count, sizeof *begins);
     if (runs && begins) {
-        struct mk_stages stages = {route_runs(m, runs, begins), r->columns, r->down,
-                                   r->group_rows};
+        struct mk_stages stages = {route_runs(m, runs, begins), r->columns, r->down, r->group_rows};
         head->count = stages.rows * (r->columns + r->down);
         for (uint32_t t = 0; t < head->count; t++) {
             struct mk_stage at = mk_stage_at(&stages, t);

@@ -214,12 +214,13 @@ static int lists_differ(const char *what, const uint8_t *got, const uint8_t *wan
                         uint64_t firsts, uint64_t count, uint32_t lists, uint32_t of,
                         uint32_t pitch)
 {
-    const uint32_t *n = (const uint32_t *)(want + count), *first = (const uint32_t *)(want + firsts);
+    const uint32_t *n = (const uint32_t *)(want + count),
+                   *first = (const uint32_t *)(want + firsts);
     int wrong = differs(what, got + count, want + count, lists * 4ull);
     for (uint32_t i = 0; i < lists && !wrong; i++) {
-        uint64_t at = list + ((uint64_t)(firsts ? i % of : i) * pitch + (firsts ? first[i] : 0)) * 4;
-        wrong = firsts && n[i] &&
-                differs(what, got + firsts + i * 4, want + firsts + i * 4, 4);
+        uint64_t at =
+            list + ((uint64_t)(firsts ? i % of : i) * pitch + (firsts ? first[i] : 0)) * 4;
+        wrong = firsts && n[i] && differs(what, got + firsts + i * 4, want + firsts + i * 4, 4);
         wrong |= differs(what, got + at, want + at, n[i] * 4ull);
     }
     return wrong;
@@ -240,8 +241,9 @@ static int places_differ(const struct mk_route *r, const uint8_t *got, const uin
         const int rail = mk_local_of(t, rank) == local;
         if (rank == t->rank)
             continue;
-        uint64_t at = r->position +
-                      (rail ? mk_route_relayed(r, node) : mk_route_landed(r, rank, first[rank])) * each;
+        uint64_t at =
+            r->position +
+            (rail ? mk_route_relayed(r, node) : mk_route_landed(r, rank, first[rank])) * each;
         wrong = differs(what, got + at, want + at, (rail ? came[node] : landed[rank]) * each);
     }
     return wrong;
@@ -256,15 +258,16 @@ static int before_differs(const struct mk_route *r, const uint8_t *got, const ui
     int wrong = 0;
     for (uint32_t n = 0; n < t->nodes && r->sent_before; n++) {
         uint64_t at = r->sent_before + n * (r->tokens + 1ull) * 4;
-        wrong |= n != node && differs("tokens sent before", got + at, want + at,
-                                      (r->tokens + 1ull) * 4);
+        wrong |=
+            n != node && differs("tokens sent before", got + at, want + at, (r->tokens + 1ull) * 4);
     }
     for (uint32_t n = 0; n < t->nodes && r->push_before; n++) {
         uint64_t first = n == node ? 0 : r->room + (uint64_t)n * r->relay_room,
                  count = n == node ? r->tokens : came[n];
         for (uint64_t i = first * t->gpus; i < (first + count) * t->gpus; i++)
-            wrong |= i % t->gpus != local && differs("tokens pushed before", got + r->push_before + i * 4,
-                                                     want + r->push_before + i * 4, 4);
+            wrong |= i % t->gpus != local &&
+                     differs("tokens pushed before", got + r->push_before + i * 4,
+                             want + r->push_before + i * 4, 4);
     }
     return wrong;
 }

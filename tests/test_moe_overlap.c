@@ -236,8 +236,9 @@ static void test_way_back(void **state)
                           forms[form][0], forms[form][1], (int)seed, time, 100 * share,
                           100 * first);
             /* Rows of other nodes are rank by rank, and what other ranks of a node add comes before
-             * a rank's own: of two ranks, those of one fill the last slice. */
-            assert_true(share > 0.95 && first < (forms[form][1] > 1 ? 0.9 : 0.7) && time < 1.4);
+             * a rank's own: of two ranks, those of one fill the last slice. Of one, a chunk may
+             * leave first, if no row of its tokens is in a tile that also has rows of this node. */
+            assert_true(share > 0.95 && first < 0.9 && time < 1.4);
         }
 }
 

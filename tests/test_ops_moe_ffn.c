@@ -331,7 +331,7 @@ static void test_order_of_a_sum(void **state)
             memcpy(lone_words(&l, d->ids[1] + from * d->ids_pitch + d->weights + at), &weight, 4);
             lone_words(&l, d->route.position + here * 8 * 4 + at)[0] = 100 + i;
         }
-        lone_words(&l, d->route.sent_before)[token] = 2; /* to node 0 */
+        lone_words(&l, d->route.sent_before)[token] = 2;                 /* to node 0 */
         lone_words(&l, d->route.push_before)[(behind + token) * 2] = 11; /* to local rank 0 */
         s.reach = reach;
         for (uint32_t i = 0; i < 8; i++)

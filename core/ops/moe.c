@@ -12,10 +12,11 @@
 
 const struct op_limit op_limit_moe = {
     .name = "capacity",
-    .about = "rows of its experts that a rank has room for, a row for each of the K places of a token; "
-             "where more come, the launch ends on all ranks with a sentence. Default: on up to 8 ranks "
-             "all that can come; else twice as many as come on the average (of ranks with fewer than "
-             "8 experts four times), and six times the root of those",
+    .about =
+        "rows of its experts that a rank has room for, a row for each of the K places of a token; "
+        "where more come, the launch ends on all ranks with a sentence. Default: on up to 8 ranks "
+        "all that can come; else twice as many as come on the average (of ranks with fewer than "
+        "8 experts four times), and six times the root of those",
     .offset = offsetof(struct mk_problem, own) + MOE_CAPACITY * sizeof(uint64_t),
 };
 
@@ -206,7 +207,9 @@ static uint64_t plan_moe_capacity(const struct mk_problem *q)
     uint64_t world = mk_world(&q->topo), mean = q->moe.tokens * q->moe.k, all = world * mean,
              times = q->moe.experts / world >= 8 ? 2 : 4,
              some = times * mean + (uint64_t)ceil(6 * sqrt((double)mean)),
-             rows = q->own[MOE_CAPACITY] ? q->own[MOE_CAPACITY] : world <= MOE_ALL_FIT ? all : some;
+             rows = q->own[MOE_CAPACITY]   ? q->own[MOE_CAPACITY]
+                    : world <= MOE_ALL_FIT ? all
+                                           : some;
     return rows < all ? rows : all;
 }
 
@@ -233,13 +236,13 @@ static int plan_size_moe_room(struct moe_dispatch_plan *m, struct mk_problem *q,
              sources = room + gpus * landed + nodes * relayed,
              most = row_tiles * m->tile_m > all ? row_tiles * m->tile_m : all;
     if ((most > sources ? most : sources) >= UINT32_MAX)
-        return plan_refuse(error, size,
-                           "%llu tokens of %llu ranks, %llu experts of each, room for %llu rows on a "
-                           "rank: numbers of rows and of tokens, which would be up to %llu, have 32 "
-                           "bits",
-                           (unsigned long long)tokens, (unsigned long long)world,
-                           (unsigned long long)q->moe.k, (unsigned long long)capacity,
-                           (unsigned long long)(most > sources ? most : sources));
+        return plan_refuse(
+            error, size,
+            "%llu tokens of %llu ranks, %llu experts of each, room for %llu rows on a "
+            "rank: numbers of rows and of tokens, which would be up to %llu, have 32 "
+            "bits",
+            (unsigned long long)tokens, (unsigned long long)world, (unsigned long long)q->moe.k,
+            (unsigned long long)capacity, (unsigned long long)(most > sources ? most : sources));
     q->own[MOE_CAPACITY] = any && world <= MOE_ALL_FIT ? 0 : capacity;
     r->capacity = (uint32_t)capacity;
     r->room = r->landed_source = m->room = (uint32_t)room;
@@ -335,21 +338,21 @@ void plan_moe_tables(struct moe_dispatch_plan *m, struct op_tables *t)
     struct mk_route *r = &m->route;
     uint64_t world = mk_world(&m->topo), nodes = m->topo.nodes, gpus = m->topo.gpus,
              away = nodes * r->relay_room, near = gpus * r->landed_room;
-    OP_BUFFERS(
-        t, {"ids", m->ids, 2, world, m->ids_pitch},
-        {"position", &r->position, 1, mk_route_sources(r), m->k * 4ull},
-        {"source", &r->source, 1, (uint64_t)m->row_tiles * m->tile_m, 4},
-        {"first", &r->first, 1, m->rank_experts, 4}, {"rows", &r->rows, 1, m->rank_experts, 4},
-        {"sent", &r->sent, 1, away, 4}, {"sent_count", &r->sent_count, 1, nodes, 4},
-        {"came", &r->came, 1, away, 4}, {"came_count", &r->came_count, 1, nodes, 4},
-        {"push", &r->push, 1, near, 4}, {"push_first", &r->push_first, 1, nodes * gpus, 4},
-        {"push_count", &r->push_count, 1, nodes * gpus, 4}, {"landed", &r->landed, 1, near, 4},
-        {"landed_first", &r->landed_first, 1, world, 4},
-        {"landed_count", &r->landed_count, 1, world, 4},
-        {"node_rows", &r->node_rows, 1, m->rank_experts * (nodes + 1), 4},
-        {"packed", &m->packed, 1, away, m->row_bytes},
-        {"landed rows", &m->landed, 1, near, m->row_bytes},
-        {"relay", &m->relay, 1, away, m->row_bytes});
+    OP_BUFFERS(t, {"ids", m->ids, 2, world, m->ids_pitch},
+               {"position", &r->position, 1, mk_route_sources(r), m->k * 4ull},
+               {"source", &r->source, 1, (uint64_t)m->row_tiles * m->tile_m, 4},
+               {"first", &r->first, 1, m->rank_experts, 4},
+               {"rows", &r->rows, 1, m->rank_experts, 4}, {"sent", &r->sent, 1, away, 4},
+               {"sent_count", &r->sent_count, 1, nodes, 4}, {"came", &r->came, 1, away, 4},
+               {"came_count", &r->came_count, 1, nodes, 4}, {"push", &r->push, 1, near, 4},
+               {"push_first", &r->push_first, 1, nodes * gpus, 4},
+               {"push_count", &r->push_count, 1, nodes * gpus, 4},
+               {"landed", &r->landed, 1, near, 4}, {"landed_first", &r->landed_first, 1, world, 4},
+               {"landed_count", &r->landed_count, 1, world, 4},
+               {"node_rows", &r->node_rows, 1, m->rank_experts * (nodes + 1), 4},
+               {"packed", &m->packed, 1, away, m->row_bytes},
+               {"landed rows", &m->landed, 1, near, m->row_bytes},
+               {"relay", &m->relay, 1, away, m->row_bytes});
     OP_FLAGS(t,
              {"ids",
               &m->flag_ids,

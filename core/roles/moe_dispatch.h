@@ -205,9 +205,9 @@ MK_ROLE int moe_push(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint
     int own = rank == t->rank;
     if (chunk * p->chunk_rows >= count)
         return 0;
-    struct mk_rows rows = moe_rows(
-        p, rank, chunk, count, own ? MK_SPACE_ARG0 : MK_SPACE_HEAP,
-        own ? 0 : p->relay + (uint64_t)from * r->relay_room * p->row_bytes, list);
+    struct mk_rows rows =
+        moe_rows(p, rank, chunk, count, own ? MK_SPACE_ARG0 : MK_SPACE_HEAP,
+                 own ? 0 : p->relay + (uint64_t)from * r->relay_room * p->row_bytes, list);
     if (!own) { /* they lie among those that the rail brings, which come chunk by chunk */
         uint32_t last = rows.first + rows.count - 1,
                  end = mk_cta_load(cta, list + last * 4ull) / p->chunk_rows;

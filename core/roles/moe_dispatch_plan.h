@@ -10,10 +10,10 @@
 struct moe_dispatch_plan {
     struct mk_topo topo;
     uint32_t tokens, k, experts; /* tokens: room for as many per rank; experts: of all ranks */
-    uint32_t room;         /* the route's */
-    uint32_t rank_experts; /* experts / W: rank r has those from r * rank_experts on */
-    uint32_t tile_m;       /* rows of a tile: each expert's rows begin a new one */
-    uint32_t row_tiles;    /* room for rows of A, in tiles */
+    uint32_t room;               /* the route's */
+    uint32_t rank_experts;       /* experts / W: rank r has those from r * rank_experts on */
+    uint32_t tile_m;             /* rows of a tile: each expert's rows begin a new one */
+    uint32_t row_tiles;          /* room for rows of A, in tiles */
     /* of the rows from other nodes, each computed for all experts before the next */
     uint32_t slices;
     uint32_t chunk_rows; /* tokens that are moved before their arrival is told */

@@ -222,14 +222,13 @@ MK_ROLE int moe_ffn_await_back(const struct moe_ffn_plan *p, struct mk_cta *cta,
     for (uint32_t step = 1; step < t->gpus; step++) {
         uint32_t from = (local + step) % t->gpus, at = (node * t->gpus + from) * 4,
                  list = mk_cta_load(cta, r->push_first + at),
-                 begin = mk_cta_load(
-                     cta, r->push_before + ((uint64_t)first * t->gpus + from) * 4) -
+                 begin = mk_cta_load(cta, r->push_before + ((uint64_t)first * t->gpus + from) * 4) -
                          list,
-                 stop = end == all
-                            ? mk_cta_load(cta, r->push_count + at)
-                            : mk_cta_load(cta, r->push_before +
-                                                   ((uint64_t)end * t->gpus + from) * 4) -
-                                  list;
+                 stop =
+                     end == all
+                         ? mk_cta_load(cta, r->push_count + at)
+                         : mk_cta_load(cta, r->push_before + ((uint64_t)end * t->gpus + from) * 4) -
+                               list;
         if (begin == stop)
             continue;
         uint32_t last = moe_ffn_part_of(p, stop - 1);
@@ -338,8 +337,8 @@ MK_ROLE int moe_ffn_sums_away(const struct moe_ffn_plan *p, struct mk_cta *cta)
     for (uint32_t i = t->gpus; i < mk_world(t); i++) {
         uint32_t rank = moe_ffn_away(t, i), node = mk_node_of(t, rank);
         int rail = mk_local_of(t, rank) == mk_local_of(t, t->rank);
-        uint32_t count = mk_cta_load(cta, rail ? r->came_count + node * 4ull
-                                               : r->landed_count + rank * 4ull);
+        uint32_t count =
+            mk_cta_load(cta, rail ? r->came_count + node * 4ull : r->landed_count + rank * 4ull);
         for (uint32_t chunk = 0; chunk * p->dispatch.chunk_rows < count; chunk++)
             for (uint32_t part = 0; part < (rail ? 1 : moe_ffn_parts(p, 0)); part++)
                 if (turn++ % cta->count == cta->index &&

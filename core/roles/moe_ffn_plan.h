@@ -36,7 +36,7 @@ struct moe_ffn_plan {
     /* [gpus][landed_room] of result_bytes: what other ranks of this node have added for tokens that
      * this rank has brought them, in the order of the table `push` */
     uint64_t back;
-    uint64_t sums;  /* [nodes][relay_room] of result_bytes: what this node has for tokens of another,
+    uint64_t sums; /* [nodes][relay_room] of result_bytes: what this node has for tokens of another,
                      * in the order of `came` */
     uint64_t whole; /* the same: what other nodes have for this rank's, in the order of `sent` */
 };
@@ -79,7 +79,8 @@ MK_PURE uint32_t moe_ffn_part_of(const struct moe_ffn_plan *p, uint32_t token)
 MK_PURE uint32_t moe_ffn_back_flag(const struct moe_ffn_plan *p, uint32_t node, uint32_t local,
                                    uint32_t part)
 {
-    return p->flag_back + (node * p->dispatch.topo.gpus + local) * p->list_chunks * p->chunk_parts + part;
+    return p->flag_back + (node * p->dispatch.topo.gpus + local) * p->list_chunks * p->chunk_parts +
+           part;
 }
 
 /* What `node` has for chunk `chunk` of this rank's tokens that have an expert there is here. */

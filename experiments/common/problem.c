@@ -454,6 +454,18 @@ const char *problem_text(const struct mk_problem *q, char text[PROBLEM_TEXT])
     return text;
 }
 
+const char *problem_heap_text(const struct mk_plan *plan, char text[PROBLEM_HEAP_TEXT])
+{
+    double bytes = (double)plan->heap_bytes;
+    uint64_t limit = op_limit_of(&plan->problem);
+    size_t used = (size_t)snprintf(text, PROBLEM_HEAP_TEXT, "%.3g %s of each rank's heap",
+                                   bytes / (bytes < 1e9 ? 1e6 : 1e9), bytes < 1e9 ? "MB" : "GB");
+    if (limit)
+        snprintf(text + used, PROBLEM_HEAP_TEXT - used, " (%s %llu)",
+                 op_of(plan->problem.op)->limit->name, (unsigned long long)limit);
+    return text;
+}
+
 int problem_has(const struct mk_problem *q, const uint64_t *number)
 {
     const struct op_shape *shape = op_of(q->op)->shape;

@@ -197,10 +197,10 @@ struct timed_world {
      * they would be, and whose launch they are of. What is behind them are weights, zeroes. */
     uint8_t *ids[2];
     uint64_t ids_at[2], ids_launch[2], ids_bytes, ids_pitch;
-    int by_hand;      /* tiles are handed out in turn */
-    double clock;     /* what power does to tiles, 1 or more */
-    double fetched;   /* bytes from HBM in a stage of all engines */
-    double spilled;   /* share of all ranks' A that does not fit into the cache */
+    int by_hand;    /* tiles are handed out in turn */
+    double clock;   /* what power does to tiles, 1 or more */
+    double fetched; /* bytes from HBM in a stage of all engines */
+    double spilled; /* share of all ranks' A that does not fit into the cache */
     /* Of each kind, how many of a GPU move in its own memory all the time, about: their loads
      * stand in each other's way between flows too, as calibration has it. 0: not known */
     uint32_t movers[TIMED_KINDS];
