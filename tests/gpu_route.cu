@@ -3,7 +3,8 @@
  * host makes, however tokens are routed; and how long a launch takes to make them.
  *
  *     gpu_route check   every table of every rank, of some topologies, sizes and routings
- *     gpu_route bench   256 experts, top-8, 512 to 8192 tokens a rank, on 2 and 8 ranks, by as many
+ *     gpu_route bench   256 experts, top-8, 512 to 8192 tokens a rank, on 2 and 8 ranks, and 128 on
+ *                       64 and 256, by as many
  *                       thread blocks as a plan has by default: counting, placing and both with the
  *                       meetings between them, least and median of 21 launches, each behind 256 MB
  *                       that are written, so that neither data nor instructions are in L2
@@ -345,7 +346,8 @@ static int check(void)
                  {1, 2, {8192, 8, 2048, 256, 8}}, {1, 8, {1000, 8, 512, 256, 8}},
                  {2, 4, {777, 8, 512, 64, 6}},    {4, 2, {65, 8, 72, 40, 3}},
                  {1, 5, {333, 8, 512, 25, 4}},    {1, 1, {3000, 8, 256, 2400, 17}},
-                 {8, 8, {200, 8, 512, 256, 8}}};
+                 {8, 8, {200, 8, 512, 256, 8}},   {64, 8, {24, 8, 512, 512, 8}},
+                 {1, 2, {300, 8, 512, 12000, 8}}};
     int failed = 0, done = 0;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int routing = 0; routing < ROUTINGS; routing++) {
@@ -367,13 +369,13 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int bench_one(uint32_t gpus, uint32_t tokens, int routing, const char *name)
+static int bench_one(uint32_t nodes, uint32_t gpus, uint32_t tokens, int routing, const char *name)
 {
     struct rank k;
     struct moments *m;
     double us[3][LAUNCHES];
     char *flushed;
-    if (rank_open(&k, {1, gpus, 0}, {tokens, 8, 2048, 256, 8}, routing, 0, tokens))
+    if (rank_open(&k, {nodes, gpus, 0}, {tokens, 8, 2048, 256, 8}, routing, 0, tokens))
         return 3;
     CUDA(cudaMalloc(&flushed, FLUSHED));
     m = (struct moments *)malloc(k.parts * sizeof *m);
@@ -393,7 +395,8 @@ static int bench_one(uint32_t gpus, uint32_t tokens, int routing, const char *na
         us[1][i] = (double)(end - on) / 1e3;
         us[2][i] = (double)(end - begin) / 1e3;
     }
-    printf("%u ranks, %4u tokens a rank, %s: by %u thread blocks", gpus, tokens, name, k.parts);
+    printf("%u x %u ranks, %4u tokens a rank, %s: by %u thread blocks", nodes, gpus, tokens, name,
+           k.parts);
     for (int i = 0; i < 3; i++) {
         static const char *const what[] = {"counting", "placing", "both"};
         qsort(us[i], LAUNCHES, sizeof us[i][0], by_size);
@@ -413,9 +416,11 @@ static int bench(void)
     int failed = 0;
     for (uint32_t gpus = 2; gpus <= 8; gpus *= 4)
         for (uint32_t tokens = 512; tokens <= 8192 && !failed; tokens *= 4)
-            failed = bench_one(gpus, tokens, EVEN, "even");
-    return failed || bench_one(2, 8192, SKEWED, "skewed") ||
-           bench_one(2, 8192, ONE, "all to one expert");
+            failed = bench_one(1, gpus, tokens, EVEN, "even");
+    for (uint32_t nodes = 8; nodes <= 32 && !failed; nodes *= 4)
+        failed = bench_one(nodes, 8, 128, EVEN, "even");
+    return failed || bench_one(1, 2, 8192, SKEWED, "skewed") ||
+           bench_one(1, 2, 8192, ONE, "all to one expert");
 }
 
 int main(int argc, char **argv)
