@@ -12,41 +12,46 @@
  * is made by mk_cta_route; offsets in this rank's heap.
  *
  * Several CTAs make the tables together, in two steps: all of them count, and when all have counted
- * all of them place. `part` of `parts` is what one CTA does of a step. */
+ * all of them place. `part` of `parts` is what one CTA does of a step.
+ *
+ * A token that lies on this rank has a number: up to `room` this rank's own; from landed_source on
+ * [gpus][landed_room], those that each other rank of the node brings, of node 0's rank on that
+ * rank's rail first, one behind the other; from relay_source on [nodes][relay_room], those that this
+ * rail's rank of each other node sends. More than there is room for, of these or of rows, is an
+ * overflow: then nothing but the head is made, which says so. Both ranks of a link count its
+ * tokens, so neither writes past the other's room. */
 enum mk_route_step { MK_ROUTE_COUNT, MK_ROUTE_PLACE };
 
 struct mk_route {
     struct mk_topo topo;
     uint32_t step, part, parts;
     uint32_t tokens, k, experts, rank_experts, tile_rows;
-    uint64_t ids; /* uint32_t [W][ids_pitch bytes: tokens, k]; `experts` or more: none */
+    uint32_t capacity; /* rows that this rank has room for, tiles that are not full aside */
+    uint64_t ids;      /* uint32_t [W][ids_pitch bytes: tokens, k]; `experts` or more: none */
     uint64_t ids_pitch;
-    /* uint32_t [W][tokens][k]: row, where the expert is this rank's; else UINT32_MAX */
+    /* uint32_t [numbers of tokens][k]: row, where the expert is this rank's; else UINT32_MAX */
     uint64_t position;
-    /* uint32_t per row of this rank's experts: where its token lies. Up to `room` a token of this
-     * rank; landed_source + rank * room + i: number i of `landed`; relay_source + node * room + i:
-     * number i of `came` */
-    uint64_t source;
-    uint32_t room, landed_source, relay_source;
-    uint64_t first; /* uint32_t [experts]: first row */
-    uint64_t rows;  /* uint32_t [experts]: how many */
-    /* uint32_t [nodes][tokens]: tokens of this rank that have experts on that other node, in
+    uint64_t source; /* uint32_t per row of this rank's experts: the number of its token */
+    uint32_t room, landed_source, relay_source, landed_room, relay_room;
+    uint64_t first; /* uint32_t [rank_experts]: first row */
+    uint64_t rows;  /* uint32_t [rank_experts]: how many */
+    /* uint32_t [nodes][relay_room]: tokens of this rank that have experts on that other node, in
      * order */
     uint64_t sent;
     uint64_t sent_count; /* uint32_t [nodes] */
-    /* uint32_t [nodes][tokens]: tokens of this rail's rank of that node that have experts here */
+    /* uint32_t [nodes][relay_room]: tokens of this rail's rank of that node that have experts here */
     uint64_t came;
     uint64_t came_count; /* uint32_t [nodes] */
-    /* uint32_t [nodes][gpus][tokens]: of the tokens that lie here to be handed on in the node (from
-     * this node: this rank's own, by their number; from another: those of `came`, by their place
-     * there) those that have an expert on that local rank, in order. Of other local ranks than
-     * this */
+    /* uint32_t [gpus][landed_room]: what this rank hands on to each other local rank: of each node,
+     * from push_first on, those of its tokens that lie here (of this node this rank's own, by
+     * their number; of another those of `came`, by their place there) that have an expert there,
+     * in order */
     uint64_t push;
-    uint64_t push_count; /* uint32_t [nodes][gpus] */
-    /* uint32_t [W][tokens]: tokens of a rank that have experts on this one, in order. Of those that
-     * another rank of this node brings here */
+    uint64_t push_first, push_count; /* uint32_t [nodes][gpus] */
+    /* uint32_t [gpus][landed_room]: tokens of a rank that have experts on this one, in order, from
+     * landed_first on; of those that the rank's local rank of this node brings here */
     uint64_t landed;
-    uint64_t landed_count; /* uint32_t [W] */
+    uint64_t landed_first, landed_count; /* uint32_t [W] */
     uint64_t node_rows; /* uint32_t [rank_experts][nodes + 1]: how many rows of each of this rank's
                          * experts come from the  nodes before; last, all of them */
     /* uint64_t per tile of rows of this rank, kept from launch to launch: += its rows; += those of
@@ -64,15 +69,29 @@ struct mk_route {
     uint32_t running; /* tiles that run at the same time */
     uint32_t apart;   /* 1: rows of this rank's own tokens are computed apart from its node's */
     uint32_t late;    /* 1: half of its node's are computed last */
-    uint64_t scratch; /* of a GPU: mk_route_scratch_words */
-    uint32_t shared;  /* of a GPU: bytes of shared memory; 0: MK_ROUTE_SHARED */
-    /* For an op whose rows go back to the nodes where their tokens came from; 0: not made. uint32_t
-     * [nodes][tokens + 1]: how many tokens of `sent`, and of `came`, come before this token */
-    uint64_t sent_before, came_before;
+    /* Of a GPU: mk_route_scratch_words; and, where a block's counts do not fit into shared memory,
+     * mk_route_shared_words of each part; 0: they fit. */
+    uint64_t scratch, spill;
+    uint32_t shared; /* of a GPU: bytes of shared memory; 0: MK_ROUTE_SHARED */
+    /* For an op whose rows go back to where their tokens came from; 0: not made. uint32_t [nodes]
+     * [tokens + 1]: how many tokens of `sent` come before this token. uint32_t [own tokens, up to
+     * `room`; then those of `came`, nodes * relay_room][gpus]: which place in `push` of that local
+     * rank the next token that goes there from this one on has. */
+    uint64_t sent_before, push_before;
+};
+
+/* What there is too much of. */
+enum mk_route_over {
+    MK_OVER_NOTHING,
+    MK_OVER_ROWS,   /* rows of a rank's experts */
+    MK_OVER_LANDED, /* tokens that one rank brings another of its node */
+    MK_OVER_RELAYED /* tokens that a rank sends its rail's rank of another node */
 };
 
 /* Where `order` is from; kept from launch to launch, begins as 0. */
 struct mk_route_head {
+    /* enum mk_route_over, in this launch; the rank that has no room, how many, and its room */
+    uint32_t over, over_rank, over_count, over_room;
     uint64_t begin; /* of a GPU: what gpu_launch.taken stood at when this launch began */
     uint32_t count;
     uint32_t apart; /* of these, tiles before what is computed last (mk_route_last) */
@@ -81,7 +100,29 @@ struct mk_route_head {
     uint64_t adding;
 };
 
+/* What a GPU reports in place of a wait's cause, plus enum mk_route_over; of such a report the wait's
+ * length is the rank that has no room. */
+#define GPU_CAUSE_OVERFLOW 256u
+
 #define MK_ROUTE_WARPS 12u /* of a thread block that makes tables */
+
+/* Tokens that lie on a rank, and have numbers. */
+MK_PURE uint64_t mk_route_sources(const struct mk_route *r)
+{
+    return r->relay_source + (uint64_t)r->topo.nodes * r->relay_room;
+}
+
+/* The number of the first token that a rank of another rail has here, or one of this rail's of
+ * another node. */
+MK_PURE uint32_t mk_route_landed(const struct mk_route *r, uint32_t rank, uint32_t first)
+{
+    return r->landed_source + mk_local_of(&r->topo, rank) * r->landed_room + first;
+}
+
+MK_PURE uint32_t mk_route_relayed(const struct mk_route *r, uint32_t node)
+{
+    return r->relay_source + node * r->relay_room;
+}
 
 /* What a run of tokens is counted by: rows of each expert of this rank, tokens by local rank, by
  * node. */
@@ -100,10 +141,10 @@ MK_PURE uint32_t mk_route_runs_of_rank(uint32_t world)
     return runs;
 }
 
-/* Words of shared memory that a thread block needs for it: 6 of each expert; counters of each run
- * (12 at least; later, where each run of the order begins, in 2 + 2 + 2 stretches), and twice of
- * each rank; and 64. What is left of MK_ROUTE_SHARED, or of engine mma's, keeps ids, where they
- * fit. */
+/* Words that a thread block needs for it, in shared memory where they fit: 6 of each expert; counters
+ * of each run (12 at least; later, where each run of the order begins, in 2 + 2 + 2 stretches), and
+ * twice of each rank; and 64, which are always there. What is left of MK_ROUTE_SHARED, or of engine
+ * mma's, keeps ids, where they fit. */
 #define MK_ROUTE_SHARED 200000u
 #define MK_MMA_ROUTE_SHARED 98304u
 MK_PURE uint64_t mk_route_shared_words(uint64_t world, uint64_t rank_experts, uint64_t counters)
@@ -198,6 +239,10 @@ MK_PURE struct mk_tile_run mk_route_run(const struct mk_route *r, const struct m
 #ifndef __CUDACC__
 /* Starts making the tables of `route` from its ids, which have come. */
 void mk_cta_route(struct mk_cta *cta, const struct mk_route *route);
+
+/* Ends the launch, since there is more than there is room for (struct mk_route_head). Returns 1. */
+int mk_cta_overflow(struct mk_cta *cta, enum mk_route_over over, uint32_t rank, uint32_t count,
+                    uint32_t room);
 
 /* Reads a table: a word of this rank's heap, 4- or 8-byte aligned, that a wait has acquired. */
 uint32_t mk_cta_load(struct mk_cta *cta, uint64_t offset);

@@ -30,7 +30,8 @@ struct mk_gather {
     uint64_t destination;
 };
 
-/* Which rows tokens are: uint32_t [k] for each token, of this rank's heap; UINT32_MAX: none. */
+/* Which rows tokens are: uint32_t [k] for each, one behind the other, of this rank's heap;
+ * UINT32_MAX: none. */
 struct mk_places {
     uint64_t position;
     uint32_t k, tile_rows;
@@ -73,18 +74,16 @@ static inline void mk_cta_gather(struct mk_cta *cta, uint32_t local, const struc
     }
 }
 
-/* Tokens list[first] .. list[first + count - 1] have come: of each row that they are, 1 to the flag
- * of its tile. */
-static inline void mk_cta_tell_rows(struct mk_cta *cta, uint32_t local, uint64_t list,
-                                    uint32_t first, uint32_t count, const struct mk_places *places)
+/* Tokens first .. first + count - 1 have come: of each row that they are, 1 to the flag of its
+ * tile. */
+static inline void mk_cta_tell_rows(struct mk_cta *cta, uint32_t local, uint32_t first,
+                                    uint32_t count, const struct mk_places *places)
 {
-    for (uint32_t i = first; i < first + count; i++) {
-        uint64_t token = mk_cta_load(cta, list + i * 4ull);
-        for (uint32_t place = 0; place < places->k; place++) {
-            uint32_t row = mk_cta_load(cta, places->position + (token * places->k + place) * 4);
-            if (row != UINT32_MAX)
-                mk_cta_add(cta, local, places->flag + row / places->tile_rows, 1);
-        }
+    for (uint64_t at = (uint64_t)first * places->k; at < (uint64_t)(first + count) * places->k;
+         at++) {
+        uint32_t row = mk_cta_load(cta, places->position + at * 4);
+        if (row != UINT32_MAX)
+            mk_cta_add(cta, local, places->flag + row / places->tile_rows, 1);
     }
 }
 

@@ -1,4 +1,5 @@
 #include "core/failure.h"
+#include "core/cta_route.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -73,6 +74,21 @@ static int failure_says_what(const struct mk_failure *f)
     return failure_has(f->what) || f->flag != UINT32_MAX || f->chunk != UINT32_MAX;
 }
 
+void failure_overflow(struct mk_failure *f, uint32_t over, uint32_t rank, uint64_t count,
+                      uint64_t room)
+{
+    static const char *const what[] = {[MK_OVER_ROWS] = "rows of its experts",
+                                       [MK_OVER_LANDED] = "tokens from one rank of its node",
+                                       [MK_OVER_RELAYED] = "tokens from one rank of another node"};
+    f->kind = MK_FAIL_OVERFLOW;
+    f->producer = rank;
+    f->flag = f->chunk = f->relay = UINT32_MAX;
+    f->seen = count;
+    f->wanted = room;
+    snprintf(f->what, sizeof f->what, "%s",
+             over < sizeof what / sizeof *what && what[over] ? what[over] : "tokens");
+}
+
 void failure_sentence(const struct mk_failure *f, char *text, size_t size)
 {
     struct sentence s = {text, size, 0};
@@ -121,6 +137,13 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size)
     case MK_FAIL_SETUP:
         say(&s, "rank %u could not go on", f->rank);
         failure_say_detail(&s, f);
+        break;
+    case MK_FAIL_OVERFLOW:
+        say(&s,
+            "rank %u has room for %llu %.*s, and %llu came in epoch %llu; nothing was computed: "
+            "ask for more (--capacity), or spread tokens over experts",
+            f->producer, (unsigned long long)f->wanted, FIELD(f->what), (unsigned long long)f->seen,
+            (unsigned long long)f->epoch);
         break;
     default:
         failure_say_rank(&s, f);
@@ -284,6 +307,9 @@ int failure_merge(struct failure_case *c, const struct mk_failure *later)
     if (kept->kind == MK_FAIL_NONE) {
         *kept = *later;
         changed = later->kind != MK_FAIL_NONE;
+    } else if (kept->kind == MK_FAIL_TIMEOUT && later->kind == MK_FAIL_OVERFLOW) {
+        *kept = *later; /* which ends the launch, and with it everybody's waits */
+        changed = 1;
     } else if (kept->kind == MK_FAIL_PEER_LOST && failure_is_wait(later)) {
         changed = failure_enrich(kept, later);
     } else if (kept->kind == MK_FAIL_NETWORK && later->kind == MK_FAIL_PEER_LOST &&

@@ -15,6 +15,7 @@ enum mk_failure_kind {
     MK_FAIL_DEVICE,   /* the GPU or its driver said no; `status` is its code */
     MK_FAIL_INTERNAL, /* an invalid command or frame: a bug */
     MK_FAIL_SETUP,    /* `rank` could not open its part or make a plan: `detail` says why */
+    MK_FAIL_OVERFLOW, /* `producer` has no room for `seen` of `what`, but for `wanted` */
     MK_FAIL_KINDS
 };
 
@@ -43,6 +44,11 @@ struct mk_failure {
  * s for chunk 3 of rank 5's A in epoch 7 (flag saw 6, wants 7); rank 5 should have produced it".
  * Always terminates it. */
 void failure_sentence(const struct mk_failure *f, char *text, size_t size);
+
+/* Makes of `f`, which says operator, rank, CTA and epoch, that rank `rank` has room for `room` of
+ * enum mk_route_over `over`, and `count` came. */
+void failure_overflow(struct mk_failure *f, uint32_t over, uint32_t rank, uint64_t count,
+                      uint64_t room);
 
 #define FAILURE_BEST_EVIDENCE 4u
 

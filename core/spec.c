@@ -192,6 +192,32 @@ static int spec_read_split(const char *word, struct mk_problem *q, char *error, 
                              word);
 }
 
+/* "capacity=4096". 1: it was that. */
+static int spec_read_limit(const char *word, struct mk_problem *q, char *error, size_t size)
+{
+    const char *name = NULL;
+    char list[OP_LIST_TEXT], *end;
+    size_t length = strcspn(word, "=");
+    for (int op = 0; op < MK_OPS && word[length]; op++)
+        if (op_has_limit((enum mk_op)op) && strlen(op_of((enum mk_op)op)->limit->name) == length &&
+            !strncmp(word, op_of((enum mk_op)op)->limit->name, length))
+            name = op_of((enum mk_op)op)->limit->name;
+    if (!name)
+        return 0;
+    if (!op_has_limit(q->op))
+        return plan_refuse(error, size, "'%s': %s has no %s; it is of %s", word,
+                           plan_op_name(q->op), name,
+                           op_list(list, sizeof list, op_has_limit, ", ", " and "));
+    const char *digits = word + length + 1;
+    errno = 0;
+    unsigned long long limit = *digits >= '0' && *digits <= '9' ? strtoull(digits, &end, 10) : 0;
+    if (!limit || *end || errno)
+        return plan_refuse(error, size, "'%s' is not valid; it should look like %s=4096, 1 or more",
+                           word, name);
+    op_set_limit(q, limit);
+    return 1;
+}
+
 static int spec_read_options(struct mk_problem *q, const char *options, char *error, size_t size)
 {
     char text[256], *save;
@@ -211,6 +237,8 @@ static int spec_read_options(struct mk_problem *q, const char *options, char *er
             result = spec_read_eps(word, q, error, size);
         if (!result)
             result = spec_read_split(word, q, error, size);
+        if (!result)
+            result = spec_read_limit(word, q, error, size);
         if (!result)
             result = tuning_read_word(word, q->op, &q->tuning, error, size);
         if (result < 0)
@@ -268,6 +296,10 @@ void spec_options(const struct mk_plan *p, char *text, size_t size)
         used += (size_t)snprintf(text + used, size - used, " eps=%.9g", (double)p->problem.eps);
     if (p->problem.attention.contiguous)
         used += (size_t)snprintf(text + used, size - used, "%ssplit=contiguous", used ? " " : "");
+    if (op_limit_of(&p->problem))
+        used += (size_t)snprintf(text + used, size - used, "%s%s=%llu", used ? " " : "",
+                                 op_of(p->problem.op)->limit->name,
+                                 (unsigned long long)op_limit_of(&p->problem));
     if (p->problem.engine == MK_ENGINE_MMA)
         used += (size_t)snprintf(text + used, size - used, "%sengine=mma", used ? " " : "");
     tuning_words(&p->problem.tuning, words, sizeof words);

@@ -12,7 +12,8 @@
  * fetch it as they go. So the steps are loops that are not unrolled, with one copy of each part.
  *
  * All threads of a block call, with r->shared bytes of shared memory at cta->scratch, which
- * nothing else writes between the steps. */
+ * nothing else writes between the steps. Counts that do not fit there, of many ranks or experts, lie
+ * in the block's part of r->spill: the same steps, at the pace of L2. */
 #ifndef MK_KERNELS_CTA_ROUTE_CUH
 #define MK_KERNELS_CTA_ROUTE_CUH
 
@@ -25,6 +26,14 @@ enum {
     ROUTE_IDS_AHEAD = 8,    /* loads of ids, 16 bytes each, that a lane has under way */
     ROUTE_COUNTS_AHEAD = 12 /* of counts: those of so many parts */
 };
+
+MK_ROLE_CALL int mk_cta_overflow(struct mk_cta *cta, enum mk_route_over over, uint32_t rank,
+                                 uint32_t count, uint32_t room)
+{
+    if (cta_leads(cta)) /* of a wait, it would be for how long */
+        cta_report(cta, UINT32_MAX, GPU_CAUSE_OVERFLOW + over, count, room, rank);
+    return 1;
+}
 
 MK_ROLE_CALL uint32_t mk_cta_load(struct mk_cta *cta, uint64_t offset)
 {
@@ -49,7 +58,7 @@ struct route_walk {
     uint32_t world, node, local, counters;
     uint32_t runs, runs_of_rank;     /* of this part: run i is of rank i / runs_of_rank */
     uint32_t slice, slice_end, each; /* tokens: the slice's first and the one behind, of a run */
-    /* In shared memory. */
+    /* In shared memory, if they fit; but `scan`, which always does. */
     uint32_t *counts;             /* [runs][counters] */
     uint32_t *total;              /* [W][counters]: of a rank, all parts' */
     uint32_t *start;              /* [W][counters]: of a rank, the parts' before this */
@@ -76,15 +85,16 @@ PTX_FN struct route_walk route_walk_begin(const struct mk_cta *cta, const struct
     of_part = w.each * w.runs_of_rank;
     w.slice = of_part * r->part < r->tokens ? of_part * r->part : r->tokens;
     w.slice_end = r->tokens - w.slice < of_part ? r->tokens : w.slice + of_part;
-    w.experts = (struct route_expert *)cta->scratch;
+    uint32_t used = (uint32_t)mk_route_shared_words(w.world, r->rank_experts, w.counters),
+             shared = (r->shared ? r->shared : MK_ROUTE_SHARED) / 4;
+    w.experts = (struct route_expert *)(r->spill ? w.heap + r->spill + (uint64_t)r->part * used * 4
+                                                 : (char *)cta->scratch);
     w.counts = (uint32_t *)(w.experts + r->rank_experts);
     w.total = w.counts + w.runs * w.counters;
     w.start = w.total + w.world * w.counters;
     w.begins = w.counts;
-    w.scan = w.start + w.world * w.counters;
-    uint32_t used = (uint32_t)mk_route_shared_words(w.world, r->rank_experts, w.counters),
-             room = (r->shared ? r->shared : MK_ROUTE_SHARED) / 4 - used;
-    bool fits = (uint64_t)w.runs * w.each * r->k <= room;
+    w.scan = r->spill ? (uint32_t *)cta->scratch : w.start + w.world * w.counters;
+    bool fits = !r->spill && (uint64_t)w.runs * w.each * r->k <= shared - used;
     w.ids = fits ? (uint32_t *)cta->scratch + used : NULL;
     return w;
 }
@@ -168,12 +178,12 @@ PTX_FN uint32_t route_names(const struct route_walk *w, const uint32_t *ids, uin
     return names;
 }
 
-/* How many of a list come before a token, in a table of those of each node. */
-PTX_FN void route_say_before(const struct route_walk *w, uint64_t table, uint32_t node,
-                             uint32_t token, uint32_t before)
+/* How many tokens that this rank sends a node come before a token. */
+PTX_FN void route_say_before(const struct route_walk *w, uint32_t node, uint32_t token,
+                             uint32_t before)
 {
-    if (table)
-        route_words(w, table)[(uint64_t)node * (w->r->tokens + 1) + token] = before;
+    if (w->r->sent_before)
+        route_words(w, w->r->sent_before)[(uint64_t)node * (w->r->tokens + 1) + token] = before;
 }
 
 /* A warp, of tokens first .. end - 1 of a run, at most 32, whose ids are at `ids`: where they go on
@@ -187,7 +197,7 @@ PTX_FN uint32_t route_lists(const struct route_walk *w, const struct route_run *
     const struct mk_topo *t = &r->topo;
     uint32_t from = mk_node_of(t, run->rank), lane = threadIdx.x % 32, words = (end - first) * r->k;
     bool own = run->rank == t->rank, rail = mk_local_of(t, run->rank) == w->local;
-    uint32_t lies_at = first + lane, source = own ? first + lane : ROUTE_NONE;
+    uint32_t lies_at = first + lane, source = own && lies_at < end ? lies_at : ROUTE_NONE;
 #pragma unroll 1
     for (uint32_t i = 0; i < t->nodes + t->gpus; i++) { /* nodes first: they say where tokens lie */
         bool is_node = i < t->nodes;
@@ -208,20 +218,27 @@ PTX_FN uint32_t route_lists(const struct route_walk *w, const struct route_run *
         if (!place)
             continue;
         at += route_lower_lanes(names);
-        uint64_t list = is_node ? (own ? r->sent + (uint64_t)to * r->tokens * 4
-                                       : r->came + (uint64_t)from * r->tokens * 4)
-                        : rail  ? r->push + ((uint64_t)from * t->gpus + to) * r->tokens * 4
-                                : r->landed + (uint64_t)run->rank * r->tokens * 4;
-        if (is_node && first + lane < end)
-            route_say_before(w, own ? r->sent_before : r->came_before, own ? to : from,
-                             first + lane, at);
-        if (names >> lane & 1)
-            route_words(w, list)[at] = is_node || !rail ? first + lane : lies_at;
-        if (is_node && !own) {
-            lies_at = at;
-            source = r->relay_source + from * r->room + at;
-        } else if (!rail) {
-            source = r->landed_source + run->rank * r->room + at;
+        const bool named = names >> lane & 1;
+        if (is_node) {
+            uint64_t list =
+                (own ? r->sent : r->came) + (uint64_t)(own ? to : from) * r->relay_room * 4;
+            if (named)
+                route_words(w, list)[at] = first + lane;
+            if (own && first + lane < end)
+                route_say_before(w, to, first + lane, at);
+            if (!own && named) {
+                lies_at = at;
+                source = mk_route_relayed(r, from) + at;
+            }
+        } else if (rail) {
+            uint32_t behind = own ? lies_at : r->room + from * r->relay_room + lies_at;
+            if (named)
+                route_words(w, r->push)[(uint64_t)to * r->landed_room + at] = lies_at;
+            if (r->push_before && source != ROUTE_NONE)
+                route_words(w, r->push_before)[(uint64_t)behind * t->gpus + to] = at;
+        } else if (named) {
+            source = mk_route_landed(r, run->rank, at);
+            route_words(w, r->landed)[source - r->landed_source] = first + lane;
         }
     }
     return source;
@@ -237,8 +254,7 @@ PTX_FN void route_rows(const struct route_walk *w, const struct route_run *run, 
     uint32_t k = r->k, lane = threadIdx.x % 32, step = 32 / k, more = 32 % k;
     uint32_t token = lane / k, in_token = lane % k, words = (end - first) * k;
     uint32_t from = r->topo.rank * r->rank_experts;
-    uint32_t *position =
-        route_words(w, r->position) + ((uint64_t)run->rank * r->tokens + first) * k;
+    uint32_t *position = route_words(w, r->position);
     uint32_t *sources = route_words(w, r->source);
     uint32_t next_id = lane < words ? ids[lane] : ROUTE_NONE;
 #pragma unroll 1
@@ -253,8 +269,8 @@ PTX_FN void route_rows(const struct route_walk *w, const struct route_run *run, 
         if (mine && !lower)
             run->counts[expert] = row + __popc(same);
         uint32_t of_token = __shfl_sync(0xffffffff, source, token & 31);
-        if (i < words)
-            position[i] = mine ? row + lower : ROUTE_NONE;
+        if (i < words && of_token != ROUTE_NONE)
+            position[(uint64_t)of_token * k + in_token] = mine ? row + lower : ROUTE_NONE;
         if (mine)
             sources[row + lower] = of_token;
         __syncwarp();
@@ -336,12 +352,12 @@ PTX_FN void route_add_up(const struct mk_cta *cta, const struct route_walk *w)
     __syncthreads();
 }
 
-/* Experts one after the other; ranks within each. */
-PTX_FN void route_find_first(const struct mk_cta *cta, const struct route_walk *w)
+/* Experts one after the other; ranks within each. Returns how many rows they have. */
+PTX_FN uint32_t route_find_first(const struct mk_cta *cta, const struct route_walk *w)
 {
     const struct mk_route *r = w->r;
     const struct mk_topo *t = &r->topo;
-    uint32_t base = 0, all;
+    uint32_t base = 0, mine = 0, all;
 #pragma unroll 1
     for (uint32_t before = 0; before < r->rank_experts; before += cta->lanes) {
         uint32_t e = before + cta_lane(cta), tiles = 0;
@@ -369,6 +385,7 @@ PTX_FN void route_find_first(const struct mk_cta *cta, const struct route_walk *
                 node_rows[t->nodes] = rows.rows;
             w->experts[e].rows = rows;
             tiles = mk_route_tiles(r, rows.rows);
+            mine += rows.rows;
         }
         uint32_t first = base + block_scan(tiles * r->tile_rows, cta->lanes, w->scan, &all);
         if (e < r->rank_experts)
@@ -376,6 +393,100 @@ PTX_FN void route_find_first(const struct mk_cta *cta, const struct route_walk *
         base += all;
         __syncthreads();
     }
+    block_scan(mine, cta->lanes, w->scan, &all);
+    __syncthreads();
+    return all;
+}
+
+/* How many tokens a rank sends another node; and local rank `local` brings local rank `to`, of all
+ * nodes. */
+PTX_FN uint32_t route_sends(const struct route_walk *w, uint32_t rank, uint32_t node)
+{
+    return w->total[rank * w->counters + w->r->rank_experts + w->r->topo.gpus + node];
+}
+
+PTX_FN uint32_t route_brings(const struct route_walk *w, uint32_t local, uint32_t to)
+{
+    uint32_t sum = 0;
+#pragma unroll 1
+    for (uint32_t node = 0; node < w->r->topo.nodes; node++)
+        sum +=
+            w->total[mk_rank_at(&w->r->topo, node, local) * w->counters + w->r->rank_experts + to];
+    return sum;
+}
+
+/* Says that there is too much of something, if there is, and nothing else was before. */
+PTX_FN void route_over(const struct route_walk *w, enum mk_route_over over, uint32_t rank,
+                       uint32_t count, uint32_t room)
+{
+    struct mk_route_head *head = (struct mk_route_head *)(w->heap + w->r->order_head);
+    if (count <= room || head->over)
+        return;
+    head->over = over;
+    head->over_rank = rank;
+    head->over_count = count;
+    head->over_room = room;
+}
+
+/* One thread: the first thing that there is too much of. */
+PTX_FN void route_say_over(const struct route_walk *w, uint32_t rows)
+{
+    const struct mk_route *r = w->r;
+    const struct mk_topo *t = &r->topo;
+    route_over(w, MK_OVER_ROWS, t->rank, rows, r->capacity);
+#pragma unroll 1
+    for (uint32_t local = 0; local < t->gpus; local++) {
+        if (local == w->local)
+            continue;
+        route_over(w, MK_OVER_LANDED, mk_rank_at(t, w->node, local),
+                   route_brings(w, w->local, local), r->landed_room);
+        route_over(w, MK_OVER_LANDED, t->rank, route_brings(w, local, w->local), r->landed_room);
+    }
+#pragma unroll 1
+    for (uint32_t node = 0; node < t->nodes; node++) {
+        uint32_t rail = mk_rank_at(t, node, w->local);
+        if (node == w->node)
+            continue;
+        route_over(w, MK_OVER_RELAYED, rail, route_sends(w, t->rank, node), r->relay_room);
+        route_over(w, MK_OVER_RELAYED, t->rank, route_sends(w, rail, w->node), r->relay_room);
+    }
+}
+
+/* Tokens that a rank brings another local rank lie one behind the other, node by node: where they
+ * begin, which the first part says. Returns, in all threads of all parts, whether there is more of
+ * them, of tokens from or for another node, or of `rows`, than there is room for. */
+PTX_FN int route_start_lists(const struct mk_cta *cta, const struct route_walk *w, uint32_t rows)
+{
+    const struct mk_route *r = w->r;
+    const struct mk_topo *t = &r->topo;
+    int over = rows > r->capacity;
+#pragma unroll 1
+    for (uint32_t i = cta_lane(cta); i < t->gpus * t->gpus; i += cta->lanes) {
+        uint32_t local = i / t->gpus, to = i % t->gpus, next = 0;
+        if (local == to || (local != w->local && to != w->local))
+            continue;
+#pragma unroll 1
+        for (uint32_t node = 0; node < t->nodes; node++) {
+            uint32_t rank = mk_rank_at(t, node, local),
+                     at = rank * w->counters + r->rank_experts + to;
+            if (r->part == 0 && local == w->local)
+                route_words(w, r->push_first)[node * t->gpus + to] = next;
+            else if (r->part == 0)
+                route_words(w, r->landed_first)[rank] = next;
+            w->start[at] += next;
+            next += w->total[at];
+        }
+        over |= next > r->landed_room;
+    }
+#pragma unroll 1
+    for (uint32_t node = cta_lane(cta); node < t->nodes; node += cta->lanes)
+        if (node != w->node)
+            over |= route_sends(w, t->rank, node) > r->relay_room ||
+                    route_sends(w, mk_rank_at(t, node, w->local), w->node) > r->relay_room;
+    over = __syncthreads_or(over);
+    if (over && r->part == 0 && cta_leads(cta))
+        route_say_over(w, rows);
+    return over;
 }
 
 /* Where the rows of each run begin, and its places in lists. */
@@ -429,15 +540,13 @@ PTX_FN void route_say_counts(const struct mk_cta *cta, const struct route_walk *
         for (uint32_t to = 0; to < t->gpus; to++)
             if (to != w->local)
                 route_words(w, r->push_count)[from * t->gpus + to] = n[to];
-        if (rank != t->rank) {
+        if (rank != t->rank)
             route_words(w, r->came_count)[from] = n[t->gpus + w->node];
-            route_say_before(w, r->came_before, from, r->tokens, n[t->gpus + w->node]);
-        }
 #pragma unroll 1
         for (uint32_t to = 0; rank == t->rank && to < t->nodes; to++)
             if (to != w->node) {
                 route_words(w, r->sent_count)[to] = n[t->gpus + to];
-                route_say_before(w, r->sent_before, to, r->tokens, n[t->gpus + to]);
+                route_say_before(w, to, r->tokens, n[t->gpus + to]);
             }
     }
 }
@@ -468,8 +577,8 @@ PTX_FN void route_say_experts(const struct mk_cta *cta, const struct route_walk 
         }
         if (lane)
             continue;
-        route_words(w, r->first)[r->topo.rank * r->rank_experts + e] = of.first;
-        route_words(w, r->rows)[r->topo.rank * r->rank_experts + e] = rows;
+        route_words(w, r->first)[e] = of.first;
+        route_words(w, r->rows)[e] = rows;
         if (r->summary_space != MK_SPACE_HEAP) {
             said[2 * e] = of.first;
             said[2 * e + 1] = rows;
@@ -540,7 +649,8 @@ MK_ROLE_CALL void mk_cta_route(struct mk_cta *cta, const struct mk_route *r)
         return;
     }
     route_add_up(cta, &w);
-    route_find_first(cta, &w);
+    if (route_start_lists(cta, &w, route_find_first(cta, &w)))
+        return; /* moe_await_routed says why */
     route_start_runs(cta, &w);
     route_place(cta, &w);
     if (r->part + 1 == r->parts)

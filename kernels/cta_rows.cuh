@@ -53,16 +53,16 @@ MK_ROLE_CALL void mk_cta_gather(struct mk_cta *cta, uint32_t local, const struct
 
 /* Each thread tells of some: what the caller's wait has acquired, the barrier orders before every
  * thread's fence. */
-MK_ROLE_CALL void mk_cta_tell_rows(struct mk_cta *cta, uint32_t, uint64_t list, uint32_t first,
-                                   uint32_t count, const struct mk_places *places)
+MK_ROLE_CALL void mk_cta_tell_rows(struct mk_cta *cta, uint32_t, uint32_t first, uint32_t count,
+                                   const struct mk_places *places)
 {
     char *heap = cta->launch->heap;
-    const uint32_t *tokens = (const uint32_t *)(heap + list) + first,
-                   *position = (const uint32_t *)(heap + places->position), k = places->k;
+    const uint32_t k = places->k,
+                   *position = (const uint32_t *)(heap + places->position) + (uint64_t)first * k;
     cta_settle(cta);
     __threadfence();
     for (uint32_t i = cta_lane(cta); i < count * k; i += cta->lanes) {
-        uint32_t row = position[tokens[i / k] * (uint64_t)k + i % k];
+        uint32_t row = position[i];
         if (row != UINT32_MAX)
             atomicAdd((unsigned long long *)cta_flag(heap, places->flag + row / places->tile_rows),
                       1ull);
@@ -90,7 +90,8 @@ MK_ROLE_CALL int mk_cta_wait_rows(struct mk_cta *cta, const struct mk_places *pl
                                   enum mk_cause cause)
 {
     char *heap = cta->launch->heap;
-    const uint32_t *position = (const uint32_t *)(heap + places->position) + first * places->k;
+    const uint32_t *position =
+        (const uint32_t *)(heap + places->position) + (uint64_t)first * places->k;
     const uint64_t *most = (const uint64_t *)(heap + wanted);
     for (;;) {
         uint32_t late = 0;

@@ -33,13 +33,13 @@ PTX_FN struct sums_terms sums_sort(bool has, uint32_t key, const char *source, f
     return {(const char *)at, __shfl_sync(0xffffffff, weight, from), (uint32_t)__popc(all)};
 }
 
-PTX_FN struct sums_terms sums_find(const struct gpu_launch *l, const struct mk_sums *s,
-                                   uint32_t token)
+/* The terms of token `i` of the list. */
+PTX_FN struct sums_terms sums_find(const struct gpu_launch *l, const struct mk_sums *s, uint32_t i)
 {
     const char *const heap = l->heap;
-    const uint32_t lane = threadIdx.x % 32, mine = mk_node_of(&s->topo, s->topo.rank);
+    const uint32_t lane = threadIdx.x % 32, mine = mk_node_of(&s->topo, s->topo.rank),
+                   token = s->list ? ((const uint32_t *)(heap + s->list))[i] : i;
     const uint64_t at = (uint64_t)token * s->k + lane, bytes = mk_sums_bytes(s, s->from);
-    const uint32_t *before = (const uint32_t *)(heap + s->before);
     uint32_t expert = lane < s->k ? ((const uint32_t *)(heap + s->ids))[at] : UINT32_MAX;
     uint32_t rank = expert / s->rank_experts, node = mk_node_of(&s->topo, rank);
     uint32_t key = UINT32_MAX;
@@ -49,19 +49,25 @@ PTX_FN struct sums_terms sums_find(const struct gpu_launch *l, const struct mk_s
     if (has && rank == s->topo.rank) {
         key = expert * MK_TERMS + lane;
         source = l->arguments[s->rows_space] + s->rows +
-                 ((const uint32_t *)(heap + s->position))[at] * bytes;
+                 ((const uint32_t *)(heap + s->position))[(uint64_t)i * s->k + lane] * bytes;
         weight = ((const float *)(heap + s->weights))[at];
     } else if (has && node == mine) {
         has = s->reach >= MK_REACH_NODE;
         key = rank * s->rank_experts * MK_TERMS;
-        source += s->parts + ((uint64_t)mk_local_of(&s->topo, rank) * s->tokens + token) * bytes;
+        if (has) {
+            uint32_t local = mk_local_of(&s->topo, rank);
+            source += mk_sums_part(
+                s, local,
+                ((const uint32_t *)(heap + s->parts_before))[(uint64_t)i * s->topo.gpus + local]);
+        }
     } else if (has) {
         has = s->reach == MK_REACH_ALL;
         key = node * s->topo.gpus * s->rank_experts * MK_TERMS;
-        if (has) {
-            before += (uint64_t)node * (s->tokens + 1);
-            source += mk_sums_whole(s, node, before[token] - before[s->chunk_first]);
-        }
+        if (has)
+            source += mk_sums_whole(
+                s, node,
+                ((const uint32_t *)(heap +
+                                    s->whole_before))[(uint64_t)node * (s->tokens + 1) + token]);
     }
     /* another place may have told of what a rank or a node has added */
     uint32_t same = __match_any_sync(0xffffffff, has ? key : UINT32_MAX);
@@ -173,7 +179,6 @@ MK_ROLE_CALL void mk_cta_add_up(struct mk_cta *cta, const struct mk_sums *of)
         *sums_shared = *of;
     cta_meet(cta);
     const bool away = s->space == MK_SPACE_HEAP && s->local != l->local;
-    const uint32_t *packed = (const uint32_t *)(l->heap + s->packed);
     char *to = (s->space == MK_SPACE_HEAP ? l->peers[s->local] : (char *)l->arguments[s->space]) +
                s->destination;
     uint64_t start = cta_time(cta);
@@ -185,10 +190,7 @@ MK_ROLE_CALL void mk_cta_add_up(struct mk_cta *cta, const struct mk_sums *of)
     for (uint32_t turn = cta_lane(cta) / 32; turn < s->count * shares; turn += warps) {
         const uint32_t i = turn / shares, share = turn % shares;
         struct sums_terms terms = sums_find(l, s, s->first + i);
-        if (!terms.count && s->reach != MK_REACH_ALL)
-            continue;
-        uint32_t number = s->packed ? packed[s->first + i] - packed[s->first] : i;
-        char *at = to + number * mk_sums_bytes(s, s->to);
+        char *at = to + i * mk_sums_bytes(s, s->to);
         if (s->from == MK_FP32)
             sums_add<MK_FP32>(&terms, s->elements, at, s->to, share, shares);
         else

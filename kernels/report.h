@@ -2,6 +2,7 @@
 #ifndef MK_KERNELS_REPORT_H
 #define MK_KERNELS_REPORT_H
 
+#include "core/cta_route.h"
 #include "core/failure.h"
 #include "kernels/launch.h"
 
@@ -57,6 +58,12 @@ static inline void gpu_report_failure(const struct gpu_report *r, const struct m
                              .wanted = r->wanted,
                              .epoch = r->epoch,
                              .waited_ns = r->waited_ns};
+    if (r->cause >= GPU_CAUSE_OVERFLOW) {
+        failure_overflow(f, r->cause - GPU_CAUSE_OVERFLOW, (uint32_t)r->waited_ns, r->seen,
+                         r->wanted);
+        f->waited_ns = 0;
+        return;
+    }
     if (r->flag == UINT32_MAX) {
         snprintf(f->what, sizeof f->what, "%s",
                  r->cause == MK_CAUSE_BACKPRESSURE ? "room in its command ring"

@@ -275,6 +275,21 @@ void mk_cta_route(struct mk_cta *cta, const struct mk_route *route)
     cta_issue(c, &t, MK_EV_REDUCE);
 }
 
+int mk_cta_overflow(struct mk_cta *cta, enum mk_route_over over, uint32_t rank, uint32_t count,
+                    uint32_t room)
+{
+    const struct sim_calls *calls = cta_calls(cta);
+    if (calls) {
+        calls->overflow(cta, over, rank, count, room);
+        return 1;
+    }
+    struct sim_cta *c = cta_of(cta);
+    struct mk_failure f = cta_about(c, MK_FAIL_OVERFLOW);
+    failure_overflow(&f, over, rank, count, room);
+    c->rank->fail(c->rank->context, &f);
+    return 1;
+}
+
 uint32_t mk_cta_load(struct mk_cta *cta, uint64_t offset)
 {
     const struct sim_calls *calls = cta_calls(cta);

@@ -53,6 +53,8 @@ struct sim_calls {
     void (*copy)(struct mk_cta *cta, uint32_t local, uint32_t id, uint64_t bytes);
     void (*combine)(struct mk_cta *cta, const struct mk_combine *combine);
     void (*route)(struct mk_cta *cta, const struct mk_route *route);
+    void (*overflow)(struct mk_cta *cta, enum mk_route_over over, uint32_t rank, uint32_t count,
+                     uint32_t room);
     void (*norm)(struct mk_cta *cta, const struct mk_norm *norm);
     const void *(*load)(struct mk_cta *cta, uint64_t offset);
     void (*raise)(struct mk_cta *cta, int add, uint32_t local, uint32_t flag, uint64_t value);

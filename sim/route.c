@@ -8,232 +8,258 @@ static uint32_t *route_words(uint8_t *heap, uint64_t offset)
     return (uint32_t *)(void *)(heap + offset);
 }
 
-/* The experts that one place of a token names, or UINT32_MAX. */
-static uint32_t route_expert_of(const struct mk_route *r, uint8_t *heap, uint32_t rank,
-                                uint64_t place)
+/* What all steps of making tables share. */
+struct route_maker {
+    const struct mk_route *r;
+    uint8_t *heap;
+    const uint8_t *ids; /* of rank 0 */
+    struct mk_route_head *head;
+    struct mk_route_rows *of;  /* [rank_experts] */
+    uint32_t *next;            /* [rank_experts]: its next row */
+    uint32_t node, local, own; /* of this rank; `own`: its first expert */
+    /* of each local rank: tokens pushed to it, and landed from it; of each node, see struct
+     * mk_route */
+    uint32_t pushed[MK_MAX_LOCAL], landed[MK_MAX_LOCAL];
+    uint32_t *sent_count, *came_count;
+};
+
+static const uint32_t *route_ids_of(const struct route_maker *m, uint32_t rank)
 {
-    uint32_t expert = route_words(heap, r->ids + rank * r->ids_pitch)[place];
-    return expert < r->experts ? expert : UINT32_MAX;
+    return (const uint32_t *)(const void *)(m->ids + rank * m->r->ids_pitch);
 }
 
-/* How many rows each expert has, then where they begin. */
-static void route_lay_out(const struct mk_route *r, uint8_t *heap)
+/* The first thing that there is too much of is told. */
+static void route_overflow(const struct route_maker *m, enum mk_route_over over, uint32_t rank,
+                           uint64_t count, uint32_t room)
 {
-    uint32_t *rows = route_words(heap, r->rows), *first = route_words(heap, r->first);
-    uint64_t places = (uint64_t)r->tokens * r->k;
-    memset(rows, 0, r->experts * sizeof *rows);
-    for (uint32_t rank = 0; rank < mk_world(&r->topo); rank++)
-        for (uint64_t i = 0; i < places; i++) {
-            uint32_t expert = route_expert_of(r, heap, rank, i);
-            if (expert != UINT32_MAX)
-                rows[expert]++;
-        }
-    for (uint32_t expert = 0; expert < r->experts; expert++)
-        first[expert] =
-            expert % r->rank_experts
-                ? first[expert - 1] + (uint32_t)mk_round_up(rows[expert - 1], r->tile_rows)
-                : 0;
+    if (count <= room || m->head->over)
+        return;
+    m->head->over = over;
+    m->head->over_rank = rank;
+    m->head->over_count = (uint32_t)count;
+    m->head->over_room = room;
 }
 
-/* Places take the next rows of their experts. */
-static void route_assign(const struct mk_route *r, uint8_t *heap)
+/* How many rows each expert has and where they come from, then where they begin. */
+static void route_lay_out(const struct route_maker *m)
 {
-    uint32_t *rows = route_words(heap, r->rows), *first = route_words(heap, r->first);
-    uint64_t places = (uint64_t)r->tokens * r->k;
-    memset(rows, 0, r->experts * sizeof *rows); /* counted up again on the way */
+    const struct mk_route *r = m->r;
+    uint32_t *first = route_words(m->heap, r->first), *rows = route_words(m->heap, r->rows),
+             *node_rows = route_words(m->heap, r->node_rows), entries = r->topo.nodes + 1;
+    uint64_t places = (uint64_t)r->tokens * r->k, all = 0, at = 0;
+    memset(rows, 0, r->rank_experts * sizeof *rows);
     for (uint32_t rank = 0; rank < mk_world(&r->topo); rank++) {
-        uint32_t *position = route_words(heap, r->position) + rank * places;
-        for (uint64_t i = 0; i < places; i++) {
-            uint32_t expert = route_expert_of(r, heap, rank, i);
-            position[i] = expert == UINT32_MAX ? UINT32_MAX : first[expert] + rows[expert]++;
-            if (expert != UINT32_MAX && expert / r->rank_experts != r->topo.rank)
-                position[i] = UINT32_MAX; /* for its rank to know */
-        }
-    }
-}
-
-/* Rows of this rank's experts by the node that they come from: counted in the entry behind, then
- * added up. */
-static void route_divide(const struct mk_route *r, uint8_t *heap)
-{
-    uint32_t *node_rows = route_words(heap, r->node_rows), entries = r->topo.nodes + 1;
-    uint64_t places = (uint64_t)r->tokens * r->k;
-    memset(node_rows, 0, (uint64_t)r->rank_experts * entries * sizeof *node_rows);
-    for (uint32_t rank = 0; rank < mk_world(&r->topo); rank++)
-        for (uint64_t i = 0; i < places; i++) {
-            uint32_t expert = route_expert_of(r, heap, rank, i),
-                     first = r->topo.rank * r->rank_experts;
-            if (expert >= first && expert < first + r->rank_experts)
-                node_rows[(expert - first) * entries + mk_node_of(&r->topo, rank) + 1]++;
-        }
-    for (uint32_t i = 0; i < r->rank_experts; i++)
-        for (uint32_t node = 1; node < entries; node++)
-            node_rows[i * entries + node] += node_rows[i * entries + node - 1];
-}
-
-/* How often a token of `rank` names one of `count` experts from `first` on. */
-static uint32_t route_names(const struct mk_route *r, uint8_t *heap, uint32_t rank, uint32_t token,
-                            uint32_t first, uint32_t count)
-{
-    uint32_t names = 0;
-    for (uint32_t place = 0; place < r->k; place++) {
-        uint32_t expert = route_expert_of(r, heap, rank, (uint64_t)token * r->k + place);
-        names += expert != UINT32_MAX && expert >= first && expert - first < count;
-    }
-    return names;
-}
-
-static uint32_t route_names_node(const struct mk_route *r, uint8_t *heap, uint32_t rank,
-                                 uint32_t token, uint32_t node)
-{
-    uint32_t count = r->rank_experts * r->topo.gpus;
-    return route_names(r, heap, rank, token, node * count, count);
-}
-
-/* Tokens of `rank` that have an expert on `node` and, unless it is 0, the table of how many come
- * before each; returns how many. */
-static uint32_t route_list(const struct mk_route *r, uint8_t *heap, uint32_t rank, uint32_t node,
-                           uint32_t *out, uint32_t *before)
-{
-    uint32_t count = 0;
-    for (uint32_t token = 0; token < r->tokens; token++) {
-        if (before)
-            before[token] = count;
-        if (route_names_node(r, heap, rank, token, node))
-            out[count++] = token;
-    }
-    if (before)
-        before[r->tokens] = count;
-    return count;
-}
-
-static uint32_t *route_before_of(const struct mk_route *r, uint8_t *heap, uint64_t table,
-                                 uint32_t node)
-{
-    return table ? route_words(heap, table) + (uint64_t)node * (r->tokens + 1) : NULL;
-}
-
-/* Tokens of `rank` that have an expert on rank `to`, those of `listed` (NULL: of all of them), by
- * their places there; returns how many. */
-static uint32_t route_push(const struct mk_route *r, uint8_t *heap, uint32_t rank, uint32_t to,
-                           const uint32_t *listed, uint32_t count, uint32_t *out)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < count; i++)
-        if (route_names(r, heap, rank, listed ? listed[i] : i, to * r->rank_experts,
-                        r->rank_experts))
-            out[n++] = i;
-    return n;
-}
-
-/* What this rank hands on in its node, and what others hand on to it. */
-static void route_hand_on(const struct mk_route *r, uint8_t *heap)
-{
-    uint32_t own_node = mk_node_of(&r->topo, r->topo.rank),
-             local = mk_local_of(&r->topo, r->topo.rank), gpus = r->topo.gpus;
-    for (uint32_t node = 0; node < r->topo.nodes; node++) {
-        uint32_t rank = mk_rank_at(&r->topo, node, local);
-        const uint32_t *came =
-            node == own_node ? NULL : route_words(heap, r->came) + (uint64_t)node * r->tokens;
-        uint32_t count = came ? route_words(heap, r->came_count)[node] : r->tokens;
-        for (uint32_t to = 0; to < gpus; to++) {
-            uint32_t other = mk_rank_at(&r->topo, node, to);
-            if (to == local)
-                continue;
-            route_words(heap, r->push_count)[node * gpus + to] =
-                route_push(r, heap, rank, mk_rank_at(&r->topo, own_node, to), came, count,
-                           route_words(heap, r->push) + ((uint64_t)node * gpus + to) * r->tokens);
-            route_words(heap, r->landed_count)[other] =
-                route_push(r, heap, other, r->topo.rank, NULL, r->tokens,
-                           route_words(heap, r->landed) + (uint64_t)other * r->tokens);
-        }
-    }
-}
-
-/* Token `token` of `rank` lies here as `source`. */
-static void route_say_source(const struct mk_route *r, uint8_t *heap, uint32_t rank, uint32_t token,
-                             uint32_t source)
-{
-    const uint32_t *position =
-        route_words(heap, r->position) + ((uint64_t)rank * r->tokens + token) * r->k;
-    uint64_t *awaited = (uint64_t *)(void *)(heap + r->awaited);
-    for (uint32_t place = 0; place < r->k; place++)
-        if (position[place] != UINT32_MAX) {
-            route_words(heap, r->source)[position[place]] = source;
-            awaited[position[place] / r->tile_rows] += rank != r->topo.rank;
-        }
-}
-
-/* Where the tokens of rows lie. */
-static void route_find_sources(const struct mk_route *r, uint8_t *heap)
-{
-    uint32_t local = mk_local_of(&r->topo, r->topo.rank);
-    for (uint32_t rank = 0; rank < mk_world(&r->topo); rank++) {
+        const uint32_t *ids = route_ids_of(m, rank);
         uint32_t node = mk_node_of(&r->topo, rank);
-        int own = rank == r->topo.rank, rail = mk_local_of(&r->topo, rank) == local;
-        const uint32_t *list = own    ? NULL
-                               : rail ? route_words(heap, r->came) + (uint64_t)node * r->tokens
-                                      : route_words(heap, r->landed) + (uint64_t)rank * r->tokens;
-        uint32_t count = own    ? r->tokens
-                         : rail ? route_words(heap, r->came_count)[node]
-                                : route_words(heap, r->landed_count)[rank];
-        uint32_t base = own    ? 0
-                        : rail ? r->relay_source + node * r->room
-                               : r->landed_source + rank * r->room;
-        for (uint32_t i = 0; i < count; i++)
-            route_say_source(r, heap, rank, list ? list[i] : i, base + i);
+        for (uint32_t e = 0; e < r->rank_experts && mk_local_of(&r->topo, rank) == 0; e++)
+            node_rows[e * entries + node] = rows[e];
+        for (uint32_t e = 0; e < r->rank_experts && rank == r->topo.rank; e++)
+            m->of[e].rank_begin = rows[e];
+        for (uint64_t i = 0; i < places; i++)
+            if (ids[i] - m->own < r->rank_experts && ids[i] < r->experts)
+                rows[ids[i] - m->own]++;
+        for (uint32_t e = 0; e < r->rank_experts && rank == r->topo.rank; e++)
+            m->of[e].rank_end = rows[e];
+    }
+    for (uint32_t e = 0; e < r->rank_experts; e++) {
+        node_rows[e * entries + r->topo.nodes] = m->of[e].rows = rows[e];
+        m->of[e].node_begin = node_rows[e * entries + m->node];
+        m->of[e].node_end = node_rows[e * entries + m->node + 1];
+        first[e] = m->next[e] = (uint32_t)at;
+        at += mk_round_up(rows[e], r->tile_rows);
+        all += rows[e];
+    }
+    route_overflow(m, MK_OVER_ROWS, r->topo.rank, all, r->capacity);
+}
+
+/* The rows of a token, which lies here as `source`, unless that is UINT32_MAX. */
+static void route_place_rows(const struct route_maker *m, const uint32_t *named, uint32_t source,
+                             int own)
+{
+    const struct mk_route *r = m->r;
+    uint64_t *awaited = (uint64_t *)(void *)(m->heap + r->awaited);
+    uint32_t *position = route_words(m->heap, r->position) + (uint64_t)source * r->k;
+    for (uint32_t place = 0; place < r->k && source != UINT32_MAX; place++) {
+        uint32_t e = named[place] - m->own;
+        position[place] = UINT32_MAX;
+        if (e >= r->rank_experts || named[place] >= r->experts)
+            continue;
+        position[place] = m->next[e]++;
+        route_words(m->heap, r->source)[position[place]] = source;
+        awaited[position[place] / r->tile_rows] += !own;
     }
 }
 
-/* Where rows of this rank's expert `expert` come from. */
-static struct mk_route_rows route_rows_of(const struct mk_route *r, uint8_t *heap, uint32_t expert)
+/* A bit for each local rank of this node that has an expert that the token names. */
+static uint32_t route_locals(const struct route_maker *m, const uint32_t *named)
 {
-    const uint32_t *from = route_words(heap, r->node_rows) + (uint64_t)expert * (r->topo.nodes + 1);
-    uint32_t node = mk_node_of(&r->topo, r->topo.rank);
-    struct mk_route_rows e = {from[r->topo.nodes], from[node], from[node + 1], from[node],
-                              from[node]};
-    for (uint32_t rank = node * r->topo.gpus; rank <= r->topo.rank; rank++) {
-        uint64_t places = (uint64_t)r->tokens * r->k;
-        e.rank_begin = e.rank_end;
-        for (uint64_t i = 0; i < places; i++)
-            e.rank_end +=
-                route_expert_of(r, heap, rank, i) == r->topo.rank * r->rank_experts + expert;
+    const struct mk_route *r = m->r;
+    uint32_t first = m->node * r->topo.gpus * r->rank_experts,
+             count = r->topo.gpus * r->rank_experts, locals = 0;
+    for (uint32_t place = 0; place < r->k; place++)
+        if (named[place] - first < count && named[place] < r->experts)
+            locals |= 1u << (named[place] - first) / r->rank_experts;
+    return locals;
+}
+
+/* A token that this rank hands on to local ranks `locals`; `lies_at`: where it lies among those of
+ * its rank here, number `behind` of those that push_before tells of. */
+static void route_hand_on(struct route_maker *m, uint32_t locals, uint32_t lies_at, uint32_t behind)
+{
+    const struct mk_route *r = m->r;
+    for (uint32_t to = 0; to < r->topo.gpus; to++) {
+        if (to == m->local)
+            continue;
+        if (r->push_before)
+            route_words(m->heap, r->push_before)[(uint64_t)behind * r->topo.gpus + to] =
+                m->pushed[to];
+        if (!(locals >> to & 1))
+            continue;
+        if (m->pushed[to] < r->landed_room)
+            route_words(m->heap, r->push)[(uint64_t)to * r->landed_room + m->pushed[to]] = lies_at;
+        m->pushed[to]++;
     }
-    return e;
+}
+
+/* Own token `token` to the other nodes where it has experts. */
+static void route_send(struct route_maker *m, const uint32_t *named, uint32_t token)
+{
+    const struct mk_route *r = m->r;
+    uint32_t each = r->topo.gpus * r->rank_experts;
+    for (uint32_t node = 0; r->sent_before && node < r->topo.nodes && r->topo.nodes > 1; node++)
+        route_words(m->heap, r->sent_before)[(uint64_t)node * (r->tokens + 1) + token] =
+            m->sent_count[node];
+    for (uint32_t place = 0; place < r->k; place++) {
+        uint32_t node = named[place] < r->experts ? named[place] / each : m->node, before = 0;
+        while (before < place && (named[before] >= r->experts || named[before] / each != node))
+            before++;
+        if (node == m->node || before < place)
+            continue;
+        if (m->sent_count[node] < r->relay_room)
+            route_words(m->heap, r->sent)[(uint64_t)node * r->relay_room + m->sent_count[node]] =
+                token;
+        m->sent_count[node]++;
+    }
+}
+
+static void route_own_token(struct route_maker *m, const uint32_t *named, uint32_t token)
+{
+    route_hand_on(m, route_locals(m, named), token, token);
+    route_send(m, named, token);
+    route_place_rows(m, named, token, 1);
+}
+
+/* A token of this rail's rank of node `from`. */
+static void route_railed_token(struct route_maker *m, const uint32_t *named, uint32_t from,
+                               uint32_t token)
+{
+    const struct mk_route *r = m->r;
+    uint32_t locals = route_locals(m, named), at = m->came_count[from];
+    if (!locals)
+        return;
+    m->came_count[from]++;
+    if (at >= r->relay_room)
+        return;
+    route_words(m->heap, r->came)[(uint64_t)from * r->relay_room + at] = token;
+    route_hand_on(m, locals, at, r->room + from * r->relay_room + at);
+    route_place_rows(m, named, mk_route_relayed(r, from) + at, 0);
+}
+
+/* A token of a rank of another rail. */
+static void route_landed_token(struct route_maker *m, const uint32_t *named, uint32_t local,
+                               uint32_t token)
+{
+    const struct mk_route *r = m->r;
+    int here = 0;
+    for (uint32_t place = 0; place < r->k; place++)
+        here |= named[place] - m->own < r->rank_experts && named[place] < r->experts;
+    if (!here)
+        return;
+    uint32_t at = m->landed[local]++;
+    if (at >= r->landed_room)
+        return;
+    route_words(m->heap, r->landed)[(uint64_t)local * r->landed_room + at] = token;
+    route_place_rows(m, named, r->landed_source + local * r->landed_room + at, 0);
+}
+
+/* All of one rank's tokens. */
+static void route_place_rank(struct route_maker *m, uint32_t rank)
+{
+    const struct mk_route *r = m->r;
+    const uint32_t *ids = route_ids_of(m, rank);
+    uint32_t node = mk_node_of(&r->topo, rank), local = mk_local_of(&r->topo, rank),
+             before = m->landed[local], *push_first = route_words(m->heap, r->push_first),
+             *push_count = route_words(m->heap, r->push_count);
+    int own = rank == r->topo.rank, rail = local == m->local;
+    for (uint32_t to = 0; to < r->topo.gpus && rail; to++)
+        push_first[node * r->topo.gpus + to] = m->pushed[to];
+    for (uint32_t token = 0; token < r->tokens; token++) {
+        const uint32_t *named = ids + (uint64_t)token * r->k;
+        if (own)
+            route_own_token(m, named, token);
+        else if (rail)
+            route_railed_token(m, named, node, token);
+        else
+            route_landed_token(m, named, local, token);
+    }
+    for (uint32_t to = 0; to < r->topo.gpus && rail; to++)
+        push_count[node * r->topo.gpus + to] = m->pushed[to] - push_first[node * r->topo.gpus + to];
+    if (!rail) {
+        route_words(m->heap, r->landed_first)[rank] = before;
+        route_words(m->heap, r->landed_count)[rank] = m->landed[local] - before;
+    }
+}
+
+/* Lists, rows and where their tokens lie, rank by rank. */
+static void route_place(struct route_maker *m)
+{
+    const struct mk_route *r = m->r;
+    const struct mk_topo *t = &r->topo;
+    memset(m->sent_count, 0, t->nodes * sizeof *m->sent_count);
+    memset(m->came_count, 0, t->nodes * sizeof *m->came_count);
+    for (uint32_t rank = 0; rank < mk_world(t); rank++)
+        route_place_rank(m, rank);
+    for (uint32_t node = 0; node < t->nodes && r->sent_before && t->nodes > 1; node++)
+        route_words(m->heap, r->sent_before)[node * (r->tokens + 1ull) + r->tokens] =
+            m->sent_count[node];
+    for (uint32_t local = 0; local < t->gpus; local++) {
+        route_overflow(m, MK_OVER_LANDED, mk_rank_at(t, m->node, local), m->pushed[local],
+                       r->landed_room);
+        route_overflow(m, MK_OVER_LANDED, t->rank, m->landed[local], r->landed_room);
+    }
+    for (uint32_t node = 0; node < t->nodes; node++) {
+        route_overflow(m, MK_OVER_RELAYED, mk_rank_at(t, node, m->local), m->sent_count[node],
+                       r->relay_room);
+        route_overflow(m, MK_OVER_RELAYED, t->rank, m->came_count[node], r->relay_room);
+    }
 }
 
 /* The runs of the order, and where each begins, in rows of tiles; how many these are in all. */
-static uint32_t route_runs(const struct mk_route *r, uint8_t *heap, struct mk_tile_run *runs,
-                           uint32_t *begins)
+static uint32_t route_runs(const struct route_maker *m, struct mk_tile_run *runs, uint32_t *begins)
 {
-    const uint32_t *first = route_words(heap, r->first) + r->topo.rank * r->rank_experts;
+    const struct mk_route *r = m->r;
+    const uint32_t *first = route_words(m->heap, r->first);
     uint32_t row_tiles = 0;
-    for (uint32_t expert = 0; expert < r->rank_experts; expert++) {
-        struct mk_route_rows rows = route_rows_of(r, heap, expert);
-        for (uint32_t stretch = 0; stretch < mk_route_stretches(r); stretch++) {
-            struct mk_tile_run *run = &runs[stretch * r->rank_experts + expert];
-            *run = mk_route_run(r, &rows, expert, stretch);
-            run->row = first[expert];
-        }
-    }
     for (uint32_t i = 0; i < mk_route_stretches(r) * r->rank_experts; i++) {
+        uint32_t expert = i % r->rank_experts;
+        runs[i] = mk_route_run(r, &m->of[expert], expert, i / r->rank_experts);
+        runs[i].row = first[expert];
         begins[i] = row_tiles;
         row_tiles += runs[i].count;
     }
     return row_tiles;
 }
 
-static void route_order(const struct mk_route *r, uint8_t *heap)
+static void route_order(const struct route_maker *m)
 {
-    struct mk_route_head *head = (struct mk_route_head *)(void *)(heap + r->order_head);
-    struct mk_tile_entry *order = (struct mk_tile_entry *)(void *)(heap + r->order);
+    const struct mk_route *r = m->r;
+    struct mk_route_head *head = m->head;
+    struct mk_tile_entry *order = (struct mk_tile_entry *)(void *)(m->heap + r->order);
     uint32_t count = mk_route_stretches(r) * r->rank_experts;
     struct mk_tile_run *runs = calloc(count, sizeof *runs);
     uint32_t *begins = calloc(count, sizeof *begins);
-    head->count = 0; /* without memory: none, and results are wrong */
     if (runs && begins) {
-        struct mk_stages stages = {route_runs(r, heap, runs, begins), r->columns, r->down,
-                                   r->group_rows};
+        struct mk_stages stages = {route_runs(m, runs, begins), r->columns, r->down, r->group_rows};
         head->count = stages.rows * (r->columns + r->down);
         for (uint32_t t = 0; t < head->count; t++) {
             struct mk_stage at = mk_stage_at(&stages, t);
@@ -253,39 +279,50 @@ static void route_order(const struct mk_route *r, uint8_t *heap)
     free(begins);
 }
 
-void route_make(const struct mk_route *r, uint8_t *heap, uint8_t *summary)
+/* What there is to say of each expert. */
+static void route_say_experts(const struct route_maker *m, uint8_t *summary)
+{
+    const struct mk_route *r = m->r;
+    uint32_t *rows = route_words(m->heap, r->rows), *first = route_words(m->heap, r->first),
+             *said = route_words(summary, r->summary);
+    uint64_t *wanted = (uint64_t *)(void *)(m->heap + r->wanted);
+    for (uint32_t e = 0; e < r->rank_experts; e++) {
+        if (r->summary_space != MK_SPACE_HEAP) {
+            said[2 * e] = first[e];
+            said[2 * e + 1] = rows[e];
+        }
+        for (uint32_t row = 0; row < rows[e]; row += r->tile_rows)
+            wanted[(first[e] + row) / r->tile_rows] +=
+                rows[e] - row < r->tile_rows ? rows[e] - row : r->tile_rows;
+    }
+}
+
+void route_make(const struct mk_route *r, uint8_t *heap, const uint8_t *ids, uint8_t *summary)
 {
     if (r->step == MK_ROUTE_COUNT || r->part) /* the first of them makes all, once all are there */
         return;
-    uint32_t node = mk_node_of(&r->topo, r->topo.rank), local = mk_local_of(&r->topo, r->topo.rank);
-    uint32_t *rows = route_words(heap, r->rows), *first = route_words(heap, r->first),
-             *said = route_words(summary, r->summary);
-    uint64_t *wanted = (uint64_t *)(void *)(heap + r->wanted);
-    route_lay_out(r, heap);
-    route_assign(r, heap);
-    route_divide(r, heap);
-    for (uint32_t other = 0; other < r->topo.nodes; other++) {
-        if (other == node)
-            continue;
-        route_words(heap, r->sent_count)[other] = route_list(
-            r, heap, r->topo.rank, other, route_words(heap, r->sent) + (uint64_t)other * r->tokens,
-            route_before_of(r, heap, r->sent_before, other));
-        route_words(heap, r->came_count)[other] =
-            route_list(r, heap, mk_rank_at(&r->topo, other, local), node,
-                       route_words(heap, r->came) + (uint64_t)other * r->tokens,
-                       route_before_of(r, heap, r->came_before, other));
-    }
-    route_hand_on(r, heap);
-    route_find_sources(r, heap);
-    route_order(r, heap);
-    for (uint32_t i = 0; i < r->rank_experts; i++) {
-        uint32_t expert = r->topo.rank * r->rank_experts + i;
-        if (r->summary_space != MK_SPACE_HEAP) {
-            said[2 * i] = first[expert];
-            said[2 * i + 1] = rows[expert];
+    struct route_maker m = {.r = r,
+                            .heap = heap,
+                            .ids = ids,
+                            .head = (struct mk_route_head *)(void *)(heap + r->order_head),
+                            .of = calloc(r->rank_experts, sizeof *m.of),
+                            .next = calloc(r->rank_experts, sizeof *m.next),
+                            .node = mk_node_of(&r->topo, r->topo.rank),
+                            .local = mk_local_of(&r->topo, r->topo.rank),
+                            .own = r->topo.rank * r->rank_experts,
+                            .sent_count = route_words(heap, r->sent_count),
+                            .came_count = route_words(heap, r->came_count)};
+    m.head->over = MK_OVER_NOTHING;
+    m.head->count = 0; /* without memory: none, and results are wrong */
+    if (m.of && m.next) {
+        route_lay_out(&m);
+        if (!m.head->over)
+            route_place(&m);
+        if (!m.head->over) {
+            route_order(&m);
+            route_say_experts(&m, summary);
         }
-        for (uint32_t row = 0; row < rows[expert]; row += r->tile_rows)
-            wanted[(first[expert] + row) / r->tile_rows] +=
-                rows[expert] - row < r->tile_rows ? rows[expert] - row : r->tile_rows;
     }
+    free(m.of);
+    free(m.next);
 }

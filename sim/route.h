@@ -4,7 +4,8 @@
 
 #include "core/cta_route.h"
 
-/* `heap` is this rank's, `summary` where the summary's space begins. */
-void route_make(const struct mk_route *r, uint8_t *heap, uint8_t *summary);
+/* `heap` is this rank's, `ids` where rank 0's are (r->ids of the heap, or memory that ranks
+ * share), `summary` where the summary's space begins. */
+void route_make(const struct mk_route *r, uint8_t *heap, const uint8_t *ids, uint8_t *summary);
 
 #endif

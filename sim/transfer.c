@@ -90,7 +90,8 @@ void sim_transfer_part(const struct sim_rank *r, const struct sim_transfer *t, u
                        uint64_t count)
 {
     if (t->kind == SIM_ROUTE)
-        route_make(t->route, r->spaces[MK_SPACE_HEAP], r->spaces[t->route->summary_space]);
+        route_make(t->route, r->spaces[MK_SPACE_HEAP], r->spaces[MK_SPACE_HEAP] + t->route->ids,
+                   r->spaces[t->route->summary_space]);
     else if (t->kind == SIM_COMBINE)
         transfer_combine_part(r, t->combine, first / 2, count / 2);
     else if (t->kind == SIM_TILE)

@@ -253,6 +253,8 @@ static int world_make_plan(struct sim_world *w, struct sim_world_rank *r, uint32
      * takes is known only once it is built, so it is built twice. */
     uint32_t flag_base = 3;
     problem.topo.rank = rank;
+    if (!op_limit_of(&problem)) /* what is drawn is of every kind */
+        op_set_limit(&problem, UINT64_MAX);
     int result = plan_build(&r->plan, &problem, flag_base, 0, error, size);
     if (result)
         return result;

@@ -3,7 +3,8 @@
  * host makes, however tokens are routed; and how long a launch takes to make them.
  *
  *     gpu_route check   every table of every rank, of some topologies, sizes and routings
- *     gpu_route bench   256 experts, top-8, 512 to 8192 tokens a rank, on 2 and 8 ranks, by as many
+ *     gpu_route bench   256 experts, top-8, 512 to 8192 tokens a rank, on 2 and 8 ranks, and 128 on
+ *                       64 and 256, by as many
  *                       thread blocks as a plan has by default: counting, placing and both with the
  *                       meetings between them, least and median of 21 launches, each behind 256 MB
  *                       that are written, so that neither data nor instructions are in L2
@@ -208,15 +209,67 @@ static int differs(const char *what, const void *got, const void *want, uint64_t
     return 1;
 }
 
-/* Lists of `count`s[] entries at `list`, `pitch` tokens apart. */
+/* Lists of `count`s[] entries at `list`: the i-th at entry firsts[i] of `pitch` entries for each
+ * of `of` (i % of, if they are by what is within). `firsts` 0: lists are `pitch` apart. */
 static int lists_differ(const char *what, const uint8_t *got, const uint8_t *want, uint64_t list,
-                        uint64_t count, uint32_t lists, uint32_t tokens)
+                        uint64_t firsts, uint64_t count, uint32_t lists, uint32_t of,
+                        uint32_t pitch)
 {
-    const uint32_t *n = (const uint32_t *)(want + count);
+    const uint32_t *n = (const uint32_t *)(want + count),
+                   *first = (const uint32_t *)(want + firsts);
     int wrong = differs(what, got + count, want + count, lists * 4ull);
-    for (uint32_t i = 0; i < lists && !wrong; i++)
-        wrong = differs(what, got + list + i * 4ull * tokens, want + list + i * 4ull * tokens,
-                        n[i] * 4ull);
+    for (uint32_t i = 0; i < lists && !wrong; i++) {
+        uint64_t at =
+            list + ((uint64_t)(firsts ? i % of : i) * pitch + (firsts ? first[i] : 0)) * 4;
+        wrong = firsts && n[i] && differs(what, got + firsts + i * 4, want + firsts + i * 4, 4);
+        wrong |= differs(what, got + at, want + at, n[i] * 4ull);
+    }
+    return wrong;
+}
+
+/* Rows of tokens that the host has given some: those of the own rank's, and of the lists'. */
+static int places_differ(const struct mk_route *r, const uint8_t *got, const uint8_t *want)
+{
+    const struct mk_topo *t = &r->topo;
+    const uint32_t local = mk_local_of(t, t->rank);
+    const char *const what = "places of rows";
+    const uint64_t each = r->k * 4ull;
+    int wrong = differs(what, got + r->position, want + r->position, r->tokens * each);
+    for (uint32_t rank = 0; rank < mk_world(t) && !wrong; rank++) {
+        const uint32_t node = mk_node_of(t, rank), *came = (const uint32_t *)(want + r->came_count),
+                       *landed = (const uint32_t *)(want + r->landed_count),
+                       *first = (const uint32_t *)(want + r->landed_first);
+        const int rail = mk_local_of(t, rank) == local;
+        if (rank == t->rank)
+            continue;
+        uint64_t at =
+            r->position +
+            (rail ? mk_route_relayed(r, node) : mk_route_landed(r, rank, first[rank])) * each;
+        wrong = differs(what, got + at, want + at, (rail ? came[node] : landed[rank]) * each);
+    }
+    return wrong;
+}
+
+/* What there is of a table for rows that go back, where a plan has it. */
+static int before_differs(const struct mk_route *r, const uint8_t *got, const uint8_t *want)
+{
+    const struct mk_topo *t = &r->topo;
+    const uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank),
+                   *came = (const uint32_t *)(want + r->came_count);
+    int wrong = 0;
+    for (uint32_t n = 0; n < t->nodes && r->sent_before; n++) {
+        uint64_t at = r->sent_before + n * (r->tokens + 1ull) * 4;
+        wrong |=
+            n != node && differs("tokens sent before", got + at, want + at, (r->tokens + 1ull) * 4);
+    }
+    for (uint32_t n = 0; n < t->nodes && r->push_before; n++) {
+        uint64_t first = n == node ? 0 : r->room + (uint64_t)n * r->relay_room,
+                 count = n == node ? r->tokens : came[n];
+        for (uint64_t i = first * t->gpus; i < (first + count) * t->gpus; i++)
+            wrong |= i % t->gpus != local &&
+                     differs("tokens pushed before", got + r->push_before + i * 4,
+                             want + r->push_before + i * 4, 4);
+    }
     return wrong;
 }
 
@@ -233,29 +286,34 @@ static int rank_check(struct rank *k)
     host.step = MK_ROUTE_PLACE;
     host.part = 0;
     host.parts = k->parts;
-    route_make(&host, k->heap, summary);
-    uint64_t own = t->rank * r->rank_experts * 4ull;
-    const uint32_t *first = (const uint32_t *)(k->heap + r->first + own),
-                   *rows = (const uint32_t *)(k->heap + r->rows + own);
-    wrong |= differs("first rows", got + r->first + own, first, r->rank_experts * 4ull);
-    wrong |= differs("rows", got + r->rows + own, rows, r->rank_experts * 4ull);
-    wrong |= differs("places of rows", got + r->position, k->heap + r->position,
-                     (uint64_t)world * r->tokens * r->k * 4);
+    route_make(&host, k->heap, k->heap + r->ids, summary);
+    const struct mk_route_head *head = (const struct mk_route_head *)(k->heap + r->order_head),
+                               *said = (const struct mk_route_head *)(got + r->order_head);
+    wrong |= differs("what there is too much of", &said->over, &head->over, 16);
+    if (wrong || head->over) {
+        free(got);
+        free(summary);
+        return wrong;
+    }
+    const uint32_t *first = (const uint32_t *)(k->heap + r->first),
+                   *rows = (const uint32_t *)(k->heap + r->rows);
+    wrong |= differs("first rows", got + r->first, first, r->rank_experts * 4ull);
+    wrong |= differs("rows", got + r->rows, rows, r->rank_experts * 4ull);
+    wrong |= places_differ(r, got, k->heap);
+    wrong |= before_differs(r, got, k->heap);
     for (uint32_t e = 0; e < r->rank_experts && !wrong; e++)
         wrong |= differs("where rows lie", got + r->source + first[e] * 4ull,
                          k->heap + r->source + first[e] * 4ull, rows[e] * 4ull);
     wrong |= differs("rows by node", got + r->node_rows, k->heap + r->node_rows,
                      r->rank_experts * (t->nodes + 1) * 4ull);
-    wrong |= lists_differ("tokens to push", got, k->heap, r->push, r->push_count,
-                          t->nodes * t->gpus, r->tokens);
-    wrong |= lists_differ("tokens that others bring", got, k->heap, r->landed, r->landed_count,
-                          t->gpus > 1 ? world : 0, r->tokens);
-    wrong |=
-        lists_differ("tokens to send", got, k->heap, r->sent, r->sent_count, t->nodes, r->tokens);
-    wrong |=
-        lists_differ("tokens that came", got, k->heap, r->came, r->came_count, t->nodes, r->tokens);
-    const struct mk_route_head *head = (const struct mk_route_head *)(k->heap + r->order_head),
-                               *said = (const struct mk_route_head *)(got + r->order_head);
+    wrong |= lists_differ("tokens to push", got, k->heap, r->push, r->push_first, r->push_count,
+                          t->gpus > 1 ? t->nodes * t->gpus : 0, t->gpus, r->landed_room);
+    wrong |= lists_differ("tokens that others bring", got, k->heap, r->landed, r->landed_first,
+                          r->landed_count, t->gpus > 1 ? world : 0, t->gpus, r->landed_room);
+    wrong |= lists_differ("tokens to send", got, k->heap, r->sent, 0, r->sent_count, t->nodes, 1,
+                          r->relay_room);
+    wrong |= lists_differ("tokens that came", got, k->heap, r->came, 0, r->came_count, t->nodes, 1,
+                          r->relay_room);
     wrong |= differs("how many tiles", &said->count, &head->count, sizeof head->count);
     wrong |= differs("the order of tiles", got + r->order, k->heap + r->order,
                      wrong ? 0 : head->count * (uint64_t)sizeof(struct mk_tile_entry));
@@ -288,7 +346,8 @@ static int check(void)
                  {1, 2, {8192, 8, 2048, 256, 8}}, {1, 8, {1000, 8, 512, 256, 8}},
                  {2, 4, {777, 8, 512, 64, 6}},    {4, 2, {65, 8, 72, 40, 3}},
                  {1, 5, {333, 8, 512, 25, 4}},    {1, 1, {3000, 8, 256, 2400, 17}},
-                 {8, 8, {200, 8, 512, 256, 8}}};
+                 {8, 8, {200, 8, 512, 256, 8}},   {64, 8, {24, 8, 512, 512, 8}},
+                 {1, 2, {300, 8, 512, 12000, 8}}};
     int failed = 0, done = 0;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int routing = 0; routing < ROUTINGS; routing++) {
@@ -310,13 +369,13 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int bench_one(uint32_t gpus, uint32_t tokens, int routing, const char *name)
+static int bench_one(uint32_t nodes, uint32_t gpus, uint32_t tokens, int routing, const char *name)
 {
     struct rank k;
     struct moments *m;
     double us[3][LAUNCHES];
     char *flushed;
-    if (rank_open(&k, {1, gpus, 0}, {tokens, 8, 2048, 256, 8}, routing, 0, tokens))
+    if (rank_open(&k, {nodes, gpus, 0}, {tokens, 8, 2048, 256, 8}, routing, 0, tokens))
         return 3;
     CUDA(cudaMalloc(&flushed, FLUSHED));
     m = (struct moments *)malloc(k.parts * sizeof *m);
@@ -336,7 +395,8 @@ static int bench_one(uint32_t gpus, uint32_t tokens, int routing, const char *na
         us[1][i] = (double)(end - on) / 1e3;
         us[2][i] = (double)(end - begin) / 1e3;
     }
-    printf("%u ranks, %4u tokens a rank, %s: by %u thread blocks", gpus, tokens, name, k.parts);
+    printf("%u x %u ranks, %4u tokens a rank, %s: by %u thread blocks", nodes, gpus, tokens, name,
+           k.parts);
     for (int i = 0; i < 3; i++) {
         static const char *const what[] = {"counting", "placing", "both"};
         qsort(us[i], LAUNCHES, sizeof us[i][0], by_size);
@@ -356,9 +416,11 @@ static int bench(void)
     int failed = 0;
     for (uint32_t gpus = 2; gpus <= 8; gpus *= 4)
         for (uint32_t tokens = 512; tokens <= 8192 && !failed; tokens *= 4)
-            failed = bench_one(gpus, tokens, EVEN, "even");
-    return failed || bench_one(2, 8192, SKEWED, "skewed") ||
-           bench_one(2, 8192, ONE, "all to one expert");
+            failed = bench_one(1, gpus, tokens, EVEN, "even");
+    for (uint32_t nodes = 8; nodes <= 32 && !failed; nodes *= 4)
+        failed = bench_one(nodes, 8, 128, EVEN, "even");
+    return failed || bench_one(1, 2, 8192, SKEWED, "skewed") ||
+           bench_one(1, 2, 8192, ONE, "all to one expert");
 }
 
 int main(int argc, char **argv)

@@ -31,7 +31,7 @@ static void right(struct mk_topo topo, struct mk_moe moe, int routing, uint32_t 
 }
 
 /* Runs of no, some and more than 32 tokens; warps with none, one and several runs; k that divides
- * 32, and not. */
+ * 32, and not; more ranks, and experts, than a block's shared memory has room for counts of. */
 static void test_forms(void **state)
 {
     static const struct {
@@ -40,7 +40,8 @@ static void test_forms(void **state)
     } cases[] = {{1, 1, 1, {1, 8, 8, 1, 1}},     {1, 2, 3, {333, 8, 520, 32, 8}},
                  {1, 5, 2, {65, 8, 264, 25, 3}}, {2, 2, 2, {77, 8, 72, 16, 6}},
                  {3, 1, 1, {40, 8, 8, 12, 5}},   {2, 4, 3, {129, 8, 8, 64, 8}},
-                 {1, 8, 2, {50, 8, 256, 64, 7}}, {1, 1, 2, {90, 8, 8, 2400, 17}}};
+                 {1, 8, 2, {50, 8, 256, 64, 7}}, {1, 1, 2, {90, 8, 8, 2400, 17}},
+                 {40, 8, 2, {5, 8, 8, 320, 2}},  {1, 1, 2, {40, 8, 8, 5200, 4}}};
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (uint32_t n = 0; n < 3; n++) {
             uint32_t world = cases[i].nodes * cases[i].gpus;

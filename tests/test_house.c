@@ -951,12 +951,14 @@ static const struct {
      "__device__ int mk_cta_wait_rows(mk_cta *, const mk_places *, uint64_t, uint32_t, uint32_t, "
      "uint32_t, mk_cause) { return 0; }\n"},
     {"mk_cta_route", "__device__ void mk_cta_route(mk_cta *, const mk_route *) {}\n"},
+    {"mk_cta_overflow",
+     "__device__ int mk_cta_overflow(mk_cta *, mk_route_over, uint32_t, uint32_t, "
+     "uint32_t) { return 1; }\n"},
     {"mk_cta_copy_listed",
      "__device__ void mk_cta_copy_listed(mk_cta *, uint32_t, const mk_rows *) {}\n"},
     {"mk_cta_gather", "__device__ void mk_cta_gather(mk_cta *, uint32_t, const mk_gather *) {}\n"},
-    {"mk_cta_tell_rows",
-     "__device__ void mk_cta_tell_rows(mk_cta *, uint32_t, uint64_t, uint32_t, uint32_t, "
-     "const mk_places *) {}\n"},
+    {"mk_cta_tell_rows", "__device__ void mk_cta_tell_rows(mk_cta *, uint32_t, uint32_t, uint32_t, "
+                         "const mk_places *) {}\n"},
     {"mk_cta_load", "__device__ uint32_t mk_cta_load(mk_cta *, uint64_t) { return 0; }\n"},
     {"mk_cta_norm", "__device__ void mk_cta_norm(mk_cta *, const mk_norm *, uint32_t) {}\n"},
     {"mk_cta_load64", "__device__ uint64_t mk_cta_load64(mk_cta *, uint64_t) { return 0; }\n"},

@@ -82,7 +82,7 @@ static int await_all_tiles(struct mk_cta *cta, const struct moe_ffn_plan *p)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
     for (uint32_t expert = 0; expert < d->rank_experts; expert++) {
-        uint64_t entry = (d->topo.rank * d->rank_experts + expert) * 4ull;
+        uint64_t entry = expert * 4ull;
         uint32_t rows = mk_cta_load(cta, d->route.rows + entry),
                  first = mk_cta_load(cta, d->route.first + entry);
         for (uint32_t row = first; row < first + rows; row += d->tile_m)
@@ -236,8 +236,9 @@ static void test_way_back(void **state)
                           forms[form][0], forms[form][1], (int)seed, time, 100 * share,
                           100 * first);
             /* Rows of other nodes are rank by rank, and what other ranks of a node add comes before
-             * a rank's own: of two ranks, those of one fill the last slice. */
-            assert_true(share > 0.95 && first < (forms[form][1] > 1 ? 0.9 : 0.7) && time < 1.4);
+             * a rank's own: of two ranks, those of one fill the last slice. Of one, a chunk may
+             * leave first, if no row of its tokens is in a tile that also has rows of this node. */
+            assert_true(share > 0.95 && first < 0.9 && time < 1.4);
         }
 }
 

@@ -10,6 +10,16 @@
 #include <stdio.h>
 #include <string.h>
 
+const struct op_limit op_limit_moe = {
+    .name = "capacity",
+    .about =
+        "rows of its experts that a rank has room for, a row for each of the K places of a token; "
+        "where more come, the launch ends on all ranks with a sentence. Default: on up to 8 ranks "
+        "all that can come; else twice as many as come on the average (of ranks with fewer than "
+        "8 experts four times), and six times the root of those",
+    .offset = offsetof(struct mk_problem, own) + MOE_CAPACITY * sizeof(uint64_t),
+};
+
 #define AT(field) offsetof(struct mk_problem, moe.field)
 const struct op_shape op_shape_moe = {
     .option = "moe",
@@ -162,19 +172,6 @@ static uint32_t plan_moe_shared(const struct mk_problem *q)
     return q->engine == MK_ENGINE_MMA ? MK_MMA_ROUTE_SHARED : MK_ROUTE_SHARED;
 }
 
-/* Whether a thread block can make its tables. */
-static int plan_check_moe_counters(const struct mk_problem *q, char *error, size_t size)
-{
-    uint64_t world = mk_world(&q->topo), experts = q->moe.experts / world,
-             counters = mk_route_counters(&q->topo, (uint32_t)experts);
-    if (mk_route_shared_words(world, experts, counters) * 4 > plan_moe_shared(q))
-        return plan_refuse(error, size,
-                           "%llu experts of a rank, of %llu ranks: more than one thread block can "
-                           "count on the GPU",
-                           (unsigned long long)experts, (unsigned long long)world);
-    return 0;
-}
-
 int plan_check_moe_gpu(const struct mk_problem *q, char *error, size_t size)
 {
     const struct mk_tuning *t = &q->tuning;
@@ -197,18 +194,73 @@ int plan_check_moe_gpu(const struct mk_problem *q, char *error, size_t size)
                                "own, so one number must not be a multiple of the other",
                                t->split.ctas[MK_COMPUTE], t->split.ctas[role],
                                plan_role_name((enum mk_role)role), name);
-    return plan_check_moe_counters(q, error, size);
+    return 0;
+}
+
+enum { MOE_ALL_FIT = 8 }; /* ranks, at most, that have room for all that can come */
+
+/* Rows of its experts that a rank has room for. On so many ranks, all that can come. Else so many
+ * times as come on the average that experts may differ (a rank with few has the more to fear), and
+ * six standard deviations of a fair draw, which few tokens need. */
+static uint64_t plan_moe_capacity(const struct mk_problem *q)
+{
+    uint64_t world = mk_world(&q->topo), mean = q->moe.tokens * q->moe.k, all = world * mean,
+             times = q->moe.experts / world >= 8 ? 2 : 4,
+             some = times * mean + (uint64_t)ceil(6 * sqrt((double)mean)),
+             rows = q->own[MOE_CAPACITY]   ? q->own[MOE_CAPACITY]
+                    : world <= MOE_ALL_FIT ? all
+                                           : some;
+    return rows < all ? rows : all;
+}
+
+/* Tokens that have room where one of `parts` brings them: its share of the capacity and six standard
+ * deviations; no more than it has. A multiple of 8, so that puts begin at 128 bytes. */
+static uint64_t plan_moe_share(uint64_t capacity, uint64_t parts, uint64_t most)
+{
+    double mean = (double)capacity / (double)parts, share = ceil(mean + 6 * sqrt(mean));
+    return parts == 1 ? 0 : mk_round_up(share < (double)most ? (uint64_t)share : most, 8);
+}
+
+/* How many tokens, and rows, a rank has room for. */
+static int plan_size_moe_room(struct moe_dispatch_plan *m, struct mk_problem *q, char *error,
+                              size_t size)
+{
+    struct mk_route *r = &m->route;
+    uint64_t world = mk_world(&q->topo), nodes = q->topo.nodes, gpus = q->topo.gpus,
+             tokens = q->moe.tokens, all = world * tokens * q->moe.k,
+             capacity = plan_moe_capacity(q), room = mk_round_up(tokens, 8);
+    int any = capacity == all; /* can come, and has room */
+    uint64_t landed = plan_moe_share(any ? world * all : capacity, gpus, nodes * tokens),
+             relayed = plan_moe_share(any ? world * all : capacity, nodes, tokens),
+             row_tiles = capacity / m->tile_m + m->rank_experts,
+             sources = room + gpus * landed + nodes * relayed,
+             most = row_tiles * m->tile_m > all ? row_tiles * m->tile_m : all;
+    if ((most > sources ? most : sources) >= UINT32_MAX)
+        return plan_refuse(
+            error, size,
+            "%llu tokens of %llu ranks, %llu experts of each, room for %llu rows on a "
+            "rank: numbers of rows and of tokens, which would be up to %llu, have 32 "
+            "bits",
+            (unsigned long long)tokens, (unsigned long long)world, (unsigned long long)q->moe.k,
+            (unsigned long long)capacity, (unsigned long long)(most > sources ? most : sources));
+    q->own[MOE_CAPACITY] = any && world <= MOE_ALL_FIT ? 0 : capacity;
+    r->capacity = (uint32_t)capacity;
+    r->room = r->landed_source = m->room = (uint32_t)room;
+    r->landed_room = (uint32_t)landed;
+    r->relay_room = (uint32_t)relayed;
+    r->relay_source = (uint32_t)(room + gpus * landed);
+    m->row_tiles = (uint32_t)row_tiles;
+    return 0;
 }
 
 int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, int weights, char *error,
                   size_t size)
 {
-    const struct mk_problem *q = &p->problem;
+    struct mk_problem *q = &p->problem;
     struct mk_route *r = &m->route;
     uint64_t world = mk_world(&q->topo);
     m->topo = q->topo;
     m->tokens = (uint32_t)q->moe.tokens;
-    m->room = (uint32_t)mk_round_up(m->tokens, 8);
     m->experts = (uint32_t)q->moe.experts;
     m->k = (uint32_t)q->moe.k;
     m->rank_experts = (uint32_t)(m->experts / world);
@@ -222,14 +274,7 @@ int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, int weights, c
     m->row_bytes = q->fp8 ? quantize_record(q->moe.hidden) : q->moe.hidden * 2;
     m->ids_bytes = (uint64_t)m->tokens * m->k * 4;
     m->ids_moved = mk_round_up(m->ids_bytes, 16);
-    /* The most: every place of every token names an expert of this rank. (The same expert may be
-     * named twice.) */
-    uint64_t row_tiles = world * m->tokens * m->k / m->tile_m + m->rank_experts;
     m->routers = q->tuning.split.ctas[MK_INTRA_COMM];
-    /* row numbers, and numbers of where they come from, have 32 bits */
-    if (row_tiles > UINT32_MAX / m->tile_m || (1 + world + q->topo.nodes) * m->room > UINT32_MAX)
-        return plan_take(p, UINT64_MAX, 0, 0, 0, error, size);
-    m->row_tiles = (uint32_t)row_tiles;
     m->weights = weights ? m->ids_moved : 0;
     m->ids_pitch = mk_round_up(m->ids_moved + m->weights, MK_HEAP_UNIT);
     r->topo = m->topo;
@@ -244,9 +289,7 @@ int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, int weights, c
     r->running = q->exec == MK_EXEC_CUDA || !q->tuning.split.ctas[MK_COMPUTE]
                      ? mk_total_ctas(&q->tuning.split)
                      : q->tuning.split.ctas[MK_COMPUTE];
-    r->room = r->landed_source = m->room;
-    r->relay_source = m->room + (uint32_t)(m->topo.gpus > 1 ? world * m->room : 0);
-    return 0;
+    return plan_size_moe_room(m, q, error, size);
 }
 
 int plan_size_moe_rows(struct moe_dispatch_plan *m, struct mk_plan *p, int weights, char *error,
@@ -257,8 +300,6 @@ int plan_size_moe_rows(struct moe_dispatch_plan *m, struct mk_plan *p, int weigh
     plan_choose_moe_movers(q);
     plan_choose_moe(q, 64, 0);
     int result = plan_check_moe_tuning(q, error, size);
-    if (!result && cuda)
-        result = plan_check_moe_counters(q, error, size);
     if (!result)
         result = plan_size_moe(m, p, weights, error, size);
     if (result)
@@ -283,31 +324,35 @@ void plan_moe_tables_first(struct moe_dispatch_plan *m, const struct mk_problem 
                {"order", &r->order, 1, (uint64_t)m->row_tiles * (r->columns + r->down),
                 sizeof(struct mk_tile_entry)});
     t->zero_buffers = 3;
+    uint64_t words = mk_route_shared_words(mk_world(&q->topo), m->rank_experts,
+                                           mk_route_counters(&q->topo, m->rank_experts));
     if (q->exec == MK_EXEC_CUDA)
         OP_BUFFERS(t, {"scratch", &r->scratch, 1,
                        mk_route_scratch_words(&q->topo, m->rank_experts, m->routers), 4});
+    if (q->exec == MK_EXEC_CUDA && words * 4 > r->shared)
+        OP_BUFFERS(t, {"spill", &r->spill, 1, m->routers * words, 4});
 }
 
 void plan_moe_tables(struct moe_dispatch_plan *m, struct op_tables *t)
 {
     struct mk_route *r = &m->route;
     uint64_t world = mk_world(&m->topo), nodes = m->topo.nodes, gpus = m->topo.gpus,
-             away = nodes > 1 ? nodes : 0, near = gpus > 1 ? world : 0;
-    OP_BUFFERS(
-        t, {"ids", m->ids, 2, world, m->ids_pitch},
-        {"position", &r->position, 1, world, m->ids_bytes},
-        {"source", &r->source, 1, (uint64_t)m->row_tiles * m->tile_m, 4},
-        {"first", &r->first, 1, m->experts, 4}, {"rows", &r->rows, 1, m->experts, 4},
-        {"sent", &r->sent, 1, nodes * m->tokens, 4}, {"sent_count", &r->sent_count, 1, nodes, 4},
-        {"came", &r->came, 1, nodes * m->tokens, 4}, {"came_count", &r->came_count, 1, nodes, 4},
-        {"push", &r->push, 1, nodes * gpus * m->tokens, 4},
-        {"push_count", &r->push_count, 1, nodes * gpus, 4},
-        {"landed", &r->landed, 1, near * m->tokens, 4},
-        {"landed_count", &r->landed_count, 1, world, 4},
-        {"node_rows", &r->node_rows, 1, m->rank_experts * (nodes + 1), 4},
-        {"packed", &m->packed, 1, away * m->room, m->row_bytes},
-        {"landed rows", &m->landed, 1, near * m->room, m->row_bytes},
-        {"relay", &m->relay, 1, away * m->room, m->row_bytes});
+             away = nodes * r->relay_room, near = gpus * r->landed_room;
+    OP_BUFFERS(t, {"ids", m->ids, 2, world, m->ids_pitch},
+               {"position", &r->position, 1, mk_route_sources(r), m->k * 4ull},
+               {"source", &r->source, 1, (uint64_t)m->row_tiles * m->tile_m, 4},
+               {"first", &r->first, 1, m->rank_experts, 4},
+               {"rows", &r->rows, 1, m->rank_experts, 4}, {"sent", &r->sent, 1, away, 4},
+               {"sent_count", &r->sent_count, 1, nodes, 4}, {"came", &r->came, 1, away, 4},
+               {"came_count", &r->came_count, 1, nodes, 4}, {"push", &r->push, 1, near, 4},
+               {"push_first", &r->push_first, 1, nodes * gpus, 4},
+               {"push_count", &r->push_count, 1, nodes * gpus, 4},
+               {"landed", &r->landed, 1, near, 4}, {"landed_first", &r->landed_first, 1, world, 4},
+               {"landed_count", &r->landed_count, 1, world, 4},
+               {"node_rows", &r->node_rows, 1, m->rank_experts * (nodes + 1), 4},
+               {"packed", &m->packed, 1, away, m->row_bytes},
+               {"landed rows", &m->landed, 1, near, m->row_bytes},
+               {"relay", &m->relay, 1, away, m->row_bytes});
     OP_FLAGS(t,
              {"ids",
               &m->flag_ids,
@@ -344,22 +389,34 @@ void plan_moe_tables(struct moe_dispatch_plan *m, struct op_tables *t)
 void plan_moe_before_tables(struct moe_dispatch_plan *m, struct op_tables *t)
 {
     struct mk_route *r = &m->route;
-    uint64_t places = m->topo.nodes * (m->tokens + 1ull);
-    OP_BUFFERS(t, {"sent_before", &r->sent_before, 1, places, 4},
-               {"came_before", &r->came_before, 1, places, 4});
+    OP_BUFFERS(t,
+               {"sent_before", &r->sent_before, 1,
+                m->topo.nodes > 1 ? m->topo.nodes * (m->tokens + 1ull) : 0, 4},
+               {"push_before", &r->push_before, 1,
+                (r->room + (uint64_t)m->topo.nodes * r->relay_room) * m->topo.gpus, 4});
+}
+
+void plan_moe_sums_size(struct moe_ffn_plan *m, const struct mk_problem *q)
+{
+    const struct moe_dispatch_plan *d = &m->dispatch;
+    uint32_t list = d->tokens < d->route.landed_room ? d->tokens : d->route.landed_room;
+    m->part_rows = plan_moe_part(q);
+    m->list_chunks = (uint32_t)mk_ceil_div(list, d->chunk_rows);
+    m->chunk_parts = (uint32_t)mk_ceil_div(d->chunk_rows, m->part_rows);
 }
 
 void plan_moe_sums_tables(struct moe_ffn_plan *m, struct op_tables *t)
 {
     struct moe_dispatch_plan *d = &m->dispatch;
-    uint64_t nodes = d->topo.nodes, gpus = d->topo.gpus, away = nodes > 1 ? nodes * d->room : 0;
-    OP_BUFFERS(t, {"back", &m->back, 1, gpus > 1 ? nodes * gpus * d->tokens : 0, m->result_bytes},
+    const struct mk_route *r = &d->route;
+    uint64_t nodes = d->topo.nodes, gpus = d->topo.gpus, away = nodes * r->relay_room;
+    OP_BUFFERS(t, {"back", &m->back, 1, gpus * r->landed_room, m->result_bytes},
                {"sums", &m->sums, 1, away, m->result_bytes},
                {"whole", &m->whole, 1, away, m->result_bytes});
     OP_FLAGS(t,
              {"back",
               &m->flag_back,
-              {{'n', nodes, 1}, {'c', d->chunks, 1}, {'l', gpus, 1}},
+              {{'n', nodes, 1}, {'l', gpus, 1}, {'c', m->list_chunks, 1}, {'i', m->chunk_parts, 1}},
               "rank %l's sums for chunk %c of rank %R's tokens",
               .producer = 'l',
               .chunk_base = d->chunks},

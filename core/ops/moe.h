@@ -7,6 +7,10 @@
 #include "core/ops/op.h"
 #include "core/roles/moe_dispatch_plan.h"
 
+/* Of a problem's own numbers: rows of its experts that a rank has room for; 0: the plan's to say. */
+enum { MOE_CAPACITY };
+
+extern const struct op_limit op_limit_moe;
 extern const struct op_shape op_shape_moe;
 void op_choose_moe(enum op_size size, uint64_t world,
                    uint64_t *numbers);          /* struct op_descriptor's */
@@ -47,6 +51,7 @@ void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_
  * warp of a block, or, where there are few, so many that all blocks that add have some: with several
  * nodes, or without a product, inter_reduce's alone. */
 struct moe_ffn_plan;
+void plan_moe_sums_size(struct moe_ffn_plan *m, const struct mk_problem *q);
 void plan_moe_before_tables(struct moe_dispatch_plan *m, struct op_tables *t);
 void plan_moe_sums_tables(struct moe_ffn_plan *m, struct op_tables *t);
 void plan_moe_sums_work(const struct moe_ffn_plan *m, uint64_t *nvlink_bytes,

@@ -23,7 +23,7 @@ static int moe_combine_build(struct mk_plan *p, char *error, size_t size)
     d->route.summary_space = MK_SPACE_HEAP;
     m->split = q->tuning.split;
     m->hidden = (uint32_t)q->moe.hidden;
-    m->part_rows = plan_moe_part(q);
+    plan_moe_sums_size(m, q);
     m->number = MK_BF16;
     m->made_space = MK_SPACE_ARG0;
     m->y_space = MK_SPACE_ARG3;
@@ -83,6 +83,7 @@ int mk_moe_combine(struct mk_plan *plan, const void *rows, const uint32_t *ids,
 const struct op_descriptor op_moe_combine = {
     .help = "adds what experts have made of each token by weight, where the token is from",
     .shape = &op_shape_moe_rows,
+    .limit = &op_limit_moe,
     .choose_shape = op_choose_moe_rows,
     .arguments = {{"rows", OP_BF16, "rows,H"},
                   {"ids", OP_UINT32, "T,K"},

@@ -107,7 +107,7 @@ static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
     m->up_cols = m->tile_n / 2;
     m->up_tiles = (uint32_t)mk_ceil_div(m->inner, m->up_cols);
     m->down_tiles = (uint32_t)mk_ceil_div(m->hidden, m->tile_n);
-    m->part_rows = plan_moe_part(q);
+    plan_moe_sums_size(m, q);
     moe_ffn_choose_order(m, q);
     m->number = q->deterministic ? MK_FP32 : MK_BF16;
     m->made_space = MK_SPACE_HEAP;
@@ -204,6 +204,7 @@ static int moe_ffn_built(const struct mk_problem *q, uint32_t i, struct mk_gemm_
 const struct op_descriptor op_moe_ffn = {
     .help = "a whole MoE layer: tokens go to their experts' gated layers and come back weighted",
     .shape = &op_shape_moe,
+    .limit = &op_limit_moe,
     .choose_shape = op_choose_moe,
     .arguments = {{"X", OP_TOKENS, "T,H"},
                   {"X", OP_RECORDS, "T,record"},

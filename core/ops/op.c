@@ -104,6 +104,23 @@ void op_set_numbers(struct mk_problem *q, const uint64_t numbers[OP_DIMENSIONS])
         memcpy((char *)q + shape->dimensions[i].offset, &numbers[i], sizeof numbers[i]);
 }
 
+uint64_t op_limit_of(const struct mk_problem *q)
+{
+    const struct op_limit *limit = entries[q->op].op->limit;
+    return limit ? op_number_at(q, limit->offset) : 0;
+}
+
+void op_set_limit(struct mk_problem *q, uint64_t limit)
+{
+    if (op_has_limit((enum mk_op)q->op))
+        memcpy((char *)q + entries[q->op].op->limit->offset, &limit, sizeof limit);
+}
+
+int op_has_limit(enum mk_op op)
+{
+    return op_of(op)->limit != NULL;
+}
+
 int op_pieces(enum mk_op op, const struct mk_topo *topo)
 {
     const struct op_descriptor *d = op_of(op);

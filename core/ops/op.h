@@ -41,6 +41,14 @@ struct op_shape {
     struct op_dimension dimensions[OP_DIMENSIONS]; /* the first without a letter ends them */
 };
 
+/* How much a launch has room for, where that is a problem's to say: a uint64_t at `offset` of struct
+ * mk_problem. 0: the plan's to say; a plan has it filled in, or 0 where all fits that can come. */
+struct op_limit {
+    const char *name; /* "capacity": of the command line, and in options */
+    const char *about;
+    size_t offset;
+};
+
 /* For what a default is wanted: a run on the host executor (small, so that a test has many tiles
  * and chunks), a run on GPUs, the explorer (as small as still has every case). */
 enum op_size { OP_SIZE_HOST, OP_SIZE_GPU, OP_SIZE_EXPLORE };
@@ -163,6 +171,7 @@ struct op_descriptor {
     const char *help; /* one line: what it computes */
 
     const struct op_shape *shape;
+    const struct op_limit *limit; /* NULL: it has none */
     /* Default numbers for `world` ranks, in the order of the shape's dimensions. */
     void (*choose_shape)(enum op_size size, uint64_t world, uint64_t *numbers);
     /* In the order of MK_SPACE_ARG0 .. of those that a plan has; the first without a name ends
@@ -276,6 +285,13 @@ uint64_t op_heap_offset(const struct mk_problem *problem, uint32_t argument);
 uint32_t op_numbers(const struct mk_problem *problem, uint64_t numbers[OP_DIMENSIONS]);
 void op_set_numbers(struct mk_problem *problem, const uint64_t numbers[OP_DIMENSIONS]);
 uint32_t op_dimensions(const struct op_shape *shape);
+
+/* Its limit (struct op_limit); 0 of an operator without one. */
+uint64_t op_limit_of(const struct mk_problem *problem);
+void op_set_limit(struct mk_problem *problem, uint64_t limit);
+
+/* Whether it has one. */
+int op_has_limit(enum mk_op op);
 
 /* What the i-th number must divide by: a multiple of its `multiple`, and of its formula. 1:
  * nothing.

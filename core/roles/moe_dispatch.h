@@ -63,10 +63,18 @@
 #include "core/cta_rows.h"
 #include "core/roles/roles.h"
 
-/* Before anything that reads a table. */
+/* Before anything that reads a table. Where there is more than there is room for, there is none. */
 MK_ROLE int moe_await_routed(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
-    return mk_cta_wait(cta, p->flag_routed, cta->epoch * p->routers, MK_CAUSE_DATA);
+    const uint64_t head = p->route.order_head;
+    if (mk_cta_wait(cta, p->flag_routed, cta->epoch * p->routers, MK_CAUSE_DATA))
+        return 1;
+    uint32_t over = mk_cta_load(cta, head + offsetof(struct mk_route_head, over));
+    return over &&
+           mk_cta_overflow(cta, (enum mk_route_over)over,
+                           mk_cta_load(cta, head + offsetof(struct mk_route_head, over_rank)),
+                           mk_cta_load(cta, head + offsetof(struct mk_route_head, over_count)),
+                           mk_cta_load(cta, head + offsetof(struct mk_route_head, over_room)));
 }
 
 /* Before the loads of the tile of A that row `row` is in: its rows are here. */
@@ -172,17 +180,14 @@ MK_ROLE struct mk_rows moe_rows(const struct moe_dispatch_plan *p, uint32_t rank
     return rows;
 }
 
-/* Chunk `chunk` of `count` of `rank`'s tokens, which `list` names, is here. */
-MK_ROLE void moe_tell_rows(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t rank,
-                           uint32_t chunk, uint32_t count, uint64_t list)
+/* Chunk `chunk` of `count` of a rank's tokens, of which the first has number `source`, is here. */
+MK_ROLE void moe_tell_rows(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t source,
+                           uint32_t chunk, uint32_t count)
 {
     uint32_t first = chunk * p->chunk_rows;
-    struct mk_places places;
-    places.position = p->route.position + rank * p->ids_bytes;
-    places.k = p->k;
-    places.tile_rows = p->tile_m;
+    struct mk_places places = moe_places(p, source);
     places.flag = p->flag_rows;
-    mk_cta_tell_rows(cta, mk_local_of(&p->topo, p->topo.rank), list, first,
+    mk_cta_tell_rows(cta, mk_local_of(&p->topo, p->topo.rank), first,
                      count - first < p->chunk_rows ? count - first : p->chunk_rows, &places);
 }
 
@@ -192,15 +197,17 @@ MK_ROLE int moe_push(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint
                      uint32_t to, uint32_t chunk)
 {
     const struct mk_topo *t = &p->topo;
-    uint32_t rank = mk_rank_at(t, from, mk_local_of(t, t->rank));
-    uint64_t list = p->route.push + ((uint64_t)from * t->gpus + to) * p->tokens * 4;
-    uint32_t count = mk_cta_load(cta, p->route.push_count + (from * t->gpus + to) * 4);
+    const struct mk_route *r = &p->route;
+    uint32_t local = mk_local_of(t, t->rank), rank = mk_rank_at(t, from, local);
+    uint32_t begin = mk_cta_load(cta, r->push_first + (from * t->gpus + to) * 4),
+             count = mk_cta_load(cta, r->push_count + (from * t->gpus + to) * 4);
+    uint64_t list = r->push + ((uint64_t)to * r->landed_room + begin) * 4;
     int own = rank == t->rank;
     if (chunk * p->chunk_rows >= count)
         return 0;
     struct mk_rows rows =
         moe_rows(p, rank, chunk, count, own ? MK_SPACE_ARG0 : MK_SPACE_HEAP,
-                 own ? 0 : p->relay + (uint64_t)from * p->room * p->row_bytes, list);
+                 own ? 0 : p->relay + (uint64_t)from * r->relay_room * p->row_bytes, list);
     if (!own) { /* they lie among those that the rail brings, which come chunk by chunk */
         uint32_t last = rows.first + rows.count - 1,
                  end = mk_cta_load(cta, list + last * 4ull) / p->chunk_rows;
@@ -208,7 +215,8 @@ MK_ROLE int moe_push(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint
             if (mk_cta_wait(cta, moe_relay_flag(p, from, c), cta->epoch, MK_CAUSE_NETWORK))
                 return 1;
     }
-    rows.destination = p->landed + ((uint64_t)rank * p->room + rows.first) * p->row_bytes;
+    rows.destination =
+        p->landed + ((uint64_t)local * r->landed_room + begin + rows.first) * p->row_bytes;
     mk_cta_copy_listed(cta, to, &rows);
     mk_cta_signal(cta, to, moe_landed_flag(p, rank, chunk), cta->epoch);
     return 0;
@@ -220,18 +228,24 @@ MK_ROLE int moe_take_landed(const struct moe_dispatch_plan *p, struct mk_cta *ct
                             uint32_t *turn)
 {
     const struct mk_topo *t = &p->topo;
-    uint32_t local = mk_local_of(t, t->rank);
-    for (uint32_t chunk = 0; chunk < p->chunks; chunk++)
+    const struct mk_route *r = &p->route;
+    uint32_t local = mk_local_of(t, t->rank), some = 1;
+    for (uint32_t chunk = 0; some; chunk++) {
+        some = 0;
         for (uint32_t step = 1; step < t->gpus; step++) {
             uint32_t rank = mk_rank_at(t, from, (local + step) % t->gpus);
-            uint32_t count = mk_cta_load(cta, p->route.landed_count + rank * 4);
-            if (chunk * p->chunk_rows >= count || (*turn)++ % cta->count != cta->index)
+            uint32_t count = mk_cta_load(cta, r->landed_count + rank * 4);
+            if (chunk * p->chunk_rows >= count)
+                continue;
+            some = 1;
+            if ((*turn)++ % cta->count != cta->index)
                 continue;
             if (mk_cta_wait(cta, moe_landed_flag(p, rank, chunk), cta->epoch, MK_CAUSE_DATA))
                 return 1;
-            moe_tell_rows(p, cta, rank, chunk, count,
-                          p->route.landed + (uint64_t)rank * p->tokens * 4);
+            uint32_t first = mk_cta_load(cta, r->landed_first + rank * 4);
+            moe_tell_rows(p, cta, mk_route_landed(r, rank, first), chunk, count);
         }
+    }
     return 0;
 }
 
@@ -241,7 +255,7 @@ MK_ROLE int moe_take_relayed(const struct moe_dispatch_plan *p, struct mk_cta *c
                              uint32_t *turn)
 {
     const struct mk_topo *t = &p->topo;
-    uint32_t local = mk_local_of(t, t->rank), rank = mk_rank_at(t, from, local);
+    uint32_t local = mk_local_of(t, t->rank);
     uint32_t count = mk_cta_load(cta, p->route.came_count + from * 4);
     for (uint32_t chunk = 0; chunk * p->chunk_rows < count; chunk++) {
         if ((*turn)++ % cta->count != cta->index)
@@ -251,7 +265,7 @@ MK_ROLE int moe_take_relayed(const struct moe_dispatch_plan *p, struct mk_cta *c
                 return 1;
         if (mk_cta_wait(cta, moe_relay_flag(p, from, chunk), cta->epoch, MK_CAUSE_NETWORK))
             return 1;
-        moe_tell_rows(p, cta, rank, chunk, count, p->route.came + (uint64_t)from * p->tokens * 4);
+        moe_tell_rows(p, cta, mk_route_relayed(&p->route, from), chunk, count);
     }
     return 0;
 }
@@ -318,15 +332,15 @@ MK_ROLE int moe_inter_send(const struct moe_dispatch_plan *p, struct mk_cta *cta
                 continue;
             uint32_t first = chunk * p->chunk_rows,
                      rows = count - first < p->chunk_rows ? count - first : p->chunk_rows;
-            uint64_t packed = p->packed + ((uint64_t)to * p->room + first) * p->row_bytes;
+            uint64_t packed = p->packed + ((uint64_t)to * r.relay_room + first) * p->row_bytes;
             c.id = t->rank * p->chunks + chunk;
             struct mk_rows listed = moe_rows(p, t->rank, chunk, count, MK_SPACE_ARG0, 0,
-                                             r.sent + (uint64_t)to * p->tokens * 4);
+                                             r.sent + (uint64_t)to * r.relay_room * 4);
             listed.destination = packed;
             mk_cta_copy_listed(cta, local, &listed);
             c.space = MK_SPACE_HEAP;
             c.source = packed;
-            c.destination = p->relay + ((uint64_t)node * p->room + first) * p->row_bytes;
+            c.destination = p->relay + ((uint64_t)node * r.relay_room + first) * p->row_bytes;
             c.bytes = rows * p->row_bytes;
             if (mk_cta_put(cta, mk_rank_at(t, to, local), &c, moe_relay_flag(p, node, chunk)))
                 return 1;

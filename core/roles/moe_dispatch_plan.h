@@ -4,17 +4,16 @@
 #ifndef MK_ROLES_MOE_DISPATCH_PLAN_H
 #define MK_ROLES_MOE_DISPATCH_PLAN_H
 
-#include "core/cta_route.h"
+#include "core/cta_rows.h"
 #include "core/plan.h"
 
 struct moe_dispatch_plan {
     struct mk_topo topo;
     uint32_t tokens, k, experts; /* tokens: room for as many per rank; experts: of all ranks */
-    /* tokens, rounded up to 8: rows from node to node, so that puts begin at 128 bytes */
-    uint32_t room;
-    uint32_t rank_experts; /* experts / W: rank r has those from r * rank_experts on */
-    uint32_t tile_m;       /* rows of a tile: each expert's rows begin a new one */
-    uint32_t row_tiles;    /* room for rows of A, in tiles */
+    uint32_t room;               /* the route's */
+    uint32_t rank_experts;       /* experts / W: rank r has those from r * rank_experts on */
+    uint32_t tile_m;             /* rows of a tile: each expert's rows begin a new one */
+    uint32_t row_tiles;          /* room for rows of A, in tiles */
     /* of the rows from other nodes, each computed for all experts before the next */
     uint32_t slices;
     uint32_t chunk_rows; /* tokens that are moved before their arrival is told */
@@ -33,11 +32,11 @@ struct moe_dispatch_plan {
     uint64_t ids[2]; /* by epoch & 1: [W] of ids_pitch: uint32_t [tokens, k] of expert numbers,
                         others for none; where the operator has weights, behind those float
                         [tokens, k] */
-    /* [nodes][room] of row_bytes: tokens that leave for another node, each once */
+    /* [nodes][relay_room] of row_bytes: tokens that leave for another node, each once */
     uint64_t packed;
-    /* [W][room] of row_bytes: tokens of a rank that another of this node has brought */
+    /* [gpus][landed_room] of row_bytes: tokens that another rank of this node has brought */
     uint64_t landed;
-    /* Behind it: [nodes][room] of row_bytes: tokens that have come from this rail's rank of a
+    /* Behind it: [nodes][relay_room] of row_bytes: tokens that have come from this rail's rank of a
      * node */
     uint64_t relay;
     struct mk_route route; /* but for `ids` */
@@ -91,6 +90,17 @@ MK_PURE uint64_t moe_crossings(const struct moe_dispatch_plan *p)
 {
     uint64_t ranks = (uint64_t)p->topo.nodes * (p->topo.gpus - 1);
     return p->tokens * (ranks < p->k ? ranks : p->k);
+}
+
+/* Which rows tokens are, from number `source` on; the flag is the caller's. */
+MK_PURE struct mk_places moe_places(const struct moe_dispatch_plan *p, uint32_t source)
+{
+    struct mk_places places;
+    places.position = p->route.position + (uint64_t)source * p->k * 4;
+    places.k = p->k;
+    places.tile_rows = p->tile_m;
+    places.flag = 0;
+    return places;
 }
 
 MK_PURE struct mk_route moe_route(const struct moe_dispatch_plan *p, uint64_t epoch)

@@ -49,8 +49,8 @@
  *   dispatch's, and
  *   acted[tile of rows], made[tile of rows]   count rows times parts of tiles: the target is
  *                                             `wanted` times the columns of tiles
- *   back[node][chunk][local rank]             counts parts of a chunk
- *   sum[node][chunk] */
+ *   back[node][local rank][part], sum[node][chunk]   of the tokens of a list: the parts of its
+ *                                             chunks, its chunks */
 #ifndef MK_ROLES_MOE_FFN_H
 #define MK_ROLES_MOE_FFN_H
 
@@ -108,138 +108,188 @@ MK_ROLE void moe_ffn_after(const struct moe_ffn_plan *p, struct mk_cta *cta,
     mk_cta_add(cta, tile->c_local, flag, (uint64_t)tile->rows * parts);
 }
 
-/* The tokens [*first, *end) of chunk `chunk`. */
-MK_ROLE void moe_ffn_tokens(const struct moe_ffn_plan *p, uint32_t chunk, uint32_t *first,
-                            uint32_t *end)
+/* A run of a list of tokens of one rank. */
+struct moe_ffn_list {
+    uint32_t source;       /* number of the list's first token on this rank */
+    uint64_t tokens;       /* which they are (struct mk_sums): offset of the table; 0: all */
+    uint32_t first, count; /* those of the run */
+};
+
+/* Chunk `chunk` of `all` tokens; of it part `part`, or all where that is UINT32_MAX. No tokens:
+ * there is none. */
+MK_ROLE void moe_ffn_cut(const struct moe_ffn_plan *p, struct moe_ffn_list *l, uint32_t all,
+                         uint32_t chunk, uint32_t part)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
-    *first = chunk * d->chunk_rows;
-    *end = d->tokens - *first < d->chunk_rows ? d->tokens : *first + d->chunk_rows;
+    uint32_t end = all > chunk * d->chunk_rows ? all - chunk * d->chunk_rows : 0, begin = 0;
+    if (end > d->chunk_rows)
+        end = d->chunk_rows;
+    if (part != UINT32_MAX) {
+        begin = part * p->part_rows < end ? part * p->part_rows : end;
+        end = end - begin < p->part_rows ? end : begin + p->part_rows;
+    }
+    l->first = chunk * d->chunk_rows + begin;
+    l->count = end - begin;
 }
 
-/* Waits until the rows of this rank that tokens first .. end - 1 of `rank` are have been made. */
-MK_ROLE int moe_ffn_await_made(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t rank,
-                               uint32_t first, uint32_t end)
+/* Waits until the rows of this rank that tokens are have been made. */
+MK_ROLE int moe_ffn_await_made(const struct moe_ffn_plan *p, struct mk_cta *cta,
+                               const struct moe_ffn_list *l)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
-    struct mk_places places;
-    places.position = d->route.position + rank * d->ids_bytes;
-    places.k = d->k;
-    places.tile_rows = d->tile_m;
+    struct mk_places places = moe_places(d, l->source);
     places.flag = p->flag_made;
     if (p->made_space != MK_SPACE_HEAP)
         return 0;
-    return mk_cta_wait_rows(cta, &places, d->route.wanted, p->down_tiles * MK_TILE_PARTS, first,
-                            end - first, MK_CAUSE_DATA);
+    return mk_cta_wait_rows(cta, &places, d->route.wanted, p->down_tiles * MK_TILE_PARTS, l->first,
+                            l->count, MK_CAUSE_DATA);
 }
 
-/* Sums of tokens of `rank`, from `first` of chunk `chunk` on, up to `end`; to an address that the
- * caller says. */
+/* Sums of tokens of `rank`, to an address that the caller says. `behind`: number of the list's first
+ * token among those that push_before tells of. */
 MK_ROLE struct mk_sums moe_ffn_sums(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t rank,
-                                    uint32_t chunk, uint32_t first, uint32_t end)
+                                    uint32_t chunk, const struct moe_ffn_list *l, uint32_t behind)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
-    uint32_t node = mk_node_of(&d->topo, rank);
+    const struct mk_route *r = &d->route;
     struct mk_sums s;
     s.id = moe_ffn_back_id(p, rank, chunk);
     s.topo = d->topo;
     s.reach = MK_REACH_RANK;
-    s.first = first;
-    s.count = end - first;
+    s.first = l->first;
+    s.count = l->count;
+    s.list = l->tokens;
     s.k = d->k;
     s.tokens = d->tokens;
     s.experts = d->experts;
     s.rank_experts = d->rank_experts;
     s.ids = d->ids[cta->epoch & 1] + rank * d->ids_pitch;
     s.weights = s.ids + d->weights;
-    s.position = d->route.position + rank * d->ids_bytes;
+    s.position = r->position + (uint64_t)l->source * d->k * 4;
     s.rows = p->made;
     s.rows_space = p->made_space;
-    s.parts = p->back + (uint64_t)node * d->topo.gpus * d->tokens * p->result_bytes;
+    s.parts = p->back;
+    s.parts_room = r->landed_room;
+    s.parts_before = r->push_before + (uint64_t)behind * d->topo.gpus * 4;
     s.whole = p->whole;
-    s.before = d->route.sent_before;
-    s.room = d->room;
-    s.chunk_first = chunk * d->chunk_rows;
+    s.whole_room = r->relay_room;
+    s.whole_before = r->sent_before;
     s.elements = p->hidden;
     s.from = s.to = p->number;
     s.space = MK_SPACE_HEAP;
     s.local = mk_local_of(&d->topo, d->topo.rank);
     s.destination = 0;
-    s.packed = 0;
     return s;
 }
 
-/* Part `part` of chunk `chunk` of the tokens of `rank`, which is on another rail: this rank's sums,
- * to the rank of this node that is on it. */
+/* Part `part` of chunk `chunk` of the tokens of `rank`, which is on another rail, that have an
+ * expert here, where there is one: this rank's sums, to the rank of this node that is on it. */
 MK_ROLE int moe_ffn_give_part(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t rank,
                               uint32_t chunk, uint32_t part)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
-    uint32_t first, end, node = mk_node_of(&d->topo, rank), to = mk_local_of(&d->topo, rank),
-                         local = mk_local_of(&d->topo, d->topo.rank);
-    moe_ffn_tokens(p, chunk, &first, &end);
-    first += part * p->part_rows;
-    end = end - first < p->part_rows ? end : first + p->part_rows;
-    if (moe_ffn_await_made(p, cta, rank, first, end))
+    const struct mk_route *r = &d->route;
+    uint32_t node = mk_node_of(&d->topo, rank), to = mk_local_of(&d->topo, rank),
+             local = mk_local_of(&d->topo, d->topo.rank);
+    struct moe_ffn_list l;
+    moe_ffn_cut(p, &l, mk_cta_load(cta, r->landed_count + rank * 4ull), chunk, part);
+    if (!l.count)
+        return 0;
+    uint32_t begin = mk_cta_load(cta, r->landed_first + rank * 4ull);
+    l.source = mk_route_landed(r, rank, begin);
+    l.tokens = r->landed + ((uint64_t)to * r->landed_room + begin) * 4;
+    if (moe_ffn_await_made(p, cta, &l))
         return 1;
-    struct mk_sums s = moe_ffn_sums(p, cta, rank, chunk, first, end);
+    struct mk_sums s = moe_ffn_sums(p, cta, rank, chunk, &l, 0);
     s.local = to;
-    s.destination = s.parts + ((uint64_t)local * d->tokens + first) * p->result_bytes;
+    s.destination =
+        p->back + ((uint64_t)local * r->landed_room + begin + l.first) * p->result_bytes;
     mk_cta_add_up(cta, &s);
-    mk_cta_add(cta, to, moe_ffn_back_flag(p, node, chunk, local), 1);
+    mk_cta_signal(cta, to, moe_ffn_back_flag(p, node, local, moe_ffn_part_of(p, l.first)),
+                  cta->epoch);
     return 0;
 }
 
-/* What other ranks of this node have added up of chunk `chunk` of the tokens of this rail's rank of
- * `node` is here. */
+/* What other ranks of this node have added up of tokens of this rail's rank of `node` is here: of
+ * those from number `first` on up to `end` of all that push_before tells of, of which that rank's
+ * last is the one before `all`. */
 MK_ROLE int moe_ffn_await_back(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t node,
-                               uint32_t chunk)
+                               uint32_t first, uint32_t end, uint32_t all)
 {
     const struct mk_topo *t = &p->dispatch.topo;
+    const struct mk_route *r = &p->dispatch.route;
     uint32_t local = mk_local_of(t, t->rank);
-    for (uint32_t step = 1; step < t->gpus; step++)
-        if (mk_cta_wait(cta, moe_ffn_back_flag(p, node, chunk, (local + step) % t->gpus),
-                        cta->epoch * moe_ffn_parts(p, chunk), MK_CAUSE_DATA))
-            return 1;
+    for (uint32_t step = 1; step < t->gpus; step++) {
+        uint32_t from = (local + step) % t->gpus, at = (node * t->gpus + from) * 4,
+                 list = mk_cta_load(cta, r->push_first + at),
+                 begin = mk_cta_load(cta, r->push_before + ((uint64_t)first * t->gpus + from) * 4) -
+                         list,
+                 stop =
+                     end == all
+                         ? mk_cta_load(cta, r->push_count + at)
+                         : mk_cta_load(cta, r->push_before + ((uint64_t)end * t->gpus + from) * 4) -
+                               list;
+        if (begin == stop)
+            continue;
+        uint32_t last = moe_ffn_part_of(p, stop - 1);
+        for (uint32_t part = moe_ffn_part_of(p, begin); part <= last; part++)
+            if (mk_cta_wait(cta, moe_ffn_back_flag(p, node, from, part), cta->epoch, MK_CAUSE_DATA))
+                return 1;
+    }
     return 0;
 }
 
-/* Of how many tokens before `token` this rank's (sent_before) or its rail's (came_before) have an
- * expert on the other's node. */
-MK_ROLE uint32_t moe_ffn_before_token(const struct moe_ffn_plan *p, struct mk_cta *cta,
-                                      uint64_t table, uint32_t node, uint32_t token)
-{
-    return mk_cta_load(cta, table + ((uint64_t)node * (p->dispatch.tokens + 1) + token) * 4);
-}
-
-/* This node's sums for chunk `chunk` of the tokens of this rail's rank of `node`, and on their
- * way. */
+/* This node's sums for chunk `chunk`, where there is one, of the tokens of this rail's rank of
+ * `node` that have an expert here, and on their way. */
 MK_ROLE int moe_ffn_send_sums(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t node,
                               uint32_t chunk)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
+    const struct mk_route *r = &d->route;
     uint32_t own_node = mk_node_of(&d->topo, d->topo.rank),
-             rank = mk_rank_at(&d->topo, node, mk_local_of(&d->topo, d->topo.rank)), first, end;
-    uint64_t before = d->route.came_before + (uint64_t)node * (d->tokens + 1) * 4;
-    moe_ffn_tokens(p, chunk, &first, &end);
-    uint32_t rows = moe_ffn_before_token(p, cta, d->route.came_before, node, end) -
-                    moe_ffn_before_token(p, cta, d->route.came_before, node, first);
-    if (!rows)
+             rank = mk_rank_at(&d->topo, node, mk_local_of(&d->topo, d->topo.rank)),
+             all = mk_cta_load(cta, r->came_count + node * 4ull),
+             behind = r->room + node * r->relay_room;
+    struct moe_ffn_list l;
+    moe_ffn_cut(p, &l, all, chunk, UINT32_MAX);
+    if (!l.count)
         return 0;
-    if (moe_ffn_await_back(p, cta, node, chunk) || moe_ffn_await_made(p, cta, rank, first, end))
+    l.source = mk_route_relayed(r, node);
+    l.tokens = r->came + (uint64_t)node * r->relay_room * 4;
+    if (moe_ffn_await_back(p, cta, node, behind + l.first, behind + l.first + l.count,
+                           behind + all) ||
+        moe_ffn_await_made(p, cta, &l))
         return 1;
-    struct mk_sums s = moe_ffn_sums(p, cta, rank, chunk, first, end);
+    struct mk_sums s = moe_ffn_sums(p, cta, rank, chunk, &l, behind);
     struct mk_chunk c;
     s.reach = MK_REACH_NODE;
-    s.packed = before;
-    s.destination = p->sums + ((uint64_t)node * d->room + first) * p->result_bytes;
+    s.destination = p->sums + ((uint64_t)node * r->relay_room + l.first) * p->result_bytes;
     mk_cta_add_up(cta, &s);
     c.id = s.id;
     c.space = MK_SPACE_HEAP;
     c.source = s.destination;
-    c.destination = p->whole + ((uint64_t)own_node * d->room + first) * p->result_bytes;
-    c.bytes = rows * p->result_bytes;
+    c.destination = p->whole + ((uint64_t)own_node * r->relay_room + l.first) * p->result_bytes;
+    c.bytes = l.count * p->result_bytes;
     return mk_cta_put(cta, rank, &c, moe_ffn_sum_flag(p, own_node, chunk));
+}
+
+/* What other nodes have for tokens first .. end - 1 of this rank is here. */
+MK_ROLE int moe_ffn_await_whole(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t first,
+                                uint32_t end)
+{
+    const struct moe_dispatch_plan *d = &p->dispatch;
+    uint32_t node = mk_node_of(&d->topo, d->topo.rank);
+    for (uint32_t distance = 1; distance < d->topo.nodes; distance++) {
+        uint32_t other = (node + d->topo.nodes - distance) % d->topo.nodes;
+        uint64_t before = d->route.sent_before + (uint64_t)other * (d->tokens + 1) * 4;
+        uint32_t begin = mk_cta_load(cta, before + first * 4ull),
+                 stop = mk_cta_load(cta, before + end * 4ull);
+        for (uint32_t chunk = begin / d->chunk_rows;
+             begin < stop && chunk <= (stop - 1) / d->chunk_rows; chunk++)
+            if (mk_cta_wait(cta, moe_ffn_sum_flag(p, other, chunk), cta->epoch, MK_CAUSE_NETWORK))
+                return 1;
+    }
+    return 0;
 }
 
 /* All that part `part` of chunk `chunk` of this rank's tokens is the sum of, and then Y. */
@@ -247,26 +297,19 @@ MK_ROLE int moe_ffn_total(const struct moe_ffn_plan *p, struct mk_cta *cta, uint
                           uint32_t part)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
-    uint32_t node = mk_node_of(&d->topo, d->topo.rank), first, end;
-    moe_ffn_tokens(p, chunk, &first, &end);
-    if (moe_ffn_await_back(p, cta, node, chunk))
+    struct moe_ffn_list l;
+    moe_ffn_cut(p, &l, d->tokens, chunk, part);
+    l.source = 0;
+    l.tokens = 0;
+    if (moe_ffn_await_back(p, cta, mk_node_of(&d->topo, d->topo.rank), l.first, l.first + l.count,
+                           d->tokens) ||
+        moe_ffn_await_whole(p, cta, l.first, l.first + l.count) || moe_ffn_await_made(p, cta, &l))
         return 1;
-    for (uint32_t distance = 1; distance < d->topo.nodes; distance++) {
-        uint32_t other = (node + d->topo.nodes - distance) % d->topo.nodes;
-        if (moe_ffn_before_token(p, cta, d->route.sent_before, other, first) !=
-                moe_ffn_before_token(p, cta, d->route.sent_before, other, end) &&
-            mk_cta_wait(cta, moe_ffn_sum_flag(p, other, chunk), cta->epoch, MK_CAUSE_NETWORK))
-            return 1;
-    }
-    first += part * p->part_rows;
-    end = end - first < p->part_rows ? end : first + p->part_rows;
-    if (moe_ffn_await_made(p, cta, d->topo.rank, first, end))
-        return 1;
-    struct mk_sums s = moe_ffn_sums(p, cta, d->topo.rank, chunk, first, end);
+    struct mk_sums s = moe_ffn_sums(p, cta, d->topo.rank, chunk, &l, 0);
     s.reach = MK_REACH_ALL;
     s.to = MK_BF16;
     s.space = p->y_space;
-    s.destination = first * (p->hidden * 2ull);
+    s.destination = l.first * (p->hidden * 2ull);
     mk_cta_add_up(cta, &s);
     return 0;
 }
@@ -289,14 +332,17 @@ MK_PURE uint32_t moe_ffn_away(const struct mk_topo *t, uint32_t i)
 MK_ROLE int moe_ffn_sums_away(const struct moe_ffn_plan *p, struct mk_cta *cta)
 {
     const struct mk_topo *t = &p->dispatch.topo;
+    const struct mk_route *r = &p->dispatch.route;
     uint32_t turn = 0;
     for (uint32_t i = t->gpus; i < mk_world(t); i++) {
-        uint32_t rank = moe_ffn_away(t, i);
+        uint32_t rank = moe_ffn_away(t, i), node = mk_node_of(t, rank);
         int rail = mk_local_of(t, rank) == mk_local_of(t, t->rank);
-        for (uint32_t chunk = 0; chunk < p->dispatch.chunks; chunk++)
-            for (uint32_t part = 0; part < (rail ? 1 : moe_ffn_parts(p, chunk)); part++)
+        uint32_t count =
+            mk_cta_load(cta, rail ? r->came_count + node * 4ull : r->landed_count + rank * 4ull);
+        for (uint32_t chunk = 0; chunk * p->dispatch.chunk_rows < count; chunk++)
+            for (uint32_t part = 0; part < (rail ? 1 : moe_ffn_parts(p, 0)); part++)
                 if (turn++ % cta->count == cta->index &&
-                    (rail ? moe_ffn_send_sums(p, cta, mk_node_of(t, rank), chunk)
+                    (rail ? moe_ffn_send_sums(p, cta, node, chunk)
                           : moe_ffn_give_part(p, cta, rank, chunk, part)))
                     return 1;
     }

@@ -19,6 +19,8 @@ struct moe_ffn_plan {
         up_cols;
     uint32_t up_tiles, down_tiles; /* side by side in a row of tiles, of each stage */
     uint32_t part_rows;            /* tokens of a chunk that are added at a time */
+    uint32_t chunk_parts;          /* of a chunk */
+    uint32_t list_chunks;          /* of the longest list of tokens whose sums come back */
     uint32_t tiles;                /* room for: row_tiles * (up_tiles + down_tiles) */
     uint32_t number;               /* enum mk_dtype of results on their way back */
     /* where results (the heap, at `made`; or an argument, complete when the launch begins) and Y
@@ -31,14 +33,12 @@ struct moe_ffn_plan {
     uint64_t acted;      /* [row_tiles * tile_m] of act_bytes, bf16 or e4m3 */
     uint64_t act_scales; /* of e4m3: [ceil(inner / 128)][row_tiles * tile_m] fp32 */
     uint64_t made;       /* [row_tiles * tile_m] of result_bytes */
-    uint64_t back; /* [nodes][gpus][tokens] of result_bytes: what other ranks of this node have
-                       added for the tokens of this rail's ranks */
-    uint64_t sums; /* [nodes][room] of result_bytes: what this node has for tokens of another, each
-                       chunk's from its first token's  place on, in the order of `came` */
-    uint64_t
-        /* [nodes][room] of result_bytes: what other nodes have for this rank's, likewise, in the
-         * order of `sent` */
-        whole;
+    /* [gpus][landed_room] of result_bytes: what other ranks of this node have added for tokens that
+     * this rank has brought them, in the order of the table `push` */
+    uint64_t back;
+    uint64_t sums; /* [nodes][relay_room] of result_bytes: what this node has for tokens of another,
+                     * in the order of `came` */
+    uint64_t whole; /* the same: what other nodes have for this rank's, in the order of `sent` */
 };
 MK_PLAN_OF(moe_ffn);
 
@@ -67,15 +67,23 @@ MK_PURE uint32_t moe_ffn_units(const struct moe_ffn_plan *p)
     return p->dispatch.chunks * moe_ffn_parts(p, 0) * p->dispatch.topo.gpus;
 }
 
-/* Counts the parts that local rank `local` has added of chunk `chunk` of the tokens of this rail's
- * rank of `node`, over all launches. */
-MK_PURE uint32_t moe_ffn_back_flag(const struct moe_ffn_plan *p, uint32_t node, uint32_t chunk,
-                                   uint32_t local)
+/* The part that token number `token` of a list is in, of all parts of the list. */
+MK_PURE uint32_t moe_ffn_part_of(const struct moe_ffn_plan *p, uint32_t token)
 {
-    return p->flag_back + (node * p->dispatch.chunks + chunk) * p->dispatch.topo.gpus + local;
+    const uint32_t rows = p->dispatch.chunk_rows;
+    return token / rows * p->chunk_parts + token % rows / p->part_rows;
 }
 
-/* What `node` has for chunk `chunk` of this rank's tokens is here. */
+/* Local rank `local` has added part `part` of what this rank has brought it of the tokens of this
+ * rail's rank of `node`. */
+MK_PURE uint32_t moe_ffn_back_flag(const struct moe_ffn_plan *p, uint32_t node, uint32_t local,
+                                   uint32_t part)
+{
+    return p->flag_back + (node * p->dispatch.topo.gpus + local) * p->list_chunks * p->chunk_parts +
+           part;
+}
+
+/* What `node` has for chunk `chunk` of this rank's tokens that have an expert there is here. */
 MK_PURE uint32_t moe_ffn_sum_flag(const struct moe_ffn_plan *p, uint32_t node, uint32_t chunk)
 {
     return p->flag_sum + node * p->dispatch.chunks + chunk;

@@ -75,6 +75,8 @@ void json_problem(FILE *f, const struct mk_problem *q)
         json_write_truth(f, "causal", q->attention.causal);
         json_text(f, "split", plan_splits[q->attention.contiguous]);
     }
+    if (op->limit && op_limit_of(q)) /* 0: all that can come */
+        json_write_numbers(f, op->limit->name, (uint64_t[]){op_limit_of(q)}, 1);
     if (op->b_layout)
         json_text(f, "b_layout", q->b_transposed ? "nk" : "kn");
     if (op->fp8)

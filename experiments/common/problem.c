@@ -55,6 +55,11 @@ static int has_mask(enum mk_op op, const void *nothing)
     return op_of(op)->causal;
 }
 
+static int problem_has_limit(enum mk_op op, const void *nothing)
+{
+    return op_has_limit(op);
+}
+
 static int problem_has_kernel(enum mk_op op, const void *nothing)
 {
     return op_on_gpu(op);
@@ -121,6 +126,26 @@ static void problem_add_shapes(struct problem_table *t, enum problem_command com
     }
 }
 
+static void problem_add_limit(struct problem_table *t, enum problem_command command, size_t at)
+{
+    uint32_t limited = problem_ops_where(command, problem_has_limit, NULL);
+    const struct op_limit *limit = NULL;
+    for (int op = 0; op < MK_OPS; op++)
+        limit = op_of((enum mk_op)op)->limit ? op_of((enum mk_op)op)->limit : limit;
+    if (!limited)
+        return;
+    *problem_add(t) = (struct option_spec){.name = limit->name,
+                                           .type = OPTION_NUMBERS,
+                                           .offset = at + offsetof(struct problem_options, limit),
+                                           .value = "ROWS",
+                                           .help = limit->about,
+                                           .min = 1,
+                                           .max = UINT32_MAX,
+                                           .parts = 1,
+                                           .contexts = limited,
+                                           .group = PROBLEM_GROUP};
+}
+
 static void problem_add_problem(struct problem_table *t, enum problem_command command, size_t at)
 {
 #define AT(field) .offset = at + offsetof(struct problem_options, field)
@@ -147,6 +172,7 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
             .word_count = 2,
             .contexts = masked,
             .group = PROBLEM_GROUP};
+    problem_add_limit(t, command, at);
     *problem_add(t) = (struct option_spec){
         "b-layout",
         OPTION_WORD,
@@ -394,6 +420,7 @@ void problem_fill(struct problem_options *o, enum op_size size, struct mk_proble
     op_set_numbers(q, o->numbers);
     q->attention.causal = o->causal;
     q->attention.contiguous = o->contiguous;
+    op_set_limit(q, o->limit);
     q->b_transposed = o->layout;
     q->deterministic = o->deterministic;
     if (o->epilogue)
@@ -424,6 +451,18 @@ const char *problem_text(const struct mk_problem *q, char text[PROBLEM_TEXT])
     if (op_of(q->op)->causal && q->attention.causal)
         snprintf(text + used, PROBLEM_TEXT - used, " causal%s",
                  q->attention.contiguous ? " contiguous" : "");
+    return text;
+}
+
+const char *problem_heap_text(const struct mk_plan *plan, char text[PROBLEM_HEAP_TEXT])
+{
+    double bytes = (double)plan->heap_bytes;
+    uint64_t limit = op_limit_of(&plan->problem);
+    size_t used = (size_t)snprintf(text, PROBLEM_HEAP_TEXT, "%.3g %s of each rank's heap",
+                                   bytes / (bytes < 1e9 ? 1e6 : 1e9), bytes < 1e9 ? "MB" : "GB");
+    if (limit)
+        snprintf(text + used, PROBLEM_HEAP_TEXT - used, " (%s %llu)",
+                 op_of(plan->problem.op)->limit->name, (unsigned long long)limit);
     return text;
 }
 

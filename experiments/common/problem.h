@@ -13,6 +13,7 @@ struct problem_options {
     struct mk_role_split roles;
     uint64_t knobs[TUNING_KNOBS][2]; /* all but the roles; 0: choose */
     uint64_t sms;                    /* that the plan may have; 0: all */
+    uint64_t limit;                  /* struct op_limit; 0: choose */
     int engine;                      /* enum mk_engine */
 };
 
@@ -55,6 +56,11 @@ char *problem_knob_option(uint32_t knob, uint32_t part, char text[PROBLEM_KNOB_T
 /* The problem's numbers, flags and tuning, of q->op on q->topo: what was given, else the operator's
  * default of this size; o->numbers too. */
 void problem_fill(struct problem_options *o, enum op_size size, struct mk_problem *q);
+
+/* What a plan takes of each rank's memory beside its arguments, "1.25 GB of each rank's heap
+ * (capacity 4096)". Returns `text`. */
+#define PROBLEM_HEAP_TEXT 96
+const char *problem_heap_text(const struct mk_plan *plan, char text[PROBLEM_HEAP_TEXT]);
 
 /* The shape as on the command line, "1,512,4,2,64 causal". Returns `text`. */
 #define PROBLEM_TEXT 160

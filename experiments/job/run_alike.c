@@ -26,6 +26,7 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
         {"--shapes", agree_hash(o->shapes ? o->shapes : ""), AGREE_OPAQUE},
         {"--causal", o->ask.causal != 0, AGREE_GIVEN},
         {"--split", o->ask.contiguous != 0, AGREE_OPAQUE},
+        {"--capacity", o->ask.limit, AGREE_NUMBER},
         {"--routing", (uint64_t)o->routing, AGREE_OPAQUE},
         {"--skew", agree_hash(o->skew ? o->skew : ""), AGREE_OPAQUE},
         {"--b-layout", o->ask.layout != 0, AGREE_OPAQUE},

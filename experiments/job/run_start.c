@@ -338,11 +338,12 @@ int run_start(int argc, char **argv, const struct run_subcommand *sub)
         return STATUS_USAGE;
     }
     if (options.dry_run) {
-        char plan[256];
+        char plan[256], heap[PROBLEM_HEAP_TEXT];
         snprintf(sentence, sizeof sentence,
-                 "%u x %u ranks (%s) would run with %s; nothing was started",
+                 "%u x %u ranks (%s) would run with %s, and %s; nothing was started",
                  job.problem.topo.nodes, job.problem.topo.gpus, plan_execs[job.options.exec],
-                 tuning_words(&job.plan.problem.tuning, plan, sizeof plan));
+                 tuning_words(&job.plan.problem.tuning, plan, sizeof plan),
+                 problem_heap_text(&job.plan, heap));
         return run_say(&options, STATUS_DONE, sentence);
     }
     if (!is_spawned && !options.quiet && (!is_rank || !me.rank))

@@ -61,7 +61,7 @@ int command_sim(int argc, char **argv)
              : a.explore            ? sim_explore(&a, op, argc, argv)
                                     : sim_alone(&a, op, command, error, sizeof error);
     pulse_end();
-    if (a.dry_run && !status)
+    if (a.dry_run && a.explore && !status)
         fprintf(stderr, "mkernel sim: %llu x %llu ranks would run; nothing was started\n",
                 (unsigned long long)a.nodes, (unsigned long long)a.gpus);
     if (status == STATUS_USAGE && *error)

@@ -256,6 +256,11 @@ int sim_timed(const struct sim_timed *s, char *error, size_t size)
     int rc = sim_case_plan(s->of, &run->plan, &problem, error, size);
     if (!rc)
         rc = sim_case_config(s->of, &run->plan, &config, error, size);
+    if (!rc && s->dry_run) {
+        char heap[PROBLEM_HEAP_TEXT];
+        fprintf(stderr, "mkernel sim: %u x %u ranks would run, with %s; nothing was started\n",
+                problem.topo.nodes, problem.topo.gpus, problem_heap_text(&run->plan, heap));
+    }
     if (rc || s->dry_run) {
         free((void *)(uintptr_t)config.slow);
         free(run);

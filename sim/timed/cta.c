@@ -2,6 +2,7 @@
  * may be ahead of the queue's: a flag that is raised stays raised, so a CTA that finds it so goes
  * on without an event. Where it needs what others change (a link, the proxy's queue), it waits
  * until the queue has come to its time. */
+#include "core/failure.h"
 #include "sim/route.h"
 #include "sim/timed/state.h"
 
@@ -207,12 +208,26 @@ static void timed_route(struct mk_cta *cta, const struct mk_route *route)
                     r->slow.gpu);
     timed_add(c, 0xffffffu,
               (uint64_t)mk_world(&route->topo) * route->tokens * route->k * 4 / route->parts, 1);
-    route_make(route, r->heap, r->summary);
+    route_make(route, r->heap, timed_ids_find(r->world, route->ids), r->summary);
+}
+
+static void timed_overflow(struct mk_cta *cta, enum mk_route_over over, uint32_t rank,
+                           uint32_t count, uint32_t room)
+{
+    const struct timed_rank *r = timed_rank_of(timed_cta_of(cta));
+    struct mk_failure f = {
+        .op = r->plan.problem.op, .rank = r->plan.problem.topo.rank, .epoch = r->launch};
+    char text[512];
+    failure_overflow(&f, over, rank, count, room);
+    failure_sentence(&f, text, sizeof text);
+    timed_error(r->world, -EOVERFLOW, "%s", text);
 }
 
 static const void *timed_load(struct mk_cta *cta, uint64_t offset)
 {
-    return timed_rank_of(timed_cta_of(cta))->heap + offset;
+    const struct timed_rank *r = timed_rank_of(timed_cta_of(cta));
+    const void *id = timed_ids_find(r->world, offset);
+    return id ? id : r->heap + offset;
 }
 
 static int timed_put_chunk(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk,
@@ -257,6 +272,7 @@ const struct sim_calls timed_calls = {
     .copy = timed_copy,
     .combine = timed_combine,
     .route = timed_route,
+    .overflow = timed_overflow,
     .norm = timed_norm,
     .load = timed_load,
     .raise = timed_signal,

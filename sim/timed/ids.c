@@ -9,6 +9,13 @@
 int timed_ids_open(struct timed_world *w)
 {
     const struct mk_moe *m = &w->config.plan->problem.moe;
+    for (uint32_t i = 0; i < 2 && w->op->ids; i++) {
+        w->ids_at[i] = w->op->ids(w->config.plan, i, &w->ids_pitch);
+        w->ids_bytes = w->world * w->ids_pitch;
+        w->ids[i] = calloc(1, w->ids_bytes);
+        if (!w->ids[i])
+            return -ENOMEM;
+    }
     if (!w->op->ids || w->config.skew <= 0 || w->config.ids)
         return 0;
     w->chosen = malloc(m->experts * sizeof *w->chosen);
@@ -34,8 +41,8 @@ static uint32_t ids_draw(const struct timed_world *w, double x)
     return low;
 }
 
-void timed_ids(const struct timed_world *w, const struct mk_plan *plan, uint64_t launch,
-               uint32_t rank, uint32_t *ids)
+static void ids_draw_rank(const struct timed_world *w, const struct mk_plan *plan, uint64_t launch,
+                          uint32_t rank, uint32_t *ids)
 {
     const struct mk_moe *m = &plan->problem.moe;
     uint64_t count = m->tokens * m->k;
@@ -66,4 +73,29 @@ void timed_ids(const struct timed_world *w, const struct mk_plan *plan, uint64_t
                 }
             own[place] = expert;
         }
+}
+
+void timed_ids_place(struct timed_world *w, const struct mk_plan *plan, uint64_t launch)
+{
+    uint8_t *ids = w->ids[launch & 1];
+    if (!ids || w->ids_launch[launch & 1] == launch)
+        return;
+    w->ids_launch[launch & 1] = launch;
+    for (uint32_t rank = 0; rank < w->world; rank++)
+        ids_draw_rank(w, plan, launch, rank, (uint32_t *)(void *)(ids + rank * w->ids_pitch));
+}
+
+const void *timed_ids_find(const struct timed_world *w, uint64_t offset)
+{
+    for (uint32_t i = 0; i < 2; i++)
+        if (w->ids[i] && offset - w->ids_at[i] < w->ids_bytes)
+            return w->ids[i] + (offset - w->ids_at[i]);
+    return NULL;
+}
+
+void timed_ids_close(struct timed_world *w)
+{
+    free(w->ids[0]);
+    free(w->ids[1]);
+    free(w->chosen);
 }

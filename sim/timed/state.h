@@ -193,10 +193,14 @@ struct timed_world {
     uint32_t ended;   /* ranks that have done all launches */
     double pace_rate; /* bytes/ns of a paced warp; 0: no pace */
     double *chosen;   /* [experts] sums of shares, where tokens choose unevenly; NULL */
-    int by_hand;      /* tiles are handed out in turn */
-    double clock;     /* what power does to tiles, 1 or more */
-    double fetched;   /* bytes from HBM in a stage of all engines */
-    double spilled;   /* share of all ranks' A that does not fit into the cache */
+    /* By launch & 1, expert ids of all ranks, which have one memory for them: where in a rank's heap
+     * they would be, and whose launch they are of. What is behind them are weights, zeroes. */
+    uint8_t *ids[2];
+    uint64_t ids_at[2], ids_launch[2], ids_bytes, ids_pitch;
+    int by_hand;    /* tiles are handed out in turn */
+    double clock;   /* what power does to tiles, 1 or more */
+    double fetched; /* bytes from HBM in a stage of all engines */
+    double spilled; /* share of all ranks' A that does not fit into the cache */
     /* Of each kind, how many of a GPU move in its own memory all the time, about: their loads
      * stand in each other's way between flows too, as calibration has it. 0: not known */
     uint32_t movers[TIMED_KINDS];
@@ -275,10 +279,13 @@ void timed_moved(struct timed_world *w, struct timed_cta *c);
 int timed_compute(struct timed_cta *c);
 int timed_send(struct timed_cta *c);
 
-/* ids.c: the experts of a rank's tokens */
+/* ids.c: the experts of all ranks' tokens. timed_ids_place: before a rank begins launch `launch`. No
+ * rank begins the launch after the next before all have ended this one. timed_ids_find: a word of a
+ * rank's heap that is one of them; NULL: it is none. */
 int timed_ids_open(struct timed_world *w);
-void timed_ids(const struct timed_world *w, const struct mk_plan *plan, uint64_t launch,
-               uint32_t rank, uint32_t *ids);
+void timed_ids_close(struct timed_world *w);
+void timed_ids_place(struct timed_world *w, const struct mk_plan *plan, uint64_t launch);
+const void *timed_ids_find(const struct timed_world *w, uint64_t offset);
 
 /* links.c */
 int timed_links_open(struct timed_world *w);

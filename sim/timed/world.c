@@ -118,7 +118,22 @@ double timed_ideal(const struct mk_machine *m, const struct mk_plan *plan)
                                      m->nic_rate > 0 ? (double)network / m->nic_rate : 0));
 }
 
-/* A CTA takes a page or two of stack, and itself; a MoE's rank tables of every token. */
+/* Bytes of a MoE's rank's tables: buffers of words, not of rows, nor those that a GPU alone counts in.
+ * Ids, which ranks share, are none. */
+static double world_tables(const struct mk_plan *plan)
+{
+    struct op_tables t;
+    double bytes = 0;
+    plan_tables(plan, &t);
+    for (uint32_t i = 0; i < t.buffer_count; i++)
+        if (t.buffers[i].each <= 4 * MK_TERMS && strcmp(t.buffers[i].name, "scratch") &&
+            strcmp(t.buffers[i].name, "spill"))
+            bytes += (double)t.buffers[i].copies * (double)t.buffers[i].count *
+                     (double)t.buffers[i].each;
+    return bytes;
+}
+
+/* A CTA takes a page or two of stack, and itself; a MoE's rank its tables. */
 int timed_memory_check(const struct mk_plan *plan, char *error, size_t size)
 {
     const struct mk_problem *q = &plan->problem;
@@ -126,9 +141,7 @@ int timed_memory_check(const struct mk_plan *plan, char *error, size_t size)
     double ranks = mk_world(&q->topo), ctas = mk_total_ctas(split) + split->ctas[MK_COMPUTE];
     double rank = ctas * (8192 + sizeof(struct timed_cta)) + 8.0 * plan->flags + sizeof *plan;
     if (sim_op_of(q->op)->ids)
-        rank += 4.0 * (double)q->moe.tokens *
-                    (2 * ranks * (double)q->moe.k + 2 * ranks + 6.0 * q->topo.nodes) +
-                8.0 * (double)q->moe.experts;
+        rank += world_tables(plan);
     double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     if (have <= 0 || ranks * rank <= have)
         return 0;
@@ -142,15 +155,6 @@ int timed_memory_check(const struct mk_plan *plan, char *error, size_t size)
 
 /* ---- launches ---- */
 
-/* Expert ids of all ranks, where a rank's tables are made from them. */
-static void world_place_ids(struct timed_rank *r)
-{
-    const struct timed_world *w = r->world;
-    uint64_t pitch, at = w->op->ids(&r->plan, r->launch, &pitch);
-    for (uint32_t rank = 0; rank < w->world; rank++)
-        timed_ids(w, &r->plan, r->launch, rank, (uint32_t *)(void *)(r->heap + at + rank * pitch));
-}
-
 static void world_begin_launch(struct timed_world *w, struct timed_rank *r)
 {
     uint64_t now = w->queue.now;
@@ -160,8 +164,7 @@ static void world_begin_launch(struct timed_world *w, struct timed_rank *r)
     r->running = w->per_rank;
     r->begun = now;
     r->busy = r->launch == w->config.launches ? 0 : r->busy;
-    if (w->op->ids)
-        world_place_ids(r);
+    timed_ids_place(w, &r->plan, r->launch);
     if (r->engines)
         memset(r->engines, 0, r->plan.problem.tuning.split.ctas[MK_COMPUTE] * sizeof *r->engines);
     double wait = w->machine->launch + (r->launch > 1 ? w->machine->between : 0);
@@ -410,7 +413,7 @@ static void world_close(struct timed_world *w)
     timed_queue_close(&w->queue);
     timed_flags_close(w);
     free(w->moved);
-    free(w->chosen);
+    timed_ids_close(w);
     timed_large_free(w->ctas, world_ctas_bytes(w));
     timed_large_free(w->lines, world_lines_bytes(w));
     free(w->ranks);
