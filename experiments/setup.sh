@@ -13,11 +13,14 @@ test) needed="$needed libcmocka-dev"
 rxe) wanted=$vm ;;
 esac
 
-# PyTorch is 5 GB: not where a Python has it (those that tests/helpers/python.sh asks), and not against MK_TORCH=no.
+# PyTorch is 5 GB: not where a Python has it (those that tests/helpers/python.sh asks), and not against MK_TORCH=no. transformers only goes into what is made here.
 pytorch() {
     [ "${1:-}" = test ] && [ -z "${MK_TORCH:-}" ] && command -v python3 >/dev/null || return 0
     for p in python3 /usr/bin/python3 "$build/torch/bin/python"; do
-        "$p" -c "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)" 2>/dev/null && return 0
+        if "$p" -c "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)" 2>/dev/null; then
+            [ "$p" != "$build/torch/bin/python" ] || transformers
+            return 0
+        fi
     done
     if [ "$(df -Pk . | awk 'NR == 2 {print int($4 / 1048576)}')" -lt 10 ]; then
         echo "setup: less than 10 GB free: no PyTorch; its tests are skipped"
@@ -28,10 +31,17 @@ pytorch() {
     rm -rf "$build/torch.new"
     if python3 -m venv "$build/torch.new" && timeout 120 "$build/torch.new/bin/python" -m pip install -q torch numpy >"$build/torch.log" 2>&1; then
         mv "$build/torch.new" "$build/torch"
+        transformers
     else
         rm -rf "$build/torch.new"
         echo "setup: pip did not bring PyTorch ($build/torch.log); its tests are skipped"
     fi
+}
+
+transformers() {
+    "$build/torch/bin/python" -c "import importlib.util as u, sys; sys.exit(u.find_spec('transformers') is None)" 2>/dev/null && return 0
+    echo "setup: installing transformers with pip in $build/torch, 300 MB, a minute at most"
+    timeout 60 "$build/torch/bin/python" -m pip install -q transformers >>"$build/torch.log" 2>&1 || echo "setup: pip did not bring transformers ($build/torch.log); tests of its models are skipped"
 }
 
 # Servers that apt would start, and start again at each boot, are not installed: the test of launchers starts them from here, as its own.

@@ -409,8 +409,8 @@ def the_script_that_measures_a_model_runs_on_cpus():
         lines = [line for line in said.splitlines() if line.startswith(title)]
         assert len(lines) == (2 if title == "decode 3" else 3) and all("tokens/s" in line and "error" in line for line in lines), said
     says(said, "% in operators", "x in turn", "x DTensor")
-    said = run([*command("2"), "--model", "qwen3-moe", "--layers", "1", "--only", "decode 3"])
-    says(said, "decode 3       mkernel", "decode 3       DTensor")
+    said = run([*command("2"), "--model", "qwen3-moe", "--layers", "1", "--only", "decode 3", "--norms"])
+    says(said, "decode 3       mkernel", "decode 3       one launch", "decode 3       norm behind", "decode 3       own norms", "decode 3       DTensor")
     said = run([*command("1"), "--layers", "1", "--only", "prefill 16", "--budget", "1"])
     says(said, "prefill 16: left out, no time left of 1 s")
 

@@ -191,6 +191,7 @@ def save(model, path, file_bytes):
             if hasattr(config, "save_pretrained"):
                 config.save_pretrained(path)
         except OSError as e:
+            writer.abandon()
             failure = f"{path} cannot be written: {e.strerror}"
     said = torch.full((1, 8), float(bool(failure)), dtype=torch.bfloat16, device=of.comm._place)
     if operators.all_gather(said, comm=of.comm).any():

@@ -34,7 +34,7 @@ class Parallel:
     def __init__(self, comm, mode):
         self.comm, self.mode = comm, mode
         self.shards = {}  # name of a parameter -> dimension that is divided
-        self.norms = ""  # behind a sum over ranks and a residual: in their "epilogue", by a "kernel", "" the model's own
+        self.norms = ""  # behind a sum over ranks and a residual: "faster" as _pending.FASTER says, "epilogue", "kernel", or "", the model's own
         self.leaving = None  # of the layers: a sum that waits for the model's last norm
         self.empty = False  # the model came on meta, and no weights have been loaded
         self.runs = {}  # name of a parameter -> the tensors that it is in the checkpoint that was loaded

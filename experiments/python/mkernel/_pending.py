@@ -14,6 +14,8 @@ from torch.utils._pytree import tree_map_only
 
 from . import operators
 
+FASTER = {"gemm_ar": "epilogue", "gemm_rs": "epilogue"}  # where the norm is: in their "epilogue", or by a "kernel" of PyTorch's behind the sum and the residual
+
 
 class Pending(torch.Tensor):
     """A B summed over the ranks, and perhaps a residual added; B is weight [N, K] transposed."""
@@ -51,7 +53,7 @@ class Pending(torch.Tensor):
         """By this norm, in the same launch or in one kernel behind it; None where that cannot be. The sum is there then, too."""
         if self.result is not None or self.residual is None:
             return None
-        if self.of.norms == "kernel":
+        if (FASTER[self.sum] if self.of.norms == "faster" else self.of.norms) == "kernel":
             return torch.nn.functional.rms_norm(self.value(), (self.shape[-1],), norm.weight, norm.mkernel_eps)
         normed, result = self.launch(norm_weight=norm.weight.detach(), eps=norm.mkernel_eps)
         self._done(result.reshape(self.shape))
@@ -136,5 +138,5 @@ def find_norms(model, comm, columns) -> str:
             eps = _is_rmsnorm(module, columns, comm._place)
             if eps is not None:
                 module.mkernel_eps, module.__class__ = eps, _with_norm(type(module))
-                found = "epilogue"
+                found = "faster"
     return found

@@ -110,23 +110,24 @@ class Writer:
         file.write(values.reshape(-1).view(torch.uint8).numpy())
 
     def finish(self) -> None:
-        """The files get their names; an index that was there and is no longer true goes."""
+        """The files get their names; of an index and a single file that one goes which was there before and is no longer true."""
         for file in self._files:
             file.flush()
             os.fsync(file.fileno())
             file.close()
         for name in self.names:
             os.replace(self._partial(name), os.path.join(self.folder, name))
-        index = os.path.join(self.folder, INDEX)
         if len(self.names) > 1:
             with open(self._partial(INDEX), "w", encoding="utf-8") as f:
                 json.dump({"metadata": {"total_size": self._total}, "weight_map": self._weight_map}, f, indent=1)
-            os.replace(self._partial(INDEX), index)
-        elif os.path.exists(index):
-            os.remove(index)
+            os.replace(self._partial(INDEX), os.path.join(self.folder, INDEX))
+        old = os.path.join(self.folder, SINGLE if len(self.names) > 1 else INDEX)
+        if os.path.exists(old):
+            os.remove(old)
 
     def abandon(self) -> None:
         """Leaves what was there before."""
         for file, name in zip(self._files, self.names):
             file.close()
-            os.remove(self._partial(name))
+            if os.path.exists(self._partial(name)):
+                os.remove(self._partial(name))
