@@ -117,6 +117,21 @@ void op_set_limit(struct mk_problem *q, uint64_t limit)
         memcpy((char *)q + op_of((enum mk_op)q->op)->limit->offset, &limit, sizeof limit);
 }
 
+const char *const op_overflows[2] = {"end", "drop"};
+
+int op_drops(const struct mk_problem *q)
+{
+    return op_has_limit((enum mk_op)q->op) &&
+           op_number_at(q, op_of((enum mk_op)q->op)->limit->drops) != 0;
+}
+
+void op_set_drops(struct mk_problem *q, int drops)
+{
+    uint64_t number = drops != 0;
+    if (op_has_limit((enum mk_op)q->op))
+        memcpy((char *)q + op_of((enum mk_op)q->op)->limit->drops, &number, sizeof number);
+}
+
 int op_has_limit(enum mk_op op)
 {
     return op_of(op) && op_of(op)->limit;
