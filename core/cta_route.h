@@ -19,8 +19,13 @@
  * rank's rail first, one behind the other; from relay_source on [nodes][relay_room], those that this
  * rail's rank of each other node sends. More than there is room for, of these or of rows, is an
  * overflow: then nothing but the head is made, which says so. Both ranks of a link count its
- * tokens, so neither writes past the other's room. */
-enum mk_route_step { MK_ROUTE_COUNT, MK_ROUTE_PLACE };
+ * tokens, so neither writes past the other's room.
+ *
+ * KEEP comes before all that, on one CTA, where a plan drops what does not fit: the own rank's ids
+ * come from an argument to their place among `ids`. Of its places on experts of one rank, in the
+ * order of tokens and places, the first `quota` are kept; the others' become UINT32_MAX. With a
+ * quota of capacity / W no rank can overflow, and no rank needs to know another's ids to tell. */
+enum mk_route_step { MK_ROUTE_COUNT, MK_ROUTE_PLACE, MK_ROUTE_KEEP };
 
 struct mk_route {
     struct mk_topo topo;
@@ -29,6 +34,8 @@ struct mk_route {
     uint32_t capacity; /* rows that this rank has room for, tiles that are not full aside */
     uint64_t ids;      /* uint32_t [W][ids_pitch bytes: tokens, k]; `experts` or more: none */
     uint64_t ids_pitch;
+    uint32_t quota, named_space; /* 0: all are kept; else the argument with the own rank's ids */
+    uint64_t dropped;            /* uint64_t: += how many of a launch were not kept */
     /* uint32_t [numbers of tokens][k]: row, where the expert is this rank's; else UINT32_MAX */
     uint64_t position;
     uint64_t source; /* uint32_t per row of this rank's experts: the number of its token */

@@ -96,9 +96,13 @@ MK_PURE struct mk_tile_entry mk_tile_of_stage(const struct mk_stages *s, const s
              to = begin + run->count < end ? begin + run->count : end;
     struct mk_tile_run part = *run;
     part.first += from - begin;
-    part.count = to - from;
-    struct mk_tile_entry e = mk_tile_of_run(&part, at->index - (from - at->first) * columns,
-                                            columns, tile_m, tile_n, running);
+    /* A tile that there is also where begins are wrong: where there is none something is divided by
+     * 0, which a GPU survives and a processor does not, when a test looks at what a missing barrier
+     * does. */
+    part.count = to > from ? to - from : 1;
+    uint32_t i = at->index - (from - at->first) * columns, most = part.count * columns - 1;
+    struct mk_tile_entry e =
+        mk_tile_of_run(&part, i < most ? i : most, columns, tile_m, tile_n, running);
     e.column += at->down ? s->up : 0;
     return e;
 }

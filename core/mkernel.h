@@ -146,7 +146,7 @@ void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset);
  * "epilogue=bias+silu": what follows the product (mk_ag_gemm) or the sum (mk_gemm_rs); the default
  * is nothing.
  * "split=contiguous": each rank of a causal ring_attention has one run of rows of the sequence
- * (mk_ring_attention_rows); the default is split=zigzag.
+ * (mk_ring_attention_rows). "capacity=4096": of a MoE, rows of its experts that a rank has room for.
  */
 struct mk_spec {
     uint32_t op; /* enum mk_op */

@@ -218,6 +218,24 @@ static int spec_read_limit(const char *word, struct mk_problem *q, char *error, 
     return 1;
 }
 
+/* "overflow=drop". 1: it was that. */
+static int spec_read_overflow(const char *word, struct mk_problem *q, char *error, size_t size)
+{
+    char list[OP_LIST_TEXT];
+    if (strncmp(word, "overflow=", 9))
+        return 0;
+    if (!op_has_limit(q->op))
+        return plan_refuse(error, size, "'%s': %s has room for all; it is of %s", word,
+                           plan_op_name(q->op),
+                           op_list(list, sizeof list, op_has_limit, ", ", " and "));
+    op_set_drops(q, !strcmp(word + 9, op_overflows[1]));
+    return op_drops(q) || !strcmp(word + 9, op_overflows[0])
+               ? 1
+               : plan_refuse(error, size,
+                             "'%s' is not valid; it should be overflow=%s or overflow=%s", word,
+                             op_overflows[0], op_overflows[1]);
+}
+
 static int spec_read_options(struct mk_problem *q, const char *options, char *error, size_t size)
 {
     char text[256], *save;
@@ -239,6 +257,8 @@ static int spec_read_options(struct mk_problem *q, const char *options, char *er
             result = spec_read_split(word, q, error, size);
         if (!result)
             result = spec_read_limit(word, q, error, size);
+        if (!result)
+            result = spec_read_overflow(word, q, error, size);
         if (!result)
             result = tuning_read_word(word, q->op, &q->tuning, error, size);
         if (result < 0)
@@ -300,6 +320,9 @@ void spec_options(const struct mk_plan *p, char *text, size_t size)
         used += (size_t)snprintf(text + used, size - used, "%s%s=%llu", used ? " " : "",
                                  op_of(p->problem.op)->limit->name,
                                  (unsigned long long)op_limit_of(&p->problem));
+    if (op_drops(&p->problem))
+        used += (size_t)snprintf(text + used, size - used, "%soverflow=%s", used ? " " : "",
+                                 op_overflows[1]);
     if (p->problem.engine == MK_ENGINE_MMA)
         used += (size_t)snprintf(text + used, size - used, "%sengine=mma", used ? " " : "");
     tuning_words(&p->problem.tuning, words, sizeof words);

@@ -1,11 +1,42 @@
 #include "sim/route.h"
 
+#include "core/ops/moe.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 static uint32_t *route_words(uint8_t *heap, uint64_t offset)
 {
     return (uint32_t *)(void *)(heap + offset);
+}
+
+uint64_t route_keep(const struct mk_route *r, const uint32_t *named, uint32_t *kept)
+{
+    uint32_t *used = calloc(mk_world(&r->topo), sizeof *used);
+    uint64_t dropped = 0;
+    for (uint64_t i = 0; i < (uint64_t)r->tokens * r->k; i++) {
+        int is = named[i] < r->experts, keeps = used && is;
+        if (keeps && r->quota)
+            keeps = used[named[i] / r->rank_experts]++ < r->quota;
+        dropped += is && !keeps;
+        kept[i] = is && !keeps ? UINT32_MAX : named[i];
+    }
+    dropped = used ? dropped : UINT64_MAX;
+    free(used);
+    return dropped;
+}
+
+uint64_t route_keep_plan(const struct mk_plan *plan, uint32_t *ids)
+{
+    const struct mk_moe *m = &plan->problem.moe;
+    const struct mk_route r = {.topo = plan->problem.topo,
+                               .tokens = (uint32_t)m->tokens,
+                               .k = (uint32_t)m->k,
+                               .experts = (uint32_t)m->experts,
+                               .rank_experts =
+                                   (uint32_t)(m->experts / mk_world(&plan->problem.topo)),
+                               .quota = (uint32_t)plan_moe_quota(&plan->problem)};
+    return r.quota ? route_keep(&r, ids, ids) : 0;
 }
 
 /* What all steps of making tables share. */

@@ -3,6 +3,14 @@
 #define SIM_ROUTE_H
 
 #include "core/cta_route.h"
+#include "core/plan.h"
+
+/* The own rank's ids `named` [tokens][k], but for those that are not kept (MK_ROUTE_KEEP), to `kept`,
+ * which may be the same. Returns how many are not, or UINT64_MAX without memory: then none is. */
+uint64_t route_keep(const struct mk_route *r, const uint32_t *named, uint32_t *kept);
+
+/* The same of any rank's ids, in place, by what the plan says: 0 where it drops none. */
+uint64_t route_keep_plan(const struct mk_plan *plan, uint32_t *ids);
 
 /* `heap` is this rank's, `ids` where rank 0's are (r->ids of the heap, or memory that ranks
  * share), `summary` where the summary's space begins. */

@@ -86,10 +86,21 @@ static void transfer_copy_part(const struct sim_transfer *t, uint8_t *destinatio
     }
 }
 
+static void transfer_keep(const struct sim_rank *r, const struct mk_route *route)
+{
+    uint8_t *heap = r->spaces[MK_SPACE_HEAP];
+    uint64_t *dropped = (uint64_t *)(void *)(heap + route->dropped);
+    *dropped +=
+        route_keep(route, (const uint32_t *)(const void *)r->spaces[route->named_space],
+                   (uint32_t *)(void *)(heap + route->ids + route->topo.rank * route->ids_pitch));
+}
+
 void sim_transfer_part(const struct sim_rank *r, const struct sim_transfer *t, uint64_t first,
                        uint64_t count)
 {
-    if (t->kind == SIM_ROUTE)
+    if (t->kind == SIM_ROUTE && t->route->step == MK_ROUTE_KEEP)
+        transfer_keep(r, t->route);
+    else if (t->kind == SIM_ROUTE)
         route_make(t->route, r->spaces[MK_SPACE_HEAP], r->spaces[MK_SPACE_HEAP] + t->route->ids,
                    r->spaces[t->route->summary_space]);
     else if (t->kind == SIM_COMBINE)

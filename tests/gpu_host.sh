@@ -124,6 +124,11 @@ disturbed() { # SIGNAL SECONDS OP PROBLEM...
     [ "$status" = 3 ] && [ $((end - begin)) -lt "${2}000000000" ] && grep -q "rank 1" "$build/gpu.out"
 }
 
+overflows() { # OP PROBLEM...: more rows than there is room for end a run with status 3, and the sentence names rank and count
+    timeout -k 5 60 "$mkernel" run "$1" --exec cuda --timeout 5 --iters 2 "${@:2}" >"$build/gpu.out" 2>&1
+    [ $? = 3 ] && grep -Eq "rank [0-9]+ has room for [0-9]+ rows of its experts, and [0-9]+ came in epoch 1" "$build/gpu.out"
+}
+
 explained() { # OP BENCH...: `bench --why` splits a launch that took about as long as the timed ones, into parts that add up to it
     timeout -k 5 110 "$mkernel" bench "$1" --exec cuda --gpus "$gpus" --iters 40 "${@:2}" --why --json "$build/gpu.json" || return 1
     python3 - "$build/gpu.json" <<'EOF'
@@ -493,6 +498,16 @@ for op in moe_dispatch moe_combine; do
     check ${op}_on_engine_mma_two_nodes $run --engine mma $nodes --moe 333,520,$((world * 5)),4 --iters 8
     check ${op}_traced traced $op --moe 1024,1024,$((gpus * 8)),8
     check ${op}_bench "$mkernel" bench $op --exec cuda --gpus "$gpus" --moe 300,512,$((gpus * 8)),8 --iters 8 --timeout 10
+done
+for op in moe_dispatch_gemm moe_ffn moe_dispatch moe_combine; do
+    inner=; case $op in moe_ffn | *gemm) inner=256, ;; esac
+    for engine in wgmma mma; do
+        room="--exec cuda --check --timeout 5 --engine $engine --moe 512,512,$inner$((world * 8)),4 --iters 8"
+        check ${op}_overflow_on_engine_$engine overflows $op --gpus "$gpus" --engine $engine --moe 512,512,$inner$((gpus * 8)),4 --capacity 1000
+        check ${op}_overflow_two_nodes_on_engine_$engine overflows $op $nodes --engine $engine --moe 512,512,$inner$((world * 8)),4 --capacity 1000
+        check ${op}_capacity_on_engine_$engine "$mkernel" run $op $room $nodes --capacity 3000
+        check ${op}_drops_on_engine_$engine "$mkernel" run $op $room $nodes --capacity 1600 --overflow drop
+    done
 done
 check moe_dispatch_fp8 "$mkernel" run moe_dispatch --exec cuda --check --timeout 5 --gpus "$gpus" --moe 333,528,$((gpus * 5)),4 --iters 50 --burst 10 --dtype fp8
 for op in moe_dispatch_gemm moe_ffn; do

@@ -90,6 +90,19 @@ static __global__ void __launch_bounds__(THREADS, 1)
         moments[blockIdx.x].at[i] = at[i];
 }
 
+static __global__ void __launch_bounds__(THREADS, 1)
+    keep(const __grid_constant__ struct mk_route tables,
+         const __grid_constant__ struct gpu_launch launch)
+{
+    PTX_SHARED_DYNAMIC(memory);
+    struct mk_cta cta;
+    struct mk_route r = tables;
+    cta_identify(&cta, &launch, blockIdx.x, THREADS);
+    cta.scratch = memory;
+    r.step = MK_ROUTE_KEEP;
+    mk_cta_route(&cta, &r);
+}
+
 /* ---- one rank ---- */
 
 struct rank {
@@ -200,6 +213,42 @@ static int rank_launch(struct rank *k, uint64_t number)
 }
 
 /* ---- check ---- */
+
+/* With room for `quota` places on each rank: what is kept of the own rank's ids, and how many are
+ * not. 0: as the host says. */
+static int keep_check(const struct rank *k, uint32_t quota)
+{
+    struct mk_route r = k->tables;
+    const uint64_t places = (uint64_t)r.tokens * r.k, own = r.ids + r.topo.rank * r.ids_pitch;
+    const uint32_t *named = (const uint32_t *)(k->heap + own);
+    uint32_t *want = (uint32_t *)malloc(places * 4), *got = (uint32_t *)malloc(places * 4);
+    uint64_t dropped = 0;
+    char *given;
+    struct gpu_launch l = k->launch;
+    cudaLaunchConfig_t config = {};
+    r.quota = quota;
+    r.named_space = MK_SPACE_ARG2;
+    config.gridDim = dim3(1);
+    config.blockDim = dim3(THREADS);
+    config.dynamicSmemBytes = MK_ROUTE_SHARED;
+    l.split.ctas[MK_INTRA_COMM] = 1;
+    CUDA(cudaMalloc(&given, places * 4));
+    CUDA(cudaMemcpy(given, named, places * 4, cudaMemcpyHostToDevice));
+    CUDA(cudaMemcpy(l.heap + r.dropped, &dropped, 8, cudaMemcpyHostToDevice));
+    l.arguments[MK_SPACE_ARG2] = given;
+    CUDA(cudaFuncSetAttribute(keep, cudaFuncAttributeMaxDynamicSharedMemorySize, MK_ROUTE_SHARED));
+    CUDA(cudaLaunchKernelEx(&config, keep, r, l));
+    CUDA(cudaStreamSynchronize(NULL));
+    CUDA(cudaMemcpy(got, l.heap + own, places * 4, cudaMemcpyDeviceToHost));
+    CUDA(cudaMemcpy(&dropped, l.heap + r.dropped, 8, cudaMemcpyDeviceToHost));
+    int wrong = route_keep(&r, named, want) != dropped || memcmp(got, want, places * 4);
+    if (wrong)
+        printf("WRONG what is kept, with room for %u places on a rank\n", quota);
+    cudaFree(given);
+    free(want);
+    free(got);
+    return wrong;
+}
 
 static int differs(const char *what, const void *got, const void *want, uint64_t bytes)
 {
@@ -327,7 +376,8 @@ extern "C" int route_check(const struct mk_topo *topo, const struct mk_moe *moe,
                            uint32_t parts, uint64_t seed)
 {
     struct rank k;
-    int wrong = rank_open(&k, *topo, *moe, routing, parts, seed) || rank_check(&k);
+    int wrong = rank_open(&k, *topo, *moe, routing, parts, seed) || rank_check(&k) ||
+                keep_check(&k, 1 + (uint32_t)(moe->tokens * moe->k / 3)) || keep_check(&k, 1);
     if (wrong)
         printf("... of rank %u of %u x %u, --moe %d,%d,%d,%d,%d, routing %d, %u parts\n",
                topo->rank, topo->nodes, topo->gpus, (int)moe->tokens, (int)moe->hidden,

@@ -1,5 +1,6 @@
 /* A failure is told in one sentence that names everything known: a lost rank's says which rank
  * waited for what, and of many waits that one is told which names the rank that hangs. */
+#include "core/cta_route.h"
 #include "core/failure.h"
 
 #include <stdarg.h>
@@ -54,6 +55,32 @@ static void says(const struct mk_failure *f, const char *wanted)
     memset(text, 'x', sizeof text);
     failure_sentence(f, text, sizeof text);
     assert_string_equal(text, wanted);
+}
+
+/* What ends a launch for want of room explains every wait that it ends, in any order. */
+static void an_overflow_names_who_has_no_room(void **state)
+{
+    struct mk_failure f = record(MK_FAIL_TIMEOUT), wait = waiting(1, 5, 3);
+    const char *const says_it =
+        "ag_gemm: rank 3 has room for 4096 rows of its experts, and 5120 came in epoch 7; nothing "
+        "was "
+        "computed: ask for more (--capacity), or spread tokens over experts";
+    f.op = MK_OP_AG_GEMM;
+    f.rank = 1;
+    f.epoch = 7;
+    failure_overflow(&f, MK_OVER_ROWS, 3, 5120, 4096);
+    says(&f, says_it);
+    assert_true(failure_is_final(&f));
+    for (int first = 0; first < 2; first++) {
+        struct failure_case c;
+        assert_int_equal(failure_case_open(&c, 8), 0);
+        assert_int_equal(failure_merge(&c, first ? &f : &wait), FAILURE_CHANGED);
+        assert_int_equal(failure_merge(&c, first ? &wait : &f),
+                         first ? FAILURE_NOTED : FAILURE_CHANGED);
+        failure_settle(&c);
+        says(&c.kept, says_it);
+        failure_case_close(&c);
+    }
 }
 
 static void a_timeout_names_everything(void **state)
@@ -333,6 +360,7 @@ static void never_overruns(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_overflow_names_who_has_no_room),
         cmocka_unit_test(a_timeout_names_everything),
         cmocka_unit_test(other_kinds),
         cmocka_unit_test(a_lost_rank_is_enriched_by_the_best_wait),

@@ -1,12 +1,14 @@
 /* A MoE's rank has memory for what may come, and not for ranks times tokens: its plan says how much,
  * as much as there is room for gives right results, and one row or token more ends the launch on
- * every rank with a sentence that names the rank without room, and the count. */
+ * every rank with a sentence that names the rank without room, and the count; or, where the user
+ * says so, places are dropped by rule. */
 #include "tests/helpers/ops.h"
 
 #include "core/comm_parts.h"
 #include "core/ops/moe.h"
 #include "core/roles/moe_ffn_plan.h"
 #include "sim/ops/exact_moe.h"
+#include "sim/route.h"
 #include "tests/helpers/free_port.h"
 #include "tests/helpers/shell.h"
 
@@ -220,6 +222,51 @@ static void test_lists(void **state)
         }
 }
 
+/* ---- what is dropped ---- */
+
+/* By hand: 3 ranks of 2 experts, of each rank's tokens the first two places on each rank's. */
+static void test_rule(void **state)
+{
+    enum { NONE = 6 };
+    static const uint32_t ids[][3] = {{0, 1, 5}, {4, 0, 3}, {1, NONE, 5}, {5, 2, UINT32_MAX}},
+                          kept[][3] = {{0, 1, 5},
+                                       {4, UINT32_MAX, 3},
+                                       {UINT32_MAX, NONE, UINT32_MAX},
+                                       {UINT32_MAX, 2, UINT32_MAX}};
+    struct mk_route r = {
+        .topo = {1, 3, 1}, .tokens = 4, .k = 3, .experts = 6, .rank_experts = 2, .quota = 2};
+    uint32_t got[4][3];
+    assert_int_equal(route_keep(&r, ids[0], got[0]), 4);
+    assert_memory_equal(got, kept, sizeof kept);
+    r.quota = 12;
+    assert_int_equal(route_keep(&r, ids[0], got[0]), 0);
+    assert_memory_equal(got, ids, sizeof ids);
+}
+
+/* With room for few, every launch ends, and its results are those of what is kept: a rank is never
+ * given more than it has room for. (The explorer's references drop by the same rule.) */
+static void test_drops(void **state)
+{
+    struct sim_world_result result;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        for (size_t form = 0; form < 3; form++)
+            for (uint64_t seed = 1; seed <= 24 / OPS_PART; seed++) {
+                struct sim_world_config c = ops_config(ops[i], forms[form], ops_shapes[1]);
+                uint32_t world = forms[form][0] * forms[form][1];
+                c.seed = seed;
+                op_set_limit(&c.problem, world * (1 + seed % 7));
+                op_set_drops(&c.problem, 1);
+                if (sim_world_run(&c, &result))
+                    fail_msg("%s, seed %d: %s", plan_op_name(ops[i]), (int)seed, result.sentence);
+            }
+    struct mk_plan p;
+    struct mk_problem q = {.op = MK_OP_MOE_FFN, .topo = {2, 2, 0}, .moe = {16, 64, 40, 8, 2}};
+    op_set_limit(&q, 3);
+    op_set_drops(&q, 1);
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
+    assert_non_null(strstr(error, "each of 4 ranks has a share of it; the next that works is 4"));
+}
+
 /* ---- executors ---- */
 
 static void says(const char *command, int status, const char *text, int times)
@@ -251,6 +298,18 @@ static void test_executors(void **state)
     says("build/mkernel sim moe_dispatch --explore --exec emulated --nodes 2 --gpus 2 --capacity 4 "
          "--runs 1 2>&1",
          3, "has room for 4 rows of its experts, and ", 1);
+    says("build/mkernel run moe_ffn --exec host --gpus 4 --capacity 200 --overflow drop --iters 2 "
+         "--check 2>&1",
+         0, "of 1024 places of all ranks' tokens in launch 1, for want of room", 1);
+    says("build/mkernel run moe_ffn --exec host --gpus 2 --overflow some 2>&1", 2, "end|drop", 1);
+    says(
+        "build/mkernel sim moe_dispatch --explore --exec emulated --nodes 2 --gpus 2 --capacity 12 "
+        "--overflow drop --runs 2 2>&1",
+        0, " 0 failed", 1);
+    says(
+        "build/mkernel sim moe_ffn --nodes 2 --gpus 8 --moe 128,7168,2048,64,8 --skew 2 --overflow "
+        "drop 2>&1",
+        0, "efficiency", 1);
     says("build/mkernel sim moe_ffn --nodes 2 --gpus 8 --moe 128,7168,2048,64,8 --skew 2 2>&1", 3,
          "has room for 4288 rows of its experts, and ", 1);
     says(
@@ -263,9 +322,10 @@ static void test_executors(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_defaults),
-                                       cmocka_unit_test(test_refusals),
-                                       cmocka_unit_test(test_exactly), cmocka_unit_test(test_lists),
-                                       cmocka_unit_test(test_executors)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_exactly),  cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_rule),     cmocka_unit_test(test_drops),
+        cmocka_unit_test(test_executors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -398,7 +398,7 @@ static void a_flag_says_what_it_announces(void **state)
         {"gemm_rs", "sum", 2, {"node 2's sum of chunk 0 of rank 3's rows", 5, 0}},
         {"moe_ffn", "landed", 5, {"chunk 0 of rank 5's tokens, with experts here", 3, 0}},
         {"moe_ffn", "made", 1, {"rows 32 to 63 of its results", 3, UINT32_MAX}},
-        {"moe_ffn", "back", 4, {"rank 2's sums for chunk 0 of rank 5's tokens", 2, 1}},
+        {"moe_ffn", "back", 8, {"rank 2's sums for chunk 0 of rank 5's tokens", 2, 1}},
     };
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         struct mk_problem q =

@@ -288,6 +288,9 @@ def experts():
     near(kept, floats(x) * numpy.where(ids >= 0, weights, 0).sum(1, keepdims=True))
     folded = mkernel.moe_dispatch(x.reshape(8, 5, H), ids.reshape(8, 5, K), experts=E)
     assert all((a == b).all() for a, b in zip(folded[1:], (counts,))) and folded[0].shape == rows.shape
+    roomy, _ = mkernel.moe_dispatch(x, ids, experts=E, capacity=rows.shape[0])
+    assert roomy.shape[0] <= rows.shape[0]
+    refuses("'capacity=-1' is not valid", mkernel.moe_dispatch, x, ids, experts=E, capacity=-1)
     refuses("does not divide by", mkernel.moe_dispatch, x, ids, experts=E + 1)
     refuses("of these ids and experts it has", mkernel.moe_combine, rows[:-1], ids, weights, experts=E)
     refuses("E, experts, is what no array says: give experts=", comm.launch, "moe_dispatch", (x, ids))

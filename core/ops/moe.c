@@ -18,6 +18,7 @@ const struct op_limit op_limit_moe = {
         "all that can come; else twice as many as come on the average (of ranks with fewer than "
         "8 experts four times), and six times the root of those",
     .offset = offsetof(struct mk_problem, own) + MOE_CAPACITY * sizeof(uint64_t),
+    .drops = offsetof(struct mk_problem, own) + MOE_DROPS * sizeof(uint64_t),
 };
 
 #define AT(field) offsetof(struct mk_problem, moe.field)
@@ -221,6 +222,12 @@ static uint64_t plan_moe_share(uint64_t capacity, uint64_t parts, uint64_t most)
     return parts == 1 ? 0 : mk_round_up(share < (double)most ? (uint64_t)share : most, 8);
 }
 
+uint64_t plan_moe_quota(const struct mk_problem *q)
+{
+    uint64_t places = q->moe.tokens * q->moe.k, share = q->own[MOE_CAPACITY] / mk_world(&q->topo);
+    return !q->own[MOE_DROPS] ? 0 : q->own[MOE_CAPACITY] && share < places ? share : places;
+}
+
 /* How many tokens, and rows, a rank has room for. */
 static int plan_size_moe_room(struct moe_dispatch_plan *m, struct mk_problem *q, char *error,
                               size_t size)
@@ -250,6 +257,13 @@ static int plan_size_moe_room(struct moe_dispatch_plan *m, struct mk_problem *q,
     r->relay_room = (uint32_t)relayed;
     r->relay_source = (uint32_t)(room + gpus * landed);
     m->row_tiles = (uint32_t)row_tiles;
+    if (q->own[MOE_DROPS] && capacity < world)
+        return plan_refuse(
+            error, size,
+            "capacity=%llu with overflow=drop: each of %llu ranks has a share of it; "
+            "the next that works is %llu",
+            (unsigned long long)capacity, (unsigned long long)world, (unsigned long long)world);
+    r->quota = (uint32_t)plan_moe_quota(q);
     return 0;
 }
 
@@ -321,9 +335,11 @@ void plan_moe_tables_first(struct moe_dispatch_plan *m, const struct mk_problem 
     OP_BUFFERS(t, {"wanted", &r->wanted, 1, m->row_tiles, 8},
                {"awaited", &r->awaited, 1, m->row_tiles, 8},
                {"order_head", &r->order_head, 1, 1, sizeof(struct mk_route_head)},
+               {"dropped", &r->dropped, 1, 1, 8},
                {"order", &r->order, 1, (uint64_t)m->row_tiles * (r->columns + r->down),
                 sizeof(struct mk_tile_entry)});
-    t->zero_buffers = 3;
+    r->named_space = m->ids_space;
+    t->zero_buffers = 4;
     uint64_t words = mk_route_shared_words(mk_world(&q->topo), m->rank_experts,
                                            mk_route_counters(&q->topo, m->rank_experts));
     if (q->exec == MK_EXEC_CUDA)
@@ -354,6 +370,11 @@ void plan_moe_tables(struct moe_dispatch_plan *m, struct op_tables *t)
                {"landed rows", &m->landed, 1, near, m->row_bytes},
                {"relay", &m->relay, 1, away, m->row_bytes});
     OP_FLAGS(t,
+             {"kept",
+              &m->flag_kept,
+              {{'x', 1, 1}},
+              "which of its tokens' places it keeps",
+              .producer = 'm'},
              {"ids",
               &m->flag_ids,
               {{'r', world, 1}, {'c', 1, 1}},

@@ -7,8 +7,13 @@
 #include "core/ops/op.h"
 #include "core/roles/moe_dispatch_plan.h"
 
-/* Of a problem's own numbers: rows of its experts that a rank has room for; 0: the plan's to say. */
-enum { MOE_CAPACITY };
+/* Of a problem's own numbers: rows of its experts that a rank has room for, 0: the plan's to say; and
+ * 1: places that do not fit are dropped. */
+enum { MOE_CAPACITY, MOE_DROPS };
+
+/* Places of a rank's tokens on experts of one rank that a plan which drops keeps; of a plan's
+ * problem. 0: it drops none. */
+uint64_t plan_moe_quota(const struct mk_problem *q);
 
 extern const struct op_limit op_limit_moe;
 extern const struct op_shape op_shape_moe;

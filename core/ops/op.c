@@ -106,19 +106,35 @@ void op_set_numbers(struct mk_problem *q, const uint64_t numbers[OP_DIMENSIONS])
 
 uint64_t op_limit_of(const struct mk_problem *q)
 {
-    const struct op_limit *limit = entries[q->op].op->limit;
-    return limit ? op_number_at(q, limit->offset) : 0;
+    return op_has_limit((enum mk_op)q->op)
+               ? op_number_at(q, op_of((enum mk_op)q->op)->limit->offset)
+               : 0;
 }
 
 void op_set_limit(struct mk_problem *q, uint64_t limit)
 {
     if (op_has_limit((enum mk_op)q->op))
-        memcpy((char *)q + entries[q->op].op->limit->offset, &limit, sizeof limit);
+        memcpy((char *)q + op_of((enum mk_op)q->op)->limit->offset, &limit, sizeof limit);
+}
+
+const char *const op_overflows[2] = {"end", "drop"};
+
+int op_drops(const struct mk_problem *q)
+{
+    return op_has_limit((enum mk_op)q->op) &&
+           op_number_at(q, op_of((enum mk_op)q->op)->limit->drops) != 0;
+}
+
+void op_set_drops(struct mk_problem *q, int drops)
+{
+    uint64_t number = drops != 0;
+    if (op_has_limit((enum mk_op)q->op))
+        memcpy((char *)q + op_of((enum mk_op)q->op)->limit->drops, &number, sizeof number);
 }
 
 int op_has_limit(enum mk_op op)
 {
-    return op_of(op)->limit != NULL;
+    return op_of(op) && op_of(op)->limit;
 }
 
 int op_pieces(enum mk_op op, const struct mk_topo *topo)

@@ -47,6 +47,7 @@ struct op_limit {
     const char *name; /* "capacity": of the command line, and in options */
     const char *about;
     size_t offset;
+    size_t drops; /* of a uint64_t: 1: what has no room is left out, by the operator's rule */
 };
 
 /* For what a default is wanted: a run on the host executor (small, so that a test has many tiles
@@ -289,6 +290,10 @@ uint32_t op_dimensions(const struct op_shape *shape);
 /* Its limit (struct op_limit); 0 of an operator without one. */
 uint64_t op_limit_of(const struct mk_problem *problem);
 void op_set_limit(struct mk_problem *problem, uint64_t limit);
+int op_drops(const struct mk_problem *problem);
+void op_set_drops(struct mk_problem *problem, int drops);
+
+extern const char *const op_overflows[2]; /* by op_drops: "end", "drop" */
 
 /* Whether it has one. */
 int op_has_limit(enum mk_op op);

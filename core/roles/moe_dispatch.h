@@ -49,6 +49,7 @@
  *   none of them for it.
  *
  * Flags of a rank
+ *   kept                  of a plan that drops: this rank's ids are ready to go
  *   ids[rank]
  *   routed, counted       count intra_comm CTAs
  *   relay[node][chunk]
@@ -114,18 +115,38 @@ MK_ROLE void moe_copy_weights(const struct moe_dispatch_plan *p, struct mk_cta *
         mk_cta_copy(cta, local, &c);
 }
 
+/* Where a plan drops what does not fit: this rank's ids, but for those of places that are not kept,
+ * lie where others will have them. */
+MK_ROLE int moe_keep_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+{
+    if (!p->route.quota)
+        return 0;
+    if (cta->index == 0) {
+        struct mk_route r = moe_route(p, cta->epoch);
+        r.step = MK_ROUTE_KEEP;
+        r.part = 0;
+        r.parts = 1;
+        mk_cta_route(cta, &r);
+        mk_cta_signal(cta, mk_local_of(&p->topo, p->topo.rank), p->flag_kept, cta->epoch);
+    }
+    return mk_cta_wait(cta, p->flag_kept, cta->epoch, MK_CAUSE_DATA);
+}
+
 /* Every rank's ids to every rank of the node: the intra_comm CTAs take ranks in turn. */
 MK_ROLE int moe_gather_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
     const struct mk_topo *t = &p->topo;
+    const int kept = p->route.quota != 0;
+    if (moe_keep_ids(p, cta))
+        return 1;
     uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank), turn = 0;
     for (uint32_t distance = 0; distance < t->nodes; distance++) {
         uint32_t rank = mk_rank_at(t, (node + distance) % t->nodes, local);
         struct mk_chunk c;
         c.id = rank * p->chunks;
-        c.space = distance ? MK_SPACE_HEAP : p->ids_space;
+        c.space = distance || kept ? MK_SPACE_HEAP : p->ids_space;
         c.destination = p->ids[cta->epoch & 1] + rank * p->ids_pitch;
-        c.source = distance ? c.destination : 0;
+        c.source = distance || kept ? c.destination : 0;
         c.bytes = distance ? p->ids_moved + p->weights : p->ids_bytes;
         /* the others first: they wait for these ids as long as this rank for theirs */
         for (uint32_t step = 1; step < t->gpus + (distance ? 0 : 1); step++) {
@@ -134,7 +155,8 @@ MK_ROLE int moe_gather_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta
                 continue;
             if (distance && mk_cta_wait(cta, moe_ids_flag(p, rank), cta->epoch, MK_CAUSE_NETWORK))
                 return 1;
-            mk_cta_copy(cta, peer, &c);
+            if (peer != local || !kept)
+                mk_cta_copy(cta, peer, &c);
             if (!distance)
                 moe_copy_weights(p, cta, peer, c.destination + p->weights);
             mk_cta_signal(cta, peer, moe_ids_flag(p, rank), cta->epoch);

@@ -22,7 +22,7 @@ struct moe_dispatch_plan {
     uint32_t take_rows;  /* of a tile that moe_deliver takes at a time */
     /* where this rank's ids and weights lie: enum mk_space */
     uint32_t ids_space, weights_space;
-    uint32_t flag_ids, flag_routed, flag_counted, flag_relay, flag_landed, flag_rows;
+    uint32_t flag_kept, flag_ids, flag_routed, flag_counted, flag_relay, flag_landed, flag_rows;
     uint64_t row_bytes; /* of a token; 0: none is moved */
     uint64_t ids_bytes; /* of a rank's ids */
     uint64_t ids_moved; /* the same, rounded up to 16 */

@@ -144,6 +144,20 @@ static void problem_add_limit(struct problem_table *t, enum problem_command comm
                                            .parts = 1,
                                            .contexts = limited,
                                            .group = PROBLEM_GROUP};
+    *problem_add(t) = (struct option_spec){
+        .name = "overflow",
+        .type = OPTION_WORD,
+        .offset = at + offsetof(struct problem_options, drops),
+        .value = "end|drop",
+        .help =
+            "where there is more than there is room for: end, the launch ends on all ranks; drop, "
+            "each rank keeps of its tokens' places on experts of one rank the first "
+            "capacity / ranks, in the order of tokens and places, so that nothing can overflow, "
+            "and other places count as none. Default end",
+        .words = op_overflows,
+        .word_count = 2,
+        .contexts = limited,
+        .group = PROBLEM_GROUP};
 }
 
 static void problem_add_problem(struct problem_table *t, enum problem_command command, size_t at)
@@ -421,6 +435,7 @@ void problem_fill(struct problem_options *o, enum op_size size, struct mk_proble
     q->attention.causal = o->causal;
     q->attention.contiguous = o->contiguous;
     op_set_limit(q, o->limit);
+    op_set_drops(q, o->drops);
     q->b_transposed = o->layout;
     q->deterministic = o->deterministic;
     if (o->epilogue)

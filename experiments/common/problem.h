@@ -14,6 +14,7 @@ struct problem_options {
     uint64_t knobs[TUNING_KNOBS][2]; /* all but the roles; 0: choose */
     uint64_t sms;                    /* that the plan may have; 0: all */
     uint64_t limit;                  /* struct op_limit; 0: choose */
+    int drops;                       /* what has no room (op_overflows) */
     int engine;                      /* enum mk_engine */
 };
 

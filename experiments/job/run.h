@@ -199,6 +199,12 @@ void run_data_input(const struct run_data *d, uint32_t argument, uint32_t rank, 
 
 /* The experts of a rank's tokens, uint32_t [tokens, k]: a MoE's argument 2. */
 void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids);
+/* The same but for those of places that the plan drops, which are no expert's: what a reference has.
+ * Returns how many places that are. */
+uint64_t run_data_kept_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids);
+/* How many places of all ranks' tokens a job's plan drops in a launch, and how many name an expert. */
+int run_data_dropped(const struct run_job *job, uint64_t launch, uint64_t *dropped,
+                     uint64_t *named);
 
 /* Judges the outputs among `arguments`, in host memory, and adds to *result. */
 int run_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint64_t launch,

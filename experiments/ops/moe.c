@@ -3,6 +3,7 @@
 #include "core/quantize.h"
 #include "experiments/common/inputs.h"
 #include "experiments/job/op.h"
+#include "sim/route.h"
 
 #include <errno.h>
 #include <math.h>
@@ -63,6 +64,28 @@ void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint
                                                                   : expert;
         }
     }
+}
+
+uint64_t run_data_kept_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids)
+{
+    run_data_ids(d, rank, launch, ids);
+    return route_keep_plan(&d->job->plan, ids);
+}
+
+int run_data_dropped(const struct run_job *job, uint64_t launch, uint64_t *dropped, uint64_t *named)
+{
+    const struct run_data d = {.job = job};
+    const struct mk_moe *m = &job->problem.moe;
+    uint32_t *ids = malloc(m->tokens * m->k * sizeof *ids);
+    *dropped = *named = 0;
+    for (uint32_t rank = 0; ids && rank < mk_world(&job->problem.topo); rank++) {
+        *dropped += run_data_kept_ids(&d, rank, launch, ids);
+        for (uint64_t i = 0; i < m->tokens * m->k; i++)
+            *named += ids[i] < m->experts;
+    }
+    *named += *dropped;
+    free(ids);
+    return ids ? 0 : -ENOMEM;
 }
 
 static void moe_make_weights(const struct run_data *d, uint32_t rank, uint64_t launch,

@@ -20,7 +20,7 @@ static int moe_combine_find_rows(const struct run_data *d, uint64_t launch, uint
     if (!next)
         return -ENOMEM;
     for (uint32_t rank = 0; rank < world; rank++)
-        run_data_ids(d, rank, launch, ids + rank * places);
+        run_data_kept_ids(d, rank, launch, ids + rank * places);
     for (uint64_t i = 0; i < world * places; i++)
         if (ids[i] < m->experts)
             next[ids[i]]++;

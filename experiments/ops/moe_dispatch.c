@@ -64,7 +64,7 @@ static int moe_dispatch_check(const struct run_data *d, const void *const argume
     for (uint32_t rank = 0; rank < world && !status; rank++) {
         run_data_input(d, MOE_DISPATCH_X, rank, launch, 0, m->tokens * bytes / 2,
                        (uint16_t *)(void *)(x + rank * m->tokens * bytes));
-        run_data_ids(d, rank, launch, ids + rank * m->tokens * m->k);
+        run_data_kept_ids(d, rank, launch, ids + rank * m->tokens * m->k);
     }
     for (uint64_t local = 0; local < each && !status; local++) {
         count = 0;

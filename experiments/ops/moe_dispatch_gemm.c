@@ -133,7 +133,7 @@ static int moe_dispatch_gemm_check(const struct run_data *d,
         else
             run_data_input(d, 0, rank, launch, 0, m->tokens * m->hidden,
                            (uint16_t *)(void *)(x + rank * m->tokens * token));
-        run_data_ids(d, rank, launch, ids + rank * m->tokens * m->k);
+        run_data_kept_ids(d, rank, launch, ids + rank * m->tokens * m->k);
     }
     for (uint32_t local = 0; local < m->experts / world && !status; local++)
         status = moe_dispatch_gemm_check_expert(d, arguments, local, x, ids, a, &next, result);

@@ -128,6 +128,10 @@ static int moe_ffn_check(const struct run_data *d, const void *const arguments[R
 {
     const struct mk_problem *q = &d->job->problem;
     struct any_expert any = {d, launch};
+    uint32_t *ids = malloc(q->moe.tokens * q->moe.k * sizeof *ids);
+    if (!ids)
+        return -ENOMEM;
+    run_data_kept_ids(d, d->job->identity.rank, launch, ids);
     const struct check_moe_ffn c = {
         .problem = q->moe,
         .b_transposed = q->b_transposed,
@@ -136,16 +140,17 @@ static int moe_ffn_check(const struct run_data *d, const void *const arguments[R
         .fp8 = q->fp8,
         .cut = q->fp8 && q->exec == MK_EXEC_CUDA ? CHECK_FP8_CUT : 0,
         .x = arguments[0],
-        .ids = arguments[2],
+        .ids = ids,
         .weights = arguments[3],
         .y = arguments[5],
         .expert = moe_ffn_load_expert,
         .expert_wide = moe_ffn_load_wide,
         .context = &any,
     };
-    if (d->cuda && check_moe_ffn_gpu)
-        return check_moe_ffn_gpu(&c, moe_ffn_find_expert, result);
-    return check_moe_ffn(&c, pace, result);
+    int status = d->cuda && check_moe_ffn_gpu ? check_moe_ffn_gpu(&c, moe_ffn_find_expert, result)
+                                              : check_moe_ffn(&c, pace, result);
+    free(ids);
+    return status;
 }
 
 /* Every row is moved and told by itself; sums go back, and each waits for its rows. */

@@ -145,6 +145,12 @@ int run_print(const struct run_summary *s)
             run_op_is_routed(q->op)
                 ? "; on average at most, as it depends on what experts tokens name"
                 : "");
+    uint64_t dropped, named;
+    if (op_drops(q) && !run_data_dropped(s->job, 1, &dropped, &named))
+        fprintf(
+            out,
+            "dropped   %llu of %llu places of all ranks' tokens in launch 1, for want of room\n",
+            (unsigned long long)dropped, (unsigned long long)named);
     if (s->checked)
         run_report_print_check(out, s);
     if (s->job->options.trace && s->trace_lost && *s->trace_lost)

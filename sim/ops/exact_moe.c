@@ -5,6 +5,7 @@
 #include "core/ops/op.h"
 #include "core/quantize.h"
 #include "sim/clock.h"
+#include "sim/route.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -221,6 +222,7 @@ int exact_moe_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
     for (uint32_t rank = 0; rank < world && !wrong; rank++) {
         exact_moe_fill_tokens(plan, seed, launch, rank, x + rank * m->tokens * m->hidden);
         exact_moe_ids(plan, seed, launch, rank, ids + rank * m->tokens * m->k);
+        route_keep_plan(plan, ids + rank * m->tokens * m->k);
     }
     for (uint32_t i = 0; i < rank_experts && !wrong; i++) {
         uint32_t expert = t->rank * rank_experts + i;

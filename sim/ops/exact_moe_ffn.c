@@ -5,6 +5,7 @@
 #include "core/quantize.h"
 #include "sim/clock.h"
 #include "sim/ops/exact_moe.h"
+#include "sim/route.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -344,8 +345,10 @@ static int exact_moe_ffn_make_reference(const struct mk_plan *plan, uint64_t see
         e.down = e.up + TOKEN_ONES * m->inner;
         e.sums = e.down + m->inner * m->hidden;
         memset(y, 0, count * sizeof *y);
-        for (uint32_t rank = 0; rank < world; rank++)
+        for (uint32_t rank = 0; rank < world; rank++) {
             exact_moe_ids(plan, seed, launch, rank, ids + rank * m->tokens * m->k);
+            route_keep_plan(plan, ids + rank * m->tokens * m->k);
+        }
         for (uint32_t node = 0; node < t->nodes; node++) {
             memset(partial, 0, count * sizeof *partial);
             for (uint32_t local = 0; local < t->gpus; local++) {

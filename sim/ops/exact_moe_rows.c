@@ -4,6 +4,7 @@
 #include "core/quantize.h"
 #include "sim/clock.h"
 #include "sim/ops/exact_moe.h"
+#include "sim/route.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +19,10 @@ static uint32_t *exact_moe_rows_ids(const struct mk_plan *plan, uint64_t seed, u
     const struct mk_moe *m = &plan->problem.moe;
     uint32_t world = mk_world(&plan->problem.topo);
     uint32_t *ids = malloc(world * m->tokens * m->k * sizeof *ids);
-    for (uint32_t rank = 0; ids && rank < world; rank++)
+    for (uint32_t rank = 0; ids && rank < world; rank++) {
         exact_moe_ids(plan, seed, launch, rank, ids + rank * m->tokens * m->k);
+        route_keep_plan(plan, ids + rank * m->tokens * m->k);
+    }
     return ids;
 }
 
@@ -192,8 +195,10 @@ int exact_moe_rows_verify_back(const struct mk_plan *plan, uint64_t seed, uint64
     uint32_t *ids = malloc(places * sizeof *ids);
     int wrong = !ids;
     snprintf(text, size, "no memory");
-    if (ids)
+    if (ids) {
         exact_moe_ids(plan, seed, launch, (uint32_t)rank, ids);
+        route_keep_plan(plan, ids);
+    }
     for (uint64_t i = 0; i < m->tokens * m->hidden && !wrong; i++) {
         uint64_t token = i / m->hidden, col = i % m->hidden;
         float sum = 0;

@@ -208,7 +208,8 @@ static void timed_route(struct mk_cta *cta, const struct mk_route *route)
                     r->slow.gpu);
     timed_add(c, 0xffffffu,
               (uint64_t)mk_world(&route->topo) * route->tokens * route->k * 4 / route->parts, 1);
-    route_make(route, r->heap, timed_ids_find(r->world, route->ids), r->summary);
+    if (route->step != MK_ROUTE_KEEP) /* ids are drawn without what is dropped */
+        route_make(route, r->heap, timed_ids_find(r->world, route->ids), r->summary);
 }
 
 static void timed_overflow(struct mk_cta *cta, enum mk_route_over over, uint32_t rank,

@@ -1,5 +1,6 @@
 /* Whom tokens choose, where nobody gives their ids. */
 #include "sim/ops/exact_moe.h"
+#include "sim/route.h"
 #include "sim/timed/state.h"
 
 #include <errno.h>
@@ -75,6 +76,14 @@ static void ids_draw_rank(const struct timed_world *w, const struct mk_plan *pla
         }
 }
 
+/* Of what is drawn, what the plan keeps. */
+static void ids_keep_rank(const struct timed_world *w, const struct mk_plan *plan, uint64_t launch,
+                          uint32_t rank, uint32_t *ids)
+{
+    ids_draw_rank(w, plan, launch, rank, ids);
+    route_keep_plan(plan, ids);
+}
+
 void timed_ids_place(struct timed_world *w, const struct mk_plan *plan, uint64_t launch)
 {
     uint8_t *ids = w->ids[launch & 1];
@@ -82,7 +91,7 @@ void timed_ids_place(struct timed_world *w, const struct mk_plan *plan, uint64_t
         return;
     w->ids_launch[launch & 1] = launch;
     for (uint32_t rank = 0; rank < w->world; rank++)
-        ids_draw_rank(w, plan, launch, rank, (uint32_t *)(void *)(ids + rank * w->ids_pitch));
+        ids_keep_rank(w, plan, launch, rank, (uint32_t *)(void *)(ids + rank * w->ids_pitch));
 }
 
 const void *timed_ids_find(const struct timed_world *w, uint64_t offset)
