@@ -103,13 +103,16 @@ NVCC_GPUS := -gencode=arch=compute_90a,code=sm_90a
 # those to come. What includes it, or only moves, and what every run needs is built for all; the rest is Hopper's.
 HAVE_SM_120 := $(filter sm_120,$(shell $(NVCC) --list-gpu-code 2>/dev/null))
 NVCC_EVERY_GPU := $(NVCC_GPUS) -gencode=arch=compute_80,code=[sm_80,compute_80] $(HAVE_SM_120:%=-gencode=arch=compute_120,code=%)
-EVERY_GPU_CU := $(shell grep -lE '"kernels/(mma/(launch|attention)|ops/(move|gemm_reduce_mma))\.cuh"' $(LIB_CU)) $(wildcard kernels/*.cu tests/gpu_mma*.cu) $(CMD_CU)
+EVERY_GPU_CU := $(shell grep -lE '"kernels/(mma/(launch|attention)|ops/(move|gemm_reduce_mma|ag_gemm_mma))\.cuh"' $(LIB_CU)) $(wildcard kernels/*.cu tests/gpu_mma*.cu) $(CMD_CU)
 $(EVERY_GPU_CU:%.cu=$(BUILD)/%.cu.o): NVCC_GPUS = $(NVCC_EVERY_GPU)
 # GEMM operators of bf16 on engine mma have no instruction that is newer than 8.0: nvcc compiles them once, and ptxas makes code for each GPU
 # of that PTX. (Of attention, which takes all registers, it then makes some that spill.)
 NVCC_FROM_80 := -gencode=arch=compute_80,code=[sm_80,sm_90$(HAVE_SM_120:%=,%),compute_80]
 FROM_80_CU := $(filter-out %fp8_mma.cu %attention_mma.cu,$(wildcard kernels/ops/*_mma.cu))
 $(FROM_80_CU:%.cu=$(BUILD)/%.cu.o): NVCC_GPUS = $(NVCC_FROM_80)
+# mma.sync multiplies e4m3 from 8.9 on. Hopper, which has wgmma for it, runs the PTX.
+FP8_MMA_CU := $(wildcard kernels/ops/*_fp8_mma.cu tests/gpu_fp8_mma.cu)
+$(FP8_MMA_CU:%.cu=$(BUILD)/%.cu.o): NVCC_GPUS = -gencode=arch=compute_89,code=[sm_89,compute_89] $(HAVE_SM_120:%=-gencode=arch=compute_120,code=%)
 # The smallest code that a driver unpacks when a kernel is loaded: a fifth of what nvcc makes else. CUDA 12's nvcc makes it, too, but
 # not all drivers that take CUDA 12 can read it.
 NVCC_SMALL := $(if $(filter-out 12,$(NVCC_MAJOR)),--compress-mode=size)

@@ -27,6 +27,9 @@
  * (kernels/mma/gemm.cuh). */
 #define MK_MMA_TILES(X) X(128, 128, 64, 3, 8) X(64, 64, 64, 6, 4)
 
+/* And of FP8, whose lanes have raw sums beside the final ones: elements of K in pairs. */
+#define MK_MMA_FP8_TILES(X) X(128, 64, 64, 4, 8) X(64, 64, 64, 6, 4)
+
 /* A tile as plans have it: tile_m counts the rows of the whole cluster. */
 struct mk_gemm_tile {
     uint32_t tile_m, tile_n, cluster;
@@ -52,6 +55,7 @@ MK_TILE_TABLE(mk_few_rows_tile, MK_FEW_ROWS_TILES, MK_GEMM_TILE)
 MK_TILE_TABLE(mk_grouped_tile, MK_GROUPED_TILES, MK_GEMM_TILE)
 MK_TILE_TABLE(mk_gated_tile, MK_GATED_TILES, MK_GEMM_TILE)
 MK_TILE_TABLE(mk_mma_tile, MK_MMA_TILES, MK_MMA_TILE)
+MK_TILE_TABLE(mk_mma_fp8_tile, MK_MMA_FP8_TILES, MK_MMA_TILE)
 #endif
 
 #endif

@@ -56,7 +56,7 @@ struct device_id {
 };
 
 static int cuda_device_open(struct mk_comm *comm, uint32_t before, struct device_id *mine,
-                            int *major)
+                            struct cuda_device *out)
 {
     int devices = 0, sms = 0, mps = 0, watched = 0;
     struct cudaDeviceProp properties;
@@ -65,11 +65,14 @@ static int cuda_device_open(struct mk_comm *comm, uint32_t before, struct device
     int device = (int)(before % (uint32_t)devices);
     if (cudaSetDevice(device) != cudaSuccess)
         return cuda_device_refuse(comm, "the GPU cannot be opened");
-    if (cudaDeviceGetAttribute(major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
-        *major < 8) {
+    if (cudaDeviceGetAttribute(&out->major, cudaDevAttrComputeCapabilityMajor, device) !=
+            cudaSuccess ||
+        cudaDeviceGetAttribute(&out->minor, cudaDevAttrComputeCapabilityMinor, device) !=
+            cudaSuccess ||
+        out->major < 8) {
         snprintf(comm->error, sizeof comm->error,
                  "GPU %d has compute capability %d; the kernels are for 8.0 (Ampere) and up",
-                 device, *major);
+                 device, out->major);
         return -ENODEV;
     }
     if (cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
@@ -92,20 +95,21 @@ int cuda_device_choose(struct mk_comm *comm, struct cuda_device *out)
 {
     uint32_t world = mk_world(&comm->topo), before;
     struct device_id mine, *all;
-    int result = cuda_device_count_before(comm, &before), major = 0;
+    int result = cuda_device_count_before(comm, &before);
     memset(&mine, 0, sizeof mine);
+    *out = (struct cuda_device){.turns = 1};
     if (result)
         return result;
     if (!(all = calloc(world, sizeof *all)))
         return -ENOMEM;
-    mine.result = cuda_device_open(comm, before, &mine, &major);
+    mine.result = cuda_device_open(comm, before, &mine, out);
     result = bootstrap_allgather(comm->bootstrap, &mine, all, sizeof mine);
     if (mine.result)
         result = mine.result;
     for (uint32_t i = 0; i < world && !result; i++)
         if ((result = all[i].result))
             snprintf(comm->error, sizeof comm->error, "rank %u has no GPU to compute on", i);
-    *out = (struct cuda_device){.major = major, .sms = mine.sms, .turns = 1};
+    out->sms = mine.sms;
     for (uint32_t i = 0; i < world && !result; i++) {
         uint32_t ranks = 0;
         for (uint32_t j = 0; j < world; j++)

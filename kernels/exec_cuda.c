@@ -7,6 +7,7 @@
 #include "kernels/cuda_heap.h"
 #include "kernels/cuda_register.h"
 #include "kernels/cuda_tracks.h"
+#include "core/ops/op.h"
 #include "core/ops/registry.h"
 #include "kernels/op.h"
 #include "kernels/report.h"
@@ -174,6 +175,14 @@ static int exec_cuda_plan(struct mk_comm *comm, struct mk_plan *plan)
                  "engine=wgmma is Hopper's (compute capability 9.0), and this GPU's is %d: "
                  "engine=mma, which it takes by itself",
                  x->device.major);
+        return -EINVAL;
+    }
+    if (plan->problem.engine == MK_ENGINE_MMA && plan->problem.fp8 &&
+        op_has_fp8_on_mma(plan->problem.op) && x->device.major * 10 + x->device.minor < 89) {
+        snprintf(comm->error, sizeof comm->error,
+                 "dtype=fp8: tensor cores multiply it from compute capability 8.9 on, and this "
+                 "GPU's is %d.%d; dtype=bf16 runs on it",
+                 x->device.major, x->device.minor);
         return -EINVAL;
     }
     struct gpu_launch *l = &x->launches[plan->slot];

@@ -224,6 +224,7 @@ for words in residual residual+rmsnorm; do
     check "${words}_mma" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 2051,1288,520 --iters 8 --epilogue $words --engine mma
 done
 check fp8_any_shape "$build/tests/gpu_fp8" check
+check fp8_by_mma_sync "$build/tests/gpu_fp8_mma"
 check quantize_same_bits "$build/tests/gpu_quantize" check
 check quantize_at_memory_speed "$build/tests/gpu_quantize" speed
 check grouped_any_groups "$build/tests/gpu_grouped" check
@@ -239,6 +240,8 @@ check all_gpus_odd_shape $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --i
 check fp8_one_gpu $run --gpus 1 --shape 392,200,336 --iters 5 --dtype fp8 --b-layout nk
 check fp8_all_gpus $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --dtype fp8 --b-layout nk
 check fp8_few_rows $run --gpus "$gpus" --shape $((gpus * 8)),520,2064 --iters 8 --dtype fp8 --b-layout nk
+check fp8_on_mma $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --dtype fp8 --b-layout nk --engine mma
+check fp8_on_mma_64x64 $run --gpus "$gpus" --shape $((gpus * 260)),200,1424 --iters 8 --dtype fp8 --b-layout nk --engine mma --tile 64,64
 check fp8_two_nodes $run $nodes --shape $((world * 1028)),520,2064 --iters 8 --dtype fp8 --b-layout nk
 check fp8_ranks_share_a_gpu $run --gpus $((gpus + 1)) --shape $(((gpus + 1) * 260)),200,1424 --iters 4 --dtype fp8 --b-layout nk
 check all_gpus_nk $run --gpus "$gpus" --shape $((gpus * 65)),200,328 --iters 8 --b-layout nk

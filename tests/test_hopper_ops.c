@@ -219,6 +219,29 @@ static void test_ag_gemm_fp8(void **state)
     assert_int_equal(ran, 19);
 }
 
+/* The same on engine mma. */
+static void test_ag_gemm_fp8_on_mma(void **state)
+{
+    static const uint64_t of[][3] = {{132, 72, 144}, {4, 8, 16}, {68, 136, 656}};
+    struct mk_gemm_tile tile;
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        uint32_t nodes = 1 + (seed >= 9), gpus = nodes > 1 ? 1 + seed % 2 : 1 + seed % 3;
+        struct sim_world_config c =
+            hopper_ops_config(MK_OP_AG_GEMM, nodes, gpus, of[seed / 3 % 3], seed);
+        c.problem.fp8 = c.problem.b_transposed = 1;
+        hopper_ops_on_mma(&c);
+        assert_int_equal(op_gpu_tile(&c.problem, (uint32_t)(seed / 2 % 2), &tile), 1);
+        c.problem.tuning.tile_m = tile.tile_m;
+        c.problem.tuning.tile_n = tile.tile_n;
+        c.problem.tuning.shots = 2 - (nodes == 1 && seed % 5 > 2);
+        c.problem.tuning.slices = nodes > 1 ? 1 : 1 + (uint32_t)(seed / 2 % 4);
+        c.problem.tuning.pieces = 1 + (uint32_t)(seed / 4 % 3);
+        c.launches = 2;
+        c.unwatched = seed % 4 != 1;
+        right(&c);
+    }
+}
+
 /* FP8 of operators that add over ranks: every tile, in one shot and two, deterministic too, on two
  * nodes. */
 static void sums_of_fp8(enum mk_op op)
@@ -412,6 +435,7 @@ int main(void)
                                        cmocka_unit_test(test_gemm_rs_one_shot),
                                        cmocka_unit_test(test_ag_gemm_one_shot),
                                        cmocka_unit_test(test_ag_gemm_fp8),
+                                       cmocka_unit_test(test_ag_gemm_fp8_on_mma),
                                        cmocka_unit_test(test_gemm_rs_fp8),
                                        cmocka_unit_test(test_gemm_ar_fp8),
                                        cmocka_unit_test(test_ag_gemm_one_shot_on_mma),

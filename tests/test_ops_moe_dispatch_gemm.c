@@ -136,25 +136,30 @@ static void test_refusals(void **state)
                            "more than a command can name"));
 }
 
-/* On a GPU, the narrowest tile that has all columns of an expert's B, else the widest; of FP8 too. */
+/* On a GPU, the narrowest tile that has all columns of an expert's B, else the widest; of FP8 128
+ * columns at most where an expert has no more rows than a tile. */
 static void test_columns_of_tiles(void **state)
 {
-    static const uint32_t cases[][2] = {{8, 64},    {64, 64},   {72, 128},
-                                        {128, 128}, {136, 256}, {2048, 256}};
+    static const uint32_t cases[][4] = {
+        /* tokens, columns; of a tile of bf16, of FP8 */
+        {1024, 8, 64, 64},     {1024, 64, 64, 64},     {1024, 72, 128, 128},  {1024, 128, 128, 128},
+        {1024, 136, 256, 256}, {1024, 2048, 256, 256}, {256, 2048, 256, 128}, {258, 2048, 256, 256},
+        {16, 64, 64, 64},      {16, 136, 256, 128}};
     for (uint32_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        const uint32_t *of = cases[i / 2];
         char error[300] = "";
         struct mk_problem q = {.op = MK_OP_MOE_DISPATCH_GEMM,
                                .topo = {.nodes = 1, .gpus = 2},
-                               .moe = {256, 512, cases[i / 2][0], 8, 2},
+                               .moe = {of[0], 512, of[1], 8, 2},
                                .fp8 = i % 2,
                                .b_transposed = 1,
                                .exec = MK_EXEC_CUDA,
                                .sms = 132};
         struct mk_plan p;
         if (plan_build(&p, &q, 0, 0, error, sizeof error))
-            fail_msg("inner %u: %s", cases[i / 2][0], error);
+            fail_msg("%u tokens, inner %u: %s", of[0], of[1], error);
         assert_int_equal(p.problem.tuning.tile_m, 128);
-        assert_int_equal(p.problem.tuning.tile_n, cases[i / 2][1]);
+        assert_int_equal(p.problem.tuning.tile_n, of[2 + i % 2]);
     }
 }
 

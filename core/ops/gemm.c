@@ -40,9 +40,14 @@ double plan_multiply_ns(const struct mk_problem *q)
     return 2.0 * (double)q->m * (double)q->n * (double)q->k / (q->fp8 ? 1100e3 : 750e3);
 }
 
+static int plan_mma_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
+{
+    return q->fp8 ? mk_mma_fp8_tile(i, out) : mk_mma_tile(i, out);
+}
+
 int plan_gemm_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
-    return q->engine == MK_ENGINE_MMA ? mk_mma_tile(i, out)
+    return q->engine == MK_ENGINE_MMA ? plan_mma_tile(q, i, out)
            : q->fp8                   ? mk_fp8_tile(i, out)
                                       : mk_gemm_tile(i, out);
 }
@@ -61,7 +66,7 @@ static struct mk_gemm_tile plan_choose_mma_tile(const struct mk_problem *q, uint
 {
     uint64_t rows = q->m / shards;
     struct mk_gemm_tile tile;
-    for (uint32_t i = 0; mk_mma_tile(i, &tile); i++) {
+    for (uint32_t i = 0; plan_mma_tile(q, i, &tile); i++) {
         uint64_t tiles = shards * mk_ceil_div(rows, tile.tile_m) * mk_ceil_div(q->n, tile.tile_n);
         if (q->tuning.tile_m ? tile.tile_m == q->tuning.tile_m
                              : tile.tile_m < rows + 64 && tiles >= q->sms)

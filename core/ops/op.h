@@ -197,6 +197,7 @@ struct op_descriptor {
     /* 1: its schedule is another where A or C lies in the heap (mk_problem.a_in_heap) */
     uint8_t a_in_heap, c_in_heap;
     uint8_t mma;          /* 1: it has a kernel on engine mma, too (enum mk_engine) */
+    uint8_t mma_fp8;      /* 1: and one of FP8, of compute capability 8.9 and up */
     uint8_t loose_chunks; /* 1: chunks need not be multiples of a tile's rows */
     uint8_t causal;       /* 1: mk_problem.attention.causal means something */
     uint8_t b_layout;     /* 1: mk_problem.b_transposed means something */
@@ -269,6 +270,7 @@ int op_has_epilogue(enum mk_op op);
 
 /* Whether it multiplies e4m3, or moves it; and whether it moves bytes. */
 int op_has_fp8(enum mk_op op);
+int op_has_fp8_on_mma(enum mk_op op);
 int op_has_bytes(enum mk_op op);
 
 /* Bytes of an element of A and B (of what only moves: A and C). A stage of the GEMM engine has 128

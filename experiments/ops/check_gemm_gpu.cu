@@ -15,10 +15,12 @@ enum { TILE = 64, DEPTH = 16, SIDE = 4, THREADS = TILE / SIDE * (TILE / SIDE) };
 /* What the kernel is given, in GPU memory: the A's and B's one behind the other. */
 struct gemm_tensors {
     const uint16_t *a, *b, *c, *bias;
+    const float *a_wide, *b_wide; /* NULL, or what to take in place of a and b */
     uint64_t m, n, k;
     uint32_t products, roundings;
     int b_transposed;
     uint32_t epilogue;
+    double cut;
 };
 
 /* [depth, row of A or column of B], 0 beyond the end */
@@ -28,6 +30,17 @@ struct gemm_slice {
 
 PTX_SHARED(struct gemm_slice, gemm_shared, 1);
 PTX_SHARED(struct check_result, gemm_found, THREADS);
+
+/* The same of wide ones: one product, and B is [n, k]. */
+static __device__ void gemm_load_wide(struct gemm_slice *s, const struct gemm_tensors &t,
+                                      uint64_t row, uint64_t col, uint64_t depth)
+{
+    for (uint32_t i = threadIdx.x; i < DEPTH * TILE; i += THREADS) {
+        uint64_t k = depth + i % DEPTH, r = row + i / DEPTH, c = col + i / DEPTH;
+        s->a[i % DEPTH][i / DEPTH] = r < t.m && k < t.k ? t.a_wide[r * t.k + k] : 0;
+        s->b[i % DEPTH][i / DEPTH] = c < t.n && k < t.k ? t.b_wide[c * t.k + k] : 0;
+    }
+}
 
 static __device__ void gemm_load(struct gemm_slice *s, const struct gemm_tensors &t,
                                  uint32_t product, uint64_t row, uint64_t col, uint64_t depth)
@@ -65,7 +78,7 @@ static __device__ void gemm_judge(struct check_result *r, const struct gemm_tens
     double off = fabs((double)value - reference), rounding = fabs((double)reference) / 256;
     double depth = (double)t.products * t.k, bound = rounding;
     if (!(off <= rounding))
-        bound += slope * (depth * 0x1p-23 + t.roundings * 0x1p-8) * magnitude;
+        bound += slope * (depth * 0x1p-23 + t.roundings * 0x1p-8 + t.cut) * magnitude;
     double share = !isfinite(value) ? INFINITY : off == 0 ? 0 : bound > 0 ? off / bound : INFINITY;
     r->elements++;
     r->wrong += !(share <= 1);
@@ -92,7 +105,10 @@ static __global__ void check_tile(const struct gemm_tensors t, struct check_resu
     for (uint32_t product = 0; product < t.products; product++)
         for (uint64_t depth = 0; depth < t.k; depth += DEPTH) {
             __syncthreads();
-            gemm_load(slice, t, product, row, col, depth);
+            if (t.a_wide)
+                gemm_load_wide(slice, t, row, col, depth);
+            else
+                gemm_load(slice, t, product, row, col, depth);
             __syncthreads();
             for (uint32_t k = 0; k < DEPTH; k++)
                 for (uint32_t i = 0; i < SIDE; i++)
@@ -143,11 +159,14 @@ static void *gemm_alloc(uint64_t bytes, int *err)
 
 static int gemm_make(const struct check_gemm_gpu *g, uint16_t *a, uint16_t *b)
 {
+    const void *from_a = g->a_wide ? (const void *)g->a_wide : g->a,
+               *from_b = g->a_wide ? (const void *)g->b_wide : g->b;
+    const uint64_t element = g->a_wide ? sizeof *g->a_wide : sizeof *g->a;
     int err = 0;
-    if (g->a)
-        return cudaMemcpy(a, g->a, g->m * g->k * sizeof *a, cudaMemcpyHostToDevice) ==
+    if (from_a)
+        return cudaMemcpy(a, from_a, g->m * g->k * element, cudaMemcpyHostToDevice) ==
                            cudaSuccess &&
-                       cudaMemcpy(b, g->b, g->k * g->n * sizeof *b, cudaMemcpyHostToDevice) ==
+                       cudaMemcpy(b, from_b, g->k * g->n * element, cudaMemcpyHostToDevice) ==
                            cudaSuccess
                    ? 0
                    : -EIO;
@@ -163,9 +182,10 @@ int check_gemm_gpu(const struct check_gemm_gpu *g, struct check_result *result)
 {
     uint64_t tiles = (g->m + TILE - 1) / TILE * ((g->n + TILE - 1) / TILE);
     uint64_t c_bytes = g->m * g->n * sizeof *g->c;
+    const uint64_t element = g->a_wide ? sizeof *g->a_wide : sizeof *g->a;
     int err = 0;
-    uint16_t *a = (uint16_t *)gemm_alloc(g->products * g->m * g->k * sizeof *a, &err);
-    uint16_t *b = (uint16_t *)gemm_alloc(g->products * g->k * g->n * sizeof *b, &err);
+    uint16_t *a = (uint16_t *)gemm_alloc(g->products * g->m * g->k * element, &err);
+    uint16_t *b = (uint16_t *)gemm_alloc(g->products * g->k * g->n * element, &err);
     uint16_t *c = (uint16_t *)gemm_alloc(c_bytes, &err);
     uint16_t *bias = (uint16_t *)gemm_alloc(g->n * sizeof *bias, &err);
     struct check_result *found = (struct check_result *)gemm_alloc(tiles * sizeof *found, &err);
@@ -180,9 +200,14 @@ int check_gemm_gpu(const struct check_gemm_gpu *g, struct check_result *result)
     if (!err)
         err = gemm_make(g, a, b);
     if (!err) {
-        const struct gemm_tensors t = {a,          b,    c,           bias,         g->m,
-                                       g->n,       g->k, g->products, g->roundings, g->b_transposed,
-                                       g->epilogue};
+        struct gemm_tensors t = {
+            a,           b,     c,    bias,        NULL,         NULL,
+            g->m,        g->n,  g->k, g->products, g->roundings, g->b_transposed,
+            g->epilogue, g->cut};
+        if (g->a_wide) {
+            t.a_wide = (const float *)a;
+            t.b_wide = (const float *)b;
+        }
         cudaLaunchConfig_t config = {};
         config.gridDim = dim3((unsigned)tiles);
         config.blockDim = dim3(THREADS);

@@ -19,12 +19,13 @@ struct check_gemm_gpu {
     const uint64_t *b_keys; /* [products] */
     /* of one product, in host memory: taken instead of those that keys make; or both NULL */
     const uint16_t *a, *b;
-    const uint16_t *c;    /* [m, n], host memory */
-    const uint16_t *bias; /* [n], host memory, where the epilogue has one */
-    uint32_t epilogue;    /* bits of enum mk_epilogue */
+    const float *a_wide, *b_wide; /* in place of both; B is [n, k] */
+    const uint16_t *c;            /* [m, n], host memory */
+    const uint16_t *bias;         /* [n], host memory, where the epilogue has one */
+    uint32_t epilogue;            /* bits of enum mk_epilogue */
     int b_transposed;
-    uint32_t roundings; /* as those of struct check_gemm */
-    double frobenius;
+    uint32_t roundings;    /* as those of struct check_gemm */
+    double frobenius, cut; /* likewise */
 };
 
 /* Checks every element by the bounds of check.h, with fp32 sums of |a||b| and, as there, adds to

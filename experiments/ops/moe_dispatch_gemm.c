@@ -60,8 +60,19 @@ static int moe_check_expert_fp8(const struct run_data *d,
     g.b_wide = b;
     g.frobenius = d->job->problem.exec == MK_EXEC_CUDA ? CHECK_FP8 : 0;
     g.cut = d->job->problem.exec == MK_EXEC_CUDA ? CHECK_FP8_CUT : 0;
+    const struct check_gemm_gpu on_gpu = {.m = g.m,
+                                          .n = g.n,
+                                          .k = g.k,
+                                          .products = 1,
+                                          .a_wide = a,
+                                          .b_wide = b,
+                                          .c = g.c,
+                                          .b_transposed = 1,
+                                          .frobenius = g.frobenius,
+                                          .cut = g.cut};
     if (!status)
-        status = check_gemm(&g, NULL, result);
+        status = d->cuda && check_gemm_gpu ? check_gemm_gpu(&on_gpu, result)
+                                           : check_gemm(&g, NULL, result);
     free(a);
     free(b);
     return status;

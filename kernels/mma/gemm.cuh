@@ -19,6 +19,10 @@
  * The engine is a template over a tile shape (struct mma_shape) and a tile source, whose calls are
  * those of kernels/hopper/gemm.cuh; struct mma_source is what every source begins with.
  *
+ * A and B may be e4m3, of which two lie where one element of bf16 would: a stage then has twice as
+ * much of K, and all that is counted in elements below is counted in pairs of them
+ * (kernels/mma/gemm_promote.cuh).
+ *
  * Every wait ends: copies complete, consumers wait for nothing else, and the source's waits are
  * bounded.
  */
@@ -77,6 +81,10 @@ struct mma_source {
      * where row `row` of the tile is, of as many as the tile has. Of `a` the columns count, and that
      * it has the tile's rows; the others' products are zeros. */
     static constexpr bool gathers = false;
+
+    /* A and B are e4m3, with scales of blocks: struct mma_scales scales(const struct mk_tile *) const
+     * says where the tile's are. */
+    static constexpr bool scaled = false;
 
     /* A tile's columns of B are two runs, half of them each: the second begins `second` columns
      * behind the first. */
@@ -575,6 +583,13 @@ PTX_FN void mma_multiply(float (&sum)[shape::blocks][shape::sums], uint32_t shar
                                left > 1, limit_ns);
 }
 
+/* The same of a source that is scaled: kernels/mma/gemm_promote.cuh. */
+template <class shape, class tile_source, class first>
+PTX_FN void mma_promote(float (&sum)[shape::blocks][shape::sums], uint32_t shared,
+                        const struct mma_lane *lane, struct pipeline_position *at,
+                        const tile_source *source, const struct mk_tile *tile, uint32_t stages_of_k,
+                        uint64_t limit_ns, const first &landed);
+
 /* A lane stores 16 bytes of its rows at a time: the lanes of a quad exchange what they have of four
  * times 8 columns, so each has 8 of its own. What lies outside C is dropped. columns: the first so
  * many of the warp's. */
@@ -616,13 +631,19 @@ PTX_FN void mma_consume(const struct mma_operands *op, tile_source *source, uint
     struct pipeline_position at = {0, 0};
     struct mk_tile tile;
     for (uint32_t i = 0; source->next(i, &tile); i++) {
-        mma_as_laid<shape>(op, [&](auto laid) {
-            mma_multiply<decltype(laid)>(sum, shared, &lane, &at, source->stages_of_k(op, &tile),
-                                         op->limit_ns, [&] {
-                                             if (threadIdx.x % 128 == 0)
-                                                 source->begin(i, &tile);
-                                         });
-        });
+        const uint32_t stages_of_k = source->stages_of_k(op, &tile);
+        const auto landed = [&] {
+            if (threadIdx.x % 128 == 0)
+                source->begin(i, &tile);
+        };
+        if constexpr (tile_source::scaled)
+            mma_promote<shape>(sum, shared, &lane, &at, source, &tile, stages_of_k, op->limit_ns,
+                               landed);
+        else
+            mma_as_laid<shape>(op, [&](auto laid) {
+                mma_multiply<decltype(laid)>(sum, shared, &lane, &at, stages_of_k, op->limit_ns,
+                                             landed);
+            });
         source->template epilogue<shape>(&tile, sum, shape::column(threadIdx.x / 32));
         if (!source->template finish<shape>(i, sum, half)) {
             const struct mma_place place = source->place(i, &tile, 0);

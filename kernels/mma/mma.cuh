@@ -20,6 +20,25 @@ PTX_FN void mma_bf16(float *d, const uint32_t *a, const uint32_t *b)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/* The same of e4m3, 32 of K: four neighbours along K in a register, from K 4 q and 16 + 4 q on. Of
+ * compute capability 8.9 and up; the tensor core's sum has 14 bits there, all of fp32 on 9.0 and 12.0
+ * (9.7.14.5.10, mma.m16n8k32). */
+PTX_FN void mma_e4m3(float *d, const uint32_t *a, const uint32_t *b)
+{
+    asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* A number of global memory from L2, as ptx_load_16_l2. */
+PTX_FN float mma_load_l2(const float *src)
+{
+    float v;
+    asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(v) : "l"(src) : "memory");
+    return v;
+}
+
 /* As ptx_copy_async_16, and L2 fetches the 128 bytes around. Through L2, so that it finds what
  * peers have written. */
 PTX_FN void mma_copy_16(uint32_t dst, const void *src, uint32_t bytes)

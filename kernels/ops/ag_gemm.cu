@@ -6,6 +6,8 @@
 
 int ag_gemm_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
+    if (plan->problem.engine == MK_ENGINE_MMA && plan->problem.fp8)
+        return ag_gemm_fp8_mma_prepare(plan, error, error_size);
     if (plan->problem.engine == MK_ENGINE_MMA)
         return ag_gemm_mma_prepare(plan, error, error_size);
     if (plan->problem.fp8)
@@ -16,6 +18,8 @@ int ag_gemm_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 
 int ag_gemm_launch(const struct mk_plan *plan, const struct gpu_launch *launch, cudaStream_t stream)
 {
+    if (plan->problem.engine == MK_ENGINE_MMA && plan->problem.fp8)
+        return ag_gemm_fp8_mma_launch(plan, launch, stream);
     if (plan->problem.engine == MK_ENGINE_MMA)
         return ag_gemm_mma_launch(plan, launch, stream);
     if (plan->problem.fp8)

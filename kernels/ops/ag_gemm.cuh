@@ -40,24 +40,8 @@ template <bool scaled, class tracked> struct ag_gemm_source : ag_gemm_tiles<trac
     {
         if (!scaled)
             return {};
-        const bool own = tile->a != MK_SPACE_HEAP, joint = plan->shots == 1;
-        const uint32_t chunk = own ? 0 : ag_gemm_chunk_of(plan, tile->row),
-                       all = joint ? plan->m
-                             : own ? plan->shard_rows
-                                   : ag_gemm_chunk_rows(plan, chunk);
-        uint32_t r = tile->row + row - chunk * plan->chunk_rows;
-        r = r < all ? r : all - 1; /* what lies outside C has the last row's, and is dropped */
-        const char *a = own ? launch->arguments[MK_SPACE_ARG3]
-                            : launch->heap + ag_gemm_scales_at(plan, tile->slab, chunk, cta.epoch);
-        const uint32_t b_pitch = (plan->blocks + 3) / 4 * 4;
-        return {(const float *)a + r,
-                (const float *)launch->arguments[MK_SPACE_ARG4] +
-                    (uint64_t)(tile->col / 128) * b_pitch,
-                own ? plan->shard_rows : all,
-                b_pitch,
-                all - r,
-                plan->n - tile->col,
-                plan->blocks};
+        const struct ag_gemm_tile_scales s = tiles::tile_scales(tile, row, cta.epoch);
+        return {s.a, s.b, s.a_pitch, s.b_pitch, s.rows, plan->n - tile->col, plan->blocks};
     }
 
     template <class shape>

@@ -1,107 +1,14 @@
-/* AllGather+GEMM on engine mma, for every GPU of compute capability 8.0 and up. The tiles, what
- * they wait for and what pushes are those of kernels/ops/ag_gemm.cu; A, B and C are matrices in
- * memory, and blocks that only communicate copy by all their lanes. */
-#include "kernels/ops/ag_gemm_tiles.cuh"
-
-#include "kernels/mma/launch.cuh"
-
-/* Where A lies, by epoch & 1 for what has arrived. A kernel parameter. */
-struct ag_gemm_matrices {
-    struct mma_matrix own, gathered[2];
-};
-
-struct ag_gemm_mma_source : ag_gemm_tiles<mma_op_source, false> {
-    static constexpr bool waits = true;
-
-    const struct ag_gemm_matrices *matrices;
-    uint32_t odd; /* of the launch's number */
-
-    MMA_MEMBER void open(uint32_t thread)
-    {
-        odd = cta_epoch(launch) & 1;
-        if (thread == 0)
-            ag_gemm_tiles::open();
-    }
-
-    MMA_MEMBER const struct mma_matrix *a(const struct mk_tile *tile) const
-    {
-        return tile->a == MK_SPACE_HEAP ? &matrices->gathered[odd] : &matrices->own;
-    }
-
-    template <class shape>
-    MMA_MEMBER void epilogue(const struct mk_tile *tile, float (&sum)[shape::blocks][shape::sums],
-                             uint32_t column) const
-    {
-        after_products(tile, sum, column);
-    }
-
-    MMA_MEMBER struct mma_place place(uint32_t, const struct mk_tile *tile, uint32_t row) const
-    {
-        return {(int32_t)tile->col, (int32_t)(tile->row + row), (int32_t)tile->slab};
-    }
-
-    MMA_MEMBER void auxiliary_warp(uint32_t warp)
-    {
-        push(warp);
-    }
-};
-
-/* For kernels/mma/launch.cuh. */
-struct ag_gemm_on_mma {
-    typedef struct ag_gemm_plan plan;
-    typedef struct ag_gemm_mma_source source;
-    typedef struct ag_gemm_matrices matrices;
-
-    template <class shape>
-    static int describe(matrices *m, struct mma_operands *op, const plan *p,
-                        const struct gpu_launch *l)
-    {
-        const bool joint = p->shots == 1; /* all shards are one matrix */
-        const uint32_t block = joint ? p->m : p->shard_rows;
-        const uint64_t pitch = p->row_bytes, c_pitch = p->n * 2ull;
-        char *const b = (char *)l->arguments[MK_SPACE_ARG1];
-        char *const c = (char *)l->arguments[MK_SPACE_ARG2];
-        m->own = {(char *)l->arguments[MK_SPACE_ARG0], pitch, 0, p->shard_rows, p->k};
-        for (int i = 0; i < 2; i++)
-            m->gathered[i] = {l->heap + p->gathered[i], pitch, p->shard_pitch, block, p->k};
-        op->b = shape::b_kn ? mma_matrix{b, c_pitch, 0, p->k, p->n}
-                            : mma_matrix{b, pitch, 0, p->n, p->k};
-        op->c = {c, c_pitch, block * c_pitch, block, p->n};
-        op->stages_of_k = (uint32_t)mk_ceil_div(p->k, shape::tile_k);
-        op->stages_of_slice =
-            joint ? op->stages_of_k : (uint32_t)mk_ceil_div(p->slice_bytes, shape::tile_k * 2);
-        return ((uintptr_t)m->own.base | (uintptr_t)b | (uintptr_t)c) % 16 ? -EINVAL : 0;
-    }
-
-    template <class shape>
-    static MMA_MEMBER void compute(const plan *p, const struct gpu_launch *launch,
-                                   const struct mma_operands *op, const matrices *m,
-                                   uint8_t *memory)
-    {
-        struct ag_gemm_mma_source tiles;
-        tiles.plan = p;
-        tiles.launch = launch;
-        tiles.matrices = m;
-        tiles.from = blockIdx.x;
-        tiles.step = launch->split.ctas[MK_COMPUTE];
-        mma_op_source::run<shape>(op, &tiles, memory);
-    }
-
-    static MMA_MEMBER void communicate(const plan *p, const struct gpu_launch *launch)
-    {
-        struct mk_cta cta;
-        cta_begin(&cta, launch, gpu_cta_of_block(&launch->split, blockIdx.x), blockDim.x);
-        ag_gemm_communicate<false>(p, &cta);
-    }
-};
+/* AllGather+GEMM on engine mma, for every GPU of compute capability 8.0 and up. */
+#include "kernels/ops/ag_gemm_mma.cuh"
 
 int ag_gemm_mma_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
-    return mma_op_prepare<ag_gemm_on_mma>(&plan->problem, error, error_size);
+    return mma_op_prepare<ag_gemm_on_mma<false>>(&plan->problem, error, error_size);
 }
 
 int ag_gemm_mma_launch(const struct mk_plan *plan, const struct gpu_launch *launch,
                        cudaStream_t stream)
 {
-    return mma_op_launch<ag_gemm_on_mma>(ag_gemm_plan_of(plan), &plan->problem, launch, stream);
+    return mma_op_launch<ag_gemm_on_mma<false>>(ag_gemm_plan_of(plan), &plan->problem, launch,
+                                                stream);
 }

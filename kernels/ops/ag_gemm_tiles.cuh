@@ -12,6 +12,14 @@
 GPU_OPERATOR(ag_gemm)
 GPU_OPERATOR(ag_gemm_fp8) /* of plans of FP8 */
 GPU_OPERATOR(ag_gemm_mma) /* of plans for engine mma */
+GPU_OPERATOR(ag_gemm_fp8_mma)
+
+/* Where the scales of FP8's blocks lie, from a tile's row and its first column on: a + block *
+ * a_pitch + row, of `rows` rows, and b + column / 128 * b_pitch + block. */
+struct ag_gemm_tile_scales {
+    const float *a, *b;
+    uint32_t a_pitch, b_pitch, rows;
+};
 
 /* The tiles of this CTA (or cluster), on what the engine's tracked sources begin with. `cta` is the
  * producer thread's alone. scaled: A and B are FP8. */
@@ -45,6 +53,27 @@ template <class tracked, bool scaled> struct ag_gemm_tiles : tracked {
     {
         if (!ending)
             ending = ag_gemm_before(plan, &cta, scaled, tile, slice);
+    }
+
+    /* row: of the tile. Of the buffer that launch number `epoch` gathers to. */
+    __device__ __forceinline__ struct ag_gemm_tile_scales
+    tile_scales(const struct mk_tile *tile, uint32_t row, uint64_t epoch) const
+    {
+        const struct gpu_launch *launch = this->launch;
+        const bool own = tile->a != MK_SPACE_HEAP, joint = plan->shots == 1;
+        const uint32_t chunk = own ? 0 : ag_gemm_chunk_of(plan, tile->row),
+                       all = joint ? plan->m
+                             : own ? plan->shard_rows
+                                   : ag_gemm_chunk_rows(plan, chunk);
+        uint32_t r = tile->row + row - chunk * plan->chunk_rows;
+        r = r < all ? r : all - 1; /* what lies outside C has the last row's, and is dropped */
+        const char *a = own ? launch->arguments[MK_SPACE_ARG3]
+                            : launch->heap + ag_gemm_scales_at(plan, tile->slab, chunk, epoch);
+        const uint32_t b_pitch = (plan->blocks + 3) / 4 * 4;
+        return {(const float *)a + r,
+                (const float *)launch->arguments[MK_SPACE_ARG4] +
+                    (uint64_t)(tile->col / 128) * b_pitch,
+                own ? plan->shard_rows : all, b_pitch, all - r};
     }
 
     /* The sums of so many blocks of rows; column: of the tile, that they begin with. */

@@ -88,6 +88,8 @@ void hopper_stmatrix(uint32_t address, const uint32_t *registers, uint32_t count
 void hopper_ldmatrix(uint32_t address, uint32_t *registers, uint32_t count, int transposed);
 /* mma.sync m16n8k16: d[4] += a[4] b[2] of all lanes, bf16 and fp32 */
 void hopper_mma(float *d, const uint32_t *a, const uint32_t *b);
+/* The same m16n8k32, of e4m3 */
+void hopper_mma_e4m3(float *d, const uint32_t *a, const uint32_t *b);
 
 /* Barriers of a block and of a cluster. id 0 with 0 threads: the whole block. `either`: the OR of
  * all. */

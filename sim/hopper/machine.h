@@ -5,6 +5,7 @@
 #include "sim/clock.h"
 #include "sim/coroutine.h"
 #include "sim/hopper/device.h"
+#include "sim/hopper/e4m3.h"
 #include "sim/hopper/hopper.h"
 #include "sim/hopper/shadow.h"
 
@@ -253,13 +254,6 @@ struct hopper_rank {
 
 enum async_habit { ASYNC_LAZY, ASYNC_UNIFORM, ASYNC_EAGER, ASYNC_HABITS };
 
-/* 32 of K of rows of A, or of columns of B, as they were taken apart */
-enum { E4M3_K = 32 };
-struct e4m3_matrix {
-    int32_t significand[E4M3_K][256], exponent[E4M3_K][256];
-    uint8_t nan[256];
-};
-
 struct hopper {
     struct hopper_config config; /* its sms: with the spare ones */
     struct sim_random random;
@@ -394,12 +388,6 @@ void flights_of_block_ended(struct hopper_block *b);
 /* copy.c: a new thread has none under way; and some of a flight's land: 1, those were the last */
 void copies_begin(struct hopper_thread *t);
 int copies_land(struct hopper *h, struct flight *f);
-
-/* e4m3.c: k from 0 on for each row or column; d: 16 rows of n sums */
-void e4m3_set(struct e4m3_matrix *m, uint32_t k, uint32_t at, uint8_t code);
-
-void e4m3_multiply(float (*d)[256], const struct e4m3_matrix *a, const struct e4m3_matrix *b,
-                   uint32_t n);
 
 /* wgmma.c */
 int wgmma_ready(const struct hopper_warp *w);

@@ -10,6 +10,18 @@ PTX_FN void mma_bf16(float *d, const uint32_t *a, const uint32_t *b, HOPPER_AT)
     HOPPER_HERE;
     hopper_mma(d, a, b);
 }
+PTX_FN void mma_e4m3(float *d, const uint32_t *a, const uint32_t *b, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_mma_e4m3(d, a, b);
+}
+PTX_FN float mma_load_l2(const float *src, HOPPER_AT)
+{
+    HOPPER_HERE;
+    float v;
+    hopper_global_load(src, &v, 4);
+    return v;
+}
 PTX_FN void mma_copy_16(uint32_t dst, const void *src, uint32_t bytes, HOPPER_AT)
 {
     HOPPER_HERE;
