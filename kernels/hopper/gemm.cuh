@@ -406,11 +406,12 @@ PTX_FN struct gemm_a_load gemm_a_of(const struct gemm_operands *op, const struct
                                     const struct mk_tile *tile, uint32_t rank)
 {
     const uint32_t row = tile->row + rank * shape::tile_m;
-    if (row >= op->a_rows)
-        return {nullptr, 0};
-    if (op->a_rows - row == op->a_rest)
-        return {&a->rest, shape::parts * op->a_rest * 128};
-    return {&a->whole, shape::a_bytes};
+    const uint32_t left = row < op->a_rows ? op->a_rows - row : 0;
+    if (left >= shape::tile_m)
+        return {&a->whole, shape::a_bytes};
+    if (left == op->a_rest)
+        return {&a->rest, shape::parts * left * 128};
+    return {left ? &a->whole : nullptr, left ? shape::a_bytes : 0};
 }
 
 /* The same of the CTA's rows of A. */
@@ -688,13 +689,13 @@ PTX_FN void gemm_join(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t s
         ptx_bar_arrive(3, 256);
 }
 
-/* The last tile may have fewer rows than a product: whatever lies in its stages behind them is
- * multiplied, and stored by nobody. */
-template <class shape> PTX_FN void gemm_leave_rest(const struct gemm_operands *op, uint32_t shared)
+/* The last tile may have fewer rows than a product, and a CTA of its cluster none: whatever lies in
+ * its stages behind them is multiplied, and stored by nobody. */
+template <class shape>
+PTX_FN void gemm_leave_rest(const struct gemm_operands *op, uint32_t shared)
 {
     const uint32_t rows = shape::cluster > 1 ? 0 : op->a_rest;
-    for (uint32_t part = 0; op->a_rest < shape::tile_m && part < shape::stages * shape::parts;
-         part++)
+    for (uint32_t part = 0; rows < shape::tile_m && part < shape::stages * shape::parts; part++)
         ptx_shared_left(shared + part / shape::parts * shape::stage_bytes +
                             part % shape::parts * shape::a_part_bytes + rows * 128,
                         (shape::tile_m - rows) * 128);

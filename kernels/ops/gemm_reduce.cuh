@@ -141,6 +141,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
     {
         const struct gemm_rs_plan *p = op::tiles(plan);
         ptx_tensormap_prefetch(&map_a->whole);
+        ptx_tensormap_prefetch(&map_a->rest);
         if (number_of(0) >= p->tiles)
             return false;
         if (p->shots == 1 && p->m <= p->tile_m) { /* what the loads look at, without a division */
