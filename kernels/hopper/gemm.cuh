@@ -689,16 +689,13 @@ PTX_FN void gemm_join(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t s
         ptx_bar_arrive(3, 256);
 }
 
-/* The last tile may have fewer rows than a product, and a CTA of its cluster none: whatever lies in
- * its stages behind them is multiplied, and stored by nobody. */
-template <class shape>
-PTX_FN void gemm_leave_rest(const struct gemm_operands *op, uint32_t shared)
+/* The last tiles may have fewer rows than a product, or none: whatever lies in their stages behind
+ * these is multiplied, and stored by nobody. */
+template <class shape> PTX_FN void gemm_leave_rest(const struct gemm_operands *op, uint32_t shared)
 {
-    const uint32_t rows = shape::cluster > 1 ? 0 : op->a_rest;
-    for (uint32_t part = 0; rows < shape::tile_m && part < shape::stages * shape::parts; part++)
-        ptx_shared_left(shared + part / shape::parts * shape::stage_bytes +
-                            part % shape::parts * shape::a_part_bytes + rows * 128,
-                        (shape::tile_m - rows) * 128);
+    if (op->a_rest < shape::tile_m || op->a_rows % (shape::tile_m * shape::cluster))
+        for (uint32_t stage = 0; stage < shape::stages; stage++)
+            ptx_shared_left(shared + stage * shape::stage_bytes, shape::a_bytes);
 }
 
 /* Multiplies all of a tile's K: the sums are whole when it returns, and its stages given back. */
