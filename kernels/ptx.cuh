@@ -285,6 +285,12 @@ PTX_FN void ptx_fail(void)
     asm volatile("st.global.u32 [%0], %1;" ::"l"(0ull), "r"(0) : "memory");
 }
 
+/* What lies there is read though nobody has written it, and what is made of it is used by nobody:
+ * for the emulation, which finds such reads. */
+PTX_FN void ptx_shared_left(uint32_t, uint32_t)
+{
+}
+
 /* Waits for the phase of this parity. A wait that outlasts `limit_ns` is a bug in the kernel (what
  * can be late, flags of other GPUs, is waited for elsewhere and with a message), so it fails the
  * launch instead of hanging. What a launch waits for before it begins is not counted. */

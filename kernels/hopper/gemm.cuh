@@ -63,6 +63,13 @@ struct gemm_scales {
     uint32_t a_pitch, b_pitch, rows, columns, blocks;
 };
 
+/* Slabs of rows x K; boxes of a stage of K, and of the CTA's rows of a tile or of those that the last
+ * tile has (gemm_operands.a_rest). A box that reaches behind the last row would bring the same, and
+ * be slow: with 448 rows in tiles of 256 a launch took 64 us where it takes 50 (one H100). */
+struct gemm_a {
+    CUtensorMap whole, rest;
+};
+
 /* The stages as a thread walks them. */
 struct gemm_ring {
     uint32_t shared, barriers;
@@ -80,8 +87,8 @@ struct gemm_ring {
  *       `place` and the like do not look (gemm_reduce.cuh). Only at the end of a slab may a tile
  *       have fewer rows than the shape's.
  *
- *   const CUtensorMap *a(const struct mk_tile *tile) const
- *       Where the tile's A lies: slabs of rows x K; box tile_m x 64.
+ *   const struct gemm_a *a(const struct mk_tile *tile) const
+ *       Where the tile's A lies.
  *
  *   struct gemm_place place(uint32_t i, const struct mk_tile *tile, uint32_t row) const
  *       Where in the map of C the CTA's part of a tile goes; `row`: its first row in the tile.
@@ -241,7 +248,9 @@ struct gemm_operands {
     CUtensorMap b; /* N x K; box tile_n / cluster x 64. Or K x N; box 64 x 64 */
     CUtensorMap c; /* slabs of rows x columns; box 64 x 64 */
     uint32_t stages_of_k, stages_of_slice;
-    uint32_t a_rows; /* of a shape of 64 rows: those that a box of A has, a multiple of 8 */
+    uint32_t a_rows; /* of a slab of A. What lies behind them nobody loads, and what is made of it
+                      * nobody stores */
+    uint32_t a_rest; /* rows of the last tile's last CTA that has any */
     struct barrier_watch watch; /* its limit is above what a source's `before` may take */
     uint64_t limit_ns; /* of consumers, longer: they have no registers to say where they stand, and
                         * whoever fills and empties their buffers stands still with them */
@@ -344,12 +353,12 @@ struct gemm_shape {
 };
 
 /* Loads the elements of a stage of K from `k` on of a tile's columns of B (with a cluster: this
- * CTA's share of them, for all). First of all it says what loads will bring to the stage: A, too,
- * unless others copy it, and `more` bytes. */
+ * CTA's share of them, for all). First of all it says what loads will bring to the stage: `more`
+ * bytes, too. */
 template <class shape, class tile_source>
 PTX_FN void gemm_load_b(const struct gemm_operands *op, const tile_source *source, uint32_t stage,
                         uint32_t full, const struct mk_tile *tile, int32_t slab, int32_t k,
-                        uint32_t rank, uint32_t more = 0)
+                        uint32_t rank, uint32_t more)
 {
     constexpr uint16_t everyone = (1 << shape::cluster) - 1;
     constexpr int share = shape::tile_n / shape::cluster,
@@ -358,10 +367,7 @@ PTX_FN void gemm_load_b(const struct gemm_operands *op, const tile_source *sourc
     uint32_t b = stage + shape::a_bytes + rank * (shape::b_bytes / shape::cluster);
     int32_t column = tile->col + rank * share,
             second = tile_source::two_runs ? source->second(tile) - run : 0;
-    const uint32_t a_bytes = tile_source::gathers && source->gathered(tile) ? 0 : shape::a_bytes;
-    ptx_mbar_expect(full, shape::parts == 2
-                              ? shape::parts * op->a_rows * 128 + shape::b_bytes + more
-                              : a_bytes + shape::b_bytes + more);
+    ptx_mbar_expect(full, shape::b_bytes + more);
     static_assert(!tile_source::gathers || shape::parts == 1,
                   "who copies A copies all rows of a tile");
     static_assert(!tile_source::two_runs || (shape::cluster == 1 && run % 64 == 0),
@@ -389,14 +395,33 @@ PTX_FN void gemm_load_b(const struct gemm_operands *op, const tile_source *sourc
     }
 }
 
+/* What a stage has of A: the CTA's rows of a tile, by which box. */
+struct gemm_a_load {
+    const CUtensorMap *map; /* NULL: nothing, others copy it or there are no rows */
+    uint32_t bytes;
+};
+
+template <class shape>
+PTX_FN struct gemm_a_load gemm_a_of(const struct gemm_operands *op, const struct gemm_a *a,
+                                    const struct mk_tile *tile, uint32_t rank)
+{
+    const uint32_t row = tile->row + rank * shape::tile_m;
+    const uint32_t left = row < op->a_rows ? op->a_rows - row : 0;
+    if (left >= shape::tile_m)
+        return {&a->whole, shape::a_bytes};
+    if (left == op->a_rest)
+        return {&a->rest, shape::parts * left * 128};
+    return {left ? &a->whole : nullptr, left ? shape::a_bytes : 0};
+}
+
 /* The same of the CTA's rows of A. */
 template <class shape>
-PTX_FN void gemm_load_a(const CUtensorMap *map_a, uint32_t stage, uint32_t full,
+PTX_FN void gemm_load_a(const struct gemm_a_load *a, uint32_t stage, uint32_t full,
                         const struct mk_tile *tile, int32_t k, uint32_t rank)
 {
 #pragma unroll
     for (int part = 0; part < shape::parts; part++)
-        ptx_tma_load_3d(stage + part * shape::a_part_bytes, map_a, full, k + part * shape::tile_k,
+        ptx_tma_load_3d(stage + part * shape::a_part_bytes, a->map, full, k + part * shape::tile_k,
                         tile->row + rank * shape::tile_m, tile->a_slab);
 }
 
@@ -450,11 +475,15 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
         op->stages_of_k < shape::stages ? op->stages_of_k - 1 : shape::stages - 1;
     constexpr bool blocks = shape::products == GEMM_E4M3_BLOCKS;
     struct gemm_scales scales = {};
+    struct gemm_a_load a = {};
     struct mk_tile tile;
     uint32_t i, ahead = 0; /* stages that the first tile's B is on its way to */
     bool begins = false;
-    if constexpr (tile_source::b_ahead)
+    if constexpr (tile_source::b_ahead) {
         begins = source->first(&tile);
+        if (begins)
+            a = gemm_a_of<shape>(op, source->a(&tile), &tile, rank);
+    }
     ptx_await_launches();
     if (blocks && begins)
         scales = source->scales(0, &tile, rank * shape::tile_m);
@@ -464,21 +493,22 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
                      full = pipeline_full<shape::stages>(ring.barriers, ahead);
             gemm_load_b<shape>(op, source, stage, full, &tile, source->b_slab(&tile),
                                ahead * shape::stage_k, rank,
-                               blocks ? gemm_scales_bytes<shape>(&scales, ahead) : 0);
+                               a.bytes + (blocks ? gemm_scales_bytes<shape>(&scales, ahead) : 0));
             if (blocks && tile_source::a_ahead)
                 gemm_load_scales<shape>(&scales, shared, ahead, full, ahead);
-            if (tile_source::a_ahead)
-                gemm_load_a<shape>(source->a(&tile), stage, full, &tile, ahead * shape::stage_k,
-                                   rank);
+            if (tile_source::a_ahead && a.map)
+                gemm_load_a<shape>(&a, stage, full, &tile, ahead * shape::stage_k, rank);
         }
     source->open();
     for (i = 0; source->next(i, &tile); i++) {
-        const CUtensorMap *a = source->a(&tile);
         const int32_t slab = source->b_slab(&tile);
         const uint32_t stages_of_k = source->stages_of_k(op, &tile);
         /* whoever copies A copies its scales */
         const bool here = !tile_source::gathers || !source->gathered(&tile),
                    scaled = blocks && here;
+        a = {};
+        if (here)
+            a = gemm_a_of<shape>(op, source->a(&tile), &tile, rank);
         if (scaled)
             scales = source->scales(i, &tile, rank * shape::tile_m);
         for (uint32_t k = 0, slice = 0, left = 0; k < stages_of_k; k++, left--) {
@@ -493,11 +523,11 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
                      full = pipeline_full<shape::stages>(ring.barriers, ring.at.stage);
             if (!begun)
                 gemm_load_b<shape>(op, source, stage, full, &tile, slab, k * shape::stage_k, rank,
-                                   scaled ? gemm_scales_bytes<shape>(&scales, k) : 0);
+                                   a.bytes + (scaled ? gemm_scales_bytes<shape>(&scales, k) : 0));
             if (scaled && !(tile_source::a_ahead && begun))
                 gemm_load_scales<shape>(&scales, shared, ring.at.stage, full, k);
-            if (here && !(tile_source::a_ahead && begun))
-                gemm_load_a<shape>(a, stage, full, &tile, k * shape::stage_k, rank);
+            if (a.map && !(tile_source::a_ahead && begun))
+                gemm_load_a<shape>(&a, stage, full, &tile, k * shape::stage_k, rank);
             pipeline_step<shape::stages>(&ring.at);
             if (k == filled)
                 source->ahead(i);
@@ -659,22 +689,13 @@ PTX_FN void gemm_join(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t s
         ptx_bar_arrive(3, 256);
 }
 
-/* Boxes of A may have fewer rows than a product: zeros stand for the others, which no load touches.
- * Both consumer warpgroups, before their first product. */
-template <class shape> PTX_FN void gemm_clear_rest(const struct gemm_operands *op, uint32_t shared)
+/* The last tiles may have fewer rows than a product, or none: whatever lies in their stages behind
+ * these is multiplied, and stored by nobody. */
+template <class shape> PTX_FN void gemm_leave_rest(const struct gemm_operands *op, uint32_t shared)
 {
-    const uint32_t rest = (shape::tile_m - op->a_rows) * 8; /* 16 bytes each, of a part */
-    if (!rest)
-        return;
-    for (uint32_t i = threadIdx.x - 128; i < shape::stages * shape::parts * rest; i += 256) {
-        uint32_t part = i / rest;
-        ptx_store_shared_4(shared + part / shape::parts * shape::stage_bytes +
-                               part % shape::parts * shape::a_part_bytes + op->a_rows * 128 +
-                               (i - part * rest) * 16,
-                           make_uint4(0, 0, 0, 0));
-    }
-    ptx_fence_async_shared();
-    ptx_bar_sync(3, 256);
+    if (op->a_rest < shape::tile_m || op->a_rows % (shape::tile_m * shape::cluster))
+        for (uint32_t stage = 0; stage < shape::stages; stage++)
+            ptx_shared_left(shared + stage * shape::stage_bytes, shape::a_bytes);
 }
 
 /* Multiplies all of a tile's K: the sums are whole when it returns, and its stages given back. */
@@ -726,8 +747,6 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
     struct gemm_ring ring = {shared, shape::barriers(shared), {0, 0}};
     struct mk_tile tile;
     uint32_t boxes = 0, i;
-    if (shape::parts == 2)
-        gemm_clear_rest<shape>(op, shared);
     if (shape::products != GEMM_BF16)
         ptx_await_launches(); /* scales are read by consumers, too */
     for (i = 0; source->soon(i), source->next(i, &tile); i++) {
@@ -795,6 +814,7 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
     if (threadIdx.x == 0) {
         ptx_tensormap_prefetch(&op->b);
         ptx_tensormap_prefetch(&op->c);
+        gemm_leave_rest<shape>(op, shared);
         pipeline_init<shape::stages>(shape::barriers(shared),
                                      8 * shape::cluster, /* consumer warps */
                                      tile_source::gathers ? 1 + GEMM_GATHER_WARPS : 1);

@@ -63,11 +63,20 @@ static int gemm_describe_groups(CUtensorMap *map, const void *b, uint64_t n, uin
                        : gemm_describe<shape>(map, b, nk, k, n * k, nk_box);
 }
 
-/* Rows of a box of A, where there are `rows` in all: no more than can be needed. */
-template <class shape> static uint32_t gemm_a_rows(uint64_t rows)
+/* The maps of an A of `rows` rows of k elements in each of `slabs`, of which the last tiles begin to
+ * be cut at row `from`. 0, or what tensormap.h says. */
+template <class shape>
+static int gemm_describe_a(struct gemm_a *a, struct gemm_operands *op, const void *base, uint64_t k,
+                           uint64_t rows, uint64_t slabs, uint64_t slab_stride, uint64_t from)
 {
-    return shape::parts == 2 && rows < shape::tile_m ? (uint32_t)mk_round_up(rows, 8)
-                                                     : shape::tile_m;
+    const uint64_t extent[3] = {k, rows, slabs};
+    const uint32_t left = (uint32_t)((rows - from) % shape::tile_m);
+    const uint32_t whole[2] = {shape::tile_k, shape::tile_m},
+                   rest[2] = {shape::tile_k, left ? left : shape::tile_m};
+    op->a_rows = (uint32_t)rows;
+    op->a_rest = rest[1];
+    int err = gemm_describe<shape>(&a->whole, base, extent, k, slab_stride, whole);
+    return err ? err : gemm_describe<shape>(&a->rest, base, extent, k, slab_stride, rest);
 }
 
 template <class shape>

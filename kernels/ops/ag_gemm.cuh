@@ -11,7 +11,7 @@
 
 /* Where A lies, by epoch & 1 for what has arrived. A kernel parameter. */
 struct ag_gemm_maps {
-    CUtensorMap own, gathered[2];
+    struct gemm_a own, gathered[2];
 };
 
 template <bool scaled, class tracked> struct ag_gemm_source : ag_gemm_tiles<tracked, scaled> {
@@ -29,7 +29,7 @@ template <bool scaled, class tracked> struct ag_gemm_source : ag_gemm_tiles<trac
         return tiles::next(0, tile);
     }
 
-    GEMM_MEMBER const CUtensorMap *a(const struct mk_tile *tile) const
+    GEMM_MEMBER const struct gemm_a *a(const struct mk_tile *tile) const
     {
         return tile->a == MK_SPACE_HEAP ? &maps->gathered[cta.epoch & 1] : &maps->own;
     }
@@ -81,15 +81,14 @@ template <bool scaled> struct ag_gemm_on_gpu {
         const uint64_t rows = p->shard_rows, world = mk_world(&p->topo), n = p->n, k = p->k;
         const bool joint = p->shots == 1; /* all shards are one matrix */
         const uint64_t block = joint ? p->m : rows, blocks = joint ? 1 : world;
-        const uint64_t own[3] = {k, rows, 1}, all[3] = {k, block, blocks},
-                       c[3] = {n, block, blocks};
+        const uint64_t c[3] = {n, block, blocks};
         const uint64_t element = shape::products == GEMM_BF16 ? 2 : 1;
-        const uint32_t a_box[2] = {shape::tile_k, gemm_a_rows<shape>(block)}, c_box[2] = {64, 64};
-        int err =
-            gemm_describe<shape>(&m->own, l->arguments[MK_SPACE_ARG0], own, k, rows * k, a_box);
+        const uint32_t c_box[2] = {64, 64};
+        int err = gemm_describe_a<shape>(&m->own, op, l->arguments[MK_SPACE_ARG0], k, rows, 1,
+                                         rows * k, 0);
         for (int i = 0; i < 2 && !err && world > 1; i++)
-            err = gemm_describe<shape>(&m->gathered[i], l->heap + p->gathered[i], all, k,
-                                       joint ? block * k : p->shard_pitch / element, a_box);
+            err = gemm_describe_a<shape>(&m->gathered[i], op, l->heap + p->gathered[i], k, block,
+                                         blocks, joint ? block * k : p->shard_pitch / element, 0);
         if (!err)
             err = gemm_describe_b<shape>(&op->b, l->arguments[MK_SPACE_ARG1], n, k);
         if (!err)
@@ -98,7 +97,6 @@ template <bool scaled> struct ag_gemm_on_gpu {
         op->stages_of_slice = joint
                                   ? op->stages_of_k
                                   : (uint32_t)mk_ceil_div(p->slice_bytes, shape::stage_k * element);
-        op->a_rows = a_box[1];
         return err;
     }
 

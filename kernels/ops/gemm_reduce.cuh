@@ -130,7 +130,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
 
     const typename op::plan *plan;
     const struct gpu_launch *launch;
-    const CUtensorMap *map_a;
+    const struct gemm_a *map_a;
     const struct gemm_operands *operands;
     /* the producer's */
     struct mk_cta cta;
@@ -140,7 +140,8 @@ template <class op, int sums> struct reduce_source : gemm_source {
     GEMM_MEMBER bool first(struct mk_tile *tile) const
     {
         const struct gemm_rs_plan *p = op::tiles(plan);
-        ptx_tensormap_prefetch(map_a);
+        ptx_tensormap_prefetch(&map_a->whole);
+        ptx_tensormap_prefetch(&map_a->rest);
         if (number_of(0) >= p->tiles)
             return false;
         if (p->shots == 1 && p->m <= p->tile_m) { /* what the loads look at, without a division */
@@ -268,7 +269,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
             describe(i + 1);
     }
 
-    GEMM_MEMBER const CUtensorMap *a(const struct mk_tile *) const
+    GEMM_MEMBER const struct gemm_a *a(const struct mk_tile *) const
     {
         return map_a;
     }
@@ -633,7 +634,7 @@ template <class op> struct reduce_of_fp8 : op {
 };
 
 struct reduce_maps {
-    CUtensorMap a;
+    struct gemm_a a;
 };
 
 /* What kernels/hopper/gemm_launch.cuh asks of an operator. */
@@ -659,9 +660,11 @@ template <class op> struct reduce_on_gpu {
         const uint64_t c_rows = !op::gathers                      ? shard
                                 : p->shots == 1 || own_end > rows ? rows
                                                                   : own_end;
-        const uint64_t a[3] = {k, rows, 1}, c[3] = {n, c_rows, 1};
-        const uint32_t a_box[2] = {shape::tile_k, gemm_a_rows<shape>(rows)}, c_box[2] = {64, 64};
-        int err = gemm_describe<shape>(&m->a, l->arguments[MK_SPACE_ARG0], a, k, rows * k, a_box);
+        const uint64_t c[3] = {n, c_rows, 1},
+                       last = p->shots == 1 ? 0 : (mk_ceil_div(rows, shard) - 1) * shard;
+        const uint32_t c_box[2] = {64, 64};
+        int err = gemm_describe_a<shape>(&m->a, operands, l->arguments[MK_SPACE_ARG0], k, rows, 1,
+                                         rows * k, last);
         if (!err)
             err = gemm_describe_b<shape>(&operands->b, l->arguments[MK_SPACE_ARG1], n, k);
         if (!err)
@@ -669,7 +672,6 @@ template <class op> struct reduce_on_gpu {
                 tensormap_bf16(&operands->c, l->arguments[MK_SPACE_ARG2], c, n, c_rows * n, c_box);
         operands->stages_of_k = operands->stages_of_slice =
             (uint32_t)mk_ceil_div(k, shape::stage_k);
-        operands->a_rows = a_box[1];
         return err;
     }
 

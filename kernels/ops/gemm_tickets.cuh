@@ -26,7 +26,7 @@ PTX_FN void gemm_tickets_open(bool gathers)
  */
 template <class derived> struct ticket_source : tracked_source {
     const struct gemm_operands *operands;
-    const CUtensorMap *map_a;
+    const struct gemm_a *map_a;
     uint32_t tile_m, tile_n, columns; /* columns: tiles across C */
 
     /* Whether tile i is known. */
@@ -71,7 +71,7 @@ template <class derived> struct ticket_source : tracked_source {
         tile->id = e->row / tile_m * columns + e->column;
     }
 
-    GEMM_MEMBER const CUtensorMap *a(const struct mk_tile *) const
+    GEMM_MEMBER const struct gemm_a *a(const struct mk_tile *) const
     {
         return map_a;
     }

@@ -66,6 +66,8 @@ static int moe_describe(struct gemm_operands *op, const struct moe_dispatch_gemm
     if (!err)
         err = tensormap_bf16(&op->c, l->arguments[MK_SPACE_ARG3], c_extent, n, rows * n, c_box);
     op->stages_of_k = op->stages_of_slice = (uint32_t)mk_ceil_div(k, shape::stage_k);
+    op->a_rows = (uint32_t)rows;
+    op->a_rest = shape::tile_m;
     gpu_limit_waits(op, l);
     return err;
 }

@@ -24,7 +24,8 @@ GPU_OPERATOR(moe_ffn_mma) /* of plans for engine mma */
 
 /* Of down: its A (what up stores, rows x I), B and C. Of up B and C are in struct gemm_operands. */
 struct moe_ffn_maps {
-    CUtensorMap a, b, c;
+    struct gemm_a a;
+    CUtensorMap b, c;
 };
 
 /* What a consumer warpgroup has stored and not told of yet: how many, in the units of a flag. Its
@@ -105,7 +106,7 @@ template <class derived> struct moe_ffn_source : moe_source<derived> {
                                          : (plan->inner + derived::tile_k - 1) / derived::tile_k;
     }
 
-    GEMM_MEMBER const CUtensorMap *a(const struct mk_tile *) const
+    GEMM_MEMBER const struct gemm_a *a(const struct mk_tile *) const
     {
         return &maps->a;
     }
@@ -259,8 +260,7 @@ static int moe_ffn_describe(struct gemm_operands *op, struct moe_ffn_maps *maps,
     const uint64_t rows = (uint64_t)p->dispatch.row_tiles * p->dispatch.tile_m, h = p->hidden,
                    inner = p->inner, experts = p->dispatch.rank_experts;
     const uint64_t acted[3] = {inner, rows, 1}, made[3] = {h, rows, 1};
-    const uint32_t c_box[2] = {64, 64}, a_box[2] = {shape::tile_k, shape::tile_m},
-                   act_box[2] = {shape::tile_k, 64};
+    const uint32_t c_box[2] = {64, 64}, act_box[2] = {shape::tile_k, 64};
     int err = gemm_describe_groups<shape>(&op->b, l->arguments[MK_SPACE_ARG1], 2 * inner, h,
                                           experts, shape::tile_n / 2);
     if (!err)
@@ -269,7 +269,8 @@ static int moe_ffn_describe(struct gemm_operands *op, struct moe_ffn_maps *maps,
     if (!err)
         err = gemm_describe<shape>(&op->c, l->heap + p->acted, acted, inner, rows * inner, act_box);
     if (!err)
-        err = gemm_describe<shape>(&maps->a, l->heap + p->acted, acted, inner, rows * inner, a_box);
+        err = gemm_describe_a<shape>(&maps->a, op, l->heap + p->acted, inner, rows, 1, rows * inner,
+                                     0);
     maps->c = op->c; /* not used where results are fp32 */
     if (!err && p->number == MK_BF16)
         err = tensormap_bf16(&maps->c, l->heap + p->made, made, h, rows * h, c_box);

@@ -53,6 +53,8 @@ void *hopper_static_shared(uint32_t number);         /* of the block's */
 /* at start of the program: number of a variable */
 uint32_t hopper_static_place(uint32_t bytes, uint32_t align);
 uint32_t hopper_shared_address(const void *p);
+/* may be read though nobody has written it: the pattern that a block begins with */
+void hopper_shared_left(uint32_t address, uint32_t bytes);
 void hopper_shared_store(uint32_t address, const void *from, uint32_t bytes);
 void hopper_shared_load(uint32_t address, void *to, uint32_t bytes);
 /* ordinary loads that have a function */

@@ -130,6 +130,13 @@ uint8_t *shared_at(struct hopper_block *b, uint32_t address, uint32_t bytes, uin
     return b->shared + at;
 }
 
+void hopper_shared_left(uint32_t address, uint32_t bytes)
+{
+    struct hopper_block *b = hopper_thread()->block;
+    uint8_t *at = shared_at(b, address, bytes, 4, "what is left");
+    shadow_set(&b->machine->shadow, at, bytes, SHADOW_INITIAL);
+}
+
 void hopper_shared_store(uint32_t address, const void *from, uint32_t bytes)
 {
     struct hopper_thread *t = hopper_thread();

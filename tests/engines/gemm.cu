@@ -4,7 +4,7 @@
 
 template <class shape>
 __global__ void __launch_bounds__(GEMM_THREADS, 1)
-    matrix_kernel(const __grid_constant__ CUtensorMap a,
+    matrix_kernel(const __grid_constant__ struct gemm_a a,
                   const __grid_constant__ struct gemm_operands op, const struct gemm_order order)
 {
     PTX_SHARED_DYNAMIC(memory);
@@ -17,7 +17,7 @@ template <class shape>
 static int matrix_run(const void *a, const void *b, void *c, int64_t m, int64_t n, int64_t k,
                       uint32_t sms, cudaStream_t stream)
 {
-    CUtensorMap map_a;
+    struct gemm_a map_a;
     struct gemm_operands op;
     struct gemm_order order;
     int err = matrix_order<shape>(&order, m, n, sms);

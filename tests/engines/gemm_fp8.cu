@@ -36,7 +36,7 @@ template <class shape> struct scaled_source : matrix_source {
 
 template <class shape>
 __global__ void __launch_bounds__(GEMM_THREADS, 1)
-    fp8_kernel(const __grid_constant__ CUtensorMap a,
+    fp8_kernel(const __grid_constant__ struct gemm_a a,
                const __grid_constant__ struct gemm_operands op,
                const __grid_constant__ struct scaled_matrix of,
                const __grid_constant__ struct gemm_order order)
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
 template <class shape>
 static int fp8_run(const struct gemm_fp8 *g, uint32_t sms, cudaStream_t stream)
 {
-    CUtensorMap map_a;
+    struct gemm_a map_a;
     struct gemm_operands op;
     struct gemm_order order;
     const struct scaled_matrix of = {

@@ -82,7 +82,7 @@ struct grouped_source : ticket_source<grouped_source> {
 
 template <class shape>
 static __global__ void __launch_bounds__(GEMM_THREADS, 1)
-    grouped_kernel(const __grid_constant__ CUtensorMap a,
+    grouped_kernel(const __grid_constant__ struct gemm_a a,
                    const __grid_constant__ struct gemm_operands op, struct grouped_table *table,
                    const uint32_t columns)
 {
@@ -100,13 +100,13 @@ static __global__ void __launch_bounds__(GEMM_THREADS, 1)
 }
 
 template <class shape>
-static int grouped_describe(CUtensorMap *map_a, struct gemm_operands *op,
+static int grouped_describe(struct gemm_a *map_a, struct gemm_operands *op,
                             const struct gemm_grouped *g)
 {
     const uint64_t rows = (uint64_t)g->rows, n = (uint64_t)g->n, k = (uint64_t)g->k;
-    const uint64_t a_extent[3] = {k, rows, 1}, c_extent[3] = {n, rows, 1};
-    const uint32_t a_box[2] = {GEMM_TILE_K, shape::tile_m}, c_box[2] = {64, 64};
-    int err = tensormap_bf16(map_a, g->a, a_extent, k, rows * k, a_box);
+    const uint64_t c_extent[3] = {n, rows, 1};
+    const uint32_t c_box[2] = {64, 64};
+    int err = gemm_describe_a<shape>(map_a, op, g->a, k, rows, 1, rows * k, 0);
     if (!err)
         err = gemm_describe_groups<shape>(&op->b, g->b, n, k, g->groups);
     if (!err)
@@ -120,7 +120,7 @@ static int grouped_describe(CUtensorMap *map_a, struct gemm_operands *op,
 template <class shape>
 static int grouped_launch(const struct gemm_grouped *g, uint32_t sms, cudaStream_t stream)
 {
-    CUtensorMap map_a;
+    struct gemm_a map_a;
     struct gemm_operands op;
     struct grouped_table *table = (struct grouped_table *)g->table;
     uint32_t columns = (uint32_t)mk_ceil_div(g->n, shape::tile_n);

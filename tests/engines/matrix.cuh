@@ -5,12 +5,12 @@
 #include "kernels/hopper/gemm_launch.cuh"
 
 struct matrix_source : gemm_source {
-    const CUtensorMap *map_a;
+    const struct gemm_a *map_a;
     struct gemm_order order;
     uint32_t first, step, tile_m, tile_n; /* tile_m: the rows of a cluster */
 
     template <class shape>
-    GEMM_MEMBER void begin_at(const CUtensorMap *a, const struct gemm_order *o)
+    GEMM_MEMBER void begin_at(const struct gemm_a *a, const struct gemm_order *o)
     {
         map_a = a;
         order = *o;
@@ -32,7 +32,7 @@ struct matrix_source : gemm_source {
         return true;
     }
 
-    GEMM_MEMBER const CUtensorMap *a(const struct mk_tile *) const
+    GEMM_MEMBER const struct gemm_a *a(const struct mk_tile *) const
     {
         return map_a;
     }
@@ -45,18 +45,17 @@ struct matrix_source : gemm_source {
 
 /* The maps of A, B and C, dense and row-major, and the operands. 0, or what tensormap.h says. */
 template <class shape>
-static int matrix_describe(CUtensorMap *map_a, struct gemm_operands *op, const void *a,
+static int matrix_describe(struct gemm_a *map_a, struct gemm_operands *op, const void *a,
                            const void *b, const void *c, uint64_t m, uint64_t n, uint64_t k)
 {
-    const uint64_t a_extent[3] = {k, m, 1}, c_extent[3] = {n, m, 1};
-    const uint32_t a_box[2] = {shape::tile_k, gemm_a_rows<shape>(m)}, c_box[2] = {64, 64};
-    int err = gemm_describe<shape>(map_a, a, a_extent, k, m * k, a_box);
+    const uint64_t c_extent[3] = {n, m, 1};
+    const uint32_t c_box[2] = {64, 64};
+    int err = gemm_describe_a<shape>(map_a, op, a, k, m, 1, m * k, 0);
     if (!err)
         err = gemm_describe_b<shape>(&op->b, b, n, k);
     if (!err)
         err = tensormap_bf16(&op->c, c, c_extent, n, m * n, c_box);
     op->stages_of_k = op->stages_of_slice = (uint32_t)mk_ceil_div(k, shape::stage_k);
-    op->a_rows = a_box[1];
     op->watch = {NULL, 2000000000}; /* nothing here waits for another GPU */
     op->limit_ns = 3000000000;
     return err;

@@ -147,6 +147,9 @@ PTX_CALL(bool, ptx_mbar_test, (uint32_t bar, uint32_t parity, HOPPER_AT),
          return hopper_mbar_test(bar, parity) != 0);
 PTX_CALL(void, ptx_fail, (HOPPER_AT), hopper_trap());
 
+PTX_CALL(void, ptx_shared_left, (uint32_t at, uint32_t bytes, HOPPER_AT),
+         hopper_shared_left(at, bytes));
+
 /* A wait that never ends is found by the machine, which then has nothing to run. */
 PTX_CALL(void, ptx_mbar_wait, (uint32_t bar, uint32_t parity, uint64_t limit_ns, HOPPER_AT),
          hopper_mbar_wait(bar, parity, limit_ns));
