@@ -113,6 +113,8 @@ $(FROM_80_CU:%.cu=$(BUILD)/%.cu.o): NVCC_GPUS = $(NVCC_FROM_80)
 # mma.sync multiplies e4m3 from 8.9 on. Hopper, which has wgmma for it, runs the PTX.
 FP8_MMA_CU := $(wildcard kernels/ops/*_fp8_mma.cu tests/gpu_fp8_mma.cu)
 $(FP8_MMA_CU:%.cu=$(BUILD)/%.cu.o): NVCC_GPUS = -gencode=arch=compute_89,code=[sm_89,compute_89] $(HAVE_SM_120:%=-gencode=arch=compute_120,code=%)
+# Not for a GPU: the driver compiles it.
+$(BUILD)/tests/engines/conform_80.cu.o: NVCC_GPUS = -gencode=arch=compute_80,code=compute_80
 # The smallest code that a driver unpacks when a kernel is loaded: a fifth of what nvcc makes else. CUDA 12's nvcc makes it, too, but
 # not all drivers that take CUDA 12 can read it.
 NVCC_SMALL := $(if $(filter-out 12,$(NVCC_MAJOR)),--compress-mode=size)
@@ -239,6 +241,7 @@ $(BUILD)/tests/test_hopper_conform $(BUILD)/tests/test_hopper_check $(BUILD)/tes
 ENGINE_TESTS := $(patsubst %,$(BUILD)/tests/test_hopper_%,attention gemm fp8 grouped fences mutants)
 $(ENGINE_TESTS): $(BUILD)/tests/emulated_engines.o
 $(ENGINE_TESTS): TEST_O = $(BUILD)/tests/emulated_engines.o
+$(BUILD)/tests/gpu_conform: $(BUILD)/tests/engines/conform_80.cu.o
 $(BUILD)/tests/gpu_gemm: $(BUILD)/tests/engines/gemm.cu.o
 $(BUILD)/tests/gpu_fp8: $(BUILD)/tests/engines/gemm_fp8.cu.o
 $(BUILD)/tests/gpu_grouped: $(BUILD)/tests/engines/gemm_grouped.cu.o

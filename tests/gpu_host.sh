@@ -12,7 +12,7 @@ gpus=$(nvidia-smi -L 2>/dev/null | grep -c 'H[12]00')
 here=. # names of what these GPUs can run
 if [ "$gpus" = 0 ]; then
     gpus=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -cE '^(8|9|[1-9][0-9])\.')
-    here='_mma|second_engine|^mps_|^(all_gather|all_to_all|reduce_scatter)_|^((gemm_rs|gemm_ar|moe|layer)_)?ranks_share_a_gpu$|^(ag_gemm|gemm_rs|gemm_ar|moe|layer)_traced$|^a_rank_|^usable_'
+    here='_mma|second_engine|^same_bits_as_the_emulation$|^mps_|^(all_gather|all_to_all|reduce_scatter)_|^((gemm_rs|gemm_ar|moe|layer)_)?ranks_share_a_gpu$|^(ag_gemm|gemm_rs|gemm_ar|moe|layer)_traced$|^a_rank_|^usable_'
     "$mkernel" info 2>/dev/null | grep -q '^P2P .* node of its own' && GPUS=1 # others would not be of its node
 fi
 if [ -n "${GPUS:-}" ] && [ "$GPUS" -lt "$gpus" ]; then

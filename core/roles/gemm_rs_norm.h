@@ -42,11 +42,13 @@ MK_ROLE void gemm_rs_ended(const struct gemm_rs_plan *p, struct mk_cta *cta)
     mk_cta_add(cta, mk_local_of(&p->topo, p->topo.rank), p->flag_ended, 1);
 }
 
-/* compute, behind gemm_rs_ended: waits until rows are whole, and does its share of them. cta->index
- * of cta->count: row by row in turn. 1: the launch is ending. */
+/* compute, behind gemm_rs_ended: waits until rows are whole, and does its share of them, if it has
+ * any. cta->index of cta->count: row by row in turn. 1: the launch is ending. */
 MK_ROLE int gemm_rs_norm_rows(const struct gemm_rs_plan *p, struct mk_cta *cta)
 {
     const uint32_t rows = p->gathers ? p->m : p->shard_rows;
+    if (cta->index >= rows) /* nobody polls beside those that have one */
+        return 0;
     if (mk_cta_wait(cta, p->flag_ended, cta->epoch * gemm_rs_storers(p), MK_CAUSE_DATA))
         return 1;
     for (uint32_t row = cta->index; row < rows; row += cta->count)

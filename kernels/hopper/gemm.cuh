@@ -251,6 +251,7 @@ struct gemm_operands {
     uint32_t a_rows; /* of a slab of A. What lies behind them nobody loads, and what is made of it
                       * nobody stores */
     uint32_t a_rest; /* rows of the last tile's last CTA that has any */
+    uint32_t b_kn;   /* of a shape of GEMM_B_EITHER: B is K x N, else N x K */
     struct barrier_watch watch; /* its limit is above what a source's `before` may take */
     uint64_t limit_ns; /* of consumers, longer: they have no registers to say where they stand, and
                         * whoever fills and empties their buffers stands still with them */
@@ -282,8 +283,12 @@ struct gemm_front {
 };
 PTX_SHARED(struct gemm_front, gemm_front_shared, 1);
 
-/* One tile shape, and the shared memory that it makes of it. b_kn: B is K x N, else N x K. c_boxes:
- * of 64 x 64 of C on their way out, for each consumer warpgroup. number: of the sums that a source
+/* How B lies, of a shape: N x K, K x N, or either, as the operands say. The last has both main
+ * loops and all else once, where kernels of both layouts would have all twice. */
+enum gemm_layout { GEMM_B_NK, GEMM_B_KN, GEMM_B_EITHER };
+
+/* One tile shape, and the shared memory that it makes of it. b_kn: enum gemm_layout. c_boxes: of
+ * 64 x 64 of C on their way out, for each consumer warpgroup. number: of the sums that a source
  * takes in and gives away itself, enum mk_dtype; C is bf16. products: enum gemm_products; of e4m3,
  * B is N x K. */
 template <int tile_m_, int tile_n_, int cluster_, int b_kn_, int stages_, int c_boxes_,
@@ -295,6 +300,13 @@ struct gemm_shape {
     static constexpr int number = number_;
     static constexpr int tile_m = tile_m_, tile_n = tile_n_, cluster = cluster_, b_kn = b_kn_;
     static constexpr int stages = stages_, c_boxes = c_boxes_;
+    /* The same shape for a known layout, and the one that a kernel of it is built for: either. Not of
+     * e4m3, which has one, nor where both loops beside such sums spill a register (gemm_ar). */
+    template <int layout>
+    using laid = gemm_shape<tile_m, tile_n, cluster, layout, stages, c_boxes, number, products>;
+    using either =
+        laid<products == GEMM_BF16 && !(number == MK_FP24 && tile_n == 128) ? (int)GEMM_B_EITHER
+                                                                            : b_kn>;
     /* Parts of a stage, tile_k of K each. With two, each consumer warpgroup multiplies one of
      * them, and all rows. */
     static constexpr int parts = tile_m == 64 ? 2 : 1;
@@ -352,6 +364,18 @@ struct gemm_shape {
     static_assert(shared_bytes <= 227 * 1024, "what a CTA of Hopper has");
 };
 
+/* Calls `call` with an object of the shape for the layout that B has. */
+template <class shape, class function>
+PTX_FN void gemm_as_laid(const struct gemm_operands *op, const function &call)
+{
+    if constexpr (shape::b_kn != GEMM_B_EITHER)
+        call(shape());
+    else if (op->b_kn)
+        call(typename shape::template laid<GEMM_B_KN>());
+    else
+        call(typename shape::template laid<GEMM_B_NK>());
+}
+
 /* Loads the elements of a stage of K from `k` on of a tile's columns of B (with a cluster: this
  * CTA's share of them, for all). First of all it says what loads will bring to the stage: `more`
  * bytes, too. */
@@ -374,7 +398,7 @@ PTX_FN void gemm_load_b(const struct gemm_operands *op, const tile_source *sourc
                   "boxes of B are 64 wide");
 #pragma unroll
     for (int part = 0; part < shape::parts; part++, k += shape::tile_k, b += shape::b_part_bytes) {
-        if (shape::b_kn) {
+        if (shape::b_kn == GEMM_B_KN || (shape::b_kn == GEMM_B_EITHER && op->b_kn)) {
 #pragma unroll
             for (int j = 0; j < share / 64; j++) {
                 int32_t at = column + j * 64 + (j * 64 >= run ? second : 0);
@@ -545,6 +569,7 @@ PTX_FN void gemm_multiply_stage(float (&sum)[shape::blocks][shape::tile_n / 2], 
                                 uint32_t half, uint32_t accumulate)
 {
     constexpr uint32_t block_bytes = 64 * 128;
+    static_assert(shape::b_kn != GEMM_B_EITHER, "gemm_as_laid tells");
     constexpr uint32_t b_step = shape::b_kn ? 16 * 128 : 32;
     uint32_t part = shape::parts == 2 ? half : 0;
     uint64_t a =
@@ -729,6 +754,26 @@ PTX_FN void gemm_multiply(const struct gemm_operands *op, tile_source *source,
         wgmma_settle(sum[m]);
 }
 
+/* The same by the loop for the layout that B has. Of two loops that begin with what the last tile
+ * has left, ptxas lets no product run beside the next (C7515), hence the zeros. */
+template <class shape, class tile_source>
+PTX_FN void gemm_multiply_laid(const struct gemm_operands *op, tile_source *source,
+                               struct gemm_ring *ring,
+                               float (&sum)[shape::blocks][shape::tile_n / 2],
+                               const struct mk_tile *tile, uint32_t i, uint32_t half)
+{
+    if constexpr (shape::b_kn == GEMM_B_EITHER) {
+#pragma unroll
+        for (int m = 0; m < shape::blocks; m++)
+#pragma unroll
+            for (int j = 0; j < shape::tile_n / 2; j++)
+                sum[m][j] = 0;
+    }
+    gemm_as_laid<shape>(op, [&](auto laid) {
+        gemm_multiply<decltype(laid)>(op, source, ring, sum, tile, i, half);
+    });
+}
+
 /* kernels/hopper/gemm_promote.cuh has them, which kernels of e4m3 include. */
 template <class shape, class tile_source>
 PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
@@ -755,7 +800,7 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
             continue;
         }
         if constexpr (shape::products == GEMM_BF16 || shape::products == GEMM_E4M3_FAST)
-            gemm_multiply<shape>(op, source, &ring, sum, &tile, i, half);
+            gemm_multiply_laid<shape>(op, source, &ring, sum, &tile, i, half);
         else
             gemm_promote<shape>(op, source, &ring, sum, &tile, i, half, rank);
         if (shape::parts == 2)

@@ -142,8 +142,8 @@ template <class op, class shape> constexpr uint32_t gemm_op_shared_bytes()
     return shape::shared_bytes > op::shared_bytes ? shape::shared_bytes : op::shared_bytes;
 }
 
-/* Calls `call` with an object of the gemm_shape that the form asks for; -EINVAL where there is
- * none. */
+/* Calls `call` with an object of the gemm_shape that the form asks for, which has B's layout (its
+ * kernel is of either); -EINVAL where there is none. */
 template <class op, int rows, int columns, int cluster, int stages, int boxes, class function>
 static int gemm_op_shape(const struct gemm_form *form, int transposed, function call)
 {
@@ -185,7 +185,7 @@ static int gemm_op_prepare(const typename op::plan *plan, const struct mk_proble
     const struct gemm_form form = op::form(plan);
     int err = kernels::dispatch(&form, q->b_transposed, [=](auto shape) {
         typedef decltype(shape) built;
-        return gpu_admit(kernels::template kernel<built>(),
+        return gpu_admit(kernels::template kernel<typename built::either>(),
                          (uint32_t)mk_round_up(mk_total_blocks(&q->tuning.split), built::cluster),
                          built::cluster, GEMM_THREADS, gemm_op_shared_bytes<op, built>(), error,
                          error_size);
@@ -203,13 +203,14 @@ static int gemm_op_launch(const typename op::plan *plan, int transposed,
         typename op::maps maps;
         struct gemm_operands operands;
         gpu_limit_waits(&operands, launch);
+        operands.b_kn = built::b_kn;
         int err = op::template describe<built>(&maps, &operands, plan, launch);
         if (err)
             return err;
         uint32_t blocks = (uint32_t)mk_round_up(mk_total_blocks(&launch->split), built::cluster);
-        return gemm_launch_when(true, kernels::template kernel<built>(), blocks, built::cluster,
-                                gemm_op_shared_bytes<op, built>(), stream, *plan, *launch, operands,
-                                maps);
+        return gemm_launch_when(true, kernels::template kernel<typename built::either>(), blocks,
+                                built::cluster, gemm_op_shared_bytes<op, built>(), stream, *plan,
+                                *launch, operands, maps);
     });
 }
 
