@@ -154,7 +154,7 @@ static int gemm_rs_cut_k(const struct mk_problem *q, struct gemm_rs_plan *r, cha
     const uint32_t world = mk_world(&q->topo);
     if (q->deterministic != MK_EVERYWHERE)
         return 0;
-    if (q->exec == MK_EXEC_CUDA)
+    if (q->exec == MK_EXEC_CUDA && q->epilogue)
         return plan_refuse(error, size, "the same bits everywhere: %s has no kernels for it yet",
                            plan_op_name(q->op));
     if (world > MK_SUM_BLOCKS || MK_SUM_BLOCKS % world)
@@ -235,8 +235,7 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, c
     r->element_bytes = gemm_rs_element_bytes(q);
     uint64_t tiles = mk_ceil_div(r->block_rows, r->tile_m) * r->col_tiles;
     uint32_t blocks = r->shots == 1 ? 1 : world;
-    r->words = cuda && r->shots == 1 && !(r->blocks && world > 2) &&
-               gemm_rs_joint_part(r) <= WORDS_BYTES &&
+    r->words = cuda && r->shots == 1 && !r->blocks && gemm_rs_joint_part(r) <= WORDS_BYTES &&
                tiles <= (uint64_t)2 * r->split.ctas[MK_COMPUTE] &&
                (!mma || r->tile_n <= PLAN_MOST_WORDS_COLUMNS_MMA);
     r->slab_pitch = tiles * r->tile_m * r->tile_n * r->element_bytes << r->words;

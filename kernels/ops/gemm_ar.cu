@@ -10,6 +10,8 @@ int gemm_ar_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
     if (plan->problem.fp8)
         return gemm_ar_fp8_prepare(plan, error, error_size);
+    if (plan->problem.deterministic == MK_EVERYWHERE)
+        return gemm_ar_tree_prepare(plan, error, error_size);
     if (plan->problem.epilogue)
         return gemm_ar_norm_prepare(plan, error, error_size);
     if (plan->problem.engine == MK_ENGINE_MMA)
@@ -22,6 +24,8 @@ int gemm_ar_launch(const struct mk_plan *plan, const struct gpu_launch *launch, 
 {
     if (plan->problem.fp8)
         return gemm_ar_fp8_launch(plan, launch, stream);
+    if (plan->problem.deterministic == MK_EVERYWHERE)
+        return gemm_ar_tree_launch(plan, launch, stream);
     if (plan->problem.epilogue)
         return gemm_ar_norm_launch(plan, launch, stream);
     if (plan->problem.engine == MK_ENGINE_MMA)

@@ -7,6 +7,8 @@
  *       Own tiles go to others, too.
  *   static constexpr bool norms
  *       Something follows C row by row.
+ *   static constexpr bool tree
+ *       Sums are those of core/sum_tree.h, of plans that have `blocks`.
  *   const struct gemm_rs_plan *tiles(const plan *)
  *       The part of it that is gemm_rs's.
  *   void after(const plan *, struct mk_cta *, const struct mk_tile *, uint32_t first,
@@ -36,6 +38,10 @@ GPU_OPERATOR(gemm_rs_norm) /* of plans with an epilogue of rows */
 GPU_OPERATOR(gemm_ar_norm)
 GPU_OPERATOR(gemm_rs_norm_mma)
 GPU_OPERATOR(gemm_ar_norm_mma)
+GPU_OPERATOR(gemm_rs_tree) /* of plans whose sums are in a tree */
+GPU_OPERATOR(gemm_ar_tree)
+GPU_OPERATOR(gemm_rs_tree_mma)
+GPU_OPERATOR(gemm_ar_tree_mma)
 GPU_OPERATOR(gemm_rs_fp8) /* of plans of FP8 */
 GPU_OPERATOR(gemm_ar_fp8)
 
@@ -43,7 +49,7 @@ GPU_OPERATOR(gemm_ar_fp8)
 
 struct gemm_rs_roles {
     typedef struct gemm_rs_plan plan;
-    static constexpr bool gathers = false, norms = false;
+    static constexpr bool gathers = false, tree = false, norms = false;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
     {
@@ -64,7 +70,7 @@ struct gemm_rs_roles {
 
 struct gemm_ar_roles {
     typedef struct gemm_ar_plan plan;
-    static constexpr bool gathers = true, norms = false;
+    static constexpr bool gathers = true, tree = false, norms = false;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
     {
@@ -114,6 +120,11 @@ struct gemm_ar_norm_roles : reduce_norm_roles<gemm_ar_roles> {
         else
             gemm_ar_intra_comm_of_rows(p, cta);
     }
+};
+
+/* Either with sums in a tree: a type of its own, as its kernels are others. */
+template <class roles> struct reduce_in_tree : roles {
+    static constexpr bool tree = true;
 };
 
 #endif

@@ -152,8 +152,8 @@ static int same_check(void *context, const struct mk_plan *plan, uint64_t launch
     return 0;
 }
 
-/* `count` cases of an operator, every plan as `draw_plan` says. emulate: makes the case one for a GPU; its rows are
- * compared with each other alone, since a GPU's sums of a block are its own. NULL: the host's, compared with the rule. */
+/* `count` cases of an operator, every plan as `draw_plan` says, compared with the rule. emulate: makes the case one for
+ * emulated GPUs; NULL: the host's. */
 static void same_cases(enum mk_op op, uint32_t count,
                        void (*draw_plan)(struct sim_random *, struct mk_problem *),
                        void (*emulate)(struct sim_random *, struct sim_world_config *))
@@ -162,7 +162,7 @@ static void same_cases(enum mk_op op, uint32_t count,
     uint32_t of_world[9] = {0}, of_shots[3] = {0}, of_nodes[3] = {0};
     uint64_t compared = 0;
     memset(known, 0, sizeof known);
-    for (uint32_t family = 0; !emulate && family < SAME_FAMILIES; family++)
+    for (uint32_t family = 0; family < SAME_FAMILIES; family++)
         for (uint32_t id = 0; id < SAME_IDS; id++) {
             known[family].known[id] = 1;
             for (uint32_t col = 0; col < same_families[family].n; col++)
@@ -182,7 +182,7 @@ static void same_cases(enum mk_op op, uint32_t count,
         struct same_case s = {
             .family = f, .rows = &known[family], .first = sim_random_below(&r, SAME_IDS)};
         s.step = 1 + sim_random_below(&r, 5);
-        uint64_t m = 1 + sim_random_below(&r, i % 4 ? 80 : 300);
+        uint64_t m = 1 + sim_random_below(&r, emulate ? 40 : i % 4 ? 80 : 300);
         if (op != MK_OP_GEMM_AR)
             m = mk_round_up(m, world);
         struct sim_world_config c =
