@@ -105,6 +105,11 @@ HAVE_SM_120 := $(filter sm_120,$(shell $(NVCC) --list-gpu-code 2>/dev/null))
 NVCC_EVERY_GPU := $(NVCC_GPUS) -gencode=arch=compute_80,code=[sm_80,compute_80] $(HAVE_SM_120:%=-gencode=arch=compute_120,code=%)
 EVERY_GPU_CU := $(shell grep -lE '"kernels/(mma/(launch|attention)|ops/(move|gemm_reduce_mma))\.cuh"' $(LIB_CU)) $(wildcard kernels/*.cu tests/gpu_mma*.cu) $(CMD_CU)
 $(EVERY_GPU_CU:%.cu=$(BUILD)/%.cu.o): NVCC_GPUS = $(NVCC_EVERY_GPU)
+# Operators of bf16 on engine mma have no instruction that is newer than 8.0: nvcc compiles them once, and ptxas makes code for each GPU
+# of that PTX.
+NVCC_FROM_80 := -gencode=arch=compute_80,code=[sm_80,sm_90$(HAVE_SM_120:%=,%),compute_80]
+FROM_80_CU := $(filter-out %fp8_mma.cu,$(wildcard kernels/ops/*_mma.cu))
+$(FROM_80_CU:%.cu=$(BUILD)/%.cu.o): NVCC_GPUS = $(NVCC_FROM_80)
 # The smallest code that a driver unpacks when a kernel is loaded: a fifth of what nvcc makes else. CUDA 12's nvcc makes it, too, but
 # not all drivers that take CUDA 12 can read it.
 NVCC_SMALL := $(if $(filter-out 12,$(NVCC_MAJOR)),--compress-mode=size)
@@ -154,7 +159,7 @@ $(BUILD)/$(1): FORCE
 endef
 $(eval $(call flags_file,flags,$(CC) $(ALL_CFLAGS)))
 $(eval $(call flags_file,flags.emulated,$(CXX) $(EMU_FLAGS)))
-$(eval $(call flags_file,flags.cuda,$(CUDA_CFLAGS) $(NVCC) $(NVCCFLAGS) $(NVCC_EVERY_GPU)))
+$(eval $(call flags_file,flags.cuda,$(CUDA_CFLAGS) $(NVCC) $(NVCCFLAGS) $(NVCC_EVERY_GPU) $(NVCC_FROM_80)))
 FORCE:
 .SECONDARY:
 

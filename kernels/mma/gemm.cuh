@@ -152,9 +152,9 @@ struct mma_source {
 
 /* A kernel parameter. */
 struct mma_operands {
-    struct mma_matrix b; /* N x K, or K x N as the shape has it */
+    struct mma_matrix b; /* N x K, or K x N as the shape has it, or (MMA_B_EITHER) as b_kn says */
     struct mma_matrix c;
-    uint32_t stages_of_k, stages_of_slice;
+    uint32_t stages_of_k, stages_of_slice, b_kn;
     struct barrier_watch watch; /* of the producer; its limit is above what a `before` may take */
     uint64_t limit_ns;          /* of consumers, longer */
 };
@@ -177,7 +177,10 @@ MMA_MEMBER const struct mma_matrix *mma_source::c(const struct mma_operands *op,
     return &op->c;
 }
 
-/* One tile shape, and the shared memory that it makes of it. b_kn: B is K x N, else N x K. tile_k:
+/* How B lies, of a shape, as enum gemm_layout of the other engine. */
+enum mma_layout { MMA_B_NK, MMA_B_KN, MMA_B_EITHER };
+
+/* One tile shape, and the shared memory that it makes of it. b_kn: enum mma_layout. tile_k:
  * elements of K in a stage, 32 or 64. warps: consumers, 4 or 8, warp_columns of them beside each
  * other. ctas: that an SM should hold at a time. */
 template <int tile_m_, int tile_n_, int b_kn_, int tile_k_, int stages_, int warps_ = 8,
@@ -186,6 +189,11 @@ struct mma_shape {
     static constexpr int tile_m = tile_m_, tile_n = tile_n_, b_kn = b_kn_, tile_k = tile_k_,
                          stages = stages_, warps = warps_, warp_columns = warp_columns_,
                          producers = producers_, ctas = ctas_;
+    /* The same shape for a known layout, and for either. */
+    template <int layout>
+    using laid =
+        mma_shape<tile_m, tile_n, layout, tile_k, stages, warps, warp_columns, producers, ctas>;
+    using either = laid<MMA_B_EITHER>;
     /* A warp's part: `blocks` times 16 rows, and so many columns. Where it has all columns its
      * blocks are 64 rows apart, as in wgmma. */
     static constexpr int columns = tile_n / warp_columns;
@@ -212,6 +220,24 @@ struct mma_shape {
     static_assert(columns % 64 == 0 && tile_m % 64 == 0, "boxes of B are 64 columns wide");
     static_assert(ctas * (shared_bytes + 1024) <= 100 * 1024, "what an SM of sm_86 has");
 };
+
+/* Whether B is K x N. */
+template <class shape> PTX_FN bool mma_b_kn(const struct mma_operands *op)
+{
+    return shape::b_kn == MMA_B_EITHER ? op->b_kn : shape::b_kn;
+}
+
+/* Calls `call` with an object of the shape for the layout that B has. */
+template <class shape, class function>
+PTX_FN void mma_as_laid(const struct mma_operands *op, const function &call)
+{
+    if constexpr (shape::b_kn != MMA_B_EITHER)
+        call(shape());
+    else if (op->b_kn)
+        call(typename shape::template laid<MMA_B_KN>());
+    else
+        call(typename shape::template laid<MMA_B_NK>());
+}
 
 /* ---- The producer: a warp ---- */
 
@@ -363,7 +389,8 @@ PTX_FN void mma_produce(const struct mma_operands *op, tile_source *source, uint
                        columns = tile_source::two_runs ? second + shape::tile_n / 2 : shape::tile_n;
         struct mma_copy of_a = mma_copy_along<shape::row_bytes>(a, tile.a_slab, tile.row, thread),
                         of_b;
-        if (shape::b_kn)
+        const bool kn = mma_b_kn<shape>(op);
+        if (kn)
             of_b = mma_copy_across<shape, tile_source::two_runs>(b, slab, tile.col, second, thread);
         else
             of_b = mma_copy_along<shape::row_bytes>(b, slab, tile.col, thread);
@@ -371,7 +398,7 @@ PTX_FN void mma_produce(const struct mma_operands *op, tile_source *source, uint
         if constexpr (tile_source::gathers)
             gathered.find(source, &tile, &of_a);
         const bool whole = tile.row + shape::tile_m <= a->rows &&
-                           tile.col + columns <= (shape::b_kn ? b->columns : b->rows);
+                           tile.col + columns <= (kn ? b->columns : b->rows);
         for (uint32_t k = 0, slice = 0, left = 0; k < stages_of_k; k++, left--) {
             const uint32_t stage = shared + at.stage * shape::stage_bytes,
                            first = k * shape::tile_k;
@@ -389,15 +416,17 @@ PTX_FN void mma_produce(const struct mma_operands *op, tile_source *source, uint
                 mma_fill_a<shape, true>(a, &of_a, stage, &tile, first);
             else
                 mma_fill_a<shape, false>(a, &of_a, stage, &tile, first);
-            if (checked)
-                mma_fill_b<shape, true, tile_source::two_runs>(b, &of_b, stage, &tile, second,
-                                                               first, a->columns);
-            else
-                mma_fill_b<shape, false, tile_source::two_runs>(b, &of_b, stage, &tile, second,
-                                                                first, a->columns);
+            mma_as_laid<shape>(op, [&](auto laid) {
+                if (checked)
+                    mma_fill_b<decltype(laid), true, tile_source::two_runs>(
+                        b, &of_b, stage, &tile, second, first, a->columns);
+                else
+                    mma_fill_b<decltype(laid), false, tile_source::two_runs>(
+                        b, &of_b, stage, &tile, second, first, a->columns);
+            });
             mma_copies_arrive(pipeline_full<shape::stages>(barriers, at.stage));
             of_a.from += shape::row_bytes;
-            of_b.from += shape::b_kn ? shape::tile_k * b->pitch : shape::row_bytes;
+            of_b.from += kn ? shape::tile_k * b->pitch : shape::row_bytes;
             pipeline_step<shape::stages>(&at);
         }
     }
@@ -415,13 +444,13 @@ struct mma_lane {
     uint32_t a, b;
 };
 
-template <class shape> PTX_FN struct mma_lane mma_lane_of(uint32_t warp)
+template <class shape> PTX_FN struct mma_lane mma_lane_of(uint32_t warp, bool b_kn)
 {
     constexpr uint32_t row_bytes = shape::row_bytes;
     const uint32_t lane = threadIdx.x % 32, row = lane % 16, column = lane / 16 * 8 + lane % 8;
     struct mma_lane at;
     at.a = (shape::row(warp, 0) + row) * row_bytes + (lane / 16 * 16 ^ mma_swizzle<row_bytes>(row));
-    if (shape::b_kn)
+    if (b_kn)
         at.b = shape::a_bytes + shape::column(warp) / 64 * (shape::tile_k * 128) + row * 128 +
                (lane / 16 * 16 ^ mma_swizzle<128>(row));
     else
@@ -440,6 +469,7 @@ template <class shape> PTX_FN void mma_load_a(uint32_t (&a)[4], uint32_t at, int
 
 template <class shape> PTX_FN void mma_load_b(uint32_t (&b)[4], uint32_t at, int slice, int columns)
 {
+    static_assert(shape::b_kn != MMA_B_EITHER, "mma_as_laid tells");
     if (shape::b_kn)
         ptx_ldmatrix_x4_transposed(
             (at ^ columns % 4 * 32) + columns / 4 * (shape::tile_k * 128) + slice * (16 * 128), b);
@@ -591,7 +621,7 @@ PTX_FN void mma_consume(const struct mma_operands *op, tile_source *source, uint
                         uint32_t warp)
 {
     float sum[shape::blocks][shape::sums];
-    const struct mma_lane lane = mma_lane_of<shape>(warp);
+    const struct mma_lane lane = mma_lane_of<shape>(warp, mma_b_kn<shape>(op));
     const uint32_t half = warp / 4;
     struct pipeline_position at = {0, 0};
     struct mk_tile tile;
@@ -601,11 +631,14 @@ PTX_FN void mma_consume(const struct mma_operands *op, tile_source *source, uint
             if (threadIdx.x % 128 == 0)
                 source->begin(i, &tile);
         };
-        if constexpr (tile_source::tree)
-            mma_sum_blocks<shape>(sum, source, shared, &lane, &at, stages_of_k, op->limit_ns,
-                                  landed);
-        else
-            mma_multiply<shape>(sum, shared, &lane, &at, stages_of_k, op->limit_ns, landed);
+        mma_as_laid<shape>(op, [&](auto laid) {
+            typedef decltype(laid) as_laid;
+            if constexpr (tile_source::tree)
+                mma_sum_blocks<as_laid>(sum, source, shared, &lane, &at, stages_of_k, op->limit_ns,
+                                        landed);
+            else
+                mma_multiply<as_laid>(sum, shared, &lane, &at, stages_of_k, op->limit_ns, landed);
+        });
         source->template epilogue<shape>(&tile, sum, shape::column(threadIdx.x / 32));
         if (!source->template finish<shape>(i, sum, half)) {
             const struct mma_place place = source->place(i, &tile, 0);

@@ -91,7 +91,8 @@ __global__ void __launch_bounds__(mma_threads<shape, typename op::source>, 1)
         cta_leave(&launch);
 }
 
-/* Calls `call` with an object of the mma_shape of such tiles; -EINVAL where there is none. */
+/* Calls `call` with an object of the mma_shape of such tiles, which has B's layout (its kernel is of
+ * either); -EINVAL where there is none. */
 template <class function>
 static int mma_op_dispatch(uint32_t tile_m, uint32_t tile_n, int transposed, function call)
 {
@@ -112,7 +113,7 @@ static int mma_op_prepare(const struct mk_problem *q, char *error, size_t error_
     const struct mk_tuning *t = &q->tuning;
     int err = mma_op_dispatch(t->tile_m, t->tile_n, q->b_transposed, [=](auto shape) {
         typedef decltype(shape) built;
-        return gpu_admit(mma_op_kernel<op, built>, mk_total_blocks(&t->split), 1,
+        return gpu_admit(mma_op_kernel<op, typename built::either>, mk_total_blocks(&t->split), 1,
                          mma_threads<built, typename op::source>, built::shared_bytes, error,
                          error_size);
     });
@@ -129,10 +130,12 @@ static int mma_op_launch(const typename op::plan *plan, const struct mk_problem 
         typename op::matrices matrices;
         struct mma_operands operands;
         gpu_limit_waits(&operands, launch);
+        operands.b_kn = built::b_kn;
         int err = op::template describe<built>(&matrices, &operands, plan, launch);
         if (err)
             return err;
-        return gpu_launch_blocks(mma_op_kernel<op, built>, mk_total_blocks(&launch->split),
+        return gpu_launch_blocks(mma_op_kernel<op, typename built::either>,
+                                 mk_total_blocks(&launch->split),
                                  mma_threads<built, typename op::source>, built::shared_bytes,
                                  stream, *plan, *launch, operands, matrices);
     });

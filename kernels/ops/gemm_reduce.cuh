@@ -126,7 +126,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
      * launch's number is here and the first tile is described, which takes longer. */
     static constexpr bool b_ahead = true, a_ahead = true;
 
-    /* Behind the engine all threads norm rows. */
+    /* Behind the engine all threads norm rows, where the plan has an epilogue of them. */
     static constexpr bool goes_on = op::norms;
 
     static constexpr bool tree = op::tree;
@@ -689,7 +689,7 @@ GEMM_MEMBER void reduce_source<op, sums>::auxiliary_warp(uint32_t warp)
         cta_begin(&other, launch,
                   gpu_auxiliary_of_block(split, MK_INTRA_COMM, auxiliary, blockIdx.x), 32);
         other.pace = op::tiles(plan)->pace;
-        op::role(plan, &other);
+        op::intra_comm(plan, &other);
         cta_end(&other);
     }
 }
@@ -697,6 +697,7 @@ GEMM_MEMBER void reduce_source<op, sums>::auxiliary_warp(uint32_t warp)
 /* The same of FP8: a type of its own, since the templates of both refer to reduce_shared, of which
  * each file has one. */
 template <class op> struct reduce_of_fp8 : op {
+    static constexpr bool norms = false;
 };
 
 struct reduce_maps {
@@ -757,19 +758,14 @@ template <class op> struct reduce_on_gpu {
         gemm_compute<shape>(operands, &source, memory);
         if (threadIdx.x == 128)
             tile_track_close(&reduce_shared->track, launch);
-        if constexpr (op::norms)
-            op::norm(p, launch);
+        reduce_norm<op>(p, launch);
     }
 
     /* A thread block of its own: all its threads. */
     template <class shape>
     static GEMM_MEMBER void communicate(const plan *p, const struct gpu_launch *launch, uint8_t *)
     {
-        struct mk_cta cta;
-        cta_begin(&cta, launch, gpu_cta_of_block(&launch->split, blockIdx.x), GEMM_THREADS);
-        if (cta.role != MK_INTER_SEND || !cta_begin_commands(&cta))
-            op::role(p, &cta);
-        cta_end(&cta);
+        reduce_communicate<op>(p, launch, GEMM_THREADS);
     }
 };
 

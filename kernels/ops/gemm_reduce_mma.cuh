@@ -197,11 +197,6 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
     template <class shape>
     MMA_MEMBER void add(float (&sum)[shape::blocks][shape::sums], const struct reduce_half *mine)
     {
-        if constexpr (op::tree) {
-            if (mine->kind != GEMM_RS_JOINT)
-                add_in_tree<shape>(sum, mine);
-            return;
-        }
 #pragma unroll 1
         for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++)
 #pragma unroll
@@ -228,8 +223,12 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
             exchange<shape>(sum, mine, half);
         else if (mine->kind != GEMM_RS_PARTIAL)
             await(mine, half);
-        if (mine->kind != GEMM_RS_PARTIAL)
+        if constexpr (op::tree) {
+            if (mine->kind == GEMM_RS_OWN || mine->kind == GEMM_RS_SUM)
+                add_in_tree<shape>(sum, mine);
+        } else if (mine->kind != GEMM_RS_PARTIAL) {
             add<shape>(sum, mine);
+        }
         if (mine->kind == GEMM_RS_OWN)
             return false;
         if (mine->kind == GEMM_RS_JOINT)
@@ -302,16 +301,17 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
             cta_begin(&cta, launch,
                       gpu_auxiliary_of_block(split, MK_INTRA_COMM, warp - senders, blockIdx.x), 32);
             cta.pace = reduction()->pace;
-            op::role(plan, &cta);
+            op::intra_comm(plan, &cta);
             cta_end(&cta);
-        } else if (warp) {
-            cta_identify(&cta, launch, blockIdx.x, 32);
-            push_tiles(&cta, warp, senders);
-        } else { /* of senders the first alone has a track */
-            cta_begin(&cta, launch, blockIdx.x, 32, GPU_TRACK_SENDER);
-            push_tiles(&cta, warp, senders);
-            cta_end(&cta);
+            return;
         }
+        if (warp) /* of senders the first alone has a track */
+            cta_identify(&cta, launch, blockIdx.x, 32);
+        else
+            cta_begin(&cta, launch, blockIdx.x, 32, GPU_TRACK_SENDER);
+        push_tiles(&cta, warp, senders);
+        if (!warp)
+            cta_end(&cta);
     }
 };
 
@@ -368,17 +368,12 @@ template <class op, int number> struct reduce_on_mma {
         mma_op_source::run<shape>(operands, &tiles, memory);
         if (threadIdx.x == 0)
             cta_end(&reduce_halves[0].cta);
-        if constexpr (op::norms)
-            op::norm(p, launch);
+        reduce_norm<op>(p, launch);
     }
 
     static MMA_MEMBER void communicate(const plan *p, const struct gpu_launch *launch)
     {
-        struct mk_cta cta;
-        cta_begin(&cta, launch, gpu_cta_of_block(&launch->split, blockIdx.x), blockDim.x);
-        if (cta.role != MK_INTER_SEND || !cta_begin_commands(&cta))
-            op::role(p, &cta);
-        cta_end(&cta);
+        reduce_communicate<op>(p, launch, blockDim.x);
     }
 };
 

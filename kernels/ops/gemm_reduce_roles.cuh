@@ -6,7 +6,7 @@
  *   static constexpr bool gathers
  *       Own tiles go to others, too.
  *   static constexpr bool norms
- *       Something follows C row by row.
+ *       A plan may have an epilogue of rows (core/roles/gemm_rs_norm.h).
  *   static constexpr bool tree
  *       Sums are those of core/sum_tree.h, of plans that have `blocks`.
  *   const struct gemm_rs_plan *tiles(const plan *)
@@ -14,11 +14,9 @@
  *   void after(const plan *, struct mk_cta *, const struct mk_tile *, uint32_t first,
  *              uint32_t rows, uint32_t parts)
  *       On the GPU: rows [first, first + rows), `parts` of MK_TILE_PARTS of the tile, are stored.
- *   void role(const plan *, struct mk_cta *)
- *       On the GPU: runs cta->role, MK_INTRA_COMM or MK_INTER_SEND.
- *   void norm(const plan *, const struct gpu_launch *)
- *       Where it norms, on the GPU: what follows C, by all threads of a compute block whose tiles
- *       are stored. */
+ *   void intra_comm(const plan *, struct mk_cta *)
+ *   void inter_send(const plan *, struct mk_cta *)
+ *       On the GPU: run that role. */
 #ifndef MK_KERNELS_GEMM_REDUCE_ROLES_CUH
 #define MK_KERNELS_GEMM_REDUCE_ROLES_CUH
 
@@ -34,10 +32,6 @@ GPU_OPERATOR(gemm_rs)
 GPU_OPERATOR(gemm_ar)
 GPU_OPERATOR(gemm_rs_mma) /* of plans for engine mma */
 GPU_OPERATOR(gemm_ar_mma)
-GPU_OPERATOR(gemm_rs_norm) /* of plans with an epilogue of rows */
-GPU_OPERATOR(gemm_ar_norm)
-GPU_OPERATOR(gemm_rs_norm_mma)
-GPU_OPERATOR(gemm_ar_norm_mma)
 GPU_OPERATOR(gemm_rs_tree) /* of plans whose sums are in a tree */
 GPU_OPERATOR(gemm_ar_tree)
 GPU_OPERATOR(gemm_rs_tree_mma)
@@ -49,7 +43,7 @@ GPU_OPERATOR(gemm_ar_fp8)
 
 struct gemm_rs_roles {
     typedef struct gemm_rs_plan plan;
-    static constexpr bool gathers = false, tree = false, norms = false;
+    static constexpr bool gathers = false, tree = false, norms = true;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
     {
@@ -62,7 +56,11 @@ struct gemm_rs_roles {
         gemm_rs_after(p, cta, tile, parts);
     }
 
-    static REDUCE_MEMBER void role(const plan *p, struct mk_cta *cta)
+    static REDUCE_MEMBER void intra_comm(const plan *, struct mk_cta *)
+    {
+    }
+
+    static REDUCE_MEMBER void inter_send(const plan *p, struct mk_cta *cta)
     {
         gemm_rs_inter_send(p, cta);
     }
@@ -70,7 +68,7 @@ struct gemm_rs_roles {
 
 struct gemm_ar_roles {
     typedef struct gemm_ar_plan plan;
-    static constexpr bool gathers = true, tree = false, norms = false;
+    static constexpr bool gathers = true, tree = false, norms = true;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
     {
@@ -83,44 +81,48 @@ struct gemm_ar_roles {
         gemm_ar_after(p, cta, tile, first, rows, parts);
     }
 
-    static REDUCE_MEMBER void role(const plan *p, struct mk_cta *cta)
+    static REDUCE_MEMBER void intra_comm(const plan *p, struct mk_cta *cta)
     {
-        if (cta->role == MK_INTER_SEND)
-            gemm_ar_inter_send(p, cta);
-        else
-            gemm_ar_intra_comm(p, cta);
+        gemm_ar_intra_comm_of_rows(p, cta);
+    }
+
+    static REDUCE_MEMBER void inter_send(const plan *p, struct mk_cta *cta)
+    {
+        gemm_ar_inter_send(p, cta);
     }
 };
 
-/* Either with what core/roles/gemm_rs_norm.h says behind it. */
-template <class roles> struct reduce_norm_roles : roles {
-    static constexpr bool norms = true;
+/* What a block without tiles does: all its threads, `lanes`. */
+template <class op>
+REDUCE_MEMBER void reduce_communicate(const typename op::plan *p, const struct gpu_launch *launch,
+                                      uint32_t lanes)
+{
+    struct mk_cta cta;
+    cta_begin(&cta, launch, gpu_cta_of_block(&launch->split, blockIdx.x), lanes);
+    if (cta.role != MK_INTER_SEND)
+        op::intra_comm(p, &cta);
+    else if (!cta_begin_commands(&cta))
+        op::inter_send(p, &cta);
+    cta_end(&cta);
+}
 
-    /* The block's roles have ended when it has met: sending warps have pushed from C, too. Then a
-     * row is a block's. */
-    static REDUCE_MEMBER void norm(const typename roles::plan *p, const struct gpu_launch *launch)
-    {
-        struct mk_cta own;
-        ptx_bulk_wait_all(); /* the thread's stores by TMA, of C among them */
-        ptx_fence_async();
-        __syncthreads();
-        cta_identify(&own, launch, blockIdx.x, blockDim.x);
-        gemm_rs_ended(roles::tiles(p), &own);
-        gemm_rs_norm_rows(roles::tiles(p), &own);
-    }
-};
-
-typedef reduce_norm_roles<gemm_rs_roles> gemm_rs_norm_roles;
-
-struct gemm_ar_norm_roles : reduce_norm_roles<gemm_ar_roles> {
-    static REDUCE_MEMBER void role(const plan *p, struct mk_cta *cta)
-    {
-        if (cta->role == MK_INTER_SEND)
-            gemm_ar_inter_send(p, cta);
-        else
-            gemm_ar_intra_comm_of_rows(p, cta);
-    }
-};
+/* What core/roles/gemm_rs_norm.h has behind C, where the plan asks for it: all threads of a compute
+ * block whose tiles are stored. The block's roles have ended when it has met: sending warps have
+ * pushed from C, too. Then a row is a block's. */
+template <class op>
+REDUCE_MEMBER void reduce_norm(const typename op::plan *plan, const struct gpu_launch *launch)
+{
+    const struct gemm_rs_plan *p = op::tiles(plan);
+    struct mk_cta own;
+    if (!op::norms || !p->norm.columns)
+        return;
+    ptx_bulk_wait_all(); /* the thread's stores by TMA, of C among them */
+    ptx_fence_async();
+    __syncthreads();
+    cta_identify(&own, launch, blockIdx.x, blockDim.x);
+    gemm_rs_ended(p, &own);
+    gemm_rs_norm_rows(p, &own);
+}
 
 /* Either with sums in a tree: a type of its own, as its kernels are others. */
 template <class roles> struct reduce_in_tree : roles {
