@@ -38,6 +38,8 @@ template <int count, int levels> struct tree_waiting {
                 sum[4 * j + 1] = tree_cut(left.y) + tree_cut(sum[4 * j + 1]);
                 sum[4 * j + 2] = tree_cut(left.z) + tree_cut(sum[4 * j + 2]);
                 sum[4 * j + 3] = tree_cut(left.w) + tree_cut(sum[4 * j + 3]);
+                if (count > 32 && j % 4 == 3)
+                    __syncwarp(); /* or ptxas begins all loads first, and registers run out */
             }
         if (number + 1 < nodes)
 #pragma unroll
