@@ -27,6 +27,9 @@ struct mk_combine {
     uint32_t space;       /* of the destination: on this rank, or the heap of `local` */
     uint32_t local;       /* a local rank */
     uint64_t destination; /* byte offset in that space */
+    /* 1, on the host alone, where a GPU adds from registers: terms, 2, 4 or 8 of fp32 without weights, are the leaves of a
+     * tree (core/sum_tree.h) */
+    uint32_t tree;
 };
 
 #ifndef __CUDACC__

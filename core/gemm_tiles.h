@@ -12,7 +12,11 @@
 #define MK_GEMM_TILES(X)                                                                           \
     X(128, 256, 2, 4, 2) X(128, 128, 2, 6, 2) X(128, 128, 1, 6, 2) X(128, 64, 1, 8, 2)
 
-/* What there is besides for few rows. */
+/* Those of kernels whose blocks of K are added in a tree (core/sum_tree.h), by a second set of registers: of more columns
+ * there is no room for it. */
+#define MK_TREE_TILES(X) X(128, 128, 2, 6, 2) X(128, 128, 1, 6, 2) X(128, 64, 1, 8, 2)
+
+/* What there is besides for few rows. (The two halves of a stage are summed apart: not in the order of K.) */
 #define MK_FEW_ROWS_TILES(X) X(64, 64, 1, 6, 2)
 
 /* Those of products of several groups of rows, where neighbours may have different B's and rows
@@ -51,6 +55,7 @@ struct mk_gemm_tile {
     {(rows) * (cluster_), columns, cluster_},
 #define MK_MMA_TILE(rows, columns, k, stages, warps) {rows, columns, 1},
 MK_TILE_TABLE(mk_gemm_tile, MK_GEMM_TILES, MK_GEMM_TILE)
+MK_TILE_TABLE(mk_tree_tile, MK_TREE_TILES, MK_GEMM_TILE)
 MK_TILE_TABLE(mk_few_rows_tile, MK_FEW_ROWS_TILES, MK_GEMM_TILE)
 MK_TILE_TABLE(mk_grouped_tile, MK_GROUPED_TILES, MK_GEMM_TILE)
 MK_TILE_TABLE(mk_gated_tile, MK_GATED_TILES, MK_GEMM_TILE)

@@ -148,12 +148,18 @@ void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset);
  * "split=contiguous": each rank of a causal ring_attention has one run of rows of the sequence
  * (mk_ring_attention_rows). "capacity=4096": of a MoE, rows of its experts that a rank has room for.
  */
+/* What a result's bits depend on. FAST: on the order in which ranks' parts come, too, and parts may be bf16. DETERMINISTIC:
+ * sums over ranks are fp32 and in one order, so every run of one plan gives the same bits. EVERYWHERE: a row of C depends
+ * on that row of A and on B alone: not on M, on the plan, or on how many ranks there are (mk_gemm_rs; ag_gemm and
+ * moe_dispatch_gemm). */
+enum mk_deterministic { MK_FAST, MK_DETERMINISTIC, MK_EVERYWHERE };
+
 struct mk_spec {
     uint32_t op; /* enum mk_op */
     uint64_t shape[MK_SHAPE];
     int causal;          /* ring_attention: a row sees no later rows */
     int b_transposed;    /* the last two dimensions of B (moe_ffn: B1 and B2) are swapped: [N, K] */
-    int deterministic;   /* sum over ranks in fp32 and rank order: the same bits on every run */
+    int deterministic;   /* 0; 1; MK_EVERYWHERE: enum mk_deterministic */
     uint64_t a_offset;   /* ag_gemm: A lies at this offset of the symmetric heap; 0: elsewhere */
     uint64_t c_offset;   /* gemm_ar: C does, so that peers store there what it ends with */
     const char *options; /* read during the call only */
@@ -268,7 +274,8 @@ int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void
 
 /* C = rank's rows of the sum over ranks of A * B, spec.shape {M, N, K}: A [M, K], B [K, N],
  * C [M/W, N], bf16. Unless spec.deterministic is set, partial sums may be bf16 and may be added in
- * any order. With "dtype=fp8" as in mk_ag_gemm, but A_scales is [ceil(K/128), M] and M a multiple
+ * any order. With MK_EVERYWHERE the K of all ranks is cut in 8 blocks, each of which is summed for itself, and these are
+ * added in one tree: 1, 2, 4 and 8 ranks give the same bits. With "dtype=fp8" as in mk_ag_gemm, but A_scales is [ceil(K/128), M] and M a multiple
  * of 4.
  * With "epilogue=residual" (bf16 alone) mk_launch takes four arguments, A, B, C and residual, bf16
  * and of C's shape, and C = bf16(sum) + residual. With "epilogue=residual+rmsnorm" it takes six,

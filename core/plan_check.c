@@ -100,6 +100,21 @@ int plan_check_dtype(const struct mk_problem *q, char *error, size_t size)
     return 0;
 }
 
+int plan_check_sums(const struct mk_problem *q, char *error, size_t size)
+{
+    const struct op_descriptor *op = op_of(q->op);
+    if (q->deterministic != MK_EVERYWHERE)
+        return 0;
+    if (op->bits_vary)
+        return plan_refuse(error, size, "the same bits everywhere: %s %s", plan_op_name(q->op),
+                           op->bits_vary);
+    if (q->fp8 && !op->moves)
+        return plan_refuse(error, size,
+                           "the same bits everywhere with dtype=fp8: of %s it is for bf16",
+                           plan_op_name(q->op));
+    return 0;
+}
+
 int plan_check_epilogue(const struct mk_problem *q, char *error, size_t size)
 {
     char words[EPILOGUE_TEXT], list[OP_LIST_TEXT];

@@ -250,6 +250,9 @@ static int settings_read_plan(struct mk_spec *spec, const char *const *settings,
             result = settings_read_shape(spec, value, error, size);
         else if ((value = setting_value(*settings, "options")))
             spec->options = value;
+        else if ((value = setting_value(*settings, "deterministic")) &&
+                 !strcmp(value, plan_sums[MK_EVERYWHERE]))
+            spec->deterministic = MK_EVERYWHERE;
         else
             result = setting_take(plan_settings, COUNT(plan_settings), "op, shape, options",
                                   *settings, spec, error, size);

@@ -274,7 +274,7 @@ int spec_to_problem(struct mk_problem *q, const struct mk_spec *spec, char *erro
     q->op = spec->op;
     q->attention.causal = spec->causal != 0;
     q->b_transposed = spec->b_transposed != 0;
-    q->deterministic = spec->deterministic != 0;
+    q->deterministic = spec->deterministic;
     q->a_in_heap = spec->a_offset != 0;
     q->a_offset = spec->a_offset;
     q->c_in_heap = spec->c_offset != 0;
@@ -288,6 +288,9 @@ int spec_to_problem(struct mk_problem *q, const struct mk_spec *spec, char *erro
                                (unsigned long long)spec->shape[i], plan_op_name(spec->op),
                                op_dimensions(op->shape), op->shape->letters);
     op_set_numbers(q, spec->shape);
+    if (spec->deterministic < MK_FAST || spec->deterministic > MK_EVERYWHERE)
+        return plan_refuse(error, size, "deterministic is %d: 0, 1, or 2, the same bits everywhere",
+                           spec->deterministic);
     if (q->b_transposed && !op->b_layout)
         return plan_refuse(error, size, "b_transposed: %s has no B", plan_op_name(spec->op));
     int a = q->a_in_heap && !op->a_in_heap, c = q->c_in_heap && !op->c_in_heap;

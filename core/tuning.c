@@ -237,10 +237,12 @@ static int tuning_read_key_word(const char *word, uint32_t place, struct tuning_
                    ? 0
                    : plan_refuse(error, size, "'%s' is not B's layout: kn or nk", word);
     case 3:
-        e->deterministic = !strcmp(word, "deterministic");
-        return e->deterministic || !strcmp(word, "fast")
+        while (e->deterministic < MK_PLAN_SUMS && strcmp(word, plan_sums[e->deterministic]))
+            e->deterministic++;
+        return e->deterministic < MK_PLAN_SUMS
                    ? 0
-                   : plan_refuse(error, size, "'%s' is not an order of sums: fast or deterministic",
+                   : plan_refuse(error, size,
+                                 "'%s' is not an order of sums: fast, deterministic or everywhere",
                                  word);
     case 4:
         if (tuning_read_numbers(word, 'x', 2, MK_MAX_RANKS, numbers) || !numbers[0] || !numbers[1])
@@ -324,8 +326,8 @@ static int tuning_read_line(char *line, struct tuning_entry *e, char *error, siz
     }
     if (place && place < 6)
         return plan_refuse(error, size,
-                           "%u words where a plan has at least 6: op %s %s fast|deterministic "
-                           "NODESxGPUS DEVICE",
+                           "%u words where a plan has at least 6: op %s %s "
+                           "fast|deterministic|everywhere NODESxGPUS DEVICE",
                            place, op_of(e->op)->shape->letters,
                            op_of(e->op)->causal ? "full|causal|causal-contiguous" : "kn|nk");
     return place > 0;
@@ -385,7 +387,7 @@ void tuning_key(struct tuning_entry *e, const struct mk_problem *q, const char *
     op_numbers(q, e->numbers);
     e->b_transposed = q->b_transposed != 0;
     e->causal = !op_of(q->op)->causal || !q->attention.causal ? 0 : q->attention.contiguous ? 2 : 1;
-    e->deterministic = q->deterministic != 0;
+    e->deterministic = q->deterministic;
     e->fp8 = q->fp8 != 0;
     e->nodes = q->topo.nodes;
     e->gpus = q->topo.gpus;

@@ -99,8 +99,7 @@ static void tuning_file_write_entry(FILE *f, const struct tuning_entry *e)
     char words[256], shape[TUNING_SHAPE_TEXT];
     tuning_words(&e->tuning, words, sizeof words);
     fprintf(f, "%s %s %s %s %ux%u %s", plan_op_name(e->op), tuning_shape(e, shape),
-            tuning_file_variant(e), e->deterministic ? "deterministic" : "fast", e->nodes, e->gpus,
-            e->device);
+            tuning_file_variant(e), plan_sums[e->deterministic], e->nodes, e->gpus, e->device);
     if (e->fp8)
         fprintf(f, " dtype=fp8");
     if (e->mma)

@@ -3,12 +3,14 @@
 #include "core/bf16.h"
 #include "core/epilogue.h"
 #include "core/quantize.h"
+#include "core/sum_tree.h"
 #include "sim/op.h"
 
 #include <cblas.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 /* What OpenBLAS asks for on x86-64 and arm64, and some for the rest of the process. */
@@ -18,6 +20,8 @@
 #define SLAB_FLOP 1000000000ull
 #define SLAB_ELEMENTS (1u << 24)
 
+#define SUM_LEVELS 3u /* of a tree of MK_SUM_BLOCKS: nodes that wait for their right neighbour */
+
 struct compute {
     const struct mk_plan *plan;
     uint64_t b_elements[2];
@@ -25,6 +29,9 @@ struct compute {
     float *a;    /* one tile's */
     float *c;
     float *scales; /* of one tile's C, where that is quantised */
+    /* Of sums that are the same everywhere: a tile's columns of B as [k, cols], and room for as many of its C as a tree of
+     * blocks has levels. Else NULL */
+    float *columns, *nodes;
 };
 
 /* gcc 12 vectorises these only when asked. */
@@ -89,6 +96,15 @@ int compute_create(struct compute **out, const struct mk_plan *plan)
         malloc((uint64_t)plan->problem.tuning.tile_m * plan->problem.tuning.tile_n * sizeof(float));
     m->scales = malloc(sizeof(float) * plan->problem.tuning.tile_m *
                        mk_ceil_div(plan->problem.tuning.tile_n, MK_SCALE_BLOCK));
+    if (plan->problem.deterministic == MK_EVERYWHERE) {
+        const uint64_t cols = plan->problem.tuning.tile_n;
+        m->columns = malloc(plan->problem.k * cols * sizeof(float));
+        m->nodes = malloc(SUM_LEVELS * plan->problem.tuning.tile_m * cols * sizeof(float));
+        if (!m->columns || !m->nodes) {
+            compute_destroy(m);
+            return -ENOMEM;
+        }
+    }
     if (!m->a || !m->b[0] || (op->second && !m->b[1]) || !m->c || !m->scales) {
         compute_destroy(m);
         return -ENOMEM;
@@ -111,6 +127,8 @@ void compute_destroy(struct compute *m)
     free(m->b[1]);
     free(m->c);
     free(m->scales);
+    free(m->columns);
+    free(m->nodes);
     free(m);
 }
 
@@ -202,12 +220,59 @@ void compute_load_a(const struct sim_rank *rank, const struct mk_tile *tile, uin
     }
 }
 
+VECTORISED static void add_scaled(float *to, float by, const float *from, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        to[i] += by * from[i];
+}
+
+VECTORISED static void add_nodes(float *to, const float *left, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        to[i] = mk_sum_node(left[i], to[i]);
+}
+
+/* The same whatever the tile: each sum from zero in the order of K. OpenBLAS, whose order follows from the shape, has no part in
+ * it. Blocks are added in a tree: one that is the right child of its node is added to the left one, and so on up. */
+static void compute_multiply_in_order(const struct compute *m, const struct sim_rank *rank,
+                                      const struct sim_operands *o, const float *b, const float *a,
+                                      float *c)
+{
+    const uint64_t elements = (uint64_t)o->rows * o->cols;
+    const uint32_t blocks = o->blocks ? o->blocks : 1;
+    uint64_t pitch = o->b_pitch;
+    if (o->b_transposed) {
+        for (uint32_t col = 0; col < o->cols; col++)
+            for (uint32_t k = 0; k < o->k; k++)
+                m->columns[(uint64_t)k * o->cols + col] = b[col * pitch + k];
+        pitch = o->cols;
+        b = m->columns;
+    }
+    for (uint32_t block = 0, k = 0, level; block < blocks; block++) {
+        const uint32_t end = o->blocks ? o->block_end[block] : o->k;
+        memset(c, 0, elements * sizeof *c);
+        for (; k < end; k++) /* the row of B stays in a cache */
+            for (uint32_t row = 0; row < o->rows; row++)
+                add_scaled(c + (uint64_t)row * o->cols, a[(uint64_t)row * o->k + k], b + k * pitch,
+                           o->cols);
+        for (level = 0; block >> level & 1; level++)
+            add_nodes(c, m->nodes + level * elements, elements);
+        if (block + 1 < blocks)
+            memcpy(m->nodes + level * elements, c, elements * sizeof *c);
+        compute_beat(rank->beats);
+    }
+}
+
 /* A product of some rows at a time: none takes so long that the CTA seems to hang. */
 static void compute_multiply(const struct compute *m, const struct sim_rank *rank,
                              const struct sim_operands *o, uint64_t b, const float *a, float *c)
 {
     const float *from = m->b[o->b_space != MK_SPACE_ARG1] + b / op_factor_bytes(&m->plan->problem);
     uint64_t most = SLAB_FLOP / (2ull * o->cols * o->k + 1) + 1;
+    if (m->columns) {
+        compute_multiply_in_order(m, rank, o, from, a, c);
+        return;
+    }
     for (uint64_t row = 0; row < o->rows; row += most) {
         uint64_t rows = o->rows - row < most ? o->rows - row : most;
         cblas_sgemm(CblasRowMajor, CblasNoTrans, o->b_transposed ? CblasTrans : CblasNoTrans,
@@ -218,11 +283,30 @@ static void compute_multiply(const struct compute *m, const struct sim_rank *ran
     }
 }
 
+/* The terms and `values`, at its place among them, are the leaves of a tree. */
+static void add_tree(const struct sim_rank *rank, const struct sim_terms *t, float *values,
+                     uint64_t elements)
+{
+    for (uint64_t i = 0; i < elements; i++) {
+        float node[MK_SUM_BLOCKS] = {0};
+        for (uint32_t j = 0; j < t->count; j++)
+            node[j + (j >= t->place)] =
+                ((const float *)(const void *)(rank->spaces[MK_SPACE_HEAP] + t->source +
+                                               j * t->pitch))[i];
+        node[t->place] = values[i];
+        values[i] = mk_sum_root(node, t->count + 1);
+    }
+}
+
 /* values = t[0] + .. + t[place - 1], then + values, then + t[place] + ..: from the left, in fp32.
  */
 static void add(const struct sim_rank *rank, const struct sim_terms *t, float *values,
                 uint64_t elements)
 {
+    if (t->tree && t->count) {
+        add_tree(rank, t, values, elements);
+        return;
+    }
     for (uint64_t i = 0; t->count && i < elements; i++) {
         float sum = t->place ? 0 : values[i];
         for (uint32_t j = 0; j < t->count; j++) {

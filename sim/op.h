@@ -5,6 +5,7 @@
 
 #include "core/ops/op.h"
 #include "core/roles/roles.h"
+#include "core/sum_tree.h"
 
 struct sim_cta;
 
@@ -14,6 +15,7 @@ struct sim_terms {
     uint64_t source, pitch;
     uint32_t count, place;
     enum mk_dtype number;
+    int tree; /* in fp32: leaves of a tree (core/sum_tree.h), the products at `place` */
 };
 #define SIM_LEVELS 2
 
@@ -28,6 +30,8 @@ struct sim_operands {
     uint32_t a_first;
     uint32_t a_pitch, b_pitch, c_pitch;
     uint32_t rows, cols, k;
+    /* of sums in a tree: blocks of K, the leaves, and where in K each ends; 0: there is none */
+    uint32_t blocks, block_end[MK_SUM_BLOCKS];
     int b_transposed; /* B is [cols, k] */
     /* A and B are e4m3: the scale of A's first row, where those of the next 128 of K lie
      * scales_pitch floats on. B's are the last argument of scales. Where rows

@@ -3,6 +3,7 @@
 
 #include "core/bf16.h"
 #include "core/e4m3.h"
+#include "core/sum_tree.h"
 #include "sim/route.h"
 
 #include <string.h>
@@ -54,6 +55,19 @@ VECTORISED static void add_weighted(float *sum, const uint8_t *from, enum mk_dty
         sum[i] += weight * (number == MK_FP32 ? whole[i] : mk_bf16_to_float(half[i]));
 }
 
+/* The terms are leaves of a tree: of 2, 4 or 8 pairs are added until one is left. */
+static void transfer_add_tree(const struct sim_rank *r, const struct mk_combine *c, uint64_t at,
+                              uint64_t count, float *sum)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        float node[MK_SUM_BLOCKS] = {0};
+        for (uint32_t term = 0; term < c->count; term++)
+            node[term] = ((const float *)(const void *)(r->spaces[c->terms[term].space] +
+                                                        c->terms[term].source))[at + i];
+        sum[i] = mk_sum_root(node, c->count);
+    }
+}
+
 static void transfer_combine_part(const struct sim_rank *r, const struct mk_combine *c,
                                   uint64_t first, uint64_t count)
 {
@@ -63,7 +77,9 @@ static void transfer_combine_part(const struct sim_rank *r, const struct mk_comb
     for (uint64_t i = first, n; i < first + count; i += n) {
         float sum[LANES] = {0};
         n = first + count - i < LANES ? first + count - i : LANES;
-        for (uint32_t term = 0; term < c->count; term++)
+        if (c->tree)
+            transfer_add_tree(r, c, i, n, sum);
+        for (uint32_t term = 0; term < c->count && !c->tree; term++)
             add_weighted(sum, r->spaces[c->terms[term].space] + c->terms[term].source + i * size,
                          (enum mk_dtype)c->from, c->terms[term].weight, n);
         if (c->to == MK_FP32)

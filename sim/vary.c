@@ -27,7 +27,7 @@ void sim_world_vary(struct sim_world_config *c)
         t->shots = 1;
         t->chunk_rows = 0; /* of one shot it is the shape's */
     }
-    if (op->sums)
+    if (op->sums && c->problem.deterministic != MK_EVERYWHERE)
         c->problem.deterministic = (int)(seed >> 8 & 1);
     c->ring_capacity = 1u << (seed >> 4) % 4;
     c->in_flight = seed >> 6 & 1 ? 2 : 0;

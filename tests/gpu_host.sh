@@ -207,6 +207,7 @@ while [ $((sms % pushing)) = 0 ]; do pushing=$((pushing + 1)); done
 blocks_push="compute=$((sms - pushing)),intra_comm=$pushing"
 run="$mkernel run ag_gemm --exec cuda --check --timeout 5"
 check same_bits_as_the_emulation "$build/tests/gpu_conform" check tests/golden/hopper_conformance.txt
+check same_bits "$build/tests/gpu_same_bits"
 check commands_reach_the_proxy "$build/tests/gpu_ring" check
 check memory_between_processes "$build/tests/gpu_fabric" check
 check engine_any_shape "$build/tests/gpu_gemm" check
@@ -631,6 +632,9 @@ if [ "${2:-}" = bench ]; then
     done
     for op in gemm_rs gemm_ar; do
         table bench_${op}_one_gpu 60 "$mkernel" bench $op $bench --gpus 1 --shapes 8192,8192,1024:8192,8192,3584
+        for sums in "" --same-bits; do
+            table bench_${op}_same_bits${sums:+_everywhere} 200 "$mkernel" bench $op $bench --gpus "$gpus" --shapes 8192,8192,$((7168 / gpus)):8192,8192,$((8192 / gpus)):8192,8192,1024:64,8192,$((4096 / gpus)) $sums
+        done
         table bench_${op}_deterministic 200 "$mkernel" bench $op $bench --gpus "$gpus" --shapes 8192,8192,1024:16384,16384,2048 --deterministic
     done
     rm -f "$build/gpu.plans"

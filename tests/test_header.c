@@ -360,7 +360,7 @@ static void every_field_of_a_spec_counts(void **state)
     struct mk_spec gemm = {.op = MK_OP_AG_GEMM,
                            .shape = {64, 128, 32},
                            .b_transposed = 1,
-                           .deterministic = 3,
+                           .deterministic = MK_EVERYWHERE,
                            .options = " tile=16,8  roles=compute=3 ",
                            .timeout_ns = 12345678900};
     struct mk_spec attention = spec_of(MK_OP_RING_ATTENTION);
@@ -369,7 +369,7 @@ static void every_field_of_a_spec_counts(void **state)
     assert_int_equal(mk_plan_create(&p, comm, &gemm), 0);
     const struct mk_problem *q = &p->problem;
     assert_true(q->m == 64 && q->n == 128 && q->k == 32);
-    assert_true(q->b_transposed == 1 && q->deterministic == 1 && !q->attention.causal);
+    assert_true(q->b_transposed == 1 && q->deterministic == MK_EVERYWHERE && !q->attention.causal);
     assert_true(q->a_in_heap && q->a_offset == gemm.a_offset);
     assert_true(!q->c_in_heap);
     assert_true(q->timeout_ns == 12345678900 && q->exec == MK_EXEC_HOST && q->topo.gpus == 1);
@@ -396,6 +396,7 @@ static void a_spec_that_makes_no_sense_is_refused(void **state)
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64, 5}},
          "shape[3] is 5: that of ag_gemm has 3 numbers, M,N,K"},
         {{.op = MK_OP_AG_GEMM, .shape = {64, 60, 64}}, "60"},
+        {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .deterministic = 3}, "deterministic is 3"},
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "tyle=1x2"},
          "'tyle=1x2' is no option of a plan"},
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "tile=8,8 tile=x"},

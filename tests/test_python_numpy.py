@@ -21,6 +21,25 @@ def bf16(rng, *shape):
     return mkernel.to_bf16(rng.standard_normal(shape) / 4)
 
 
+def everywhere(comm):
+    """The bits of a row are those that it has alone, in one shot and in two, in gemm_rs as in gemm_ar, and on one rank."""
+    r, W = comm.rank, comm.world
+    draw = numpy.random.default_rng(5)
+    a, b = (mkernel.to_bf16(draw.standard_normal(shape).astype(numpy.float32)) for shape in ((8 * W, 512), (512, 40)))
+    if W not in (1, 2, 4, 8):
+        return
+    cut, own = slice(r * 512 // W, (r + 1) * 512 // W), slice(r * 8, r * 8 + 8)
+    a_cut, b_cut = a[:, cut].copy(), b[cut].copy()
+    c = mkernel.gemm_ar(a_cut, b_cut, deterministic="everywhere", options="shots=2")
+    assert (mkernel.gemm_ar(a_cut[3:4], b_cut, deterministic="everywhere")[0] == c[3]).all()
+    assert (mkernel.gemm_rs(a_cut, b_cut, deterministic="everywhere") == c[own]).all()
+    near(c, mkernel.from_bf16(a).astype(float) @ mkernel.from_bf16(b).astype(float))
+    gathered = mkernel.ag_gemm(a[own], b, deterministic="everywhere")
+    assert (mkernel.ag_gemm(a[own][:1], b, deterministic="everywhere")[r] == gathered[r * 8]).all()
+    refuses("'everywhere'", mkernel.gemm_ar, a_cut, b_cut, deterministic="always")
+    refuses("a multiple of 64", mkernel.gemm_ar, a_cut[:, :8].copy(), b_cut[:8], deterministic="everywhere")
+
+
 def near(got, wanted, bound=0.01):
     """Relative error in the Frobenius norm; bf16 rounds by 2^-9 at most, twice where a product is between."""
     wanted = numpy.asarray(wanted, numpy.float64)
@@ -108,6 +127,7 @@ def leading():
     total = sum(floats(x) @ floats(y) for x, y in zip(everyone(comm, whole), everyone(comm, b)))
     near(mkernel.gemm_rs(whole, b, deterministic=True), total[r * S // W : (r + 1) * S // W])
     near(mkernel.gemm_ar(whole, b, deterministic=True), total)
+    everywhere(comm)
     near(mkernel.gemm_ar(whole[None, :1], b, deterministic=True), total[None, :1])  # [1, 1, B, K]: no parts of rows
     alike = numpy.random.default_rng(5)
     residual, weight = bf16(alike, S, B, n), bf16(alike, n)

@@ -66,7 +66,7 @@ int part_of_plan(struct trace_plan *out, const struct mk_plan *plan, void **bloc
         .b_transposed = q->b_transposed != 0,
         .epilogue = q->epilogue,
         .engine = q->engine,
-        .deterministic = q->deterministic != 0,
+        .deterministic = (uint32_t)q->deterministic,
         .split = q->tuning.split,
         .tile_count = plan->tiles,
         .chunk_count = plan->chunks,

@@ -54,6 +54,8 @@ int plan_gemm_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *
 
 int plan_gemm_sum_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
+    if (q->engine != MK_ENGINE_MMA && q->deterministic == MK_EVERYWHERE)
+        return mk_tree_tile(i, out);
     if (q->engine == MK_ENGINE_MMA || !q->fp8)
         return plan_gemm_tile(q, i, out);
     return q->deterministic ? mk_fp8_part_tile(i, out) : mk_fp8_sum_tile(i, out);
@@ -107,6 +109,12 @@ void plan_choose_gemm_tile(struct mk_problem *q, plan_tiles *tiles, int pair, in
     t->tile_n = t->tile_n ? t->tile_n : chosen.tile_n;
 }
 
+/* Whether a plan of one shot may have the tiles of few rows. */
+static int plan_few_rows(const struct mk_problem *q)
+{
+    return q->tuning.shots == 1 && q->engine != MK_ENGINE_MMA && q->deterministic != MK_EVERYWHERE;
+}
+
 int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint64_t most_rows, char *error,
                       size_t size)
 {
@@ -129,7 +137,7 @@ int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint64_t most_row
     uint64_t narrow = mk_ceil_div(q->m, 128) * mk_ceil_div(q->n, 64);
     if (q->engine == MK_ENGINE_MMA)
         tile = plan_choose_mma_tile(q, 1);
-    else if (q->m > tile.tile_m)
+    else if (q->m > tile.tile_m || !plan_few_rows(q))
         tile = (struct mk_gemm_tile){128, narrow <= q->sms || !wide ? 64 : 128, 1};
     t->tile_m = tile.tile_m;
     t->tile_n = tile.tile_n;
@@ -146,8 +154,8 @@ int plan_check_gemm_tile(const struct mk_problem *q, plan_tiles *tiles, char *er
     while (tiles(q, count, &tile))
         count++;
     for (uint32_t i = 0; q->exec == MK_EXEC_CUDA &&
-                         (tiles(q, i, &tile) || (t->shots == 1 && q->engine != MK_ENGINE_MMA &&
-                                                 i >= count && mk_few_rows_tile(i - count, &tile)));
+                         (tiles(q, i, &tile) ||
+                          (i >= count && plan_few_rows(q) && mk_few_rows_tile(i - count, &tile)));
          i++) {
         size_t used = strlen(built);
         if (tile.tile_m == t->tile_m && tile.tile_n == t->tile_n && tile.cluster == t->cluster)
@@ -159,6 +167,7 @@ int plan_check_gemm_tile(const struct mk_problem *q, plan_tiles *tiles, char *er
         return 0;
     return plan_refuse(
         error, size,
-        "no GPU kernel is built for tiles of %ux%u on %u CTAs; tiles that there are: %s", t->tile_m,
-        t->tile_n, t->cluster, built);
+        "no GPU kernel is built for tiles of %ux%u on %u CTAs%s; tiles that there are: %s",
+        t->tile_m, t->tile_n, t->cluster,
+        q->deterministic == MK_EVERYWHERE ? " with the same bits everywhere" : "", built);
 }

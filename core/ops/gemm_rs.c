@@ -147,12 +147,47 @@ static struct mk_norm gemm_rs_norm(struct mk_problem *q)
                             .sum = residual + 2};
 }
 
+/* The blocks of K that are added in a tree. 0, or -EINVAL with a sentence. */
+static int gemm_rs_cut_k(const struct mk_problem *q, struct gemm_rs_plan *r, char *error,
+                         size_t size)
+{
+    const uint32_t world = mk_world(&q->topo);
+    if (q->deterministic != MK_EVERYWHERE)
+        return 0;
+    if (q->exec == MK_EXEC_CUDA && q->engine == MK_ENGINE_MMA && q->epilogue & MK_EPILOGUE_RMSNORM)
+        return plan_refuse(error, size,
+                           "the same bits everywhere with a norm on engine mma: a block's threads, "
+                           "which share a row's squares, are more or fewer by the tile");
+    if (world > MK_SUM_BLOCKS || MK_SUM_BLOCKS % world)
+        return plan_refuse(
+            error, size,
+            "the same bits everywhere on %u ranks: K is cut in %u blocks, for 1, 2, 4 or 8 ranks",
+            world, MK_SUM_BLOCKS);
+    if (q->k % MK_SUM_STAGE || q->k * world < MK_SUM_BLOCKS * MK_SUM_STAGE) {
+        uint64_t k = mk_round_up(q->k, MK_SUM_STAGE), least = MK_SUM_BLOCKS * MK_SUM_STAGE / world;
+        return plan_refuse(error, size,
+                           "the same bits everywhere with a K of %llu on each of %u ranks: K of a "
+                           "rank is a multiple of "
+                           "%u, and of all at least %u: %llu",
+                           (unsigned long long)q->k, world, MK_SUM_STAGE,
+                           MK_SUM_BLOCKS * MK_SUM_STAGE,
+                           (unsigned long long)(k > least ? k : least));
+    }
+    r->blocks = MK_SUM_BLOCKS / world;
+    r->first_block = q->topo.rank * r->blocks;
+    r->first_stage = (uint32_t)(q->k / MK_SUM_STAGE * q->topo.rank);
+    r->all_stages = (uint32_t)(q->k / MK_SUM_STAGE * world);
+    return 0;
+}
+
 int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, char *error,
                        size_t size)
 {
     struct mk_problem *q = &p->problem;
     int mma = q->exec == MK_EXEC_CUDA && q->engine == MK_ENGINE_MMA;
-    int result = plan_choose_shots(q, plan_gemm_sum_tile,
+    int result = gemm_rs_cut_k(q, r, error, size);
+    if (!result)
+        result = plan_choose_shots(q, plan_gemm_sum_tile,
                                    gathers && q->topo.gpus == 2 && !mma ? GEMM_AR_FEW_ROWS_OF_TWO
                                                                         : GEMM_RS_FEW_ROWS,
                                    error, size);
@@ -201,15 +236,15 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, c
     r->element_bytes = gemm_rs_element_bytes(q);
     uint64_t tiles = mk_ceil_div(r->block_rows, r->tile_m) * r->col_tiles;
     uint32_t blocks = r->shots == 1 ? 1 : world;
-    r->words = cuda && r->shots == 1 && gemm_rs_joint_part(r) <= WORDS_BYTES &&
+    r->words = cuda && r->shots == 1 && !r->blocks && gemm_rs_joint_part(r) <= WORDS_BYTES &&
                tiles <= (uint64_t)2 * r->split.ctas[MK_COMPUTE] &&
                (!mma || r->tile_n <= PLAN_MOST_WORDS_COLUMNS_MMA);
     r->slab_pitch = tiles * r->tile_m * r->tile_n * r->element_bytes << r->words;
     if (tiles * world > UINT32_MAX / 2) /* numbers of tiles have 32 bits */
         return plan_take(p, tiles * world, 0, 0, 0, error, size);
-    r->passing =
-        r->shots == 1 && world > 1 &&
-        (!cuda || (gathers && !mma && !r->words && tiles > r->split.ctas[MK_COMPUTE] / r->cluster));
+    r->passing = r->shots == 1 && world > 1 &&
+                 (!cuda || (gathers && !mma && !r->words && !(r->blocks && world > 2) &&
+                            tiles > r->split.ctas[MK_COMPUTE] / r->cluster));
     r->shard_tiles = (uint32_t)tiles;
     r->units = r->shard_tiles * r->pieces;
     r->chunk_tiles = r->chunk_rows / r->tile_m * r->col_tiles;

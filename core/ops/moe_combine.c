@@ -82,6 +82,8 @@ int mk_moe_combine(struct mk_plan *plan, const void *rows, const uint32_t *ids,
 
 const struct op_descriptor op_moe_combine = {
     .help = "adds what experts have made of each token by weight, where the token is from",
+    .bits_vary = "adds what the experts of one rank make of a token before others, so bits follow "
+                 "from where experts lie",
     .shape = &op_shape_moe_rows,
     .limit = &op_limit_moe,
     .choose_shape = op_choose_moe_rows,

@@ -203,6 +203,8 @@ static int moe_ffn_built(const struct mk_problem *q, uint32_t i, struct mk_gemm_
 
 const struct op_descriptor op_moe_ffn = {
     .help = "a whole MoE layer: tokens go to their experts' gated layers and come back weighted",
+    .bits_vary = "adds what the experts of one rank make of a token before others, so bits follow "
+                 "from where experts lie",
     .shape = &op_shape_moe,
     .limit = &op_limit_moe,
     .choose_shape = op_choose_moe,

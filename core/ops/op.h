@@ -203,7 +203,10 @@ struct op_descriptor {
     uint8_t b_layout;     /* 1: mk_problem.b_transposed means something */
     uint8_t fp8;          /* 1: mk_problem.fp8 means something; of what moves rows .bytes, too */
     uint8_t epilogue;     /* bits that mk_problem.epilogue may have */
-    uint8_t sums;         /* 1: it adds over ranks, so mk_problem.deterministic says how */
+    uint8_t sums;         /* 1: it adds, so mk_problem.deterministic says how */
+    /* Why its results have no bits that are the same everywhere (MK_EVERYWHERE), the end of a
+     * sentence. NULL: they have, where they are asked for */
+    const char *bits_vary;
 
     /* Checks what the shape's dimensions do not say of the problem (a refusal names the nearest
      * that works; the numbers themselves have been checked), fills in the tuning that was left
@@ -363,6 +366,9 @@ int plan_check_dtype(const struct mk_problem *q, char *error, size_t size);
 
 /* Whether the operator has the problem's epilogue. 0, or -EINVAL with a sentence. */
 int plan_check_epilogue(const struct mk_problem *q, char *error, size_t size);
+
+/* Whether the operator adds the way that the problem says. 0, or -EINVAL with a sentence. */
+int plan_check_sums(const struct mk_problem *q, char *error, size_t size);
 
 /* The engine of a plan for a GPU, where it is left open, and whether the operator has it. 0, or
  * -EINVAL. */

@@ -81,6 +81,8 @@ static void reduce_scatter_work(const struct mk_plan *p, double *flop, uint64_t 
 
 const struct op_descriptor op_reduce_scatter = {
     .help = "adds A of all ranks; each rank gets its rows of the sum",
+    .bits_vary =
+        "adds in rank order what each rank has rounded, so bits follow from how many there are",
     .shape = &shape,
     .choose_shape = reduce_scatter_choose_shape,
     .arguments = {{"A", OP_BF16, "M,K"}, {"C", OP_BF16, "M/W,K", .output = 1}},

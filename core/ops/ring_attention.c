@@ -392,6 +392,7 @@ int mk_ring_attention_rows(uint64_t sequence, uint32_t world, uint32_t rank, int
 const struct op_descriptor op_ring_attention = {
     .shard = ring_attention_shard,
     .help = "attention over a sequence that is spread over the ranks",
+    .bits_vary = "adds runs of keys as ranks hold them, so bits follow from how many there are",
     .shape = &shape,
     .choose_shape = ring_attention_choose_shape,
     .arguments = {{"Q", OP_BF16, "B,S/W,H,D"},

@@ -4,7 +4,7 @@
  *   outbox     the CTA's own sums of the tile, as they are sent
  *   exchange   copies the rows that a peer ends with to the peer, tells it, and waits for its own
  *              rows of all peers
- *   add        adds those to its own, in rank order, and stores C
+ *   add        adds those to its own, in rank order or in a tree, and stores C
  *
  * Bytes moved: of each tile the rows that a peer ends with, to that peer.
  *
@@ -87,6 +87,7 @@ MK_ROLE void gemm_rs_add(const struct gemm_rs_plan *p, struct mk_cta *cta,
                              .elements = tile->cols,
                              .from = p->number,
                              .to = MK_BF16,
+                             .tree = p->blocks > 0,
                              .space = MK_SPACE_ARG2};
     for (uint32_t row = from; row < from + rows; row++) {
         struct gemm_rs_area before = {.rows = row, .cols = tile->cols};

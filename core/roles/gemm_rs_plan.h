@@ -5,6 +5,7 @@
 
 #include "core/cta_norm.h"
 #include "core/plan.h"
+#include "core/sum_tree.h"
 
 #define GEMM_RS_OUTBOX 2u
 
@@ -55,8 +56,17 @@ struct gemm_rs_plan {
     /* of an epilogue of rows (core/roles/gemm_rs_norm.h) */
     struct mk_norm norm;
     uint32_t flag_ended;
+    /* of sums in a tree (core/sum_tree.h): the blocks of K that this rank has; 0: there is no tree. The first of them, the
+     * stages of K of all ranks, and the first of this rank's */
+    uint32_t blocks, first_block, all_stages, first_stage;
 };
 MK_PLAN_OF(gemm_rs);
+
+/* Of this rank's stages the first behind its block `block`. */
+MK_PURE uint32_t gemm_rs_block_end(const struct gemm_rs_plan *p, uint32_t block)
+{
+    return mk_sum_border(p->all_stages, p->first_block + block + 1) - p->first_stage;
+}
 
 /* Rows of chunk `chunk` of any block. */
 MK_PURE uint32_t gemm_rs_chunk_rows(const struct gemm_rs_plan *p, uint32_t chunk)
@@ -422,7 +432,8 @@ struct gemm_rs_terms {
 };
 
 /* Level 0: to this rank's product the partial sums of its node, in rank order. Level 1, of its own
- * block: to that the sums of the other nodes, in node order. Its own always come first. */
+ * block: to that the sums of the other nodes, in node order. Its own always come first, but in a tree, where each is a leaf
+ * at its own place. */
 MK_PURE struct gemm_rs_terms gemm_rs_level(const struct gemm_rs_plan *p, const struct mk_tile *tile,
                                            uint32_t level, uint64_t epoch)
 {
@@ -430,6 +441,9 @@ MK_PURE struct gemm_rs_terms gemm_rs_level(const struct gemm_rs_plan *p, const s
     uint32_t slab = level ? p->topo.nodes * (p->topo.gpus - 1) : owner_node * (p->topo.gpus - 1);
     struct gemm_rs_terms terms = {0, 0, 0};
     terms.count = !level ? p->topo.gpus - 1 : tile->slab == p->topo.rank ? p->topo.nodes - 1 : 0;
+    if (p->blocks)
+        terms.place =
+            level ? mk_node_of(&p->topo, p->topo.rank) : mk_local_of(&p->topo, p->topo.rank);
     if (terms.count) /* divisions take a GPU's thread a while */
         terms.source = p->staged[epoch & 1] + slab * p->slab_pitch +
                        gemm_rs_tile_area(p, tile->id % p->shard_tiles).first * p->element_bytes;

@@ -61,6 +61,13 @@ static void json_write_truth(FILE *f, const char *name, int value)
     fprintf(f, "  \"%s\": %s,\n", name, value ? "true" : "false");
 }
 
+const char *json_sums(const struct mk_problem *q)
+{
+    return q->deterministic == MK_EVERYWHERE ? plan_sums[MK_EVERYWHERE]
+           : q->deterministic                ? "true"
+                                             : "false";
+}
+
 void json_problem(FILE *f, const struct mk_problem *q)
 {
     const struct op_descriptor *op = op_of(q->op);
@@ -85,7 +92,10 @@ void json_problem(FILE *f, const struct mk_problem *q)
         json_text(f, "dtype", plan_dtypes[plan_dtype(q)]);
     if (op->epilogue)
         json_text(f, "epilogue", epilogue_text(q->epilogue, words));
-    json_write_truth(f, "deterministic", q->deterministic);
+    if (q->deterministic == MK_EVERYWHERE)
+        json_text(f, "deterministic", json_sums(q));
+    else
+        json_write_truth(f, "deterministic", q->deterministic);
     fprintf(f, "  \"roles\": {");
     for (int i = 0; i < MK_ROLES; i++)
         fprintf(f, "%s\"%s\": %u", i ? ", " : "", plan_role_name(i), t->split.ctas[i]);

@@ -155,7 +155,8 @@ static int options_parse_value(const struct option_spec *s, const char *text, ch
     int result = 0;
     switch (s->type) {
     case OPTION_FLAG:
-        *(int *)out = 1;
+        if (*(int *)out < (int)s->max || !*(int *)out)
+            *(int *)out = s->max ? (int)s->max : 1;
         return 0;
     case OPTION_ROLES:
         return options_parse_roles(text, out, error, size);

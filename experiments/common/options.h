@@ -12,7 +12,9 @@
 #include <stdio.h>
 
 enum option_type {
-    OPTION_FLAG,    /* int: 1 where it was given; takes no value */
+    /* int: where it was given `max`, 1 where that is 0, but no less than another flag has made it; takes
+     * no value */
+    OPTION_FLAG,
     OPTION_NUMBERS, /* uint64_t[parts], separated by commas, each min .. max */
     OPTION_SECONDS, /* uint64_t, ns, min .. max */
     OPTION_BYTES,   /* uint64_t, min .. max */

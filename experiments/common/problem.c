@@ -230,6 +230,16 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
                              "adds in rank order in fp32, so that every run gives the same bits",
                              .group = PROBLEM_GROUP};
     *problem_add(t) = (struct option_spec){
+        "same-bits",
+        OPTION_FLAG,
+        AT(deterministic),
+        NULL,
+        "a row of C has the same bits whatever M, the plan and the number of ranks: more than "
+        "--deterministic. ag_gemm, moe_dispatch_gemm; gemm_rs and gemm_ar on 1, 2, 4 or 8 ranks, "
+        "with a K of 64s",
+        .max = MK_EVERYWHERE,
+        .group = PROBLEM_GROUP};
+    *problem_add(t) = (struct option_spec){
         "engine",
         OPTION_WORD,
         AT(engine),

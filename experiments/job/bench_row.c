@@ -48,7 +48,7 @@ void bench_row_context(struct csv_table *r, const struct run_job *job, const str
     csv_text(r, "epilogue",
              op_has_epilogue((enum mk_op)q->op) ? epilogue_text(q->epilogue, words) : NULL);
     csv_text(r, "split", op_of(q->op)->causal ? plan_splits[q->attention.contiguous] : NULL);
-    csv_text(r, "deterministic", q->deterministic ? "true" : "false");
+    csv_text(r, "deterministic", json_sums(q));
     csv_text(r, "c_in_heap", q->c_in_heap ? "true" : "false");
     csv_text(r, "routing", bench_row_routing(job));
     csv_text(r, "skew", job->options.skew);

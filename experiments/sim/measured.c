@@ -107,6 +107,11 @@ static int measured_columns(struct header *h, const char *path, char *error, siz
     return 0;
 }
 
+static int measured_sums(const char *cell)
+{
+    return !strcmp(cell, plan_sums[MK_EVERYWHERE]) ? MK_EVERYWHERE : !strcmp(cell, "true");
+}
+
 static const char *measured_cell(const struct header *h, char *const *cells, int column)
 {
     return h->at[column] < 0 ? "" : cells[h->at[column]];
@@ -220,7 +225,7 @@ static int measured_plan(struct measured_row *row, const struct header *h, char 
                                     .gpus = (uint32_t)strtoul(cells[h->at[GPUS]], NULL, 10)},
                            .b_transposed = !strcmp(measured_cell(h, cells, LAYOUT), "nk"),
                            .c_in_heap = !strcmp(measured_cell(h, cells, C_IN_HEAP), "true"),
-                           .deterministic = !strcmp(measured_cell(h, cells, SUMS), "true")};
+                           .deterministic = measured_sums(measured_cell(h, cells, SUMS))};
     q.attention.causal = !strcmp(measured_cell(h, cells, CAUSAL), "1");
     /* a table of `tune` has no `exec`, and "host" where others have a GPU's name */
     if ((h->at[EXEC] >= 0 && strcmp(cells[h->at[EXEC]], "cuda")) ||

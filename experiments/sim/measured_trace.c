@@ -84,7 +84,7 @@ static int trace_plan(sqlite3_stmt *p, sqlite3_stmt *metric, struct measured_row
                            .exec = MK_EXEC_CUDA,
                            .sms = sms,
                            .topo = {.nodes = trace_whole(p, 12), .gpus = trace_whole(p, 13)},
-                           .deterministic = trace_whole(p, 11) != 0};
+                           .deterministic = (int)trace_whole(p, 11)};
     struct mk_tuning *t = &q.tuning;
     t->tile_m = trace_whole(p, 3);
     t->tile_n = trace_whole(p, 4);

@@ -169,8 +169,8 @@ int sim_check_memory(const struct sim_arguments *a, enum mk_op op, char *error, 
 static int sim_check_seeded(const struct sim_arguments *a, enum mk_op op,
                             const struct options_found *found, char *error, size_t size)
 {
-    static const char *const drawn[] = {"causal",   "b-layout", "deterministic", "nodes", "gpus",
-                                        "launches", NULL};
+    static const char *const drawn[] = {"causal", "b-layout", "deterministic", "same-bits",
+                                        "nodes",  "gpus",     "launches",      NULL};
     static const char *const varied[] = {"order",  "ring",   "in-flight", "depth",
                                          "delay",  "roles",  "tile",      "chunk-rows",
                                          "slices", "pieces", "fanout",    NULL};

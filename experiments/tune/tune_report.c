@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* qsort_r */
 #include "experiments/job/bench_row.h"
 #include "experiments/common/commands.h"
+#include "experiments/common/json_write.h"
 #include "experiments/common/output_file.h"
 #include "experiments/tune/tune.h"
 
@@ -80,7 +81,7 @@ static void tune_report_fill_row(struct csv_table *r, const struct tune *t, uint
     if (op_of(q->op)->causal)
         csv_whole(r, "causal", q->attention.causal != 0);
     csv_text(r, "b_layout", bench_layout(q));
-    csv_text(r, "deterministic", q->deterministic ? "true" : "false");
+    csv_text(r, "deterministic", json_sums(q));
     csv_text(r, "fabric", run_fabric(t->job, fabric));
     csv_whole(r, "seed", t->job->options.seed);
     csv_whole(r, "launches", t->job->options.iters);

@@ -118,6 +118,10 @@ struct gemm_source {
         return 0;
     }
 
+    /* Sums are those of blocks of K, added in a tree: uint32_t blocks() const, 1, 2, 4 or 8, and uint32_t block_end(uint32_t) const,
+     * of a tile's stages the first behind a block (gemm_tree.cuh). */
+    static constexpr bool tree = false;
+
     /* What follows the engine has other work for all threads of the block: each has the registers
      * of the launch again. */
     static constexpr bool goes_on = false;
@@ -774,6 +778,12 @@ PTX_FN void gemm_multiply_laid(const struct gemm_operands *op, tile_source *sour
     });
 }
 
+/* kernels/hopper/gemm_tree.cuh has it, which kernels of such sources include. */
+template <class shape, class tile_source>
+PTX_FN void gemm_sum_blocks(const struct gemm_operands *op, tile_source *source,
+                            struct gemm_ring *ring, float (&sum)[shape::blocks][shape::tile_n / 2],
+                            const struct mk_tile *tile, uint32_t i, uint32_t half);
+
 /* kernels/hopper/gemm_promote.cuh has them, which kernels of e4m3 include. */
 template <class shape, class tile_source>
 PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
@@ -799,7 +809,11 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
             gemm_pass<shape>(op, source, ring.barriers, &ring.at, &tile, i, gemm_half<shape>(half));
             continue;
         }
-        if constexpr (shape::products == GEMM_BF16 || shape::products == GEMM_E4M3_FAST)
+        if constexpr (tile_source::tree)
+            gemm_as_laid<shape>(op, [&](auto laid) {
+                gemm_sum_blocks<decltype(laid)>(op, source, &ring, sum, &tile, i, half);
+            });
+        else if constexpr (shape::products == GEMM_BF16 || shape::products == GEMM_E4M3_FAST)
             gemm_multiply_laid<shape>(op, source, &ring, sum, &tile, i, half);
         else
             gemm_promote<shape>(op, source, &ring, sum, &tile, i, half, rank);

@@ -177,6 +177,27 @@ template <class op> struct gemm_bf16_kernels {
     }
 };
 
+/* The same of kernels whose sums are in a tree. */
+template <class op> struct gemm_tree_kernels {
+    template <class shape> static auto kernel()
+    {
+        return gemm_op_kernel<op, shape>;
+    }
+
+    template <class function>
+    static int dispatch(const struct gemm_form *form, int transposed, function call)
+    {
+#define GEMM_TREE_TRY(rows, columns, cluster_, stages, boxes)                                      \
+    if (form->tile_m == rows * cluster_ && form->tile_n == columns && form->cluster == cluster_)   \
+        return transposed                                                                          \
+                   ? call(gemm_shape<rows, columns, cluster_, 0, stages, boxes, MK_FP24>())        \
+                   : call(gemm_shape<rows, columns, cluster_, 1, stages, boxes, MK_FP24>());
+        MK_TREE_TILES(GEMM_TREE_TRY)
+#undef GEMM_TREE_TRY
+        return -EINVAL;
+    }
+};
+
 /* What <op>_prepare and <op>_launch (ag_gemm.h) are. */
 template <class op, class kernels = gemm_bf16_kernels<op>>
 static int gemm_op_prepare(const typename op::plan *plan, const struct mk_problem *q, char *error,

@@ -77,6 +77,9 @@ struct mma_source {
      * as there is something to wait for. */
     static constexpr bool announces = false, waits = false;
 
+    /* Sums are those of blocks of K, added in a tree: as kernels/hopper/gemm.cuh has it (gemm_tree.cuh). */
+    static constexpr bool tree = false;
+
     /* Rows of A lie anywhere: `const char *row_of_a(const struct mk_tile *, uint32_t row) const` is
      * where row `row` of the tile is, of as many as the tile has. Of `a` the columns count, and that
      * it has the tile's rows; the others' products are zeros. */
@@ -621,6 +624,13 @@ PTX_FN void mma_store(const struct mma_matrix *c, const struct mma_place *place,
         }
 }
 
+/* kernels/mma/gemm_tree.cuh has it, which kernels of such sources include. */
+template <class shape, class tile_source, class first>
+PTX_FN void mma_sum_blocks(float (&sum)[shape::blocks][shape::sums], const tile_source *source,
+                           uint32_t shared, const struct mma_lane *lane,
+                           struct pipeline_position *at, uint32_t stages_of_k, uint64_t limit_ns,
+                           const first &landed);
+
 template <class shape, class tile_source>
 PTX_FN void mma_consume(const struct mma_operands *op, tile_source *source, uint32_t shared,
                         uint32_t warp)
@@ -641,8 +651,13 @@ PTX_FN void mma_consume(const struct mma_operands *op, tile_source *source, uint
                                landed);
         else
             mma_as_laid<shape>(op, [&](auto laid) {
-                mma_multiply<decltype(laid)>(sum, shared, &lane, &at, stages_of_k, op->limit_ns,
-                                             landed);
+                typedef decltype(laid) as_laid;
+                if constexpr (tile_source::tree)
+                    mma_sum_blocks<as_laid>(sum, source, shared, &lane, &at, stages_of_k,
+                                            op->limit_ns, landed);
+                else
+                    mma_multiply<as_laid>(sum, shared, &lane, &at, stages_of_k, op->limit_ns,
+                                          landed);
             });
         source->template epilogue<shape>(&tile, sum, shape::column(threadIdx.x / 32));
         if (!source->template finish<shape>(i, sum, half)) {

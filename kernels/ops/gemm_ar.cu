@@ -10,6 +10,8 @@ int gemm_ar_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
     if (plan->problem.fp8)
         return gemm_ar_fp8_prepare(plan, error, error_size);
+    if (plan->problem.deterministic == MK_EVERYWHERE)
+        return gemm_ar_tree_prepare(plan, error, error_size);
     if (plan->problem.engine == MK_ENGINE_MMA)
         return gemm_ar_mma_prepare(plan, error, error_size);
     return gemm_op_prepare<gemm_ar_on_gpu>(gemm_ar_plan_of(plan), &plan->problem, error,
@@ -20,6 +22,8 @@ int gemm_ar_launch(const struct mk_plan *plan, const struct gpu_launch *launch, 
 {
     if (plan->problem.fp8)
         return gemm_ar_fp8_launch(plan, launch, stream);
+    if (plan->problem.deterministic == MK_EVERYWHERE)
+        return gemm_ar_tree_launch(plan, launch, stream);
     if (plan->problem.engine == MK_ENGINE_MMA)
         return gemm_ar_mma_launch(plan, launch, stream);
     return gemm_op_launch<gemm_ar_on_gpu>(gemm_ar_plan_of(plan), plan->problem.b_transposed, launch,

@@ -28,6 +28,7 @@
 
 #include "kernels/fragments.cuh"
 #include "kernels/hopper/gemm_launch.cuh"
+#include "kernels/hopper/gemm_tree.cuh"
 #include "kernels/tile_track.cuh"
 
 #include "core/pipeline.h"
@@ -128,6 +129,8 @@ template <class op, int sums> struct reduce_source : gemm_source {
     /* Behind the engine all threads norm rows, where the plan has an epilogue of them. */
     static constexpr bool goes_on = op::norms;
 
+    static constexpr bool tree = op::tree;
+
     const typename op::plan *plan;
     const struct gpu_launch *launch;
     const struct gemm_a *map_a;
@@ -136,6 +139,16 @@ template <class op, int sums> struct reduce_source : gemm_source {
     struct mk_cta cta;
     uint32_t passed; /* tiles that pass the sending warps, so far */
     int ending;
+
+    GEMM_MEMBER uint32_t blocks() const
+    {
+        return MK_FRESH(op::tiles(plan))->blocks;
+    }
+
+    GEMM_MEMBER uint32_t block_end(uint32_t block) const
+    {
+        return gemm_rs_block_end(MK_FRESH(op::tiles(plan)), block);
+    }
 
     GEMM_MEMBER bool first(struct mk_tile *tile) const
     {
@@ -356,6 +369,10 @@ template <class op, int sums> struct reduce_source : gemm_source {
                          uint32_t rank, struct gemm_ring *ring) const;
 
     template <class shape>
+    GEMM_MEMBER void add_in_tree(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2],
+                                 uint32_t half, uint32_t rank, struct gemm_ring *ring) const;
+
+    template <class shape>
     GEMM_MEMBER void exchange(const struct reduce_work *w,
                               float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t row,
                               uint32_t half) const;
@@ -410,6 +427,20 @@ GEMM_MEMBER void reduce_source<op, sums>::behind(uint32_t i, struct gemm_ring *r
         return;
     if (!ending)
         ending = gemm_rs_before(MK_FRESH(op::tiles(plan)), &cta, &w->tile);
+    if constexpr (
+        op::tree) { /* consumers load it themselves; a stage of 16 bytes says that it is here */
+        const char *from = launch->heap + w->terms[!w->terms[0].count].source;
+        pipeline_wait_empty<shape::stages>(ring->barriers, &ring->at, &operands->watch, i);
+        const uint32_t full = pipeline_full<shape::stages>(ring->barriers, ring->at.stage),
+                       to = ring->shared + ring->at.stage * shape::stage_bytes;
+        ptx_mbar_expect(full, 16);
+        if (shape::cluster > 1)
+            ptx_bulk_load_cluster(to, from, 16, full, (uint16_t)(2 >> rank));
+        else
+            ptx_bulk_load(to, from, 16, full);
+        pipeline_step<shape::stages>(&ring->at);
+        return;
+    }
     const uint32_t groups = (w->tile.rows + FRAGMENT_ROWS - 1) / FRAGMENT_ROWS;
     for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++)
         for (uint32_t term = 0; term < w->terms[level].count; term++) {
@@ -440,6 +471,10 @@ reduce_source<op, sums>::add(uint32_t i, float (&sum)[shape::blocks][shape::tile
 {
     typedef reduce_parts<shape> parts;
     await_work(i); /* the first tile's stages may have come before */
+    if constexpr (op::tree) {
+        add_in_tree<shape>(i, sum, half, rank, ring);
+        return;
+    }
     /* The shuffle tells the compiler that all lanes go the same way. */
     uint32_t left = 2 * parts::stages *
                     __shfl_sync(0xffffffff, work(i)->terms[0].count + work(i)->terms[1].count, 0);
@@ -474,6 +509,34 @@ reduce_source<op, sums>::add(uint32_t i, float (&sum)[shape::blocks][shape::tile
     }
 }
 
+/* Of sums in a tree: level by level, each rank's or node's a leaf at its own place. */
+template <class op, int sums>
+template <class shape>
+GEMM_MEMBER void
+reduce_source<op, sums>::add_in_tree(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2],
+                                     uint32_t half, uint32_t rank, struct gemm_ring *ring) const
+{
+    const struct reduce_work *w = work(i);
+    const uint32_t row =
+        (rank * 2 + half) * shape::blocks * 64 + threadIdx.x % 128 / 32 * FRAGMENT_ROWS;
+    if (!__shfl_sync(0xffffffff, w->terms[0].count + w->terms[1].count, 0))
+        return;
+    pipeline_wait_full<shape::stages>(ring->barriers, &ring->at, operands->limit_ns);
+    __syncwarp();
+    pipeline_release<shape::stages, shape::cluster>(ring->barriers, ring->at.stage,
+                                                    threadIdx.x % 32);
+    pipeline_step<shape::stages>(&ring->at);
+#pragma unroll 1
+    for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++) {
+        const struct gemm_rs_terms *t = &w->terms[level];
+        const struct tree_leaves others = {launch->heap + t->source +
+                                               fragment_offset<shape::number>(row, w->runs),
+                                           MK_FRESH(op::tiles(plan))->slab_pitch, t->place};
+        if (row < w->tile.rows)
+            tree_join(sum[0], others, t->count + 1, w->runs);
+    }
+}
+
 template <class op, int sums>
 template <class shape>
 GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
@@ -499,6 +562,11 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
         ptx_bar_sync(1 + half, 128);
     if constexpr (shape::tile_n <= PLAN_MOST_JOINT_COLUMNS) {
         joint_round<op, shape::number>(sum, kind >= GEMM_RS_JOINT);
+        if (op::tree && kind == GEMM_RS_JOINT) {
+            exchange<shape>(w, sum, row, half);
+            joint_join<op, shape::number>(plan, launch, w, sum, row);
+            return !op::gathers && joint_store_own<op>(plan, launch, w, sum, row);
+        }
         if (kind == GEMM_RS_JOINT) {
             exchange<shape>(w, sum, row, half);
             joint_add<op, shape::number, true, 4>(plan, launch, w, sum, row);

@@ -17,6 +17,7 @@
 #include "kernels/ops/joint.cuh"
 
 #include "kernels/fragments.cuh"
+#include "kernels/mma/gemm_tree.cuh"
 #include "kernels/mma/launch.cuh"
 
 /* Own tiles that have been stored and not yet pushed. */
@@ -46,7 +47,7 @@ PTX_SHARED(struct reduce_half, reduce_halves, 2);
 
 /* number: of sums that go from rank to rank, enum mk_dtype. */
 template <class op, int number> struct reduce_mma_source : mma_op_source {
-    static constexpr bool announces = true;
+    static constexpr bool announces = true, tree = op::tree;
     static constexpr int loads = number == MK_FP24 ? 1 : 2; /* of others' sums, under way */
 
     const typename op::plan *plan;
@@ -57,6 +58,16 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
     MMA_MEMBER const struct gemm_rs_plan *reduction() const
     {
         return MK_FRESH(op::tiles(plan));
+    }
+
+    MMA_MEMBER uint32_t blocks() const
+    {
+        return reduction()->blocks;
+    }
+
+    MMA_MEMBER uint32_t block_end(uint32_t block) const
+    {
+        return gemm_rs_block_end(reduction(), block);
     }
 
     MMA_MEMBER uint32_t number_of(uint32_t i) const
@@ -147,7 +158,7 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
                              uint32_t half)
     {
         const uint32_t row = shape::row(threadIdx.x / 32, 0);
-        constexpr bool worded = shape::tile_n <= PLAN_MOST_WORDS_COLUMNS_MMA;
+        constexpr bool worded = !op::tree && shape::tile_n <= PLAN_MOST_WORDS_COLUMNS_MMA;
         joint_round<op, number>(sum, true);
         joint_send<op, number, worded>(plan, launch, mine, sum, row);
         if (!worded || !reduction()->words) {
@@ -160,7 +171,26 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
             }
             ptx_bar_sync(1 + half, 128);
         }
-        joint_add<op, number, worded, 0>(plan, launch, mine, sum, row);
+        if constexpr (op::tree)
+            joint_join<op, number>(plan, launch, mine, sum, row);
+        else
+            joint_add<op, number, worded, 0>(plan, launch, mine, sum, row);
+    }
+
+    /* Of sums in a tree: level by level, each rank's or node's a leaf at its own place. */
+    template <class shape>
+    MMA_MEMBER void add_in_tree(float (&sum)[shape::blocks][shape::sums],
+                                const struct reduce_half *mine)
+    {
+        const uint32_t row = shape::row(threadIdx.x / 32, 0);
+#pragma unroll 1
+        for (uint32_t level = 0; level < GEMM_RS_LEVELS && row < mine->tile.rows; level++) {
+            const struct gemm_rs_terms *t = &mine->terms[level];
+            const struct tree_leaves others = {launch->heap + t->source +
+                                                   fragment_offset<number>(row, mine->runs),
+                                               reduction()->slab_pitch, t->place};
+            tree_join(sum[0], others, t->count + 1, mine->runs);
+        }
     }
 
     /* Adds the tile's terms, which are here. */
@@ -193,8 +223,12 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
             exchange<shape>(sum, mine, half);
         else if (mine->kind != GEMM_RS_PARTIAL)
             await(mine, half);
-        if (mine->kind != GEMM_RS_PARTIAL)
+        if constexpr (op::tree) {
+            if (mine->kind == GEMM_RS_OWN || mine->kind == GEMM_RS_SUM)
+                add_in_tree<shape>(sum, mine);
+        } else if (mine->kind != GEMM_RS_PARTIAL) {
             add<shape>(sum, mine);
+        }
         if (mine->kind == GEMM_RS_OWN)
             return false;
         if (mine->kind == GEMM_RS_JOINT)

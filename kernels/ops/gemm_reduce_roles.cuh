@@ -7,6 +7,8 @@
  *       Own tiles go to others, too.
  *   static constexpr bool norms
  *       A plan may have an epilogue of rows (core/roles/gemm_rs_norm.h).
+ *   static constexpr bool tree
+ *       Sums are those of core/sum_tree.h, of plans that have `blocks`.
  *   const struct gemm_rs_plan *tiles(const plan *)
  *       The part of it that is gemm_rs's.
  *   void after(const plan *, struct mk_cta *, const struct mk_tile *, uint32_t first,
@@ -30,6 +32,10 @@ GPU_OPERATOR(gemm_rs)
 GPU_OPERATOR(gemm_ar)
 GPU_OPERATOR(gemm_rs_mma) /* of plans for engine mma */
 GPU_OPERATOR(gemm_ar_mma)
+GPU_OPERATOR(gemm_rs_tree) /* of plans whose sums are in a tree */
+GPU_OPERATOR(gemm_ar_tree)
+GPU_OPERATOR(gemm_rs_tree_mma)
+GPU_OPERATOR(gemm_ar_tree_mma)
 GPU_OPERATOR(gemm_rs_fp8) /* of plans of FP8 */
 GPU_OPERATOR(gemm_ar_fp8)
 
@@ -37,7 +43,7 @@ GPU_OPERATOR(gemm_ar_fp8)
 
 struct gemm_rs_roles {
     typedef struct gemm_rs_plan plan;
-    static constexpr bool gathers = false, norms = true;
+    static constexpr bool gathers = false, tree = false, norms = true;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
     {
@@ -62,7 +68,7 @@ struct gemm_rs_roles {
 
 struct gemm_ar_roles {
     typedef struct gemm_ar_plan plan;
-    static constexpr bool gathers = true, norms = true;
+    static constexpr bool gathers = true, tree = false, norms = true;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
     {
@@ -117,5 +123,10 @@ REDUCE_MEMBER void reduce_norm(const typename op::plan *plan, const struct gpu_l
     gemm_rs_ended(p, &own);
     gemm_rs_norm_rows(p, &own);
 }
+
+/* Either with sums in a tree: a type of its own, as its kernels are others. */
+template <class roles> struct reduce_in_tree : roles {
+    static constexpr bool tree = true;
+};
 
 #endif

@@ -10,6 +10,8 @@ int gemm_rs_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
     if (plan->problem.fp8)
         return gemm_rs_fp8_prepare(plan, error, error_size);
+    if (plan->problem.deterministic == MK_EVERYWHERE)
+        return gemm_rs_tree_prepare(plan, error, error_size);
     if (plan->problem.engine == MK_ENGINE_MMA)
         return gemm_rs_mma_prepare(plan, error, error_size);
     return gemm_op_prepare<gemm_rs_on_gpu>(gemm_rs_plan_of(plan), &plan->problem, error,
@@ -20,6 +22,8 @@ int gemm_rs_launch(const struct mk_plan *plan, const struct gpu_launch *launch, 
 {
     if (plan->problem.fp8)
         return gemm_rs_fp8_launch(plan, launch, stream);
+    if (plan->problem.deterministic == MK_EVERYWHERE)
+        return gemm_rs_tree_launch(plan, launch, stream);
     if (plan->problem.engine == MK_ENGINE_MMA)
         return gemm_rs_mma_launch(plan, launch, stream);
     return gemm_op_launch<gemm_rs_on_gpu>(gemm_rs_plan_of(plan), plan->problem.b_transposed, launch,

@@ -17,7 +17,7 @@
 
 #include "kernels/ops/gemm_reduce_roles.cuh"
 
-#include "kernels/fragments.cuh"
+#include "kernels/fragments_tree.cuh"
 
 /* Whether `rank` ends with any of the 16 rows from `row` of the tile on. */
 REDUCE_MEMBER bool joint_wanted(const struct gemm_rs_plan *p, const struct mk_tile *tile,
@@ -162,6 +162,22 @@ REDUCE_MEMBER void joint_add(const typename op::plan *plan, const struct gpu_lau
         if constexpr (loads > 0)
             fragments_add_behind<number, loads>(sum[m], from + before * p->slab_pitch,
                                                 p->slab_pitch, terms - before, runs);
+    }
+}
+
+/* The same where the ranks' sums are leaves of a tree, which are in no words. */
+template <class op, int number, class work, int blocks, int count>
+REDUCE_MEMBER void joint_join(const typename op::plan *plan, const struct gpu_launch *launch,
+                              const work *w, float (&sum)[blocks][count], uint32_t row)
+{
+    const struct gemm_rs_plan *p = op::tiles(plan);
+#pragma unroll
+    for (int m = 0; m < blocks; m++) {
+        const struct tree_leaves others = {launch->heap + w->to +
+                                               fragment_offset<number>(row + m * 64, w->runs),
+                                           p->slab_pitch, p->topo.rank};
+        if (joint_wanted(p, &w->tile, p->topo.rank, row + m * 64))
+            tree_join(sum[m], others, p->topo.gpus, w->runs);
     }
 }
 

@@ -47,9 +47,13 @@ static inline void sim_gemm_rs_operands(const struct mk_plan *plan, const struct
     for (uint32_t level = 0;
          level < GEMM_RS_LEVELS && t->c_local == mk_local_of(&p->topo, p->topo.rank); level++) {
         struct gemm_rs_terms terms = gemm_rs_level(p, t, level, epoch);
-        out->added[level] = (struct sim_terms){terms.source, p->slab_pitch, terms.count,
-                                               terms.place, (enum mk_dtype)p->number};
+        out->added[level] = (struct sim_terms){
+            terms.source, p->slab_pitch, terms.count, terms.place, (enum mk_dtype)p->number,
+            p->blocks > 0};
     }
+    out->blocks = p->blocks;
+    for (uint32_t i = 0; i < p->blocks; i++)
+        out->block_end[i] = gemm_rs_block_end(p, i) * MK_SUM_STAGE;
     if (p->passing && plan->problem.exec == MK_EXEC_HOST) { /* added to behind the exchange */
         out->c_space = MK_SPACE_HEAP;
         out->c = gemm_rs_outbox_place(p, t);

@@ -270,7 +270,7 @@ class Pass(CustomGraphPass):
         with graph.inserting_before(x):
             if order is not None and order[0] > 1:  # [B, W, S/W] -> [W, B, S/W]
                 a = self._rows(graph, a, (order[0], comm.world, order[1] // comm.world))
-            flags = (False, torch.are_deterministic_algorithms_enabled(), "", comm.handle << 20 | comm.world)
+            flags = (False, int(torch.are_deterministic_algorithms_enabled()), "", comm.handle << 20 | comm.world)
             made = self._call(graph, getattr(torch.ops.mkernel, name).default, a, b, *flags)
             made = self._call(graph, aten.reshape.default, made, [n if isinstance(n, int) else -1 for n in shape])
         wait.replace_all_uses_with(made)

@@ -213,6 +213,7 @@ _INTEGERS = {name: tuple(i for i, (_, word, _) in enumerate(of.inputs) if word =
 
 def launch(comm, op, inputs, outputs, causal, deterministic, options):
     """What mkernel.ag_gemm and its like do with tensors; torch.compile traces through it."""
+    deterministic = int(deterministic)
     for i in _INTEGERS[op]:
         if inputs[i].dtype is torch.int64:
             inputs = (*inputs[:i], inputs[i].to(torch.int32), *inputs[i + 1 :])
@@ -282,8 +283,8 @@ def _refuse_gradients(name: str, sentence: str) -> None:
     _namespace.impl(name, autograd, "Autograd")
 
 
-_FLAGS = "bool causal=False, bool deterministic=False, str options='', int comm=0"
-_DEFAULTS = (False, False, "", 0)
+_FLAGS = "bool causal=False, int deterministic=0, str options='', int comm=0"
+_DEFAULTS = (False, 0, "", 0)
 
 
 def _filled(arguments, tensors: int) -> tuple:

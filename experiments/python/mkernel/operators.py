@@ -31,8 +31,15 @@ from ._library import Refused, library
 tensors = None  # the module for PyTorch's tensors, once torch is there
 
 
+_SUMS = {0: 0, 1: 1, 2: 2, "everywhere": 2}  # enum mk_deterministic
+
+
 def _launch(comm, op, inputs, outputs, causal=False, deterministic=False, options=""):
     first = inputs[0]
+    try:
+        deterministic = _SUMS[deterministic]
+    except (KeyError, TypeError):
+        raise Refused(f"{op}: deterministic={deterministic!r}: it is False, True or 'everywhere'") from None
     if getattr(first, "ndim", 0) > 2 and _shapes.OPERATORS[op].inputs[0][2] == 2:
         return _launch_folded(comm, op, inputs, outputs, causal, deterministic, options)
     if tensors is not None and tensors.is_array(first):
@@ -64,7 +71,7 @@ def _launch_folded(comm, op, inputs, outputs, *flags):
     return outputs
 
 
-def ag_gemm(a, b, out=None, *, bias=None, activation: str = "", options: str = "", comm=None):
+def ag_gemm(a, b, out=None, *, bias=None, activation: str = "", deterministic=False, options: str = "", comm=None):
     """C = f(gather(A) B + bias): the rows of A of all ranks, times this rank's B.
 
     a: [M/W, K] bf16, this rank's rows. Read in place where it begins where an array of `mkernel.empty` begins (on all
@@ -73,12 +80,13 @@ def ag_gemm(a, b, out=None, *, bias=None, activation: str = "", options: str = "
     bias: [N] bf16, added to each row.
     activation: "silu" or "gelu_tanh", of what is then there; neither it nor the sum is rounded before.
     out: [M, N] bf16. Returns it. Sums are fp32.
+    deterministic: "everywhere": a row of C has the same bits whatever M, the plan and W. Else it has them in every run of a plan.
     """
     options = f"{options} epilogue={activation}" if activation else options
     outputs = None if out is None else (out,)
     if bias is None:
-        return _launch(comm, "ag_gemm", (a, b), outputs, options=options)[0]
-    return _launch(comm, "ag_gemm_bias", (a, b, bias), outputs, options=options)[0]
+        return _launch(comm, "ag_gemm", (a, b), outputs, False, deterministic, options)[0]
+    return _launch(comm, "ag_gemm_bias", (a, b, bias), outputs, False, deterministic, options)[0]
 
 
 def ag_gemm_fp8(a, b, a_scales, b_scales, out=None, *, options: str = "", comm=None):
@@ -103,13 +111,14 @@ def _gemm_sum(name, a, b, out, residual, norm_weight, eps, deterministic, option
     return _launch(comm, name, (a, b), None if out is None else (out,), False, deterministic, options)[0]
 
 
-def gemm_rs(a, b, out=None, *, residual=None, norm_weight=None, eps: float = 1e-6, deterministic: bool = False, options: str = "", comm=None):
+def gemm_rs(a, b, out=None, *, residual=None, norm_weight=None, eps: float = 1e-6, deterministic=False, options: str = "", comm=None):
     """C = this rank's rows of the sum over ranks of A B.
 
     a: [M, K] bf16. b: [K, N] bf16; K are this rank's columns of the whole product.
     out: [M/W, N] bf16. Returns it.
     deterministic: sum over ranks in fp32 and in rank order, the same bits on every run. Else partial sums may be
-        bf16 and are added in any order.
+        bf16 and are added in any order. "everywhere": a row of C has the same bits whatever M, the plan and W are, for W of
+        1, 2, 4 or 8 and a K that is a multiple of 64, at least 512 over all ranks.
     residual: [M/W, N] bf16, this rank's rows: returns C + residual, in fp32 of the rounded C, rounded to bf16.
     norm_weight: [N] bf16, with a residual: returns (normed, new residual), as gemm_ar does, of this rank's rows.
     """
@@ -129,7 +138,7 @@ def gemm_ar_fp8(a, b, a_scales, b_scales, out=None, *, deterministic: bool = Fal
     return _launch(comm, "gemm_ar_fp8", (a, b, a_scales, b_scales), None if out is None else (out,), False, deterministic, options)[0]
 
 
-def gemm_ar(a, b, out=None, *, residual=None, norm_weight=None, eps: float = 1e-6, deterministic: bool = False, options: str = "", comm=None):
+def gemm_ar(a, b, out=None, *, residual=None, norm_weight=None, eps: float = 1e-6, deterministic=False, options: str = "", comm=None):
     """C = the sum over ranks of A B, the same bits on every rank.
 
     a: [M, K] bf16, any M from 1. b: [K, N] bf16. out: [M, N] bf16. Returns it. Sums as in gemm_rs.
@@ -200,7 +209,7 @@ def _roomy(options, capacity):
     return f"{options} capacity={int(capacity)}" if capacity else options
 
 
-def moe_dispatch_gemm(x, b, ids, *, out=None, rows=None, capacity: int = 0, options: str = "", comm=None):
+def moe_dispatch_gemm(x, b, ids, *, out=None, rows=None, deterministic=False, capacity: int = 0, options: str = "", comm=None):
     """C = the tokens of each of this rank's experts, times its B.
 
     x: [T, H] bf16, this rank's tokens; T is the same on all ranks.
@@ -212,10 +221,11 @@ def moe_dispatch_gemm(x, b, ids, *, out=None, rows=None, capacity: int = 0, opti
     rows: [E/W, 2] int32 (numpy: uint32): first row and number of rows of each expert. Both or neither.
     capacity: rows of its experts that a rank has room for, the same on all ranks; 0: on up to 8 ranks all that can come, which is what "any ids" above
          rests on, else a multiple of the mean. Where more come the launch fails on all ranks and says so.
+    deterministic: as in ag_gemm.
     Returns (out, rows).
     """
     outputs = None if out is None and rows is None else (out, rows)
-    return tuple(_launch(comm, "moe_dispatch_gemm", (x, b, ids), outputs, options=_roomy(options, capacity)))
+    return tuple(_launch(comm, "moe_dispatch_gemm", (x, b, ids), outputs, False, deterministic, _roomy(options, capacity)))
 
 
 def moe_dispatch_gemm_fp8(x, b, ids, b_scales, *, out=None, rows=None, capacity: int = 0, options: str = "", comm=None):

@@ -1,0 +1,51 @@
+/* Sums whose bits depend neither on a plan nor on the number of ranks (MK_EVERYWHERE). One rule for every executor.
+ *
+ *   K of all ranks lies in stages of MK_SUM_STAGE, and these in MK_SUM_BLOCKS blocks, the b-th from stage
+ *   mk_sum_border(stages, b) on. A block is summed for itself, from zero, in the order of K. The blocks are the leaves of
+ *   ((0+1)+(2+3))+((4+5)+(6+7)), in fp32; the root is rounded to bf16.
+ *
+ *   Every number that is added there is cut to its upper 3 bytes first (mk_sum_cut), wherever it is added. So what
+ *   crosses a link takes 3 bytes and loses nothing by it: 2^-15 of a number at most, where rounding the root costs 2^-9.
+ *
+ *   Of 1, 2, 4 or 8 ranks each has the blocks of one node of the tree: it sends one number, and what is left to add are the
+ *   levels above. GPUs and host agree in all of it but the sums of a block, which on a GPU are the tensor core's. */
+#ifndef MK_SUM_TREE_H
+#define MK_SUM_TREE_H
+
+#include "core/base.h"
+
+#include <string.h>
+
+#define MK_SUM_BLOCKS 8u
+#define MK_SUM_STAGE 64u /* elements of K: a stage of the GEMM engines */
+
+/* The stage that block `block` begins with; of MK_SUM_BLOCKS, where the last one ends. */
+MK_PURE uint32_t mk_sum_border(uint32_t stages, uint32_t block)
+{
+    return (uint32_t)((uint64_t)stages * block / MK_SUM_BLOCKS);
+}
+
+MK_PURE float mk_sum_cut(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits &= 0xffffff00;
+    memcpy(&x, &bits, sizeof bits);
+    return x;
+}
+
+MK_PURE float mk_sum_node(float left, float right)
+{
+    return mk_sum_cut(left) + mk_sum_cut(right);
+}
+
+/* The root over 1, 2, 4 or 8 nodes of one level, left to right. */
+MK_PURE float mk_sum_root(float *node, uint32_t count)
+{
+    for (; count > 1; count /= 2)
+        for (uint32_t i = 0; i < count / 2; i++)
+            node[i] = mk_sum_node(node[2 * i], node[2 * i + 1]);
+    return node[0];
+}
+
+#endif

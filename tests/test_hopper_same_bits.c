@@ -1,0 +1,65 @@
+/* LIMIT=600 */
+/* GPU kernels of gemm_rs, gemm_ar and ag_gemm, on emulated GPUs, give a row of C the bits that core/sum_tree.h says, whatever M, the
+ * tile, one shot or two, the roles, and 1, 2, 4 or 8 ranks on one node or two. (The emulation's products are added in the order of K,
+ * so what is left is the tree.) */
+#include "core/gemm_tiles.h"
+#include "tests/helpers/same_bits.h"
+
+static void draw_plan(struct sim_random *r, struct mk_problem *q)
+{
+    struct mk_tuning *t = &q->tuning;
+    struct mk_gemm_tile tile;
+    uint32_t tiles = 0;
+    q->exec = MK_EXEC_CUDA;
+    q->sms = 4;
+    q->engine = sim_random_below(r, 2) ? MK_ENGINE_WGMMA : MK_ENGINE_MMA;
+    q->b_transposed = (int)sim_random_below(r, 2);
+    t->shots = q->topo.nodes == 1 && sim_random_below(r, 2) ? 1 : 2;
+    while (op_gpu_tile(q, tiles, &tile))
+        tiles++;
+    do
+        op_gpu_tile(q, sim_random_below(r, tiles), &tile);
+    while (t->shots == 1 && tile.tile_n > 128 && q->op != MK_OP_AG_GEMM);
+    t->tile_m = tile.tile_m;
+    t->tile_n = tile.tile_n;
+    t->cluster = tile.cluster;
+    t->split.ctas[MK_COMPUTE] = 2;
+    t->split.ctas[MK_INTER_SEND] = q->topo.nodes > 1;
+    if (op_needs(q->op, &q->topo, MK_INTRA_COMM))
+        t->split.ctas[MK_INTRA_COMM] = sim_random_below(r, 2) ? 2 : 1;
+}
+
+static void emulate(struct sim_random *r, struct sim_world_config *c)
+{
+    c->emulated = 4;
+    c->unwatched = sim_random_below(r, 12) > 0; /* races are looked for in the others */
+    c->launches = 1 + sim_random_below(r, 4) / 3;
+}
+
+static void sums(enum mk_op op)
+{
+    same_cases(op, op == MK_OP_AG_GEMM ? 12 : 48, draw_plan, emulate);
+}
+
+static void test_gemm_rs(void **state)
+{
+    sums(MK_OP_GEMM_RS);
+}
+
+static void test_gemm_ar(void **state)
+{
+    sums(MK_OP_GEMM_AR);
+}
+
+static void test_ag_gemm(void **state)
+{
+    sums(MK_OP_AG_GEMM);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gemm_rs),
+                                       cmocka_unit_test(test_gemm_ar),
+                                       cmocka_unit_test(test_ag_gemm)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

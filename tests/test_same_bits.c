@@ -1,0 +1,114 @@
+/* A row of C has the bits that core/sum_tree.h says, and no others, whatever M, the row's place, the tile, one shot or
+ * two, the roles, and 1, 2, 4 or 8 ranks on one node or two: gemm_rs, gemm_ar and ag_gemm on the host's executor. Problems
+ * that cannot are refused. */
+#include "tests/helpers/same_bits.h"
+
+/* Whatever a host's plan may be. */
+static void draw_plan(struct sim_random *r, struct mk_problem *q)
+{
+    static const uint32_t heights[] = {8, 16, 40, 64, 128};
+    struct mk_tuning *t = &q->tuning;
+    t->tile_m = heights[sim_random_below(r, 5)];
+    t->tile_n = 8 * (1 + sim_random_below(r, 12));
+    t->split.ctas[MK_COMPUTE] = 1 + sim_random_below(r, 4);
+    for (int role = MK_INTRA_COMM; role < MK_ROLES; role++)
+        t->split.ctas[role] =
+            op_needs(q->op, &q->topo, (enum mk_role)role) ? 1 + sim_random_below(r, 2) : 0;
+    t->shots = q->topo.nodes == 1 && sim_random_below(r, 2) ? 1 : 2;
+    q->b_transposed = (int)sim_random_below(r, 2);
+}
+
+static void sums(enum mk_op op)
+{
+    same_cases(op, 100, draw_plan, NULL);
+}
+
+static void test_gemm_rs(void **state)
+{
+    sums(MK_OP_GEMM_RS);
+}
+
+static void test_gemm_ar(void **state)
+{
+    sums(MK_OP_GEMM_AR);
+}
+
+static void test_ag_gemm(void **state)
+{
+    sums(MK_OP_AG_GEMM);
+}
+
+/* The numbers tell the tree from others: sums in the order of K, of blocks in their order, and without the cut differ. */
+static void test_numbers_tell(void **state)
+{
+    const struct same_family *f = &same_families[0];
+    uint32_t in_order = 0, uncut = 0, of_all = 0;
+    for (uint32_t id = 0; id < SAME_IDS; id++)
+        for (uint32_t col = 0; col < f->n; col++, of_all++) {
+            float block[MK_SUM_BLOCKS], all = 0, plain;
+            for (uint32_t i = 0; i < MK_SUM_BLOCKS; i++) {
+                block[i] = same_block(f, id, col, i);
+                all += block[i];
+            }
+            plain = ((block[0] + block[1]) + (block[2] + block[3])) +
+                    ((block[4] + block[5]) + (block[6] + block[7]));
+            const uint16_t right = mk_bf16_from_float(mk_sum_root(block, MK_SUM_BLOCKS));
+            in_order += mk_bf16_from_float(all) != right;
+            uncut += mk_bf16_from_float(plain) != right;
+        }
+    print_message("of %u numbers %u differ where blocks are added in their order, %u uncut\n",
+                  of_all, in_order, uncut);
+    assert_true(in_order > of_all / 4 && uncut > of_all / 4);
+}
+
+static void refused(struct mk_problem q, const char *says)
+{
+    struct mk_plan p;
+    char error[512] = "";
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
+    if (!strstr(error, says))
+        fail_msg("'%s' does not say '%s'", error, says);
+}
+
+static void test_refused(void **state)
+{
+    struct mk_problem q = {.op = MK_OP_GEMM_RS, .topo = {1, 2, 0}, .m = 64, .n = 64, .k = 264};
+    q.deterministic = MK_EVERYWHERE;
+    refused(q, "K of a rank is a multiple of 64, and of all at least 512: 320");
+    q.k = 64;
+    refused(q, "256");
+    q.k = 512;
+    q.topo.gpus = 3;
+    q.m = 63;
+    refused(q, "on 3 ranks");
+    q.topo = (struct mk_topo){4, 4, 0};
+    q.m = 64;
+    refused(q, "for 1, 2, 4 or 8 ranks");
+    q.topo = (struct mk_topo){1, 2, 0};
+    q.fp8 = q.b_transposed = 1;
+    refused(q, "for bf16");
+    q = (struct mk_problem){.op = MK_OP_MOE_FFN, .topo = {1, 2, 0}, .moe = {8, 64, 64, 4, 2}};
+    q.deterministic = MK_EVERYWHERE;
+    refused(q, "where experts lie");
+    q = (struct mk_problem){
+        .op = MK_OP_REDUCE_SCATTER, .topo = {1, 2, 0}, .m = 16, .n = 64, .k = 64};
+    q.deterministic = MK_EVERYWHERE;
+    refused(q, "rank order");
+    q = (struct mk_problem){
+        .op = MK_OP_AG_GEMM, .exec = MK_EXEC_CUDA, .engine = MK_ENGINE_WGMMA, .sms = 132};
+    q.topo = (struct mk_topo){1, 2, 0};
+    q.m = 64;
+    q.n = q.k = 1024;
+    q.tuning = (struct mk_tuning){.tile_m = 64, .tile_n = 64, .cluster = 1, .shots = 1};
+    q.deterministic = MK_EVERYWHERE;
+    refused(q, "tiles of 64x64 on 1 CTAs with the same bits everywhere");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gemm_rs), cmocka_unit_test(test_gemm_ar),
+        cmocka_unit_test(test_ag_gemm), cmocka_unit_test(test_numbers_tell),
+        cmocka_unit_test(test_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
