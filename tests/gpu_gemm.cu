@@ -35,7 +35,7 @@ static int check_one(int64_t m, int64_t n, int64_t k, enum gemm_b b_rows)
     CUDA(cudaMalloc(&c, (m * n + 2 * GUARD) * 2));
     CUDA(cudaMalloc(&changed, 8));
     reference<<<dim3((n + 15) / 16, (m + 15) / 16), dim3(16, 16)>>>(a, b, want, m, n, k,
-                                                                    b_rows == GEMM_B_KN);
+                                                                    b_rows == GEMM_KN);
     for (int t = 0; t < TILINGS; t++) {
         CUDA(cudaMemset(c, 0xff, (m * n + 2 * GUARD) * 2));
         CUDA(cudaMemset(changed, 0, 8));
@@ -50,7 +50,7 @@ static int check_one(int64_t m, int64_t n, int64_t k, enum gemm_b b_rows)
             printf("WRONG %lld,%lld,%lld %s tile %dx%dx%d: returned %d, relative error %.2e, %llu "
                    "wrong, "
                    "%llu stray\n",
-                   (long long)m, (long long)n, (long long)k, b_rows == GEMM_B_KN ? "KN" : "NK",
+                   (long long)m, (long long)n, (long long)k, b_rows == GEMM_KN ? "KN" : "NK",
                    tilings[t].tile_m, tilings[t].tile_n, tilings[t].cluster, err, relative, d.wrong,
                    stray);
             failed = 1;
@@ -69,18 +69,18 @@ static int check(void)
     int failed = 0, cases = sizeof product_shapes / sizeof product_shapes[0];
     for (int i = 0; i < cases; i++) {
         failed |=
-            check_one(product_shapes[i][0], product_shapes[i][1], product_shapes[i][2], GEMM_B_NK);
+            check_one(product_shapes[i][0], product_shapes[i][1], product_shapes[i][2], GEMM_NK);
         failed |=
-            check_one(product_shapes[i][0], product_shapes[i][1], product_shapes[i][2], GEMM_B_KN);
+            check_one(product_shapes[i][0], product_shapes[i][1], product_shapes[i][2], GEMM_KN);
     }
     /* What it must refuse. */
     const struct gemm_tiling none = {64, 32, 1};
     bf16 *p = device_random(1 << 16, 1);
-    failed |= gemm_run(p, p, p, 64, 60, 64, GEMM_B_NK, tilings[0], 0, 0) == 0;
-    failed |= gemm_run(p, p, p, 64, 64, 12, GEMM_B_NK, tilings[0], 0, 0) == 0;
-    failed |= gemm_run(p, p, p, 0, 64, 64, GEMM_B_NK, tilings[0], 0, 0) == 0;
-    failed |= gemm_run(p, p, p, 64, 64, 64, GEMM_B_NK, none, 0, 0) == 0;
-    failed |= gemm_run(p + 1, p, p, 64, 64, 64, GEMM_B_NK, tilings[0], 0, 0) == 0;
+    failed |= gemm_run(p, p, p, 64, 60, 64, GEMM_NK, tilings[0], 0, 0) == 0;
+    failed |= gemm_run(p, p, p, 64, 64, 12, GEMM_NK, tilings[0], 0, 0) == 0;
+    failed |= gemm_run(p, p, p, 0, 64, 64, GEMM_NK, tilings[0], 0, 0) == 0;
+    failed |= gemm_run(p, p, p, 64, 64, 64, GEMM_NK, none, 0, 0) == 0;
+    failed |= gemm_run(p + 1, p, p, 64, 64, 64, GEMM_NK, tilings[0], 0, 0) == 0;
     CUDA(cudaFree(p));
     printf("check: %d shapes, both layouts of B, %d tile shapes: %s\n", cases, TILINGS,
            failed ? "WRONG" : "right");
@@ -188,7 +188,7 @@ static int bench_shape(struct contestant *of, int count, int64_t m, int64_t n, i
         of[i].ratios += log(rho);
         printf("%5lld %5lld %5lld %s  %-22s %8.4f ms (%.4f-%.4f) %6.1f TF  %.3f of cuBLAS  error "
                "%.1e\n",
-               (long long)m, (long long)n, (long long)k, b_rows == GEMM_B_KN ? "KN" : "NK",
+               (long long)m, (long long)n, (long long)k, b_rows == GEMM_KN ? "KN" : "NK",
                of[i].name, t, ms[i][0], ms[i][ROUNDS - 1], 2e-9 * m * n * k / t, rho, relative[i]);
     }
     fflush(stdout);

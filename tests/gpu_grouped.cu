@@ -84,7 +84,7 @@ static int check_one(const struct groups *g, int64_t n, int64_t k, enum gemm_b b
         if (g->rows[i])
             reference<<<dim3((n + 15) / 16, (g->rows[i] + 15) / 16), dim3(16, 16)>>>(
                 a + (int64_t)g->first[i] * k, b + i * n * k, want + (int64_t)g->first[i] * n,
-                g->rows[i], n, k, b_rows == GEMM_B_KN);
+                g->rows[i], n, k, b_rows == GEMM_KN);
     for (int t = 0; t < TILES; t++) {
         const struct mk_gemm_tile tile = tiles[t];
         struct gemm_grouped p = grouped_of(g, a, b, c + GUARD, n, k, b_rows, tile);
@@ -112,8 +112,8 @@ static int check_one(const struct groups *g, int64_t n, int64_t k, enum gemm_b b
             printf("WRONG %u groups, %lld rows, n %lld, k %lld, %s, tile %ux%u: returned %d, "
                    "relative error %.2e, %llu wrong, %llu stray\n",
                    g->count, (long long)g->all, (long long)n, (long long)k,
-                   b_rows == GEMM_B_KN ? "KN" : "NK", tile.tile_m, tile.tile_n, err, relative,
-                   wrong, stray);
+                   b_rows == GEMM_KN ? "KN" : "NK", tile.tile_m, tile.tile_n, err, relative, wrong,
+                   stray);
             failed = 1;
         }
         CUDA(cudaFree(p.table));
@@ -149,8 +149,8 @@ static int check(void)
     for (int which = 0; which < 4; which++) {
         check_groups(&g, which);
         for (int i = 0; i < (int)(sizeof shapes / sizeof *shapes); i++, cases += 2) {
-            failed |= check_one(&g, shapes[i][0], shapes[i][1], GEMM_B_NK);
-            failed |= check_one(&g, shapes[i][0], shapes[i][1], GEMM_B_KN);
+            failed |= check_one(&g, shapes[i][0], shapes[i][1], GEMM_NK);
+            failed |= check_one(&g, shapes[i][0], shapes[i][1], GEMM_KN);
         }
         CUDA(cudaFree(g.ranges));
     }
@@ -249,7 +249,7 @@ static int bench_one(const struct groups *g, uint32_t tokens, int64_t n, int64_t
         printf("%5u tokens a rank %6lld rows, n %5lld, k %5lld %s  %8.4f ms (%.4f-%.4f) %6.1f TF  "
                "cuBLAS, a call for each group %8.4f ms %6.1f TF, %.3f of it\n",
                tokens, (long long)g->all, (long long)n, (long long)k,
-               b_rows == GEMM_B_KN ? "KN" : "NK", ours, ms[1][0], ms[1][ROUNDS - 1], flop / ours,
+               b_rows == GEMM_KN ? "KN" : "NK", ours, ms[1][0], ms[1][ROUNDS - 1], flop / ours,
                theirs, flop / theirs, rho);
     }
     fflush(stdout);

@@ -135,7 +135,7 @@ static int bench_product(int64_t m, int64_t n, int64_t k, int kn, double block_m
     }
     CUDA(cudaMalloc(&c, m * n * 2));
     CUDA(cudaMalloc(&want, m * n * 2));
-    int bad = run_cublas(a[0], b[0], want, m, n, k, kn ? GEMM_B_KN : GEMM_B_NK);
+    int bad = run_cublas(a[0], b[0], want, m, n, k, kn ? GEMM_KN : GEMM_NK);
     struct lt_product product = lt_describe(a[0], b[0], c, m, n, k, kn);
     struct lt_choice choice;
     if (lt_choose(&product, &choice)) {

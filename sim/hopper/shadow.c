@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { MOST_NODES = 1 << 26, GAP = 4096 };
+enum { MOST_NODES = 1 << 26, MORE_NODES = 1 << 20 /* of one access */, GAP = 4096 };
 
 /* A state is the index of its last node: the last read since the last write; through `before` the
  * reads before it, down to the write. So one more reader is one more node, however many there are.
@@ -19,24 +19,41 @@ struct shadow_node {
     uint32_t hash;
 };
 
+#define NODE_BYTES ((MOST_NODES + MORE_NODES) * sizeof(struct shadow_node))
+
+/* Zeroed memory that is taken as it is used, in large pages where there are any: histories are
+ * looked up at random, so that with small ones most of the time goes to the TLB. NULL: none. */
+static void *shadow_map(size_t bytes)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    madvise(p, bytes, MADV_HUGEPAGE);
+    return p;
+}
+
+static void shadow_unmap(void *p, size_t bytes)
+{
+    if (p)
+        munmap(p, bytes);
+}
+
 int shadow_open(struct shadow *s, size_t bytes, uint32_t sms)
 {
     memset(s, 0, sizeof *s);
     s->bytes = bytes;
     s->sms = sms;
-    s->node_room = 1 << 12;
     s->node_most = MOST_NODES;
     s->path = malloc(2 * ((size_t)sms * KNOWN_ENTRIES + 2) * sizeof *s->path);
     s->node_count = SHADOW_SPECIALS;
     s->memo_turn = 1;
     s->table_size = 1 << 12;
-    s->nodes = malloc(s->node_room * sizeof *s->nodes);
-    s->table = calloc(s->table_size, sizeof *s->table);
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    s->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
-    s->states = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
-    if (!s->nodes || !s->table || !s->path || s->memory == MAP_FAILED ||
-        (void *)s->states == MAP_FAILED) {
+    s->nodes = shadow_map(NODE_BYTES);
+    s->table = shadow_map(s->table_size * sizeof *s->table);
+    s->memory = shadow_map(bytes);
+    s->states = shadow_map(bytes);
+    if (!s->nodes || !s->table || !s->path || !s->memory || !s->states) {
         shadow_close(s);
         return -ENOMEM;
     }
@@ -45,12 +62,10 @@ int shadow_open(struct shadow *s, size_t bytes, uint32_t sms)
 
 void shadow_close(struct shadow *s)
 {
-    if (s->memory && s->memory != MAP_FAILED)
-        munmap(s->memory, s->bytes);
-    if (s->states && (void *)s->states != MAP_FAILED)
-        munmap(s->states, s->bytes);
-    free(s->nodes);
-    free(s->table);
+    shadow_unmap(s->memory, s->bytes);
+    shadow_unmap(s->states, s->bytes);
+    shadow_unmap(s->nodes, NODE_BYTES);
+    shadow_unmap(s->table, s->table_size * sizeof *s->table);
     free(s->path);
     memset(s, 0, sizeof *s);
 }
@@ -99,7 +114,7 @@ static void forget(struct shadow *s)
 
 static void grow_table(struct shadow *s)
 {
-    uint32_t size = s->table_size * 2, *table = calloc(size, sizeof *table);
+    uint32_t size = s->table_size * 2, *table = shadow_map(size * sizeof *table);
     if (!table)
         abort();
     for (uint32_t i = 0; i < s->table_size; i++) {
@@ -110,7 +125,7 @@ static void grow_table(struct shadow *s)
             at = (at + 1) & (size - 1);
         table[at] = s->table[i];
     }
-    free(s->table);
+    shadow_unmap(s->table, s->table_size * sizeof *table);
     s->table = table;
     s->table_size = size;
 }
@@ -123,12 +138,6 @@ static uint32_t intern(struct shadow *s, uint32_t before, const struct shadow_ev
         const struct shadow_node *n = &s->nodes[s->table[at]];
         if (n->hash == hash && n->before == before && !memcmp(&n->event, event, sizeof *event))
             return s->table[at];
-    }
-    if (s->node_count == s->node_room) {
-        s->node_room *= 2;
-        s->nodes = realloc(s->nodes, s->node_room * sizeof *s->nodes);
-        if (!s->nodes)
-            abort();
     }
     uint32_t id = s->node_count++;
     s->nodes[id] =

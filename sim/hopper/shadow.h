@@ -47,7 +47,7 @@ struct shadow {
     uint32_t *states;
     uint32_t sms;
     struct shadow_node *nodes; /* the interned states: each is the last of a chain */
-    uint32_t node_count, node_room;
+    uint32_t node_count;
     uint32_t node_most; /* more, and what has happened is forgotten */
     uint32_t *path;     /* an access's: the chain that it comes to, oldest first */
     uint32_t *table, table_size, table_used;

@@ -48,7 +48,7 @@ int gemm_run(const void *a, const void *b, void *c, int64_t m, int64_t n, int64_
         return -EINVAL;
 #define MATRIX_TRY(tm, tn, cl, st, boxes)                                                          \
     if (tiling.tile_m == tm && tiling.tile_n == tn && tiling.cluster == cl)                        \
-        return b_rows == GEMM_B_KN                                                                 \
+        return b_rows == GEMM_KN                                                                   \
                    ? matrix_run<gemm_shape<tm, tn, cl, 1, st, boxes>>(a, b, c, m, n, k, sms,       \
                                                                       stream)                      \
                    : matrix_run<gemm_shape<tm, tn, cl, 0, st, boxes>>(a, b, c, m, n, k, sms,       \

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /* rows of B are N (a PyTorch weight: C = A B^T) or K (C = A B) */
-enum gemm_b { GEMM_B_NK, GEMM_B_KN };
+enum gemm_b { GEMM_NK, GEMM_KN };
 
 /*
  * C (m x n) = A (m x k) B on the current device, bf16 with fp32 accumulation; all row-major and

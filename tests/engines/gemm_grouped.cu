@@ -165,7 +165,7 @@ int gemm_grouped_run(const struct gemm_grouped *g, cudaStream_t stream)
 #define GROUPED_TRY(rows_, columns_, cluster_, stages, boxes)                                      \
     if (g->tiling.tile_m == rows_ && g->tiling.tile_n == columns_ &&                               \
         g->tiling.cluster == cluster_)                                                             \
-        return g->b_rows == GEMM_B_KN                                                              \
+        return g->b_rows == GEMM_KN                                                                \
                    ? grouped_launch<gemm_shape<rows_, columns_, cluster_, 1, stages, boxes>>(      \
                          g, sms, stream)                                                           \
                    : grouped_launch<gemm_shape<rows_, columns_, cluster_, 0, stages, boxes>>(      \

@@ -13,7 +13,7 @@ extern "C" {
  * of the tile's rows on. Sizes of the groups are known on the device alone. */
 struct gemm_grouped {
     const void *a;          /* rows x k, bf16 */
-    const void *b;          /* groups x k x n (GEMM_B_KN), or groups x n x k */
+    const void *b;          /* groups x k x n (GEMM_KN), or groups x n x k */
     void *c;                /* rows x n; rows of no group, up to where a tile ends, hold anything */
     const uint32_t *ranges; /* [groups][2]: first row, and how many, which may be 0 */
     void *table; /* gemm_grouped_table_bytes of device memory, for one launch at a time */

@@ -157,7 +157,7 @@ static int run_cublas(const bf16 *a, const bf16 *b, bf16 *c, int64_t m, int64_t 
 {
     const float one = 1, zero = 0;
     enum { OP_N = 0, OP_T = 1, R_16BF = 14, COMPUTE_32F = 68, DEFAULT = -1 };
-    int kn = b_rows == GEMM_B_KN;
+    int kn = b_rows == GEMM_KN;
     return cublas.gemm(cublas.handle, kn ? OP_N : OP_T, OP_N, n, m, k, &one, b, R_16BF, kn ? n : k,
                        a, R_16BF, k, &zero, c, R_16BF, n, COMPUTE_32F, DEFAULT);
 }
