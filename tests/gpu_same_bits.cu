@@ -1,5 +1,5 @@
 /* On GPUs a row of C has the same bits in gemm_rs, gemm_ar and ag_gemm with MK_EVERYWHERE, whatever M, the row's place, the tile, one shot
- * or two, and on 1, 2 and 4 ranks (which may share GPUs) and on two nodes of one rank: hundreds of random cases, all compared element
+ * or two, and on 1, 2 and 4 ranks (which may share GPUs) and on two nodes of one rank, for one layout of B: hundreds of random cases, all compared element
  * by element with the first that had the row. Engines are compared with themselves; whether they agree, a line says.
  *
  *   gpu_same_bits [CASES]              default 500
@@ -21,7 +21,7 @@
 #include <cuda_runtime_api.h>
 #endif
 
-enum { IDS = 64, MOST_N = 1032, FAMILIES = 3, ENGINES = 2, KINDS = 2 };
+enum { IDS = 64, MOST_N = 1032, FAMILIES = 3, ENGINES = 2, KINDS = 4 };
 
 /* Products whose rows are compared: N, and K of all ranks. */
 static const struct {
@@ -32,7 +32,8 @@ static const struct form {
     uint32_t nodes, gpus, share; /* of 100 cases */
 } forms[] = {{1, 1, 35}, {1, 2, 35}, {2, 1, 10}, {1, 4, 20}};
 
-/* Shared by all processes: rows by what they must equal. Kind 0: sums in a tree, of gemm_rs and gemm_ar; 1: ag_gemm. */
+/* Shared by all processes: rows by what they must equal. Kind: 2 where it is ag_gemm and no tree, and 1 where B is N x K, which wgmma
+ * adds in another order than K x N. */
 struct rows {
     int known[FAMILIES][ENGINES][KINDS][IDS];
     uint16_t row[FAMILIES][ENGINES][KINDS][IDS][MOST_N];
@@ -146,7 +147,8 @@ static void fill(const struct drawn *d, uint32_t rank, uint32_t world, uint16_t 
 
 static int compare(const struct drawn *d, uint32_t rank, uint32_t world, const uint16_t *c)
 {
-    const int scatters = d->spec.op == MK_OP_GEMM_RS, kind = d->spec.op == MK_OP_AG_GEMM;
+    const int scatters = d->spec.op == MK_OP_GEMM_RS,
+              kind = 2 * (d->spec.op == MK_OP_AG_GEMM) + (d->spec.b_transposed != 0);
     const uint64_t n = d->spec.shape[1], count = d->spec.shape[0] / (scatters ? world : 1),
                    before = scatters ? rank * count : 0;
     for (uint64_t row = 0; row < count; row++) {

@@ -28,6 +28,13 @@ enum mk_op { MK_OP_STENCIL, MK_OP_SORT, MK_OPS };
 #define op_bias_argument own_bias_argument
 #define op_residual_argument own_residual_argument
 #define op_has_epilogue own_has_epilogue
+#define op_has_fp8_on_mma own_has_fp8_on_mma
+#define op_has_limit own_has_limit
+#define op_limit_of own_limit_of
+#define op_set_limit own_set_limit
+#define op_overflows own_overflows
+#define op_drops own_drops
+#define op_set_drops own_set_drops
 #define op_fit own_fit
 #define op_unit own_unit
 #define op_heap_offset own_heap_offset
