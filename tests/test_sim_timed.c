@@ -611,6 +611,7 @@ static void test_nothing_goes_on(void **state)
     struct timed_result r;
     struct mk_plan plan;
     op.publish = publishes_nothing;
+    q.tuning.shots = 2; /* in one, the exchange announces */
     build(&plan, &q);
     struct timed_config c = {
         .plan = &plan, .machine = machine_default(), .op = &op, .launches = 1, .seed = 5};

@@ -9,12 +9,28 @@
 
 #include <errno.h>
 
-/* Rows of A that one shot suits best: more are two. Where, on engine wgmma, the sum goes to both of two ranks, one
- * shot sends no more bytes than two do, and all of it but the last tile's goes behind products:
- * 1024 rows take 145 us (8192,4096) and 139 (4096,8192), in two shots 151 and 143; 2048 rows 285
- * and 266, in two 266 and 248. */
+/* Rows of A that one shot suits best: more are two. On two ranks and engine wgmma as 177 shapes say that were measured on
+ * two H200s (docs/FIGURES.md). Where the sum goes to both, one shot sends no more bytes than two do, and all of it but the
+ * last tile's goes behind products: 1280 and 1536 rows are 1.04 to 1.26 times as fast so. Where it does not, by the
+ * elements of C: 512 rows of 4096 columns are 1.08 times as fast, of 5120 and more .86 to .91. */
 #define GEMM_RS_FEW_ROWS 512
-#define GEMM_AR_FEW_ROWS_OF_TWO 1024
+#define GEMM_RS_FEW_ROWS_OF_TWO 1024
+#define GEMM_RS_FEW_ELEMENTS_OF_TWO (512ull * 4096)
+#define GEMM_AR_FEW_ROWS_OF_TWO 1536
+
+static uint64_t gemm_rs_few_rows(const struct mk_problem *q, int gathers)
+{
+    if (q->topo.gpus != 2 || q->engine == MK_ENGINE_MMA)
+        return GEMM_RS_FEW_ROWS;
+    if (gathers)
+        return q->fp8 ? 1024 : GEMM_AR_FEW_ROWS_OF_TWO;
+    if (q->fp8)
+        return GEMM_RS_FEW_ROWS;
+    const uint64_t rows = GEMM_RS_FEW_ELEMENTS_OF_TWO / (q->n ? q->n : 1);
+    return rows < 256                       ? 256 /* fewer were not measured in two shots */
+           : rows < GEMM_RS_FEW_ROWS_OF_TWO ? rows
+                                            : GEMM_RS_FEW_ROWS_OF_TWO;
+}
 
 #define NVLINK_RATE 355.0 /* of an H200, bytes a ns */
 
@@ -187,10 +203,8 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, c
     int mma = q->exec == MK_EXEC_CUDA && q->engine == MK_ENGINE_MMA;
     int result = gemm_rs_cut_k(q, r, error, size);
     if (!result)
-        result = plan_choose_shots(q, plan_gemm_sum_tile,
-                                   gathers && q->topo.gpus == 2 && !mma ? GEMM_AR_FEW_ROWS_OF_TWO
-                                                                        : GEMM_RS_FEW_ROWS,
-                                   error, size);
+        result =
+            plan_choose_shots(q, plan_gemm_sum_tile, gemm_rs_few_rows(q, gathers), error, size);
     if (result)
         return result;
     gemm_rs_choose(q, gathers);
