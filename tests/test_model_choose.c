@@ -329,7 +329,7 @@ static void shots_follow_the_ranks(void **state)
     uint32_t count = 0;
     for (size_t o = 0; o < 3; o++)
         for (int wide = 0; wide < 2; wide++) {
-            uint32_t limit = ops[o] == MK_OP_GEMM_AR           ? 1536
+            uint32_t limit = ops[o] == MK_OP_GEMM_AR           ? 1280
                              : ops[o] == MK_OP_GEMM_RS && wide ? 256
                                                                : 512;
             assert_int_equal(shots_of(few_rows(ops[o], 2, limit, wide)), 1);

@@ -11,12 +11,12 @@
 
 /* Rows of A that one shot suits best: more are two. On two ranks and engine wgmma as 177 shapes say that were measured on
  * two H200s (docs/FIGURES.md). Where the sum goes to both, one shot sends no more bytes than two do, and all of it but the
- * last tile's goes behind products: 1280 and 1536 rows are 1.04 to 1.26 times as fast so. Where it does not, by the
+ * last tile's goes behind products: 1280 rows are 1.07 times as fast so, in bursts 1536 of 8192,4096 are .95. Where it does not, by the
  * elements of C: 512 rows of 4096 columns are 1.08 times as fast, of 5120 and more .86 to .91. */
 #define GEMM_RS_FEW_ROWS 512
 #define GEMM_RS_FEW_ROWS_OF_TWO 1024
 #define GEMM_RS_FEW_ELEMENTS_OF_TWO (512ull * 4096)
-#define GEMM_AR_FEW_ROWS_OF_TWO 1536
+#define GEMM_AR_FEW_ROWS_OF_TWO 1280
 
 static uint64_t gemm_rs_few_rows(const struct mk_problem *q, int gathers)
 {
