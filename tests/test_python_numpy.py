@@ -742,8 +742,7 @@ def emulating():
     rng = numpy.random.default_rng(comm.rank)
     a, b = bf16(rng, 64, 64), bf16(rng, 64, 64)
     near(mkernel.ag_gemm(a, b), floats(numpy.concatenate(list(rows_of(comm, 64, 64)))) @ floats(b))
-    # A GPU's tile, which is never smaller: the host's would be no larger than the 64 rows.
-    assert int(re.search(r"tile=(\d+),", comm.plans[0].options).group(1)) >= 128, comm.plans
+    assert "compute=20" in comm.plans[0].options, comm.plans  # a block on each SM of a small GPU, as no plan of the host has
     comm.close()
 
 
