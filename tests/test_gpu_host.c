@@ -58,6 +58,9 @@ static const char driver[] =
 static const char job[] =
     "#!/bin/sh\n"
     "case \"$*\" in trace*) echo 'worst clock: none'; exit 0;; esac\n"
+    "case \"$*\" in *'--capacity 1000') echo 'rank 0 has room for 1000 rows of its experts, and "
+    "4277 came in epoch 1'; exit 3;; "
+    "esac\n"
     "case \"$*\" in *1000000*)\n"
     "    for i in $(seq $GPU_HOST_GPUS); do sleep 40 & all=\"$all $!\"; [ $i = 2 ] && second=$!; "
     "done\n"
@@ -94,6 +97,8 @@ static int make_host(void **state)
     write_file("build/tests/gpu_mma", "#!/bin/sh\n");
     write_file("build/tests/gpu_mma_attention", "#!/bin/sh\n");
     write_file("build/tests/gpu_route", "#!/bin/sh\n");
+    write_file("build/tests/gpu_same_bits", "#!/bin/sh\n");
+    write_file("build/tests/gpu_fp8_mma", "#!/bin/sh\n");
     write_file("bin/nvidia-smi",
                "#!/bin/sh\nfor i in $(seq $GPU_HOST_GPUS); do case $1$GPU_HOST_OTHER in\n"
                "--query*) echo 8.9;; -L) echo GPU: NVIDIA H200;; *) echo GPU: NVIDIA RTX;;\n"
