@@ -178,12 +178,7 @@ template <class op> struct gemm_bf16_kernels {
 };
 
 /* The same of kernels whose sums are in a tree. */
-template <class op> struct gemm_tree_kernels {
-    template <class shape> static auto kernel()
-    {
-        return gemm_op_kernel<op, shape>;
-    }
-
+template <class op> struct gemm_tree_kernels : gemm_bf16_kernels<op> {
     template <class function>
     static int dispatch(const struct gemm_form *form, int transposed, function call)
     {

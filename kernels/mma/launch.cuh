@@ -106,26 +106,40 @@ static int mma_op_dispatch(uint32_t tile_m, uint32_t tile_n, int transposed, fun
     return -EINVAL;
 }
 
+/* An operator's kernels of bf16: of a shape; and of a plan's tiles, `call` with an object of their
+ * shape. What else has kernels says the same of them (launch_fp8.cuh). */
+template <class op> struct mma_bf16_kernels {
+    template <class shape> static auto kernel()
+    {
+        return mma_op_kernel<op, typename shape::either>;
+    }
+
+    template <class function>
+    static int dispatch(const struct mk_tuning *t, int transposed, function call)
+    {
+        return mma_op_dispatch(t->tile_m, t->tile_n, transposed, call);
+    }
+};
+
 /* What <op>_prepare and <op>_launch (kernels/op.h) are. */
-template <class op>
+template <class op, class kernels = mma_bf16_kernels<op>>
 static int mma_op_prepare(const struct mk_problem *q, char *error, size_t error_size)
 {
     const struct mk_tuning *t = &q->tuning;
-    int err = mma_op_dispatch(t->tile_m, t->tile_n, q->b_transposed, [=](auto shape) {
+    int err = kernels::dispatch(t, q->b_transposed, [=](auto shape) {
         typedef decltype(shape) built;
-        return gpu_admit(mma_op_kernel<op, typename built::either>, mk_total_blocks(&t->split), 1,
+        return gpu_admit(kernels::template kernel<built>(), mk_total_blocks(&t->split), 1,
                          mma_threads<built, typename op::source>, built::shared_bytes, error,
                          error_size);
     });
     return gpu_prepared(err, t->tile_m, t->tile_n, 0, error, error_size);
 }
 
-template <class op>
+template <class op, class kernels = mma_bf16_kernels<op>>
 static int mma_op_launch(const typename op::plan *plan, const struct mk_problem *q,
                          const struct gpu_launch *launch, cudaStream_t stream)
 {
-    const struct mk_tuning *t = &q->tuning;
-    return mma_op_dispatch(t->tile_m, t->tile_n, q->b_transposed, [=](auto shape) {
+    return kernels::dispatch(&q->tuning, q->b_transposed, [=](auto shape) {
         typedef decltype(shape) built;
         typename op::matrices matrices;
         struct mma_operands operands;
@@ -134,8 +148,7 @@ static int mma_op_launch(const typename op::plan *plan, const struct mk_problem 
         int err = op::template describe<built>(&matrices, &operands, plan, launch);
         if (err)
             return err;
-        return gpu_launch_blocks(mma_op_kernel<op, typename built::either>,
-                                 mk_total_blocks(&launch->split),
+        return gpu_launch_blocks(kernels::template kernel<built>(), mk_total_blocks(&launch->split),
                                  mma_threads<built, typename op::source>, built::shared_bytes,
                                  stream, *plan, *launch, operands, matrices);
     });
