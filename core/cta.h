@@ -108,6 +108,10 @@ int mk_cta_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
 int mk_cta_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
                     enum mk_cause cause);
 
+/* The same for `count` flags but the `own`-th. */
+int mk_cta_wait_others(struct mk_cta *cta, uint32_t flag, uint32_t count, uint32_t own,
+                       uint64_t target, enum mk_cause cause);
+
 /* Starts copying a chunk into the heap of local rank `local` (this node; itself allowed). */
 void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk);
 
@@ -133,6 +137,10 @@ void mk_cta_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t v
 /* After all earlier copies of this CTA: adds `count` to `flag` of local rank `local`,
  * atomically. */
 void mk_cta_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count);
+
+/* The same to `flag` of each of the local ranks [first, end) but `own`. */
+void mk_cta_add_others(struct mk_cta *cta, uint32_t first, uint32_t end, uint32_t own,
+                       uint32_t flag, uint64_t count);
 
 /* Writes a chunk (its source in the heap) to `rank` of another node, then sets `flag` there to the
  * epoch. No bytes: the flag alone. Waits while the command ring is full. Ordered after every

@@ -202,6 +202,26 @@ MK_ROLE_CALL int mk_cta_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t cou
     return ending;
 }
 
+/* A warp's lanes look at a flag each, and wait for one by one if some are not here for long: a look
+ * takes as long for all as for one. */
+MK_ROLE_CALL int mk_cta_wait_others(struct mk_cta *cta, uint32_t flag, uint32_t count, uint32_t own,
+                                    uint64_t target, enum mk_cause cause)
+{
+    int ending = 0;
+    if (cta->lanes == 32 && count <= 32 && !cta->track.events) {
+        const uint32_t lane = cta_lane(cta);
+        const uint64_t *word = cta_flag(cta->launch->heap, flag) + lane;
+        for (uint32_t look = 0; look < 32; look++) /* some 20 us */
+            if (!__any_sync(0xffffffff,
+                            lane < count && lane != own && ptx_load_acquire(word) < target))
+                return 0;
+    }
+    for (uint32_t i = 0; i < count && !ending; i++)
+        if (i != own)
+            ending = mk_cta_wait(cta, flag + i, target, cause);
+    return ending;
+}
+
 PTX_FN uint32_t cta_stage_barrier(const struct mk_cta *cta, uint32_t stage)
 {
     return cta->stages + GPU_COPY_STAGES * GPU_COPY_STAGE_BYTES + stage * 8;
@@ -351,6 +371,19 @@ MK_ROLE_CALL void mk_cta_add(struct mk_cta *cta, uint32_t local, uint32_t flag, 
     if (cta_leads(cta))
         ptx_add_release(cta_flag(cta->launch->peers[local], flag), count);
     cta_record_signal(cta, local, flag);
+}
+
+/* Lanes tell a rank each: one fence then speaks for all of them. */
+MK_ROLE_CALL void mk_cta_add_others(struct mk_cta *cta, uint32_t first, uint32_t end, uint32_t own,
+                                    uint32_t flag, uint64_t count)
+{
+    cta_settle(cta);
+    for (uint32_t local = first + cta_lane(cta); local < end; local += cta->lanes)
+        if (local != own)
+            ptx_add_release(cta_flag(cta->launch->peers[local], flag), count);
+    for (uint32_t local = first; local < end && cta->track.events; local++)
+        if (local != own)
+            cta_record_signal(cta, local, flag);
 }
 
 /* Waits for room in the ring. The word lies in host memory; it is read when the last value read

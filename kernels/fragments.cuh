@@ -76,23 +76,6 @@ PTX_FN void fragments_store(char *to, const float (&sum)[count], uint32_t runs)
     }
 }
 
-/* The same in words that carry the launch's number (ptx_store_words): twice the bytes, 512 of a run
- * behind the other. */
-template <int number, int count>
-PTX_FN void fragments_store_words(char *to, const float (&sum)[count], uint32_t runs,
-                                  uint32_t launch)
-{
-#pragma unroll
-    for (int i = 0; i < count / FRAGMENT_SUMS; i++) {
-        const struct fragment<number> f = fragment_pack<number>(&sum[i * FRAGMENT_SUMS]);
-        if (i < runs)
-#pragma unroll
-            for (int j = 0; j < fragment_words<number>; j += 2)
-                ptx_store_words(to + i * 2 * fragment_bytes<number> + j / 2 * 512, f.word[j],
-                                f.word[j + 1], launch);
-    }
-}
-
 /* Where `round`, makes the thread's sums of 16 rows what others get of them. (By selection: where a
  * branch writes accumulators, ptxas serialises the products, C7520.) */
 template <int number, int count> PTX_FN void fragments_round(float (&sum)[count], bool round)
@@ -196,78 +179,36 @@ PTX_FN void fragments_add_behind(float (&sum)[count], const char *from, uint64_t
     }
 }
 
-/* sum = ((term + term) + ..) + sum */
-template <int number, int count>
+/* sum = ((term + term) + ..) + sum. runs: that are added at a time, of two terms each; a load's way
+ * to memory is then waited for once for all of them. */
+template <int number, int together, int count>
 PTX_FN void fragments_add_before(float (&sum)[count], const char *from, uint64_t pitch,
                                  uint32_t terms, uint32_t runs)
 {
-    constexpr int ahead = 2;
+    constexpr int all = count / FRAGMENT_SUMS, ahead = all < together ? all : together;
+    static_assert(all % ahead == 0, "whole groups of loads");
 #pragma unroll
-    for (int i = 0; i < count / FRAGMENT_SUMS; i += ahead) {
+    for (int i = 0; i < all; i += ahead) {
         float before[ahead * FRAGMENT_SUMS] = {};
         const char *at = from;
 #pragma unroll 1
-        for (uint32_t term = 0; term < terms; term++, at += pitch) {
-            struct fragment<number> f[ahead];
+        for (uint32_t term = 0; term < terms; term += 2, at += 2 * pitch) {
+            struct fragment<number> f[2][ahead];
 #pragma unroll
-            for (int j = 0; j < ahead; j++)
-                f[j] = fragment_load<number>(at, i + j, runs);
+            for (int both = 0; both < 2; both++)
 #pragma unroll
-            for (int j = 0; j < ahead; j++)
-                fragment_add<number>(&before[j * FRAGMENT_SUMS], f[j]);
+                for (int j = 0; j < ahead; j++)
+                    f[both][j] = fragment_load<number>(at + both * pitch, i + j,
+                                                       term + both < terms ? runs : 0);
+#pragma unroll
+            for (int both = 0; both < 2; both++)
+#pragma unroll
+                for (int j = 0; j < ahead; j++)
+                    fragment_add<number>(&before[j * FRAGMENT_SUMS], f[both][j]);
         }
 #pragma unroll
         for (int j = 0; j < ahead * FRAGMENT_SUMS; j++)
             sum[i * FRAGMENT_SUMS + j] = before[j] + sum[i * FRAGMENT_SUMS + j];
-    }
-}
-
-/* The same of terms that come as words. `await(term, at, v)`: that both words of v, which were at
- * `at`, are here; it looks again until they are. Those before one's own are added up first. */
-template <int number, int count, class waiting>
-PTX_FN void fragments_add_words(float (&sum)[count], const char *from, uint64_t pitch,
-                                uint32_t terms, uint32_t before, uint32_t runs,
-                                const waiting &await)
-{
-    /* with wide tiles there are no registers for more */
-    constexpr int all = count / FRAGMENT_SUMS, loads = number == MK_FP24 || all > 4 ? 2 : 4,
-                  pairs = fragment_words<number> / 2; /* of words, of a run */
-    static_assert(all % loads == 0, "whole groups of loads");
-#pragma unroll
-    for (int i = 0; i < all; i += loads) {
-        float ahead[loads * FRAGMENT_SUMS] = {};
-#pragma unroll 1
-        for (uint32_t term = 0; term < terms; term++) {
-            const char *at = from + term * pitch + i * 2 * fragment_bytes<number>;
-            uint4 v[loads * pairs];
-#pragma unroll
-            for (int j = 0; j < loads * pairs; j++)
-                if (i + j / pairs < runs)
-                    v[j] = ptx_load_words(at + j * 512);
-#pragma unroll
-            for (int j = 0; j < loads; j++) {
-                struct fragment<number> f;
-                float *d = &sum[(i + j) * FRAGMENT_SUMS];
-                if (i + j >= runs)
-                    continue;
-#pragma unroll
-                for (int k = 0; k < pairs; k++) {
-                    uint4 *both = &v[j * pairs + k];
-                    await(term, at + (j * pairs + k) * 512, both);
-                    f.word[2 * k] = both->x;
-                    f.word[2 * k + 1] = both->z;
-                }
-                if (term < before) {
-                    fragment_add<number>(&ahead[j * FRAGMENT_SUMS], f);
-                    if (term == before - 1)
-#pragma unroll
-                        for (int k = 0; k < FRAGMENT_SUMS; k++)
-                            d[k] += ahead[j * FRAGMENT_SUMS + k];
-                } else {
-                    fragment_add<number>(d, f);
-                }
-            }
-        }
     }
 }
 

@@ -404,28 +404,6 @@ PTX_FN uint4 ptx_load_16_l2(const void *src)
     return v;
 }
 
-/* 16 bytes of two words of 8, each of which says itself whether it is here: half data, half what
- * number it is of. A word is stored and seen whole, and nothing is ordered by it, relaxed at system
- * scope (9.7.9.8, 9.7.9.12; 8.2.2 on vectors). */
-PTX_FN void ptx_store_words(void *dst, uint32_t low, uint32_t high, uint32_t number)
-{
-    asm volatile("{\n .reg .b64 a, b;\n mov.b64 a, {%1, %3};\n mov.b64 b, {%2, %3};\n"
-                 " st.relaxed.sys.global.v2.b64 [%0], {a, b};\n}" ::"l"(dst),
-                 "r"(low), "r"(high), "r"(number)
-                 : "memory");
-}
-
-PTX_FN uint4 ptx_load_words(const void *src)
-{
-    uint4 v;
-    asm volatile("{\n .reg .b64 a, b;\n ld.relaxed.sys.global.v2.b64 {a, b}, [%4];\n"
-                 " mov.b64 {%0, %1}, a;\n mov.b64 {%2, %3}, b;\n}"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(src)
-                 : "memory");
-    return v;
-}
-
 PTX_FN uint2 ptx_load_8_l2(const void *src)
 {
     uint2 v;

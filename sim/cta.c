@@ -146,6 +146,15 @@ int mk_cta_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t 
     return 0;
 }
 
+int mk_cta_wait_others(struct mk_cta *cta, uint32_t flag, uint32_t count, uint32_t own,
+                       uint64_t target, enum mk_cause cause)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (i != own && mk_cta_wait(cta, flag + i, target, cause))
+            return 1;
+    return 0;
+}
+
 int mk_cta_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
 {
     const struct sim_calls *calls = cta_calls(cta);
@@ -386,6 +395,14 @@ void mk_cta_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t v
 void mk_cta_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
 {
     cta_raise_flag(cta, SIM_ADD, local, flag, count);
+}
+
+void mk_cta_add_others(struct mk_cta *cta, uint32_t first, uint32_t end, uint32_t own,
+                       uint32_t flag, uint64_t count)
+{
+    for (uint32_t local = first; local < end; local++)
+        if (local != own)
+            mk_cta_add(cta, local, flag, count);
 }
 
 static int cta_wait_landed(struct sim_cta *c)

@@ -181,7 +181,7 @@ static void model_joint(struct model_walk *w, const struct mk_problem *q,
     struct model_engine e = model_engine_of(w, q, 0);
     uint64_t waves = mk_ceil_div(p->tiles, e.engines);
     double rows = p->gathers ? p->m : p->shard_rows, peers = p->topo.gpus - 1.0;
-    double bytes = rows * p->n * p->element_bytes * peers / (double)waves * (1 + p->words);
+    double bytes = rows * p->n * p->element_bytes * peers / (double)waves;
     /* Until a flag is on its way, and looked at. Words that say themselves that they are here take
      * as long: 9 us behind a product of 16 rows and its launch, of which the wire takes 3. */
     double late = peers > 0 ? m->settle + m->wait + m->flag + m->wait : 0;

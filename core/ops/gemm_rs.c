@@ -53,13 +53,6 @@ static uint64_t gemm_rs_few_rows(const struct mk_problem *q, int gathers)
 #define PUT_BYTES (1u << 20)
 #define PUTS_OF_BLOCK 16
 
-/* One shot: so much for a peer, bytes, goes in words of which half say that they are there (struct
- * gemm_rs_plan), where a flag's way behind the data, a fence at system scope and three barriers
- * between warps would be most of the time. Words are no more than that: on two H200s they take
- * longer than flags from 128 KB on (16 rows of 4096 and of 8192, 64 of 4096: 29.3, 27.5, 33.6 us a
- * launch, by flags 28.2, 25.8, 29.3). */
-#define WORDS_BYTES (32u << 10)
-
 /* Of partial sums. GPUs send fp32 sums in 3 bytes (MK_FP24): a deterministic sum is then off by
  * 2^-15 for each part, where rounding it to bf16 costs 2^-9, and 8192,8192,1024 on two H200s sends
  * 101 MB in place of 134, which at NVLink's rate were 0.35 of 0.48 ms. */
@@ -139,12 +132,6 @@ static int gemm_rs_check_auxiliary(const struct mk_problem *q, char *error, size
                            "%u CTAs beside each compute CTA: on a GPU %s has room for %u",
                            auxiliary, plan_op_name(q->op), most);
     return 0;
-}
-
-/* One shot: what a rank has for another, bytes. */
-static uint64_t gemm_rs_joint_part(const struct gemm_rs_plan *r)
-{
-    return (uint64_t)(r->gathers ? r->m : r->shard_rows) * r->n * r->element_bytes;
 }
 
 /* What follows the sum. */
@@ -251,14 +238,11 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, c
     r->element_bytes = gemm_rs_element_bytes(q);
     uint64_t tiles = mk_ceil_div(r->block_rows, r->tile_m) * r->col_tiles;
     uint32_t blocks = r->shots == 1 ? 1 : world;
-    r->words = cuda && r->shots == 1 && !r->blocks && gemm_rs_joint_part(r) <= WORDS_BYTES &&
-               tiles <= (uint64_t)2 * r->split.ctas[MK_COMPUTE] &&
-               (!mma || r->tile_n <= PLAN_MOST_WORDS_COLUMNS_MMA);
-    r->slab_pitch = tiles * r->tile_m * r->tile_n * r->element_bytes << r->words;
+    r->slab_pitch = tiles * r->tile_m * r->tile_n * r->element_bytes;
     if (tiles * world > UINT32_MAX / 2) /* numbers of tiles have 32 bits */
         return plan_take(p, tiles * world, 0, 0, 0, error, size);
     r->passing = r->shots == 1 && world > 1 &&
-                 (!cuda || (gathers && !mma && !r->words && !(r->blocks && world > 2) &&
+                 (!cuda || (gathers && !mma && !(r->blocks && world > 2) &&
                             tiles > r->split.ctas[MK_COMPUTE] / r->cluster));
     r->shard_tiles = (uint32_t)tiles;
     r->units = r->shard_tiles * r->pieces;
@@ -362,7 +346,7 @@ uint64_t plan_gemm_rs_joint_bytes(const struct gemm_rs_plan *r)
     uint64_t first = r->gathers ? 0 : (uint64_t)r->topo.rank * r->shard_rows,
              rows = r->gathers ? r->m : r->shard_rows;
     rows = mk_round_up(first + rows, r->grain_rows) - first / r->grain_rows * r->grain_rows;
-    return rows * gemm_rs_grained_cols(r, r->n) * r->element_bytes << r->words;
+    return rows * gemm_rs_grained_cols(r, r->n) * r->element_bytes;
 }
 
 static void gemm_rs_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,

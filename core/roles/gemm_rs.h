@@ -34,10 +34,6 @@
  * same bits). Then it adds what has come from the others to its own. No tile waits before its
  * product.
  *
- * Few bytes of one shot (the plan's `words`) need no flag: half of each word of 8 bytes is data and
- * half is the launch's number, so the reader sees in the word itself whether it is here. A word is
- * written once a launch, in one of two buffers; none is cleared.
- *
  * Bytes moved
  *   A sum over a tree of n contributors takes n - 1 messages of its size, and each rank reduces the
  *   block of one rank of each node. So (gpus - 1) nodes blocks come in over NVLink, and (nodes - 1)
@@ -111,12 +107,14 @@ MK_ROLE void gemm_rs_after(const struct gemm_rs_plan *p, struct mk_cta *cta,
 MK_ROLE void gemm_rs_announce(const struct gemm_rs_plan *p, struct mk_cta *cta,
                               const struct mk_tile *tile, uint32_t parts)
 {
-    uint32_t local = mk_local_of(&p->topo, p->topo.rank), gpus = p->topo.gpus;
-    for (uint32_t step = 1; step < gpus; step++) {
-        uint32_t peer = (local + gpus - step) % gpus;
-        if (gemm_rs_wants(p, peer, tile->row, tile->rows))
-            mk_cta_add(cta, peer, gemm_rs_partial_flag(p, 0, local, tile->id), parts);
+    const uint32_t local = mk_local_of(&p->topo, p->topo.rank),
+                   flag = gemm_rs_partial_flag(p, 0, local, tile->id);
+    uint32_t first = 0, end = p->topo.gpus;
+    if (!p->gathers) { /* whose rows it has */
+        first = tile->row / p->shard_rows;
+        end = tile->rows ? (tile->row + tile->rows - 1) / p->shard_rows + 1 : first;
     }
+    mk_cta_add_others(cta, first, end, local, flag, parts);
 }
 
 /* One shot, compute: waits until all that is added to the tile here has come. 1: the launch is
@@ -127,11 +125,8 @@ MK_ROLE int gemm_rs_await(const struct gemm_rs_plan *p, struct mk_cta *cta,
     uint32_t local = mk_local_of(&p->topo, p->topo.rank);
     if (!gemm_rs_wants(p, local, tile->row, tile->rows))
         return 0;
-    for (uint32_t i = 0; i < p->topo.gpus; i++)
-        if (i != local && mk_cta_wait(cta, gemm_rs_partial_flag(p, 0, i, tile->id),
-                                      cta->epoch * MK_TILE_PARTS, MK_CAUSE_DATA))
-            return 1;
-    return 0;
+    return mk_cta_wait_others(cta, gemm_rs_partial_flag(p, 0, 0, tile->id), p->topo.gpus, local,
+                              cta->epoch * MK_TILE_PARTS, MK_CAUSE_DATA);
 }
 
 /* Item by item: puts of the next node's block, of the one behind, ..., in the order of computation.

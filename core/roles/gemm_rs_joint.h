@@ -67,9 +67,8 @@ MK_ROLE int gemm_rs_exchange(const struct gemm_rs_plan *p, struct mk_cta *cta,
                              .space = MK_SPACE_HEAP};
         c.source = gemm_rs_outbox_place(p, tile) + gemm_rs_bytes(p, &before);
         c.destination = gemm_rs_joint_offset(p, tile, cta->epoch) +
-                        gemm_rs_joint_slab(p, peer, local) +
-                        (gemm_rs_bytes(p, &before) << p->words);
-        c.bytes = gemm_rs_bytes(p, &area) << p->words;
+                        gemm_rs_joint_slab(p, peer, local) + gemm_rs_bytes(p, &before);
+        c.bytes = gemm_rs_bytes(p, &area);
         mk_cta_copy(cta, peer, &c);
     }
     gemm_rs_announce(p, cta, tile, parts);

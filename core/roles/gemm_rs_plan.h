@@ -13,15 +13,11 @@
  * their sums with. */
 #define PLAN_MOST_JOINT_COLUMNS 128
 
-/* ... and, on engine mma, to wait for words with. */
-#define PLAN_MOST_WORDS_COLUMNS_MMA 64
-
 struct gemm_rs_plan {
     struct mk_topo topo;
     struct mk_role_split split;
     uint32_t m, n, k;
     uint32_t shots;   /* 1: see core/roles/gemm_rs.h */
-    uint32_t words;   /* 1: in one shot sums go in words that carry the launch's number */
     uint32_t passing; /* 1: in one shot sums pass a CTA's outbox (by wgmma, of several tiles) */
     uint32_t gathers; /* 1: every one of several ranks ends with all rows */
     /* M / W, rounded up: what one rank ends with, else; the last ranks with fewer rows, or none */
@@ -414,8 +410,7 @@ MK_PURE uint64_t gemm_rs_tile_offset(const struct gemm_rs_plan *p, const struct 
 MK_PURE uint64_t gemm_rs_joint_offset(const struct gemm_rs_plan *p, const struct mk_tile *tile,
                                       uint64_t epoch)
 {
-    return p->staged[epoch & 1] +
-           (gemm_rs_tile_area(p, tile->id).first * p->element_bytes << p->words);
+    return p->staged[epoch & 1] + gemm_rs_tile_area(p, tile->id).first * p->element_bytes;
 }
 
 /* ... and from there to the slab of rank `from` of rank `peer`: there is one node. */

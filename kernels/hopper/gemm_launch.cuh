@@ -72,7 +72,7 @@ static int gemm_describe_a(struct gemm_a *a, struct gemm_operands *op, const voi
     const uint64_t extent[3] = {k, rows, slabs};
     const uint32_t left = (uint32_t)((rows - from) % shape::tile_m);
     const uint32_t whole[2] = {shape::tile_k, shape::tile_m},
-                   rest[2] = {shape::tile_k, left ? left : shape::tile_m};
+                   rest[2] = {shape::tile_k, left ? gemm_a_box<shape>(left) : shape::tile_m};
     op->a_rows = (uint32_t)rows;
     op->a_rest = rest[1];
     int err = gemm_describe<shape>(&a->whole, base, extent, k, slab_stride, whole);

@@ -7,17 +7,14 @@
 
 #include "kernels/ops/gemm_reduce.cuh"
 
-/* Joint: stores the thread's sums at all who want them, and waits for theirs, unless these say
- * themselves whether they are here. */
+/* Joint: stores the thread's sums at all who want them, and waits for theirs. */
 template <class op, int sums>
 template <class shape>
 GEMM_MEMBER void reduce_source<op, sums>::exchange(const struct reduce_work *w,
                                                    float (&sum)[shape::blocks][shape::tile_n / 2],
                                                    uint32_t row, uint32_t half) const
 {
-    joint_send<op, shape::number, !op::tree>(plan, launch, w, sum, row);
-    if (op::tiles(plan)->words)
-        return;
+    joint_send<op, shape::number>(plan, launch, w, sum, row);
     ptx_bar_sync(1 + half, 128);
     if (threadIdx.x % 128 == 0)
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number, half));

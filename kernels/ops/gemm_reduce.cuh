@@ -70,13 +70,10 @@ PTX_FN uint32_t reduce_describer(const struct gpu_launch *launch, const struct g
     return p->shots == 1 || !mk_role_coresident(&launch->split, MK_INTRA_COMM) ? 2 : 0;
 }
 
-/* Senders that look at what the producer says of a tile: none where words need no announcement, or
- * where there is no other rank. */
+/* Senders that look at what the producer says of a tile: none where there is no other rank. */
 PTX_FN uint32_t reduce_readers(const struct gemm_rs_plan *p, const struct gpu_launch *launch)
 {
-    return p->words || (p->shots == 2 && mk_world(&p->topo) == 1)
-               ? 0
-               : mk_pipeline_senders(&launch->split);
+    return p->shots == 2 && mk_world(&p->topo) == 1 ? 0 : mk_pipeline_senders(&launch->split);
 }
 
 /* One thread, before the CTA's first barrier. readers: reduce_readers. */
@@ -551,9 +548,8 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
         return false;
     /* The sending warps are done with who had this place before. (Of an own tile that does not pass
      * the number stays 0, of which nothing is waited for.) */
-    if (!MK_FRESH(op::tiles(plan))->words)
-        ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
-                      (w->number / GEMM_RS_OUTBOX & 1) ^ 1, operands->limit_ns);
+    ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
+                  (w->number / GEMM_RS_OUTBOX & 1) ^ 1, operands->limit_ns);
     if (kind == GEMM_RS_OWN)
         return false;
     /* The consumer's other warps may still add the tile before the last one, of this place. (Where
@@ -569,7 +565,7 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
         }
         if (kind == GEMM_RS_JOINT) {
             exchange<shape>(w, sum, row, half);
-            joint_add<op, shape::number, true, 4>(plan, launch, w, sum, row);
+            joint_add<op, shape::number, true>(plan, launch, w, sum, row);
             return !op::gathers && joint_store_own<op>(plan, launch, w, sum, row);
         }
     }

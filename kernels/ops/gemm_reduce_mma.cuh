@@ -121,7 +121,7 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
         if (kind == GEMM_RS_JOINT) { /* what joint_add leaves */
             const uint32_t before = joint_before(p);
             mine->terms[0].source = mine->to + before * p->slab_pitch;
-            mine->terms[0].count = p->words ? 0 : p->topo.gpus - 1 - before;
+            mine->terms[0].count = p->topo.gpus - 1 - before;
             mine->terms[1].source = mine->terms[1].count = 0;
         }
         mma_op_source::begin(i, tile);
@@ -158,23 +158,20 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
                              uint32_t half)
     {
         const uint32_t row = shape::row(threadIdx.x / 32, 0);
-        constexpr bool worded = !op::tree && shape::tile_n <= PLAN_MOST_WORDS_COLUMNS_MMA;
         joint_round<op, number>(sum, true);
-        joint_send<op, number, worded>(plan, launch, mine, sum, row);
-        if (!worded || !reduction()->words) {
-            ptx_bar_sync(1 + half, 128); /* all have stored what is told of */
-            if (threadIdx.x % 128 == 0) {
-                const struct gemm_rs_plan *p = reduction();
-                gemm_rs_announce(p, &mine->cta, &mine->tile, MK_TILE_PARTS / halves);
-                if (!mine->ending)
-                    mine->ending = gemm_rs_await(p, &mine->cta, &mine->tile);
-            }
-            ptx_bar_sync(1 + half, 128);
+        joint_send<op, number>(plan, launch, mine, sum, row);
+        ptx_bar_sync(1 + half, 128); /* all have stored what is told of */
+        if (threadIdx.x % 128 == 0) {
+            const struct gemm_rs_plan *p = reduction();
+            gemm_rs_announce(p, &mine->cta, &mine->tile, MK_TILE_PARTS / halves);
+            if (!mine->ending)
+                mine->ending = gemm_rs_await(p, &mine->cta, &mine->tile);
         }
+        ptx_bar_sync(1 + half, 128);
         if constexpr (op::tree)
             joint_join<op, number>(plan, launch, mine, sum, row);
         else
-            joint_add<op, number, worded, 0>(plan, launch, mine, sum, row);
+            joint_add<op, number, false>(plan, launch, mine, sum, row);
     }
 
     /* Of sums in a tree: level by level, each rank's or node's a leaf at its own place. */

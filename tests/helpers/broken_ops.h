@@ -4,12 +4,32 @@
 
 int mutant_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
                     enum mk_cause cause);
+/* One by one, so that a mutant of one is one of these. */
+static inline int mutant_wait_others(struct mk_cta *cta, uint32_t flag, uint32_t count,
+                                     uint32_t own, uint64_t target, enum mk_cause cause)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (i != own && mutant_wait(cta, flag + i, target, cause))
+            return 1;
+    return 0;
+}
+
+static inline void mutant_add_others(struct mk_cta *cta, uint32_t first, uint32_t end, uint32_t own,
+                                     uint32_t flag, uint64_t count)
+{
+    for (uint32_t local = first; local < end; local++)
+        if (local != own)
+            mutant_add(cta, local, flag, count);
+}
+
 void mutant_combine(struct mk_cta *cta, const struct mk_combine *combine);
 void mutant_route(struct mk_cta *cta, const struct mk_route *route);
 int mutant_settle(struct mk_cta *cta);
 void mutant_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value);
 
 #define mk_cta_wait_all mutant_wait_all
+#define mk_cta_wait_others mutant_wait_others
+#define mk_cta_add_others mutant_add_others
 #define mk_cta_combine mutant_combine
 #define mk_cta_route mutant_route
 #define mk_cta_settle mutant_settle

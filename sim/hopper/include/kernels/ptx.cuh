@@ -91,20 +91,6 @@ PTX_FN uint2 ptx_load_8_l2(const void *src, HOPPER_AT)
     return v;
 }
 
-PTX_FN void ptx_store_words(void *dst, uint32_t low, uint32_t high, uint32_t number, HOPPER_AT)
-{
-    HOPPER_HERE;
-    hopper_store_strong(dst, low | (uint64_t)number << 32, 8, HOPPER_SYSTEM, 0);
-    hopper_store_strong((uint64_t *)dst + 1, high | (uint64_t)number << 32, 8, HOPPER_SYSTEM, 0);
-}
-PTX_FN uint4 ptx_load_words(const void *src, HOPPER_AT)
-{
-    HOPPER_HERE;
-    uint64_t low = hopper_load_strong(src, 8, HOPPER_SYSTEM, 0),
-             high = hopper_load_strong((const uint64_t *)src + 1, 8, HOPPER_SYSTEM, 0);
-    return make_uint4((uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32));
-}
-
 PTX_FN uint4 ptx_copy_4(const float *d)
 {
     return make_uint4(__float_as_uint(d[0]), __float_as_uint(d[1]), __float_as_uint(d[2]),
