@@ -76,19 +76,15 @@ static inline void hopper_ops_on_mma(struct sim_world_config *c)
         ctas[MK_INTRA_COMM] = ctas[MK_COMPUTE]; /* the other warp pushes own tiles */
 }
 
-/* How such a plan of one shot exchanges (struct gemm_rs_plan). */
-enum hopper_exchange { HOPPER_FLAGS, HOPPER_WORDS, HOPPER_PASSING, HOPPER_EXCHANGES };
-
-static inline enum hopper_exchange hopper_exchange_of(const struct sim_world_config *c)
+/* Whether such a plan's sums pass an outbox in one shot (struct gemm_rs_plan). */
+static inline int hopper_passes(const struct sim_world_config *c)
 {
     struct mk_plan p;
     char error[256];
-    const struct gemm_rs_plan *r = NULL;
-    if (!plan_build(&p, &c->problem, 0, 0, error, sizeof error))
-        r = p.problem.op == MK_OP_GEMM_RS   ? gemm_rs_plan_of(&p)
-            : p.problem.op == MK_OP_GEMM_AR ? &gemm_ar_plan_of(&p)->rs
-                                            : NULL;
-    return !r ? HOPPER_FLAGS : r->words ? HOPPER_WORDS : r->passing ? HOPPER_PASSING : HOPPER_FLAGS;
+    if (plan_build(&p, &c->problem, 0, 0, error, sizeof error))
+        return 0;
+    return (p.problem.op == MK_OP_GEMM_RS && gemm_rs_plan_of(&p)->passing) ||
+           (p.problem.op == MK_OP_GEMM_AR && gemm_ar_plan_of(&p)->rs.passing);
 }
 
 #endif
