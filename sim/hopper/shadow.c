@@ -16,7 +16,12 @@ struct shadow_node {
     struct shadow_event event;
     uint32_t before; /* 0: the first */
     uint32_t depth;  /* how many are before */
-    uint32_t hash;
+};
+
+/* Of the table that finds states. The hash stands beside the number, so that others' histories, which lie
+ * anywhere in memory, are not looked at. */
+struct shadow_slot {
+    uint32_t hash, id; /* id 0: empty */
 };
 
 #define NODE_BYTES ((MOST_NODES + MORE_NODES) * sizeof(struct shadow_node))
@@ -114,14 +119,15 @@ static void forget(struct shadow *s)
 
 static void grow_table(struct shadow *s)
 {
-    uint32_t size = s->table_size * 2, *table = shadow_map(size * sizeof *table);
+    uint32_t size = s->table_size * 2;
+    struct shadow_slot *table = shadow_map(size * sizeof *table);
     if (!table)
         abort();
     for (uint32_t i = 0; i < s->table_size; i++) {
-        if (!s->table[i])
+        if (!s->table[i].id)
             continue;
-        uint32_t at = s->nodes[s->table[i]].hash & (size - 1);
-        while (table[at])
+        uint32_t at = s->table[i].hash & (size - 1);
+        while (table[at].id)
             at = (at + 1) & (size - 1);
         table[at] = s->table[i];
     }
@@ -134,15 +140,15 @@ static void grow_table(struct shadow *s)
 static uint32_t intern(struct shadow *s, uint32_t before, const struct shadow_event *event)
 {
     uint32_t hash = hash_of(before, event), at = hash & (s->table_size - 1);
-    for (; s->table[at]; at = (at + 1) & (s->table_size - 1)) {
-        const struct shadow_node *n = &s->nodes[s->table[at]];
-        if (n->hash == hash && n->before == before && !memcmp(&n->event, event, sizeof *event))
-            return s->table[at];
+    for (; s->table[at].id; at = (at + 1) & (s->table_size - 1)) {
+        const struct shadow_node *n = &s->nodes[s->table[at].id];
+        if (s->table[at].hash == hash && n->before == before &&
+            !memcmp(&n->event, event, sizeof *event))
+            return s->table[at].id;
     }
     uint32_t id = s->node_count++;
-    s->nodes[id] =
-        (struct shadow_node){*event, before, before ? s->nodes[before].depth + 1 : 0, hash};
-    s->table[at] = id;
+    s->nodes[id] = (struct shadow_node){*event, before, before ? s->nodes[before].depth + 1 : 0};
+    s->table[at] = (struct shadow_slot){hash, id};
     if (++s->table_used * 2 > s->table_size)
         grow_table(s);
     return id;
