@@ -42,7 +42,7 @@ int plot_heat(const struct plot *p, FILE *out, char *error, size_t size);
 int plot_simulated(const struct plot *p, FILE *out, char *error, size_t size);
 int plot_roofline(const struct plot *p, FILE *out, char *error, size_t size);
 
-/* Terminal and title: "role-split: time". */
+/* plot_text.c. Terminal and title: "role-split: time". */
 void plot_head(const struct plot *p, FILE *out, const char *what, int height);
 
 /* A point's settings that vary, but for those named (NULL: none); "all" where none is left. */

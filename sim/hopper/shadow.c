@@ -1,10 +1,9 @@
-#define _GNU_SOURCE
 #include "sim/hopper/shadow.h"
+#include "sim/large.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 enum { MOST_NODES = 1 << 26, MORE_NODES = 1 << 20 /* of one access */, GAP = 4096 };
 
@@ -26,24 +25,6 @@ struct shadow_slot {
 
 #define NODE_BYTES ((MOST_NODES + MORE_NODES) * sizeof(struct shadow_node))
 
-/* Zeroed memory that is taken as it is used, in large pages where there are any: histories are
- * looked up at random, so that with small ones most of the time goes to the TLB. NULL: none. */
-static void *shadow_map(size_t bytes)
-{
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
-    if (p == MAP_FAILED)
-        return NULL;
-    madvise(p, bytes, MADV_HUGEPAGE);
-    return p;
-}
-
-static void shadow_unmap(void *p, size_t bytes)
-{
-    if (p)
-        munmap(p, bytes);
-}
-
 int shadow_open(struct shadow *s, size_t bytes, uint32_t sms)
 {
     memset(s, 0, sizeof *s);
@@ -54,10 +35,10 @@ int shadow_open(struct shadow *s, size_t bytes, uint32_t sms)
     s->node_count = SHADOW_SPECIALS;
     s->memo_turn = 1;
     s->table_size = 1 << 12;
-    s->nodes = shadow_map(NODE_BYTES);
-    s->table = shadow_map(s->table_size * sizeof *s->table);
-    s->memory = shadow_map(bytes);
-    s->states = shadow_map(bytes);
+    s->nodes = large_map(NODE_BYTES);
+    s->table = large_map(s->table_size * sizeof *s->table);
+    s->memory = large_map(bytes);
+    s->states = large_map(bytes);
     if (!s->nodes || !s->table || !s->path || !s->memory || !s->states) {
         shadow_close(s);
         return -ENOMEM;
@@ -67,10 +48,10 @@ int shadow_open(struct shadow *s, size_t bytes, uint32_t sms)
 
 void shadow_close(struct shadow *s)
 {
-    shadow_unmap(s->memory, s->bytes);
-    shadow_unmap(s->states, s->bytes);
-    shadow_unmap(s->nodes, NODE_BYTES);
-    shadow_unmap(s->table, s->table_size * sizeof *s->table);
+    large_unmap(s->memory, s->bytes);
+    large_unmap(s->states, s->bytes);
+    large_unmap(s->nodes, NODE_BYTES);
+    large_unmap(s->table, s->table_size * sizeof *s->table);
     free(s->path);
     memset(s, 0, sizeof *s);
 }
@@ -120,7 +101,7 @@ static void forget(struct shadow *s)
 static void grow_table(struct shadow *s)
 {
     uint32_t size = s->table_size * 2;
-    struct shadow_slot *table = shadow_map(size * sizeof *table);
+    struct shadow_slot *table = large_map(size * sizeof *table);
     if (!table)
         abort();
     for (uint32_t i = 0; i < s->table_size; i++) {
@@ -131,7 +112,7 @@ static void grow_table(struct shadow *s)
             at = (at + 1) & (size - 1);
         table[at] = s->table[i];
     }
-    shadow_unmap(s->table, s->table_size * sizeof *table);
+    large_unmap(s->table, s->table_size * sizeof *table);
     s->table = table;
     s->table_size = size;
 }
