@@ -1,6 +1,7 @@
 /* How well what is predicted agrees with what was measured: errors, and whether plans of a shape
  * come in the right order. */
 #include "experiments/sim/validate.h"
+#include "core/sorted.h"
 #include "core/model/model.h"
 #include "sim/timed/timed.h"
 
@@ -93,19 +94,13 @@ int validate_predict(const struct mk_machine *machine, const struct measured *m,
 
 /* ---- figures ---- */
 
-static int validate_by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Sorts them. */
 static double validate_median(double *values, uint32_t count)
 {
     if (!count)
         return NAN;
-    qsort(values, count, sizeof *values, validate_by_size);
-    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+    mk_sort(values, count);
+    return mk_median(values, count);
 }
 
 static double validate_mean(const double *values, uint32_t count)
