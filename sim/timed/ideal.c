@@ -1,5 +1,5 @@
-/* What a machine amounts to for a plan: its peak, what each part takes alone, the clock; and how runs
- * scatter about that. */
+/* What a machine amounts to for a plan: its peak, the time of each part alone, the clock; and how
+ * runs scatter about that. */
 #include "core/gemm_tiles.h"
 #include "core/model/model.h"
 #include "sim/timed/state.h"
