@@ -6,6 +6,7 @@
 #include "experiments/common/output_file.h"
 #include "experiments/common/picture.h"
 #include "experiments/common/problem.h"
+#include "experiments/common/result_file.h"
 #include "experiments/sim/validate.h"
 
 #include <errno.h>
@@ -163,11 +164,11 @@ static int validate_draw(const char *path, const struct measured *m, const doubl
     struct validate_picture p = {path, m, predicted};
     if (!validate_ends(path, ".gp"))
         return picture_draw(path, validate_picture, &p, error, size);
-    FILE *out = output_open(path);
-    int result = out ? 0 : -errno;
-    if (out) {
-        validate_script(out, m, predicted);
-        result = output_close(out, path);
+    struct result_file f;
+    int result = result_open(&f);
+    if (!result) {
+        validate_script(f.out, m, predicted);
+        result = result_close(&f, path);
     }
     if (result)
         snprintf(error, size, "%s cannot be written: %s", path, strerror(-result));
