@@ -1,4 +1,5 @@
 #include "core/agree.h"
+#include "core/digest.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,10 +14,7 @@ struct ballot {
 
 uint64_t agree_hash(const char *text)
 {
-    uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a */
-    for (; *text; text++)
-        h = (h ^ (uint8_t)*text) * 0x100000001b3ull;
-    return h;
+    return mk_digest(MK_DIGEST, text, strlen(text));
 }
 
 static int agree_differs(const struct ballot *all, uint32_t world, const char *verb,

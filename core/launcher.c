@@ -1,4 +1,5 @@
 #include "core/launcher.h"
+#include "core/digest.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -84,12 +85,10 @@ static int launcher_first_host(struct reading *r, const char *list, char *host, 
     return n ? 0 : refuse(r, "Slurm's node list '%.80s' names no host", list);
 }
 
-/* FNV-1a over strings, the separators included, so that "ab","c" is not "a","bc". */
+/* Separators are included, so that "ab","c" is not "a","bc". */
 static uint64_t launcher_hash(uint64_t h, const char *text)
 {
-    for (; text && *text; text++)
-        h = (h ^ (uint8_t)*text) * 0x100000001b3ull;
-    return (h ^ 0xff) * 0x100000001b3ull;
+    return mk_digest(mk_digest(h, text, text ? strlen(text) : 0), "\xff", 1);
 }
 
 /* A hash of values that all ranks of this job share and other jobs do not. */
@@ -155,7 +154,7 @@ static void launcher_find_token(struct reading *r, struct launcher *l)
     else
         l->guessable =
             snprintf(l->token, sizeof l->token, "%s-%016llx%016llx", l->name,
-                     (unsigned long long)launcher_job_hash(r, l, 0xcbf29ce484222325ull),
+                     (unsigned long long)launcher_job_hash(r, l, MK_DIGEST),
                      (unsigned long long)launcher_job_hash(r, l, 0x2545f4914f6cdd1dull)) > 0;
 }
 

@@ -1,4 +1,5 @@
 #include "core/command.h"
+#include "core/digest.h"
 #include "core/plan.h"
 #include "core/ops/op.h"
 
@@ -40,19 +41,12 @@ int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t fla
     return result ? result : op_of(problem->op)->build(p, error, error_size);
 }
 
-static uint64_t plan_digest(uint64_t digest, const void *from, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        digest = (digest ^ ((const uint8_t *)from)[i]) * 0x100000001b3ull; /* FNV-1a */
-    return digest;
-}
-
 uint64_t plan_layout(const struct mk_plan *p)
 {
     const uint64_t numbers[] = {p->flag_base,  p->flags, p->heap_base, p->heap_bytes,
                                 p->zero_bytes, p->tiles, p->chunks};
-    uint64_t digest = plan_digest(0xcbf29ce484222325ull, numbers, sizeof numbers);
-    return plan_digest(digest, &p->problem.tuning, sizeof p->problem.tuning);
+    uint64_t digest = mk_digest(MK_DIGEST, numbers, sizeof numbers);
+    return mk_digest(digest, &p->problem.tuning, sizeof p->problem.tuning);
 }
 
 int plan_op_by_name(const char *name)

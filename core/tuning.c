@@ -1,5 +1,6 @@
 /* Tuned plans: the words of a line, and which line is taken. */
 #include "core/tuning.h"
+#include "core/digest.h"
 #include "core/model/choose.h"
 #include "core/ops/op.h"
 
@@ -490,7 +491,7 @@ int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct m
 
 uint64_t tuning_hash(const struct tuning_table *t, uint32_t nodes, uint32_t gpus)
 {
-    uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a */
+    uint64_t h = MK_DIGEST;
     for (uint32_t i = 0; i < t->count; i++) {
         struct tuning_entry e = t->entries[i];
         if (e.nodes != nodes || e.gpus != gpus)
@@ -498,16 +499,10 @@ uint64_t tuning_hash(const struct tuning_table *t, uint32_t nodes, uint32_t gpus
         const uint64_t numbers[] = {(uint64_t)e.op,     (uint64_t)e.b_transposed,
                                     (uint64_t)e.causal, (uint64_t)e.deterministic,
                                     (uint64_t)e.fp8,    (uint64_t)e.mma};
-        const struct {
-            const void *from;
-            size_t bytes;
-        } parts[] = {{numbers, sizeof numbers},
-                     {e.numbers, sizeof e.numbers},
-                     {e.device, strlen(e.device)},
-                     {&e.tuning, sizeof e.tuning}};
-        for (size_t part = 0; part < sizeof parts / sizeof *parts; part++)
-            for (size_t byte = 0; byte < parts[part].bytes; byte++)
-                h = (h ^ ((const uint8_t *)parts[part].from)[byte]) * 0x100000001b3ull;
+        h = mk_digest(h, numbers, sizeof numbers);
+        h = mk_digest(h, e.numbers, sizeof e.numbers);
+        h = mk_digest(h, e.device, strlen(e.device));
+        h = mk_digest(h, &e.tuning, sizeof e.tuning);
     }
     return h;
 }

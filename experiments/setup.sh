@@ -29,7 +29,7 @@ pytorch() {
     echo "setup: installing PyTorch with pip in $build/torch, 5 GB, two minutes at most (MK_TORCH=no leaves it out, MK_TORCH=PYTHON names one)"
     mkdir -p "$build"
     rm -rf "$build/torch.new"
-    if python3 -m venv "$build/torch.new" && timeout 120 "$build/torch.new/bin/python" -m pip install -q torch numpy >"$build/torch.log" 2>&1; then
+    if python3 -m venv "$build/torch.new" && timeout 120 "$build/torch.new/bin/python" -m pip install -q torch numpy safetensors >"$build/torch.log" 2>&1; then
         mv "$build/torch.new" "$build/torch"
         transformers
     else

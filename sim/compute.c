@@ -5,6 +5,7 @@
 #include "core/quantize.h"
 #include "core/sum_tree.h"
 #include "sim/op.h"
+#include "sim/vectorised.h"
 
 #include <cblas.h>
 #include <errno.h>
@@ -33,13 +34,6 @@ struct compute {
      * blocks has levels. Else NULL */
     float *columns, *nodes;
 };
-
-/* gcc 12 vectorises these only when asked. */
-#if defined(__GNUC__) && !defined(__clang__)
-#define VECTORISED __attribute__((optimize("O3")))
-#else
-#define VECTORISED
-#endif
 
 VECTORISED static void widen(float *to, const uint16_t *from, uint64_t count)
 {

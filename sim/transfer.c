@@ -5,15 +5,9 @@
 #include "core/e4m3.h"
 #include "core/sum_tree.h"
 #include "sim/route.h"
+#include "sim/vectorised.h"
 
 #include <string.h>
-
-/* gcc 12 vectorises these only when asked. */
-#if defined(__GNUC__) && !defined(__clang__)
-#define VECTORISED __attribute__((optimize("O3")))
-#else
-#define VECTORISED
-#endif
 
 #define LANES 256 /* elements that a sum holds at a time */
 

@@ -2,28 +2,11 @@
 #include "sim/fingerprint.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define RING_CAPACITY 64
-
-void sim_world_error(struct sim_world *w, int error, const char *format, ...)
-{
-    if (w->error)
-        return;
-    w->error = error;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(w->result->sentence, sizeof w->result->sentence, format, args);
-    va_end(args);
-}
-
-int sim_world_dropped(const struct sim_world *w, uint32_t rank)
-{
-    return w->dropped && w->config.fault.rank == rank;
-}
 
 /* ---- what CTAs and proxies ask of the world; the context is the rank ---- */
 

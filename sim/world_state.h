@@ -5,6 +5,7 @@
 
 #include "backends/proxy.h"
 #include "sim/compute.h"
+#include "sim/first_error.h"
 #include "sim/op.h"
 #include "sim/world.h"
 
@@ -88,9 +89,12 @@ struct sim_world {
 };
 
 /* world.c */
-void sim_world_error(struct sim_world *w, int error, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-int sim_world_dropped(const struct sim_world *w, uint32_t rank);
+#define sim_world_error(w, ...)                                                                    \
+    first_error(&(w)->error, (w)->result->sentence, sizeof(w)->result->sentence, __VA_ARGS__)
+static inline int sim_world_dropped(const struct sim_world *w, uint32_t rank)
+{
+    return w->dropped && w->config.fault.rank == rank;
+}
 static inline void **sim_world_arguments(struct sim_world_rank *r, uint64_t launch)
 {
     return r->arguments[launch % r->ahead];

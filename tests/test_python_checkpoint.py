@@ -1,19 +1,28 @@
 """mkernel.load_checkpoint and save_checkpoint: of one file or several each rank reads its own part alone, also into a model that was made on meta, and what is
 written is the whole model, bit by bit: for a model of the tests' own, and for Llama, Mixtral and Qwen3-MoE as transformers writes and reads them. What does not
 fit is refused with a sentence, and then nothing is changed; so is a folder that cannot be written."""
+import importlib
 import importlib.util
 import json
 import pathlib
 import shutil
+import sys
 import tempfile
 import warnings
 
 import torch
 import mkernel
-from mkernel import _checkpoint, _safetensors
+from mkernel import _checkpoint
 from cases import Skip, case, main, ranks, refuses, scene
 from torch_model import DIM, H, HEADS, INNER, KV, WORDS, Model, routed
 from torch_ranks import end, start
+
+INDEX = "model.safetensors.index.json"
+
+
+def package():
+    if importlib.util.find_spec("safetensors") is None:
+        raise Skip("this Python has no package safetensors")
 
 
 def shared(comm):
@@ -42,8 +51,10 @@ def on_meta(make):
 
 
 def bits(folder):
-    """All files' tensors."""
-    return {name: x.clone() for name, x in _safetensors.read(folder).items()}
+    """All files' tensors, as the package itself reads them."""
+    from safetensors.torch import load_file
+
+    return {name: x for file in folder.glob("*.safetensors") for name, x in load_file(file).items()}
 
 
 @scene
@@ -63,7 +74,7 @@ def own_model():
             mkernel.save_checkpoint(model, folder, file_bytes=file_bytes)
             torch.distributed.barrier()
             files = sorted(x.name for x in folder.iterdir())
-            assert (files == ["model.safetensors"]) if file_bytes > 1 << 20 else (len(files) > 3 and _safetensors.INDEX in files and "model.safetensors" not in files), files
+            assert (files == ["model.safetensors"]) if file_bytes > 1 << 20 else (len(files) > 3 and INDEX in files and "model.safetensors" not in files), files
             most = max(file_bytes, *[x.numel() * 2 for x in state.values()])
             assert all(x.stat().st_size < most + 8192 for x in folder.iterdir())
             alike(bits(folder), state)
@@ -86,6 +97,9 @@ def own_model():
 
 
 def refusals(comm, folder):
+    from safetensors.torch import save_file
+    from mkernel import _safetensors
+
     torch.manual_seed(1)
     model = Model().bfloat16()
     mkernel.parallelize(model)
@@ -99,10 +113,8 @@ def refusals(comm, folder):
         own = folder / str(comm.rank)
         tensors = {name: x * 3 for name, x in state.items()}
         change(tensors)
-        writer = _safetensors.Writer(own, {name: (x.shape, x.dtype) for name, x in tensors.items()}, 1 << 30)
-        for name, x in tensors.items():
-            writer.write(name, 0, x.contiguous())
-        writer.finish()
+        own.mkdir(exist_ok=True)
+        save_file(tensors, own / "model.safetensors")
         refuses(words, mkernel.load_checkpoint, model, own)
         alike(mkernel.full_state_dict(model), state)
 
@@ -112,9 +124,9 @@ def refusals(comm, folder):
     file = folder / f"{comm.rank}/model.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
     refuses("is no file of safetensors", mkernel.load_checkpoint, model, file)
-    index = file.with_name(_safetensors.INDEX)
+    index = file.with_name(INDEX)
     index.write_text(json.dumps({"weight_map": {name: "other.safetensors"}}))
-    refuses("other.safetensors: No such file", mkernel.load_checkpoint, model, index)
+    refuses("other.safetensors cannot be read: No such file", mkernel.load_checkpoint, model, index)
     index.write_text("{}")
     refuses("is no index of a checkpoint", mkernel.load_checkpoint, model, index)
     torch.distributed.barrier()
@@ -137,11 +149,8 @@ def refusals(comm, folder):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         state["tail"] = torch.zeros(1)
-        writer = _safetensors.Writer(folder / str(comm.rank), {name: (x.shape, x.dtype) for name, x in state.items()}, 1 << 30)
-        for key, x in state.items():
-            writer.write(key, 0, x)
-        writer.finish()
-        mkernel.load_checkpoint(model, folder / f"{comm.rank}/model.safetensors")
+        save_file(state, file)
+        mkernel.load_checkpoint(model, file)
     assert [str(x.message) for x in said if "tail" in str(x.message)] or comm.rank, said
     state.pop("tail")
     alike(mkernel.full_state_dict(model), state)
@@ -161,7 +170,17 @@ def full():
 
 @case
 def a_model_is_written_whole_and_read_by_parts_and_what_does_not_fit_is_refused():
+    package()
     ranks(2, own_model)
+
+
+@case
+def a_python_without_the_package_is_told_so():
+    theirs = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "safetensors"}
+    sys.modules["safetensors"] = None
+    refuses("checkpoints need the package safetensors: pip install safetensors", importlib.import_module, "mkernel._safetensors")
+    del sys.modules["safetensors"]
+    sys.modules.update(theirs)
 
 
 @scene

@@ -72,6 +72,26 @@ def products_are_right(comm):
         assert gradient.is_contiguous()  # so that .grad takes it as it is
 
 
+def main_gradients_are_right(comm):
+    """A weight's fp32 main_grad takes two steps of each product, nearer than bf16 gradients are; it gets no .grad. A compiled program makes .grad."""
+    W, r = comm.world, comm.rank
+    for name in ("ag_gemm", "gemm_rs", "gemm_ar"):
+        op, rows = getattr(mkernel, name), 24 if name == "ag_gemm" else 24 * W
+        a, b = bf16(rows, 72), bf16(72, 40)
+        for leaf, matrix, main_of in layouts(b)[:2]:
+            leaf.main_grad = torch.full(leaf.shape, 0.5)
+            every_a, every_b = everybody(a), everybody(b)
+            sum(x.sum() for x in products(name, every_a, every_b)).backward()
+            for _ in range(2):
+                op(a, matrix).sum().backward()
+            wanted = 0.5 + 2 * every_b[r].grad
+            assert leaf.grad is None
+            assert (main_of(leaf.main_grad) - wanted).norm() < 1e-5 * wanted.norm()
+        compiled = torch.compile(lambda a, w: op(a, w.t()), fullgraph=True, backend="aot_eager")
+        compiled(a, leaf).sum().backward()
+        near(leaf.grad.t(), every_b[r].grad)
+
+
 def moves_are_right(comm):
     W, r = comm.world, comm.rank
     a = bf16(6 * W, 16)
@@ -193,6 +213,7 @@ def what_has_no_gradient_says_so(comm):
 def gradients(also=""):
     comm = start()
     products_are_right(comm)
+    main_gradients_are_right(comm)
     moves_are_right(comm)
     if also:
         training_is_right(comm)

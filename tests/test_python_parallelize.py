@@ -51,6 +51,16 @@ def is_right(comm, make, plan=None):
     divided = [name for name, x in model.state_dict().items() if x.shape != state[name].shape]
     assert divided and all(model.state_dict()[name].numel() * comm.world == state[name].numel() for name in divided)
 
+    weights = {name: x for name, x in model.named_parameters() if name in divided and x.ndim == 2}
+    for x in weights.values():
+        x.main_grad = torch.zeros(x.shape)
+    step(model, ids)
+    for name, x in weights.items():
+        assert x.grad is None, name
+        near(x.main_grad.bfloat16(), own(comm, name, gradients[name]), 0.06)
+        del x.main_grad
+    model.zero_grad()
+
     logits, got = step(model, ids)
     near(logits, wanted, 0.03)
     assert all(torch.equal(x, logits) for x in gathered(logits))

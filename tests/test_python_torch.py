@@ -157,11 +157,12 @@ def compiling():
         assert torch.equal(route(tokens, experts), mkernel.moe_dispatch_gemm(tokens, experts, ids)[1])
 
         out = torch.compile(lambda x: mkernel.moe_combine(mkernel.moe_dispatch(x, ids, experts=2 * comm.world)[0] * 2, ids,
-                                                          torch.full((8, 2), 0.5), experts=2 * comm.world), fullgraph=True)
+                                                          torch.full((8, 2), 0.5), experts=2 * comm.world), fullgraph=True, backend="aot_eager")
         assert torch.equal(out(tokens), tokens * 2)
 
         # A sum over ranks with what follows it.
-        norm = torch.compile(lambda x, b, r, w: mkernel.gemm_ar(x, b, residual=r, norm_weight=w, deterministic=True)[0] * 2, fullgraph=True)
+        norm = torch.compile(lambda x, b, r, w: mkernel.gemm_ar(x, b, residual=r, norm_weight=w, deterministic=True)[0] * 2, fullgraph=True,
+                             backend="aot_eager")
         x, r, w = bf16(8, 64), torch.ones(8, 48, dtype=torch.bfloat16), torch.ones(48, dtype=torch.bfloat16)
         assert torch.equal(norm(x, b, r, w), mkernel.gemm_ar(x, b, residual=r, norm_weight=w, deterministic=True)[0] * 2)
 

@@ -144,7 +144,7 @@ static void traces_are_read(void **state)
         "ag_gemm --cluster 1x2 --shape 4096,512,4096 --pace 540 --slices 2",
         "ag_gemm --cluster 1x2 --shape 8192,1024,8192",
         "ag_gemm --cluster 2x2 --shape 4096,512,4096 --b-layout nk",
-        "ring_attention --cluster 1x2 --attention 1,1024,4,2,128 --causal"};
+        "ring_attention --cluster 1x2 --attention 1,8192,16,16,128 --causal"};
     char line[2048], trace[1024], machine[1024];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(trace, sizeof trace, "%s/a,%zu.db", folder, i);

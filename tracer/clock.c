@@ -1,5 +1,6 @@
 /* Fits a line through bracketed clock samples. */
 #include "tracer/clock.h"
+#include "core/sorted.h"
 
 #include <errno.h>
 #include <math.h>
@@ -84,12 +85,6 @@ static void clock_fit_line(struct trace_clock *c, const struct trace_clock_sampl
     c->offset = (int64_t)llround(base + (wy - c->drift * wx) / w);
 }
 
-static int clock_compare_double(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* A first line that a minority of false samples cannot move: the median of the slopes between
  * samples, then of the offsets (Theil, 1950; Sen, 1968). 0 or -ENOMEM. */
 static int clock_fit_median(struct trace_clock *c, const struct trace_clock_sample *s,
@@ -108,7 +103,7 @@ static int clock_fit_median(struct trace_clock *c, const struct trace_clock_samp
                 values[n++] = (clock_offset_of(&s[k]) - clock_offset_of(&s[i])) /
                               (double)(int64_t)(s[k].local - s[i].local);
         }
-    qsort(values, n, sizeof *values, clock_compare_double);
+    mk_sort(values, n);
     c->drift = clock_plausible(c, n ? values[n / 2] : 0);
     n = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -118,7 +113,7 @@ static int clock_fit_median(struct trace_clock *c, const struct trace_clock_samp
         values[n++] =
             clock_offset_of(&s[i]) - base - c->drift * (double)(int64_t)(s[i].local - c->reference);
     }
-    qsort(values, n, sizeof *values, clock_compare_double);
+    mk_sort(values, n);
     c->offset = (int64_t)llround(base + values[n / 2]);
     free(values);
     return 0;

@@ -1,4 +1,5 @@
 #include "tracer/flow.h"
+#include "core/sorted.h"
 #include "core/grow.h"
 
 #include <errno.h>
@@ -66,12 +67,6 @@ uint64_t flow_busy(const struct flow_transfer *t, uint64_t count)
     return busy;
 }
 
-static int flow_compare_time(const void *x, const void *y)
-{
-    int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
-    return (a > b) - (a < b);
-}
-
 struct end {
     int64_t time;
     uint64_t bytes;
@@ -85,7 +80,7 @@ static int flow_find_peak(struct flow_link *l)
         return -ENOMEM;
     for (uint64_t i = 0; i < l->count; i++)
         ends[i] = (struct end){l->transfers[i].end, l->transfers[i].bytes};
-    qsort(ends, l->count, sizeof *ends, flow_compare_time);
+    qsort(ends, l->count, sizeof *ends, mk_order_times);
     uint64_t now = 0;
     for (uint64_t i = 0, j = 0; i < l->count; i++) {
         for (; j < l->count && ends[j].time <= l->transfers[i].start; j++)

@@ -1,6 +1,7 @@
 /* Tables of what belongs together: launches, messages with their stages, what ended each wait, the
  * critical paths. */
 #include "tracer/store.h"
+#include "core/sorted.h"
 
 #include <stdlib.h>
 
@@ -73,12 +74,6 @@ static int store_messages(sqlite3 *db, const struct trace_data *d)
     return insert_end(&in);
 }
 
-static int store_joins_compare_time(const void *x, const void *y)
-{
-    int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
-    return (a > b) - (a < b);
-}
-
 static int64_t store_joins_stage_ns(const struct trace_put *p, int stage)
 {
     const int64_t from[] = {p->commanded, p->seen, p->posted, p->posted},
@@ -105,7 +100,7 @@ static int store_stages(sqlite3 *db, const struct trace_data *d)
             if (t != TRACE_NO_TIME)
                 ns[n++] = t;
         }
-        qsort(ns, n, sizeof *ns, store_joins_compare_time);
+        qsort(ns, n, sizeof *ns, mk_order_times);
         insert_integer(&in, stage + 1);
         insert_text(&in, names[stage]);
         INSERT_INTEGERS(&in, n, n ? ns[n / 2] : INSERT_NULL, n ? ns[n * 99 / 100] : INSERT_NULL,

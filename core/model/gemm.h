@@ -66,9 +66,6 @@ void model_ag_gemm(struct model_walk *w, const struct mk_problem *q, const struc
 /* gathers: gemm_ar. */
 void model_gemm_rs(struct model_walk *w, const struct mk_problem *q, const struct gemm_rs_plan *p,
                    int gathers);
-struct ring_attention_plan;
-void model_ring_attention(struct model_walk *w, const struct mk_problem *q,
-                          const struct ring_attention_plan *p);
 struct moe_dispatch_gemm_plan;
 void model_moe_dispatch_gemm(struct model_walk *w, const struct mk_problem *q,
                              const struct moe_dispatch_gemm_plan *p);

@@ -19,10 +19,10 @@ struct model_time {
     double slower;  /* factor of the clock */
 };
 
-/* 0, or -ENOTSUP: an operator that has no such form (model_knows). */
+/* 0, or -ENOTSUP: an operator that has no such form. */
 int model_plan(const struct mk_machine *m, const struct mk_plan *plan, struct model_time *out);
 
-/* Whether model_plan knows the operator: ag_gemm, gemm_rs, gemm_ar. */
+/* Whether model_plan knows the operator: those of GEMM and MoE, whose plans it chooses among. */
 int model_knows(enum mk_op op);
 
 #endif

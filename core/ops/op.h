@@ -193,7 +193,7 @@ struct op_descriptor {
     uint32_t tile_n_unit;    /* columns of a tile are multiples of it; 0: of 8 */
     uint8_t tuned;           /* 1: measured plans are kept for it (core/tuning.h) */
     uint8_t well_known;      /* 1: many of its plans were measured: what the model of the machine
-                                promises      counts sooner (core/model/choose.c) */
+                                promises counts sooner, and of chunks, too (core/model/choose.c) */
     /* 1: its schedule is another where A or C lies in the heap (mk_problem.a_in_heap) */
     uint8_t a_in_heap, c_in_heap;
     uint8_t mma;          /* 1: it has a kernel on engine mma, too (enum mk_engine) */

@@ -5,7 +5,6 @@
 #include "core/command.h"
 #include "core/gemm_tiles.h"
 #include "core/mkernel.h"
-#include "core/model/gemm.h"
 #include "core/ops/op.h"
 #include "core/pipeline.h"
 #include "core/roles/ring_attention_plan.h"
@@ -327,11 +326,6 @@ static void ring_attention_work(const struct mk_plan *p, double *flop, uint64_t 
             mk_attention_pairs(a, mk_world(&r->topo), r->topo.rank);
 }
 
-static void ring_attention_model(struct model_walk *w, const struct mk_plan *p)
-{
-    model_ring_attention(w, &p->problem, ring_attention_plan_of(p));
-}
-
 static uint64_t ring_attention_shard(const struct mk_problem *q)
 {
     return mk_attention_rows(&q->attention, mk_world(&q->topo), q->topo.rank);
@@ -412,6 +406,5 @@ const struct op_descriptor op_ring_attention = {
     .describe_tile = ring_attention_describe_tile,
     .describe_chunk = ring_attention_describe_chunk,
     .work = ring_attention_work,
-    .model = ring_attention_model,
     .gpu_tile = ring_attention_built,
 };

@@ -1,14 +1,24 @@
 /* AllGather: C = A of all ranks, one under the other. It is the communication of ag_gemm
  * (core/roles/ag_gemm.h) without a product.
  *
+ * Operands
+ *   A [M/W, K]   of each rank
+ *   C [M, K]     of each rank, the same on all
+ *
  * Roles
  *   intra_comm    pushes each chunk of this rank's A to every rank of its node, itself included,
  *                 then forwards to the others each chunk that its rail brings
  *   inter_send    puts each chunk of this rank's A to its rail's rank on every other node
  *   inter_reduce  copies each chunk that has come to its place in C (core/roles/move.h)
  *
- * Bytes moved: those of core/roles/ag_gemm.h. Buffer reuse and flags: those of core/roles/move.h.
- * Deadlock freedom: pushes and puts wait for nothing, forwards for puts, inter_reduce for all. */
+ * Bytes moved
+ *   Those of core/roles/ag_gemm.h.
+ *
+ * Buffer reuse and flags
+ *   Those of core/roles/move.h.
+ *
+ * Deadlock freedom
+ *   Pushes and puts wait for nothing, forwards for puts, inter_reduce for all of them. */
 #ifndef MK_ROLES_ALL_GATHER_H
 #define MK_ROLES_ALL_GATHER_H
 

@@ -1,21 +1,29 @@
-/* All-to-all: block j of rank r's A becomes block r of rank j's C, in equal blocks.
+/* All-to-all: block j of rank r's A becomes block r of rank j's C.
  *
- * intra_comm    pushes each chunk for a rank of its node, itself included, to it; each chunk for
- *               another node to the rank of its own node that is on the receiver's rail, which
- *               stages it
- * inter_send    puts what its node has staged with it to its rail's rank on the node it is for
- * inter_reduce  takes each chunk that has come to its place in C (core/roles/move.h)
+ * Operands
+ *   A, C [M/W, K]  of each rank, W equal blocks of rows
  *
- * Bytes moved: W - gpus blocks come over the network, and no other way. Over NVLink come the blocks
- * of gpus - 1 ranks for this one and, since puts go along rails alone, theirs for its rail: nodes
- * (gpus - 1) in all.
+ * Roles
+ *   intra_comm    pushes each chunk for its own node to its owner, itself included. It stages a
+ *                 chunk for another node with its own node's rank on the receiver's rail.
+ *   inter_send    puts the chunks that are staged with this rank to its rail's rank on their node
+ *   inter_reduce  copies each chunk that has come to its place in C (core/roles/move.h)
  *
- * Buffer reuse: as in core/roles/move.h, and the same holds of what is staged: who stages has had a
- * chunk of launch e + 1 of the rank that it stages with, whose puts of launch e had then left.
+ * Bytes moved
+ *   W - gpus blocks come over the network, each once. Over NVLink come the blocks of gpus - 1
+ *   ranks for this one and, since puts go along rails alone, their blocks for its rail: nodes
+ *   (gpus - 1) in all.
  *
- * Deadlock freedom: intra_comm waits for nothing, inter_send for intra_comm, inter_reduce for both.
+ * Buffer reuse
+ *   As in core/roles/move.h, and the same holds of staged blocks: a rank that stages has had a
+ *   chunk of launch e + 1 of the rank that it stages with, whose puts of launch e had left by then.
  *
- * Flags: arrival[rank][chunk] and staged[node][local rank][chunk], each the epoch. */
+ * Deadlock freedom
+ *   intra_comm waits for nothing, inter_send for intra_comm, inter_reduce for both.
+ *
+ * Flags of a rank
+ *   arrival[rank][chunk]               the epoch
+ *   staged[node][local rank][chunk]    the epoch */
 #ifndef MK_ROLES_ALL_TO_ALL_H
 #define MK_ROLES_ALL_TO_ALL_H
 

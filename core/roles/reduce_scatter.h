@@ -1,26 +1,36 @@
-/* ReduceScatter: C_r = block r of the sum over ranks of their A, whole ones.
+/* ReduceScatter: C_r = block r of the sum over ranks of A.
  *
- * intra_comm    pushes each block to the rank of its own node that is on the owner's rail; on the
- *               owner's node, the owner
- * inter_send    adds what its node has of a block of another node, and puts the sum to the owner
- * inter_reduce  adds what its node has of this rank's block; where there are several nodes, then
- *               the sums of all of them. That is C.
+ * Operands
+ *   A [M, K]     of each rank, W equal blocks of rows
+ *   C [M/W, K]   of each rank, its block of the sum. Partial sums are fp32; C is rounded to bf16
+ *                once.
  *
- * Numbers: sums are fp32, rounded to bf16 once, as C. Of one node, or of nodes with one GPU, they
- * are added in rank order. Else each node's are, and then the nodes' sums in node order. So every
- * executor and every run gives the same bits.
+ * Roles
+ *   intra_comm    pushes each block to the rank of its own node that is on the owner's rail: on the
+ *                 owner's node, the owner
+ *   inter_send    adds its node's parts of a block of another node, and puts the sum to the owner
+ *   inter_reduce  adds its node's parts of this rank's block, then, of several nodes, the nodes'
+ *                 sums. That is C.
  *
- * Bytes moved: (gpus - 1) nodes blocks of bf16 come over NVLink, and nodes - 1 sums over the
- * network, of fp32 where a node has several GPUs: a sum of bf16 would be rounded twice.
+ * Parts are added in rank order on one node and on nodes with one GPU; elsewhere each node's parts
+ * in that order, then the nodes' sums in node order. So every executor and run gives the same bits.
  *
- * Buffer reuse: two buffers, by epoch & 1. A rank begins launch e + 2 after its launch e + 1 has
- * ended. For that it has had parts of e + 1 from every rank of its node, and sums from every rank
- * of its rail; those had ended launch e and read what this launch writes over. `leaving` has one
- * buffer: its puts are drained before the launch ends.
+ * Bytes moved
+ *   (gpus - 1) nodes blocks of bf16 come over NVLink, and nodes - 1 sums over the network: of fp32
+ *   where a node has several GPUs, since a sum of bf16 would be rounded twice.
  *
- * Deadlock freedom: intra_comm waits for nothing, inter_send for intra_comm, inter_reduce for both.
+ * Buffer reuse
+ *   Two buffers, by epoch & 1. A rank begins launch e + 2 after its launch e + 1 has ended. By then
+ *   it has had parts of e + 1 from every rank of its node, and sums from every rank of its rail.
+ *   Those had ended launch e, and with it read the memory that launch e + 2 overwrites. `leaving`
+ *   has one buffer: its puts are drained before the launch ends.
  *
- * Flags: part[node][local rank][chunk] and sum[node][chunk], each the epoch. */
+ * Deadlock freedom
+ *   intra_comm waits for nothing, inter_send for intra_comm, inter_reduce for both.
+ *
+ * Flags of a rank
+ *   part[node][local rank][chunk]   the epoch
+ *   sum[node][chunk]                the epoch */
 #ifndef MK_ROLES_REDUCE_SCATTER_H
 #define MK_ROLES_REDUCE_SCATTER_H
 

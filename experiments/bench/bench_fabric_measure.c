@@ -2,6 +2,7 @@
  * bandwidth with a window of puts under way, latency as half of a ping-pong. A put is the data and
  * its flag. */
 #include "experiments/bench/bench_fabric.h"
+#include "core/sorted.h"
 
 #include <errno.h>
 #include <math.h>
@@ -268,16 +269,10 @@ static int bench_fabric_measure_await(struct fabric_end *e, const struct wire_me
     return 0;
 }
 
-static int bench_fabric_measure_by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void bench_fabric_measure_summarise(double *us, uint64_t n, struct latency_result *out)
 {
     double sum = 0, squares = 0;
-    qsort(us, n, sizeof *us, bench_fabric_measure_by_value);
+    mk_sort(us, n);
     for (uint64_t i = 0; i < n; i++)
         sum += us[i];
     out->average = sum / (double)n;

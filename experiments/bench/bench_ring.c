@@ -1,6 +1,7 @@
 /* `mkernel bench ring`: commands per second from one producer thread through a command ring to the
  * proxy, over a fabric that takes every put and completes it at once. */
 #include "experiments/bench/bench.h"
+#include "core/sorted.h"
 #include "experiments/common/launched.h"
 #include "experiments/common/options.h"
 #include "experiments/common/output_file.h"
@@ -98,12 +99,6 @@ static uint64_t bench_ring_round_ns(struct mk_ring *ring, uint64_t commands, uin
     return wall_clock(NULL) - start;
 }
 
-static int bench_ring_by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static int bench_ring_measure(uint64_t commands, uint32_t rounds, uint64_t capacity,
                               const char *json, int quiet)
 {
@@ -150,7 +145,7 @@ static int bench_ring_measure(uint64_t commands, uint32_t rounds, uint64_t capac
         if (i) /* the first warms up */
             rates[i - 1] = (double)commands * 1e3 / (double)ns;
     }
-    qsort(rates, rounds, sizeof *rates, bench_ring_by_value);
+    mk_sort(rates, rounds);
     if (table_out) {
         fprintf(table_out, "%12s %10s %14s %14s %14s\n", "commands", "capacity", "median[M/s]",
                 "min[M/s]", "max[M/s]");

@@ -1,6 +1,5 @@
 #define _GNU_SOURCE
 #include "experiments/common/gnuplot.h"
-#include "experiments/common/trace_output.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -98,23 +96,5 @@ int gnuplot_run(int script, FILE *out, const char *path, char *error, size_t siz
         snprintf(error, size, "gnuplot could not draw '%s'", path);
         rc = -EIO;
     }
-    return rc;
-}
-
-int gnuplot_picture(const char *script, const char *path, char *error, size_t size)
-{
-    struct trace_output o;
-    size_t length = strlen(script);
-    int fd = memfd_create("plot", 0), rc = 0; /* gnuplot opens it by its number */
-    if (fd < 0 || write(fd, script, length) != (ssize_t)length || lseek(fd, 0, SEEK_SET)) {
-        snprintf(error, size, "cannot write gnuplot's script: %s", strerror(errno));
-        rc = -EIO;
-    }
-    if (!rc && !(rc = trace_output_open(&o, path, 0, error, size))) {
-        rc = gnuplot_run(fd, o.out, path, error, size);
-        rc = trace_output_close(&o, rc, error, size);
-    }
-    if (fd >= 0)
-        close(fd);
     return rc;
 }

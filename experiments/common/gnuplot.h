@@ -16,11 +16,8 @@ int gnuplot_is_svg(const char *path);
  */
 int gnuplot_check_path(const char *option, const char *path, char *error, size_t error_size);
 
-/* The picture of a script that sets its terminal but no output, at `path`. 0, or -errno with a
- * sentence: -ENOENT where gnuplot is not installed. */
-int gnuplot_picture(const char *script, const char *path, char *error, size_t error_size);
-
-/* The same of an open file that holds the script, into `out`, which becomes `path`. */
+/* The picture of a script that sets its terminal but no output, of an open file, into `out`, which
+ * becomes `path`. 0, or -errno with a sentence: -ENOENT where gnuplot is not installed. */
 int gnuplot_run(int script, FILE *out, const char *path, char *error, size_t error_size);
 
 #endif

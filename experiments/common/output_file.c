@@ -55,6 +55,13 @@ static int output_file_standard(const struct stat *file)
     return -1;
 }
 
+int output_replaceable(const char *path)
+{
+    struct stat there;
+    return path &&
+           (stat(path, &there) || (S_ISREG(there.st_mode) && output_file_standard(&there) < 0));
+}
+
 int output_check(const char *option, const char *path, enum output_kind kind, char *error,
                  size_t size)
 {

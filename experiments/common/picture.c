@@ -1,8 +1,12 @@
+#define _GNU_SOURCE
 #include "experiments/common/picture.h"
 #include "experiments/common/gnuplot.h"
+#include "experiments/common/trace_output.h"
 
 #include <errno.h>
-#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 const char *const picture_colours[PICTURE_COLOURS] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                       "#e69f00", "#56b4e9", "#000000"};
@@ -27,15 +31,26 @@ int picture_draw(const char *path,
                  int (*script)(FILE *out, void *context, char *error, size_t size), void *context,
                  char *error, size_t size)
 {
-    char *text = NULL;
-    size_t bytes;
-    FILE *f = open_memstream(&text, &bytes);
-    int rc = f ? script(f, context, error, size) : -ENOMEM;
-    if (f && fclose(f) && !rc)
-        rc = -ENOMEM;
+    struct trace_output o;
+    int fd = memfd_create("plot", 0); /* gnuplot opens it by its number */
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+    if (!f) {
+        snprintf(error, size, "cannot write gnuplot's script: %s", strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return -EIO;
+    }
+    int rc = script(f, context, error, size);
     if (rc == -ENOMEM)
         snprintf(error, size, "no memory for the picture");
-    rc = rc ? rc : gnuplot_picture(text, path, error, size);
-    free(text);
+    if (!rc && (fflush(f) || ferror(f))) {
+        snprintf(error, size, "cannot write gnuplot's script: %s", strerror(errno));
+        rc = -EIO;
+    }
+    if (!rc && !(rc = trace_output_open(&o, path, 0, error, size))) {
+        rc = gnuplot_run(fd, o.out, path, error, size);
+        rc = trace_output_close(&o, rc, error, size);
+    }
+    fclose(f);
     return rc;
 }

@@ -14,30 +14,12 @@
 #include "experiments/common/output_file.h"
 #include "tracer/trace.h"
 
-/* Whether a file made under another name can take its place: not that of a device or pipe, nor of
- * what standard output is, since a process that has it open would go on with the old one. */
-static int trace_output_replaceable(const char *path)
-{
-    struct stat there, standard;
-    if (!path)
-        return 0;
-    if (stat(path, &there))
-        return 1;
-    if (!S_ISREG(there.st_mode))
-        return 0;
-    for (int fd = 0; fd <= 2; fd++)
-        if (!fstat(fd, &standard) && standard.st_dev == there.st_dev &&
-            standard.st_ino == there.st_ino)
-            return 0;
-    return 1;
-}
-
 int trace_output_check(const char *path, char *error, size_t size)
 {
     /* WRITTEN first: where `path` is a link to no file it makes that file, so that the link can be
      * followed. */
     int rc = output_check("--out", path, OUTPUT_WRITTEN, error, size);
-    if (rc || !trace_output_replaceable(path))
+    if (rc || !output_replaceable(path))
         return rc;
     char *target = realpath(path, NULL);
     rc = output_check("--out", target ? target : path, OUTPUT_REPLACED, error, size);
@@ -129,8 +111,8 @@ static int trace_output_open_direct(struct trace_output *o, const char *path)
 int trace_output_open(struct trace_output *o, const char *path, int gzip, char *error, size_t size)
 {
     *o = (struct trace_output){.fd = -1};
-    int rc = trace_output_replaceable(path) ? trace_output_open_beside(o, path)
-                                            : trace_output_open_direct(o, path);
+    int rc = output_replaceable(path) ? trace_output_open_beside(o, path)
+                                      : trace_output_open_direct(o, path);
     if (!rc && gzip) {
         signal(SIGPIPE, SIG_IGN);
         rc = trace_output_start_gzip(o, o->fd);

@@ -5,6 +5,7 @@
 #include "experiments/common/nearest.h"
 #include "experiments/common/options.h"
 #include "experiments/common/output_file.h"
+#include "experiments/common/picture.h"
 #include "experiments/common/trace_output.h"
 #include "experiments/results/results_diff.h"
 #include "experiments/results/results_merge.h"
@@ -303,8 +304,8 @@ static int results_plot(const char *path, const struct options_found *found,
     p.roofs_of_gpus = !a->roofs;
     if (!a->roofs)
         results_find_roofs(path, p.roofs);
-    int rc = a->script ? plot_script(&p, stdout, error, sizeof error)
-                       : plot_draw(&p, error, sizeof error);
+    int rc = a->script ? plot_script(stdout, &p, error, sizeof error)
+                       : picture_draw(p.path, plot_script, &p, error, sizeof error);
     results_free(&r);
     if (!rc)
         return STATUS_DONE;

@@ -27,12 +27,9 @@ struct plot {
     int roofs_of_gpus;        /* 1: they are what the results say of GPUs, not the user */
 };
 
-/* Writes gnuplot's script, its data in it. 0, or -errno with a sentence: -ENODATA where there is
- * nothing to draw. */
-int plot_script(const struct plot *p, FILE *out, char *error, size_t size);
-
-/* Draws it into p->path. */
-int plot_draw(const struct plot *p, char *error, size_t size);
+/* Writes gnuplot's script of a struct plot, its data in it, as picture_draw wants it. 0, or -errno with
+ * a sentence: -ENODATA where there is nothing to draw. */
+int plot_script(FILE *out, void *plot, char *error, size_t size);
 
 /* ---- inside ---- */
 
@@ -42,7 +39,7 @@ int plot_heat(const struct plot *p, FILE *out, char *error, size_t size);
 int plot_simulated(const struct plot *p, FILE *out, char *error, size_t size);
 int plot_roofline(const struct plot *p, FILE *out, char *error, size_t size);
 
-/* Terminal and title: "role-split: time". */
+/* plot_text.c. Terminal and title: "role-split: time". */
 void plot_head(const struct plot *p, FILE *out, const char *what, int height);
 
 /* A point's settings that vary, but for those named (NULL: none); "all" where none is left. */

@@ -1,4 +1,6 @@
 #include "experiments/results/statistics.h"
+#include "core/random.h"
+#include "core/sorted.h"
 
 #include <errno.h>
 #include <math.h>
@@ -9,15 +11,9 @@
 /* Above so many values the median of a draw is taken by its rank, which is then nearly normal. */
 #define MANY 400u
 
-static int statistics_by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 void stat_sort(double *values, uint32_t count)
 {
-    qsort(values, count, sizeof *values, statistics_by_size);
+    mk_sort(values, count);
 }
 
 double stat_quantile(const double *sorted, uint32_t count, double q)
@@ -35,24 +31,15 @@ double stat_outlier_bound(const double *sorted, uint32_t count)
     return high + 3 * (high - low);
 }
 
-/* splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). */
-static uint64_t statistics_random(uint64_t *state)
-{
-    uint64_t x = *state += 0x9e3779b97f4a7c15ull;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-    return x ^ x >> 31;
-}
-
 static uint32_t statistics_below(uint64_t *state, uint32_t below)
 {
-    return (uint32_t)((statistics_random(state) >> 32) * below >> 32);
+    return (uint32_t)((mk_random(state) >> 32) * below >> 32);
 }
 
 /* One of (0, 1). */
 static double statistics_unit(uint64_t *state)
 {
-    return ((double)(statistics_random(state) >> 11) + 0.5) * 0x1p-53;
+    return ((double)(mk_random(state) >> 11) + 0.5) * 0x1p-53;
 }
 
 /* The median of as many values as there are, drawn with replacement from sorted ones. What is

@@ -1,6 +1,7 @@
 /* One rank of a run: opens the communicator, makes the plan, launches with new inputs each time,
  * checks, reports. */
 #include "experiments/run/run_rank.h"
+#include "core/sorted.h"
 #include "experiments/run/run_why.h"
 #include "experiments/job/op.h"
 #include "experiments/common/commands.h"
@@ -13,12 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int run_rank_by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static int run_launches(struct run_rank *r)
 {
@@ -47,10 +42,10 @@ static int run_launches(struct run_rank *r)
     if (!sorted)
         return -ENOMEM;
     memcpy(sorted, r->bursts + r->warmup_count, count * sizeof *sorted);
-    qsort(sorted, count, sizeof *sorted, run_rank_by_size);
+    mk_sort(sorted, count);
     r->result.launches = o->iters;
     r->result.ms_min = sorted[0];
-    r->result.ms_median = (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
+    r->result.ms_median = mk_median(sorted, count);
     r->result.ms_max = sorted[count - 1];
     free(sorted);
     if (o->vs == RUN_VS_BLAS) {
@@ -63,7 +58,7 @@ static int run_launches(struct run_rank *r)
             blas[i] = run_data_blas(&r->data, 0);
             pulse_trust(0);
         }
-        qsort(blas, 3, sizeof *blas, run_rank_by_size);
+        mk_sort(blas, 3);
         r->result.blas_ms = blas[1];
     }
     return 0;

@@ -1,6 +1,7 @@
 /* How well what is predicted agrees with what was measured: errors, and whether plans of a shape
  * come in the right order. */
 #include "experiments/sim/validate.h"
+#include "core/sorted.h"
 #include "core/model/model.h"
 #include "sim/timed/timed.h"
 
@@ -21,6 +22,7 @@
 struct work {
     const struct mk_machine *machine;
     const struct measured *measured;
+    enum validate_by by;
     double *predicted;
     uint32_t next; /* atomic */
     int failed;    /* atomic, the first error */
@@ -34,80 +36,71 @@ static double validate_before(const struct mk_machine *m, const struct measured_
     return r->inside ? m->launch : r->early ? m->early : 0;
 }
 
-static void *validate_run_events(void *context)
+/* Simulates a row's plan, or takes the quick form's ns of it. 0, or an error and r->sentence. */
+static int validate_row(const struct work *w, const struct measured_row *row, double *ns,
+                        struct timed_result *r)
+{
+    const struct mk_machine rested = machine_rested(w->machine),
+                            *m = row->rested ? &rested : w->machine;
+    struct timed_config c = {.plan = &row->plan, .machine = m, .launches = 1, .seed = 1};
+    struct model_time t;
+    if (w->by == VALIDATE_MODEL && !model_plan(m, &row->plan, &t)) {
+        *ns = t.ns;
+        return 0;
+    }
+    int result = timed_run(&c, r);
+    *ns = (double)r->ns;
+    return result;
+}
+
+static void *validate_run(void *context)
 {
     struct work *w = context;
-    const struct mk_machine rested = machine_rested(w->machine);
     uint32_t i;
     while ((i = __atomic_fetch_add(&w->next, 1, __ATOMIC_RELAXED)) < w->measured->count &&
            !__atomic_load_n(&w->failed, __ATOMIC_RELAXED)) {
-        struct mk_plan plan = w->measured->rows[i].plan;
-        struct timed_config c = {.plan = &plan,
-                                 .machine = w->measured->rows[i].rested ? &rested : w->machine,
-                                 .launches = 1,
-                                 .seed = 1};
+        const struct measured_row *row = &w->measured->rows[i];
         struct timed_result r;
-        int expected = 0, result = timed_run(&c, &r);
-        if (!result)
-            w->predicted[i] =
-                ((double)r.ns - validate_before(w->machine, &w->measured->rows[i])) / 1e6;
-        else if (__atomic_compare_exchange_n(&w->failed, &expected, result, 0, __ATOMIC_RELAXED,
-                                             __ATOMIC_RELAXED))
-            snprintf(w->error, w->error_size, "%s, %s: %s", plan_op_name(plan.problem.op),
-                     w->measured->rows[i].words, r.sentence);
+        double ns;
+        int expected = 0, result = validate_row(w, row, &ns, &r);
+        w->predicted[i] = (ns - validate_before(w->machine, row)) / 1e6;
+        if (result && __atomic_compare_exchange_n(&w->failed, &expected, result, 0,
+                                                  __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            snprintf(w->error, w->error_size, "%s, %s: %s", plan_op_name(row->plan.problem.op),
+                     row->words, r.sentence);
     }
     return NULL;
 }
 
-static int validate_by_events(const struct mk_machine *machine, const struct measured *m,
-                              double *predicted, char *error, size_t size)
+int validate_predict(const struct mk_machine *machine, const struct measured *m,
+                     enum validate_by by, double *predicted, char *error, size_t size)
 {
     struct work w = {.machine = machine,
                      .measured = m,
+                     .by = by,
                      .predicted = predicted,
                      .error = error,
                      .error_size = size};
     pthread_t threads[MOST_THREADS];
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int count = 0, most = cores < 1 ? 1 : cores > MOST_THREADS ? MOST_THREADS : (int)cores;
-    while (count + 1 < most && !pthread_create(&threads[count], NULL, validate_run_events, &w))
+    while (count + 1 < most && !pthread_create(&threads[count], NULL, validate_run, &w))
         count++;
-    validate_run_events(&w);
+    validate_run(&w);
     while (count)
         pthread_join(threads[--count], NULL);
     return w.failed;
 }
 
-int validate_predict(const struct mk_machine *machine, const struct measured *m,
-                     enum validate_by by, double *predicted, char *error, size_t size)
-{
-    const struct mk_machine rested = machine_rested(machine);
-    if (by == VALIDATE_EVENTS)
-        return validate_by_events(machine, m, predicted, error, size);
-    for (uint32_t i = 0; i < m->count; i++) {
-        struct model_time t;
-        predicted[i] = model_plan(m->rows[i].rested ? &rested : machine, &m->rows[i].plan, &t)
-                           ? NAN
-                           : (t.ns - validate_before(machine, &m->rows[i])) / 1e6;
-    }
-    return 0;
-}
-
 /* ---- figures ---- */
-
-static int validate_by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* Sorts them. */
 static double validate_median(double *values, uint32_t count)
 {
     if (!count)
         return NAN;
-    qsort(values, count, sizeof *values, validate_by_size);
-    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+    mk_sort(values, count);
+    return mk_median(values, count);
 }
 
 static double validate_mean(const double *values, uint32_t count)
@@ -183,7 +176,7 @@ int validate_shape(const struct measured *m, const double *predicted, uint32_t s
     *out = (struct validate_shape){.default_error = NAN};
     for (uint32_t i = 0; values && i < m->count; i++) {
         const struct measured_row *r = &m->rows[i];
-        if (r->shape != shape || isnan(predicted[i]))
+        if (r->shape != shape)
             continue;
         values[n] = fabs(predicted[i] / r->ms - 1);
         slow[n] = validate_slowness(r);
@@ -245,7 +238,7 @@ void validate_sum(const struct measured *m, const double *predicted, int op,
         if (!isnan(s.default_error))
             defaults[out->defaults++] = fabs(s.default_error);
         for (uint32_t i = 0; i < m->count; i++) {
-            if (m->rows[i].shape != shape || isnan(predicted[i]))
+            if (m->rows[i].shape != shape)
                 continue;
             double error = fabs(predicted[i] / m->rows[i].ms - 1);
             all[out->plans++] = error;

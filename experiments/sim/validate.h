@@ -5,7 +5,10 @@
 #include "core/machine.h"
 #include "experiments/sim/measured.h"
 
-enum validate_by { VALIDATE_MODEL /* core/model/model.h */, VALIDATE_EVENTS /* sim/timed */ };
+enum validate_by {
+    VALIDATE_MODEL /* core/model/model.h, where it knows the operator */,
+    VALIDATE_EVENTS /* sim/timed */
+};
 
 /* The same plan's time moves by about so much from run to run: which of two plans that differ by
  * less is the faster, no measurement says. */
@@ -42,12 +45,12 @@ struct validate_sum {
     uint32_t taken_within; /* and whose taken plan is */
 };
 
-/* Predicts each row into predicted[], ms; NAN: this way knows no such operator. On some threads
- * where it is by events. 0, or -errno with a sentence. */
+/* Predicts each row into predicted[], ms, on some threads. An operator without a quick form is always
+ * simulated. 0, or -errno with a sentence. */
 int validate_predict(const struct mk_machine *machine, const struct measured *m,
                      enum validate_by by, double *predicted, char *error, size_t error_size);
 
-/* Of shape number `shape`; 0 where it has no plans that were predicted. */
+/* Of shape number `shape`; 0 where it has no plans. */
 int validate_shape(const struct measured *m, const double *predicted, uint32_t shape,
                    struct validate_shape *out);
 

@@ -6,6 +6,7 @@
 #include "experiments/common/output_file.h"
 #include "experiments/common/picture.h"
 #include "experiments/common/problem.h"
+#include "experiments/common/result_file.h"
 #include "experiments/sim/validate.h"
 
 #include <errno.h>
@@ -60,7 +61,7 @@ static void validate_print(const struct measured *m, const double *predicted,
     struct validate_shape s;
     struct validate_sum sum;
     printf("machine    %s, %s\n", machine->name,
-           by == VALIDATE_EVENTS ? "event by event" : "the quick form");
+           by == VALIDATE_EVENTS ? "event by event" : "the quick form, else event by event");
     if (m->left_out)
         printf("left out   %u rows: %s\n", m->left_out, m->left_out_why);
     printf("\nerrors in per cent; right: share of pairs of plans that differ by more than 5 %% "
@@ -126,7 +127,7 @@ static void validate_script(FILE *out, const struct measured *m, const double *p
     for (int op = 0; op < MK_OPS; op++) {
         uint32_t points = 0;
         for (uint32_t i = 0; i < m->count; i++) {
-            if ((int)m->rows[i].plan.problem.op != op || isnan(predicted[i]))
+            if ((int)m->rows[i].plan.problem.op != op)
                 continue;
             if (!points++)
                 fprintf(out, "$op%d << END\n", op);
@@ -163,11 +164,11 @@ static int validate_draw(const char *path, const struct measured *m, const doubl
     struct validate_picture p = {path, m, predicted};
     if (!validate_ends(path, ".gp"))
         return picture_draw(path, validate_picture, &p, error, size);
-    FILE *out = output_open(path);
-    int result = out ? 0 : -errno;
-    if (out) {
-        validate_script(out, m, predicted);
-        result = output_close(out, path);
+    struct result_file f;
+    int result = result_open(&f);
+    if (!result) {
+        validate_script(f.out, m, predicted);
+        result = result_close(&f, path);
     }
     if (result)
         snprintf(error, size, "%s cannot be written: %s", path, strerror(-result));
@@ -233,7 +234,8 @@ static const struct option_spec specs[] = {
      "calibrate --half-of` fits to; rest: those between. Default all",
      .words = halves, .word_count = 3},
     {"by", OPTION_WORD, AT(by), "model|events",
-     "the quick form that plans are chosen by, or the simulator, event by event. Default model",
+     "model: the quick form that plans are chosen by, where an operator has one; events: the "
+     "simulator, event by event. Default model",
      .words = ways, .word_count = 2},
     {"machine", OPTION_TEXT, AT(machine), "NAME|FILE", "Default 8xH200-cx7", .max = 4095},
     {"plot", OPTION_TEXT, AT(plot), "FILE",

@@ -2,6 +2,7 @@
  * by name.
  */
 #include "experiments/trace/trace_cli.h"
+#include "core/sorted.h"
 
 #include <errno.h>
 #include <math.h>
@@ -65,12 +66,6 @@ static void trace_diff_print_run(FILE *out, const char *side, sqlite3 *db)
     sqlite3_finalize(q);
 }
 
-static int trace_diff_compare_double(const void *x, const void *y)
-{
-    double a = *(const double *)x, b = *(const double *)y;
-    return (a > b) - (a < b);
-}
-
 /* Launch i against launch i: the ratio's median and range say whether a difference is there in
  * every launch.
  */
@@ -86,7 +81,7 @@ static int trace_diff_print_launches(FILE *out, sqlite3 *a, sqlite3 *b)
     sqlite3_finalize(p);
     sqlite3_finalize(q);
     if (n) {
-        qsort(ratio, (size_t)n, sizeof *ratio, trace_diff_compare_double);
+        mk_sort(ratio, (size_t)n);
         fprintf(out,
                 "  slowest rank of launch i of B over that of A: median %.3f, from %.3f to %.3f "
                 "over %lld "

@@ -1,22 +1,10 @@
 /* `mkernel trace plot`: pictures by gnuplot. The script carries its data, so it can be kept and
  * changed. */
-#define _GNU_SOURCE
-#include "experiments/trace/trace_cli.h"
+#include "experiments/trace/trace_plot.h"
 #include "experiments/common/gnuplot.h"
 #include "experiments/common/picture.h"
-#include "experiments/common/trace_output.h"
-#include "experiments/trace/trace_plot.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 void trace_plot_head(const struct trace_picture *p, const char *title, int height)
 {
@@ -69,10 +57,11 @@ static int trace_plot_overlap(const struct trace_picture *p)
     return 0;
 }
 
-static int trace_plot_write_script(const struct trace_picture *p, enum trace_plot_kind kind,
-                                   char *error, size_t size)
+static int trace_plot_write_script(FILE *out, void *context, char *error, size_t size)
 {
+    struct trace_picture *p = context;
     int64_t start, end;
+    p->out = out;
     if (p->part.launch && trace_launch(p->db, p->part.launch, &start, &end, error, size))
         return trace_damage() ? -EBADMSG : -ERANGE;
     int64_t ranks = trace_integer(p->db, "SELECT count(*) FROM rank", 0);
@@ -81,7 +70,7 @@ static int trace_plot_write_script(const struct trace_picture *p, enum trace_plo
                  (long long)p->part.rank, (long long)ranks - 1);
         return -ERANGE;
     }
-    int rc = kind == TRACE_PLOT_OVERLAP ? trace_plot_overlap(p) : trace_plot_timeline(p);
+    int rc = p->kind == TRACE_PLOT_OVERLAP ? trace_plot_overlap(p) : trace_plot_timeline(p);
     if (trace_damage()) {
         snprintf(error, size, "the trace is damaged: %s", trace_damage());
         return -EBADMSG;
@@ -98,32 +87,13 @@ static int trace_plot_write_script(const struct trace_picture *p, enum trace_plo
 int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, const struct trace_plot_part *part,
                       const char *path, FILE *out, char *error, size_t size)
 {
-    return trace_plot_write_script(&(struct trace_picture){db, out, path, 1, *part}, kind, error,
-                                   size);
+    struct trace_picture p = {db, kind, NULL, path, 1, *part};
+    return trace_plot_write_script(out, &p, error, size);
 }
 
 int trace_plot(sqlite3 *db, enum trace_plot_kind kind, const struct trace_plot_part *part,
                const char *path, char *error, size_t size)
 {
-    struct trace_output o;
-    int fd = memfd_create("plot", 0); /* gnuplot opens it by its number */
-    FILE *script = fd < 0 ? NULL : fdopen(fd, "w");
-    if (!script) {
-        snprintf(error, size, "cannot write gnuplot's script: %s", strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        return -EIO;
-    }
-    int rc = trace_plot_write_script(&(struct trace_picture){db, script, path, 0, *part}, kind,
-                                     error, size);
-    if (!rc && (fflush(script) || ferror(script))) {
-        snprintf(error, size, "cannot write gnuplot's script: %s", strerror(errno));
-        rc = -EIO;
-    }
-    if (!rc && !(rc = trace_output_open(&o, path, 0, error, size))) {
-        rc = gnuplot_run(fd, o.out, path, error, size);
-        rc = trace_output_close(&o, rc, error, size);
-    }
-    fclose(script);
-    return rc;
+    struct trace_picture p = {db, kind, NULL, path, 0, *part};
+    return picture_draw(path, trace_plot_write_script, &p, error, size);
 }

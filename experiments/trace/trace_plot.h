@@ -6,6 +6,7 @@
 
 struct trace_picture {
     sqlite3 *db;
+    enum trace_plot_kind kind;
     FILE *out;        /* gnuplot's script */
     const char *path; /* of the picture; its end says which form */
     /* the script names `path`; else the picture goes to gnuplot's standard output */

@@ -1,6 +1,7 @@
 /* Many plans of a shape in one communicator, measured in turns: what drifts, drifts for all of
  * them. */
 #include "experiments/tune/tune.h"
+#include "core/sorted.h"
 #include "core/agree.h"
 #include "core/comm.h"
 #include "core/ops/op.h"
@@ -42,12 +43,6 @@ static uint32_t tune_measure_fit(const struct tune *t, const uint32_t *which, ui
         *flags = flag_end;
     }
     return i;
-}
-
-static int tune_measure_by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static int tune_measure_host_turns(struct tune *t, struct run_rank *r, struct mk_plan **plans,
@@ -114,8 +109,8 @@ static int tune_measure_host_measure(struct tune *t, struct mk_comm *comm, const
         result = tune_measure_host_turns(t, &r, plans, which, count, per_turn, times, checks);
     for (uint32_t i = 0; i < count && !result; i++) {
         double *mine = times + i * all;
-        qsort(mine, all, sizeof *mine, tune_measure_by_size);
-        results[i] = (struct tune_result){(mine[(all - 1) / 2] + mine[all / 2]) / 2,
+        mk_sort(mine, all);
+        results[i] = (struct tune_result){mk_median(mine, all),
                                           mine[0],
                                           mine[all - 1],
                                           mine[(all - 1) / 4],

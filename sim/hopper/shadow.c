@@ -1,10 +1,9 @@
-#define _GNU_SOURCE
 #include "sim/hopper/shadow.h"
+#include "sim/large.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 enum { MOST_NODES = 1 << 26, MORE_NODES = 1 << 20 /* of one access */, GAP = 4096 };
 
@@ -16,28 +15,15 @@ struct shadow_node {
     struct shadow_event event;
     uint32_t before; /* 0: the first */
     uint32_t depth;  /* how many are before */
-    uint32_t hash;
+};
+
+/* Of the table that finds states. The hash stands beside the number, so that others' histories, which lie
+ * anywhere in memory, are not looked at. */
+struct shadow_slot {
+    uint32_t hash, id; /* id 0: empty */
 };
 
 #define NODE_BYTES ((MOST_NODES + MORE_NODES) * sizeof(struct shadow_node))
-
-/* Zeroed memory that is taken as it is used, in large pages where there are any: histories are
- * looked up at random, so that with small ones most of the time goes to the TLB. NULL: none. */
-static void *shadow_map(size_t bytes)
-{
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
-    if (p == MAP_FAILED)
-        return NULL;
-    madvise(p, bytes, MADV_HUGEPAGE);
-    return p;
-}
-
-static void shadow_unmap(void *p, size_t bytes)
-{
-    if (p)
-        munmap(p, bytes);
-}
 
 int shadow_open(struct shadow *s, size_t bytes, uint32_t sms)
 {
@@ -49,10 +35,10 @@ int shadow_open(struct shadow *s, size_t bytes, uint32_t sms)
     s->node_count = SHADOW_SPECIALS;
     s->memo_turn = 1;
     s->table_size = 1 << 12;
-    s->nodes = shadow_map(NODE_BYTES);
-    s->table = shadow_map(s->table_size * sizeof *s->table);
-    s->memory = shadow_map(bytes);
-    s->states = shadow_map(bytes);
+    s->nodes = large_map(NODE_BYTES);
+    s->table = large_map(s->table_size * sizeof *s->table);
+    s->memory = large_map(bytes);
+    s->states = large_map(bytes);
     if (!s->nodes || !s->table || !s->path || !s->memory || !s->states) {
         shadow_close(s);
         return -ENOMEM;
@@ -62,10 +48,10 @@ int shadow_open(struct shadow *s, size_t bytes, uint32_t sms)
 
 void shadow_close(struct shadow *s)
 {
-    shadow_unmap(s->memory, s->bytes);
-    shadow_unmap(s->states, s->bytes);
-    shadow_unmap(s->nodes, NODE_BYTES);
-    shadow_unmap(s->table, s->table_size * sizeof *s->table);
+    large_unmap(s->memory, s->bytes);
+    large_unmap(s->states, s->bytes);
+    large_unmap(s->nodes, NODE_BYTES);
+    large_unmap(s->table, s->table_size * sizeof *s->table);
     free(s->path);
     memset(s, 0, sizeof *s);
 }
@@ -114,18 +100,19 @@ static void forget(struct shadow *s)
 
 static void grow_table(struct shadow *s)
 {
-    uint32_t size = s->table_size * 2, *table = shadow_map(size * sizeof *table);
+    uint32_t size = s->table_size * 2;
+    struct shadow_slot *table = large_map(size * sizeof *table);
     if (!table)
         abort();
     for (uint32_t i = 0; i < s->table_size; i++) {
-        if (!s->table[i])
+        if (!s->table[i].id)
             continue;
-        uint32_t at = s->nodes[s->table[i]].hash & (size - 1);
-        while (table[at])
+        uint32_t at = s->table[i].hash & (size - 1);
+        while (table[at].id)
             at = (at + 1) & (size - 1);
         table[at] = s->table[i];
     }
-    shadow_unmap(s->table, s->table_size * sizeof *table);
+    large_unmap(s->table, s->table_size * sizeof *table);
     s->table = table;
     s->table_size = size;
 }
@@ -134,15 +121,15 @@ static void grow_table(struct shadow *s)
 static uint32_t intern(struct shadow *s, uint32_t before, const struct shadow_event *event)
 {
     uint32_t hash = hash_of(before, event), at = hash & (s->table_size - 1);
-    for (; s->table[at]; at = (at + 1) & (s->table_size - 1)) {
-        const struct shadow_node *n = &s->nodes[s->table[at]];
-        if (n->hash == hash && n->before == before && !memcmp(&n->event, event, sizeof *event))
-            return s->table[at];
+    for (; s->table[at].id; at = (at + 1) & (s->table_size - 1)) {
+        const struct shadow_node *n = &s->nodes[s->table[at].id];
+        if (s->table[at].hash == hash && n->before == before &&
+            !memcmp(&n->event, event, sizeof *event))
+            return s->table[at].id;
     }
     uint32_t id = s->node_count++;
-    s->nodes[id] =
-        (struct shadow_node){*event, before, before ? s->nodes[before].depth + 1 : 0, hash};
-    s->table[at] = id;
+    s->nodes[id] = (struct shadow_node){*event, before, before ? s->nodes[before].depth + 1 : 0};
+    s->table[at] = (struct shadow_slot){hash, id};
     if (++s->table_used * 2 > s->table_size)
         grow_table(s);
     return id;

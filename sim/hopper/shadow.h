@@ -50,7 +50,8 @@ struct shadow {
     uint32_t node_count;
     uint32_t node_most; /* more, and what has happened is forgotten */
     uint32_t *path;     /* an access's: the chain that it comes to, oldest first */
-    uint32_t *table, table_size, table_used;
+    struct shadow_slot *table;
+    uint32_t table_size, table_used;
     /* What the last access made of states: boxes and tiles have few. */
     struct shadow_event memo_event;
     const struct known *memo_known;

@@ -1,16 +1,9 @@
 #include "sim/ops/attention.h"
-
 #include "core/bf16.h"
+#include "sim/vectorised.h"
 
 #include <math.h>
 #include <string.h>
-
-/* gcc 12 vectorises these only when asked. Sums keep their order. */
-#if defined(__GNUC__) && !defined(__clang__)
-#define VECTORISED __attribute__((optimize("O3")))
-#else
-#define VECTORISED
-#endif
 
 #define MOST_DIM 128
 

@@ -9,6 +9,7 @@
  *
  * Within a GPU a class shares its room alone. All of them share a GPU's memory with the loads of
  * its tiles, as far as these do not come from L2. */
+#include "sim/large.h"
 #include "sim/timed/state.h"
 
 #include <errno.h>
@@ -78,7 +79,7 @@ int timed_links_open(struct timed_world *w)
         return -ENOMEM;
     for (uint32_t n = 0; n < nodes; n++) {
         struct timed_node *node = &w->nodes[n];
-        node->classes = timed_large(w->classes * sizeof *node->classes);
+        node->classes = large_map(w->classes * sizeof *node->classes);
         node->active = calloc(w->classes, sizeof *node->active);
         if (!node->classes || !node->active)
             return -ENOMEM;
@@ -106,7 +107,7 @@ void timed_links_close(struct timed_world *w)
     for (uint32_t n = 0; w->nodes && n < w->world / links_gpus(w); n++) {
         for (uint32_t i = 0; w->nodes[n].classes && i < w->classes; i++)
             free(w->nodes[n].classes[i].flows);
-        timed_large_free(w->nodes[n].classes, w->classes * sizeof *w->nodes[n].classes);
+        large_unmap(w->nodes[n].classes, w->classes * sizeof *w->nodes[n].classes);
         free(w->nodes[n].active);
     }
     free(w->nodes);
@@ -388,8 +389,8 @@ void timed_flow_begin(struct timed_world *w, struct timed_cta *cta, uint32_t to,
     links_schedule(w, c);
 }
 
-/* Flows of a class that are through. */
-static void links_end(struct timed_world *w, struct timed_node *n, struct timed_class *c)
+/* Flows of a class that are through: into w->moved, and how many. */
+static uint32_t links_end(struct timed_world *w, struct timed_node *n, struct timed_class *c)
 {
     links_advance(c, w->queue.now);
     uint32_t count = 0, *ended = w->moved;
@@ -401,7 +402,7 @@ static void links_end(struct timed_world *w, struct timed_node *n, struct timed_
     }
     if (!count) {
         links_schedule(w, c);
-        return;
+        return 0;
     }
     c->first = (uint16_t)((c->first + count) & (c->capacity - 1u));
     c->count = (uint16_t)(c->count - count);
@@ -411,18 +412,17 @@ static void links_end(struct timed_world *w, struct timed_node *n, struct timed_
     for (uint32_t i = 1; i < count; i++)
         if (w->ctas[ended[i]].count)
             __builtin_prefetch(&w->ctas[ended[i]].line->steps[w->ctas[ended[i]].done]);
-    for (uint32_t i = 0; i < count; i++)
-        timed_moved(w, &w->ctas[ended[i]]);
+    return count;
 }
 
-void timed_links_event(struct timed_world *w, uint32_t event)
+uint32_t timed_links_event(struct timed_world *w, uint32_t event)
 {
     uint32_t i = event - w->world * (w->per_rank + 1);
     struct timed_node *n = &w->nodes[i / (w->classes + 1)];
-    if (event == n->event)
-        links_share(w, n);
-    else
-        links_end(w, n, &n->classes[i % (w->classes + 1)]);
+    if (event != n->event)
+        return links_end(w, n, &n->classes[i % (w->classes + 1)]);
+    links_share(w, n);
+    return 0;
 }
 
 static const struct timed_class *links_class_of_event(const struct timed_world *w, uint32_t event)

@@ -1,8 +1,8 @@
-/* What a CTA moves and adds, and the flags that it raises behind it. A move takes two events, when
- * its bytes join their flow and when they are through, and neither needs the CTA's coroutine. So
- * intra_comm, which does little else, runs ahead: what it does next stands in a line, and is done
- * move by move; the coroutine goes on when all is. A flag that it finds raised on the way will be
- * raised then, too; for one that is not it waits until the line is done. */
+/* Copies and sums of a CTA, and the flags that it raises behind them. A move is two events: its
+ * bytes join their flow, and they are through. Neither needs the CTA's coroutine. So intra_comm,
+ * which does little else, runs ahead: its next moves stand in a line and are done one by one, and
+ * the coroutine goes on behind the last. A flag that it finds raised on the way stays raised; for
+ * any other flag it waits until the line is done. */
 #include "sim/timed/state.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
-/* Proxies, NICs and, where puts are staged, ways to host memory, which serve in turn: when a
- * command is posted it is known when its put will be served, as everything before it in each queue
- * is. */
+/* Proxies, NICs and, where puts are staged, ways to host memory. Each serves in order of arrival.
+ * So when a command is posted, the time of its put follows from what stands before it in each
+ * queue. */
 #include "sim/timed/state.h"
 
 #include <math.h>

@@ -5,6 +5,7 @@
 #include "core/pipeline.h"
 #include "sim/clock.h"
 #include "sim/cta.h"
+#include "sim/first_error.h"
 #include "sim/op.h"
 #include "sim/timed/queue.h"
 #include "sim/timed/timed.h"
@@ -213,20 +214,19 @@ struct timed_world {
     double flop; /* that are done */
 };
 
-/* world.c */
-void timed_error(struct timed_world *w, int error, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+#define timed_error(w, ...)                                                                        \
+    first_error(&(w)->error, (w)->result->sentence, sizeof(w)->result->sentence, __VA_ARGS__)
 /* Events are those of CTAs, ranks and links, then those of flights: */
 static inline uint32_t timed_first_flight(const struct timed_world *w)
 {
     return w->world * (w->per_rank + 1) +
            w->world / w->config.plan->problem.topo.gpus * (w->classes + 1);
 }
-/* A factor about 1, by the seed and config.jitter. */
+
+/* ideal.c. A factor about 1, by the seed and config.jitter; what power does to the clock: a factor on
+ * the time of tiles. */
 double timed_scatter(struct timed_world *w);
-/* Zeroes, at a multiple of 64, in large pages where they fill some. NULL: no memory. */
-void *timed_large(size_t bytes);
-void timed_large_free(void *memory, size_t bytes);
+double timed_clock(const struct mk_machine *m, const struct mk_plan *plan);
 
 /* flags.c. A flag is raised at `time`. */
 int timed_flags_open(struct timed_world *w);
@@ -297,8 +297,8 @@ void timed_flow_begin(struct timed_world *w, struct timed_cta *c, uint32_t to, i
 double timed_links_memory(const struct timed_rank *r);
 /* How far warps of this rank that push to peers now want more than NVLink takes, 0 to 1. */
 double timed_links_wanted(const struct timed_rank *r);
-/* `event` is a class's or a node's. */
-void timed_links_event(struct timed_world *w, uint32_t event);
+/* `event` is a class's or a node's. How many CTAs' flows are through: their numbers are w->moved. */
+uint32_t timed_links_event(struct timed_world *w, uint32_t event);
 /* Fetch what will be touched by such an event, and by a CTA's flow that begins. */
 void timed_links_soon(const struct timed_world *w, uint32_t event);
 void timed_links_begins(struct timed_world *w, const struct timed_cta *c);

@@ -1,14 +1,12 @@
 /* The life of a timed run: its ranks, their launches, and the loop over events. Events are
  * numbered: CTAs, ranks, the links' (sim/timed/links.c), and flags on their way. */
 #include "core/comm.h"
-#include "core/gemm_tiles.h"
-#include "core/model/model.h"
 #include "core/model/gemm.h"
+#include "sim/large.h"
 #include "sim/timed/state.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,103 +18,6 @@ const char *const timed_part_names[TIMED_PARTS] = {
     [TIMED_LAUNCH] = "launch",  [TIMED_TILES] = "tiles", [TIMED_NVLINK] = "NVLink",
     [TIMED_MEMORY] = "memory",  [TIMED_FLAG] = "flags",  [TIMED_PROXY] = "proxy",
     [TIMED_NETWORK] = "network"};
-
-void timed_error(struct timed_world *w, int error, const char *format, ...)
-{
-    if (w->error)
-        return;
-    w->error = error;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(w->result->sentence, sizeof w->result->sentence, format, args);
-    va_end(args);
-}
-
-double timed_scatter(struct timed_world *w)
-{
-    if (w->config.jitter <= 0)
-        return 1;
-    /* Irwin and Hall's sum of four: about a normal distribution, and bounded */
-    double sum = 0;
-    for (int i = 0; i < 4; i++)
-        sum += (double)(sim_random(&w->random) >> 40) / (1 << 24);
-    double factor = 1 + w->config.jitter * (sum - 2) * 1.7320508;
-    return factor > 0.1 ? factor : 0.1;
-}
-
-void *timed_large(size_t bytes)
-{
-    void *memory = mmap(NULL, bytes + 1, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED)
-        return NULL;
-    madvise(memory, bytes + 1, MADV_HUGEPAGE);
-    return memory;
-}
-
-void timed_large_free(void *memory, size_t bytes)
-{
-    if (memory)
-        munmap(memory, bytes + 1);
-}
-
-/* ---- what a machine amounts to ---- */
-
-double timed_peak(const struct mk_machine *m)
-{
-    double best = 0;
-    struct mk_gemm_tile tile;
-    for (uint32_t i = 0; mk_gemm_tile(i, &tile); i++) {
-        const struct machine_tile *t = machine_tile_of(m, tile.tile_m, tile.tile_n, tile.cluster);
-        double rate = 2.0 * tile.tile_m / tile.cluster * tile.tile_n * 64 / t->stage * m->sms;
-        best = rate > best ? rate : best;
-    }
-    return best;
-}
-
-static double world_larger(double a, double b)
-{
-    return a > b ? a : b;
-}
-
-/* flop/ns of a GPU in an operator whose engine is not the GEMMs'; 0: there is none. */
-static double world_engine_rate(const struct mk_machine *m, const struct mk_plan *plan)
-{
-    const struct mk_problem *q = &plan->problem;
-    if (q->exec != MK_EXEC_CUDA || !sim_op_of(q->op)->flop || !q->attention.head_dim)
-        return 0;
-    return (q->attention.head_dim <= 64 ? m->attention64 : m->attention128) * m->sms;
-}
-
-double timed_products(const struct mk_machine *m, const struct mk_plan *plan)
-{
-    const struct mk_tuning *t = &plan->problem.tuning;
-    double flop, rate = world_engine_rate(m, plan);
-    uint64_t nvlink, network;
-    plan_work(plan, &flop, &nvlink, &network);
-    if (rate <= 0 && plan->problem.fp8) /* a stage has twice the products */
-        return flop / 2 * (m->stage_fp8 > 0 ? m->stage_fp8 : 1) / timed_peak(m);
-    if (rate <= 0)
-        return flop / timed_peak(m);
-    /* K and V are loaded once for each tile of queries. */
-    return flop / rate * machine_slower(m, flop / rate, flop, flop / (t->tile_m ? t->tile_m : 1));
-}
-
-double timed_memory(const struct mk_machine *m, const struct mk_plan *plan)
-{
-    double beyond = plan_memory_bytes(plan) - m->l2;
-    return beyond > 0 && m->hbm_rate > 0 ? beyond / m->hbm_rate : 0;
-}
-
-double timed_ideal(const struct mk_machine *m, const struct mk_plan *plan)
-{
-    double flop;
-    uint64_t nvlink, network;
-    plan_work(plan, &flop, &nvlink, &network);
-    return world_larger(world_larger(timed_products(m, plan), timed_memory(m, plan)),
-                        world_larger((double)nvlink / m->nvlink_in,
-                                     m->nic_rate > 0 ? (double)network / m->nic_rate : 0));
-}
 
 /* Bytes of a MoE's rank's tables: buffers of words, not of rows, nor those that a GPU alone counts in.
  * Ids, which ranks share, are none. */
@@ -325,22 +226,6 @@ static void world_free_rank(struct timed_world *w, struct timed_rank *r)
     free(r->engines);
 }
 
-/* What power does to the clock: as the quick form has it; of an operator that has none, by a
- * launch that takes somewhat more than the ideal time. */
-static double world_clock(const struct timed_world *w)
-{
-    const struct mk_plan *plan = w->config.plan;
-    const struct mk_tuning *t = &plan->problem.tuning;
-    struct model_time time;
-    double flop;
-    uint64_t nvlink, network;
-    if (plan->problem.exec == MK_EXEC_CUDA && !model_plan(w->machine, plan, &time))
-        return time.slower;
-    plan_work(plan, &flop, &nvlink, &network);
-    double each = t->tile_m && t->tile_n ? 1.0 / t->tile_n + 1.0 / t->tile_m : 0;
-    return machine_slower(w->machine, 1.1 * timed_ideal(w->machine, plan), flop, flop * each);
-}
-
 static size_t world_ctas_bytes(const struct timed_world *w)
 {
     return (size_t)w->world * w->per_rank * sizeof *w->ctas;
@@ -378,7 +263,7 @@ static int world_make(struct timed_world *w)
                          mk_role_coresident(split, MK_INTER_REDUCE));
     if (cuda && w->op->operands)
         w->fetched = w->op->ids ? model_fetched_groups(q) : model_fetched(w->machine, q);
-    w->clock = world_clock(w);
+    w->clock = timed_clock(w->machine, plan);
     if (timed_flags_open(w))
         return -ENOMEM;
     if (!w->pipeline.outbox && w->op->operands) /* what leaves an outbox was just made */
@@ -389,8 +274,8 @@ static int world_make(struct timed_world *w)
         w->movers[world_mover(w, plan, MK_INTER_REDUCE)] = reducers < units ? reducers : units;
     }
     w->ranks = calloc(w->world, sizeof *w->ranks);
-    w->ctas = timed_large(world_ctas_bytes(w));
-    w->lines = timed_large(world_lines_bytes(w));
+    w->ctas = large_map(world_ctas_bytes(w));
+    w->lines = large_map(world_lines_bytes(w));
     w->moved = malloc(w->per_rank * sizeof *w->moved);
     if (!w->ranks || !w->ctas || !w->lines || !w->moved ||
         coroutine_pool_create_small(&w->pool, w->world * w->per_rank))
@@ -414,8 +299,8 @@ static void world_close(struct timed_world *w)
     timed_flags_close(w);
     free(w->moved);
     timed_ids_close(w);
-    timed_large_free(w->ctas, world_ctas_bytes(w));
-    timed_large_free(w->lines, world_lines_bytes(w));
+    large_unmap(w->ctas, world_ctas_bytes(w));
+    large_unmap(w->lines, world_lines_bytes(w));
     free(w->ranks);
     coroutine_pool_destroy(w->pool);
 }
@@ -459,7 +344,8 @@ static void world_loop(struct timed_world *w)
         } else if (event < ranks) {
             world_rank_event(w, &w->ranks[event - ctas]);
         } else if (event < links) {
-            timed_links_event(w, event);
+            for (uint32_t i = 0, moved = timed_links_event(w, event); i < moved; i++)
+                timed_moved(w, &w->ctas[w->moved[i]]);
         } else if (event != TIMED_NONE) {
             struct timed_flight f = w->flights[event - links];
             timed_queue_give(&w->queue, event);

@@ -103,7 +103,7 @@ def save_checkpoint(model, path, *, file_bytes=5 << 30):
 
     file_bytes: the most a file has, where a tensor has no more; of several files there is an index. Names are those of the checkpoint that was
         loaded, else the state dict's. A model of `transformers` has its config.json written, too. What the folder had is whole until all is written.
-    No rank holds more than its part and pieces of 64 MiB. Raises Refused, on all ranks, where rank 0 cannot write.
+    No rank holds more than its part and pieces of 64 MiB; rank 0 has the tensors of one file on the CPU besides. Raises Refused, on all ranks, where rank 0 cannot write.
     """
     from . import _checkpoint
 

@@ -1,5 +1,5 @@
 """State dicts and checkpoints of a parallelised model. Each rank reads its own part of a checkpoint; rank 0 writes whole tensors, which the ranks gather
-piece by piece, so that no rank holds more of the model than its own part and a piece.
+piece by piece, so that no rank holds more of the model than its own part and a piece, and rank 0 a file's tensors on the CPU.
 
 A parameter is a matrix here: of experts' [E, R, C] the rows of all experts one under another, of a vector one row. Ranks hold parts of its rows or of its
 columns. It is one tensor of a checkpoint or, of experts, several, each a run of its rows: each expert's gate, its up.
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from . import _safetensors, operators
+from . import operators
 from ._library import Refused
 from ._parallelize import of_model
 
@@ -139,6 +139,8 @@ def load_full_state_dict(model, state):
 
 
 def load(model, path):
+    from . import _safetensors
+
     of, parts, same = _parts(model)
     tensors = _safetensors.read(path)
     runs = {part.name: part.runs(tensors) for part in parts}
@@ -161,6 +163,8 @@ def load(model, path):
 
 
 def save(model, path, file_bytes):
+    from . import _safetensors
+
     of, parts, _ = _parts(model)
     if of.empty:
         raise Refused("the model was parallelised on meta, and its weights have not been loaded: there is nothing to save")

@@ -2,7 +2,8 @@
 
 The loss is the sum over the ranks of what each makes of its own results. Of a result that all ranks have alike, gemm_ar's, they
 all make the same, which counts once: its gradient is alike on all ranks, too. Rows of other ranks are gathered anew for the
-gradient of a B: kept since the forward they would take W times the memory of A.
+gradient of a B: kept since the forward they would take W times the memory of A. A parameter with a `main_grad` of fp32 has its gradients
+added there, in fp32, and no .grad, as Megatron has it.
 """
 from __future__ import annotations
 
@@ -24,8 +25,28 @@ class Context:
         return self._ctx.saved_tensors
 
     def of_b(self, a, gradient):
-        """A^T gradient, in memory as B lies there, so that the .grad of a Linear's weight needs no copy."""
-        return (gradient.t() @ a).t() if self._ctx.swapped else a.t() @ gradient
+        """A^T gradient, in memory as B lies there, so that the .grad of a Linear's weight needs no copy; None where it went to main gradients."""
+        swapped, mains = self._ctx.swapped, self._ctx.mains
+        left, right = (gradient.t(), a) if swapped else (a.t(), gradient)
+        if not mains:
+            return (left @ right).t() if swapped else left @ right
+        product = torch.mm(left, right, out_dtype=torch.float32) if left.is_cuda else left.float() @ right.float()
+        for main, rows in zip(mains, product.split([len(x) for x in mains])):
+            main.add_(rows)
+        return None
+
+
+def _mains_of(b, swapped: bool) -> list:
+    """Main gradients of B's rows, or, where it is swapped, of the rows of what it is the transpose of. Of several parameters under one another
+    (_parallelize.Block) they are a list."""
+    main = getattr(b, "main_grad", None)
+    if main is not None:
+        return [main.t() if swapped else main]
+    whole = b._base
+    main = getattr(whole, "main_grad", None)
+    if main is None or not swapped or whole.shape != b.shape[::-1] or whole.stride() != b.stride()[::-1]:
+        return []
+    return main if isinstance(main, list) else [main]
 
 
 def _ag_gemm(of, gradient):
@@ -76,6 +97,7 @@ def register(library, name: str, tensors: int, forward, runner):
             a, b = inputs[:2]
             ctx.save_for_backward(a if ctx.needs_input_grad[1] else None, b if ctx.needs_input_grad[0] else None)
             ctx.swapped = b.stride(0) == 1 and b.stride(1) != 1
+            ctx.mains = [x for x in _mains_of(b, ctx.swapped) if x.dtype is torch.float32] if ctx.needs_input_grad[1] else []
 
     def backward(ctx, gradient):
         if torch.is_grad_enabled():

@@ -65,6 +65,8 @@ class Block:
                 for x, part in zip(parts, self.whole[kind].split([len(x) for x in parts])):
                     x.data = part
         if torch.is_grad_enabled() and any(x.requires_grad for x in parts):
+            mains = [getattr(x, "main_grad", None) for x in parts]
+            self.whole[kind].main_grad = None if any(x is None for x in mains) else mains
             return _Together.apply(self.whole[kind], *parts)
         return self.whole[kind]
 
@@ -86,11 +88,12 @@ class _Together(torch.autograd.Function):
     @staticmethod
     def forward(ctx, whole, *weights):
         ctx.rows = [len(x) for x in weights]
+        ctx.set_materialize_grads(False)
         return whole.view_as(whole)
 
     @staticmethod
     def backward(ctx, gradient):
-        return (None, *gradient.split(ctx.rows))
+        return (None, *([None] * len(ctx.rows) if gradient is None else gradient.split(ctx.rows)))
 
 
 def _own(comm, x):
