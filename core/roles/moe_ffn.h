@@ -189,7 +189,7 @@ MK_ROLE int moe_ffn_await_sums(const struct moe_ffn_plan *p, struct mk_cta *cta,
     f.whole = moe_ffn_sum_flag(p, 0, 0);
     f.whole_pitch = p->dispatch.chunks;
     f.chunk_rows = p->dispatch.chunk_rows;
-    return mk_cta_wait_sums(cta, s, &f) || moe_ffn_await_made(p, cta, l);
+    return moe_ffn_await_made(p, cta, l) || mk_cta_wait_sums(cta, s, &f);
 }
 
 /* Part `part` of chunk `chunk` of the tokens of `rank`, which is on another rail, that have an
