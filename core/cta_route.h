@@ -6,36 +6,83 @@
 #include "core/cta.h"
 #include "core/gemm_table.h"
 
-/* Where the tokens of all ranks go. Each token of each rank names k experts; expert e is on rank e
- * / rank_experts. On the rank of an expert its rows begin at a multiple of tile_rows, behind those
- * of the expert before, in the order of source rank, token, place among the k. Everything but ids
- * is made by mk_cta_route; offsets in this rank's heap.
+/* Where tokens go. Each token of each rank names k experts; expert e is on rank e / rank_experts. On
+ * the rank of an expert its rows begin at a multiple of tile_rows, behind those of the expert
+ * before, in the order of source rank, token, place among the k. No rank has another's ids but
+ * those of tokens that come to it, so work and memory do not grow with ranks times tokens.
  *
- * Several CTAs make the tables together, in two steps: all of them count, and when all have counted
- * all of them place. `part` of `parts` is what one CTA does of a step.
+ * Several CTAs make the tables together, in steps: `part` of `parts` is what one CTA does of a
+ * step, and all have done a step before any begins the next.
+ *
+ *   KEEP     one CTA, where a plan drops what does not fit: the own rank's ids come from an argument
+ *            to `ids`. Of its places on experts of one rank, in the order of tokens and places, the
+ *            first `quota` are kept; the others' become UINT32_MAX. With a quota of capacity / W no
+ *            rank can overflow, and no rank needs to know another's ids to tell.
+ *   COUNT    the own rank's ids are counted: rows of each expert, tokens of each rank and node
+ *   PLACE    each place of a token learns its numbers (struct mk_route_record), and what the own
+ *            rank has to say to the others is made: to those of its node in `say` and `telling`, to
+ *            those of other nodes in `railing`
+ *   RELAY    with several nodes, once all have come: what this rail's ranks of other nodes have to
+ *            say, `railed`, is added to `say` and `telling`, by ranks of this node
+ *   LAY_OUT  once all ranks of the node have told theirs: rows, and the order of tiles
+ *
+ * What is said to a rank by another, of one node's tokens: said_words words, the rows of each of its
+ * experts, then how many tokens come to it, and to its node (struct mk_route_said).
  *
  * A token that lies on this rank has a number: up to `room` this rank's own; from landed_source on
- * [gpus][landed_room], those that each other rank of the node brings, of node 0's rank on that
- * rank's rail first, one behind the other; from relay_source on [nodes][relay_room], those that this
- * rail's rank of each other node sends. More than there is room for, of these or of rows, is an
- * overflow: then nothing but the head is made, which says so. Both ranks of a link count its
- * tokens, so neither writes past the other's room.
- *
- * KEEP comes before all that, on one CTA, where a plan drops what does not fit: the own rank's ids
- * come from an argument to their place among `ids`. Of its places on experts of one rank, in the
- * order of tokens and places, the first `quota` are kept; the others' become UINT32_MAX. With a
- * quota of capacity / W no rank can overflow, and no rank needs to know another's ids to tell. */
-enum mk_route_step { MK_ROUTE_COUNT, MK_ROUTE_PLACE, MK_ROUTE_KEEP };
+ * [gpus][landed_room], those that each other rank of the node brings, its own first, then of the
+ * nodes behind, in their order, those of its rail's rank, one behind the other; from relay_source on
+ * [nodes][relay_room], those that this rail's rank of each other node sends. More than there is room
+ * for, of these or of rows, is an overflow: then nothing but the head is made, which says so. Both
+ * ranks of a link know how many tokens it has before one is written, so neither writes past the
+ * other's room. */
+enum mk_route_step {
+    MK_ROUTE_KEEP,
+    MK_ROUTE_COUNT,
+    MK_ROUTE_PLACE,
+    MK_ROUTE_RELAY,
+    MK_ROUTE_LAY_OUT
+};
+
+/* A place of a token, as its rank tells others of it; [k] for each token. */
+struct mk_route_record {
+    uint32_t expert; /* UINT32_MAX: none, and nothing else is said */
+    uint32_t row;    /* its number among the token's rank's rows of that expert */
+    /* the token's number among those that its rank has for the expert's rank; UINT32_MAX where the
+     * token's rank is that one, or a place before has said it */
+    uint32_t turn;
+    float weight; /* 0 where the operator has none */
+};
+
+/* Behind a rank's counts of rows: words of said_words. */
+enum mk_route_said {
+    MK_SAID_TOKENS, /* that come to the rank */
+    MK_SAID_OF_NODE /* ... to its node */
+};
 
 struct mk_route {
     struct mk_topo topo;
     uint32_t step, part, parts;
     uint32_t tokens, k, experts, rank_experts, tile_rows;
     uint32_t capacity; /* rows that this rank has room for, tiles that are not full aside */
-    uint64_t ids;      /* uint32_t [W][ids_pitch bytes: tokens, k]; `experts` or more: none */
-    uint64_t ids_pitch;
+    /* The own rank's: uint32_t [tokens][k] at `ids` of ids_space; `experts` or more: none. float
+     * [tokens][k], from the beginning of weights_space; there are none where that is the heap. */
+    uint32_t ids_space, weights_space;
+    uint64_t ids;
     uint32_t quota, named_space; /* 0: all are kept; else the argument with the own rank's ids */
     uint64_t dropped;            /* uint64_t: += how many of a launch were not kept */
+    uint32_t said_words;         /* a multiple of 4 */
+    /* Offsets in this rank's heap, of here on; [k] records for each token. What other ranks write is
+     * of this launch alone (moe_route). */
+    uint64_t records; /* [tokens]: the own rank's */
+    uint64_t say;     /* [gpus][nodes][said_words]: to a rank of this node, of a node's tokens */
+    uint64_t said;    /* [gpus][nodes][said_words]: by a rank of this node */
+    uint64_t telling; /* [gpus][landed_room]: records of the tokens of `push` */
+    uint64_t landed_records; /* [gpus][landed_room]: of those that have come from there */
+    /* [nodes] of rail_pitch bytes: [gpus][said_words] to each rank of a node; behind rail_head bytes
+     * [relay_room] records, of the tokens of `sent`; and the same by this rail's ranks */
+    uint64_t railing, railed;
+    uint64_t rail_head, rail_pitch; /* multiples of 128 */
     /* uint32_t [numbers of tokens][k]: row, where the expert is this rank's; else UINT32_MAX */
     uint64_t position;
     uint64_t source; /* uint32_t per row of this rank's experts: the number of its token */
@@ -46,21 +93,19 @@ struct mk_route {
      * order */
     uint64_t sent;
     uint64_t sent_count; /* uint32_t [nodes] */
-    /* uint32_t [nodes][relay_room]: tokens of this rail's rank of that node that have experts here */
-    uint64_t came;
-    uint64_t came_count; /* uint32_t [nodes] */
+    /* uint32_t [tokens][k]: which of `sent` the token is, of the expert's node, where that is another
+     * and no place before has said it; else UINT32_MAX. 0: not made */
+    uint64_t sent_at;
+    uint64_t came_count; /* uint32_t [nodes]: tokens of this rail's rank of that node */
     /* uint32_t [gpus][landed_room]: what this rank hands on to each other local rank: of each node,
      * from push_first on, those of its tokens that lie here (of this node this rank's own, by
-     * their number; of another those of `came`, by their place there) that have an expert there,
+     * their number; of another by their place among those that came) that have an expert there,
      * in order */
     uint64_t push;
     uint64_t push_first, push_count; /* uint32_t [nodes][gpus] */
-    /* uint32_t [gpus][landed_room]: tokens of a rank that have experts on this one, in order, from
-     * landed_first on; of those that the rank's local rank of this node brings here */
-    uint64_t landed;
-    uint64_t landed_first, landed_count; /* uint32_t [W] */
-    uint64_t node_rows; /* uint32_t [rank_experts][nodes + 1]: how many rows of each of this rank's
-                         * experts come from the  nodes before; last, all of them */
+    /* uint32_t [W]: of the tokens of a rank that the rank of this node on its rail brings, the first
+     * one's place among those that rank brings, and how many they are */
+    uint64_t landed_first, landed_count;
     /* uint64_t per tile of rows of this rank, kept from launch to launch: += its rows; += those of
      * other ranks' tokens */
     uint64_t wanted, awaited;
@@ -76,15 +121,10 @@ struct mk_route {
     uint32_t running; /* tiles that run at the same time */
     uint32_t apart;   /* 1: rows of this rank's own tokens are computed apart from its node's */
     uint32_t late;    /* 1: half of its node's are computed last */
-    /* Of a GPU: mk_route_scratch_words; and, where a block's counts do not fit into shared memory,
+    /* Of a GPU: mk_route_scratch_words; and, where a block's words do not fit into shared memory,
      * mk_route_shared_words of each part; 0: they fit. */
     uint64_t scratch, spill;
     uint32_t shared; /* of a GPU: bytes of shared memory; 0: MK_ROUTE_SHARED */
-    /* For an op whose rows go back to where their tokens came from; 0: not made. uint32_t [nodes]
-     * [tokens + 1]: how many tokens of `sent` come before this token. uint32_t [own tokens, up to
-     * `room`; then those of `came`, nodes * relay_room][gpus]: which place in `push` of that local
-     * rank the next token that goes there from this one on has. */
-    uint64_t sent_before, push_before;
 };
 
 /* What there is too much of. */
@@ -131,40 +171,54 @@ MK_PURE uint32_t mk_route_relayed(const struct mk_route *r, uint32_t node)
     return r->relay_source + node * r->relay_room;
 }
 
-/* What a run of tokens is counted by: rows of each expert of this rank, tokens by local rank, by
- * node. */
-MK_PURE uint32_t mk_route_counters(const struct mk_topo *t, uint32_t rank_experts)
+/* The node that is so far behind a rank's own. */
+MK_PURE uint32_t mk_route_behind(const struct mk_topo *t, uint32_t distance)
 {
-    return rank_experts + t->gpus + t->nodes;
+    return (mk_node_of(t, t->rank) + distance) % t->nodes;
 }
 
-/* Runs that a thread block makes of its part of one rank's tokens: as few as give all its warps as
- * many, in all ranks together. */
-MK_PURE uint32_t mk_route_runs_of_rank(uint32_t world)
+/* Words that a rank says to another, of one node. */
+MK_PURE uint32_t mk_route_said_words(uint32_t rank_experts)
 {
-    uint32_t runs = 1;
-    while (runs * world % MK_ROUTE_WARPS)
-        runs++;
-    return runs;
+    return (rank_experts + MK_SAID_OF_NODE + 1 + 3) / 4 * 4;
 }
 
-/* Words that a thread block needs for it, in shared memory where they fit: 6 of each expert; counters
- * of each run (12 at least; later, where each run of the order begins, in 2 + 2 + 2 stretches), and
- * twice of each rank; and 64, which are always there. What is left of MK_ROUTE_SHARED, or of engine
- * mma's, keeps ids, where they fit. */
+/* Where the records of the list of tokens lie whose first has number `source`, from the number of the
+ * first token of a node on. */
+MK_PURE uint64_t mk_route_records(const struct mk_route *r, uint32_t source)
+{
+    const uint64_t each = r->k * (uint64_t)sizeof(struct mk_route_record);
+    if (source < r->landed_source)
+        return r->records + source * each;
+    if (source < r->relay_source)
+        return r->landed_records + (source - r->landed_source) * each;
+    return r->railed + (source - r->relay_source) / r->relay_room * r->rail_pitch + r->rail_head;
+}
+
+/* What a run of tokens is counted by: rows of each expert, tokens by rank, by node. */
+MK_PURE uint64_t mk_route_counters(const struct mk_topo *t, uint32_t experts)
+{
+    return experts + mk_world(t) + t->nodes;
+}
+
+/* Words that a thread block needs for it, in shared memory where they fit, beside 64 that are always
+ * there: counters of each of its warps' runs; later 6 of each of its experts, where each run of the
+ * order begins, in 2 + 2 + 2 stretches, counts of each source's rows, and where lists of each rank
+ * begin. What is left of MK_ROUTE_SHARED, or of engine mma's, keeps ids, where they fit. */
 #define MK_ROUTE_SHARED 200000u
 #define MK_MMA_ROUTE_SHARED 98304u
-MK_PURE uint64_t mk_route_shared_words(uint64_t world, uint64_t rank_experts, uint64_t counters)
+MK_PURE uint64_t mk_route_shared_words(const struct mk_topo *t, uint32_t experts)
 {
-    uint64_t runs = world * mk_route_runs_of_rank((uint32_t)world);
-    return ((runs + 2 * world) * counters + 6 * rank_experts + 64 + 3) / 4 * 4;
+    const uint64_t counted = MK_ROUTE_WARPS * mk_route_counters(t, experts),
+                   laid = experts + 12ull * (experts / mk_world(t)) + mk_world(t) + 2ull * t->gpus +
+                          2 + t->nodes;
+    return (64 + (counted > laid ? counted : laid) + 3) / 4 * 4;
 }
 
 /* Words of `scratch`, of a GPU. */
-MK_PURE uint64_t mk_route_scratch_words(const struct mk_topo *t, uint32_t rank_experts,
-                                        uint32_t parts)
+MK_PURE uint64_t mk_route_scratch_words(const struct mk_topo *t, uint32_t experts, uint32_t parts)
 {
-    return (uint64_t)mk_world(t) * parts * mk_route_counters(t, rank_experts);
+    return parts * mk_route_counters(t, experts);
 }
 
 /* Where rows of an expert of this rank come from: how many in all, and which of them from this node

@@ -11,29 +11,27 @@
 /* How far a sum reaches: over a token's rows on this rank, on this node, on all nodes. */
 enum mk_reach { MK_REACH_RANK, MK_REACH_NODE, MK_REACH_ALL };
 
-/* The sums of tokens first .. first + count - 1 of some of one rank, which `list` names. A token
- * names k experts, of which `experts` or more is none. Of those of this rank its rows are added,
- * each by its weight; other ranks of this node, and other nodes, have added theirs. Added in fp32,
- * in the order of nodes, of ranks in a node, of experts, of places. Offsets are in this rank's heap,
- * but for those of rows. */
+/* The sums of tokens first .. first + count - 1 of a list of tokens of one rank. A token names k
+ * experts, or none in a place. Of those of this rank its rows are added, each by its weight; other
+ * ranks of this node, and other nodes, have added theirs. Added in fp32, in the order of nodes, of
+ * ranks in a node, of experts, of places. Offsets are in this rank's heap, but for those of rows. */
 struct mk_sums {
     uint32_t id; /* the plan's number of the chunk, for traces */
     struct mk_topo topo;
     enum mk_reach reach;
     uint32_t first, count;
-    uint64_t list; /* uint32_t: which token of its rank each is; 0: token i is the i-th */
-    uint32_t k, tokens, experts, rank_experts;
-    uint64_t ids, weights; /* uint32_t, float [tokens][k]: of the tokens' rank */
-    uint64_t position;     /* uint32_t [k] of each token of the list */
-    uint64_t rows;         /* position[][] says which of them; in rows_space */
+    uint32_t k, rank_experts;
+    uint64_t records;  /* struct mk_route_record [k] of each token of the list */
+    uint64_t position; /* uint32_t [k] of each */
+    uint64_t rows;     /* position[][] says which of them; in rows_space */
     uint32_t rows_space;
-    /* [gpus][parts_room]: what other ranks of this node have added; uint32_t [gpus] of each token of
-     * the list: where among a rank's its sum lies */
-    uint64_t parts, parts_before;
+    /* [gpus][parts_room]: what other ranks of this node have added; uint32_t [gpus]: where among a
+     * rank's the list's begin, in the order of `turn` */
+    uint64_t parts, parts_first;
     uint32_t parts_room;
-    /* [nodes][whole_room]: what other nodes have added; uint32_t [nodes][tokens + 1]: how many
-     * tokens before this one have an expert on that node. Of the own rank's tokens alone. */
-    uint64_t whole, whole_before;
+    /* [nodes][whole_room]: what other nodes have added; uint32_t [k] of each token: which of a node's
+     * its sum is. Of the own rank's tokens alone. */
+    uint64_t whole, whole_at;
     uint32_t whole_room;
     uint64_t elements;
     uint32_t from, to;    /* enum mk_dtype: of what is added, and of sums */
@@ -54,6 +52,26 @@ MK_PURE uint64_t mk_sums_part(const struct mk_sums *s, uint32_t local, uint32_t 
     return s->parts + ((uint64_t)local * s->parts_room + place) * mk_sums_bytes(s, s->from);
 }
 
+/* Who has added what others add of a list is told of by flags: of local rank 0's first part on, each
+ * rank's parts_pitch behind the one's before; a part is of part_rows tokens of a chunk. And of node 0's
+ * first chunk on, each node's whole_pitch behind. */
+struct mk_sums_flags {
+    uint32_t parts, parts_pitch, part_rows, chunk_parts;
+    uint32_t whole, whole_pitch;
+    uint32_t chunk_rows;
+};
+
+MK_PURE uint32_t mk_sums_part_flag(const struct mk_sums_flags *f, uint32_t local, uint32_t turn)
+{
+    return f->parts + local * f->parts_pitch + turn / f->chunk_rows * f->chunk_parts +
+           turn % f->chunk_rows / f->part_rows;
+}
+
+MK_PURE uint32_t mk_sums_whole_flag(const struct mk_sums_flags *f, uint32_t node, uint32_t at)
+{
+    return f->whole + node * f->whole_pitch + at / f->chunk_rows;
+}
+
 MK_PURE uint64_t mk_sums_whole(const struct mk_sums *s, uint32_t node, uint32_t place)
 {
     return s->whole + ((uint64_t)node * s->whole_room + place) * mk_sums_bytes(s, s->from);
@@ -70,9 +88,6 @@ static inline void mk_sums_insert(struct mk_sums_terms *t, uint64_t key, uint32_
                                   uint64_t source, float weight)
 {
     uint32_t i = t->c.count;
-    for (uint32_t j = 0; j < t->c.count; j++)
-        if (t->keys[j] == key)
-            return; /* the sum of a rank or node, of which another place has told */
     for (; i && t->keys[i - 1] > key; i--) {
         t->keys[i] = t->keys[i - 1];
         t->c.terms[i] = t->c.terms[i - 1];
@@ -84,31 +99,86 @@ static inline void mk_sums_insert(struct mk_sums_terms *t, uint64_t key, uint32_
     t->c.count++;
 }
 
-/* The term that place `place` of token `i` of the list is, which is token `token` of its rank. */
-static inline void mk_sums_add_place(struct mk_cta *cta, const struct mk_sums *s, uint32_t i,
-                                     uint32_t token, uint32_t place, struct mk_sums_terms *t)
+/* Word `word` of the record of a place. */
+static inline uint32_t mk_sums_record(struct mk_cta *cta, const struct mk_sums *s, uint32_t i,
+                                      uint32_t place, uint64_t word)
 {
-    uint64_t at = ((uint64_t)token * s->k + place) * 4;
-    uint32_t expert = mk_cta_load(cta, s->ids + at);
-    if (expert >= s->experts)
-        return;
+    return mk_cta_load(
+        cta, s->records + ((uint64_t)i * s->k + place) * sizeof(struct mk_route_record) + word);
+}
+
+/* What adds the rows of an expert, of which a place is: this rank; another of this node, whose sum is
+ * `at` of the list; another node, whose is `at` of those it sends; or nobody here, or it is told of by
+ * another place. */
+enum mk_sums_from { MK_SUMS_ROW, MK_SUMS_PART, MK_SUMS_WHOLE, MK_SUMS_NOTHING };
+
+static inline enum mk_sums_from mk_sums_from(struct mk_cta *cta, const struct mk_sums *s,
+                                             uint32_t i, uint32_t place, uint32_t *expert,
+                                             uint32_t *at)
+{
+    *at = 0;
+    *expert = mk_sums_record(cta, s, i, place, offsetof(struct mk_route_record, expert));
+    if (*expert == UINT32_MAX)
+        return MK_SUMS_NOTHING;
+    uint32_t rank = *expert / s->rank_experts;
+    if (rank == s->topo.rank)
+        return MK_SUMS_ROW;
+    int near = mk_node_of(&s->topo, rank) == mk_node_of(&s->topo, s->topo.rank);
+    if (s->reach < (near ? MK_REACH_NODE : MK_REACH_ALL))
+        return MK_SUMS_NOTHING;
+    *at = near ? mk_sums_record(cta, s, i, place, offsetof(struct mk_route_record, turn))
+               : mk_cta_load(cta, s->whole_at + ((uint64_t)i * s->k + place) * 4);
+    return *at == UINT32_MAX ? MK_SUMS_NOTHING : near ? MK_SUMS_PART : MK_SUMS_WHOLE;
+}
+
+/* The term that place `place` of token `i` of the list is. */
+static inline void mk_sums_add_place(struct mk_cta *cta, const struct mk_sums *s, uint32_t i,
+                                     uint32_t place, struct mk_sums_terms *t)
+{
+    uint32_t expert, at;
+    enum mk_sums_from from = mk_sums_from(cta, s, i, place, &expert, &at);
     uint32_t rank = expert / s->rank_experts, node = mk_node_of(&s->topo, rank),
              local = mk_local_of(&s->topo, rank);
-    if (rank == s->topo.rank) {
+    if (from == MK_SUMS_ROW) {
         uint64_t row = mk_cta_load(cta, s->position + ((uint64_t)i * s->k + place) * 4);
         mk_sums_insert(t, (uint64_t)expert * MK_TERMS + place, s->rows_space,
                        s->rows + row * mk_sums_bytes(s, s->from),
-                       mk_float_of(mk_cta_load(cta, s->weights + at)));
-    } else if (node == mk_node_of(&s->topo, s->topo.rank)) {
-        uint64_t said = s->parts_before + ((uint64_t)i * s->topo.gpus + local) * 4;
-        if (s->reach >= MK_REACH_NODE)
-            mk_sums_insert(t, (uint64_t)rank * s->rank_experts * MK_TERMS, MK_SPACE_HEAP,
-                           mk_sums_part(s, local, mk_cta_load(cta, said)), 1);
-    } else if (s->reach == MK_REACH_ALL) {
-        uint64_t said = s->whole_before + ((uint64_t)node * (s->tokens + 1) + token) * 4;
+                       mk_float_of(mk_sums_record(cta, s, i, place,
+                                                  offsetof(struct mk_route_record, weight))));
+    } else if (from == MK_SUMS_PART) {
+        at += mk_cta_load(cta, s->parts_first + local * 4);
+        mk_sums_insert(t, (uint64_t)rank * s->rank_experts * MK_TERMS, MK_SPACE_HEAP,
+                       mk_sums_part(s, local, at), 1);
+    } else if (from == MK_SUMS_WHOLE) {
         mk_sums_insert(t, (uint64_t)node * s->topo.gpus * s->rank_experts * MK_TERMS, MK_SPACE_HEAP,
-                       mk_sums_whole(s, node, mk_cta_load(cta, said)), 1);
+                       mk_sums_whole(s, node, at), 1);
     }
+}
+
+/* Waits until what others have added of the tokens is here. Returns 0, or 1 where the launch is
+ * ending. */
+static inline int mk_cta_wait_sums(struct mk_cta *cta, const struct mk_sums *s,
+                                   const struct mk_sums_flags *f)
+{
+    uint32_t seen[64] = {0}; /* some flags, one more than their number */
+    for (uint32_t i = s->first; i < s->first + s->count; i++)
+        for (uint32_t place = 0; place < s->k; place++) {
+            uint32_t expert, at;
+            enum mk_sums_from from = mk_sums_from(cta, s, i, place, &expert, &at);
+            if (from != MK_SUMS_PART && from != MK_SUMS_WHOLE)
+                continue;
+            uint32_t rank = expert / s->rank_experts,
+                     flag = from == MK_SUMS_PART
+                                ? mk_sums_part_flag(f, mk_local_of(&s->topo, rank), at)
+                                : mk_sums_whole_flag(f, mk_node_of(&s->topo, rank), at);
+            if (seen[flag % 64] == flag + 1)
+                continue;
+            seen[flag % 64] = flag + 1;
+            if (mk_cta_wait(cta, flag, cta->epoch,
+                            from == MK_SUMS_PART ? MK_CAUSE_DATA : MK_CAUSE_NETWORK))
+                return 1;
+        }
+    return 0;
 }
 
 /* Starts adding. A token of a list has a term; one of all tokens that has none gets zeros. */
@@ -121,9 +191,8 @@ static inline void mk_cta_add_up(struct mk_cta *cta, const struct mk_sums *s)
                                         .to = s->to,
                                         .space = s->space,
                                         .local = s->local}};
-        uint32_t token = s->list ? mk_cta_load(cta, s->list + i * 4ull) : i;
         for (uint32_t place = 0; place < s->k; place++)
-            mk_sums_add_place(cta, s, i, token, place, &t);
+            mk_sums_add_place(cta, s, i, place, &t);
         t.c.destination = s->destination + (uint64_t)(i - s->first) * mk_sums_bytes(s, s->to);
         mk_cta_combine(cta, &t.c);
     }

@@ -7,6 +7,7 @@
 
 #include "core/cta_sums.h"
 #include "kernels/cta_route.cuh"
+#include "kernels/cta_rows.cuh"
 
 enum { SUMS_TERMS = 4, SUMS_LOADS = 2 }; /* that a lane loads at once: terms, 16 bytes of each */
 
@@ -33,46 +34,93 @@ PTX_FN struct sums_terms sums_sort(bool has, uint32_t key, const char *source, f
     return {(const char *)at, __shfl_sync(0xffffffff, weight, from), (uint32_t)__popc(all)};
 }
 
+/* What adds the rows of an expert that a place of token `i` of the list names (core/cta_sums.h says it
+ * of the host). */
+struct sums_place {
+    uint32_t expert, rank, node, at;
+    float weight;
+    bool row, part, whole;
+};
+
+PTX_FN struct sums_place sums_place_of(const struct gpu_launch *l, const struct mk_sums *s,
+                                       uint32_t i, uint32_t place)
+{
+    const uint64_t at = (uint64_t)i * s->k + place;
+    const uint4 record = ptx_load_16_l2((const uint4 *)(l->heap + s->records) + at);
+    const bool is = record.x != UINT32_MAX;
+    struct sums_place p;
+    p.expert = record.x;
+    p.rank = is ? record.x / s->rank_experts : 0;
+    p.node = mk_node_of(&s->topo, p.rank);
+    p.weight = __uint_as_float(record.w);
+    const bool near = p.node == mk_node_of(&s->topo, s->topo.rank);
+    p.row = is && p.rank == s->topo.rank;
+    p.part = is && near && !p.row && s->reach >= MK_REACH_NODE && record.z != UINT32_MAX;
+    p.at = record.z;
+    p.whole = is && !near && s->reach == MK_REACH_ALL;
+    if (p.whole) {
+        p.at = ((const uint32_t *)(l->heap + s->whole_at))[at];
+        p.whole = p.at != UINT32_MAX;
+    }
+    return p;
+}
+
 /* The terms of token `i` of the list. */
 PTX_FN struct sums_terms sums_find(const struct gpu_launch *l, const struct mk_sums *s, uint32_t i)
 {
     const char *const heap = l->heap;
-    const uint32_t lane = threadIdx.x % 32, mine = mk_node_of(&s->topo, s->topo.rank),
-                   token = s->list ? ((const uint32_t *)(heap + s->list))[i] : i;
-    const uint64_t at = (uint64_t)token * s->k + lane, bytes = mk_sums_bytes(s, s->from);
-    uint32_t expert = lane < s->k ? ((const uint32_t *)(heap + s->ids))[at] : UINT32_MAX;
-    uint32_t rank = expert / s->rank_experts, node = mk_node_of(&s->topo, rank);
+    const uint32_t lane = threadIdx.x % 32;
+    const uint64_t bytes = mk_sums_bytes(s, s->from);
     uint32_t key = UINT32_MAX;
     const char *source = heap;
     float weight = 1;
-    bool has = expert < s->experts;
-    if (has && rank == s->topo.rank) {
-        key = expert * MK_TERMS + lane;
-        source = l->arguments[s->rows_space] + s->rows +
-                 ((const uint32_t *)(heap + s->position))[(uint64_t)i * s->k + lane] * bytes;
-        weight = ((const float *)(heap + s->weights))[at];
-    } else if (has && node == mine) {
-        has = s->reach >= MK_REACH_NODE;
-        key = rank * s->rank_experts * MK_TERMS;
-        if (has) {
-            uint32_t local = mk_local_of(&s->topo, rank);
-            source += mk_sums_part(
-                s, local,
-                ((const uint32_t *)(heap + s->parts_before))[(uint64_t)i * s->topo.gpus + local]);
+    bool has = false;
+    if (lane < s->k) {
+        const struct sums_place p = sums_place_of(l, s, i, lane);
+        const uint32_t local = mk_local_of(&s->topo, p.rank);
+        has = p.row || p.part || p.whole;
+        if (p.row) {
+            key = p.expert * MK_TERMS + lane;
+            source = l->arguments[s->rows_space] + s->rows +
+                     ((const uint32_t *)(heap + s->position))[(uint64_t)i * s->k + lane] * bytes;
+            weight = p.weight;
+        } else if (p.part) {
+            key = p.rank * s->rank_experts * MK_TERMS;
+            source +=
+                mk_sums_part(s, local, ((const uint32_t *)(heap + s->parts_first))[local] + p.at);
+        } else if (p.whole) {
+            key = p.node * s->topo.gpus * s->rank_experts * MK_TERMS;
+            source += mk_sums_whole(s, p.node, p.at);
         }
-    } else if (has) {
-        has = s->reach == MK_REACH_ALL;
-        key = node * s->topo.gpus * s->rank_experts * MK_TERMS;
-        if (has)
-            source += mk_sums_whole(
-                s, node,
-                ((const uint32_t *)(heap +
-                                    s->whole_before))[(uint64_t)node * (s->tokens + 1) + token]);
     }
-    /* another place may have told of what a rank or a node has added */
-    uint32_t same = __match_any_sync(0xffffffff, has ? key : UINT32_MAX);
-    has = has && !(same & ((1u << lane) - 1));
     return sums_sort(has, key, source, weight);
+}
+
+/* Each thread looks at the flags of some places; the lead then waits for the last that was not there,
+ * behind which few others are missing. */
+MK_ROLE_CALL int mk_cta_wait_sums(struct mk_cta *cta, const struct mk_sums *s,
+                                  const struct mk_sums_flags *f)
+{
+    const struct gpu_launch *l = cta->launch;
+    for (;;) {
+        uint32_t late = 0;
+        for (uint32_t i = cta_lane(cta); i < s->count * s->k; i += cta->lanes) {
+            const struct sums_place p = sums_place_of(l, s, s->first + i / s->k, i % s->k);
+            const uint32_t flag = p.part ? mk_sums_part_flag(f, mk_local_of(&s->topo, p.rank), p.at)
+                                  : p.whole ? mk_sums_whole_flag(f, p.node, p.at)
+                                            : 0;
+            if ((p.part || p.whole) && flag >= late &&
+                ptx_load_relaxed(cta_flag(l->heap, flag)) < cta->epoch)
+                late = flag + 1;
+        }
+        ptx_fence_acquire();
+        late = rows_max(late);
+        if (!late)
+            return 0;
+        if (mk_cta_wait(cta, late - 1, cta->epoch,
+                        late - 1 >= f->whole ? MK_CAUSE_NETWORK : MK_CAUSE_DATA))
+            return 1;
+    }
 }
 
 /* Elements that a unit's loads have: 8, which fp32 takes two loads for. */

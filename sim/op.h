@@ -101,8 +101,7 @@ struct sim_op {
     /* Where `operands` is NULL: what a GPU multiplies for a tile, masked parts of blocks included,
      * and the size of its heads */
     double (*flop)(const struct mk_plan *plan, const struct mk_tile *tile, uint32_t *head_dim);
-    /* Heap offset of rank 0's ids of an epoch, and bytes from rank to rank; NULL: has no tables */
-    uint64_t (*ids)(const struct mk_plan *plan, uint64_t epoch, uint64_t *pitch);
+    int routes; /* tokens, by tables that a launch makes of ids */
 
     /* A launch may end with puts under way: who gets one waits for it (docs/MODEL.md). Else the
      * explorer finds fault with that. */

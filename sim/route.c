@@ -43,20 +43,188 @@ uint64_t route_keep_plan(const struct mk_plan *plan, uint32_t *ids)
 struct route_maker {
     const struct mk_route *r;
     uint8_t *heap;
-    const uint8_t *ids; /* of rank 0 */
+    const uint32_t *ids;
+    const float *weights;
     struct mk_route_head *head;
-    struct mk_route_rows *of;  /* [rank_experts] */
-    uint32_t *next;            /* [rank_experts]: its next row */
-    uint32_t node, local, own; /* of this rank; `own`: its first expert */
-    /* of each local rank: tokens pushed to it, and landed from it; of each node, see struct
-     * mk_route */
-    uint32_t pushed[MK_MAX_LOCAL], landed[MK_MAX_LOCAL];
-    uint32_t *sent_count, *came_count;
+    uint32_t node, local; /* of this rank */
+    /* PLACE: [experts], [W], [nodes]: next numbers */
+    uint32_t *rows, *turns, *sent;
+    /* LAY_OUT: of each expert; [W][rank_experts]: the rows of ranks before */
+    struct mk_route_rows *of;
+    uint32_t *base;
 };
 
-static const uint32_t *route_ids_of(const struct route_maker *m, uint32_t rank)
+static struct mk_route_record *route_records(const struct route_maker *m, uint64_t offset)
 {
-    return (const uint32_t *)(const void *)(m->ids + rank * m->r->ids_pitch);
+    return (struct mk_route_record *)(void *)(m->heap + offset);
+}
+
+/* What is said to local rank `to` of a node's tokens: for this rank, where others would have it. */
+static uint32_t *route_say(const struct route_maker *m, uint32_t to, uint32_t node)
+{
+    const struct mk_route *r = m->r;
+    return route_words(m->heap, to == m->local ? r->said : r->say) +
+           ((uint64_t)to * r->topo.nodes + node) * r->said_words;
+}
+
+/* ---- what this rank says ---- */
+
+/* Whether no place before names an expert of the same `size` ones. */
+static int route_is_first(const struct mk_route *r, const uint32_t *named, uint32_t place,
+                          uint32_t size)
+{
+    for (uint32_t i = 0; i < place; i++)
+        if (named[i] < r->experts && named[i] / size == named[place] / size)
+            return 0;
+    return 1;
+}
+
+/* A token, number `at` of those for local rank `to` of all nodes' that this rank hands on; `number`:
+ * which it is here. */
+static void route_hand_on(const struct route_maker *m, uint32_t to, uint32_t at, uint32_t number,
+                          const struct mk_route_record *records)
+{
+    const struct mk_route *r = m->r;
+    uint64_t place = (uint64_t)to * r->landed_room + at;
+    if (at >= r->landed_room)
+        return;
+    route_words(m->heap, r->push)[place] = number;
+    memcpy(route_records(m, r->telling) + place * r->k, records, r->k * sizeof *records);
+}
+
+static void route_own_place(const struct route_maker *m, uint32_t token, uint32_t place)
+{
+    const struct mk_route *r = m->r;
+    const uint32_t *named = m->ids + (uint64_t)token * r->k, expert = named[place];
+    const uint64_t at = (uint64_t)token * r->k + place;
+    struct mk_route_record *record = route_records(m, r->records) + at;
+    *record = (struct mk_route_record){UINT32_MAX, 0, UINT32_MAX, 0};
+    if (r->sent_at && r->topo.nodes > 1)
+        route_words(m->heap, r->sent_at)[at] = UINT32_MAX;
+    if (expert >= r->experts)
+        return;
+    const uint32_t rank = expert / r->rank_experts, node = mk_node_of(&r->topo, rank);
+    record->expert = expert;
+    record->row = m->rows[expert]++;
+    record->weight = m->weights ? m->weights[at] : 0;
+    if (route_is_first(r, named, place, r->rank_experts)) {
+        uint32_t turn = m->turns[rank]++;
+        record->turn = rank == r->topo.rank ? UINT32_MAX : turn;
+    }
+    if (node == m->node || !route_is_first(r, named, place, r->rank_experts * r->topo.gpus))
+        return;
+    if (r->sent_at)
+        route_words(m->heap, r->sent_at)[at] = m->sent[node];
+    m->sent[node]++;
+}
+
+/* A token whose records are made, to the ranks of this node that it goes to. */
+static void route_own_token(const struct route_maker *m, uint32_t token)
+{
+    const struct mk_route *r = m->r;
+    const struct mk_route_record *records = route_records(m, r->records) + (uint64_t)token * r->k;
+    for (uint32_t place = 0; place < r->k; place++) {
+        const uint32_t rank = records[place].expert / r->rank_experts;
+        if (records[place].expert != UINT32_MAX && records[place].turn != UINT32_MAX &&
+            mk_node_of(&r->topo, rank) == m->node)
+            route_hand_on(m, mk_local_of(&r->topo, rank), records[place].turn, token, records);
+    }
+}
+
+/* ... to another node, where it is number `at`. */
+static void route_send(const struct route_maker *m, uint32_t token, uint32_t node, uint32_t at)
+{
+    const struct mk_route *r = m->r;
+    if (at >= r->relay_room)
+        return;
+    route_words(m->heap, r->sent)[(uint64_t)node * r->relay_room + at] = token;
+    memcpy(route_records(m, r->railing + node * r->rail_pitch + r->rail_head) + (uint64_t)at * r->k,
+           route_records(m, r->records) + (uint64_t)token * r->k,
+           r->k * sizeof(struct mk_route_record));
+}
+
+/* What a rank of any node is told: words. */
+static void route_say_counts(const struct route_maker *m, uint32_t rank)
+{
+    const struct mk_route *r = m->r;
+    const uint32_t node = mk_node_of(&r->topo, rank), to = mk_local_of(&r->topo, rank);
+    uint32_t *said = node == m->node ? route_say(m, to, node)
+                                     : route_words(m->heap, r->railing + node * r->rail_pitch) +
+                                           to * r->said_words;
+    memcpy(said, m->rows + (uint64_t)rank * r->rank_experts, r->rank_experts * sizeof *said);
+    said[r->rank_experts + MK_SAID_TOKENS] = m->turns[rank];
+    said[r->rank_experts + MK_SAID_OF_NODE] = m->sent[node];
+}
+
+static void route_place(const struct route_maker *m)
+{
+    const struct mk_route *r = m->r;
+    const struct mk_topo *t = &r->topo;
+    const uint32_t each = r->rank_experts * t->gpus;
+    for (uint32_t token = 0; token < r->tokens; token++) {
+        const uint32_t *named = m->ids + (uint64_t)token * r->k;
+        for (uint32_t place = 0; place < r->k; place++)
+            route_own_place(m, token, place);
+        route_own_token(m, token);
+        for (uint32_t place = 0; place < r->k; place++)
+            if (named[place] < r->experts && named[place] / each != m->node &&
+                route_is_first(r, named, place, each))
+                route_send(m, token, named[place] / each, m->sent[named[place] / each] - 1);
+    }
+    for (uint32_t rank = 0; rank < mk_world(t); rank++)
+        route_say_counts(m, rank);
+    for (uint32_t to = 0; to < t->gpus; to++) {
+        route_words(m->heap, r->push_first)[m->node * t->gpus + to] = 0;
+        route_words(m->heap, r->push_count)[m->node * t->gpus + to] =
+            m->turns[mk_rank_at(t, m->node, to)];
+    }
+    memcpy(route_words(m->heap, r->sent_count), m->sent, t->nodes * sizeof *m->sent);
+}
+
+/* What this rail's rank of `node` says to this node. */
+static void route_relay_node(const struct route_maker *m, uint32_t node, uint32_t before)
+{
+    const struct mk_route *r = m->r;
+    const struct mk_topo *t = &r->topo;
+    const uint32_t *railed = route_words(m->heap, r->railed + node * r->rail_pitch);
+    uint32_t *first = route_words(m->heap, r->push_first), came = 0;
+    for (uint32_t to = 0; to < t->gpus; to++) {
+        const uint32_t *said = railed + to * r->said_words, at = node * t->gpus + to;
+        memcpy(route_say(m, to, node), said, r->said_words * sizeof *said);
+        first[at] = first[before * t->gpus + to] +
+                    route_words(m->heap, r->push_count)[before * t->gpus + to];
+        route_words(m->heap, r->push_count)[at] = said[r->rank_experts + MK_SAID_TOKENS];
+        came = said[r->rank_experts + MK_SAID_OF_NODE];
+    }
+    route_words(m->heap, r->came_count)[node] = came;
+    for (uint32_t i = 0; i < came && i < r->relay_room; i++) {
+        const struct mk_route_record *records =
+            route_records(m, r->railed + node * r->rail_pitch + r->rail_head) + (uint64_t)i * r->k;
+        for (uint32_t place = 0; place < r->k; place++) {
+            const uint32_t rank = records[place].expert / r->rank_experts,
+                           to = mk_local_of(t, rank);
+            if (records[place].expert != UINT32_MAX && records[place].turn != UINT32_MAX &&
+                mk_node_of(t, rank) == m->node && to != m->local)
+                route_hand_on(m, to, first[node * t->gpus + to] + records[place].turn, i, records);
+        }
+    }
+}
+
+static void route_relay(const struct route_maker *m)
+{
+    for (uint32_t distance = 1; distance < m->r->topo.nodes; distance++)
+        route_relay_node(m, mk_route_behind(&m->r->topo, distance),
+                         mk_route_behind(&m->r->topo, distance - 1));
+}
+
+/* ---- what comes here ---- */
+
+static const uint32_t *route_said(const struct route_maker *m, uint32_t rank)
+{
+    const struct mk_route *r = m->r;
+    const struct mk_topo *t = &r->topo;
+    return route_words(m->heap, r->said) +
+           ((uint64_t)mk_local_of(t, rank) * t->nodes + mk_node_of(t, rank)) * r->said_words;
 }
 
 /* The first thing that there is too much of is told. */
@@ -72,196 +240,105 @@ static void route_overflow(const struct route_maker *m, enum mk_route_over over,
 }
 
 /* How many rows each expert has and where they come from, then where they begin. */
-static void route_lay_out(const struct route_maker *m)
+static void route_lay_out_rows(const struct route_maker *m)
 {
     const struct mk_route *r = m->r;
-    uint32_t *first = route_words(m->heap, r->first), *rows = route_words(m->heap, r->rows),
-             *node_rows = route_words(m->heap, r->node_rows), entries = r->topo.nodes + 1;
-    uint64_t places = (uint64_t)r->tokens * r->k, all = 0, at = 0;
+    const uint32_t own = r->topo.rank;
+    uint32_t *first = route_words(m->heap, r->first), *rows = route_words(m->heap, r->rows);
+    uint64_t all = 0, at = 0;
     memset(rows, 0, r->rank_experts * sizeof *rows);
-    for (uint32_t rank = 0; rank < mk_world(&r->topo); rank++) {
-        const uint32_t *ids = route_ids_of(m, rank);
-        uint32_t node = mk_node_of(&r->topo, rank);
-        for (uint32_t e = 0; e < r->rank_experts && mk_local_of(&r->topo, rank) == 0; e++)
-            node_rows[e * entries + node] = rows[e];
-        for (uint32_t e = 0; e < r->rank_experts && rank == r->topo.rank; e++)
-            m->of[e].rank_begin = rows[e];
-        for (uint64_t i = 0; i < places; i++)
-            if (ids[i] - m->own < r->rank_experts && ids[i] < r->experts)
-                rows[ids[i] - m->own]++;
-        for (uint32_t e = 0; e < r->rank_experts && rank == r->topo.rank; e++)
-            m->of[e].rank_end = rows[e];
-    }
+    for (uint32_t rank = 0; rank < mk_world(&r->topo); rank++)
+        for (uint32_t e = 0; e < r->rank_experts; e++) {
+            struct mk_route_rows *of = &m->of[e];
+            m->base[(uint64_t)rank * r->rank_experts + e] = rows[e];
+            if (rank == m->node * r->topo.gpus)
+                of->node_begin = rows[e];
+            if (rank == own)
+                of->rank_begin = rows[e];
+            rows[e] += route_said(m, rank)[e];
+            if (rank == own)
+                of->rank_end = rows[e];
+            if (rank == (m->node + 1) * r->topo.gpus - 1)
+                of->node_end = rows[e];
+        }
     for (uint32_t e = 0; e < r->rank_experts; e++) {
-        node_rows[e * entries + r->topo.nodes] = m->of[e].rows = rows[e];
-        m->of[e].node_begin = node_rows[e * entries + m->node];
-        m->of[e].node_end = node_rows[e * entries + m->node + 1];
-        first[e] = m->next[e] = (uint32_t)at;
+        m->of[e].rows = rows[e];
+        first[e] = (uint32_t)at;
         at += mk_round_up(rows[e], r->tile_rows);
         all += rows[e];
     }
-    route_overflow(m, MK_OVER_ROWS, r->topo.rank, all, r->capacity);
+    route_overflow(m, MK_OVER_ROWS, own, all, r->capacity);
 }
 
-/* The rows of a token, which lies here as `source`, unless that is UINT32_MAX. */
-static void route_place_rows(const struct route_maker *m, const uint32_t *named, uint32_t source,
-                             int own)
+/* Where the tokens begin that the node's others bring; and whether all lists have room. */
+static void route_lay_out_lists(const struct route_maker *m)
+{
+    const struct mk_route *r = m->r;
+    const struct mk_topo *t = &r->topo;
+    const uint32_t last = mk_route_behind(t, t->nodes - 1) * t->gpus;
+    for (uint32_t local = 0; local < t->gpus; local++) {
+        uint64_t at = 0, pushed = (uint64_t)route_words(m->heap, r->push_first)[last + local] +
+                                  route_words(m->heap, r->push_count)[last + local];
+        if (local == m->local)
+            continue;
+        for (uint32_t distance = 0; distance < t->nodes; distance++) {
+            uint32_t rank = mk_rank_at(t, mk_route_behind(t, distance), local),
+                     count = route_said(m, rank)[r->rank_experts + MK_SAID_TOKENS];
+            route_words(m->heap, r->landed_first)[rank] = (uint32_t)at;
+            route_words(m->heap, r->landed_count)[rank] = count;
+            at += count;
+        }
+        route_overflow(m, MK_OVER_LANDED, mk_rank_at(t, m->node, local), pushed, r->landed_room);
+        route_overflow(m, MK_OVER_LANDED, t->rank, at, r->landed_room);
+    }
+    for (uint32_t node = 0; node < t->nodes; node++) {
+        if (node == m->node)
+            continue;
+        route_overflow(m, MK_OVER_RELAYED, mk_rank_at(t, node, m->local),
+                       route_words(m->heap, r->sent_count)[node], r->relay_room);
+        route_overflow(m, MK_OVER_RELAYED, t->rank, route_words(m->heap, r->came_count)[node],
+                       r->relay_room);
+    }
+}
+
+/* The rows of a list of tokens of one rank, of which the first lies here as `source`. */
+static void route_lay_out_list(const struct route_maker *m, uint32_t rank, uint32_t source,
+                               const struct mk_route_record *records, uint32_t count)
 {
     const struct mk_route *r = m->r;
     uint64_t *awaited = (uint64_t *)(void *)(m->heap + r->awaited);
     uint32_t *position = route_words(m->heap, r->position) + (uint64_t)source * r->k;
-    for (uint32_t place = 0; place < r->k && source != UINT32_MAX; place++) {
-        uint32_t e = named[place] - m->own;
-        position[place] = UINT32_MAX;
-        if (e >= r->rank_experts || named[place] >= r->experts)
+    for (uint64_t i = 0; i < (uint64_t)count * r->k; i++) {
+        const uint32_t e = records[i].expert - r->topo.rank * r->rank_experts;
+        position[i] = UINT32_MAX;
+        if (records[i].expert == UINT32_MAX || e >= r->rank_experts)
             continue;
-        position[place] = m->next[e]++;
-        route_words(m->heap, r->source)[position[place]] = source;
-        awaited[position[place] / r->tile_rows] += !own;
+        position[i] = route_words(m->heap, r->first)[e] +
+                      m->base[(uint64_t)rank * r->rank_experts + e] + records[i].row;
+        route_words(m->heap, r->source)[position[i]] = source + (uint32_t)(i / r->k);
+        awaited[position[i] / r->tile_rows] += rank != r->topo.rank;
     }
 }
 
-/* A bit for each local rank of this node that has an expert that the token names. */
-static uint32_t route_locals(const struct route_maker *m, const uint32_t *named)
-{
-    const struct mk_route *r = m->r;
-    uint32_t first = m->node * r->topo.gpus * r->rank_experts,
-             count = r->topo.gpus * r->rank_experts, locals = 0;
-    for (uint32_t place = 0; place < r->k; place++)
-        if (named[place] - first < count && named[place] < r->experts)
-            locals |= 1u << (named[place] - first) / r->rank_experts;
-    return locals;
-}
-
-/* A token that this rank hands on to local ranks `locals`; `lies_at`: where it lies among those of
- * its rank here, number `behind` of those that push_before tells of. */
-static void route_hand_on(struct route_maker *m, uint32_t locals, uint32_t lies_at, uint32_t behind)
-{
-    const struct mk_route *r = m->r;
-    for (uint32_t to = 0; to < r->topo.gpus; to++) {
-        if (to == m->local)
-            continue;
-        if (r->push_before)
-            route_words(m->heap, r->push_before)[(uint64_t)behind * r->topo.gpus + to] =
-                m->pushed[to];
-        if (!(locals >> to & 1))
-            continue;
-        if (m->pushed[to] < r->landed_room)
-            route_words(m->heap, r->push)[(uint64_t)to * r->landed_room + m->pushed[to]] = lies_at;
-        m->pushed[to]++;
-    }
-}
-
-/* Own token `token` to the other nodes where it has experts. */
-static void route_send(struct route_maker *m, const uint32_t *named, uint32_t token)
-{
-    const struct mk_route *r = m->r;
-    uint32_t each = r->topo.gpus * r->rank_experts;
-    for (uint32_t node = 0; r->sent_before && node < r->topo.nodes && r->topo.nodes > 1; node++)
-        route_words(m->heap, r->sent_before)[(uint64_t)node * (r->tokens + 1) + token] =
-            m->sent_count[node];
-    for (uint32_t place = 0; place < r->k; place++) {
-        uint32_t node = named[place] < r->experts ? named[place] / each : m->node, before = 0;
-        while (before < place && (named[before] >= r->experts || named[before] / each != node))
-            before++;
-        if (node == m->node || before < place)
-            continue;
-        if (m->sent_count[node] < r->relay_room)
-            route_words(m->heap, r->sent)[(uint64_t)node * r->relay_room + m->sent_count[node]] =
-                token;
-        m->sent_count[node]++;
-    }
-}
-
-static void route_own_token(struct route_maker *m, const uint32_t *named, uint32_t token)
-{
-    route_hand_on(m, route_locals(m, named), token, token);
-    route_send(m, named, token);
-    route_place_rows(m, named, token, 1);
-}
-
-/* A token of this rail's rank of node `from`. */
-static void route_railed_token(struct route_maker *m, const uint32_t *named, uint32_t from,
-                               uint32_t token)
-{
-    const struct mk_route *r = m->r;
-    uint32_t locals = route_locals(m, named), at = m->came_count[from];
-    if (!locals)
-        return;
-    m->came_count[from]++;
-    if (at >= r->relay_room)
-        return;
-    route_words(m->heap, r->came)[(uint64_t)from * r->relay_room + at] = token;
-    route_hand_on(m, locals, at, r->room + from * r->relay_room + at);
-    route_place_rows(m, named, mk_route_relayed(r, from) + at, 0);
-}
-
-/* A token of a rank of another rail. */
-static void route_landed_token(struct route_maker *m, const uint32_t *named, uint32_t local,
-                               uint32_t token)
-{
-    const struct mk_route *r = m->r;
-    int here = 0;
-    for (uint32_t place = 0; place < r->k; place++)
-        here |= named[place] - m->own < r->rank_experts && named[place] < r->experts;
-    if (!here)
-        return;
-    uint32_t at = m->landed[local]++;
-    if (at >= r->landed_room)
-        return;
-    route_words(m->heap, r->landed)[(uint64_t)local * r->landed_room + at] = token;
-    route_place_rows(m, named, r->landed_source + local * r->landed_room + at, 0);
-}
-
-/* All of one rank's tokens. */
-static void route_place_rank(struct route_maker *m, uint32_t rank)
-{
-    const struct mk_route *r = m->r;
-    const uint32_t *ids = route_ids_of(m, rank);
-    uint32_t node = mk_node_of(&r->topo, rank), local = mk_local_of(&r->topo, rank),
-             before = m->landed[local], *push_first = route_words(m->heap, r->push_first),
-             *push_count = route_words(m->heap, r->push_count);
-    int own = rank == r->topo.rank, rail = local == m->local;
-    for (uint32_t to = 0; to < r->topo.gpus && rail; to++)
-        push_first[node * r->topo.gpus + to] = m->pushed[to];
-    for (uint32_t token = 0; token < r->tokens; token++) {
-        const uint32_t *named = ids + (uint64_t)token * r->k;
-        if (own)
-            route_own_token(m, named, token);
-        else if (rail)
-            route_railed_token(m, named, node, token);
-        else
-            route_landed_token(m, named, local, token);
-    }
-    for (uint32_t to = 0; to < r->topo.gpus && rail; to++)
-        push_count[node * r->topo.gpus + to] = m->pushed[to] - push_first[node * r->topo.gpus + to];
-    if (!rail) {
-        route_words(m->heap, r->landed_first)[rank] = before;
-        route_words(m->heap, r->landed_count)[rank] = m->landed[local] - before;
-    }
-}
-
-/* Lists, rows and where their tokens lie, rank by rank. */
-static void route_place(struct route_maker *m)
+static void route_lay_out_tokens(const struct route_maker *m)
 {
     const struct mk_route *r = m->r;
     const struct mk_topo *t = &r->topo;
-    memset(m->sent_count, 0, t->nodes * sizeof *m->sent_count);
-    memset(m->came_count, 0, t->nodes * sizeof *m->came_count);
-    for (uint32_t rank = 0; rank < mk_world(t); rank++)
-        route_place_rank(m, rank);
-    for (uint32_t node = 0; node < t->nodes && r->sent_before && t->nodes > 1; node++)
-        route_words(m->heap, r->sent_before)[node * (r->tokens + 1ull) + r->tokens] =
-            m->sent_count[node];
-    for (uint32_t local = 0; local < t->gpus; local++) {
-        route_overflow(m, MK_OVER_LANDED, mk_rank_at(t, m->node, local), m->pushed[local],
-                       r->landed_room);
-        route_overflow(m, MK_OVER_LANDED, t->rank, m->landed[local], r->landed_room);
-    }
-    for (uint32_t node = 0; node < t->nodes; node++) {
-        route_overflow(m, MK_OVER_RELAYED, mk_rank_at(t, node, m->local), m->sent_count[node],
-                       r->relay_room);
-        route_overflow(m, MK_OVER_RELAYED, t->rank, m->came_count[node], r->relay_room);
+    for (uint32_t rank = 0; rank < mk_world(t); rank++) {
+        const uint32_t node = mk_node_of(t, rank);
+        uint32_t source, first = 0, count;
+        if (rank == t->rank) {
+            source = 0;
+            count = r->tokens;
+        } else if (mk_local_of(t, rank) == m->local) {
+            source = mk_route_relayed(r, node);
+            count = route_words(m->heap, r->came_count)[node];
+        } else {
+            first = route_words(m->heap, r->landed_first)[rank];
+            source = mk_route_landed(r, rank, first);
+            count = route_words(m->heap, r->landed_count)[rank];
+        }
+        route_lay_out_list(m, rank, source, route_records(m, mk_route_records(r, source)), count);
     }
 }
 
@@ -328,32 +405,82 @@ static void route_say_experts(const struct route_maker *m, uint8_t *summary)
     }
 }
 
-void route_make(const struct mk_route *r, uint8_t *heap, const uint8_t *ids, uint8_t *summary)
+static void route_lay_out(const struct route_maker *m, uint8_t *summary)
+{
+    m->head->over = MK_OVER_NOTHING;
+    route_lay_out_rows(m);
+    if (!m->head->over)
+        route_lay_out_lists(m);
+    if (m->head->over)
+        return;
+    route_lay_out_tokens(m);
+    route_order(m);
+    route_say_experts(m, summary);
+}
+
+void route_make(const struct mk_route *r, uint8_t *heap, const uint32_t *ids, const float *weights,
+                uint8_t *summary)
 {
     if (r->step == MK_ROUTE_COUNT || r->part) /* the first of them makes all, once all are there */
         return;
-    struct route_maker m = {.r = r,
-                            .heap = heap,
-                            .ids = ids,
-                            .head = (struct mk_route_head *)(void *)(heap + r->order_head),
-                            .of = calloc(r->rank_experts, sizeof *m.of),
-                            .next = calloc(r->rank_experts, sizeof *m.next),
-                            .node = mk_node_of(&r->topo, r->topo.rank),
-                            .local = mk_local_of(&r->topo, r->topo.rank),
-                            .own = r->topo.rank * r->rank_experts,
-                            .sent_count = route_words(heap, r->sent_count),
-                            .came_count = route_words(heap, r->came_count)};
-    m.head->over = MK_OVER_NOTHING;
+    const uint32_t world = mk_world(&r->topo);
+    const int places = r->step == MK_ROUTE_PLACE, lays_out = r->step == MK_ROUTE_LAY_OUT;
+    struct route_maker m = {
+        .r = r,
+        .heap = heap,
+        .ids = ids,
+        .weights = weights,
+        .head = (struct mk_route_head *)(void *)(heap + r->order_head),
+        .node = mk_node_of(&r->topo, r->topo.rank),
+        .local = mk_local_of(&r->topo, r->topo.rank),
+        .rows = calloc(places ? r->experts : 1, sizeof *m.rows),
+        .turns = calloc(places ? world : 1, sizeof *m.turns),
+        .sent = calloc(places ? r->topo.nodes : 1, sizeof *m.sent),
+        .of = calloc(lays_out ? r->rank_experts : 1, sizeof *m.of),
+        .base = calloc(lays_out ? (size_t)world * r->rank_experts : 1, sizeof *m.base),
+    };
     m.head->count = 0; /* without memory: none, and results are wrong */
-    if (m.of && m.next) {
-        route_lay_out(&m);
-        if (!m.head->over)
+    if (m.rows && m.turns && m.sent && m.of && m.base) {
+        if (places)
             route_place(&m);
-        if (!m.head->over) {
-            route_order(&m);
-            route_say_experts(&m, summary);
-        }
+        else if (lays_out)
+            route_lay_out(&m, summary);
+        else
+            route_relay(&m);
     }
+    free(m.rows);
+    free(m.turns);
+    free(m.sent);
     free(m.of);
-    free(m.next);
+    free(m.base);
+}
+
+void route_hand_over(const struct mk_route *r, uint8_t *(*heap_of)(void *context, uint32_t rank),
+                     void *context)
+{
+    const struct mk_topo *t = &r->topo;
+    const uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank);
+    const uint64_t record = r->k * sizeof(struct mk_route_record),
+                   said = (uint64_t)t->nodes * r->said_words * 4;
+    uint8_t *own = heap_of(context, t->rank);
+    for (uint32_t to = 0; to < t->nodes && r->step == MK_ROUTE_PLACE; to++) {
+        uint32_t count = route_words(own, r->sent_count)[to];
+        if (to != node)
+            memcpy(heap_of(context, mk_rank_at(t, to, local)) + r->railed + node * r->rail_pitch,
+                   own + r->railing + to * r->rail_pitch,
+                   r->rail_head + (count < r->relay_room ? count : r->relay_room) * record);
+    }
+    if (r->step == MK_ROUTE_PLACE && t->nodes > 1)
+        return;
+    for (uint32_t to = 0; to < t->gpus; to++) {
+        uint32_t at = mk_route_behind(t, t->nodes - 1) * t->gpus + to,
+                 count = route_words(own, r->push_first)[at] + route_words(own, r->push_count)[at];
+        uint8_t *heap = heap_of(context, mk_rank_at(t, node, to));
+        if (to == local)
+            continue;
+        memcpy(heap + r->landed_records + (uint64_t)local * r->landed_room * record,
+               own + r->telling + (uint64_t)to * r->landed_room * record,
+               (count < r->landed_room ? count : r->landed_room) * record);
+        memcpy(heap + r->said + local * said, own + r->say + to * said, said);
+    }
 }

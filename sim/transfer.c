@@ -100,9 +100,8 @@ static void transfer_keep(const struct sim_rank *r, const struct mk_route *route
 {
     uint8_t *heap = r->spaces[MK_SPACE_HEAP];
     uint64_t *dropped = (uint64_t *)(void *)(heap + route->dropped);
-    *dropped +=
-        route_keep(route, (const uint32_t *)(const void *)r->spaces[route->named_space],
-                   (uint32_t *)(void *)(heap + route->ids + route->topo.rank * route->ids_pitch));
+    *dropped += route_keep(route, (const uint32_t *)(const void *)r->spaces[route->named_space],
+                           (uint32_t *)(void *)(heap + route->ids));
 }
 
 void sim_transfer_part(const struct sim_rank *r, const struct sim_transfer *t, uint64_t first,
@@ -111,7 +110,11 @@ void sim_transfer_part(const struct sim_rank *r, const struct sim_transfer *t, u
     if (t->kind == SIM_ROUTE && t->route->step == MK_ROUTE_KEEP)
         transfer_keep(r, t->route);
     else if (t->kind == SIM_ROUTE)
-        route_make(t->route, r->spaces[MK_SPACE_HEAP], r->spaces[MK_SPACE_HEAP] + t->route->ids,
+        route_make(t->route, r->spaces[MK_SPACE_HEAP],
+                   (const uint32_t *)(const void *)(r->spaces[t->route->ids_space] + t->route->ids),
+                   t->route->weights_space == MK_SPACE_HEAP
+                       ? NULL
+                       : (const float *)(const void *)r->spaces[t->route->weights_space],
                    r->spaces[t->route->summary_space]);
     else if (t->kind == SIM_COMBINE)
         transfer_combine_part(r, t->combine, first / 2, count / 2);

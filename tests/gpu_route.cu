@@ -4,10 +4,10 @@
  *
  *     gpu_route check   every table of every rank, of some topologies, sizes and routings
  *     gpu_route bench   256 experts, top-8, 512 to 8192 tokens a rank, on 2 and 8 ranks, and 128 on
- *                       64 and 256, by as many
- *                       thread blocks as a plan has by default: counting, placing and both with the
- *                       meetings between them, least and median of 21 launches, each behind 256 MB
- *                       that are written, so that neither data nor instructions are in L2
+ *                       64 and 256, by as many thread blocks as a plan has by default: each step
+ *                       with the meeting behind it, and all of them, least and median of 21
+ *                       launches, each behind 256 MB that are written, so that neither data nor
+ *                       instructions are in L2. What other ranks say is there before.
  *
  * One rank's work needs one GPU. Exit status: 0 right, 1 wrong, 77 no Hopper GPU here.
  *
@@ -23,7 +23,7 @@ extern "C" {
 
 #include "core/ops/registry.h"
 #include "core/random.h"
-#include "core/roles/moe_dispatch_gemm_plan.h"
+#include "core/roles/moe_ffn_plan.h"
 #include "kernels/cta_route.cuh"
 
 #include <stdio.h>
@@ -42,9 +42,11 @@ extern "C" {
 
 enum { THREADS = MK_ROUTE_WARPS * 32, LAUNCHES = 21, FLUSHED = 256 << 20 };
 
-/* Of each block: when it began, had counted, went on, had placed. */
+enum { STEPS = MK_ROUTE_LAY_OUT - MK_ROUTE_COUNT + 1 };
+
+/* Of each block: when it began, and when all had done each step. */
 struct moments {
-    unsigned long long at[4];
+    unsigned long long at[STEPS + 1];
 };
 
 /* All blocks are here; the word counts on from launch to launch. Ends after 2 s. */
@@ -70,24 +72,20 @@ static __global__ void __launch_bounds__(THREADS, 1)
     PTX_SHARED_DYNAMIC(memory);
     struct mk_cta cta;
     struct mk_route r = tables;
-    unsigned long long before = *launch.left * 3, at[4]; /* blocks of the launches before */
+    unsigned long long before = *launch.left * (STEPS + 1); /* blocks of the launches before */
     cta_identify(&cta, &launch, blockIdx.x, THREADS);
     cta.scratch = memory;
     r.part = cta.index;
     r.parts = cta.count;
-    meet(word, before + gridDim.x);
-    at[0] = ptx_globaltimer();
-    r.step = MK_ROUTE_COUNT;
-    mk_cta_route(&cta, &r);
-    at[1] = ptx_globaltimer();
-    meet(word, before + 2 * gridDim.x);
-    at[2] = ptx_globaltimer();
-    r.step = MK_ROUTE_PLACE;
-    mk_cta_route(&cta, &r);
-    meet(word, before + 3 * gridDim.x);
-    at[3] = ptx_globaltimer();
-    for (int i = 0; i < 4 && threadIdx.x == 0; i++)
-        moments[blockIdx.x].at[i] = at[i];
+#pragma unroll 1
+    for (uint32_t i = 0; i <= STEPS; i++) {
+        r.step = MK_ROUTE_COUNT + i - 1;
+        if (i && (r.step != MK_ROUTE_RELAY || r.topo.nodes > 1))
+            mk_cta_route(&cta, &r);
+        meet(word, before + (i + 1) * gridDim.x);
+        if (threadIdx.x == 0)
+            moments[blockIdx.x].at[i] = ptx_globaltimer();
+    }
 }
 
 static __global__ void __launch_bounds__(THREADS, 1)
@@ -109,13 +107,22 @@ struct rank {
     struct mk_plan plan;
     struct mk_route tables;
     struct gpu_launch launch;
-    uint8_t *heap; /* on the host */
+    uint32_t world;
+    uint8_t **heaps; /* on the host, of all ranks */
+    uint8_t *heap;   /* this one's */
+    uint32_t *ids;   /* of all ranks */
+    float *weights;
     uint64_t bytes;
     uint32_t parts;
     unsigned long long *word;
     struct moments *moments;
-    char *summary;
+    char *arguments[2]; /* its ids and weights, on the GPU */
 };
+
+static uint64_t places_of(const struct rank *k)
+{
+    return (uint64_t)k->tables.tokens * k->tables.k;
+}
 
 /* even, skewed, all to expert 0, half of the experts, the last rank without tokens, out of range */
 enum { EVEN, SKEWED, ONE, FEW, NONE, ODD, ROUTINGS };
@@ -138,45 +145,64 @@ static uint32_t expert_of(const struct mk_moe *m, int routing, uint64_t seed, ui
     return expert;
 }
 
-/* `parts` blocks make the tables; 0: as many as the plan has by default. */
-static int rank_open(struct rank *k, struct mk_topo topo, struct mk_moe moe, int routing,
-                     uint32_t parts, uint64_t seed)
+static uint8_t *heap_of(void *k, uint32_t rank)
 {
-    struct mk_problem q = {};
-    char error[512];
-    memset(k, 0, sizeof *k);
-    q.op = MK_OP_MOE_DISPATCH_GEMM;
-    q.exec = MK_EXEC_CUDA;
-    q.sms = 132;
-    q.topo = topo;
-    q.moe = moe;
-    if (parts) {
-        q.tuning.split.ctas[MK_INTRA_COMM] = parts;
-        q.tuning.split.ctas[MK_INTER_SEND] = topo.nodes > 1;
-        q.tuning.split.ctas[MK_COMPUTE] = parts + 1;
+    return ((struct rank *)k)->heaps[rank];
+}
+
+/* A step of every rank, on the host, and what they have made for each other to where it goes. */
+static void all_make(struct rank *k, uint32_t step)
+{
+    struct mk_route r = k->tables;
+    r.step = step;
+    r.part = 0;
+    r.parts = 1;
+    for (uint32_t i = 0; i < k->world; i++) {
+        r.topo.rank = i;
+        route_make(&r, k->heaps[i], k->ids + i * places_of(k), k->weights + i * places_of(k), NULL);
     }
-    if (plan_build(&k->plan, &q, 0, 0, error, sizeof error)) {
-        fprintf(stderr, "gpu_route: %s\n", error);
-        return 1;
+    for (uint32_t i = 0; i < k->world; i++) {
+        r.topo.rank = i;
+        route_hand_over(&r, heap_of, k);
     }
-    const struct moe_dispatch_plan *d = &moe_dispatch_gemm_plan_of(&k->plan)->dispatch;
-    k->tables = moe_route(d, 1);
-    k->parts = d->routers;
-    k->bytes = k->plan.heap_base + k->plan.heap_bytes;
-    k->heap = (uint8_t *)calloc(1, k->bytes);
-    uint32_t world = mk_world(&topo);
-    for (uint32_t rank = 0; rank < world; rank++)
-        for (uint64_t i = 0; i < moe.tokens * moe.k; i++)
-            ((uint32_t *)(k->heap + k->tables.ids + rank * k->tables.ids_pitch))[i] = expert_of(
-                &moe, routing, seed + rank, i / moe.k, (uint32_t)(i % moe.k), rank, world);
+}
+
+/* What other ranks say, to the GPU. */
+static int rank_be_told(const struct rank *k)
+{
+    const struct mk_route *r = &k->tables;
+    const struct mk_topo *t = &r->topo;
+    const uint64_t said = (uint64_t)t->nodes * r->said_words * 4,
+                   landed = (uint64_t)t->gpus * r->landed_room * r->k * 16;
+    char *heap = k->launch.heap;
+    for (uint32_t local = 0; local < t->gpus; local++)
+        if (local != mk_local_of(t, t->rank)) /* the rest it says itself */
+            CUDA(cudaMemcpy(heap + r->said + local * said, k->heap + r->said + local * said, said,
+                            cudaMemcpyHostToDevice));
+    CUDA(cudaMemcpy(heap + r->landed_records, k->heap + r->landed_records, landed,
+                    cudaMemcpyHostToDevice));
+    if (t->nodes > 1)
+        CUDA(cudaMemcpy(heap + r->railed, k->heap + r->railed, t->nodes * r->rail_pitch,
+                        cudaMemcpyHostToDevice));
+    return 0;
+}
+
+static int rank_open_gpu(struct rank *k)
+{
     struct gpu_launch *l = &k->launch;
+    const uint64_t zero = 0, own = k->tables.topo.rank * places_of(k), bytes = places_of(k) * 4;
     l->split.ctas[MK_INTRA_COMM] = k->parts;
+    void *zeros = calloc(1, k->bytes);
     CUDA(cudaMalloc(&l->heap, k->bytes));
-    CUDA(cudaMemcpy(l->heap, k->heap, k->bytes, cudaMemcpyHostToDevice));
-    CUDA(cudaMalloc(&k->summary, moe.experts * 8));
+    CUDA(cudaMemcpy(l->heap, zeros, k->bytes, cudaMemcpyHostToDevice));
+    free(zeros);
+    CUDA(cudaMalloc(&k->arguments[0], bytes));
+    CUDA(cudaMemcpy(k->arguments[0], k->ids + own, bytes, cudaMemcpyHostToDevice));
+    CUDA(cudaMalloc(&k->arguments[1], bytes));
+    CUDA(cudaMemcpy(k->arguments[1], k->weights + own, bytes, cudaMemcpyHostToDevice));
     l->arguments[MK_SPACE_HEAP] = l->heap;
-    l->arguments[MK_SPACE_ARG4] = k->summary;
-    const uint64_t zero = 0;
+    l->arguments[MK_SPACE_ARG2] = k->arguments[0];
+    l->arguments[MK_SPACE_ARG3] = k->arguments[1];
     CUDA(cudaMalloc(&l->left, 8));
     CUDA(cudaMalloc(&l->taken, 8));
     CUDA(cudaMemcpy(l->taken, &zero, 8, cudaMemcpyHostToDevice));
@@ -184,18 +210,70 @@ static int rank_open(struct rank *k, struct mk_topo topo, struct mk_moe moe, int
     CUDA(cudaMemcpy(k->word, &zero, 8, cudaMemcpyHostToDevice));
     CUDA(cudaMalloc(&k->moments, k->parts * sizeof *k->moments));
     CUDA(cudaFuncSetAttribute(route, cudaFuncAttributeMaxDynamicSharedMemorySize, MK_ROUTE_SHARED));
-    return 0;
+    return rank_be_told(k);
+}
+
+/* `parts` blocks make the tables; 0: as many as the plan has by default. */
+static int rank_open(struct rank *k, struct mk_topo topo, struct mk_moe moe, int routing,
+                     uint32_t parts, uint64_t seed)
+{
+    struct mk_problem q = {};
+    char error[512];
+    memset(k, 0, sizeof *k);
+    q.op = MK_OP_MOE_FFN;
+    q.exec = MK_EXEC_CUDA;
+    q.sms = 132;
+    q.topo = topo;
+    q.moe = moe;
+    q.moe.inner = 8;
+    if (parts) {
+        q.tuning.split.ctas[MK_INTRA_COMM] = parts;
+        q.tuning.split.ctas[MK_INTER_SEND] = topo.nodes > 1;
+        q.tuning.split.ctas[MK_COMPUTE] = parts + 1;
+        q.tuning.split.ctas[MK_INTER_REDUCE] = 1 + (parts == 0);
+    }
+    if (plan_build(&k->plan, &q, 0, 0, error, sizeof error)) {
+        fprintf(stderr, "gpu_route: %s\n", error);
+        return 1;
+    }
+    const struct moe_dispatch_plan *d = &moe_ffn_plan_of(&k->plan)->dispatch;
+    k->tables = moe_route(d, 1);
+    k->parts = d->routers;
+    k->bytes = k->plan.heap_base + k->plan.heap_bytes;
+    k->world = mk_world(&topo);
+    k->heaps = (uint8_t **)calloc(k->world, sizeof *k->heaps);
+    k->ids = (uint32_t *)malloc(k->world * places_of(k) * 4);
+    k->weights = (float *)malloc(k->world * places_of(k) * 4);
+    for (uint32_t rank = 0; rank < k->world; rank++)
+        k->heaps[rank] = (uint8_t *)calloc(1, k->bytes);
+    k->heap = k->heaps[topo.rank];
+    for (uint64_t i = 0; i < k->world * places_of(k); i++) {
+        const uint32_t rank = (uint32_t)(i / places_of(k));
+        const uint64_t in = i % places_of(k);
+        k->ids[i] = expert_of(&moe, routing, seed + rank, in / moe.k, (uint32_t)(in % moe.k), rank,
+                              k->world);
+        k->weights[i] = (float)(mk_mix(seed ^ i) >> 40);
+    }
+    all_make(k, MK_ROUTE_PLACE);
+    if (topo.nodes > 1)
+        all_make(k, MK_ROUTE_RELAY);
+    return rank_open_gpu(k);
 }
 
 static void rank_close(struct rank *k)
 {
     cudaFree(k->launch.heap);
+    cudaFree(k->arguments[0]);
+    cudaFree(k->arguments[1]);
     cudaFree(k->launch.left);
     cudaFree(k->launch.taken);
-    cudaFree(k->summary);
     cudaFree(k->word);
     cudaFree(k->moments);
-    free(k->heap);
+    for (uint32_t rank = 0; rank < k->world; rank++)
+        free(k->heaps[rank]);
+    free(k->heaps);
+    free(k->ids);
+    free(k->weights);
 }
 
 /* Launch `number`, from 0 on, to its end. */
@@ -219,14 +297,15 @@ static int rank_launch(struct rank *k, uint64_t number)
 static int keep_check(const struct rank *k, uint32_t quota)
 {
     struct mk_route r = k->tables;
-    const uint64_t places = (uint64_t)r.tokens * r.k, own = r.ids + r.topo.rank * r.ids_pitch;
-    const uint32_t *named = (const uint32_t *)(k->heap + own);
+    const uint64_t places = places_of(k), own = r.records; /* of a plan that keeps all */
+    const uint32_t *named = k->ids + r.topo.rank * places;
     uint32_t *want = (uint32_t *)malloc(places * 4), *got = (uint32_t *)malloc(places * 4);
     uint64_t dropped = 0;
     char *given;
     struct gpu_launch l = k->launch;
     cudaLaunchConfig_t config = {};
     r.quota = quota;
+    r.ids = own;
     r.named_space = MK_SPACE_ARG2;
     config.gridDim = dim3(1);
     config.blockDim = dim3(THREADS);
@@ -259,10 +338,11 @@ static int differs(const char *what, const void *got, const void *want, uint64_t
 }
 
 /* Lists of `count`s[] entries at `list`: the i-th at entry firsts[i] of `pitch` entries for each
- * of `of` (i % of, if they are by what is within). `firsts` 0: lists are `pitch` apart. */
+ * of `of` (i % of, if they are by what is within), but for the one there is none for. `firsts` 0: lists
+ * are `pitch` apart. */
 static int lists_differ(const char *what, const uint8_t *got, const uint8_t *want, uint64_t list,
                         uint64_t firsts, uint64_t count, uint32_t lists, uint32_t of,
-                        uint32_t pitch)
+                        uint32_t pitch, uint32_t none)
 {
     const uint32_t *n = (const uint32_t *)(want + count),
                    *first = (const uint32_t *)(want + firsts);
@@ -271,7 +351,7 @@ static int lists_differ(const char *what, const uint8_t *got, const uint8_t *wan
         uint64_t at =
             list + ((uint64_t)(firsts ? i % of : i) * pitch + (firsts ? first[i] : 0)) * 4;
         wrong = firsts && n[i] && differs(what, got + firsts + i * 4, want + firsts + i * 4, 4);
-        wrong |= differs(what, got + at, want + at, n[i] * 4ull);
+        wrong |= i % of != none && differs(what, got + at, want + at, n[i] * 4ull);
     }
     return wrong;
 }
@@ -299,27 +379,36 @@ static int places_differ(const struct mk_route *r, const uint8_t *got, const uin
     return wrong;
 }
 
-/* What there is of a table for rows that go back, where a plan has it. */
-static int before_differs(const struct mk_route *r, const uint8_t *got, const uint8_t *want)
+/* What it says to ranks of its node, and to other nodes. */
+static int sayings_differ(const struct mk_route *r, const uint8_t *got, const uint8_t *want)
 {
     const struct mk_topo *t = &r->topo;
     const uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank),
-                   *came = (const uint32_t *)(want + r->came_count);
-    int wrong = 0;
-    for (uint32_t n = 0; n < t->nodes && r->sent_before; n++) {
-        uint64_t at = r->sent_before + n * (r->tokens + 1ull) * 4;
-        wrong |=
-            n != node && differs("tokens sent before", got + at, want + at, (r->tokens + 1ull) * 4);
+                   *sent = (const uint32_t *)(want + r->sent_count),
+                   last = mk_route_behind(t, t->nodes - 1) * t->gpus;
+    const uint64_t record = r->k * 16ull, said = (uint64_t)t->nodes * r->said_words * 4;
+    int wrong = differs("records", got + r->records, want + r->records, r->tokens * record);
+    for (uint32_t n = 0; n < t->nodes && !wrong; n++) {
+        uint64_t at = r->railing + n * r->rail_pitch;
+        uint32_t count = sent[n] < r->relay_room ? sent[n] : r->relay_room;
+        if (n == node)
+            continue;
+        wrong = differs("what a node is told", got + at, want + at,
+                        (uint64_t)t->gpus * r->said_words * 4) ||
+                differs("a node's records", got + at + r->rail_head, want + at + r->rail_head,
+                        count * record);
     }
-    for (uint32_t n = 0; n < t->nodes && r->push_before; n++) {
-        uint64_t first = n == node ? 0 : r->room + (uint64_t)n * r->relay_room,
-                 count = n == node ? r->tokens : came[n];
-        for (uint64_t i = first * t->gpus; i < (first + count) * t->gpus; i++)
-            wrong |= i % t->gpus != local &&
-                     differs("tokens pushed before", got + r->push_before + i * 4,
-                             want + r->push_before + i * 4, 4);
+    for (uint32_t to = 0; to < t->gpus && !wrong; to++) {
+        uint64_t at = r->telling + (uint64_t)to * r->landed_room * record,
+                 say = (to == local ? r->said : r->say) + to * said;
+        uint32_t count = ((const uint32_t *)(want + r->push_first))[last + to] +
+                         ((const uint32_t *)(want + r->push_count))[last + to];
+        count = count < r->landed_room ? count : r->landed_room;
+        wrong = differs("what a rank is told", got + say, want + say, said) ||
+                (to != local && differs("a rank's records", got + at, want + at, count * record));
     }
-    return wrong;
+    return wrong || (t->nodes > 1 && differs("places of sums", got + r->sent_at, want + r->sent_at,
+                                             (uint64_t)r->tokens * r->k * 4));
 }
 
 static int rank_check(struct rank *k)
@@ -327,21 +416,21 @@ static int rank_check(struct rank *k)
     const struct mk_route *r = &k->tables;
     const struct mk_topo *t = &r->topo;
     uint32_t world = mk_world(t), wrong = 0;
-    uint8_t *got = (uint8_t *)malloc(k->bytes), *summary = (uint8_t *)malloc(r->experts * 8);
+    uint8_t *got = (uint8_t *)malloc(k->bytes);
     if (rank_launch(k, 0))
         return 3;
     CUDA(cudaMemcpy(got, k->launch.heap, k->bytes, cudaMemcpyDeviceToHost));
     struct mk_route host = *r;
-    host.step = MK_ROUTE_PLACE;
+    host.step = MK_ROUTE_LAY_OUT;
     host.part = 0;
     host.parts = k->parts;
-    route_make(&host, k->heap, k->heap + r->ids, summary);
+    route_make(&host, k->heap, NULL, NULL, NULL);
     const struct mk_route_head *head = (const struct mk_route_head *)(k->heap + r->order_head),
                                *said = (const struct mk_route_head *)(got + r->order_head);
+    wrong |= sayings_differ(r, got, k->heap);
     wrong |= differs("what there is too much of", &said->over, &head->over, 16);
     if (wrong || head->over) {
         free(got);
-        free(summary);
         return wrong;
     }
     const uint32_t *first = (const uint32_t *)(k->heap + r->first),
@@ -349,25 +438,28 @@ static int rank_check(struct rank *k)
     wrong |= differs("first rows", got + r->first, first, r->rank_experts * 4ull);
     wrong |= differs("rows", got + r->rows, rows, r->rank_experts * 4ull);
     wrong |= places_differ(r, got, k->heap);
-    wrong |= before_differs(r, got, k->heap);
     for (uint32_t e = 0; e < r->rank_experts && !wrong; e++)
         wrong |= differs("where rows lie", got + r->source + first[e] * 4ull,
                          k->heap + r->source + first[e] * 4ull, rows[e] * 4ull);
-    wrong |= differs("rows by node", got + r->node_rows, k->heap + r->node_rows,
-                     r->rank_experts * (t->nodes + 1) * 4ull);
     wrong |= lists_differ("tokens to push", got, k->heap, r->push, r->push_first, r->push_count,
-                          t->gpus > 1 ? t->nodes * t->gpus : 0, t->gpus, r->landed_room);
-    wrong |= lists_differ("tokens that others bring", got, k->heap, r->landed, r->landed_first,
-                          r->landed_count, t->gpus > 1 ? world : 0, t->gpus, r->landed_room);
+                          t->gpus > 1 ? t->nodes * t->gpus : 0, t->gpus, r->landed_room,
+                          mk_local_of(t, t->rank));
     wrong |= lists_differ("tokens to send", got, k->heap, r->sent, 0, r->sent_count, t->nodes, 1,
-                          r->relay_room);
-    wrong |= lists_differ("tokens that came", got, k->heap, r->came, 0, r->came_count, t->nodes, 1,
-                          r->relay_room);
+                          r->relay_room, UINT32_MAX);
+    wrong |=
+        differs("tokens that come", got + r->came_count, k->heap + r->came_count, t->nodes * 4ull);
+    for (uint32_t rank = 0; rank < world && !wrong; rank++)
+        if (mk_local_of(t, rank) != mk_local_of(t, t->rank))
+            wrong |= differs("where tokens come", got + r->landed_first + rank * 4ull,
+                             k->heap + r->landed_first + rank * 4ull, 4) |
+                     differs("how many come", got + r->landed_count + rank * 4ull,
+                             k->heap + r->landed_count + rank * 4ull, 4);
     wrong |= differs("how many tiles", &said->count, &head->count, sizeof head->count);
     wrong |= differs("the order of tiles", got + r->order, k->heap + r->order,
                      wrong ? 0 : head->count * (uint64_t)sizeof(struct mk_tile_entry));
+    wrong |= differs("rows awaited", got + r->awaited, k->heap + r->awaited,
+                     (uint64_t)moe_ffn_plan_of(&k->plan)->dispatch.row_tiles * 8);
     free(got);
-    free(summary);
     return wrong != 0;
 }
 
@@ -423,7 +515,7 @@ static int bench_one(uint32_t nodes, uint32_t gpus, uint32_t tokens, int routing
 {
     struct rank k;
     struct moments *m;
-    double us[3][LAUNCHES];
+    double us[STEPS + 1][LAUNCHES];
     char *flushed;
     if (rank_open(&k, {nodes, gpus, 0}, {tokens, 8, 2048, 256, 8}, routing, 0, tokens))
         return 3;
@@ -434,21 +526,20 @@ static int bench_one(uint32_t nodes, uint32_t gpus, uint32_t tokens, int routing
         if (rank_launch(&k, (uint64_t)i))
             return 3;
         CUDA(cudaMemcpy(m, k.moments, k.parts * sizeof *m, cudaMemcpyDeviceToHost));
-        unsigned long long begin = m[0].at[0], counted = 0, on = m[0].at[2], end = 0;
-        for (uint32_t p = 0; p < k.parts; p++) {
-            begin = m[p].at[0] < begin ? m[p].at[0] : begin;
-            counted = m[p].at[1] > counted ? m[p].at[1] : counted;
-            on = m[p].at[2] < on ? m[p].at[2] : on;
-            end = m[p].at[3] > end ? m[p].at[3] : end;
-        }
-        us[0][i] = (double)(counted - begin) / 1e3;
-        us[1][i] = (double)(end - on) / 1e3;
-        us[2][i] = (double)(end - begin) / 1e3;
+        unsigned long long last[STEPS + 1] = {};
+        for (uint32_t p = 0; p < k.parts; p++)
+            for (int j = 0; j <= STEPS; j++)
+                last[j] = m[p].at[j] > last[j] ? m[p].at[j] : last[j];
+        for (int j = 0; j < STEPS; j++)
+            us[j][i] = (double)(last[j + 1] - last[j]) / 1e3;
+        us[STEPS][i] = (double)(last[STEPS] - last[0]) / 1e3;
     }
     printf("%u x %u ranks, %4u tokens a rank, %s: by %u thread blocks", nodes, gpus, tokens, name,
            k.parts);
-    for (int i = 0; i < 3; i++) {
-        static const char *const what[] = {"counting", "placing", "both"};
+    for (int i = 0; i <= STEPS; i++) {
+        static const char *const what[] = {"counting", "placing", "relaying", "laying out", "all"};
+        if (what[i][0] == 'r' && nodes == 1)
+            continue;
         qsort(us[i], LAUNCHES, sizeof us[i][0], by_size);
         printf(", %s %.1f us (%.1f)", what[i], us[i][LAUNCHES / 2], us[i][0]);
     }

@@ -139,7 +139,7 @@ static void names_who_stopped(void **state)
         fail_msg("%s", error);
     const struct moe_dispatch_plan *d = &moe_ffn_plan_of(&plan)->dispatch;
     static const char own[] = "moe_ffn: rank 0 CTA 3 (compute) waited 10.0 s for its tables of "
-                              "where tokens go in epoch 7 (flag %u saw 1, wants 2)";
+                              "what comes to its experts in epoch 7 (flag %u saw 1, wants 2)";
     char tables[256];
     snprintf(tables, sizeof tables, own, d->flag_routed);
     report = (struct gpu_report){.failed = 1,
@@ -154,22 +154,22 @@ static void names_who_stopped(void **state)
                                  .start = start};
     waits(3, d->flag_routed, 7, start);
     told(&plan, tables);
-    waits(4, moe_ids_flag(d, 1), 6, start);         /* of an older launch */
-    waits(5, moe_ids_flag(d, 0), 7, start);         /* for its own rank */
-    waits(6, moe_ids_flag(d, 1), 7, start + 6 * s); /* briefly */
+    waits(4, moe_told_flag(d, 1), 6, start);         /* of an older launch */
+    waits(5, moe_told_flag(d, 0), 7, start);         /* for its own rank */
+    waits(6, moe_told_flag(d, 1), 7, start + 6 * s); /* briefly */
     told(&plan, tables);
-    waits(120, moe_ids_flag(d, 2), 7, start + s / 2);
-    waits(121, moe_ids_flag(d, 1), 7, start + s / 4);
+    waits(120, moe_told_flag(d, 2), 7, start + s / 2);
+    waits(121, moe_told_flag(d, 1), 7, start + s / 4);
     snprintf(tables, sizeof tables,
-             "moe_ffn: rank 0 CTA 121 (intra_comm) waited 9.8 s for the expert ids of rank 1 in "
-             "epoch 7 (flag %u saw 6, wants 7); rank 1 should have produced it",
-             moe_ids_flag(d, 1));
+             "moe_ffn: rank 0 CTA 121 (intra_comm) waited 9.8 s for what rank 1 tells of tokens' "
+             "experts in epoch 7 (flag %u saw 6, wants 7); rank 1 should have produced it",
+             moe_told_flag(d, 1));
     told(&plan, tables);
-    report.flag = moe_ids_flag(d, 2); /* that one names a rank itself */
+    report.flag = moe_told_flag(d, 2); /* that one names a rank itself */
     snprintf(tables, sizeof tables,
-             "moe_ffn: rank 0 CTA 3 (compute) waited 10.0 s for the expert ids of rank 2 in epoch "
-             "7 (flag %u saw 1, wants 2); rank 2 should have produced it",
-             moe_ids_flag(d, 2));
+             "moe_ffn: rank 0 CTA 3 (compute) waited 10.0 s for what rank 2 tells of tokens' "
+             "experts in epoch 7 (flag %u saw 1, wants 2); rank 2 should have produced it",
+             moe_told_flag(d, 2));
     told(&plan, tables);
 }
 

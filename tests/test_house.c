@@ -946,6 +946,8 @@ static const struct {
     {"mk_cta_settle", "__device__ int mk_cta_settle(mk_cta *) { return 0; }\n"},
     {"mk_cta_combine", "__device__ void mk_cta_combine(mk_cta *, const mk_combine *) {}\n"},
     {"mk_cta_add_up", "__device__ void mk_cta_add_up(mk_cta *, const mk_sums *) {}\n"},
+    {"mk_cta_wait_sums", "__device__ int mk_cta_wait_sums(mk_cta *, const mk_sums *, "
+                         "const mk_sums_flags *) { return 0; }\n"},
     {"mk_cta_wait_rows",
      "__device__ int mk_cta_wait_rows(mk_cta *, const mk_places *, uint64_t, uint32_t, uint32_t, "
      "uint32_t, mk_cause) { return 0; }\n"},

@@ -104,6 +104,15 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
     return mk_cta_wait(cta, flag, target, cause);
 }
 
+int mutant_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
+                    enum mk_cause cause)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (mutant_wait(cta, flag + i, target, cause))
+            return 1;
+    return 0;
+}
+
 void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
 {
     mk_cta_copy(cta, local, chunk);
@@ -172,7 +181,7 @@ static double run(const struct sim_op *whole, enum mk_op id, const uint32_t form
     struct sim_costs costs = {.tile = tile_ends, .copy = copy_ends, .put = put_ends};
     struct sim_world_config c = ops_config(id, form, ops_shapes[0]);
     struct sim_world_result result;
-    struct mk_moe m = {512, 64, 64, 64, 4};
+    struct mk_moe m = {512, 256, 64, 64, 4}; /* an eighth of a token are its records */
     uint32_t world = form[0] * form[1];
     uint64_t flop = (id == MK_OP_MOE_FFN ? 6 : 2) * m.tokens * m.k * m.hidden * m.inner;
     op.fill = fill;

@@ -27,11 +27,11 @@ static const struct {
     {"ring_attention", "--attention 1,64,4,2,64", {"'s K in epoch", "'s V in epoch"}},
     {"moe_dispatch_gemm",
      "--moe 64,128,40,8,2",
-     {"the expert ids of rank", "'s tokens in epoch", "the tokens of its experts",
+     {"tokens' experts", "'s tokens in epoch", "the tokens of its experts",
       "its tables of where tokens go"}},
     {"moe_ffn",
      "--moe 64,128,40,8,2",
-     {"the expert ids of rank", "tokens in epoch", "of the tokens of its experts",
+     {"tokens' experts", "tokens in epoch", "of the tokens of its experts",
       "its tables of where tokens go", "of its activation", "of its results"}},
 };
 #define OPS (sizeof ops / sizeof *ops)

@@ -2,6 +2,7 @@
  * and however tokens are routed, and reads no row of no token; links carry what the layer's do behind
  * dispatch, and no more; what it cannot do it refuses; broken variants are caught. (How sums are made
  * is the layer's, whose tests break it.) */
+#include "tests/helpers/moe_said.h"
 #include "tests/helpers/ops.h"
 
 #define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
@@ -30,14 +31,27 @@ static void add_bytes(enum mk_op op, size_t form, uint64_t seed, uint64_t launch
     assert_int_equal(sim_world_run(&c, &result), 0);
 }
 
-static void add_ids(size_t form, uint64_t launches, struct ops_bytes *bytes)
+/* What ranks say, once more. */
+static void add_said(size_t form, uint64_t seed, uint64_t launches, struct ops_bytes *bytes)
 {
     struct sim_world_config c = ops_config(MK_OP_MOE_COMBINE, ops_forms[form], ops_shapes[0]);
-    uint64_t ids = c.problem.moe.tokens * c.problem.moe.k * 4, moved = mk_round_up(ids, 16);
-    uint32_t nodes = ops_forms[form][0], gpus = ops_forms[form][1];
-    for (uint32_t rank = 0; rank < nodes * gpus; rank++) {
-        bytes->network[rank] += launches * (nodes - 1) * moved;
-        bytes->nvlink[rank] += launches * (gpus - 1) * (ids + (nodes - 1) * moved);
+    struct ops_bytes with = {{0}, {0}};
+    struct mk_plan plan;
+    char error[300];
+    add_bytes(MK_OP_MOE_DISPATCH, form, seed, launches, &with);
+    assert_int_equal(plan_build(&plan, &c.problem, 0, 0, error, sizeof error), 0);
+    const struct mk_moe *m = &plan.problem.moe;
+    const uint64_t record = moe_record(m->k), row = m->hidden * 2;
+    struct ops_bytes counts = {{0}, {0}};
+    for (uint64_t launch = 0; launch < launches; launch++)
+        moe_expect_counts(&plan.problem.topo, m->experts, &counts);
+    for (uint32_t rank = 0; rank < mk_world(&plan.problem.topo); rank++) {
+        /* of dispatch's, tokens and their records */
+        uint64_t network = with.network[rank] - counts.network[rank],
+                 nvlink = with.nvlink[rank] - counts.nvlink[rank];
+        assert_true(network % (row + record) == 0 && nvlink % (row + record) == 0);
+        bytes->network[rank] += counts.network[rank] + network / (row + record) * record;
+        bytes->nvlink[rank] += counts.nvlink[rank] + nvlink / (row + record) * record;
     }
 }
 
@@ -50,7 +64,7 @@ static void test_bytes(void **state)
             add_bytes(MK_OP_MOE_DISPATCH, form, seed, LAUNCHES, &parts);
             add_bytes(MK_OP_MOE_COMBINE, form, seed, LAUNCHES, &parts);
             add_bytes(MK_OP_MOE_FFN, form, seed, LAUNCHES, &layer);
-            add_ids(form, LAUNCHES, &layer);
+            add_said(form, seed, LAUNCHES, &layer);
             assert_memory_equal(&parts, &layer, sizeof parts);
         }
 }
@@ -99,10 +113,10 @@ static void test_rows(void **state)
 static enum {
     NOTHING,
     DOES_NOT_WAIT_FOR_TABLES,
-    ROUTED_BEFORE_IDS,
+    ROUTED_BEFORE_TOLD,
     PART_IS_NOT_AWAITED,
     SUM_IS_NOT_AWAITED,
-    IDS_SHORT,
+    RECORDS_SHORT,
     PART_SHORT,
     TERM_LEFT_OUT,
     ROW_BESIDE,
@@ -121,7 +135,7 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
     const struct moe_ffn_plan *p = plan_of(cta);
     if ((mutation == DOES_NOT_WAIT_FOR_TABLES && flag == p->dispatch.flag_routed &&
          cta->role == MK_INTER_REDUCE && cta->epoch > 1) ||
-        (mutation == ROUTED_BEFORE_IDS && flag < p->dispatch.flag_routed &&
+        (mutation == ROUTED_BEFORE_TOLD && flag < p->dispatch.flag_routed &&
          cause == MK_CAUSE_DATA) ||
         (mutation == PART_IS_NOT_AWAITED && flag >= p->flag_back && flag < p->flag_sum) ||
         (mutation == SUM_IS_NOT_AWAITED && flag >= p->flag_sum))
@@ -129,10 +143,19 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
     return mk_cta_wait(cta, flag, target, cause);
 }
 
+int mutant_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
+                    enum mk_cause cause)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (mutant_wait(cta, flag + i, target, cause))
+            return 1;
+    return 0;
+}
+
 void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
 {
     struct mk_chunk c = *chunk;
-    if (mutation == IDS_SHORT && cta->epoch > 1)
+    if (mutation == RECORDS_SHORT && cta->epoch > 1)
         c.bytes -= 16;
     mk_cta_copy(cta, local, &c);
 }
@@ -208,10 +231,10 @@ static void test_mutants(void **state)
 {
     MUTANT(NOTHING, 0);
     MUTANT(DOES_NOT_WAIT_FOR_TABLES, OPS_ANY); /* or adds what lies outside */
-    MUTANT(ROUTED_BEFORE_IDS, OPS_ANY);
+    MUTANT(ROUTED_BEFORE_TOLD, OPS_ANY);
     MUTANT(PART_IS_NOT_AWAITED, -EBADMSG);
     MUTANT(SUM_IS_NOT_AWAITED, -EBADMSG);
-    MUTANT(IDS_SHORT, OPS_ANY);
+    MUTANT(RECORDS_SHORT, OPS_ANY);
     MUTANT(PART_SHORT, -EBADMSG);
     MUTANT(TERM_LEFT_OUT, -EBADMSG);
     MUTANT(ROW_BESIDE, OPS_ANY); /* or to outside the argument */
@@ -220,12 +243,12 @@ static void test_mutants(void **state)
     MUTANT(SUM_SHORT, -EBADMSG);
 }
 
-/* For rank 3's ids, or those that it should have passed on, or, on itself, for the tables that come
- * of them. */
+/* For what rank 3 says, or passes on, of tokens' experts, or, on itself, for the tables that come of
+ * it. */
 static void expect_mute(const struct sim_world_result *r)
 {
     assert_int_equal(r->failure.producer % 2, 1);
-    assert_true(strstr(r->sentence, "the expert ids of rank") || r->failure.rank == 3);
+    assert_true(strstr(r->sentence, "tokens' experts") || r->failure.rank == 3);
 }
 
 static void test_faults(void **state)

@@ -3,6 +3,7 @@
  * rank order; each link carries its minimum; what it cannot do it refuses with the nearest thing
  * that works. */
 #include "tests/helpers/moe_fp8.h"
+#include "tests/helpers/moe_said.h"
 #include "tests/helpers/ops.h"
 #include "experiments/ops/check_moe_ffn.h"
 #include "core/roles/moe_ffn.h"
@@ -227,21 +228,39 @@ static uint32_t *lone_words(const struct lone *l, uint64_t offset)
     return (uint32_t *)(void *)(l->heap + offset);
 }
 
+static uint8_t *lone_heap_of(void *heaps, uint32_t rank)
+{
+    return ((uint8_t **)heaps)[rank];
+}
+
 /* Ids of all ranks: of a token anything from none to k experts, of some experts most, of some none.
  * Then the tables. */
 static void lone_route(struct lone *l, struct sim_random *r)
 {
     const struct moe_dispatch_plan *d = &moe_ffn_plan_of(&l->plan)->dispatch;
     uint32_t used = 1 + sim_random_below(r, d->experts), none = sim_random_below(r, 4);
+    const uint32_t own = d->topo.rank, world = mk_world(&d->topo);
     struct mk_route route = moe_route(d, l->cta.cta.epoch);
-    for (uint32_t rank = 0; rank < mk_world(&d->topo); rank++)
-        for (uint32_t i = 0; i < d->tokens * d->k; i++)
-            lone_words(l, route.ids + rank * d->ids_pitch)[i] =
-                sim_random_below(r, 4) < none ? UINT32_MAX : sim_random_below(r, used);
-    route.step = MK_ROUTE_PLACE;
+    uint32_t *ids = malloc(d->tokens * d->k * sizeof *ids);
+    uint8_t *heaps[16];
     route.part = 0;
     route.parts = 1;
-    route_make(&route, l->heap, l->heap + route.ids, l->heap);
+    for (uint32_t rank = 0; rank < world; rank++)
+        heaps[rank] = rank == own ? l->heap : calloc(1, l->plan.heap_bytes);
+    for (route.step = MK_ROUTE_PLACE; route.step <= MK_ROUTE_LAY_OUT; route.step++) {
+        for (uint32_t rank = 0; rank < world; rank++) {
+            for (uint32_t i = 0; route.step == MK_ROUTE_PLACE && i < d->tokens * d->k; i++)
+                ids[i] = sim_random_below(r, 4) < none ? UINT32_MAX : sim_random_below(r, used);
+            route.topo.rank = rank;
+            route_make(&route, heaps[rank], ids, NULL, heaps[rank]);
+        }
+        for (route.topo.rank = 0; route.topo.rank < world; route.topo.rank++)
+            route_hand_over(&route, lone_heap_of, heaps);
+    }
+    for (uint32_t rank = 0; rank < world; rank++)
+        if (rank != own)
+            free(heaps[rank]);
+    free(ids);
 }
 
 /* However tokens are routed: every tile of this rank's experts once, down after all up of its rows;
@@ -318,24 +337,24 @@ static void test_order_of_a_sum(void **state)
         const struct moe_dispatch_plan *d = &p->dispatch;
         const uint32_t from = reach == MK_REACH_ALL ? 3 : 5, token = 9; /* 5: of this rail */
         /* 16 tokens that all have experts here: each lies at its number's place in its list */
-        const uint32_t here = from == 3 ? 0 : mk_route_relayed(&d->route, 2),
-                       behind = from == 3 ? 0 : d->route.room + 2 * d->route.relay_room;
-        const struct moe_ffn_list one = {here, 0, token, 1};
-        struct mk_sums s = moe_ffn_sums(p, &l.cta.cta, from, 0, &one, behind);
+        const uint32_t here = from == 3 ? 0 : mk_route_relayed(&d->route, 2);
+        const struct moe_ffn_list one = {here, token, 1};
+        struct mk_sums s = moe_ffn_sums(p, &l.cta.cta, from, 0, &one);
         struct mk_sums_terms t = {.c = {.count = 0}};
         uint32_t next = 0;
         for (uint32_t i = 0; i < 8; i++) {
             uint64_t at = (token * 8 + i) * 4;
-            float weight = (float)i;
-            lone_words(&l, d->ids[1] + from * d->ids_pitch + at)[0] = named[i];
-            memcpy(lone_words(&l, d->ids[1] + from * d->ids_pitch + d->weights + at), &weight, 4);
+            /* token 2 of those for node 0, 11 of those for local rank 0, of which 3 come before */
+            struct mk_route_record record = {named[i] < 12 ? named[i] : UINT32_MAX, 0,
+                                             named[i] == 4 && i == 2 ? 8 : UINT32_MAX, (float)i};
+            memcpy(l.heap + s.records + at * 4, &record, sizeof record);
             lone_words(&l, d->route.position + here * 8 * 4 + at)[0] = 100 + i;
+            lone_words(&l, d->route.sent_at + at)[0] = named[i] == 0 ? 2 : UINT32_MAX;
         }
-        lone_words(&l, d->route.sent_before)[token] = 2;                 /* to node 0 */
-        lone_words(&l, d->route.push_before)[(behind + token) * 2] = 11; /* to local rank 0 */
+        lone_words(&l, s.parts_first)[0] = 3;
         s.reach = reach;
         for (uint32_t i = 0; i < 8; i++)
-            mk_sums_add_place(&l.cta.cta, &s, token, token, i, &t);
+            mk_sums_add_place(&l.cta.cta, &s, token, i, &t);
         assert_int_equal(t.c.count, 3 + reach);
         if (reach == MK_REACH_ALL) {
             assert_int_equal(t.c.terms[next].source, p->whole + 2 * p->result_bytes);
@@ -367,14 +386,6 @@ static void expect_bytes(const struct mk_plan *plan, uint32_t rank, const uint32
                                    ? (hidden + (hidden + 127) / 128 * 4 + 15) / 16 * 16
                                    : hidden * 2,
                    result_bytes = hidden * (plan->problem.deterministic ? 4 : 2);
-    for (uint32_t other = 0; other < mk_world(&p->topo); other++) {
-        uint64_t moved = mk_round_up((uint64_t)p->tokens * p->k * 4, 16);
-        if (other % gpus != rank % gpus)
-            expected->nvlink[other] +=
-                2 * (other / gpus == rank / gpus ? p->ids_bytes : moved); /* and weights */
-        else if (other != rank)
-            expected->network[other] += 2 * moved;
-    }
     for (uint32_t token = 0; token < p->tokens; token++)
         for (uint32_t node = 0; node < nodes; node++) {
             uint32_t rail =
@@ -388,12 +399,12 @@ static void expect_bytes(const struct mk_plan *plan, uint32_t rank, const uint32
                 here = 1;
                 if (expert / p->rank_experts != rail &&
                     !rank_has[expert / p->rank_experts % gpus]++) {
-                    expected->nvlink[expert / p->rank_experts] += row_bytes;
+                    expected->nvlink[expert / p->rank_experts] += row_bytes + moe_record(p->k);
                     expected->nvlink[rail] += result_bytes;
                 }
             }
             if (here && node != rank / gpus) {
-                expected->network[rail] += row_bytes;
+                expected->network[rail] += row_bytes + moe_record(p->k);
                 expected->network[rank] += result_bytes;
             }
         }
@@ -429,6 +440,8 @@ static void test_bytes(void **state)
                 c.seed = seed;
                 c.problem.deterministic = deterministic;
                 count_bytes(&c, &plan, &bytes);
+                for (uint64_t launch = 1; launch <= c.launches; launch++)
+                    moe_expect_counts(&plan.problem.topo, plan.problem.moe.experts, &expected);
                 for (uint64_t launch = 1; launch <= c.launches; launch++)
                     for (uint32_t rank = 0; rank < mk_world(&c.problem.topo); rank++) {
                         exact_moe_ids(&plan, seed, launch, rank, ids);

@@ -157,8 +157,9 @@ static void attention(const uint32_t form[2], const char *fabric, int causal)
     expect_rails(&q, options, 2 * 2 * 14 * 3 * 64 * 2);
 }
 
-/* Ids, in 16 bytes, to every rank of the rail, and each token once to each other node where it has
- * an expert. moe_ffn: weights beside the ids, and from there one row of results of `back` bytes. */
+/* To every rank of the rail how many rows each rank of its node gets, 4 bytes for each of its experts,
+ * and tokens; and each token once to each other node where it has an expert, with 16 bytes for each
+ * of its experts. moe_ffn: from there one row of results of `back` bytes. */
 static void moe_minimum(const struct run_job *j, uint64_t back,
                         uint64_t expected[LAUNCH_MOST][LAUNCH_MOST])
 {
@@ -173,14 +174,15 @@ static void moe_minimum(const struct run_job *j, uint64_t back,
             for (uint32_t to = 0; to < mk_world(t); to++) {
                 if (!on_one_rail(t, from, to))
                     continue;
-                expected[from][to] += mk_round_up(m->tokens * m->k * 4, 16) * (back ? 2 : 1);
+                expected[from][to] +=
+                    mk_round_up(t->gpus * mk_round_up((m->experts / mk_world(t) + 2) * 4, 16), 128);
                 for (uint64_t token = 0; token < m->tokens; token++) {
                     int there = 0;
                     for (uint64_t place = 0; place < m->k; place++) {
                         uint32_t expert = ids[token * m->k + place];
                         there |= expert < m->experts && expert / node_experts == mk_node_of(t, to);
                     }
-                    expected[from][to] += there ? m->hidden * 2 : 0;
+                    expected[from][to] += there ? m->hidden * 2 + 16 * m->k : 0;
                     expected[to][from] += there ? back : 0;
                 }
             }

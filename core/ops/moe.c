@@ -267,8 +267,8 @@ static int plan_size_moe_room(struct moe_dispatch_plan *m, struct mk_problem *q,
     return 0;
 }
 
-int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, int weights, char *error,
-                  size_t size)
+int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, enum mk_space ids,
+                  enum mk_space weights, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct mk_route *r = &m->route;
@@ -283,31 +283,32 @@ int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, int weights, c
     m->chunk_rows = q->tuning.chunk_rows;
     m->chunks = (uint32_t)mk_ceil_div(m->tokens, m->chunk_rows);
     m->take_rows = m->tile_m;
-    m->ids_space = MK_SPACE_ARG2;
-    m->weights_space = MK_SPACE_ARG3;
     m->row_bytes = q->fp8 ? quantize_record(q->moe.hidden) : q->moe.hidden * 2;
-    m->ids_bytes = (uint64_t)m->tokens * m->k * 4;
-    m->ids_moved = mk_round_up(m->ids_bytes, 16);
+    m->record_bytes = m->k * (uint64_t)sizeof(struct mk_route_record);
     m->routers = q->tuning.split.ctas[MK_INTRA_COMM];
-    m->weights = weights ? m->ids_moved : 0;
-    m->ids_pitch = mk_round_up(m->ids_moved + m->weights, MK_HEAP_UNIT);
     r->topo = m->topo;
     r->tokens = m->tokens;
     r->k = m->k;
     r->experts = m->experts;
     r->rank_experts = m->rank_experts;
     r->tile_rows = m->tile_m;
-    r->ids_pitch = m->ids_pitch;
+    r->said_words = mk_route_said_words(m->rank_experts);
+    m->said_bytes = (uint64_t)q->topo.nodes * r->said_words * 4;
     r->slices = m->slices;
     r->shared = plan_moe_shared(q);
     r->running = q->exec == MK_EXEC_CUDA || !q->tuning.split.ctas[MK_COMPUTE]
                      ? mk_total_ctas(&q->tuning.split)
                      : q->tuning.split.ctas[MK_COMPUTE];
-    return plan_size_moe_room(m, q, error, size);
+    r->named_space = r->ids_space = ids;
+    r->weights_space = weights;
+    int result = plan_size_moe_room(m, q, error, size);
+    r->rail_head = mk_round_up((uint64_t)q->topo.gpus * r->said_words * 4, MK_HEAP_UNIT);
+    r->rail_pitch = r->rail_head + mk_round_up(r->relay_room * m->record_bytes, MK_HEAP_UNIT);
+    return result;
 }
 
-int plan_size_moe_rows(struct moe_dispatch_plan *m, struct mk_plan *p, int weights, char *error,
-                       size_t size)
+int plan_size_moe_rows(struct moe_dispatch_plan *m, struct mk_plan *p, enum mk_space ids,
+                       enum mk_space weights, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     const int cuda = q->exec == MK_EXEC_CUDA;
@@ -315,7 +316,7 @@ int plan_size_moe_rows(struct moe_dispatch_plan *m, struct mk_plan *p, int weigh
     plan_choose_moe(q, 64, 0);
     int result = plan_check_moe_tuning(q, error, size);
     if (!result)
-        result = plan_size_moe(m, p, weights, error, size);
+        result = plan_size_moe(m, p, ids, weights, error, size);
     if (result)
         return result;
     /* each warp of a block takes two rows at a time: few enough that no block is late by much */
@@ -338,13 +339,11 @@ void plan_moe_tables_first(struct moe_dispatch_plan *m, const struct mk_problem 
                {"dropped", &r->dropped, 1, 1, 8},
                {"order", &r->order, 1, (uint64_t)m->row_tiles * (r->columns + r->down),
                 sizeof(struct mk_tile_entry)});
-    r->named_space = m->ids_space;
     t->zero_buffers = 4;
-    uint64_t words = mk_route_shared_words(mk_world(&q->topo), m->rank_experts,
-                                           mk_route_counters(&q->topo, m->rank_experts));
+    const uint64_t words = mk_route_shared_words(&q->topo, m->experts);
     if (q->exec == MK_EXEC_CUDA)
         OP_BUFFERS(t, {"scratch", &r->scratch, 1,
-                       mk_route_scratch_words(&q->topo, m->rank_experts, m->routers), 4});
+                       mk_route_scratch_words(&q->topo, m->experts, m->routers), 4});
     if (q->exec == MK_EXEC_CUDA && words * 4 > r->shared)
         OP_BUFFERS(t, {"spill", &r->spill, 1, m->routers * words, 4});
 }
@@ -354,18 +353,27 @@ void plan_moe_tables(struct moe_dispatch_plan *m, struct op_tables *t)
     struct mk_route *r = &m->route;
     uint64_t world = mk_world(&m->topo), nodes = m->topo.nodes, gpus = m->topo.gpus,
              away = nodes * r->relay_room, near = gpus * r->landed_room;
-    OP_BUFFERS(t, {"ids", m->ids, 2, world, m->ids_pitch},
+    const uint64_t said = gpus * nodes * r->said_words, record = sizeof(struct mk_route_record);
+    if (r->quota) {
+        OP_BUFFERS(t, {"kept", &r->ids, 1, (uint64_t)m->tokens * m->k, 4});
+        r->ids_space = MK_SPACE_HEAP;
+    }
+    OP_BUFFERS(t, {"records", &r->records, 1, (uint64_t)m->tokens * m->k, record},
+               {"say", &r->say, 1, said, 4}, {"said", m->said, 2, said, 4},
+               {"telling", &r->telling, 1, near * m->k, record},
+               {"landed records", m->landed_records, 2, near * m->k, record},
+               {"railing", &r->railing, 1, nodes > 1 ? nodes * r->rail_pitch / 16 : 0, 16},
+               {"railed", m->railed, 2, nodes > 1 ? nodes * r->rail_pitch / 16 : 0, 16},
                {"position", &r->position, 1, mk_route_sources(r), m->k * 4ull},
                {"source", &r->source, 1, (uint64_t)m->row_tiles * m->tile_m, 4},
                {"first", &r->first, 1, m->rank_experts, 4},
                {"rows", &r->rows, 1, m->rank_experts, 4}, {"sent", &r->sent, 1, away, 4},
-               {"sent_count", &r->sent_count, 1, nodes, 4}, {"came", &r->came, 1, away, 4},
+               {"sent_count", &r->sent_count, 1, nodes, 4},
                {"came_count", &r->came_count, 1, nodes, 4}, {"push", &r->push, 1, near, 4},
                {"push_first", &r->push_first, 1, nodes * gpus, 4},
                {"push_count", &r->push_count, 1, nodes * gpus, 4},
-               {"landed", &r->landed, 1, near, 4}, {"landed_first", &r->landed_first, 1, world, 4},
+               {"landed_first", &r->landed_first, 1, world, 4},
                {"landed_count", &r->landed_count, 1, world, 4},
-               {"node_rows", &r->node_rows, 1, m->rank_experts * (nodes + 1), 4},
                {"packed", &m->packed, 1, away, m->row_bytes},
                {"landed rows", &m->landed, 1, near, m->row_bytes},
                {"relay", &m->relay, 1, away, m->row_bytes});
@@ -375,20 +383,35 @@ void plan_moe_tables(struct moe_dispatch_plan *m, struct op_tables *t)
               {{'x', 1, 1}},
               "which of its tokens' places it keeps",
               .producer = 'm'},
-             {"ids",
-              &m->flag_ids,
-              {{'r', world, 1}, {'c', 1, 1}},
-              "the expert ids of rank %r",
-              .producer = 'r'},
-             {"routed",
-              &m->flag_routed,
-              {{'x', 1, 1}},
-              "its tables of where tokens go",
-              .producer = 'm'},
              {"counted",
               &m->flag_counted,
               {{'x', 1, 1}},
               "its counts of where tokens go",
+              .producer = 'm'},
+             {"placed",
+              &m->flag_placed,
+              {{'x', 1, 1}},
+              "its tables of where its tokens go",
+              .producer = 'm'},
+             {"railed",
+              &m->flag_railed,
+              {{'n', nodes, 1}, {'c', 1, 1}},
+              "what rank %R says of its tokens' experts",
+              .producer = 'R'},
+             {"relayed",
+              &m->flag_relayed,
+              {{'x', 1, 1}},
+              "its tables of where its rail's tokens go",
+              .producer = 'm'},
+             {"told",
+              &m->flag_told,
+              {{'l', gpus, 1}},
+              "what rank %l tells of tokens' experts",
+              .producer = 'l'},
+             {"routed",
+              &m->flag_routed,
+              {{'x', 1, 1}},
+              "its tables of what comes to its experts",
               .producer = 'm'},
              {"relay",
               &m->flag_relay,
@@ -407,14 +430,11 @@ void plan_moe_tables(struct moe_dispatch_plan *m, struct op_tables *t)
               .producer = 'm'});
 }
 
-void plan_moe_before_tables(struct moe_dispatch_plan *m, struct op_tables *t)
+void plan_moe_back_tables(struct moe_dispatch_plan *m, struct op_tables *t)
 {
     struct mk_route *r = &m->route;
     OP_BUFFERS(t,
-               {"sent_before", &r->sent_before, 1,
-                m->topo.nodes > 1 ? m->topo.nodes * (m->tokens + 1ull) : 0, 4},
-               {"push_before", &r->push_before, 1,
-                (r->room + (uint64_t)m->topo.nodes * r->relay_room) * m->topo.gpus, 4});
+               {"sent_at", &r->sent_at, 1, m->topo.nodes > 1 ? (uint64_t)m->tokens * m->k : 0, 4});
 }
 
 void plan_moe_sums_size(struct moe_ffn_plan *m, const struct mk_problem *q)
@@ -471,18 +491,17 @@ void plan_moe_sums_work(const struct moe_ffn_plan *m, uint64_t *nvlink_bytes,
 
 uint64_t plan_moe_put_bytes(const struct moe_dispatch_plan *m)
 {
-    uint64_t chunk = m->chunk_rows * m->row_bytes, ids = m->ids_moved + m->weights;
-    return chunk > ids ? chunk : ids;
+    uint64_t chunk = m->chunk_rows * m->row_bytes;
+    return chunk > m->route.rail_pitch ? chunk : m->route.rail_pitch;
 }
 
 void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_bytes,
                             uint64_t *network_bytes)
 {
-    uint64_t others = m->topo.nodes - 1, crossings = m->tokens * (others < m->k ? others : m->k);
-    *network_bytes = others * (m->ids_moved + m->weights) + crossings * m->row_bytes;
-    *nvlink_bytes = (m->topo.gpus - 1) * (m->ids_bytes + (m->weights ? m->ids_bytes : 0) +
-                                          others * (m->ids_moved + m->weights)) +
-                    moe_crossings(m) * m->row_bytes;
+    uint64_t others = m->topo.nodes - 1, crossings = m->tokens * (others < m->k ? others : m->k),
+             each = m->row_bytes + m->record_bytes;
+    *network_bytes = others * m->route.rail_head + crossings * each;
+    *nvlink_bytes = (m->topo.gpus - 1) * m->said_bytes + moe_crossings(m) * each;
 }
 
 double plan_moe_touched(const struct moe_dispatch_plan *m)

@@ -25,20 +25,20 @@ void op_choose_moe_rows(enum op_size size, uint64_t world, uint64_t *numbers);
 
 /* plan_choose_moe: what tuning leaves open, `tile_n` and `reducers` CTAs (inter_reduce) on a
  * GPU. plan_check_moe_tuning: 0, or -EINVAL. plan_size_moe, once tuning is
- * chosen: numbers of tokens, rows and chunks; `weights`: they travel with the ids.
+ * chosen: numbers of tokens, rows and chunks; which arguments ids are, and weights (the heap: none).
  * plan_check_moe_gpu: whether the operator's kernel takes the problem. */
 void plan_choose_moe(struct mk_problem *q, uint32_t tile_n, uint32_t reducers);
 /* Before it, of engine mma's tiles the small one where an expert has few rows or `columns`. */
 void plan_choose_moe_mma_tile(struct mk_problem *q, uint64_t columns);
 int plan_check_moe_tuning(const struct mk_problem *q, char *error, size_t size);
-int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, int weights, char *error,
-                  size_t size);
+int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, enum mk_space ids,
+                  enum mk_space weights, char *error, size_t size);
 int plan_check_moe_gpu(const struct mk_problem *q, char *error, size_t size);
 
 /* The same of an operator that multiplies nothing, tuning and checks included: all blocks that do
  * not send take rows to their places, or add. One column of tiles. */
-int plan_size_moe_rows(struct moe_dispatch_plan *m, struct mk_plan *p, int weights, char *error,
-                       size_t size);
+int plan_size_moe_rows(struct moe_dispatch_plan *m, struct mk_plan *p, enum mk_space ids,
+                       enum mk_space weights, char *error, size_t size);
 
 /* How dispatch lies: what must begin as 0 and the order of tiles, which the route's columns and
  * down size; then the rest, and its flags. */
@@ -51,13 +51,13 @@ double plan_moe_touched(const struct moe_dispatch_plan *m);
 void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_bytes,
                             uint64_t *network_bytes);
 
-/* How sums go back (core/roles/moe_ffn.h): tables of where tokens are from, buffers and flags; bytes
+/* How sums go back (core/roles/moe_ffn.h): the table of where nodes' sums lie, buffers and flags; bytes
  * that they add to dispatch's; and tokens whose sums a CTA makes at a time: on a GPU one for each
  * warp of a block, or, where there are few, so many that all blocks that add have some: with several
  * nodes, or without a product, inter_reduce's alone. */
 struct moe_ffn_plan;
 void plan_moe_sums_size(struct moe_ffn_plan *m, const struct mk_problem *q);
-void plan_moe_before_tables(struct moe_dispatch_plan *m, struct op_tables *t);
+void plan_moe_back_tables(struct moe_dispatch_plan *m, struct op_tables *t);
 void plan_moe_sums_tables(struct moe_ffn_plan *m, struct op_tables *t);
 void plan_moe_sums_work(const struct moe_ffn_plan *m, uint64_t *nvlink_bytes,
                         uint64_t *network_bytes);

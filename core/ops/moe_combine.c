@@ -14,11 +14,9 @@ static int moe_combine_build(struct mk_plan *p, char *error, size_t size)
     struct mk_problem *q = &p->problem;
     struct moe_ffn_plan *m = moe_combine_layer_in(p);
     struct moe_dispatch_plan *d = &m->dispatch;
-    int result = plan_size_moe_rows(d, p, 1, error, size);
+    int result = plan_size_moe_rows(d, p, MK_SPACE_ARG1, MK_SPACE_ARG2, error, size);
     if (result)
         return result;
-    d->ids_space = MK_SPACE_ARG1;
-    d->weights_space = MK_SPACE_ARG2;
     d->row_bytes = 0;
     d->route.summary_space = MK_SPACE_HEAP;
     m->split = q->tuning.split;
@@ -28,8 +26,8 @@ static int moe_combine_build(struct mk_plan *p, char *error, size_t size)
     m->made_space = MK_SPACE_ARG0;
     m->y_space = MK_SPACE_ARG3;
     m->result_bytes = m->hidden * 2ull;
-    uint64_t put = d->chunk_rows * m->result_bytes, ids = plan_moe_put_bytes(d);
-    result = plan_lay_out(p, 0, put > ids ? put : ids, error, size);
+    uint64_t put = d->chunk_rows * m->result_bytes, said = plan_moe_put_bytes(d);
+    result = plan_lay_out(p, 0, put > said ? put : said, error, size);
     if (!result)
         p->chunks = 2 * mk_world(&q->topo) * d->chunks;
     return result;
@@ -39,12 +37,12 @@ static void moe_combine_tables(struct mk_plan *p, struct op_tables *t)
 {
     struct moe_ffn_plan *m = moe_combine_layer_in(p);
     plan_moe_tables_first(&m->dispatch, &p->problem, t);
-    plan_moe_before_tables(&m->dispatch, t);
+    plan_moe_back_tables(&m->dispatch, t);
     plan_moe_tables(&m->dispatch, t);
     plan_moe_sums_tables(m, t);
 }
 
-/* Ids and weights, each rank's as its first chunk; then sums: numbers from `chunks` on. */
+/* What a rank says, as its first chunk; then sums: numbers from `chunks` on. */
 static void moe_combine_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
                                        uint32_t *number, uint64_t *bytes)
 {
@@ -53,7 +51,7 @@ static void moe_combine_describe_chunk(const struct mk_plan *p, uint32_t id, uin
     uint32_t world = mk_world(&d->topo), at = id / d->chunks;
     *rank = at % world;
     *number = id % d->chunks + (at < world ? 0 : d->chunks);
-    *bytes = at < world ? d->ids_moved + d->weights : d->chunk_rows * m->result_bytes;
+    *bytes = at < world ? d->tokens * d->record_bytes : d->chunk_rows * m->result_bytes;
 }
 
 static void moe_combine_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,

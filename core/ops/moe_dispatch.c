@@ -6,10 +6,9 @@
 static int moe_dispatch_build(struct mk_plan *p, char *error, size_t size)
 {
     struct moe_dispatch_plan *m = moe_dispatch_plan_in(p);
-    int result = plan_size_moe_rows(m, p, 0, error, size);
+    int result = plan_size_moe_rows(m, p, MK_SPACE_ARG1, MK_SPACE_HEAP, error, size);
     if (result)
         return result;
-    m->ids_space = MK_SPACE_ARG1;
     m->route.summary_space = MK_SPACE_ARG3;
     result = plan_lay_out(p, 0, plan_moe_put_bytes(m), error, size);
     if (!result)

@@ -44,7 +44,7 @@ static int moe_dispatch_gemm_build(struct mk_plan *p, char *error, size_t size)
     if (result)
         return result;
     struct moe_dispatch_plan *d = &m->dispatch;
-    result = plan_size_moe(d, p, 0, error, size);
+    result = plan_size_moe(d, p, MK_SPACE_ARG2, MK_SPACE_HEAP, error, size);
     if (result)
         return result;
     m->split = q->tuning.split;

@@ -39,7 +39,7 @@ static void moe_ffn_tables(struct mk_plan *p, struct op_tables *t)
     struct moe_dispatch_plan *d = &m->dispatch;
     uint64_t rows = (uint64_t)d->row_tiles * d->tile_m;
     plan_moe_tables_first(d, &p->problem, t);
-    plan_moe_before_tables(d, t);
+    plan_moe_back_tables(d, t);
     plan_moe_tables(d, t);
     OP_BUFFERS(t, {"acted", &m->acted, 1, rows, m->act_bytes},
                {"act_scales", &m->act_scales, 1,
@@ -97,7 +97,7 @@ static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
     if (result)
         return result;
     struct moe_dispatch_plan *d = &m->dispatch;
-    result = plan_size_moe(d, p, 1, error, size);
+    result = plan_size_moe(d, p, MK_SPACE_ARG2, MK_SPACE_ARG3, error, size);
     if (result)
         return result;
     m->split = q->tuning.split;

@@ -149,7 +149,7 @@ struct op_flags {
 /* How a plan lies in the heap and among the flags, one behind the other. */
 struct op_tables {
     struct op_buffer buffers[40];
-    struct op_flags flags[12];
+    struct op_flags flags[16];
     uint32_t buffer_count, flag_count;
     uint32_t
         zero_buffers; /* the first so many must be found 0 by the first launch, as a new heap is */

@@ -10,15 +10,15 @@
  *                               names no expert
  *
  * Roles
- *   intra_comm    gathers ids and weights of all ranks and makes the tables, as in dispatch
- *   inter_send    puts this rank's ids and weights to its rail's ranks
+ *   intra_comm    makes the tables, as in dispatch
+ *   inter_send    puts what there is to say to other nodes along the rail
  *   inter_reduce  adds rows and gives sums to where they are wanted, as in the layer; its rows are
  *                 the argument, complete when the launch begins, and only the rank itself reads
  *                 them
  *
  * Tables are made from the ids again, and nothing is kept between launches. What that costs: the
- * ids, which cross with the weights, that have to cross in any case, and the time to make tables
- * anew. Were dispatch's kept, one plan could not have a second batch under way before the first
+ * records of tokens, which bring the weights, that have to cross in any case, and the time to make
+ * tables anew. Were dispatch's kept, one plan could not have a second batch under way before the first
  * has come back, and the order of launches would be part of what a sum means.
  *
  * Numbers: those of the layer in fast mode: sums are fp32 in one order, so every run gives the same
@@ -31,17 +31,12 @@
 #include "core/roles/moe_combine_plan.h"
 #include "core/roles/moe_ffn.h"
 
-MK_ROLE int moe_combine_intra_comm(const struct moe_dispatch_plan *p, struct mk_cta *cta)
-{
-    return moe_gather_ids(p, cta) || moe_make_tables(p, cta);
-}
-
 MK_ROLE int moe_combine_inter_send(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
-    return moe_send_ids(p, cta) || mk_cta_drain(cta);
+    return moe_say(p, cta) || mk_cta_drain(cta);
 }
 
-MK_ROLES_OF(moe_combine, moe_combine_intra_comm(&p->layer.dispatch, cta),
+MK_ROLES_OF(moe_combine, moe_make_tables(&p->layer.dispatch, cta),
             moe_combine_inter_send(&p->layer.dispatch, cta), moe_ffn_inter_reduce(&p->layer, cta));
 
 #endif

@@ -12,13 +12,16 @@
  *   counts_r [E/W, 2] uint32_t          first row and number of rows of each
  *
  * Roles
- *   intra_comm    gathers the ids of all ranks (4 k bytes a token), one CTA for each rank. From
- *                 them all of these CTAs make the tables of where everything goes: counts and
- *                 offsets need no second exchange and no host. Then they push this rank's tokens to
- *                 the other ranks of the node, and forward in the node the tokens that the rail has
- *                 brought. They also count what has come here, by rows of this rank's experts.
- *   inter_send    packs the tokens that have an expert on another node and puts them along the
- *                 rail: each once per node, however many experts it has there
+ *   intra_comm    makes the tables of where this rank's tokens go, from its own ids, and tells the
+ *                 other ranks of the node how many rows and tokens they get and which experts these
+ *                 name, of its own tokens and of those that its rail brings (core/cta_route.h); from
+ *                 what it is told it makes the tables of what comes here. Counts and offsets need no
+ *                 host. Then they push this rank's tokens to the other ranks of the node, and forward
+ *                 in the node the tokens that the rail has brought. They also count what has come
+ *                 here, by rows of this rank's experts.
+ *   inter_send    puts what there is to say to another node along the rail; packs the tokens that
+ *                 have an expert there and puts them: each once per node, however many experts it
+ *                 has there
  *   inter_reduce  of the operator alone: copies each tile of rows, part by part, from where its
  *                 tokens lie to its place in rows_r; this rank's own tokens' first (mk_route_run)
  *
@@ -27,31 +30,34 @@
  *   rail, and each rank where it has one once, from the rank of that node on its rail. It lies
  *   there once: a tile's rows of A are read from wherever their tokens are, and this rank's own
  *   from X (the table `source`).
- *   To these come the ids, rounded up to 16 bytes a rank: each rank receives the ids of (nodes - 1)
- *   ranks over the network and of (gpus - 1) nodes ranks over NVLink, 2 k / H of what tokens take.
- *   That is the price of having neither a host step nor a second exchange. Weights, where an
- *   operator has them, go with the ids and are as large again: the rank that has computed a token's
- *   rows adds them.
+ *   A token's records, 16 k bytes, go the same way, once to each node and rank where it has an
+ *   expert: 8 k / H of what tokens take. To these come counts: 4 (E/W + 2) bytes from each rank to
+ *   each other rank, by way of the rank of that node on its rail. Both have to be there before a
+ *   tile is known, and so go before any token. No rank sends or has what grows with ranks times
+ *   tokens. The rank that has computed a token's rows adds them: weights are in the records.
  *
  * Buffer reuse
- *   Ids and weights have two buffers, by epoch & 1; all else has one, and nothing needs credits.
- *   Nothing else moves in a launch before every rank's ids are here, and a rank that has sent its
- *   ids of a launch has ended the launch before, in which it read, forwarded and received
- *   everything. Ids of launch e + 2 come from a rank that has ended e + 1; for that it needed this
- *   rank's ids of e + 1, so launch e has ended here. Puts are drained before a launch ends: where
- *   puts have no order (SRD), the next launch's ids could else overtake tokens of this one, which
- *   a rank that sends nothing back may still lack.
+ *   What ranks say (counts and records) has two buffers, by epoch & 1; all else has one, and nothing
+ *   needs credits. Nothing else moves in a launch before every rank of the node has told this one,
+ *   which it does once the ranks of other nodes on its rail have told it; so all ranks have begun the
+ *   launch, and ended the one before, in which they read, forwarded and received everything. What is
+ *   said of launch e + 2 comes from a rank that has ended e + 1; for that it needed what this rank
+ *   said of e + 1, so launch e has ended here. Puts are drained before a launch ends: where puts
+ *   have no order (SRD), what the next launch says could else overtake tokens of this one, which a
+ *   rank that sends nothing back may still lack.
  *
  * Deadlock freedom
- *   Waits form no cycle, and every CTA goes in this order: a rank's own tokens wait for nothing;
- *   those of the node's other ranks wait for pushes; those of other nodes wait for puts, which wait
- *   for tables alone; forwarded ones wait for those puts. inter_reduce waits for all of these, and
- *   none of them for it.
+ *   Waits form no cycle, and every CTA goes in this order: what a rank says along its rail waits for
+ *   nothing; what it tells its node, for that of its rail's ranks; tables, for what the node's ranks
+ *   tell. A rank's own tokens wait for tables; those of the node's other ranks wait for pushes; those
+ *   of other nodes wait for puts, which wait for tables alone; forwarded ones wait for those puts.
+ *   inter_reduce waits for all of these, and none of them for it.
  *
  * Flags of a rank
- *   kept                  of a plan that drops: this rank's ids are ready to go
- *   ids[rank]
- *   routed, counted       count intra_comm CTAs
+ *   kept                  of a plan that drops: this rank's ids are ready
+ *   counted, placed, relayed, routed   count intra_comm CTAs: steps of the tables are made
+ *   railed[node]
+ *   told[local rank]      counts its intra_comm CTAs
  *   relay[node][chunk]
  *   landed[rank][chunk]
  *   rows[tile of rows]    count rows of other ranks' tokens over all launches; the table `awaited`
@@ -101,22 +107,8 @@ MK_ROLE int moe_entry(const struct moe_dispatch_plan *p, struct mk_cta *cta, uin
     return 1;
 }
 
-/* This rank's weights, where the operator has some, to behind its ids. */
-MK_ROLE void moe_copy_weights(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t local,
-                              uint64_t destination)
-{
-    struct mk_chunk c;
-    c.id = p->topo.rank * p->chunks;
-    c.space = p->weights_space;
-    c.source = 0;
-    c.destination = destination;
-    c.bytes = p->ids_bytes;
-    if (p->weights)
-        mk_cta_copy(cta, local, &c);
-}
-
 /* Where a plan drops what does not fit: this rank's ids, but for those of places that are not kept,
- * lie where others will have them. */
+ * lie where tables are made from. */
 MK_ROLE int moe_keep_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
     if (!p->route.quota)
@@ -132,58 +124,88 @@ MK_ROLE int moe_keep_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta)
     return mk_cta_wait(cta, p->flag_kept, cta->epoch, MK_CAUSE_DATA);
 }
 
-/* Every rank's ids to every rank of the node: the intra_comm CTAs take ranks in turn. */
-MK_ROLE int moe_gather_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+/* A step of the tables, and until all intra_comm CTAs have done it. */
+MK_ROLE int moe_make(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t step,
+                     uint32_t flag)
 {
-    const struct mk_topo *t = &p->topo;
-    const int kept = p->route.quota != 0;
-    if (moe_keep_ids(p, cta))
-        return 1;
-    uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank), turn = 0;
-    for (uint32_t distance = 0; distance < t->nodes; distance++) {
-        uint32_t rank = mk_rank_at(t, (node + distance) % t->nodes, local);
-        struct mk_chunk c;
-        c.id = rank * p->chunks;
-        c.space = distance || kept ? MK_SPACE_HEAP : p->ids_space;
-        c.destination = p->ids[cta->epoch & 1] + rank * p->ids_pitch;
-        c.source = distance || kept ? c.destination : 0;
-        c.bytes = distance ? p->ids_moved + p->weights : p->ids_bytes;
-        /* the others first: they wait for these ids as long as this rank for theirs */
-        for (uint32_t step = 1; step < t->gpus + (distance ? 0 : 1); step++) {
-            uint32_t peer = (local + t->gpus - step) % t->gpus;
-            if (turn++ % cta->count != cta->index)
-                continue;
-            if (distance && mk_cta_wait(cta, moe_ids_flag(p, rank), cta->epoch, MK_CAUSE_NETWORK))
-                return 1;
-            if (peer != local || !kept)
-                mk_cta_copy(cta, peer, &c);
-            if (!distance)
-                moe_copy_weights(p, cta, peer, c.destination + p->weights);
-            mk_cta_signal(cta, peer, moe_ids_flag(p, rank), cta->epoch);
+    struct mk_route r = moe_route(p, cta->epoch);
+    r.step = step;
+    r.part = cta->index;
+    r.parts = cta->count;
+    mk_cta_route(cta, &r);
+    mk_cta_add(cta, mk_local_of(&p->topo, p->topo.rank), flag, 1);
+    return mk_cta_wait(cta, flag, cta->epoch * p->routers, MK_CAUSE_DATA);
+}
+
+/* Waits for `count` flags that follow each other but for the one at `but`. */
+MK_ROLE int moe_await_others(struct mk_cta *cta, uint32_t flag, uint32_t count, uint32_t but,
+                             uint64_t target, enum mk_cause cause)
+{
+    for (uint32_t i = 0; i < count;) {
+        uint32_t end = i < but ? but : count, some = end - i < 32 ? end - i : 32;
+        if (i == but) {
+            i++;
+            continue;
         }
+        if (mk_cta_wait_all(cta, flag + i, some, target, cause))
+            return 1;
+        i += some;
     }
     return 0;
 }
 
-/* The tables: all intra_comm CTAs count, then all place. */
+/* How many tokens this rank hands on to local rank `to`, of all nodes; as many as have room. */
+MK_ROLE uint32_t moe_listed(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t to)
+{
+    const struct mk_route *r = &p->route;
+    uint32_t at = (mk_route_behind(&p->topo, p->topo.nodes - 1) * p->topo.gpus + to) * 4,
+             all = mk_cta_load(cta, r->push_first + at) + mk_cta_load(cta, r->push_count + at);
+    return all < r->landed_room ? all : r->landed_room;
+}
+
+/* This CTA's share of what the other ranks of the node are told. */
+MK_ROLE void moe_tell(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+{
+    const struct mk_topo *t = &p->topo;
+    const struct mk_route r = moe_route(p, cta->epoch);
+    const uint32_t local = mk_local_of(t, t->rank);
+    struct mk_chunk c;
+    c.id = t->rank * p->chunks;
+    c.space = MK_SPACE_HEAP;
+    for (uint32_t step = 1; step < t->gpus; step++) {
+        const uint32_t to = (local + t->gpus - step) % t->gpus, count = moe_listed(p, cta, to),
+                       begin = (uint32_t)((uint64_t)count * cta->index / cta->count),
+                       end = (uint32_t)((uint64_t)count * (cta->index + 1) / cta->count);
+        c.source = r.telling + ((uint64_t)to * r.landed_room + begin) * p->record_bytes;
+        c.destination =
+            r.landed_records + ((uint64_t)local * r.landed_room + begin) * p->record_bytes;
+        c.bytes = (end - begin) * p->record_bytes;
+        if (end > begin)
+            mk_cta_copy(cta, to, &c);
+        c.source = r.say + to * p->said_bytes;
+        c.destination = r.said + local * p->said_bytes;
+        c.bytes = p->said_bytes;
+        if (cta->index == to % cta->count)
+            mk_cta_copy(cta, to, &c);
+        mk_cta_add(cta, to, moe_told_flag(p, local), 1);
+    }
+}
+
+/* The tables, step by step. */
 MK_ROLE int moe_make_tables(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
-    uint32_t local = mk_local_of(&p->topo, p->topo.rank);
-    struct mk_route r = moe_route(p, cta->epoch);
-    r.part = cta->index;
-    r.parts = cta->count;
-    for (uint32_t rank = 0; rank < mk_world(&p->topo); rank++)
-        if (mk_cta_wait(cta, moe_ids_flag(p, rank), cta->epoch, MK_CAUSE_DATA))
-            return 1;
-    r.step = MK_ROUTE_COUNT;
-    mk_cta_route(cta, &r);
-    mk_cta_add(cta, local, p->flag_counted, 1);
-    if (mk_cta_wait(cta, p->flag_counted, cta->epoch * p->routers, MK_CAUSE_DATA))
+    const struct mk_topo *t = &p->topo;
+    if (moe_keep_ids(p, cta) || moe_make(p, cta, MK_ROUTE_COUNT, p->flag_counted) ||
+        moe_make(p, cta, MK_ROUTE_PLACE, p->flag_placed))
         return 1;
-    r.step = MK_ROUTE_PLACE;
-    mk_cta_route(cta, &r);
-    mk_cta_add(cta, local, p->flag_routed, 1);
-    return moe_await_routed(p, cta);
+    if (t->nodes > 1 && (moe_await_others(cta, moe_railed_flag(p, 0), t->nodes,
+                                          mk_node_of(t, t->rank), cta->epoch, MK_CAUSE_NETWORK) ||
+                         moe_make(p, cta, MK_ROUTE_RELAY, p->flag_relayed)))
+        return 1;
+    moe_tell(p, cta);
+    return moe_await_others(cta, moe_told_flag(p, 0), t->gpus, mk_local_of(t, t->rank),
+                            cta->epoch * p->routers, MK_CAUSE_DATA) ||
+           moe_make(p, cta, MK_ROUTE_LAY_OUT, p->flag_routed) || moe_await_routed(p, cta);
 }
 
 /* Chunk `chunk` of `count` rows of `rank`'s tokens, which begin at `source` of `space`. */
@@ -296,7 +318,7 @@ MK_ROLE int moe_intra_comm(const struct moe_dispatch_plan *p, struct mk_cta *cta
 {
     const struct mk_topo *t = &p->topo;
     uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank), turn = 0;
-    if (moe_gather_ids(p, cta) || moe_make_tables(p, cta))
+    if (moe_make_tables(p, cta))
         return 1;
     for (uint32_t chunk = 0; chunk < p->chunks; chunk++) {
         if (turn++ % cta->count != cta->index)
@@ -316,25 +338,27 @@ MK_ROLE int moe_intra_comm(const struct moe_dispatch_plan *p, struct mk_cta *cta
     return 0;
 }
 
-/* This rank's ids, and weights, to its rail's rank of every other node: the first inter_send
- * CTA. */
-MK_ROLE int moe_send_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+/* What this rank says to each other node, to its rail's rank there: inter_send CTAs take nodes in
+ * turn. More than there is room for is not said, only how many. */
+MK_ROLE int moe_say(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
     const struct mk_topo *t = &p->topo;
+    const struct mk_route r = moe_route(p, cta->epoch);
     uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank);
     struct mk_chunk c;
     c.id = t->rank * p->chunks;
     c.space = MK_SPACE_HEAP;
-    c.source = c.destination = p->ids[cta->epoch & 1] + t->rank * p->ids_pitch;
-    c.bytes = p->ids_moved + p->weights;
-    if (cta->index)
-        return 0;
-    if (mk_cta_wait(cta, moe_ids_flag(p, t->rank), cta->epoch, MK_CAUSE_DATA))
+    c.destination = r.railed + node * r.rail_pitch;
+    if (mk_cta_wait(cta, p->flag_placed, cta->epoch * p->routers, MK_CAUSE_DATA))
         return 1;
-    for (uint32_t distance = 1; distance < t->nodes; distance++)
-        if (mk_cta_put(cta, mk_rank_at(t, (node + t->nodes - distance) % t->nodes, local), &c,
-                       moe_ids_flag(p, t->rank)))
+    for (uint32_t distance = 1 + cta->index; distance < t->nodes; distance += cta->count) {
+        uint32_t to = (node + t->nodes - distance) % t->nodes,
+                 count = mk_cta_load(cta, r.sent_count + to * 4);
+        c.source = r.railing + to * r.rail_pitch;
+        c.bytes = r.rail_head + (count < r.relay_room ? count : r.relay_room) * p->record_bytes;
+        if (mk_cta_put(cta, mk_rank_at(t, to, local), &c, moe_railed_flag(p, node)))
             return 1;
+    }
     return 0;
 }
 
@@ -343,7 +367,7 @@ MK_ROLE int moe_inter_send(const struct moe_dispatch_plan *p, struct mk_cta *cta
     const struct mk_topo *t = &p->topo;
     uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank), turn = 0;
     struct mk_chunk c;
-    if (moe_send_ids(p, cta) || moe_await_routed(p, cta))
+    if (moe_say(p, cta) || moe_await_routed(p, cta))
         return 1;
     struct mk_route r = moe_route(p, cta->epoch);
     for (uint32_t distance = 1; distance < t->nodes; distance++) {

@@ -20,18 +20,14 @@ struct moe_dispatch_plan {
     uint32_t chunks;     /* of a rank's tokens */
     uint32_t routers;    /* intra_comm CTAs: they make the tables together */
     uint32_t take_rows;  /* of a tile that moe_deliver takes at a time */
-    /* where this rank's ids and weights lie: enum mk_space */
-    uint32_t ids_space, weights_space;
-    uint32_t flag_kept, flag_ids, flag_routed, flag_counted, flag_relay, flag_landed, flag_rows;
-    uint64_t row_bytes; /* of a token; 0: none is moved */
-    uint64_t ids_bytes; /* of a rank's ids */
-    uint64_t ids_moved; /* the same, rounded up to 16 */
-    uint64_t ids_pitch; /* from rank to rank, a multiple of 128 */
-    uint64_t weights;   /* from a rank's ids to its weights, as large (ids_moved); 0: it has none */
+    uint32_t flag_kept, flag_counted, flag_placed, flag_railed, flag_relayed, flag_told,
+        flag_routed, flag_relay, flag_landed, flag_rows;
+    uint64_t row_bytes;    /* of a token; 0: none is moved */
+    uint64_t record_bytes; /* of a token's k records (struct mk_route_record) */
+    uint64_t said_bytes;   /* of what is said to a rank, of all nodes */
     /* Offsets in the heap. */
-    uint64_t ids[2]; /* by epoch & 1: [W] of ids_pitch: uint32_t [tokens, k] of expert numbers,
-                        others for none; where the operator has weights, behind those float
-                        [tokens, k] */
+    /* the route's, by epoch & 1 */
+    uint64_t said[2], landed_records[2], railed[2];
     /* [nodes][relay_room] of row_bytes: tokens that leave for another node, each once */
     uint64_t packed;
     /* [gpus][landed_room] of row_bytes: tokens that another rank of this node has brought */
@@ -39,18 +35,20 @@ struct moe_dispatch_plan {
     /* Behind it: [nodes][relay_room] of row_bytes: tokens that have come from this rail's rank of a
      * node */
     uint64_t relay;
-    struct mk_route route; /* but for `ids` */
+    struct mk_route route; /* but for what other ranks write */
 };
 MK_PLAN_OF(moe_dispatch);
 
-MK_PURE uint32_t moe_node_of_expert(const struct moe_dispatch_plan *p, uint32_t expert)
+/* What this rail's rank of `node` says to this node is here. */
+MK_PURE uint32_t moe_railed_flag(const struct moe_dispatch_plan *p, uint32_t node)
 {
-    return expert / (p->rank_experts * p->topo.gpus);
+    return p->flag_railed + node;
 }
 
-MK_PURE uint32_t moe_ids_flag(const struct moe_dispatch_plan *p, uint32_t rank)
+/* Counts the intra_comm CTAs of a rank of this node that have told theirs. */
+MK_PURE uint32_t moe_told_flag(const struct moe_dispatch_plan *p, uint32_t local)
 {
-    return p->flag_ids + rank;
+    return p->flag_told + local;
 }
 
 /* Chunk `chunk` of the tokens that this rail's rank of `node` has sent here. */
@@ -106,7 +104,9 @@ MK_PURE struct mk_places moe_places(const struct moe_dispatch_plan *p, uint32_t 
 MK_PURE struct mk_route moe_route(const struct moe_dispatch_plan *p, uint64_t epoch)
 {
     struct mk_route r = p->route;
-    r.ids = p->ids[epoch & 1];
+    r.said = p->said[epoch & 1];
+    r.landed_records = p->landed_records[epoch & 1];
+    r.railed = p->railed[epoch & 1];
     return r;
 }
 

@@ -37,9 +37,9 @@
  *   in deterministic mode.
  *
  * Buffer reuse
- *   As in dispatch: one buffer of everything but ids and weights, and no credits. All that moves in
- *   a launch moves after every rank's ids are here, and a rank that has sent its ids has ended the
- *   launch before: it has Y, so every sum for it has come and all its rows and sums have been read.
+ *   As in dispatch: one buffer of everything but what ranks say, and no credits. All that moves in
+ *   a launch moves after all ranks have begun it, so each has ended the launch before: it has Y, so
+ *   every sum for it has come and all its rows and sums have been read.
  *
  * Deadlock freedom
  *   As in dispatch; down waits for up of its own rank, sums wait for down, and puts of sums for
@@ -111,7 +111,6 @@ MK_ROLE void moe_ffn_after(const struct moe_ffn_plan *p, struct mk_cta *cta,
 /* A run of a list of tokens of one rank. */
 struct moe_ffn_list {
     uint32_t source;       /* number of the list's first token on this rank */
-    uint64_t tokens;       /* which they are (struct mk_sums): offset of the table; 0: all */
     uint32_t first, count; /* those of the run */
 };
 
@@ -145,41 +144,52 @@ MK_ROLE int moe_ffn_await_made(const struct moe_ffn_plan *p, struct mk_cta *cta,
                             l->count, MK_CAUSE_DATA);
 }
 
-/* Sums of tokens of `rank`, to an address that the caller says. `behind`: number of the list's first
- * token among those that push_before tells of. */
+/* Sums of tokens of `rank`, to an address that the caller says. */
 MK_ROLE struct mk_sums moe_ffn_sums(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t rank,
-                                    uint32_t chunk, const struct moe_ffn_list *l, uint32_t behind)
+                                    uint32_t chunk, const struct moe_ffn_list *l)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
-    const struct mk_route *r = &d->route;
+    const struct mk_route r = moe_route(d, cta->epoch);
     struct mk_sums s;
     s.id = moe_ffn_back_id(p, rank, chunk);
     s.topo = d->topo;
     s.reach = MK_REACH_RANK;
     s.first = l->first;
     s.count = l->count;
-    s.list = l->tokens;
     s.k = d->k;
-    s.tokens = d->tokens;
-    s.experts = d->experts;
     s.rank_experts = d->rank_experts;
-    s.ids = d->ids[cta->epoch & 1] + rank * d->ids_pitch;
-    s.weights = s.ids + d->weights;
-    s.position = r->position + (uint64_t)l->source * d->k * 4;
+    s.records = mk_route_records(&r, l->source);
+    s.position = r.position + (uint64_t)l->source * d->k * 4;
     s.rows = p->made;
     s.rows_space = p->made_space;
     s.parts = p->back;
-    s.parts_room = r->landed_room;
-    s.parts_before = r->push_before + (uint64_t)behind * d->topo.gpus * 4;
+    s.parts_room = r.landed_room;
+    s.parts_first = r.push_first + (uint64_t)mk_node_of(&d->topo, rank) * d->topo.gpus * 4;
     s.whole = p->whole;
-    s.whole_room = r->relay_room;
-    s.whole_before = r->sent_before;
+    s.whole_room = r.relay_room;
+    s.whole_at = r.sent_at;
     s.elements = p->hidden;
     s.from = s.to = p->number;
     s.space = MK_SPACE_HEAP;
     s.local = mk_local_of(&d->topo, d->topo.rank);
     s.destination = 0;
     return s;
+}
+
+/* What others have added of tokens of a rank of `node`, all that `s` reaches, and this rank's rows of
+ * them, are here. */
+MK_ROLE int moe_ffn_await_sums(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t node,
+                               const struct moe_ffn_list *l, const struct mk_sums *s)
+{
+    struct mk_sums_flags f;
+    f.parts = moe_ffn_back_flag(p, node, 0, 0);
+    f.parts_pitch = p->list_chunks * p->chunk_parts;
+    f.part_rows = p->part_rows;
+    f.chunk_parts = p->chunk_parts;
+    f.whole = moe_ffn_sum_flag(p, 0, 0);
+    f.whole_pitch = p->dispatch.chunks;
+    f.chunk_rows = p->dispatch.chunk_rows;
+    return moe_ffn_await_made(p, cta, l) || mk_cta_wait_sums(cta, s, &f);
 }
 
 /* Part `part` of chunk `chunk` of the tokens of `rank`, which is on another rail, that have an
@@ -197,45 +207,15 @@ MK_ROLE int moe_ffn_give_part(const struct moe_ffn_plan *p, struct mk_cta *cta, 
         return 0;
     uint32_t begin = mk_cta_load(cta, r->landed_first + rank * 4ull);
     l.source = mk_route_landed(r, rank, begin);
-    l.tokens = r->landed + ((uint64_t)to * r->landed_room + begin) * 4;
     if (moe_ffn_await_made(p, cta, &l))
         return 1;
-    struct mk_sums s = moe_ffn_sums(p, cta, rank, chunk, &l, 0);
+    struct mk_sums s = moe_ffn_sums(p, cta, rank, chunk, &l);
     s.local = to;
     s.destination =
         p->back + ((uint64_t)local * r->landed_room + begin + l.first) * p->result_bytes;
     mk_cta_add_up(cta, &s);
     mk_cta_signal(cta, to, moe_ffn_back_flag(p, node, local, moe_ffn_part_of(p, l.first)),
                   cta->epoch);
-    return 0;
-}
-
-/* What other ranks of this node have added up of tokens of this rail's rank of `node` is here: of
- * those from number `first` on up to `end` of all that push_before tells of, of which that rank's
- * last is the one before `all`. */
-MK_ROLE int moe_ffn_await_back(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t node,
-                               uint32_t first, uint32_t end, uint32_t all)
-{
-    const struct mk_topo *t = &p->dispatch.topo;
-    const struct mk_route *r = &p->dispatch.route;
-    uint32_t local = mk_local_of(t, t->rank);
-    for (uint32_t step = 1; step < t->gpus; step++) {
-        uint32_t from = (local + step) % t->gpus, at = (node * t->gpus + from) * 4,
-                 list = mk_cta_load(cta, r->push_first + at),
-                 begin = mk_cta_load(cta, r->push_before + ((uint64_t)first * t->gpus + from) * 4) -
-                         list,
-                 stop =
-                     end == all
-                         ? mk_cta_load(cta, r->push_count + at)
-                         : mk_cta_load(cta, r->push_before + ((uint64_t)end * t->gpus + from) * 4) -
-                               list;
-        if (begin == stop)
-            continue;
-        uint32_t last = moe_ffn_part_of(p, stop - 1);
-        for (uint32_t part = moe_ffn_part_of(p, begin); part <= last; part++)
-            if (mk_cta_wait(cta, moe_ffn_back_flag(p, node, from, part), cta->epoch, MK_CAUSE_DATA))
-                return 1;
-    }
     return 0;
 }
 
@@ -248,21 +228,17 @@ MK_ROLE int moe_ffn_send_sums(const struct moe_ffn_plan *p, struct mk_cta *cta, 
     const struct mk_route *r = &d->route;
     uint32_t own_node = mk_node_of(&d->topo, d->topo.rank),
              rank = mk_rank_at(&d->topo, node, mk_local_of(&d->topo, d->topo.rank)),
-             all = mk_cta_load(cta, r->came_count + node * 4ull),
-             behind = r->room + node * r->relay_room;
+             all = mk_cta_load(cta, r->came_count + node * 4ull);
     struct moe_ffn_list l;
     moe_ffn_cut(p, &l, all, chunk, UINT32_MAX);
     if (!l.count)
         return 0;
     l.source = mk_route_relayed(r, node);
-    l.tokens = r->came + (uint64_t)node * r->relay_room * 4;
-    if (moe_ffn_await_back(p, cta, node, behind + l.first, behind + l.first + l.count,
-                           behind + all) ||
-        moe_ffn_await_made(p, cta, &l))
-        return 1;
-    struct mk_sums s = moe_ffn_sums(p, cta, rank, chunk, &l, behind);
+    struct mk_sums s = moe_ffn_sums(p, cta, rank, chunk, &l);
     struct mk_chunk c;
     s.reach = MK_REACH_NODE;
+    if (moe_ffn_await_sums(p, cta, node, &l, &s))
+        return 1;
     s.destination = p->sums + ((uint64_t)node * r->relay_room + l.first) * p->result_bytes;
     mk_cta_add_up(cta, &s);
     c.id = s.id;
@@ -273,25 +249,6 @@ MK_ROLE int moe_ffn_send_sums(const struct moe_ffn_plan *p, struct mk_cta *cta, 
     return mk_cta_put(cta, rank, &c, moe_ffn_sum_flag(p, own_node, chunk));
 }
 
-/* What other nodes have for tokens first .. end - 1 of this rank is here. */
-MK_ROLE int moe_ffn_await_whole(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t first,
-                                uint32_t end)
-{
-    const struct moe_dispatch_plan *d = &p->dispatch;
-    uint32_t node = mk_node_of(&d->topo, d->topo.rank);
-    for (uint32_t distance = 1; distance < d->topo.nodes; distance++) {
-        uint32_t other = (node + d->topo.nodes - distance) % d->topo.nodes;
-        uint64_t before = d->route.sent_before + (uint64_t)other * (d->tokens + 1) * 4;
-        uint32_t begin = mk_cta_load(cta, before + first * 4ull),
-                 stop = mk_cta_load(cta, before + end * 4ull);
-        for (uint32_t chunk = begin / d->chunk_rows;
-             begin < stop && chunk <= (stop - 1) / d->chunk_rows; chunk++)
-            if (mk_cta_wait(cta, moe_ffn_sum_flag(p, other, chunk), cta->epoch, MK_CAUSE_NETWORK))
-                return 1;
-    }
-    return 0;
-}
-
 /* All that part `part` of chunk `chunk` of this rank's tokens is the sum of, and then Y. */
 MK_ROLE int moe_ffn_total(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t chunk,
                           uint32_t part)
@@ -300,13 +257,10 @@ MK_ROLE int moe_ffn_total(const struct moe_ffn_plan *p, struct mk_cta *cta, uint
     struct moe_ffn_list l;
     moe_ffn_cut(p, &l, d->tokens, chunk, part);
     l.source = 0;
-    l.tokens = 0;
-    if (moe_ffn_await_back(p, cta, mk_node_of(&d->topo, d->topo.rank), l.first, l.first + l.count,
-                           d->tokens) ||
-        moe_ffn_await_whole(p, cta, l.first, l.first + l.count) || moe_ffn_await_made(p, cta, &l))
-        return 1;
-    struct mk_sums s = moe_ffn_sums(p, cta, d->topo.rank, chunk, &l, 0);
+    struct mk_sums s = moe_ffn_sums(p, cta, d->topo.rank, chunk, &l);
     s.reach = MK_REACH_ALL;
+    if (moe_ffn_await_sums(p, cta, mk_node_of(&d->topo, d->topo.rank), &l, &s))
+        return 1;
     s.to = MK_BF16;
     s.space = p->y_space;
     s.destination = l.first * (p->hidden * 2ull);

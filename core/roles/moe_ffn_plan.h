@@ -37,7 +37,7 @@ struct moe_ffn_plan {
      * this rank has brought them, in the order of the table `push` */
     uint64_t back;
     uint64_t sums; /* [nodes][relay_room] of result_bytes: what this node has for tokens of another,
-                     * in the order of `came` */
+                     * as they came */
     uint64_t whole; /* the same: what other nodes have for this rank's, in the order of `sent` */
 };
 MK_PLAN_OF(moe_ffn);

@@ -223,7 +223,7 @@ static int sim_check_forms(const struct sim_arguments *a, const struct options_f
 /* What goes together where nothing is explored. */
 static int sim_check_alone(const struct sim_arguments *a, enum mk_op op, char *error, size_t size)
 {
-    if ((a->of.skew || a->of.ids) && !sim_op_of(op)->ids) {
+    if ((a->of.skew || a->of.ids) && !sim_op_of(op)->routes) {
         snprintf(error, size, "%s has no experts: --%s is for a MoE", plan_op_name(op),
                  a->of.skew ? "skew" : "ids");
         return -EINVAL;

@@ -13,18 +13,11 @@
 
 SIM_ROLES(moe_combine);
 
-static uint64_t moe_combine_ids(const struct mk_plan *plan, uint64_t epoch, uint64_t *pitch)
-{
-    const struct moe_dispatch_plan *p = &moe_combine_plan_of(plan)->layer.dispatch;
-    *pitch = p->ids_pitch;
-    return p->ids[epoch & 1];
-}
-
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
     .run = moe_combine_role,
     .leaves_puts = 1,
-    .ids = moe_combine_ids,
+    .routes = 1,
     .fill = exact_moe_rows_fill_back,
     .verify = exact_moe_rows_verify_back,
 };

@@ -13,17 +13,10 @@
 
 SIM_ROLES(moe_dispatch);
 
-static uint64_t moe_dispatch_ids(const struct mk_plan *plan, uint64_t epoch, uint64_t *pitch)
-{
-    const struct moe_dispatch_plan *p = moe_dispatch_plan_of(plan);
-    *pitch = p->ids_pitch;
-    return p->ids[epoch & 1];
-}
-
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
     .run = moe_dispatch_role,
-    .ids = moe_dispatch_ids,
+    .routes = 1,
     .fill = exact_moe_rows_fill_out,
     .verify = exact_moe_rows_verify_out,
 };

@@ -65,13 +65,6 @@ static void moe_dispatch_gemm_operands(const struct mk_plan *plan, const struct 
     out->scales_pitch = 1;
 }
 
-static uint64_t moe_dispatch_gemm_ids(const struct mk_plan *plan, uint64_t epoch, uint64_t *pitch)
-{
-    const struct moe_dispatch_plan *d = &moe_dispatch_gemm_plan_of(plan)->dispatch;
-    *pitch = d->ids_pitch;
-    return d->ids[epoch & 1];
-}
-
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
     .run = moe_dispatch_gemm_role,
@@ -79,7 +72,7 @@ const struct sim_op SIM_OP_NAME = {
     .tile = moe_dispatch_gemm_tile,
     .before = moe_dispatch_gemm_before,
     .operands = moe_dispatch_gemm_operands,
-    .ids = moe_dispatch_gemm_ids,
+    .routes = 1,
     .fill = exact_moe_fill,
     .verify = exact_moe_verify,
 };

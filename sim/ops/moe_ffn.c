@@ -105,13 +105,6 @@ static void moe_ffn_factor(const struct mk_problem *q, uint32_t which, uint64_t 
     *n = which ? q->moe.hidden : q->moe.inner;
 }
 
-static uint64_t moe_ffn_ids(const struct mk_plan *plan, uint64_t epoch, uint64_t *pitch)
-{
-    const struct moe_dispatch_plan *d = &moe_ffn_plan_of(plan)->dispatch;
-    *pitch = d->ids_pitch;
-    return d->ids[epoch & 1];
-}
-
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
     .run = moe_ffn_role,
@@ -126,7 +119,7 @@ const struct sim_op SIM_OP_NAME = {
     .operands = moe_ffn_operands,
     .second = MK_SPACE_ARG4,
     .factor = moe_ffn_factor,
-    .ids = moe_ffn_ids,
+    .routes = 1,
     .fill = exact_moe_ffn_fill,
     .verify = exact_moe_ffn_verify,
 };

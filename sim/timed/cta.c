@@ -196,20 +196,52 @@ static void timed_combine(struct mk_cta *cta, const struct mk_combine *s)
     c->goes_on = 1;
 }
 
+/* Tokens of others that have come here, by rail or in the node. */
+static uint64_t timed_landed(const struct timed_rank *r, const struct mk_route *route)
+{
+    const struct mk_topo *t = &route->topo;
+    const uint32_t *words = (const uint32_t *)(const void *)r->heap, last = t->nodes - 1;
+    uint64_t tokens = 0;
+    for (uint32_t node = 0; node < t->nodes; node++)
+        tokens += node == mk_node_of(t, t->rank) ? 0 : words[route->came_count / 4 + node];
+    for (uint32_t local = 0; local < t->gpus && route->step == MK_ROUTE_LAY_OUT; local++) {
+        uint32_t rank = mk_rank_at(t, mk_route_behind(t, last), local);
+        if (local != mk_local_of(t, t->rank))
+            tokens += (uint64_t)words[route->landed_first / 4 + rank] +
+                      words[route->landed_count / 4 + rank];
+    }
+    return tokens;
+}
+
+static uint8_t *timed_heap_of(void *world, uint32_t rank)
+{
+    return ((struct timed_world *)world)->ranks[rank].heap;
+}
+
 static void timed_route(struct mk_cta *cta, const struct mk_route *route)
 {
     struct timed_cta *c = timed_cta_of(cta);
     struct timed_rank *r = timed_rank_of(c);
+    const struct mk_machine *m = r->world->machine;
+    const int own = route->step <= MK_ROUTE_PLACE;
     timed_line_flush(c);
-    /* each part reads its share of the ids, once in each step */
+    if (route->step != MK_ROUTE_KEEP) { /* ids are drawn without what is dropped */
+        route_make(route, r->heap, timed_ids_of(r->world, r->launch, route->topo.rank), NULL,
+                   r->summary);
+        if (!route->part && (route->step == MK_ROUTE_PLACE || route->step == MK_ROUTE_RELAY))
+            route_hand_over(route, timed_heap_of, r->world);
+    }
+    /* each part reads its share, of own ids or of the records that have come, once in each step */
     timed_spend(c, TIMED_MEMORY,
-                (route->step == MK_ROUTE_COUNT ? r->world->machine->route_count
-                                               : r->world->machine->route_place) /
+                (route->step == MK_ROUTE_COUNT   ? m->route_count
+                 : route->step == MK_ROUTE_RELAY ? 0
+                                                 : m->route_place / 2) /
                     r->slow.gpu);
-    timed_add(c, 0xffffffu,
-              (uint64_t)mk_world(&route->topo) * route->tokens * route->k * 4 / route->parts, 1);
-    if (route->step != MK_ROUTE_KEEP) /* ids are drawn without what is dropped */
-        route_make(route, r->heap, timed_ids_find(r->world, route->ids), r->summary);
+    timed_add(
+        c, 0xffffffu,
+        (own ? route->tokens * 4ull : timed_landed(r, route) * sizeof(struct mk_route_record)) *
+            route->k / route->parts,
+        1);
 }
 
 static void timed_overflow(struct mk_cta *cta, enum mk_route_over over, uint32_t rank,
@@ -226,9 +258,7 @@ static void timed_overflow(struct mk_cta *cta, enum mk_route_over over, uint32_t
 
 static const void *timed_load(struct mk_cta *cta, uint64_t offset)
 {
-    const struct timed_rank *r = timed_rank_of(timed_cta_of(cta));
-    const void *id = timed_ids_find(r->world, offset);
-    return id ? id : r->heap + offset;
+    return timed_rank_of(timed_cta_of(cta))->heap + offset;
 }
 
 static int timed_put_chunk(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk,

@@ -10,14 +10,12 @@
 int timed_ids_open(struct timed_world *w)
 {
     const struct mk_moe *m = &w->config.plan->problem.moe;
-    for (uint32_t i = 0; i < 2 && w->op->ids; i++) {
-        w->ids_at[i] = w->op->ids(w->config.plan, i, &w->ids_pitch);
-        w->ids_bytes = w->world * w->ids_pitch;
-        w->ids[i] = calloc(1, w->ids_bytes);
+    for (uint32_t i = 0; i < 2 && w->op->routes; i++) {
+        w->ids[i] = calloc(w->world, m->tokens * m->k * sizeof *w->ids[i]);
         if (!w->ids[i])
             return -ENOMEM;
     }
-    if (!w->op->ids || w->config.skew <= 0 || w->config.ids)
+    if (!w->op->routes || w->config.skew <= 0 || w->config.ids)
         return 0;
     w->chosen = malloc(m->experts * sizeof *w->chosen);
     if (!w->chosen)
@@ -86,20 +84,19 @@ static void ids_keep_rank(const struct timed_world *w, const struct mk_plan *pla
 
 void timed_ids_place(struct timed_world *w, const struct mk_plan *plan, uint64_t launch)
 {
-    uint8_t *ids = w->ids[launch & 1];
+    uint32_t *ids = w->ids[launch & 1];
+    const uint64_t each = plan->problem.moe.tokens * plan->problem.moe.k;
     if (!ids || w->ids_launch[launch & 1] == launch)
         return;
     w->ids_launch[launch & 1] = launch;
     for (uint32_t rank = 0; rank < w->world; rank++)
-        ids_keep_rank(w, plan, launch, rank, (uint32_t *)(void *)(ids + rank * w->ids_pitch));
+        ids_keep_rank(w, plan, launch, rank, ids + rank * each);
 }
 
-const void *timed_ids_find(const struct timed_world *w, uint64_t offset)
+const uint32_t *timed_ids_of(const struct timed_world *w, uint64_t launch, uint32_t rank)
 {
-    for (uint32_t i = 0; i < 2; i++)
-        if (w->ids[i] && offset - w->ids_at[i] < w->ids_bytes)
-            return w->ids[i] + (offset - w->ids_at[i]);
-    return NULL;
+    const struct mk_moe *m = &w->config.plan->problem.moe;
+    return w->ids[launch & 1] + rank * m->tokens * m->k;
 }
 
 void timed_ids_close(struct timed_world *w)

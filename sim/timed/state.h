@@ -194,10 +194,9 @@ struct timed_world {
     uint32_t ended;   /* ranks that have done all launches */
     double pace_rate; /* bytes/ns of a paced warp; 0: no pace */
     double *chosen;   /* [experts] sums of shares, where tokens choose unevenly; NULL */
-    /* By launch & 1, expert ids of all ranks, which have one memory for them: where in a rank's heap
-     * they would be, and whose launch they are of. What is behind them are weights, zeroes. */
-    uint8_t *ids[2];
-    uint64_t ids_at[2], ids_launch[2], ids_bytes, ids_pitch;
+    /* By launch & 1, each rank's [tokens, k] expert ids; and whose launch they are of. */
+    uint32_t *ids[2];
+    uint64_t ids_launch[2];
     int by_hand;    /* tiles are handed out in turn */
     double clock;   /* what power does to tiles, 1 or more */
     double fetched; /* bytes from HBM in a stage of all engines */
@@ -280,12 +279,11 @@ int timed_compute(struct timed_cta *c);
 int timed_send(struct timed_cta *c);
 
 /* ids.c: the experts of all ranks' tokens. timed_ids_place: before a rank begins launch `launch`. No
- * rank begins the launch after the next before all have ended this one. timed_ids_find: a word of a
- * rank's heap that is one of them; NULL: it is none. */
+ * rank begins the launch after the next before all have ended this one. */
 int timed_ids_open(struct timed_world *w);
 void timed_ids_close(struct timed_world *w);
 void timed_ids_place(struct timed_world *w, const struct mk_plan *plan, uint64_t launch);
-const void *timed_ids_find(const struct timed_world *w, uint64_t offset);
+const uint32_t *timed_ids_of(const struct timed_world *w, uint64_t launch, uint32_t rank);
 
 /* links.c */
 int timed_links_open(struct timed_world *w);

@@ -19,8 +19,8 @@ const char *const timed_part_names[TIMED_PARTS] = {
     [TIMED_MEMORY] = "memory",  [TIMED_FLAG] = "flags",  [TIMED_PROXY] = "proxy",
     [TIMED_NETWORK] = "network"};
 
-/* Bytes of a MoE's rank's tables: buffers of words, not of rows, nor those that a GPU alone counts in.
- * Ids, which ranks share, are none. */
+/* Bytes of a MoE's rank's tables: buffers of words, not of rows, nor those that a GPU alone counts
+ * in. */
 static double world_tables(const struct mk_plan *plan)
 {
     struct op_tables t;
@@ -41,7 +41,7 @@ int timed_memory_check(const struct mk_plan *plan, char *error, size_t size)
     const struct mk_role_split *split = &q->tuning.split;
     double ranks = mk_world(&q->topo), ctas = mk_total_ctas(split) + split->ctas[MK_COMPUTE];
     double rank = ctas * (8192 + sizeof(struct timed_cta)) + 8.0 * plan->flags + sizeof *plan;
-    if (sim_op_of(q->op)->ids)
+    if (sim_op_of(q->op)->routes)
         rank += world_tables(plan);
     double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     if (have <= 0 || ranks * rank <= have)
@@ -49,7 +49,7 @@ int timed_memory_check(const struct mk_plan *plan, char *error, size_t size)
     snprintf(error, size,
              "%.0f ranks of %.0f CTAs%s take %.0f GB and this machine has %.0f GB: a smaller "
              "problem fits, or fewer ranks",
-             ranks, ctas, sim_op_of(q->op)->ids ? " and their tables of tokens" : "",
+             ranks, ctas, sim_op_of(q->op)->routes ? " and their tables of tokens" : "",
              ranks * rank / 1e9, have / 1e9);
     return -EINVAL;
 }
@@ -98,7 +98,7 @@ static int world_make_heap(struct timed_world *w, struct timed_rank *r)
     r->flags = calloc(r->plan.flag_base + r->plan.flags + 1, sizeof *r->flags);
     if (!r->flags)
         return -ENOMEM;
-    if (!w->op->ids)
+    if (!w->op->routes)
         return 0;
     op_extents(&r->plan.problem, bytes);
     uint64_t whole = r->plan.heap_base + r->plan.heap_bytes;
@@ -262,7 +262,7 @@ static int world_make(struct timed_world *w)
     w->beside = cuda && (w->senders || mk_role_coresident(split, MK_INTRA_COMM) ||
                          mk_role_coresident(split, MK_INTER_REDUCE));
     if (cuda && w->op->operands)
-        w->fetched = w->op->ids ? model_fetched_groups(q) : model_fetched(w->machine, q);
+        w->fetched = w->op->routes ? model_fetched_groups(q) : model_fetched(w->machine, q);
     w->clock = timed_clock(w->machine, plan);
     if (timed_flags_open(w))
         return -ENOMEM;

@@ -1,8 +1,9 @@
-/* The gather of ids that begins every launch of a MoE operator (core/roles/moe_dispatch.h, moe_ffn.h) is all that keeps its
- * launches apart. Three ranks of three nodes; in each launch ranks 0 and 2, or one of them, or none, whichever, have a token
+/* What each rank says to all others when a launch of a MoE operator begins (core/roles/moe_dispatch.h, moe_ffn.h) is all that
+ * keeps its launches apart. Three ranks of three nodes; in each launch ranks 0 and 2, or one of them, or none, whichever, have a token
  * for an expert on rank 1.
  *
- *   ids      from every rank to every other; two buffers, by epoch & 1; read until the launch ends (with them go weights)
+ *   ids      what a rank says (counts, and records of its tokens: experts and weights), from every rank to every other; two
+ *            buffers, by epoch & 1; read until the launch ends
  *   tokens   packed, put to rank 1, where one flag counts them over all launches; one buffer of everything
  *   sums     with -D RETURNS (moe_ffn): put back by rank 1, each with a flag that is set to the epoch; one buffer; not drained
  *
@@ -10,7 +11,7 @@
  * all others, as over SRD; it reads its source when it lands, data and flag at once (that data comes before its flag is
  * flags.pml's matter).
  *
- * Holds: who routes reads every rank's ids of this launch, as long as it runs; what is counted or waited for is of this
+ * Holds: who routes reads what every rank says of this launch, as long as it runs; what is counted or waited for is of this
  * launch; every launch of every rank ends.
  *
  * -D of one of these breaks it: NO_DRAIN (of ids and tokens) ONE_IDS_BUFFER MOVES_BEFORE_IDS ROUTES_WITHOUT_ONE

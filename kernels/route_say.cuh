@@ -1,0 +1,354 @@
+/* What a rank has to say to others of where its tokens go, on a GPU (kernels/cta_route.cuh): COUNT,
+ * PLACE and RELAY of core/cta_route.h.
+ *
+ * A part has a slice of the rank's tokens, of which each of its warps takes a run. To count, a warp
+ * brings its run's ids to shared memory, where they stay, and adds up; a run's counts stay there, too,
+ * those of a part go to memory. When all parts have counted, each adds up what is before its own
+ * slice; each warp then goes over its run again and knows the number of every place. Equal numbers
+ * among 32 places are counted by matching lanes. No atomics on what is placed: the same tables in
+ * every run. */
+#ifndef MK_KERNELS_ROUTE_SAY_CUH
+#define MK_KERNELS_ROUTE_SAY_CUH
+
+#include "kernels/route_walk.cuh"
+
+enum {
+    ROUTE_IDS_AHEAD = 8,    /* loads of ids, 16 bytes each, that a lane has under way */
+    ROUTE_COUNTS_AHEAD = 12 /* of counts: those of so many parts */
+};
+
+/* A warp's. */
+struct route_run {
+    uint32_t first, end; /* tokens */
+    const uint32_t *ids; /* of the first, in shared memory or memory */
+    uint32_t *counts;    /* of experts, ranks, nodes */
+};
+
+PTX_FN struct route_run route_run_of(const struct mk_cta *cta, const struct route_walk *w,
+                                     uint32_t warp)
+{
+    const struct mk_route *r = w->r;
+    const uint32_t warps = cta->lanes / 32;
+    /* Runs begin at multiples of 4 tokens: their ids, at 16 bytes. */
+    const uint32_t of_part = (r->tokens + r->parts - 1) / r->parts,
+                   each = ((of_part + warps - 1) / warps + 3) & ~3u,
+                   from = (r->part * warps + warp) * each;
+    struct route_run run;
+    run.first = from < r->tokens ? from : r->tokens;
+    run.end = r->tokens - run.first < each ? r->tokens : run.first + each;
+    run.ids = warps * each * r->k <= w->spare
+                  ? w->ids + warp * each * r->k
+                  : (const uint32_t *)(cta->launch->arguments[r->ids_space] + r->ids) +
+                        (uint64_t)run.first * r->k;
+    run.counts = w->words + warp * (uint32_t)mk_route_counters(&r->topo, r->experts);
+    return run;
+}
+
+/* Its ids to shared memory. */
+PTX_FN void route_bring_ids(const struct mk_cta *cta, const struct mk_route *r,
+                            const struct route_run *run)
+{
+    const uint32_t *from = (const uint32_t *)(cta->launch->arguments[r->ids_space] + r->ids) +
+                           (uint64_t)run->first * r->k;
+    uint32_t *to = (uint32_t *)run->ids;
+    if (from == to)
+        return;
+    uint32_t words = (run->end - run->first) * r->k, lane = threadIdx.x % 32, wide = words & ~3u;
+#pragma unroll 1
+    for (uint32_t i = lane * 4; i < wide; i += 128 * ROUTE_IDS_AHEAD) {
+        uint4 v[ROUTE_IDS_AHEAD];
+#pragma unroll
+        for (uint32_t j = 0; j < ROUTE_IDS_AHEAD; j++)
+            if (i + j * 128 < wide)
+                v[j] = ptx_load_16_l2(from + i + j * 128);
+#pragma unroll
+        for (uint32_t j = 0; j < ROUTE_IDS_AHEAD; j++)
+            if (i + j * 128 < wide)
+                *(uint4 *)(to + i + j * 128) = v[j];
+    }
+    if (wide + lane < words)
+        to[wide + lane] = from[wide + lane];
+}
+
+/* ---- counting ---- */
+
+/* Whether this lane's place is the first of its token that names one of `number`; all lanes. */
+PTX_FN bool route_is_first(const struct route_lane *l, bool is, uint32_t number)
+{
+    uint32_t same = __match_any_sync(0xffffffff, is ? number * 32 + l->token : ROUTE_NONE);
+    return is && !route_lower_lanes(same);
+}
+
+PTX_FN void route_count_run(const struct route_walk *w, const struct route_run *run)
+{
+    const struct mk_route *r = w->r;
+    const struct route_lane l = route_lane_of(r);
+    uint32_t *ranks = run->counts + r->experts, *nodes = ranks + w->world;
+#pragma unroll 1
+    for (uint32_t first = run->first; first < run->end; first += l.tokens) {
+        const uint32_t token = first + l.token;
+        const bool there = l.token < l.tokens && token < run->end;
+        const uint32_t expert =
+            there ? run->ids[(token - run->first) * r->k + l.place] : ROUTE_NONE;
+        const bool is = expert < r->experts;
+        const uint32_t rank = is ? expert / r->rank_experts : 0, node = rank / r->topo.gpus;
+        const bool names_rank = route_is_first(&l, is, rank),
+                   names_node = route_is_first(&l, is && node != w->node, node);
+        if (is)
+            atomicAdd(&run->counts[expert], 1u);
+        if (names_rank)
+            atomicAdd(&ranks[rank], 1u);
+        if (names_node)
+            atomicAdd(&nodes[node], 1u);
+    }
+}
+
+PTX_FN void route_count(const struct mk_cta *cta, const struct route_walk *w)
+{
+    const struct mk_route *r = w->r;
+    const uint32_t counters = (uint32_t)mk_route_counters(&r->topo, r->experts),
+                   warps = cta->lanes / 32;
+    const struct route_run run = route_run_of(cta, w, cta_lane(cta) / 32);
+    route_bring_ids(cta, r, &run);
+#pragma unroll 1
+    for (uint32_t c = threadIdx.x % 32; c < counters; c += 32)
+        run.counts[c] = 0;
+    __syncwarp();
+    route_count_run(w, &run);
+    __syncthreads();
+    uint32_t *scratch = route_words(w, r->scratch) + r->part * counters;
+#pragma unroll 1
+    for (uint32_t c = cta_lane(cta); c < counters; c += cta->lanes) {
+        uint32_t sum = 0;
+#pragma unroll 4
+        for (uint32_t i = 0; i < warps; i++)
+            sum += w->words[i * counters + c];
+        scratch[c] = sum;
+    }
+}
+
+/* ---- placing ---- */
+
+/* What is said of a counter, of which all parts have `count`. */
+PTX_FN void route_say_count(const struct route_walk *w, uint32_t c, uint32_t count)
+{
+    const struct mk_route *r = w->r;
+    const struct mk_topo *t = &r->topo;
+    const uint32_t tokens = r->rank_experts + MK_SAID_TOKENS,
+                   of_node = r->rank_experts + MK_SAID_OF_NODE;
+    if (c >= r->experts + w->world) {
+        const uint32_t node = c - r->experts - w->world;
+        if (node == w->node)
+            return;
+        route_words(w, r->sent_count)[node] = count;
+#pragma unroll 1
+        for (uint32_t to = 0; to < t->gpus; to++)
+            route_words(w, r->railing + node * r->rail_pitch)[to * r->said_words + of_node] = count;
+        return;
+    }
+    const uint32_t rank = c < r->experts ? c / r->rank_experts : c - r->experts,
+                   node = mk_node_of(t, rank), to = mk_local_of(t, rank);
+    uint32_t *said = node == w->node
+                         ? route_say(w, to, node)
+                         : route_words(w, r->railing + node * r->rail_pitch) + to * r->said_words;
+    said[c < r->experts ? c % r->rank_experts : tokens] = count;
+    if (c >= r->experts && node == w->node) {
+        route_words(w, r->push_first)[node * t->gpus + to] = 0;
+        route_words(w, r->push_count)[node * t->gpus + to] = count;
+    }
+}
+
+/* What all parts have counted: a thread adds up a counter. Each run learns its first numbers. */
+PTX_FN void route_add_up(const struct mk_cta *cta, const struct route_walk *w)
+{
+    const struct mk_route *r = w->r;
+    const uint32_t counters = (uint32_t)mk_route_counters(&r->topo, r->experts),
+                   warps = cta->lanes / 32;
+#pragma unroll 1
+    for (uint32_t c = cta_lane(cta); c < counters; c += cta->lanes) {
+        const uint32_t *scratch = route_words(w, r->scratch) + c;
+        uint32_t sum = 0, next = 0;
+#pragma unroll 1
+        for (uint32_t first = 0; first < r->parts; first += ROUTE_COUNTS_AHEAD) {
+            uint32_t n[ROUTE_COUNTS_AHEAD];
+#pragma unroll
+            for (uint32_t j = 0; j < ROUTE_COUNTS_AHEAD; j++)
+                n[j] = first + j < r->parts ? scratch[(first + j) * counters] : 0;
+#pragma unroll
+            for (uint32_t j = 0; j < ROUTE_COUNTS_AHEAD; j++) {
+                next += first + j < r->part ? n[j] : 0;
+                sum += n[j];
+            }
+        }
+#pragma unroll 1
+        for (uint32_t i = 0; i < warps; i++) {
+            uint32_t *of = w->words + i * counters + c, n = *of;
+            *of = next;
+            next += n;
+        }
+        if (c % r->parts == r->part)
+            route_say_count(w, c, sum);
+    }
+    __syncthreads();
+}
+
+/* The next number of a counter for each lane that `is`, in the order of lanes; all lanes. */
+PTX_FN uint32_t route_number(uint32_t *counters, bool is, uint32_t counter)
+{
+    const uint32_t same = __match_any_sync(0xffffffff, is ? counter : ROUTE_NONE),
+                   lower = route_lower_lanes(same), next = is ? counters[counter] : 0;
+    __syncwarp();
+    if (is && !lower)
+        counters[counter] = next + __popc(same);
+    __syncwarp();
+    return next + lower;
+}
+
+PTX_FN void route_place_run(const struct mk_cta *cta, const struct route_walk *w,
+                            const struct route_run *run)
+{
+    const struct mk_route *r = w->r;
+    const struct mk_topo *t = &r->topo;
+    const struct route_lane l = route_lane_of(r);
+    const float *weights = r->weights_space == MK_SPACE_HEAP
+                               ? nullptr
+                               : (const float *)cta->launch->arguments[r->weights_space];
+    uint32_t *ranks = run->counts + r->experts, *nodes = ranks + w->world;
+#pragma unroll 1
+    for (uint32_t first = run->first; first < run->end; first += l.tokens) {
+        const uint32_t token = first + l.token;
+        const bool there = l.token < l.tokens && token < run->end;
+        const uint64_t at = (uint64_t)token * r->k + l.place;
+        const uint32_t expert =
+            there ? run->ids[(token - run->first) * r->k + l.place] : ROUTE_NONE;
+        const bool is = expert < r->experts;
+        const float weight = is && weights ? weights[at] : 0;
+        const uint32_t rank = is ? expert / r->rank_experts : 0, node = rank / t->gpus;
+        const uint32_t row = route_number(run->counts, is, expert);
+        const bool names_rank = route_is_first(&l, is && rank != t->rank, rank);
+        const uint32_t turn = route_number(ranks, names_rank, rank);
+        uint32_t sent_at = ROUTE_NONE;
+        uint4 *to = nullptr;
+        if (names_rank && node == w->node)
+            to = route_push(w, mk_local_of(t, rank), turn, token);
+        if (t->nodes > 1) {
+            const bool names_node = route_is_first(&l, is && node != w->node, node);
+            const uint32_t number = route_number(nodes, names_node, node);
+            sent_at = names_node ? number : ROUTE_NONE;
+            if (names_node && number < r->relay_room) {
+                route_words(w, r->sent)[(uint64_t)node * r->relay_room + number] = token;
+                to = route_records(w, r->railing + node * r->rail_pitch + r->rail_head) +
+                     (uint64_t)number * r->k;
+            }
+            if (there && r->sent_at)
+                route_words(w, r->sent_at)[at] = sent_at;
+        }
+        const uint4 record = make_uint4(is ? expert : ROUTE_NONE, is ? row : 0,
+                                        names_rank ? turn : ROUTE_NONE, __float_as_uint(weight));
+        if (there)
+            route_records(w, r->records)[at] = record;
+        route_hand_on(r, &l, there, record, to);
+    }
+}
+
+PTX_FN void route_place(const struct mk_cta *cta, const struct route_walk *w)
+{
+    const struct route_run run = route_run_of(cta, w, cta_lane(cta) / 32);
+    route_add_up(cta, w);
+    route_place_run(cta, w, &run);
+}
+
+/* ---- handing on what the rail brings ---- */
+
+PTX_FN const uint32_t *route_railed(const struct route_walk *w, uint32_t node)
+{
+    return route_words(w, w->r->railed + node * w->r->rail_pitch);
+}
+
+/* By distance of nodes: first[gpus][nodes], where each node's tokens begin among those for a local
+ * rank; groups[nodes], of lanes' tokens, and all of them. */
+struct route_rails {
+    uint32_t *first, *groups, all;
+};
+
+PTX_FN struct route_rails route_find_rails(const struct mk_cta *cta, const struct route_walk *w)
+{
+    const struct mk_route *r = w->r;
+    const struct mk_topo *t = &r->topo;
+    const struct route_lane l = route_lane_of(r);
+    struct route_rails rails = {w->words, w->words + w->world, 0};
+#pragma unroll 1
+    for (uint32_t i = cta_lane(cta); i < w->world; i += cta->lanes) {
+        const uint32_t to = i / t->nodes, distance = i % t->nodes,
+                       node = mk_route_behind(t, distance);
+        const uint32_t *said = route_railed(w, node) + to * r->said_words + r->rank_experts;
+        rails.first[i] =
+            distance ? said[MK_SAID_TOKENS] : route_words(w, r->push_count)[w->node * t->gpus + to];
+        if (to != w->local)
+            continue;
+        const uint32_t came = distance ? said[MK_SAID_OF_NODE] : 0,
+                       room = came < r->relay_room ? came : r->relay_room;
+        rails.groups[distance] = (room + l.tokens - 1) / l.tokens;
+        if (distance && r->part == 0)
+            route_words(w, r->came_count)[node] = came;
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (uint32_t to = cta_lane(cta); to <= t->gpus; to += cta->lanes) {
+        uint32_t *list = to < t->gpus ? rails.first + to * t->nodes : rails.groups, next = 0;
+#pragma unroll 1
+        for (uint32_t distance = 0; distance < t->nodes; distance++) {
+            const uint32_t n = list[distance], at = mk_route_behind(t, distance) * t->gpus + to;
+            if (distance && to < t->gpus && r->part == 0) {
+                route_words(w, r->push_first)[at] = next;
+                route_words(w, r->push_count)[at] = n;
+            }
+            list[distance] = next;
+            next += n;
+        }
+        if (to == t->gpus)
+            w->scan[0] = next;
+    }
+    __syncthreads();
+    rails.all = w->scan[0];
+    return rails;
+}
+
+PTX_FN void route_relay(const struct mk_cta *cta, const struct route_walk *w)
+{
+    const struct mk_route *r = w->r;
+    const struct mk_topo *t = &r->topo;
+    const struct route_lane l = route_lane_of(r);
+    const struct route_rails rails = route_find_rails(cta, w);
+    const uint32_t warps = cta->lanes / 32, words = r->said_words;
+#pragma unroll 1
+    for (uint32_t group = r->part * warps + cta_lane(cta) / 32; group < rails.all;
+         group += r->parts * warps) {
+        const uint32_t distance = block_find(rails.groups, t->nodes, group),
+                       node = mk_route_behind(t, distance),
+                       number = (group - rails.groups[distance]) * l.tokens + l.token,
+                       came = route_railed(w, node)[r->rank_experts + MK_SAID_OF_NODE];
+        const bool there = l.token < l.tokens && number < came && number < r->relay_room;
+        const uint4 record =
+            there
+                ? ptx_load_16_l2(route_records(w, r->railed + node * r->rail_pitch + r->rail_head) +
+                                 (uint64_t)number * r->k + l.place)
+                : make_uint4(ROUTE_NONE, 0, ROUTE_NONE, 0);
+        const uint32_t rank = record.x == ROUTE_NONE ? 0 : record.x / r->rank_experts,
+                       local = mk_local_of(t, rank);
+        uint4 *to = nullptr;
+        if (record.x != ROUTE_NONE && record.z != ROUTE_NONE && mk_node_of(t, rank) == w->node &&
+            local != w->local)
+            to = route_push(w, local, rails.first[local * t->nodes + distance] + record.z, number);
+        route_hand_on(r, &l, there, record, to);
+    }
+#pragma unroll 1
+    for (uint32_t i = r->part * cta->lanes + cta_lane(cta); i < w->world * words;
+         i += r->parts * cta->lanes) {
+        const uint32_t rank = i / words, to = mk_local_of(t, rank), node = mk_node_of(t, rank);
+        if (node != w->node)
+            route_say(w, to, node)[i % words] = route_railed(w, node)[to * words + i % words];
+    }
+}
+
+#endif

@@ -1,0 +1,105 @@
+/* What all steps of making the tables of MoE routing on a GPU share (kernels/cta_route.cuh): a block's
+ * shared memory, and groups of tokens whose places a warp's lanes take. */
+#ifndef MK_KERNELS_ROUTE_WALK_CUH
+#define MK_KERNELS_ROUTE_WALK_CUH
+
+#include "core/cta_route.h"
+#include "kernels/block_scan.cuh"
+#include "kernels/cta.cuh"
+
+#define ROUTE_NONE UINT32_MAX
+enum { ROUTE_SCAN_WORDS = 64 };
+
+struct route_walk {
+    const struct mk_route *r;
+    char *heap;
+    uint32_t world, node, local;
+    uint32_t *scan;  /* shared memory: BLOCK_SCAN_WORDS */
+    uint32_t *words; /* mk_route_shared_words, in shared memory if they fit */
+    /* of shared memory, behind them: for `spare` ids */
+    uint32_t *ids;
+    uint32_t spare;
+};
+
+PTX_FN struct route_walk route_walk_begin(const struct mk_cta *cta, const struct mk_route *r)
+{
+    struct route_walk w;
+    w.r = r;
+    w.heap = cta->launch->heap;
+    w.world = mk_world(&r->topo);
+    w.node = mk_node_of(&r->topo, r->topo.rank);
+    w.local = mk_local_of(&r->topo, r->topo.rank);
+    const uint32_t used = (uint32_t)mk_route_shared_words(&r->topo, r->experts),
+                   shared = (r->shared ? r->shared : MK_ROUTE_SHARED) / 4;
+    w.scan = (uint32_t *)cta->scratch;
+    w.words = r->spill ? (uint32_t *)(w.heap + r->spill) + (uint64_t)r->part * used
+                       : w.scan + ROUTE_SCAN_WORDS;
+    w.ids = (uint32_t *)cta->scratch + (r->spill ? ROUTE_SCAN_WORDS : used);
+    w.spare = shared - (r->spill ? ROUTE_SCAN_WORDS : used);
+    return w;
+}
+
+PTX_FN uint32_t *route_words(const struct route_walk *w, uint64_t offset)
+{
+    return (uint32_t *)(w->heap + offset);
+}
+
+PTX_FN uint4 *route_records(const struct route_walk *w, uint64_t offset)
+{
+    return (uint4 *)(w->heap + offset);
+}
+
+PTX_FN uint32_t route_lower_lanes(uint32_t mask)
+{
+    return __popc(mask & ((1u << threadIdx.x % 32) - 1));
+}
+
+/* A warp takes so many tokens at a time that no two lanes have the same place: this lane's. */
+struct route_lane {
+    uint32_t token, place, tokens;
+};
+
+PTX_FN struct route_lane route_lane_of(const struct mk_route *r)
+{
+    const uint32_t lane = threadIdx.x % 32;
+    return {lane / r->k, lane % r->k, 32 / r->k};
+}
+
+/* Of a group of lanes' tokens: `record` of this lane's place to where the lanes of its token's places
+ * say that the token goes; NULL: nowhere. */
+PTX_FN void route_hand_on(const struct mk_route *r, const struct route_lane *l, bool is,
+                          uint4 record, uint4 *to)
+{
+    const uint32_t first = l->token * r->k, all = __ballot_sync(0xffffffff, to != nullptr);
+    uint32_t left = is ? all >> first & (uint32_t)((1ull << r->k) - 1) : 0;
+#pragma unroll 1
+    while (__any_sync(0xffffffff, left)) {
+        const uint32_t from = left ? first + __ffs(left) - 1 : 0;
+        uint4 *there = (uint4 *)__shfl_sync(0xffffffff, (unsigned long long)to, from);
+        if (left)
+            there[l->place] = record;
+        left &= left - 1;
+    }
+}
+
+/* A token, number `at` of those that local rank `to` gets; `number`: which it is here. Returns where
+ * its records go; NULL: there is no room. */
+PTX_FN uint4 *route_push(const struct route_walk *w, uint32_t to, uint32_t at, uint32_t number)
+{
+    const struct mk_route *r = w->r;
+    const uint64_t place = (uint64_t)to * r->landed_room + at;
+    if (at >= r->landed_room)
+        return nullptr;
+    route_words(w, r->push)[place] = number;
+    return route_records(w, r->telling) + place * r->k;
+}
+
+/* What is said to local rank `to` of a node's tokens: for this rank, where others would have it. */
+PTX_FN uint32_t *route_say(const struct route_walk *w, uint32_t to, uint32_t node)
+{
+    const struct mk_route *r = w->r;
+    return route_words(w, to == w->local ? r->said : r->say) +
+           (to * r->topo.nodes + node) * r->said_words;
+}
+
+#endif
