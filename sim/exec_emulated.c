@@ -155,7 +155,7 @@ static uint32_t exec_emulated_sms(struct mk_comm *comm)
 
 static uint32_t exec_emulated_block_shared(struct mk_comm *comm)
 {
-    return HOPPER_BLOCK_SHARED;
+    return EMULATED_BLOCK_SHARED;
 }
 
 /* As kernels write them: their times are this host's. */

@@ -52,8 +52,6 @@ struct hopper_mutation {
 /* NULL: there is no such */
 const char *hopper_variant(enum hopper_primitive what, uint32_t variant);
 
-enum { HOPPER_BLOCK_SHARED = 227 * 1024 }; /* bytes of shared memory of a block, at most */
-
 struct hopper_config {
     uint32_t ranks, sms; /* sms: of each rank; at most so many blocks are resident */
     /* more SMs of each, which kernels are not told of: for a launch that comes early, and for second

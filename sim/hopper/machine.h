@@ -10,8 +10,8 @@
 #include "sim/hopper/shadow.h"
 
 enum {
-    SHARED_WINDOW = 1024, /* address of a block's first byte: the system has what lies below */
-    SHARED_MOST = HOPPER_BLOCK_SHARED,
+    SHARED_WINDOW = 1024,     /* address of a block's first byte: the system has what lies below */
+    SHARED_MOST = 227 * 1024, /* of a block */
     SHARED_ROOM = SHARED_MOST + 2048, /* and what alignment costs */
     VARIABLES = 256,                  /* in shared memory, of all kernels of the program */
     NAMED_BARRIERS = 16,
