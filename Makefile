@@ -110,6 +110,11 @@ $(EVERY_GPU_CU:%.cu=$(BUILD)/%.cu.o): NVCC_GPUS = $(NVCC_EVERY_GPU)
 NVCC_FROM_80 := -gencode=arch=compute_80,code=[sm_80,sm_90$(HAVE_SM_120:%=,%),compute_80]
 FROM_80_CU := $(filter-out %fp8_mma.cu %attention_mma.cu,$(wildcard kernels/ops/*_mma.cu))
 $(FROM_80_CU:%.cu=$(BUILD)/%.cu.o): NVCC_GPUS = $(NVCC_FROM_80)
+# From 9.0 on tiles come by TMA: PTX of its own, which GPUs that come take too. (MoE gathers rows, and has no other code there.)
+NVCC_FROM_90 := -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90$(HAVE_SM_120:%=,%),compute_90]
+$(patsubst %.cu,$(BUILD)/%.cu.o,$(filter-out kernels/ops/moe%,$(FROM_80_CU))): NVCC_GPUS = $(NVCC_FROM_90)
+# Attention has a kernel for these alone.
+$(BUILD)/kernels/ops/ring_attention_mma.cu.o: NVCC_GPUS = -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90] $(HAVE_SM_120:%=-gencode=arch=compute_120,code=%)
 # mma.sync multiplies e4m3 from 8.9 on. Hopper, which has wgmma for it, runs the PTX.
 FP8_MMA_CU := $(wildcard kernels/ops/*_fp8_mma.cu tests/gpu_fp8_mma.cu)
 $(FP8_MMA_CU:%.cu=$(BUILD)/%.cu.o): NVCC_GPUS = -gencode=arch=compute_89,code=[sm_89,compute_89] $(HAVE_SM_120:%=-gencode=arch=compute_120,code=%)
@@ -164,7 +169,7 @@ $(BUILD)/$(1): FORCE
 endef
 $(eval $(call flags_file,flags,$(CC) $(ALL_CFLAGS)))
 $(eval $(call flags_file,flags.emulated,$(CXX) $(EMU_FLAGS)))
-$(eval $(call flags_file,flags.cuda,$(CUDA_CFLAGS) $(NVCC) $(NVCCFLAGS) $(NVCC_EVERY_GPU) $(NVCC_FROM_80)))
+$(eval $(call flags_file,flags.cuda,$(CUDA_CFLAGS) $(NVCC) $(NVCCFLAGS) $(NVCC_EVERY_GPU) $(NVCC_FROM_80) $(NVCC_FROM_90)))
 FORCE:
 .SECONDARY:
 
@@ -180,7 +185,9 @@ $(BUILD)/%.o: %.c $(BUILD)/flags
 $(BUILD)/%.cu.o: %.cu $(BUILD)/flags.cuda
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
-	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -c $< -o $@
+	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -c $< -o $@ >$@.said 2>&1; status=$$?; cat $@.said >&2; \
+	if grep -q 'C75[0-9][0-9].*serialized' $@.said; then echo "$<: ptxas serialises products, which is slow (docs/DESIGN.md, C7515)" >&2; status=1; fi; \
+	rm -f $@.said; [ $$status = 0 ] || rm -f $@; exit $$status
 
 $(BUILD)/emulated/%.o: %.cu $(BUILD)/flags.emulated
 	@mkdir -p $(@D)
@@ -257,6 +264,7 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB_O) $(BUILD)/commands.a
 
 # The second engine alone needs nothing of the library.
 SECOND_ENGINE := $(BUILD)/tests/gpu_mma $(BUILD)/tests/gpu_mma_attention
+$(BUILD)/tests/gpu_mma: $(BUILD)/kernels/hopper/tensormap.cu.o
 $(SECOND_ENGINE): $(BUILD)/tests/%: $(BUILD)/tests/%.cu.o
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)

@@ -18,4 +18,11 @@
  * 16 * warps * blocks rows of Q, one CTA an SM of 100 KB (kernels/mma/attention.cuh). */
 #define MK_MMA_ATTENTION_TILES(X) X(64, 64, 8, 2, 4) X(128, 32, 8, 2, 0) X(128, 64, 8, 1, 8)
 
+/* Those of which an SM holds two blocks, where a block could have MK_MMA_ATTENTION_PAIR bytes of
+ * shared memory: each CTA of the plan is two blocks, softmax of one falls under products of the
+ * other. */
+#define MK_MMA_ATTENTION_PAIRS(X) X(128, 64, 4, 2, 0)
+#define MK_MMA_ATTENTION_PAIR(dim, keys, warps, blocks)                                            \
+    (2 * ((16 * (warps) * (blocks) + 4 * (keys)) * 2 * (dim) + 2048))
+
 #endif

@@ -82,6 +82,8 @@ struct mk_exec_ops {
     uint32_t (*sms)(struct mk_comm *comm); /* 0: no limit */
     /* of those, that a plan may have since ranks share a device; NULL, or 0: all */
     uint32_t (*share)(struct mk_comm *comm);
+    /* bytes of shared memory that a block of any rank may have; NULL, or 0: not known */
+    uint32_t (*block_shared)(struct mk_comm *comm);
     /* that its device is best on; NULL: wgmma, where there are engines */
     enum mk_engine (*engine)(struct mk_comm *comm);
     int (*open)(struct mk_comm *comm); /* allocates heap (heap.flag_bytes, .bytes are set) and

@@ -237,6 +237,7 @@ int comm_create_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk
     q.topo = comm->topo;
     q.exec = plan_exec(comm->config.exec);
     q.sms = comm->exec->sms(comm);
+    q.block_shared = comm->exec->block_shared ? comm->exec->block_shared(comm) : 0;
     uint32_t share = comm->exec->share ? comm->exec->share(comm) : 0;
     if (share && (!q.sms_most || share < q.sms_most))
         q.sms_most = share;

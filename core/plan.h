@@ -74,7 +74,8 @@ struct mk_problem {
     int a_in_heap, c_in_heap;
     uint64_t a_offset, c_offset;
     struct mk_tuning tuning;
-    uint64_t timeout_ns; /* of every wait; 0: MK_TIMEOUT_NS */
+    uint32_t block_shared; /* of the device: bytes that a block may have; 0: no more than any has */
+    uint64_t timeout_ns;   /* of every wait; 0: MK_TIMEOUT_NS */
 };
 
 /* Room for an operator's own plan. */

@@ -51,7 +51,8 @@ static int cuda_device_count_before(struct mk_comm *comm, uint32_t *before)
 /* What a rank says of its GPU. */
 struct device_id {
     cudaUUID_t uuid;
-    uint32_t sms, whole;              /* that its process sees, that there are */
+    uint32_t sms, whole; /* that its process sees, that there are */
+    uint32_t block_shared;
     int32_t at_once, watched, result; /* result: 0 or -errno of the rank's own part */
 };
 
@@ -85,6 +86,7 @@ static int cuda_device_open(struct mk_comm *comm, uint32_t before, struct device
     snprintf(comm->device, sizeof comm->device, "%.63s", properties.name);
     mine->uuid = properties.uuid;
     mine->sms = (uint32_t)sms;
+    mine->block_shared = (uint32_t)properties.sharedMemPerBlockOptin;
     mine->whole = gpus_whole(mine->sms);
     mine->at_once = mps;
     mine->watched = watched;
@@ -110,6 +112,7 @@ int cuda_device_choose(struct mk_comm *comm, struct cuda_device *out)
         if ((result = all[i].result))
             snprintf(comm->error, sizeof comm->error, "rank %u has no GPU to compute on", i);
     out->sms = mine.sms;
+    out->block_shared = mine.block_shared;
     for (uint32_t i = 0; i < world && !result; i++) {
         uint32_t ranks = 0;
         for (uint32_t j = 0; j < world; j++)
@@ -119,6 +122,8 @@ int cuda_device_choose(struct mk_comm *comm, struct cuda_device *out)
             out->share = share;
         if (all[i].sms < out->sms)
             out->sms = all[i].sms;
+        if (all[i].block_shared < out->block_shared)
+            out->block_shared = all[i].block_shared;
         if (!all[i].at_once && ranks > out->turns)
             out->turns = ranks;
         out->watched |= all[i].watched;

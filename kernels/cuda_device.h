@@ -5,11 +5,12 @@
 #include "core/comm.h"
 
 struct cuda_device {
-    int major, minor; /* compute capability */
-    uint32_t sms;     /* of those that the ranks' GPUs have, the fewest */
-    uint32_t share;   /* of those, that a plan may have on every rank; 0: all (core/gpus.h) */
-    uint32_t turns;   /* most ranks that take turns on one GPU; 1: none do */
-    int watched;      /* a GPU of the job has a display, whose driver ends long launches */
+    int major, minor;      /* compute capability */
+    uint32_t sms;          /* of those that the ranks' GPUs have, the fewest */
+    uint32_t block_shared; /* bytes of shared memory that a block may have, the fewest likewise */
+    uint32_t share;        /* of those, that a plan may have on every rank; 0: all (core/gpus.h) */
+    uint32_t turns;        /* most ranks that take turns on one GPU; 1: none do */
+    int watched;           /* a GPU of the job has a display, whose driver ends long launches */
 };
 
 /* Picks and sets this rank's GPU: the i-th rank of a host takes GPU i modulo its GPUs. Collective

@@ -80,6 +80,12 @@ static uint32_t exec_cuda_sms(struct mk_comm *comm)
     return x->device.sms;
 }
 
+static uint32_t exec_cuda_block_shared(struct mk_comm *comm)
+{
+    struct cuda_executor *x = comm->exec_state;
+    return x->device.block_shared;
+}
+
 static uint32_t exec_cuda_share(struct mk_comm *comm)
 {
     const struct cuda_executor *x = comm->exec_state;
@@ -416,6 +422,7 @@ static void exec_cuda_close(struct mk_comm *comm)
 const struct mk_exec_ops exec_cuda = {
     .name = "cuda",
     .sms = exec_cuda_sms,
+    .block_shared = exec_cuda_block_shared,
     .share = exec_cuda_share,
     .engine = exec_cuda_engine,
     .open = exec_cuda_open,

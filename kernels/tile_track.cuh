@@ -14,18 +14,19 @@ struct tile_track {
     uint32_t start; /* low half of the clock when the tile's math began */
 };
 
-PTX_FN struct mk_track *tile_track_of(const struct gpu_launch *launch)
+/* The number of a block's. */
+PTX_FN uint32_t tile_track_of(uint32_t block, uint32_t which = GPU_TRACK_TILES)
 {
-    return &launch->tracks[blockIdx.x * GPU_TRACK_WARPS + GPU_TRACK_TILES];
+    return block * GPU_TRACK_WARPS + which;
 }
 
-/* Every thread of the block, before the engine. consumer: the first. */
+/* Every thread of the block, before the engine. consumer: the first. number: its track's. */
 PTX_FN void tile_track_open(struct tile_track *t, const struct gpu_launch *launch,
-                            uint32_t consumer = 128)
+                            uint32_t consumer = 128, uint32_t number = tile_track_of(blockIdx.x))
 {
     t->noted = TILE_TRACK_NONE;
     if (launch->tracks && threadIdx.x == consumer) {
-        struct mk_track *track = tile_track_of(launch);
+        struct mk_track *track = &launch->tracks[number];
         uint64_t now = ptx_globaltimer();
         mk_track_add(track, mk_event_what(MK_EV_LAUNCH, launch->plan & 15, cta_epoch(launch)), now,
                      now);
@@ -41,11 +42,12 @@ PTX_FN void tile_track_start(struct tile_track *t)
 }
 
 /* The tile's stores are under way. */
-PTX_FN void tile_track_note(struct tile_track *t, const struct gpu_launch *launch, uint32_t id)
+PTX_FN void tile_track_note(struct tile_track *t, const struct gpu_launch *launch, uint32_t id,
+                            uint32_t number = tile_track_of(blockIdx.x))
 {
     if (t->noted == TILE_TRACK_NONE)
         return;
-    const struct mk_track *track = tile_track_of(launch);
+    const struct mk_track *track = &launch->tracks[number];
     if (t->noted < track->capacity) {
         struct mk_event *e = &track->events[t->noted];
         uint64_t now = ptx_globaltimer();
@@ -57,10 +59,11 @@ PTX_FN void tile_track_note(struct tile_track *t, const struct gpu_launch *launc
 }
 
 /* Every thread, after the engine. */
-PTX_FN void tile_track_close(const struct tile_track *t, const struct gpu_launch *launch)
+PTX_FN void tile_track_close(const struct tile_track *t, const struct gpu_launch *launch,
+                             uint32_t number = tile_track_of(blockIdx.x))
 {
     if (t->noted != TILE_TRACK_NONE) {
-        struct mk_track *track = tile_track_of(launch);
+        struct mk_track *track = &launch->tracks[number];
         track->count = t->noted < track->capacity ? t->noted : track->capacity;
         track->dropped += t->noted - track->count;
     }

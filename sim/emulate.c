@@ -1,6 +1,7 @@
 /* How a case of the explorer becomes one for emulated GPUs. */
 #include "core/gemm_tiles.h"
 #include "core/ops/op.h"
+#include "sim/emulated.h"
 #include "sim/world.h"
 
 #include <string.h>
@@ -50,6 +51,8 @@ void sim_world_emulate(struct sim_world_config *c, int drawn)
 {
     struct mk_problem *q = &c->problem;
     q->exec = MK_EXEC_CUDA;
+    /* now and then as on an SM that holds two blocks of engine mma */
+    q->block_shared = q->engine == MK_ENGINE_MMA && c->seed % 3 == 0 ? EMULATED_BLOCK_SHARED : 0;
     c->emulated = q->sms = q->sms ? q->sms : op_of(q->op)->own_blocks ? SMS + 4 : SMS;
     /* what the seed drew for CTAs that are coroutines, no kernel is built for; and threads cost
      * more than these */

@@ -8,6 +8,7 @@
 /* SMs of a GPU that runs whole jobs: enough for the plans that formulas make, few enough for two
  * mappings of memory for each thread of each block. */
 #define EMULATED_SMS 20u
+#define EMULATED_BLOCK_SHARED (227u * 1024) /* bytes of shared memory that a block may have there */
 
 struct emulated_op {
     int (*prepare)(const struct mk_plan *plan, char *error, size_t error_size);

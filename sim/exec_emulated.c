@@ -153,6 +153,11 @@ static uint32_t exec_emulated_sms(struct mk_comm *comm)
     return EMULATED_SMS;
 }
 
+static uint32_t exec_emulated_block_shared(struct mk_comm *comm)
+{
+    return EMULATED_BLOCK_SHARED;
+}
+
 /* As kernels write them: their times are this host's. */
 static int exec_emulated_make_tracks(struct emulated_executor *x)
 {
@@ -175,6 +180,7 @@ static int exec_emulated_make_machine(struct emulated_executor *x)
 {
     const struct hopper_config config = {.ranks = 1,
                                          .sms = EMULATED_SMS,
+                                         .spare = EMULATED_SMS,
                                          .seed = x->comm->topo.rank,
                                          .clock = wall_clock,
                                          .first_rank = x->comm->topo.rank,
@@ -320,6 +326,7 @@ static int exec_emulated_empty_tracks(struct mk_comm *comm)
 const struct mk_exec_ops exec_emulated = {
     .name = "emulated",
     .sms = exec_emulated_sms,
+    .block_shared = exec_emulated_block_shared,
     .open = exec_emulated_open,
     .plan = exec_emulated_plan,
     .unplan = exec_emulated_unplan,

@@ -45,8 +45,8 @@ static int world_emulated_forgives(void *context)
  * than a process may have. */
 static uint32_t world_emulated_spare(const struct sim_world *w)
 {
-    return w->config.launches > 1 && w->world <= 4 && w->config.seed % 8 == 0 ? w->config.emulated
-                                                                              : 0;
+    const int early = w->config.launches > 1 && w->world <= 4 && w->config.seed % 8 == 0;
+    return early || w->config.problem.block_shared ? w->config.emulated : 0;
 }
 
 int world_emulated_open(struct sim_world *w, char *error, size_t size)

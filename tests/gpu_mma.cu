@@ -18,9 +18,10 @@
 typedef int product_run(const void *a, const void *b, void *c, int64_t m, int64_t n, int64_t k,
                         uint32_t sms, cudaStream_t stream);
 
-/* Tile, elements of K in a stage, stages, consumer warps, how many of them beside each other, and
- * blocks of an SM. */
+/* Tile, elements of K in a stage, stages, consumer warps, how many of them beside each other, warps
+ * that copy, and blocks of an SM: what operators have, and tiles that reach most. */
 #define TILES(X)                                                                                   \
+    X(128, 128, 64, 3, 8, 2, 2, 1)                                                                 \
     X(256, 128, 64, 2, 8, 1, 4, 1)                                                                 \
     X(256, 128, 32, 4, 8, 1, 4, 1)
 #ifndef GPU_MMA_MORE
@@ -28,7 +29,8 @@ typedef int product_run(const void *a, const void *b, void *c, int64_t m, int64_
 #endif
 
 #ifdef MK_EMULATED
-/* For tests/test_hopper_gemm.c: the number-th of TILES; -ENOENT: there are fewer. */
+/* For tests/test_hopper_gemm.c: the number / 2-th of TILES, every second time by TMA; -ENOENT: there
+ * are fewer. */
 extern "C" int mma_products_run(uint32_t number, int kn, const void *a, const void *b, void *c,
                                 int64_t m, int64_t n, int64_t k)
 {
@@ -37,9 +39,10 @@ extern "C" int mma_products_run(uint32_t number, int kn, const void *a, const vo
         mma_gemm_run<mma_shape<m, n, 1, k, s, w, c, p, b>>,
     static product_run *const runs[] = {TILES(PRODUCT)};
 #undef PRODUCT
-    if (number >= sizeof runs / sizeof *runs / 2)
+    if (number >= sizeof runs / sizeof *runs)
         return -ENOENT;
-    return runs[number * 2 + (kn != 0)](a, b, c, m, n, k, 0, NULL);
+    mma_gemm_bulk = number % 2;
+    return runs[number / 2 * 2 + (kn != 0)](a, b, c, m, n, k, 0, NULL);
 }
 #else
 

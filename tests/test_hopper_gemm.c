@@ -104,7 +104,8 @@ static int mma_run(uint32_t number, int kn, const int64_t *shape, uint64_t seed,
         const struct hopper_site *found = hopper_sites(h, &all);
         for (uint32_t i = 0; i < all && *count < 16; i++)
             if (found[i].what == HOPPER_P_ARRIVE || found[i].what == HOPPER_P_SYNCWARP ||
-                found[i].what == HOPPER_P_MBAR_WAIT || found[i].what == HOPPER_P_INIT)
+                found[i].what == HOPPER_P_EXPECT || found[i].what == HOPPER_P_MBAR_WAIT ||
+                found[i].what == HOPPER_P_INIT)
                 sites[(*count)++] = found[i];
     }
     hopper_destroy(h);
@@ -131,21 +132,23 @@ static void test_mma_engine(void **state)
 static void test_mma_mutants(void **state)
 {
     static const int64_t shape[3] = {40, 72, 200};
-    struct hopper_site sites[16];
-    uint32_t count = 0, made = 0;
-    assert_int_equal(mma_run(0, 0, shape, 0, NULL, sites, &count), 0);
-    for (uint32_t i = 0; i < count; i++)
-        for (uint32_t variant = 1; hopper_variant(sites[i].what, variant); variant++, made++) {
-            const struct hopper_mutation m = {sites[i], variant};
-            int caught = 0;
-            for (uint64_t seed = 0; seed < 6 && !caught; seed++)
-                caught = mma_run(0, 0, shape, seed, &m, NULL, NULL) != 0;
-            if (!caught)
-                print_error("nobody saw %s:%d, variant %u\n", sites[i].file, sites[i].line,
-                            variant);
-            assert_true(caught);
-        }
-    assert_true(made >= 8);
+    for (uint32_t number = 0; number < 2; number++) { /* by cp.async, and by TMA */
+        struct hopper_site sites[16];
+        uint32_t count = 0, made = 0;
+        assert_int_equal(mma_run(number, 0, shape, 0, NULL, sites, &count), 0);
+        for (uint32_t i = 0; i < count; i++)
+            for (uint32_t variant = 1; hopper_variant(sites[i].what, variant); variant++, made++) {
+                const struct hopper_mutation m = {sites[i], variant};
+                int caught = 0;
+                for (uint64_t seed = 0; seed < 6 && !caught; seed++)
+                    caught = mma_run(number, 0, shape, seed, &m, NULL, NULL) != 0;
+                if (!caught)
+                    print_error("nobody saw %s:%d, variant %u\n", sites[i].file, sites[i].line,
+                                variant);
+                assert_true(caught);
+            }
+        assert_true(made >= 8);
+    }
 }
 
 int main(void)

@@ -1,6 +1,7 @@
 /* `mkernel info` says what a driver does not take of a build: one of an older major version nothing,
- * an older one of the same no PTX, which GPUs run from that the build has no code for. And waits on
- * a GPU with a display end before its driver ends the launch. */
+ * an older one of the same no PTX, which GPUs run from that the build has no code for. The command
+ * that it suggests runs on GPUs where there are any. And waits on a GPU with a display end before its
+ * driver ends the launch. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,6 +42,27 @@ static void test_drivers(void **state)
     }
 }
 
+static void test_commands(void **state)
+{
+    static const struct {
+        unsigned gpus;
+        int built, soft;
+        const char *command;
+    } cases[] = {
+        {0, 13000, 1, "mkernel run ag_gemm --exec host --nodes 2 --nic soft --check"},
+        {0, 13000, 0, "mkernel run ag_gemm --exec host --check"},
+        {1, 0, 1, "mkernel run ag_gemm --exec host --nodes 2 --nic soft --check"},
+        {1, 13000, 1, "mkernel run ag_gemm --exec cuda --nodes 2 --gpus 1 --nic soft --check"},
+        {1, 13000, 0, "mkernel run ag_gemm --exec cuda --check"},
+        {8, 13000, 1, "mkernel run ag_gemm --exec cuda --check"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[128];
+        info_command(cases[i].gpus, cases[i].built, cases[i].soft, text, sizeof text);
+        assert_string_equal(text, cases[i].command);
+    }
+}
+
 static void test_displays(void **state)
 {
     assert_int_equal(gpus_wait_limit(10000000000, 0), 10000000000);
@@ -51,6 +73,7 @@ static void test_displays(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_drivers),
+                                       cmocka_unit_test(test_commands),
                                        cmocka_unit_test(test_displays)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

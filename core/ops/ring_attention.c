@@ -14,9 +14,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the GPU's kernels multiply at a time. */
+/* What the GPU's kernels multiply at a time; and what a block could have of shared memory where a CTA
+ * is two blocks of such tiles: 0: it is one. */
 struct tile {
-    uint32_t rows, keys;
+    uint32_t rows, keys, pair;
 };
 
 static const struct {
@@ -24,22 +25,38 @@ static const struct {
     struct tile tile;
     enum mk_engine engine;
 } gpu_tiles[] = {
-#define TILE(most, keys, groups, stages, own) {most, {64 * groups, keys}, MK_ENGINE_WGMMA},
+#define TILE(most, keys, groups, stages, own) {most, {64 * groups, keys, 0}, MK_ENGINE_WGMMA},
     MK_RING_ATTENTION_TILES(TILE)
 #undef TILE
-#define TILE(most, keys, warps, blocks, held) {most, {16 * warps * blocks, keys}, MK_ENGINE_MMA},
-        MK_MMA_ATTENTION_TILES(TILE)
+#define PAIR(most, keys, warps, blocks, held)                                                      \
+    {most,                                                                                         \
+     {16 * warps * blocks, keys, MK_MMA_ATTENTION_PAIR(most, keys, warps, blocks)},                \
+     MK_ENGINE_MMA},
+#define TILE(most, keys, warps, blocks, held) {most, {16 * warps * blocks, keys, 0}, MK_ENGINE_MMA},
+        MK_MMA_ATTENTION_PAIRS(PAIR) MK_MMA_ATTENTION_TILES(TILE)
 #undef TILE
+#undef PAIR
 };
 
-/* The i-th for the problem's heads on its engine; NULL: there are fewer. */
+/* The i-th for the problem's heads on its engine and GPU; NULL: there are fewer. A tile is paired where
+ * it can be: where there is shared memory, and no others have SMs of the GPU, which all would hold
+ * one of the blocks. */
 static const struct tile *ring_attention_tile_of(const struct mk_problem *q, uint32_t i)
 {
     int mma = q->engine == MK_ENGINE_MMA;
-    for (size_t at = 0; at < sizeof gpu_tiles / sizeof *gpu_tiles; at++)
-        if (gpu_tiles[at].dim == q->attention.head_dim &&
-            (gpu_tiles[at].engine == MK_ENGINE_MMA) == mma && !i--)
-            return &gpu_tiles[at].tile;
+    const struct tile *pair = NULL;
+    for (size_t at = 0; at < sizeof gpu_tiles / sizeof *gpu_tiles; at++) {
+        const struct tile *tile = &gpu_tiles[at].tile;
+        if (gpu_tiles[at].dim != q->attention.head_dim ||
+            (gpu_tiles[at].engine == MK_ENGINE_MMA) != mma ||
+            (tile->pair && (q->sms_most || q->block_shared < tile->pair)) ||
+            (pair && pair->rows == tile->rows && pair->keys == tile->keys))
+            continue;
+        if (!i--)
+            return tile;
+        if (tile->pair)
+            pair = tile;
+    }
     return NULL;
 }
 
@@ -54,27 +71,40 @@ static int ring_attention_built(const struct mk_problem *q, uint32_t i, struct m
 /* How long a GPU's tiles take in all, as rows of one after the other. Tiles of more rows hide
  * softmax better. Of engine wgmma three warpgroups: it was 1.07 of cuDNN with three and .96 at best
  * with two (heads of 64, 8192 rows). Of engine mma those of which a warp has 32 rows: .975 of
- * FlashAttention-2 where 16 had .915 (heads of 128). With a mask the last tiles are short ones, and
- * fill waves. */
-static double ring_attention_rows_in_turn(const struct mk_problem *q, uint32_t rows)
+ * FlashAttention-2 where 16 had .915 (heads of 128), and pairs of blocks of such 1.126. With a mask
+ * the last tiles are short ones, and fill waves. */
+static double ring_attention_rows_in_turn(const struct mk_problem *q, const struct tile *tile)
 {
     const struct mk_attention *a = &q->attention;
     uint64_t halves = mk_attention_halves(a),
              half = mk_ceil_div(a->sequence, mk_world(&q->topo) * halves),
-             tiles = a->batch * a->heads * halves * mk_ceil_div(half, rows);
-    double waves = (double)tiles / (q->sms ? q->sms : 1);
-    return (a->causal && waves > 1 ? waves : ceil(waves)) * rows * (rows > 128 ? 1 : 1.08);
+             tiles = a->batch * a->heads * halves * mk_ceil_div(half, tile->rows);
+    const uint32_t blocks = tile->pair ? 2 : 1; /* share the tensor cores */
+    double waves = (double)tiles / ((q->sms ? q->sms : 1) * blocks), rows = tile->rows * blocks;
+    return (a->causal && waves > 1 ? waves : ceil(waves)) * rows *
+           (tile->pair         ? .87
+            : tile->rows > 128 ? 1
+                               : 1.08);
 }
 
 static struct tile ring_attention_gpu_tile(const struct mk_problem *q)
 {
-    struct tile best = {0, 0};
+    struct tile best = {0};
     const struct tile *tile;
     for (uint32_t i = 0; (tile = ring_attention_tile_of(q, i)); i++)
         if (!best.rows ||
-            ring_attention_rows_in_turn(q, tile->rows) < ring_attention_rows_in_turn(q, best.rows))
+            ring_attention_rows_in_turn(q, tile) < ring_attention_rows_in_turn(q, &best))
             best = *tile;
     return best;
+}
+
+static int ring_attention_paired(const struct mk_problem *q)
+{
+    const struct tile *tile;
+    for (uint32_t i = 0; q->exec == MK_EXEC_CUDA && (tile = ring_attention_tile_of(q, i)); i++)
+        if (q->tuning.tile_m == tile->rows && q->tuning.tile_n == tile->keys)
+            return tile->pair != 0;
+    return 0;
 }
 
 static int ring_attention_check_gpu(const struct mk_problem *q, char *error, size_t size)
@@ -172,7 +202,7 @@ static void ring_attention_choose(struct mk_problem *q)
     int cuda = q->exec == MK_EXEC_CUDA;
     if (!t->cluster)
         t->cluster = 1;
-    struct tile tile = {32, 32};
+    struct tile tile = {.rows = 32, .keys = 32};
     if (cuda)
         tile = ring_attention_gpu_tile(q);
     if (!t->tile_m)
@@ -254,7 +284,9 @@ static int ring_attention_build(struct mk_plan *p, char *error, size_t size)
                                       ring_attention_half_rows(r, r->topo.rank, half), r->tile_rows)
                                 : 0;
     r->half_chunks = (uint32_t)mk_ceil_div(r->half, r->chunk_rows);
-    r->section = ring_attention_section_of(a, r->split.ctas[MK_COMPUTE], r->halves * r->half_tiles);
+    r->paired = (uint32_t)ring_attention_paired(q);
+    r->section = ring_attention_section_of(a, r->split.ctas[MK_COMPUTE] * (1 + r->paired),
+                                           r->halves * r->half_tiles);
     uint64_t tiles = (uint64_t)r->batch * r->heads * r->halves * r->half_tiles,
              ctas = r->split.ctas[MK_COMPUTE];
     uint64_t turns = mk_ceil_div(tiles, ctas);

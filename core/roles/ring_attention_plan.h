@@ -17,6 +17,7 @@ struct ring_attention_plan {
     uint32_t pitch_rows;  /* of a head of a batch in the gathered buffer: halves * half */
     uint32_t tile_rows;   /* of Q */
     uint32_t block_rows;  /* of K and V that are multiplied at a time */
+    uint32_t paired;      /* a CTA is two blocks of the GPU, which each take tiles */
     uint32_t half_tiles;  /* of `half` rows */
     uint32_t tiles_of[2]; /* of this rank's halves */
     uint32_t query_tiles; /* of all its heads and batches */

@@ -64,7 +64,7 @@ static void info_show_gpus(struct gpu_list *list, struct advice *a)
 {
     gpu_probe(list);
     if (!list->count) {
-        printf("GPU       none: %s; --exec host needs none\n", list->missing);
+        printf("GPU       none: %s; --exec host and --exec emulated need none\n", list->missing);
         return;
     }
     for (uint32_t i = 0; i < list->count; i++) {
@@ -303,8 +303,14 @@ int command_info(int argc, char **argv)
     info_show_rails(&survey, &gpus);
     info_show_soft_roce(&survey, &advice);
     info_show_libraries();
-    printf("\nruns here `mkernel run ag_gemm --exec host%s --check`\n",
-           *survey.soft_problem ? "" : " --nodes 2 --nic soft");
+    char command[128], lacks[300];
+    unsigned usable = 0;
+    for (uint32_t i = 0; i < gpus.count; i++)
+        usable += gpu_has_mma(&gpus.devices[i]) &&
+                  !info_driver_lacks(&gpus.devices[i], i, gpus.driver, version_cuda(), lacks,
+                                     sizeof lacks);
+    info_command(usable, version_cuda(), !*survey.soft_problem, command, sizeof command);
+    printf("\nruns here `%s`\n", command);
     if (advice.count)
         printf("would help (as root where it must be):\n");
     for (int i = 0; i < advice.count; i++)

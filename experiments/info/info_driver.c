@@ -30,3 +30,12 @@ int info_driver_lacks(const struct gpu_device *g, unsigned number, int driver, i
         return 0;
     return 1;
 }
+
+void info_command(unsigned gpus, int built, int soft, char *text, size_t size)
+{
+    const int cuda = built && gpus, nodes = soft && !(cuda && gpus > 1);
+    snprintf(text, size, "mkernel run ag_gemm --exec %s%s --check", cuda ? "cuda" : "host",
+             !nodes ? ""
+             : cuda ? " --nodes 2 --gpus 1 --nic soft"
+                    : " --nodes 2 --nic soft");
+}

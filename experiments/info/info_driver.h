@@ -1,4 +1,5 @@
-/* The part of `mkernel info` that says what an installed driver does not take of a build. */
+/* The parts of `mkernel info` that say what an installed driver does not take of a build, and what
+ * runs at once. */
 #ifndef MK_INFO_DRIVER_H
 #define MK_INFO_DRIVER_H
 
@@ -12,5 +13,9 @@
  * older one (CUDA Compatibility, NVIDIA). */
 int info_driver_lacks(const struct gpu_device *g, unsigned number, int driver, int built,
                       char *text, size_t size);
+
+/* A command that runs there: on `gpus` GPUs that a build by CUDA `built` has kernels for and a driver
+ * takes (0: on the host), as two nodes where `soft`, softnic, is there and one GPU or none is. */
+void info_command(unsigned gpus, int built, int soft, char *text, size_t size);
 
 #endif

@@ -414,6 +414,9 @@ int run_job_prepare(struct run_job *job, const struct run_options *o,
         .sms = o->exec == MK_EXEC_CUDA       ? gpus.devices[0].sms
                : o->exec == MK_EXEC_EMULATED ? EMULATED_SMS
                                              : 0,
+        .block_shared = o->exec == MK_EXEC_CUDA       ? gpus.devices[0].shared
+                        : o->exec == MK_EXEC_EMULATED ? EMULATED_BLOCK_SHARED
+                                                      : 0,
         .topo = {(uint32_t)o->nodes, (uint32_t)o->gpus, job->identity.rank},
         .timeout_ns = o->timeout_ns,
     };

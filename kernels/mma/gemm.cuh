@@ -1,20 +1,21 @@
 /*
  * The second GEMM engine: C = A B for bf16 inputs, fp32 accumulation, bf16 C, as the compute role
  * of a persistent kernel on any GPU of compute capability 8.0 and up. It needs mma.sync, ldmatrix,
- * cp.async and mbarriers that count arrivals; no TMA, clusters, setmaxnreg or wgmma, and at most 99
- * KB of shared memory.
+ * cp.async and mbarriers that count arrivals; no clusters, setmaxnreg or wgmma, and at most 99 KB of
+ * shared memory. From 9.0 on one thread's TMA loads stand for cp.async (mma_bulk).
  *
  * The consumers, warps 0 to 7 (or 3), multiply; the lanes of the warp behind them, the producer,
  * copy tiles of A and B to a ring of stages, 16 bytes each; warps behind that one are free for
  * other work of the block. Two mbarriers a stage keep them in step: `full` (the copies of all 32
  * lanes have landed) and `empty` (all consumer warps are done). Nobody waits for copies but who
- * reads them.
+ * reads them. By TMA the first of these lanes loads whole tiles: 16 bytes a lane pass the pipes that
+ * ldmatrix takes, and cost an H100 a tenth of the rate (docs/FIGURES.md).
  *
  * Where a warp has all columns of a tile (warp_columns == 1) its sums lie as wgmma's do: a
- * warpgroup's registers hold what kernels/hopper/gemm.cuh's would, so what adds to them, stores
- * them or sends them to peers (kernels/fragments.cuh) is the same. Where warps share rows, each has
- * 64 x 64 of the tile and reads a fifth less of shared memory, which is as busy as the tensor cores
- * on an A100 or H100; sums then lie in another order.
+ * warpgroup's registers hold what kernels/hopper/gemm.cuh's would. Where warps share rows, each has
+ * so many columns (64) of all 16 rows of its blocks, which follow each other, and reads less of
+ * shared memory, which is as busy as the tensor cores on an A100 or H100. What sends sums to peers
+ * (kernels/fragments.cuh) has 16 columns of 16 rows at a time: it is the same of both.
  *
  * The engine is a template over a tile shape (struct mma_shape) and a tile source, whose calls are
  * those of kernels/hopper/gemm.cuh; struct mma_source is what every source begins with.
@@ -31,6 +32,8 @@
 
 #include <type_traits>
 
+#include <cuda.h>
+
 #include "core/cta.h"
 #include "core/gemm_order.h"
 #include "kernels/mma/quad.cuh"
@@ -39,11 +42,12 @@
 #define MMA_MEMBER __device__ __forceinline__
 
 /* A matrix of bf16 in memory: slabs of rows, each row's elements one after the other. Pitches in
- * bytes, multiples of 16 as the base is. */
+ * bytes, multiples of 16 as the base is. `map` is for TMA loads of tiles (kernels/mma/bulk.cuh). */
 struct mma_matrix {
     char *base;
     uint64_t pitch, slab_pitch;
     uint32_t rows, columns; /* of a slab */
+    CUtensorMap map;
 };
 
 /* Where a tile begins in C: column, row, slab. */
@@ -163,6 +167,7 @@ struct mma_operands {
     struct mma_matrix b; /* N x K, or K x N as the shape has it, or (MMA_B_EITHER) as b_kn says */
     struct mma_matrix c;
     uint32_t stages_of_k, stages_of_slice, b_kn;
+    uint32_t bulk;              /* matrices have maps (mma_bulk) */
     struct barrier_watch watch; /* of the producer; its limit is above what a `before` may take */
     uint64_t limit_ns;          /* of consumers, longer */
 };
@@ -211,7 +216,7 @@ struct mma_shape {
     static constexpr uint32_t a_bytes = tile_m * row_bytes, b_bytes = tile_n * row_bytes;
     static constexpr uint32_t stage_bytes = a_bytes + b_bytes;
     static constexpr uint32_t barriers_offset = stages * stage_bytes;
-    static constexpr uint32_t shared_bytes = barriers_offset + stages * 16 + 128;
+    static constexpr uint32_t shared_bytes = barriers_offset + stages * 16 + 1024; /* to align */
 
     /* In the tile: the first row of a block of the warp's, and its first column. */
     static MMA_MEMBER uint32_t row(uint32_t warp, uint32_t block)
@@ -233,6 +238,17 @@ struct mma_shape {
 template <class shape> PTX_FN bool mma_b_kn(const struct mma_operands *op)
 {
     return shape::b_kn == MMA_B_EITHER ? op->b_kn : shape::b_kn;
+}
+
+/* Whether tiles come by TMA: kernels of GPUs that have it load so all but gathered rows. (The emulated
+ * GPU's, which are compiled once, as they are told.) */
+template <class shape, class tile_source> PTX_FN bool mma_bulk(const struct mma_operands *op)
+{
+#ifdef MK_EMULATED
+    return shape::row_bytes == 128 && !tile_source::gathers && op->bulk;
+#else
+    return shape::row_bytes == 128 && !tile_source::gathers && PTX_HOPPER;
+#endif
 }
 
 /* Calls `call` with an object of the shape for the layout that B has. */
@@ -441,6 +457,62 @@ PTX_FN void mma_produce(const struct mma_operands *op, tile_source *source, uint
     ring_drain<shape::stages>(barriers, &at, &op->watch, i, GPU_BARRIER_EMPTY);
     if (thread == 0)
         source->close();
+}
+
+/* The same by TMA: one thread. What lies outside A and B arrives as zeros. */
+template <class shape, class tile_source>
+PTX_FN void mma_produce_bulk(const struct mma_operands *op, tile_source *source, uint32_t shared)
+{
+    static_assert(shape::row_bytes == 128, "rows are swizzled as TMA does 128 bytes");
+    const uint32_t barriers = shared + shape::barriers_offset;
+    const bool kn = mma_b_kn<shape>(op);
+    struct pipeline_position at = {0, 0};
+    struct mk_tile tile;
+    uint32_t i;
+    source->open(0);
+    for (i = 0; source->next(i, &tile); i++) {
+        const CUtensorMap *a = &source->a(&tile)->map, *b = &source->b(op, &tile)->map;
+        const uint32_t stages_of_k = source->stages_of_k(op, &tile);
+        const int32_t slab = source->b_slab(&tile);
+        for (uint32_t k = 0, slice = 0, left = 0; k < stages_of_k; k++, left--) {
+            const uint32_t stage = shared + at.stage * shape::stage_bytes,
+                           full = pipeline_full<shape::stages>(barriers, at.stage);
+            const int32_t first = k * shape::tile_k;
+            ring_wait_empty<shape::stages>(barriers, &at, &op->watch, i, GPU_BARRIER_EMPTY);
+            if (tile_source::waits && !left) {
+                source->before(i, &tile, slice++);
+                ptx_fence_async();
+                left = op->stages_of_slice;
+            }
+            ptx_mbar_expect(full, shape::stage_bytes);
+            ptx_tma_load_3d(stage, a, full, first, tile.row, tile.a_slab);
+            if (!kn)
+                ptx_tma_load_3d(stage + shape::a_bytes, b, full, first, tile.col, slab);
+            else
+#pragma unroll
+                for (uint32_t box = 0; box < shape::tile_n / 64; box++)
+                    ptx_tma_load_3d(stage + shape::a_bytes + box * (shape::tile_k * 128), b, full,
+                                    tile.col + box * 64, first, slab);
+            pipeline_step<shape::stages>(&at);
+        }
+    }
+    ring_drain<shape::stages>(barriers, &at, &op->watch, i, GPU_BARRIER_EMPTY);
+    source->close();
+}
+
+/* thread: among those of the producer's warps. */
+template <class shape, class tile_source>
+PTX_FN void mma_produce_as_built(const struct mma_operands *op, tile_source *source,
+                                 uint32_t shared, uint32_t thread, bool bulk)
+{
+    if constexpr (!tile_source::gathers && shape::row_bytes == 128 && PTX_HOPPER) {
+        if (bulk) {
+            if (thread == 0)
+                mma_produce_bulk<shape>(op, source, shared);
+            return;
+        }
+    }
+    mma_produce<shape>(op, source, shared, thread);
 }
 
 /* ---- Consumers ---- */
@@ -683,17 +755,21 @@ constexpr uint32_t mma_threads = (shape::warps + shape::producers + tile_source:
 template <class shape, class tile_source>
 PTX_FN void mma_compute(const struct mma_operands *op, tile_source *source, uint8_t *memory)
 {
-    const uint32_t shared = (ptx_shared(memory) + 127) & ~127u;
-    if (threadIdx.x == 0)
-        ring_init<shape::stages>(shared + shape::barriers_offset, shape::producers * 32,
+    const uint32_t shared = (ptx_shared(memory) + 1023) & ~1023u, producer = shape::warps * 32;
+    const bool bulk = mma_bulk<shape, tile_source>(op);
+    if (threadIdx.x == 0) {
+        ring_init<shape::stages>(shared + shape::barriers_offset, bulk ? 1 : shape::producers * 32,
                                  shape::warps);
+        if (bulk)
+            ptx_mbar_init_fence();
+    }
     __syncthreads();
     /* The shuffle tells the compiler that it is the same in all lanes. */
     const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
     if (warp < shape::warps)
         mma_consume<shape>(op, source, shared, warp);
     else if (warp < shape::warps + shape::producers)
-        mma_produce<shape>(op, source, shared, threadIdx.x - shape::warps * 32);
+        mma_produce_as_built<shape>(op, source, shared, threadIdx.x - producer, bulk);
     else
         source->auxiliary_warp(warp - shape::warps - shape::producers);
 }

@@ -10,7 +10,8 @@
  *   typedef ... matrices
  *       Matrices of its own beside those of struct mma_operands; a kernel parameter.
  *   int describe<shape>(matrices *, struct mma_operands *, const plan *, const struct gpu_launch *)
- *       Fills them, but for the limits of waits. 0, or -EINVAL: a pointer that 16 does not divide.
+ *       Fills them, but for the limits of waits, B's layout and `bulk`, and maps A and B
+ *       (kernels/mma/bulk.cuh). 0, or -EINVAL: a pointer that 16 does not divide.
  *   void compute<shape>(plan, launch, operands, matrices, memory)
  *       On the GPU: all threads of a compute block, with shape::shared_bytes at `memory`.
  *   void communicate(plan, launch)
@@ -27,7 +28,7 @@
 #include "core/plan.h"
 #include "kernels/admit.h"
 #include "kernels/cta.cuh"
-#include "kernels/mma/gemm.cuh"
+#include "kernels/mma/bulk.cuh"
 #include "kernels/tile_track.cuh"
 
 /* Warps that copy to the ring beside those that multiply. With the free ones that makes three on
@@ -91,16 +92,25 @@ __global__ void __launch_bounds__(mma_threads<shape, typename op::source>, 1)
         cta_leave(&launch);
 }
 
+/* Warps beside each other in a tile of so many columns: 32 rows of 64 columns are less to read than
+ * 16 of 128 (on an H100 0.82 of cuBLASLt's s16816 kernels where those had 0.68; by TMA 0.93:
+ * docs/FIGURES.md). Whole rows are for sources whose threads want their other columns. */
+template <bool whole_rows, int columns>
+constexpr int mma_op_warp_columns = !whole_rows && columns == 128 ? 2 : 1;
+
 /* Calls `call` with an object of the mma_shape of such tiles, which has B's layout (its kernel is of
  * either); -EINVAL where there is none. */
-template <class function>
+template <bool whole_rows, class function>
 static int mma_op_dispatch(uint32_t tile_m, uint32_t tile_n, int transposed, function call)
 {
 #define MMA_OP_TRY(rows, columns, k, stages, warps)                                                \
     if (tile_m == rows && tile_n == columns)                                                       \
         return transposed                                                                          \
-                   ? call(mma_shape<rows, columns, 0, k, stages, warps, 1, MMA_OP_PRODUCERS>())    \
-                   : call(mma_shape<rows, columns, 1, k, stages, warps, 1, MMA_OP_PRODUCERS>());
+                   ? call(mma_shape<rows, columns, 0, k, stages, warps,                            \
+                                    mma_op_warp_columns<whole_rows, columns>, MMA_OP_PRODUCERS>()) \
+                   : call(                                                                         \
+                         mma_shape<rows, columns, 1, k, stages, warps,                             \
+                                   mma_op_warp_columns<whole_rows, columns>, MMA_OP_PRODUCERS>());
     MK_MMA_TILES(MMA_OP_TRY)
 #undef MMA_OP_TRY
     return -EINVAL;
@@ -117,7 +127,7 @@ template <class op> struct mma_bf16_kernels {
     template <class function>
     static int dispatch(const struct mk_tuning *t, int transposed, function call)
     {
-        return mma_op_dispatch(t->tile_m, t->tile_n, transposed, call);
+        return mma_op_dispatch<op::source::tree>(t->tile_m, t->tile_n, transposed, call);
     }
 };
 
@@ -145,6 +155,7 @@ static int mma_op_launch(const typename op::plan *plan, const struct mk_problem 
         struct mma_operands operands;
         gpu_limit_waits(&operands, launch);
         operands.b_kn = built::b_kn;
+        operands.bulk = mma_device_bulk(q->block_shared != 0); /* there: in one plan of three */
         int err = op::template describe<built>(&matrices, &operands, plan, launch);
         if (err)
             return err;

@@ -83,7 +83,13 @@ template <bool scaled> struct ag_gemm_on_mma {
         op->stages_of_k = (uint32_t)mk_ceil_div(k, shape::tile_k);
         op->stages_of_slice =
             joint ? op->stages_of_k : (uint32_t)mk_ceil_div(p->slice_bytes, shape::tile_k * 2);
-        return ((uintptr_t)m->own.base | (uintptr_t)b | (uintptr_t)c) % 16 ? -EINVAL : 0;
+        if (((uintptr_t)m->own.base | (uintptr_t)b | (uintptr_t)c) % 16)
+            return -EINVAL;
+        int err = mma_map_b<shape>(op);
+        err = err ? err : mma_map_a<shape>(op, &m->own);
+        for (int i = 0; i < 2 && !err; i++)
+            err = mma_map_a<shape>(op, &m->gathered[i], joint ? 1 : mk_world(&p->topo));
+        return err;
     }
 
     template <class shape>

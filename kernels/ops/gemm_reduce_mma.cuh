@@ -143,6 +143,13 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
         return {(int32_t)tile->col, (int32_t)(before + tile->row + row), 0};
     }
 
+    /* What the calling warp has of a tile. */
+    template <class shape> static MMA_MEMBER struct joint_part part_of(void)
+    {
+        return {shape::row(threadIdx.x / 32, 0), shape::row(0, 1),
+                shape::column(threadIdx.x / 32) / FRAGMENT_COLUMNS};
+    }
+
     /* Two shots: waits for what others have of the tile. */
     MMA_MEMBER void await(struct reduce_half *mine, uint32_t half)
     {
@@ -157,9 +164,9 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
     MMA_MEMBER void exchange(float (&sum)[shape::blocks][shape::sums], struct reduce_half *mine,
                              uint32_t half)
     {
-        const uint32_t row = shape::row(threadIdx.x / 32, 0);
+        const struct joint_part part = part_of<shape>();
         joint_round<op, number>(sum, true);
-        joint_send<op, number>(plan, launch, mine, sum, row);
+        joint_send<op, number>(plan, launch, mine, sum, part);
         ptx_bar_sync(1 + half, 128); /* all have stored what is told of */
         if (threadIdx.x % 128 == 0) {
             const struct gemm_rs_plan *p = reduction();
@@ -169,9 +176,9 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
         }
         ptx_bar_sync(1 + half, 128);
         if constexpr (op::tree)
-            joint_join<op, number>(plan, launch, mine, sum, row);
+            joint_join<op, number>(plan, launch, mine, sum, part);
         else
-            joint_add<op, number, false>(plan, launch, mine, sum, row);
+            joint_add<op, number, false>(plan, launch, mine, sum, part);
     }
 
     /* Of sums in a tree: level by level, each rank's or node's a leaf at its own place. */
@@ -179,14 +186,14 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
     MMA_MEMBER void add_in_tree(float (&sum)[shape::blocks][shape::sums],
                                 const struct reduce_half *mine)
     {
-        const uint32_t row = shape::row(threadIdx.x / 32, 0);
+        const struct joint_part part = part_of<shape>();
 #pragma unroll 1
-        for (uint32_t level = 0; level < GEMM_RS_LEVELS && row < mine->tile.rows; level++) {
+        for (uint32_t level = 0; level < GEMM_RS_LEVELS && part.row < mine->tile.rows; level++) {
             const struct gemm_rs_terms *t = &mine->terms[level];
             const struct tree_leaves others = {launch->heap + t->source +
-                                                   fragment_offset<number>(row, mine->runs),
+                                                   part.offset<number>(0, mine->runs),
                                                reduction()->slab_pitch, t->place};
-            tree_join(sum[0], others, t->count + 1, mine->runs);
+            tree_join(sum[0], others, t->count + 1, part.runs(mine->runs));
         }
     }
 
@@ -194,19 +201,20 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
     template <class shape>
     MMA_MEMBER void add(float (&sum)[shape::blocks][shape::sums], const struct reduce_half *mine)
     {
+        const struct joint_part part = part_of<shape>();
 #pragma unroll 1
         for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++)
 #pragma unroll
             for (int m = 0; m < shape::blocks; m++) {
-                const uint32_t row = shape::row(threadIdx.x / 32, m);
+                const uint32_t row = part.row + m * part.apart;
                 if (row < mine->tile.rows &&
                     (op::gathers || mine->kind != GEMM_RS_JOINT ||
                      joint_wanted(reduction(), &mine->tile, reduction()->topo.rank, row)))
                     fragments_add_behind<number, loads>(
                         sum[m],
                         launch->heap + mine->terms[level].source +
-                            fragment_offset<number>(row, mine->runs),
-                        reduction()->slab_pitch, mine->terms[level].count, mine->runs);
+                            part.offset<number>(m, mine->runs),
+                        reduction()->slab_pitch, mine->terms[level].count, part.runs(mine->runs));
             }
     }
 
@@ -214,7 +222,7 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
     MMA_MEMBER bool finish(uint32_t, float (&sum)[shape::blocks][shape::sums], uint32_t half)
     {
         struct reduce_half *mine = &reduce_halves[half];
-        static_assert(shape::warp_columns == 1, "a warp has whole rows, as fragments do");
+        const struct joint_part part = part_of<shape>();
         ptx_bar_sync(1 + half, 128); /* the tile is described */
         if (mine->kind == GEMM_RS_JOINT)
             exchange<shape>(sum, mine, half);
@@ -229,18 +237,15 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
         if (mine->kind == GEMM_RS_OWN)
             return false;
         if (mine->kind == GEMM_RS_JOINT)
-            return !op::gathers &&
-                   joint_store_own<op>(plan, launch, mine, sum, shape::row(threadIdx.x / 32, 0));
+            return !op::gathers && joint_store_own<op>(plan, launch, mine, sum, part);
         char *const to =
             (mine->kind == GEMM_RS_SUM ? launch->heap : launch->peers[mine->tile.c_local]) +
             mine->to;
 #pragma unroll
-        for (int m = 0; m < shape::blocks; m++) {
-            const uint32_t row = shape::row(threadIdx.x / 32, m);
-            if (row < mine->tile.rows)
-                fragments_store<number>(to + fragment_offset<number>(row, mine->runs), sum[m],
-                                        mine->runs);
-        }
+        for (int m = 0; m < shape::blocks; m++)
+            if (part.row + m * part.apart < mine->tile.rows)
+                fragments_store<number>(to + part.offset<number>(m, mine->runs), sum[m],
+                                        part.runs(mine->runs));
         return true;
     }
 
@@ -338,7 +343,10 @@ template <class op, int number> struct reduce_on_mma {
         operands->c = {c, c_pitch, 0, rows, p->n};
         operands->stages_of_k = operands->stages_of_slice =
             (uint32_t)mk_ceil_div(p->k, shape::tile_k);
-        return ((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16 ? -EINVAL : 0;
+        if (((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16)
+            return -EINVAL;
+        int err = mma_map_b<shape>(operands);
+        return err ? err : mma_map_a<shape>(operands, &m->a);
     }
 
     template <class shape>

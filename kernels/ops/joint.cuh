@@ -9,14 +9,35 @@
  *   uint32_t runs     of a group of rows, in fragments (kernels/fragments.cuh)
  *   uint64_t epoch    the launch's number
  *
- * sum: blocks of 16 rows a warp, 64 rows apart; row: of the tile, the first of the warp's first.
- * None of these waits. */
+ * sum: blocks of 16 rows a warp; `part` says where they are in the tile. None of these waits. */
 #ifndef MK_KERNELS_JOINT_CUH
 #define MK_KERNELS_JOINT_CUH
 
 #include "kernels/ops/gemm_reduce_roles.cuh"
 
 #include "kernels/fragments_tree.cuh"
+
+/* A warp's part of a tile: the row that its first block begins with, rows from block to block, and
+ * the run of 16 columns that its rows begin with. */
+struct joint_part {
+    uint32_t row, apart, first;
+
+    /* Whole rows, as a warpgroup of wgmma has them. */
+    REDUCE_MEMBER joint_part(uint32_t row_, uint32_t apart_ = 64, uint32_t first_ = 0)
+        : row(row_), apart(apart_), first(first_)
+    {
+    }
+    /* Of so many runs of a row, the warp's. */
+    REDUCE_MEMBER uint32_t runs(uint32_t all) const
+    {
+        return first < all ? all - first : 0;
+    }
+    /* Where the calling thread's first bytes of a block lie in a tile. */
+    template <int number> REDUCE_MEMBER uint32_t offset(int m, uint32_t all) const
+    {
+        return fragment_offset<number>(row + m * apart, all) + first * fragment_bytes<number>;
+    }
+};
 
 /* Whether `rank` ends with any of the 16 rows from `row` of the tile on. */
 REDUCE_MEMBER bool joint_wanted(const struct gemm_rs_plan *p, const struct mk_tile *tile,
@@ -42,7 +63,8 @@ REDUCE_MEMBER void joint_round(float (&sum)[blocks][count], bool joint)
  * them (a tile cannot begin outside C) or if there is nothing to store; false: the engine can. */
 template <class op, class work, int blocks, int count>
 REDUCE_MEMBER bool joint_store_own(const typename op::plan *plan, const struct gpu_launch *launch,
-                                   const work *w, float (&sum)[blocks][count], uint32_t row)
+                                   const work *w, float (&sum)[blocks][count],
+                                   const struct joint_part &part)
 {
     const struct gemm_rs_plan *p = op::tiles(plan);
     const uint32_t first = p->topo.rank * p->shard_rows, lane = threadIdx.x % 32;
@@ -52,14 +74,15 @@ REDUCE_MEMBER bool joint_store_own(const typename op::plan *plan, const struct g
     for (int m = 0; m < blocks; m++)
 #pragma unroll
         for (int eight = 0; eight < 2; eight++) {
-            uint32_t in = row + m * 64 + eight * 8 + lane / 4, at = w->tile.row + in - first;
+            uint32_t in = part.row + m * part.apart + eight * 8 + lane / 4,
+                     at = w->tile.row + in - first, column = part.first * FRAGMENT_COLUMNS;
             if (in >= w->tile.rows || at >= p->shard_rows) /* below the first: above all */
                 continue;
             char *to = (char *)launch->arguments[MK_SPACE_ARG2] +
-                       ((uint64_t)at * p->n + w->tile.col + lane % 4 * 2) * 2;
+                       ((uint64_t)at * p->n + w->tile.col + column + lane % 4 * 2) * 2;
 #pragma unroll
             for (int j = 0; j < count / 4; j++)
-                if (j * 8 < w->tile.cols)
+                if (column + j * 8 < w->tile.cols)
                     *(uint32_t *)(to + j * 16) =
                         ptx_pack_bf16(sum[m][j * 4 + eight * 2], sum[m][j * 4 + eight * 2 + 1]);
         }
@@ -70,7 +93,8 @@ REDUCE_MEMBER bool joint_store_own(const typename op::plan *plan, const struct g
  * (gemm_rs_announce). */
 template <class op, int number, class work, int blocks, int count>
 REDUCE_MEMBER void joint_send(const typename op::plan *plan, const struct gpu_launch *launch,
-                              const work *w, float (&sum)[blocks][count], uint32_t row)
+                              const work *w, float (&sum)[blocks][count],
+                              const struct joint_part &part)
 {
     const struct gemm_rs_plan *p = op::tiles(plan);
     const uint32_t gpus = p->topo.gpus, local = p->topo.rank; /* one node */
@@ -79,10 +103,12 @@ REDUCE_MEMBER void joint_send(const typename op::plan *plan, const struct gpu_la
         uint32_t peer = local + gpus - step < gpus ? local + gpus - step : local - step;
         char *to = launch->peers[peer] + w->to + gemm_rs_joint_slab(p, peer, local);
 #pragma unroll
-        for (int m = 0; m < blocks; m++)
-            fragments_store<number>(
-                to + fragment_offset<number>(row + m * 64, w->runs), sum[m],
-                joint_wanted(op::tiles(plan), &w->tile, peer, row + m * 64) ? w->runs : 0);
+        for (int m = 0; m < blocks; m++) {
+            const bool wanted =
+                joint_wanted(op::tiles(plan), &w->tile, peer, part.row + m * part.apart);
+            fragments_store<number>(to + part.offset<number>(m, w->runs), sum[m],
+                                    wanted ? part.runs(w->runs) : 0);
+        }
     }
 }
 
@@ -96,14 +122,17 @@ REDUCE_MEMBER uint32_t joint_before(const struct gemm_rs_plan *p)
  * that it is here (gemm_rs_await). behind: also what comes behind its own; else the caller does. */
 template <class op, int number, bool behind, class work, int blocks, int count>
 REDUCE_MEMBER void joint_add(const typename op::plan *plan, const struct gpu_launch *launch,
-                             const work *w, float (&sum)[blocks][count], uint32_t row)
+                             const work *w, float (&sum)[blocks][count],
+                             const struct joint_part &part)
 {
     const struct gemm_rs_plan *p = op::tiles(plan);
     const uint32_t terms = p->topo.gpus - 1, place = p->topo.rank, before = joint_before(p);
 #pragma unroll
     for (int m = 0; m < blocks; m++) {
-        uint32_t runs = joint_wanted(op::tiles(plan), &w->tile, place, row + m * 64) ? w->runs : 0;
-        const char *from = launch->heap + w->to + fragment_offset<number>(row + m * 64, w->runs);
+        const bool wanted =
+            joint_wanted(op::tiles(plan), &w->tile, place, part.row + m * part.apart);
+        const uint32_t runs = wanted ? part.runs(w->runs) : 0;
+        const char *from = launch->heap + w->to + part.offset<number>(m, w->runs);
         if (before)
             fragments_add_before<number, behind ? 4 : 2>(sum[m], from, p->slab_pitch, before, runs);
         if constexpr (behind)
@@ -115,16 +144,16 @@ REDUCE_MEMBER void joint_add(const typename op::plan *plan, const struct gpu_lau
 /* The same where the ranks' sums are leaves of a tree. */
 template <class op, int number, class work, int blocks, int count>
 REDUCE_MEMBER void joint_join(const typename op::plan *plan, const struct gpu_launch *launch,
-                              const work *w, float (&sum)[blocks][count], uint32_t row)
+                              const work *w, float (&sum)[blocks][count],
+                              const struct joint_part &part)
 {
     const struct gemm_rs_plan *p = op::tiles(plan);
 #pragma unroll
     for (int m = 0; m < blocks; m++) {
-        const struct tree_leaves others = {launch->heap + w->to +
-                                               fragment_offset<number>(row + m * 64, w->runs),
+        const struct tree_leaves others = {launch->heap + w->to + part.offset<number>(m, w->runs),
                                            p->slab_pitch, p->topo.rank};
-        if (joint_wanted(p, &w->tile, p->topo.rank, row + m * 64))
-            tree_join(sum[m], others, p->topo.gpus, w->runs);
+        if (joint_wanted(p, &w->tile, p->topo.rank, part.row + m * part.apart))
+            tree_join(sum[m], others, p->topo.gpus, part.runs(w->runs));
     }
 }
 

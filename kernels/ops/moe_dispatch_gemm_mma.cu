@@ -72,8 +72,8 @@ static int moe_describe(struct mma_operands *op, struct mma_matrix *a,
 int moe_dispatch_gemm_mma_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
     const struct moe_dispatch_gemm_plan *p = moe_dispatch_gemm_plan_of(plan);
-    int err =
-        mma_op_dispatch(p->dispatch.tile_m, p->tile_n, plan->problem.b_transposed, [=](auto shape) {
+    int err = mma_op_dispatch<false>(
+        p->dispatch.tile_m, p->tile_n, plan->problem.b_transposed, [=](auto shape) {
             typedef decltype(shape) built;
             return gpu_admit(moe_dispatch_gemm_mma_kernel<built>,
                              mk_total_blocks(&plan->problem.tuning.split), 1,
@@ -87,7 +87,7 @@ int moe_dispatch_gemm_mma_launch(const struct mk_plan *plan, const struct gpu_la
                                  cudaStream_t stream)
 {
     const struct moe_dispatch_gemm_plan *p = moe_dispatch_gemm_plan_of(plan);
-    return mma_op_dispatch(
+    return mma_op_dispatch<false>(
         p->dispatch.tile_m, p->tile_n, plan->problem.b_transposed, [=](auto shape) {
             typedef decltype(shape) built;
             struct mma_operands operands;

@@ -195,8 +195,8 @@ static int moe_ffn_describe(struct mma_operands *op, struct moe_ffn_matrices *m,
 int moe_ffn_mma_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
     const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
-    int err =
-        mma_op_dispatch(p->dispatch.tile_m, p->tile_n, plan->problem.b_transposed, [=](auto shape) {
+    int err = mma_op_dispatch<true>(
+        p->dispatch.tile_m, p->tile_n, plan->problem.b_transposed, [=](auto shape) {
             typedef decltype(shape) built;
             return gpu_admit(
                 moe_ffn_mma_kernel<built>, mk_total_blocks(&plan->problem.tuning.split), 1,
@@ -209,7 +209,7 @@ int moe_ffn_mma_launch(const struct mk_plan *plan, const struct gpu_launch *laun
                        cudaStream_t stream)
 {
     const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
-    return mma_op_dispatch(
+    return mma_op_dispatch<true>(
         p->dispatch.tile_m, p->tile_n, plan->problem.b_transposed, [=](auto shape) {
             typedef decltype(shape) built;
             struct mma_operands operands;

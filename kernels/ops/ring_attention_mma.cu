@@ -1,7 +1,8 @@
 /* Ring attention on engine mma, for every GPU of compute capability 8.0 and up: the schedule, roles
  * and tiles of kernels/ops/ring_attention.cu. The engine leaves no warp free, so what is
  * co-resident with a compute CTA comes before it: all threads of the block push, and compute then.
- * Deadlock freedom stays: intra_comm waits for puts alone, and inter_send has blocks of its own. */
+ * Deadlock freedom stays: intra_comm waits for puts alone, and inter_send has blocks of its own.
+ * Where an SM has shared memory for two blocks, a CTA of the plan is two (plan->paired). */
 #include "kernels/admit.h"
 
 #include "kernels/ops/ring_attention_tiles.cuh"
@@ -15,9 +16,16 @@
 
 typedef struct ring_attention_tensors<struct mma_heads> ring_attention_heads;
 
-struct ring_attention_mma_source
-    : ring_attention_tiles<struct mma_attention_keys, struct mma_heads> {
-};
+template <class shape>
+using ring_attention_mma_source =
+    ring_attention_tiles<struct mma_attention_keys, struct mma_heads, (shape::ctas > 1)>;
+
+/* No SM that runs other code has shared memory for two blocks. (Of PTX the newest is taken.) */
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200)
+constexpr int ring_attention_most_ctas = 1;
+#else
+constexpr int ring_attention_most_ctas = 2;
+#endif
 
 template <class shape>
 __global__ void __launch_bounds__(shape::threads, shape::ctas)
@@ -29,21 +37,23 @@ __global__ void __launch_bounds__(shape::threads, shape::ctas)
     static_assert(shape::shared_bytes + sizeof(struct ring_attention_state) <= 99 * 1024,
                   "what a CTA of sm_86 has");
     PTX_SHARED_DYNAMIC(memory);
-    struct ring_attention_mma_source source;
+    ring_attention_mma_source<shape> source;
+    if (shape::ctas > ring_attention_most_ctas)
+        return ptx_fail();
     source.plan = &plan;
     source.launch = &launch;
     source.tensors = &heads;
-    if (blockIdx.x >= launch.split.ctas[MK_COMPUTE])
+    if (blockIdx.x >= launch.split.ctas[MK_COMPUTE] && !source.second())
         ring_attention_communicate(&plan, &launch, shape::threads);
     else
         for (uint32_t auxiliary = 0; source.push(auxiliary, shape::threads); auxiliary++)
             ;
     /* Thread 0 was the lead and is the producer, so its track needs no barrier. */
     if (threadIdx.x == 0)
-        tile_track_open(&ring_attention_shared->track, &launch, 0);
+        tile_track_open(&ring_attention_shared->track, &launch, 0, source.track());
     mma_attention<shape>(&op, &source, memory);
     if (threadIdx.x == 0)
-        tile_track_close(&ring_attention_shared->track, &launch);
+        tile_track_close(&ring_attention_shared->track, &launch, source.track());
     __syncthreads();
     if (threadIdx.x == 0)
         cta_leave(&launch);
@@ -79,11 +89,17 @@ static int describe(struct mma_attention_operands *op, ring_attention_heads *h,
 /* Calls `call` with an object of the shape that the plan asks for; -EINVAL where there is none. */
 template <class function> static int dispatch(const struct ring_attention_plan *p, function call)
 {
-#define TRY(dim, keys, warps, blocks, held)                                                        \
-    if (p->head_dim == dim && p->tile_rows == 16 * warps * blocks && p->block_rows == keys)        \
-        return call(mma_attention_shape<dim, keys, warps, blocks, held, 1>());
+#define TRY_ON(pair, ctas, dim, keys, warps, blocks, held)                                         \
+    if (p->paired == pair && p->head_dim == dim && p->tile_rows == 16 * warps * blocks &&          \
+        p->block_rows == keys)                                                                     \
+        return call(mma_attention_shape<dim, keys, warps, blocks, held, ctas>());
+#define TRY(...) TRY_ON(0, 1, __VA_ARGS__)
+#define TRY_PAIR(...) TRY_ON(1, 2, __VA_ARGS__)
     MK_MMA_ATTENTION_TILES(TRY)
+    MK_MMA_ATTENTION_PAIRS(TRY_PAIR)
+#undef TRY_PAIR
 #undef TRY
+#undef TRY_ON
     return -EINVAL;
 }
 
@@ -93,8 +109,8 @@ int ring_attention_mma_prepare(const struct mk_plan *plan, char *error, size_t e
     int err = dispatch(p, [=](auto shape) {
         typedef decltype(shape) built;
         return gpu_admit(ring_attention_mma_kernel<built>,
-                         mk_total_blocks(&plan->problem.tuning.split), 1, built::threads,
-                         built::shared_bytes, error, error_size);
+                         built::ctas * mk_total_blocks(&plan->problem.tuning.split), 1,
+                         built::threads, built::shared_bytes, error, error_size);
     });
     return gpu_prepared(err, p->tile_rows, p->block_rows, 0, error, error_size);
 }
@@ -110,8 +126,8 @@ int ring_attention_mma_launch(const struct mk_plan *plan, const struct gpu_launc
         int err = describe(&op, &heads, p, launch);
         if (err)
             return err;
-        return gpu_launch_blocks(ring_attention_mma_kernel<built>, mk_total_blocks(&launch->split),
-                                 built::threads, built::shared_bytes, stream, *p, *launch, op,
-                                 heads);
+        return gpu_launch_blocks(ring_attention_mma_kernel<built>,
+                                 built::ctas * mk_total_blocks(&launch->split), built::threads,
+                                 built::shared_bytes, stream, *p, *launch, op, heads);
     });
 }

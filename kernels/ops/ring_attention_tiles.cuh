@@ -38,29 +38,52 @@ PTX_SHARED(struct ring_attention_state, ring_attention_shared, 1);
 /* With two stages, the first block for which the producer waits. */
 enum { LOOK_AT_BLOCK = 3 };
 
-/* runs: the engine's struct of a run of keys, which names `tensor`s. */
-template <class runs, class tensor> struct ring_attention_tiles : attention_source {
+/* runs: the engine's struct of a run of keys, which names `tensor`s. paired: each of the plan's blocks
+ * has a second one, as many numbers behind it as the plan has blocks, which computes and does
+ * nothing else. */
+template <class runs, class tensor, bool paired = false>
+struct ring_attention_tiles : attention_source {
     const struct ring_attention_plan *plan;
     const struct gpu_launch *launch;
     const struct ring_attention_tensors<tensor> *tensors;
 
+    ATTENTION_MEMBER bool second() const
+    {
+        return paired && blockIdx.x >= mk_total_blocks(&launch->split);
+    }
+
+    /* The plan's. */
+    ATTENTION_MEMBER uint32_t block() const
+    {
+        return second() ? blockIdx.x - mk_total_blocks(&launch->split) : blockIdx.x;
+    }
+
+    /* Of tiles. What a second block waits for the first does, too: it has no track of its own. */
+    ATTENTION_MEMBER uint32_t track() const
+    {
+        return tile_track_of(block(), second() ? GPU_TRACK_SENDER : GPU_TRACK_TILES);
+    }
+
     ATTENTION_MEMBER void open()
     {
         struct mk_cta *cta = &ring_attention_shared->cta;
-        uint32_t number = gpu_cta_of_block(&launch->split, blockIdx.x);
-        if (number >= launch->split.ctas[MK_COMPUTE]) /* has had another role before */
+        uint32_t number = gpu_cta_of_block(&launch->split, block());
+        if (second())
+            cta_identify(cta, launch, number, 1);
+        else if (number >= launch->split.ctas[MK_COMPUTE]) /* has had another role before */
             cta_resume(cta, launch, number, 1);
         else
             cta_begin(cta, launch, number, 1);
         cta->role = MK_COMPUTE;
         ring_attention_shared->ending = 0;
-        if (!plan->query_tiles && number < launch->split.ctas[MK_COMPUTE])
+        if (!plan->query_tiles && !second() && number < launch->split.ctas[MK_COMPUTE])
             ring_attention_await_share(plan, cta);
     }
 
     ATTENTION_MEMBER void close()
     {
-        cta_end(&ring_attention_shared->cta);
+        if (!second())
+            cta_end(&ring_attention_shared->cta);
     }
 
     /* Every block takes until there is none: so many numbers a launch. */
@@ -180,7 +203,7 @@ template <class runs, class tensor> struct ring_attention_tiles : attention_sour
     ATTENTION_MEMBER bool push(uint32_t auxiliary, uint32_t lanes) const
     {
         const struct mk_role_split *split = &launch->split;
-        if (blockIdx.x >= split->ctas[MK_COMPUTE] ||
+        if (blockIdx.x >= split->ctas[MK_COMPUTE] || /* a second block, too */
             auxiliary >= mk_role_coresident(split, MK_INTRA_COMM))
             return false;
         struct mk_cta other;
@@ -202,7 +225,7 @@ template <class runs, class tensor> struct ring_attention_tiles : attention_sour
     {
         if (group == 0)
             tile_track_note(&ring_attention_shared->track, launch,
-                            ring_attention_tile_number(plan, query, 0));
+                            ring_attention_tile_number(plan, query, 0), track());
     }
 };
 

@@ -181,6 +181,7 @@ int hopper_enqueue(void (*run)(void *arguments), const void *arguments, size_t b
                    struct hopper_xyz grid, struct hopper_xyz block, uint32_t dynamic_shared,
                    uint32_t cluster, int early, const char *name);
 uint32_t hopper_sms(void);
+uint32_t hopper_spare(void);
 
 #ifdef __cplusplus
 }

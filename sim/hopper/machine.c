@@ -23,6 +23,11 @@ void hopper_use(struct hopper *h, uint32_t rank)
         h->host_rank = rank;
 }
 
+uint32_t hopper_spare(void)
+{
+    return hopper_machine ? hopper_machine->config.spare : 0;
+}
+
 uint32_t hopper_sms(void)
 {
     return hopper_machine ? hopper_machine->config.sms - hopper_machine->config.spare : 0;

@@ -1,6 +1,5 @@
-/* A product of one matrix on the second engine, from the host: which tile shapes are built, their
- * kernels and the launch. The operators are not on this engine yet, so this is a header: who wants
- * the kernels includes it, in one place. */
+/* A product of one matrix on the second engine, from the host: the kernel of a tile shape and its
+ * launch. A header: who wants the kernels includes it, in one place. */
 #ifndef TESTS_ENGINES_MMA_GEMM_CUH
 #define TESTS_ENGINES_MMA_GEMM_CUH
 
@@ -8,7 +7,7 @@
 #include <errno.h>
 
 #include "core/gemm_order.h"
-#include "kernels/mma/gemm.cuh"
+#include "kernels/mma/bulk.cuh"
 
 /* The tiles of one matrix, dealt out to the CTAs in turn. */
 struct mma_matrix_source : mma_source {
@@ -58,6 +57,8 @@ static inline struct mma_matrix mma_matrix_of(const void *p, int64_t rows, int64
     return {(char *)p, (uint64_t)columns * 2, 0, (uint32_t)rows, (uint32_t)columns};
 }
 
+static bool mma_gemm_bulk; /* the emulated GPU loads by TMA */
+
 /*
  * C (m x n) = A (m x k) B on the current device, tiles of `shape`; B is k x n or n x k as the shape
  * has it. All bf16, rows follow each other, 16-byte aligned. n, k: multiples of 8. sms: to use; 0:
@@ -83,12 +84,16 @@ static int mma_gemm_run(const void *a, const void *b, void *c, int64_t m, int64_
     const uint32_t blocks = sms * shape::ctas;
     const struct gemm_order order =
         gemm_order_make(rows, columns, shape::tile_m, shape::tile_n, blocks);
-    struct mma_operands op;
+    struct mma_operands op = {};
+    struct mma_matrix of_a = mma_matrix_of(a, m, k);
+    op.bulk = mma_device_bulk(mma_gemm_bulk);
     op.b = shape::b_kn ? mma_matrix_of(b, k, n) : mma_matrix_of(b, n, k);
     op.c = mma_matrix_of(c, m, n);
     op.stages_of_k = op.stages_of_slice = (uint32_t)mk_ceil_div(k, shape::tile_k);
     op.watch = {NULL, 2000000000}; /* nothing here waits for another GPU */
     op.limit_ns = 3000000000;
+    if (mma_map_a<shape>(&op, &of_a) || mma_map_b<shape>(&op))
+        return -EIO;
     if (cudaFuncSetAttribute(mma_matrix_kernel<shape>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              shape::shared_bytes) != cudaSuccess)
         return -EIO;
@@ -97,8 +102,7 @@ static int mma_gemm_run(const void *a, const void *b, void *c, int64_t m, int64_
     config.blockDim = dim3(mma_threads<shape, mma_matrix_source>);
     config.dynamicSmemBytes = shape::shared_bytes;
     config.stream = stream;
-    return cudaLaunchKernelEx(&config, mma_matrix_kernel<shape>, mma_matrix_of(a, m, k), op,
-                              order) == cudaSuccess
+    return cudaLaunchKernelEx(&config, mma_matrix_kernel<shape>, of_a, op, order) == cudaSuccess
                ? 0
                : -EIO;
 }

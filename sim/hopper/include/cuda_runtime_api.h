@@ -64,12 +64,13 @@ static inline cudaError_t cudaFuncSetAttribute(F *, cudaFuncAttribute, size_t by
     return bytes <= 227 * 1024 ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-/* An SM of the machine runs one block at a time, and any SMs make a cluster. */
+/* An SM of the machine runs one block at a time; where there are as many spare ones, which stand for
+ * the others' second halves, it is told to hold two small ones. Any SMs make a cluster. */
 template <class F>
 static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, F *, int,
-                                                                        size_t)
+                                                                        size_t dynamic_shared)
 {
-    *blocks = 1;
+    *blocks = hopper_spare() >= hopper_sms() && 2 * (dynamic_shared + 2048) <= 228 * 1024 ? 2 : 1;
     return cudaSuccess;
 }
 template <class F>
