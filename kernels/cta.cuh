@@ -213,8 +213,10 @@ MK_ROLE_CALL int mk_cta_wait_others(struct mk_cta *cta, uint32_t flag, uint32_t 
         const uint64_t *word = cta_flag(cta->launch->heap, flag) + lane;
         for (uint32_t look = 0; look < 32; look++) /* some 20 us */
             if (!__any_sync(0xffffffff,
-                            lane < count && lane != own && ptx_load_acquire(word) < target))
+                            lane < count && lane != own && ptx_load_acquire(word) < target)) {
+                cta_meet(cta); /* what one lane has acquired, all have */
                 return 0;
+            }
     }
     for (uint32_t i = 0; i < count && !ending; i++)
         if (i != own)
