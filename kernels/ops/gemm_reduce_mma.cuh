@@ -6,7 +6,7 @@
  * cores wait for NVLink.
  *
  * In one shot consumers send their sums to the ranks that want them, tell these, wait for theirs
- * and add them (kernels/ops/joint.cuh), tile by tile.
+ * and add them (kernels/ops/joint_parts.cuh), tile by tile.
  *
  * In two, where the sum goes to all, consumers store own tiles in C and go on; warps that the engine leaves
  * free push them from there. The consumers of a warpgroup may be REDUCE_AHEAD own tiles ahead. */
@@ -14,7 +14,7 @@
 #define MK_KERNELS_GEMM_REDUCE_MMA_CUH
 
 #include "kernels/ops/gemm_reduce_roles.cuh"
-#include "kernels/ops/joint.cuh"
+#include "kernels/ops/joint_parts.cuh"
 
 #include "kernels/fragments.cuh"
 #include "kernels/mma/gemm_tree.cuh"

@@ -9,7 +9,7 @@
  *   uint32_t runs     of a group of rows, in fragments (kernels/fragments.cuh)
  *   uint64_t epoch    the launch's number
  *
- * sum: blocks of 16 rows a warp; `part` says where they are in the tile.
+ * sum: blocks of 16 rows a warp, 64 rows apart; row: of the tile, the first of the warp's first.
  * None of these blocks but joint_add where sums go in words: it waits for each, within the launch's
  * bounds. */
 #ifndef MK_KERNELS_JOINT_CUH
@@ -18,29 +18,6 @@
 #include "kernels/ops/gemm_reduce_roles.cuh"
 
 #include "kernels/fragments_tree.cuh"
-
-/* A warp's part of a tile: the row that its first block begins with, rows from block to block, and
- * the run of 16 columns that its rows begin with. */
-struct joint_part {
-    uint32_t row, apart, first;
-
-    /* Whole rows, as a warpgroup of wgmma has them. */
-    REDUCE_MEMBER joint_part(uint32_t row_, uint32_t apart_ = 64, uint32_t first_ = 0)
-        : row(row_), apart(apart_), first(first_)
-    {
-    }
-    /* Of so many runs of a row, the warp's. */
-    REDUCE_MEMBER uint32_t runs(uint32_t all) const
-    {
-        return first < all ? all - first : 0;
-    }
-    /* Where the calling thread's first bytes of a block lie in a tile; words: of words. */
-    template <int number> REDUCE_MEMBER uint32_t offset(int m, uint32_t all, bool words) const
-    {
-        return fragment_offset<number>(row + m * apart, all << words) +
-               (first << words) * fragment_bytes<number>;
-    }
-};
 
 /* Whether `rank` ends with any of the 16 rows from `row` of the tile on. */
 REDUCE_MEMBER bool joint_wanted(const struct gemm_rs_plan *p, const struct mk_tile *tile,
@@ -66,8 +43,7 @@ REDUCE_MEMBER void joint_round(float (&sum)[blocks][count], bool joint)
  * them (a tile cannot begin outside C) or if there is nothing to store; false: the engine can. */
 template <class op, class work, int blocks, int count>
 REDUCE_MEMBER bool joint_store_own(const typename op::plan *plan, const struct gpu_launch *launch,
-                                   const work *w, float (&sum)[blocks][count],
-                                   const struct joint_part &part)
+                                   const work *w, float (&sum)[blocks][count], uint32_t row)
 {
     const struct gemm_rs_plan *p = op::tiles(plan);
     const uint32_t first = p->topo.rank * p->shard_rows, lane = threadIdx.x % 32;
@@ -77,15 +53,14 @@ REDUCE_MEMBER bool joint_store_own(const typename op::plan *plan, const struct g
     for (int m = 0; m < blocks; m++)
 #pragma unroll
         for (int eight = 0; eight < 2; eight++) {
-            uint32_t in = part.row + m * part.apart + eight * 8 + lane / 4,
-                     at = w->tile.row + in - first, column = part.first * FRAGMENT_COLUMNS;
+            uint32_t in = row + m * 64 + eight * 8 + lane / 4, at = w->tile.row + in - first;
             if (in >= w->tile.rows || at >= p->shard_rows) /* below the first: above all */
                 continue;
             char *to = (char *)launch->arguments[MK_SPACE_ARG2] +
-                       ((uint64_t)at * p->n + w->tile.col + column + lane % 4 * 2) * 2;
+                       ((uint64_t)at * p->n + w->tile.col + lane % 4 * 2) * 2;
 #pragma unroll
             for (int j = 0; j < count / 4; j++)
-                if (column + j * 8 < w->tile.cols)
+                if (j * 8 < w->tile.cols)
                     *(uint32_t *)(to + j * 16) =
                         ptx_pack_bf16(sum[m][j * 4 + eight * 2], sum[m][j * 4 + eight * 2 + 1]);
         }
@@ -97,8 +72,7 @@ REDUCE_MEMBER bool joint_store_own(const typename op::plan *plan, const struct g
  * words. */
 template <class op, int number, bool worded, class work, int blocks, int count>
 REDUCE_MEMBER void joint_send(const typename op::plan *plan, const struct gpu_launch *launch,
-                              const work *w, float (&sum)[blocks][count],
-                              const struct joint_part &part)
+                              const work *w, float (&sum)[blocks][count], uint32_t row)
 {
     const struct gemm_rs_plan *p = op::tiles(plan);
     const uint32_t gpus = p->topo.gpus, local = p->topo.rank; /* one node */
@@ -109,14 +83,15 @@ REDUCE_MEMBER void joint_send(const typename op::plan *plan, const struct gpu_la
         char *to = launch->peers[peer] + w->to + gemm_rs_joint_slab(p, peer, local);
 #pragma unroll
         for (int m = 0; m < blocks; m++) {
-            const bool wanted =
-                joint_wanted(op::tiles(plan), &w->tile, peer, part.row + m * part.apart);
-            const uint32_t runs = wanted ? part.runs(w->runs) : 0;
-            char *const at = to + part.offset<number>(m, w->runs, words);
+            uint32_t runs =
+                joint_wanted(op::tiles(plan), &w->tile, peer, row + m * 64) ? w->runs : 0;
             if (words)
-                fragments_store_words<number>(at, sum[m], runs, (uint32_t)w->epoch);
+                fragments_store_words<number>(
+                    to + fragment_offset<number>(row + m * 64, 2 * w->runs), sum[m], runs,
+                    (uint32_t)w->epoch);
             else
-                fragments_store<number>(at, sum[m], runs);
+                fragments_store<number>(to + fragment_offset<number>(row + m * 64, w->runs), sum[m],
+                                        runs);
         }
     }
 }
@@ -167,8 +142,7 @@ REDUCE_MEMBER uint32_t joint_before(const struct gemm_rs_plan *p)
  * are under way; 0: the caller adds what comes behind its own and is in no words. */
 template <class op, int number, bool worded, int loads, class work, int blocks, int count>
 REDUCE_MEMBER void joint_add(const typename op::plan *plan, const struct gpu_launch *launch,
-                             const work *w, float (&sum)[blocks][count],
-                             const struct joint_part &part)
+                             const work *w, float (&sum)[blocks][count], uint32_t row)
 {
     const struct gemm_rs_plan *p = op::tiles(plan);
     const uint32_t terms = p->topo.gpus - 1, place = p->topo.rank, before = joint_before(p);
@@ -176,10 +150,9 @@ REDUCE_MEMBER void joint_add(const typename op::plan *plan, const struct gpu_lau
     const struct joint_waiting await = {launch, p, w->tile.id, (uint32_t)w->epoch};
 #pragma unroll
     for (int m = 0; m < blocks; m++) {
-        const bool wanted =
-            joint_wanted(op::tiles(plan), &w->tile, place, part.row + m * part.apart);
-        const uint32_t runs = wanted ? part.runs(w->runs) : 0;
-        const char *from = launch->heap + w->to + part.offset<number>(m, w->runs, words);
+        uint32_t runs = joint_wanted(op::tiles(plan), &w->tile, place, row + m * 64) ? w->runs : 0;
+        const char *from =
+            launch->heap + w->to + fragment_offset<number>(row + m * 64, w->runs << words);
         if (words) {
             fragments_add_words<number>(sum[m], from, p->slab_pitch, terms, before, runs, await);
             continue;
@@ -195,17 +168,16 @@ REDUCE_MEMBER void joint_add(const typename op::plan *plan, const struct gpu_lau
 /* The same where the ranks' sums are leaves of a tree, which are in no words. */
 template <class op, int number, class work, int blocks, int count>
 REDUCE_MEMBER void joint_join(const typename op::plan *plan, const struct gpu_launch *launch,
-                              const work *w, float (&sum)[blocks][count],
-                              const struct joint_part &part)
+                              const work *w, float (&sum)[blocks][count], uint32_t row)
 {
     const struct gemm_rs_plan *p = op::tiles(plan);
 #pragma unroll
     for (int m = 0; m < blocks; m++) {
         const struct tree_leaves others = {launch->heap + w->to +
-                                               part.offset<number>(m, w->runs, false),
+                                               fragment_offset<number>(row + m * 64, w->runs),
                                            p->slab_pitch, p->topo.rank};
-        if (joint_wanted(p, &w->tile, p->topo.rank, part.row + m * part.apart))
-            tree_join(sum[m], others, p->topo.gpus, part.runs(w->runs));
+        if (joint_wanted(p, &w->tile, p->topo.rank, row + m * 64))
+            tree_join(sum[m], others, p->topo.gpus, w->runs);
     }
 }
 

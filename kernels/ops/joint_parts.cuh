@@ -1,0 +1,201 @@
+/* kernels/ops/joint.cuh for engine mma, whose warps may have some columns of a tile's rows alone: a warp's
+ * part is a struct joint_part. Apart from it, since what it says costs gemm_ar's kernels on wgmma,
+ * which have no register left, a spill. */
+#ifndef MK_KERNELS_JOINT_PARTS_CUH
+#define MK_KERNELS_JOINT_PARTS_CUH
+
+#include "kernels/ops/gemm_reduce_roles.cuh"
+
+#include "kernels/fragments_tree.cuh"
+
+/* A warp's part of a tile: the row that its first block begins with, rows from block to block, and
+ * the run of 16 columns that its rows begin with. */
+struct joint_part {
+    uint32_t row, apart, first;
+
+    /* Whole rows, as a warpgroup of wgmma has them. */
+    REDUCE_MEMBER joint_part(uint32_t row_, uint32_t apart_ = 64, uint32_t first_ = 0)
+        : row(row_), apart(apart_), first(first_)
+    {
+    }
+    /* Of so many runs of a row, the warp's. */
+    REDUCE_MEMBER uint32_t runs(uint32_t all) const
+    {
+        return first < all ? all - first : 0;
+    }
+    /* Where the calling thread's first bytes of a block lie in a tile; words: of words. */
+    template <int number> REDUCE_MEMBER uint32_t offset(int m, uint32_t all, bool words) const
+    {
+        return fragment_offset<number>(row + m * apart, all << words) +
+               (first << words) * fragment_bytes<number>;
+    }
+};
+
+/* Whether `rank` ends with any of the 16 rows from `row` of the tile on. */
+REDUCE_MEMBER bool joint_wanted(const struct gemm_rs_plan *p, const struct mk_tile *tile,
+                                uint32_t rank, uint32_t row)
+{
+    uint32_t left = row < tile->rows ? tile->rows - row : 0;
+    return gemm_rs_wants(p, rank, tile->row + row, left < FRAGMENT_ROWS ? left : FRAGMENT_ROWS);
+}
+
+/* Where the sum goes to all, the thread's own are rounded as others get them: all ranks then add
+ * the same. */
+template <class op, int number, int blocks, int count>
+REDUCE_MEMBER void joint_round(float (&sum)[blocks][count], bool joint)
+{
+    if constexpr (op::gathers) {
+#pragma unroll
+        for (int m = 0; m < blocks; m++)
+            fragments_round<number>(sum[m], joint);
+    }
+}
+
+/* Where a rank ends with its rows alone: stores what these have of the tile, if others' are before
+ * them (a tile cannot begin outside C) or if there is nothing to store; false: the engine can. */
+template <class op, class work, int blocks, int count>
+REDUCE_MEMBER bool joint_store_own(const typename op::plan *plan, const struct gpu_launch *launch,
+                                   const work *w, float (&sum)[blocks][count],
+                                   const struct joint_part &part)
+{
+    const struct gemm_rs_plan *p = op::tiles(plan);
+    const uint32_t first = p->topo.rank * p->shard_rows, lane = threadIdx.x % 32;
+    if (gemm_rs_wants(p, p->topo.rank, w->tile.row, w->tile.rows) && w->tile.row >= first)
+        return false;
+#pragma unroll
+    for (int m = 0; m < blocks; m++)
+#pragma unroll
+        for (int eight = 0; eight < 2; eight++) {
+            uint32_t in = part.row + m * part.apart + eight * 8 + lane / 4,
+                     at = w->tile.row + in - first, column = part.first * FRAGMENT_COLUMNS;
+            if (in >= w->tile.rows || at >= p->shard_rows) /* below the first: above all */
+                continue;
+            char *to = (char *)launch->arguments[MK_SPACE_ARG2] +
+                       ((uint64_t)at * p->n + w->tile.col + column + lane % 4 * 2) * 2;
+#pragma unroll
+            for (int j = 0; j < count / 4; j++)
+                if (column + j * 8 < w->tile.cols)
+                    *(uint32_t *)(to + j * 16) =
+                        ptx_pack_bf16(sum[m][j * 4 + eight * 2], sum[m][j * 4 + eight * 2 + 1]);
+        }
+    return true;
+}
+
+/* Stores the thread's sums at all who want them. Words say themselves that they are there; of
+ * others somebody tells when all threads have stored (gemm_rs_announce). worded: the plan may have
+ * words. */
+template <class op, int number, bool worded, class work, int blocks, int count>
+REDUCE_MEMBER void joint_send(const typename op::plan *plan, const struct gpu_launch *launch,
+                              const work *w, float (&sum)[blocks][count],
+                              const struct joint_part &part)
+{
+    const struct gemm_rs_plan *p = op::tiles(plan);
+    const uint32_t gpus = p->topo.gpus, local = p->topo.rank; /* one node */
+    const bool words = worded && p->words;
+#pragma unroll 1
+    for (uint32_t step = 1; step < gpus; step++) {
+        uint32_t peer = local + gpus - step < gpus ? local + gpus - step : local - step;
+        char *to = launch->peers[peer] + w->to + gemm_rs_joint_slab(p, peer, local);
+#pragma unroll
+        for (int m = 0; m < blocks; m++) {
+            const bool wanted =
+                joint_wanted(op::tiles(plan), &w->tile, peer, part.row + m * part.apart);
+            const uint32_t runs = wanted ? part.runs(w->runs) : 0;
+            char *const at = to + part.offset<number>(m, w->runs, words);
+            if (words)
+                fragments_store_words<number>(at, sum[m], runs, (uint32_t)w->epoch);
+            else
+                fragments_store<number>(at, sum[m], runs);
+        }
+    }
+}
+
+/* Looks at words of a tile until they are of this launch, within the launch's bounds. */
+struct joint_waiting {
+    const struct gpu_launch *launch;
+    const struct gemm_rs_plan *plan;
+    uint32_t tile, number; /* its id; the launch's */
+
+    REDUCE_MEMBER void operator()(uint32_t term, const char *at, uint4 *v) const
+    {
+        if (v->y == number && v->w == number)
+            return;
+        uint64_t start = ptx_globaltimer(), checked = start;
+        int shown = 0;
+        do {
+            const uint64_t *word = (const uint64_t *)at + (v->y == number);
+            uint64_t seen = ptx_load_relaxed(word) >> 32, now = ptx_globaltimer();
+            if (seen == number) {
+                *v = ptx_load_words(at);
+            } else if (now - checked > 50000) {
+                struct mk_cta own;
+                checked = now;
+                cta_identify(&own, launch, blockIdx.x, 1);
+                if (cta_wait_ends(
+                        &own, start, now, seen < number ? seen * MK_TILE_PARTS : 0,
+                        own.epoch * MK_TILE_PARTS,
+                        gemm_rs_partial_flag(plan, 0, term + (term >= plan->topo.rank), tile),
+                        MK_CAUSE_DATA, &shown))
+                    return; /* the launch fails as a whole */
+            }
+        } while (v->y != number || v->w != number);
+        if (shown)
+            ((volatile struct gpu_report *)launch->report)->progress[blockIdx.x] = (uint64_t)number
+                                                                                   << 32;
+    }
+};
+
+/* Ranks that are added up before a rank's own sums: x + y is y + x. */
+REDUCE_MEMBER uint32_t joint_before(const struct gemm_rs_plan *p)
+{
+    return p->topo.rank > 1 ? p->topo.rank : 0;
+}
+
+/* Adds to the thread's sums what others have of the tile, in rank order. Of words it waits for
+ * each; of others the calling warpgroup knows that they are here (gemm_rs_await). loads: so many
+ * are under way; 0: the caller adds what comes behind its own and is in no words. */
+template <class op, int number, bool worded, int loads, class work, int blocks, int count>
+REDUCE_MEMBER void joint_add(const typename op::plan *plan, const struct gpu_launch *launch,
+                             const work *w, float (&sum)[blocks][count],
+                             const struct joint_part &part)
+{
+    const struct gemm_rs_plan *p = op::tiles(plan);
+    const uint32_t terms = p->topo.gpus - 1, place = p->topo.rank, before = joint_before(p);
+    const bool words = worded && p->words;
+    const struct joint_waiting await = {launch, p, w->tile.id, (uint32_t)w->epoch};
+#pragma unroll
+    for (int m = 0; m < blocks; m++) {
+        const bool wanted =
+            joint_wanted(op::tiles(plan), &w->tile, place, part.row + m * part.apart);
+        const uint32_t runs = wanted ? part.runs(w->runs) : 0;
+        const char *from = launch->heap + w->to + part.offset<number>(m, w->runs, words);
+        if (words) {
+            fragments_add_words<number>(sum[m], from, p->slab_pitch, terms, before, runs, await);
+            continue;
+        }
+        if (before)
+            fragments_add_before<number>(sum[m], from, p->slab_pitch, before, runs);
+        if constexpr (loads > 0)
+            fragments_add_behind<number, loads>(sum[m], from + before * p->slab_pitch,
+                                                p->slab_pitch, terms - before, runs);
+    }
+}
+
+/* The same where the ranks' sums are leaves of a tree, which are in no words. */
+template <class op, int number, class work, int blocks, int count>
+REDUCE_MEMBER void joint_join(const typename op::plan *plan, const struct gpu_launch *launch,
+                              const work *w, float (&sum)[blocks][count],
+                              const struct joint_part &part)
+{
+    const struct gemm_rs_plan *p = op::tiles(plan);
+#pragma unroll
+    for (int m = 0; m < blocks; m++) {
+        const struct tree_leaves others = {launch->heap + w->to +
+                                               part.offset<number>(m, w->runs, false),
+                                           p->slab_pitch, p->topo.rank};
+        if (joint_wanted(p, &w->tile, p->topo.rank, part.row + m * part.apart))
+            tree_join(sum[m], others, p->topo.gpus, part.runs(w->runs));
+    }
+}
+
+#endif
