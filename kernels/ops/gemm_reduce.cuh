@@ -560,13 +560,13 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
         joint_round<op, shape::number>(sum, kind >= GEMM_RS_JOINT);
         if (op::tree && kind == GEMM_RS_JOINT) {
             exchange<shape>(w, sum, row, half);
-            joint_join<op, shape::number>(plan, launch, w, sum, row);
-            return !op::gathers && joint_store_own<op>(plan, launch, w, sum, row);
+            joint_join<op, shape::number>(plan, launch, w, sum, joint_rows{row});
+            return !op::gathers && joint_store_own<op>(plan, launch, w, sum, joint_rows{row});
         }
         if (kind == GEMM_RS_JOINT) {
             exchange<shape>(w, sum, row, half);
-            joint_add<op, shape::number, true>(plan, launch, w, sum, row);
-            return !op::gathers && joint_store_own<op>(plan, launch, w, sum, row);
+            joint_add<op, shape::number, true>(plan, launch, w, sum, joint_rows{row});
+            return !op::gathers && joint_store_own<op>(plan, launch, w, sum, joint_rows{row});
         }
     }
     char *to = kind == GEMM_RS_SUM

@@ -17,16 +17,26 @@
 
 #include "kernels/fragments_tree.cuh"
 
-/* A warp's part of a tile: the row that its first block begins with, rows from block to block, and
- * the run of 16 columns that its rows begin with. */
+/* A warp's part of a tile, `place`: the row that its first block begins with, rows from block to
+ * block, and the run of 16 columns that its rows begin with. Of wgmma a warp has whole rows, whose
+ * numbers are constants: kernels of gemm_ar have no register left for others. */
+struct joint_rows {
+    uint32_t row;
+    static constexpr uint32_t apart = 64, first = 0;
+
+    REDUCE_MEMBER uint32_t runs(uint32_t all) const
+    {
+        return all;
+    }
+    template <int number> REDUCE_MEMBER uint32_t offset(int m, uint32_t all) const
+    {
+        return fragment_offset<number>(row + m * apart, all);
+    }
+};
+
 struct joint_part {
     uint32_t row, apart, first;
 
-    /* Whole rows, as a warpgroup of wgmma has them. */
-    REDUCE_MEMBER joint_part(uint32_t row_, uint32_t apart_ = 64, uint32_t first_ = 0)
-        : row(row_), apart(apart_), first(first_)
-    {
-    }
     /* Of so many runs of a row, the warp's. */
     REDUCE_MEMBER uint32_t runs(uint32_t all) const
     {
@@ -61,10 +71,9 @@ REDUCE_MEMBER void joint_round(float (&sum)[blocks][count], bool joint)
 
 /* Where a rank ends with its rows alone: stores what these have of the tile, if others' are before
  * them (a tile cannot begin outside C) or if there is nothing to store; false: the engine can. */
-template <class op, class work, int blocks, int count>
+template <class op, class work, class place, int blocks, int count>
 REDUCE_MEMBER bool joint_store_own(const typename op::plan *plan, const struct gpu_launch *launch,
-                                   const work *w, float (&sum)[blocks][count],
-                                   const struct joint_part &part)
+                                   const work *w, float (&sum)[blocks][count], const place &part)
 {
     const struct gemm_rs_plan *p = op::tiles(plan);
     const uint32_t first = p->topo.rank * p->shard_rows, lane = threadIdx.x % 32;
@@ -91,10 +100,9 @@ REDUCE_MEMBER bool joint_store_own(const typename op::plan *plan, const struct g
 
 /* Stores the thread's sums at all who want them; somebody tells of them when all threads have stored
  * (gemm_rs_announce). */
-template <class op, int number, class work, int blocks, int count>
+template <class op, int number, class work, class place, int blocks, int count>
 REDUCE_MEMBER void joint_send(const typename op::plan *plan, const struct gpu_launch *launch,
-                              const work *w, float (&sum)[blocks][count],
-                              const struct joint_part &part)
+                              const work *w, float (&sum)[blocks][count], const place &part)
 {
     const struct gemm_rs_plan *p = op::tiles(plan);
     const uint32_t gpus = p->topo.gpus, local = p->topo.rank; /* one node */
@@ -120,10 +128,9 @@ REDUCE_MEMBER uint32_t joint_before(const struct gemm_rs_plan *p)
 
 /* Adds to the thread's sums what others have of the tile, in rank order: the calling warpgroup knows
  * that it is here (gemm_rs_await). behind: also what comes behind its own; else the caller does. */
-template <class op, int number, bool behind, class work, int blocks, int count>
+template <class op, int number, bool behind, class work, class place, int blocks, int count>
 REDUCE_MEMBER void joint_add(const typename op::plan *plan, const struct gpu_launch *launch,
-                             const work *w, float (&sum)[blocks][count],
-                             const struct joint_part &part)
+                             const work *w, float (&sum)[blocks][count], const place &part)
 {
     const struct gemm_rs_plan *p = op::tiles(plan);
     const uint32_t terms = p->topo.gpus - 1, place = p->topo.rank, before = joint_before(p);
@@ -142,10 +149,9 @@ REDUCE_MEMBER void joint_add(const typename op::plan *plan, const struct gpu_lau
 }
 
 /* The same where the ranks' sums are leaves of a tree. */
-template <class op, int number, class work, int blocks, int count>
+template <class op, int number, class work, class place, int blocks, int count>
 REDUCE_MEMBER void joint_join(const typename op::plan *plan, const struct gpu_launch *launch,
-                              const work *w, float (&sum)[blocks][count],
-                              const struct joint_part &part)
+                              const work *w, float (&sum)[blocks][count], const place &part)
 {
     const struct gemm_rs_plan *p = op::tiles(plan);
 #pragma unroll
