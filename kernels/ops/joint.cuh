@@ -28,11 +28,11 @@ REDUCE_MEMBER bool joint_wanted(const struct gemm_rs_plan *p, const struct mk_ti
 }
 
 /* Where the sum goes to all, the thread's own are rounded as others get them: all ranks then add
- * the same. */
+ * the same. Nodes of a tree are cut where they are added, and a root that nothing is added to is not. */
 template <class op, int number, int blocks, int count>
 REDUCE_MEMBER void joint_round(float (&sum)[blocks][count], bool joint)
 {
-    if constexpr (op::gathers) {
+    if constexpr (op::gathers && !op::tree) {
 #pragma unroll
         for (int m = 0; m < blocks; m++)
             fragments_round<number>(sum[m], joint);
