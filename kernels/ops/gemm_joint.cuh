@@ -15,7 +15,7 @@ GEMM_MEMBER void reduce_source<op, sums>::exchange(const struct reduce_work *w,
                                                    float (&sum)[shape::blocks][shape::tile_n / 2],
                                                    uint32_t row, uint32_t half) const
 {
-    joint_send<op, shape::number, !op::tree>(plan, launch, w, sum, row);
+    joint_send<op, shape::number, !op::tree>(plan, launch, w, sum, row, reduce_lane<op::tree>());
     if (op::tiles(plan)->words)
         return;
     ptx_bar_sync(1 + half, 128);

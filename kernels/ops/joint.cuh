@@ -70,9 +70,11 @@ REDUCE_MEMBER bool joint_store_own(const typename op::plan *plan, const struct g
 /* Stores the thread's sums at all who want them. Words say themselves that they are there; of
  * others somebody tells when all threads have stored (gemm_rs_announce). worded: the plan may have
  * words. */
-template <class op, int number, bool worded, class work, int blocks, int count>
+template <class op, int number, bool worded, class work, int blocks, int count,
+          class lane = struct fragment_lane>
 REDUCE_MEMBER void joint_send(const typename op::plan *plan, const struct gpu_launch *launch,
-                              const work *w, float (&sum)[blocks][count], uint32_t row)
+                              const work *w, float (&sum)[blocks][count], uint32_t row,
+                              lane l = lane())
 {
     const struct gemm_rs_plan *p = op::tiles(plan);
     const uint32_t gpus = p->topo.gpus, local = p->topo.rank; /* one node */
@@ -91,7 +93,7 @@ REDUCE_MEMBER void joint_send(const typename op::plan *plan, const struct gpu_la
                     (uint32_t)w->epoch);
             else
                 fragments_store<number>(to + fragment_offset<number>(row + m * 64, w->runs), sum[m],
-                                        runs);
+                                        runs, l);
         }
     }
 }
@@ -165,19 +167,22 @@ REDUCE_MEMBER void joint_add(const typename op::plan *plan, const struct gpu_lau
     }
 }
 
-/* The same where the ranks' sums are leaves of a tree, which are in no words. */
-template <class op, int number, class work, int blocks, int count>
+/* The same where the ranks' sums are leaves of a tree, which are in no words. loads: so many are under way. */
+template <class op, int number, int loads, class work, int blocks, int count,
+          class lane = struct fragment_lane>
 REDUCE_MEMBER void joint_join(const typename op::plan *plan, const struct gpu_launch *launch,
-                              const work *w, float (&sum)[blocks][count], uint32_t row)
+                              const work *w, float (&sum)[blocks][count], uint32_t row,
+                              lane l = lane())
 {
     const struct gemm_rs_plan *p = op::tiles(plan);
 #pragma unroll
     for (int m = 0; m < blocks; m++) {
-        const struct tree_leaves others = {launch->heap + w->to +
-                                               fragment_offset<number>(row + m * 64, w->runs),
-                                           p->slab_pitch, p->topo.rank};
+        const struct tree_leaves<lane> others = {
+            launch->heap + w->to + fragment_offset<number>(row + m * 64, w->runs), p->slab_pitch,
+                p->topo.rank, l
+        };
         if (joint_wanted(p, &w->tile, p->topo.rank, row + m * 64))
-            tree_join(sum[m], others, p->topo.gpus, w->runs);
+            tree_join<loads>(sum[m], others, p->topo.gpus, w->runs);
     }
 }
 
