@@ -13,10 +13,10 @@
     X(128, 256, 2, 4, 2) X(128, 128, 2, 6, 2) X(128, 128, 1, 6, 2) X(128, 64, 1, 8, 2)
 
 /* Those of kernels whose blocks of K are added in a tree (core/sum_tree.h), by a second set of registers: of more columns
- * there is no room for it. */
-#define MK_TREE_TILES(X) X(128, 128, 2, 6, 2) X(128, 128, 1, 6, 2) X(128, 64, 1, 8, 2)
+ * there is no room for it. Of 128 columns sums that wait take the memory of two stages. */
+#define MK_TREE_TILES(X) X(128, 128, 2, 4, 2) X(128, 128, 1, 4, 2) X(128, 64, 1, 8, 2)
 
-/* What there is besides for few rows. (The two halves of a stage are summed apart: not in the order of K.) */
+/* What there is besides for few rows. (The two halves of a stage are summed apart: not in the order of K; of a tree, two nodes.) */
 #define MK_FEW_ROWS_TILES(X) X(64, 64, 1, 6, 2)
 
 /* Those of products of several groups of rows, where neighbours may have different B's and rows

@@ -38,6 +38,22 @@ PTX_FN uint32_t fragment_rest(void)
     return 512 - threadIdx.x % 32 * 8;
 }
 
+/* Who says it: the thread as it is known; or as it was asked for anew (ptx_opaque), of which no addresses are kept from tile to
+ * tile. */
+struct fragment_lane {
+    __device__ __forceinline__ uint32_t rest() const
+    {
+        return fragment_rest();
+    }
+};
+struct fragment_lane_anew {
+    uint32_t thread;
+    __device__ __forceinline__ uint32_t rest() const
+    {
+        return 512 - thread % 32 * 8;
+    }
+};
+
 /* The eight sums from d on. Of MK_FP24 the lowest byte is cut off, so a NaN stays one: wgmma makes
  * none that has bits there alone. */
 template <int number> PTX_FN struct fragment<number> fragment_pack(const float *d) {
@@ -61,8 +77,8 @@ template <int number> PTX_FN struct fragment<number> fragment_pack(const float *
 }
 
 /* Stores the thread's sums of 16 rows; `to`: its first bytes. */
-template <int number, int count>
-PTX_FN void fragments_store(char *to, const float (&sum)[count], uint32_t runs)
+template <int number, int count, class lane = struct fragment_lane>
+PTX_FN void fragments_store(char *to, const float (&sum)[count], uint32_t runs, lane l = lane())
 {
 #pragma unroll
     for (int i = 0; i < count / FRAGMENT_SUMS; i++) {
@@ -71,7 +87,7 @@ PTX_FN void fragments_store(char *to, const float (&sum)[count], uint32_t runs)
             char *at = to + i * fragment_bytes<number>;
             *(uint4 *)at = make_uint4(f.word[0], f.word[1], f.word[2], f.word[3]);
             if constexpr (number == MK_FP24)
-                *(uint2 *)(at + fragment_rest()) = make_uint2(f.word[4], f.word[5]);
+                *(uint2 *)(at + l.rest()) = make_uint2(f.word[4], f.word[5]);
         }
     }
 }
@@ -133,8 +149,9 @@ PTX_FN void fragments_add(float (&sum)[count], uint32_t from, uint32_t runs)
 }
 
 /* The thread's bytes of the run-th of `runs` runs from `from` on; zeros where there is none. */
-template <int number>
-PTX_FN struct fragment<number> fragment_load(const char *from, uint32_t run, uint32_t runs) {
+template <int number, class lane = struct fragment_lane>
+PTX_FN struct fragment<number> fragment_load(const char *from, uint32_t run, uint32_t runs,
+                                             lane l = lane()) {
     struct fragment<number> f = {
     };
     if (run < runs) {
@@ -145,7 +162,7 @@ PTX_FN struct fragment<number> fragment_load(const char *from, uint32_t run, uin
         f.word[2] = v.z;
         f.word[3] = v.w;
         if constexpr (number == MK_FP24) {
-            uint2 w = ptx_load_8_l2(at + fragment_rest());
+            uint2 w = ptx_load_8_l2(at + l.rest());
             f.word[4] = w.x;
             f.word[5] = w.y;
         }

@@ -62,15 +62,16 @@ PTX_FN void tree_unpack(float (&d)[FRAGMENT_SUMS], const struct fragment<MK_FP24
 
 /* Other ranks' nodes of 16 rows: leaf `leaf` lies at `from`, `pitch` bytes from leaf to leaf, without the thread's own, which is
  * leaf `own`. */
-struct tree_leaves {
+template <class lane> struct tree_leaves {
     const char *from;
     uint64_t pitch;
     uint32_t own;
+    lane l;
 
     __device__ __forceinline__ void load(float (&d)[FRAGMENT_SUMS], uint32_t leaf, uint32_t run,
                                          uint32_t runs) const
     {
-        tree_unpack(d, fragment_load<MK_FP24>(from + (leaf - (leaf > own)) * pitch, run, runs));
+        tree_unpack(d, fragment_load<MK_FP24>(from + (leaf - (leaf > own)) * pitch, run, runs, l));
     }
 
     /* The node over `below` leaves, the first of which is `leaf`. */
@@ -87,33 +88,71 @@ struct tree_leaves {
             tree_add(d, right);
         }
     }
-};
 
-/* sum = the root over 1, 2, 4 or 8 leaves, one of which it is. */
-template <int count>
-PTX_FN void tree_join(float (&sum)[count], const struct tree_leaves &others, uint32_t leaves,
-                      uint32_t runs)
-{
-    const uint32_t own = others.own;
+    /* sum = the root: of a fragment all levels, then the next one. */
+    template <int count>
+    __device__ __forceinline__ void climb_in_turn(float (&sum)[count], uint32_t leaves,
+                                                  uint32_t runs) const
+    {
 #pragma unroll
-    for (int i = 0; i < count / FRAGMENT_SUMS; i++) {
-        float(&d)[FRAGMENT_SUMS] = *(float(*)[FRAGMENT_SUMS]) & sum[i * FRAGMENT_SUMS];
-        float other[FRAGMENT_SUMS];
-        if (leaves > 1) {
-            others.node<1>(other, own ^ 1, i, runs);
-            tree_add(d, other);
-        }
-        if (leaves > 2) {
-            __syncwarp(); /* or ptxas begins the loads of all runs first, and registers run out */
-            others.node<2>(other, (own ^ 2) & ~1u, i, runs);
-            tree_add(d, other);
-        }
-        if (leaves > 4) {
-            __syncwarp();
-            others.node<4>(other, (own ^ 4) & ~3u, i, runs);
-            tree_add(d, other);
+        for (int i = 0; i < count / FRAGMENT_SUMS; i++) {
+            float(&d)[FRAGMENT_SUMS] = *(float(*)[FRAGMENT_SUMS]) & sum[i * FRAGMENT_SUMS];
+            float other[FRAGMENT_SUMS];
+            if (leaves > 1) {
+                node<1>(other, own ^ 1, i, runs);
+                tree_add(d, other);
+            }
+            if (leaves > 2) {
+                __syncwarp(); /* or ptxas begins the loads of all runs first, and registers run out */
+                node<2>(other, (own ^ 2) & ~1u, i, runs);
+                tree_add(d, other);
+            }
+            if (leaves > 4) {
+                __syncwarp();
+                node<4>(other, (own ^ 4) & ~3u, i, runs);
+                tree_add(d, other);
+            }
         }
     }
+
+    /* sum = the node over its own `below` leaves and their sibling's. loads: of fragments, that are under way at a time. */
+    template <int below, int loads, int count>
+    __device__ __forceinline__ void climb(float (&sum)[count], uint32_t runs) const
+    {
+        constexpr int all = count / FRAGMENT_SUMS, most = loads > below ? loads / below : 1,
+                      together = most < all ? most : all;
+#pragma unroll
+        for (int i = 0; i < all; i += together) {
+            float other[together][FRAGMENT_SUMS];
+#pragma unroll
+            for (int j = 0; j < together; j++)
+                node<below>(other[j], (own ^ below) & ~(below - 1u), i + j, runs);
+            __syncwarp(); /* or ptxas begins the loads of all runs first, and registers run out */
+#pragma unroll
+            for (int j = 0; j < together; j++) {
+                float(&d)[FRAGMENT_SUMS] =
+                    *(float(*)[FRAGMENT_SUMS]) & sum[(i + j) * FRAGMENT_SUMS];
+                tree_add(d, other[j]);
+            }
+        }
+    }
+};
+
+/* sum = the root over 1, 2, 4 or 8 leaves, one of which it is. loads: so many are under way; 1: as few registers as can be. */
+template <int loads, int count, class lane>
+PTX_FN void tree_join(float (&sum)[count], const struct tree_leaves<lane> &others, uint32_t leaves,
+                      uint32_t runs)
+{
+    if constexpr (loads == 1) {
+        others.climb_in_turn(sum, leaves, runs);
+        return;
+    }
+    if (leaves > 1)
+        others.template climb<1, loads>(sum, runs);
+    if (leaves > 2)
+        others.template climb<2, loads>(sum, runs);
+    if (leaves > 4)
+        others.template climb<4, loads>(sum, runs);
 }
 
 #endif

@@ -17,9 +17,14 @@ static void draw_plan(struct sim_random *r, struct mk_problem *q)
     t->shots = q->topo.nodes == 1 && sim_random_below(r, 2) ? 1 : 2;
     while (op_gpu_tile(q, tiles, &tile))
         tiles++;
-    do
-        op_gpu_tile(q, sim_random_below(r, tiles), &tile);
-    while (t->shots == 1 && tile.tile_n > 128 && q->op != MK_OP_AG_GEMM);
+    /* and, in one shot, the tile of few rows, of which either consumer has half of a rank's blocks */
+    const int few = t->shots == 1 && q->engine == MK_ENGINE_WGMMA && q->op != MK_OP_AG_GEMM &&
+                    mk_world(&q->topo) < MK_SUM_BLOCKS && sim_random_below(r, 2);
+    if (few)
+        mk_few_rows_tile(0, &tile);
+    while (!few && (op_gpu_tile(q, sim_random_below(r, tiles), &tile),
+                    t->shots == 1 && tile.tile_n > 128 && q->op != MK_OP_AG_GEMM))
+        ;
     t->tile_m = tile.tile_m;
     t->tile_n = tile.tile_n;
     t->cluster = tile.cluster;

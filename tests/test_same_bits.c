@@ -102,6 +102,9 @@ static void test_refused(void **state)
     q.tuning = (struct mk_tuning){.tile_m = 64, .tile_n = 64, .cluster = 1, .shots = 1};
     q.deterministic = MK_EVERYWHERE;
     refused(q, "tiles of 64x64 on 1 CTAs with the same bits everywhere");
+    q.op = MK_OP_GEMM_AR; /* of a rank's one block there are no two halves */
+    q.topo.gpus = 8;
+    refused(q, "tiles of 64x64 on 1 CTAs with the same bits everywhere");
 }
 
 int main(void)

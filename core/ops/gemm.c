@@ -109,10 +109,13 @@ void plan_choose_gemm_tile(struct mk_problem *q, plan_tiles *tiles, int pair, in
     t->tile_n = t->tile_n ? t->tile_n : chosen.tile_n;
 }
 
-/* Whether a plan of one shot may have the tiles of few rows. */
+/* Whether a plan of one shot may have the tiles of few rows, of which either consumer has half of K: where bits are the same
+ * everywhere, two nodes of a tree. */
 static int plan_few_rows(const struct mk_problem *q)
 {
-    return q->tuning.shots == 1 && q->engine != MK_ENGINE_MMA && q->deterministic != MK_EVERYWHERE;
+    return q->tuning.shots == 1 && q->engine != MK_ENGINE_MMA &&
+           (q->deterministic != MK_EVERYWHERE ||
+            (q->op != MK_OP_AG_GEMM && mk_world(&q->topo) < MK_SUM_BLOCKS));
 }
 
 /* Of one shot on wgmma: all rows in one tile or as many small tiles as there are SMs, else as many of

@@ -10,7 +10,8 @@
  *
  * A tile of 64 rows is for few rows: nothing but reading B takes time there, and one warpgroup is
  * enough for its products. A stage then holds 128 elements of K, of which each consumer multiplies
- * 64; at the end of a tile the second gives its sums to the first, which stores C.
+ * 64; at the end of a tile the second gives its sums to the first, which stores C. (Where sums are in a
+ * tree, the second has the upper half of all K instead, 64 of it from each stage.)
  *
  * With a cluster of two, the CTAs work on the upper and the lower rows of one tile of twice the
  * height: each loads half of their columns of B and the TMA unit delivers it to both. A stage then
@@ -119,8 +120,14 @@ struct gemm_source {
     }
 
     /* Sums are those of blocks of K, added in a tree: uint32_t blocks() const, 1, 2, 4 or 8, and uint32_t block_end(uint32_t) const,
-     * of a tile's stages the first behind a block (gemm_tree.cuh). */
-    static constexpr bool tree = false;
+     * of a tile's stages the first behind a block (gemm_tree.cuh). asks_lane: gemm_lane there. */
+    static constexpr bool tree = false, asks_lane = false;
+
+    /* One sum of the first consumer's and the second's, of shapes of two parts. */
+    static GEMM_MEMBER float join(float first, float second)
+    {
+        return first + second;
+    }
 
     /* What follows the engine has other work for all threads of the block: each has the registers
      * of the launch again. */
@@ -379,13 +386,25 @@ PTX_FN void gemm_as_laid(const struct gemm_operands *op, const function &call)
         call(typename shape::template laid<GEMM_B_NK>());
 }
 
-/* Loads the elements of a stage of K from `k` on of a tile's columns of B (with a cluster: this
- * CTA's share of them, for all). First of all it says what loads will bring to the stage: `more`
- * bytes, too. */
+/* Elements of K: from a stage's first to the next stage's, and from a part's to the second part's. */
+template <class shape, class tile_source> struct gemm_steps {
+    static constexpr bool halves = tile_source::tree && shape::parts == 2;
+    static constexpr int32_t stage = halves ? shape::tile_k : shape::stage_k;
+    static GEMM_MEMBER int32_t part(const tile_source *source)
+    {
+        if constexpr (halves)
+            return source->block_end(source->blocks() / 2 - 1) * shape::tile_k;
+        return shape::tile_k;
+    }
+};
+
+/* Loads the elements of a stage of K from `k` on, and of its second part from `step` behind them, of a
+ * tile's columns of B (with a cluster: this CTA's share of them, for all). First of all it says what
+ * loads will bring to the stage: `more` bytes, too. */
 template <class shape, class tile_source>
 PTX_FN void gemm_load_b(const struct gemm_operands *op, const tile_source *source, uint32_t stage,
                         uint32_t full, const struct mk_tile *tile, int32_t slab, int32_t k,
-                        uint32_t rank, uint32_t more)
+                        int32_t step, uint32_t rank, uint32_t more)
 {
     constexpr uint16_t everyone = (1 << shape::cluster) - 1;
     constexpr int share = shape::tile_n / shape::cluster,
@@ -400,7 +419,7 @@ PTX_FN void gemm_load_b(const struct gemm_operands *op, const tile_source *sourc
     static_assert(!tile_source::two_runs || (shape::cluster == 1 && run % 64 == 0),
                   "boxes of B are 64 wide");
 #pragma unroll
-    for (int part = 0; part < shape::parts; part++, k += shape::tile_k, b += shape::b_part_bytes) {
+    for (int part = 0; part < shape::parts; part++, k += step, b += shape::b_part_bytes) {
         if (shape::b_kn == GEMM_B_KN || (shape::b_kn == GEMM_B_EITHER && op->b_kn)) {
 #pragma unroll
             for (int j = 0; j < share / 64; j++) {
@@ -451,11 +470,11 @@ PTX_FN struct gemm_a_load gemm_a_of(const struct gemm_operands *op, const struct
 /* The same of the CTA's rows of A. */
 template <class shape>
 PTX_FN void gemm_load_a(const struct gemm_a_load *a, uint32_t stage, uint32_t full,
-                        const struct mk_tile *tile, int32_t k, uint32_t rank)
+                        const struct mk_tile *tile, int32_t k, int32_t step, uint32_t rank)
 {
 #pragma unroll
     for (int part = 0; part < shape::parts; part++)
-        ptx_tma_load_3d(stage + part * shape::a_part_bytes, a->map, full, k + part * shape::tile_k,
+        ptx_tma_load_3d(stage + part * shape::a_part_bytes, a->map, full, k + part * step,
                         tile->row + rank * shape::tile_m, tile->a_slab);
 }
 
@@ -508,6 +527,8 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
     const uint32_t filled =
         op->stages_of_k < shape::stages ? op->stages_of_k - 1 : shape::stages - 1;
     constexpr bool blocks = shape::products == GEMM_E4M3_BLOCKS;
+    constexpr int32_t stage_step = gemm_steps<shape, tile_source>::stage;
+    const int32_t part_step = gemm_steps<shape, tile_source>::part(source);
     struct gemm_scales scales = {};
     struct gemm_a_load a = {};
     struct mk_tile tile;
@@ -526,12 +547,12 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
             uint32_t stage = shared + ahead * shape::stage_bytes,
                      full = pipeline_full<shape::stages>(ring.barriers, ahead);
             gemm_load_b<shape>(op, source, stage, full, &tile, source->b_slab(&tile),
-                               ahead * shape::stage_k, rank,
+                               ahead * stage_step, part_step, rank,
                                a.bytes + (blocks ? gemm_scales_bytes<shape>(&scales, ahead) : 0));
             if (blocks && tile_source::a_ahead)
                 gemm_load_scales<shape>(&scales, shared, ahead, full, ahead);
             if (tile_source::a_ahead && a.map)
-                gemm_load_a<shape>(&a, stage, full, &tile, ahead * shape::stage_k, rank);
+                gemm_load_a<shape>(&a, stage, full, &tile, ahead * stage_step, part_step, rank);
         }
     source->open();
     for (i = 0; source->next(i, &tile); i++) {
@@ -556,12 +577,13 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
             uint32_t stage = shared + ring.at.stage * shape::stage_bytes,
                      full = pipeline_full<shape::stages>(ring.barriers, ring.at.stage);
             if (!begun)
-                gemm_load_b<shape>(op, source, stage, full, &tile, slab, k * shape::stage_k, rank,
+                gemm_load_b<shape>(op, source, stage, full, &tile, slab, k * stage_step, part_step,
+                                   rank,
                                    a.bytes + (scaled ? gemm_scales_bytes<shape>(&scales, k) : 0));
             if (scaled && !(tile_source::a_ahead && begun))
                 gemm_load_scales<shape>(&scales, shared, ring.at.stage, full, k);
             if (a.map && !(tile_source::a_ahead && begun))
-                gemm_load_a<shape>(&a, stage, full, &tile, k * shape::stage_k, rank);
+                gemm_load_a<shape>(&a, stage, full, &tile, k * stage_step, part_step, rank);
             pipeline_step<shape::stages>(&ring.at);
             if (k == filled)
                 source->ahead(i);
@@ -602,10 +624,10 @@ PTX_FN void gemm_multiply_stage(float (&sum)[shape::blocks][shape::tile_n / 2], 
     wgmma_commit();
 }
 
-/* The same number: of a tight shape nothing that derives from it is kept from tile to tile. */
-template <class shape> PTX_FN uint32_t gemm_again(uint32_t v)
+/* The same number: of a tight shape, or a tight source, nothing that derives from it is kept from tile to tile. */
+template <class shape, bool tight = false> PTX_FN uint32_t gemm_again(uint32_t v)
 {
-    if constexpr (shape::tight)
+    if constexpr (shape::tight || tight)
         return ptx_opaque(v);
     return v;
 }
@@ -618,9 +640,9 @@ template <class shape> PTX_FN uint32_t gemm_half(uint32_t half)
 
 /* A warpgroup's 64 x 64 sums to a box in shared memory. 128-byte swizzle: the 16-byte piece p of
  * row r lies at piece p ^ (r % 8). */
-template <class shape> PTX_FN void gemm_fill_box(uint32_t box, const float *sum)
+template <class shape, bool tight> PTX_FN void gemm_fill_box(uint32_t box, const float *sum)
 {
-    uint32_t thread = gemm_again<shape>(threadIdx.x) % 128, lane = thread % 32;
+    uint32_t thread = gemm_again<shape, tight>(threadIdx.x) % 128, lane = thread % 32;
     uint32_t row = thread / 32 * 16 + lane % 16; /* whose address this lane gives to stmatrix */
 #pragma unroll
     for (int j = 0; j < 4; j++) {
@@ -637,14 +659,14 @@ template <class shape> PTX_FN void gemm_fill_box(uint32_t box, const float *sum)
  * store, which drops what lies outside C. columns: of boxes. `boxes` counts those used so far. A
  * box is written again when the store that read it last is through.
  */
-template <class shape>
+template <class shape, bool tight>
 PTX_FN void gemm_store(const CUtensorMap *map_c, uint32_t columns,
                        const float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t shared,
                        uint32_t half, const struct gemm_place *place, uint32_t *boxes)
 {
     uint32_t thread = threadIdx.x % 128;
     int32_t row0 = place->y + shape::first_row(half);
-    shared = gemm_again<shape>(shared);
+    shared = gemm_again<shape, tight>(shared);
     uint32_t ring = shared + shape::c_offset + half * shape::c_boxes * shape::box_bytes;
 #pragma unroll
     for (int m = 0; m < shape::blocks; m++) {
@@ -653,13 +675,14 @@ PTX_FN void gemm_store(const CUtensorMap *map_c, uint32_t columns,
             if (n >= columns)
                 break;
             /* its tiles take all boxes in turn, and end with the last */
-            static_assert(!shape::fronted || shape::tile_n / 64 % shape::c_boxes == 0, "as often");
-            uint32_t box =
-                ring + (shape::fronted ? n : (*boxes)++) % shape::c_boxes * shape::box_bytes;
+            constexpr bool all = shape::tile_n / 64 % shape::c_boxes == 0;
+            static_assert(!shape::fronted || all, "as often");
+            uint32_t box = ring + (shape::fronted || (tight && all) ? n : (*boxes)++) %
+                                      shape::c_boxes * shape::box_bytes;
             if (thread == 0)
                 ptx_bulk_wait_read<shape::c_boxes - 1>();
             ptx_bar_sync(1 + half, 128);
-            gemm_fill_box<shape>(box, &sum[m][n * 32]);
+            gemm_fill_box<shape, tight>(box, &sum[m][n * 32]);
             ptx_fence_async_shared();
             ptx_bar_sync(1 + half, 128);
             if (thread == 0) {
@@ -695,7 +718,7 @@ PTX_FN void gemm_pass(const struct gemm_operands *op, tile_source *source, uint3
 
 /* Where each consumer has multiplied its part of K: the second gives its sums to the first, thread
  * by thread, and is told by the first's next call that they have been taken. i: tiles before. */
-template <class shape>
+template <class shape, class tile_source>
 PTX_FN void gemm_join(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t shared,
                       uint32_t half, uint32_t i)
 {
@@ -712,10 +735,10 @@ PTX_FN void gemm_join(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t s
         float *d = &sum[0][j * 4];
         if (half == 0) {
             uint4 v = ptx_load_shared_4(at + j * 2048);
-            d[0] += __uint_as_float(v.x);
-            d[1] += __uint_as_float(v.y);
-            d[2] += __uint_as_float(v.z);
-            d[3] += __uint_as_float(v.w);
+            d[0] = tile_source::join(d[0], __uint_as_float(v.x));
+            d[1] = tile_source::join(d[1], __uint_as_float(v.y));
+            d[2] = tile_source::join(d[2], __uint_as_float(v.z));
+            d[3] = tile_source::join(d[3], __uint_as_float(v.w));
         } else {
             ptx_store_shared_4(at + j * 2048, ptx_copy_4(d));
         }
@@ -824,7 +847,7 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
         else
             gemm_promote<shape>(op, source, &ring, sum, &tile, i, half, rank);
         if (shape::parts == 2)
-            gemm_join<shape>(sum, shared, half, i);
+            gemm_join<shape, tile_source>(sum, shared, half, i);
         if constexpr (shape::products == GEMM_E4M3_FAST || shape::products == GEMM_E4M3_EXACT)
             gemm_scale<shape>(source, sum, &tile, i, half, rank);
         source->template add<shape>(i, sum, half, rank, &ring);
@@ -832,8 +855,9 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
         if ((shape::parts == 1 || half == 0) &&
             !source->template finish<shape>(i, sum, gemm_half<shape>(half), rank)) {
             struct gemm_place place = source->place(i, &tile, rank * shape::tile_m);
-            gemm_store<shape>(source->c(op, &tile), source->template boxes<shape>(&tile), sum,
-                              shared, gemm_half<shape>(half), &place, &boxes);
+            gemm_store<shape, tile_source::tree>(source->c(op, &tile),
+                                                 source->template boxes<shape>(&tile), sum, shared,
+                                                 gemm_half<shape>(half), &place, &boxes);
         }
 #pragma unroll
         for (int m = 0; m < shape::blocks; m++)

@@ -11,7 +11,7 @@
  *   static constexpr bool fp24
  *       Kernels with partial sums of MK_FP24 are built too, for plans whose form asks for them.
  *   static constexpr uint32_t shared_bytes
- *       Dynamic shared memory that CTAs which do not compute need.
+ *       Dynamic shared memory that CTAs which do not compute need, or sums that wait (gemm_tree.cuh).
  *   struct gemm_form form(const plan *)
  *       The plan's tile.
  *   int describe<shape>(maps *, struct gemm_operands *, const plan *, const struct gpu_launch *)
@@ -188,6 +188,7 @@ template <class op> struct gemm_tree_kernels : gemm_bf16_kernels<op> {
                    ? call(gemm_shape<rows, columns, cluster_, 0, stages, boxes, MK_FP24>())        \
                    : call(gemm_shape<rows, columns, cluster_, 1, stages, boxes, MK_FP24>());
         MK_TREE_TILES(GEMM_TREE_TRY)
+        MK_FEW_ROWS_TILES(GEMM_TREE_TRY)
 #undef GEMM_TREE_TRY
         return -EINVAL;
     }

@@ -76,6 +76,24 @@ PTX_FN uint32_t reduce_readers(const struct gemm_rs_plan *p, const struct gpu_la
     return p->shots == 2 && mk_world(&p->topo) == 1 ? 0 : mk_pipeline_senders(&launch->split);
 }
 
+/* Whether the thread has that number. In a tree's kernels it is asked for anew: neither addresses nor a predicate are kept for what one
+ * thread does alone, of which spilled registers would be made. */
+template <bool tree> PTX_FN bool reduce_thread(uint32_t number)
+{
+    if constexpr (tree)
+        return ptx_opaque(threadIdx.x) == number;
+    return threadIdx.x == number;
+}
+
+/* Likewise of who stores and loads fragments. */
+template <bool tree> PTX_FN auto reduce_lane(void)
+{
+    if constexpr (tree)
+        return fragment_lane_anew{ptx_opaque(threadIdx.x)};
+    else
+        return fragment_lane{};
+}
+
 /* One thread, before the CTA's first barrier. readers: reduce_readers. */
 PTX_FN void reduce_begin_outbox(uint32_t readers)
 {
@@ -126,7 +144,8 @@ template <class op, int sums> struct reduce_source : gemm_source {
     /* Behind the engine all threads norm rows, where the plan has an epilogue of them. */
     static constexpr bool goes_on = op::norms;
 
-    static constexpr bool tree = op::tree;
+    static constexpr bool tree = op::tree,
+                          asks_lane = !op::gathers; /* (ptxas spills with the other choice) */
 
     const typename op::plan *plan;
     const struct gpu_launch *launch;
@@ -145,6 +164,11 @@ template <class op, int sums> struct reduce_source : gemm_source {
     GEMM_MEMBER uint32_t block_end(uint32_t block) const
     {
         return gemm_rs_block_end(MK_FRESH(op::tiles(plan)), block);
+    }
+
+    static GEMM_MEMBER float join(float first, float second)
+    {
+        return tree ? tree_cut(first) + tree_cut(second) : first + second;
     }
 
     GEMM_MEMBER bool first(struct mk_tile *tile) const
@@ -334,13 +358,13 @@ template <class op, int sums> struct reduce_source : gemm_source {
 
     GEMM_MEMBER void begin(uint32_t, const struct mk_tile *)
     {
-        if (threadIdx.x == 128)
+        if (reduce_thread<op::tree>(128))
             tile_track_start(&reduce_shared->track);
     }
 
     GEMM_MEMBER void after(uint32_t i, const struct mk_tile *, uint32_t)
     {
-        if (threadIdx.x == 128)
+        if (reduce_thread<op::tree>(128))
             tile_track_note(&reduce_shared->track, launch, work(i)->tile.id);
     }
 
@@ -364,6 +388,16 @@ template <class op, int sums> struct reduce_source : gemm_source {
     template <class shape>
     GEMM_MEMBER void add(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t half,
                          uint32_t rank, struct gemm_ring *ring) const;
+
+    /* Whether consumers load what others have themselves: of a tree, in which a node is added to its sibling first, not to what
+     * was summed before. One term of a level is the sibling. */
+    GEMM_MEMBER bool direct() const
+    {
+        if constexpr (!op::tree)
+            return false;
+        const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
+        return p->topo.gpus > 2 || p->topo.nodes > 2;
+    }
 
     template <class shape>
     GEMM_MEMBER void add_in_tree(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2],
@@ -424,8 +458,7 @@ GEMM_MEMBER void reduce_source<op, sums>::behind(uint32_t i, struct gemm_ring *r
         return;
     if (!ending)
         ending = gemm_rs_before(MK_FRESH(op::tiles(plan)), &cta, &w->tile);
-    if constexpr (
-        op::tree) { /* consumers load it themselves; a stage of 16 bytes says that it is here */
+    if (direct()) { /* a stage of 16 bytes says that it is here */
         const char *from = launch->heap + w->terms[!w->terms[0].count].source;
         pipeline_wait_empty<shape::stages>(ring->barriers, &ring->at, &operands->watch, i);
         const uint32_t full = pipeline_full<shape::stages>(ring->barriers, ring->at.stage),
@@ -468,10 +501,11 @@ reduce_source<op, sums>::add(uint32_t i, float (&sum)[shape::blocks][shape::tile
 {
     typedef reduce_parts<shape> parts;
     await_work(i); /* the first tile's stages may have come before */
-    if constexpr (op::tree) {
-        add_in_tree<shape>(i, sum, half, rank, ring);
-        return;
-    }
+    if constexpr (op::tree)
+        if (direct()) {
+            add_in_tree<shape>(i, sum, half, rank, ring);
+            return;
+        }
     /* The shuffle tells the compiler that all lanes go the same way. */
     uint32_t left = 2 * parts::stages *
                     __shfl_sync(0xffffffff, work(i)->terms[0].count + work(i)->terms[1].count, 0);
@@ -487,11 +521,14 @@ reduce_source<op, sums>::add(uint32_t i, float (&sum)[shape::blocks][shape::tile
 #pragma unroll
             for (int m = 0; m < shape::blocks; m++, group += 4)
                 if (group / parts::of_stage == part % parts::stages &&
-                    ((rank * 2 + half) * parts::groups + group) * FRAGMENT_ROWS < w->tile.rows)
+                    ((rank * 2 + half) * parts::groups + group) * FRAGMENT_ROWS < w->tile.rows) {
+                    if (op::tree)
+                        fragments_round<shape::number>(sum[m], true);
                     fragments_add<shape::number>(sum[m],
                                                  at + group % parts::of_stage * w->runs *
                                                           fragment_bytes<shape::number>,
                                                  w->runs);
+                }
         }
         __syncwarp();
         /* In a cluster a release is a fence of the GPU's memory, some 2 us. Of the other consumer's
@@ -526,11 +563,15 @@ reduce_source<op, sums>::add_in_tree(uint32_t i, float (&sum)[shape::blocks][sha
 #pragma unroll 1
     for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++) {
         const struct gemm_rs_terms *t = &w->terms[level];
-        const struct tree_leaves others = {launch->heap + t->source +
-                                               fragment_offset<shape::number>(row, w->runs),
-                                           MK_FRESH(op::tiles(plan))->slab_pitch, t->place};
+        const struct tree_leaves<struct fragment_lane_anew> others = {
+            launch->heap + t->source + fragment_offset<shape::number>(row, w->runs),
+                MK_FRESH(op::tiles(plan))->slab_pitch, t->place,
+            {
+                ptx_opaque(threadIdx.x)
+            }
+        };
         if (row < w->tile.rows)
-            tree_join(sum[0], others, t->count + 1, w->runs);
+            tree_join<4>(sum[0], others, t->count + 1, w->runs);
     }
 }
 
@@ -560,7 +601,8 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
         joint_round<op, shape::number>(sum, kind >= GEMM_RS_JOINT);
         if (op::tree && kind == GEMM_RS_JOINT) {
             exchange<shape>(w, sum, row, half);
-            joint_join<op, shape::number>(plan, launch, w, sum, joint_rows{row});
+            joint_join<op, shape::number, 4>(plan, launch, w, sum, joint_rows{row},
+                                             reduce_lane<op::tree>());
             return !op::gathers && joint_store_own<op>(plan, launch, w, sum, joint_rows{row});
         }
         if (kind == GEMM_RS_JOINT) {
@@ -576,7 +618,7 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
     for (int m = 0; m < shape::blocks; m++)
         fragments_store<shape::number>(to + m * (64 / FRAGMENT_ROWS) * w->runs *
                                                 fragment_bytes<shape::number>,
-                                       sum[m], w->runs);
+                                       sum[m], w->runs, reduce_lane<op::tree>());
     ptx_bar_sync(1 + half, 128);
     if (threadIdx.x % 128 == 0)
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number, half));
@@ -706,7 +748,7 @@ template <class op> struct reduce_on_gpu {
     typedef typename op::plan plan;
     typedef struct reduce_maps maps;
     static constexpr bool fp24 = true;
-    static constexpr uint32_t shared_bytes = 0;
+    static constexpr uint32_t shared_bytes = op::tree ? gemm_tree_shared_bytes() : 0;
 
     static struct gemm_form form(const plan *whole)
     {
@@ -749,12 +791,12 @@ template <class op> struct reduce_on_gpu {
         source.launch = launch;
         source.map_a = &m->a;
         source.operands = operands;
-        if (threadIdx.x == 0)
+        if (reduce_thread<op::tree>(0))
             reduce_begin_outbox(reduce_readers(op::tiles(p), launch));
-        if (threadIdx.x == 128)
+        if (reduce_thread<op::tree>(128))
             tile_track_open(&reduce_shared->track, launch);
         gemm_compute<shape>(operands, &source, memory);
-        if (threadIdx.x == 128)
+        if (reduce_thread<op::tree>(128))
             tile_track_close(&reduce_shared->track, launch);
         reduce_norm<op>(p, launch);
     }

@@ -176,7 +176,7 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
         }
         ptx_bar_sync(1 + half, 128);
         if constexpr (op::tree)
-            joint_join<op, number>(plan, launch, mine, sum, part);
+            joint_join<op, number, 1>(plan, launch, mine, sum, part);
         else
             joint_add<op, number, false>(plan, launch, mine, sum, part);
     }
@@ -190,10 +190,13 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
 #pragma unroll 1
         for (uint32_t level = 0; level < GEMM_RS_LEVELS && part.row < mine->tile.rows; level++) {
             const struct gemm_rs_terms *t = &mine->terms[level];
-            const struct tree_leaves others = {launch->heap + t->source +
-                                                   part.offset<number>(0, mine->runs),
-                                               reduction()->slab_pitch, t->place};
-            tree_join(sum[0], others, t->count + 1, part.runs(mine->runs));
+            const struct tree_leaves<struct fragment_lane> others = {
+                launch->heap + t->source + part.offset<number>(0, mine->runs),
+                    reduction()->slab_pitch, t->place,
+                {
+                }
+            };
+            tree_join<1>(sum[0], others, t->count + 1, part.runs(mine->runs));
         }
     }
 

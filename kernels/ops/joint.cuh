@@ -17,7 +17,7 @@
 
 #include "kernels/fragments_tree.cuh"
 
-/* A warp's part of a tile, `place`: the row that its first block begins with, rows from block to
+/* A warp's part of a tile, `warp_part`: the row that its first block begins with, rows from block to
  * block, and the run of 16 columns that its rows begin with. Of wgmma a warp has whole rows, whose
  * numbers are constants: kernels of gemm_ar have no register left for others. */
 struct joint_rows {
@@ -58,11 +58,11 @@ REDUCE_MEMBER bool joint_wanted(const struct gemm_rs_plan *p, const struct mk_ti
 }
 
 /* Where the sum goes to all, the thread's own are rounded as others get them: all ranks then add
- * the same. */
+ * the same. Nodes of a tree are cut where they are added, and a root that nothing is added to is not. */
 template <class op, int number, int blocks, int count>
 REDUCE_MEMBER void joint_round(float (&sum)[blocks][count], bool joint)
 {
-    if constexpr (op::gathers) {
+    if constexpr (op::gathers && !op::tree) {
 #pragma unroll
         for (int m = 0; m < blocks; m++)
             fragments_round<number>(sum[m], joint);
@@ -71,9 +71,10 @@ REDUCE_MEMBER void joint_round(float (&sum)[blocks][count], bool joint)
 
 /* Where a rank ends with its rows alone: stores what these have of the tile, if others' are before
  * them (a tile cannot begin outside C) or if there is nothing to store; false: the engine can. */
-template <class op, class work, class place, int blocks, int count>
+template <class op, class work, class warp_part, int blocks, int count>
 REDUCE_MEMBER bool joint_store_own(const typename op::plan *plan, const struct gpu_launch *launch,
-                                   const work *w, float (&sum)[blocks][count], const place &part)
+                                   const work *w, float (&sum)[blocks][count],
+                                   const warp_part &part)
 {
     const struct gemm_rs_plan *p = op::tiles(plan);
     const uint32_t first = p->topo.rank * p->shard_rows, lane = threadIdx.x % 32;
@@ -100,9 +101,11 @@ REDUCE_MEMBER bool joint_store_own(const typename op::plan *plan, const struct g
 
 /* Stores the thread's sums at all who want them; somebody tells of them when all threads have stored
  * (gemm_rs_announce). */
-template <class op, int number, class work, class place, int blocks, int count>
+template <class op, int number, class work, class warp_part, int blocks, int count,
+          class lane = struct fragment_lane>
 REDUCE_MEMBER void joint_send(const typename op::plan *plan, const struct gpu_launch *launch,
-                              const work *w, float (&sum)[blocks][count], const place &part)
+                              const work *w, float (&sum)[blocks][count], const warp_part &part,
+                              lane l = lane())
 {
     const struct gemm_rs_plan *p = op::tiles(plan);
     const uint32_t gpus = p->topo.gpus, local = p->topo.rank; /* one node */
@@ -114,8 +117,8 @@ REDUCE_MEMBER void joint_send(const typename op::plan *plan, const struct gpu_la
         for (int m = 0; m < blocks; m++) {
             const bool wanted =
                 joint_wanted(op::tiles(plan), &w->tile, peer, part.row + m * part.apart);
-            fragments_store<number>(to + part.offset<number>(m, w->runs), sum[m],
-                                    wanted ? part.runs(w->runs) : 0);
+            fragments_store<number>(to + part.template offset<number>(m, w->runs), sum[m],
+                                    wanted ? part.runs(w->runs) : 0, l);
         }
     }
 }
@@ -128,9 +131,9 @@ REDUCE_MEMBER uint32_t joint_before(const struct gemm_rs_plan *p)
 
 /* Adds to the thread's sums what others have of the tile, in rank order: the calling warpgroup knows
  * that it is here (gemm_rs_await). behind: also what comes behind its own; else the caller does. */
-template <class op, int number, bool behind, class work, class place, int blocks, int count>
+template <class op, int number, bool behind, class work, class warp_part, int blocks, int count>
 REDUCE_MEMBER void joint_add(const typename op::plan *plan, const struct gpu_launch *launch,
-                             const work *w, float (&sum)[blocks][count], const place &part)
+                             const work *w, float (&sum)[blocks][count], const warp_part &part)
 {
     const struct gemm_rs_plan *p = op::tiles(plan);
     const uint32_t terms = p->topo.gpus - 1, place = p->topo.rank, before = joint_before(p);
@@ -139,7 +142,7 @@ REDUCE_MEMBER void joint_add(const typename op::plan *plan, const struct gpu_lau
         const bool wanted =
             joint_wanted(op::tiles(plan), &w->tile, place, part.row + m * part.apart);
         const uint32_t runs = wanted ? part.runs(w->runs) : 0;
-        const char *from = launch->heap + w->to + part.offset<number>(m, w->runs);
+        const char *from = launch->heap + w->to + part.template offset<number>(m, w->runs);
         if (before)
             fragments_add_before<number, behind ? 4 : 2>(sum[m], from, p->slab_pitch, before, runs);
         if constexpr (behind)
@@ -148,18 +151,22 @@ REDUCE_MEMBER void joint_add(const typename op::plan *plan, const struct gpu_lau
     }
 }
 
-/* The same where the ranks' sums are leaves of a tree. */
-template <class op, int number, class work, class place, int blocks, int count>
+/* The same where the ranks' sums are leaves of a tree. loads: so many are under way. */
+template <class op, int number, int loads, class work, class warp_part, int blocks, int count,
+          class lane = struct fragment_lane>
 REDUCE_MEMBER void joint_join(const typename op::plan *plan, const struct gpu_launch *launch,
-                              const work *w, float (&sum)[blocks][count], const place &part)
+                              const work *w, float (&sum)[blocks][count], const warp_part &part,
+                              lane l = lane())
 {
     const struct gemm_rs_plan *p = op::tiles(plan);
 #pragma unroll
     for (int m = 0; m < blocks; m++) {
-        const struct tree_leaves others = {launch->heap + w->to + part.offset<number>(m, w->runs),
-                                           p->slab_pitch, p->topo.rank};
+        const struct tree_leaves<lane> others = {
+            launch->heap + w->to + part.template offset<number>(m, w->runs), p->slab_pitch,
+                p->topo.rank, l
+        };
         if (joint_wanted(p, &w->tile, p->topo.rank, part.row + m * part.apart))
-            tree_join(sum[m], others, p->topo.gpus, part.runs(w->runs));
+            tree_join<loads>(sum[m], others, p->topo.gpus, part.runs(w->runs));
     }
 }
 

@@ -51,10 +51,13 @@ static uint16_t same_drawn(uint32_t what, uint32_t of, uint32_t k)
 }
 
 /* what: 0 of A, by its row's id; 1 of B, by its column. The second half of K takes back most of what the first one adds, so that
- * the order of additions shows in the upper bits of what is left. */
+ * the order of additions shows in the upper bits of what is left; but for rows of odd ids, whose sums have bits in all places, so
+ * that a root which is cut before it is rounded shows. */
 static uint16_t same_number(const struct same_family *f, uint32_t what, uint32_t of, uint32_t k)
 {
     const uint32_t partner = k + f->k / 2;
+    if (!what && of % 2)
+        return same_drawn(what, of, k);
     if (k < f->k / 2 && partner % 61 != 5)
         return same_drawn(what, of, k);
     if (k < f->k / 2)
