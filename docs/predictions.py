@@ -61,7 +61,6 @@ FINDINGS = """
   about 100. Missing is the form between: parts to the owner of a row alone, as gemm_rs does in one shot, and from there the sum to all.
 - **GEMM+AllReduce, 1024 and 1500 rows of 4096,8192 on eight GPUs**: 227 and 308 us in one shot, which the default plan takes since the quick form has two shots at 259 and 327; the simulator has them at 195 and 298.
 - **Few rows on two nodes**: 300 to 380 us however few the rows, since there is no one shot across nodes, and a rank reads B once for each of 16 ranks' rows.
-- **GEMM+AllReduce of 1 and 2 rows** takes longer than of 3: sums go in words that carry the launch's number, which is worth it up to 32 KB for a peer, but 16 rows of a group travel where one is meant.
 - **Ring attention, 1536 rows on 2×8**: 0.66 where 768 rows have 0.86, by the same plan: products are 58 % of the chain where they are 20. Not looked into.
 """
 
