@@ -153,7 +153,7 @@ HAVE_PYTHON := $(shell command -v $(PYTHON) >/dev/null && echo yes)
 PYTHON_TESTS := $(if $(strip $(SAN)$(if $(HAVE_PYTHON),,no)),,$(patsubst tests/%.py,$(BUILD)/tests/%.sh,$(wildcard tests/test_python_*.py)))
 LIBS  := -lsqlite3 -lopenblas -lm -ldl
 
-.PHONY: all man found help demo test test-rxe check quick asan tsan test-gpu bench-gpu figures pictures predictions matrix wheel format format-check format-version install install-built uninstall clean FORCE
+.PHONY: all man found help demo test test-rxe check quick asan tsan test-gpu bench-gpu figures pictures predictions measure-predictions matrix wheel format format-check format-version install install-built uninstall clean FORCE
 all: found $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel
 
 # One object per source. What needs CUDA's headers, or asks whether they are there, is compiled with CUDA_CFLAGS; all
@@ -330,6 +330,9 @@ figures: all ## reprint the figures of docs/FIGURES.md that need no GPU
 
 pictures: all ## the pictures of the documents (gnuplot, python3): two are measured, the others simulated
 	@bash docs/pictures.sh $(BUILD) draw
+
+measure-predictions: all ## its tables measured on this host's GPUs, and both compared (OUT=FOLDER; at most 20 minutes)
+	@python3 docs/predictions.py $(BUILD)/mkernel measure $$(nvidia-smi -L | wc -l) $(OUT)
 
 predictions: all ## docs/PREDICTIONS.md: what the simulator says of 4 and more GPUs (python3; minutes)
 	@python3 docs/predictions.py $(BUILD)/mkernel

@@ -2,14 +2,24 @@
 """Writes docs/PREDICTIONS.md: what the simulator says of clusters that nobody has measured.
 
 usage: docs/predictions.py MKERNEL [check]
+       docs/predictions.py MKERNEL measure GPUS FOLDER [SECONDS]
+       docs/predictions.py MKERNEL compare FOLDER
   MKERNEL   the program, build/mkernel
   check     compares every fourth row of the tables of few rows with the page: status 1 and the first line
             that differs, where it is no longer what the simulator says
+  measure   on a host with so many Hopper GPUs: the page's tables by `mkernel bench`, a CSV file each in FOLDER,
+            those first that say most; what has not begun in SECONDS (1200) is left out. Then compares
+  compare   prints what the page says beside what the files in FOLDER say, and how far off it is
 """
+import csv
+import glob
 import json
 import os
+import re
+import statistics
 import subprocess
 import sys
+import time
 
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "PREDICTIONS.md")
 CLUSTERS = [  # title, machine file, nodes, GPUs of a node
@@ -94,7 +104,7 @@ power is the limit: .75 here is about .95 there at the large shapes.
 
 How far off may it be? On two H200s, of 80 plans of shapes to which no number was fitted the simulator was 3.9 % off in the median, 15 % at worst with a default plan ([SIMULATION.md](SIMULATION.md)); on two
 H100s 1.8 % in the median, since the machine file has H200 numbers beside an H100's memory. **Four H200s were measured on 2026-11-26**: of 50 cells this page, as it was then, was 8 % off in the median and 24 % at worst
-([FIGURES.md](FIGURES.md), *Four H200s*). What two and four GPUs cannot show, and so may be further off:
+([FIGURES.md](FIGURES.md), *Four H200s*); `make measure-predictions OUT=FOLDER` measures its tables on a host with such GPUs, at most 20 minutes, and prints both. What two and four GPUs cannot show, and so may be further off:
 
 - joint pushes of seven peers: the switch is taken as perfect, each direction of a GPU as one queue. 4 H200s once reached 290 of 366 GB/s where peers were not in step;
 - the power limit: eight GPUs of one host were seen 3 % slower at 32768 rows than four;
@@ -131,8 +141,115 @@ def table(mkernel, title, op, heading, rows):
     return lines
 
 
+def measurements(gpus):
+    """File name and options of `mkernel bench` of each table, those first that say most."""
+    first = [t for t in TABLES if t[4]] + [t for t in TABLES if t[1] == "moe_ffn"]
+    for title, op, _, rows, few in first + [t for t in TABLES if t not in first]:
+        groups = {}
+        for _, options in rows:
+            options = options(gpus) if callable(options) else options
+            groups.setdefault(tuple(options[2:]), []).append(options[1])
+        for more, shapes in groups.items():
+            options = [op, "--shapes", ":".join(shapes), *more]
+            options += ["--iters", "60", "--burst", "12"] if few else ["--iters", "12"]
+            if op in ("ag_gemm", "gemm_rs", "gemm_ar"):
+                options += ["--vs", "torch"]
+            yield re.sub("[^a-z0-9]+", "_", (title + " ".join(more)).lower()) + ".csv", options
+
+
+def measure(mkernel, gpus, folder, seconds):
+    os.makedirs(folder, exist_ok=True)
+    end = time.monotonic() + seconds
+    # no NVLink multicast in the baselines either
+    quiet = dict(os.environ, NCCL_NVLS_ENABLE="0", TORCH_SYMM_MEM_DISABLE_MULTICAST="1", NVSHMEM_DISABLE_NVLS="1")
+    for name, options in measurements(gpus):
+        left = end - time.monotonic()
+        if left < 20:
+            print("predictions: no time left for %s" % name, file=sys.stderr)
+            continue
+        command = [mkernel, "bench", *options, "--exec", "cuda", "--gpus", str(gpus), "--timeout", "10",
+                   "--csv", os.path.join(folder, name)]
+        try:
+            done = subprocess.run(command, env=quiet, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  timeout=min(left, 180))
+        except subprocess.TimeoutExpired:
+            print("predictions: %s was cut off" % name, file=sys.stderr)
+            continue
+        if done.returncode:
+            print("predictions: %s: %s" % (name, done.stderr.strip()), file=sys.stderr)
+
+
+def predicted():
+    """Of each cell of the page: (title, label, column) to us."""
+    known, title = {}, ""
+    with open(PAGE, encoding="utf-8") as page:
+        for line in page:
+            if line.startswith("## "):
+                title = line[3:].strip()
+            cells = [c.strip() for c in line.strip().strip("|").split("|")]
+            for cluster, cell in zip(CLUSTERS, cells[1:]):
+                us = re.match(r"([0-9.]+) ·", cell)
+                if us:
+                    known[title, cells[0], cluster[0]] = float(us.group(1))
+    return known
+
+
+def labels(row):
+    """What the page may call a row of bench's CSV: titles and labels."""
+    if "batch" in row:
+        causal = ", causal" if row["causal"] == "1" else ""
+        for title, op, *_ in TABLES:
+            if op == row["op"]:
+                yield title, "%d%s" % (int(row["sequence"]) // int(row["gpus"]), causal)
+    elif "tokens" in row:
+        shape = "H %s, I %s, %s experts, top %s" % tuple(
+            row[c] for c in ("hidden", "inner", "experts", "experts_per_token"))
+        for title, op, *_ in TABLES:
+            if op == row["op"] and title.endswith(shape):
+                yield title, row["tokens"]
+    else:
+        for title, op, heading, *_ in TABLES:
+            if op == row["op"] and heading == "M,N,K":
+                yield title, "%s,%s,%s" % (row["m"], row["n"], row["k"])
+            elif op == row["op"] and title.endswith(" of %s,%s" % (row["n"], row["k"])):
+                yield title, row["m"]
+
+
+def compare(folder):
+    known, off = predicted(), []
+    print("| table, row | predicted | measured | off | efficiency | in turn | PyTorch |\n|---|---|---|---|---|---|---|")
+    for path in sorted(glob.glob(os.path.join(folder, "*.csv"))):
+        with open(path, encoding="utf-8", newline="") as f:
+            for row in csv.DictReader(f):
+                column = "%s×%s" % (row.get("gpus"), (row.get("device") or "").split(" ")[-1])
+                us = float(row.get("fused_ms") or 0) * 1e3
+                for cell in labels(row) if us > 0 else ():
+                    if cell + (column,) not in known:
+                        continue
+                    guess = known[cell + (column,)]
+                    off.append(abs(guess / us - 1) * 100)
+                    turn, torch = (next((float(row[c]) * 1e3 / us for c in columns if row.get(c)), None) for columns in (
+                        ("cublas_nccl_ms", "nccl_cudnn_ms", "torch_nccl_ms"), ("torch_fused_ms",)))
+                    print("| %s: %s | %.1f | %.1f | %+.0f %% | %s | %s | %s |" % (
+                        *cell, guess, us, (guess / us - 1) * 100, row["efficiency"],
+                        "" if turn is None else "%.2f" % turn, "" if torch is None else "%.2f" % torch))
+                    break
+    if not off:
+        print("predictions: %s has no row that docs/PREDICTIONS.md predicts" % folder, file=sys.stderr)
+        return 1
+    print("\n%d cell%s: off by %.1f %% in the median, %.0f %% at worst" % (
+        len(off), "s" * (len(off) > 1), statistics.median(off), max(off)))
+    return 0
+
+
 def main():
-    if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["check"]):
+    mode = sys.argv[2:]
+    if mode[:1] == ["compare"] and len(mode) == 2:
+        return compare(mode[1])
+    if mode[:1] == ["measure"] and len(mode) in (3, 4) and all(n.isdigit() for n in mode[1:2] + mode[3:]):
+        measure(sys.argv[1], int(mode[1]), mode[2], int(mode[3]) if mode[3:] else 1200)
+        return compare(mode[2])
+    if len(sys.argv) not in (2, 3) or mode not in ([], ["check"]):
         print(__doc__.strip(), file=sys.stderr)
         return 2
     mkernel, check = sys.argv[1], len(sys.argv) == 3

@@ -110,10 +110,40 @@ static void predictions_are_todays(void **state)
                "docs/PREDICTIONS.md is old: `make predictions` writes it");
 }
 
+/* Measured rows beside what the page says: by operator, shape, ranks and device; others are left
+ * out, and a folder without any is said. */
+static void measurements_are_compared(void **state)
+{
+    static const char header[] =
+        "m,n,k,fused_ms,efficiency,cublas_nccl_ms,torch_fused_ms,op,gpus,device\n";
+    char folder[] = "/tmp/mkernel-test-XXXXXX", path[64], line[160], said[4096];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/gemm_ar.csv", folder);
+    snprintf(line, sizeof line, "python3 docs/predictions.py mkernel compare %s 2>&1", folder);
+    for (int rows = 0; rows < 2; rows++) {
+        FILE *file = fopen(path, "w");
+        assert_non_null(file);
+        fputs(header, file);
+        fputs("8192,8192,3584,2.0,.5,3.0,,gemm_ar,3,NVIDIA H200\n", file);
+        if (rows)
+            fputs("8192,8192,3584,2.0,.5,3.0,,gemm_ar,4,NVIDIA H200\n", file);
+        fclose(file);
+        FILE *out = popen(line, "r");
+        assert_non_null(out);
+        said[fread(said, 1, sizeof said - 1, out)] = '\0';
+        assert_int_equal(WEXITSTATUS(pclose(out)), !rows);
+        assert_non_null(strstr(said, rows ? "| GEMM+AllReduce: 8192,8192,3584 |" : "has no row"));
+        assert_true(!rows || (strstr(said, " | 2000.0 | -") && strstr(said, " | .5 | 1.50 |  |") &&
+                              strstr(said, "\n1 cell: off by ")));
+    }
+    remove(path);
+    remove(folder);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(listings_are_the_files),
-                                       cmocka_unit_test(pictures_are_todays),
-                                       cmocka_unit_test(predictions_are_todays)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(measurements_are_compared), cmocka_unit_test(listings_are_the_files),
+        cmocka_unit_test(pictures_are_todays), cmocka_unit_test(predictions_are_todays)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
