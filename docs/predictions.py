@@ -103,7 +103,7 @@ longest of products at the rate of a GPU whose clock is not held back (864 TFLOP
 power is the limit: .75 here is about .95 there at the large shapes.
 
 How far off may it be? On two H200s, of 80 plans of shapes to which no number was fitted the simulator was 3.9 % off in the median, 15 % at worst with a default plan ([SIMULATION.md](SIMULATION.md)); on two
-H100s 1.8 % in the median, since the machine file has H200 numbers beside an H100's memory. **Four H200s were measured on 2026-11-26**: of 50 cells this page, as it was then, was 8 % off in the median and 24 % at worst
+H100s 1.8 % in the median, since the machine file has H200 numbers beside an H100's memory. **Four H200s were measured on 2026-11-26**: of 50 cells this page, as it was then, was 8 % off in the median and 24 % at worst; as it is now, 5.9 and 22 %
 ([FIGURES.md](FIGURES.md), *Four H200s*); `make measure-predictions OUT=FOLDER` measures its tables on a host with such GPUs, at most 20 minutes, and prints both. What two and four GPUs cannot show, and so may be further off:
 
 - joint pushes of seven peers: the switch is taken as perfect, each direction of a GPU as one queue. 4 H200s once reached 290 of 366 GB/s where peers were not in step;
