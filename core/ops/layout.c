@@ -5,16 +5,21 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void op_add_buffers(struct op_tables *t, const struct op_buffer *buffers, size_t bytes)
 {
+    if (t->buffer_count + bytes / sizeof *buffers > sizeof t->buffers / sizeof *t->buffers)
+        abort(); /* an operator's table: a larger array is needed */
     memcpy(t->buffers + t->buffer_count, buffers, bytes);
     t->buffer_count += (uint32_t)(bytes / sizeof *buffers);
 }
 
 void op_add_flags(struct op_tables *t, const struct op_flags *flags, size_t bytes)
 {
+    if (t->flag_count + bytes / sizeof *flags > sizeof t->flags / sizeof *t->flags)
+        abort();
     memcpy(t->flags + t->flag_count, flags, bytes);
     t->flag_count += (uint32_t)(bytes / sizeof *flags);
 }
