@@ -140,10 +140,7 @@ int mk_cta_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t 
     const struct sim_calls *calls = cta_calls(cta);
     if (calls)
         return calls->wait(cta, flag, count, target, cause);
-    for (uint32_t i = 0; i < count; i++)
-        if (mk_cta_wait(cta, flag + i, target, cause))
-            return 1;
-    return 0;
+    return mk_cta_wait_others(cta, flag, count, count, target, cause);
 }
 
 int mk_cta_wait_others(struct mk_cta *cta, uint32_t flag, uint32_t count, uint32_t own,

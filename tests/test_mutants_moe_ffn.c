@@ -105,15 +105,6 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
     return mk_cta_wait(cta, flag, target, cause);
 }
 
-int mutant_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
-                    enum mk_cause cause)
-{
-    for (uint32_t i = 0; i < count; i++)
-        if (mutant_wait(cta, flag + i, target, cause))
-            return 1;
-    return 0;
-}
-
 void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
 {
     mk_cta_copy(cta, local, chunk);

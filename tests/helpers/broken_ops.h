@@ -2,8 +2,6 @@
  * which may break it. */
 #include "tests/helpers/broken_cta.h"
 
-int mutant_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
-                    enum mk_cause cause);
 /* One by one, so that a mutant of one is one of these. */
 static inline int mutant_wait_others(struct mk_cta *cta, uint32_t flag, uint32_t count,
                                      uint32_t own, uint64_t target, enum mk_cause cause)
@@ -12,6 +10,12 @@ static inline int mutant_wait_others(struct mk_cta *cta, uint32_t flag, uint32_t
         if (i != own && mutant_wait(cta, flag + i, target, cause))
             return 1;
     return 0;
+}
+
+static inline int mutant_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count,
+                                  uint64_t target, enum mk_cause cause)
+{
+    return mutant_wait_others(cta, flag, count, count, target, cause);
 }
 
 static inline void mutant_add_others(struct mk_cta *cta, uint32_t first, uint32_t end, uint32_t own,
