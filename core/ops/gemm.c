@@ -120,30 +120,20 @@ static int plan_few_rows(const struct mk_problem *q)
 
 /* Of one shot on wgmma: all rows in one tile or as many small tiles as there are SMs, else as many of
  * the next size, else large ones. 177 shapes of 192 to 3072 rows on two H200s (docs/FIGURES.md): 64x64
- * is up to 1.3 times as fast as 128x64 where it still fits, 256x128 1.02 to 1.11 times as fast as
- * 128x128 from some hundred of those on, but for rows that leave half of a tile empty. Of e4m3 and
- * the same bits everywhere, which have other tiles, nothing of the kind was measured. */
+ * is up to 1.3 times as fast as 128x64 where it still fits. Of e4m3 and the same bits everywhere, which
+ * have other tiles, nothing of the kind was measured. */
 static struct mk_gemm_tile plan_choose_joint_tile(const struct mk_problem *q, plan_tiles *tiles)
 {
     const uint64_t small = mk_ceil_div(q->m, 64) * mk_ceil_div(q->n, 64),
-                   narrow = mk_ceil_div(q->m, 128) * mk_ceil_div(q->n, 64),
-                   square = mk_ceil_div(q->m, 128) * mk_ceil_div(q->n, 128);
-    const int measured = plan_few_rows(q) && !q->fp8,
-              filled = q->m > 512 || q->m % 256 == 0 || q->m % 256 > 128;
-    int wide = 0, high = 0;
+                   narrow = mk_ceil_div(q->m, 128) * mk_ceil_div(q->n, 64);
+    int wide = 0;
     struct mk_gemm_tile tile;
-    for (uint32_t i = 0; tiles(q, i, &tile); i++) {
+    for (uint32_t i = 0; tiles(q, i, &tile); i++)
         wide |= tile.tile_m == 128 && tile.tile_n == 128;
-        high |= tile.tile_m == 256 && tile.tile_n == 128 && tile.cluster == 1;
-    }
     mk_few_rows_tile(0, &tile);
-    if (plan_few_rows(q) && (q->m <= tile.tile_m || (measured && small <= q->sms)))
+    if (plan_few_rows(q) && (q->m <= tile.tile_m || (!q->fp8 && small <= q->sms)))
         return tile;
-    if (narrow <= q->sms || !wide)
-        return (struct mk_gemm_tile){128, 64, 1};
-    if (measured && high && filled && square * 4 > 3ull * q->sms)
-        return (struct mk_gemm_tile){256, 128, 1};
-    return (struct mk_gemm_tile){128, 128, 1};
+    return (struct mk_gemm_tile){128, narrow <= q->sms || !wide ? 64 : 128, 1};
 }
 
 int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint64_t most_rows, char *error,
