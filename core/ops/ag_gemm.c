@@ -245,6 +245,7 @@ static void ag_gemm_pipeline(const struct mk_plan *p, struct mk_pipeline *out)
     out->slices = joint ? 1 : a->slices;
     out->slice_stages = (uint32_t)mk_ceil_div(joint ? a->row_bytes : a->slice_bytes, 128);
     out->by_thread = p->problem.engine != MK_ENGINE_MMA;
+    out->halves = out->by_thread && !p->problem.fp8;
 }
 
 static void ag_gemm_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
@@ -314,6 +315,7 @@ const struct op_descriptor op_ag_gemm = {
     .knobs = OP_GEMM_KNOBS | OP_SLICES | OP_FANOUT | OP_SHOTS,
     .tuned = 1,
     .well_known = 1,
+    .shots_measured = 1 << 2,
     .a_in_heap = 1,
     .b_layout = 1,
     .fp8 = 1,
