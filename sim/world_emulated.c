@@ -13,8 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef MK_HAVE_EMULATION
-
 enum { WORDS = 128, POSTED = 32, ENDING = 64, TAKEN = 80, BATCH = 64 };
 
 struct emulated_rank {
@@ -60,8 +58,9 @@ int world_emulated_open(struct sim_world *w, char *error, size_t size)
                                          .forgives = world_emulated_forgives,
                                          .context = w};
     if (!emulated_op_of(w->config.problem.op)) {
-        snprintf(error, size, "%s has no kernel that could be emulated",
-                 plan_op_name(w->config.problem.op));
+        snprintf(error, size, "%s has no kernel that could be emulated%s",
+                 plan_op_name(w->config.problem.op),
+                 emulated_built ? "" : " in this build: no C++ compiler was found");
         return -EINVAL;
     }
     if (w->config.fault.kind == SIM_FAULT_MUTE || w->config.costs) {
@@ -245,59 +244,3 @@ void world_emulated_proxy(struct sim_world_rank *r)
         hopper_nic_flag(r->world->hopper, (uint32_t)(r - r->world->ranks), &r->rings[i]->seen);
     }
 }
-
-#else
-
-int world_emulated_open(struct sim_world *w, char *error, size_t size)
-{
-    snprintf(error, size, "this build has no emulated kernels: no C++ compiler was found");
-    return -EINVAL;
-}
-void world_emulated_close(struct sim_world *w)
-{
-}
-int world_emulated_rank(struct sim_world *w, struct sim_world_rank *r, char *error, size_t size)
-{
-    return -EINVAL;
-}
-void *world_emulated_memory(struct sim_world *w, size_t bytes)
-{
-    return NULL;
-}
-int world_emulated_launch(struct sim_world_rank *r)
-{
-    return -EINVAL;
-}
-int world_emulated_busy(const struct sim_world_rank *r)
-{
-    return 0;
-}
-void world_emulated_wrote(struct sim_world_rank *r, const void *p, size_t bytes)
-{
-}
-int world_emulated_step(struct sim_world *w)
-{
-    return 0;
-}
-int world_emulated_tick(struct sim_world *w, uint64_t next)
-{
-    return 0;
-}
-void world_emulated_deadlock(struct sim_world *w)
-{
-}
-void world_emulated_drop(struct sim_world *w, uint32_t rank)
-{
-}
-void world_emulated_moves(struct sim_world *w, uint32_t rank, const void *destination,
-                          const void *source, uint64_t bytes)
-{
-}
-void world_emulated_raises(struct sim_world *w, uint32_t rank, const void *flag)
-{
-}
-void world_emulated_proxy(struct sim_world_rank *r)
-{
-}
-
-#endif
