@@ -78,7 +78,8 @@ static void fast_where_measured(void **state)
         uint32_t shapes, plans, near;
         double worst;
     } tables[] = {
-        {"tests/golden/measured_2xH200.csv", 11, 10, 10, 1.05},
+        /* without shapes whose last waves have been halved since */
+        {"tests/golden/measured_2xH200.csv", 9, 8, 8, 1.05},
         /* launches of one plan of gemm_rs 8192,8192,3584 took 0.68 to 0.82 ms in turns on hot GPUs
          */
         {"tests/golden/measured_2xH200_sums.csv", 7, 6, 5, 1.065},

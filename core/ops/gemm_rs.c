@@ -1,4 +1,3 @@
-#include <stdlib.h>
 /* GEMM+ReduceScatter, C = this rank's rows of the sum over ranks of A * B. Its plan, which
  * GEMM+AllReduce's begins with: which shapes it takes, and where everything lies. */
 #include "core/command.h"
@@ -23,6 +22,12 @@
 #define GEMM_AR_FEW_ROWS_OF_TWO 1280
 #define GEMM_AR_FEW_ROWS_OF_FP8 1024 /* on two ranks: no other was looked at */
 
+/* Tiles of a CTA whose sums go to peers straight from registers, on more than two ranks where the sum goes to all.
+ * gemm_ar on four H200s: 1024,8192,4096 (tiles of 256x128) 170 us and 180 by senders, 512,4096,8192 90.2 and
+ * 94.3, 1500,8192,4096 (5.8 tiles of 128x128) 250 and 253, 1024,8192,4096 (3.9 of these) 181 and 179. On two
+ * senders are faster: gemm_rs 768,8192,4096 90.9 us and 100, gemm_ar 1500,4096,8192 175 and 179. */
+#define STRAIGHT_TILES 4
+
 static uint64_t gemm_rs_few_rows(const struct mk_problem *q, int gathers)
 {
     if (q->engine != MK_ENGINE_MMA && q->topo.gpus == 4 && gathers && !q->fp8)
@@ -37,6 +42,16 @@ static uint64_t gemm_rs_few_rows(const struct mk_problem *q, int gathers)
     return rows < 256                       ? 256 /* fewer were not measured in two shots */
            : rows < GEMM_RS_FEW_ROWS_OF_TWO ? rows
                                             : GEMM_RS_FEW_ROWS_OF_TWO;
+}
+
+/* Whether tiles of one shot are better a pair of CTAs': gemm_ar on two H200s, 512, 768, 1024 rows of 8192,4096 and
+ * 4096,8192 1.01, 1.03 and 1.05, 1.04 times as fast; 384, which fill one and a half, .95 and .985. */
+#define GEMM_AR_ROWS_OF_PAIR 512
+
+static int gemm_rs_in_pairs(const struct mk_problem *q, int gathers)
+{
+    return gathers && q->topo.gpus == 2 && q->m >= GEMM_AR_ROWS_OF_PAIR &&
+           2 * mk_ceil_div(q->m, 256) == mk_ceil_div(q->m, 128);
 }
 
 #define NVLINK_RATE 355.0 /* of an H200, bytes a ns */
@@ -197,8 +212,8 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, c
     int mma = q->exec == MK_EXEC_CUDA && q->engine == MK_ENGINE_MMA;
     int result = gemm_rs_cut_k(q, r, error, size);
     if (!result)
-        result =
-            plan_choose_shots(q, plan_gemm_sum_tile, gemm_rs_few_rows(q, gathers), error, size);
+        result = plan_choose_shots(q, plan_gemm_sum_tile, gemm_rs_few_rows(q, gathers),
+                                   gemm_rs_in_pairs(q, gathers), error, size);
     if (result)
         return result;
     gemm_rs_choose(q, gathers);
@@ -265,9 +280,9 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, c
     r->tiles = r->shard_tiles * blocks;
     r->batch = r->split.ctas[MK_COMPUTE] / r->cluster;
     r->batch = r->batch ? r->batch : 1;
-    r->straight = cuda && !mma && r->shots == 2 && r->topo.nodes == 1 && world > 1 &&
-                  r->tile_n <= PLAN_MOST_JOINT_COLUMNS &&
-                  r->tiles <= (getenv("MK_STRAIGHT") ? atof(getenv("MK_STRAIGHT")) : 4) * r->batch; /* EXPERIMENT */
+    r->straight = cuda && !mma && gathers && !q->deterministic && r->shots == 2 &&
+                  r->topo.nodes == 1 && world > 2 && r->tile_n <= PLAN_MOST_JOINT_COLUMNS &&
+                  r->tiles <= STRAIGHT_TILES * r->batch;
     r->lag = 1;
     p->chunks = blocks * r->units;
     r->norm = gemm_rs_norm(q);

@@ -40,9 +40,9 @@ enum { REDUCE_PASSED = GEMM_RS_JOINT + 1 };
 /* What consumers and the sending warps do with a tile. */
 struct reduce_work {
     struct mk_tile tile;
-    uint32_t kind;   /* enum gemm_rs_kind, or REDUCE_PASSED */
-    uint32_t runs;   /* of a group of rows, in fragments (kernels/fragments.cuh) */
-    uint32_t number; /* among the tiles that pass the sending warps */
+    uint32_t kind;     /* enum gemm_rs_kind, or REDUCE_PASSED */
+    uint32_t runs;     /* of a group of rows, in fragments (kernels/fragments.cuh) */
+    uint32_t number;   /* among the tiles that pass the sending warps */
     uint32_t straight; /* 1: consumers store it where these would take it, who announce it alone */
     struct gemm_rs_terms terms[GEMM_RS_LEVELS];
     uint64_t to; /* where it goes in the heap of this rank (GEMM_RS_SUM) or of the one that adds it,
@@ -144,6 +144,10 @@ template <class op, int sums> struct reduce_source : gemm_source {
 
     /* Behind the engine all threads norm rows, where the plan has an epilogue of them. */
     static constexpr bool goes_on = op::norms;
+
+    /* Consumers may store at peers what senders would take there: parts of bf16 (else registers are
+     * spilled), where the sum goes to all. */
+    static constexpr bool straightens = op::gathers && !op::tree && sums == MK_BF16;
 
     static constexpr bool tree = op::tree,
                           asks_lane = !op::gathers; /* (ptxas spills with the other choice) */
@@ -284,10 +288,11 @@ template <class op, int sums> struct reduce_source : gemm_source {
                       ? (uint32_t)REDUCE_PASSED
                       : (uint32_t)kind;
         w->runs = gemm_rs_grained_cols(p, tile.cols) / p->grain_cols;
-        w->straight = kind == GEMM_RS_PARTIAL ? p->straight
-                      : kind == GEMM_RS_OWN   ? op::spreads(plan) &&
-                                                    (p->straight || number_of(i + 1) >= p->tiles)
-                                              : 0;
+        w->straight = !straightens              ? 0
+                      : kind == GEMM_RS_PARTIAL ? p->straight
+                      : kind == GEMM_RS_OWN
+                          ? op::spreads(plan) && (p->straight || number_of(i + 1) >= p->tiles)
+                          : 0;
         w->number = passed;
         passed += passes(kind);
         w->epoch = cta.epoch;
@@ -423,7 +428,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
 
     GEMM_MEMBER void stored(uint32_t i, uint32_t half) const
     {
-        if (op::gathers && work(i)->kind == GEMM_RS_OWN && !work(i)->straight &&
+        if (op::gathers && work(i)->kind == GEMM_RS_OWN && !(straightens && work(i)->straight) &&
             passes(GEMM_RS_OWN)) {
             ptx_bulk_wait_all();
             ptx_fence_async();
@@ -634,7 +639,7 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
      * the number stays 0, of which nothing is waited for.) */
     ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
                   (w->number / GEMM_RS_OUTBOX & 1) ^ 1, operands->limit_ns);
-    const uint32_t straight = __shfl_sync(0xffffffff, w->straight, 0);
+    const uint32_t straight = straightens ? __shfl_sync(0xffffffff, w->straight, 0) : 0;
     if (kind == GEMM_RS_OWN && !straight)
         return false;
     /* The consumer's other warps may still add the tile before the last one, of this place. (Where
@@ -655,20 +660,18 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
             return !op::gathers && joint_store_own<op>(plan, launch, w, sum, joint_rows{row});
         }
     }
-    if (op::gathers && kind == GEMM_RS_OWN) {
+    if (straightens && kind == GEMM_RS_OWN) {
         spread<shape>(w, sum, row);
     } else {
-        char *to = kind == GEMM_RS_PARTIAL && !straight
-                       ? outbox(w->number, half) + fragment_offset<shape::number>(within, w->runs)
-                       : (kind == GEMM_RS_SUM ? launch->heap : launch->peers[w->tile.c_local]) +
-                             w->to + fragment_offset<shape::number>(row, w->runs);
+        char *to = kind == GEMM_RS_SUM || straight
+                       ? (straight ? launch->peers[w->tile.c_local] : launch->heap) + w->to +
+                             fragment_offset<shape::number>(row, w->runs)
+                       : outbox(w->number, half) + fragment_offset<shape::number>(within, w->runs);
 #pragma unroll
         for (int m = 0; m < shape::blocks; m++)
-            fragments_store<shape::number>(to + m * (64 / FRAGMENT_ROWS) * w->runs *
-                                                    fragment_bytes<shape::number>,
-                                           sum[m],
-                                           !straight || row + m * 64 < w->tile.rows ? w->runs : 0,
-                                           reduce_lane<op::tree>());
+            fragments_store<shape::number>(
+                to + m * (64 / FRAGMENT_ROWS) * w->runs * fragment_bytes<shape::number>, sum[m],
+                !straight || row + m * 64 < w->tile.rows ? w->runs : 0, reduce_lane<op::tree>());
     }
     ptx_bar_sync(1 + half, 128);
     if (threadIdx.x % 128 == 0)
@@ -705,7 +708,7 @@ GEMM_MEMBER void reduce_source<op, sums>::send_tile(struct mk_cta *own, uint32_t
         if (kind == GEMM_RS_PARTIAL) {
             uint32_t group = w->runs * FRAGMENT_ROWS * FRAGMENT_COLUMNS * p->element_bytes;
             cta_copy_open(own, w->tile.c_local, w->tile.id * p->pieces);
-            if (!w->straight)
+            if (!straightens || !w->straight)
                 lanes_copy_rows<8, 4>(
                     cta_lane(own), 32, outbox(number, half), 0,
                     launch->peers[w->tile.c_local] + w->to + row / FRAGMENT_ROWS * group, 0, 1,
@@ -715,7 +718,7 @@ GEMM_MEMBER void reduce_source<op, sums>::send_tile(struct mk_cta *own, uint32_t
                 ptx_mbar_arrive(barrier(reduce_shared->taken, number, half));
             gemm_rs_after(MK_FRESH(p), own, &w->tile, parts);
         } else {
-            op::after(plan, own, &w->tile, row, w->straight ? 0 : rows, parts);
+            op::after(plan, own, &w->tile, row, straightens && w->straight ? 0 : rows, parts);
             if (cta_leads(own))
                 ptx_mbar_arrive(barrier(reduce_shared->taken, number, half));
         }
