@@ -310,8 +310,8 @@ static uint32_t shots_of(struct mk_problem q)
     return p.problem.tuning.shots;
 }
 
-/* One shot or two: as measured on two GPUs; on more the form that the simulator finds faster, by and
- * large: an all-reduce's one shot lasts the shorter the more peers there are. */
+/* One shot or two: as measured on two GPUs; on more the form that the simulator finds faster, by
+ * and large: an all-reduce's one shot lasts the shorter the more peers there are. */
 static void shots_follow_the_ranks(void **state)
 {
     static const enum mk_op ops[] = {MK_OP_AG_GEMM, MK_OP_GEMM_RS, MK_OP_GEMM_AR};

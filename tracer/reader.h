@@ -12,8 +12,8 @@
 #define TRACE_APPLICATION_ID 1835758706 /* 'mktr' */
 #define TRACE_SCHEMA_VERSION 1
 
-/* The engine that a measured run's plans were for, in SQL: NULL where they were none of a GPU's, and
- * in traces made before 2026-11-25. (A simulated run's times are wgmma's, whichever its plans
+/* The engine that a measured run's plans were for, in SQL: NULL where they were none of a GPU's,
+ * and in traces made before 2026-11-25. (A simulated run's times are wgmma's, whichever its plans
  * name.) */
 #define TRACE_ENGINE                                                                               \
     "(SELECT group_concat(DISTINCT unit) FROM metric WHERE name GLOB 'plan *: engine' AND "        \

@@ -109,8 +109,8 @@ void plan_choose_gemm_tile(struct mk_problem *q, plan_tiles *tiles, int pair, in
     t->tile_n = t->tile_n ? t->tile_n : chosen.tile_n;
 }
 
-/* Whether a plan of one shot may have the tiles of few rows, of which either consumer has half of K: where bits are the same
- * everywhere, two nodes of a tree. */
+/* Whether a plan of one shot may have the tiles of few rows, of which either consumer has half of
+ * K: where bits are the same everywhere, two nodes of a tree. */
 static int plan_few_rows(const struct mk_problem *q)
 {
     return q->tuning.shots == 1 && q->engine != MK_ENGINE_MMA &&
@@ -118,10 +118,10 @@ static int plan_few_rows(const struct mk_problem *q)
             (q->op != MK_OP_AG_GEMM && mk_world(&q->topo) < MK_SUM_BLOCKS));
 }
 
-/* Of one shot on wgmma: all rows in one tile or as many small tiles as there are SMs, else as many of
- * the next size, else large ones. 177 shapes of 192 to 3072 rows on two H200s (docs/FIGURES.md): 64x64
- * is up to 1.3 times as fast as 128x64 where it still fits. Of e4m3 and the same bits everywhere, which
- * have other tiles, nothing of the kind was measured. */
+/* Of one shot on wgmma: all rows in one tile or as many small tiles as there are SMs, else as many
+ * of the next size, else large ones. 177 shapes of 192 to 3072 rows on two H200s (docs/FIGURES.md):
+ * 64x64 is up to 1.3 times as fast as 128x64 where it still fits. Of e4m3 and the same bits
+ * everywhere, which have other tiles, nothing of the kind was measured. */
 static struct mk_gemm_tile plan_choose_joint_tile(const struct mk_problem *q, plan_tiles *tiles)
 {
     const uint64_t small = mk_ceil_div(q->m, 64) * mk_ceil_div(q->n, 64),

@@ -98,8 +98,8 @@ __global__ void __launch_bounds__(mma_threads<shape, typename op::source>, 1)
 template <bool whole_rows, int columns>
 constexpr int mma_op_warp_columns = !whole_rows && columns == 128 ? 2 : 1;
 
-/* Calls `call` with an object of the mma_shape of such tiles, which has B's layout (its kernel is of
- * either); -EINVAL where there is none. */
+/* Calls `call` with an object of the mma_shape of such tiles, which has B's layout (its kernel is
+ * of either); -EINVAL where there is none. */
 template <bool whole_rows, class function>
 static int mma_op_dispatch(uint32_t tile_m, uint32_t tile_n, int transposed, function call)
 {
