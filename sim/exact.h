@@ -28,8 +28,7 @@ int exact_is_wrong(const struct mk_problem *q, uint64_t launch, const char *what
 
 /* Of an epilogue of rows: what follows that sum (core/epilogue.h), of rows [first, first + rows),
  * which are those of C. An element of a normed row may be the next of bf16. 0, or 1 with a
- * sentence.
- */
+ * sentence. */
 int exact_verify_rows(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint64_t first,
                       uint64_t rows, void *const arguments[MK_SPACES - 1],
                       struct sim_reference *reference, char *text, size_t size);

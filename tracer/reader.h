@@ -34,8 +34,7 @@ enum trace_state {
 };
 
 /* The state that an event of this kind and cause (core/event.h) is; TRACE_IDLE for those that last
- * no time.
- */
+ * no time. */
 enum trace_state trace_state_of(uint32_t kind, uint32_t cause);
 
 /* Opens a trace for reading. The caller closes *db with sqlite3_close. Any thread; one thread at a

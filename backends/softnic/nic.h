@@ -4,8 +4,7 @@
  * progress thread. Locks: context->lock guards everything of the context but the CQs' contents;
  * cq->lock is a leaf taken inside it. The progress thread lets go of context->lock only to sleep
  * and to copy bulk data; QPs and MRs that such a copy uses are pinned by their `busy` counts, and
- * destroying them waits for zero on context->idle.
- */
+ * destroying them waits for zero on context->idle. */
 #ifndef SOFTNIC_NIC_H
 #define SOFTNIC_NIC_H
 
@@ -70,9 +69,8 @@ struct softnic_channel {
 struct softnic_cqe {
     struct ibv_wc wc;
     struct softnic_qp *qp;
-    uint64_t
-        /* send queue entries before this one are free once this entry is polled; 0: a receive */
-        sq_release;
+    /* send queue entries before this one are free once this entry is polled; 0: a receive */
+    uint64_t sq_release;
     uint64_t time_ns;
     /* nothing else of its send queue was under way: the poller's next wait is for its peer */
     bool last;

@@ -15,8 +15,7 @@
  *   void compute<shape>(plan, launch, operands, matrices, memory)
  *       On the GPU: all threads of a compute block, with shape::shared_bytes at `memory`.
  *   void communicate(plan, launch)
- *       On the GPU: all threads of any other block, which copy by all their lanes.
- */
+ *       On the GPU: all threads of any other block, which copy by all their lanes. */
 #ifndef MK_KERNELS_MMA_LAUNCH_CUH
 #define MK_KERNELS_MMA_LAUNCH_CUH
 

@@ -200,9 +200,8 @@ void mbarrier_bytes(struct hopper_block *b, struct mbarrier *m, uint32_t bytes, 
     if (m->phase != phase) {
         where_text(where, line, sizeof line);
         hopper_fail(b->machine,
-                    "rank %u, block %u: bytes of the load of %s land in phase %u of their mbarrier "
-                    "at 0x%x, and were "
-                    "loaded for phase %u",
+                    "rank %u, block %u: bytes of the load of %s land in phase %u of their "
+                    "mbarrier at 0x%x, and were loaded for phase %u",
                     rank_of(b), b->number, line, m->phase & 0xfffff, m->address, phase & 0xfffff);
         return;
     }
