@@ -86,13 +86,6 @@ void hopper_mbar_inval(uint32_t bar)
         b->thread[i].phase_of[m - b->mbarriers] = 0;
 }
 
-void mbarriers_fence(struct hopper_thread *t)
-{
-    for (uint32_t i = 0; i < KNOWN_MBARRIERS; i++)
-        if (t->block->mbarriers[i].init_entry == thread_entry(t))
-            t->block->mbarriers[i].fenced = 1;
-}
-
 /* fence.mbarrier_init: also the asynchronous proxy finds initialised what this thread has. */
 void hopper_mbar_init_fence(void)
 {
