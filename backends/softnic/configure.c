@@ -109,7 +109,7 @@ static void configure_apply(struct softnic_context *ctx, const struct softnic_op
                             const struct softnic_options *new)
 {
     pthread_mutex_lock(&ctx->lock);
-    bool roce = ctx->options.roce;
+    unsigned roce = ctx->options.roce;
     ctx->options = *new;
     softnic_options_narrow(&ctx->options, ctx->device->index);
     ctx->options.roce = roce; /* a port does not change its kind while it is open */
