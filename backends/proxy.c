@@ -138,8 +138,7 @@ static void proxy_complete(struct proxy *p, const struct fabric_completion *c, u
 }
 
 /* Collects completions until the fabric has no more: one of them may explain a put that was
- * refused.
- */
+ * refused. */
 static int proxy_collect(struct proxy *p)
 {
     struct fabric_completion done[POLL_BATCH];

@@ -55,9 +55,8 @@ static void *run(void *argument)
     /* the default of 50 us would double the longest sleep */
     prctl(PR_SET_TIMERSLACK, 1000ul, 0, 0, 0);
     for (;;) {
-        int stop = __atomic_load_n(&p->stop,
-                                   /* before the pass: commands that were posted before are read */
-                                   __ATOMIC_ACQUIRE);
+        /* before the pass: commands that were posted before are read */
+        int stop = __atomic_load_n(&p->stop, __ATOMIC_ACQUIRE);
         if (proxy_step(p)) {
             idle = 0;
         } else {

@@ -179,10 +179,8 @@ static void stage_pieces_land_pieces(struct stage *s, struct stage_peer *peer)
             ticket = s->ops->copy((char *)s->heap.base + 8ull * h.flag, &in_slot->value, 8,
                                   MEMORY_FROM_HOST);
             if (ticket == -EAGAIN)
-                in_slot->bytes =
-                    /* next time the flag alone: the queue is in order, so its ticket covers the
-                     * data */
-                    0;
+                /* next time the flag alone: the queue is in order, so its ticket covers the data */
+                in_slot->bytes = 0;
         }
         if (ticket == -EAGAIN)
             return;

@@ -22,8 +22,7 @@ static int topology_read_number(const char *path, int absent)
 }
 
 /* The PCI components of a canonical path: from "/pci0000:15/" on, at any depth (a hypervisor's bus
- * has bridges too).
- */
+ * has bridges too). */
 static const char *topology_host_bridge(const char *path)
 {
     unsigned domain, bus;

@@ -1,5 +1,5 @@
-/* Which rows of a sequence a rank of ring attention holds. One arithmetic for plans, kernels, checks
- * and the public header. */
+/* Which rows of a sequence a rank of ring attention holds. One arithmetic for plans, kernels,
+ * checks and the public header. */
 #ifndef MK_ATTENTION_SHARDS_H
 #define MK_ATTENTION_SHARDS_H
 

@@ -24,9 +24,9 @@
 #define MK_ROLE_CALL
 #endif
 
-/* Of a pointer to a plan, once a turn of a role's loop: the same pointer, of which the compiler
- * does not know that it is. On a GPU a role shares its registers with the GEMM engine, and nvcc
- * would keep all that it derives from the plan in them. */
+/* Once a turn of a role's loop: returns the pointer to a plan unchanged, and the compiler cannot
+ * know that it does. On a GPU a role shares its registers with the GEMM engine, and nvcc would keep
+ * all that it derives from the plan in them. */
 #ifdef __CUDACC__
 #define MK_FRESH(p) mk_fresh(p)
 extern "C++" { /* though a C++ file may include this as C */

@@ -9,8 +9,7 @@
 #include <unistd.h>
 
 /* How long rank 0 waits at the end for the others to have read everything, and a rank for its own
- * last words.
- */
+ * last words. */
 #define FAREWELL_NS 1000000000ull
 #define FAREWELL_FAILED_NS 250000000ull
 

@@ -69,8 +69,7 @@ void bootstrap_fail(struct bootstrap *b, const struct mk_failure *failure);
 
 /* Whether the job has failed: 1 and *failure (may be NULL), the record so far. A lost connection is
  * a failure of kind MK_FAIL_PEER_LOST. Any thread; never blocks; cheap (one atomic load) while all
- * is well.
- */
+ * is well. */
 int bootstrap_failure(struct bootstrap *b, struct mk_failure *failure);
 
 /* Where the job has failed: waits, at most 1.2 seconds, for rank 0's last word on it, which is the

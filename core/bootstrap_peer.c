@@ -34,8 +34,7 @@ void peer_tune(int fd, uint64_t timeout_ns)
     int on = 1, probes = 3, every = seconds < 4 ? 1 : (int)(seconds / 4);
     unsigned ms = (unsigned)(timeout_ns / 1000000ull);
     /* None of these can fail on a TCP socket in a way that matters: the waits above them are
-     * bounded anyway.
-     */
+     * bounded anyway. */
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &every, sizeof every);

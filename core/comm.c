@@ -1,6 +1,5 @@
 /* The communicator: opens its parts in order, closes them in reverse, and gives every failure one
- * sentence.
- */
+ * sentence. */
 #include "core/agree.h"
 #include "core/comm_parts.h"
 
@@ -251,8 +250,7 @@ static int comm_refuse_version(struct mk_comm **out, uint32_t version)
                            version);
     return comm_refuse(comm, -EINVAL,
                        "this program was compiled with mkernel.h %u.%u and runs with libmkernel "
-                       "%s: compile it with this "
-                       "library's header",
+                       "%s: compile it with this library's header",
                        version / 10000, version / 100 % 100, MK_VERSION);
 }
 
@@ -280,9 +278,8 @@ void mk_comm_close(struct mk_comm *comm)
     if (!comm)
         return;
     if (comm->stage == STAGE_OPEN && !comm_failed(comm))
-        bootstrap_barrier(
-            /* peers may still read this heap; a failure ends the wait, and so do we */
-            comm->bootstrap);
+        /* peers may still read this heap; a failure ends the wait, and so do we */
+        bootstrap_barrier(comm->bootstrap);
     if (comm->stage >= STAGE_NET && comm->net)
         comm->net->close(comm);
     if (comm->stage >= STAGE_EXEC)

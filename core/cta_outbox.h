@@ -1,7 +1,7 @@
-/* The CTA interface, outboxes: what a CTA's warps leave for each other. Sums that go to several
- * ranks are first stored in this rank's heap, in a few places of the CTA's own; from there they are
- * copied to whoever adds them, and added to. On a GPU kernels/ops/gemm_reduce.cuh does that with
- * mbarriers between the warps; sim/cta.c is where one coroutine is all of a CTA. */
+/* The CTA interface, outboxes: staging between the warps of a CTA. The epilogue stores sums that go
+ * to several ranks in this rank's heap, in a few places that belong to the CTA; from there they are
+ * copied to the ranks that add them, and added to. On a GPU kernels/ops/gemm_reduce.cuh does that,
+ * with mbarriers between the warps; on the host, where a CTA is one coroutine, sim/cta.c. */
 #ifndef MK_CTA_OUTBOX_H
 #define MK_CTA_OUTBOX_H
 

@@ -103,7 +103,8 @@ static int fd_pass_is_mine(int s)
     return !getsockopt(s, SOL_SOCKET, SO_PEERCRED, &who, &length) && who.uid == geteuid();
 }
 
-/* What comes over a connection: a rank's number, and its descriptor in *fd. -1: nothing of a rank. */
+/* What comes over a connection: a rank's number, and its descriptor in *fd. -1: nothing of a
+ * rank. */
 static int64_t fd_pass_receive(const struct fd_pass *p, int s, uint64_t end, int *fd)
 {
     struct fd_pass_word word;

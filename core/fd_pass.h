@@ -1,7 +1,8 @@
 /* File descriptors from every rank of a node to every other, over unix sockets: each listens on an
- * abstract name of its own, connects to all and sends. The kernel forgets names with their processes.
- * A rank is known by the other's key, which ranks tell each other through the bootstrap, and by its
- * user. Network namespaces do not share abstract names: the ranks of a node must be in one. */
+ * abstract name of its own, connects to all and sends. The kernel forgets names with their
+ * processes. A rank is known by the other's key, which ranks tell each other through the bootstrap,
+ * and by its user. Network namespaces do not share abstract names: the ranks of a node must be in
+ * one. */
 #ifndef MK_FD_PASS_H
 #define MK_FD_PASS_H
 
@@ -25,11 +26,11 @@ struct fd_pass {
 int fd_pass_open(struct fd_pass *p, char *error, size_t size);
 void fd_pass_close(struct fd_pass *p);
 
-/* Sends `mine`, which stays the caller's, to the `count` ranks of `names`, but to number `self`, once
- * all of these listen, and receives theirs into fds[count], which the caller closes; fds[self] is -1.
- * Blocks for at most timeout_ns. 0, or -errno with a sentence that names a rank by its number here plus
- * `first`: -ECONNREFUSED (it cannot be reached), -ETIMEDOUT (nothing has come of it), or another; no
- * fds are open then. */
+/* Sends `mine`, which stays the caller's, to the `count` ranks of `names`, but to number `self`,
+ * once all of these listen, and receives theirs into fds[count], which the caller closes; fds[self]
+ * is -1. Blocks for at most timeout_ns. 0, or -errno with a sentence that names a rank by its
+ * number here plus `first`: -ECONNREFUSED (it cannot be reached), -ETIMEDOUT (nothing has come of
+ * it), or another; no fds are open then. */
 int fd_pass_exchange(struct fd_pass *p, uint32_t self, uint32_t count,
                      const struct fd_pass_name *names, int mine, int *fds, uint32_t first,
                      uint64_t timeout_ns, char *error, size_t size);

@@ -38,10 +38,10 @@ MK_PURE struct mk_tile_entry mk_tile_of_run(const struct mk_tile_run *run, uint3
     return e;
 }
 
-/* The order of two products, the second of which takes up what the first one makes: rows of tiles,
- * run by run, are cut into groups of `group`; up of a group is followed by down of the group
- * before, whose last tiles of up are then done. Without a second one (no `down`) runs follow each
- * other. */
+/* The order of two products, up and down, where down reads what up makes. Rows of tiles, run by
+ * run, are cut into groups of `group`. Up of a group is followed by down of the group before: the
+ * last tiles of that group's up are done by then. Without a second product (no `down`) runs follow
+ * each other. */
 struct mk_stages {
     uint32_t rows;     /* of tiles, in all */
     uint32_t up, down; /* tiles across, of each product */
@@ -85,8 +85,8 @@ MK_PURE struct mk_stage mk_stage_at(const struct mk_stages *s, uint32_t t)
     return at;
 }
 
-/* What of a run, whose first row of tiles is number `begin` of all, is in the group; and which of
- * its tiles `at` is. */
+/* The part of a run that is in the group, and which of its tiles `at` is. begin: the number of the
+ * run's first row of tiles among all. */
 MK_PURE struct mk_tile_entry mk_tile_of_stage(const struct mk_stages *s, const struct mk_stage *at,
                                               const struct mk_tile_run *run, uint32_t begin,
                                               uint32_t tile_m, uint32_t tile_n, uint32_t running)

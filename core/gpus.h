@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* SMs of a GPU of which this process sees `sms`: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE may have taken
- * the others. */
+/* SMs of the whole GPU. This process sees `sms` of them: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE may have
+ * taken the others. */
 uint32_t gpus_whole(uint32_t sms);
 
 /* SMs of a GPU that a plan may have where `ranks` ranks of the job are on it; 0: all of them. Of
@@ -18,9 +18,9 @@ uint32_t gpus_whole(uint32_t sms);
  * the ranks have no more SMs than there are. Else the ranks take turns, each with all SMs. */
 uint32_t gpus_share(uint32_t sms, uint32_t whole, uint32_t ranks, int at_once);
 
-/* The limit of a launch's waits, in ns, of which `timeout_ns` was asked for: where a GPU of the job
- * has a display, its driver ends launches that last several seconds (5 on Linux, by what users
- * report), and takes the process's context with them, so waits end before. */
+/* The limit of a launch's waits, ns; `timeout_ns` was asked for. The driver of a GPU with a display
+ * (watched) ends launches that last several seconds (5 on Linux, by what users report), and takes
+ * the process's context with them. So waits end before. */
 #define GPUS_WATCHED_NS 2000000000ull
 uint64_t gpus_wait_limit(uint64_t timeout_ns, int watched);
 
@@ -28,9 +28,9 @@ uint64_t gpus_wait_limit(uint64_t timeout_ns, int watched);
  * by a NIC, as it is with GeForce cards), -EINVAL with a sentence for anything else. */
 int gpus_peers_wanted(char *error, size_t size);
 
-/* MKERNEL_HEAP: how ranks of a node map each other's heaps. 0 where it is not set or "ipc" (by cudaIpc),
- * 1 where it is "vmm" (by the driver's virtual memory management), -EINVAL with a sentence for anything
- * else. */
+/* MKERNEL_HEAP: how ranks of a node map each other's heaps. 0 where it is not set or "ipc" (by
+ * cudaIpc), 1 where it is "vmm" (by the driver's virtual memory management), -EINVAL with a
+ * sentence for anything else. */
 int gpus_heap_wanted(char *error, size_t size);
 
 #endif

@@ -139,9 +139,9 @@ struct machine_load {
     int grouped;        /* neighbours multiply different groups, and share no loads */
 };
 
-/* The description of a tile of a cluster of CTAs; where the file has none, of one whose CTAs have
- * as many rows and columns each, or the nearest number of elements. (A CTA takes 128 rows at most.)
- */
+/* The description of a tile of a cluster of CTAs. Where the file has none: that of a tile with as
+ * many rows and columns per CTA, or with the nearest number of elements. (A CTA takes 128 rows at
+ * most.) */
 const struct machine_tile *machine_tile_of(const struct mk_machine *m, uint32_t tile_m,
                                            uint32_t tile_n, uint32_t cluster);
 

@@ -31,8 +31,8 @@ struct mk_quantize {
 /* On the current GPU, in the order of `stream`. 0 or -EIO. kernels/quantize.cu has it. */
 int gpu_quantize(const struct mk_quantize *of, void *stream);
 
-/* What the finite numbers of a block whose largest is amax are multiplied by before they are
- * rounded, and the block's scale. */
+/* The factor by which the finite numbers of a block, the largest of them amax, are multiplied
+ * before they are rounded, and the block's scale. */
 MK_PURE float quantize_up(float amax)
 {
     return amax < MK_QUANTIZE_LEAST ? 0 : MK_E4M3_LARGEST / amax;

@@ -18,9 +18,8 @@ static const char *const dumps[] = {"text", "attributes"};
 #define AT(field) .offset = offsetof(struct arguments, field)
 static const struct option_spec specs[] = {
     {"attach", OPTION_FLAG, AT(o.attach), NULL,
-     "shows a running `mkernel run` instead: what every CTA does now, and which rank it waits for. "
-     "JOB is its process; not needed "
-     "where one job runs"},
+     "shows a running `mkernel run` instead: what every CTA does now, and which rank it waits "
+     "for. JOB is its process; not needed where one job runs"},
     {"until-end", OPTION_FLAG, AT(o.until_end), NULL,
      "with --attach: waits for the job to begin, ends with it"},
     {"script", OPTION_TEXT, AT(o.script), "FILE", "plays keys from a file first (docs/VIEWER.md)"},

@@ -86,8 +86,8 @@ PTX_FN uint64_t cta_time(const struct mk_cta *cta)
     return cta->track.events ? ptx_globaltimer() : 0;
 }
 
-/* The first CTA of the rank whose wait expired says so; the host makes the sentence, for which it
- * looks at the waits of others, too. */
+/* Reports an expired wait: the first CTA of a rank does. The host makes the sentence of it, and of
+ * what other CTAs wait for. */
 PTX_FN void cta_report(struct mk_cta *cta, uint32_t flag, uint32_t cause, uint64_t seen,
                        uint64_t wanted, uint64_t waited)
 {
@@ -107,9 +107,9 @@ PTX_FN void cta_report(struct mk_cta *cta, uint32_t flag, uint32_t cause, uint64
     *(volatile uint32_t *)&r->failed = 1;
 }
 
-/* Now and then of a wait that began at `start` and saw `seen` last: shows it to who looks from
- * outside, and ends it, 1, where it has lasted too long or the launch ends. The first CTA that sees
- * the launch end, by its own wait or by the host's word, says what it waits for. */
+/* Called now and then by a wait that began at `start` and saw `seen` last. Shows a long wait in the
+ * progress word. Returns 1, the wait is over, where it has timed out or the launch ends; the first
+ * CTA that sees either reports its wait. */
 PTX_FN int cta_wait_ends(struct mk_cta *cta, uint64_t start, uint64_t now, uint64_t seen,
                          uint64_t target, uint32_t flag, uint32_t cause, int *shown)
 {
@@ -125,8 +125,7 @@ PTX_FN int cta_wait_ends(struct mk_cta *cta, uint64_t start, uint64_t now, uint6
     return 1;
 }
 
-/* What a wait that has lasted for a while has seen, for who makes a sentence of another's report.
- */
+/* Notes what a long wait has seen, so that the host can name it beside another CTA's report. */
 PTX_FN void cta_note_wait(const struct mk_cta *cta, uint64_t start, uint64_t seen, uint64_t target)
 {
     volatile struct gpu_wait *w = &cta->launch->report->waits[cta->cta];
@@ -456,12 +455,13 @@ PTX_FN void cta_role_of(const struct mk_role_split *split, uint32_t cta, uint32_
     *index = cta;
 }
 
-/* The launch's number, from 1: every block of each launch before has left, and not all of this one,
- * whose every thread asks before its block leaves. So it advances on the device, a launch can be
- * captured in a graph and replayed, and nobody waits at a launch's end for who is the last. */
+/* The launch's number, from 1. `left` counts blocks that have left: all of each launch before, and
+ * never all of this one, since every thread asks before its block leaves. So the epoch advances on
+ * the device, a launch can be captured in a graph and replayed, and no block waits at a launch's
+ * end to find out which is the last. */
 PTX_FN uint64_t cta_epoch(const struct gpu_launch *launch)
 {
-    ptx_await_launches(); /* who asks touches memory next */
+    ptx_await_launches(); /* the caller touches memory next */
     return ptx_load_relaxed(launch->left) / gridDim.x + 1;
 }
 

@@ -1,5 +1,5 @@
-/* Weighted sums (core/cta_combine.h) on a GPU: all threads of a block add 16 bytes each of every
- * term, as many loads under way as they have registers for. */
+/* Weighted sums (core/cta_combine.h) on a GPU: each thread of a block adds 16 bytes of every term,
+ * with as many loads in flight as it has registers for. */
 #ifndef MK_KERNELS_CTA_COMBINE_CUH
 #define MK_KERNELS_CTA_COMBINE_CUH
 

@@ -1,5 +1,5 @@
-/* core/cta_norm.h on a GPU: a row is a block's, 16 bytes of each thread at a time. By one warp a row
- * of 8192 numbers took 33 us on an H100, a load behind the other. */
+/* core/cta_norm.h on a GPU: a row is a block's, 16 bytes of each thread at a time. By one warp a
+ * row of 8192 numbers took 33 us on an H100, a load behind the other. */
 #ifndef MK_KERNELS_CTA_NORM_CUH
 #define MK_KERNELS_CTA_NORM_CUH
 

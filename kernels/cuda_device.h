@@ -1,4 +1,4 @@
-/* The GPU that a rank computes on, and who else of the job does. */
+/* The GPU that a rank computes on, and which other ranks of the job share it. */
 #ifndef MK_KERNELS_CUDA_DEVICE_H
 #define MK_KERNELS_CUDA_DEVICE_H
 

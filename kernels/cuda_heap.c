@@ -123,9 +123,8 @@ static int cuda_heap_map_by_ipc(struct mk_comm *comm, uint32_t i, const struct s
                                 cudaIpcMemLazyEnablePeerAccess) == cudaSuccess
                ? 0
                : cuda_heap_refuse(comm, -EIO,
-                                  "a peer's heap cannot be mapped (are all GPUs of the node linked "
-                                  "by NVLink? if "
-                                  "not, each is a node of its own: --gpus 1)");
+                                  "a peer's heap cannot be mapped (are all GPUs of the node "
+                                  "linked by NVLink? if not, each is a node of its own: --gpus 1)");
 }
 
 /* All of the node's, whose descriptors cross sockets. */

@@ -12,9 +12,8 @@ struct cuda_tracks {
     struct mk_event *events; /* device: count * capacity */
     struct mk_track *host;   /* what has been brought over */
     struct mk_track *fresh;  /* the device's counters, just copied */
-    struct mk_event
-        /* the device's events as they lie there; pages that nothing was copied to take no memory */
-        *brought;
+    /* the device's events as they lie there; pages that nothing was copied to take no memory */
+    struct mk_event *brought;
     struct gpu_clock_mailbox *mailbox;
     struct gpu_clock_sample last;
 };

@@ -1,9 +1,10 @@
 /* GPU memory by the driver's virtual memory management, that other processes map through file
- * descriptors: what cudaMalloc and cudaIpc do for others, with addresses and access rights apart from
- * the memory (CUDA driver API, virtual memory management). It lives until all have unmapped it.
+ * descriptors: what cudaMalloc and cudaIpc do for others, with addresses and access rights apart
+ * from the memory (CUDA driver API, virtual memory management). It lives until all have unmapped
+ * it.
  *
- * Functions return 0 or -errno with a sentence in `error`; the current device is the one whose memory it
- * is, and which maps. One thread. */
+ * Functions return 0 or -errno with a sentence in `error`; the current device is the one whose
+ * memory it is, and which maps. One thread. */
 #ifndef MK_KERNELS_CUDA_VMM_H
 #define MK_KERNELS_CUDA_VMM_H
 
@@ -13,9 +14,9 @@
 /* Whether the device can. -ENODEV: it, or its driver, cannot. */
 int cuda_vmm_check(int device, char *error, size_t size);
 
-/* Makes memory of at least `bytes`: its address in *base, all its bytes in *mapped, and a descriptor
- * in *fd, which the caller closes. on_network: NICs are to reach it (GPUDirect RDMA), where the device
- * lets them. -ENOMEM, -EIO. */
+/* Makes memory of at least `bytes`: its address in *base, all its bytes in *mapped, and a
+ * descriptor in *fd, which the caller closes. on_network: NICs are to reach it (GPUDirect RDMA),
+ * where the device lets them. -ENOMEM, -EIO. */
 int cuda_vmm_make(int device, uint64_t bytes, int on_network, void **base, uint64_t *mapped,
                   int *fd, char *error, size_t size);
 

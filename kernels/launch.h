@@ -93,9 +93,8 @@ struct gpu_report {
     uint64_t seen, wanted, epoch, waited_ns;
     uint64_t start; /* of that wait, by the GPU's clock */
     uint32_t one;   /* the host's: pinned, so that the copy engine takes it past a running kernel */
-    uint64_t progress
-        /* per CTA, as struct mk_comm has it: what it has been waiting for for a while */
-        [GPU_MAX_CTAS];
+    /* per CTA, as struct mk_comm has it: a wait that has lasted for a while */
+    uint64_t progress[GPU_MAX_CTAS];
     struct gpu_wait waits[GPU_MAX_CTAS]; /* of a flag, those that `progress` shows */
 };
 

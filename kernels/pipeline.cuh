@@ -2,12 +2,12 @@
  * warps that read them.
  *
  * Two mbarriers a stage keep them in step: `full` (the bytes that the producer expects have landed)
- * and `empty` (all who read the stage are done). Nothing here knows what lies in a stage. The
+ * and `empty` (all readers of the stage are done). Nothing here knows what lies in a stage. The
  * barriers lie together, 16 bytes a stage, at an address that is a multiple of 8: all `full`, then
  * all `empty`.
  *
- * Who walks the ring keeps its position, which begins at {0, 0}; parity tells one lap from the
- * next. */
+ * The producer and each reader keep a position in the ring, which begins at {0, 0}; parity tells
+ * one lap from the next. */
 #ifndef MK_KERNELS_PIPELINE_CUH
 #define MK_KERNELS_PIPELINE_CUH
 

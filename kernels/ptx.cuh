@@ -42,7 +42,7 @@ PTX_FN uint32_t ptx_shared(const void *p)
 /* ---- Time and place
  * ------------------------------------------------------------------------------------------- */
 
-/* The same number, of which the compiler does not know that it is. */
+/* Returns v; the compiler cannot know that it does. */
 PTX_FN uint32_t ptx_opaque(uint32_t v)
 {
     asm volatile("" : "+r"(v));
@@ -116,7 +116,7 @@ PTX_FN void ptx_add_release(uint64_t *p, uint64_t v)
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 
-/* The same for who looks on this GPU alone: no wait for what other GPUs have still to see. */
+/* The same at GPU scope, for readers on this GPU alone. */
 PTX_FN void ptx_add_release_here(uint64_t *p, uint64_t v)
 {
     asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
@@ -285,8 +285,8 @@ PTX_FN void ptx_fail(void)
     asm volatile("st.global.u32 [%0], %1;" ::"l"(0ull), "r"(0) : "memory");
 }
 
-/* What lies there is read though nobody has written it, and what is made of it is used by nobody:
- * for the emulation, which finds such reads. */
+/* Tells the emulation, which looks for reads of memory that was never written, that these bytes may
+ * be read so: the result is not used. */
 PTX_FN void ptx_shared_left(uint32_t, uint32_t)
 {
 }

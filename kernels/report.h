@@ -39,9 +39,9 @@ static inline const struct gpu_wait *gpu_report_cause(const struct gpu_report *r
     return cause;
 }
 
-/* `plan`: whose flag it is. `f` says which operator and rank, and gets the rest. Where the wait
- * that ended was for something of this rank's own, or of no single rank, another CTA's wait for
- * another rank is told instead: that one knows who stopped. */
+/* Fills `f`, which has operator and rank, from a report. `plan` is the one that the flag belongs
+ * to. A wait for this rank itself, or for no single rank, does not say which rank stopped: where
+ * another CTA waits for another rank, that wait is reported instead. */
 static inline void gpu_report_failure(const struct gpu_report *r, const struct mk_plan *plan,
                                       uint32_t op, uint32_t rank, struct mk_failure *f)
 {

@@ -28,9 +28,8 @@ static inline uint32_t sim_random_below(struct sim_random *r, uint32_t below)
 
 /* The cost model. Each hook says at what time (ns, not before `now`) the thing is done that starts
  * at `now`, so a model may keep links and engines busy between calls, or count. A NULL hook costs
- * nothing.
- * With no cost model at all the world explores: a step takes a few random ns and everything under
- * way may land at any time. */
+ * nothing. With no cost model at all the world explores: a step takes a few random ns and
+ * everything under way may land at any time. */
 struct sim_costs {
     void *context;
     uint64_t (*tile)(void *context, uint64_t now, const struct mk_plan *plan,

@@ -30,8 +30,8 @@ struct compute {
     float *a;    /* one tile's */
     float *c;
     float *scales; /* of one tile's C, where that is quantised */
-    /* Of sums that are the same everywhere: a tile's columns of B as [k, cols], and room for as many of its C as a tree of
-     * blocks has levels. Else NULL */
+    /* Of sums that are the same everywhere: a tile's columns of B as [k, cols], and room for as
+     * many of its C as a tree of blocks has levels. Else NULL */
     float *columns, *nodes;
 };
 
@@ -226,8 +226,9 @@ VECTORISED static void add_nodes(float *to, const float *left, uint64_t count)
         to[i] = mk_sum_node(left[i], to[i]);
 }
 
-/* The same whatever the tile: each sum from zero in the order of K. OpenBLAS, whose order follows from the shape, has no part in
- * it. Blocks are added in a tree: one that is the right child of its node is added to the left one, and so on up. */
+/* The same whatever the tile: each sum from zero in the order of K. OpenBLAS, whose order follows
+ * from the shape, has no part in it. Blocks are added in a tree: one that is the right child of its
+ * node is added to the left one, and so on up. */
 static void compute_multiply_in_order(const struct compute *m, const struct sim_rank *rank,
                                       const struct sim_operands *o, const float *b, const float *a,
                                       float *c)

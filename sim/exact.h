@@ -11,13 +11,14 @@
 void exact_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                 void *const arguments[MK_SPACES - 1]);
 
-/* Of an epilogue with one: the bias, small integers, a function of seed, rank, launch and column. */
+/* Of an epilogue with one: the bias, small integers, a function of seed, rank, launch and
+ * column. */
 void exact_fill_bias(const struct mk_problem *q, uint64_t seed, uint64_t launch,
                      void *const arguments[MK_SPACES - 1]);
 
-/* 1: `value` is the element of column `col` of which the product is *right, which becomes what it
- * should be. After an activation one of bf16's neighbours is right, too: a GPU's e^x is not a CPU's
- * to the bit. */
+/* 1: `value` is right for an element of column `col`. *right: its product; on return what the
+ * element should be. After an activation bf16's neighbours are right, too: a GPU's e^x is not a
+ * CPU's to the bit. */
 int exact_is_right(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint64_t col,
                    uint16_t value, float *right);
 
@@ -26,8 +27,8 @@ int exact_is_wrong(const struct mk_problem *q, uint64_t launch, const char *what
                    uint64_t col, uint16_t value, float right, char *text, size_t size);
 
 /* Of an epilogue of rows: what follows that sum (core/epilogue.h), of rows [first, first + rows),
- * which are those of C. An element of a normed row may be the next of bf16. 0, or 1 with a sentence.
- */
+ * which are those of C. An element of a normed row may be the next of bf16. 0, or 1 with a
+ * sentence. */
 int exact_verify_rows(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint64_t first,
                       uint64_t rows, void *const arguments[MK_SPACES - 1],
                       struct sim_reference *reference, char *text, size_t size);

@@ -35,14 +35,14 @@ enum { ENDING = POSTED + MK_MAX_RINGS, WORDS = ENDING + 16 };
 #define LINGER_NS 1500000000ull
 
 struct emulated_executor {
+    struct launch_queue queue;
     struct mk_comm *comm;
     struct hopper *hopper;
     uint64_t *words;
     struct gpu_report *report;
     struct mk_track *tracks; /* NULL: tracing is off */
-    struct launch_queue queue;
-    int left;       /* the machine was left in the middle of a launch, and runs no more */
-    uint64_t beats; /* atomic; as struct mk_comm has it */
+    int left;                /* the machine was left in the middle of a launch, and runs no more */
+    uint64_t beats;          /* atomic; as struct mk_comm has it */
 };
 
 /* ---- running ---- */
@@ -219,19 +219,14 @@ static int exec_emulated_choose_memory(struct mk_comm *comm)
 
 static int exec_emulated_open(struct mk_comm *comm)
 {
-    struct emulated_executor *x = calloc(1, sizeof *x);
-    if (!x) {
-        snprintf(comm->error, sizeof comm->error, "no memory for the emulated GPU");
+    const struct launch_queue queue = {.run = exec_emulated_run_launch,
+                                       .silent = exec_emulated_fail_silent,
+                                       .linger_ns = LINGER_NS};
+    struct emulated_executor *x = launch_queue_open(comm, sizeof *x, &queue);
+    if (!x)
         return -ENOMEM;
-    }
-    comm->exec_state = x;
     snprintf(comm->device, sizeof comm->device, "emulated");
     x->comm = comm;
-    x->queue = (struct launch_queue){.comm = comm,
-                                     .run = exec_emulated_run_launch,
-                                     .silent = exec_emulated_fail_silent,
-                                     .linger_ns = LINGER_NS};
-    launch_queue_open(&x->queue);
     comm->exec_beats = &x->beats;
     comm->track_warps = GPU_TRACK_WARPS;
     int result = exec_emulated_choose_memory(comm);
@@ -274,25 +269,10 @@ static int exec_emulated_plan(struct mk_comm *comm, struct mk_plan *plan)
 static int exec_emulated_unplan(struct mk_comm *comm, struct mk_plan *plan)
 {
     struct emulated_executor *x = comm->exec_state;
+    x->queue.epochs[plan->slot] = 0;
     memset(x->words + plan->slot * PLAN_WORDS, 0, PLAN_WORDS * sizeof *x->words);
     host_heap_clear(comm, plan);
     return 0;
-}
-
-static int exec_emulated_launch(struct mk_comm *comm, struct mk_plan *plan,
-                                void *const arguments[MK_SPACES - 1], void *stream)
-{
-    struct emulated_executor *x = comm->exec_state;
-    struct launch launch = {.plan = plan};
-    memcpy(launch.arguments, arguments, sizeof launch.arguments);
-    return launch_queue_add(&x->queue, &launch);
-}
-
-static int exec_emulated_wait(struct mk_comm *comm)
-{
-    struct emulated_executor *x = comm->exec_state;
-    int result = launch_queue_wait(&x->queue);
-    return comm_failed(comm) ? -EIO : result;
 }
 
 static void exec_emulated_close(struct mk_comm *comm)
@@ -328,8 +308,8 @@ const struct mk_exec_ops exec_emulated = {
     .open = exec_emulated_open,
     .plan = exec_emulated_plan,
     .unplan = exec_emulated_unplan,
-    .launch = exec_emulated_launch,
-    .wait = exec_emulated_wait,
+    .launch = launch_queue_launch,
+    .wait = launch_queue_end,
     .close = exec_emulated_close,
     .forget = exec_emulated_empty_tracks,
 };

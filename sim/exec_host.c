@@ -15,21 +15,16 @@
 /* Once the job has failed a CTA's waits end at once, and what it computes shows that it goes on. */
 #define LINGER_NS 300000000ull
 
-struct host_plan {
-    uint64_t epoch; /* of the last launch asked for */
-    struct compute *compute;
-};
-
 struct host_executor {
+    struct launch_queue queue;
     struct mk_comm *comm;
     struct sim_rank rank;
-    struct host_plan plans[COMM_MOST_PLANS]; /* by slot */
-    struct compute *compute;                 /* of the launch that runs */
+    struct compute *computes[COMM_MOST_PLANS]; /* by slot */
+    struct compute *compute;                   /* of the launch that runs */
     struct coroutine_pool *pool;
     uint32_t cta_count;       /* of the largest plan so far */
     struct mk_event **events; /* of each CTA's track; NULL: tracing is off */
-    struct launch_queue queue;
-    uint32_t running; /* atomic; the CTA that runs; UINT32_MAX: none */
+    uint32_t running;         /* atomic; the CTA that runs; UINT32_MAX: none */
 };
 
 static int exec_host_job_failed(void *context)
@@ -61,7 +56,7 @@ static void exec_host_run_launch(struct mk_comm *comm, const struct launch *laun
     r->epoch = launch->epoch;
     for (int i = 0; i < MK_SPACES - 1; i++)
         r->spaces[MK_SPACE_ARG0 + i] = launch->arguments[i];
-    h->compute = h->plans[launch->plan->slot].compute;
+    h->compute = h->computes[launch->plan->slot];
     compute_load_b(h->compute, launch->arguments, &h->queue.turns);
     r->cta_count = mk_total_ctas(&launch->plan->problem.tuning.split);
     for (uint32_t i = 0; i < r->cta_count; i++) {
@@ -123,19 +118,13 @@ static uint32_t exec_host_sms(struct mk_comm *comm)
 
 static int exec_host_open(struct mk_comm *comm)
 {
-    struct host_executor *h = calloc(1, sizeof *h);
-    if (!h) {
-        snprintf(comm->error, sizeof comm->error, "no memory for the host executor");
+    const struct launch_queue queue = {
+        .run = exec_host_run_launch, .silent = exec_host_fail_silent, .linger_ns = LINGER_NS};
+    struct host_executor *h = launch_queue_open(comm, sizeof *h, &queue);
+    if (!h)
         return -ENOMEM;
-    }
-    comm->exec_state = h;
     snprintf(comm->device, sizeof comm->device, "host");
     h->comm = comm;
-    h->queue = (struct launch_queue){.comm = comm,
-                                     .run = exec_host_run_launch,
-                                     .silent = exec_host_fail_silent,
-                                     .linger_ns = LINGER_NS};
-    launch_queue_open(&h->queue);
     h->running = UINT32_MAX;
     comm->exec_beats = &h->queue.turns;
     int result = host_heap_open(comm);
@@ -209,7 +198,7 @@ static int exec_host_plan(struct mk_comm *comm, struct mk_plan *plan)
     if (!result && count > h->cta_count)
         result = exec_host_grow(h, count);
     if (!result)
-        result = compute_create(&h->plans[plan->slot].compute, plan);
+        result = compute_create(&h->computes[plan->slot], plan);
     if (result == -ENOMEM)
         snprintf(comm->error, sizeof comm->error,
                  "%s: no memory for a rank's tiles (OpenBLAS alone takes 128 MB of address space "
@@ -224,27 +213,11 @@ static int exec_host_plan(struct mk_comm *comm, struct mk_plan *plan)
 static int exec_host_unplan(struct mk_comm *comm, struct mk_plan *plan)
 {
     struct host_executor *h = comm->exec_state;
-    struct host_plan *p = &h->plans[plan->slot];
-    compute_destroy(p->compute);
-    *p = (struct host_plan){0};
+    compute_destroy(h->computes[plan->slot]);
+    h->computes[plan->slot] = NULL;
+    h->queue.epochs[plan->slot] = 0;
     host_heap_clear(comm, plan);
     return 0;
-}
-
-static int exec_host_launch(struct mk_comm *comm, struct mk_plan *plan,
-                            void *const arguments[MK_SPACES - 1], void *stream)
-{
-    struct host_executor *h = comm->exec_state;
-    struct launch launch = {.plan = plan, .epoch = ++h->plans[plan->slot].epoch};
-    memcpy(launch.arguments, arguments, sizeof launch.arguments);
-    return launch_queue_add(&h->queue, &launch);
-}
-
-static int exec_host_wait(struct mk_comm *comm)
-{
-    struct host_executor *h = comm->exec_state;
-    int result = launch_queue_wait(&h->queue);
-    return comm_failed(comm) ? -EIO : result;
 }
 
 static int exec_host_forget(struct mk_comm *comm)
@@ -271,7 +244,7 @@ static void exec_host_close(struct mk_comm *comm)
     free(h->events);
     coroutine_pool_destroy(h->pool);
     for (uint32_t i = 0; i < COMM_MOST_PLANS; i++)
-        compute_destroy(h->plans[i].compute);
+        compute_destroy(h->computes[i]);
     host_rings_close(comm);
     free(h->rank.ctas);
     free(comm->tracks);
@@ -287,8 +260,8 @@ const struct mk_exec_ops exec_host = {
     .open = exec_host_open,
     .plan = exec_host_plan,
     .unplan = exec_host_unplan,
-    .launch = exec_host_launch,
-    .wait = exec_host_wait,
+    .launch = launch_queue_launch,
+    .wait = launch_queue_end,
     .close = exec_host_close,
     .forget = exec_host_forget,
 };

@@ -3,6 +3,9 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 /* Waits look around this often, and allow a launch this much beyond the timeout, which is the bound
@@ -54,11 +57,20 @@ static void *launch_queue_main(void *argument)
     return NULL;
 }
 
-void launch_queue_open(struct launch_queue *q)
+void *launch_queue_open(struct mk_comm *comm, size_t bytes, const struct launch_queue *like)
 {
+    struct launch_queue *q = calloc(1, bytes);
+    if (!q) {
+        snprintf(comm->error, sizeof comm->error, "no memory for an executor");
+        return NULL;
+    }
+    *q = *like;
+    comm->exec_state = q;
+    q->comm = comm;
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->asked, NULL);
     mk_cond_init(&q->done);
+    return q;
 }
 
 int launch_queue_start(struct launch_queue *q)
@@ -98,12 +110,16 @@ static int launch_queue_wait_until(struct launch_queue *q, uint64_t left)
     return 0;
 }
 
-int launch_queue_add(struct launch_queue *q, const struct launch *launch)
+int launch_queue_launch(struct mk_comm *comm, struct mk_plan *plan,
+                        void *const arguments[MK_SPACES - 1], void *stream)
 {
+    struct launch_queue *q = comm->exec_state;
+    struct launch launch = {.plan = plan, .epoch = ++q->epochs[plan->slot]};
+    memcpy(launch.arguments, arguments, sizeof launch.arguments);
     pthread_mutex_lock(&q->lock);
     int result = launch_queue_wait_until(q, LAUNCH_QUEUE - 1);
     if (!result)
-        q->launches[q->head++ % LAUNCH_QUEUE] = *launch;
+        q->launches[q->head++ % LAUNCH_QUEUE] = launch;
     pthread_cond_signal(&q->asked);
     pthread_mutex_unlock(&q->lock);
     return result;
@@ -115,6 +131,12 @@ int launch_queue_wait(struct launch_queue *q)
     int result = launch_queue_wait_until(q, 0);
     pthread_mutex_unlock(&q->lock);
     return result;
+}
+
+int launch_queue_end(struct mk_comm *comm)
+{
+    int result = launch_queue_wait(comm->exec_state);
+    return comm_failed(comm) ? -EIO : result;
 }
 
 int launch_queue_stop(struct launch_queue *q)

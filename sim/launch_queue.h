@@ -15,7 +15,7 @@ struct launch {
     void *arguments[MK_SPACES - 1];
 };
 
-/* The executor fills in the first four. */
+/* The first member of such an executor's state, which launch_queue_open makes with these four. */
 struct launch_queue {
     struct mk_comm *comm;
     /* Runs a launch, on the queue's thread. Not called once the job has failed. */
@@ -31,18 +31,22 @@ struct launch_queue {
     pthread_mutex_t lock;
     pthread_cond_t asked, done;
     struct launch launches[LAUNCH_QUEUE];
-    uint64_t head, tail; /* asked for, done */
+    uint64_t head, tail;              /* asked for, done */
+    uint64_t epochs[COMM_MOST_PLANS]; /* by slot: of the last launch asked for */
 };
 
-/* Makes the locks, which launch_queue_stop takes away. */
-void launch_queue_open(struct launch_queue *q);
+/* Makes `bytes` of state, zeroed, for comm->exec_state, with its locks, which launch_queue_stop
+ * takes away. NULL, with a sentence: no memory. */
+void *launch_queue_open(struct mk_comm *comm, size_t bytes, const struct launch_queue *like);
 
 /* Starts the thread. 0 or -errno. */
 int launch_queue_start(struct launch_queue *q);
 
-/* Adds a launch; blocks while the queue is full. 0, or -ETIMEDOUT where a launch hangs and will not
- * see that the job has failed. */
-int launch_queue_add(struct launch_queue *q, const struct launch *launch);
+/* struct mk_exec_ops' launch and wait. The former blocks while the queue is full. 0; -ETIMEDOUT: a
+ * launch hangs and will not see that the job has failed; the latter -EIO where the job failed. */
+int launch_queue_launch(struct mk_comm *comm, struct mk_plan *plan,
+                        void *const arguments[MK_SPACES - 1], void *stream);
+int launch_queue_end(struct mk_comm *comm);
 
 /* Blocks until all launches are done. 0 or -ETIMEDOUT. */
 int launch_queue_wait(struct launch_queue *q);

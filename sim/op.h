@@ -82,8 +82,8 @@ struct sim_op {
     void (*math)(struct sim_cta *cta, const struct mk_tile *tile, void (*between)(void));
     /* where a second B lies, besides that in argument 1; MK_SPACE_HEAP: there is none */
     enum mk_space second;
-    /* FP8: K of a B, and its columns up to where another's scales begin; NULL: the problem's. which:
-     * 1 of the second B */
+    /* FP8: K of a B, and its columns up to where another's scales begin; NULL: the problem's.
+     * which: 1 of the second B */
     void (*factor)(const struct mk_problem *problem, uint32_t which, uint64_t *k, uint64_t *n);
 
     /* ---- what the events engine (sim/timed/timed.h) asks beside the plan's pipeline ---- */
@@ -92,7 +92,7 @@ struct sim_op {
      * are through: step `step` of number `i`. 0: number i has no more steps, or there is none.
      * NULL: compute CTAs take theirs in turn */
     int (*handed)(const struct mk_plan *plan, uint32_t i, uint32_t step, struct mk_tile *tile);
-    /* On a GPU, of an operator whose tiles are handed out: what blocks do when no tile is left,
+    /* On a GPU, where tiles are handed out: what blocks do when no tile is left,
      * unit by unit from one counter; and before it, in place of its role, a block of inter_reduce,
      * where there are several nodes. NULL: nothing */
     uint32_t (*units)(const struct mk_plan *plan);
@@ -103,8 +103,8 @@ struct sim_op {
     double (*flop)(const struct mk_plan *plan, const struct mk_tile *tile, uint32_t *head_dim);
     int routes; /* tokens, by tables that a launch makes of ids */
 
-    /* A launch may end with puts under way: who gets one waits for it (docs/MODEL.md). Else the
-     * explorer finds fault with that. */
+    /* A launch may end with puts in flight: their receivers wait for them (docs/MODEL.md). Else the
+     * explorer reports them. */
     int leaves_puts;
 
     /* The explorer's inputs, and what they make of them */

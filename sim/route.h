@@ -5,20 +5,22 @@
 #include "core/cta_route.h"
 #include "core/plan.h"
 
-/* The own rank's ids `named` [tokens][k], but for those that are not kept (MK_ROUTE_KEEP), to `kept`,
- * which may be the same. Returns how many are not, or UINT64_MAX without memory: then none is. */
+/* The own rank's ids `named` [tokens][k], but for those that are not kept (MK_ROUTE_KEEP), to
+ * `kept`, which may be the same. Returns how many are not, or UINT64_MAX without memory: then none
+ * is. */
 uint64_t route_keep(const struct mk_route *r, const uint32_t *named, uint32_t *kept);
 
 /* The same of any rank's ids, in place, by what the plan says: 0 where it drops none. */
 uint64_t route_keep_plan(const struct mk_plan *plan, uint32_t *ids);
 
-/* A step. `heap` is this rank's, `ids` and `weights` (NULL: there are none) its own, `summary` where the
- * summary's space begins. */
+/* A step. `heap` is this rank's, `ids` and `weights` (NULL: there are none) its own, `summary`
+ * where the summary's space begins. */
 void route_make(const struct mk_route *r, uint8_t *heap, const uint32_t *ids, const float *weights,
                 uint8_t *summary);
 
-/* For executors that move no bytes: what a rank has made in r->step (PLACE or RELAY) to those that it
- * is for, at once. `heap_of`: any rank's; `r` is the same for all but for the topology's rank. */
+/* For executors that move no bytes: what a rank has made in r->step (PLACE or RELAY) to those that
+ * it is for, at once. `heap_of`: any rank's; `r` is the same for all but for the topology's
+ * rank. */
 void route_hand_over(const struct mk_route *r, uint8_t *(*heap_of)(void *context, uint32_t rank),
                      void *context);
 

@@ -89,7 +89,7 @@ void world_emulated_close(struct sim_world *w)
     w->hopper = NULL;
 }
 
-/* In memory that is watched: nobody reads them, but kernels hand them from thread to thread. */
+/* In watched memory: kernels hand tracks from thread to thread. */
 static int world_emulated_make_tracks(struct sim_world *w, struct emulated_rank *e)
 {
     uint32_t count = (1 + MK_AUXILIARY_WARPS) * w->config.emulated * GPU_TRACK_WARPS;

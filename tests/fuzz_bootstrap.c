@@ -1,7 +1,6 @@
 /* Any bytes, in any pieces: the bootstrap's parser takes or refuses them, and it never reads or
  * writes out of bounds, never takes more memory than twice what came, and what it takes can be
- * written again.
- */
+ * written again. */
 #include "core/bootstrap_wire.h"
 
 #include <stdio.h>

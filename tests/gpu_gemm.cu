@@ -131,8 +131,7 @@ static struct contestant few_rows[] = {{"cuBLAS", run_cublas, 0},
 enum { FEW_ROWS = sizeof few_rows / sizeof few_rows[0], MOST = FEW_ROWS + CONTESTANTS };
 
 /* Times all contestants in turn, ROUNDS times, over sets of inputs that together exceed L2 many
- * times over.
- */
+ * times over. */
 static int bench_shape(struct contestant *of, int count, int64_t m, int64_t n, int64_t k,
                        enum gemm_b b_rows, double block_ms, double rest_ms)
 {

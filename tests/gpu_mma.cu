@@ -29,8 +29,8 @@ typedef int product_run(const void *a, const void *b, void *c, int64_t m, int64_
 #endif
 
 #ifdef MK_EMULATED
-/* For tests/test_hopper_gemm.c: the number / 2-th of TILES, every second time by TMA; -ENOENT: there
- * are fewer. */
+/* For tests/test_hopper_gemm.c: the number / 2-th of TILES, every second time by TMA; -ENOENT:
+ * there are fewer. */
 extern "C" int mma_products_run(uint32_t number, int kn, const void *a, const void *b, void *c,
                                 int64_t m, int64_t n, int64_t k)
 {

@@ -1,12 +1,13 @@
 /*
  * mk_quantize on a GPU (kernels/quantize.cu): the host's bits, and how near memory's speed.
  *
- *     gpu_quantize check   codes and scales of every scaling and type, of shapes that end within blocks
+ *     gpu_quantize check   codes and scales of every scaling and type, of shapes that end within
+ *                          blocks
  *     gpu_quantize bench   GB/s of x, codes and scales together, beside a copy of as many bytes by
- *                          cudaMemcpyAsync: least, median and most of 21 CUDA graphs of 8 launches in
- *                          turns, on operands that rotate through more than L2 holds
- *     gpu_quantize speed   the same of 8192 x 8192 bf16, and wrong where blocks have under .75 of the
- *                          copy's speed
+ *                          cudaMemcpyAsync: least, median and most of 21 CUDA graphs of 8 launches
+ *                          in turns, on operands that rotate through more than L2 holds
+ *     gpu_quantize speed   the same of 8192 x 8192 bf16, and wrong where blocks have under .75 of
+ *                          the copy's speed
  *
  * One GPU. Exit status: 0 right, 1 wrong, 77 no Hopper GPU here.
  */

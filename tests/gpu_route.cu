@@ -338,8 +338,8 @@ static int differs(const char *what, const void *got, const void *want, uint64_t
 }
 
 /* Lists of `count`s[] entries at `list`: the i-th at entry firsts[i] of `pitch` entries for each
- * of `of` (i % of, if they are by what is within), but for the one there is none for. `firsts` 0: lists
- * are `pitch` apart. */
+ * of `of` (i % of, if they are by what is within), but for the one there is none for. `firsts` 0:
+ * lists are `pitch` apart. */
 static int lists_differ(const char *what, const uint8_t *got, const uint8_t *want, uint64_t list,
                         uint64_t firsts, uint64_t count, uint32_t lists, uint32_t of,
                         uint32_t pitch, uint32_t none)

@@ -172,8 +172,7 @@ static inline struct address end_address(const struct end *e)
 {
     struct ibv_port_attr port;
     /* verbs.h's inline form also names ibv_query_port itself, which a program without libibverbs
-     * cannot link
-     */
+     * cannot link */
     assert_int_equal(verbs_get_ctx(e->context)->query_port(e->context, 1, &port, sizeof(port)), 0);
     return (struct address){.lid = port.lid,
                             .qpn = e->qp->qp_num,

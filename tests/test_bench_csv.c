@@ -319,7 +319,8 @@ static void why_has_parts_that_add_up(void **state)
                                         "after_the_last_waits",
                                         "after_the_last_copies_sums",
                                         "after_the_last_nothing_to_do"};
-    /* so many products that they are no part of less than 1 %, which is left out, on a busy machine */
+    /* so many products that they are no part of less than 1 %, which is left out, on a busy
+     * machine */
     run("bench gemm_rs --exec host --gpus 2 --shape 256,256,512 --iters 2 --warmup 1 --why "
         "--json %s/why.json --csv %s/why.csv",
         0);

@@ -124,9 +124,8 @@ static void failures_survive_the_wire(void **state)
     assert_int_equal(wire_get_failure(bytes, sizeof bytes - 1, &got, &final), -EPROTO);
     bytes[4] = 200; /* kind */
     assert_int_equal(wire_get_failure(bytes, sizeof bytes, &got, &final), -EPROTO);
-    memset(f.what, 'w',
-           /* unterminated, and with a terminal's escape: sent as something harmless */
-           sizeof f.what);
+    /* unterminated, and with a terminal's escape: sent as something harmless */
+    memset(f.what, 'w', sizeof f.what);
     f.what[3] = 27;
     wire_put_failure(bytes, &f, 0);
     assert_int_equal(wire_get_failure(bytes, sizeof bytes, &got, &final), 0);

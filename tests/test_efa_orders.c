@@ -143,9 +143,8 @@ static void put_from(const struct settings *k, uint32_t from)
     m->value = (s->made ? s->puts[s->made - 1].value : 0) + growth;
     if (!m->value)
         m->value = 1;
-    int again =
-        /* the flag could not tell whether its bytes are there */
-        s->made && m->value == s->puts[s->made - 1].value;
+    /* the flag could not tell whether its bytes are there */
+    int again = s->made && m->value == s->puts[s->made - 1].value;
     m->bytes = !again && fake_random(8) ? 16 * (1 + fake_random((uint32_t)(k->most / 16))) : 0;
     m->cookie = (uint64_t)to << 32 | flag << 16 | s->made;
     fill(from, to, flag, m, s->made);

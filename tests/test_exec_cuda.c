@@ -479,7 +479,8 @@ static int count_descriptors(void)
     return count;
 }
 
-/* Every rank writes what names both into all heaps, and finds what all have written into its own. */
+/* Every rank writes what names both into all heaps, and finds what all have written into its
+ * own. */
 static int write_to_all(const struct bootstrap_config *c, char *text, size_t size, void *unused)
 {
     int result, before = count_descriptors();

@@ -149,8 +149,7 @@ static int scene_product(const struct ranks_identity *id)
     REQUIRE(count_events(comm, MK_EV_LAUNCH) == 50 * ctas);
     REQUIRE(count_events(comm, MK_EV_TILE) == 50 * o.plan->tiles);
     /* Slices of own chunks to each peer of the node, chunks once into the staging buffer; those of
-     * other nodes, forwarded.
-     */
+     * other nodes, forwarded. */
     uint64_t chunks = o.plan->chunks / (id->nodes * id->gpus);
     uint64_t slices = ag_gemm_plan_of(o.plan)->slices;
     REQUIRE(count_events(comm, MK_EV_COPY) ==

@@ -182,8 +182,7 @@ static void the_first_failure_stays(void **state)
 }
 
 /* Rank 1 blames rank 5; rank 5 says that it waits for rank 6, and has for as long: then rank 6 is
- * to blame.
- */
+ * to blame. */
 static void a_timeout_gives_way_to_its_cause(void **state)
 {
     struct failure_case c;

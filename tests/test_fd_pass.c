@@ -1,6 +1,6 @@
-/* Ranks of a node pass each other descriptors: each has the right one of each other, whoever comes first;
- * what a stranger sends, who does not know the key, is passed over; a rank that is not there, or that
- * sends nothing, is named within the time. */
+/* Ranks of a node pass each other descriptors: each has the right one of each other, whoever comes
+ * first; what a stranger sends, who does not know the key, is passed over; a rank that is not
+ * there, or that sends nothing, is named within the time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -34,8 +34,7 @@ static void every_tile_once(void **state)
 }
 
 /* Tiles that run together touch little of A and B: at most 1.15 times the edge of a square of as
- * many tiles.
- */
+ * many tiles. */
 static void waves_are_compact(void **state)
 {
     const uint32_t grids[][2] = {{16, 16}, {32, 32}, {32, 14}, {8, 16},

@@ -1,7 +1,7 @@
 /* MoE dispatch and combine, whole: their kernels' own device code on emulated GPUs of both engines,
- * several ranks, proxies and a network, in orders drawn from seeds. However tokens are routed, and by
- * one thread block that makes tables or by several, each row of each expert, or each token's sum, is
- * right, and nobody reads what nothing says is there. */
+ * several ranks, proxies and a network, in orders drawn from seeds. However tokens are routed, and
+ * by one thread block that makes tables or by several, each row of each expert, or each token's
+ * sum, is right, and nobody reads what nothing says is there. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,8 +42,8 @@ static void right(const struct sim_world_config *c)
     assert_int_equal(rc, 0);
 }
 
-/* The first of each form is watched, with one block that makes tables and one that takes rows, since
- * the watch knows 512 readers of a word. */
+/* The first of each form is watched, with one block that makes tables and one that takes rows,
+ * since the watch knows 512 readers of a word. */
 static void explore(enum mk_op op)
 {
     struct coroutine_pool *pool;

@@ -141,7 +141,8 @@ static uint32_t equivalent_of(const struct hopper_mutation *m)
     return e;
 }
 
-/* Nothing is learnt from more subjects and orders: of its file and kind no more are left than may survive. */
+/* Nothing is learnt from more subjects and orders: of its file and kind no more are left than may
+ * survive. */
 static int may_all_survive(const struct hopper_mutation *m)
 {
     uint32_t e = equivalent_of(m), left = 0;

@@ -434,7 +434,7 @@ static const struct {
     {"core/ops", 15},        {"experiments/bench", 2},
     {"experiments/sim", 3},  {"experiments/trace", 2},
     {"experiments/tune", 3}, {"sim", 2},
-    {"sim/hopper", 13},      {"sim/timed", 4},
+    {"sim/hopper", 2},       {"sim/timed", 4},
     {"tracer", 2},           {"tui", 3},
 };
 enum { CIRCLES = sizeof circles / sizeof *circles, MOST_FILES = 64 };

@@ -1,7 +1,7 @@
-/* `mkernel info` says what a driver does not take of a build: one of an older major version nothing,
- * an older one of the same no PTX, which GPUs run from that the build has no code for. The command
- * that it suggests runs on GPUs where there are any. And waits on a GPU with a display end before its
- * driver ends the launch. */
+/* `mkernel info` says what a driver does not take of a build: one of an older major version
+ * nothing, an older one of the same no PTX, which GPUs run from that the build has no code for. The
+ * command that it suggests runs on GPUs where there are any. And waits on a GPU with a display end
+ * before its driver ends the launch. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* A MoE's rank has memory for what may come, and not for ranks times tokens: its plan says how much,
- * as much as there is room for gives right results, and one row or token more ends the launch on
- * every rank with a sentence that names the rank without room, and the count; or, where the user
+/* A MoE's rank has memory for what may come, and not for ranks times tokens: its plan says how
+ * much, as much as there is room for gives right results, and one row or token more ends the launch
+ * on every rank with a sentence that names the rank without room, and the count; or, where the user
  * says so, places are dropped by rule. */
 #include "tests/helpers/ops.h"
 
@@ -132,8 +132,8 @@ static uint64_t most_rows(const struct sim_world_config *c)
     return most;
 }
 
-/* Runs with room for `capacity` rows. Returns 0, or 1 where a launch ended for want of it, once what
- * is said is found true. */
+/* Runs with room for `capacity` rows. Returns 0, or 1 where a launch ended for want of it, once
+ * what is said is found true. */
 static int overflows(struct sim_world_config c, uint64_t capacity)
 {
     struct sim_world_result result;

@@ -53,8 +53,8 @@ static void test_host(void **state)
     assert_non_null(strstr(out, "2 launches on 64 ranks done, all right"));
 }
 
-/* The simulator's own account of a run: "13.89 million events in 18.29 s of one core (65.90 s): 0.76
- * million/s; 2173 MiB". */
+/* The simulator's own account of a run: "13.89 million events in 18.29 s of one core (65.90 s):
+ * 0.76 million/s; 2173 MiB". */
 static void simulated(const char *command, double seconds, double megabytes)
 {
     double events, core, wall, rate, used;

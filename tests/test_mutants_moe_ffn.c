@@ -184,8 +184,8 @@ static struct sim_world_config config_for(uint64_t seed)
     return c;
 }
 
-/* What ranks say, of both parities, in one buffer: weights of launch e, which are being added, a rank
- * that is ahead overwrites. */
+/* What ranks say, of both parities, in one buffer: weights of launch e, which are being added, a
+ * rank that is ahead overwrites. */
 static struct moe_ffn_plan one_buffer(const struct mk_plan *plan)
 {
     struct moe_ffn_plan p = *moe_ffn_plan_of(plan);
@@ -258,8 +258,8 @@ static void test_no_barrier(void **state)
     mutation = NOTHING;
 }
 
-/* For what rank 3 says, or passes on, of tokens' experts, or, on itself, for the tables that come of
- * it. */
+/* For what rank 3 says, or passes on, of tokens' experts, or, on itself, for the tables that come
+ * of it. */
 static void expect_mute(const struct sim_world_result *r)
 {
     assert_int_equal(r->failure.producer % 2, 1);

@@ -1,7 +1,7 @@
 /* MoE combine gives each token the sum of its experts' rows by weight, in every order of its steps
- * and however tokens are routed, and reads no row of no token; links carry what the layer's do behind
- * dispatch, and no more; what it cannot do it refuses; broken variants are caught. (How sums are made
- * is the layer's, whose tests break it.) */
+ * and however tokens are routed, and reads no row of no token; links carry what the layer's do
+ * behind dispatch, and no more; what it cannot do it refuses; broken variants are caught. (How sums
+ * are made is the layer's, whose tests break it.) */
 #include "tests/helpers/moe_said.h"
 #include "tests/helpers/ops.h"
 
@@ -234,8 +234,8 @@ static void test_mutants(void **state)
     MUTANT(SUM_SHORT, -EBADMSG);
 }
 
-/* For what rank 3 says, or passes on, of tokens' experts, or, on itself, for the tables that come of
- * it. */
+/* For what rank 3 says, or passes on, of tokens' experts, or, on itself, for the tables that come
+ * of it. */
 static void expect_mute(const struct sim_world_result *r)
 {
     assert_int_equal(r->failure.producer % 2, 1);

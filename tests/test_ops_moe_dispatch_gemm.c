@@ -375,8 +375,8 @@ static void test_mutants(void **state)
     ops_hunt(one_buffer_config, "ONE_BUFFER", OPS_ANY);
 }
 
-/* For what rank 3 says, or passes on, of tokens' experts, or, on itself, for the tables that come of
- * it. */
+/* For what rank 3 says, or passes on, of tokens' experts, or, on itself, for the tables that come
+ * of it. */
 static void expect_mute(const struct sim_world_result *r)
 {
     assert_int_equal(r->failure.producer % 2, 1);

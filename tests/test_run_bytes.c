@@ -157,9 +157,9 @@ static void attention(const uint32_t form[2], const char *fabric, int causal)
     expect_rails(&q, options, 2 * 2 * 14 * 3 * 64 * 2);
 }
 
-/* To every rank of the rail how many rows each rank of its node gets, 4 bytes for each of its experts,
- * and tokens; and each token once to each other node where it has an expert, with 16 bytes for each
- * of its experts. moe_ffn: from there one row of results of `back` bytes. */
+/* To every rank of the rail how many rows each rank of its node gets, 4 bytes for each of its
+ * experts, and tokens; and each token once to each other node where it has an expert, with 16 bytes
+ * for each of its experts. moe_ffn: from there one row of results of `back` bytes. */
 static void moe_minimum(const struct run_job *j, uint64_t back,
                         uint64_t expected[LAUNCH_MOST][LAUNCH_MOST])
 {

@@ -122,7 +122,8 @@ static void test_moved(void **state)
                      "--nodes 2 --gpus 2 --shape 256,64 --chunk-rows 8 --iters 4 --dtype %s",
                      dtypes[dtype]);
             expect_right(ops[i], options);
-            /* of 64 rows (all_to_all: 16) of 64 elements to each rank: two blocks come over NVLink */
+            /* of 64 rows (all_to_all: 16) of 64 elements to each rank: two blocks come over
+             * NVLink */
             char moved[64];
             snprintf(moved, sizeof moved, "moved     %u.00 KiB over NVLink",
                      (i ? 4u : 16u) >> (dtype ? 1 : 0));

@@ -95,8 +95,7 @@ static void test_completes_when_there(void **state)
 }
 
 /* Small and large, from host memory in frames, by direct reading and through the socket; and out of
- * the GPU.
- */
+ * the GPU. */
 static void test_mixed(void **state)
 {
     static const uint32_t sizes[] = {1, 8, 4096, 5000, 700000};

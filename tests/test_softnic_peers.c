@@ -254,8 +254,7 @@ static void peer_dies_under_load(void **state)
 }
 
 /* Silent for ever: an error within the bound. Silent for less than the retries: nothing lost,
- * nothing twice.
- */
+ * nothing twice. */
 static void dropped_peer(void **state)
 {
     struct peer p = peer_start("copy=auto", wait_until_over);

@@ -110,8 +110,8 @@ static void required_attributes(void **state)
                 continue;
             if (steps[s].mask & 1 << bit) /* each one of them is needed */
                 assert_int_equal(move(&e, steps[s].to, steps[s].mask & ~(1 << bit)), EINVAL);
+            /* strangers */
             else if (1 << bit &
-                     /* strangers */
                      (IBV_QP_QKEY | IBV_QP_CAP | IBV_QP_PATH_MIG_STATE | IBV_QP_RATE_LIMIT))
                 assert_int_equal(move(&e, steps[s].to, steps[s].mask | 1 << bit), EINVAL);
             assert_int_equal(end_state(&e), steps[s].from);

@@ -126,8 +126,7 @@ static void test_rank_stopped(void **state)
     assert_int_equal(command_lines(r.err_text), 1);
     expect_says("ag_gemm: ");
     /* The first to miss it may be a wait for its chunk, a put to it, or the barrier before the next
-     * launch.
-     */
+     * launch. */
     assert_true(strstr(r.err_text, "waited 3.") || strstr(r.err_text, "the put did not complete"));
     assert_true(strstr(r.err_text, "rank 1 should have produced it") ||
                 strstr(r.err_text, "rank 1 should have handed it on") ||

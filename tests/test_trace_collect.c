@@ -90,9 +90,8 @@ static int rank_main(const struct bootstrap_config *config, char *text, size_t s
     if (rc)
         return rc;
     rc = trace_collect(&s.comm, &run, path, text, size);
-    int barrier =
-        /* the communicator is usable whatever came of the trace */
-        bootstrap_barrier(s.comm.bootstrap);
+    /* the communicator is usable whatever came of the trace */
+    int barrier = bootstrap_barrier(s.comm.bootstrap);
     bootstrap_leave(s.comm.bootstrap);
     return barrier ? barrier : rc;
 }

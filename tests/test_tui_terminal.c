@@ -76,8 +76,7 @@ static const char *dump(int width, int height, const char *options)
 
 /* A shell in a terminal of the given size, its settings noted. ncurses keeps buffers for ever,
  * which a sanitizer would report at the viewer's end; its own memory is checked by the tests that
- * need no terminal.
- */
+ * need no terminal. */
 static void open_terminal(int width, int height)
 {
     static int number;

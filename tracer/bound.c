@@ -48,15 +48,12 @@ const char *bound_check(sqlite3 *db, const char *schema)
         "an index of an expression",
     };
     static const char ask[] =
-        "SELECT coalesce(max(CASE "
-        "WHEN type = 'trigger' THEN 1 "
-        "WHEN type = 'view' THEN 2 * (instr(?1, 'TABLE ' || lower(name) || ' (') + "
-        "instr(?1, 'TABLE \"' || lower(name) || '\" (') > 0) "
-        "WHEN upper(substr(sql, 1, 14)) = 'CREATE VIRTUAL' THEN 3 "
-        "WHEN type = 'table' THEN 4 * EXISTS (SELECT 1 FROM pragma_table_xinfo(m.name) WHERE "
-        "hidden <> 0) "
-        "WHEN type = 'index' THEN 5 * EXISTS (SELECT 1 FROM pragma_index_xinfo(m.name) WHERE "
-        "cid = -2) END), 0) FROM sqlite_master m";
+        "SELECT coalesce(max(CASE WHEN type = 'trigger' THEN 1 WHEN type = 'view' THEN 2 * "
+        "(instr(?1, 'TABLE ' || lower(name) || ' (') + instr(?1, 'TABLE \"' || lower(name) || '\" "
+        "(') > 0) WHEN upper(substr(sql, 1, 14)) = 'CREATE VIRTUAL' THEN 3 WHEN type = 'table' "
+        "THEN 4 * EXISTS (SELECT 1 FROM pragma_table_xinfo(m.name) WHERE hidden <> 0) WHEN type = "
+        "'index' THEN 5 * EXISTS (SELECT 1 FROM pragma_index_xinfo(m.name) WHERE cid = -2) END), "
+        "0) FROM sqlite_master m";
     sqlite3_stmt *q = NULL;
     const char *found = "a schema that SQLite cannot read";
     if (sqlite3_prepare_v2(db, ask, -1, &q, NULL) == SQLITE_OK &&

@@ -40,8 +40,7 @@ static inline int64_t event_end(const struct trace_event *e)
 enum trace_node_kind { TRACE_NODE_RANK, TRACE_NODE_ROLE, TRACE_NODE_CTA, TRACE_NODE_WARP };
 
 /* A row of the timeline: table track. The tree lies in display order, a parent right before what is
- * below it.
- */
+ * below it. */
 struct trace_node {
     enum trace_node_kind kind;
     uint32_t id, parent; /* indexes + 1; 0: none */

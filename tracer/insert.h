@@ -34,8 +34,7 @@ struct insert {
 /* Prepares inserts of whole rows into a table with that many columns. `table` outlives `in`. */
 void insert_begin(struct insert *in, sqlite3 *db, const char *table, int columns);
 /* The next column of the row under way, or the next several; a row is complete with its last
- * column. Text (NULL: NULL) is copied.
- */
+ * column. Text (NULL: NULL) is copied. */
 void insert_integers(struct insert *in, const int64_t *values, size_t count);
 #define INSERT_INTEGERS(in, ...)                                                                   \
     insert_integers(in, (const int64_t[]){__VA_ARGS__},                                            \

@@ -12,8 +12,8 @@
 #define TRACE_APPLICATION_ID 1835758706 /* 'mktr' */
 #define TRACE_SCHEMA_VERSION 1
 
-/* The engine that a measured run's plans were for, in SQL: NULL where they were none of a GPU's, and
- * in traces made before 2026-11-25. (A simulated run's times are wgmma's, whichever its plans
+/* The engine that a measured run's plans were for, in SQL: NULL where they were none of a GPU's,
+ * and in traces made before 2026-11-25. (A simulated run's times are wgmma's, whichever its plans
  * name.) */
 #define TRACE_ENGINE                                                                               \
     "(SELECT group_concat(DISTINCT unit) FROM metric WHERE name GLOB 'plan *: engine' AND "        \
@@ -34,8 +34,7 @@ enum trace_state {
 };
 
 /* The state that an event of this kind and cause (core/event.h) is; TRACE_IDLE for those that last
- * no time.
- */
+ * no time. */
 enum trace_state trace_state_of(uint32_t kind, uint32_t cause);
 
 /* Opens a trace for reading. The caller closes *db with sqlite3_close. Any thread; one thread at a

@@ -70,8 +70,7 @@ static int store_write_temporary(const struct trace_data *d, const char *tempora
     sqlite3 *db = NULL;
     int disk = 0;
     /* The temporary is made here, not by SQLite, because SQLite's "unable to open database file"
-     * hides why.
-     */
+     * hides why. */
     int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) {
         int rc = -errno;

@@ -20,13 +20,11 @@ int store_parts(const struct trace_part *parts, uint32_t ranks, const struct tra
 
 /* Inside the store: the tables, each group by one function. They return SQLite's code or -1: no
  * memory. */
-int store_run(sqlite3 *db,
-              /* run, rank, plan, work, tile, chunk, flag, clock, drop, metric */
-              const struct trace_data *d);
+/* run, rank, plan, work, tile, chunk, flag, clock, drop, metric */
+int store_run(sqlite3 *db, const struct trace_data *d);
 int store_tracks(sqlite3 *db, const struct trace_data *d); /* track, event, total, longest */
-int store_joins(sqlite3 *db,
-                /* launch, launch_rank, message, stage, edge, critical */
-                const struct trace_data *d);
+/* launch, launch_rank, message, stage, edge, critical */
+int store_joins(sqlite3 *db, const struct trace_data *d);
 int store_levels(sqlite3 *db, const struct trace_data *d); /* zoom, level, link, flow, traffic */
 #define STORE_NOMEM (-1)
 

@@ -178,10 +178,9 @@ static void why_sweep(struct why_cta *c, int64_t start, int64_t last, int64_t en
  * tenth percentile is the row behind a tenth of them. */
 static const char why_events[] =
     "WITH tiles AS MATERIALIZED (SELECT e.ns, " WHY_ALIKE " AS of" WHY_EVENTS WHY_OF_RANK
-    " AND e.kind = 2),"
-    " ordered AS (SELECT of, ns, row_number() OVER (PARTITION BY of ORDER BY ns) AS place,"
-    " count(*) OVER (PARTITION BY of) AS count FROM tiles),"
-    " full AS MATERIALIZED (SELECT of, ns FROM ordered WHERE place = 1 + (count - 1) / 10)"
+    " AND e.kind = 2), ordered AS (SELECT of, ns, row_number() OVER (PARTITION BY of ORDER BY ns) "
+    "AS place, count(*) OVER (PARTITION BY of) AS count FROM tiles), full AS MATERIALIZED (SELECT "
+    "of, ns FROM ordered WHERE place = 1 + (count - 1) / 10)"
     " SELECT t.cta, e.start, e.ns, e.kind, e.cause, f.ns" WHY_EVENTS
     " LEFT JOIN full f ON e.kind = 2 AND f.of = " WHY_ALIKE WHY_OF_RANK " AND e.launch = ?1";
 

@@ -174,9 +174,8 @@ static int chain_read_message(struct source *s, const char *condition, int64_t a
 {
     char sql[640];
     snprintf(sql, sizeof sql,
-             "SELECT id, command_event, arrival_event, rank, peer, bytes, commanded, seen, posted, "
-             "completed, "
-             "arrived, waited, flag FROM message WHERE %s LIMIT 1",
+             "SELECT id, command_event, arrival_event, rank, peer, bytes, commanded, seen, "
+             "posted, completed, arrived, waited, flag FROM message WHERE %s LIMIT 1",
              condition);
     sqlite3_stmt *q = source_prepare(s, sql);
     int found = 0;
@@ -543,9 +542,8 @@ void chain_follow_message(struct source *s, int rank, double time, struct chain 
     if (!chain_read_message(
             s,
             "id = (SELECT id FROM (SELECT id, posted, max(coalesce(arrived, 0), "
-            "coalesce(completed, 0)) AS over "
-            "FROM message WHERE rank = ?1 AND posted <= ?2 ORDER BY posted DESC LIMIT 64) "
-            "ORDER BY over > ?2 DESC, posted DESC LIMIT 1)",
+            "coalesce(completed, 0)) AS over FROM message WHERE rank = ?1 AND posted <= ?2 ORDER "
+            "BY posted DESC LIMIT 64) ORDER BY over > ?2 DESC, posted DESC LIMIT 1)",
             rank, (int64_t)floor(time), &m))
         return;
     struct chain_step *step = chain_add(c, "message", CHAIN_NIC, m.posted, m.arrived - m.posted);

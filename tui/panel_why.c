@@ -1,5 +1,5 @@
-/* The panel that says where the time of the launch under the cursor goes: the parts of `mkernel trace
- * why` (tracer/why.h). */
+/* The panel that says where the time of the launch under the cursor goes: the parts of `mkernel
+ * trace why` (tracer/why.h). */
 #include <stdio.h>
 
 #include "tui/cells.h"

@@ -13,8 +13,7 @@ struct picture_row {
 };
 
 /* A line of a panel: UTF-8 text in which byte 1 and a letter ('A' + colour) change the colour, byte
- * 2 and a letter
- * ('A' + attributes) the attributes. */
+ * 2 and a letter ('A' + attributes) the attributes. */
 #define PANEL_WIDTH 640
 #define PANEL_LINES 400
 struct panel_text {
@@ -34,8 +33,7 @@ struct picture {
 };
 
 /* Reads what the model's window needs; what an earlier call read for the same window is kept. 0 or
- * -ENOMEM.
- */
+ * -ENOMEM. */
 int picture_fetch(struct picture *p, struct model *m);
 void picture_free(struct picture *p);
 

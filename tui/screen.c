@@ -151,9 +151,8 @@ int screen_open(const struct screen_options *options, char *error, int error_siz
     }
     if (!term || !*term || setupterm(NULL, STDOUT_FILENO, &status) != OK || !cursor_address) {
         snprintf(error, (size_t)error_size,
-                 "terminal type '%.40s' cannot place the cursor; set TERM, or use --dump-screen or "
-                 "`mkernel "
-                 "trace summary`",
+                 "terminal type '%.40s' cannot place the cursor; set TERM, or use --dump-screen "
+                 "or `mkernel trace summary`",
                  term ? term : "");
         return -ENODEV;
     }
@@ -283,10 +282,9 @@ static int resized(struct key *key)
 {
     struct winsize size;
     tty.resized = 0;
+    /* resizeterm would post KEY_RESIZE, and that bring us here again */
     if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0)
-        resize_term(size.ws_row,
-                    /* resizeterm would post KEY_RESIZE, and that bring us here again */
-                    size.ws_col);
+        resize_term(size.ws_row, size.ws_col);
     *key = (struct key){TUI_RESIZE, COLS, LINES};
     return 1;
 }

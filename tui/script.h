@@ -4,8 +4,7 @@
  * BackTab Escape Space Ctrl-L), or single characters; NAME*5 repeats. Lines that begin with one of
  * these words are more: "type TEXT" types the rest of the line, "click X Y", "wheel-up X Y",
  * "wheel-down X Y" (columns and lines from 0), "resize W H", "dump" (with --dump-screen: prints the
- * screen here). # begins a comment line.
- */
+ * screen here). # begins a comment line. */
 #ifndef MK_TUI_SCRIPT_H
 #define MK_TUI_SCRIPT_H
 

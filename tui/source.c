@@ -34,9 +34,8 @@ static int source_read_run(struct source *s)
     struct source_info *i = &s->info;
     sqlite3_stmt *q =
         source_prepare(s, "SELECT op, shape, source, executor || coalesce(' ' || " TRACE_ENGINE
-                          ", ''), coalesce(fabric, ''), "
-                          "coalesce(nic, ''), nodes, gpus, duration_ns, events, "
-                          "messages, dropped, residual_ns FROM run");
+                          ", ''), coalesce(fabric, ''), coalesce(nic, ''), nodes, gpus, "
+                          "duration_ns, events, messages, dropped, residual_ns FROM run");
     if (!q || sqlite3_step(q) != SQLITE_ROW) {
         sqlite3_finalize(q);
         return -EBADMSG;
@@ -365,14 +364,10 @@ const double *source_role_shares(struct source *s)
 {
     static const char *const sql =
         "SELECT r.rank, o.id, k.id, 0, r.share FROM role_time r JOIN role o ON o.name = r.role "
-        "JOIN kind k "
-        "ON "
-        "k.name = r.kind WHERE r.kind <> 'wait' UNION ALL "
-        "SELECT x.rank, o.id, 3, c.id, x.share FROM stalls x JOIN role o ON o.name = x.role JOIN "
-        "cause c ON "
-        "c.name = x.cause UNION ALL "
-        "SELECT -1, role_id, kind_id, 0, share FROM role_share WHERE kind_id <> 3 UNION ALL "
-        "SELECT -1, role_id, 3, cause_id, share FROM stall_share";
+        "JOIN kind k ON k.name = r.kind WHERE r.kind <> 'wait' UNION ALL SELECT x.rank, o.id, 3, "
+        "c.id, x.share FROM stalls x JOIN role o ON o.name = x.role JOIN cause c ON c.name = "
+        "x.cause UNION ALL SELECT -1, role_id, kind_id, 0, share FROM role_share WHERE kind_id <> "
+        "3 UNION ALL SELECT -1, role_id, 3, cause_id, share FROM stall_share";
     size_t groups = ((size_t)s->info.ranks + 1) * ROLES;
     if (s->role_share || !(s->role_share = calloc(groups * SPAN_CLASSES, sizeof *s->role_share)))
         return s->role_share;

@@ -103,8 +103,7 @@ int source_longest_wait(struct source *s, struct source_group g, double t0, doub
 const double *source_role_shares(struct source *s);
 
 /* The n-th longest wait of the run (from 0), of the tracks that `filter` takes (NULL: all). 1
- * found, 0 none.
- */
+ * found, 0 none. */
 int source_worst_wait(struct source *s, const struct query *filter, int n,
                       struct source_event *out);
 

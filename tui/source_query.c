@@ -103,8 +103,7 @@ static int source_query_level_for(const struct source *s, double step, int fines
 }
 
 /* Runs one of the level statements over a window. Values are ns (or a mean, made ns by the caller's
- * scale).
- */
+ * scale). */
 static int source_query_add_level(struct source *s, sqlite3_stmt *q, int level, int64_t id,
                                   double t0, double step, int columns, float *out, int stride,
                                   int values, double scale)

@@ -195,9 +195,8 @@ static int efa_put_check(const struct efa *e, const struct efa_peer *peer,
         return -ERANGE;
     if (put->bytes && (put->source < e->heap.flag_bytes || put->destination < peer->flag_bytes))
         return -ERANGE; /* flags are no data: only the peer itself writes them */
-    return put->value < peer->sent[put->flag] >> 1 || put->value >> 63 ? -EINVAL
-                                                                       /* flags never go back */
-                                                                       : 0;
+    /* flags never go back */
+    return put->value < peer->sent[put->flag] >> 1 || put->value >> 63 ? -EINVAL : 0;
 }
 
 static void efa_put_start(struct efa *e, uint32_t index, const struct fabric_put *put,

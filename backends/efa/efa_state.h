@@ -133,10 +133,9 @@ struct efa {
     uint32_t *peer_of_rank; /* [world], EFA_NO_PEER */
     uint64_t flags;         /* that this heap has */
     struct efa_raises raises;
-    uint64_t
-        /* landing [peer_count][EFA_PLACES], then the words to be written to the peers', in the same
-         * form */
-        *control;
+    /* landing [peer_count][EFA_PLACES], then the words to be written to the peers', in the same
+     * form */
+    uint64_t *control;
     size_t control_bytes;
     int unsolicited, connected;
     /* lanes of all peers: with a warm-up message sent; not acknowledged yet */

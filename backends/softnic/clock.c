@@ -39,8 +39,10 @@ void softnic_shape(struct softnic_context *ctx, struct softnic_wqe *wqe)
 
     /* A device beside a GPU is as fast as those of the clusters that it stands for, unless
      * something else was asked. */
-    double rate = ctx->shares && !o->bw_given ? GPU_BYTES_PER_NS : o->bytes_per_ns;
-    uint64_t latency = ctx->shares && !o->latency_given ? GPU_LATENCY_NS : o->latency_ns;
+    double rate = o->bytes_per_ns >= 0 ? o->bytes_per_ns : ctx->shares ? GPU_BYTES_PER_NS : 0;
+    uint64_t latency = o->latency_ns != SOFTNIC_NOT_GIVEN ? o->latency_ns
+                       : ctx->shares                      ? GPU_LATENCY_NS
+                                                          : 0;
     wqe->release_ns = wqe->due_ns = 0;
     if (!delayed && !latency && rate <= 0)
         return;

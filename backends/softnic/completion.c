@@ -1,6 +1,5 @@
 /* Completion queues, completion channels, and the plain polling call. completion_ex.c has the
- * extended one.
- */
+ * extended one. */
 #include "nic.h"
 
 #include <errno.h>
@@ -11,13 +10,10 @@
 #include <unistd.h>
 
 enum {
-    YIELD_AFTER =
-        /* empty polls in a row after which the poller lets the progress threads have its core */
-    16,
-    ACK_WAIT_SECONDS =
-        /* for events that the application got and did not acknowledge, when it destroys their
-         * source */
-    10,
+    /* empty polls in a row after which the poller lets the progress threads have its core */
+    YIELD_AFTER = 16,
+    /* for events that the application got and did not acknowledge, when it destroys their source */
+    ACK_WAIT_SECONDS = 10,
 };
 
 /* Waits until *done reaches `delivered`. The caller holds `mutex`. False: it did not within the
@@ -149,8 +145,7 @@ int ibv_resize_cq(struct ibv_cq *ibv, int cqe)
 }
 
 /* Under context->lock. A CQ without room is an error of the CQ and of the QP: completions are lost
- * for good.
- */
+ * for good. */
 void softnic_cq_push(struct softnic_cq *cq, struct softnic_cqe *cqe, bool solicited)
 {
     bool first_loss = false, lost = false;

@@ -55,8 +55,7 @@ const char *softnic_error(void)
 }
 
 /* fork: the locks are held across it, so that the child finds the lists whole. The child's contexts
- * are dead.
- */
+ * are dead. */
 static void configure_fork_prepare(void)
 {
     pthread_mutex_lock(&process_lock);
@@ -105,13 +104,12 @@ void softnic_context_unregister(struct softnic_context *ctx)
 }
 
 /* A context takes new options at once: the faults count from here, and links to a dropped device go
- * silent.
- */
+ * silent. */
 static void configure_apply(struct softnic_context *ctx, const struct softnic_options *old,
                             const struct softnic_options *new)
 {
     pthread_mutex_lock(&ctx->lock);
-    bool roce = ctx->options.roce;
+    unsigned roce = ctx->options.roce;
     ctx->options = *new;
     softnic_options_narrow(&ctx->options, ctx->device->index);
     ctx->options.roce = roce; /* a port does not change its kind while it is open */

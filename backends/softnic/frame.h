@@ -1,8 +1,7 @@
 /* What travels between two softnic processes: a fixed header, then source segments or payload.
  *
  * The receiver treats every byte as foreign: softnic_frame_parse() is the only way in, and refuses
- * what does not fit. Both ends are on one host, so the header is in the host's byte order.
- */
+ * what does not fit. Both ends are on one host, so the header is in the host's byte order. */
 #ifndef SOFTNIC_FRAME_H
 #define SOFTNIC_FRAME_H
 
@@ -19,11 +18,9 @@ enum {
 };
 
 enum softnic_kind {
-    /* the two ends of a link introduce themselves */
-    SOFTNIC_HELLO =
-        /* qpn_from: device and context of the requester; address/operand: a word to read
-         * directly */
-    1,
+    /* The two ends of a link introduce themselves. qpn_from: device and context of the requester;
+     * address/operand: a word to read directly */
+    SOFTNIC_HELLO = 1,
     /* the answer; SOFTNIC_FLAG_PULL: the responder can read the requester's memory */
     SOFTNIC_WELCOME,
     /* requests. SRD's data frames: psn is a token, operand[0] the qkey, operand[1] the message's

@@ -2,8 +2,7 @@
  *
  * A context listens on an abstract name made of the user, the device and the context's number; the
  * kernel keeps those unique and forgets them with the process, so there is nothing to clean up.
- * SO_PEERCRED names the user at the other end.
- */
+ * SO_PEERCRED names the user at the other end. */
 #include "nic.h"
 
 #include <errno.h>

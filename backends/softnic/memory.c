@@ -124,8 +124,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length,
     int64_t slot = memory_free_slot(ctx);
     if (slot >= 0) {
         /* The search goes on behind the slot, so a slot rests as long as possible before its keys
-         * come again.
-         */
+         * come again. */
         ctx->mr_tag = (uint8_t)(ctx->mr_tag + 2);
         ctx->mr_next = (uint32_t)slot + 1;
         ctx->mr[slot] = mr;

@@ -4,8 +4,7 @@
  * progress thread. Locks: context->lock guards everything of the context but the CQs' contents;
  * cq->lock is a leaf taken inside it. The progress thread lets go of context->lock only to sleep
  * and to copy bulk data; QPs and MRs that such a copy uses are pinned by their `busy` counts, and
- * destroying them waits for zero on context->idle.
- */
+ * destroying them waits for zero on context->idle. */
 #ifndef SOFTNIC_NIC_H
 #define SOFTNIC_NIC_H
 
@@ -70,9 +69,8 @@ struct softnic_channel {
 struct softnic_cqe {
     struct ibv_wc wc;
     struct softnic_qp *qp;
-    uint64_t
-        /* send queue entries before this one are free once this entry is polled; 0: a receive */
-        sq_release;
+    /* send queue entries before this one are free once this entry is polled; 0: a receive */
+    uint64_t sq_release;
     uint64_t time_ns;
     /* nothing else of its send queue was under way: the poller's next wait is for its peer */
     bool last;
@@ -388,8 +386,8 @@ enum {
 
 /* ---- memory (beside gpu.c and share.c, in gpu.h), under context->lock ---- */
 
-/* memory.c. An access that a key does not permit gives NULL. wqe_slice, wqe_in_gpu: of the request's
- * bytes, of which inline ones lie nowhere. */
+/* memory.c. An access that a key does not permit gives NULL. wqe_slice, wqe_in_gpu: of the
+ * request's bytes, of which inline ones lie nowhere. */
 struct softnic_mr *softnic_mr_find(struct softnic_qp *qp, uint32_t key, bool remote,
                                    unsigned access, uint64_t address, uint64_t length);
 static inline void *softnic_mr_address(const struct softnic_mr *mr, uint64_t address)
@@ -406,9 +404,9 @@ bool softnic_wqe_in_gpu(struct softnic_qp *qp, const struct softnic_wqe *wqe, un
 bool softnic_regions_in_gpu(struct softnic_mr *const *mr, int count);
 
 /* payload.c. carry: head->payload bytes, of `wqe` if inline, else `from`, behind the frame; refer:
- * their addresses. False: the link is dead. land: a request's bytes to `to`, in regions `mr`; copies
- * to and from GPU memory have been started at most (gpu.h); 0, -EFAULT (either side has unmapped
- * them), another where the QP has gone on meanwhile.
+ * their addresses. False: the link is dead. land: a request's bytes to `to`, in regions `mr`;
+ * copies to and from GPU memory have been started at most (gpu.h); 0, -EFAULT (either side has
+ * unmapped them), another where the QP has gone on meanwhile.
  *
  * READs, of RC and SRD alike. answer: bytes [data->offset, end) of what lies at `from`, behind
  * `data`, or referred to for the peer to fetch. arrive: such data to where `wqe` wants it; *arrived

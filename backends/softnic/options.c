@@ -46,6 +46,8 @@ void softnic_options_default(struct softnic_options *options)
 {
     *options = (struct softnic_options){.devices = 2,
                                         .efa = 4,
+                                        .bytes_per_ns = -1,
+                                        .latency_ns = SOFTNIC_NOT_GIVEN,
                                         .reorder_ns = 20000,
                                         .efa_depth = 4096,
                                         .efa_rdma_bytes = 1u << 30,
@@ -94,75 +96,8 @@ static bool options_read_quantity(const char *text, const struct unit *units, do
     return false;
 }
 
-static const char *options_set_devices(struct softnic_options *o, const char *v)
-{
-    uint64_t n;
-    if (!options_read_count(v, &n, &v) || *v || n < 1 || n > SOFTNIC_MAX_DEVICES)
-        return "a number from 1 to 64";
-    o->devices = (unsigned)n;
-    return NULL;
-}
-
-static const char *options_set_efa(struct softnic_options *o, const char *v)
-{
-    uint64_t n;
-    if (!options_read_count(v, &n, &v) || *v || n > SOFTNIC_MAX_DEVICES)
-        return "a number from 0 to 64";
-    o->efa = (unsigned)n;
-    return NULL;
-}
-
-static const char *options_set_efa_depth(struct softnic_options *o, const char *v)
-{
-    uint64_t n;
-    if (!options_read_count(v, &n, &v) || *v || n < 1 || n > 16384)
-        return "a number of requests from 1 to 16384";
-    o->efa_depth = (uint32_t)n;
-    return NULL;
-}
-
-static const char *options_set_efa_rdma(struct softnic_options *o, const char *v)
-{
-    uint64_t n;
-    if (!options_read_count(v, &n, &v) || *v || n < 4096 || n > 1u << 30)
-        return "a number of bytes from 4096 to 1073741824";
-    o->efa_rdma_bytes = (uint32_t)n;
-    return NULL;
-}
-
-static const char *options_set_efa_caps(struct softnic_options *o, const char *v)
-{
-    static const char *const names[] = {"read", "write", "unsolicited"};
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(v, names[i])) {
-            o->efa_caps = (enum softnic_efa_caps)i;
-            return NULL;
-        }
-    return "read, write or unsolicited";
-}
-
-static const char *options_set_link(struct softnic_options *o, const char *v)
-{
-    if (strcmp(v, "ib") && strcmp(v, "roce"))
-        return "ib or roce";
-    o->roce = !strcmp(v, "roce");
-    return NULL;
-}
-
-static const char *options_set_copy(struct softnic_options *o, const char *v)
-{
-    static const char *const names[] = {"auto", "direct", "stream"};
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(v, names[i])) {
-            o->copy = (enum softnic_copy)i;
-            return NULL;
-        }
-    return "auto, direct or stream";
-}
-
 static const char *options_set_bw(struct softnic_options *o, const char *v)
 {
-    o->bw_given = true;
     if (!strcmp(v, "unlimited")) {
         o->bytes_per_ns = 0;
         return NULL;
@@ -172,34 +107,7 @@ static const char *options_set_bw(struct softnic_options *o, const char *v)
     return NULL;
 }
 
-static const char *options_set_gpu(struct softnic_options *o, const char *v)
-{
-    if (strcmp(v, "copy") && strcmp(v, "refuse"))
-        return "copy or refuse";
-    o->gpu_refuse = !strcmp(v, "refuse");
-    return NULL;
-}
-
-static const char *options_set_latency(struct softnic_options *o, const char *v)
-{
-    double ns;
-    if (!options_read_quantity(v, time_units, &ns, &v) || *v || ns > 60e9)
-        return "a time up to 60s with a unit: ns, us, ms or s";
-    o->latency_ns = (uint64_t)ns;
-    o->latency_given = true;
-    return NULL;
-}
-
-static const char *options_set_reorder(struct softnic_options *o, const char *v)
-{
-    double ns;
-    if (!options_read_quantity(v, time_units, &ns, &v) || *v || ns > 60e9)
-        return "a time up to 60s with a unit: ns, us, ms or s";
-    o->reorder_ns = (uint64_t)ns;
-    return NULL;
-}
-
-/* softK or softefaK, whose number is in *device; *rest points behind it. */
+/* softK or softefaK: its number goes to *device; *rest points behind it. */
 static bool options_read_device(const char *text, int *device, const char **rest)
 {
     uint64_t number;
@@ -243,7 +151,6 @@ void softnic_options_narrow(struct softnic_options *options, int device)
     softnic_options_default(&standard);
     options->bytes_per_ns = standard.bytes_per_ns;
     options->latency_ns = standard.latency_ns;
-    options->bw_given = options->latency_given = false;
     options->delay_ns = standard.delay_ns;
     options->fail_nth = standard.fail_nth;
 }
@@ -304,21 +211,64 @@ static const char *options_set_count(struct softnic_options *o, const char *v)
     return NULL;
 }
 
-static const struct {
-    const char *name;
-    const char *(*set)(struct softnic_options *options,
-                       const char *value); /* NULL, or what the value must be */
+static const char time_want[] = "a time up to 60s with a unit: ns, us, ms or s";
+
+#define TO(field) offsetof(struct softnic_options, field)
+/* A value is a number between two, which goes to a uint32_t; one of some words, whose place goes there;
+ * what a function of its own makes of it; or a time, in a uint64_t. */
+static const struct options_key {
+    const char *name, *want; /* what the value must be */
+    size_t to;
+    uint64_t least, most;
+    const char *words[3];
+    const char *(*set)(struct softnic_options *options, const char *value); /* NULL, or want */
 } keys[] = {
-    {"devices", options_set_devices},     {"efa", options_set_efa},
-    {"efa-depth", options_set_efa_depth}, {"efa-rdma", options_set_efa_rdma},
-    {"reorder", options_set_reorder},     {"link", options_set_link},
-    {"copy", options_set_copy},           {"bw", options_set_bw},
-    {"latency", options_set_latency},     {"drop-peer", options_set_drop},
-    {"delay", options_set_delay},         {"fail-wr", options_set_fail},
-    {"seed", options_set_seed},           {"gpu", options_set_gpu},
-    {"only", options_set_only},           {"count", options_set_count},
-    {"efa-caps", options_set_efa_caps},
+    {"devices", "a number from 1 to 64", .to = TO(devices), .least = 1,
+     .most = SOFTNIC_MAX_DEVICES},
+    {"efa", "a number from 0 to 64", .to = TO(efa), .least = 0, .most = SOFTNIC_MAX_DEVICES},
+    {"efa-depth", "a number of requests from 1 to 16384", .to = TO(efa_depth), .least = 1,
+     .most = 16384},
+    {"efa-rdma", "a number of bytes from 4096 to 1073741824", .to = TO(efa_rdma_bytes),
+     .least = 4096, .most = 1 << 30},
+    {"link", "ib or roce", .to = TO(roce), .words = {"ib", "roce"}},
+    {"copy", "auto, direct or stream", .to = TO(copy), .words = {"auto", "direct", "stream"}},
+    {"gpu", "copy or refuse", .to = TO(gpu_refuse), .words = {"copy", "refuse"}},
+    {"efa-caps", "read, write or unsolicited", .to = TO(efa_caps),
+     .words = {"read", "write", "unsolicited"}},
+    {"reorder", time_want, .to = TO(reorder_ns)},
+    {"latency", time_want, .to = TO(latency_ns)},
+    {"bw", .set = options_set_bw},
+    {"seed", .set = options_set_seed},
+    {"drop-peer", .set = options_set_drop},
+    {"delay", .set = options_set_delay},
+    {"fail-wr", .set = options_set_fail},
+    {"only", .set = options_set_only},
+    {"count", .set = options_set_count},
 };
+
+/* NULL, or what the value must be. */
+static const char *options_set(struct softnic_options *o, const struct options_key *k,
+                               const char *v)
+{
+    uint64_t n = 0;
+    double ns = 0;
+    uint32_t *to = (uint32_t *)(void *)((char *)o + k->to);
+    if (k->set)
+        return k->set(o, v);
+    for (uint32_t i = 0; i < 3 && k->words[i]; i++)
+        if (!strcmp(v, k->words[i])) {
+            *to = i;
+            return NULL;
+        }
+    if (k->most && options_read_count(v, &n, &v) && !*v && n >= k->least && n <= k->most)
+        *to = (uint32_t)n;
+    else if (!k->most && !k->words[0] && options_read_quantity(v, time_units, &ns, &v) && !*v &&
+             ns <= 60e9)
+        *(uint64_t *)(void *)to = (uint64_t)ns;
+    else
+        return k->want;
+    return NULL;
+}
 
 static bool options_has_device(const struct softnic_options *o, int device)
 {
@@ -369,7 +319,7 @@ int softnic_options_parse(const char *text, struct softnic_options *options, cha
             return -EINVAL;
         }
         seen[key] = true;
-        const char *want = keys[key].set(&result, value);
+        const char *want = options_set(&result, &keys[key], value);
         if (want) {
             snprintf(error, error_size, "SOFTNIC: %s=%.40s: the value must be %s", item, value,
                      want);

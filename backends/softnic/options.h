@@ -12,6 +12,8 @@ enum {
     SOFTNIC_ALL_DEVICES = 2 * SOFTNIC_MAX_DEVICES,
 };
 
+#define SOFTNIC_NOT_GIVEN UINT64_MAX
+
 enum softnic_copy {
     /* out of the peer's memory where the kernel permits it, else through the socket */
     SOFTNIC_COPY_AUTO,
@@ -23,12 +25,11 @@ enum softnic_efa_caps { SOFTNIC_EFA_READ, SOFTNIC_EFA_WRITE, SOFTNIC_EFA_UNSOLIC
 
 struct softnic_options {
     unsigned devices, efa;
-    bool roce; /* Ethernet port with RoCE v2 GIDs; else an InfiniBand port with LIDs */
+    unsigned roce; /* 1: Ethernet port with RoCE v2 GIDs; 0: an InfiniBand port with LIDs */
     enum softnic_copy copy;
-    double bytes_per_ns;          /* 0: unshaped */
-    uint64_t latency_ns;          /* one way */
-    bool bw_given, latency_given; /* else GPU memory has a default */
-    bool gpu_refuse;              /* GPU memory cannot be registered */
+    double bytes_per_ns; /* 0: unshaped; below 0: so, but of GPU memory a default */
+    uint64_t latency_ns; /* one way; SOFTNIC_NOT_GIVEN: 0, but of GPU memory a default */
+    unsigned gpu_refuse; /* 1: GPU memory cannot be registered */
     /* SRD: a message is held back for up to this; 0: sent in posting order */
     uint64_t reorder_ns;
     uint32_t efa_depth;      /* SRD: the longest send and receive queue */

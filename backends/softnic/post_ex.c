@@ -1,6 +1,5 @@
 /* ibv_wr_*: requests are built in the send queue behind what is posted, and posted together by
- * wr_complete. An SRD QP builds its own beside the queue (srd_post.c), by the same calls.
- */
+ * wr_complete. An SRD QP builds its own beside the queue (srd_post.c), by the same calls. */
 #include "srd.h"
 
 #include <errno.h>

@@ -88,8 +88,7 @@ static void progress_dispatch(struct softnic_link *link, const struct softnic_me
         softnic_responder_request(link, message);
 }
 
-/* A handler may let go of the lock while it copies; the link stays, only this
- * thread frees it. */
+/* A handler may let go of the lock while it copies; the link stays, only this thread frees it. */
 static void progress_readable(struct softnic_link *link)
 {
     struct softnic_message message;

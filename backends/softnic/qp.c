@@ -239,9 +239,8 @@ static void qp_enter(struct softnic_context *ctx, struct softnic_qp *qp, enum ib
     if (from == IBV_QPS_RTR && to == IBV_QPS_RTS) {
         qp->retries_left = qp->attr.retry_cnt;
         qp->rnr_left = qp->attr.rnr_retry;
-        qp->link = softnic_link_to(ctx, qp->peer_device,
-                                   /* early, so that the first message is not late */
-                                   qp->peer_context);
+        /* early, so that the first message is not late */
+        qp->link = softnic_link_to(ctx, qp->peer_device, qp->peer_context);
         softnic_share_wait(ctx, qp);
     }
     if (to == IBV_QPS_SQD)

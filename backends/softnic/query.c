@@ -2,8 +2,7 @@
  *
  * soft<K> has LID K + 1 and two GIDs on every host: link-local from its GUID, and the IPv4-mapped
  * 10.83.K/256.K%256. Nothing has to be exchanged to find a device on the same host: an address is
- * its number.
- */
+ * its number. */
 #include "srd.h"
 
 #include <arpa/inet.h>

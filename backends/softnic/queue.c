@@ -1,4 +1,5 @@
-/* What the queues of a QP have in common, RC's and SRD's: entries become frames, and completions. */
+/* What the queues of a QP have in common, RC's and SRD's: entries become frames, and
+ * completions. */
 #include "nic.h"
 
 void softnic_qp_wake_at(struct softnic_qp *qp, uint64_t when)

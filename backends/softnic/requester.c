@@ -2,8 +2,7 @@
  *
  * Messages leave in posting order, each with the next PSN. What is not acknowledged is sent again
  * from the first such message on (go-back-N), after a timeout when the other side could not be
- * reached, or after its RNR timer.
- */
+ * reached, or after its RNR timer. */
 #include "requester.h"
 #include "srd.h"
 
@@ -82,10 +81,9 @@ static void requester_retire(struct softnic_qp *qp)
     if (qp->ibv.state == IBV_QPS_RTS && qp->sq_completed == qp->sq_cursor &&
         qp->sq_cursor < qp->sq_posted) {
         enum ibv_wc_status status = softnic_wqe_at(qp, qp->sq_cursor)->status;
+        /* a copy into this QP's buffers is running: fail after it */
         if (status != IBV_WC_SUCCESS && qp->busy)
-            softnic_qp_wake_at(qp,
-                               /* a copy into this QP's buffers is running: fail after it */
-                               softnic_now());
+            softnic_qp_wake_at(qp, softnic_now());
         else if (status != IBV_WC_SUCCESS)
             softnic_qp_fail(qp, status);
     }

@@ -70,9 +70,8 @@ static enum softnic_sent requester_send_read(struct softnic_qp *qp, struct softn
     if (!softnic_link_send(link, &head, NULL, 0))
         return SOFTNIC_BLOCKED;
     qp->tx_offset += (uint32_t)head.operand[0];
-    return qp->tx_offset < wqe->length ? SOFTNIC_BLOCKED
-                                       /* the next piece goes when this one has come */
-                                       : SOFTNIC_SENT;
+    /* the next piece goes when this one has come */
+    return qp->tx_offset < wqe->length ? SOFTNIC_BLOCKED : SOFTNIC_SENT;
 }
 
 static enum softnic_sent requester_send_atomic(struct softnic_qp *qp, struct softnic_wqe *wqe,

@@ -289,8 +289,7 @@ void verbs_rc_describe(const struct fabric *fabric, char *text, size_t size)
         return;
     snprintf(text + used, size - used,
              " port %u (%s, %s %d), MTU %u, %u QP%s of %u entries to each of %u peer%s, writes to "
-             "%u KiB, "
-             "ACK timeout %.0f ms and %d retries, %s memory%s%s",
+             "%u KiB, ACK timeout %.0f ms and %d retries, %s memory%s%s",
              d->port, ethernet ? "Ethernet" : "InfiniBand", ethernet ? "GID" : "LID",
              ethernet ? d->gid_index : d->port_attr.lid,
              rc->mtu ? rc->mtu : verbs_mtu_bytes(d->port_attr.active_mtu), rc->qps_per_peer,

@@ -109,8 +109,8 @@ void plan_choose_gemm_tile(struct mk_problem *q, plan_tiles *tiles, int pair, in
     t->tile_n = t->tile_n ? t->tile_n : chosen.tile_n;
 }
 
-/* Whether a plan of one shot may have the tiles of few rows, of which either consumer has half of K: where bits are the same
- * everywhere, two nodes of a tree. */
+/* Whether a plan of one shot may have the tiles of few rows, of which either consumer has half of
+ * K: where bits are the same everywhere, two nodes of a tree. */
 static int plan_few_rows(const struct mk_problem *q)
 {
     return q->tuning.shots == 1 && q->engine != MK_ENGINE_MMA &&

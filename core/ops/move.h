@@ -1,6 +1,6 @@
-/* What operators that only move rows share (move.c): the problem M,K of rows (bf16, e4m3 or bytes), its defaults and
- * checks, and the plan. Every rank gets a block of each rank's rows; there are as many blocks in
- * all as M divides by. An operator's own plan begins with a struct move_plan. */
+/* What operators that only move rows share (move.c): the problem M,K of rows (bf16, e4m3 or bytes),
+ * its defaults and checks, and the plan. Every rank gets a block of each rank's rows; there are as
+ * many blocks in all as M divides by. An operator's own plan begins with a struct move_plan. */
 #ifndef MK_OPS_MOVE_H
 #define MK_OPS_MOVE_H
 

@@ -11,7 +11,7 @@ struct gemm_ar_plan {
     uint32_t flag_whole;
     uint64_t block_pitch; /* bytes from block to block of the whole sum, bf16, a multiple of 128 */
     uint64_t whole;       /* heap: W blocks, tiles one after the other, row by row */
-    /* 1: C lies in the heap of each rank, at c_offset, and who owns a tile stores it there */
+    /* 1: C lies in the heap of each rank, at c_offset, and the owner of a tile stores it there */
     uint32_t direct;
     uint64_t c_offset;
 };

@@ -110,7 +110,7 @@ MK_ROLE void gemm_rs_announce(const struct gemm_rs_plan *p, struct mk_cta *cta,
     const uint32_t local = mk_local_of(&p->topo, p->topo.rank),
                    flag = gemm_rs_partial_flag(p, 0, local, tile->id);
     uint32_t first = 0, end = p->topo.gpus;
-    if (!p->gathers) { /* whose rows it has */
+    if (!p->gathers) { /* the owner of its rows */
         first = tile->row / p->shard_rows;
         end = tile->rows ? (tile->row + tile->rows - 1) / p->shard_rows + 1 : first;
     }

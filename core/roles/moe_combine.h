@@ -1,5 +1,6 @@
-/* MoE combine: what experts have made of tokens goes back, summed by weight. It is the last part of
- * the layer (core/roles/moe_ffn.h), for those who compute on dispatched rows by themselves.
+/* MoE combine: the experts' rows of each token go back to its rank and are summed by weight. It is
+ * the last part of the layer (core/roles/moe_ffn.h), for programs that compute on dispatched rows
+ * themselves.
  *
  * Operands
  *   rows_r [rows, H]            what the rank's experts have made, row by row where
@@ -11,20 +12,21 @@
  *
  * Roles
  *   intra_comm    makes the tables, as in dispatch
- *   inter_send    puts what there is to say to other nodes along the rail
- *   inter_reduce  adds rows and gives sums to where they are wanted, as in the layer; its rows are
- *                 the argument, complete when the launch begins, and only the rank itself reads
- *                 them
+ *   inter_send    puts counts and records to other nodes along the rail
+ *   inter_reduce  adds rows and sends sums as in the layer. Its rows are the argument: they are
+ *                 complete when the launch begins, and only the rank itself reads them.
  *
- * Tables are made from the ids again, and nothing is kept between launches. What that costs: the
- * records of tokens, which bring the weights, that have to cross in any case, and the time to make
- * tables anew. Were dispatch's kept, one plan could not have a second batch under way before the first
- * has come back, and the order of launches would be part of what a sum means.
+ * Tables are made from the ids again, and nothing is kept between launches. That costs the time to
+ * make them; the records of tokens, which bring the weights, cross in any case. If dispatch's
+ * tables were kept, a plan could not have a second batch in flight before the first has come back,
+ * and the order of launches would be part of what a sum means.
  *
- * Numbers: those of the layer in fast mode: sums are fp32 in one order, so every run gives the same
- * bits; sums of ranks and nodes are rounded to bf16 on their way.
- * Bytes moved, buffer reuse, deadlock freedom and flags: those of the layer; tokens do not move, and
- * nobody waits for rows. */
+ * Numbers
+ *   Those of the layer in fast mode: sums are fp32 in one order, so every run gives the same bits;
+ *   sums of ranks and nodes are rounded to bf16 when they are sent.
+ *
+ * Bytes moved, buffer reuse, deadlock freedom and flags
+ *   Those of the layer, but tokens do not move and no role waits for rows. */
 #ifndef MK_ROLES_MOE_COMBINE_H
 #define MK_ROLES_MOE_COMBINE_H
 

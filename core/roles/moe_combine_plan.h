@@ -1,4 +1,4 @@
-/* The plan of MoE combine: that of the layer (core/roles/moe_ffn_plan.h), of which it has what comes
+/* The plan of MoE combine: of the layer's (core/roles/moe_ffn_plan.h) it has what comes
  * behind the last product. The schedule is core/roles/moe_combine.h. */
 #ifndef MK_ROLES_MOE_COMBINE_PLAN_H
 #define MK_ROLES_MOE_COMBINE_PLAN_H

@@ -1,10 +1,15 @@
 /* What the schedules of operators that only move rows share (core/roles/move_plan.h).
  *
- * inter_reduce  takes each chunk that has come to its place in C
+ * Roles
+ *   inter_reduce  copies each chunk that has come to its place in C
  *
- * A chunk's flag holds the epoch in which it came. The heap has two buffers, by epoch & 1: a rank
- * begins launch e + 2 only after it has had every rank's chunks of e + 1, whose senders had ended
- * launch e and with it read what this launch writes over. */
+ * Buffer reuse
+ *   The heap has two buffers, by epoch & 1. A rank begins launch e + 2 after it has received every
+ *   rank's chunks of e + 1. The senders had ended launch e by then, and with it read the buffer
+ *   that launch e + 2 overwrites.
+ *
+ * Flags of a rank
+ *   A chunk's flag holds the epoch in which the chunk came. */
 #ifndef MK_ROLES_MOVE_H
 #define MK_ROLES_MOVE_H
 

@@ -27,8 +27,8 @@ int baseline_cublas_sgemm(struct baseline_cublas *b, const float *a, const float
 void baseline_cublas_close(struct baseline_cublas *b);
 
 /* FP8 with block scales: C [m, n] bf16 = A [m, k] * B [n, k]^T of e4m3 codes, whose scales lie as
- * struct mk_spec has them: of A [ceil(k / 128), m], of B [ceil(n / 128), ceil(k / 128) rounded up to
- * 4]. All dense, on the GPU. */
+ * struct mk_spec has them: of A [ceil(k / 128), m], of B [ceil(n / 128), ceil(k / 128) rounded up
+ * to 4]. All dense, on the GPU. */
 struct baseline_cublaslt;
 
 struct baseline_fp8 {

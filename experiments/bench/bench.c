@@ -1,5 +1,4 @@
-/* `mkernel bench`: ops are bench_op.c; what lies below an op has a bench of its
- * own. */
+/* `mkernel bench`: ops are bench_op.c; what lies below an op has a bench of its own. */
 #include "experiments/bench/bench.h"
 #include "experiments/common/nearest.h"
 #include "core/plan.h"
@@ -35,8 +34,7 @@ int command_bench(int argc, char **argv)
         fprintf(
             stderr,
             "mkernel bench: what to bench is missing (ag_gemm, fabric, ring, trace, collective); "
-            "`mkernel bench --help` "
-            "tells more\n");
+            "`mkernel bench --help` tells more\n");
         return STATUS_USAGE;
     }
     if (argv[1][0] == '-' || plan_op_by_name(argv[1]) >= 0)

@@ -56,8 +56,7 @@ static const struct option_spec specs[] = {
     {"factor", OPTION_NUMBERS, AT(factor), "F", "from a size to the next (-f). Default 2", 2, 1024,
      .group = PUTS},
     {"iters", OPTION_NUMBERS, AT(iterations), "N",
-     "puts of each size (-n). Default: as many as move 512 MiB, 50 to 5000; for "
-     "latency 20 to 1000",
+     "puts of each size (-n). Default: as many as move 512 MiB, 50 to 5000; for latency 20 to 1000",
      1, 10000000, .group = PUTS},
     {"depth", OPTION_NUMBERS, AT(depth), "N", "puts under way at once. Default 64", 1, 4096,
      .group = PUTS},
@@ -91,10 +90,9 @@ static const struct option_table table = {
     "bench fabric [OPTIONS]",
     "Put bandwidth, message rate and latency by size, in the columns of perftest's ib_write_bw and "
     "ib_write_lat.\n"
-    "-s, -b, -e, -f and -n are --size, --min, --max, --factor and --iters. "
-    "Without --server and --client both ends are here; under torchrun, srun or mpirun with two "
-    "ranks rank 0 "
-    "measures against rank 1.\n"
+    "-s, -b, -e, -f and -n are --size, --min, --max, --factor and --iters. Without --server and "
+    "--client both ends are here; under torchrun, srun or mpirun with two ranks rank 0 measures "
+    "against rank 1.\n"
     "A put is its data and the flag behind it. perftest calls 2^20 bytes MB; a put's flag is not "
     "counted.",
     specs, sizeof specs / sizeof *specs,
@@ -488,8 +486,7 @@ static int bench_fabric_refuse_ranks(const struct launcher *l)
     if (l->rank == 0)
         fprintf(stderr,
                 "mkernel bench fabric: %s started %u ranks, and a fabric is measured between two "
-                "ends: start 2; "
-                "`mkernel bench fabric --help` tells more\n",
+                "ends: start 2; `mkernel bench fabric --help` tells more\n",
                 l->name, l->world);
     return STATUS_USAGE;
 }

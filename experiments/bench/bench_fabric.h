@@ -91,8 +91,7 @@ int fabric_end_connect(struct fabric_end *e, struct wire *w, int client);
 void fabric_end_close(struct fabric_end *e);
 uint64_t fabric_now(void);
 /* Nothing to do just now: gives the core to the other end now and then. 0, or -ETIMEDOUT after
- * e->deadline.
- */
+ * e->deadline. */
 int fabric_idle(struct fabric_end *e, uint32_t *spins);
 
 /* ---- the measurements (bench_fabric_measure.c). 0 or -errno with e->error. ---- */

@@ -105,10 +105,9 @@ void fabric_report_latency(struct fabric_report *r, const struct latency_result 
     if (r->table) {
         if (head)
             fprintf(r->table,
-                    " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]  "
-                    "  t_avg[usec]    "
-                    "t_stdev[usec]   99%% "
-                    "percentile[usec]   99.9%% percentile[usec]   95%% percentile[usec]\n");
+                    " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    "
+                    "t_avg[usec]    t_stdev[usec]   99%% percentile[usec]   99.9%% "
+                    "percentile[usec]   95%% percentile[usec]\n");
         fprintf(r->table,
                 " %-7llu %-10llu %-14.2f %-12.2f %-18.2f %-14.2f %-15.2f %-22.2f %-24.2f %.2f\n",
                 (unsigned long long)l->bytes, (unsigned long long)l->iterations, l->min, l->max,

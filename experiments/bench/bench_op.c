@@ -39,8 +39,7 @@ static const struct option_spec specs[] = {
 static const struct option_table table = {
     "bench OP [OPTIONS]   (or: bench fabric|ring|trace|collective [OPTIONS])",
     "Times an op: a barrier before every launch, new inputs each time, every result checked, "
-    "median of each "
-    "rank, then the\n"
+    "median of each rank, then the\n"
     "slowest rank. A wrong result prints no speed.",
     specs, sizeof specs / sizeof *specs,
     "  mkernel bench ag_gemm --exec host --nodes 2 --gpus 2 --vs blas\n"

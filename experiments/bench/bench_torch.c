@@ -21,8 +21,7 @@ extern char **environ;
  *
  *     8192,1024,8192,0.386,0.381,0.402
  *     8192,8192,1024,one_shot,0.702,0.688,0.713
- *     4,12288,16,16,128,in_turn,4.681,4.612,4.787
- */
+ *     4,12288,16,16,128,in_turn,4.681,4.612,4.787 */
 static int bench_torch_read_line(const char *line, const struct mk_problem *q, char word[32],
                                  struct gpu_time *time)
 {

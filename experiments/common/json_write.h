@@ -14,7 +14,8 @@ void json_number(FILE *f, const char *name, double value);
 void json_text(FILE *f, const char *name, const char *text);
 
 /* What was multiplied, on what and by which plan: "op" to "pieces". */
-/* Whether its sums are deterministic, in a table's or a file's words: "false", "true" or "everywhere". */
+/* Whether its sums are deterministic, in a table's or a file's words: "false", "true" or
+ * "everywhere". */
 const char *json_sums(const struct mk_problem *q);
 void json_problem(FILE *f, const struct mk_problem *q);
 

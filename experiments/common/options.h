@@ -12,8 +12,8 @@
 #include <stdio.h>
 
 enum option_type {
-    /* int: where it was given `max`, 1 where that is 0, but no less than another flag has made it; takes
-     * no value */
+    /* int: where it was given `max`, 1 where that is 0, but no less than another flag has made it;
+     * takes no value */
     OPTION_FLAG,
     OPTION_NUMBERS, /* uint64_t[parts], separated by commas, each min .. max */
     OPTION_SECONDS, /* uint64_t, ns, min .. max */

@@ -19,7 +19,8 @@ int output_check(const char *option, const char *path, enum output_kind kind, ch
                  size_t error_size);
 
 /* Whether a file made under another name can take its place: not that of a device or pipe, nor of
- * what standard output is, since a process that has it open would go on with the old one. NULL: no. */
+ * what standard output is, since a process that has it open would go on with the old one. NULL:
+ * no. */
 int output_replaceable(const char *path);
 
 /* Where a table for people goes, with two result files beside it (NULL: none): standard output;

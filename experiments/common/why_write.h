@@ -1,4 +1,5 @@
-/* Where a launch's time goes (tracer/why.h), written: for programs, and in a few lines for people. */
+/* Where a launch's time goes (tracer/why.h), written: for programs, and in a few lines for
+ * people. */
 #ifndef MK_WHY_WRITE_H
 #define MK_WHY_WRITE_H
 
@@ -10,7 +11,8 @@
 /* Members of a JSON object, "launch" to "whole_ns"; the last has no comma behind it. */
 void why_json(FILE *out, const struct trace_why *w);
 
-/* A cell for each part, "why_..._ns", then the whole, the rank and the launch. NULL: empty cells. */
+/* A cell for each part, "why_..._ns", then the whole, the rank and the launch. NULL: empty
+ * cells. */
 void why_csv(struct csv_table *row, const struct trace_why *w);
 
 /* "launch 3 on rank 1, 421.00 us: products at full rate 88.1 %, ...": the parts of a thousandth or

@@ -253,9 +253,7 @@ static void info_show_soft_roce(const struct nic_survey *s, struct advice *a)
     if (s->memlock < (uint64_t)1 << 30)
         info_advise(a,
                     "ulimit -l unlimited                  # registered memory is locked: %.1f MB "
-                    "are too little "
-                    "for a real or rxe "
-                    "NIC",
+                    "are too little for a real or rxe NIC",
                     (double)s->memlock / 1e6);
 }
 

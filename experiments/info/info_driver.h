@@ -14,8 +14,9 @@
 int info_driver_lacks(const struct gpu_device *g, unsigned number, int driver, int built,
                       char *text, size_t size);
 
-/* A command that runs there: on `gpus` GPUs that a build by CUDA `built` has kernels for and a driver
- * takes (0: on the host), as two nodes where `soft`, softnic, is there and one GPU or none is. */
+/* A command that runs there: on `gpus` GPUs that a build by CUDA `built` has kernels for and a
+ * driver takes (0: on the host), as two nodes where `soft`, softnic, is there and one GPU or none
+ * is. */
 void info_command(unsigned gpus, int built, int soft, char *text, size_t size);
 
 #endif

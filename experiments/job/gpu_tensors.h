@@ -14,8 +14,8 @@ extern "C" {
  * tensor of `key`. */
 int gpu_fill(uint16_t *out, uint64_t key, uint64_t first, uint64_t count, cudaStream_t stream);
 
-/* Codes and scales that mk_quantize made, back to fp32: of 128 x 128 where `square`, else of 1 x 128.
- * The same bits as dequantize_blocks and dequantize_rows. */
+/* Codes and scales that mk_quantize made, back to fp32: of 128 x 128 where `square`, else of 1 x
+ * 128. The same bits as dequantize_blocks and dequantize_rows. */
 int gpu_dequantize(const uint8_t *q, uint64_t rows, uint64_t k, int square, const float *scales,
                    uint64_t pitch, float *x, cudaStream_t stream);
 

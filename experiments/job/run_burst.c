@@ -84,8 +84,7 @@ int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms, ui
     if (result)
         return result;
     /* All ranks start at the same time, else the first to come would be charged for the inputs of
-     * the last.
-     */
+     * the last. */
     live_phase(r->live, LIVE_MEETS, first - 1);
     result = bootstrap_barrier(r->comm->bootstrap);
     run_burst_begin_phase(r, LIVE_LAUNCHES, "runs", first, count);

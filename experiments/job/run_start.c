@@ -54,8 +54,7 @@ static uint32_t run_count_status(const struct spawn_end *ends, uint32_t world, i
 }
 
 /* Adds the ranks that did not end by themselves: "rank 2 was killed by signal 9 (Killed); the other
- * 3 ended with status 3".
- */
+ * 3 ended with status 3". */
 static void run_add_killed(const struct spawn_end *ends, uint32_t world, char *text, size_t size)
 {
     for (uint32_t i = 0; i < world; i++) {
@@ -240,8 +239,7 @@ static void run_say_shared(const struct run_job *job)
         return;
     if (job->share)
         fprintf(stderr,
-                "mkernel %s: %u ranks share a GPU, each with %u of its SMs, at once under "
-                "MPS\n",
+                "mkernel %s: %u ranks share a GPU, each with %u of its SMs, at once under MPS\n",
                 name, job->sharing, job->share);
     else
         fprintf(stderr,
@@ -256,9 +254,8 @@ static void run_warn_of_token(const struct run_identity *me, const char *mode)
     if (!me->rank && me->guessable)
         fprintf(stderr,
                 "mkernel %s: warning: %s gives the job no secret, so its token at port %u is made "
-                "from ids that others may guess; "
-                "export MKERNEL_TOKEN=$(openssl rand -hex 16), the same for every rank, before %s "
-                "keeps them out\n",
+                "from ids that others may guess; export MKERNEL_TOKEN=$(openssl rand -hex 16), "
+                "the same for every rank, before %s keeps them out\n",
                 mode, me->launcher, me->port, me->launcher);
 }
 
@@ -333,8 +330,7 @@ int run_start(int argc, char **argv, const struct run_subcommand *sub)
     run_join_words(argc, argv, job.command, sizeof job.command);
     if (is_rank && !is_spawned && options.live) {
         fprintf(stderr, "mkernel run: under a launcher no rank has the terminal; leave --live out "
-                        "and look on with `mkernel tui "
-                        "--attach`\n");
+                        "and look on with `mkernel tui --attach`\n");
         return STATUS_USAGE;
     }
     if (options.dry_run) {

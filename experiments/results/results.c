@@ -32,8 +32,7 @@ static const struct option_spec specs[] = {
     {"ranks", OPTION_FLAG, AT(ranks), NULL, "table: also the median of every rank of every job"},
     {"expect", OPTION_TEXT, AT(expect), "FILE",
      "table: exit status 1 where a point is slower than in FILE, beyond what chance does to so "
-     "many "
-     "points, or has no time any more",
+     "many points, or has no time any more",
      .max = 4095},
     {"csv", OPTION_TEXT, AT(csv), "FILE", "export, diff: a row a point", .max = 4095},
     {"json", OPTION_TEXT, AT(json), "FILE", "export: points, jobs and their times", .max = 4095},
@@ -42,8 +41,7 @@ static const struct option_spec specs[] = {
     {"y", OPTION_TEXT, AT(y), "NAME", "heat: the setting on the y axis", .max = 63, .group = PLOTS},
     {"roofs", OPTION_TEXT, AT(roofs), "TFLOP/S,GB/S,GB/S",
      "roofline: what a rank computes, and moves over NVLink and over the network, at most. "
-     "Default: "
-     "as a simulated point or the GPUs say",
+     "Default: as a simulated point or the GPUs say",
      .max = 80, .group = PLOTS},
     {"mix", OPTION_FLAG, AT(mix), NULL, "merge: also results of another build of mkernel"},
     {"script", OPTION_FLAG, AT(script), NULL, "print gnuplot's script instead of drawing",
@@ -59,8 +57,7 @@ static const struct option_table table = {
     "  diff NAME=A NAME=B     points of FILE against each other, such as roles=default and "
     "exec=sim\n"
     "  plot KIND PICTURE      KIND: time, speed, efficiency, stack, heat, simulated, roofline; "
-    "PICTURE: "
-    "PNG, or SVG by its name\n"
+    "PICTURE: PNG, or SVG by its name\n"
     "  export                 as CSV and JSON\n"
     "  merge [OTHER...]       adds to FILE what OTHER has and it has not; without OTHER the parts "
     "that\n"

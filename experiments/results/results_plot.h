@@ -27,8 +27,8 @@ struct plot {
     int roofs_of_gpus;        /* 1: they are what the results say of GPUs, not the user */
 };
 
-/* Writes gnuplot's script of a struct plot, its data in it, as picture_draw wants it. 0, or -errno with
- * a sentence: -ENODATA where there is nothing to draw. */
+/* Writes gnuplot's script of a struct plot, its data in it, as picture_draw wants it. 0, or -errno
+ * with a sentence: -ENODATA where there is nothing to draw. */
 int plot_script(FILE *out, void *plot, char *error, size_t size);
 
 /* ---- inside ---- */

@@ -207,13 +207,12 @@ static int results_points_jobs(sqlite3 *db, struct result_point *p)
         "SELECT id, repeat, verdict, sentence, json_extract(result, '$.flop'), "
         "json_extract(result, '$.nvlink_bytes'), json_extract(result, '$.network_bytes'), "
         "coalesce(json_extract(result, '$.ideal_ms'), json_extract(result, '$.ms_ideal')), "
-        "json_extract(result, '$.cublas_nccl_ms'), "
-        "coalesce(json_extract(result, '$.gemm_ms'), json_extract(result, '$.blas_ms')), "
-        "json_extract(result, '$.nodes'), json_extract(result, '$.gpus'), "
-        "replace(trim(coalesce(json_extract(result, '$.shape'), json_extract(result, '$.moe'), "
-        "json_extract(result, '$.attention'), ''), '[]'), ', ', ','), "
-        "json_extract(result, '$.fabric'), json_extract(result, '$.exec') "
-        "FROM job WHERE point = ?1 ORDER BY repeat";
+        "json_extract(result, '$.cublas_nccl_ms'), coalesce(json_extract(result, '$.gemm_ms'), "
+        "json_extract(result, '$.blas_ms')), json_extract(result, '$.nodes'), "
+        "json_extract(result, '$.gpus'), replace(trim(coalesce(json_extract(result, '$.shape'), "
+        "json_extract(result, '$.moe'), json_extract(result, '$.attention'), ''), '[]'), ', ', "
+        "','), json_extract(result, '$.fabric'), json_extract(result, '$.exec') FROM job WHERE "
+        "point = ?1 ORDER BY repeat";
     sqlite3_stmt *q = results_ask(db, sql, "i", p->id);
     int rc = q ? 0 : -EIO;
     p->figures = (struct result_figures){NAN, NAN, NAN, NAN, NAN, NAN, 0, 0, "", "", "", ""};

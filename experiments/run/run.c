@@ -20,9 +20,7 @@ static const struct option_spec specs[] = {
 static const struct option_table table = {
     "run OP [OPTIONS]",
     "Runs an op on all ranks of a job. Without a launcher it starts the ranks itself, on this "
-    "host; under "
-    "torchrun, srun "
-    "or\nmpirun this process is one of them.",
+    "host; under torchrun, srun or\nmpirun this process is one of them.",
     specs, sizeof specs / sizeof *specs,
     "  mkernel run ag_gemm --nodes 2 --gpus 2 --check\n"
     "  mkernel run ag_gemm --shape 390,200,328 --nodes 3 --gpus 2 --iters 50 --check\n"

@@ -118,9 +118,8 @@ static int run_rank_report(struct run_rank *r, char *sentence, size_t size)
                  summary.checked ? ", all right" : ", not checked");
     else
         snprintf(sentence, size,
-                 "wrong: %llu of %llu elements, first in launch %llu of rank %u; element %llu,%llu "
-                 "is %g and "
-                 "should be %g",
+                 "wrong: %llu of %llu elements, first in launch %llu of rank %u; element "
+                 "%llu,%llu is %g and should be %g",
                  (unsigned long long)summary.check.wrong,
                  (unsigned long long)summary.check.elements,
                  (unsigned long long)all[summary.wrong_rank].first_wrong, summary.wrong_rank,
@@ -211,9 +210,7 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
     if (result) {
         snprintf(sentence, size,
                  "rank %u has no memory for the operands of %llu launches of %s; fewer at a time "
-                 "(--burst) "
-                 "or a smaller "
-                 "problem need less",
+                 "(--burst) or a smaller problem need less",
                  job->identity.rank, (unsigned long long)job->burst, plan_op_name(job->problem.op));
         goto out;
     }

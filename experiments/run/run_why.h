@@ -1,5 +1,5 @@
-/* `bench --why`: a few launches behind the timed ones are traced, and the median one's time is split
- * into the parts of `mkernel trace why`. The trace is kept only for that long. */
+/* `bench --why`: a few launches behind the timed ones are traced, and the median one's time is
+ * split into the parts of `mkernel trace why`. The trace is kept only for that long. */
 #ifndef MK_RUN_WHY_H
 #define MK_RUN_WHY_H
 

@@ -65,17 +65,14 @@ static const struct option_spec specs[] = {
      .max = 4000},
     {"rounds", OPTION_NUMBERS, AT(rounds), "N", "of the fit, at most. Default 60", 1, 10000},
     {"output", OPTION_TEXT, AT(output), "FILE",
-     "where the machine file goes. Default: standard "
-     "output",
-     .max = 4095},
+     "where the machine file goes. Default: standard output", .max = 4095},
     {"print", OPTION_FLAG, AT(print), NULL, "write --machine as it is, with all its numbers"},
 };
 
 static const struct option_table table = {
     "calibrate [OPTIONS]",
     "Fits a machine file to measured plans, of tables or of this host's GPUs: the numbers that "
-    "predictions depend on "
-    "(core/machine.h)\n"
+    "predictions depend on (core/machine.h)\n"
     "are moved until predicted and measured times differ least. One core, a minute for 2,000 "
     "plans.\n",
     specs, sizeof specs / sizeof *specs,

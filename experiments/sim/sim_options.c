@@ -53,22 +53,17 @@ static const struct option_spec specs[] = {
      .group = EXPLORING},
     {"random", OPTION_FLAG, AT(random), NULL,
      "let the seed choose everything: cluster, shape, plan, network, order, and now and then a "
-     "fault, which "
-     "must then be "
-     "told as it is",
+     "fault, which must then be told as it is",
      .group = EXPLORING},
     {"exec", OPTION_WORD, AT(exec), "host|emulated",
      "host: CTAs are coroutines; emulated: each rank has an emulated GPU of a few SMs, which runs "
-     "the operator's "
-     "own kernel, and memory is watched (docs/EMULATION.md). Default host",
+     "the operator's own kernel, and memory is watched (docs/EMULATION.md). Default host",
      .words = executors, .word_count = 2, .group = EXPLORING},
     {"order", OPTION_WORD, AT(order), "rc|srd", "in which order a fabric delivers. Default rc",
      .words = orders, .word_count = 2, .group = EXPLORING},
     {"fault", OPTION_WORD, AT(fault), "drop|mute|fail_put|slow",
      "drop: the rank stops at step NUMBER; mute: its communication CTAs never run; fail_put: its "
-     "put NUMBER "
-     "fails; slow: "
-     "puts from and to it take up to NUMBER ns longer",
+     "put NUMBER fails; slow: puts from and to it take up to NUMBER ns longer",
      .words = faults, .word_count = 5, .group = EXPLORING},
     {"fault-rank", OPTION_NUMBERS, AT(fault_rank), "RANK", "the rank of the fault. Default 0", 0,
      MK_MAX_RANKS - 1, .group = EXPLORING},
@@ -95,21 +90,18 @@ static const struct option_spec specs[] = {
      "puts go by way of host memory, as where NICs cannot reach a GPU's", .group = WHAT_IF},
     {"rested", OPTION_FLAG, AT(of.rested), NULL,
      "GPUs rest between turns, as in `mkernel bench`, so that clocks stay up longer. Default: as "
-     "in "
-     "`mkernel tune`",
+     "in `mkernel tune`",
      .group = WHAT_IF},
     {"slow", OPTION_TEXT, AT(of.slow), "PART=FACTOR@RANK,...",
      "rates of a rank times FACTOR: rank=0.7@3 (its tiles, copies and sums), link=0.5@3 (its "
-     "NVLink), "
-     "nic=0.5@3",
+     "NVLink), nic=0.5@3",
      .max = 4095, .group = WHAT_IF},
     {"jitter", OPTION_TEXT, AT(of.jitter), "SHARE",
      "by which tiles, launches and the network scatter, by --seed: 0.05. Default 0", .max = 31,
      .group = WHAT_IF},
     {"skew", OPTION_TEXT, AT(of.skew), "[zipf:]S|one",
      "tokens choose expert e in proportion to 1/(e+1)^S; one: all the first, and no other. "
-     "Default: "
-     "all alike",
+     "Default: all alike",
      .max = 31, .group = WHAT_IF},
     {"ids", OPTION_TEXT, AT(of.ids), "FILE",
      "the experts of all tokens, rank by rank: numbers with blanks or commas between them",
@@ -135,11 +127,10 @@ static const struct option_spec specs[] = {
 static const struct option_table own = {
     "sim OP [OPTIONS]",
     "How long launches take on a cluster that is described, not there: all ranks run their "
-    "schedule "
-    "without data, and tiles,\n"
-    "copies, flags and puts take what a machine file says (docs/SIMULATION.md). "
-    "--explore draws orders of every step from a seed and checks each result; a failing order is "
-    "printed with the command\n"
+    "schedule without data, and tiles,\n"
+    "copies, flags and puts take what a machine file says (docs/SIMULATION.md). --explore draws "
+    "orders of every step from a seed and checks each result; a failing order is printed with the "
+    "command\n"
     "that replays it.\n",
     specs, sizeof specs / sizeof *specs,
     "  mkernel sim ag_gemm --cluster 2x8 --shape 32768,2048,32768 --trace sim.db\n"

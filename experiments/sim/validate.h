@@ -45,8 +45,8 @@ struct validate_sum {
     uint32_t taken_within; /* and whose taken plan is */
 };
 
-/* Predicts each row into predicted[], ms, on some threads. An operator without a quick form is always
- * simulated. 0, or -errno with a sentence. */
+/* Predicts each row into predicted[], ms, on some threads. An operator without a quick form is
+ * always simulated. 0, or -errno with a sentence. */
 int validate_predict(const struct mk_machine *machine, const struct measured *m,
                      enum validate_by by, double *predicted, char *error, size_t error_size);
 

@@ -35,9 +35,8 @@ static const struct option_spec specs[] = {
     {"vary", OPTION_TEXT, AT(vary), "NAME=V:V;NAME=V",
      "what is varied: options of `mkernel bench` (or `sim`, with exec=sim) and their values, with "
      ": between values and ; between names; 1..8 is 1:2:...:8, 1..8..2 every second of them, "
-     "1..8*2 "
-     "is 1:2:4:8; op and exec are names, too, and env.NAME is a variable "
-     "of the environment. Takes the place of what FILE says of the same name",
+     "1..8*2 is 1:2:4:8; op and exec are names, too, and env.NAME is a variable of the "
+     "environment. Takes the place of what FILE says of the same name",
      .max = 4095, .group = POINTS},
     {"list", OPTION_FLAG, AT(list), NULL, "print the commands of all points and end",
      .group = POINTS},
@@ -55,8 +54,7 @@ static const struct option_spec specs[] = {
      86400000000000ull, .group = JOBS},
     {"jobs", OPTION_NUMBERS, AT(jobs), "N",
      "jobs at once. Default: as many as cores where all points are exec=sim or emulated, else 1, "
-     "as "
-     "measured jobs disturb each other, or under a launcher",
+     "as measured jobs disturb each other, or under a launcher",
      1, SWEEP_JOBS, .group = JOBS},
     {"force", OPTION_FLAG, AT(force), NULL, "--jobs of measured points, too", .group = JOBS},
     {"retry", OPTION_FLAG, AT(retry), NULL, "jobs that failed are done again", .group = JOBS},
@@ -65,11 +63,10 @@ static const struct option_spec specs[] = {
      "ranks on this host, or as a launcher says",
      .max = 4000, .group = JOBS},
     {"spread", OPTION_WORD, AT(spread), "array|srun",
-     "measure a share of the points: this task's of `sbatch --array=0-7`, or of `srun -n 8` (whose "
-     "tasks are the ranks of each point without it). Each task has a part of its own, "
-     "OUT.part.NAME, "
-     "and merges it into OUT at its end; parts of tasks that died are merged by the next sweep "
-     "with --spread, or by `mkernel results OUT merge`",
+     "measure a share of the points: this task's of `sbatch --array=0-7`, or of `srun -n 8` "
+     "(whose tasks are the ranks of each point without it). Each task has a part of its own, "
+     "OUT.part.NAME, and merges it into OUT at its end; parts of tasks that died are merged by "
+     "the next sweep with --spread, or by `mkernel results OUT merge`",
      .words = spreads, .word_count = 2, .group = JOBS},
     {"out", OPTION_TEXT, AT(out), "FILE",
      "the results (SQLite); jobs that are in it are not done again. Default: FILE's name, with .db "

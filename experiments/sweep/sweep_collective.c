@@ -64,9 +64,8 @@ static const struct option_table table = {
     "bench collective [OP...] [OPTIONS]",
     "The communication alone of an operator, by size, in nccl-tests' columns: size is the whole "
     "tensor that moves, algbw that by\n"
-    "the time, busbw what crosses a rank's links by the time. Without OP: those without a product, "
-    "and "
-    "ag_gemm, gemm_rs and gemm_ar, where they run.",
+    "the time, busbw what crosses a rank's links by the time. Without OP: those without a "
+    "product, and ag_gemm, gemm_rs and gemm_ar, where they run.",
     specs, sizeof specs / sizeof *specs,
     "  mkernel bench collective --exec host --gpus 4 -b 64KB -e 4MB\n"
     "  mkernel bench collective gemm_rs gemm_ar --exec cuda -b 1MB -e 1GB -f 4\n"};

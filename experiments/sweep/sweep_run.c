@@ -179,10 +179,8 @@ static int sweep_run_enter(struct running *r, char *error, size_t size)
             : results_do(r->db,
                          "INSERT INTO sweep (name, question, text, command, seed, machine, begun) "
                          "SELECT ?1, ?2, ?3, ?4, ?5, id, ?6 FROM machine WHERE identity = ?7",
-                         "tttt"
-                         "itt",
-                         s->name, s->question, s->text, r->how->command, (int64_t)s->seed, now,
-                         text);
+                         "ttttitt", s->name, s->question, s->text, r->how->command,
+                         (int64_t)s->seed, now, text);
     r->id = sqlite3_last_insert_rowid(r->db);
     for (uint32_t i = 0; i < s->point_count && !rc; i++) {
         const struct sweep_point *p = &s->points[i];
@@ -457,9 +455,8 @@ static void sweep_run_weigh(const char *path, double *ideal, double *exposed)
         return;
     sqlite3_stmt *q = results_ask(db,
                                   "SELECT (SELECT avg(1.0 * ideal_ns / slowest_ns) FROM launches "
-                                  "WHERE (SELECT told FROM launch_spread)), "
-                                  "(SELECT 1.0 * sum(comm_only) / sum(end - start) FROM "
-                                  "launch_rank)",
+                                  "WHERE (SELECT told FROM launch_spread)), (SELECT 1.0 * "
+                                  "sum(comm_only) / sum(end - start) FROM launch_rank)",
                                   "");
     if (sqlite3_step(q) == SQLITE_ROW && !trace_damage()) {
         if (sqlite3_column_type(q, 0) != SQLITE_NULL) /* launches that differ too much have none */

@@ -73,8 +73,7 @@ static const struct option_spec plot_specs[] = {
 static const struct option_table summary_table = {
     .usage = "trace summary FILE [OPTIONS]",
     .about = "One screenful: overlap, exposed communication, efficiency, time by role, stalls, "
-             "messages, "
-             "drops, clocks.",
+             "messages, drops, clocks.",
     SPECS(summary_specs),
     .examples = "  mkernel trace summary run.db\n  mkernel trace summary run.db --json\n"};
 static const struct option_table why_table = {

@@ -1,6 +1,5 @@
 /* `mkernel trace diff`: two runs, figure by figure. Launches are aligned by their number, the rest
- * by name.
- */
+ * by name. */
 #include "experiments/trace/trace_cli.h"
 #include "core/sorted.h"
 
@@ -67,8 +66,7 @@ static void trace_diff_print_run(FILE *out, const char *side, sqlite3 *db)
 }
 
 /* Launch i against launch i: the ratio's median and range say whether a difference is there in
- * every launch.
- */
+ * every launch. */
 static int trace_diff_print_launches(FILE *out, sqlite3 *a, sqlite3 *b)
 {
     int64_t room = trace_integer(a, "SELECT count(*) FROM launches", 0), n = 0;
@@ -84,8 +82,7 @@ static int trace_diff_print_launches(FILE *out, sqlite3 *a, sqlite3 *b)
         mk_sort(ratio, (size_t)n);
         fprintf(out,
                 "  slowest rank of launch i of B over that of A: median %.3f, from %.3f to %.3f "
-                "over %lld "
-                "launch%s\n",
+                "over %lld launch%s\n",
                 ratio[n / 2], ratio[0], ratio[n - 1], (long long)n, n == 1 ? "" : "es");
     }
     free(ratio);

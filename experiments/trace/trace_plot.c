@@ -27,9 +27,8 @@ static int trace_plot_overlap(const struct trace_picture *p)
     sqlite3_stmt *q =
         trace_query(p->db,
                     "SELECT rank, sum(compute_only), sum(both), sum(comm_only), sum(idle), max(1, "
-                    "sum(end - start)) FROM"
-                    " launch_rank WHERE (?1 = 0 OR launch = ?1) AND (?2 < 0 OR rank = ?2) GROUP BY "
-                    "rank ORDER BY rank",
+                    "sum(end - start)) FROM launch_rank WHERE (?1 = 0 OR launch = ?1) AND (?2 < 0 "
+                    "OR rank = ?2) GROUP BY rank ORDER BY rank",
                     (int64_t)p->part.launch, p->part.rank);
     int rows = 0;
     for (; sqlite3_step(q) == SQLITE_ROW; rows++) {

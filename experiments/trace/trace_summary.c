@@ -185,9 +185,8 @@ static void trace_summary_print_roles(sqlite3 *db, FILE *out)
     sqlite3_stmt *q = trace_query(
         db,
         "SELECT role, max(share) FILTER (WHERE kind = 'tile'), max(share) FILTER (WHERE kind = "
-        "'copy'),"
-        " max(share) FILTER (WHERE kind = 'reduce'), max(share) FILTER (WHERE kind = 'command'),"
-        " max(share) FILTER (WHERE kind = 'wait') FROM role_share GROUP BY role_id",
+        "'copy'), max(share) FILTER (WHERE kind = 'reduce'), max(share) FILTER (WHERE kind = "
+        "'command'), max(share) FILTER (WHERE kind = 'wait') FROM role_share GROUP BY role_id",
         0, 0);
     while (sqlite3_step(q) == SQLITE_ROW) {
         double share[5], rest = 100;
@@ -295,8 +294,7 @@ static void trace_summary_print_losses(sqlite3 *db, FILE *out)
     char residual[24];
     q = trace_query(db,
                     "SELECT rank, domain, residual_ns, used, samples FROM clock_quality WHERE "
-                    "residual_ns > 0 ORDER BY "
-                    "residual_ns DESC LIMIT 1",
+                    "residual_ns > 0 ORDER BY residual_ns DESC LIMIT 1",
                     0, 0);
     if (sqlite3_step(q) == SQLITE_ROW) {
         char samples[48] = ""; /* a GPU's clock is mapped as it runs: its samples are not kept */

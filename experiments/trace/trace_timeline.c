@@ -233,8 +233,7 @@ static void trace_timeline_mark_cuts(FILE *out, const struct axis *a)
     for (int64_t i = 1; i < a->count; i++)
         fprintf(out,
                 "set object rectangle from first %.4f, graph 0 to first %.4f, graph 1 behind "
-                "fillcolor rgb "
-                "'#dddddd' fillstyle solid noborder\n",
+                "fillcolor rgb '#dddddd' fillstyle solid noborder\n",
                 (a->pieces[i].at - a->gap) / a->unit, a->pieces[i].at / a->unit);
 }
 

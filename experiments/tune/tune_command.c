@@ -19,9 +19,8 @@ static const struct option_spec specs[] = {
     {"space", OPTION_TEXT, AT(space), "NAME=V:V;NAME=V",
      "options of the plan to try, and their values: "
      "'tile=256,128:128,128;pace=1:300;roles=compute=132,intra_comm=132'. A name alone tries "
-     "values "
-     "that suit the operator. Names: the options of the plan that `mkernel run OP --help` has. "
-     "Default: all",
+     "values that suit the operator. Names: the options of the plan that `mkernel run OP --help` "
+     "has. Default: all",
      .max = 1023, .group = SEARCH},
     {"rounds", OPTION_NUMBERS, AT(rounds), "N",
      "how often the best plan so far is changed in one option. Default 3", 1, 100, .group = SEARCH},

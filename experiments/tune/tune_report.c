@@ -128,8 +128,7 @@ static int tune_report_print_table(FILE *out, const struct tune *t, const uint32
         fprintf(
             out,
             "ms: a launch, median of the slowest rank; of best: * as compared in the last turns, "
-            "twice as many launches; else by "
-            "way of the\nformula's plan, which was beside each\n");
+            "twice as many launches; else by way of the\nformula's plan, which was beside each\n");
     return output_table_end(out);
 }
 

@@ -12,7 +12,7 @@
  *   wait for the first; softmax of the next block, while the second runs
  *   wait for the second; round the new weights to P, scale the sums for the new maximum
  *
- * So a consumer's softmax falls under products: its own, and those of the other consumers, which
+ * So a consumer's softmax overlaps with products: its own, and those of the other consumers, which
  * share only the rings with it and drift apart by themselves. (The paper lets them take turns at
  * starting products, by named barriers: on an H200 that was 2 to 5 % slower with heads of 128, and
  * 0.5 % faster with heads of 64.)

@@ -21,8 +21,7 @@ PTX_FN uint64_t wgmma_descriptor(uint32_t tile, uint32_t leading)
 }
 
 /* The descriptor `bytes` further on. (The address field does not overflow: shared memory ends below
- * 256 KB.)
- */
+ * 256 KB.) */
 PTX_FN uint64_t wgmma_advance(uint64_t descriptor, uint32_t bytes)
 {
     return descriptor + (bytes >> 4);

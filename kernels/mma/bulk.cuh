@@ -5,8 +5,8 @@
 #include "kernels/hopper/tensormap.h"
 #include "kernels/mma/gemm.cuh"
 
-/* Whether kernels on the current device load by TMA, so matrices are to have maps; on the emulated GPU
- * `emulated` says so. */
+/* Whether kernels on the current device load by TMA, so matrices are to have maps; on the emulated
+ * GPU `emulated` says so. */
 static inline bool mma_device_bulk(bool emulated)
 {
 #ifdef MK_EMULATED

@@ -15,8 +15,7 @@
  *   void compute<shape>(plan, launch, operands, matrices, memory)
  *       On the GPU: all threads of a compute block, with shape::shared_bytes at `memory`.
  *   void communicate(plan, launch)
- *       On the GPU: all threads of any other block, which copy by all their lanes.
- */
+ *       On the GPU: all threads of any other block, which copy by all their lanes. */
 #ifndef MK_KERNELS_MMA_LAUNCH_CUH
 #define MK_KERNELS_MMA_LAUNCH_CUH
 
@@ -98,8 +97,8 @@ __global__ void __launch_bounds__(mma_threads<shape, typename op::source>, 1)
 template <bool whole_rows, int columns>
 constexpr int mma_op_warp_columns = !whole_rows && columns == 128 ? 2 : 1;
 
-/* Calls `call` with an object of the mma_shape of such tiles, which has B's layout (its kernel is of
- * either); -EINVAL where there is none. */
+/* Calls `call` with an object of the mma_shape of such tiles, which has B's layout (its kernel is
+ * of either); -EINVAL where there is none. */
 template <bool whole_rows, class function>
 static int mma_op_dispatch(uint32_t tile_m, uint32_t tile_n, int transposed, function call)
 {

@@ -21,8 +21,8 @@ PTX_FN void mma_bf16(float *d, const uint32_t *a, const uint32_t *b)
 }
 
 /* The same of e4m3, 32 of K: four neighbours along K in a register, from K 4 q and 16 + 4 q on. Of
- * compute capability 8.9 and up; the tensor core's sum has 14 bits there, all of fp32 on 9.0 and 12.0
- * (9.7.14.5.10, mma.m16n8k32). */
+ * compute capability 8.9 and up; the tensor core's sum has 14 bits there, all of fp32 on 9.0 and
+ * 12.0 (9.7.14.5.10, mma.m16n8k32). */
 PTX_FN void mma_e4m3(float *d, const uint32_t *a, const uint32_t *b)
 {
     asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "

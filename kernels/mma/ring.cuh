@@ -1,6 +1,7 @@
 /* A ring of stages in shared memory between a warp that fills them by cp.async, 16 bytes a lane at
- * a time, and warps that read them by ldmatrix. It is kernels/pipeline.cuh's, for GPUs whose
- * mbarriers count no bytes and whose waits suspend nobody: `full` counts the copies of 32 lanes. */
+ * a time, and warps that read them by ldmatrix. It is kernels/pipeline.cuh's ring for GPUs where
+ * mbarriers count no bytes and a wait does not suspend its thread: `full` counts the copies of 32
+ * lanes. */
 #ifndef MK_KERNELS_MMA_RING_CUH
 #define MK_KERNELS_MMA_RING_CUH
 

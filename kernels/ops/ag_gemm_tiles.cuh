@@ -105,7 +105,7 @@ template <class tracked, bool scaled> struct ag_gemm_tiles : tracked {
     }
 };
 
-/* A thread block that does not compute, by its number: the lanes of `cta`, who copy as they do. */
+/* Runs the role of a thread block that does not compute, on the lanes of `cta`. */
 template <bool scaled>
 PTX_FN void ag_gemm_communicate(const struct ag_gemm_plan *p, struct mk_cta *cta)
 {

@@ -1,13 +1,14 @@
 /* GEMM+ReduceScatter and GEMM+AllReduce in one shot (core/roles/gemm_rs.h), for few rows: the rest
- * of kernels/ops/gemm_reduce.cuh. The consumers store their sums at the ranks that want them,
- * straight from their registers, wait for those of others, and add these (kernels/ops/joint.cuh).
- * Here is who tells of them and, of several tiles of a CTA, takes them from its outbox. */
+ * of kernels/ops/gemm_reduce.cuh. In the epilogue the consumers store their sums at the ranks that
+ * add them, straight from their registers, wait for the sums of other ranks, and add these
+ * (kernels/ops/joint.cuh). This file has the auxiliary warps: they publish the sums and, where a
+ * CTA has several tiles, push them out of its outbox. */
 #ifndef MK_KERNELS_GEMM_JOINT_CUH
 #define MK_KERNELS_GEMM_JOINT_CUH
 
 #include "kernels/ops/gemm_reduce.cuh"
 
-/* Joint: stores the thread's sums at all who want them, and waits for theirs. */
+/* Joint: stores the thread's sums at every rank that adds them, and waits for those ranks' sums. */
 template <class op, int sums>
 template <class shape>
 GEMM_MEMBER void reduce_source<op, sums>::exchange(const struct reduce_work *w,
@@ -22,8 +23,8 @@ GEMM_MEMBER void reduce_source<op, sums>::exchange(const struct reduce_work *w,
                   operands->limit_ns);
 }
 
-/* Takes a consumer's rows of a joint tile from the outbox to all who want them: a warp. first: of
- * the tile, the first of `rows`. */
+/* Pushes a consumer's rows of a joint tile from the outbox to every rank that adds them: a warp.
+ * first: of the tile, the first of `rows`. */
 template <class op, int sums>
 GEMM_MEMBER void reduce_source<op, sums>::push_joint(struct mk_cta *own,
                                                      const struct reduce_work *w, uint32_t half,
@@ -101,9 +102,9 @@ GEMM_MEMBER void reduce_source<op, sums>::add_passed(uint32_t i, uint32_t row, u
     }
 }
 
-/* Says to those who want the consumers' sums of the i-th tile that they are there, and then to
- * these that the others' are: a warp, one of `senders`. Where the tile passes, it takes them there,
- * too. */
+/* Publishes the consumers' sums of the i-th tile to the ranks that add them, then tells the
+ * consumers when those ranks' sums have come: a warp, one of `senders`. Where the tile passes the
+ * outbox, the warp pushes it first. */
 template <class op, int sums>
 GEMM_MEMBER void reduce_source<op, sums>::exchange_tile(struct mk_cta *own, uint32_t i,
                                                         uint32_t sender, uint32_t senders,

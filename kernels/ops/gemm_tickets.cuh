@@ -1,11 +1,11 @@
-/* A tile source whose tiles stand in a table in global memory, in the order of computation, and are
- * taken from one counter: whoever is done takes the next, so blocks may begin late, and tiles may
- * cost what they cost. The producer thread takes; the consumers learn from it through a few places
- * in shared memory.
+/* A tile source by tickets. The tiles stand in a table in global memory, in the order of
+ * computation, and one counter hands them out: a block that is done takes the next tile. So blocks
+ * may begin late, and tiles may differ in cost. The producer thread takes tickets; the consumers
+ * read them in a few places of shared memory.
  *
- * The products are those of groups of rows, each with a B of its own (an expert): rows of all
- * groups lie in one A and one C, each group's at a multiple of the tile's rows. A tile may have
- * fewer rows than the shape's; what its other rows of C hold afterwards nobody says. */
+ * It is a grouped GEMM: each group of rows has a B of its own (an expert's). Rows of all groups lie
+ * in one A and one C, each group's at a multiple of the tile's rows. A tile may have fewer rows
+ * than the shape's; its other rows of C are then undefined. */
 #ifndef MK_KERNELS_GEMM_TICKETS_CUH
 #define MK_KERNELS_GEMM_TICKETS_CUH
 

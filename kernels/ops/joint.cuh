@@ -1,8 +1,8 @@
-/* One shot of GEMM+ReduceScatter and GEMM+AllReduce (core/roles/gemm_rs.h) as consumers of either
- * engine have it in their registers: a thread sends its sums to the ranks that want them, adds
- * what these have sent of its own elements, and stores rows that no engine can.
+/* The epilogue of one shot of GEMM+ReduceScatter and GEMM+AllReduce (core/roles/gemm_rs.h), in the
+ * registers of either engine's consumers: a thread sends its sums to the ranks that add them, adds
+ * their partial sums of its own elements, and stores rows that no engine can store.
  *
- * What is known of a tile is a struct `work` in shared memory:
+ * A struct `work` in shared memory describes the tile:
  *
  *   struct mk_tile tile
  *   uint64_t to       the heap offset of its place in the first slab, of any rank
@@ -17,9 +17,9 @@
 
 #include "kernels/fragments_tree.cuh"
 
-/* A warp's part of a tile, `warp_part`: the row that its first block begins with, rows from block to
- * block, and the run of 16 columns that its rows begin with. Of wgmma a warp has whole rows, whose
- * numbers are constants: kernels of gemm_ar have no register left for others. */
+/* A warp's part of a tile, `warp_part`: the row that its first block begins with, rows from block
+ * to block, and the run of 16 columns that its rows begin with. Of wgmma a warp has whole rows,
+ * whose numbers are constants: kernels of gemm_ar have no register left for others. */
 struct joint_rows {
     uint32_t row;
     static constexpr uint32_t apart = 64, first = 0;
@@ -58,7 +58,8 @@ REDUCE_MEMBER bool joint_wanted(const struct gemm_rs_plan *p, const struct mk_ti
 }
 
 /* Where the sum goes to all, the thread's own are rounded as others get them: all ranks then add
- * the same. Nodes of a tree are cut where they are added, and a root that nothing is added to is not. */
+ * the same. Nodes of a tree are cut where they are added, and a root that nothing is added to is
+ * not. */
 template <class op, int number, int blocks, int count>
 REDUCE_MEMBER void joint_round(float (&sum)[blocks][count], bool joint)
 {
@@ -99,8 +100,8 @@ REDUCE_MEMBER bool joint_store_own(const typename op::plan *plan, const struct g
     return true;
 }
 
-/* Stores the thread's sums at all who want them; somebody tells of them when all threads have stored
- * (gemm_rs_announce). */
+/* Stores the thread's sums at every rank that adds them. They are published when all threads have
+ * stored (gemm_rs_announce). */
 template <class op, int number, class work, class warp_part, int blocks, int count,
           class lane = struct fragment_lane>
 REDUCE_MEMBER void joint_send(const typename op::plan *plan, const struct gpu_launch *launch,
@@ -129,8 +130,9 @@ REDUCE_MEMBER uint32_t joint_before(const struct gemm_rs_plan *p)
     return p->topo.rank > 1 ? p->topo.rank : 0;
 }
 
-/* Adds to the thread's sums what others have of the tile, in rank order: the calling warpgroup knows
- * that it is here (gemm_rs_await). behind: also what comes behind its own; else the caller does. */
+/* Adds to the thread's sums what others have of the tile, in rank order: the calling warpgroup
+ * knows that it is here (gemm_rs_await). behind: also what comes behind its own; else the caller
+ * does. */
 template <class op, int number, bool behind, class work, class warp_part, int blocks, int count>
 REDUCE_MEMBER void joint_add(const typename op::plan *plan, const struct gpu_launch *launch,
                              const work *w, float (&sum)[blocks][count], const warp_part &part)

@@ -143,11 +143,11 @@ void hopper_bulk_store(void *dst, uint32_t src, uint32_t bytes, enum hopper_redu
 void hopper_bulk_commit(void);
 void hopper_bulk_wait(uint32_t pending, int only_read);
 void hopper_tensormap_prefetch(const void *map);
+/* host: 0, or -EINVAL as the driver refuses */
 int hopper_tensormap_encode(void *map, uint32_t type, uint32_t rank, void *base,
                             const uint64_t *sizes, const uint64_t *strides, const uint32_t *box,
-                            const uint32_t *steps, uint32_t interleave,
-                            /* host: 0, or -EINVAL as the driver refuses */
-                            uint32_t swizzle, uint32_t fill);
+                            const uint32_t *steps, uint32_t interleave, uint32_t swizzle,
+                            uint32_t fill);
 
 /* A thread's copies from global to shared memory: `read` of `bytes` (4, 8, 16), and zeros. */
 void hopper_copy_async(uint32_t dst, const void *src, uint32_t bytes, uint32_t read);

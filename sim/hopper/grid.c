@@ -228,15 +228,6 @@ void hopper_launch_next(void)
     hopper_point();
 }
 
-void thread_await_launches(struct hopper_thread *t)
-{
-    struct hopper_rank *r = &t->block->machine->ranks[t->block->rank];
-    hopper_point();
-    while (r->grid != t->block->grid)
-        hopper_wait(t, THREAD_LAUNCH);
-    thread_learn(t, r->stream);
-}
-
 void hopper_launch_wait(void)
 {
     struct hopper_thread *t = hopper_thread();

@@ -54,8 +54,8 @@ const char *hopper_variant(enum hopper_primitive what, uint32_t variant);
 
 struct hopper_config {
     uint32_t ranks, sms; /* sms: of each rank; at most so many blocks are resident */
-    /* more SMs of each, which kernels are not told of: for a launch that comes early, and for second
-     * blocks of an SM, where they are as many */
+    /* more SMs of each, which kernels are not told of: for a launch that comes early, and for
+     * second blocks of an SM, where they are as many */
     uint32_t spare;
     struct coroutine_pool *pool; /* of stacks, which machines pass on; NULL: one of its own */
     uint64_t seed;               /* chooses every order */

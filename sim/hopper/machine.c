@@ -8,31 +8,6 @@
 
 enum { SCAN = 24 }; /* steps between looks at what pollers poll */
 
-__thread struct hopper *hopper_machine;
-__thread struct hopper_place *hopper_self;
-
-struct hopper *hopper_current(void)
-{
-    return hopper_machine;
-}
-
-void hopper_use(struct hopper *h, uint32_t rank)
-{
-    hopper_machine = h;
-    if (h)
-        h->host_rank = rank;
-}
-
-uint32_t hopper_spare(void)
-{
-    return hopper_machine ? hopper_machine->config.spare : 0;
-}
-
-uint32_t hopper_sms(void)
-{
-    return hopper_machine ? hopper_machine->config.sms - hopper_machine->config.spare : 0;
-}
-
 /* ---- life ---- */
 
 static void free_block(struct hopper *h, struct hopper_block *b)
@@ -192,83 +167,6 @@ uint64_t hopper_forgotten(const struct hopper *h)
     return h->shadow.cut;
 }
 
-void hopper_unwatch(struct hopper *h)
-{
-    h->config.races = 0;
-}
-
-/* ---- lists of warps ---- */
-
-static void list_add(struct hopper_warp **list, uint32_t *count, struct hopper_warp *w,
-                     uint32_t *place)
-{
-    if (*place)
-        return;
-    list[*count] = w;
-    *place = ++*count;
-}
-
-void unit_ready(struct hopper_warp *w)
-{
-    struct hopper *h = w->block->machine;
-    list_add(h->units, &h->unit_count, w, &w->unit);
-}
-
-void unit_idle(struct hopper_warp *w)
-{
-    struct hopper *h = w->block->machine;
-    if (!w->unit)
-        return;
-    struct hopper_warp *moved = h->units[--h->unit_count];
-    h->units[w->unit - 1] = moved;
-    moved->unit = w->unit;
-    w->unit = 0;
-}
-
-static void warp_idle(struct hopper_warp *w)
-{
-    struct hopper *h = w->block->machine;
-    struct hopper_warp *moved = h->ready[--h->ready_count];
-    h->ready[w->ready - 1] = moved;
-    moved->ready = w->ready;
-    w->ready = 0;
-}
-
-void thread_wake(struct hopper_thread *t)
-{
-    struct hopper_warp *w = t->warp;
-    struct hopper *h = t->block->machine;
-    if (t->state == THREAD_POLL)
-        h->pollers--;
-    t->state = THREAD_RUNS;
-    w->runs |= 1u << t->lane;
-    list_add(h->ready, &h->ready_count, w, &w->ready);
-}
-
-void hopper_wait(struct hopper_thread *t, enum thread_state state)
-{
-    t->state = state;
-    if (state == THREAD_POLL)
-        t->block->machine->pollers++;
-    t->warp->runs &= ~(1u << t->lane);
-    coroutine_yield();
-}
-
-void hopper_stop(void)
-{
-    for (;;)
-        hopper_wait(hopper_thread(), THREAD_STOPPED);
-}
-
-void hopper_point(void)
-{
-    struct hopper *h = hopper_thread()->block->machine;
-    if (h->failed)
-        hopper_stop();
-    if (!sim_random_below(&h->random, h->preempt))
-        coroutine_yield();
-}
-
 /* ---- choosing ---- */
 
 /* Lanes of a warp, one after the other, until one is interrupted where others may run. */
@@ -342,24 +240,42 @@ static uint64_t word_at(const void *p, uint32_t bytes)
     return v;
 }
 
-/* Wakes who polls a word that has changed; all of them where `all`. How many. */
-static uint32_t scan_pollers(struct hopper *h, int all)
+/* Wakes the threads that are due. How many. */
+static inline __attribute__((always_inline)) uint32_t wake_due(struct hopper *h,
+                                                               int (*due)(struct hopper_thread *t))
 {
     uint32_t woken = 0;
-    h->since_scan = 0;
-    for (uint32_t r = 0; h->pollers && r < h->config.ranks; r++)
+    for (uint32_t r = 0; r < h->config.ranks; r++)
         for (uint32_t i = 0; i < h->config.sms; i++) {
             struct hopper_block *b = &h->ranks[r].blocks[i];
-            for (uint32_t n = 0; b->grid && n < b->threads; n++) {
-                struct hopper_thread *t = &b->thread[n];
-                if (t->state != THREAD_POLL ||
-                    (!all && word_at(t->poll, t->poll_bytes) == t->polled))
-                    continue;
-                thread_wake(t);
-                woken++;
-            }
+            for (uint32_t n = 0; b->grid && n < b->threads; n++)
+                if (due(&b->thread[n])) {
+                    thread_wake(&b->thread[n]);
+                    woken++;
+                }
         }
     return woken;
+}
+
+static int polls(struct hopper_thread *t)
+{
+    return t->state == THREAD_POLL;
+}
+
+static int polls_changed(struct hopper_thread *t)
+{
+    return polls(t) && word_at(t->poll, t->poll_bytes) != t->polled;
+}
+
+static int tries(struct hopper_thread *t)
+{
+    return t->state == THREAD_MBARRIER && (t->tried = 1);
+}
+
+static uint32_t scan_pollers(struct hopper *h, int all)
+{
+    h->since_scan = 0;
+    return h->pollers ? wake_due(h, all ? polls : polls_changed) : 0;
 }
 
 int hopper_step(struct hopper *h)
@@ -394,25 +310,6 @@ int hopper_step(struct hopper *h)
     return 1;
 }
 
-/* Lets go who tries mbarriers. How many. */
-static uint32_t end_tries(struct hopper *h)
-{
-    uint32_t woken = 0;
-    for (uint32_t r = 0; h->config.tries_end && r < h->config.ranks; r++)
-        for (uint32_t i = 0; i < h->config.sms; i++) {
-            struct hopper_block *b = &h->ranks[r].blocks[i];
-            for (uint32_t n = 0; b->grid && n < b->threads; n++) {
-                struct hopper_thread *t = &b->thread[n];
-                if (t->state != THREAD_MBARRIER)
-                    continue;
-                t->tried = 1;
-                thread_wake(t);
-                woken++;
-            }
-        }
-    return woken;
-}
-
 /* Times double, up to a second: who polls with a bound comes to it soon. */
 int hopper_tick(struct hopper *h)
 {
@@ -422,7 +319,7 @@ int hopper_tick(struct hopper *h)
         *h->now += h->jump;
         h->jump = h->jump < 500000000 ? h->jump * 2 : 1000000000;
     }
-    return scan_pollers(h, 1) + end_tries(h) > 0;
+    return scan_pollers(h, 1) + (h->config.tries_end ? wake_due(h, tries) : 0) > 0;
 }
 
 int hopper_run(struct hopper *h)

@@ -317,18 +317,18 @@ static inline uint32_t thread_entry(const struct hopper_thread *t)
     return t->block->global_sm * KNOWN_ENTRIES + t->number;
 }
 
-/* machine.c */
+/* turn.c */
 void hopper_wait(struct hopper_thread *t, enum thread_state state); /* until thread_wake */
 void thread_wake(struct hopper_thread *t);
 void hopper_point(void);                          /* somebody else may run here */
 void hopper_stop(void) __attribute__((noreturn)); /* the thread has made a mistake */
 void unit_ready(struct hopper_warp *w);           /* it has products to execute */
 void unit_idle(struct hopper_warp *w);
+void warp_idle(struct hopper_warp *w);
 struct hopper_block *block_of_cluster(struct hopper_block *b, uint32_t rank);
 
 /* grid.c */
 void grid_begin_blocks(struct hopper *h, uint32_t rank);
-void thread_await_launches(struct hopper_thread *t);
 void grid_drop(struct hopper *h, struct hopper_grid *g);
 void thread_ended(struct hopper_thread *t);
 
@@ -349,6 +349,10 @@ uint32_t mutated(enum hopper_primitive what);
 /* order.c: who knows what */
 /* all that it knows and has done; its clock goes on */
 struct known *thread_publish(struct hopper_thread *t);
+/* until the launches before this one are over; and the mbarriers that a thread has initialised are
+ * the asynchronous proxy's too */
+void thread_await_launches(struct hopper_thread *t);
+void mbarriers_fence(struct hopper_thread *t);
 void thread_learn(struct hopper_thread *t, struct known *k);
 /* of an asynchronous operation */
 void thread_learn_event(struct hopper_thread *t, uint32_t entry, uint32_t clock);
@@ -370,8 +374,6 @@ uint8_t *shared_at(struct hopper_block *b, uint32_t address, uint32_t bytes, uin
 /* mbarrier.c */
 struct mbarrier *mbarrier_find(struct hopper_block *b, uint32_t address, const char *what);
 uint32_t mbarrier_entry(const struct hopper_block *b, const struct mbarrier *m);
-/* those that it has initialised are the asynchronous proxy's too */
-void mbarriers_fence(struct hopper_thread *t);
 void mbarrier_bytes(struct hopper_block *b, struct mbarrier *m, uint32_t bytes, uint32_t phase,
                     uint64_t where);
 

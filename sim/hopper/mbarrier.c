@@ -86,13 +86,6 @@ void hopper_mbar_inval(uint32_t bar)
         b->thread[i].phase_of[m - b->mbarriers] = 0;
 }
 
-void mbarriers_fence(struct hopper_thread *t)
-{
-    for (uint32_t i = 0; i < KNOWN_MBARRIERS; i++)
-        if (t->block->mbarriers[i].init_entry == thread_entry(t))
-            t->block->mbarriers[i].fenced = 1;
-}
-
 /* fence.mbarrier_init: also the asynchronous proxy finds initialised what this thread has. */
 void hopper_mbar_init_fence(void)
 {
@@ -200,9 +193,8 @@ void mbarrier_bytes(struct hopper_block *b, struct mbarrier *m, uint32_t bytes, 
     if (m->phase != phase) {
         where_text(where, line, sizeof line);
         hopper_fail(b->machine,
-                    "rank %u, block %u: bytes of the load of %s land in phase %u of their mbarrier "
-                    "at 0x%x, and were "
-                    "loaded for phase %u",
+                    "rank %u, block %u: bytes of the load of %s land in phase %u of their "
+                    "mbarrier at 0x%x, and were loaded for phase %u",
                     rank_of(b), b->number, line, m->phase & 0xfffff, m->address, phase & 0xfffff);
         return;
     }

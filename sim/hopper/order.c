@@ -442,3 +442,19 @@ void hopper_nic_flag(struct hopper *h, uint32_t rank, const void *p)
     w->rank = rank;
     w->global_sm = w->cluster = sm;
 }
+
+void mbarriers_fence(struct hopper_thread *t)
+{
+    for (uint32_t i = 0; i < KNOWN_MBARRIERS; i++)
+        if (t->block->mbarriers[i].init_entry == thread_entry(t))
+            t->block->mbarriers[i].fenced = 1;
+}
+
+void thread_await_launches(struct hopper_thread *t)
+{
+    struct hopper_rank *r = &t->block->machine->ranks[t->block->rank];
+    hopper_point();
+    while (r->grid != t->block->grid)
+        hopper_wait(t, THREAD_LAUNCH);
+    thread_learn(t, r->stream);
+}

@@ -17,8 +17,8 @@ struct shadow_node {
     uint32_t depth;  /* how many are before */
 };
 
-/* Of the table that finds states. The hash stands beside the number, so that others' histories, which lie
- * anywhere in memory, are not looked at. */
+/* Of the table that finds states. The hash stands beside the number, so that others' histories,
+ * which lie anywhere in memory, are not looked at. */
 struct shadow_slot {
     uint32_t hash, id; /* id 0: empty */
 };

@@ -72,8 +72,8 @@ static void ag_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t
 }
 
 /* Operand `argument` of a rank: small integers, none 0, so that every byte counts; of FP8's scales
- * powers of two, of A near 2^40 and of B near 2^-40. Sums of their products are exact in fp32 and in
- * the 14 bits of a tensor core. */
+ * powers of two, of A near 2^40 and of B near 2^-40. Sums of their products are exact in fp32 and
+ * in the 14 bits of a tensor core. */
 static void ag_gemm_draw(float *to, uint64_t count, uint64_t seed, uint64_t launch, uint32_t rank,
                          uint32_t argument)
 {

@@ -1,6 +1,6 @@
 /* The explorer's inputs and verification for the operators that move tokens' rows to experts and
- * back: routed as exact_moe.h says. A row that goes out is told apart from every other, byte by byte;
- * of rows that come back every sum is exact in bf16, so that all are compared bit by bit. */
+ * back: routed as exact_moe.h says. A row that goes out is told apart from every other, byte by
+ * byte; of rows that come back every sum is exact in bf16, so that all are compared bit by bit. */
 #ifndef SIM_EXACT_MOE_ROWS_H
 #define SIM_EXACT_MOE_ROWS_H
 

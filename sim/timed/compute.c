@@ -1,5 +1,5 @@
-/* The compute role: an engine on a CTA's or a cluster's tensor cores, as kernels/hopper/gemm.cuh
- * works, and the warps that take its tiles to peers (kernels/ops/gemm_reduce.cuh). */
+/* The compute role: the engine of a CTA or a cluster, as kernels/hopper/gemm.cuh has it, and its
+ * sender warps (kernels/ops/gemm_reduce.cuh). */
 #include "sim/timed/state.h"
 
 #include <string.h>
@@ -28,8 +28,8 @@ static void compute_beside(const struct timed_cta *c, struct machine_load *load)
         compute_look_beside(w, &r->ctas[total + c->cta.index * w->senders + j], load);
 }
 
-/* How far pushing wants more than NVLink takes while a tile is multiplied that begins now, 0 to 1.
- * What the outbox has goes away meanwhile; of other warps what they do now is asked. */
+/* By how much pushes exceed what NVLink takes during the tile that begins now, 0 to 1. Senders
+ * count if the outbox holds a tile, other warps if they push now. */
 static double compute_wanted(const struct timed_cta *c)
 {
     const struct timed_rank *r = timed_rank_of(c);

@@ -1,7 +1,7 @@
-/* The CTA interface of the timed executor. What a call takes is added to the CTA's own time, which
- * may be ahead of the queue's: a flag that is raised stays raised, so a CTA that finds it so goes
- * on without an event. Where it needs what others change (a link, the proxy's queue), it waits
- * until the queue has come to its time. */
+/* The CTA interface of the timed executor. A call adds its duration to the CTA's own time, which
+ * may be ahead of the event queue's: flags never go back, so a CTA that finds its flag raised goes
+ * on without an event. Before it touches state that others change (a link, the proxy's queue), it
+ * waits until the queue has come to its time. */
 #include "core/failure.h"
 #include "sim/route.h"
 #include "sim/timed/state.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GATHERED = 1 << 16 }; /* lists of flights of which some have come */
+enum { GATHERED = 1 << 16 }; /* lists of flights that wait for others to arrive with */
 
 int timed_flags_open(struct timed_world *w)
 {
@@ -24,8 +24,8 @@ void timed_flags_close(struct timed_world *w)
     free(w->gathered);
 }
 
-/* The event of one more flight, whose place is w->flights[event - timed_first_flight(w)];
- * TIMED_NONE: there is no memory, which is said. */
+/* The event of one more flight, which lies at w->flights[event - timed_first_flight(w)].
+ * TIMED_NONE: no memory, which timed_error has said. */
 static uint32_t flags_take(struct timed_world *w)
 {
     uint32_t event = timed_queue_take(&w->queue), first = timed_first_flight(w);
@@ -44,8 +44,8 @@ static uint32_t flags_take(struct timed_world *w)
     return event;
 }
 
-/* An add that nobody waits for without the others which come with it is kept until they have all
- * been made: the last of them to arrive is an event. */
+/* Adds to a flag that every waiter waits for together are one event: each is kept until all of them
+ * have been made, and the last to arrive is the event. */
 static void flags_gather(struct timed_world *w, const struct timed_flight *f, uint64_t time)
 {
     uint32_t first = timed_first_flight(w),

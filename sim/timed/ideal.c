@@ -1,5 +1,5 @@
-/* What a machine amounts to for a plan: its peak, the time of each part alone, the clock; and how
- * runs scatter about that. */
+/* What a machine gives a plan at best: its peak, the time of each part alone, the clock; and the
+ * scatter of runs about that. */
 #include "core/gemm_tiles.h"
 #include "core/model/model.h"
 #include "sim/timed/state.h"
@@ -21,7 +21,7 @@ static double ideal_larger(double a, double b)
     return a > b ? a : b;
 }
 
-/* flop/ns of a GPU in an operator whose engine is not the GEMMs'; 0: there is none. */
+/* flop/ns of a GPU in an operator that has an engine of its own; 0: it has the GEMMs'. */
 static double ideal_engine_rate(const struct mk_machine *m, const struct mk_plan *plan)
 {
     const struct mk_problem *q = &plan->problem;

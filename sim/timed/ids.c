@@ -1,4 +1,4 @@
-/* Whom tokens choose, where nobody gives their ids. */
+/* Which experts tokens choose, where no ids are given. */
 #include "sim/ops/exact_moe.h"
 #include "sim/route.h"
 #include "sim/timed/state.h"

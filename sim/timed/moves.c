@@ -22,8 +22,8 @@ static double moves_products_left(const struct timed_cta *c)
     return w->by_hand ? left : left + e->left * e->tile;
 }
 
-/* By what factor `ns` of a warp's work take longer that begin now: as long as its engine
- * multiplies, 1 + under. */
+/* The factor by which `ns` of a warp's work that begin now take longer: 1 + under while its engine
+ * multiplies. */
 static double moves_slowed(const struct timed_cta *c, double ns)
 {
     double left = moves_products_left(c), factor = 1 + timed_rank_of(c)->world->machine->under;
@@ -38,8 +38,7 @@ static const struct machine_rate *moves_rate(const struct timed_cta *c)
     return &w->machine->movers[c->kind == TIMED_SENDS ? w->sends : c->kind];
 }
 
-/* ns that a warp or a block takes at least for a copy to a peer of which `moved` ns were its flow.
- */
+/* ns of a warp's or block's copy to a peer, of which its flow took `moved`. */
 static double moves_peer_ns(const struct timed_cta *c, double moved, double slowed)
 {
     const struct timed_world *w = timed_rank_of(c)->world;

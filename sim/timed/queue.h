@@ -2,8 +2,8 @@
  * and Hierarchical Timing Wheels, SOSP 1987). Putting in, taking out and the next event cost the
  * same however many there are. Events of one time come in the order in which they were put in.
  *
- * An event is a number, whose time and links the queue keeps in one array: whoever has one thing
- * pending at a time has a number for life, others take one from the free ones. */
+ * An event is a number; the queue keeps its time and links in one array. An owner that never has
+ * more than one event pending has a number for life; others take one from the free ones. */
 #ifndef SIM_TIMED_QUEUE_H
 #define SIM_TIMED_QUEUE_H
 

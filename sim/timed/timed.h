@@ -1,11 +1,11 @@
-/* The timed executor: a plan's schedule on a machine that is described, not there. The roles of
- * core/roles/ run, nothing else does: no byte moves and nothing is multiplied. Tiles, copies, sums,
- * flags and puts take what core/machine.h says; NVLink and a GPU's memory are shared by the flows
- * that cross them (max-min fair), proxies and NICs serve in turn. Tables of where a MoE's tokens go
- * are made, as the schedule depends on them.
+/* The timed executor: a discrete-event simulation of a plan's schedule on a machine that is only
+ * described. The roles of core/roles/ run; no byte moves and nothing is multiplied. Tiles, copies,
+ * sums, flags and puts take the times of core/machine.h. Flows share NVLink and a GPU's memory
+ * max-min fair; proxies and NICs serve in order of arrival. A MoE's routing tables are made, since
+ * the schedule depends on them.
  *
- * Everything of a run is in one thread and nothing is shared between runs: several may go on at
- * once, and equal configurations give equal results. */
+ * A run is one thread and shares nothing with other runs: several may go on at once, and equal
+ * configurations give equal results. */
 #ifndef SIM_TIMED_TIMED_H
 #define SIM_TIMED_TIMED_H
 
@@ -15,13 +15,13 @@
 struct mk_comm;
 struct sim_op;
 
-/* What the longest chain of causes is made of. */
+/* Parts of the critical path. */
 enum timed_part {
     TIMED_LAUNCH,  /* launches begin and end */
     TIMED_TILES,   /* tensor cores */
     TIMED_NVLINK,  /* a copy to a peer, at the rate that its mover and NVLink leave it */
     TIMED_MEMORY,  /* a copy or a sum in a GPU's own memory */
-    TIMED_FLAG,    /* from a store to who waits for it */
+    TIMED_FLAG,    /* from a store until the waiting CTA sees its flag */
     TIMED_PROXY,   /* a command's way to the NIC */
     TIMED_NETWORK, /* a put's bytes and their way */
     TIMED_PARTS
@@ -66,8 +66,8 @@ struct timed_result {
     double seconds, cpu_seconds;        /* it took, and the processor's share of them */
     double nvlink_bytes, network_bytes; /* into a rank in a launch, mean */
     double slower;                      /* what the clock did to tiles: 1 or more */
-    /* ns of a launch (mean) in the longest chain of causes, by part and by role: what the last CTA
-     * to end waited for, back to the begin of the first launch */
+    /* ns of a launch (mean) on the critical path, by part and by role: from the last CTA to end
+     * back to the begin of the first launch */
     double parts[TIMED_PARTS], roles[MK_ROLES];
     double busy;        /* share of the last launch in which tensor cores multiplied, mean */
     uint32_t last_rank; /* that ended last */
@@ -80,10 +80,10 @@ int timed_run(const struct timed_config *config, struct timed_result *result);
 /* 0, or -EINVAL with a sentence where a run of the plan needs more memory than the machine has. */
 int timed_memory_check(const struct mk_plan *plan, char *error, size_t error_size);
 
-/* bf16 flop/ns of a rank whose tensor cores never wait; the ns that a launch's products take alone
- * (those of an engine of its own at its rate, and at the clock that power then leaves); that what
- * l2 cannot keep of its arguments takes from and to memory; and that the longest of products,
- * memory, NVLink bytes and network bytes takes alone. */
+/* peak: bf16 flop/ns of a rank if its tensor cores never wait. The others are ns of a launch.
+ * products: its products alone (of an engine of its own at that rate, and at the clock that power
+ * then leaves). memory: reading and writing those bytes of its arguments that l2 cannot keep.
+ * ideal: the longest of products, memory, NVLink bytes and network bytes. */
 double timed_peak(const struct mk_machine *machine);
 double timed_products(const struct mk_machine *machine, const struct mk_plan *plan);
 double timed_memory(const struct mk_machine *machine, const struct mk_plan *plan);

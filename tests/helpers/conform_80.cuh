@@ -126,7 +126,8 @@ template <int transposed> static __global__ void conform_ldmatrix(const uint32_t
 }
 
 /* A barrier of as many arrivals as there are threads: whether a phase has completed when none has
- * come, half, all; arrivals by themselves and, every other phase, when a thread's copy has landed. */
+ * come, half, all; arrivals by themselves and, every other phase, when a thread's copy has
+ * landed. */
 static __global__ void conform_arrivals(const uint32_t *in, uint32_t *out)
 {
     PTX_SHARED_DYNAMIC(memory);
@@ -163,8 +164,8 @@ static __global__ void conform_arrivals(const uint32_t *in, uint32_t *out)
     }
 }
 
-/* The products of wgmma's (tests/gpu_conform.cu) 64 columns by ldmatrix and mma.sync, from the same operands in
- * the same places (rows of 128 bytes, swizzled): each thread holds the same sums. */
+/* The products of wgmma's (tests/gpu_conform.cu) 64 columns by ldmatrix and mma.sync, from the same
+ * operands in the same places (rows of 128 bytes, swizzled): each thread holds the same sums. */
 template <int b_mn_major> static __global__ void conform_mma(const uint32_t *in, uint32_t *out)
 {
     PTX_SHARED_DYNAMIC(memory);

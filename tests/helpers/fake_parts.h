@@ -1,6 +1,5 @@
 /* For tests of the communicator: an executor and a network that do nothing but note what was asked
- * of them.
- */
+ * of them. */
 #ifndef TESTS_FAKE_PARTS_H
 #define TESTS_FAKE_PARTS_H
 

@@ -1,6 +1,5 @@
 /* For tests: a job of ranks, each a process of this host that runs one function and reports what
- * came of it.
- */
+ * came of it. */
 #ifndef TESTS_JOB_H
 #define TESTS_JOB_H
 

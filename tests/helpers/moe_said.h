@@ -1,5 +1,5 @@
-/* What ranks say to each other of their tokens' experts (core/cta_route.h), counted once more: bytes of
- * a launch that enter each rank, beside tokens and sums. */
+/* What ranks say to each other of their tokens' experts (core/cta_route.h), counted once more:
+ * bytes of a launch that enter each rank, beside tokens and sums. */
 #ifndef MK_TESTS_MOE_SAID_H
 #define MK_TESTS_MOE_SAID_H
 
@@ -11,8 +11,8 @@ static inline uint64_t moe_record(uint64_t k)
     return 16 * k;
 }
 
-/* Of how many rows and tokens there are. To each rank of another node, by the rail's, in one piece; to
- * each rank of the node of all nodes' tokens. */
+/* Of how many rows and tokens there are. To each rank of another node, by the rail's, in one piece;
+ * to each rank of the node of all nodes' tokens. */
 static inline void moe_expect_counts(const struct mk_topo *t, uint64_t experts,
                                      struct ops_bytes *expected)
 {

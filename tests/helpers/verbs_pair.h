@@ -171,8 +171,7 @@ static inline int pair_fork(int (*body)(uint32_t rank, int fd))
 }
 
 /* Starts a put, waiting for room at most 10 s; completions that arrive meanwhile are counted into
- * *completed.
- */
+ * *completed. */
 static inline int pair_put(struct pair_rank *r, const struct fabric_put *put, uint64_t *completed,
                            int *status)
 {

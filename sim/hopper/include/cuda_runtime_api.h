@@ -64,8 +64,8 @@ static inline cudaError_t cudaFuncSetAttribute(F *, cudaFuncAttribute, size_t by
     return bytes <= 227 * 1024 ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-/* An SM of the machine runs one block at a time; where there are as many spare ones, which stand for
- * the others' second halves, it is told to hold two small ones. Any SMs make a cluster. */
+/* An SM of the machine runs one block at a time; where there are as many spare ones, which stand
+ * for the others' second halves, it is told to hold two small ones. Any SMs make a cluster. */
 template <class F>
 static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, F *, int,
                                                                         size_t dynamic_shared)
