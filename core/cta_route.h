@@ -130,9 +130,10 @@ struct mk_route {
 /* What there is too much of. */
 enum mk_route_over {
     MK_OVER_NOTHING,
-    MK_OVER_ROWS,   /* rows of a rank's experts */
-    MK_OVER_LANDED, /* tokens that one rank brings another of its node */
-    MK_OVER_RELAYED /* tokens that a rank sends its rail's rank of another node */
+    MK_OVER_ROWS,    /* rows of a rank's experts */
+    MK_OVER_LANDED,  /* tokens that one rank brings another of its node */
+    MK_OVER_RELAYED, /* tokens that a rank sends its rail's rank of another node */
+    MK_OVER_TOKENS   /* tokens of a rank, as it says itself; more than INT32_MAX: below 0 */
 };
 
 /* Where `order` is from; kept from launch to launch, begins as 0. */
@@ -308,6 +309,9 @@ int mk_cta_overflow(struct mk_cta *cta, enum mk_route_over over, uint32_t rank, 
 /* Reads a table: a word of this rank's heap, 4- or 8-byte aligned, that a wait has acquired. */
 uint32_t mk_cta_load(struct mk_cta *cta, uint64_t offset);
 uint64_t mk_cta_load64(struct mk_cta *cta, uint64_t offset);
+
+/* Reads the first word of an argument, which nothing writes during a launch. */
+uint32_t mk_cta_load_argument(struct mk_cta *cta, enum mk_space space);
 #endif
 
 #endif

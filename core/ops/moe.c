@@ -19,6 +19,7 @@ const struct op_limit op_limit_moe = {
         "8 experts four times), and six times the root of those",
     .offset = offsetof(struct mk_problem, own) + MOE_CAPACITY * sizeof(uint64_t),
     .drops = offsetof(struct mk_problem, own) + MOE_DROPS * sizeof(uint64_t),
+    .counted = offsetof(struct mk_problem, own) + MOE_COUNTED * sizeof(uint64_t),
 };
 
 #define AT(field) offsetof(struct mk_problem, moe.field)
@@ -286,6 +287,7 @@ int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, enum mk_space 
     m->row_bytes = q->fp8 ? quantize_record(q->moe.hidden) : q->moe.hidden * 2;
     m->record_bytes = m->k * (uint64_t)sizeof(struct mk_route_record);
     m->routers = q->tuning.split.ctas[MK_INTRA_COMM];
+    m->count_space = op_counted(q) ? op_arguments(q) : MK_SPACE_HEAP; /* the last argument */
     r->topo = m->topo;
     r->tokens = m->tokens;
     r->k = m->k;

@@ -65,7 +65,8 @@ const struct op_descriptor op_moe_dispatch = {
                   {"ids", OP_UINT32, "T,K"},
                   {"rows", OP_TOKENS, "rows,H", .output = 1},
                   {"rows", OP_RECORDS, "rows,record", .output = 1},
-                  {"counts", OP_UINT32, "E/W,2", .output = 1}},
+                  {"counts", OP_UINT32, "E/W,2", .output = 1},
+                  {"count", OP_COUNT, "1"}},
     .needs =
         {[MK_INTRA_COMM] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES, [MK_INTER_REDUCE] = OP_ALWAYS},
     .knobs = OP_ROLES | OP_CHUNK_ROWS,

@@ -10,6 +10,9 @@
  *                                       of tile_m and are in the order of source rank, token,
  *                                       place. Rows between experts are not written.
  *   counts_r [E/W, 2] uint32_t          first row and number of rows of each
+ *   count_r uint32_t                    of a plan that is counted (struct op_limit): how many tokens
+ *                                       this rank has in this launch, T at most. Those behind are
+ *                                       not read, nor are their ids.
  *
  * Roles
  *   intra_comm    makes the tables of where this rank's tokens go, from its own ids, and tells the
@@ -107,6 +110,23 @@ MK_ROLE int moe_entry(const struct moe_dispatch_plan *p, struct mk_cta *cta, uin
     return 1;
 }
 
+/* How many tokens this rank has in this launch: a plan's, or what the argument says. */
+MK_ROLE uint32_t moe_tokens(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+{
+    return p->count_space == MK_SPACE_HEAP
+               ? p->tokens
+               : mk_cta_load_argument(cta, (enum mk_space)p->count_space);
+}
+
+/* Before anything else of those CTAs that everybody waits for: nobody is told of more tokens than there
+ * is room for, so nobody's launch goes on. */
+MK_ROLE int moe_check_tokens(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+{
+    const uint32_t tokens = moe_tokens(p, cta);
+    return tokens > p->tokens &&
+           mk_cta_overflow(cta, MK_OVER_TOKENS, p->topo.rank, tokens, p->tokens);
+}
+
 /* Where a plan drops what does not fit: this rank's ids, but for those of places that are not kept,
  * lie where tables are made from. */
 MK_ROLE int moe_keep_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta)
@@ -115,6 +135,7 @@ MK_ROLE int moe_keep_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta)
         return 0;
     if (cta->index == 0) {
         struct mk_route r = moe_route(p, cta->epoch);
+        r.tokens = moe_tokens(p, cta);
         r.step = MK_ROUTE_KEEP;
         r.part = 0;
         r.parts = 1;
@@ -129,6 +150,7 @@ MK_ROLE int moe_make(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint
                      uint32_t flag)
 {
     struct mk_route r = moe_route(p, cta->epoch);
+    r.tokens = moe_tokens(p, cta);
     r.step = step;
     r.part = cta->index;
     r.parts = cta->count;
@@ -195,7 +217,8 @@ MK_ROLE void moe_tell(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 MK_ROLE int moe_make_tables(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
     const struct mk_topo *t = &p->topo;
-    if (moe_keep_ids(p, cta) || moe_make(p, cta, MK_ROUTE_COUNT, p->flag_counted) ||
+    if (moe_check_tokens(p, cta) || moe_keep_ids(p, cta) ||
+        moe_make(p, cta, MK_ROUTE_COUNT, p->flag_counted) ||
         moe_make(p, cta, MK_ROUTE_PLACE, p->flag_placed))
         return 1;
     if (t->nodes > 1 && (moe_await_others(cta, moe_railed_flag(p, 0), t->nodes,

@@ -20,6 +20,8 @@ struct moe_dispatch_plan {
     uint32_t chunks;     /* of a rank's tokens */
     uint32_t routers;    /* intra_comm CTAs: they make the tables together */
     uint32_t take_rows;  /* of a tile that moe_deliver takes at a time */
+    /* enum mk_space: the argument that says how many tokens this rank has; the heap: it has `tokens` */
+    uint32_t count_space;
     uint32_t flag_kept, flag_counted, flag_placed, flag_railed, flag_relayed, flag_told,
         flag_routed, flag_relay, flag_landed, flag_rows;
     uint64_t row_bytes;    /* of a token; 0: none is moved */
