@@ -232,7 +232,8 @@ PTX_FN void route_row(const struct route_walk *w, const struct route_plan *p, ui
     uint32_t row = ROUTE_NONE;
     if (mine) {
         row = p->experts[e].first + p->base[rank * r->rank_experts + e] + record.y;
-        route_words(w, r->source)[row] = source;
+        if (r->columns)
+            route_words(w, r->source)[row] = source;
     }
     route_words(w, r->position)[(uint64_t)source * r->k + place] = row;
 }
@@ -305,7 +306,7 @@ PTX_FN void route_say_experts(const struct mk_cta *cta, const struct route_walk 
         const struct route_expert of = p->experts[e];
         uint32_t rows = of.rows.rows, tile = of.first / r->tile_rows;
 #pragma unroll 1
-        for (uint32_t i = lane; i * r->tile_rows < rows; i += 32) {
+        for (uint32_t i = lane; r->columns && i * r->tile_rows < rows; i += 32) {
             uint32_t begin = i * r->tile_rows, end = begin + r->tile_rows;
             end = end < rows ? end : rows;
             uint32_t own_begin = begin > of.rows.rank_begin ? begin : of.rows.rank_begin,
@@ -392,6 +393,8 @@ PTX_FN void route_lay_out(const struct mk_cta *cta, const struct route_walk *w)
         return; /* moe_await_routed says why */
     route_rows(cta, w, &p);
     route_say_experts(cta, w, &p);
+    if (!r->columns)
+        return;
     const struct mk_stages stages = route_make_order(cta, w, &p);
     if (r->part == 0 && cta_leads(cta))
         route_say_head(cta, w, &p, &stages);

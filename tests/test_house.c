@@ -957,7 +957,7 @@ static const struct {
      "uint32_t) { return 1; }\n"},
     {"mk_cta_copy_listed",
      "__device__ void mk_cta_copy_listed(mk_cta *, uint32_t, const mk_rows *) {}\n"},
-    {"mk_cta_gather", "__device__ void mk_cta_gather(mk_cta *, uint32_t, const mk_gather *) {}\n"},
+    {"mk_cta_spread", "__device__ void mk_cta_spread(mk_cta *, uint32_t, const mk_spread *) {}\n"},
     {"mk_cta_tell_rows", "__device__ void mk_cta_tell_rows(mk_cta *, uint32_t, uint32_t, uint32_t, "
                          "const mk_places *) {}\n"},
     {"mk_cta_load", "__device__ uint32_t mk_cta_load(mk_cta *, uint64_t) { return 0; }\n"},
