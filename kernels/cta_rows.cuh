@@ -28,28 +28,22 @@ PTX_FN struct rows_turn rows_turn_of(const struct mk_cta *cta, uint32_t count)
     return {warp / shares, warps / shares, warp % shares * 32 + threadIdx.x % 32, shares * 32};
 }
 
-/* Some pieces of a row, 16 bytes each, of each lane: from piece `first` on, one in `lanes`. */
-struct rows_pieces {
-    uint4 v[ROWS_AHEAD];
-
-    __device__ __forceinline__ void load(const char *from, uint32_t first, uint32_t lanes,
-                                         uint32_t pieces)
-    {
+/* A row, by `lanes` lanes, of which this is one. */
+PTX_FN void rows_copy(const char *from, char *to, uint64_t row_bytes, uint32_t lane, uint32_t lanes)
+{
+    const uint32_t pieces = (uint32_t)(row_bytes / 16);
+    for (uint32_t first = lane; first < pieces; first += lanes * ROWS_AHEAD) {
+        uint4 v[ROWS_AHEAD];
 #pragma unroll
         for (uint32_t i = 0; i < ROWS_AHEAD; i++)
             if (first + i * lanes < pieces)
                 v[i] = ptx_load_16_l2(from + (first + i * lanes) * 16ull);
-    }
-
-    __device__ __forceinline__ void store(char *to, uint32_t first, uint32_t lanes,
-                                          uint32_t pieces) const
-    {
 #pragma unroll
         for (uint32_t i = 0; i < ROWS_AHEAD; i++)
             if (first + i * lanes < pieces)
                 *(uint4 *)(to + (first + i * lanes) * 16ull) = v[i];
     }
-};
+}
 
 MK_ROLE_CALL void mk_cta_copy_listed(struct mk_cta *cta, uint32_t local, const struct mk_rows *rows)
 {
@@ -57,17 +51,11 @@ MK_ROLE_CALL void mk_cta_copy_listed(struct mk_cta *cta, uint32_t local, const s
     const uint32_t *list = (const uint32_t *)(l->heap + rows->list) + rows->first;
     const char *source = l->arguments[rows->space] + rows->source;
     const struct rows_turn turn = rows_turn_of(cta, rows->count);
-    const uint32_t pieces = (uint32_t)(rows->row_bytes / 16);
     cta_copy_open(cta, local, rows->id);
-    for (uint32_t i = turn.first; i < rows->count; i += turn.step) {
-        const char *from = source + list[i] * rows->row_bytes;
-        char *to = l->peers[local] + rows->destination + i * rows->row_bytes;
-        for (uint32_t at = turn.lane; at < pieces; at += turn.lanes * ROWS_AHEAD) {
-            struct rows_pieces some;
-            some.load(from, at, turn.lanes, pieces);
-            some.store(to, at, turn.lanes, pieces);
-        }
-    }
+    for (uint32_t i = turn.first; i < rows->count; i += turn.step)
+        rows_copy(source + list[i] * rows->row_bytes,
+                  l->peers[local] + rows->destination + i * rows->row_bytes, rows->row_bytes,
+                  turn.lane, turn.lanes);
 }
 
 /* A warp loads pieces of a token once, and stores them in each row that it is. */
@@ -88,11 +76,19 @@ MK_ROLE_CALL void mk_cta_spread(struct mk_cta *cta, uint32_t local, const struct
         const char *from = source + token * s->row_bytes;
         for (uint32_t at = turn.lane; rows && at - turn.lane < pieces;
              at += turn.lanes * ROWS_AHEAD) {
-            struct rows_pieces some;
-            some.load(from, at, turn.lanes, pieces);
-            for (uint32_t left = rows; left; left &= left - 1)
-                some.store(to + __shfl_sync(0xffffffff, row, __ffs(left) - 1) * s->row_bytes, at,
-                           turn.lanes, pieces);
+            uint4 v[ROWS_AHEAD];
+#pragma unroll
+            for (uint32_t j = 0; j < ROWS_AHEAD; j++)
+                if (at + j * turn.lanes < pieces)
+                    v[j] = ptx_load_16_l2(from + (at + j * turn.lanes) * 16ull);
+            for (uint32_t left = rows; left; left &= left - 1) {
+                char *row_at =
+                    to + __shfl_sync(0xffffffff, row, __ffs(left) - 1) * s->row_bytes + at * 16ull;
+#pragma unroll
+                for (uint32_t j = 0; j < ROWS_AHEAD; j++)
+                    if (at + j * turn.lanes < pieces)
+                        *(uint4 *)(row_at + j * turn.lanes * 16ull) = v[j];
+            }
         }
     }
 }

@@ -6,7 +6,10 @@
 
 #include "kernels/route_walk.cuh"
 
-enum { ROUTE_RECORDS_AHEAD = 2 }; /* that a thread loads at once */
+/* Records that a thread loads at once. */
+#ifndef ROUTE_RECORDS_AHEAD
+#define ROUTE_RECORDS_AHEAD 2
+#endif
 
 /* An expert of this rank: where its rows come from, and where they begin. */
 struct route_expert {

@@ -140,15 +140,17 @@ void plan_choose_moe_mma_tile(struct mk_problem *q, uint64_t columns)
         t->tile_n = small ? 64 : 128;
 }
 
-/* On a GPU tables, and where a token goes, take as many blocks as beside a product; all others take
- * rows to their places, or add. */
+/* On a GPU tables, and where a token goes, take as many blocks as beside a product, and of many tokens
+ * one for 128 of them; all others take rows to their places, or add. */
 static void plan_choose_moe_movers(struct mk_problem *q)
 {
     uint32_t *ctas = q->tuning.split.ctas;
     int cuda = q->exec == MK_EXEC_CUDA, nodes = q->topo.nodes > 1;
     if (mk_total_ctas(&q->tuning.split))
         return;
-    ctas[MK_INTRA_COMM] = cuda ? moe_between(1, q->sms / 11, 12) : 1;
+    ctas[MK_INTRA_COMM] = cuda ? moe_between(moe_between(1, q->sms / 11, 12),
+                                             (uint32_t)(q->moe.tokens / 128), q->sms / 4 + 1)
+                               : 1;
     ctas[MK_INTER_SEND] = nodes ? (cuda ? moe_between(1, q->sms / 33, 4) : 1) : 0;
     uint32_t others = ctas[MK_INTRA_COMM] + ctas[MK_INTER_SEND],
              rings = nodes ? MK_MAX_RINGS - ctas[MK_INTER_SEND] : UINT32_MAX;
