@@ -51,6 +51,12 @@ PTX_FN const uint32_t *route_said(const struct route_walk *w, uint32_t rank)
            (mk_local_of(t, rank) * t->nodes + mk_node_of(t, rank)) * w->r->said_words;
 }
 
+/* This thread's number where warp `warp` is the first: what others load meanwhile, it does not wait for. */
+PTX_FN uint32_t route_lane_from(const struct mk_cta *cta, uint32_t warp)
+{
+    return (cta_lane(cta) + cta->lanes - 32 * warp) % cta->lanes;
+}
+
 /* What others have said, all of it at once. */
 PTX_FN void route_bring_said(const struct mk_cta *cta, const struct route_walk *w,
                              const struct route_plan *p)
@@ -61,7 +67,7 @@ PTX_FN void route_bring_said(const struct mk_cta *cta, const struct route_walk *
     for (uint32_t i = cta_lane(cta); i < r->experts; i += cta->lanes)
         p->base[i] = route_said(w, i / r->rank_experts)[i % r->rank_experts];
 #pragma unroll 1
-    for (uint32_t i = cta_lane(cta); i < w->world; i += cta->lanes) {
+    for (uint32_t i = route_lane_from(cta, 1); i < w->world; i += cta->lanes) {
         const uint32_t local = i / t->nodes, distance = i % t->nodes,
                        node = mk_route_behind(t, distance);
         p->lists[i] =
@@ -71,7 +77,7 @@ PTX_FN void route_bring_said(const struct mk_cta *cta, const struct route_walk *
                        : 0;
     }
 #pragma unroll 1
-    for (uint32_t to = cta_lane(cta); to < t->gpus; to += cta->lanes) {
+    for (uint32_t to = route_lane_from(cta, 2); to < t->gpus; to += cta->lanes) {
         const uint32_t at = mk_route_behind(t, t->nodes - 1) * t->gpus + to;
         p->pushes[to] = route_words(w, r->push_first)[at] + route_words(w, r->push_count)[at];
     }

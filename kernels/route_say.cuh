@@ -212,13 +212,6 @@ PTX_FN void route_place_run(const struct mk_cta *cta, const struct route_walk *w
                                ? nullptr
                                : (const float *)cta->launch->arguments[r->weights_space];
     uint32_t *ranks = run->counts + r->experts, *nodes = ranks + w->world;
-    /* a weight is on its way while the group before is placed */
-    const auto weight_of = [=](uint32_t token) {
-        return weights && l.token < l.tokens && token < run->end
-                   ? weights[(uint64_t)token * r->k + l.place]
-                   : 0;
-    };
-    float next = weight_of(run->first + l.token);
 #pragma unroll 1
     for (uint32_t first = run->first; first < run->end; first += l.tokens) {
         const uint32_t token = first + l.token;
@@ -227,8 +220,7 @@ PTX_FN void route_place_run(const struct mk_cta *cta, const struct route_walk *w
         const uint32_t expert =
             there ? run->ids[(token - run->first) * r->k + l.place] : ROUTE_NONE;
         const bool is = expert < r->experts;
-        const float weight = is ? next : 0;
-        next = weight_of(token + l.tokens);
+        const float weight = is && weights ? weights[at] : 0;
         const uint32_t rank = is ? route_rank_of(w, expert) : 0, node = route_node_of(w, rank);
         const uint32_t row = route_number(run->counts, is, expert);
         const bool names_rank = route_is_first(&l, is && rank != t->rank, rank);

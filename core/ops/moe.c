@@ -141,16 +141,18 @@ void plan_choose_moe_mma_tile(struct mk_problem *q, uint64_t columns)
 }
 
 /* On a GPU tables, and where a token goes, take as many blocks as beside a product, and of many tokens
- * one for 128 of them; all others take rows to their places, or add. */
-static void plan_choose_moe_movers(struct mk_problem *q)
+ * that are moved one for 170 of them, up to a fifth of all; all others take rows to their places, or
+ * add. */
+static void plan_choose_moe_movers(struct mk_problem *q, int moves)
 {
     uint32_t *ctas = q->tuning.split.ctas;
     int cuda = q->exec == MK_EXEC_CUDA, nodes = q->topo.nodes > 1;
     if (mk_total_ctas(&q->tuning.split))
         return;
-    ctas[MK_INTRA_COMM] = cuda ? moe_between(moe_between(1, q->sms / 11, 12),
-                                             (uint32_t)(q->moe.tokens / 128), q->sms / 4 + 1)
-                               : 1;
+    const uint32_t plain = moe_between(1, q->sms / 11, 12);
+    ctas[MK_INTRA_COMM] = !cuda   ? 1
+                          : moves ? moe_between(plain, (uint32_t)(q->moe.tokens / 170), q->sms / 5)
+                                  : plain;
     ctas[MK_INTER_SEND] = nodes ? (cuda ? moe_between(1, q->sms / 33, 4) : 1) : 0;
     uint32_t others = ctas[MK_INTRA_COMM] + ctas[MK_INTER_SEND],
              rings = nodes ? MK_MAX_RINGS - ctas[MK_INTER_SEND] : UINT32_MAX;
@@ -326,7 +328,7 @@ int plan_size_moe_rows(struct moe_dispatch_plan *m, struct mk_plan *p, enum mk_s
     struct mk_problem *q = &p->problem;
     const int cuda = q->exec == MK_EXEC_CUDA;
     const uint32_t *reducers = &q->tuning.split.ctas[MK_INTER_REDUCE];
-    plan_choose_moe_movers(q);
+    plan_choose_moe_movers(q, weights == MK_SPACE_HEAP); /* which of those that add move none */
     if (cuda && q->topo.nodes == 1 && !q->tuning.chunk_rows && q->tuning.split.ctas[MK_INTRA_COMM])
         q->tuning.chunk_rows = plan_moe_row_chunk(q);
     plan_choose_moe(q, 64, 0);
