@@ -15,11 +15,13 @@ enum { SUMS_TERMS = 4, SUMS_LOADS = 2 }; /* that a lane loads at once: terms, 16
 struct sums_terms {
     const char *source;
     float weight;
+    uint32_t leaf; /* of a tree */
     uint32_t count;
 };
 
 /* The terms of the lanes that `has` names, in the order of their keys. */
-PTX_FN struct sums_terms sums_sort(bool has, uint32_t key, const char *source, float weight)
+PTX_FN struct sums_terms sums_sort(bool has, uint32_t key, const char *source, float weight,
+                                   uint32_t leaf)
 {
     const uint32_t lane = threadIdx.x % 32, all = __ballot_sync(0xffffffff, has);
     uint32_t number = 0, from = 0;
@@ -31,7 +33,8 @@ PTX_FN struct sums_terms sums_sort(bool has, uint32_t key, const char *source, f
             from = other;
     }
     uint64_t at = __shfl_sync(0xffffffff, (unsigned long long)source, from);
-    return {(const char *)at, __shfl_sync(0xffffffff, weight, from), (uint32_t)__popc(all)};
+    return {(const char *)at, __shfl_sync(0xffffffff, weight, from),
+            __shfl_sync(0xffffffff, leaf, from), (uint32_t)__popc(all)};
 }
 
 /* What adds the rows of an expert that a place of token `i` of the list names (core/cta_sums.h says it
@@ -93,7 +96,7 @@ PTX_FN struct sums_terms sums_find(const struct gpu_launch *l, const struct mk_s
             source += mk_sums_whole(s, p.node, p.at);
         }
     }
-    return sums_sort(has, key, source, weight);
+    return sums_sort(has, key, source, weight, has ? mk_sums_leaf(s, key / MK_TERMS) : 0);
 }
 
 /* Each thread looks at the flags of some places; the lead then waits for the last that was not there,
@@ -142,6 +145,8 @@ template <int number> struct sums_unit {
             v[i] = make_uint4(0, 0, 0, 0);
     }
 
+    /* fused: a product is not rounded before it is added. */
+    template <bool fused = true>
     __device__ __forceinline__ void add(float (&sum)[8], float weight) const
     {
 #pragma unroll
@@ -150,7 +155,9 @@ template <int number> struct sums_unit {
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 if (number == MK_FP32) {
-                    sum[i * 4 + j] = __fmaf_rn(weight, __uint_as_float(w[j]), sum[i * 4 + j]);
+                    const float x = __uint_as_float(w[j]);
+                    sum[i * 4 + j] = fused ? __fmaf_rn(weight, x, sum[i * 4 + j])
+                                           : __fadd_rn(sum[i * 4 + j], __fmul_rn(weight, x));
                 } else {
                     sum[2 * j] = __fmaf_rn(weight, __uint_as_float(w[j] << 16), sum[2 * j]);
                     sum[2 * j + 1] =
@@ -158,6 +165,52 @@ template <int number> struct sums_unit {
                 }
             }
         }
+    }
+};
+
+/* Eight elements of a sum whose terms are added in turn. */
+struct sums_in_turn {
+    static constexpr bool fused = true;
+    float sum[8] = {};
+
+    __device__ __forceinline__ void go_to(uint32_t)
+    {
+    }
+};
+
+/* Of one whose terms are in leaves of a tree (core/sum_tree.h), from the left: the sums of the leaf, and of nodes that wait for
+ * their right sibling. All lanes are at the same leaf. */
+struct sums_in_tree {
+    static constexpr bool fused = false;
+    float sum[8] = {}, left[3][8] = {};
+    uint32_t at = 0;
+
+    /* The leaf is whole; behind the last one its sums are the root. */
+    __device__ __forceinline__ void close()
+    {
+        bool right = true; /* what ends here is the right child of the node above */
+#pragma unroll
+        for (int level = 0; level < 3; level++) {
+            const bool whole = right && at >> level & 1, waits = right && !whole;
+            right = whole;
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                if (whole)
+                    sum[i] = __fadd_rn(left[level][i], sum[i]);
+                if (waits)
+                    left[level][i] = sum[i];
+            }
+        }
+        at++;
+#pragma unroll
+        for (int i = 0; i < 8 && at < MK_SUM_BLOCKS; i++)
+            sum[i] = 0;
+    }
+
+    __device__ __forceinline__ void go_to(uint32_t leaf)
+    {
+        while (at < leaf)
+            close();
     }
 };
 
@@ -172,8 +225,8 @@ PTX_FN void sums_store(char *to, uint32_t number, const float (&sum)[8])
     }
 }
 
-/* A warp: the sum of a token's terms, of which `shares` warps make one share each. */
-template <int from>
+/* A warp: the sum of a token's terms, of which `shares` warps make one share each. adder: in what order. */
+template <int from, class adder>
 PTX_FN void sums_add(const struct sums_terms *t, uint64_t elements, char *to, uint32_t number,
                      uint32_t share, uint32_t shares)
 {
@@ -181,15 +234,17 @@ PTX_FN void sums_add(const struct sums_terms *t, uint64_t elements, char *to, ui
                   unit_bytes = from == MK_FP32 ? 32 : 16;
     const uint32_t all = (uint32_t)(elements / 8), lane = threadIdx.x % 32;
     for (uint32_t first = share * 32 * units; first < all; first += shares * 32 * units) {
-        float sum[units][8] = {};
+        adder sum[units];
         for (uint32_t term = 0; term < t->count; term += SUMS_TERMS) {
             struct sums_unit<from> v[SUMS_TERMS][units];
             float weight[SUMS_TERMS];
+            uint32_t leaf[SUMS_TERMS];
 #pragma unroll
             for (uint32_t i = 0; i < SUMS_TERMS; i++) {
                 const char *source =
                     (const char *)__shfl_sync(0xffffffff, (unsigned long long)t->source, term + i);
                 weight[i] = __shfl_sync(0xffffffff, t->weight, term + i);
+                leaf[i] = __shfl_sync(0xffffffff, t->leaf, term + i);
 #pragma unroll
                 for (uint32_t j = 0; j < units; j++) {
                     uint32_t unit = first + j * 32 + lane;
@@ -203,14 +258,17 @@ PTX_FN void sums_add(const struct sums_terms *t, uint64_t elements, char *to, ui
             for (uint32_t i = 0; i < SUMS_TERMS; i++)
                 if (term + i < t->count)
 #pragma unroll
-                    for (uint32_t j = 0; j < units; j++)
-                        v[i][j].add(sum[j], weight[i]);
+                    for (uint32_t j = 0; j < units; j++) {
+                        sum[j].go_to(leaf[i]);
+                        v[i][j].template add<adder::fused>(sum[j].sum, weight[i]);
+                    }
         }
 #pragma unroll
         for (uint32_t j = 0; j < units; j++) {
             uint32_t unit = first + j * 32 + lane;
+            sum[j].go_to(MK_SUM_BLOCKS);
             if (unit < all)
-                sums_store(to + (uint64_t)unit * (number == MK_FP32 ? 32 : 16), number, sum[j]);
+                sums_store(to + (uint64_t)unit * (number == MK_FP32 ? 32 : 16), number, sum[j].sum);
         }
     }
 }
@@ -239,10 +297,12 @@ MK_ROLE_CALL void mk_cta_add_up(struct mk_cta *cta, const struct mk_sums *of)
         const uint32_t i = turn / shares, share = turn % shares;
         struct sums_terms terms = sums_find(l, s, s->first + i);
         char *at = to + i * mk_sums_bytes(s, s->to);
-        if (s->from == MK_FP32)
-            sums_add<MK_FP32>(&terms, s->elements, at, s->to, share, shares);
+        if (s->tree_experts)
+            sums_add<MK_FP32, struct sums_in_tree>(&terms, s->elements, at, s->to, share, shares);
+        else if (s->from == MK_FP32)
+            sums_add<MK_FP32, struct sums_in_turn>(&terms, s->elements, at, s->to, share, shares);
         else
-            sums_add<MK_BF16>(&terms, s->elements, at, s->to, share, shares);
+            sums_add<MK_BF16, struct sums_in_turn>(&terms, s->elements, at, s->to, share, shares);
     }
     if (!away)
         cta_record(cta, MK_EV_REDUCE, MK_CAUSE_NONE, s->id, start, cta_time(cta));

@@ -36,6 +36,10 @@ def everywhere(comm):
     near(c, mkernel.from_bf16(a).astype(float) @ mkernel.from_bf16(b).astype(float))
     gathered = mkernel.ag_gemm(a[own], b, deterministic="everywhere")
     assert (mkernel.ag_gemm(a[own][:1], b, deterministic="everywhere")[r] == gathered[r * 8]).all()
+    x, b1, b2 = (mkernel.to_bf16(draw.standard_normal(shape).astype(numpy.float32)) for shape in ((6, 40), (8, 40, 48), (8, 24, 40)))
+    ids, weights, here = draw.permuted(numpy.tile(numpy.arange(8, dtype=numpy.int32), (6, 1)), axis=1)[:, :5], draw.random((6, 5), numpy.float32), slice(r * 8 // W, (r + 1) * 8 // W)
+    layer = lambda rows, **more: mkernel.moe_ffn(x[rows], b1[here], ids[rows].copy(), weights[rows], b2[here], deterministic="everywhere", **more)
+    assert (layer(slice(3, 4), options="tile=16,32")[0] == layer(slice(6))[3]).all()
     refuses("'everywhere'", mkernel.gemm_ar, a_cut, b_cut, deterministic="always")
     refuses("a multiple of 64", mkernel.gemm_ar, a_cut[:, :8].copy(), b_cut[:8], deterministic="everywhere")
 

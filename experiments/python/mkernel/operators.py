@@ -272,13 +272,14 @@ def moe_combine(rows, ids, weights, out=None, *, experts: int, capacity: int = 0
     return _launch(comm, "moe_combine", (rows, ids, weights), outputs, options=f"experts={int(experts)} {_roomy(options, capacity)}".strip())[0]
 
 
-def moe_ffn(x, b1, ids, weights, b2, out=None, *, deterministic: bool = False, capacity: int = 0, options: str = "", comm=None):
+def moe_ffn(x, b1, ids, weights, b2, out=None, *, deterministic=False, capacity: int = 0, options: str = "", comm=None):
     """Y = each token through its experts: the sum over its K of weight * (silu(x G) * (x U)) B2.
 
     x: [T, H] bf16. ids: [T, K], as in moe_dispatch_gemm. weights: [T, K] fp32.
     b1: [E/W, H, 2 I] bf16: the columns of G, then those of U. b2: [E/W, I, H] bf16.
     out: [T, H] bf16. Returns it. A token without experts gets zeros.
-    deterministic: what is sent between ranks is not rounded to bf16.
+    deterministic: what is sent between ranks is not rounded to bf16. "everywhere": a token's row follows from the token,
+        its experts and weights alone, for W of 1, 2, 4 or 8.
     """
     outputs = None if out is None else (out,)
     return _launch(comm, "moe_ffn", (x, b1, ids, weights, b2), outputs, False, deterministic, _roomy(options, capacity))[0]
