@@ -150,8 +150,8 @@ void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset);
  */
 /* What a result's bits depend on. FAST: on the order in which ranks' parts come, too, and parts may be bf16. DETERMINISTIC:
  * sums over ranks are fp32 and in one order, so every run of one plan gives the same bits. EVERYWHERE: a row of C depends
- * on that row of A and on B alone: not on M, on the plan, or on how many ranks there are (mk_gemm_rs, mk_moe_ffn;
- * ag_gemm and moe_dispatch_gemm). */
+ * on that row of A and on B alone: not on M, on the plan, or on how many ranks there are (mk_gemm_rs, mk_moe_ffn,
+ * mk_ring_attention; ag_gemm and moe_dispatch_gemm). */
 enum mk_deterministic { MK_FAST, MK_DETERMINISTIC, MK_EVERYWHERE };
 
 struct mk_spec {
@@ -296,7 +296,9 @@ int mk_gemm_ar(struct mk_plan *plan, const void *a, const void *b, void *c, void
  * of fewer or none, and rank r holds block r. Causal: into 2 W of ceil(S/2W), and it holds block r,
  * then block 2 W - 1 - r, so that all ranks have the same work (zigzag); with "split=contiguous"
  * among the plan's options block r of W, and the last rank has the most to do. A rank without rows
- * launches too; its arguments may be NULL. The same bits on every run. */
+ * launches too; its arguments may be NULL. The same bits on every run. With MK_EVERYWHERE a row depends on its query and on the keys and
+ * values that it sees, not on the ranks or on which of them has what; a rank's blocks are of a multiple of 128 rows (on one rank that
+ * has one block, of any number). */
 int mk_ring_attention(struct mk_plan *plan, const void *q, const void *k, const void *v, void *o,
                       float *lse, void *stream);
 

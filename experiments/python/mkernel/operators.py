@@ -185,7 +185,7 @@ def ring_attention_shard(x, *, dim: int = 1, causal: bool = False, split: str = 
     return numpy.concatenate(parts, dim)
 
 
-def ring_attention(q, k, v, *, causal: bool = False, split: str = "zigzag", sequence=None, out=None, lse=None, options: str = "", comm=None):
+def ring_attention(q, k, v, *, causal: bool = False, split: str = "zigzag", sequence=None, out=None, lse=None, deterministic=False, options: str = "", comm=None):
     """O = softmax(Q K^T / sqrt(D)) V over the sequence of all ranks, the same bits on every run.
 
     q: [B, S/W, H, D] bf16, this rank's rows of the sequence; D is 64 or 128.
@@ -195,6 +195,8 @@ def ring_attention(q, k, v, *, causal: bool = False, split: str = "zigzag", sequ
         ring_attention_rows says which rows a rank has, and ring_attention_shard cuts them from a whole tensor.
     sequence: S, where the ranks do not divide it: a rank's rows are then those that ring_attention_rows says, perhaps none.
     out: [B, S/W, H, D] bf16. lse: [B, H, S/W] fp32, natural logarithm of the softmax's sums. Both or neither.
+    deterministic: "everywhere": a row has the same bits whatever the ranks, the split, the plan and, under a mask, the places behind it;
+        a rank's runs of rows are multiples of 128. Else it has them in every run of a plan.
     Returns (out, lse).
     """
     outputs = None if out is None and lse is None else (out, lse)
@@ -202,7 +204,7 @@ def ring_attention(q, k, v, *, causal: bool = False, split: str = "zigzag", sequ
         options = f"split=contiguous {options}".strip()
     if sequence is not None:
         options = f"sequence={int(sequence)} {options}".strip()
-    return tuple(_launch(comm, "ring_attention", (q, k, v), outputs, causal, options=options))
+    return tuple(_launch(comm, "ring_attention", (q, k, v), outputs, causal, deterministic, options))
 
 
 def _roomy(options, capacity):
