@@ -26,8 +26,8 @@ template <class tensor> struct ring_attention_tensors {
  * Not in registers: with three consumer warpgroups there are too few. */
 struct ring_attention_state {
     struct mk_cta cta;
-    uint32_t
-        awaited_run; /* of its keys, those from row awaited_row on have come; UINT32_MAX: none */
+    /* Of the keys of run awaited_run, those from row awaited_row on have come; UINT32_MAX: of none. */
+    uint32_t awaited_run;
     int32_t awaited_row;
     uint32_t blocks; /* of the tile, so far, of this rank's own keys */
     int all_here;    /* all keys of the tile */
