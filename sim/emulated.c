@@ -33,7 +33,11 @@ const struct emulated_op *emulated_op_of(enum mk_op op)
     return (unsigned)op < MK_OPS && emulated_ops[op].launch ? &emulated_ops[op] : NULL;
 }
 
+const int emulated_built = 1;
+
 #else
+
+const int emulated_built = 0;
 
 const struct emulated_op *emulated_op_of(enum mk_op op)
 {

@@ -16,7 +16,8 @@ struct emulated_op {
     int (*launch)(const struct mk_plan *plan, const struct gpu_launch *launch, void *stream);
 };
 
-/* NULL: it has no kernel, or this build has none. */
+/* NULL: it has no kernel, or this build has none (emulated_built is 0). */
+extern const int emulated_built;
 const struct emulated_op *emulated_op_of(enum mk_op op);
 
 /* Fills what is the same for all launches of a job: the split, where the heap and those of the

@@ -125,6 +125,16 @@ int exact_is_right(const struct mk_problem *q, uint64_t seed, uint64_t launch, u
                               fabsf(said - *right) <= 0x1p-7f * fabsf(*right) + 1e-30f);
 }
 
+int exact_is_wrong(const struct mk_problem *q, uint64_t launch, const char *what, uint64_t row,
+                   uint64_t col, uint16_t value, float right, char *text, size_t size)
+{
+    snprintf(text, size, "launch %llu, rank %u: %s[%llu][%llu] is %g and should be %g%s",
+             (unsigned long long)launch, q->topo.rank, what, (unsigned long long)row,
+             (unsigned long long)col, (double)mk_bf16_to_float(value), (double)right,
+             value == 0xffff ? " (never written)" : "");
+    return 1;
+}
+
 /* Of an epilogue of rows: element i of the whole residual, and of the norm's weight. */
 static float exact_residual(uint64_t seed, uint64_t launch, uint64_t i)
 {
@@ -221,24 +231,9 @@ int exact_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uin
         float right = ldexpf((float)expected[i], power);
         if (exact_is_right(q, seed, launch, i % q->n, c[i], &right))
             continue;
-        snprintf(text, size, "launch %llu, rank %u: C[%llu][%llu] is %g and should be %g%s",
-                 (unsigned long long)launch, q->topo.rank, (unsigned long long)(first + i / q->n),
-                 (unsigned long long)(i % q->n), (double)mk_bf16_to_float(c[i]), (double)right,
-                 c[i] == 0xffff ? " (never written)" : "");
-        return 1;
+        return exact_is_wrong(q, launch, "C", first + i / q->n, i % q->n, c[i], right, text, size);
     }
     return 0;
-}
-
-static int exact_row_is_wrong(const struct mk_problem *q, uint64_t launch, const char *what,
-                              uint64_t row, uint64_t col, uint16_t value, float right, char *text,
-                              size_t size)
-{
-    snprintf(text, size, "launch %llu, rank %u: %s[%llu][%llu] is %g and should be %g%s",
-             (unsigned long long)launch, q->topo.rank, what, (unsigned long long)row,
-             (unsigned long long)col, (double)mk_bf16_to_float(value), (double)right,
-             value == 0xffff ? " (never written)" : "");
-    return 1;
 }
 
 int exact_verify_rows(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint64_t first,
@@ -261,8 +256,8 @@ int exact_verify_rows(const struct mk_plan *plan, uint64_t seed, uint64_t launch
             const float right = mk_bf16_to_float(mk_bf16_from_float(
                 (float)expected[col] + exact_residual(seed, launch, whole + col)));
             if (mk_bf16_to_float(sum[at + col]) != right)
-                return exact_row_is_wrong(q, launch, normed ? "new_residual" : "C", first + row,
-                                          col, sum[at + col], right, text, size);
+                return exact_is_wrong(q, launch, normed ? "new_residual" : "C", first + row, col,
+                                      sum[at + col], right, text, size);
             squares += (double)right * (double)right;
         }
         const double scale = 1 / sqrt(squares / (double)q->n + (double)q->eps);
@@ -271,8 +266,8 @@ int exact_verify_rows(const struct mk_plan *plan, uint64_t seed, uint64_t launch
                                         (double)exact_weight(seed, launch, col)),
                         off = mk_bf16_to_float(c[at + col]) - right;
             if (!(fabsf(off) <= 0x1p-8f * fabsf(right) * 1.01f))
-                return exact_row_is_wrong(q, launch, "C", first + row, col, c[at + col], right,
-                                          text, size);
+                return exact_is_wrong(q, launch, "C", first + row, col, c[at + col], right, text,
+                                      size);
         }
     }
     return 0;

@@ -21,6 +21,10 @@ void exact_fill_bias(const struct mk_problem *q, uint64_t seed, uint64_t launch,
 int exact_is_right(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint64_t col,
                    uint16_t value, float *right);
 
+/* 1, with a sentence: element [row, col] of `what` is wrong. */
+int exact_is_wrong(const struct mk_problem *q, uint64_t launch, const char *what, uint64_t row,
+                   uint64_t col, uint16_t value, float right, char *text, size_t size);
+
 /* Of an epilogue of rows: what follows that sum (core/epilogue.h), of rows [first, first + rows),
  * which are those of C. An element of a normed row may be the next of bf16. 0, or 1 with a sentence.
  */

@@ -16,8 +16,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#ifdef MK_HAVE_EMULATION
-
 #define CTAS ((1 + MK_AUXILIARY_WARPS) * EMULATED_SMS)
 #define TRACKS (CTAS * GPU_TRACK_WARPS)
 #define MACHINE_BYTES ((size_t)64 << 20)
@@ -335,5 +333,3 @@ const struct mk_exec_ops exec_emulated = {
     .close = exec_emulated_close,
     .forget = exec_emulated_empty_tracks,
 };
-
-#endif

@@ -1,5 +1,5 @@
 #include "sim/moved.h"
-#include "sim/fingerprint.h"
+#include "sim/fill.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +15,8 @@ void moved_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                 void *const arguments[MK_SPACES - 1])
 {
     const struct mk_problem *q = &plan->problem;
-    fingerprint_fill(arguments[0], q->m / mk_world(&q->topo) * moved_words(q), seed, q->topo.rank,
-                     launch, 0);
+    sim_fill(arguments[0], q->m / mk_world(&q->topo) * moved_words(q), seed, q->topo.rank, launch,
+             0);
 }
 
 /* C against every rank's A, made anew, row by row. */
@@ -35,7 +35,7 @@ int moved_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
     for (uint64_t row = 0; !wrong && row < bytes[1] / 2 / words; row++) {
         uint64_t from = op_of(q->op)->moves(q, row);
         if (from / rows != made)
-            fingerprint_fill(a, rows * words, seed, (uint32_t)(from / rows), launch, 0);
+            sim_fill(a, rows * words, seed, (uint32_t)(from / rows), launch, 0);
         made = from / rows;
         wrong = memcmp((const uint16_t *)arguments[1] + row * words, a + from % rows * words,
                        words * sizeof *a) != 0;

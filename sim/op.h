@@ -107,8 +107,7 @@ struct sim_op {
      * explorer finds fault with that. */
     int leaves_puts;
 
-    /* The explorer's inputs and verification with the op's own math; NULL: those of fingerprints
-     * (sim/fingerprint.h) */
+    /* The explorer's inputs, and what they make of them */
     void (*fill)(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  void *const arguments[MK_SPACES - 1]);
     int (*verify)(const struct mk_plan *plan, uint64_t seed, uint64_t launch,

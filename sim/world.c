@@ -1,5 +1,4 @@
 #include "sim/model_fabric.h"
-#include "sim/fingerprint.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -59,19 +58,8 @@ void sim_world_begin_launch(struct sim_world_rank *r)
     uint32_t outputs = op_extents(&r->plan.problem, bytes);
     if (config->inputs) {
         config->inputs(config->context, &r->plan, r->launch, arguments[0], arguments[1]);
-    } else if (w->hopper && !w->op->fill) {
-        world_emulated_fill(&r->plan, config->seed, r->launch, arguments);
-    } else if (w->op->fill) {
-        w->op->fill(&r->plan, config->seed, r->launch, arguments);
     } else {
-        fingerprint_fill(arguments[0], bytes[0] / 2, config->seed, r->plan.problem.topo.rank,
-                         r->launch, 0);
-        if (r->plan.problem.fp8)
-            fingerprint_fill(arguments[3], bytes[3] / 2, config->seed, r->plan.problem.topo.rank,
-                             r->launch, 3);
-        if (config->math == SIM_MATH_GEMM)
-            fingerprint_fill(arguments[1], bytes[1] / 2, config->seed, r->plan.problem.topo.rank,
-                             r->launch, 1);
+        w->op->fill(&r->plan, config->seed, r->launch, arguments);
     }
     for (uint32_t i = 0; i < MK_SPACES - 1; i++)
         if (outputs >> i & 1)
@@ -89,16 +77,6 @@ void sim_world_begin_launch(struct sim_world_rank *r)
     if (result)
         sim_world_error(w, -EBADMSG, "rank %u: its kernel is not launched: %d",
                         r->plan.problem.topo.rank, result);
-}
-
-static void world_check_fingerprint(struct sim_world *w, struct sim_world_rank *r, uint64_t launch,
-                                    void *const *arguments)
-{
-    /* Ranks check the same launch one after the other, mostly: its rows of A are kept. */
-    char text[256];
-    if (fingerprint_verify(&r->plan, w->config.seed, launch, arguments[2], w->fingerprint_rows,
-                           &w->fingerprint_launch, text, sizeof text))
-        sim_world_error(w, -EBADMSG, "%s", text);
 }
 
 /* A launch ends with no put under way, of an operator that promises that (docs/MODEL.md). */
@@ -127,22 +105,14 @@ void sim_world_end_launch(struct sim_world_rank *r)
         return;
     if (!w->op->leaves_puts && !r->busy) /* else the next one may have put, too */
         world_check_drained(w, r);
-    if (w->config.check) {
-        if (w->config.check(w->config.context, &r->plan, launch,
-                            arguments[__builtin_ctz(op_extents(&r->plan.problem, bytes))], text,
-                            sizeof text))
-            sim_world_error(w, -EBADMSG, "%s", text);
-    } else if (w->hopper && !w->op->verify) {
-        if (world_emulated_verify(&r->plan, w->config.seed, launch, arguments, &w->reference, text,
-                                  sizeof text))
-            sim_world_error(w, -EBADMSG, "%s", text);
-    } else if (w->op->verify) {
-        if (w->op->verify(&r->plan, w->config.seed, launch, arguments, &w->reference, text,
-                          sizeof text))
-            sim_world_error(w, -EBADMSG, "%s", text);
-    } else if (w->config.math == SIM_MATH_FINGERPRINT) {
-        world_check_fingerprint(w, r, launch, arguments);
-    }
+    int wrong = w->config.check
+                    ? w->config.check(w->config.context, &r->plan, launch,
+                                      arguments[__builtin_ctz(op_extents(&r->plan.problem, bytes))],
+                                      text, sizeof text)
+                    : w->op->verify(&r->plan, w->config.seed, launch, arguments, &w->reference,
+                                    text, sizeof text);
+    if (wrong)
+        sim_world_error(w, -EBADMSG, "%s", text);
 }
 
 /* ---- life ---- */
@@ -210,9 +180,7 @@ static int world_make_memory(struct sim_world *w, struct sim_world_rank *r)
     memset(r->heap, 0, flag_bytes);
     memset(r->heap + flag_bytes, 0xff, r->heap_bytes - flag_bytes);
     memset(r->heap + r->plan.heap_base, 0, r->plan.zero_bytes);
-    return !w->hopper && (w->config.math == SIM_MATH_GEMM || w->op->fill)
-               ? compute_create(&r->compute, &r->plan)
-               : 0;
+    return w->hopper ? 0 : compute_create(&r->compute, &r->plan);
 }
 
 static int world_make_ctas(struct sim_world *w, struct sim_world_rank *r)
@@ -354,8 +322,7 @@ static int world_make_world(struct sim_world *w, char *error, size_t size)
     if (failure_case_open(&w->failure, w->world))
         return -ENOMEM;
     w->ranks = calloc(w->world, sizeof *w->ranks);
-    w->fingerprint_rows = malloc((w->config.problem.m + 1) * sizeof *w->fingerprint_rows);
-    if (!w->ranks || !w->fingerprint_rows)
+    if (!w->ranks)
         return -ENOMEM;
     for (uint32_t rank = 0; !result && rank < w->world; rank++)
         result = world_make_rank(w, rank, error, size);
@@ -399,7 +366,6 @@ int sim_world_run(const struct sim_world_config *config, struct sim_world_result
         world_free_rank(&w, &w.ranks[rank]);
     world_emulated_close(&w);
     free(w.ranks);
-    free(w.fingerprint_rows);
     free(w.reference.memory);
     failure_case_close(&w.failure);
     free(w.priorities);

@@ -38,12 +38,6 @@ struct sim_fault {
     uint64_t number;
 };
 
-enum sim_math {
-    SIM_MATH_FINGERPRINT, /* C says which bytes of A each row was read from: cheap, and no rounding
-                       hides a wrong byte */
-    SIM_MATH_GEMM,        /* the op's own, by OpenBLAS */
-};
-
 struct sim_world_result;
 struct hopper_mutation;
 struct hopper_site;
@@ -54,7 +48,6 @@ struct sim_world_config {
     uint32_t launches;
     uint64_t seed;
     enum sim_order order;
-    enum sim_math math;
     uint32_t ring_capacity; /* commands, a power of two; 0: 64 */
     uint32_t in_flight;     /* puts of one proxy; 0: the proxy's default */
     uint32_t fabric_depth;  /* puts that a fabric takes before it says -EAGAIN; 0: 16 */
@@ -81,7 +74,7 @@ struct sim_world_config {
     void (*inputs)(void *context, const struct mk_plan *plan, uint64_t launch, uint16_t *a,
                    uint16_t *b);
     /* Verifies C after launch `launch`: 0, or non-zero with a sentence in `text`. NULL: by the
-     * operator's own verification, or by fingerprints (SIM_MATH_FINGERPRINT). */
+     * operator's own verification. */
     int (*check)(void *context, const struct mk_plan *plan, uint64_t launch, const uint16_t *c,
                  char *text, size_t size);
     void *context;

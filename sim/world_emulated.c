@@ -1,23 +1,17 @@
 /* Form (b) with GPUs: the kernels' own device code in place of CTAs that are coroutines. All ranks'
  * GPUs are one emulated machine (sim/hopper), which is one actor of the world's scheduler; proxies
  * and the network are the same as ever. */
-#include "core/bf16.h"
 #include "core/ops/op.h"
-#include "core/quantize.h"
 #include "kernels/report.h"
 #include "kernels/stuck.h"
 #include "sim/emulated.h"
-#include "sim/exact.h"
 #include "sim/hopper/hopper.h"
 #include "sim/world_state.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#ifdef MK_HAVE_EMULATION
 
 enum { WORDS = 128, POSTED = 32, ENDING = 64, TAKEN = 80, BATCH = 64 };
 
@@ -64,8 +58,9 @@ int world_emulated_open(struct sim_world *w, char *error, size_t size)
                                          .forgives = world_emulated_forgives,
                                          .context = w};
     if (!emulated_op_of(w->config.problem.op)) {
-        snprintf(error, size, "%s has no kernel that could be emulated",
-                 plan_op_name(w->config.problem.op));
+        snprintf(error, size, "%s has no kernel that could be emulated%s",
+                 plan_op_name(w->config.problem.op),
+                 emulated_built ? "" : " in this build: no C++ compiler was found");
         return -EINVAL;
     }
     if (w->config.fault.kind == SIM_FAULT_MUTE || w->config.costs) {
@@ -248,171 +243,4 @@ void world_emulated_proxy(struct sim_world_rank *r)
         hopper_nic_flag(r->world->hopper, (uint32_t)(r - r->world->ranks), &r->rings[i]->completed);
         hopper_nic_flag(r->world->hopper, (uint32_t)(r - r->world->ranks), &r->rings[i]->seen);
     }
-}
-
-#else
-
-int world_emulated_open(struct sim_world *w, char *error, size_t size)
-{
-    snprintf(error, size, "this build has no emulated kernels: no C++ compiler was found");
-    return -EINVAL;
-}
-void world_emulated_close(struct sim_world *w)
-{
-}
-int world_emulated_rank(struct sim_world *w, struct sim_world_rank *r, char *error, size_t size)
-{
-    return -EINVAL;
-}
-void *world_emulated_memory(struct sim_world *w, size_t bytes)
-{
-    return NULL;
-}
-int world_emulated_launch(struct sim_world_rank *r)
-{
-    return -EINVAL;
-}
-int world_emulated_busy(const struct sim_world_rank *r)
-{
-    return 0;
-}
-void world_emulated_wrote(struct sim_world_rank *r, const void *p, size_t bytes)
-{
-}
-int world_emulated_step(struct sim_world *w)
-{
-    return 0;
-}
-int world_emulated_tick(struct sim_world *w, uint64_t next)
-{
-    return 0;
-}
-void world_emulated_deadlock(struct sim_world *w)
-{
-}
-void world_emulated_drop(struct sim_world *w, uint32_t rank)
-{
-}
-void world_emulated_moves(struct sim_world *w, uint32_t rank, const void *destination,
-                          const void *source, uint64_t bytes)
-{
-}
-void world_emulated_raises(struct sim_world *w, uint32_t rank, const void *flag)
-{
-}
-void world_emulated_proxy(struct sim_world_rank *r)
-{
-}
-
-#endif
-
-/* ---- AllGather+GEMM with its own math: the explorer's fingerprints of it are no product ---- */
-
-/* Of small integers, none 0: a sum of K products is exact in fp32. */
-static void world_emulated_integers(uint16_t *to, uint64_t count, uint64_t seed, uint64_t launch,
-                                    uint32_t rank, uint32_t argument)
-{
-    /* -3, -2, -1, 1, 2, 3 */
-    static const uint16_t values[] = {0xc040, 0xc000, 0xbf80, 0x3f80, 0x4000, 0x4040};
-    struct sim_random r = {sim_mix(seed) ^ sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
-    for (uint64_t i = 0; i < count; i++)
-        to[i] = values[sim_random_below(&r, 6)];
-}
-
-/* The same in e4m3; and scales, powers of two of which those of A and of B come near 2^40 and
- * 2^-40, one of each block's others by no more than 8. */
-static void world_emulated_codes(uint8_t *to, uint64_t count, uint64_t seed, uint64_t launch,
-                                 uint32_t rank, uint32_t argument)
-{
-    static const uint8_t values[] = {0xc4, 0xc0, 0xb8, 0x38, 0x40, 0x44};
-    struct sim_random r = {sim_mix(seed) ^ sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
-    for (uint64_t i = 0; i < count; i++)
-        to[i] = values[sim_random_below(&r, 6)];
-}
-
-static void world_emulated_scales(float *to, uint64_t count, uint64_t seed, uint64_t launch,
-                                  uint32_t rank, uint32_t argument)
-{
-    struct sim_random r = {sim_mix(seed) ^ sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
-    for (uint64_t i = 0; i < count; i++)
-        to[i] = ldexpf(1, (int)sim_random_below(&r, 3) + (argument == 3 ? 38 : -40));
-}
-
-void world_emulated_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                         void *const arguments[MK_SPACES - 1])
-{
-    const struct mk_problem *q = &plan->problem;
-    if (q->fp8) {
-        uint64_t bytes[MK_SPACES - 1];
-        op_extents(q, bytes);
-        for (uint32_t i = 0; i < 2; i++)
-            world_emulated_codes(arguments[i], bytes[i], seed, launch, q->topo.rank, i);
-        for (uint32_t i = 3; i < 5; i++)
-            world_emulated_scales(arguments[i], bytes[i] / 4, seed, launch, q->topo.rank, i);
-    } else {
-        world_emulated_integers(arguments[0], q->m / mk_world(&q->topo) * q->k, seed, launch,
-                                q->topo.rank, 0);
-        world_emulated_integers(arguments[1], q->k * q->n, seed, launch, q->topo.rank, 1);
-    }
-    exact_fill_bias(q, seed, launch, arguments);
-}
-
-static void world_emulated_widen(float *to, const uint16_t *from, uint64_t count)
-{
-    for (uint64_t i = 0; i < count; i++)
-        to[i] = mk_bf16_to_float(from[i]);
-}
-
-/* Sums of products of such numbers are exact in fp32 and in the 14 bits of a tensor core. */
-int world_emulated_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                          void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
-                          char *text, size_t size)
-{
-    const struct mk_problem *q = &plan->problem;
-    uint64_t shard = q->m / mk_world(&q->topo), m = q->m, n = q->n, k = q->k;
-    uint64_t blocks = mk_ceil_div(k, MK_SCALE_BLOCK);
-    const uint16_t *c = arguments[2];
-    uint16_t *some = malloc(shard * k * sizeof *some);
-    float *a = malloc(m * k * sizeof *a), *b = malloc(k * n * sizeof *b),
-          *wide = malloc(k * n * sizeof *wide), *row = malloc(n * sizeof *row),
-          *scales = malloc(shard * blocks * sizeof *scales);
-    int wrong = !some || !a || !b || !wide || !row || !scales;
-    for (uint32_t rank = 0; !wrong && rank < mk_world(&q->topo); rank++)
-        if (q->fp8) {
-            world_emulated_codes((uint8_t *)some, shard * k, seed, launch, rank, 0);
-            world_emulated_scales(scales, shard * blocks, seed, launch, rank, 3);
-            dequantize_rows((uint8_t *)some, shard, k, scales, shard, a + rank * shard * k);
-        } else {
-            world_emulated_integers(some, shard * k, seed, launch, rank, 0);
-            world_emulated_widen(a + rank * shard * k, some, shard * k);
-        }
-    if (!wrong && q->fp8)
-        dequantize_blocks(arguments[1], n, k, arguments[4], mk_round_up(blocks, 4), b);
-    else if (!wrong)
-        world_emulated_widen(b, arguments[1], k * n);
-    for (uint64_t i = 0; !wrong && i < k * n; i++)
-        wide[i] = b[q->b_transposed ? i % n * k + i / n : i];
-    for (uint64_t i = 0; i < m && !wrong; i++) {
-        memset(row, 0, n * sizeof *row);
-        for (uint64_t p = 0; p < k; p++) {
-            float v = a[i * k + p];
-            for (uint64_t j = 0; j < n; j++)
-                row[j] += v * wide[p * n + j];
-        }
-        for (uint64_t j = 0; j < n && !wrong; j++)
-            if (!exact_is_right(q, seed, launch, j, c[i * n + j], &row[j])) {
-                snprintf(text, size, "launch %llu, rank %u: C[%llu][%llu] is %g and should be %g%s",
-                         (unsigned long long)launch, q->topo.rank, (unsigned long long)i,
-                         (unsigned long long)j, (double)mk_bf16_to_float(c[i * n + j]),
-                         (double)row[j], c[i * n + j] == 0xffff ? " (never written)" : "");
-                wrong = 1;
-            }
-    }
-    free(some);
-    free(a);
-    free(b);
-    free(scales);
-    free(wide);
-    free(row);
-    return wrong;
 }

@@ -2,7 +2,6 @@
  * interface allows.
  */
 #include "core/quantize.h"
-#include "sim/fingerprint.h"
 #include "sim/world_state.h"
 
 #include <errno.h>
@@ -225,43 +224,11 @@ void sim_outbox_free(struct sim_outbox *o)
     free(o->flights);
 }
 
-static void world_memory_store_fingerprint(struct sim_world_rank *r, const struct mk_tile *tile,
-                                           const float *rows)
-{
-    struct sim_operands o = {0};
-    uint64_t hash;
-    r->world->op->operands(&r->plan, tile, r->rank.epoch, &o);
-    for (uint32_t row = 0; row < tile->rows; row++) {
-        memcpy(&hash, (const uint8_t *)rows + row * sizeof hash, sizeof hash);
-        fingerprint_expand(hash, tile->col, tile->cols,
-                           (uint16_t *)(void *)(r->rank.spaces[o.c_space] + o.c) +
-                               (uint64_t)row * o.c_pitch);
-    }
-}
-
-static void world_memory_load_fingerprint(struct sim_world_rank *r, const struct mk_tile *tile,
-                                          uint32_t first, uint32_t count, float *rows)
-{
-    struct sim_operands o = {0};
-    r->world->op->operands(&r->plan, tile, r->rank.epoch, &o);
-    const uint32_t half = o.fp8 ? 2 : 1; /* of 16 bits, an element */
-    const uint16_t *a = (const uint16_t *)(const void *)(r->rank.spaces[o.a_space] + o.a);
-    const float *scales = (const float *)(const void *)(r->rank.spaces[o.scales_space] + o.scales);
-    for (uint32_t row = first; row < first + count; row++) {
-        uint64_t hash = fingerprint_row(a + (uint64_t)row * o.a_pitch / half, o.k / half);
-        if (o.fp8)
-            hash = fingerprint_scaled(hash, scales + row, mk_ceil_div(o.k, MK_SCALE_BLOCK),
-                                      o.scales_pitch);
-        memcpy((uint8_t *)rows + row * sizeof hash, &hash, sizeof hash);
-    }
-}
-
 /* A tile reads its A in two parts, between which everything may happen. */
 void sim_world_math(struct sim_cta *cta, const struct mk_tile *tile)
 {
     struct sim_world_rank *r = world_memory_rank_of(cta);
     const struct sim_costs *costs = r->world->config.costs;
-    int gemm = r->compute != NULL;
     float *a =
         r->scratch + (uint64_t)cta->cta.index * r->plan.problem.tuning.tile_m * r->plan.problem.k;
     uint32_t half = tile->rows / 2;
@@ -273,19 +240,10 @@ void sim_world_math(struct sim_cta *cta, const struct mk_tile *tile)
         r->world->op->math(cta, tile, r->world->config.costs ? NULL : coroutine_yield);
         return;
     }
-    if (gemm)
-        compute_load_a(&r->rank, tile, 0, half, a);
-    else
-        world_memory_load_fingerprint(r, tile, 0, half, a);
+    compute_load_a(&r->rank, tile, 0, half, a);
     coroutine_yield();
-    if (gemm)
-        compute_load_a(&r->rank, tile, half, tile->rows - half, a);
-    else
-        world_memory_load_fingerprint(r, tile, half, tile->rows - half, a);
+    compute_load_a(&r->rank, tile, half, tile->rows - half, a);
     cta->ready = done;
     coroutine_yield();
-    if (gemm)
-        compute_store_c(r->compute, cta, tile, a);
-    else
-        world_memory_store_fingerprint(r, tile, a);
+    compute_store_c(r->compute, cta, tile, a);
 }

@@ -72,8 +72,6 @@ struct sim_world {
     uint64_t now, steps, hash;
     uint32_t world;
     struct sim_world_rank *ranks;
-    uint64_t *fingerprint_rows; /* what stands for A's rows in launch `fingerprint_launch` */
-    uint64_t fingerprint_launch;
     struct sim_reference reference;
     struct failure_case failure; /* all ranks' records; what it keeps is result->failure */
     int error;                   /* 0, or what sim_world_run will return */
@@ -136,11 +134,6 @@ void world_emulated_moves(struct sim_world *w, uint32_t rank, const void *destin
                           const void *source, uint64_t bytes);
 void world_emulated_raises(struct sim_world *w, uint32_t rank, const void *flag);
 void world_emulated_proxy(struct sim_world_rank *r);
-void world_emulated_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                         void *const arguments[MK_SPACES - 1]);
-int world_emulated_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                          void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
-                          char *text, size_t size);
 
 /* world_schedule.c: runs until everything has ended or world->error is set. */
 void sim_world_schedule(struct sim_world *w);

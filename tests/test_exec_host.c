@@ -10,7 +10,7 @@
 
 #include "core/roles/ag_gemm_plan.h"
 #include "core/comm.h"
-#include "sim/fingerprint.h"
+#include "sim/fill.h"
 #include "tests/helpers/ranks.h"
 #include "tests/helpers/reference.h"
 
@@ -109,15 +109,15 @@ static void run_burst(struct operands *o, const struct ranks_identity *id, struc
              shard = m / (id->nodes * id->gpus) * k;
     char text[256] = "";
     for (uint64_t i = 0; i < 5; i++) {
-        fingerprint_fill(o->a[i], shard, SEED, id->rank, o->launch + i, 0);
-        fingerprint_fill(o->b[i], k * n, SEED, id->rank, o->launch + i, 1);
+        sim_fill(o->a[i], shard, SEED, id->rank, o->launch + i, 0);
+        sim_fill(o->b[i], k * n, SEED, id->rank, o->launch + i, 1);
         memset(o->c[i], 0xff, m * n * 2);
         REQUIRE(mk_ag_gemm(o->plan, o->a[i], o->b[i], o->c[i], NULL) == 0);
     }
     REQUIRE(mk_wait(comm) == 0);
     for (uint64_t i = 0; i < 5; i++) {
         for (uint32_t rank = 0; rank < id->nodes * id->gpus; rank++)
-            fingerprint_fill(o->whole_a + rank * shard, shard, SEED, rank, o->launch + i, 0);
+            sim_fill(o->whole_a + rank * shard, shard, SEED, rank, o->launch + i, 0);
         reference_multiply(&o->reference, o->whole_a, o->b[i], o->problem.b_transposed);
         int wrong = reference_compare(&o->reference, o->c[i], text, sizeof text);
         if (wrong)

@@ -429,21 +429,13 @@ static const struct {
     const char *folder;
     int most;
 } circles[] = {
-    {"backends", 2},
-    {"backends/efa", 4},
-    {"backends/softnic", 22},
-    {"backends/verbs", 2},
-    {"core", 2},
-    {"core/ops", 15},
-    {"experiments/bench", 2},
-    {"experiments/sim", 3},
-    {"experiments/trace", 2},
-    {"experiments/tune", 3},
-    {"sim", 2},
-    {"sim/hopper", 13},
-    {"sim/timed", 4},
-    {"tracer", 2},
-    {"tui", 3},
+    {"backends", 2},         {"backends/efa", 4},
+    {"backends/verbs", 2},   {"core", 2},
+    {"core/ops", 15},        {"experiments/bench", 2},
+    {"experiments/sim", 3},  {"experiments/trace", 2},
+    {"experiments/tune", 3}, {"sim", 2},
+    {"sim/hopper", 13},      {"sim/timed", 4},
+    {"tracer", 2},           {"tui", 3},
 };
 enum { CIRCLES = sizeof circles / sizeof *circles, MOST_FILES = 64 };
 

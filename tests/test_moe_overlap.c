@@ -153,7 +153,7 @@ static void fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
             deck[other] = deck[place];
             deck[place] = ids[token * m->k + place] = id;
         }
-    fingerprint_fill(arguments[0], m->tokens * m->hidden, seed, plan->problem.topo.rank, launch, 0);
+    sim_fill(arguments[0], m->tokens * m->hidden, seed, plan->problem.topo.rank, launch, 0);
     if (plan->problem.op == MK_OP_MOE_FFN)
         memset(arguments[3], 0, m->tokens * m->k * 4);
 }

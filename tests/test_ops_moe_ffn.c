@@ -78,8 +78,8 @@ static void real_expert(const struct mk_plan *plan, uint64_t launch, uint32_t ex
                         uint16_t *b2)
 {
     const struct mk_moe *m = &plan->problem.moe;
-    fingerprint_fill(b1, 2 * m->hidden * m->inner, 4711, expert, launch, 1);
-    fingerprint_fill(b2, m->hidden * m->inner, 4711, expert, launch, 4);
+    sim_fill(b1, 2 * m->hidden * m->inner, 4711, expert, launch, 1);
+    sim_fill(b2, m->hidden * m->inner, 4711, expert, launch, 4);
 }
 
 static void real_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
@@ -89,7 +89,7 @@ static void real_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch
     uint32_t rank = plan->problem.topo.rank,
              count = (uint32_t)m->experts / mk_world(&plan->problem.topo);
     float *weights = arguments[3];
-    fingerprint_fill(arguments[0], m->tokens * m->hidden, 4711, rank, launch, 0);
+    sim_fill(arguments[0], m->tokens * m->hidden, 4711, rank, launch, 0);
     for (uint32_t i = 0; i < count; i++)
         real_expert(plan, launch, rank * count + i,
                     (uint16_t *)arguments[1] + 2 * i * m->hidden * m->inner,

@@ -10,7 +10,7 @@
 #include "tests/helpers/reference.h"
 #include "tests/helpers/world.h"
 
-#include "sim/fingerprint.h"
+#include "sim/fill.h"
 
 #include <errno.h>
 
@@ -28,8 +28,8 @@ static void fill(void *context, const struct mk_plan *plan, uint64_t launch, uin
                  uint16_t *b)
 {
     const struct mk_problem *q = &plan->problem;
-    fingerprint_fill(a, q->m / mk_world(&q->topo) * q->k, SEED, q->topo.rank, launch, 0);
-    fingerprint_fill(b, q->k * q->n, SEED, q->topo.rank, launch, 1);
+    sim_fill(a, q->m / mk_world(&q->topo) * q->k, SEED, q->topo.rank, launch, 0);
+    sim_fill(b, q->k * q->n, SEED, q->topo.rank, launch, 1);
 }
 
 static int check(void *context, const struct mk_plan *plan, uint64_t launch, const uint16_t *c,
@@ -40,8 +40,8 @@ static int check(void *context, const struct mk_plan *plan, uint64_t launch, con
     uint32_t world = mk_world(&q->topo);
     uint64_t shard = q->m / world * q->k;
     for (uint32_t rank = 0; rank < world; rank++)
-        fingerprint_fill(p->a + rank * shard, shard, SEED, rank, launch, 0);
-    fingerprint_fill(p->b, q->k * q->n, SEED, q->topo.rank, launch, 1);
+        sim_fill(p->a + rank * shard, shard, SEED, rank, launch, 0);
+    sim_fill(p->b, q->k * q->n, SEED, q->topo.rank, launch, 1);
     reference_multiply(&p->reference, p->a, p->b, q->b_transposed);
     p->checked++;
     return reference_compare(&p->reference, c, text, size);
@@ -55,7 +55,6 @@ static void run_product(struct sim_world_config config)
     assert_int_equal(reference_make(&p.reference, q->m, q->n, q->k), 0);
     p.a = malloc(q->m * q->k * 2);
     p.b = malloc(q->k * q->n * 2);
-    config.math = SIM_MATH_GEMM;
     config.inputs = fill;
     config.check = check;
     config.context = &p;

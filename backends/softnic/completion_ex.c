@@ -46,44 +46,24 @@ static void completion_ex_end_poll(struct ibv_cq_ex *ex)
         sched_yield();
 }
 
-static enum ibv_wc_opcode completion_ex_read_opcode(struct ibv_cq_ex *ex)
-{
-    return completion_ex_of(ex)->current.wc.opcode;
-}
-
-static uint32_t completion_ex_read_vendor_err(struct ibv_cq_ex *ex)
-{
-    return completion_ex_of(ex)->current.wc.vendor_err;
-}
-
-static uint32_t completion_ex_read_byte_len(struct ibv_cq_ex *ex)
-{
-    return completion_ex_of(ex)->current.wc.byte_len;
-}
-
-static __be32 completion_ex_read_imm_data(struct ibv_cq_ex *ex)
-{
-    return completion_ex_of(ex)->current.wc.imm_data;
-}
-
-static uint32_t completion_ex_read_qp_num(struct ibv_cq_ex *ex)
-{
-    return completion_ex_of(ex)->current.wc.qp_num;
-}
-
-static uint32_t completion_ex_read_src_qp(struct ibv_cq_ex *ex)
-{
-    return completion_ex_of(ex)->current.wc.src_qp;
-}
+#define READ(type, name, field)                                                                    \
+    static type completion_ex_read_##name(struct ibv_cq_ex *ex)                                    \
+    {                                                                                              \
+        return completion_ex_of(ex)->current.field;                                                \
+    }
+READ(enum ibv_wc_opcode, opcode, wc.opcode)
+READ(uint32_t, vendor_err, wc.vendor_err)
+READ(uint32_t, byte_len, wc.byte_len)
+READ(__be32, imm_data, wc.imm_data)
+READ(uint32_t, qp_num, wc.qp_num)
+READ(uint32_t, src_qp, wc.src_qp)
+READ(uint32_t, slid, wc.slid)
+READ(uint64_t, time, time_ns)
+#undef READ
 
 static unsigned int completion_ex_read_wc_flags(struct ibv_cq_ex *ex)
 {
     return completion_ex_of(ex)->current.wc.wc_flags;
-}
-
-static uint32_t completion_ex_read_slid(struct ibv_cq_ex *ex)
-{
-    return completion_ex_of(ex)->current.wc.slid;
 }
 
 /* service level and path bits are always 0 here */
@@ -93,11 +73,6 @@ static uint8_t completion_ex_read_zero(struct ibv_cq_ex *ex)
 }
 
 /* the device's clock is the wall clock */
-static uint64_t completion_ex_read_time(struct ibv_cq_ex *ex)
-{
-    return completion_ex_of(ex)->current.time_ns;
-}
-
 struct ibv_cq_ex *softnic_create_cq_ex(struct ibv_context *context,
                                        struct ibv_cq_init_attr_ex *attr)
 {

@@ -70,32 +70,23 @@ int softnic_pull(struct softnic_link *link, const struct iovec *to, int to_count
     return 0;
 }
 
-/* Bytes [offset, offset + length) of a scatter/gather list as addresses in this process. Returns
- * their number, or -EACCES when a key does not permit it. `pinned` (may be NULL) receives the
- * regions, in the same order. */
-int softnic_sge_slice(struct softnic_context *ctx, struct ibv_pd *pd, const struct ibv_sge *sge,
-                      int count, unsigned access, uint64_t offset, uint64_t length,
-                      struct iovec *out, struct softnic_mr **pinned)
+struct softnic_mapping *softnic_mapping_at(struct softnic_link *link, uint64_t base, uint64_t size)
 {
-    int used = 0;
-    for (int i = 0; i < count && length; i++) {
-        if (offset >= sge[i].length) {
-            offset -= sge[i].length;
-            continue;
-        }
-        uint64_t bytes = sge[i].length - offset < length ? sge[i].length - offset : length;
-        struct softnic_mr *mr =
-            softnic_mr_find(ctx, pd, sge[i].lkey, false, access, sge[i].addr + offset, bytes);
-        if (!mr)
-            return -EACCES;
-        out[used] = (struct iovec){softnic_mr_address(mr, sge[i].addr + offset), bytes};
-        if (pinned)
-            pinned[used] = mr;
-        used++;
-        offset = 0;
-        length -= bytes;
-    }
-    return length ? -EACCES : used;
+    for (struct softnic_mapping *m = link->mappings; m; m = m->next)
+        if (base < m->base + m->size && m->base < base + size)
+            return m;
+    return NULL;
+}
+
+uint64_t softnic_mapped_address(struct softnic_link *link, uint64_t address, uint64_t length,
+                                struct softnic_cuda_uuid *gpu)
+{
+    struct softnic_mapping *m = softnic_mapping_at(link, address, 1);
+    if (!m || length > m->size || address - m->base > m->size - length)
+        return 0;
+    if (gpu)
+        *gpu = m->gpu;
+    return m->local + (address - m->base);
 }
 
 /* Pulls with context->lock let go, the QP and the regions pinned. Returns 0, -EFAULT, or another

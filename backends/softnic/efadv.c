@@ -113,13 +113,13 @@ int efadv_query_device(struct ibv_context *context, struct efadv_device_attr *at
         return EOPNOTSUPP;
     if (inlen < offsetof(struct efadv_device_attr, reserved))
         return EINVAL;
-    struct efadv_device_attr whole = {.max_sq_wr = softnic_srd_max_sq(ctx),
-                                      .max_rq_wr = softnic_srd_max_sq(ctx),
+    struct efadv_device_attr whole = {.max_sq_wr = ctx->options.efa_depth,
+                                      .max_rq_wr = ctx->options.efa_depth,
                                       .max_sq_sge = SRD_MAX_SGE,
                                       .max_rq_sge = SRD_MAX_SGE,
                                       .inline_buf_size = SRD_INLINE,
                                       .device_caps = efadv_caps_of(ctx),
-                                      .max_rdma_size = softnic_srd_max_rdma(ctx)};
+                                      .max_rdma_size = ctx->options.efa_rdma_bytes};
     memset(attr, 0, inlen);
     memcpy(attr, &whole, inlen < sizeof(whole) ? inlen : sizeof(whole));
     return 0;

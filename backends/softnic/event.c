@@ -26,7 +26,7 @@ static void event_raise_event(struct softnic_context *ctx, uint64_t serial,
 
 void softnic_event_qp(struct softnic_qp *qp, enum ibv_event_type type)
 {
-    event_raise_event(softnic_context_of(qp->ibv.context), qp->serial, type, true);
+    event_raise_event(softnic_qp_context(qp), qp->serial, type, true);
 }
 
 void softnic_event_cq(struct softnic_cq *cq, enum ibv_event_type type)

@@ -7,7 +7,6 @@
  * on QPs and regions are under context->lock. */
 #include "gpu.h"
 #include "gather.h"
-#include "srd.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -30,6 +29,7 @@ struct entry {
     unsigned generation;
     struct softnic_mr *mr;     /* pinned; NULL: none */
     struct softnic_link *link; /* answer `request` there; NULL: no answer, or the link is gone */
+    softnic_copied *answer;
     struct softnic_frame request;
 };
 
@@ -146,10 +146,7 @@ void softnic_gpu_close(struct softnic_context *ctx)
     void *ignored;
     if (!ctx->gpu)
         return;
-    ctx->gpu->current = false; /* that was the progress thread's */
     softnic_gpu_settle(ctx);
-    for (struct softnic_link *link = ctx->links; link; link = link->next)
-        softnic_share_unmap_all(link);
     if (ctx->gpu->current)
         ctx->gpu->cuda->context_pop(&ignored);
     gpu_release(ctx->gpu);
@@ -197,12 +194,7 @@ static void gpu_retire(struct softnic_context *ctx, struct entry *e, bool broken
     e->qp->copies--;
     if (!e->link || e->link->dead || e->qp->generation != e->generation)
         return;
-    if (e->qp->srd)
-        softnic_srd_copied(e->link, e->qp, &e->request, broken);
-    else if (broken)
-        softnic_responder_copy_failed(e->link, e->qp, &e->request);
-    else
-        softnic_responder_acknowledge(e->link, &e->request);
+    e->answer(e->link, e->qp, &e->request, broken);
 }
 
 void softnic_gpu_start(struct softnic_context *ctx)
@@ -238,7 +230,7 @@ bool softnic_gpu_poll(struct softnic_context *ctx)
         pthread_cond_broadcast(&ctx->idle);
         for (struct softnic_link *link = ctx->links; link; link = link->next)
             if (!link->requester && !link->dead)
-                softnic_responder_flush_acks(link);
+                softnic_link_flush_acks(link);
     }
     return gpu->entry_tail != gpu->entry_head;
 }
@@ -278,10 +270,11 @@ static struct entry *gpu_add_entry(struct softnic_context *ctx, struct softnic_q
 }
 
 void softnic_gpu_answer_later(struct softnic_link *link, struct softnic_qp *qp,
-                              const struct softnic_frame *request)
+                              const struct softnic_frame *request, softnic_copied *answer)
 {
     struct entry *e = gpu_add_entry(link->context, qp);
     e->link = link;
+    e->answer = answer;
     e->request = *request;
 }
 
@@ -395,7 +388,7 @@ static int gpu_copy_run(struct softnic_link *link, void *to, const struct softni
 {
     struct softnic_gpu *gpu = link->context->gpu;
     struct softnic_cuda_uuid where;
-    uint64_t mapped = payload ? 0 : softnic_share_address(link, from, bytes, &where);
+    uint64_t mapped = payload ? 0 : softnic_mapped_address(link, from, bytes, &where);
     bool inside = mr->gpu && mapped && !memcmp(&where, &mr->share->gpu, sizeof(where));
     if (mr->gpu && mapped && !inside)
         return softnic_gather_run(&gpu->gather, (uintptr_t)to, mapped, bytes);

@@ -9,7 +9,8 @@
  * pinned ring. 0, -EOPNOTSUPP (no CUDA here, or gpu=refuse) or -ENOMEM. Context->lock is not held;
  * may take as long as the driver. */
 int softnic_gpu_open(struct softnic_context *ctx, int ordinal);
-void softnic_gpu_close(struct softnic_context *ctx); /* the progress thread has ended */
+/* The progress thread's last call, under context->lock: its links are gone. */
+void softnic_gpu_close(struct softnic_context *ctx);
 
 /* The driver's calls, with the device's context made current; progress thread. NULL: the driver
  * refuses. */
@@ -23,10 +24,11 @@ const struct softnic_cuda *softnic_gpu_calls(struct softnic_context *ctx);
 int softnic_gpu_place(struct softnic_link *link, struct softnic_qp *qp, const struct iovec *to,
                       struct softnic_mr **mr, int count, const struct softnic_message *message);
 
-/* Acknowledges the request once everything placed so far is there; SRD tells its receiver then,
- * too. */
+/* Calls `answer` once everything placed so far is there, unless the link or the QP has gone on. */
+typedef void softnic_copied(struct softnic_link *link, struct softnic_qp *qp,
+                            const struct softnic_frame *request, bool failed);
 void softnic_gpu_answer_later(struct softnic_link *link, struct softnic_qp *qp,
-                              const struct softnic_frame *request);
+                              const struct softnic_frame *request, softnic_copied *answer);
 
 /* Progress thread, under context->lock. start: starts what has been gathered, and lets go of the
  * lock for that. poll: the same with the lock held, and answers what has ended; is anything left?
@@ -61,10 +63,6 @@ void softnic_share_wait(struct softnic_context *ctx, struct softnic_qp *qp);
 void softnic_share_take(struct softnic_link *link,
                         const struct softnic_message *message); /* a peer's: maps it */
 void softnic_share_answered(struct softnic_link *link, const struct softnic_message *message);
-/* Where a peer's bytes are in this process, and in which GPU (where asked for); 0: not in memory
- * that it shares. */
-uint64_t softnic_share_address(struct softnic_link *link, uint64_t address, uint64_t length,
-                               struct softnic_cuda_uuid *gpu);
 void softnic_share_unmap_all(struct softnic_link *link);
 
 #endif

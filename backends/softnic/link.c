@@ -4,7 +4,7 @@
  * kernel keeps those unique and forgets them with the process, so there is nothing to clean up.
  * SO_PEERCRED names the user at the other end.
  */
-#include "gpu.h"
+#include "nic.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,6 +15,10 @@
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+enum {
+    ACK_BYTES = 64 << 10
+}; /* acknowledged at once after this much, so that a shallow send queue keeps moving */
 
 static socklen_t link_address_of(int device, uint32_t context, struct sockaddr_un *address)
 {
@@ -77,6 +81,8 @@ static struct softnic_link *link_new(struct softnic_context *ctx, int fd, bool r
     link->fd = fd;
     link->requester = requester;
     link->peer_device = link->peer_context = -1;
+    /* a value that a stranger's memory would hardly hold at that address */
+    link->hello_word = softnic_now() ^ (uint64_t)(uintptr_t)link << 16;
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer));
     if (!link_peer_trusted(fd, &link->peer_pid) ||
         epoll_ctl(ctx->epoll_fd, EPOLL_CTL_ADD, fd, &event)) {
@@ -86,12 +92,6 @@ static struct softnic_link *link_new(struct softnic_context *ctx, int fd, bool r
     link->next = ctx->links;
     ctx->links = link;
     return link;
-}
-
-/* A value that a stranger's memory would hardly hold at that address. */
-static uint64_t link_make_word(const struct softnic_link *link)
-{
-    return softnic_now() ^ (uint64_t)(uintptr_t)link << 16;
 }
 
 /* Without a descriptor for it a connection's messages would be lost, in silence, until a timeout.
@@ -128,14 +128,12 @@ struct softnic_link *softnic_link_to(struct softnic_context *ctx, int device, in
     }
     link->peer_device = device;
     link->peer_context = context;
-    link->hello_word = link_make_word(link);
     struct softnic_frame hello = {.kind = SOFTNIC_HELLO,
                                   .qpn_from =
                                       (uint32_t)ctx->device->index << SOFTNIC_QP_BITS | ctx->id,
                                   .address = (uintptr_t)&link->hello_word,
                                   .operand = {link->hello_word}};
-    if (softnic_link_append(link, &hello, NULL, 0))
-        softnic_link_kill(link);
+    softnic_link_send(link, &hello, NULL, 0);
     softnic_link_flush(link);
     return link->dead ? NULL : link;
 }
@@ -158,8 +156,7 @@ size_t softnic_link_pending(const struct softnic_link *link)
     return link->out_tail - link->out_head;
 }
 
-/* Puts a frame's head into the link's buffer and returns where its tail goes; NULL: no memory.
- * The buffer grows with what is in flight, which queue depths bound. */
+/* The buffer grows with what is in flight, which queue depths bound. */
 void *softnic_link_reserve(struct softnic_link *link, const struct softnic_frame *head,
                            size_t tail_bytes)
 {
@@ -172,8 +169,10 @@ void *softnic_link_reserve(struct softnic_link *link, const struct softnic_frame
     if (link->out_size - link->out_tail < need) {
         size_t size = (link->out_tail + need) * 2;
         uint8_t *out = realloc(link->out, size);
-        if (!out)
+        if (!out) {
+            softnic_link_kill(link);
             return NULL;
+        }
         link->out = out;
         link->out_size = size;
     }
@@ -185,16 +184,44 @@ void *softnic_link_reserve(struct softnic_link *link, const struct softnic_frame
     return at + sizeof(whole);
 }
 
-int softnic_link_append(struct softnic_link *link, const struct softnic_frame *head,
-                        const void *tail, size_t tail_bytes)
+bool softnic_link_send(struct softnic_link *link, const struct softnic_frame *head,
+                       const void *tail, size_t tail_bytes)
 {
     void *at = softnic_link_reserve(link, head, tail_bytes);
     if (at && tail_bytes)
         memcpy(at, tail, tail_bytes);
-    return at ? 0 : -ENOMEM;
+    return at != NULL;
 }
 
-static void link_watch(struct softnic_link *link, bool write)
+void softnic_link_flush_acks(struct softnic_link *link)
+{
+    if (!link->ack.owed)
+        return;
+    struct softnic_frame ack = {.kind = SOFTNIC_ACK,
+                                .qpn_to = link->ack.qpn_to,
+                                .qpn_from = link->ack.qpn_from,
+                                .psn = link->ack.psn};
+    link->ack.owed = false;
+    link->ack.bytes = 0;
+    softnic_link_send(link, &ack, NULL, 0);
+}
+
+void softnic_link_acknowledge(struct softnic_link *link, const struct softnic_frame *request)
+{
+    if (link->ack.owed && link->ack.qpn_from != request->qpn_to)
+        softnic_link_flush_acks(link);
+    link->ack.owed = true;
+    link->ack.qpn_to = request->qpn_from;
+    link->ack.qpn_from = request->qpn_to;
+    link->ack.psn = request->psn;
+    link->ack.bytes += request->length;
+    if (link->ack.bytes >= ACK_BYTES) {
+        softnic_link_flush_acks(link);
+        softnic_link_flush(link);
+    }
+}
+
+void softnic_link_watch(struct softnic_link *link, bool write)
 {
     struct epoll_event event = {.events = EPOLLIN | (write ? EPOLLOUT : 0), .data.ptr = link};
     if (link->watch_write != write &&
@@ -210,7 +237,7 @@ void softnic_link_flush(struct softnic_link *link)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN) {
-            link_watch(link, true);
+            softnic_link_watch(link, true);
             return;
         }
         if (n < 0) {
@@ -223,18 +250,6 @@ void softnic_link_flush(struct softnic_link *link)
         link->out_head = link->out_tail = 0;
 }
 
-/* The socket has room again. Only the progress thread stops waiting for that: another thread that
- * empties the buffer leaves it to the event to wake those QPs that found the buffer full. */
-void softnic_link_writable(struct softnic_link *link)
-{
-    softnic_link_flush(link);
-    if (link->dead || softnic_link_pending(link))
-        return;
-    link_watch(link, false);
-    if (link->requester)
-        softnic_requester_link_ready(link->context, link);
-}
-
 void softnic_links_flush(struct softnic_context *ctx)
 {
     for (struct softnic_link *link = ctx->links; link; link = link->next)
@@ -242,17 +257,14 @@ void softnic_links_flush(struct softnic_context *ctx)
             softnic_link_flush(link);
 }
 
-/* From any thread. The progress thread sees the hang-up and frees the link. */
 void softnic_link_kill(struct softnic_link *link)
 {
     if (link->dead)
         return;
     link->dead = true;
     shutdown(link->fd, SHUT_RDWR);
-    if (link->requester)
-        softnic_requester_link_lost(link->context, link);
-    pthread_cond_broadcast(
-        &link->context->idle); /* a wait for the peer to map something is in vain now */
+    /* a wait for the peer to map something is in vain now */
+    pthread_cond_broadcast(&link->context->idle);
 }
 
 void softnic_links_drop(struct softnic_context *ctx)
@@ -260,116 +272,4 @@ void softnic_links_drop(struct softnic_context *ctx)
     for (struct softnic_link *link = ctx->links; link; link = link->next)
         if (link->peer_device >= 0 && softnic_drops(ctx, link->peer_device))
             softnic_link_kill(link);
-}
-
-/* The link is in no list any more. Under context->lock; once the progress thread has ended, without
- * (softnic_gpu_close has unmapped everything by then). */
-void softnic_link_free(struct softnic_link *link)
-{
-    softnic_gpu_forget_link(link->context, link);
-    if (link->mappings) {
-        softnic_gpu_settle(link->context);          /* nothing copies out of them any more */
-        pthread_mutex_unlock(&link->context->lock); /* unmapping may wait for a kernel that runs */
-        softnic_share_unmap_all(link);
-        pthread_mutex_lock(&link->context->lock);
-    }
-    /* a child that was forked just now may still hold the socket: closing it here would not end its
-     * events, which name this link */
-    epoll_ctl(link->context->epoll_fd, EPOLL_CTL_DEL, link->fd, NULL);
-    close(link->fd);
-    free(link->out);
-    free(link);
-}
-
-static bool link_can_read(struct softnic_link *link, uint64_t address, uint64_t expected)
-{
-    uint64_t seen = 0;
-    struct iovec to = {&seen, sizeof(seen)};
-    struct softnic_segment from = {address, sizeof(seen)};
-    return link->context->options.copy != SOFTNIC_COPY_STREAM && link->peer_pid > 0 &&
-           !softnic_pull(link, &to, 1, &from, 1, sizeof(seen)) && seen == expected;
-}
-
-/* The two ends introduce themselves, and each finds out whether it can copy out of the other's
- * memory. */
-static void link_introduce(struct softnic_link *link, const struct softnic_message *message)
-{
-    const struct softnic_frame *head = &message->head;
-    if (link->requester) {
-        if (head->kind != SOFTNIC_WELCOME || link->ready) {
-            softnic_link_kill(link);
-            return;
-        }
-        link->peer_pulls = head->flags & SOFTNIC_FLAG_PULL;
-        link->pulls = link_can_read(link, head->address, head->operand[0]);
-        link->ready = true;
-        softnic_share_announce(link);
-        softnic_requester_link_ready(link->context, link);
-        return;
-    }
-    int device = (int)(head->qpn_from >> SOFTNIC_QP_BITS);
-    if (head->kind != SOFTNIC_HELLO || link->ready || softnic_drops(link->context, device)) {
-        softnic_link_kill(link);
-        return;
-    }
-    link->peer_device = device;
-    link->peer_context = (int)(head->qpn_from & (SOFTNIC_MAX_CONTEXT - 1));
-    link->ready = true;
-    link->hello_word = link_make_word(link);
-    struct softnic_frame welcome = {.kind = SOFTNIC_WELCOME,
-                                    .address = (uintptr_t)&link->hello_word,
-                                    .operand = {link->hello_word}};
-    if (link_can_read(link, head->address, head->operand[0]))
-        welcome.flags = SOFTNIC_FLAG_PULL;
-    if (softnic_link_append(link, &welcome, NULL, 0))
-        softnic_link_kill(link);
-}
-
-static void link_dispatch(struct softnic_link *link, const struct softnic_message *message)
-{
-    unsigned kind = message->head.kind;
-    if (kind <= SOFTNIC_WELCOME)
-        link_introduce(link, message);
-    else if (!link->ready || link->requester != (kind >= SOFTNIC_ACK))
-        softnic_link_kill(link); /* a response on a request link, or the other way round */
-    else if (kind == SOFTNIC_SHARE)
-        softnic_share_take(link, message);
-    else if (kind == SOFTNIC_SHARED)
-        softnic_share_answered(link, message);
-    else if (link->requester)
-        softnic_requester_response(link, message);
-    else
-        softnic_responder_request(link, message);
-}
-
-/* Progress thread. A handler may let go of the lock while it copies; the link stays, only this
- * thread frees it. */
-void softnic_link_readable(struct softnic_link *link)
-{
-    struct softnic_message message;
-    ssize_t n =
-        recv(link->fd, link->in + link->in_have, sizeof(link->in) - link->in_have, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (n <= 0) {
-        softnic_link_kill(link);
-        return;
-    }
-    link->in_have += (size_t)n;
-    size_t at = 0;
-    while (!link->dead) {
-        ssize_t used = softnic_frame_parse(link->in + at, link->in_have - at, &message);
-        if (used < 0)
-            softnic_link_kill(link);
-        if (used <= 0)
-            break;
-        at += (size_t)used;
-        link_dispatch(link, &message);
-    }
-    link->in_have -= at;
-    memmove(link->in, link->in + at, link->in_have);
-    softnic_gpu_start(link->context);
-    softnic_gpu_poll(link->context);
-    if (!link->requester && !link->dead)
-        softnic_responder_flush_acks(link);
 }

@@ -170,16 +170,69 @@ int ibv_dereg_mr(struct ibv_mr *ibv)
     return 0;
 }
 
-struct softnic_mr *softnic_mr_find(struct softnic_context *ctx, struct ibv_pd *pd, uint32_t key,
-                                   bool remote, unsigned access, uint64_t address, uint64_t length)
+struct softnic_mr *softnic_mr_find(struct softnic_qp *qp, uint32_t key, bool remote,
+                                   unsigned access, uint64_t address, uint64_t length)
 {
+    struct softnic_context *ctx = softnic_qp_context(qp);
     uint32_t slot = (key >> 8) - 1;
     struct softnic_mr *mr = slot < ctx->mr_size ? ctx->mr[slot] : NULL;
-    if (!mr || key != (remote ? mr->ibv.rkey : mr->ibv.lkey) || mr->ibv.pd != pd ||
+    if (!mr || key != (remote ? mr->ibv.rkey : mr->ibv.lkey) || mr->ibv.pd != qp->ibv.pd ||
         (mr->access & access) != access)
         return NULL;
     if (address < mr->iova || length > mr->ibv.length ||
         address - mr->iova > mr->ibv.length - length)
         return NULL;
     return mr;
+}
+
+/* Bytes [offset, offset + length) of a scatter/gather list as addresses in this process. Returns
+ * their number, or -EACCES when a key does not permit it. `pinned` (may be NULL) receives the
+ * regions, in the same order. */
+int softnic_sge_slice(struct softnic_qp *qp, const struct ibv_sge *sge, int count, unsigned access,
+                      uint64_t offset, uint64_t length, struct iovec *out,
+                      struct softnic_mr **pinned)
+{
+    int used = 0;
+    for (int i = 0; i < count && length; i++) {
+        if (offset >= sge[i].length) {
+            offset -= sge[i].length;
+            continue;
+        }
+        uint64_t bytes = sge[i].length - offset < length ? sge[i].length - offset : length;
+        struct softnic_mr *mr =
+            softnic_mr_find(qp, sge[i].lkey, false, access, sge[i].addr + offset, bytes);
+        if (!mr)
+            return -EACCES;
+        out[used] = (struct iovec){softnic_mr_address(mr, sge[i].addr + offset), bytes};
+        if (pinned)
+            pinned[used] = mr;
+        used++;
+        offset = 0;
+        length -= bytes;
+    }
+    return length ? -EACCES : used;
+}
+
+int softnic_wqe_slice(struct softnic_qp *qp, const struct softnic_wqe *wqe, unsigned access,
+                      uint64_t offset, uint64_t length, struct iovec *out,
+                      struct softnic_mr **pinned)
+{
+    return wqe->is_inline
+               ? 0
+               : softnic_sge_slice(qp, wqe->sge, wqe->num_sge, access, offset, length, out, pinned);
+}
+
+bool softnic_regions_in_gpu(struct softnic_mr *const *mr, int count)
+{
+    bool gpu = false;
+    for (int i = 0; i < count; i++)
+        gpu |= mr[i]->gpu;
+    return gpu;
+}
+
+bool softnic_wqe_in_gpu(struct softnic_qp *qp, const struct softnic_wqe *wqe, unsigned access)
+{
+    struct iovec at[SOFTNIC_MAX_SGE];
+    struct softnic_mr *mr[SOFTNIC_MAX_SGE];
+    return softnic_regions_in_gpu(mr, softnic_wqe_slice(qp, wqe, access, 0, wqe->length, at, mr));
 }

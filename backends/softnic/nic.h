@@ -290,6 +290,17 @@ static inline struct softnic_qp *softnic_qp_of(struct ibv_qp *qp)
     return (struct softnic_qp *)qp;
 }
 
+static inline struct softnic_context *softnic_qp_context(const struct softnic_qp *qp)
+{
+    return softnic_context_of(qp->ibv.context);
+}
+
+/* NULL: none of this context's has that number. */
+static inline struct softnic_qp *softnic_qp_find(struct softnic_context *ctx, uint32_t qpn)
+{
+    return qpn >> SOFTNIC_QP_BITS == ctx->id ? ctx->qp[qpn & (SOFTNIC_MAX_QP - 1)] : NULL;
+}
+
 static inline struct softnic_cq *softnic_cq_of(struct ibv_cq *cq)
 {
     return (struct softnic_cq *)cq;
@@ -299,6 +310,18 @@ static inline struct softnic_wqe *softnic_wqe_at(struct softnic_qp *qp, uint64_t
 {
     return &qp->sq[index % qp->sq_size];
 }
+
+static inline bool softnic_needs_response(const struct softnic_wqe *wqe)
+{
+    return wqe->opcode == IBV_WR_RDMA_READ || wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+           wqe->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+/* What follows stands in layers: a file calls those of its own layer above it, and of layers before
+ * it, never back (tests/test_house.c). What has to be said upwards waits on a structure for the
+ * progress thread: a dead link to be reaped, a timer, an answer behind a copy.
+ *
+ * ---- the process and its clock ---- */
 
 /* configure.c */
 int softnic_options_current(
@@ -313,54 +336,48 @@ void softnic_shape(struct softnic_context *ctx, struct softnic_wqe *wqe);
 bool softnic_drops(struct softnic_context *ctx, int device);
 void softnic_timer_at(struct softnic_context *ctx, uint64_t when_ns);
 
-/* tally.c: under context->lock. `wqe` has been sent to a QP of a device, for the first time; the QP
- * ends */
-void softnic_tally_sent(struct softnic_qp *qp, int device, uint32_t qpn,
-                        const struct softnic_wqe *wqe);
-void softnic_tally_end(struct softnic_qp *qp);
+/* event.c */
+void softnic_event_qp(struct softnic_qp *qp, enum ibv_event_type type);
+void softnic_event_cq(struct softnic_cq *cq, enum ibv_event_type type);
+/* softnic's own: IBV_EVENT_DEVICE_FATAL */
+void softnic_event_device(struct softnic_context *ctx, enum ibv_event_type type);
+int softnic_event_pipe(int fds[2]);
 
-/* progress.c */
-int softnic_progress_start(struct softnic_context *ctx);
-void softnic_progress_stop(struct softnic_context *ctx);
-void softnic_progress_forked(struct softnic_context *ctx);
-void softnic_qp_wake_at(struct softnic_qp *qp, uint64_t when); /* ns; under context->lock */
+/* ---- the wire, under context->lock ---- */
 
-/* link.c: under context->lock */
+/* link.c: links, and what leaves by them. reserve: puts a frame's head into the link's buffer and
+ * returns where its tail goes. What finds no memory kills the link; NULL and false say so. kill:
+ * from any thread; the progress thread sees the hang-up, tells the QPs and frees the link. */
 int softnic_link_listen(struct softnic_context *ctx);
 struct softnic_link *softnic_link_to(struct softnic_context *ctx, int device,
                                      int context); /* NULL: no such context */
 void softnic_link_accept(struct softnic_context *ctx);
 void *softnic_link_reserve(struct softnic_link *link, const struct softnic_frame *head,
                            size_t tail_bytes);
-int softnic_link_append(struct softnic_link *link, const struct softnic_frame *head,
-                        const void *tail, size_t tail_bytes);
-void softnic_links_drop(struct softnic_context *ctx);
+bool softnic_link_send(struct softnic_link *link, const struct softnic_frame *head,
+                       const void *tail, size_t tail_bytes);
 size_t softnic_link_pending(const struct softnic_link *link);
 void softnic_link_flush(struct softnic_link *link);
-void softnic_link_writable(struct softnic_link *link);
 void softnic_links_flush(struct softnic_context *ctx);
+void softnic_link_watch(struct softnic_link *link, bool write); /* for room in the socket */
 void softnic_link_kill(struct softnic_link *link);
-void softnic_link_free(struct softnic_link *link);
-void softnic_link_readable(struct softnic_link *link);
+void softnic_links_drop(struct softnic_context *ctx);
+/* The request is done, and all before it: told with others, or by flush_acks. */
+void softnic_link_acknowledge(struct softnic_link *link, const struct softnic_frame *request);
+void softnic_link_flush_acks(struct softnic_link *link);
 
-/* memory.c: under context->lock. An access that a key does not permit gives NULL. */
-struct softnic_mr *softnic_mr_find(struct softnic_context *ctx, struct ibv_pd *pd, uint32_t key,
-                                   bool remote, unsigned access, uint64_t address, uint64_t length);
-static inline void *softnic_mr_address(const struct softnic_mr *mr, uint64_t address)
-{
-    return (char *)mr->ibv.addr + (address - mr->iova);
-}
-
-/* copy.c: bytes that enter or leave registered memory, but a GPU's (gpu.c) */
+/* copy.c: bytes that enter or leave registered memory, but a GPU's (gpu.c), and where a peer's GPU
+ * memory is in this process: the mapping that overlaps [base, base + size), an address and, where
+ * asked for, in which GPU (0: not in memory that it shares) */
 void softnic_copy_in(void *to, const void *from, size_t length);
 int softnic_pull(struct softnic_link *link, const struct iovec *to, int to_count,
                  const struct softnic_segment *from, int from_count, uint64_t length);
 int softnic_pull_pinned(struct softnic_link *link, struct softnic_qp *qp, const struct iovec *to,
                         struct softnic_mr **mr, int count, const struct softnic_segment *from,
                         int from_count, uint64_t length);
-int softnic_sge_slice(struct softnic_context *ctx, struct ibv_pd *pd, const struct ibv_sge *sge,
-                      int count, unsigned access, uint64_t offset, uint64_t length,
-                      struct iovec *out, struct softnic_mr **pinned);
+struct softnic_mapping *softnic_mapping_at(struct softnic_link *link, uint64_t base, uint64_t size);
+uint64_t softnic_mapped_address(struct softnic_link *link, uint64_t address, uint64_t length,
+                                struct softnic_cuda_uuid *gpu);
 
 enum {
     /* bytes up to which two copies through a socket cost less than one out of the peer's memory */
@@ -369,11 +386,29 @@ enum {
     SOFTNIC_LINK_LIMIT = 256 << 10,
 };
 
-/* payload.c: under context->lock. carry: head->payload bytes, of `wqe` if inline, else `from`,
- * behind the frame; refer: their addresses; ask: a frame alone, or with a tail. False: the link is
- * dead. in_gpu: whether any of it is a GPU's. land: a request's bytes to `to`, in regions `mr`;
- * copies to and from GPU memory have been started at most (gpu.h); 0, -EFAULT (either side has
- * unmapped them), another where the QP has gone on meanwhile.
+/* ---- memory (beside gpu.c and share.c, in gpu.h), under context->lock ---- */
+
+/* memory.c. An access that a key does not permit gives NULL. wqe_slice, wqe_in_gpu: of the request's
+ * bytes, of which inline ones lie nowhere. */
+struct softnic_mr *softnic_mr_find(struct softnic_qp *qp, uint32_t key, bool remote,
+                                   unsigned access, uint64_t address, uint64_t length);
+static inline void *softnic_mr_address(const struct softnic_mr *mr, uint64_t address)
+{
+    return (char *)mr->ibv.addr + (address - mr->iova);
+}
+int softnic_sge_slice(struct softnic_qp *qp, const struct ibv_sge *sge, int count, unsigned access,
+                      uint64_t offset, uint64_t length, struct iovec *out,
+                      struct softnic_mr **pinned);
+int softnic_wqe_slice(struct softnic_qp *qp, const struct softnic_wqe *wqe, unsigned access,
+                      uint64_t offset, uint64_t length, struct iovec *out,
+                      struct softnic_mr **pinned);
+bool softnic_wqe_in_gpu(struct softnic_qp *qp, const struct softnic_wqe *wqe, unsigned access);
+bool softnic_regions_in_gpu(struct softnic_mr *const *mr, int count);
+
+/* payload.c. carry: head->payload bytes, of `wqe` if inline, else `from`, behind the frame; refer:
+ * their addresses. False: the link is dead. land: a request's bytes to `to`, in regions `mr`; copies
+ * to and from GPU memory have been started at most (gpu.h); 0, -EFAULT (either side has unmapped
+ * them), another where the QP has gone on meanwhile.
  *
  * READs, of RC and SRD alike. answer: bytes [data->offset, end) of what lies at `from`, behind
  * `data`, or referred to for the peer to fetch. arrive: such data to where `wqe` wants it; *arrived
@@ -383,10 +418,6 @@ bool softnic_payload_carry(struct softnic_link *link, const struct softnic_frame
                            const struct softnic_wqe *wqe, const struct iovec *from, int count);
 bool softnic_payload_refer(struct softnic_link *link, struct softnic_frame *head,
                            const struct iovec *from, int count);
-bool softnic_payload_ask(struct softnic_link *link, const struct softnic_frame *head,
-                         const void *tail, size_t tail_bytes);
-bool softnic_payload_in_gpu(struct softnic_qp *qp, const struct softnic_wqe *wqe, unsigned access);
-bool softnic_regions_in_gpu(struct softnic_mr *const *mr, int count);
 int softnic_payload_land(struct softnic_link *link, struct softnic_qp *qp, const struct iovec *to,
                          struct softnic_mr **mr, int count, const struct softnic_message *message);
 void softnic_payload_answer(struct softnic_link *link, struct softnic_frame *data, const char *from,
@@ -394,6 +425,8 @@ void softnic_payload_answer(struct softnic_link *link, struct softnic_frame *dat
 int softnic_payload_arrive(struct softnic_link *link, struct softnic_qp *qp,
                            const struct softnic_wqe *wqe, const struct softnic_message *message,
                            uint32_t *arrived);
+
+/* ---- queues ---- */
 
 /* completion.c */
 bool softnic_wait_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *done,
@@ -409,25 +442,50 @@ struct softnic_cq *softnic_cq_create(struct ibv_context *context, int cqe, void 
 struct ibv_cq_ex *softnic_create_cq_ex(struct ibv_context *context,
                                        struct ibv_cq_init_attr_ex *attr);
 
-/* event.c */
-void softnic_event_qp(struct softnic_qp *qp, enum ibv_event_type type);
-void softnic_event_cq(struct softnic_cq *cq, enum ibv_event_type type);
-/* softnic's own: IBV_EVENT_DEVICE_FATAL */
-void softnic_event_device(struct softnic_context *ctx, enum ibv_event_type type);
-int softnic_event_pipe(int fds[2]);
+/* queue.c: under context->lock. complete: of the oldest entry that has not; a frame's kind, flags,
+ * immediate and key; flush: of all receives */
+void softnic_qp_wake_at(struct softnic_qp *qp, uint64_t when); /* ns */
+struct softnic_frame softnic_wqe_frame(const struct softnic_qp *qp, const struct softnic_wqe *wqe);
+void softnic_sq_complete(struct softnic_qp *qp, const struct softnic_wqe *wqe,
+                         enum ibv_wc_status status);
+void softnic_rq_flush(struct softnic_qp *qp);
 
-/* qp.c, qp_state.c: under context->lock */
-struct softnic_qp *softnic_qp_find(struct softnic_context *ctx, uint32_t qpn);
-struct ibv_qp *softnic_qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init,
-                                 const uint64_t *send_ops,
-                                 const bool *srd_unsolicited); /* NULL: an RC QP */
-struct ibv_qp *softnic_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
-bool softnic_qp_transition_valid(enum ibv_qp_state from, enum ibv_qp_state to, int mask);
-bool softnic_qp_values_valid(struct softnic_context *ctx, const struct ibv_qp_attr *attr, int mask);
+/* tally.c: under context->lock. `wqe` has been sent to a QP of a device, for the first time; the QP
+ * ends */
+void softnic_tally_sent(struct softnic_qp *qp, int device, uint32_t qpn,
+                        const struct softnic_wqe *wqe);
+void softnic_tally_end(struct softnic_qp *qp);
+
+/* ---- the two sides of a QP, under context->lock; SRD's: srd.h ---- */
+
+/* requester.c; requester_response.c: the send side */
+void softnic_requester_pump(struct softnic_qp *qp);
+void softnic_requester_timer(struct softnic_qp *qp, uint64_t now);
+void softnic_requester_response(struct softnic_link *link, const struct softnic_message *message);
+void softnic_requester_link_lost(struct softnic_context *ctx, struct softnic_link *link);
+void softnic_requester_link_ready(struct softnic_context *ctx, struct softnic_link *link);
 void softnic_qp_fail(struct softnic_qp *qp,
                      enum ibv_wc_status first);  /* the oldest send gets `first`, the rest flush */
 void softnic_qp_to_error(struct softnic_qp *qp); /* everything flushes */
-void softnic_qp_flush_receives(struct softnic_qp *qp);
+
+/* responder.c: the other side */
+void softnic_responder_request(struct softnic_link *link, const struct softnic_message *message);
+
+/* progress.c: the thread that calls them */
+int softnic_progress_start(struct softnic_context *ctx);
+void softnic_progress_stop(struct softnic_context *ctx);
+void softnic_progress_forked(struct softnic_context *ctx);
+
+/* ---- the calls of libibverbs and efadv ---- */
+
+/* device.c, query.c */
+int softnic_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
+                       size_t size);
+int softnic_query_device_ex(struct ibv_context *context,
+                            const struct ibv_query_device_ex_input *input,
+                            struct ibv_device_attr_ex *attr, size_t size);
+void softnic_device_gid(int device, union ibv_gid *gid); /* the link-local one */
+int softnic_gid_device(const union ibv_gid *gid);        /* -1: not one of ours */
 
 /* post.c, post_ex.c */
 int softnic_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
@@ -439,27 +497,12 @@ void softnic_sq_commit(struct softnic_qp *qp); /* the next slot has been filled 
 void softnic_sq_ring(struct softnic_qp *qp);   /* work on the committed requests */
 void softnic_post_ex_setup(struct softnic_qp *qp, uint64_t send_ops);
 
-/* requester.c; requester_response.c: the send side of a QP, under context->lock */
-void softnic_requester_pump(struct softnic_qp *qp);
-void softnic_requester_timer(struct softnic_qp *qp, uint64_t now);
-void softnic_requester_response(struct softnic_link *link, const struct softnic_message *message);
-void softnic_requester_link_lost(struct softnic_context *ctx, struct softnic_link *link);
-void softnic_requester_link_ready(struct softnic_context *ctx, struct softnic_link *link);
-
-/* responder.c: the other side */
-void softnic_responder_request(struct softnic_link *link, const struct softnic_message *message);
-void softnic_responder_flush_acks(struct softnic_link *link);
-void softnic_responder_acknowledge(struct softnic_link *link, const struct softnic_frame *request);
-void softnic_responder_copy_failed(struct softnic_link *link, struct softnic_qp *qp,
-                                   const struct softnic_frame *request);
-
-/* device.c, query.c */
-int softnic_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
-                       size_t size);
-int softnic_query_device_ex(struct ibv_context *context,
-                            const struct ibv_query_device_ex_input *input,
-                            struct ibv_device_attr_ex *attr, size_t size);
-void softnic_device_gid(int device, union ibv_gid *gid); /* the link-local one */
-int softnic_gid_device(const union ibv_gid *gid);        /* -1: not one of ours */
+/* qp.c, qp_state.c */
+struct ibv_qp *softnic_qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init,
+                                 const uint64_t *send_ops,
+                                 const bool *srd_unsolicited); /* NULL: an RC QP */
+struct ibv_qp *softnic_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+bool softnic_qp_transition_valid(enum ibv_qp_state from, enum ibv_qp_state to, int mask);
+bool softnic_qp_values_valid(struct softnic_context *ctx, const struct ibv_qp_attr *attr, int mask);
 
 #endif

@@ -9,10 +9,8 @@ bool softnic_payload_carry(struct softnic_link *link, const struct softnic_frame
                            const struct softnic_wqe *wqe, const struct iovec *from, int count)
 {
     char *to = softnic_link_reserve(link, head, head->payload);
-    if (!to) {
-        softnic_link_kill(link);
+    if (!to)
         return false;
-    }
     if (wqe->is_inline)
         memcpy(to, wqe->inline_data, head->payload);
     for (int i = 0; i < count; to += from[i].iov_len, i++)
@@ -28,35 +26,7 @@ bool softnic_payload_refer(struct softnic_link *link, struct softnic_frame *head
         segment[i] = (struct softnic_segment){(uintptr_t)from[i].iov_base, from[i].iov_len};
     head->segments = (uint16_t)count;
     head->flags |= SOFTNIC_FLAG_PULL;
-    return softnic_payload_ask(link, head, segment, (size_t)count * sizeof(segment[0]));
-}
-
-bool softnic_payload_ask(struct softnic_link *link, const struct softnic_frame *head,
-                         const void *tail, size_t tail_bytes)
-{
-    if (!softnic_link_append(link, head, tail, tail_bytes))
-        return true;
-    softnic_link_kill(link);
-    return false;
-}
-
-bool softnic_payload_in_gpu(struct softnic_qp *qp, const struct softnic_wqe *wqe, unsigned access)
-{
-    struct iovec at[SOFTNIC_MAX_SGE];
-    struct softnic_mr *mr[SOFTNIC_MAX_SGE];
-    int count = wqe->is_inline
-                    ? 0
-                    : softnic_sge_slice(softnic_context_of(qp->ibv.context), qp->ibv.pd, wqe->sge,
-                                        wqe->num_sge, access, 0, wqe->length, at, mr);
-    return softnic_regions_in_gpu(mr, count);
-}
-
-bool softnic_regions_in_gpu(struct softnic_mr *const *mr, int count)
-{
-    bool gpu = false;
-    for (int i = 0; i < count; i++)
-        gpu |= mr[i]->gpu;
-    return gpu;
+    return softnic_link_send(link, head, segment, (size_t)count * sizeof(segment[0]));
 }
 
 int softnic_payload_land(struct softnic_link *link, struct softnic_qp *qp, const struct iovec *to,
@@ -65,7 +35,7 @@ int softnic_payload_land(struct softnic_link *link, struct softnic_qp *qp, const
     const struct softnic_frame *head = &message->head;
     bool gpu = softnic_regions_in_gpu(mr, count);
     for (int i = 0; i < head->segments && link->mappings; i++)
-        gpu |= softnic_share_address(link, message->segment[i].address, 1, NULL) != 0;
+        gpu |= softnic_mapped_address(link, message->segment[i].address, 1, NULL) != 0;
     if (gpu)
         return softnic_gpu_place(link, qp, to, mr, count, message);
     if (head->segments)
@@ -84,13 +54,13 @@ void softnic_payload_answer(struct softnic_link *link, struct softnic_frame *dat
         struct softnic_segment segment = {(uintptr_t)from + data->offset, end - data->offset};
         data->flags = SOFTNIC_FLAG_PULL;
         data->segments = 1;
-        softnic_payload_ask(link, data, &segment, sizeof(segment));
+        softnic_link_send(link, data, &segment, sizeof(segment));
         return;
     }
     do { /* of no bytes: one frame */
         uint32_t left = end - data->offset;
         data->payload = left < SOFTNIC_MAX_PAYLOAD ? left : SOFTNIC_MAX_PAYLOAD;
-        softnic_payload_ask(link, data, left ? from + data->offset : NULL, data->payload);
+        softnic_link_send(link, data, left ? from + data->offset : NULL, data->payload);
         data->offset += data->payload;
     } while (data->offset < end && !link->dead);
 }
@@ -105,8 +75,8 @@ int softnic_payload_arrive(struct softnic_link *link, struct softnic_qp *qp,
     struct softnic_mr *mr[SOFTNIC_MAX_SGE];
     if (wqe->opcode != IBV_WR_RDMA_READ || head->length != wqe->length || head->offset != *arrived)
         return -EPROTO;
-    int error = 0, count = softnic_sge_slice(link->context, qp->ibv.pd, wqe->sge, wqe->num_sge,
-                                             IBV_ACCESS_LOCAL_WRITE, head->offset, bytes, to, mr);
+    int error = 0,
+        count = softnic_wqe_slice(qp, wqe, IBV_ACCESS_LOCAL_WRITE, head->offset, bytes, to, mr);
     if (count < 0)
         return -EACCES;
     if (head->segments)

@@ -4,11 +4,6 @@
 #include <errno.h>
 #include <string.h>
 
-static struct softnic_context *post_context_of(struct softnic_qp *qp)
-{
-    return softnic_context_of(qp->ibv.context);
-}
-
 struct softnic_wqe *softnic_sq_slot(struct softnic_qp *qp, unsigned ahead)
 {
     uint64_t index = qp->sq_posted + ahead;
@@ -31,7 +26,7 @@ int softnic_sq_check(struct softnic_qp *qp, const struct softnic_wqe *wqe)
 
 void softnic_sq_commit(struct softnic_qp *qp)
 {
-    struct softnic_context *ctx = post_context_of(qp);
+    struct softnic_context *ctx = softnic_qp_context(qp);
     struct softnic_wqe *wqe = softnic_wqe_at(qp, qp->sq_posted++);
     wqe->status = IBV_WC_SUCCESS;
     wqe->sent_before = false;
@@ -47,7 +42,7 @@ void softnic_sq_ring(struct softnic_qp *qp)
         return;
     }
     softnic_requester_pump(qp);
-    softnic_links_flush(post_context_of(qp));
+    softnic_links_flush(softnic_qp_context(qp));
 }
 
 static int post_copy_inline(struct softnic_wqe *wqe, const struct ibv_send_wr *wr)
@@ -103,7 +98,7 @@ static int post_fill(struct softnic_qp *qp, struct softnic_wqe *wqe, const struc
 int softnic_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
     struct softnic_qp *qp = softnic_qp_of(ibv);
-    struct softnic_context *ctx = post_context_of(qp);
+    struct softnic_context *ctx = softnic_qp_context(qp);
     int error = 0;
     if (qp->srd) { /* SRD takes work by ibv_wr_* only */
         if (bad)
@@ -150,7 +145,7 @@ static int post_one_receive(struct softnic_qp *qp, const struct ibv_recv_wr *wr)
 int softnic_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
     struct softnic_qp *qp = softnic_qp_of(ibv);
-    struct softnic_context *ctx = post_context_of(qp);
+    struct softnic_context *ctx = softnic_qp_context(qp);
     pthread_mutex_lock(&ctx->lock);
     int error = ibv->state == IBV_QPS_RESET ? EINVAL : 0;
     for (; wr && !error; wr = error ? wr : wr->next)
@@ -158,7 +153,7 @@ int softnic_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_rec
     if (error && bad)
         *bad = wr;
     if (ibv->state == IBV_QPS_ERR)
-        softnic_qp_flush_receives(qp);
+        softnic_rq_flush(qp);
     pthread_mutex_unlock(&ctx->lock);
     return error;
 }

@@ -15,7 +15,7 @@ static struct softnic_wqe *post_ex_begin(struct ibv_qp_ex *ex, enum ibv_wr_opcod
 {
     struct softnic_qp *qp = post_ex_of(ex);
     if (qp->srd)
-        return softnic_srd_post_begin(qp, opcode);
+        return qp->batch_wqe = softnic_srd_post_begin(qp, opcode);
     struct softnic_wqe *wqe = softnic_sq_slot(qp, qp->batch_count);
     qp->batch_wqe = wqe;
     if (!wqe) {
@@ -125,8 +125,8 @@ static void post_ex_wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count,
     if (!wqe)
         return;
     for (size_t i = 0; i < count; i++) {
-        if (list[i].length > SOFTNIC_MAX_INLINE - length) {
-            qp->batch_error = ENOMEM;
+        if (list[i].length > qp->init.cap.max_inline_data - length) {
+            qp->batch_error = qp->srd ? EINVAL : ENOMEM;
             return;
         }
         memcpy(wqe->inline_data + length, list[i].addr, list[i].length);
@@ -160,7 +160,7 @@ static void post_ex_wr_abort(struct ibv_qp_ex *ex)
 static int post_ex_wr_complete(struct ibv_qp_ex *ex)
 {
     struct softnic_qp *qp = post_ex_of(ex);
-    struct softnic_context *ctx = softnic_context_of(qp->ibv.context);
+    struct softnic_context *ctx = softnic_qp_context(qp);
     pthread_mutex_lock(&ctx->lock);
     enum ibv_qp_state state = qp->ibv.state;
     int error = qp->batch_error;
@@ -199,4 +199,6 @@ void softnic_post_ex_setup(struct softnic_qp *qp, uint64_t ops)
         ops & IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP ? post_ex_wr_atomic_cmp_swp : NULL;
     ex->wr_atomic_fetch_add =
         ops & IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD ? post_ex_wr_atomic_fetch_add : NULL;
+    if (qp->srd)
+        softnic_srd_post_setup(qp);
 }

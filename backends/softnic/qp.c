@@ -6,11 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct softnic_qp *softnic_qp_find(struct softnic_context *ctx, uint32_t qpn)
-{
-    return qpn >> SOFTNIC_QP_BITS == ctx->id ? ctx->qp[qpn & (SOFTNIC_MAX_QP - 1)] : NULL;
-}
-
 static int qp_init_error(const struct softnic_context *ctx, const struct ibv_qp_init_attr *init,
                          bool srd)
 {
@@ -18,8 +13,8 @@ static int qp_init_error(const struct softnic_context *ctx, const struct ibv_qp_
     if (init->qp_type != (srd ? IBV_QPT_DRIVER : IBV_QPT_RC) || init->srq ||
         srd != ctx->device->efa)
         return EOPNOTSUPP;
-    if (srd && (cap->max_send_wr > softnic_srd_max_sq(ctx) ||
-                cap->max_recv_wr > softnic_srd_max_sq(ctx) || cap->max_send_sge > SRD_MAX_SGE ||
+    if (srd && (cap->max_send_wr > ctx->options.efa_depth ||
+                cap->max_recv_wr > ctx->options.efa_depth || cap->max_send_sge > SRD_MAX_SGE ||
                 cap->max_recv_sge > SRD_MAX_SGE || cap->max_inline_data > SRD_INLINE))
         return EINVAL;
     if (!init->send_cq || !init->recv_cq || cap->max_send_wr > SOFTNIC_MAX_WR ||
@@ -99,11 +94,9 @@ struct ibv_qp *softnic_qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *ini
     cap->max_inline_data = srd ? SRD_INLINE : SOFTNIC_MAX_INLINE;
     qp->init = *init;
     qp_clear(qp);
-    if (send_ops && srd)
-        softnic_srd_post_setup(qp, *send_ops);
-    else if (send_ops)
-        softnic_post_ex_setup(qp, *send_ops);
     bool whole = qp->sq && qp->rq && (!srd || !softnic_srd_create(qp, *srd_unsolicited));
+    if (send_ops)
+        softnic_post_ex_setup(qp, *send_ops);
 
     pthread_mutex_lock(&ctx->lock);
     error = whole ? qp_take_number(ctx, qp) : ENOMEM;
@@ -158,8 +151,7 @@ struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 static void qp_wait_idle(struct softnic_qp *qp)
 {
     while (qp->busy || qp->copies) /* bounded by the copies that the progress thread has started */
-        pthread_cond_wait(&softnic_context_of(qp->ibv.context)->idle,
-                          &softnic_context_of(qp->ibv.context)->lock);
+        pthread_cond_wait(&softnic_qp_context(qp)->idle, &softnic_qp_context(qp)->lock);
 }
 
 static void qp_add_counters(struct softnic_counters *to, const struct softnic_counters *from)
@@ -202,24 +194,6 @@ int ibv_destroy_qp(struct ibv_qp *ibv)
         free(qp);
     }
     return acknowledged ? 0 : EBUSY;
-}
-
-void softnic_qp_flush_receives(struct softnic_qp *qp)
-{
-    for (; qp->rq_head < qp->rq_tail; qp->rq_head++) {
-        struct softnic_cqe cqe = {.wc = {.wr_id = qp->rq[qp->rq_head % qp->rq_size].wr_id,
-                                         .status = IBV_WC_WR_FLUSH_ERR,
-                                         .opcode = IBV_WC_RECV,
-                                         .qp_num = qp->ibv.qp_num},
-                                  .qp = qp};
-        softnic_cq_push(softnic_cq_of(qp->init.recv_cq), &cqe, false);
-    }
-}
-
-void softnic_qp_to_error(struct softnic_qp *qp)
-{
-    if (qp->ibv.state != IBV_QPS_ERR)
-        softnic_qp_fail(qp, IBV_WC_WR_FLUSH_ERR);
 }
 
 /* Copies the fields that the mask names. */

@@ -86,7 +86,7 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
         attr->vendor_id = 0x1d0f; /* what programs know EFA by */
         attr->vendor_part_id = 0xefa1;
         attr->device_cap_flags = 0;
-        attr->max_qp_wr = (int)softnic_srd_max_sq(ctx);
+        attr->max_qp_wr = (int)ctx->options.efa_depth;
         attr->max_sge = attr->max_sge_rd = SRD_MAX_SGE;
         attr->max_qp_rd_atom = attr->max_res_rd_atom = attr->max_qp_init_rd_atom = 0;
         attr->atomic_cap = IBV_ATOMIC_NONE;

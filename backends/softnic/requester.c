@@ -7,11 +7,6 @@
 #include "requester.h"
 #include "srd.h"
 
-static struct softnic_context *requester_context_of(struct softnic_qp *qp)
-{
-    return softnic_context_of(qp->ibv.context);
-}
-
 static void requester_go_back(struct softnic_qp *qp)
 {
     qp->sq_cursor = qp->sq_acked;
@@ -44,30 +39,6 @@ void softnic_requester_unreachable(struct softnic_qp *qp)
     }
 }
 
-static void requester_complete(struct softnic_qp *qp, const struct softnic_wqe *wqe,
-                               enum ibv_wc_status status)
-{
-    static const uint8_t opcodes[] = {[IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE,
-                                      [IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE,
-                                      [IBV_WR_SEND] = IBV_WC_SEND,
-                                      [IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND,
-                                      [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
-                                      [IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP,
-                                      [IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD};
-    uint64_t release = ++qp->sq_completed;
-    if (status == IBV_WC_SUCCESS && !wqe->signaled && !qp->init.sq_sig_all)
-        return;
-    struct softnic_cqe cqe = {.wc = {.wr_id = wqe->wr_id,
-                                     .status = status,
-                                     .opcode = (enum ibv_wc_opcode)opcodes[wqe->opcode],
-                                     .byte_len = softnic_needs_response(wqe) ? wqe->length : 0,
-                                     .qp_num = qp->ibv.qp_num},
-                              .qp = qp,
-                              .sq_release = release,
-                              .last = release == qp->sq_posted};
-    softnic_cq_push(softnic_cq_of(qp->init.send_cq), &cqe, false);
-}
-
 void softnic_qp_fail(struct softnic_qp *qp, enum ibv_wc_status first)
 {
     if (qp->srd) {
@@ -75,18 +46,24 @@ void softnic_qp_fail(struct softnic_qp *qp, enum ibv_wc_status first)
         return;
     }
     while (qp->sq_completed < qp->sq_acked)
-        requester_complete(qp, softnic_wqe_at(qp, qp->sq_completed), IBV_WC_SUCCESS);
+        softnic_sq_complete(qp, softnic_wqe_at(qp, qp->sq_completed), IBV_WC_SUCCESS);
     qp->ibv.state = qp->attr.qp_state = IBV_QPS_ERR;
     qp->generation++;
     qp->waiting = false;
     qp->timer_ns = 0;
     while (qp->sq_completed < qp->sq_posted) {
-        requester_complete(qp, softnic_wqe_at(qp, qp->sq_completed), first);
+        softnic_sq_complete(qp, softnic_wqe_at(qp, qp->sq_completed), first);
         first = IBV_WC_WR_FLUSH_ERR;
     }
     qp->sq_acked = qp->sq_cursor = qp->sq_posted;
     qp->reads_open = 0;
-    softnic_qp_flush_receives(qp);
+    softnic_rq_flush(qp);
+}
+
+void softnic_qp_to_error(struct softnic_qp *qp)
+{
+    if (qp->ibv.state != IBV_QPS_ERR)
+        softnic_qp_fail(qp, IBV_WC_WR_FLUSH_ERR);
 }
 
 /* Completes the requests that are answered and due; then, if its turn has come, the one that cannot
@@ -100,7 +77,7 @@ static void requester_retire(struct softnic_qp *qp)
             softnic_qp_wake_at(qp, wqe->due_ns);
             return;
         }
-        requester_complete(qp, wqe, IBV_WC_SUCCESS);
+        softnic_sq_complete(qp, wqe, IBV_WC_SUCCESS);
     }
     if (qp->ibv.state == IBV_QPS_RTS && qp->sq_completed == qp->sq_cursor &&
         qp->sq_cursor < qp->sq_posted) {
@@ -124,16 +101,14 @@ static void requester_retire(struct softnic_qp *qp)
 /* The link to send on, or NULL when nothing can be sent now. */
 static struct softnic_link *requester_link_for(struct softnic_qp *qp)
 {
-    struct softnic_context *ctx = requester_context_of(qp);
+    struct softnic_context *ctx = softnic_qp_context(qp);
     if (softnic_drops(ctx, qp->peer_device))
         softnic_links_drop(ctx);
     if (!qp->link)
         qp->link = softnic_link_to(ctx, qp->peer_device, qp->peer_context);
-    if (!qp->link) {
+    if (!qp->link)
         softnic_requester_unreachable(qp);
-        return NULL;
-    }
-    return qp->link->ready ? qp->link : NULL;
+    return qp->link && qp->link->ready && !qp->link->dead ? qp->link : NULL;
 }
 
 void softnic_requester_pump(struct softnic_qp *qp)

@@ -8,12 +8,6 @@
  * or written. */
 enum softnic_sent { SOFTNIC_SENT, SOFTNIC_BLOCKED, SOFTNIC_REFUSED };
 
-static inline bool softnic_needs_response(const struct softnic_wqe *wqe)
-{
-    return wqe->opcode == IBV_WR_RDMA_READ || wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-           wqe->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-}
-
 /* requester_send.c: as much of the entry at the cursor as the link takes */
 enum softnic_sent softnic_requester_send(struct softnic_qp *qp, struct softnic_wqe *wqe,
                                          struct softnic_link *link);

@@ -103,8 +103,7 @@ void softnic_requester_response(struct softnic_link *link, const struct softnic_
         struct iovec to[SOFTNIC_MAX_SGE];
         fits = requester_response_acknowledge(qp, index) && softnic_needs_response(wqe) &&
                wqe->opcode != IBV_WR_RDMA_READ && index < qp->sq_cursor;
-        if (fits && softnic_sge_slice(link->context, qp->ibv.pd, wqe->sge, wqe->num_sge,
-                                      IBV_ACCESS_LOCAL_WRITE, 0, 8, to, NULL) == 1) {
+        if (fits && softnic_wqe_slice(qp, wqe, IBV_ACCESS_LOCAL_WRITE, 0, 8, to, NULL) == 1) {
             softnic_copy_in(to[0].iov_base, &head->operand[0], 8);
             qp->counters.received_bytes += 8;
             requester_response_finish_response(qp);

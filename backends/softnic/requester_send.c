@@ -4,34 +4,17 @@
 
 #define READ_PIECE (1u << 20) /* a READ through the socket asks for this much at a time */
 
-static struct softnic_context *requester_send_context_of(struct softnic_qp *qp)
-{
-    return softnic_context_of(qp->ibv.context);
-}
-
 static struct softnic_frame requester_send_frame_for(struct softnic_qp *qp,
                                                      const struct softnic_wqe *wqe)
 {
-    static const uint8_t kinds[] = {[IBV_WR_RDMA_WRITE] = SOFTNIC_WRITE,
-                                    [IBV_WR_RDMA_WRITE_WITH_IMM] = SOFTNIC_WRITE,
-                                    [IBV_WR_SEND] = SOFTNIC_SEND,
-                                    [IBV_WR_SEND_WITH_IMM] = SOFTNIC_SEND,
-                                    [IBV_WR_RDMA_READ] = SOFTNIC_READ,
-                                    [IBV_WR_ATOMIC_CMP_AND_SWP] = SOFTNIC_COMPARE_SWAP,
-                                    [IBV_WR_ATOMIC_FETCH_AND_ADD] = SOFTNIC_FETCH_ADD};
-    bool imm = wqe->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || wqe->opcode == IBV_WR_SEND_WITH_IMM;
-    bool solicited = wqe->solicited && (imm || wqe->opcode == IBV_WR_SEND);
-    return (struct softnic_frame){
-        .kind = kinds[wqe->opcode],
-        .flags = (uint8_t)((imm ? SOFTNIC_FLAG_IMM : 0) | (solicited ? SOFTNIC_FLAG_SOLICITED : 0)),
-        .qpn_to = qp->attr.dest_qp_num,
-        .qpn_from = qp->ibv.qp_num,
-        .psn = (uint32_t)(qp->attr.sq_psn + qp->sq_cursor) & SOFTNIC_MESSAGE_MASK,
-        .imm = imm ? wqe->imm : 0,
-        .rkey = wqe->rkey,
-        .length = wqe->length,
-        .address = wqe->remote,
-        .operand = {wqe->operand[0], wqe->operand[1]}};
+    struct softnic_frame head = softnic_wqe_frame(qp, wqe);
+    head.qpn_to = qp->attr.dest_qp_num;
+    head.psn = (uint32_t)(qp->attr.sq_psn + qp->sq_cursor) & SOFTNIC_MESSAGE_MASK;
+    head.length = wqe->length;
+    head.address = wqe->remote;
+    head.operand[0] = wqe->operand[0];
+    head.operand[1] = wqe->operand[1];
+    return head;
 }
 
 /* Data in frames, as much as the link has room for. */
@@ -48,10 +31,7 @@ static enum softnic_sent requester_send_payload(struct softnic_qp *qp, struct so
         uint32_t left = wqe->length - qp->tx_offset;
         head.payload = left < SOFTNIC_MAX_PAYLOAD ? left : SOFTNIC_MAX_PAYLOAD;
         head.offset = qp->tx_offset;
-        int count = wqe->is_inline
-                        ? 0
-                        : softnic_sge_slice(requester_send_context_of(qp), qp->ibv.pd, wqe->sge,
-                                            wqe->num_sge, 0, head.offset, head.payload, from, NULL);
+        int count = softnic_wqe_slice(qp, wqe, 0, head.offset, head.payload, from, NULL);
         if (count < 0)
             return SOFTNIC_REFUSED;
         if (!softnic_payload_carry(link, &head, wqe, from, count))
@@ -67,8 +47,7 @@ static enum softnic_sent requester_send_segments(struct softnic_qp *qp, struct s
 {
     struct softnic_frame head = requester_send_frame_for(qp, wqe);
     struct iovec from[SOFTNIC_MAX_SGE];
-    int count = softnic_sge_slice(requester_send_context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge,
-                                  0, 0, wqe->length, from, NULL);
+    int count = softnic_wqe_slice(qp, wqe, 0, 0, wqe->length, from, NULL);
     if (count < 0)
         return SOFTNIC_REFUSED;
     return softnic_payload_refer(link, &head, from, count) ? SOFTNIC_SENT : SOFTNIC_BLOCKED;
@@ -79,9 +58,8 @@ static enum softnic_sent requester_send_read(struct softnic_qp *qp, struct softn
 {
     struct softnic_frame head = requester_send_frame_for(qp, wqe);
     struct iovec to[SOFTNIC_MAX_SGE];
-    if (softnic_sge_slice(requester_send_context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge,
-                          IBV_ACCESS_LOCAL_WRITE, 0, wqe->length, to, NULL) < 0 ||
-        softnic_payload_in_gpu(qp, wqe, IBV_ACCESS_LOCAL_WRITE))
+    if (softnic_wqe_slice(qp, wqe, IBV_ACCESS_LOCAL_WRITE, 0, wqe->length, to, NULL) < 0 ||
+        softnic_wqe_in_gpu(qp, wqe, IBV_ACCESS_LOCAL_WRITE))
         return SOFTNIC_REFUSED;
     if (!qp->tx_offset)
         qp->reads_open++;
@@ -89,7 +67,7 @@ static enum softnic_sent requester_send_read(struct softnic_qp *qp, struct softn
     head.offset = qp->tx_offset;
     head.operand[0] = link->pulls || left < READ_PIECE ? left : READ_PIECE;
     head.flags |= link->pulls ? SOFTNIC_FLAG_PULL : 0;
-    if (!softnic_payload_ask(link, &head, NULL, 0))
+    if (!softnic_link_send(link, &head, NULL, 0))
         return SOFTNIC_BLOCKED;
     qp->tx_offset += (uint32_t)head.operand[0];
     return qp->tx_offset < wqe->length ? SOFTNIC_BLOCKED
@@ -102,11 +80,10 @@ static enum softnic_sent requester_send_atomic(struct softnic_qp *qp, struct sof
 {
     struct softnic_frame head = requester_send_frame_for(qp, wqe);
     struct iovec to[SOFTNIC_MAX_SGE];
-    if (softnic_sge_slice(requester_send_context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge,
-                          IBV_ACCESS_LOCAL_WRITE, 0, 8, to, NULL) < 0 ||
-        softnic_payload_in_gpu(qp, wqe, IBV_ACCESS_LOCAL_WRITE))
+    if (softnic_wqe_slice(qp, wqe, IBV_ACCESS_LOCAL_WRITE, 0, 8, to, NULL) < 0 ||
+        softnic_wqe_in_gpu(qp, wqe, IBV_ACCESS_LOCAL_WRITE))
         return SOFTNIC_REFUSED;
-    if (!softnic_payload_ask(link, &head, NULL, 0))
+    if (!softnic_link_send(link, &head, NULL, 0))
         return SOFTNIC_BLOCKED;
     qp->reads_open++;
     return SOFTNIC_SENT;
@@ -119,7 +96,7 @@ enum softnic_sent softnic_requester_send(struct softnic_qp *qp, struct softnic_w
         return requester_send_read(qp, wqe, link);
     if (softnic_needs_response(wqe))
         return requester_send_atomic(qp, wqe, link);
-    if (requester_send_context_of(qp)->shares && softnic_payload_in_gpu(qp, wqe, 0)) {
+    if (softnic_qp_context(qp)->shares && softnic_wqe_in_gpu(qp, wqe, 0)) {
         softnic_share_announce(link);
         return requester_send_segments(qp, wqe, link);
     }

@@ -7,29 +7,6 @@
 #include <errno.h>
 #include <string.h>
 
-enum {
-    ACK_BYTES = 64 << 10
-}; /* acknowledged at once after this much, so that a shallow send queue keeps moving */
-
-static void responder_reply(struct softnic_link *link, const struct softnic_frame *frame)
-{
-    if (softnic_link_append(link, frame, NULL, 0))
-        softnic_link_kill(link);
-}
-
-void softnic_responder_flush_acks(struct softnic_link *link)
-{
-    if (!link->ack.owed)
-        return;
-    struct softnic_frame ack = {.kind = SOFTNIC_ACK,
-                                .qpn_to = link->ack.qpn_to,
-                                .qpn_from = link->ack.qpn_from,
-                                .psn = link->ack.psn};
-    link->ack.owed = false;
-    link->ack.bytes = 0;
-    responder_reply(link, &ack);
-}
-
 static struct softnic_frame responder_answer(enum softnic_kind kind,
                                              const struct softnic_frame *request)
 {
@@ -39,29 +16,14 @@ static struct softnic_frame responder_answer(enum softnic_kind kind,
                                   .psn = request->psn};
 }
 
-void softnic_responder_acknowledge(struct softnic_link *link, const struct softnic_frame *request)
-{
-    if (link->ack.owed && link->ack.qpn_from != request->qpn_to)
-        softnic_responder_flush_acks(link);
-    link->ack.owed = true;
-    link->ack.qpn_to = request->qpn_from;
-    link->ack.qpn_from = request->qpn_to;
-    link->ack.psn = request->psn;
-    link->ack.bytes += request->length;
-    if (link->ack.bytes >= ACK_BYTES) {
-        softnic_responder_flush_acks(link);
-        softnic_link_flush(link);
-    }
-}
-
 static void responder_say_no(struct softnic_link *link, struct softnic_qp *qp,
                              const struct softnic_frame *request, enum softnic_nak why)
 {
-    softnic_responder_flush_acks(link);
+    softnic_link_flush_acks(link);
     struct softnic_frame nak = responder_answer(SOFTNIC_NAK, request);
     nak.operand[0] = why;
     nak.operand[1] = qp ? qp->attr.min_rnr_timer : 0;
-    responder_reply(link, &nak);
+    softnic_link_send(link, &nak, NULL, 0);
     if (qp) {
         qp->rx_nak_sent = true;
         qp->rx_nak_psn = request->psn;
@@ -83,9 +45,13 @@ static void responder_refuse(struct softnic_link *link, struct softnic_qp *qp,
     responder_say_no(link, qp, request, why);
 }
 
-void softnic_responder_copy_failed(struct softnic_link *link, struct softnic_qp *qp,
-                                   const struct softnic_frame *request)
+static void responder_copied(struct softnic_link *link, struct softnic_qp *qp,
+                             const struct softnic_frame *request, bool failed)
 {
+    if (!failed) {
+        softnic_link_acknowledge(link, request);
+        return;
+    }
     responder_say_no(link, qp, request, SOFTNIC_NAK_OPERATION);
     softnic_qp_to_error(qp);
 }
@@ -135,8 +101,7 @@ static struct softnic_mr *responder_target(struct softnic_link *link, struct sof
                                            const struct softnic_frame *request, unsigned access)
 {
     return qp->attr.qp_access_flags & access
-               ? softnic_mr_find(link->context, qp->ibv.pd, request->rkey, true, access,
-                                 request->address, request->length)
+               ? softnic_mr_find(qp, request->rkey, true, access, request->address, request->length)
                : NULL;
 }
 
@@ -165,8 +130,8 @@ static bool responder_place(struct softnic_link *link, struct softnic_qp *qp,
             responder_fail_receive(link, qp, request, IBV_WC_LOC_LEN_ERR, SOFTNIC_NAK_INVALID);
             return false;
         }
-        count = softnic_sge_slice(link->context, qp->ibv.pd, rqe->sge, (int)rqe->num_sge,
-                                  IBV_ACCESS_LOCAL_WRITE, request->offset, bytes, to, mr);
+        count = softnic_sge_slice(qp, rqe->sge, (int)rqe->num_sge, IBV_ACCESS_LOCAL_WRITE,
+                                  request->offset, bytes, to, mr);
         if (count < 0) {
             responder_fail_receive(link, qp, request, IBV_WC_LOC_PROT_ERR, SOFTNIC_NAK_OPERATION);
             return false;
@@ -211,9 +176,9 @@ static void responder_take_data(struct softnic_link *link, struct softnic_qp *qp
     if (receives)
         responder_settle(link, qp);
     if (qp->copies)
-        softnic_gpu_answer_later(link, qp, request);
+        softnic_gpu_answer_later(link, qp, request, responder_copied);
     else
-        softnic_responder_acknowledge(link, request);
+        softnic_link_acknowledge(link, request);
     if (receives)
         responder_complete_receive(qp, request, IBV_WC_SUCCESS);
 }
@@ -228,7 +193,7 @@ static void responder_take_read(struct softnic_link *link, struct softnic_qp *qp
         responder_refuse_and_fail(link, qp, request, SOFTNIC_NAK_ACCESS);
         return;
     }
-    softnic_responder_flush_acks(link);
+    softnic_link_flush_acks(link);
     struct softnic_frame data = responder_answer(SOFTNIC_READ_DATA, request);
     data.length = request->length;
     data.offset = request->offset;
@@ -253,7 +218,7 @@ static void responder_take_atomic(struct softnic_link *link, struct softnic_qp *
         for (int i = 0; i < SOFTNIC_MAX_RD_ATOMIC; i++)
             if (qp->atomics[i].valid && qp->atomics[i].psn == request->psn) {
                 result.operand[0] = qp->atomics[i].value;
-                responder_reply(link, &result);
+                softnic_link_send(link, &result, NULL, 0);
             }
         return;
     }
@@ -267,7 +232,7 @@ static void responder_take_atomic(struct softnic_link *link, struct softnic_qp *
         responder_refuse_and_fail(link, qp, request, SOFTNIC_NAK_ACCESS);
         return;
     }
-    softnic_responder_flush_acks(link);
+    softnic_link_flush_acks(link);
     if (request->kind == SOFTNIC_FETCH_ADD) {
         result.operand[0] = __atomic_fetch_add(word, request->operand[0], __ATOMIC_ACQ_REL);
     } else {
@@ -282,7 +247,7 @@ static void responder_take_atomic(struct softnic_link *link, struct softnic_qp *
     responder_next_message(qp, 0);
     qp->counters.received_messages++;
     qp->counters.received_bytes += 8;
-    responder_reply(link, &result);
+    softnic_link_send(link, &result, NULL, 0);
 }
 
 /* The QP that this request is for, if it takes requests from that side. */
@@ -316,7 +281,7 @@ void softnic_responder_request(struct softnic_link *link, const struct softnic_m
     bool again = SOFTNIC_MESSAGE_MASK + 1 - ahead <= qp->rx_done;
     if (again && (request->kind == SOFTNIC_WRITE || request->kind == SOFTNIC_SEND)) {
         if (!qp->copies) /* else the answer is on its way */
-            softnic_responder_acknowledge(link, request);
+            softnic_link_acknowledge(link, request);
         return;
     }
     if (!again && (ahead || (request->offset && request->offset != qp->rx_offset))) {

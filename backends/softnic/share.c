@@ -107,8 +107,7 @@ void softnic_share_announce(struct softnic_link *link)
                                      .payload = sizeof(shared),
                                      .address = s->base,
                                      .operand = {s->size, s->serial}};
-        if (softnic_link_append(link, &head, &shared, sizeof(shared)))
-            softnic_link_kill(link);
+        softnic_link_send(link, &head, &shared, sizeof(shared));
     }
     link->shares_sent = ctx->share_serial;
 }
@@ -128,18 +127,9 @@ void softnic_share_wait(struct softnic_context *ctx, struct softnic_qp *qp)
     clock_gettime(CLOCK_REALTIME, &end);
     end.tv_sec += WAIT_SECONDS;
     softnic_links_flush(ctx);
-    while (ctx->shares && qp->link && qp->link->shares_taken < ctx->share_serial)
+    while (ctx->shares && qp->link && !qp->link->dead && qp->link->shares_taken < ctx->share_serial)
         if (pthread_cond_timedwait(&ctx->idle, &ctx->lock, &end))
             break;
-}
-
-static struct softnic_mapping *share_overlapping(struct softnic_link *link, uint64_t base,
-                                                 uint64_t size)
-{
-    for (struct softnic_mapping *m = link->mappings; m; m = m->next)
-        if (base < m->base + m->size && m->base < base + size)
-            return m;
-    return NULL;
 }
 
 static void share_unmap(struct softnic_link *link, struct softnic_mapping *mapping)
@@ -182,7 +172,7 @@ void softnic_share_take(struct softnic_link *link, const struct softnic_message 
         return;
     }
     memcpy(&shared, message->payload, sizeof(shared));
-    for (struct softnic_mapping *old; (old = share_overlapping(link, base, size));) {
+    for (struct softnic_mapping *old; (old = softnic_mapping_at(link, base, size));) {
         softnic_gpu_settle(ctx); /* nothing copies out of it any more */
         share_unmap(link, old);
     }
@@ -196,20 +186,8 @@ void softnic_share_take(struct softnic_link *link, const struct softnic_message 
     link->mappings = m;
     if (!mapped)
         share_unmap(link, m); /* writes from there end in REM_OP_ERR */
-    if (softnic_link_append(link, &answer, NULL, 0))
-        softnic_link_kill(link);
+    softnic_link_send(link, &answer, NULL, 0);
     softnic_link_flush(link);
-}
-
-uint64_t softnic_share_address(struct softnic_link *link, uint64_t address, uint64_t length,
-                               struct softnic_cuda_uuid *gpu)
-{
-    struct softnic_mapping *m = share_overlapping(link, address, 1);
-    if (!m || length > m->size || address - m->base > m->size - length)
-        return 0;
-    if (gpu)
-        *gpu = m->gpu;
-    return m->local + (address - m->base);
 }
 
 void softnic_share_unmap_all(struct softnic_link *link)

@@ -81,14 +81,15 @@ static inline uint32_t softnic_srd_below(struct softnic_context *ctx, uint32_t b
 int softnic_srd_create(struct softnic_qp *qp, bool unsolicited); /* 0 or ENOMEM */
 void softnic_srd_destroy(struct softnic_qp *qp);
 void softnic_srd_reset(struct softnic_qp *qp);
+void softnic_srd_link_gone(struct softnic_context *ctx, const struct softnic_link *link);
+void softnic_srd_forget_partials(struct softnic_qp *qp,
+                                 const struct softnic_link *link); /* NULL: of all links */
 bool softnic_srd_transition_valid(enum ibv_qp_state from, enum ibv_qp_state to, int mask);
 bool softnic_srd_knows(const struct softnic_context *ctx, int device);
 uint16_t softnic_srd_ahn(const struct softnic_context *ctx, int device);
-uint32_t softnic_srd_max_rdma(const struct softnic_context *ctx);
-uint32_t softnic_srd_max_sq(const struct softnic_context *ctx);
 
 /* srd_post.c */
-void softnic_srd_post_setup(struct softnic_qp *qp, uint64_t send_ops);
+void softnic_srd_post_setup(struct softnic_qp *qp);
 /* A request of the batch that wr_start began: its send queue entry, or NULL where there is no room
  * or the batch has failed. */
 struct softnic_wqe *softnic_srd_post_begin(struct softnic_qp *qp, enum ibv_wr_opcode opcode);
@@ -113,12 +114,5 @@ void softnic_srd_response(struct softnic_link *link, struct softnic_qp *qp,
 /* srd_receive.c */
 void softnic_srd_request(struct softnic_link *link, struct softnic_qp *qp,
                          const struct softnic_message *message);
-/* All copies of the request's bytes have ended: tells the receiver, and answers. Under
- * context->lock. */
-void softnic_srd_copied(struct softnic_link *link, struct softnic_qp *qp,
-                        const struct softnic_frame *request, bool failed);
-void softnic_srd_link_gone(struct softnic_context *ctx, const struct softnic_link *link);
-void softnic_srd_forget_partials(struct softnic_qp *qp,
-                                 const struct softnic_link *link); /* NULL: of all links */
 
 #endif

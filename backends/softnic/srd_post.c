@@ -11,10 +11,9 @@ static struct softnic_qp *srd_post_of(struct ibv_qp_ex *ex)
     return (struct softnic_qp *)ex;
 }
 
-static struct srd_request *srd_post_current(struct ibv_qp_ex *ex)
+static bool srd_post_is_send(const struct srd_request *r)
 {
-    struct softnic_qp *qp = srd_post_of(ex);
-    return qp->batch_error || !qp->batch_count ? NULL : &qp->srd->batch[qp->batch_count - 1];
+    return r->wqe.opcode == IBV_WR_SEND || r->wqe.opcode == IBV_WR_SEND_WITH_IMM;
 }
 
 struct softnic_wqe *softnic_srd_post_begin(struct softnic_qp *qp, enum ibv_wr_opcode opcode)
@@ -29,60 +28,18 @@ struct softnic_wqe *softnic_srd_post_begin(struct softnic_qp *qp, enum ibv_wr_op
     memset(r, 0, sizeof(*r));
     r->wqe.wr_id = qp->ex.wr_id;
     r->wqe.opcode = (uint8_t)opcode;
-    r->wqe.solicited = qp->ex.wr_flags & IBV_SEND_SOLICITED;
+    r->wqe.solicited = qp->ex.wr_flags & IBV_SEND_SOLICITED && !srd_post_is_send(r);
     r->device = -1;
     return &r->wqe;
-}
-
-static bool srd_post_is_send(const struct srd_request *r)
-{
-    return r->wqe.opcode == IBV_WR_SEND || r->wqe.opcode == IBV_WR_SEND_WITH_IMM;
-}
-
-static void srd_post_wr_set_sge_list(struct ibv_qp_ex *ex, size_t count, const struct ibv_sge *sge)
-{
-    struct softnic_qp *qp = srd_post_of(ex);
-    struct srd_request *r = srd_post_current(ex);
-    uint64_t length = 0;
-    if (!r)
-        return;
-    if (count > (srd_post_is_send(r) ? qp->init.cap.max_send_sge : 1u)) {
-        qp->batch_error = EINVAL;
-        return;
-    }
-    for (size_t i = 0; i < count; i++)
-        length += (r->wqe.sge[i] = sge[i]).length;
-    r->wqe.num_sge = (uint8_t)count;
-    r->wqe.length = length > UINT32_MAX ? UINT32_MAX : (uint32_t)length;
-}
-
-static void srd_post_wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count,
-                                             const struct ibv_data_buf *list)
-{
-    struct softnic_qp *qp = srd_post_of(ex);
-    struct srd_request *r = srd_post_current(ex);
-    uint32_t length = 0;
-    for (size_t i = 0; r && i < count; i++) {
-        if (!srd_post_is_send(r) || list[i].length > SRD_INLINE - length) {
-            qp->batch_error = EINVAL;
-            return;
-        }
-        memcpy(r->wqe.inline_data + length, list[i].addr, list[i].length);
-        length += (uint32_t)list[i].length;
-    }
-    if (r) {
-        r->wqe.is_inline = true;
-        r->wqe.length = length;
-    }
 }
 
 static void srd_post_wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn,
                                     uint32_t qkey)
 {
     struct softnic_qp *qp = srd_post_of(ex);
-    struct srd_request *r = srd_post_current(ex);
-    if (!r)
+    if (!qp->batch_wqe)
         return;
+    struct srd_request *r = &qp->srd->batch[qp->batch_count - 1];
     if (!ah || ah->pd != qp->ibv.pd) {
         qp->batch_error = EINVAL;
         return;
@@ -94,17 +51,18 @@ static void srd_post_wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uin
 
 static int srd_post_check(struct softnic_context *ctx, const struct srd_request *r)
 {
-    if (r->device < 0 || (!srd_post_is_send(r) && r->wqe.num_sge != 1))
+    if (r->device < 0 || (!srd_post_is_send(r) && (r->wqe.num_sge != 1 || r->wqe.is_inline)))
         return EINVAL;
-    return r->wqe.length > (srd_post_is_send(r) ? SRD_MAX_SEND : softnic_srd_max_rdma(ctx)) ? EINVAL
-                                                                                            : 0;
+    return r->wqe.length > (srd_post_is_send(r) ? SRD_MAX_SEND : ctx->options.efa_rdma_bytes)
+               ? EINVAL
+               : 0;
 }
 
 /* All or nothing, as the call promises. */
 static int srd_post_wr_complete(struct ibv_qp_ex *ex)
 {
     struct softnic_qp *qp = srd_post_of(ex);
-    struct softnic_context *ctx = softnic_context_of(qp->ibv.context);
+    struct softnic_context *ctx = softnic_qp_context(qp);
     pthread_mutex_lock(&ctx->lock);
     int error = qp->batch_error;
     if (!error && qp->ibv.state != IBV_QPS_RTS && qp->ibv.state != IBV_QPS_ERR)
@@ -123,12 +81,8 @@ static int srd_post_wr_complete(struct ibv_qp_ex *ex)
     return error;
 }
 
-void softnic_srd_post_setup(struct softnic_qp *qp, uint64_t ops)
+void softnic_srd_post_setup(struct softnic_qp *qp)
 {
-    struct ibv_qp_ex *ex = &qp->ex;
-    softnic_post_ex_setup(qp, ops);
-    ex->wr_complete = srd_post_wr_complete;
-    ex->wr_set_sge_list = srd_post_wr_set_sge_list;
-    ex->wr_set_inline_data_list = srd_post_wr_set_inline_data_list;
-    ex->wr_set_ud_addr = srd_post_wr_set_ud_addr;
+    qp->ex.wr_complete = srd_post_wr_complete;
+    qp->ex.wr_set_ud_addr = srd_post_wr_set_ud_addr;
 }

@@ -5,14 +5,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint32_t softnic_srd_max_rdma(const struct softnic_context *ctx)
+void softnic_srd_forget_partials(struct softnic_qp *qp, const struct softnic_link *link)
 {
-    return ctx->options.efa_rdma_bytes;
+    for (int i = 0; i < SRD_BUCKETS; i++)
+        for (struct srd_partial **at = &qp->srd->partials[i]; *at;) {
+            struct srd_partial *p = *at;
+            if (link && p->link != link) {
+                at = &p->next;
+                continue;
+            }
+            *at = p->next;
+            free(p);
+        }
 }
 
-uint32_t softnic_srd_max_sq(const struct softnic_context *ctx)
+void softnic_srd_link_gone(struct softnic_context *ctx, const struct softnic_link *link)
 {
-    return ctx->options.efa_depth;
+    for (uint32_t i = 0; i < ctx->qp_top; i++)
+        if (ctx->qp[i] && ctx->qp[i]->srd)
+            softnic_srd_forget_partials(ctx->qp[i], link);
 }
 
 int softnic_srd_create(struct softnic_qp *qp, bool unsolicited)

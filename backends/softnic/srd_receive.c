@@ -16,8 +16,7 @@ static void srd_receive_answer(struct softnic_link *link, const struct softnic_f
                                   .qpn_from = request->qpn_to,
                                   .psn = request->psn,
                                   .operand = {why, 0}};
-    if (softnic_link_append(link, &frame, NULL, 0))
-        softnic_link_kill(link);
+    softnic_link_send(link, &frame, NULL, 0);
 }
 
 static struct srd_partial **srd_receive_find(struct softnic_qp *qp, const struct softnic_link *link,
@@ -29,27 +28,6 @@ static struct srd_partial **srd_receive_find(struct softnic_qp *qp, const struct
            ((*at)->link != link || (*at)->qpn != request->qpn_from || (*at)->token != request->psn))
         at = &(*at)->next;
     return at;
-}
-
-void softnic_srd_forget_partials(struct softnic_qp *qp, const struct softnic_link *link)
-{
-    for (int i = 0; i < SRD_BUCKETS; i++)
-        for (struct srd_partial **at = &qp->srd->partials[i]; *at;) {
-            struct srd_partial *p = *at;
-            if (link && p->link != link) {
-                at = &p->next;
-                continue;
-            }
-            *at = p->next;
-            free(p);
-        }
-}
-
-void softnic_srd_link_gone(struct softnic_context *ctx, const struct softnic_link *link)
-{
-    for (uint32_t i = 0; i < ctx->qp_top; i++)
-        if (ctx->qp[i] && ctx->qp[i]->srd)
-            softnic_srd_forget_partials(ctx->qp[i], link);
 }
 
 static void srd_receive_complete_receive(struct softnic_link *link, struct softnic_qp *qp,
@@ -101,8 +79,8 @@ static int srd_receive_place(struct softnic_link *link, struct softnic_qp *qp,
     if (!request->length)
         return 0;
     if (request->kind == SOFTNIC_WRITE) {
-        mr[0] = softnic_mr_find(link->context, qp->ibv.pd, request->rkey, true,
-                                IBV_ACCESS_REMOTE_WRITE, request->address, request->length);
+        mr[0] = softnic_mr_find(qp, request->rkey, true, IBV_ACCESS_REMOTE_WRITE, request->address,
+                                request->length);
         if (!mr[0])
             return SOFTNIC_NAK_ACCESS;
         to[0] = (struct iovec){softnic_mr_address(mr[0], request->address), request->length};
@@ -111,8 +89,8 @@ static int srd_receive_place(struct softnic_link *link, struct softnic_qp *qp,
         struct softnic_rqe *rqe = &qp->rq[qp->rq_head % qp->rq_size];
         count = request->length > rqe->length
                     ? -EMSGSIZE
-                    : softnic_sge_slice(link->context, qp->ibv.pd, rqe->sge, (int)rqe->num_sge,
-                                        IBV_ACCESS_LOCAL_WRITE, 0, request->length, to, mr);
+                    : softnic_sge_slice(qp, rqe->sge, (int)rqe->num_sge, IBV_ACCESS_LOCAL_WRITE, 0,
+                                        request->length, to, mr);
         if (count < 0) {
             srd_receive_complete_receive(link, qp, request, request->length,
                                          count == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR
@@ -138,8 +116,8 @@ static enum softnic_nak srd_receive_deliver(struct softnic_link *link, struct so
     return 0;
 }
 
-void softnic_srd_copied(struct softnic_link *link, struct softnic_qp *qp,
-                        const struct softnic_frame *request, bool failed)
+static void srd_receive_copied(struct softnic_link *link, struct softnic_qp *qp,
+                               const struct softnic_frame *request, bool failed)
 {
     srd_receive_answer(link, request,
                        failed ? SOFTNIC_NAK_OPERATION
@@ -196,9 +174,9 @@ static void srd_receive_take_data(struct softnic_link *link, struct softnic_qp *
     if (why)
         srd_receive_answer(link, request, (enum softnic_nak)why);
     else if (qp->copies)
-        softnic_gpu_answer_later(link, qp, request);
+        softnic_gpu_answer_later(link, qp, request, srd_receive_copied);
     else
-        softnic_srd_copied(link, qp, request, false);
+        srd_receive_copied(link, qp, request, false);
 }
 
 static void srd_receive_take_read(struct softnic_link *link, struct softnic_qp *qp,
@@ -207,8 +185,8 @@ static void srd_receive_take_read(struct softnic_link *link, struct softnic_qp *
     enum softnic_nak why = srd_receive_objection(link, qp, request);
     struct softnic_mr *mr = NULL;
     if (!why && request->length) {
-        mr = softnic_mr_find(link->context, qp->ibv.pd, request->rkey, true, IBV_ACCESS_REMOTE_READ,
-                             request->address, request->length);
+        mr = softnic_mr_find(qp, request->rkey, true, IBV_ACCESS_REMOTE_READ, request->address,
+                             request->length);
         why = mr ? 0 : SOFTNIC_NAK_ACCESS;
     }
     if (why) {

@@ -1,14 +1,9 @@
 /* The life of a request to an SRD QP: it begins, perhaps over again, and ends. */
 #include "srd.h"
 
-static struct softnic_context *srd_request_context_of(struct softnic_qp *qp)
-{
-    return softnic_context_of(qp->ibv.context);
-}
-
 void softnic_srd_start_over(struct softnic_qp *qp, struct srd_request *r, uint64_t when)
 {
-    struct softnic_context *ctx = srd_request_context_of(qp);
+    struct softnic_context *ctx = softnic_qp_context(qp);
     bool whole = r->wqe.opcode == IBV_WR_RDMA_READ || r->wqe.opcode == IBV_WR_SEND ||
                  r->wqe.opcode == IBV_WR_SEND_WITH_IMM || r->wqe.length <= SRD_FRAGMENT_BYTES;
     r->fragments = 0; /* cut when the link is known */
@@ -29,7 +24,7 @@ void softnic_srd_start_over(struct softnic_qp *qp, struct srd_request *r, uint64
 
 void softnic_srd_commit(struct softnic_qp *qp, const struct srd_request *request)
 {
-    struct softnic_context *ctx = srd_request_context_of(qp);
+    struct softnic_context *ctx = softnic_qp_context(qp);
     struct softnic_srd *srd = qp->srd;
     uint32_t slot = srd->free[--srd->free_count];
     struct srd_request *r = &srd->slots[slot];
@@ -53,25 +48,12 @@ void softnic_srd_commit(struct softnic_qp *qp, const struct srd_request *request
 void softnic_srd_complete(struct softnic_qp *qp, struct srd_request *r, enum ibv_wc_status status)
 {
     struct softnic_srd *srd = qp->srd;
-    enum ibv_wr_opcode op = r->wqe.opcode;
-    uint64_t release = ++qp->sq_completed;
-    struct softnic_cqe cqe = {.wc = {.wr_id = r->wqe.wr_id,
-                                     .status = status,
-                                     .opcode = op == IBV_WR_RDMA_READ ? IBV_WC_RDMA_READ
-                                               : op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_IMM
-                                                   ? IBV_WC_SEND
-                                                   : IBV_WC_RDMA_WRITE,
-                                     .byte_len = op == IBV_WR_RDMA_READ ? r->wqe.length : 0,
-                                     .qp_num = qp->ibv.qp_num},
-                              .qp = qp,
-                              .sq_release = release,
-                              .last = release == qp->sq_posted};
     uint32_t last = srd->active[--srd->active_count];
     srd->active[r->at] = last;
     srd->slots[last].at = r->at;
     srd->free[srd->free_count++] = (uint32_t)(r - srd->slots);
     r->serial++;
-    softnic_cq_push(softnic_cq_of(qp->init.send_cq), &cqe, false);
+    softnic_sq_complete(qp, &r->wqe, status);
 }
 
 /* It has been answered, or will not be: completes when it has left whole and the shaped time has
@@ -96,5 +78,5 @@ void softnic_srd_flush(struct softnic_qp *qp)
     while (srd->active_count)
         softnic_srd_complete(qp, &srd->slots[srd->active[0]], IBV_WC_WR_FLUSH_ERR);
     softnic_srd_forget_partials(qp, NULL);
-    softnic_qp_flush_receives(qp);
+    softnic_rq_flush(qp);
 }

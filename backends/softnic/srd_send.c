@@ -8,11 +8,6 @@
 
 #define FRAGMENTS 16u /* of a message that the peer fetches */
 
-static struct softnic_context *srd_send_context_of(struct softnic_qp *qp)
-{
-    return softnic_context_of(qp->ibv.context);
-}
-
 static uint32_t srd_send_gcd(uint32_t a, uint32_t b)
 {
     while (b) {
@@ -26,7 +21,7 @@ static uint32_t srd_send_gcd(uint32_t a, uint32_t b)
 /* Its fragments and, where messages are to be reordered, their order. */
 static void srd_send_cut(struct softnic_qp *qp, struct srd_request *r)
 {
-    struct softnic_context *ctx = srd_send_context_of(qp);
+    struct softnic_context *ctx = softnic_qp_context(qp);
     uint32_t bytes = (r->wqe.length + FRAGMENTS - 1) / FRAGMENTS;
     bytes = (bytes + SRD_FRAGMENT_BYTES - 1) / SRD_FRAGMENT_BYTES * SRD_FRAGMENT_BYTES;
     if (!r->link->peer_pulls && bytes > SOFTNIC_MAX_PAYLOAD)
@@ -46,25 +41,15 @@ static void srd_send_cut(struct softnic_qp *qp, struct srd_request *r)
 static struct softnic_frame srd_send_frame_for(struct softnic_qp *qp, const struct srd_request *r,
                                                uint32_t offset, uint32_t bytes)
 {
-    static const uint8_t kinds[] = {[IBV_WR_RDMA_WRITE] = SOFTNIC_WRITE,
-                                    [IBV_WR_RDMA_WRITE_WITH_IMM] = SOFTNIC_WRITE,
-                                    [IBV_WR_SEND] = SOFTNIC_SEND,
-                                    [IBV_WR_SEND_WITH_IMM] = SOFTNIC_SEND,
-                                    [IBV_WR_RDMA_READ] = SOFTNIC_READ};
-    bool imm = r->wqe.opcode == IBV_WR_RDMA_WRITE_WITH_IMM || r->wqe.opcode == IBV_WR_SEND_WITH_IMM;
+    struct softnic_frame head = softnic_wqe_frame(qp, &r->wqe);
     bool read = r->wqe.opcode == IBV_WR_RDMA_READ;
-    return (struct softnic_frame){
-        .kind = kinds[r->wqe.opcode],
-        .flags = (uint8_t)((imm ? SOFTNIC_FLAG_IMM : 0) |
-                           (imm && r->wqe.solicited ? SOFTNIC_FLAG_SOLICITED : 0)),
-        .qpn_to = r->qpn,
-        .qpn_from = qp->ibv.qp_num,
-        .psn = softnic_srd_token(qp, r),
-        .imm = imm ? r->wqe.imm : 0,
-        .rkey = r->wqe.rkey,
-        .length = bytes,
-        .address = r->wqe.remote + offset,
-        .operand = {read ? bytes : r->qkey, read ? r->qkey : r->wqe.length}};
+    head.qpn_to = r->qpn;
+    head.psn = softnic_srd_token(qp, r);
+    head.length = bytes;
+    head.address = r->wqe.remote + offset;
+    head.operand[0] = read ? bytes : r->qkey;
+    head.operand[1] = read ? r->qkey : r->wqe.length;
+    return head;
 }
 
 enum sent { SENT, BLOCKED, REFUSED };
@@ -78,10 +63,7 @@ static enum sent srd_send_data(struct softnic_qp *qp, struct srd_request *r)
     struct softnic_frame head = srd_send_frame_for(qp, r, offset, bytes);
     struct iovec from[SOFTNIC_MAX_SGE];
     struct softnic_mr *mr[SOFTNIC_MAX_SGE] = {NULL};
-    int count = r->wqe.is_inline
-                    ? 0
-                    : softnic_sge_slice(srd_send_context_of(qp), qp->ibv.pd, r->wqe.sge,
-                                        r->wqe.num_sge, 0, offset, bytes, from, mr);
+    int count = softnic_wqe_slice(qp, &r->wqe, 0, offset, bytes, from, mr);
     if (count < 0)
         return REFUSED;
     bool gpu = softnic_regions_in_gpu(mr, count);
@@ -97,12 +79,11 @@ static enum sent srd_send_read(struct softnic_qp *qp, struct srd_request *r)
 {
     struct softnic_frame head = srd_send_frame_for(qp, r, 0, r->wqe.length);
     struct iovec to[SOFTNIC_MAX_SGE];
-    if (softnic_sge_slice(srd_send_context_of(qp), qp->ibv.pd, r->wqe.sge, r->wqe.num_sge,
-                          IBV_ACCESS_LOCAL_WRITE, 0, r->wqe.length, to, NULL) < 0 ||
-        softnic_payload_in_gpu(qp, &r->wqe, IBV_ACCESS_LOCAL_WRITE))
+    if (softnic_wqe_slice(qp, &r->wqe, IBV_ACCESS_LOCAL_WRITE, 0, r->wqe.length, to, NULL) < 0 ||
+        softnic_wqe_in_gpu(qp, &r->wqe, IBV_ACCESS_LOCAL_WRITE))
         return REFUSED;
     head.flags |= r->link->pulls ? SOFTNIC_FLAG_PULL : 0;
-    return softnic_payload_ask(r->link, &head, NULL, 0) && !r->link->dead ? SENT : BLOCKED;
+    return softnic_link_send(r->link, &head, NULL, 0) && !r->link->dead ? SENT : BLOCKED;
 }
 
 /* The peer is not there: tried again for a while, as a network does that may yet find a path. */
@@ -123,18 +104,16 @@ static void srd_send_unreachable(struct softnic_qp *qp, struct srd_request *r, u
 /* Finds the link; false: not now. */
 static bool srd_send_connect_request(struct softnic_qp *qp, struct srd_request *r, uint64_t now)
 {
-    struct softnic_context *ctx = srd_send_context_of(qp);
+    struct softnic_context *ctx = softnic_qp_context(qp);
     if (softnic_drops(ctx, r->device))
-        softnic_links_drop(ctx); /* takes r->link with it */
-    if (r->state != SRD_QUEUED || r->when > now)
-        return false;
+        softnic_links_drop(ctx);
     if (!r->link)
         r->link = softnic_link_to(ctx, r->device, (int)(r->qpn >> SOFTNIC_QP_BITS));
     if (!r->link) {
         srd_send_unreachable(qp, r, now);
         return false;
     }
-    if (!r->link->ready)
+    if (!r->link->ready || r->link->dead)
         return false;
     if (!r->fragments)
         srd_send_cut(qp, r);
@@ -192,9 +171,9 @@ void softnic_srd_pump(struct softnic_qp *qp)
             i--; /* another has taken its place */
         }
     }
-    bool mix = srd_send_context_of(qp)->options.reorder_ns;
+    bool mix = softnic_qp_context(qp)->options.reorder_ns;
     while (due) {
-        uint32_t i = mix ? softnic_srd_below(srd_send_context_of(qp), due) : 0;
+        uint32_t i = mix ? softnic_srd_below(softnic_qp_context(qp), due) : 0;
         struct srd_request *r = &srd->slots[srd->due[i]];
         if (r->state == SRD_QUEUED && r->when <= now && srd_send_step(qp, r, now))
             continue;

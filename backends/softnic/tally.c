@@ -39,7 +39,7 @@ static struct softnic_tally *tally_of(struct softnic_qp *qp, int device, uint32_
 void softnic_tally_sent(struct softnic_qp *qp, int device, uint32_t qpn,
                         const struct softnic_wqe *wqe)
 {
-    if (!softnic_context_of(qp->ibv.context)->options.count[0] || wqe->opcode == IBV_WR_RDMA_READ)
+    if (!softnic_qp_context(qp)->options.count[0] || wqe->opcode == IBV_WR_RDMA_READ)
         return;
     struct softnic_tally *t = tally_of(qp, device, qpn);
     if (!t)
@@ -64,7 +64,7 @@ static void tally_name_device(char name[24], int device)
 static void tally_write_line(int fd, const struct softnic_qp *qp, const struct softnic_tally *t)
 {
     char line[192], from[24], to[24];
-    tally_name_device(from, softnic_context_of(qp->ibv.context)->device->index);
+    tally_name_device(from, softnic_qp_context(qp)->device->index);
     tally_name_device(to, t->device);
     int length =
         snprintf(line, sizeof(line), "%s %u %s %u %llu %llu %llu %llu\n", from, qp->ibv.qp_num, to,
@@ -76,7 +76,7 @@ static void tally_write_line(int fd, const struct softnic_qp *qp, const struct s
 
 void softnic_tally_end(struct softnic_qp *qp)
 {
-    struct softnic_context *ctx = softnic_context_of(qp->ibv.context);
+    struct softnic_context *ctx = softnic_qp_context(qp);
     /* One that has sent nothing is told too, so that every peer of a line has a line. */
     const struct softnic_tally nothing = {.device = qp->peer_device, .qpn = qp->attr.dest_qp_num};
     if (!ctx->options.count[0] && !qp->tallies)

@@ -1,3 +1,4 @@
+#include <stdlib.h>
 /* GEMM+ReduceScatter, C = this rank's rows of the sum over ranks of A * B. Its plan, which
  * GEMM+AllReduce's begins with: which shapes it takes, and where everything lies. */
 #include "core/command.h"
@@ -14,6 +15,9 @@
  * last tile's goes behind products: 1280 rows are 1.07 times as fast so, in bursts 1536 of 8192,4096 are .95. Where it does not, by the
  * elements of C: 512 rows of 4096 columns are 1.08 times as fast, of 5120 and more .86 to .91. */
 #define GEMM_RS_FEW_ROWS 512
+/* On four, where the sum goes to all: one shot sends twice the bytes; two have tiles of one rank's rows, which must fill
+ * one of 128. On four H200s 256 rows are 1.21 and 1.28 times as fast in one shot, 384 and 512 .90 to .97. */
+#define GEMM_AR_FEW_ROWS_OF_FOUR 320
 #define GEMM_RS_FEW_ROWS_OF_TWO 1024
 #define GEMM_RS_FEW_ELEMENTS_OF_TWO (512ull * 4096)
 #define GEMM_AR_FEW_ROWS_OF_TWO 1280
@@ -21,7 +25,9 @@
 
 static uint64_t gemm_rs_few_rows(const struct mk_problem *q, int gathers)
 {
-    if (q->topo.gpus != 2 || q->engine == MK_ENGINE_MMA)
+    if (q->engine != MK_ENGINE_MMA && q->topo.gpus == 4 && gathers && !q->fp8)
+        return GEMM_AR_FEW_ROWS_OF_FOUR;
+    if (q->engine == MK_ENGINE_MMA || q->topo.gpus != 2)
         return GEMM_RS_FEW_ROWS;
     if (gathers)
         return q->fp8 ? GEMM_AR_FEW_ROWS_OF_FP8 : GEMM_AR_FEW_ROWS_OF_TWO;
@@ -259,6 +265,9 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, c
     r->tiles = r->shard_tiles * blocks;
     r->batch = r->split.ctas[MK_COMPUTE] / r->cluster;
     r->batch = r->batch ? r->batch : 1;
+    r->straight = cuda && !mma && r->shots == 2 && r->topo.nodes == 1 && world > 1 &&
+                  r->tile_n <= PLAN_MOST_JOINT_COLUMNS &&
+                  r->tiles <= (getenv("MK_STRAIGHT") ? atof(getenv("MK_STRAIGHT")) : 4) * r->batch; /* EXPERIMENT */
     r->lag = 1;
     p->chunks = blocks * r->units;
     r->norm = gemm_rs_norm(q);
@@ -308,6 +317,7 @@ void plan_gemm_rs_pipeline(const struct mk_problem *q, const struct gemm_rs_plan
     out->load_addends = 1;
     out->outbox = GEMM_RS_OUTBOX;
     out->senders = mk_pipeline_senders(&r->split);
+    out->straight = r->shots == 1 || r->straight;
     out->owned_pass = r->shots == 1;
     out->grain_rows = r->grain_rows;
     out->grain_cols = r->grain_cols;
@@ -403,6 +413,7 @@ const struct op_descriptor op_gemm_rs = {
     .pieces_are_put = 1,
     .tuned = 1,
     .well_known = 1,
+    .shots_measured = 1 << 2,
     .b_layout = 1,
     .sums = 1,
     .gpu_tile = plan_gemm_sum_tile,

@@ -120,17 +120,13 @@ static int run_job_check_exec_options(const struct run_options *o, char *error, 
 /* Emulated GPUs have no speed: nothing is timed on them. */
 static int run_job_check_emulated(const struct run_options *o, char *error, size_t size)
 {
-    int built = 0;
-#ifdef MK_HAVE_EMULATION
-    built = 1;
-#endif
     if (o->mode != RUN_RUN)
         snprintf(error, size,
                  "--exec emulated is for `mkernel run`: an emulated GPU has no speed to measure");
     else if (!op_on_gpu(o->op))
         snprintf(error, size, "--exec emulated: %s has no GPU kernel yet; --exec host runs it",
                  plan_op_name(o->op));
-    else if (!built)
+    else if (!emulated_built)
         snprintf(error, size,
                  "--exec emulated is not in this build, for which no C++ compiler was found; "
                  "--exec host is");

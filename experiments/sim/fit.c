@@ -129,35 +129,24 @@ static void fit_linearise(struct state *s)
     }
 }
 
-/* Gauss, with the diagonal raised by `damping`. */
+/* LAPACK's, which OpenBLAS has: solves A x = b in place. */
+extern void dgesv_(const int *n, const int *columns, double *a, const int *pitch, int *pivots,
+                   double *b, const int *b_pitch, int *info);
+
+/* The normal equations, with the diagonal raised by `damping`. */
 static void fit_solve(const struct state *s, double damping, double *step)
 {
     static _Thread_local double a[FIT_NUMBERS][FIT_NUMBERS + 1];
-    uint32_t n = s->count;
+    const int n = (int)s->count, one = 1, pitch = FIT_NUMBERS + 1;
+    int pivots[FIT_NUMBERS], info;
     memcpy(a, s->normal, sizeof a);
-    for (uint32_t p = 0; p < n; p++)
+    for (int p = 0; p < n; p++) {
         a[p][p] += damping * (a[p][p] + 1e-9);
-    for (uint32_t p = 0; p < n; p++) {
-        uint32_t pivot = p;
-        for (uint32_t r = p + 1; r < n; r++)
-            pivot = fabs(a[r][p]) > fabs(a[pivot][p]) ? r : pivot;
-        for (uint32_t c = 0; c <= n && pivot != p; c++) {
-            double t = a[p][c];
-            a[p][c] = a[pivot][c];
-            a[pivot][c] = t;
-        }
-        for (uint32_t r = p + 1; r < n; r++) {
-            double f = a[r][p] / a[p][p];
-            for (uint32_t c = p; c <= n; c++)
-                a[r][c] -= f * a[p][c];
-        }
+        step[p] = a[p][n];
     }
-    for (uint32_t p = n; p-- > 0;) {
-        double sum = a[p][n];
-        for (uint32_t c = p + 1; c < n; c++)
-            sum -= a[p][c] * step[c];
-        step[p] = sum / a[p][p];
-    }
+    dgesv_(&n, &one, a[0], &pitch, pivots, step, &n, &info); /* the matrix is symmetric */
+    if (info)
+        memset(step, 0, s->count * sizeof *step); /* no step: it makes nothing better */
 }
 
 /* One step; 0 where none makes it better. */

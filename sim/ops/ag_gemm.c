@@ -1,11 +1,21 @@
 /* AllGather+GEMM on the host: core/roles/ag_gemm.h compiled by gcc, behind struct sim_op.
  * SIM_OP_NAME lets a test compile the same file over a broken copy of the CTA interface. */
+#include "core/bf16.h"
 #include "core/cta.h"
+#include "core/e4m3.h"
+#include "core/quantize.h"
 #ifdef SIM_OP_BROKEN_CTA
 #include SIM_OP_BROKEN_CTA
 #endif
 #include "core/roles/ag_gemm.h"
-#include "sim/op.h"
+#include "sim/clock.h"
+#include "sim/exact.h"
+#include "sim/vectorised.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #ifndef SIM_OP_NAME
 #define SIM_OP_NAME sim_op_ag_gemm
@@ -61,10 +71,110 @@ static void ag_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t
                             (t->row - (uint64_t)chunk * p->chunk_rows) * 4;
 }
 
+/* Operand `argument` of a rank: small integers, none 0, so that every byte counts; of FP8's scales
+ * powers of two, of A near 2^40 and of B near 2^-40. Sums of their products are exact in fp32 and in
+ * the 14 bits of a tensor core. */
+static void ag_gemm_draw(float *to, uint64_t count, uint64_t seed, uint64_t launch, uint32_t rank,
+                         uint32_t argument)
+{
+    static const float values[] = {-3, -2, -1, 1, 2, 3};
+    struct sim_random r = {sim_mix(seed) ^ sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
+    for (uint64_t i = 0; i < count; i++)
+        to[i] = argument < 2 ? values[sim_random_below(&r, 6)]
+                             : ldexpf(1, (int)sim_random_below(&r, 3) + (argument == 3 ? 38 : -40));
+}
+
+static void ag_gemm_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                         void *const arguments[MK_SPACES - 1])
+{
+    const struct mk_problem *q = &plan->problem;
+    uint64_t bytes[MK_SPACES - 1];
+    op_extents(q, bytes);
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint64_t count = bytes[i] / op_factor_bytes(q);
+        float *values = malloc(count * sizeof *values);
+        if (!values)
+            return; /* C keeps its poison, and is found wrong */
+        ag_gemm_draw(values, count, seed, launch, q->topo.rank, i);
+        for (uint64_t n = 0; n < count; n++)
+            if (q->fp8)
+                ((uint8_t *)arguments[i])[n] = mk_e4m3_from_float(values[n]);
+            else
+                ((uint16_t *)arguments[i])[n] = mk_bf16_from_float(values[n]);
+        free(values);
+        if (q->fp8)
+            ag_gemm_draw(arguments[3 + i], bytes[3 + i] / 4, seed, launch, q->topo.rank, 3 + i);
+    }
+    exact_fill_bias(q, seed, launch, arguments);
+}
+
+/* Rank `rank`'s A. */
+static void ag_gemm_make_a(const struct mk_problem *q, uint64_t seed, uint64_t launch,
+                           uint32_t rank, float *scales, float *a)
+{
+    const uint64_t shard = q->m / mk_world(&q->topo), k = q->k;
+    ag_gemm_draw(a, shard * k, seed, launch, rank, 0);
+    if (!q->fp8)
+        return;
+    ag_gemm_draw(scales, shard * mk_ceil_div(k, MK_SCALE_BLOCK), seed, launch, rank, 3);
+    for (uint64_t i = 0; i < shard * k; i++)
+        a[i] *= scales[i % k / MK_SCALE_BLOCK * shard + i / k];
+}
+
+/* This rank's B as [K, N]. */
+static void ag_gemm_make_b(const struct mk_problem *q, void *const arguments[MK_SPACES - 1],
+                           float *plain, float *b)
+{
+    const uint64_t n = q->n, k = q->k;
+    if (q->fp8)
+        dequantize_blocks(arguments[1], n, k, arguments[4],
+                          mk_round_up(mk_ceil_div(k, MK_SCALE_BLOCK), 4), plain);
+    for (uint64_t i = 0; i < k * n && !q->fp8; i++)
+        plain[i] = mk_bf16_to_float(((const uint16_t *)arguments[1])[i]);
+    for (uint64_t i = 0; i < k * n; i++)
+        b[i] = plain[q->b_transposed ? i % n * k + i / n : i];
+}
+
+VECTORISED static void ag_gemm_row(const float *a, const float *b, uint64_t n, uint64_t k,
+                                   float *row)
+{
+    memset(row, 0, n * sizeof *row);
+    for (uint64_t p = 0; p < k; p++)
+        for (uint64_t j = 0; j < n; j++)
+            row[j] += a[p] * b[p * n + j];
+}
+
+static int ag_gemm_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                          void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
+                          char *text, size_t size)
+{
+    const struct mk_problem *q = &plan->problem;
+    const uint64_t m = q->m, n = q->n, k = q->k, shard = m / mk_world(&q->topo);
+    const uint16_t *c = arguments[2];
+    float *memory = malloc((m * k + 2 * k * n + n + shard * k) * sizeof *memory),
+          *b = memory + m * k, *row = b + 2 * k * n;
+    int wrong = !memory;
+    snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
+    for (uint32_t rank = 0; memory && rank < mk_world(&q->topo); rank++)
+        ag_gemm_make_a(q, seed, launch, rank, row + n, memory + rank * shard * k);
+    if (memory)
+        ag_gemm_make_b(q, arguments, b + k * n, b);
+    for (uint64_t i = 0; i < m && !wrong; i++) {
+        ag_gemm_row(memory + i * k, b, n, k, row);
+        for (uint64_t j = 0; j < n && !wrong; j++)
+            wrong = !exact_is_right(q, seed, launch, j, c[i * n + j], &row[j]) &&
+                    exact_is_wrong(q, launch, "C", i, j, c[i * n + j], row[j], text, size);
+    }
+    free(memory);
+    return wrong;
+}
+
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
     .run = ag_gemm_role,
     .tile = tile,
     .before = before,
     .operands = ag_gemm_operands,
+    .fill = ag_gemm_fill,
+    .verify = ag_gemm_verify,
 };

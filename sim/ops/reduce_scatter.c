@@ -7,7 +7,7 @@
 #endif
 #include "core/bf16.h"
 #include "core/roles/reduce_scatter.h"
-#include "sim/fingerprint.h"
+#include "sim/fill.h"
 #include "sim/op.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ SIM_ROLES(reduce_scatter);
 static void reduce_scatter_make(const struct mk_problem *q, uint64_t seed, uint32_t rank,
                                 uint64_t launch, uint16_t *a)
 {
-    fingerprint_fill(a, q->m * q->k, seed, rank, launch, 0);
+    sim_fill(a, q->m * q->k, seed, rank, launch, 0);
     for (uint64_t i = 0; i < q->m * q->k; i++)
         a[i] = a[i] & 1 ? (a[i] & 0x8000) | 0x4980 : a[i];
 }

@@ -9,7 +9,7 @@
 #include "sim/ops/attention.h"
 #include "sim/cta.h"
 #include "sim/op.h"
-#include "sim/fingerprint.h"
+#include "sim/fill.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -94,7 +94,7 @@ static void ring_attention_fill_rank(const struct mk_plan *plan, uint64_t seed, 
     struct mk_problem of_rank = plan->problem;
     of_rank.topo.rank = rank;
     op_extents(&of_rank, bytes);
-    fingerprint_fill(to, bytes[argument] / 2, seed, rank, launch, argument);
+    sim_fill(to, bytes[argument] / 2, seed, rank, launch, argument);
 }
 
 static void ring_attention_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,

@@ -103,8 +103,14 @@ static int fake_event_create(void **event, unsigned flags)
     return *event ? 0 : 2;
 }
 
+/* Once what has been submitted has ended: as the driver keeps an event until then. */
 static int fake_event_destroy(void *event)
 {
+    for (int idle = 0; !idle; usleep(100)) {
+        pthread_mutex_lock(&fake_gpu.lock);
+        idle = fake_gpu.tail == fake_gpu.head || fake_gpu.stop;
+        pthread_mutex_unlock(&fake_gpu.lock);
+    }
     free(event);
     return 0;
 }

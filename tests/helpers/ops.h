@@ -9,7 +9,7 @@
 #include "core/bf16.h"
 #include "core/epilogue.h"
 #include "core/ops/op.h"
-#include "sim/fingerprint.h"
+#include "sim/fill.h"
 
 #include <cblas.h>
 #include <errno.h>
@@ -177,8 +177,8 @@ static void ops_sum_fill(void *context, const struct mk_plan *plan, uint64_t lau
 {
     const struct ops_sum *s = context;
     const struct mk_problem *q = &plan->problem;
-    fingerprint_fill(a, q->m * q->k, s->seed, q->topo.rank, launch, 0);
-    fingerprint_fill(b, q->k * q->n, s->seed, q->topo.rank, launch, 1);
+    sim_fill(a, q->m * q->k, s->seed, q->topo.rank, launch, 0);
+    sim_fill(b, q->k * q->n, s->seed, q->topo.rank, launch, 1);
 }
 
 static double *ops_widen(const uint16_t *from, uint64_t count)
@@ -201,8 +201,8 @@ static int ops_sum_check(void *context, const struct mk_plan *plan, uint64_t lau
     uint16_t *a16 = malloc(m * k * 2), *b16 = malloc(k * n * 2);
     double *reference = calloc(rows * n, sizeof *reference);
     for (uint32_t rank = 0; rank < mk_world(&q->topo); rank++) {
-        fingerprint_fill(a16, m * k, s->seed, rank, launch, 0);
-        fingerprint_fill(b16, k * n, s->seed, rank, launch, 1);
+        sim_fill(a16, m * k, s->seed, rank, launch, 0);
+        sim_fill(b16, k * n, s->seed, rank, launch, 1);
         double *a = ops_widen(a16 + first * k, rows * k), *b = ops_widen(b16, k * n);
         cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)n, (int)k, 1.0, a,
                     (int)k, b, (int)n, 1.0, reference, (int)n);

@@ -194,7 +194,6 @@ static void same_cases(enum mk_op op, uint32_t count,
         c.problem.deterministic = MK_EVERYWHERE;
         c.seed = i;
         c.launches = 2;
-        c.math = SIM_MATH_GEMM;
         c.inputs = same_fill;
         c.check = same_check;
         c.context = &s;
