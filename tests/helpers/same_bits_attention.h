@@ -162,7 +162,6 @@ static void same_attention_cases(uint32_t count, uint32_t dim, uint32_t causal, 
                                                     .contiguous = (int)split};
         c.problem.deterministic = MK_EVERYWHERE;
         c.op = &op;
-        c.math = SIM_MATH_GEMM;
         c.seed = i;
         c.launches = 1;
         draw_plan(&r, &c);

@@ -209,7 +209,6 @@ static void same_token_cases(uint32_t count, int gpu,
         c.problem.deterministic = MK_EVERYWHERE;
         c.problem.b_transposed = (int)sim_random_below(&r, 2);
         c.op = &op;
-        c.math = SIM_MATH_GEMM;
         c.seed = i;
         c.launches = 2;
         draw_plan(&r, &c);
