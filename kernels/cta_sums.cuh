@@ -178,39 +178,50 @@ struct sums_in_turn {
     }
 };
 
-/* Of one whose terms are in leaves of a tree (core/sum_tree.h), from the left: the sums of the leaf, and of nodes that wait for
- * their right sibling. All lanes are at the same leaf. */
+/* Of one whose terms are in leaves of a tree (core/sum_tree.h), from the left: the sums of the leaf, and on each level of the node
+ * that waits for its right sibling; 0 where there is none, which adds nothing. All lanes are at the same leaf. */
 struct sums_in_tree {
     static constexpr bool fused = false;
     float sum[8] = {}, left[3][8] = {};
     uint32_t at = 0;
 
-    /* The leaf is whole; behind the last one its sums are the root. */
-    __device__ __forceinline__ void close()
-    {
-        bool right = true; /* what ends here is the right child of the node above */
-#pragma unroll
-        for (int level = 0; level < 3; level++) {
-            const bool whole = right && at >> level & 1, waits = right && !whole;
-            right = whole;
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                if (whole)
-                    sum[i] = __fadd_rn(left[level][i], sum[i]);
-                if (waits)
-                    left[level][i] = sum[i];
-            }
-        }
-        at++;
-#pragma unroll
-        for (int i = 0; i < 8 && at < MK_SUM_BLOCKS; i++)
-            sum[i] = 0;
-    }
-
+    /* From leaf `at` to a later one: the sums of the highest node that ends between them are made. (Leaf by leaf, with zeros for
+     * those without terms, moe_ffn of 4096 tokens took 1.8 times as long on two H200s.) */
     __device__ __forceinline__ void go_to(uint32_t leaf)
     {
-        while (at < leaf)
-            close();
+        const uint32_t passed = at ^ leaf;
+        at = leaf;
+        if (passed >= 2)
+            add_left<0>();
+        if (passed >= 4)
+            add_left<1>();
+        if (passed >= MK_SUM_BLOCKS)
+            add_left<2>(); /* the root */
+        else if (passed >= 4)
+            wait<2>();
+        else if (passed >= 2)
+            wait<1>();
+        else if (passed)
+            wait<0>();
+    }
+
+  private:
+    template <int level> __device__ __forceinline__ void add_left()
+    {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            sum[i] = __fadd_rn(left[level][i], sum[i]);
+            left[level][i] = 0;
+        }
+    }
+
+    template <int level> __device__ __forceinline__ void wait()
+    {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            left[level][i] = sum[i];
+            sum[i] = 0;
+        }
     }
 };
 
