@@ -9,10 +9,15 @@
 struct mk_term {
     uint64_t source; /* byte offset in `space` */
     float weight;
-    uint32_t space; /* enum mk_space */
+    uint16_t space; /* enum mk_space */
+    uint16_t leaf;  /* of a tree of leaves */
 };
 
 #define MK_TERMS 32u
+
+/* Trees of core/sum_tree.h, of fp32, on the host alone: where a GPU adds from registers, terms are 2, 4 or 8 nodes of one level,
+ * without weights, and cut; of tokens' sums (core/cta_sums.h) they are added to MK_SUM_BLOCKS leaves first, by weight. */
+enum mk_combine_tree { MK_COMBINE_IN_TURN, MK_COMBINE_NODES, MK_COMBINE_LEAVES };
 
 /* What one weighted sum adds: terms[0 .. count - 1], weight times run, element by element in fp32,
  * from the first to the last: the order is the result's. (Whether a product is rounded before it is
@@ -27,9 +32,7 @@ struct mk_combine {
     uint32_t space;       /* of the destination: on this rank, or the heap of `local` */
     uint32_t local;       /* a local rank */
     uint64_t destination; /* byte offset in that space */
-    /* 1, on the host alone, where a GPU adds from registers: terms, 2, 4 or 8 of fp32 without weights, are the leaves of a
-     * tree (core/sum_tree.h) */
-    uint32_t tree;
+    uint32_t tree;        /* enum mk_combine_tree */
 };
 
 #ifndef __CUDACC__

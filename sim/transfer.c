@@ -49,9 +49,9 @@ VECTORISED static void add_weighted(float *sum, const uint8_t *from, enum mk_dty
         sum[i] += weight * (number == MK_FP32 ? whole[i] : mk_bf16_to_float(half[i]));
 }
 
-/* The terms are leaves of a tree: of 2, 4 or 8 pairs are added until one is left. */
-static void transfer_add_tree(const struct sim_rank *r, const struct mk_combine *c, uint64_t at,
-                              uint64_t count, float *sum)
+/* The terms are nodes of a level of a tree: of 2, 4 or 8 pairs are added until one is left. */
+static void transfer_add_nodes(const struct sim_rank *r, const struct mk_combine *c, uint64_t at,
+                               uint64_t count, float *sum)
 {
     for (uint64_t i = 0; i < count; i++) {
         float node[MK_SUM_BLOCKS] = {0};
@@ -59,6 +59,22 @@ static void transfer_add_tree(const struct sim_rank *r, const struct mk_combine 
             node[term] = ((const float *)(const void *)(r->spaces[c->terms[term].space] +
                                                         c->terms[term].source))[at + i];
         sum[i] = mk_sum_root(node, c->count);
+    }
+}
+
+/* Each term is added to its leaf of a tree, in turn. */
+static void transfer_add_leaves(const struct sim_rank *r, const struct mk_combine *c, uint64_t at,
+                                uint64_t count, float *sum)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        float leaf[MK_SUM_BLOCKS] = {0};
+        for (uint32_t term = 0; term < c->count; term++) {
+            const struct mk_term *t = &c->terms[term];
+            leaf[t->leaf] +=
+                t->weight *
+                ((const float *)(const void *)(r->spaces[t->space] + t->source))[at + i];
+        }
+        sum[i] = mk_sum_leaves(leaf);
     }
 }
 
@@ -71,8 +87,10 @@ static void transfer_combine_part(const struct sim_rank *r, const struct mk_comb
     for (uint64_t i = first, n; i < first + count; i += n) {
         float sum[LANES] = {0};
         n = first + count - i < LANES ? first + count - i : LANES;
-        if (c->tree)
-            transfer_add_tree(r, c, i, n, sum);
+        if (c->tree == MK_COMBINE_NODES)
+            transfer_add_nodes(r, c, i, n, sum);
+        else if (c->tree == MK_COMBINE_LEAVES)
+            transfer_add_leaves(r, c, i, n, sum);
         for (uint32_t term = 0; term < c->count && !c->tree; term++)
             add_weighted(sum, r->spaces[c->terms[term].space] + c->terms[term].source + i * size,
                          (enum mk_dtype)c->from, c->terms[term].weight, n);

@@ -385,7 +385,7 @@ check reduce_scatter_staged env MKERNEL_P2P=off $run $apart --shape $((world * 3
 check reduce_scatter_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --shape $((world * 390)),200 --iters 8
 # On both engines: mma's blocks push with all their threads, of their own or before they compute.
 for engine in wgmma mma; do
-    name=ring_attention on="--exec cuda --check --engine $engine" tiles='192,96 128,176' tiles_of_128=128,128 beside=3
+    name=ring_attention on="--exec cuda --check --engine $engine" tiles='192,96 128,176 128,128' tiles_of_128=128,128 beside=3
     [ "$engine" = wgmma ] || name=ring_attention_on_mma tiles=256,64 tiles_of_128='256,32 128,64' beside=2
     run="$mkernel run ring_attention $on --timeout 5"
     check ${name}_one_gpu $run --gpus 1 --attention 2,1000,4,2,128 --iters 5

@@ -169,6 +169,10 @@ int plan_check_moe_tuning(const struct mk_problem *q, char *error, size_t size)
         return plan_refuse(error, size,
                            "chunks of %u tokens: a multiple of 8; the next that works is %llu",
                            chunk_rows, (unsigned long long)mk_round_up(chunk_rows, 8));
+    if (q->deterministic == MK_EVERYWHERE && q->own[MOE_DROPS])
+        return plan_refuse(error, size,
+                           "the same bits everywhere with overflow=drop: which of a token's places "
+                           "are dropped follows from the other tokens");
     return plan_check_tuning(q, error, size);
 }
 

@@ -7,10 +7,16 @@
 #include "core/pipeline.h"
 #include "core/quantize.h"
 #include "core/roles/moe_ffn_plan.h"
+#include "core/sum_tree.h"
 
 static int moe_ffn_check_tuning(const struct mk_problem *q, char *error, size_t size)
 {
-    const uint32_t blocks = 2 * MK_SCALE_BLOCK;
+    const uint32_t blocks = 2 * MK_SCALE_BLOCK, world = mk_world(&q->topo);
+    if (q->deterministic == MK_EVERYWHERE && MK_SUM_BLOCKS % world)
+        return plan_refuse(error, size,
+                           "the same bits everywhere on %u ranks: a token's experts are added in "
+                           "%u runs, for 1, 2, 4 or 8 ranks",
+                           world, MK_SUM_BLOCKS);
     if (q->fp8 && q->moe.inner % 16)
         return plan_refuse(error, size,
                            "inner = %llu with dtype=fp8: rows of B2 must be 16-byte multiples; the "
@@ -110,6 +116,7 @@ static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
     plan_moe_sums_size(m, q);
     moe_ffn_choose_order(m, q);
     m->number = q->deterministic ? MK_FP32 : MK_BF16;
+    m->tree = q->deterministic == MK_EVERYWHERE;
     m->made_space = MK_SPACE_HEAP;
     m->y_space = MK_SPACE_ARG5;
     m->act_bytes = m->inner * op_factor_bytes(q);
@@ -203,8 +210,6 @@ static int moe_ffn_built(const struct mk_problem *q, uint32_t i, struct mk_gemm_
 
 const struct op_descriptor op_moe_ffn = {
     .help = "a whole MoE layer: tokens go to their experts' gated layers and come back weighted",
-    .bits_vary = "adds what the experts of one rank make of a token before others, so bits follow "
-                 "from where experts lie",
     .shape = &op_shape_moe,
     .limit = &op_limit_moe,
     .choose_shape = op_choose_moe,

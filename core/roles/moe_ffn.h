@@ -26,6 +26,9 @@
  *
  * Numbers
  *   Sums are fp32 in one order (core/cta_sums.h), so every run gives the same bits in both modes.
+ *   Where they are the same everywhere (MK_EVERYWHERE), a token's experts are added in a tree of
+ *   runs of experts, of which each rank and node has a node: one row travels, as in deterministic
+ *   mode. Products have all of K on one rank, in one sequence.
  *   In fast mode rows, and the sums of ranks and nodes, are rounded to bf16. With the rounding of
  *   the activation and of Y that makes five independent errors of u = 1.66e-3 in the norm, 3.7e-3
  *   in all; in deterministic mode sqrt(2) u = 2.4e-3.
@@ -158,6 +161,7 @@ MK_ROLE struct mk_sums moe_ffn_sums(const struct moe_ffn_plan *p, struct mk_cta 
     s.count = l->count;
     s.k = d->k;
     s.rank_experts = d->rank_experts;
+    s.tree_experts = p->tree ? d->experts : 0;
     s.records = mk_route_records(&r, l->source);
     s.position = r.position + (uint64_t)l->source * d->k * 4;
     s.rows = p->made;

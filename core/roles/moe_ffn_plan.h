@@ -23,6 +23,7 @@ struct moe_ffn_plan {
     uint32_t list_chunks;          /* of the longest list of tokens whose sums come back */
     uint32_t tiles;                /* room for: row_tiles * (up_tiles + down_tiles) */
     uint32_t number;               /* enum mk_dtype of results on their way back */
+    uint32_t tree;                 /* 1: a token's experts are added in a tree (core/sum_tree.h) */
     /* where results (the heap, at `made`; or an argument, complete when the launch begins) and Y
      * lie: enum mk_space */
     uint32_t made_space, y_space;

@@ -235,8 +235,8 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
         AT(deterministic),
         NULL,
         "a row of C has the same bits whatever M, the plan and the number of ranks: more than "
-        "--deterministic. ag_gemm, moe_dispatch_gemm; gemm_rs and gemm_ar on 1, 2, 4 or 8 ranks, "
-        "with a K of 64s",
+        "--deterministic. ag_gemm, moe_dispatch_gemm; ring_attention whose ranks' runs of rows are "
+        "128s; on 1, 2, 4 or 8 ranks moe_ffn and, with a K of 64s, gemm_rs and gemm_ar",
         .max = MK_EVERYWHERE,
         .group = PROBLEM_GROUP};
     *problem_add(t) = (struct option_spec){
