@@ -115,6 +115,23 @@ int plan_check_sums(const struct mk_problem *q, char *error, size_t size)
     return 0;
 }
 
+int plan_check_back(const struct mk_problem *q, char *error, size_t size)
+{
+    char list[OP_LIST_TEXT];
+    if (!q->back_fp8)
+        return 0;
+    if (!op_has_back(q->op))
+        return plan_refuse(error, size, "back=fp8: %s does not take it; it is of %s",
+                           plan_op_name(q->op),
+                           op_list(list, sizeof list, op_has_back, ", ", " and "));
+    if (q->deterministic)
+        return plan_refuse(error, size,
+                           "back=fp8 with %s sums: what travels back is rounded to 4 bits, and "
+                           "those are not rounded on their way; it is for fast sums",
+                           plan_sums[q->deterministic]);
+    return 0;
+}
+
 int plan_check_epilogue(const struct mk_problem *q, char *error, size_t size)
 {
     char words[EPILOGUE_TEXT], list[OP_LIST_TEXT];

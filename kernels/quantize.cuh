@@ -21,6 +21,15 @@ PTX_FN float quantize_largest_of(float amax, int lanes)
     return amax;
 }
 
+/* What the lowest 8 bits say. An fp32 whose exponent they begin is 2^-120 of it, subnormal numbers
+ * too. */
+PTX_FN float quantize_decode(uint32_t code)
+{
+    const uint32_t size = code & 0x7f;
+    const float v = __uint_as_float(size << 20 | (code & 0x80) << 24) * 0x1p120f;
+    return size == 0x7f ? NAN : v;
+}
+
 /* Two codes, of `low` in the lower byte; up: quantize_up(amax). v * up + v * 0 is v * up, but NaN
  * where v is not finite. */
 PTX_FN uint32_t quantize_pair(float low, float high, float up)

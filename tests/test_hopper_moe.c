@@ -125,6 +125,36 @@ static void test_fp8_layer_orders(void **state)
         }
 }
 
+/* Sums that travel back as e4m3, on both engines and of both types: rows of whole blocks and of short
+ * ones, added by a warp each and by several. */
+static void test_back_orders(void **state)
+{
+    for (uint32_t form = 1; form < FORMS; form++)
+        for (uint64_t i = 0; i < 4; i++) {
+            struct sim_world_config c =
+                hopper_moe_config(MK_OP_MOE_FFN, forms[form][0], forms[form][1], i * FORMS + form);
+            if (i == 1) {
+                c.problem.b_transposed = c.problem.fp8 = 1;
+                c.problem.tuning.tile_m = 128;
+                c.problem.tuning.tile_n = 256;
+            } else if (i == 2) {
+                hopper_moe_on_mma(&c);
+            }
+            c.problem.back_fp8 = 1;
+            c.problem.deterministic = 0;
+            c.problem.moe.hidden = i == 3 ? 392 : 16 * (4 + 5 * form);
+            c.problem.moe.inner = 48;
+            c.problem.moe.tokens = i == 3 ? 5 : 24;
+            c.unwatched = i > 0 || forms[form][0] > 1 || forms[form][1] > 2;
+            if (!c.unwatched) {
+                c.problem.tuning.split.ctas[MK_INTRA_COMM] = 1;
+                c.problem.tuning.split.ctas[MK_INTER_REDUCE] = 1;
+                c.problem.moe = (struct mk_moe){20, 136, 40, c.problem.moe.experts, 2};
+            }
+            right(&c);
+        }
+}
+
 /* What is no number, rows of zeros, scales far from 1. */
 static void test_fp8_layer_extremes(void **state)
 {
@@ -319,6 +349,7 @@ int main(void)
         cmocka_unit_test(test_orders),
         cmocka_unit_test(test_larger),
         cmocka_unit_test(test_fp8_orders),
+        cmocka_unit_test(test_back_orders),
         cmocka_unit_test(test_fp8_layer_orders),
         cmocka_unit_test(test_fp8_layer_extremes),
         cmocka_unit_test(test_faults),

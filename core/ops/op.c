@@ -299,6 +299,11 @@ int op_has_fp8_on_mma(enum mk_op op)
     return op_on_mma(op) && entries[op].op->mma_fp8;
 }
 
+int op_has_back(enum mk_op op)
+{
+    return (unsigned)op < MK_OPS && entries[op].op->back_fp8;
+}
+
 int op_has_fp8(enum mk_op op)
 {
     return (unsigned)op < MK_OPS && entries[op].op->fp8;
