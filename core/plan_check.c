@@ -71,12 +71,6 @@ int plan_check_dtype(const struct mk_problem *q, char *error, size_t size)
                            op_list(list, sizeof list, op_has_fp8, ", ", " and "));
     if (!op_of(q->op)->b_layout) /* it moves records, and multiplies nothing */
         return 0;
-    if (q->engine == MK_ENGINE_MMA && !op_of(q->op)->mma_fp8)
-        return plan_refuse(error, size,
-                           "dtype=fp8: engine mma multiplies fp8 of %s alone; engine=wgmma "
-                           "multiplies it of %s, on Hopper GPUs",
-                           op_list(list, sizeof list, op_has_fp8_on_mma, ", ", " and "),
-                           plan_op_name(q->op));
     if (!q->b_transposed)
         return plan_refuse(error, size,
                            "dtype=fp8 and B [K,N]: FP8 is multiplied along rows of K; B has to be "

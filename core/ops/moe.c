@@ -126,17 +126,17 @@ void plan_choose_moe(struct mk_problem *q, uint32_t tile_n, uint32_t reducers)
     }
 }
 
-void plan_choose_moe_mma_tile(struct mk_problem *q, uint64_t columns)
+void plan_choose_moe_mma_tile(struct mk_problem *q, uint64_t columns, uint32_t tile_n)
 {
     struct mk_tuning *t = &q->tuning;
     uint64_t rows = q->moe.tokens * mk_world(&q->topo) * q->moe.k / q->moe.experts;
-    int small = t->tile_m   ? t->tile_m == 64
-                : t->tile_n ? t->tile_n == 64
-                            : rows <= 64 || columns <= 64;
+    int small = t->tile_m              ? t->tile_m == 64
+                : t->tile_n && !tile_n ? t->tile_n == 64
+                                       : rows <= 64 || (columns <= 64 && !tile_n);
     if (!t->tile_m)
         t->tile_m = small ? 64 : 128;
     if (!t->tile_n)
-        t->tile_n = small ? 64 : 128;
+        t->tile_n = tile_n ? tile_n : small ? 64 : 128;
 }
 
 /* On a GPU tables, and where a token goes, take as many blocks as beside a product; all others take

@@ -87,8 +87,10 @@ static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct moe_ffn_plan *m = moe_ffn_plan_in(p);
+    if (q->engine == MK_ENGINE_MMA && q->fp8 && !q->tuning.tile_m)
+        q->tuning.tile_m = 64;
     if (q->engine == MK_ENGINE_MMA) /* gate and up are columns side by side */
-        plan_choose_moe_mma_tile(q, 2 * q->moe.inner);
+        plan_choose_moe_mma_tile(q, 2 * q->moe.inner, q->fp8 ? 2 * MK_SCALE_BLOCK : 0);
     if (q->fp8 && !q->tuning.tile_n)
         q->tuning.tile_n = 2 * MK_SCALE_BLOCK;
     plan_choose_moe(q, 256, moe_ffn_reducers(q));
@@ -199,9 +201,9 @@ int mk_moe_ffn(struct mk_plan *plan, const void *x, const void *b1, const uint32
 
 static int moe_ffn_built(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
-    return q->fp8                       ? mk_fp8_gated_tile(i, out)
-           : q->engine == MK_ENGINE_MMA ? mk_mma_tile(i, out)
-                                        : mk_gated_tile(i, out);
+    if (q->engine == MK_ENGINE_MMA)
+        return q->fp8 ? mk_mma_fp8_gated_tile(i, out) : mk_mma_tile(i, out);
+    return q->fp8 ? mk_fp8_gated_tile(i, out) : mk_gated_tile(i, out);
 }
 
 const struct op_descriptor op_moe_ffn = {
