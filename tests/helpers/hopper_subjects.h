@@ -10,7 +10,7 @@
 #include "tests/helpers/hopper_moe.h"
 #include "tests/helpers/hopper_ops.h"
 
-enum { SUBJECTS = 26 };
+enum { SUBJECTS = 27 };
 
 /* One order of a subject, mutated or not; `sites` is told which places it came to. 0: all right;
  * else `text` says what is not. */
@@ -199,10 +199,10 @@ static inline int hopper_subject_mma_moe_ffn(struct hopper_subject_run *r)
     return hopper_subject_world(r, &c);
 }
 
-/* Sums of FP8: several blocks of scales, the last of them short, or one; promotion on either engine. */
-static inline int hopper_subject_fp8_sum(struct hopper_subject_run *r, enum mk_op op, int mma)
+/* Products of FP8: several blocks of scales, the last of them short, or one; promotion on either engine. */
+static inline int hopper_subject_fp8_gemm(struct hopper_subject_run *r, enum mk_op op, int mma)
 {
-    const uint64_t shape[] = {136, 200, r->seed == 1 ? 128 : 400};
+    const uint64_t shape[] = {68, 136, r->seed == 1 ? 128 : 272};
     struct sim_world_config c = hopper_ops_config(op, 1, 2, shape, 20 * r->seed + 3);
     struct mk_gemm_tile tile;
     c.problem.epilogue = 0;
@@ -224,7 +224,7 @@ static inline int hopper_subject_fp8_moe(struct hopper_subject_run *r)
 {
     struct sim_world_config c = hopper_moe_config(MK_OP_MOE_DISPATCH_GEMM, 1, 2, 5 + 3 * r->seed);
     c.problem.fp8 = c.problem.b_transposed = 1;
-    c.problem.moe = (struct mk_moe){r->seed ? 90 : 210, r->seed ? 272 : 144, 136, 4, 2};
+    c.problem.moe = (struct mk_moe){r->seed ? 40 : 90, r->seed ? 272 : 144, 72, 4, 2};
     c.problem.tuning.tile_m = 128;
     c.problem.tuning.tile_n = r->seed ? 256 : 64;
     c.problem.tuning.split.ctas[MK_INTRA_COMM] = 1; /* as above */
@@ -241,7 +241,7 @@ static inline int hopper_subject_fp8_layer(struct hopper_subject_run *r, int mma
     c.problem.fp8 = c.problem.b_transposed = c.problem.back_fp8 = 1;
     if (mma)
         hopper_moe_on_mma(&c);
-    c.problem.moe = (struct mk_moe){r->seed ? 40 : 70, r->seed ? 144 : 272, 144, 4, 2};
+    c.problem.moe = (struct mk_moe){r->seed ? 24 : 40, r->seed ? 144 : 272, 80, 4, 2};
     c.problem.tuning.tile_m = mma ? 64 : 128;
     c.problem.tuning.tile_n = 256;
     c.problem.tuning.chunk_rows = 32;
@@ -299,15 +299,17 @@ static inline int hopper_subject_run(struct hopper_subject_run *r)
     case 20:
         return hopper_subject_mma_moe_ffn(r);
     case 21:
-        return hopper_subject_fp8_sum(r, MK_OP_GEMM_AR, 0);
+        return hopper_subject_fp8_gemm(r, MK_OP_GEMM_AR, 0);
     case 22:
-        return hopper_subject_fp8_sum(r, MK_OP_GEMM_RS, 1);
+        return hopper_subject_fp8_gemm(r, MK_OP_GEMM_RS, 1);
     case 23:
         return hopper_subject_fp8_moe(r);
     case 24:
         return hopper_subject_fp8_layer(r, 0);
-    default:
+    case 25:
         return hopper_subject_fp8_layer(r, 1);
+    default: /* consumers read scales that came before the launch */
+        return hopper_subject_fp8_gemm(r, MK_OP_AG_GEMM, 0);
     }
 }
 
