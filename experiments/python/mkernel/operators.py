@@ -279,6 +279,7 @@ def moe_ffn(x, b1, ids, weights, b2, out=None, *, deterministic: bool = False, c
     b1: [E/W, H, 2 I] bf16: the columns of G, then those of U. b2: [E/W, I, H] bf16.
     out: [T, H] bf16. Returns it. A token without experts gets zeros.
     deterministic: what is sent between ranks is not rounded to bf16.
+    options: with "back=fp8" sums of tokens come back as e4m3 with a scale for each 128, half the bytes of bf16 and 2.6e-2 of error for each rank or node.
     """
     outputs = None if out is None else (out,)
     return _launch(comm, "moe_ffn", (x, b1, ids, weights, b2), outputs, False, deterministic, _roomy(options, capacity))[0]
