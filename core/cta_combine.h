@@ -4,6 +4,7 @@
 #define MK_CTA_COMBINE_H
 
 #include "core/cta.h"
+#include "core/quantize.h"
 
 /* One source of a weighted sum: a run of numbers on this rank, in its heap or an argument. */
 struct mk_term {
@@ -28,12 +29,19 @@ struct mk_combine {
     uint32_t count;
     struct mk_term terms[MK_TERMS];
     uint64_t elements;
-    uint32_t from, to;    /* enum mk_dtype */
+    uint32_t from, to;    /* enum mk_dtype; to MK_E4M3: a record (core/quantize.h) */
+    uint32_t records;     /* bit i: term i is a record, whatever `from` says */
     uint32_t space;       /* of the destination: on this rank, or the heap of `local` */
     uint32_t local;       /* a local rank */
     uint64_t destination; /* byte offset in that space */
     uint32_t tree;        /* enum mk_combine_tree */
 };
+
+/* Bytes of such a run. */
+MK_PURE uint64_t mk_combine_bytes(uint64_t elements, uint32_t number)
+{
+    return number == MK_E4M3 ? quantize_record(elements) : elements * (number == MK_FP32 ? 4 : 2);
+}
 
 #ifndef __CUDACC__
 /* Starts adding what `combine` says. The sources must not change until a flag, raised after it,

@@ -37,7 +37,9 @@ struct mk_sums {
     uint64_t whole, whole_at;
     uint32_t whole_room;
     uint64_t elements;
-    uint32_t from, to;    /* enum mk_dtype: of what is added, and of sums */
+    /* enum mk_dtype: of this rank's rows, of what others have added, and of sums; the last two are
+     * records where they are MK_E4M3 (core/quantize.h) */
+    uint32_t from, carried, to;
     uint32_t space;       /* of the sums: on this rank, or the heap of `local` */
     uint32_t local;       /* a local rank */
     uint64_t destination; /* of the first token's; the others' follow */
@@ -45,7 +47,7 @@ struct mk_sums {
 
 MK_PURE uint64_t mk_sums_bytes(const struct mk_sums *s, uint32_t number)
 {
-    return s->elements * (number == MK_FP32 ? 4 : 2);
+    return mk_combine_bytes(s->elements, number);
 }
 
 /* The leaf that an expert's row is added in, or the first one of the node that another rank or node has added, by its first expert:
@@ -59,7 +61,7 @@ MK_PURE uint16_t mk_sums_leaf(const struct mk_sums *s, uint32_t expert)
  * place the table says; and other nodes'. */
 MK_PURE uint64_t mk_sums_part(const struct mk_sums *s, uint32_t local, uint32_t place)
 {
-    return s->parts + ((uint64_t)local * s->parts_room + place) * mk_sums_bytes(s, s->from);
+    return s->parts + ((uint64_t)local * s->parts_room + place) * mk_sums_bytes(s, s->carried);
 }
 
 /* Who has added what others add of a list is told of by flags: of local rank 0's first part on, each
@@ -84,7 +86,7 @@ MK_PURE uint32_t mk_sums_whole_flag(const struct mk_sums_flags *f, uint32_t node
 
 MK_PURE uint64_t mk_sums_whole(const struct mk_sums *s, uint32_t node, uint32_t place)
 {
-    return s->whole + ((uint64_t)node * s->whole_room + place) * mk_sums_bytes(s, s->from);
+    return s->whole + ((uint64_t)node * s->whole_room + place) * mk_sums_bytes(s, s->carried);
 }
 
 #ifndef __CUDACC__
@@ -95,7 +97,8 @@ struct mk_sums_terms {
 };
 
 static inline void mk_sums_insert(struct mk_sums_terms *t, const struct mk_sums *s, uint32_t expert,
-                                  uint32_t place, uint32_t space, uint64_t source, float weight)
+                                  uint32_t place, uint32_t space, uint64_t source, float weight,
+                                  uint32_t record)
 {
     const uint64_t key = (uint64_t)expert * MK_TERMS + place;
     uint32_t i = t->c.count;
@@ -103,6 +106,8 @@ static inline void mk_sums_insert(struct mk_sums_terms *t, const struct mk_sums 
         t->keys[i] = t->keys[i - 1];
         t->c.terms[i] = t->c.terms[i - 1];
     }
+    const uint32_t before = (1u << i) - 1;
+    t->c.records = (t->c.records & before) | (t->c.records & ~before) << 1 | record << i;
     t->keys[i] = key;
     t->c.terms[i].source = source;
     t->c.terms[i].weight = weight;
@@ -153,17 +158,17 @@ static inline void mk_sums_add_place(struct mk_cta *cta, const struct mk_sums *s
              local = mk_local_of(&s->topo, rank);
     if (from == MK_SUMS_ROW) {
         uint64_t row = mk_cta_load(cta, s->position + ((uint64_t)i * s->k + place) * 4);
-        mk_sums_insert(t, s, expert, place, s->rows_space,
-                       s->rows + row * mk_sums_bytes(s, s->from),
-                       mk_float_of(mk_sums_record(cta, s, i, place,
-                                                  offsetof(struct mk_route_record, weight))));
+        mk_sums_insert(
+            t, s, expert, place, s->rows_space, s->rows + row * mk_sums_bytes(s, s->from),
+            mk_float_of(mk_sums_record(cta, s, i, place, offsetof(struct mk_route_record, weight))),
+            0);
     } else if (from == MK_SUMS_PART) {
         at += mk_cta_load(cta, s->parts_first + local * 4);
         mk_sums_insert(t, s, rank * s->rank_experts, 0, MK_SPACE_HEAP, mk_sums_part(s, local, at),
-                       1);
+                       1, s->carried == MK_E4M3);
     } else if (from == MK_SUMS_WHOLE) {
         mk_sums_insert(t, s, node * s->topo.gpus * s->rank_experts, 0, MK_SPACE_HEAP,
-                       mk_sums_whole(s, node, at), 1);
+                       mk_sums_whole(s, node, at), 1, s->carried == MK_E4M3);
     }
 }
 

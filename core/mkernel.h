@@ -357,7 +357,9 @@ int mk_moe_combine(struct mk_plan *plan, const void *rows, const uint32_t *ids,
  * (spec.b_transposed), the activation is quantised as MK_SCALE_1X128 has it, and there are two
  * arguments more, which mk_launch takes behind Y: B1_scales fp32 [E/W, 2, ceil(I/128), ceil(H/128)
  * rounded up to a multiple of 4], of each expert's G and of its U by themselves, and B2_scales
- * [E/W, ceil(H/128), ceil(I/128) rounded up to a multiple of 4], each as MK_SCALE_128X128 has them. */
+ * [E/W, ceil(H/128), ceil(I/128) rounded up to a multiple of 4], each as MK_SCALE_128X128 has them.
+ * "back=fp8" (fast sums alone): what is sent back is e4m3 with scales as of MK_SCALE_1X128, 2.6e-2 of
+ * error where bf16 has 1.7e-3. */
 int mk_moe_ffn(struct mk_plan *plan, const void *x, const void *b1, const uint32_t *ids,
                const float *weights, const void *b2, void *y, void *stream);
 

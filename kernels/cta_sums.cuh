@@ -8,23 +8,29 @@
 #include "core/cta_sums.h"
 #include "kernels/cta_route.cuh"
 #include "kernels/cta_rows.cuh"
+#include "kernels/quantize.cuh"
 
 enum {
     SUMS_TERMS = 4,
     SUMS_LOADS = 2
 }; /* that a lane loads at once: terms, 16 bytes of each; at most */
+enum { SUMS_SHARE = MK_SCALE_BLOCK / 8 }; /* lanes of eight numbers each that share a scale */
+/* 0, by a file before this one: its operator brings back no records (core/plan.h, back_fp8). */
+#ifndef SUMS_CARRIED
+#define SUMS_CARRIED 1
+#endif
 
-/* Lane n has the n-th term. The same count in all. */
+/* Lane n has the n-th term. The same count in all, and bits of those that are records. */
 struct sums_terms {
     const char *source;
     float weight;
     uint32_t leaf; /* of a tree */
-    uint32_t count;
+    uint32_t count, records;
 };
 
 /* The terms of the lanes that `has` names, in the order of their keys. */
 PTX_FN struct sums_terms sums_sort(bool has, uint32_t key, const char *source, float weight,
-                                   uint32_t leaf)
+                                   uint32_t leaf, bool record)
 {
     const uint32_t lane = threadIdx.x % 32, all = __ballot_sync(0xffffffff, has);
     uint32_t number = 0, from = 0;
@@ -36,8 +42,10 @@ PTX_FN struct sums_terms sums_sort(bool has, uint32_t key, const char *source, f
             from = other;
     }
     uint64_t at = __shfl_sync(0xffffffff, (unsigned long long)source, from);
+    const uint32_t records = __ballot_sync(0xffffffff, record);
     return {(const char *)at, __shfl_sync(0xffffffff, weight, from),
-            __shfl_sync(0xffffffff, leaf, from), (uint32_t)__popc(all)};
+            __shfl_sync(0xffffffff, leaf, from), (uint32_t)__popc(all),
+            __ballot_sync(0xffffffff, (records >> from & 1) && lane < (uint32_t)__popc(all))};
 }
 
 /* What adds the rows of an expert that a place of token `i` of the list names (core/cta_sums.h says it
@@ -80,12 +88,13 @@ PTX_FN struct sums_terms sums_find(const struct gpu_launch *l, const struct mk_s
     uint32_t key = UINT32_MAX;
     const char *source = heap;
     float weight = 1;
-    bool has = false;
+    bool has = false, record = false;
     if (lane < s->k) {
         const uint32_t row = ((const uint32_t *)(heap + s->position))[(uint64_t)i * s->k + lane];
         const struct sums_place p = sums_place_of(l, s, i, lane);
         const uint32_t local = mk_local_of(&s->topo, p.rank);
         has = p.row || p.part || p.whole;
+        record = has && !p.row && s->carried == MK_E4M3;
         if (p.row) {
             key = p.expert * MK_TERMS + lane;
             source = l->arguments[s->rows_space] + s->rows + row * bytes;
@@ -99,7 +108,7 @@ PTX_FN struct sums_terms sums_find(const struct gpu_launch *l, const struct mk_s
             source += mk_sums_whole(s, p.node, p.at);
         }
     }
-    return sums_sort(has, key, source, weight, has ? mk_sums_leaf(s, key / MK_TERMS) : 0);
+    return sums_sort(has, key, source, weight, has ? mk_sums_leaf(s, key / MK_TERMS) : 0, record);
 }
 
 /* Each thread looks at the flags of some places; the lead then waits for the last that was not there,
@@ -139,6 +148,24 @@ template <int number> struct sums_unit {
 #pragma unroll
         for (int i = 0; i < loads; i++)
             v[i] = ptx_load_16_l2(from + i * 16);
+    }
+
+    /* Of a record of so many elements unit number `unit`: eight codes, and their scale. */
+    __device__ __forceinline__ void load_record(const char *record, uint64_t elements,
+                                                uint32_t unit)
+    {
+        const uint32_t block = unit / SUMS_SHARE;
+        const uint2 codes = ptx_load_8_l2(record + unit * 8ull),
+                    scales = ptx_load_8_l2(record + elements + block / 2 * 8ull);
+        v[0] = make_uint4(codes.x, codes.y, block % 2 ? scales.y : scales.x, 0);
+    }
+
+    __device__ __forceinline__ void add_record(float (&sum)[8]) const
+    {
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            sum[j] = __fmaf_rn(quantize_decode((j < 4 ? v[0].x : v[0].y) >> j % 4 * 8),
+                               __uint_as_float(v[0].z), sum[j]);
     }
 
     __device__ __forceinline__ void clear()
@@ -239,6 +266,26 @@ PTX_FN void sums_store(char *to, uint32_t number, const float (&sum)[8])
     }
 }
 
+/* The same of unit number `unit` of a record of so many elements, by all lanes of a warp; `there`:
+ * it has the unit. */
+PTX_FN void sums_store_record(char *record, uint64_t elements, uint32_t unit, bool there,
+                              const float (&sum)[8])
+{
+    float amax = 0;
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        amax = quantize_larger(amax, sum[j]);
+    amax = quantize_largest_of(amax, SUMS_SHARE);
+    const float up = quantize_up(amax);
+    if (!there)
+        return;
+    *(uint2 *)(record + unit * 8ull) =
+        make_uint2(quantize_pair(sum[0], sum[1], up) | quantize_pair(sum[2], sum[3], up) << 16,
+                   quantize_pair(sum[4], sum[5], up) | quantize_pair(sum[6], sum[7], up) << 16);
+    if (unit % SUMS_SHARE == 0)
+        ((float *)(record + elements))[unit / SUMS_SHARE] = quantize_scale(amax);
+}
+
 /* Terms `term` and following, of which term_of says source and weight, are added to the sums of units
  * unit[]. All are there, so that no load waits for the one before it: behind a condition it would. */
 template <int from, int terms, int units, class function>
@@ -306,8 +353,9 @@ PTX_FN void sums_add(const struct sums_terms *t, uint64_t elements, char *to, ui
         sums_add_units<from>(term_of, t->count, first + threadIdx.x % 32, 32, all, to, number);
 }
 
-/* The same of terms that are not added one like the other. adder: in what order. */
-template <int from, class adder>
+/* The same of terms that are not added one like the other. adder: in what order. carried: some terms are
+ * records, and the sum where `number` says so. */
+template <int from, class adder, bool carried>
 PTX_FN void sums_add_each(const struct sums_terms *t, uint64_t elements, char *to, uint32_t number,
                           uint32_t share, uint32_t shares)
 {
@@ -329,7 +377,9 @@ PTX_FN void sums_add_each(const struct sums_terms *t, uint64_t elements, char *t
 #pragma unroll
                 for (uint32_t j = 0; j < units; j++) {
                     uint32_t unit = first + j * 32 + lane;
-                    if (term + i < t->count && unit < all)
+                    if (carried && t->records >> (term + i) % 32 & 1 && unit < all)
+                        v[i][j].load_record(source, elements, unit);
+                    else if (term + i < t->count && unit < all)
                         v[i][j].load(source + (uint64_t)unit * unit_bytes);
                     else
                         v[i][j].clear();
@@ -341,14 +391,19 @@ PTX_FN void sums_add_each(const struct sums_terms *t, uint64_t elements, char *t
 #pragma unroll
                     for (uint32_t j = 0; j < units; j++) {
                         sum[j].go_to(leaf[i]);
-                        v[i][j].template add<adder::fused>(sum[j].sum, weight[i]);
+                        if (carried && t->records >> (term + i) & 1)
+                            v[i][j].add_record(sum[j].sum);
+                        else
+                            v[i][j].template add<adder::fused>(sum[j].sum, weight[i]);
                     }
         }
 #pragma unroll
         for (uint32_t j = 0; j < units; j++) {
             uint32_t unit = first + j * 32 + lane;
             sum[j].go_to(MK_SUM_BLOCKS);
-            if (unit < all)
+            if (carried && number == MK_E4M3)
+                sums_store_record(to, elements, unit, unit < all, sum[j].sum);
+            else if (unit < all)
                 sums_store(to + (uint64_t)unit * (number == MK_FP32 ? 32 : 16), number, sum[j].sum);
         }
     }
@@ -379,8 +434,11 @@ MK_ROLE_CALL void mk_cta_add_up(struct mk_cta *cta, const struct mk_sums *of)
         struct sums_terms terms = sums_find(l, s, s->first + i);
         char *at = to + i * mk_sums_bytes(s, s->to);
         if (s->tree_experts)
-            sums_add_each<MK_FP32, struct sums_in_tree>(&terms, s->elements, at, s->to, share,
-                                                        shares);
+            sums_add_each<MK_FP32, struct sums_in_tree, false>(&terms, s->elements, at, s->to,
+                                                               share, shares);
+        else if (SUMS_CARRIED && s->carried == MK_E4M3)
+            sums_add_each<MK_BF16, struct sums_in_turn, true>(&terms, s->elements, at, s->to,
+                                                              share, shares);
         else if (s->from == MK_FP32)
             sums_add<MK_FP32>(&terms, s->elements, at, s->to, share, shares);
         else

@@ -361,6 +361,10 @@ def experts():
                 wanted[t] += weights[t, k] * ((gate / (1 + numpy.exp(-gate)) * up[I:]) @ all_b2[ids[t, k]])
     near(y, wanted, 0.02)
     assert not y[3].any()
+    back = mkernel.moe_ffn(x, b1, ids, weights, b2, options="back=fp8")
+    near(back, wanted, 0.06)
+    assert (back != mkernel.moe_ffn(x, b1, ids, weights, b2)).any()
+    refuses("back=fp8 with deterministic sums", mkernel.moe_ffn, x, b1, ids, weights, b2, deterministic=True, options="back=fp8")
     comm.close()
 
 

@@ -293,6 +293,7 @@ def moe_ffn(x, b1, ids, weights, b2, out=None, *, deterministic=False, count=Non
     count: as in moe_dispatch_gemm; rows of out behind it are not written.
     deterministic: what is sent between ranks is not rounded to bf16. "everywhere": a token's row follows from the token,
         its experts and weights alone, for W of 1, 2, 4 or 8.
+    options: with "back=fp8" sums of tokens come back as e4m3 with a scale for each 128, half the bytes of bf16 and 2.6e-2 of error for each rank or node.
     """
     outputs = None if out is None else (out,)
     return _launch(comm, *_counted("moe_ffn", (x, b1, ids, weights, b2), count), outputs, False, deterministic, _roomy(options, capacity))[0]
