@@ -8,6 +8,8 @@
  *   outbox     the epilogue leaves a tile in one of a few places. Senders, warps beside the
  *              engine, take it from there to the peer that adds it, and publish it. A full outbox
  *              holds up the engine: that is the back-pressure of NVLink
+ *   straight   there is none: the epilogue stores a tile at the peers, and senders publish it
+ *   halves     a tile of half the rows keeps half of the engine's consumers busy
  *   tickets    tiles of unequal cost are taken from one counter, by whichever CTA is free */
 #ifndef MK_PIPELINE_H
 #define MK_PIPELINE_H
@@ -21,6 +23,8 @@ struct mk_pipeline {
     uint32_t load_addends; /* 1: the wait before a tile comes behind its products, for addends */
     uint32_t outbox;       /* places of a CTA's outbox, a tile each; 0: there is none */
     uint32_t senders;      /* warps of a CTA that take tiles from its outbox */
+    uint32_t straight;     /* 1: what leaves for peers leaves from registers; senders only publish */
+    uint32_t halves;       /* 1: a tile of at most half of tile_m takes MK_HALF_TILE of its time */
     uint32_t owned_pass;   /* 1: senders also publish tiles whose C is an argument of this rank */
     /* in the outbox rows and columns are rounded up to multiples of these */
     uint32_t grain_rows, grain_cols, element_bytes;
@@ -28,6 +32,10 @@ struct mk_pipeline {
     uint32_t together;  /* adds to a flag come so many at a time, and nobody waits for fewer */
     uint32_t by_thread; /* 1: a role in a thread block of its own copies by TMA, on one thread */
 };
+
+/* Of a whole tile's time, what one of half its rows takes: the same B is loaded for it. ag_gemm
+ * 3072,7168,4096 and 5120,5120,5120 on one and two H200s: 0.47 to 0.63. */
+#define MK_HALF_TILE 0.6
 
 /* Warps of a CTA on a GPU that can be senders: two where intra_comm leaves them. */
 MK_PURE uint32_t mk_pipeline_senders(const struct mk_role_split *split)

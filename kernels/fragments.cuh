@@ -76,6 +76,25 @@ template <int number> PTX_FN struct fragment<number> fragment_pack(const float *
     return f;
 }
 
+/* Four words of each of a quad's lanes: word k of lane q becomes word q of lane k. q: the lane's number
+ * in its quad. */
+PTX_FN void
+quad_transpose(uint32_t (&word)[4], uint32_t q)
+{
+#pragma unroll
+    for (int bit = 1; bit < 4; bit *= 2)
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            if (!(k &
+                  bit)) { /* words k and k + bit are swapped across lanes that differ in `bit` */
+                const bool high = q & bit;
+                const uint32_t out = high ? word[k] : word[k + bit],
+                               in = __shfl_xor_sync(0xffffffff, out, bit);
+                word[k] = high ? in : word[k];
+                word[k + bit] = high ? word[k + bit] : in;
+            }
+}
+
 /* Stores the thread's sums of 16 rows; `to`: its first bytes. */
 template <int number, int count, class lane = struct fragment_lane>
 PTX_FN void fragments_store(char *to, const float (&sum)[count], uint32_t runs, lane l = lane())

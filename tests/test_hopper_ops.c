@@ -11,6 +11,7 @@
 
 #include "core/gemm_tiles_fp8.h"
 #include "core/ops/op.h"
+#include "core/roles/ag_gemm_plan.h"
 #include "sim/emulated.h"
 #include "sim/hopper/hopper.h"
 #include "tests/helpers/hopper_ops.h"
@@ -184,6 +185,46 @@ static void test_ag_gemm_one_shot(void **state)
 static void test_ag_gemm_one_shot_on_mma(void **state)
 {
     one_shot(MK_OP_AG_GEMM, MK_ENGINE_MMA);
+}
+
+/* ag_gemm's tiles of a last wave are halved, in tiles of one CTA and of two; others' last tiles have
+ * half the rows, or fewer. gemm_ar on three ranks stores tiles at the peers straight from registers. */
+static void test_halves_and_straight(void **state)
+{
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        const uint64_t whole[3] = {256, 648, 136}, rest[3] = {(seed & 4 ? 296 : 168), 136, 136},
+                       summed[3] = {96, 264, 136};
+        const int halved = seed < 4;
+        struct sim_world_config c =
+            hopper_ops_config(MK_OP_AG_GEMM, 1, 2, halved ? whole : rest, 1);
+        struct mk_plan p;
+        char error[256];
+        c.problem.b_transposed = seed & 1;
+        c.problem.tuning.cluster = 1 + (seed >> 1 & 1);
+        c.problem.tuning.tile_m = 128 * c.problem.tuning.cluster;
+        c.problem.tuning.tile_n = 128;
+        c.problem.tuning.split.ctas[MK_COMPUTE] = 4 * c.problem.tuning.cluster;
+        c.problem.tuning.split.ctas[MK_INTRA_COMM] = 4 * c.problem.tuning.cluster;
+        c.emulated = c.problem.sms = 8;
+        c.launches = 2;
+        c.unwatched = 1;
+        assert_int_equal(plan_build(&p, &c.problem, 0, 0, error, sizeof error), 0);
+        assert_int_equal(ag_gemm_plan_of(&p)->halved > 0, halved);
+        right(&c);
+        c = hopper_ops_config(MK_OP_GEMM_AR, 1, 3, summed, seed);
+        c.problem.deterministic = 0;
+        c.problem.epilogue = 0;
+        c.problem.c_in_heap = seed & 1;
+        c.problem.tuning.tile_m = c.problem.tuning.tile_n = 128;
+        c.problem.tuning.cluster = 1;
+        c.problem.tuning.split.ctas[MK_COMPUTE] = 4;
+        c.problem.tuning.split.ctas[MK_INTRA_COMM] = 4;
+        c.launches = 2;
+        c.unwatched = seed & 2;
+        assert_int_equal(plan_build(&p, &c.problem, 0, 0, error, sizeof error), 0);
+        assert_int_equal(gemm_ar_plan_of(&p)->rs.straight, 1);
+        right(&c);
+    }
 }
 
 /* FP8: every tile that it is built for, in one shot and two, with the ranks that push as warps
@@ -433,6 +474,7 @@ int main(void)
                                        cmocka_unit_test(test_gemm_ar),
                                        cmocka_unit_test(test_gemm_ar_on_mma),
                                        cmocka_unit_test(test_gemm_rs_one_shot),
+                                       cmocka_unit_test(test_halves_and_straight),
                                        cmocka_unit_test(test_ag_gemm_one_shot),
                                        cmocka_unit_test(test_ag_gemm_fp8),
                                        cmocka_unit_test(test_ag_gemm_fp8_on_mma),

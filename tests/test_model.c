@@ -125,15 +125,15 @@ static void near_what_was_measured(void **state)
     struct measured m;
     struct validate_sum all;
     double *predicted = predictions(&m, TABLE, VALIDATE_MODEL);
-    assert_true(m.count > 200 && m.shapes == 11);
+    assert_true(m.count > 200 && m.shapes == 9);
     validate_sum(&m, predicted, MK_OPS, &all);
     double right = (double)all.right / all.apart;
     if (all.median > 0.035 || all.mean > 0.05 || all.default_worst > 0.10 || all.rank < 0.7 ||
-        right < 0.88 || all.liked_within < 11)
+        right < 0.88 || all.liked_within < 9)
         fail_msg("median %.3f, mean %.3f, worst default %.3f, rank %.2f, right %.2f, liked %u",
                  all.median, all.mean, all.default_worst, all.rank, right, all.liked_within);
-    assert_int_equal(all.shapes, 11);
-    assert_int_equal(all.defaults, 11);
+    assert_int_equal(all.shapes, 9);
+    assert_int_equal(all.defaults, 9);
     free(predicted);
     measured_free(&m);
 }

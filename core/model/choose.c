@@ -205,11 +205,12 @@ static void choose_in_shots(const struct mk_machine *machine, const struct mk_pr
     }
 }
 
-/* Whether one shot or two is the model's to say: on two GPUs that was measured. */
+/* Whether one shot or two is the model's to say. */
 static int choose_has_forms(const struct mk_problem *q)
 {
-    return (op_of(q->op)->knobs & OP_SHOTS) && q->topo.nodes == 1 && q->topo.gpus > 2 &&
-           q->m <= SHOTS_MOST_ROWS;
+    const struct op_descriptor *op = op_of(q->op);
+    return (op->knobs & OP_SHOTS) && q->topo.nodes == 1 && q->topo.gpus > 1 &&
+           !(op->shots_measured >> q->topo.gpus & 1) && q->m <= SHOTS_MOST_ROWS;
 }
 
 uint32_t model_choose(const struct mk_machine *machine, const struct mk_problem *asked,

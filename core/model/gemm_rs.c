@@ -42,6 +42,8 @@ static struct model_way model_way_of(const struct model_walk *w, const struct ge
         for (int after = 0; after < 2; after++) {
             double alone = machine_send_ns(m, !after, bytes),
                    ns = model_later(together, alone) * halves + m->settle;
+            if (p->straight) /* all of its consumers' lanes, of each half */
+                ns = machine_copy_ns(m, MACHINE_BLOCK, ctas, 1, 0, 2 * bytes) + m->settle;
             (whole ? way.push : way.send)[after] = gpus > 1 ? ns * (whole ? gpus - 1 : 1) : 0;
         }
     }

@@ -122,7 +122,8 @@ static int plan_few_rows(const struct mk_problem *q)
  * of the next size, else large ones. 177 shapes of 192 to 3072 rows on two H200s (docs/FIGURES.md):
  * 64x64 is up to 1.3 times as fast as 128x64 where it still fits. Of e4m3 and the same bits
  * everywhere, which have other tiles, nothing of the kind was measured. */
-static struct mk_gemm_tile plan_choose_joint_tile(const struct mk_problem *q, plan_tiles *tiles)
+static struct mk_gemm_tile plan_choose_joint_tile(const struct mk_problem *q, plan_tiles *tiles,
+                                                  int pairs)
 {
     const uint64_t small = mk_ceil_div(q->m, 64) * mk_ceil_div(q->n, 64),
                    narrow = mk_ceil_div(q->m, 128) * mk_ceil_div(q->n, 64);
@@ -133,11 +134,14 @@ static struct mk_gemm_tile plan_choose_joint_tile(const struct mk_problem *q, pl
     mk_few_rows_tile(0, &tile);
     if (plan_few_rows(q) && (q->m <= tile.tile_m || (!q->fp8 && small <= q->sms)))
         return tile;
-    return (struct mk_gemm_tile){128, narrow <= q->sms || !wide ? 64 : 128, 1};
+    if (narrow <= q->sms || !wide)
+        return (struct mk_gemm_tile){128, 64, 1};
+    pairs = pairs && !q->fp8 && !q->deterministic;
+    return (struct mk_gemm_tile){pairs ? 256 : 128, 128, pairs ? 2 : 1};
 }
 
-int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint64_t most_rows, char *error,
-                      size_t size)
+int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint64_t most_rows, int pairs,
+                      char *error, size_t size)
 {
     struct mk_tuning *t = &q->tuning;
     int cuda = q->exec == MK_EXEC_CUDA;
@@ -150,8 +154,8 @@ int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint64_t most_row
                            q->topo.nodes);
     if (t->shots == 2 || !cuda || t->tile_m || t->tile_n || t->cluster)
         return 0;
-    tile =
-        q->engine == MK_ENGINE_MMA ? plan_choose_mma_tile(q, 1) : plan_choose_joint_tile(q, tiles);
+    tile = q->engine == MK_ENGINE_MMA ? plan_choose_mma_tile(q, 1)
+                                      : plan_choose_joint_tile(q, tiles, pairs);
     t->tile_m = tile.tile_m;
     t->tile_n = tile.tile_n;
     t->cluster = tile.cluster;

@@ -114,6 +114,7 @@ const struct op_descriptor op_gemm_ar = {
     .knobs = OP_GEMM_KNOBS | OP_SHOTS,
     .tuned = 1,
     .well_known = 1,
+    .shots_measured = 1 << 2 | 1 << 4,
     .c_in_heap = 1,
     .b_layout = 1,
     .sums = 1,

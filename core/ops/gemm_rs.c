@@ -14,14 +14,25 @@
  * last tile's goes behind products: 1280 rows are 1.07 times as fast so, in bursts 1536 of 8192,4096 are .95. Where it does not, by the
  * elements of C: 512 rows of 4096 columns are 1.08 times as fast, of 5120 and more .86 to .91. */
 #define GEMM_RS_FEW_ROWS 512
+/* On four, where the sum goes to all: one shot sends twice the bytes; two have tiles of one rank's rows, which must fill
+ * one of 128. On four H200s 256 rows are 1.21 and 1.28 times as fast in one shot, 384 and 512 .90 to .97. */
+#define GEMM_AR_FEW_ROWS_OF_FOUR 320
 #define GEMM_RS_FEW_ROWS_OF_TWO 1024
 #define GEMM_RS_FEW_ELEMENTS_OF_TWO (512ull * 4096)
 #define GEMM_AR_FEW_ROWS_OF_TWO 1280
 #define GEMM_AR_FEW_ROWS_OF_FP8 1024 /* on two ranks: no other was looked at */
 
+/* Tiles of a CTA whose sums go to peers straight from registers, on more than two ranks where the sum goes to all.
+ * gemm_ar on four H200s: 1024,8192,4096 (tiles of 256x128) 170 us and 180 by senders, 512,4096,8192 90.2 and
+ * 94.3, 1500,8192,4096 (5.8 tiles of 128x128) 250 and 253, 1024,8192,4096 (3.9 of these) 181 and 179. On two
+ * senders are faster: gemm_rs 768,8192,4096 90.9 us and 100, gemm_ar 1500,4096,8192 175 and 179. */
+#define STRAIGHT_TILES 4
+
 static uint64_t gemm_rs_few_rows(const struct mk_problem *q, int gathers)
 {
-    if (q->topo.gpus != 2 || q->engine == MK_ENGINE_MMA)
+    if (q->engine != MK_ENGINE_MMA && q->topo.gpus == 4 && gathers && !q->fp8)
+        return GEMM_AR_FEW_ROWS_OF_FOUR;
+    if (q->engine == MK_ENGINE_MMA || q->topo.gpus != 2)
         return GEMM_RS_FEW_ROWS;
     if (gathers)
         return q->fp8 ? GEMM_AR_FEW_ROWS_OF_FP8 : GEMM_AR_FEW_ROWS_OF_TWO;
@@ -31,6 +42,16 @@ static uint64_t gemm_rs_few_rows(const struct mk_problem *q, int gathers)
     return rows < 256                       ? 256 /* fewer were not measured in two shots */
            : rows < GEMM_RS_FEW_ROWS_OF_TWO ? rows
                                             : GEMM_RS_FEW_ROWS_OF_TWO;
+}
+
+/* Whether tiles of one shot are better a pair of CTAs': gemm_ar on two H200s, 512, 768, 1024 rows of 8192,4096 and
+ * 4096,8192 1.01, 1.03 and 1.05, 1.04 times as fast; 384, which fill one and a half, .95 and .985. */
+#define GEMM_AR_ROWS_OF_PAIR 512
+
+static int gemm_rs_in_pairs(const struct mk_problem *q, int gathers)
+{
+    return gathers && q->topo.gpus == 2 && q->m >= GEMM_AR_ROWS_OF_PAIR &&
+           2 * mk_ceil_div(q->m, 256) == mk_ceil_div(q->m, 128);
 }
 
 #define NVLINK_RATE 355.0 /* of an H200, bytes a ns */
@@ -191,8 +212,8 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, c
     int mma = q->exec == MK_EXEC_CUDA && q->engine == MK_ENGINE_MMA;
     int result = gemm_rs_cut_k(q, r, error, size);
     if (!result)
-        result =
-            plan_choose_shots(q, plan_gemm_sum_tile, gemm_rs_few_rows(q, gathers), error, size);
+        result = plan_choose_shots(q, plan_gemm_sum_tile, gemm_rs_few_rows(q, gathers),
+                                   gemm_rs_in_pairs(q, gathers), error, size);
     if (result)
         return result;
     gemm_rs_choose(q, gathers);
@@ -259,6 +280,9 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, c
     r->tiles = r->shard_tiles * blocks;
     r->batch = r->split.ctas[MK_COMPUTE] / r->cluster;
     r->batch = r->batch ? r->batch : 1;
+    r->straight = cuda && !mma && gathers && !q->deterministic && r->shots == 2 &&
+                  r->topo.nodes == 1 && world > 2 && r->tile_n <= PLAN_MOST_JOINT_COLUMNS &&
+                  r->tiles <= STRAIGHT_TILES * r->batch;
     r->lag = 1;
     p->chunks = blocks * r->units;
     r->norm = gemm_rs_norm(q);
@@ -308,6 +332,7 @@ void plan_gemm_rs_pipeline(const struct mk_problem *q, const struct gemm_rs_plan
     out->load_addends = 1;
     out->outbox = GEMM_RS_OUTBOX;
     out->senders = mk_pipeline_senders(&r->split);
+    out->straight = r->shots == 1 || r->straight;
     out->owned_pass = r->shots == 1;
     out->grain_rows = r->grain_rows;
     out->grain_cols = r->grain_cols;
@@ -403,6 +428,7 @@ const struct op_descriptor op_gemm_rs = {
     .pieces_are_put = 1,
     .tuned = 1,
     .well_known = 1,
+    .shots_measured = 1 << 2,
     .b_layout = 1,
     .sums = 1,
     .gpu_tile = plan_gemm_sum_tile,

@@ -194,6 +194,8 @@ struct op_descriptor {
     uint8_t tuned;           /* 1: measured plans are kept for it (core/tuning.h) */
     uint8_t well_known;      /* 1: many of its plans were measured: what the model of the machine
                                 promises counts sooner, and of chunks, too (core/model/choose.c) */
+    uint8_t shots_measured;  /* bit G: on G GPUs of a node the operator's own rule, one shot or
+                                two, was measured; on others the model says */
     /* 1: its schedule is another where A or C lies in the heap (mk_problem.a_in_heap) */
     uint8_t a_in_heap, c_in_heap;
     uint8_t mma;          /* 1: it has a kernel on engine mma, too (enum mk_engine) */

@@ -27,6 +27,7 @@ struct ag_gemm_plan {
     uint32_t col_tiles;
     uint32_t chunk_tiles, shard_tiles;
     uint32_t tiles;  /* of this rank */
+    uint32_t halved; /* of the last wave, which are two tiles of half the rows each */
     uint32_t staged; /* 1: A is not in the heap, so puts leave from the gathered copy */
     uint32_t flag_arrival, flag_scales;
     /* slice_bytes: of a row's part in a slice, a multiple of 128; the last is shorter */
@@ -182,9 +183,29 @@ MK_PURE void ag_gemm_joint_tile(const struct ag_gemm_plan *p, uint32_t t, struct
     tile->stage = 0;
 }
 
-/* Tile number `t` of this rank in the order of computation. Of n CTAs (or clusters) the i-th takes
- * t = i, i + n, ... */
-MK_PURE void ag_gemm_tile(const struct ag_gemm_plan *p, uint32_t t, struct mk_tile *tile)
+/* Tile `within` of a chunk of the shard that rank `slab` has. */
+MK_PURE void ag_gemm_tile_of_chunk(const struct ag_gemm_plan *p, uint32_t slab, uint32_t chunk,
+                                   uint32_t within, struct mk_tile *tile)
+{
+    uint32_t rows = ag_gemm_chunk_rows(p, chunk);
+    uint32_t row_tiles = (uint32_t)mk_ceil_div(rows, p->tile_m);
+    uint32_t row = within % row_tiles * p->tile_m, col = within / row_tiles * p->tile_n;
+    tile->slab = slab;
+    tile->id = slab * p->shard_tiles + chunk * p->chunk_tiles + within;
+    tile->a = slab == p->topo.rank ? MK_SPACE_ARG0 : MK_SPACE_HEAP;
+    tile->a_slab = tile->a == MK_SPACE_HEAP ? slab : 0;
+    tile->row = chunk * p->chunk_rows + row;
+    tile->col = col;
+    tile->rows = rows - row < p->tile_m ? rows - row : p->tile_m;
+    tile->cols = p->n - col < p->tile_n ? p->n - col : p->tile_n;
+    tile->c = MK_SPACE_ARG2;
+    tile->c_local = 0;
+    tile->c_slab = slab;
+    tile->stage = 0;
+}
+
+/* Tile number `t` of this rank in the order of computation, before the last are halved. */
+MK_PURE void ag_gemm_whole_tile(const struct ag_gemm_plan *p, uint32_t t, struct mk_tile *tile)
 {
     uint32_t node = mk_node_of(&p->topo, p->topo.rank), local = mk_local_of(&p->topo, p->topo.rank);
     uint32_t node_tiles = p->topo.gpus * p->shard_tiles, distance = t / node_tiles,
@@ -213,23 +234,26 @@ MK_PURE void ag_gemm_tile(const struct ag_gemm_plan *p, uint32_t t, struct mk_ti
         rest -= full;
         width = p->shard_tiles - p->full_chunks * width;
     }
-    uint32_t turn = first + rest / width, within = rest % width;
-    uint32_t rows = ag_gemm_chunk_rows(p, chunk);
-    uint32_t row_tiles = (uint32_t)mk_ceil_div(rows, p->tile_m);
-    uint32_t row = within % row_tiles * p->tile_m, col = within / row_tiles * p->tile_n;
-    tile->slab =
-        mk_rank_at(&p->topo, (node + distance) % p->topo.nodes, (local + turn) % p->topo.gpus);
-    tile->id = tile->slab * p->shard_tiles + chunk * p->chunk_tiles + within;
-    tile->a = tile->slab == p->topo.rank ? MK_SPACE_ARG0 : MK_SPACE_HEAP;
-    tile->a_slab = tile->a == MK_SPACE_HEAP ? tile->slab : 0;
-    tile->row = chunk * p->chunk_rows + row;
-    tile->col = col;
-    tile->rows = rows - row < p->tile_m ? rows - row : p->tile_m;
-    tile->cols = p->n - col < p->tile_n ? p->n - col : p->tile_n;
-    tile->c = MK_SPACE_ARG2;
-    tile->c_local = 0;
-    tile->c_slab = tile->slab;
-    tile->stage = 0;
+    uint32_t turn = first + rest / width;
+    ag_gemm_tile_of_chunk(
+        p, mk_rank_at(&p->topo, (node + distance) % p->topo.nodes, (local + turn) % p->topo.gpus),
+        chunk, rest % width, tile);
+}
+
+/* Tile number `t` of this rank in the order of computation. Of n CTAs (or clusters) the i-th takes
+ * t = i, i + n, ... The tiles of a last wave that keeps at most half of them busy are halved, so that
+ * it takes half as long; a lower half has a number of its own, behind all others. */
+MK_PURE void ag_gemm_tile(const struct ag_gemm_plan *p, uint32_t t, struct mk_tile *tile)
+{
+    const uint32_t whole = p->tiles - 2 * p->halved, half = t < whole ? 0 : t - whole;
+    ag_gemm_whole_tile(p, t - half + half / 2, tile);
+    if (t < whole)
+        return;
+    tile->rows /= 2;
+    if (half % 2) {
+        tile->row += tile->rows;
+        tile->id = whole + p->halved + half / 2;
+    }
 }
 
 #endif

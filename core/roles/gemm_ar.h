@@ -45,7 +45,7 @@
 #include "core/roles/gemm_rs_norm.h"
 
 /* compute: rows [first, first + rows) of the tile, `parts` of MK_TILE_PARTS of it, are stored; of
- * its own block, in C. Between nodes they are also staged in this rank's heap, from where they are
+ * its own block, in C. (No rows: whoever multiplied has stored them in C of the peers, too.) Between nodes they are also staged in this rank's heap, from where they are
  * put. */
 MK_ROLE void gemm_ar_after(const struct gemm_ar_plan *p, struct mk_cta *cta,
                            const struct mk_tile *tile, uint32_t first, uint32_t rows,
@@ -60,8 +60,9 @@ MK_ROLE void gemm_ar_after(const struct gemm_ar_plan *p, struct mk_cta *cta,
         const struct mk_topo *t = &p->rs.topo;
         uint32_t peer = (mk_local_of(t, t->rank) + t->gpus - step) % t->gpus;
         struct mk_chunk c = gemm_ar_rows(p, tile, first);
-        mk_cta_copy_rows(cta, peer, &c, rows, (uint64_t)p->rs.n * 2,
-                         p->direct ? (uint64_t)p->rs.n * 2 : c.bytes);
+        if (rows)
+            mk_cta_copy_rows(cta, peer, &c, rows, (uint64_t)p->rs.n * 2,
+                             p->direct ? (uint64_t)p->rs.n * 2 : c.bytes);
         mk_cta_add(cta, peer,
                    gemm_ar_whole_flag(p, t->rank, tile->id % p->rs.shard_tiles * p->rs.pieces),
                    parts);

@@ -19,6 +19,8 @@ struct gemm_rs_plan {
     uint32_t m, n, k;
     uint32_t shots;   /* 1: see core/roles/gemm_rs.h */
     uint32_t passing; /* 1: in one shot sums pass a CTA's outbox (by wgmma, of several tiles) */
+    /* 1: in two shots consumers of a GPU store a tile at the peers themselves, where a CTA has few tiles */
+    uint32_t straight;
     uint32_t gathers; /* 1: every one of several ranks ends with all rows */
     /* M / W, rounded up: what one rank ends with, else; the last ranks with fewer rows, or none */
     uint32_t shard_rows;

@@ -64,11 +64,12 @@ struct gemm_scales {
     uint32_t a_pitch, b_pitch, rows, columns, blocks;
 };
 
-/* Slabs of rows x K; boxes of a stage of K, and of the CTA's rows of a tile or of those that the last
- * tile has (gemm_operands.a_rest). A box that reaches behind the last row would bring the same, and
- * be slow: with 448 rows in tiles of 256 a launch took 64 us where it takes 50 (one H100). */
+/* Slabs of rows x K; boxes of a stage of K, and of the CTA's rows of a tile: all, half of them
+ * (gemm_source.halves), or those that the last tile has (gemm_operands.a_rest). A box that reaches
+ * behind the last row would bring the same, and be slow: with 448 rows in tiles of 256 a launch took
+ * 64 us where it takes 50 (one H100). */
 struct gemm_a {
-    CUtensorMap whole, rest;
+    CUtensorMap whole, half, rest;
 };
 
 /* The stages as a thread walks them. */
@@ -110,6 +111,11 @@ struct gemm_source {
     {
         return true;
     }
+
+    /* A tile may have half the shape's rows, or fewer, wherever it is: each CTA of the cluster then
+     * has half of its rows, which are its first consumer's, and the second computes nothing. Of such
+     * a tile the consumers know `rows`. */
+    static constexpr bool halves = false;
 
     /* A tile's columns of B are two runs, half of them each: the second begins `second` columns
      * behind the first. */
@@ -374,6 +380,15 @@ struct gemm_shape {
     static_assert(shared_bytes <= 227 * 1024, "what a CTA of Hopper has");
 };
 
+/* Rows of the tile that a CTA of its cluster has at most. */
+template <class shape, class tile_source> PTX_FN uint32_t gemm_height(const struct mk_tile *tile)
+{
+    constexpr uint32_t all = shape::tile_m, half = all / 2;
+    if constexpr (tile_source::halves && half % 64 == 0)
+        return tile->rows <= half * shape::cluster ? half : all;
+    return all;
+}
+
 /* Calls `call` with an object of the shape for the layout that B has. */
 template <class shape, class function>
 PTX_FN void gemm_as_laid(const struct gemm_operands *op, const function &call)
@@ -454,28 +469,29 @@ struct gemm_a_load {
     uint32_t bytes;
 };
 
-template <class shape>
+template <class shape, class tile_source>
 PTX_FN struct gemm_a_load gemm_a_of(const struct gemm_operands *op, const struct gemm_a *a,
                                     const struct mk_tile *tile, uint32_t rank)
 {
-    const uint32_t row = tile->row + rank * shape::tile_m;
+    const uint32_t height = gemm_height<shape, tile_source>(tile), row = tile->row + rank * height;
     const uint32_t left = row < op->a_rows ? op->a_rows - row : 0;
-    if (left >= shape::tile_m)
-        return {&a->whole, shape::a_bytes};
+    if (left >= height)
+        return {height < shape::tile_m ? &a->half : &a->whole,
+                height < shape::tile_m ? shape::a_bytes / 2 : shape::a_bytes};
     if (op->a_rest < shape::tile_m && gemm_a_box<shape>(left) == op->a_rest)
         return {&a->rest, shape::parts * op->a_rest * 128};
     return {left ? &a->whole : nullptr, left ? shape::a_bytes : 0};
 }
 
 /* The same of the CTA's rows of A. */
-template <class shape>
+template <class shape, class tile_source>
 PTX_FN void gemm_load_a(const struct gemm_a_load *a, uint32_t stage, uint32_t full,
                         const struct mk_tile *tile, int32_t k, int32_t step, uint32_t rank)
 {
 #pragma unroll
     for (int part = 0; part < shape::parts; part++)
         ptx_tma_load_3d(stage + part * shape::a_part_bytes, a->map, full, k + part * step,
-                        tile->row + rank * shape::tile_m, tile->a_slab);
+                        tile->row + rank * gemm_height<shape, tile_source>(tile), tile->a_slab);
 }
 
 /* A's scales of stage k of a tile go to its stage of the ring: the bytes of that, or the copies
@@ -537,11 +553,11 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
     if constexpr (tile_source::b_ahead) {
         begins = source->first(&tile);
         if (begins)
-            a = gemm_a_of<shape>(op, source->a(&tile), &tile, rank);
+            a = gemm_a_of<shape, tile_source>(op, source->a(&tile), &tile, rank);
     }
     ptx_await_launches();
     if (blocks && begins)
-        scales = source->scales(0, &tile, rank * shape::tile_m);
+        scales = source->scales(0, &tile, rank * gemm_height<shape, tile_source>(&tile));
     if constexpr (tile_source::b_ahead)
         for (; begins && ahead <= filled; ahead++) {
             uint32_t stage = shared + ahead * shape::stage_bytes,
@@ -552,7 +568,8 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
             if (blocks && tile_source::a_ahead)
                 gemm_load_scales<shape>(&scales, shared, ahead, full, ahead);
             if (tile_source::a_ahead && a.map)
-                gemm_load_a<shape>(&a, stage, full, &tile, ahead * stage_step, part_step, rank);
+                gemm_load_a<shape, tile_source>(&a, stage, full, &tile, ahead * stage_step,
+                                                part_step, rank);
         }
     source->open();
     for (i = 0; source->next(i, &tile); i++) {
@@ -563,9 +580,9 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
                    scaled = blocks && here;
         a = {};
         if (here)
-            a = gemm_a_of<shape>(op, source->a(&tile), &tile, rank);
+            a = gemm_a_of<shape, tile_source>(op, source->a(&tile), &tile, rank);
         if (scaled)
-            scales = source->scales(i, &tile, rank * shape::tile_m);
+            scales = source->scales(i, &tile, rank * gemm_height<shape, tile_source>(&tile));
         for (uint32_t k = 0, slice = 0, left = 0; k < stages_of_k; k++, left--) {
             const bool begun = i == 0 && k < ahead;
             if (!begun)
@@ -583,7 +600,8 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
             if (scaled && !(tile_source::a_ahead && begun))
                 gemm_load_scales<shape>(&scales, shared, ring.at.stage, full, k);
             if (a.map && !(tile_source::a_ahead && begun))
-                gemm_load_a<shape>(&a, stage, full, &tile, k * stage_step, part_step, rank);
+                gemm_load_a<shape, tile_source>(&a, stage, full, &tile, k * stage_step, part_step,
+                                                rank);
             pipeline_step<shape::stages>(&ring.at);
             if (k == filled)
                 source->ahead(i);
@@ -834,7 +852,9 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
     if (shape::products != GEMM_BF16)
         ptx_await_launches(); /* scales are read by consumers, too */
     for (i = 0; source->soon(i), source->next(i, &tile); i++) {
-        if (source->idle(&tile, rank * shape::tile_m + shape::first_row(gemm_half<shape>(half)))) {
+        const uint32_t height = gemm_height<shape, tile_source>(&tile);
+        if ((tile_source::halves && shape::first_row(gemm_half<shape>(half)) >= height) ||
+            source->idle(&tile, rank * height + shape::first_row(gemm_half<shape>(half)))) {
             gemm_pass<shape>(op, source, ring.barriers, &ring.at, &tile, i, gemm_half<shape>(half));
             continue;
         }
@@ -854,7 +874,8 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
         source->template epilogue<shape>(&tile, sum);
         if ((shape::parts == 1 || half == 0) &&
             !source->template finish<shape>(i, sum, gemm_half<shape>(half), rank)) {
-            struct gemm_place place = source->place(i, &tile, rank * shape::tile_m);
+            struct gemm_place place =
+                source->place(i, &tile, rank * gemm_height<shape, tile_source>(&tile));
             gemm_store<shape, tile_source::tree>(source->c(op, &tile),
                                                  source->template boxes<shape>(&tile), sum, shared,
                                                  gemm_half<shape>(half), &place, &boxes);

@@ -64,18 +64,23 @@ static int gemm_describe_groups(CUtensorMap *map, const void *b, uint64_t n, uin
 }
 
 /* The maps of an A of `rows` rows of k elements in each of `slabs`, of which the last tiles begin to
- * be cut at row `from`. 0, or what tensormap.h says. */
-template <class shape>
+ * be cut at row `from`. halves: as the source's. 0, or what tensormap.h says. */
+template <class shape, bool halves = false>
 static int gemm_describe_a(struct gemm_a *a, struct gemm_operands *op, const void *base, uint64_t k,
                            uint64_t rows, uint64_t slabs, uint64_t slab_stride, uint64_t from)
 {
     const uint64_t extent[3] = {k, rows, slabs};
-    const uint32_t left = (uint32_t)((rows - from) % shape::tile_m);
-    const uint32_t whole[2] = {shape::tile_k, shape::tile_m},
-                   rest[2] = {shape::tile_k, left ? gemm_a_box<shape>(left) : shape::tile_m};
+    constexpr uint32_t all = shape::tile_m, half = all / 2;
+    const uint32_t last = (uint32_t)((rows - from) % (all * shape::cluster)), /* of a tile */
+        height = halves && half % 64 == 0 && last <= half * shape::cluster ? half : all,
+                   left = last % height;
+    const uint32_t whole[2] = {shape::tile_k, all}, halved[2] = {shape::tile_k, half},
+                   rest[2] = {shape::tile_k, left ? gemm_a_box<shape>(left) : all};
     op->a_rows = (uint32_t)rows;
     op->a_rest = rest[1];
     int err = gemm_describe<shape>(&a->whole, base, extent, k, slab_stride, whole);
+    if (!err && halves)
+        err = gemm_describe<shape>(&a->half, base, extent, k, slab_stride, halved);
     return err ? err : gemm_describe<shape>(&a->rest, base, extent, k, slab_stride, rest);
 }
 

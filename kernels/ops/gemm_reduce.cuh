@@ -40,9 +40,10 @@ enum { REDUCE_PASSED = GEMM_RS_JOINT + 1 };
 /* What consumers and the sending warps do with a tile. */
 struct reduce_work {
     struct mk_tile tile;
-    uint32_t kind;   /* enum gemm_rs_kind, or REDUCE_PASSED */
-    uint32_t runs;   /* of a group of rows, in fragments (kernels/fragments.cuh) */
-    uint32_t number; /* among the tiles that pass the sending warps */
+    uint32_t kind;     /* enum gemm_rs_kind, or REDUCE_PASSED */
+    uint32_t runs;     /* of a group of rows, in fragments (kernels/fragments.cuh) */
+    uint32_t number;   /* among the tiles that pass the sending warps */
+    uint32_t straight; /* 1: consumers store it where these would take it, who announce it alone */
     struct gemm_rs_terms terms[GEMM_RS_LEVELS];
     uint64_t to; /* where it goes in the heap of this rank (GEMM_RS_SUM) or of the one that adds it,
                   * GEMM_RS_JOINT: in each slab of it, from the first slab on */
@@ -143,6 +144,10 @@ template <class op, int sums> struct reduce_source : gemm_source {
 
     /* Behind the engine all threads norm rows, where the plan has an epilogue of them. */
     static constexpr bool goes_on = op::norms;
+
+    /* Consumers may store at peers what senders would take there: parts of bf16 (else registers are
+     * spilled), where the sum goes to all. */
+    static constexpr bool straightens = op::gathers && !op::tree && sums == MK_BF16;
 
     static constexpr bool tree = op::tree,
                           asks_lane = !op::gathers; /* (ptxas spills with the other choice) */
@@ -283,6 +288,11 @@ template <class op, int sums> struct reduce_source : gemm_source {
                       ? (uint32_t)REDUCE_PASSED
                       : (uint32_t)kind;
         w->runs = gemm_rs_grained_cols(p, tile.cols) / p->grain_cols;
+        w->straight = !straightens              ? 0
+                      : kind == GEMM_RS_PARTIAL ? p->straight
+                      : kind == GEMM_RS_OWN
+                          ? op::spreads(plan) && (p->straight || number_of(i + 1) >= p->tiles)
+                          : 0;
         w->number = passed;
         passed += passes(kind);
         w->epoch = cta.epoch;
@@ -409,12 +419,17 @@ template <class op, int sums> struct reduce_source : gemm_source {
                               uint32_t half) const;
 
     template <class shape>
+    GEMM_MEMBER void spread(const struct reduce_work *w,
+                            float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t row) const;
+
+    template <class shape>
     GEMM_MEMBER bool finish(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2],
                             uint32_t half, uint32_t rank) const;
 
     GEMM_MEMBER void stored(uint32_t i, uint32_t half) const
     {
-        if (op::gathers && work(i)->kind == GEMM_RS_OWN && passes(GEMM_RS_OWN)) {
+        if (op::gathers && work(i)->kind == GEMM_RS_OWN && !(straightens && work(i)->straight) &&
+            passes(GEMM_RS_OWN)) {
             ptx_bulk_wait_all();
             ptx_fence_async();
             ptx_mbar_arrive(barrier(reduce_shared->there, work(i)->number, half));
@@ -575,6 +590,39 @@ reduce_source<op, sums>::add_in_tree(uint32_t i, float (&sum)[shape::blocks][sha
     }
 }
 
+/* Stores the thread's sums in C of all ranks of the node: of four runs of eight columns, of which the
+ * quad's lanes have two each, a lane takes one, so that a row's four are 64 bytes. row: of the tile,
+ * the warp's first. */
+template <class op, int sums>
+template <class shape>
+GEMM_MEMBER void reduce_source<op, sums>::spread(const struct reduce_work *w,
+                                                 float (&sum)[shape::blocks][shape::tile_n / 2],
+                                                 uint32_t row) const
+{
+    const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
+    const uint32_t lane = threadIdx.x % 32, gpus = p->topo.gpus, q = lane % 4;
+#pragma unroll
+    for (int m = 0; m < shape::blocks; m++)
+#pragma unroll
+        for (int eight = 0; eight < 2; eight++) {
+            const uint32_t at = row + m * 64 + eight * 8 + lane / 4;
+            const uint64_t from = op::spread_at(plan, &w->tile, at) + q * 16;
+#pragma unroll
+            for (int j = 0; j < shape::tile_n / 8; j += 4) {
+                uint32_t word[4];
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+                    word[k] = ptx_pack_bf16(sum[m][(j + k) * 4 + eight * 2],
+                                            sum[m][(j + k) * 4 + eight * 2 + 1]);
+                quad_transpose(word, q);
+                if (at < w->tile.rows && (j + q) * 8 < w->tile.cols)
+                    for (uint32_t rank = 0; rank < gpus; rank++)
+                        *(uint4 *)(launch->peers[rank] + from + j * 16) =
+                            make_uint4(word[0], word[1], word[2], word[3]);
+            }
+        }
+}
+
 template <class op, int sums>
 template <class shape>
 GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
@@ -591,7 +639,8 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
      * the number stays 0, of which nothing is waited for.) */
     ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
                   (w->number / GEMM_RS_OUTBOX & 1) ^ 1, operands->limit_ns);
-    if (kind == GEMM_RS_OWN)
+    const uint32_t straight = straightens ? __shfl_sync(0xffffffff, w->straight, 0) : 0;
+    if (kind == GEMM_RS_OWN && !straight)
         return false;
     /* The consumer's other warps may still add the tile before the last one, of this place. (Where
      * K has many stages the ring keeps them together, where it has few it does not.) */
@@ -611,14 +660,19 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
             return !op::gathers && joint_store_own<op>(plan, launch, w, sum, joint_rows{row});
         }
     }
-    char *to = kind == GEMM_RS_SUM
-                   ? launch->heap + w->to + fragment_offset<shape::number>(row, w->runs)
-                   : outbox(w->number, half) + fragment_offset<shape::number>(within, w->runs);
+    if (straightens && kind == GEMM_RS_OWN) {
+        spread<shape>(w, sum, row);
+    } else {
+        char *to = kind == GEMM_RS_SUM || straight
+                       ? (straight ? launch->peers[w->tile.c_local] : launch->heap) + w->to +
+                             fragment_offset<shape::number>(row, w->runs)
+                       : outbox(w->number, half) + fragment_offset<shape::number>(within, w->runs);
 #pragma unroll
-    for (int m = 0; m < shape::blocks; m++)
-        fragments_store<shape::number>(to + m * (64 / FRAGMENT_ROWS) * w->runs *
-                                                fragment_bytes<shape::number>,
-                                       sum[m], w->runs, reduce_lane<op::tree>());
+        for (int m = 0; m < shape::blocks; m++)
+            fragments_store<shape::number>(
+                to + m * (64 / FRAGMENT_ROWS) * w->runs * fragment_bytes<shape::number>, sum[m],
+                !straight || row + m * 64 < w->tile.rows ? w->runs : 0, reduce_lane<op::tree>());
+    }
     ptx_bar_sync(1 + half, 128);
     if (threadIdx.x % 128 == 0)
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number, half));
@@ -654,16 +708,17 @@ GEMM_MEMBER void reduce_source<op, sums>::send_tile(struct mk_cta *own, uint32_t
         if (kind == GEMM_RS_PARTIAL) {
             uint32_t group = w->runs * FRAGMENT_ROWS * FRAGMENT_COLUMNS * p->element_bytes;
             cta_copy_open(own, w->tile.c_local, w->tile.id * p->pieces);
-            lanes_copy_rows<8, 4>(
-                cta_lane(own), 32, outbox(number, half), 0,
-                launch->peers[w->tile.c_local] + w->to + row / FRAGMENT_ROWS * group, 0, 1,
-                (rows + FRAGMENT_ROWS - 1) / FRAGMENT_ROWS * group / 16, own->pace);
+            if (!straightens || !w->straight)
+                lanes_copy_rows<8, 4>(
+                    cta_lane(own), 32, outbox(number, half), 0,
+                    launch->peers[w->tile.c_local] + w->to + row / FRAGMENT_ROWS * group, 0, 1,
+                    (rows + FRAGMENT_ROWS - 1) / FRAGMENT_ROWS * group / 16, own->pace);
             __syncwarp();
             if (cta_leads(own)) /* before what is announced: the place is free */
                 ptx_mbar_arrive(barrier(reduce_shared->taken, number, half));
             gemm_rs_after(MK_FRESH(p), own, &w->tile, parts);
         } else {
-            op::after(plan, own, &w->tile, row, rows, parts); /* announced: all have read */
+            op::after(plan, own, &w->tile, row, straightens && w->straight ? 0 : rows, parts);
             if (cta_leads(own))
                 ptx_mbar_arrive(barrier(reduce_shared->taken, number, half));
         }

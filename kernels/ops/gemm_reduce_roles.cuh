@@ -14,6 +14,8 @@
  *   void after(const plan *, struct mk_cta *, const struct mk_tile *, uint32_t first,
  *              uint32_t rows, uint32_t parts)
  *       On the GPU: rows [first, first + rows), `parts` of MK_TILE_PARTS of the tile, are stored.
+ *   bool spreads(const plan *), uint64_t spread_at(const plan *, const struct mk_tile *, uint32_t row)
+ *       On the GPU: whether C of every rank is in its heap, and where a row of an own tile begins there.
  *   void intra_comm(const plan *, struct mk_cta *)
  *   void inter_send(const plan *, struct mk_cta *)
  *       On the GPU: run that role. */
@@ -56,6 +58,16 @@ struct gemm_rs_roles {
         gemm_rs_after(p, cta, tile, parts);
     }
 
+    static REDUCE_MEMBER bool spreads(const plan *)
+    {
+        return false;
+    }
+
+    static REDUCE_MEMBER uint64_t spread_at(const plan *, const struct mk_tile *, uint32_t)
+    {
+        return 0;
+    }
+
     static REDUCE_MEMBER void intra_comm(const plan *, struct mk_cta *)
     {
     }
@@ -79,6 +91,18 @@ struct gemm_ar_roles {
                                     uint32_t first, uint32_t rows, uint32_t parts)
     {
         gemm_ar_after(p, cta, tile, first, rows, parts);
+    }
+
+    static REDUCE_MEMBER bool spreads(const plan *p)
+    {
+        return p->direct && p->rs.topo.gpus > 1;
+    }
+
+    static REDUCE_MEMBER uint64_t spread_at(const plan *p, const struct mk_tile *tile, uint32_t row)
+    {
+        return p->c_offset +
+               (((uint64_t)tile->slab * p->rs.shard_rows + tile->row + row) * p->rs.n + tile->col) *
+                   2;
     }
 
     static REDUCE_MEMBER void intra_comm(const plan *p, struct mk_cta *cta)

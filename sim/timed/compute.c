@@ -131,6 +131,8 @@ static int compute_products(struct timed_cta *c, const struct mk_tile *tile,
             else
                 compute_busy(c, w->tile->begin / r->slow.gpu);
             stage = host ? 0 : compute_stage(c, o) * scatter;
+            if (w->pipeline.halves && tile->rows * 2 <= r->plan.problem.tuning.tile_m)
+                stage *= MK_HALF_TILE;
             if (w->beside)
                 r->engines[c->cta.index].tile = stages * stage;
         }
@@ -182,8 +184,7 @@ static int compute_to_outbox(struct timed_cta *c, const struct sim_operands *o)
         if (w->error)
             return 1;
     }
-    /* in one shot sums leave from registers */
-    double outbox = r->plan.problem.tuning.shots == 1 ? 0 : w->machine->outbox / r->slow.gpu;
+    double outbox = w->pipeline.straight ? 0 : w->machine->outbox / r->slow.gpu;
     timed_spend(c, TIMED_TILES, compute_end(c, o) + outbox);
     timed_sync(c);
     e->made++;

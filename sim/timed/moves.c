@@ -34,8 +34,8 @@ static double moves_slowed(const struct timed_cta *c, double ns)
 
 static const struct machine_rate *moves_rate(const struct timed_cta *c)
 {
-    return &timed_rank_of(c)
-                ->world->machine->movers[c->kind == TIMED_SENDS ? MACHINE_WARP : c->kind];
+    const struct timed_world *w = timed_rank_of(c)->world;
+    return &w->machine->movers[c->kind == TIMED_SENDS ? w->sends : c->kind];
 }
 
 /* ns of a warp's or block's copy to a peer, of which its flow took `moved`. */
@@ -45,8 +45,7 @@ static double moves_peer_ns(const struct timed_cta *c, double moved, double slow
     const struct machine_rate *rate = moves_rate(c);
     double start = c->goes_on ? 0 : rate->start, bytes = (double)c->bytes;
     double alone = (start + (rate->peer > 0 ? bytes / rate->peer : 0)) * slowed;
-    /* in one shot the engine waits for the exchange */
-    if (c->kind == TIMED_SENDS && w->machine->send > 0 && c->rank->plan->problem.tuning.shots != 1)
+    if (c->kind == TIMED_SENDS && w->machine->send > 0 && !w->pipeline.straight)
         alone = machine_send_ns(w->machine, moves_products_left(c) > 0, bytes) /
                 timed_rank_of(c)->slow.gpu;
     if (w->pace_rate > 0 && (c->kind == TIMED_SENDS || c->kind == MACHINE_WARP))

@@ -204,6 +204,7 @@ struct timed_world {
     /* Of each kind, how many of a GPU move in its own memory all the time, about: their loads
      * stand in each other's way between flows too, as calibration has it. 0: not known */
     uint32_t movers[TIMED_KINDS];
+    int sends; /* enum machine_mover, whose rates senders have: of a straight pipeline the engine's */
     int beside; /* warps beside the engines work, so that an engine looks at them */
     double peak;
     const struct machine_tile *tile;

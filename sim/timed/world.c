@@ -251,12 +251,14 @@ static int world_make(struct timed_world *w)
     else
         plan_pipeline(plan, &w->pipeline);
     w->senders = w->pipeline.senders;
+    w->sends = w->pipeline.straight && q->tuning.shots == 2 ? MACHINE_BLOCK : MACHINE_WARP;
     w->by_hand = cuda && (w->op->handed || w->pipeline.tickets);
     w->per_rank = mk_total_ctas(split) + w->senders * split->ctas[MK_COMPUTE];
     /* nothing of its CTA stands behind its last tile, which goes without a pace: in one shot of one
-     * tile a CTA that is all */
-    int last = q->tuning.shots == 1 && plan->tiles <= split->ctas[MK_COMPUTE] / w->cluster;
-    w->pace_rate = q->tuning.pace > 1 && !last ? 512.0 / q->tuning.pace : 0;
+     * tile a CTA that is all; and consumers' own stores keep none */
+    int unpaced = q->tuning.shots == 1 ? plan->tiles <= split->ctas[MK_COMPUTE] / w->cluster
+                                       : w->pipeline.straight;
+    w->pace_rate = q->tuning.pace > 1 && !unpaced ? 512.0 / q->tuning.pace : 0;
     w->tile = machine_tile_of(w->machine, q->tuning.tile_m, q->tuning.tile_n, q->tuning.cluster);
     w->peak = timed_peak(w->machine);
     w->beside = cuda && (w->senders || mk_role_coresident(split, MK_INTRA_COMM) ||
