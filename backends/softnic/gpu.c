@@ -329,56 +329,33 @@ int softnic_gpu_probe(struct softnic_context *ctx, uint64_t address)
     return gpu_drain(gpu, gpu->batches[gpu->batch_head % BATCHES].event);
 }
 
-static int gpu_host_to_gpu(struct softnic_link *link, uint64_t to, const uint8_t *payload,
-                           uint64_t from, uint64_t bytes)
+/* Piece by piece by way of pinned memory, also between two places of one GPU: the driver may copy
+ * inside a GPU with a kernel, which would wait for an SM that waits for these bytes. (CUDA driver
+ * API, CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE: only a hint.) mapped: where the bytes are in a
+ * GPU's memory; 0: they came as `payload`, or lie at the peer's `from`. */
+static int gpu_copy_staged(struct softnic_link *link, void *to, bool to_gpu, const uint8_t *payload,
+                           uint64_t mapped, uint64_t from, uint64_t bytes)
 {
     struct softnic_gpu *gpu = link->context->gpu;
-    for (uint64_t at = 0; at < bytes; at += PIECE) {
+    int error = 0;
+    for (uint64_t at = 0; at < bytes && !error; at += PIECE) {
         uint64_t n = bytes - at < PIECE ? bytes - at : PIECE;
         uint8_t *staged = gpu_stage(link->context, n);
         struct iovec local = {staged, n};
         struct softnic_segment remote = {from + at, n};
-        int error = 0;
         if (payload)
             memcpy(staged, payload + at, n);
+        else if (mapped)
+            error = gpu->cuda->copy_to_host(staged, mapped + at, n, gpu->stream) ? -EIO : 0;
         else
             error = softnic_pull(link, &local, 1, &remote, 1, n);
-        if (error)
-            return error;
-        if (gpu->cuda->copy_to_device(to + at, staged, n, gpu->stream))
-            return -EIO;
+        if (!error && to_gpu)
+            error =
+                gpu->cuda->copy_to_device((uintptr_t)to + at, staged, n, gpu->stream) ? -EIO : 0;
+        else if (!error && !(error = gpu_drain(gpu, gpu->batches[gpu->batch_head % BATCHES].event)))
+            softnic_copy_in((char *)to + at, staged, n);
     }
-    return 0;
-}
-
-static int gpu_to_host(struct softnic_context *ctx, void *to, uint64_t from, uint64_t bytes)
-{
-    struct softnic_gpu *gpu = ctx->gpu;
-    for (uint64_t at = 0; at < bytes; at += PIECE) {
-        uint64_t n = bytes - at < PIECE ? bytes - at : PIECE;
-        uint8_t *staged = gpu_stage(ctx, n);
-        if (gpu->cuda->copy_to_host(staged, from + at, n, gpu->stream) ||
-            gpu_drain(gpu, gpu->batches[gpu->batch_head % BATCHES].event))
-            return -EIO;
-        softnic_copy_in((char *)to + at, staged, n);
-    }
-    return 0;
-}
-
-/* Between two places of one GPU, by way of pinned memory: the driver may copy inside a GPU with a
- * kernel, which would wait for an SM that waits for these bytes. (CUDA driver API,
- * CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE: only a hint.) */
-static int gpu_to_itself(struct softnic_context *ctx, uint64_t to, uint64_t from, uint64_t bytes)
-{
-    struct softnic_gpu *gpu = ctx->gpu;
-    for (uint64_t at = 0; at < bytes; at += PIECE) {
-        uint64_t n = bytes - at < PIECE ? bytes - at : PIECE;
-        uint8_t *staged = gpu_stage(ctx, n);
-        if (gpu->cuda->copy_to_host(staged, from + at, n, gpu->stream) ||
-            gpu->cuda->copy_to_device(to + at, staged, n, gpu->stream))
-            return -EIO;
-    }
-    return 0;
+    return error;
 }
 
 /* One run of bytes that is contiguous on both sides. `payload`: they came with the frame. What is
@@ -396,12 +373,8 @@ static int gpu_copy_run(struct softnic_link *link, void *to, const struct softni
         return softnic_gather_word(&gpu->gather, (uintptr_t)to,
                                    memcpy(gpu_stage(link->context, 8), payload, 8));
     gpu_begin_gathered(gpu);
-    if (inside)
-        return gpu_to_itself(link->context, (uintptr_t)to, mapped, bytes);
-    if (mr->gpu)
-        return gpu_host_to_gpu(link, (uintptr_t)to, payload, from, bytes);
-    if (mapped)
-        return gpu_to_host(link->context, to, mapped, bytes);
+    if (mr->gpu || mapped)
+        return gpu_copy_staged(link, to, mr->gpu, payload, mapped, from, bytes);
     struct iovec local = {to, bytes};
     struct softnic_segment remote = {from, bytes};
     if (!payload)

@@ -13,7 +13,6 @@
 
 int plot_bars(const struct plot *p, FILE *out, char *error, size_t size)
 {
-    char label[PLOT_LABEL];
     uint32_t count = 0;
     for (uint32_t i = 0; i < p->results->count; i++)
         count += p->results->points[i].good && !isnan(result_efficiency(&p->results->points[i]));
@@ -38,7 +37,7 @@ int plot_bars(const struct plot *p, FILE *out, char *error, size_t size)
         if (!point->good || isnan(ideal))
             continue;
         fprintf(out, "%u %.9g %.9g ", ++n, ideal, point->ms.median);
-        plot_cell(out, plot_label(p, point, NULL, NULL, label));
+        plot_cell(out, point->label);
         fprintf(out, "\n");
     }
     fprintf(out,
@@ -66,7 +65,6 @@ static const struct result_point *plot_bars_twin(const struct plot *p,
 
 int plot_simulated(const struct plot *p, FILE *out, char *error, size_t size)
 {
-    char label[PLOT_LABEL];
     const struct result_point *pairs[BARS][2];
     uint32_t count = 0;
     for (uint32_t i = 0; i < p->results->count; i++) {
@@ -94,7 +92,7 @@ int plot_simulated(const struct plot *p, FILE *out, char *error, size_t size)
         const struct result_point *a = pairs[i][0], *b = pairs[i][1];
         fprintf(out, "%u %.9g %.9g %.9g %.9g ", i + 1, a->ms.median, a->ms.low, a->ms.high,
                 b->ms.median);
-        plot_cell(out, plot_label(p, a, NULL, NULL, label));
+        plot_cell(out, a->label);
         fprintf(out, "\n");
     }
     fprintf(out,

@@ -62,14 +62,14 @@ static double plot_curves_x(const struct curves *c, const struct result_point *p
 
 /* What a curve is called: all settings that vary, but for the one on the x axis. */
 static const char *plot_curves_label(const struct curves *c, const struct result_point *point,
-                                     char text[PLOT_LABEL])
+                                     char text[RESULT_LABEL])
 {
     if (c->axis != AXIS_SIZE)
-        return plot_label(c->p, point, c->p->x, NULL, text);
+        return result_label(c->p->results, point, c->p->x, text);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         if (strcmp(result_value(point, shapes[i]), "default"))
-            return plot_label(c->p, point, shapes[i], NULL, text);
-    return plot_label(c->p, point, NULL, NULL, text);
+            return result_label(c->p->results, point, shapes[i], text);
+    return result_label(c->p->results, point, NULL, text);
 }
 
 static int plot_curves_has(const struct plot *p, const struct result_point *point)
@@ -80,7 +80,7 @@ static int plot_curves_has(const struct plot *p, const struct result_point *poin
 
 static int plot_curves_collect(struct curves *c, char *error, size_t size)
 {
-    char label[PLOT_LABEL];
+    char label[RESULT_LABEL];
     for (uint32_t i = 0; i < c->p->results->count; i++) {
         const struct result_point *point = &c->p->results->points[i];
         int there = 0;
@@ -119,7 +119,7 @@ static int plot_curves_by_x(const void *a, const void *b)
 
 static void plot_curves_data(const struct curves *c, uint32_t curve, FILE *out)
 {
-    char label[PLOT_LABEL];
+    char label[RESULT_LABEL];
     uint32_t used = 0, most = c->p->results->count;
     double(*rows)[4] = calloc(most, sizeof *rows);
     for (uint32_t i = 0; i < most && rows; i++) {
@@ -172,7 +172,7 @@ static uint32_t plot_curves_publishers(const struct curves *c, const char *who[P
 static uint32_t plot_curves_published(const struct curves *c, uint32_t curve, uint32_t w,
                                       const char *who, FILE *out)
 {
-    char label[PLOT_LABEL];
+    char label[RESULT_LABEL];
     uint32_t count = 0;
     for (uint32_t i = 0; i < c->p->results->count; i++) {
         const struct result_point *point = &c->p->results->points[i];

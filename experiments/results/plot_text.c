@@ -22,25 +22,6 @@ void plot_head(const struct plot *p, FILE *out, const char *what, int height)
                  "set border 3\nset xtics noenhanced\nset ytics noenhanced\n");
 }
 
-const char *plot_label(const struct plot *p, const struct result_point *point, const char *without,
-                       const char *also, char text[PLOT_LABEL])
-{
-    size_t used = 0;
-    text[0] = '\0';
-    for (uint32_t i = 0; i < p->results->varied_count && used < PLOT_LABEL; i++) {
-        const char *name = p->results->varied[i], *value = result_value(point, name);
-        int plain = !strcmp(name, "op") || !strcmp(name, "exec") || result_is_shape(name);
-        if ((without && !strcmp(name, without)) || (also && !strcmp(name, also)) ||
-            (result_is_shape(name) && !strcmp(value, "default")))
-            continue;
-        used += (size_t)snprintf(text + used, PLOT_LABEL - used, "%s%s%s%s", used ? " " : "",
-                                 plain ? "" : name, plain ? "" : "=", value);
-    }
-    if (!*text)
-        snprintf(text, PLOT_LABEL, "%s", result_value(point, "op"));
-    return text;
-}
-
 void plot_cell(FILE *out, const char *text)
 {
     fputc('"', out);

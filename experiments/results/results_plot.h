@@ -42,11 +42,6 @@ int plot_roofline(const struct plot *p, FILE *out, char *error, size_t size);
 /* plot_text.c. Terminal and title: "role-split: time". */
 void plot_head(const struct plot *p, FILE *out, const char *what, int height);
 
-/* A point's settings that vary, but for those named (NULL: none); "all" where none is left. */
-#define PLOT_LABEL 400
-const char *plot_label(const struct plot *p, const struct result_point *point, const char *without,
-                       const char *also, char text[PLOT_LABEL]);
-
 /* The values of a setting, each once, numbers in their order. Returns how many. */
 uint32_t plot_words(const struct plot *p, const char *name, const char **words, uint32_t most);
 

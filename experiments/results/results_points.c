@@ -409,20 +409,23 @@ int result_is_shape(const char *name)
     return !strcmp(name, "shape") || !strcmp(name, "moe") || !strcmp(name, "attention");
 }
 
-static int results_points_label(const struct results *r, struct result_point *p)
+const char *result_label(const struct results *r, const struct result_point *point,
+                         const char *without, char text[RESULT_LABEL])
 {
-    char text[2048] = "";
     size_t used = 0;
-    for (uint32_t i = 0; i < r->varied_count && used < sizeof text; i++) {
-        const char *name = r->varied[i], *value = result_value(p, name);
+    text[0] = '\0';
+    for (uint32_t i = 0; i < r->varied_count && used < RESULT_LABEL; i++) {
+        const char *name = r->varied[i], *value = result_value(point, name);
         int plain = !strcmp(name, "op") || !strcmp(name, "exec") || result_is_shape(name);
-        if (!strcmp(value, "default") && result_is_shape(name))
-            continue; /* it is another operator's */
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s%s%s", used ? " " : "",
+        if ((without && !strcmp(name, without)) ||
+            (result_is_shape(name) && !strcmp(value, "default")))
+            continue;
+        used += (size_t)snprintf(text + used, RESULT_LABEL - used, "%s%s%s%s", used ? " " : "",
                                  plain ? "" : name, plain ? "" : "=", value);
     }
-    p->label = strdup(used ? text : result_value(p, "op"));
-    return p->label ? 0 : -ENOMEM;
+    if (!*text)
+        snprintf(text, RESULT_LABEL, "%s", result_value(point, "op"));
+    return text;
 }
 
 static void results_points_head(sqlite3 *db, struct results *r)
@@ -476,8 +479,11 @@ int results_load(struct results *r, const char *path, const char *only, char *er
     }
     sqlite3_finalize(q);
     rc = rc ? rc : results_points_vary(r);
-    for (uint32_t i = 0; i < r->count && !rc; i++)
-        rc = results_points_label(r, &r->points[i]);
+    for (uint32_t i = 0; i < r->count && !rc; i++) {
+        char text[RESULT_LABEL];
+        r->points[i].label = strdup(result_label(r, &r->points[i], NULL, text));
+        rc = r->points[i].label ? 0 : -ENOMEM;
+    }
     rc = rc ? rc : bound_spent() ? -EBADMSG : 0;
     if (rc)
         snprintf(error, size, "%s cannot be read: %s", path,

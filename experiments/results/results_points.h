@@ -66,6 +66,11 @@ struct results {
 int results_load(struct results *r, const char *path, const char *only, char *error, size_t size);
 void results_free(struct results *r);
 
+/* A point's settings that vary, but for `without` (NULL: none); its operator where none is left. */
+#define RESULT_LABEL 2048
+const char *result_label(const struct results *r, const struct result_point *p, const char *without,
+                         char text[RESULT_LABEL]);
+
 /* Whether it is the setting that is a shape; an operator takes one of them. */
 int result_is_shape(const char *name);
 

@@ -84,11 +84,12 @@ template <bool scaled> struct ag_gemm_on_gpu {
         const uint64_t c[3] = {n, block, blocks};
         const uint64_t element = shape::products == GEMM_BF16 ? 2 : 1;
         const uint32_t c_box[2] = {64, 64};
-        int err = gemm_describe_a<shape, !scaled>(&m->own, op, l->arguments[MK_SPACE_ARG0], k, rows, 1,
-                                         rows * k, 0);
+        int err = gemm_describe_a<shape, !scaled>(&m->own, op, l->arguments[MK_SPACE_ARG0], k, rows,
+                                                  1, rows * k, 0);
         for (int i = 0; i < 2 && !err && world > 1; i++)
-            err = gemm_describe_a<shape, !scaled>(&m->gathered[i], op, l->heap + p->gathered[i], k, block,
-                                         blocks, joint ? block * k : p->shard_pitch / element, 0);
+            err = gemm_describe_a<shape, !scaled>(&m->gathered[i], op, l->heap + p->gathered[i], k,
+                                                  block, blocks,
+                                                  joint ? block * k : p->shard_pitch / element, 0);
         if (!err)
             err = gemm_describe_b<shape>(&op->b, l->arguments[MK_SPACE_ARG1], n, k);
         if (!err)

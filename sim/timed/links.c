@@ -46,7 +46,8 @@ static double links_least(double a, double b)
 static double links_alone(const struct timed_world *w, int kind, int sum, int remote)
 {
     const struct mk_machine *m = w->machine;
-    const struct machine_rate *r = &m->movers[kind == TIMED_SENDS ? (uint32_t)w->sends : (uint32_t)kind];
+    const struct machine_rate *r =
+        &m->movers[kind == TIMED_SENDS ? (uint32_t)w->sends : (uint32_t)kind];
     double alone = sum ? r->add : remote ? r->peer : r->own;
     if (remote && kind == TIMED_SENDS && w->pace_rate > 0)
         alone = links_least(w->pace_rate / w->senders, alone);
@@ -189,7 +190,8 @@ static void links_share_room(struct timed_world *w, const struct timed_node *n,
     uint32_t gpus = links_gpus(w), i = (uint32_t)(c - n->classes),
              copies = gpus * gpus * TIMED_KINDS;
     uint32_t kind = i < copies ? i % TIMED_KINDS : (i - copies) % MACHINE_MOVERS;
-    const struct machine_rate *r = &w->machine->movers[kind == TIMED_SENDS ? (uint32_t)w->sends : (uint32_t)kind];
+    const struct machine_rate *r =
+        &w->machine->movers[kind == TIMED_SENDS ? (uint32_t)w->sends : (uint32_t)kind];
     uint32_t least = w->movers[kind], flows = c->count > least ? c->count : least;
     c->rate = c->count ? links_in_turn(c->alone, i < copies ? r->room : r->add_room, flows) : 0;
     /* a byte is read and written; of a sum most are read */
