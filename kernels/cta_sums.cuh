@@ -13,6 +13,11 @@
 enum { SUMS_TERMS = 4, SUMS_LOADS = 2 };  /* that a lane loads at once: terms, 16 bytes of each */
 enum { SUMS_SHARE = MK_SCALE_BLOCK / 8 }; /* lanes of eight numbers each that share a scale */
 
+/* 0, by a file before this one: its operator brings back no records (core/plan.h, back_fp8). */
+#ifndef SUMS_CARRIED
+#define SUMS_CARRIED 1
+#endif
+
 /* Lane n has the n-th term. The same count in all, and bits of those that are records. */
 struct sums_terms {
     const char *source;
@@ -293,7 +298,7 @@ MK_ROLE_CALL void mk_cta_add_up(struct mk_cta *cta, const struct mk_sums *of)
         char *at = to + i * mk_sums_bytes(s, s->to);
         if (s->from == MK_FP32)
             sums_add<MK_FP32, false>(&terms, s->elements, at, s->to, share, shares);
-        else if (s->carried == MK_E4M3)
+        else if (SUMS_CARRIED && s->carried == MK_E4M3)
             sums_add<MK_BF16, true>(&terms, s->elements, at, s->to, share, shares);
         else
             sums_add<MK_BF16, false>(&terms, s->elements, at, s->to, share, shares);
