@@ -437,8 +437,8 @@ MK_ROLE_CALL void mk_cta_add_up(struct mk_cta *cta, const struct mk_sums *of)
             sums_add_each<MK_FP32, struct sums_in_tree, false>(&terms, s->elements, at, s->to,
                                                                share, shares);
         else if (SUMS_CARRIED && s->carried == MK_E4M3)
-            sums_add_each<MK_BF16, struct sums_in_turn, true>(&terms, s->elements, at, s->to,
-                                                              share, shares);
+            sums_add_each<MK_BF16, struct sums_in_turn, true>(&terms, s->elements, at, s->to, share,
+                                                              shares);
         else if (s->from == MK_FP32)
             sums_add<MK_FP32>(&terms, s->elements, at, s->to, share, shares);
         else

@@ -37,7 +37,7 @@ struct layer {
     float *y, *y_off, *y_size;    /* [T, H]: the sum, its bound, the sum of absolute values */
     uint64_t judged, k, h, inner; /* judged: tokens that have a Y */
     uint32_t rows, crosses;       /* of the panel; links that a sum crosses */
-    uint32_t links;         /* that sums come back over as e4m3; 0: as bf16 or fp32 */
+    uint32_t links;               /* that sums come back over as e4m3; 0: as bf16 or fp32 */
     int transposed, deterministic, fp8;
 };
 
