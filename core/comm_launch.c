@@ -15,7 +15,8 @@ int op_launch(struct mk_plan *plan, enum mk_op op, void *const arguments[MK_SPAC
         return comm_refuse(comm, -EINVAL, "mk_%s got a plan of %s", plan_op_name(op),
                            plan_op_name(q->op));
     for (uint32_t i = 0; i < op_arguments(q); i++)
-        if ((!arguments[i] && mk_plan_argument_bytes(plan, i)) || (uintptr_t)arguments[i] % 16)
+        if ((!arguments[i] && mk_plan_argument_bytes(plan, i)) ||
+            (uintptr_t)arguments[i] % (op_argument(q, i)->type == OP_COUNT ? 4 : 16))
             return comm_refuse(comm, -EINVAL,
                                "%s at %p: each argument of mk_%s must be 16-byte aligned memory",
                                op_argument(q, i)->name, arguments[i], plan_op_name(op));

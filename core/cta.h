@@ -46,6 +46,7 @@ enum mk_space {
     MK_SPACE_ARG5,
     MK_SPACE_ARG6,
     MK_SPACE_ARG7,
+    MK_SPACE_ARG8,
     MK_SPACES
 };
 

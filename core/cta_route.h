@@ -24,7 +24,8 @@
  *            those of other nodes in `railing`
  *   RELAY    with several nodes, once all have come: what this rail's ranks of other nodes have to
  *            say, `railed`, is added to `say` and `telling`, by ranks of this node
- *   LAY_OUT  once all ranks of the node have told theirs: rows, and the order of tiles
+ *   LAY_OUT  once all ranks of the node have told theirs: rows, and, for a product, `source`, `wanted`,
+ *            `awaited` and the order of tiles
  *
  * What is said to a rank by another, of one node's tokens: said_words words, the rows of each of its
  * experts, then how many tokens come to it, and to its node (struct mk_route_said).
@@ -117,10 +118,10 @@ struct mk_route {
      * tiles): struct mk_tile_entry per tile; how many is said in `order_head` (struct
      * mk_route_head). */
     uint64_t order, order_head;
-    uint32_t columns, down, group_rows, tile_columns, slices;
-    uint32_t running; /* tiles that run at the same time */
-    uint32_t apart;   /* 1: rows of this rank's own tokens are computed apart from its node's */
-    uint32_t late;    /* 1: half of its node's are computed last */
+    uint32_t columns, down, group_rows, tile_columns, slices; /* columns 0: nothing is multiplied */
+    uint32_t running;                                         /* tiles that run at the same time */
+    uint32_t apart; /* 1: rows of this rank's own tokens are computed apart from its node's */
+    uint32_t late;  /* 1: half of its node's are computed last */
     /* Of a GPU: mk_route_scratch_words; and, where a block's words do not fit into shared memory,
      * mk_route_shared_words of each part; 0: they fit. */
     uint64_t scratch, spill;
@@ -130,9 +131,10 @@ struct mk_route {
 /* What there is too much of. */
 enum mk_route_over {
     MK_OVER_NOTHING,
-    MK_OVER_ROWS,   /* rows of a rank's experts */
-    MK_OVER_LANDED, /* tokens that one rank brings another of its node */
-    MK_OVER_RELAYED /* tokens that a rank sends its rail's rank of another node */
+    MK_OVER_ROWS,    /* rows of a rank's experts */
+    MK_OVER_LANDED,  /* tokens that one rank brings another of its node */
+    MK_OVER_RELAYED, /* tokens that a rank sends its rail's rank of another node */
+    MK_OVER_TOKENS   /* tokens of a rank, as it says itself; more than INT32_MAX: below 0 */
 };
 
 /* Where `order` is from; kept from launch to launch, begins as 0. */
@@ -308,6 +310,9 @@ int mk_cta_overflow(struct mk_cta *cta, enum mk_route_over over, uint32_t rank, 
 /* Reads a table: a word of this rank's heap, 4- or 8-byte aligned, that a wait has acquired. */
 uint32_t mk_cta_load(struct mk_cta *cta, uint64_t offset);
 uint64_t mk_cta_load64(struct mk_cta *cta, uint64_t offset);
+
+/* Reads the first word of an argument, which nothing writes during a launch. */
+uint32_t mk_cta_load_argument(struct mk_cta *cta, enum mk_space space);
 #endif
 
 #endif

@@ -18,24 +18,23 @@ struct mk_rows {
     uint64_t destination; /* in a heap */
 };
 
-/* Rows of `row_bytes` each, a multiple of 16, that lie in two places. */
-struct mk_gather {
-    uint32_t id;   /* the plan's number of what they become, for traces */
-    uint64_t list; /* uint32_t of this rank's heap for each: which row it is */
-    uint32_t first, count;
-    uint32_t space, near; /* row numbers below `near`: of `space`, from its beginning on */
-    uint64_t far;         /* the others, counted from `near`: of this rank's heap, from here on */
-    uint64_t row_bytes;
-    uint32_t to; /* an argument of this rank */
-    uint64_t destination;
-};
-
 /* Which rows tokens are: uint32_t [k] for each, one behind the other, of this rank's heap;
  * UINT32_MAX: none. */
 struct mk_places {
     uint64_t position;
     uint32_t k, tile_rows;
     uint32_t flag; /* of the first tile of rows: counts rows that have come */
+};
+
+/* Tokens of a list, `row_bytes` each, a multiple of 16, one behind the other; and what they are. */
+struct mk_spread {
+    uint32_t id;     /* the plan's number of the chunk, for traces */
+    uint32_t space;  /* where they are, on this rank */
+    uint64_t source; /* of token 0 */
+    uint64_t row_bytes;
+    uint32_t first, count;
+    struct mk_places places;
+    uint32_t to; /* rows: an argument of this rank, from its beginning on */
 };
 
 #ifndef __CUDACC__
@@ -58,19 +57,21 @@ static inline void mk_cta_copy_listed(struct mk_cta *cta, uint32_t local,
     }
 }
 
-/* Rows list[first] .. list[first + count - 1] to `destination` of the argument, one after the
- * other. */
-static inline void mk_cta_gather(struct mk_cta *cta, uint32_t local, const struct mk_gather *g)
+/* Tokens first .. first + count - 1 to each row that they are. On a GPU a token is read once. */
+static inline void mk_cta_spread(struct mk_cta *cta, uint32_t local, const struct mk_spread *s)
 {
-    if (mk_rows_without_data(cta, local, g->id, g->count * g->row_bytes))
+    const uint64_t begin = (uint64_t)s->first * s->places.k, end = begin + s->count * s->places.k;
+    uint64_t rows = 0;
+    for (uint64_t at = begin; at < end; at++)
+        rows += mk_cta_load(cta, s->places.position + at * 4) != UINT32_MAX;
+    if (mk_rows_without_data(cta, local, s->id, rows * s->row_bytes))
         return;
-    for (uint32_t i = 0; i < g->count; i++) {
-        uint64_t row = mk_cta_load(cta, g->list + (g->first + i) * 4ull);
-        const struct mk_chunk c = {g->id, row < g->near ? g->space : MK_SPACE_HEAP,
-                                   row < g->near ? row * g->row_bytes
-                                                 : g->far + (row - g->near) * g->row_bytes,
-                                   g->destination + i * g->row_bytes, g->row_bytes};
-        mk_cta_deliver(cta, (enum mk_space)g->to, &c, 1, 0);
+    for (uint64_t at = begin; at < end; at++) {
+        const uint32_t row = mk_cta_load(cta, s->places.position + at * 4);
+        const struct mk_chunk c = {s->id, s->space, s->source + at / s->places.k * s->row_bytes,
+                                   row * s->row_bytes, s->row_bytes};
+        if (row != UINT32_MAX)
+            mk_cta_deliver(cta, (enum mk_space)s->to, &c, 1, 0);
     }
 }
 

@@ -86,7 +86,9 @@ void failure_overflow(struct mk_failure *f, uint32_t over, uint32_t rank, uint64
     f->seen = count;
     f->wanted = room;
     snprintf(f->what, sizeof f->what, "%s",
-             over < sizeof what / sizeof *what && what[over] ? what[over] : "tokens");
+             over == MK_OVER_TOKENS                            ? "" /* the rank's own word */
+             : over < sizeof what / sizeof *what && what[over] ? what[over]
+                                                               : "tokens");
 }
 
 void failure_sentence(const struct mk_failure *f, char *text, size_t size)
@@ -139,6 +141,14 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size)
         failure_say_detail(&s, f);
         break;
     case MK_FAIL_OVERFLOW:
+        if (!failure_has(f->what)) {
+            say(&s,
+                "rank %u has %d tokens by its count in epoch %llu, and its plan has room for 0 to "
+                "%llu; nothing was computed",
+                f->producer, (int32_t)f->seen, (unsigned long long)f->epoch,
+                (unsigned long long)f->wanted);
+            break;
+        }
         say(&s,
             "rank %u has room for %llu %.*s, and %llu came in epoch %llu; nothing was computed: "
             "ask for more (--capacity), or spread tokens over experts",

@@ -147,7 +147,11 @@ void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset);
  * is nothing.
  * "split=contiguous": each rank of a causal ring_attention has one run of rows of the sequence
  * (mk_ring_attention_rows). "capacity=4096": of a MoE, rows of its experts that a rank has room for.
- */
+ * "tokens=launch": of a MoE, T is the most, and mk_launch takes one argument more, behind all others:
+ * count [1] uint32, aligned to 4 bytes, of which each launch reads how many tokens this rank has, 0 to
+ * T and not the same on all ranks. Those behind, their ids and weights are not read, and of Y not
+ * written. So a captured CUDA graph serves every batch. Others than 0 to T end the launch on every
+ * rank, and mk_wait returns -EIO with a sentence. */
 /* What a result's bits depend on. FAST: on the order in which ranks' parts come, too, and parts may be bf16. DETERMINISTIC:
  * sums over ranks are fp32 and in one order, so every run of one plan gives the same bits. EVERYWHERE: a row of C depends
  * on that row of A and on B alone: not on M, on the plan, or on how many ranks there are (mk_gemm_rs; ag_gemm and

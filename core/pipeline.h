@@ -23,7 +23,7 @@ struct mk_pipeline {
     uint32_t load_addends; /* 1: the wait before a tile comes behind its products, for addends */
     uint32_t outbox;       /* places of a CTA's outbox, a tile each; 0: there is none */
     uint32_t senders;      /* warps of a CTA that take tiles from its outbox */
-    uint32_t straight;     /* 1: what leaves for peers leaves from registers; senders only publish */
+    uint32_t straight;     /* 1: tiles for peers leave from registers; senders only publish */
     uint32_t halves;       /* 1: a tile of at most half of tile_m takes MK_HALF_TILE of its time */
     uint32_t owned_pass;   /* 1: senders also publish tiles whose C is an argument of this rank */
     /* in the outbox rows and columns are rounded up to multiples of these */

@@ -74,6 +74,7 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
                             bias = {.op = number, .epilogue = MK_EPILOGUE_BIAS},
                             residual = {.op = number, .epilogue = MK_EPILOGUE_RESIDUAL},
                             norm = {.op = number, .epilogue = MK_EPILOGUE_ROWS};
+    struct mk_problem counted = plain, counted_fp8 = fp8;
     struct spec_text t = {text, size, 0};
     if (!op)
         return -EINVAL;
@@ -98,6 +99,14 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
     spec_say(&t, "],\"rmsnorm\":[");
     if (op->epilogue & MK_EPILOGUE_RMSNORM)
         spec_say_arguments(&t, op, &norm);
+    op_set_counted(&counted, 1);
+    op_set_counted(&counted_fp8, 1);
+    spec_say(&t, "],\"counted\":[");
+    if (op->limit)
+        spec_say_arguments(&t, op, &counted);
+    spec_say(&t, "],\"counted_fp8\":[");
+    if (op->limit && op->fp8)
+        spec_say_arguments(&t, op, &counted_fp8);
     spec_say(&t, "],\"options\":[");
     for (uint32_t i = 0, some = 0; i < TUNING_KNOBS; i++)
         if (op->knobs >> i & 1)
@@ -236,6 +245,23 @@ static int spec_read_overflow(const char *word, struct mk_problem *q, char *erro
                              op_overflows[0], op_overflows[1]);
 }
 
+/* "tokens=launch". 1: it was that. */
+static int spec_read_counted(const char *word, struct mk_problem *q, char *error, size_t size)
+{
+    char list[OP_LIST_TEXT];
+    if (strncmp(word, "tokens=", 7))
+        return 0;
+    if (!op_has_limit(q->op))
+        return plan_refuse(error, size, "'%s': %s has no tokens; it is of %s", word,
+                           plan_op_name(q->op),
+                           op_list(list, sizeof list, op_has_limit, ", ", " and "));
+    op_set_counted(q, !strcmp(word + 7, op_counts[1]));
+    return op_counted(q) || !strcmp(word + 7, op_counts[0])
+               ? 1
+               : plan_refuse(error, size, "'%s' is not valid; it should be tokens=%s or tokens=%s",
+                             word, op_counts[0], op_counts[1]);
+}
+
 static int spec_read_options(struct mk_problem *q, const char *options, char *error, size_t size)
 {
     char text[256], *save;
@@ -259,6 +285,8 @@ static int spec_read_options(struct mk_problem *q, const char *options, char *er
             result = spec_read_limit(word, q, error, size);
         if (!result)
             result = spec_read_overflow(word, q, error, size);
+        if (!result)
+            result = spec_read_counted(word, q, error, size);
         if (!result)
             result = tuning_read_word(word, q->op, &q->tuning, error, size);
         if (result < 0)
@@ -326,6 +354,9 @@ void spec_options(const struct mk_plan *p, char *text, size_t size)
     if (op_drops(&p->problem))
         used += (size_t)snprintf(text + used, size - used, "%soverflow=%s", used ? " " : "",
                                  op_overflows[1]);
+    if (op_counted(&p->problem))
+        used += (size_t)snprintf(text + used, size - used, "%stokens=%s", used ? " " : "",
+                                 op_counts[1]);
     if (p->problem.engine == MK_ENGINE_MMA)
         used += (size_t)snprintf(text + used, size - used, "%sengine=mma", used ? " " : "");
     tuning_words(&p->problem.tuning, words, sizeof words);

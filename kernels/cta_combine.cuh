@@ -9,38 +9,15 @@
 template <int from>
 PTX_FN void combine_add(const struct mk_cta *cta, const struct mk_combine *c, char *to)
 {
-    constexpr int units = SUMS_LOADS / sums_unit<from>::loads,
-                  unit_bytes = from == MK_FP32 ? 32 : 16;
-    const uint64_t all = c->elements / 8;
-    for (uint64_t first = cta_lane(cta); first < all; first += (uint64_t)cta->lanes * units) {
-        float sum[units][8] = {};
-        for (uint32_t term = 0; term < c->count; term += SUMS_TERMS) {
-            struct sums_unit<from> v[SUMS_TERMS][units];
-#pragma unroll
-            for (uint32_t i = 0; i < SUMS_TERMS; i++)
-#pragma unroll
-                for (uint32_t j = 0; j < units; j++) {
-                    uint64_t unit = first + j * cta->lanes;
-                    if (term + i < c->count && unit < all)
-                        v[i][j].load(cta->launch->arguments[c->terms[term + i].space] +
-                                     c->terms[term + i].source + unit * unit_bytes);
-                    else
-                        v[i][j].clear();
-                }
-#pragma unroll
-            for (uint32_t i = 0; i < SUMS_TERMS; i++)
-                if (term + i < c->count)
-#pragma unroll
-                    for (uint32_t j = 0; j < units; j++)
-                        v[i][j].add(sum[j], c->terms[term + i].weight);
-        }
-#pragma unroll
-        for (uint32_t j = 0; j < units; j++) {
-            uint64_t unit = first + j * cta->lanes;
-            if (unit < all)
-                sums_store(to + unit * (c->to == MK_FP32 ? 32 : 16), c->to, sum[j]);
-        }
-    }
+    constexpr uint32_t units = SUMS_LOADS / sums_unit<from>::loads;
+    const uint32_t all = (uint32_t)(c->elements / 8);
+    const auto term_of = [=](uint32_t term, float *weight) {
+        *weight = c->terms[term].weight;
+        return (const char *)cta->launch->arguments[c->terms[term].space] + c->terms[term].source;
+    };
+#pragma unroll 1
+    for (uint32_t first = cta_lane(cta); first < all; first += cta->lanes * units)
+        sums_add_units<from>(term_of, c->count, first, cta->lanes, all, to, c->to);
 }
 
 PTX_SHARED(struct mk_combine, combine_shared, 1);

@@ -31,6 +31,11 @@ MK_ROLE_CALL uint64_t mk_cta_load64(struct mk_cta *cta, uint64_t offset)
     return *(const uint64_t *)(cta->launch->heap + offset);
 }
 
+MK_ROLE_CALL uint32_t mk_cta_load_argument(struct mk_cta *cta, enum mk_space space)
+{
+    return *(const uint32_t *)cta->launch->arguments[space];
+}
+
 MK_ROLE_CALL void mk_cta_route(struct mk_cta *cta, const struct mk_route *r)
 {
     if (r->step == MK_ROUTE_KEEP) {

@@ -9,20 +9,39 @@
 
 enum { ROWS_AHEAD = 10 };
 
-/* A warp: a row. */
-PTX_FN void rows_copy(const char *from, char *to, uint64_t row_bytes)
+/* 1: warps share rows that are fewer than they are. It takes registers, which an engine beside has
+ * not. */
+#ifndef CTA_SHARE_ROWS
+#define CTA_SHARE_ROWS 0
+#endif
+
+/* How warps of a block share `count` rows: each takes some, or, of fewer rows than warps, a share of
+ * one. Row `at` from `first` on, one in `step`; of it lane `lane` of `lanes`. */
+struct rows_turn {
+    uint32_t first, step, lane, lanes;
+};
+
+PTX_FN struct rows_turn rows_turn_of(const struct mk_cta *cta, uint32_t count)
+{
+    const uint32_t warps = cta->lanes / 32, warp = cta_lane(cta) / 32,
+                   shares = CTA_SHARE_ROWS && count && count < warps ? warps / count : 1;
+    return {warp / shares, warps / shares, warp % shares * 32 + threadIdx.x % 32, shares * 32};
+}
+
+/* A row, by `lanes` lanes, of which this is one. */
+PTX_FN void rows_copy(const char *from, char *to, uint64_t row_bytes, uint32_t lane, uint32_t lanes)
 {
     const uint32_t pieces = (uint32_t)(row_bytes / 16);
-    for (uint32_t first = threadIdx.x % 32; first < pieces; first += 32 * ROWS_AHEAD) {
+    for (uint32_t first = lane; first < pieces; first += lanes * ROWS_AHEAD) {
         uint4 v[ROWS_AHEAD];
 #pragma unroll
         for (uint32_t i = 0; i < ROWS_AHEAD; i++)
-            if (first + i * 32 < pieces)
-                v[i] = ptx_load_16_l2(from + (first + i * 32) * 16ull);
+            if (first + i * lanes < pieces)
+                v[i] = ptx_load_16_l2(from + (first + i * lanes) * 16ull);
 #pragma unroll
         for (uint32_t i = 0; i < ROWS_AHEAD; i++)
-            if (first + i * 32 < pieces)
-                *(uint4 *)(to + (first + i * 32) * 16ull) = v[i];
+            if (first + i * lanes < pieces)
+                *(uint4 *)(to + (first + i * lanes) * 16ull) = v[i];
     }
 }
 
@@ -31,23 +50,46 @@ MK_ROLE_CALL void mk_cta_copy_listed(struct mk_cta *cta, uint32_t local, const s
     const struct gpu_launch *l = cta->launch;
     const uint32_t *list = (const uint32_t *)(l->heap + rows->list) + rows->first;
     const char *source = l->arguments[rows->space] + rows->source;
+    const struct rows_turn turn = rows_turn_of(cta, rows->count);
     cta_copy_open(cta, local, rows->id);
-    for (uint32_t i = cta_lane(cta) / 32; i < rows->count; i += cta->lanes / 32)
+    for (uint32_t i = turn.first; i < rows->count; i += turn.step)
         rows_copy(source + list[i] * rows->row_bytes,
-                  l->peers[local] + rows->destination + i * rows->row_bytes, rows->row_bytes);
+                  l->peers[local] + rows->destination + i * rows->row_bytes, rows->row_bytes,
+                  turn.lane, turn.lanes);
 }
 
-MK_ROLE_CALL void mk_cta_gather(struct mk_cta *cta, uint32_t local, const struct mk_gather *g)
+/* A warp loads pieces of a token once, and stores them in each row that it is. */
+MK_ROLE_CALL void mk_cta_spread(struct mk_cta *cta, uint32_t local, const struct mk_spread *s)
 {
     const struct gpu_launch *l = cta->launch;
-    const uint32_t *list = (const uint32_t *)(l->heap + g->list) + g->first;
-    char *to = (char *)l->arguments[g->to] + g->destination;
-    cta_copy_open(cta, local, g->id);
-    for (uint32_t i = cta_lane(cta) / 32; i < g->count; i += cta->lanes / 32) {
-        uint32_t row = list[i];
-        const char *from = row < g->near ? l->arguments[g->space] + row * g->row_bytes
-                                         : l->heap + g->far + (row - g->near) * g->row_bytes;
-        rows_copy(from, to + i * g->row_bytes, g->row_bytes);
+    const uint32_t k = s->places.k, lane = threadIdx.x % 32,
+                   *position = (const uint32_t *)(l->heap + s->places.position);
+    const char *source = l->arguments[s->space] + s->source;
+    char *to = (char *)l->arguments[s->to];
+    const struct rows_turn turn = rows_turn_of(cta, s->count);
+    const uint32_t pieces = (uint32_t)(s->row_bytes / 16);
+    cta_copy_open(cta, local, s->id);
+    for (uint32_t i = turn.first; i < s->count; i += turn.step) {
+        const uint32_t token = s->first + i,
+                       row = lane < k ? position[(uint64_t)token * k + lane] : UINT32_MAX,
+                       rows = __ballot_sync(0xffffffff, row != UINT32_MAX);
+        const char *from = source + token * s->row_bytes;
+        for (uint32_t at = turn.lane; rows && at - turn.lane < pieces;
+             at += turn.lanes * ROWS_AHEAD) {
+            uint4 v[ROWS_AHEAD];
+#pragma unroll
+            for (uint32_t j = 0; j < ROWS_AHEAD; j++)
+                if (at + j * turn.lanes < pieces)
+                    v[j] = ptx_load_16_l2(from + (at + j * turn.lanes) * 16ull);
+            for (uint32_t left = rows; left; left &= left - 1) {
+                char *row_at =
+                    to + __shfl_sync(0xffffffff, row, __ffs(left) - 1) * s->row_bytes + at * 16ull;
+#pragma unroll
+                for (uint32_t j = 0; j < ROWS_AHEAD; j++)
+                    if (at + j * turn.lanes < pieces)
+                        *(uint4 *)(row_at + j * turn.lanes * 16ull) = v[j];
+            }
+        }
     }
 }
 

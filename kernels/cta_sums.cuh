@@ -9,7 +9,10 @@
 #include "kernels/cta_route.cuh"
 #include "kernels/cta_rows.cuh"
 
-enum { SUMS_TERMS = 4, SUMS_LOADS = 2 }; /* that a lane loads at once: terms, 16 bytes of each */
+enum {
+    SUMS_TERMS = 4,
+    SUMS_LOADS = 2
+}; /* that a lane loads at once: terms, 16 bytes of each; at most */
 
 /* Lane n has the n-th term. The same count in all. */
 struct sums_terms {
@@ -76,13 +79,13 @@ PTX_FN struct sums_terms sums_find(const struct gpu_launch *l, const struct mk_s
     float weight = 1;
     bool has = false;
     if (lane < s->k) {
+        const uint32_t row = ((const uint32_t *)(heap + s->position))[(uint64_t)i * s->k + lane];
         const struct sums_place p = sums_place_of(l, s, i, lane);
         const uint32_t local = mk_local_of(&s->topo, p.rank);
         has = p.row || p.part || p.whole;
         if (p.row) {
             key = p.expert * MK_TERMS + lane;
-            source = l->arguments[s->rows_space] + s->rows +
-                     ((const uint32_t *)(heap + s->position))[(uint64_t)i * s->k + lane] * bytes;
+            source = l->arguments[s->rows_space] + s->rows + row * bytes;
             weight = p.weight;
         } else if (p.part) {
             key = p.rank * s->rank_experts * MK_TERMS;
@@ -135,13 +138,6 @@ template <int number> struct sums_unit {
             v[i] = ptx_load_16_l2(from + i * 16);
     }
 
-    __device__ __forceinline__ void clear()
-    {
-#pragma unroll
-        for (int i = 0; i < loads; i++)
-            v[i] = make_uint4(0, 0, 0, 0);
-    }
-
     __device__ __forceinline__ void add(float (&sum)[8], float weight) const
     {
 #pragma unroll
@@ -172,47 +168,71 @@ PTX_FN void sums_store(char *to, uint32_t number, const float (&sum)[8])
     }
 }
 
+/* Terms `term` and following, of which term_of says source and weight, are added to the sums of units
+ * unit[]. All are there, so that no load waits for the one before it: behind a condition it would. */
+template <int from, int terms, int units, class function>
+PTX_FN void sums_add_terms(function term_of, uint32_t term, const uint32_t (&unit)[units],
+                           float (&sum)[units][8])
+{
+    constexpr int unit_bytes = from == MK_FP32 ? 32 : 16;
+    struct sums_unit<from> v[terms][units];
+    float weight[terms];
+#pragma unroll
+    for (uint32_t i = 0; i < terms; i++) {
+        const char *source = term_of(term + i, &weight[i]);
+#pragma unroll
+        for (uint32_t j = 0; j < units; j++)
+            v[i][j].load(source + (uint64_t)unit[j] * unit_bytes);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < terms; i++)
+#pragma unroll
+        for (uint32_t j = 0; j < units; j++)
+            v[i][j].add(sum[j], weight[i]);
+}
+
+/* Units first, first + step, ... below `all`, of `count` terms, to `to`. */
+template <int from, class function>
+PTX_FN void sums_add_units(function term_of, uint32_t count, uint32_t first, uint32_t step,
+                           uint32_t all, char *to, uint32_t number)
+{
+    constexpr int units = SUMS_LOADS / sums_unit<from>::loads;
+    float sum[units][8] = {};
+    uint32_t unit[units], term = 0;
+#pragma unroll
+    for (uint32_t j = 0; j < units; j++) { /* who has none adds up the last, for nobody */
+        unit[j] = first + j * step;
+        unit[j] = unit[j] < all ? unit[j] : all - 1;
+    }
+#pragma unroll 1
+    for (; term + SUMS_TERMS <= count; term += SUMS_TERMS)
+        sums_add_terms<from, SUMS_TERMS>(term_of, term, unit, sum);
+    if (count - term >= 2) {
+        sums_add_terms<from, 2>(term_of, term, unit, sum);
+        term += 2;
+    }
+    if (count - term)
+        sums_add_terms<from, 1>(term_of, term, unit, sum);
+#pragma unroll
+    for (uint32_t j = 0; j < units; j++)
+        if (first + j * step < all)
+            sums_store(to + (uint64_t)unit[j] * (number == MK_FP32 ? 32 : 16), number, sum[j]);
+}
+
 /* A warp: the sum of a token's terms, of which `shares` warps make one share each. */
 template <int from>
 PTX_FN void sums_add(const struct sums_terms *t, uint64_t elements, char *to, uint32_t number,
                      uint32_t share, uint32_t shares)
 {
-    constexpr int units = SUMS_LOADS / sums_unit<from>::loads,
-                  unit_bytes = from == MK_FP32 ? 32 : 16;
-    const uint32_t all = (uint32_t)(elements / 8), lane = threadIdx.x % 32;
-    for (uint32_t first = share * 32 * units; first < all; first += shares * 32 * units) {
-        float sum[units][8] = {};
-        for (uint32_t term = 0; term < t->count; term += SUMS_TERMS) {
-            struct sums_unit<from> v[SUMS_TERMS][units];
-            float weight[SUMS_TERMS];
-#pragma unroll
-            for (uint32_t i = 0; i < SUMS_TERMS; i++) {
-                const char *source =
-                    (const char *)__shfl_sync(0xffffffff, (unsigned long long)t->source, term + i);
-                weight[i] = __shfl_sync(0xffffffff, t->weight, term + i);
-#pragma unroll
-                for (uint32_t j = 0; j < units; j++) {
-                    uint32_t unit = first + j * 32 + lane;
-                    if (term + i < t->count && unit < all)
-                        v[i][j].load(source + (uint64_t)unit * unit_bytes);
-                    else
-                        v[i][j].clear();
-                }
-            }
-#pragma unroll
-            for (uint32_t i = 0; i < SUMS_TERMS; i++)
-                if (term + i < t->count)
-#pragma unroll
-                    for (uint32_t j = 0; j < units; j++)
-                        v[i][j].add(sum[j], weight[i]);
-        }
-#pragma unroll
-        for (uint32_t j = 0; j < units; j++) {
-            uint32_t unit = first + j * 32 + lane;
-            if (unit < all)
-                sums_store(to + (uint64_t)unit * (number == MK_FP32 ? 32 : 16), number, sum[j]);
-        }
-    }
+    constexpr uint32_t each = 32 * (SUMS_LOADS / sums_unit<from>::loads);
+    const uint32_t all = (uint32_t)(elements / 8);
+    const auto term_of = [=](uint32_t term, float *weight) {
+        *weight = __shfl_sync(0xffffffff, t->weight, term);
+        return (const char *)__shfl_sync(0xffffffff, (unsigned long long)t->source, term);
+    };
+#pragma unroll 1
+    for (uint32_t first = share * each; first < all; first += shares * each)
+        sums_add_units<from>(term_of, t->count, first + threadIdx.x % 32, 32, all, to, number);
 }
 
 PTX_SHARED(struct mk_sums, sums_shared, 1);

@@ -6,7 +6,10 @@
 
 #include "kernels/route_walk.cuh"
 
-enum { ROUTE_RECORDS_AHEAD = 2 }; /* that a thread loads at once */
+/* Records that a thread loads at once. */
+#ifndef ROUTE_RECORDS_AHEAD
+#define ROUTE_RECORDS_AHEAD 2
+#endif
 
 /* An expert of this rank: where its rows come from, and where they begin. */
 struct route_expert {
@@ -48,6 +51,12 @@ PTX_FN const uint32_t *route_said(const struct route_walk *w, uint32_t rank)
            (mk_local_of(t, rank) * t->nodes + mk_node_of(t, rank)) * w->r->said_words;
 }
 
+/* This thread's number where warp `warp` is the first: what others load meanwhile, it does not wait for. */
+PTX_FN uint32_t route_lane_from(const struct mk_cta *cta, uint32_t warp)
+{
+    return (cta_lane(cta) + cta->lanes - 32 * warp) % cta->lanes;
+}
+
 /* What others have said, all of it at once. */
 PTX_FN void route_bring_said(const struct mk_cta *cta, const struct route_walk *w,
                              const struct route_plan *p)
@@ -58,7 +67,7 @@ PTX_FN void route_bring_said(const struct mk_cta *cta, const struct route_walk *
     for (uint32_t i = cta_lane(cta); i < r->experts; i += cta->lanes)
         p->base[i] = route_said(w, i / r->rank_experts)[i % r->rank_experts];
 #pragma unroll 1
-    for (uint32_t i = cta_lane(cta); i < w->world; i += cta->lanes) {
+    for (uint32_t i = route_lane_from(cta, 1); i < w->world; i += cta->lanes) {
         const uint32_t local = i / t->nodes, distance = i % t->nodes,
                        node = mk_route_behind(t, distance);
         p->lists[i] =
@@ -68,7 +77,7 @@ PTX_FN void route_bring_said(const struct mk_cta *cta, const struct route_walk *
                        : 0;
     }
 #pragma unroll 1
-    for (uint32_t to = cta_lane(cta); to < t->gpus; to += cta->lanes) {
+    for (uint32_t to = route_lane_from(cta, 2); to < t->gpus; to += cta->lanes) {
         const uint32_t at = mk_route_behind(t, t->nodes - 1) * t->gpus + to;
         p->pushes[to] = route_words(w, r->push_first)[at] + route_words(w, r->push_count)[at];
     }
@@ -232,7 +241,8 @@ PTX_FN void route_row(const struct route_walk *w, const struct route_plan *p, ui
     uint32_t row = ROUTE_NONE;
     if (mine) {
         row = p->experts[e].first + p->base[rank * r->rank_experts + e] + record.y;
-        route_words(w, r->source)[row] = source;
+        if (r->columns)
+            route_words(w, r->source)[row] = source;
     }
     route_words(w, r->position)[(uint64_t)source * r->k + place] = row;
 }
@@ -305,7 +315,7 @@ PTX_FN void route_say_experts(const struct mk_cta *cta, const struct route_walk 
         const struct route_expert of = p->experts[e];
         uint32_t rows = of.rows.rows, tile = of.first / r->tile_rows;
 #pragma unroll 1
-        for (uint32_t i = lane; i * r->tile_rows < rows; i += 32) {
+        for (uint32_t i = lane; r->columns && i * r->tile_rows < rows; i += 32) {
             uint32_t begin = i * r->tile_rows, end = begin + r->tile_rows;
             end = end < rows ? end : rows;
             uint32_t own_begin = begin > of.rows.rank_begin ? begin : of.rows.rank_begin,
@@ -392,6 +402,8 @@ PTX_FN void route_lay_out(const struct mk_cta *cta, const struct route_walk *w)
         return; /* moe_await_routed says why */
     route_rows(cta, w, &p);
     route_say_experts(cta, w, &p);
+    if (!r->columns)
+        return;
     const struct mk_stages stages = route_make_order(cta, w, &p);
     if (r->part == 0 && cta_leads(cta))
         route_say_head(cta, w, &p, &stages);

@@ -91,14 +91,12 @@ PTX_FN void route_count_run(const struct route_walk *w, const struct route_run *
         const uint32_t expert =
             there ? run->ids[(token - run->first) * r->k + l.place] : ROUTE_NONE;
         const bool is = expert < r->experts;
-        const uint32_t rank = is ? expert / r->rank_experts : 0, node = rank / r->topo.gpus;
-        const bool names_rank = route_is_first(&l, is, rank),
-                   names_node = route_is_first(&l, is && node != w->node, node);
+        const uint32_t rank = is ? route_rank_of(w, expert) : 0, node = route_node_of(w, rank);
         if (is)
             atomicAdd(&run->counts[expert], 1u);
-        if (names_rank)
+        if (route_is_first(&l, is, rank))
             atomicAdd(&ranks[rank], 1u);
-        if (names_node)
+        if (r->topo.nodes > 1 && route_is_first(&l, is && node != w->node, node))
             atomicAdd(&nodes[node], 1u);
     }
 }
@@ -223,7 +221,7 @@ PTX_FN void route_place_run(const struct mk_cta *cta, const struct route_walk *w
             there ? run->ids[(token - run->first) * r->k + l.place] : ROUTE_NONE;
         const bool is = expert < r->experts;
         const float weight = is && weights ? weights[at] : 0;
-        const uint32_t rank = is ? expert / r->rank_experts : 0, node = rank / t->gpus;
+        const uint32_t rank = is ? route_rank_of(w, expert) : 0, node = route_node_of(w, rank);
         const uint32_t row = route_number(run->counts, is, expert);
         const bool names_rank = route_is_first(&l, is && rank != t->rank, rank);
         const uint32_t turn = route_number(ranks, names_rank, rank);

@@ -14,8 +14,9 @@ struct route_walk {
     const struct mk_route *r;
     char *heap;
     uint32_t world, node, local;
-    uint32_t *scan;  /* shared memory: BLOCK_SCAN_WORDS */
-    uint32_t *words; /* mk_route_shared_words, in shared memory if they fit */
+    uint32_t by_rank; /* route_rank_of */
+    uint32_t *scan;   /* shared memory: BLOCK_SCAN_WORDS */
+    uint32_t *words;  /* mk_route_shared_words, in shared memory if they fit */
     /* of shared memory, behind them: for `spare` ids */
     uint32_t *ids;
     uint32_t spare;
@@ -29,6 +30,9 @@ PTX_FN struct route_walk route_walk_begin(const struct mk_cta *cta, const struct
     w.world = mk_world(&r->topo);
     w.node = mk_node_of(&r->topo, r->topo.rank);
     w.local = mk_local_of(&r->topo, r->topo.rank);
+    w.by_rank = r->rank_experts > 1 && (uint64_t)r->experts * r->rank_experts >> 32 == 0
+                    ? UINT32_MAX / r->rank_experts + 1
+                    : 0;
     const uint32_t used = (uint32_t)mk_route_shared_words(&r->topo, r->experts),
                    shared = (r->shared ? r->shared : MK_ROUTE_SHARED) / 4;
     w.scan = (uint32_t *)cta->scratch;
@@ -37,6 +41,19 @@ PTX_FN struct route_walk route_walk_begin(const struct mk_cta *cta, const struct
     w.ids = (uint32_t *)cta->scratch + (r->spill ? ROUTE_SCAN_WORDS : used);
     w.spare = shared - (r->spill ? ROUTE_SCAN_WORDS : used);
     return w;
+}
+
+/* The rank of an expert. A division takes dozens of steps: by a product, where its upper half is as
+ * exact. */
+PTX_FN uint32_t route_rank_of(const struct route_walk *w, uint32_t expert)
+{
+    return w->by_rank ? (uint32_t)((uint64_t)expert * w->by_rank >> 32)
+                      : expert / w->r->rank_experts;
+}
+
+PTX_FN uint32_t route_node_of(const struct route_walk *w, uint32_t rank)
+{
+    return w->r->topo.nodes > 1 ? mk_node_of(&w->r->topo, rank) : 0;
 }
 
 PTX_FN uint32_t *route_words(const struct route_walk *w, uint64_t offset)

@@ -312,6 +312,14 @@ uint64_t mk_cta_load64(struct mk_cta *cta, uint64_t offset)
     return *(const uint64_t *)(const void *)(cta_of(cta)->rank->spaces[MK_SPACE_HEAP] + offset);
 }
 
+uint32_t mk_cta_load_argument(struct mk_cta *cta, enum mk_space space)
+{
+    const struct sim_calls *calls = cta_calls(cta);
+    if (calls)
+        return calls->count(cta);
+    return *(const uint32_t *)(const void *)cta_of(cta)->rank->spaces[space];
+}
+
 void mk_cta_norm(struct mk_cta *cta, const struct mk_norm *norm, uint32_t row)
 {
     const struct sim_calls *calls = cta_calls(cta);

@@ -57,6 +57,7 @@ struct sim_calls {
                      uint32_t room);
     void (*norm)(struct mk_cta *cta, const struct mk_norm *norm);
     const void *(*load)(struct mk_cta *cta, uint64_t offset);
+    uint32_t (*count)(struct mk_cta *cta); /* what the argument says that counts tokens */
     void (*raise)(struct mk_cta *cta, int add, uint32_t local, uint32_t flag, uint64_t value);
     int (*put)(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag);
     int (*drain)(struct mk_cta *cta);

@@ -115,6 +115,7 @@ void sim_world_draw(struct sim_world_config *c)
         q->tuning.shots = 1;
         q->tuning.chunk_rows = 0; /* of one shot it is the shape's */
     }
+    op_set_counted(q, (int)(sim_mix(c->seed) & 1));
     /* Where the ranks share no rows M need not divide by them. (Last of all: what else a seed draws
      * does not depend on the operator.) */
     q->m -= draw_below(&r, mk_world(&q->topo));

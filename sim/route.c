@@ -315,6 +315,8 @@ static void route_lay_out_list(const struct route_maker *m, uint32_t rank, uint3
             continue;
         position[i] = route_words(m->heap, r->first)[e] +
                       m->base[(uint64_t)rank * r->rank_experts + e] + records[i].row;
+        if (!r->columns)
+            continue;
         route_words(m->heap, r->source)[position[i]] = source + (uint32_t)(i / r->k);
         awaited[position[i] / r->tile_rows] += rank != r->topo.rank;
     }
@@ -399,7 +401,7 @@ static void route_say_experts(const struct route_maker *m, uint8_t *summary)
             said[2 * e] = first[e];
             said[2 * e + 1] = rows[e];
         }
-        for (uint32_t row = 0; row < rows[e]; row += r->tile_rows)
+        for (uint32_t row = 0; r->columns && row < rows[e]; row += r->tile_rows)
             wanted[(first[e] + row) / r->tile_rows] +=
                 rows[e] - row < r->tile_rows ? rows[e] - row : r->tile_rows;
     }
@@ -414,7 +416,8 @@ static void route_lay_out(const struct route_maker *m, uint8_t *summary)
     if (m->head->over)
         return;
     route_lay_out_tokens(m);
-    route_order(m);
+    if (m->r->columns)
+        route_order(m);
     route_say_experts(m, summary);
 }
 

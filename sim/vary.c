@@ -29,6 +29,7 @@ void sim_world_vary(struct sim_world_config *c)
     }
     if (op->sums && c->problem.deterministic != MK_EVERYWHERE)
         c->problem.deterministic = (int)(seed >> 8 & 1);
+    op_set_counted(&c->problem, seed >> 9 & 1);
     c->ring_capacity = 1u << (seed >> 4) % 4;
     c->in_flight = seed >> 6 & 1 ? 2 : 0;
     c->fabric_depth = 1 + (uint32_t)(seed >> 2) % 5;

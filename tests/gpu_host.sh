@@ -235,6 +235,7 @@ check second_engine_from_ptx env CUDA_FORCE_PTX_JIT=1 "$build/tests/gpu_mma" che
 check second_engine_attention_any_shape "$build/tests/gpu_mma_attention" check
 check second_engine_attention_from_ptx env CUDA_FORCE_PTX_JIT=1 "$build/tests/gpu_mma_attention" check
 check moe_tables "$build/tests/gpu_route" check
+check moe_counts_in_a_graph "$build/tests/gpu_counts" check
 check a_launch_behind_a_late_one "$build/tests/gpu_late" check
 check one_gpu $run --gpus 1 --shape 390,200,328 --iters 5
 check all_gpus_odd_shape $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --iters 50 --burst 10
@@ -506,11 +507,13 @@ done
 for op in moe_dispatch_gemm moe_ffn moe_dispatch moe_combine; do
     inner=; case $op in moe_ffn | *gemm) inner=256, ;; esac
     for engine in wgmma mma; do
-        room="--exec cuda --check --timeout 5 --engine $engine --moe 512,512,$inner$((world * 8)),4 --iters 8"
+        room="--exec cuda --check --timeout 5 --engine $engine --moe 512,512,$inner$((world * 8)),4"
         check ${op}_overflow_on_engine_$engine overflows $op --gpus "$gpus" --engine $engine --moe 512,512,$inner$((gpus * 8)),4 --capacity 1000
         check ${op}_overflow_two_nodes_on_engine_$engine overflows $op $nodes --engine $engine --moe 512,512,$inner$((world * 8)),4 --capacity 1000
-        check ${op}_capacity_on_engine_$engine "$mkernel" run $op $room $nodes --capacity 3000
-        check ${op}_drops_on_engine_$engine "$mkernel" run $op $room $nodes --capacity 1600 --overflow drop
+        check ${op}_capacity_on_engine_$engine "$mkernel" run $op $room $nodes --iters 8 --capacity 3000
+        check ${op}_drops_on_engine_$engine "$mkernel" run $op $room $nodes --iters 8 --capacity 1600 --overflow drop
+        check ${op}_counts_on_engine_$engine "$mkernel" run $op $room --gpus "$gpus" --tokens-now random --iters 200 --burst 20
+        check ${op}_counts_two_nodes_on_engine_$engine "$mkernel" run $op $room $nodes --iters 8 --tokens-now random
     done
 done
 check moe_dispatch_fp8 "$mkernel" run moe_dispatch --exec cuda --check --timeout 5 --gpus "$gpus" --moe 333,528,$((gpus * 5)),4 --iters 50 --burst 10 --dtype fp8

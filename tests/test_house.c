@@ -949,10 +949,12 @@ static const struct {
      "uint32_t) { return 1; }\n"},
     {"mk_cta_copy_listed",
      "__device__ void mk_cta_copy_listed(mk_cta *, uint32_t, const mk_rows *) {}\n"},
-    {"mk_cta_gather", "__device__ void mk_cta_gather(mk_cta *, uint32_t, const mk_gather *) {}\n"},
+    {"mk_cta_spread", "__device__ void mk_cta_spread(mk_cta *, uint32_t, const mk_spread *) {}\n"},
     {"mk_cta_tell_rows", "__device__ void mk_cta_tell_rows(mk_cta *, uint32_t, uint32_t, uint32_t, "
                          "const mk_places *) {}\n"},
     {"mk_cta_load", "__device__ uint32_t mk_cta_load(mk_cta *, uint64_t) { return 0; }\n"},
+    {"mk_cta_load_argument",
+     "__device__ uint32_t mk_cta_load_argument(mk_cta *, mk_space) { return 0; }\n"},
     {"mk_cta_norm", "__device__ void mk_cta_norm(mk_cta *, const mk_norm *, uint32_t) {}\n"},
     {"mk_cta_load64", "__device__ uint64_t mk_cta_load64(mk_cta *, uint64_t) { return 0; }\n"},
 };

@@ -104,8 +104,8 @@ static void test_rows(void **state)
 static enum {
     NOTHING,
     DELIVERY_DOES_NOT_WAIT_FOR_TABLES,
-    DELIVERY_DOES_NOT_WAIT_FOR_ROWS,
-    ONE_ROW_TOO_FEW,
+    DELIVERY_DOES_NOT_WAIT_FOR_TOKENS,
+    LAUNCH_BEFORE_WILL_DO,
     ROW_NOT_DELIVERED,
     ROW_SHORT,
     ROW_TO_THE_PLACE_BESIDE,
@@ -121,12 +121,13 @@ static const struct moe_dispatch_plan *plan_of(const struct mk_cta *cta)
 int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
 {
     const struct moe_dispatch_plan *p = plan_of(cta);
-    int rows = flag >= p->flag_rows;
+    int rows = cta->role == MK_INTER_REDUCE && flag >= p->flag_relay;
     if ((mutation == DELIVERY_DOES_NOT_WAIT_FOR_TABLES && flag == p->flag_routed &&
          cta->role == MK_INTER_REDUCE && cta->epoch > 1) ||
-        (mutation == DELIVERY_DOES_NOT_WAIT_FOR_ROWS && rows))
+        (mutation == DELIVERY_DOES_NOT_WAIT_FOR_TOKENS && rows))
         return 0;
-    return mk_cta_wait(cta, flag, target - (mutation == ONE_ROW_TOO_FEW && rows && target), cause);
+    return mk_cta_wait(cta, flag, target - (mutation == LAUNCH_BEFORE_WILL_DO && rows && target),
+                       cause);
 }
 
 void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
@@ -197,8 +198,8 @@ static void test_mutants(void **state)
 {
     MUTANT(NOTHING, 0);
     MUTANT(DELIVERY_DOES_NOT_WAIT_FOR_TABLES, -EBADMSG);
-    MUTANT(DELIVERY_DOES_NOT_WAIT_FOR_ROWS, -EBADMSG);
-    MUTANT(ONE_ROW_TOO_FEW, -EBADMSG);
+    MUTANT(DELIVERY_DOES_NOT_WAIT_FOR_TOKENS, -EBADMSG);
+    MUTANT(LAUNCH_BEFORE_WILL_DO, -EBADMSG);
     MUTANT(ROW_NOT_DELIVERED, -EBADMSG);
     MUTANT(ROW_SHORT, -EBADMSG);
     MUTANT(ROW_TO_THE_PLACE_BESIDE, -EBADMSG);

@@ -324,6 +324,22 @@ def experts():
         assert not count or (moved[first : first + count].view(numpy.uint16) == numpy.array(at)).all()
     refuses("a record of H = 80 elements has 96 bytes", mkernel.moe_dispatch_fp8, records, ids, experts=E, hidden=80)
 
+    # A count, another on each rank and in each call of one plan: tokens behind it, which name experts, are not looked at.
+    for call in range(6):
+        now = (call * 9 + comm.rank * 11) % (T + 1) if call else 0
+        few, count = ids.copy(), numpy.array([now], numpy.int32)
+        few[now:] = -1
+        _, wanted = mkernel.moe_dispatch(x, few, experts=E)
+        moved, counts = mkernel.moe_dispatch(x, ids, experts=E, count=count)
+        _, of_gemm = mkernel.moe_dispatch_gemm(x, b, ids, count=count[0:1].view(numpy.uint32))
+        assert (counts == wanted).all() and (of_gemm[:, 1] == wanted[:, 1]).all()
+        back, y = numpy.full_like(x, 0xffff), numpy.full_like(x, 0xffff)
+        mkernel.moe_combine(moved, ids, halves, back, experts=E, count=count)
+        assert (back[:now] == mkernel.moe_combine(moved, few, halves, experts=E)[:now]).all() and (back[now:] == 0xffff).all()
+        assert mkernel.moe_ffn(x, b1, ids, weights, b2, y, count=count) is y
+        assert (y[:now] == mkernel.moe_ffn(x, b1, few, weights, b2)[:now]).all() and (y[now:] == 0xffff).all()
+    refuses("count is [2], and", mkernel.moe_ffn, x, b1, ids, weights, b2, count=numpy.array([1, 2], numpy.int32))
+
     y = mkernel.moe_ffn(x, b1, ids, weights, b2, deterministic=True)
     all_b1, all_b2 = (floats(everyone(comm, w)).reshape(E, *w.shape[1:]) for w in (b1, b2))
     wanted = numpy.zeros((T, H))

@@ -19,6 +19,7 @@ const struct op_limit op_limit_moe = {
         "8 experts four times), and six times the root of those",
     .offset = offsetof(struct mk_problem, own) + MOE_CAPACITY * sizeof(uint64_t),
     .drops = offsetof(struct mk_problem, own) + MOE_DROPS * sizeof(uint64_t),
+    .counted = offsetof(struct mk_problem, own) + MOE_COUNTED * sizeof(uint64_t),
 };
 
 #define AT(field) offsetof(struct mk_problem, moe.field)
@@ -139,15 +140,19 @@ void plan_choose_moe_mma_tile(struct mk_problem *q, uint64_t columns)
         t->tile_n = small ? 64 : 128;
 }
 
-/* On a GPU tables, and where a token goes, take as many blocks as beside a product; all others take
- * rows to their places, or add. */
-static void plan_choose_moe_movers(struct mk_problem *q)
+/* On a GPU tables, and where a token goes, take as many blocks as beside a product, and of many tokens
+ * that are moved one for 170 of them, up to a fifth of all; all others take rows to their places, or
+ * add. */
+static void plan_choose_moe_movers(struct mk_problem *q, int moves)
 {
     uint32_t *ctas = q->tuning.split.ctas;
     int cuda = q->exec == MK_EXEC_CUDA, nodes = q->topo.nodes > 1;
     if (mk_total_ctas(&q->tuning.split))
         return;
-    ctas[MK_INTRA_COMM] = cuda ? moe_between(1, q->sms / 11, 12) : 1;
+    const uint32_t plain = moe_between(1, q->sms / 11, 12);
+    ctas[MK_INTRA_COMM] = !cuda   ? 1
+                          : moves ? moe_between(plain, (uint32_t)(q->moe.tokens / 170), q->sms / 5)
+                                  : plain;
     ctas[MK_INTER_SEND] = nodes ? (cuda ? moe_between(1, q->sms / 33, 4) : 1) : 0;
     uint32_t others = ctas[MK_INTRA_COMM] + ctas[MK_INTER_SEND],
              rings = nodes ? MK_MAX_RINGS - ctas[MK_INTER_SEND] : UINT32_MAX;
@@ -160,7 +165,7 @@ int plan_check_moe_tuning(const struct mk_problem *q, char *error, size_t size)
     if (q->moe.k > q->moe.experts)
         return plan_refuse(error, size, "%llu experts of a token: 1 to %llu",
                            (unsigned long long)q->moe.k, (unsigned long long)q->moe.experts);
-    if (chunk_rows % 8)
+    if (chunk_rows % 8 && (q->topo.nodes > 1 || q->tuning.split.ctas[MK_COMPUTE])) /* of puts */
         return plan_refuse(error, size,
                            "chunks of %u tokens: a multiple of 8; the next that works is %llu",
                            chunk_rows, (unsigned long long)mk_round_up(chunk_rows, 8));
@@ -282,10 +287,10 @@ int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, enum mk_space 
     m->tile_m = q->tuning.tile_m;
     m->chunk_rows = q->tuning.chunk_rows;
     m->chunks = (uint32_t)mk_ceil_div(m->tokens, m->chunk_rows);
-    m->take_rows = m->tile_m;
     m->row_bytes = q->fp8 ? quantize_record(q->moe.hidden) : q->moe.hidden * 2;
     m->record_bytes = m->k * (uint64_t)sizeof(struct mk_route_record);
     m->routers = q->tuning.split.ctas[MK_INTRA_COMM];
+    m->count_space = op_counted(q) ? op_arguments(q) : MK_SPACE_HEAP; /* the last argument */
     r->topo = m->topo;
     r->tokens = m->tokens;
     r->k = m->k;
@@ -307,23 +312,36 @@ int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, enum mk_space 
     return result;
 }
 
+/* Tokens of a chunk on the GPUs of one node, where nothing is put: each intra_comm block has as many
+ * chunks, two where there are 8 tokens for it, of 64 at most. */
+static uint32_t plan_moe_row_chunk(const struct mk_problem *q)
+{
+    const uint64_t movers = q->tuning.split.ctas[MK_INTRA_COMM],
+                   full = mk_ceil_div(q->moe.tokens, 64 * movers),
+                   turns = full > 1 || q->moe.tokens < 8 * movers ? full : 2;
+    return (uint32_t)mk_ceil_div(q->moe.tokens, turns * movers);
+}
+
 int plan_size_moe_rows(struct moe_dispatch_plan *m, struct mk_plan *p, enum mk_space ids,
                        enum mk_space weights, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     const int cuda = q->exec == MK_EXEC_CUDA;
-    plan_choose_moe_movers(q);
+    const uint32_t *reducers = &q->tuning.split.ctas[MK_INTER_REDUCE];
+    plan_choose_moe_movers(q, weights == MK_SPACE_HEAP); /* which of those that add move none */
+    if (cuda && q->topo.nodes == 1 && !q->tuning.chunk_rows && q->tuning.split.ctas[MK_INTRA_COMM])
+        q->tuning.chunk_rows = plan_moe_row_chunk(q);
     plan_choose_moe(q, 64, 0);
     int result = plan_check_moe_tuning(q, error, size);
     if (!result)
         result = plan_size_moe(m, p, ids, weights, error, size);
     if (result)
         return result;
-    /* each warp of a block takes two rows at a time: few enough that no block is late by much */
-    m->take_rows = cuda ? 2 * MK_ROUTE_WARPS : 8;
-    m->route.columns = 1;
-    m->route.tile_columns = q->tuning.tile_n;
-    m->route.apart = 1;
+    /* on a GPU a warp takes a token, or, of few, all warps of a block */
+    m->take_rows = cuda
+                       ? moe_between(1, (uint32_t)mk_ceil_div(m->tokens, *reducers ? *reducers : 1),
+                                     MK_ROUTE_WARPS)
+                       : 8;
     q->m = (uint64_t)m->row_tiles * m->tile_m;
     q->n = q->k = q->moe.hidden;
     return 0;
@@ -333,8 +351,8 @@ void plan_moe_tables_first(struct moe_dispatch_plan *m, const struct mk_problem 
                            struct op_tables *t)
 {
     struct mk_route *r = &m->route;
-    OP_BUFFERS(t, {"wanted", &r->wanted, 1, m->row_tiles, 8},
-               {"awaited", &r->awaited, 1, m->row_tiles, 8},
+    const uint64_t tiles = r->columns ? m->row_tiles : 0; /* that a product waits for */
+    OP_BUFFERS(t, {"wanted", &r->wanted, 1, tiles, 8}, {"awaited", &r->awaited, 1, tiles, 8},
                {"order_head", &r->order_head, 1, 1, sizeof(struct mk_route_head)},
                {"dropped", &r->dropped, 1, 1, 8},
                {"order", &r->order, 1, (uint64_t)m->row_tiles * (r->columns + r->down),
@@ -365,7 +383,7 @@ void plan_moe_tables(struct moe_dispatch_plan *m, struct op_tables *t)
                {"railing", &r->railing, 1, nodes > 1 ? nodes * r->rail_pitch / 16 : 0, 16},
                {"railed", m->railed, 2, nodes > 1 ? nodes * r->rail_pitch / 16 : 0, 16},
                {"position", &r->position, 1, mk_route_sources(r), m->k * 4ull},
-               {"source", &r->source, 1, (uint64_t)m->row_tiles * m->tile_m, 4},
+               {"source", &r->source, 1, r->columns ? (uint64_t)m->row_tiles * m->tile_m : 0, 4},
                {"first", &r->first, 1, m->rank_experts, 4},
                {"rows", &r->rows, 1, m->rank_experts, 4}, {"sent", &r->sent, 1, away, 4},
                {"sent_count", &r->sent_count, 1, nodes, 4},
@@ -422,12 +440,13 @@ void plan_moe_tables(struct moe_dispatch_plan *m, struct op_tables *t)
               &m->flag_landed,
               {{'r', world, 1}, {'c', m->chunks, 1}},
               "chunk %c of rank %r's tokens, with experts here",
-              .producer = 'p'},
-             {"rows", /* many ranks': none can be named */
-              &m->flag_rows,
-              {{'i', m->row_tiles, m->tile_m}},
-              "rows %i to %I of the tokens of its experts",
-              .producer = 'm'});
+              .producer = 'p'});
+    if (r->columns)
+        OP_FLAGS(t, {"rows", /* many ranks': none can be named */
+                     &m->flag_rows,
+                     {{'i', m->row_tiles, m->tile_m}},
+                     "rows %i to %I of the tokens of its experts",
+                     .producer = 'm'});
 }
 
 void plan_moe_back_tables(struct moe_dispatch_plan *m, struct op_tables *t)

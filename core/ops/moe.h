@@ -7,9 +7,9 @@
 #include "core/ops/op.h"
 #include "core/roles/moe_dispatch_plan.h"
 
-/* Of a problem's own numbers: rows of its experts that a rank has room for, 0: the plan's to say; and
- * 1: places that do not fit are dropped. */
-enum { MOE_CAPACITY, MOE_DROPS };
+/* Of a problem's own numbers: rows of its experts that a rank has room for, 0: the plan's to say; 1:
+ * places that do not fit are dropped; 1: a launch reads how many tokens there are. */
+enum { MOE_CAPACITY, MOE_DROPS, MOE_COUNTED };
 
 /* Places of a rank's tokens on experts of one rank that a plan which drops keeps; of a plan's
  * problem. 0: it drops none. */

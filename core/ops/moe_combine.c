@@ -88,7 +88,8 @@ const struct op_descriptor op_moe_combine = {
     .arguments = {{"rows", OP_BF16, "rows,H"},
                   {"ids", OP_UINT32, "T,K"},
                   {"weights", OP_FP32, "T,K"},
-                  {"Y", OP_BF16, "T,H", .output = 1}},
+                  {"Y", OP_BF16, "T,H", .output = 1},
+                  {"count", OP_COUNT, "1"}},
     .needs =
         {[MK_INTRA_COMM] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES, [MK_INTER_REDUCE] = OP_ALWAYS},
     .knobs = OP_ROLES | OP_CHUNK_ROWS,

@@ -12,7 +12,7 @@ static int moe_dispatch_build(struct mk_plan *p, char *error, size_t size)
     m->route.summary_space = MK_SPACE_ARG3;
     result = plan_lay_out(p, 0, plan_moe_put_bytes(m), error, size);
     if (!result)
-        p->chunks = mk_world(&m->topo) * m->chunks + m->row_tiles * moe_parts_of_tile(m);
+        p->chunks = 2 * mk_world(&m->topo) * m->chunks;
     return result;
 }
 
@@ -23,15 +23,15 @@ static void moe_dispatch_tables(struct mk_plan *p, struct op_tables *t)
     plan_moe_tables(m, t);
 }
 
-/* Tokens on their way, then parts of tiles of this rank's rows. */
+/* Tokens on their way to this rank, then to their rows: numbers from `chunks` on. */
 static void moe_dispatch_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
                                         uint32_t *number, uint64_t *bytes)
 {
     const struct moe_dispatch_plan *m = moe_dispatch_plan_of(p);
-    uint32_t moved = mk_world(&m->topo) * m->chunks;
-    *rank = id < moved ? id / m->chunks : m->topo.rank;
-    *number = id < moved ? id % m->chunks : id - moved;
-    *bytes = (id < moved ? m->chunk_rows : m->take_rows) * m->row_bytes;
+    const uint32_t world = mk_world(&m->topo), at = id / m->chunks;
+    *rank = at % world;
+    *number = id % m->chunks + (at < world ? 0 : m->chunks);
+    *bytes = m->chunk_rows * m->row_bytes;
 }
 
 static void moe_dispatch_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
@@ -65,7 +65,8 @@ const struct op_descriptor op_moe_dispatch = {
                   {"ids", OP_UINT32, "T,K"},
                   {"rows", OP_TOKENS, "rows,H", .output = 1},
                   {"rows", OP_RECORDS, "rows,record", .output = 1},
-                  {"counts", OP_UINT32, "E/W,2", .output = 1}},
+                  {"counts", OP_UINT32, "E/W,2", .output = 1},
+                  {"count", OP_COUNT, "1"}},
     .needs =
         {[MK_INTRA_COMM] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES, [MK_INTER_REDUCE] = OP_ALWAYS},
     .knobs = OP_ROLES | OP_CHUNK_ROWS,

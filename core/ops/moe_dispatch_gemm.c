@@ -144,7 +144,8 @@ const struct op_descriptor op_moe_dispatch_gemm = {
                   {"ids", OP_UINT32, "T,K"},
                   {"C", OP_BF16, "rows,I", .output = 1},
                   {"rows", OP_UINT32, "E/W,2", .output = 1},
-                  {"B_scales", OP_SCALES, "E/W,I:128,H:128:4*4"}},
+                  {"B_scales", OP_SCALES, "E/W,I:128,H:128:4*4"},
+                  {"count", OP_COUNT, "1"}},
     .needs =
         {
             [MK_COMPUTE] = OP_ALWAYS,

@@ -119,6 +119,14 @@ void op_set_limit(struct mk_problem *q, uint64_t limit)
 
 const char *const op_overflows[2] = {"end", "drop"};
 
+const char *const op_counts[2] = {"plan", "launch"};
+
+static void op_set_choice(struct mk_problem *q, size_t offset, int is)
+{
+    uint64_t number = is != 0;
+    memcpy((char *)q + offset, &number, sizeof number);
+}
+
 int op_drops(const struct mk_problem *q)
 {
     return op_has_limit((enum mk_op)q->op) &&
@@ -127,9 +135,20 @@ int op_drops(const struct mk_problem *q)
 
 void op_set_drops(struct mk_problem *q, int drops)
 {
-    uint64_t number = drops != 0;
     if (op_has_limit((enum mk_op)q->op))
-        memcpy((char *)q + op_of((enum mk_op)q->op)->limit->drops, &number, sizeof number);
+        op_set_choice(q, op_of((enum mk_op)q->op)->limit->drops, drops);
+}
+
+int op_counted(const struct mk_problem *q)
+{
+    return op_has_limit((enum mk_op)q->op) &&
+           op_number_at(q, op_of((enum mk_op)q->op)->limit->counted) != 0;
+}
+
+void op_set_counted(struct mk_problem *q, int counted)
+{
+    if (op_has_limit((enum mk_op)q->op))
+        op_set_choice(q, op_of((enum mk_op)q->op)->limit->counted, counted);
 }
 
 int op_has_limit(enum mk_op op)
@@ -246,9 +265,10 @@ static int op_takes(const struct mk_problem *q, enum op_type type)
                          : type == OP_RESIDUAL ? MK_EPILOGUE_RESIDUAL
                          : type == OP_NORM     ? MK_EPILOGUE_RMSNORM
                                                : 0;
-    return type == OP_SCALES || type == OP_RECORDS ? q->fp8
-           : type == OP_TOKENS                     ? !q->fp8
-                                                   : !bit || (q->epilogue & bit);
+    return type == OP_COUNT                          ? op_counted(q)
+           : type == OP_SCALES || type == OP_RECORDS ? q->fp8
+           : type == OP_TOKENS                       ? !q->fp8
+                                                     : !bit || (q->epilogue & bit);
 }
 
 const struct op_argument *op_argument(const struct mk_problem *q, uint32_t i)
@@ -284,6 +304,7 @@ enum op_type op_argument_type(const struct mk_problem *q, uint32_t i)
     if (type == OP_FACTOR)
         return q->bytes ? OP_UINT8 : q->fp8 ? OP_E4M3 : OP_BF16;
     return type == OP_SCALES    ? OP_FP32
+           : type == OP_COUNT   ? OP_UINT32
            : type == OP_RECORDS ? OP_UINT8
            : type >= OP_TOKENS  ? OP_BF16
                                 : type;

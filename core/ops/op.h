@@ -47,7 +47,8 @@ struct op_limit {
     const char *name; /* "capacity": of the command line, and in options */
     const char *about;
     size_t offset;
-    size_t drops; /* of a uint64_t: 1: what has no room is left out, by the operator's rule */
+    size_t drops;   /* of a uint64_t: 1: what has no room is left out, by the operator's rule */
+    size_t counted; /* of a uint64_t: 1: how much there is a launch reads from its OP_COUNT */
 };
 
 /* For what a default is wanted: a run on the host executor (small, so that a test has many tiles
@@ -60,13 +61,15 @@ enum op_size { OP_SIZE_HOST, OP_SIZE_GPU, OP_SIZE_EXPLORE };
  * rows of codes with their scales (quantize_record). OP_FACTOR: of a product, or of what only
  * moves, bf16, e4m3 or bytes as the plan's dtype says. OP_SCALES: fp32, an argument of plans of fp8
  * alone, behind those of all plans. OP_BIAS: bf16, one of plans whose epilogue has a bias alone,
- * behind all others. */
+ * behind all others. OP_COUNT: uint32, one of plans that are counted (struct op_limit), of 4 bytes
+ * that are aligned to 4. */
 enum op_type {
     OP_BF16,
     OP_FP32,
     OP_UINT32,
     OP_E4M3,
     OP_UINT8,
+    OP_COUNT,
     OP_TOKENS,
     OP_RECORDS,
     OP_FACTOR,
@@ -87,7 +90,7 @@ struct op_argument {
     int output; /* 1: the launch writes it */
 };
 
-#define OP_ARGUMENTS 9 /* of all plans of an operator; one plan has MK_SPACES - 1 at most */
+#define OP_ARGUMENTS 10 /* of all plans of an operator; one plan has MK_SPACES - 1 at most */
 
 /* ---- the plan ---- */
 
@@ -299,8 +302,11 @@ uint64_t op_limit_of(const struct mk_problem *problem);
 void op_set_limit(struct mk_problem *problem, uint64_t limit);
 int op_drops(const struct mk_problem *problem);
 void op_set_drops(struct mk_problem *problem, int drops);
+int op_counted(const struct mk_problem *problem);
+void op_set_counted(struct mk_problem *problem, int counted);
 
 extern const char *const op_overflows[2]; /* by op_drops: "end", "drop" */
+extern const char *const op_counts[2];    /* by op_counted: "plan", "launch" */
 
 /* Whether it has one. */
 int op_has_limit(enum mk_op op);

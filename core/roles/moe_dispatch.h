@@ -10,6 +10,9 @@
  *                                       of tile_m and are in the order of source rank, token,
  *                                       place. Rows between experts are not written.
  *   counts_r [E/W, 2] uint32_t          first row and number of rows of each
+ *   count_r uint32_t                    of a plan that is counted (struct op_limit): how many tokens
+ *                                       this rank has in this launch, T at most. Those behind are
+ *                                       not read, nor are their ids.
  *
  * Roles
  *   intra_comm    makes the tables of where this rank's tokens go, from its own ids, and tells the
@@ -18,12 +21,14 @@
  *                 what it is told it makes the tables of what comes here. Counts and offsets need no
  *                 host. Then they push this rank's tokens to the other ranks of the node, and forward
  *                 in the node the tokens that the rail has brought. They also count what has come
- *                 here, by rows of this rank's experts.
+ *                 here, by rows of this rank's experts, where a product waits for it.
  *   inter_send    puts what there is to say to another node along the rail; packs the tokens that
  *                 have an expert there and puts them: each once per node, however many experts it
  *                 has there
- *   inter_reduce  of the operator alone: copies each tile of rows, part by part, from where its
- *                 tokens lie to its place in rows_r; this rank's own tokens' first (mk_route_run)
+ *   inter_reduce  of the operator alone: takes tokens, some at a time, to the rows of rows_r that
+ *                 they are; this rank's own first, then others' as their chunks come. So a token is
+ *                 read once, however many experts it has here, and no rows are counted in: what has
+ *                 come is told by the flags of chunks
  *
  * Bytes moved
  *   They depend on the ids. A token enters each other node where it has an expert once, on its own
@@ -60,9 +65,9 @@
  *   told[local rank]      counts its intra_comm CTAs
  *   relay[node][chunk]
  *   landed[rank][chunk]
- *   rows[tile of rows]    count rows of other ranks' tokens over all launches; the table `awaited`
- *                         says how many there must be by now. For its own tokens a rank awaits the
- *                         tables alone. */
+ *   rows[tile of rows]    of those that compute: count rows of other ranks' tokens over all
+ *                         launches; the table `awaited` says how many there must be by now. For its
+ *                         own tokens a rank awaits the tables alone. */
 #ifndef MK_ROLES_MOE_DISPATCH_H
 #define MK_ROLES_MOE_DISPATCH_H
 
@@ -107,6 +112,23 @@ MK_ROLE int moe_entry(const struct moe_dispatch_plan *p, struct mk_cta *cta, uin
     return 1;
 }
 
+/* How many tokens this rank has in this launch: a plan's, or what the argument says. */
+MK_ROLE uint32_t moe_tokens(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+{
+    return p->count_space == MK_SPACE_HEAP
+               ? p->tokens
+               : mk_cta_load_argument(cta, (enum mk_space)p->count_space);
+}
+
+/* Before anything else of those CTAs that everybody waits for: nobody is told of more tokens than there
+ * is room for, so nobody's launch goes on. */
+MK_ROLE int moe_check_tokens(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+{
+    const uint32_t tokens = moe_tokens(p, cta);
+    return tokens > p->tokens &&
+           mk_cta_overflow(cta, MK_OVER_TOKENS, p->topo.rank, tokens, p->tokens);
+}
+
 /* Where a plan drops what does not fit: this rank's ids, but for those of places that are not kept,
  * lie where tables are made from. */
 MK_ROLE int moe_keep_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta)
@@ -115,6 +137,7 @@ MK_ROLE int moe_keep_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta)
         return 0;
     if (cta->index == 0) {
         struct mk_route r = moe_route(p, cta->epoch);
+        r.tokens = moe_tokens(p, cta);
         r.step = MK_ROUTE_KEEP;
         r.part = 0;
         r.parts = 1;
@@ -129,6 +152,7 @@ MK_ROLE int moe_make(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint
                      uint32_t flag)
 {
     struct mk_route r = moe_route(p, cta->epoch);
+    r.tokens = moe_tokens(p, cta);
     r.step = step;
     r.part = cta->index;
     r.parts = cta->count;
@@ -195,7 +219,8 @@ MK_ROLE void moe_tell(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 MK_ROLE int moe_make_tables(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
     const struct mk_topo *t = &p->topo;
-    if (moe_keep_ids(p, cta) || moe_make(p, cta, MK_ROUTE_COUNT, p->flag_counted) ||
+    if (moe_check_tokens(p, cta) || moe_keep_ids(p, cta) ||
+        moe_make(p, cta, MK_ROUTE_COUNT, p->flag_counted) ||
         moe_make(p, cta, MK_ROUTE_PLACE, p->flag_placed))
         return 1;
     if (t->nodes > 1 && (moe_await_others(cta, moe_railed_flag(p, 0), t->nodes,
@@ -293,10 +318,10 @@ MK_ROLE int moe_take_landed(const struct moe_dispatch_plan *p, struct mk_cta *ct
     return 0;
 }
 
-/* Tokens of the rail's rank of node `from`: for this rank's experts, and on to the node's others.
- */
+/* Tokens of the rail's rank of node `from`: on to the node's others, and for this rank's experts,
+ * where that is to be told. */
 MK_ROLE int moe_take_relayed(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t from,
-                             uint32_t *turn)
+                             int tells, uint32_t *turn)
 {
     const struct mk_topo *t = &p->topo;
     uint32_t local = mk_local_of(t, t->rank);
@@ -307,6 +332,8 @@ MK_ROLE int moe_take_relayed(const struct moe_dispatch_plan *p, struct mk_cta *c
         for (uint32_t step = 1; step < t->gpus; step++)
             if (moe_push(p, cta, from, (local + t->gpus - step) % t->gpus, chunk))
                 return 1;
+        if (!tells)
+            continue;
         if (mk_cta_wait(cta, moe_relay_flag(p, from, chunk), cta->epoch, MK_CAUSE_NETWORK))
             return 1;
         moe_tell_rows(p, cta, mk_route_relayed(&p->route, from), chunk, count);
@@ -314,7 +341,8 @@ MK_ROLE int moe_take_relayed(const struct moe_dispatch_plan *p, struct mk_cta *c
     return 0;
 }
 
-MK_ROLE int moe_intra_comm(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+/* Tables, and all that goes to other ranks of the node. `tells`: what comes is counted by rows. */
+MK_ROLE int moe_move(const struct moe_dispatch_plan *p, struct mk_cta *cta, int tells)
 {
     const struct mk_topo *t = &p->topo;
     uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank), turn = 0;
@@ -327,15 +355,20 @@ MK_ROLE int moe_intra_comm(const struct moe_dispatch_plan *p, struct mk_cta *cta
             if (moe_push(p, cta, node, (local + t->gpus - step) % t->gpus, chunk))
                 return 1;
     }
-    if (moe_take_landed(p, cta, node, &turn))
+    if (tells && moe_take_landed(p, cta, node, &turn))
         return 1;
     for (uint32_t distance = 1; distance < t->nodes; distance++)
-        if (moe_take_relayed(p, cta, (node + distance) % t->nodes, &turn))
+        if (moe_take_relayed(p, cta, (node + distance) % t->nodes, tells, &turn))
             return 1;
-    for (uint32_t distance = 1; distance < t->nodes; distance++)
+    for (uint32_t distance = 1; tells && distance < t->nodes; distance++)
         if (moe_take_landed(p, cta, (node + distance) % t->nodes, &turn))
             return 1;
     return 0;
+}
+
+MK_ROLE int moe_intra_comm(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+{
+    return moe_move(p, cta, 1);
 }
 
 /* What this rank says to each other node, to its rail's rank there: inter_send CTAs take nodes in
@@ -395,42 +428,100 @@ MK_ROLE int moe_inter_send(const struct moe_dispatch_plan *p, struct mk_cta *cta
     return mk_cta_drain(cta);
 }
 
-/* Part `part` of a tile of rows, which are here, to its place. */
-MK_ROLE void moe_take_part(const struct moe_dispatch_plan *p, struct mk_cta *cta,
-                           const struct mk_tile_entry *e, uint32_t part)
-{
-    struct mk_gather g;
-    g.id = moe_take_id(p, e->row, part);
-    g.list = p->route.source;
-    g.first = e->row + part * p->take_rows;
-    g.count = e->rows - part * p->take_rows;
-    g.count = g.count < p->take_rows ? g.count : p->take_rows;
-    g.space = MK_SPACE_ARG0;
-    g.near = p->room;
-    g.far = p->landed;
-    g.row_bytes = p->row_bytes;
-    g.to = MK_SPACE_ARG2;
-    g.destination = g.first * p->row_bytes;
-    mk_cta_gather(cta, mk_local_of(&p->topo, p->topo.rank), &g);
-}
+/* Tokens of a rank that lie here, or come. */
+struct moe_come {
+    uint32_t rank, count;
+    uint32_t source; /* number of the first */
+    uint32_t flag;   /* of the first chunk; 0: they are here */
+    enum mk_cause cause;
+};
 
-/* Rows of experts to their places in rows_r: tiles in their order, each in parts of take_rows. */
-MK_ROLE int moe_deliver(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+/* Chunk `chunk`, where there is one, to the rows that its tokens are: some of them at a time, by CTAs
+ * in turn. */
+MK_ROLE int moe_spread(const struct moe_dispatch_plan *p, struct mk_cta *cta,
+                       const struct moe_come *of, uint32_t chunk, uint32_t *turn)
 {
-    uint32_t parts = moe_parts_of_tile(p);
-    struct mk_tile_entry e;
-    if (moe_await_routed(p, cta))
-        return 1;
-    for (uint32_t turn = cta->index; moe_entry(p, cta, turn / parts, &e); turn += cta->count) {
-        if (turn % parts * p->take_rows >= e.rows)
+    const uint32_t begin = chunk * p->chunk_rows, left = of->count > begin ? of->count - begin : 0,
+                   count = left < p->chunk_rows ? left : p->chunk_rows;
+    struct mk_spread s;
+    s.id = moe_spread_id(p, of->rank, chunk);
+    s.space = of->flag ? MK_SPACE_HEAP : MK_SPACE_ARG0;
+    s.source = of->flag ? p->landed + (of->source - p->room) * p->row_bytes : 0;
+    s.row_bytes = p->row_bytes;
+    s.places = moe_places(p, of->source);
+    s.to = MK_SPACE_ARG2;
+    for (uint32_t at = 0; at < count; at += p->take_rows) {
+        if ((*turn)++ % cta->count != cta->index)
             continue;
-        if (moe_await_rows(p, cta, e.row))
+        if (of->flag && mk_cta_wait(cta, of->flag + chunk, cta->epoch, of->cause))
             return 1;
-        moe_take_part(p, cta, &e, turn % parts);
+        s.first = begin + at;
+        s.count = count - at < p->take_rows ? count - at : p->take_rows;
+        mk_cta_spread(cta, mk_local_of(&p->topo, p->topo.rank), &s);
     }
     return 0;
 }
 
-MK_ROLES_OF(moe_dispatch, moe_intra_comm(p, cta), moe_inter_send(p, cta), moe_deliver(p, cta));
+/* Those that the node's others bring of tokens of node `from`: the first chunks of all of them, then
+ * the second, ... */
+MK_ROLE int moe_spread_landed(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t from,
+                              uint32_t *turn)
+{
+    const struct mk_topo *t = &p->topo;
+    const struct mk_route *r = &p->route;
+    uint32_t local = mk_local_of(t, t->rank), some = 1;
+    for (uint32_t chunk = 0; some; chunk++) {
+        some = 0;
+        for (uint32_t step = 1; step < t->gpus; step++) {
+            struct moe_come of;
+            of.rank = mk_rank_at(t, from, (local + step) % t->gpus);
+            of.count = mk_cta_load(cta, r->landed_count + of.rank * 4);
+            if (chunk * p->chunk_rows >= of.count)
+                continue;
+            some = 1;
+            of.source =
+                mk_route_landed(r, of.rank, mk_cta_load(cta, r->landed_first + of.rank * 4));
+            of.flag = moe_landed_flag(p, of.rank, 0);
+            of.cause = MK_CAUSE_DATA;
+            if (moe_spread(p, cta, &of, chunk, turn))
+                return 1;
+        }
+    }
+    return 0;
+}
+
+/* Tokens to their places in rows_r, in the order in which they come. */
+MK_ROLE int moe_deliver(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+{
+    const struct mk_topo *t = &p->topo;
+    uint32_t node = mk_node_of(t, t->rank), turn = 0;
+    struct moe_come of;
+    if (moe_await_routed(p, cta))
+        return 1;
+    of.rank = t->rank;
+    of.count = moe_tokens(p, cta);
+    of.source = of.flag = 0;
+    for (uint32_t chunk = 0; chunk < p->chunks; chunk++)
+        moe_spread(p, cta, &of, chunk, &turn); /* which waits for nothing */
+    if (moe_spread_landed(p, cta, node, &turn))
+        return 1;
+    for (uint32_t distance = 1; distance < t->nodes; distance++) {
+        uint32_t from = (node + distance) % t->nodes;
+        of.rank = mk_rank_at(t, from, mk_local_of(t, t->rank));
+        of.count = mk_cta_load(cta, p->route.came_count + from * 4);
+        of.source = mk_route_relayed(&p->route, from);
+        of.flag = moe_relay_flag(p, from, 0);
+        of.cause = MK_CAUSE_NETWORK;
+        for (uint32_t chunk = 0; chunk * p->chunk_rows < of.count; chunk++)
+            if (moe_spread(p, cta, &of, chunk, &turn))
+                return 1;
+    }
+    for (uint32_t distance = 1; distance < t->nodes; distance++)
+        if (moe_spread_landed(p, cta, (node + distance) % t->nodes, &turn))
+            return 1;
+    return 0;
+}
+
+MK_ROLES_OF(moe_dispatch, moe_move(p, cta, 0), moe_inter_send(p, cta), moe_deliver(p, cta));
 
 #endif

@@ -19,7 +19,9 @@ struct moe_dispatch_plan {
     uint32_t chunk_rows; /* tokens that are moved before their arrival is told */
     uint32_t chunks;     /* of a rank's tokens */
     uint32_t routers;    /* intra_comm CTAs: they make the tables together */
-    uint32_t take_rows;  /* of a tile that moe_deliver takes at a time */
+    uint32_t take_rows;  /* tokens of a chunk that moe_deliver takes at a time */
+    /* enum mk_space: the argument that says how many tokens this rank has; the heap: it has `tokens` */
+    uint32_t count_space;
     uint32_t flag_kept, flag_counted, flag_placed, flag_railed, flag_relayed, flag_told,
         flag_routed, flag_relay, flag_landed, flag_rows;
     uint64_t row_bytes;    /* of a token; 0: none is moved */
@@ -70,16 +72,11 @@ MK_PURE uint32_t moe_rows_flag(const struct moe_dispatch_plan *p, uint32_t row)
     return p->flag_rows + row / p->tile_m;
 }
 
-/* Parts of a tile of rows that moe_deliver takes one by one; and the number of one, for traces:
- * those of chunks of tokens are below. */
-MK_PURE uint32_t moe_parts_of_tile(const struct moe_dispatch_plan *p)
+/* Number of a chunk of `rank`'s tokens on its way to rows, for traces; those below are of tokens on
+ * their way here. */
+MK_PURE uint32_t moe_spread_id(const struct moe_dispatch_plan *p, uint32_t rank, uint32_t chunk)
 {
-    return p->tile_m / p->take_rows + (p->tile_m % p->take_rows != 0);
-}
-
-MK_PURE uint32_t moe_take_id(const struct moe_dispatch_plan *p, uint32_t row, uint32_t part)
-{
-    return mk_world(&p->topo) * p->chunks + row / p->tile_m * moe_parts_of_tile(p) + part;
+    return (mk_world(&p->topo) + rank) * p->chunks + chunk;
 }
 
 /* Rows that cross NVLink on a token's way to its experts, on the average of the ranks and at most:

@@ -255,7 +255,9 @@ MK_ROLE int moe_ffn_total(const struct moe_ffn_plan *p, struct mk_cta *cta, uint
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
     struct moe_ffn_list l;
-    moe_ffn_cut(p, &l, d->tokens, chunk, part);
+    moe_ffn_cut(p, &l, moe_tokens(d, cta), chunk, part);
+    if (!l.count)
+        return 0;
     l.source = 0;
     struct mk_sums s = moe_ffn_sums(p, cta, d->topo.rank, chunk, &l);
     s.reach = MK_REACH_ALL;

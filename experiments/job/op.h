@@ -100,6 +100,7 @@ int run_check_moved(const struct run_data *d, const void *const arguments[RUN_AR
 
 /* ops/moe.c: struct run_op's `make` of a MoE: ids, and weights that add up to 1. */
 void run_make_moe(const struct run_data *d, uint32_t argument, uint64_t launch, void *to);
+void run_make_count(const struct run_data *d, uint64_t launch, uint32_t *to);
 
 /* run_data_plain, where tokens are records, too. */
 struct run_source run_moe_source(const struct run_data *d, uint32_t argument, uint32_t rank,

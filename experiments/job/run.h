@@ -32,6 +32,7 @@ extern const char *const run_routings[]; /* their names */
 enum run_mode { RUN_RUN, RUN_BENCH, RUN_TUNE };
 
 #define RUN_SHAPES 32u
+#define RUN_TOKENS 64u
 
 /* --vs */
 enum run_peer { RUN_VS_NOTHING = -1, RUN_VS_BLAS, RUN_VS_TORCH };
@@ -47,9 +48,10 @@ struct run_options {
     const char *verbs; /* options of the verbs fabric; NULL: MK_VERBS */
     int fabric, check;
     struct problem_options ask;
-    int routing;          /* enum run_routing */
-    const char *skew;     /* a number; NULL: as routing says */
-    uint64_t nodes, gpus; /* 0: choose */
+    int routing;            /* enum run_routing */
+    const char *skew;       /* a number; NULL: as routing says */
+    const char *tokens_now; /* numbers, or "random"; NULL: all that there is room for */
+    uint64_t nodes, gpus;   /* 0: choose */
     uint64_t iters, warmup, burst, seed, timeout_ns;
     int vs; /* enum run_peer */
     const char *nic, *trace, *json, *csv;
@@ -90,12 +92,14 @@ struct run_job {
     struct mk_plan plan;
     uint64_t shapes[RUN_SHAPES][OP_DIMENSIONS]; /* all that were asked for */
     uint32_t shape_count;
-    uint64_t records;  /* trace records of a CTA in a launch of any of these, at most */
-    char device[64];   /* that tuned plans are for: a GPU's name, or "host" */
-    uint32_t sharing;  /* ranks on a GPU, at most; 0: no GPU */
-    uint32_t share;    /* SMs that each of them has at once with the others; 0: they take turns */
-    int cuda_driver;   /* CUDA version of the driver, 13000 for 13.0; 0 on the host */
-    double skew;       /* --skew; 0: not given */
+    uint64_t records; /* trace records of a CTA in a launch of any of these, at most */
+    char device[64];  /* that tuned plans are for: a GPU's name, or "host" */
+    uint32_t sharing; /* ranks on a GPU, at most; 0: no GPU */
+    uint32_t share;   /* SMs that each of them has at once with the others; 0: they take turns */
+    int cuda_driver;  /* CUDA version of the driver, 13000 for 13.0; 0 on the host */
+    double skew;      /* --skew; 0: not given */
+    /* --tokens-now: how many a rank has, in turn by rank and launch; none given: random */
+    uint32_t tokens_now[RUN_TOKENS], tokens_now_count;
     uint64_t burst;    /* launches in flight before a wait */
     char command[512]; /* as it was typed */
     /* tune --exec sim: struct sim_case; nothing is measured, and there is one process. NULL */
@@ -197,9 +201,13 @@ uint64_t run_data_bits(const struct run_data *d, uint64_t slot); /* of what has 
 void run_data_input(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
                     uint64_t first, uint64_t count, uint16_t *out);
 
+/* How many tokens a rank has in a launch: its count, where the plan is counted. */
+uint32_t run_data_tokens(const struct run_data *d, uint32_t rank, uint64_t launch);
+
 /* The experts of a rank's tokens, uint32_t [tokens, k]: a MoE's argument 2. */
 void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids);
-/* The same but for those of places that the plan drops, which are no expert's: what a reference has.
+/* The same but for those of places that the plan drops, and of tokens behind the count, which are no
+ * expert's: what a reference has.
  * Returns how many places that are. */
 uint64_t run_data_kept_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids);
 /* How many places of all ranks' tokens a job's plan drops in a launch, and how many name an expert. */
@@ -248,7 +256,8 @@ int run_events_read(const struct run_events *e, uint64_t launches, double *ms)
     __attribute__((weak));
 void run_events_close(struct run_events *e) __attribute__((weak));
 
-/* For tests: MKERNEL_TEST_DIE=RANK,LAUNCH kills that rank before that launch, or, one beyond the
+/* For tests: MKERNEL_TEST_TOKENS=RANK,N: with --tokens-now that rank's count is N in every launch,
+ * which need not be one that there is room for. MKERNEL_TEST_DIE=RANK,LAUNCH kills that rank before that launch, or, one beyond the
  * last, before the end, or, two beyond, after the table. MKERNEL_TEST_STOP=RANK,LAUNCH stops it
  * there. */
 void run_die(const struct run_rank *r, uint64_t launch);

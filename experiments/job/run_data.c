@@ -182,7 +182,9 @@ static void run_data_make_input(const struct run_data *d, uint32_t argument, uin
                                 void *to)
 {
     const struct mk_problem *q = &d->job->problem;
-    if (run_data_is_plain(q, argument))
+    if (op_argument(q, argument)->type == OP_COUNT)
+        run_make_count(d, launch, to);
+    else if (run_data_is_plain(q, argument))
         run_data_input(d, argument, d->job->identity.rank, launch, 0, d->bytes[argument] / 2, to);
     else
         run_op_of(q->op)->make(d, argument, launch, to);

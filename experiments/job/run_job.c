@@ -66,6 +66,31 @@ static int run_job_read_skew(struct run_job *job, char *error, size_t size)
     return 0;
 }
 
+/* --tokens-now: numbers up to T, or "random". */
+static int run_job_read_tokens(struct run_job *job, char *error, size_t size)
+{
+    const char *text = job->options.tokens_now, *p = text;
+    const uint64_t most = job->problem.moe.tokens;
+    if (!text)
+        return 0;
+    op_set_counted(&job->problem, 1);
+    if (!strcmp(text, "random"))
+        return 0;
+    while (*p >= '0' && *p <= '9' && job->tokens_now_count < RUN_TOKENS) {
+        char *end;
+        unsigned long long n = strtoull(p, &end, 10);
+        if (n > most || (*end && *end != ','))
+            break;
+        job->tokens_now[job->tokens_now_count++] = (uint32_t)n;
+        if (!*end)
+            return 0;
+        p = end + 1;
+    }
+    snprintf(error, size, "--tokens-now %s: at most %u numbers from 0 to %llu, or random", text,
+             RUN_TOKENS, (unsigned long long)most);
+    return -EINVAL;
+}
+
 /* What would be ignored is refused. */
 static int run_job_check_exec_options(const struct run_options *o, char *error, size_t size)
 {
@@ -91,6 +116,10 @@ static int run_job_check_exec_options(const struct run_options *o, char *error, 
     if (o->ask.epilogue && o->mode != RUN_RUN) {
         snprintf(error, size,
                  "--epilogue is for run: bench and tune set products alone beside those of others");
+        return -EINVAL;
+    }
+    if (o->tokens_now && o->mode != RUN_RUN) {
+        snprintf(error, size, "--tokens-now is for run: bench sets whole batches beside others'");
         return -EINVAL;
     }
     const char *compared = o->shapes    ? "--shapes"
@@ -419,6 +448,8 @@ int run_job_prepare(struct run_job *job, const struct run_options *o,
     problem_fill(&job->options.ask, o->exec == MK_EXEC_CUDA ? OP_SIZE_GPU : OP_SIZE_HOST,
                  &job->problem);
     result = run_job_list_shapes(job, error, error_size);
+    if (!result)
+        result = run_job_read_tokens(job, error, error_size);
     if (result)
         return result;
     result = run_job_build_plans(job, error, error_size);

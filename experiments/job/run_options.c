@@ -63,6 +63,11 @@ static const struct option_spec launch_specs[] = {
      "tokens choose expert e in proportion to 1/(e+1)^S, 0.01 to 10; one: all the first, as "
      "--routing one. Default: as --routing says",
      .max = 31, .group = PROBLEM},
+    {"tokens-now", OPTION_TEXT, AT(tokens_now), "N[,N...]|random",
+     "launches read from memory how many tokens a rank has, T at most: rank R has the (R + L)-th "
+     "of "
+     "the numbers in launch L, counted from 0 and in turn; random: any, often none. Default: T",
+     .max = 511, .group = PROBLEM},
     {"burst", OPTION_NUMBERS, AT(burst), "N",
      "launches that follow each other without a wait; each has its own operands; in a bench of a "
      "GEMM operator on GPUs they are one CUDA graph, and a time is a launch's share. Default 4 "
@@ -127,6 +132,7 @@ int run_options_parse(int argc, char **argv, const struct run_subcommand *sub,
     problem_restrict(&all, "shapes", sub->mode == RUN_TUNE ? op_is_tuned : run_op_is_compared);
     problem_restrict(&all, "routing", run_op_is_routed);
     problem_restrict(&all, "skew", run_op_is_routed);
+    problem_restrict(&all, "tokens-now", op_has_limit);
     int result = options_parse(table, argc, argv, o, &found, error, error_size);
     if (result)
         return result;

@@ -37,6 +37,7 @@ extern "C" {
 
 struct check_moe_ffn {
     struct mk_moe problem;
+    uint32_t behind; /* the last so many tokens have no Y */
     int b_transposed, deterministic, fp8;
     double cut;           /* of e4m3, see check.h */
     struct mk_topo topo;  /* and this rank in it */

@@ -31,10 +31,10 @@ struct layer {
     float cut;
     const uint32_t *places; /* of the expert's rows: token * k + place */
     const float *weights;
-    float *acted, *off;        /* [PANEL_ROWS, I], and its bound */
-    float *y, *y_off, *y_size; /* [T, H]: the sum, its bound, the sum of absolute values */
-    uint64_t tokens, k, h, inner;
-    uint32_t rows, crosses; /* of the panel; links that a sum crosses */
+    float *acted, *off;           /* [PANEL_ROWS, I], and its bound */
+    float *y, *y_off, *y_size;    /* [T, H]: the sum, its bound, the sum of absolute values */
+    uint64_t judged, k, h, inner; /* judged: tokens that have a Y */
+    uint32_t rows, crosses;       /* of the panel; links that a sum crosses */
     int transposed, deterministic, fp8;
 };
 
@@ -215,7 +215,7 @@ static __global__ void layer_judge(const struct layer l, struct check_result *re
 {
     struct check_result mine = {};
     const uint64_t step = (uint64_t)gridDim.x * THREADS;
-    for (uint64_t i = blockIdx.x * (uint64_t)THREADS + threadIdx.x; i < l.tokens * l.h; i += step) {
+    for (uint64_t i = blockIdx.x * (uint64_t)THREADS + threadIdx.x; i < l.judged * l.h; i += step) {
         float value = mk_bf16_to_float(l.result[i]), reference = l.y[i];
         double off = fabs((double)value - reference);
         double bound = l.y_off[i] + (double)(l.k + 1) * FP32 * l.y_size[i];
@@ -318,7 +318,7 @@ static int layer_expert(const struct check_moe_ffn *c, struct layer *l, uint32_t
         err = layer_quantize_factor(&l->f2, l->b2, 1);
     for (uint64_t place = 0; place < l->k && !err; place++) { /* one token may name it in several */
         uint32_t rows = 0;
-        for (uint64_t i = place; i < l->tokens * l->k; i += l->k)
+        for (uint64_t i = place; i < l->judged * l->k; i += l->k)
             if (c->ids[i] == expert)
                 host[rows++] = (uint32_t)i;
         for (uint32_t first = 0; first < rows && !err; first += PANEL_ROWS)
@@ -353,7 +353,7 @@ int check_moe_ffn_gpu(const struct check_moe_ffn *c,
     int err = host && found ? 0 : -ENOMEM;
     void *memory[20];
     struct layer l = {};
-    l.tokens = m->tokens;
+    l.judged = m->tokens - c->behind;
     l.k = m->k;
     l.h = m->hidden;
     l.inner = m->inner;

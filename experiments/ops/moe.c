@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,9 +67,34 @@ void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint
     }
 }
 
+uint32_t run_data_tokens(const struct run_data *d, uint32_t rank, uint64_t launch)
+{
+    const struct run_job *job = d->job;
+    const uint32_t most = (uint32_t)job->problem.moe.tokens;
+    if (!op_counted(&job->problem))
+        return most;
+    if (job->tokens_now_count)
+        return job->tokens_now[(rank + launch - 1) % job->tokens_now_count];
+    const uint64_t bits = inputs_mix(run_data_key(d, 5000 + rank, launch));
+    return bits % 4 ? (uint32_t)(bits >> 32) % (most + 1) : 0; /* often none */
+}
+
+void run_make_count(const struct run_data *d, uint64_t launch, uint32_t *to)
+{
+    const char *spoilt = getenv("MKERNEL_TEST_TOKENS");
+    unsigned rank;
+    int count;
+    *to = run_data_tokens(d, d->job->identity.rank, launch);
+    if (spoilt && sscanf(spoilt, "%u,%d", &rank, &count) == 2 && rank == d->job->identity.rank)
+        *to = (uint32_t)count;
+}
+
 uint64_t run_data_kept_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids)
 {
+    const struct mk_moe *m = &d->job->problem.moe;
     run_data_ids(d, rank, launch, ids);
+    for (uint64_t i = run_data_tokens(d, rank, launch) * m->k; i < m->tokens * m->k; i++)
+        ids[i] = UINT32_MAX;
     return route_keep_plan(&d->job->plan, ids);
 }
 

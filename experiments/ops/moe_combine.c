@@ -72,7 +72,9 @@ static int moe_combine_check(const struct run_data *d, const void *const argumen
     double *sum = malloc(2 * h * sizeof *sum), *size = sum + h;
     struct check_result mine = {.frobenius = CHECK_FAST};
     int status = ids && rows && row && sum ? moe_combine_find_rows(d, launch, ids, rows) : -ENOMEM;
-    for (uint64_t token = 0; token < m->tokens && !status; token++) {
+    const uint64_t made = run_data_tokens(d, d->job->identity.rank, launch);
+    mine.nothing = !made;
+    for (uint64_t token = 0; token < made && !status; token++) {
         for (uint64_t col = 0; col < h; col++)
             sum[col] = size[col] = 0;
         for (uint64_t at = token * m->k; at < (token + 1) * m->k; at++) {

@@ -132,8 +132,11 @@ static int moe_ffn_check(const struct run_data *d, const void *const arguments[R
     if (!ids)
         return -ENOMEM;
     run_data_kept_ids(d, d->job->identity.rank, launch, ids);
+    const uint32_t made = run_data_tokens(d, d->job->identity.rank, launch);
+    const struct check_result none = {.nothing = !made};
     const struct check_moe_ffn c = {
         .problem = q->moe,
+        .behind = (uint32_t)q->moe.tokens - made,
         .b_transposed = q->b_transposed,
         .deterministic = q->deterministic,
         .topo = {q->topo.nodes, q->topo.gpus, d->job->identity.rank},
@@ -149,6 +152,7 @@ static int moe_ffn_check(const struct run_data *d, const void *const arguments[R
     };
     int status = d->cuda && check_moe_ffn_gpu ? check_moe_ffn_gpu(&c, moe_ffn_find_expert, result)
                                               : check_moe_ffn(&c, pace, result);
+    check_join(result, &none);
     free(ids);
     return status;
 }

@@ -23,20 +23,69 @@ static struct sim_random exact_moe_stream(uint64_t seed, uint64_t launch, uint32
                                sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
 }
 
+static enum routing exact_moe_routing(uint64_t seed, uint64_t launch)
+{
+    return seed & EXACT_MOE_EVENLY ? EVEN : (enum routing)((seed + launch) % ROUTINGS);
+}
+
+/* By the first number of the stream of ids. */
+static uint32_t exact_moe_draw_count(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                                     uint32_t rank, struct sim_random *r)
+{
+    const uint32_t most = (uint32_t)plan->problem.moe.tokens, world = mk_world(&plan->problem.topo);
+    const uint32_t tokens = seed & EXACT_MOE_EVENLY ? most : sim_random_below(r, most + 1);
+    return exact_moe_routing(seed, launch) == ONE_RANK_HAS_NONE &&
+                   rank == (seed + launch) / ROUTINGS % world
+               ? 0
+               : tokens;
+}
+
+uint32_t exact_moe_count(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t rank)
+{
+    struct sim_random r = exact_moe_stream(seed, launch, rank, 2);
+    return exact_moe_draw_count(plan, seed, launch, rank, &r);
+}
+
+void exact_moe_fill_ids(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t *to,
+                        void *const arguments[MK_SPACES - 1])
+{
+    const struct mk_problem *q = &plan->problem;
+    const uint32_t count = exact_moe_count(plan, seed, launch, q->topo.rank);
+    exact_moe_ids(plan, seed, launch, q->topo.rank, to);
+    if (!op_counted(q))
+        return;
+    *(uint32_t *)arguments[op_arguments(q) - 1] = count;
+    for (uint64_t i = count * q->moe.k; i < q->moe.tokens * q->moe.k; i++)
+        to[i] = (uint32_t)(i % q->moe.experts);
+}
+
+uint64_t exact_moe_made(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                        const uint16_t *y, char *text, size_t size)
+{
+    const struct mk_problem *q = &plan->problem;
+    const uint64_t all = q->moe.tokens,
+                   made = op_counted(q) ? exact_moe_count(plan, seed, launch, q->topo.rank) : all;
+    for (uint64_t i = made * q->moe.hidden; i < all * q->moe.hidden; i++)
+        if (y[i] != 0xffff) {
+            snprintf(text, size, "launch %llu, rank %u: Y[%llu] is written, and it has %llu tokens",
+                     (unsigned long long)launch, q->topo.rank,
+                     (unsigned long long)(i / q->moe.hidden), (unsigned long long)made);
+            return UINT64_MAX;
+        }
+    return made;
+}
+
 void exact_moe_ids(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t rank,
                    uint32_t *ids)
 {
     const struct mk_moe *m = &plan->problem.moe;
-    uint32_t experts = (uint32_t)m->experts, k = (uint32_t)m->k,
-             world = mk_world(&plan->problem.topo);
+    uint32_t experts = (uint32_t)m->experts, k = (uint32_t)m->k;
     struct sim_random r = exact_moe_stream(seed, launch, rank, 2);
     int evenly = (seed & EXACT_MOE_EVENLY) != 0;
-    enum routing how = evenly ? EVEN : (enum routing)((seed + launch) % ROUTINGS);
+    enum routing how = exact_moe_routing(seed, launch);
     uint32_t used = how == FEW && experts / 2 >= k ? experts / 2 : experts;
-    uint32_t tokens = evenly ? (uint32_t)m->tokens : sim_random_below(&r, (uint32_t)m->tokens + 1);
+    uint32_t tokens = exact_moe_draw_count(plan, seed, launch, rank, &r);
     uint32_t most = experts / k < 8 ? experts / k : 8; /* of steps that name no expert twice */
-    if (how == ONE_RANK_HAS_NONE && rank == (seed + launch) / ROUTINGS % world)
-        tokens = 0;
     for (uint32_t token = 0; token < m->tokens; token++) {
         uint32_t first = sim_random_below(&r, used),
                  step = evenly ? 1 + sim_random_below(&r, most) : 1;
@@ -138,7 +187,7 @@ void exact_moe_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
         if (fp8)
             exact_moe_fill_fp8(plan, seed, launch, x, b, arguments);
     }
-    exact_moe_ids(plan, seed, launch, t->rank, arguments[2]);
+    exact_moe_fill_ids(plan, seed, launch, arguments[2], arguments);
     if (fp8) {
         free(x);
         free(b);

@@ -13,6 +13,19 @@
 void exact_moe_ids(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t rank,
                    uint32_t *ids);
 
+/* How many tokens a rank has: none of those behind names an expert. */
+uint32_t exact_moe_count(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t rank);
+
+/* This rank's ids into `to`; and its count, where the plan is counted: then tokens behind name experts,
+ * which no launch should see. */
+void exact_moe_fill_ids(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t *to,
+                        void *const arguments[MK_SPACES - 1]);
+
+/* Of Y [tokens, H]: tokens behind the count of a plan that is counted are as they were, 0xff. Returns
+ * how many are not behind it; UINT64_MAX, with a sentence: one has been written. */
+uint64_t exact_moe_made(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                        const uint16_t *y, char *text, size_t size);
+
 void exact_moe_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                     void *const arguments[MK_SPACES - 1]);
 int exact_moe_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,

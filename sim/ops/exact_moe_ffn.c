@@ -212,7 +212,7 @@ void exact_moe_ffn_fill(const struct mk_plan *plan, uint64_t seed, uint64_t laun
                                       key(seed, launch, rank * rank_experts + i, 4),
                                       b1 + 2 * i * m->hidden * m->inner,
                                       b2 + i * m->hidden * m->inner);
-    exact_moe_ids(plan, seed, launch, rank, arguments[2]);
+    exact_moe_fill_ids(plan, seed, launch, arguments[2], arguments);
     for (uint64_t i = 0; i < m->tokens * m->k; i++)
         weights[i] = exact_moe_ffn_weight_at(key(seed, launch, rank, 3), i);
 }
@@ -380,7 +380,10 @@ int exact_moe_ffn_verify(const struct mk_plan *plan, uint64_t seed, uint64_t lau
     }
     const float *expected = (const float *)reference->memory + rank * m->tokens * m->hidden;
     const uint16_t *y = arguments[5];
-    for (uint64_t i = 0; i < m->tokens * m->hidden; i++) {
+    const uint64_t made = exact_moe_made(plan, seed, launch, y, text, size);
+    if (made == UINT64_MAX)
+        return 1;
+    for (uint64_t i = 0; i < made * m->hidden; i++) {
         if (mk_bf16_to_float(y[i]) == exact_moe_ffn_round_to_bf16(expected[i]))
             continue;
         snprintf(text, size, "launch %llu, rank %u: Y[%llu][%llu] is %g and should be %g%s",

@@ -85,7 +85,7 @@ void exact_moe_rows_fill_out(const struct mk_plan *plan, uint64_t seed, uint64_t
     uint8_t *x = arguments[0];
     for (uint64_t i = 0; i < m->tokens * bytes; i++)
         x[i] = exact_moe_rows_byte(seed, launch, rank * m->tokens + i / bytes, i % bytes);
-    exact_moe_ids(plan, seed, launch, rank, arguments[1]);
+    exact_moe_fill_ids(plan, seed, launch, arguments[1], arguments);
 }
 
 struct exact_moe_rows_out {
@@ -180,7 +180,7 @@ void exact_moe_rows_fill_back(const struct mk_plan *plan, uint64_t seed, uint64_
     for (uint64_t i = 0; i < plan->problem.m * m->hidden; i++)
         b.rows[i] = NOT_A_NUMBER;
     exact_moe_rows_walk(plan, seed, launch, exact_moe_rows_lay, &b); /* of no memory Y is wrong */
-    exact_moe_ids(plan, seed, launch, rank, arguments[1]);
+    exact_moe_fill_ids(plan, seed, launch, arguments[1], arguments);
     for (uint64_t i = 0; i < m->tokens * m->k; i++)
         weights[i] = exact_moe_rows_weight(seed, launch, rank * m->tokens * m->k + i);
 }
@@ -194,12 +194,15 @@ int exact_moe_rows_verify_back(const struct mk_plan *plan, uint64_t seed, uint64
     const uint16_t *y = arguments[3];
     uint32_t *ids = malloc(places * sizeof *ids);
     int wrong = !ids;
+    uint64_t made = 0;
     snprintf(text, size, "no memory");
     if (ids) {
+        made = exact_moe_made(plan, seed, launch, y, text, size);
+        wrong = made == UINT64_MAX;
         exact_moe_ids(plan, seed, launch, (uint32_t)rank, ids);
         route_keep_plan(plan, ids);
     }
-    for (uint64_t i = 0; i < m->tokens * m->hidden && !wrong; i++) {
+    for (uint64_t i = 0; !wrong && i < made * m->hidden; i++) {
         uint64_t token = i / m->hidden, col = i % m->hidden;
         float sum = 0;
         for (uint64_t at = token * m->k; at < (token + 1) * m->k; at++)

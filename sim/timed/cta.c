@@ -261,6 +261,12 @@ static const void *timed_load(struct mk_cta *cta, uint64_t offset)
     return timed_rank_of(timed_cta_of(cta))->heap + offset;
 }
 
+static uint32_t timed_count(struct mk_cta *cta)
+{
+    const struct timed_rank *r = timed_rank_of(timed_cta_of(cta));
+    return (uint32_t)r->plan.problem.moe.tokens; /* what is timed is a whole batch */
+}
+
 static int timed_put_chunk(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk,
                            uint32_t flag)
 {
@@ -304,6 +310,7 @@ const struct sim_calls timed_calls = {
     .combine = timed_combine,
     .route = timed_route,
     .overflow = timed_overflow,
+    .count = timed_count,
     .norm = timed_norm,
     .load = timed_load,
     .raise = timed_signal,

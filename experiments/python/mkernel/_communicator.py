@@ -304,7 +304,7 @@ class Communicator:
                               "before the capture")
             self.wait()  # loading a kernel may wait for launches in the driver
         for word in options.split():  # a plan of another type would read and write other bytes than the arrays have
-            if word.startswith("dtype=") and word != (of.settings if "dtype=" in of.settings else "dtype=bf16"):
+            if word.startswith("dtype=") and word not in (of.settings.split() if "dtype=" in of.settings else ["dtype=bf16"]):
                 way = f"the function for FP8 is {of.op}_fp8" if word == "dtype=fp8" and not of.kinds else "the arrays say the type"
                 raise Refused(f"{of.name}: options={options!r}: {way}")
         for word, argument in (("bias", "a bias is an argument, of {}(..., bias=...)"), ("residual", "a residual is an argument, of {}(..., residual=...)")):

@@ -81,7 +81,7 @@ def _described(of: dict, name: str, settings: str, arguments) -> Operator:
 
 
 def _read(number: int):
-    """The operator, and the same of FP8, of bytes, with a bias, with a residual and with a norm behind it where there is that."""
+    """The operator, and the same of FP8, of bytes, with a bias, with a residual, with a norm behind it, and with a count, where there is that."""
     text = ctypes.create_string_buffer(library.mk_op_describe(number, None, 0) + 1)
     library.mk_op_describe(number, text, len(text))
     of = json.loads(text.value)
@@ -95,6 +95,10 @@ def _read(number: int):
         yield _described(of, of["name"] + "_residual", "epilogue=residual", of["residual"])
     if of["rmsnorm"]:
         yield _described(of, of["name"] + "_residual_rmsnorm", "epilogue=residual+rmsnorm", of["rmsnorm"])
+    if of["counted"]:
+        yield _described(of, of["name"] + "_counted", "tokens=launch", of["counted"])
+    if of["counted_fp8"]:
+        yield _described(of, of["name"] + "_fp8_counted", "dtype=fp8 tokens=launch", of["counted_fp8"])
 
 
 OPERATORS = {

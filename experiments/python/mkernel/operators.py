@@ -209,7 +209,12 @@ def _roomy(options, capacity):
     return f"{options} capacity={int(capacity)}" if capacity else options
 
 
-def moe_dispatch_gemm(x, b, ids, *, out=None, rows=None, deterministic=False, capacity: int = 0, options: str = "", comm=None):
+def _counted(op, inputs, count):
+    """The operator and its inputs; with a count, of the plan that reads one."""
+    return (op, inputs) if count is None else (op + "_counted", (*inputs, count.reshape(1) if getattr(count, "ndim", 1) == 0 else count))
+
+
+def moe_dispatch_gemm(x, b, ids, *, out=None, rows=None, deterministic=False, count=None, capacity: int = 0, options: str = "", comm=None):
     """C = the tokens of each of this rank's experts, times its B.
 
     x: [T, H] bf16, this rank's tokens; T is the same on all ranks.
@@ -219,16 +224,19 @@ def moe_dispatch_gemm(x, b, ids, *, out=None, rows=None, deterministic=False, ca
     out: [room, I] bf16: the rows of one expert after those of another, ordered by source rank, token and place; room
          is enough for any ids. Rows between experts are not written.
     rows: [E/W, 2] int32 (numpy: uint32): first row and number of rows of each expert. Both or neither.
+    count: [1] int32 (numpy: uint32 or int32), read by the launch: how many tokens this rank has now, 0 to T; what lies behind them is not looked at. None:
+         T. So one captured graph serves every batch: write it, ids and x, and replay. All ranks give one or none. Others than 0 to T end the launch
+         on all ranks, with a sentence.
     capacity: rows of its experts that a rank has room for, the same on all ranks; 0: on up to 8 ranks all that can come, which is what "any ids" above
          rests on, else a multiple of the mean. Where more come the launch fails on all ranks and says so.
     deterministic: as in ag_gemm.
     Returns (out, rows).
     """
     outputs = None if out is None and rows is None else (out, rows)
-    return tuple(_launch(comm, "moe_dispatch_gemm", (x, b, ids), outputs, False, deterministic, _roomy(options, capacity)))
+    return tuple(_launch(comm, *_counted("moe_dispatch_gemm", (x, b, ids), count), outputs, False, deterministic, _roomy(options, capacity)))
 
 
-def moe_dispatch_gemm_fp8(x, b, ids, b_scales, *, out=None, rows=None, capacity: int = 0, options: str = "", comm=None):
+def moe_dispatch_gemm_fp8(x, b, ids, b_scales, *, out=None, rows=None, count=None, capacity: int = 0, options: str = "", comm=None):
     """moe_dispatch_gemm of FP8: numbers are codes times the scale of their block.
 
     x: [T, record] uint8, tokens with their scales, mkernel.quantize(tokens, "records"); H, the elements of a token, is a multiple of 16.
@@ -237,54 +245,57 @@ def moe_dispatch_gemm_fp8(x, b, ids, b_scales, *, out=None, rows=None, capacity:
     Returns (out, rows).
     """
     outputs = None if out is None and rows is None else (out, rows)
-    return tuple(_launch(comm, "moe_dispatch_gemm_fp8", (x, b, ids, b_scales), outputs, options=_roomy(options, capacity)))
+    return tuple(_launch(comm, *_counted("moe_dispatch_gemm_fp8", (x, b, ids, b_scales), count), outputs, options=_roomy(options, capacity)))
 
 
-def moe_dispatch(x, ids, *, experts: int, out=None, counts=None, capacity: int = 0, options: str = "", comm=None):
+def moe_dispatch(x, ids, *, experts: int, out=None, counts=None, count=None, capacity: int = 0, options: str = "", comm=None):
     """This rank's tokens to the ranks of their experts, for those who compute there by themselves.
 
     x: [T, H] bf16. ids: [T, K], as in moe_dispatch_gemm. experts: E, of all ranks; each has E/W.
     out: [room, H] bf16: the rows of one of this rank's experts after those of another, ordered by source rank, token and place;
          room is enough for any ids. Rows between experts are not written.
     counts: [E/W, 2] int32 (numpy: uint32): first row, a multiple of 128 (on the CPU: 32), and number of rows of each expert. Both or neither.
+    count: as in moe_dispatch_gemm.
     Returns (out, counts), the same bits on every run.
     """
     outputs = None if out is None and counts is None else (out, counts)
-    return tuple(_launch(comm, "moe_dispatch", (x, ids), outputs, options=f"experts={int(experts)} {_roomy(options, capacity)}".strip()))
+    return tuple(_launch(comm, *_counted("moe_dispatch", (x, ids), count), outputs, options=f"experts={int(experts)} {_roomy(options, capacity)}".strip()))
 
 
-def moe_dispatch_fp8(x, ids, *, experts: int, hidden: int, out=None, counts=None, capacity: int = 0, options: str = "", comm=None):
+def moe_dispatch_fp8(x, ids, *, experts: int, hidden: int, out=None, counts=None, count=None, capacity: int = 0, options: str = "", comm=None):
     """moe_dispatch of FP8: x is [T, record] uint8, tokens of `hidden` elements with their scales, mkernel.quantize(tokens, "records"); hidden is a
     multiple of 16. out: [room, record] uint8; a row is a record."""
     outputs = None if out is None and counts is None else (out, counts)
-    return tuple(_launch(comm, "moe_dispatch_fp8", (x, ids), outputs, options=f"experts={int(experts)} hidden={int(hidden)} {_roomy(options, capacity)}".strip()))
+    return tuple(_launch(comm, *_counted("moe_dispatch_fp8", (x, ids), count), outputs, options=f"experts={int(experts)} hidden={int(hidden)} {_roomy(options, capacity)}".strip()))
 
 
-def moe_combine(rows, ids, weights, out=None, *, experts: int, capacity: int = 0, options: str = "", comm=None):
+def moe_combine(rows, ids, weights, out=None, *, experts: int, count=None, capacity: int = 0, options: str = "", comm=None):
     """Y = for each token the sum over its K experts of weight * row: what experts have made of moe_dispatch's rows, back where tokens are from.
 
     rows: [room, H] bf16, row by row what this rank's experts have made of the rows that moe_dispatch gave for the same ids and experts.
     ids: [T, K], experts: as there. weights: [T, K] fp32.
     out: [T, H] bf16. Returns it, the same bits on every run. A token without experts gets zeros. Rows of no token are not read. Sums are fp32;
          what is sent between ranks is rounded to bf16.
+    count: as dispatch had it: rows of out behind it are not written.
     """
     outputs = None if out is None else (out,)
-    return _launch(comm, "moe_combine", (rows, ids, weights), outputs, options=f"experts={int(experts)} {_roomy(options, capacity)}".strip())[0]
+    return _launch(comm, *_counted("moe_combine", (rows, ids, weights), count), outputs, options=f"experts={int(experts)} {_roomy(options, capacity)}".strip())[0]
 
 
-def moe_ffn(x, b1, ids, weights, b2, out=None, *, deterministic: bool = False, capacity: int = 0, options: str = "", comm=None):
+def moe_ffn(x, b1, ids, weights, b2, out=None, *, deterministic: bool = False, count=None, capacity: int = 0, options: str = "", comm=None):
     """Y = each token through its experts: the sum over its K of weight * (silu(x G) * (x U)) B2.
 
     x: [T, H] bf16. ids: [T, K], as in moe_dispatch_gemm. weights: [T, K] fp32.
     b1: [E/W, H, 2 I] bf16: the columns of G, then those of U. b2: [E/W, I, H] bf16.
     out: [T, H] bf16. Returns it. A token without experts gets zeros.
+    count: as in moe_dispatch_gemm; rows of out behind it are not written.
     deterministic: what is sent between ranks is not rounded to bf16.
     """
     outputs = None if out is None else (out,)
-    return _launch(comm, "moe_ffn", (x, b1, ids, weights, b2), outputs, False, deterministic, _roomy(options, capacity))[0]
+    return _launch(comm, *_counted("moe_ffn", (x, b1, ids, weights, b2), count), outputs, False, deterministic, _roomy(options, capacity))[0]
 
 
-def moe_ffn_fp8(x, b1, ids, weights, b2, b1_scales, b2_scales, out=None, *, deterministic: bool = False, capacity: int = 0, options: str = "", comm=None):
+def moe_ffn_fp8(x, b1, ids, weights, b2, b1_scales, b2_scales, out=None, *, deterministic: bool = False, count=None, capacity: int = 0, options: str = "", comm=None):
     """moe_ffn of FP8: numbers are codes times the scale of their block, and the activation is quantised, 128 of a row by a scale, between the products.
 
     x: [T, record] uint8, tokens with their scales, mkernel.quantize(tokens, "records"); H and I are multiples of 16.
@@ -293,7 +304,7 @@ def moe_ffn_fp8(x, b1, ids, weights, b2, b1_scales, b2_scales, out=None, *, dete
     b2_scales: [E/W, ceil(H/128), ceil(I/128) rounded up to a multiple of 4] fp32: of each expert's [H, I].
     """
     outputs = None if out is None else (out,)
-    return _launch(comm, "moe_ffn_fp8", (x, b1, ids, weights, b2, b1_scales, b2_scales), outputs, False, deterministic, _roomy(options, capacity))[0]
+    return _launch(comm, *_counted("moe_ffn_fp8", (x, b1, ids, weights, b2, b1_scales, b2_scales), count), outputs, False, deterministic, _roomy(options, capacity))[0]
 
 
 def _of_kind(of: _shapes.Operator, x) -> str:
