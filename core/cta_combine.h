@@ -4,15 +4,21 @@
 #define MK_CTA_COMBINE_H
 
 #include "core/cta.h"
+#include "core/quantize.h"
 
 /* One source of a weighted sum: a run of numbers on this rank, in its heap or an argument. */
 struct mk_term {
     uint64_t source; /* byte offset in `space` */
     float weight;
-    uint32_t space; /* enum mk_space */
+    uint16_t space; /* enum mk_space */
+    uint16_t leaf;  /* of a tree of leaves */
 };
 
 #define MK_TERMS 32u
+
+/* Trees of core/sum_tree.h, of fp32, on the host alone: where a GPU adds from registers, terms are 2, 4 or 8 nodes of one level,
+ * without weights, and cut; of tokens' sums (core/cta_sums.h) they are added to MK_SUM_BLOCKS leaves first, by weight. */
+enum mk_combine_tree { MK_COMBINE_IN_TURN, MK_COMBINE_NODES, MK_COMBINE_LEAVES };
 
 /* What one weighted sum adds: terms[0 .. count - 1], weight times run, element by element in fp32,
  * from the first to the last: the order is the result's. (Whether a product is rounded before it is
@@ -23,14 +29,19 @@ struct mk_combine {
     uint32_t count;
     struct mk_term terms[MK_TERMS];
     uint64_t elements;
-    uint32_t from, to;    /* enum mk_dtype */
+    uint32_t from, to;    /* enum mk_dtype; to MK_E4M3: a record (core/quantize.h) */
+    uint32_t records;     /* bit i: term i is a record, whatever `from` says */
     uint32_t space;       /* of the destination: on this rank, or the heap of `local` */
     uint32_t local;       /* a local rank */
     uint64_t destination; /* byte offset in that space */
-    /* 1, on the host alone, where a GPU adds from registers: terms, 2, 4 or 8 of fp32 without weights, are the leaves of a
-     * tree (core/sum_tree.h) */
-    uint32_t tree;
+    uint32_t tree;        /* enum mk_combine_tree */
 };
+
+/* Bytes of such a run. */
+MK_PURE uint64_t mk_combine_bytes(uint64_t elements, uint32_t number)
+{
+    return number == MK_E4M3 ? quantize_record(elements) : elements * (number == MK_FP32 ? 4 : 2);
+}
 
 #ifndef __CUDACC__
 /* Starts adding what `combine` says. The sources must not change until a flag, raised after it,

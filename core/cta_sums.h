@@ -7,6 +7,7 @@
 
 #include "core/cta_combine.h"
 #include "core/cta_route.h"
+#include "core/sum_tree.h"
 
 /* How far a sum reaches: over a token's rows on this rank, on this node, on all nodes. */
 enum mk_reach { MK_REACH_RANK, MK_REACH_NODE, MK_REACH_ALL };
@@ -14,16 +15,18 @@ enum mk_reach { MK_REACH_RANK, MK_REACH_NODE, MK_REACH_ALL };
 /* The sums of tokens first .. first + count - 1 of a list of tokens of one rank. A token names k
  * experts, or none in a place. Of those of this rank its rows are added, each by its weight; other
  * ranks of this node, and other nodes, have added theirs. Added in fp32, in the order of nodes, of
- * ranks in a node, of experts, of places. Offsets are in this rank's heap, but for those of rows. */
+ * ranks in a node, of experts, of places; or in a tree whose leaves are runs of experts
+ * (core/sum_tree.h), of which what a rank or a node has added is a node. Offsets are in this rank's heap, but for those of rows. */
 struct mk_sums {
     uint32_t id; /* the plan's number of the chunk, for traces */
     struct mk_topo topo;
     enum mk_reach reach;
     uint32_t first, count;
     uint32_t k, rank_experts;
-    uint64_t records;  /* struct mk_route_record [k] of each token of the list */
-    uint64_t position; /* uint32_t [k] of each */
-    uint64_t rows;     /* position[][] says which of them; in rows_space */
+    uint32_t tree_experts; /* of all ranks, where they are added in a tree; else 0 */
+    uint64_t records;      /* struct mk_route_record [k] of each token of the list */
+    uint64_t position;     /* uint32_t [k] of each */
+    uint64_t rows;         /* position[][] says which of them; in rows_space */
     uint32_t rows_space;
     /* [gpus][parts_room]: what other ranks of this node have added; uint32_t [gpus]: where among a
      * rank's the list's begin, in the order of `turn` */
@@ -34,7 +37,9 @@ struct mk_sums {
     uint64_t whole, whole_at;
     uint32_t whole_room;
     uint64_t elements;
-    uint32_t from, to;    /* enum mk_dtype: of what is added, and of sums */
+    /* enum mk_dtype: of this rank's rows, of what others have added, and of sums; the last two are
+     * records where they are MK_E4M3 (core/quantize.h) */
+    uint32_t from, carried, to;
     uint32_t space;       /* of the sums: on this rank, or the heap of `local` */
     uint32_t local;       /* a local rank */
     uint64_t destination; /* of the first token's; the others' follow */
@@ -42,14 +47,21 @@ struct mk_sums {
 
 MK_PURE uint64_t mk_sums_bytes(const struct mk_sums *s, uint32_t number)
 {
-    return s->elements * (number == MK_FP32 ? 4 : 2);
+    return mk_combine_bytes(s->elements, number);
+}
+
+/* The leaf that an expert's row is added in, or the first one of the node that another rank or node has added, by its first expert:
+ * there it stands for the whole node, since nothing else is added to that. */
+MK_PURE uint16_t mk_sums_leaf(const struct mk_sums *s, uint32_t expert)
+{
+    return s->tree_experts ? (uint16_t)mk_sum_leaf(s->tree_experts, expert) : (uint16_t)0;
 }
 
 /* Where in the heap other ranks' sum for token `i` of the list lies, of local rank `local`, whose
  * place the table says; and other nodes'. */
 MK_PURE uint64_t mk_sums_part(const struct mk_sums *s, uint32_t local, uint32_t place)
 {
-    return s->parts + ((uint64_t)local * s->parts_room + place) * mk_sums_bytes(s, s->from);
+    return s->parts + ((uint64_t)local * s->parts_room + place) * mk_sums_bytes(s, s->carried);
 }
 
 /* Who has added what others add of a list is told of by flags: of local rank 0's first part on, each
@@ -74,7 +86,7 @@ MK_PURE uint32_t mk_sums_whole_flag(const struct mk_sums_flags *f, uint32_t node
 
 MK_PURE uint64_t mk_sums_whole(const struct mk_sums *s, uint32_t node, uint32_t place)
 {
-    return s->whole + ((uint64_t)node * s->whole_room + place) * mk_sums_bytes(s, s->from);
+    return s->whole + ((uint64_t)node * s->whole_room + place) * mk_sums_bytes(s, s->carried);
 }
 
 #ifndef __CUDACC__
@@ -84,18 +96,23 @@ struct mk_sums_terms {
     uint64_t keys[MK_TERMS];
 };
 
-static inline void mk_sums_insert(struct mk_sums_terms *t, uint64_t key, uint32_t space,
-                                  uint64_t source, float weight)
+static inline void mk_sums_insert(struct mk_sums_terms *t, const struct mk_sums *s, uint32_t expert,
+                                  uint32_t place, uint32_t space, uint64_t source, float weight,
+                                  uint32_t record)
 {
+    const uint64_t key = (uint64_t)expert * MK_TERMS + place;
     uint32_t i = t->c.count;
     for (; i && t->keys[i - 1] > key; i--) {
         t->keys[i] = t->keys[i - 1];
         t->c.terms[i] = t->c.terms[i - 1];
     }
+    const uint32_t before = (1u << i) - 1;
+    t->c.records = (t->c.records & before) | (t->c.records & ~before) << 1 | record << i;
     t->keys[i] = key;
     t->c.terms[i].source = source;
     t->c.terms[i].weight = weight;
-    t->c.terms[i].space = space;
+    t->c.terms[i].space = (uint16_t)space;
+    t->c.terms[i].leaf = mk_sums_leaf(s, expert);
     t->c.count++;
 }
 
@@ -141,17 +158,17 @@ static inline void mk_sums_add_place(struct mk_cta *cta, const struct mk_sums *s
              local = mk_local_of(&s->topo, rank);
     if (from == MK_SUMS_ROW) {
         uint64_t row = mk_cta_load(cta, s->position + ((uint64_t)i * s->k + place) * 4);
-        mk_sums_insert(t, (uint64_t)expert * MK_TERMS + place, s->rows_space,
-                       s->rows + row * mk_sums_bytes(s, s->from),
-                       mk_float_of(mk_sums_record(cta, s, i, place,
-                                                  offsetof(struct mk_route_record, weight))));
+        mk_sums_insert(
+            t, s, expert, place, s->rows_space, s->rows + row * mk_sums_bytes(s, s->from),
+            mk_float_of(mk_sums_record(cta, s, i, place, offsetof(struct mk_route_record, weight))),
+            0);
     } else if (from == MK_SUMS_PART) {
         at += mk_cta_load(cta, s->parts_first + local * 4);
-        mk_sums_insert(t, (uint64_t)rank * s->rank_experts * MK_TERMS, MK_SPACE_HEAP,
-                       mk_sums_part(s, local, at), 1);
+        mk_sums_insert(t, s, rank * s->rank_experts, 0, MK_SPACE_HEAP, mk_sums_part(s, local, at),
+                       1, s->carried == MK_E4M3);
     } else if (from == MK_SUMS_WHOLE) {
-        mk_sums_insert(t, (uint64_t)node * s->topo.gpus * s->rank_experts * MK_TERMS, MK_SPACE_HEAP,
-                       mk_sums_whole(s, node, at), 1);
+        mk_sums_insert(t, s, node * s->topo.gpus * s->rank_experts, 0, MK_SPACE_HEAP,
+                       mk_sums_whole(s, node, at), 1, s->carried == MK_E4M3);
     }
 }
 
@@ -185,12 +202,14 @@ static inline int mk_cta_wait_sums(struct mk_cta *cta, const struct mk_sums *s,
 static inline void mk_cta_add_up(struct mk_cta *cta, const struct mk_sums *s)
 {
     for (uint32_t i = s->first; i < s->first + s->count; i++) {
-        struct mk_sums_terms t = {.c = {.id = s->id,
-                                        .elements = s->elements,
-                                        .from = s->from,
-                                        .to = s->to,
-                                        .space = s->space,
-                                        .local = s->local}};
+        struct mk_sums_terms t = {
+            .c = {.id = s->id,
+                  .elements = s->elements,
+                  .from = s->from,
+                  .to = s->to,
+                  .tree = s->tree_experts ? MK_COMBINE_LEAVES : MK_COMBINE_IN_TURN,
+                  .space = s->space,
+                  .local = s->local}};
         for (uint32_t place = 0; place < s->k; place++)
             mk_sums_add_place(cta, s, i, place, &t);
         t.c.destination = s->destination + (uint64_t)(i - s->first) * mk_sums_bytes(s, s->to);

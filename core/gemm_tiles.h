@@ -31,8 +31,12 @@
  * (kernels/mma/gemm.cuh). */
 #define MK_MMA_TILES(X) X(128, 128, 64, 3, 8) X(64, 64, 64, 6, 4)
 
-/* And of FP8, whose lanes have raw sums beside the final ones: elements of K in pairs. */
-#define MK_MMA_FP8_TILES(X) X(128, 64, 64, 4, 8) X(64, 64, 64, 6, 4)
+/* And of FP8, whose lanes have raw sums beside the final ones: elements of K in pairs. Where columns
+ * are gated a plan's tile is so many passes of these: 128 columns of the gate and as many of up
+ * (kernels/ops/moe_ffn_mma.cuh); lanes of 128 rows have no room for what is kept between passes. */
+#define MK_MMA_FP8_GATED_TILES(X) X(64, 64, 64, 6, 4)
+#define MK_MMA_FP8_TILES(X) X(128, 64, 64, 4, 8) MK_MMA_FP8_GATED_TILES(X)
+#define MK_MMA_FP8_PASSES 4
 
 /* A tile as plans have it: tile_m counts the rows of the whole cluster. */
 struct mk_gemm_tile {
@@ -54,6 +58,8 @@ struct mk_gemm_tile {
 #define MK_GEMM_TILE(rows, columns, cluster_, stages, boxes)                                       \
     {(rows) * (cluster_), columns, cluster_},
 #define MK_MMA_TILE(rows, columns, k, stages, warps) {rows, columns, 1},
+#define MK_MMA_PASSED_TILE(rows, columns, k, stages, warps)                                        \
+    {rows, MK_MMA_FP8_PASSES * (columns), 1},
 MK_TILE_TABLE(mk_gemm_tile, MK_GEMM_TILES, MK_GEMM_TILE)
 MK_TILE_TABLE(mk_tree_tile, MK_TREE_TILES, MK_GEMM_TILE)
 MK_TILE_TABLE(mk_few_rows_tile, MK_FEW_ROWS_TILES, MK_GEMM_TILE)
@@ -61,6 +67,7 @@ MK_TILE_TABLE(mk_grouped_tile, MK_GROUPED_TILES, MK_GEMM_TILE)
 MK_TILE_TABLE(mk_gated_tile, MK_GATED_TILES, MK_GEMM_TILE)
 MK_TILE_TABLE(mk_mma_tile, MK_MMA_TILES, MK_MMA_TILE)
 MK_TILE_TABLE(mk_mma_fp8_tile, MK_MMA_FP8_TILES, MK_MMA_TILE)
+MK_TILE_TABLE(mk_mma_fp8_gated_tile, MK_MMA_FP8_GATED_TILES, MK_MMA_PASSED_TILE)
 #endif
 
 #endif

@@ -154,8 +154,8 @@ void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset);
  * rank, and mk_wait returns -EIO with a sentence. */
 /* What a result's bits depend on. FAST: on the order in which ranks' parts come, too, and parts may be bf16. DETERMINISTIC:
  * sums over ranks are fp32 and in one order, so every run of one plan gives the same bits. EVERYWHERE: a row of C depends
- * on that row of A and on B alone: not on M, on the plan, or on how many ranks there are (mk_gemm_rs; ag_gemm and
- * moe_dispatch_gemm). */
+ * on that row of A and on B alone: not on M, on the plan, or on how many ranks there are (mk_gemm_rs, mk_moe_ffn,
+ * mk_ring_attention; ag_gemm and moe_dispatch_gemm). */
 enum mk_deterministic { MK_FAST, MK_DETERMINISTIC, MK_EVERYWHERE };
 
 struct mk_spec {
@@ -300,7 +300,9 @@ int mk_gemm_ar(struct mk_plan *plan, const void *a, const void *b, void *c, void
  * of fewer or none, and rank r holds block r. Causal: into 2 W of ceil(S/2W), and it holds block r,
  * then block 2 W - 1 - r, so that all ranks have the same work (zigzag); with "split=contiguous"
  * among the plan's options block r of W, and the last rank has the most to do. A rank without rows
- * launches too; its arguments may be NULL. The same bits on every run. */
+ * launches too; its arguments may be NULL. The same bits on every run. With MK_EVERYWHERE a row depends on its query and on the keys and
+ * values that it sees, not on the ranks or on which of them has what; a rank's blocks are of a multiple of 128 rows (on one rank that
+ * has one block, of any number). */
 int mk_ring_attention(struct mk_plan *plan, const void *q, const void *k, const void *v, void *o,
                       float *lse, void *stream);
 
@@ -347,12 +349,17 @@ int mk_moe_combine(struct mk_plan *plan, const void *rows, const uint32_t *ids,
  * spec.shape, X and ids as in mk_moe_dispatch_gemm; Y [T, H] bf16; weights [T, K] fp32;
  * B1 [E/W, H, 2 I] bf16: the columns of G, then those of U; B2 [E/W, I, H] bf16. A token without
  * experts gets zeros. Sums are fp32 in one order, with the same bits on every run; unless
- * spec.deterministic is set, what is sent is rounded to bf16. With "dtype=fp8" X are records
+ * spec.deterministic is set, what is sent is rounded to bf16. With MK_EVERYWHERE experts are cut in 8
+ * runs by their numbers, a token's experts of a run are added in their order, and the runs in one tree:
+ * a token's Y follows from the token, its experts and weights, on 1, 2, 4 or 8 ranks, without
+ * "overflow=drop". With "dtype=fp8" X are records
  * (MK_SCALE_RECORDS), H and I are multiples of 16, B1 [E/W, 2 I, H] and B2 [E/W, H, I] are e4m3
  * (spec.b_transposed), the activation is quantised as MK_SCALE_1X128 has it, and there are two
  * arguments more, which mk_launch takes behind Y: B1_scales fp32 [E/W, 2, ceil(I/128), ceil(H/128)
  * rounded up to a multiple of 4], of each expert's G and of its U by themselves, and B2_scales
- * [E/W, ceil(H/128), ceil(I/128) rounded up to a multiple of 4], each as MK_SCALE_128X128 has them. */
+ * [E/W, ceil(H/128), ceil(I/128) rounded up to a multiple of 4], each as MK_SCALE_128X128 has them.
+ * "back=fp8" (fast sums alone): what is sent back is e4m3 with scales as of MK_SCALE_1X128, 2.6e-2 of
+ * error where bf16 has 1.7e-3. */
 int mk_moe_ffn(struct mk_plan *plan, const void *x, const void *b1, const uint32_t *ids,
                const float *weights, const void *b2, void *y, void *stream);
 

@@ -38,6 +38,8 @@ int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t fla
         result = plan_check_epilogue(&p->problem, error, error_size);
     if (!result)
         result = plan_check_sums(&p->problem, error, error_size);
+    if (!result)
+        result = plan_check_back(&p->problem, error, error_size);
     return result ? result : op_of(problem->op)->build(p, error, error_size);
 }
 
@@ -61,6 +63,7 @@ const char *const plan_execs[MK_EXECS] = {"host", "cuda", "emulated"};
 const char *const plan_dtypes[MK_PLAN_DTYPES] = {"bf16", "fp8", "bytes"};
 const char *const plan_splits[2] = {"zigzag", "contiguous"};
 const char *const plan_engines[MK_ENGINES] = {"device", "wgmma", "mma"};
+const char *const plan_backs[2] = {"bf16", "fp8"};
 const char *const plan_sums[MK_PLAN_SUMS] = {"fast", "deterministic", "everywhere"};
 
 const char *plan_role_name(enum mk_role role)

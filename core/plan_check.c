@@ -71,12 +71,6 @@ int plan_check_dtype(const struct mk_problem *q, char *error, size_t size)
                            op_list(list, sizeof list, op_has_fp8, ", ", " and "));
     if (!op_of(q->op)->b_layout) /* it moves records, and multiplies nothing */
         return 0;
-    if (q->engine == MK_ENGINE_MMA && !op_of(q->op)->mma_fp8)
-        return plan_refuse(error, size,
-                           "dtype=fp8: engine mma multiplies fp8 of %s alone; engine=wgmma "
-                           "multiplies it of %s, on Hopper GPUs",
-                           op_list(list, sizeof list, op_has_fp8_on_mma, ", ", " and "),
-                           plan_op_name(q->op));
     if (!q->b_transposed)
         return plan_refuse(error, size,
                            "dtype=fp8 and B [K,N]: FP8 is multiplied along rows of K; B has to be "
@@ -112,6 +106,23 @@ int plan_check_sums(const struct mk_problem *q, char *error, size_t size)
         return plan_refuse(error, size,
                            "the same bits everywhere with dtype=fp8: of %s it is for bf16",
                            plan_op_name(q->op));
+    return 0;
+}
+
+int plan_check_back(const struct mk_problem *q, char *error, size_t size)
+{
+    char list[OP_LIST_TEXT];
+    if (!q->back_fp8)
+        return 0;
+    if (!op_has_back(q->op))
+        return plan_refuse(error, size, "back=fp8: %s does not take it; it is of %s",
+                           plan_op_name(q->op),
+                           op_list(list, sizeof list, op_has_back, ", ", " and "));
+    if (q->deterministic)
+        return plan_refuse(error, size,
+                           "back=fp8 with %s sums: what travels back is rounded to 4 bits, and "
+                           "those are not rounded on their way; it is for fast sums",
+                           plan_sums[q->deterministic]);
     return 0;
 }
 

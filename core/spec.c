@@ -161,6 +161,20 @@ static int spec_read_dtype(const char *word, struct mk_problem *q, char *error, 
                        plan_dtypes[0], plan_dtypes[1], plan_dtypes[2]);
 }
 
+/* "back=fp8". 1: it was that. */
+static int spec_read_back(const char *word, struct mk_problem *q, char *error, size_t size)
+{
+    if (strncmp(word, "back=", 5))
+        return 0;
+    for (int i = 0; i < 2; i++)
+        if (!strcmp(word + 5, plan_backs[i])) {
+            q->back_fp8 = i;
+            return 1;
+        }
+    return plan_refuse(error, size, "'%s' is not valid; it should be back=%s or back=%s", word,
+                       plan_backs[0], plan_backs[1]);
+}
+
 /* "epilogue=bias+silu". 1: it was that. */
 static int spec_read_epilogue(const char *word, struct mk_problem *q, char *error, size_t size)
 {
@@ -274,6 +288,8 @@ static int spec_read_options(struct mk_problem *q, const char *options, char *er
         if (!result)
             result = spec_read_dtype(word, q, error, size);
         if (!result)
+            result = spec_read_back(word, q, error, size);
+        if (!result)
             result = spec_read_engine(word, q, error, size);
         if (!result)
             result = spec_read_epilogue(word, q, error, size);
@@ -340,6 +356,9 @@ void spec_options(const struct mk_plan *p, char *text, size_t size)
     if (plan_dtype(&p->problem))
         used += (size_t)snprintf(text + used, size - used, "%sdtype=%s", used ? " " : "",
                                  plan_dtypes[plan_dtype(&p->problem)]);
+    if (p->problem.back_fp8)
+        used +=
+            (size_t)snprintf(text + used, size - used, "%sback=%s", used ? " " : "", plan_backs[1]);
     if (p->problem.epilogue)
         used += (size_t)snprintf(text + used, size - used, "%sepilogue=%s", used ? " " : "",
                                  epilogue_text(p->problem.epilogue, words));

@@ -285,6 +285,10 @@ static int tuning_read_measured(const char *word, struct tuning_entry *e, char *
         e->fp8 = 1;
         return 0;
     }
+    if (!strcmp(word, "back=fp8")) {
+        e->back_fp8 = 1;
+        return 0;
+    }
     if (!strcmp(word, "engine=mma")) {
         e->mma = 1;
         return 0;
@@ -306,7 +310,8 @@ int tuning_same(const struct tuning_entry *a, const struct tuning_entry *b)
     return a->op == b->op && !memcmp(a->numbers, b->numbers, sizeof a->numbers) &&
            a->b_transposed == b->b_transposed && a->causal == b->causal &&
            a->deterministic == b->deterministic && a->nodes == b->nodes && a->gpus == b->gpus &&
-           a->fp8 == b->fp8 && a->mma == b->mma && !strcmp(a->device, b->device);
+           a->fp8 == b->fp8 && a->back_fp8 == b->back_fp8 && a->mma == b->mma &&
+           !strcmp(a->device, b->device);
 }
 
 /* One line without its comment. 1: an entry, 0: there is none, or -EINVAL with a sentence. */
@@ -390,6 +395,7 @@ void tuning_key(struct tuning_entry *e, const struct mk_problem *q, const char *
     e->causal = !op_of(q->op)->causal || !q->attention.causal ? 0 : q->attention.contiguous ? 2 : 1;
     e->deterministic = q->deterministic;
     e->fp8 = q->fp8 != 0;
+    e->back_fp8 = q->back_fp8 != 0;
     e->nodes = q->topo.nodes;
     e->gpus = q->topo.gpus;
     e->mma = q->engine == MK_ENGINE_MMA;
@@ -498,7 +504,8 @@ uint64_t tuning_hash(const struct tuning_table *t, uint32_t nodes, uint32_t gpus
             continue;
         const uint64_t numbers[] = {(uint64_t)e.op,     (uint64_t)e.b_transposed,
                                     (uint64_t)e.causal, (uint64_t)e.deterministic,
-                                    (uint64_t)e.fp8,    (uint64_t)e.mma};
+                                    (uint64_t)e.fp8,    (uint64_t)e.back_fp8,
+                                    (uint64_t)e.mma};
         h = mk_digest(h, numbers, sizeof numbers);
         h = mk_digest(h, e.numbers, sizeof e.numbers);
         h = mk_digest(h, e.device, strlen(e.device));

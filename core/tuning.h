@@ -2,8 +2,8 @@
  * and where the plan reads its defaults from. A line says for which op, shape (M,N,K or
  * what its numbers are), layout of B (of attention its mask: full or causal), sums, cluster (nodes
  * x ranks of a node) and device (its name with _ for blanks; "host" for the host executor) it was
- * found, then dtype=fp8 where its plans multiply that, and engine=mma where they are of that engine
- * (enum mk_engine), then the options that differ from what the plan's closed formula chooses, then
+ * found, then dtype=fp8 where its plans multiply that, back=fp8 where sums of tokens come back so,
+ * and engine=mma where they are of that engine (enum mk_engine), then the options that differ from what the plan's closed formula chooses, then
  * the measured times (by=simulation: those of `mkernel tune --exec sim`); # begins a comment:
  *
  *   gemm_rs 8192,8192,3584 kn fast 1x8 NVIDIA_H200 tile=256,128 pace=310 ms=0.512 formula_ms=0.556
@@ -32,6 +32,7 @@ struct tuning_entry {
     int b_transposed, causal, deterministic; /* the first two: 0 where it has no such thing;
                                                 causal: which of tuning_masks */
     int fp8;                                 /* the line says dtype=fp8; else it is of bf16 */
+    int back_fp8;                            /* the line says back=fp8 */
     uint32_t nodes, gpus;
     int mma;                 /* the line says engine=mma; else it is of engine wgmma */
     char device[64];         /* as in the file */

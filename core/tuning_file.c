@@ -102,6 +102,8 @@ static void tuning_file_write_entry(FILE *f, const struct tuning_entry *e)
             tuning_file_variant(e), plan_sums[e->deterministic], e->nodes, e->gpus, e->device);
     if (e->fp8)
         fprintf(f, " dtype=fp8");
+    if (e->back_fp8)
+        fprintf(f, " back=fp8");
     if (e->mma)
         fprintf(f, " engine=mma");
     if (strcmp(words, "formula"))

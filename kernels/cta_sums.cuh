@@ -8,21 +8,29 @@
 #include "core/cta_sums.h"
 #include "kernels/cta_route.cuh"
 #include "kernels/cta_rows.cuh"
+#include "kernels/quantize.cuh"
 
 enum {
     SUMS_TERMS = 4,
     SUMS_LOADS = 2
 }; /* that a lane loads at once: terms, 16 bytes of each; at most */
+enum { SUMS_SHARE = MK_SCALE_BLOCK / 8 }; /* lanes of eight numbers each that share a scale */
+/* 0, by a file before this one: its operator brings back no records (core/plan.h, back_fp8). */
+#ifndef SUMS_CARRIED
+#define SUMS_CARRIED 1
+#endif
 
-/* Lane n has the n-th term. The same count in all. */
+/* Lane n has the n-th term. The same count in all, and bits of those that are records. */
 struct sums_terms {
     const char *source;
     float weight;
-    uint32_t count;
+    uint32_t leaf; /* of a tree */
+    uint32_t count, records;
 };
 
 /* The terms of the lanes that `has` names, in the order of their keys. */
-PTX_FN struct sums_terms sums_sort(bool has, uint32_t key, const char *source, float weight)
+PTX_FN struct sums_terms sums_sort(bool has, uint32_t key, const char *source, float weight,
+                                   uint32_t leaf, bool record)
 {
     const uint32_t lane = threadIdx.x % 32, all = __ballot_sync(0xffffffff, has);
     uint32_t number = 0, from = 0;
@@ -34,7 +42,10 @@ PTX_FN struct sums_terms sums_sort(bool has, uint32_t key, const char *source, f
             from = other;
     }
     uint64_t at = __shfl_sync(0xffffffff, (unsigned long long)source, from);
-    return {(const char *)at, __shfl_sync(0xffffffff, weight, from), (uint32_t)__popc(all)};
+    const uint32_t records = __ballot_sync(0xffffffff, record);
+    return {(const char *)at, __shfl_sync(0xffffffff, weight, from),
+            __shfl_sync(0xffffffff, leaf, from), (uint32_t)__popc(all),
+            __ballot_sync(0xffffffff, (records >> from & 1) && lane < (uint32_t)__popc(all))};
 }
 
 /* What adds the rows of an expert that a place of token `i` of the list names (core/cta_sums.h says it
@@ -77,12 +88,13 @@ PTX_FN struct sums_terms sums_find(const struct gpu_launch *l, const struct mk_s
     uint32_t key = UINT32_MAX;
     const char *source = heap;
     float weight = 1;
-    bool has = false;
+    bool has = false, record = false;
     if (lane < s->k) {
         const uint32_t row = ((const uint32_t *)(heap + s->position))[(uint64_t)i * s->k + lane];
         const struct sums_place p = sums_place_of(l, s, i, lane);
         const uint32_t local = mk_local_of(&s->topo, p.rank);
         has = p.row || p.part || p.whole;
+        record = has && !p.row && s->carried == MK_E4M3;
         if (p.row) {
             key = p.expert * MK_TERMS + lane;
             source = l->arguments[s->rows_space] + s->rows + row * bytes;
@@ -96,7 +108,7 @@ PTX_FN struct sums_terms sums_find(const struct gpu_launch *l, const struct mk_s
             source += mk_sums_whole(s, p.node, p.at);
         }
     }
-    return sums_sort(has, key, source, weight);
+    return sums_sort(has, key, source, weight, has ? mk_sums_leaf(s, key / MK_TERMS) : 0, record);
 }
 
 /* Each thread looks at the flags of some places; the lead then waits for the last that was not there,
@@ -138,6 +150,33 @@ template <int number> struct sums_unit {
             v[i] = ptx_load_16_l2(from + i * 16);
     }
 
+    /* Of a record of so many elements unit number `unit`: eight codes, and their scale. */
+    __device__ __forceinline__ void load_record(const char *record, uint64_t elements,
+                                                uint32_t unit)
+    {
+        const uint32_t block = unit / SUMS_SHARE;
+        const uint2 codes = ptx_load_8_l2(record + unit * 8ull),
+                    scales = ptx_load_8_l2(record + elements + block / 2 * 8ull);
+        v[0] = make_uint4(codes.x, codes.y, block % 2 ? scales.y : scales.x, 0);
+    }
+
+    __device__ __forceinline__ void add_record(float (&sum)[8]) const
+    {
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            sum[j] = __fmaf_rn(quantize_decode((j < 4 ? v[0].x : v[0].y) >> j % 4 * 8),
+                               __uint_as_float(v[0].z), sum[j]);
+    }
+
+    __device__ __forceinline__ void clear()
+    {
+#pragma unroll
+        for (int i = 0; i < loads; i++)
+            v[i] = make_uint4(0, 0, 0, 0);
+    }
+
+    /* fused: a product is not rounded before it is added. */
+    template <bool fused = true>
     __device__ __forceinline__ void add(float (&sum)[8], float weight) const
     {
 #pragma unroll
@@ -146,13 +185,72 @@ template <int number> struct sums_unit {
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 if (number == MK_FP32) {
-                    sum[i * 4 + j] = __fmaf_rn(weight, __uint_as_float(w[j]), sum[i * 4 + j]);
+                    const float x = __uint_as_float(w[j]);
+                    sum[i * 4 + j] = fused ? __fmaf_rn(weight, x, sum[i * 4 + j])
+                                           : __fadd_rn(sum[i * 4 + j], __fmul_rn(weight, x));
                 } else {
                     sum[2 * j] = __fmaf_rn(weight, __uint_as_float(w[j] << 16), sum[2 * j]);
                     sum[2 * j + 1] =
                         __fmaf_rn(weight, __uint_as_float(w[j] & 0xffff0000), sum[2 * j + 1]);
                 }
             }
+        }
+    }
+};
+
+/* Eight elements of a sum whose terms are added in turn. */
+struct sums_in_turn {
+    static constexpr bool fused = true;
+    float sum[8] = {};
+
+    __device__ __forceinline__ void go_to(uint32_t)
+    {
+    }
+};
+
+/* Of one whose terms are in leaves of a tree (core/sum_tree.h), from the left: the sums of the leaf, and on each level of the node
+ * that waits for its right sibling; 0 where there is none, which adds nothing. All lanes are at the same leaf. */
+struct sums_in_tree {
+    static constexpr bool fused = false;
+    float sum[8] = {}, left[3][8] = {};
+    uint32_t at = 0;
+
+    /* From leaf `at` to a later one: the sums of the highest node that ends between them are made. (Leaf by leaf, with zeros for
+     * those without terms, moe_ffn of 4096 tokens took 1.8 times as long on two H200s.) */
+    __device__ __forceinline__ void go_to(uint32_t leaf)
+    {
+        const uint32_t passed = at ^ leaf;
+        at = leaf;
+        if (passed >= 2)
+            add_left<0>();
+        if (passed >= 4)
+            add_left<1>();
+        if (passed >= MK_SUM_BLOCKS)
+            add_left<2>(); /* the root */
+        else if (passed >= 4)
+            wait<2>();
+        else if (passed >= 2)
+            wait<1>();
+        else if (passed)
+            wait<0>();
+    }
+
+  private:
+    template <int level> __device__ __forceinline__ void add_left()
+    {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            sum[i] = __fadd_rn(left[level][i], sum[i]);
+            left[level][i] = 0;
+        }
+    }
+
+    template <int level> __device__ __forceinline__ void wait()
+    {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            left[level][i] = sum[i];
+            sum[i] = 0;
         }
     }
 };
@@ -166,6 +264,26 @@ PTX_FN void sums_store(char *to, uint32_t number, const float (&sum)[8])
         *(uint4 *)to = make_uint4(ptx_pack_bf16(sum[0], sum[1]), ptx_pack_bf16(sum[2], sum[3]),
                                   ptx_pack_bf16(sum[4], sum[5]), ptx_pack_bf16(sum[6], sum[7]));
     }
+}
+
+/* The same of unit number `unit` of a record of so many elements, by all lanes of a warp; `there`:
+ * it has the unit. */
+PTX_FN void sums_store_record(char *record, uint64_t elements, uint32_t unit, bool there,
+                              const float (&sum)[8])
+{
+    float amax = 0;
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        amax = quantize_larger(amax, sum[j]);
+    amax = quantize_largest_of(amax, SUMS_SHARE);
+    const float up = quantize_up(amax);
+    if (!there)
+        return;
+    *(uint2 *)(record + unit * 8ull) =
+        make_uint2(quantize_pair(sum[0], sum[1], up) | quantize_pair(sum[2], sum[3], up) << 16,
+                   quantize_pair(sum[4], sum[5], up) | quantize_pair(sum[6], sum[7], up) << 16);
+    if (unit % SUMS_SHARE == 0)
+        ((float *)(record + elements))[unit / SUMS_SHARE] = quantize_scale(amax);
 }
 
 /* Terms `term` and following, of which term_of says source and weight, are added to the sums of units
@@ -235,6 +353,62 @@ PTX_FN void sums_add(const struct sums_terms *t, uint64_t elements, char *to, ui
         sums_add_units<from>(term_of, t->count, first + threadIdx.x % 32, 32, all, to, number);
 }
 
+/* The same of terms that are not added one like the other. adder: in what order. carried: some terms are
+ * records, and the sum where `number` says so. */
+template <int from, class adder, bool carried>
+PTX_FN void sums_add_each(const struct sums_terms *t, uint64_t elements, char *to, uint32_t number,
+                          uint32_t share, uint32_t shares)
+{
+    constexpr int units = SUMS_LOADS / sums_unit<from>::loads,
+                  unit_bytes = from == MK_FP32 ? 32 : 16;
+    const uint32_t all = (uint32_t)(elements / 8), lane = threadIdx.x % 32;
+    for (uint32_t first = share * 32 * units; first < all; first += shares * 32 * units) {
+        adder sum[units];
+        for (uint32_t term = 0; term < t->count; term += SUMS_TERMS) {
+            struct sums_unit<from> v[SUMS_TERMS][units];
+            float weight[SUMS_TERMS];
+            uint32_t leaf[SUMS_TERMS];
+#pragma unroll
+            for (uint32_t i = 0; i < SUMS_TERMS; i++) {
+                const char *source =
+                    (const char *)__shfl_sync(0xffffffff, (unsigned long long)t->source, term + i);
+                weight[i] = __shfl_sync(0xffffffff, t->weight, term + i);
+                leaf[i] = __shfl_sync(0xffffffff, t->leaf, term + i);
+#pragma unroll
+                for (uint32_t j = 0; j < units; j++) {
+                    uint32_t unit = first + j * 32 + lane;
+                    if (carried && t->records >> (term + i) % 32 & 1 && unit < all)
+                        v[i][j].load_record(source, elements, unit);
+                    else if (term + i < t->count && unit < all)
+                        v[i][j].load(source + (uint64_t)unit * unit_bytes);
+                    else
+                        v[i][j].clear();
+                }
+            }
+#pragma unroll
+            for (uint32_t i = 0; i < SUMS_TERMS; i++)
+                if (term + i < t->count)
+#pragma unroll
+                    for (uint32_t j = 0; j < units; j++) {
+                        sum[j].go_to(leaf[i]);
+                        if (carried && t->records >> (term + i) & 1)
+                            v[i][j].add_record(sum[j].sum);
+                        else
+                            v[i][j].template add<adder::fused>(sum[j].sum, weight[i]);
+                    }
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < units; j++) {
+            uint32_t unit = first + j * 32 + lane;
+            sum[j].go_to(MK_SUM_BLOCKS);
+            if (carried && number == MK_E4M3)
+                sums_store_record(to, elements, unit, unit < all, sum[j].sum);
+            else if (unit < all)
+                sums_store(to + (uint64_t)unit * (number == MK_FP32 ? 32 : 16), number, sum[j].sum);
+        }
+    }
+}
+
 PTX_SHARED(struct mk_sums, sums_shared, 1);
 
 /* What is to be added lies in shared memory meanwhile: registers are for what is loaded. */
@@ -259,7 +433,13 @@ MK_ROLE_CALL void mk_cta_add_up(struct mk_cta *cta, const struct mk_sums *of)
         const uint32_t i = turn / shares, share = turn % shares;
         struct sums_terms terms = sums_find(l, s, s->first + i);
         char *at = to + i * mk_sums_bytes(s, s->to);
-        if (s->from == MK_FP32)
+        if (s->tree_experts)
+            sums_add_each<MK_FP32, struct sums_in_tree, false>(&terms, s->elements, at, s->to,
+                                                               share, shares);
+        else if (SUMS_CARRIED && s->carried == MK_E4M3)
+            sums_add_each<MK_BF16, struct sums_in_turn, true>(&terms, s->elements, at, s->to, share,
+                                                              shares);
+        else if (s->from == MK_FP32)
             sums_add<MK_FP32>(&terms, s->elements, at, s->to, share, shares);
         else
             sums_add<MK_BF16>(&terms, s->elements, at, s->to, share, shares);

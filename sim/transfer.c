@@ -2,7 +2,7 @@
 #include "sim/transfer.h"
 
 #include "core/bf16.h"
-#include "core/e4m3.h"
+#include "core/quantize.h"
 #include "core/sum_tree.h"
 #include "sim/route.h"
 #include "sim/vectorised.h"
@@ -49,9 +49,9 @@ VECTORISED static void add_weighted(float *sum, const uint8_t *from, enum mk_dty
         sum[i] += weight * (number == MK_FP32 ? whole[i] : mk_bf16_to_float(half[i]));
 }
 
-/* The terms are leaves of a tree: of 2, 4 or 8 pairs are added until one is left. */
-static void transfer_add_tree(const struct sim_rank *r, const struct mk_combine *c, uint64_t at,
-                              uint64_t count, float *sum)
+/* The terms are nodes of a level of a tree: of 2, 4 or 8 pairs are added until one is left. */
+static void transfer_add_nodes(const struct sim_rank *r, const struct mk_combine *c, uint64_t at,
+                               uint64_t count, float *sum)
 {
     for (uint64_t i = 0; i < count; i++) {
         float node[MK_SUM_BLOCKS] = {0};
@@ -62,22 +62,69 @@ static void transfer_add_tree(const struct sim_rank *r, const struct mk_combine 
     }
 }
 
+/* Each term is added to its leaf of a tree, in turn. */
+static void transfer_add_leaves(const struct sim_rank *r, const struct mk_combine *c, uint64_t at,
+                                uint64_t count, float *sum)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        float leaf[MK_SUM_BLOCKS] = {0};
+        for (uint32_t term = 0; term < c->count; term++) {
+            const struct mk_term *t = &c->terms[term];
+            leaf[t->leaf] +=
+                t->weight *
+                ((const float *)(const void *)(r->spaces[t->space] + t->source))[at + i];
+        }
+        sum[i] = mk_sum_leaves(leaf);
+    }
+}
+
+/* Numbers [at, at + count) of a record. */
+static void add_record(float *sum, const uint8_t *record, uint64_t elements, uint64_t at,
+                       uint64_t count)
+{
+    const float *scales = (const float *)(const void *)(record + elements);
+    for (uint64_t i = 0; i < count; i++)
+        sum[i] += mk_e4m3_to_float(record[at + i]) * scales[(at + i) / MK_SCALE_BLOCK];
+}
+
+/* How many numbers from `at` on are added at a time: of those before `end`, or a block of a record. */
+static uint64_t transfer_run(const struct mk_combine *c, uint64_t at, uint64_t end)
+{
+    const uint64_t most = c->to == MK_E4M3 ? MK_SCALE_BLOCK : LANES,
+                   left = (c->to == MK_E4M3 ? c->elements : end) - at;
+    return left < most ? left : most;
+}
+
 static void transfer_combine_part(const struct sim_rank *r, const struct mk_combine *c,
                                   uint64_t first, uint64_t count)
 {
-    uint64_t size = c->from == MK_FP32 ? 4 : 2;
+    uint64_t size = c->from == MK_FP32 ? 4 : 2, end = first + count;
     uint8_t *to =
         (c->space == MK_SPACE_HEAP ? r->peers[c->local] : r->spaces[c->space]) + c->destination;
-    for (uint64_t i = first, n; i < first + count; i += n) {
+    /* of a record blocks that end in this part, whole */
+    for (uint64_t i = c->to == MK_E4M3 ? first - first % MK_SCALE_BLOCK : first, n; i < end;
+         i += n) {
         float sum[LANES] = {0};
-        n = first + count - i < LANES ? first + count - i : LANES;
-        if (c->tree)
-            transfer_add_tree(r, c, i, n, sum);
-        for (uint32_t term = 0; term < c->count && !c->tree; term++)
-            add_weighted(sum, r->spaces[c->terms[term].space] + c->terms[term].source + i * size,
-                         (enum mk_dtype)c->from, c->terms[term].weight, n);
+        n = transfer_run(c, i, end);
+        if (i + n > end)
+            break;
+        if (c->tree == MK_COMBINE_NODES)
+            transfer_add_nodes(r, c, i, n, sum);
+        else if (c->tree == MK_COMBINE_LEAVES)
+            transfer_add_leaves(r, c, i, n, sum);
+        for (uint32_t term = 0; term < c->count && !c->tree; term++) {
+            const uint8_t *from = r->spaces[c->terms[term].space] + c->terms[term].source;
+            if (c->records >> term & 1)
+                add_record(sum, from, c->elements, i, n);
+            else
+                add_weighted(sum, from + i * size, (enum mk_dtype)c->from, c->terms[term].weight,
+                             n);
+        }
         if (c->to == MK_FP32)
             memcpy(to + i * 4, sum, n * 4);
+        else if (c->to == MK_E4M3)
+            ((float *)(void *)(to + c->elements))[i / MK_SCALE_BLOCK] =
+                quantize_row_block(sum, n, to + i);
         else
             narrow((uint16_t *)(void *)to + i, sum, n);
     }

@@ -23,14 +23,15 @@ static int world_memory_within(uint64_t offset, uint64_t bytes, uint64_t first, 
 static int world_memory_combine_in_bounds(const struct sim_world_rank *r,
                                           const struct mk_combine *c, uint64_t first)
 {
-    uint64_t bytes[MK_SPACES - 1] = {0}, from = c->elements * (c->from == MK_FP32 ? 4 : 2),
-                               to = c->elements * (c->to == MK_FP32 ? 4 : 2);
+    uint64_t bytes[MK_SPACES - 1] = {0}, to = mk_combine_bytes(c->elements, c->to);
     op_extents(&r->plan.problem, bytes);
     if (c->count > MK_TERMS || c->space >= MK_SPACES)
         return 0;
     for (uint32_t i = 0; i < c->count; i++) {
         const struct mk_term *t = &c->terms[i];
         int heap = t->space == MK_SPACE_HEAP;
+        uint64_t from =
+            mk_combine_bytes(c->elements, c->records >> i & 1 ? (uint32_t)MK_E4M3 : c->from);
         if (t->space >= MK_SPACES ||
             !world_memory_within(t->source, from, heap ? first : 0,
                                  heap ? r->heap_bytes : bytes[t->space - MK_SPACE_ARG0]))
@@ -119,13 +120,15 @@ void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t)
         f->transfer.values = f->values;
     }
     if (costs && SIM_IS_DATA(t->kind) && costs->copy) {
-        int wide = t->kind == SIM_TILE ? t->number == MK_FP32
-                                       : t->kind == SIM_COMBINE && t->combine->to == MK_FP32;
+        uint64_t bytes = t->kind == SIM_COMBINE
+                             ? mk_combine_bytes(t->combine->elements, t->combine->to)
+                         : t->kind == SIM_TILE && t->number == MK_FP32 ? 2 * t->bytes
+                                                                       : t->bytes;
         if (t->kind == SIM_ROUTE || (t->kind == SIM_COMBINE && t->combine->space != MK_SPACE_HEAP))
             to = from;
         else if (t->kind == SIM_COMBINE)
             to = from - mk_local_of(&r->plan.problem.topo, from) + t->combine->local;
-        f->due = costs->copy(costs->context, w->now, from, to, wide ? 2 * t->bytes : t->bytes);
+        f->due = costs->copy(costs->context, w->now, from, to, bytes);
     }
 }
 

@@ -244,6 +244,18 @@ check fp8_all_gpus $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters
 check fp8_few_rows $run --gpus "$gpus" --shape $((gpus * 8)),520,2064 --iters 8 --dtype fp8 --b-layout nk
 check fp8_on_mma $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --dtype fp8 --b-layout nk --engine mma
 check fp8_on_mma_64x64 $run --gpus "$gpus" --shape $((gpus * 260)),200,1424 --iters 8 --dtype fp8 --b-layout nk --engine mma --tile 64,64
+check moe_back_fp8 "$mkernel" run moe_ffn --exec cuda --check --timeout 5 --gpus "$gpus" --moe 333,520,328,$((gpus * 5)),4 --iters 20 --burst 5 --back fp8
+check moe_back_fp8_two_nodes "$mkernel" run moe_ffn --exec cuda --check --timeout 5 $nodes --moe 333,528,336,$((world * 5)),4 --iters 8 --back fp8 --dtype fp8 --b-layout nk
+check moe_back_fp8_on_mma "$mkernel" run moe_ffn --exec cuda --check --timeout 5 --engine mma --gpus "$gpus" --moe 333,520,328,$((gpus * 5)),4 --iters 8 --back fp8
+fp8_on_mma="--exec cuda --check --timeout 5 --engine mma --dtype fp8 --b-layout nk --iters 8"
+for op in gemm_rs gemm_ar; do
+    check ${op}_fp8_on_mma "$mkernel" run $op $fp8_on_mma --gpus "$gpus" --shape $((gpus * 1028)),520,2064
+    check ${op}_fp8_on_mma_deterministic "$mkernel" run $op $fp8_on_mma --gpus "$gpus" --shape $((gpus * 520)),520,1040 --deterministic
+    check ${op}_fp8_on_mma_one_shot "$mkernel" run $op $fp8_on_mma --gpus "$gpus" --shape $((gpus * 16)),520,1040 --shots 1
+done
+check moe_fp8_on_mma "$mkernel" run moe_dispatch_gemm $fp8_on_mma --gpus "$gpus" --moe 333,528,328,$((gpus * 5)),4
+check moe_fp8_on_mma_128x64 "$mkernel" run moe_dispatch_gemm $fp8_on_mma --gpus "$gpus" --moe 333,528,328,$((gpus * 5)),4 --tile 128,64
+check layer_fp8_on_mma "$mkernel" run moe_ffn $fp8_on_mma --gpus "$gpus" --moe 333,528,336,$((gpus * 5)),4
 check fp8_two_nodes $run $nodes --shape $((world * 1028)),520,2064 --iters 8 --dtype fp8 --b-layout nk
 check fp8_ranks_share_a_gpu $run --gpus $((gpus + 1)) --shape $(((gpus + 1) * 260)),200,1424 --iters 4 --dtype fp8 --b-layout nk
 check all_gpus_nk $run --gpus "$gpus" --shape $((gpus * 65)),200,328 --iters 8 --b-layout nk
@@ -385,7 +397,7 @@ check reduce_scatter_staged env MKERNEL_P2P=off $run $apart --shape $((world * 3
 check reduce_scatter_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --shape $((world * 390)),200 --iters 8
 # On both engines: mma's blocks push with all their threads, of their own or before they compute.
 for engine in wgmma mma; do
-    name=ring_attention on="--exec cuda --check --engine $engine" tiles='192,96 128,176' tiles_of_128=128,128 beside=3
+    name=ring_attention on="--exec cuda --check --engine $engine" tiles='192,96 128,176 128,128' tiles_of_128=128,128 beside=3
     [ "$engine" = wgmma ] || name=ring_attention_on_mma tiles=256,64 tiles_of_128='256,32 128,64' beside=2
     run="$mkernel run ring_attention $on --timeout 5"
     check ${name}_one_gpu $run --gpus 1 --attention 2,1000,4,2,128 --iters 5

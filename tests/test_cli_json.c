@@ -63,6 +63,11 @@ static void test_run(void **state)
     assert_true(number_of(j, "ms_median") > 0);
     assert_non_null(json_get(j, "shape"));
     json_free(j);
+    j = result_of("run moe_ffn --exec host --gpus 2 --iters 2 --moe 16,64,40,4,2 --back fp8 "
+                  "--check");
+    assert_string_equal(text_of(j, "back"), "fp8");
+    assert_string_equal(text_of(j, "verdict"), "right");
+    json_free(j);
     j = result_of("bench moe_dispatch_gemm --exec host --iters 2 --warmup 0 --moe 16,64,40,4,2 "
                   "--routing few");
     assert_string_equal(text_of(j, "command"), "bench");

@@ -71,7 +71,7 @@ static void test_orders_on_mma(void **state)
 
 /* Tokens of FP8: blocks of K that are short, and rows that end within a stage; columns of several
  * blocks of B's scales. */
-static void test_fp8_orders(void **state)
+static void fp8_orders(enum mk_engine engine)
 {
     static const uint32_t columns[] = {256, 64, 128, 256};
     for (uint32_t form = 0; form < FORMS; form++)
@@ -83,11 +83,23 @@ static void test_fp8_orders(void **state)
             c.problem.moe.inner = 8 * (1 + (11 * i + 5 * form) % 40);
             c.problem.tuning.tile_m = 128;
             c.problem.tuning.tile_n = columns[i];
+            if (engine == MK_ENGINE_MMA)
+                hopper_moe_on_mma(&c);
             c.unwatched = i > 0 || forms[form][0] > 1;
             if (!c.unwatched)
                 c.problem.tuning.split.ctas[MK_INTRA_COMM] = 1;
             right(&c);
         }
+}
+
+static void test_fp8_orders(void **state)
+{
+    fp8_orders(MK_ENGINE_WGMMA);
+}
+
+static void test_fp8_orders_on_mma(void **state)
+{
+    fp8_orders(MK_ENGINE_MMA);
 }
 
 static void test_layer_orders(void **state)
@@ -102,7 +114,7 @@ static void test_layer_orders_on_mma(void **state)
 
 /* The layer of FP8: depths and columns of the activation that end in a short block, several tiles of
  * either product. */
-static void test_fp8_layer_orders(void **state)
+static void fp8_layer_orders(enum mk_engine engine)
 {
     for (uint32_t form = 0; form < FORMS; form++)
         for (uint64_t i = 0; i < 4; i++) {
@@ -114,6 +126,8 @@ static void test_fp8_layer_orders(void **state)
             c.problem.moe.inner = 16 * (1 + (11 * i + 5 * form) % 20);
             c.problem.tuning.tile_m = 128;
             c.problem.tuning.tile_n = 256;
+            if (engine == MK_ENGINE_MMA)
+                hopper_moe_on_mma(&c);
             c.unwatched = i > 0 || forms[form][0] > 1 || forms[form][1] > 2;
             if (!c.unwatched) {
                 c.problem.tuning.split.ctas[MK_INTRA_COMM] = 1;
@@ -125,10 +139,51 @@ static void test_fp8_layer_orders(void **state)
         }
 }
 
+static void test_fp8_layer_orders(void **state)
+{
+    fp8_layer_orders(MK_ENGINE_WGMMA);
+}
+
+static void test_fp8_layer_orders_on_mma(void **state)
+{
+    fp8_layer_orders(MK_ENGINE_MMA);
+}
+
+/* Sums that travel back as e4m3, on both engines and of both types: rows of whole blocks and of short
+ * ones, added by a warp each and by several. */
+static void test_back_orders(void **state)
+{
+    for (uint32_t form = 1; form < FORMS; form++)
+        for (uint64_t i = 0; i < 4; i++) {
+            struct sim_world_config c =
+                hopper_moe_config(MK_OP_MOE_FFN, forms[form][0], forms[form][1], i * FORMS + form);
+            if (i == 1) {
+                c.problem.b_transposed = c.problem.fp8 = 1;
+                c.problem.tuning.tile_m = 128;
+                c.problem.tuning.tile_n = 256;
+            } else if (i == 2) {
+                c.problem.b_transposed = c.problem.fp8 = (int)(form % 2);
+                hopper_moe_on_mma(&c);
+            }
+            c.problem.back_fp8 = 1;
+            c.problem.deterministic = 0;
+            c.problem.moe.hidden = i == 3 ? 392 : 16 * (4 + 5 * form);
+            c.problem.moe.inner = 48;
+            c.problem.moe.tokens = i == 3 ? 5 : 24;
+            c.unwatched = i > 0 || forms[form][0] > 1 || forms[form][1] > 2;
+            if (!c.unwatched) {
+                c.problem.tuning.split.ctas[MK_INTRA_COMM] = 1;
+                c.problem.tuning.split.ctas[MK_INTER_REDUCE] = 1;
+                c.problem.moe = (struct mk_moe){20, 136, 40, c.problem.moe.experts, 2};
+            }
+            right(&c);
+        }
+}
+
 /* What is no number, rows of zeros, scales far from 1. */
 static void test_fp8_layer_extremes(void **state)
 {
-    for (uint64_t i = 0; i < 4; i++) {
+    for (uint64_t i = 0; i < 8; i++) { /* on either engine */
         struct sim_world_config c = hopper_moe_config(MK_OP_MOE_FFN, 1, 2, 4 * i);
         struct sim_op op;
         c.problem.b_transposed = c.problem.fp8 = 1;
@@ -137,7 +192,9 @@ static void test_fp8_layer_extremes(void **state)
         c.problem.tuning.tile_n = 256;
         c.seed = i;
         c.unwatched = 1;
-        c.op = moe_fp8_op(&op, i > 1);
+        if (i > 3)
+            hopper_moe_on_mma(&c);
+        c.op = moe_fp8_op(&op, i % 4 > 1);
         right(&c);
     }
 }
@@ -319,6 +376,9 @@ int main(void)
         cmocka_unit_test(test_orders),
         cmocka_unit_test(test_larger),
         cmocka_unit_test(test_fp8_orders),
+        cmocka_unit_test(test_back_orders),
+        cmocka_unit_test(test_fp8_orders_on_mma),
+        cmocka_unit_test(test_fp8_layer_orders_on_mma),
         cmocka_unit_test(test_fp8_layer_orders),
         cmocka_unit_test(test_fp8_layer_extremes),
         cmocka_unit_test(test_faults),

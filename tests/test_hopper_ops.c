@@ -286,7 +286,7 @@ static void test_ag_gemm_fp8_on_mma(void **state)
 
 /* FP8 of operators that add over ranks: every tile, in one shot and two, deterministic too, on two
  * nodes. */
-static void sums_of_fp8(enum mk_op op)
+static void sums_of_fp8(enum mk_op op, enum mk_engine engine)
 {
     static const uint64_t of[][3] = {{132, 72, 144}, {36, 8, 16}, {264, 136, 400}};
     const struct mk_gemm_tile few = {64, 64, 1};
@@ -298,6 +298,8 @@ static void sums_of_fp8(enum mk_op op)
         struct mk_gemm_tile tile;
         c.problem.epilogue = 0;
         c.problem.fp8 = c.problem.b_transposed = 1;
+        if (engine == MK_ENGINE_MMA)
+            hopper_ops_on_mma(&c);
         c.problem.deterministic = seed % 5 == 4;
         while (op_gpu_tile(&c.problem, tiles, &tile))
             tiles++;
@@ -317,12 +319,22 @@ static void sums_of_fp8(enum mk_op op)
 
 static void test_gemm_rs_fp8(void **state)
 {
-    sums_of_fp8(MK_OP_GEMM_RS);
+    sums_of_fp8(MK_OP_GEMM_RS, MK_ENGINE_WGMMA);
+}
+
+static void test_gemm_rs_fp8_on_mma(void **state)
+{
+    sums_of_fp8(MK_OP_GEMM_RS, MK_ENGINE_MMA);
 }
 
 static void test_gemm_ar_fp8(void **state)
 {
-    sums_of_fp8(MK_OP_GEMM_AR);
+    sums_of_fp8(MK_OP_GEMM_AR, MK_ENGINE_WGMMA);
+}
+
+static void test_gemm_ar_fp8_on_mma(void **state)
+{
+    sums_of_fp8(MK_OP_GEMM_AR, MK_ENGINE_MMA);
 }
 
 static void test_gemm_rs_one_shot(void **state)
@@ -479,7 +491,9 @@ int main(void)
                                        cmocka_unit_test(test_ag_gemm_fp8),
                                        cmocka_unit_test(test_ag_gemm_fp8_on_mma),
                                        cmocka_unit_test(test_gemm_rs_fp8),
+                                       cmocka_unit_test(test_gemm_rs_fp8_on_mma),
                                        cmocka_unit_test(test_gemm_ar_fp8),
+                                       cmocka_unit_test(test_gemm_ar_fp8_on_mma),
                                        cmocka_unit_test(test_ag_gemm_one_shot_on_mma),
                                        cmocka_unit_test(test_gemm_ar_one_shot),
                                        cmocka_unit_test(test_gemm_rs_one_shot_on_mma),

@@ -1,9 +1,11 @@
 /* LIMIT=600 */
-/* GPU kernels of gemm_rs, gemm_ar and ag_gemm, on emulated GPUs, give a row of C the bits that core/sum_tree.h says, whatever M, the
+/* GPU kernels of gemm_rs, gemm_ar, ag_gemm, moe_ffn and ring_attention, on emulated GPUs, give a row of C the bits that core/sum_tree.h says, whatever M, the
  * tile, one shot or two, the roles, and 1, 2, 4 or 8 ranks on one node or two. (The emulation's products are added in the order of K,
  * so what is left is the tree.) */
 #include "core/gemm_tiles.h"
-#include "tests/helpers/same_bits.h"
+#include "sim/emulated.h"
+#include "tests/helpers/same_bits_attention.h"
+#include "tests/helpers/same_bits_moe.h"
 
 static void draw_plan(struct sim_random *r, struct mk_problem *q)
 {
@@ -61,10 +63,70 @@ static void test_ag_gemm(void **state)
     sums(MK_OP_AG_GEMM);
 }
 
+static void draw_layer_plan(struct sim_random *r, struct sim_world_config *c)
+{
+    struct mk_problem *q = &c->problem;
+    struct mk_tuning *t = &q->tuning;
+    struct mk_gemm_tile tile;
+    uint32_t tiles = 0;
+    q->engine = sim_random_below(r, 2) ? MK_ENGINE_WGMMA : MK_ENGINE_MMA;
+    q->exec = MK_EXEC_CUDA;
+    while (op_gpu_tile(q, tiles, &tile))
+        tiles++;
+    op_gpu_tile(q, sim_random_below(r, tiles), &tile);
+    *t = (struct mk_tuning){.tile_m = tile.tile_m, .tile_n = tile.tile_n, .cluster = tile.cluster};
+    t->chunk_rows = 8 * (1 + sim_random_below(r, 4));
+    t->split.ctas[MK_COMPUTE] = 2;
+    t->split.ctas[MK_INTRA_COMM] = sim_random_below(r, 2) ? 3 : 1;
+    t->split.ctas[MK_INTER_SEND] = q->topo.nodes > 1;
+    t->split.ctas[MK_INTER_REDUCE] = sim_random_below(r, 2) ? 3 : 1;
+    c->emulated = q->sms = mk_total_ctas(&t->split);
+    c->unwatched = 1; /* test_hopper_moe watches the same accesses */
+    c->launches = 1;
+}
+
+static void test_moe_ffn(void **state)
+{
+    same_token_cases(20, 1, draw_layer_plan);
+}
+
+static enum mk_engine attention_engine;
+
+static void draw_attention_plan(struct sim_random *r, struct sim_world_config *c)
+{
+    struct mk_problem *q = &c->problem;
+    struct mk_tuning *t = &q->tuning;
+    struct mk_gemm_tile tile;
+    uint32_t tiles = 0;
+    q->engine = attention_engine;
+    q->exec = MK_EXEC_CUDA;
+    q->block_shared = sim_random_below(r, 2) ? EMULATED_BLOCK_SHARED : 0; /* for pairs of blocks */
+    while (op_gpu_tile(q, tiles, &tile))
+        tiles++;
+    op_gpu_tile(q, sim_random_below(r, tiles), &tile);
+    *t = (struct mk_tuning){.tile_m = tile.tile_m, .tile_n = tile.tile_n, .cluster = tile.cluster};
+    t->split.ctas[MK_COMPUTE] = 2;
+    t->split.ctas[MK_INTRA_COMM] = q->topo.gpus > 1 ? 1 + sim_random_below(r, 2) : 0;
+    t->split.ctas[MK_INTER_SEND] = q->topo.nodes > 1;
+    c->emulated = q->sms = mk_total_ctas(&t->split);
+    c->unwatched = 1; /* test_hopper_ring_attention watches the same accesses */
+}
+
+static void test_ring_attention(void **state)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        attention_engine = i ? MK_ENGINE_MMA : MK_ENGINE_WGMMA;
+        same_attention_cases(6, 64, 1, 4, 4, draw_attention_plan);
+        same_attention_cases(5, 128, 1, 4, 4, draw_attention_plan);
+        same_attention_cases(6, 64, 0, 4, 4, draw_attention_plan);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gemm_rs),
-                                       cmocka_unit_test(test_gemm_ar),
-                                       cmocka_unit_test(test_ag_gemm)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gemm_rs), cmocka_unit_test(test_gemm_ar),
+        cmocka_unit_test(test_ag_gemm), cmocka_unit_test(test_moe_ffn),
+        cmocka_unit_test(test_ring_attention)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,6 +34,14 @@ enum mutation {
     COPY_OVER_FLAGS,
     PUT_TO_SAME_NODE,
     NO_DRAIN,
+    OF_FP8, /* these, and the first breaks nothing: the scales of A are */
+    SCALES_NOT_AWAITED,
+    SCALES_LEFT_OUT,
+    SCALES_AFTER_THE_FLAG,
+    SCALES_PUT_BEFORE_STAGING,
+    SCALES_NOT_PUT,
+    SCALES_OF_A_PUT_LEFT_OUT,
+    SCALES_OF_FP8_END,
     FIRST_SLICE_ONLY_AWAITED,
     IN_ONE_SHOT, /* these, and the first breaks nothing */
     LAST_RANK_NOT_AWAITED,
@@ -41,6 +49,11 @@ enum mutation {
 };
 
 static enum mutation mutation;
+
+static int of_fp8(void)
+{
+    return mutation >= OF_FP8 && mutation < SCALES_OF_FP8_END;
+}
 
 /* Two buffers are what makes asking for leave to write unnecessary: with one, a launch's chunks
  * land on what a slower rank still reads. */
@@ -78,7 +91,7 @@ struct held {
     uint32_t local;
     struct mk_chunk chunk;
     uint32_t rows;
-    uint64_t pitch;
+    uint64_t pitch, destination_pitch;
 };
 static struct held held[64];
 static uint32_t last_chunk; /* number of the last chunk of a shard */
@@ -99,7 +112,7 @@ static void release(struct mk_cta *cta)
         return;
     struct held copy = *h;
     h->cta = NULL;
-    mk_cta_copy_rows(cta, copy.local, &copy.chunk, copy.rows, copy.pitch, copy.pitch);
+    mk_cta_copy_rows(cta, copy.local, &copy.chunk, copy.rows, copy.pitch, copy.destination_pitch);
 }
 
 int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
@@ -110,6 +123,8 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
     const struct ag_gemm_plan *p = ag_gemm_plan_of(plan_of(cta));
     if (mutation == FIRST_SLICE_ONLY_AWAITED && cta->role == MK_COMPUTE &&
         (flag - p->flag_arrival) % p->slices)
+        return 0;
+    if (mutation == SCALES_NOT_AWAITED && flag >= p->flag_scales)
         return 0;
     if (mutation == LAST_RANK_NOT_AWAITED &&
         (flag - p->flag_arrival) / (p->chunks * p->slices) == p->topo.gpus - 1)
@@ -126,11 +141,16 @@ void mutant_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk 
                       uint32_t rows, uint64_t pitch, uint64_t destination_pitch)
 {
     struct mk_chunk c = *chunk;
+    const int scales = of_fp8() && c.destination >= ag_gemm_plan_of(plan_of(cta))->scales[0],
+              staged = cta->role == MK_INTER_SEND;
     fold_chunk(cta, &c);
-    if (mutation == FLAG_BEFORE_DATA ||
-        (mutation == PUT_BEFORE_STAGING && cta->role == MK_INTER_SEND)) {
+    if (mutation == SCALES_LEFT_OUT && scales && !staged)
+        return;
+    if (mutation == FLAG_BEFORE_DATA || (mutation == PUT_BEFORE_STAGING && staged) ||
+        (mutation == SCALES_AFTER_THE_FLAG && scales && !staged) ||
+        (mutation == SCALES_PUT_BEFORE_STAGING && scales && staged)) {
         struct held *h = held_by(NULL);
-        *h = (struct held){cta, local, c, rows, pitch};
+        *h = (struct held){cta, local, c, rows, pitch, destination_pitch};
         return;
     }
     if (mutation == COPY_16_BYTES_SHORT)
@@ -161,6 +181,12 @@ int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, 
         c.bytes = 0;
     if (mutation == PUT_TO_SAME_NODE)
         rank ^= 1;
+    if (of_fp8() && flag >= ag_gemm_plan_of(plan_of(cta))->flag_scales) {
+        if (mutation == SCALES_NOT_PUT)
+            return 0;
+        if (mutation == SCALES_OF_A_PUT_LEFT_OUT)
+            c.bytes = 0;
+    }
     int result = mk_cta_put(cta, rank, &c, flag);
     release(cta);
     return result;
@@ -179,6 +205,11 @@ static struct sim_world_config config_for(uint64_t seed)
     struct sim_world_config c =
         sliced ? world_config(1, 3, 3 * 33, 40, 200) : world_config(3, 2, 6 * 33, 40, 72);
     c.problem.tuning.slices = sliced ? 3 : 1;
+    if (of_fp8()) {
+        c.problem.fp8 = c.problem.b_transposed = 1;
+        c.problem.m = 6 * 36;
+        c.problem.k = 272;
+    }
     op = broken_ag_gemm;
     op.operands = folded_operands;
     c.op = &op;
@@ -214,6 +245,7 @@ static void test_unbroken(void **state)
 {
     survives(NOTHING);
     survives(IN_ONE_SHOT);
+    survives(OF_FP8);
 }
 
 /* The first seed that fails; what it says is in *result. */
@@ -275,12 +307,23 @@ static void test_counting_bugs(void **state)
     CATCHES(PUT_TO_SAME_NODE, -EIO);
 }
 
+/* A's scales travel beside it, by flags and puts of their own between nodes. */
+static void test_scales(void **state)
+{
+    CATCHES(SCALES_NOT_AWAITED, -EBADMSG);
+    CATCHES(SCALES_LEFT_OUT, -EBADMSG);
+    CATCHES(SCALES_AFTER_THE_FLAG, -EBADMSG);
+    CATCHES(SCALES_PUT_BEFORE_STAGING, -EBADMSG);
+    CATCHES(SCALES_NOT_PUT, -EIO);
+    CATCHES(SCALES_OF_A_PUT_LEFT_OUT, -EBADMSG);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unbroken),      cmocka_unit_test(test_order_bugs),
         cmocka_unit_test(test_missing_waits), cmocka_unit_test(test_epochs_and_buffers),
-        cmocka_unit_test(test_counting_bugs),
+        cmocka_unit_test(test_counting_bugs), cmocka_unit_test(test_scales),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,13 +28,16 @@ static enum mutation {
     SUM_NOT_SENT,
     WEIGHTS_LEFT_OUT,
     TERM_LEFT_OUT,
-    LAST_RUN_COMES_LATE /* breaks nothing: see test_no_barrier */
+    RECORDS_ADDED_AS_BF16, /* of FP8 */
+    LAST_RUN_COMES_LATE    /* breaks nothing: see test_no_barrier */
 } mutation;
 
 static struct held {
     struct mk_cta *cta;
     struct mk_combine combine;
 } held[1024];
+
+static int fp8; /* tokens, weights and what comes back */
 
 static uint32_t held_back; /* how often test_no_barrier held rows back */
 
@@ -123,9 +126,11 @@ void mutant_combine(struct mk_cta *cta, const struct mk_combine *combine)
     if (mutation == PART_SHORT && part)
         c.elements -= 8;
     if (mutation == PART_TO_THE_PLACE_BESIDE && part && c.destination > p->back)
-        c.destination -= p->result_bytes;
+        c.destination -= p->carried_bytes;
     if (mutation == TERM_LEFT_OUT && c.count > 1)
         c.count--;
+    if (mutation == RECORDS_ADDED_AS_BF16)
+        c.records = 0;
     mk_cta_combine(cta, &c);
 }
 
@@ -181,6 +186,12 @@ static struct sim_world_config config_for(uint64_t seed)
     c.problem.moe = (struct mk_moe){24, 64, 24, 12, 4};
     c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 8;
     c.problem.tuning.tile_n = 16;
+    if (fp8) {
+        c.problem.fp8 = c.problem.b_transposed = c.problem.back_fp8 = 1;
+        c.problem.deterministic = 0;
+        c.problem.moe = (struct mk_moe){24, 144, 144, 12, 4};
+        c.problem.tuning.tile_n = 256;
+    }
     return c;
 }
 
@@ -214,7 +225,7 @@ static struct sim_world_config one_buffer_config(uint64_t seed)
 
 #define MUTANT(name, expected) (mutation = name, ops_hunt(config_for, #name, expected))
 
-static void test_mutants(void **state)
+static void all_mutants(void)
 {
     MUTANT(NOTHING, 0);
     MUTANT(DOWN_DOES_NOT_WAIT, -EBADMSG);
@@ -237,6 +248,22 @@ static void test_mutants(void **state)
     MUTANT(TERM_LEFT_OUT, -EBADMSG);
     mutation = NOTHING;
     ops_hunt(one_buffer_config, "ONE_BUFFER", OPS_ANY);
+}
+
+static void test_mutants(void **state)
+{
+    all_mutants();
+}
+
+/* The same of FP8, where rows, the activation and sums have scales, which are read too early where
+ * the codes are, or not brought. */
+static void test_fp8_mutants(void **state)
+{
+    fp8 = 1;
+    all_mutants();
+    MUTANT(RECORDS_ADDED_AS_BF16, -EBADMSG);
+    mutation = NOTHING;
+    fp8 = 0;
 }
 
 static struct sim_world_config four_experts_config(uint64_t seed)
@@ -275,6 +302,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mutants),
+        cmocka_unit_test(test_fp8_mutants),
         cmocka_unit_test(test_no_barrier),
         cmocka_unit_test(test_faults),
     };

@@ -44,6 +44,25 @@ static void test_fp8_orders(void **state)
         }
 }
 
+/* Sums that travel back as e4m3 are codes and scales of this launch, of whole blocks and of short
+ * ones, however their bytes land. */
+static void test_back_orders(void **state)
+{
+    for (size_t form = 0; form < OPS_FORMS; form++)
+        for (uint64_t seed = 0; seed < 40 / OPS_PART; seed++) {
+            struct sim_world_config c =
+                seed & 1 ? fp8_config(form, seed)
+                         : ops_varied(MK_OP_MOE_FFN, form, seed % OPS_SHAPES, seed);
+            struct sim_world_result result;
+            c.problem.back_fp8 = 1;
+            c.problem.deterministic = 0;
+            if (seed % 4 == 2)
+                c.problem.moe.hidden = 64 + seed * 8;
+            if (sim_world_run(&c, &result))
+                fail_msg("form %d, seed %d: %s", (int)form, (int)seed, result.sentence);
+        }
+}
+
 /* What is no number, rows of zeros, scales far from 1. */
 static void test_fp8_extremes(void **state)
 {
@@ -122,6 +141,7 @@ static int real_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launc
     const struct check_moe_ffn c = {.problem = q->moe,
                                     .b_transposed = q->b_transposed,
                                     .deterministic = q->deterministic,
+                                    .back_fp8 = q->back_fp8,
                                     .topo = q->topo,
                                     .x = arguments[0],
                                     .ids = arguments[2],
@@ -180,6 +200,27 @@ static void test_errors(void **state)
             assert_true(check_error(&result_of_run) > (deterministic ? 2.2e-3 : 2.6e-3));
             assert_true(check_error(&result_of_run) <= (deterministic ? 2.5e-3 : 3.7e-3));
         }
+}
+
+/* What back=fp8 costs: a code is off by 2.6e-2 in the norm, and a sum by that where all of it has
+ * crossed a link, twice where it has crossed two; of what has not, by nothing. */
+static void test_errors_of_back(void **state)
+{
+    for (size_t form = 0; form < OPS_FORMS; form++) {
+        struct sim_world_config c = real_config(ops_forms[form], 0);
+        const double links = (c.problem.topo.gpus > 1) + (c.problem.topo.nodes > 1);
+        c.problem.back_fp8 = 1;
+        run_real(&c);
+        print_message("moe_ffn %u x %u back=fp8: relative error %.2e of %.2e, worst element at "
+                      "%.2f of its bound\n",
+                      ops_forms[form][0], ops_forms[form][1], check_error(&result_of_run),
+                      check_bound(&result_of_run), result_of_run.worst);
+        assert_int_equal(result_of_run.wrong, 0);
+        assert_true(check_error(&result_of_run) <= check_bound(&result_of_run));
+        assert_true(links > 0 ? check_error(&result_of_run) > 1.2e-2 &&
+                                    check_error(&result_of_run) <= 2.7e-2 * sqrt(links)
+                              : check_error(&result_of_run) <= 3.7e-3);
+    }
 }
 
 static void test_bits(void **state)
@@ -387,7 +428,9 @@ static void expect_bytes(const struct mk_plan *plan, uint32_t rank, const uint32
                    row_bytes = plan->problem.fp8
                                    ? (hidden + (hidden + 127) / 128 * 4 + 15) / 16 * 16
                                    : hidden * 2,
-                   result_bytes = hidden * (plan->problem.deterministic ? 4 : 2);
+                   result_bytes = plan->problem.back_fp8
+                                      ? (hidden + (hidden + 127) / 128 * 4 + 15) / 16 * 16
+                                      : hidden * (plan->problem.deterministic ? 4 : 2);
     for (uint32_t token = 0; token < p->tokens; token++)
         for (uint32_t node = 0; node < nodes; node++) {
             uint32_t rail =
@@ -429,7 +472,7 @@ static void test_bytes(void **state)
 {
     for (size_t form = 0; form < OPS_FORMS; form++)
         for (uint64_t seed = 0; seed < 8; seed++)
-            for (int deterministic = 0; deterministic < 2; deterministic++) {
+            for (int way = 0; way < 3; way++) { /* back: bf16, fp32, e4m3 */
                 struct ops_bytes bytes = {{0}, {0}}, expected = {{0}, {0}};
                 struct sim_world_config c =
                     ops_config(MK_OP_MOE_FFN, ops_forms[form], ops_shapes[0]);
@@ -440,7 +483,8 @@ static void test_bytes(void **state)
                     c.problem.tuning = (struct mk_tuning){0};
                 }
                 c.seed = seed;
-                c.problem.deterministic = deterministic;
+                c.problem.deterministic = way == 1;
+                c.problem.back_fp8 = way == 2;
                 count_bytes(&c, &plan, &bytes);
                 for (uint64_t launch = 1; launch <= c.launches; launch++)
                     moe_expect_counts(&plan.problem.topo, plan.problem.moe.experts, &expected);
@@ -479,7 +523,7 @@ static void test_most_bytes(void **state)
     for (size_t form = 0; form < OPS_FORMS; form++)
         for (uint64_t k = 1; k <= 4; k++) {
             struct ops_bytes bytes = {{0}, {0}};
-            struct sim_world_config c = real_config(ops_forms[form], (int)k & 1);
+            struct sim_world_config c = real_config(ops_forms[form], k == 1);
             struct sim_op worst = *c.op;
             struct mk_plan plan;
             uint64_t nvlink, network;
@@ -487,6 +531,7 @@ static void test_most_bytes(void **state)
             worst.fill = worst_fill;
             c.op = &worst;
             c.problem.moe = (struct mk_moe){24, 64, 8, 12, k};
+            c.problem.back_fp8 = k == 2;
             count_bytes(&c, &plan, &bytes);
             plan_work(&plan, &flop, &nvlink, &network);
             assert_true(flop == 6.0 * 24 * (double)k * 64 * 8);
@@ -520,6 +565,19 @@ static const char *refusal_of(struct mk_moe moe, struct mk_tuning tuning, int fp
 static const char *refusal(struct mk_moe moe, struct mk_tuning tuning)
 {
     return refusal_of(moe, tuning, 0, 0);
+}
+
+static const char *refusal_of_back(enum mk_op op, int deterministic)
+{
+    static char error[400];
+    const struct mk_problem q = {.op = op,
+                                 .topo = {.nodes = 2, .gpus = 2},
+                                 .moe = {16, 64, 16, 4, 1},
+                                 .back_fp8 = 1,
+                                 .deterministic = deterministic};
+    struct mk_plan p;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
+    return error;
 }
 
 static void test_refusals(void **state)
@@ -556,6 +614,10 @@ static void test_refusals(void **state)
         strstr(refusal(ok, (struct mk_tuning){.split = {{1, 1, 17, 16}}}), "32 command rings"));
     assert_non_null(strstr(refusal(huge, none), "more than a command can name"));
     assert_non_null(strstr(refusal(wide, none), "more than a command can name"));
+    assert_non_null(strstr(refusal_of_back(MK_OP_MOE_FFN, MK_DETERMINISTIC),
+                           "back=fp8 with deterministic sums"));
+    assert_non_null(strstr(refusal_of_back(MK_OP_MOE_COMBINE, MK_FAST),
+                           "back=fp8: moe_combine does not take it; it is of moe_ffn"));
     /* Chunks so large that one put could not carry them. */
     assert_non_null(strstr(
         refusal((struct mk_moe){1 << 20, 4096, 8, 4, 1}, (struct mk_tuning){.chunk_rows = 1 << 20}),
@@ -618,7 +680,8 @@ int main(void)
         cmocka_unit_test(test_errors),         cmocka_unit_test(test_bits),
         cmocka_unit_test(test_bytes),          cmocka_unit_test(test_most_bytes),
         cmocka_unit_test(test_plans_on_mma),   cmocka_unit_test(test_fp8_orders),
-        cmocka_unit_test(test_fp8_extremes),
+        cmocka_unit_test(test_fp8_extremes),   cmocka_unit_test(test_back_orders),
+        cmocka_unit_test(test_errors_of_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -293,6 +293,16 @@ static void a_limit_of_sms_is_kept(void **state)
             }
 }
 
+static void its_tile_is_built(const struct mk_problem *q)
+{
+    struct mk_gemm_tile tile;
+    for (uint32_t i = 0; op_of(q->op)->knobs & OP_TILE; i++) {
+        assert_true(op_gpu_tile(q, i, &tile)); /* none of them has its rows */
+        if (tile.tile_m == q->tuning.tile_m && tile.tile_n == q->tuning.tile_n)
+            break;
+    }
+}
+
 /* Engine mma: a plan with tiles and free warps of its own, or a sentence that says who has it; on
  * the host there is no engine. */
 static void an_engine_is_taken_or_refused(void **state)
@@ -300,7 +310,6 @@ static void an_engine_is_taken_or_refused(void **state)
     for (int op = 0; op < MK_OPS; op++)
         for (uint32_t nodes = 1; nodes <= 2; nodes++) {
             struct mk_problem q = default_problem((enum mk_op)op, OP_SIZE_GPU, nodes, 2);
-            struct mk_gemm_tile tile;
             struct mk_plan p;
             char error[512] = "";
             q.exec = MK_EXEC_CUDA;
@@ -312,19 +321,18 @@ static void an_engine_is_taken_or_refused(void **state)
             assert_int_equal(result, op_on_mma(q.op) ? 0 : -EINVAL);
             if (result)
                 assert_non_null(strstr(error, "has no kernel on it yet"));
-            for (uint32_t i = 0; !result && op_of(q.op)->knobs & OP_TILE; i++) {
-                assert_true(op_gpu_tile(&p.problem, i, &tile)); /* none of them has its rows */
-                if (tile.tile_m == p.problem.tuning.tile_m &&
-                    tile.tile_n == p.problem.tuning.tile_n)
-                    break;
-            }
+            if (!result)
+                its_tile_is_built(&p.problem);
             for (int role = 0; !result && role < MK_ROLES; role++)
                 assert_in_range(mk_role_coresident(&p.problem.tuning.split, (enum mk_role)role), 0,
                                 MK_MMA_AUXILIARY_WARPS);
-            q.fp8 = 1; /* no product has it on that engine yet */
-            assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error),
-                             op_has_fp8(q.op) && !op_of(q.op)->b_layout ? 0 : -EINVAL);
-            q.fp8 = 0;
+            q.fp8 = 1;
+            q.b_transposed = op_of(q.op)->b_layout;
+            result = plan_build(&p, &q, 0, 0, error, sizeof error);
+            assert_int_equal(result, op_has_fp8(q.op) ? 0 : -EINVAL);
+            if (!result)
+                its_tile_is_built(&p.problem);
+            q.fp8 = q.b_transposed = 0;
             q.exec = MK_EXEC_HOST;
             q.sms = 0;
             assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);

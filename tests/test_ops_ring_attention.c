@@ -191,7 +191,7 @@ static void test_gpu_plan(void **state)
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
     assert_int_equal(mk_total_blocks(&p.problem.tuning.split), 66);
     q.tuning.tile_m = 64;
-    assert_non_null(strstr(refusal(q), "with heads of 64 192x96 and 128x176 are"));
+    assert_non_null(strstr(refusal(q), "with heads of 64 192x96 and 128x176 and 128x128 are"));
     q.tuning = (struct mk_tuning){0};
     for (int i = 0; i < 4; i++) { /* three warpgroups, where their rows do not leave CTAs idle */
         static const struct {

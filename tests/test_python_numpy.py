@@ -36,6 +36,16 @@ def everywhere(comm):
     near(c, mkernel.from_bf16(a).astype(float) @ mkernel.from_bf16(b).astype(float))
     gathered = mkernel.ag_gemm(a[own], b, deterministic="everywhere")
     assert (mkernel.ag_gemm(a[own][:1], b, deterministic="everywhere")[r] == gathered[r * 8]).all()
+    x, b1, b2 = (mkernel.to_bf16(draw.standard_normal(shape).astype(numpy.float32)) for shape in ((6, 40), (8, 40, 48), (8, 24, 40)))
+    ids, weights, here = draw.permuted(numpy.tile(numpy.arange(8, dtype=numpy.int32), (6, 1)), axis=1)[:, :5], draw.random((6, 5), numpy.float32), slice(r * 8 // W, (r + 1) * 8 // W)
+    layer = lambda rows, **more: mkernel.moe_ffn(x[rows], b1[here], ids[rows].copy(), weights[rows], b2[here], deterministic="everywhere", **more)
+    assert (layer(slice(3, 4), options="tile=16,32")[0] == layer(slice(6))[3]).all()
+    q, k, v = (mkernel.to_bf16(draw.standard_normal((1, 384 * W, 1, 64)).astype(numpy.float32)) for _ in range(3))
+    attend = lambda rows, **how: mkernel.ring_attention(*(mkernel.ring_attention_shard(x[:, :rows], causal=True, **how) for x in (q, k, v)), causal=True, deterministic="everywhere", **how)[0]
+    known, part = attend(384 * W, split="contiguous"), attend(256 * W)
+    place = [i for run in mkernel.ring_attention_rows(256 * W, causal=True) for i in run]
+    both = [i for i in place if 384 * r <= i < 384 * r + 384]
+    assert (part[0, [place.index(i) for i in both]] == known[0, [i - 384 * r for i in both]]).all() and (both or r)
     refuses("'everywhere'", mkernel.gemm_ar, a_cut, b_cut, deterministic="always")
     refuses("a multiple of 64", mkernel.gemm_ar, a_cut[:, :8].copy(), b_cut[:8], deterministic="everywhere")
 
@@ -351,6 +361,10 @@ def experts():
                 wanted[t] += weights[t, k] * ((gate / (1 + numpy.exp(-gate)) * up[I:]) @ all_b2[ids[t, k]])
     near(y, wanted, 0.02)
     assert not y[3].any()
+    back = mkernel.moe_ffn(x, b1, ids, weights, b2, options="back=fp8")
+    near(back, wanted, 0.06)
+    assert (back != mkernel.moe_ffn(x, b1, ids, weights, b2)).any()
+    refuses("back=fp8 with deterministic sums", mkernel.moe_ffn, x, b1, ids, weights, b2, deterministic=True, options="back=fp8")
     comm.close()
 
 

@@ -217,6 +217,8 @@ static void test_moe_ffn(void **state)
     right(
         "run moe_ffn --exec emulated --nodes 2 --gpus 2 --nic soft --fabric efa --moe 9,40,72,8,3 "
         "--iters 2 --check");
+    right("run moe_ffn --exec emulated --nodes 2 --gpus 2 --nic soft --moe 9,136,40,8,3 --iters 2 "
+          "--check --back fp8");
 }
 
 /* On engine mma: both products' tiles are noted, each once a launch. */

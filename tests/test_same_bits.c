@@ -1,7 +1,9 @@
 /* A row of C has the bits that core/sum_tree.h says, and no others, whatever M, the row's place, the tile, one shot or
- * two, the roles, and 1, 2, 4 or 8 ranks on one node or two: gemm_rs, gemm_ar and ag_gemm on the host's executor. Problems
- * that cannot are refused. */
-#include "tests/helpers/same_bits.h"
+ * two, the roles, and 1, 2, 4 or 8 ranks on one node or two: gemm_rs, gemm_ar, ag_gemm, moe_ffn and
+ * ring_attention, whose keys may lie in zigzag or not, on the host's executor. Problems that cannot are refused. */
+#include "core/ops/moe.h"
+#include "tests/helpers/same_bits_attention.h"
+#include "tests/helpers/same_bits_moe.h"
 
 /* Whatever a host's plan may be. */
 static void draw_plan(struct sim_random *r, struct mk_problem *q)
@@ -36,6 +38,40 @@ static void test_gemm_ar(void **state)
 static void test_ag_gemm(void **state)
 {
     sums(MK_OP_AG_GEMM);
+}
+
+static void draw_layer_plan(struct sim_random *r, struct sim_world_config *c)
+{
+    struct mk_tuning *t = &c->problem.tuning;
+    t->tile_m = 8 * (1 + sim_random_below(r, 8));
+    t->tile_n = 16 * (1 + sim_random_below(r, 6));
+    t->chunk_rows = 8 * (1 + sim_random_below(r, 4));
+    for (int role = 0; role < MK_ROLES; role++)
+        t->split.ctas[role] = op_needs(c->problem.op, &c->problem.topo, (enum mk_role)role)
+                                  ? 1 + sim_random_below(r, 3)
+                                  : 0;
+}
+
+static void test_moe_ffn(void **state)
+{
+    same_token_cases(60, 0, draw_layer_plan);
+}
+
+static void draw_attention_plan(struct sim_random *r, struct sim_world_config *c)
+{
+    struct mk_tuning *t = &c->problem.tuning;
+    t->tile_m = 8 * (1 + sim_random_below(r, 10));
+    t->chunk_rows = t->tile_m * (1 + sim_random_below(r, 4));
+    for (int role = 0; role < MK_ROLES; role++)
+        t->split.ctas[role] = op_needs(c->problem.op, &c->problem.topo, (enum mk_role)role)
+                                  ? 1 + sim_random_below(r, 3)
+                                  : 0;
+}
+
+static void test_ring_attention(void **state)
+{
+    same_attention_cases(16, 64, 1, 16, 8, draw_attention_plan);
+    same_attention_cases(8, 128, 0, 8, 8, draw_attention_plan);
 }
 
 /* The numbers tell the tree from others: sums in the order of K, of blocks in their order, and without the cut differ. */
@@ -87,9 +123,22 @@ static void test_refused(void **state)
     q.topo = (struct mk_topo){1, 2, 0};
     q.fp8 = q.b_transposed = 1;
     refused(q, "for bf16");
-    q = (struct mk_problem){.op = MK_OP_MOE_FFN, .topo = {1, 2, 0}, .moe = {8, 64, 64, 4, 2}};
+    q = (struct mk_problem){.op = MK_OP_MOE_FFN, .topo = {1, 3, 0}, .moe = {8, 64, 64, 6, 2}};
     q.deterministic = MK_EVERYWHERE;
-    refused(q, "where experts lie");
+    refused(q, "on 3 ranks: a token's experts are added in 8 runs");
+    q.topo.gpus = 2;
+    q.own[MOE_DROPS] = 1;
+    refused(q, "follows from the other tokens");
+    q.own[MOE_DROPS] = 0;
+    q.fp8 = q.b_transposed = 1;
+    refused(q, "for bf16");
+    q = (struct mk_problem){.op = MK_OP_RING_ATTENTION, .topo = {1, 2, 0}};
+    q.attention = (struct mk_attention){1, 1000, 2, 1, 64, .causal = 1};
+    q.deterministic = MK_EVERYWHERE;
+    refused(q, "in 4 parts of 250 rows: parts are multiples of 128 rows; the next sequence that "
+               "works is 1021");
+    q.tuning.tile_n = 64;
+    refused(q, "with tiles of 64 keys: keys come in blocks of 128");
     q = (struct mk_problem){
         .op = MK_OP_REDUCE_SCATTER, .topo = {1, 2, 0}, .m = 16, .n = 64, .k = 64};
     q.deterministic = MK_EVERYWHERE;
@@ -110,8 +159,9 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gemm_rs), cmocka_unit_test(test_gemm_ar),
-        cmocka_unit_test(test_ag_gemm), cmocka_unit_test(test_numbers_tell),
+        cmocka_unit_test(test_gemm_rs),        cmocka_unit_test(test_gemm_ar),
+        cmocka_unit_test(test_ag_gemm),        cmocka_unit_test(test_moe_ffn),
+        cmocka_unit_test(test_ring_attention), cmocka_unit_test(test_numbers_tell),
         cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

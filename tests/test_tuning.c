@@ -216,6 +216,16 @@ static void test_exact(void **state)
     q.fp8 = 1;
     assert_int_equal(build(&both_types, &q, "H").problem.tuning.tile_m, 32);
     tuning_close(&both_types);
+    struct tuning_table both_ways =
+        table_of("moe_ffn 64,64,64,8,2 kn fast 1x4 H tile=16,16\n"
+                 "moe_ffn 64,64,64,8,2 kn fast 1x4 H back=fp8 tile=32,32");
+    q = problem(MK_OP_MOE_FFN, 0, 0, 0);
+    q.exec = MK_EXEC_HOST;
+    q.moe = (struct mk_moe){64, 64, 64, 8, 2};
+    assert_int_equal(build(&both_ways, &q, "H").problem.tuning.tile_m, 16);
+    q.back_fp8 = 1;
+    assert_int_equal(build(&both_ways, &q, "H").problem.tuning.tile_m, 32);
+    tuning_close(&both_ways);
     q = problem(MK_OP_GEMM_RS, 8192, 8192, 2048);
     assert_string_equal(build(&t, &q, "NVIDIA H100").tuned, "");
     assert_string_equal(build(&t, &q, "").tuned, "");

@@ -64,6 +64,7 @@ int part_of_plan(struct trace_plan *out, const struct mk_plan *plan, void **bloc
         .fanout = q->tuning.fanout,
         .shots = q->tuning.shots,
         .b_transposed = q->b_transposed != 0,
+        .back_fp8 = q->back_fp8 != 0,
         .epilogue = q->epilogue,
         .engine = q->engine,
         .deterministic = (uint32_t)q->deterministic,

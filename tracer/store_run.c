@@ -79,6 +79,7 @@ static void store_run_options(struct insert *in, const struct trace_plan *p)
         const char *name, *unit;
         uint32_t value;
     } options[] = {{"slices", "", p->slices},
+                   {"back", plan_backs[p->back_fp8 != 0], p->back_fp8},
                    {"epilogue", epilogue_text(p->epilogue, words), p->epilogue},
                    {"engine", p->engine < MK_ENGINES ? plan_engines[p->engine] : "", p->engine},
                    {"pace", "ns", p->pace},

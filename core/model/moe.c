@@ -185,7 +185,7 @@ static double moe_up_share(const struct walk *a)
 /* What comes back: a rank's rows of a token are added and given to its rail's rank of the node,
  * which adds these; of another node's tokens by the blocks of inter_reduce, and put; then this
  * node's, by all blocks. parts: of a rank's tokens, which are given one by one. */
-static void moe_back(struct walk *a, double row_bytes, double parts)
+static void moe_back(struct walk *a, double row_bytes, double sum_bytes, double parts)
 {
     struct model_walk *w = a->w;
     const struct mk_machine *m = w->machine;
@@ -197,7 +197,8 @@ static void moe_back(struct walk *a, double row_bytes, double parts)
         chunk = d->chunk_rows < d->tokens ? d->chunk_rows : d->tokens;
     uint32_t reducers = a->split->ctas[MK_INTER_REDUCE] ? a->split->ctas[MK_INTER_REDUCE] : 1,
              blocks = mk_total_ctas(a->split);
-    double each = rows + given * 2; /* read of a node: rows, then what ranks gave */
+    /* read of a node: rows, then what ranks gave */
+    double each = rows * row_bytes + given * 2 * sum_bytes;
     if (nodes > 1) {
         /* Half of the node's own tiles first, then the others' in two slices of whole tiles, each
          * of all experts, then the rest (core/cta_route.h); a group's second product comes behind
@@ -209,21 +210,21 @@ static void moe_back(struct walk *a, double row_bytes, double parts)
                behind = moe_up_share(a) * d->route.group_rows / d->rank_experts,
                to_peers = given * (gpus - 1) / gpus, of_block = (nodes - 1) / reducers,
                adds = machine_add_ns(m, MACHINE_BLOCK, reducers,
-                                     (rows + to_peers) * row_bytes * of_block) +
+                                     (rows * row_bytes + to_peers * sum_bytes) * of_block) +
                       machine_copy_ns(m, MACHINE_BLOCK, reducers, gpus > 1, 0,
-                                      to_peers * row_bytes * of_block) +
+                                      to_peers * sum_bytes * of_block) +
                       parts * (gpus - 1) * of_block * m->settle,
                slice = a->ready + fmin(near / 2 + first + behind, all) * tile,
                last = a->ready + fmin(near / 2 + others + behind, all) * tile,
                away = model_later(slice + first / others * adds, last) +
                       (1 - first / others) * adds + m->settle + m->flag;
         struct model_rail r =
-            model_rail_of(w, a->split, 1, moe_tokens(d, 1 / nodes) * row_bytes, 0);
+            model_rail_of(w, a->split, 1, moe_tokens(d, 1 / nodes) * sum_bytes, 0);
         w->network = away + (nodes - 2) * r.put + r.put / ceil(d->tokens / chunk) + r.way;
         w->end = model_later(w->end, w->network);
     }
     w->end +=
-        machine_add_ns(m, MACHINE_BLOCK, blocks, (each + nodes * d->tokens) * row_bytes / blocks) +
+        machine_add_ns(m, MACHINE_BLOCK, blocks, (each + nodes * d->tokens * sum_bytes) / blocks) +
         (gpus > 1 ? m->settle + m->flag : 0) + 2 * (m->movers[MACHINE_BLOCK].start + m->wait);
 }
 
@@ -234,6 +235,7 @@ void model_moe_ffn(struct model_walk *w, const struct mk_problem *q, const struc
     a.products[1] = (struct product){p->down_tiles, p->inner, p->hidden};
     a.helpers = p->dispatch.topo.nodes > 1 ? 0 : p->split.ctas[MK_INTER_REDUCE];
     moe_walk(&a);
-    moe_back(&a, (double)p->result_bytes, (double)p->dispatch.chunks * moe_ffn_parts(p, 0));
+    moe_back(&a, (double)p->result_bytes, (double)p->carried_bytes,
+             (double)p->dispatch.chunks * moe_ffn_parts(p, 0));
     w->end += w->machine->launch;
 }

@@ -327,7 +327,6 @@ const struct op_descriptor op_ag_gemm = {
     .fp8 = 1,
     .epilogue = MK_EPILOGUE_ELEMENTS,
     .mma = 1,
-    .mma_fp8 = 1,
     .build = ag_gemm_build,
     .tables = ag_gemm_tables,
     .pipeline = ag_gemm_pipeline,

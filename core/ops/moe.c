@@ -127,17 +127,17 @@ void plan_choose_moe(struct mk_problem *q, uint32_t tile_n, uint32_t reducers)
     }
 }
 
-void plan_choose_moe_mma_tile(struct mk_problem *q, uint64_t columns)
+void plan_choose_moe_mma_tile(struct mk_problem *q, uint64_t columns, uint32_t tile_n)
 {
     struct mk_tuning *t = &q->tuning;
     uint64_t rows = q->moe.tokens * mk_world(&q->topo) * q->moe.k / q->moe.experts;
-    int small = t->tile_m   ? t->tile_m == 64
-                : t->tile_n ? t->tile_n == 64
-                            : rows <= 64 || columns <= 64;
+    int small = t->tile_m              ? t->tile_m == 64
+                : t->tile_n && !tile_n ? t->tile_n == 64
+                                       : rows <= 64 || (columns <= 64 && !tile_n);
     if (!t->tile_m)
         t->tile_m = small ? 64 : 128;
     if (!t->tile_n)
-        t->tile_n = small ? 64 : 128;
+        t->tile_n = tile_n ? tile_n : small ? 64 : 128;
 }
 
 /* On a GPU tables, and where a token goes, take as many blocks as beside a product, and of many tokens
@@ -169,6 +169,10 @@ int plan_check_moe_tuning(const struct mk_problem *q, char *error, size_t size)
         return plan_refuse(error, size,
                            "chunks of %u tokens: a multiple of 8; the next that works is %llu",
                            chunk_rows, (unsigned long long)mk_round_up(chunk_rows, 8));
+    if (q->deterministic == MK_EVERYWHERE && q->own[MOE_DROPS])
+        return plan_refuse(error, size,
+                           "the same bits everywhere with overflow=drop: which of a token's places "
+                           "are dropped follows from the other tokens");
     return plan_check_tuning(q, error, size);
 }
 
@@ -470,9 +474,9 @@ void plan_moe_sums_tables(struct moe_ffn_plan *m, struct op_tables *t)
     struct moe_dispatch_plan *d = &m->dispatch;
     const struct mk_route *r = &d->route;
     uint64_t nodes = d->topo.nodes, gpus = d->topo.gpus, away = nodes * r->relay_room;
-    OP_BUFFERS(t, {"back", &m->back, 1, gpus * r->landed_room, m->result_bytes},
-               {"sums", &m->sums, 1, away, m->result_bytes},
-               {"whole", &m->whole, 1, away, m->result_bytes});
+    OP_BUFFERS(t, {"back", &m->back, 1, gpus * r->landed_room, m->carried_bytes},
+               {"sums", &m->sums, 1, away, m->carried_bytes},
+               {"whole", &m->whole, 1, away, m->carried_bytes});
     OP_FLAGS(t,
              {"back",
               &m->flag_back,
@@ -504,8 +508,8 @@ void plan_moe_sums_work(const struct moe_ffn_plan *m, uint64_t *nvlink_bytes,
 {
     const struct moe_dispatch_plan *d = &m->dispatch;
     uint64_t others = d->topo.nodes - 1;
-    *network_bytes += (others < d->k ? others : d->k) * d->tokens * m->result_bytes;
-    *nvlink_bytes += moe_crossings(d) * m->result_bytes;
+    *network_bytes += (others < d->k ? others : d->k) * d->tokens * m->carried_bytes;
+    *nvlink_bytes += moe_crossings(d) * m->carried_bytes;
 }
 
 uint64_t plan_moe_put_bytes(const struct moe_dispatch_plan *m)

@@ -28,8 +28,9 @@ void op_choose_moe_rows(enum op_size size, uint64_t world, uint64_t *numbers);
  * chosen: numbers of tokens, rows and chunks; which arguments ids are, and weights (the heap: none).
  * plan_check_moe_gpu: whether the operator's kernel takes the problem. */
 void plan_choose_moe(struct mk_problem *q, uint32_t tile_n, uint32_t reducers);
-/* Before it, of engine mma's tiles the small one where an expert has few rows or `columns`. */
-void plan_choose_moe_mma_tile(struct mk_problem *q, uint64_t columns);
+/* Before it, of engine mma's tiles the small one where an expert has few rows or `columns`. tile_n:
+ * all have these columns; 0: as many as rows. */
+void plan_choose_moe_mma_tile(struct mk_problem *q, uint64_t columns, uint32_t tile_n);
 int plan_check_moe_tuning(const struct mk_problem *q, char *error, size_t size);
 int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, enum mk_space ids,
                   enum mk_space weights, char *error, size_t size);

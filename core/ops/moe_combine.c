@@ -22,11 +22,11 @@ static int moe_combine_build(struct mk_plan *p, char *error, size_t size)
     m->split = q->tuning.split;
     m->hidden = (uint32_t)q->moe.hidden;
     plan_moe_sums_size(m, q);
-    m->number = MK_BF16;
+    m->number = m->carried = MK_BF16;
     m->made_space = MK_SPACE_ARG0;
     m->y_space = MK_SPACE_ARG3;
-    m->result_bytes = m->hidden * 2ull;
-    uint64_t put = d->chunk_rows * m->result_bytes, said = plan_moe_put_bytes(d);
+    m->result_bytes = m->carried_bytes = m->hidden * 2ull;
+    uint64_t put = d->chunk_rows * m->carried_bytes, said = plan_moe_put_bytes(d);
     result = plan_lay_out(p, 0, put > said ? put : said, error, size);
     if (!result)
         p->chunks = 2 * mk_world(&q->topo) * d->chunks;
@@ -51,7 +51,7 @@ static void moe_combine_describe_chunk(const struct mk_plan *p, uint32_t id, uin
     uint32_t world = mk_world(&d->topo), at = id / d->chunks;
     *rank = at % world;
     *number = id % d->chunks + (at < world ? 0 : d->chunks);
-    *bytes = at < world ? d->tokens * d->record_bytes : d->chunk_rows * m->result_bytes;
+    *bytes = at < world ? d->tokens * d->record_bytes : d->chunk_rows * m->carried_bytes;
 }
 
 static void moe_combine_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,

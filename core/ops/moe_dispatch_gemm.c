@@ -11,9 +11,9 @@
 
 static int moe_dispatch_gemm_built(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
-    return q->engine == MK_ENGINE_MMA ? mk_mma_tile(i, out)
-           : q->fp8                   ? mk_fp8_grouped_tile(i, out)
-                                      : mk_grouped_tile(i, out);
+    if (q->engine == MK_ENGINE_MMA)
+        return q->fp8 ? mk_mma_fp8_tile(i, out) : mk_mma_tile(i, out);
+    return q->fp8 ? mk_fp8_grouped_tile(i, out) : mk_grouped_tile(i, out);
 }
 
 /* Of the tiles that are built, the narrowest that has all columns; else the widest. Of FP8 no more
@@ -36,7 +36,7 @@ static int moe_dispatch_gemm_build(struct mk_plan *p, char *error, size_t size)
     struct mk_problem *q = &p->problem;
     struct moe_dispatch_gemm_plan *m = moe_dispatch_gemm_plan_in(p);
     if (q->engine == MK_ENGINE_MMA)
-        plan_choose_moe_mma_tile(q, q->moe.inner);
+        plan_choose_moe_mma_tile(q, q->moe.inner, q->fp8 ? 64 : 0);
     plan_choose_moe(q, moe_dispatch_gemm_columns(q), 0);
     int result = plan_check_moe_tuning(q, error, size);
     if (!result && q->exec == MK_EXEC_CUDA)

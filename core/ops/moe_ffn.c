@@ -1,5 +1,6 @@
 /* The MoE feed-forward layer: each token through its experts. What it is, which shapes it takes,
  * and where everything lies. */
+#include "core/cta_combine.h"
 #include "core/gemm_tiles_fp8.h"
 #include "core/mkernel.h"
 #include "core/model/gemm.h"
@@ -7,10 +8,16 @@
 #include "core/pipeline.h"
 #include "core/quantize.h"
 #include "core/roles/moe_ffn_plan.h"
+#include "core/sum_tree.h"
 
 static int moe_ffn_check_tuning(const struct mk_problem *q, char *error, size_t size)
 {
-    const uint32_t blocks = 2 * MK_SCALE_BLOCK;
+    const uint32_t blocks = 2 * MK_SCALE_BLOCK, world = mk_world(&q->topo);
+    if (q->deterministic == MK_EVERYWHERE && MK_SUM_BLOCKS % world)
+        return plan_refuse(error, size,
+                           "the same bits everywhere on %u ranks: a token's experts are added in "
+                           "%u runs, for 1, 2, 4 or 8 ranks",
+                           world, MK_SUM_BLOCKS);
     if (q->fp8 && q->moe.inner % 16)
         return plan_refuse(error, size,
                            "inner = %llu with dtype=fp8: rows of B2 must be 16-byte multiples; the "
@@ -86,8 +93,10 @@ static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct moe_ffn_plan *m = moe_ffn_plan_in(p);
+    if (q->engine == MK_ENGINE_MMA && q->fp8 && !q->tuning.tile_m)
+        q->tuning.tile_m = 64;
     if (q->engine == MK_ENGINE_MMA) /* gate and up are columns side by side */
-        plan_choose_moe_mma_tile(q, 2 * q->moe.inner);
+        plan_choose_moe_mma_tile(q, 2 * q->moe.inner, q->fp8 ? 2 * MK_SCALE_BLOCK : 0);
     if (q->fp8 && !q->tuning.tile_n)
         q->tuning.tile_n = 2 * MK_SCALE_BLOCK;
     plan_choose_moe(q, 256, moe_ffn_reducers(q));
@@ -110,10 +119,13 @@ static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
     plan_moe_sums_size(m, q);
     moe_ffn_choose_order(m, q);
     m->number = q->deterministic ? MK_FP32 : MK_BF16;
+    m->tree = q->deterministic == MK_EVERYWHERE;
+    m->carried = q->back_fp8 ? MK_E4M3 : m->number;
     m->made_space = MK_SPACE_HEAP;
     m->y_space = MK_SPACE_ARG5;
     m->act_bytes = m->inner * op_factor_bytes(q);
-    m->result_bytes = m->hidden * (q->deterministic ? 4ull : 2ull);
+    m->result_bytes = mk_combine_bytes(m->hidden, m->number);
+    m->carried_bytes = mk_combine_bytes(m->hidden, m->carried);
     d->route.columns = m->up_tiles;
     d->route.down = m->down_tiles;
     d->route.tile_columns = m->tile_n;
@@ -121,7 +133,7 @@ static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
     q->m = (uint64_t)d->row_tiles * d->tile_m;
     q->n = 2 * q->moe.inner;
     q->k = q->moe.hidden > q->moe.inner ? q->moe.hidden : q->moe.inner; /* the longest sum */
-    uint64_t put = d->chunk_rows * m->result_bytes;
+    uint64_t put = d->chunk_rows * m->carried_bytes;
     result = plan_lay_out(p, (uint64_t)d->row_tiles * (m->up_tiles + m->down_tiles),
                           put > plan_moe_put_bytes(d) ? put : plan_moe_put_bytes(d), error, size);
     if (result)
@@ -156,7 +168,7 @@ static void moe_ffn_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_
     *rank = id / m->dispatch.chunks % world;
     *number = id % m->dispatch.chunks + (id / m->dispatch.chunks < world ? 0 : m->dispatch.chunks);
     *bytes = m->dispatch.chunk_rows *
-             (id / m->dispatch.chunks < world ? m->dispatch.row_bytes : m->result_bytes);
+             (id / m->dispatch.chunks < world ? m->dispatch.row_bytes : m->carried_bytes);
 }
 
 /* Whatever is routed where, on the average of the ranks: products of all places; at most what
@@ -196,15 +208,13 @@ int mk_moe_ffn(struct mk_plan *plan, const void *x, const void *b1, const uint32
 
 static int moe_ffn_built(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
-    return q->fp8                       ? mk_fp8_gated_tile(i, out)
-           : q->engine == MK_ENGINE_MMA ? mk_mma_tile(i, out)
-                                        : mk_gated_tile(i, out);
+    if (q->engine == MK_ENGINE_MMA)
+        return q->fp8 ? mk_mma_fp8_gated_tile(i, out) : mk_mma_tile(i, out);
+    return q->fp8 ? mk_fp8_gated_tile(i, out) : mk_gated_tile(i, out);
 }
 
 const struct op_descriptor op_moe_ffn = {
     .help = "a whole MoE layer: tokens go to their experts' gated layers and come back weighted",
-    .bits_vary = "adds what the experts of one rank make of a token before others, so bits follow "
-                 "from where experts lie",
     .shape = &op_shape_moe,
     .limit = &op_limit_moe,
     .choose_shape = op_choose_moe,
@@ -228,6 +238,7 @@ const struct op_descriptor op_moe_ffn = {
     .loose_chunks = 1,
     .b_layout = 1,
     .fp8 = 1,
+    .back_fp8 = 1,
     .sums = 1,
     .build = moe_ffn_build,
     .tables = moe_ffn_tables,

@@ -317,7 +317,12 @@ int op_has_epilogue(enum mk_op op)
 
 int op_has_fp8_on_mma(enum mk_op op)
 {
-    return op_on_mma(op) && entries[op].op->mma_fp8;
+    return op_on_mma(op) && op_has_fp8(op) && entries[op].op->b_layout;
+}
+
+int op_has_back(enum mk_op op)
+{
+    return (unsigned)op < MK_OPS && entries[op].op->back_fp8;
 }
 
 int op_has_fp8(enum mk_op op)

@@ -202,11 +202,11 @@ struct op_descriptor {
     /* 1: its schedule is another where A or C lies in the heap (mk_problem.a_in_heap) */
     uint8_t a_in_heap, c_in_heap;
     uint8_t mma;          /* 1: it has a kernel on engine mma, too (enum mk_engine) */
-    uint8_t mma_fp8;      /* 1: and one of FP8, of compute capability 8.9 and up */
     uint8_t loose_chunks; /* 1: chunks need not be multiples of a tile's rows */
     uint8_t causal;       /* 1: mk_problem.attention.causal means something */
     uint8_t b_layout;     /* 1: mk_problem.b_transposed means something */
     uint8_t fp8;          /* 1: mk_problem.fp8 means something; of what moves rows .bytes, too */
+    uint8_t back_fp8;     /* 1: mk_problem.back_fp8 means something */
     uint8_t epilogue;     /* bits that mk_problem.epilogue may have */
     uint8_t sums;         /* 1: it adds, so mk_problem.deterministic says how */
     /* Why its results have no bits that are the same everywhere (MK_EVERYWHERE), the end of a
@@ -278,6 +278,7 @@ int op_has_epilogue(enum mk_op op);
 
 /* Whether it multiplies e4m3, or moves it; and whether it moves bytes. */
 int op_has_fp8(enum mk_op op);
+int op_has_back(enum mk_op op); /* and whether sums may come back so */
 int op_has_fp8_on_mma(enum mk_op op);
 int op_has_bytes(enum mk_op op);
 
@@ -377,6 +378,9 @@ int plan_check_epilogue(const struct mk_problem *q, char *error, size_t size);
 
 /* Whether the operator adds the way that the problem says. 0, or -EINVAL with a sentence. */
 int plan_check_sums(const struct mk_problem *q, char *error, size_t size);
+
+/* Whether what the operator brings back may be e4m3, where the problem says so. 0, or -EINVAL. */
+int plan_check_back(const struct mk_problem *q, char *error, size_t size);
 
 /* The engine of a plan for a GPU, where it is left open, and whether the operator has it. 0, or
  * -EINVAL. */

@@ -38,9 +38,15 @@ static const struct {
 #undef PAIR
 };
 
-/* The i-th for the problem's heads on its engine and GPU; NULL: there are fewer. A tile is paired where
- * it can be: where there is shared memory, and no others have SMs of the GPU, which all would hold
- * one of the blocks. */
+/* Keys that are multiplied at a time where a row's bits are the same everywhere. */
+static uint32_t ring_attention_same_keys(const struct mk_problem *q)
+{
+    return q->engine == MK_ENGINE_MMA ? MK_SAME_KEYS_MMA : MK_SAME_KEYS;
+}
+
+/* The i-th for the problem's heads on its engine and GPU, of the keys that its sums take; NULL: there
+ * are fewer. A tile is paired where it can be: where there is shared memory, and no others have SMs of
+ * the GPU, which all would hold one of the blocks. */
 static const struct tile *ring_attention_tile_of(const struct mk_problem *q, uint32_t i)
 {
     int mma = q->engine == MK_ENGINE_MMA;
@@ -49,6 +55,7 @@ static const struct tile *ring_attention_tile_of(const struct mk_problem *q, uin
         const struct tile *tile = &gpu_tiles[at].tile;
         if (gpu_tiles[at].dim != q->attention.head_dim ||
             (gpu_tiles[at].engine == MK_ENGINE_MMA) != mma ||
+            (q->deterministic == MK_EVERYWHERE && tile->keys != ring_attention_same_keys(q)) ||
             (tile->pair && (q->sms_most || q->block_shared < tile->pair)) ||
             (pair && pair->rows == tile->rows && pair->keys == tile->keys))
             continue;
@@ -202,7 +209,8 @@ static void ring_attention_choose(struct mk_problem *q)
     int cuda = q->exec == MK_EXEC_CUDA;
     if (!t->cluster)
         t->cluster = 1;
-    struct tile tile = {.rows = 32, .keys = 32};
+    struct tile tile = {
+        .rows = 32, .keys = q->deterministic == MK_EVERYWHERE ? ring_attention_same_keys(q) : 32};
     if (cuda)
         tile = ring_attention_gpu_tile(q);
     if (!t->tile_m)
@@ -237,6 +245,31 @@ static void ring_attention_choose(struct mk_problem *q)
         t->pace = cuda ? ring_attention_choose_pace(q) : 1;
 }
 
+/* Blocks of keys begin at fixed places of the sequence: so does each rank's part. */
+static int ring_attention_check_ordered(const struct mk_problem *q, char *error, size_t size)
+{
+    const struct mk_attention *a = &q->attention;
+    const uint64_t parts = (uint64_t)mk_world(&q->topo) * mk_attention_halves(a),
+                   half = mk_ceil_div(a->sequence, parts), keys = ring_attention_same_keys(q);
+    if (q->deterministic != MK_EVERYWHERE)
+        return 0;
+    if (q->tuning.tile_n != keys)
+        return plan_refuse(error, size,
+                           "the same bits everywhere with tiles of %u keys: keys come in blocks of "
+                           "%llu%s",
+                           q->tuning.tile_n, (unsigned long long)keys,
+                           q->engine == MK_ENGINE_MMA ? " on engine mma" : "");
+    if (parts > 1 && half % MK_SAME_KEYS)
+        return plan_refuse(error, size,
+                           "the same bits everywhere with a sequence of %llu in %llu parts of %llu "
+                           "rows: parts are multiples of %u rows; the next sequence that works is "
+                           "%llu",
+                           (unsigned long long)a->sequence, (unsigned long long)parts,
+                           (unsigned long long)half, MK_SAME_KEYS,
+                           (unsigned long long)((mk_round_up(half, MK_SAME_KEYS) - 1) * parts + 1));
+    return 0;
+}
+
 static int ring_attention_build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
@@ -248,6 +281,8 @@ static int ring_attention_build(struct mk_plan *p, char *error, size_t size)
                            OP_MOST / 128);
     ring_attention_choose(q);
     int result = plan_check_tuning(q, error, size);
+    if (!result)
+        result = ring_attention_check_ordered(q, error, size);
     if (!result && q->exec == MK_EXEC_CUDA)
         result = ring_attention_check_gpu(q, error, size);
     if (result)
@@ -263,6 +298,7 @@ static int ring_attention_build(struct mk_plan *p, char *error, size_t size)
     r->kv_heads = (uint32_t)a->kv_heads;
     r->head_dim = (uint32_t)a->head_dim;
     r->causal = a->causal != 0;
+    r->ordered = q->deterministic == MK_EVERYWHERE;
     r->rows = (uint32_t)mk_attention_rows(a, world, r->topo.rank);
     r->halves = mk_attention_halves(a);
     r->half = (uint32_t)mk_ceil_div(a->sequence, (uint64_t)world * r->halves);
@@ -418,7 +454,6 @@ int mk_ring_attention_rows(uint64_t sequence, uint32_t world, uint32_t rank, int
 const struct op_descriptor op_ring_attention = {
     .shard = ring_attention_shard,
     .help = "attention over a sequence that is spread over the ranks",
-    .bits_vary = "adds runs of keys as ranks hold them, so bits follow from how many there are",
     .shape = &shape,
     .choose_shape = ring_attention_choose_shape,
     .arguments = {{"Q", OP_BF16, "B,S/W,H,D"},

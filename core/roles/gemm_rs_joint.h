@@ -86,7 +86,7 @@ MK_ROLE void gemm_rs_add(const struct gemm_rs_plan *p, struct mk_cta *cta,
                              .elements = tile->cols,
                              .from = p->number,
                              .to = MK_BF16,
-                             .tree = p->blocks > 0,
+                             .tree = p->blocks ? MK_COMBINE_NODES : MK_COMBINE_IN_TURN,
                              .space = MK_SPACE_ARG2};
     for (uint32_t row = from; row < from + rows; row++) {
         struct gemm_rs_area before = {.rows = row, .cols = tile->cols};
@@ -95,7 +95,7 @@ MK_ROLE void gemm_rs_add(const struct gemm_rs_plan *p, struct mk_cta *cta,
                                                        : gemm_rs_joint_offset(p, tile, cta->epoch) +
                                                              gemm_rs_joint_slab(p, rank, i)) +
                                                 gemm_rs_bytes(p, &before),
-                                            1, MK_SPACE_HEAP};
+                                            1, MK_SPACE_HEAP, 0};
         uint64_t at = tile->row + row - (p->gathers ? 0 : (uint64_t)rank * p->shard_rows);
         sum.destination = (at * p->n + tile->col) * 2;
         mk_cta_combine(cta, &sum);

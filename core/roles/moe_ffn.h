@@ -26,15 +26,20 @@
  *
  * Numbers
  *   Sums are fp32 in one order (core/cta_sums.h), so every run gives the same bits in both modes.
+ *   Where they are the same everywhere (MK_EVERYWHERE), a token's experts are added in a tree of
+ *   runs of experts, of which each rank and node has a node: one row travels, as in deterministic
+ *   mode. Products have all of K on one rank, in one sequence.
  *   In fast mode rows, and the sums of ranks and nodes, are rounded to bf16. With the rounding of
  *   the activation and of Y that makes five independent errors of u = 1.66e-3 in the norm, 3.7e-3
- *   in all; in deterministic mode sqrt(2) u = 2.4e-3.
+ *   in all; in deterministic mode sqrt(2) u = 2.4e-3. With back=fp8 sums of ranks and nodes are
+ *   e4m3 with an fp32 scale for each 128 of a row (core/quantize.h), which makes each 2.6e-2 of
+ *   what crosses.
  *
  * Bytes moved
  *   They depend on the ids: those of dispatch, and the same way back. Over NVLink a row comes to
  *   the rank that adds from each other rank of its node where a token has an expert, and along the
  *   rail one from each other node where it has one. A row is H numbers, bf16 in fast mode and fp32
- *   in deterministic mode.
+ *   in deterministic mode; with back=fp8 a record of H + 4 ceil(H/128) bytes in whole 16.
  *
  * Buffer reuse
  *   As in dispatch: one buffer of everything but what ranks say, and no credits. All that moves in
@@ -158,6 +163,7 @@ MK_ROLE struct mk_sums moe_ffn_sums(const struct moe_ffn_plan *p, struct mk_cta 
     s.count = l->count;
     s.k = d->k;
     s.rank_experts = d->rank_experts;
+    s.tree_experts = p->tree ? d->experts : 0;
     s.records = mk_route_records(&r, l->source);
     s.position = r.position + (uint64_t)l->source * d->k * 4;
     s.rows = p->made;
@@ -169,7 +175,8 @@ MK_ROLE struct mk_sums moe_ffn_sums(const struct moe_ffn_plan *p, struct mk_cta 
     s.whole_room = r.relay_room;
     s.whole_at = r.sent_at;
     s.elements = p->hidden;
-    s.from = s.to = p->number;
+    s.from = p->number;
+    s.carried = s.to = p->carried;
     s.space = MK_SPACE_HEAP;
     s.local = mk_local_of(&d->topo, d->topo.rank);
     s.destination = 0;
@@ -212,7 +219,7 @@ MK_ROLE int moe_ffn_give_part(const struct moe_ffn_plan *p, struct mk_cta *cta, 
     struct mk_sums s = moe_ffn_sums(p, cta, rank, chunk, &l);
     s.local = to;
     s.destination =
-        p->back + ((uint64_t)local * r->landed_room + begin + l.first) * p->result_bytes;
+        p->back + ((uint64_t)local * r->landed_room + begin + l.first) * p->carried_bytes;
     mk_cta_add_up(cta, &s);
     mk_cta_signal(cta, to, moe_ffn_back_flag(p, node, local, moe_ffn_part_of(p, l.first)),
                   cta->epoch);
@@ -239,13 +246,13 @@ MK_ROLE int moe_ffn_send_sums(const struct moe_ffn_plan *p, struct mk_cta *cta, 
     s.reach = MK_REACH_NODE;
     if (moe_ffn_await_sums(p, cta, node, &l, &s))
         return 1;
-    s.destination = p->sums + ((uint64_t)node * r->relay_room + l.first) * p->result_bytes;
+    s.destination = p->sums + ((uint64_t)node * r->relay_room + l.first) * p->carried_bytes;
     mk_cta_add_up(cta, &s);
     c.id = s.id;
     c.space = MK_SPACE_HEAP;
     c.source = s.destination;
-    c.destination = p->whole + ((uint64_t)own_node * r->relay_room + l.first) * p->result_bytes;
-    c.bytes = l.count * p->result_bytes;
+    c.destination = p->whole + ((uint64_t)own_node * r->relay_room + l.first) * p->carried_bytes;
+    c.bytes = l.count * p->carried_bytes;
     return mk_cta_put(cta, rank, &c, moe_ffn_sum_flag(p, own_node, chunk));
 }
 

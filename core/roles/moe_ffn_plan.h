@@ -22,21 +22,25 @@ struct moe_ffn_plan {
     uint32_t chunk_parts;          /* of a chunk */
     uint32_t list_chunks;          /* of the longest list of tokens whose sums come back */
     uint32_t tiles;                /* room for: row_tiles * (up_tiles + down_tiles) */
-    uint32_t number;               /* enum mk_dtype of results on their way back */
+    /* enum mk_dtype of results, and of what ranks and nodes have added of them, on its way back */
+    uint32_t number, carried;
+    uint32_t tree; /* 1: a token's experts are added in a tree (core/sum_tree.h) */
     /* where results (the heap, at `made`; or an argument, complete when the launch begins) and Y
      * lie: enum mk_space */
     uint32_t made_space, y_space;
     uint32_t flag_acted, flag_made, flag_back, flag_sum;
-    uint64_t act_bytes;    /* of a row of the activation */
-    uint64_t result_bytes; /* of a row of results */
+    uint64_t act_bytes;     /* of a row of the activation */
+    uint64_t result_bytes;  /* of a row of results */
+    uint64_t carried_bytes; /* of a sum on its way back */
     /* Offsets in the heap. */
     uint64_t acted;      /* [row_tiles * tile_m] of act_bytes, bf16 or e4m3 */
     uint64_t act_scales; /* of e4m3: [ceil(inner / 128)][row_tiles * tile_m] fp32 */
     uint64_t made;       /* [row_tiles * tile_m] of result_bytes */
-    /* [gpus][landed_room] of result_bytes: what other ranks of this node have added for tokens that
+    /* [gpus][landed_room] of carried_bytes: what other ranks of this node have added for tokens that
      * this rank has brought them, in the order of the table `push` */
     uint64_t back;
-    uint64_t sums; /* [nodes][relay_room] of result_bytes: what this node has for tokens of another,
+    uint64_t
+        sums; /* [nodes][relay_room] of carried_bytes: what this node has for tokens of another,
                      * as they came */
     uint64_t whole; /* the same: what other nodes have for this rank's, in the order of `sent` */
 };

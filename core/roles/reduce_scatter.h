@@ -66,7 +66,8 @@ MK_ROLE int reduce_scatter_add(const struct reduce_scatter_plan *p, struct mk_ct
     sum->elements = reduce_scatter_elements(p, chunk);
     sum->from = MK_BF16;
     sum->local = mk_local_of(t, t->rank);
-    sum->tree = 0;
+    sum->tree = MK_COMBINE_IN_TURN;
+    sum->records = 0;
     for (uint32_t i = 0; i < t->gpus; i++) {
         if (mk_cta_wait(cta, reduce_scatter_part_flag(p, node, i, chunk), cta->epoch,
                         MK_CAUSE_DATA))

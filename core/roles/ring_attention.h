@@ -26,7 +26,10 @@
  * step s local rank l receives from l + s, and no two senders share an ingress. A chunk goes over
  * NVLink in pieces, which different CTAs push, so that heads arrive soon and in their order.
  *
- * Steps come in one order, so every run gives the same bits.
+ * Steps come in one order, so every run gives the same bits. Where a row's are the same everywhere
+ * (MK_EVERYWHERE), keys come in blocks of fixed size at fixed places of the sequence, from the last
+ * that a row sees to the first, whichever rank has them (ring_attention_keys): under a mask a rank's
+ * own keys still come first. What a row does not see of a block changes nothing of it.
  *
  * Bytes moved
  *   Every rank reads W shards of K and V and has one. (nodes - 1) shards come by its rail, since

@@ -9,7 +9,8 @@ struct ring_attention_plan {
     struct mk_topo topo;
     struct mk_role_split split;
     uint32_t batch, heads, kv_heads, head_dim, causal;
-    uint32_t rows; /* that this rank holds, per batch */
+    uint32_t ordered; /* 1: keys are taken in the order of the sequence (ring_attention_keys) */
+    uint32_t rows;    /* that this rank holds, per batch */
     /* Zigzag: a rank has 2 blocks of the sequence, else 1 (core/attention_shards.h). The first
      * `whole` blocks have `half` rows, the next one `last`, those behind it none. */
     uint32_t halves, half, whole, last;
@@ -96,6 +97,31 @@ MK_PURE uint32_t ring_attention_source(const struct ring_attention_plan *p, uint
     const struct mk_topo *t = &p->topo;
     return mk_rank_at(t, (mk_node_of(t, t->rank) + step / t->gpus) % t->nodes,
                       (mk_local_of(t, t->rank) + step % t->gpus) % t->gpus);
+}
+
+/* A run of keys of a tile: a half of a rank's. */
+struct ring_attention_keys {
+    uint32_t rank, half;
+};
+
+/* Run `run` of the tiles whose queries are in half `q_half` of this rank's; 0: there are no more. Of
+ * each rank in its turn the half that the queries are in, then the other. Ordered: blocks of the
+ * sequence from the last that the queries see to the first, whoever has them. */
+MK_PURE int ring_attention_keys(const struct ring_attention_plan *p, uint32_t q_half, uint32_t run,
+                                struct ring_attention_keys *out)
+{
+    const uint32_t world = mk_world(&p->topo);
+    if (!p->ordered) {
+        out->rank = ring_attention_source(p, run / p->halves);
+        out->half = q_half ^ (run % p->halves);
+        return run / p->halves < world;
+    }
+    const uint32_t blocks = p->causal ? ring_attention_block(p, p->topo.rank, q_half) + 1
+                                      : p->whole + (p->last > 0),
+                   block = blocks - 1 - run;
+    out->half = p->halves == 2 && block >= world;
+    out->rank = out->half ? 2 * world - 1 - block : block;
+    return run < blocks;
 }
 
 /* Chunk `part` (0: K, 1: V) of rows of a half of a KV head. Chunks are numbered head by head, which

@@ -90,6 +90,8 @@ void json_problem(FILE *f, const struct mk_problem *q)
         json_text(f, "b_layout", q->b_transposed ? "nk" : "kn");
     if (op->fp8)
         json_text(f, "dtype", plan_dtypes[plan_dtype(q)]);
+    if (op->back_fp8)
+        json_text(f, "back", plan_backs[q->back_fp8]);
     if (op->epilogue)
         json_text(f, "epilogue", epilogue_text(q->epilogue, words));
     if (q->deterministic == MK_EVERYWHERE)

@@ -40,6 +40,11 @@ static int problem_has_layout(enum mk_op op, const void *nothing)
     return op_of(op)->b_layout;
 }
 
+static int problem_takes_back(enum mk_op op, const void *nothing)
+{
+    return op_has_back(op);
+}
+
 static int problem_takes_fp8(enum mk_op op, const void *nothing)
 {
     return op_has_fp8(op);
@@ -211,6 +216,17 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
         .contexts = problem_ops_where(command, problem_takes_fp8, NULL),
         .group = PROBLEM_GROUP};
     *problem_add(t) = (struct option_spec){
+        "back",
+        OPTION_WORD,
+        AT(back),
+        "bf16|fp8",
+        "how sums of tokens travel back: fp8, e4m3 with an fp32 scale for each 128 of a row, half "
+        "the bytes and 2.6e-2 of error for each rank or node that they come from. Default bf16",
+        .words = plan_backs,
+        .word_count = 2,
+        .contexts = problem_ops_where(command, problem_takes_back, NULL),
+        .group = PROBLEM_GROUP};
+    *problem_add(t) = (struct option_spec){
         "epilogue",
         OPTION_WORD,
         AT(epilogue),
@@ -235,8 +251,8 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
         AT(deterministic),
         NULL,
         "a row of C has the same bits whatever M, the plan and the number of ranks: more than "
-        "--deterministic. ag_gemm, moe_dispatch_gemm; gemm_rs and gemm_ar on 1, 2, 4 or 8 ranks, "
-        "with a K of 64s",
+        "--deterministic. ag_gemm, moe_dispatch_gemm; ring_attention whose ranks' runs of rows are "
+        "128s; on 1, 2, 4 or 8 ranks moe_ffn and, with a K of 64s, gemm_rs and gemm_ar",
         .max = MK_EVERYWHERE,
         .group = PROBLEM_GROUP};
     *problem_add(t) = (struct option_spec){
@@ -447,6 +463,7 @@ void problem_fill(struct problem_options *o, enum op_size size, struct mk_proble
     op_set_limit(q, o->limit);
     op_set_drops(q, o->drops);
     q->b_transposed = o->layout;
+    q->back_fp8 = o->back;
     q->deterministic = o->deterministic;
     if (o->epilogue)
         epilogue_read("", epilogues[o->epilogue], &q->epilogue, NULL, 0);
@@ -470,6 +487,8 @@ const char *problem_text(const struct mk_problem *q, char text[PROBLEM_TEXT])
     if (plan_dtype(q))
         used +=
             (size_t)snprintf(text + used, PROBLEM_TEXT - used, " %s", plan_dtypes[plan_dtype(q)]);
+    if (q->back_fp8)
+        used += (size_t)snprintf(text + used, PROBLEM_TEXT - used, " back %s", plan_backs[1]);
     if (q->epilogue)
         used += (size_t)snprintf(text + used, PROBLEM_TEXT - used, " %s",
                                  epilogue_text(q->epilogue, words));

@@ -13,6 +13,9 @@
 #define PANEL_ROWS 128
 #define BF16 0x1p-8
 #define FP32 0x1p-23
+#define E4M3 0x1p-4
+#define E4M3_LEAST                                                                                 \
+    (0x1p-10 / 448) /* half a step of the smallest codes, of the largest of a block */
 
 struct panel {
     uint16_t *narrow;             /* B1 and B2 of an expert as they are */
@@ -136,7 +139,9 @@ static void check_moe_ffn_add_panel(const struct check_moe_ffn *c, const struct 
         for (uint64_t j = 0; j < h; j++) {
             double value = p->row[row * h + j], off = p->row_off[row * h + j];
             if (!c->deterministic)
-                off += (1 + crosses) * BF16 * (fabs(value) + off);
+                off += (c->back_fp8 ? 1 : 1 + crosses) * BF16 * (fabs(value) + off);
+            for (int link = 0; link < crosses && c->back_fp8; link++)
+                off += E4M3 * (fabs(value) + off);
             p->y[to + j] += weight * value;
             p->y_off[to + j] += fabs(weight) * off;
             p->y_size[to + j] += fabs(weight) * (fabs(value) + off);
@@ -167,6 +172,16 @@ static void check_moe_ffn_add_expert(const struct check_moe_ffn *c, const struct
     }
 }
 
+/* The largest that a sum of the block may be that element `at` is in, of rows of h. */
+static double check_moe_ffn_largest(const struct panel *p, uint64_t h, uint64_t at)
+{
+    const uint64_t first = at - at % h % MK_SCALE_BLOCK, left = h - first % h;
+    double largest = 0;
+    for (uint64_t i = 0; i < left && i < MK_SCALE_BLOCK; i++)
+        largest = fmax(largest, p->y_size[first + i]);
+    return largest;
+}
+
 static void check_moe_ffn_judge(const struct check_moe_ffn *c, const struct panel *p,
                                 struct check_result *r)
 {
@@ -175,6 +190,8 @@ static void check_moe_ffn_judge(const struct check_moe_ffn *c, const struct pane
         double value = (double)mk_bf16_to_float(c->y[i]), reference = p->y[i],
                off = fabs(value - reference);
         double bound = p->y_off[i] + (double)(c->problem.k + 1) * FP32 * p->y_size[i];
+        if (c->back_fp8)
+            bound += check_moe_ffn_links(c) * E4M3_LEAST * check_moe_ffn_largest(p, h, i);
         bound += BF16 * (fabs(reference) + bound);
         check_add(r, i / h, i % h, value, reference,
                   bound > 0 ? off / bound
@@ -221,8 +238,10 @@ static void check_moe_ffn_close_panel(struct panel *p)
 
 double check_moe_ffn_frobenius(const struct check_moe_ffn *c)
 {
-    const double roundings = c->deterministic ? CHECK_ACTIVATION : CHECK_FAST;
-    return c->cut > 0 ? sqrt(roundings * roundings + CHECK_FLIPS * CHECK_FLIPS) : roundings;
+    const double roundings = c->deterministic ? CHECK_ACTIVATION : CHECK_FAST,
+                 flips = c->cut > 0 ? CHECK_FLIPS : 0,
+                 back = c->back_fp8 ? CHECK_BACK * CHECK_BACK * check_moe_ffn_links(c) : 0;
+    return flips + back > 0 ? sqrt(roundings * roundings + flips * flips + back) : roundings;
 }
 
 int check_moe_ffn(const struct check_moe_ffn *c, const struct check_pace *pace,

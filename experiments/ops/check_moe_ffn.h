@@ -10,6 +10,9 @@
  *   sum           by |weight|; (k + 1) e of the sum of what is added; in fast mode u of that for a
  *                 rank's sum that crosses NVLink, and for a node's that crosses the network
  *   Y             its rounding, u
+ * Where sums come back as e4m3 (back=fp8), in place of u of a sum that crosses a link 2^-4 of it, the
+ * unit roundoff of 4 significant bits, and half a step of the smallest codes: 2^-10 of the scale,
+ * which is the largest of 128 over 448.
  * Of FP8 (X, B1 and B2 as codes and scales say them, the activation quantised, in blocks of 128 of
  * a row, as core/quantize.h does):
  *   gate, up      `cut` sum |x||B1| besides (check.h), which is at most |x| |column of B1|
@@ -21,7 +24,9 @@
  * the next, and is then that distance off, 2^-3 of it at most: sqrt(2^-3 d) = 6e-3 in all.
  *
  * In the norm the roundings are independent: of activation and Y sqrt(2) of one, in fast mode of
- * rows, ranks' sums and nodes' sums too, sqrt(5). */
+ * rows, ranks' sums and nodes' sums too, sqrt(5). With back=fp8 a sum that crosses is off by an even
+ * share of a step, 2^-3 of a number or less: 2^-3 / sqrt(12) in the norm at most, and as much again
+ * for the second link. */
 #ifndef MK_CHECK_MOE_FFN_H
 #define MK_CHECK_MOE_FFN_H
 
@@ -29,7 +34,8 @@
 #include "core/plan.h"
 
 #define CHECK_ACTIVATION (1.4143 * CHECK_FROBENIUS)
-#define CHECK_FLIPS 6e-3 /* codes of the activation, where a tensor core has added e4m3 */
+#define CHECK_BACK 3.61e-2 /* of a sum that comes back as e4m3 */
+#define CHECK_FLIPS 6e-3   /* codes of the activation, where a tensor core has added e4m3 */
 
 #ifdef __cplusplus
 extern "C" {
@@ -38,7 +44,7 @@ extern "C" {
 struct check_moe_ffn {
     struct mk_moe problem;
     uint32_t behind; /* the last so many tokens have no Y */
-    int b_transposed, deterministic, fp8;
+    int b_transposed, deterministic, fp8, back_fp8;
     double cut;           /* of e4m3, see check.h */
     struct mk_topo topo;  /* and this rank in it */
     const void *x;        /* [T, H] bf16; of FP8 records */
@@ -58,6 +64,12 @@ double check_moe_ffn_frobenius(const struct check_moe_ffn *c);
 /* The most that a quantised activation may be off: its value v of a block whose largest is amax,
  * each within `off`, `off_amax`. *acted: as codes and scale say it. */
 double check_moe_ffn_quantised(double v, double off, double amax, double off_amax, double *acted);
+
+/* Links that a token's sums may cross, one after the other. */
+MK_PURE uint32_t check_moe_ffn_links(const struct check_moe_ffn *c)
+{
+    return (c->topo.gpus > 1) + (c->topo.nodes > 1);
+}
 
 /* Adds to *result; `pace` as in check.h. 0, -ENOMEM, or what meet returned. */
 int check_moe_ffn(const struct check_moe_ffn *c, const struct check_pace *pace,

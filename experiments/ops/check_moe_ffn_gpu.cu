@@ -15,6 +15,8 @@
 enum { TILE = 32, DEPTH = 8, SIDE = 2, THREADS = TILE / SIDE * (TILE / SIDE), PANEL_ROWS = 4096 };
 #define BF16 0x1p-8f
 #define FP32 0x1p-23f
+#define E4M3 0x1p-4f
+#define E4M3_LEAST (0x1p-10 / 448)
 
 /* A B of one expert as codes and scales, [n, k]; of B1 gate, then up, each with scales of its own. */
 struct factor {
@@ -35,6 +37,7 @@ struct layer {
     float *y, *y_off, *y_size;    /* [T, H]: the sum, its bound, the sum of absolute values */
     uint64_t judged, k, h, inner; /* judged: tokens that have a Y */
     uint32_t rows, crosses;       /* of the panel; links that a sum crosses */
+    uint32_t links;               /* that sums come back over as e4m3; 0: as bf16 or fp32 */
     int transposed, deterministic, fp8;
 };
 
@@ -203,11 +206,23 @@ static __global__ void layer_down(const struct layer l)
             float value = s.of[0][i][j], off = s.size[1][i][j], weight = l.weights[l.places[row]];
             uint64_t to = l.places[row] / l.k * l.h + col;
             if (!l.deterministic)
-                off += (1 + l.crosses) * BF16 * (fabsf(value) + off);
+                off += (l.links ? 1 : 1 + l.crosses) * BF16 * (fabsf(value) + off);
+            for (uint32_t link = 0; link < l.crosses && l.links; link++)
+                off += E4M3 * (fabsf(value) + off);
             l.y[to] += weight * value;
             l.y_off[to] += fabsf(weight) * off;
             l.y_size[to] += fabsf(weight) * (fabsf(value) + off);
         });
+}
+
+/* The largest that a sum of the block may be that element `at` is in. */
+static __device__ double largest(const struct layer &l, uint64_t at)
+{
+    const uint64_t first = at - at % l.h % MK_SCALE_BLOCK, left = l.h - first % l.h;
+    float most = 0;
+    for (uint64_t i = 0; i < left && i < MK_SCALE_BLOCK; i++)
+        most = fmaxf(most, l.y_size[first + i]);
+    return most;
 }
 
 /* Each thread: elements a grid apart. */
@@ -219,6 +234,7 @@ static __global__ void layer_judge(const struct layer l, struct check_result *re
         float value = mk_bf16_to_float(l.result[i]), reference = l.y[i];
         double off = fabs((double)value - reference);
         double bound = l.y_off[i] + (double)(l.k + 1) * FP32 * l.y_size[i];
+        bound += l.links ? l.links * E4M3_LEAST * largest(l, i) : 0;
         bound += BF16 * (fabs((double)reference) + bound);
         double share = !isfinite(value) ? INFINITY
                        : off == 0       ? 0
@@ -361,6 +377,7 @@ int check_moe_ffn_gpu(const struct check_moe_ffn *c,
     l.deterministic = c->deterministic;
     l.fp8 = c->fp8;
     l.cut = (float)c->cut;
+    l.links = c->back_fp8 ? check_moe_ffn_links(c) : 0;
     const void *x = layer_alloc(memory, &count, c->x,
                                 c->fp8 ? m->tokens * quantize_record(m->hidden) : out * 2, &err);
     l.x = (const uint16_t *)x;

@@ -141,6 +141,7 @@ static int moe_ffn_check(const struct run_data *d, const void *const arguments[R
         .deterministic = q->deterministic,
         .topo = {q->topo.nodes, q->topo.gpus, d->job->identity.rank},
         .fp8 = q->fp8,
+        .back_fp8 = q->back_fp8,
         .cut = q->fp8 && q->exec == MK_EXEC_CUDA ? CHECK_FP8_CUT : 0,
         .x = arguments[0],
         .ids = ids,

@@ -67,7 +67,8 @@ PTX_FN void attention_softmax(float (&s)[shape::keys / 2], struct attention_rows
             scaled = 0; /* no key yet: all weights are 0 */
         factor[r] = ptx_exp2(fmaf(rows->maximum[r], scale, -scaled));
         rows->maximum[r] = m;
-        float sum[2] = {rows->sum[r] * factor[r], 0};
+        /* rounded by itself in each form of this, with a mask and without */
+        float sum[2] = {__fmul_rn(rows->sum[r], factor[r]), 0};
 #pragma unroll
         for (int i = 0; i < shape::keys / 4; i++) {
             float *w = &s[i / 2 * 4 + r * 2 + i % 2];

@@ -17,25 +17,10 @@ PTX_FN void gemm_quantize_box(const float *sum, uint32_t box, float *scales)
 #pragma unroll
     for (int low = 0; low < 4; low += 2) { /* of the row, and of that 8 further on */
         const uint32_t r = row + low * 4;
-        float amax = 0;
-#pragma unroll
-        for (int j = 0; j < 32; j++)
-            amax = quantize_larger(amax, sum[j / 2 * 4 + low + j % 2]);
-        amax = quantize_largest_of(amax, 4);
-        const float up = quantize_up(amax);
-        const bool odd = lane % 2;
         const uint32_t at = box + r * 128 + lane % 2 * 8 + lane / 2 * 4;
-        /* Of 16 columns a lane has two codes in each half: of the first half's four the lower of two
-         * lanes makes a word, of the second's the upper. */
-#pragma unroll
-        for (int j = 0; j < 8; j++) {
-            const float *d = sum + j * 8 + low;
-            const uint32_t first = quantize_pair(d[0], d[1], up),
-                           second = quantize_pair(d[4], d[5], up),
-                           other = __shfl_xor_sync(0xffffffff, odd ? first : second, 1);
-            ptx_store_shared(at + (j ^ (r % 8)) * 16,
-                             odd ? other | second << 16 : first | other << 16);
-        }
+        const float amax = quantize_quad(sum, low, lane % 2, [&](int j, uint32_t word) {
+            ptx_store_shared(at + (j ^ (r % 8)) * 16, word);
+        });
         if (lane == 0)
             scales[r] = quantize_scale(amax);
     }

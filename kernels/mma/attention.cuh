@@ -235,7 +235,7 @@ PTX_FN void mma_hide(float (&s)[shape::blocks][shape::scores], int32_t keys, int
                 s[m][i] = -INFINITY;
 }
 
-/* Raises the references of the warp's rows to their highest scores, `most` in this thread. */
+/* Raises the references of those of the warp's rows to their highest scores that need it; `most`: in this thread. */
 template <class shape>
 PTX_FN void mma_raise(float (&o)[shape::blocks][shape::sums],
                       struct mma_attention_rows<shape> *rows, const float (&most)[shape::blocks][2],
@@ -248,10 +248,12 @@ PTX_FN void mma_raise(float (&o)[shape::blocks][shape::sums],
             float top = most[m][r];
             top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
             top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2));
-            top = fmaxf(rows->reference[m][r], top * scale);
+            /* a row's follows from the row alone, not from others of its warp */
+            top = fmaf(top, scale, -rows->reference[m][r]) > 8 ? __fmul_rn(top, scale)
+                                                               : rows->reference[m][r];
             const float factor = ptx_exp2(rows->reference[m][r] - top);
             rows->reference[m][r] = top;
-            rows->sum[m][r] *= factor;
+            rows->sum[m][r] = __fmul_rn(rows->sum[m][r], factor);
 #pragma unroll
             for (int i = 0; i < shape::sums / 2; i++)
                 o[m][i / 2 * 4 + r * 2 + i % 2] *= factor;

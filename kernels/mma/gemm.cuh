@@ -89,8 +89,9 @@ struct mma_source {
      * it has the tile's rows; the others' products are zeros. */
     static constexpr bool gathers = false;
 
-    /* A and B are e4m3, with scales of blocks: struct mma_scales scales(const struct mk_tile *) const
-     * says where the tile's are. */
+    /* A and B are e4m3, with scales of blocks: struct mma_scales scales(const struct mk_tile *,
+     * uint32_t row) const says where those of rows `row` and row + 8 of the tile are. All consumer
+     * threads call it, once a tile, behind `begin`. */
     static constexpr bool scaled = false;
 
     /* A tile's columns of B are two runs, half of them each: the second begins `second` columns

@@ -9,12 +9,21 @@
 
 #include "kernels/mma/gemm.cuh"
 
-/* Where a tile's scales lie, from its first row and column on: a + block * a_pitch + row, of `rows`
- * rows, and b + block. */
+/* Where scales lie: of a lane's upper row and of its lower one a[i] + block * a_pitch, and of the
+ * tile's columns b + block; of a second run of columns `second` behind that. */
 struct mma_scales {
-    const float *a, *b;
-    uint32_t a_pitch, rows;
+    const float *a[2], *b;
+    uint32_t a_pitch, second;
 };
+
+/* Of rows whose scales follow each other: a + block * a_pitch + row, of `rows`; those behind them have
+ * the last one's, and are dropped. */
+PTX_FN struct mma_scales mma_scales_of_rows(const float *a, uint32_t a_pitch, uint32_t row,
+                                            uint32_t rows, const float *b)
+{
+    const uint32_t last = rows - 1;
+    return {{a + (row < last ? row : last), a + (row + 8 < last ? row + 8 : last)}, b, a_pitch, 0};
+}
 
 /* Where a lane loads its next fragments of a stage from. It is turned in place: what is worked out
  * ahead would keep a register. */
@@ -28,12 +37,12 @@ struct mma_promote_lane {
     }
 };
 
-/* The products of a stage, which are added to `sum` by a scale of each of the lane's two rows.
- * Fragments are loaded a step, of 16 columns and 32 of K, before their products. When the last are
+/* The products of a stage, which are added to `sum` by a scale of each of the lane's two rows and
+ * each run of columns. Fragments are loaded a step, of 16 columns and 32 of K, before their products. When the last are
  * loaded the stage is given back. */
-template <class shape>
+template <class shape, int runs>
 PTX_FN void mma_promote_stage(float (&sum)[shape::sums], struct mma_promote_lane from,
-                              uint32_t empty, const float (&scale)[2])
+                              uint32_t empty, const float (&scale)[runs][2])
 {
     constexpr int groups = shape::columns / 16, steps = 2 * groups;
     float raw[shape::sums] = {};
@@ -64,7 +73,7 @@ PTX_FN void mma_promote_stage(float (&sum)[shape::sums], struct mma_promote_lane
         }
 #pragma unroll
     for (int j = 0; j < shape::sums; j++)
-        sum[j] = __fmaf_rn(scale[j / 2 % 2], raw[j], sum[j]);
+        sum[j] = __fmaf_rn(scale[j / (shape::sums / runs)][j / 2 % 2], raw[j], sum[j]);
 }
 
 template <class shape, class tile_source, class first>
@@ -75,24 +84,30 @@ PTX_FN void mma_promote(float (&sum)[shape::blocks][shape::sums], uint32_t share
 {
     static_assert(shape::blocks == 1 && shape::tile_k == 64 && shape::tile_n <= 128 && !shape::b_kn,
                   "a stage is a block of scales, of which a tile has one of B's");
-    struct mma_scales of = source->scales(tile);
-    const uint32_t row = shape::row(threadIdx.x / 32, 0) + threadIdx.x % 32 / 4,
-                   last = of.rows - 1; /* rows behind it have its scales, and are dropped */
-    of.a += row < last ? row : last;
-    const uint32_t lower = row + 8 < last ? 8 : row < last ? last - row : 0;
+    constexpr int runs = tile_source::two_runs ? 2 : 1;
     ring_wait_full<shape::stages>(shared + shape::barriers_offset, at, limit_ns);
     landed();
+    struct mma_scales of =
+        source->scales(tile, shape::row(threadIdx.x / 32, 0) + threadIdx.x % 32 / 4);
 #pragma unroll
     for (int j = 0; j < shape::sums; j++)
         sum[0][j] = 0;
 #pragma unroll 1
     for (uint32_t left = stages_of_k; left; left--) {
         const uint32_t stage = shared + at->stage * shape::stage_bytes;
-        const float scale[2] = {mma_load_l2(of.a) * *of.b, mma_load_l2(of.a + lower) * *of.b};
-        mma_promote_stage<shape>(
+        const float a[2] = {mma_load_l2(of.a[0]), mma_load_l2(of.a[1])};
+        float scale[runs][2];
+#pragma unroll
+        for (int run = 0; run < runs; run++) {
+            const float b = of.b[run * of.second];
+            scale[run][0] = a[0] * b;
+            scale[run][1] = a[1] * b;
+        }
+        mma_promote_stage<shape, runs>(
             sum[0], {stage + lane->a, stage + lane->b},
             pipeline_empty<shape::stages>(shared + shape::barriers_offset, at->stage), scale);
-        of.a += of.a_pitch;
+        of.a[0] += of.a_pitch;
+        of.a[1] += of.a_pitch;
         of.b++;
         pipeline_step<shape::stages>(at);
         if (left > 1)

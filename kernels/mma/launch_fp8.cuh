@@ -6,6 +6,33 @@
 #include "kernels/mma/gemm_promote.cuh"
 #include "kernels/mma/launch.cuh"
 
+/* Calls `call` with an object of the mma_shape of such tiles; -EINVAL where there is none. gated: of
+ * one of a plan's passes. */
+template <bool gated, class function>
+static int mma_fp8_dispatch(uint32_t tile_m, uint32_t tile_n, function call)
+{
+#define MMA_FP8_TRY(rows, columns, k, stages, warps)                                               \
+    if (tile_m == rows && tile_n == columns)                                                       \
+        return call(mma_shape<rows, columns, MMA_B_NK, k, stages, warps, 1, MMA_OP_PRODUCERS>());
+    if constexpr (gated) {
+        MK_MMA_FP8_GATED_TILES(MMA_FP8_TRY)
+    } else {
+        MK_MMA_FP8_TILES(MMA_FP8_TRY)
+    }
+#undef MMA_FP8_TRY
+    return -EINVAL;
+}
+
+/* Of sources of either type; whole_rows: those of gated columns. */
+template <bool whole_rows, bool scaled, class function>
+static int mma_any_dispatch(uint32_t tile_m, uint32_t tile_n, int transposed, function call)
+{
+    if constexpr (scaled)
+        return mma_fp8_dispatch<whole_rows>(tile_m, tile_n, call);
+    else
+        return mma_op_dispatch<whole_rows>(tile_m, tile_n, transposed, call);
+}
+
 /* For mma_op_prepare and mma_op_launch. */
 template <class op> struct mma_fp8_kernels {
     template <class shape> static auto kernel()
@@ -15,12 +42,7 @@ template <class op> struct mma_fp8_kernels {
 
     template <class function> static int dispatch(const struct mk_tuning *t, int, function call)
     {
-#define MMA_FP8_TRY(rows, columns, k, stages, warps)                                               \
-    if (t->tile_m == rows && t->tile_n == columns)                                                 \
-        return call(mma_shape<rows, columns, MMA_B_NK, k, stages, warps, 1, MMA_OP_PRODUCERS>());
-        MK_MMA_FP8_TILES(MMA_FP8_TRY)
-#undef MMA_FP8_TRY
-        return -EINVAL;
+        return mma_fp8_dispatch<false>(t->tile_m, t->tile_n, call);
     }
 };
 

@@ -30,10 +30,10 @@ template <bool scaled_> struct ag_gemm_mma_source : ag_gemm_tiles<mma_op_source,
             tiles::open();
     }
 
-    MMA_MEMBER struct mma_scales scales(const struct mk_tile *tile) const
+    MMA_MEMBER struct mma_scales scales(const struct mk_tile *tile, uint32_t row) const
     {
         const struct ag_gemm_tile_scales s = tiles::tile_scales(tile, 0, odd);
-        return {s.a, s.b, s.a_pitch, s.rows};
+        return mma_scales_of_rows(s.a, s.a_pitch, row, s.rows, s.b);
     }
 
     MMA_MEMBER const struct mma_matrix *a(const struct mk_tile *tile) const

@@ -788,12 +788,6 @@ GEMM_MEMBER void reduce_source<op, sums>::auxiliary_warp(uint32_t warp)
     }
 }
 
-/* The same of FP8: a type of its own, since the templates of both refer to reduce_shared, of which
- * each file has one. */
-template <class op> struct reduce_of_fp8 : op {
-    static constexpr bool norms = false;
-};
-
 struct reduce_maps {
     struct gemm_a a;
 };

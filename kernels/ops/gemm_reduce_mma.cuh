@@ -17,6 +17,7 @@
 #include "kernels/ops/joint.cuh"
 
 #include "kernels/fragments.cuh"
+#include "kernels/mma/gemm_promote.cuh"
 #include "kernels/mma/gemm_tree.cuh"
 #include "kernels/mma/launch.cuh"
 
@@ -47,7 +48,7 @@ PTX_SHARED(struct reduce_half, reduce_halves, 2);
 
 /* number: of sums that go from rank to rank, enum mk_dtype. */
 template <class op, int number> struct reduce_mma_source : mma_op_source {
-    static constexpr bool announces = true, tree = op::tree;
+    static constexpr bool announces = true, tree = op::tree, scaled = op::scaled;
     static constexpr int loads = number == MK_FP24 ? 1 : 2; /* of others' sums, under way */
 
     const typename op::plan *plan;
@@ -125,6 +126,20 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
             mine->terms[1].source = mine->terms[1].count = 0;
         }
         mma_op_source::begin(i, tile);
+    }
+
+    /* Consumers learn which tile it is from who describes it. */
+    MMA_MEMBER struct mma_scales scales(const struct mk_tile *, uint32_t row) const
+    {
+        const struct gemm_rs_plan *p = reduction();
+        const struct mk_tile *tile = &reduce_halves[threadIdx.x / 128].tile;
+        const uint32_t b_pitch = ((p->k + 127) / 128 + 3) / 4 * 4;
+        ptx_bar_sync(1 + threadIdx.x / 128, 128);
+        const uint32_t first = tile->a_slab * p->shard_rows + tile->row;
+        return mma_scales_of_rows((const float *)launch->arguments[MK_SPACE_ARG3] + first, p->m,
+                                  row, p->m - first,
+                                  (const float *)launch->arguments[MK_SPACE_ARG4] +
+                                      (uint64_t)(tile->col / 128) * b_pitch);
     }
 
     MMA_MEMBER const struct mma_matrix *a(const struct mk_tile *) const
@@ -334,18 +349,18 @@ template <class op, int number> struct reduce_on_mma {
         char *const a = (char *)l->arguments[MK_SPACE_ARG0];
         char *const b = (char *)l->arguments[MK_SPACE_ARG1];
         char *const c = (char *)l->arguments[MK_SPACE_ARG2];
-        const uint64_t pitch = p->k * 2ull, c_pitch = p->n * 2ull;
+        const uint32_t k = op::scaled ? p->k / 2 : p->k; /* e4m3 in pairs */
+        const uint64_t pitch = k * 2ull, c_pitch = p->n * 2ull;
         /* behind a rank's rows lie those of the next */
         const uint32_t before = op::gathers ? p->topo.rank * p->shard_rows : 0,
                        rows = op::gathers && p->shots == 1
                                   ? p->m
                                   : before + gemm_rs_rows(p, p->topo.rank, 0, p->shard_rows);
-        m->a = {a, pitch, 0, p->m, p->k};
-        operands->b = shape::b_kn ? mma_matrix{b, c_pitch, 0, p->k, p->n}
-                                  : mma_matrix{b, pitch, 0, p->n, p->k};
+        m->a = {a, pitch, 0, p->m, k};
+        operands->b =
+            shape::b_kn ? mma_matrix{b, c_pitch, 0, k, p->n} : mma_matrix{b, pitch, 0, p->n, k};
         operands->c = {c, c_pitch, 0, rows, p->n};
-        operands->stages_of_k = operands->stages_of_slice =
-            (uint32_t)mk_ceil_div(p->k, shape::tile_k);
+        operands->stages_of_k = operands->stages_of_slice = (uint32_t)mk_ceil_div(k, shape::tile_k);
         if (((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16)
             return -EINVAL;
         int err = mma_map_b<shape>(operands);
@@ -385,23 +400,27 @@ template <class op, int number> struct reduce_on_mma {
     }
 };
 
-/* What <op>_prepare and <op>_launch (kernels/op.h) are. */
-template <class op>
+/* What <op>_prepare and <op>_launch (kernels/op.h) are; kernels: as mma_op_prepare has it. */
+template <class op, template <class> class kernels = mma_bf16_kernels>
 static int reduce_mma_prepare(const typename op::plan *whole, const struct mk_problem *q,
                               char *error, size_t error_size)
 {
+    typedef reduce_on_mma<op, MK_FP24> exact;
+    typedef reduce_on_mma<op, MK_BF16> fast;
     return op::tiles(whole)->number == MK_FP24
-               ? mma_op_prepare<reduce_on_mma<op, MK_FP24>>(q, error, error_size)
-               : mma_op_prepare<reduce_on_mma<op, MK_BF16>>(q, error, error_size);
+               ? mma_op_prepare<exact, kernels<exact>>(q, error, error_size)
+               : mma_op_prepare<fast, kernels<fast>>(q, error, error_size);
 }
 
-template <class op>
+template <class op, template <class> class kernels = mma_bf16_kernels>
 static int reduce_mma_launch(const typename op::plan *whole, const struct mk_problem *q,
                              const struct gpu_launch *launch, cudaStream_t stream)
 {
+    typedef reduce_on_mma<op, MK_FP24> exact;
+    typedef reduce_on_mma<op, MK_BF16> fast;
     return op::tiles(whole)->number == MK_FP24
-               ? mma_op_launch<reduce_on_mma<op, MK_FP24>>(whole, q, launch, stream)
-               : mma_op_launch<reduce_on_mma<op, MK_BF16>>(whole, q, launch, stream);
+               ? mma_op_launch<exact, kernels<exact>>(whole, q, launch, stream)
+               : mma_op_launch<fast, kernels<fast>>(whole, q, launch, stream);
 }
 
 #endif

@@ -9,6 +9,8 @@
  *       A plan may have an epilogue of rows (core/roles/gemm_rs_norm.h).
  *   static constexpr bool tree
  *       Sums are those of core/sum_tree.h, of plans that have `blocks`.
+ *   static constexpr bool scaled
+ *       A and B are e4m3, with scales of blocks.
  *   const struct gemm_rs_plan *tiles(const plan *)
  *       The part of it that is gemm_rs's.
  *   void after(const plan *, struct mk_cta *, const struct mk_tile *, uint32_t first,
@@ -40,12 +42,14 @@ GPU_OPERATOR(gemm_rs_tree_mma)
 GPU_OPERATOR(gemm_ar_tree_mma)
 GPU_OPERATOR(gemm_rs_fp8) /* of plans of FP8 */
 GPU_OPERATOR(gemm_ar_fp8)
+GPU_OPERATOR(gemm_rs_fp8_mma)
+GPU_OPERATOR(gemm_ar_fp8_mma)
 
 #define REDUCE_MEMBER __device__ __forceinline__
 
 struct gemm_rs_roles {
     typedef struct gemm_rs_plan plan;
-    static constexpr bool gathers = false, tree = false, norms = true;
+    static constexpr bool gathers = false, tree = false, norms = true, scaled = false;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
     {
@@ -80,7 +84,7 @@ struct gemm_rs_roles {
 
 struct gemm_ar_roles {
     typedef struct gemm_ar_plan plan;
-    static constexpr bool gathers = true, tree = false, norms = true;
+    static constexpr bool gathers = true, tree = false, norms = true, scaled = false;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
     {
@@ -151,6 +155,11 @@ REDUCE_MEMBER void reduce_norm(const typename op::plan *plan, const struct gpu_l
 /* Either with sums in a tree: a type of its own, as its kernels are others. */
 template <class roles> struct reduce_in_tree : roles {
     static constexpr bool tree = true;
+};
+
+/* And of FP8. */
+template <class roles> struct reduce_of_fp8 : roles {
+    static constexpr bool norms = false, scaled = true;
 };
 
 #endif

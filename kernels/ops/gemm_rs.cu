@@ -8,6 +8,8 @@ typedef reduce_on_gpu<gemm_rs_roles> gemm_rs_on_gpu;
 
 int gemm_rs_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
+    if (plan->problem.fp8 && plan->problem.engine == MK_ENGINE_MMA)
+        return gemm_rs_fp8_mma_prepare(plan, error, error_size);
     if (plan->problem.fp8)
         return gemm_rs_fp8_prepare(plan, error, error_size);
     if (plan->problem.deterministic == MK_EVERYWHERE)
@@ -20,6 +22,8 @@ int gemm_rs_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 
 int gemm_rs_launch(const struct mk_plan *plan, const struct gpu_launch *launch, cudaStream_t stream)
 {
+    if (plan->problem.fp8 && plan->problem.engine == MK_ENGINE_MMA)
+        return gemm_rs_fp8_mma_launch(plan, launch, stream);
     if (plan->problem.fp8)
         return gemm_rs_fp8_launch(plan, launch, stream);
     if (plan->problem.deterministic == MK_EVERYWHERE)

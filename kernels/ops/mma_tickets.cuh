@@ -3,7 +3,7 @@
 #ifndef MK_KERNELS_MMA_TICKETS_CUH
 #define MK_KERNELS_MMA_TICKETS_CUH
 
-#include "kernels/mma/launch.cuh"
+#include "kernels/mma/launch_fp8.cuh"
 #include "kernels/ops/tickets.cuh"
 
 /* All threads, before the block's first barrier. consumers: warps. */
@@ -62,6 +62,20 @@ template <class derived> struct mma_ticket_source : mma_op_source {
         tile->rows = e->rows;
         tile->col = e->column * tile_n;
         tile->id = e->row / tile_m * columns + e->column;
+    }
+
+    /* Of FP8, whose rows have their scales behind k codes. Rows behind the tile's have the last one's,
+     * and are dropped. */
+    MMA_MEMBER struct mma_scales scales_of_tokens(const struct mk_tile *tile, uint32_t row,
+                                                  uint32_t k, const float *b) const
+    {
+        const derived *of = static_cast<const derived *>(this);
+        const uint32_t last = tile->rows - 1;
+        return {{(const float *)(of->row_of_a(tile, row < last ? row : last) + k),
+                 (const float *)(of->row_of_a(tile, row + 8 < last ? row + 8 : last) + k)},
+                b,
+                1,
+                0};
     }
 
     MMA_MEMBER const struct mma_matrix *a(const struct mk_tile *) const

@@ -33,6 +33,8 @@ struct moe_dispatch_gemm_kernels {
 
 int moe_dispatch_gemm_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
+    if (plan->problem.fp8 && plan->problem.engine == MK_ENGINE_MMA)
+        return moe_dispatch_gemm_fp8_mma_prepare(plan, error, error_size);
     if (plan->problem.engine == MK_ENGINE_MMA)
         return moe_dispatch_gemm_mma_prepare(plan, error, error_size);
     if (plan->problem.fp8)
@@ -43,6 +45,8 @@ int moe_dispatch_gemm_prepare(const struct mk_plan *plan, char *error, size_t er
 int moe_dispatch_gemm_launch(const struct mk_plan *plan, const struct gpu_launch *launch,
                              cudaStream_t stream)
 {
+    if (plan->problem.fp8 && plan->problem.engine == MK_ENGINE_MMA)
+        return moe_dispatch_gemm_fp8_mma_launch(plan, launch, stream);
     if (plan->problem.engine == MK_ENGINE_MMA)
         return moe_dispatch_gemm_mma_launch(plan, launch, stream);
     if (plan->problem.fp8)

@@ -15,6 +15,7 @@
 GPU_OPERATOR(moe_dispatch_gemm)
 GPU_OPERATOR(moe_dispatch_gemm_fp8) /* of plans of FP8 */
 GPU_OPERATOR(moe_dispatch_gemm_mma) /* of plans for engine mma */
+GPU_OPERATOR(moe_dispatch_gemm_fp8_mma)
 
 struct moe_dispatch_gemm_source : moe_source<moe_dispatch_gemm_source> {
     GEMM_MEMBER int await(const struct mk_tile_entry *e)

@@ -1,102 +1,13 @@
-/* MoE dispatch+GEMM on engine mma, for every GPU of compute capability 8.0 and up. Tables, tiles and
- * what moves tokens are those of kernels/ops/moe_dispatch_gemm.cu; the producer's lanes copy each
- * row of A from where its token lies. */
-#include "kernels/op.h"
-
-#include "kernels/mma/launch.cuh"
-#include "kernels/ops/mma_tickets.cuh"
-#include "kernels/ops/moe_take.cuh"
-
-#include "core/roles/moe_dispatch_gemm.h"
-
-GPU_OPERATOR(moe_dispatch_gemm_mma)
-
-struct moe_dispatch_gemm_mma_source
-    : moe_taking<moe_dispatch_gemm_mma_source, mma_ticket_source<moe_dispatch_gemm_mma_source>> {
-    MMA_MEMBER int await(const struct mk_tile_entry *e)
-    {
-        return moe_await_rows(dispatch, &cta, e->row);
-    }
-
-    MMA_MEMBER void open(uint32_t thread)
-    {
-        if (thread == 0)
-            moe_taking::open();
-    }
-};
-
-template <class shape>
-__global__ void __launch_bounds__(mma_threads<shape, moe_dispatch_gemm_mma_source>, 1)
-    moe_dispatch_gemm_mma_kernel(const __grid_constant__ struct moe_dispatch_gemm_plan plan,
-                                 const __grid_constant__ struct gpu_launch launch,
-                                 const __grid_constant__ struct mma_operands operands,
-                                 const __grid_constant__ struct mma_matrix rows_of_a)
-{
-    PTX_SHARED_DYNAMIC(memory);
-    static_assert(shape::shared_bytes >= MK_MMA_ROUTE_SHARED, "what making tables takes");
-    moe_begin_block(&plan.dispatch, &launch, memory);
-    struct moe_dispatch_gemm_mma_source source;
-    source.dispatch = &plan.dispatch;
-    source.launch = &launch;
-    source.operands = &operands;
-    source.rows_of_a = &rows_of_a;
-    source.producer = shape::warps * 32;
-    source.tile_m = shape::tile_m;
-    source.tile_n = shape::tile_n;
-    source.columns = plan.col_tiles;
-    mma_tickets_open(shape::warps);
-    mma_op_source::run<shape>(&operands, &source, memory);
-    __syncthreads();
-    if (threadIdx.x == 0)
-        cta_leave(&launch);
-}
-
-template <class shape>
-static int moe_describe(struct mma_operands *op, struct mma_matrix *a,
-                        const struct moe_dispatch_gemm_plan *p, const struct gpu_launch *l)
-{
-    const uint32_t rows = p->dispatch.row_tiles * p->dispatch.tile_m, k = p->hidden, n = p->inner;
-    char *const x = (char *)l->arguments[MK_SPACE_ARG0],
-                *const b = (char *)l->arguments[MK_SPACE_ARG1],
-                *const c = (char *)l->arguments[MK_SPACE_ARG3];
-    const uint64_t along = k * 2ull, across = n * 2ull;
-    *a = {x, 0, 0, rows, k};
-    op->b = shape::b_kn ? mma_matrix{b, across, k * across, k, n}
-                        : mma_matrix{b, along, n * along, n, k};
-    op->c = {c, across, 0, rows, n};
-    op->stages_of_k = op->stages_of_slice = (uint32_t)mk_ceil_div(k, shape::tile_k);
-    gpu_limit_waits(op, l);
-    return ((uintptr_t)x | (uintptr_t)b | (uintptr_t)c) % 16 ? -EINVAL : 0;
-}
+/* MoE dispatch+GEMM on engine mma, for every GPU of compute capability 8.0 and up. */
+#include "kernels/ops/moe_dispatch_gemm_mma.cuh"
 
 int moe_dispatch_gemm_mma_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
-    const struct moe_dispatch_gemm_plan *p = moe_dispatch_gemm_plan_of(plan);
-    int err = mma_op_dispatch<false>(
-        p->dispatch.tile_m, p->tile_n, plan->problem.b_transposed, [=](auto shape) {
-            typedef decltype(shape) built;
-            return gpu_admit(moe_dispatch_gemm_mma_kernel<built>,
-                             mk_total_blocks(&plan->problem.tuning.split), 1,
-                             mma_threads<built, moe_dispatch_gemm_mma_source>, built::shared_bytes,
-                             error, error_size);
-        });
-    return gpu_prepared(err, p->dispatch.tile_m, p->tile_n, 0, error, error_size);
+    return moe_dispatch_gemm_mma_prepare_by<false>(plan, error, error_size);
 }
 
 int moe_dispatch_gemm_mma_launch(const struct mk_plan *plan, const struct gpu_launch *launch,
                                  cudaStream_t stream)
 {
-    const struct moe_dispatch_gemm_plan *p = moe_dispatch_gemm_plan_of(plan);
-    return mma_op_dispatch<false>(
-        p->dispatch.tile_m, p->tile_n, plan->problem.b_transposed, [=](auto shape) {
-            typedef decltype(shape) built;
-            struct mma_operands operands;
-            struct mma_matrix rows_of_a;
-            int err = moe_describe<built>(&operands, &rows_of_a, p, launch);
-            return err ? err
-                       : gpu_launch_blocks(
-                             moe_dispatch_gemm_mma_kernel<built>, mk_total_blocks(&launch->split),
-                             mma_threads<built, moe_dispatch_gemm_mma_source>, built::shared_bytes,
-                             stream, *p, *launch, operands, rows_of_a);
-        });
+    return moe_dispatch_gemm_mma_launch_by<false>(plan, launch, stream);
 }

@@ -59,6 +59,8 @@ struct moe_ffn_kernels {
 
 int moe_ffn_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
+    if (plan->problem.fp8 && plan->problem.engine == MK_ENGINE_MMA)
+        return moe_ffn_fp8_mma_prepare(plan, error, error_size);
     if (plan->problem.fp8)
         return moe_ffn_fp8_prepare(plan, error, error_size);
     if (plan->problem.engine == MK_ENGINE_MMA)
@@ -68,6 +70,8 @@ int moe_ffn_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 
 int moe_ffn_launch(const struct mk_plan *plan, const struct gpu_launch *launch, cudaStream_t stream)
 {
+    if (plan->problem.fp8 && plan->problem.engine == MK_ENGINE_MMA)
+        return moe_ffn_fp8_mma_launch(plan, launch, stream);
     if (plan->problem.fp8)
         return moe_ffn_fp8_launch(plan, launch, stream);
     if (plan->problem.engine == MK_ENGINE_MMA)

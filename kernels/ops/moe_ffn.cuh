@@ -21,6 +21,7 @@
 GPU_OPERATOR(moe_ffn)
 GPU_OPERATOR(moe_ffn_fp8) /* of plans of FP8 */
 GPU_OPERATOR(moe_ffn_mma) /* of plans for engine mma */
+GPU_OPERATOR(moe_ffn_fp8_mma)
 
 /* Of down: its A (what up stores, rows x I), B and C. Of up B and C are in struct gemm_operands. */
 struct moe_ffn_maps {

@@ -26,7 +26,8 @@ template <class tensor> struct ring_attention_tensors {
  * Not in registers: with three consumer warpgroups there are too few. */
 struct ring_attention_state {
     struct mk_cta cta;
-    uint32_t awaited_run; /* of its keys, those from row awaited_row on have come; 0: none */
+    /* Of the keys of run awaited_run, those from row awaited_row on have come; UINT32_MAX: of none. */
+    uint32_t awaited_run;
     int32_t awaited_row;
     uint32_t blocks; /* of the tile, so far, of this rank's own keys */
     int all_here;    /* all keys of the tile */
@@ -91,7 +92,8 @@ struct ring_attention_tiles : attention_source {
     {
         uint64_t first = (ring_attention_shared->cta.epoch - 1) * (plan->query_tiles + gridDim.x);
         uint64_t i = atomicAdd((unsigned long long *)launch->taken, 1ull) - first;
-        ring_attention_shared->awaited_run = ring_attention_shared->blocks = 0;
+        ring_attention_shared->awaited_run = UINT32_MAX; /* one of others may be the first */
+        ring_attention_shared->blocks = 0;
         ring_attention_shared->all_here = 0;
         return i < plan->query_tiles ? (int32_t)ring_attention_order(plan, (uint32_t)i)
                                      : (int32_t)ATTENTION_NONE;
@@ -106,18 +108,18 @@ struct ring_attention_tiles : attention_source {
         tile->rows = q.rows;
     }
 
-    /* Of each rank in its turn the half that the queries are in, then the other. */
     ATTENTION_MEMBER bool keys(const struct attention_tile &tile, uint32_t run, runs *keys) const
     {
-        uint32_t step = run / plan->halves, q_half = ring_attention_half_of(plan, tile.row);
-        uint32_t half = q_half ^ (run % plan->halves), rank = ring_attention_source(plan, step);
+        const uint32_t q_half = ring_attention_half_of(plan, tile.row);
+        struct ring_attention_keys of;
+        if (!ring_attention_keys(plan, q_half, run, &of))
+            return false;
+        const uint32_t half = of.half, rank = of.rank;
         uint32_t kv_head = ring_attention_kv_head(plan, tile.head);
         uint32_t block = ring_attention_block(plan, rank, half),
                  q_block = ring_attention_block(plan, plan->topo.rank, q_half);
-        if (step >= mk_world(&plan->topo))
-            return false;
         keys->row = 0;
-        if (step == 0) {
+        if (rank == plan->topo.rank) {
             keys->k = &tensors->own[half][0];
             keys->head = kv_head;
             keys->row = half * plan->half;
@@ -179,7 +181,8 @@ struct ring_attention_tiles : attention_source {
                                  int32_t first)
     {
         struct ring_attention_state *state = ring_attention_shared;
-        if (run < plan->halves) { /* this rank's own */
+        struct ring_attention_keys of;
+        if (keys.k <= &tensors->own[1][0]) { /* this rank's own: they come first in `tensors` */
             if (++state->blocks == LOOK_AT_BLOCK && !state->cta.track.events)
                 state->all_here = look(tile);
             return;
@@ -191,11 +194,10 @@ struct ring_attention_tiles : attention_source {
             return;
         state->awaited_run = run;
         state->awaited_row = first / plan->chunk_rows * plan->chunk_rows;
+        ring_attention_keys(plan, ring_attention_half_of(plan, tile.row), run, &of);
         state->ending = ring_attention_before_rows(
-            plan, &state->cta, ring_attention_source(plan, run / plan->halves), tile.slab,
-            ring_attention_kv_head(plan, tile.head),
-            ring_attention_half_of(plan, tile.row) ^ (run % plan->halves), first,
-            min(first + (int32_t)plan->block_rows, keys.keys));
+            plan, &state->cta, of.rank, tile.slab, ring_attention_kv_head(plan, tile.head), of.half,
+            first, min(first + (int32_t)plan->block_rows, keys.keys));
     }
 
     /* The lanes of an intra_comm CTA that is co-resident with this compute CTA, from 0 on. False:

@@ -300,18 +300,61 @@ static void exact_moe_ffn_add_rank(const struct mk_plan *plan, uint64_t seed, ui
     }
 }
 
-/* to += from, rounded where it crosses a link in bf16: `crosses` says so of each rank's tokens. */
-static void exact_moe_ffn_join(const struct mk_plan *plan, float *to, const float *from,
+/* A sum, and how far others may be from it that add the same in another order: that is nothing where
+ * all is exact, which it is but for codes times scales. */
+struct exact_sums {
+    float *of, *off;
+};
+
+/* A block of a sum on its way back as e4m3: as codes and scale say it, and how far another code may
+ * be. */
+static void exact_moe_ffn_quantise(const float *of, const float *off, uint64_t count, float *made,
+                                   float *made_off)
+{
+    uint8_t codes[MK_SCALE_BLOCK];
+    float amax = 0;
+    const float scale = quantize_row_block(of, count, codes);
+    for (uint64_t i = 0; i < count; i++)
+        amax = fmaxf(amax, fabsf(of[i]));
+    const float up = quantize_up(amax);
+    for (uint64_t i = 0; i < count; i++) {
+        const float far = off[i] + 0x1p-20f * fabsf(of[i]) * (off[i] > 0),
+                    low = mk_e4m3_to_float(mk_e4m3_from_float((of[i] - far) * up)),
+                    high = mk_e4m3_to_float(mk_e4m3_from_float((of[i] + far) * up));
+        made[i] = mk_e4m3_to_float(codes[i]) * scale;
+        made_off[i] = (high - low) * scale + 0x1p-22f * fabsf(made[i]);
+    }
+}
+
+/* to += from, rounded where it crosses a link in bf16 or e4m3: `crosses` says so of each rank's
+ * tokens. */
+static void exact_moe_ffn_join(const struct mk_plan *plan, const struct exact_sums *to,
+                               const struct exact_sums *from,
                                int (*crosses)(const struct mk_topo *t, uint32_t rank, uint32_t at),
                                uint32_t at)
 {
-    const struct mk_moe *m = &plan->problem.moe;
-    const struct mk_topo *t = &plan->problem.topo;
-    uint64_t each = m->tokens * m->hidden;
-    for (uint64_t i = 0; i < mk_world(t) * each; i++)
-        to[i] += !plan->problem.deterministic && crosses(t, (uint32_t)(i / each), at)
-                     ? exact_moe_ffn_round_to_bf16(from[i])
-                     : from[i];
+    const struct mk_problem *q = &plan->problem;
+    const struct mk_moe *m = &q->moe;
+    float made[MK_SCALE_BLOCK], off[MK_SCALE_BLOCK];
+    for (uint64_t row = 0; row < mk_world(&q->topo) * m->tokens; row++)
+        for (uint64_t first = 0, count; first < m->hidden; first += count) {
+            const uint64_t i = row * m->hidden + first;
+            const int link = crosses(&q->topo, (uint32_t)(row / m->tokens), at);
+            count =
+                m->hidden - first < MK_SCALE_BLOCK ? m->hidden - first : (uint64_t)MK_SCALE_BLOCK;
+            memcpy(made, from->of + i, count * sizeof *made);
+            memcpy(off, from->off + i, count * sizeof *off);
+            if (link && q->back_fp8)
+                exact_moe_ffn_quantise(from->of + i, from->off + i, count, made, off);
+            for (uint64_t j = 0; j < count; j++) {
+                to->of[i + j] += link && !q->back_fp8 && !q->deterministic
+                                     ? exact_moe_ffn_round_to_bf16(made[j])
+                                     : made[j];
+                to->off[i + j] += off[j];
+                if (q->back_fp8 && to->off[i + j] > 0) /* its own rounding, and its terms' */
+                    to->off[i + j] += 0x1p-20f * (fabsf(made[j]) + fabsf(to->of[i + j]));
+            }
+        }
 }
 
 static int exact_moe_ffn_other_rail(const struct mk_topo *t, uint32_t rank, uint32_t at)
@@ -332,32 +375,35 @@ static int exact_moe_ffn_make_reference(const struct mk_plan *plan, uint64_t see
     const struct mk_topo *t = &plan->problem.topo;
     uint64_t world = mk_world(t), count = world * m->tokens * m->hidden;
     uint32_t *ids = malloc(world * m->tokens * m->k * sizeof *ids);
-    float *partial = malloc(2 * count * sizeof *partial); /* of a node, of a rank */
+    float *partial = malloc(4 * count * sizeof *partial); /* of a node, of a rank */
     float *words =
         malloc((2 * TOKEN_ONES * m->inner + m->inner * m->hidden + 2 * m->inner + m->hidden) *
                sizeof *words);
     if (!r->memory)
-        r->memory = malloc(count * sizeof(float));
+        r->memory = malloc(2 * count * sizeof(float));
     int result = !ids || !partial || !words || !r->memory;
     if (!result) {
         struct expert e = {.gate = words, .up = words + TOKEN_ONES * m->inner};
-        float *y = r->memory;
+        const struct exact_sums y = {r->memory, (float *)r->memory + count},
+                                of_node = {partial, partial + count},
+                                of_rank = {partial + 2 * count, partial + 3 * count};
         e.down = e.up + TOKEN_ONES * m->inner;
         e.sums = e.down + m->inner * m->hidden;
-        memset(y, 0, count * sizeof *y);
+        memset(y.of, 0, 2 * count * sizeof *y.of);
         for (uint32_t rank = 0; rank < world; rank++) {
             exact_moe_ids(plan, seed, launch, rank, ids + rank * m->tokens * m->k);
             route_keep_plan(plan, ids + rank * m->tokens * m->k);
         }
         for (uint32_t node = 0; node < t->nodes; node++) {
-            memset(partial, 0, count * sizeof *partial);
+            memset(of_node.of, 0, 2 * count * sizeof *partial);
             for (uint32_t local = 0; local < t->gpus; local++) {
                 uint32_t at = mk_rank_at(t, node, local);
-                memset(partial + count, 0, count * sizeof *partial);
-                exact_moe_ffn_add_rank(plan, seed, launch, at, ids, &e, partial + count);
-                exact_moe_ffn_join(plan, partial, partial + count, exact_moe_ffn_other_rail, at);
+                memset(of_rank.of, 0, 2 * count * sizeof *partial);
+                exact_moe_ffn_add_rank(plan, seed, launch, at, ids, &e, of_rank.of);
+                exact_moe_ffn_join(plan, &of_node, &of_rank, exact_moe_ffn_other_rail, at);
             }
-            exact_moe_ffn_join(plan, y, partial, exact_moe_ffn_other_node, mk_rank_at(t, node, 0));
+            exact_moe_ffn_join(plan, &y, &of_node, exact_moe_ffn_other_node,
+                               mk_rank_at(t, node, 0));
         }
         r->launch = launch;
     }
@@ -379,12 +425,15 @@ int exact_moe_ffn_verify(const struct mk_plan *plan, uint64_t seed, uint64_t lau
         return 1;
     }
     const float *expected = (const float *)reference->memory + rank * m->tokens * m->hidden;
+    const float *off = expected + mk_world(&plan->problem.topo) * m->tokens * m->hidden;
     const uint16_t *y = arguments[5];
     const uint64_t made = exact_moe_made(plan, seed, launch, y, text, size);
     if (made == UINT64_MAX)
         return 1;
     for (uint64_t i = 0; i < made * m->hidden; i++) {
-        if (mk_bf16_to_float(y[i]) == exact_moe_ffn_round_to_bf16(expected[i]))
+        const float value = mk_bf16_to_float(y[i]);
+        if (value >= exact_moe_ffn_round_to_bf16(expected[i] - off[i]) &&
+            value <= exact_moe_ffn_round_to_bf16(expected[i] + off[i]))
             continue;
         snprintf(text, size, "launch %llu, rank %u: Y[%llu][%llu] is %g and should be %g%s",
                  (unsigned long long)launch, rank, (unsigned long long)(i / m->hidden),

@@ -41,15 +41,20 @@ static void ring_attention_math(struct sim_cta *cta, const struct mk_tile *t, vo
 {
     const struct sim_rank *r = cta->rank;
     const struct ring_attention_plan *p = ring_attention_plan_of(r->plan);
-    const uint8_t *kv[2];
-    for (uint32_t part = 0; part < 2; part++)
-        kv[part] = t->a == MK_SPACE_HEAP ? r->spaces[MK_SPACE_HEAP] +
-                                               ring_attention_gathered(p, t->slab, part, r->epoch)
-                                         : r->spaces[MK_SPACE_ARG1 + part];
+    const uint32_t world = mk_world(&p->topo), own = p->topo.rank;
+    struct attention_shard shards[world];
+    for (uint32_t rank = 0; rank < world; rank++) {
+        const uint8_t *kv[2];
+        for (uint32_t part = 0; part < 2; part++)
+            kv[part] = rank == own ? r->spaces[MK_SPACE_ARG1 + part]
+                                   : r->spaces[MK_SPACE_HEAP] +
+                                         ring_attention_gathered(p, rank, part, r->epoch);
+        shards[rank] = (struct attention_shard){(const uint16_t *)(const void *)kv[0],
+                                                (const uint16_t *)(const void *)kv[1], rank != own};
+    }
     uint8_t *state =
         r->spaces[MK_SPACE_HEAP] + p->state + t->id % p->split.ctas[MK_COMPUTE] * p->state_pitch;
-    attention_tile(p, t, (const uint16_t *)(const void *)r->spaces[MK_SPACE_ARG0],
-                   (const uint16_t *)(const void *)kv[0], (const uint16_t *)(const void *)kv[1],
+    attention_tile(p, t, (const uint16_t *)(const void *)r->spaces[MK_SPACE_ARG0], shards,
                    (float *)(void *)state, (uint16_t *)(void *)r->spaces[MK_SPACE_ARG3],
                    (float *)(void *)r->spaces[MK_SPACE_ARG4], between);
 }
@@ -138,15 +143,17 @@ static int ring_attention_verify(const struct mk_plan *plan, uint64_t seed, uint
     for (uint32_t i = 0; i < 2 * world; i++)
         ring_attention_fill_rank(plan, seed, i / 2, launch, 1 + i % 2,
                                  (uint16_t *)(void *)(memory + i * bytes[1]));
+    struct attention_shard shards[world]; /* the copies lie as arguments do */
+    for (uint32_t i = 0; i < world; i++)
+        shards[i] = (struct attention_shard){
+            (const uint16_t *)(void *)(memory + 2 * i * bytes[1]),
+            (const uint16_t *)(void *)(memory + (2 * i + 1) * bytes[1]), 0};
     for (uint32_t t = 0; t < p->tiles; t++) {
         struct mk_tile one;
         ring_attention_tile(p, t, &one);
-        one.a = MK_SPACE_ARG1; /* the copies lie as arguments do */
         if (one.rows)
             attention_tile(
-                p, &one, (const uint16_t *)(void *)q,
-                (const uint16_t *)(void *)(memory + 2 * one.slab * bytes[1]),
-                (const uint16_t *)(void *)(memory + (2 * one.slab + 1) * bytes[1]),
+                p, &one, (const uint16_t *)(void *)q, shards,
                 (float *)(void *)(state + t % p->split.ctas[MK_COMPUTE] * p->state_pitch),
                 (uint16_t *)(void *)o, (float *)(void *)lse, NULL);
     }

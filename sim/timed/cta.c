@@ -190,9 +190,13 @@ static void timed_combine(struct mk_cta *cta, const struct mk_combine *s)
 {
     struct timed_cta *c = timed_cta_of(cta);
     const struct mk_topo *topo = &timed_rank_of(c)->plan.problem.topo;
-    timed_add(c, s->id, s->count * s->elements * (s->from == MK_FP32 ? 4 : 2), 1);
+    const uint64_t records = (uint64_t)__builtin_popcount(s->records);
+    timed_add(c, s->id,
+              (s->count - records) * mk_combine_bytes(s->elements, s->from) +
+                  records * mk_combine_bytes(s->elements, MK_E4M3),
+              1);
     if (s->space == MK_SPACE_HEAP && s->local != mk_local_of(topo, topo->rank))
-        timed_copy_now(c, s->local, s->id, s->elements * (s->to == MK_FP32 ? 4 : 2));
+        timed_copy_now(c, s->local, s->id, mk_combine_bytes(s->elements, s->to));
     c->goes_on = 1;
 }
 

@@ -10,7 +10,7 @@
 #include "tests/helpers/hopper_moe.h"
 #include "tests/helpers/hopper_ops.h"
 
-enum { SUBJECTS = 21 };
+enum { SUBJECTS = 27 };
 
 /* One order of a subject, mutated or not; `sites` is told which places it came to. 0: all right;
  * else `text` says what is not. */
@@ -199,6 +199,60 @@ static inline int hopper_subject_mma_moe_ffn(struct hopper_subject_run *r)
     return hopper_subject_world(r, &c);
 }
 
+/* Products of FP8: several blocks of scales, the last of them short, or one; promotion on either engine. */
+static inline int hopper_subject_fp8_gemm(struct hopper_subject_run *r, enum mk_op op, int mma)
+{
+    const uint64_t shape[] = {68, 136, r->seed == 1 ? 128 : 272};
+    struct sim_world_config c = hopper_ops_config(op, 1, 2, shape, 20 * r->seed + 3);
+    struct mk_gemm_tile tile;
+    c.problem.epilogue = 0;
+    c.problem.fp8 = c.problem.b_transposed = 1;
+    if (mma)
+        hopper_ops_on_mma(&c);
+    if (op_gpu_tile(&c.problem, (uint32_t)r->seed % 2, &tile)) {
+        c.problem.tuning.tile_m = tile.tile_m;
+        c.problem.tuning.tile_n = tile.tile_n;
+        c.problem.tuning.cluster = tile.cluster;
+    }
+    c.problem.tuning.shots = 2 - (uint32_t)(r->seed & 1);
+    c.launches = 3;
+    return hopper_subject_world(r, &c);
+}
+
+/* Tokens of FP8 with their scales behind them, gathered. */
+static inline int hopper_subject_fp8_moe(struct hopper_subject_run *r)
+{
+    struct sim_world_config c = hopper_moe_config(MK_OP_MOE_DISPATCH_GEMM, 1, 2, 5 + 3 * r->seed);
+    c.problem.fp8 = c.problem.b_transposed = 1;
+    c.problem.moe = (struct mk_moe){r->seed ? 40 : 90, r->seed ? 272 : 144, 72, 4, 2};
+    c.problem.tuning.tile_m = 128;
+    c.problem.tuning.tile_n = r->seed ? 256 : 64;
+    c.problem.tuning.split.ctas[MK_INTRA_COMM] = 1; /* as above */
+    c.emulated = c.problem.sms = 3;
+    c.launches = 2;
+    c.seed |= EXACT_MOE_EVENLY;
+    return hopper_subject_world(r, &c);
+}
+
+/* The layer of FP8: scales of the activation between the products, sums that come back as e4m3. */
+static inline int hopper_subject_fp8_layer(struct hopper_subject_run *r, int mma)
+{
+    struct sim_world_config c = hopper_moe_config(MK_OP_MOE_FFN, 1, 2, 1 + 2 * r->seed);
+    c.problem.fp8 = c.problem.b_transposed = c.problem.back_fp8 = 1;
+    if (mma)
+        hopper_moe_on_mma(&c);
+    c.problem.moe = (struct mk_moe){r->seed ? 24 : 40, r->seed ? 144 : 272, 80, 4, 2};
+    c.problem.tuning.tile_m = mma ? 64 : 128;
+    c.problem.tuning.tile_n = 256;
+    c.problem.tuning.chunk_rows = 32;
+    c.problem.tuning.split = (struct mk_role_split){{2, 1, 0, 1}}; /* as above */
+    c.emulated = c.problem.sms = 4;
+    c.launches = 2;
+    c.tracks = mma ? 64 : 0;
+    c.seed |= EXACT_MOE_EVENLY;
+    return hopper_subject_world(r, &c);
+}
+
 static inline int hopper_subject_run(struct hopper_subject_run *r)
 {
     switch (r->subject) {
@@ -242,8 +296,20 @@ static inline int hopper_subject_run(struct hopper_subject_run *r)
         return hopper_subject_norm(r, 1);
     case 19:
         return hopper_subject_mma_moe(r);
-    default:
+    case 20:
         return hopper_subject_mma_moe_ffn(r);
+    case 21:
+        return hopper_subject_fp8_gemm(r, MK_OP_GEMM_AR, 0);
+    case 22:
+        return hopper_subject_fp8_gemm(r, MK_OP_GEMM_RS, 1);
+    case 23:
+        return hopper_subject_fp8_moe(r);
+    case 24:
+        return hopper_subject_fp8_layer(r, 0);
+    case 25:
+        return hopper_subject_fp8_layer(r, 1);
+    default: /* consumers read scales that came before the launch */
+        return hopper_subject_fp8_gemm(r, MK_OP_AG_GEMM, 0);
     }
 }
 
