@@ -15,9 +15,10 @@ enum {
     SUMS_LOADS = 2
 }; /* that a lane loads at once: terms, 16 bytes of each; at most */
 enum { SUMS_SHARE = MK_SCALE_BLOCK / 8 }; /* lanes of eight numbers each that share a scale */
-/* 0, by a file before this one: its operator brings back no records (core/plan.h, back_fp8). */
-#ifndef SUMS_CARRIED
-#define SUMS_CARRIED 1
+/* 1, by a file before this one: its operator brings back no records (core/plan.h, back_fp8), and adds
+ * in no tree. */
+#ifndef SUMS_PLAIN
+#define SUMS_PLAIN 0
 #endif
 
 /* Lane n has the n-th term. The same count in all, and bits of those that are records. */
@@ -42,9 +43,11 @@ PTX_FN struct sums_terms sums_sort(bool has, uint32_t key, const char *source, f
             from = other;
     }
     uint64_t at = __shfl_sync(0xffffffff, (unsigned long long)source, from);
+    weight = __shfl_sync(0xffffffff, weight, from);
+    if (SUMS_PLAIN)
+        return {(const char *)at, weight, 0, (uint32_t)__popc(all), 0};
     const uint32_t records = __ballot_sync(0xffffffff, record);
-    return {(const char *)at, __shfl_sync(0xffffffff, weight, from),
-            __shfl_sync(0xffffffff, leaf, from), (uint32_t)__popc(all),
+    return {(const char *)at, weight, __shfl_sync(0xffffffff, leaf, from), (uint32_t)__popc(all),
             __ballot_sync(0xffffffff, (records >> from & 1) && lane < (uint32_t)__popc(all))};
 }
 
@@ -94,7 +97,7 @@ PTX_FN struct sums_terms sums_find(const struct gpu_launch *l, const struct mk_s
         const struct sums_place p = sums_place_of(l, s, i, lane);
         const uint32_t local = mk_local_of(&s->topo, p.rank);
         has = p.row || p.part || p.whole;
-        record = has && !p.row && s->carried == MK_E4M3;
+        record = !SUMS_PLAIN && has && !p.row && s->carried == MK_E4M3;
         if (p.row) {
             key = p.expert * MK_TERMS + lane;
             source = l->arguments[s->rows_space] + s->rows + row * bytes;
@@ -108,7 +111,8 @@ PTX_FN struct sums_terms sums_find(const struct gpu_launch *l, const struct mk_s
             source += mk_sums_whole(s, p.node, p.at);
         }
     }
-    return sums_sort(has, key, source, weight, has ? mk_sums_leaf(s, key / MK_TERMS) : 0, record);
+    return sums_sort(has, key, source, weight,
+                     has && !SUMS_PLAIN ? mk_sums_leaf(s, key / MK_TERMS) : 0, record);
 }
 
 /* Each thread looks at the flags of some places; the lead then waits for the last that was not there,
@@ -433,10 +437,10 @@ MK_ROLE_CALL void mk_cta_add_up(struct mk_cta *cta, const struct mk_sums *of)
         const uint32_t i = turn / shares, share = turn % shares;
         struct sums_terms terms = sums_find(l, s, s->first + i);
         char *at = to + i * mk_sums_bytes(s, s->to);
-        if (s->tree_experts)
+        if (!SUMS_PLAIN && s->tree_experts)
             sums_add_each<MK_FP32, struct sums_in_tree, false>(&terms, s->elements, at, s->to,
                                                                share, shares);
-        else if (SUMS_CARRIED && s->carried == MK_E4M3)
+        else if (!SUMS_PLAIN && s->carried == MK_E4M3)
             sums_add_each<MK_BF16, struct sums_in_turn, true>(&terms, s->elements, at, s->to, share,
                                                               shares);
         else if (s->from == MK_FP32)
