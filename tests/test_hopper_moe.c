@@ -1,3 +1,4 @@
+/* LIMIT=600 */
 /* The MoE operators, whole: their kernels' own device code on emulated GPUs, several ranks, proxies
  * and a network, in orders drawn from seeds. However tokens are routed (evenly, all to one expert,
  * to few, none of one rank's), whatever the shape, and by one thread block that makes tables or by
