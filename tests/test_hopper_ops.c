@@ -192,8 +192,8 @@ static void test_ag_gemm_one_shot_on_mma(void **state)
 static void test_halves_and_straight(void **state)
 {
     for (uint64_t seed = 0; seed < 8; seed++) {
-        const uint64_t whole[3] = {256, 648, 136}, rest[3] = {(seed & 4 ? 296 : 168), 136, 136},
-                       summed[3] = {96, 264, 136};
+        const uint64_t whole[3] = {128 * (1 + (seed >> 1 & 1)), 520, 136},
+                       rest[3] = {(seed & 4 ? 296 : 168), 136, 136}, summed[3] = {96, 264, 136};
         const int halved = seed < 4;
         struct sim_world_config c =
             hopper_ops_config(MK_OP_AG_GEMM, 1, 2, halved ? whole : rest, 1);
