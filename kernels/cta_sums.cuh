@@ -14,6 +14,10 @@ enum {
     SUMS_TERMS = 4,
     SUMS_LOADS = 2
 }; /* that a lane loads at once: terms, 16 bytes of each; at most */
+/* And where terms are added each in its way: fewer, by a file before this one whose kernels have no registers for them. */
+#ifndef SUMS_EACH_TERMS
+#define SUMS_EACH_TERMS SUMS_TERMS
+#endif
 enum { SUMS_SHARE = MK_SCALE_BLOCK / 8 }; /* lanes of eight numbers each that share a scale */
 /* 1, by a file before this one: its operator brings back no records (core/plan.h, back_fp8), and adds
  * in no tree. */
@@ -368,12 +372,12 @@ PTX_FN void sums_add_each(const struct sums_terms *t, uint64_t elements, char *t
     const uint32_t all = (uint32_t)(elements / 8), lane = threadIdx.x % 32;
     for (uint32_t first = share * 32 * units; first < all; first += shares * 32 * units) {
         adder sum[units];
-        for (uint32_t term = 0; term < t->count; term += SUMS_TERMS) {
-            struct sums_unit<from> v[SUMS_TERMS][units];
-            float weight[SUMS_TERMS];
-            uint32_t leaf[SUMS_TERMS];
+        for (uint32_t term = 0; term < t->count; term += SUMS_EACH_TERMS) {
+            struct sums_unit<from> v[SUMS_EACH_TERMS][units];
+            float weight[SUMS_EACH_TERMS];
+            uint32_t leaf[SUMS_EACH_TERMS];
 #pragma unroll
-            for (uint32_t i = 0; i < SUMS_TERMS; i++) {
+            for (uint32_t i = 0; i < SUMS_EACH_TERMS; i++) {
                 const char *source =
                     (const char *)__shfl_sync(0xffffffff, (unsigned long long)t->source, term + i);
                 weight[i] = __shfl_sync(0xffffffff, t->weight, term + i);
@@ -390,7 +394,7 @@ PTX_FN void sums_add_each(const struct sums_terms *t, uint64_t elements, char *t
                 }
             }
 #pragma unroll
-            for (uint32_t i = 0; i < SUMS_TERMS; i++)
+            for (uint32_t i = 0; i < SUMS_EACH_TERMS; i++)
                 if (term + i < t->count)
 #pragma unroll
                     for (uint32_t j = 0; j < units; j++) {

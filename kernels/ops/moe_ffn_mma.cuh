@@ -11,6 +11,7 @@
 #ifndef MK_KERNELS_MOE_FFN_MMA_CUH
 #define MK_KERNELS_MOE_FFN_MMA_CUH
 
+#define SUMS_EACH_TERMS 2
 #include "kernels/epilogue.cuh"
 #include "kernels/op.h"
 #include "kernels/quantize.cuh"
