@@ -127,7 +127,7 @@ $(BUILD)/tests/engines/conform_80.cu.o: NVCC_GPUS = -gencode=arch=compute_80,cod
 # The smallest code that a driver unpacks when a kernel is loaded: a fifth of what nvcc makes else. CUDA 12's nvcc makes it, too, but
 # not all drivers that take CUDA 12 can read it.
 NVCC_SMALL := $(if $(filter-out 12,$(NVCC_MAJOR)),--compress-mode=size)
-NVCCFLAGS  = -std=c++17 -O3 -lineinfo -I. $(NVCC_GPUS) $(NVCC_SMALL) -Xptxas=--warn-on-spills,--warning-as-error -Werror all-warnings \
+NVCCFLAGS  = -std=c++17 -O3 -lineinfo -I. $(NVCC_GPUS) $(NVCC_SMALL) -Xptxas=--warn-on-spills -Werror all-warnings \
              -Xcompiler=-fPIC,-Wall,-Wno-unused-function,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics -DMK_HAVE_CUDA
 endif
 # The kernels once more, for the emulated Hopper (docs/EMULATION.md): by the C++ compiler against sim/hopper/include, which stands
@@ -186,10 +186,12 @@ $(BUILD)/%.o: %.c $(BUILD)/flags
 	$(call say,CC  ,$<)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 
+# Spills are no error of ptxas's: its options stand beside the PTX, and a driver that compiles that for another GPU would fail there.
 $(BUILD)/%.cu.o: %.cu $(BUILD)/flags.cuda
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
 	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -c $< -o $@ >$@.said 2>&1; status=$$?; cat $@.said >&2; \
+	if grep -q 'Registers are spilled' $@.said; then echo "$<: ptxas spills registers, which no kernel here does" >&2; status=1; fi; \
 	if grep -q 'C75[0-9][0-9].*serialized' $@.said; then echo "$<: ptxas serialises products, which is slow (docs/DESIGN.md, C7515)" >&2; status=1; fi; \
 	rm -f $@.said; [ $$status = 0 ] || rm -f $@; exit $$status
 

@@ -125,7 +125,7 @@ def _check_rounded(op: Operator, world: int, numbers: dict, shapes) -> None:
         raise Refused(f"{op.name}: {op.inputs[0][0]} is {list(shapes[0])}: a record of H = {numbers['H']} elements has {record(numbers['H'])} bytes "
                       f"(mkernel.quantize(x, 'records'))")
     for (name, _, _), formula, shape in zip(op.inputs, op.formulas, shapes):
-        if ":" in formula:
+        if ":" in formula or formula.isdigit():
             wanted = [_extent(factor, numbers, world) for factor in formula.split(",")]
             if list(shape) != wanted:
                 raise Refused(f"{op.name}: {name} is {list(shape)}, and should be {wanted}")
