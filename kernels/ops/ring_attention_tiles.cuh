@@ -110,7 +110,8 @@ struct ring_attention_tiles : attention_source {
 
     ATTENTION_MEMBER bool keys(const struct attention_tile &tile, uint32_t run, runs *keys) const
     {
-        const struct ring_attention_plan *plan = MK_FRESH(this->plan); /* or registers are spilled */
+        const struct ring_attention_plan *plan =
+            MK_FRESH(this->plan); /* or registers are spilled */
         const uint32_t q_half = ring_attention_half_of(plan, tile.row);
         struct ring_attention_keys of;
         if (!ring_attention_keys(plan, q_half, run, &of))
