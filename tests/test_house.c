@@ -920,7 +920,8 @@ static const struct {
      "    mk_tile t;\n"
      "    moe_ffn_tile(&p, &c, blockIdx.x, &t);\n"
      "    moe_ffn_after(&p, &c, &t, 1);\n"
-     "    *out = moe_ffn_before(&p, &c, &t) + moe_ffn_inter_reduce(&p, &c);\n"
+     "    *out = moe_ffn_before(&p, &c, t.stage == MOE_FFN_UP, t.row) + moe_ffn_inter_reduce(&p, "
+     "&c);\n"
      "}\n"},
     {"#include \"core/roles/moe_combine.h\"\n"
      "__global__ void rows(moe_dispatch_plan p, moe_combine_plan q, mk_cta c, int *out) {\n"

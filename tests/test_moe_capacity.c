@@ -269,16 +269,6 @@ static void test_drops(void **state)
 
 /* ---- executors ---- */
 
-static void says(const char *command, int status, const char *text, int times)
-{
-    char out[8192];
-    int got = shell(command, out, sizeof out), found = 0;
-    for (const char *at = out; (at = strstr(at, text)); at += strlen(text))
-        found++;
-    if (got != status || found != times)
-        fail_msg("%s: %d, %s", command, got, out);
-}
-
 /* Every rank's process says it and ends with 3; the kernels' own tables say it too; and so does the
  * simulator, before memory is touched that is not there. */
 static void test_executors(void **state)
@@ -289,35 +279,40 @@ static void test_executors(void **state)
              "MASTER_ADDR=127.0.0.1 MASTER_PORT=%d build/mkernel run moe_ffn --exec host --gpus 2 "
              "--capacity 100 --iters 2 2>&1; echo status $?) & done; wait",
              free_port());
-    says(command, 0, "has room for 100 rows of its experts, and ", 2);
-    says("build/mkernel run moe_dispatch --exec host --gpus 3 --capacity 64 --iters 2 2>&1", 3,
-         "has room for 64 rows of its experts, and ", 1);
-    says(
+    shell_says(command, 0, "has room for 100 rows of its experts, and ", 2);
+    shell_says("build/mkernel run moe_dispatch --exec host --gpus 3 --capacity 64 --iters 2 2>&1",
+               3, "has room for 64 rows of its experts, and ", 1);
+    shell_says(
         "build/mkernel run moe_dispatch --exec host --gpus 3 --capacity 768 --iters 2 --check 2>&1",
         0, "all right", 1);
-    says("build/mkernel sim moe_dispatch --explore --exec emulated --nodes 2 --gpus 2 --capacity 4 "
-         "--runs 1 2>&1",
-         3, "has room for 4 rows of its experts, and ", 1);
-    says("build/mkernel run moe_ffn --exec host --gpus 4 --capacity 200 --overflow drop --iters 2 "
-         "--check 2>&1",
-         0, "of 1024 places of all ranks' tokens in launch 1, for want of room", 1);
-    says("build/mkernel run moe_ffn --exec host --gpus 2 --overflow some 2>&1", 2, "end|drop", 1);
-    says(
+    shell_says(
+        "build/mkernel sim moe_dispatch --explore --exec emulated --nodes 2 --gpus 2 --capacity 4 "
+        "--runs 1 2>&1",
+        3, "has room for 4 rows of its experts, and ", 1);
+    shell_says(
+        "build/mkernel run moe_ffn --exec host --gpus 4 --capacity 200 --overflow drop --iters 2 "
+        "--check 2>&1",
+        0, "of 1024 places of all ranks' tokens in launch 1, for want of room", 1);
+    shell_says("build/mkernel run moe_ffn --exec host --gpus 2 --overflow some 2>&1", 2, "end|drop",
+               1);
+    shell_says(
         "build/mkernel sim moe_dispatch --explore --exec emulated --nodes 2 --gpus 2 --capacity 12 "
         "--overflow drop --runs 2 2>&1",
         0, " 0 failed", 1);
-    says(
+    shell_says(
         "build/mkernel sim moe_ffn --nodes 2 --gpus 8 --moe 128,7168,2048,64,8 --skew 2 --overflow "
         "drop 2>&1",
         0, "efficiency", 1);
-    says("build/mkernel sim moe_ffn --nodes 2 --gpus 8 --moe 128,7168,2048,64,8 --skew 2 2>&1", 3,
-         "has room for 4288 rows of its experts, and ", 1);
-    says(
+    shell_says(
+        "build/mkernel sim moe_ffn --nodes 2 --gpus 8 --moe 128,7168,2048,64,8 --skew 2 2>&1", 3,
+        "has room for 4288 rows of its experts, and ", 1);
+    shell_says(
         "build/mkernel sim moe_ffn --nodes 2 --gpus 8 --moe 128,7168,2048,64,8 --skew 2 --capacity "
         "16384 2>&1",
         0, "efficiency", 1);
-    says("build/mkernel sim moe_ffn --nodes 16 --gpus 8 --moe 8192,7168,2048,256,8 --dry-run 2>&1",
-         0, "of each rank's heap (capacity 263680)", 1);
+    shell_says(
+        "build/mkernel sim moe_ffn --nodes 16 --gpus 8 --moe 8192,7168,2048,256,8 --dry-run 2>&1",
+        0, "of each rank's heap (capacity 263680)", 1);
 }
 
 int main(void)

@@ -168,32 +168,24 @@ static void test_too_many(void **state)
 
 /* ---- the command ---- */
 
-static void says(const char *command, int status, const char *text, int times)
-{
-    char out[8192];
-    int got = shell(command, out, sizeof out), found = 0;
-    for (const char *at = out; (at = strstr(at, text)); at += strlen(text))
-        found++;
-    if (got != status || found != times)
-        fail_msg("%s: %d, %s", command, got, out);
-}
-
 static void test_command(void **state)
 {
     char command[1024];
-    says("build/mkernel run moe_ffn --exec host --gpus 2 --moe 24,64,40,8,2 --tokens-now random "
-         "--iters 200 --burst 20 --check 2>&1",
-         0, "200 launches on 2 ranks done, all right", 1);
-    says("build/mkernel run moe_dispatch --exec emulated --gpus 2 --moe 24,64,8,2 --tokens-now "
-         "0,24,7,1,0 --iters 5 --check 2>&1",
-         0, "5 launches on 2 ranks done, all right", 1);
-    says("build/mkernel run moe_ffn --exec host --moe 24,64,40,8,2 --tokens-now 3,25 2>&1", 2,
-         "numbers from 0 to 24, or random", 1);
-    says("build/mkernel run moe_ffn --exec host --moe 24,64,40,8,2 --tokens-now -1 2>&1", 2,
-         "numbers from 0 to 24, or random", 1);
-    says("build/mkernel bench moe_ffn --exec host --tokens-now 3 2>&1", 2, "is for run", 1);
-    says("build/mkernel run ag_gemm --exec host --tokens-now 3 2>&1", 2,
-         "ag_gemm does not take --tokens-now", 1);
+    shell_says(
+        "build/mkernel run moe_ffn --exec host --gpus 2 --moe 24,64,40,8,2 --tokens-now random "
+        "--iters 200 --burst 20 --check 2>&1",
+        0, "200 launches on 2 ranks done, all right", 1);
+    shell_says(
+        "build/mkernel run moe_dispatch --exec emulated --gpus 2 --moe 24,64,8,2 --tokens-now "
+        "0,24,7,1,0 --iters 5 --check 2>&1",
+        0, "5 launches on 2 ranks done, all right", 1);
+    shell_says("build/mkernel run moe_ffn --exec host --moe 24,64,40,8,2 --tokens-now 3,25 2>&1", 2,
+               "numbers from 0 to 24, or random", 1);
+    shell_says("build/mkernel run moe_ffn --exec host --moe 24,64,40,8,2 --tokens-now -1 2>&1", 2,
+               "numbers from 0 to 24, or random", 1);
+    shell_says("build/mkernel bench moe_ffn --exec host --tokens-now 3 2>&1", 2, "is for run", 1);
+    shell_says("build/mkernel run ag_gemm --exec host --tokens-now 3 2>&1", 2,
+               "ag_gemm does not take --tokens-now", 1);
     /* every rank's process says it, and ends with 3 */
     snprintf(
         command, sizeof command,
@@ -202,7 +194,7 @@ static void test_command(void **state)
         "moe_dispatch --exec host --gpus 3 --moe 24,64,9,2 --tokens-now random --iters 2 2>&1; "
         "echo status $?) & done; wait",
         free_port());
-    says(command, 0, "rank 1 has 25 tokens by its count in epoch 1", 3);
+    shell_says(command, 0, "rank 1 has 25 tokens by its count in epoch 1", 3);
 }
 
 int main(void)

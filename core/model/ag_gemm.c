@@ -88,9 +88,8 @@ void model_ag_gemm(struct model_walk *w, const struct mk_problem *q, const struc
                 (mk_node_of(&p->topo, tile.slab) + p->topo.nodes - node) % p->topo.nodes;
             uint32_t away =
                 (mk_local_of(&p->topo, tile.slab) + p->topo.gpus - local) % p->topo.gpus;
-            double stage =
-                e.stage * (at < push.until ? 1 + (e.busy - 1) * push.busy : 1) *
-                (tile.rows * 2 <= p->tile_m && p->tile_m / p->cluster >= 128 ? MK_HALF_TILE : 1);
+            double stage = e.stage * (at < push.until ? 1 + (e.busy - 1) * push.busy : 1) *
+                           (tile.rows * 2 <= p->tile_m && ag_gemm_halves(p) ? MK_HALF_TILE : 1);
             at += e.begin;
             for (uint32_t slice = 0; slice < p->slices; slice++) {
                 uint32_t chunk = tile.row / p->chunk_rows;

@@ -149,10 +149,10 @@ static uint32_t ag_gemm_halved(const struct mk_problem *q, const struct ag_gemm_
                                uint64_t tiles)
 {
     const struct mk_tuning *t = &q->tuning;
-    const uint32_t engines = t->split.ctas[MK_COMPUTE] / t->cluster,
-                   least = q->exec == MK_EXEC_CUDA ? 128 * t->cluster : 2;
-    if (a->shots == 1 || q->engine == MK_ENGINE_MMA || q->fp8 || t->tile_m % least ||
-        a->shard_rows % t->tile_m || tiles < engines)
+    const uint32_t engines = t->split.ctas[MK_COMPUTE] / t->cluster;
+    const int can = q->exec == MK_EXEC_CUDA ? q->engine != MK_ENGINE_MMA && ag_gemm_halves(a)
+                                            : !a->blocks && t->tile_m % 2 == 0;
+    if (!can || a->shots == 1 || a->shard_rows % t->tile_m || tiles < engines)
         return 0;
     const uint32_t last = (uint32_t)(tiles % engines);
     return last <= engines / 2 ? last : 0;
@@ -251,7 +251,7 @@ static void ag_gemm_pipeline(const struct mk_plan *p, struct mk_pipeline *out)
     out->slices = joint ? 1 : a->slices;
     out->slice_stages = (uint32_t)mk_ceil_div(joint ? a->row_bytes : a->slice_bytes, 128);
     out->by_thread = p->problem.engine != MK_ENGINE_MMA;
-    out->halves = out->by_thread && !p->problem.fp8 && a->tile_m / a->cluster >= 128;
+    out->halves = out->by_thread && ag_gemm_halves(a);
 }
 
 static void ag_gemm_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)

@@ -204,6 +204,13 @@ MK_PURE void ag_gemm_tile_of_chunk(const struct ag_gemm_plan *p, uint32_t slab, 
     tile->stage = 0;
 }
 
+/* Whether a tile of half the rows keeps half of a CTA's consumers busy on engine wgmma: of bf16, each has
+ * 64 rows or more. */
+MK_PURE int ag_gemm_halves(const struct ag_gemm_plan *p)
+{
+    return !p->blocks && p->tile_m / p->cluster >= 128;
+}
+
 /* Tile number `t` of this rank in the order of computation, before the last are halved. */
 MK_PURE void ag_gemm_whole_tile(const struct ag_gemm_plan *p, uint32_t t, struct mk_tile *tile)
 {

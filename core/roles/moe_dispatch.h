@@ -291,29 +291,52 @@ MK_ROLE int moe_push(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint
     return 0;
 }
 
-/* What other ranks of the node bring here of the tokens of node `from`'s ranks: the first chunks of
- * all these ranks, then the second, ... */
+/* A chunk that another rank of the node brings here: of which rank's tokens, and how many these are. */
+struct moe_landed {
+    uint32_t rank, count, chunk, step, some;
+};
+
+/* The next of those of node `from`'s ranks, from {0} on: the first chunks of all these ranks, then the
+ * second, ...; 0: there are no more. */
+MK_ROLE int moe_landed_next(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t from,
+                            struct moe_landed *l)
+{
+    const struct mk_topo *t = &p->topo;
+    const uint32_t local = mk_local_of(t, t->rank);
+    for (;;) {
+        if (++l->step >= t->gpus) {
+            if (!l->some)
+                return 0;
+            l->chunk++;
+            l->step = l->some = 0;
+            continue;
+        }
+        l->rank = mk_rank_at(t, from, (local + l->step) % t->gpus);
+        l->count = mk_cta_load(cta, p->route.landed_count + l->rank * 4);
+        if (l->chunk * p->chunk_rows < l->count)
+            return l->some = 1;
+    }
+}
+
+/* Number of the first token that has come of the rank. */
+MK_ROLE uint32_t moe_landed_first(const struct moe_dispatch_plan *p, struct mk_cta *cta,
+                                  uint32_t rank)
+{
+    const struct mk_route *r = &p->route;
+    return mk_route_landed(r, rank, mk_cta_load(cta, r->landed_first + rank * 4));
+}
+
+/* What other ranks of the node bring here of the tokens of node `from`'s ranks. */
 MK_ROLE int moe_take_landed(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t from,
                             uint32_t *turn)
 {
-    const struct mk_topo *t = &p->topo;
-    const struct mk_route *r = &p->route;
-    uint32_t local = mk_local_of(t, t->rank), some = 1;
-    for (uint32_t chunk = 0; some; chunk++) {
-        some = 0;
-        for (uint32_t step = 1; step < t->gpus; step++) {
-            uint32_t rank = mk_rank_at(t, from, (local + step) % t->gpus);
-            uint32_t count = mk_cta_load(cta, r->landed_count + rank * 4);
-            if (chunk * p->chunk_rows >= count)
-                continue;
-            some = 1;
-            if ((*turn)++ % cta->count != cta->index)
-                continue;
-            if (mk_cta_wait(cta, moe_landed_flag(p, rank, chunk), cta->epoch, MK_CAUSE_DATA))
-                return 1;
-            uint32_t first = mk_cta_load(cta, r->landed_first + rank * 4);
-            moe_tell_rows(p, cta, mk_route_landed(r, rank, first), chunk, count);
-        }
+    struct moe_landed l = {0};
+    while (moe_landed_next(p, cta, from, &l)) {
+        if ((*turn)++ % cta->count != cta->index)
+            continue;
+        if (mk_cta_wait(cta, moe_landed_flag(p, l.rank, l.chunk), cta->epoch, MK_CAUSE_DATA))
+            return 1;
+        moe_tell_rows(p, cta, moe_landed_first(p, cta, l.rank), l.chunk, l.count);
     }
     return 0;
 }
@@ -462,30 +485,20 @@ MK_ROLE int moe_spread(const struct moe_dispatch_plan *p, struct mk_cta *cta,
     return 0;
 }
 
-/* Those that the node's others bring of tokens of node `from`: the first chunks of all of them, then
- * the second, ... */
+/* Those that the node's others bring of tokens of node `from`. */
 MK_ROLE int moe_spread_landed(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t from,
                               uint32_t *turn)
 {
-    const struct mk_topo *t = &p->topo;
-    const struct mk_route *r = &p->route;
-    uint32_t local = mk_local_of(t, t->rank), some = 1;
-    for (uint32_t chunk = 0; some; chunk++) {
-        some = 0;
-        for (uint32_t step = 1; step < t->gpus; step++) {
-            struct moe_come of;
-            of.rank = mk_rank_at(t, from, (local + step) % t->gpus);
-            of.count = mk_cta_load(cta, r->landed_count + of.rank * 4);
-            if (chunk * p->chunk_rows >= of.count)
-                continue;
-            some = 1;
-            of.source =
-                mk_route_landed(r, of.rank, mk_cta_load(cta, r->landed_first + of.rank * 4));
-            of.flag = moe_landed_flag(p, of.rank, 0);
-            of.cause = MK_CAUSE_DATA;
-            if (moe_spread(p, cta, &of, chunk, turn))
-                return 1;
-        }
+    struct moe_landed l = {0};
+    while (moe_landed_next(p, cta, from, &l)) {
+        struct moe_come of;
+        of.rank = l.rank;
+        of.count = l.count;
+        of.source = moe_landed_first(p, cta, l.rank);
+        of.flag = moe_landed_flag(p, l.rank, 0);
+        of.cause = MK_CAUSE_DATA;
+        if (moe_spread(p, cta, &of, l.chunk, turn))
+            return 1;
     }
     return 0;
 }

@@ -95,13 +95,11 @@ MK_ROLE int moe_ffn_await(const struct moe_ffn_plan *p, struct mk_cta *cta, uint
     return mk_cta_wait(cta, flag, wanted * columns * MK_TILE_PARTS, MK_CAUSE_DATA);
 }
 
-/* Before the loads of a tile's A. */
-MK_ROLE int moe_ffn_before(const struct moe_ffn_plan *p, struct mk_cta *cta,
-                           const struct mk_tile *tile)
+/* Before the loads of the A of a tile that begins with row `row`; up: of the first product. */
+MK_ROLE int moe_ffn_before(const struct moe_ffn_plan *p, struct mk_cta *cta, int up, uint32_t row)
 {
-    return tile->stage == MOE_FFN_UP
-               ? moe_await_rows(&p->dispatch, cta, tile->row)
-               : moe_ffn_await(p, cta, moe_ffn_acted_flag(p, tile->row), tile->row, p->up_tiles);
+    return up ? moe_await_rows(&p->dispatch, cta, row)
+              : moe_ffn_await(p, cta, moe_ffn_acted_flag(p, row), row, p->up_tiles);
 }
 
 /* `parts` of MK_TILE_PARTS of the tile are stored. */

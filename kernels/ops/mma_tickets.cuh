@@ -21,11 +21,26 @@ PTX_FN void mma_tickets_open(uint32_t consumers)
 template <class derived> struct mma_ticket_source : mma_op_source {
     static constexpr int auxiliary_warps = 0;
     static constexpr bool gathers = true;
+    static constexpr uint32_t passes = 1; /* over all of K, of each tile */
 
     const struct mma_operands *operands;
     const struct mma_matrix *rows_of_a;
     uint32_t producer;                /* its first thread */
     uint32_t tile_m, tile_n, columns; /* columns: tiles across C */
+
+    /* All threads, before the block's first barrier. across: tiles of C. */
+    template <class shape>
+    MMA_MEMBER void begin_block(const struct gpu_launch *launch_, const struct mma_operands *op,
+                                uint32_t across)
+    {
+        launch = launch_;
+        operands = op;
+        producer = shape::warps * 32;
+        tile_m = shape::tile_m;
+        tile_n = shape::tile_n * derived::passes;
+        columns = across;
+        mma_tickets_open(shape::warps);
+    }
 
     MMA_MEMBER bool next(uint32_t i, struct mk_tile *tile)
     {

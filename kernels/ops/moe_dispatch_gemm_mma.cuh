@@ -61,14 +61,8 @@ __global__ void __launch_bounds__(mma_threads<shape, moe_dispatch_gemm_mma_sourc
     struct moe_dispatch_gemm_mma_source<scaled> source;
     source.plan = &plan;
     source.dispatch = &plan.dispatch;
-    source.launch = &launch;
-    source.operands = &operands;
     source.rows_of_a = &rows_of_a;
-    source.producer = shape::warps * 32;
-    source.tile_m = shape::tile_m;
-    source.tile_n = shape::tile_n;
-    source.columns = plan.col_tiles;
-    mma_tickets_open(shape::warps);
+    source.template begin_block<shape>(&launch, &operands, plan.col_tiles);
     mma_op_source::run<shape>(&operands, &source, memory);
     __syncthreads();
     if (threadIdx.x == 0)

@@ -69,10 +69,7 @@ template <class derived> struct moe_ffn_source : moe_source<derived> {
 
     GEMM_MEMBER int await(const struct mk_tile_entry *e)
     {
-        return e->column < plan->up_tiles
-                   ? moe_await_rows(dispatch, &cta, e->row)
-                   : moe_ffn_await(plan, &cta, moe_ffn_acted_flag(plan, e->row), e->row,
-                                   plan->up_tiles);
+        return moe_ffn_before(plan, &cta, e->column < plan->up_tiles, e->row);
     }
 
     GEMM_MEMBER void describe(const struct mk_tile_entry *e, struct mk_tile *tile)

@@ -85,10 +85,7 @@ struct moe_ffn_mma_source
 
     MMA_MEMBER int await(const struct mk_tile_entry *e)
     {
-        return e->column < plan->up_tiles
-                   ? moe_await_rows(dispatch, &cta, e->row)
-                   : moe_ffn_await(plan, &cta, moe_ffn_acted_flag(plan, e->row), e->row,
-                                   plan->up_tiles);
+        return moe_ffn_before(plan, &cta, e->column < plan->up_tiles, e->row);
     }
 
     MMA_MEMBER void describe(const struct mk_tile_entry *e, struct mk_tile *tile)
@@ -264,15 +261,9 @@ __global__ void __launch_bounds__(mma_threads<shape, moe_ffn_mma_source<scaled>>
     source.dispatch = &plan.dispatch;
     source.plan = &plan;
     source.matrices = &matrices;
-    source.launch = &launch;
-    source.operands = &operands;
     source.rows_of_a = nullptr;
-    source.producer = shape::warps * 32;
-    source.tile_m = shape::tile_m;
-    source.tile_n = shape::tile_n * source.passes;
-    source.columns = plan.up_tiles + plan.down_tiles;
     source.halves = shape::warps / 4;
-    mma_tickets_open(shape::warps);
+    source.template begin_block<shape>(&launch, &operands, plan.up_tiles + plan.down_tiles);
     mma_op_source::run<shape>(&operands, &source, memory);
     __syncthreads(); /* the lead's track is there */
     moe_ffn_add_up(&plan, &launch, memory, mma_threads<shape, moe_ffn_mma_source<scaled>>);

@@ -48,7 +48,7 @@ static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct m
                   uint32_t slice)
 {
     (void)slice;
-    return moe_ffn_before(moe_ffn_plan_of(plan), cta, t);
+    return moe_ffn_before(moe_ffn_plan_of(plan), cta, t->stage == MOE_FFN_UP, t->row);
 }
 
 static int publish(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
