@@ -202,12 +202,12 @@ MK_ROLE_CALL int mk_cta_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t cou
 }
 
 /* A warp's lanes look at a flag each, and wait for one by one if some are not here for long: a look
- * takes as long for all as for one. */
+ * takes as long for all as for one. With tracks all go one by one, whether the lead has one or not. */
 MK_ROLE_CALL int mk_cta_wait_others(struct mk_cta *cta, uint32_t flag, uint32_t count, uint32_t own,
                                     uint64_t target, enum mk_cause cause)
 {
     int ending = 0;
-    if (cta->lanes == 32 && count <= 32 && !cta->track.events) {
+    if (cta->lanes == 32 && count <= 32 && !cta->launch->tracks) {
         const uint32_t lane = cta_lane(cta);
         const uint64_t *word = cta_flag(cta->launch->heap, flag) + lane;
         for (uint32_t look = 0; look < 32; look++) /* some 20 us */

@@ -260,6 +260,22 @@ static void test_moe_ffn_on_mma(void **state)
     expect(2, "", "tiles of 128 x 256 are not built for the GPU; 128x128, 64x64 are");
 }
 
+/* One shot: of a warp that waits for others' sums the lead alone has a track. */
+static void test_one_shot_traced(void **state)
+{
+    static const char *const runs[] = {"run gemm_ar --exec emulated --gpus 2 --shape 64,264,136",
+                                       "run gemm_rs --exec emulated --gpus 3 --shape 66,264,136"};
+    for (int i = 0; i < 2; i++) {
+        char file[] = "/tmp/mkernel-emulated-XXXXXX", line[512];
+        int fd = mkstemp(file);
+        assert_true(fd >= 0);
+        close(fd);
+        snprintf(line, sizeof line, "%s --shots 1 --iters 3 --check --trace %s", runs[i], file);
+        right(line);
+        unlink(file);
+    }
+}
+
 static void test_wrong_result(void **state)
 {
     command_start(&r, "run gemm_rs --exec emulated --gpus 2 --shape 66,40,72 --iters 2 --check",
@@ -433,6 +449,7 @@ int main(void)
                                        cmocka_unit_test(test_moe_rows),
                                        cmocka_unit_test(test_moe_ffn),
                                        cmocka_unit_test(test_moe_ffn_on_mma),
+                                       cmocka_unit_test(test_one_shot_traced),
                                        cmocka_unit_test(test_wrong_result),
                                        cmocka_unit_test(test_trace),
                                        cmocka_unit_test(test_staged),
