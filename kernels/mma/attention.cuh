@@ -466,8 +466,10 @@ PTX_FN void mma_attention(const struct mma_attention_operands *op, Source *sourc
         bool first = true, more;
 #pragma unroll 1
         do {
+            /* The lane's own warp number: with the uniform one a register more is spilled. */
             const int32_t begins = at.block * shape::keys, keys = at.keys.keys - begins,
-                          reach = (int32_t)shape::row(warp, 0) + at.keys.diagonal + 1 - begins;
+                          reach = (int32_t)shape::row(threadIdx.x / 32, 0) + at.keys.diagonal + 1 -
+                                  begins;
             more = mma_walk_on<shape>(&at, source, place);
             if (threadIdx.x == 0 && more)
                 source->before(mma_tile_at(place), at.run, at.keys, at.block * shape::keys);
