@@ -5,7 +5,6 @@
 
 #include <stddef.h>
 #include <stdio.h>
-#include <string.h>
 
 struct arguments {
     struct tui_options o;

@@ -1,7 +1,6 @@
 /* The panels that follow the cursor: what lies under it and why, and the figures of a range. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "tui/cells.h"
 #include "tui/picture.h"

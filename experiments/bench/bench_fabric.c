@@ -7,7 +7,6 @@
 #include "experiments/common/output_file.h"
 
 #include <errno.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,6 @@
 #include "core/comm.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -2,7 +2,6 @@
 #include "experiments/common/plain_output.h"
 
 #include <errno.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <unistd.h>
 

@@ -1,6 +1,5 @@
 /* A heat map: the time by two settings. A cell is one point. */
 #include "experiments/common/gnuplot.h"
-#include "experiments/common/picture.h"
 #include "experiments/results/results_plot.h"
 
 #include <errno.h>

@@ -2,7 +2,6 @@
  * bytes take: a point stands at the operations for each byte over NVLink, and once more at those
  * for each byte over the network. */
 #include "experiments/common/gnuplot.h"
-#include "experiments/common/picture.h"
 #include "experiments/results/results_plot.h"
 
 #include <errno.h>

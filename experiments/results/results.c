@@ -13,7 +13,6 @@
 #include "experiments/results/results_table.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 #include "experiments/results/results_file.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,6 @@
 #include "experiments/run/run_why.h"
 #include "experiments/job/op.h"
 #include "experiments/common/commands.h"
-#include "experiments/common/inputs.h"
 #include "experiments/common/pulse.h"
 #include "core/comm.h"
 #include "tracer/live.h"

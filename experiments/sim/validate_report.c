@@ -9,7 +9,6 @@
 #include "experiments/common/result_file.h"
 #include "experiments/sim/validate.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,6 @@
 #include "experiments/trace/trace_json.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- messages ---- */
 

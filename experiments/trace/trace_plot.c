@@ -1,7 +1,6 @@
 /* `mkernel trace plot`: pictures by gnuplot. The script carries its data, so it can be kept and
  * changed. */
 #include "experiments/trace/trace_plot.h"
-#include "experiments/common/gnuplot.h"
 #include "experiments/common/picture.h"
 
 #include <errno.h>
