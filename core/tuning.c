@@ -3,6 +3,7 @@
 #include "core/digest.h"
 #include "core/model/choose.h"
 #include "core/ops/op.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <math.h>
@@ -378,10 +379,8 @@ int tuning_parse(struct tuning_table *t, const char *text, const char *name, int
                 return plan_refuse(error, size, "%s:%u: a second plan for the problem of line %u",
                                    name, number, t->entries[i].line);
         result = tuning_add(t, &e);
-        if (result) {
-            snprintf(error, size, "no memory for the tuned plans of %s", name);
-            return result;
-        }
+        if (result)
+            return mk_fail(result, error, size, "no memory for the tuned plans of %s", name);
     }
     return 0;
 }

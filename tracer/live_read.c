@@ -4,6 +4,7 @@
  * that user could say anything of a job there. */
 #define _GNU_SOURCE
 #include "tracer/live_process.h"
+#include "core/sentence.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -171,10 +172,8 @@ int live_open(struct live_job *job, const char *folder, char *error, size_t erro
     }
     job->world = mk_world(&h.problem.topo);
     job->ranks = calloc(job->world, sizeof *job->ranks);
-    if (!job->ranks) {
-        snprintf(error, error_size, "no memory for %u ranks", job->world);
-        return -ENOMEM;
-    }
+    if (!job->ranks)
+        return mk_fail(-ENOMEM, error, error_size, "no memory for %u ranks", job->world);
     live_read(job);
     return 0;
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/event.h"
+#include "core/sentence.h"
 #include "tracer/bound.h"
 #include "tracer/sql.h"
 
@@ -50,18 +51,15 @@ static int reader_check_file(const char *path, char *error, size_t size)
     }
     ssize_t n = read(fd, head, sizeof(head));
     close(fd);
-    if (n == 0) {
-        snprintf(error, size, "trace '%s' is empty: the run that wrote it did not finish", path);
-        return -ENODATA;
-    }
-    if (n < 16 || memcmp(head, magic, 16) != 0) {
-        snprintf(error, size, "'%s' is not a trace of mkernel (not an SQLite file)", path);
-        return -EINVAL;
-    }
-    if (n < 100) {
-        snprintf(error, size, "trace '%s' is damaged: it ends after %zd bytes", path, n);
-        return -EBADMSG;
-    }
+    if (n == 0)
+        return mk_fail(-ENODATA, error, size,
+                       "trace '%s' is empty: the run that wrote it did not finish", path);
+    if (n < 16 || memcmp(head, magic, 16) != 0)
+        return mk_fail(-EINVAL, error, size, "'%s' is not a trace of mkernel (not an SQLite file)",
+                       path);
+    if (n < 100)
+        return mk_fail(-EBADMSG, error, size, "trace '%s' is damaged: it ends after %zd bytes",
+                       path, n);
     return 0;
 }
 
@@ -89,41 +87,36 @@ static int reader_check_schema(sqlite3 *db, const char *path, char *error, size_
         return damaged ? -EBADMSG : -EINVAL;
     }
     int64_t version = reader_one_integer(db, "PRAGMA user_version");
-    if (version != TRACE_SCHEMA_VERSION) {
-        snprintf(error, size, "trace '%s' has schema version %lld, this mkernel reads %d: %s", path,
-                 (long long)version, TRACE_SCHEMA_VERSION,
-                 version < TRACE_SCHEMA_VERSION
-                     ? "run it again, or read it with the mkernel that wrote it"
-                     : "read it with a newer mkernel");
-        return -EPROTO;
-    }
+    if (version != TRACE_SCHEMA_VERSION)
+        return mk_fail(-EPROTO, error, size,
+                       "trace '%s' has schema version %lld, this mkernel reads %d: %s", path,
+                       (long long)version, TRACE_SCHEMA_VERSION,
+                       version < TRACE_SCHEMA_VERSION
+                           ? "run it again, or read it with the mkernel that wrote it"
+                           : "read it with a newer mkernel");
     /* The file's own count of its pages against its size finds a cut file without reading it. */
     int64_t pages = reader_one_integer(db, "PRAGMA page_count"),
             page = reader_one_integer(db, "PRAGMA page_size");
     struct stat st;
-    if (stat(path, &st) == 0 && pages * page > st.st_size) {
-        snprintf(error, size, "trace '%s' is damaged: %lld of its %lld bytes are there", path,
-                 (long long)st.st_size, (long long)(pages * page));
-        return -EBADMSG;
-    }
+    if (stat(path, &st) == 0 && pages * page > st.st_size)
+        return mk_fail(-EBADMSG, error, size,
+                       "trace '%s' is damaged: %lld of its %lld bytes are there", path,
+                       (long long)st.st_size, (long long)(pages * page));
     const char *strange = bound_check(db, trace_sql_schema);
-    if (strange) {
-        snprintf(error, size, "trace '%s' is refused: it has %s, which traces do not have", path,
-                 strange);
-        return -EBADMSG;
-    }
+    if (strange)
+        return mk_fail(-EBADMSG, error, size,
+                       "trace '%s' is refused: it has %s, which traces do not have", path, strange);
     if (reader_one_integer(db, "SELECT count(*) FROM run") != 1 ||
         reader_one_integer(db, "SELECT count(*) FROM zoom") < 0 ||
         reader_one_integer(db, "SELECT count(*) FROM rank") < 1 ||
         reader_one_integer(db, "SELECT count(*) FROM sqlite_master WHERE name IN ('event', "
                                "'level', 'message', 'track')") != 4) {
         int rc = sqlite3_errcode(db);
-        snprintf(error, size, "trace '%s' is damaged: %s", path,
-                 bound_spent() ? bound_spent()
-                 : rc != SQLITE_OK && rc != SQLITE_DONE && rc != SQLITE_ROW
-                     ? sqlite3_errmsg(db)
-                     : "it says nothing about its run");
-        return -EBADMSG;
+        return mk_fail(-EBADMSG, error, size, "trace '%s' is damaged: %s", path,
+                       bound_spent() ? bound_spent()
+                       : rc != SQLITE_OK && rc != SQLITE_DONE && rc != SQLITE_ROW
+                           ? sqlite3_errmsg(db)
+                           : "it says nothing about its run");
     }
     return 0;
 }

@@ -1,5 +1,6 @@
 #include "tracer/why.h"
 #include "core/grow.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -223,10 +224,8 @@ static int why_open(sqlite3 *db, struct trace_why *w, char *error, size_t size)
         " WHERE ?1 = 0 OR x.launch = ?1 ORDER BY x.slowest_ns, x.launch"
         " LIMIT 1 OFFSET CASE WHEN ?1 = 0 THEN (SELECT count(*) / 2 FROM launches) ELSE 0 END";
     sqlite3_stmt *q = NULL;
-    if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) != SQLITE_OK) {
-        snprintf(error, size, "the trace is damaged: %s", sqlite3_errmsg(db));
-        return -EBADMSG;
-    }
+    if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) != SQLITE_OK)
+        return mk_fail(-EBADMSG, error, size, "the trace is damaged: %s", sqlite3_errmsg(db));
     sqlite3_bind_int64(q, 1, (int64_t)w->launch);
     int found = sqlite3_step(q) == SQLITE_ROW;
     if (found) {
@@ -266,10 +265,8 @@ static int why_read(sqlite3 *db, struct trace_why *w, struct why_cta *ctas, uint
     sqlite3_finalize(q);
     if (result)
         snprintf(error, size, "out of memory");
-    else if (rc != SQLITE_DONE) {
-        snprintf(error, size, "the trace is damaged: %s", sqlite3_errmsg(db));
-        result = -EBADMSG;
-    }
+    else if (rc != SQLITE_DONE)
+        result = mk_fail(-EBADMSG, error, size, "the trace is damaged: %s", sqlite3_errmsg(db));
     return result;
 }
 
@@ -308,10 +305,8 @@ int trace_why(sqlite3 *db, uint64_t launch, struct trace_why *out, char *error, 
     sqlite3_finalize(q);
     room = room < 0 ? 0 : room < MOST ? room : MOST;
     struct why_cta *ctas = calloc((size_t)room + 1, sizeof *ctas);
-    if (!ctas) {
-        snprintf(error, size, "out of memory");
-        return -ENOMEM;
-    }
+    if (!ctas)
+        return mk_fail(-ENOMEM, error, size, "out of memory");
     for (int64_t i = 0; i < room; i++) {
         ctas[i].launch = ctas[i].last = INT64_MIN;
         ctas[i].first = INT64_MAX;
@@ -319,11 +314,9 @@ int trace_why(sqlite3 *db, uint64_t launch, struct trace_why *out, char *error, 
     rc = why_read(db, out, ctas, (uint32_t)room, error, size);
     if (!rc) {
         why_sum(out, ctas, (uint32_t)room);
-        if (!out->tiles) {
-            snprintf(error, size, "rank %u computed no tile in launch %llu", out->rank,
-                     (unsigned long long)out->launch);
-            rc = -ENODATA;
-        }
+        if (!out->tiles)
+            rc = mk_fail(-ENODATA, error, size, "rank %u computed no tile in launch %llu",
+                         out->rank, (unsigned long long)out->launch);
     }
     for (int64_t i = 0; i < room; i++)
         free(ctas[i].edges);

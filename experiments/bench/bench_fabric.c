@@ -1,6 +1,7 @@
 /* `mkernel bench fabric`: put bandwidth, message rate and latency by size, over any device, between
  * two processes here or on two machines. */
 #include "experiments/bench/bench_fabric.h"
+#include "core/sentence.h"
 #include "experiments/bench/bench.h"
 #include "experiments/common/launched.h"
 #include "experiments/common/options.h"
@@ -175,10 +176,8 @@ static int bench_fabric_one_test(struct fabric_end *e, struct wire *w, struct wi
         return rc;
     if (!rc)
         rc = wire_receive(w, WIRE_DONE, &answer);
-    if (rc) {
-        snprintf(e->error, sizeof e->error, "%s", wire_reason(rc, &answer));
-        return rc;
-    }
+    if (rc)
+        return mk_fail(rc, e->error, sizeof e->error, "%s", wire_reason(rc, &answer));
     if (t->kind != WIRE_LATENCY)
         fabric_report_bandwidth(r, t->kind == WIRE_BANDWIDTH ? "bw" : "bibw", &b, head);
     else
@@ -259,10 +258,8 @@ static int bench_fabric_serve(const struct arguments *a, const char *nic, int fd
     int rc = wire_receive(&w, WIRE_HELLO, &m);
     if (!rc && m.region > (1ull << 32))
         rc = -EPROTO;
-    if (rc) {
-        snprintf(error, error_size, "%s", wire_reason(rc, &m));
-        return rc;
-    }
+    if (rc)
+        return mk_fail(rc, error, error_size, "%s", wire_reason(rc, &m));
     uint64_t region = m.region;
     struct fabric_kind kind = bench_fabric_kind_of(a, region);
     rc = fabric_end_open(&e, 1, nic, &kind);
@@ -401,17 +398,14 @@ static int bench_fabric_check_nics(const struct arguments *a, char *error, size_
 
 static int bench_fabric_check_files(const struct arguments *a, char *error, size_t size)
 {
-    if (output_same(a->csv, a->json)) {
-        snprintf(error, size, "--csv and --json name the same file %s", a->csv);
-        return -EINVAL;
-    }
+    if (output_same(a->csv, a->json))
+        return mk_fail(-EINVAL, error, size, "--csv and --json name the same file %s", a->csv);
     struct fabric_report r = bench_fabric_report_of(a);
     int rc = output_check("--csv", a->csv, OUTPUT_WRITTEN, error, size);
     rc = rc ? rc : output_check("--json", a->json, OUTPUT_WRITTEN, error, size);
-    if (!rc && a->append && !a->csv) {
-        snprintf(error, size, "--append adds to the file of --csv, which is not given");
-        rc = -EINVAL;
-    }
+    if (!rc && a->append && !a->csv)
+        rc =
+            mk_fail(-EINVAL, error, size, "--append adds to the file of --csv, which is not given");
     return rc || !a->append ? rc : fabric_report_check_append(&r, error, size);
 }
 
@@ -425,10 +419,9 @@ static int bench_fabric_check_fabric(const struct arguments *a, char *error, siz
     efa_options_default(&efa);
     rc = rc ? rc : efa_options_parse(&efa, a->efa, error, size);
 #else
-    if (a->fabric && !rc) {
-        snprintf(error, size, "--fabric efa is not in this build (it takes <infiniband/efadv.h>)");
-        rc = -EINVAL;
-    }
+    if (a->fabric && !rc)
+        rc = mk_fail(-EINVAL, error, size,
+                     "--fabric efa is not in this build (it takes <infiniband/efadv.h>)");
 #endif
     rc = rc ? rc : bench_fabric_check_nics(a, error, size);
     return rc || a->launcher.rank ? rc : bench_fabric_check_files(a, error, size);

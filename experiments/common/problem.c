@@ -1,6 +1,7 @@
 #include "experiments/common/problem.h"
 #include "experiments/common/nearest.h"
 #include "core/epilogue.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -440,9 +441,8 @@ int problem_check(const struct problem_table *t, const struct options_found *fou
     for (uint32_t i = 0, used = 0; i < count; i++)
         used += (uint32_t)snprintf(given + used, sizeof given - used, "%s%llu", i ? "," : "",
                                    (unsigned long long)o->numbers[i]);
-    snprintf(error, size, "--%s %s: of %s it is %s", shape->option, given, plan_op_name(*op),
-             shape->letters);
-    return -EINVAL;
+    return mk_fail(-EINVAL, error, size, "--%s %s: of %s it is %s", shape->option, given,
+                   plan_op_name(*op), shape->letters);
 }
 
 /* ---- problems ---- */

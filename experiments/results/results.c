@@ -1,5 +1,6 @@
 /* `mkernel results`: what a file of results says. */
 #include "experiments/results/results.h"
+#include "core/sentence.h"
 #include "experiments/common/gnuplot.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/nearest.h"
@@ -261,11 +262,9 @@ static int results_read_roofs(const char *text, double roofs[3], char *error, si
 {
     char rest;
     if (sscanf(text, "%lf,%lf,%lf%c", &roofs[0], &roofs[1], &roofs[2], &rest) != 3 ||
-        !(roofs[0] > 0 && roofs[1] >= 0 && roofs[2] >= 0 &&
-          roofs[0] + roofs[1] + roofs[2] < 1e12)) {
-        snprintf(error, size, "--roofs %s: not TFLOP/s,GB/s,GB/s (0: no such link)", text);
-        return -EINVAL;
-    }
+        !(roofs[0] > 0 && roofs[1] >= 0 && roofs[2] >= 0 && roofs[0] + roofs[1] + roofs[2] < 1e12))
+        return mk_fail(-EINVAL, error, size, "--roofs %s: not TFLOP/s,GB/s,GB/s (0: no such link)",
+                       text);
     roofs[0] *= 1e12;
     roofs[1] *= 1e9;
     roofs[2] *= 1e9;
@@ -374,10 +373,9 @@ static int results_refuse(const char *view, const struct options_found *found, c
               {"json", "export"}, {"x", "plot"},       {"y", "plot"},
               {"roofs", "plot"},  {"script", "plot"},  {"mix", "merge"}};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
-        if (options_given(&table, found, of[i].option) && !strstr(of[i].views, view)) {
-            snprintf(error, size, "--%s is not for `results %s`", of[i].option, view);
-            return -EINVAL;
-        }
+        if (options_given(&table, found, of[i].option) && !strstr(of[i].views, view))
+            return mk_fail(-EINVAL, error, size, "--%s is not for `results %s`", of[i].option,
+                           view);
     return 0;
 }
 

@@ -1,4 +1,5 @@
 #include "experiments/results/results_file.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -81,17 +82,12 @@ static int results_file_check(const char *path, int may_miss, char *error, size_
         int rc = -errno;
         if (rc == -ENOENT && may_miss)
             return 0;
-        snprintf(error, size, "%s cannot be opened: %s", path, strerror(-rc));
-        return rc;
+        return mk_fail(rc, error, size, "%s cannot be opened: %s", path, strerror(-rc));
     }
-    if (!S_ISREG(st.st_mode)) {
-        snprintf(error, size, "%s is not a file", path);
-        return -EINVAL;
-    }
-    if (!st.st_size && !may_miss) {
-        snprintf(error, size, "%s is empty: no results are in it", path);
-        return -ENODATA;
-    }
+    if (!S_ISREG(st.st_mode))
+        return mk_fail(-EINVAL, error, size, "%s is not a file", path);
+    if (!st.st_size && !may_miss)
+        return mk_fail(-ENODATA, error, size, "%s is empty: no results are in it", path);
     return 0;
 }
 
@@ -108,20 +104,16 @@ static int results_file_is_ours(sqlite3 *db, const char *path, char *error, size
         return -EINVAL;
     }
     sqlite3_finalize(q);
-    if (results_integer(db, 0, "PRAGMA application_id", "") != APPLICATION) {
-        snprintf(error, size, "%s is no file of results: `mkernel sweep` makes them", path);
-        return -EINVAL;
-    }
-    if (results_integer(db, 0, "PRAGMA user_version", "") != VERSION) {
-        snprintf(error, size, "%s was written by another version of mkernel", path);
-        return -EINVAL;
-    }
+    if (results_integer(db, 0, "PRAGMA application_id", "") != APPLICATION)
+        return mk_fail(-EINVAL, error, size, "%s is no file of results: `mkernel sweep` makes them",
+                       path);
+    if (results_integer(db, 0, "PRAGMA user_version", "") != VERSION)
+        return mk_fail(-EINVAL, error, size, "%s was written by another version of mkernel", path);
     const char *strange = bound_check(db, results_schema);
-    if (strange) {
-        snprintf(error, size, "%s is refused: it has %s, which files of results do not have", path,
-                 strange);
-        return -EINVAL;
-    }
+    if (strange)
+        return mk_fail(-EINVAL, error, size,
+                       "%s is refused: it has %s, which files of results do not have", path,
+                       strange);
     return 0;
 }
 
@@ -132,8 +124,7 @@ int results_open(sqlite3 **db, const char *path, char *error, size_t size)
     if (rc)
         return rc;
     if (sqlite3_open_v2(path, db, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK) {
-        snprintf(error, size, "%s cannot be opened: %s", path, sqlite3_errmsg(*db));
-        rc = -EIO;
+        rc = mk_fail(-EIO, error, size, "%s cannot be opened: %s", path, sqlite3_errmsg(*db));
     } else {
         sqlite3_busy_timeout(*db, 5000); /* a sweep that is at work writes for moments */
         bound_begin(*db);
@@ -153,8 +144,7 @@ int results_create(sqlite3 **db, const char *path, char *error, size_t size)
     if (rc)
         return rc;
     if (sqlite3_open_v2(path, db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) != SQLITE_OK) {
-        snprintf(error, size, "%s cannot be written: %s", path, sqlite3_errmsg(*db));
-        rc = -EIO;
+        rc = mk_fail(-EIO, error, size, "%s cannot be written: %s", path, sqlite3_errmsg(*db));
     } else {
         sqlite3_busy_timeout(*db, 5000);
         bound_begin(*db);
@@ -164,17 +154,14 @@ int results_create(sqlite3 **db, const char *path, char *error, size_t size)
             char *why = NULL;
             if (sqlite3_exec(*db, "BEGIN IMMEDIATE", NULL, NULL, &why) ||
                 sqlite3_exec(*db, results_schema, NULL, NULL, &why) ||
-                sqlite3_exec(*db, "COMMIT", NULL, NULL, &why)) {
-                snprintf(error, size, "%s cannot be written: %s", path, why ? why : "no memory");
-                rc = -EIO;
-            }
+                sqlite3_exec(*db, "COMMIT", NULL, NULL, &why))
+                rc = mk_fail(-EIO, error, size, "%s cannot be written: %s", path,
+                             why ? why : "no memory");
             sqlite3_free(why);
         }
         rc = rc ? rc : results_file_is_ours(*db, path, error, size);
-        if (!rc && sqlite3_db_readonly(*db, "main") == 1) {
-            snprintf(error, size, "%s cannot be written: it is read-only", path);
-            rc = -EACCES;
-        }
+        if (!rc && sqlite3_db_readonly(*db, "main") == 1)
+            rc = mk_fail(-EACCES, error, size, "%s cannot be written: it is read-only", path);
     }
     if (rc) {
         sqlite3_close(*db);
@@ -192,14 +179,12 @@ int results_hold(struct results_hold *h, const char *path, char *error, size_t s
         h->made = access(path, F_OK) != 0;
         h->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
         if (h->fd < 0) {
-            rc = -errno;
-            snprintf(error, size, "%s cannot be written: %s", path, strerror(errno));
+            rc = mk_fail(-errno, error, size, "%s cannot be written: %s", path, strerror(errno));
         } else if (flock(h->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
-            rc = -EBUSY;
-            snprintf(error, size,
-                     "another sweep is writing %s: wait for its end, or name another file with "
-                     "--out",
-                     path);
+            rc = mk_fail(-EBUSY, error, size,
+                         "another sweep is writing %s: wait for its end, or name another file with "
+                         "--out",
+                         path);
         } else if (!fstat(h->fd, &held) && !stat(path, &named) && held.st_ino == named.st_ino) {
             return 0;
         } /* else who held it took it away just now */

@@ -1,5 +1,6 @@
 /* Several files of results into one. */
 #include "experiments/results/results_merge.h"
+#include "core/sentence.h"
 #include "experiments/results/results_file.h"
 #include "tracer/bound.h"
 
@@ -135,10 +136,9 @@ static int merge_part(const char *into, const char *part, int mix, int64_t *jobs
     rc = results_create(&db, part, error, size);
     sqlite3_close(db);
     rc = rc ? rc : merge_held(into, part, mix, jobs, error, size);
-    if (!rc && unlink(part)) {
-        rc = -errno;
-        snprintf(error, size, "%s is merged, and could not be removed: %s", part, strerror(errno));
-    }
+    if (!rc && unlink(part))
+        rc = mk_fail(-errno, error, size, "%s is merged, and could not be removed: %s", part,
+                     strerror(errno));
     results_release(&hold);
     return rc;
 }
@@ -157,10 +157,8 @@ int results_merge_parts(const char *into, int mix, struct results_merged *out, c
     size_t length =
         (size_t)snprintf(name, sizeof name, "%s" RESULTS_PART, slash ? slash + 1 : into);
     DIR *d = opendir(folder);
-    if (!d) {
-        snprintf(error, size, "%s cannot be read: %s", folder, strerror(errno));
-        return -errno;
-    }
+    if (!d)
+        return mk_fail(-errno, error, size, "%s cannot be read: %s", folder, strerror(errno));
     for (struct dirent *e; (e = readdir(d));) {
         const char *rest = strncmp(e->d_name, name, length) ? "" : e->d_name + length;
         if (!*rest || rest[strspn(rest, "0123456789.-")]) /* a journal, a folder of traces */

@@ -2,6 +2,7 @@
 #include "experiments/results/results_points.h"
 #include "core/grow.h"
 #include "core/plan.h"
+#include "core/sentence.h"
 #include "experiments/job/op.h"
 #include "tracer/bound.h"
 
@@ -330,10 +331,8 @@ static int results_points_check(const char *only, char *error, size_t size)
 {
     for (const char *p = only; p && *p;) {
         size_t length = strcspn(p, ";"), name = strcspn(p, "=");
-        if (!name || name + 1 >= length) {
-            snprintf(error, size, "'%.*s' is not NAME=VALUE", (int)length, p);
-            return -EINVAL;
-        }
+        if (!name || name + 1 >= length)
+            return mk_fail(-EINVAL, error, size, "'%.*s' is not NAME=VALUE", (int)length, p);
         p += length + (p[length] == ';');
     }
     return 0;
@@ -490,10 +489,9 @@ int results_load(struct results *r, const char *path, const char *only, char *er
                  rc == -ENOMEM   ? "no memory"
                  : bound_spent() ? bound_spent()
                                  : sqlite3_errmsg(db));
-    else if (!r->count) {
-        snprintf(error, size, "%s has no point%s%s", path, only ? " with " : "", only ? only : "");
-        rc = -ENODATA;
-    }
+    else if (!r->count)
+        rc = mk_fail(-ENODATA, error, size, "%s has no point%s%s", path, only ? " with " : "",
+                     only ? only : "");
     sqlite3_close(db);
     if (rc)
         results_free(r);

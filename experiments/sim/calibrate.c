@@ -1,6 +1,7 @@
 /* `mkernel calibrate`: a machine file that agrees with what was measured. */
 #include "core/model/model.h"
 #include "core/ops/op.h"
+#include "core/sentence.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/gpu.h"
 #include "experiments/common/options.h"
@@ -121,10 +122,8 @@ static int calibrate_read(const struct arguments *a, const struct mk_machine *m,
         return STATUS_USAGE;
     }
     *weights = malloc(rows->count * sizeof **weights);
-    if (!*weights) {
-        snprintf(error, size, "no memory for %u plans", rows->count);
-        return STATUS_FAILED;
-    }
+    if (!*weights)
+        return mk_fail(STATUS_FAILED, error, size, "no memory for %u plans", rows->count);
     fit_weights(rows, *weights);
     for (uint32_t i = 0; i < parts && parts < rows->count; i++)
         (*weights)[i] *= PARTS_WEIGH;
@@ -137,10 +136,9 @@ static int calibrate_write(const char *path, const struct mk_machine *m, const c
     char text[8192];
     FILE *out = path ? output_open(path) : stdout;
     machine_write(m, text, sizeof text);
-    if (!out || fprintf(out, "%s%s", how, text) < 0 || (path && output_close(out, path))) {
-        snprintf(error, size, "%s could not be written", path ? path : "standard output");
-        return STATUS_FAILED;
-    }
+    if (!out || fprintf(out, "%s%s", how, text) < 0 || (path && output_close(out, path)))
+        return mk_fail(STATUS_FAILED, error, size, "%s could not be written",
+                       path ? path : "standard output");
     return STATUS_DONE;
 }
 
@@ -165,8 +163,8 @@ static int calibrate_fit(const struct arguments *a, struct mk_machine *m, char *
         int fitted = fit_machine(&fit);
         m->nvlink_in = m->nvlink_out * in; /* the quick form looks at one of both */
         if (fitted) {
-            snprintf(error, size, "no memory for a fit to %u plans", rows.count);
-            status = STATUS_FAILED;
+            status =
+                mk_fail(STATUS_FAILED, error, size, "no memory for a fit to %u plans", rows.count);
         } else {
             snprintf(how, sizeof how,
                      "# Fitted by `mkernel calibrate` to %u plans of %u shapes, %u numbers: "

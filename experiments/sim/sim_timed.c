@@ -1,4 +1,5 @@
 #include "experiments/sim/sim_timed.h"
+#include "core/sentence.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/json_write.h"
 #include "experiments/common/output_file.h"
@@ -248,10 +249,8 @@ int sim_timed(const struct sim_timed *s, char *error, size_t size)
                                   .in_flight = s->in_flight,
                                   .context = run};
     uint64_t done = 0;
-    if (!run) {
-        snprintf(error, size, "out of memory");
-        return STATUS_FAILED;
-    }
+    if (!run)
+        return mk_fail(STATUS_FAILED, error, size, "out of memory");
     run->asked = s;
     int rc = sim_case_plan(s->of, &run->plan, &problem, error, size);
     if (!rc)

@@ -1,6 +1,7 @@
 /* `mkernel sweep`: many points measured into one file of results. */
 #include "experiments/sweep/sweep.h"
 #include "core/clock.h"
+#include "core/sentence.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/hosts.h"
 #include "experiments/common/options.h"
@@ -109,21 +110,19 @@ static int sweep_choose_jobs(struct sweep *s, const struct arguments *a, char *e
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     for (uint32_t i = 0; i < s->point_count; i++)
         measured += (uint32_t)sweep_is_measured(&s->points[i]);
-    if (measured && a->jobs > 1 && !a->force) {
-        snprintf(error, size,
-                 "--jobs %llu: jobs that are measured disturb each other, and %u of %u points are "
-                 "(neither exec=sim nor emulated); --force does it all the same",
-                 (unsigned long long)a->jobs, measured, s->point_count);
-        return -EINVAL;
-    }
-    if (measured && a->share.crowded && !a->force) {
-        snprintf(error, size,
-                 "--spread srun: tasks on one node measure at the same time and disturb each "
-                 "other, and %u of %u points are measured (neither exec=sim nor emulated): srun "
-                 "--ntasks-per-node=1; --force does it all the same",
-                 measured, s->point_count);
-        return -EINVAL;
-    }
+    if (measured && a->jobs > 1 && !a->force)
+        return mk_fail(
+            -EINVAL, error, size,
+            "--jobs %llu: jobs that are measured disturb each other, and %u of %u points are "
+            "(neither exec=sim nor emulated); --force does it all the same",
+            (unsigned long long)a->jobs, measured, s->point_count);
+    if (measured && a->share.crowded && !a->force)
+        return mk_fail(
+            -EINVAL, error, size,
+            "--spread srun: tasks on one node measure at the same time and disturb each "
+            "other, and %u of %u points are measured (neither exec=sim nor emulated): srun "
+            "--ntasks-per-node=1; --force does it all the same",
+            measured, s->point_count);
     s->jobs = a->jobs                 ? a->jobs
               : measured || cores < 1 ? 1
               : cores > SWEEP_JOBS    ? SWEEP_JOBS
@@ -135,20 +134,16 @@ static int sweep_choose_jobs(struct sweep *s, const struct arguments *a, char *e
 static int sweep_gather(struct sweep *s, struct arguments *a, const char *file, char *error,
                         size_t size)
 {
-    if (a->spread >= 0 && (a->hosts || a->expect)) {
-        snprintf(error, size,
-                 a->hosts ? "--spread and --hosts both say who measures: give one"
-                          : "--expect looks at all points, and with --spread a task "
-                            "has a share: `mkernel results OUT table --expect FILE`");
-        return -EINVAL;
-    }
+    if (a->spread >= 0 && (a->hosts || a->expect))
+        return mk_fail(-EINVAL, error, size,
+                       a->hosts ? "--spread and --hosts both say who measures: give one"
+                                : "--expect looks at all points, and with --spread a task "
+                                  "has a share: `mkernel results OUT table --expect FILE`");
     if (a->spread >= 0 && sweep_spread_read(&a->share, (enum sweep_over)a->spread, error, size))
         return -EINVAL;
     int rc = file ? sweep_read(s, file, error, size) : 0;
-    if (!rc && !file && !a->vary) {
-        snprintf(error, size, "what to measure is missing: a FILE or --vary");
-        return -EINVAL;
-    }
+    if (!rc && !file && !a->vary)
+        return mk_fail(-EINVAL, error, size, "what to measure is missing: a FILE or --vary");
     if (!rc && a->vary) {
         rc = sweep_vary(s, a->vary, error, size);
         if (!file)
@@ -157,10 +152,8 @@ static int sweep_gather(struct sweep *s, struct arguments *a, const char *file, 
     if (!rc && a->budget) {
         char *end;
         double minutes = strtod(a->budget, &end);
-        if (end == a->budget || *end || !(minutes > 0 && minutes < 1e6)) {
-            snprintf(error, size, "--budget %s is no number of minutes", a->budget);
-            return -EINVAL;
-        }
+        if (end == a->budget || *end || !(minutes > 0 && minutes < 1e6))
+            return mk_fail(-EINVAL, error, size, "--budget %s is no number of minutes", a->budget);
         s->budget_ns = (uint64_t)(minutes * 60e9);
     }
     s->repeats = a->repeats ? a->repeats : s->repeats;

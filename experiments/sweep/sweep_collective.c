@@ -2,6 +2,7 @@
  * the columns of nccl-tests: the same kernels on products that are 8 deep, or 8 wide, so that next
  * to nothing is computed. It is a sweep of its own making (sweep.h). */
 #include "experiments/common/commands.h"
+#include "core/sentence.h"
 #include "experiments/common/gpu.h"
 #include "experiments/common/options.h"
 #include "experiments/job/op.h"
@@ -243,17 +244,14 @@ static int sweep_collective_check(struct arguments *a, const struct options_foun
     for (int i = 0; i < found->word_count; i++) {
         int op = plan_op_by_name(found->words[i]);
         char list[OP_LIST_TEXT];
-        if (op < 0 || !sweep_collective_has((enum mk_op)op)) {
-            snprintf(error, size, "%s has no communication of its own to measure; %s do",
-                     found->words[i],
-                     op_list(list, sizeof list, sweep_collective_has, ", ", " and "));
-            return -EINVAL;
-        }
-        if (a->dtype && !op_has_bytes((enum mk_op)op)) {
-            snprintf(error, size, "--dtype %s and %s: here it is for %s", plan_dtypes[a->dtype],
-                     found->words[i], op_list(list, sizeof list, op_has_bytes, ", ", " and "));
-            return -EINVAL;
-        }
+        if (op < 0 || !sweep_collective_has((enum mk_op)op))
+            return mk_fail(-EINVAL, error, size,
+                           "%s has no communication of its own to measure; %s do", found->words[i],
+                           op_list(list, sizeof list, sweep_collective_has, ", ", " and "));
+        if (a->dtype && !op_has_bytes((enum mk_op)op))
+            return mk_fail(-EINVAL, error, size, "--dtype %s and %s: here it is for %s",
+                           plan_dtypes[a->dtype], found->words[i],
+                           op_list(list, sizeof list, op_has_bytes, ", ", " and "));
     }
     gpu_probe(&gpus);
     if (a->exec < 0)
@@ -262,15 +260,11 @@ static int sweep_collective_check(struct arguments *a, const struct options_foun
         a->gpus = a->exec && gpu_hoppers(&gpus) >= a->nodes ? gpu_hoppers(&gpus) / a->nodes : 2;
     if (!a->max)
         a->max = a->exec ? 256 << 20 : 4 << 20;
-    if (a->min > a->max) {
-        snprintf(error, size, "--min %llu is more than --max %llu", (unsigned long long)a->min,
-                 (unsigned long long)a->max);
-        return -EINVAL;
-    }
-    if (a->nodes * a->gpus < 2) {
-        snprintf(error, size, "one rank has nobody to communicate with");
-        return -EINVAL;
-    }
+    if (a->min > a->max)
+        return mk_fail(-EINVAL, error, size, "--min %llu is more than --max %llu",
+                       (unsigned long long)a->min, (unsigned long long)a->max);
+    if (a->nodes * a->gpus < 2)
+        return mk_fail(-EINVAL, error, size, "one rank has nobody to communicate with");
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* From axes to points, and from a point to the command that measures it. */
 #include "experiments/sweep/sweep.h"
 #include "core/plan.h"
+#include "core/sentence.h"
 #include "experiments/common/nearest.h"
 #include "experiments/results/results_takes.h"
 
@@ -121,28 +122,24 @@ static int sweep_points_check(const struct sweep_point *p, char *error, size_t s
 {
     const char *op = sweep_value(p, "op"), *exec = sweep_value(p, "exec"), *names[MK_OPS];
     for (uint32_t i = 0; i < p->count; i++)
-        if (!strncmp(p->settings[i].name, "env.LD_", 7)) {
-            snprintf(error, size, "%s: a sweep does not say which libraries programs load",
-                     p->settings[i].name);
-            return -EINVAL;
-        }
-    if (!strcmp(op, "default")) {
-        snprintf(error, size, "no operator is named: `op` is missing");
-        return -EINVAL;
-    }
+        if (!strncmp(p->settings[i].name, "env.LD_", 7))
+            return mk_fail(-EINVAL, error, size,
+                           "%s: a sweep does not say which libraries programs load",
+                           p->settings[i].name);
+    if (!strcmp(op, "default"))
+        return mk_fail(-EINVAL, error, size, "no operator is named: `op` is missing");
     for (int i = 0; i < MK_OPS; i++)
         names[i] = plan_op_name((enum mk_op)i);
     if (plan_op_by_name(op) < 0) {
         const char *near = nearest_word(op, names, MK_OPS);
-        snprintf(error, size, "there is no operator %s%s%s%s", op, near ? " (did you mean " : "",
-                 near ? near : "", near ? "?)" : "");
-        return -EINVAL;
+        return mk_fail(-EINVAL, error, size, "there is no operator %s%s%s%s", op,
+                       near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
     }
     for (int i = 0; i < EXECUTORS; i++)
         if (!strcmp(exec, executors[i]) || !strcmp(exec, "default"))
             return 0;
-    snprintf(error, size, "there is no executor %s (cuda, host, emulated, sim)", exec);
-    return -EINVAL;
+    return mk_fail(-EINVAL, error, size, "there is no executor %s (cuda, host, emulated, sim)",
+                   exec);
 }
 
 static int sweep_points_add(struct sweep *s, const struct sweep_point *p, uint32_t *room)
@@ -177,15 +174,11 @@ static int sweep_points_combine(struct sweep *s, const struct sweep_block *b, ui
     uint64_t all = 1;
     for (uint32_t i = 0; i < b->count; i++) {
         all *= b->axes[i].count;
-        if (all > SWEEP_POINTS) {
-            snprintf(error, size, "these are more than %u points", SWEEP_POINTS);
-            return -EINVAL;
-        }
+        if (all > SWEEP_POINTS)
+            return mk_fail(-EINVAL, error, size, "these are more than %u points", SWEEP_POINTS);
     }
-    if (b->count + s->set.count > SWEEP_SETTINGS) {
-        snprintf(error, size, "a point has more than %u settings", SWEEP_SETTINGS);
-        return -EINVAL;
-    }
+    if (b->count + s->set.count > SWEEP_SETTINGS)
+        return mk_fail(-EINVAL, error, size, "a point has more than %u settings", SWEEP_SETTINGS);
     for (uint64_t n = 0; n < all; n++) {
         struct sweep_point p = {.count = 0};
         for (uint32_t i = 0; i < s->set.count; i++)
@@ -261,14 +254,10 @@ int sweep_make_points(struct sweep *s, char *error, size_t size)
         rc = sweep_points_combine(s, &s->vary.list[i], &room, error, size);
     if (rc)
         return rc;
-    if (!s->point_count) {
-        snprintf(error, size, "there is no point to measure: `exclude` leaves none");
-        return -EINVAL;
-    }
-    if (s->point_count > SWEEP_POINTS) {
-        snprintf(error, size, "these are more than %u points", SWEEP_POINTS);
-        return -EINVAL;
-    }
+    if (!s->point_count)
+        return mk_fail(-EINVAL, error, size, "there is no point to measure: `exclude` leaves none");
+    if (s->point_count > SWEEP_POINTS)
+        return mk_fail(-EINVAL, error, size, "these are more than %u points", SWEEP_POINTS);
     return sweep_points_label(s);
 }
 

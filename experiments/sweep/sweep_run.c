@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "experiments/sweep/sweep.h"
 #include "core/clock.h"
+#include "core/sentence.h"
 #include "experiments/common/commands.h"
 #include "experiments/results/results_file.h"
 #include "experiments/results/results_merge.h"
@@ -70,19 +71,16 @@ static int sweep_ask_one(struct asking *a, struct sweep_point *p)
     struct sweep_command c;
     struct sweep_ended ended;
     int rc = sweep_make_command(&c, p, SWEEP_ASK, a->sweep->seed, "/dev/null");
-    if (rc) {
-        snprintf(a->error, a->size, "%s: its command is too long", p->label);
-        return -EINVAL;
-    }
+    if (rc)
+        return mk_fail(-EINVAL, a->error, a->size, "%s: its command is too long", p->label);
     pthread_mutex_unlock(&a->lock);
     rc = sweep_run_job(&ended, c.words, c.environment, a->sweep->limit_ns);
     pthread_mutex_lock(&a->lock);
     if (rc)
         snprintf(a->error, a->size, "no process could be started: %s", strerror(-rc));
-    if (!rc && ended.stopped) {
-        snprintf(a->error, a->size, "interrupted by signal %d; nothing was started", ended.stopped);
-        rc = -EINTR;
-    }
+    if (!rc && ended.stopped)
+        rc = mk_fail(-EINTR, a->error, a->size, "interrupted by signal %d; nothing was started",
+                     ended.stopped);
     if (!rc && ended.status)
         p->impossible = sweep_keep(a->sweep, ended.sentence, strlen(ended.sentence));
     return rc || !ended.status || p->impossible ? rc : -ENOMEM;
@@ -605,10 +603,9 @@ int sweep_run(struct sweep *s, const struct sweep_how *how)
     }
     if (!rc && (rc = sweep_run_enter(&r, error, sizeof error)))
         status = rc == -EINVAL ? STATUS_USAGE : STATUS_FAILED;
-    if (!rc && !mkdtemp(r.folder)) {
-        rc = -errno;
-        snprintf(error, sizeof error, "no folder could be made in /tmp: %s", strerror(errno));
-    }
+    if (!rc && !mkdtemp(r.folder))
+        rc = mk_fail(-errno, error, sizeof error, "no folder could be made in /tmp: %s",
+                     strerror(errno));
     if (rc) {
         fprintf(stderr, "mkernel sweep: %s\n", error);
         sqlite3_close(r.db);

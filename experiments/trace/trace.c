@@ -1,5 +1,6 @@
 /* `mkernel trace`: reports on a trace file. */
 #include "experiments/common/commands.h"
+#include "core/sentence.h"
 #include "experiments/common/gnuplot.h"
 #include "experiments/common/nearest.h"
 #include "experiments/common/options.h"
@@ -122,8 +123,8 @@ static int trace_check_damage(char *error, size_t size)
 {
     if (!trace_damage())
         return 0;
-    snprintf(error, size, "the trace is damaged, and this is not all of it: %s", trace_damage());
-    return -EBADMSG;
+    return mk_fail(-EBADMSG, error, size, "the trace is damaged, and this is not all of it: %s",
+                   trace_damage());
 }
 
 static int trace_run_summary(struct asked *a, struct options_found *f, char *error, size_t size)
@@ -255,8 +256,7 @@ static int trace_run_query(sqlite3 *db, const char *sql, int csv, char *error, s
     }
     if (sqlite3_errcode(db) == SQLITE_OK || sqlite3_errcode(db) == SQLITE_DONE)
         return 0;
-    snprintf(error, size, "%s", sqlite3_errmsg(db));
-    return -EINVAL;
+    return mk_fail(-EINVAL, error, size, "%s", sqlite3_errmsg(db));
 }
 
 static int trace_run_sql(struct asked *a, struct options_found *f, char *error, size_t size)

@@ -2,6 +2,7 @@
  * by name. */
 #include "experiments/trace/trace_cli.h"
 #include "core/sorted.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <math.h>
@@ -122,9 +123,7 @@ int trace_report_diff(sqlite3 *a, sqlite3 *b, FILE *out, char *error, size_t siz
     free(figures);
     if (rc)
         snprintf(error, size, "out of memory");
-    else if (fflush(out) != 0) {
-        snprintf(error, size, "cannot write the comparison: %s", strerror(errno));
-        rc = -EIO;
-    }
+    else if (fflush(out) != 0)
+        rc = mk_fail(-EIO, error, size, "cannot write the comparison: %s", strerror(errno));
     return rc;
 }

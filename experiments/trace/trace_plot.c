@@ -1,6 +1,7 @@
 /* `mkernel trace plot`: pictures by gnuplot. The script carries its data, so it can be kept and
  * changed. */
 #include "experiments/trace/trace_plot.h"
+#include "core/sentence.h"
 #include "experiments/common/picture.h"
 
 #include <errno.h>
@@ -63,16 +64,12 @@ static int trace_plot_write_script(FILE *out, void *context, char *error, size_t
     if (p->part.launch && trace_launch(p->db, p->part.launch, &start, &end, error, size))
         return trace_damage() ? -EBADMSG : -ERANGE;
     int64_t ranks = trace_integer(p->db, "SELECT count(*) FROM rank", 0);
-    if (p->part.rank >= ranks) {
-        snprintf(error, size, "there is no rank %lld; the trace has ranks 0 to %lld",
-                 (long long)p->part.rank, (long long)ranks - 1);
-        return -ERANGE;
-    }
+    if (p->part.rank >= ranks)
+        return mk_fail(-ERANGE, error, size, "there is no rank %lld; the trace has ranks 0 to %lld",
+                       (long long)p->part.rank, (long long)ranks - 1);
     int rc = p->kind == TRACE_PLOT_OVERLAP ? trace_plot_overlap(p) : trace_plot_timeline(p);
-    if (trace_damage()) {
-        snprintf(error, size, "the trace is damaged: %s", trace_damage());
-        return -EBADMSG;
-    }
+    if (trace_damage())
+        return mk_fail(-EBADMSG, error, size, "the trace is damaged: %s", trace_damage());
     if (rc == -ENOMEM)
         snprintf(error, size, "out of memory");
     else if (rc == -ERANGE)

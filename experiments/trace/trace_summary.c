@@ -1,6 +1,7 @@
 /* `mkernel trace summary`: one screenful. Every figure comes from a view or an aggregate, so it
  * takes as long for ten million events as for ten thousand. */
 #include "experiments/common/json_write.h"
+#include "core/sentence.h"
 #include "experiments/trace/trace_cli.h"
 
 #include <errno.h>
@@ -323,14 +324,10 @@ int trace_report_summary(sqlite3 *db, FILE *out, char *error, size_t size)
     trace_summary_print_ways(db, out);
     trace_summary_print_losses(db, out);
     int rc = sqlite3_errcode(db);
-    if (rc == SQLITE_CORRUPT || rc == SQLITE_IOERR || rc == SQLITE_ERROR) {
-        snprintf(error, size, "the trace is damaged: %s", sqlite3_errmsg(db));
-        return -EBADMSG;
-    }
-    if (fflush(out) != 0) {
-        snprintf(error, size, "cannot write the summary: %s", strerror(errno));
-        return -EIO;
-    }
+    if (rc == SQLITE_CORRUPT || rc == SQLITE_IOERR || rc == SQLITE_ERROR)
+        return mk_fail(-EBADMSG, error, size, "the trace is damaged: %s", sqlite3_errmsg(db));
+    if (fflush(out) != 0)
+        return mk_fail(-EIO, error, size, "cannot write the summary: %s", strerror(errno));
     return 0;
 }
 
@@ -357,9 +354,7 @@ int trace_report_json(sqlite3 *db, FILE *out, char *error, size_t size)
     }
     fprintf(out, "  \"launches\": %lld\n}\n",
             (long long)trace_integer(db, "SELECT count(*) FROM launch", 0));
-    if (fflush(out) != 0) {
-        snprintf(error, size, "cannot write the figures: %s", strerror(errno));
-        return -EIO;
-    }
+    if (fflush(out) != 0)
+        return mk_fail(-EIO, error, size, "cannot write the figures: %s", strerror(errno));
     return 0;
 }

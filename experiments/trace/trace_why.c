@@ -1,5 +1,6 @@
 /* `mkernel trace why`: where a launch's time goes, in parts that add up to it. */
 #include "experiments/common/why_write.h"
+#include "core/sentence.h"
 #include "experiments/trace/trace_cli.h"
 
 #include <errno.h>
@@ -55,9 +56,7 @@ int trace_report_why(sqlite3 *db, uint64_t launch, int json, FILE *out, char *er
         trace_why_print_json(&w, out);
     else
         trace_why_print_text(db, &w, out);
-    if (fflush(out) != 0) {
-        snprintf(error, size, "cannot write the report: %s", strerror(errno));
-        return -EIO;
-    }
+    if (fflush(out) != 0)
+        return mk_fail(-EIO, error, size, "cannot write the report: %s", strerror(errno));
     return 0;
 }

@@ -2,6 +2,7 @@
  * numbered: CTAs, ranks, the links' (sim/timed/links.c), and flags on their way. */
 #include "core/comm.h"
 #include "core/model/gemm.h"
+#include "core/sentence.h"
 #include "sim/large.h"
 #include "sim/timed/state.h"
 
@@ -45,12 +46,11 @@ int timed_memory_check(const struct mk_plan *plan, char *error, size_t size)
     double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     if (have <= 0 || ranks * rank <= have)
         return 0;
-    snprintf(error, size,
-             "%.0f ranks of %.0f CTAs%s take %.0f GB and this machine has %.0f GB: a smaller "
-             "problem fits, or fewer ranks",
-             ranks, ctas, sim_op_of(q->op)->routes ? " and their tables of tokens" : "",
-             ranks * rank / 1e9, have / 1e9);
-    return -EINVAL;
+    return mk_fail(-EINVAL, error, size,
+                   "%.0f ranks of %.0f CTAs%s take %.0f GB and this machine has %.0f GB: a smaller "
+                   "problem fits, or fewer ranks",
+                   ranks, ctas, sim_op_of(q->op)->routes ? " and their tables of tokens" : "",
+                   ranks * rank / 1e9, have / 1e9);
 }
 
 /* ---- launches ---- */
@@ -436,10 +436,9 @@ int timed_run(const struct timed_config *config, struct timed_result *result)
     struct timed_world *w = calloc(1, sizeof *w);
     double begin = world_seconds(CLOCK_MONOTONIC), used = world_seconds(CLOCK_THREAD_CPUTIME_ID);
     memset(result, 0, sizeof *result);
-    if (!w) {
-        snprintf(result->sentence, sizeof result->sentence, "no memory for a cluster");
-        return -ENOMEM;
-    }
+    if (!w)
+        return mk_fail(-ENOMEM, result->sentence, sizeof result->sentence,
+                       "no memory for a cluster");
     w->config = *config;
     w->machine = config->machine;
     w->result = result;
