@@ -9,6 +9,9 @@
 
 #include "core/ops/registry.h"
 #include "core/plan.h"
+#include "core/sentence.h"
+
+#include <errno.h>
 
 /* ---- the problem ---- */
 
@@ -366,8 +369,7 @@ int op_launch(struct mk_plan *plan, enum mk_op op, void *const arguments[MK_SPAC
 /* ---- what plans share ---- */
 
 /* Writes the sentence of a refusal. Returns -EINVAL. */
-__attribute__((format(printf, 3, 4))) int plan_refuse(char *error, size_t size, const char *format,
-                                                      ...);
+#define plan_refuse(error, size, ...) mk_fail(-EINVAL, error, size, __VA_ARGS__)
 
 /* Far above any real plan: sizes that are made of these do not overflow. */
 #define PLAN_MOST_CTAS 65535u /* of a role */

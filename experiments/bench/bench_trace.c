@@ -1,6 +1,7 @@
 /* `mkernel bench trace`: how fast a trace is merged, stored and indexed. */
 #include "experiments/bench/bench.h"
 #include "experiments/common/launched.h"
+#include "experiments/common/command_says.h"
 #include "experiments/common/options.h"
 #include "experiments/common/output_file.h"
 #include "core/comm.h"
@@ -128,29 +129,18 @@ int bench_trace(int argc, char **argv)
     struct bench b = {
         .events = 2000000, .nodes = 2, .gpus = 8, .error = error, .size = sizeof error};
     struct options_found found;
-    int bad = options_parse(&table, argc, argv, &b, &found, error, sizeof error);
-    if (!bad && !found.help && found.word_count)
-        bad = snprintf(error, sizeof error, "%s is one argument too many", found.words[0]);
-    if (!bad && !found.help && launched_leaves("bench trace"))
+    int ends = command_options("bench trace", &table, 0, argc, argv, &b, &found);
+    if (ends >= 0)
+        return ends;
+    if (launched_leaves("bench trace"))
         return STATUS_DONE;
     snprintf(path, sizeof path, "mkernel-bench.%ld.trace", (long)getpid());
     b.path = b.file ? b.file : path;
-    if (!bad && !found.help)
-        bad = output_check(b.file ? "--file" : "without --file,", b.path, OUTPUT_REPLACED, error,
-                           sizeof error);
-    if (bad) {
-        fprintf(stderr, "mkernel bench trace: %s; `mkernel bench trace --help` tells more\n",
-                error);
-        return STATUS_USAGE;
-    }
-    if (found.help) {
-        options_help(&table, stdout);
-        return STATUS_DONE;
-    }
+    if (output_check(b.file ? "--file" : "without --file,", b.path, OUTPUT_REPLACED, error,
+                     sizeof error))
+        return command_refuse("bench trace", "%s", error);
     int rc = bench_trace_run(&b);
     if (!b.file)
         unlink(path);
-    if (rc)
-        fprintf(stderr, "mkernel bench trace: %s\n", error);
-    return rc ? STATUS_FAILED : STATUS_DONE;
+    return rc ? command_say("bench trace", STATUS_FAILED, "%s", error) : STATUS_DONE;
 }

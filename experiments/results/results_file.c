@@ -2,7 +2,6 @@
 #include "core/sentence.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <fcntl.h>
@@ -20,59 +19,6 @@ extern const char results_schema[];
 __asm__(".section .rodata\n.global results_schema\nresults_schema:\n"
         ".incbin \"experiments/results/schema.sql\"\n.byte 0\n"
         ".size results_schema, . - results_schema\n.type results_schema, @object\n.previous\n");
-
-static sqlite3_stmt *results_file_bind(sqlite3 *db, const char *sql, const char *types,
-                                       va_list args)
-{
-    sqlite3_stmt *q = NULL;
-    if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) != SQLITE_OK)
-        return NULL;
-    for (int i = 1; *types; types++, i++) {
-        if (*types == 't') {
-            sqlite3_bind_text(q, i, va_arg(args, const char *), -1, SQLITE_TRANSIENT);
-        } else if (*types == 'i') {
-            sqlite3_bind_int64(q, i, va_arg(args, int64_t));
-        } else {
-            sqlite3_bind_double(q, i, va_arg(args, double)); /* NaN becomes NULL */
-        }
-    }
-    return q;
-}
-
-sqlite3_stmt *results_ask(sqlite3 *db, const char *sql, const char *types, ...)
-{
-    va_list args;
-    va_start(args, types);
-    sqlite3_stmt *q = results_file_bind(db, sql, types, args);
-    va_end(args);
-    return q;
-}
-
-int results_do(sqlite3 *db, const char *sql, const char *types, ...)
-{
-    bound_begin(db); /* a sweep lasts for days */
-    va_list args;
-    va_start(args, types);
-    sqlite3_stmt *q = results_file_bind(db, sql, types, args);
-    va_end(args);
-    int rc = SQLITE_ROW;
-    while (q && rc == SQLITE_ROW)
-        rc = sqlite3_step(q);
-    sqlite3_finalize(q);
-    return q && rc == SQLITE_DONE ? 0 : -EIO;
-}
-
-int64_t results_integer(sqlite3 *db, int64_t missing, const char *sql, const char *types, ...)
-{
-    va_list args;
-    va_start(args, types);
-    sqlite3_stmt *q = results_file_bind(db, sql, types, args);
-    va_end(args);
-    if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL)
-        missing = sqlite3_column_int64(q, 0);
-    sqlite3_finalize(q);
-    return missing;
-}
 
 /* SQLite's sentences about files say less. */
 static int results_file_check(const char *path, int may_miss, char *error, size_t size)
@@ -93,7 +39,7 @@ static int results_file_check(const char *path, int may_miss, char *error, size_
 
 static int results_file_is_ours(sqlite3 *db, const char *path, char *error, size_t size)
 {
-    sqlite3_stmt *q = results_ask(db, "SELECT count(*) FROM sqlite_master", "");
+    sqlite3_stmt *q = query_ask(db, "SELECT count(*) FROM sqlite_master", "");
     if (sqlite3_step(q) != SQLITE_ROW) {
         const char *why = sqlite3_errmsg(db);
         if (sqlite3_errcode(db) == SQLITE_NOTADB)
@@ -104,10 +50,10 @@ static int results_file_is_ours(sqlite3 *db, const char *path, char *error, size
         return -EINVAL;
     }
     sqlite3_finalize(q);
-    if (results_integer(db, 0, "PRAGMA application_id", "") != APPLICATION)
+    if (query_integer(db, 0, "PRAGMA application_id", "") != APPLICATION)
         return mk_fail(-EINVAL, error, size, "%s is no file of results: `mkernel sweep` makes them",
                        path);
-    if (results_integer(db, 0, "PRAGMA user_version", "") != VERSION)
+    if (query_integer(db, 0, "PRAGMA user_version", "") != VERSION)
         return mk_fail(-EINVAL, error, size, "%s was written by another version of mkernel", path);
     const char *strange = bound_check(db, results_schema);
     if (strange)
@@ -150,7 +96,7 @@ int results_create(sqlite3 **db, const char *path, char *error, size_t size)
         bound_begin(*db);
         /* LIKE is one step, however long it takes: not in this file's constraints */
         sqlite3_limit(*db, SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1);
-        if (results_integer(*db, -1, "SELECT count(*) FROM sqlite_master", "") == 0) {
+        if (query_integer(*db, -1, "SELECT count(*) FROM sqlite_master", "") == 0) {
             char *why = NULL;
             if (sqlite3_exec(*db, "BEGIN IMMEDIATE", NULL, NULL, &why) ||
                 sqlite3_exec(*db, results_schema, NULL, NULL, &why) ||
@@ -203,7 +149,7 @@ void results_release(struct results_hold *h)
     if (h->fd < 0)
         return;
     if (h->made && !results_open(&db, h->path, error, sizeof error)) {
-        jobs = results_integer(db, 0, "SELECT count(*) FROM job", "");
+        jobs = query_integer(db, 0, "SELECT count(*) FROM job", "");
         sqlite3_close(db);
     }
     if (h->made && !jobs)

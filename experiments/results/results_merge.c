@@ -56,7 +56,7 @@ static int merge_is_mixed(sqlite3 *db, const char *into, const char *from, char 
         "FROM main.job) AND EXISTS (SELECT * FROM a.job) AND " RESULTS_BUILD(
             "o.identity") " NOT IN (SELECT " RESULTS_BUILD("identity") " FROM main.machine) LIMIT "
                                                                        "1";
-    sqlite3_stmt *q = results_ask(db, sql, "");
+    sqlite3_stmt *q = query_ask(db, sql, "");
     int mixed = sqlite3_step(q) == SQLITE_ROW;
     if (mixed)
         snprintf(error, size,
@@ -85,7 +85,7 @@ static int merge_held(const char *into, const char *from, int mix, int64_t *jobs
     rc = rc || sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL) ? -EIO : 0;
     for (size_t i = 0; i < sizeof merge_steps / sizeof *merge_steps && !rc; i++)
         rc = sqlite3_exec(db, merge_steps[i], NULL, NULL, NULL) ? -EIO : 0;
-    int64_t added = results_integer(db, 0, "SELECT count(*) FROM temp.taken", "");
+    int64_t added = query_integer(db, 0, "SELECT count(*) FROM temp.taken", "");
     if (!rc && sqlite3_exec(db, "COMMIT", NULL, NULL, NULL))
         rc = -EIO;
     if (rc)

@@ -2,6 +2,7 @@
 #include "core/model/model.h"
 #include "core/ops/op.h"
 #include "core/sentence.h"
+#include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/gpu.h"
 #include "experiments/common/options.h"
@@ -83,12 +84,6 @@ static const struct option_table table = {
     "  mkernel calibrate --exec cuda --gpus 8 --output here.machine\n"
     "  mkernel calibrate --exec sim --of ./here.machine --output again.machine\n"
     "  mkernel calibrate --print --machine 8xH200-efa\n"};
-
-static int calibrate_says(const char *sentence, int status)
-{
-    fprintf(stderr, "mkernel calibrate: %s\n", sentence);
-    return status;
-}
 
 static void calibrate_progress(uint32_t round, double error)
 {
@@ -230,8 +225,8 @@ static int calibrate_here(struct arguments *a, struct mk_machine *m, char *error
                  strerror(errno));
     else if (!calibrate_measure(&measure, error, size)) {
         if (measure.left_out)
-            fprintf(stderr, "mkernel calibrate: no time was left for %u of the measurements\n",
-                    measure.left_out);
+            command_say("calibrate", 0, "no time was left for %u of the measurements",
+                        measure.left_out);
         a->from = measure.list;
         status = calibrate_fit(a, m, error, size);
     }
@@ -251,28 +246,24 @@ int command_calibrate(int argc, char **argv)
     struct options_found found;
     struct mk_machine m = {.sms = 0};
     char error[1024];
-    if (options_parse(&table, argc, argv, &a, &found, error, sizeof error))
-        return calibrate_says(error, STATUS_USAGE);
-    if (found.help) {
-        options_help(&table, stdout);
-        return STATUS_DONE;
-    }
+    int ends = command_options("calibrate", &table, 8, argc, argv, &a, &found);
+    if (ends >= 0)
+        return ends;
     int here = options_given(&table, &found, "exec");
     if (found.word_count || (a.print != 0) + (a.from || a.half_of) + here != 1)
-        return calibrate_says("it takes one of tables (--from, --half-of), --exec and --print; "
-                              "`mkernel calibrate --help` tells more",
-                              STATUS_USAGE);
+        return command_refuse("calibrate",
+                              "it takes one of tables (--from, --half-of), --exec and --print");
     if ((a.exec == 1) != (a.of != NULL))
-        return calibrate_says("--exec sim and --of, the machine that is measured, go together",
-                              STATUS_USAGE);
+        return command_refuse("calibrate",
+                              "--exec sim and --of, the machine that is measured, go together");
     struct mk_machine of;
     if (a.of && machine_find(&of, a.of, error, sizeof error))
-        return calibrate_says(error, STATUS_USAGE);
+        return command_say("calibrate", STATUS_USAGE, "%s", error);
     if (machine_find(&m, a.machine, error, sizeof error) ||
         output_check("--output", a.output, OUTPUT_WRITTEN, error, sizeof error))
-        return calibrate_says(error, STATUS_USAGE);
+        return command_say("calibrate", STATUS_USAGE, "%s", error);
     int status = a.print ? calibrate_write(a.output, &m, "", error, sizeof error)
                  : here  ? calibrate_here(&a, &m, error, sizeof error)
                          : calibrate_fit(&a, &m, error, sizeof error);
-    return status == STATUS_DONE ? status : calibrate_says(error, status);
+    return status == STATUS_DONE ? status : command_say("calibrate", status, "%s", error);
 }

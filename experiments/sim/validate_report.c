@@ -1,5 +1,6 @@
 /* What `mkernel sim --validate` prints, writes and draws. */
 #include "experiments/common/gnuplot.h"
+#include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/csv_table.h"
 #include "experiments/common/options.h"
@@ -259,19 +260,13 @@ int sim_validate(int argc, char **argv)
     struct options_found found;
     struct mk_machine m = {.sms = 0};
     char error[1024] = "";
-    int status = STATUS_USAGE;
-    if (!options_parse(&table, argc, argv, &a, &found, error, sizeof error)) {
-        if (found.help) {
-            options_help(&table, stdout);
-            return STATUS_DONE;
-        }
-        if (found.word_count || !a.validate)
-            snprintf(error, sizeof error, "--validate takes tables, and no operator");
-        else if (!machine_find(&m, a.machine, error, sizeof error))
-            status = validate_all(&m, a.validate, (enum measured_half)a.half,
-                                  (enum validate_by)a.by, a.plot, a.csv, error, sizeof error);
-    }
-    if (status != STATUS_DONE)
-        fprintf(stderr, "mkernel sim: %s\n", error);
-    return status;
+    int ends = command_options("sim", &table, 8, argc, argv, &a, &found), status = STATUS_USAGE;
+    if (ends >= 0)
+        return ends;
+    if (found.word_count || !a.validate)
+        snprintf(error, sizeof error, "--validate takes tables, and no operator");
+    else if (!machine_find(&m, a.machine, error, sizeof error))
+        status = validate_all(&m, a.validate, (enum measured_half)a.half, (enum validate_by)a.by,
+                              a.plot, a.csv, error, sizeof error);
+    return status ? command_say("sim", status, "%s", error) : status;
 }

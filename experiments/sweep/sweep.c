@@ -2,6 +2,7 @@
 #include "experiments/sweep/sweep.h"
 #include "core/clock.h"
 #include "core/sentence.h"
+#include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/hosts.h"
 #include "experiments/common/options.h"
@@ -97,11 +98,8 @@ static const struct option_table table = {
     "  mkernel sweep one-host.yaml --expect yesterday.db      (exit status 1: something got "
     "slower)\n"};
 
-static int sweep_usage(const char *sentence)
-{
-    fprintf(stderr, "mkernel sweep: %s; `mkernel sweep --help` tells more\n", sentence);
-    return STATUS_USAGE;
-}
+#define sweep_usage(...) command_refuse("sweep", __VA_ARGS__)
+#define sweep_fail(...) command_say("sweep", STATUS_FAILED, __VA_ARGS__)
 
 /* How many jobs at once: those that nobody measures disturb nobody. */
 static int sweep_choose_jobs(struct sweep *s, const struct arguments *a, char *error, size_t size)
@@ -187,9 +185,8 @@ static int sweep_list(const struct sweep *s)
         sweep_say_command(&c, text, sizeof text);
         printf("%s\n", text);
     }
-    fprintf(stderr, "mkernel sweep: %u points, %llu jobs\n", s->point_count,
-            (unsigned long long)(s->point_count * s->repeats));
-    return STATUS_DONE;
+    return command_say("sweep", STATUS_DONE, "%u points, %llu jobs", s->point_count,
+                       (unsigned long long)(s->point_count * s->repeats));
 }
 
 static int sweep_measure_held(struct sweep *s, const struct arguments *a, const char *out,
@@ -203,15 +200,11 @@ static int sweep_measure_held(struct sweep *s, const struct arguments *a, const 
                                   .mix = a->mix,
                                   .quiet = a->quiet,
                                   .stopped = stopped};
-    if (sweep_watch()) {
-        fprintf(stderr, "mkernel sweep: no descriptor for signals: %s\n", strerror(errno));
-        return STATUS_FAILED;
-    }
+    if (sweep_watch())
+        return sweep_fail("no descriptor for signals: %s", strerror(errno));
     int rc = sweep_ask(s, error, sizeof error);
-    if (rc) {
-        fprintf(stderr, "mkernel sweep: %s\n", error);
-        return rc == -EINVAL ? STATUS_USAGE : STATUS_FAILED;
-    }
+    if (rc)
+        return command_say("sweep", rc == -EINVAL ? STATUS_USAGE : STATUS_FAILED, "%s", error);
     int status = sweep_run(s, &how);
     if (*stopped || status == STATUS_USAGE || whole)
         return status;
@@ -230,7 +223,7 @@ static int sweep_merge(const char *out, const struct arguments *a)
     struct results_merged merged;
     int rc = results_merge_parts(out, a->mix, &merged, error, sizeof error);
     if (rc && rc != -EBUSY)
-        fprintf(stderr, "mkernel sweep: %s; `mkernel results %s merge` tries again\n", error, out);
+        command_say("sweep", rc, "%s; `mkernel results %s merge` tries again", error, out);
     return rc == -EBUSY ? 0 : rc;
 }
 
@@ -241,17 +234,14 @@ static int sweep_measure_share(struct sweep *s, const struct arguments *a, const
 {
     char error[4400], part[4200];
     struct results_hold hold;
-    if (!s->point_count) {
-        fprintf(stderr, "mkernel sweep: task %u of %u has nothing to do: there are fewer points\n",
-                a->share.index + 1, a->share.count);
-        return STATUS_DONE;
-    }
+    if (!s->point_count)
+        return command_say("sweep", STATUS_DONE,
+                           "task %u of %u has nothing to do: there are fewer points",
+                           a->share.index + 1, a->share.count);
     snprintf(part, sizeof part, "%s" RESULTS_PART "%s", out, a->share.part);
     sweep_merge(out, a);
-    if (results_hold(&hold, part, error, sizeof error)) {
-        fprintf(stderr, "mkernel sweep: %s\n", error);
-        return STATUS_USAGE;
-    }
+    if (results_hold(&hold, part, error, sizeof error))
+        return command_say("sweep", STATUS_USAGE, "%s", error);
     int status = sweep_measure_held(s, a, part, out, command, stopped);
     results_release(&hold);
     int rc = sweep_merge(out, a);
@@ -263,9 +253,7 @@ static int sweep_measure_share(struct sweep *s, const struct arguments *a, const
     }
     if (!access(part, F_OK)) {
         if (!rc)
-            fprintf(stderr,
-                    "mkernel sweep: %s is not merged yet; `mkernel results %s merge` does it\n",
-                    part, out);
+            sweep_fail("%s is not merged yet; `mkernel results %s merge` does it", part, out);
         return STATUS_FAILED;
     }
     if (*stopped || status == STATUS_USAGE || a->quiet || access(out, F_OK))
@@ -282,10 +270,8 @@ static int sweep_measure(struct sweep *s, const struct arguments *a, const char 
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of write */
     if (a->share.count)
         return sweep_measure_share(s, a, out, command, stopped);
-    if (results_hold(&hold, out, error, sizeof error)) { /* before hours of jobs, not after */
-        fprintf(stderr, "mkernel sweep: %s\n", error);
-        return STATUS_USAGE;
-    }
+    if (results_hold(&hold, out, error, sizeof error)) /* before hours of jobs, not after */
+        return command_say("sweep", STATUS_USAGE, "%s", error);
     int status = sweep_measure_held(s, a, out, NULL, command, stopped);
     results_release(&hold);
     return status;
@@ -298,11 +284,9 @@ static int sweep_join(struct sweep *s, const struct arguments *a, const char *ou
     char error[512];
     int rank, rc = sweep_crew_join(s->limit_ns, &rank, error, sizeof error);
     if (rc == -EINVAL)
-        return sweep_usage(error);
-    if (rc) {
-        fprintf(stderr, "mkernel sweep: %s\n", error);
-        return STATUS_FAILED;
-    }
+        return sweep_usage("%s", error);
+    if (rc)
+        return sweep_fail("%s", error);
     int status = STATUS_DONE;
     if (sweep_crew_size())
         s->jobs = 1;
@@ -313,7 +297,7 @@ static int sweep_join(struct sweep *s, const struct arguments *a, const char *ou
         *stopped = rc > 0 ? rc : 0;
         status = rc ? STATUS_FAILED : STATUS_DONE;
         if (rc < 0)
-            fprintf(stderr, "mkernel sweep: %s\n", error);
+            sweep_fail("%s", error);
     }
     sweep_crew_leave();
     return status;
@@ -338,16 +322,14 @@ static int sweep_over_hosts(const char *file, int argc, char **argv, int *stoppe
     }
     int status = STATUS_USAGE;
     if (hosts_read(&hosts, file, error, sizeof error)) {
-        sweep_usage(error);
+        sweep_usage("%s", error);
     } else {
         status = hosts_run(&hosts, words, stopped, error, sizeof error);
         if (*stopped)
-            fprintf(stderr,
-                    "mkernel sweep: interrupted by signal %d; the ranks of all %u hosts have "
-                    "been told\n",
-                    *stopped, hosts.count);
+            sweep_fail("interrupted by signal %d; the ranks of all %u hosts have been told",
+                       *stopped, hosts.count);
         else if (*error)
-            fprintf(stderr, "mkernel sweep: %s\n", error);
+            sweep_fail("%s", error);
     }
     free(words);
     return status;
@@ -358,28 +340,21 @@ int command_sweep(int argc, char **argv)
     struct arguments a = {.seed = UINT64_MAX, .spread = -1};
     struct options_found found;
     char error[2400] = "no memory", out[4096], command[4096] = "mkernel";
-    if (options_parse(&table, argc, argv, &a, &found, error, sizeof error))
-        return sweep_usage(error);
-    if (found.help) {
-        options_help(&table, stdout);
-        return STATUS_DONE;
-    }
-    if (found.word_count > 1) {
-        snprintf(error, sizeof error, "%s is one argument too many", found.words[1]);
-        return sweep_usage(error);
-    }
+    int ends = command_options("sweep", &table, 1, argc, argv, &a, &found);
+    if (ends >= 0)
+        return ends;
     const char *file = found.word_count ? found.words[0] : NULL;
     static struct sweep s;
     sweep_begin(&s);
     int stopped = 0, status;
     if (sweep_gather(&s, &a, file, error, sizeof error)) {
-        status = sweep_usage(error);
+        status = sweep_usage("%s", error);
     } else if (a.hosts) {
         status = sweep_over_hosts(a.hosts, argc, argv, &stopped);
     } else if (a.list) {
         status = sweep_list(&s);
     } else if (a.expect && results_check(a.expect, error, sizeof error)) {
-        status = sweep_usage(error);
+        status = sweep_usage("%s", error);
     } else {
         sweep_name_results(file, out, sizeof out);
         for (int i = 0; i < argc; i++) {

@@ -264,9 +264,9 @@ static int sweep_file_top(struct reading *r, yaml_node_t *key, yaml_node_t *valu
                    : sweep_file_say(r, value, "impossible is `refuse` or `skip`", "");
     }
     char what[128];
-    const char *near = nearest_word(name, names, sizeof names / sizeof *names);
-    snprintf(what, sizeof what, " is no key of a sweep%s%s%s", near ? " (did you mean " : "",
-             near ? near : "", near ? "?)" : "");
+    char near[NEAREST_TEXT];
+    snprintf(what, sizeof what, " is no key of a sweep%s",
+             nearest_hint(near, name, "", names, sizeof names / sizeof *names));
     return sweep_file_say(r, key, what, name);
 }
 

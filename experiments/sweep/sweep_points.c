@@ -131,9 +131,9 @@ static int sweep_points_check(const struct sweep_point *p, char *error, size_t s
     for (int i = 0; i < MK_OPS; i++)
         names[i] = plan_op_name((enum mk_op)i);
     if (plan_op_by_name(op) < 0) {
-        const char *near = nearest_word(op, names, MK_OPS);
-        return mk_fail(-EINVAL, error, size, "there is no operator %s%s%s%s", op,
-                       near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+        char near[NEAREST_TEXT];
+        return mk_fail(-EINVAL, error, size, "there is no operator %s%s", op,
+                       nearest_hint(near, op, "", names, MK_OPS));
     }
     for (int i = 0; i < EXECUTORS; i++)
         if (!strcmp(exec, executors[i]) || !strcmp(exec, "default"))

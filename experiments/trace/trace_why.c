@@ -12,10 +12,10 @@ static void trace_why_print_text(sqlite3 *db, const struct trace_why *w, FILE *o
 {
     char time[24], early[24];
     double whole = (double)(w->end - w->start);
-    sqlite3_stmt *q = trace_query(db, "SELECT op, shape, source FROM run", 0, 0);
-    if (sqlite3_step(q) == SQLITE_ROW)
-        fprintf(out, "%s %s, %s: ", (const char *)sqlite3_column_text(q, 0),
-                (const char *)sqlite3_column_text(q, 1), (const char *)sqlite3_column_text(q, 2));
+    const char *op, *shape, *source;
+    sqlite3_stmt *q = query_ask(db, "SELECT op, shape, source FROM run", "");
+    if (query_row(q, "ttt", &op, &shape, &source))
+        fprintf(out, "%s %s, %s: ", op, shape, source);
     sqlite3_finalize(q);
     fprintf(out, "launch %llu, rank %u (its slowest) took %s; %u tile%s on %u compute CTA%s\n",
             (unsigned long long)w->launch, w->rank, trace_time(time, whole), w->tiles,

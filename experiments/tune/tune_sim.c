@@ -2,6 +2,7 @@
  * not there. */
 #include "experiments/tune/tune.h"
 #include "core/sentence.h"
+#include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/output_file.h"
 #include "experiments/common/pulse.h"
@@ -249,10 +250,7 @@ int tune_sim(int argc, char **argv, const struct option_spec *specs, size_t coun
                     : cores > MOST_JOBS ? MOST_JOBS
                                         : (uint64_t)cores;
     int status = result ? STATUS_USAGE : tune_sim_run(&o, error, sizeof error);
-    if (status == STATUS_USAGE)
-        fprintf(stderr, "mkernel tune: %s; `mkernel tune OP --exec sim --help` tells more\n",
-                error);
-    else
-        fprintf(stderr, "mkernel tune: %s\n", error);
-    return status;
+    return command_say("tune", status, "%s%s", error,
+                       status == STATUS_USAGE ? "; `mkernel tune OP --exec sim --help` tells more"
+                                              : "");
 }

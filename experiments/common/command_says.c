@@ -1,0 +1,41 @@
+#include "experiments/common/command_says.h"
+#include "experiments/common/commands.h"
+
+#include <stdarg.h>
+
+int command_say(const char *name, int status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fprintf(stderr, "mkernel %s: ", name);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    return status;
+}
+
+int command_refuse(const char *name, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fprintf(stderr, "mkernel %s: ", name);
+    vfprintf(stderr, format, args);
+    fprintf(stderr, "; `mkernel %s --help` tells more\n", name);
+    va_end(args);
+    return STATUS_USAGE;
+}
+
+int command_options(const char *name, const struct option_table *table, int most, int argc,
+                    char **argv, void *values, struct options_found *found)
+{
+    char error[1024];
+    if (options_parse(table, argc, argv, values, found, error, sizeof error))
+        return command_refuse(name, "%s", error);
+    if (found->help) {
+        options_help(table, stdout);
+        return STATUS_DONE;
+    }
+    if (found->word_count > most)
+        return command_refuse(name, "%s is one argument too many", found->words[most]);
+    return -1;
+}
