@@ -13,6 +13,7 @@
 #include "core/event.h"
 #include "core/sentence.h"
 #include "tracer/bound.h"
+#include "tracer/query.h"
 #include "tracer/sql.h"
 
 enum trace_state trace_state_of(uint32_t kind, uint32_t cause)
@@ -225,17 +226,16 @@ int trace_figures(sqlite3 *a, sqlite3 *b, struct trace_figure *out, int room)
 {
     int count = 0;
     for (int side = 0; side < (b ? 2 : 1); side++) {
-        sqlite3_stmt *q = NULL;
-        sqlite3_prepare_v2(side ? b : a, "SELECT place, section, name, unit, value FROM figures",
-                           -1, &q, NULL);
-        while (q && sqlite3_step(q) == SQLITE_ROW) {
-            struct trace_figure f = {.place = sqlite3_column_int64(q, 0), .value = {NAN, NAN}};
-            const unsigned char *text[3];
-            for (int i = 0; i < 3; i++)
-                text[i] = sqlite3_column_text(q, 1 + i);
-            snprintf(f.section, sizeof f.section, "%s", text[0] ? (const char *)text[0] : "");
-            snprintf(f.name, sizeof f.name, "%s", text[1] ? (const char *)text[1] : "");
-            snprintf(f.unit, sizeof f.unit, "%s", text[2] ? (const char *)text[2] : "");
+        long long place;
+        const char *section, *name, *unit;
+        double value;
+        sqlite3_stmt *q =
+            query_ask(side ? b : a, "SELECT place, section, name, unit, value FROM figures", "");
+        while (query_row(q, "itttd", &place, &section, &name, &unit, &value)) {
+            struct trace_figure f = {.place = place, .value = {NAN, NAN}};
+            snprintf(f.section, sizeof f.section, "%s", section);
+            snprintf(f.name, sizeof f.name, "%s", name);
+            snprintf(f.unit, sizeof f.unit, "%s", unit);
             int i = 0;
             while (i < count && (strcmp(out[i].section, f.section) || strcmp(out[i].name, f.name)))
                 i++;
@@ -243,8 +243,7 @@ int trace_figures(sqlite3 *a, sqlite3 *b, struct trace_figure *out, int room)
                 break;
             if (i == count)
                 out[count++] = f;
-            if (sqlite3_column_type(q, 4) != SQLITE_NULL)
-                out[i].value[side] = sqlite3_column_double(q, 4);
+            out[i].value[side] = value;
         }
         sqlite3_finalize(q);
     }

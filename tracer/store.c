@@ -132,7 +132,7 @@ int store_write(const struct trace_data *d, const char *path, char *error, size_
     int rc = store_write_temporary(d, temporary, error, size);
     if (!rc && rename(temporary, path) != 0)
         rc = mk_fail(-errno, error, size, "the trace could not be renamed to '%s': %s", path,
-                     strerror(-rc));
+                     strerror(errno));
     if (rc)
         unlink(temporary);
     trace_set_unfinished(NULL);

@@ -14,61 +14,44 @@ static const char *const epilogues[] = {
 
 /* ---- which operators take what ---- */
 
-static uint32_t problem_ops_where(enum problem_command command,
-                                  int (*wanted)(enum mk_op, const void *), const void *context)
+/* Those of a command that `wanted` (NULL: all) is true of, a bit each. */
+static uint32_t problem_ops_where(enum problem_command command, int (*wanted)(enum mk_op))
 {
     uint32_t bits = 0;
     _Static_assert(MK_OPS <= 32, "an operator is a bit of the contexts of an option");
     for (int op = 0; op < MK_OPS; op++)
         if ((command != PROBLEM_TUNE || op_is_tuned((enum mk_op)op)) &&
-            wanted((enum mk_op)op, context))
+            (!wanted || wanted((enum mk_op)op)))
             bits |= 1u << op;
     return bits;
 }
 
-static int problem_has_option(enum mk_op op, const void *option)
+static uint32_t problem_ops_of_shape(enum problem_command command, const char *option)
 {
-    return !strcmp(op_of(op)->shape->option, option);
+    uint32_t bits = problem_ops_where(command, NULL);
+    for (int op = 0; op < MK_OPS; op++)
+        if (strcmp(op_of((enum mk_op)op)->shape->option, option))
+            bits &= ~(1u << op);
+    return bits;
 }
 
-static int problem_has_knob(enum mk_op op, const void *knob)
+static uint32_t problem_ops_of_knob(enum problem_command command, uint32_t knob)
 {
-    return op_of(op)->knobs >> *(const uint32_t *)knob & 1;
+    uint32_t bits = problem_ops_where(command, NULL);
+    for (int op = 0; op < MK_OPS; op++)
+        if (!(op_of((enum mk_op)op)->knobs >> knob & 1))
+            bits &= ~(1u << op);
+    return bits;
 }
 
-static int problem_has_layout(enum mk_op op, const void *nothing)
+static int problem_has_layout(enum mk_op op)
 {
     return op_of(op)->b_layout;
 }
 
-static int problem_takes_back(enum mk_op op, const void *nothing)
-{
-    return op_has_back(op);
-}
-
-static int problem_takes_fp8(enum mk_op op, const void *nothing)
-{
-    return op_has_fp8(op);
-}
-
-static int problem_has_epilogue(enum mk_op op, const void *nothing)
-{
-    return op_has_epilogue(op);
-}
-
-static int has_mask(enum mk_op op, const void *nothing)
+static int problem_has_mask(enum mk_op op)
 {
     return op_of(op)->causal;
-}
-
-static int problem_has_limit(enum mk_op op, const void *nothing)
-{
-    return op_has_limit(op);
-}
-
-static int problem_has_kernel(enum mk_op op, const void *nothing)
-{
-    return op_on_gpu(op);
 }
 
 /* ---- the table ---- */
@@ -96,7 +79,7 @@ static void problem_add_shape(struct problem_table *t, enum problem_command comm
                               .min = 1,
                               .max = UINT32_MAX,
                               .least = OP_DIMENSIONS,
-                              .contexts = problem_ops_where(command, problem_has_option, option),
+                              .contexts = problem_ops_of_shape(command, option),
                               .group = PROBLEM_GROUP};
     words[0] = letters[0] = '\0';
     for (int op = 0; op < MK_OPS; op++) {
@@ -127,14 +110,14 @@ static void problem_add_shapes(struct problem_table *t, enum problem_command com
         int there = 0;
         for (size_t i = 0; i < t->table.count; i++)
             there |= !strcmp(t->specs[i].name, option);
-        if (!there && problem_ops_where(command, problem_has_option, option))
+        if (!there && problem_ops_of_shape(command, option))
             problem_add_shape(t, command, at, option);
     }
 }
 
 static void problem_add_limit(struct problem_table *t, enum problem_command command, size_t at)
 {
-    uint32_t limited = problem_ops_where(command, problem_has_limit, NULL);
+    uint32_t limited = problem_ops_where(command, op_has_limit);
     const struct op_limit *limit = NULL;
     for (int op = 0; op < MK_OPS; op++)
         limit = op_of((enum mk_op)op)->limit ? op_of((enum mk_op)op)->limit : limit;
@@ -170,8 +153,8 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
 {
 #define AT(field) .offset = at + offsetof(struct problem_options, field)
     problem_add_shapes(t, command, at);
-    uint32_t masked = problem_ops_where(command, has_mask, NULL);
-    if (masked)
+    uint32_t masked = problem_ops_where(command, problem_has_mask);
+    if (masked) {
         *problem_add(t) = (struct option_spec){"causal",
                                                OPTION_FLAG,
                                                AT(causal),
@@ -179,7 +162,6 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
                                                "a row attends to itself and the rows before it",
                                                .contexts = masked,
                                                .group = PROBLEM_GROUP};
-    if (masked)
         *problem_add(t) = (struct option_spec){
             "split",
             OPTION_WORD,
@@ -192,6 +174,7 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
             .word_count = 2,
             .contexts = masked,
             .group = PROBLEM_GROUP};
+    }
     problem_add_limit(t, command, at);
     *problem_add(t) = (struct option_spec){
         "b-layout",
@@ -201,7 +184,7 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
         "kn: B is [K,N]; nk: B is [N,K], as PyTorch keeps a weight. Default kn",
         .words = layouts,
         .word_count = 2,
-        .contexts = problem_ops_where(command, problem_has_layout, NULL),
+        .contexts = problem_ops_where(command, problem_has_layout),
         .group = PROBLEM_GROUP};
     *problem_add(t) = (struct option_spec){
         "dtype",
@@ -214,7 +197,7 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
         "Default bf16",
         .words = plan_dtypes,
         .word_count = MK_PLAN_DTYPES,
-        .contexts = problem_ops_where(command, problem_takes_fp8, NULL),
+        .contexts = problem_ops_where(command, op_has_fp8),
         .group = PROBLEM_GROUP};
     *problem_add(t) = (struct option_spec){
         "back",
@@ -225,7 +208,7 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
         "the bytes and 2.6e-2 of error for each rank or node that they come from. Default bf16",
         .words = plan_backs,
         .word_count = 2,
-        .contexts = problem_ops_where(command, problem_takes_back, NULL),
+        .contexts = problem_ops_where(command, op_has_back),
         .group = PROBLEM_GROUP};
     *problem_add(t) = (struct option_spec){
         "epilogue",
@@ -237,7 +220,7 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
         "Default none",
         .words = epilogues,
         .word_count = sizeof epilogues / sizeof *epilogues,
-        .contexts = problem_ops_where(command, problem_has_epilogue, NULL),
+        .contexts = problem_ops_where(command, op_has_epilogue),
         .group = PROBLEM_GROUP};
     *problem_add(t) =
         (struct option_spec){"deterministic",
@@ -265,7 +248,7 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
         "capability 8.0 and up, by mma.sync. Default device: wgmma on Hopper, mma on others",
         .words = plan_engines,
         .word_count = MK_ENGINES,
-        .contexts = problem_ops_where(command, problem_has_kernel, NULL),
+        .contexts = problem_ops_where(command, op_on_gpu),
         .group = PROBLEM_GROUP};
 }
 
@@ -308,9 +291,8 @@ char *problem_knob_option(uint32_t knob, uint32_t part, char text[PROBLEM_KNOB_T
 static void problem_add_plan(struct problem_table *t, enum problem_command command, size_t at,
                              const char *group)
 {
-    static const uint32_t any = TUNING_ROLES;
     static char names[TUNING_KNOBS][PROBLEM_KNOB_TEXT], help[TUNING_KNOBS][400];
-    uint32_t all = problem_ops_where(command, problem_has_knob, &any);
+    uint32_t all = problem_ops_of_knob(command, TUNING_ROLES);
     for (uint32_t i = 0; i < TUNING_KNOBS; i++) {
         const struct tuning_knob *k = &tuning_knobs[i];
         struct option_spec *s = problem_add(t);
@@ -323,7 +305,7 @@ static void problem_add_plan(struct problem_table *t, enum problem_command comma
                                   .min = k->min,
                                   .max = k->max,
                                   .parts = k->parts,
-                                  .contexts = problem_ops_where(command, problem_has_knob, &i),
+                                  .contexts = problem_ops_of_knob(command, i),
                                   .group = group};
         if (i == TUNING_ROLES) {
             s->type = OPTION_ROLES;
