@@ -200,12 +200,10 @@ int nic_choose(struct nic_choice *out, const struct nic_request *request, char *
 
 void nic_choice_words(const struct nic_choice *choice, char *text, size_t size)
 {
-    size_t used = 0;
     const char *network = choice->soft ? getenv("SOFTNIC") : NULL;
     text[0] = '\0';
-    for (uint32_t i = 0; i < choice->count && used < size; i++)
-        used +=
-            (size_t)snprintf(text + used, size - used, "%s%s", i ? "+" : "", choice->devices[i]);
-    if (network && *network && used < size)
-        snprintf(text + used, size - used, " (SOFTNIC=%s)", network);
+    for (uint32_t i = 0; i < choice->count; i++)
+        mk_append(text, size, "%s%s", i ? "+" : "", choice->devices[i]);
+    if (network && *network)
+        mk_append(text, size, " (SOFTNIC=%s)", network);
 }

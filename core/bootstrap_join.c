@@ -1,5 +1,6 @@
 /* How the ranks meet: rank 0 listens, the others connect. */
 #include "core/bootstrap_internal.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -41,13 +42,12 @@ static int bootstrap_join_poll_until(struct pollfd *fds, uint32_t count, uint64_
 static int bootstrap_join_fail_ranks_missing(struct bootstrap *b, struct join_error *e)
 {
     char list[160] = "";
-    size_t used = 0;
     uint32_t missing = 0;
     for (uint32_t r = 1; r < b->world; r++)
         if (b->peers[r].fd < 0 && ++missing <= 8)
-            used += (size_t)snprintf(list + used, sizeof list - used, "%s%u", used ? ", " : "", r);
+            mk_append(list, sizeof list, "%s%u", *list ? ", " : "", r);
     if (missing > 8)
-        snprintf(list + used, sizeof list - used, " and %u more", missing - 8);
+        mk_append(list, sizeof list, " and %u more", missing - 8);
     char strangers[320];
     return fail(e, -ETIMEDOUT, "%u of %u ranks did not join within %.1f s: rank%s %s%s", missing,
                 b->world, (double)b->timeout_ns / 1e9, missing > 1 ? "s" : "", list,

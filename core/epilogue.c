@@ -40,11 +40,9 @@ int epilogue_read(const char *name, const char *text, uint32_t *epilogue, char *
 
 const char *epilogue_text(uint32_t epilogue, char text[EPILOGUE_TEXT])
 {
-    size_t used = 0;
     *text = '\0';
     for (int i = 0; i < NAMES; i++)
         if (epilogue >> i & 1)
-            used += (size_t)snprintf(text + used, EPILOGUE_TEXT - used, "%s%s", used ? "+" : "",
-                                     names[i]);
+            mk_append(text, EPILOGUE_TEXT, "%s%s", *text ? "+" : "", names[i]);
     return text;
 }

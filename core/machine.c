@@ -331,8 +331,7 @@ int machine_find(struct mk_machine *m, const char *name, char *error, size_t siz
     for (uint32_t i = 0; i < SHIPPED_FILES; i++) {
         if (!strcmp(name, shipped_files[i].name))
             return machine_parse(m, shipped_files[i].text, name, error, size);
-        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "",
-                 shipped_files[i].name);
+        mk_append(names, sizeof names, "%s%s", i ? ", " : "", shipped_files[i].name);
     }
     if (strchr(name, '/') || !access(name, F_OK))
         return machine_read(m, name, error, size);

@@ -35,10 +35,9 @@ uint32_t *tuning_value(struct mk_tuning *t, uint32_t knob)
 
 char *tuning_names(char text[TUNING_NAMES_TEXT])
 {
-    size_t used = 0;
+    text[0] = '\0';
     for (uint32_t i = 0; i < TUNING_KNOBS; i++)
-        used += (size_t)snprintf(text + used, TUNING_NAMES_TEXT - used, "%s%s", i ? ", " : "",
-                                 tuning_knobs[i].name);
+        mk_append(text, TUNING_NAMES_TEXT, "%s%s", i ? ", " : "", tuning_knobs[i].name);
     return text;
 }
 
@@ -415,10 +414,10 @@ static double tuning_distance(const struct tuning_entry *a, const struct tuning_
 
 char *tuning_shape(const struct tuning_entry *e, char text[TUNING_SHAPE_TEXT])
 {
-    size_t used = 0;
+    text[0] = '\0';
     for (uint32_t i = 0; i < op_dimensions(op_of(e->op)->shape); i++)
-        used += (size_t)snprintf(text + used, TUNING_SHAPE_TEXT - used, "%s%llu", i ? "," : "",
-                                 (unsigned long long)e->numbers[i]);
+        mk_append(text, TUNING_SHAPE_TEXT, "%s%llu", i ? "," : "",
+                  (unsigned long long)e->numbers[i]);
     return text;
 }
 

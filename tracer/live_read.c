@@ -237,15 +237,14 @@ int live_find(char *folder, size_t size, const char *name, char *error, size_t e
         if (live_read_open_own(bases[i], &d) == -EPERM)
             foreign = i;
         while (d && (e = readdir(d))) {
-            size_t used = strlen(list);
             snprintf(path, sizeof path, "%s/%.250s", bases[i], e->d_name);
             if (e->d_name[0] == '.' || !live_read_is_wanted(path, pid, &h))
                 continue;
             if (!found++)
                 snprintf(folder, size, "%s", path);
-            snprintf(list + used, sizeof list - used, "%s%d (%s on %u ranks)", used ? ", " : "",
-                     h.job_pid ? h.job_pid : h.pid, plan_op_name(h.problem.op),
-                     mk_world(&h.problem.topo));
+            mk_append(list, sizeof list, "%s%d (%s on %u ranks)", *list ? ", " : "",
+                      h.job_pid ? h.job_pid : h.pid, plan_op_name(h.problem.op),
+                      mk_world(&h.problem.topo));
         }
         if (d)
             closedir(d);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tui/cells.h"
+#include "core/sentence.h"
 #include "tui/picture.h"
 #include "tui/source_private.h"
 
@@ -139,14 +140,12 @@ static void panel_roles_of(struct panel_text *t, struct model *m, int file, int 
         width = m->width < 100 ? m->width / 4 : m->width / 3;
     for (int role = 0; all && role < ROLES; role++) {
         char bar[512], parts[256] = "";
-        size_t n = 0;
         const double *share = all + ((rank < 0 ? ranks : rank) * ROLES + role) * SPAN_CLASSES;
         if (share[SPAN_IDLE] < 0)
             continue;
         for (int state = 0; state < SPAN_CLASSES; state++)
-            if (state != SPAN_IDLE && share[state] >= 0.05 && n < sizeof parts - 48)
-                n += (size_t)snprintf(parts + n, sizeof parts - n, "  %s %.1f %%",
-                                      span_look[state].name, share[state]);
+            if (state != SPAN_IDLE && share[state] >= 0.05)
+                mk_append(parts, sizeof parts, "  %s %.1f %%", span_look[state].name, share[state]);
         panel_add(t, "%-12s %s%s", source_role_name(role),
                   panel_bar(bar, sizeof bar, width, span_look, share, SPAN_CLASSES), parts);
     }
@@ -227,11 +226,10 @@ static void panel_slowest(struct panel_text *t, struct model *m, int file)
                      &part[1], &part[2], &part[3])) {
         static const char *const names[] = {"ring", "proxy", "network", "done"};
         char parts[160] = "";
-        size_t n = 0;
         for (int i = 0; i < 4; i++)
             if (!isnan(part[i]))
-                n += (size_t)snprintf(parts + n, sizeof parts - n, " %s %s %s", n ? "+" : "=",
-                                      words_part(ns[3], part[i], whole), names[i]);
+                mk_append(parts, sizeof parts, " %s %s %s", *parts ? "+" : "=",
+                          words_part(ns[3], part[i], whole), names[i]);
         panel_add(t, PLAIN "%s  rank %d → %d  %s  %s at %s%s", words_length_in(ns[0], 10, whole),
                   rank, peer, words_bytes(ns[1], bytes), panel_clean(carries, text),
                   words_time(ns[2], isnan(start) ? 0 : start, 1000), parts);

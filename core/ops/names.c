@@ -1,5 +1,6 @@
 /* The operators' names, and nothing else about them: who writes a sentence may ask. */
 #include "core/ops/op.h"
+#include "core/sentence.h"
 
 #include <stdio.h>
 
@@ -19,16 +20,11 @@ char *op_list(char *text, size_t size, int (*wanted)(enum mk_op), const char *be
 {
     const char *which[MK_OPS];
     uint32_t count = 0;
-    size_t used = 0;
     text[0] = '\0';
     for (int op = 0; op < MK_OPS; op++)
         if (!wanted || wanted((enum mk_op)op))
             which[count++] = names[op];
-    for (uint32_t i = 0; i < count && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%s",
-                                 !i              ? ""
-                                 : i + 1 < count ? between
-                                                 : last,
-                                 which[i]);
+    for (uint32_t i = 0; i < count; i++)
+        mk_append(text, size, "%s%s", !i ? "" : i + 1 < count ? between : last, which[i]);
     return text;
 }

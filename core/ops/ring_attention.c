@@ -8,6 +8,7 @@
 #include "core/ops/op.h"
 #include "core/pipeline.h"
 #include "core/roles/ring_attention_plan.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <math.h>
@@ -120,11 +121,9 @@ static int ring_attention_check_gpu(const struct mk_problem *q, char *error, siz
     const struct tile *tile;
     char built[64] = "";
     for (uint32_t i = 0; (tile = ring_attention_tile_of(q, i)); i++) {
-        size_t said = strlen(built);
         if (t->tile_m == tile->rows && t->tile_n == tile->keys)
             return 0;
-        snprintf(built + said, sizeof built - said, "%s%ux%u", i ? " and " : "", tile->rows,
-                 tile->keys);
+        mk_append(built, sizeof built, "%s%ux%u", i ? " and " : "", tile->rows, tile->keys);
     }
     return plan_refuse(error, size,
                        "tiles of %u x %u are not built for %s; with heads of %llu %s are",

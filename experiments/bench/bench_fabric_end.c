@@ -100,8 +100,7 @@ void fabric_end_describe(const struct fabric_end *e, char *text, size_t size)
     else
 #endif
         verbs_rc_describe(e->fabric, text, size);
-    size_t used = strlen(text);
-    snprintf(text + used, size - used, "%s", strchr(e->nic, ' ') ? strchr(e->nic, ' ') : "");
+    mk_append(text, size, "%s", strchr(e->nic, ' ') ? strchr(e->nic, ' ') : "");
 }
 
 int fabric_end_connect(struct fabric_end *e, struct wire *w, int client)

@@ -282,9 +282,9 @@ static const char *problem_knob_note(enum problem_command command, uint32_t knob
 
 char *problem_knob_option(uint32_t knob, uint32_t part, char text[PROBLEM_KNOB_TEXT])
 {
-    size_t used = (size_t)snprintf(text, PROBLEM_KNOB_TEXT, "--%s", tuning_knobs[knob].name);
+    snprintf(text, PROBLEM_KNOB_TEXT, "--%s", tuning_knobs[knob].name);
     if (tuning_knobs[knob].parts == 2) /* "M,N" */
-        snprintf(text + used, PROBLEM_KNOB_TEXT - used, " %c", problem_knobs[knob].value[2 * part]);
+        mk_append(text, PROBLEM_KNOB_TEXT, " %c", problem_knobs[knob].value[2 * part]);
     return text;
 }
 
@@ -311,12 +311,12 @@ static void problem_add_plan(struct problem_table *t, enum problem_command comma
             s->type = OPTION_ROLES;
             s->offset = at + offsetof(struct problem_options, roles);
         }
-        size_t used = (size_t)snprintf(help[i], sizeof help[0], "%s%s", problem_knobs[i].help,
-                                       problem_knob_note(command, i));
+        snprintf(help[i], sizeof help[0], "%s%s", problem_knobs[i].help,
+                 problem_knob_note(command, i));
         for (int op = 0, first = 1; s->contexts != all && op < MK_OPS; op++)
             if (s->contexts >> op & 1) {
-                used += (size_t)snprintf(help[i] + used, sizeof help[0] - used, "%s%s",
-                                         first ? ". For " : ", ", plan_op_name((enum mk_op)op));
+                mk_append(help[i], sizeof help[0], "%s%s", first ? ". For " : ", ",
+                          plan_op_name((enum mk_op)op));
                 first = 0;
             }
     }
@@ -420,9 +420,8 @@ int problem_check(const struct problem_table *t, const struct options_found *fou
     if (!count || count == op_dimensions(shape))
         return 0;
     char given[OP_DIMENSIONS * 21] = "";
-    for (uint32_t i = 0, used = 0; i < count; i++)
-        used += (uint32_t)snprintf(given + used, sizeof given - used, "%s%llu", i ? "," : "",
-                                   (unsigned long long)o->numbers[i]);
+    for (uint32_t i = 0; i < count; i++)
+        mk_append(given, sizeof given, "%s%llu", i ? "," : "", (unsigned long long)o->numbers[i]);
     return mk_fail(-EINVAL, error, size, "--%s %s: of %s it is %s", shape->option, given,
                    plan_op_name(*op), shape->letters);
 }
@@ -462,21 +461,17 @@ const char *problem_text(const struct mk_problem *q, char text[PROBLEM_TEXT])
     uint64_t numbers[OP_DIMENSIONS];
     uint32_t count = op_numbers(q, numbers);
     char words[EPILOGUE_TEXT];
-    size_t used = 0;
+    text[0] = '\0';
     for (uint32_t i = 0; i < count; i++)
-        used += (size_t)snprintf(text + used, PROBLEM_TEXT - used, "%s%llu", i ? "," : "",
-                                 (unsigned long long)numbers[i]);
+        mk_append(text, PROBLEM_TEXT, "%s%llu", i ? "," : "", (unsigned long long)numbers[i]);
     if (plan_dtype(q))
-        used +=
-            (size_t)snprintf(text + used, PROBLEM_TEXT - used, " %s", plan_dtypes[plan_dtype(q)]);
+        mk_append(text, PROBLEM_TEXT, " %s", plan_dtypes[plan_dtype(q)]);
     if (q->back_fp8)
-        used += (size_t)snprintf(text + used, PROBLEM_TEXT - used, " back %s", plan_backs[1]);
+        mk_append(text, PROBLEM_TEXT, " back %s", plan_backs[1]);
     if (q->epilogue)
-        used += (size_t)snprintf(text + used, PROBLEM_TEXT - used, " %s",
-                                 epilogue_text(q->epilogue, words));
+        mk_append(text, PROBLEM_TEXT, " %s", epilogue_text(q->epilogue, words));
     if (op_of(q->op)->causal && q->attention.causal)
-        snprintf(text + used, PROBLEM_TEXT - used, " causal%s",
-                 q->attention.contiguous ? " contiguous" : "");
+        mk_append(text, PROBLEM_TEXT, " causal%s", q->attention.contiguous ? " contiguous" : "");
     return text;
 }
 
@@ -484,11 +479,11 @@ const char *problem_heap_text(const struct mk_plan *plan, char text[PROBLEM_HEAP
 {
     double bytes = (double)plan->heap_bytes;
     uint64_t limit = op_limit_of(&plan->problem);
-    size_t used = (size_t)snprintf(text, PROBLEM_HEAP_TEXT, "%.3g %s of each rank's heap",
-                                   bytes / (bytes < 1e9 ? 1e6 : 1e9), bytes < 1e9 ? "MB" : "GB");
+    snprintf(text, PROBLEM_HEAP_TEXT, "%.3g %s of each rank's heap",
+             bytes / (bytes < 1e9 ? 1e6 : 1e9), bytes < 1e9 ? "MB" : "GB");
     if (limit)
-        snprintf(text + used, PROBLEM_HEAP_TEXT - used, " (%s %llu)",
-                 op_of(plan->problem.op)->limit->name, (unsigned long long)limit);
+        mk_append(text, PROBLEM_HEAP_TEXT, " (%s %llu)", op_of(plan->problem.op)->limit->name,
+                  (unsigned long long)limit);
     return text;
 }
 

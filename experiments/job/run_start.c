@@ -7,6 +7,7 @@
 #include "experiments/common/pulse.h"
 #include "core/tuning.h"
 #include "core/launcher.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -180,9 +181,9 @@ static int run_here(struct run_job *job, char **argv)
 /* The command line, as the trace keeps it. */
 static void run_join_words(int argc, char **argv, char *out, size_t size)
 {
-    size_t used = (size_t)snprintf(out, size, "mkernel");
-    for (int i = 0; i < argc && used < size; i++)
-        used += (size_t)snprintf(out + used, size - used, " %s", argv[i]);
+    snprintf(out, size, "mkernel");
+    for (int i = 0; i < argc; i++)
+        mk_append(out, size, " %s", argv[i]);
 }
 
 /* What this process is: 1 and *me as a rank, 0 where it has to start the ranks, -EINVAL with a

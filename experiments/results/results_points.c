@@ -389,16 +389,15 @@ int result_is_shape(const char *name)
 const char *result_label(const struct results *r, const struct result_point *point,
                          const char *without, char text[RESULT_LABEL])
 {
-    size_t used = 0;
     text[0] = '\0';
-    for (uint32_t i = 0; i < r->varied_count && used < RESULT_LABEL; i++) {
+    for (uint32_t i = 0; i < r->varied_count; i++) {
         const char *name = r->varied[i], *value = result_value(point, name);
         int plain = !strcmp(name, "op") || !strcmp(name, "exec") || result_is_shape(name);
         if ((without && !strcmp(name, without)) ||
             (result_is_shape(name) && !strcmp(value, "default")))
             continue;
-        used += (size_t)snprintf(text + used, RESULT_LABEL - used, "%s%s%s%s", used ? " " : "",
-                                 plain ? "" : name, plain ? "" : "=", value);
+        mk_append(text, RESULT_LABEL, "%s%s%s%s", *text ? " " : "", plain ? "" : name,
+                  plain ? "" : "=", value);
     }
     if (!*text)
         snprintf(text, RESULT_LABEL, "%s", result_value(point, "op"));

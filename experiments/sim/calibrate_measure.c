@@ -43,14 +43,14 @@ static const struct job {
 static void measure_space(const struct job *j, uint32_t sms, char *text, size_t size)
 {
     static const uint32_t blocks[SPLITS] = {[FEW_BLOCKS] = 8, [MANY_BLOCKS] = 32};
-    size_t used = (size_t)snprintf(text, size, "%s", j->space);
+    snprintf(text, size, "%s", j->space);
     uint32_t even = sms - sms % 2;
-    for (int i = 0; j->splits[i] != NO_MORE && used < size; i++) {
+    for (int i = 0; j->splits[i] != NO_MORE; i++) {
         uint32_t away = blocks[j->splits[i]];
         if (away + 2 > even)
             continue;
-        used += (size_t)snprintf(text + used, size - used, "%scompute=%u,intra_comm=%u",
-                                 i ? ":" : ";roles=", even - away, away ? away : 2 * even);
+        mk_append(text, size, "%scompute=%u,intra_comm=%u", i ? ":" : ";roles=", even - away,
+                  away ? away : 2 * even);
     }
 }
 

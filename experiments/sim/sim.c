@@ -1,5 +1,6 @@
 /* `mkernel sim`: an op's schedule on a machine that is not there. */
 #include "experiments/sim/sim.h"
+#include "core/sentence.h"
 #include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/pulse.h"
@@ -46,8 +47,7 @@ int command_sim(int argc, char **argv)
     if (status)
         return status < 0 ? STATUS_DONE : command_refuse("sim", "%s", error);
     for (int i = 0; i < argc; i++) {
-        size_t used = strlen(command);
-        snprintf(command + used, sizeof command - used, " %s", argv[i]);
+        mk_append(command, sizeof command, " %s", argv[i]);
     }
     snprintf(error, sizeof error, "mkernel sim %s", plan_op_name(op));
     pulse_begin(a.quiet ? NULL : error);

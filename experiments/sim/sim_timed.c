@@ -228,14 +228,12 @@ static int sim_timed_tell(const struct sim_timed_run *run, char *error, size_t s
     if (!written && !*run->lost)
         return STATUS_DONE;
     uint32_t ranks = mk_world(&run->plan.problem.topo);
-    size_t used = (size_t)snprintf(error, size, "%u launch%s on %u ranks done", s->launches,
-                                   s->launches > 1 ? "es" : "", ranks);
-    if (*run->lost && used < size)
-        used +=
-            (size_t)snprintf(error + used, size - used, "; but the trace is lost: %s", run->lost);
-    if (written && used < size)
-        snprintf(error + used, size - used, "; but %s could not be written: %s", s->json,
-                 strerror(-written));
+    snprintf(error, size, "%u launch%s on %u ranks done", s->launches, s->launches > 1 ? "es" : "",
+             ranks);
+    if (*run->lost)
+        mk_append(error, size, "; but the trace is lost: %s", run->lost);
+    if (written)
+        mk_append(error, size, "; but %s could not be written: %s", s->json, strerror(-written));
     return STATUS_FAILED;
 }
 

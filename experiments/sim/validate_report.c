@@ -1,5 +1,6 @@
 /* What `mkernel sim --validate` prints, writes and draws. */
 #include "experiments/common/gnuplot.h"
+#include "core/sentence.h"
 #include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/csv_table.h"
@@ -136,9 +137,9 @@ static void validate_script(FILE *out, const struct measured *m, const double *p
         if (!points)
             continue;
         fprintf(out, "END\n");
-        snprintf(titles + strlen(titles), sizeof titles - strlen(titles),
-                 ", $op%d with points pt 7 ps 0.4 lc rgb '%s' title '%s' noenhanced", op,
-                 colours[used++ % 4], plan_op_name((enum mk_op)op));
+        mk_append(titles, sizeof titles,
+                  ", $op%d with points pt 7 ps 0.4 lc rgb '%s' title '%s' noenhanced", op,
+                  colours[used++ % 4], plan_op_name((enum mk_op)op));
     }
     fprintf(out, "%s%s\n", plots, titles);
 }

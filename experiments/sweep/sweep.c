@@ -358,8 +358,7 @@ int command_sweep(int argc, char **argv)
     } else {
         sweep_name_results(file, out, sizeof out);
         for (int i = 0; i < argc; i++) {
-            size_t used = strlen(command);
-            snprintf(command + used, sizeof command - used, " %s", argv[i]);
+            mk_append(command, sizeof command, " %s", argv[i]);
         }
         status = sweep_join(&s, &a, a.out ? a.out : out, command, &stopped);
     }

@@ -61,7 +61,6 @@ static int sweep_points_finish(struct sweep *s, struct sweep_point *p)
 {
     struct sweep_setting kept[SWEEP_SETTINGS];
     char key[4096];
-    size_t used = 0;
     uint32_t count = 0;
     for (uint32_t i = 0; i < p->count; i++) {
         struct sweep_setting one = p->settings[i];
@@ -73,9 +72,8 @@ static int sweep_points_finish(struct sweep *s, struct sweep_point *p)
     p->count = count;
     qsort(kept, count, sizeof *kept, sweep_points_by_name);
     key[0] = '\0';
-    for (uint32_t i = 0; i < count && used < sizeof key; i++)
-        used += (size_t)snprintf(key + used, sizeof key - used, "%s%s=%s", i ? " " : "",
-                                 kept[i].name, kept[i].value);
+    for (uint32_t i = 0; i < count; i++)
+        mk_append(key, sizeof key, "%s%s=%s", i ? " " : "", kept[i].name, kept[i].value);
     p->key = sweep_keep(s, key, strlen(key));
     return p->key ? 0 : -ENOMEM;
 }
@@ -227,15 +225,13 @@ static int sweep_points_label(struct sweep *s)
         }
     for (uint32_t i = 0; i < s->point_count; i++) {
         char text[2048] = "";
-        size_t used = 0;
-        for (uint32_t n = 0; n < count && used < sizeof text; n++) {
+        for (uint32_t n = 0; n < count; n++) {
             const char *value = sweep_value(&s->points[i], names[n]);
             int plain =
                 !strcmp(names[n], "op") || !strcmp(names[n], "shape") || !strcmp(names[n], "exec");
             if (strcmp(value, "default"))
-                used +=
-                    (size_t)snprintf(text + used, sizeof text - used, "%s%s%s%s", used ? " " : "",
-                                     plain ? "" : names[n], plain ? "" : "=", value);
+                mk_append(text, sizeof text, "%s%s%s%s", *text ? " " : "", plain ? "" : names[n],
+                          plain ? "" : "=", value);
         }
         s->points[i].label = sweep_keep(s, text, strlen(text));
         if (!s->points[i].label)
@@ -331,13 +327,11 @@ int sweep_make_command(struct sweep_command *c, const struct sweep_point *p, enu
 
 void sweep_say_command(const struct sweep_command *c, char *text, size_t size)
 {
-    size_t used = 0;
     text[0] = '\0';
-    for (uint32_t i = 0; i < c->entries + c->count && used < size; i++) {
+    for (uint32_t i = 0; i < c->entries + c->count; i++) {
         const char *word = i < c->entries ? c->environment[i] : c->words[i - c->entries];
         int plain = *word && strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                           "0123456789_-+=,./:%@") == strlen(word);
-        used += (size_t)snprintf(text + used, size - used, plain ? "%s%s" : "%s'%s'", i ? " " : "",
-                                 word);
+        mk_append(text, size, plain ? "%s%s" : "%s'%s'", i ? " " : "", word);
     }
 }

@@ -113,11 +113,9 @@ int sweep_ask(struct sweep *s, char *error, size_t size)
         return 0;
     snprintf(error, size, "%s", first);
     if (refused > 1)
-        snprintf(error + strlen(error), size - strlen(error), " (and %u other point%s)",
-                 refused - 1, refused > 2 ? "s" : "");
+        mk_append(error, size, " (and %u other point%s)", refused - 1, refused > 2 ? "s" : "");
     if (!s->skip)
-        snprintf(error + strlen(error), size - strlen(error),
-                 "; `exclude` leaves points out, `impossible: skip` records them");
+        mk_append(error, size, "; `exclude` leaves points out, `impossible: skip` records them");
     return -EINVAL;
 }
 
