@@ -170,10 +170,8 @@ static int trace_run_export(struct asked *a, struct options_found *f, char *erro
         return mk_fail(STATUS_USAGE, error, size,
                        "it writes megabytes of JSON, and standard output is a "
                        "terminal: --out FILE, or a pipe");
-    if (output_same(a->out, f->words[0])) {
-        snprintf(error, size, "--out %s is the trace itself", a->out);
-        return STATUS_USAGE;
-    }
+    if (output_same(a->out, f->words[0]))
+        return mk_fail(STATUS_USAGE, error, size, "--out %s is the trace itself", a->out);
     if (trace_output_check(a->out, error, size) || trace_open(&db, f->words[0], error, size))
         return STATUS_USAGE;
     int64_t ranks = query_integer(db, 0, "SELECT count(*) FROM rank", "");
