@@ -29,7 +29,9 @@ static const struct {
     {"kernels", {"kernels/", "core/", "backends/", "tracer/"}},
     /* the emulated GPU runs kernels */
     {"sim", {"sim/", "core/", "backends/", "tracer/", "kernels/"}},
-    {"tui", {"tui/", "core/sentence.h", "tracer/query.h", "tracer/reader.h", "tracer/why.h", "tracer/live.h"}},
+    {"tui",
+     {"tui/", "core/sentence.h", "tracer/query.h", "tracer/reader.h", "tracer/why.h",
+      "tracer/live.h"}},
     {"experiments", {"experiments/", "core/", "backends/", "tracer/", "kernels/", "sim/", "tui/"}},
 };
 
