@@ -30,6 +30,11 @@ sqlite3_stmt *query_ask(sqlite3 *db, const char *sql, const char *types, ...)
     return q;
 }
 
+void query_end(sqlite3_stmt **q)
+{
+    sqlite3_finalize(*q);
+}
+
 static void query_column(sqlite3_stmt *q, int i, char type, void *out)
 {
     const int none = sqlite3_column_type(q, i) == SQLITE_NULL;
@@ -71,21 +76,19 @@ int64_t query_integer(sqlite3 *db, int64_t missing, const char *sql, const char 
     va_list args;
     long long value;
     va_start(args, types);
-    sqlite3_stmt *q = query_bind(db, sql, types, args);
+    QUERY q = query_bind(db, sql, types, args);
     va_end(args);
     if (query_row(q, "o", &value) && value != QUERY_NONE)
         missing = value;
-    sqlite3_finalize(q);
     return missing;
 }
 
 double query_real(sqlite3 *db, double missing, const char *sql)
 {
-    sqlite3_stmt *q = query_ask(db, sql, "");
+    QUERY q = query_ask(db, sql, "");
     double value;
     if (query_row(q, "d", &value) && !isnan(value))
         missing = value;
-    sqlite3_finalize(q);
     return missing;
 }
 
@@ -93,11 +96,10 @@ int query_do(sqlite3 *db, const char *sql, const char *types, ...)
 {
     va_list args;
     va_start(args, types);
-    sqlite3_stmt *q = query_bind(db, sql, types, args);
+    QUERY q = query_bind(db, sql, types, args);
     va_end(args);
     int rc = SQLITE_ROW;
     while (q && rc == SQLITE_ROW)
         rc = sqlite3_step(q);
-    sqlite3_finalize(q);
     return q && rc == SQLITE_DONE ? 0 : -EIO;
 }

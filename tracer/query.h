@@ -8,8 +8,11 @@
 
 /* Prepares `sql` and binds what follows by the letters of `types`: t const char * (NULL is NULL),
  * i int64_t, d double (NaN is NULL). NULL where that fails; query_row and sqlite3_step of NULL say
- * so, too. The caller finalizes it. */
+ * so, too. The caller finalizes it, or declares it as QUERY q = query_ask(...): then the block's
+ * end does, which is to come before sqlite3_close. */
 sqlite3_stmt *query_ask(sqlite3 *db, const char *sql, const char *types, ...);
+void query_end(sqlite3_stmt **q);
+#define QUERY __attribute__((cleanup(query_end))) sqlite3_stmt *
 
 /* The next row's columns into what follows, by letters: i long long * (NULL is 0), o the same (NULL
  * is QUERY_NONE), n int *, d double * (NULL is NaN), t const char ** (NULL is ""; valid until the

@@ -67,11 +67,10 @@ static int reader_check_file(const char *path, char *error, size_t size)
 /* One integer of a query; -1 where the query fails or has no row. */
 static int64_t reader_one_integer(sqlite3 *db, const char *sql)
 {
-    sqlite3_stmt *q = NULL;
+    QUERY q = NULL;
     int64_t value = -1;
     if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) == SQLITE_OK && sqlite3_step(q) == SQLITE_ROW)
         value = sqlite3_column_int64(q, 0);
-    sqlite3_finalize(q);
     return value;
 }
 
@@ -229,7 +228,7 @@ int trace_figures(sqlite3 *a, sqlite3 *b, struct trace_figure *out, int room)
         long long place;
         const char *section, *name, *unit;
         double value;
-        sqlite3_stmt *q =
+        QUERY q =
             query_ask(side ? b : a, "SELECT place, section, name, unit, value FROM figures", "");
         while (query_row(q, "itttd", &place, &section, &name, &unit, &value)) {
             struct trace_figure f = {.place = place, .value = {NAN, NAN}};
@@ -245,7 +244,6 @@ int trace_figures(sqlite3 *a, sqlite3 *b, struct trace_figure *out, int room)
                 out[count++] = f;
             out[i].value[side] = value;
         }
-        sqlite3_finalize(q);
     }
     qsort(out, (size_t)count, sizeof *out, reader_compare_places);
     return count;

@@ -229,7 +229,7 @@ static int why_open(sqlite3 *db, struct trace_why *w, char *error, size_t size)
         " WHERE ?1 = 0 OR x.launch = ?1 ORDER BY x.slowest_ns, x.launch"
         " LIMIT 1 OFFSET CASE WHEN ?1 = 0 THEN (SELECT count(*) / 2 FROM launches) ELSE 0 END";
     long long at, rank, start, end, before;
-    sqlite3_stmt *q = query_ask(db, sql, "i", (int64_t)w->launch);
+    QUERY q = query_ask(db, sql, "i", (int64_t)w->launch);
     if (!q)
         return mk_fail(-EBADMSG, error, size, "the trace is damaged: %s", sqlite3_errmsg(db));
     int found = query_row(q, "iiiio", &at, &rank, &start, &end, &before);
@@ -241,7 +241,6 @@ static int why_open(sqlite3 *db, struct trace_why *w, char *error, size_t size)
         w->early = late ? before - start : 0;
         w->end = end;
     }
-    sqlite3_finalize(q);
     if (!found && w->launch)
         snprintf(error, size, "there is no launch %llu in the trace",
                  (unsigned long long)w->launch);
@@ -253,7 +252,7 @@ static int why_open(sqlite3 *db, struct trace_why *w, char *error, size_t size)
 static int why_read(sqlite3 *db, struct trace_why *w, struct why_cta *ctas, uint32_t room,
                     char *error, size_t size)
 {
-    sqlite3_stmt *q = query_ask(db, why_events, "ii", (int64_t)w->launch, (int64_t)w->rank);
+    QUERY q = query_ask(db, why_events, "ii", (int64_t)w->launch, (int64_t)w->rank);
     struct why_event e;
     int result = 0;
     while (!result && query_row(q, "niinni", &e.cta, &e.start, &e.ns, &e.kind, &e.cause, &e.full))
@@ -263,7 +262,6 @@ static int why_read(sqlite3 *db, struct trace_why *w, struct why_cta *ctas, uint
         snprintf(error, size, "out of memory");
     else if (!q || sqlite3_reset(q))
         result = mk_fail(-EBADMSG, error, size, "the trace is damaged: %s", sqlite3_errmsg(db));
-    sqlite3_finalize(q);
     return result;
 }
 

@@ -57,24 +57,20 @@ static double chain_doubt(const struct source *s, int a, int b)
 
 static int chain_event_by_id(struct source *s, int64_t id, struct source_event *out)
 {
-    sqlite3_stmt *q = query_ask(s->db, "SELECT " EVENT_COLUMNS " FROM event WHERE id = ?", "i", id);
-    int found = id > 0 && source_read_event(s, q, out);
-    sqlite3_finalize(q);
-    return found && out->track >= 0;
+    QUERY q = query_ask(s->db, "SELECT " EVENT_COLUMNS " FROM event WHERE id = ?", "i", id);
+    return id > 0 && source_read_event(s, q, out) && out->track >= 0;
 }
 
 /* The last event of the same track before `e` that took time, or a signal where `signals`. */
 static int chain_event_before(struct source *s, const struct source_event *e,
                               struct source_event *out)
 {
-    sqlite3_stmt *q = query_ask(
+    QUERY q = query_ask(
         s->db,
         "SELECT " EVENT_COLUMNS " FROM event WHERE track = ? AND start <= ? AND id <> ? AND "
         "ns > 0 AND kind <> 1 AND (start < ?2 OR id < ?3) ORDER BY start DESC, id DESC LIMIT 1",
         "iii", s->tracks[e->track].id, (int64_t)e->start, e->id);
-    int found = source_read_event(s, q, out);
-    sqlite3_finalize(q);
-    return found;
+    return source_read_event(s, q, out);
 }
 
 static void chain_flag_text(struct source *s, int64_t plan, int64_t flag, int rank, char *text,
@@ -83,7 +79,7 @@ static void chain_flag_text(struct source *s, int64_t plan, int64_t flag, int ra
     const char *found;
     long long from;
     *producer = -1;
-    sqlite3_stmt *q =
+    QUERY q =
         query_ask(s->db,
                   "SELECT text, producer FROM flag WHERE plan = ? AND id = ? AND rank IN (?, -1) "
                   "ORDER BY rank DESC LIMIT 1",
@@ -94,7 +90,6 @@ static void chain_flag_text(struct source *s, int64_t plan, int64_t flag, int ra
     } else {
         snprintf(text, size, "flag %lld, which the trace does not explain", (long long)flag);
     }
-    sqlite3_finalize(q);
 }
 
 /* A wait for the completion of the CTA's own puts names no flag. */
@@ -106,7 +101,7 @@ static int chain_is_drain(const struct source_event *e)
 static void chain_tile_text(struct source *s, const struct source_event *e, char *out, int size)
 {
     int slab, row, col, rows, cols;
-    sqlite3_stmt *q =
+    QUERY q =
         query_ask(s->db, "SELECT slab, row, col, rows, cols FROM tile WHERE plan = ? AND id = ?",
                   "ii", e->plan, e->argument);
     if (query_row(q, "nnnnn", &slab, &row, &col, &rows, &cols))
@@ -114,7 +109,6 @@ static void chain_tile_text(struct source *s, const struct source_event *e, char
                  (long long)e->argument, row, row + rows - 1, col, col + cols - 1, slab);
     else
         snprintf(out, (size_t)size, "tile %lld", (long long)e->argument);
-    sqlite3_finalize(q);
 }
 
 static void chain_chunk_text(struct source *s, const struct source_event *e, const char *verb,
@@ -123,9 +117,8 @@ static void chain_chunk_text(struct source *s, const struct source_event *e, con
     char bytes[32], to[32] = "";
     int rank, number;
     double size_of;
-    sqlite3_stmt *q =
-        query_ask(s->db, "SELECT rank, number, bytes FROM chunk WHERE plan = ? AND id = ?", "ii",
-                  e->plan, e->argument);
+    QUERY q = query_ask(s->db, "SELECT rank, number, bytes FROM chunk WHERE plan = ? AND id = ?",
+                        "ii", e->plan, e->argument);
     if (e->peer >= 0)
         snprintf(to, sizeof to, " to rank %d", e->peer);
     if (query_row(q, "nnd", &rank, &number, &size_of))
@@ -133,7 +126,6 @@ static void chain_chunk_text(struct source *s, const struct source_event *e, con
                  words_bytes(bytes, size_of));
     else
         snprintf(out, (size_t)size, "%s%s: chunk %lld", verb, to, (long long)e->argument);
-    sqlite3_finalize(q);
 }
 
 /* One message by a condition on one number, or two. */
@@ -146,11 +138,10 @@ static int chain_read_message(struct source *s, const char *condition, int64_t a
              "SELECT id, command_event, arrival_event, rank, peer, bytes, commanded, seen, "
              "posted, completed, arrived, waited, flag FROM message WHERE %s LIMIT 1",
              condition);
-    sqlite3_stmt *q = query_ask(s->db, sql, "ii", a, b);
+    QUERY q = query_ask(s->db, sql, "ii", a, b);
     int found = query_row(q, "iiinnddddddni", &id, &command, &arrival, &m->rank, &m->peer,
                           &m->bytes, &m->commanded, &m->seen, &m->posted, &m->completed,
                           &m->arrived, &m->waited, &flag);
-    sqlite3_finalize(q);
     if (!found)
         return 0;
     m->id = id;
@@ -356,11 +347,9 @@ static void chain_diagnose_start(struct source *s, struct chain *c, const struct
 {
     char late[32];
     double whole = wait->end - wait->start, start = NAN;
-    sqlite3_stmt *q =
-        query_ask(s->db, "SELECT start FROM launch_rank WHERE launch = ? AND rank = ?", "ii",
-                  wait->launch, (int64_t)rank);
+    QUERY q = query_ask(s->db, "SELECT start FROM launch_rank WHERE launch = ? AND rank = ?", "ii",
+                        wait->launch, (int64_t)rank);
     query_row(q, "d", &start);
-    sqlite3_finalize(q);
     double before = (start < wait->end ? start : wait->end) - wait->start;
     if (rank == s->tracks[wait->track].rank || isnan(start) || before < whole / 2 ||
         before <= chain_doubt(s, s->tracks[wait->track].rank, rank))
@@ -417,11 +406,9 @@ static void chain_follow_wait(struct source *s, struct chain *c, const struct so
     else
         say(chain_add(c, "flag", CHAIN_NOWHERE, NAN, NAN), "%lld: %.70s", (long long)e->argument,
             text);
-    sqlite3_stmt *q =
-        query_ask(s->db, "SELECT producer, message FROM edge WHERE event = ?", "i", e->id);
+    QUERY q = query_ask(s->db, "SELECT producer, message FROM edge WHERE event = ?", "i", e->id);
     long long producer = 0, message = 0;
     query_row(q, "ii", &producer, &message);
-    sqlite3_finalize(q);
     if (message && chain_read_message(s, "id = ?", message, 0, &m)) {
         int known = chain_event_by_id(s, m.command_event, &command);
         if (known)
@@ -447,11 +434,10 @@ static void chain_add_released(struct source *s, struct chain *c, const char *co
     struct source_event e;
     snprintf(sql, sizeof sql, "SELECT event FROM edge WHERE %s = ? LIMIT 4", condition);
     long long event;
-    sqlite3_stmt *q = query_ask(s->db, sql, "i", id);
+    QUERY q = query_ask(s->db, sql, "i", id);
     while (query_row(q, "i", &event))
         if (chain_event_by_id(s, event, &e))
             chain_add_event(s, c, "ended", &e);
-    sqlite3_finalize(q);
 }
 
 void chain_follow(struct source *s, const struct source_event *e, struct chain *c)

@@ -89,7 +89,7 @@ static void panel_overlap(struct panel_text *t, struct model *m, int file)
     panel_of_file(t, m, file);
     panel_add(t, FAINT "rank   compute only  both  comm only  idle   exposed comm  of all comm");
     before = t->count;
-    sqlite3_stmt *q = query_ask(
+    QUERY q = query_ask(
         s->db,
         "SELECT o.rank, o.compute_only, o.both, o.comm_only, o.idle, x.exposed_ns, x.exposed "
         "FROM overlap o JOIN exposed x USING (rank) ORDER BY o.rank",
@@ -109,17 +109,17 @@ static void panel_overlap(struct panel_text *t, struct model *m, int file)
             width >= 8 ? panel_bar(bar, sizeof bar, width, overlap_look, share, OVERLAP_CLASSES)
                        : "");
     }
-    sqlite3_finalize(q);
     panel_no_figures(t, before, "launches");
     long long epoch;
     double all, slowest, fastest, efficiency;
     const char *basis;
     int first = 1;
-    q = query_ask(s->db,
+    QUERY launches =
+        query_ask(s->db,
                   "SELECT epoch, ns, slowest_ns, fastest_ns, coalesce(efficiency, 0), basis FROM "
                   "launches ORDER BY launch",
                   "");
-    for (; query_row(q, "iddddt", &epoch, &all, &slowest, &fastest, &efficiency, &basis);
+    for (; query_row(launches, "iddddt", &epoch, &all, &slowest, &fastest, &efficiency, &basis);
          first = 0) {
         if (first)
             panel_add(t,
@@ -129,7 +129,6 @@ static void panel_overlap(struct panel_text *t, struct model *m, int file)
                   words_length_in(ns[2], 12, fastest), efficiency,
                   !strcmp(basis, "peak") ? "peak rates" : "its tiles or its transfers alone");
     }
-    sqlite3_finalize(q);
 }
 
 /* One line per role: what its CTAs' time was; rank -1: that of all ranks together. */
@@ -179,7 +178,7 @@ static void panel_stalls(struct panel_text *t, struct model *m, int file)
     long long count;
     double all, longest, share, start;
     int rank, cta;
-    sqlite3_stmt *q =
+    QUERY q =
         query_ask(s->db,
                   "SELECT rank, role, cause, count, ns, longest_ns, share FROM stalls WHERE ns > 0 "
                   "ORDER BY rank = ? DESC, rank, ns DESC LIMIT 64",
@@ -189,18 +188,17 @@ static void panel_stalls(struct panel_text *t, struct model *m, int file)
                   row && rank == row->rank ? PLAIN : FAINT, rank, panel_clean(role, text[0]),
                   panel_clean(cause, text[1]), count, words_length_in(ns[0], 10, all),
                   words_length_in(ns[1], 10, longest), share);
-    sqlite3_finalize(q);
     panel_no_figures(t, before, "wait that took time");
     panel_add(t, STRONG "longest waits" PLAIN FAINT "  (w goes through them)");
-    q = query_ask(s->db,
+    QUERY worst =
+        query_ask(s->db,
                   "SELECT rank, role, cta, start, ns, cause, waited_for FROM worst_stalls "
                   "WHERE ns > 0 LIMIT 40",
                   "");
-    while (query_row(q, "ntnddtt", &rank, &role, &cta, &start, &all, &cause, &what))
+    while (query_row(worst, "ntnddtt", &rank, &role, &cta, &start, &all, &cause, &what))
         panel_add(t, PLAIN "%s  rank %d %s CTA %d at %s: %s, %s", words_length_in(ns[0], 10, all),
                   rank, panel_clean(role, text[0]), cta, words_time(ns[1], start, 1000),
                   panel_clean(cause, text[1]), panel_clean(what, text[2]));
-    sqlite3_finalize(q);
 }
 
 static void panel_slowest(struct panel_text *t, struct model *m, int file)
@@ -216,7 +214,7 @@ static void panel_slowest(struct panel_text *t, struct model *m, int file)
     double whole, bytes, start, part[4];
     const char *carries;
     int rank, peer, cta, slab;
-    sqlite3_stmt *q = query_ask(
+    QUERY q = query_ask(
         s->db,
         "SELECT rank, peer, ns, bytes, carries, commanded, command_seen, seen_posted, CASE WHEN "
         "waited THEN posted_arrived END, CASE WHEN waited THEN max(0, posted_completed - "
@@ -234,23 +232,21 @@ static void panel_slowest(struct panel_text *t, struct model *m, int file)
                   rank, peer, words_bytes(ns[1], bytes), panel_clean(carries, text),
                   words_time(ns[2], isnan(start) ? 0 : start, 1000), parts);
     }
-    sqlite3_finalize(q);
     panel_no_figures(t, before, "messages");
     panel_add(t, STRONG "tiles");
     before = t->count;
     long long epoch, tile, first, col;
-    q = query_ask(
+    QUERY tiles = query_ask(
         s->db,
         "SELECT rank, cta, epoch, start, ns, tile, slab, row, col FROM slowest_tiles LIMIT 20", "");
-    while (
-        query_row(q, "nniddinii", &rank, &cta, &epoch, &start, &whole, &tile, &slab, &first, &col))
+    while (query_row(tiles, "nniddinii", &rank, &cta, &epoch, &start, &whole, &tile, &slab, &first,
+                     &col))
         panel_add(
             t,
             PLAIN
             "%s  rank %d CTA %d at %s  tile %lld: shard %d, row %lld, column %lld  epoch %lld",
             words_length_in(ns[0], 10, whole), rank, cta, words_time(ns[1], start, 1000), tile,
             slab, first, col, epoch);
-    sqlite3_finalize(q);
     panel_no_figures(t, before, "tiles");
 }
 
@@ -272,21 +268,20 @@ static void panel_critical(struct panel_text *t, struct model *m, int file)
     double share, start, length;
     long long cta;
     int step, rank;
-    sqlite3_stmt *q = query_ask(s->db, "SELECT what, role, share FROM critical_share LIMIT 5", "");
+    QUERY q = query_ask(s->db, "SELECT what, role, share FROM critical_share LIMIT 5", "");
     char sums[512] = "";
     size_t n = 0;
     while (n < sizeof sums - 128 && query_row(q, "ttd", &what, &role, &share))
         n += (size_t)snprintf(sums + n, sizeof sums - n, "%s%s%s%s %.1f %%", n ? ", " : "",
                               panel_clean(what, text[0]), *role ? " of " : "",
                               panel_clean(role, text[1]), share);
-    sqlite3_finalize(q);
     panel_add(t, "all launches: %s", n ? sums : "not computed");
     int before = t->count;
-    q = query_ask(s->db,
-                  "SELECT step, rank, role, cta, what, start, ns, text FROM critical_path "
-                  "WHERE launch = ? ORDER BY step LIMIT 380",
-                  "i", s->launch_id[launch]);
-    while (query_row(q, "nntotddt", &step, &rank, &role, &cta, &what, &start, &length, &about)) {
+    QUERY path = query_ask(s->db,
+                           "SELECT step, rank, role, cta, what, start, ns, text FROM critical_path "
+                           "WHERE launch = ? ORDER BY step LIMIT 380",
+                           "i", s->launch_id[launch]);
+    while (query_row(path, "nntotddt", &step, &rank, &role, &cta, &what, &start, &length, &about)) {
         int here = start <= now && now < start + length;
         if (here)
             t->follow = t->count;
@@ -298,7 +293,6 @@ static void panel_critical(struct panel_text *t, struct model *m, int file)
                   words_length_in(ns[1], 10, length), rank, panel_clean(role, text[0]), name,
                   panel_clean(what, text[1]), panel_clean(about, text[2]));
     }
-    sqlite3_finalize(q);
     panel_no_figures(t, before, "critical path of this launch");
 }
 

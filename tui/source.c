@@ -21,18 +21,15 @@ static int source_read_run(struct source *s)
     char text[6][48];
     long long end, uncertainty;
     int nodes, gpus;
-    sqlite3_stmt *q =
-        query_ask(s->db,
-                  "SELECT op, shape, source, executor || coalesce(' ' || " TRACE_ENGINE
-                  ", ''), fabric, nic, nodes, gpus, duration_ns, events, messages, dropped, "
-                  "residual_ns FROM run",
-                  "");
+    QUERY q = query_ask(s->db,
+                        "SELECT op, shape, source, executor || coalesce(' ' || " TRACE_ENGINE
+                        ", ''), fabric, nic, nodes, gpus, duration_ns, events, messages, dropped, "
+                        "residual_ns FROM run",
+                        "");
     long long events, messages, dropped;
     if (!query_row(q, "ttttttnniiiio", &column[0], &column[1], &column[2], &column[3], &column[4],
-                   &column[5], &nodes, &gpus, &end, &events, &messages, &dropped, &uncertainty)) {
-        sqlite3_finalize(q);
+                   &column[5], &nodes, &gpus, &end, &events, &messages, &dropped, &uncertainty))
         return -EBADMSG;
-    }
     for (int c = 0; c < 6; c++) {
         snprintf(text[c], sizeof text[c], "%s", column[c]);
         cells_clean(text[c]);
@@ -48,7 +45,6 @@ static int source_read_run(struct source *s)
     i->dropped = dropped;
     i->uncertainty = uncertainty == QUERY_NONE ? -1 : (double)uncertainty;
     i->end = i->end < 1 ? 1 : i->end;
-    sqlite3_finalize(q);
     i->ranks = (int)source_one_number(s, "SELECT max(id) + 1 FROM rank");
     return i->ranks > 0 && i->ranks <= (int)MK_MAX_RANKS ? 0 : -EBADMSG;
 }
@@ -68,23 +64,22 @@ static int source_read_ranks(struct source *s)
     double value;
     const char *kind;
     int node;
-    sqlite3_stmt *q = query_ask(s->db, "SELECT id, node FROM rank", "");
+    QUERY q = query_ask(s->db, "SELECT id, node FROM rank", "");
     while (query_row(q, "in", &rank, &node))
         if (rank >= 0)
             s->node[rank] = node;
-    sqlite3_finalize(q);
-    q = query_ask(s->db, "SELECT rank, sum(residual_ns) FROM clock GROUP BY rank", "");
+    QUERY clocks = query_ask(s->db, "SELECT rank, sum(residual_ns) FROM clock GROUP BY rank", "");
     for (size_t r = 0; r < ranks; r++)
         s->uncertainty[r] = -1;
-    while (query_row(q, "id", &rank, &value))
+    while (query_row(clocks, "id", &rank, &value))
         if (rank >= 0 && rank < s->info.ranks)
             s->uncertainty[rank] = value;
-    sqlite3_finalize(q);
-    q = query_ask(s->db,
+    QUERY links =
+        query_ask(s->db,
                   "SELECT id, rank, kind, peak_bytes FROM link WHERE direction = 'out' AND "
                   "transfers > 0",
                   "");
-    while (query_row(q, "iitd", &id, &rank, &kind, &value)) {
+    while (query_row(links, "iitd", &id, &rank, &kind, &value)) {
         if (rank < 0 || rank >= s->info.ranks || !*kind)
             continue;
         int nic = strcmp(kind, "nvlink") != 0;
@@ -92,7 +87,6 @@ static int source_read_ranks(struct source *s)
         s->info.nic |= nic;
         s->info.nvlink |= !nic;
     }
-    sqlite3_finalize(q);
     return 0;
 }
 
@@ -145,11 +139,11 @@ static int source_read_tracks(struct source *s)
         free(empty);
         return -ENOMEM;
     }
-    sqlite3_stmt *q = query_ask(s->db,
-                                "SELECT id, kind, rank, coalesce(role, -1), coalesce(cta, -1), "
-                                "coalesce(warp, -1), leaves, EXISTS (SELECT 1 FROM track c WHERE "
-                                "c.parent = t.id), events FROM track t WHERE id >= 0",
-                                "");
+    QUERY q = query_ask(s->db,
+                        "SELECT id, kind, rank, coalesce(role, -1), coalesce(cta, -1), "
+                        "coalesce(warp, -1), leaves, EXISTS (SELECT 1 FROM track c WHERE "
+                        "c.parent = t.id), events FROM track t WHERE id >= 0",
+                        "");
     struct source_track t;
     const char *kind;
     long long id, events;
@@ -175,20 +169,19 @@ static int source_read_tracks(struct source *s)
             empty[t.id] = events == 0;
         }
     }
-    sqlite3_finalize(q);
     qsort(s->tracks, (size_t)n, sizeof *s->tracks, source_compare_tracks);
     s->info.tracks = n = source_drop_empty(s->tracks, n, empty);
     free(empty);
-    q = query_ask(s->db,
+    QUERY rates =
+        query_ask(s->db,
                   "SELECT coalesce(longest_ns, 0), 1.0 * events / (1 + coalesce(end - start, 0)) "
                   "FROM track WHERE id = ?",
                   "");
-    for (int i = 0; q && i < n; i++) {
-        sqlite3_reset(q);
-        sqlite3_bind_int64(q, 1, s->tracks[i].id);
-        query_row(q, "dd", &s->longest[i], &s->rate[i]);
+    for (int i = 0; rates && i < n; i++) {
+        sqlite3_reset(rates);
+        sqlite3_bind_int64(rates, 1, s->tracks[i].id);
+        query_row(rates, "dd", &s->longest[i], &s->rate[i]);
     }
-    sqlite3_finalize(q);
     return 0;
 }
 
@@ -200,7 +193,7 @@ static int source_read_launches(struct source *s)
     s->launch_plan = calloc((size_t)(count < 0 ? 0 : count) + 1, sizeof *s->launch_plan);
     if (!s->launches || !s->launch_id || !s->launch_plan)
         return -ENOMEM;
-    sqlite3_stmt *q = query_ask(
+    QUERY q = query_ask(
         s->db, "SELECT launch, plan, epoch, start, \"end\" FROM launches ORDER BY start, launch",
         "");
     long long id, plan, epoch;
@@ -211,15 +204,13 @@ static int source_read_launches(struct source *s)
         s->launch_plan[n] = plan;
         s->launches[n] = (struct source_launch){epoch, start, end};
     }
-    sqlite3_finalize(q);
     s->info.launches = n;
-    q = query_ask(s->db, "SELECT ns, leaves FROM zoom ORDER BY level", "");
-    while (s->levels < MAX_LEVELS && query_row(q, "dn", &ns, &leaves)) {
+    QUERY zoom = query_ask(s->db, "SELECT ns, leaves FROM zoom ORDER BY level", "");
+    while (s->levels < MAX_LEVELS && query_row(zoom, "dn", &ns, &leaves)) {
         if (!leaves)
             s->leaf_from = s->levels + 1;
         s->level_ns[s->levels++] = ns;
     }
-    sqlite3_finalize(q);
     return 0;
 }
 
@@ -372,7 +363,7 @@ const double *source_role_shares(struct source *s)
         return s->role_share;
     for (size_t i = 0; i < groups; i++)
         s->role_share[i * SPAN_CLASSES] = -1;
-    sqlite3_stmt *q = query_ask(s->db, sql, "");
+    QUERY q = query_ask(s->db, sql, "");
     int rank, role, kind, cause;
     double part;
     while (query_row(q, "nnnnd", &rank, &role, &kind, &cause, &part)) {
@@ -385,7 +376,6 @@ const double *source_role_shares(struct source *s)
         if (state != SPAN_IDLE)
             share[state] += part;
     }
-    sqlite3_finalize(q);
     for (size_t i = 0; i < groups; i++) { /* what is left of the whole is idle */
         double *share = &s->role_share[i * SPAN_CLASSES], busy = 0;
         for (int state = 1; state < SPAN_CLASSES; state++)

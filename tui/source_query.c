@@ -419,7 +419,7 @@ int source_find(struct source *s, struct source_group g, const struct query *wan
 
 int source_worst_wait(struct source *s, const struct query *filter, int n, struct source_event *out)
 {
-    sqlite3_stmt *q = query_ask(s->db, LONGEST_WAITS, "");
+    QUERY q = query_ask(s->db, LONGEST_WAITS, "");
     int found = 0;
     while (!found && source_read_event(s, q, out)) {
         if (out->track < 0)
@@ -430,7 +430,6 @@ int source_worst_wait(struct source *s, const struct query *filter, int n, struc
                              (!filter->classes || filter->classes >> state & 1))) &&
                 n-- == 0;
     }
-    sqlite3_finalize(q);
     return found;
 }
 
@@ -438,7 +437,7 @@ int source_longest_wait(struct source *s, struct source_group g, double t0, doub
                         struct source_event *out)
 {
     /* The run's longest waits first; a window that has none of these is looked through. */
-    sqlite3_stmt *q = query_ask(s->db, LONGEST_WAITS, "");
+    QUERY q = query_ask(s->db, LONGEST_WAITS, "");
     struct source_event e;
     int found = 0;
     while (!found && source_read_event(s, q, &e)) {
@@ -448,30 +447,29 @@ int source_longest_wait(struct source *s, struct source_group g, double t0, doub
         found = (g.rank < 0 || t->rank == g.rank) && (g.role < 0 || t->role == g.role) &&
                 (g.track < 0 || e.track == g.track);
     }
-    sqlite3_finalize(q);
     if (found) {
         *out = e;
         return 1;
     }
-    q = query_ask(s->db,
+    QUERY events =
+        query_ask(s->db,
                   "SELECT " EVENT_COLUMNS
                   " FROM event WHERE track = ? AND start BETWEEN ? AND ? AND kind = 3 AND ns > 0",
                   "");
     int first, end;
     int64_t deadline = source_query_now_ns() + SEARCH_NS;
     source_query_leaves_of(s, g, &first, &end);
-    for (int i = first; q && i < end && source_query_now_ns() < deadline; i++) {
-        sqlite3_reset(q);
-        sqlite3_bind_int64(q, 1, s->tracks[i].id);
-        sqlite3_bind_int64(q, 2, (int64_t)t0);
-        sqlite3_bind_int64(q, 3, (int64_t)t1);
-        while (source_read_event(s, q, &e)) {
+    for (int i = first; events && i < end && source_query_now_ns() < deadline; i++) {
+        sqlite3_reset(events);
+        sqlite3_bind_int64(events, 1, s->tracks[i].id);
+        sqlite3_bind_int64(events, 2, (int64_t)t0);
+        sqlite3_bind_int64(events, 3, (int64_t)t1);
+        while (source_read_event(s, events, &e)) {
             if (!found || e.end - e.start > out->end - out->start) {
                 *out = e;
                 found = 1;
             }
         }
     }
-    sqlite3_finalize(q);
     return found;
 }

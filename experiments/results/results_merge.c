@@ -56,14 +56,13 @@ static int merge_is_mixed(sqlite3 *db, const char *into, const char *from, char 
         "FROM main.job) AND EXISTS (SELECT * FROM a.job) AND " RESULTS_BUILD(
             "o.identity") " NOT IN (SELECT " RESULTS_BUILD("identity") " FROM main.machine) LIMIT "
                                                                        "1";
-    sqlite3_stmt *q = query_ask(db, sql, "");
+    QUERY q = query_ask(db, sql, "");
     int mixed = sqlite3_step(q) == SQLITE_ROW;
     if (mixed)
         snprintf(error, size,
                  "%s was measured with %s, and %s with %s: --mix puts both into one file", into,
                  (const char *)sqlite3_column_text(q, 0), from,
                  (const char *)sqlite3_column_text(q, 1));
-    sqlite3_finalize(q);
     return mixed;
 }
 

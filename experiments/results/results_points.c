@@ -99,7 +99,7 @@ static void *results_points_more(void *array, uint32_t *count, size_t bytes)
 
 static int results_points_settings(sqlite3 *db, struct result_point *p)
 {
-    sqlite3_stmt *q =
+    QUERY q =
         query_ask(db, "SELECT name, value FROM setting WHERE point = ?1 ORDER BY name", "i", p->id);
     int rc = q ? 0 : -EIO;
     const char *name, *value;
@@ -109,18 +109,16 @@ static int results_points_settings(sqlite3 *db, struct result_point *p)
         if (!s || !(s->name = strdup(name)) || !(s->value = strdup(value)))
             rc = -ENOMEM;
     }
-    sqlite3_finalize(q);
     return rc;
 }
 
 /* The times of one job: those of its slowest rank. */
 static int results_points_times(sqlite3 *db, int64_t id, struct result_job *j)
 {
-    sqlite3_stmt *q =
-        query_ask(db,
-                  "SELECT rank, number, ms FROM sample WHERE job = ?1 AND what = 'fused' AND "
-                  "warmup = 0 ORDER BY rank, number",
-                  "i", id);
+    QUERY q = query_ask(db,
+                        "SELECT rank, number, ms FROM sample WHERE job = ?1 AND what = 'fused' AND "
+                        "warmup = 0 ORDER BY rank, number",
+                        "i", id);
     double *ms = NULL, largest = -1;
     uint32_t count = 0, from = 0;
     int64_t rank = -1;
@@ -165,7 +163,6 @@ static int results_points_times(sqlite3 *db, int64_t id, struct result_job *j)
                 *one = time;
         }
     }
-    sqlite3_finalize(q);
     free(ms);
     return rc;
 }
@@ -185,7 +182,7 @@ static int results_points_jobs(sqlite3 *db, struct result_point *p)
     struct result_figures f = {.flop = NAN};
     long long id, repeat, nodes, gpus;
     const char *verdict, *sentence, *shape, *fabric, *exec;
-    sqlite3_stmt *q = query_ask(db, sql, "i", p->id);
+    QUERY q = query_ask(db, sql, "i", p->id);
     int rc = q ? 0 : -EIO;
     p->figures = (struct result_figures){NAN, NAN, NAN, NAN, NAN, NAN, 0, 0, "", "", "", ""};
     while (!rc && query_row(q, "iittddddddoittt", &id, &repeat, &verdict, &sentence, &f.flop,
@@ -210,7 +207,6 @@ static int results_points_jobs(sqlite3 *db, struct result_point *p)
         rc = j->sentence ? results_points_times(db, id, j) : -ENOMEM;
         p->good += j->times.count > 0;
     }
-    sqlite3_finalize(q);
     snprintf(p->figures.op, sizeof p->figures.op, "%s", result_value(p, "op"));
     if (!*p->figures.exec || !strcmp(result_value(p, "exec"), "sim"))
         snprintf(p->figures.exec, sizeof p->figures.exec, "%s", result_value(p, "exec"));
@@ -260,18 +256,16 @@ static int results_points_weigh(struct result_point *p)
 
 static int results_points_trace(sqlite3 *db, struct result_point *p)
 {
-    sqlite3_stmt *q =
-        query_ask(db, "SELECT ideal, exposed FROM trace WHERE point = ?1", "i", p->id);
+    QUERY q = query_ask(db, "SELECT ideal, exposed FROM trace WHERE point = ?1", "i", p->id);
     p->ideal_share = p->exposed_share = NAN;
     query_row(q, "dd", &p->ideal_share, &p->exposed_share);
-    sqlite3_finalize(q);
     return q ? 0 : -EIO;
 }
 
 static int results_points_published(sqlite3 *db, struct result_point *p)
 {
-    sqlite3_stmt *q = query_ask(
-        db, "SELECT who, flop_per_s FROM published WHERE point = ?1 ORDER BY who", "i", p->id);
+    QUERY q = query_ask(db, "SELECT who, flop_per_s FROM published WHERE point = ?1 ORDER BY who",
+                        "i", p->id);
     int rc = q ? 0 : -EIO;
     const char *who;
     double flops;
@@ -283,7 +277,6 @@ static int results_points_published(sqlite3 *db, struct result_point *p)
         else
             one->flops = flops;
     }
-    sqlite3_finalize(q);
     return rc;
 }
 
@@ -406,7 +399,7 @@ const char *result_label(const struct results *r, const struct result_point *poi
 
 static void results_points_head(sqlite3 *db, struct results *r)
 {
-    sqlite3_stmt *q = query_ask(
+    QUERY q = query_ask(
         db,
         "SELECT name, question, json_extract(facts, '$.host') || ', mkernel ' || "
         "json_extract(facts, '$.commit') || ', ' || json_extract(facts, '$.cpu') || ', ' || "
@@ -419,7 +412,6 @@ static void results_points_head(sqlite3 *db, struct results *r)
         snprintf(r->question, sizeof r->question, "%s", question);
         snprintf(r->machine, sizeof r->machine, "%s", machine);
     }
-    sqlite3_finalize(q);
 }
 
 int results_load(struct results *r, const char *path, const char *only, char *error, size_t size)

@@ -129,17 +129,16 @@ static double trace_median(sqlite3 *db, int64_t plan)
     int count = 0, kept = 0;
     double first, last, ended;
     long long of;
-    sqlite3_stmt *s = query_ask(db,
-                                "SELECT min(r.start), max(r.start), max(r.\"end\"), l.plan FROM "
-                                "launch l JOIN launch_rank r ON r.launch = l.id GROUP BY l.id "
-                                "ORDER BY l.id",
-                                "");
+    QUERY s = query_ask(db,
+                        "SELECT min(r.start), max(r.start), max(r.\"end\"), l.plan FROM "
+                        "launch l JOIN launch_rank r ON r.launch = l.id GROUP BY l.id "
+                        "ORDER BY l.id",
+                        "");
     while (l && count < MOST && query_row(s, "dddi", &first, &last, &ended, &of)) {
         if (of == plan)
             l[count++] = (struct trace_launch){first - end, ended - last};
         end = ended;
     }
-    sqlite3_finalize(s);
     for (int i = 0; i < count; i++)
         if (l[i].behind < RIGHT_BEHIND)
             l[kept++] = l[i];

@@ -130,11 +130,10 @@ static void sweep_run_find_other(sqlite3 *db, int spread, const char *text, char
                               "THEN " RESULTS_BUILD("identity") " <> " RESULTS_BUILD(
                                   "?1") " ELSE identity <> ?1 END AND EXISTS (SELECT * FROM job) "
                                         "LIMIT 1";
-    sqlite3_stmt *q = query_ask(db, sql, "ti", text, (int64_t)spread);
+    QUERY q = query_ask(db, sql, "ti", text, (int64_t)spread);
     const char *found;
     if (query_row(q, "t", &found))
         snprintf(other, size, "%s", found);
-    sqlite3_finalize(q);
 }
 
 /* The points, the machine and this sweep; 0, or -EINVAL or -EIO with a sentence. */
@@ -298,7 +297,7 @@ static int sweep_run_store(struct running *r, const struct sweep_job *j, const s
 static char *sweep_run_flatten(struct running *r, char *text)
 {
     char *flat = NULL;
-    sqlite3_stmt *q =
+    QUERY q =
         query_ask(r->db,
                   "SELECT CASE WHEN json_valid(?1) THEN CASE WHEN json_extract(?1, '$.rows[0]') "
                   "IS NULL THEN ?1 ELSE json_patch(json_remove(?1, '$.rows'), json_extract(?1, "
@@ -307,7 +306,6 @@ static char *sweep_run_flatten(struct running *r, char *text)
     const char *object;
     if (query_row(q, "t", &object) && *object)
         flat = strdup(object);
-    sqlite3_finalize(q);
     free(text);
     return flat;
 }
@@ -370,12 +368,11 @@ static void sweep_run_progress(struct running *r, const struct sweep_job *j, con
     double ms = NAN;
     if (r->how->quiet)
         return;
-    sqlite3_stmt *q = query_ask(
+    QUERY q = query_ask(
         r->db,
         "SELECT ms FROM jobs WHERE point = ?1 AND repeat = ?2 AND job IN (SELECT job FROM sample)",
         "ii", r->points[j->point], (int64_t)j->repeat);
     query_row(q, "d", &ms);
-    sqlite3_finalize(q);
     sweep_run_say_time(left, sweep_run_left(r));
     fprintf(stderr, "%u/%u %s: ", r->done, r->count, r->sweep->points[j->point].label);
     if (!strcmp(verdict, "right") || !strcmp(verdict, "unchecked"))

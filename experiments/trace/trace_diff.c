@@ -52,7 +52,7 @@ static void trace_diff_print_row(FILE *out, const struct trace_figure *f)
 
 static void trace_diff_print_run(FILE *out, const char *side, sqlite3 *db)
 {
-    sqlite3_stmt *q =
+    QUERY q =
         query_ask(db,
                   "SELECT op || ' ' || shape || ': ' || source || ', ' || executor || ' "
                   "executor, ' || nodes ||"
@@ -64,7 +64,6 @@ static void trace_diff_print_run(FILE *out, const char *side, sqlite3 *db)
     const char *run;
     if (query_row(q, "t", &run))
         fprintf(out, "%s  %s\n", side, run);
-    sqlite3_finalize(q);
 }
 
 /* Launch i against launch i: the ratio's median and range say whether a difference is there in
@@ -73,14 +72,12 @@ static int trace_diff_print_launches(FILE *out, sqlite3 *a, sqlite3 *b)
 {
     int64_t room = query_integer(a, 0, "SELECT count(*) FROM launches", ""), n = 0;
     double *ratio = malloc((size_t)(room + 1) * sizeof *ratio);
-    sqlite3_stmt *p = query_ask(a, "SELECT slowest_ns FROM launches ORDER BY launch", "");
-    sqlite3_stmt *q = query_ask(b, "SELECT slowest_ns FROM launches ORDER BY launch", "");
+    QUERY p = query_ask(a, "SELECT slowest_ns FROM launches ORDER BY launch", "");
+    QUERY q = query_ask(b, "SELECT slowest_ns FROM launches ORDER BY launch", "");
     double one, two;
     while (ratio && n < room && query_row(p, "d", &one) && query_row(q, "d", &two))
         if (one > 0)
             ratio[n++] = two / one;
-    sqlite3_finalize(p);
-    sqlite3_finalize(q);
     if (n) {
         mk_sort(ratio, (size_t)n);
         fprintf(out,
@@ -95,11 +92,10 @@ static int trace_diff_print_launches(FILE *out, sqlite3 *a, sqlite3 *b)
 int trace_report_diff(sqlite3 *a, sqlite3 *b, FILE *out, char *error, size_t size)
 {
     const char *what = "SELECT op || ' ' || shape || ' on ' || nodes || ' x ' || gpus FROM run";
-    sqlite3_stmt *p = query_ask(a, what, ""), *q = query_ask(b, what, "");
+    QUERY p = query_ask(a, what, "");
+    QUERY q = query_ask(b, what, "");
     const char *one, *two;
     int same = query_row(p, "t", &one) && query_row(q, "t", &two) && !strcmp(one, two);
-    sqlite3_finalize(p);
-    sqlite3_finalize(q);
     trace_diff_print_run(out, "A", a);
     trace_diff_print_run(out, "B", b);
     if (!same)

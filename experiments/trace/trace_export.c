@@ -75,10 +75,10 @@ static int64_t trace_export_place_of(int64_t track, int lane)
 static void trace_export_write_names(struct trace_json *j, sqlite3 *db,
                                      const struct trace_export *what)
 {
-    sqlite3_stmt *q = query_ask(db,
-                                "SELECT kind, id, rank, name, first_event IS NOT NULL, (SELECT "
-                                "o.name FROM role o WHERE o.id = role) FROM track ORDER BY id",
-                                "");
+    QUERY q = query_ask(db,
+                        "SELECT kind, id, rank, name, first_event IS NOT NULL, (SELECT "
+                        "o.name FROM role o WHERE o.id = role) FROM track ORDER BY id",
+                        "");
     long long id, rank, has_events;
     const char *kind, *text, *role;
     while (query_row(q, "tiitit", &kind, &id, &rank, &text, &has_events, &role)) {
@@ -92,7 +92,6 @@ static void trace_export_write_names(struct trace_json *j, sqlite3 *db,
             snprintf(name, sizeof name, "%s %s", role, text);
         trace_json_thread(j, rank, id, trace_export_place_of(id, 0), name);
     }
-    sqlite3_finalize(q);
 }
 
 static void trace_export_write_launches(struct trace_json *j, sqlite3 *db,
@@ -100,13 +99,12 @@ static void trace_export_write_launches(struct trace_json *j, sqlite3 *db,
 {
     static const char *const names[] = {
         "epoch", "plan", "compute only ns", "both ns", "communication only ns", "idle ns"};
-    sqlite3_stmt *q =
-        query_ask(db,
-                  "SELECT r.launch, r.rank, t.id, r.start, r.end, l.epoch, l.plan, "
-                  "r.compute_only, r.both, r.comm_only, r.idle FROM launch_rank r"
-                  " JOIN launch l ON l.id = r.launch JOIN track t ON t.rank = r.rank AND "
-                  "t.kind = 'rank' WHERE ?1 < 0 OR r.launch = ?1 ORDER BY r.rank, r.start",
-                  "i", trace_json_launch(what));
+    QUERY q = query_ask(db,
+                        "SELECT r.launch, r.rank, t.id, r.start, r.end, l.epoch, l.plan, "
+                        "r.compute_only, r.both, r.comm_only, r.idle FROM launch_rank r"
+                        " JOIN launch l ON l.id = r.launch JOIN track t ON t.rank = r.rank AND "
+                        "t.kind = 'rank' WHERE ?1 < 0 OR r.launch = ?1 ORDER BY r.rank, r.start",
+                        "i", trace_json_launch(what));
     long long launch, rank, tid, start, end, v[6];
     while (query_row(q, "iiiiiiiiiii", &launch, &rank, &tid, &start, &end, &v[0], &v[1], &v[2],
                      &v[3], &v[4], &v[5])) {
@@ -119,7 +117,6 @@ static void trace_export_write_launches(struct trace_json *j, sqlite3 *db,
             fprintf(j->out, "%s\"%s\":%lld", i ? "," : "", names[i], v[i]);
         fputs("}}", j->out);
     }
-    sqlite3_finalize(q);
 }
 
 /* An event, and what its argument is: of a tile its place, of a chunk whose it is. */
@@ -243,14 +240,14 @@ static int64_t trace_export_lane_of(struct trace_json *j, const struct event *e,
 static void trace_export_write_events(struct trace_json *j, sqlite3 *db,
                                       const struct trace_export *what)
 {
-    sqlite3_stmt *tracks = query_ask(db,
-                                     "SELECT t.id, t.rank, t.longest_ns, o.name || ' ' || t.name "
-                                     "FROM track t LEFT JOIN role o ON o.id = t.role"
-                                     " WHERE t.first_event IS NOT NULL ORDER BY t.first_event",
-                                     "");
-    sqlite3_stmt *times =
+    QUERY tracks = query_ask(db,
+                             "SELECT t.id, t.rank, t.longest_ns, o.name || ' ' || t.name "
+                             "FROM track t LEFT JOIN role o ON o.id = t.role"
+                             " WHERE t.first_event IS NOT NULL ORDER BY t.first_event",
+                             "");
+    QUERY times =
         query_ask(db, "SELECT start, ns FROM event WHERE track = ?1 ORDER BY start, id", "");
-    sqlite3_stmt *q = query_ask(
+    QUERY q = query_ask(
         db,
         "SELECT e.start, e.ns, e.kind, c.name, e.argument, e.peer, f.text, e.id, i.slab, i.row, "
         "i.col, i.rows, i.cols, h.rank, h.number FROM event e LEFT JOIN cause c ON c.id = e.cause "
@@ -280,9 +277,6 @@ static void trace_export_write_events(struct trace_json *j, sqlite3 *db,
                                              : track);
         sqlite3_reset(q);
     }
-    sqlite3_finalize(q);
-    sqlite3_finalize(times);
-    sqlite3_finalize(tracks);
     free(lanes);
 }
 
@@ -304,11 +298,11 @@ static void trace_export_write_counters(struct trace_json *j, sqlite3 *db,
     long long link, bucket, bytes, rank, last_link = -1, last_bucket = -2, last_rank = 0;
     const char *name;
     char last_name[64] = "";
-    sqlite3_stmt *q = query_ask(db,
-                                "SELECT f.link, f.bucket, f.in_flight, l.rank, l.name FROM flow "
-                                "f JOIN link l ON l.id = f.link"
-                                " WHERE f.level = 0 ORDER BY f.link, f.bucket",
-                                "");
+    QUERY q = query_ask(db,
+                        "SELECT f.link, f.bucket, f.in_flight, l.rank, l.name FROM flow "
+                        "f JOIN link l ON l.id = f.link"
+                        " WHERE f.level = 0 ORDER BY f.link, f.bucket",
+                        "");
     for (int more = 1; more && !ferror(j->out);) {
         more = query_row(q, "iiiit", &link, &bucket, &bytes, &rank, &name);
         if (more &&
@@ -323,7 +317,6 @@ static void trace_export_write_counters(struct trace_json *j, sqlite3 *db,
         last_link = link, last_bucket = bucket, last_rank = rank;
         trace_export_write_counter(j, rank, bucket * ns, name, bytes);
     }
-    sqlite3_finalize(q);
 }
 
 void trace_export_chrome(sqlite3 *db, const struct trace_export *what, FILE *out)
@@ -335,7 +328,7 @@ void trace_export_chrome(sqlite3 *db, const struct trace_export *what, FILE *out
     static const char *const names[] = {"op", "shape", "source", "executor"};
     const char *texts[4];
     long long dropped, residual;
-    sqlite3_stmt *q =
+    QUERY q =
         query_ask(db, "SELECT op, shape, source, executor, dropped, residual_ns FROM run", "");
     if (query_row(q, "ttttii", &texts[0], &texts[1], &texts[2], &texts[3], &dropped, &residual)) {
         for (int i = 0; i < 4; i++) {
@@ -345,7 +338,6 @@ void trace_export_chrome(sqlite3 *db, const struct trace_export *what, FILE *out
         }
         fprintf(out, "\"dropped\":%lld,\"clock residual ns\":%lld", dropped, residual);
     }
-    sqlite3_finalize(q);
     fputs("},\"traceEvents\":[", out);
     trace_export_write_names(&j, db, what);
     trace_export_write_launches(&j, db, what);

@@ -83,7 +83,7 @@ struct trace_json_message *trace_json_messages(struct trace_json *j, sqlite3 *db
             continue;
         int64_t first_tid = j->next_tid;
         lanes->count = 0;
-        sqlite3_stmt *q = query_ask(db, sql, "ii", rank, trace_json_launch(what));
+        QUERY q = query_ask(db, sql, "ii", rank, trace_json_launch(what));
         while (query_row(q, "ioooooiiiit", &m.id, &m.stamps[0], &m.stamps[1], &m.stamps[2],
                          &m.stamps[3], &m.stamps[4], &m.peer, &m.bytes, &m.epoch, &m.flag,
                          &m.carries) &&
@@ -104,7 +104,6 @@ struct trace_json_message *trace_json_messages(struct trace_json *j, sqlite3 *db
             slices[m.id] = (struct trace_json_message){first_tid + lane, start, end, rank};
             trace_export_flow_write_message(j, &m, rank, first_tid + lane, start, end);
         }
-        sqlite3_finalize(q);
         for (int i = 0; i < lanes->count; i++, j->next_tid++)
             trace_json_thread(j, rank, j->next_tid, INT32_MAX, "messages out");
     }
@@ -150,7 +149,7 @@ static int trace_export_flow_inside(const struct trace_json *j, sqlite3_stmt *be
 void trace_json_arrows(struct trace_json *j, sqlite3 *db, const struct trace_export *what,
                        const struct trace_json_message *messages, int64_t count)
 {
-    sqlite3_stmt *q = query_ask(
+    QUERY q = query_ask(
         db,
         "SELECT d.event, d.producer, p.start, p.ns, s.rank, p.track, e.start, e.ns, t.rank, "
         "e.track, d.message"
@@ -161,7 +160,7 @@ void trace_json_arrows(struct trace_json *j, sqlite3 *db, const struct trace_exp
     /* A track's events have ids in order of their starts. Mostly the one before it ended as it
      * began; else, of those near it the one that ended last, or one that had not. (`+` keeps SQLite
      * from reading the whole track by its index.) */
-    sqlite3_stmt *before = query_ask(
+    QUERY before = query_ask(
         db,
         "SELECT b.id, b.start + b.ns FROM event e JOIN event b ON b.id BETWEEN e.id - CASE WHEN "
         "EXISTS (SELECT 1 FROM event a"
@@ -193,6 +192,4 @@ void trace_json_arrows(struct trace_json *j, sqlite3 *db, const struct trace_exp
         }
         trace_export_flow_write_point(j, 'f', &to, name, id);
     }
-    sqlite3_finalize(before);
-    sqlite3_finalize(q);
 }

@@ -10,13 +10,12 @@ void trace_plot_head(const struct trace_picture *p, const char *title, int heigh
 {
     char text[256] = "";
     const char *run;
-    sqlite3_stmt *q = query_ask(p->db,
-                                "SELECT op || ' ' || shape || ', ' || source || ', ' || nodes || "
-                                "' x ' || gpus || ' ranks' FROM run",
-                                "");
+    QUERY q = query_ask(p->db,
+                        "SELECT op || ' ' || shape || ', ' || source || ', ' || nodes || "
+                        "' x ' || gpus || ' ranks' FROM run",
+                        "");
     if (query_row(q, "t", &run))
         snprintf(text, sizeof text, "%s: %s", title, run);
-    sqlite3_finalize(q);
     picture_head(p->out, p->path, p->named, text, 1200, height);
 }
 
@@ -25,7 +24,7 @@ static int trace_plot_overlap(const struct trace_picture *p)
     FILE *out = p->out;
     static const char *const names[] = {"compute only", "both", "communication only", "idle"};
     static const char *const colours[] = {"#0072b2", "#009e73", "#d55e00", "#dddddd"};
-    sqlite3_stmt *q =
+    QUERY q =
         query_ask(p->db,
                   "SELECT rank, sum(compute_only), sum(both), sum(comm_only), sum(idle), max(1, "
                   "sum(end - start)) FROM launch_rank WHERE (?1 = 0 OR launch = ?1) AND (?2 < 0 "
@@ -45,7 +44,6 @@ static int trace_plot_overlap(const struct trace_picture *p)
         fprintf(out, "%d %.2f %.2f %.2f %.2f\n", rank, 100 * v[0] / whole, 100 * v[1] / whole,
                 100 * v[2] / whole, 100 * v[3] / whole);
     }
-    sqlite3_finalize(q);
     if (!rows)
         return -ENODATA;
     fputs("END\nplot ", out);

@@ -7,13 +7,12 @@
 int trace_launch(sqlite3 *db, uint64_t launch, int64_t *start, int64_t *end, char *error,
                  size_t size)
 {
-    sqlite3_stmt *q =
+    QUERY q =
         query_ask(db, "SELECT start, end FROM launches WHERE launch = ?1", "i", (int64_t)launch);
     long long from, to;
     int found = query_row(q, "ii", &from, &to);
     if (found)
         *start = from, *end = to;
-    sqlite3_finalize(q);
     if (!found)
         snprintf(error, size, "there is no launch %llu; the trace has launches 1 to %lld",
                  (unsigned long long)launch,

@@ -23,11 +23,11 @@ static void trace_summary_print_run(sqlite3 *db, FILE *out)
     const char *op, *shape, *source, *executor, *fabric, *nic, *engine;
     long long nodes, gpus, events, messages, dropped, launches;
     double ns, within;
-    sqlite3_stmt *q = query_ask(db,
-                                "SELECT op, shape, source, executor, nodes, gpus, fabric, nic, "
-                                "events, messages, duration_ns, dropped, residual_ns, (SELECT "
-                                "count(*) FROM launch), " TRACE_ENGINE " FROM run",
-                                "");
+    QUERY q = query_ask(db,
+                        "SELECT op, shape, source, executor, nodes, gpus, fabric, nic, "
+                        "events, messages, duration_ns, dropped, residual_ns, (SELECT "
+                        "count(*) FROM launch), " TRACE_ENGINE " FROM run",
+                        "");
     if (query_row(q, "ttttiittiididit", &op, &shape, &source, &executor, &nodes, &gpus, &fabric,
                   &nic, &events, &messages, &ns, &dropped, &within, &launches, &engine)) {
         fprintf(out, "%s %s: %s, %s executor%s%s, %lld node%s x %lld rank%s", op, shape, source,
@@ -44,7 +44,6 @@ static void trace_summary_print_run(sqlite3 *db, FILE *out)
             fprintf(out, "nothing dropped; ");
         fprintf(out, "clocks within %s\n", trace_time(residual, isnan(within) ? 0 : within));
     }
-    sqlite3_finalize(q);
 }
 
 /* A figure by its name (view figures); NAN where there is none. */
@@ -64,10 +63,10 @@ static void trace_summary_print_share(sqlite3 *db, double ns, double share, FILE
     char least[24], most[24];
     long long count = 0, told = 0;
     double from = 0, to = 0, low = 0, high = 0;
-    sqlite3_stmt *q = query_ask(db,
-                                "SELECT count, least_ns, most_ns, least_share, most_share, told "
-                                "FROM launch_spread",
-                                "");
+    QUERY q = query_ask(db,
+                        "SELECT count, least_ns, most_ns, least_share, most_share, told "
+                        "FROM launch_spread",
+                        "");
     if (!query_row(q, "iddddi", &count, &from, &to, &low, &high, &told) || count == 1)
         fprintf(out, ", ideal / slowest rank %.1f %% (of one launch)\n", share);
     else if (told)
@@ -78,7 +77,6 @@ static void trace_summary_print_share(sqlite3 *db, double ns, double share, FILE
                 "\n  their ratio says nothing, as launches differ by more: %s to %s over %lld "
                 "launches\n",
                 trace_time_like(least, from, ns), trace_time_like(most, to, ns), count);
-    sqlite3_finalize(q);
 }
 
 static void trace_summary_print_launches(sqlite3 *db, const struct trace_figure *f, int count,
@@ -134,7 +132,7 @@ static void trace_summary_print_overlap(sqlite3 *db, const struct trace_figure *
     int rank;
     fprintf(out, "\noverlap, %% of launch time%s\n  rank  compute only   both  comm only   idle\n",
             ranks > RANKS_SHOWN ? " (ranks with the most exposed communication)" : "");
-    sqlite3_stmt *q = query_ask(
+    QUERY q = query_ask(
         db,
         "SELECT * FROM (SELECT rank, compute_only, both, comm_only, idle FROM overlap ORDER BY "
         "overlap.comm_only DESC LIMIT ?1) ORDER BY rank",
@@ -144,7 +142,6 @@ static void trace_summary_print_overlap(sqlite3 *db, const struct trace_figure *
                 share[3]);
         trace_summary_print_bar(out, share);
     }
-    sqlite3_finalize(q);
     static const char *const names[4] = {"compute only", "compute and communication",
                                          "communication only (exposed)", "idle"};
     for (int i = 0; i < 4; i++)
@@ -169,7 +166,7 @@ static void trace_summary_print_roles(sqlite3 *db, FILE *out)
     const char *role;
     double v[6];
     fprintf(out, "\nCTAs in launches, %%     tile   copy  reduce  command   wait   other\n");
-    sqlite3_stmt *q = query_ask(
+    QUERY q = query_ask(
         db,
         "SELECT *, max(0, 100 - tile - copy - reduce - command - wait) FROM (SELECT role, "
         "coalesce(max(share) FILTER (WHERE kind = 'tile'), 0) AS tile, coalesce(max(share) FILTER "
@@ -181,7 +178,6 @@ static void trace_summary_print_roles(sqlite3 *db, FILE *out)
     while (query_row(q, "tdddddd", &role, &v[0], &v[1], &v[2], &v[3], &v[4], &v[5]))
         fprintf(out, "  %-18s  %7.1f %6.1f %7.1f %8.1f %6.1f %7.1f\n", role, v[0], v[1], v[2], v[3],
                 v[4], v[5]);
-    sqlite3_finalize(q);
 }
 
 static void trace_summary_print_stalls(sqlite3 *db, FILE *out)
@@ -192,7 +188,7 @@ static void trace_summary_print_stalls(sqlite3 *db, FILE *out)
     double total, longest;
     int rows = 0;
     fprintf(out, "\nstalls by role and cause          count       total    longest\n");
-    sqlite3_stmt *q = query_ask(
+    QUERY q = query_ask(
         db,
         "SELECT role, cause, sum(count), sum(ns), max(longest_ns) FROM stalls GROUP BY role, cause"
         " HAVING sum(ns) > 0 ORDER BY sum(ns) DESC LIMIT 6",
@@ -200,7 +196,6 @@ static void trace_summary_print_stalls(sqlite3 *db, FILE *out)
     for (; query_row(q, "ttidd", &role, &cause, &count, &total, &longest); rows++)
         fprintf(out, "  %-12s  %-13s  %9lld  %10s %10s\n", role, cause, count,
                 trace_summary_time(text[0], total), trace_summary_time(text[1], longest));
-    sqlite3_finalize(q);
     if (!rows)
         fprintf(out, "  no CTA waited\n");
 }
@@ -216,12 +211,11 @@ static void trace_summary_print_messages(sqlite3 *db, FILE *out)
         return;
     }
     fprintf(out, "\nmessages by stage                 count      median        p99    longest\n");
-    sqlite3_stmt *q = query_ask(db, "SELECT name, count, median_ns, p99_ns, max_ns FROM stage", "");
+    QUERY q = query_ask(db, "SELECT name, count, median_ns, p99_ns, max_ns FROM stage", "");
     while (query_row(q, "tiddd", &name, &count, &median, &p99, &most))
         fprintf(out, "  %-26s  %10lld  %10s %10s %10s\n", name, count,
                 trace_summary_time(text[0], median), trace_summary_time(text[1], p99),
                 trace_summary_time(text[2], most));
-    sqlite3_finalize(q);
 }
 
 static void trace_summary_print_worst(sqlite3 *db, FILE *out)
@@ -232,7 +226,7 @@ static void trace_summary_print_worst(sqlite3 *db, FILE *out)
     double start, ns;
     int rank, cta, rows = 0;
     fprintf(out, "\nworst stalls\n");
-    sqlite3_stmt *q = query_ask(
+    QUERY q = query_ask(
         db,
         "SELECT start, ns, rank, role, cta, waited_for, cause, message FROM worst_stalls LIMIT 5",
         "");
@@ -244,7 +238,6 @@ static void trace_summary_print_worst(sqlite3 *db, FILE *out)
             fprintf(out, ", message %lld", message);
         fputc('\n', out);
     }
-    sqlite3_finalize(q);
     if (!rows)
         fprintf(out, "  none\n");
 }
@@ -256,21 +249,20 @@ static void trace_summary_print_ways(sqlite3 *db, FILE *out)
     double share, bytes, busy, rate;
     int rank, rows = 0;
     fprintf(out, "\ncritical path:");
-    sqlite3_stmt *q = query_ask(db, "SELECT what, role, share FROM critical_share LIMIT 4", "");
+    QUERY q = query_ask(db, "SELECT what, role, share FROM critical_share LIMIT 4", "");
     for (; query_row(q, "ttd", &what, &role, &share); rows++)
         fprintf(out, "%s %.1f %% %s (%s)", rows ? "," : "", share, what, role);
-    sqlite3_finalize(q);
     fprintf(out, "%s\nbusiest link: ", rows ? "" : " none");
-    q = query_ask(db,
+    QUERY busiest =
+        query_ask(db,
                   "SELECT kind, rank, direction, bytes, busy, bytes * 1e9 / max(1, busy_ns) FROM "
                   "busiest_link LIMIT 1",
                   "");
-    if (query_row(q, "tntddd", &kind, &rank, &direction, &bytes, &busy, &rate))
+    if (query_row(busiest, "tntddd", &kind, &rank, &direction, &bytes, &busy, &rate))
         fprintf(out, "%s %s of rank %d, %s, busy %.1f %% of the run, %s/s while busy\n", kind,
                 direction, rank, trace_bytes(text[0], bytes), busy, trace_bytes(text[1], rate));
     else
         fprintf(out, "none was used\n");
-    sqlite3_finalize(q);
 }
 
 static void trace_summary_print_losses(sqlite3 *db, FILE *out)
@@ -281,23 +273,22 @@ static void trace_summary_print_losses(sqlite3 *db, FILE *out)
     long long dropped;
     double residual;
     int rank, used, count;
-    sqlite3_stmt *q = query_ask(
+    QUERY q = query_ask(
         db, "SELECT rank, \"where\", dropped FROM drops ORDER BY dropped DESC LIMIT 4", "");
     while (query_row(q, "nti", &rank, &where, &dropped))
         fprintf(out, "dropped: rank %d, %s: %lld\n", rank, where, dropped);
-    sqlite3_finalize(q);
-    q = query_ask(db,
+    QUERY clocks =
+        query_ask(db,
                   "SELECT rank, domain, residual_ns, used, samples FROM clock_quality WHERE "
                   "residual_ns > 0 ORDER BY residual_ns DESC LIMIT 1",
                   "");
-    if (query_row(q, "ntdnn", &rank, &where, &residual, &used, &count)) {
+    if (query_row(clocks, "ntdnn", &rank, &where, &residual, &used, &count)) {
         if (count)
             snprintf(samples, sizeof samples, " (%d of %d samples)", used, count);
         fprintf(out,
                 "worst clock: rank %d's %s clock, within %s%s; order inside that is not known\n",
                 rank, where, trace_summary_time(text, residual), samples);
     }
-    sqlite3_finalize(q);
 }
 
 int trace_report_summary(sqlite3 *db, FILE *out, char *error, size_t size)
@@ -328,16 +319,15 @@ int trace_report_json(sqlite3 *db, FILE *out, char *error, size_t size)
     fputs("{\n", out);
     const char *text[5];
     double number[4];
-    sqlite3_stmt *q = query_ask(db,
-                                "SELECT op, shape, source, executor, " TRACE_ENGINE
-                                " AS engine, nodes, gpus, events, dropped FROM run",
-                                "");
+    QUERY q = query_ask(db,
+                        "SELECT op, shape, source, executor, " TRACE_ENGINE
+                        " AS engine, nodes, gpus, events, dropped FROM run",
+                        "");
     if (query_row(q, "tttttdddd", &text[0], &text[1], &text[2], &text[3], &text[4], &number[0],
                   &number[1], &number[2], &number[3]))
         for (int i = 0; i < 9; i++)
             i < 5 ? json_text(out, sqlite3_column_name(q, i), text[i])
                   : json_number(out, sqlite3_column_name(q, i), number[i - 5]);
-    sqlite3_finalize(q);
     for (int i = 0; i < count; i++) {
         char name[sizeof figures->section + sizeof figures->name + sizeof figures->unit + 8];
         snprintf(name, sizeof name, "%s: %s%s%s", figures[i].section, figures[i].name,

@@ -54,7 +54,7 @@ static int trace_timeline_make_axis(struct axis *a, sqlite3 *db, const struct tr
     if (!a->pieces)
         return -ENOMEM;
     long long from, to;
-    sqlite3_stmt *q = query_ask(
+    QUERY q = query_ask(
         db, "SELECT start, end + 1 FROM launches WHERE ?1 = 0 OR launch = ?1 ORDER BY start", "i",
         (int64_t)part->launch);
     while (n < room && query_row(q, "ii", &from, &to)) {
@@ -69,7 +69,6 @@ static int trace_timeline_make_axis(struct axis *a, sqlite3 *db, const struct tr
         sum += (double)(a->pieces[n].to - a->pieces[n].from);
         n++;
     }
-    sqlite3_finalize(q);
     if (!n && (part->from || part->to != UINT64_MAX)) {
         free(a->pieces);
         return -ERANGE;
@@ -134,12 +133,10 @@ static void trace_timeline_add(const struct axis *a, columns c, int64_t start, i
 static int64_t trace_timeline_level_for(sqlite3 *db, const struct axis *a, int64_t *ns)
 {
     long long level = -1, wide = 1;
-    sqlite3_stmt *z =
-        query_ask(db, "SELECT level, ns FROM zoom WHERE ns <= ?1 ORDER BY level DESC LIMIT 1", "i",
-                  (int64_t)(a->width / 2));
+    QUERY z = query_ask(db, "SELECT level, ns FROM zoom WHERE ns <= ?1 ORDER BY level DESC LIMIT 1",
+                        "i", (int64_t)(a->width / 2));
     query_row(z, "ii", &level, &wide);
     *ns = wide;
-    sqlite3_finalize(z);
     return level;
 }
 
@@ -151,17 +148,16 @@ static int trace_timeline_fill_from_level(sqlite3 *db, const struct axis *a, int
         return 0;
     double in[TRACE_STATES];
     long long bucket;
-    sqlite3_stmt *q = query_ask(db,
-                                "SELECT bucket, tile, copy, command, reduce, wait_data + "
-                                "wait_credit, wait_backpressure, 0, wait_network"
-                                " FROM level WHERE level = ?1 AND track = ?2",
-                                "ii", level, role);
+    QUERY q = query_ask(db,
+                        "SELECT bucket, tile, copy, command, reduce, wait_data + "
+                        "wait_credit, wait_backpressure, 0, wait_network"
+                        " FROM level WHERE level = ?1 AND track = ?2",
+                        "ii", level, role);
     while (query_row(q, "idddddddd", &bucket, &in[1], &in[2], &in[3], &in[4], &in[5], &in[6],
                      &in[7], &in[8]))
         for (int s = 1; s < TRACE_STATES; s++)
             if (in[s] > 0)
                 trace_timeline_add(a, c, bucket * ns, (bucket + 1) * ns, s, in[s] / (double)ns);
-    sqlite3_finalize(q);
     return 1;
 }
 
@@ -170,7 +166,7 @@ static void trace_timeline_fill_from_events(sqlite3 *db, const struct axis *a, i
                                             columns c)
 {
     long long start, end, kind, cause;
-    sqlite3_stmt *q = query_ask(
+    QUERY q = query_ask(
         db,
         "WITH leaf AS (SELECT id, longest_ns FROM track WHERE first_event IS NOT NULL AND (id "
         "= ?1 OR parent = ?1 OR"
@@ -184,7 +180,6 @@ static void trace_timeline_fill_from_events(sqlite3 *db, const struct axis *a, i
         if (state != TRACE_IDLE)
             trace_timeline_add(a, c, start, end, state, 1);
     }
-    sqlite3_finalize(q);
 }
 
 /* Bytes under way as a share of `peak`; at the finest level where no column is as wide. */
@@ -196,12 +191,10 @@ static void trace_timeline_fill_from_flow(sqlite3 *db, const struct axis *a, int
         ns = query_integer(db, 1, "SELECT ns FROM zoom WHERE level = 0", "");
     long long bucket;
     double bytes;
-    sqlite3_stmt *q =
-        query_ask(db, "SELECT bucket, in_flight FROM flow WHERE level = ?1 AND link = ?2", "ii",
-                  level < 0 ? 0 : level, link);
+    QUERY q = query_ask(db, "SELECT bucket, in_flight FROM flow WHERE level = ?1 AND link = ?2",
+                        "ii", level < 0 ? 0 : level, link);
     while (ns > 0 && query_row(q, "id", &bucket, &bytes))
         trace_timeline_add(a, c, bucket * ns, (bucket + 1) * ns, STATE_NIC, bytes / peak);
-    sqlite3_finalize(q);
 }
 
 /* One row's boxes: state, begin, end, bottom, top. Rows are numbered from the top. A CTA may wait
@@ -244,7 +237,7 @@ static void trace_timeline_mark_launches(const struct trace_picture *p, const st
             every = (count + MARKS - 1) / MARKS, n = 0;
     double named = -a->length;
     long long launch, start;
-    sqlite3_stmt *q = query_ask(
+    QUERY q = query_ask(
         p->db, "SELECT launch, start FROM launches WHERE ?1 = 0 OR launch = ?1 ORDER BY start", "i",
         (int64_t)p->part.launch);
     for (; query_row(q, "ii", &launch, &start); n++) {
@@ -263,7 +256,6 @@ static void trace_timeline_mark_launches(const struct trace_picture *p, const st
                 launch, at / a->unit);
         named = at;
     }
-    sqlite3_finalize(q);
 }
 
 /* By rank: its roles, then its NIC. */
@@ -276,7 +268,7 @@ static const char timeline_rows[] =
 static void trace_timeline_draw_rows(const struct trace_picture *p, const struct axis *a,
                                      int64_t rows, columns *c)
 {
-    sqlite3_stmt *t = query_ask(p->db, timeline_rows, "ii", p->part.rank, (int64_t)p->part.role);
+    QUERY t = query_ask(p->db, timeline_rows, "ii", p->part.rank, (int64_t)p->part.role);
     const char *text;
     long long id;
     int rank, nic;
@@ -300,7 +292,6 @@ static void trace_timeline_draw_rows(const struct trace_picture *p, const struct
             trace_timeline_fill_from_events(p->db, a, id, *c);
         trace_timeline_put_boxes(p->out, a, *c, row, leaves);
     }
-    sqlite3_finalize(t);
     fputs("END\n", p->out);
 }
 
@@ -308,10 +299,9 @@ int trace_plot_timeline(const struct trace_picture *p)
 {
     struct axis a = {0};
     int64_t rows = 0, nics = 0;
-    sqlite3_stmt *q = query_ask(p->db, timeline_rows, "ii", p->part.rank, (int64_t)p->part.role);
+    QUERY q = query_ask(p->db, timeline_rows, "ii", p->part.rank, (int64_t)p->part.role);
     for (int nic; query_row(q, "-n", &nic); rows++)
         nics += nic;
-    sqlite3_finalize(q);
     columns *c = malloc(sizeof *c);
     int rc = !c             ? -ENOMEM
              : rows == nics ? p->part.role < 0 ? -ENODATA : -ERANGE

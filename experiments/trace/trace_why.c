@@ -13,10 +13,9 @@ static void trace_why_print_text(sqlite3 *db, const struct trace_why *w, FILE *o
     char time[24], early[24];
     double whole = (double)(w->end - w->start);
     const char *op, *shape, *source;
-    sqlite3_stmt *q = query_ask(db, "SELECT op, shape, source FROM run", "");
+    QUERY q = query_ask(db, "SELECT op, shape, source FROM run", "");
     if (query_row(q, "ttt", &op, &shape, &source))
         fprintf(out, "%s %s, %s: ", op, shape, source);
-    sqlite3_finalize(q);
     fprintf(out, "launch %llu, rank %u (its slowest) took %s; %u tile%s on %u compute CTA%s\n",
             (unsigned long long)w->launch, w->rank, trace_time(time, whole), w->tiles,
             trace_plural(w->tiles), w->ctas, trace_plural(w->ctas));
