@@ -3,7 +3,6 @@
 #include "core/sentence.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,16 +21,7 @@ struct join_error {
     char text[WIRE_REFUSE_TEXT];
 };
 
-__attribute__((format(printf, 3, 4))) static int fail(struct join_error *e, int error,
-                                                      const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(e->text, sizeof e->text, format, args);
-    va_end(args);
-    e->error = error;
-    return error;
-}
+#define fail(e, code, ...) ((e)->error = mk_fail(code, (e)->text, sizeof(e)->text, __VA_ARGS__))
 
 static int bootstrap_join_poll_until(struct pollfd *fds, uint32_t count, uint64_t deadline)
 {

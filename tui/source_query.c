@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "core/clock.h"
 #include "tui/source_private.h"
 
 #define EXACT_EVENTS                                                                               \
@@ -310,13 +310,6 @@ static void source_query_conditions(const struct source *s, const struct query *
 #undef ADD
 }
 
-static int64_t source_query_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* One window of a search: starts in (near, far] in the direction's sense. */
 struct search {
     sqlite3_stmt *q;
@@ -324,7 +317,8 @@ struct search {
     const struct query *want;
     const struct source_event
         *from; /* starts at near's edge: of its ns, only what comes after it in order; or NULL */
-    int64_t near, far, deadline;
+    int64_t near, far;
+    uint64_t deadline;
     int direction;
 };
 
@@ -341,7 +335,7 @@ static int source_query_find_in(struct source *s, struct search *w, struct sourc
             (w->group.rank >= 0 && t->rank != w->group.rank) ||
             (w->group.role >= 0 && t->role != w->group.role))
             continue;
-        if (source_query_now_ns() > w->deadline)
+        if (mk_now_ns() > w->deadline)
             return -EAGAIN;
         int64_t near = w->near, low_id = -1, at = INT64_MIN;
         if (w->from && (forward ? i >= w->from->track : i <= w->from->track)) {
@@ -383,7 +377,7 @@ int source_find(struct source *s, struct source_group g, const struct query *wan
                        .group = g,
                        .want = want,
                        .direction = direction,
-                       .deadline = source_query_now_ns() + SEARCH_NS};
+                       .deadline = mk_now_ns() + SEARCH_NS};
     if (!w.q)
         return -EIO;
     /* (near, far]: near itself is excluded */
@@ -457,9 +451,9 @@ int source_longest_wait(struct source *s, struct source_group g, double t0, doub
                   " FROM event WHERE track = ? AND start BETWEEN ? AND ? AND kind = 3 AND ns > 0",
                   "");
     int first, end;
-    int64_t deadline = source_query_now_ns() + SEARCH_NS;
+    uint64_t deadline = mk_now_ns() + SEARCH_NS;
     source_query_leaves_of(s, g, &first, &end);
-    for (int i = first; events && i < end && source_query_now_ns() < deadline; i++) {
+    for (int i = first; events && i < end && mk_now_ns() < deadline; i++) {
         sqlite3_reset(events);
         sqlite3_bind_int64(events, 1, s->tracks[i].id);
         sqlite3_bind_int64(events, 2, (int64_t)t0);

@@ -4,6 +4,7 @@
 #include "experiments/common/command_says.h"
 #include "experiments/common/options.h"
 #include "experiments/common/output_file.h"
+#include "core/clock.h"
 #include "core/comm.h"
 #include "core/ops/op.h"
 #include "sim/timed/timed.h"
@@ -14,7 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 struct bench {
@@ -44,20 +44,6 @@ static const struct option_table table = {
     "of the trace, store them in SQLite and index them.",
     specs, sizeof specs / sizeof *specs, "  mkernel bench trace --events 2000000\n"};
 
-/* Seconds on a wall's clock, and of the processor. */
-struct timer {
-    double wall, cpu;
-};
-
-static struct timer bench_trace_now(void)
-{
-    struct timespec wall, cpu;
-    clock_gettime(CLOCK_MONOTONIC, &wall);
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
-    return (struct timer){(double)wall.tv_sec + (double)wall.tv_nsec * 1e-9,
-                          (double)cpu.tv_sec + (double)cpu.tv_nsec * 1e-9};
-}
-
 /* How many events a launch recorded, and how many of them on one track. */
 static int bench_trace_count(void *context, struct mk_comm *const *comms, uint32_t count)
 {
@@ -79,14 +65,15 @@ static int bench_trace_measure(void *context, struct mk_comm *const *comms, uint
     const struct trace_run run = {
         .source = "simulated", .executor = "sim", .command = "mkernel bench trace"};
     bench_trace_count(b, comms, count);
-    struct timer begin = bench_trace_now();
+    uint64_t begin = mk_now_ns(), used = mk_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     int rc = trace_collect_local(comms, count, &run, b->path, b->error, b->size);
-    struct timer end = bench_trace_now();
+    double seconds = (double)(mk_now_ns() - begin) / 1e9;
+    used = mk_clock_ns(CLOCK_PROCESS_CPUTIME_ID) - used;
     if (rc || stat(b->path, &st))
         return rc;
     printf("%llu events, %u ranks, %.0f MB stored\n%.2f s, %.2f s CPU, %.0f k events/s\n",
-           (unsigned long long)b->recorded, count, (double)st.st_size / 1e6, end.wall - begin.wall,
-           end.cpu - begin.cpu, (double)b->recorded / (end.wall - begin.wall) / 1e3);
+           (unsigned long long)b->recorded, count, (double)st.st_size / 1e6, seconds,
+           (double)used / 1e9, (double)b->recorded / seconds / 1e3);
     return 0;
 }
 

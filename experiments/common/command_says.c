@@ -1,5 +1,4 @@
 #include "experiments/common/command_says.h"
-#include "experiments/common/commands.h"
 
 #include <stdarg.h>
 
@@ -12,17 +11,6 @@ int command_say(const char *name, int status, const char *format, ...)
     fputc('\n', stderr);
     va_end(args);
     return status;
-}
-
-int command_refuse(const char *name, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    fprintf(stderr, "mkernel %s: ", name);
-    vfprintf(stderr, format, args);
-    fprintf(stderr, "; `mkernel %s --help` tells more\n", name);
-    va_end(args);
-    return STATUS_USAGE;
 }
 
 int command_options(const char *name, const struct option_table *table, int most, int argc,

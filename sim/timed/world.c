@@ -1,5 +1,6 @@
 /* The life of a timed run: its ranks, their launches, and the loop over events. Events are
  * numbered: CTAs, ranks, the links' (sim/timed/links.c), and flags on their way. */
+#include "core/clock.h"
 #include "core/comm.h"
 #include "core/model/gemm.h"
 #include "core/sentence.h"
@@ -11,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 const char *const timed_part_names[TIMED_PARTS] = {
@@ -424,17 +424,10 @@ static int world_finish(struct timed_world *w)
     return rc;
 }
 
-static double world_seconds(clockid_t clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 int timed_run(const struct timed_config *config, struct timed_result *result)
 {
     struct timed_world *w = calloc(1, sizeof *w);
-    double begin = world_seconds(CLOCK_MONOTONIC), used = world_seconds(CLOCK_THREAD_CPUTIME_ID);
+    uint64_t begin = mk_now_ns(), used = mk_clock_ns(CLOCK_THREAD_CPUTIME_ID);
     memset(result, 0, sizeof *result);
     if (!w)
         return mk_fail(-ENOMEM, result->sentence, sizeof result->sentence,
@@ -460,8 +453,8 @@ int timed_run(const struct timed_config *config, struct timed_result *result)
         world_report(w);
     result->events = w->queue.taken;
     result->tiles = w->tiles;
-    result->seconds = world_seconds(CLOCK_MONOTONIC) - begin;
-    result->cpu_seconds = world_seconds(CLOCK_THREAD_CPUTIME_ID) - used;
+    result->seconds = (double)(mk_now_ns() - begin) / 1e9;
+    result->cpu_seconds = (double)(mk_clock_ns(CLOCK_THREAD_CPUTIME_ID) - used) / 1e9;
     if (!w->error && config->finished)
         w->error = world_finish(w);
     int error = w->error;
