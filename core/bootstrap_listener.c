@@ -1,4 +1,3 @@
-#define _GNU_SOURCE /* accept4 */
 #include "core/bootstrap_listener.h"
 #include "core/sentence.h"
 

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "core/fd_pass.h"
 #include "core/clock.h"
 #include "core/sentence.h"

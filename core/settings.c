@@ -1,6 +1,5 @@
 /* The communicator and the plans from strings, for languages that do not read the public header:
  * what struct mk_config and struct mk_spec say, as "NAME=VALUE". */
-#define _GNU_SOURCE /* environ */
 #include "core/comm_parts.h"
 #include "core/launcher.h"
 #include "core/ops/op.h"

@@ -1,5 +1,4 @@
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* memfd_create */
 #endif
 #include "sim/host_heap.h"
 #include "core/sentence.h"

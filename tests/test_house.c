@@ -1,6 +1,5 @@
 /* The tree is built as docs/DESIGN.md says: nobody includes what is not theirs to include, core's
  * headers stand alone, and the roles compile for the GPU. */
-#define _GNU_SOURCE
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>

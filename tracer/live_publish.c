@@ -1,5 +1,4 @@
 /* A rank's side: the file, and the thread that looks at the progress words. */
-#define _GNU_SOURCE
 #include "tracer/live_process.h"
 #include "core/clock.h"
 

@@ -2,7 +2,6 @@
  * one that shrinks under a reader is an error and not a SIGBUS. Their bytes are checked as foreign
  * ones, and nothing is taken from a folder or file of another user or that another may write to:
  * that user could say anything of a job there. */
-#define _GNU_SOURCE
 #include "tracer/live_process.h"
 #include "core/sentence.h"
 

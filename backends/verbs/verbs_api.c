@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "backends/verbs/verbs_api.h"
 #include "core/sentence.h"
 

@@ -1,6 +1,5 @@
 /* The two ends of `mkernel bench fabric` agree over a socket: fixed-size messages, bounded
  * waits. */
-#define _GNU_SOURCE
 #include "experiments/bench/bench_fabric.h"
 #include "core/sentence.h"
 

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "experiments/common/csv_table.h"
 #include "core/sentence.h"
 #include "experiments/common/result_file.h"

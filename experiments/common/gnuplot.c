@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "experiments/common/gnuplot.h"
 #include "core/sentence.h"
 

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "experiments/common/hosts.h"
 #include "core/sentence.h"
 

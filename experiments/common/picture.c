@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "experiments/common/picture.h"
 #include "core/sentence.h"
 #include "experiments/common/gnuplot.h"

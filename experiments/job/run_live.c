@@ -1,6 +1,5 @@
 /* What `mkernel run` shows while it runs: every rank publishes its progress words (tracer/live.h);
  * with --live the viewer has the terminal until the job ends. */
-#define _GNU_SOURCE
 #include "experiments/job/run.h"
 #include "experiments/common/commands.h"
 

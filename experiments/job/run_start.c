@@ -1,6 +1,5 @@
 /* What `run OP`, `bench OP` and `tune OP` do first: start all ranks on this host, or be one rank
  * under a launcher. */
-#define _GNU_SOURCE
 #include "experiments/job/run.h"
 #include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"

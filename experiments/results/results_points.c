@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "experiments/results/results_points.h"
 #include "core/grow.h"
 #include "core/plan.h"

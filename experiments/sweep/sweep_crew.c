@@ -1,6 +1,5 @@
 /* A sweep under a launcher: as many processes as the job has ranks, each of which runs its rank of
  * every point. Rank 0 decides what comes next, and has the results. */
-#define _GNU_SOURCE
 #include "experiments/sweep/sweep.h"
 #include "core/bootstrap.h"
 #include "core/launcher.h"

@@ -1,5 +1,4 @@
 /* Clocks, power and temperature of the GPUs while a job runs, asked of NVML where there is one. */
-#define _GNU_SOURCE
 #include "experiments/sweep/sweep.h"
 #include "core/grow.h"
 #include "core/clock.h"

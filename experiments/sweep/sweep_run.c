@@ -1,6 +1,5 @@
 /* The jobs of a sweep, one after the other or several at once, each with its row in the results
  * file. */
-#define _GNU_SOURCE
 #include "experiments/sweep/sweep.h"
 #include "core/clock.h"
 #include "core/sentence.h"

@@ -1,5 +1,4 @@
 /* What a search found: a table for people, CSV for programs. */
-#define _GNU_SOURCE /* qsort_r */
 #include "experiments/job/bench_row.h"
 #include "experiments/common/json_write.h"
 #include "experiments/common/output_file.h"

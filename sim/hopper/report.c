@@ -1,5 +1,4 @@
 /* Places in the source, and sentences about mistakes. */
-#define _GNU_SOURCE
 #include "sim/hopper/machine.h"
 #include "core/sentence.h"
 
