@@ -105,10 +105,10 @@ static const char *reason_to_skip(void)
 static void compile(const char *source, uint32_t number)
 {
     char command[512];
-    snprintf(
-        command, sizeof command,
-        "exec 2>&1; ${CC:-cc} -std=gnu11 -O1 -w -I. -DMK_HAVE_VERBS -DMK_HAVE_EFA -c %s -o %s/%u.o",
-        source, directory, number);
+    snprintf(command, sizeof command,
+             "exec 2>&1; ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -O1 -w -I. -DMK_HAVE_VERBS "
+             "-DMK_HAVE_EFA -c %s -o %s/%u.o",
+             source, directory, number);
     must(command);
 }
 

@@ -102,8 +102,7 @@ void pulse_begin(const char *name)
     snprintf(pulse.name, sizeof pulse.name, "%s", name ? name : "");
     pulse.says[0] = 0;
     pulse.ends = 0;
-    progress_begin(&pulse.line, isatty(STDERR_FILENO), getenv("MKERNEL_PROGRESS"),
-                   mk_now_ns());
+    progress_begin(&pulse.line, isatty(STDERR_FILENO), getenv("MKERNEL_PROGRESS"), mk_now_ns());
     mk_cond_init(&pulse.over);
     sigfillset(&all); /* signals are the command's own affair */
     pthread_sigmask(SIG_SETMASK, &all, &old);
