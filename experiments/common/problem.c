@@ -149,107 +149,73 @@ static void problem_add_limit(struct problem_table *t, enum problem_command comm
         .group = PROBLEM_GROUP};
 }
 
+/* Every command's beside shapes and limits, at their places in struct problem_options. */
+#define AT(field) .offset = offsetof(struct problem_options, field)
+static const struct {
+    int (*wanted)(enum mk_op); /* NULL: every operator */
+    struct option_spec spec;
+} problem_specs[] = {
+    {problem_has_mask,
+     {"causal", OPTION_FLAG, AT(causal), NULL, "a row attends to itself and the rows before it"}},
+    {problem_has_mask,
+     {"split", OPTION_WORD, AT(contiguous), "zigzag|contiguous",
+      "with --causal, which rows of the sequence rank r of W holds: zigzag, blocks r and "
+      "2 W - 1 - r of 2 W, so that all have the same work; contiguous, block r of W, as "
+      "without a mask. Default zigzag",
+      .words = plan_splits, .word_count = 2}},
+    {problem_has_layout,
+     {"b-layout", OPTION_WORD, AT(layout), "kn|nk",
+      "kn: B is [K,N]; nk: B is [N,K], as PyTorch keeps a weight. Default kn", .words = layouts,
+      .word_count = 2}},
+    {op_has_fp8,
+     {"dtype", OPTION_WORD, AT(dtype), "bf16|fp8|bytes",
+      "fp8: A and B are e4m3, with an fp32 scale for 1 x 128 of A and for 128 x 128 of B, and "
+      "--b-layout nk; C is bf16. A token of a MoE has its scales behind it. "
+      "Operators that only move rows take fp8 and bytes as they are. "
+      "Default bf16",
+      .words = plan_dtypes, .word_count = MK_PLAN_DTYPES}},
+    {op_has_back,
+     {"back", OPTION_WORD, AT(back), "bf16|fp8",
+      "how sums of tokens travel back: fp8, e4m3 with an fp32 scale for each 128 of a row, half "
+      "the bytes and 2.6e-2 of error for each rank or node that they come from. Default bf16",
+      .words = plan_backs, .word_count = 2}},
+    {op_has_epilogue,
+     {"epilogue", OPTION_WORD, AT(epilogue), "none|bias|silu|..",
+      "ag_gemm: what follows the product before it is rounded, bias, silu, gelu_tanh, bias+silu, "
+      "bias+gelu_tanh; gemm_rs and gemm_ar: what follows the sum, residual, residual+rmsnorm. "
+      "Default none",
+      .words = epilogues, .word_count = sizeof epilogues / sizeof *epilogues}},
+    {NULL,
+     {"deterministic", OPTION_FLAG, AT(deterministic), NULL,
+      "adds in rank order in fp32, so that every run gives the same bits"}},
+    {NULL,
+     {"same-bits", OPTION_FLAG, AT(deterministic), NULL,
+      "a row of C has the same bits whatever M, the plan and the number of ranks: more than "
+      "--deterministic. ag_gemm, moe_dispatch_gemm; ring_attention whose ranks' runs of rows are "
+      "128s; on 1, 2, 4 or 8 ranks moe_ffn and, with a K of 64s, gemm_rs and gemm_ar",
+      .max = MK_EVERYWHERE}},
+    {op_on_gpu,
+     {"engine", OPTION_WORD, AT(engine), "wgmma|mma|device",
+      "whose kernels run on a GPU: Hopper's, by wgmma and TMA, or those of any GPU of compute "
+      "capability 8.0 and up, by mma.sync. Default device: wgmma on Hopper, mma on others",
+      .words = plan_engines, .word_count = MK_ENGINES}},
+};
+
 static void problem_add_problem(struct problem_table *t, enum problem_command command, size_t at)
 {
-#define AT(field) .offset = at + offsetof(struct problem_options, field)
     problem_add_shapes(t, command, at);
-    uint32_t masked = problem_ops_where(command, problem_has_mask);
-    if (masked) {
-        *problem_add(t) = (struct option_spec){"causal",
-                                               OPTION_FLAG,
-                                               AT(causal),
-                                               NULL,
-                                               "a row attends to itself and the rows before it",
-                                               .contexts = masked,
-                                               .group = PROBLEM_GROUP};
-        *problem_add(t) = (struct option_spec){
-            "split",
-            OPTION_WORD,
-            AT(contiguous),
-            "zigzag|contiguous",
-            "with --causal, which rows of the sequence rank r of W holds: zigzag, blocks r and "
-            "2 W - 1 - r of 2 W, so that all have the same work; contiguous, block r of W, as "
-            "without a mask. Default zigzag",
-            .words = plan_splits,
-            .word_count = 2,
-            .contexts = masked,
-            .group = PROBLEM_GROUP};
-    }
     problem_add_limit(t, command, at);
-    *problem_add(t) = (struct option_spec){
-        "b-layout",
-        OPTION_WORD,
-        AT(layout),
-        "kn|nk",
-        "kn: B is [K,N]; nk: B is [N,K], as PyTorch keeps a weight. Default kn",
-        .words = layouts,
-        .word_count = 2,
-        .contexts = problem_ops_where(command, problem_has_layout),
-        .group = PROBLEM_GROUP};
-    *problem_add(t) = (struct option_spec){
-        "dtype",
-        OPTION_WORD,
-        AT(dtype),
-        "bf16|fp8|bytes",
-        "fp8: A and B are e4m3, with an fp32 scale for 1 x 128 of A and for 128 x 128 of B, and "
-        "--b-layout nk; C is bf16. A token of a MoE has its scales behind it. "
-        "Operators that only move rows take fp8 and bytes as they are. "
-        "Default bf16",
-        .words = plan_dtypes,
-        .word_count = MK_PLAN_DTYPES,
-        .contexts = problem_ops_where(command, op_has_fp8),
-        .group = PROBLEM_GROUP};
-    *problem_add(t) = (struct option_spec){
-        "back",
-        OPTION_WORD,
-        AT(back),
-        "bf16|fp8",
-        "how sums of tokens travel back: fp8, e4m3 with an fp32 scale for each 128 of a row, half "
-        "the bytes and 2.6e-2 of error for each rank or node that they come from. Default bf16",
-        .words = plan_backs,
-        .word_count = 2,
-        .contexts = problem_ops_where(command, op_has_back),
-        .group = PROBLEM_GROUP};
-    *problem_add(t) = (struct option_spec){
-        "epilogue",
-        OPTION_WORD,
-        AT(epilogue),
-        "none|bias|silu|..",
-        "ag_gemm: what follows the product before it is rounded, bias, silu, gelu_tanh, bias+silu, "
-        "bias+gelu_tanh; gemm_rs and gemm_ar: what follows the sum, residual, residual+rmsnorm. "
-        "Default none",
-        .words = epilogues,
-        .word_count = sizeof epilogues / sizeof *epilogues,
-        .contexts = problem_ops_where(command, op_has_epilogue),
-        .group = PROBLEM_GROUP};
-    *problem_add(t) =
-        (struct option_spec){"deterministic",
-                             OPTION_FLAG,
-                             AT(deterministic),
-                             NULL,
-                             "adds in rank order in fp32, so that every run gives the same bits",
-                             .group = PROBLEM_GROUP};
-    *problem_add(t) = (struct option_spec){
-        "same-bits",
-        OPTION_FLAG,
-        AT(deterministic),
-        NULL,
-        "a row of C has the same bits whatever M, the plan and the number of ranks: more than "
-        "--deterministic. ag_gemm, moe_dispatch_gemm; ring_attention whose ranks' runs of rows are "
-        "128s; on 1, 2, 4 or 8 ranks moe_ffn and, with a K of 64s, gemm_rs and gemm_ar",
-        .max = MK_EVERYWHERE,
-        .group = PROBLEM_GROUP};
-    *problem_add(t) = (struct option_spec){
-        "engine",
-        OPTION_WORD,
-        AT(engine),
-        "wgmma|mma|device",
-        "whose kernels run on a GPU: Hopper's, by wgmma and TMA, or those of any GPU of compute "
-        "capability 8.0 and up, by mma.sync. Default device: wgmma on Hopper, mma on others",
-        .words = plan_engines,
-        .word_count = MK_ENGINES,
-        .contexts = problem_ops_where(command, op_on_gpu),
-        .group = PROBLEM_GROUP};
+    for (size_t i = 0; i < sizeof problem_specs / sizeof *problem_specs; i++) {
+        int (*wanted)(enum mk_op) = problem_specs[i].wanted;
+        uint32_t contexts = problem_ops_where(command, wanted);
+        if (!contexts)
+            continue;
+        struct option_spec *s = problem_add(t);
+        *s = problem_specs[i].spec;
+        s->offset += at;
+        s->contexts = wanted ? contexts : 0;
+        s->group = PROBLEM_GROUP;
+    }
 }
 
 /* What the help says of an option of the plan, whose name and range are core's (core/tuning.h). */
@@ -299,7 +265,8 @@ static void problem_add_plan(struct problem_table *t, enum problem_command comma
         problem_knob_option(i, 0, names[i])[2 + strlen(k->name)] = '\0'; /* without " M" */
         *s = (struct option_spec){.name = names[i] + 2,
                                   .type = OPTION_NUMBERS,
-                                  AT(knobs) + i * sizeof(((struct problem_options *)0)->knobs[0]),
+                                  AT(knobs) + at +
+                                      i * sizeof(((struct problem_options *)0)->knobs[0]),
                                   .value = problem_knobs[i].value,
                                   .help = help[i],
                                   .min = k->min,
@@ -323,7 +290,7 @@ static void problem_add_plan(struct problem_table *t, enum problem_command comma
     *problem_add(t) = (struct option_spec){
         .name = "sms",
         .type = OPTION_NUMBERS,
-        AT(sms),
+        AT(sms) + at,
         .value = "N",
         .help = "SMs of a GPU that the plan may have, so that other kernels have the others. "
                 "Default: all",
