@@ -39,7 +39,7 @@ endif
 CFLAGS   ?= -O2 -g
 Q        := $(if $(V),,@)
 say       = $(if $(V),,@echo "  $(1)  $(2)")
-ALL_CFLAGS := -std=gnu11 -fPIC -fvisibility=default -pthread -I. $(WARN) $(CFLAGS) $(SAN:%=-fsanitize=%)
+ALL_CFLAGS := -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=default -pthread -I. $(WARN) $(CFLAGS) $(SAN:%=-fsanitize=%)
 LDFLAGS  += -pthread $(SAN:%=-fsanitize=%)
 
 HASH := \#
@@ -414,7 +414,7 @@ help: ## this list
 
 # ---- fuzzers: the library once more, built by clang with coverage ----
 
-FUZZ_FLAGS := $(if $(HAVE_VERBS),-DMK_HAVE_VERBS) $(if $(HAVE_EFA),-DMK_HAVE_EFA) -std=gnu11 -g -O1 -I. -pthread -fPIC -Wall -Wno-unused-parameter -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+FUZZ_FLAGS := $(if $(HAVE_VERBS),-DMK_HAVE_VERBS) $(if $(HAVE_EFA),-DMK_HAVE_EFA) -std=gnu11 -D_GNU_SOURCE -g -O1 -I. -pthread -fPIC -Wall -Wno-unused-parameter -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 FUZZ_O := $(patsubst %.c,$(BUILD)/fuzz/%.o,$(filter-out kernels/%,$(LIB_C)) $(NIC_C))
 
 $(BUILD)/fuzz/%.o: %.c

@@ -1,17 +1,10 @@
 /* The MoE feed-forward layer on the host: core/roles/moe_ffn.h compiled by gcc, behind struct
- * sim_op. SIM_OP_NAME lets a test compile the same file over a broken copy of the CTA interface. */
+ * sim_op. */
 #include "core/cta.h"
-#ifdef SIM_OP_BROKEN_CTA
-#include SIM_OP_BROKEN_CTA
-#endif
 #include "core/quantize.h"
 #include "core/roles/moe_ffn.h"
 #include "sim/ops/exact_moe_ffn.h"
 #include "sim/op.h"
-
-#ifndef SIM_OP_NAME
-#define SIM_OP_NAME sim_op_moe_ffn
-#endif
 
 MK_ROLES_OF(moe_ffn, moe_intra_comm(&p->dispatch, cta), moe_inter_send(&p->dispatch, cta),
             moe_ffn_inter_reduce(p, cta));
@@ -112,8 +105,7 @@ static void moe_ffn_factor(const struct mk_problem *q, uint32_t which, uint64_t 
     *n = which ? q->moe.hidden : q->moe.inner;
 }
 
-extern const struct sim_op SIM_OP_NAME;
-const struct sim_op SIM_OP_NAME = {
+const struct sim_op sim_op_moe_ffn = {
     .run = moe_ffn_role,
     .open = moe_ffn_open_tiles,
     .units = units,
