@@ -45,9 +45,9 @@ static int problem_takes_back(enum mk_op op, const void *nothing)
     return op_has_back(op);
 }
 
-static int problem_takes_fp8(enum mk_op op, const void *nothing)
+static int problem_takes_dtype(enum mk_op op, const void *nothing)
 {
-    return op_has_fp8(op);
+    return op_has_fp8(op) || op_has_fp16(op);
 }
 
 static int problem_has_epilogue(enum mk_op op, const void *nothing)
@@ -206,14 +206,15 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
         "dtype",
         OPTION_WORD,
         AT(dtype),
-        "bf16|fp8|bytes",
-        "fp8: A and B are e4m3, with an fp32 scale for 1 x 128 of A and for 128 x 128 of B, and "
+        "bf16|fp16|fp8|bytes",
+        "fp16: of operators without experts and attention, in place of bf16. fp8: A and B are "
+        "e4m3, with an fp32 scale for 1 x 128 of A and for 128 x 128 of B, and "
         "--b-layout nk; C is bf16. A token of a MoE has its scales behind it. "
         "Operators that only move rows take fp8 and bytes as they are. "
         "Default bf16",
         .words = plan_dtypes,
         .word_count = MK_PLAN_DTYPES,
-        .contexts = problem_ops_where(command, problem_takes_fp8, NULL),
+        .contexts = problem_ops_where(command, problem_takes_dtype, NULL),
         .group = PROBLEM_GROUP};
     *problem_add(t) = (struct option_spec){
         "back",
