@@ -140,6 +140,8 @@ void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset);
  * options: of the plan, as `mkernel tune` writes them: "tile=256,128 pace=310". The default is the
  * tuned plan for this shape, or the formula if there is none. "sms=100" among them: the plan has at
  * most that many thread blocks, so that other kernels have the other SMs; the default is all SMs.
+ * "dtype=fp16": fp16, IEEE half, stands for bf16 in all that is said of mk_ag_gemm, mk_gemm_rs,
+ * mk_gemm_ar, all_gather, all_to_all and reduce_scatter below; the others refuse it.
  * "dtype=fp8": A and B are e4m3, with scales (mk_ag_gemm, mk_gemm_rs); all_gather and all_to_all,
  * which do not look at what they move, take "dtype=fp8" (without scales) and "dtype=bytes". The
  * default is bf16.
@@ -232,8 +234,8 @@ uint64_t mk_plan_nvlink_bytes(const struct mk_plan *plan);
 uint64_t mk_plan_network_bytes(const struct mk_plan *plan);
 
 /* The arguments of a launch, in the order of mk_launch: how many there are; and of argument i its
- * name ("A"), its type ("bf16", "fp32", "uint32", "e4m3" or "uint8"), its bytes on this rank, and 1 if the
- * launch writes it. NULL or 0 if there is no argument i. */
+ * name ("A"), its type ("bf16", "fp16", "fp32", "uint32", "e4m3" or "uint8"), its bytes on this
+ * rank, and 1 if the launch writes it. NULL or 0 if there is no argument i. */
 uint32_t mk_plan_arguments(const struct mk_plan *plan);
 const char *mk_plan_argument_name(const struct mk_plan *plan, uint32_t i);
 const char *mk_plan_argument_type(const struct mk_plan *plan, uint32_t i);

@@ -32,11 +32,9 @@ const char *mk_op_shape(uint32_t op)
     return op_of(op) ? op_of(op)->shape->letters : "";
 }
 
-static const char *const spec_types[] = {[OP_BF16] = "bf16",
-                                         [OP_FP32] = "fp32",
-                                         [OP_UINT32] = "uint32",
-                                         [OP_E4M3] = "e4m3",
-                                         [OP_UINT8] = "uint8"};
+static const char *const spec_types[] = {
+    [OP_BF16] = "bf16",     [OP_FP16] = "fp16", [OP_FP32] = "fp32",
+    [OP_UINT32] = "uint32", [OP_E4M3] = "e4m3", [OP_UINT8] = "uint8"};
 
 /* A text that grows as far as there is room, and its whole length. */
 struct spec_text {
@@ -111,8 +109,8 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
     for (uint32_t i = 0, some = 0; i < TUNING_KNOBS; i++)
         if (op->knobs >> i & 1)
             spec_say(&t, "%s\"%s\"", some++ ? "," : "", tuning_knobs[i].name);
-    spec_say(&t, "],\"causal\":%d,\"deterministic\":%d,\"a_in_heap\":%d}", op->causal, op->sums,
-             op->a_in_heap);
+    spec_say(&t, "],\"fp16\":%d,\"causal\":%d,\"deterministic\":%d,\"a_in_heap\":%d}", op->fp16,
+             op->causal, op->sums, op->a_in_heap);
     return (int)t.length;
 }
 
@@ -157,8 +155,8 @@ static int spec_read_dtype(const char *word, struct mk_problem *q, char *error, 
             plan_set_dtype(q, i);
             return 1;
         }
-    return plan_refuse(error, size, "'%s' is not valid; it should be dtype=%s, %s or %s", word,
-                       plan_dtypes[0], plan_dtypes[1], plan_dtypes[2]);
+    return plan_refuse(error, size, "'%s' is not valid; it should be dtype=%s, %s, %s or %s", word,
+                       plan_dtypes[0], plan_dtypes[1], plan_dtypes[2], plan_dtypes[3]);
 }
 
 /* "back=fp8". 1: it was that. */

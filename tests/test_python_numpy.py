@@ -121,6 +121,63 @@ def gemms_of_two_nodes_over_softnic_are_right():
 
 
 @scene
+def halves(device):
+    """numpy.float16 in place of bf16."""
+    comm = mkernel.init(timeout_ns=MINUTE, device=device)
+    rng, W, r, m, n, k = numpy.random.default_rng(comm.rank), comm.world, comm.rank, 48, 72, 200
+    fp16 = lambda *shape: (rng.standard_normal(shape) / 4).astype(numpy.float16)
+
+    def close(got, wanted, bound=4e-4):
+        assert got.dtype == numpy.float16 and got.shape == wanted.shape
+        assert numpy.linalg.norm(got.astype(float) - wanted) < bound * numpy.linalg.norm(wanted)
+
+    a, b, bias = fp16(m // W, k), fp16(k, n), fp16(n)
+    whole = mkernel.all_gather(a)
+    assert whole.dtype == numpy.float16 and (whole[r * m // W : (r + 1) * m // W] == a).all()
+    product = whole.astype(float) @ b.astype(float)
+    out = numpy.full((m, n), numpy.nan, numpy.float16)
+    assert mkernel.ag_gemm(a, b, out) is out and "dtype=fp16" in comm.plans[-1].options
+    close(out, product)
+    close(mkernel.ag_gemm(a, b, bias=bias), product + bias)
+    at_home = mkernel.empty((m // W, k), numpy.float16)
+    at_home[:] = a
+    assert (mkernel.ag_gemm(at_home, numpy.ascontiguousarray(b.T).T) == out).all()
+    del at_home
+    assert mkernel.all_to_all(whole).dtype == numpy.float16
+    own = slice(r * m // W, (r + 1) * m // W)
+    every = sum(x.astype(float) @ y.astype(float) for x, y in zip(everyone(comm, whole), everyone(comm, b)))
+    close(mkernel.gemm_rs(whole, b, deterministic=True), every[own])
+    close(mkernel.gemm_rs(whole, b), every[own], 1e-3)
+    sums = mkernel.gemm_ar(whole[:3], b, deterministic=True)
+    close(sums, every[:3])
+    residual, weight = numpy.ones((3, n), numpy.float16), numpy.full(n, 2, numpy.float16)
+    normed, after = mkernel.gemm_ar(whole[:3], b, residual=residual, norm_weight=weight, deterministic=True)
+    assert (after == (sums.astype(numpy.float32) + 1).astype(numpy.float16)).all()
+    close(normed, 2 * after.astype(float) / numpy.sqrt((after.astype(float) ** 2).mean(1, keepdims=True) + 1e-6), 1e-3)
+    close(mkernel.reduce_scatter(whole), sum(x.astype(float) for x in everyone(comm, whole))[own])
+    large = numpy.full((8, 8), 128, numpy.float16)  # 8 * 128 * 128: beyond 65504
+    assert (mkernel.ag_gemm(large, large) == numpy.inf).all() and (mkernel.gemm_ar(large, -large) == -numpy.inf).all()
+    assert mkernel.ag_gemm(mkernel.to_bf16(a), mkernel.to_bf16(b)).dtype == numpy.uint16  # a plan of its own
+    refuses("B is of uint16, and should be of float16", mkernel.ag_gemm, a, mkernel.to_bf16(b))
+    refuses("B is of float16, and should be of uint16 or bfloat16", mkernel.ag_gemm, mkernel.to_bf16(a), b)
+    refuses("C is [48, 72] of uint16, and should be [48, 72] of float16", mkernel.ag_gemm, a, b, numpy.zeros((m, n), numpy.uint16))
+    refuses("the arrays say the type", mkernel.ag_gemm, a, b, options="dtype=bf16")
+    refuses("the same bits everywhere with dtype=fp16: of gemm_ar it is for bf16", mkernel.gemm_ar, fp16(8, 512), fp16(512, 8), deterministic="everywhere")
+    refuses("K is of float16, and should be of uint16 or bfloat16", mkernel.ring_attention, *[numpy.zeros((1, 8, 1, 64), t) for t in ("uint16", "float16", "uint16")])
+    comm.close()
+
+
+@case
+def fp16_is_taken_in_place_of_bf16():
+    ranks(2, halves, "cpu")
+
+
+@case
+def fp16_is_taken_by_emulated_gpus_too():
+    ranks(2, halves, "emulated")
+
+
+@scene
 def leading():
     comm = mkernel.init(timeout_ns=MINUTE)
     rng, W, r = numpy.random.default_rng(comm.rank), comm.world, comm.rank

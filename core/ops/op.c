@@ -166,13 +166,13 @@ uint32_t op_residual_argument(const struct mk_problem *q)
 enum op_type op_argument_type(const struct mk_problem *q, uint32_t i)
 {
     enum op_type type = op_argument(q, i)->type;
-    if (type == OP_FACTOR)
-        return q->bytes ? OP_UINT8 : q->fp8 ? OP_E4M3 : OP_BF16;
-    return type == OP_SCALES    ? OP_FP32
-           : type == OP_COUNT   ? OP_UINT32
-           : type == OP_RECORDS ? OP_UINT8
-           : type >= OP_TOKENS  ? OP_BF16
-                                : type;
+    if (type == OP_FACTOR && (q->bytes || q->fp8))
+        return q->bytes ? OP_UINT8 : OP_E4M3;
+    return type == OP_SCALES                      ? OP_FP32
+           : type == OP_COUNT                     ? OP_UINT32
+           : type == OP_RECORDS                   ? OP_UINT8
+           : type == OP_BF16 || type >= OP_TOKENS ? q->fp16 ? OP_FP16 : OP_BF16
+                                                  : type;
 }
 
 int op_has_epilogue(enum mk_op op)
@@ -188,6 +188,11 @@ int op_has_fp8_on_mma(enum mk_op op)
 int op_has_back(enum mk_op op)
 {
     return (unsigned)op < MK_OPS && entries[op].op->back_fp8;
+}
+
+int op_has_fp16(enum mk_op op)
+{
+    return (unsigned)op < MK_OPS && entries[op].op->fp16;
 }
 
 int op_has_fp8(enum mk_op op)
@@ -206,7 +211,9 @@ uint32_t op_extents(const struct mk_problem *q, uint64_t bytes[MK_SPACES - 1])
     memset(bytes, 0, (MK_SPACES - 1) * sizeof *bytes);
     for (uint32_t i = 0; i < op_arguments(q); i++) {
         enum op_type type = op_argument_type(q, i);
-        const uint32_t each = type == OP_E4M3 || type == OP_UINT8 ? 1 : type == OP_BF16 ? 2 : 4;
+        const uint32_t each = type == OP_E4M3 || type == OP_UINT8  ? 1
+                              : type == OP_BF16 || type == OP_FP16 ? 2
+                                                                   : 4;
         bytes[i] = op_formula_value(op_of(q->op), q, op_argument(q, i)->shape) * each;
         outputs |= (uint32_t)(op_argument(q, i)->output != 0) << i;
     }

@@ -49,6 +49,11 @@ static int problem_has_layout(enum mk_op op)
     return op_of(op)->b_layout;
 }
 
+static int problem_takes_dtype(enum mk_op op)
+{
+    return op_has_fp8(op) || op_has_fp16(op);
+}
+
 static int problem_has_mask(enum mk_op op)
 {
     return op_of(op)->causal;
@@ -167,9 +172,10 @@ static const struct {
      {"b-layout", OPTION_WORD, AT(layout), "kn|nk",
       "kn: B is [K,N]; nk: B is [N,K], as PyTorch keeps a weight. Default kn", .words = layouts,
       .word_count = 2}},
-    {op_has_fp8,
-     {"dtype", OPTION_WORD, AT(dtype), "bf16|fp8|bytes",
-      "fp8: A and B are e4m3, with an fp32 scale for 1 x 128 of A and for 128 x 128 of B, and "
+    {problem_takes_dtype,
+     {"dtype", OPTION_WORD, AT(dtype), "bf16|fp16|fp8|bytes",
+      "fp16: of operators without experts and attention, in place of bf16. fp8: A and B are "
+      "e4m3, with an fp32 scale for 1 x 128 of A and for 128 x 128 of B, and "
       "--b-layout nk; C is bf16. A token of a MoE has its scales behind it. "
       "Operators that only move rows take fp8 and bytes as they are. "
       "Default bf16",

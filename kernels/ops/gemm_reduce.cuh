@@ -148,9 +148,9 @@ template <class op, int sums> struct reduce_source : gemm_source {
     /* Behind the engine all threads norm rows, where the plan has an epilogue of them. */
     static constexpr bool goes_on = op::norms;
 
-    /* Consumers may store at peers what senders would take there: parts of bf16 (else registers are
+    /* Consumers may store at peers what senders would take there: parts of 16 bits (else registers are
      * spilled), where the sum goes to all. */
-    static constexpr bool straightens = op::gathers && !op::tree && sums == MK_BF16;
+    static constexpr bool straightens = op::gathers && !op::tree && sums == op::element;
 
     static constexpr bool tree = op::tree,
                           asks_lane = !op::gathers; /* (ptxas spills with the other choice) */
@@ -615,8 +615,8 @@ GEMM_MEMBER void reduce_source<op, sums>::spread(const struct reduce_work *w,
                 uint32_t word[4];
 #pragma unroll
                 for (int k = 0; k < 4; k++)
-                    word[k] = ptx_pack_bf16(sum[m][(j + k) * 4 + eight * 2],
-                                            sum[m][(j + k) * 4 + eight * 2 + 1]);
+                    word[k] = half_pack<op::element>(sum[m][(j + k) * 4 + eight * 2],
+                                                     sum[m][(j + k) * 4 + eight * 2 + 1]);
                 quad_transpose(word, q);
                 if (at < w->tile.rows && (j + q) * 8 < w->tile.cols)
                     for (uint32_t rank = 0; rank < gpus; rank++)

@@ -221,11 +221,12 @@ class Communicator:
         """Checks the inputs, which need no check again while their key is the same."""
         arrays = self._arrays
         self._check()
+        of = _shapes.typed(of, arrays, inputs)
         for (name, word, _), x in zip(of.inputs, inputs):
             if not arrays.is_array(x):
                 raise Refused(f"{of.name}: {name} is a {type(x).__name__}; all arguments are {arrays.NAME}'s arrays")
             if not arrays.type_is(x, word):
-                half = f": there are no kernels for fp16, convert by {name}.to(torch.bfloat16)" if word == "bf16" and str(x.dtype) == "torch.float16" else ""
+                half = f": there are no kernels for fp16, convert by {name}.to(torch.bfloat16)" if word == "bf16" and not of.half and str(x.dtype) == "torch.float16" else ""
                 raise Refused(f"{of.name}: {name} is of {x.dtype}, and should be of {arrays.types_of(word)}{half}")
             if arrays.place(x) != self._place:
                 raise Refused(f"{of.name}: {name} is on {arrays.place(x)}, and the communicator on {self.device}")
@@ -295,7 +296,7 @@ class Communicator:
 
     def _plan(self, of, problem, swap, offset, causal, deterministic, options):
         """The plan, and room for the arguments of its launches."""
-        key = (of.name, problem.shape, swap, offset, causal, deterministic, options)
+        key = (of.name, of.settings, problem.shape, swap, offset, causal, deterministic, options)
         if key in self._plans:
             return self._plans[key]
         if not self._host:
@@ -308,7 +309,7 @@ class Communicator:
                 way = f"the function for FP8 is {of.op}_fp8" if word == "dtype=fp8" and not of.kinds else "the arrays say the type"
                 raise Refused(f"{of.name}: options={options!r}: {way}")
         for word, argument in (("bias", "a bias is an argument, of {}(..., bias=...)"), ("residual", "a residual is an argument, of {}(..., residual=...)")):
-            if "epilogue=" in options and word in options and not of.settings:
+            if "epilogue=" in options and word in options and "epilogue=" not in of.settings and "fp8" not in of.settings:
                 raise Refused(f"{of.name}: options={options!r}: {argument.format(of.name)}")
         address = ctypes.c_void_p()
         words = _library.settings(

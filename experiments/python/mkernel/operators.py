@@ -1,5 +1,6 @@
 """The operators, one function each. The names below stand for: W ranks (`comm.world`), bf16 for torch.bfloat16 or
-numpy's uint16 that holds the bits (`mkernel.to_bf16`).
+numpy's uint16 that holds the bits (`mkernel.to_bf16`). ag_gemm, gemm_rs, gemm_ar, all_gather, reduce_scatter and all_to_all take fp16 (torch.float16,
+numpy.float16) in place of bf16, too: all 16-bit arrays of a call are of one type; what is beyond 65504 becomes infinity.
 
 For all of them:
     Every rank calls, with arrays of the same shapes and the same options, in the same order.
@@ -348,7 +349,7 @@ def _make(of: _shapes.Operator):
                        of_call.get("deterministic", False), of_call["options"])
         return made[0] if len(outs) == 1 else tuple(made)
 
-    others = ", ".join(_shapes.OPERATORS[name].inputs[0][1] for name in of.kinds)
+    others = ", ".join(["fp16"] * bool(of.half) + [_shapes.OPERATORS[name].inputs[0][1] for name in of.kinds])
     arrays = [f"    {name}: [{formula.replace(',', ', ')}] {word}{' (or ' + others + ')' if others else ''}." for name, formula, word in
               zip(names + outs, of.formulas, [word for _, word, _ in of.inputs] + list(of.types))]
     function.__name__ = function.__qualname__ = of.name
