@@ -320,7 +320,7 @@ static int keep_check(const struct rank *k, uint32_t quota)
     CUDA(cudaStreamSynchronize(NULL));
     CUDA(cudaMemcpy(got, l.heap + own, places * 4, cudaMemcpyDeviceToHost));
     CUDA(cudaMemcpy(&dropped, l.heap + r.dropped, 8, cudaMemcpyDeviceToHost));
-    int wrong = route_keep(&r, named, want) != dropped || memcmp(got, want, places * 4);
+    int wrong = route_keep(&r, NULL, named, want) != dropped || memcmp(got, want, places * 4);
     if (wrong)
         printf("WRONG what is kept, with room for %u places on a rank\n", quota);
     cudaFree(given);

@@ -5,6 +5,7 @@
 #include SIM_OP_BROKEN_CTA
 #endif
 #include "core/roles/moe_combine.h"
+#include "sim/ops/exact_moe.h"
 #include "sim/ops/exact_moe_rows.h"
 
 #ifndef SIM_OP_NAME
@@ -18,6 +19,7 @@ const struct sim_op SIM_OP_NAME = {
     .run = moe_combine_role,
     .leaves_puts = 1,
     .routes = 1,
+    .start = exact_moe_start,
     .fill = exact_moe_rows_fill_back,
     .verify = exact_moe_rows_verify_back,
 };

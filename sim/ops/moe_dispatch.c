@@ -5,6 +5,7 @@
 #include SIM_OP_BROKEN_CTA
 #endif
 #include "core/roles/moe_dispatch.h"
+#include "sim/ops/exact_moe.h"
 #include "sim/ops/exact_moe_rows.h"
 
 #ifndef SIM_OP_NAME
@@ -17,6 +18,7 @@ extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
     .run = moe_dispatch_role,
     .routes = 1,
+    .start = exact_moe_start,
     .fill = exact_moe_rows_fill_out,
     .verify = exact_moe_rows_verify_out,
 };
