@@ -86,6 +86,11 @@ uint64_t plan_moe_named(const struct mk_problem *q)
     return q->own[MOE_LOGICAL] ? q->own[MOE_LOGICAL] : q->moe.experts;
 }
 
+uint64_t plan_moe_map(const struct mk_plan *p)
+{
+    return moe_dispatch_plan_of(p)->route.map; /* with which all plans of MoE begin */
+}
+
 uint64_t mk_moe_rows(const struct mk_plan *plan)
 {
     for (uint32_t i = 0; i < op_arguments(&plan->problem); i++)

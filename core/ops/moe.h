@@ -14,6 +14,8 @@ enum { MOE_CAPACITY, MOE_DROPS, MOE_COUNTED, MOE_LOGICAL };
 
 /* Experts that ids name. */
 uint64_t plan_moe_named(const struct mk_problem *q);
+/* Offset in the heap of the map of logical experts (struct mk_route). */
+uint64_t plan_moe_map(const struct mk_plan *p);
 
 /* Places of a rank's tokens on experts of one rank that a plan which drops keeps; of a plan's
  * problem. 0: it drops none. */

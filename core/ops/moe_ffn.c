@@ -21,7 +21,7 @@ static int moe_ffn_check_tuning(const struct mk_problem *q, char *error, size_t 
     if (q->deterministic == MK_EVERYWHERE && op_logical(q))
         return plan_refuse(
             error, size,
-            "the same bits everywhere with logical=%llu: a token's experts are added "
+            "the same bits everywhere with a map of %llu logical experts: a token's are added "
             "in the order of where they lie, and copies lie at several places",
             (unsigned long long)op_logical(q));
     if (q->fp8 && q->moe.inner % 16)

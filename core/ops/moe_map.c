@@ -1,7 +1,6 @@
 #include "core/ops/moe_map.h"
 #include "core/comm_parts.h"
-#include "core/ops/op.h"
-#include "core/roles/moe_dispatch_plan.h"
+#include "core/ops/moe.h"
 
 #include <errno.h>
 #include <math.h>
@@ -134,8 +133,7 @@ int mk_moe_set_experts(struct mk_plan *plan, const int32_t *slots, uint32_t expe
             : comm_refuse(comm, -ENOMEM, "out of memory");
     if (!result) {
         moe_map_row(&map, &q->topo, (uint32_t)(q->moe.experts / mk_world(&q->topo)), row);
-        result =
-            comm_store(comm, moe_dispatch_plan_of(plan)->route.map, row, experts * sizeof *row);
+        result = comm_store(comm, plan_moe_map(plan), row, experts * sizeof *row);
     }
     free(row);
     return result;

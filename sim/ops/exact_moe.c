@@ -6,7 +6,6 @@
 #include "core/ops/moe.h"
 #include "core/ops/moe_map.h"
 #include "core/quantize.h"
-#include "core/roles/moe_dispatch_plan.h"
 #include "sim/clock.h"
 #include "sim/route.h"
 
@@ -150,7 +149,7 @@ int exact_moe_start(const struct mk_plan *plan, uint64_t seed, uint8_t *heap)
     const uint64_t logical = op_logical(&plan->problem);
     uint32_t *map = logical ? exact_moe_map(plan, seed, plan->problem.topo.rank) : NULL;
     if (map)
-        memcpy(heap + moe_dispatch_plan_of(plan)->route.map, map, logical * sizeof *map);
+        memcpy(heap + plan_moe_map(plan), map, logical * sizeof *map);
     free(map);
     return logical && !map ? -ENOMEM : 0;
 }

@@ -1,7 +1,6 @@
 /* Which experts tokens choose, where no ids are given. */
 #include "core/ops/moe.h"
 #include "core/ops/moe_map.h"
-#include "core/roles/moe_dispatch_plan.h"
 #include "sim/ops/exact_moe.h"
 #include "sim/route.h"
 #include "sim/timed/state.h"
@@ -83,7 +82,7 @@ static void ids_draw_rank(const struct timed_world *w, const struct mk_plan *pla
 static uint32_t *ids_map_of(const struct timed_world *w, uint32_t rank)
 {
     const struct timed_rank *r = &w->ranks[rank];
-    return (uint32_t *)(void *)(r->heap + moe_dispatch_plan_of(&r->plan)->route.map);
+    return (uint32_t *)(void *)(r->heap + plan_moe_map(&r->plan));
 }
 
 /* Of what is drawn, what the plan keeps. */
