@@ -435,7 +435,7 @@ static const struct {
     {"backends/verbs", 2},
     {"core", 2},
     {"experiments/bench", 2},
-    {"experiments/sim", 3},
+    {"experiments/sim", 2},
     {"experiments/trace", 2},
     {"experiments/tune", 3},
     {"sim", 2},
