@@ -355,7 +355,7 @@ int mk_moe_combine(struct mk_plan *plan, const void *rows, const uint32_t *ids,
  * spec.deterministic is set, what is sent is rounded to bf16. With MK_EVERYWHERE experts are cut in 8
  * runs by their numbers, a token's experts of a run are added in their order, and the runs in one tree:
  * a token's Y follows from the token, its experts and weights, on 1, 2, 4 or 8 ranks, without
- * "overflow=drop". With "dtype=fp8" X are records
+ * "overflow=drop" or "logical=". With "dtype=fp8" X are records
  * (MK_SCALE_RECORDS), H and I are multiples of 16, B1 [E/W, 2 I, H] and B2 [E/W, H, I] are e4m3
  * (spec.b_transposed), the activation is quantised as MK_SCALE_1X128 has it, and there are two
  * arguments more, which mk_launch takes behind Y: B1_scales fp32 [E/W, 2, ceil(I/128), ceil(H/128)
@@ -380,7 +380,8 @@ int mk_moe_ffn(struct mk_plan *plan, const void *x, const void *b1, const uint32
  * counts: so the same inputs give the same bits in every run. Without logical= nothing is looked up.
  * What a rank has said stands for its own tokens, from its next launch on, and can be said again between
  * any two launches: ranks need not call together, nor say the same, but all that they say must be of
- * weights that lie there. Captured CUDA graphs go by it too. The array is host memory and read during
+ * weights that lie there. The plan of a mk_moe_combine is told what that of its mk_moe_dispatch was when
+ * it made the rows. Captured CUDA graphs go by it too. The array is host memory and read during
  * the call only. Blocks as mk_wait, which it does first; launches that mk_wait does not see must have
  * ended. The thread that launches calls. Errors: -EINVAL (no such plan; a slot that no rank has, or of
  * two experts: the map is as it was), -ENOMEM, and what mk_wait returns. */

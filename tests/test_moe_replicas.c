@@ -320,6 +320,11 @@ static void test_command(void **state)
                  runs[i][0], i % 2 ? "--engine mma" : "", runs[i][1]);
         shell_says(command, 0, "2 launches on 2 ranks done, all right", 1);
     }
+    shell_says(
+        "f=$(mktemp); g=$(mktemp); build/mkernel bench moe_dispatch --exec host --gpus 2 --moe "
+        "24,64,16,2 --replicas 3 --iters 3 --json $f --csv $g --quiet 2>&1; cat $f $g; "
+        "rm $f $g",
+        0, "\"logical\": [13],", 1);
 #define LAYER "build/mkernel run moe_ffn --exec host --moe 24,64,40,16,2 "
     shell_says(LAYER "--gpus 2 --replicas 9 2>&1", 2,
                "--replicas 9: of 16 experts on 2 ranks at most 8 are copies, one of an expert on "

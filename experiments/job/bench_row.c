@@ -29,6 +29,13 @@ static const char *bench_row_routing(const struct run_job *job)
     return run_op_is_routed(job->options.op) ? run_routings[job->options.routing] : NULL;
 }
 
+/* Experts that are copies; NULL of operators without experts. */
+static const char *bench_row_replicas(const struct run_job *job, char text[24])
+{
+    snprintf(text, 24, "%llu", (unsigned long long)job->options.ask.replicas);
+    return op_has_limit(job->options.op) ? text : NULL;
+}
+
 const char *bench_layout(const struct mk_problem *q)
 {
     return !op_of(q->op)->b_layout ? NULL : q->b_transposed ? "nk" : "kn";
@@ -40,7 +47,7 @@ void bench_row_context(struct csv_table *r, const struct run_job *job, const str
     const struct run_options *o = &job->options;
     const struct mk_tuning *t = &q->tuning;
     struct bench_when when;
-    char cuda[16], words[EPILOGUE_TEXT];
+    char cuda[16], words[EPILOGUE_TEXT], replicas[24];
     bench_when(&when);
     csv_text(r, "b_layout", bench_layout(q));
     csv_text(r, "dtype",
@@ -55,6 +62,7 @@ void bench_row_context(struct csv_table *r, const struct run_job *job, const str
     csv_text(r, "c_in_heap", q->c_in_heap ? "true" : "false");
     csv_text(r, "routing", bench_row_routing(job));
     csv_text(r, "skew", job->options.skew);
+    csv_text(r, "replicas", bench_row_replicas(job, replicas));
     csv_text(r, "fabric", fabric);
     csv_text(r, "device", job->device);
     for (int i = 0; i < MK_ROLES; i++)

@@ -308,7 +308,7 @@ static int run_be_rank(struct run_job *job, char *sentence, size_t size)
 int run_start(int argc, char **argv, const struct run_subcommand *sub)
 {
     struct run_options options;
-    struct run_job job;
+    static struct run_job job; /* with its map of experts, to the end of the process */
     struct spawn_identity spawned;
     struct run_identity me;
     char sentence[SPAWN_SENTENCE] = "";
