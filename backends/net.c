@@ -1,6 +1,7 @@
 /* The network of one rank: chooses the NIC, opens the fabric to the other ranks of its rail, and
  * starts the proxy. */
 #include "backends/nic.h"
+#include "core/sentence.h"
 #include "backends/proxy.h"
 #include "backends/stage.h"
 #include "backends/wall_clock.h"
@@ -189,12 +190,10 @@ static int net_open_fabric(struct mk_comm *comm, struct net *net, const uint32_t
     if (!strcmp(comm->config.fabric, "efa"))
         return net_open_efa(comm, net, peers, count);
 #endif
-    if (strcmp(comm->config.fabric, "verbs")) {
-        snprintf(error, size,
-                 "this build has no fabric %s: verbs, and efa where <infiniband/efadv.h> is",
-                 comm->config.fabric);
-        return -ENODEV;
-    }
+    if (strcmp(comm->config.fabric, "verbs"))
+        return mk_fail(-ENODEV, error, size,
+                       "this build has no fabric %s: verbs, and efa where <infiniband/efadv.h> is",
+                       comm->config.fabric);
 #ifdef MK_HAVE_VERBS
     struct nic_choice nic;
     struct verbs_rc_config c = {.api = &net->api,
@@ -231,12 +230,10 @@ static int net_warm_up(struct mk_comm *comm, struct fabric *f)
     while ((rc = f->ops->warm_up(f, comm->error, sizeof comm->error)) == -EAGAIN) {
         if (comm_failed(comm))
             return -ECANCELED;
-        if (wall_clock(NULL) > deadline) {
-            snprintf(comm->error, sizeof comm->error,
-                     "not all ranks of the rail can be reached: no answer in %.1f s",
-                     (double)comm->config.timeout_ns / 1e9);
-            return -ETIMEDOUT;
-        }
+        if (wall_clock(NULL) > deadline)
+            return mk_fail(-ETIMEDOUT, comm->error, sizeof comm->error,
+                           "not all ranks of the rail can be reached: no answer in %.1f s",
+                           (double)comm->config.timeout_ns / 1e9);
         sched_yield();
     }
     return rc ? rc : bootstrap_barrier(comm->bootstrap);

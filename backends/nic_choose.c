@@ -1,4 +1,5 @@
 #include "backends/nic.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -47,13 +48,11 @@ static int nic_choose_add_name(struct candidates *c, const struct nic_survey *s,
     if (!n || !nic_choose_usable(n, efa))
         return -ENODEV;
     for (uint32_t i = 0; i < c->count; i++)
-        if (c->nics[i] == n || c->nics[i]->soft != n->soft) {
-            snprintf(error, error_size,
-                     c->nics[i] == n ? "NIC %s is named twice"
-                                     : "NIC %s: softnic's devices and others do not mix",
-                     name);
-            return -EINVAL;
-        }
+        if (c->nics[i] == n || c->nics[i]->soft != n->soft)
+            return mk_fail(-EINVAL, error, error_size,
+                           c->nics[i] == n ? "NIC %s is named twice"
+                                           : "NIC %s: softnic's devices and others do not mix",
+                           name);
     c->nics[c->count++] = n;
     return 0;
 }
@@ -187,11 +186,10 @@ int nic_choose(struct nic_choice *out, const struct nic_request *request, char *
              : request->local_rank < request->local_ranks
                  ? nic_choose_find_candidates(&c, s, request, error, error_size)
                  : -EINVAL;
-    if (!rc && request->rails > c.count) {
-        snprintf(error, error_size, "%u NICs for each rank were asked for, and only %u may be used",
-                 request->rails, c.count);
-        rc = -EINVAL;
-    }
+    if (!rc && request->rails > c.count)
+        rc = mk_fail(-EINVAL, error, error_size,
+                     "%u NICs for each rank were asked for, and only %u may be used",
+                     request->rails, c.count);
     if (!rc)
         rc = nic_choose_all(out, &c, request);
     if (rc && !error[0])
@@ -202,12 +200,10 @@ int nic_choose(struct nic_choice *out, const struct nic_request *request, char *
 
 void nic_choice_words(const struct nic_choice *choice, char *text, size_t size)
 {
-    size_t used = 0;
     const char *network = choice->soft ? getenv("SOFTNIC") : NULL;
     text[0] = '\0';
-    for (uint32_t i = 0; i < choice->count && used < size; i++)
-        used +=
-            (size_t)snprintf(text + used, size - used, "%s%s", i ? "+" : "", choice->devices[i]);
-    if (network && *network && used < size)
-        snprintf(text + used, size - used, " (SOFTNIC=%s)", network);
+    for (uint32_t i = 0; i < choice->count; i++)
+        mk_append(text, size, "%s%s", i ? "+" : "", choice->devices[i]);
+    if (network && *network)
+        mk_append(text, size, " (SOFTNIC=%s)", network);
 }

@@ -1,4 +1,5 @@
 #include "backends/option_keys.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -33,21 +34,18 @@ int option_keys_parse(void *options, const struct option_key *keys, size_t count
         size_t length = strcspn(text, ","), name = strcspn(text, "=,");
         if (length) {
             const struct option_key *k = option_keys_find(keys, count, text, name);
-            if (!k) {
-                snprintf(error, error_size, "the %s options have no '%.*s'", fabric, (int)name,
-                         text);
-                return -EINVAL;
-            }
+            if (!k)
+                return mk_fail(-EINVAL, error, error_size, "the %s options have no '%.*s'", fabric,
+                               (int)name, text);
             const char *value = text + name + (name < length);
             char *end;
             errno = 0;
             long long v = strtoll(value, &end, 10);
-            if (errno || end == value || end != text + length || v < k->min || v > k->max) {
-                snprintf(error, error_size,
-                         "the %s option %s takes %" PRId64 " to %" PRId64 ", not '%.*s'", fabric,
-                         k->name, k->min, k->max, (int)(text + length - value), value);
-                return -EINVAL;
-            }
+            if (errno || end == value || end != text + length || v < k->min || v > k->max)
+                return mk_fail(-EINVAL, error, error_size,
+                               "the %s option %s takes %" PRId64 " to %" PRId64 ", not '%.*s'",
+                               fabric, k->name, k->min, k->max, (int)(text + length - value),
+                               value);
             *option_keys_field(options, k) = v;
         }
         text += length + (text[length] == ',');

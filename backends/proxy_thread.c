@@ -1,5 +1,4 @@
 /* The proxy's thread: how it spends its time between commands. */
-#define _GNU_SOURCE
 #include "backends/proxy_state.h"
 #include "backends/wall_clock.h"
 

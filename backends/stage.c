@@ -1,4 +1,5 @@
 #include "backends/stage_state.h"
+#include "core/sentence.h"
 #include "backends/wall_clock.h"
 
 #include <errno.h>
@@ -113,11 +114,10 @@ static int stage_connect(struct fabric *fabric, const void *addresses, const uin
     struct address mine = {STAGE_MAGIC, s->heap.bytes, s->heap.flag_bytes, s->slot_bytes};
     size_t own = sizeof mine, inner = s->inner->ops->address_bytes(s->inner);
     for (uint32_t i = 0; i < count; i++)
-        if (memcmp((const char *)addresses + peers[i] * (own + inner), &mine, own)) {
-            snprintf(error, error_size,
-                     "cannot connect to rank %u: it has another heap, or does not stage", peers[i]);
-            return -EPROTO;
-        }
+        if (memcmp((const char *)addresses + peers[i] * (own + inner), &mine, own))
+            return mk_fail(-EPROTO, error, error_size,
+                           "cannot connect to rank %u: it has another heap, or does not stage",
+                           peers[i]);
     char *inners = calloc(s->world, inner);
     if (!inners)
         return -ENOMEM;
@@ -194,12 +194,11 @@ int stage_open(struct fabric **out, const struct stage_config *config, char *err
     *out = NULL;
     error[0] = '\0';
     const struct mr_memory_ops *ops = config->ops;
-    if (!mr_copies(ops)) {
-        snprintf(error, error_size,
-                 "this NIC cannot reach the heap's memory, and this process cannot copy it to host "
-                 "memory");
-        return -EOPNOTSUPP;
-    }
+    if (!mr_copies(ops))
+        return mk_fail(
+            -EOPNOTSUPP, error, error_size,
+            "this NIC cannot reach the heap's memory, and this process cannot copy it to host "
+            "memory");
     struct stage *s = calloc(1, sizeof *s);
     if (!s)
         return -ENOMEM;

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "backends/topology.h"
 
 #include <errno.h>

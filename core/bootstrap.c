@@ -1,11 +1,11 @@
 #include "core/bootstrap_internal.h"
 #include "core/clock.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* How long rank 0 waits at the end for the others to have read everything, and a rank for its own
@@ -23,11 +23,10 @@ int bootstrap_join(struct bootstrap **out, const struct bootstrap_config *config
 {
     *out = NULL;
     if (config->world == 0 || config->world > MK_MAX_RANKS || config->rank >= config->world ||
-        !config->timeout_ns || (config->world > 1 && !config->token[0])) {
-        snprintf(error, error_size, "rank %u of %u: a job has 1 to %u ranks, a token and a timeout",
-                 config->rank, config->world, MK_MAX_RANKS);
-        return -EINVAL;
-    }
+        !config->timeout_ns || (config->world > 1 && !config->token[0]))
+        return mk_fail(-EINVAL, error, error_size,
+                       "rank %u of %u: a job has 1 to %u ranks, a token and a timeout",
+                       config->rank, config->world, MK_MAX_RANKS);
     struct bootstrap *b = calloc(1, sizeof *b);
     uint32_t peers = config->world == 1 ? 0 : config->rank == 0 ? config->world : 1;
     if (b) {

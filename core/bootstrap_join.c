@@ -1,8 +1,8 @@
 /* How the ranks meet: rank 0 listens, the others connect. */
 #include "core/bootstrap_internal.h"
+#include "core/sentence.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,16 +21,7 @@ struct join_error {
     char text[WIRE_REFUSE_TEXT];
 };
 
-__attribute__((format(printf, 3, 4))) static int fail(struct join_error *e, int error,
-                                                      const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(e->text, sizeof e->text, format, args);
-    va_end(args);
-    e->error = error;
-    return error;
-}
+#define fail(e, code, ...) ((e)->error = mk_fail(code, (e)->text, sizeof(e)->text, __VA_ARGS__))
 
 static int bootstrap_join_poll_until(struct pollfd *fds, uint32_t count, uint64_t deadline)
 {
@@ -41,13 +32,12 @@ static int bootstrap_join_poll_until(struct pollfd *fds, uint32_t count, uint64_
 static int bootstrap_join_fail_ranks_missing(struct bootstrap *b, struct join_error *e)
 {
     char list[160] = "";
-    size_t used = 0;
     uint32_t missing = 0;
     for (uint32_t r = 1; r < b->world; r++)
         if (b->peers[r].fd < 0 && ++missing <= 8)
-            used += (size_t)snprintf(list + used, sizeof list - used, "%s%u", used ? ", " : "", r);
+            mk_append(list, sizeof list, "%s%u", *list ? ", " : "", r);
     if (missing > 8)
-        snprintf(list + used, sizeof list - used, " and %u more", missing - 8);
+        mk_append(list, sizeof list, " and %u more", missing - 8);
     char strangers[320];
     return fail(e, -ETIMEDOUT, "%u of %u ranks did not join within %.1f s: rank%s %s%s", missing,
                 b->world, (double)b->timeout_ns / 1e9, missing > 1 ? "s" : "", list,

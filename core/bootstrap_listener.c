@@ -1,12 +1,11 @@
-#define _GNU_SOURCE /* accept4 */
 #include "core/bootstrap_listener.h"
+#include "core/sentence.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -106,10 +105,9 @@ int listener_open(struct listener *l, const struct bootstrap_config *config, cha
         return 0;
     int result = l->fd;
     l->fd = -1;
-    snprintf(error, error_size, "rank 0 cannot listen at port %u: %s%s", config->port,
-             strerror(-result),
-             result == -EADDRINUSE ? "; another job may be using it, name another port" : "");
-    return result;
+    return mk_fail(result, error, error_size, "rank 0 cannot listen at port %u: %s%s", config->port,
+                   strerror(-result),
+                   result == -EADDRINUSE ? "; another job may be using it, name another port" : "");
 }
 
 void listener_close(struct listener *l)

@@ -6,12 +6,18 @@
 #include <stdint.h>
 #include <time.h>
 
+/* ns on a clock of the kernel's. */
+static inline uint64_t mk_clock_ns(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 /* ns on CLOCK_MONOTONIC, which every process of this host shares. */
 static inline uint64_t mk_now_ns(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return mk_clock_ns(CLOCK_MONOTONIC);
 }
 
 /* A condition variable for mk_cond_wait_until. What pthread_cond_init returns. */

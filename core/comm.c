@@ -4,7 +4,6 @@
 #include "core/comm_parts.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,15 +19,6 @@
 #ifdef MK_HAVE_CUDA
 #pragma weak exec_cuda
 #endif
-
-int comm_refuse(struct mk_comm *comm, int error, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(comm->error, sizeof comm->error, format, args);
-    va_end(args);
-    return error;
-}
 
 /* ---- failures ---- */
 

@@ -3,6 +3,7 @@
 #define MK_COMM_PARTS_H
 
 #include "core/comm.h"
+#include "core/sentence.h"
 
 #define COMM_PAGE 4096u
 #define COMM_LONGEST_NS                                                                            \
@@ -34,8 +35,7 @@ int comm_create_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk
                      int result);
 
 /* Puts a sentence into comm->error; returns `error`. */
-int comm_refuse(struct mk_comm *comm, int error, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+#define comm_refuse(comm, code, ...) mk_fail(code, (comm)->error, sizeof(comm)->error, __VA_ARGS__)
 
 /* If the job has failed: takes the sentence, which is the same on every rank; -EIO. Else 0. */
 int comm_tell_failure(struct mk_comm *comm);

@@ -1,4 +1,5 @@
 #include "core/epilogue.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,40 +16,33 @@ int epilogue_read(const char *name, const char *text, uint32_t *epilogue, char *
         int i = 0;
         while (i < NAMES && (strlen(names[i]) != length || strncmp(names[i], word, length)))
             i++;
-        if (i == NAMES) {
-            snprintf(error, size,
-                     "%s%s: '%.*s' is none of bias, silu, gelu_tanh, residual and rmsnorm, which "
-                     "are joined as in bias+silu",
-                     name, text, (int)length, word);
-            return -EINVAL;
-        }
+        if (i == NAMES)
+            return mk_fail(
+                -EINVAL, error, size,
+                "%s%s: '%.*s' is none of bias, silu, gelu_tanh, residual and rmsnorm, which "
+                "are joined as in bias+silu",
+                name, text, (int)length, word);
         once &= !(bits >> i & 1);
         bits |= 1u << i;
         word += length;
         if (!*word)
             break;
     }
-    if (!once || (bits & MK_EPILOGUE_ACTIVATION) == MK_EPILOGUE_ACTIVATION) {
-        snprintf(error, size, "%s%s: each word once at most, and one of silu and gelu_tanh", name,
-                 text);
-        return -EINVAL;
-    }
-    if ((bits & MK_EPILOGUE_ROWS) == MK_EPILOGUE_RMSNORM) {
-        snprintf(error, size, "%s%s: rmsnorm follows a residual, as in residual+rmsnorm", name,
-                 text);
-        return -EINVAL;
-    }
+    if (!once || (bits & MK_EPILOGUE_ACTIVATION) == MK_EPILOGUE_ACTIVATION)
+        return mk_fail(-EINVAL, error, size,
+                       "%s%s: each word once at most, and one of silu and gelu_tanh", name, text);
+    if ((bits & MK_EPILOGUE_ROWS) == MK_EPILOGUE_RMSNORM)
+        return mk_fail(-EINVAL, error, size,
+                       "%s%s: rmsnorm follows a residual, as in residual+rmsnorm", name, text);
     *epilogue = bits;
     return 0;
 }
 
 const char *epilogue_text(uint32_t epilogue, char text[EPILOGUE_TEXT])
 {
-    size_t used = 0;
     *text = '\0';
     for (int i = 0; i < NAMES; i++)
         if (epilogue >> i & 1)
-            used += (size_t)snprintf(text + used, EPILOGUE_TEXT - used, "%s%s", used ? "+" : "",
-                                     names[i]);
+            mk_append(text, EPILOGUE_TEXT, "%s%s", *text ? "+" : "", names[i]);
     return text;
 }

@@ -1,29 +1,11 @@
 #include "core/failure.h"
 #include "core/cta_route.h"
+#include "core/sentence.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* A sentence under construction: it is cut where it does not fit, and always terminated. */
-struct sentence {
-    char *text;
-    size_t size, used;
-};
-
-__attribute__((format(printf, 2, 3))) static void say(struct sentence *s, const char *format, ...)
-{
-    if (s->used + 1 >= s->size)
-        return;
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(s->text + s->used, s->size - s->used, format, args);
-    va_end(args);
-    if (n > 0)
-        s->used += (size_t)n < s->size - s->used ? (size_t)n : s->size - s->used - 1;
-}
 
 /* The record may have come from another process: its strings need not be terminated. */
 #define FIELD(array) (int)strnlen(array, sizeof(array)), array
@@ -33,40 +15,41 @@ static int failure_has(const char *string)
     return string[0] != '\0';
 }
 
-static void failure_say_rank(struct sentence *s, const struct mk_failure *f)
+static void failure_say_rank(char *text, size_t size, const struct mk_failure *f)
 {
     if (f->op >= MK_OPS)
-        say(s, "rank %u", f->rank);
+        mk_append(text, size, "rank %u", f->rank);
     else if (f->cta == UINT32_MAX)
-        say(s, "rank %u's proxy", f->rank);
+        mk_append(text, size, "rank %u's proxy", f->rank);
     else
-        say(s, "rank %u CTA %u (%s)", f->rank, f->cta, plan_role_name((enum mk_role)f->role));
+        mk_append(text, size, "rank %u CTA %u (%s)", f->rank, f->cta,
+                  plan_role_name((enum mk_role)f->role));
 }
 
 /* "chunk 3 of rank 5's A in epoch 7 (flag 12 saw 6, wants 7)", as much of it as is known. */
-static void failure_say_what(struct sentence *s, const struct mk_failure *f)
+static void failure_say_what(char *text, size_t size, const struct mk_failure *f)
 {
     if (failure_has(f->what))
-        say(s, "%.*s", FIELD(f->what));
+        mk_append(text, size, "%.*s", FIELD(f->what));
     else if (f->chunk != UINT32_MAX)
-        say(s, "chunk %u of rank %u", f->chunk, f->producer);
+        mk_append(text, size, "chunk %u of rank %u", f->chunk, f->producer);
     else if (f->flag != UINT32_MAX)
-        say(s, "flag %u", f->flag);
+        mk_append(text, size, "flag %u", f->flag);
     else
-        say(s, "rank %u", f->producer);
+        mk_append(text, size, "rank %u", f->producer);
     if (f->op < MK_OPS && f->epoch)
-        say(s, " in epoch %llu", (unsigned long long)f->epoch);
+        mk_append(text, size, " in epoch %llu", (unsigned long long)f->epoch);
     if (f->flag != UINT32_MAX)
-        say(s, " (flag %u saw %llu, wants %llu)", f->flag, (unsigned long long)f->seen,
-            (unsigned long long)f->wanted);
+        mk_append(text, size, " (flag %u saw %llu, wants %llu)", f->flag,
+                  (unsigned long long)f->seen, (unsigned long long)f->wanted);
 }
 
-static void failure_say_detail(struct sentence *s, const struct mk_failure *f)
+static void failure_say_detail(char *text, size_t size, const struct mk_failure *f)
 {
     if (failure_has(f->detail))
-        say(s, ": %.*s", FIELD(f->detail));
+        mk_append(text, size, ": %.*s", FIELD(f->detail));
     if (f->status)
-        say(s, "%s %d", failure_has(f->detail) ? ", status" : ": status", f->status);
+        mk_append(text, size, "%s %d", failure_has(f->detail) ? ", status" : ": status", f->status);
 }
 
 static int failure_says_what(const struct mk_failure *f)
@@ -93,74 +76,75 @@ void failure_overflow(struct mk_failure *f, uint32_t over, uint32_t rank, uint64
 
 void failure_sentence(const struct mk_failure *f, char *text, size_t size)
 {
-    struct sentence s = {text, size, 0};
     if (size)
         text[0] = '\0';
     if (f->op < MK_OPS)
-        say(&s, "%s: ", plan_op_name((enum mk_op)f->op));
+        mk_append(text, size, "%s: ", plan_op_name((enum mk_op)f->op));
     switch (f->kind) {
     case MK_FAIL_NONE:
-        say(&s, "nothing failed");
+        mk_append(text, size, "nothing failed");
         break;
     case MK_FAIL_TIMEOUT:
-        failure_say_rank(&s, f);
-        say(&s, " waited %.1f s for ", (double)f->waited_ns / 1e9);
-        failure_say_what(&s, f);
+        failure_say_rank(text, size, f);
+        mk_append(text, size, " waited %.1f s for ", (double)f->waited_ns / 1e9);
+        failure_say_what(text, size, f);
         if (f->op < MK_OPS && f->relay != UINT32_MAX)
-            say(&s, "; rank %u should have handed it on", f->relay);
+            mk_append(text, size, "; rank %u should have handed it on", f->relay);
         else if (f->op < MK_OPS && f->producer != UINT32_MAX && f->producer != f->rank)
-            say(&s, "; rank %u should have produced it", f->producer);
+            mk_append(text, size, "; rank %u should have produced it", f->producer);
         if (failure_has(f->detail))
-            say(&s, "; %.*s", FIELD(f->detail));
+            mk_append(text, size, "; %.*s", FIELD(f->detail));
         break;
     case MK_FAIL_PEER_LOST:
-        say(&s, "rank %u is lost", f->producer);
-        failure_say_detail(&s, f);
+        mk_append(text, size, "rank %u is lost", f->producer);
+        failure_say_detail(text, size, f);
         if (f->op < MK_OPS && failure_says_what(f)) {
-            say(&s, "; ");
-            failure_say_rank(&s, f);
-            say(&s, " was waiting for ");
-            failure_say_what(&s, f);
+            mk_append(text, size, "; ");
+            failure_say_rank(text, size, f);
+            mk_append(text, size, " was waiting for ");
+            failure_say_what(text, size, f);
         }
         break;
     case MK_FAIL_NETWORK:
-        failure_say_rank(&s, f);
-        say(&s, " could not reach rank %u", f->producer);
+        failure_say_rank(text, size, f);
+        mk_append(text, size, " could not reach rank %u", f->producer);
         if (failure_says_what(f)) {
-            say(&s, " with ");
-            failure_say_what(&s, f);
+            mk_append(text, size, " with ");
+            failure_say_what(text, size, f);
         }
-        failure_say_detail(&s, f);
+        failure_say_detail(text, size, f);
         break;
     case MK_FAIL_DEVICE:
-        say(&s, "the device of rank %u failed", f->rank);
-        failure_say_detail(&s, f);
+        mk_append(text, size, "the device of rank %u failed", f->rank);
+        failure_say_detail(text, size, f);
         break;
     case MK_FAIL_SETUP:
-        say(&s, "rank %u could not go on", f->rank);
-        failure_say_detail(&s, f);
+        mk_append(text, size, "rank %u could not go on", f->rank);
+        failure_say_detail(text, size, f);
         break;
     case MK_FAIL_OVERFLOW:
         if (!failure_has(f->what)) {
-            say(&s,
+            mk_append(
+                text, size,
                 "rank %u has %d tokens by its count in epoch %llu, and its plan has room for 0 to "
                 "%llu; nothing was computed",
                 f->producer, (int32_t)f->seen, (unsigned long long)f->epoch,
                 (unsigned long long)f->wanted);
             break;
         }
-        say(&s,
+        mk_append(
+            text, size,
             "rank %u has room for %llu %.*s, and %llu came in epoch %llu; nothing was computed: "
             "ask for more (--capacity), or spread tokens over experts",
             f->producer, (unsigned long long)f->wanted, FIELD(f->what), (unsigned long long)f->seen,
             (unsigned long long)f->epoch);
         break;
     default:
-        failure_say_rank(&s, f);
-        say(&s, " found an internal error");
-        failure_say_detail(&s, f);
+        failure_say_rank(text, size, f);
+        mk_append(text, size, " found an internal error");
+        failure_say_detail(text, size, f);
         if (failure_has(f->what))
-            say(&s, " (%.*s)", FIELD(f->what));
+            mk_append(text, size, " (%.*s)", FIELD(f->what));
     }
 }
 
@@ -277,15 +261,15 @@ void failure_settle(struct failure_case *c)
         silent += !c->ranks[i].waited_ns;
     if (!silent || silent > SILENT_NAMED)
         return;
-    struct sentence s = {kept->detail, sizeof kept->detail, 0};
     for (uint32_t i = 0; i < c->world; i++)
         if (!c->ranks[i].waited_ns)
-            say(&s, "%s%u",
-                !named++          ? silent > 1 ? "ranks " : "rank "
-                : named == silent ? " and "
-                                  : ", ",
-                i);
-    say(&s, silent > 1 ? " have not said what they wait for" : " has not said what it waits for");
+            mk_append(kept->detail, sizeof kept->detail, "%s%u",
+                      !named++          ? silent > 1 ? "ranks " : "rank "
+                      : named == silent ? " and "
+                                        : ", ",
+                      i);
+    mk_append(kept->detail, sizeof kept->detail,
+              silent > 1 ? " have not said what they wait for" : " has not said what it waits for");
 }
 
 int failure_is_final(const struct mk_failure *f)

@@ -1,6 +1,6 @@
-#define _GNU_SOURCE
 #include "core/fd_pass.h"
 #include "core/clock.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -49,8 +49,8 @@ int fd_pass_open(struct fd_pass *p, char *error, size_t size)
     if (!failed)
         return 0;
     int result = errno ? -errno : -EIO;
-    snprintf(error, size, "no socket for the node's other ranks: %s", strerror(-result));
-    return result;
+    return mk_fail(result, error, size, "no socket for the node's other ranks: %s",
+                   strerror(-result));
 }
 
 void fd_pass_close(struct fd_pass *p)

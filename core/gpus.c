@@ -1,4 +1,5 @@
 #include "core/gpus.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -32,8 +33,7 @@ int gpus_peers_wanted(char *error, size_t size)
         return 1;
     if (!strcmp(text, "off"))
         return 0;
-    snprintf(error, size, "MKERNEL_P2P=%s: it is on or off", text);
-    return -EINVAL;
+    return mk_fail(-EINVAL, error, size, "MKERNEL_P2P=%s: it is on or off", text);
 }
 
 int gpus_heap_wanted(char *error, size_t size)
@@ -43,6 +43,5 @@ int gpus_heap_wanted(char *error, size_t size)
         return 0;
     if (!strcmp(text, "vmm"))
         return 1;
-    snprintf(error, size, "MKERNEL_HEAP=%s: it is ipc or vmm", text);
-    return -EINVAL;
+    return mk_fail(-EINVAL, error, size, "MKERNEL_HEAP=%s: it is ipc or vmm", text);
 }

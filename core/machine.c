@@ -1,5 +1,6 @@
 /* Machine files: their words, and the one that is compiled in. */
 #include "core/machine.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <math.h>
@@ -275,10 +276,9 @@ int machine_parse(struct mk_machine *m, const char *text, const char *file, char
         const char *wrong = length >= sizeof line         ? "it is longer than 255 characters"
                             : line[strspn(line, " \t\r")] ? machine_read_line(&read, line, seen)
                                                           : NULL;
-        if (wrong) {
-            snprintf(error, size, "line %u of the machine file '%s': %s", number, file, wrong);
-            return -EINVAL;
-        }
+        if (wrong)
+            return mk_fail(-EINVAL, error, size, "line %u of the machine file '%s': %s", number,
+                           file, wrong);
         text += length + (text[length] == '\n');
     }
     *m = read;
@@ -300,8 +300,8 @@ int machine_read(struct mk_machine *m, const char *path, char *error, size_t siz
     if (result) {
         snprintf(error, size, "the machine file '%s': %s", path, strerror(-result));
     } else if (!used || memchr(text, '\0', used)) {
-        snprintf(error, size, "the machine file '%s' is %s", path, used ? "no text" : "empty");
-        result = -EINVAL;
+        result = mk_fail(-EINVAL, error, size, "the machine file '%s' is %s", path,
+                         used ? "no text" : "empty");
     } else {
         text[used] = '\0';
         result = machine_parse(m, text, path, error, size);
@@ -331,13 +331,12 @@ int machine_find(struct mk_machine *m, const char *name, char *error, size_t siz
     for (uint32_t i = 0; i < SHIPPED_FILES; i++) {
         if (!strcmp(name, shipped_files[i].name))
             return machine_parse(m, shipped_files[i].text, name, error, size);
-        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "",
-                 shipped_files[i].name);
+        mk_append(names, sizeof names, "%s%s", i ? ", " : "", shipped_files[i].name);
     }
     if (strchr(name, '/') || !access(name, F_OK))
         return machine_read(m, name, error, size);
-    snprintf(error, size, "'%s' is no machine and no file; machines are %s", name, names);
-    return -ENOENT;
+    return mk_fail(-ENOENT, error, size, "'%s' is no machine and no file; machines are %s", name,
+                   names);
 }
 
 static struct mk_machine shipped;

@@ -2,6 +2,7 @@
 #include "core/digest.h"
 #include "core/plan.h"
 #include "core/ops/op.h"
+#include "core/pipeline.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -40,7 +41,7 @@ int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t fla
         result = plan_check_sums(&p->problem, error, error_size);
     if (!result)
         result = plan_check_back(&p->problem, error, error_size);
-    return result ? result : op_of(problem->op)->build(p, error, error_size);
+    return result ? result : op_of(problem->op)->build(op_of(problem->op), p, error, error_size);
 }
 
 uint64_t plan_layout(const struct mk_plan *p)
@@ -88,6 +89,34 @@ void plan_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *ou
     out->id = id;
     if (id < p->tiles)
         op_of(p->problem.op)->describe_tile(p, id, out);
+}
+
+/* What a table points to is written by plan_lay_out alone. */
+void plan_tables(const struct mk_plan *p, struct op_tables *t)
+{
+    memset(t, 0, sizeof *t);
+    op_of(p->problem.op)->tables((struct mk_plan *)(uintptr_t)p, t);
+}
+
+void plan_pipeline(const struct mk_plan *p, struct mk_pipeline *out)
+{
+    const struct op_descriptor *op = op_of(p->problem.op);
+    *out = (struct mk_pipeline){.slices = 1, .together = 1};
+    if (op->pipeline)
+        op->pipeline(p, out);
+}
+
+void plan_describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
+{
+    struct op_tables t = {.flag_count = 0};
+    out->producer = p->problem.topo.rank;
+    out->chunk = UINT32_MAX;
+    snprintf(out->text, sizeof out->text, "flag %u, which this plan does not have", flag);
+    if (p->flags)
+        plan_tables(p, &t);
+    for (uint32_t i = 0; i < t.flag_count; i++)
+        if (flag >= *t.flags[i].first && flag - *t.flags[i].first < plan_flag_count(&t.flags[i]))
+            plan_describe_flag_of(&p->problem.topo, &t.flags[i], flag - *t.flags[i].first, out);
 }
 
 void plan_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,

@@ -4,18 +4,8 @@
 #include "core/ops/op.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-int plan_refuse(char *error, size_t size, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(error, size, format, args);
-    va_end(args);
-    return -EINVAL;
-}
 
 /* Why a number that is in its range does not fit. */
 static int plan_refuse_number(const struct mk_problem *q, const struct op_dimension *d, uint64_t n,

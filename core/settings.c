@@ -1,9 +1,9 @@
 /* The communicator and the plans from strings, for languages that do not read the public header:
  * what struct mk_config and struct mk_spec say, as "NAME=VALUE". */
-#define _GNU_SOURCE /* environ */
 #include "core/comm_parts.h"
 #include "core/launcher.h"
 #include "core/ops/op.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -109,11 +109,11 @@ static int setting_take(const struct setting *table, size_t count, const char *o
                         const char *text, void *fields, char *error, size_t size)
 {
     char names[256] = "";
-    for (size_t i = 0, used = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         const char *value = setting_value(text, table[i].name);
         if (value)
             return setting_read(&table[i], value, fields, error, size);
-        used += (size_t)snprintf(names + used, sizeof names - used, ", %s", table[i].name);
+        mk_append(names, sizeof names, ", %s", table[i].name);
     }
     return plan_refuse(error, size, "there is no setting '%.*s'; these are: %s%s",
                        (int)strcspn(text, "=") < 40 ? (int)strcspn(text, "=") : 40, text, others,

@@ -465,6 +465,14 @@ static const struct op_argument *spec_argument_of(const struct mk_plan *p, uint3
     return op_argument(&p->problem, i);
 }
 
+uint64_t mk_moe_rows(const struct mk_plan *plan)
+{
+    for (uint32_t i = 0; i < op_arguments(&plan->problem); i++)
+        if (!strncmp(op_argument(&plan->problem, i)->shape, "rows,", 5))
+            return plan->problem.m;
+    return 0;
+}
+
 const char *mk_plan_argument_name(const struct mk_plan *p, uint32_t i)
 {
     return spec_argument_of(p, i) ? spec_argument_of(p, i)->name : NULL;

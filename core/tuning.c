@@ -3,6 +3,7 @@
 #include "core/digest.h"
 #include "core/model/choose.h"
 #include "core/ops/op.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <math.h>
@@ -34,10 +35,9 @@ uint32_t *tuning_value(struct mk_tuning *t, uint32_t knob)
 
 char *tuning_names(char text[TUNING_NAMES_TEXT])
 {
-    size_t used = 0;
+    text[0] = '\0';
     for (uint32_t i = 0; i < TUNING_KNOBS; i++)
-        used += (size_t)snprintf(text + used, TUNING_NAMES_TEXT - used, "%s%s", i ? ", " : "",
-                                 tuning_knobs[i].name);
+        mk_append(text, TUNING_NAMES_TEXT, "%s%s", i ? ", " : "", tuning_knobs[i].name);
     return text;
 }
 
@@ -379,10 +379,8 @@ int tuning_parse(struct tuning_table *t, const char *text, const char *name, int
                 return plan_refuse(error, size, "%s:%u: a second plan for the problem of line %u",
                                    name, number, t->entries[i].line);
         result = tuning_add(t, &e);
-        if (result) {
-            snprintf(error, size, "no memory for the tuned plans of %s", name);
-            return result;
-        }
+        if (result)
+            return mk_fail(result, error, size, "no memory for the tuned plans of %s", name);
     }
     return 0;
 }
@@ -417,10 +415,10 @@ static double tuning_distance(const struct tuning_entry *a, const struct tuning_
 
 char *tuning_shape(const struct tuning_entry *e, char text[TUNING_SHAPE_TEXT])
 {
-    size_t used = 0;
+    text[0] = '\0';
     for (uint32_t i = 0; i < op_dimensions(op_of(e->op)->shape); i++)
-        used += (size_t)snprintf(text + used, TUNING_SHAPE_TEXT - used, "%s%llu", i ? "," : "",
-                                 (unsigned long long)e->numbers[i]);
+        mk_append(text, TUNING_SHAPE_TEXT, "%s%llu", i ? "," : "",
+                  (unsigned long long)e->numbers[i]);
     return text;
 }
 

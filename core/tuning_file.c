@@ -1,5 +1,4 @@
 /* Tuned plans: the files that they lie in. */
-#define _GNU_SOURCE /* asprintf */
 #include "core/tuning.h"
 #include "core/ops/op.h"
 

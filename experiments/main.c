@@ -133,9 +133,9 @@ static int main_dispatch(int argc, char **argv)
         }
         return all[i].run(argc - 1, argv + 1);
     }
-    const char *near = nearest_word(argv[1], names, count);
-    fprintf(stderr, "mkernel: there is no command %s%s%s%s; `mkernel --help` lists them\n", argv[1],
-            near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+    char near[NEAREST_TEXT];
+    fprintf(stderr, "mkernel: there is no command %s%s; `mkernel --help` lists them\n", argv[1],
+            nearest_hint(near, argv[1], "", names, count));
     return STATUS_USAGE;
 }
 

@@ -1,11 +1,11 @@
 /* `mkernel tui FILE [FILE]`: what the viewer is asked for. */
+#include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/options.h"
 #include "tui/show.h"
 
 #include <stddef.h>
 #include <stdio.h>
-#include <string.h>
 
 struct arguments {
     struct tui_options o;
@@ -56,9 +56,6 @@ static int tui_check(struct arguments *a, const struct options_found *found, cha
                      size_t size)
 {
     struct tui_options *o = &a->o;
-    if (found->word_count > 2)
-        return snprintf(error, size, "it takes two files at most, and %s is one too many",
-                        found->words[2]);
     o->files = found->word_count;
     for (int i = 0; i < o->files; i++)
         o->file[i] = found->words[i];
@@ -87,14 +84,10 @@ int command_tui(int argc, char **argv)
     struct arguments a = {.o = {.width = 80, .height = 24}};
     struct options_found found;
     char error[512];
-    int wrong = options_parse(&table, argc, argv, &a, &found, error, sizeof error);
-    if (!wrong && found.help) {
-        options_help(&table, stdout);
-        return STATUS_DONE;
-    }
-    if (wrong || tui_check(&a, &found, error, sizeof error)) {
-        fprintf(stderr, "mkernel tui: %s; `mkernel tui --help` tells more\n", error);
-        return STATUS_USAGE;
-    }
+    int ends = command_options("tui", &table, 2, argc, argv, &a, &found);
+    if (ends >= 0)
+        return ends;
+    if (tui_check(&a, &found, error, sizeof error))
+        return command_refuse("tui", "%s", error);
     return tui_show(&a.o);
 }

@@ -6,7 +6,6 @@
 #include "sim/op.h"
 #include "sim/transfer.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

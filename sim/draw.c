@@ -1,6 +1,7 @@
 /* A case of the property test: everything about a run drawn from its seed. */
 #include "core/epilogue.h"
 #include "core/ops/op.h"
+#include "core/sentence.h"
 #include "sim/world.h"
 
 #include <errno.h>
@@ -168,6 +169,5 @@ int sim_world_promised(const struct sim_world_config *c, int rc, struct sim_worl
         return 0;
     char sentence[400];
     snprintf(sentence, sizeof sentence, "%.399s", result->sentence);
-    snprintf(result->sentence, sizeof result->sentence, "%s: \"%s\"", wrong, sentence);
-    return -EIO;
+    return mk_fail(-EIO, result->sentence, sizeof result->sentence, "%s: \"%s\"", wrong, sentence);
 }

@@ -6,6 +6,7 @@
 #include "backends/wall_clock.h"
 #include "core/comm.h"
 #include "core/gpus.h"
+#include "core/sentence.h"
 #include "kernels/report.h"
 #include "sim/emulated.h"
 #include "sim/emulated_copy.h"
@@ -205,13 +206,12 @@ static int exec_emulated_choose_memory(struct mk_comm *comm)
     int wanted = gpus_peers_wanted(comm->error, sizeof comm->error);
     if (wanted)
         return wanted < 0 ? wanted : 0;
-    if (comm->topo.gpus > 1) {
-        snprintf(comm->error, sizeof comm->error,
-                 "MKERNEL_P2P=off: emulated GPUs do not reach each other's memory either: each is "
-                 "a node of its own, as --nodes %u --gpus 1 has it",
-                 mk_world(&comm->topo));
-        return -ENODEV;
-    }
+    if (comm->topo.gpus > 1)
+        return mk_fail(
+            -ENODEV, comm->error, sizeof comm->error,
+            "MKERNEL_P2P=off: emulated GPUs do not reach each other's memory either: each is "
+            "a node of its own, as --nodes %u --gpus 1 has it",
+            mk_world(&comm->topo));
     comm->heap.memory = MK_MEMORY_CUDA;
     mr_provide(MK_MEMORY_CUDA, &emulated_copy_ops);
     return 0;
@@ -251,12 +251,10 @@ static int exec_emulated_plan(struct mk_comm *comm, struct mk_plan *plan)
 {
     struct emulated_executor *x = comm->exec_state;
     const struct emulated_op *op = emulated_op_of(plan->problem.op);
-    if (!op) {
-        snprintf(comm->error, sizeof comm->error,
-                 "%s has no GPU kernel that could be emulated; --exec host runs it",
-                 plan_op_name(plan->problem.op));
-        return -EINVAL;
-    }
+    if (!op)
+        return mk_fail(-EINVAL, comm->error, sizeof comm->error,
+                       "%s has no GPU kernel that could be emulated; --exec host runs it",
+                       plan_op_name(plan->problem.op));
     int result = launch_queue_wait(&x->queue);
     if (!result) {
         hopper_use(x->hopper, 0);

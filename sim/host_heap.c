@@ -1,7 +1,7 @@
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* memfd_create */
 #endif
 #include "sim/host_heap.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -87,23 +87,20 @@ static int host_heap_map_peers(struct mk_comm *comm, const struct where *all)
         uint32_t rank = mk_rank_at(&comm->topo, node, local);
         if (rank == comm->topo.rank)
             continue;
-        if (all[rank].bytes != comm->heap.bytes) {
-            snprintf(comm->error, sizeof comm->error,
-                     "rank %u has a heap of %llu bytes, rank %u one of %llu", rank,
-                     (unsigned long long)all[rank].bytes, comm->topo.rank,
-                     (unsigned long long)comm->heap.bytes);
-            return -EINVAL;
-        }
+        if (all[rank].bytes != comm->heap.bytes)
+            return mk_fail(-EINVAL, comm->error, sizeof comm->error,
+                           "rank %u has a heap of %llu bytes, rank %u one of %llu", rank,
+                           (unsigned long long)all[rank].bytes, comm->topo.rank,
+                           (unsigned long long)comm->heap.bytes);
         int result = host_heap_map_peer(comm, rank, &all[rank]);
         if (result) {
             int ours = result == -ENOMEM || result == -EMFILE || result == -ENFILE;
-            snprintf(comm->error, sizeof comm->error,
-                     "rank %u can't map the heap of rank %u (process %lld): %s%s", comm->topo.rank,
-                     rank, (long long)all[rank].pid, strerror(-result),
-                     ours
-                         ? ""
-                         : "; ranks of one node must share a host, a user and a process namespace");
-            return result;
+            return mk_fail(
+                result, comm->error, sizeof comm->error,
+                "rank %u can't map the heap of rank %u (process %lld): %s%s", comm->topo.rank, rank,
+                (long long)all[rank].pid, strerror(-result),
+                ours ? ""
+                     : "; ranks of one node must share a host, a user and a process namespace");
         }
     }
     return 0;
@@ -142,10 +139,8 @@ int host_heap_open(struct mk_comm *comm)
 {
     uint32_t world = mk_world(&comm->topo);
     struct where mine = {.fd = -1}, *all = calloc(world, sizeof *all);
-    if (!all) {
-        snprintf(comm->error, sizeof comm->error, "no memory for %u ranks", world);
-        return -ENOMEM;
-    }
+    if (!all)
+        return mk_fail(-ENOMEM, comm->error, sizeof comm->error, "no memory for %u ranks", world);
     int result = host_heap_make_own(comm, &mine);
     if (result)
         snprintf(comm->error, sizeof comm->error, "rank %u can't make a heap of %llu bytes: %s",

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "sim/large.h"
 
 #include <sys/mman.h>

@@ -1,4 +1,5 @@
 #include "sim/model_fabric.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -307,12 +308,10 @@ static int world_make_world(struct sim_world *w, char *error, size_t size)
     w->op = w->config.op ? w->config.op : sim_op_of(w->config.problem.op);
     w->world = mk_world(&w->config.problem.topo);
     snprintf(error, size, "no memory for a world of %u ranks", w->world);
-    if (!w->op || !w->world || w->world > MK_MAX_RANKS) {
-        snprintf(error, size, "%s on %u nodes of %u ranks: nothing to run",
-                 plan_op_name(w->config.problem.op), w->config.problem.topo.nodes,
-                 w->config.problem.topo.gpus);
-        return -EINVAL;
-    }
+    if (!w->op || !w->world || w->world > MK_MAX_RANKS)
+        return mk_fail(-EINVAL, error, size, "%s on %u nodes of %u ranks: nothing to run",
+                       plan_op_name(w->config.problem.op), w->config.problem.topo.nodes,
+                       w->config.problem.topo.gpus);
     int result = w->config.pool ? 0 : coroutine_pool_create(&w->own_pool, 0);
     w->pool = w->config.pool ? w->config.pool : w->own_pool;
     if (!result && w->config.emulated)

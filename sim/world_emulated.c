@@ -2,6 +2,7 @@
  * GPUs are one emulated machine (sim/hopper), which is one actor of the world's scheduler; proxies
  * and the network are the same as ever. */
 #include "core/ops/op.h"
+#include "core/sentence.h"
 #include "kernels/report.h"
 #include "kernels/stuck.h"
 #include "sim/emulated.h"
@@ -11,7 +12,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { WORDS = 128, POSTED = 32, ENDING = 64, TAKEN = 80, BATCH = 64 };
 
@@ -57,17 +57,13 @@ int world_emulated_open(struct sim_world *w, char *error, size_t size)
                                          .races = !w->config.unwatched,
                                          .forgives = world_emulated_forgives,
                                          .context = w};
-    if (!emulated_op_of(w->config.problem.op)) {
-        snprintf(error, size, "%s has no kernel that could be emulated%s",
-                 plan_op_name(w->config.problem.op),
-                 emulated_built ? "" : " in this build: no C++ compiler was found");
-        return -EINVAL;
-    }
-    if (w->config.fault.kind == SIM_FAULT_MUTE || w->config.costs) {
-        snprintf(error, size, "%s: emulated kernels explore orders only",
-                 w->config.costs ? "a cost model" : "CTAs that never run");
-        return -EINVAL;
-    }
+    if (!emulated_op_of(w->config.problem.op))
+        return mk_fail(-EINVAL, error, size, "%s has no kernel that could be emulated%s",
+                       plan_op_name(w->config.problem.op),
+                       emulated_built ? "" : " in this build: no C++ compiler was found");
+    if (w->config.fault.kind == SIM_FAULT_MUTE || w->config.costs)
+        return mk_fail(-EINVAL, error, size, "%s: emulated kernels explore orders only",
+                       w->config.costs ? "a cost model" : "CTAs that never run");
     w->emulated = calloc(w->world, sizeof *w->emulated);
     return w->emulated ? hopper_create(&w->hopper, &config) : -ENOMEM;
 }

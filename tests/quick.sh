@@ -27,7 +27,7 @@ fi
 
 for source in tests/test_*.c; do
     d=$build/tests/$(basename "$source" .c).d
-    [ -e "$d" ] || ! mkdir -p "$build/tests" || ${CC:-cc} -std=gnu11 -I. -MM "$source" -MF "$d" 2>/dev/null || true
+    [ -e "$d" ] || ! mkdir -p "$build/tests" || ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -I. -MM "$source" -MF "$d" 2>/dev/null || true
 done
 printf '%s\n' "${changed[@]}" | awk -v build="$build" -v jobs="$jobs" '
     function text_of(path,   line, text) {

@@ -1,7 +1,6 @@
 /* Every failure while ranks join ends in one sentence on every rank within the timeout; a stranger
  * ends nothing. */
 /* WAITS */
-#define _GNU_SOURCE /* RTLD_NEXT */
 #include "core/bootstrap_peer.h"
 #include "tests/helpers/job.h"
 

@@ -1,7 +1,6 @@
 /* After joining: a rank that dies, hangs, lies or reports a failure ends every other rank's calls,
  * with one sentence for all. */
 /* WAITS */
-#define _GNU_SOURCE
 #include "core/bootstrap_internal.h"
 #include "tests/helpers/job.h"
 

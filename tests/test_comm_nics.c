@@ -1,7 +1,6 @@
 /* Ranks of a job tell each other where they are, and each opens the NIC nearest to its own GPU, or
  * to the NUMA node that it is bound to: over real processes on a DGX H100's tree, whose NICs are
  * softnic's devices here. */
-#define _GNU_SOURCE
 #include "backends/memory.h"
 #include "tests/helpers/job.h"
 #include "tests/helpers/sysfs_tree.h"

@@ -17,12 +17,22 @@
 
 #define CASES "400"
 
-static const char *const sources[] = {
-    "tests/test_efa_orders.c",        "backends/efa/efa.c",     "backends/efa/efa_count.c",
-    "backends/efa/efa_device.c",      "backends/efa/efa_put.c", "backends/efa/efa_receive.c",
-    "backends/efa/efa_raise.c",       "backends/efa/efa_api.c", "backends/efa/efa_options.c",
-    "backends/verbs/verbs_api.c",     "backends/verbs/mr.c",    "backends/verbs/verbs_device.c",
-    "backends/verbs/verbs_options.c", "backends/option_keys.c", "backends/memory.c"};
+static const char *const sources[] = {"tests/test_efa_orders.c",
+                                      "backends/efa/efa.c",
+                                      "backends/efa/efa_count.c",
+                                      "backends/efa/efa_device.c",
+                                      "backends/efa/efa_put.c",
+                                      "backends/efa/efa_receive.c",
+                                      "backends/efa/efa_raise.c",
+                                      "backends/efa/efa_api.c",
+                                      "backends/efa/efa_options.c",
+                                      "backends/verbs/verbs_api.c",
+                                      "backends/verbs/mr.c",
+                                      "backends/verbs/verbs_device.c",
+                                      "backends/verbs/verbs_options.c",
+                                      "backends/option_keys.c",
+                                      "backends/memory.c",
+                                      "core/sentence.c"};
 
 enum { SOURCES = sizeof sources / sizeof *sources };
 
@@ -105,10 +115,10 @@ static const char *reason_to_skip(void)
 static void compile(const char *source, uint32_t number)
 {
     char command[512];
-    snprintf(
-        command, sizeof command,
-        "exec 2>&1; ${CC:-cc} -std=gnu11 -O1 -w -I. -DMK_HAVE_VERBS -DMK_HAVE_EFA -c %s -o %s/%u.o",
-        source, directory, number);
+    snprintf(command, sizeof command,
+             "exec 2>&1; ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -O1 -w -I. -DMK_HAVE_VERBS "
+             "-DMK_HAVE_EFA -c %s -o %s/%u.o",
+             source, directory, number);
     must(command);
 }
 

@@ -2,7 +2,6 @@
  * does not end frees nothing and does not wait for it, peers without native atomics are refused
  * before they are mapped, a plan that goes leaves its words, flags and heap as they were, and by
  * MKERNEL_HEAP=vmm ranks map each other's heaps through descriptors. */
-#define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -40,7 +40,7 @@ static int64_t ask(const char *sql)
     char error[512];
     sqlite3 *db;
     assert_int_equal(results_open(&db, database, error, sizeof error), 0);
-    int64_t value = results_integer(db, -1, sql, "");
+    int64_t value = query_integer(db, -1, sql, "");
     sqlite3_close(db);
     return value;
 }

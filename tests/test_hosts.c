@@ -52,7 +52,7 @@ static int64_t ask(const char *sql)
     sqlite3 *db;
     if (results_open(&db, database, error, sizeof error))
         return -1;
-    int64_t value = results_integer(db, -1, sql, "");
+    int64_t value = query_integer(db, -1, sql, "");
     sqlite3_close(db);
     return value;
 }

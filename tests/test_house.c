@@ -1,6 +1,5 @@
 /* The tree is built as docs/DESIGN.md says: nobody includes what is not theirs to include, core's
  * headers stand alone, and the roles compile for the GPU. */
-#define _GNU_SOURCE
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -29,7 +28,9 @@ static const struct {
     {"kernels", {"kernels/", "core/", "backends/", "tracer/"}},
     /* the emulated GPU runs kernels */
     {"sim", {"sim/", "core/", "backends/", "tracer/", "kernels/"}},
-    {"tui", {"tui/", "tracer/reader.h", "tracer/why.h", "tracer/live.h"}},
+    {"tui",
+     {"tui/", "core/clock.h", "core/sentence.h", "tracer/query.h", "tracer/reader.h",
+      "tracer/why.h", "tracer/live.h"}},
     {"experiments", {"experiments/", "core/", "backends/", "tracer/", "kernels/", "sim/", "tui/"}},
 };
 
@@ -306,9 +307,9 @@ static const struct {
     const char *path;
     int lines;
 } exceptions[] = {
-    {"core/mkernel.h", 9},     /* calls with an operator's own arguments, for those who write C */
-    {"core/model/gemm.h", 10}, /* the operators' own parts of the quick model */
-    {"core/model/moe.c", 10},  /* dispatch is the first part of the others */
+    {"core/mkernel.h", 9},    /* calls with an operator's own arguments, for those who write C */
+    {"core/model/gemm.h", 7}, /* the operators' own parts of the quick model */
+    {"core/model/moe.c", 10}, /* dispatch is the first part of the others */
     {"experiments/sim/calibrate_measure.c", 7}, /* shapes that were chosen for what they tell */
 };
 enum { EXCEPTIONS = sizeof exceptions / sizeof *exceptions };
@@ -429,13 +430,19 @@ static const struct {
     const char *folder;
     int most;
 } circles[] = {
-    {"backends", 2},         {"backends/efa", 4},
-    {"backends/verbs", 2},   {"core", 2},
-    {"core/ops", 15},        {"experiments/bench", 2},
-    {"experiments/sim", 3},  {"experiments/trace", 2},
-    {"experiments/tune", 3}, {"sim", 2},
-    {"sim/hopper", 2},       {"sim/timed", 4},
-    {"tracer", 2},           {"tui", 3},
+    {"backends", 2},
+    {"backends/efa", 4},
+    {"backends/verbs", 2},
+    {"core", 2},
+    {"experiments/bench", 2},
+    {"experiments/sim", 3},
+    {"experiments/trace", 2},
+    {"experiments/tune", 3},
+    {"sim", 2},
+    {"sim/hopper", 2},
+    {"sim/timed", 4},
+    {"tracer", 2},
+    {"tui", 3},
 };
 enum { CIRCLES = sizeof circles / sizeof *circles, MOST_FILES = 64 };
 

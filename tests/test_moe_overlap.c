@@ -3,8 +3,8 @@
  * and a launch takes little longer than its tiles alone. */
 #include "tests/helpers/ops.h"
 
-#define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
-#define SIM_OP_NAME traced_ffn
+#include "tests/helpers/broken_ops.h"
+#define sim_op_moe_ffn traced_ffn
 #include "sim/ops/moe_ffn.c"
 #include "tests/helpers/unbroken_ops.h"
 

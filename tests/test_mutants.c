@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#define SIM_OP_BROKEN_CTA "tests/helpers/broken_cta.h"
-#define SIM_OP_NAME broken_ag_gemm
+#include "tests/helpers/broken_cta.h"
+#define sim_op_ag_gemm broken_ag_gemm
 #include "sim/ops/ag_gemm.c"
 #include "tests/helpers/unbroken_ops.h"
 

@@ -3,8 +3,8 @@
  * or reports faults. */
 #include "tests/helpers/ops.h"
 
-#define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
-#define SIM_OP_NAME broken_ffn
+#include "tests/helpers/broken_ops.h"
+#define sim_op_moe_ffn broken_ffn
 #include "sim/ops/moe_ffn.c"
 #include "tests/helpers/unbroken_ops.h"
 

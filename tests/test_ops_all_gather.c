@@ -3,8 +3,8 @@
  * left out. */
 #include "tests/helpers/ops.h"
 
-#define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
-#define SIM_OP_NAME broken_all_gather
+#include "tests/helpers/broken_ops.h"
+#define sim_op_all_gather broken_all_gather
 #include "sim/ops/all_gather.c"
 #include "tests/helpers/unbroken_ops.h"
 

@@ -3,8 +3,8 @@
  * out. */
 #include "tests/helpers/ops.h"
 
-#define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
-#define SIM_OP_NAME broken_all_to_all
+#include "tests/helpers/broken_ops.h"
+#define sim_op_all_to_all broken_all_to_all
 #include "sim/ops/all_to_all.c"
 #include "tests/helpers/unbroken_ops.h"
 

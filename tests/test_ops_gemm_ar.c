@@ -3,8 +3,8 @@
  * the same bits in every order; broken variants are caught. */
 #include "tests/helpers/ops.h"
 
-#define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
-#define SIM_OP_NAME broken_gemm_ar
+#include "tests/helpers/broken_ops.h"
+#define sim_op_gemm_ar broken_gemm_ar
 #include "sim/ops/gemm_ar.c"
 #include "tests/helpers/unbroken_ops.h"
 

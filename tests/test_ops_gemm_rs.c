@@ -3,8 +3,8 @@
  * broken variants of its schedule are caught. */
 #include "tests/helpers/ops.h"
 
-#define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
-#define SIM_OP_NAME broken_gemm_rs
+#include "tests/helpers/broken_ops.h"
+#define sim_op_gemm_rs broken_gemm_rs
 #include "sim/ops/gemm_rs.c"
 #include "tests/helpers/unbroken_ops.h"
 

@@ -5,8 +5,8 @@
 #include "tests/helpers/moe_said.h"
 #include "tests/helpers/ops.h"
 
-#define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
-#define SIM_OP_NAME broken_moe_combine
+#include "tests/helpers/broken_ops.h"
+#define sim_op_moe_combine broken_moe_combine
 #include "sim/ops/moe_combine.c"
 #include "tests/helpers/unbroken_ops.h"
 

@@ -4,8 +4,8 @@
  * to the rows' arrival is that of moe_dispatch_gemm, whose test breaks it.) */
 #include "tests/helpers/ops.h"
 
-#define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
-#define SIM_OP_NAME broken_moe_dispatch
+#include "tests/helpers/broken_ops.h"
+#define sim_op_moe_dispatch broken_moe_dispatch
 #include "sim/ops/moe_dispatch.c"
 #include "tests/helpers/unbroken_ops.h"
 

@@ -4,8 +4,8 @@
 #include "tests/helpers/moe_said.h"
 #include "tests/helpers/ops.h"
 
-#define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
-#define SIM_OP_NAME broken_moe
+#include "tests/helpers/broken_ops.h"
+#define sim_op_moe_dispatch_gemm broken_moe
 #include "sim/ops/moe_dispatch_gemm.c"
 #include "tests/helpers/unbroken_ops.h"
 

@@ -14,7 +14,6 @@ enum mk_op { MK_OP_STENCIL, MK_OP_SORT, MK_OPS };
 #define op_is_tuned own_is_tuned
 #define op_gpu_tile own_gpu_tile
 #define op_list own_list
-#define op_dimensions own_dimensions
 #define op_numbers own_numbers
 #define op_set_numbers own_set_numbers
 #define op_pieces own_pieces
@@ -52,6 +51,7 @@ enum mk_op { MK_OP_STENCIL, MK_OP_SORT, MK_OPS };
 
 #include <cmocka.h>
 
+#include "core/ops/names.c"
 #include "core/ops/op.c"
 
 #define AT(i) offsetof(struct mk_problem, own[i])

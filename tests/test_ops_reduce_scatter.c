@@ -3,8 +3,8 @@
  * where a step of its schedule is left out. */
 #include "tests/helpers/ops.h"
 
-#define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
-#define SIM_OP_NAME broken_reduce_scatter
+#include "tests/helpers/broken_ops.h"
+#define sim_op_reduce_scatter broken_reduce_scatter
 #include "sim/ops/reduce_scatter.c"
 #include "tests/helpers/unbroken_ops.h"
 

@@ -3,8 +3,8 @@
  * broken variants of its schedule are caught. */
 #include "tests/helpers/ops.h"
 
-#define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
-#define SIM_OP_NAME broken_ring_attention
+#include "tests/helpers/broken_ops.h"
+#define sim_op_ring_attention broken_ring_attention
 #include "sim/ops/ring_attention.c"
 #include "tests/helpers/unbroken_ops.h"
 

@@ -1,6 +1,5 @@
 /* A rank ends when its parent is killed, by the pipe alone: also where the kernel does not tell
  * it. */
-#define _GNU_SOURCE
 #include "experiments/common/spawn.h"
 
 #include <poll.h>

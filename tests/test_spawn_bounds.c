@@ -1,7 +1,6 @@
 /* A parent ends what does not end by itself, in the time that experiments/common/spawn.h says, and
  * leaves alone what is slow but gets on. The ranks are this program again. */
 /* WAITS */
-#define _GNU_SOURCE
 #include "experiments/common/spawn.h"
 
 #include <setjmp.h>

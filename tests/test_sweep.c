@@ -39,7 +39,7 @@ static int64_t ask(const char *sql)
     sqlite3 *db;
     if (results_open(&db, database, error, sizeof error))
         return -1; /* not there yet, or half made */
-    int64_t value = results_integer(db, -1, sql, "");
+    int64_t value = query_integer(db, -1, sql, "");
     sqlite3_close(db);
     return value;
 }
@@ -49,7 +49,7 @@ static int says(const char *sql, char *text, size_t size)
     char error[512];
     sqlite3 *db;
     assert_int_equal(results_open(&db, database, error, sizeof error), 0);
-    sqlite3_stmt *q = results_ask(db, sql, "");
+    sqlite3_stmt *q = query_ask(db, sql, "");
     int found = sqlite3_step(q) == SQLITE_ROW;
     snprintf(text, size, "%s", found ? (const char *)sqlite3_column_text(q, 0) : "");
     sqlite3_finalize(q);
@@ -594,7 +594,7 @@ static void a_task_that_dies_loses_nothing(void **state)
     assert_int_equal(results_do(db, "UPDATE machine SET identity = 'else' || identity", ""), 0);
     assert_int_equal(results_do(db, "DELETE FROM sample WHERE job = 1", ""), 0);
     assert_int_equal(results_do(db, "UPDATE job SET verdict = 'failed' WHERE id = 1", ""), 0);
-    int64_t before = results_integer(db, 0, "SELECT count(*) FROM job", "");
+    int64_t before = query_integer(db, 0, "SELECT count(*) FROM job", "");
     sqlite3_close(db);
     assert_true(before >= 3);
     start_task(&r, 6, 0, 1, "--repeats 4 --retry");

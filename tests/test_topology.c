@@ -1,7 +1,6 @@
 /* The distance of GPUs and NICs follows from sysfs as `nvidia-smi topo -m` would name it, on trees
  * of real machines, and every rank gets the NICs nearest to it, dealt out as evenly as the machine
  * allows. */
-#define _GNU_SOURCE
 #include "backends/topology.h"
 #include "tests/helpers/sysfs_tree.h"
 

@@ -73,7 +73,7 @@ static void test_good(void **state)
     char error[512];
     sqlite3 *db;
     assert_int_equal(trace_open(&db, parts_path("good.db"), error, sizeof error), 0);
-    assert_int_equal(trace_integer(db, "SELECT events FROM run", 0), 26);
+    assert_int_equal(query_integer(db, 0, "SELECT events FROM run", ""), 26);
     assert_int_not_equal(sqlite3_exec(db, "DELETE FROM event", NULL, NULL, NULL), SQLITE_OK);
     sqlite3_close(db);
 }
@@ -121,7 +121,7 @@ static void test_views_of_another_version(void **state)
     assert_int_equal(trace_figures(db, NULL, other, 64), count);
     for (int i = 0; i < count; i++)
         assert_true(!strcmp(good[i].name, other[i].name) && good[i].value[0] == other[i].value[0]);
-    assert_int_equal(trace_integer(db, "SELECT count(*) FROM overlap", 0), 4);
+    assert_int_equal(query_integer(db, 0, "SELECT count(*) FROM overlap", ""), 4);
     sqlite3_close(db);
 }
 
@@ -130,7 +130,7 @@ static int64_t ideal_of(const char *name)
     char error[512];
     sqlite3 *db;
     assert_int_equal(trace_open(&db, parts_path(name), error, sizeof error), 0);
-    int64_t ns = trace_integer(db, "SELECT max(ideal_ns) FROM efficiency", -1);
+    int64_t ns = query_integer(db, -1, "SELECT max(ideal_ns) FROM efficiency", "");
     sqlite3_close(db);
     return ns;
 }

@@ -208,7 +208,7 @@ static void test_export_of_simulation(void **state)
     const struct trace_export everything = {0, UINT64_MAX, -1, 0}, second = {0, UINT64_MAX, -1, 2};
     char *text = export(&everything), *part = export(&second);
     db = old;
-    int64_t edges = trace_integer(simulated, "SELECT count(*) FROM edge", 0), copies = 0;
+    int64_t edges = query_integer(simulated, 0, "SELECT count(*) FROM edge", ""), copies = 0;
     int n = 0, arrows[2] = {0}, wrong = 0;
     struct json *j = json_read(text);
     assert_non_null(j);
@@ -227,7 +227,7 @@ static void test_export_of_simulation(void **state)
             wrong += slices[k].end > slices[i].end;
     assert_int_equal(wrong, 0);
     assert_int_equal(copies,
-                     trace_integer(simulated, "SELECT count(*) FROM event WHERE kind = 4", -1));
+                     query_integer(simulated, -1, "SELECT count(*) FROM event WHERE kind = 4", ""));
     for (const struct json *e = json_get(j, "traceEvents")->first; e; e = e->next) {
         char phase = *string(e, "ph");
         if (!strchr("stf", phase))
@@ -252,9 +252,9 @@ static void test_export_of_simulation(void **state)
             assert_true(read_ns(e, "ts") >= start && read_ns(e, "ts") + read_ns(e, "dur") <= end);
             tiles += !strcmp(string(e, "cat"), "tile");
         }
-    assert_int_equal(
-        tiles,
-        trace_integer(simulated, "SELECT count(*) FROM event WHERE kind = 2 AND launch = 2", -1));
+    assert_int_equal(tiles,
+                     query_integer(simulated, -1,
+                                   "SELECT count(*) FROM event WHERE kind = 2 AND launch = 2", ""));
     assert_int_equal(count(json_get(j, "traceEvents"), 'X', "launch 2"), 4);
     assert_int_equal(count(json_get(j, "traceEvents"), 'X', "launch 1"), 0);
     json_free(j);
@@ -366,7 +366,7 @@ static void test_noise(void **state)
     assert_lines(text, silent, 1, 50);
     assert_null(strstr(text, "ideal / slowest rank"));
     free(text);
-    assert_int_equal(trace_integer(db, "SELECT told FROM launch_spread", -1), 0);
+    assert_int_equal(query_integer(db, -1, "SELECT told FROM launch_spread", ""), 0);
     sqlite3_exec(db, "UPDATE launch_rank SET end = start + 20000", NULL, NULL, NULL);
     text = report(0);
     assert_lines(text, one_unit, 1, 50);

@@ -273,7 +273,7 @@ static void unusable_arguments_end_in_one_sentence(void **state)
 {
     char line[512];
     expect_refusal("tui", "missing");
-    expect_refusal("tui a b c", "one too many");
+    expect_refusal("tui a b c", "one argument too many");
     expect_refusal("tui a --wrong", "--wrong");
     expect_refusal("tui a --size 80x24", "--dump-screen");
     expect_refusal("tui a --dump-screen --size 80", "WIDTHxHEIGHT");

@@ -1,6 +1,5 @@
 /* docs/ADD_AN_OPERATOR.md shows the files as they are: each listing is its file, or the lines of it
  * that contain its text. */
-#define _GNU_SOURCE /* memmem */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

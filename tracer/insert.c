@@ -1,4 +1,5 @@
 #include "tracer/insert.h"
+#include "core/sentence.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,14 +8,14 @@
 static sqlite3_stmt *insert_prepare(struct insert *in, int rows)
 {
     char sql[64 + INSERT_ROWS * (2 * INSERT_COLUMNS + 2)];
-    int n = snprintf(sql, sizeof sql, "INSERT INTO %s VALUES", in->table);
+    snprintf(sql, sizeof sql, "INSERT INTO %s VALUES", in->table);
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < in->columns; c++)
-            n += snprintf(sql + n, sizeof sql - (size_t)n, "%s?%s",
-                          c   ? ","
-                          : r ? ",("
-                              : "(",
-                          c + 1 == in->columns ? ")" : "");
+            mk_append(sql, sizeof sql, "%s?%s",
+                      c   ? ","
+                      : r ? ",("
+                          : "(",
+                      c + 1 == in->columns ? ")" : "");
     sqlite3_stmt *q = NULL;
     in->rc = sqlite3_prepare_v2(in->db, sql, -1, &q, NULL);
     return q;

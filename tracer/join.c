@@ -1,6 +1,5 @@
 /* Joins what different ranks recorded: a put with the command that asked for it and the wait that
  * saw it, and every wait with what ended it. */
-#define _GNU_SOURCE /* qsort_r */
 #include "tracer/data.h"
 #include "core/grow.h"
 

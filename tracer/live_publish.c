@@ -1,5 +1,4 @@
 /* A rank's side: the file, and the thread that looks at the progress words. */
-#define _GNU_SOURCE
 #include "tracer/live_process.h"
 #include "core/clock.h"
 
@@ -13,7 +12,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/comm.h"

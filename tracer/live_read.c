@@ -2,8 +2,8 @@
  * one that shrinks under a reader is an error and not a SIGBUS. Their bytes are checked as foreign
  * ones, and nothing is taken from a folder or file of another user or that another may write to:
  * that user could say anything of a job there. */
-#define _GNU_SOURCE
 #include "tracer/live_process.h"
+#include "core/sentence.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -171,10 +171,8 @@ int live_open(struct live_job *job, const char *folder, char *error, size_t erro
     }
     job->world = mk_world(&h.problem.topo);
     job->ranks = calloc(job->world, sizeof *job->ranks);
-    if (!job->ranks) {
-        snprintf(error, error_size, "no memory for %u ranks", job->world);
-        return -ENOMEM;
-    }
+    if (!job->ranks)
+        return mk_fail(-ENOMEM, error, error_size, "no memory for %u ranks", job->world);
     live_read(job);
     return 0;
 }
@@ -238,15 +236,14 @@ int live_find(char *folder, size_t size, const char *name, char *error, size_t e
         if (live_read_open_own(bases[i], &d) == -EPERM)
             foreign = i;
         while (d && (e = readdir(d))) {
-            size_t used = strlen(list);
             snprintf(path, sizeof path, "%s/%.250s", bases[i], e->d_name);
             if (e->d_name[0] == '.' || !live_read_is_wanted(path, pid, &h))
                 continue;
             if (!found++)
                 snprintf(folder, size, "%s", path);
-            snprintf(list + used, sizeof list - used, "%s%d (%s on %u ranks)", used ? ", " : "",
-                     h.job_pid ? h.job_pid : h.pid, plan_op_name(h.problem.op),
-                     mk_world(&h.problem.topo));
+            mk_append(list, sizeof list, "%s%d (%s on %u ranks)", *list ? ", " : "",
+                      h.job_pid ? h.job_pid : h.pid, plan_op_name(h.problem.op),
+                      mk_world(&h.problem.topo));
         }
         if (d)
             closedir(d);

@@ -1,5 +1,6 @@
 /* Puts the parts of all ranks on one clock and into one tree of tracks. */
 #include "tracer/align.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -312,9 +313,9 @@ static int merge_check_parts(const struct trace_part *parts, uint32_t ranks, cha
         if (t->rank == r && t->nodes == parts[0].topo.nodes && t->gpus == parts[0].topo.gpus &&
             mk_world(t) == ranks)
             continue;
-        snprintf(error, size, "trace: part %u says rank %u of %u x %u, the job has %u ranks", r,
-                 t->rank, t->nodes, t->gpus, ranks);
-        return -EPROTO;
+        return mk_fail(-EPROTO, error, size,
+                       "trace: part %u says rank %u of %u x %u, the job has %u ranks", r, t->rank,
+                       t->nodes, t->gpus, ranks);
     }
     return 0;
 }

@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include "core/event.h"
+#include "core/sentence.h"
 #include "tracer/bound.h"
+#include "tracer/query.h"
 #include "tracer/sql.h"
 
 enum trace_state trace_state_of(uint32_t kind, uint32_t cause)
@@ -50,29 +52,25 @@ static int reader_check_file(const char *path, char *error, size_t size)
     }
     ssize_t n = read(fd, head, sizeof(head));
     close(fd);
-    if (n == 0) {
-        snprintf(error, size, "trace '%s' is empty: the run that wrote it did not finish", path);
-        return -ENODATA;
-    }
-    if (n < 16 || memcmp(head, magic, 16) != 0) {
-        snprintf(error, size, "'%s' is not a trace of mkernel (not an SQLite file)", path);
-        return -EINVAL;
-    }
-    if (n < 100) {
-        snprintf(error, size, "trace '%s' is damaged: it ends after %zd bytes", path, n);
-        return -EBADMSG;
-    }
+    if (n == 0)
+        return mk_fail(-ENODATA, error, size,
+                       "trace '%s' is empty: the run that wrote it did not finish", path);
+    if (n < 16 || memcmp(head, magic, 16) != 0)
+        return mk_fail(-EINVAL, error, size, "'%s' is not a trace of mkernel (not an SQLite file)",
+                       path);
+    if (n < 100)
+        return mk_fail(-EBADMSG, error, size, "trace '%s' is damaged: it ends after %zd bytes",
+                       path, n);
     return 0;
 }
 
 /* One integer of a query; -1 where the query fails or has no row. */
 static int64_t reader_one_integer(sqlite3 *db, const char *sql)
 {
-    sqlite3_stmt *q = NULL;
+    QUERY q = NULL;
     int64_t value = -1;
     if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) == SQLITE_OK && sqlite3_step(q) == SQLITE_ROW)
         value = sqlite3_column_int64(q, 0);
-    sqlite3_finalize(q);
     return value;
 }
 
@@ -89,41 +87,36 @@ static int reader_check_schema(sqlite3 *db, const char *path, char *error, size_
         return damaged ? -EBADMSG : -EINVAL;
     }
     int64_t version = reader_one_integer(db, "PRAGMA user_version");
-    if (version != TRACE_SCHEMA_VERSION) {
-        snprintf(error, size, "trace '%s' has schema version %lld, this mkernel reads %d: %s", path,
-                 (long long)version, TRACE_SCHEMA_VERSION,
-                 version < TRACE_SCHEMA_VERSION
-                     ? "run it again, or read it with the mkernel that wrote it"
-                     : "read it with a newer mkernel");
-        return -EPROTO;
-    }
+    if (version != TRACE_SCHEMA_VERSION)
+        return mk_fail(-EPROTO, error, size,
+                       "trace '%s' has schema version %lld, this mkernel reads %d: %s", path,
+                       (long long)version, TRACE_SCHEMA_VERSION,
+                       version < TRACE_SCHEMA_VERSION
+                           ? "run it again, or read it with the mkernel that wrote it"
+                           : "read it with a newer mkernel");
     /* The file's own count of its pages against its size finds a cut file without reading it. */
     int64_t pages = reader_one_integer(db, "PRAGMA page_count"),
             page = reader_one_integer(db, "PRAGMA page_size");
     struct stat st;
-    if (stat(path, &st) == 0 && pages * page > st.st_size) {
-        snprintf(error, size, "trace '%s' is damaged: %lld of its %lld bytes are there", path,
-                 (long long)st.st_size, (long long)(pages * page));
-        return -EBADMSG;
-    }
+    if (stat(path, &st) == 0 && pages * page > st.st_size)
+        return mk_fail(-EBADMSG, error, size,
+                       "trace '%s' is damaged: %lld of its %lld bytes are there", path,
+                       (long long)st.st_size, (long long)(pages * page));
     const char *strange = bound_check(db, trace_sql_schema);
-    if (strange) {
-        snprintf(error, size, "trace '%s' is refused: it has %s, which traces do not have", path,
-                 strange);
-        return -EBADMSG;
-    }
+    if (strange)
+        return mk_fail(-EBADMSG, error, size,
+                       "trace '%s' is refused: it has %s, which traces do not have", path, strange);
     if (reader_one_integer(db, "SELECT count(*) FROM run") != 1 ||
         reader_one_integer(db, "SELECT count(*) FROM zoom") < 0 ||
         reader_one_integer(db, "SELECT count(*) FROM rank") < 1 ||
         reader_one_integer(db, "SELECT count(*) FROM sqlite_master WHERE name IN ('event', "
                                "'level', 'message', 'track')") != 4) {
         int rc = sqlite3_errcode(db);
-        snprintf(error, size, "trace '%s' is damaged: %s", path,
-                 bound_spent() ? bound_spent()
-                 : rc != SQLITE_OK && rc != SQLITE_DONE && rc != SQLITE_ROW
-                     ? sqlite3_errmsg(db)
-                     : "it says nothing about its run");
-        return -EBADMSG;
+        return mk_fail(-EBADMSG, error, size, "trace '%s' is damaged: %s", path,
+                       bound_spent() ? bound_spent()
+                       : rc != SQLITE_OK && rc != SQLITE_DONE && rc != SQLITE_ROW
+                           ? sqlite3_errmsg(db)
+                           : "it says nothing about its run");
     }
     return 0;
 }
@@ -232,17 +225,16 @@ int trace_figures(sqlite3 *a, sqlite3 *b, struct trace_figure *out, int room)
 {
     int count = 0;
     for (int side = 0; side < (b ? 2 : 1); side++) {
-        sqlite3_stmt *q = NULL;
-        sqlite3_prepare_v2(side ? b : a, "SELECT place, section, name, unit, value FROM figures",
-                           -1, &q, NULL);
-        while (q && sqlite3_step(q) == SQLITE_ROW) {
-            struct trace_figure f = {.place = sqlite3_column_int64(q, 0), .value = {NAN, NAN}};
-            const unsigned char *text[3];
-            for (int i = 0; i < 3; i++)
-                text[i] = sqlite3_column_text(q, 1 + i);
-            snprintf(f.section, sizeof f.section, "%s", text[0] ? (const char *)text[0] : "");
-            snprintf(f.name, sizeof f.name, "%s", text[1] ? (const char *)text[1] : "");
-            snprintf(f.unit, sizeof f.unit, "%s", text[2] ? (const char *)text[2] : "");
+        long long place;
+        const char *section, *name, *unit;
+        double value;
+        QUERY q =
+            query_ask(side ? b : a, "SELECT place, section, name, unit, value FROM figures", "");
+        while (query_row(q, "itttd", &place, &section, &name, &unit, &value)) {
+            struct trace_figure f = {.place = place, .value = {NAN, NAN}};
+            snprintf(f.section, sizeof f.section, "%s", section);
+            snprintf(f.name, sizeof f.name, "%s", name);
+            snprintf(f.unit, sizeof f.unit, "%s", unit);
             int i = 0;
             while (i < count && (strcmp(out[i].section, f.section) || strcmp(out[i].name, f.name)))
                 i++;
@@ -250,10 +242,8 @@ int trace_figures(sqlite3 *a, sqlite3 *b, struct trace_figure *out, int room)
                 break;
             if (i == count)
                 out[count++] = f;
-            if (sqlite3_column_type(q, 4) != SQLITE_NULL)
-                out[i].value[side] = sqlite3_column_double(q, 4);
+            out[i].value[side] = value;
         }
-        sqlite3_finalize(q);
     }
     qsort(out, (size_t)count, sizeof *out, reader_compare_places);
     return count;

@@ -1,9 +1,9 @@
 #include "tracer/store.h"
+#include "core/sentence.h"
 #include "tracer/trace.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,8 +74,8 @@ static int store_write_temporary(const struct trace_data *d, const char *tempora
     int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) {
         int rc = -errno;
-        snprintf(error, size, "cannot create the trace '%s': %s", temporary, strerror(-rc));
-        return rc;
+        return mk_fail(rc, error, size, "cannot create the trace '%s': %s", temporary,
+                       strerror(-rc));
     }
     close(fd);
     int rc = sqlite3_open_v2(temporary, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
@@ -119,24 +119,20 @@ int store_write(const struct trace_data *d, const char *path, char *error, size_
     size_t length = strlen(path) + 32;
     struct stat there;
     /* a rename would take its place */
-    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode)) {
-        snprintf(error, size,
-                 "the trace could not be written to '%s': that is a device, pipe or socket", path);
-        return -EEXIST;
-    }
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode))
+        return mk_fail(-EEXIST, error, size,
+                       "the trace could not be written to '%s': that is a device, pipe or socket",
+                       path);
     char *temporary = malloc(length);
-    if (!temporary) {
-        snprintf(error, size, "the trace could not be written: out of memory");
-        return -ENOMEM;
-    }
+    if (!temporary)
+        return mk_fail(-ENOMEM, error, size, "the trace could not be written: out of memory");
     snprintf(temporary, length, "%s.%ld.partial", path, (long)getpid());
     unlink(temporary); /* of a process that had this id and was killed */
     trace_set_unfinished(temporary);
     int rc = store_write_temporary(d, temporary, error, size);
-    if (!rc && rename(temporary, path) != 0) {
-        rc = -errno;
-        snprintf(error, size, "the trace could not be renamed to '%s': %s", path, strerror(-rc));
-    }
+    if (!rc && rename(temporary, path) != 0)
+        rc = mk_fail(-errno, error, size, "the trace could not be renamed to '%s': %s", path,
+                     strerror(errno));
     if (rc)
         unlink(temporary);
     trace_set_unfinished(NULL);

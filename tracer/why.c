@@ -1,10 +1,11 @@
 #include "tracer/why.h"
 #include "core/grow.h"
+#include "core/sentence.h"
+#include "tracer/query.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 const char *trace_why_name(enum trace_why_part part)
 {
@@ -184,26 +185,30 @@ static const char why_events[] =
     " SELECT t.cta, e.start, e.ns, e.kind, e.cause, f.ns" WHY_EVENTS
     " LEFT JOIN full f ON e.kind = 2 AND f.of = " WHY_ALIKE WHY_OF_RANK " AND e.launch = ?1";
 
-static int why_take(struct why_cta *c, const struct trace_why *w, sqlite3_stmt *q, uint32_t *tiles)
+struct why_event {
+    long long start, ns, full; /* full: what a tile takes at full rate */
+    int cta, kind, cause;
+};
+
+static int why_take(struct why_cta *c, struct trace_why *w, const struct why_event *e)
 {
-    int64_t start = sqlite3_column_int64(q, 1), end = start + sqlite3_column_int64(q, 2);
-    int64_t full = sqlite3_column_int64(q, 5), from = start > w->start ? start : w->start;
-    switch (sqlite3_column_int(q, 3)) {
+    int64_t start = e->start, end = start + e->ns, from = start > w->start ? start : w->start;
+    switch (e->kind) {
     case MK_EV_LAUNCH:
         if (start > c->launch)
             c->launch = start;
         return 0;
     case MK_EV_TILE:
-        ++*tiles;
+        w->tiles++;
         c->first = from < c->first ? from : c->first;
         c->last = end > c->last ? end : c->last;
         return why_add(c, WHY_TILE, from, end,
-                       full < end - start ? (double)full / (double)(end - start) : 1);
+                       e->full < e->ns ? (double)e->full / (double)e->ns : 1);
     case MK_EV_WAIT:
         return why_add(c,
-                       sqlite3_column_int(q, 4) == MK_CAUSE_BACKPRESSURE ? WHY_BACKPRESSURE
-                       : sqlite3_column_int(q, 4) == MK_CAUSE_NETWORK    ? WHY_NETWORK
-                                                                         : WHY_DATA,
+                       e->cause == MK_CAUSE_BACKPRESSURE ? WHY_BACKPRESSURE
+                       : e->cause == MK_CAUSE_NETWORK    ? WHY_NETWORK
+                                                         : WHY_DATA,
                        from, end, 0);
     case MK_EV_COPY:
     case MK_EV_REDUCE:
@@ -223,25 +228,19 @@ static int why_open(sqlite3 *db, struct trace_why *w, char *error, size_t size)
         " FROM launches x JOIN launch_rank r ON r.launch = x.launch AND r.rank = x.slowest_rank"
         " WHERE ?1 = 0 OR x.launch = ?1 ORDER BY x.slowest_ns, x.launch"
         " LIMIT 1 OFFSET CASE WHEN ?1 = 0 THEN (SELECT count(*) / 2 FROM launches) ELSE 0 END";
-    sqlite3_stmt *q = NULL;
-    if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) != SQLITE_OK) {
-        snprintf(error, size, "the trace is damaged: %s", sqlite3_errmsg(db));
-        return -EBADMSG;
-    }
-    sqlite3_bind_int64(q, 1, (int64_t)w->launch);
-    int found = sqlite3_step(q) == SQLITE_ROW;
+    long long at, rank, start, end, before;
+    QUERY q = query_ask(db, sql, "i", (int64_t)w->launch);
+    if (!q)
+        return mk_fail(-EBADMSG, error, size, "the trace is damaged: %s", sqlite3_errmsg(db));
+    int found = query_row(q, "iiiio", &at, &rank, &start, &end, &before);
     if (found) {
-        w->launch = (uint64_t)sqlite3_column_int64(q, 0);
-        w->rank = (uint32_t)sqlite3_column_int(q, 1);
-        w->start = sqlite3_column_int64(q, 2);
-        w->end = sqlite3_column_int64(q, 3);
-        int64_t before = sqlite3_column_int64(q, 4);
-        if (sqlite3_column_type(q, 4) != SQLITE_NULL && before > w->start && before < w->end) {
-            w->early = before - w->start;
-            w->start = before;
-        }
+        int late = before != QUERY_NONE && before > start && before < end;
+        w->launch = (uint64_t)at;
+        w->rank = (uint32_t)rank;
+        w->start = late ? before : start;
+        w->early = late ? before - start : 0;
+        w->end = end;
     }
-    sqlite3_finalize(q);
     if (!found && w->launch)
         snprintf(error, size, "there is no launch %llu in the trace",
                  (unsigned long long)w->launch);
@@ -253,24 +252,16 @@ static int why_open(sqlite3 *db, struct trace_why *w, char *error, size_t size)
 static int why_read(sqlite3 *db, struct trace_why *w, struct why_cta *ctas, uint32_t room,
                     char *error, size_t size)
 {
-    sqlite3_stmt *q = NULL;
-    int rc = SQLITE_ERROR, result = 0;
-    if (sqlite3_prepare_v2(db, why_events, -1, &q, NULL) == SQLITE_OK) {
-        sqlite3_bind_int64(q, 1, (int64_t)w->launch);
-        sqlite3_bind_int64(q, 2, w->rank);
-        while (!result && (rc = sqlite3_step(q)) == SQLITE_ROW) {
-            uint32_t cta = (uint32_t)sqlite3_column_int(q, 0);
-            if (cta < room)
-                result = why_take(&ctas[cta], w, q, &w->tiles);
-        }
-    }
-    sqlite3_finalize(q);
+    QUERY q = query_ask(db, why_events, "ii", (int64_t)w->launch, (int64_t)w->rank);
+    struct why_event e;
+    int result = 0;
+    while (!result && query_row(q, "niinni", &e.cta, &e.start, &e.ns, &e.kind, &e.cause, &e.full))
+        if ((uint32_t)e.cta < room)
+            result = why_take(&ctas[e.cta], w, &e);
     if (result)
         snprintf(error, size, "out of memory");
-    else if (rc != SQLITE_DONE) {
-        snprintf(error, size, "the trace is damaged: %s", sqlite3_errmsg(db));
-        result = -EBADMSG;
-    }
+    else if (!q || sqlite3_reset(q))
+        result = mk_fail(-EBADMSG, error, size, "the trace is damaged: %s", sqlite3_errmsg(db));
     return result;
 }
 
@@ -299,20 +290,13 @@ int trace_why(sqlite3 *db, uint64_t launch, struct trace_why *out, char *error, 
     int rc = why_open(db, out, error, size);
     if (rc)
         return rc;
-    sqlite3_stmt *q = NULL;
-    int64_t room = 0;
-    if (sqlite3_prepare_v2(db, "SELECT max(cta) + 1 FROM track WHERE role = 0 AND rank = ?1", -1,
-                           &q, NULL) == SQLITE_OK) {
-        sqlite3_bind_int64(q, 1, out->rank);
-        room = sqlite3_step(q) == SQLITE_ROW ? sqlite3_column_int64(q, 0) : 0;
-    }
-    sqlite3_finalize(q);
+    int64_t room =
+        query_integer(db, 0, "SELECT max(cta) + 1 FROM track WHERE role = 0 AND rank = ?1", "i",
+                      (int64_t)out->rank);
     room = room < 0 ? 0 : room < MOST ? room : MOST;
     struct why_cta *ctas = calloc((size_t)room + 1, sizeof *ctas);
-    if (!ctas) {
-        snprintf(error, size, "out of memory");
-        return -ENOMEM;
-    }
+    if (!ctas)
+        return mk_fail(-ENOMEM, error, size, "out of memory");
     for (int64_t i = 0; i < room; i++) {
         ctas[i].launch = ctas[i].last = INT64_MIN;
         ctas[i].first = INT64_MAX;
@@ -320,11 +304,9 @@ int trace_why(sqlite3 *db, uint64_t launch, struct trace_why *out, char *error, 
     rc = why_read(db, out, ctas, (uint32_t)room, error, size);
     if (!rc) {
         why_sum(out, ctas, (uint32_t)room);
-        if (!out->tiles) {
-            snprintf(error, size, "rank %u computed no tile in launch %llu", out->rank,
-                     (unsigned long long)out->launch);
-            rc = -ENODATA;
-        }
+        if (!out->tiles)
+            rc = mk_fail(-ENODATA, error, size, "rank %u computed no tile in launch %llu",
+                         out->rank, (unsigned long long)out->launch);
     }
     for (int64_t i = 0; i < room; i++)
         free(ctas[i].edges);

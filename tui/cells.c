@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
-#include <string.h>
 
 const char cells_colour_letters[COLOURS + 1] = ".,TCPSRdbnBiLNME";
 

@@ -57,63 +57,39 @@ static double chain_doubt(const struct source *s, int a, int b)
 
 static int chain_event_by_id(struct source *s, int64_t id, struct source_event *out)
 {
-    sqlite3_stmt *q =
-        id > 0 ? source_prepare(s, "SELECT " EVENT_COLUMNS " FROM event WHERE id = ?") : NULL;
-    int found = 0;
-    if (q) {
-        sqlite3_bind_int64(q, 1, id);
-        found = sqlite3_step(q) == SQLITE_ROW;
-        if (found)
-            source_read_event(s, q, out);
-    }
-    sqlite3_finalize(q);
-    return found && out->track >= 0;
+    QUERY q = query_ask(s->db, "SELECT " EVENT_COLUMNS " FROM event WHERE id = ?", "i", id);
+    return id > 0 && source_read_event(s, q, out) && out->track >= 0;
 }
 
 /* The last event of the same track before `e` that took time, or a signal where `signals`. */
 static int chain_event_before(struct source *s, const struct source_event *e,
                               struct source_event *out)
 {
-    sqlite3_stmt *q = source_prepare(
-        s, "SELECT " EVENT_COLUMNS " FROM event WHERE track = ? AND start <= ? AND id <> ? AND "
-           "ns > 0 AND kind <> 1 AND (start < ?2 OR id < ?3) ORDER BY start DESC, id DESC LIMIT 1");
-    int found = 0;
-    if (q) {
-        sqlite3_bind_int64(q, 1, s->tracks[e->track].id);
-        sqlite3_bind_int64(q, 2, (int64_t)e->start);
-        sqlite3_bind_int64(q, 3, e->id);
-        found = sqlite3_step(q) == SQLITE_ROW;
-        if (found)
-            source_read_event(s, q, out);
-    }
-    sqlite3_finalize(q);
-    return found;
+    QUERY q = query_ask(
+        s->db,
+        "SELECT " EVENT_COLUMNS " FROM event WHERE track = ? AND start <= ? AND id <> ? AND "
+        "ns > 0 AND kind <> 1 AND (start < ?2 OR id < ?3) ORDER BY start DESC, id DESC LIMIT 1",
+        "iii", s->tracks[e->track].id, (int64_t)e->start, e->id);
+    return source_read_event(s, q, out);
 }
 
-static int chain_flag_text(struct source *s, int64_t plan, int64_t flag, int rank, char *text,
-                           size_t size, int *producer)
+static void chain_flag_text(struct source *s, int64_t plan, int64_t flag, int rank, char *text,
+                            size_t size, int *producer)
 {
-    sqlite3_stmt *q = source_prepare(
-        s, "SELECT text, producer FROM flag WHERE plan = ? AND id = ? AND rank IN (?, -1) "
-           "ORDER BY rank DESC LIMIT 1");
-    int found = 0;
+    const char *found;
+    long long from;
     *producer = -1;
-    if (q) {
-        sqlite3_bind_int64(q, 1, plan);
-        sqlite3_bind_int64(q, 2, flag);
-        sqlite3_bind_int(q, 3, rank);
-        found = sqlite3_step(q) == SQLITE_ROW;
-    }
-    if (found) {
-        const char *t = (const char *)sqlite3_column_text(q, 0);
-        snprintf(text, size, "%s", t ? t : "");
-        if (sqlite3_column_type(q, 1) != SQLITE_NULL)
-            *producer = sqlite3_column_int(q, 1);
+    QUERY q =
+        query_ask(s->db,
+                  "SELECT text, producer FROM flag WHERE plan = ? AND id = ? AND rank IN (?, -1) "
+                  "ORDER BY rank DESC LIMIT 1",
+                  "iii", plan, flag, (int64_t)rank);
+    if (query_row(q, "to", &found, &from)) {
+        snprintf(text, size, "%s", found);
+        *producer = from == QUERY_NONE ? -1 : (int)from;
     } else {
         snprintf(text, size, "flag %lld, which the trace does not explain", (long long)flag);
     }
-    sqlite3_finalize(q);
-    return found;
 }
 
 /* A wait for the completion of the CTA's own puts names no flag. */
@@ -124,83 +100,55 @@ static int chain_is_drain(const struct source_event *e)
 
 static void chain_tile_text(struct source *s, const struct source_event *e, char *out, int size)
 {
-    sqlite3_stmt *q =
-        source_prepare(s, "SELECT slab, row, col, rows, cols FROM tile WHERE plan = ? AND id = ?");
-    if (q) {
-        sqlite3_bind_int64(q, 1, e->plan);
-        sqlite3_bind_int64(q, 2, e->argument);
-    }
-    if (q && sqlite3_step(q) == SQLITE_ROW) {
-        int row = sqlite3_column_int(q, 1), col = sqlite3_column_int(q, 2);
+    int slab, row, col, rows, cols;
+    QUERY q =
+        query_ask(s->db, "SELECT slab, row, col, rows, cols FROM tile WHERE plan = ? AND id = ?",
+                  "ii", e->plan, e->argument);
+    if (query_row(q, "nnnnn", &slab, &row, &col, &rows, &cols))
         snprintf(out, (size_t)size, "tile %lld: rows %d–%d, columns %d–%d of shard %d",
-                 (long long)e->argument, row, row + sqlite3_column_int(q, 3) - 1, col,
-                 col + sqlite3_column_int(q, 4) - 1, sqlite3_column_int(q, 0));
-    } else {
+                 (long long)e->argument, row, row + rows - 1, col, col + cols - 1, slab);
+    else
         snprintf(out, (size_t)size, "tile %lld", (long long)e->argument);
-    }
-    sqlite3_finalize(q);
 }
 
 static void chain_chunk_text(struct source *s, const struct source_event *e, const char *verb,
                              char *out, int size)
 {
     char bytes[32], to[32] = "";
-    sqlite3_stmt *q =
-        source_prepare(s, "SELECT rank, number, bytes FROM chunk WHERE plan = ? AND id = ?");
+    int rank, number;
+    double size_of;
+    QUERY q = query_ask(s->db, "SELECT rank, number, bytes FROM chunk WHERE plan = ? AND id = ?",
+                        "ii", e->plan, e->argument);
     if (e->peer >= 0)
         snprintf(to, sizeof to, " to rank %d", e->peer);
-    if (q) {
-        sqlite3_bind_int64(q, 1, e->plan);
-        sqlite3_bind_int64(q, 2, e->argument);
-    }
-    if (q && sqlite3_step(q) == SQLITE_ROW)
-        snprintf(out, (size_t)size, "%s%s: chunk %d of rank %d (%s)", verb, to,
-                 sqlite3_column_int(q, 1), sqlite3_column_int(q, 0),
-                 words_bytes(bytes, (double)sqlite3_column_int64(q, 2)));
+    if (query_row(q, "nnd", &rank, &number, &size_of))
+        snprintf(out, (size_t)size, "%s%s: chunk %d of rank %d (%s)", verb, to, number, rank,
+                 words_bytes(bytes, size_of));
     else
         snprintf(out, (size_t)size, "%s%s: chunk %lld", verb, to, (long long)e->argument);
-    sqlite3_finalize(q);
 }
 
-static double chain_stage(sqlite3_stmt *q, int column)
-{
-    return sqlite3_column_type(q, column) == SQLITE_NULL ? NAN
-                                                         : (double)sqlite3_column_int64(q, column);
-}
-
-/* One message by a condition on one number. */
+/* One message by a condition on one number, or two. */
 static int chain_read_message(struct source *s, const char *condition, int64_t a, int64_t b,
                               struct stages *m)
 {
     char sql[640];
+    long long id, command, arrival, flag;
     snprintf(sql, sizeof sql,
              "SELECT id, command_event, arrival_event, rank, peer, bytes, commanded, seen, "
              "posted, completed, arrived, waited, flag FROM message WHERE %s LIMIT 1",
              condition);
-    sqlite3_stmt *q = source_prepare(s, sql);
-    int found = 0;
-    if (q) {
-        sqlite3_bind_int64(q, 1, a);
-        if (sqlite3_bind_parameter_count(q) > 1)
-            sqlite3_bind_int64(q, 2, b);
-        found = sqlite3_step(q) == SQLITE_ROW;
-    }
-    if (found)
-        *m = (struct stages){.id = sqlite3_column_int64(q, 0),
-                             .command_event = sqlite3_column_int64(q, 1),
-                             .arrival_event = sqlite3_column_int64(q, 2),
-                             .rank = sqlite3_column_int(q, 3),
-                             .peer = sqlite3_column_int(q, 4),
-                             .bytes = (double)sqlite3_column_int64(q, 5),
-                             .commanded = chain_stage(q, 6),
-                             .seen = chain_stage(q, 7),
-                             .posted = chain_stage(q, 8),
-                             .completed = chain_stage(q, 9),
-                             .arrived = chain_stage(q, 10),
-                             .waited = sqlite3_column_int(q, 11),
-                             .flag = sqlite3_column_int64(q, 12)};
-    sqlite3_finalize(q);
-    return found;
+    QUERY q = query_ask(s->db, sql, "ii", a, b);
+    int found = query_row(q, "iiinnddddddni", &id, &command, &arrival, &m->rank, &m->peer,
+                          &m->bytes, &m->commanded, &m->seen, &m->posted, &m->completed,
+                          &m->arrived, &m->waited, &flag);
+    if (!found)
+        return 0;
+    m->id = id;
+    m->command_event = command;
+    m->arrival_event = arrival;
+    m->flag = flag;
+    return 1;
 }
 
 /* One line about an event: "tile 37: rows 256-511, columns 0-255 of rank 2's shard". */
@@ -399,15 +347,9 @@ static void chain_diagnose_start(struct source *s, struct chain *c, const struct
 {
     char late[32];
     double whole = wait->end - wait->start, start = NAN;
-    sqlite3_stmt *q =
-        source_prepare(s, "SELECT start FROM launch_rank WHERE launch = ? AND rank = ?");
-    if (q) {
-        sqlite3_bind_int64(q, 1, wait->launch);
-        sqlite3_bind_int(q, 2, rank);
-        if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL)
-            start = (double)sqlite3_column_int64(q, 0);
-    }
-    sqlite3_finalize(q);
+    QUERY q = query_ask(s->db, "SELECT start FROM launch_rank WHERE launch = ? AND rank = ?", "ii",
+                        wait->launch, (int64_t)rank);
+    query_row(q, "d", &start);
     double before = (start < wait->end ? start : wait->end) - wait->start;
     if (rank == s->tracks[wait->track].rank || isnan(start) || before < whole / 2 ||
         before <= chain_doubt(s, s->tracks[wait->track].rank, rank))
@@ -464,16 +406,9 @@ static void chain_follow_wait(struct source *s, struct chain *c, const struct so
     else
         say(chain_add(c, "flag", CHAIN_NOWHERE, NAN, NAN), "%lld: %.70s", (long long)e->argument,
             text);
-    sqlite3_stmt *q = source_prepare(s, "SELECT producer, message FROM edge WHERE event = ?");
-    int64_t producer = 0, message = 0;
-    if (q) {
-        sqlite3_bind_int64(q, 1, e->id);
-        if (sqlite3_step(q) == SQLITE_ROW) {
-            producer = sqlite3_column_int64(q, 0);
-            message = sqlite3_column_int64(q, 1);
-        }
-    }
-    sqlite3_finalize(q);
+    QUERY q = query_ask(s->db, "SELECT producer, message FROM edge WHERE event = ?", "i", e->id);
+    long long producer = 0, message = 0;
+    query_row(q, "ii", &producer, &message);
     if (message && chain_read_message(s, "id = ?", message, 0, &m)) {
         int known = chain_event_by_id(s, m.command_event, &command);
         if (known)
@@ -498,13 +433,11 @@ static void chain_add_released(struct source *s, struct chain *c, const char *co
     char sql[160];
     struct source_event e;
     snprintf(sql, sizeof sql, "SELECT event FROM edge WHERE %s = ? LIMIT 4", condition);
-    sqlite3_stmt *q = source_prepare(s, sql);
-    if (q)
-        sqlite3_bind_int64(q, 1, id);
-    while (q && sqlite3_step(q) == SQLITE_ROW)
-        if (chain_event_by_id(s, sqlite3_column_int64(q, 0), &e))
+    long long event;
+    QUERY q = query_ask(s->db, sql, "i", id);
+    while (query_row(q, "i", &event))
+        if (chain_event_by_id(s, event, &e))
             chain_add_event(s, c, "ended", &e);
-    sqlite3_finalize(q);
 }
 
 void chain_follow(struct source *s, const struct source_event *e, struct chain *c)

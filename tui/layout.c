@@ -2,7 +2,6 @@
  * small. */
 #include "tui/layout.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

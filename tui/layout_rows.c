@@ -1,7 +1,6 @@
 /* The timeline: the ruler and the rows. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "tui/layout.h"
 

@@ -1,5 +1,6 @@
 /* Chains of waits: from a CTA's progress word to the rank that all of them wait for in the end. */
 #include "tui/live.h"
+#include "core/sentence.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -250,10 +251,10 @@ static void live_chain_say(const struct live_job *job, struct live_verdict *v)
                 first = (int)i;
         }
         live_state_text(job, (uint32_t)first, state, sizeof state);
-        int used = snprintf(v->text, sizeof v->text, "rank %d %s", first, state);
+        snprintf(v->text, sizeof v->text, "rank %d %s", first, state);
         if (ready)
-            snprintf(v->text + used, sizeof v->text - (size_t)used, "; %d rank%s ready and wait%s",
-                     ready, ready > 1 ? "s are" : " is", ready > 1 ? "" : "s");
+            mk_append(v->text, sizeof v->text, "; %d rank%s ready and wait%s", ready,
+                      ready > 1 ? "s are" : " is", ready > 1 ? "" : "s");
     } else {
         snprintf(v->text, sizeof v->text, "no CTA has waited for %s: the job goes on",
                  words_length(length, LIVE_LONG_NS));

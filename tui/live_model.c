@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tracer/reader.h"
-
 struct live_geometry live_geometry(const struct live_model *m)
 {
     struct live_geometry g = {0};

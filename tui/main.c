@@ -3,9 +3,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
+#include "core/clock.h"
 #include "tracer/reader.h"
 #include "tui/layout.h"
 #include "tui/live.h"
@@ -46,19 +45,12 @@ static void main_print_screen(struct viewer *v)
         (v->no_colour ? cells_dump_monochrome : cells_dump_attributes)(&v->cells, stdout);
 }
 
-static double main_now_ms(clockid_t clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
-
 /* The screen after the script, on stdout. */
 static int main_run_without_terminal(struct viewer *v)
 {
     int rc = main_draw(v);
     for (int i = 0; i < v->script.count && !rc && !v->model.quit; i++) {
-        double start = main_now_ms(CLOCK_MONOTONIC), cpu = main_now_ms(CLOCK_PROCESS_CPUTIME_ID);
+        uint64_t start = mk_now_ns(), cpu = mk_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
         if (v->script.keys[i].code == SCRIPT_DUMP) {
             main_print_screen(v);
             continue;
@@ -67,8 +59,8 @@ static int main_run_without_terminal(struct viewer *v)
         rc = main_draw(v);
         if (v->options.key_times)
             fprintf(stderr, "key %d ms %.2f cpu %.2f\n", v->script.keys[i].code,
-                    main_now_ms(CLOCK_MONOTONIC) - start,
-                    main_now_ms(CLOCK_PROCESS_CPUTIME_ID) - cpu);
+                    (double)(mk_now_ns() - start) / 1e6,
+                    (double)(mk_clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu) / 1e6);
     }
     if (!rc)
         main_print_screen(v);

@@ -1,8 +1,6 @@
 /* The screen's time and the files'. Of one file whose launches are the smaller part of the run,
  * what lies between them is cut out, as `mkernel trace plot` does; of two files one is shifted, so
  * that their launches lie under each other. */
-#include <math.h>
-#include <stddef.h>
 
 #include "tui/model.h"
 

@@ -1,8 +1,5 @@
 /* What each key does. */
-#include <ctype.h>
 #include <math.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "tui/model.h"

@@ -1,7 +1,5 @@
 /* The bottom line: search, filter, a time to go to, and the letters of bookmarks. */
-#include <ctype.h>
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

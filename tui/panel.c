@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tui/cells.h"
+#include "core/sentence.h"
 #include "tui/picture.h"
 #include "tui/source_private.h"
 
@@ -58,13 +59,19 @@ const char *panel_bar(char *out, int size, int width, const struct class_look *l
     return out;
 }
 
-/* Text of a column, made fit for a terminal. */
-static const char *panel_column_text(sqlite3_stmt *q, int column, char out[96])
+/* Text of a file, made fit for a terminal. */
+static const char *panel_clean(const char *text, char out[96])
 {
-    const char *text = (const char *)sqlite3_column_text(q, column);
-    snprintf(out, 96, "%s", text ? text : "");
+    snprintf(out, 96, "%s", text);
     cells_clean(out);
     return out;
+}
+
+/* Of two files, which one it is about. */
+void panel_of_file(struct panel_text *t, const struct model *m, int file)
+{
+    if (m->files == 2)
+        panel_add(t, STRONG "%c  %.120s" PLAIN, 'A' + file, source_info(m->source[file])->title);
 }
 
 static void panel_no_figures(struct panel_text *t, int before, const char *what)
@@ -79,49 +86,49 @@ static void panel_overlap(struct panel_text *t, struct model *m, int file)
     const struct row *row = model_row(m);
     int width = m->width - 74 > 60 ? 60 : m->width - 74, before; /* what the figures leave */
     char bar[512], ns[3][32];
-    if (m->files == 2)
-        panel_add(t, STRONG "%c  %.120s" PLAIN, 'A' + file, source_info(s)->title);
+    panel_of_file(t, m, file);
     panel_add(t, FAINT "rank   compute only  both  comm only  idle   exposed comm  of all comm");
     before = t->count;
-    sqlite3_stmt *q = source_prepare(
-        s, "SELECT o.rank, o.compute_only, o.both, o.comm_only, o.idle, x.exposed_ns, x.exposed "
-           "FROM overlap o JOIN exposed x USING (rank) ORDER BY o.rank");
-    while (q && sqlite3_step(q) == SQLITE_ROW) {
-        double share[OVERLAP_CLASSES] = {[OVERLAP_COMPUTE] = sqlite3_column_double(q, 1),
-                                         [OVERLAP_BOTH] = sqlite3_column_double(q, 2),
-                                         [OVERLAP_COMMUNICATION] = sqlite3_column_double(q, 3),
-                                         [OVERLAP_IDLE] = sqlite3_column_double(q, 4)};
-        int rank = sqlite3_column_int(q, 0);
-        if (row && row->rank == rank && row->file == file)
+    QUERY q = query_ask(
+        s->db,
+        "SELECT o.rank, o.compute_only, o.both, o.comm_only, o.idle, x.exposed_ns, x.exposed "
+        "FROM overlap o JOIN exposed x USING (rank) ORDER BY o.rank",
+        "");
+    double share[OVERLAP_CLASSES], exposed_ns, exposed;
+    int rank;
+    while (query_row(q, "ndddddd", &rank, &share[OVERLAP_COMPUTE], &share[OVERLAP_BOTH],
+                     &share[OVERLAP_COMMUNICATION], &share[OVERLAP_IDLE], &exposed_ns, &exposed)) {
+        int here = row && row->rank == rank;
+        if (here && row->file == file)
             t->follow = t->count;
         panel_add(
-            t, "%s%4d %12.1f %% %5.1f %% %7.1f %% %5.1f %%  %s %9.1f %%  %s",
-            row && row->rank == rank ? STRONG : PLAIN, rank, share[OVERLAP_COMPUTE],
-            share[OVERLAP_BOTH], share[OVERLAP_COMMUNICATION], share[OVERLAP_IDLE],
-            words_length_in(ns[0], 10, sqlite3_column_double(q, 5)), sqlite3_column_double(q, 6),
+            t, "%s%4d %12.1f %% %5.1f %% %7.1f %% %5.1f %%  %s %9.1f %%  %s", here ? STRONG : PLAIN,
+            rank, share[OVERLAP_COMPUTE], share[OVERLAP_BOTH], share[OVERLAP_COMMUNICATION],
+            share[OVERLAP_IDLE], words_length_in(ns[0], 10, isnan(exposed_ns) ? 0 : exposed_ns),
+            isnan(exposed) ? 0 : exposed,
             width >= 8 ? panel_bar(bar, sizeof bar, width, overlap_look, share, OVERLAP_CLASSES)
                        : "");
     }
-    sqlite3_finalize(q);
     panel_no_figures(t, before, "launches");
-    q = source_prepare(s, "SELECT epoch, ns, slowest_ns, fastest_ns, efficiency, basis FROM "
-                          "launches ORDER BY launch");
-    if (q && sqlite3_step(q) == SQLITE_ROW) {
-        panel_add(t, FAINT "epoch      launch  slowest rank  fastest rank  ideal / slowest rank");
-        do {
-            panel_add(t, PLAIN "%5lld  %s  %s  %s  %.1f %% (ideal: %s)",
-                      (long long)sqlite3_column_int64(q, 0),
-                      words_length_in(ns[0], 10, sqlite3_column_double(q, 1)),
-                      words_length_in(ns[1], 12, sqlite3_column_double(q, 2)),
-                      words_length_in(ns[2], 12, sqlite3_column_double(q, 3)),
-                      sqlite3_column_double(q, 4),
-                      sqlite3_column_text(q, 5) &&
-                              !strcmp((const char *)sqlite3_column_text(q, 5), "peak")
-                          ? "peak rates"
-                          : "its tiles or its transfers alone");
-        } while (sqlite3_step(q) == SQLITE_ROW);
+    long long epoch;
+    double all, slowest, fastest, efficiency;
+    const char *basis;
+    int first = 1;
+    QUERY launches =
+        query_ask(s->db,
+                  "SELECT epoch, ns, slowest_ns, fastest_ns, coalesce(efficiency, 0), basis FROM "
+                  "launches ORDER BY launch",
+                  "");
+    for (; query_row(launches, "iddddt", &epoch, &all, &slowest, &fastest, &efficiency, &basis);
+         first = 0) {
+        if (first)
+            panel_add(t,
+                      FAINT "epoch      launch  slowest rank  fastest rank  ideal / slowest rank");
+        panel_add(t, PLAIN "%5lld  %s  %s  %s  %.1f %% (ideal: %s)", epoch,
+                  words_length_in(ns[0], 10, all), words_length_in(ns[1], 12, slowest),
+                  words_length_in(ns[2], 12, fastest), efficiency,
+                  !strcmp(basis, "peak") ? "peak rates" : "its tiles or its transfers alone");
     }
-    sqlite3_finalize(q);
 }
 
 /* One line per role: what its CTAs' time was; rank -1: that of all ranks together. */
@@ -132,14 +139,12 @@ static void panel_roles_of(struct panel_text *t, struct model *m, int file, int 
         width = m->width < 100 ? m->width / 4 : m->width / 3;
     for (int role = 0; all && role < ROLES; role++) {
         char bar[512], parts[256] = "";
-        size_t n = 0;
         const double *share = all + ((rank < 0 ? ranks : rank) * ROLES + role) * SPAN_CLASSES;
         if (share[SPAN_IDLE] < 0)
             continue;
         for (int state = 0; state < SPAN_CLASSES; state++)
-            if (state != SPAN_IDLE && share[state] >= 0.05 && n < sizeof parts - 48)
-                n += (size_t)snprintf(parts + n, sizeof parts - n, "  %s %.1f %%",
-                                      span_look[state].name, share[state]);
+            if (state != SPAN_IDLE && share[state] >= 0.05)
+                mk_append(parts, sizeof parts, "  %s %.1f %%", span_look[state].name, share[state]);
         panel_add(t, "%-12s %s%s", source_role_name(role),
                   panel_bar(bar, sizeof bar, width, span_look, share, SPAN_CLASSES), parts);
     }
@@ -148,8 +153,7 @@ static void panel_roles_of(struct panel_text *t, struct model *m, int file, int 
 static void panel_roles(struct panel_text *t, struct model *m, int file)
 {
     const struct row *row = model_row(m);
-    if (m->files == 2)
-        panel_add(t, STRONG "%c  %.120s" PLAIN, 'A' + file, source_info(m->source[file])->title);
+    panel_of_file(t, m, file);
     if (row && row->file == file) {
         panel_add(t, STRONG "rank %d" PLAIN FAINT " (of its CTAs' time in launches)", row->rank);
         int before = t->count;
@@ -166,36 +170,35 @@ static void panel_stalls(struct panel_text *t, struct model *m, int file)
     char ns[2][32], text[3][96];
     const struct row *row = model_row(m);
     int before;
-    if (m->files == 2)
-        panel_add(t, STRONG "%c  %.120s" PLAIN, 'A' + file, source_info(s)->title);
+    panel_of_file(t, m, file);
     panel_add(t, FAINT
               "rank  role          cause              waits       total     longest  of its time");
     before = t->count;
-    sqlite3_stmt *q = source_prepare(
-        s, "SELECT rank, role, cause, count, ns, longest_ns, share FROM stalls WHERE ns > 0 "
-           "ORDER BY rank = ? DESC, rank, ns DESC LIMIT 64");
-    if (q)
-        sqlite3_bind_int(q, 1, row ? row->rank : 0);
-    while (q && sqlite3_step(q) == SQLITE_ROW)
+    const char *role, *cause, *what;
+    long long count;
+    double all, longest, share, start;
+    int rank, cta;
+    QUERY q =
+        query_ask(s->db,
+                  "SELECT rank, role, cause, count, ns, longest_ns, share FROM stalls WHERE ns > 0 "
+                  "ORDER BY rank = ? DESC, rank, ns DESC LIMIT 64",
+                  "i", (int64_t)(row ? row->rank : 0));
+    while (query_row(q, "nttiddd", &rank, &role, &cause, &count, &all, &longest, &share))
         panel_add(t, "%s%4d  %-12s  %-15s %8lld  %s  %s   %5.1f %%",
-                  row && sqlite3_column_int(q, 0) == row->rank ? PLAIN : FAINT,
-                  sqlite3_column_int(q, 0), panel_column_text(q, 1, text[0]),
-                  panel_column_text(q, 2, text[1]), (long long)sqlite3_column_int64(q, 3),
-                  words_length_in(ns[0], 10, sqlite3_column_double(q, 4)),
-                  words_length_in(ns[1], 10, sqlite3_column_double(q, 5)),
-                  sqlite3_column_double(q, 6));
-    sqlite3_finalize(q);
+                  row && rank == row->rank ? PLAIN : FAINT, rank, panel_clean(role, text[0]),
+                  panel_clean(cause, text[1]), count, words_length_in(ns[0], 10, all),
+                  words_length_in(ns[1], 10, longest), share);
     panel_no_figures(t, before, "wait that took time");
     panel_add(t, STRONG "longest waits" PLAIN FAINT "  (w goes through them)");
-    q = source_prepare(s, "SELECT rank, role, cta, start, ns, cause, waited_for FROM worst_stalls "
-                          "WHERE ns > 0 LIMIT 40");
-    while (q && sqlite3_step(q) == SQLITE_ROW)
-        panel_add(t, PLAIN "%s  rank %d %s CTA %d at %s: %s, %s",
-                  words_length_in(ns[0], 10, sqlite3_column_double(q, 4)), sqlite3_column_int(q, 0),
-                  panel_column_text(q, 1, text[0]), sqlite3_column_int(q, 2),
-                  words_time(ns[1], sqlite3_column_double(q, 3), 1000),
-                  panel_column_text(q, 5, text[1]), panel_column_text(q, 6, text[2]));
-    sqlite3_finalize(q);
+    QUERY worst =
+        query_ask(s->db,
+                  "SELECT rank, role, cta, start, ns, cause, waited_for FROM worst_stalls "
+                  "WHERE ns > 0 LIMIT 40",
+                  "");
+    while (query_row(worst, "ntnddtt", &rank, &role, &cta, &start, &all, &cause, &what))
+        panel_add(t, PLAIN "%s  rank %d %s CTA %d at %s: %s, %s", words_length_in(ns[0], 10, all),
+                  rank, panel_clean(role, text[0]), cta, words_time(ns[1], start, 1000),
+                  panel_clean(cause, text[1]), panel_clean(what, text[2]));
 }
 
 static void panel_slowest(struct panel_text *t, struct model *m, int file)
@@ -203,48 +206,47 @@ static void panel_slowest(struct panel_text *t, struct model *m, int file)
     struct source *s = m->source[file];
     char ns[5][32], text[96];
     int before;
-    if (m->files == 2)
-        panel_add(t, STRONG "%c  %.120s" PLAIN, 'A' + file, source_info(s)->title);
+    panel_of_file(t, m, file);
     panel_add(t, STRONG "messages" PLAIN FAINT
                         "  (its parts in the same unit; done: until it was completed)");
     before = t->count;
     /* `arrived` counts where a CTA waited for it: else it came earlier than somebody looked */
-    sqlite3_stmt *q = source_prepare(
-        s, "SELECT rank, peer, ns, bytes, carries, commanded, command_seen, seen_posted, CASE WHEN "
-           "waited THEN posted_arrived END, CASE WHEN waited THEN max(0, posted_completed - "
-           "posted_arrived) ELSE posted_completed END FROM slowest_messages LIMIT 20");
-    while (q && sqlite3_step(q) == SQLITE_ROW) {
+    double whole, bytes, start, part[4];
+    const char *carries;
+    int rank, peer, cta, slab;
+    QUERY q = query_ask(
+        s->db,
+        "SELECT rank, peer, ns, bytes, carries, commanded, command_seen, seen_posted, CASE WHEN "
+        "waited THEN posted_arrived END, CASE WHEN waited THEN max(0, posted_completed - "
+        "posted_arrived) ELSE posted_completed END FROM slowest_messages LIMIT 20",
+        "");
+    while (query_row(q, "nnddtddddd", &rank, &peer, &whole, &bytes, &carries, &start, &part[0],
+                     &part[1], &part[2], &part[3])) {
         static const char *const names[] = {"ring", "proxy", "network", "done"};
         char parts[160] = "";
-        double whole = sqlite3_column_double(q, 2);
-        size_t n = 0;
         for (int i = 0; i < 4; i++)
-            if (sqlite3_column_type(q, 6 + i) != SQLITE_NULL)
-                n += (size_t)snprintf(parts + n, sizeof parts - n, " %s %s %s", n ? "+" : "=",
-                                      words_part(ns[3], sqlite3_column_double(q, 6 + i), whole),
-                                      names[i]);
+            if (!isnan(part[i]))
+                mk_append(parts, sizeof parts, " %s %s %s", *parts ? "+" : "=",
+                          words_part(ns[3], part[i], whole), names[i]);
         panel_add(t, PLAIN "%s  rank %d → %d  %s  %s at %s%s", words_length_in(ns[0], 10, whole),
-                  sqlite3_column_int(q, 0), sqlite3_column_int(q, 1),
-                  words_bytes(ns[1], sqlite3_column_double(q, 3)), panel_column_text(q, 4, text),
-                  words_time(ns[2], sqlite3_column_double(q, 5), 1000), parts);
+                  rank, peer, words_bytes(ns[1], bytes), panel_clean(carries, text),
+                  words_time(ns[2], isnan(start) ? 0 : start, 1000), parts);
     }
-    sqlite3_finalize(q);
     panel_no_figures(t, before, "messages");
     panel_add(t, STRONG "tiles");
     before = t->count;
-    q = source_prepare(
-        s, "SELECT rank, cta, epoch, start, ns, tile, slab, row, col FROM slowest_tiles LIMIT 20");
-    while (q && sqlite3_step(q) == SQLITE_ROW)
+    long long epoch, tile, first, col;
+    QUERY tiles = query_ask(
+        s->db,
+        "SELECT rank, cta, epoch, start, ns, tile, slab, row, col FROM slowest_tiles LIMIT 20", "");
+    while (query_row(tiles, "nniddinii", &rank, &cta, &epoch, &start, &whole, &tile, &slab, &first,
+                     &col))
         panel_add(
             t,
             PLAIN
             "%s  rank %d CTA %d at %s  tile %lld: shard %d, row %lld, column %lld  epoch %lld",
-            words_length_in(ns[0], 10, sqlite3_column_double(q, 4)), sqlite3_column_int(q, 0),
-            sqlite3_column_int(q, 1), words_time(ns[1], sqlite3_column_double(q, 3), 1000),
-            (long long)sqlite3_column_int64(q, 5), sqlite3_column_int(q, 6),
-            (long long)sqlite3_column_int64(q, 7), (long long)sqlite3_column_int64(q, 8),
-            (long long)sqlite3_column_int64(q, 2));
-    sqlite3_finalize(q);
+            words_length_in(ns[0], 10, whole), rank, cta, words_time(ns[1], start, 1000), tile,
+            slab, first, col, epoch);
     panel_no_figures(t, before, "tiles");
 }
 
@@ -262,38 +264,35 @@ static void panel_critical(struct panel_text *t, struct model *m, int file)
               STRONG "What fixed the end of the launch of epoch %lld" PLAIN FAINT
                      "  (the step at the cursor is marked)",
               (long long)s->launches[launch].epoch);
-    sqlite3_stmt *q = source_prepare(
-        s, "SELECT what, coalesce(role, ''), steps, ns, share FROM critical_share LIMIT 5");
+    const char *what, *role, *about;
+    double share, start, length;
+    long long cta;
+    int step, rank;
+    QUERY q = query_ask(s->db, "SELECT what, role, share FROM critical_share LIMIT 5", "");
     char sums[512] = "";
     size_t n = 0;
-    while (q && sqlite3_step(q) == SQLITE_ROW && n < sizeof sums - 128)
+    while (n < sizeof sums - 128 && query_row(q, "ttd", &what, &role, &share))
         n += (size_t)snprintf(sums + n, sizeof sums - n, "%s%s%s%s %.1f %%", n ? ", " : "",
-                              panel_column_text(q, 0, text[0]),
-                              *panel_column_text(q, 1, text[1]) ? " of " : "", text[1],
-                              sqlite3_column_double(q, 4));
-    sqlite3_finalize(q);
+                              panel_clean(what, text[0]), *role ? " of " : "",
+                              panel_clean(role, text[1]), share);
     panel_add(t, "all launches: %s", n ? sums : "not computed");
     int before = t->count;
-    q = source_prepare(s, "SELECT step, rank, coalesce(role, ''), cta, what, start, ns, "
-                          "coalesce(text, '') FROM critical_path "
-                          "WHERE launch = ? ORDER BY step LIMIT 380");
-    if (q)
-        sqlite3_bind_int64(q, 1, s->launch_id[launch]);
-    while (q && sqlite3_step(q) == SQLITE_ROW) {
-        double start = sqlite3_column_double(q, 5), length = sqlite3_column_double(q, 6);
+    QUERY path = query_ask(s->db,
+                           "SELECT step, rank, role, cta, what, start, ns, text FROM critical_path "
+                           "WHERE launch = ? ORDER BY step LIMIT 380",
+                           "i", s->launch_id[launch]);
+    while (query_row(path, "nntotddt", &step, &rank, &role, &cta, &what, &start, &length, &about)) {
         int here = start <= now && now < start + length;
         if (here)
             t->follow = t->count;
-        char cta[24] = "";
-        if (sqlite3_column_type(q, 3) != SQLITE_NULL)
-            snprintf(cta, sizeof cta, "CTA %d", sqlite3_column_int(q, 3));
+        char name[32] = "";
+        if (cta != QUERY_NONE)
+            snprintf(name, sizeof name, "CTA %lld", cta);
         panel_add(t, "%s%s%4d  %s %s  rank %d %s %s  %-8s %s", here ? STRONG : PLAIN,
-                  here ? "▶" : " ", sqlite3_column_int(q, 0), words_time_in(ns[0], 12, start, 10),
-                  words_length_in(ns[1], 10, length), sqlite3_column_int(q, 1),
-                  panel_column_text(q, 2, text[0]), cta, panel_column_text(q, 4, text[1]),
-                  panel_column_text(q, 7, text[2]));
+                  here ? "▶" : " ", step, words_time_in(ns[0], 12, start, 10),
+                  words_length_in(ns[1], 10, length), rank, panel_clean(role, text[0]), name,
+                  panel_clean(what, text[1]), panel_clean(about, text[2]));
     }
-    sqlite3_finalize(q);
     panel_no_figures(t, before, "critical path of this launch");
 }
 

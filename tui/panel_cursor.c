@@ -1,9 +1,9 @@
 /* The panels that follow the cursor: what lies under it and why, and the figures of a range. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "tui/cells.h"
+#include "core/sentence.h"
 #include "tui/picture.h"
 
 #define RANGE_PARTS                                                                                \
@@ -64,7 +64,6 @@ static void panel_cursor_detail_group(struct panel_text *t, struct model *m, con
     for (int role = row->kind == ROW_RANK ? 0 : row->role;
          role < (row->kind == ROW_RANK ? ROLES : row->role + 1); role++) {
         char parts[256] = "";
-        size_t n = 0;
         struct source_group g = {row->rank, role, -1};
         if (m->filtering && m->filter.roles && !(m->filter.roles >> role & 1))
             continue;
@@ -72,9 +71,8 @@ static void panel_cursor_detail_group(struct panel_text *t, struct model *m, con
             return;
         for (int i = 0; i < SPAN_CLASSES; i++) {
             wide[i] = share[i];
-            if (share[i] >= 0.005f && n < sizeof parts - 48)
-                n += (size_t)snprintf(parts + n, sizeof parts - n, "  %s %.0f %%",
-                                      span_look[i].name, 100 * share[i]);
+            if (share[i] >= 0.005f)
+                mk_append(parts, sizeof parts, "  %s %.0f %%", span_look[i].name, 100 * share[i]);
         }
         if (wide[0] >= 0.9999 && row->kind != ROW_ROLE)
             continue;

@@ -47,8 +47,7 @@ void panel_why(struct panel_text *t, struct model *m, int file)
 {
     struct source *s = m->source[file];
     char ns[2][32];
-    if (m->files == 2)
-        panel_add(t, STRONG "%c  %.120s" PLAIN, 'A' + file, source_info(s)->title);
+    panel_of_file(t, m, file);
     if (!s->info.launches) {
         panel_add(t, FAINT "no launches in this trace");
         return;

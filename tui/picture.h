@@ -43,6 +43,8 @@ void panel_fetch(struct panel_text *t, struct model *m);
 void panel_detail(struct panel_text *t, struct model *m);
 void panel_range(struct panel_text *t, struct model *m);
 void panel_why(struct panel_text *t, struct model *m, int file);
+/* Of two files, which one it is about. */
+void panel_of_file(struct panel_text *t, const struct model *m, int file);
 void panel_add(struct panel_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Marks for panel_add's text. */

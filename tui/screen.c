@@ -1,4 +1,5 @@
 #include "tui/screen.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -144,18 +145,15 @@ int screen_open(const struct screen_options *options, char *error, int error_siz
 {
     int status = 0;
     const char *term = getenv("TERM");
-    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
-        snprintf(error, (size_t)error_size,
-                 "the viewer needs a terminal; --dump-screen prints a screen without one");
-        return -ENOTTY;
-    }
-    if (!term || !*term || setupterm(NULL, STDOUT_FILENO, &status) != OK || !cursor_address) {
-        snprintf(error, (size_t)error_size,
-                 "terminal type '%.40s' cannot place the cursor; set TERM, or use --dump-screen "
-                 "or `mkernel trace summary`",
-                 term ? term : "");
-        return -ENODEV;
-    }
+    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
+        return mk_fail(-ENOTTY, error, (size_t)error_size,
+                       "the viewer needs a terminal; --dump-screen prints a screen without one");
+    if (!term || !*term || setupterm(NULL, STDOUT_FILENO, &status) != OK || !cursor_address)
+        return mk_fail(
+            -ENODEV, error, (size_t)error_size,
+            "terminal type '%.40s' cannot place the cursor; set TERM, or use --dump-screen "
+            "or `mkernel trace summary`",
+            term ? term : "");
     if (pipe(tty.pipe)) {
         status = -errno;
         snprintf(error, (size_t)error_size, "cannot make a pipe: %s", strerror(-status));
@@ -175,8 +173,8 @@ int screen_open(const struct screen_options *options, char *error, int error_siz
     if (!tty.screen) {
         if (tty.out)
             fclose(tty.out);
-        snprintf(error, (size_t)error_size, "terminal type '%.40s' is not known here", term);
-        return -ENODEV;
+        return mk_fail(-ENODEV, error, (size_t)error_size,
+                       "terminal type '%.40s' is not known here", term);
     }
     tty.open = 1;
     screen_catch_signals();

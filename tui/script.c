@@ -1,4 +1,5 @@
 #include "tui/script.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -92,11 +93,9 @@ int script_read(struct script *s, const char *path, char *error, int error_size)
     int number = 0, rc = 0;
     *s = (struct script){0};
     FILE *f = fopen(path, "r");
-    if (!f) {
-        rc = -errno;
-        snprintf(error, (size_t)error_size, "cannot read script '%s': %s", path, strerror(-rc));
-        return rc;
-    }
+    if (!f)
+        return mk_fail(-errno, error, (size_t)error_size, "cannot read script '%s': %s", path,
+                       strerror(errno));
     while (!rc && fgets(line, sizeof line, f)) {
         number++;
         line[strcspn(line, "\r\n")] = 0;

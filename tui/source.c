@@ -9,55 +9,42 @@
 
 _Static_assert(ROLES == MK_ROLES, "the viewer's roles are core's");
 
-sqlite3_stmt *source_prepare(struct source *s, const char *sql)
-{
-    sqlite3_stmt *q = NULL;
-    return sqlite3_prepare_v2(s->db, sql, -1, &q, NULL) == SQLITE_OK ? q : NULL;
-}
-
-static void source_copy_text(char *out, int size, const unsigned char *text)
-{
-    snprintf(out, (size_t)size, "%s", text ? (const char *)text : "");
-    cells_clean(out);
-}
-
 static int64_t source_one_number(struct source *s, const char *sql)
 {
-    sqlite3_stmt *q = source_prepare(s, sql);
-    int64_t value = q && sqlite3_step(q) == SQLITE_ROW ? sqlite3_column_int64(q, 0) : -1;
-    sqlite3_finalize(q);
-    return value;
+    return query_integer(s->db, -1, sql, "");
 }
 
 static int source_read_run(struct source *s)
 {
     struct source_info *i = &s->info;
-    sqlite3_stmt *q =
-        source_prepare(s, "SELECT op, shape, source, executor || coalesce(' ' || " TRACE_ENGINE
-                          ", ''), coalesce(fabric, ''), coalesce(nic, ''), nodes, gpus, "
-                          "duration_ns, events, messages, dropped, residual_ns FROM run");
-    if (!q || sqlite3_step(q) != SQLITE_ROW) {
-        sqlite3_finalize(q);
-        return -EBADMSG;
-    }
+    const char *column[6];
     char text[6][48];
-    for (int c = 0; c < 6; c++)
-        source_copy_text(text[c], sizeof text[c], sqlite3_column_text(q, c));
+    long long end, uncertainty;
+    int nodes, gpus;
+    QUERY q = query_ask(s->db,
+                        "SELECT op, shape, source, executor || coalesce(' ' || " TRACE_ENGINE
+                        ", ''), fabric, nic, nodes, gpus, duration_ns, events, messages, dropped, "
+                        "residual_ns FROM run",
+                        "");
+    long long events, messages, dropped;
+    if (!query_row(q, "ttttttnniiiio", &column[0], &column[1], &column[2], &column[3], &column[4],
+                   &column[5], &nodes, &gpus, &end, &events, &messages, &dropped, &uncertainty))
+        return -EBADMSG;
+    for (int c = 0; c < 6; c++) {
+        snprintf(text[c], sizeof text[c], "%s", column[c]);
+        cells_clean(text[c]);
+    }
+    int measured = !strcmp(text[2], "measured");
     snprintf(i->title, sizeof i->title, "%s %s", text[0], text[1]);
-    snprintf(i->setting, sizeof i->setting, "%d×%d %s%s%s%s%s%s", sqlite3_column_int(q, 6),
-             sqlite3_column_int(q, 7), text[3], strcmp(text[2], "measured") ? " " : "",
-             strcmp(text[2], "measured") ? text[2] : "", text[4][0] ? " " : "", text[4],
-             text[5][0] ? "/" : "");
-    size_t used = strlen(i->setting);
-    snprintf(i->setting + used, sizeof i->setting - used, "%s", text[5]);
-    i->end = (double)sqlite3_column_int64(q, 8);
-    i->events = sqlite3_column_int64(q, 9);
-    i->messages = sqlite3_column_int64(q, 10);
-    i->dropped = sqlite3_column_int64(q, 11);
-    i->uncertainty =
-        sqlite3_column_type(q, 12) == SQLITE_NULL ? -1 : (double)sqlite3_column_int64(q, 12);
+    snprintf(i->setting, sizeof i->setting, "%d×%d %s%s%s%s%s%s%s", nodes, gpus, text[3],
+             measured ? "" : " ", measured ? "" : text[2], text[4][0] ? " " : "", text[4],
+             text[5][0] ? "/" : "", text[5]);
+    i->end = (double)end;
+    i->events = events;
+    i->messages = messages;
+    i->dropped = dropped;
+    i->uncertainty = uncertainty == QUERY_NONE ? -1 : (double)uncertainty;
     i->end = i->end < 1 ? 1 : i->end;
-    sqlite3_finalize(q);
     i->ranks = (int)source_one_number(s, "SELECT max(id) + 1 FROM rank");
     return i->ranks > 0 && i->ranks <= (int)MK_MAX_RANKS ? 0 : -EBADMSG;
 }
@@ -73,34 +60,33 @@ static int source_read_ranks(struct source *s)
     s->uncertainty = calloc(ranks, sizeof *s->uncertainty);
     if (!s->rank_track || !s->role_track || !s->leaves || !s->link || !s->node || !s->uncertainty)
         return -ENOMEM;
-    sqlite3_stmt *q = source_prepare(s, "SELECT id, node FROM rank");
-    while (q && sqlite3_step(q) == SQLITE_ROW)
-        if (sqlite3_column_int64(q, 0) >= 0)
-            s->node[sqlite3_column_int64(q, 0)] = sqlite3_column_int(q, 1);
-    sqlite3_finalize(q);
-    q = source_prepare(s, "SELECT rank, sum(residual_ns) FROM clock GROUP BY rank");
+    long long rank, id;
+    double value;
+    const char *kind;
+    int node;
+    QUERY q = query_ask(s->db, "SELECT id, node FROM rank", "");
+    while (query_row(q, "in", &rank, &node))
+        if (rank >= 0)
+            s->node[rank] = node;
+    QUERY clocks = query_ask(s->db, "SELECT rank, sum(residual_ns) FROM clock GROUP BY rank", "");
     for (size_t r = 0; r < ranks; r++)
         s->uncertainty[r] = -1;
-    while (q && sqlite3_step(q) == SQLITE_ROW) {
-        int64_t rank = sqlite3_column_int64(q, 0);
+    while (query_row(clocks, "id", &rank, &value))
         if (rank >= 0 && rank < s->info.ranks)
-            s->uncertainty[rank] = sqlite3_column_double(q, 1);
-    }
-    sqlite3_finalize(q);
-    q = source_prepare(
-        s, "SELECT id, rank, kind, peak_bytes FROM link WHERE direction = 'out' AND transfers > 0");
-    while (q && sqlite3_step(q) == SQLITE_ROW) {
-        int64_t rank = sqlite3_column_int64(q, 1);
-        const char *kind = (const char *)sqlite3_column_text(q, 2);
-        if (rank < 0 || rank >= s->info.ranks || !kind)
+            s->uncertainty[rank] = value;
+    QUERY links =
+        query_ask(s->db,
+                  "SELECT id, rank, kind, peak_bytes FROM link WHERE direction = 'out' AND "
+                  "transfers > 0",
+                  "");
+    while (query_row(links, "iitd", &id, &rank, &kind, &value)) {
+        if (rank < 0 || rank >= s->info.ranks || !*kind)
             continue;
         int nic = strcmp(kind, "nvlink") != 0;
-        s->link[rank * 2 + nic] = (struct source_link_row){sqlite3_column_int64(q, 0),
-                                                           (double)sqlite3_column_int64(q, 3)};
+        s->link[rank * 2 + nic] = (struct source_link_row){id, value};
         s->info.nic |= nic;
         s->info.nvlink |= !nic;
     }
-    sqlite3_finalize(q);
     return 0;
 }
 
@@ -153,50 +139,49 @@ static int source_read_tracks(struct source *s)
         free(empty);
         return -ENOMEM;
     }
-    sqlite3_stmt *q =
-        source_prepare(s, "SELECT id, kind, rank, coalesce(role, -1), coalesce(cta, -1), "
-                          "coalesce(warp, -1), leaves, EXISTS (SELECT 1 FROM track c WHERE "
-                          "c.parent = t.id), events FROM track t WHERE id >= 0");
-    int n = 0;
-    while (q && n < count && sqlite3_step(q) == SQLITE_ROW) {
-        const char *kind = (const char *)sqlite3_column_text(q, 1);
-        struct source_track t = {sqlite3_column_int(q, 2), sqlite3_column_int(q, 3),
-                                 sqlite3_column_int(q, 4), sqlite3_column_int(q, 5),
-                                 sqlite3_column_int64(q, 0)};
-        if (kind && strcmp(kind, "warp"))
+    QUERY q = query_ask(s->db,
+                        "SELECT id, kind, rank, coalesce(role, -1), coalesce(cta, -1), "
+                        "coalesce(warp, -1), leaves, EXISTS (SELECT 1 FROM track c WHERE "
+                        "c.parent = t.id), events FROM track t WHERE id >= 0",
+                        "");
+    struct source_track t;
+    const char *kind;
+    long long id, events;
+    int n = 0, leaves, inner;
+    while (n < count && query_row(q, "itnnnnnni", &id, &kind, &t.rank, &t.role, &t.cta, &t.warp,
+                                  &leaves, &inner, &events)) {
+        t.id = id;
+        if (strcmp(kind, "warp"))
             t.warp = -1; /* the CTA has this track alone */
-        if (!kind || t.rank < 0 || t.rank >= s->info.ranks || t.role >= ROLES)
+        if (!*kind || t.rank < 0 || t.rank >= s->info.ranks || t.role >= ROLES)
             continue;
         /* rows of a damaged table need not lie in order, so `ids` need not be the largest */
         if (t.id < 0 || t.id > ids)
             continue;
         if (!strcmp(kind, "rank")) {
             s->rank_track[t.rank] = t.id;
-            s->leaves[t.rank] = sqlite3_column_int(q, 6);
+            s->leaves[t.rank] = leaves;
         } else if (!strcmp(kind, "role") && t.role >= 0) {
             s->role_track[t.rank * ROLES + t.role] = t.id;
-            s->leaves[s->info.ranks + t.rank * ROLES + t.role] = sqlite3_column_int(q, 6);
-        } else if (t.role >= 0 && !sqlite3_column_int(q, 7)) {
+            s->leaves[s->info.ranks + t.rank * ROLES + t.role] = leaves;
+        } else if (t.role >= 0 && !inner) {
             s->tracks[n++] = t;
-            empty[t.id] = sqlite3_column_int64(q, 8) == 0;
+            empty[t.id] = events == 0;
         }
     }
-    sqlite3_finalize(q);
     qsort(s->tracks, (size_t)n, sizeof *s->tracks, source_compare_tracks);
     s->info.tracks = n = source_drop_empty(s->tracks, n, empty);
     free(empty);
-    q = source_prepare(
-        s, "SELECT longest_ns, events, coalesce(end - start, 0) FROM track WHERE id = ?");
-    for (int i = 0; q && i < n; i++) {
-        sqlite3_reset(q);
-        sqlite3_bind_int64(q, 1, s->tracks[i].id);
-        if (sqlite3_step(q) == SQLITE_ROW) {
-            s->longest[i] = (double)sqlite3_column_int64(q, 0);
-            s->rate[i] =
-                (double)sqlite3_column_int64(q, 1) / (1 + (double)sqlite3_column_int64(q, 2));
-        }
+    QUERY rates =
+        query_ask(s->db,
+                  "SELECT coalesce(longest_ns, 0), 1.0 * events / (1 + coalesce(end - start, 0)) "
+                  "FROM track WHERE id = ?",
+                  "");
+    for (int i = 0; rates && i < n; i++) {
+        sqlite3_reset(rates);
+        sqlite3_bind_int64(rates, 1, s->tracks[i].id);
+        query_row(rates, "dd", &s->longest[i], &s->rate[i]);
     }
-    sqlite3_finalize(q);
     return 0;
 }
 
@@ -208,49 +193,54 @@ static int source_read_launches(struct source *s)
     s->launch_plan = calloc((size_t)(count < 0 ? 0 : count) + 1, sizeof *s->launch_plan);
     if (!s->launches || !s->launch_id || !s->launch_plan)
         return -ENOMEM;
-    sqlite3_stmt *q = source_prepare(
-        s, "SELECT launch, plan, epoch, start, \"end\" FROM launches ORDER BY start, launch");
-    int n = 0;
-    while (q && n < count && sqlite3_step(q) == SQLITE_ROW) {
-        s->launch_id[n] = sqlite3_column_int64(q, 0);
-        s->launch_plan[n] = sqlite3_column_int64(q, 1);
-        s->launches[n] =
-            (struct source_launch){sqlite3_column_int64(q, 2), (double)sqlite3_column_int64(q, 3),
-                                   (double)sqlite3_column_int64(q, 4)};
-        n++;
+    QUERY q = query_ask(
+        s->db, "SELECT launch, plan, epoch, start, \"end\" FROM launches ORDER BY start, launch",
+        "");
+    long long id, plan, epoch;
+    double start, end, ns;
+    int n = 0, leaves;
+    for (; n < count && query_row(q, "iiidd", &id, &plan, &epoch, &start, &end); n++) {
+        s->launch_id[n] = id;
+        s->launch_plan[n] = plan;
+        s->launches[n] = (struct source_launch){epoch, start, end};
     }
-    sqlite3_finalize(q);
     s->info.launches = n;
-    q = source_prepare(s, "SELECT ns, leaves FROM zoom ORDER BY level");
-    while (q && s->levels < MAX_LEVELS && sqlite3_step(q) == SQLITE_ROW) {
-        if (!sqlite3_column_int(q, 1))
+    QUERY zoom = query_ask(s->db, "SELECT ns, leaves FROM zoom ORDER BY level", "");
+    while (s->levels < MAX_LEVELS && query_row(zoom, "dn", &ns, &leaves)) {
+        if (!leaves)
             s->leaf_from = s->levels + 1;
-        s->level_ns[s->levels++] = (double)sqlite3_column_int64(q, 0);
+        s->level_ns[s->levels++] = ns;
     }
-    sqlite3_finalize(q);
     return 0;
 }
 
 static int source_prepare_all(struct source *s)
 {
-    s->level =
-        source_prepare(s, "SELECT bucket, tile, copy, command, reduce, wait_data + wait_credit, "
-                          "wait_backpressure, wait_network "
-                          /* enum span_class from 1 on */
-                          "FROM level WHERE level = ? AND track = ? AND bucket BETWEEN ? AND ?");
-    s->overlap = source_prepare(
-        s, "SELECT bucket, compute_only, comm_only, both FROM overlap_level WHERE level = ? AND "
-           "rank = ? AND bucket BETWEEN ? AND ?");
-    s->flow = source_prepare(s, "SELECT bucket, in_flight FROM flow WHERE level = ? AND link = ? "
-                                "AND bucket BETWEEN ? AND ?");
-    s->events = source_prepare(
-        s,
+    s->level = query_ask(s->db,
+                         "SELECT bucket, tile, copy, command, reduce, wait_data + wait_credit, "
+                         "wait_backpressure, wait_network "
+                         /* enum span_class from 1 on */
+                         "FROM level WHERE level = ? AND track = ? AND bucket BETWEEN ? AND ?",
+                         "");
+    s->overlap = query_ask(
+        s->db,
+        "SELECT bucket, compute_only, comm_only, both FROM overlap_level WHERE level = ? AND "
+        "rank = ? AND bucket BETWEEN ? AND ?",
+        "");
+    s->flow = query_ask(s->db,
+                        "SELECT bucket, in_flight FROM flow WHERE level = ? AND link = ? "
+                        "AND bucket BETWEEN ? AND ?",
+                        "");
+    s->events = query_ask(
+        s->db,
         "SELECT start, ns, kind, cause FROM event WHERE track = ?1 AND start < ?3 AND start >= "
         "max(?2, coalesce((SELECT start FROM event WHERE track = ?1 AND start <= ?4 ORDER BY start "
-        "DESC LIMIT 1 OFFSET 15), ?2))");
-    s->at = source_prepare(
-        s, "SELECT " EVENT_COLUMNS
-           " FROM event WHERE track = ? AND start <= ? ORDER BY start DESC LIMIT 16");
+        "DESC LIMIT 1 OFFSET 15), ?2))",
+        "");
+    s->at = query_ask(s->db,
+                      "SELECT " EVENT_COLUMNS
+                      " FROM event WHERE track = ? AND start <= ? ORDER BY start DESC LIMIT 16",
+                      "");
     return s->level && s->overlap && s->flow && s->events && s->at ? 0 : -EBADMSG;
 }
 
@@ -373,19 +363,19 @@ const double *source_role_shares(struct source *s)
         return s->role_share;
     for (size_t i = 0; i < groups; i++)
         s->role_share[i * SPAN_CLASSES] = -1;
-    sqlite3_stmt *q = source_prepare(s, sql);
-    while (q && sqlite3_step(q) == SQLITE_ROW) {
-        int rank = sqlite3_column_int(q, 0), role = sqlite3_column_int(q, 1);
-        int state = span_class_of(sqlite3_column_int(q, 2), sqlite3_column_int(q, 3));
+    QUERY q = query_ask(s->db, sql, "");
+    int rank, role, kind, cause;
+    double part;
+    while (query_row(q, "nnnnd", &rank, &role, &kind, &cause, &part)) {
+        int state = span_class_of(kind, cause);
         if (rank < -1 || rank >= s->info.ranks || role < 0 || role >= ROLES)
             continue;
         size_t group = (size_t)(rank < 0 ? s->info.ranks : rank) * ROLES + (size_t)role;
         double *share = &s->role_share[group * SPAN_CLASSES];
         share[SPAN_IDLE] = 0;
         if (state != SPAN_IDLE)
-            share[state] += sqlite3_column_double(q, 4);
+            share[state] += part;
     }
-    sqlite3_finalize(q);
     for (size_t i = 0; i < groups; i++) { /* what is left of the whole is idle */
         double *share = &s->role_share[i * SPAN_CLASSES], busy = 0;
         for (int state = 1; state < SPAN_CLASSES; state++)

@@ -2,6 +2,7 @@
 #ifndef MK_TUI_SOURCE_PRIVATE_H
 #define MK_TUI_SOURCE_PRIVATE_H
 
+#include "tracer/query.h"
 #include "tracer/reader.h"
 #include "tracer/why.h"
 #include "tui/source.h"
@@ -37,11 +38,9 @@ struct source {
     sqlite3_stmt *level, *overlap, *flow, *events, *at;
 };
 
-/* Prepares a statement; NULL where the file cannot be asked. */
-sqlite3_stmt *source_prepare(struct source *s, const char *sql);
-
-/* Reads an event off columns id, track, start, ns, kind, cause, argument, launch, peer of a row. */
+/* Reads an event off columns id, track, start, ns, kind, cause, argument, launch, peer of the next
+ * row. 0: there is none more. */
 #define EVENT_COLUMNS "id, track, start, ns, kind, cause, argument, launch, peer"
-void source_read_event(const struct source *s, sqlite3_stmt *q, struct source_event *out);
+int source_read_event(const struct source *s, sqlite3_stmt *q, struct source_event *out);
 
 #endif

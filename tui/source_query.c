@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "core/clock.h"
 #include "tui/source_private.h"
 
 #define EXACT_EVENTS                                                                               \
@@ -51,29 +51,31 @@ static void source_query_leaves_of(const struct source *s, struct source_group g
     }
 }
 
-void source_read_event(const struct source *s, sqlite3_stmt *q, struct source_event *e)
+int source_read_event(const struct source *s, sqlite3_stmt *q, struct source_event *e)
 {
-    *e = (struct source_event){.id = sqlite3_column_int64(q, 0),
-                               .track = source_query_track_index(s, sqlite3_column_int64(q, 1)),
-                               .start = (double)sqlite3_column_int64(q, 2),
-                               .kind = sqlite3_column_int(q, 4),
-                               .cause = sqlite3_column_int(q, 5),
-                               .argument = sqlite3_column_int64(q, 6),
-                               .launch = -1,
+    long long id, track, argument, launch, peer;
+    double start, ns;
+    int kind, cause;
+    if (!query_row(q, "iiddnnioo", &id, &track, &start, &ns, &kind, &cause, &argument, &launch,
+                   &peer))
+        return 0;
+    *e = (struct source_event){.id = id,
+                               .track = source_query_track_index(s, track),
+                               .start = start,
+                               .end = start + ns,
+                               .kind = kind,
+                               .cause = cause,
+                               .argument = argument,
+                               .launch = launch == QUERY_NONE ? -1 : launch,
                                .epoch = -1,
                                .plan = -1,
-                               .peer = -1};
-    e->end = e->start + (double)sqlite3_column_int64(q, 3);
-    if (sqlite3_column_type(q, 8) != SQLITE_NULL)
-        e->peer = sqlite3_column_int(q, 8);
-    if (sqlite3_column_type(q, 7) == SQLITE_NULL)
-        return;
-    e->launch = sqlite3_column_int64(q, 7);
+                               .peer = peer == QUERY_NONE ? -1 : (int)peer};
     for (int i = 0; i < s->info.launches; i++)
-        if (s->launch_id[i] == e->launch) {
+        if (e->launch >= 0 && s->launch_id[i] == e->launch) {
             e->epoch = s->launches[i].epoch;
             e->plan = s->launch_plan[i];
         }
+    return 1;
 }
 
 /* Adds `value` ns of [a, b), spread evenly, to the columns that it touches. */
@@ -140,15 +142,14 @@ static int source_query_add_events(struct source *s, int track, double t0, doubl
     sqlite3_bind_int64(q, 2, (int64_t)floor(t0 - s->longest[track]));
     sqlite3_bind_int64(q, 3, (int64_t)ceil(t0 + step * columns));
     sqlite3_bind_int64(q, 4, (int64_t)floor(t0));
-    int rc;
-    while ((rc = sqlite3_step(q)) == SQLITE_ROW) {
-        double a = (double)sqlite3_column_int64(q, 0), ns = (double)sqlite3_column_int64(q, 1);
-        int state = span_class_of(sqlite3_column_int(q, 2), sqlite3_column_int(q, 3));
+    double a, ns;
+    int kind, cause;
+    while (query_row(q, "ddnn", &a, &ns, &kind, &cause)) {
+        int state = span_class_of(kind, cause);
         if (state != SPAN_IDLE)
             source_query_spread(out + state, SPAN_CLASSES, columns, t0, step, a, a + ns, ns);
     }
-    sqlite3_reset(q);
-    return rc == SQLITE_DONE ? 0 : -EIO;
+    return sqlite3_reset(q) ? -EIO : 0;
 }
 
 /* CTAs of a group; a single track counts for one. */
@@ -245,12 +246,11 @@ int source_event_at(struct source *s, int track, double time, struct source_even
 {
     sqlite3_stmt *q = s->at;
     struct source_event e;
-    int found = 0, rc;
+    int found = 0;
     sqlite3_reset(q);
     sqlite3_bind_int64(q, 1, s->tracks[track].id);
     sqlite3_bind_int64(q, 2, (int64_t)floor(time));
-    while ((rc = sqlite3_step(q)) == SQLITE_ROW) {
-        source_read_event(s, q, &e);
+    while (source_read_event(s, q, &e)) {
         if (!found || e.end > time) {
             *out = e;
             found = 1;
@@ -258,8 +258,7 @@ int source_event_at(struct source *s, int track, double time, struct source_even
         if (e.end > time)
             break;
     }
-    sqlite3_reset(q);
-    return rc == SQLITE_ROW || rc == SQLITE_DONE ? found : -EIO;
+    return sqlite3_reset(q) ? -EIO : found;
 }
 
 /* The conditions of a query as SQL over `event`. Numbers only: nothing typed reaches the text. */
@@ -311,13 +310,6 @@ static void source_query_conditions(const struct source *s, const struct query *
 #undef ADD
 }
 
-static int64_t source_query_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* One window of a search: starts in (near, far] in the direction's sense. */
 struct search {
     sqlite3_stmt *q;
@@ -325,7 +317,8 @@ struct search {
     const struct query *want;
     const struct source_event
         *from; /* starts at near's edge: of its ns, only what comes after it in order; or NULL */
-    int64_t near, far, deadline;
+    int64_t near, far;
+    uint64_t deadline;
     int direction;
 };
 
@@ -342,7 +335,7 @@ static int source_query_find_in(struct source *s, struct search *w, struct sourc
             (w->group.rank >= 0 && t->rank != w->group.rank) ||
             (w->group.role >= 0 && t->role != w->group.role))
             continue;
-        if (source_query_now_ns() > w->deadline)
+        if (mk_now_ns() > w->deadline)
             return -EAGAIN;
         int64_t near = w->near, low_id = -1, at = INT64_MIN;
         if (w->from && (forward ? i >= w->from->track : i <= w->from->track)) {
@@ -358,14 +351,12 @@ static int source_query_find_in(struct source *s, struct search *w, struct sourc
         sqlite3_bind_int64(w->q, 3, forward ? w->far : near - 1);
         sqlite3_bind_int64(w->q, 4, at);
         sqlite3_bind_int64(w->q, 5, low_id);
-        int rc = sqlite3_step(w->q);
-        if (rc == SQLITE_ROW) {
-            source_read_event(s, w->q, best);
+        if (source_read_event(s, w->q, best)) {
             found = 1;
             w->far = (int64_t)best->start - w->direction;
-        } else if (rc != SQLITE_DONE) {
-            return -EIO;
         }
+        if (sqlite3_reset(w->q))
+            return -EIO;
     }
     return found;
 }
@@ -382,11 +373,11 @@ int source_find(struct source *s, struct source_group g, const struct query *wan
              " FROM event WHERE track = ?1 AND start BETWEEN ?2 AND ?3 AND NOT "
              "(start = ?4 AND id %s ?5)%s ORDER BY start %s, id %s LIMIT 1",
              forward ? "<=" : ">=", where, forward ? "" : "DESC", forward ? "" : "DESC");
-    struct search w = {.q = source_prepare(s, sql),
+    struct search w = {.q = query_ask(s->db, sql, ""),
                        .group = g,
                        .want = want,
                        .direction = direction,
-                       .deadline = source_query_now_ns() + SEARCH_NS};
+                       .deadline = mk_now_ns() + SEARCH_NS};
     if (!w.q)
         return -EIO;
     /* (near, far]: near itself is excluded */
@@ -422,10 +413,9 @@ int source_find(struct source *s, struct source_group g, const struct query *wan
 
 int source_worst_wait(struct source *s, const struct query *filter, int n, struct source_event *out)
 {
-    sqlite3_stmt *q = source_prepare(s, LONGEST_WAITS);
+    QUERY q = query_ask(s->db, LONGEST_WAITS, "");
     int found = 0;
-    while (q && !found && sqlite3_step(q) == SQLITE_ROW) {
-        source_read_event(s, q, out);
+    while (!found && source_read_event(s, q, out)) {
         if (out->track < 0)
             continue;
         const struct source_track *t = &s->tracks[out->track];
@@ -434,7 +424,6 @@ int source_worst_wait(struct source *s, const struct query *filter, int n, struc
                              (!filter->classes || filter->classes >> state & 1))) &&
                 n-- == 0;
     }
-    sqlite3_finalize(q);
     return found;
 }
 
@@ -442,41 +431,39 @@ int source_longest_wait(struct source *s, struct source_group g, double t0, doub
                         struct source_event *out)
 {
     /* The run's longest waits first; a window that has none of these is looked through. */
-    sqlite3_stmt *q = source_prepare(s, LONGEST_WAITS);
+    QUERY q = query_ask(s->db, LONGEST_WAITS, "");
     struct source_event e;
     int found = 0;
-    while (q && !found && sqlite3_step(q) == SQLITE_ROW) {
-        source_read_event(s, q, &e);
+    while (!found && source_read_event(s, q, &e)) {
         if (e.track < 0 || e.start >= t1 || e.end <= t0)
             continue;
         const struct source_track *t = &s->tracks[e.track];
         found = (g.rank < 0 || t->rank == g.rank) && (g.role < 0 || t->role == g.role) &&
                 (g.track < 0 || e.track == g.track);
     }
-    sqlite3_finalize(q);
     if (found) {
         *out = e;
         return 1;
     }
-    q = source_prepare(
-        s, "SELECT " EVENT_COLUMNS
-           " FROM event WHERE track = ? AND start BETWEEN ? AND ? AND kind = 3 AND ns > 0");
+    QUERY events =
+        query_ask(s->db,
+                  "SELECT " EVENT_COLUMNS
+                  " FROM event WHERE track = ? AND start BETWEEN ? AND ? AND kind = 3 AND ns > 0",
+                  "");
     int first, end;
-    int64_t deadline = source_query_now_ns() + SEARCH_NS;
+    uint64_t deadline = mk_now_ns() + SEARCH_NS;
     source_query_leaves_of(s, g, &first, &end);
-    for (int i = first; q && i < end && source_query_now_ns() < deadline; i++) {
-        sqlite3_reset(q);
-        sqlite3_bind_int64(q, 1, s->tracks[i].id);
-        sqlite3_bind_int64(q, 2, (int64_t)t0);
-        sqlite3_bind_int64(q, 3, (int64_t)t1);
-        while (sqlite3_step(q) == SQLITE_ROW) {
-            source_read_event(s, q, &e);
+    for (int i = first; events && i < end && mk_now_ns() < deadline; i++) {
+        sqlite3_reset(events);
+        sqlite3_bind_int64(events, 1, s->tracks[i].id);
+        sqlite3_bind_int64(events, 2, (int64_t)t0);
+        sqlite3_bind_int64(events, 3, (int64_t)t1);
+        while (source_read_event(s, events, &e)) {
             if (!found || e.end - e.start > out->end - out->start) {
                 *out = e;
                 found = 1;
             }
         }
     }
-    sqlite3_finalize(q);
     return found;
 }

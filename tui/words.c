@@ -1,4 +1,5 @@
 #include "tui/words.h"
+#include "core/sentence.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -133,10 +134,9 @@ int words_parse_time(const char *text, double *ns, int *relative, char error[96]
     *relative = *text == '+' || *text == '-';
     char *end;
     double value = strtod(text, &end);
-    if (end == text || !isfinite(value)) {
-        snprintf(error, 96, "\"%.24s\" is not a time; write 1.5ms, 300us, +20ns or epoch 2", text);
-        return -EINVAL;
-    }
+    if (end == text || !isfinite(value))
+        return mk_fail(-EINVAL, error, 96,
+                       "\"%.24s\" is not a time; write 1.5ms, 300us, +20ns or epoch 2", text);
     while (isspace((unsigned char)*end))
         end++;
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
@@ -144,8 +144,8 @@ int words_parse_time(const char *text, double *ns, int *relative, char error[96]
             *ns = value * units[i].ns;
             return 0;
         }
-    snprintf(error, 96, "\"%.24s\" needs a unit after the number: ns, us, ms or s", text);
-    return -EINVAL;
+    return mk_fail(-EINVAL, error, 96, "\"%.24s\" needs a unit after the number: ns, us, ms or s",
+                   text);
 }
 
 struct word_bit {
@@ -228,11 +228,9 @@ static int words_parse_numbered(struct query *q, const char *word, const char **
         return 1;
     char number[32];
     if (!words_next_word(text, number) || words_parse_range(number, &lo, &hi) ||
-        (single && lo != hi)) {
-        snprintf(error, 96, "after \"%s\" comes %s", word,
-                 single ? "a number" : "a number or a range such as 0-3");
-        return -EINVAL;
-    }
+        (single && lo != hi))
+        return mk_fail(-EINVAL, error, 96, "after \"%s\" comes %s", word,
+                       single ? "a number" : "a number or a range such as 0-3");
     if (single)
         *single = lo;
     else if (rank)
@@ -268,11 +266,10 @@ int words_parse_query(const char *text, struct query *q, char error[96])
         } else if (!strcmp(word, "signal")) {
             q->kinds |= 1u << MK_EV_SIGNAL;
         } else if (!strcmp(word, "role")) {
-            if (!words_next_word(&text, word) || !(bits = words_word_bits(role_words, word))) {
-                snprintf(error, 96,
-                         "after \"role\" comes compute, intra_comm, inter_send or inter_reduce");
-                return -EINVAL;
-            }
+            if (!words_next_word(&text, word) || !(bits = words_word_bits(role_words, word)))
+                return mk_fail(
+                    -EINVAL, error, 96,
+                    "after \"role\" comes compute, intra_comm, inter_send or inter_reduce");
             q->roles |= bits;
         } else if ((bits = words_word_bits(class_words, word))) {
             /* "wait network" narrows what "wait" allowed */
@@ -282,10 +279,10 @@ int words_parse_query(const char *text, struct query *q, char error[96])
         } else if ((bits = words_word_bits(role_words, word))) {
             q->roles |= bits;
         } else {
-            snprintf(error, 96,
-                     "\"%.20s\" is not known; try wait, network, copy, rank 2, role compute, >10us",
-                     word);
-            return -EINVAL;
+            return mk_fail(
+                -EINVAL, error, 96,
+                "\"%.20s\" is not known; try wait, network, copy, rank 2, role compute, >10us",
+                word);
         }
     }
     return 0;

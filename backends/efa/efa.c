@@ -1,4 +1,5 @@
 #include "backends/efa/efa_state.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -123,20 +124,17 @@ static int efa_connect(struct fabric *fabric, const void *addresses, const uint3
 {
     struct efa *e = efa_of(fabric);
     uint32_t below = 0;
-    if (count != e->peer_count) {
-        snprintf(error, error_size, "the fabric was opened for %u peers, not %u", e->peer_count,
-                 count);
-        return -EINVAL;
-    }
+    if (count != e->peer_count)
+        return mk_fail(-EINVAL, error, error_size, "the fabric was opened for %u peers, not %u",
+                       e->peer_count, count);
     for (uint32_t i = 0; i < count; i++) {
         struct efa_address a;
         memcpy(&a, (const char *)addresses + peers[i] * sizeof a, sizeof a);
         const char *wrong = e->peers[i].rank != peers[i] ? "the fabric was opened for another rank"
                                                          : efa_complaint(e, &a, peers[i]);
-        if (wrong) {
-            snprintf(error, error_size, "cannot connect to rank %u: %s", peers[i], wrong);
-            return -EPROTO;
-        }
+        if (wrong)
+            return mk_fail(-EPROTO, error, error_size, "cannot connect to rank %u: %s", peers[i],
+                           wrong);
         /* all or none: every rank of the rail finds the same */
         e->unsolicited &= (int)a.unsolicited;
         below += peers[i] < e->rank;
@@ -215,12 +213,10 @@ static int efa_allocate(struct efa *e, const struct efa_config *config)
 /* Checks that need no open device. */
 static int efa_check_memory(const struct efa *e, char *error, size_t error_size)
 {
-    if (e->flags > EFA_MAX_FLAGS) {
-        snprintf(error, error_size,
-                 "%" PRIu64 " flags are more than the %u that the efa fabric can name", e->flags,
-                 EFA_MAX_FLAGS);
-        return -ERANGE;
-    }
+    if (e->flags > EFA_MAX_FLAGS)
+        return mk_fail(-ERANGE, error, error_size,
+                       "%" PRIu64 " flags are more than the %u that the efa fabric can name",
+                       e->flags, EFA_MAX_FLAGS);
     return 0;
 }
 
@@ -235,11 +231,10 @@ static int efa_choose_window(struct efa *e, char *error, size_t error_size)
         if (d->verbs.attr.max_cqe > 0 && room > (uint32_t)d->verbs.attr.max_cqe)
             room = (uint32_t)d->verbs.attr.max_cqe;
         uint32_t each = room / e->peer_count;
-        if (each < EFA_CREDITS + 8 || d->max_sq < 8) {
-            snprintf(error, error_size, "%s holds %u sends and %u receives, too few for %u peers",
-                     d->verbs.name, d->max_sq, room, e->peer_count);
-            return -ENOSPC;
-        }
+        if (each < EFA_CREDITS + 8 || d->max_sq < 8)
+            return mk_fail(-ENOSPC, error, error_size,
+                           "%s holds %u sends and %u receives, too few for %u peers", d->verbs.name,
+                           d->max_sq, room, e->peer_count);
         if (each - EFA_CREDITS < window)
             window = each - EFA_CREDITS;
         e->unsolicited &= (d->caps & EFA_CAP_UNSOLICITED_WRITE) != 0;

@@ -1,4 +1,5 @@
 #include "backends/efa/efa_api.h"
+#include "core/sentence.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -15,10 +16,8 @@ int efa_api_open(struct efa_api *api, enum verbs_provider provider, char *error,
     const char *efa = provider == VERBS_SOFT ? api->verbs.path : "libefa.so.1";
     void *verbs_library = dlopen(api->verbs.path, RTLD_NOW | RTLD_LOCAL);
     void *efa_library = dlopen(efa, RTLD_NOW | RTLD_LOCAL);
-    if (!verbs_library || !efa_library) {
-        snprintf(error, error_size, "cannot load %s: %s", efa, dlerror());
-        return -ENOENT;
-    }
+    if (!verbs_library || !efa_library)
+        return mk_fail(-ENOENT, error, error_size, "cannot load %s: %s", efa, dlerror());
     const struct {
         const char *name;
         void *library, *place;
@@ -32,12 +31,10 @@ int efa_api_open(struct efa_api *api, enum verbs_provider provider, char *error,
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *function = dlsym(functions[i].library, functions[i].name);
-        if (!function) {
-            snprintf(error, error_size, "%s has no %s: it is too old",
-                     functions[i].library == efa_library ? efa : api->verbs.path,
-                     functions[i].name);
-            return -ENOSYS;
-        }
+        if (!function)
+            return mk_fail(-ENOSYS, error, error_size, "%s has no %s: it is too old",
+                           functions[i].library == efa_library ? efa : api->verbs.path,
+                           functions[i].name);
         memcpy(functions[i].place, &function, sizeof function);
     }
     return 0;

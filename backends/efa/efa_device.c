@@ -1,5 +1,6 @@
 /* One EFA device: its limits, its queues, its address handles. */
 #include "backends/efa/efa_state.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -11,18 +12,16 @@ static int efa_device_query(struct efa *e, struct efa_device *d, char *error, si
 {
     struct efadv_device_attr attr = {0};
     int rc = e->api.query_device(d->verbs.context, &attr, sizeof attr);
-    if (rc) {
-        snprintf(error, error_size, "%s is not an EFA device (%s): --fabric verbs may use it",
-                 d->verbs.name, strerror(abs(rc)));
-        return -EOPNOTSUPP;
-    }
-    if (!(attr.device_caps & EFA_CAP_RDMA_WRITE) || attr.max_rdma_size < 4096) {
-        snprintf(error, error_size,
-                 "%s has no RDMA write, which the efa fabric needs: use a newer EFA device, driver "
-                 "or libefa",
-                 d->verbs.name);
-        return -EOPNOTSUPP;
-    }
+    if (rc)
+        return mk_fail(-EOPNOTSUPP, error, error_size,
+                       "%s is not an EFA device (%s): --fabric verbs may use it", d->verbs.name,
+                       strerror(abs(rc)));
+    if (!(attr.device_caps & EFA_CAP_RDMA_WRITE) || attr.max_rdma_size < 4096)
+        return mk_fail(
+            -EOPNOTSUPP, error, error_size,
+            "%s has no RDMA write, which the efa fabric needs: use a newer EFA device, driver "
+            "or libefa",
+            d->verbs.name);
     d->caps = attr.device_caps;
     d->max_sq = attr.max_sq_wr;
     d->max_rq = attr.max_rq_wr;
@@ -116,10 +115,10 @@ int efa_device_queues(struct efa *e, struct efa_device *d, char *error, size_t e
     d->recv_cq = e->api.verbs.create_cq(d->verbs.context, (int)incoming, NULL, NULL, 0);
     if (!d->control || !d->send_cq || !d->recv_cq) {
         int rc = errno ? -errno : -ENOMEM;
-        snprintf(error, error_size,
-                 "%s cannot register %zu KiB or make completion queues of %u and %u entries: %s",
-                 d->verbs.name, e->control_bytes >> 10, d->depth, incoming, strerror(-rc));
-        return rc;
+        return mk_fail(
+            rc, error, error_size,
+            "%s cannot register %zu KiB or make completion queues of %u and %u entries: %s",
+            d->verbs.name, e->control_bytes >> 10, d->depth, incoming, strerror(-rc));
     }
     int rc = efa_device_make_qp(e, d, 0, error, error_size);
     if (!rc && e->unsolicited && efa_device_make_qp(e, d, 1, error, error_size)) {
@@ -188,10 +187,9 @@ int efa_device_connect(struct efa *e, struct efa_device *d, char *error, size_t 
     d->qp = d->qps[e->unsolicited];
     d->ex = e->api.qp_to_qp_ex(d->qp);
     qsort(d->sources, e->peer_count, sizeof *d->sources, efa_device_by_ahn_and_qpn);
-    if (!d->ex) {
-        snprintf(error, error_size, "%s has no extended send calls", d->verbs.name);
-        return -EOPNOTSUPP;
-    }
+    if (!d->ex)
+        return mk_fail(-EOPNOTSUPP, error, error_size, "%s has no extended send calls",
+                       d->verbs.name);
     d->receives = e->unsolicited ? 0 : e->peer_count * (e->window + EFA_CREDITS);
     efa_post_receives(e, d);
     return 0;

@@ -1,4 +1,5 @@
 #include "backends/efa/efa_options.h"
+#include "core/sentence.h"
 #include "backends/option_keys.h"
 
 #include <errno.h>
@@ -27,11 +28,10 @@ int efa_options_parse(struct efa_options *o, const char *text, char *error, size
     int rc = option_keys_parse(&parsed, keys, KEYS, "efa", text, error, error_size);
     if (rc)
         return rc;
-    if (parsed.max_rdma && parsed.max_rdma < 4096) {
-        snprintf(error, error_size, "the efa option max_rdma takes at least 4096, not %" PRId64,
-                 parsed.max_rdma);
-        return -EINVAL;
-    }
+    if (parsed.max_rdma && parsed.max_rdma < 4096)
+        return mk_fail(-EINVAL, error, error_size,
+                       "the efa option max_rdma takes at least 4096, not %" PRId64,
+                       parsed.max_rdma);
     *o = parsed;
     return 0;
 }

@@ -1,6 +1,7 @@
 /* The sending side of the efa fabric: puts become writes with immediate, and writes are handed over
  * as the devices have room. */
 #include "backends/efa/efa_state.h"
+#include "core/sentence.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -282,10 +283,9 @@ int efa_warm_up(struct fabric *fabric, char *error, size_t error_size)
         e->warm_up_left++;
     }
     while (efa_poll(fabric, &c, 1) == 1)
-        if (c.status) {
-            snprintf(error, error_size, "rank %u cannot be reached: %s", c.peer, c.detail);
-            return -EIO;
-        }
+        if (c.status)
+            return mk_fail(-EIO, error, error_size, "rank %u cannot be reached: %s", c.peer,
+                           c.detail);
     return e->warm_up_left || e->warm_up_sent < e->peer_count * EFA_MAX_DEVICES ? -EAGAIN : 0;
 }
 

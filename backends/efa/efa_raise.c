@@ -6,6 +6,7 @@
  * the owner sees a NIC's writes in order (mr_register has asked): so a kernel that polls the flag
  * sees the data. */
 #include "backends/efa/efa_state.h"
+#include "core/sentence.h"
 #include "backends/wall_clock.h"
 
 #include <errno.h>
@@ -19,12 +20,11 @@ int efa_raise_open(struct efa *e, char *error, size_t error_size)
     struct efa_raises *q = &e->raises;
     if (e->heap.memory == MK_MEMORY_HOST)
         return 0;
-    if (!mr_copies(owner)) {
-        snprintf(error, error_size,
-                 "the efa fabric cannot raise flags in the heap's memory: this process cannot copy "
-                 "to it");
-        return -EOPNOTSUPP;
-    }
+    if (!mr_copies(owner))
+        return mk_fail(
+            -EOPNOTSUPP, error, error_size,
+            "the efa fabric cannot raise flags in the heap's memory: this process cannot copy "
+            "to it");
     q->words = owner->pinned(EFA_RAISES * sizeof *q->words);
     q->owner = owner;
     return q->words ? 0 : -ENOMEM;

@@ -1,7 +1,6 @@
 /* The process's options: from the environment at first use, then from softnic_configure(). */
 #include "nic.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,6 @@
 #include "cuda.h"
 
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE
 #endif
 #include <dlfcn.h>
 #include <pthread.h>

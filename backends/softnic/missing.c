@@ -4,7 +4,6 @@
 #include "nic.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #define NONE(type, name, ...)                                                                      \
     type *name(__VA_ARGS__)                                                                        \

@@ -5,7 +5,6 @@
 #include "srd.h"
 
 #include <errno.h>
-#include <string.h>
 
 static struct softnic_frame responder_answer(enum softnic_kind kind,
                                              const struct softnic_frame *request)

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 void softnic_srd_forget_partials(struct softnic_qp *qp, const struct softnic_link *link)
 {

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 static void srd_receive_answer(struct softnic_link *link, const struct softnic_frame *request,
                                enum softnic_nak why)

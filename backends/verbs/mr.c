@@ -1,4 +1,5 @@
 #include "backends/verbs/mr.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -95,21 +96,18 @@ int mr_register(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_
     const struct mr_memory_ops *owner = mr_provider(heap->memory);
     int rc = -EOPNOTSUPP;
     if (!heap->flag_bytes || heap->flag_bytes > heap->bytes || heap->flag_bytes % 4096 ||
-        (heap->memory != MK_MEMORY_HOST && heap->memory != MK_MEMORY_CUDA)) {
-        snprintf(error, error_size,
-                 "the heap's layout cannot be registered (%" PRIu64 " of %" PRIu64
-                 " bytes are flags)",
-                 heap->flag_bytes, heap->bytes);
-        return -EINVAL;
-    }
+        (heap->memory != MK_MEMORY_HOST && heap->memory != MK_MEMORY_CUDA))
+        return mk_fail(-EINVAL, error, error_size,
+                       "the heap's layout cannot be registered (%" PRIu64 " of %" PRIu64
+                       " bytes are flags)",
+                       heap->flag_bytes, heap->bytes);
     if (heap->memory == MK_MEMORY_HOST) {
         out->how = "host";
         rc = mr_both(api, pd, heap, 0, relaxed, out);
     } else if (owner && owner->writes_in_order && !owner->writes_in_order()) {
-        snprintf(error, error_size,
-                 "this GPU does not see a NIC's writes in order, so %s must not write to it",
-                 device);
-        return -EOPNOTSUPP;
+        return mk_fail(-EOPNOTSUPP, error, error_size,
+                       "this GPU does not see a NIC's writes in order, so %s must not write to it",
+                       device);
     } else if (owner) {
         out->how = "DMA-BUF";
         rc = mr_both(api, pd, heap, 1, relaxed, out);

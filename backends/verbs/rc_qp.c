@@ -1,5 +1,6 @@
 /* Queue pairs: made within the device's limits, and brought up to ready-to-send. */
 #include "backends/verbs/rc_state.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -29,12 +30,11 @@ static int rc_qp_fit_depth(struct rc *rc, const struct rc_rail *rail, char *erro
              control = rc_qp_control_entries(rc, rail);
     if (depth * qps + control > cqes)
         depth = cqes > control ? (cqes - control) / qps : 0;
-    if (depth < 4 || (a->max_qp > 0 && qps > (uint64_t)a->max_qp)) {
-        snprintf(error, error_size,
-                 "%s holds %d QPs and %d completions, too few for %llu QPs to %u peers",
-                 rail->device.name, a->max_qp, a->max_cqe, (unsigned long long)qps, rc->peer_count);
-        return -ENOSPC;
-    }
+    if (depth < 4 || (a->max_qp > 0 && qps > (uint64_t)a->max_qp))
+        return mk_fail(-ENOSPC, error, error_size,
+                       "%s holds %d QPs and %d completions, too few for %llu QPs to %u peers",
+                       rail->device.name, a->max_qp, a->max_cqe, (unsigned long long)qps,
+                       rc->peer_count);
     rc->depth = (uint32_t)depth;
     return 0;
 }
@@ -100,11 +100,9 @@ static int rc_qp_make_one(struct rc *rc, struct rc_qp *q, char *error, size_t er
     if (q->rail->max_inline < sizeof(uint64_t)) {
         q->values =
             d->api->reg_mr(d->pd, q->slots, rc->depth * sizeof *q->slots, IBV_ACCESS_LOCAL_WRITE);
-        if (!q->values) {
-            snprintf(error, error_size, "%s cannot register a QP's flags: %s", d->name,
-                     strerror(errno));
-            return errno ? -errno : -ENOMEM;
-        }
+        if (!q->values)
+            return mk_fail(errno ? -errno : -ENOMEM, error, error_size,
+                           "%s cannot register a QP's flags: %s", d->name, strerror(errno));
     }
     int failed = rc_qp_to_init(d, q->qp);
     if (failed)
@@ -121,9 +119,8 @@ static int rc_qp_make_cq(const struct rc *rc, struct rc_rail *rail, char *error,
     if (rail->cq)
         return 0;
     int failed = errno ? -errno : -ENOMEM;
-    snprintf(error, error_size, "%s cannot make a CQ of %u entries: %s", rail->device.name, entries,
-             strerror(-failed));
-    return failed;
+    return mk_fail(failed, error, error_size, "%s cannot make a CQ of %u entries: %s",
+                   rail->device.name, entries, strerror(-failed));
 }
 
 int rc_qps_create(struct rc *rc, char *error, size_t error_size)
@@ -217,11 +214,10 @@ int rc_qp_start(const struct rc *rc, const struct rc_qp *q, char *error, size_t 
         d->api->modify_qp(q->qp, &receive,
                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                               IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-    if (failed) {
-        snprintf(error, error_size, "%s: the QP to rank %u cannot be brought to RTR: %s", d->name,
-                 rank, strerror(abs(failed)));
-        return -abs(failed);
-    }
+    if (failed)
+        return mk_fail(-abs(failed), error, error_size,
+                       "%s: the QP to rank %u cannot be brought to RTR: %s", d->name, rank,
+                       strerror(abs(failed)));
     struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS,
                                .sq_psn = rc_first_psn(rc->psn, q->generation),
                                .timeout = rc_timeout(rc, d),

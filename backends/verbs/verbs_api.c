@@ -1,5 +1,5 @@
-#define _GNU_SOURCE
 #include "backends/verbs/verbs_api.h"
+#include "core/sentence.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -44,11 +44,10 @@ static int verbs_api_load_beside(struct verbs_api *api, const char *of, const ch
     snprintf(path, sizeof path, "%.*slibsoftnic.so", (int)sizeof path - 16, folder);
     if (access(path, R_OK) || stat(of, &program) || stat(path, &file) || stat(folder, &around))
         return 0;
-    if (!verbs_api_is_safe(&file, &program) || !verbs_api_is_safe(&around, &program)) {
-        snprintf(error, size,
-                 "%s is not loaded: somebody else owns it or its folder, or may write there", path);
-        return -EPERM;
-    }
+    if (!verbs_api_is_safe(&file, &program) || !verbs_api_is_safe(&around, &program))
+        return mk_fail(-EPERM, error, size,
+                       "%s is not loaded: somebody else owns it or its folder, or may write there",
+                       path);
     *library = verbs_api_load(api, path);
     if (!*library)
         snprintf(error, size, "cannot load softnic: %s", dlerror());
@@ -88,10 +87,8 @@ int verbs_api_open(struct verbs_api *api, enum verbs_provider provider, char *er
     int rc = 0;
     if (provider == VERBS_SOFT) {
         rc = verbs_api_load_soft(api, &library, error, error_size);
-    } else if (!(library = verbs_api_load(api, "libibverbs.so.1"))) {
-        snprintf(error, error_size, "cannot load libibverbs: %s", dlerror());
-        rc = -ENOENT;
-    }
+    } else if (!(library = verbs_api_load(api, "libibverbs.so.1")))
+        rc = mk_fail(-ENOENT, error, error_size, "cannot load libibverbs: %s", dlerror());
     if (rc)
         return rc;
     const struct {
@@ -127,10 +124,9 @@ int verbs_api_open(struct verbs_api *api, enum verbs_provider provider, char *er
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *function = dlsym(library, functions[i].name);
-        if (!function && !functions[i].optional) {
-            snprintf(error, error_size, "%s has no %s", api->path, functions[i].name);
-            return -ENOSYS;
-        }
+        if (!function && !functions[i].optional)
+            return mk_fail(-ENOSYS, error, error_size, "%s has no %s", api->path,
+                           functions[i].name);
         memcpy(functions[i].place, &function, sizeof function);
     }
     /* the caller prints softnic_error's sentence itself */

@@ -1,4 +1,5 @@
 #include "backends/verbs/verbs_device.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -91,10 +92,9 @@ static int verbs_device_open_by_name(struct verbs_device *d, char *error, size_t
 {
     int count = 0;
     struct ibv_device **list = d->api->get_device_list(&count);
-    if (!list) {
-        snprintf(error, error_size, "cannot list the RDMA devices: %s", strerror(errno));
-        return -ENODEV;
-    }
+    if (!list)
+        return mk_fail(-ENODEV, error, error_size, "cannot list the RDMA devices: %s",
+                       strerror(errno));
     struct ibv_device *device = NULL;
     for (int i = 0; i < count && !device; i++)
         if (!strcmp(list[i]->name, d->name))
@@ -120,10 +120,9 @@ int verbs_device_open(struct verbs_device *d, const struct verbs_api *api, const
     int rc = verbs_device_open_by_name(d, error, error_size);
     if (rc)
         return rc;
-    if ((rc = api->query_device(d->context, &d->attr))) {
-        snprintf(error, error_size, "cannot query %s: %s", name, strerror(rc));
-        return rc > 0 ? -rc : -EIO;
-    }
+    if ((rc = api->query_device(d->context, &d->attr)))
+        return mk_fail(rc > 0 ? -rc : -EIO, error, error_size, "cannot query %s: %s", name,
+                       strerror(rc));
     if ((rc = verbs_device_choose_port(d, options->port, error, error_size)) ||
         (rc = verbs_device_choose_gid(d, options->gid_index, error, error_size)))
         return rc;
@@ -137,11 +136,9 @@ int verbs_device_open(struct verbs_device *d, const struct verbs_api *api, const
         fcntl(d->context->async_fd, F_SETFL, flags | O_NONBLOCK);
     errno = 0;
     d->pd = api->alloc_pd(d->context);
-    if (!d->pd) {
-        snprintf(error, error_size, "cannot make a protection domain on %s: %s", name,
-                 strerror(errno));
-        return errno ? -errno : -ENOMEM;
-    }
+    if (!d->pd)
+        return mk_fail(errno ? -errno : -ENOMEM, error, error_size,
+                       "cannot make a protection domain on %s: %s", name, strerror(errno));
     return 0;
 }
 

@@ -1,4 +1,5 @@
 #include "backends/verbs/verbs_options.h"
+#include "core/sentence.h"
 #include "backends/option_keys.h"
 
 #include <errno.h>
@@ -36,18 +37,14 @@ int verbs_options_parse(struct verbs_options *o, const char *text, char *error, 
     int rc = option_keys_parse(&parsed, keys, KEYS, "verbs", text, error, error_size);
     if (rc)
         return rc;
-    if (parsed.mtu && (parsed.mtu < 256 || parsed.mtu & (parsed.mtu - 1))) {
-        snprintf(error, error_size,
-                 "the verbs option mtu takes 256, 512, 1024, 2048 or 4096, not %" PRId64,
-                 parsed.mtu);
-        return -EINVAL;
-    }
-    if (parsed.max_message && parsed.max_message < 4096) {
-        snprintf(error, error_size,
-                 "the verbs option max_message takes at least 4096, not %" PRId64,
-                 parsed.max_message);
-        return -EINVAL;
-    }
+    if (parsed.mtu && (parsed.mtu < 256 || parsed.mtu & (parsed.mtu - 1)))
+        return mk_fail(-EINVAL, error, error_size,
+                       "the verbs option mtu takes 256, 512, 1024, 2048 or 4096, not %" PRId64,
+                       parsed.mtu);
+    if (parsed.max_message && parsed.max_message < 4096)
+        return mk_fail(-EINVAL, error, error_size,
+                       "the verbs option max_message takes at least 4096, not %" PRId64,
+                       parsed.max_message);
     *o = parsed;
     return 0;
 }

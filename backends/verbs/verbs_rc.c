@@ -1,4 +1,5 @@
 #include "backends/verbs/rc_state.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -122,20 +123,17 @@ static int verbs_rc_connect(struct fabric *fabric, const void *addresses, const 
     struct rc *rc = verbs_rc_of(fabric);
     size_t stride = verbs_rc_address_bytes(fabric);
     uint32_t below = 0;
-    if (count != rc->peer_count) {
-        snprintf(error, error_size, "the fabric was opened for %u peers, not %u", rc->peer_count,
-                 count);
-        return -EINVAL;
-    }
+    if (count != rc->peer_count)
+        return mk_fail(-EINVAL, error, error_size, "the fabric was opened for %u peers, not %u",
+                       rc->peer_count, count);
     for (uint32_t i = 0; i < count; i++) {
         struct rc_address a;
         memcpy(&a, (const char *)addresses + peers[i] * stride, sizeof a);
         const char *wrong = rc->peers[i].rank != peers[i] ? "the fabric was opened for another rank"
                                                           : verbs_rc_complaint(rc, &a, peers[i]);
-        if (wrong) {
-            snprintf(error, error_size, "cannot connect to rank %u: %s", peers[i], wrong);
-            return -EPROTO;
-        }
+        if (wrong)
+            return mk_fail(-EPROTO, error, error_size, "cannot connect to rank %u: %s", peers[i],
+                           wrong);
         below += peers[i] < rc->rank;
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -191,9 +189,9 @@ static int verbs_rc_choose_qps(struct rc *rc, char *error, size_t error_size)
             verbs_rc_numbers_bytes(rc->peer_count, rc->qps_per_peer) <= RC_ADDRESS_MAX)
             return 0;
     }
-    snprintf(error, error_size, "%u peers are too many for the verbs fabric over %u devices",
-             rc->peer_count, rc->rail_count);
-    return -ENOSPC;
+    return mk_fail(-ENOSPC, error, error_size,
+                   "%u peers are too many for the verbs fabric over %u devices", rc->peer_count,
+                   rc->rail_count);
 }
 
 static int verbs_rc_allocate(struct rc *rc, const struct verbs_rc_config *config)

@@ -158,7 +158,8 @@ static uint32_t ag_gemm_halved(const struct mk_problem *q, const struct ag_gemm_
     return last <= engines / 2 ? last : 0;
 }
 
-static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
+static int ag_gemm_build(const struct op_descriptor *op, struct mk_plan *p, char *error,
+                         size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct ag_gemm_plan *a = ag_gemm_plan_in(p);
@@ -209,15 +210,15 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
     if (a->shots == 2)
         a->shard_pitch = mk_round_up(a->shard_pitch, MK_HEAP_UNIT);
     a->halved = ag_gemm_halved(q, a, shard_tiles * blocks);
-    result = plan_lay_out(p, shard_tiles * blocks + a->halved, a->chunk_rows * a->row_bytes, error,
-                          size);
+    result = plan_lay_out(op, p, shard_tiles * blocks + a->halved, a->chunk_rows * a->row_bytes,
+                          error, size);
     if (result)
         return result;
     a->chunk_tiles = (uint32_t)chunk_tiles; /* no more than those of the shard */
     a->shard_tiles = (uint32_t)shard_tiles;
     a->tiles = (uint32_t)(a->shard_tiles * blocks) + a->halved;
     a->epilogue = q->epilogue;
-    a->bias_space = MK_SPACE_ARG0 + op_bias_argument(q);
+    a->bias_space = MK_SPACE_ARG0 + op_bias_of(op, q);
     a->staged = !q->a_in_heap;
     a->a_offset = q->a_offset;
     p->chunks = world * a->chunks;

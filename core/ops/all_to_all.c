@@ -20,8 +20,8 @@ static void all_to_all_choose_shape(enum op_size size, uint64_t world, uint64_t 
 /* Block s of C is of rank s's A the block that is this rank's. */
 static uint64_t all_to_all_moves(const struct mk_problem *q, uint64_t row)
 {
-    uint64_t block = q->m / op_unit(q, 0), sender = row / block;
-    return (sender * mk_world(&q->topo) + q->topo.rank) * block + row % block;
+    uint64_t world = mk_world(&q->topo), block = q->m / (world * world), sender = row / block;
+    return (sender * world + q->topo.rank) * block + row % block;
 }
 
 static void all_to_all_tables(struct mk_plan *p, struct op_tables *t)

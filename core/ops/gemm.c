@@ -2,6 +2,7 @@
 #include "core/ops/gemm.h"
 #include "core/gemm_tiles_fp16.h"
 #include "core/gemm_tiles_fp8.h"
+#include "core/sentence.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -182,11 +183,10 @@ int plan_check_gemm_tile(const struct mk_problem *q, plan_tiles *tiles, char *er
                          (tiles(q, i, &tile) ||
                           (i >= count && plan_few_rows(q) && mk_few_rows_tile(i - count, &tile)));
          i++) {
-        size_t used = strlen(built);
         if (tile.tile_m == t->tile_m && tile.tile_n == t->tile_n && tile.cluster == t->cluster)
             return 0;
-        snprintf(built + used, sizeof built - used, "%s%ux%u on %u", used ? ", " : "", tile.tile_m,
-                 tile.tile_n, tile.cluster);
+        mk_append(built, sizeof built, "%s%ux%u on %u", *built ? ", " : "", tile.tile_m,
+                  tile.tile_n, tile.cluster);
     }
     if (q->exec != MK_EXEC_CUDA)
         return 0;

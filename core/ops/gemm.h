@@ -44,8 +44,8 @@ double plan_multiply_ns(const struct mk_problem *q);
 
 /* The parts of gemm_rs's plan that gemm_ar shares (core/ops/gemm_rs.c): fills *r, chooses
  * tuning. `gathers`: the sum goes to all ranks. The caller has it laid out. 0, or -EINVAL. */
-int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, char *error,
-                       size_t size);
+int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct gemm_rs_plan *r,
+                       int gathers, char *error, size_t size);
 void plan_gemm_rs_tables(const struct mk_problem *q, struct gemm_rs_plan *r, struct op_tables *t);
 void plan_gemm_rs_pipeline(const struct mk_problem *q, const struct gemm_rs_plan *r,
                            struct mk_pipeline *out);

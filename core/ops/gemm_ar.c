@@ -8,10 +8,11 @@
 #include "core/pipeline.h"
 #include "core/roles/gemm_ar_plan.h"
 
-static int gemm_ar_build(struct mk_plan *p, char *error, size_t size)
+static int gemm_ar_build(const struct op_descriptor *op, struct mk_plan *p, char *error,
+                         size_t size)
 {
     struct gemm_ar_plan *a = gemm_ar_plan_in(p);
-    int result = plan_build_gemm_rs(p, &a->rs, 1, error, size);
+    int result = plan_build_gemm_rs(op, p, &a->rs, 1, error, size);
     if (result)
         return result;
     if (a->rs.shots == 2) {
@@ -19,7 +20,7 @@ static int gemm_ar_build(struct mk_plan *p, char *error, size_t size)
         a->direct = p->problem.c_in_heap && p->problem.topo.nodes == 1;
         a->c_offset = p->problem.c_offset;
     }
-    return plan_lay_out(p, a->rs.tiles, plan_gemm_rs_put_bytes(&a->rs), error, size);
+    return plan_lay_out(op, p, a->rs.tiles, plan_gemm_rs_put_bytes(&a->rs), error, size);
 }
 
 static void gemm_ar_tables(struct mk_plan *p, struct op_tables *t)

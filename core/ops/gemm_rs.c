@@ -156,9 +156,9 @@ static int gemm_rs_check_auxiliary(const struct mk_problem *q, char *error, size
 }
 
 /* What follows the sum. */
-static struct mk_norm gemm_rs_norm(struct mk_problem *q)
+static struct mk_norm gemm_rs_norm(const struct op_descriptor *op, struct mk_problem *q)
 {
-    const uint32_t residual = MK_SPACE_ARG0 + op_residual_argument(q);
+    const uint32_t residual = MK_SPACE_ARG0 + op_residual_of(op, q);
     if (!(q->epilogue & MK_EPILOGUE_ROWS))
         return (struct mk_norm){.columns = 0};
     if (q->epilogue & MK_EPILOGUE_RMSNORM && !(q->eps > 0))
@@ -206,8 +206,8 @@ static int gemm_rs_cut_k(const struct mk_problem *q, struct gemm_rs_plan *r, cha
     return 0;
 }
 
-int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, char *error,
-                       size_t size)
+int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct gemm_rs_plan *r,
+                       int gathers, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     int mma = q->exec == MK_EXEC_CUDA && q->engine == MK_ENGINE_MMA;
@@ -287,15 +287,16 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, c
                   r->tiles <= STRAIGHT_TILES * r->batch;
     r->lag = 1;
     p->chunks = blocks * r->units;
-    r->norm = gemm_rs_norm(q);
+    r->norm = gemm_rs_norm(op, q);
     return 0;
 }
 
-static int gemm_rs_build(struct mk_plan *p, char *error, size_t size)
+static int gemm_rs_build(const struct op_descriptor *op, struct mk_plan *p, char *error,
+                         size_t size)
 {
     struct gemm_rs_plan *r = gemm_rs_plan_in(p);
-    int result = plan_build_gemm_rs(p, r, 0, error, size);
-    return result ? result : plan_lay_out(p, r->tiles, plan_gemm_rs_put_bytes(r), error, size);
+    int result = plan_build_gemm_rs(op, p, r, 0, error, size);
+    return result ? result : plan_lay_out(op, p, r->tiles, plan_gemm_rs_put_bytes(r), error, size);
 }
 
 void plan_gemm_rs_tables(const struct mk_problem *q, struct gemm_rs_plan *r, struct op_tables *t)

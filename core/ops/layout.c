@@ -1,7 +1,6 @@
 /* How a plan lies: heap offsets, numbers of flags and what is said of them, from the operator's
  * tables of buffers and flags (struct op_tables). */
 #include "core/ops/op.h"
-#include "core/pipeline.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -51,27 +50,13 @@ uint64_t plan_flag_count(const struct op_flags *f)
     return count;
 }
 
-/* What a table points to is written by plan_lay_out alone. */
-void plan_tables(const struct mk_plan *p, struct op_tables *t)
+int plan_lay_out(const struct op_descriptor *op, struct mk_plan *p, uint64_t tiles,
+                 uint64_t put_bytes, char *error, size_t size)
 {
-    memset(t, 0, sizeof *t);
-    op_of(p->problem.op)->tables((struct mk_plan *)(uintptr_t)p, t);
-}
-
-void plan_pipeline(const struct mk_plan *p, struct mk_pipeline *out)
-{
-    const struct op_descriptor *op = op_of(p->problem.op);
-    *out = (struct mk_pipeline){.slices = 1, .together = 1};
-    if (op->pipeline)
-        op->pipeline(p, out);
-}
-
-int plan_lay_out(struct mk_plan *p, uint64_t tiles, uint64_t put_bytes, char *error, size_t size)
-{
-    struct op_tables t;
+    struct op_tables t = {.flag_count = 0};
     uint64_t flags = 0, bytes = 0, at = p->heap_base;
     uint32_t first = p->flag_base;
-    plan_tables(p, &t);
+    op->tables(p, &t);
     for (uint32_t i = 0; i < t.flag_count; i++)
         flags = layout_plus(flags, plan_flag_count(&t.flags[i]));
     for (uint32_t i = 0; i < t.buffer_count; i++)
@@ -137,8 +122,8 @@ static uint32_t layout_number(const struct layout_index *x, char letter)
     return letter == 'c' ? x->chunk : x->of[small] + (isupper(letter) ? x->each[small] - 1 : 0);
 }
 
-static void layout_describe(const struct mk_topo *topo, const struct op_flags *f, uint32_t index,
-                            struct mk_flag_meaning *out)
+void plan_describe_flag_of(const struct mk_topo *topo, const struct op_flags *f, uint32_t index,
+                           struct mk_flag_meaning *out)
 {
     struct layout_index x = {.topo = topo};
     size_t used = 0, most = sizeof out->text;
@@ -158,17 +143,4 @@ static void layout_describe(const struct mk_topo *topo, const struct op_flags *f
     }
     out->chunk = x.chunk == UINT32_MAX ? UINT32_MAX : x.chunk + f->chunk_base;
     layout_rank(&x, f->producer, &out->producer);
-}
-
-void plan_describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
-{
-    struct op_tables t = {.flag_count = 0};
-    out->producer = p->problem.topo.rank;
-    out->chunk = UINT32_MAX;
-    snprintf(out->text, sizeof out->text, "flag %u, which this plan does not have", flag);
-    if (p->flags)
-        plan_tables(p, &t);
-    for (uint32_t i = 0; i < t.flag_count; i++)
-        if (flag >= *t.flags[i].first && flag - *t.flags[i].first < plan_flag_count(&t.flags[i]))
-            layout_describe(&p->problem.topo, &t.flags[i], flag - *t.flags[i].first, out);
 }

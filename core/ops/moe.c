@@ -78,14 +78,6 @@ void op_choose_moe_rows(enum op_size size, uint64_t world, uint64_t *numbers)
     numbers[3] = all[4];
 }
 
-uint64_t mk_moe_rows(const struct mk_plan *plan)
-{
-    for (uint32_t i = 0; i < op_arguments(&plan->problem); i++)
-        if (!strncmp(op_argument(&plan->problem, i)->shape, "rows,", 5))
-            return plan->problem.m;
-    return 0;
-}
-
 static uint32_t moe_between(uint32_t least, uint32_t number, uint32_t most)
 {
     return number < least ? least : number > most ? most : number;
@@ -182,14 +174,15 @@ static uint32_t plan_moe_shared(const struct mk_problem *q)
     return q->engine == MK_ENGINE_MMA ? MK_MMA_ROUTE_SHARED : MK_ROUTE_SHARED;
 }
 
-int plan_check_moe_gpu(const struct mk_problem *q, char *error, size_t size)
+int plan_check_moe_gpu(const struct op_descriptor *op, const struct mk_problem *q, char *error,
+                       size_t size)
 {
     const struct mk_tuning *t = &q->tuning;
     const char *name = plan_op_name(q->op);
     struct mk_gemm_tile tile;
     char all[100] = "";
     int found = 0;
-    for (uint32_t i = 0; op_gpu_tile(q, i, &tile); i++) {
+    for (uint32_t i = 0; op->gpu_tile(q, i, &tile); i++) {
         size_t n = strlen(all);
         snprintf(all + n, sizeof all - n, "%s%ux%u", i ? ", " : "", tile.tile_m, tile.tile_n);
         found |= t->tile_m == tile.tile_m && t->tile_n == tile.tile_n;
@@ -276,8 +269,8 @@ static int plan_size_moe_room(struct moe_dispatch_plan *m, struct mk_problem *q,
     return 0;
 }
 
-int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, enum mk_space ids,
-                  enum mk_space weights, char *error, size_t size)
+int plan_size_moe(const struct op_descriptor *op, struct moe_dispatch_plan *m, struct mk_plan *p,
+                  enum mk_space ids, enum mk_space weights, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct mk_route *r = &m->route;
@@ -294,7 +287,8 @@ int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, enum mk_space 
     m->row_bytes = q->fp8 ? quantize_record(q->moe.hidden) : q->moe.hidden * 2;
     m->record_bytes = m->k * (uint64_t)sizeof(struct mk_route_record);
     m->routers = q->tuning.split.ctas[MK_INTRA_COMM];
-    m->count_space = op_counted(q) ? op_arguments(q) : MK_SPACE_HEAP; /* the last argument */
+    /* the last argument */
+    m->count_space = op_counted_of(op, q) ? op_arguments_of(op, q) : MK_SPACE_HEAP;
     r->topo = m->topo;
     r->tokens = m->tokens;
     r->k = m->k;
@@ -326,8 +320,9 @@ static uint32_t plan_moe_row_chunk(const struct mk_problem *q)
     return (uint32_t)mk_ceil_div(q->moe.tokens, turns * movers);
 }
 
-int plan_size_moe_rows(struct moe_dispatch_plan *m, struct mk_plan *p, enum mk_space ids,
-                       enum mk_space weights, char *error, size_t size)
+int plan_size_moe_rows(const struct op_descriptor *op, struct moe_dispatch_plan *m,
+                       struct mk_plan *p, enum mk_space ids, enum mk_space weights, char *error,
+                       size_t size)
 {
     struct mk_problem *q = &p->problem;
     const int cuda = q->exec == MK_EXEC_CUDA;
@@ -338,7 +333,7 @@ int plan_size_moe_rows(struct moe_dispatch_plan *m, struct mk_plan *p, enum mk_s
     plan_choose_moe(q, 64, 0);
     int result = plan_check_moe_tuning(q, error, size);
     if (!result)
-        result = plan_size_moe(m, p, ids, weights, error, size);
+        result = plan_size_moe(op, m, p, ids, weights, error, size);
     if (result)
         return result;
     /* on a GPU a warp takes a token, or, of few, all warps of a block */

@@ -32,14 +32,16 @@ void plan_choose_moe(struct mk_problem *q, uint32_t tile_n, uint32_t reducers);
  * all have these columns; 0: as many as rows. */
 void plan_choose_moe_mma_tile(struct mk_problem *q, uint64_t columns, uint32_t tile_n);
 int plan_check_moe_tuning(const struct mk_problem *q, char *error, size_t size);
-int plan_size_moe(struct moe_dispatch_plan *m, struct mk_plan *p, enum mk_space ids,
-                  enum mk_space weights, char *error, size_t size);
-int plan_check_moe_gpu(const struct mk_problem *q, char *error, size_t size);
+int plan_size_moe(const struct op_descriptor *op, struct moe_dispatch_plan *m, struct mk_plan *p,
+                  enum mk_space ids, enum mk_space weights, char *error, size_t size);
+int plan_check_moe_gpu(const struct op_descriptor *op, const struct mk_problem *q, char *error,
+                       size_t size);
 
 /* The same of an operator that multiplies nothing, tuning and checks included: all blocks that do
  * not send take rows to their places, or add. One column of tiles. */
-int plan_size_moe_rows(struct moe_dispatch_plan *m, struct mk_plan *p, enum mk_space ids,
-                       enum mk_space weights, char *error, size_t size);
+int plan_size_moe_rows(const struct op_descriptor *op, struct moe_dispatch_plan *m,
+                       struct mk_plan *p, enum mk_space ids, enum mk_space weights, char *error,
+                       size_t size);
 
 /* How dispatch lies: what must begin as 0 and the order of tiles, which the route's columns and
  * down size; then the rest, and its flags. */

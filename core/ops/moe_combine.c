@@ -9,12 +9,13 @@ static struct moe_ffn_plan *moe_combine_layer_in(struct mk_plan *p)
     return &moe_combine_plan_in(p)->layer;
 }
 
-static int moe_combine_build(struct mk_plan *p, char *error, size_t size)
+static int moe_combine_build(const struct op_descriptor *op, struct mk_plan *p, char *error,
+                             size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct moe_ffn_plan *m = moe_combine_layer_in(p);
     struct moe_dispatch_plan *d = &m->dispatch;
-    int result = plan_size_moe_rows(d, p, MK_SPACE_ARG1, MK_SPACE_ARG2, error, size);
+    int result = plan_size_moe_rows(op, d, p, MK_SPACE_ARG1, MK_SPACE_ARG2, error, size);
     if (result)
         return result;
     d->row_bytes = 0;
@@ -27,7 +28,7 @@ static int moe_combine_build(struct mk_plan *p, char *error, size_t size)
     m->y_space = MK_SPACE_ARG3;
     m->result_bytes = m->carried_bytes = m->hidden * 2ull;
     uint64_t put = d->chunk_rows * m->carried_bytes, said = plan_moe_put_bytes(d);
-    result = plan_lay_out(p, 0, put > said ? put : said, error, size);
+    result = plan_lay_out(op, p, 0, put > said ? put : said, error, size);
     if (!result)
         p->chunks = 2 * mk_world(&q->topo) * d->chunks;
     return result;

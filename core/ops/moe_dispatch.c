@@ -3,14 +3,15 @@
 #include "core/mkernel.h"
 #include "core/ops/moe.h"
 
-static int moe_dispatch_build(struct mk_plan *p, char *error, size_t size)
+static int moe_dispatch_build(const struct op_descriptor *op, struct mk_plan *p, char *error,
+                              size_t size)
 {
     struct moe_dispatch_plan *m = moe_dispatch_plan_in(p);
-    int result = plan_size_moe_rows(m, p, MK_SPACE_ARG1, MK_SPACE_HEAP, error, size);
+    int result = plan_size_moe_rows(op, m, p, MK_SPACE_ARG1, MK_SPACE_HEAP, error, size);
     if (result)
         return result;
     m->route.summary_space = MK_SPACE_ARG3;
-    result = plan_lay_out(p, 0, plan_moe_put_bytes(m), error, size);
+    result = plan_lay_out(op, p, 0, plan_moe_put_bytes(m), error, size);
     if (!result)
         p->chunks = 2 * mk_world(&m->topo) * m->chunks;
     return result;

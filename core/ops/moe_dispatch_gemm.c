@@ -31,7 +31,8 @@ static uint32_t moe_dispatch_gemm_columns(const struct mk_problem *q)
     return columns;
 }
 
-static int moe_dispatch_gemm_build(struct mk_plan *p, char *error, size_t size)
+static int moe_dispatch_gemm_build(const struct op_descriptor *op, struct mk_plan *p, char *error,
+                                   size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct moe_dispatch_gemm_plan *m = moe_dispatch_gemm_plan_in(p);
@@ -40,11 +41,11 @@ static int moe_dispatch_gemm_build(struct mk_plan *p, char *error, size_t size)
     plan_choose_moe(q, moe_dispatch_gemm_columns(q), 0);
     int result = plan_check_moe_tuning(q, error, size);
     if (!result && q->exec == MK_EXEC_CUDA)
-        result = plan_check_moe_gpu(q, error, size);
+        result = plan_check_moe_gpu(op, q, error, size);
     if (result)
         return result;
     struct moe_dispatch_plan *d = &m->dispatch;
-    result = plan_size_moe(d, p, MK_SPACE_ARG2, MK_SPACE_HEAP, error, size);
+    result = plan_size_moe(op, d, p, MK_SPACE_ARG2, MK_SPACE_HEAP, error, size);
     if (result)
         return result;
     m->split = q->tuning.split;
@@ -60,8 +61,8 @@ static int moe_dispatch_gemm_build(struct mk_plan *p, char *error, size_t size)
     q->m = (uint64_t)d->row_tiles * d->tile_m;
     q->n = m->inner;
     q->k = m->hidden;
-    result =
-        plan_lay_out(p, (uint64_t)d->row_tiles * m->col_tiles, plan_moe_put_bytes(d), error, size);
+    result = plan_lay_out(op, p, (uint64_t)d->row_tiles * m->col_tiles, plan_moe_put_bytes(d),
+                          error, size);
     if (result)
         return result;
     m->tiles = p->tiles;

@@ -89,7 +89,8 @@ static void moe_ffn_choose_order(struct moe_ffn_plan *m, const struct mk_problem
     r->group_rows = q->exec != MK_EXEC_CUDA ? 2 : group > 16 ? group : 16;
 }
 
-static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
+static int moe_ffn_build(const struct op_descriptor *op, struct mk_plan *p, char *error,
+                         size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct moe_ffn_plan *m = moe_ffn_plan_in(p);
@@ -102,11 +103,11 @@ static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
     plan_choose_moe(q, 256, moe_ffn_reducers(q));
     int result = moe_ffn_check_tuning(q, error, size);
     if (!result && q->exec == MK_EXEC_CUDA)
-        result = plan_check_moe_gpu(q, error, size);
+        result = plan_check_moe_gpu(op, q, error, size);
     if (result)
         return result;
     struct moe_dispatch_plan *d = &m->dispatch;
-    result = plan_size_moe(d, p, MK_SPACE_ARG2, MK_SPACE_ARG3, error, size);
+    result = plan_size_moe(op, d, p, MK_SPACE_ARG2, MK_SPACE_ARG3, error, size);
     if (result)
         return result;
     m->split = q->tuning.split;
@@ -134,7 +135,7 @@ static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
     q->n = 2 * q->moe.inner;
     q->k = q->moe.hidden > q->moe.inner ? q->moe.hidden : q->moe.inner; /* the longest sum */
     uint64_t put = d->chunk_rows * m->carried_bytes;
-    result = plan_lay_out(p, (uint64_t)d->row_tiles * (m->up_tiles + m->down_tiles),
+    result = plan_lay_out(op, p, (uint64_t)d->row_tiles * (m->up_tiles + m->down_tiles),
                           put > plan_moe_put_bytes(d) ? put : plan_moe_put_bytes(d), error, size);
     if (result)
         return result;

@@ -23,11 +23,11 @@ void op_choose_move(enum op_size size, uint64_t world, uint64_t unit, uint64_t *
 
 /* On a GPU all SMs move, half of them into the heaps, half out of this rank's. What takes from the
  * heap could post, and a rank has so many rings. */
-static void move_choose_roles(struct mk_problem *q)
+static void move_choose_roles(const struct op_descriptor *op, struct mk_problem *q)
 {
     uint32_t *ctas = q->tuning.split.ctas;
     for (int role = 0; role < MK_ROLES; role++)
-        ctas[role] = op_needs(q->op, &q->topo, (enum mk_role)role) ? 1 : 0;
+        ctas[role] = op_needs_of(op, &q->topo, (enum mk_role)role) ? 1 : 0;
     if (q->exec != MK_EXEC_CUDA || q->sms < 8)
         return;
     ctas[MK_INTER_SEND] = q->topo.nodes > 1 ? 2 : 0;
@@ -37,9 +37,9 @@ static void move_choose_roles(struct mk_problem *q)
 }
 
 /* On a GPU a chunk has 16 to 256 KB, and each CTA several of them where there is enough. */
-static uint32_t move_choose_chunk(const struct mk_problem *q)
+static uint32_t move_choose_chunk(const struct op_descriptor *op, const struct mk_problem *q)
 {
-    uint64_t rows = q->m / op_unit(q, 0), row_bytes = q->k * op_factor_bytes(q);
+    uint64_t rows = q->m / op_unit_of(op, q, 0), row_bytes = q->k * op_factor_bytes(q);
     if (q->exec != MK_EXEC_CUDA)
         return 64;
     uint64_t fair = rows * row_bytes * q->topo.gpus / (4 * q->tuning.split.ctas[MK_INTRA_COMM]);
@@ -48,15 +48,15 @@ static uint32_t move_choose_chunk(const struct mk_problem *q)
     return chunk ? (uint32_t)chunk : 8;
 }
 
-static void move_choose(struct mk_problem *q)
+static void move_choose(const struct op_descriptor *op, struct mk_problem *q)
 {
     struct mk_tuning *t = &q->tuning;
     t->tile_m = t->tile_n = 0; /* there are none */
     t->cluster = t->pieces = 1;
     if (!mk_total_ctas(&t->split))
-        move_choose_roles(q);
+        move_choose_roles(op, q);
     if (!t->chunk_rows)
-        t->chunk_rows = t->split.ctas[MK_INTRA_COMM] ? move_choose_chunk(q) : 64;
+        t->chunk_rows = t->split.ctas[MK_INTRA_COMM] ? move_choose_chunk(op, q) : 64;
 }
 
 static int move_check_chunks(const struct mk_problem *q, char *error, size_t size)
@@ -74,16 +74,16 @@ static int move_check_chunks(const struct mk_problem *q, char *error, size_t siz
     return plan_check_tuning(q, error, size);
 }
 
-int plan_fill_move(struct mk_plan *p, char *error, size_t size)
+int plan_fill_move(const struct op_descriptor *op, struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct move_plan *m = move_plan_in(p);
-    move_choose(q);
+    move_choose(op, q);
     int result = move_check_chunks(q, error, size);
     if (result)
         return result;
     m->topo = q->topo;
-    m->block_rows = (uint32_t)(q->m / op_unit(q, 0));
+    m->block_rows = (uint32_t)(q->m / op_unit_of(op, q, 0));
     m->chunk_rows = q->tuning.chunk_rows;
     m->chunks = (uint32_t)mk_ceil_div(m->block_rows, m->chunk_rows);
     m->row_bytes = q->k * op_factor_bytes(q);
@@ -91,12 +91,12 @@ int plan_fill_move(struct mk_plan *p, char *error, size_t size)
     return 0;
 }
 
-int plan_build_move(struct mk_plan *p, char *error, size_t size)
+int plan_build_move(const struct op_descriptor *op, struct mk_plan *p, char *error, size_t size)
 {
     const struct move_plan *m = move_plan_of(p);
-    int result = plan_fill_move(p, error, size);
+    int result = plan_fill_move(op, p, error, size);
     if (!result)
-        result = plan_lay_out(p, 0, m->chunk_rows * m->row_bytes, error, size);
+        result = plan_lay_out(op, p, 0, m->chunk_rows * m->row_bytes, error, size);
     if (!result)
         p->chunks = mk_world(&m->topo) * m->chunks;
     return result;

@@ -21,11 +21,11 @@ void op_choose_move(enum op_size size, uint64_t world, uint64_t unit, uint64_t *
 
 /* Checks the plan's options, or chooses them, and fills its struct move_plan, but for where
  * anything lies. 0 or -EINVAL with a sentence. */
-int plan_fill_move(struct mk_plan *p, char *error, size_t size);
+int plan_fill_move(const struct op_descriptor *op, struct mk_plan *p, char *error, size_t size);
 
 /* Struct op_descriptor's, of a plan that has nothing but its struct move_plan; one that has more
  * adds to the tables. */
-int plan_build_move(struct mk_plan *p, char *error, size_t size);
+int plan_build_move(const struct op_descriptor *op, struct mk_plan *p, char *error, size_t size);
 void plan_move_tables(struct mk_plan *p, struct op_tables *t);
 void plan_describe_move_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
                               uint32_t *number, uint64_t *bytes);

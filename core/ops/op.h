@@ -9,6 +9,9 @@
 
 #include "core/ops/registry.h"
 #include "core/plan.h"
+#include "core/sentence.h"
+
+#include <errno.h>
 
 /* ---- the problem ---- */
 
@@ -218,8 +221,8 @@ struct op_descriptor {
     /* Checks what the shape's dimensions do not say of the problem (a refusal names the nearest
      * that works; the numbers themselves have been checked), fills in the tuning that was left
      * open, makes the operator's own plan, <name>_plan_in(p), and has it laid out (plan_lay_out).
-     * 0, or -EINVAL with a sentence. */
-    int (*build)(struct mk_plan *p, char *error, size_t error_size);
+     * `op`: the descriptor, for code that operators share. 0, or -EINVAL with a sentence. */
+    int (*build)(const struct op_descriptor *op, struct mk_plan *p, char *error, size_t error_size);
     /* The plan's buffers and flags, by the numbers in the operator's own plan: where they lie, what
      * they take, and every sentence about a flag follow from it. The same once they are laid out.
      */
@@ -339,6 +342,23 @@ char *op_list(char *text, size_t size, int (*wanted)(enum mk_op), const char *be
 #define OP_LIST_TEXT 512
 int op_is_tuned(enum mk_op op);
 
+/* ---- what a descriptor says of a problem, for the operators' own files (describe.c) ---- */
+
+/* As the functions of a problem alone above, whose names end so. */
+int op_needs_of(const struct op_descriptor *op, const struct mk_topo *topo, enum mk_role role);
+int op_counted_of(const struct op_descriptor *op, const struct mk_problem *problem);
+uint64_t op_unit_of(const struct op_descriptor *op, const struct mk_problem *problem, uint32_t i);
+uint32_t op_arguments_of(const struct op_descriptor *op, const struct mk_problem *problem);
+const struct op_argument *op_argument_of(const struct op_descriptor *op,
+                                         const struct mk_problem *problem, uint32_t i);
+uint32_t op_bias_of(const struct op_descriptor *op, const struct mk_problem *problem);
+uint32_t op_residual_of(const struct op_descriptor *op, const struct mk_problem *problem);
+
+/* A number at its offset in the problem, and what a formula of the descriptor amounts to. */
+uint64_t op_number_at(const struct mk_problem *problem, size_t offset);
+uint64_t op_formula_value(const struct op_descriptor *op, const struct mk_problem *problem,
+                          const char *formula);
+
 /* ---- launches ---- */
 
 /* What the public function of an operator does: checks that `plan` is the operator's and its
@@ -352,8 +372,7 @@ int op_launch(struct mk_plan *plan, enum mk_op op, void *const arguments[MK_SPAC
 /* ---- what plans share ---- */
 
 /* Writes the sentence of a refusal. Returns -EINVAL. */
-__attribute__((format(printf, 3, 4))) int plan_refuse(char *error, size_t size, const char *format,
-                                                      ...);
+#define plan_refuse(error, size, ...) mk_fail(-EINVAL, error, size, __VA_ARGS__)
 
 /* Far above any real plan: sizes that are made of these do not overflow. */
 #define PLAN_MOST_CTAS 65535u /* of a role */
@@ -400,7 +419,8 @@ int plan_take(struct mk_plan *p, uint64_t tiles, uint64_t flags, uint64_t heap_b
 
 /* Lays out the operator's tables from p->heap_base and p->flag_base on: offsets, first flags,
  * sizes. Refuses as plan_take. */
-int plan_lay_out(struct mk_plan *p, uint64_t tiles, uint64_t put_bytes, char *error, size_t size);
+int plan_lay_out(const struct op_descriptor *op, struct mk_plan *p, uint64_t tiles,
+                 uint64_t put_bytes, char *error, size_t size);
 
 /* How a compute CTA of the plan works. */
 void plan_pipeline(const struct mk_plan *p, struct mk_pipeline *out);
@@ -408,6 +428,10 @@ void plan_pipeline(const struct mk_plan *p, struct mk_pipeline *out);
 /* The tables of a plan, and how many flags an array has; UINT64_MAX: more than can be counted. */
 void plan_tables(const struct mk_plan *p, struct op_tables *t);
 uint64_t plan_flag_count(const struct op_flags *f);
+
+/* What a flag is, the index-th of such an array. */
+void plan_describe_flag_of(const struct mk_topo *topo, const struct op_flags *f, uint32_t index,
+                           struct mk_flag_meaning *out);
 
 /* A digest of all that ranks must have alike of one plan, since they write to each other's heaps by
  * it: options, flags, heap, ids. Two ranks with the same problem have the same. */

@@ -18,7 +18,8 @@ static void reduce_scatter_choose_shape(enum op_size size, uint64_t world, uint6
     op_choose_move(size, world, world, numbers);
 }
 
-static int reduce_scatter_build(struct mk_plan *p, char *error, size_t size)
+static int reduce_scatter_build(const struct op_descriptor *op, struct mk_plan *p, char *error,
+                                size_t size)
 {
     const struct mk_topo *t = &p->problem.topo;
     struct reduce_scatter_plan *r = reduce_scatter_plan_in(p);
@@ -26,14 +27,14 @@ static int reduce_scatter_build(struct mk_plan *p, char *error, size_t size)
         return plan_refuse(error, size,
                            "reduce_scatter on %u nodes: it adds up those of %u at most", t->nodes,
                            MK_TERMS);
-    int result = plan_fill_move(p, error, size);
+    int result = plan_fill_move(op, p, error, size);
     if (result)
         return result;
     uint32_t bytes = t->gpus > 1 ? 4 : 2;
     r->element = plan_element(&p->problem);
     r->number = t->gpus > 1 ? MK_FP32 : r->element;
     r->sum_pitch = mk_round_up(r->move.block_rows * p->problem.k * bytes, MK_HEAP_UNIT);
-    result = plan_lay_out(p, 0, r->move.chunk_rows * p->problem.k * bytes, error, size);
+    result = plan_lay_out(op, p, 0, r->move.chunk_rows * p->problem.k * bytes, error, size);
     if (!result)
         p->chunks = (mk_world(t) + t->nodes) * r->move.chunks;
     return result;

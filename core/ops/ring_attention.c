@@ -8,6 +8,7 @@
 #include "core/ops/op.h"
 #include "core/pipeline.h"
 #include "core/roles/ring_attention_plan.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <math.h>
@@ -120,11 +121,9 @@ static int ring_attention_check_gpu(const struct mk_problem *q, char *error, siz
     const struct tile *tile;
     char built[64] = "";
     for (uint32_t i = 0; (tile = ring_attention_tile_of(q, i)); i++) {
-        size_t said = strlen(built);
         if (t->tile_m == tile->rows && t->tile_n == tile->keys)
             return 0;
-        snprintf(built + said, sizeof built - said, "%s%ux%u", i ? " and " : "", tile->rows,
-                 tile->keys);
+        mk_append(built, sizeof built, "%s%ux%u", i ? " and " : "", tile->rows, tile->keys);
     }
     return plan_refuse(error, size,
                        "tiles of %u x %u are not built for %s; with heads of %llu %s are",
@@ -270,7 +269,8 @@ static int ring_attention_check_ordered(const struct mk_problem *q, char *error,
     return 0;
 }
 
-static int ring_attention_build(struct mk_plan *p, char *error, size_t size)
+static int ring_attention_build(const struct op_descriptor *op, struct mk_plan *p, char *error,
+                                size_t size)
 {
     struct mk_problem *q = &p->problem;
     const struct mk_attention *a = &q->attention;
@@ -331,7 +331,7 @@ static int ring_attention_build(struct mk_plan *p, char *error, size_t size)
     r->tensor_bytes = mk_round_up((uint64_t)r->batch * r->pitch_rows * r->row_bytes, MK_HEAP_UNIT);
     r->state_pitch = (uint64_t)r->tile_rows * (r->head_dim + 4) * 4;
     r->chunks = 2 * r->batch * r->kv_heads * r->halves * r->half_chunks;
-    result = plan_lay_out(p, turns * ctas * world, r->chunk_rows * r->head_bytes, error, size);
+    result = plan_lay_out(op, p, turns * ctas * world, r->chunk_rows * r->head_bytes, error, size);
     if (result)
         return result;
     r->query_tiles = a->gather_only ? 0 : r->batch * r->heads * (r->tiles_of[0] + r->tiles_of[1]);

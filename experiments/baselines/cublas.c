@@ -1,5 +1,6 @@
 #include "experiments/baselines/baselines.h"
 #include "core/cta.h"
+#include "core/sentence.h"
 
 #include <cublas_v2.h>
 #include <dlfcn.h>
@@ -31,10 +32,8 @@ int baseline_cublas_open(struct baseline_cublas **out, char *error, size_t size)
     b->library = dlopen("libcublas.so.13", RTLD_NOW | RTLD_LOCAL);
     if (!b->library)
         b->library = dlopen("libcublas.so.12", RTLD_NOW | RTLD_LOCAL);
-    if (!b->library) {
-        snprintf(error, size, "no cuBLAS here: %s", dlerror());
-        return -ENOENT;
-    }
+    if (!b->library)
+        return mk_fail(-ENOENT, error, size, "no cuBLAS here: %s", dlerror());
     *(void **)&create = dlsym(b->library, "cublasCreate_v2");
     *(void **)&set_workspace = dlsym(b->library, "cublasSetWorkspace_v2");
     *(void **)&b->set_stream = dlsym(b->library, "cublasSetStream_v2");
@@ -42,10 +41,8 @@ int baseline_cublas_open(struct baseline_cublas **out, char *error, size_t size)
     *(void **)&b->gemm = dlsym(b->library, "cublasGemmEx");
     if (!create || !set_workspace || !b->set_stream || !b->destroy || !b->gemm ||
         create(&b->handle) || cudaMalloc(&b->workspace, WORKSPACE) != cudaSuccess ||
-        set_workspace(b->handle, b->workspace, WORKSPACE)) {
-        snprintf(error, size, "cuBLAS does not start");
-        return -EIO;
-    }
+        set_workspace(b->handle, b->workspace, WORKSPACE))
+        return mk_fail(-EIO, error, size, "cuBLAS does not start");
     return 0;
 }
 

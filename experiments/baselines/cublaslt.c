@@ -1,5 +1,6 @@
 /* cuBLASLt's FP8 product with block scales. */
 #include "experiments/baselines/baselines.h"
+#include "core/sentence.h"
 
 #include <cublasLt.h>
 #include <dlfcn.h>
@@ -49,10 +50,8 @@ int baseline_cublaslt_open(struct baseline_cublaslt **out, char *error, size_t s
     b->library = dlopen("libcublasLt.so.13", RTLD_NOW | RTLD_LOCAL);
     if (!b->library)
         b->library = dlopen("libcublasLt.so.12", RTLD_NOW | RTLD_LOCAL);
-    if (!b->library) {
-        snprintf(error, size, "no cuBLASLt here: %s", dlerror());
-        return -ENOENT;
-    }
+    if (!b->library)
+        return mk_fail(-ENOENT, error, size, "no cuBLASLt here: %s", dlerror());
     const struct {
         void *to;
         const char *name;
@@ -69,14 +68,10 @@ int baseline_cublaslt_open(struct baseline_cublaslt **out, char *error, size_t s
                  {&b->choose, "cublasLtMatmulAlgoGetHeuristic"},
                  {&b->matmul, "cublasLtMatmul"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!(*(void **)names[i].to = dlsym(b->library, names[i].name))) {
-            snprintf(error, size, "cuBLASLt has no %s", names[i].name);
-            return -ENOENT;
-        }
-    if (create(&b->handle) || cudaMalloc(&b->workspace, WORKSPACE) != cudaSuccess) {
-        snprintf(error, size, "cuBLASLt does not start");
-        return -EIO;
-    }
+        if (!(*(void **)names[i].to = dlsym(b->library, names[i].name)))
+            return mk_fail(-ENOENT, error, size, "cuBLASLt has no %s", names[i].name);
+    if (create(&b->handle) || cudaMalloc(&b->workspace, WORKSPACE) != cudaSuccess)
+        return mk_fail(-EIO, error, size, "cuBLASLt does not start");
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* cuDNN's attention, through PyTorch in a process of its own: it answers when asked, so that its
  * launches take turns with ours. */
 #include "experiments/baselines/baselines.h"
+#include "core/sentence.h"
 #include "experiments/baselines/script.h"
 
 #include <errno.h>
@@ -32,15 +33,11 @@ int baseline_cudnn_open(struct baseline_cudnn **out, int gpu, char *error, size_
         return -ENOMEM;
     b->socket = b->said = -1;
     result = script_find(script, sizeof script, "torch_attention.py");
-    if (result) {
-        snprintf(error, size, "%s is not there", script);
-        return result;
-    }
+    if (result)
+        return mk_fail(result, error, size, "%s is not there", script);
     b->said = script_said_open();
-    if (b->said < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)) {
-        snprintf(error, size, "no way to speak with python3: %s", strerror(errno));
-        return -EIO;
-    }
+    if (b->said < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
+        return mk_fail(-EIO, error, size, "no way to speak with python3: %s", strerror(errno));
     snprintf(number, sizeof number, "%d", gpu);
     char *const argv[] = {"python3", script, number, NULL};
     posix_spawn_file_actions_t files;

@@ -1,5 +1,6 @@
 #include "experiments/baselines/baselines.h"
 #include "core/cta.h"
+#include "core/sentence.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -29,10 +30,8 @@ int baseline_nccl_open(struct baseline_nccl **out, char *error, size_t size)
         return -ENOMEM;
     setenv("NCCL_NVLS_ENABLE", "0", 0);
     b->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (!b->library) {
-        snprintf(error, size, "no NCCL here: %s", dlerror());
-        return -ENOENT;
-    }
+    if (!b->library)
+        return mk_fail(-ENOENT, error, size, "no NCCL here: %s", dlerror());
     *(void **)&b->get_id = dlsym(b->library, "ncclGetUniqueId");
     *(void **)&b->init = dlsym(b->library, "ncclCommInitRank");
     *(void **)&b->allgather = dlsym(b->library, "ncclAllGather");
@@ -40,10 +39,8 @@ int baseline_nccl_open(struct baseline_nccl **out, char *error, size_t size)
     *(void **)&b->allreduce = dlsym(b->library, "ncclAllReduce");
     *(void **)&b->destroy = dlsym(b->library, "ncclCommDestroy");
     if (!b->get_id || !b->init || !b->allgather || !b->reducescatter || !b->allreduce ||
-        !b->destroy) {
-        snprintf(error, size, "this NCCL lacks what the baseline calls");
-        return -EIO;
-    }
+        !b->destroy)
+        return mk_fail(-EIO, error, size, "this NCCL lacks what the baseline calls");
     return 0;
 }
 

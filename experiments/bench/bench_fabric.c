@@ -1,13 +1,14 @@
 /* `mkernel bench fabric`: put bandwidth, message rate and latency by size, over any device, between
  * two processes here or on two machines. */
 #include "experiments/bench/bench_fabric.h"
+#include "core/sentence.h"
 #include "experiments/bench/bench.h"
 #include "experiments/common/launched.h"
+#include "experiments/common/command_says.h"
 #include "experiments/common/options.h"
 #include "experiments/common/output_file.h"
 
 #include <errno.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,12 +103,6 @@ static const struct option_table table = {
     "  mkernel bench fabric --server --nic mlx5_0              on one machine, and on the other\n"
     "  mkernel bench fabric --client HOST --nic mlx5_0 --json fabric.json\n"};
 
-static int bench_fabric_complain(int status, const char *what)
-{
-    fprintf(stderr, "mkernel bench fabric: %s\n", what);
-    return status;
-}
-
 static struct fabric_report bench_fabric_report_of(const struct arguments *a)
 {
     return (struct fabric_report){.csv = a->csv,
@@ -128,7 +123,7 @@ static int bench_fabric_report_end(struct fabric_report *r, int status)
     if (!rc || status != STATUS_DONE)
         return status;
     snprintf(text, sizeof text, "%s could not be written: %s", path, strerror(-rc));
-    return bench_fabric_complain(STATUS_FAILED, text);
+    return command_say("bench fabric", STATUS_FAILED, "%s", text);
 }
 
 /* ---- the ends ---- */
@@ -176,10 +171,8 @@ static int bench_fabric_one_test(struct fabric_end *e, struct wire *w, struct wi
         return rc;
     if (!rc)
         rc = wire_receive(w, WIRE_DONE, &answer);
-    if (rc) {
-        snprintf(e->error, sizeof e->error, "%s", wire_reason(rc, &answer));
-        return rc;
-    }
+    if (rc)
+        return mk_fail(rc, e->error, sizeof e->error, "%s", wire_reason(rc, &answer));
     if (t->kind != WIRE_LATENCY)
         fabric_report_bandwidth(r, t->kind == WIRE_BANDWIDTH ? "bw" : "bibw", &b, head);
     else
@@ -244,7 +237,8 @@ static int bench_fabric_run_client(const struct arguments *a, int fd)
         rc = rc ? rc : bench_fabric_all_tests(&e, &w, a, &r);
     }
     if (rc)
-        status = bench_fabric_complain(STATUS_FAILED, e.error[0] ? e.error : strerror(-rc));
+        status =
+            command_say("bench fabric", STATUS_FAILED, "%s", e.error[0] ? e.error : strerror(-rc));
     status = bench_fabric_report_end(&r, status);
     fabric_end_close(&e);
     return status;
@@ -260,10 +254,8 @@ static int bench_fabric_serve(const struct arguments *a, const char *nic, int fd
     int rc = wire_receive(&w, WIRE_HELLO, &m);
     if (!rc && m.region > (1ull << 32))
         rc = -EPROTO;
-    if (rc) {
-        snprintf(error, error_size, "%s", wire_reason(rc, &m));
-        return rc;
-    }
+    if (rc)
+        return mk_fail(rc, error, error_size, "%s", wire_reason(rc, &m));
     uint64_t region = m.region;
     struct fabric_kind kind = bench_fabric_kind_of(a, region);
     rc = fabric_end_open(&e, 1, nic, &kind);
@@ -316,7 +308,7 @@ static int bench_fabric_run_both(const struct arguments *a)
     char error[320] = "";
     fflush(NULL);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds))
-        return bench_fabric_complain(STATUS_FAILED, strerror(errno));
+        return command_say("bench fabric", STATUS_FAILED, "%s", strerror(errno));
     pid_t child = fork();
     if (!child) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -328,7 +320,7 @@ static int bench_fabric_run_both(const struct arguments *a)
     close(fds[1]);
     if (child < 0) {
         close(fds[0]);
-        return bench_fabric_complain(STATUS_FAILED, "cannot start a second process");
+        return command_say("bench fabric", STATUS_FAILED, "%s", "cannot start a second process");
     }
     status = bench_fabric_run_client(a, fds[0]);
     close(fds[0]); /* a server that still waits sees the end */
@@ -349,12 +341,12 @@ static int bench_fabric_run_remote(const struct arguments *a)
                                &fd, error, sizeof error)
                  : wire_dial(a->client, (uint16_t)a->port, a->timeout_ns, &fd, error, sizeof error);
     if (rc)
-        return bench_fabric_complain(STATUS_FAILED, error);
+        return command_say("bench fabric", STATUS_FAILED, "%s", error);
     int status = STATUS_DONE;
     if (!a->server)
         status = bench_fabric_run_client(a, fd);
     else if (bench_fabric_serve(a, a->nic, fd, error, sizeof error))
-        status = bench_fabric_complain(STATUS_FAILED, error);
+        status = command_say("bench fabric", STATUS_FAILED, "%s", error);
     close(fd);
     return status;
 }
@@ -370,12 +362,12 @@ static int bench_fabric_run_launched(const struct arguments *a)
     int rc = l->rank ? wire_dial(l->host, port, a->timeout_ns, &fd, error, sizeof error)
                      : wire_listen(port, a->timeout_ns, &fd, error, sizeof error);
     if (rc)
-        return bench_fabric_complain(STATUS_FAILED, error);
+        return command_say("bench fabric", STATUS_FAILED, "%s", error);
     int status = STATUS_DONE;
     if (l->rank == 0)
         status = bench_fabric_run_client(a, fd);
     else if (bench_fabric_serve(a, a->peer_nic ? a->peer_nic : a->nic, fd, error, sizeof error))
-        status = bench_fabric_complain(STATUS_FAILED, error);
+        status = command_say("bench fabric", STATUS_FAILED, "%s", error);
     close(fd);
     return status;
 }
@@ -402,17 +394,14 @@ static int bench_fabric_check_nics(const struct arguments *a, char *error, size_
 
 static int bench_fabric_check_files(const struct arguments *a, char *error, size_t size)
 {
-    if (output_same(a->csv, a->json)) {
-        snprintf(error, size, "--csv and --json name the same file %s", a->csv);
-        return -EINVAL;
-    }
+    if (output_same(a->csv, a->json))
+        return mk_fail(-EINVAL, error, size, "--csv and --json name the same file %s", a->csv);
     struct fabric_report r = bench_fabric_report_of(a);
     int rc = output_check("--csv", a->csv, OUTPUT_WRITTEN, error, size);
     rc = rc ? rc : output_check("--json", a->json, OUTPUT_WRITTEN, error, size);
-    if (!rc && a->append && !a->csv) {
-        snprintf(error, size, "--append adds to the file of --csv, which is not given");
-        rc = -EINVAL;
-    }
+    if (!rc && a->append && !a->csv)
+        rc =
+            mk_fail(-EINVAL, error, size, "--append adds to the file of --csv, which is not given");
     return rc || !a->append ? rc : fabric_report_check_append(&r, error, size);
 }
 
@@ -426,10 +415,9 @@ static int bench_fabric_check_fabric(const struct arguments *a, char *error, siz
     efa_options_default(&efa);
     rc = rc ? rc : efa_options_parse(&efa, a->efa, error, size);
 #else
-    if (a->fabric && !rc) {
-        snprintf(error, size, "--fabric efa is not in this build (it takes <infiniband/efadv.h>)");
-        rc = -EINVAL;
-    }
+    if (a->fabric && !rc)
+        rc = mk_fail(-EINVAL, error, size,
+                     "--fabric efa is not in this build (it takes <infiniband/efadv.h>)");
 #endif
     rc = rc ? rc : bench_fabric_check_nics(a, error, size);
     return rc || a->launcher.rank ? rc : bench_fabric_check_files(a, error, size);
@@ -452,9 +440,7 @@ static int bench_fabric_check(const struct arguments *a, const struct options_fo
                               char *error, size_t size)
 {
     const char *unused = bench_fabric_ignored(a, found);
-    if (found->word_count)
-        snprintf(error, size, "%s is one argument too many", found->words[0]);
-    else if (a->size % 16 || a->min % 16 || a->max % 16)
+    if (a->size % 16 || a->min % 16 || a->max % 16)
         snprintf(error, size, "--size, --min and --max take multiples of 16 bytes");
     else if (a->size &&
              (options_given(&table, found, "min") || options_given(&table, found, "max") ||
@@ -484,10 +470,9 @@ static int bench_fabric_check(const struct arguments *a, const struct options_fo
 static int bench_fabric_refuse_ranks(const struct launcher *l)
 {
     if (l->rank == 0)
-        fprintf(stderr,
-                "mkernel bench fabric: %s started %u ranks, and a fabric is measured between two "
-                "ends: start 2; `mkernel bench fabric --help` tells more\n",
-                l->name, l->world);
+        command_refuse("bench fabric",
+                       "%s started %u ranks, and a fabric is measured between two ends: start 2",
+                       l->name, l->world);
     return STATUS_USAGE;
 }
 
@@ -507,23 +492,18 @@ int bench_fabric(int argc, char **argv)
     static const char *const brief[] = {"-s", "--size",   "-b", "--min",   "-e", "--max",
                                         "-f", "--factor", "-n", "--iters", NULL};
     options_expand(argc, argv, brief);
-    int rc = options_parse(&table, argc, argv, &a, &found, error, sizeof error);
-    if (!rc && found.help) {
-        options_help(&table, stdout);
-        return STATUS_DONE;
-    }
-    int launch = !rc && !a.server && !a.client ? launched(&a.launcher, error, sizeof error) : 0;
+    int ends = command_options("bench fabric", &table, 0, argc, argv, &a, &found);
+    if (ends >= 0)
+        return ends;
+    int launch = !a.server && !a.client ? launched(&a.launcher, error, sizeof error) : 0;
     if (launch > 0 && a.launcher.world == 1)
         a.launcher.world = 0;
     else if (launch > 0 && a.launcher.world > 2)
         return bench_fabric_refuse_ranks(&a.launcher);
     if (!a.port && !a.launcher.world)
         a.port = 18515;
-    if (rc || launch < 0 || bench_fabric_check(&a, &found, error, sizeof error)) {
-        fprintf(stderr, "mkernel bench fabric: %s; `mkernel bench fabric --help` tells more\n",
-                error);
-        return STATUS_USAGE;
-    }
+    if (launch < 0 || bench_fabric_check(&a, &found, error, sizeof error))
+        return command_refuse("bench fabric", "%s", error);
     return a.server || a.client ? bench_fabric_run_remote(&a)
            : a.launcher.world   ? bench_fabric_run_launched(&a)
                                 : bench_fabric_run_both(&a);

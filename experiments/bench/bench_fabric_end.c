@@ -1,13 +1,13 @@
 /* One end of `mkernel bench fabric`: its NIC, its memory and its fabric. */
 #include "experiments/bench/bench_fabric.h"
 #include "core/clock.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 uint64_t fabric_now(void)
 {
@@ -83,9 +83,8 @@ int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic,
     e->heap = mmap(NULL, e->heap_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (e->heap == MAP_FAILED) {
         e->heap = NULL;
-        snprintf(e->error, sizeof e->error, "no memory for %llu bytes",
-                 (unsigned long long)e->heap_bytes);
-        return -ENOMEM;
+        return mk_fail(-ENOMEM, e->error, sizeof e->error, "no memory for %llu bytes",
+                       (unsigned long long)e->heap_bytes);
     }
     for (uint64_t i = FABRIC_FLAG_BYTES / 8; i < e->heap_bytes / 8; i++)
         ((uint64_t *)(void *)e->heap)[i] =
@@ -101,8 +100,7 @@ void fabric_end_describe(const struct fabric_end *e, char *text, size_t size)
     else
 #endif
         verbs_rc_describe(e->fabric, text, size);
-    size_t used = strlen(text);
-    snprintf(text + used, size - used, "%s", strchr(e->nic, ' ') ? strchr(e->nic, ' ') : "");
+    mk_append(text, size, "%s", strchr(e->nic, ' ') ? strchr(e->nic, ' ') : "");
 }
 
 int fabric_end_connect(struct fabric_end *e, struct wire *w, int client)
@@ -115,10 +113,8 @@ int fabric_end_connect(struct fabric_end *e, struct wire *w, int client)
     int rc = wire_send(w, &mine);
     if (!rc)
         rc = wire_receive(w, WIRE_ADDRESS, &theirs);
-    if (rc) {
-        snprintf(e->error, sizeof e->error, "%s", wire_reason(rc, &theirs));
-        return rc;
-    }
+    if (rc)
+        return mk_fail(rc, e->error, sizeof e->error, "%s", wire_reason(rc, &theirs));
     memcpy(addresses + e->rank * bytes, mine.address, bytes);
     memcpy(addresses + peer * bytes, theirs.address, bytes);
     rc = e->fabric->ops->connect(e->fabric, addresses, &peer, 1, e->error, sizeof e->error);

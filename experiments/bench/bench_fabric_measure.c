@@ -3,6 +3,7 @@
  * its flag. */
 #include "experiments/bench/bench_fabric.h"
 #include "core/sorted.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <math.h>
@@ -41,11 +42,9 @@ static int bench_fabric_measure_reap(struct fabric_end *e, uint64_t *when)
     int n = e->fabric->ops->poll(e->fabric, c, POLL_BATCH);
     uint64_t now = when && n ? fabric_now() : 0;
     for (int i = 0; i < n; i++) {
-        if (c[i].status) {
-            snprintf(e->error, sizeof e->error, "a put failed: %.*s", (int)sizeof c[i].detail,
-                     c[i].detail);
-            return -EIO;
-        }
+        if (c[i].status)
+            return mk_fail(-EIO, e->error, sizeof e->error, "a put failed: %.*s",
+                           (int)sizeof c[i].detail, c[i].detail);
         if (c[i].cookie == FABRIC_NO_PUT)
             continue;
         if (when)
@@ -57,9 +56,8 @@ static int bench_fabric_measure_reap(struct fabric_end *e, uint64_t *when)
 
 static int bench_fabric_measure_expired(struct fabric_end *e, const char *what)
 {
-    snprintf(e->error, sizeof e->error, "%s did not come within %.1f s", what,
-             (double)e->timeout_ns / 1e9);
-    return -ETIMEDOUT;
+    return mk_fail(-ETIMEDOUT, e->error, sizeof e->error, "%s did not come within %.1f s", what,
+                   (double)e->timeout_ns / 1e9);
 }
 
 static void bench_fabric_measure_extend(struct fabric_end *e)
@@ -79,10 +77,8 @@ static int bench_fabric_measure_start(struct fabric_end *e, const struct wire_me
         int rc = e->fabric->ops->put(e->fabric, &p);
         if (rc == -EAGAIN)
             break;
-        if (rc) {
-            snprintf(e->error, sizeof e->error, "a put was refused: %s", strerror(-rc));
-            return rc;
-        }
+        if (rc)
+            return mk_fail(rc, e->error, sizeof e->error, "a put was refused: %s", strerror(-rc));
         e->started++;
     }
     return e->started != first ? (e->fabric->ops->flush(e->fabric), (int)(e->started - first)) : 0;
@@ -127,10 +123,9 @@ int measure_bandwidth(struct fabric_end *e, const struct wire_message *t, uint32
 {
     uint64_t n = t->iterations;
     uint64_t *times = calloc(2 * n, sizeof *times);
-    if (!times) {
-        snprintf(e->error, sizeof e->error, "no memory for %llu times", (unsigned long long)n);
-        return -ENOMEM;
-    }
+    if (!times)
+        return mk_fail(-ENOMEM, e->error, sizeof e->error, "no memory for %llu times",
+                       (unsigned long long)n);
     int rc = bench_fabric_measure_run_puts(e, t, depth, times, times + n);
     if (!rc) {
         double seconds = (double)(times[2 * n - 1] - times[0]) / 1e9;
@@ -177,19 +172,16 @@ int check_bandwidth(struct fabric_end *e, const struct wire_message *t)
         return n;
     for (uint64_t i = from; i < t->iterations; i++)
         if (__atomic_load_n(&words[i % FABRIC_FLAGS], __ATOMIC_ACQUIRE) !=
-            bench_fabric_measure_value_of(t, i)) {
-            snprintf(e->error, sizeof e->error,
-                     "put %llu completed at the sender and its flag did not arrive",
-                     (unsigned long long)i);
-            return -EBADMSG;
-        }
+            bench_fabric_measure_value_of(t, i))
+            return mk_fail(-EBADMSG, e->error, sizeof e->error,
+                           "put %llu completed at the sender and its flag did not arrive",
+                           (unsigned long long)i);
     for (uint64_t place = 0; place < places && place < t->iterations; place++) {
         uint64_t first = (FABRIC_FLAG_BYTES + t->base + place * stride) / 8;
         for (uint64_t w = first; w < first + t->bytes / 8; w++)
             if (words[w] != w) { /* the sender's word w holds w */
-                snprintf(e->error, sizeof e->error, "wrong bytes arrived at %llu",
-                         (unsigned long long)(w * 8));
-                return -EBADMSG;
+                return mk_fail(-EBADMSG, e->error, sizeof e->error, "wrong bytes arrived at %llu",
+                               (unsigned long long)(w * 8));
             }
     }
     return 0;

@@ -2,14 +2,11 @@
  * measured. */
 #include "experiments/bench/bench_fabric.h"
 #include "experiments/job/bench_row.h"
-#include "experiments/common/commands.h"
 #include "experiments/common/json_write.h"
-#include "experiments/common/output_file.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
-#include <string.h>
 
 /* One measurement; what the other kind of test measures is NaN. */
 struct cells {

@@ -1,7 +1,7 @@
 /* The two ends of `mkernel bench fabric` agree over a socket: fixed-size messages, bounded
  * waits. */
-#define _GNU_SOURCE
 #include "experiments/bench/bench_fabric.h"
+#include "core/sentence.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -124,10 +124,8 @@ int wire_dial(const char *host, uint16_t port, uint64_t timeout_ns, int *fd, cha
     uint64_t deadline = fabric_now() + timeout_ns;
     snprintf(service, sizeof service, "%u", port);
     int found = getaddrinfo(host, service, &hints, &list), rc = -ECONNREFUSED;
-    if (found) {
-        snprintf(error, error_size, "no host %s: %s", host, gai_strerror(found));
-        return -ENOENT;
-    }
+    if (found)
+        return mk_fail(-ENOENT, error, error_size, "no host %s: %s", host, gai_strerror(found));
     *fd = -1;
     while (rc && fabric_now() < deadline) { /* the server may still be starting */
         for (struct addrinfo *a = list; a && rc; a = a->ai_next) {

@@ -5,6 +5,7 @@
 #include "experiments/common/commands.h"
 #include "experiments/job/op.h"
 #include "core/comm.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -374,16 +375,12 @@ int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
     bench_torch_read(rows, done);
     for (uint32_t i = 0; i < done; i++)
         wrong += !bench_gpu_right(&rows[i]);
-    if (done && job->identity.rank == 0 && bench_gpu_report(job, rows, done, &path) && !result) {
-        result = -EIO;
-        snprintf(sentence, size, "%s could not be written", path);
-    }
+    if (done && job->identity.rank == 0 && bench_gpu_report(job, rows, done, &path) && !result)
+        result = mk_fail(-EIO, sentence, size, "%s could not be written", path);
     for (uint32_t i = 0; i < done && job->options.why && !result; i++)
-        if (!rows[i].why.there) {
-            result = -EIO;
-            snprintf(sentence, size, "where the time of %s goes is not known: %s",
-                     problem_text(&rows[i].problem, shape), rows[i].why.error);
-        }
+        if (!rows[i].why.there)
+            result = mk_fail(-EIO, sentence, size, "where the time of %s goes is not known: %s",
+                             problem_text(&rows[i].problem, shape), rows[i].why.error);
     for (uint32_t i = 0; i < RUN_SHAPES; i++)
         free(rows[i].samples);
     if (result)

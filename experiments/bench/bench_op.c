@@ -6,6 +6,7 @@
 #include "experiments/job/run_options.h"
 #include "experiments/run/run_rank.h"
 #include "core/ops/op.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -56,23 +57,20 @@ static int bench_op_compares(const struct run_job *job)
 static int bench_op_refuse(const struct run_job *job, char *error, size_t size)
 {
     const struct run_options *o = &job->options;
-    if (o->c_elsewhere && !(bench_op_compares(job) && op_of(job->problem.op)->c_in_heap)) {
-        snprintf(error, size,
-                 "--c-elsewhere: %s does not look whether C lies in the heap, or runs on no GPU",
-                 plan_op_name(job->problem.op));
-        return -EINVAL;
-    }
-    if (o->why && run_op_tensor(&job->problem)) {
-        snprintf(error, size, "--why splits the time of CTAs that compute tiles, and %s has none",
-                 plan_op_name(job->problem.op));
-        return -EINVAL;
-    }
+    if (o->c_elsewhere && !(bench_op_compares(job) && op_of(job->problem.op)->c_in_heap))
+        return mk_fail(
+            -EINVAL, error, size,
+            "--c-elsewhere: %s does not look whether C lies in the heap, or runs on no GPU",
+            plan_op_name(job->problem.op));
+    if (o->why && run_op_tensor(&job->problem))
+        return mk_fail(-EINVAL, error, size,
+                       "--why splits the time of CTAs that compute tiles, and %s has none",
+                       plan_op_name(job->problem.op));
     if (!o->append || job->identity.rank)
         return 0;
-    if (!o->csv) {
-        snprintf(error, size, "--append adds to the file of --csv, which is not given");
-        return -EINVAL;
-    }
+    if (!o->csv)
+        return mk_fail(-EINVAL, error, size,
+                       "--append adds to the file of --csv, which is not given");
     return bench_op_compares(job) ? bench_gpu_check_append(job, error, size)
                                   : run_check_append(job, error, size);
 }

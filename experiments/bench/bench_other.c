@@ -7,9 +7,9 @@
 #include "experiments/job/gpu_operands.h"
 #include "experiments/job/op.h"
 #include "core/comm.h"
+#include "core/sentence.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -40,10 +40,8 @@ static int bench_other_open(struct other_bench *a, const struct mk_problem *aske
     move.attention.gather_only = 1;
     if (!result && g->job->identity.world > 1 && run_op_of(asked->op)->product == RUN_ATTENTION)
         result = comm_make_plan(&a->move, g->comm, &move);
-    if (result) {
-        snprintf(g->error, g->error_size, "%s", mk_error(g->comm));
-        return result;
-    }
+    if (result)
+        return mk_fail(result, g->error, g->error_size, "%s", mk_error(g->comm));
     result = gpu_operands_open(&a->operands, g, a->graphs.plan);
     for (int i = 0; i < 2 && !result && bench_other_gathers(a); i++)
         if (cudaMalloc(&a->gathered[i],

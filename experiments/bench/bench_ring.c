@@ -3,6 +3,7 @@
 #include "experiments/bench/bench.h"
 #include "core/sorted.h"
 #include "experiments/common/launched.h"
+#include "experiments/common/command_says.h"
 #include "experiments/common/options.h"
 #include "experiments/common/output_file.h"
 #include "experiments/common/result_file.h"
@@ -208,23 +209,15 @@ int bench_ring(int argc, char **argv)
     struct arguments a = {5000000, 7, 1024, NULL, 0};
     struct options_found found;
     char error[256];
-    int rc = options_parse(&table, argc, argv, &a, &found, error, sizeof error);
-    if (!rc && found.help) {
-        options_help(&table, stdout);
+    int ends = command_options("bench ring", &table, 0, argc, argv, &a, &found);
+    if (ends >= 0)
+        return ends;
+    if (a.capacity & (a.capacity - 1))
+        return command_refuse("bench ring", "--capacity takes a power of two, not %llu",
+                              (unsigned long long)a.capacity);
+    if (launched_leaves("bench ring"))
         return STATUS_DONE;
-    }
-    if (!rc && found.word_count)
-        rc = snprintf(error, sizeof error, "%s is one argument too many", found.words[0]);
-    else if (!rc && a.capacity & (a.capacity - 1))
-        rc = snprintf(error, sizeof error, "--capacity takes a power of two, not %llu",
-                      (unsigned long long)a.capacity);
-    if (!rc && launched_leaves("bench ring"))
-        return STATUS_DONE;
-    if (!rc)
-        rc = output_check("--json", a.json, OUTPUT_WRITTEN, error, sizeof error);
-    if (rc) {
-        fprintf(stderr, "mkernel bench ring: %s; `mkernel bench ring --help` tells more\n", error);
-        return STATUS_USAGE;
-    }
+    if (output_check("--json", a.json, OUTPUT_WRITTEN, error, sizeof error))
+        return command_refuse("bench ring", "%s", error);
     return bench_ring_measure(a.commands, (uint32_t)a.rounds, a.capacity, a.json, a.quiet);
 }

@@ -1,6 +1,7 @@
 /* PyTorch's fused operator beside ours: run by the parent before the ranks start, so that both have
  * the GPUs alone. */
 #include "experiments/bench/bench_gpu.h"
+#include "core/sentence.h"
 #include "experiments/bench/bench_gpu_row.h"
 #include "experiments/baselines/script.h"
 #include "experiments/job/op.h"
@@ -86,10 +87,8 @@ int bench_torch(const struct run_job *job, const char *out, char *error, size_t 
     int argc = 8, status = 0, said;
     pid_t child;
     snprintf(name, sizeof name, "torch_%s.py", plan_op_name(job->problem.op));
-    if (script_find(script, sizeof script, name)) {
-        snprintf(error, error_size, "%s is not there", name);
-        return -ENOENT;
-    }
+    if (script_find(script, sizeof script, name))
+        return mk_fail(-ENOENT, error, error_size, "%s is not there", name);
     snprintf(ranks, sizeof ranks, "%u", job->identity.world);
     uint64_t numbers[OP_DIMENSIONS];
     uint32_t dimensions = op_numbers(&job->problem, numbers);
@@ -110,10 +109,10 @@ int bench_torch(const struct run_job *job, const char *out, char *error, size_t 
             argv[argc++] = "--b-nk";
     }
     for (uint32_t i = 0; i < job->shape_count; i++) {
-        size_t used = 0;
+        list[i][0] = '\0';
         for (uint32_t d = 0; d < dimensions; d++)
-            used += (size_t)snprintf(list[i] + used, sizeof list[i] - used, "%s%llu", d ? "," : "",
-                                     (unsigned long long)job->shapes[i][d]);
+            mk_append(list[i], sizeof list[i], "%s%llu", d ? "," : "",
+                      (unsigned long long)job->shapes[i][d]);
         argv[argc++] = list[i];
     }
     posix_spawn_file_actions_t files;

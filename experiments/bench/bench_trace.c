@@ -1,8 +1,10 @@
 /* `mkernel bench trace`: how fast a trace is merged, stored and indexed. */
 #include "experiments/bench/bench.h"
 #include "experiments/common/launched.h"
+#include "experiments/common/command_says.h"
 #include "experiments/common/options.h"
 #include "experiments/common/output_file.h"
+#include "core/clock.h"
 #include "core/comm.h"
 #include "core/ops/op.h"
 #include "sim/timed/timed.h"
@@ -13,7 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 struct bench {
@@ -43,20 +44,6 @@ static const struct option_table table = {
     "of the trace, store them in SQLite and index them.",
     specs, sizeof specs / sizeof *specs, "  mkernel bench trace --events 2000000\n"};
 
-/* Seconds on a wall's clock, and of the processor. */
-struct timer {
-    double wall, cpu;
-};
-
-static struct timer bench_trace_now(void)
-{
-    struct timespec wall, cpu;
-    clock_gettime(CLOCK_MONOTONIC, &wall);
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
-    return (struct timer){(double)wall.tv_sec + (double)wall.tv_nsec * 1e-9,
-                          (double)cpu.tv_sec + (double)cpu.tv_nsec * 1e-9};
-}
-
 /* How many events a launch recorded, and how many of them on one track. */
 static int bench_trace_count(void *context, struct mk_comm *const *comms, uint32_t count)
 {
@@ -78,14 +65,15 @@ static int bench_trace_measure(void *context, struct mk_comm *const *comms, uint
     const struct trace_run run = {
         .source = "simulated", .executor = "sim", .command = "mkernel bench trace"};
     bench_trace_count(b, comms, count);
-    struct timer begin = bench_trace_now();
+    uint64_t begin = mk_now_ns(), used = mk_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     int rc = trace_collect_local(comms, count, &run, b->path, b->error, b->size);
-    struct timer end = bench_trace_now();
+    double seconds = (double)(mk_now_ns() - begin) / 1e9;
+    used = mk_clock_ns(CLOCK_PROCESS_CPUTIME_ID) - used;
     if (rc || stat(b->path, &st))
         return rc;
     printf("%llu events, %u ranks, %.0f MB stored\n%.2f s, %.2f s CPU, %.0f k events/s\n",
-           (unsigned long long)b->recorded, count, (double)st.st_size / 1e6, end.wall - begin.wall,
-           end.cpu - begin.cpu, (double)b->recorded / (end.wall - begin.wall) / 1e3);
+           (unsigned long long)b->recorded, count, (double)st.st_size / 1e6, seconds,
+           (double)used / 1e9, (double)b->recorded / seconds / 1e3);
     return 0;
 }
 
@@ -128,29 +116,18 @@ int bench_trace(int argc, char **argv)
     struct bench b = {
         .events = 2000000, .nodes = 2, .gpus = 8, .error = error, .size = sizeof error};
     struct options_found found;
-    int bad = options_parse(&table, argc, argv, &b, &found, error, sizeof error);
-    if (!bad && !found.help && found.word_count)
-        bad = snprintf(error, sizeof error, "%s is one argument too many", found.words[0]);
-    if (!bad && !found.help && launched_leaves("bench trace"))
+    int ends = command_options("bench trace", &table, 0, argc, argv, &b, &found);
+    if (ends >= 0)
+        return ends;
+    if (launched_leaves("bench trace"))
         return STATUS_DONE;
     snprintf(path, sizeof path, "mkernel-bench.%ld.trace", (long)getpid());
     b.path = b.file ? b.file : path;
-    if (!bad && !found.help)
-        bad = output_check(b.file ? "--file" : "without --file,", b.path, OUTPUT_REPLACED, error,
-                           sizeof error);
-    if (bad) {
-        fprintf(stderr, "mkernel bench trace: %s; `mkernel bench trace --help` tells more\n",
-                error);
-        return STATUS_USAGE;
-    }
-    if (found.help) {
-        options_help(&table, stdout);
-        return STATUS_DONE;
-    }
+    if (output_check(b.file ? "--file" : "without --file,", b.path, OUTPUT_REPLACED, error,
+                     sizeof error))
+        return command_refuse("bench trace", "%s", error);
     int rc = bench_trace_run(&b);
     if (!b.file)
         unlink(path);
-    if (rc)
-        fprintf(stderr, "mkernel bench trace: %s\n", error);
-    return rc ? STATUS_FAILED : STATUS_DONE;
+    return rc ? command_say("bench trace", STATUS_FAILED, "%s", error) : STATUS_DONE;
 }

@@ -1,5 +1,5 @@
-#define _GNU_SOURCE
 #include "experiments/common/csv_table.h"
+#include "core/sentence.h"
 #include "experiments/common/result_file.h"
 
 #include <errno.h>
@@ -138,18 +138,15 @@ static int csv_table_compare(const char *path, const char *header, char *error, 
     char *line;
     if (stat(path, &s))
         return 0; /* whether it can be made is another question */
-    if (!S_ISREG(s.st_mode)) {
-        snprintf(error, size, "--append adds to a file, and %s is none", path);
-        return -EINVAL;
-    }
+    if (!S_ISREG(s.st_mode))
+        return mk_fail(-EINVAL, error, size, "--append adds to a file, and %s is none", path);
     int fd = open(path, O_RDONLY | O_CLOEXEC),
         rc = fd < 0 ? -errno : csv_table_first_line(fd, &line);
     if (fd >= 0)
         close(fd);
-    if (rc) {
-        snprintf(error, size, "--append: %s cannot be read: %s", path, strerror(-rc));
-        return -EINVAL;
-    }
+    if (rc)
+        return mk_fail(-EINVAL, error, size, "--append: %s cannot be read: %s", path,
+                       strerror(-rc));
     int same = !*line || !strcmp(line, header);
     if (!same)
         csv_table_tell_difference(path, header, line, error, size);

@@ -1,5 +1,5 @@
-#define _GNU_SOURCE
 #include "experiments/common/gnuplot.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,8 +33,7 @@ int gnuplot_check_path(const char *option, const char *path, char *error, size_t
     const char *dot = strrchr(path, '.');
     if (dot && (!strcasecmp(dot, ".png") || !strcasecmp(dot, ".svg")))
         return 0;
-    snprintf(error, size, "%s must end in .png or .svg", option);
-    return -EINVAL;
+    return mk_fail(-EINVAL, error, size, "%s must end in .png or .svg", option);
 }
 
 enum { END = 12 };
@@ -72,16 +71,12 @@ int gnuplot_run(int script, FILE *out, const char *path, char *error, size_t siz
         execlp("gnuplot", "gnuplot", name, (char *)NULL);
         _exit(127);
     }
-    if (child < 0) {
-        snprintf(error, size, "cannot start gnuplot: %s", strerror(errno));
-        return -EIO;
-    }
+    if (child < 0)
+        return mk_fail(-EIO, error, size, "cannot start gnuplot: %s", strerror(errno));
     close(picture[1]);
     for (ssize_t n; !rc && (n = read(picture[0], piece, sizeof piece)) > 0;) {
-        if (fwrite(piece, 1, (size_t)n, out) < (size_t)n || fflush(out)) {
-            rc = -errno;
-            snprintf(error, size, "cannot write '%s': %s", path, strerror(errno));
-        }
+        if (fwrite(piece, 1, (size_t)n, out) < (size_t)n || fflush(out))
+            rc = mk_fail(-errno, error, size, "cannot write '%s': %s", path, strerror(errno));
         gnuplot_keep_end(end, piece, (size_t)n);
     }
     close(picture[0]);
@@ -90,11 +85,8 @@ int gnuplot_run(int script, FILE *out, const char *path, char *error, size_t siz
     if (rc)
         return rc;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
-        snprintf(error, size, "gnuplot is not installed (package gnuplot-nox)");
-        rc = -ENOENT;
-    } else if (!WIFEXITED(status) || WEXITSTATUS(status) || !gnuplot_is_whole(end, path)) {
-        snprintf(error, size, "gnuplot could not draw '%s'", path);
-        rc = -EIO;
-    }
+        rc = mk_fail(-ENOENT, error, size, "gnuplot is not installed (package gnuplot-nox)");
+    } else if (!WIFEXITED(status) || WEXITSTATUS(status) || !gnuplot_is_whole(end, path))
+        rc = mk_fail(-EIO, error, size, "gnuplot could not draw '%s'", path);
     return rc;
 }

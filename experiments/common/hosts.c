@@ -1,5 +1,5 @@
-#define _GNU_SOURCE
 #include "experiments/common/hosts.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,10 +26,9 @@ int hosts_read(struct host_list *out, const char *path, char *error, size_t size
     FILE *f = fopen(path, "re");
     int number = 0, rc = 0;
     memset(out, 0, sizeof *out);
-    if (!f) {
-        snprintf(error, size, "--hosts %s cannot be read: %s", path, strerror(errno));
-        return -EINVAL;
-    }
+    if (!f)
+        return mk_fail(-EINVAL, error, size, "--hosts %s cannot be read: %s", path,
+                       strerror(errno));
     while (!rc && fgets(line, sizeof line, f)) {
         unsigned slots = 1;
         char more;
@@ -42,26 +41,22 @@ int hosts_read(struct host_list *out, const char *path, char *error, size_t size
         rest[strcspn(rest, " \t")] = '\0';
         if ((*rest && (sscanf(rest, "slots=%u%c", &slots, &more) != 1 || !slots || slots > 64)) ||
             *name == '-' || name[strspn(name, HOST_BYTES)]) {
-            snprintf(error, size, "--hosts %s, line %d: not HOST or HOST slots=N (1 to 64)", path,
-                     number);
-            rc = -EINVAL;
+            rc = mk_fail(-EINVAL, error, size,
+                         "--hosts %s, line %d: not HOST or HOST slots=N (1 to 64)", path, number);
         } else if (out->count && slots != out->slots) {
-            snprintf(error, size, "--hosts %s, line %d: every host has the same number of slots",
-                     path, number);
-            rc = -EINVAL;
+            rc = mk_fail(-EINVAL, error, size,
+                         "--hosts %s, line %d: every host has the same number of slots", path,
+                         number);
         } else if (out->count == HOSTS_MOST) {
-            snprintf(error, size, "--hosts %s: more than %d hosts", path, HOSTS_MOST);
-            rc = -EINVAL;
+            rc = mk_fail(-EINVAL, error, size, "--hosts %s: more than %d hosts", path, HOSTS_MOST);
         } else {
             memcpy(out->names[out->count++], name, sizeof name);
             out->slots = slots;
         }
     }
     fclose(f);
-    if (!rc && !out->count) {
-        snprintf(error, size, "--hosts %s names no host", path);
-        rc = -EINVAL;
-    }
+    if (!rc && !out->count)
+        rc = mk_fail(-EINVAL, error, size, "--hosts %s names no host", path);
     return rc;
 }
 

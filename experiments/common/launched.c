@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "experiments/common/launched.h"
 
 #include <stdio.h>

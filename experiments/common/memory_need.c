@@ -1,5 +1,6 @@
 #include "experiments/common/memory_need.h"
 #include "core/ops/op.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -25,11 +26,10 @@ int memory_check(const struct mk_plan *plan, uint64_t ranks, uint64_t sets, char
              have = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
     if (need <= have)
         return 0;
-    snprintf(error, error_size,
-             "heaps and operands of %llu ranks take %.0f GB and this machine has %.0f GB: a "
-             "smaller problem fits, or fewer ranks",
-             (unsigned long long)ranks, (double)need / 1e9, (double)have / 1e9);
-    return -EINVAL;
+    return mk_fail(-EINVAL, error, error_size,
+                   "heaps and operands of %llu ranks take %.0f GB and this machine has %.0f GB: a "
+                   "smaller problem fits, or fewer ranks",
+                   (unsigned long long)ranks, (double)need / 1e9, (double)have / 1e9);
 }
 
 int memory_check_ctas(const struct mk_plan *plan, uint64_t ranks, char *error, size_t error_size)
@@ -44,10 +44,10 @@ int memory_check_ctas(const struct mk_plan *plan, uint64_t ranks, char *error, s
         fclose(f);
     if (2 * ctas * ranks + others <= most)
         return 0;
-    snprintf(error, error_size,
-             "%llu CTAs of a rank%s: that can be %llu, since the kernel allows a process %llu "
-             "mappings of memory (vm.max_map_count)",
-             (unsigned long long)ctas, ranks > 1 ? ", all ranks in one process" : "",
-             most > others ? (most - others) / 2 / ranks : 0, most);
-    return -EINVAL;
+    return mk_fail(
+        -EINVAL, error, error_size,
+        "%llu CTAs of a rank%s: that can be %llu, since the kernel allows a process %llu "
+        "mappings of memory (vm.max_map_count)",
+        (unsigned long long)ctas, ranks > 1 ? ", all ranks in one process" : "",
+        most > others ? (most - others) / 2 / ranks : 0, most);
 }

@@ -1,6 +1,7 @@
 #include "experiments/common/nearest.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #define LONGEST 40
@@ -48,4 +49,14 @@ const char *nearest_word(const char *typed, const char *const *words, size_t cou
         }
     }
     return nearest;
+}
+
+const char *nearest_hint(char text[NEAREST_TEXT], const char *typed, const char *dashes,
+                         const char *const *words, size_t count)
+{
+    const char *near = nearest_word(typed, words, count);
+    text[0] = '\0';
+    if (near)
+        snprintf(text, NEAREST_TEXT, " (did you mean %s%s?)", dashes, near);
+    return text;
 }

@@ -8,4 +8,9 @@
  * NULL: none is close. */
 const char *nearest_word(const char *typed, const char *const *words, size_t count);
 
+/* " (did you mean DASHESword?)" into `text`, or nothing where none is close. Returns text. */
+#define NEAREST_TEXT 80
+const char *nearest_hint(char text[NEAREST_TEXT], const char *typed, const char *dashes,
+                         const char *const *words, size_t count);
+
 #endif

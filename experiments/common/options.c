@@ -1,22 +1,11 @@
 #include "experiments/common/options.h"
+#include "core/sentence.h"
 #include "core/tuning.h"
 #include "experiments/common/nearest.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <string.h>
 #include <strings.h>
-
-static int options_refuse(char *error, size_t size, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static int options_refuse(char *error, size_t size, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(error, size, format, args);
-    va_end(args);
-    return -EINVAL;
-}
 
 /* Reads digits; *end stands behind them. 0, -EINVAL (no digit) or -ERANGE. */
 static int options_read_digits(const char *text, const char **end, uint64_t *out)
@@ -131,10 +120,10 @@ static int options_parse_roles(const char *text, struct mk_role_split *out, char
         snprintf(name, sizeof name, "%.*s", (int)strcspn(c, "=,"), c);
         const char *near = nearest_word(name, names, MK_ROLES);
         if (near && strcmp(near, name) != 0)
-            return options_refuse(error, size, "--roles: there is no role %s (did you mean %s?)",
-                                  name, near);
+            return mk_fail(-EINVAL, error, size, "--roles: there is no role %s (did you mean %s?)",
+                           name, near);
     }
-    return options_refuse(error, size, "--roles %s: %s", text, why);
+    return mk_fail(-EINVAL, error, size, "--roles %s: %s", text, why);
 }
 
 /* "1 to 5", with units. */
@@ -151,7 +140,7 @@ static int options_parse_value(const struct option_spec *s, const char *text, ch
                                char *error, size_t size)
 {
     void *out = base + s->offset;
-    char range[64];
+    char range[64], near[NEAREST_TEXT];
     int result = 0;
     switch (s->type) {
     case OPTION_FLAG:
@@ -162,8 +151,8 @@ static int options_parse_value(const struct option_spec *s, const char *text, ch
         return options_parse_roles(text, out, error, size);
     case OPTION_TEXT:
         if (!*text || (s->max && strlen(text) > s->max))
-            return options_refuse(error, size, "--%s takes 1 to %llu characters", s->name,
-                                  (unsigned long long)(s->max ? s->max : 4096));
+            return mk_fail(-EINVAL, error, size, "--%s takes 1 to %llu characters", s->name,
+                           (unsigned long long)(s->max ? s->max : 4096));
         *(const char **)out = text;
         return 0;
     case OPTION_WORD:
@@ -173,10 +162,9 @@ static int options_parse_value(const struct option_spec *s, const char *text, ch
                 return 0;
             }
         }
-        const char *near = nearest_word(text, s->words, s->word_count);
-        return options_refuse(error, size, "--%s %s: there is no such value%s%s%s (it takes %s)",
-                              s->name, text, near ? " (did you mean " : "", near ? near : "",
-                              near ? "?)" : "", s->value);
+        return mk_fail(-EINVAL, error, size, "--%s %s: there is no such value%s (it takes %s)",
+                       s->name, text, nearest_hint(near, text, "", s->words, s->word_count),
+                       s->value);
     case OPTION_NUMBERS:
         result = options_parse_numbers(s, text, out);
         break;
@@ -191,10 +179,10 @@ static int options_parse_value(const struct option_spec *s, const char *text, ch
         return 0;
     options_say_range(s, range, sizeof range);
     if (result == -ERANGE)
-        return options_refuse(error, size, "--%s %s: out of range, it takes %s", s->name, text,
-                              range);
-    return options_refuse(error, size, "--%s %s: not a valid value, it takes %s (%s)", s->name,
-                          text, s->value, range);
+        return mk_fail(-EINVAL, error, size, "--%s %s: out of range, it takes %s", s->name, text,
+                       range);
+    return mk_fail(-EINVAL, error, size, "--%s %s: not a valid value, it takes %s (%s)", s->name,
+                   text, s->value, range);
 }
 
 static const struct option_spec *options_find(const struct option_table *table, const char *name,
@@ -215,9 +203,9 @@ static int options_unknown(const struct option_table *table, const char *argumen
     for (size_t i = 0; i < table->count; i++)
         names[i] = table->specs[i].name;
     names[table->count] = "help";
-    const char *near = nearest_word(name + strspn(name, "-"), names, table->count + 1);
-    return options_refuse(error, size, "there is no option %s%s%s%s", name,
-                          near ? " (did you mean --" : "", near ? near : "", near ? "?)" : "");
+    char near[NEAREST_TEXT];
+    return mk_fail(-EINVAL, error, size, "there is no option %s%s", name,
+                   nearest_hint(near, name + strspn(name, "-"), "--", names, table->count + 1));
 }
 
 int options_parse(const struct option_table *table, int argc, char **argv, void *values,
@@ -232,7 +220,7 @@ int options_parse(const struct option_table *table, int argc, char **argv, void 
         }
         if (a[0] != '-' || !a[1]) {
             if (found->word_count == (int)(sizeof found->words / sizeof *found->words))
-                return options_refuse(error, error_size, "%s is one argument too many", a);
+                return mk_fail(-EINVAL, error, error_size, "%s is one argument too many", a);
             found->words[found->word_count++] = a;
             continue;
         }
@@ -243,17 +231,17 @@ int options_parse(const struct option_table *table, int argc, char **argv, void 
             return options_unknown(table, a, error, error_size);
         uint64_t bit = (uint64_t)1 << (s - table->specs);
         if (found->given & bit)
-            return options_refuse(error, error_size, "--%s is there twice", s->name);
+            return mk_fail(-EINVAL, error, error_size, "--%s is there twice", s->name);
         found->given |= bit;
         const char *value = a[length] ? a + length + 1 : NULL;
         if (s->type == OPTION_FLAG && value)
-            return options_refuse(error, error_size, "--%s takes no value", s->name);
+            return mk_fail(-EINVAL, error, error_size, "--%s takes no value", s->name);
         if (s->bare && !value)
             value = s->words[0];
         if (s->type != OPTION_FLAG && !value) {
             if (i + 1 == argc || !strncmp(argv[i + 1], "--", 2))
-                return options_refuse(error, error_size, "--%s needs a value (%s)", s->name,
-                                      s->value);
+                return mk_fail(-EINVAL, error, error_size, "--%s needs a value (%s)", s->name,
+                               s->value);
             value = argv[++i];
         }
         int result = options_parse_value(s, value, values, error, error_size);
@@ -269,8 +257,8 @@ int options_check(const struct option_table *table, const struct options_found *
     for (size_t i = 0; i < table->count; i++)
         if (found->given >> i & 1 && table->specs[i].contexts &&
             !(table->specs[i].contexts & context))
-            return options_refuse(error, error_size, "%s does not take --%s", name,
-                                  table->specs[i].name);
+            return mk_fail(-EINVAL, error, error_size, "%s does not take --%s", name,
+                           table->specs[i].name);
     return 0;
 }
 

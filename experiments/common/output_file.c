@@ -1,4 +1,5 @@
 #include "experiments/common/output_file.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,8 +12,8 @@
 static int output_file_refuse(const char *option, const char *path, const char *why, char *error,
                               size_t size)
 {
-    snprintf(error, size, "%s %s cannot be written: %s", option, *path ? path : "''", why);
-    return -EINVAL;
+    return mk_fail(-EINVAL, error, size, "%s %s cannot be written: %s", option, *path ? path : "''",
+                   why);
 }
 
 /* Makes a file and takes it away again. 0 or an errno. */

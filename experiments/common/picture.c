@@ -1,5 +1,5 @@
-#define _GNU_SOURCE
 #include "experiments/common/picture.h"
+#include "core/sentence.h"
 #include "experiments/common/gnuplot.h"
 #include "experiments/common/trace_output.h"
 
@@ -43,10 +43,8 @@ int picture_draw(const char *path,
     int rc = script(f, context, error, size);
     if (rc == -ENOMEM)
         snprintf(error, size, "no memory for the picture");
-    if (!rc && (fflush(f) || ferror(f))) {
-        snprintf(error, size, "cannot write gnuplot's script: %s", strerror(errno));
-        rc = -EIO;
-    }
+    if (!rc && (fflush(f) || ferror(f)))
+        rc = mk_fail(-EIO, error, size, "cannot write gnuplot's script: %s", strerror(errno));
     if (!rc && !(rc = trace_output_open(&o, path, 0, error, size))) {
         rc = gnuplot_run(fd, o.out, path, error, size);
         rc = trace_output_close(&o, rc, error, size);

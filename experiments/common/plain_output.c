@@ -1,8 +1,6 @@
-#define _GNU_SOURCE
 #include "experiments/common/plain_output.h"
 
 #include <errno.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <unistd.h>
 

@@ -1,6 +1,7 @@
 #include "experiments/common/problem.h"
 #include "experiments/common/nearest.h"
 #include "core/epilogue.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,61 +14,49 @@ static const char *const epilogues[] = {
 
 /* ---- which operators take what ---- */
 
-static uint32_t problem_ops_where(enum problem_command command,
-                                  int (*wanted)(enum mk_op, const void *), const void *context)
+/* Those of a command that `wanted` (NULL: all) is true of, a bit each. */
+static uint32_t problem_ops_where(enum problem_command command, int (*wanted)(enum mk_op))
 {
     uint32_t bits = 0;
     _Static_assert(MK_OPS <= 32, "an operator is a bit of the contexts of an option");
     for (int op = 0; op < MK_OPS; op++)
         if ((command != PROBLEM_TUNE || op_is_tuned((enum mk_op)op)) &&
-            wanted((enum mk_op)op, context))
+            (!wanted || wanted((enum mk_op)op)))
             bits |= 1u << op;
     return bits;
 }
 
-static int problem_has_option(enum mk_op op, const void *option)
+static uint32_t problem_ops_of_shape(enum problem_command command, const char *option)
 {
-    return !strcmp(op_of(op)->shape->option, option);
+    uint32_t bits = problem_ops_where(command, NULL);
+    for (int op = 0; op < MK_OPS; op++)
+        if (strcmp(op_of((enum mk_op)op)->shape->option, option))
+            bits &= ~(1u << op);
+    return bits;
 }
 
-static int problem_has_knob(enum mk_op op, const void *knob)
+static uint32_t problem_ops_of_knob(enum problem_command command, uint32_t knob)
 {
-    return op_of(op)->knobs >> *(const uint32_t *)knob & 1;
+    uint32_t bits = problem_ops_where(command, NULL);
+    for (int op = 0; op < MK_OPS; op++)
+        if (!(op_of((enum mk_op)op)->knobs >> knob & 1))
+            bits &= ~(1u << op);
+    return bits;
 }
 
-static int problem_has_layout(enum mk_op op, const void *nothing)
+static int problem_has_layout(enum mk_op op)
 {
     return op_of(op)->b_layout;
 }
 
-static int problem_takes_back(enum mk_op op, const void *nothing)
-{
-    return op_has_back(op);
-}
-
-static int problem_takes_dtype(enum mk_op op, const void *nothing)
+static int problem_takes_dtype(enum mk_op op)
 {
     return op_has_fp8(op) || op_has_fp16(op);
 }
 
-static int problem_has_epilogue(enum mk_op op, const void *nothing)
-{
-    return op_has_epilogue(op);
-}
-
-static int has_mask(enum mk_op op, const void *nothing)
+static int problem_has_mask(enum mk_op op)
 {
     return op_of(op)->causal;
-}
-
-static int problem_has_limit(enum mk_op op, const void *nothing)
-{
-    return op_has_limit(op);
-}
-
-static int problem_has_kernel(enum mk_op op, const void *nothing)
-{
-    return op_on_gpu(op);
 }
 
 /* ---- the table ---- */
@@ -95,7 +84,7 @@ static void problem_add_shape(struct problem_table *t, enum problem_command comm
                               .min = 1,
                               .max = UINT32_MAX,
                               .least = OP_DIMENSIONS,
-                              .contexts = problem_ops_where(command, problem_has_option, option),
+                              .contexts = problem_ops_of_shape(command, option),
                               .group = PROBLEM_GROUP};
     words[0] = letters[0] = '\0';
     for (int op = 0; op < MK_OPS; op++) {
@@ -126,14 +115,14 @@ static void problem_add_shapes(struct problem_table *t, enum problem_command com
         int there = 0;
         for (size_t i = 0; i < t->table.count; i++)
             there |= !strcmp(t->specs[i].name, option);
-        if (!there && problem_ops_where(command, problem_has_option, option))
+        if (!there && problem_ops_of_shape(command, option))
             problem_add_shape(t, command, at, option);
     }
 }
 
 static void problem_add_limit(struct problem_table *t, enum problem_command command, size_t at)
 {
-    uint32_t limited = problem_ops_where(command, problem_has_limit, NULL);
+    uint32_t limited = problem_ops_where(command, op_has_limit);
     const struct op_limit *limit = NULL;
     for (int op = 0; op < MK_OPS; op++)
         limit = op_of((enum mk_op)op)->limit ? op_of((enum mk_op)op)->limit : limit;
@@ -165,108 +154,74 @@ static void problem_add_limit(struct problem_table *t, enum problem_command comm
         .group = PROBLEM_GROUP};
 }
 
+/* Every command's beside shapes and limits, at their places in struct problem_options. */
+#define AT(field) .offset = offsetof(struct problem_options, field)
+static const struct {
+    int (*wanted)(enum mk_op); /* NULL: every operator */
+    struct option_spec spec;
+} problem_specs[] = {
+    {problem_has_mask,
+     {"causal", OPTION_FLAG, AT(causal), NULL, "a row attends to itself and the rows before it"}},
+    {problem_has_mask,
+     {"split", OPTION_WORD, AT(contiguous), "zigzag|contiguous",
+      "with --causal, which rows of the sequence rank r of W holds: zigzag, blocks r and "
+      "2 W - 1 - r of 2 W, so that all have the same work; contiguous, block r of W, as "
+      "without a mask. Default zigzag",
+      .words = plan_splits, .word_count = 2}},
+    {problem_has_layout,
+     {"b-layout", OPTION_WORD, AT(layout), "kn|nk",
+      "kn: B is [K,N]; nk: B is [N,K], as PyTorch keeps a weight. Default kn", .words = layouts,
+      .word_count = 2}},
+    {problem_takes_dtype,
+     {"dtype", OPTION_WORD, AT(dtype), "bf16|fp16|fp8|bytes",
+      "fp16: of operators without experts and attention, in place of bf16. fp8: A and B are e4m3, "
+      "with an fp32 scale for 1 x 128 of A and for 128 x 128 of B, and "
+      "--b-layout nk; C is bf16. A token of a MoE has its scales behind it. "
+      "Operators that only move rows take fp8 and bytes as they are. "
+      "Default bf16",
+      .words = plan_dtypes, .word_count = MK_PLAN_DTYPES}},
+    {op_has_back,
+     {"back", OPTION_WORD, AT(back), "bf16|fp8",
+      "how sums of tokens travel back: fp8, e4m3 with an fp32 scale for each 128 of a row, half "
+      "the bytes and 2.6e-2 of error for each rank or node that they come from. Default bf16",
+      .words = plan_backs, .word_count = 2}},
+    {op_has_epilogue,
+     {"epilogue", OPTION_WORD, AT(epilogue), "none|bias|silu|..",
+      "ag_gemm: what follows the product before it is rounded, bias, silu, gelu_tanh, bias+silu, "
+      "bias+gelu_tanh; gemm_rs and gemm_ar: what follows the sum, residual, residual+rmsnorm. "
+      "Default none",
+      .words = epilogues, .word_count = sizeof epilogues / sizeof *epilogues}},
+    {NULL,
+     {"deterministic", OPTION_FLAG, AT(deterministic), NULL,
+      "adds in rank order in fp32, so that every run gives the same bits"}},
+    {NULL,
+     {"same-bits", OPTION_FLAG, AT(deterministic), NULL,
+      "a row of C has the same bits whatever M, the plan and the number of ranks: more than "
+      "--deterministic. ag_gemm, moe_dispatch_gemm; ring_attention whose ranks' runs of rows are "
+      "128s; on 1, 2, 4 or 8 ranks moe_ffn and, with a K of 64s, gemm_rs and gemm_ar",
+      .max = MK_EVERYWHERE}},
+    {op_on_gpu,
+     {"engine", OPTION_WORD, AT(engine), "wgmma|mma|device",
+      "whose kernels run on a GPU: Hopper's, by wgmma and TMA, or those of any GPU of compute "
+      "capability 8.0 and up, by mma.sync. Default device: wgmma on Hopper, mma on others",
+      .words = plan_engines, .word_count = MK_ENGINES}},
+};
+
 static void problem_add_problem(struct problem_table *t, enum problem_command command, size_t at)
 {
-#define AT(field) .offset = at + offsetof(struct problem_options, field)
     problem_add_shapes(t, command, at);
-    uint32_t masked = problem_ops_where(command, has_mask, NULL);
-    if (masked)
-        *problem_add(t) = (struct option_spec){"causal",
-                                               OPTION_FLAG,
-                                               AT(causal),
-                                               NULL,
-                                               "a row attends to itself and the rows before it",
-                                               .contexts = masked,
-                                               .group = PROBLEM_GROUP};
-    if (masked)
-        *problem_add(t) = (struct option_spec){
-            "split",
-            OPTION_WORD,
-            AT(contiguous),
-            "zigzag|contiguous",
-            "with --causal, which rows of the sequence rank r of W holds: zigzag, blocks r and "
-            "2 W - 1 - r of 2 W, so that all have the same work; contiguous, block r of W, as "
-            "without a mask. Default zigzag",
-            .words = plan_splits,
-            .word_count = 2,
-            .contexts = masked,
-            .group = PROBLEM_GROUP};
     problem_add_limit(t, command, at);
-    *problem_add(t) = (struct option_spec){
-        "b-layout",
-        OPTION_WORD,
-        AT(layout),
-        "kn|nk",
-        "kn: B is [K,N]; nk: B is [N,K], as PyTorch keeps a weight. Default kn",
-        .words = layouts,
-        .word_count = 2,
-        .contexts = problem_ops_where(command, problem_has_layout, NULL),
-        .group = PROBLEM_GROUP};
-    *problem_add(t) = (struct option_spec){
-        "dtype",
-        OPTION_WORD,
-        AT(dtype),
-        "bf16|fp16|fp8|bytes",
-        "fp16: of operators without experts and attention, in place of bf16. fp8: A and B are "
-        "e4m3, with an fp32 scale for 1 x 128 of A and for 128 x 128 of B, and "
-        "--b-layout nk; C is bf16. A token of a MoE has its scales behind it. "
-        "Operators that only move rows take fp8 and bytes as they are. "
-        "Default bf16",
-        .words = plan_dtypes,
-        .word_count = MK_PLAN_DTYPES,
-        .contexts = problem_ops_where(command, problem_takes_dtype, NULL),
-        .group = PROBLEM_GROUP};
-    *problem_add(t) = (struct option_spec){
-        "back",
-        OPTION_WORD,
-        AT(back),
-        "bf16|fp8",
-        "how sums of tokens travel back: fp8, e4m3 with an fp32 scale for each 128 of a row, half "
-        "the bytes and 2.6e-2 of error for each rank or node that they come from. Default bf16",
-        .words = plan_backs,
-        .word_count = 2,
-        .contexts = problem_ops_where(command, problem_takes_back, NULL),
-        .group = PROBLEM_GROUP};
-    *problem_add(t) = (struct option_spec){
-        "epilogue",
-        OPTION_WORD,
-        AT(epilogue),
-        "none|bias|silu|..",
-        "ag_gemm: what follows the product before it is rounded, bias, silu, gelu_tanh, bias+silu, "
-        "bias+gelu_tanh; gemm_rs and gemm_ar: what follows the sum, residual, residual+rmsnorm. "
-        "Default none",
-        .words = epilogues,
-        .word_count = sizeof epilogues / sizeof *epilogues,
-        .contexts = problem_ops_where(command, problem_has_epilogue, NULL),
-        .group = PROBLEM_GROUP};
-    *problem_add(t) =
-        (struct option_spec){"deterministic",
-                             OPTION_FLAG,
-                             AT(deterministic),
-                             NULL,
-                             "adds in rank order in fp32, so that every run gives the same bits",
-                             .group = PROBLEM_GROUP};
-    *problem_add(t) = (struct option_spec){
-        "same-bits",
-        OPTION_FLAG,
-        AT(deterministic),
-        NULL,
-        "a row of C has the same bits whatever M, the plan and the number of ranks: more than "
-        "--deterministic. ag_gemm, moe_dispatch_gemm; ring_attention whose ranks' runs of rows are "
-        "128s; on 1, 2, 4 or 8 ranks moe_ffn and, with a K of 64s, gemm_rs and gemm_ar",
-        .max = MK_EVERYWHERE,
-        .group = PROBLEM_GROUP};
-    *problem_add(t) = (struct option_spec){
-        "engine",
-        OPTION_WORD,
-        AT(engine),
-        "wgmma|mma|device",
-        "whose kernels run on a GPU: Hopper's, by wgmma and TMA, or those of any GPU of compute "
-        "capability 8.0 and up, by mma.sync. Default device: wgmma on Hopper, mma on others",
-        .words = plan_engines,
-        .word_count = MK_ENGINES,
-        .contexts = problem_ops_where(command, problem_has_kernel, NULL),
-        .group = PROBLEM_GROUP};
+    for (size_t i = 0; i < sizeof problem_specs / sizeof *problem_specs; i++) {
+        int (*wanted)(enum mk_op) = problem_specs[i].wanted;
+        uint32_t contexts = problem_ops_where(command, wanted);
+        if (!contexts)
+            continue;
+        struct option_spec *s = problem_add(t);
+        *s = problem_specs[i].spec;
+        s->offset += at;
+        s->contexts = wanted ? contexts : 0;
+        s->group = PROBLEM_GROUP;
+    }
 }
 
 /* What the help says of an option of the plan, whose name and range are core's (core/tuning.h). */
@@ -299,49 +254,49 @@ static const char *problem_knob_note(enum problem_command command, uint32_t knob
 
 char *problem_knob_option(uint32_t knob, uint32_t part, char text[PROBLEM_KNOB_TEXT])
 {
-    size_t used = (size_t)snprintf(text, PROBLEM_KNOB_TEXT, "--%s", tuning_knobs[knob].name);
+    snprintf(text, PROBLEM_KNOB_TEXT, "--%s", tuning_knobs[knob].name);
     if (tuning_knobs[knob].parts == 2) /* "M,N" */
-        snprintf(text + used, PROBLEM_KNOB_TEXT - used, " %c", problem_knobs[knob].value[2 * part]);
+        mk_append(text, PROBLEM_KNOB_TEXT, " %c", problem_knobs[knob].value[2 * part]);
     return text;
 }
 
 static void problem_add_plan(struct problem_table *t, enum problem_command command, size_t at,
                              const char *group)
 {
-    static const uint32_t any = TUNING_ROLES;
     static char names[TUNING_KNOBS][PROBLEM_KNOB_TEXT], help[TUNING_KNOBS][400];
-    uint32_t all = problem_ops_where(command, problem_has_knob, &any);
+    uint32_t all = problem_ops_of_knob(command, TUNING_ROLES);
     for (uint32_t i = 0; i < TUNING_KNOBS; i++) {
         const struct tuning_knob *k = &tuning_knobs[i];
         struct option_spec *s = problem_add(t);
         problem_knob_option(i, 0, names[i])[2 + strlen(k->name)] = '\0'; /* without " M" */
         *s = (struct option_spec){.name = names[i] + 2,
                                   .type = OPTION_NUMBERS,
-                                  AT(knobs) + i * sizeof(((struct problem_options *)0)->knobs[0]),
+                                  AT(knobs) + at +
+                                      i * sizeof(((struct problem_options *)0)->knobs[0]),
                                   .value = problem_knobs[i].value,
                                   .help = help[i],
                                   .min = k->min,
                                   .max = k->max,
                                   .parts = k->parts,
-                                  .contexts = problem_ops_where(command, problem_has_knob, &i),
+                                  .contexts = problem_ops_of_knob(command, i),
                                   .group = group};
         if (i == TUNING_ROLES) {
             s->type = OPTION_ROLES;
             s->offset = at + offsetof(struct problem_options, roles);
         }
-        size_t used = (size_t)snprintf(help[i], sizeof help[0], "%s%s", problem_knobs[i].help,
-                                       problem_knob_note(command, i));
+        snprintf(help[i], sizeof help[0], "%s%s", problem_knobs[i].help,
+                 problem_knob_note(command, i));
         for (int op = 0, first = 1; s->contexts != all && op < MK_OPS; op++)
             if (s->contexts >> op & 1) {
-                used += (size_t)snprintf(help[i] + used, sizeof help[0] - used, "%s%s",
-                                         first ? ". For " : ", ", plan_op_name((enum mk_op)op));
+                mk_append(help[i], sizeof help[0], "%s%s", first ? ". For " : ", ",
+                          plan_op_name((enum mk_op)op));
                 first = 0;
             }
     }
     *problem_add(t) = (struct option_spec){
         .name = "sms",
         .type = OPTION_NUMBERS,
-        AT(sms),
+        AT(sms) + at,
         .value = "N",
         .help = "SMs of a GPU that the plan may have, so that other kernels have the others. "
                 "Default: all",
@@ -438,12 +393,10 @@ int problem_check(const struct problem_table *t, const struct options_found *fou
     if (!count || count == op_dimensions(shape))
         return 0;
     char given[OP_DIMENSIONS * 21] = "";
-    for (uint32_t i = 0, used = 0; i < count; i++)
-        used += (uint32_t)snprintf(given + used, sizeof given - used, "%s%llu", i ? "," : "",
-                                   (unsigned long long)o->numbers[i]);
-    snprintf(error, size, "--%s %s: of %s it is %s", shape->option, given, plan_op_name(*op),
-             shape->letters);
-    return -EINVAL;
+    for (uint32_t i = 0; i < count; i++)
+        mk_append(given, sizeof given, "%s%llu", i ? "," : "", (unsigned long long)o->numbers[i]);
+    return mk_fail(-EINVAL, error, size, "--%s %s: of %s it is %s", shape->option, given,
+                   plan_op_name(*op), shape->letters);
 }
 
 /* ---- problems ---- */
@@ -481,21 +434,17 @@ const char *problem_text(const struct mk_problem *q, char text[PROBLEM_TEXT])
     uint64_t numbers[OP_DIMENSIONS];
     uint32_t count = op_numbers(q, numbers);
     char words[EPILOGUE_TEXT];
-    size_t used = 0;
+    text[0] = '\0';
     for (uint32_t i = 0; i < count; i++)
-        used += (size_t)snprintf(text + used, PROBLEM_TEXT - used, "%s%llu", i ? "," : "",
-                                 (unsigned long long)numbers[i]);
+        mk_append(text, PROBLEM_TEXT, "%s%llu", i ? "," : "", (unsigned long long)numbers[i]);
     if (plan_dtype(q))
-        used +=
-            (size_t)snprintf(text + used, PROBLEM_TEXT - used, " %s", plan_dtypes[plan_dtype(q)]);
+        mk_append(text, PROBLEM_TEXT, " %s", plan_dtypes[plan_dtype(q)]);
     if (q->back_fp8)
-        used += (size_t)snprintf(text + used, PROBLEM_TEXT - used, " back %s", plan_backs[1]);
+        mk_append(text, PROBLEM_TEXT, " back %s", plan_backs[1]);
     if (q->epilogue)
-        used += (size_t)snprintf(text + used, PROBLEM_TEXT - used, " %s",
-                                 epilogue_text(q->epilogue, words));
+        mk_append(text, PROBLEM_TEXT, " %s", epilogue_text(q->epilogue, words));
     if (op_of(q->op)->causal && q->attention.causal)
-        snprintf(text + used, PROBLEM_TEXT - used, " causal%s",
-                 q->attention.contiguous ? " contiguous" : "");
+        mk_append(text, PROBLEM_TEXT, " causal%s", q->attention.contiguous ? " contiguous" : "");
     return text;
 }
 
@@ -503,11 +452,11 @@ const char *problem_heap_text(const struct mk_plan *plan, char text[PROBLEM_HEAP
 {
     double bytes = (double)plan->heap_bytes;
     uint64_t limit = op_limit_of(&plan->problem);
-    size_t used = (size_t)snprintf(text, PROBLEM_HEAP_TEXT, "%.3g %s of each rank's heap",
-                                   bytes / (bytes < 1e9 ? 1e6 : 1e9), bytes < 1e9 ? "MB" : "GB");
+    snprintf(text, PROBLEM_HEAP_TEXT, "%.3g %s of each rank's heap",
+             bytes / (bytes < 1e9 ? 1e6 : 1e9), bytes < 1e9 ? "MB" : "GB");
     if (limit)
-        snprintf(text + used, PROBLEM_HEAP_TEXT - used, " (%s %llu)",
-                 op_of(plan->problem.op)->limit->name, (unsigned long long)limit);
+        mk_append(text, PROBLEM_HEAP_TEXT, " (%s %llu)", op_of(plan->problem.op)->limit->name,
+                  (unsigned long long)limit);
     return text;
 }
 

@@ -30,13 +30,6 @@ static struct {
     struct progress line;
 } pulse = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static uint64_t pulse_clock_ns(clockid_t clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* A number that changes with whatever the communicator gets done. */
 static uint64_t pulse_done_by(const struct mk_comm *comm)
 {
@@ -52,7 +45,7 @@ static uint64_t pulse_done_by(const struct mk_comm *comm)
 
 static void pulse_look_at_job(void)
 {
-    uint64_t cpu = pulse.trusts ? pulse_clock_ns(CLOCK_PROCESS_CPUTIME_ID) : 0;
+    uint64_t cpu = pulse.trusts ? mk_clock_ns(CLOCK_PROCESS_CPUTIME_ID) : 0;
     if (cpu > pulse.cpu + LOOK_NS / 20) { /* more than this thread takes */
         spawn_beat();
         pulse.cpu = cpu;
@@ -80,7 +73,7 @@ static void pulse_write(const char *text)
 static void pulse_show(void)
 {
     char text[256];
-    uint64_t now = pulse_clock_ns(CLOCK_MONOTONIC);
+    uint64_t now = mk_now_ns();
     if (!*pulse.name || !*pulse.says || !progress_due(&pulse.line, now))
         return;
     uint64_t done = pulse.done ? __atomic_load_n(pulse.done, __ATOMIC_RELAXED) : 0;
@@ -93,7 +86,7 @@ static void *pulse_main(void *argument)
 {
     pthread_mutex_lock(&pulse.lock);
     while (!pulse.ends) {
-        uint64_t until = pulse_clock_ns(CLOCK_MONOTONIC) + LOOK_NS;
+        uint64_t until = mk_now_ns() + LOOK_NS;
         mk_cond_wait_until(&pulse.over, &pulse.lock, until);
         pulse_look_at_job();
         if (!pulse.ends)
@@ -109,8 +102,7 @@ void pulse_begin(const char *name)
     snprintf(pulse.name, sizeof pulse.name, "%s", name ? name : "");
     pulse.says[0] = 0;
     pulse.ends = 0;
-    progress_begin(&pulse.line, isatty(STDERR_FILENO), getenv("MKERNEL_PROGRESS"),
-                   pulse_clock_ns(CLOCK_MONOTONIC));
+    progress_begin(&pulse.line, isatty(STDERR_FILENO), getenv("MKERNEL_PROGRESS"), mk_now_ns());
     mk_cond_init(&pulse.over);
     sigfillset(&all); /* signals are the command's own affair */
     pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -151,7 +143,7 @@ void pulse_trust(int on)
 {
     pthread_mutex_lock(&pulse.lock);
     pulse.trusts = on;
-    pulse.cpu = pulse_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+    pulse.cpu = mk_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     pthread_mutex_unlock(&pulse.lock);
 }
 

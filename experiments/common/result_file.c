@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "experiments/common/result_file.h"
 #include "experiments/common/output_file.h"
 #include "experiments/common/trace_output.h"

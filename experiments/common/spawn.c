@@ -1,5 +1,4 @@
 /* The parent starts its ranks. */
-#define _GNU_SOURCE
 #include "experiments/common/spawn_internal.h"
 
 #include <arpa/inet.h>

@@ -1,6 +1,5 @@
 /* What a rank does about the parent that started it: who it is, what it says, how it shows that it
  * goes on. */
-#define _GNU_SOURCE
 #include "experiments/common/spawn_internal.h"
 
 #include <errno.h>

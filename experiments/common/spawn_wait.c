@@ -2,7 +2,6 @@
 #include "experiments/common/spawn_internal.h"
 #include "core/clock.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>

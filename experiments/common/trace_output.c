@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "experiments/common/trace_output.h"
 
 #include <errno.h>

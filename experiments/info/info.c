@@ -1,5 +1,6 @@
 /* `mkernel info`: what this machine has for mkernel, what is missing, and the command that would
  * help. Never fails. */
+#include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/gpu.h"
 #include "experiments/info/info_driver.h"
@@ -280,20 +281,9 @@ int command_info(int argc, char **argv)
     static struct gpu_list gpus;
     struct options_found found;
     struct advice advice = {.count = 0};
-    char error[256];
-    int result = options_parse(&table, argc, argv, NULL, &found, error, sizeof error);
-    if (!result && found.word_count) {
-        snprintf(error, sizeof error, "%s is one argument too many", found.words[0]);
-        result = -1;
-    }
-    if (result) {
-        fprintf(stderr, "mkernel info: %s; `mkernel info --help` tells more\n", error);
-        return STATUS_USAGE;
-    }
-    if (found.help) {
-        options_help(&table, stdout);
-        return STATUS_DONE;
-    }
+    int ends = command_options("info", &table, 0, argc, argv, NULL, &found);
+    if (ends >= 0)
+        return ends;
     info_show_machine();
     info_show_gpus(&gpus, &advice);
     nic_survey(&survey);

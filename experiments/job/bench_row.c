@@ -1,6 +1,5 @@
 #include "experiments/job/bench_row.h"
 #include "core/epilogue.h"
-#include "experiments/common/commands.h"
 #include "experiments/common/json_write.h"
 #include "experiments/job/op.h"
 

@@ -4,6 +4,7 @@
 #include "experiments/job/op.h"
 #include "core/comm.h"
 #include "core/quantize.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <math.h>
@@ -17,9 +18,8 @@
 int gpu_say(struct gpu_bench *b, int result, const char *what)
 {
     const char *said = cudaGetErrorString(cudaGetLastError());
-    snprintf(b->error, b->error_size, "rank %u: %s%s%s", b->job->identity.rank, what,
-             result == -EIO ? ": " : "", result == -EIO ? said : "");
-    return result;
+    return mk_fail(result, b->error, b->error_size, "rank %u: %s%s%s", b->job->identity.rank, what,
+                   result == -EIO ? ": " : "", result == -EIO ? said : "");
 }
 
 int gpu_bench_open(struct gpu_bench *b)

@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define PACE_FLOP 5e9 /* of a check between two meetings: seconds, where 8 ranks share 2 cores */
 

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define SOME_ELEMENTS                                                                              \
     (1u << 24) /* at a time: a fraction of a second; a multiple of 4, which inputs are made by */

@@ -8,6 +8,7 @@
 #include "core/gpus.h"
 #include "core/ops/op.h"
 #include "core/tuning.h"
+#include "core/sentence.h"
 #include "sim/emulated.h"
 #include "backends/nic.h"
 #include "backends/verbs/verbs_options.h"
@@ -30,11 +31,9 @@
 /* Result files that could not be written are told before anything starts. */
 static int run_job_check_files(const struct run_options *o, char *error, size_t size)
 {
-    if (output_same(o->trace, o->json) || output_same(o->csv, o->json)) {
-        snprintf(error, size, "%s and --json name the same file %s",
-                 output_same(o->trace, o->json) ? "--trace" : "--csv", o->json);
-        return -EINVAL;
-    }
+    if (output_same(o->trace, o->json) || output_same(o->csv, o->json))
+        return mk_fail(-EINVAL, error, size, "%s and --json name the same file %s",
+                       output_same(o->trace, o->json) ? "--trace" : "--csv", o->json);
     int result = output_check("--trace", o->trace, OUTPUT_REPLACED, error, size);
     result = result ? result : output_check("--json", o->json, OUTPUT_WRITTEN, error, size);
     return result ? result : output_check("--csv", o->csv, OUTPUT_WRITTEN, error, size);
@@ -47,11 +46,10 @@ static int run_job_read_skew(struct run_job *job, char *error, size_t size)
     char *end;
     if (!o->skew)
         return 0;
-    if (o->routing != RUN_ROUTING_EVEN) {
-        snprintf(error, size, "--routing %s says whom tokens choose, and so does --skew",
-                 run_routings[o->routing]);
-        return -EINVAL;
-    }
+    if (o->routing != RUN_ROUTING_EVEN)
+        return mk_fail(-EINVAL, error, size,
+                       "--routing %s says whom tokens choose, and so does --skew",
+                       run_routings[o->routing]);
     if (!strcmp(o->skew, "one")) {
         o->routing = RUN_ROUTING_ONE;
         o->skew = NULL;
@@ -59,10 +57,9 @@ static int run_job_read_skew(struct run_job *job, char *error, size_t size)
     }
     o->skew += strncmp(o->skew, "zipf:", 5) ? 0 : 5;
     job->skew = strtod(o->skew, &end);
-    if (end == o->skew || *end || !(job->skew >= 0.01 && job->skew <= 10)) {
-        snprintf(error, size, "--skew %s: it is a number from 0.01 to 10, or one", o->skew);
-        return -EINVAL;
-    }
+    if (end == o->skew || *end || !(job->skew >= 0.01 && job->skew <= 10))
+        return mk_fail(-EINVAL, error, size, "--skew %s: it is a number from 0.01 to 10, or one",
+                       o->skew);
     return 0;
 }
 
@@ -86,9 +83,9 @@ static int run_job_read_tokens(struct run_job *job, char *error, size_t size)
             return 0;
         p = end + 1;
     }
-    snprintf(error, size, "--tokens-now %s: at most %u numbers from 0 to %llu, or random", text,
-             RUN_TOKENS, (unsigned long long)most);
-    return -EINVAL;
+    return mk_fail(-EINVAL, error, size,
+                   "--tokens-now %s: at most %u numbers from 0 to %llu, or random", text,
+                   RUN_TOKENS, (unsigned long long)most);
 }
 
 /* What would be ignored is refused. */
@@ -106,37 +103,29 @@ static int run_job_check_exec_options(const struct run_options *o, char *error, 
                                                 : NULL;
     else if (o->vs == RUN_VS_BLAS)
         only = "--vs blas";
-    if (cuda && o->ask.dtype && torch) {
-        snprintf(error, size,
-                 "--vs torch: PyTorch's fused operators are timed in bf16; --dtype %s is set "
-                 "beside cuBLAS and NCCL without being asked",
-                 plan_dtypes[o->ask.dtype]);
-        return -EINVAL;
-    }
-    if (o->ask.epilogue && o->mode != RUN_RUN) {
-        snprintf(error, size,
-                 "--epilogue is for run: bench and tune set products alone beside those of others");
-        return -EINVAL;
-    }
-    if (o->tokens_now && o->mode != RUN_RUN) {
-        snprintf(error, size, "--tokens-now is for run: bench sets whole batches beside others'");
-        return -EINVAL;
-    }
+    if (cuda && o->ask.dtype && torch)
+        return mk_fail(-EINVAL, error, size,
+                       "--vs torch: PyTorch's fused operators are timed in bf16; --dtype %s is set "
+                       "beside cuBLAS and NCCL without being asked",
+                       plan_dtypes[o->ask.dtype]);
+    if (o->ask.epilogue && o->mode != RUN_RUN)
+        return mk_fail(
+            -EINVAL, error, size,
+            "--epilogue is for run: bench and tune set products alone beside those of others");
+    if (o->tokens_now && o->mode != RUN_RUN)
+        return mk_fail(-EINVAL, error, size,
+                       "--tokens-now is for run: bench sets whole batches beside others'");
     const char *compared = o->shapes    ? "--shapes"
                            : o->traced  ? "--traced"
                            : o->vs >= 0 ? "--vs"
                                         : NULL;
-    if (cuda && o->mode == RUN_BENCH && compared && !run_op_is_compared(o->op)) {
-        snprintf(error, size,
-                 "%s is for operators that bench compares on GPUs, and %s is timed alone", compared,
-                 plan_op_name(o->op));
-        return -EINVAL;
-    }
-    if (o->vs == RUN_VS_BLAS && run_op_of(o->op)->product != RUN_GEMM) {
-        snprintf(error, size, "--vs blas is for GEMM operators, and %s is none",
-                 plan_op_name(o->op));
-        return -EINVAL;
-    }
+    if (cuda && o->mode == RUN_BENCH && compared && !run_op_is_compared(o->op))
+        return mk_fail(-EINVAL, error, size,
+                       "%s is for operators that bench compares on GPUs, and %s is timed alone",
+                       compared, plan_op_name(o->op));
+    if (o->vs == RUN_VS_BLAS && run_op_of(o->op)->product != RUN_GEMM)
+        return mk_fail(-EINVAL, error, size, "--vs blas is for GEMM operators, and %s is none",
+                       plan_op_name(o->op));
     if (only)
         snprintf(error, size, "%s is for --exec %s, and this is --exec %s", only,
                  cuda ? "host" : "cuda", cuda ? "cuda" : "host");
@@ -214,15 +203,15 @@ static int run_job_gpus_apart(const struct run_job *job, const struct gpu_list *
 static int run_job_refuse_apart(const struct run_options *o, const struct gpu_list *gpus,
                                 char *error, size_t size)
 {
-    snprintf(error, size,
-             "--gpus %llu: the GPUs of this host %s, so each is a node of its own: --nodes %llu "
-             "--gpus 1",
-             (unsigned long long)o->gpus,
-             gpus->peers || o->exec == MK_EXEC_EMULATED
-                 ? "are not to reach each other's memory (MKERNEL_P2P=off)"
-                 : "do not reach each other's memory with atomics, as over NVLink",
-             (unsigned long long)(o->nodes * o->gpus));
-    return -EINVAL;
+    return mk_fail(
+        -EINVAL, error, size,
+        "--gpus %llu: the GPUs of this host %s, so each is a node of its own: --nodes %llu "
+        "--gpus 1",
+        (unsigned long long)o->gpus,
+        gpus->peers || o->exec == MK_EXEC_EMULATED
+            ? "are not to reach each other's memory (MKERNEL_P2P=off)"
+            : "do not reach each other's memory with atomics, as over NVLink",
+        (unsigned long long)(o->nodes * o->gpus));
 }
 
 static int run_job_choose_topology(struct run_job *job, const struct run_identity *launched,
@@ -242,12 +231,11 @@ static int run_job_choose_topology(struct run_job *job, const struct run_identit
                                               : world;
         if (!o->nodes)
             o->nodes = o->gpus ? world / o->gpus : 0;
-        if (o->nodes * o->gpus != world || o->gpus > MK_MAX_LOCAL) {
-            snprintf(error, size, "%llu x %llu ranks are not the %llu that %s started",
-                     (unsigned long long)o->nodes, (unsigned long long)o->gpus,
-                     (unsigned long long)world, launched->launcher);
-            return -EINVAL;
-        }
+        if (o->nodes * o->gpus != world || o->gpus > MK_MAX_LOCAL)
+            return mk_fail(-EINVAL, error, size,
+                           "%llu x %llu ranks are not the %llu that %s started",
+                           (unsigned long long)o->nodes, (unsigned long long)o->gpus,
+                           (unsigned long long)world, launched->launcher);
         return apart && o->gpus > 1 ? run_job_refuse_apart(o, gpus, error, size) : 0;
     }
     if (!o->nodes)
@@ -257,9 +245,8 @@ static int run_job_choose_topology(struct run_job *job, const struct run_identit
     if (!o->gpus)
         o->gpus = o->exec == MK_EXEC_CUDA && able >= o->nodes ? able / o->nodes : 2;
     if (o->nodes * o->gpus > SPAWN_MAX_RANKS) { /* more ranks than GPUs share them */
-        snprintf(error, size, "%llu x %llu ranks: this host runs at most %d",
-                 (unsigned long long)o->nodes, (unsigned long long)o->gpus, SPAWN_MAX_RANKS);
-        return -EINVAL;
+        return mk_fail(-EINVAL, error, size, "%llu x %llu ranks: this host runs at most %d",
+                       (unsigned long long)o->nodes, (unsigned long long)o->gpus, SPAWN_MAX_RANKS);
     }
     return apart && o->gpus > 1 ? run_job_refuse_apart(o, gpus, error, size) : 0;
 }
@@ -300,21 +287,15 @@ static int run_job_choose_nic(struct run_job *job, const struct gpu_list *gpus, 
     if (o->nodes == 1 && !o->nic && !o->rails && !o->fabric)
         return 0;
 #ifndef MK_HAVE_EFA
-    if (o->fabric) {
-        snprintf(
-            error, size,
+    if (o->fabric)
+        return mk_fail(
+            -EINVAL, error, size,
             "--fabric efa is not in this build (it takes <infiniband/efadv.h>); --fabric verbs is");
-        return -EINVAL;
-    }
 #endif
-    if (o->verbs && o->fabric) {
-        snprintf(error, size, "--verbs is of --fabric verbs");
-        return -EINVAL;
-    }
-    if (o->verbs && setenv("MK_VERBS", o->verbs, 1)) {
-        snprintf(error, size, "--verbs: %s", strerror(errno));
-        return -errno;
-    }
+    if (o->verbs && o->fabric)
+        return mk_fail(-EINVAL, error, size, "--verbs is of --fabric verbs");
+    if (o->verbs && setenv("MK_VERBS", o->verbs, 1))
+        return mk_fail(-errno, error, size, "--verbs: %s", strerror(errno));
 #ifdef MK_HAVE_VERBS
     if (!o->fabric && verbs_options_parse(&verbs, getenv("MK_VERBS"), error, size))
         return -EINVAL;
@@ -364,11 +345,9 @@ int run_job_list_shapes(struct run_job *job, char *error, size_t size)
         return 0;
     }
     do {
-        if (job->shape_count == RUN_SHAPES || !run_job_read_numbers(&p, count, numbers)) {
-            snprintf(error, size, "--shapes %s: not %s:%s with at most %u shapes", o->shapes,
-                     letters, letters, RUN_SHAPES);
-            return -EINVAL;
-        }
+        if (job->shape_count == RUN_SHAPES || !run_job_read_numbers(&p, count, numbers))
+            return mk_fail(-EINVAL, error, size, "--shapes %s: not %s:%s with at most %u shapes",
+                           o->shapes, letters, letters, RUN_SHAPES);
         memcpy(job->shapes[job->shape_count++], numbers, sizeof numbers);
     } while (*p++);
     memcpy(o->ask.numbers, job->shapes[0], sizeof job->shapes[0]);

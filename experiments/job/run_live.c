@@ -1,6 +1,5 @@
 /* What `mkernel run` shows while it runs: every rank publishes its progress words (tracer/live.h);
  * with --live the viewer has the terminal until the job ends. */
-#define _GNU_SOURCE
 #include "experiments/job/run.h"
 #include "experiments/common/commands.h"
 
@@ -15,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/comm.h"
+#include "core/sentence.h"
 #include "tracer/live.h"
 
 #define VIEWER_END_MS 3000 /* for it to see that the job has ended */
@@ -64,16 +64,14 @@ int run_live_open(struct run_live *l, const struct run_job *job, char *error, si
     }
     if (!job->options.live)
         return 0;
-    if (!command_tui) {
-        snprintf(error, size, "--live needs the viewer, which is not in this build (ncurses)");
-        return -EINVAL;
-    }
-    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
-        snprintf(error, size,
-                 "--live needs a terminal; `mkernel tui --attach --dump-screen` prints a screen of "
-                 "a running job");
-        return -EINVAL;
-    }
+    if (!command_tui)
+        return mk_fail(-EINVAL, error, size,
+                       "--live needs the viewer, which is not in this build (ncurses)");
+    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
+        return mk_fail(
+            -EINVAL, error, size,
+            "--live needs a terminal; `mkernel tui --attach --dump-screen` prints a screen of "
+            "a running job");
     fflush(stdout);
     fflush(stderr);
     l->output = memfd_create("mkernel-output", MFD_CLOEXEC);

@@ -1,6 +1,7 @@
 /* The options that `mkernel run OP`, `bench OP` and `tune OP` all take, and what they make of argv.
  */
 #include "experiments/job/run_options.h"
+#include "core/sentence.h"
 #include "experiments/job/op.h"
 #include "backends/nic.h"
 
@@ -141,10 +142,9 @@ int run_options_parse(int argc, char **argv, const struct run_subcommand *sub,
         return 1;
     }
     result = problem_check(&all, &found, &o->ask, &o->op, error, error_size);
-    if (!result && o->samples && !o->json) {
-        snprintf(error, error_size, "--samples go into the file of --json, which is not given");
-        result = -EINVAL;
-    }
+    if (!result && o->samples && !o->json)
+        result = mk_fail(-EINVAL, error, error_size,
+                         "--samples go into the file of --json, which is not given");
     if (!result && sub->mode == RUN_TUNE && !op_is_tuned(o->op)) {
         char list[OP_LIST_TEXT];
         snprintf(error, error_size, "%s has no plans to choose from; %s do", plan_op_name(o->op),

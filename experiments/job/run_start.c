@@ -1,11 +1,12 @@
 /* What `run OP`, `bench OP` and `tune OP` do first: start all ranks on this host, or be one rank
  * under a launcher. */
-#define _GNU_SOURCE
 #include "experiments/job/run.h"
+#include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/pulse.h"
 #include "core/tuning.h"
 #include "core/launcher.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -151,9 +152,7 @@ static int run_here(struct run_job *job, char **argv)
     const struct run_subcommand *sub = job->options.subcommand;
     if (run_live_open(&live, job, text, sizeof text)) {
         free(ends);
-        fprintf(stderr, "mkernel %s: %s; `mkernel %s --help` tells more\n", sub->name, text,
-                sub->name);
-        return STATUS_USAGE;
+        return command_refuse(sub->name, "%s", text);
     }
     run_share_cores(world);
     if (sub->before)
@@ -181,9 +180,9 @@ static int run_here(struct run_job *job, char **argv)
 /* The command line, as the trace keeps it. */
 static void run_join_words(int argc, char **argv, char *out, size_t size)
 {
-    size_t used = (size_t)snprintf(out, size, "mkernel");
-    for (int i = 0; i < argc && used < size; i++)
-        used += (size_t)snprintf(out + used, size - used, " %s", argv[i]);
+    snprintf(out, size, "mkernel");
+    for (int i = 0; i < argc; i++)
+        mk_append(out, size, " %s", argv[i]);
 }
 
 /* What this process is: 1 and *me as a rank, 0 where it has to start the ranks, -EINVAL with a
@@ -323,16 +322,13 @@ int run_start(int argc, char **argv, const struct run_subcommand *sub)
         is_rank = result = run_identify(&spawned, is_spawned, &me, sentence, sizeof sentence);
     if (result >= 0)
         result = run_job_prepare(&job, &options, is_rank ? &me : NULL, sentence, sizeof sentence);
-    if (result) {
-        fprintf(stderr, "mkernel %s: %s; `mkernel %s --help` tells more\n", name, sentence, name);
-        return STATUS_USAGE;
-    }
+    if (result)
+        return command_refuse(name, "%s", sentence);
     run_join_words(argc, argv, job.command, sizeof job.command);
-    if (is_rank && !is_spawned && options.live) {
-        fprintf(stderr, "mkernel run: under a launcher no rank has the terminal; leave --live out "
-                        "and look on with `mkernel tui --attach`\n");
-        return STATUS_USAGE;
-    }
+    if (is_rank && !is_spawned && options.live)
+        return command_say("run", STATUS_USAGE,
+                           "under a launcher no rank has the terminal; leave --live out and look "
+                           "on with `mkernel tui --attach`");
     if (options.dry_run) {
         char plan[256], heap[PROBLEM_HEAP_TEXT];
         snprintf(sentence, sizeof sentence,

@@ -1,12 +1,12 @@
 /* Bars: what an ideal launch would have taken and what it took beyond; and measured beside
  * simulated. */
 #include "experiments/common/picture.h"
+#include "core/sentence.h"
 #include "experiments/results/results_diff.h"
 #include "experiments/results/results_plot.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define BARS 60u
@@ -72,17 +72,14 @@ int plot_simulated(const struct plot *p, FILE *out, char *error, size_t size)
         if (!point->good || !strcmp(result_value(point, "exec"), "sim") ||
             !(twin = plot_bars_twin(p, point)))
             continue;
-        if (count == BARS) {
-            snprintf(error, size, "more than %u pairs: choose with --only", BARS);
-            return -EINVAL;
-        }
+        if (count == BARS)
+            return mk_fail(-EINVAL, error, size, "more than %u pairs: choose with --only", BARS);
         pairs[count][0] = point;
         pairs[count++][1] = twin;
     }
-    if (!count) {
-        snprintf(error, size, "no point was measured and simulated, too: exec: [host, sim]");
-        return -ENODATA;
-    }
+    if (!count)
+        return mk_fail(-ENODATA, error, size,
+                       "no point was measured and simulated, too: exec: [host, sim]");
     plot_head(p, out, "measured beside simulated", 140 + 44 * (int)count);
     fprintf(out,
             "set yrange [%u.6:0.4]\nset logscale x\nset xlabel 'ms a launch'\nset ytics scale "

@@ -1,5 +1,6 @@
 /* Time, or efficiency, against size or a setting: a curve for each combination of the others. */
 #include "experiments/common/gnuplot.h"
+#include "core/sentence.h"
 #include "experiments/common/picture.h"
 #include "experiments/results/results_plot.h"
 
@@ -32,11 +33,9 @@ static int plot_curves_axis(struct curves *c, char *error, size_t size)
     if (!x || !strcmp(x, "size"))
         return 0;
     c->word_count = plot_words(c->p, x, c->words, WORDS);
-    if (c->word_count < 2) {
-        snprintf(error, size, "--x %s: %s", x,
-                 c->word_count ? "it is the same in all points" : "no point has it");
-        return -EINVAL;
-    }
+    if (c->word_count < 2)
+        return mk_fail(-EINVAL, error, size, "--x %s: %s", x,
+                       c->word_count ? "it is the same in all points" : "no point has it");
     c->axis = AXIS_NUMBERS;
     for (uint32_t i = 0; i < c->word_count; i++) {
         double value;
@@ -91,24 +90,21 @@ static int plot_curves_collect(struct curves *c, char *error, size_t size)
             there |= !strcmp(c->labels[k], label);
         if (there)
             continue;
-        if (c->count == CURVES) {
-            snprintf(error, size, "more than %u curves: choose with --only, or another --x",
-                     CURVES);
-            return -EINVAL;
-        }
+        if (c->count == CURVES)
+            return mk_fail(-EINVAL, error, size,
+                           "more than %u curves: choose with --only, or another --x", CURVES);
         if (!(c->labels[c->count] = strdup(label)))
             return -ENOMEM;
         c->count++;
     }
     if (c->count)
         return 0;
-    snprintf(error, size,
-             c->p->kind == PLOT_EFFICIENCY
-                 ? "no point has an efficiency: it is known of cuda, sim and traced "
-                   "points"
-             : c->p->kind == PLOT_SPEED ? "no point computes"
-                                        : "no point has a time");
-    return -ENODATA;
+    return mk_fail(-ENODATA, error, size,
+                   c->p->kind == PLOT_EFFICIENCY
+                       ? "no point has an efficiency: it is known of cuda, sim and traced "
+                         "points"
+                   : c->p->kind == PLOT_SPEED ? "no point computes"
+                                              : "no point has a time");
 }
 
 static int plot_curves_by_x(const void *a, const void *b)

@@ -1,6 +1,6 @@
 /* A heat map: the time by two settings. A cell is one point. */
 #include "experiments/common/gnuplot.h"
-#include "experiments/common/picture.h"
+#include "core/sentence.h"
 #include "experiments/results/results_plot.h"
 
 #include <errno.h>
@@ -12,15 +12,11 @@
 static int plot_heat_axis(const struct plot *p, const char *option, const char *name,
                           const char **words, uint32_t *count, char *error, size_t size)
 {
-    if (!name) {
-        snprintf(error, size, "heat has two axes: --x NAME and --y NAME");
-        return -EINVAL;
-    }
+    if (!name)
+        return mk_fail(-EINVAL, error, size, "heat has two axes: --x NAME and --y NAME");
     *count = plot_words(p, name, words, WORDS);
-    if (*count < 2) {
-        snprintf(error, size, "%s %s: it is the same in all points", option, name);
-        return -EINVAL;
-    }
+    if (*count < 2)
+        return mk_fail(-EINVAL, error, size, "%s %s: it is the same in all points", option, name);
     return 0;
 }
 
@@ -92,10 +88,8 @@ int plot_heat(const struct plot *p, FILE *out, char *error, size_t size)
             fprintf(out, "%u %u %.9g\n", x, y, point->ms.median);
         }
     fprintf(out, "END\n");
-    if (!cells) {
-        snprintf(error, size, "no point has a time");
-        return -ENODATA;
-    }
+    if (!cells)
+        return mk_fail(-ENODATA, error, size, "no point has a time");
     /* A box a point: an image would move the cells behind a hole. White words where it is dark. */
     fprintf(out,
             "set style fill solid noborder\nplot $cells using 1:2:($1-0.5):($1+0.5):($2-0.5):"

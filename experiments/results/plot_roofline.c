@@ -2,7 +2,7 @@
  * bytes take: a point stands at the operations for each byte over NVLink, and once more at those
  * for each byte over the network. */
 #include "experiments/common/gnuplot.h"
-#include "experiments/common/picture.h"
+#include "core/sentence.h"
 #include "experiments/results/results_plot.h"
 
 #include <errno.h>
@@ -33,10 +33,9 @@ int plot_roofline(const struct plot *p, FILE *out, char *error, size_t size)
 {
     double low = INFINITY, high = 0, least = INFINITY;
     uint32_t count[2] = {0, 0};
-    if (!(p->roofs[0] > 0)) {
-        snprintf(error, size, "--roofs is missing: what these ranks can do is not in the results");
-        return -EINVAL;
-    }
+    if (!(p->roofs[0] > 0))
+        return mk_fail(-EINVAL, error, size,
+                       "--roofs is missing: what these ranks can do is not in the results");
     for (uint32_t i = 0; i < p->results->count; i++)
         for (int way = 0; way < 2; way++) {
             const struct result_point *point = &p->results->points[i];
@@ -48,11 +47,9 @@ int plot_roofline(const struct plot *p, FILE *out, char *error, size_t size)
             least = fmin(least, result_flops(point));
             count[way]++;
         }
-    if (!count[0] && !count[1]) {
-        snprintf(error, size, "no point computes and moves bytes, too%s",
-                 p->roofs_of_gpus ? ", under a GPU's roofs (--roofs says others)" : "");
-        return -ENODATA;
-    }
+    if (!count[0] && !count[1])
+        return mk_fail(-ENODATA, error, size, "no point computes and moves bytes, too%s",
+                       p->roofs_of_gpus ? ", under a GPU's roofs (--roofs says others)" : "");
     for (int way = 0; way < 2; way++) /* the ridges are in the picture */
         if (p->roofs[1 + way] > 0) {
             low = fmin(low, p->roofs[0] / p->roofs[1 + way] / 4);

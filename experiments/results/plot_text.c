@@ -1,9 +1,7 @@
 /* What the pictures of results share. */
 #include "experiments/results/results_plot.h"
-#include "experiments/common/gnuplot.h"
 #include "experiments/common/picture.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,8 @@
 /* `mkernel results`: what a file of results says. */
 #include "experiments/results/results.h"
+#include "core/sentence.h"
 #include "experiments/common/gnuplot.h"
+#include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/nearest.h"
 #include "experiments/common/options.h"
@@ -72,17 +74,8 @@ static const struct option_table table = {
     "  mkernel results role-split.db export --csv points.csv --json points.json\n"
     "  mkernel results role-split.db merge\n"};
 
-static int results_usage(const char *sentence)
-{
-    fprintf(stderr, "mkernel results: %s; `mkernel results --help` tells more\n", sentence);
-    return STATUS_USAGE;
-}
-
-static int results_fail(const char *sentence)
-{
-    fprintf(stderr, "mkernel results: %s\n", sentence);
-    return STATUS_FAILED;
-}
+#define results_usage(...) command_refuse("results", __VA_ARGS__)
+#define results_fail(...) command_say("results", STATUS_FAILED, __VA_ARGS__)
 
 int results_check(const char *path, char *error, size_t size)
 {
@@ -98,7 +91,7 @@ int results_show(const char *path, const char *only)
     struct results r;
     char error[1024];
     if (results_load(&r, path, only, error, sizeof error))
-        return results_usage(error);
+        return results_usage("%s", error);
     results_table_print(&r, 0, stdout);
     results_free(&r);
     return STATUS_DONE;
@@ -144,10 +137,10 @@ int results_expect(const char *path, const char *expected)
     struct results now, then;
     char error[1024];
     if (results_load(&now, path, NULL, error, sizeof error))
-        return results_usage(error);
+        return results_usage("%s", error);
     if (results_load(&then, expected, NULL, error, sizeof error)) {
         results_free(&now);
-        return results_usage(error);
+        return results_usage("%s", error);
     }
     int status = results_judge(&now, &then);
     results_free(&now);
@@ -161,7 +154,7 @@ static int results_table(const char *path, const struct arguments *a)
     char error[1024];
     if ((a->expect && results_check(a->expect, error, sizeof error)) ||
         results_load(&r, path, a->only, error, sizeof error))
-        return results_usage(error);
+        return results_usage("%s", error);
     results_table_print(&r, a->ranks, stdout);
     results_free(&r);
     return a->expect ? results_expect(path, a->expect) : STATUS_DONE;
@@ -212,10 +205,10 @@ static int results_diff(const char *path, const struct options_found *found,
     }
     if (output_check("--csv", arguments->csv, OUTPUT_WRITTEN, error, sizeof error) ||
         results_load(&a, path, first, error, sizeof error))
-        return results_usage(error);
+        return results_usage("%s", error);
     if (results_load(&b, other, second, error, sizeof error)) {
         results_free(&a);
-        return results_usage(error);
+        return results_usage("%s", error);
     }
     if (result_pair_up(&pairs, &a, &b, names, count, 0)) {
         status = results_fail("no memory to compare");
@@ -223,9 +216,8 @@ static int results_diff(const char *path, const struct options_found *found,
         result_print_pairs(stdout, &a, &b, pairs, names, count);
         int rc = arguments->csv ? result_write_pairs(arguments->csv, &a, pairs) : 0;
         if (rc) {
-            snprintf(error, sizeof error, "%s could not be written: %s", arguments->csv,
-                     rc == -ENODATA ? "there is no pair" : strerror(-rc));
-            status = results_fail(error);
+            status = results_fail("%s could not be written: %s", arguments->csv,
+                                  rc == -ENODATA ? "there is no pair" : strerror(-rc));
         }
     }
     free(pairs);
@@ -243,7 +235,7 @@ static void results_find_roofs(const char *path, double roofs[3])
     sqlite3 *db;
     if (results_open(&db, path, error, sizeof error))
         return;
-    sqlite3_stmt *q = results_ask(
+    sqlite3_stmt *q = query_ask(
         db,
         "SELECT * FROM (SELECT json_extract(result, '$.cluster.flop_per_s') AS f, "
         "json_extract(result, '$.cluster.nvlink_bytes_per_s'), json_extract(result, "
@@ -251,9 +243,9 @@ static void results_find_roofs(const char *path, double roofs[3])
         "json_extract(facts, '$.gpus[0].flop_per_s'), json_extract(facts, "
         "'$.gpus[0].nvlink_bytes_per_s'), 0 FROM machine) WHERE f > 0 LIMIT 1",
         "");
-    if (sqlite3_step(q) == SQLITE_ROW)
+    if (query_row(q, "ddd", &roofs[0], &roofs[1], &roofs[2]))
         for (int i = 0; i < 3; i++)
-            roofs[i] = sqlite3_column_double(q, i);
+            roofs[i] = isnan(roofs[i]) ? 0 : roofs[i];
     sqlite3_finalize(q);
     sqlite3_close(db);
 }
@@ -262,11 +254,9 @@ static int results_read_roofs(const char *text, double roofs[3], char *error, si
 {
     char rest;
     if (sscanf(text, "%lf,%lf,%lf%c", &roofs[0], &roofs[1], &roofs[2], &rest) != 3 ||
-        !(roofs[0] > 0 && roofs[1] >= 0 && roofs[2] >= 0 &&
-          roofs[0] + roofs[1] + roofs[2] < 1e12)) {
-        snprintf(error, size, "--roofs %s: not TFLOP/s,GB/s,GB/s (0: no such link)", text);
-        return -EINVAL;
-    }
+        !(roofs[0] > 0 && roofs[1] >= 0 && roofs[2] >= 0 && roofs[0] + roofs[1] + roofs[2] < 1e12))
+        return mk_fail(-EINVAL, error, size, "--roofs %s: not TFLOP/s,GB/s,GB/s (0: no such link)",
+                       text);
     roofs[0] *= 1e12;
     roofs[1] *= 1e9;
     roofs[2] *= 1e9;
@@ -286,10 +276,9 @@ static int results_plot(const char *path, const struct options_found *found,
         if (!strcmp(found->words[2], plot_kinds[i]))
             p.kind = (enum plot_kind)i;
     if (p.kind == PLOT_KINDS) {
-        const char *near = nearest_word(found->words[2], plot_kinds, PLOT_KINDS);
-        snprintf(error, sizeof error, "there is no plot %s%s%s%s", found->words[2],
-                 near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
-        return results_usage(error);
+        char near[NEAREST_TEXT];
+        return results_usage("there is no plot %s%s", found->words[2],
+                             nearest_hint(near, found->words[2], "", plot_kinds, PLOT_KINDS));
     }
     p.path = found->word_count > 3 ? found->words[3] : "plot.png";
     p.named = a->script;
@@ -297,7 +286,7 @@ static int results_plot(const char *path, const struct options_found *found,
         (!a->script && (gnuplot_check_path("PICTURE", p.path, error, sizeof error) ||
                         trace_output_check(p.path, error, sizeof error))) ||
         results_load(&r, path, a->only, error, sizeof error))
-        return results_usage(error);
+        return results_usage("%s", error);
     p.roofs_of_gpus = !a->roofs;
     if (!a->roofs)
         results_find_roofs(path, p.roofs);
@@ -306,7 +295,7 @@ static int results_plot(const char *path, const struct options_found *found,
     results_free(&r);
     if (!rc)
         return STATUS_DONE;
-    return rc == -EINVAL || rc == -ENODATA ? results_usage(error) : results_fail(error);
+    return rc == -EINVAL || rc == -ENODATA ? results_usage("%s", error) : results_fail("%s", error);
 }
 
 /* ---- export ---- */
@@ -322,15 +311,14 @@ static int results_export(const char *path, const struct arguments *a)
     if (output_check("--csv", a->csv, OUTPUT_WRITTEN, error, sizeof error) ||
         output_check("--json", a->json, OUTPUT_WRITTEN, error, sizeof error) ||
         results_load(&r, path, a->only, error, sizeof error))
-        return results_usage(error);
+        return results_usage("%s", error);
     int csv = a->csv ? results_table_csv(&r, a->csv) : 0;
     int json = a->json ? results_table_json(&r, a->json) : 0;
     results_free(&r);
     if (!csv && !json)
         return STATUS_DONE;
-    snprintf(error, sizeof error, "%s could not be written: %s", csv ? a->csv : a->json,
-             strerror(csv ? -csv : -json));
-    return results_fail(error);
+    return results_fail("%s could not be written: %s", csv ? a->csv : a->json,
+                        strerror(csv ? -csv : -json));
 }
 
 /* ---- merge ---- */
@@ -347,15 +335,13 @@ static int results_merge_all(const char *path, const struct options_found *found
     } else {
         rc = results_merge_parts(path, a->mix, &m, error, sizeof error);
         if (!rc && !m.parts) {
-            snprintf(error, sizeof error,
-                     "there is no part of %s beside it (%s" RESULTS_PART
-                     "JOB-TASK); `results FILE merge OTHER` takes other files",
-                     path, path);
-            return results_usage(error);
+            return results_usage("there is no part of %s beside it (%s" RESULTS_PART
+                                 "JOB-TASK); `results FILE merge OTHER` takes other files",
+                                 path, path);
         }
     }
     if (rc && !m.parts)
-        return rc == -EIO ? results_fail(error) : results_usage(error);
+        return rc == -EIO ? results_fail("%s", error) : results_usage("%s", error);
     if (m.parts)
         fprintf(stderr, "mkernel results: %lld jobs of %u file%s are now in %s%s%s\n",
                 (long long)m.jobs, m.parts, m.parts > 1 ? "s" : "", path, rc ? "; " : "",
@@ -375,10 +361,9 @@ static int results_refuse(const char *view, const struct options_found *found, c
               {"json", "export"}, {"x", "plot"},       {"y", "plot"},
               {"roofs", "plot"},  {"script", "plot"},  {"mix", "merge"}};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
-        if (options_given(&table, found, of[i].option) && !strstr(of[i].views, view)) {
-            snprintf(error, size, "--%s is not for `results %s`", of[i].option, view);
-            return -EINVAL;
-        }
+        if (options_given(&table, found, of[i].option) && !strstr(of[i].views, view))
+            return mk_fail(-EINVAL, error, size, "--%s is not for `results %s`", of[i].option,
+                           view);
     return 0;
 }
 
@@ -393,13 +378,9 @@ int command_results(int argc, char **argv)
     struct arguments a = {.only = NULL};
     struct options_found found;
     char error[1024];
-    int at = -1;
-    if (options_parse(&table, argc, argv, &a, &found, error, sizeof error))
-        return results_usage(error);
-    if (found.help) {
-        options_help(&table, stdout);
-        return STATUS_DONE;
-    }
+    int at = -1, ends = command_options("results", &table, 8, argc, argv, &a, &found);
+    if (ends >= 0)
+        return ends;
     if (!found.word_count)
         return results_usage("a FILE is missing");
     const char *view = found.word_count > 1 ? found.words[1] : "table";
@@ -409,17 +390,14 @@ int command_results(int argc, char **argv)
             at = i;
     }
     if (at < 0) {
-        const char *near = nearest_word(view, names, VIEWS);
-        snprintf(error, sizeof error, "there is no `results %s`%s%s%s", view,
-                 near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
-        return results_usage(error);
+        char near[NEAREST_TEXT];
+        return results_usage("there is no `results %s`%s", view,
+                             nearest_hint(near, view, "", names, VIEWS));
     }
-    if (found.word_count > views[at].most) {
-        snprintf(error, sizeof error, "%s is one argument too many", found.words[views[at].most]);
-        return results_usage(error);
-    }
+    if (found.word_count > views[at].most)
+        return results_usage("%s is one argument too many", found.words[views[at].most]);
     if (results_refuse(view, &found, error, sizeof error))
-        return results_usage(error);
+        return results_usage("%s", error);
     return at == 0   ? results_table(found.words[0], &a)
            : at == 1 ? results_diff(found.words[0], &found, &a)
            : at == 2 ? results_plot(found.words[0], &found, &a)

@@ -1,8 +1,7 @@
 #include "experiments/results/results_file.h"
+#include "core/sentence.h"
 
 #include <errno.h>
-#include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <fcntl.h>
@@ -21,59 +20,6 @@ __asm__(".section .rodata\n.global results_schema\nresults_schema:\n"
         ".incbin \"experiments/results/schema.sql\"\n.byte 0\n"
         ".size results_schema, . - results_schema\n.type results_schema, @object\n.previous\n");
 
-static sqlite3_stmt *results_file_bind(sqlite3 *db, const char *sql, const char *types,
-                                       va_list args)
-{
-    sqlite3_stmt *q = NULL;
-    if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) != SQLITE_OK)
-        return NULL;
-    for (int i = 1; *types; types++, i++) {
-        if (*types == 't') {
-            sqlite3_bind_text(q, i, va_arg(args, const char *), -1, SQLITE_TRANSIENT);
-        } else if (*types == 'i') {
-            sqlite3_bind_int64(q, i, va_arg(args, int64_t));
-        } else {
-            sqlite3_bind_double(q, i, va_arg(args, double)); /* NaN becomes NULL */
-        }
-    }
-    return q;
-}
-
-sqlite3_stmt *results_ask(sqlite3 *db, const char *sql, const char *types, ...)
-{
-    va_list args;
-    va_start(args, types);
-    sqlite3_stmt *q = results_file_bind(db, sql, types, args);
-    va_end(args);
-    return q;
-}
-
-int results_do(sqlite3 *db, const char *sql, const char *types, ...)
-{
-    bound_begin(db); /* a sweep lasts for days */
-    va_list args;
-    va_start(args, types);
-    sqlite3_stmt *q = results_file_bind(db, sql, types, args);
-    va_end(args);
-    int rc = SQLITE_ROW;
-    while (q && rc == SQLITE_ROW)
-        rc = sqlite3_step(q);
-    sqlite3_finalize(q);
-    return q && rc == SQLITE_DONE ? 0 : -EIO;
-}
-
-int64_t results_integer(sqlite3 *db, int64_t missing, const char *sql, const char *types, ...)
-{
-    va_list args;
-    va_start(args, types);
-    sqlite3_stmt *q = results_file_bind(db, sql, types, args);
-    va_end(args);
-    if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL)
-        missing = sqlite3_column_int64(q, 0);
-    sqlite3_finalize(q);
-    return missing;
-}
-
 /* SQLite's sentences about files say less. */
 static int results_file_check(const char *path, int may_miss, char *error, size_t size)
 {
@@ -82,23 +28,18 @@ static int results_file_check(const char *path, int may_miss, char *error, size_
         int rc = -errno;
         if (rc == -ENOENT && may_miss)
             return 0;
-        snprintf(error, size, "%s cannot be opened: %s", path, strerror(-rc));
-        return rc;
+        return mk_fail(rc, error, size, "%s cannot be opened: %s", path, strerror(-rc));
     }
-    if (!S_ISREG(st.st_mode)) {
-        snprintf(error, size, "%s is not a file", path);
-        return -EINVAL;
-    }
-    if (!st.st_size && !may_miss) {
-        snprintf(error, size, "%s is empty: no results are in it", path);
-        return -ENODATA;
-    }
+    if (!S_ISREG(st.st_mode))
+        return mk_fail(-EINVAL, error, size, "%s is not a file", path);
+    if (!st.st_size && !may_miss)
+        return mk_fail(-ENODATA, error, size, "%s is empty: no results are in it", path);
     return 0;
 }
 
 static int results_file_is_ours(sqlite3 *db, const char *path, char *error, size_t size)
 {
-    sqlite3_stmt *q = results_ask(db, "SELECT count(*) FROM sqlite_master", "");
+    sqlite3_stmt *q = query_ask(db, "SELECT count(*) FROM sqlite_master", "");
     if (sqlite3_step(q) != SQLITE_ROW) {
         const char *why = sqlite3_errmsg(db);
         if (sqlite3_errcode(db) == SQLITE_NOTADB)
@@ -109,20 +50,16 @@ static int results_file_is_ours(sqlite3 *db, const char *path, char *error, size
         return -EINVAL;
     }
     sqlite3_finalize(q);
-    if (results_integer(db, 0, "PRAGMA application_id", "") != APPLICATION) {
-        snprintf(error, size, "%s is no file of results: `mkernel sweep` makes them", path);
-        return -EINVAL;
-    }
-    if (results_integer(db, 0, "PRAGMA user_version", "") != VERSION) {
-        snprintf(error, size, "%s was written by another version of mkernel", path);
-        return -EINVAL;
-    }
+    if (query_integer(db, 0, "PRAGMA application_id", "") != APPLICATION)
+        return mk_fail(-EINVAL, error, size, "%s is no file of results: `mkernel sweep` makes them",
+                       path);
+    if (query_integer(db, 0, "PRAGMA user_version", "") != VERSION)
+        return mk_fail(-EINVAL, error, size, "%s was written by another version of mkernel", path);
     const char *strange = bound_check(db, results_schema);
-    if (strange) {
-        snprintf(error, size, "%s is refused: it has %s, which files of results do not have", path,
-                 strange);
-        return -EINVAL;
-    }
+    if (strange)
+        return mk_fail(-EINVAL, error, size,
+                       "%s is refused: it has %s, which files of results do not have", path,
+                       strange);
     return 0;
 }
 
@@ -133,8 +70,7 @@ int results_open(sqlite3 **db, const char *path, char *error, size_t size)
     if (rc)
         return rc;
     if (sqlite3_open_v2(path, db, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK) {
-        snprintf(error, size, "%s cannot be opened: %s", path, sqlite3_errmsg(*db));
-        rc = -EIO;
+        rc = mk_fail(-EIO, error, size, "%s cannot be opened: %s", path, sqlite3_errmsg(*db));
     } else {
         sqlite3_busy_timeout(*db, 5000); /* a sweep that is at work writes for moments */
         bound_begin(*db);
@@ -154,28 +90,24 @@ int results_create(sqlite3 **db, const char *path, char *error, size_t size)
     if (rc)
         return rc;
     if (sqlite3_open_v2(path, db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) != SQLITE_OK) {
-        snprintf(error, size, "%s cannot be written: %s", path, sqlite3_errmsg(*db));
-        rc = -EIO;
+        rc = mk_fail(-EIO, error, size, "%s cannot be written: %s", path, sqlite3_errmsg(*db));
     } else {
         sqlite3_busy_timeout(*db, 5000);
         bound_begin(*db);
         /* LIKE is one step, however long it takes: not in this file's constraints */
         sqlite3_limit(*db, SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1);
-        if (results_integer(*db, -1, "SELECT count(*) FROM sqlite_master", "") == 0) {
+        if (query_integer(*db, -1, "SELECT count(*) FROM sqlite_master", "") == 0) {
             char *why = NULL;
             if (sqlite3_exec(*db, "BEGIN IMMEDIATE", NULL, NULL, &why) ||
                 sqlite3_exec(*db, results_schema, NULL, NULL, &why) ||
-                sqlite3_exec(*db, "COMMIT", NULL, NULL, &why)) {
-                snprintf(error, size, "%s cannot be written: %s", path, why ? why : "no memory");
-                rc = -EIO;
-            }
+                sqlite3_exec(*db, "COMMIT", NULL, NULL, &why))
+                rc = mk_fail(-EIO, error, size, "%s cannot be written: %s", path,
+                             why ? why : "no memory");
             sqlite3_free(why);
         }
         rc = rc ? rc : results_file_is_ours(*db, path, error, size);
-        if (!rc && sqlite3_db_readonly(*db, "main") == 1) {
-            snprintf(error, size, "%s cannot be written: it is read-only", path);
-            rc = -EACCES;
-        }
+        if (!rc && sqlite3_db_readonly(*db, "main") == 1)
+            rc = mk_fail(-EACCES, error, size, "%s cannot be written: it is read-only", path);
     }
     if (rc) {
         sqlite3_close(*db);
@@ -193,14 +125,12 @@ int results_hold(struct results_hold *h, const char *path, char *error, size_t s
         h->made = access(path, F_OK) != 0;
         h->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
         if (h->fd < 0) {
-            rc = -errno;
-            snprintf(error, size, "%s cannot be written: %s", path, strerror(errno));
+            rc = mk_fail(-errno, error, size, "%s cannot be written: %s", path, strerror(errno));
         } else if (flock(h->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
-            rc = -EBUSY;
-            snprintf(error, size,
-                     "another sweep is writing %s: wait for its end, or name another file with "
-                     "--out",
-                     path);
+            rc = mk_fail(-EBUSY, error, size,
+                         "another sweep is writing %s: wait for its end, or name another file with "
+                         "--out",
+                         path);
         } else if (!fstat(h->fd, &held) && !stat(path, &named) && held.st_ino == named.st_ino) {
             return 0;
         } /* else who held it took it away just now */
@@ -219,7 +149,7 @@ void results_release(struct results_hold *h)
     if (h->fd < 0)
         return;
     if (h->made && !results_open(&db, h->path, error, sizeof error)) {
-        jobs = results_integer(db, 0, "SELECT count(*) FROM job", "");
+        jobs = query_integer(db, 0, "SELECT count(*) FROM job", "");
         sqlite3_close(db);
     }
     if (h->made && !jobs)

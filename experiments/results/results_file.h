@@ -6,6 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tracer/bound.h"
+#include "tracer/query.h"
+
 /* Opens one for reading. 0, or -errno with one sentence. The caller closes *db with
  * sqlite3_close. */
 int results_open(sqlite3 **db, const char *path, char *error, size_t size);
@@ -27,14 +30,7 @@ int results_hold(struct results_hold *h, const char *path, char *error, size_t s
  * no job goes. */
 void results_release(struct results_hold *h);
 
-/* Prepares `sql` and binds what follows by the letters of `types`: t const char * (NULL is NULL),
- * i int64_t, d double (NaN is NULL). NULL where that fails; sqlite3_step of NULL says so, too. */
-sqlite3_stmt *results_ask(sqlite3 *db, const char *sql, const char *types, ...);
-
-/* The same, run to its end. 0 or -EIO. */
-int results_do(sqlite3 *db, const char *sql, const char *types, ...);
-
-/* The first column of the first row, or `missing`. */
-int64_t results_integer(sqlite3 *db, int64_t missing, const char *sql, const char *types, ...);
+/* query_do, bounded anew: a sweep lasts for days. */
+#define results_do(db, ...) (bound_begin(db), query_do(db, __VA_ARGS__))
 
 #endif

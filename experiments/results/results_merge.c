@@ -1,5 +1,6 @@
 /* Several files of results into one. */
 #include "experiments/results/results_merge.h"
+#include "core/sentence.h"
 #include "experiments/results/results_file.h"
 #include "tracer/bound.h"
 
@@ -55,14 +56,13 @@ static int merge_is_mixed(sqlite3 *db, const char *into, const char *from, char 
         "FROM main.job) AND EXISTS (SELECT * FROM a.job) AND " RESULTS_BUILD(
             "o.identity") " NOT IN (SELECT " RESULTS_BUILD("identity") " FROM main.machine) LIMIT "
                                                                        "1";
-    sqlite3_stmt *q = results_ask(db, sql, "");
+    QUERY q = query_ask(db, sql, "");
     int mixed = sqlite3_step(q) == SQLITE_ROW;
     if (mixed)
         snprintf(error, size,
                  "%s was measured with %s, and %s with %s: --mix puts both into one file", into,
                  (const char *)sqlite3_column_text(q, 0), from,
                  (const char *)sqlite3_column_text(q, 1));
-    sqlite3_finalize(q);
     return mixed;
 }
 
@@ -84,7 +84,7 @@ static int merge_held(const char *into, const char *from, int mix, int64_t *jobs
     rc = rc || sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL) ? -EIO : 0;
     for (size_t i = 0; i < sizeof merge_steps / sizeof *merge_steps && !rc; i++)
         rc = sqlite3_exec(db, merge_steps[i], NULL, NULL, NULL) ? -EIO : 0;
-    int64_t added = results_integer(db, 0, "SELECT count(*) FROM temp.taken", "");
+    int64_t added = query_integer(db, 0, "SELECT count(*) FROM temp.taken", "");
     if (!rc && sqlite3_exec(db, "COMMIT", NULL, NULL, NULL))
         rc = -EIO;
     if (rc)
@@ -135,10 +135,9 @@ static int merge_part(const char *into, const char *part, int mix, int64_t *jobs
     rc = results_create(&db, part, error, size);
     sqlite3_close(db);
     rc = rc ? rc : merge_held(into, part, mix, jobs, error, size);
-    if (!rc && unlink(part)) {
-        rc = -errno;
-        snprintf(error, size, "%s is merged, and could not be removed: %s", part, strerror(errno));
-    }
+    if (!rc && unlink(part))
+        rc = mk_fail(-errno, error, size, "%s is merged, and could not be removed: %s", part,
+                     strerror(errno));
     results_release(&hold);
     return rc;
 }
@@ -157,10 +156,8 @@ int results_merge_parts(const char *into, int mix, struct results_merged *out, c
     size_t length =
         (size_t)snprintf(name, sizeof name, "%s" RESULTS_PART, slash ? slash + 1 : into);
     DIR *d = opendir(folder);
-    if (!d) {
-        snprintf(error, size, "%s cannot be read: %s", folder, strerror(errno));
-        return -errno;
-    }
+    if (!d)
+        return mk_fail(-errno, error, size, "%s cannot be read: %s", folder, strerror(errno));
     for (struct dirent *e; (e = readdir(d));) {
         const char *rest = strncmp(e->d_name, name, length) ? "" : e->d_name + length;
         if (!*rest || rest[strspn(rest, "0123456789.-")]) /* a journal, a folder of traces */

@@ -1,7 +1,7 @@
-#define _GNU_SOURCE
 #include "experiments/results/results_points.h"
 #include "core/grow.h"
 #include "core/plan.h"
+#include "core/sentence.h"
 #include "experiments/job/op.h"
 #include "tracer/bound.h"
 
@@ -93,17 +93,6 @@ double result_efficiency(const struct result_point *p)
 
 /* ---- loading ---- */
 
-static char *results_points_text(sqlite3_stmt *q, int column)
-{
-    const char *text = (const char *)sqlite3_column_text(q, column);
-    return strdup(text ? text : "");
-}
-
-static double results_points_real(sqlite3_stmt *q, int column)
-{
-    return sqlite3_column_type(q, column) == SQLITE_NULL ? NAN : sqlite3_column_double(q, column);
-}
-
 /* The next of an array that grows; zeroed. NULL: no memory. */
 static void *results_points_more(void *array, uint32_t *count, size_t bytes)
 {
@@ -116,36 +105,34 @@ static void *results_points_more(void *array, uint32_t *count, size_t bytes)
 
 static int results_points_settings(sqlite3 *db, struct result_point *p)
 {
-    sqlite3_stmt *q = results_ask(
-        db, "SELECT name, value FROM setting WHERE point = ?1 ORDER BY name", "i", p->id);
+    QUERY q =
+        query_ask(db, "SELECT name, value FROM setting WHERE point = ?1 ORDER BY name", "i", p->id);
     int rc = q ? 0 : -EIO;
-    while (!rc && sqlite3_step(q) == SQLITE_ROW) {
+    const char *name, *value;
+    while (!rc && query_row(q, "tt", &name, &value)) {
         struct result_setting *s =
             results_points_more(&p->settings, &p->setting_count, sizeof *p->settings);
-        if (!s)
-            rc = -ENOMEM;
-        else if (!(s->name = results_points_text(q, 0)) || !(s->value = results_points_text(q, 1)))
+        if (!s || !(s->name = strdup(name)) || !(s->value = strdup(value)))
             rc = -ENOMEM;
     }
-    sqlite3_finalize(q);
     return rc;
 }
 
 /* The times of one job: those of its slowest rank. */
 static int results_points_times(sqlite3 *db, int64_t id, struct result_job *j)
 {
-    sqlite3_stmt *q =
-        results_ask(db,
-                    "SELECT rank, number, ms FROM sample WHERE job = ?1 AND what = 'fused' AND "
-                    "warmup = 0 ORDER BY rank, number",
-                    "i", id);
+    QUERY q = query_ask(db,
+                        "SELECT rank, number, ms FROM sample WHERE job = ?1 AND what = 'fused' AND "
+                        "warmup = 0 ORDER BY rank, number",
+                        "i", id);
     double *ms = NULL, largest = -1;
     uint32_t count = 0, from = 0;
     int64_t rank = -1;
     int rc = q ? 0 : -EIO, more = 1;
     while (!rc && more) {
-        more = sqlite3_step(q) == SQLITE_ROW;
-        int64_t next = more ? sqlite3_column_int64(q, 0) : -1;
+        long long next = -1;
+        double time;
+        more = query_row(q, "i-d", &next, &time);
         if (next != rank && count > from) { /* a rank is whole */
             uint32_t n = count - from;
             double *of = results_points_more(&j->of_rank, &j->ranks, sizeof *j->of_rank);
@@ -179,33 +166,11 @@ static int results_points_times(sqlite3 *db, int64_t id, struct result_job *j)
             if (!one)
                 rc = -ENOMEM;
             else
-                *one = sqlite3_column_double(q, 2);
+                *one = time;
         }
     }
-    sqlite3_finalize(q);
     free(ms);
     return rc;
-}
-
-static void results_points_take_figures(struct result_figures *f, sqlite3_stmt *q, int first)
-{
-    f->flop = results_points_real(q, first);
-    f->nvlink_bytes = results_points_real(q, first + 1);
-    f->network_bytes = results_points_real(q, first + 2);
-    f->ideal_ms = results_points_real(q, first + 3);
-    f->in_turn_ms = results_points_real(q, first + 4);
-    f->alone_ms = results_points_real(q, first + 5);
-    f->nodes = (uint32_t)sqlite3_column_int64(q, first + 6);
-    f->gpus = (uint32_t)sqlite3_column_int64(q, first + 7);
-    snprintf(f->shape, sizeof f->shape, "%s", sqlite3_column_text(q, first + 8));
-    snprintf(f->fabric, sizeof f->fabric, "%s",
-             sqlite3_column_type(q, first + 9) == SQLITE_NULL
-                 ? ""
-                 : (const char *)sqlite3_column_text(q, first + 9));
-    snprintf(f->exec, sizeof f->exec, "%s",
-             sqlite3_column_type(q, first + 10) == SQLITE_NULL
-                 ? ""
-                 : (const char *)sqlite3_column_text(q, first + 10));
 }
 
 static int results_points_jobs(sqlite3 *db, struct result_point *p)
@@ -220,24 +185,34 @@ static int results_points_jobs(sqlite3 *db, struct result_point *p)
         "json_extract(result, '$.moe'), json_extract(result, '$.attention'), ''), '[]'), ', ', "
         "','), json_extract(result, '$.fabric'), json_extract(result, '$.exec') FROM job WHERE "
         "point = ?1 ORDER BY repeat";
-    sqlite3_stmt *q = results_ask(db, sql, "i", p->id);
+    struct result_figures f = {.flop = NAN};
+    long long id, repeat, nodes, gpus;
+    const char *verdict, *sentence, *shape, *fabric, *exec;
+    QUERY q = query_ask(db, sql, "i", p->id);
     int rc = q ? 0 : -EIO;
     p->figures = (struct result_figures){NAN, NAN, NAN, NAN, NAN, NAN, 0, 0, "", "", "", ""};
-    while (!rc && sqlite3_step(q) == SQLITE_ROW) {
+    while (!rc && query_row(q, "iittddddddoittt", &id, &repeat, &verdict, &sentence, &f.flop,
+                            &f.nvlink_bytes, &f.network_bytes, &f.ideal_ms, &f.in_turn_ms,
+                            &f.alone_ms, &nodes, &gpus, &shape, &fabric, &exec)) {
         struct result_job *j = results_points_more(&p->jobs, &p->job_count, sizeof *p->jobs);
         if (!j) {
             rc = -ENOMEM;
             break;
         }
-        j->repeat = (uint32_t)sqlite3_column_int64(q, 1);
-        snprintf(j->verdict, sizeof j->verdict, "%s", sqlite3_column_text(q, 2));
-        j->sentence = results_points_text(q, 3);
-        if (sqlite3_column_type(q, 10) != SQLITE_NULL)
-            results_points_take_figures(&p->figures, q, 4);
-        rc = j->sentence ? results_points_times(db, sqlite3_column_int64(q, 0), j) : -ENOMEM;
+        j->repeat = (uint32_t)repeat;
+        snprintf(j->verdict, sizeof j->verdict, "%s", verdict);
+        j->sentence = strdup(sentence);
+        if (nodes != QUERY_NONE) {
+            p->figures = f;
+            p->figures.nodes = (uint32_t)nodes;
+            p->figures.gpus = (uint32_t)gpus;
+            snprintf(p->figures.shape, sizeof f.shape, "%s", shape);
+            snprintf(p->figures.fabric, sizeof f.fabric, "%s", fabric);
+            snprintf(p->figures.exec, sizeof f.exec, "%s", exec);
+        }
+        rc = j->sentence ? results_points_times(db, id, j) : -ENOMEM;
         p->good += j->times.count > 0;
     }
-    sqlite3_finalize(q);
     snprintf(p->figures.op, sizeof p->figures.op, "%s", result_value(p, "op"));
     if (!*p->figures.exec || !strcmp(result_value(p, "exec"), "sim"))
         snprintf(p->figures.exec, sizeof p->figures.exec, "%s", result_value(p, "exec"));
@@ -287,31 +262,27 @@ static int results_points_weigh(struct result_point *p)
 
 static int results_points_trace(sqlite3 *db, struct result_point *p)
 {
-    sqlite3_stmt *q =
-        results_ask(db, "SELECT ideal, exposed FROM trace WHERE point = ?1", "i", p->id);
+    QUERY q = query_ask(db, "SELECT ideal, exposed FROM trace WHERE point = ?1", "i", p->id);
     p->ideal_share = p->exposed_share = NAN;
-    if (sqlite3_step(q) == SQLITE_ROW) {
-        p->ideal_share = results_points_real(q, 0);
-        p->exposed_share = results_points_real(q, 1);
-    }
-    sqlite3_finalize(q);
+    query_row(q, "dd", &p->ideal_share, &p->exposed_share);
     return q ? 0 : -EIO;
 }
 
 static int results_points_published(sqlite3 *db, struct result_point *p)
 {
-    sqlite3_stmt *q = results_ask(
-        db, "SELECT who, flop_per_s FROM published WHERE point = ?1 ORDER BY who", "i", p->id);
+    QUERY q = query_ask(db, "SELECT who, flop_per_s FROM published WHERE point = ?1 ORDER BY who",
+                        "i", p->id);
     int rc = q ? 0 : -EIO;
-    while (!rc && sqlite3_step(q) == SQLITE_ROW) {
+    const char *who;
+    double flops;
+    while (!rc && query_row(q, "td", &who, &flops)) {
         struct result_published *one =
             results_points_more(&p->published, &p->published_count, sizeof *p->published);
-        if (!one || !(one->who = results_points_text(q, 0)))
+        if (!one || !(one->who = strdup(who)))
             rc = -ENOMEM;
         else
-            one->flops = sqlite3_column_double(q, 1);
+            one->flops = flops;
     }
-    sqlite3_finalize(q);
     return rc;
 }
 
@@ -337,10 +308,8 @@ static int results_points_check(const char *only, char *error, size_t size)
 {
     for (const char *p = only; p && *p;) {
         size_t length = strcspn(p, ";"), name = strcspn(p, "=");
-        if (!name || name + 1 >= length) {
-            snprintf(error, size, "'%.*s' is not NAME=VALUE", (int)length, p);
-            return -EINVAL;
-        }
+        if (!name || name + 1 >= length)
+            return mk_fail(-EINVAL, error, size, "'%.*s' is not NAME=VALUE", (int)length, p);
         p += length + (p[length] == ';');
     }
     return 0;
@@ -419,16 +388,15 @@ int result_is_shape(const char *name)
 const char *result_label(const struct results *r, const struct result_point *point,
                          const char *without, char text[RESULT_LABEL])
 {
-    size_t used = 0;
     text[0] = '\0';
-    for (uint32_t i = 0; i < r->varied_count && used < RESULT_LABEL; i++) {
+    for (uint32_t i = 0; i < r->varied_count; i++) {
         const char *name = r->varied[i], *value = result_value(point, name);
         int plain = !strcmp(name, "op") || !strcmp(name, "exec") || result_is_shape(name);
         if ((without && !strcmp(name, without)) ||
             (result_is_shape(name) && !strcmp(value, "default")))
             continue;
-        used += (size_t)snprintf(text + used, RESULT_LABEL - used, "%s%s%s%s", used ? " " : "",
-                                 plain ? "" : name, plain ? "" : "=", value);
+        mk_append(text, RESULT_LABEL, "%s%s%s%s", *text ? " " : "", plain ? "" : name,
+                  plain ? "" : "=", value);
     }
     if (!*text)
         snprintf(text, RESULT_LABEL, "%s", result_value(point, "op"));
@@ -437,19 +405,19 @@ const char *result_label(const struct results *r, const struct result_point *poi
 
 static void results_points_head(sqlite3 *db, struct results *r)
 {
-    sqlite3_stmt *q = results_ask(
+    QUERY q = query_ask(
         db,
         "SELECT name, question, json_extract(facts, '$.host') || ', mkernel ' || "
         "json_extract(facts, '$.commit') || ', ' || json_extract(facts, '$.cpu') || ', ' || "
         "json_array_length(facts, '$.gpus') || ' GPUs, ' || substr(begun, 1, 10) FROM sweep "
         "JOIN machine m ON m.id = sweep.machine ORDER BY sweep.id LIMIT 1",
         "");
-    if (sqlite3_step(q) == SQLITE_ROW) {
-        snprintf(r->title, sizeof r->title, "%s", sqlite3_column_text(q, 0));
-        snprintf(r->question, sizeof r->question, "%s", sqlite3_column_text(q, 1));
-        snprintf(r->machine, sizeof r->machine, "%s", sqlite3_column_text(q, 2));
+    const char *title, *question, *machine;
+    if (query_row(q, "ttt", &title, &question, &machine)) {
+        snprintf(r->title, sizeof r->title, "%s", title);
+        snprintf(r->question, sizeof r->question, "%s", question);
+        snprintf(r->machine, sizeof r->machine, "%s", machine);
     }
-    sqlite3_finalize(q);
 }
 
 int results_load(struct results *r, const char *path, const char *only, char *error, size_t size)
@@ -463,16 +431,18 @@ int results_load(struct results *r, const char *path, const char *only, char *er
     /* a sweep may be writing: what is read is of one moment */
     sqlite3_exec(db, "BEGIN", NULL, NULL, NULL);
     results_points_head(db, r);
-    sqlite3_stmt *q = results_ask(db, "SELECT id, key FROM point ORDER BY id", "");
+    sqlite3_stmt *q = query_ask(db, "SELECT id, key FROM point ORDER BY id", "");
     rc = q ? 0 : -EIO;
-    while (!rc && sqlite3_step(q) == SQLITE_ROW) {
+    long long id;
+    const char *key;
+    while (!rc && query_row(q, "it", &id, &key)) {
         struct result_point *p = results_points_more(&r->points, &r->count, sizeof *r->points);
         if (!p) {
             rc = -ENOMEM;
             break;
         }
-        p->id = sqlite3_column_int64(q, 0);
-        p->key = results_points_text(q, 1);
+        p->id = id;
+        p->key = strdup(key);
         rc = p->key ? results_points_settings(db, p) : -ENOMEM;
         if (!rc && !results_points_match(p, only)) {
             results_points_free(p);
@@ -497,10 +467,9 @@ int results_load(struct results *r, const char *path, const char *only, char *er
                  rc == -ENOMEM   ? "no memory"
                  : bound_spent() ? bound_spent()
                                  : sqlite3_errmsg(db));
-    else if (!r->count) {
-        snprintf(error, size, "%s has no point%s%s", path, only ? " with " : "", only ? only : "");
-        rc = -ENODATA;
-    }
+    else if (!r->count)
+        rc = mk_fail(-ENODATA, error, size, "%s has no point%s%s", path, only ? " with " : "",
+                     only ? only : "");
     sqlite3_close(db);
     if (rc)
         results_free(r);

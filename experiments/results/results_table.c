@@ -4,9 +4,7 @@
 #include "experiments/common/result_file.h"
 #include "experiments/results/results_diff.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MOST_COMPARED 1000u /* points, each with each */

@@ -5,9 +5,9 @@
 #include "experiments/run/run_why.h"
 #include "experiments/job/op.h"
 #include "experiments/common/commands.h"
-#include "experiments/common/inputs.h"
 #include "experiments/common/pulse.h"
 #include "core/comm.h"
+#include "core/sentence.h"
 #include "tracer/live.h"
 
 #include <errno.h>
@@ -129,14 +129,11 @@ static int run_rank_report(struct run_rank *r, char *sentence, size_t size)
     /* what was asked for and is not there is no success, as with --json and --csv */
     if (*r->trace_lost) {
         status = status == STATUS_DONE ? STATUS_FAILED : status;
-        size_t used = strlen(sentence);
-        snprintf(sentence + used, size - used, "; but the trace is lost: %s", r->trace_lost);
+        mk_append(sentence, size, "; but the trace is lost: %s", r->trace_lost);
     }
     if (r->why && !r->why->there) {
         status = status == STATUS_DONE ? STATUS_FAILED : status;
-        size_t used = strlen(sentence);
-        snprintf(sentence + used, size - used, "; but where the time goes is not known: %s",
-                 r->why->error);
+        mk_append(sentence, size, "; but where the time goes is not known: %s", r->why->error);
     }
     if (job->identity.rank == 0) {
         pulse_hide();
@@ -149,9 +146,7 @@ static int run_rank_report(struct run_rank *r, char *sentence, size_t size)
             result = written;
         }
         if (result) {
-            size_t used = strlen(sentence);
-            snprintf(sentence + used, size - used, "; but %s could not be written: %s", path,
-                     strerror(-result));
+            mk_append(sentence, size, "; but %s could not be written: %s", path, strerror(-result));
             status = status == STATUS_DONE ? STATUS_FAILED : status;
         }
     }
@@ -181,9 +176,8 @@ static void run_rank_say_failure(struct run_rank *r, int result, char *sentence,
         plan_describe_flag(r->plan, flag, &owed);
         if (owed.producer != f.producer || owed.chunk == UINT32_MAX)
             continue;
-        size_t used = strlen(sentence);
-        snprintf(sentence + used, size - used, "; the next launch of %s would lack %s",
-                 plan_op_name(r->job->problem.op), owed.text);
+        mk_append(sentence, size, "; the next launch of %s would lack %s",
+                  plan_op_name(r->job->problem.op), owed.text);
         return;
     }
 }

@@ -7,8 +7,6 @@
 #include "experiments/job/op.h"
 #include "experiments/common/output_file.h"
 
-#include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* --trace: what a run tells the tracer about itself, before and after its launches. */
 #include "experiments/run/run_rank.h"
-#include "experiments/common/commands.h"
 #include "experiments/common/gpu.h"
 #include "core/comm.h"
 #include "backends/nic.h"

@@ -1,5 +1,6 @@
 #include "experiments/run/run_why.h"
 #include "core/comm.h"
+#include "tracer/query.h"
 #include "tracer/trace.h"
 
 #include <errno.h>
@@ -25,16 +26,11 @@ int run_why_begin(struct mk_comm *comm)
 static int run_why_read(const char *path, struct run_why *out)
 {
     sqlite3 *db = NULL;
-    sqlite3_stmt *q = NULL;
-    int64_t lost = 0;
+    int64_t lost;
     int result = trace_open(&db, path, out->error, sizeof out->error);
     if (result)
         return result;
-    if (sqlite3_prepare_v2(db, "SELECT coalesce(sum(dropped), 0) FROM drops", -1, &q, NULL) ==
-            SQLITE_OK &&
-        sqlite3_step(q) == SQLITE_ROW)
-        lost = sqlite3_column_int64(q, 0);
-    sqlite3_finalize(q);
+    lost = query_integer(db, 0, "SELECT sum(dropped) FROM drops", "");
     if (lost)
         snprintf(out->error, sizeof out->error, "the trace lost %lld events", (long long)lost);
     result = lost ? -ENOBUFS : trace_why(db, 0, &out->parts, out->error, sizeof out->error);

@@ -1,6 +1,8 @@
 /* `mkernel calibrate`: a machine file that agrees with what was measured. */
 #include "core/model/model.h"
 #include "core/ops/op.h"
+#include "core/sentence.h"
+#include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/gpu.h"
 #include "experiments/common/options.h"
@@ -83,12 +85,6 @@ static const struct option_table table = {
     "  mkernel calibrate --exec sim --of ./here.machine --output again.machine\n"
     "  mkernel calibrate --print --machine 8xH200-efa\n"};
 
-static int calibrate_says(const char *sentence, int status)
-{
-    fprintf(stderr, "mkernel calibrate: %s\n", sentence);
-    return status;
-}
-
 static void calibrate_progress(uint32_t round, double error)
 {
     fprintf(stderr, "round %u: %.2f %%\n", round + 1, 100 * error);
@@ -121,10 +117,8 @@ static int calibrate_read(const struct arguments *a, const struct mk_machine *m,
         return STATUS_USAGE;
     }
     *weights = malloc(rows->count * sizeof **weights);
-    if (!*weights) {
-        snprintf(error, size, "no memory for %u plans", rows->count);
-        return STATUS_FAILED;
-    }
+    if (!*weights)
+        return mk_fail(STATUS_FAILED, error, size, "no memory for %u plans", rows->count);
     fit_weights(rows, *weights);
     for (uint32_t i = 0; i < parts && parts < rows->count; i++)
         (*weights)[i] *= PARTS_WEIGH;
@@ -137,10 +131,9 @@ static int calibrate_write(const char *path, const struct mk_machine *m, const c
     char text[8192];
     FILE *out = path ? output_open(path) : stdout;
     machine_write(m, text, sizeof text);
-    if (!out || fprintf(out, "%s%s", how, text) < 0 || (path && output_close(out, path))) {
-        snprintf(error, size, "%s could not be written", path ? path : "standard output");
-        return STATUS_FAILED;
-    }
+    if (!out || fprintf(out, "%s%s", how, text) < 0 || (path && output_close(out, path)))
+        return mk_fail(STATUS_FAILED, error, size, "%s could not be written",
+                       path ? path : "standard output");
     return STATUS_DONE;
 }
 
@@ -165,8 +158,8 @@ static int calibrate_fit(const struct arguments *a, struct mk_machine *m, char *
         int fitted = fit_machine(&fit);
         m->nvlink_in = m->nvlink_out * in; /* the quick form looks at one of both */
         if (fitted) {
-            snprintf(error, size, "no memory for a fit to %u plans", rows.count);
-            status = STATUS_FAILED;
+            status =
+                mk_fail(STATUS_FAILED, error, size, "no memory for a fit to %u plans", rows.count);
         } else {
             snprintf(how, sizeof how,
                      "# Fitted by `mkernel calibrate` to %u plans of %u shapes, %u numbers: "
@@ -232,8 +225,8 @@ static int calibrate_here(struct arguments *a, struct mk_machine *m, char *error
                  strerror(errno));
     else if (!calibrate_measure(&measure, error, size)) {
         if (measure.left_out)
-            fprintf(stderr, "mkernel calibrate: no time was left for %u of the measurements\n",
-                    measure.left_out);
+            command_say("calibrate", 0, "no time was left for %u of the measurements",
+                        measure.left_out);
         a->from = measure.list;
         status = calibrate_fit(a, m, error, size);
     }
@@ -253,28 +246,24 @@ int command_calibrate(int argc, char **argv)
     struct options_found found;
     struct mk_machine m = {.sms = 0};
     char error[1024];
-    if (options_parse(&table, argc, argv, &a, &found, error, sizeof error))
-        return calibrate_says(error, STATUS_USAGE);
-    if (found.help) {
-        options_help(&table, stdout);
-        return STATUS_DONE;
-    }
+    int ends = command_options("calibrate", &table, 8, argc, argv, &a, &found);
+    if (ends >= 0)
+        return ends;
     int here = options_given(&table, &found, "exec");
     if (found.word_count || (a.print != 0) + (a.from || a.half_of) + here != 1)
-        return calibrate_says("it takes one of tables (--from, --half-of), --exec and --print; "
-                              "`mkernel calibrate --help` tells more",
-                              STATUS_USAGE);
+        return command_refuse("calibrate",
+                              "it takes one of tables (--from, --half-of), --exec and --print");
     if ((a.exec == 1) != (a.of != NULL))
-        return calibrate_says("--exec sim and --of, the machine that is measured, go together",
-                              STATUS_USAGE);
+        return command_refuse("calibrate",
+                              "--exec sim and --of, the machine that is measured, go together");
     struct mk_machine of;
     if (a.of && machine_find(&of, a.of, error, sizeof error))
-        return calibrate_says(error, STATUS_USAGE);
+        return command_say("calibrate", STATUS_USAGE, "%s", error);
     if (machine_find(&m, a.machine, error, sizeof error) ||
         output_check("--output", a.output, OUTPUT_WRITTEN, error, sizeof error))
-        return calibrate_says(error, STATUS_USAGE);
+        return command_say("calibrate", STATUS_USAGE, "%s", error);
     int status = a.print ? calibrate_write(a.output, &m, "", error, sizeof error)
                  : here  ? calibrate_here(&a, &m, error, sizeof error)
                          : calibrate_fit(&a, &m, error, sizeof error);
-    return status == STATUS_DONE ? status : calibrate_says(error, status);
+    return status == STATUS_DONE ? status : command_say("calibrate", status, "%s", error);
 }

@@ -2,6 +2,7 @@
  * chosen so that each part of a machine is what some of them wait for. */
 #include "experiments/sim/calibrate_measure.h"
 #include "core/clock.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -42,14 +43,14 @@ static const struct job {
 static void measure_space(const struct job *j, uint32_t sms, char *text, size_t size)
 {
     static const uint32_t blocks[SPLITS] = {[FEW_BLOCKS] = 8, [MANY_BLOCKS] = 32};
-    size_t used = (size_t)snprintf(text, size, "%s", j->space);
+    snprintf(text, size, "%s", j->space);
     uint32_t even = sms - sms % 2;
-    for (int i = 0; j->splits[i] != NO_MORE && used < size; i++) {
+    for (int i = 0; j->splits[i] != NO_MORE; i++) {
         uint32_t away = blocks[j->splits[i]];
         if (away + 2 > even)
             continue;
-        used += (size_t)snprintf(text + used, size - used, "%scompute=%u,intra_comm=%u",
-                                 i ? ":" : ";roles=", even - away, away ? away : 2 * even);
+        mk_append(text, size, "%scompute=%u,intra_comm=%u", i ? ":" : ";roles=", even - away,
+                  away ? away : 2 * even);
     }
 }
 
@@ -120,10 +121,9 @@ static int measure_job(const struct calibrate_measure *m, const struct job *j, u
         fprintf(stderr, "%s: %s\n", m->program ? m->program : "mkernel", strerror(errno));
         _exit(127);
     }
-    if (child < 0) {
-        snprintf(error, size, "`mkernel tune` could not be started: %s", strerror(errno));
-        return -errno;
-    }
+    if (child < 0)
+        return mk_fail(-errno, error, size, "`mkernel tune` could not be started: %s",
+                       strerror(errno));
     int status = 0, late = measure_wait(child, deadline, &status);
     if (!late && WIFEXITED(status) && !WEXITSTATUS(status))
         return 0;
@@ -160,10 +160,9 @@ int calibrate_measure(struct calibrate_measure *m, char *error, size_t error_siz
         if (result)
             return result;
         int more = snprintf(m->list + used, sizeof m->list - used, "%s%s", used ? "," : "", csv);
-        if (more < 0 || (used += (size_t)more) >= sizeof m->list) {
-            snprintf(error, error_size, "the folder's name %s is too long", m->folder);
-            return -ENAMETOOLONG;
-        }
+        if (more < 0 || (used += (size_t)more) >= sizeof m->list)
+            return mk_fail(-ENAMETOOLONG, error, error_size, "the folder's name %s is too long",
+                           m->folder);
     }
     return 0;
 }

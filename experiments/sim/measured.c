@@ -2,6 +2,7 @@
 #include "core/grow.h"
 #include "core/ops/op.h"
 #include "core/tuning.h"
+#include "core/sentence.h"
 #include "experiments/common/problem.h"
 
 #include <errno.h>
@@ -95,13 +96,12 @@ static int measured_columns(struct header *h, const char *path, char *error, siz
         h->at[c] = measured_column(h, c < ROLES ? names[c] : plan_role_name(c - ROLES));
         if (c == MS && h->at[c] < 0)
             h->at[c] = measured_column(h, "fused_ms"); /* as `mkernel bench` calls it */
-        if (h->at[c] < 0 && (c < NEEDED || (c >= PLAN && h->at[MADE] < 0))) {
-            snprintf(error, size,
-                     "'%s' has no column '%s': it is no trace, and no table of today's `mkernel "
-                     "tune`, `bench` or `run` --csv, which say the plan of each time",
-                     path, c < ROLES ? names[c] : plan_role_name(c - ROLES));
-            return -EINVAL;
-        }
+        if (h->at[c] < 0 && (c < NEEDED || (c >= PLAN && h->at[MADE] < 0)))
+            return mk_fail(
+                -EINVAL, error, size,
+                "'%s' has no column '%s': it is no trace, and no table of today's `mkernel "
+                "tune`, `bench` or `run` --csv, which say the plan of each time",
+                path, c < ROLES ? names[c] : plan_role_name(c - ROLES));
         h->most = h->at[c] > h->most ? h->at[c] : h->most;
     }
     return 0;
@@ -133,8 +133,7 @@ int measured_shape_text(const char *text, struct mk_problem *q, char *error, siz
         op_set_numbers(q, numbers);
         return 0;
     }
-    snprintf(error, size, "'%s' is no shape of %s", text, plan_op_name(q->op));
-    return -EINVAL;
+    return mk_fail(-EINVAL, error, size, "'%s' is no shape of %s", text, plan_op_name(q->op));
 }
 
 /* The column of an operator's i-th number: by its name, by its letter, or as `mkernel bench` calls
@@ -158,11 +157,9 @@ static int measured_numbers(const struct header *h, char *const *cells, struct m
         return measured_shape_text(cells[h->at[SHAPE]], q, error, size);
     for (uint32_t i = 0; i < op_dimensions(shape); i++) {
         int column = measured_number_column(h, &shape->dimensions[i]);
-        if (column < 0) {
-            snprintf(error, size, "it has no column for the %s of %s", shape->dimensions[i].name,
-                     plan_op_name(q->op));
-            return -EINVAL;
-        }
+        if (column < 0)
+            return mk_fail(-EINVAL, error, size, "it has no column for the %s of %s",
+                           shape->dimensions[i].name, plan_op_name(q->op));
         numbers[i] = strtoull(cells[column], NULL, 10);
     }
     op_set_numbers(q, numbers);
@@ -229,10 +226,8 @@ static int measured_plan(struct measured_row *row, const struct header *h, char 
     q.attention.causal = !strcmp(measured_cell(h, cells, CAUSAL), "1");
     /* a table of `tune` has no `exec`, and "host" where others have a GPU's name */
     if ((h->at[EXEC] >= 0 && strcmp(cells[h->at[EXEC]], "cuda")) ||
-        !strcmp(measured_cell(h, cells, DEVICE), "host")) {
-        snprintf(error, size, "it was not measured on GPUs");
-        return -EINVAL;
-    }
+        !strcmp(measured_cell(h, cells, DEVICE), "host"))
+        return mk_fail(-EINVAL, error, size, "it was not measured on GPUs");
     int result = measured_numbers(h, cells, &q, error, size);
     if (!result && h->at[MADE] >= 0)
         result = measured_words(cells[h->at[MADE]], q.op, &q.tuning, error, size);

@@ -1,7 +1,9 @@
 /* Measured plans out of traces. */
 #include "core/ops/op.h"
+#include "core/sentence.h"
 #include "core/tuning.h"
 #include "experiments/sim/measured.h"
+#include "tracer/query.h"
 #include "tracer/reader.h"
 
 #include <errno.h>
@@ -19,21 +21,10 @@ int measured_is_trace(FILE *f)
     return got == sizeof begin && !memcmp(begin, MAGIC, sizeof begin);
 }
 
-static const char *trace_text(sqlite3_stmt *row, int column)
-{
-    const char *text = (const char *)sqlite3_column_text(row, column);
-    return text ? text : "";
-}
-
-static uint32_t trace_whole(sqlite3_stmt *row, int column)
-{
-    return (uint32_t)sqlite3_column_int64(row, column);
-}
-
 /* What table plan has no column for stands among the metrics, "plan 1: pace", in traces made from
  * 2026-11-22 on; in older ones the command that made it may say it: "--pace 360". */
-static int trace_options(sqlite3_stmt *metric, int64_t plan, const char *command,
-                         struct mk_problem *q, char *error, size_t size)
+static int trace_options(sqlite3 *db, int64_t plan, const char *command, struct mk_problem *q,
+                         char *error, size_t size)
 {
     static const char *const names[] = {"slices", "pace",         "fanout",
                                         "shots",  "b_transposed", "engine"};
@@ -41,10 +32,10 @@ static int trace_options(sqlite3_stmt *metric, int64_t plan, const char *command
     for (int i = 0; i < 6; i++) {
         char option[24], word[48], value[24] = "";
         snprintf(option, sizeof option, "plan %lld: %s", (long long)plan, names[i]);
-        sqlite3_reset(metric);
-        sqlite3_bind_text(metric, 1, option, -1, SQLITE_TRANSIENT);
-        if (sqlite3_step(metric) == SQLITE_ROW)
-            snprintf(value, sizeof value, "%lld", (long long)sqlite3_column_int64(metric, 0));
+        long long number =
+            query_integer(db, -1, "SELECT value FROM metric WHERE name = ?1", "t", option);
+        if (number >= 0)
+            snprintf(value, sizeof value, "%lld", number);
         if (i == 4)
             q->b_transposed |= *value == '1';
         if (i == 5 && *value == '0' + MK_ENGINE_MMA)
@@ -69,32 +60,43 @@ static int trace_options(sqlite3_stmt *metric, int64_t plan, const char *command
     "p.intra_comm, p.inter_send, p.inter_reduce, p.deterministic, r.nodes, r.gpus, r.executor, "   \
     "coalesce(r.command, '') FROM plan p CROSS JOIN run r ORDER BY p.id"
 
-/* 0, or -EINVAL with why the plan is left out. */
-static int trace_plan(sqlite3_stmt *p, sqlite3_stmt *metric, struct measured_row *row, uint32_t sms,
-                      char *why, size_t size)
+/* A row of these. */
+struct trace_plan {
+    long long id, tile_m, tile_n, chunk_rows, pieces, ctas[MK_ROLES], deterministic, nodes, gpus;
+    const char *op, *shape, *executor, *command;
+};
+
+static int trace_next_plan(sqlite3_stmt *q, struct trace_plan *p)
 {
-    int op = plan_op_by_name(trace_text(p, 1));
-    const char *executor = trace_text(p, 14), *command = trace_text(p, 15);
-    if (op < 0 || (strcmp(executor, "cuda") && strcmp(executor, "sim"))) {
-        snprintf(why, size, "a trace of %s by executor %s: neither a GPU's nor a simulated one",
-                 trace_text(p, 1), executor);
-        return -EINVAL;
-    }
+    _Static_assert(MK_ROLES == 4, "a column each");
+    return query_row(q, "ittiiiiiiiiiiitt", &p->id, &p->op, &p->shape, &p->tile_m, &p->tile_n,
+                     &p->chunk_rows, &p->pieces, &p->ctas[0], &p->ctas[1], &p->ctas[2], &p->ctas[3],
+                     &p->deterministic, &p->nodes, &p->gpus, &p->executor, &p->command);
+}
+
+/* 0, or -EINVAL with why the plan is left out. */
+static int trace_plan(sqlite3 *db, const struct trace_plan *p, struct measured_row *row,
+                      uint32_t sms, char *why, size_t size)
+{
+    int op = plan_op_by_name(p->op);
+    if (op < 0 || (strcmp(p->executor, "cuda") && strcmp(p->executor, "sim")))
+        return mk_fail(-EINVAL, why, size,
+                       "a trace of %s by executor %s: neither a GPU's nor a simulated one", p->op,
+                       p->executor);
     struct mk_problem q = {.op = (enum mk_op)op,
                            .exec = MK_EXEC_CUDA,
                            .sms = sms,
-                           .topo = {.nodes = trace_whole(p, 12), .gpus = trace_whole(p, 13)},
-                           .deterministic = (int)trace_whole(p, 11)};
-    struct mk_tuning *t = &q.tuning;
-    t->tile_m = trace_whole(p, 3);
-    t->tile_n = trace_whole(p, 4);
-    t->chunk_rows = trace_whole(p, 5);
-    t->pieces = trace_whole(p, 6);
+                           .topo = {.nodes = (uint32_t)p->nodes, .gpus = (uint32_t)p->gpus},
+                           .deterministic = (int)p->deterministic,
+                           .tuning = {.tile_m = (uint32_t)p->tile_m,
+                                      .tile_n = (uint32_t)p->tile_n,
+                                      .chunk_rows = (uint32_t)p->chunk_rows,
+                                      .pieces = (uint32_t)p->pieces}};
     for (int r = 0; r < MK_ROLES; r++)
-        t->split.ctas[r] = trace_whole(p, 7 + r);
-    int result = measured_shape_text(trace_text(p, 2), &q, why, size);
+        q.tuning.split.ctas[r] = (uint32_t)p->ctas[r];
+    int result = measured_shape_text(p->shape, &q, why, size);
     if (!result)
-        result = trace_options(metric, sqlite3_column_int64(p, 0), command, &q, why, size);
+        result = trace_options(db, p->id, p->command, &q, why, size);
     measured_old(&q);
     if (!result)
         result = plan_build(&row->plan, &q, 0, 0, why, size);
@@ -125,19 +127,18 @@ static double trace_median(sqlite3 *db, int64_t plan)
     struct trace_launch *l = malloc(MOST * sizeof *l);
     double median = 0, end = -INFINITY;
     int count = 0, kept = 0;
-    sqlite3_stmt *s = NULL;
-    if (l && sqlite3_prepare_v2(db,
-                                "SELECT min(r.start), max(r.start), max(r.\"end\"), l.plan FROM "
-                                "launch l JOIN launch_rank r ON r.launch = l.id GROUP BY l.id "
-                                "ORDER BY l.id",
-                                -1, &s, NULL) == SQLITE_OK)
-        while (count < MOST && sqlite3_step(s) == SQLITE_ROW) {
-            double begins = sqlite3_column_double(s, 0), behind = begins - end;
-            end = sqlite3_column_double(s, 2);
-            if (sqlite3_column_int64(s, 3) == plan)
-                l[count++] = (struct trace_launch){behind, end - sqlite3_column_double(s, 1)};
-        }
-    sqlite3_finalize(s);
+    double first, last, ended;
+    long long of;
+    QUERY s = query_ask(db,
+                        "SELECT min(r.start), max(r.start), max(r.\"end\"), l.plan FROM "
+                        "launch l JOIN launch_rank r ON r.launch = l.id GROUP BY l.id "
+                        "ORDER BY l.id",
+                        "");
+    while (l && count < MOST && query_row(s, "dddi", &first, &last, &ended, &of)) {
+        if (of == plan)
+            l[count++] = (struct trace_launch){first - end, ended - last};
+        end = ended;
+    }
     for (int i = 0; i < count; i++)
         if (l[i].behind < RIGHT_BEHIND)
             l[kept++] = l[i];
@@ -155,16 +156,13 @@ int measured_read_trace(struct measured *m, const char *path, enum measured_half
                         char *error, size_t size)
 {
     sqlite3 *db;
-    sqlite3_stmt *p = NULL, *metric = NULL;
     char why[256];
-    int result = trace_open(&db, path, error, size), step = SQLITE_DONE;
+    int result = trace_open(&db, path, error, size);
     if (result)
         return result;
-    if (sqlite3_prepare_v2(db, PLANS, -1, &p, NULL) != SQLITE_OK ||
-        sqlite3_prepare_v2(db, "SELECT value FROM metric WHERE name = ?1", -1, &metric, NULL) !=
-            SQLITE_OK)
-        step = SQLITE_ERROR;
-    for (uint32_t shape = 0; !result && metric && (step = sqlite3_step(p)) == SQLITE_ROW; shape++) {
+    sqlite3_stmt *q = query_ask(db, PLANS, "");
+    struct trace_plan p;
+    for (uint32_t shape = 0; !result && trace_next_plan(q, &p); shape++) {
         m->shapes++;
         if (!measured_wanted(half, shape))
             continue;
@@ -174,22 +172,21 @@ int measured_read_trace(struct measured *m, const char *path, enum measured_half
             break;
         row->inside = 1;
         row->shape = m->shapes - 1;
-        row->ms = trace_median(db, sqlite3_column_int64(p, 0)) / 1e6;
+        row->ms = trace_median(db, p.id) / 1e6;
         snprintf(why, sizeof why, "it has no launch");
-        if (!(row->ms > 0) || trace_plan(p, metric, row, sms, why, sizeof why))
+        if (!(row->ms > 0) || trace_plan(db, &p, row, sms, why, sizeof why))
             measured_leave_out(m, why);
         else
             m->count++;
     }
-    if (!result && (step != SQLITE_DONE || trace_damage()))
+    if (!result && (!q || sqlite3_reset(q) || trace_damage()))
         result = -EBADMSG;
     if (result)
         snprintf(error, size, "the trace '%s': %s", path,
                  result == -ENOMEM ? "no memory"
                  : trace_damage()  ? trace_damage()
                                    : sqlite3_errmsg(db));
-    sqlite3_finalize(metric);
-    sqlite3_finalize(p);
+    sqlite3_finalize(q);
     sqlite3_close(db);
     return result;
 }

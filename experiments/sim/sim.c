@@ -1,17 +1,13 @@
 /* `mkernel sim`: an op's schedule on a machine that is not there. */
 #include "experiments/sim/sim.h"
+#include "core/sentence.h"
+#include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/pulse.h"
 #include "experiments/sim/sim_timed.h"
 #include "experiments/sim/validate.h"
 
 #include <string.h>
-
-int sim_usage(const char *sentence)
-{
-    fprintf(stderr, "mkernel sim: %s; `mkernel sim --help` tells more\n", sentence);
-    return STATUS_USAGE;
-}
 
 static int sim_alone(struct sim_arguments *a, enum mk_op op, const char *command, char *error,
                      size_t size)
@@ -49,10 +45,9 @@ int command_sim(int argc, char **argv)
         return sim_validate(argc, argv);
     int status = sim_options(argc, argv, &a, &op, error, sizeof error);
     if (status)
-        return status < 0 ? STATUS_DONE : sim_usage(error);
+        return status < 0 ? STATUS_DONE : command_refuse("sim", "%s", error);
     for (int i = 0; i < argc; i++) {
-        size_t used = strlen(command);
-        snprintf(command + used, sizeof command - used, " %s", argv[i]);
+        mk_append(command, sizeof command, " %s", argv[i]);
     }
     snprintf(error, sizeof error, "mkernel sim %s", plan_op_name(op));
     pulse_begin(a.quiet ? NULL : error);
@@ -62,11 +57,9 @@ int command_sim(int argc, char **argv)
                                     : sim_alone(&a, op, command, error, sizeof error);
     pulse_end();
     if (a.dry_run && a.explore && !status)
-        fprintf(stderr, "mkernel sim: %llu x %llu ranks would run; nothing was started\n",
-                (unsigned long long)a.nodes, (unsigned long long)a.gpus);
+        command_say("sim", 0, "%llu x %llu ranks would run; nothing was started",
+                    (unsigned long long)a.nodes, (unsigned long long)a.gpus);
     if (status == STATUS_USAGE && *error)
-        return sim_usage(error);
-    if (status && *error)
-        fprintf(stderr, "mkernel sim: %s\n", error);
-    return status;
+        return command_refuse("sim", "%s", error);
+    return status && *error ? command_say("sim", status, "%s", error) : status;
 }

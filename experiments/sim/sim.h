@@ -35,7 +35,4 @@ int sim_check_memory(const struct sim_arguments *a, enum mk_op op, char *error, 
 /* Returns an exit status and has printed its sentence. */
 int sim_explore(const struct sim_arguments *a, enum mk_op op, int argc, char **argv);
 
-/* One sentence of bad usage. Returns STATUS_USAGE. */
-int sim_usage(const char *sentence);
-
 #endif

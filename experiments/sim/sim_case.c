@@ -1,5 +1,6 @@
 #include "experiments/sim/sim_case.h"
 #include "core/ops/op.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <math.h>
@@ -15,19 +16,17 @@ static int sim_case_number(const char *option, const char *text, double least, d
     *out = strtod(text, &end);
     if (end != text && !*end && *out >= least && *out <= most)
         return 0;
-    snprintf(error, size, "--%s %s: it is a number from %g to %g", option, text, least, most);
-    return -EINVAL;
+    return mk_fail(-EINVAL, error, size, "--%s %s: it is a number from %g to %g", option, text,
+                   least, most);
 }
 
 int sim_case_network(struct sim_case *c, char *error, size_t size)
 {
     char *end;
     double rate = strtod(c->options.network, &end);
-    if (end == c->options.network || strcmp(end, "GB/s") || rate < 0.001 || rate > 1e6) {
-        snprintf(error, size, "--network %s: a rate of each rank is written 100GB/s",
-                 c->options.network);
-        return -EINVAL;
-    }
+    if (end == c->options.network || strcmp(end, "GB/s") || rate < 0.001 || rate > 1e6)
+        return mk_fail(-EINVAL, error, size, "--network %s: a rate of each rank is written 100GB/s",
+                       c->options.network);
     c->machine.nic_rate = rate;
     return 0;
 }
@@ -119,22 +118,19 @@ static int sim_case_slow_one(const char *word, size_t length, struct timed_slow 
     int used = 0;
     snprintf(one, sizeof one, "%.*s", (int)length, word);
     if (sscanf(one, "%7[a-z]=%lf@%u%n", name, &factor, &rank, &used) != 3 || one[used] ||
-        factor < 0.001 || factor > 1000) {
-        snprintf(error, size,
-                 "--slow %s: it is written rank=0.7@3, link=0.5@3 (its NVLink) or nic=0.5@3", one);
-        return -EINVAL;
-    }
-    if (rank >= ranks) {
-        snprintf(error, size, "--slow %s: the cluster's ranks are 0 to %u", one, ranks - 1);
-        return -EINVAL;
-    }
+        factor < 0.001 || factor > 1000)
+        return mk_fail(-EINVAL, error, size,
+                       "--slow %s: it is written rank=0.7@3, link=0.5@3 (its NVLink) or nic=0.5@3",
+                       one);
+    if (rank >= ranks)
+        return mk_fail(-EINVAL, error, size, "--slow %s: the cluster's ranks are 0 to %u", one,
+                       ranks - 1);
     for (int i = 0; i < 3; i++)
         if (!strcmp(name, names[i])) {
             *(i == 0 ? &slow[rank].gpu : i == 1 ? &slow[rank].nvlink : &slow[rank].nic) = factor;
             return 0;
         }
-    snprintf(error, size, "--slow %s: what can be slow are rank, link and nic", one);
-    return -EINVAL;
+    return mk_fail(-EINVAL, error, size, "--slow %s: what can be slow are rank, link and nic", one);
 }
 
 static int sim_case_slow(const struct sim_case *c, uint32_t ranks, const struct timed_slow **out,
@@ -174,15 +170,14 @@ int sim_case_config(const struct sim_case *c, const struct mk_plan *plan,
     config->skew = c->skew;
     config->ids = c->ids;
     config->slow = NULL;
-    if (c->ids && c->id_count != ids) {
-        snprintf(error, size,
-                 "--ids %s has %llu numbers: %u ranks of %llu tokens with %llu experts each have "
-                 "%llu",
-                 c->options.ids, (unsigned long long)c->id_count, mk_world(&q->topo),
-                 (unsigned long long)q->moe.tokens, (unsigned long long)q->moe.k,
-                 (unsigned long long)ids);
-        return -EINVAL;
-    }
+    if (c->ids && c->id_count != ids)
+        return mk_fail(
+            -EINVAL, error, size,
+            "--ids %s has %llu numbers: %u ranks of %llu tokens with %llu experts each have "
+            "%llu",
+            c->options.ids, (unsigned long long)c->id_count, mk_world(&q->topo),
+            (unsigned long long)q->moe.tokens, (unsigned long long)q->moe.k,
+            (unsigned long long)ids);
     int rc = timed_memory_check(plan, error, size);
     if (!rc && c->options.slow)
         rc = sim_case_slow(c, mk_world(&q->topo), &config->slow, error, size);
@@ -202,8 +197,7 @@ int sim_case_cluster(const char *text, uint64_t *nodes, uint64_t *gpus, char *er
         *gpus = g;
         return 0;
     }
-    snprintf(error, size,
-             "--cluster %s: 4 nodes of 8 ranks are written 4x8; at most %u ranks a node", text,
-             MK_MAX_LOCAL);
-    return -EINVAL;
+    return mk_fail(-EINVAL, error, size,
+                   "--cluster %s: 4 nodes of 8 ranks are written 4x8; at most %u ranks a node",
+                   text, MK_MAX_LOCAL);
 }

@@ -1,6 +1,7 @@
 /* `mkernel sim OP --explore`: draws random orders of every step until one of them breaks the
  * schedule, and prints the command that replays it. */
 #include "experiments/sim/sim.h"
+#include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/pulse.h"
 
@@ -79,7 +80,7 @@ int sim_explore(const struct sim_arguments *a, enum mk_op op, int argc, char **a
             pulse_hide();
             coroutine_pool_destroy(pool);
             if (rc == -EINVAL)
-                return sim_usage(result.sentence);
+                return command_refuse("sim", "%s", result.sentence);
             fprintf(stderr, "mkernel sim: %s\n", result.sentence);
             return STATUS_FAILED;
         }

@@ -1,5 +1,6 @@
 /* The options of `mkernel sim`, and which go together. */
 #include "experiments/sim/sim.h"
+#include "core/sentence.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/launched.h"
 #include "experiments/common/memory_need.h"
@@ -165,31 +166,22 @@ static int sim_check_seeded(const struct sim_arguments *a, enum mk_op op,
     static const char *const varied[] = {"order",  "ring",   "in-flight", "depth",
                                          "delay",  "roles",  "tile",      "chunk-rows",
                                          "slices", "pieces", "fanout",    NULL};
-    if (a->random && (a->vary || a->fault)) {
-        snprintf(error, size, "--random chooses what --vary and --fault do");
-        return -EINVAL;
-    }
-    if (a->random && a->ask.numbers[0]) {
-        snprintf(error, size, "--random chooses, so --%s cannot be given",
-                 op_of(op)->shape->option);
-        return -EINVAL;
-    }
+    if (a->random && (a->vary || a->fault))
+        return mk_fail(-EINVAL, error, size, "--random chooses what --vary and --fault do");
+    if (a->random && a->ask.numbers[0])
+        return mk_fail(-EINVAL, error, size, "--random chooses, so --%s cannot be given",
+                       op_of(op)->shape->option);
     for (const char *const *name = drawn; a->random && *name; name++)
-        if (options_given(&table.table, found, *name)) {
-            snprintf(error, size, "--random chooses, so --%s cannot be given", *name);
-            return -EINVAL;
-        }
+        if (options_given(&table.table, found, *name))
+            return mk_fail(-EINVAL, error, size, "--random chooses, so --%s cannot be given",
+                           *name);
     for (const char *const *name = varied; (a->random || a->vary) && *name; name++)
-        if (options_given(&table.table, found, *name)) {
-            snprintf(error, size, "%s chooses, so --%s cannot be given",
-                     a->random ? "--random" : "--vary", *name);
-            return -EINVAL;
-        }
+        if (options_given(&table.table, found, *name))
+            return mk_fail(-EINVAL, error, size, "%s chooses, so --%s cannot be given",
+                           a->random ? "--random" : "--vary", *name);
     if (!a->fault && (options_given(&table.table, found, "fault-rank") ||
-                      options_given(&table.table, found, "fault-number"))) {
-        snprintf(error, size, "--fault-rank and --fault-number go with --fault");
-        return -EINVAL;
-    }
+                      options_given(&table.table, found, "fault-number")))
+        return mk_fail(-EINVAL, error, size, "--fault-rank and --fault-number go with --fault");
     return 0;
 }
 
@@ -204,29 +196,22 @@ static int sim_check_forms(const struct sim_arguments *a, const struct options_f
                                          "pace",    "plan",    "tuning", "slow", "jitter",
                                          "skew",    "staged",  "rested", "ids",  NULL};
     for (const char *const *name = a->explore ? timing : exploring; *name; name++)
-        if (options_given(&table.table, found, *name)) {
-            snprintf(error, size, "--%s is %sfor --explore", *name, a->explore ? "not " : "");
-            return -EINVAL;
-        }
+        if (options_given(&table.table, found, *name))
+            return mk_fail(-EINVAL, error, size, "--%s is %sfor --explore", *name,
+                           a->explore ? "not " : "");
     return 0;
 }
 
 /* What goes together where nothing is explored. */
 static int sim_check_alone(const struct sim_arguments *a, enum mk_op op, char *error, size_t size)
 {
-    if ((a->of.skew || a->of.ids) && !sim_op_of(op)->routes) {
-        snprintf(error, size, "%s has no experts: --%s is for a MoE", plan_op_name(op),
-                 a->of.skew ? "skew" : "ids");
-        return -EINVAL;
-    }
-    if (a->of.skew && a->of.ids) {
-        snprintf(error, size, "--ids says whom tokens choose, and so does --skew");
-        return -EINVAL;
-    }
-    if (output_same(a->trace, a->json)) {
-        snprintf(error, size, "--trace and --json name the same file");
-        return -EINVAL;
-    }
+    if ((a->of.skew || a->of.ids) && !sim_op_of(op)->routes)
+        return mk_fail(-EINVAL, error, size, "%s has no experts: --%s is for a MoE",
+                       plan_op_name(op), a->of.skew ? "skew" : "ids");
+    if (a->of.skew && a->of.ids)
+        return mk_fail(-EINVAL, error, size, "--ids says whom tokens choose, and so does --skew");
+    if (output_same(a->trace, a->json))
+        return mk_fail(-EINVAL, error, size, "--trace and --json name the same file");
     if (output_check("--trace", a->trace, OUTPUT_REPLACED, error, size) ||
         output_check("--json", a->json, OUTPUT_WRITTEN, error, size))
         return -EINVAL;
@@ -238,27 +223,19 @@ static int sim_check(struct sim_arguments *a, enum mk_op op, const struct option
 {
     if (sim_check_forms(a, found, error, size) || sim_check_seeded(a, op, found, error, size))
         return STATUS_USAGE;
-    if (a->cluster && (options_given(&table.table, found, "nodes") ||
-                       options_given(&table.table, found, "gpus"))) {
-        snprintf(error, size, "--cluster says what --nodes and --gpus do");
-        return STATUS_USAGE;
-    }
+    if (a->cluster &&
+        (options_given(&table.table, found, "nodes") || options_given(&table.table, found, "gpus")))
+        return mk_fail(STATUS_USAGE, error, size, "--cluster says what --nodes and --gpus do");
     if (a->cluster && sim_case_cluster(a->cluster, &a->nodes, &a->gpus, error, size))
         return STATUS_USAGE;
-    if (a->ring & (a->ring - 1)) {
-        snprintf(error, size, "--ring is not a power of two");
-        return STATUS_USAGE;
-    }
-    if (a->nodes * a->gpus > (a->explore ? MOST_RANKS : MK_MAX_RANKS)) {
-        snprintf(error, size, "%llu x %llu ranks: at most %u are simulated%s",
-                 (unsigned long long)a->nodes, (unsigned long long)a->gpus,
-                 a->explore ? MOST_RANKS : MK_MAX_RANKS, a->explore ? " with data" : "");
-        return STATUS_USAGE;
-    }
-    if (a->fault && a->fault_rank >= a->nodes * a->gpus) {
-        snprintf(error, size, "--fault-rank is no rank of this cluster");
-        return STATUS_USAGE;
-    }
+    if (a->ring & (a->ring - 1))
+        return mk_fail(STATUS_USAGE, error, size, "--ring is not a power of two");
+    if (a->nodes * a->gpus > (a->explore ? MOST_RANKS : MK_MAX_RANKS))
+        return mk_fail(STATUS_USAGE, error, size, "%llu x %llu ranks: at most %u are simulated%s",
+                       (unsigned long long)a->nodes, (unsigned long long)a->gpus,
+                       a->explore ? MOST_RANKS : MK_MAX_RANKS, a->explore ? " with data" : "");
+    if (a->fault && a->fault_rank >= a->nodes * a->gpus)
+        return mk_fail(STATUS_USAGE, error, size, "--fault-rank is no rank of this cluster");
     return 0;
 }
 

@@ -1,4 +1,5 @@
 #include "experiments/sim/sim_timed.h"
+#include "core/sentence.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/json_write.h"
 #include "experiments/common/output_file.h"
@@ -227,14 +228,12 @@ static int sim_timed_tell(const struct sim_timed_run *run, char *error, size_t s
     if (!written && !*run->lost)
         return STATUS_DONE;
     uint32_t ranks = mk_world(&run->plan.problem.topo);
-    size_t used = (size_t)snprintf(error, size, "%u launch%s on %u ranks done", s->launches,
-                                   s->launches > 1 ? "es" : "", ranks);
-    if (*run->lost && used < size)
-        used +=
-            (size_t)snprintf(error + used, size - used, "; but the trace is lost: %s", run->lost);
-    if (written && used < size)
-        snprintf(error + used, size - used, "; but %s could not be written: %s", s->json,
-                 strerror(-written));
+    snprintf(error, size, "%u launch%s on %u ranks done", s->launches, s->launches > 1 ? "es" : "",
+             ranks);
+    if (*run->lost)
+        mk_append(error, size, "; but the trace is lost: %s", run->lost);
+    if (written)
+        mk_append(error, size, "; but %s could not be written: %s", s->json, strerror(-written));
     return STATUS_FAILED;
 }
 
@@ -248,10 +247,8 @@ int sim_timed(const struct sim_timed *s, char *error, size_t size)
                                   .in_flight = s->in_flight,
                                   .context = run};
     uint64_t done = 0;
-    if (!run) {
-        snprintf(error, size, "out of memory");
-        return STATUS_FAILED;
-    }
+    if (!run)
+        return mk_fail(STATUS_FAILED, error, size, "out of memory");
     run->asked = s;
     int rc = sim_case_plan(s->of, &run->plan, &problem, error, size);
     if (!rc)

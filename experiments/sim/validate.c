@@ -5,12 +5,10 @@
 #include "core/model/model.h"
 #include "sim/timed/timed.h"
 
-#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define NEAR 1.6

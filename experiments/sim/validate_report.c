@@ -1,5 +1,7 @@
 /* What `mkernel sim --validate` prints, writes and draws. */
 #include "experiments/common/gnuplot.h"
+#include "core/sentence.h"
+#include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/csv_table.h"
 #include "experiments/common/options.h"
@@ -9,7 +11,6 @@
 #include "experiments/common/result_file.h"
 #include "experiments/sim/validate.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,9 +137,9 @@ static void validate_script(FILE *out, const struct measured *m, const double *p
         if (!points)
             continue;
         fprintf(out, "END\n");
-        snprintf(titles + strlen(titles), sizeof titles - strlen(titles),
-                 ", $op%d with points pt 7 ps 0.4 lc rgb '%s' title '%s' noenhanced", op,
-                 colours[used++ % 4], plan_op_name((enum mk_op)op));
+        mk_append(titles, sizeof titles,
+                  ", $op%d with points pt 7 ps 0.4 lc rgb '%s' title '%s' noenhanced", op,
+                  colours[used++ % 4], plan_op_name((enum mk_op)op));
     }
     fprintf(out, "%s%s\n", plots, titles);
 }
@@ -260,19 +261,13 @@ int sim_validate(int argc, char **argv)
     struct options_found found;
     struct mk_machine m = {.sms = 0};
     char error[1024] = "";
-    int status = STATUS_USAGE;
-    if (!options_parse(&table, argc, argv, &a, &found, error, sizeof error)) {
-        if (found.help) {
-            options_help(&table, stdout);
-            return STATUS_DONE;
-        }
-        if (found.word_count || !a.validate)
-            snprintf(error, sizeof error, "--validate takes tables, and no operator");
-        else if (!machine_find(&m, a.machine, error, sizeof error))
-            status = validate_all(&m, a.validate, (enum measured_half)a.half,
-                                  (enum validate_by)a.by, a.plot, a.csv, error, sizeof error);
-    }
-    if (status != STATUS_DONE)
-        fprintf(stderr, "mkernel sim: %s\n", error);
-    return status;
+    int ends = command_options("sim", &table, 8, argc, argv, &a, &found), status = STATUS_USAGE;
+    if (ends >= 0)
+        return ends;
+    if (found.word_count || !a.validate)
+        snprintf(error, sizeof error, "--validate takes tables, and no operator");
+    else if (!machine_find(&m, a.machine, error, sizeof error))
+        status = validate_all(&m, a.validate, (enum measured_half)a.half, (enum validate_by)a.by,
+                              a.plot, a.csv, error, sizeof error);
+    return status ? command_say("sim", status, "%s", error) : status;
 }

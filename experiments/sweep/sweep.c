@@ -1,6 +1,8 @@
 /* `mkernel sweep`: many points measured into one file of results. */
 #include "experiments/sweep/sweep.h"
 #include "core/clock.h"
+#include "core/sentence.h"
+#include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/hosts.h"
 #include "experiments/common/options.h"
@@ -96,11 +98,8 @@ static const struct option_table table = {
     "  mkernel sweep one-host.yaml --expect yesterday.db      (exit status 1: something got "
     "slower)\n"};
 
-static int sweep_usage(const char *sentence)
-{
-    fprintf(stderr, "mkernel sweep: %s; `mkernel sweep --help` tells more\n", sentence);
-    return STATUS_USAGE;
-}
+#define sweep_usage(...) command_refuse("sweep", __VA_ARGS__)
+#define sweep_fail(...) command_say("sweep", STATUS_FAILED, __VA_ARGS__)
 
 /* How many jobs at once: those that nobody measures disturb nobody. */
 static int sweep_choose_jobs(struct sweep *s, const struct arguments *a, char *error, size_t size)
@@ -109,21 +108,19 @@ static int sweep_choose_jobs(struct sweep *s, const struct arguments *a, char *e
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     for (uint32_t i = 0; i < s->point_count; i++)
         measured += (uint32_t)sweep_is_measured(&s->points[i]);
-    if (measured && a->jobs > 1 && !a->force) {
-        snprintf(error, size,
-                 "--jobs %llu: jobs that are measured disturb each other, and %u of %u points are "
-                 "(neither exec=sim nor emulated); --force does it all the same",
-                 (unsigned long long)a->jobs, measured, s->point_count);
-        return -EINVAL;
-    }
-    if (measured && a->share.crowded && !a->force) {
-        snprintf(error, size,
-                 "--spread srun: tasks on one node measure at the same time and disturb each "
-                 "other, and %u of %u points are measured (neither exec=sim nor emulated): srun "
-                 "--ntasks-per-node=1; --force does it all the same",
-                 measured, s->point_count);
-        return -EINVAL;
-    }
+    if (measured && a->jobs > 1 && !a->force)
+        return mk_fail(
+            -EINVAL, error, size,
+            "--jobs %llu: jobs that are measured disturb each other, and %u of %u points are "
+            "(neither exec=sim nor emulated); --force does it all the same",
+            (unsigned long long)a->jobs, measured, s->point_count);
+    if (measured && a->share.crowded && !a->force)
+        return mk_fail(
+            -EINVAL, error, size,
+            "--spread srun: tasks on one node measure at the same time and disturb each "
+            "other, and %u of %u points are measured (neither exec=sim nor emulated): srun "
+            "--ntasks-per-node=1; --force does it all the same",
+            measured, s->point_count);
     s->jobs = a->jobs                 ? a->jobs
               : measured || cores < 1 ? 1
               : cores > SWEEP_JOBS    ? SWEEP_JOBS
@@ -135,20 +132,16 @@ static int sweep_choose_jobs(struct sweep *s, const struct arguments *a, char *e
 static int sweep_gather(struct sweep *s, struct arguments *a, const char *file, char *error,
                         size_t size)
 {
-    if (a->spread >= 0 && (a->hosts || a->expect)) {
-        snprintf(error, size,
-                 a->hosts ? "--spread and --hosts both say who measures: give one"
-                          : "--expect looks at all points, and with --spread a task "
-                            "has a share: `mkernel results OUT table --expect FILE`");
-        return -EINVAL;
-    }
+    if (a->spread >= 0 && (a->hosts || a->expect))
+        return mk_fail(-EINVAL, error, size,
+                       a->hosts ? "--spread and --hosts both say who measures: give one"
+                                : "--expect looks at all points, and with --spread a task "
+                                  "has a share: `mkernel results OUT table --expect FILE`");
     if (a->spread >= 0 && sweep_spread_read(&a->share, (enum sweep_over)a->spread, error, size))
         return -EINVAL;
     int rc = file ? sweep_read(s, file, error, size) : 0;
-    if (!rc && !file && !a->vary) {
-        snprintf(error, size, "what to measure is missing: a FILE or --vary");
-        return -EINVAL;
-    }
+    if (!rc && !file && !a->vary)
+        return mk_fail(-EINVAL, error, size, "what to measure is missing: a FILE or --vary");
     if (!rc && a->vary) {
         rc = sweep_vary(s, a->vary, error, size);
         if (!file)
@@ -157,10 +150,8 @@ static int sweep_gather(struct sweep *s, struct arguments *a, const char *file, 
     if (!rc && a->budget) {
         char *end;
         double minutes = strtod(a->budget, &end);
-        if (end == a->budget || *end || !(minutes > 0 && minutes < 1e6)) {
-            snprintf(error, size, "--budget %s is no number of minutes", a->budget);
-            return -EINVAL;
-        }
+        if (end == a->budget || *end || !(minutes > 0 && minutes < 1e6))
+            return mk_fail(-EINVAL, error, size, "--budget %s is no number of minutes", a->budget);
         s->budget_ns = (uint64_t)(minutes * 60e9);
     }
     s->repeats = a->repeats ? a->repeats : s->repeats;
@@ -194,9 +185,8 @@ static int sweep_list(const struct sweep *s)
         sweep_say_command(&c, text, sizeof text);
         printf("%s\n", text);
     }
-    fprintf(stderr, "mkernel sweep: %u points, %llu jobs\n", s->point_count,
-            (unsigned long long)(s->point_count * s->repeats));
-    return STATUS_DONE;
+    return command_say("sweep", STATUS_DONE, "%u points, %llu jobs", s->point_count,
+                       (unsigned long long)(s->point_count * s->repeats));
 }
 
 static int sweep_measure_held(struct sweep *s, const struct arguments *a, const char *out,
@@ -210,15 +200,11 @@ static int sweep_measure_held(struct sweep *s, const struct arguments *a, const 
                                   .mix = a->mix,
                                   .quiet = a->quiet,
                                   .stopped = stopped};
-    if (sweep_watch()) {
-        fprintf(stderr, "mkernel sweep: no descriptor for signals: %s\n", strerror(errno));
-        return STATUS_FAILED;
-    }
+    if (sweep_watch())
+        return sweep_fail("no descriptor for signals: %s", strerror(errno));
     int rc = sweep_ask(s, error, sizeof error);
-    if (rc) {
-        fprintf(stderr, "mkernel sweep: %s\n", error);
-        return rc == -EINVAL ? STATUS_USAGE : STATUS_FAILED;
-    }
+    if (rc)
+        return command_say("sweep", rc == -EINVAL ? STATUS_USAGE : STATUS_FAILED, "%s", error);
     int status = sweep_run(s, &how);
     if (*stopped || status == STATUS_USAGE || whole)
         return status;
@@ -237,7 +223,7 @@ static int sweep_merge(const char *out, const struct arguments *a)
     struct results_merged merged;
     int rc = results_merge_parts(out, a->mix, &merged, error, sizeof error);
     if (rc && rc != -EBUSY)
-        fprintf(stderr, "mkernel sweep: %s; `mkernel results %s merge` tries again\n", error, out);
+        command_say("sweep", rc, "%s; `mkernel results %s merge` tries again", error, out);
     return rc == -EBUSY ? 0 : rc;
 }
 
@@ -248,17 +234,14 @@ static int sweep_measure_share(struct sweep *s, const struct arguments *a, const
 {
     char error[4400], part[4200];
     struct results_hold hold;
-    if (!s->point_count) {
-        fprintf(stderr, "mkernel sweep: task %u of %u has nothing to do: there are fewer points\n",
-                a->share.index + 1, a->share.count);
-        return STATUS_DONE;
-    }
+    if (!s->point_count)
+        return command_say("sweep", STATUS_DONE,
+                           "task %u of %u has nothing to do: there are fewer points",
+                           a->share.index + 1, a->share.count);
     snprintf(part, sizeof part, "%s" RESULTS_PART "%s", out, a->share.part);
     sweep_merge(out, a);
-    if (results_hold(&hold, part, error, sizeof error)) {
-        fprintf(stderr, "mkernel sweep: %s\n", error);
-        return STATUS_USAGE;
-    }
+    if (results_hold(&hold, part, error, sizeof error))
+        return command_say("sweep", STATUS_USAGE, "%s", error);
     int status = sweep_measure_held(s, a, part, out, command, stopped);
     results_release(&hold);
     int rc = sweep_merge(out, a);
@@ -270,9 +253,7 @@ static int sweep_measure_share(struct sweep *s, const struct arguments *a, const
     }
     if (!access(part, F_OK)) {
         if (!rc)
-            fprintf(stderr,
-                    "mkernel sweep: %s is not merged yet; `mkernel results %s merge` does it\n",
-                    part, out);
+            sweep_fail("%s is not merged yet; `mkernel results %s merge` does it", part, out);
         return STATUS_FAILED;
     }
     if (*stopped || status == STATUS_USAGE || a->quiet || access(out, F_OK))
@@ -289,10 +270,8 @@ static int sweep_measure(struct sweep *s, const struct arguments *a, const char 
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of write */
     if (a->share.count)
         return sweep_measure_share(s, a, out, command, stopped);
-    if (results_hold(&hold, out, error, sizeof error)) { /* before hours of jobs, not after */
-        fprintf(stderr, "mkernel sweep: %s\n", error);
-        return STATUS_USAGE;
-    }
+    if (results_hold(&hold, out, error, sizeof error)) /* before hours of jobs, not after */
+        return command_say("sweep", STATUS_USAGE, "%s", error);
     int status = sweep_measure_held(s, a, out, NULL, command, stopped);
     results_release(&hold);
     return status;
@@ -305,11 +284,9 @@ static int sweep_join(struct sweep *s, const struct arguments *a, const char *ou
     char error[512];
     int rank, rc = sweep_crew_join(s->limit_ns, &rank, error, sizeof error);
     if (rc == -EINVAL)
-        return sweep_usage(error);
-    if (rc) {
-        fprintf(stderr, "mkernel sweep: %s\n", error);
-        return STATUS_FAILED;
-    }
+        return sweep_usage("%s", error);
+    if (rc)
+        return sweep_fail("%s", error);
     int status = STATUS_DONE;
     if (sweep_crew_size())
         s->jobs = 1;
@@ -320,7 +297,7 @@ static int sweep_join(struct sweep *s, const struct arguments *a, const char *ou
         *stopped = rc > 0 ? rc : 0;
         status = rc ? STATUS_FAILED : STATUS_DONE;
         if (rc < 0)
-            fprintf(stderr, "mkernel sweep: %s\n", error);
+            sweep_fail("%s", error);
     }
     sweep_crew_leave();
     return status;
@@ -345,16 +322,14 @@ static int sweep_over_hosts(const char *file, int argc, char **argv, int *stoppe
     }
     int status = STATUS_USAGE;
     if (hosts_read(&hosts, file, error, sizeof error)) {
-        sweep_usage(error);
+        sweep_usage("%s", error);
     } else {
         status = hosts_run(&hosts, words, stopped, error, sizeof error);
         if (*stopped)
-            fprintf(stderr,
-                    "mkernel sweep: interrupted by signal %d; the ranks of all %u hosts have "
-                    "been told\n",
-                    *stopped, hosts.count);
+            sweep_fail("interrupted by signal %d; the ranks of all %u hosts have been told",
+                       *stopped, hosts.count);
         else if (*error)
-            fprintf(stderr, "mkernel sweep: %s\n", error);
+            sweep_fail("%s", error);
     }
     free(words);
     return status;
@@ -365,33 +340,25 @@ int command_sweep(int argc, char **argv)
     struct arguments a = {.seed = UINT64_MAX, .spread = -1};
     struct options_found found;
     char error[2400] = "no memory", out[4096], command[4096] = "mkernel";
-    if (options_parse(&table, argc, argv, &a, &found, error, sizeof error))
-        return sweep_usage(error);
-    if (found.help) {
-        options_help(&table, stdout);
-        return STATUS_DONE;
-    }
-    if (found.word_count > 1) {
-        snprintf(error, sizeof error, "%s is one argument too many", found.words[1]);
-        return sweep_usage(error);
-    }
+    int ends = command_options("sweep", &table, 1, argc, argv, &a, &found);
+    if (ends >= 0)
+        return ends;
     const char *file = found.word_count ? found.words[0] : NULL;
     static struct sweep s;
     sweep_begin(&s);
     int stopped = 0, status;
     if (sweep_gather(&s, &a, file, error, sizeof error)) {
-        status = sweep_usage(error);
+        status = sweep_usage("%s", error);
     } else if (a.hosts) {
         status = sweep_over_hosts(a.hosts, argc, argv, &stopped);
     } else if (a.list) {
         status = sweep_list(&s);
     } else if (a.expect && results_check(a.expect, error, sizeof error)) {
-        status = sweep_usage(error);
+        status = sweep_usage("%s", error);
     } else {
         sweep_name_results(file, out, sizeof out);
         for (int i = 0; i < argc; i++) {
-            size_t used = strlen(command);
-            snprintf(command + used, sizeof command - used, " %s", argv[i]);
+            mk_append(command, sizeof command, " %s", argv[i]);
         }
         status = sweep_join(&s, &a, a.out ? a.out : out, command, &stopped);
     }

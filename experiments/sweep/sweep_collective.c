@@ -1,7 +1,9 @@
 /* `mkernel bench collective`: the communication alone of the operators that have one, by size, in
  * the columns of nccl-tests: the same kernels on products that are 8 deep, or 8 wide, so that next
  * to nothing is computed. It is a sweep of its own making (sweep.h). */
+#include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
+#include "core/sentence.h"
 #include "experiments/common/gpu.h"
 #include "experiments/common/options.h"
 #include "experiments/job/op.h"
@@ -10,7 +12,6 @@
 #include "experiments/sweep/sweep.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,12 +71,8 @@ static const struct option_table table = {
     "  mkernel bench collective --exec host --gpus 4 -b 64KB -e 4MB\n"
     "  mkernel bench collective gemm_rs gemm_ar --exec cuda -b 1MB -e 1GB -f 4\n"};
 
-static int sweep_collective_usage(const char *sentence)
-{
-    fprintf(stderr, "mkernel bench collective: %s; `mkernel bench collective --help` tells more\n",
-            sentence);
-    return STATUS_USAGE;
-}
+#define collective_usage(...) command_refuse("bench collective", __VA_ARGS__)
+#define collective_fail(...) command_say("bench collective", STATUS_FAILED, __VA_ARGS__)
 
 /* The shape whose tensor that moves has at least so many bytes: rows that all ranks share. */
 static void sweep_collective_shape(enum mk_op op, int dtype, uint64_t bytes, uint64_t ranks,
@@ -219,30 +216,22 @@ static int sweep_collective_measure(struct sweep *s, const struct arguments *a, 
         return STATUS_FAILED;
     int rc = sweep_ask(s, error, sizeof error);
     if (rc == -EINVAL)
-        return sweep_collective_usage(error);
-    if (rc) {
-        fprintf(stderr, "mkernel bench collective: %s\n", error);
-        return STATUS_FAILED;
-    }
+        return collective_usage("%s", error);
+    if (rc)
+        return collective_fail("%s", error);
     int status = sweep_run(s, &how);
     if (*stopped || status == STATUS_USAGE)
         return status;
-    if (results_load(&r, out, NULL, error, sizeof error)) {
-        fprintf(stderr, "mkernel bench collective: %s\n", error);
-        return STATUS_FAILED;
-    }
+    if (results_load(&r, out, NULL, error, sizeof error))
+        return collective_fail("%s", error);
     if (!a->quiet)
         sweep_collective_print(&r, !a->exec, stdout);
     rc = a->csv ? results_table_csv(&r, a->csv) : 0;
     results_free(&r);
-    if (rc) {
-        fprintf(stderr, "mkernel bench collective: %s could not be written: %s\n", a->csv,
-                strerror(-rc));
-        return STATUS_FAILED;
-    }
-    fprintf(stderr, "mkernel bench collective: %u sizes measured%s\n", s->point_count,
-            status ? ", and not all went well" : "");
-    return status;
+    if (rc)
+        return collective_fail("%s could not be written: %s", a->csv, strerror(-rc));
+    return command_say("bench collective", status, "%u sizes measured%s", s->point_count,
+                       status ? ", and not all went well" : "");
 }
 
 static int sweep_collective_check(struct arguments *a, const struct options_found *found,
@@ -252,17 +241,14 @@ static int sweep_collective_check(struct arguments *a, const struct options_foun
     for (int i = 0; i < found->word_count; i++) {
         int op = plan_op_by_name(found->words[i]);
         char list[OP_LIST_TEXT];
-        if (op < 0 || !sweep_collective_has((enum mk_op)op)) {
-            snprintf(error, size, "%s has no communication of its own to measure; %s do",
-                     found->words[i],
-                     op_list(list, sizeof list, sweep_collective_has, ", ", " and "));
-            return -EINVAL;
-        }
-        if (!sweep_collective_moves((enum mk_op)op, a->dtype)) {
-            snprintf(error, size, "--dtype %s and %s: here it is for %s", plan_dtypes[a->dtype],
-                     found->words[i], op_list(list, sizeof list, op_has_bytes, ", ", " and "));
-            return -EINVAL;
-        }
+        if (op < 0 || !sweep_collective_has((enum mk_op)op))
+            return mk_fail(-EINVAL, error, size,
+                           "%s has no communication of its own to measure; %s do", found->words[i],
+                           op_list(list, sizeof list, sweep_collective_has, ", ", " and "));
+        if (!sweep_collective_moves((enum mk_op)op, a->dtype))
+            return mk_fail(-EINVAL, error, size, "--dtype %s and %s: here it is for %s",
+                           plan_dtypes[a->dtype], found->words[i],
+                           op_list(list, sizeof list, op_has_bytes, ", ", " and "));
     }
     gpu_probe(&gpus);
     if (a->exec < 0)
@@ -271,15 +257,11 @@ static int sweep_collective_check(struct arguments *a, const struct options_foun
         a->gpus = a->exec && gpu_hoppers(&gpus) >= a->nodes ? gpu_hoppers(&gpus) / a->nodes : 2;
     if (!a->max)
         a->max = a->exec ? 256 << 20 : 4 << 20;
-    if (a->min > a->max) {
-        snprintf(error, size, "--min %llu is more than --max %llu", (unsigned long long)a->min,
-                 (unsigned long long)a->max);
-        return -EINVAL;
-    }
-    if (a->nodes * a->gpus < 2) {
-        snprintf(error, size, "one rank has nobody to communicate with");
-        return -EINVAL;
-    }
+    if (a->min > a->max)
+        return mk_fail(-EINVAL, error, size, "--min %llu is more than --max %llu",
+                       (unsigned long long)a->min, (unsigned long long)a->max);
+    if (a->nodes * a->gpus < 2)
+        return mk_fail(-EINVAL, error, size, "one rank has nobody to communicate with");
     return 0;
 }
 
@@ -295,21 +277,17 @@ int bench_collective(int argc, char **argv)
     struct options_found found;
     char error[2400], folder[] = "/tmp/mkernel-collective-XXXXXX", path[64] = "";
     options_expand(argc, argv, brief);
-    if (options_parse(&table, argc, argv, &a, &found, error, sizeof error))
-        return sweep_collective_usage(error);
-    if (found.help) {
-        options_help(&table, stdout);
-        return STATUS_DONE;
-    }
+    int ends = command_options("bench collective", &table, 8, argc, argv, &a, &found);
+    if (ends >= 0)
+        return ends;
     static struct sweep s;
     int stopped = 0, status;
     sweep_begin(&s);
     if (sweep_collective_check(&a, &found, error, sizeof error) ||
         sweep_collective_plan(&s, &a, &found, error, sizeof error)) {
-        status = sweep_collective_usage(error);
+        status = collective_usage("%s", error);
     } else if (!a.out && !mkdtemp(folder)) {
-        fprintf(stderr, "mkernel bench collective: no folder in /tmp: %s\n", strerror(errno));
-        status = STATUS_FAILED;
+        status = collective_fail("no folder in /tmp: %s", strerror(errno));
     } else {
         snprintf(path, sizeof path, "%s/r.db", folder);
         status = sweep_collective_measure(&s, &a, a.out ? a.out : path, &stopped);

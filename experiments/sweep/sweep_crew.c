@@ -1,9 +1,9 @@
 /* A sweep under a launcher: as many processes as the job has ranks, each of which runs its rank of
  * every point. Rank 0 decides what comes next, and has the results. */
-#define _GNU_SOURCE
 #include "experiments/sweep/sweep.h"
 #include "core/bootstrap.h"
 #include "core/launcher.h"
+#include "core/sentence.h"
 #include "experiments/common/launched.h"
 
 #include <errno.h>
@@ -54,10 +54,8 @@ int sweep_crew_join(uint64_t limit_ns, int *rank, char *error, size_t size)
     memcpy(config.token, l->token, sizeof config.token);
     crew.orders = calloc(l->world, sizeof *crew.orders);
     crew.endings = calloc(l->world, sizeof *crew.endings);
-    if (!crew.orders || !crew.endings) {
-        snprintf(error, size, "no memory for %u ranks", l->world);
-        return -ENOMEM;
-    }
+    if (!crew.orders || !crew.endings)
+        return mk_fail(-ENOMEM, error, size, "no memory for %u ranks", l->world);
     int rc = bootstrap_join(&crew.bootstrap, &config, error, size);
     if (rc)
         crew.bootstrap = NULL;

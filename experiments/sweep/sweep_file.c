@@ -1,6 +1,7 @@
 /* A sweep as a file: YAML, read by libyaml, whose nodes know their lines. What the keys mean
  * docs/EXPERIMENTS.md says. */
 #include "experiments/sweep/sweep.h"
+#include "core/sentence.h"
 #include "experiments/common/nearest.h"
 #include "experiments/common/options.h"
 
@@ -55,8 +56,8 @@ struct reading {
 static int sweep_file_say(struct reading *r, const yaml_node_t *at, const char *what,
                           const char *word)
 {
-    snprintf(r->error, r->size, "%s, line %zu: %s%s", r->path, at->start_mark.line + 1, word, what);
-    return -EINVAL;
+    return mk_fail(-EINVAL, r->error, r->size, "%s, line %zu: %s%s", r->path,
+                   at->start_mark.line + 1, word, what);
 }
 
 static yaml_node_t *sweep_file_node(struct reading *r, int id)
@@ -263,9 +264,9 @@ static int sweep_file_top(struct reading *r, yaml_node_t *key, yaml_node_t *valu
                    : sweep_file_say(r, value, "impossible is `refuse` or `skip`", "");
     }
     char what[128];
-    const char *near = nearest_word(name, names, sizeof names / sizeof *names);
-    snprintf(what, sizeof what, " is no key of a sweep%s%s%s", near ? " (did you mean " : "",
-             near ? near : "", near ? "?)" : "");
+    char near[NEAREST_TEXT];
+    snprintf(what, sizeof what, " is no key of a sweep%s",
+             nearest_hint(near, name, "", names, sizeof names / sizeof *names));
     return sweep_file_say(r, key, what, name);
 }
 
@@ -294,11 +295,10 @@ static int sweep_file_depth(struct reading *r)
             depth++;
         else if (depth && (*c == ']' || *c == '}'))
             depth--;
-        if (depth > DEPTH_MOST) {
-            snprintf(r->error, r->size, "%s, line %u: %u brackets are open here: that is no sweep",
-                     r->path, line, depth);
-            return -EINVAL;
-        }
+        if (depth > DEPTH_MOST)
+            return mk_fail(-EINVAL, r->error, r->size,
+                           "%s, line %u: %u brackets are open here: that is no sweep", r->path,
+                           line, depth);
     }
     return 0;
 }
@@ -319,11 +319,9 @@ static int sweep_file_parse(struct reading *r, size_t length)
     }
     yaml_node_t *root = yaml_document_get_root_node(&r->document);
     int rc = 0;
-    if (!root || root->type != YAML_MAPPING_NODE) {
-        snprintf(r->error, r->size, "%s: a sweep has keys such as `vary`, and there are none",
-                 r->path);
-        rc = -EINVAL;
-    }
+    if (!root || root->type != YAML_MAPPING_NODE)
+        rc = mk_fail(-EINVAL, r->error, r->size,
+                     "%s: a sweep has keys such as `vary`, and there are none", r->path);
     rc = rc ? rc : sweep_file_once(r, root);
     for (yaml_node_pair_t *p = rc ? NULL : root->data.mapping.pairs.start;
          !rc && p < root->data.mapping.pairs.top; p++)

@@ -1,5 +1,4 @@
 /* One command of a sweep in a process group of its own. */
-#define _GNU_SOURCE
 #include "experiments/sweep/sweep.h"
 #include "core/clock.h"
 

@@ -1,5 +1,4 @@
 /* What a sweep is measured with: this machine, its GPUs and NICs, driver and libraries, as JSON. */
-#define _GNU_SOURCE
 #include "experiments/sweep/sweep.h"
 #include "backends/nic.h"
 #include "core/mkernel.h"

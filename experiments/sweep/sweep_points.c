@@ -1,6 +1,7 @@
 /* From axes to points, and from a point to the command that measures it. */
 #include "experiments/sweep/sweep.h"
 #include "core/plan.h"
+#include "core/sentence.h"
 #include "experiments/common/nearest.h"
 #include "experiments/results/results_takes.h"
 
@@ -60,7 +61,6 @@ static int sweep_points_finish(struct sweep *s, struct sweep_point *p)
 {
     struct sweep_setting kept[SWEEP_SETTINGS];
     char key[4096];
-    size_t used = 0;
     uint32_t count = 0;
     for (uint32_t i = 0; i < p->count; i++) {
         struct sweep_setting one = p->settings[i];
@@ -72,9 +72,8 @@ static int sweep_points_finish(struct sweep *s, struct sweep_point *p)
     p->count = count;
     qsort(kept, count, sizeof *kept, sweep_points_by_name);
     key[0] = '\0';
-    for (uint32_t i = 0; i < count && used < sizeof key; i++)
-        used += (size_t)snprintf(key + used, sizeof key - used, "%s%s=%s", i ? " " : "",
-                                 kept[i].name, kept[i].value);
+    for (uint32_t i = 0; i < count; i++)
+        mk_append(key, sizeof key, "%s%s=%s", i ? " " : "", kept[i].name, kept[i].value);
     p->key = sweep_keep(s, key, strlen(key));
     return p->key ? 0 : -ENOMEM;
 }
@@ -121,28 +120,24 @@ static int sweep_points_check(const struct sweep_point *p, char *error, size_t s
 {
     const char *op = sweep_value(p, "op"), *exec = sweep_value(p, "exec"), *names[MK_OPS];
     for (uint32_t i = 0; i < p->count; i++)
-        if (!strncmp(p->settings[i].name, "env.LD_", 7)) {
-            snprintf(error, size, "%s: a sweep does not say which libraries programs load",
-                     p->settings[i].name);
-            return -EINVAL;
-        }
-    if (!strcmp(op, "default")) {
-        snprintf(error, size, "no operator is named: `op` is missing");
-        return -EINVAL;
-    }
+        if (!strncmp(p->settings[i].name, "env.LD_", 7))
+            return mk_fail(-EINVAL, error, size,
+                           "%s: a sweep does not say which libraries programs load",
+                           p->settings[i].name);
+    if (!strcmp(op, "default"))
+        return mk_fail(-EINVAL, error, size, "no operator is named: `op` is missing");
     for (int i = 0; i < MK_OPS; i++)
         names[i] = plan_op_name((enum mk_op)i);
     if (plan_op_by_name(op) < 0) {
-        const char *near = nearest_word(op, names, MK_OPS);
-        snprintf(error, size, "there is no operator %s%s%s%s", op, near ? " (did you mean " : "",
-                 near ? near : "", near ? "?)" : "");
-        return -EINVAL;
+        char near[NEAREST_TEXT];
+        return mk_fail(-EINVAL, error, size, "there is no operator %s%s", op,
+                       nearest_hint(near, op, "", names, MK_OPS));
     }
     for (int i = 0; i < EXECUTORS; i++)
         if (!strcmp(exec, executors[i]) || !strcmp(exec, "default"))
             return 0;
-    snprintf(error, size, "there is no executor %s (cuda, host, emulated, sim)", exec);
-    return -EINVAL;
+    return mk_fail(-EINVAL, error, size, "there is no executor %s (cuda, host, emulated, sim)",
+                   exec);
 }
 
 static int sweep_points_add(struct sweep *s, const struct sweep_point *p, uint32_t *room)
@@ -177,15 +172,11 @@ static int sweep_points_combine(struct sweep *s, const struct sweep_block *b, ui
     uint64_t all = 1;
     for (uint32_t i = 0; i < b->count; i++) {
         all *= b->axes[i].count;
-        if (all > SWEEP_POINTS) {
-            snprintf(error, size, "these are more than %u points", SWEEP_POINTS);
-            return -EINVAL;
-        }
+        if (all > SWEEP_POINTS)
+            return mk_fail(-EINVAL, error, size, "these are more than %u points", SWEEP_POINTS);
     }
-    if (b->count + s->set.count > SWEEP_SETTINGS) {
-        snprintf(error, size, "a point has more than %u settings", SWEEP_SETTINGS);
-        return -EINVAL;
-    }
+    if (b->count + s->set.count > SWEEP_SETTINGS)
+        return mk_fail(-EINVAL, error, size, "a point has more than %u settings", SWEEP_SETTINGS);
     for (uint64_t n = 0; n < all; n++) {
         struct sweep_point p = {.count = 0};
         for (uint32_t i = 0; i < s->set.count; i++)
@@ -234,15 +225,13 @@ static int sweep_points_label(struct sweep *s)
         }
     for (uint32_t i = 0; i < s->point_count; i++) {
         char text[2048] = "";
-        size_t used = 0;
-        for (uint32_t n = 0; n < count && used < sizeof text; n++) {
+        for (uint32_t n = 0; n < count; n++) {
             const char *value = sweep_value(&s->points[i], names[n]);
             int plain =
                 !strcmp(names[n], "op") || !strcmp(names[n], "shape") || !strcmp(names[n], "exec");
             if (strcmp(value, "default"))
-                used +=
-                    (size_t)snprintf(text + used, sizeof text - used, "%s%s%s%s", used ? " " : "",
-                                     plain ? "" : names[n], plain ? "" : "=", value);
+                mk_append(text, sizeof text, "%s%s%s%s", *text ? " " : "", plain ? "" : names[n],
+                          plain ? "" : "=", value);
         }
         s->points[i].label = sweep_keep(s, text, strlen(text));
         if (!s->points[i].label)
@@ -261,14 +250,10 @@ int sweep_make_points(struct sweep *s, char *error, size_t size)
         rc = sweep_points_combine(s, &s->vary.list[i], &room, error, size);
     if (rc)
         return rc;
-    if (!s->point_count) {
-        snprintf(error, size, "there is no point to measure: `exclude` leaves none");
-        return -EINVAL;
-    }
-    if (s->point_count > SWEEP_POINTS) {
-        snprintf(error, size, "these are more than %u points", SWEEP_POINTS);
-        return -EINVAL;
-    }
+    if (!s->point_count)
+        return mk_fail(-EINVAL, error, size, "there is no point to measure: `exclude` leaves none");
+    if (s->point_count > SWEEP_POINTS)
+        return mk_fail(-EINVAL, error, size, "these are more than %u points", SWEEP_POINTS);
     return sweep_points_label(s);
 }
 
@@ -342,13 +327,11 @@ int sweep_make_command(struct sweep_command *c, const struct sweep_point *p, enu
 
 void sweep_say_command(const struct sweep_command *c, char *text, size_t size)
 {
-    size_t used = 0;
     text[0] = '\0';
-    for (uint32_t i = 0; i < c->entries + c->count && used < size; i++) {
+    for (uint32_t i = 0; i < c->entries + c->count; i++) {
         const char *word = i < c->entries ? c->environment[i] : c->words[i - c->entries];
         int plain = *word && strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                           "0123456789_-+=,./:%@") == strlen(word);
-        used += (size_t)snprintf(text + used, size - used, plain ? "%s%s" : "%s'%s'", i ? " " : "",
-                                 word);
+        mk_append(text, size, plain ? "%s%s" : "%s'%s'", i ? " " : "", word);
     }
 }

@@ -1,5 +1,4 @@
 /* Clocks, power and temperature of the GPUs while a job runs, asked of NVML where there is one. */
-#define _GNU_SOURCE
 #include "experiments/sweep/sweep.h"
 #include "core/grow.h"
 #include "core/clock.h"
@@ -101,13 +100,8 @@ static void *sweep_power_main(void *argument)
     struct sweep_power *p = argument;
     pthread_mutex_lock(&p->lock);
     while (!p->end) {
-        struct timespec until;
         sweep_power_take(p);
-        clock_gettime(CLOCK_REALTIME, &until);
-        uint64_t ns = (uint64_t)until.tv_nsec + EVERY_NS;
-        until.tv_sec += (time_t)(ns / 1000000000);
-        until.tv_nsec = (long)(ns % 1000000000);
-        pthread_cond_timedwait(&p->ended, &p->lock, &until);
+        mk_cond_wait_until(&p->ended, &p->lock, mk_now_ns() + EVERY_NS);
     }
     pthread_mutex_unlock(&p->lock);
     return NULL;
@@ -131,7 +125,7 @@ struct sweep_power *sweep_power_begin(void)
         return NULL;
     }
     pthread_mutex_init(&p->lock, NULL);
-    pthread_cond_init(&p->ended, NULL);
+    mk_cond_init(&p->ended);
     p->start = mk_now_ns();
     sigset_t all, before; /* signals are the main thread's to see */
     sigfillset(&all);

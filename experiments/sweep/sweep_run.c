@@ -1,8 +1,8 @@
 /* The jobs of a sweep, one after the other or several at once, each with its row in the results
  * file. */
-#define _GNU_SOURCE
 #include "experiments/sweep/sweep.h"
 #include "core/clock.h"
+#include "core/sentence.h"
 #include "experiments/common/commands.h"
 #include "experiments/results/results_file.h"
 #include "experiments/results/results_merge.h"
@@ -70,19 +70,16 @@ static int sweep_ask_one(struct asking *a, struct sweep_point *p)
     struct sweep_command c;
     struct sweep_ended ended;
     int rc = sweep_make_command(&c, p, SWEEP_ASK, a->sweep->seed, "/dev/null");
-    if (rc) {
-        snprintf(a->error, a->size, "%s: its command is too long", p->label);
-        return -EINVAL;
-    }
+    if (rc)
+        return mk_fail(-EINVAL, a->error, a->size, "%s: its command is too long", p->label);
     pthread_mutex_unlock(&a->lock);
     rc = sweep_run_job(&ended, c.words, c.environment, a->sweep->limit_ns);
     pthread_mutex_lock(&a->lock);
     if (rc)
         snprintf(a->error, a->size, "no process could be started: %s", strerror(-rc));
-    if (!rc && ended.stopped) {
-        snprintf(a->error, a->size, "interrupted by signal %d; nothing was started", ended.stopped);
-        rc = -EINTR;
-    }
+    if (!rc && ended.stopped)
+        rc = mk_fail(-EINTR, a->error, a->size, "interrupted by signal %d; nothing was started",
+                     ended.stopped);
     if (!rc && ended.status)
         p->impossible = sweep_keep(a->sweep, ended.sentence, strlen(ended.sentence));
     return rc || !ended.status || p->impossible ? rc : -ENOMEM;
@@ -115,11 +112,9 @@ int sweep_ask(struct sweep *s, char *error, size_t size)
         return 0;
     snprintf(error, size, "%s", first);
     if (refused > 1)
-        snprintf(error + strlen(error), size - strlen(error), " (and %u other point%s)",
-                 refused - 1, refused > 2 ? "s" : "");
+        mk_append(error, size, " (and %u other point%s)", refused - 1, refused > 2 ? "s" : "");
     if (!s->skip)
-        snprintf(error + strlen(error), size - strlen(error),
-                 "; `exclude` leaves points out, `impossible: skip` records them");
+        mk_append(error, size, "; `exclude` leaves points out, `impossible: skip` records them");
     return -EINVAL;
 }
 
@@ -134,10 +129,10 @@ static void sweep_run_find_other(sqlite3 *db, int spread, const char *text, char
                               "THEN " RESULTS_BUILD("identity") " <> " RESULTS_BUILD(
                                   "?1") " ELSE identity <> ?1 END AND EXISTS (SELECT * FROM job) "
                                         "LIMIT 1";
-    sqlite3_stmt *q = results_ask(db, sql, "ti", text, (int64_t)spread);
-    if (sqlite3_step(q) == SQLITE_ROW)
-        snprintf(other, size, "%s", (const char *)sqlite3_column_text(q, 0));
-    sqlite3_finalize(q);
+    QUERY q = query_ask(db, sql, "ti", text, (int64_t)spread);
+    const char *found;
+    if (query_row(q, "t", &found))
+        snprintf(other, size, "%s", found);
 }
 
 /* The points, the machine and this sweep; 0, or -EINVAL or -EIO with a sentence. */
@@ -154,9 +149,10 @@ static int sweep_run_enter(struct running *r, char *error, size_t size)
         "' at ' || json_extract(?1, '$.commit') || ', ' || json_extract(?1, '$.build') || "
         "', driver ' || json_extract(?1, '$.nvidia_driver')";
     char text[800] = "", other[800] = "";
-    sqlite3_stmt *q = results_ask(r->db, identity, "t", facts);
-    if (sqlite3_step(q) == SQLITE_ROW)
-        snprintf(text, sizeof text, "%s", (const char *)sqlite3_column_text(q, 0));
+    sqlite3_stmt *q = query_ask(r->db, identity, "t", facts);
+    const char *who_am_i;
+    if (query_row(q, "t", &who_am_i))
+        snprintf(text, sizeof text, "%s", who_am_i);
     sqlite3_finalize(q);
     sweep_run_find_other(r->db, r->how->whole != NULL, text, other, sizeof other);
     if (!*other && r->whole)
@@ -186,8 +182,7 @@ static int sweep_run_enter(struct running *r, char *error, size_t size)
         const struct sweep_point *p = &s->points[i];
         rc = results_do(r->db, "INSERT INTO point (key) VALUES (?1) ON CONFLICT DO NOTHING", "t",
                         p->key);
-        r->points[i] =
-            results_integer(r->db, 0, "SELECT id FROM point WHERE key = ?1", "t", p->key);
+        r->points[i] = query_integer(r->db, 0, "SELECT id FROM point WHERE key = ?1", "t", p->key);
         for (uint32_t k = 0; k < p->count && !rc; k++)
             rc = results_do(r->db, "INSERT INTO setting VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
                             "itt", r->points[i], p->settings[k].name, p->settings[k].value);
@@ -214,7 +209,7 @@ static int sweep_run_is_done(struct running *r, const struct sweep_job *j)
 {
     if (r->whole) {
         bound_begin(r->whole);
-        if (results_integer(
+        if (query_integer(
                 r->whole, 0,
                 "SELECT count(*) FROM job j JOIN point p ON p.id = j.point WHERE p.key = ?1 AND "
                 "repeat = ?2 AND NOT (?3 AND verdict IN ('failed', 'impossible') AND j.id NOT IN "
@@ -222,8 +217,8 @@ static int sweep_run_is_done(struct running *r, const struct sweep_job *j)
                 "tii", r->sweep->points[j->point].key, (int64_t)j->repeat, (int64_t)r->how->retry))
             return 1;
     }
-    return results_integer(r->db, 0, "SELECT count(*) FROM job WHERE point = ?1 AND repeat = ?2",
-                           "ii", r->points[j->point], (int64_t)j->repeat) > 0;
+    return query_integer(r->db, 0, "SELECT count(*) FROM job WHERE point = ?1 AND repeat = ?2",
+                         "ii", r->points[j->point], (int64_t)j->repeat) > 0;
 }
 
 /* What the command left, malloc'd; NULL where there is nothing. */
@@ -301,15 +296,15 @@ static int sweep_run_store(struct running *r, const struct sweep_job *j, const s
 static char *sweep_run_flatten(struct running *r, char *text)
 {
     char *flat = NULL;
-    sqlite3_stmt *q =
-        results_ask(r->db,
-                    "SELECT CASE WHEN json_valid(?1) THEN CASE WHEN json_extract(?1, '$.rows[0]') "
-                    "IS NULL THEN ?1 ELSE json_patch(json_remove(?1, '$.rows'), json_extract(?1, "
-                    "'$.rows[0]')) END END",
-                    "t", text);
-    if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) == SQLITE_TEXT)
-        flat = strdup((const char *)sqlite3_column_text(q, 0));
-    sqlite3_finalize(q);
+    QUERY q =
+        query_ask(r->db,
+                  "SELECT CASE WHEN json_valid(?1) THEN CASE WHEN json_extract(?1, '$.rows[0]') "
+                  "IS NULL THEN ?1 ELSE json_patch(json_remove(?1, '$.rows'), json_extract(?1, "
+                  "'$.rows[0]')) END END",
+                  "t", text);
+    const char *object;
+    if (query_row(q, "t", &object) && *object)
+        flat = strdup(object);
     free(text);
     return flat;
 }
@@ -372,13 +367,11 @@ static void sweep_run_progress(struct running *r, const struct sweep_job *j, con
     double ms = NAN;
     if (r->how->quiet)
         return;
-    sqlite3_stmt *q = results_ask(
+    QUERY q = query_ask(
         r->db,
         "SELECT ms FROM jobs WHERE point = ?1 AND repeat = ?2 AND job IN (SELECT job FROM sample)",
         "ii", r->points[j->point], (int64_t)j->repeat);
-    if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL)
-        ms = sqlite3_column_double(q, 0);
-    sqlite3_finalize(q);
+    query_row(q, "d", &ms);
     sweep_run_say_time(left, sweep_run_left(r));
     fprintf(stderr, "%u/%u %s: ", r->done, r->count, r->sweep->points[j->point].label);
     if (!strcmp(verdict, "right") || !strcmp(verdict, "unchecked"))
@@ -453,16 +446,14 @@ static void sweep_run_weigh(const char *path, double *ideal, double *exposed)
     *ideal = *exposed = NAN;
     if (trace_open(&db, path, error, sizeof error))
         return;
-    sqlite3_stmt *q = results_ask(db,
-                                  "SELECT (SELECT avg(1.0 * ideal_ns / slowest_ns) FROM launches "
-                                  "WHERE (SELECT told FROM launch_spread)), (SELECT 1.0 * "
-                                  "sum(comm_only) / sum(end - start) FROM launch_rank)",
-                                  "");
-    if (sqlite3_step(q) == SQLITE_ROW && !trace_damage()) {
-        if (sqlite3_column_type(q, 0) != SQLITE_NULL) /* launches that differ too much have none */
-            *ideal = sqlite3_column_double(q, 0);
-        *exposed = sqlite3_column_double(q, 1);
-    }
+    sqlite3_stmt *q = query_ask(db,
+                                "SELECT (SELECT avg(1.0 * ideal_ns / slowest_ns) FROM launches "
+                                "WHERE (SELECT told FROM launch_spread)), (SELECT 1.0 * "
+                                "sum(comm_only) / sum(end - start) FROM launch_rank)",
+                                "");
+    /* launches that differ too much have no ideal */
+    if (query_row(q, "dd", ideal, exposed) && trace_damage())
+        *ideal = *exposed = NAN;
     sqlite3_finalize(q);
     sqlite3_close(db);
 }
@@ -476,8 +467,8 @@ static int sweep_run_trace(struct running *r, uint32_t point, int *stopped)
     char path[4200];
     double ideal, exposed;
     if (!p->traced || p->impossible ||
-        results_integer(r->db, 0, "SELECT count(*) FROM trace WHERE point = ?1", "i",
-                        r->points[point]))
+        query_integer(r->db, 0, "SELECT count(*) FROM trace WHERE point = ?1", "i",
+                      r->points[point]))
         return 0;
     snprintf(path, sizeof path, "%s.traces", r->how->out);
     mkdir(path, 0777);
@@ -540,10 +531,9 @@ static int sweep_run_say(struct running *r, int rc, int over, uint32_t before, u
 {
     uint32_t jobs = before + r->right + r->wrong + r->failed + r->impossible;
     /* those from before count, too: what went wrong then is not right now */
-    int64_t wrong =
-        results_integer(r->db, 0, "SELECT count(*) FROM job WHERE verdict = 'wrong'", "");
+    int64_t wrong = query_integer(r->db, 0, "SELECT count(*) FROM job WHERE verdict = 'wrong'", "");
     int64_t failed =
-        results_integer(r->db, 0, "SELECT count(*) FROM job WHERE verdict = 'failed'", "");
+        query_integer(r->db, 0, "SELECT count(*) FROM job WHERE verdict = 'failed'", "");
     char how[256];
     snprintf(how, sizeof how, "%s",
              rc == -EINTR ? "interrupted"
@@ -605,10 +595,9 @@ int sweep_run(struct sweep *s, const struct sweep_how *how)
     }
     if (!rc && (rc = sweep_run_enter(&r, error, sizeof error)))
         status = rc == -EINVAL ? STATUS_USAGE : STATUS_FAILED;
-    if (!rc && !mkdtemp(r.folder)) {
-        rc = -errno;
-        snprintf(error, sizeof error, "no folder could be made in /tmp: %s", strerror(errno));
-    }
+    if (!rc && !mkdtemp(r.folder))
+        rc = mk_fail(-errno, error, sizeof error, "no folder could be made in /tmp: %s",
+                     strerror(errno));
     if (rc) {
         fprintf(stderr, "mkernel sweep: %s\n", error);
         sqlite3_close(r.db);

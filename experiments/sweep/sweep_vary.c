@@ -1,6 +1,7 @@
 /* What a sweep is made of, in memory, and the short way to say it: --vary. */
 #include "experiments/sweep/sweep.h"
 #include "core/grow.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -113,18 +114,16 @@ static int sweep_vary_axis(struct sweep *s, struct sweep_axis *a, const char *te
                            char *error, size_t size)
 {
     const char *equal = memchr(text, '=', length), *end = text + length;
-    if (!equal || equal == text || equal + 1 == end) {
-        snprintf(error, size, "--vary: '%.*s' is not NAME=VALUE:VALUE", (int)length, text);
-        return -EINVAL;
-    }
+    if (!equal || equal == text || equal + 1 == end)
+        return mk_fail(-EINVAL, error, size, "--vary: '%.*s' is not NAME=VALUE:VALUE", (int)length,
+                       text);
     *a = (struct sweep_axis){.name = sweep_keep(s, text, (size_t)(equal - text))};
     for (const char *p = equal + 1; a->name && p <= end;) {
         const char *colon = memchr(p, ':', (size_t)(end - p));
         const char *stop = colon ? colon : end;
-        if (stop == p) {
-            snprintf(error, size, "--vary: '%.*s' has an empty value", (int)length, text);
-            return -EINVAL;
-        }
+        if (stop == p)
+            return mk_fail(-EINVAL, error, size, "--vary: '%.*s' has an empty value", (int)length,
+                           text);
         const char *value = sweep_keep(s, p, (size_t)(stop - p));
         int rc = value ? sweep_add_value(s, a, value) : -ENOMEM;
         if (rc == -EINVAL)
@@ -147,14 +146,10 @@ int sweep_vary(struct sweep *s, const char *text, char *error, size_t size)
         int rc = sweep_vary_axis(s, &axis, p, length, error, size);
         if (rc)
             return rc;
-        if (sweep_vary_find(&seen, axis.name)) {
-            snprintf(error, size, "--vary: %s is there twice", axis.name);
-            return -EINVAL;
-        }
-        if (!sweep_add_axis(&seen, axis.name)) {
-            snprintf(error, size, "--vary: more than %u names", SWEEP_SETTINGS);
-            return -EINVAL;
-        }
+        if (sweep_vary_find(&seen, axis.name))
+            return mk_fail(-EINVAL, error, size, "--vary: %s is there twice", axis.name);
+        if (!sweep_add_axis(&seen, axis.name))
+            return mk_fail(-EINVAL, error, size, "--vary: more than %u names", SWEEP_SETTINGS);
         int anywhere = 0; /* a block that has no such setting stays without, if another has */
         for (uint32_t i = 0; i < s->vary.count; i++)
             anywhere |= sweep_vary_find(&s->vary.list[i], axis.name) != NULL;
@@ -166,10 +161,8 @@ int sweep_vary(struct sweep *s, const char *text, char *error, size_t size)
             if (!old && anywhere)
                 continue;
             old = old ? old : sweep_add_axis(&s->vary.list[i], axis.name);
-            if (!old) {
-                snprintf(error, size, "--vary: more than %u names", SWEEP_SETTINGS);
-                return -EINVAL;
-            }
+            if (!old)
+                return mk_fail(-EINVAL, error, size, "--vary: more than %u names", SWEEP_SETTINGS);
             *old = axis;
         }
         if (!p[length])

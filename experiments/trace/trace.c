@@ -1,5 +1,7 @@
 /* `mkernel trace`: reports on a trace file. */
+#include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
+#include "core/sentence.h"
 #include "experiments/common/gnuplot.h"
 #include "experiments/common/nearest.h"
 #include "experiments/common/options.h"
@@ -11,9 +13,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* Everything that any subcommand takes. */
@@ -107,64 +107,52 @@ static const struct option_table plot_table = {
     .examples =
         "  mkernel trace plot run.db --launch 3 --out timeline.svg\n  mkernel trace plot run.db "
         "--kind overlap --out overlap.png\n"};
-static int trace_refuse(const char *name, const char *sentence)
-{
-    fprintf(stderr, "mkernel trace %s: %s\n", name, sentence);
-    return STATUS_USAGE;
-}
-
-static int trace_fail(const char *name, const char *sentence)
-{
-    fprintf(stderr, "mkernel trace %s: %s\n", name, sentence);
-    return STATUS_FAILED;
-}
-
 /* 0, or -EBADMSG with a sentence where a query met damage: what it gave is not all. */
 static int trace_check_damage(char *error, size_t size)
 {
     if (!trace_damage())
         return 0;
-    snprintf(error, size, "the trace is damaged, and this is not all of it: %s", trace_damage());
-    return -EBADMSG;
+    return mk_fail(-EBADMSG, error, size, "the trace is damaged, and this is not all of it: %s",
+                   trace_damage());
 }
 
 static int trace_run_summary(struct asked *a, struct options_found *f, char *error, size_t size)
 {
     sqlite3 *db;
     if (trace_open(&db, f->words[0], error, size))
-        return trace_refuse("summary", error);
+        return STATUS_USAGE;
     int rc = a->json ? trace_report_json(db, stdout, error, size)
                      : trace_report_summary(db, stdout, error, size);
     rc = rc ? rc : trace_check_damage(error, size);
     sqlite3_close(db);
-    return rc ? trace_fail("summary", error) : STATUS_DONE;
+    return rc ? STATUS_FAILED : STATUS_DONE;
 }
 
 static int trace_run_why(struct asked *a, struct options_found *f, char *error, size_t size)
 {
     sqlite3 *db;
     if (trace_open(&db, f->words[0], error, size))
-        return trace_refuse("why", error);
+        return STATUS_USAGE;
     int rc = trace_report_why(db, a->launch, a->json, stdout, error, size), none = rc == -ERANGE;
     rc = rc ? rc : trace_check_damage(error, size);
     sqlite3_close(db);
-    return none ? trace_refuse("why", error) : rc ? trace_fail("why", error) : STATUS_DONE;
+    return none ? STATUS_USAGE : rc ? STATUS_FAILED : STATUS_DONE;
 }
 
 static int trace_run_diff(struct asked *a, struct options_found *f, char *error, size_t size)
 {
     sqlite3 *one, *two;
     if (trace_open(&one, f->words[0], error, size))
-        return trace_refuse("diff", error);
+        return STATUS_USAGE;
     if (trace_open(&two, f->words[1], error, size)) {
         sqlite3_close(one);
-        return trace_refuse("diff", error);
+        return STATUS_USAGE;
     }
     int rc = trace_report_diff(one, two, stdout, error, size);
     rc = rc ? rc : trace_check_damage(error, size);
     sqlite3_close(one);
     sqlite3_close(two);
-    return rc ? trace_fail("diff", error) : STATUS_DONE;
+    return rc ? STATUS_FAILED : STATUS_DONE;
 }
 
 static int trace_run_export(struct asked *a, struct options_found *f, char *error, size_t size)
@@ -177,26 +165,25 @@ static int trace_run_export(struct asked *a, struct options_found *f, char *erro
                                 .launch = a->launch};
     int64_t begin, end;
     if (what.to < what.from)
-        return trace_refuse("export", "--to lies before --from");
+        return mk_fail(STATUS_USAGE, error, size, "--to lies before --from");
     if (!a->out && isatty(STDOUT_FILENO))
-        return trace_refuse("export", "it writes megabytes of JSON, and standard output is a "
-                                      "terminal: --out FILE, or a pipe");
-    if (output_same(a->out, f->words[0])) {
-        snprintf(error, size, "--out %s is the trace itself", a->out);
-        return trace_refuse("export", error);
-    }
+        return mk_fail(STATUS_USAGE, error, size,
+                       "it writes megabytes of JSON, and standard output is a "
+                       "terminal: --out FILE, or a pipe");
+    if (output_same(a->out, f->words[0]))
+        return mk_fail(STATUS_USAGE, error, size, "--out %s is the trace itself", a->out);
     if (trace_output_check(a->out, error, size) || trace_open(&db, f->words[0], error, size))
-        return trace_refuse("export", error);
-    int64_t ranks = trace_integer(db, "SELECT count(*) FROM rank", 0);
+        return STATUS_USAGE;
+    int64_t ranks = query_integer(db, 0, "SELECT count(*) FROM rank", "");
     if (what.rank >= ranks) {
         snprintf(error, size, "there is no rank %lld; the trace has ranks 0 to %lld",
                  (long long)what.rank, (long long)ranks - 1);
         sqlite3_close(db);
-        return trace_refuse("export", error);
+        return STATUS_USAGE;
     }
     if (a->launch && trace_launch(db, a->launch, &begin, &end, error, size)) {
         sqlite3_close(db);
-        return trace_refuse("export", error);
+        return STATUS_USAGE;
     }
     if (a->launch) { /* what it did lies in its time */
         what.from = (uint64_t)begin > what.from ? (uint64_t)begin : what.from;
@@ -211,7 +198,7 @@ static int trace_run_export(struct asked *a, struct options_found *f, char *erro
         rc = trace_output_close(&o, trace_check_damage(error, size), error, size);
     }
     sqlite3_close(db);
-    return rc ? trace_fail("export", error) : STATUS_DONE;
+    return rc ? STATUS_FAILED : STATUS_DONE;
 }
 
 static void trace_print_field(const char *text, int csv)
@@ -257,17 +244,16 @@ static int trace_run_query(sqlite3 *db, const char *sql, int csv, char *error, s
     }
     if (sqlite3_errcode(db) == SQLITE_OK || sqlite3_errcode(db) == SQLITE_DONE)
         return 0;
-    snprintf(error, size, "%s", sqlite3_errmsg(db));
-    return -EINVAL;
+    return mk_fail(-EINVAL, error, size, "%s", sqlite3_errmsg(db));
 }
 
 static int trace_run_sql(struct asked *a, struct options_found *f, char *error, size_t size)
 {
     sqlite3 *db;
     if (f->word_count > 1 && !*f->words[1])
-        return trace_refuse("sql", "the query is empty");
+        return mk_fail(STATUS_USAGE, error, size, "the query is empty");
     if (trace_open(&db, f->words[0], error, size))
-        return trace_refuse("sql", error);
+        return STATUS_USAGE;
     const char *list =
         "SELECT type, name, (SELECT group_concat(name, ' ') FROM pragma_table_info(m.name)) AS "
         "columns FROM"
@@ -277,7 +263,7 @@ static int trace_run_sql(struct asked *a, struct options_found *f, char *error, 
         bound_end(db);
     int rc = trace_run_query(db, f->word_count > 1 ? f->words[1] : list, a->csv, error, size);
     sqlite3_close(db);
-    return rc ? trace_refuse("sql", error) : STATUS_DONE;
+    return rc ? STATUS_USAGE : STATUS_DONE;
 }
 
 static int trace_run_plot(struct asked *a, struct options_found *f, char *error, size_t size)
@@ -285,7 +271,7 @@ static int trace_run_plot(struct asked *a, struct options_found *f, char *error,
     sqlite3 *db;
     const char *out = a->out ? a->out : "trace.png";
     if (gnuplot_check_path("--out", out, error, size))
-        return trace_refuse("plot", error);
+        return STATUS_USAGE;
     const struct option_table *t = &plot_table;
     const struct trace_plot_part part = {
         .launch = a->launch,
@@ -295,18 +281,19 @@ static int trace_run_plot(struct asked *a, struct options_found *f, char *error,
         .to = options_given(t, f, "to") ? a->to : UINT64_MAX,
     };
     if (part.to <= part.from)
-        return trace_refuse("plot", "--to does not lie behind --from");
+        return mk_fail(STATUS_USAGE, error, size, "--to does not lie behind --from");
     if (a->kind == TRACE_PLOT_OVERLAP && (part.role >= 0 || part.from || options_given(t, f, "to")))
-        return trace_refuse("plot", "--role, --from and --to go with --kind timeline");
+        return mk_fail(STATUS_USAGE, error, size,
+                       "--role, --from and --to go with --kind timeline");
     if ((!a->script && trace_output_check(out, error, size)) ||
         trace_open(&db, f->words[0], error, size))
-        return trace_refuse("plot", error);
+        return STATUS_USAGE;
     int rc = a->script ? trace_plot_script(db, a->kind, &part, out, stdout, error, size)
                        : trace_plot(db, a->kind, &part, out, error, size);
     sqlite3_close(db);
     if (rc == -ERANGE)
-        return trace_refuse("plot", error);
-    return rc ? trace_fail("plot", error) : STATUS_DONE;
+        return STATUS_USAGE;
+    return rc ? STATUS_FAILED : STATUS_DONE;
 }
 
 static const struct {
@@ -340,7 +327,7 @@ static void trace_print_help(void)
 int command_trace(int argc, char **argv)
 {
     const char *names[COMMANDS];
-    char error[512] = "";
+    char error[512] = "", name[32], near[NEAREST_TEXT];
     trace_watch_damage();
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of write */
     if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
@@ -353,30 +340,18 @@ int command_trace(int argc, char **argv)
         names[i] = commands[i].name;
         if (strcmp(argv[1], names[i]))
             continue;
-        if (options_parse(commands[i].table, argc - 1, argv + 1, &a, &f, error, sizeof error)) {
-            size_t used = strlen(error);
-            snprintf(error + used, sizeof error - used, "; `mkernel trace %s --help` tells more",
-                     names[i]);
-            return trace_refuse(names[i], error);
-        }
-        if (f.help) {
-            options_help(commands[i].table, stdout);
-            return STATUS_DONE;
-        }
-        if (f.word_count < commands[i].words || f.word_count > commands[i].most) {
-            snprintf(error, sizeof error, "it takes %s; `mkernel trace %s --help` tells more",
-                     commands[i].missing, names[i]);
-            return trace_refuse(names[i], error);
-        }
-        return commands[i].run(&a, &f, error, sizeof error);
+        snprintf(name, sizeof name, "trace %s", names[i]);
+        int ends = command_options(name, commands[i].table, 8, argc - 1, argv + 1, &a, &f);
+        if (ends >= 0)
+            return ends;
+        if (f.word_count < commands[i].words || f.word_count > commands[i].most)
+            return command_refuse(name, "it takes %s", commands[i].missing);
+        int status = commands[i].run(&a, &f, error, sizeof error);
+        return status ? command_say(name, status, "%s", error) : status;
     }
-    const char *near = argc > 1 ? nearest_word(argv[1], names, COMMANDS) : NULL;
     if (argc < 2)
-        fprintf(stderr, "mkernel trace: which report? summary, why, diff, export, sql or plot; "
-                        "`mkernel trace --help` tells more\n");
-    else
-        fprintf(stderr,
-                "mkernel trace: there is no report %s%s%s%s; `mkernel trace --help` lists them\n",
-                argv[1], near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
-    return STATUS_USAGE;
+        return command_refuse("trace", "which report? summary, why, diff, export, sql or plot");
+    return command_say("trace", STATUS_USAGE,
+                       "there is no report %s%s; `mkernel trace --help` lists them", argv[1],
+                       nearest_hint(near, argv[1], "", names, COMMANDS));
 }

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "tracer/query.h"
 #include "tracer/reader.h"
 
 /* The reports. They print to `out` and return 0, or -errno with one sentence in `error`. */
@@ -43,13 +44,6 @@ int trace_plot(sqlite3 *db, enum trace_plot_kind kind, const struct trace_plot_p
 /* The gnuplot script that draws into `path`: for tests, and for users that want another picture. */
 int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, const struct trace_plot_part *part,
                       const char *path, FILE *out, char *error, size_t error_size);
-
-/* Prepares a query; NULL with *rc and a sentence where it cannot be. Arguments are bound as ?1,
- * ?2. */
-sqlite3_stmt *trace_query(sqlite3 *db, const char *sql, int64_t one, int64_t two);
-/* The first column of the first row; `missing` where there is none, or it is NULL. */
-int64_t trace_integer(sqlite3 *db, const char *sql, int64_t missing);
-double trace_real(sqlite3 *db, const char *sql, double missing);
 
 /* The time of a launch. 0, or -ERANGE with a sentence where there is no such launch. */
 int trace_launch(sqlite3 *db, uint64_t launch, int64_t *start, int64_t *end, char *error,

@@ -2,6 +2,7 @@
  * by name. */
 #include "experiments/trace/trace_cli.h"
 #include "core/sorted.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <math.h>
@@ -51,33 +52,32 @@ static void trace_diff_print_row(FILE *out, const struct trace_figure *f)
 
 static void trace_diff_print_run(FILE *out, const char *side, sqlite3 *db)
 {
-    sqlite3_stmt *q =
-        trace_query(db,
-                    "SELECT op || ' ' || shape || ': ' || source || ', ' || executor || ' "
-                    "executor, ' || nodes ||"
-                    " CASE nodes WHEN 1 THEN ' node x ' ELSE ' nodes x ' END || gpus || CASE gpus "
-                    "WHEN 1 THEN ' rank' "
-                    "ELSE ' ranks' END || CASE WHEN dropped THEN ', ' || dropped || ' DROPPED'"
-                    " ELSE '' END FROM run",
-                    0, 0);
-    if (sqlite3_step(q) == SQLITE_ROW)
-        fprintf(out, "%s  %s\n", side, (const char *)sqlite3_column_text(q, 0));
-    sqlite3_finalize(q);
+    QUERY q =
+        query_ask(db,
+                  "SELECT op || ' ' || shape || ': ' || source || ', ' || executor || ' "
+                  "executor, ' || nodes ||"
+                  " CASE nodes WHEN 1 THEN ' node x ' ELSE ' nodes x ' END || gpus || CASE gpus "
+                  "WHEN 1 THEN ' rank' "
+                  "ELSE ' ranks' END || CASE WHEN dropped THEN ', ' || dropped || ' DROPPED'"
+                  " ELSE '' END FROM run",
+                  "");
+    const char *run;
+    if (query_row(q, "t", &run))
+        fprintf(out, "%s  %s\n", side, run);
 }
 
 /* Launch i against launch i: the ratio's median and range say whether a difference is there in
  * every launch. */
 static int trace_diff_print_launches(FILE *out, sqlite3 *a, sqlite3 *b)
 {
-    int64_t room = trace_integer(a, "SELECT count(*) FROM launches", 0), n = 0;
+    int64_t room = query_integer(a, 0, "SELECT count(*) FROM launches", ""), n = 0;
     double *ratio = malloc((size_t)(room + 1) * sizeof *ratio);
-    sqlite3_stmt *p = trace_query(a, "SELECT slowest_ns FROM launches ORDER BY launch", 0, 0);
-    sqlite3_stmt *q = trace_query(b, "SELECT slowest_ns FROM launches ORDER BY launch", 0, 0);
-    while (ratio && n < room && sqlite3_step(p) == SQLITE_ROW && sqlite3_step(q) == SQLITE_ROW)
-        if (sqlite3_column_double(p, 0) > 0)
-            ratio[n++] = sqlite3_column_double(q, 0) / sqlite3_column_double(p, 0);
-    sqlite3_finalize(p);
-    sqlite3_finalize(q);
+    QUERY p = query_ask(a, "SELECT slowest_ns FROM launches ORDER BY launch", "");
+    QUERY q = query_ask(b, "SELECT slowest_ns FROM launches ORDER BY launch", "");
+    double one, two;
+    while (ratio && n < room && query_row(p, "d", &one) && query_row(q, "d", &two))
+        if (one > 0)
+            ratio[n++] = two / one;
     if (n) {
         mk_sort(ratio, (size_t)n);
         fprintf(out,
@@ -92,14 +92,10 @@ static int trace_diff_print_launches(FILE *out, sqlite3 *a, sqlite3 *b)
 int trace_report_diff(sqlite3 *a, sqlite3 *b, FILE *out, char *error, size_t size)
 {
     const char *what = "SELECT op || ' ' || shape || ' on ' || nodes || ' x ' || gpus FROM run";
-    sqlite3_stmt *p = trace_query(a, what, 0, 0), *q = trace_query(b, what, 0, 0);
-    const char *one =
-        sqlite3_step(p) == SQLITE_ROW ? (const char *)sqlite3_column_text(p, 0) : NULL;
-    const char *two =
-        sqlite3_step(q) == SQLITE_ROW ? (const char *)sqlite3_column_text(q, 0) : NULL;
-    int same = one && two && !strcmp(one, two);
-    sqlite3_finalize(p);
-    sqlite3_finalize(q);
+    QUERY p = query_ask(a, what, "");
+    QUERY q = query_ask(b, what, "");
+    const char *one, *two;
+    int same = query_row(p, "t", &one) && query_row(q, "t", &two) && !strcmp(one, two);
     trace_diff_print_run(out, "A", a);
     trace_diff_print_run(out, "B", b);
     if (!same)
@@ -122,9 +118,7 @@ int trace_report_diff(sqlite3 *a, sqlite3 *b, FILE *out, char *error, size_t siz
     free(figures);
     if (rc)
         snprintf(error, size, "out of memory");
-    else if (fflush(out) != 0) {
-        snprintf(error, size, "cannot write the comparison: %s", strerror(errno));
-        rc = -EIO;
-    }
+    else if (fflush(out) != 0)
+        rc = mk_fail(-EIO, error, size, "cannot write the comparison: %s", strerror(errno));
     return rc;
 }

@@ -40,11 +40,11 @@ void trace_json_us(struct trace_json *j, const char *name, int64_t ns)
             (int64_t)(us * 1000.0) < ns ? "1" : "");
 }
 
-const char *trace_json_text(sqlite3_stmt *q, int column)
+void trace_json_slice(struct trace_json *j, int64_t rank, int64_t tid, int64_t start, int64_t end)
 {
-    /* NULL in a damaged file too */
-    const char *text = (const char *)sqlite3_column_text(q, column);
-    return text ? text : "";
+    trace_json_begin(j, 'X', rank, tid);
+    trace_json_us(j, "ts", start);
+    trace_json_us(j, "dur", end - start);
 }
 
 static void trace_export_name_it(struct trace_json *j, int64_t rank, int64_t tid, const char *of,
@@ -75,133 +75,107 @@ static int64_t trace_export_place_of(int64_t track, int lane)
 static void trace_export_write_names(struct trace_json *j, sqlite3 *db,
                                      const struct trace_export *what)
 {
-    sqlite3_stmt *q = trace_query(db,
-                                  "SELECT kind, id, rank, name, first_event IS NOT NULL, (SELECT "
-                                  "o.name FROM role o WHERE o.id = role)"
-                                  " FROM track ORDER BY id",
-                                  0, 0);
-    while (sqlite3_step(q) == SQLITE_ROW) {
-        int64_t rank = sqlite3_column_int64(q, 2), id = sqlite3_column_int64(q, 1);
-        int is_rank = !strcmp(trace_json_text(q, 0), "rank");
-        if ((what->rank >= 0 && rank != what->rank) || (!is_rank && !sqlite3_column_int(q, 4)))
+    QUERY q = query_ask(db,
+                        "SELECT kind, id, rank, name, first_event IS NOT NULL, (SELECT "
+                        "o.name FROM role o WHERE o.id = role) FROM track ORDER BY id",
+                        "");
+    long long id, rank, has_events;
+    const char *kind, *text, *role;
+    while (query_row(q, "tiitit", &kind, &id, &rank, &text, &has_events, &role)) {
+        char name[128] = "launches";
+        int is_rank = !strcmp(kind, "rank");
+        if ((what->rank >= 0 && rank != what->rank) || (!is_rank && !has_events))
             continue;
-        char name[128];
-        if (is_rank) {
-            trace_export_name_it(j, rank, 0, "process", trace_json_text(q, 3), rank);
-            trace_json_thread(j, rank, id, trace_export_place_of(id, 0), "launches");
-        } else {
-            snprintf(name, sizeof name, "%s %s", trace_json_text(q, 5), trace_json_text(q, 3));
-            trace_json_thread(j, rank, id, trace_export_place_of(id, 0), name);
-        }
+        if (is_rank)
+            trace_export_name_it(j, rank, 0, "process", text, rank);
+        else
+            snprintf(name, sizeof name, "%s %s", role, text);
+        trace_json_thread(j, rank, id, trace_export_place_of(id, 0), name);
     }
-    sqlite3_finalize(q);
 }
 
 static void trace_export_write_launches(struct trace_json *j, sqlite3 *db,
                                         const struct trace_export *what)
 {
-    sqlite3_stmt *q =
-        trace_query(db,
-                    "SELECT r.launch, r.rank, t.id, r.start, r.end, l.epoch, l.plan, "
-                    "r.compute_only, r.both, r.comm_only, r.idle FROM launch_rank r"
-                    " JOIN launch l ON l.id = r.launch JOIN track t ON t.rank = r.rank AND "
-                    "t.kind = 'rank' WHERE ?1 < 0 OR r.launch = ?1"
-                    " ORDER BY r.rank, r.start",
-                    trace_json_launch(what), 0);
-    while (sqlite3_step(q) == SQLITE_ROW) {
-        static const char *const names[] = {
-            "epoch", "plan", "compute only ns", "both ns", "communication only ns", "idle ns"};
-        int64_t rank = sqlite3_column_int64(q, 1), start = sqlite3_column_int64(q, 3),
-                end = sqlite3_column_int64(q, 4);
+    static const char *const names[] = {
+        "epoch", "plan", "compute only ns", "both ns", "communication only ns", "idle ns"};
+    QUERY q = query_ask(db,
+                        "SELECT r.launch, r.rank, t.id, r.start, r.end, l.epoch, l.plan, "
+                        "r.compute_only, r.both, r.comm_only, r.idle FROM launch_rank r"
+                        " JOIN launch l ON l.id = r.launch JOIN track t ON t.rank = r.rank AND "
+                        "t.kind = 'rank' WHERE ?1 < 0 OR r.launch = ?1 ORDER BY r.rank, r.start",
+                        "i", trace_json_launch(what));
+    long long launch, rank, tid, start, end, v[6];
+    while (query_row(q, "iiiiiiiiiii", &launch, &rank, &tid, &start, &end, &v[0], &v[1], &v[2],
+                     &v[3], &v[4], &v[5])) {
         if ((what->rank >= 0 && rank != what->rank) || end < (int64_t)what->from ||
             start > trace_json_to(what) || start < 0 || end < start)
             continue;
-        trace_json_begin(j, 'X', rank, sqlite3_column_int64(q, 2));
-        trace_json_us(j, "ts", start);
-        trace_json_us(j, "dur", end - start);
-        fprintf(j->out, ",\"cat\":\"launch\",\"name\":\"launch %lld\",\"args\":{",
-                (long long)sqlite3_column_int64(q, 0));
+        trace_json_slice(j, rank, tid, start, end);
+        fprintf(j->out, ",\"cat\":\"launch\",\"name\":\"launch %lld\",\"args\":{", launch);
         for (int i = 0; i < 6; i++)
-            fprintf(j->out, "%s\"%s\":%lld", i ? "," : "", names[i],
-                    (long long)sqlite3_column_int64(q, 5 + i));
+            fprintf(j->out, "%s\"%s\":%lld", i ? "," : "", names[i], v[i]);
         fputs("}}", j->out);
     }
-    sqlite3_finalize(q);
 }
 
-enum {
-    E_START,
-    E_NS,
-    E_KIND,
-    E_CAUSE,
-    E_ARGUMENT,
-    E_PEER,
-    E_FLAG,
-    E_ID,
-    E_SLAB,
-    E_ROW,
-    E_COL,
-    E_ROWS,
-    E_COLS,
-    E_OWNER,
-    E_NUMBER
+/* An event, and what its argument is: of a tile its place, of a chunk whose it is. */
+struct event {
+    long long start, ns, kind, argument, peer, id, slab, row, col, rows, cols, owner, number;
+    const char *cause, *flag;
 };
+
+static int trace_export_next(sqlite3_stmt *q, struct event *e)
+{
+    return query_row(q, "iiitiotioiiiioi", &e->start, &e->ns, &e->kind, &e->cause, &e->argument,
+                     &e->peer, &e->flag, &e->id, &e->slab, &e->row, &e->col, &e->rows, &e->cols,
+                     &e->owner, &e->number);
+}
 
 /* What Perfetto shows in a slice: a tile's shard and its first row and column there, a chunk's
  * owner and number. */
-static void trace_export_event_name(char name[96], sqlite3_stmt *q, const char *kind)
+static void trace_export_event_name(char name[96], const struct event *e, const char *kind)
 {
     if (!strcmp(kind, "wait"))
-        snprintf(name, 96, "wait %.80s", trace_json_text(q, E_CAUSE));
-    else if (sqlite3_column_type(q, E_SLAB) != SQLITE_NULL)
-        snprintf(name, 96, "tile %lld: shard %lld, row %lld, column %lld",
-                 (long long)sqlite3_column_int64(q, E_ARGUMENT),
-                 (long long)sqlite3_column_int64(q, E_SLAB),
-                 (long long)sqlite3_column_int64(q, E_ROW),
-                 (long long)sqlite3_column_int64(q, E_COL));
-    else if (sqlite3_column_type(q, E_OWNER) != SQLITE_NULL)
-        snprintf(name, 96, "%s chunk %lld of rank %lld", kind,
-                 (long long)sqlite3_column_int64(q, E_NUMBER),
-                 (long long)sqlite3_column_int64(q, E_OWNER));
+        snprintf(name, 96, "wait %.80s", e->cause);
+    else if (e->slab != QUERY_NONE)
+        snprintf(name, 96, "tile %lld: shard %lld, row %lld, column %lld", e->argument, e->slab,
+                 e->row, e->col);
+    else if (e->owner != QUERY_NONE)
+        snprintf(name, 96, "%s chunk %lld of rank %lld", kind, e->number, e->owner);
     else
         snprintf(name, 96, "%s", kind);
 }
 
-static void trace_export_write_event(struct trace_json *j, sqlite3_stmt *q, int64_t rank,
+static void trace_export_write_event(struct trace_json *j, const struct event *e, int64_t rank,
                                      int64_t track)
 {
     static const char *const kinds[] = {"none", "launch", "tile",    "wait",
                                         "copy", "signal", "command", "reduce"};
+    static const char *const arguments[] = {"chunk", "epoch", "tile",    "flag",
+                                            "chunk", "flag",  "command", "chunk"};
+    const char *kind = kinds[e->kind & 7];
     char name[96];
-    int kind = sqlite3_column_int(q, E_KIND),
-        instant = sqlite3_column_int64(q, E_NS) == 0 && (kind == 1 || kind == 5);
-    trace_json_begin(j, instant ? 'i' : 'X', rank, track);
-    trace_json_us(j, "ts", sqlite3_column_int64(q, E_START));
-    if (instant)
+    if (e->ns == 0 && (e->kind == 1 || e->kind == 5)) {
+        trace_json_begin(j, 'i', rank, track);
+        trace_json_us(j, "ts", e->start);
         fputs(",\"s\":\"t\"", j->out);
-    else
-        trace_json_us(j, "dur", sqlite3_column_int64(q, E_NS));
-    fprintf(j->out, ",\"cat\":\"%s\",\"name\":", kinds[kind & 7]);
-    trace_export_event_name(name, q, kinds[kind & 7]);
-    trace_json_string(j->out, name);
-    fprintf(j->out, ",\"args\":{\"%s\":%lld",
-            kind == 1                ? "epoch"
-            : kind == 2              ? "tile"
-            : kind == 3 || kind == 5 ? "flag"
-            : kind == 6              ? "command"
-                                     : "chunk",
-            (long long)sqlite3_column_int64(q, E_ARGUMENT));
-    if (sqlite3_column_type(q, E_PEER) != SQLITE_NULL)
-        fprintf(j->out, ",\"peer\":%lld", (long long)sqlite3_column_int64(q, E_PEER));
-    if (sqlite3_column_type(q, E_SLAB) != SQLITE_NULL)
-        fprintf(j->out, ",\"rows\":%lld,\"columns\":%lld",
-                (long long)sqlite3_column_int64(q, E_ROWS),
-                (long long)sqlite3_column_int64(q, E_COLS));
-    if (*trace_json_text(q, E_FLAG)) {
-        fputs(",\"for\":", j->out);
-        trace_json_string(j->out, trace_json_text(q, E_FLAG));
+    } else {
+        trace_json_slice(j, rank, track, e->start, e->start + e->ns);
     }
-    fprintf(j->out, ",\"event\":%lld}}", (long long)sqlite3_column_int64(q, E_ID));
+    fprintf(j->out, ",\"cat\":\"%s\",\"name\":", kind);
+    trace_export_event_name(name, e, kind);
+    trace_json_string(j->out, name);
+    fprintf(j->out, ",\"args\":{\"%s\":%lld", arguments[e->kind & 7], e->argument);
+    if (e->peer != QUERY_NONE)
+        fprintf(j->out, ",\"peer\":%lld", e->peer);
+    if (e->slab != QUERY_NONE)
+        fprintf(j->out, ",\"rows\":%lld,\"columns\":%lld", e->rows, e->cols);
+    if (*e->flag) {
+        fputs(",\"for\":", j->out);
+        trace_json_string(j->out, e->flag);
+    }
+    fprintf(j->out, ",\"event\":%lld}}", e->id);
 }
 
 int64_t trace_json_tid(const struct trace_json *j, int64_t event, int64_t track)
@@ -231,10 +205,9 @@ static int trace_export_move(struct trace_json *j, int64_t event, int64_t tid)
 static int trace_export_overlap(sqlite3_stmt *q, int64_t track)
 {
     sqlite3_bind_int64(q, 1, track);
-    int64_t end = INT64_MIN;
+    long long start, ns, end = INT64_MIN;
     int found = 0;
-    while (!found && sqlite3_step(q) == SQLITE_ROW) {
-        int64_t start = sqlite3_column_int64(q, 0), ns = sqlite3_column_int64(q, 1);
+    while (!found && query_row(q, "ii", &start, &ns)) {
         found = ns > 0 && start < end;
         end = start + ns > end ? start + ns : end;
     }
@@ -243,13 +216,12 @@ static int trace_export_overlap(sqlite3_stmt *q, int64_t track)
 }
 
 /* The thread of an event of a track in which some overlap: copies have lanes of their own there. */
-static int64_t trace_export_lane_of(struct trace_json *j, sqlite3_stmt *q,
+static int64_t trace_export_lane_of(struct trace_json *j, const struct event *e,
                                     struct trace_lanes lanes[2], int64_t rank, int64_t track,
                                     const char *name)
 {
-    int64_t start = sqlite3_column_int64(q, E_START), ns = sqlite3_column_int64(q, E_NS);
-    int copy = sqlite3_column_int(q, E_KIND) == 4,
-        lane = ns > 0 ? trace_lane(&lanes[copy], start, start + ns) : -1;
+    int copy = e->kind == 4,
+        lane = e->ns > 0 ? trace_lane(&lanes[copy], e->start, e->start + e->ns) : -1;
     if (lane < 0)
         return track;
     int64_t *tid = &lanes[copy].tid[lane];
@@ -261,132 +233,116 @@ static int64_t trace_export_lane_of(struct trace_json *j, sqlite3_stmt *q,
         *tid = j->next_tid++;
         trace_json_thread(j, rank, *tid, trace_export_place_of(track, 1 + lane), text);
     }
-    return *tid == track || trace_export_move(j, sqlite3_column_int64(q, E_ID), *tid) ? *tid
-                                                                                      : track;
+    return *tid == track || trace_export_move(j, e->id, *tid) ? *tid : track;
 }
 
 /* All tracks' events, track by track: that is the order in which they lie in the file. */
 static void trace_export_write_events(struct trace_json *j, sqlite3 *db,
                                       const struct trace_export *what)
 {
-    sqlite3_stmt *tracks =
-        trace_query(db,
-                    "SELECT t.id, t.rank, t.longest_ns, o.name || ' ' || t.name FROM "
-                    "track t LEFT JOIN role o ON o.id = t.role"
-                    " WHERE t.first_event IS NOT NULL ORDER BY t.first_event",
-                    0, 0);
-    sqlite3_stmt *times =
-        trace_query(db, "SELECT start, ns FROM event WHERE track = ?1 ORDER BY start, id", 0, 0);
-    sqlite3_stmt *q = NULL;
-    struct trace_lanes *lanes = malloc(2 * sizeof *lanes);
-    sqlite3_prepare_v2(
+    QUERY tracks = query_ask(db,
+                             "SELECT t.id, t.rank, t.longest_ns, o.name || ' ' || t.name "
+                             "FROM track t LEFT JOIN role o ON o.id = t.role"
+                             " WHERE t.first_event IS NOT NULL ORDER BY t.first_event",
+                             "");
+    QUERY times =
+        query_ask(db, "SELECT start, ns FROM event WHERE track = ?1 ORDER BY start, id", "");
+    QUERY q = query_ask(
         db,
         "SELECT e.start, e.ns, e.kind, c.name, e.argument, e.peer, f.text, e.id, i.slab, i.row, "
-        "i.col, "
-        "i.rows, i.cols,"
-        " h.rank, h.number FROM event e LEFT JOIN cause c ON c.id = e.cause LEFT JOIN launch l ON "
-        "l.id = "
-        "e.launch"
+        "i.col, i.rows, i.cols, h.rank, h.number FROM event e LEFT JOIN cause c ON c.id = e.cause "
+        "LEFT JOIN launch l ON l.id = e.launch"
         " LEFT JOIN flag f ON e.kind = 3 AND f.plan = l.plan AND f.id = e.argument AND f.rank = -1"
         " LEFT JOIN tile i ON e.kind = 2 AND i.plan = l.plan AND i.id = e.argument"
         " LEFT JOIN chunk h ON e.kind IN (4, 7) AND h.plan = l.plan AND h.id = e.argument"
         " WHERE e.track = ?1 AND e.start >= ?2 AND e.start <= ?3 AND e.start + e.ns >= ?4 AND (?5 "
-        "< 0 OR "
-        "e.launch = ?5)"
-        " ORDER BY e.start, e.id",
-        -1, &q, NULL);
-    while (q && lanes && sqlite3_step(tracks) == SQLITE_ROW) {
-        int64_t rank = sqlite3_column_int64(tracks, 1), track = sqlite3_column_int64(tracks, 0),
-                from = (int64_t)what->from;
+        "< 0 OR e.launch = ?5) ORDER BY e.start, e.id",
+        "iiiii", (int64_t)0, (int64_t)0, trace_json_to(what), (int64_t)what->from,
+        trace_json_launch(what));
+    struct trace_lanes *lanes = malloc(2 * sizeof *lanes);
+    struct event e;
+    long long track, rank, longest;
+    const char *name;
+    while (q && lanes && query_row(tracks, "iiit", &track, &rank, &longest, &name)) {
         if (what->rank >= 0 && rank != what->rank)
             continue;
         sqlite3_bind_int64(q, 1, track);
         /* what began before may reach in */
-        sqlite3_bind_int64(q, 2, from - sqlite3_column_int64(tracks, 2));
-        sqlite3_bind_int64(q, 3, trace_json_to(what));
-        sqlite3_bind_int64(q, 4, from);
-        sqlite3_bind_int64(q, 5, trace_json_launch(what));
+        sqlite3_bind_int64(q, 2, (int64_t)what->from - longest);
         int several = trace_export_overlap(times, track);
         lanes[0].count = lanes[1].count = 0;
-        while (sqlite3_step(q) == SQLITE_ROW && !ferror(j->out))
-            trace_export_write_event(
-                j, q, rank,
-                several ? trace_export_lane_of(j, q, lanes, rank, track, trace_json_text(tracks, 3))
-                        : track);
+        while (trace_export_next(q, &e) && !ferror(j->out))
+            trace_export_write_event(j, &e, rank,
+                                     several ? trace_export_lane_of(j, &e, lanes, rank, track, name)
+                                             : track);
         sqlite3_reset(q);
     }
-    sqlite3_finalize(q);
-    sqlite3_finalize(times);
-    sqlite3_finalize(tracks);
     free(lanes);
+}
+
+static void trace_export_write_counter(struct trace_json *j, int64_t rank, int64_t ns,
+                                       const char *name, long long bytes)
+{
+    trace_json_begin(j, 'C', rank, 0);
+    trace_json_us(j, "ts", ns);
+    fputs(",\"name\":", j->out);
+    trace_json_string(j->out, name);
+    fprintf(j->out, ",\"args\":{\"bytes in flight\":%lld}}", bytes);
 }
 
 /* Bytes under way per link: the finest level, and a zero where a bucket without a row follows. */
 static void trace_export_write_counters(struct trace_json *j, sqlite3 *db,
                                         const struct trace_export *what)
 {
-    int64_t ns = trace_integer(db, "SELECT ns FROM zoom WHERE level = 0", 1), last_link = -1,
-            last_bucket = -2;
+    int64_t ns = query_integer(db, 1, "SELECT ns FROM zoom WHERE level = 0", "");
+    long long link, bucket, bytes, rank, last_link = -1, last_bucket = -2, last_rank = 0;
+    const char *name;
     char last_name[64] = "";
-    int64_t last_rank = 0;
-    sqlite3_stmt *q = trace_query(db,
-                                  "SELECT f.link, f.bucket, f.in_flight, l.rank, l.name FROM flow "
-                                  "f JOIN link l ON l.id = f.link"
-                                  " WHERE f.level = 0 ORDER BY f.link, f.bucket",
-                                  0, 0);
+    QUERY q = query_ask(db,
+                        "SELECT f.link, f.bucket, f.in_flight, l.rank, l.name FROM flow "
+                        "f JOIN link l ON l.id = f.link"
+                        " WHERE f.level = 0 ORDER BY f.link, f.bucket",
+                        "");
     for (int more = 1; more && !ferror(j->out);) {
-        more = sqlite3_step(q) == SQLITE_ROW;
-        int64_t link = more ? sqlite3_column_int64(q, 0) : -1,
-                bucket = more ? sqlite3_column_int64(q, 1) : -1;
-        int64_t at = bucket * ns, rank = more ? sqlite3_column_int64(q, 3) : 0;
-        if (more && ((what->rank >= 0 && rank != what->rank) || at + ns <= (int64_t)what->from ||
-                     (uint64_t)at > what->to))
+        more = query_row(q, "iiiit", &link, &bucket, &bytes, &rank, &name);
+        if (more &&
+            ((what->rank >= 0 && rank != what->rank) || (bucket + 1) * ns <= (int64_t)what->from ||
+             (uint64_t)(bucket * ns) > what->to))
             continue;
-        if (last_bucket >= 0 && (link != last_link || bucket != last_bucket + 1)) {
-            trace_json_begin(j, 'C', last_rank, 0);
-            trace_json_us(j, "ts", (last_bucket + 1) * ns);
-            fputs(",\"name\":", j->out);
-            trace_json_string(j->out, last_name);
-            fputs(",\"args\":{\"bytes in flight\":0}}", j->out);
-        }
+        if (last_bucket >= 0 && (!more || link != last_link || bucket != last_bucket + 1))
+            trace_export_write_counter(j, last_rank, (last_bucket + 1) * ns, last_name, 0);
         if (!more)
             break;
-        snprintf(last_name, sizeof last_name, "%s", trace_json_text(q, 4));
+        snprintf(last_name, sizeof last_name, "%s", name);
         last_link = link, last_bucket = bucket, last_rank = rank;
-        trace_json_begin(j, 'C', rank, 0);
-        trace_json_us(j, "ts", at);
-        fputs(",\"name\":", j->out);
-        trace_json_string(j->out, last_name);
-        fprintf(j->out, ",\"args\":{\"bytes in flight\":%lld}}",
-                (long long)sqlite3_column_int64(q, 2));
+        trace_export_write_counter(j, rank, bucket * ns, name, bytes);
     }
-    sqlite3_finalize(q);
 }
 
 void trace_export_chrome(sqlite3 *db, const struct trace_export *what, FILE *out)
 {
     struct trace_json j = {.out = out,
-                           .next_tid = trace_integer(db, "SELECT max(id) FROM track", 0) + 1};
+                           .next_tid = query_integer(db, 0, "SELECT max(id) FROM track", "") + 1};
     int64_t count = 0;
     fputs("{\"displayTimeUnit\":\"ns\",\"otherData\":{", out);
-    sqlite3_stmt *q =
-        trace_query(db, "SELECT op, shape, source, executor, dropped, residual_ns FROM run", 0, 0);
-    if (sqlite3_step(q) == SQLITE_ROW) {
-        static const char *const names[] = {"op", "shape", "source", "executor"};
+    static const char *const names[] = {"op", "shape", "source", "executor"};
+    const char *texts[4];
+    long long dropped, residual;
+    QUERY q =
+        query_ask(db, "SELECT op, shape, source, executor, dropped, residual_ns FROM run", "");
+    if (query_row(q, "ttttii", &texts[0], &texts[1], &texts[2], &texts[3], &dropped, &residual)) {
         for (int i = 0; i < 4; i++) {
             fprintf(out, "\"%s\":", names[i]);
-            trace_json_string(out, trace_json_text(q, i));
+            trace_json_string(out, texts[i]);
             fputc(',', out);
         }
-        fprintf(out, "\"dropped\":%lld,\"clock residual ns\":%lld",
-                (long long)sqlite3_column_int64(q, 4), (long long)sqlite3_column_int64(q, 5));
+        fprintf(out, "\"dropped\":%lld,\"clock residual ns\":%lld", dropped, residual);
     }
-    sqlite3_finalize(q);
     fputs("},\"traceEvents\":[", out);
     trace_export_write_names(&j, db, what);
     trace_export_write_launches(&j, db, what);
     trace_export_write_events(&j, db, what);
-    struct trace_json_slice *messages = trace_json_messages(&j, db, what, &count);
+    struct trace_json_message *messages = trace_json_messages(&j, db, what, &count);
     trace_json_arrows(&j, db, what, messages, count);
     free(messages);
     free(j.moved);

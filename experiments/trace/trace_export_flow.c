@@ -2,7 +2,6 @@
 #include "experiments/trace/trace_json.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- messages ---- */
 
@@ -19,65 +18,48 @@ int trace_lane(struct trace_lanes *l, int64_t start, int64_t end)
     return i;
 }
 
-enum {
-    M_ID,
-    M_COMMANDED,
-    M_SEEN,
-    M_POSTED,
-    M_COMPLETED,
-    M_ARRIVED,
-    M_PEER,
-    M_BYTES,
-    M_EPOCH,
-    M_FLAG,
-    M_CARRIES
+/* A put; times that are not known are QUERY_NONE. */
+struct message {
+    long long id, stamps[5]; /* commanded, seen, posted, completed, arrived */
+    long long peer, bytes, epoch, flag;
+    const char *carries;
 };
 
-static void trace_export_flow_write_stage(struct trace_json *j, sqlite3_stmt *q, int64_t rank,
-                                          int64_t tid, const char *name, int begins, int64_t start,
-                                          int64_t end)
+static void trace_export_flow_write_stage(struct trace_json *j, int64_t rank, int64_t tid,
+                                          const char *name, int64_t start, int64_t end)
 {
-    if (sqlite3_column_type(q, begins) == SQLITE_NULL || end < start)
+    if (end < start)
         return;
-    trace_json_begin(j, 'X', rank, tid);
-    trace_json_us(j, "ts", start);
-    trace_json_us(j, "dur", end - start);
+    trace_json_slice(j, rank, tid, start, end);
     fprintf(j->out, ",\"cat\":\"stage\",\"name\":\"%s\"}", name);
 }
 
-static void trace_export_flow_write_message(struct trace_json *j, sqlite3_stmt *q, int64_t rank,
-                                            int64_t tid, int64_t start, int64_t end)
+static void trace_export_flow_write_message(struct trace_json *j, const struct message *m,
+                                            int64_t rank, int64_t tid, int64_t start, int64_t end)
 {
     char name[160];
-    snprintf(name, sizeof name, "%s to rank %lld",
-             *trace_json_text(q, M_CARRIES) ? trace_json_text(q, M_CARRIES) : "message",
-             (long long)sqlite3_column_int64(q, M_PEER));
-    trace_json_begin(j, 'X', rank, tid);
-    trace_json_us(j, "ts", start);
-    trace_json_us(j, "dur", end - start);
+    snprintf(name, sizeof name, "%s to rank %lld", *m->carries ? m->carries : "message", m->peer);
+    trace_json_slice(j, rank, tid, start, end);
     fputs(",\"cat\":\"message\",\"name\":", j->out);
     trace_json_string(j->out, name);
     fprintf(
         j->out,
         ",\"args\":{\"message\":%lld,\"peer\":%lld,\"bytes\":%lld,\"flag\":%lld,\"epoch\":%lld}}",
-        (long long)sqlite3_column_int64(q, M_ID), (long long)sqlite3_column_int64(q, M_PEER),
-        (long long)sqlite3_column_int64(q, M_BYTES), (long long)sqlite3_column_int64(q, M_FLAG),
-        (long long)sqlite3_column_int64(q, M_EPOCH));
-    int64_t seen = sqlite3_column_int64(q, M_SEEN), posted = sqlite3_column_int64(q, M_POSTED);
-    int known = sqlite3_column_type(q, M_SEEN) != SQLITE_NULL,
-        sent = sqlite3_column_type(q, M_POSTED) != SQLITE_NULL;
-    if (known && seen >= start && (!sent || posted >= seen)) {
-        trace_export_flow_write_stage(j, q, rank, tid, "in the ring", M_COMMANDED, start,
-                                      seen < end ? seen : end);
-        trace_export_flow_write_stage(j, q, rank, tid, "in the proxy", M_SEEN, seen,
-                                      sent ? posted : end);
+        m->id, m->peer, m->bytes, m->flag, m->epoch);
+    int64_t seen = m->stamps[1], posted = m->stamps[2];
+    int sent = posted != QUERY_NONE;
+    if (seen != QUERY_NONE && seen >= start && (!sent || posted >= seen)) {
+        if (m->stamps[0] != QUERY_NONE)
+            trace_export_flow_write_stage(j, rank, tid, "in the ring", start,
+                                          seen < end ? seen : end);
+        trace_export_flow_write_stage(j, rank, tid, "in the proxy", seen, sent ? posted : end);
     }
     if (sent && posted >= start)
-        trace_export_flow_write_stage(j, q, rank, tid, "on the network", M_POSTED, posted, end);
+        trace_export_flow_write_stage(j, rank, tid, "on the network", posted, end);
 }
 
-struct trace_json_slice *trace_json_messages(struct trace_json *j, sqlite3 *db,
-                                             const struct trace_export *what, int64_t *count)
+struct trace_json_message *trace_json_messages(struct trace_json *j, sqlite3 *db,
+                                               const struct trace_export *what, int64_t *count)
 {
     static const char *const sql =
         "SELECT m.id, m.commanded, m.seen, m.posted, m.completed, CASE WHEN m.waited THEN "
@@ -89,37 +71,39 @@ struct trace_json_slice *trace_json_messages(struct trace_json *j, sqlite3 *db,
         " LEFT JOIN flag g ON g.plan = m.plan AND g.id = m.flag AND g.rank = -1"
         " WHERE m.rank = ?1 AND (?2 < 0 OR m.launch = ?2) ORDER BY coalesce(m.commanded, m.seen, "
         "m.posted)";
-    *count = trace_integer(db, "SELECT max(id) FROM message", -1) + 1;
-    int64_t ranks = trace_integer(db, "SELECT count(*) FROM rank", 0);
+    *count = query_integer(db, -1, "SELECT max(id) FROM message", "") + 1;
+    int64_t ranks = query_integer(db, 0, "SELECT count(*) FROM rank", "");
+    struct message m;
     if (*count < 1 || *count > 1 << 28) /* of a damaged file */
         return NULL;
-    struct trace_json_slice *slices = calloc((size_t)*count, sizeof *slices);
+    struct trace_json_message *slices = calloc((size_t)*count, sizeof *slices);
     struct trace_lanes *lanes = malloc(sizeof *lanes);
     for (int64_t rank = 0; slices && lanes && rank < ranks; rank++) {
         if (what->rank >= 0 && rank != what->rank)
             continue;
         int64_t first_tid = j->next_tid;
         lanes->count = 0;
-        sqlite3_stmt *q = trace_query(db, sql, rank, trace_json_launch(what));
-        while (sqlite3_step(q) == SQLITE_ROW && !ferror(j->out)) {
-            int64_t id = sqlite3_column_int64(q, M_ID), start = INT64_MAX, end = INT64_MIN;
-            for (int i = M_COMMANDED; i <= M_ARRIVED; i++) {
-                if (sqlite3_column_type(q, i) == SQLITE_NULL)
+        QUERY q = query_ask(db, sql, "ii", rank, trace_json_launch(what));
+        while (query_row(q, "ioooooiiiit", &m.id, &m.stamps[0], &m.stamps[1], &m.stamps[2],
+                         &m.stamps[3], &m.stamps[4], &m.peer, &m.bytes, &m.epoch, &m.flag,
+                         &m.carries) &&
+               !ferror(j->out)) {
+            int64_t start = INT64_MAX, end = INT64_MIN;
+            for (int i = 0; i < 5; i++) {
+                if (m.stamps[i] == QUERY_NONE)
                     continue;
-                int64_t at = sqlite3_column_int64(q, i);
-                start = i <= M_POSTED && at < start ? at : start;
-                end = at > end ? at : end;
+                start = i <= 2 && m.stamps[i] < start ? m.stamps[i] : start;
+                end = m.stamps[i] > end ? m.stamps[i] : end;
             }
             if (start > end || start < 0 || end < (int64_t)what->from ||
-                start > trace_json_to(what) || id < 0 || id >= *count)
+                start > trace_json_to(what) || m.id < 0 || m.id >= *count)
                 continue;
             int lane = trace_lane(lanes, start, end);
             if (lane < 0)
                 continue;
-            slices[id] = (struct trace_json_slice){first_tid + lane, start, end, rank};
-            trace_export_flow_write_message(j, q, rank, first_tid + lane, start, end);
+            slices[m.id] = (struct trace_json_message){first_tid + lane, start, end, rank};
+            trace_export_flow_write_message(j, &m, rank, first_tid + lane, start, end);
         }
-        sqlite3_finalize(q);
         for (int i = 0; i < lanes->count; i++, j->next_tid++)
             trace_json_thread(j, rank, j->next_tid, INT32_MAX, "messages out");
     }
@@ -151,9 +135,9 @@ static int trace_export_flow_inside(const struct trace_json *j, sqlite3_stmt *be
     p->at = start + ns - 1;
     if (ns <= 0) {
         sqlite3_bind_int64(before, 1, event);
-        if ((found = sqlite3_step(before) == SQLITE_ROW)) {
-            int64_t end = sqlite3_column_int64(before, 1);
-            event = sqlite3_column_int64(before, 0);
+        long long one, end;
+        if ((found = query_row(before, "ii", &one, &end))) {
+            event = one;
             p->at = end <= start ? end - 1 : start;
         }
         sqlite3_reset(before);
@@ -162,35 +146,21 @@ static int trace_export_flow_inside(const struct trace_json *j, sqlite3_stmt *be
     return found;
 }
 
-enum {
-    A_EVENT,
-    A_PRODUCER,
-    A_START,
-    A_NS,
-    A_RANK,
-    A_TRACK,
-    A_WAIT,
-    A_WAIT_NS,
-    A_WAIT_RANK,
-    A_WAIT_TRACK,
-    A_MESSAGE
-};
-
 void trace_json_arrows(struct trace_json *j, sqlite3 *db, const struct trace_export *what,
-                       const struct trace_json_slice *messages, int64_t count)
+                       const struct trace_json_message *messages, int64_t count)
 {
-    sqlite3_stmt *q = trace_query(
+    QUERY q = query_ask(
         db,
         "SELECT d.event, d.producer, p.start, p.ns, s.rank, p.track, e.start, e.ns, t.rank, "
         "e.track, d.message"
         " FROM edge d JOIN event e ON e.id = d.event JOIN event p ON p.id = d.producer"
         " JOIN track t ON t.id = e.track JOIN track s ON s.id = p.track"
         " WHERE ?1 < 0 OR (e.launch = ?1 AND p.launch = ?1)",
-        trace_json_launch(what), 0);
+        "i", trace_json_launch(what));
     /* A track's events have ids in order of their starts. Mostly the one before it ended as it
      * began; else, of those near it the one that ended last, or one that had not. (`+` keeps SQLite
      * from reading the whole track by its index.) */
-    sqlite3_stmt *before = trace_query(
+    QUERY before = query_ask(
         db,
         "SELECT b.id, b.start + b.ns FROM event e JOIN event b ON b.id BETWEEN e.id - CASE WHEN "
         "EXISTS (SELECT 1 FROM event a"
@@ -199,31 +169,27 @@ void trace_json_arrows(struct trace_json *j, sqlite3 *db, const struct trace_exp
         " AND e.id - 1 WHERE e.id = ?1 AND +b.track = e.track AND b.ns > 0 AND b.launch IS e.launch"
         " ORDER BY b.start + b.ns <= e.start DESC, b.start + b.ns DESC, b.kind = 3, b.id DESC "
         "LIMIT 1",
-        0, 0);
-    while (before && sqlite3_step(q) == SQLITE_ROW && !ferror(j->out)) {
-        struct point from = {sqlite3_column_int64(q, A_RANK), sqlite3_column_int64(q, A_TRACK), 0};
-        struct point to = {
-            sqlite3_column_int64(q, A_WAIT_RANK), sqlite3_column_int64(q, A_WAIT_TRACK),
-            sqlite3_column_int64(q, A_WAIT) + sqlite3_column_int64(q, A_WAIT_NS) - 1};
-        if (!trace_export_flow_inside(j, before, sqlite3_column_int64(q, A_PRODUCER),
-                                      sqlite3_column_int64(q, A_START),
-                                      sqlite3_column_int64(q, A_NS), &from) ||
+        "");
+    long long id, producer, start, ns, rank, track, wait, wait_ns, wait_rank, wait_track, message;
+    while (before &&
+           query_row(q, "iiiiiiiiiio", &id, &producer, &start, &ns, &rank, &track, &wait, &wait_ns,
+                     &wait_rank, &wait_track, &message) &&
+           !ferror(j->out)) {
+        struct point from = {rank, track, 0}, to = {wait_rank, wait_track, wait + wait_ns - 1};
+        if (!trace_export_flow_inside(j, before, producer, start, ns, &from) ||
             from.at < (int64_t)what->from || to.at > trace_json_to(what) || from.at > to.at ||
             (what->rank >= 0 && (from.rank != what->rank || to.rank != what->rank)))
             continue;
-        int carried = sqlite3_column_type(q, A_MESSAGE) != SQLITE_NULL;
-        int64_t id = sqlite3_column_int64(q, A_EVENT), message = sqlite3_column_int64(q, A_MESSAGE);
+        int carried = message != QUERY_NONE;
         const char *name = carried ? "message" : "signal";
         to.tid = trace_json_tid(j, id, to.tid);
         trace_export_flow_write_point(j, 's', &from, name, id);
         if (carried && messages && message >= 0 && message < count && messages[message].tid) {
-            const struct trace_json_slice *m = &messages[message];
+            const struct trace_json_message *m = &messages[message];
             struct point by = {m->rank, m->tid, m->start};
             if (by.at >= from.at && by.at <= to.at && m->end > m->start)
                 trace_export_flow_write_point(j, 't', &by, name, id);
         }
         trace_export_flow_write_point(j, 'f', &to, name, id);
     }
-    sqlite3_finalize(before);
-    sqlite3_finalize(q);
 }

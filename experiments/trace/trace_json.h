@@ -40,7 +40,8 @@ void trace_json_thread(struct trace_json *j, int64_t rank, int64_t tid, int64_t 
                        const char *name);
 /* The thread on which an event stands. */
 int64_t trace_json_tid(const struct trace_json *j, int64_t event, int64_t track);
-const char *trace_json_text(sqlite3_stmt *q, int column); /* "" for NULL */
+/* Begins a slice. */
+void trace_json_slice(struct trace_json *j, int64_t rank, int64_t tid, int64_t start, int64_t end);
 
 /* As queries take them: -1 for all launches; the end. */
 static inline int64_t trace_json_launch(const struct trace_export *what)
@@ -56,17 +57,17 @@ static inline int64_t trace_json_to(const struct trace_export *what)
 /* Every put as a slice from its command to its arrival, its stages inside it, on as many threads of
  * the sender as are under way at once. Returns for each message's id (0 to the last) where its
  * slice is; NULL where there are none, or no memory. The caller frees. */
-struct trace_json_slice {
+struct trace_json_message {
     int64_t tid, start, end; /* tid 0: it is not exported */
     int64_t rank;
 };
-struct trace_json_slice *trace_json_messages(struct trace_json *j, sqlite3 *db,
-                                             const struct trace_export *what, int64_t *count);
+struct trace_json_message *trace_json_messages(struct trace_json *j, sqlite3 *db,
+                                               const struct trace_export *what, int64_t *count);
 
 /* An arrow from what raised a flag (a command, or the work before a signal) to the wait that it
  * ended, by way of the message that carried it. Each point lies inside a slice, not on its end:
  * there the next slice begins, and a reader would take that one. */
 void trace_json_arrows(struct trace_json *j, sqlite3 *db, const struct trace_export *what,
-                       const struct trace_json_slice *messages, int64_t count);
+                       const struct trace_json_message *messages, int64_t count);
 
 #endif

@@ -1,7 +1,7 @@
 /* `mkernel trace plot`: pictures by gnuplot. The script carries its data, so it can be kept and
  * changed. */
 #include "experiments/trace/trace_plot.h"
-#include "experiments/common/gnuplot.h"
+#include "core/sentence.h"
 #include "experiments/common/picture.h"
 
 #include <errno.h>
@@ -9,13 +9,13 @@
 void trace_plot_head(const struct trace_picture *p, const char *title, int height)
 {
     char text[256] = "";
-    sqlite3_stmt *q = trace_query(p->db,
-                                  "SELECT op || ' ' || shape || ', ' || source || ', ' || nodes || "
-                                  "' x ' || gpus || ' ranks' FROM run",
-                                  0, 0);
-    if (sqlite3_step(q) == SQLITE_ROW)
-        snprintf(text, sizeof text, "%s: %s", title, (const char *)sqlite3_column_text(q, 0));
-    sqlite3_finalize(q);
+    const char *run;
+    QUERY q = query_ask(p->db,
+                        "SELECT op || ' ' || shape || ', ' || source || ', ' || nodes || "
+                        "' x ' || gpus || ' ranks' FROM run",
+                        "");
+    if (query_row(q, "t", &run))
+        snprintf(text, sizeof text, "%s: %s", title, run);
     picture_head(p->out, p->path, p->named, text, 1200, height);
 }
 
@@ -24,14 +24,15 @@ static int trace_plot_overlap(const struct trace_picture *p)
     FILE *out = p->out;
     static const char *const names[] = {"compute only", "both", "communication only", "idle"};
     static const char *const colours[] = {"#0072b2", "#009e73", "#d55e00", "#dddddd"};
-    sqlite3_stmt *q =
-        trace_query(p->db,
-                    "SELECT rank, sum(compute_only), sum(both), sum(comm_only), sum(idle), max(1, "
-                    "sum(end - start)) FROM launch_rank WHERE (?1 = 0 OR launch = ?1) AND (?2 < 0 "
-                    "OR rank = ?2) GROUP BY rank ORDER BY rank",
-                    (int64_t)p->part.launch, p->part.rank);
-    int rows = 0;
-    for (; sqlite3_step(q) == SQLITE_ROW; rows++) {
+    QUERY q =
+        query_ask(p->db,
+                  "SELECT rank, sum(compute_only), sum(both), sum(comm_only), sum(idle), max(1, "
+                  "sum(end - start)) FROM launch_rank WHERE (?1 = 0 OR launch = ?1) AND (?2 < 0 "
+                  "OR rank = ?2) GROUP BY rank ORDER BY rank",
+                  "ii", (int64_t)p->part.launch, p->part.rank);
+    double v[4], whole;
+    int rank, rows = 0;
+    for (; query_row(q, "nddddd", &rank, &v[0], &v[1], &v[2], &v[3], &whole); rows++) {
         if (!rows) {
             trace_plot_head(p, "Overlap per rank", 500);
             fputs("set style data histograms\nset style histogram rowstacked\nset style fill solid "
@@ -40,12 +41,9 @@ static int trace_plot_overlap(const struct trace_picture *p)
                   "below\n$data << END\n",
                   out);
         }
-        fprintf(out, "%d", sqlite3_column_int(q, 0));
-        for (int i = 1; i <= 4; i++)
-            fprintf(out, " %.2f", 100 * sqlite3_column_double(q, i) / sqlite3_column_double(q, 5));
-        fputc('\n', out);
+        fprintf(out, "%d %.2f %.2f %.2f %.2f\n", rank, 100 * v[0] / whole, 100 * v[1] / whole,
+                100 * v[2] / whole, 100 * v[3] / whole);
     }
-    sqlite3_finalize(q);
     if (!rows)
         return -ENODATA;
     fputs("END\nplot ", out);
@@ -63,17 +61,13 @@ static int trace_plot_write_script(FILE *out, void *context, char *error, size_t
     p->out = out;
     if (p->part.launch && trace_launch(p->db, p->part.launch, &start, &end, error, size))
         return trace_damage() ? -EBADMSG : -ERANGE;
-    int64_t ranks = trace_integer(p->db, "SELECT count(*) FROM rank", 0);
-    if (p->part.rank >= ranks) {
-        snprintf(error, size, "there is no rank %lld; the trace has ranks 0 to %lld",
-                 (long long)p->part.rank, (long long)ranks - 1);
-        return -ERANGE;
-    }
+    int64_t ranks = query_integer(p->db, 0, "SELECT count(*) FROM rank", "");
+    if (p->part.rank >= ranks)
+        return mk_fail(-ERANGE, error, size, "there is no rank %lld; the trace has ranks 0 to %lld",
+                       (long long)p->part.rank, (long long)ranks - 1);
     int rc = p->kind == TRACE_PLOT_OVERLAP ? trace_plot_overlap(p) : trace_plot_timeline(p);
-    if (trace_damage()) {
-        snprintf(error, size, "the trace is damaged: %s", trace_damage());
-        return -EBADMSG;
-    }
+    if (trace_damage())
+        return mk_fail(-EBADMSG, error, size, "the trace is damaged: %s", trace_damage());
     if (rc == -ENOMEM)
         snprintf(error, size, "out of memory");
     else if (rc == -ERANGE)

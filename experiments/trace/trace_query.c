@@ -4,50 +4,19 @@
 #include <errno.h>
 #include <math.h>
 
-sqlite3_stmt *trace_query(sqlite3 *db, const char *sql, int64_t one, int64_t two)
-{
-    sqlite3_stmt *q = NULL;
-    if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) != SQLITE_OK)
-        return NULL;
-    int count = sqlite3_bind_parameter_count(q);
-    if (count >= 1)
-        sqlite3_bind_int64(q, 1, one);
-    if (count >= 2)
-        sqlite3_bind_int64(q, 2, two);
-    return q;
-}
-
-int64_t trace_integer(sqlite3 *db, const char *sql, int64_t missing)
-{
-    sqlite3_stmt *q = trace_query(db, sql, 0, 0);
-    if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL)
-        missing = sqlite3_column_int64(q, 0);
-    sqlite3_finalize(q);
-    return missing;
-}
-
-double trace_real(sqlite3 *db, const char *sql, double missing)
-{
-    sqlite3_stmt *q = trace_query(db, sql, 0, 0);
-    if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL)
-        missing = sqlite3_column_double(q, 0);
-    sqlite3_finalize(q);
-    return missing;
-}
-
 int trace_launch(sqlite3 *db, uint64_t launch, int64_t *start, int64_t *end, char *error,
                  size_t size)
 {
-    sqlite3_stmt *q =
-        trace_query(db, "SELECT start, end FROM launches WHERE launch = ?1", (int64_t)launch, 0);
-    int found = sqlite3_step(q) == SQLITE_ROW;
+    QUERY q =
+        query_ask(db, "SELECT start, end FROM launches WHERE launch = ?1", "i", (int64_t)launch);
+    long long from, to;
+    int found = query_row(q, "ii", &from, &to);
     if (found)
-        *start = sqlite3_column_int64(q, 0), *end = sqlite3_column_int64(q, 1);
-    sqlite3_finalize(q);
+        *start = from, *end = to;
     if (!found)
         snprintf(error, size, "there is no launch %llu; the trace has launches 1 to %lld",
                  (unsigned long long)launch,
-                 (long long)trace_integer(db, "SELECT count(*) FROM launch", 0));
+                 (long long)query_integer(db, 0, "SELECT count(*) FROM launch", ""));
     return found ? 0 : -ERANGE;
 }
 

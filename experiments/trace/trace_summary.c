@@ -1,6 +1,7 @@
 /* `mkernel trace summary`: one screenful. Every figure comes from a view or an aggregate, so it
  * takes as long for ten million events as for ten thousand. */
 #include "experiments/common/json_write.h"
+#include "core/sentence.h"
 #include "experiments/trace/trace_cli.h"
 
 #include <errno.h>
@@ -11,53 +12,38 @@
 #define BAR 32
 #define MOST_FIGURES 256
 
-static const char *trace_summary_text_of(sqlite3_stmt *q, int column)
+static const char *trace_summary_time(char text[24], double ns)
 {
-    const char *t = (const char *)sqlite3_column_text(q, column);
-    return t ? t : "";
-}
-
-static const char *trace_summary_time_of(char text[24], sqlite3_stmt *q, int column)
-{
-    if (sqlite3_column_type(q, column) == SQLITE_NULL)
-        return "-";
-    return trace_time(text, sqlite3_column_double(q, column));
+    return isnan(ns) ? "-" : trace_time(text, ns);
 }
 
 static void trace_summary_print_run(sqlite3 *db, FILE *out)
 {
     char duration[24], residual[24];
-    sqlite3_stmt *q = trace_query(
-        db,
-        "SELECT op, shape, source, executor, nodes, gpus, fabric, nic, "
-        "events, messages, duration_ns,"
-        " dropped, residual_ns, (SELECT count(*) FROM launch), " TRACE_ENGINE " FROM run",
-        0, 0);
-    if (sqlite3_step(q) == SQLITE_ROW) {
-        const char *engine = trace_summary_text_of(q, 14);
-        fprintf(out, "%s %s: %s, %s executor%s%s, %d node%s x %d rank%s",
-                trace_summary_text_of(q, 0), trace_summary_text_of(q, 1),
-                trace_summary_text_of(q, 2), trace_summary_text_of(q, 3),
-                *engine ? ", engine " : "", engine, sqlite3_column_int(q, 4),
-                trace_plural(sqlite3_column_int64(q, 4)), sqlite3_column_int(q, 5),
-                trace_plural(sqlite3_column_int64(q, 5)));
-        if (*trace_summary_text_of(q, 6))
-            fprintf(out, ", %s%s%s", trace_summary_text_of(q, 6),
-                    *trace_summary_text_of(q, 7) ? " on " : "", trace_summary_text_of(q, 7));
-        int64_t launches = sqlite3_column_int64(q, 13), events = sqlite3_column_int64(q, 8),
-                messages = sqlite3_column_int64(q, 9);
-        fprintf(out, "\n%lld launch%s, %lld event%s, %lld message%s in %s; ", (long long)launches,
-                launches == 1 ? "" : "es", (long long)events, trace_plural(events),
-                (long long)messages, trace_plural(messages),
-                trace_time(duration, sqlite3_column_double(q, 10)));
-        if (sqlite3_column_int64(q, 11))
-            fprintf(out, "%lld DROPPED (figures are of what was kept); ",
-                    (long long)sqlite3_column_int64(q, 11));
+    const char *op, *shape, *source, *executor, *fabric, *nic, *engine;
+    long long nodes, gpus, events, messages, dropped, launches;
+    double ns, within;
+    QUERY q = query_ask(db,
+                        "SELECT op, shape, source, executor, nodes, gpus, fabric, nic, "
+                        "events, messages, duration_ns, dropped, residual_ns, (SELECT "
+                        "count(*) FROM launch), " TRACE_ENGINE " FROM run",
+                        "");
+    if (query_row(q, "ttttiittiididit", &op, &shape, &source, &executor, &nodes, &gpus, &fabric,
+                  &nic, &events, &messages, &ns, &dropped, &within, &launches, &engine)) {
+        fprintf(out, "%s %s: %s, %s executor%s%s, %lld node%s x %lld rank%s", op, shape, source,
+                executor, *engine ? ", engine " : "", engine, nodes, trace_plural(nodes), gpus,
+                trace_plural(gpus));
+        if (*fabric)
+            fprintf(out, ", %s%s%s", fabric, *nic ? " on " : "", nic);
+        fprintf(out, "\n%lld launch%s, %lld event%s, %lld message%s in %s; ", launches,
+                launches == 1 ? "" : "es", events, trace_plural(events), messages,
+                trace_plural(messages), trace_time(duration, isnan(ns) ? 0 : ns));
+        if (dropped)
+            fprintf(out, "%lld DROPPED (figures are of what was kept); ", dropped);
         else
             fprintf(out, "nothing dropped; ");
-        fprintf(out, "clocks within %s\n", trace_time(residual, sqlite3_column_double(q, 12)));
+        fprintf(out, "clocks within %s\n", trace_time(residual, isnan(within) ? 0 : within));
     }
-    sqlite3_finalize(q);
 }
 
 /* A figure by its name (view figures); NAN where there is none. */
@@ -75,24 +61,22 @@ static double trace_summary_figure(const struct trace_figure *f, int count, cons
 static void trace_summary_print_share(sqlite3 *db, double ns, double share, FILE *out)
 {
     char least[24], most[24];
-    sqlite3_stmt *q = trace_query(db,
-                                  "SELECT count, least_ns, most_ns, least_share, most_share, told "
-                                  "FROM launch_spread",
-                                  0, 0);
-    int one = sqlite3_step(q) != SQLITE_ROW || sqlite3_column_int64(q, 0) == 1;
-    long long count = sqlite3_column_int64(q, 0);
-    if (one)
+    long long count = 0, told = 0;
+    double from = 0, to = 0, low = 0, high = 0;
+    QUERY q = query_ask(db,
+                        "SELECT count, least_ns, most_ns, least_share, most_share, told "
+                        "FROM launch_spread",
+                        "");
+    if (!query_row(q, "iddddi", &count, &from, &to, &low, &high, &told) || count == 1)
         fprintf(out, ", ideal / slowest rank %.1f %% (of one launch)\n", share);
-    else if (sqlite3_column_int(q, 5))
+    else if (told)
         fprintf(out, ", ideal / slowest rank %.1f %%\n  %.1f to %.1f %% over %lld launches\n",
-                share, sqlite3_column_double(q, 3), sqlite3_column_double(q, 4), count);
+                share, low, high, count);
     else
         fprintf(out,
                 "\n  their ratio says nothing, as launches differ by more: %s to %s over %lld "
                 "launches\n",
-                trace_time_like(least, sqlite3_column_double(q, 1), ns),
-                trace_time_like(most, sqlite3_column_double(q, 2), ns), count);
-    sqlite3_finalize(q);
+                trace_time_like(least, from, ns), trace_time_like(most, to, ns), count);
 }
 
 static void trace_summary_print_launches(sqlite3 *db, const struct trace_figure *f, int count,
@@ -103,7 +87,7 @@ static void trace_summary_print_launches(sqlite3 *db, const struct trace_figure 
     double longest = trace_summary_figure(f, count, "launch", "slowest launch: slowest rank");
     if (isnan(ns))
         return;
-    const char *basis = trace_integer(db, "SELECT max(basis = 'peak') FROM launches", 0)
+    const char *basis = query_integer(db, 0, "SELECT max(basis = 'peak') FROM launches", "")
                             ? "at the machine's peak rates"
                             : "if nothing ever waited";
     fprintf(out, "median launch: slowest rank %s, ideal %s (%s)", trace_time(slowest, ns),
@@ -143,170 +127,168 @@ static void trace_summary_print_bar(FILE *out, const double share[4])
 static void trace_summary_print_overlap(sqlite3 *db, const struct trace_figure *f, int figures,
                                         FILE *out)
 {
-    int64_t ranks = trace_integer(db, "SELECT count(*) FROM overlap", 0);
+    int64_t ranks = query_integer(db, 0, "SELECT count(*) FROM overlap", "");
+    double share[4], exposed;
+    int rank;
     fprintf(out, "\noverlap, %% of launch time%s\n  rank  compute only   both  comm only   idle\n",
             ranks > RANKS_SHOWN ? " (ranks with the most exposed communication)" : "");
-    sqlite3_stmt *q = trace_query(
+    QUERY q = query_ask(
         db,
         "SELECT * FROM (SELECT rank, compute_only, both, comm_only, idle FROM overlap ORDER BY "
         "overlap.comm_only DESC LIMIT ?1) ORDER BY rank",
-        RANKS_SHOWN, 0);
-    while (sqlite3_step(q) == SQLITE_ROW) {
-        double share[4];
-        for (int i = 0; i < 4; i++)
-            share[i] = sqlite3_column_double(q, i + 1);
-        fprintf(out, "  %4d  %12.1f  %5.1f  %9.1f  %5.1f  ", sqlite3_column_int(q, 0), share[0],
-                share[1], share[2], share[3]);
+        "i", (int64_t)RANKS_SHOWN);
+    while (query_row(q, "ndddd", &rank, &share[0], &share[1], &share[2], &share[3])) {
+        fprintf(out, "  %4d  %12.1f  %5.1f  %9.1f  %5.1f  ", rank, share[0], share[1], share[2],
+                share[3]);
         trace_summary_print_bar(out, share);
     }
-    sqlite3_finalize(q);
-    double all[4],
-        exposed = trace_summary_figure(f, figures, "overlap", "exposed, of all communication");
     static const char *const names[4] = {"compute only", "compute and communication",
                                          "communication only (exposed)", "idle"};
     for (int i = 0; i < 4; i++)
-        all[i] = trace_summary_figure(f, figures, "overlap", names[i]);
-    if (ranks > 1 && !isnan(all[0])) {
-        fprintf(out, "   all  %12.1f  %5.1f  %9.1f  %5.1f  ", all[0], all[1], all[2], all[3]);
-        trace_summary_print_bar(out, all);
+        share[i] = trace_summary_figure(f, figures, "overlap", names[i]);
+    exposed = trace_summary_figure(f, figures, "overlap", "exposed, of all communication");
+    if (ranks > 1 && !isnan(share[0])) {
+        fprintf(out, "   all  %12.1f  %5.1f  %9.1f  %5.1f  ", share[0], share[1], share[2],
+                share[3]);
+        trace_summary_print_bar(out, share);
     }
     if (!isnan(exposed))
         fprintf(out,
                 "  exposed communication: %.1f %% of it, on the worst rank %.1f %%  (# compute, @ "
                 "both, = communication)\n",
-                exposed, trace_real(db, "SELECT max(exposed) FROM exposed", 0));
+                exposed, query_real(db, 0, "SELECT max(exposed) FROM exposed"));
     else
         fprintf(out, "  no communication was recorded\n");
 }
 
 static void trace_summary_print_roles(sqlite3 *db, FILE *out)
 {
+    const char *role;
+    double v[6];
     fprintf(out, "\nCTAs in launches, %%     tile   copy  reduce  command   wait   other\n");
-    sqlite3_stmt *q = trace_query(
+    QUERY q = query_ask(
         db,
-        "SELECT role, max(share) FILTER (WHERE kind = 'tile'), max(share) FILTER (WHERE kind = "
-        "'copy'), max(share) FILTER (WHERE kind = 'reduce'), max(share) FILTER (WHERE kind = "
-        "'command'), max(share) FILTER (WHERE kind = 'wait') FROM role_share GROUP BY role_id",
-        0, 0);
-    while (sqlite3_step(q) == SQLITE_ROW) {
-        double share[5], rest = 100;
-        for (int i = 0; i < 5; i++)
-            rest -= share[i] = sqlite3_column_double(q, i + 1);
-        fprintf(out, "  %-18s  %7.1f %6.1f %7.1f %8.1f %6.1f %7.1f\n", trace_summary_text_of(q, 0),
-                share[0], share[1], share[2], share[3], share[4], rest > 0 ? rest : 0);
-    }
-    sqlite3_finalize(q);
+        "SELECT *, max(0, 100 - tile - copy - reduce - command - wait) FROM (SELECT role, "
+        "coalesce(max(share) FILTER (WHERE kind = 'tile'), 0) AS tile, coalesce(max(share) FILTER "
+        "(WHERE kind = 'copy'), 0) AS copy, coalesce(max(share) FILTER (WHERE kind = 'reduce'), 0) "
+        "AS reduce, coalesce(max(share) FILTER (WHERE kind = 'command'), 0) AS command, "
+        "coalesce(max(share) FILTER (WHERE kind = 'wait'), 0) AS wait FROM role_share GROUP BY "
+        "role_id)",
+        "");
+    while (query_row(q, "tdddddd", &role, &v[0], &v[1], &v[2], &v[3], &v[4], &v[5]))
+        fprintf(out, "  %-18s  %7.1f %6.1f %7.1f %8.1f %6.1f %7.1f\n", role, v[0], v[1], v[2], v[3],
+                v[4], v[5]);
 }
 
 static void trace_summary_print_stalls(sqlite3 *db, FILE *out)
 {
-    char total[24], longest[24];
+    char text[2][24];
+    const char *role, *cause;
+    long long count;
+    double total, longest;
+    int rows = 0;
     fprintf(out, "\nstalls by role and cause          count       total    longest\n");
-    sqlite3_stmt *q = trace_query(
+    QUERY q = query_ask(
         db,
         "SELECT role, cause, sum(count), sum(ns), max(longest_ns) FROM stalls GROUP BY role, cause"
         " HAVING sum(ns) > 0 ORDER BY sum(ns) DESC LIMIT 6",
-        0, 0);
-    int rows = 0;
-    for (; sqlite3_step(q) == SQLITE_ROW; rows++)
-        fprintf(out, "  %-12s  %-13s  %9lld  %10s %10s\n", trace_summary_text_of(q, 0),
-                trace_summary_text_of(q, 1), (long long)sqlite3_column_int64(q, 2),
-                trace_summary_time_of(total, q, 3), trace_summary_time_of(longest, q, 4));
-    sqlite3_finalize(q);
+        "");
+    for (; query_row(q, "ttidd", &role, &cause, &count, &total, &longest); rows++)
+        fprintf(out, "  %-12s  %-13s  %9lld  %10s %10s\n", role, cause, count,
+                trace_summary_time(text[0], total), trace_summary_time(text[1], longest));
     if (!rows)
         fprintf(out, "  no CTA waited\n");
 }
 
 static void trace_summary_print_messages(sqlite3 *db, FILE *out)
 {
-    char median[24], p99[24], most[24];
-    if (!trace_integer(db, "SELECT messages FROM run", 0)) {
+    char text[3][24];
+    const char *name;
+    long long count;
+    double median, p99, most;
+    if (!query_integer(db, 0, "SELECT messages FROM run", "")) {
         fprintf(out, "\nmessages: none crossed the network\n");
         return;
     }
     fprintf(out, "\nmessages by stage                 count      median        p99    longest\n");
-    sqlite3_stmt *q =
-        trace_query(db, "SELECT name, count, median_ns, p99_ns, max_ns FROM stage", 0, 0);
-    while (sqlite3_step(q) == SQLITE_ROW)
-        fprintf(out, "  %-26s  %10lld  %10s %10s %10s\n", trace_summary_text_of(q, 0),
-                (long long)sqlite3_column_int64(q, 1), trace_summary_time_of(median, q, 2),
-                trace_summary_time_of(p99, q, 3), trace_summary_time_of(most, q, 4));
-    sqlite3_finalize(q);
+    QUERY q = query_ask(db, "SELECT name, count, median_ns, p99_ns, max_ns FROM stage", "");
+    while (query_row(q, "tiddd", &name, &count, &median, &p99, &most))
+        fprintf(out, "  %-26s  %10lld  %10s %10s %10s\n", name, count,
+                trace_summary_time(text[0], median), trace_summary_time(text[1], p99),
+                trace_summary_time(text[2], most));
 }
 
 static void trace_summary_print_worst(sqlite3 *db, FILE *out)
 {
-    char at[24], ns[24];
+    char text[2][24];
+    const char *role, *what, *cause;
+    long long message;
+    double start, ns;
+    int rank, cta, rows = 0;
     fprintf(out, "\nworst stalls\n");
-    sqlite3_stmt *q = trace_query(db,
-                                  "SELECT start, ns, rank, role, cta, waited_for, cause, message, "
-                                  "producer FROM worst_stalls LIMIT 5",
-                                  0, 0);
-    int rows = 0;
-    for (; sqlite3_step(q) == SQLITE_ROW; rows++) {
-        fprintf(out, "  %9s at %9s  rank %d CTA %d (%s) for %s", trace_summary_time_of(ns, q, 1),
-                trace_summary_time_of(at, q, 0), sqlite3_column_int(q, 2), sqlite3_column_int(q, 4),
-                trace_summary_text_of(q, 3),
-                *trace_summary_text_of(q, 5) ? trace_summary_text_of(q, 5)
-                                             : trace_summary_text_of(q, 6));
-        if (sqlite3_column_type(q, 7) != SQLITE_NULL)
-            fprintf(out, ", message %lld", (long long)sqlite3_column_int64(q, 7));
+    QUERY q = query_ask(
+        db,
+        "SELECT start, ns, rank, role, cta, waited_for, cause, message FROM worst_stalls LIMIT 5",
+        "");
+    for (; query_row(q, "ddntntto", &start, &ns, &rank, &role, &cta, &what, &cause, &message);
+         rows++) {
+        fprintf(out, "  %9s at %9s  rank %d CTA %d (%s) for %s", trace_summary_time(text[0], ns),
+                trace_summary_time(text[1], start), rank, cta, role, *what ? what : cause);
+        if (message != QUERY_NONE)
+            fprintf(out, ", message %lld", message);
         fputc('\n', out);
     }
-    sqlite3_finalize(q);
     if (!rows)
         fprintf(out, "  none\n");
 }
 
 static void trace_summary_print_ways(sqlite3 *db, FILE *out)
 {
-    char bytes[24], rate[24];
+    char text[2][24];
+    const char *what, *role, *kind, *direction;
+    double share, bytes, busy, rate;
+    int rank, rows = 0;
     fprintf(out, "\ncritical path:");
-    sqlite3_stmt *q = trace_query(db, "SELECT what, role, share FROM critical_share LIMIT 4", 0, 0);
-    int rows = 0;
-    for (; sqlite3_step(q) == SQLITE_ROW; rows++)
-        fprintf(out, "%s %.1f %% %s (%s)", rows ? "," : "", sqlite3_column_double(q, 2),
-                trace_summary_text_of(q, 0), trace_summary_text_of(q, 1));
-    sqlite3_finalize(q);
+    QUERY q = query_ask(db, "SELECT what, role, share FROM critical_share LIMIT 4", "");
+    for (; query_row(q, "ttd", &what, &role, &share); rows++)
+        fprintf(out, "%s %.1f %% %s (%s)", rows ? "," : "", share, what, role);
     fprintf(out, "%s\nbusiest link: ", rows ? "" : " none");
-    q = trace_query(db,
-                    "SELECT kind, rank, direction, bytes, busy, bytes * 1e9 / max(1, busy_ns) FROM "
-                    "busiest_link LIMIT 1",
-                    0, 0);
-    if (sqlite3_step(q) == SQLITE_ROW)
-        fprintf(out, "%s %s of rank %d, %s, busy %.1f %% of the run, %s/s while busy\n",
-                trace_summary_text_of(q, 0), trace_summary_text_of(q, 2), sqlite3_column_int(q, 1),
-                trace_bytes(bytes, sqlite3_column_double(q, 3)), sqlite3_column_double(q, 4),
-                trace_bytes(rate, sqlite3_column_double(q, 5)));
+    QUERY busiest =
+        query_ask(db,
+                  "SELECT kind, rank, direction, bytes, busy, bytes * 1e9 / max(1, busy_ns) FROM "
+                  "busiest_link LIMIT 1",
+                  "");
+    if (query_row(busiest, "tntddd", &kind, &rank, &direction, &bytes, &busy, &rate))
+        fprintf(out, "%s %s of rank %d, %s, busy %.1f %% of the run, %s/s while busy\n", kind,
+                direction, rank, trace_bytes(text[0], bytes), busy, trace_bytes(text[1], rate));
     else
         fprintf(out, "none was used\n");
-    sqlite3_finalize(q);
 }
 
 static void trace_summary_print_losses(sqlite3 *db, FILE *out)
 {
-    sqlite3_stmt *q = trace_query(
-        db, "SELECT rank, \"where\", dropped FROM drops ORDER BY dropped DESC LIMIT 4", 0, 0);
-    while (sqlite3_step(q) == SQLITE_ROW)
-        fprintf(out, "dropped: rank %d, %s: %lld\n", sqlite3_column_int(q, 0),
-                trace_summary_text_of(q, 1), (long long)sqlite3_column_int64(q, 2));
-    sqlite3_finalize(q);
-    char residual[24];
-    q = trace_query(db,
-                    "SELECT rank, domain, residual_ns, used, samples FROM clock_quality WHERE "
-                    "residual_ns > 0 ORDER BY residual_ns DESC LIMIT 1",
-                    0, 0);
-    if (sqlite3_step(q) == SQLITE_ROW) {
-        char samples[48] = ""; /* a GPU's clock is mapped as it runs: its samples are not kept */
-        if (sqlite3_column_int(q, 4))
-            snprintf(samples, sizeof samples, " (%d of %d samples)", sqlite3_column_int(q, 3),
-                     sqlite3_column_int(q, 4));
+    char text[24],
+        samples[48] = ""; /* a GPU's clock is mapped as it runs: its samples are not kept */
+    const char *where;
+    long long dropped;
+    double residual;
+    int rank, used, count;
+    QUERY q = query_ask(
+        db, "SELECT rank, \"where\", dropped FROM drops ORDER BY dropped DESC LIMIT 4", "");
+    while (query_row(q, "nti", &rank, &where, &dropped))
+        fprintf(out, "dropped: rank %d, %s: %lld\n", rank, where, dropped);
+    QUERY clocks =
+        query_ask(db,
+                  "SELECT rank, domain, residual_ns, used, samples FROM clock_quality WHERE "
+                  "residual_ns > 0 ORDER BY residual_ns DESC LIMIT 1",
+                  "");
+    if (query_row(clocks, "ntdnn", &rank, &where, &residual, &used, &count)) {
+        if (count)
+            snprintf(samples, sizeof samples, " (%d of %d samples)", used, count);
         fprintf(out,
                 "worst clock: rank %d's %s clock, within %s%s; order inside that is not known\n",
-                sqlite3_column_int(q, 0), trace_summary_text_of(q, 1),
-                trace_summary_time_of(residual, q, 2), samples);
+                rank, where, trace_summary_time(text, residual), samples);
     }
-    sqlite3_finalize(q);
 }
 
 int trace_report_summary(sqlite3 *db, FILE *out, char *error, size_t size)
@@ -323,14 +305,10 @@ int trace_report_summary(sqlite3 *db, FILE *out, char *error, size_t size)
     trace_summary_print_ways(db, out);
     trace_summary_print_losses(db, out);
     int rc = sqlite3_errcode(db);
-    if (rc == SQLITE_CORRUPT || rc == SQLITE_IOERR || rc == SQLITE_ERROR) {
-        snprintf(error, size, "the trace is damaged: %s", sqlite3_errmsg(db));
-        return -EBADMSG;
-    }
-    if (fflush(out) != 0) {
-        snprintf(error, size, "cannot write the summary: %s", strerror(errno));
-        return -EIO;
-    }
+    if (rc == SQLITE_CORRUPT || rc == SQLITE_IOERR || rc == SQLITE_ERROR)
+        return mk_fail(-EBADMSG, error, size, "the trace is damaged: %s", sqlite3_errmsg(db));
+    if (fflush(out) != 0)
+        return mk_fail(-EIO, error, size, "cannot write the summary: %s", strerror(errno));
     return 0;
 }
 
@@ -339,16 +317,17 @@ int trace_report_json(sqlite3 *db, FILE *out, char *error, size_t size)
     struct trace_figure figures[MOST_FIGURES];
     int count = trace_figures(db, NULL, figures, MOST_FIGURES);
     fputs("{\n", out);
-    sqlite3_stmt *q = trace_query(db,
-                                  "SELECT op, shape, source, executor, " TRACE_ENGINE
-                                  " AS engine, nodes, gpus, events, dropped FROM run",
-                                  0, 0);
-    for (int i = 0, row = sqlite3_step(q) == SQLITE_ROW; row && i < sqlite3_column_count(q); i++)
-        if (i < 5)
-            json_text(out, sqlite3_column_name(q, i), trace_summary_text_of(q, i));
-        else
-            json_number(out, sqlite3_column_name(q, i), sqlite3_column_double(q, i));
-    sqlite3_finalize(q);
+    const char *text[5];
+    double number[4];
+    QUERY q = query_ask(db,
+                        "SELECT op, shape, source, executor, " TRACE_ENGINE
+                        " AS engine, nodes, gpus, events, dropped FROM run",
+                        "");
+    if (query_row(q, "tttttdddd", &text[0], &text[1], &text[2], &text[3], &text[4], &number[0],
+                  &number[1], &number[2], &number[3]))
+        for (int i = 0; i < 9; i++)
+            i < 5 ? json_text(out, sqlite3_column_name(q, i), text[i])
+                  : json_number(out, sqlite3_column_name(q, i), number[i - 5]);
     for (int i = 0; i < count; i++) {
         char name[sizeof figures->section + sizeof figures->name + sizeof figures->unit + 8];
         snprintf(name, sizeof name, "%s: %s%s%s", figures[i].section, figures[i].name,
@@ -356,10 +335,8 @@ int trace_report_json(sqlite3 *db, FILE *out, char *error, size_t size)
         json_number(out, name, figures[i].value[0]);
     }
     fprintf(out, "  \"launches\": %lld\n}\n",
-            (long long)trace_integer(db, "SELECT count(*) FROM launch", 0));
-    if (fflush(out) != 0) {
-        snprintf(error, size, "cannot write the figures: %s", strerror(errno));
-        return -EIO;
-    }
+            (long long)query_integer(db, 0, "SELECT count(*) FROM launch", ""));
+    if (fflush(out) != 0)
+        return mk_fail(-EIO, error, size, "cannot write the figures: %s", strerror(errno));
     return 0;
 }

@@ -48,17 +48,18 @@ struct axis {
  * wide as it is, is not cut. */
 static int trace_timeline_make_axis(struct axis *a, sqlite3 *db, const struct trace_plot_part *part)
 {
-    int64_t room = trace_integer(db, "SELECT count(*) FROM launches", 0), n = 0;
+    int64_t room = query_integer(db, 0, "SELECT count(*) FROM launches", ""), n = 0;
     double sum = 0;
     *a = (struct axis){.pieces = malloc((size_t)(room + 1) * sizeof *a->pieces)};
     if (!a->pieces)
         return -ENOMEM;
-    sqlite3_stmt *q = trace_query(
-        db, "SELECT start, end + 1 FROM launches WHERE ?1 = 0 OR launch = ?1 ORDER BY start",
-        (int64_t)part->launch, 0);
-    while (n < room && sqlite3_step(q) == SQLITE_ROW) {
+    long long from, to;
+    QUERY q = query_ask(
+        db, "SELECT start, end + 1 FROM launches WHERE ?1 = 0 OR launch = ?1 ORDER BY start", "i",
+        (int64_t)part->launch);
+    while (n < room && query_row(q, "ii", &from, &to)) {
         struct piece *now = &a->pieces[n];
-        *now = (struct piece){sqlite3_column_int64(q, 0), sqlite3_column_int64(q, 1), 0};
+        *now = (struct piece){from, to, 0};
         if ((uint64_t)now->from < part->from)
             now->from = (int64_t)part->from;
         if ((uint64_t)now->to > part->to)
@@ -68,14 +69,13 @@ static int trace_timeline_make_axis(struct axis *a, sqlite3 *db, const struct tr
         sum += (double)(a->pieces[n].to - a->pieces[n].from);
         n++;
     }
-    sqlite3_finalize(q);
     if (!n && (part->from || part->to != UINT64_MAX)) {
         free(a->pieces);
         return -ERANGE;
     }
     if (!n)
         a->pieces[n++] =
-            (struct piece){0, trace_integer(db, "SELECT duration_ns FROM run", 0) + 1, 0};
+            (struct piece){0, query_integer(db, 0, "SELECT duration_ns FROM run", "") + 1, 0};
     a->gap = n > 10 ? 0.1 * sum / (double)n : 0.01 * sum;
     for (int64_t i = 0; i < n; i++) {
         struct piece *last = a->count ? &a->pieces[a->count - 1] : NULL, now = a->pieces[i];
@@ -132,12 +132,11 @@ static void trace_timeline_add(const struct axis *a, columns c, int64_t start, i
  * run. */
 static int64_t trace_timeline_level_for(sqlite3 *db, const struct axis *a, int64_t *ns)
 {
-    sqlite3_stmt *z =
-        trace_query(db, "SELECT level, ns FROM zoom WHERE ns <= ?1 ORDER BY level DESC LIMIT 1",
-                    (int64_t)(a->width / 2), 0);
-    int64_t level = sqlite3_step(z) == SQLITE_ROW ? sqlite3_column_int64(z, 0) : -1;
-    *ns = level < 0 ? 1 : sqlite3_column_int64(z, 1);
-    sqlite3_finalize(z);
+    long long level = -1, wide = 1;
+    QUERY z = query_ask(db, "SELECT level, ns FROM zoom WHERE ns <= ?1 ORDER BY level DESC LIMIT 1",
+                        "i", (int64_t)(a->width / 2));
+    query_row(z, "ii", &level, &wide);
+    *ns = wide;
     return level;
 }
 
@@ -147,18 +146,18 @@ static int trace_timeline_fill_from_level(sqlite3 *db, const struct axis *a, int
     int64_t ns, level = trace_timeline_level_for(db, a, &ns);
     if (level < 0 || ns < 1)
         return 0;
-    sqlite3_stmt *q = trace_query(db,
-                                  "SELECT bucket, tile, copy, command, reduce, wait_data + "
-                                  "wait_credit, wait_backpressure, 0, wait_network"
-                                  " FROM level WHERE level = ?1 AND track = ?2",
-                                  level, role);
-    while (sqlite3_step(q) == SQLITE_ROW) {
-        int64_t at = sqlite3_column_int64(q, 0) * ns;
+    double in[TRACE_STATES];
+    long long bucket;
+    QUERY q = query_ask(db,
+                        "SELECT bucket, tile, copy, command, reduce, wait_data + "
+                        "wait_credit, wait_backpressure, 0, wait_network"
+                        " FROM level WHERE level = ?1 AND track = ?2",
+                        "ii", level, role);
+    while (query_row(q, "idddddddd", &bucket, &in[1], &in[2], &in[3], &in[4], &in[5], &in[6],
+                     &in[7], &in[8]))
         for (int s = 1; s < TRACE_STATES; s++)
-            if (sqlite3_column_int64(q, s))
-                trace_timeline_add(a, c, at, at + ns, s, sqlite3_column_double(q, s) / (double)ns);
-    }
-    sqlite3_finalize(q);
+            if (in[s] > 0)
+                trace_timeline_add(a, c, bucket * ns, (bucket + 1) * ns, s, in[s] / (double)ns);
     return 1;
 }
 
@@ -166,8 +165,8 @@ static int trace_timeline_fill_from_level(sqlite3 *db, const struct axis *a, int
 static void trace_timeline_fill_from_events(sqlite3 *db, const struct axis *a, int64_t role,
                                             columns c)
 {
-    sqlite3_stmt *q = NULL;
-    sqlite3_prepare_v2(
+    long long start, end, kind, cause;
+    QUERY q = query_ask(
         db,
         "WITH leaf AS (SELECT id, longest_ns FROM track WHERE first_event IS NOT NULL AND (id "
         "= ?1 OR parent = ?1 OR"
@@ -175,18 +174,12 @@ static void trace_timeline_fill_from_events(sqlite3 *db, const struct axis *a, i
         "e.ns, e.kind, e.cause FROM leaf"
         " CROSS JOIN event e ON e.track = leaf.id AND e.start BETWEEN ?2 - leaf.longest_ns "
         "AND ?3 WHERE e.ns > 0",
-        -1, &q, NULL);
-    sqlite3_bind_int64(q, 1, role);
-    sqlite3_bind_int64(q, 2, a->pieces[0].from);
-    sqlite3_bind_int64(q, 3, a->pieces[a->count - 1].to);
-    while (sqlite3_step(q) == SQLITE_ROW) {
-        int state =
-            trace_state_of((uint32_t)sqlite3_column_int(q, 2), (uint32_t)sqlite3_column_int(q, 3));
+        "iii", role, a->pieces[0].from, a->pieces[a->count - 1].to);
+    while (query_row(q, "iiii", &start, &end, &kind, &cause)) {
+        int state = trace_state_of((uint32_t)kind, (uint32_t)cause);
         if (state != TRACE_IDLE)
-            trace_timeline_add(a, c, sqlite3_column_int64(q, 0), sqlite3_column_int64(q, 1), state,
-                               1);
+            trace_timeline_add(a, c, start, end, state, 1);
     }
-    sqlite3_finalize(q);
 }
 
 /* Bytes under way as a share of `peak`; at the finest level where no column is as wide. */
@@ -195,15 +188,13 @@ static void trace_timeline_fill_from_flow(sqlite3 *db, const struct axis *a, int
 {
     int64_t ns, level = trace_timeline_level_for(db, a, &ns);
     if (level < 0)
-        ns = trace_integer(db, "SELECT ns FROM zoom WHERE level = 0", 1);
-    sqlite3_stmt *q =
-        trace_query(db, "SELECT bucket, in_flight FROM flow WHERE level = ?1 AND link = ?2",
-                    level < 0 ? 0 : level, link);
-    while (ns > 0 && sqlite3_step(q) == SQLITE_ROW) {
-        int64_t at = sqlite3_column_int64(q, 0) * ns;
-        trace_timeline_add(a, c, at, at + ns, STATE_NIC, sqlite3_column_double(q, 1) / peak);
-    }
-    sqlite3_finalize(q);
+        ns = query_integer(db, 1, "SELECT ns FROM zoom WHERE level = 0", "");
+    long long bucket;
+    double bytes;
+    QUERY q = query_ask(db, "SELECT bucket, in_flight FROM flow WHERE level = ?1 AND link = ?2",
+                        "ii", level < 0 ? 0 : level, link);
+    while (ns > 0 && query_row(q, "id", &bucket, &bytes))
+        trace_timeline_add(a, c, bucket * ns, (bucket + 1) * ns, STATE_NIC, bytes / peak);
 }
 
 /* One row's boxes: state, begin, end, bottom, top. Rows are numbered from the top. A CTA may wait
@@ -241,14 +232,16 @@ static void trace_timeline_mark_cuts(FILE *out, const struct axis *a)
  * so manieth. */
 static void trace_timeline_mark_launches(const struct trace_picture *p, const struct axis *a)
 {
-    int64_t count = p->part.launch ? 1 : trace_integer(p->db, "SELECT count(*) FROM launches", 0),
+    int64_t count =
+                p->part.launch ? 1 : query_integer(p->db, 0, "SELECT count(*) FROM launches", ""),
             every = (count + MARKS - 1) / MARKS, n = 0;
     double named = -a->length;
-    sqlite3_stmt *q = trace_query(
-        p->db, "SELECT launch, start FROM launches WHERE ?1 = 0 OR launch = ?1 ORDER BY start",
-        (int64_t)p->part.launch, 0);
-    for (; sqlite3_step(q) == SQLITE_ROW; n++) {
-        int64_t start = sqlite3_column_int64(q, 1), i = trace_timeline_piece_after(a, start);
+    long long launch, start;
+    QUERY q = query_ask(
+        p->db, "SELECT launch, start FROM launches WHERE ?1 = 0 OR launch = ?1 ORDER BY start", "i",
+        (int64_t)p->part.launch);
+    for (; query_row(q, "ii", &launch, &start); n++) {
+        int64_t i = trace_timeline_piece_after(a, start);
         if (n % every || i == a->count || start < a->pieces[i].from)
             continue;
         double at = a->pieces[i].at + (double)(start - a->pieces[i].from);
@@ -260,10 +253,9 @@ static void trace_timeline_mark_launches(const struct trace_picture *p, const st
         if (at - named < 0.1 * a->length)
             continue;
         fprintf(p->out, "set label 'launch %lld' at first %.4f, graph 1.0 offset 0,0.6 front\n",
-                (long long)sqlite3_column_int64(q, 0), at / a->unit);
+                launch, at / a->unit);
         named = at;
     }
-    sqlite3_finalize(q);
 }
 
 /* By rank: its roles, then its NIC. */
@@ -276,29 +268,30 @@ static const char timeline_rows[] =
 static void trace_timeline_draw_rows(const struct trace_picture *p, const struct axis *a,
                                      int64_t rows, columns *c)
 {
-    sqlite3_stmt *t = trace_query(p->db, timeline_rows, p->part.rank, p->part.role);
-    double peak = trace_real(p->db, "SELECT max(peak_bytes) FROM link WHERE kind = 'network'", 1);
+    QUERY t = query_ask(p->db, timeline_rows, "ii", p->part.rank, (int64_t)p->part.role);
+    const char *text;
+    long long id;
+    int rank, nic;
+    double leaves,
+        peak = query_real(p->db, 1, "SELECT max(peak_bytes) FROM link WHERE kind = 'network'");
     fputs("set ytics (", p->out);
-    for (int row = 0; row < rows && sqlite3_step(t) == SQLITE_ROW; row++) {
+    for (int row = 0; row < rows && query_row(t, "n--t", &rank, &text); row++) {
         char name[96];
-        snprintf(name, sizeof name, "rank %d %s", sqlite3_column_int(t, 0),
-                 (const char *)sqlite3_column_text(t, 3));
+        snprintf(name, sizeof name, "rank %d %s", rank, text);
         fputs(row ? "," : "", p->out);
         gnuplot_quoted(p->out, name);
         fprintf(p->out, " %g", row + 0.5);
     }
     fputs(") noenhanced\n$data << END\n", p->out);
     sqlite3_reset(t);
-    for (int row = 0; row < rows && sqlite3_step(t) == SQLITE_ROW; row++) {
+    for (int row = 0; row < rows && query_row(t, "-ni-d", &nic, &id, &leaves); row++) {
         memset(c, 0, sizeof *c);
-        int64_t id = sqlite3_column_int64(t, 2);
-        if (sqlite3_column_int(t, 1))
+        if (nic)
             trace_timeline_fill_from_flow(p->db, a, id, peak > 0 ? peak : 1, *c);
         else if (!trace_timeline_fill_from_level(p->db, a, id, *c))
             trace_timeline_fill_from_events(p->db, a, id, *c);
-        trace_timeline_put_boxes(p->out, a, *c, row, sqlite3_column_double(t, 4));
+        trace_timeline_put_boxes(p->out, a, *c, row, leaves);
     }
-    sqlite3_finalize(t);
     fputs("END\n", p->out);
 }
 
@@ -306,10 +299,9 @@ int trace_plot_timeline(const struct trace_picture *p)
 {
     struct axis a = {0};
     int64_t rows = 0, nics = 0;
-    sqlite3_stmt *q = trace_query(p->db, timeline_rows, p->part.rank, p->part.role);
-    for (; sqlite3_step(q) == SQLITE_ROW; rows++)
-        nics += sqlite3_column_int(q, 1);
-    sqlite3_finalize(q);
+    QUERY q = query_ask(p->db, timeline_rows, "ii", p->part.rank, (int64_t)p->part.role);
+    for (int nic; query_row(q, "-n", &nic); rows++)
+        nics += nic;
     columns *c = malloc(sizeof *c);
     int rc = !c             ? -ENOMEM
              : rows == nics ? p->part.role < 0 ? -ENODATA : -ERANGE

@@ -1,5 +1,6 @@
 /* `mkernel trace why`: where a launch's time goes, in parts that add up to it. */
 #include "experiments/common/why_write.h"
+#include "core/sentence.h"
 #include "experiments/trace/trace_cli.h"
 
 #include <errno.h>
@@ -11,11 +12,10 @@ static void trace_why_print_text(sqlite3 *db, const struct trace_why *w, FILE *o
 {
     char time[24], early[24];
     double whole = (double)(w->end - w->start);
-    sqlite3_stmt *q = trace_query(db, "SELECT op, shape, source FROM run", 0, 0);
-    if (sqlite3_step(q) == SQLITE_ROW)
-        fprintf(out, "%s %s, %s: ", (const char *)sqlite3_column_text(q, 0),
-                (const char *)sqlite3_column_text(q, 1), (const char *)sqlite3_column_text(q, 2));
-    sqlite3_finalize(q);
+    const char *op, *shape, *source;
+    QUERY q = query_ask(db, "SELECT op, shape, source FROM run", "");
+    if (query_row(q, "ttt", &op, &shape, &source))
+        fprintf(out, "%s %s, %s: ", op, shape, source);
     fprintf(out, "launch %llu, rank %u (its slowest) took %s; %u tile%s on %u compute CTA%s\n",
             (unsigned long long)w->launch, w->rank, trace_time(time, whole), w->tiles,
             trace_plural(w->tiles), w->ctas, trace_plural(w->ctas));
@@ -55,9 +55,7 @@ int trace_report_why(sqlite3 *db, uint64_t launch, int json, FILE *out, char *er
         trace_why_print_json(&w, out);
     else
         trace_why_print_text(db, &w, out);
-    if (fflush(out) != 0) {
-        snprintf(error, size, "cannot write the report: %s", strerror(errno));
-        return -EIO;
-    }
+    if (fflush(out) != 0)
+        return mk_fail(-EIO, error, size, "cannot write the report: %s", strerror(errno));
     return 0;
 }

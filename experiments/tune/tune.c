@@ -3,6 +3,7 @@
 #include "experiments/tune/tune.h"
 #include "core/model/choose.h"
 #include "core/ops/op.h"
+#include "core/sentence.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/output_file.h"
 #include "experiments/common/pulse.h"
@@ -247,9 +248,8 @@ int tune_rank(const struct run_job *job, char *sentence, size_t size)
     if (!result)
         result = tune_all(&t, &o);
     if (result && t.running) {
-        size_t used = strlen(sentence);
-        snprintf(sentence + used, size - used, "; it measured %s",
-                 tuning_words(&t.running->asked, words, sizeof words));
+        mk_append(sentence, size, "; it measured %s",
+                  tuning_words(&t.running->asked, words, sizeof words));
     }
     if (tune_gpu_close)
         tune_gpu_close(&t);

@@ -1,5 +1,6 @@
 /* `mkernel tune OP`: its options, and what it refuses before the ranks start. */
 #include "experiments/common/commands.h"
+#include "core/sentence.h"
 #include "experiments/common/output_file.h"
 #include "experiments/job/run_options.h"
 #include "experiments/tune/tune.h"
@@ -55,18 +56,15 @@ static int tune_refuse(const struct run_job *job, char *error, size_t size)
     const struct run_options *o = &job->options;
     struct tune_space space;
     int result = tune_space_parse(&space, o->op, o->space, error, size);
-    if (!result && o->space && o->exec == MK_EXEC_HOST && space.options[TUNING_PACE].tried) {
-        snprintf(error, size, "--space: pace is for --exec cuda, and this is --exec host");
-        result = -EINVAL;
-    }
+    if (!result && o->space && o->exec == MK_EXEC_HOST && space.options[TUNING_PACE].tried)
+        result = mk_fail(-EINVAL, error, size,
+                         "--space: pace is for --exec cuda, and this is --exec host");
     if (result || o->verify || job->identity.rank)
         return result;
-    if (!*job->tuning_path) {
-        snprintf(
-            error, size,
+    if (!*job->tuning_path)
+        return mk_fail(
+            -EINVAL, error, size,
             "there is no file to keep plans in: name one with --tuning, or --verify keeps nothing");
-        return -EINVAL;
-    }
     tuning_make_folders(job->tuning_path);
     return output_check("the file of tuned plans", job->tuning_path, OUTPUT_REPLACED, error, size);
 }

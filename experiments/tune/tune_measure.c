@@ -5,6 +5,7 @@
 #include "core/agree.h"
 #include "core/comm.h"
 #include "core/ops/op.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -236,11 +237,9 @@ int tune_measure(struct tune *t, const uint32_t *which, uint32_t count, uint64_t
         uint64_t heap, flags;
         memcpy(together + 1, which + done, some * sizeof *which);
         uint32_t fits = tune_measure_fit(t, together, some + 1, &heap, &flags);
-        if (fits < 2 && count) {
-            snprintf(t->error, t->error_size,
-                     "two plans of this shape are more than a communicator can hold");
-            return -ENOSPC;
-        }
+        if (fits < 2 && count)
+            return mk_fail(-ENOSPC, t->error, t->error_size,
+                           "two plans of this shape are more than a communicator can hold");
         int result = tune_measure_together(t, together, fits, iters, heap, flags);
         if (result)
             return result;

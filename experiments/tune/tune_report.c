@@ -1,17 +1,13 @@
 /* What a search found: a table for people, CSV for programs. */
-#define _GNU_SOURCE /* qsort_r */
 #include "experiments/job/bench_row.h"
-#include "experiments/common/commands.h"
 #include "experiments/common/json_write.h"
 #include "experiments/common/output_file.h"
 #include "experiments/tune/tune.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #define SHOWN 16u /* plans of a table */

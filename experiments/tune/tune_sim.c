@@ -1,6 +1,8 @@
 /* `mkernel tune OP --exec sim`: the search of tune.c over simulated times, for clusters that are
  * not there. */
 #include "experiments/tune/tune.h"
+#include "core/sentence.h"
+#include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/output_file.h"
 #include "experiments/common/pulse.h"
@@ -134,12 +136,10 @@ static int tune_sim_refuse(const struct run_job *job, char *error, size_t size)
         return -EINVAL;
     if (o->verify)
         return 0;
-    if (!o->tuning || !strcmp(o->tuning, "none")) {
-        snprintf(error, size,
-                 "a simulated plan is kept where --tuning says, and nowhere else; "
-                 "--verify keeps nothing");
-        return -EINVAL;
-    }
+    if (!o->tuning || !strcmp(o->tuning, "none"))
+        return mk_fail(-EINVAL, error, size,
+                       "a simulated plan is kept where --tuning says, and nowhere else; "
+                       "--verify keeps nothing");
     return output_check("the file of tuned plans", o->tuning, OUTPUT_REPLACED, error, size);
 }
 
@@ -152,11 +152,9 @@ static int tune_sim_prepare(struct run_job *job, const struct tune_sim_options *
     job->options = o->run;
     if (o->cluster && sim_case_cluster(o->cluster, &nodes, &gpus, error, size))
         return -EINVAL;
-    if (nodes * gpus > MK_MAX_RANKS) {
-        snprintf(error, size, "--cluster %s: at most %u ranks are simulated", o->cluster,
-                 MK_MAX_RANKS);
-        return -EINVAL;
-    }
+    if (nodes * gpus > MK_MAX_RANKS)
+        return mk_fail(-EINVAL, error, size, "--cluster %s: at most %u ranks are simulated",
+                       o->cluster, MK_MAX_RANKS);
     job->options.nodes = nodes;
     job->options.gpus = gpus;
     job->options.exec = MK_EXEC_CUDA;
@@ -243,20 +241,16 @@ int tune_sim(int argc, char **argv, const struct option_spec *specs, size_t coun
                  plan_op_name(o.run.op), op_list(list, sizeof list, op_is_tuned, ", ", " and "));
         result = -EINVAL;
     }
-    if (!result && o.run.shapes && o.run.ask.numbers[0]) {
-        snprintf(error, sizeof error, "--%s is one shape, --shapes several: give one or the other",
-                 op_of(o.run.op)->shape->option);
-        result = -EINVAL;
-    }
+    if (!result && o.run.shapes && o.run.ask.numbers[0])
+        result = mk_fail(-EINVAL, error, sizeof error,
+                         "--%s is one shape, --shapes several: give one or the other",
+                         op_of(o.run.op)->shape->option);
     tune_sim_jobs = o.jobs              ? o.jobs
                     : cores < 1         ? 1
                     : cores > MOST_JOBS ? MOST_JOBS
                                         : (uint64_t)cores;
     int status = result ? STATUS_USAGE : tune_sim_run(&o, error, sizeof error);
-    if (status == STATUS_USAGE)
-        fprintf(stderr, "mkernel tune: %s; `mkernel tune OP --exec sim --help` tells more\n",
-                error);
-    else
-        fprintf(stderr, "mkernel tune: %s\n", error);
-    return status;
+    return command_say("tune", status, "%s%s", error,
+                       status == STATUS_USAGE ? "; `mkernel tune OP --exec sim --help` tells more"
+                                              : "");
 }

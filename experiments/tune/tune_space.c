@@ -1,5 +1,6 @@
 #include "experiments/tune/tune.h"
 #include "core/gemm_tiles.h"
+#include "core/sentence.h"
 #include "experiments/common/nearest.h"
 
 #include <errno.h>
@@ -18,10 +19,9 @@ static int tune_space_refuse(const char *text, size_t length, char *error, size_
         names[i] = tuning_knobs[i].name;
     snprintf(name, sizeof name, "%.*s", (int)length, text);
     const char *near = nearest_word(name, names, TUNING_KNOBS);
-    snprintf(error, size, "--space: '%s' is no option of a plan%s%s%s", name,
-             near ? " (did you mean " : "; they are ", near ? near : tuning_names(all),
-             near ? "?)" : "");
-    return -EINVAL;
+    return mk_fail(-EINVAL, error, size, "--space: '%s' is no option of a plan%s%s%s", name,
+                   near ? " (did you mean " : "; they are ", near ? near : tuning_names(all),
+                   near ? "?)" : "");
 }
 
 int tune_space_parse(struct tune_space *s, enum mk_op op, const char *text, char *error,
@@ -33,10 +33,8 @@ int tune_space_parse(struct tune_space *s, enum mk_op op, const char *text, char
     while (text && *text) {
         size_t length = strcspn(text, "=:;");
         int i = tuning_knob_of(text, length);
-        if (text[length] == ':') {
-            snprintf(error, size, "--space: '%s': " TUNE_SPACE_FORM, text);
-            return -EINVAL;
-        }
+        if (text[length] == ':')
+            return mk_fail(-EINVAL, error, size, "--space: '%s': " TUNE_SPACE_FORM, text);
         if (i < 0)
             return tune_space_refuse(text, length, error, size);
         struct tune_option *o = &s->options[i];
@@ -46,17 +44,13 @@ int tune_space_parse(struct tune_space *s, enum mk_op op, const char *text, char
             char why[256];
             struct mk_tuning ignored;
             uint32_t value = (uint32_t)strcspn(++text, ":;");
-            if (o->count == TUNE_VALUES) {
-                snprintf(error, size, "--space: more than %u values of %s", TUNE_VALUES,
-                         tuning_knobs[i].name);
-                return -EINVAL;
-            }
+            if (o->count == TUNE_VALUES)
+                return mk_fail(-EINVAL, error, size, "--space: more than %u values of %s",
+                               TUNE_VALUES, tuning_knobs[i].name);
             char *word = o->words[o->count++];
             snprintf(word, sizeof o->words[0], "%s=%.*s", tuning_knobs[i].name, (int)value, text);
-            if (tuning_read_word(word, op, &ignored, why, sizeof why)) {
-                snprintf(error, size, "--space: %s; " TUNE_SPACE_FORM, why);
-                return -EINVAL;
-            }
+            if (tuning_read_word(word, op, &ignored, why, sizeof why))
+                return mk_fail(-EINVAL, error, size, "--space: %s; " TUNE_SPACE_FORM, why);
             text += value;
         }
         text += *text == ';';

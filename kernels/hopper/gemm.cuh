@@ -322,12 +322,15 @@ struct gemm_shape {
     static constexpr int number = number_;
     static constexpr int tile_m = tile_m_, tile_n = tile_n_, cluster = cluster_, b_kn = b_kn_;
     static constexpr int stages = stages_, c_boxes = c_boxes_;
-    /* The same shape for a known layout, and the one that a kernel of it is built for: either, where
-     * tiles are large. Few rows wait for every instruction that is not in the cache yet: with both
-     * loops 64 rows took 1 us longer of 35, and 512 took 4 of 74. E4m3 has one layout. */
+    /* The same shape for a known layout, for any that its elements may have (E4m3 has one), and the
+     * one that a kernel is built for whose launches may be short: either, where tiles are large or
+     * sums are added exactly. Few rows wait for every instruction that is not in the cache yet: with
+     * both loops 64 rows took 1 us longer of 35, and 512 took 4 of 74. */
     template <int layout>
     using laid = gemm_shape<tile_m, tile_n, cluster, layout, stages, c_boxes, number, products>;
-    using either = laid<half && tile_n == 256 ? (int)GEMM_B_EITHER : (int)b_kn>;
+    using any_layout = laid<half ? (int)GEMM_B_EITHER : (int)b_kn>;
+    static constexpr bool large = tile_n == 256 || (tile_n == 128 && number != element);
+    using either = laid<half && large ? (int)GEMM_B_EITHER : (int)b_kn>;
     /* Parts of a stage, tile_k of K each. With two, each consumer warpgroup multiplies one of
      * them, and all rows. */
     static constexpr int parts = tile_m == 64 ? 2 : 1;

@@ -2,8 +2,6 @@
  * shared memory are only marked, so that whoever else touches them is found. */
 #include "sim/hopper/machine.h"
 
-#include <string.h>
-
 enum { MOST = (1 << 20) - 1 };
 
 uint32_t mbarrier_entry(const struct hopper_block *b, const struct mbarrier *m)

@@ -3,7 +3,6 @@
  * is transitive. */
 #include "sim/hopper/machine.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

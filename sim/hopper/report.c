@@ -1,6 +1,6 @@
 /* Places in the source, and sentences about mistakes. */
-#define _GNU_SOURCE
 #include "sim/hopper/machine.h"
+#include "core/sentence.h"
 
 #include <dlfcn.h>
 #include <stdarg.h>
@@ -237,12 +237,11 @@ void hopper_deadlock(struct hopper *h)
                         continue;
                     told = 1;
                     thread_text(t, who, sizeof who);
-                    size_t length = strlen(text);
                     hopper_self = &t->place;
                     where_text(hopper_where(), line, sizeof line);
                     hopper_self = NULL;
-                    snprintf(text + length, sizeof text - length, "%s%s waits for %s (%s)",
-                             length ? "; " : "", who, for_what[state], line);
+                    mk_append(text, sizeof text, "%s%s waits for %s (%s)", *text ? "; " : "", who,
+                              for_what[state], line);
                 }
             }
     }

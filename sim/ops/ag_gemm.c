@@ -1,12 +1,8 @@
-/* AllGather+GEMM on the host: core/roles/ag_gemm.h compiled by gcc, behind struct sim_op.
- * SIM_OP_NAME lets a test compile the same file over a broken copy of the CTA interface. */
+/* AllGather+GEMM on the host: core/roles/ag_gemm.h compiled by gcc, behind struct sim_op. */
 #include "core/cta.h"
 #include "core/e4m3.h"
 #include "core/half.h"
 #include "core/quantize.h"
-#ifdef SIM_OP_BROKEN_CTA
-#include SIM_OP_BROKEN_CTA
-#endif
 #include "core/roles/ag_gemm.h"
 #include "sim/clock.h"
 #include "sim/exact.h"
@@ -16,10 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#ifndef SIM_OP_NAME
-#define SIM_OP_NAME sim_op_ag_gemm
-#endif
 
 MK_ROLES_OF(ag_gemm, ag_gemm_intra_comm(p, cta, p->blocks > 0),
             ag_gemm_inter_send(p, cta, p->blocks > 0), 0);
@@ -169,8 +161,7 @@ static int ag_gemm_verify(const struct mk_plan *plan, uint64_t seed, uint64_t la
     return wrong;
 }
 
-extern const struct sim_op SIM_OP_NAME;
-const struct sim_op SIM_OP_NAME = {
+const struct sim_op sim_op_ag_gemm = {
     .run = ag_gemm_role,
     .tile = tile,
     .before = before,

@@ -1,18 +1,9 @@
-/* AllGather on the host: core/roles/all_gather.h compiled by gcc, behind struct sim_op.
- * SIM_OP_NAME lets a test compile the same file over a broken copy of the CTA interface. */
+/* AllGather on the host: core/roles/all_gather.h compiled by gcc, behind struct sim_op. */
 #include "core/cta.h"
-#ifdef SIM_OP_BROKEN_CTA
-#include SIM_OP_BROKEN_CTA
-#endif
 #include "core/roles/all_gather.h"
 #include "sim/moved.h"
 
-#ifndef SIM_OP_NAME
-#define SIM_OP_NAME sim_op_all_gather
-#endif
-
 SIM_ROLES(all_gather);
 
-extern const struct sim_op SIM_OP_NAME;
-const struct sim_op SIM_OP_NAME = {
+const struct sim_op sim_op_all_gather = {
     .run = all_gather_role, .fill = moved_fill, .verify = moved_verify};

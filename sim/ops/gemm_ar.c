@@ -1,16 +1,8 @@
-/* GEMM+AllReduce on the host: core/roles/gemm_ar.h compiled by gcc, behind struct sim_op.
- * SIM_OP_NAME lets a test compile the same file over a broken copy of the CTA interface. */
+/* GEMM+AllReduce on the host: core/roles/gemm_ar.h compiled by gcc, behind struct sim_op. */
 #include "core/cta.h"
-#ifdef SIM_OP_BROKEN_CTA
-#include SIM_OP_BROKEN_CTA
-#endif
 #include "core/roles/gemm_ar.h"
 #include "sim/exact.h"
 #include "sim/ops/gemm_rs.h"
-
-#ifndef SIM_OP_NAME
-#define SIM_OP_NAME sim_op_gemm_ar
-#endif
 
 MK_ROLES_OF(gemm_ar, gemm_ar_intra_comm_of_rows(p, cta), gemm_ar_inter_send(p, cta), 0);
 SIM_ROLES(gemm_ar);
@@ -68,8 +60,7 @@ static int gemm_ar_verify(const struct mk_plan *plan, uint64_t seed, uint64_t la
                         size);
 }
 
-extern const struct sim_op SIM_OP_NAME;
-const struct sim_op SIM_OP_NAME = {
+const struct sim_op sim_op_gemm_ar = {
     .run = gemm_ar_role,
     .tile = gemm_ar_tile,
     .before = gemm_ar_before,

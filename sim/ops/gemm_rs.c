@@ -1,16 +1,8 @@
-/* GEMM+ReduceScatter on the host: core/roles/gemm_rs.h compiled by gcc, behind struct sim_op.
- * SIM_OP_NAME lets a test compile the same file over a broken copy of the CTA interface. */
+/* GEMM+ReduceScatter on the host: core/roles/gemm_rs.h compiled by gcc, behind struct sim_op. */
 #include "core/cta.h"
-#ifdef SIM_OP_BROKEN_CTA
-#include SIM_OP_BROKEN_CTA
-#endif
 #include "core/roles/gemm_rs_norm.h"
 #include "sim/exact.h"
 #include "sim/ops/gemm_rs.h"
-
-#ifndef SIM_OP_NAME
-#define SIM_OP_NAME sim_op_gemm_rs
-#endif
 
 MK_ROLES_OF(gemm_rs, 0, gemm_rs_inter_send(p, cta), 0);
 SIM_ROLES(gemm_rs);
@@ -66,8 +58,7 @@ static int gemm_rs_verify(const struct mk_plan *plan, uint64_t seed, uint64_t la
                         size);
 }
 
-extern const struct sim_op SIM_OP_NAME;
-const struct sim_op SIM_OP_NAME = {
+const struct sim_op sim_op_gemm_rs = {
     .run = gemm_rs_role,
     .tile = tile,
     .before = before,

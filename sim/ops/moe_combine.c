@@ -1,20 +1,11 @@
-/* MoE combine on the host: core/roles/moe_combine.h compiled by gcc, behind struct sim_op.
- * SIM_OP_NAME lets a test compile the same file over a broken copy of the CTA interface. */
+/* MoE combine on the host: core/roles/moe_combine.h compiled by gcc, behind struct sim_op. */
 #include "core/cta.h"
-#ifdef SIM_OP_BROKEN_CTA
-#include SIM_OP_BROKEN_CTA
-#endif
 #include "core/roles/moe_combine.h"
 #include "sim/ops/exact_moe_rows.h"
 
-#ifndef SIM_OP_NAME
-#define SIM_OP_NAME sim_op_moe_combine
-#endif
-
 SIM_ROLES(moe_combine);
 
-extern const struct sim_op SIM_OP_NAME;
-const struct sim_op SIM_OP_NAME = {
+const struct sim_op sim_op_moe_combine = {
     .run = moe_combine_role,
     .leaves_puts = 1,
     .routes = 1,

@@ -1,20 +1,11 @@
-/* MoE dispatch on the host: core/roles/moe_dispatch.h compiled by gcc, behind struct sim_op.
- * SIM_OP_NAME lets a test compile the same file over a broken copy of the CTA interface. */
+/* MoE dispatch on the host: core/roles/moe_dispatch.h compiled by gcc, behind struct sim_op. */
 #include "core/cta.h"
-#ifdef SIM_OP_BROKEN_CTA
-#include SIM_OP_BROKEN_CTA
-#endif
 #include "core/roles/moe_dispatch.h"
 #include "sim/ops/exact_moe_rows.h"
 
-#ifndef SIM_OP_NAME
-#define SIM_OP_NAME sim_op_moe_dispatch
-#endif
-
 SIM_ROLES(moe_dispatch);
 
-extern const struct sim_op SIM_OP_NAME;
-const struct sim_op SIM_OP_NAME = {
+const struct sim_op sim_op_moe_dispatch = {
     .run = moe_dispatch_role,
     .routes = 1,
     .fill = exact_moe_rows_fill_out,

@@ -1,16 +1,9 @@
 /* MoE dispatch+GEMM on the host: core/roles/moe_dispatch_gemm.h compiled by gcc, behind struct
- * sim_op. SIM_OP_NAME lets a test compile the same file over a broken copy of the CTA interface. */
+ * sim_op. */
 #include "core/cta.h"
-#ifdef SIM_OP_BROKEN_CTA
-#include SIM_OP_BROKEN_CTA
-#endif
 #include "core/roles/moe_dispatch_gemm.h"
 #include "sim/ops/exact_moe.h"
 #include "sim/op.h"
-
-#ifndef SIM_OP_NAME
-#define SIM_OP_NAME sim_op_moe_dispatch_gemm
-#endif
 
 MK_ROLES_OF(moe_dispatch_gemm, moe_intra_comm(&p->dispatch, cta), moe_inter_send(&p->dispatch, cta),
             0);
@@ -65,8 +58,7 @@ static void moe_dispatch_gemm_operands(const struct mk_plan *plan, const struct 
     out->scales_pitch = 1;
 }
 
-extern const struct sim_op SIM_OP_NAME;
-const struct sim_op SIM_OP_NAME = {
+const struct sim_op sim_op_moe_dispatch_gemm = {
     .run = moe_dispatch_gemm_role,
     .open = moe_dispatch_gemm_open_tiles,
     .tile = moe_dispatch_gemm_tile,

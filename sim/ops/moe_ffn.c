@@ -1,17 +1,10 @@
 /* The MoE feed-forward layer on the host: core/roles/moe_ffn.h compiled by gcc, behind struct
- * sim_op. SIM_OP_NAME lets a test compile the same file over a broken copy of the CTA interface. */
+ * sim_op. */
 #include "core/cta.h"
-#ifdef SIM_OP_BROKEN_CTA
-#include SIM_OP_BROKEN_CTA
-#endif
 #include "core/quantize.h"
 #include "core/roles/moe_ffn.h"
 #include "sim/ops/exact_moe_ffn.h"
 #include "sim/op.h"
-
-#ifndef SIM_OP_NAME
-#define SIM_OP_NAME sim_op_moe_ffn
-#endif
 
 MK_ROLES_OF(moe_ffn, moe_intra_comm(&p->dispatch, cta), moe_inter_send(&p->dispatch, cta),
             moe_ffn_inter_reduce(p, cta));
@@ -24,13 +17,20 @@ static uint32_t units(const struct mk_plan *plan)
 
 static int sums_here(const struct mk_plan *plan, struct mk_cta *cta, uint32_t unit)
 {
-    return moe_ffn_sums_here(moe_ffn_plan_of(plan), cta, unit);
+    const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
+    struct moe_ffn_job job;
+    return moe_ffn_job_here(p, unit, &job) && moe_ffn_add(p, cta, &job);
 }
 
 static int sums_away(const struct mk_plan *plan, struct mk_cta *cta)
 {
     const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
-    return moe_await_routed(&p->dispatch, cta) || moe_ffn_sums_away(p, cta);
+    struct moe_ffn_walk at = {0, 0, 0, 0};
+    struct moe_ffn_job job;
+    int ending = moe_await_routed(&p->dispatch, cta);
+    while (!ending && moe_ffn_job_away(p, cta, &at, &job))
+        ending = moe_ffn_add(p, cta, &job);
+    return ending;
 }
 
 static int moe_ffn_open_tiles(const struct mk_plan *plan, struct mk_cta *cta)
@@ -105,8 +105,7 @@ static void moe_ffn_factor(const struct mk_problem *q, uint32_t which, uint64_t 
     *n = which ? q->moe.hidden : q->moe.inner;
 }
 
-extern const struct sim_op SIM_OP_NAME;
-const struct sim_op SIM_OP_NAME = {
+const struct sim_op sim_op_moe_ffn = {
     .run = moe_ffn_role,
     .open = moe_ffn_open_tiles,
     .units = units,

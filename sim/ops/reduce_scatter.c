@@ -1,10 +1,6 @@
-/* ReduceScatter on the host: core/roles/reduce_scatter.h compiled by gcc, behind struct sim_op.
- * SIM_OP_NAME lets a test compile the same file over a broken copy of the CTA interface. */
+/* ReduceScatter on the host: core/roles/reduce_scatter.h compiled by gcc, behind struct sim_op. */
 #include "core/cta.h"
 #include "core/cta_combine.h"
-#ifdef SIM_OP_BROKEN_CTA
-#include SIM_OP_BROKEN_CTA
-#endif
 #include "core/half.h"
 #include "core/roles/reduce_scatter.h"
 #include "sim/fill.h"
@@ -12,10 +8,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-
-#ifndef SIM_OP_NAME
-#define SIM_OP_NAME sim_op_reduce_scatter
-#endif
 
 SIM_ROLES(reduce_scatter);
 
@@ -86,6 +78,5 @@ static int reduce_scatter_verify(const struct mk_plan *plan, uint64_t seed, uint
     return 0;
 }
 
-extern const struct sim_op SIM_OP_NAME;
-const struct sim_op SIM_OP_NAME = {
+const struct sim_op sim_op_reduce_scatter = {
     .run = reduce_scatter_role, .fill = reduce_scatter_fill, .verify = reduce_scatter_verify};

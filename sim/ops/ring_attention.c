@@ -1,9 +1,5 @@
-/* Ring attention on the host: core/roles/ring_attention.h compiled by gcc, behind struct sim_op.
- * SIM_OP_NAME lets a test compile the same file over a broken copy of the CTA interface. */
+/* Ring attention on the host: core/roles/ring_attention.h compiled by gcc, behind struct sim_op. */
 #include "core/cta.h"
-#ifdef SIM_OP_BROKEN_CTA
-#include SIM_OP_BROKEN_CTA
-#endif
 #include "core/roles/ring_attention.h"
 #include "core/bf16.h"
 #include "sim/ops/attention.h"
@@ -15,10 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#ifndef SIM_OP_NAME
-#define SIM_OP_NAME sim_op_ring_attention
-#endif
 
 MK_ROLES_OF(ring_attention, ring_attention_intra_comm(p, cta), ring_attention_inter_send(p, cta),
             0);
@@ -181,8 +173,7 @@ static int ring_attention_verify(const struct mk_plan *plan, uint64_t seed, uint
     return wrong;
 }
 
-extern const struct sim_op SIM_OP_NAME;
-const struct sim_op SIM_OP_NAME = {
+const struct sim_op sim_op_ring_attention = {
     .run = ring_attention_role,
     .tile = tile,
     .before = before,

@@ -1,17 +1,17 @@
 /* The life of a timed run: its ranks, their launches, and the loop over events. Events are
  * numbered: CTAs, ranks, the links' (sim/timed/links.c), and flags on their way. */
+#include "core/clock.h"
 #include "core/comm.h"
 #include "core/model/gemm.h"
+#include "core/sentence.h"
 #include "sim/large.h"
 #include "sim/timed/state.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 const char *const timed_part_names[TIMED_PARTS] = {
@@ -46,12 +46,11 @@ int timed_memory_check(const struct mk_plan *plan, char *error, size_t size)
     double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     if (have <= 0 || ranks * rank <= have)
         return 0;
-    snprintf(error, size,
-             "%.0f ranks of %.0f CTAs%s take %.0f GB and this machine has %.0f GB: a smaller "
-             "problem fits, or fewer ranks",
-             ranks, ctas, sim_op_of(q->op)->routes ? " and their tables of tokens" : "",
-             ranks * rank / 1e9, have / 1e9);
-    return -EINVAL;
+    return mk_fail(-EINVAL, error, size,
+                   "%.0f ranks of %.0f CTAs%s take %.0f GB and this machine has %.0f GB: a smaller "
+                   "problem fits, or fewer ranks",
+                   ranks, ctas, sim_op_of(q->op)->routes ? " and their tables of tokens" : "",
+                   ranks * rank / 1e9, have / 1e9);
 }
 
 /* ---- launches ---- */
@@ -425,22 +424,14 @@ static int world_finish(struct timed_world *w)
     return rc;
 }
 
-static double world_seconds(clockid_t clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 int timed_run(const struct timed_config *config, struct timed_result *result)
 {
     struct timed_world *w = calloc(1, sizeof *w);
-    double begin = world_seconds(CLOCK_MONOTONIC), used = world_seconds(CLOCK_THREAD_CPUTIME_ID);
+    uint64_t begin = mk_now_ns(), used = mk_clock_ns(CLOCK_THREAD_CPUTIME_ID);
     memset(result, 0, sizeof *result);
-    if (!w) {
-        snprintf(result->sentence, sizeof result->sentence, "no memory for a cluster");
-        return -ENOMEM;
-    }
+    if (!w)
+        return mk_fail(-ENOMEM, result->sentence, sizeof result->sentence,
+                       "no memory for a cluster");
     w->config = *config;
     w->machine = config->machine;
     w->result = result;
@@ -462,8 +453,8 @@ int timed_run(const struct timed_config *config, struct timed_result *result)
         world_report(w);
     result->events = w->queue.taken;
     result->tiles = w->tiles;
-    result->seconds = world_seconds(CLOCK_MONOTONIC) - begin;
-    result->cpu_seconds = world_seconds(CLOCK_THREAD_CPUTIME_ID) - used;
+    result->seconds = (double)(mk_now_ns() - begin) / 1e9;
+    result->cpu_seconds = (double)(mk_clock_ns(CLOCK_THREAD_CPUTIME_ID) - used) / 1e9;
     if (!w->error && config->finished)
         w->error = world_finish(w);
     int error = w->error;

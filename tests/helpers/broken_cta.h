@@ -1,5 +1,7 @@
 /* Between the CTA interface and the roles: calls of the roles that follow go to mutant_*, which may
  * break them. */
+#include "core/cta.h"
+
 int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause);
 void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk);
 void mutant_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk,

@@ -1,0 +1,105 @@
+#include "tracer/query.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+static sqlite3_stmt *query_bind(sqlite3 *db, const char *sql, const char *types, va_list args)
+{
+    sqlite3_stmt *q = NULL;
+    if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) != SQLITE_OK)
+        return NULL;
+    for (int i = 1; *types; types++, i++) {
+        if (*types == 't')
+            sqlite3_bind_text(q, i, va_arg(args, const char *), -1, SQLITE_TRANSIENT);
+        else if (*types == 'i')
+            sqlite3_bind_int64(q, i, va_arg(args, int64_t));
+        else
+            sqlite3_bind_double(q, i, va_arg(args, double)); /* NaN becomes NULL */
+    }
+    return q;
+}
+
+sqlite3_stmt *query_ask(sqlite3 *db, const char *sql, const char *types, ...)
+{
+    va_list args;
+    va_start(args, types);
+    sqlite3_stmt *q = query_bind(db, sql, types, args);
+    va_end(args);
+    return q;
+}
+
+void query_end(sqlite3_stmt **q)
+{
+    sqlite3_finalize(*q);
+}
+
+static void query_column(sqlite3_stmt *q, int i, char type, void *out)
+{
+    const int none = sqlite3_column_type(q, i) == SQLITE_NULL;
+    const char *text;
+    switch (type) {
+    case 'i':
+        *(long long *)out = sqlite3_column_int64(q, i);
+        break;
+    case 'o':
+        *(long long *)out = none ? QUERY_NONE : sqlite3_column_int64(q, i);
+        break;
+    case 'n':
+        *(int *)out = sqlite3_column_int(q, i);
+        break;
+    case 'd':
+        *(double *)out = none ? NAN : sqlite3_column_double(q, i);
+        break;
+    default:
+        text = (const char *)sqlite3_column_text(q, i); /* NULL in a damaged file, too */
+        *(const char **)out = text ? text : "";
+    }
+}
+
+int query_row(sqlite3_stmt *q, const char *types, ...)
+{
+    va_list args;
+    if (sqlite3_step(q) != SQLITE_ROW)
+        return 0;
+    va_start(args, types);
+    for (int i = 0; types[i]; i++)
+        if (types[i] != '-')
+            query_column(q, i, types[i], va_arg(args, void *));
+    va_end(args);
+    return 1;
+}
+
+int64_t query_integer(sqlite3 *db, int64_t missing, const char *sql, const char *types, ...)
+{
+    va_list args;
+    long long value;
+    va_start(args, types);
+    QUERY q = query_bind(db, sql, types, args);
+    va_end(args);
+    if (query_row(q, "o", &value) && value != QUERY_NONE)
+        missing = value;
+    return missing;
+}
+
+double query_real(sqlite3 *db, double missing, const char *sql)
+{
+    QUERY q = query_ask(db, sql, "");
+    double value;
+    if (query_row(q, "d", &value) && !isnan(value))
+        missing = value;
+    return missing;
+}
+
+int query_do(sqlite3 *db, const char *sql, const char *types, ...)
+{
+    va_list args;
+    va_start(args, types);
+    QUERY q = query_bind(db, sql, types, args);
+    va_end(args);
+    int rc = SQLITE_ROW;
+    while (q && rc == SQLITE_ROW)
+        rc = sqlite3_step(q);
+    return q && rc == SQLITE_DONE ? 0 : -EIO;
+}
