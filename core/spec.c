@@ -239,6 +239,26 @@ static int spec_read_limit(const char *word, struct mk_problem *q, char *error, 
     return 1;
 }
 
+/* "logical=56". 1: it was that. */
+static int spec_read_logical(const char *word, struct mk_problem *q, char *error, size_t size)
+{
+    char list[OP_LIST_TEXT], *end;
+    if (strncmp(word, "logical=", 8))
+        return 0;
+    if (!op_has_limit(q->op))
+        return plan_refuse(error, size, "'%s': %s has no experts; it is of %s", word,
+                           plan_op_name(q->op),
+                           op_list(list, sizeof list, op_has_limit, ", ", " and "));
+    const char *digits = word + 8;
+    errno = 0;
+    unsigned long long logical = *digits >= '0' && *digits <= '9' ? strtoull(digits, &end, 10) : 0;
+    if (!logical || *end || errno)
+        return plan_refuse(error, size,
+                           "'%s' is not valid; it should look like logical=56, 1 or more", word);
+    op_set_logical(q, logical);
+    return 1;
+}
+
 /* "overflow=drop". 1: it was that. */
 static int spec_read_overflow(const char *word, struct mk_problem *q, char *error, size_t size)
 {
@@ -297,6 +317,8 @@ static int spec_read_options(struct mk_problem *q, const char *options, char *er
             result = spec_read_split(word, q, error, size);
         if (!result)
             result = spec_read_limit(word, q, error, size);
+        if (!result)
+            result = spec_read_logical(word, q, error, size);
         if (!result)
             result = spec_read_overflow(word, q, error, size);
         if (!result)
@@ -368,6 +390,9 @@ void spec_options(const struct mk_plan *p, char *text, size_t size)
         used += (size_t)snprintf(text + used, size - used, "%s%s=%llu", used ? " " : "",
                                  op_of(p->problem.op)->limit->name,
                                  (unsigned long long)op_limit_of(&p->problem));
+    if (op_logical(&p->problem))
+        used += (size_t)snprintf(text + used, size - used, "%slogical=%llu", used ? " " : "",
+                                 (unsigned long long)op_logical(&p->problem));
     if (op_drops(&p->problem))
         used += (size_t)snprintf(text + used, size - used, "%soverflow=%s", used ? " " : "",
                                  op_overflows[1]);

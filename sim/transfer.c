@@ -154,7 +154,8 @@ static void transfer_keep(const struct sim_rank *r, const struct mk_route *route
 {
     uint8_t *heap = r->spaces[MK_SPACE_HEAP];
     uint64_t *dropped = (uint64_t *)(void *)(heap + route->dropped);
-    *dropped += route_keep(route, (const uint32_t *)(const void *)r->spaces[route->named_space],
+    *dropped += route_keep(route, (const uint32_t *)(const void *)(heap + route->map),
+                           (const uint32_t *)(const void *)r->spaces[route->named_space],
                            (uint32_t *)(void *)(heap + route->ids));
 }
 

@@ -235,6 +235,17 @@ check second_engine_from_ptx env CUDA_FORCE_PTX_JIT=1 "$build/tests/gpu_mma" che
 check second_engine_attention_any_shape "$build/tests/gpu_mma_attention" check
 check second_engine_attention_from_ptx env CUDA_FORCE_PTX_JIT=1 "$build/tests/gpu_mma_attention" check
 check moe_tables "$build/tests/gpu_route" check
+if [ "$gpus" -ge 2 ]; then # of experts that several ranks hold: all operators, both engines, FP8, places that are dropped
+    copies="--exec cuda --check --timeout 5 --gpus $gpus --skew 1 --iters 20 --burst 5 --replicas $((gpus * 3))"
+    check moe_copies_dispatch "$mkernel" run moe_dispatch $copies --moe 333,520,$((gpus * 8)),4
+    check moe_copies_combine "$mkernel" run moe_combine $copies --moe 333,520,$((gpus * 8)),4
+    check moe_copies "$mkernel" run moe_dispatch_gemm $copies --moe 333,520,328,$((gpus * 8)),4
+    check moe_copies_layer "$mkernel" run moe_ffn $copies --moe 333,520,328,$((gpus * 8)),4
+    check moe_copies_layer_on_mma "$mkernel" run moe_ffn $copies --moe 333,520,328,$((gpus * 8)),4 --engine mma
+    check moe_copies_layer_fp8 "$mkernel" run moe_ffn $copies --moe 333,528,336,$((gpus * 8)),4 --dtype fp8 --b-layout nk
+    check moe_copies_dropped "$mkernel" run moe_ffn $copies --moe 333,520,328,$((gpus * 8)),4 --capacity $((gpus * 600)) --overflow drop
+fi
+check moe_copies_two_nodes "$mkernel" run moe_ffn --exec cuda --check --timeout 5 $nodes --moe 333,520,328,$((world * 5)),4 --iters 8 --skew 1 --replicas $((world * 2))
 check moe_counts_in_a_graph "$build/tests/gpu_counts" check
 check a_launch_behind_a_late_one "$build/tests/gpu_late" check
 check one_gpu $run --gpus 1 --shape 390,200,328 --iters 5

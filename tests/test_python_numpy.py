@@ -430,6 +430,74 @@ def experts_of_two_ranks_are_right():
     ranks(2, experts)
 
 
+# ---- experts that several ranks hold ----
+
+
+@scene
+def copies():
+    """What comes out is what logical experts make, whichever ranks hold them; and another map is told between launches of one plan."""
+    comm = mkernel.init(timeout_ns=MINUTE)
+    W, same, own = comm.world, numpy.random.default_rng(3), numpy.random.default_rng(10 + comm.rank)
+    T, H, I, K, mine = 24, 64, 48, 2, 4
+    E, L = mine * W, mine * W - W
+    all_b, all_b1, all_b2 = bf16(same, L, H, I), bf16(same, L, H, 2 * I), bf16(same, L, I, H)
+    x, weights = bf16(own, T, H), own.random((T, K), numpy.float32)
+    ids = numpy.array([own.permutation(L)[:K] for _ in range(T)], numpy.int32)
+    ids[own.random((T, K)) < 0.4] = 0  # the first has the most to do; some name it twice
+    ids[3], ids[4, 0] = -1, L  # no expert of the model's, though ranks hold more
+    wanted = numpy.zeros((T, H))
+    for t in range(T):
+        for k in range(K):
+            if 0 <= ids[t, k] < L:
+                up = floats(x)[t] @ floats(all_b1)[ids[t, k]]
+                wanted[t] += weights[t, k] * ((up[:I] / (1 + numpy.exp(-up[:I])) * up[I:]) @ floats(all_b2)[ids[t, k]])
+    loads = numpy.bincount(ids[(ids >= 0) & (ids < L)], minlength=E)
+    loads = sum(floats(everyone(comm, mkernel.to_bf16(loads.astype(numpy.float32))).reshape(W, E)))[:L]
+    balanced = mkernel.balance_experts(loads, E)
+    assert balanced.logical == L and sum(slot >= 0 for slot in balanced.slots[0]) == W and mkernel.balance_experts(list(loads), E, ranks=W).slots == balanced.slots
+    reverse = numpy.full((L, 3), -1, numpy.int64)  # one copy each, from the last slot down, then some more
+    reverse[:, 1] = E - 1 - numpy.arange(L)
+    reverse[: E - L, 2] = numpy.arange(E - L)
+    plain = list(range(L))
+    for expert_map in (balanced, reverse, plain, balanced, mkernel.ExpertMap(reverse)):
+        held = (expert_map if isinstance(expert_map, mkernel.ExpertMap) else mkernel.ExpertMap(expert_map)).held(E)
+        here = held[comm.rank * mine : (comm.rank + 1) * mine]  # of slots that hold nothing the last one's weights, which nobody multiplies
+        b1, b2, b = (w[here] for w in (all_b1, all_b2, all_b))
+        near(mkernel.moe_ffn(x, b1, ids, weights, b2, expert_map=expert_map), wanted, 0.02)
+        rows, counts = mkernel.moe_dispatch(x, ids, experts=E, expert_map=expert_map)
+        c, of_gemm = mkernel.moe_dispatch_gemm(x, b, ids, expert_map=expert_map)
+        assert (of_gemm[:, 1] == counts[:, 1]).all()
+        for slot, (first, count) in enumerate(counts):
+            assert here[slot] >= 0 or not count
+            if count:
+                near(c[of_gemm[slot, 0] : of_gemm[slot, 0] + count], floats(rows[first : first + count]) @ floats(b)[slot])
+        back = mkernel.moe_combine(rows, ids, weights, experts=E, expert_map=expert_map)
+        near(back, floats(x) * numpy.where((ids >= 0) & (ids < L), weights, 0).sum(1, keepdims=True))
+        again = mkernel.moe_ffn(x, b1, ids, weights, b2, expert_map=expert_map)
+        assert (again == mkernel.moe_ffn(x, b1, ids, weights, b2, expert_map=expert_map)).all()
+    assert len(comm.plans) == 5, comm.plans  # all_gather's, and one of each operator, whatever maps it was told
+    lost = numpy.arange(L)
+    lost[0] = -1  # an expert that no rank holds: its places are left out
+    dropped = mkernel.moe_combine(mkernel.moe_dispatch(x, ids, experts=E, expert_map=lost)[0], ids, weights, experts=E, expert_map=lost)
+    near(dropped, floats(x) * numpy.where((ids > 0) & (ids < L), weights, 0).sum(1, keepdims=True))
+    refuses(f"expert 1 has a copy in slot {E}: the ranks have slots 0 to {E - 1}", mkernel.moe_dispatch, x, ids, experts=E, expert_map=[0, E, *range(2, L)])
+    refuses("slot 1 is of expert 1 and of expert 2", mkernel.moe_dispatch, x, ids, experts=E, expert_map=[0, 1, 1, *range(3, L)])
+    refuses("is an array of whole numbers", mkernel.moe_dispatch, x, ids, experts=E, expert_map=[0.5, 1])
+    refuses("is an array of whole numbers", mkernel.ExpertMap, [[0, 1], [2]])
+    refuses("there is no such map", comm.launch, "moe_dispatch", (x, ids), options=f"experts={E} logical={L} expert_map=99999")
+    refuses("copies lie at several places", mkernel.moe_ffn, x, b1, ids, weights, b2, expert_map=balanced, deterministic="everywhere")
+    refuses("these are as many as the logical ones or more", mkernel.balance_experts, loads, L - 1, ranks=1)
+    refuses("loads are finite numbers", mkernel.balance_experts, [1.0, float("nan")], 2, ranks=1)
+    assert (dropped == mkernel.moe_combine(mkernel.moe_dispatch(x, ids, experts=E, expert_map=lost)[0], ids, weights, experts=E, expert_map=lost)).all()
+    comm.close()
+
+
+@case
+def copies_of_experts_are_right():
+    for count in (2, 4):
+        ranks(count, copies)
+
+
 # ---- layouts ----
 
 

@@ -100,6 +100,9 @@ def operators(nodes):
     moved, counts = mkernel.moe_dispatch(x, ids, experts=E)
     assert torch.equal(counts, rows) and moved.shape == (c.shape[0], 64)
     assert torch.equal(mkernel.moe_combine(moved, ids, torch.full((T, K), 1 / K), experts=E), x)
+    for expert_map in (torch.arange(E - 1, -1, -1), torch.arange(E - 1, -1, -1).reshape(E, 1).to(torch.int32)):  # from the last one down
+        by_map = mkernel.moe_dispatch(x, ids, experts=E, expert_map=expert_map)
+        assert torch.equal(by_map[1], mkernel.moe_dispatch(x, E - 1 - ids, experts=E)[1]) and not torch.equal(by_map[1], counts)
     end(comm)
 
 
@@ -209,6 +212,10 @@ def compiling():
         route = torch.compile(lambda x, b: mkernel.moe_dispatch_gemm(x, b, ids)[1] + 0, fullgraph=True)
         experts, tokens = bf16(2, 64, 16), bf16(8, 64)
         assert torch.equal(route(tokens, experts), mkernel.moe_dispatch_gemm(tokens, experts, ids)[1])
+
+        reverse = mkernel.ExpertMap(torch.arange(2 * comm.world).flip(0))
+        mapped = torch.compile(lambda x, b: mkernel.moe_dispatch_gemm(x, b, ids, expert_map=reverse)[1] + 0, fullgraph=True)
+        assert torch.equal(mapped(tokens, experts), mkernel.moe_dispatch_gemm(tokens, experts, 2 * comm.world - 1 - ids)[1])
 
         out = torch.compile(lambda x: mkernel.moe_combine(mkernel.moe_dispatch(x, ids, experts=2 * comm.world)[0] * 2, ids,
                                                           torch.full((8, 2), 0.5), experts=2 * comm.world), fullgraph=True, backend="aot_eager")

@@ -106,6 +106,19 @@ void op_set_counted(struct mk_problem *q, int counted)
         op_set_choice(q, op_of((enum mk_op)q->op)->limit->counted, counted);
 }
 
+uint64_t op_logical(const struct mk_problem *q)
+{
+    return op_has_limit((enum mk_op)q->op)
+               ? op_number_at(q, op_of((enum mk_op)q->op)->limit->logical)
+               : 0;
+}
+
+void op_set_logical(struct mk_problem *q, uint64_t logical)
+{
+    if (op_has_limit((enum mk_op)q->op))
+        memcpy((char *)q + op_of((enum mk_op)q->op)->limit->logical, &logical, sizeof logical);
+}
+
 int op_has_limit(enum mk_op op)
 {
     return op_of(op) && op_of(op)->limit;

@@ -52,6 +52,9 @@ struct op_limit {
     size_t offset;
     size_t drops;   /* of a uint64_t: 1: what has no room is left out, by the operator's rule */
     size_t counted; /* of a uint64_t: 1: how much there is a launch reads from its OP_COUNT */
+    /* of a uint64_t: how many experts ids name, each of which a map places (moe_map.h); 0: ids name
+     * what ranks hold */
+    size_t logical;
 };
 
 /* For what a default is wanted: a run on the host executor (small, so that a test has many tiles
@@ -311,6 +314,8 @@ int op_drops(const struct mk_problem *problem);
 void op_set_drops(struct mk_problem *problem, int drops);
 int op_counted(const struct mk_problem *problem);
 void op_set_counted(struct mk_problem *problem, int counted);
+uint64_t op_logical(const struct mk_problem *problem);
+void op_set_logical(struct mk_problem *problem, uint64_t logical);
 
 extern const char *const op_overflows[2]; /* by op_drops: "end", "drop" */
 extern const char *const op_counts[2];    /* by op_counted: "plan", "launch" */

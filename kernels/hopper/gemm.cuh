@@ -329,7 +329,7 @@ struct gemm_shape {
     template <int layout>
     using laid = gemm_shape<tile_m, tile_n, cluster, layout, stages, c_boxes, number, products>;
     using any_layout = laid<half ? (int)GEMM_B_EITHER : (int)b_kn>;
-    static constexpr bool large = tile_n == 256 || (tile_n == 128 && number != element);
+    static constexpr bool large = tile_n == 256 || (tile_n == 128 && number == MK_FP24);
     using either = laid<half && large ? (int)GEMM_B_EITHER : (int)b_kn>;
     /* Parts of a stage, tile_k of K each. With two, each consumer warpgroup multiplies one of
      * them, and all rows. */

@@ -3,6 +3,7 @@
 #include "core/cta.h"
 #include "core/quantize.h"
 #include "core/roles/moe_ffn.h"
+#include "sim/ops/exact_moe.h"
 #include "sim/ops/exact_moe_ffn.h"
 #include "sim/op.h"
 
@@ -119,6 +120,7 @@ const struct sim_op sim_op_moe_ffn = {
     .second = MK_SPACE_ARG4,
     .factor = moe_ffn_factor,
     .routes = 1,
+    .start = exact_moe_start,
     .fill = exact_moe_ffn_fill,
     .verify = exact_moe_ffn_verify,
 };

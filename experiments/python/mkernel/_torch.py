@@ -10,7 +10,7 @@ import sys
 
 import torch
 
-from . import _communicator, _gradients, _quantize, _shapes, operators
+from . import _communicator, _experts, _gradients, _quantize, _shapes, operators
 from ._library import Refused
 
 NAME = "torch"
@@ -316,7 +316,7 @@ def _define(of: _shapes.Operator) -> None:
     def fake(*arguments):
         arguments = _filled(arguments, inputs)
         comm = _of_handle(arguments[-1])
-        problem = _shapes.problem_of(_shapes.typed(of, sys.modules[__name__], arguments), comm.world, [x.shape for x in arguments[:inputs]], _shapes.said(of, arguments[-2])[0])
+        problem = _shapes.problem_of(_shapes.typed(of, sys.modules[__name__], arguments), comm.world, [x.shape for x in arguments[:inputs]], _shapes.said(of, _experts.taken(arguments[-2])[1])[0])
         made = []
         for shape, word in problem.outputs:
             if None in shape:  # which only the plan knows: all ranks trace alike, so all make it now
