@@ -37,7 +37,7 @@ def parallelize(model, comm=None, *, mode="sequence", plan=None):
     """Divides a PyTorch model's Linear modules and experts among the ranks, in place, and returns the model. All ranks call, with the same weights.
 
     model: has layers in one ModuleList or Sequential, each with blocks of gate_proj, up_proj and down_proj (an MLP) or q_proj, k_proj, v_proj
-        and o_proj (an attention), as `transformers` names them; weights are bf16, on the communicator's device, or all of the model is on meta: then it gets memory for this rank's
+        and o_proj (an attention), as `transformers` names them; weights are bf16 or fp16 (experts: bf16), on the communicator's device, or all of the model is on meta: then it gets memory for this rank's
         part, and `load_checkpoint` the weights.
     mode: "sequence" (prefill, training): ranks hold parts of the rows between blocks; ag_gemm and gemm_rs; the number of ranks divides the
         sequence. "decode": all rows on all ranks; products of this rank's columns, then gemm_ar; no gradients. `parallel_mode` changes it.
@@ -64,7 +64,7 @@ def compile_pass(*comms):
     """From now on torch.compile (Inductor) puts ag_gemm in place of an all-gather and the products of its rows, gemm_rs and gemm_ar in place of a product
     and the reduce-scatter or all-reduce of it, where they are functional collectives, as torch.distributed.tensor.parallel makes them.
 
-    comms: the communicators whose ranks those groups have; default the one of `mkernel.init`. Other groups, types than bf16 and rows that are not
+    comms: the communicators whose ranks those groups have; default the one of `mkernel.init`. Other groups, types than bf16 and fp16 and rows that are not
         whole 16 bytes are left alone, and so are gathered rows that another thing than a product reads.
     Returns an object that says what has been put in (`str`, `.replaced`), and that as a context (`with`) takes the pass out at its end.
     """
