@@ -1,6 +1,5 @@
 /* Shared by the files of the communicator, beside comm.h. */
-#ifndef MK_COMM_PARTS_H
-#define MK_COMM_PARTS_H
+#pragma once
 
 #include "core/comm.h"
 #include "core/sentence.h"
@@ -43,5 +42,3 @@ int comm_tell_failure(struct mk_comm *comm);
 /* A part of this rank said no, in comm->error: the others must not wait for it. Returns
  * `result`. */
 int comm_give_up(struct mk_comm *comm, int result);
-
-#endif

@@ -19,8 +19,7 @@
  * The relative Frobenius error of the whole is at most CHECK_FROBENIUS: rounding alone makes
  * 1.66e-3 on average. Few elements stray from the average, so below CHECK_MANY of them it is the
  * worst case, 2^-8. An element that is NaN or infinite is wrong. */
-#ifndef MK_CHECK_H
-#define MK_CHECK_H
+#pragma once
 
 #include "core/base.h"
 
@@ -108,6 +107,4 @@ int check_right(const struct check_result *result);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

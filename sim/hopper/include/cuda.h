@@ -1,8 +1,7 @@
 /* CUDA's words for the C++ compiler of the host, so that the kernels compile as they are: what is a
  * function of the hardware calls the emulated machine (sim/hopper/device.h), the rest is
  * arithmetic. Only what the kernels use; what is missing does not compile. */
-#ifndef SIM_HOPPER_CUDA_H
-#define SIM_HOPPER_CUDA_H
+#pragma once
 
 #include <math.h>
 #include <stdint.h>
@@ -273,5 +272,3 @@ enum CUtensorMapFloatOOBfill {
     CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
 };
-
-#endif
