@@ -94,6 +94,8 @@ struct mk_exec_ops {
     int (*unplan)(struct mk_comm *comm, struct mk_plan *plan);
     int (*launch)(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1],
                   void *stream);
+    /* Writes into this rank's heap, with no launch running; NULL: it is host memory */
+    int (*store)(struct mk_comm *comm, uint64_t offset, const void *from, uint64_t bytes);
     /* for the launches of this communicator, on whatever streams */
     int (*wait)(struct mk_comm *comm);
     /* for what is on this stream; NULL: there are no streams, `wait` */

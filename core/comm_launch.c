@@ -3,6 +3,7 @@
 #include "core/ops/op.h"
 
 #include <errno.h>
+#include <string.h>
 
 int op_launch(struct mk_plan *plan, enum mk_op op, void *const arguments[MK_SPACES - 1],
               void *stream)
@@ -70,4 +71,15 @@ int mk_wait_stream(struct mk_comm *comm, void *stream)
     comm->error[0] = '\0';
     return comm_launch_waited(comm, comm->exec->wait_stream ? comm->exec->wait_stream(comm, stream)
                                                             : comm->exec->wait(comm));
+}
+
+int comm_store(struct mk_comm *comm, uint64_t offset, const void *from, uint64_t bytes)
+{
+    int result = mk_wait(comm);
+    if (result)
+        return result;
+    if (comm->exec->store)
+        return comm->exec->store(comm, offset, from, bytes);
+    memcpy((uint8_t *)comm->heap.base + offset, from, bytes);
+    return 0;
 }

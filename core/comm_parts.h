@@ -39,6 +39,10 @@ int comm_create_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk
 /* If the job has failed: takes the sentence, which is the same on every rank; -EIO. Else 0. */
 int comm_tell_failure(struct mk_comm *comm);
 
+/* Bytes at an offset of this rank's heap become those at `from`: once no launch of this rank that
+ * mk_wait waits for runs any more, and before the next. 0, -EIO with a sentence. */
+int comm_store(struct mk_comm *comm, uint64_t offset, const void *from, uint64_t bytes);
+
 /* A part of this rank said no, in comm->error: the others must not wait for it. Returns
  * `result`. */
 int comm_give_up(struct mk_comm *comm, int result);

@@ -4,14 +4,15 @@
 
 #include "core/cta.h"
 
-/* What is done with rows of `columns` bf16 numbers, of arguments of this rank, all row-major. With
- * s = C + residual in fp32, rounded to bf16:
+/* What is done with rows of `columns` numbers of the plan's element, bf16 or fp16, of arguments of
+ * this rank, all row-major. With s = C + residual in fp32, rounded to the element:
  *   not normed   C = s
  *   normed       sum = s, C = s * weight / sqrt(mean over the row of s^2 + eps), in fp32, rounded
- *                to bf16
+ *                to the element
  * The residual may be `sum` itself. */
 struct mk_norm {
     uint32_t columns; /* a multiple of 8; 0: nothing is done */
+    uint32_t element; /* enum mk_dtype */
     uint32_t normed;
     float eps;
     uint32_t c, residual, weight, sum; /* enum mk_space; the last two where it is normed */

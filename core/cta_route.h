@@ -26,6 +26,10 @@
  *   LAY_OUT  once all ranks of the node have told theirs: rows, and, for a product, `source`, `wanted`,
  *            `awaited` and the order of tiles
  *
+ * Where there is a map, ids name `logical` experts, and those of ranks are their copies, which here
+ * alone are called experts: each rank looks up which one its tokens take (mk_route_expert), so what
+ * ranks say to each other, and all behind it, knows nothing of a map.
+ *
  * What is said to a rank by another, of one node's tokens: said_words words, the rows of each of its
  * experts, then how many tokens come to it, and to its node (struct mk_route_said).
  *
@@ -64,13 +68,16 @@ struct mk_route {
     struct mk_topo topo;
     uint32_t step, part, parts;
     uint32_t tokens, k, experts, rank_experts, tile_rows;
+    uint32_t
+        logical; /* experts that ids name, by `map`; 0: there is none, ids name those of ranks */
     uint32_t capacity; /* rows that this rank has room for, tiles that are not full aside */
-    /* The own rank's: uint32_t [tokens][k] at `ids` of ids_space; `experts` or more: none. float
+    /* The own rank's: uint32_t [tokens][k] at `ids` of ids_space (mk_route_expert). float
      * [tokens][k], from the beginning of weights_space; there are none where that is the heap. */
     uint32_t ids_space, weights_space;
     uint64_t ids;
     uint32_t quota, named_space; /* 0: all are kept; else the argument with the own rank's ids */
     uint64_t dropped;            /* uint64_t: += how many of a launch were not kept */
+    uint64_t map;                /* uint32_t [logical]: mk_route_expert's */
     uint32_t said_words;         /* a multiple of 4 */
     /* Offsets in this rank's heap, of here on; [k] records for each token. What other ranks write is
      * of this launch alone (moe_route). */
@@ -153,6 +160,14 @@ struct mk_route_head {
 #define GPU_CAUSE_OVERFLOW 256u
 
 #define MK_ROUTE_WARPS 12u /* of a thread block that makes tables */
+
+/* The expert that an id of the own rank's tokens stands for; `experts` or more: none. The map says how
+ * far behind the id's number it is, so that zeros are a map: each logical expert is the expert of
+ * its number. */
+MK_PURE uint32_t mk_route_expert(const struct mk_route *r, const uint32_t *map, uint32_t id)
+{
+    return !r->logical ? id : id < r->logical ? id + map[id] : UINT32_MAX;
+}
 
 /* Tokens that lie on a rank, and have numbers. */
 MK_PURE uint64_t mk_route_sources(const struct mk_route *r)

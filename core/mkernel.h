@@ -140,6 +140,8 @@ void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset);
  * options: of the plan, as `mkernel tune` writes them: "tile=256,128 pace=310". The default is the
  * tuned plan for this shape, or the formula if there is none. "sms=100" among them: the plan has at
  * most that many thread blocks, so that other kernels have the other SMs; the default is all SMs.
+ * "dtype=fp16": fp16, IEEE half, stands for bf16 in all that is said of mk_ag_gemm, mk_gemm_rs,
+ * mk_gemm_ar, all_gather, all_to_all and reduce_scatter below; the others refuse it.
  * "dtype=fp8": A and B are e4m3, with scales (mk_ag_gemm, mk_gemm_rs); all_gather and all_to_all,
  * which do not look at what they move, take "dtype=fp8" (without scales) and "dtype=bytes". The
  * default is bf16.
@@ -147,6 +149,7 @@ void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset);
  * is nothing.
  * "split=contiguous": each rank of a causal ring_attention has one run of rows of the sequence
  * (mk_ring_attention_rows). "capacity=4096": of a MoE, rows of its experts that a rank has room for.
+ * "logical=56": of a MoE, ids name so many experts, and mk_moe_set_experts says which the ranks hold.
  * "tokens=launch": of a MoE, T is the most, and mk_launch takes one argument more, behind all others:
  * count [1] uint32, aligned to 4 bytes, of which each launch reads how many tokens this rank has, 0 to
  * T and not the same on all ranks. Those behind, their ids and weights are not read, and of Y not
@@ -232,8 +235,8 @@ uint64_t mk_plan_nvlink_bytes(const struct mk_plan *plan);
 uint64_t mk_plan_network_bytes(const struct mk_plan *plan);
 
 /* The arguments of a launch, in the order of mk_launch: how many there are; and of argument i its
- * name ("A"), its type ("bf16", "fp32", "uint32", "e4m3" or "uint8"), its bytes on this rank, and 1 if the
- * launch writes it. NULL or 0 if there is no argument i. */
+ * name ("A"), its type ("bf16", "fp16", "fp32", "uint32", "e4m3" or "uint8"), its bytes on this
+ * rank, and 1 if the launch writes it. NULL or 0 if there is no argument i. */
 uint32_t mk_plan_arguments(const struct mk_plan *plan);
 const char *mk_plan_argument_name(const struct mk_plan *plan, uint32_t i);
 const char *mk_plan_argument_type(const struct mk_plan *plan, uint32_t i);
@@ -362,6 +365,39 @@ int mk_moe_combine(struct mk_plan *plan, const void *rows, const uint32_t *ids,
  * error where bf16 has 1.7e-3. */
 int mk_moe_ffn(struct mk_plan *plan, const void *x, const void *b1, const uint32_t *ids,
                const float *weights, const void *b2, void *y, void *stream);
+
+/* Which experts of ranks the logical experts are that ids name, of a MoE plan with "logical=L" among
+ * its options: so that several ranks hold the same expert, and a token takes the nearest. Of such a
+ * plan E are the ranks' experts, slots; slot s is on rank s / (E/W), and B and all tables go by slots;
+ * ids are 0 to L-1, L or more for none; L is up to 2^20.
+ * slots [experts][copies]: those that hold each logical expert, the same weights, by their numbers 0 to
+ * E-1; below 0: none, so experts may have different numbers of copies. experts is L. A token of an
+ * expert without a slot leaves its place out, as with an id that is none; a slot that is not named
+ * gets no rows. No slot is of two experts. Before the first call each logical expert below E is the
+ * slot of its number.
+ * A rank's tokens take a slot of the rank, else one of its node, else any; those ranks that have none of
+ * their own take the copies in turn, by a rule in which nothing but the map, the rank and the expert
+ * counts: so the same inputs give the same bits in every run. Without logical= nothing is looked up.
+ * What a rank has said stands for its own tokens, from its next launch on, and can be said again between
+ * any two launches: ranks need not call together, nor say the same, but all that they say must be of
+ * weights that lie there. Captured CUDA graphs go by it too. The array is host memory and read during
+ * the call only. Blocks as mk_wait, which it does first; launches that mk_wait does not see must have
+ * ended. The thread that launches calls. Errors: -EINVAL (no such plan; a slot that no rank has, or of
+ * two experts: the map is as it was), -ENOMEM, and what mk_wait returns. */
+int mk_moe_set_experts(struct mk_plan *plan, const int32_t *slots, uint32_t experts,
+                       uint32_t copies);
+
+/* Places logical experts: slots [experts][copies] for mk_moe_set_experts, of slot_count slots on `ranks`
+ * ranks. loads [experts]: what each has to do, in any unit, such as the rows of the last launches; 0 or
+ * more. Each gets a slot; those that are left go to the expert whose copies have the most to do, one
+ * after the other, up to `copies` an expert and one a rank. Then the heaviest copies go first, each to
+ * the rank with the least to do that has a slot left and no copy of it. (Greedy, as expert-parallel load
+ * balancers do it; a slot is left over where all ranks that have one hold the expert.) The caller owns
+ * both arrays. Any thread, with no communicator; takes experts * copies steps for each slot at most.
+ * Errors: -EINVAL (fewer slots than experts, slots that the ranks do not divide, a load below 0 or not
+ * finite, a number that is 0: nothing is written), -ENOMEM. */
+int mk_moe_balance(const double *loads, uint32_t experts, uint32_t slot_count, uint32_t ranks,
+                   uint32_t copies, int32_t *slots);
 
 /* Launches any operator with its `count` arguments (mk_plan_arguments), in the order of the
  * operator's own function; the array is read during the call only. -EINVAL also if the operator

@@ -61,7 +61,7 @@ int plan_op_by_name(const char *name)
 }
 
 const char *const plan_execs[MK_EXECS] = {"host", "cuda", "emulated"};
-const char *const plan_dtypes[MK_PLAN_DTYPES] = {"bf16", "fp8", "bytes"};
+const char *const plan_dtypes[MK_PLAN_DTYPES] = {"bf16", "fp16", "fp8", "bytes"};
 const char *const plan_splits[2] = {"zigzag", "contiguous"};
 const char *const plan_engines[MK_ENGINES] = {"device", "wgmma", "mma"};
 const char *const plan_backs[2] = {"bf16", "fp8"};

@@ -67,8 +67,8 @@ struct mk_problem {
     uint32_t epilogue; /* bits of enum mk_epilogue (core/epilogue.h) */
     float eps;         /* of its rmsnorm; 0: EPILOGUE_EPS, which the plan fills in */
     /* A and B are e4m3 with fp32 scales of blocks (core/quantize.h); of what only moves rows: e4m3,
-     * or bytes; else bf16 */
-    int fp8, bytes;
+     * or bytes; or all 16-bit arguments are fp16; else bf16 */
+    int fp8, bytes, fp16;
     int back_fp8;      /* 1: sums of tokens travel back as e4m3 with their scales */
     int deterministic; /* enum mk_deterministic */
     /* A or C lies in the symmetric heap, at this offset (op_heap_offset) */
@@ -134,9 +134,9 @@ int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t fla
 
 /* Names as on the command line, "host", by enum mk_exec. And whose plans an executor runs: the
  * emulated GPU runs the GPU's kernels, by the GPU's plans. */
-enum { MK_PLAN_DTYPES = 3 };
+enum { MK_PLAN_DTYPES = 4 };
 extern const char *const plan_execs[MK_EXECS];
-extern const char *const plan_dtypes[MK_PLAN_DTYPES]; /* "bf16", "fp8", "bytes" */
+extern const char *const plan_dtypes[MK_PLAN_DTYPES]; /* "bf16", "fp16", "fp8", "bytes" */
 extern const char *const plan_splits[2]; /* by mk_attention.contiguous: "zigzag", "contiguous" */
 extern const char *const plan_engines[MK_ENGINES]; /* "mma" */
 extern const char *const plan_backs[2];            /* by mk_problem.back_fp8: "bf16", "fp8" */
@@ -146,12 +146,18 @@ extern const char *const plan_sums[MK_PLAN_SUMS]; /* by enum mk_deterministic: "
 /* A problem's dtype: its number in plan_dtypes. */
 static inline uint32_t plan_dtype(const struct mk_problem *q)
 {
-    return q->bytes ? 2 : q->fp8 ? 1 : 0;
+    return q->bytes ? 3 : q->fp8 ? 2 : q->fp16 ? 1 : 0;
 }
 static inline void plan_set_dtype(struct mk_problem *q, int dtype)
 {
-    q->fp8 = dtype == 1;
-    q->bytes = dtype == 2;
+    q->fp16 = dtype == 1;
+    q->fp8 = dtype == 2;
+    q->bytes = dtype == 3;
+}
+/* Of its 16-bit numbers, of C at least: MK_FP16 or MK_BF16 (core/half.h). */
+static inline enum mk_dtype plan_element(const struct mk_problem *q)
+{
+    return q->fp16 ? MK_FP16 : MK_BF16;
 }
 static inline enum mk_exec plan_exec(enum mk_exec exec)
 {

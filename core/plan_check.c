@@ -53,6 +53,10 @@ int plan_check_dtype(const struct mk_problem *q, char *error, size_t size)
                                ? "moves bf16, and tokens of fp8 with their scales"
                                : "computes",
                            op_list(list, sizeof list, op_has_bytes, ", ", " and "));
+    if (q->fp16 && !op_has_fp16(q->op))
+        return plan_refuse(error, size, "dtype=fp16: %s takes bf16%s; fp16 is for %s",
+                           plan_op_name(q->op), op_has_fp8(q->op) ? " or fp8" : " alone",
+                           op_list(list, sizeof list, op_has_fp16, ", ", " and "));
     if (!q->fp8 || op_has_bytes(q->op))
         return 0;
     if (!op_has_fp8(q->op))
@@ -92,10 +96,10 @@ int plan_check_sums(const struct mk_problem *q, char *error, size_t size)
     if (op->bits_vary)
         return plan_refuse(error, size, "the same bits everywhere: %s %s", plan_op_name(q->op),
                            op->bits_vary);
-    if (q->fp8 && !op->moves)
+    if (plan_dtype(q) && !op->moves)
         return plan_refuse(error, size,
-                           "the same bits everywhere with dtype=fp8: of %s it is for bf16",
-                           plan_op_name(q->op));
+                           "the same bits everywhere with dtype=%s: of %s it is for bf16",
+                           plan_dtypes[plan_dtype(q)], plan_op_name(q->op));
     return 0;
 }
 

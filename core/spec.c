@@ -32,11 +32,9 @@ const char *mk_op_shape(uint32_t op)
     return op_of(op) ? op_of(op)->shape->letters : "";
 }
 
-static const char *const spec_types[] = {[OP_BF16] = "bf16",
-                                         [OP_FP32] = "fp32",
-                                         [OP_UINT32] = "uint32",
-                                         [OP_E4M3] = "e4m3",
-                                         [OP_UINT8] = "uint8"};
+static const char *const spec_types[] = {
+    [OP_BF16] = "bf16",     [OP_FP16] = "fp16", [OP_FP32] = "fp32",
+    [OP_UINT32] = "uint32", [OP_E4M3] = "e4m3", [OP_UINT8] = "uint8"};
 
 /* A text that grows as far as there is room, and its whole length. */
 struct spec_text {
@@ -111,8 +109,8 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
     for (uint32_t i = 0, some = 0; i < TUNING_KNOBS; i++)
         if (op->knobs >> i & 1)
             spec_say(&t, "%s\"%s\"", some++ ? "," : "", tuning_knobs[i].name);
-    spec_say(&t, "],\"causal\":%d,\"deterministic\":%d,\"a_in_heap\":%d}", op->causal, op->sums,
-             op->a_in_heap);
+    spec_say(&t, "],\"fp16\":%d,\"causal\":%d,\"deterministic\":%d,\"a_in_heap\":%d}", op->fp16,
+             op->causal, op->sums, op->a_in_heap);
     return (int)t.length;
 }
 
@@ -157,8 +155,8 @@ static int spec_read_dtype(const char *word, struct mk_problem *q, char *error, 
             plan_set_dtype(q, i);
             return 1;
         }
-    return plan_refuse(error, size, "'%s' is not valid; it should be dtype=%s, %s or %s", word,
-                       plan_dtypes[0], plan_dtypes[1], plan_dtypes[2]);
+    return plan_refuse(error, size, "'%s' is not valid; it should be dtype=%s, %s, %s or %s", word,
+                       plan_dtypes[0], plan_dtypes[1], plan_dtypes[2], plan_dtypes[3]);
 }
 
 /* "back=fp8". 1: it was that. */
@@ -241,6 +239,26 @@ static int spec_read_limit(const char *word, struct mk_problem *q, char *error, 
     return 1;
 }
 
+/* "logical=56". 1: it was that. */
+static int spec_read_logical(const char *word, struct mk_problem *q, char *error, size_t size)
+{
+    char list[OP_LIST_TEXT], *end;
+    if (strncmp(word, "logical=", 8))
+        return 0;
+    if (!op_has_limit(q->op))
+        return plan_refuse(error, size, "'%s': %s has no experts; it is of %s", word,
+                           plan_op_name(q->op),
+                           op_list(list, sizeof list, op_has_limit, ", ", " and "));
+    const char *digits = word + 8;
+    errno = 0;
+    unsigned long long logical = *digits >= '0' && *digits <= '9' ? strtoull(digits, &end, 10) : 0;
+    if (!logical || *end || errno)
+        return plan_refuse(error, size,
+                           "'%s' is not valid; it should look like logical=56, 1 or more", word);
+    op_set_logical(q, logical);
+    return 1;
+}
+
 /* "overflow=drop". 1: it was that. */
 static int spec_read_overflow(const char *word, struct mk_problem *q, char *error, size_t size)
 {
@@ -299,6 +317,8 @@ static int spec_read_options(struct mk_problem *q, const char *options, char *er
             result = spec_read_split(word, q, error, size);
         if (!result)
             result = spec_read_limit(word, q, error, size);
+        if (!result)
+            result = spec_read_logical(word, q, error, size);
         if (!result)
             result = spec_read_overflow(word, q, error, size);
         if (!result)
@@ -370,6 +390,9 @@ void spec_options(const struct mk_plan *p, char *text, size_t size)
         used += (size_t)snprintf(text + used, size - used, "%s%s=%llu", used ? " " : "",
                                  op_of(p->problem.op)->limit->name,
                                  (unsigned long long)op_limit_of(&p->problem));
+    if (op_logical(&p->problem))
+        used += (size_t)snprintf(text + used, size - used, "%slogical=%llu", used ? " " : "",
+                                 (unsigned long long)op_logical(&p->problem));
     if (op_drops(&p->problem))
         used += (size_t)snprintf(text + used, size - used, "%soverflow=%s", used ? " " : "",
                                  op_overflows[1]);

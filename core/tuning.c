@@ -281,10 +281,11 @@ static int tuning_read_measured(const char *word, struct tuning_entry *e, char *
                                           "by=simulation",
                                           word);
     }
-    if (!strcmp(word, "dtype=fp8")) {
-        e->fp8 = 1;
-        return 0;
-    }
+    for (uint32_t i = 1; i < MK_PLAN_DTYPES; i++)
+        if (!strncmp(word, "dtype=", 6) && !strcmp(word + 6, plan_dtypes[i])) {
+            e->dtype = i;
+            return 0;
+        }
     if (!strcmp(word, "back=fp8")) {
         e->back_fp8 = 1;
         return 0;
@@ -310,7 +311,7 @@ int tuning_same(const struct tuning_entry *a, const struct tuning_entry *b)
     return a->op == b->op && !memcmp(a->numbers, b->numbers, sizeof a->numbers) &&
            a->b_transposed == b->b_transposed && a->causal == b->causal &&
            a->deterministic == b->deterministic && a->nodes == b->nodes && a->gpus == b->gpus &&
-           a->fp8 == b->fp8 && a->back_fp8 == b->back_fp8 && a->mma == b->mma &&
+           a->dtype == b->dtype && a->back_fp8 == b->back_fp8 && a->mma == b->mma &&
            !strcmp(a->device, b->device);
 }
 
@@ -392,7 +393,7 @@ void tuning_key(struct tuning_entry *e, const struct mk_problem *q, const char *
     e->b_transposed = q->b_transposed != 0;
     e->causal = !op_of(q->op)->causal || !q->attention.causal ? 0 : q->attention.contiguous ? 2 : 1;
     e->deterministic = q->deterministic;
-    e->fp8 = q->fp8 != 0;
+    e->dtype = plan_dtype(q);
     e->back_fp8 = q->back_fp8 != 0;
     e->nodes = q->topo.nodes;
     e->gpus = q->topo.gpus;
@@ -473,6 +474,12 @@ int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct m
         tuning_asks_nothing(&problem->tuning) ? tuning_find(t, problem, device, &exact) : NULL;
     struct mk_problem q = *problem;
     char why[256];
+    if (!e && problem->fp16 && tuning_asks_nothing(&problem->tuning)) { /* as fast as bf16 */
+        q.fp16 = 0;
+        e = tuning_find(t, &q, device, &exact);
+        q.fp16 = 1;
+        exact = 0;
+    }
     if (!e)
         return tuning_build_formula(p, problem, flag_base, heap_base, error, size);
     if (tuning_asks_nothing(&e->tuning)) /* it was measured that the closed formula's is best */
@@ -486,10 +493,11 @@ int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct m
                            e->shipped ? "core/tuning.plans" : t->path, e->line, why);
     }
     char words[128], shape[TUNING_SHAPE_TEXT];
-    snprintf(p->tuned, sizeof p->tuned, "%s as %s at %s%s%s%s%s (%s:%u)",
+    snprintf(p->tuned, sizeof p->tuned, "%s as %s at %s%s%s%s%s%s (%s:%u)",
              tuning_words(&e->tuning, words, sizeof words), e->simulated ? "simulated" : "measured",
              tuning_shape(e, shape), e->causal ? " " : "", e->causal ? tuning_masks[e->causal] : "",
-             *e->date ? " on " : "", e->date, e->shipped ? "core/tuning.plans" : t->path, e->line);
+             plan_dtype(problem) != e->dtype ? " of bf16" : "", *e->date ? " on " : "", e->date,
+             e->shipped ? "core/tuning.plans" : t->path, e->line);
     return 0;
 }
 
@@ -502,7 +510,7 @@ uint64_t tuning_hash(const struct tuning_table *t, uint32_t nodes, uint32_t gpus
             continue;
         const uint64_t numbers[] = {(uint64_t)e.op,     (uint64_t)e.b_transposed,
                                     (uint64_t)e.causal, (uint64_t)e.deterministic,
-                                    (uint64_t)e.fp8,    (uint64_t)e.back_fp8,
+                                    (uint64_t)e.dtype,  (uint64_t)e.back_fp8,
                                     (uint64_t)e.mma};
         h = mk_digest(h, numbers, sizeof numbers);
         h = mk_digest(h, e.numbers, sizeof e.numbers);

@@ -2,7 +2,7 @@
  * and where the plan reads its defaults from. A line says for which op, shape (M,N,K or
  * what its numbers are), layout of B (of attention its mask: full or causal), sums, cluster (nodes
  * x ranks of a node) and device (its name with _ for blanks; "host" for the host executor) it was
- * found, then dtype=fp8 where its plans multiply that, back=fp8 where sums of tokens come back so,
+ * found, then dtype=fp8 or dtype=fp16 where its plans multiply that, back=fp8 where sums of tokens come back so,
  * and engine=mma where they are of that engine (enum mk_engine), then the options that differ from what the plan's closed formula chooses, then
  * the measured times (by=simulation: those of `mkernel tune --exec sim`); # begins a comment:
  *
@@ -13,7 +13,7 @@
  * is taken, where no option of the plan is given: the first whose all matches; else, of those that
  * differ in the shape's numbers alone, the nearest, if these together are no more than TUNING_NEAR
  * from it (the sum of |log2| of the ratios) and its plan fits the shape; else none, and the formula
- * chooses all. How a MoE's tokens are routed is no part of it. */
+ * chooses all. Plans of fp16 that have no line take one of bf16. How a MoE's tokens are routed is no part of it. */
 #pragma once
 
 #include "core/ops/registry.h"
@@ -30,7 +30,7 @@ struct tuning_entry {
     uint64_t numbers[MK_OWN_NUMBERS];        /* of the op's shape, in its order; 0 behind them */
     int b_transposed, causal, deterministic; /* the first two: 0 where it has no such thing;
                                                 causal: which of tuning_masks */
-    int fp8;                                 /* the line says dtype=fp8; else it is of bf16 */
+    uint32_t dtype;                          /* as plan_dtype; the line says it, if not bf16 */
     int back_fp8;                            /* the line says back=fp8 */
     uint32_t nodes, gpus;
     int mma;                 /* the line says engine=mma; else it is of engine wgmma */

@@ -99,8 +99,8 @@ static void tuning_file_write_entry(FILE *f, const struct tuning_entry *e)
     tuning_words(&e->tuning, words, sizeof words);
     fprintf(f, "%s %s %s %s %ux%u %s", plan_op_name(e->op), tuning_shape(e, shape),
             tuning_file_variant(e), plan_sums[e->deterministic], e->nodes, e->gpus, e->device);
-    if (e->fp8)
-        fprintf(f, " dtype=fp8");
+    if (e->dtype)
+        fprintf(f, " dtype=%s", plan_dtypes[e->dtype]);
     if (e->back_fp8)
         fprintf(f, " back=fp8");
     if (e->mma)

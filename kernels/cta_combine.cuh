@@ -36,6 +36,8 @@ MK_ROLE_CALL void mk_cta_combine(struct mk_cta *cta, const struct mk_combine *of
     uint64_t start = cta_time(cta);
     if (c->from == MK_FP32)
         combine_add<MK_FP32>(cta, c, to);
+    else if (SUMS_FP16 && c->from == MK_FP16)
+        combine_add<MK_FP16>(cta, c, to);
     else
         combine_add<MK_BF16>(cta, c, to);
     cta_record(cta, MK_EV_REDUCE, MK_CAUSE_NONE, c->id, start, cta_time(cta));

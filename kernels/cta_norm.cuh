@@ -6,32 +6,29 @@
 #include "core/cta_norm.h"
 
 #include "kernels/cta.cuh"
+#include "kernels/half.cuh"
 
-/* Of two bf16 in a word: the first, the second. */
-PTX_FN float norm_low(uint32_t pair)
-{
-    return __uint_as_float(pair << 16);
-}
-
-PTX_FN float norm_high(uint32_t pair)
-{
-    return __uint_as_float(pair & 0xffff0000);
-}
+/* Of what the rows are: MK_FP16, by a file before this one whose plans are of that. */
+#ifndef NORM_ELEMENT
+#define NORM_ELEMENT MK_BF16
+#endif
 
 /* Two elements of C + residual, as they are stored; adds their squares. */
 PTX_FN uint32_t norm_add(uint32_t c, uint32_t residual, float *squares)
 {
     const uint32_t sum =
-        ptx_pack_bf16(norm_low(c) + norm_low(residual), norm_high(c) + norm_high(residual));
-    *squares = fmaf(norm_low(sum), norm_low(sum), *squares);
-    *squares = fmaf(norm_high(sum), norm_high(sum), *squares);
+        half_pack<NORM_ELEMENT>(half_low<NORM_ELEMENT>(c) + half_low<NORM_ELEMENT>(residual),
+                                half_high<NORM_ELEMENT>(c) + half_high<NORM_ELEMENT>(residual));
+    *squares = fmaf(half_low<NORM_ELEMENT>(sum), half_low<NORM_ELEMENT>(sum), *squares);
+    *squares = fmaf(half_high<NORM_ELEMENT>(sum), half_high<NORM_ELEMENT>(sum), *squares);
     return sum;
 }
 
 PTX_FN uint32_t norm_scale(uint32_t sum, uint32_t weight, float scale)
 {
-    return ptx_pack_bf16(norm_low(sum) * scale * norm_low(weight),
-                         norm_high(sum) * scale * norm_high(weight));
+    return half_pack<NORM_ELEMENT>(
+        half_low<NORM_ELEMENT>(sum) * scale * half_low<NORM_ELEMENT>(weight),
+        half_high<NORM_ELEMENT>(sum) * scale * half_high<NORM_ELEMENT>(weight));
 }
 
 PTX_FN uint4 norm_scale_word(uint4 sum, uint4 weight, float scale)

@@ -8,6 +8,7 @@
 #include "core/cta_sums.h"
 #include "kernels/cta_route.cuh"
 #include "kernels/cta_rows.cuh"
+#include "kernels/half.cuh"
 #include "kernels/quantize.cuh"
 
 enum {
@@ -23,6 +24,10 @@ enum { SUMS_SHARE = MK_SCALE_BLOCK / 8 }; /* lanes of eight numbers each that sh
  * in no tree. */
 #ifndef SUMS_PLAIN
 #define SUMS_PLAIN 0
+#endif
+/* 1, by a file before this one: terms and sums may be MK_FP16. */
+#ifndef SUMS_FP16
+#define SUMS_FP16 0
 #endif
 
 /* Lane n has the n-th term. The same count in all, and bits of those that are records. */
@@ -197,9 +202,8 @@ template <int number> struct sums_unit {
                     sum[i * 4 + j] = fused ? __fmaf_rn(weight, x, sum[i * 4 + j])
                                            : __fadd_rn(sum[i * 4 + j], __fmul_rn(weight, x));
                 } else {
-                    sum[2 * j] = __fmaf_rn(weight, __uint_as_float(w[j] << 16), sum[2 * j]);
-                    sum[2 * j + 1] =
-                        __fmaf_rn(weight, __uint_as_float(w[j] & 0xffff0000), sum[2 * j + 1]);
+                    sum[2 * j] = __fmaf_rn(weight, half_low<number>(w[j]), sum[2 * j]);
+                    sum[2 * j + 1] = __fmaf_rn(weight, half_high<number>(w[j]), sum[2 * j + 1]);
                 }
             }
         }
@@ -263,14 +267,21 @@ struct sums_in_tree {
     }
 };
 
+template <int element> PTX_FN uint4 sums_pack(const float (&sum)[8])
+{
+    return make_uint4(half_pack<element>(sum[0], sum[1]), half_pack<element>(sum[2], sum[3]),
+                      half_pack<element>(sum[4], sum[5]), half_pack<element>(sum[6], sum[7]));
+}
+
 PTX_FN void sums_store(char *to, uint32_t number, const float (&sum)[8])
 {
     if (number == MK_FP32) {
         *(uint4 *)to = ptx_copy_4(&sum[0]);
         *(uint4 *)(to + 16) = ptx_copy_4(&sum[4]);
+    } else if (SUMS_FP16 && number == MK_FP16) {
+        *(uint4 *)to = sums_pack<MK_FP16>(sum);
     } else {
-        *(uint4 *)to = make_uint4(ptx_pack_bf16(sum[0], sum[1]), ptx_pack_bf16(sum[2], sum[3]),
-                                  ptx_pack_bf16(sum[4], sum[5]), ptx_pack_bf16(sum[6], sum[7]));
+        *(uint4 *)to = sums_pack<MK_BF16>(sum);
     }
 }
 

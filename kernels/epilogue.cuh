@@ -8,7 +8,7 @@
 
 #include "core/epilogue.h"
 
-#include "kernels/ptx.cuh"
+#include "kernels/half.cuh"
 
 /* x / (1 + 2^(x (linear + cubic x^2))), the power's 2^x and the quotient approximate */
 PTX_FN float epilogue_activated(float x, float linear, float cubic)
@@ -23,7 +23,7 @@ PTX_FN float epilogue_silu(float x)
 
 /* Of one block of rows. bias: the tile's first column's, 4-byte aligned; columns: of the tile that
  * lie in C, from `first` on those of sum[0]. */
-template <int count>
+template <int element, int count>
 PTX_FN void epilogue_apply(uint32_t epilogue, const uint16_t *bias, float (&sum)[count],
                            uint32_t first, uint32_t columns)
 {
@@ -37,8 +37,7 @@ PTX_FN void epilogue_apply(uint32_t epilogue, const uint16_t *bias, float (&sum)
             if (j * 8 >= left)
                 break;
             const uint32_t both = *(const uint32_t *)(bias + j * 8);
-            const float low = __uint_as_float(both << 16),
-                        high = __uint_as_float(both & 0xffff0000);
+            const float low = half_low<element>(both), high = half_high<element>(both);
             sum[j * 4] += low;
             sum[j * 4 + 1] += high;
             sum[j * 4 + 2] += low;

@@ -234,6 +234,16 @@ static int exec_cuda_unplan(struct mk_comm *comm, struct mk_plan *plan)
     return 0;
 }
 
+static int exec_cuda_store(struct mk_comm *comm, uint64_t offset, const void *from, uint64_t bytes)
+{
+    struct cuda_executor *x = comm->exec_state;
+    if (cudaMemcpyAsync((char *)comm->heap.base + offset, from, bytes, cudaMemcpyHostToDevice,
+                        x->aside) != cudaSuccess ||
+        cudaStreamSynchronize(x->aside) != cudaSuccess)
+        return exec_cuda_refuse(comm, -EIO, "the symmetric heap cannot be written");
+    return 0;
+}
+
 /* For kernels/streams.h. */
 static int exec_cuda_stream_ended(void *stream)
 {
@@ -428,6 +438,7 @@ const struct mk_exec_ops exec_cuda = {
     .open = exec_cuda_open,
     .plan = exec_cuda_plan,
     .unplan = exec_cuda_unplan,
+    .store = exec_cuda_store,
     .launch = exec_cuda_launch,
     .wait = exec_cuda_wait,
     .wait_stream = exec_cuda_wait_stream,

@@ -4,7 +4,7 @@
  *
  * A tile lies in groups of 16 rows, one after the other, which is what a warp holds of 64. In a
  * group a run has 16 columns, of which each lane holds eight sums; then the next columns. A run of
- * bf16 are 16 bytes of each of the 32 lanes, one after the other. One of MK_FP24 begins in the same
+ * bf16 or fp16 are 16 bytes of each of the 32 lanes, one after the other. One of MK_FP24 begins in the same
  * way, with the upper halves of fp32; their third bytes follow, 8 of each lane. So all stores and
  * loads are whole 512 or 256 bytes of a warp, no shared memory is passed, and rows from a multiple
  * of 16 on are consecutive bytes. */
@@ -12,7 +12,7 @@
 #define MK_KERNELS_FRAGMENTS_CUH
 
 #include "core/cta.h"
-#include "kernels/ptx.cuh"
+#include "kernels/half.cuh"
 
 enum { FRAGMENT_ROWS = 16, FRAGMENT_COLUMNS = 16, FRAGMENT_SUMS = 8 };
 
@@ -71,7 +71,7 @@ template <int number> PTX_FN struct fragment<number> fragment_pack(const float *
     } else {
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            f.word[i] = ptx_pack_bf16(d[2 * i], d[2 * i + 1]);
+            f.word[i] = half_pack<number>(d[2 * i], d[2 * i + 1]);
     }
     return f;
 }
@@ -122,9 +122,9 @@ template <int number, int count> PTX_FN void fragments_round(float (&sum)[count]
     } else {
 #pragma unroll
         for (int j = 0; j < count; j += 2) {
-            uint32_t both = ptx_pack_bf16(sum[j], sum[j + 1]);
-            sum[j] = round ? __uint_as_float(both << 16) : sum[j];
-            sum[j + 1] = round ? __uint_as_float(both & 0xffff0000) : sum[j + 1];
+            uint32_t both = half_pack<number>(sum[j], sum[j + 1]);
+            sum[j] = round ? half_low<number>(both) : sum[j];
+            sum[j + 1] = round ? half_high<number>(both) : sum[j + 1];
         }
     }
 }
@@ -134,14 +134,14 @@ template <int number> PTX_FN void fragment_add(float *d, const struct fragment<n
 {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        uint32_t low = f.word[i] << 16, high = f.word[i] & 0xffff0000;
         if constexpr (number == MK_FP24) {
-            uint32_t third = f.word[4 + i / 2] >> i % 2 * 16;
-            low |= third << 8 & 0xff00;
-            high |= third & 0xff00;
+            const uint32_t third = f.word[4 + i / 2] >> i % 2 * 16;
+            d[2 * i] += __uint_as_float(f.word[i] << 16 | (third << 8 & 0xff00));
+            d[2 * i + 1] += __uint_as_float((f.word[i] & 0xffff0000) | (third & 0xff00));
+        } else {
+            d[2 * i] += half_low<number>(f.word[i]);
+            d[2 * i + 1] += half_high<number>(f.word[i]);
         }
-        d[2 * i] += __uint_as_float(low);
-        d[2 * i + 1] += __uint_as_float(high);
     }
 }
 

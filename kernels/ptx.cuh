@@ -651,6 +651,26 @@ PTX_FN uint32_t ptx_pack_bf16(float low, float high)
     return packed;
 }
 
+/* The same as fp16, IEEE half: from 65520 on infinity. And back, each half of a pair. */
+PTX_FN uint32_t ptx_pack_f16(float low, float high)
+{
+    uint32_t packed;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+}
+
+PTX_FN float ptx_low_f16(uint32_t pair)
+{
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"((uint16_t)pair));
+    return f;
+}
+
+PTX_FN float ptx_high_f16(uint32_t pair)
+{
+    return ptx_low_f16(pair >> 16);
+}
+
 /* Two floats as e4m3, rounded to nearest even and saturated, `low` in the lower byte; NaN is 0x7f
  * (9.7.9.22). GPUs before 8.9 have no such instruction. */
 PTX_FN uint32_t ptx_pack_e4m3(float low, float high)

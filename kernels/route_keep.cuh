@@ -26,7 +26,8 @@ PTX_FN void route_keep(const struct mk_cta *cta, const struct mk_route *r)
     for (uint32_t step = 0; step < 2; step++) {
 #pragma unroll 1
         for (uint32_t i = from + lane; warp < warps && i - lane < end; i += 32) {
-            uint32_t expert = i < end ? named[i] : ROUTE_NONE,
+            uint32_t id = i < end ? named[i] : ROUTE_NONE,
+                     expert = route_expert(cta->launch->heap, r, id),
                      rank = expert < r->experts ? expert / r->rank_experts : ROUTE_NONE,
                      same = __match_any_sync(0xffffffff, rank), lower = route_lower_lanes(same);
             uint32_t *counter = used + warp * world + (rank == ROUTE_NONE ? 0 : rank);
@@ -38,7 +39,7 @@ PTX_FN void route_keep(const struct mk_cta *cta, const struct mk_route *r)
             __syncwarp();
             const bool drops = step && is && before + lower >= r->quota;
             if (step && i < end)
-                kept[i] = drops ? ROUTE_NONE : expert;
+                kept[i] = drops ? ROUTE_NONE : id;
             dropped += drops;
         }
         __syncthreads();

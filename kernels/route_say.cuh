@@ -88,8 +88,8 @@ PTX_FN void route_count_run(const struct route_walk *w, const struct route_run *
     for (uint32_t first = run->first; first < run->end; first += l.tokens) {
         const uint32_t token = first + l.token;
         const bool there = l.token < l.tokens && token < run->end;
-        const uint32_t expert =
-            there ? run->ids[(token - run->first) * r->k + l.place] : ROUTE_NONE;
+        const uint32_t expert = route_expert(
+            w->heap, r, there ? run->ids[(token - run->first) * r->k + l.place] : ROUTE_NONE);
         const bool is = expert < r->experts;
         const uint32_t rank = is ? route_rank_of(w, expert) : 0, node = route_node_of(w, rank);
         if (is)
@@ -217,8 +217,8 @@ PTX_FN void route_place_run(const struct mk_cta *cta, const struct route_walk *w
         const uint32_t token = first + l.token;
         const bool there = l.token < l.tokens && token < run->end;
         const uint64_t at = (uint64_t)token * r->k + l.place;
-        const uint32_t expert =
-            there ? run->ids[(token - run->first) * r->k + l.place] : ROUTE_NONE;
+        const uint32_t expert = route_expert(
+            w->heap, r, there ? run->ids[(token - run->first) * r->k + l.place] : ROUTE_NONE);
         const bool is = expert < r->experts;
         const float weight = is && weights ? weights[at] : 0;
         const uint32_t rank = is ? route_rank_of(w, expert) : 0, node = route_node_of(w, rank);

@@ -43,6 +43,12 @@ PTX_FN struct route_walk route_walk_begin(const struct mk_cta *cta, const struct
     return w;
 }
 
+/* The expert that a place of this rank's tokens names. */
+PTX_FN uint32_t route_expert(const char *heap, const struct mk_route *r, uint32_t id)
+{
+    return mk_route_expert(r, (const uint32_t *)(heap + r->map), id);
+}
+
 /* The rank of an expert. A division takes dozens of steps: by a product, where its upper half is as
  * exact. */
 PTX_FN uint32_t route_rank_of(const struct route_walk *w, uint32_t expert)

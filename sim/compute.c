@@ -1,7 +1,7 @@
 #include "sim/compute.h"
 
-#include "core/bf16.h"
 #include "core/epilogue.h"
+#include "core/half.h"
 #include "core/quantize.h"
 #include "core/sum_tree.h"
 #include "sim/op.h"
@@ -35,10 +35,15 @@ struct compute {
     float *columns, *nodes;
 };
 
-VECTORISED static void widen(float *to, const uint16_t *from, uint64_t count)
+/* element: MK_BF16 or MK_FP16. */
+VECTORISED static void widen(float *to, const uint16_t *from, uint64_t count, uint32_t element)
 {
-    for (uint64_t i = 0; i < count; i++)
-        to[i] = mk_bf16_to_float(from[i]);
+    if (element == MK_FP16)
+        for (uint64_t i = 0; i < count; i++)
+            to[i] = mk_fp16_to_float(from[i]);
+    else
+        for (uint64_t i = 0; i < count; i++)
+            to[i] = mk_bf16_to_float(from[i]);
 }
 
 /* OpenBLAS packs its operands into a buffer of its own, which it asks the kernel for in a call's
@@ -137,11 +142,12 @@ static void compute_beat(uint64_t *beats)
         __atomic_fetch_add(beats, 1, __ATOMIC_RELAXED);
 }
 
-static void compute_widen_whole(float *to, const uint16_t *from, uint64_t count, uint64_t *beats)
+static void compute_widen_whole(float *to, const uint16_t *from, uint64_t count, uint32_t element,
+                                uint64_t *beats)
 {
     for (uint64_t done = 0, some; done < count; done += some) {
         some = count - done < SLAB_ELEMENTS ? count - done : SLAB_ELEMENTS;
-        widen(to + done, from + done, some);
+        widen(to + done, from + done, some, element);
         compute_beat(beats);
     }
 }
@@ -177,11 +183,12 @@ void compute_load_b(struct compute *m, void *const arguments[MK_SPACES - 1], uin
         if (m->plan->problem.fp8)
             compute_dequantize_b(m, which, from, arguments, beats);
         else
-            compute_widen_whole(m->b[which], from, m->b_elements[which], beats);
+            compute_widen_whole(m->b[which], from, m->b_elements[which],
+                                plan_element(&m->plan->problem), beats);
     }
 }
 
-/* A pitch of bf16 is in elements, of e4m3 in bytes. */
+/* A pitch of e4m3 is in bytes, else in elements. */
 static const uint8_t *compute_row_of_a(const struct sim_rank *rank, const struct sim_operands *o,
                                        uint32_t row)
 {
@@ -210,7 +217,8 @@ void compute_load_a(const struct sim_rank *rank, const struct mk_tile *tile, uin
             dequantize_rows(from, 1, o.k, (const float *)(const void *)scales, o.scales_pitch,
                             a + (uint64_t)row * o.k);
         else
-            widen(a + (uint64_t)row * o.k, (const uint16_t *)(const void *)from, o.k);
+            widen(a + (uint64_t)row * o.k, (const uint16_t *)(const void *)from, o.k,
+                  plan_element(&rank->plan->problem));
     }
 }
 
@@ -308,7 +316,7 @@ static void add(const struct sim_rank *rank, const struct sim_terms *t, float *v
             const uint8_t *from = rank->spaces[MK_SPACE_HEAP] + t->source + j * t->pitch;
             sum += t->number == MK_FP32
                        ? ((const float *)(const void *)from)[i]
-                       : mk_bf16_to_float(((const uint16_t *)(const void *)from)[i]);
+                       : mk_half_to_float(t->number, ((const uint16_t *)(const void *)from)[i]);
             if (j + 1 == t->place)
                 sum += values[i];
         }
@@ -323,7 +331,7 @@ static void compute_epilogue(const struct sim_rank *rank, const struct sim_opera
         for (uint32_t col = 0; col < o->cols; col++) {
             float *v = &c[(uint64_t)row * o->cols + col];
             if (o->epilogue & MK_EPILOGUE_BIAS)
-                *v += mk_bf16_to_float(bias[col]);
+                *v += mk_half_to_float(plan_element(&rank->plan->problem), bias[col]);
             *v = epilogue_activate(o->epilogue, *v);
         }
 }

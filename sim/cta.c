@@ -1,5 +1,5 @@
 #include "sim/cta.h"
-#include "core/bf16.h"
+#include "core/half.h"
 #include "core/cta_norm.h"
 #include "core/cta_rows.h"
 #include "core/pipeline.h"
@@ -338,12 +338,16 @@ void mk_cta_norm(struct mk_cta *cta, const struct mk_norm *norm, uint32_t row)
     coroutine_yield();
     const uint64_t start = c->rank->now(c->rank->context);
     for (uint32_t i = 0; i < norm->columns; i++) {
-        sum[i] = mk_bf16_from_float(mk_bf16_to_float(of[i]) + mk_bf16_to_float(residual[i]));
-        squares += mk_bf16_to_float(sum[i]) * mk_bf16_to_float(sum[i]);
+        sum[i] =
+            mk_half_from_float(norm->element, mk_half_to_float(norm->element, of[i]) +
+                                                  mk_half_to_float(norm->element, residual[i]));
+        squares +=
+            mk_half_to_float(norm->element, sum[i]) * mk_half_to_float(norm->element, sum[i]);
     }
     const float scale = 1 / sqrtf(squares / (float)norm->columns + norm->eps);
     for (uint32_t i = 0; norm->normed && i < norm->columns; i++)
-        of[i] = mk_bf16_from_float(mk_bf16_to_float(sum[i]) * scale * mk_bf16_to_float(weight[i]));
+        of[i] = mk_half_from_float(norm->element, mk_half_to_float(norm->element, sum[i]) * scale *
+                                                      mk_half_to_float(norm->element, weight[i]));
     mk_track_add(&c->track, mk_event_what(MK_EV_REDUCE, MK_CAUSE_NONE, NO_ARGUMENT), start,
                  c->rank->now(c->rank->context));
 }

@@ -121,6 +121,9 @@ void sim_world_draw(struct sim_world_config *c)
      * does not depend on the operator.) */
     q->m -= draw_below(&r, mk_world(&q->topo));
     op_fit(q);
+    if (draw_one_in(&r, 3))
+        op_set_logical(q,
+                       q->moe.experts - draw_below(&r, (uint32_t)(q->moe.experts - q->moe.k) + 1));
 }
 
 /* Whether its sentence says something of rank `rank`. */

@@ -1,8 +1,8 @@
 #include "sim/exact.h"
 
-#include "core/bf16.h"
 #include "core/e4m3.h"
 #include "core/epilogue.h"
+#include "core/half.h"
 #include "core/ops/op.h"
 #include "core/quantize.h"
 #include "sim/clock.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXACT 256 /* bf16 has 8 significant bits */
+#define EXACT 256 /* bf16 has 8 significant bits, fp16 more */
 
 /* Of K positions, those at multiples of this have an A that is not 0. */
 static uint64_t exact_stride_of(const struct mk_problem *q)
@@ -94,10 +94,11 @@ static void exact_fill_fp8(const struct mk_problem *q, uint64_t seed, uint64_t l
                           exact_power(seed, launch, q->topo.rank, 3, i % blocks, 32));
 }
 
-static void exact_widen(uint16_t *to, const int8_t *from, uint64_t count)
+static void exact_widen(const struct mk_problem *q, uint16_t *to, const int8_t *from,
+                        uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++)
-        to[i] = mk_bf16_from_float(from[i]);
+        to[i] = mk_half_from_float(plan_element(q), from[i]);
 }
 
 static int8_t exact_bias(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint64_t col)
@@ -111,7 +112,7 @@ void exact_fill_bias(const struct mk_problem *q, uint64_t seed, uint64_t launch,
 {
     uint16_t *bias = q->epilogue & MK_EPILOGUE_BIAS ? arguments[op_bias_argument(q)] : NULL;
     for (uint64_t col = 0; bias && col < q->n; col++)
-        bias[col] = mk_bf16_from_float(exact_bias(q, seed, launch, col));
+        bias[col] = mk_half_from_float(plan_element(q), exact_bias(q, seed, launch, col));
 }
 
 int exact_is_right(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint64_t col,
@@ -119,8 +120,10 @@ int exact_is_right(const struct mk_problem *q, uint64_t seed, uint64_t launch, u
 {
     if (q->epilogue & MK_EPILOGUE_BIAS)
         *right += exact_bias(q, seed, launch, col);
-    *right = mk_bf16_to_float(mk_bf16_from_float(epilogue_activate(q->epilogue, *right)));
-    float said = mk_bf16_to_float(value);
+    *right = mk_half_to_float(
+        plan_element(q),
+        mk_half_from_float(plan_element(q), epilogue_activate(q->epilogue, *right)));
+    float said = mk_half_to_float(plan_element(q), value);
     return said == *right || (q->epilogue & MK_EPILOGUE_ACTIVATION &&
                               fabsf(said - *right) <= 0x1p-7f * fabsf(*right) + 1e-30f);
 }
@@ -130,8 +133,8 @@ int exact_is_wrong(const struct mk_problem *q, uint64_t launch, const char *what
 {
     snprintf(text, size, "launch %llu, rank %u: %s[%llu][%llu] is %g and should be %g%s",
              (unsigned long long)launch, q->topo.rank, what, (unsigned long long)row,
-             (unsigned long long)col, (double)mk_bf16_to_float(value), (double)right,
-             value == 0xffff ? " (never written)" : "");
+             (unsigned long long)col, (double)mk_half_to_float(plan_element(q), value),
+             (double)right, value == 0xffff ? " (never written)" : "");
     return 1;
 }
 
@@ -158,10 +161,10 @@ static void exact_fill_rows(const struct mk_problem *q, uint64_t seed, uint64_t 
                    first = count < q->m * q->n ? q->topo.rank * count : 0;
     uint16_t *residual = arguments[argument];
     for (uint64_t i = 0; i < count; i++)
-        residual[i] = mk_bf16_from_float(exact_residual(seed, launch, first + i));
+        residual[i] = mk_half_from_float(plan_element(q), exact_residual(seed, launch, first + i));
     uint16_t *weight = q->epilogue & MK_EPILOGUE_RMSNORM ? arguments[argument + 1] : NULL;
     for (uint64_t col = 0; weight && col < q->n; col++)
-        weight[col] = mk_bf16_from_float(exact_weight(seed, launch, col));
+        weight[col] = mk_half_from_float(plan_element(q), exact_weight(seed, launch, col));
 }
 
 void exact_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
@@ -176,8 +179,8 @@ void exact_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
     if (q->fp8) {
         exact_fill_fp8(q, seed, launch, values, values + q->m * q->k, arguments);
     } else {
-        exact_widen(arguments[0], values, q->m * q->k);
-        exact_widen(arguments[1], values + q->m * q->k, q->k * q->n);
+        exact_widen(q, arguments[0], values, q->m * q->k);
+        exact_widen(q, arguments[1], values + q->m * q->k, q->k * q->n);
     }
     exact_fill_bias(q, seed, launch, arguments);
     exact_fill_rows(q, seed, launch, arguments);
@@ -253,18 +256,20 @@ int exact_verify_rows(const struct mk_plan *plan, uint64_t seed, uint64_t launch
         const int32_t *expected = (const int32_t *)reference->memory + whole;
         double squares = 0;
         for (uint64_t col = 0; col < q->n; col++) {
-            const float right = mk_bf16_to_float(mk_bf16_from_float(
-                (float)expected[col] + exact_residual(seed, launch, whole + col)));
-            if (mk_bf16_to_float(sum[at + col]) != right)
+            const float right = mk_half_to_float(
+                plan_element(q),
+                mk_half_from_float(plan_element(q), (float)expected[col] +
+                                                        exact_residual(seed, launch, whole + col)));
+            if (mk_half_to_float(plan_element(q), sum[at + col]) != right)
                 return exact_is_wrong(q, launch, normed ? "new_residual" : "C", first + row, col,
                                       sum[at + col], right, text, size);
             squares += (double)right * (double)right;
         }
         const double scale = 1 / sqrt(squares / (double)q->n + (double)q->eps);
         for (uint64_t col = 0; normed && col < q->n; col++) {
-            const float right = (float)((double)mk_bf16_to_float(sum[at + col]) * scale *
-                                        (double)exact_weight(seed, launch, col)),
-                        off = mk_bf16_to_float(c[at + col]) - right;
+            const float right = (float)((double)mk_half_to_float(plan_element(q), sum[at + col]) *
+                                        scale * (double)exact_weight(seed, launch, col)),
+                        off = mk_half_to_float(plan_element(q), c[at + col]) - right;
             if (!(fabsf(off) <= 0x1p-8f * fabsf(right) * 1.01f))
                 return exact_is_wrong(q, launch, "C", first + row, col, c[at + col], right, text,
                                       size);

@@ -1,4 +1,4 @@
-/* Sums over ranks that every order of addition and every rounding to bf16 leaves exact: small
+/* Sums over ranks that every order of addition and every rounding to bf16 or fp16 leaves exact: small
  * integers, no partial sum above 256. So the explorer compares bits, in fast and in deterministic
  * mode alike. */
 #pragma once
@@ -16,7 +16,7 @@ void exact_fill_bias(const struct mk_problem *q, uint64_t seed, uint64_t launch,
                      void *const arguments[MK_SPACES - 1]);
 
 /* 1: `value` is right for an element of column `col`. *right: its product; on return what the
- * element should be. After an activation bf16's neighbours are right, too: a GPU's e^x is not a
+ * element should be. After an activation its neighbours in bf16 are right, too: a GPU's e^x is not a
  * CPU's to the bit. */
 int exact_is_right(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint64_t col,
                    uint16_t value, float *right);

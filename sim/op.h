@@ -106,6 +106,9 @@ struct sim_op {
      * explorer reports them. */
     int leaves_puts;
 
+    /* What the explorer's user says before the first launch, in this rank's heap; NULL: nothing. 0 or
+     * -ENOMEM */
+    int (*start)(const struct mk_plan *plan, uint64_t seed, uint8_t *heap);
     /* The explorer's inputs, and what they make of them */
     void (*fill)(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  void *const arguments[MK_SPACES - 1]);

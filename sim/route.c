@@ -5,19 +5,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { ROUTE_MOST_PLACES = 32 }; /* of a token: op_shape_moe's K */
+
 static uint32_t *route_words(uint8_t *heap, uint64_t offset)
 {
     return (uint32_t *)(void *)(heap + offset);
 }
 
-uint64_t route_keep(const struct mk_route *r, const uint32_t *named, uint32_t *kept)
+uint64_t route_keep(const struct mk_route *r, const uint32_t *map, const uint32_t *named,
+                    uint32_t *kept)
 {
     uint32_t *used = calloc(mk_world(&r->topo), sizeof *used);
     uint64_t dropped = 0;
     for (uint64_t i = 0; i < (uint64_t)r->tokens * r->k; i++) {
-        int is = named[i] < r->experts, keeps = used && is;
+        const uint32_t expert = mk_route_expert(r, map, named[i]);
+        int is = expert < r->experts, keeps = used && is;
         if (keeps && r->quota)
-            keeps = used[named[i] / r->rank_experts]++ < r->quota;
+            keeps = used[expert / r->rank_experts]++ < r->quota;
         dropped += is && !keeps;
         kept[i] = is && !keeps ? UINT32_MAX : named[i];
     }
@@ -26,17 +30,30 @@ uint64_t route_keep(const struct mk_route *r, const uint32_t *named, uint32_t *k
     return dropped;
 }
 
-uint64_t route_keep_plan(const struct mk_plan *plan, uint32_t *ids)
+uint64_t route_keep_plan(const struct mk_plan *plan, const uint32_t *map, uint32_t *ids)
 {
     const struct mk_moe *m = &plan->problem.moe;
     const struct mk_route r = {.topo = plan->problem.topo,
                                .tokens = (uint32_t)m->tokens,
                                .k = (uint32_t)m->k,
                                .experts = (uint32_t)m->experts,
+                               .logical = (uint32_t)op_logical(&plan->problem),
                                .rank_experts =
                                    (uint32_t)(m->experts / mk_world(&plan->problem.topo)),
                                .quota = (uint32_t)plan_moe_quota(&plan->problem)};
-    return r.quota ? route_keep(&r, ids, ids) : 0;
+    return r.quota ? route_keep(&r, map, ids, ids) : 0;
+}
+
+uint64_t route_find_experts(const struct mk_plan *plan, const uint32_t *map, uint32_t *ids)
+{
+    const struct mk_moe *m = &plan->problem.moe;
+    const struct mk_route r = {.logical = (uint32_t)op_logical(&plan->problem)};
+    const uint64_t dropped = route_keep_plan(plan, map, ids);
+    for (uint64_t i = 0; i < m->tokens * m->k; i++) {
+        const uint32_t expert = mk_route_expert(&r, map, ids[i]);
+        ids[i] = expert < m->experts ? expert : UINT32_MAX;
+    }
+    return dropped;
 }
 
 /* What all steps of making tables share. */
@@ -92,10 +109,11 @@ static void route_hand_on(const struct route_maker *m, uint32_t to, uint32_t at,
     memcpy(route_records(m, r->telling) + place * r->k, records, r->k * sizeof *records);
 }
 
-static void route_own_place(const struct route_maker *m, uint32_t token, uint32_t place)
+static void route_own_place(const struct route_maker *m, const uint32_t *named, uint32_t token,
+                            uint32_t place)
 {
     const struct mk_route *r = m->r;
-    const uint32_t *named = m->ids + (uint64_t)token * r->k, expert = named[place];
+    const uint32_t expert = named[place];
     const uint64_t at = (uint64_t)token * r->k + place;
     struct mk_route_record *record = route_records(m, r->records) + at;
     *record = (struct mk_route_record){UINT32_MAX, 0, UINT32_MAX, 0};
@@ -162,9 +180,12 @@ static void route_place(const struct route_maker *m)
     const struct mk_topo *t = &r->topo;
     const uint32_t each = r->rank_experts * t->gpus;
     for (uint32_t token = 0; token < r->tokens; token++) {
-        const uint32_t *named = m->ids + (uint64_t)token * r->k;
+        uint32_t named[ROUTE_MOST_PLACES];
         for (uint32_t place = 0; place < r->k; place++)
-            route_own_place(m, token, place);
+            named[place] = mk_route_expert(r, route_words(m->heap, r->map),
+                                           m->ids[(uint64_t)token * r->k + place]);
+        for (uint32_t place = 0; place < r->k; place++)
+            route_own_place(m, named, token, place);
         route_own_token(m, token);
         for (uint32_t place = 0; place < r->k; place++)
             if (named[place] < r->experts && named[place] / each != m->node &&

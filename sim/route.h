@@ -5,12 +5,16 @@
 #include "core/plan.h"
 
 /* The own rank's ids `named` [tokens][k], but for those that are not kept (MK_ROUTE_KEEP), to
- * `kept`, which may be the same. Returns how many are not, or UINT64_MAX without memory: then none
- * is. */
-uint64_t route_keep(const struct mk_route *r, const uint32_t *named, uint32_t *kept);
+ * `kept`, which may be the same; `map`: the rank's, not looked at where there is none. Returns how
+ * many are not, or UINT64_MAX without memory: then none is. */
+uint64_t route_keep(const struct mk_route *r, const uint32_t *map, const uint32_t *named,
+                    uint32_t *kept);
 
 /* The same of any rank's ids, in place, by what the plan says: 0 where it drops none. */
-uint64_t route_keep_plan(const struct mk_plan *plan, uint32_t *ids);
+uint64_t route_keep_plan(const struct mk_plan *plan, const uint32_t *map, uint32_t *ids);
+
+/* ... and these replaced by the experts that they stand for; UINT32_MAX: none. */
+uint64_t route_find_experts(const struct mk_plan *plan, const uint32_t *map, uint32_t *ids);
 
 /* A step. `heap` is this rank's, `ids` and `weights` (NULL: there are none) its own, `summary`
  * where the summary's space begins. */

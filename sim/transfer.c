@@ -1,7 +1,7 @@
 /* What the transfers of the CTA interface do to memory: copies, weighted sums, tiles and flags. */
 #include "sim/transfer.h"
 
-#include "core/bf16.h"
+#include "core/half.h"
 #include "core/quantize.h"
 #include "core/sum_tree.h"
 #include "sim/route.h"
@@ -11,10 +11,15 @@
 
 #define LANES 256 /* elements that a sum holds at a time */
 
-VECTORISED static void narrow(uint16_t *to, const float *from, uint64_t count)
+/* number: MK_BF16 or MK_FP16, as of all that has 16 bits below. */
+VECTORISED static void narrow(uint16_t *to, const float *from, enum mk_dtype number, uint64_t count)
 {
-    for (uint64_t i = 0; i < count; i++)
-        to[i] = mk_bf16_from_float(from[i]);
+    if (number == MK_FP16)
+        for (uint64_t i = 0; i < count; i++)
+            to[i] = mk_fp16_from_float(from[i]);
+    else
+        for (uint64_t i = 0; i < count; i++)
+            to[i] = mk_bf16_from_float(from[i]);
 }
 
 static void encode(uint8_t *to, const float *from, uint64_t count)
@@ -35,7 +40,7 @@ void sim_store_part(const struct sim_transfer *t, uint8_t *destination, uint64_t
         else if (t->number == MK_E4M3)
             encode(destination + at, t->values + i, run);
         else
-            narrow((uint16_t *)(void *)destination + at, t->values + i, run);
+            narrow((uint16_t *)(void *)destination + at, t->values + i, t->number, run);
         i += run;
     }
 }
@@ -46,7 +51,9 @@ VECTORISED static void add_weighted(float *sum, const uint8_t *from, enum mk_dty
     const uint16_t *half = (const uint16_t *)(const void *)from;
     const float *whole = (const float *)(const void *)from;
     for (uint64_t i = 0; i < count; i++)
-        sum[i] += weight * (number == MK_FP32 ? whole[i] : mk_bf16_to_float(half[i]));
+        sum[i] += weight * (number == MK_FP32   ? whole[i]
+                            : number == MK_FP16 ? mk_fp16_to_float(half[i])
+                                                : mk_bf16_to_float(half[i]));
 }
 
 /* The terms are nodes of a level of a tree: of 2, 4 or 8 pairs are added until one is left. */
@@ -126,7 +133,7 @@ static void transfer_combine_part(const struct sim_rank *r, const struct mk_comb
             ((float *)(void *)(to + c->elements))[i / MK_SCALE_BLOCK] =
                 quantize_row_block(sum, n, to + i);
         else
-            narrow((uint16_t *)(void *)to + i, sum, n);
+            narrow((uint16_t *)(void *)to + i, sum, (enum mk_dtype)c->to, n);
     }
 }
 
@@ -147,7 +154,8 @@ static void transfer_keep(const struct sim_rank *r, const struct mk_route *route
 {
     uint8_t *heap = r->spaces[MK_SPACE_HEAP];
     uint64_t *dropped = (uint64_t *)(void *)(heap + route->dropped);
-    *dropped += route_keep(route, (const uint32_t *)(const void *)r->spaces[route->named_space],
+    *dropped += route_keep(route, (const uint32_t *)(const void *)(heap + route->map),
+                           (const uint32_t *)(const void *)r->spaces[route->named_space],
                            (uint32_t *)(void *)(heap + route->ids));
 }
 

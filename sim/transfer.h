@@ -3,7 +3,7 @@
 
 #include "sim/cta.h"
 
-/* Part [first, first + count) (bytes of bf16, multiples of 16) of a tile's values to where its
+/* Part [first, first + count) (at 2 bytes each, multiples of 16) of a tile's values to where its
  * first element goes. */
 void sim_store_part(const struct sim_transfer *t, uint8_t *destination, uint64_t first,
                     uint64_t count);

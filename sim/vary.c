@@ -1,6 +1,13 @@
 #include "core/ops/op.h"
 #include "sim/world.h"
 
+/* Of a MoE's experts some are copies. */
+static void vary_copies(struct mk_problem *q, uint64_t number)
+{
+    if (q->moe.experts >= q->moe.k)
+        op_set_logical(q, q->moe.experts - number % (q->moe.experts - q->moe.k + 1));
+}
+
 void sim_world_vary(struct sim_world_config *c)
 {
     struct mk_tuning *t = &c->problem.tuning;
@@ -30,6 +37,8 @@ void sim_world_vary(struct sim_world_config *c)
     if (op->sums && c->problem.deterministic != MK_EVERYWHERE)
         c->problem.deterministic = (int)(seed >> 8 & 1);
     op_set_counted(&c->problem, seed >> 9 & 1);
+    if (seed >> 10 & 1 && !op_logical(&c->problem) && c->problem.deterministic != MK_EVERYWHERE)
+        vary_copies(&c->problem, seed >> 11);
     c->ring_capacity = 1u << (seed >> 4) % 4;
     c->in_flight = seed >> 6 & 1 ? 2 : 0;
     c->fabric_depth = 1 + (uint32_t)(seed >> 2) % 5;

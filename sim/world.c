@@ -181,6 +181,8 @@ static int world_make_memory(struct sim_world *w, struct sim_world_rank *r)
     memset(r->heap, 0, flag_bytes);
     memset(r->heap + flag_bytes, 0xff, r->heap_bytes - flag_bytes);
     memset(r->heap + r->plan.heap_base, 0, r->plan.zero_bytes);
+    if (w->op->start && w->op->start(&r->plan, w->config.seed, r->heap))
+        return -ENOMEM;
     return w->hopper ? 0 : compute_create(&r->compute, &r->plan);
 }
 

@@ -109,7 +109,7 @@ PTX_FN uint64_t describe(uint32_t at, uint32_t leading, uint32_t stride, uint32_
            (uint64_t)(stride >> 4) << 32 | (uint64_t)code << 62;
 }
 
-template <int n, int b_mn_major, bool registers>
+template <int n, int b_mn_major, bool registers, bool f16 = false>
 __global__ void conform_wgmma(const uint32_t *in, struct layout l, uint32_t *out)
 {
     PTX_SHARED_DYNAMIC(memory);
@@ -117,6 +117,8 @@ __global__ void conform_wgmma(const uint32_t *in, struct layout l, uint32_t *out
     float d[n / 2];
     uint32_t a[4][4];
     fill(shared, in, 65536);
+    if (f16)
+        turn_to_f16(shared, 65536);
     for (int i = 0; i < n / 2; i++)
         d[i] = (float)(int)(threadIdx.x + i) - 100;
     for (int i = 0; i < 16; i++)
@@ -130,6 +132,9 @@ __global__ void conform_wgmma(const uint32_t *in, struct layout l, uint32_t *out
         uint64_t b = describe(shared + 8192 + k * l.b_step, l.b_leading, l.b_stride, l.code);
         if (registers)
             wgmma_bf16_registers<b_mn_major>(d, a[k], b, 1);
+        else if constexpr (f16)
+            wgmma_f16<b_mn_major>(
+                d, describe(shared + k * l.a_step, l.a_leading, l.a_stride, l.code), b, 1);
         else
             wgmma_bf16<b_mn_major>(
                 d, describe(shared + k * l.a_step, l.a_leading, l.a_stride, l.code), b, 1);
@@ -358,7 +363,11 @@ static int multicast_case(const uint32_t *in, uint32_t *out)
     X(e4m3_cut, launch(conform_e4m3<128, false>, 1, in, 1, out))                                   \
     X(e4m3_small, launch(conform_e4m3<128, false>, 1, in, 2, out))                                 \
     X(e4m3_nan, launch(conform_e4m3<128, false>, 1, in, 3, out))                                   \
-    X(e4m3_registers, launch(conform_e4m3<64, true>, 1, in, 0, out))
+    X(e4m3_registers, launch(conform_e4m3<64, true>, 1, in, 0, out))                               \
+    X(wgmma_256_f16_nk, launch(conform_wgmma<256, 0, false, true>, 1, in,                          \
+                               layout{1, 0, 1024, 0, 1024, 32, 32, 4}, out))                       \
+    X(wgmma_64_f16_kn, launch(conform_wgmma<64, 1, false, true>, 1, in,                            \
+                              layout{1, 0, 1024, 8192, 1024, 32, 2048, 4}, out))
 #define CASES(X) HOPPER_CASES(X) CASES_80(X)
 
 extern "C" const char *conform_name(uint32_t number)

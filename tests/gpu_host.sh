@@ -235,6 +235,17 @@ check second_engine_from_ptx env CUDA_FORCE_PTX_JIT=1 "$build/tests/gpu_mma" che
 check second_engine_attention_any_shape "$build/tests/gpu_mma_attention" check
 check second_engine_attention_from_ptx env CUDA_FORCE_PTX_JIT=1 "$build/tests/gpu_mma_attention" check
 check moe_tables "$build/tests/gpu_route" check
+if [ "$gpus" -ge 2 ]; then # of experts that several ranks hold: all operators, both engines, FP8, places that are dropped
+    copies="--exec cuda --check --timeout 5 --gpus $gpus --skew 1 --iters 20 --burst 5 --replicas $((gpus * 3))"
+    check moe_copies_dispatch "$mkernel" run moe_dispatch $copies --moe 333,520,$((gpus * 8)),4
+    check moe_copies_combine "$mkernel" run moe_combine $copies --moe 333,520,$((gpus * 8)),4
+    check moe_copies "$mkernel" run moe_dispatch_gemm $copies --moe 333,520,328,$((gpus * 8)),4
+    check moe_copies_layer "$mkernel" run moe_ffn $copies --moe 333,520,328,$((gpus * 8)),4
+    check moe_copies_layer_on_mma "$mkernel" run moe_ffn $copies --moe 333,520,328,$((gpus * 8)),4 --engine mma
+    check moe_copies_layer_fp8 "$mkernel" run moe_ffn $copies --moe 333,528,336,$((gpus * 8)),4 --dtype fp8 --b-layout nk
+    check moe_copies_dropped "$mkernel" run moe_ffn $copies --moe 333,520,328,$((gpus * 8)),4 --capacity $((gpus * 600)) --overflow drop
+fi
+check moe_copies_two_nodes "$mkernel" run moe_ffn --exec cuda --check --timeout 5 $nodes --moe 333,520,328,$((world * 5)),4 --iters 8 --skew 1 --replicas $((world * 2))
 check moe_counts_in_a_graph "$build/tests/gpu_counts" check
 check a_launch_behind_a_late_one "$build/tests/gpu_late" check
 check one_gpu $run --gpus 1 --shape 390,200,328 --iters 5
@@ -258,6 +269,18 @@ check moe_fp8_on_mma_128x64 "$mkernel" run moe_dispatch_gemm $fp8_on_mma --gpus 
 check layer_fp8_on_mma "$mkernel" run moe_ffn $fp8_on_mma --gpus "$gpus" --moe 333,528,336,$((gpus * 5)),4
 check fp8_two_nodes $run $nodes --shape $((world * 1028)),520,2064 --iters 8 --dtype fp8 --b-layout nk
 check fp8_ranks_share_a_gpu $run --gpus $((gpus + 1)) --shape $(((gpus + 1) * 260)),200,1424 --iters 4 --dtype fp8 --b-layout nk
+fp16="$run --dtype fp16 --iters 8"
+check fp16_one_gpu $fp16 --gpus 1 --shape 390,200,328
+check fp16_all_gpus $fp16 --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --burst 4
+check fp16_nk_epilogue $fp16 --gpus "$gpus" --shape $((gpus * 520)),520,2064 --b-layout nk --epilogue bias+silu
+check fp16_few_rows $fp16 --gpus "$gpus" --shape $((gpus * 8)),520,2064 --epilogue bias+gelu_tanh
+check fp16_two_nodes $fp16 $nodes --shape $((world * 390)),200,328
+check fp16_on_mma $fp16 --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --engine mma --epilogue bias
+for op in gemm_rs gemm_ar; do
+    check ${op}_fp16_on_mma "$mkernel" run $op --exec cuda --check --timeout 5 --engine mma --dtype fp16 --gpus "$gpus" --shape $((gpus * 1028)),520,1040 --iters 8 --epilogue residual+rmsnorm
+    check ${op}_fp16_on_mma_deterministic "$mkernel" run $op --exec cuda --check --timeout 5 --engine mma --dtype fp16 --gpus "$gpus" --shape $((gpus * 520)),520,1040 --iters 8 --deterministic --b-layout nk
+    check ${op}_fp16_on_mma_one_shot "$mkernel" run $op --exec cuda --check --timeout 5 --engine mma --dtype fp16 --gpus "$gpus" --shape $((gpus * 16)),520,1040 --iters 8 --shots 1
+done
 check all_gpus_nk $run --gpus "$gpus" --shape $((gpus * 65)),200,328 --iters 8 --b-layout nk
 if [ "$gpus" -ge 2 ]; then
     check dedicated_ctas $run --gpus "$gpus" --shape $((gpus * 512)),512,1024 --iters 8 --roles $blocks_push
@@ -353,6 +376,15 @@ for op in gemm_rs gemm_ar; do
     check ${op}_fp8_one_shot_of_tiles $fp8 --gpus "$gpus" --shape $((gpus * 200)),1032,1040 --iters 8 --shots 1
     check ${op}_fp8_deterministic $fp8 --gpus "$gpus" --shape $((gpus * 520)),520,1040 --iters 8 --deterministic
     check ${op}_fp8_two_nodes $fp8 $nodes --shape $((world * 520)),520,1040 --iters 8
+    fp16="$run --dtype fp16"
+    check ${op}_fp16 $fp16 --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 20 --burst 5
+    check ${op}_fp16_nk_tiles_128x64 $fp16 --gpus "$gpus" --shape $((gpus * 520)),392,1040 --iters 8 --tile 128,64 --b-layout nk
+    check ${op}_fp16_one_shot $fp16 --gpus "$gpus" --shape $((gpus * 16)),520,1040 --iters 20 --burst 5 --shots 1
+    check ${op}_fp16_one_shot_of_tiles $fp16 --gpus "$gpus" --shape $((gpus * 200)),1032,1040 --iters 8 --shots 1
+    check ${op}_fp16_deterministic $fp16 --gpus "$gpus" --shape $((gpus * 520)),520,1040 --iters 8 --deterministic
+    check ${op}_fp16_two_nodes $fp16 $nodes --shape $((world * 520)),520,1040 --iters 8
+    check ${op}_fp16_norm $fp16 --gpus "$gpus" --shape $((gpus * 1026)),1288,520 --iters 8 --epilogue residual+rmsnorm
+    check ${op}_fp16_norm_one_shot $fp16 --gpus "$gpus" --shape $((gpus * 150)),4104,520 --iters 8 --epilogue residual+rmsnorm --shots 1
 done
 # Rows that the ranks do not share evenly: a decoder's few, and many.
 run="$mkernel run gemm_ar --exec cuda --check --timeout 5"
@@ -376,6 +408,7 @@ check all_gather_two_nodes $run $nodes --shape $((world * 390)),200 --iters 8
 check all_gather_staged env MKERNEL_P2P=off $run $apart --shape $((world * 390)),200 --iters 8
 check all_gather_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --shape $((world * 390)),200 --iters 8
 check all_gather_fp8 $run --gpus "$gpus" --shape $((gpus * 333)),208 --iters 20 --burst 5 --dtype fp8
+check all_gather_fp16 $run --gpus "$gpus" --shape $((gpus * 333)),200 --iters 20 --burst 5 --dtype fp16
 check all_gather_bytes_two_nodes $run $nodes --shape $((world * 390)),208 --iters 8 --dtype bytes
 run="$mkernel run all_to_all --exec cuda --check --timeout 5"
 check all_to_all_one_gpu $run --gpus 1 --shape 390,200 --iters 5
@@ -386,12 +419,15 @@ check all_to_all_two_nodes $run $nodes --shape $((world * world * 130)),200 --it
 check all_to_all_staged env MKERNEL_P2P=off $run $apart --shape $((world * world * 130)),200 --iters 8
 check all_to_all_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --shape $((world * world * 130)),200 --iters 8
 check all_to_all_fp8 $run --gpus "$gpus" --shape $((gpus * gpus * 333)),208 --iters 20 --burst 5 --dtype fp8
+check all_to_all_fp16 $run --gpus "$gpus" --shape $((gpus * gpus * 333)),200 --iters 20 --burst 5 --dtype fp16
 check all_to_all_bytes_two_nodes $run $nodes --shape $((world * world * 130)),208 --iters 8 --dtype bytes
 run="$mkernel run reduce_scatter --exec cuda --check --timeout 5"
 check reduce_scatter_one_gpu $run --gpus 1 --shape 390,200 --iters 5
 check reduce_scatter_odd_rows $run --gpus "$gpus" --shape $((gpus * 333)),200 --iters 50 --burst 10
+check reduce_scatter_fp16 $run --gpus "$gpus" --shape $((gpus * 333)),200 --iters 50 --burst 10 --dtype fp16
 check reduce_scatter_large $run --gpus "$gpus" --shape $((gpus * 4096)),4096 --iters 4
 check reduce_scatter_ranks_share_a_gpu "$mkernel" run reduce_scatter --exec cuda --check --gpus $((gpus + 1)) --shape $(((gpus + 1) * 65)),200 --iters 4 --timeout 60
+check reduce_scatter_fp16_two_nodes $run $nodes --shape $((world * 390)),200 --iters 8 --dtype fp16
 check reduce_scatter_two_nodes $run $nodes --shape $((world * 390)),200 --iters 8
 check reduce_scatter_staged env MKERNEL_P2P=off $run $apart --shape $((world * 390)),200 --iters 8
 check reduce_scatter_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --shape $((world * 390)),200 --iters 8

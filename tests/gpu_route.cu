@@ -3,8 +3,8 @@
  * host makes, however tokens are routed; and how long a launch takes to make them.
  *
  *     gpu_route check   every table of every rank, of some topologies, sizes and routings
- *     gpu_route bench   256 experts, top-8, 512 to 8192 tokens a rank, on 2 and 8 ranks, and 128 on
- *                       64 and 256, by as many thread blocks as a plan has by default: each step
+ *     gpu_route bench   256 experts, top-8, 512 to 8192 tokens a rank, on 2 and 8 ranks, with logical
+ *                       experts on 2, and 128 on 64 and 256, by as many thread blocks as a plan has by default: each step
  *                       with the meeting behind it, and all of them, least and median of 21
  *                       launches, each behind 256 MB that are written, so that neither data nor
  *                       instructions are in L2. What other ranks say is there before.
@@ -16,7 +16,8 @@
 #include <cuda_runtime.h>
 
 extern "C" {
-#include "core/plan.h"
+#include "core/ops/moe_map.h"
+#include "core/ops/op.h"
 #include "sim/route.h"
 }
 #include "kernels/op.h"
@@ -196,6 +197,8 @@ static int rank_open_gpu(struct rank *k)
     CUDA(cudaMalloc(&l->heap, k->bytes));
     CUDA(cudaMemcpy(l->heap, zeros, k->bytes, cudaMemcpyHostToDevice));
     free(zeros);
+    CUDA(cudaMemcpy(l->heap + k->tables.map, k->heap + k->tables.map, k->tables.logical * 4ull,
+                    cudaMemcpyHostToDevice));
     CUDA(cudaMalloc(&k->arguments[0], bytes));
     CUDA(cudaMemcpy(k->arguments[0], k->ids + own, bytes, cudaMemcpyHostToDevice));
     CUDA(cudaMalloc(&k->arguments[1], bytes));
@@ -213,9 +216,30 @@ static int rank_open_gpu(struct rank *k)
     return rank_be_told(k);
 }
 
-/* `parts` blocks make the tables; 0: as many as the plan has by default. */
+/* A third of the experts are copies of others: every rank's map into its heap. */
+static int rank_place_copies(struct rank *k)
+{
+    const struct mk_problem *q = &k->plan.problem;
+    const uint32_t logical = k->tables.logical, each = k->tables.rank_experts;
+    struct moe_map map;
+    double *loads = (double *)malloc(logical * sizeof *loads);
+    moe_map_skew(1, logical, loads);
+    int failed = moe_map_place(&map, q, loads);
+    free(loads);
+    if (failed)
+        return 1;
+    for (uint32_t rank = 0; rank < k->world; rank++) {
+        const struct mk_topo topo = {q->topo.nodes, q->topo.gpus, rank};
+        moe_map_row(&map, &topo, each, (uint32_t *)(k->heaps[rank] + k->tables.map));
+    }
+    free(map.slots);
+    return 0;
+}
+
+/* `parts` blocks make the tables; 0: as many as the plan has by default. mapped: ids name logical
+ * experts. */
 static int rank_open(struct rank *k, struct mk_topo topo, struct mk_moe moe, int routing,
-                     uint32_t parts, uint64_t seed)
+                     uint32_t parts, int mapped, uint64_t seed)
 {
     struct mk_problem q = {};
     char error[512];
@@ -226,6 +250,9 @@ static int rank_open(struct rank *k, struct mk_topo topo, struct mk_moe moe, int
     q.topo = topo;
     q.moe = moe;
     q.moe.inner = 8;
+    const uint64_t some = moe.experts - moe.experts / 3;
+    if (mapped)
+        op_set_logical(&q, some > moe.k ? some : moe.k);
     if (parts) {
         q.tuning.split.ctas[MK_INTRA_COMM] = parts;
         q.tuning.split.ctas[MK_INTER_SEND] = topo.nodes > 1;
@@ -247,6 +274,8 @@ static int rank_open(struct rank *k, struct mk_topo topo, struct mk_moe moe, int
     for (uint32_t rank = 0; rank < k->world; rank++)
         k->heaps[rank] = (uint8_t *)calloc(1, k->bytes);
     k->heap = k->heaps[topo.rank];
+    if (mapped && rank_place_copies(k))
+        return 1;
     for (uint64_t i = 0; i < k->world * places_of(k); i++) {
         const uint32_t rank = (uint32_t)(i / places_of(k));
         const uint64_t in = i % places_of(k);
@@ -320,7 +349,8 @@ static int keep_check(const struct rank *k, uint32_t quota)
     CUDA(cudaStreamSynchronize(NULL));
     CUDA(cudaMemcpy(got, l.heap + own, places * 4, cudaMemcpyDeviceToHost));
     CUDA(cudaMemcpy(&dropped, l.heap + r.dropped, 8, cudaMemcpyDeviceToHost));
-    int wrong = route_keep(&r, named, want) != dropped || memcmp(got, want, places * 4);
+    int wrong = route_keep(&r, (const uint32_t *)(k->heap + r.map), named, want) != dropped ||
+                memcmp(got, want, places * 4);
     if (wrong)
         printf("WRONG what is kept, with room for %u places on a rank\n", quota);
     cudaFree(given);
@@ -468,8 +498,9 @@ extern "C" int route_check(const struct mk_topo *topo, const struct mk_moe *moe,
                            uint32_t parts, uint64_t seed)
 {
     struct rank k;
-    int wrong = rank_open(&k, *topo, *moe, routing, parts, seed) || rank_check(&k) ||
-                keep_check(&k, 1 + (uint32_t)(moe->tokens * moe->k / 3)) || keep_check(&k, 1);
+    int wrong = rank_open(&k, *topo, *moe, routing, parts, (int)(seed & 1), seed) ||
+                rank_check(&k) || keep_check(&k, 1 + (uint32_t)(moe->tokens * moe->k / 3)) ||
+                keep_check(&k, 1);
     if (wrong)
         printf("... of rank %u of %u x %u, --moe %d,%d,%d,%d,%d, routing %d, %u parts\n",
                topo->rank, topo->nodes, topo->gpus, (int)moe->tokens, (int)moe->hidden,
@@ -511,13 +542,14 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int bench_one(uint32_t nodes, uint32_t gpus, uint32_t tokens, int routing, const char *name)
+static int bench_one(uint32_t nodes, uint32_t gpus, uint32_t tokens, int routing, int mapped,
+                     const char *name)
 {
     struct rank k;
     struct moments *m;
     double us[STEPS + 1][LAUNCHES];
     char *flushed;
-    if (rank_open(&k, {nodes, gpus, 0}, {tokens, 8, 2048, 256, 8}, routing, 0, tokens))
+    if (rank_open(&k, {nodes, gpus, 0}, {tokens, 8, 2048, 256, 8}, routing, 0, mapped, tokens))
         return 3;
     CUDA(cudaMalloc(&flushed, FLUSHED));
     m = (struct moments *)malloc(k.parts * sizeof *m);
@@ -557,11 +589,13 @@ static int bench(void)
     int failed = 0;
     for (uint32_t gpus = 2; gpus <= 8; gpus *= 4)
         for (uint32_t tokens = 512; tokens <= 8192 && !failed; tokens *= 4)
-            failed = bench_one(1, gpus, tokens, EVEN, "even");
+            failed = bench_one(1, gpus, tokens, EVEN, 0, "even");
     for (uint32_t nodes = 8; nodes <= 32 && !failed; nodes *= 4)
-        failed = bench_one(nodes, 8, 128, EVEN, "even");
-    return failed || bench_one(1, 2, 8192, SKEWED, "skewed") ||
-           bench_one(1, 2, 8192, ONE, "all to one expert");
+        failed = bench_one(nodes, 8, 128, EVEN, 0, "even");
+    for (uint32_t tokens = 512; tokens <= 8192 && !failed; tokens *= 16)
+        failed = bench_one(1, 2, tokens, EVEN, 1, "even, by a map");
+    return failed || bench_one(1, 2, 8192, SKEWED, 0, "skewed") ||
+           bench_one(1, 2, 8192, ONE, 0, "all to one expert");
 }
 
 int main(int argc, char **argv)

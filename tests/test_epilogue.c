@@ -1,6 +1,6 @@
 /* What follows a product: its words, its numbers, and that a check sees where it is wrong. */
-#include "core/bf16.h"
 #include "core/epilogue.h"
+#include "core/half.h"
 #include "core/mkernel.h"
 #include "core/ops/op.h"
 #include "core/plan.h"
@@ -91,36 +91,51 @@ static void a_check_sees_it(void **state)
 }
 
 /* A residual is added to what is rounded, and a row is normed: right, and wrong without it. */
-static void a_check_sees_rows(void **state)
+static void rows_are_checked_in(uint32_t element)
 {
     enum { N = 24 };
-    uint16_t a = mk_bf16_from_float(1.5f), b[N], c[N], residual[N], weight[N], normed[N];
+    uint16_t a = mk_half_from_float(element, 1.5f), b[N], c[N], residual[N], weight[N], normed[N];
     for (int i = 0; i < N; i++) {
-        b[i] = mk_bf16_from_float((float)i / 8 - 1);
-        residual[i] = mk_bf16_from_float(2.5f - (float)i / 4);
-        weight[i] = mk_bf16_from_float(1 + (float)i / 16);
+        b[i] = mk_half_from_float(element, (float)i / 8 - 1);
+        residual[i] = mk_half_from_float(element, 2.5f - (float)i / 4);
+        weight[i] = mk_half_from_float(element, 1 + (float)i / 16);
     }
     for (int wrong = 0; wrong < 4; wrong++) {
         double squares = 0;
         struct check_result result = {0};
         for (int i = 0; i < N; i++) {
-            c[i] = mk_bf16_from_float(1.5f * mk_bf16_to_float(b[i]) +
-                                      (wrong == 1 ? 0 : mk_bf16_to_float(residual[i])));
-            squares += (double)mk_bf16_to_float(c[i]) * (double)mk_bf16_to_float(c[i]);
+            c[i] = mk_half_from_float(
+                element, 1.5f * mk_half_to_float(element, b[i]) +
+                             (wrong == 1 ? 0 : mk_half_to_float(element, residual[i])));
+            squares +=
+                (double)mk_half_to_float(element, c[i]) * (double)mk_half_to_float(element, c[i]);
         }
         const double scale = 1 / sqrt(squares / (wrong == 2 ? N - 1 : N) + 1e-6);
         for (int i = 0; i < N; i++)
-            normed[i] = mk_bf16_from_float((float)((double)mk_bf16_to_float(c[i]) * scale) *
-                                           (wrong == 3 ? 1 : mk_bf16_to_float(weight[i])));
-        const struct check_gemm g = {
-            .m = 1, .n = N, .k = 1, .a = &a, .b = b, .c = c, .residual = residual};
-        const struct check_norm n = {1, N, c, weight, normed, 1e-6};
+            normed[i] = mk_half_from_float(
+                element, (float)((double)mk_half_to_float(element, c[i]) * scale) *
+                             (wrong == 3 ? 1 : mk_half_to_float(element, weight[i])));
+        const struct check_gemm g = {.element = element,
+                                     .m = 1,
+                                     .n = N,
+                                     .k = 1,
+                                     .a = &a,
+                                     .b = b,
+                                     .c = c,
+                                     .residual = residual};
+        const struct check_norm n = {element, 1, N, c, weight, normed, 1e-6};
         assert_int_equal(check_gemm(&g, NULL, &result), 0);
         assert_int_equal(check_right(&result), wrong != 1);
         memset(&result, 0, sizeof result);
         check_norm(&n, &result);
         assert_int_equal(check_right(&result), wrong < 2);
     }
+}
+
+static void a_check_sees_rows(void **state)
+{
+    rows_are_checked_in(MK_BF16);
+    rows_are_checked_in(MK_FP16);
 }
 
 static void rows_of_gemm_ar(void **state)

@@ -89,6 +89,17 @@ static void test_mma_gives_what_wgmma_gives(void **state)
                 hash_of(number_of("wgmma_64_kn"), 0, NULL));
 }
 
+/* Numbers that both types have make the same sums. */
+static void test_fp16_gives_what_bf16_gives(void **state)
+{
+    static const char *const of[][2] = {{"mma_64_f16_nk", "mma_64_nk"},
+                                        {"mma_64_f16_kn", "mma_64_kn"},
+                                        {"wgmma_256_f16_nk", "wgmma_256_nk"},
+                                        {"wgmma_64_f16_kn", "wgmma_64_kn"}};
+    for (int i = 0; i < 4; i++)
+        assert_true(hash_of(number_of(of[i][0]), 0, NULL) == hash_of(number_of(of[i][1]), 0, NULL));
+}
+
 /* cp.async without one of its `count` waits, or with one group more left open. */
 static void copies_are_waited_for(const char *name, uint32_t count)
 {
@@ -113,6 +124,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_order_gives_the_same_bits),
                                        cmocka_unit_test(test_mma_gives_what_wgmma_gives),
+                                       cmocka_unit_test(test_fp16_gives_what_bf16_gives),
                                        cmocka_unit_test(test_copies_are_waited_for)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

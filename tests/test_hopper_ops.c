@@ -102,7 +102,7 @@ static void only_moves(enum mk_op op)
             struct sim_world_config c = world_config(
                 nodes, gpus, nodes * gpus * (seed % 2 ? 33 : 1), 0, 72 + 64 * (seed % 3));
             c.problem.op = op;
-            if (op_has_bytes(op)) /* bf16, e4m3, bytes in turn */
+            if (op_has_bytes(op)) /* bf16, fp16, e4m3, bytes in turn */
                 plan_set_dtype(&c.problem, (int)(seed % MK_PLAN_DTYPES));
             op_fit(&c.problem);
             c.seed = seed;

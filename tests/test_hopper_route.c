@@ -1,6 +1,6 @@
 /* The tables of MoE routing that thread blocks make together (tests/gpu_route.cu, on the emulated
  * Hopper) are those that the host makes, of every rank, on one node and on several, however tokens
- * are routed and by however many blocks; and no thread reads what nobody says is there, in any
+ * are routed, by however many blocks, and with a map of logical experts (odd seeds); and no thread reads what nobody says is there, in any
  * order that is tried. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -236,10 +236,10 @@ static void test_rule(void **state)
     struct mk_route r = {
         .topo = {1, 3, 1}, .tokens = 4, .k = 3, .experts = 6, .rank_experts = 2, .quota = 2};
     uint32_t got[4][3];
-    assert_int_equal(route_keep(&r, ids[0], got[0]), 4);
+    assert_int_equal(route_keep(&r, NULL, ids[0], got[0]), 4);
     assert_memory_equal(got, kept, sizeof kept);
     r.quota = 12;
-    assert_int_equal(route_keep(&r, ids[0], got[0]), 0);
+    assert_int_equal(route_keep(&r, NULL, ids[0], got[0]), 0);
     assert_memory_equal(got, ids, sizeof ids);
 }
 

@@ -22,6 +22,7 @@ enum mk_op { MK_OP_STENCIL, MK_OP_SORT, MK_OPS };
 #define op_arguments own_arguments
 #define op_argument_type own_argument_type
 #define op_has_fp8 own_has_fp8
+#define op_has_fp16 own_has_fp16
 #define op_counts own_counts
 #define op_counted own_counted
 #define op_set_counted own_set_counted
@@ -38,6 +39,8 @@ enum mk_op { MK_OP_STENCIL, MK_OP_SORT, MK_OPS };
 #define op_overflows own_overflows
 #define op_drops own_drops
 #define op_set_drops own_set_drops
+#define op_logical own_logical
+#define op_set_logical own_set_logical
 #define op_fit own_fit
 #define op_unit own_unit
 #define op_heap_offset own_heap_offset

@@ -322,17 +322,56 @@ static void what_moves_has_the_bytes_of_its_dtype(void **state)
             struct mk_plan p = built(&q, 0, 0);
             plan_work(&p, &flop, &nvlink[dtype], &network[dtype]);
             op_extents(&q, bytes);
-            assert_int_equal(bytes[0], 16 * 80 * (dtype ? 1 : 2));
+            assert_int_equal(bytes[0], 16 * 80 * (dtype > 1 ? 1 : 2));
             q.k = 72;
-            if (dtype)
+            if (dtype > 1)
                 refuses(q, "K = 72: rows must be 16-byte multiples; the next K that works is 80");
             else
                 built(&q, 0, 0);
         }
         assert_true(nvlink[0] && network[0]);
-        for (int dtype = 1; dtype < MK_PLAN_DTYPES; dtype++)
-            assert_true(nvlink[0] == 2 * nvlink[dtype] && network[0] == 2 * network[dtype]);
+        for (int dtype = 1; dtype < MK_PLAN_DTYPES; dtype++) {
+            const uint64_t times = dtype > 1 ? 2 : 1; /* fp16 is as long as bf16 */
+            assert_true(nvlink[0] == times * nvlink[dtype] && network[0] == times * network[dtype]);
+        }
     }
+}
+
+static void fp16_is_refused_where_it_cannot_be(void **state)
+{
+    struct mk_problem ok = {.op = MK_OP_GEMM_RS,
+                            .exec = MK_EXEC_CUDA,
+                            .sms = 132,
+                            .topo = {1, 2, 1},
+                            .m = 512,
+                            .n = 512,
+                            .k = 512,
+                            .fp16 = 1},
+                      q;
+    struct mk_plan p;
+    char error[300];
+    for (int op = 0; op < MK_OPS; op++)
+        for (int engine = 0; engine < MK_ENGINES; engine++) { /* its tile is built */
+            q = ok, q.op = (uint32_t)op, q.engine = (enum mk_engine)engine;
+            q.attention = (struct mk_attention){1, 512, 2, 2, 64, 0, 0, 0};
+            q.moe = (struct mk_moe){64, 512, 512, 8, 2};
+            assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error),
+                             op_has_fp16((enum mk_op)op) ? 0 : -EINVAL);
+            if (!op_has_fp16((enum mk_op)op))
+                assert_non_null(strstr(error, "fp16 is for ag_gemm, gemm_ar, gemm_rs, all_gather, "
+                                              "all_to_all and reduce_scatter"));
+        }
+    q = ok, q.deterministic = MK_EVERYWHERE;
+    refuses(q, "the same bits everywhere with dtype=fp16: of gemm_rs it is for bf16");
+    q = ok, q.tuning.shots = 2, q.tuning.tile_m = q.tuning.tile_n = 128;
+    refuses(q, "no GPU kernel is built for tiles of 128x128 on 1 CTAs; tiles that there are: "
+               "256x256 on 2, 128x64 on 1");
+    q = ok, q.m = 16384, q.deterministic = 1;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+    assert_int_equal(p.problem.tuning.tile_n, 64);
+    q.deterministic = 0;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+    assert_int_equal(p.problem.tuning.tile_n, 256);
 }
 
 static void fp8_is_refused_where_it_cannot_be(void **state)
@@ -532,6 +571,7 @@ int main(void)
         cmocka_unit_test(planning_twice_changes_nothing),
         cmocka_unit_test(a_refused_shape_names_the_next_that_works),
         cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(fp16_is_refused_where_it_cannot_be),
         cmocka_unit_test(fp8_is_refused_where_it_cannot_be),
         cmocka_unit_test(what_moves_has_the_bytes_of_its_dtype),
         cmocka_unit_test(encoding_limits),

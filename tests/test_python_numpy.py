@@ -121,6 +121,63 @@ def gemms_of_two_nodes_over_softnic_are_right():
 
 
 @scene
+def halves(device):
+    """numpy.float16 in place of bf16."""
+    comm = mkernel.init(timeout_ns=MINUTE, device=device)
+    rng, W, r, m, n, k = numpy.random.default_rng(comm.rank), comm.world, comm.rank, 48, 72, 200
+    fp16 = lambda *shape: (rng.standard_normal(shape) / 4).astype(numpy.float16)
+
+    def close(got, wanted, bound=4e-4):
+        assert got.dtype == numpy.float16 and got.shape == wanted.shape
+        assert numpy.linalg.norm(got.astype(float) - wanted) < bound * numpy.linalg.norm(wanted)
+
+    a, b, bias = fp16(m // W, k), fp16(k, n), fp16(n)
+    whole = mkernel.all_gather(a)
+    assert whole.dtype == numpy.float16 and (whole[r * m // W : (r + 1) * m // W] == a).all()
+    product = whole.astype(float) @ b.astype(float)
+    out = numpy.full((m, n), numpy.nan, numpy.float16)
+    assert mkernel.ag_gemm(a, b, out) is out and "dtype=fp16" in comm.plans[-1].options
+    close(out, product)
+    close(mkernel.ag_gemm(a, b, bias=bias), product + bias)
+    at_home = mkernel.empty((m // W, k), numpy.float16)
+    at_home[:] = a
+    assert (mkernel.ag_gemm(at_home, numpy.ascontiguousarray(b.T).T) == out).all()
+    del at_home
+    assert mkernel.all_to_all(whole).dtype == numpy.float16
+    own = slice(r * m // W, (r + 1) * m // W)
+    every = sum(x.astype(float) @ y.astype(float) for x, y in zip(everyone(comm, whole), everyone(comm, b)))
+    close(mkernel.gemm_rs(whole, b, deterministic=True), every[own])
+    close(mkernel.gemm_rs(whole, b), every[own], 1e-3)
+    sums = mkernel.gemm_ar(whole[:3], b, deterministic=True)
+    close(sums, every[:3])
+    residual, weight = numpy.ones((3, n), numpy.float16), numpy.full(n, 2, numpy.float16)
+    normed, after = mkernel.gemm_ar(whole[:3], b, residual=residual, norm_weight=weight, deterministic=True)
+    assert (after == (sums.astype(numpy.float32) + 1).astype(numpy.float16)).all()
+    close(normed, 2 * after.astype(float) / numpy.sqrt((after.astype(float) ** 2).mean(1, keepdims=True) + 1e-6), 1e-3)
+    close(mkernel.reduce_scatter(whole), sum(x.astype(float) for x in everyone(comm, whole))[own])
+    large = numpy.full((8, 8), 128, numpy.float16)  # 8 * 128 * 128: beyond 65504
+    assert (mkernel.ag_gemm(large, large) == numpy.inf).all() and (mkernel.gemm_ar(large, -large) == -numpy.inf).all()
+    assert mkernel.ag_gemm(mkernel.to_bf16(a), mkernel.to_bf16(b)).dtype == numpy.uint16  # a plan of its own
+    refuses("B is of uint16, and should be of float16", mkernel.ag_gemm, a, mkernel.to_bf16(b))
+    refuses("B is of float16, and should be of uint16 or bfloat16", mkernel.ag_gemm, mkernel.to_bf16(a), b)
+    refuses("C is [48, 72] of uint16, and should be [48, 72] of float16", mkernel.ag_gemm, a, b, numpy.zeros((m, n), numpy.uint16))
+    refuses("the arrays say the type", mkernel.ag_gemm, a, b, options="dtype=bf16")
+    refuses("the same bits everywhere with dtype=fp16: of gemm_ar it is for bf16", mkernel.gemm_ar, fp16(8, 512), fp16(512, 8), deterministic="everywhere")
+    refuses("K is of float16, and should be of uint16 or bfloat16", mkernel.ring_attention, *[numpy.zeros((1, 8, 1, 64), t) for t in ("uint16", "float16", "uint16")])
+    comm.close()
+
+
+@case
+def fp16_is_taken_in_place_of_bf16():
+    ranks(2, halves, "cpu")
+
+
+@case
+def fp16_is_taken_by_emulated_gpus_too():
+    ranks(2, halves, "emulated")
+
+
+@scene
 def leading():
     comm = mkernel.init(timeout_ns=MINUTE)
     rng, W, r = numpy.random.default_rng(comm.rank), comm.world, comm.rank
@@ -371,6 +428,74 @@ def experts():
 @case
 def experts_of_two_ranks_are_right():
     ranks(2, experts)
+
+
+# ---- experts that several ranks hold ----
+
+
+@scene
+def copies():
+    """What comes out is what logical experts make, whichever ranks hold them; and another map is told between launches of one plan."""
+    comm = mkernel.init(timeout_ns=MINUTE)
+    W, same, own = comm.world, numpy.random.default_rng(3), numpy.random.default_rng(10 + comm.rank)
+    T, H, I, K, mine = 24, 64, 48, 2, 4
+    E, L = mine * W, mine * W - W
+    all_b, all_b1, all_b2 = bf16(same, L, H, I), bf16(same, L, H, 2 * I), bf16(same, L, I, H)
+    x, weights = bf16(own, T, H), own.random((T, K), numpy.float32)
+    ids = numpy.array([own.permutation(L)[:K] for _ in range(T)], numpy.int32)
+    ids[own.random((T, K)) < 0.4] = 0  # the first has the most to do; some name it twice
+    ids[3], ids[4, 0] = -1, L  # no expert of the model's, though ranks hold more
+    wanted = numpy.zeros((T, H))
+    for t in range(T):
+        for k in range(K):
+            if 0 <= ids[t, k] < L:
+                up = floats(x)[t] @ floats(all_b1)[ids[t, k]]
+                wanted[t] += weights[t, k] * ((up[:I] / (1 + numpy.exp(-up[:I])) * up[I:]) @ floats(all_b2)[ids[t, k]])
+    loads = numpy.bincount(ids[(ids >= 0) & (ids < L)], minlength=E)
+    loads = sum(floats(everyone(comm, mkernel.to_bf16(loads.astype(numpy.float32))).reshape(W, E)))[:L]
+    balanced = mkernel.balance_experts(loads, E)
+    assert balanced.logical == L and sum(slot >= 0 for slot in balanced.slots[0]) == W and mkernel.balance_experts(list(loads), E, ranks=W).slots == balanced.slots
+    reverse = numpy.full((L, 3), -1, numpy.int64)  # one copy each, from the last slot down, then some more
+    reverse[:, 1] = E - 1 - numpy.arange(L)
+    reverse[: E - L, 2] = numpy.arange(E - L)
+    plain = list(range(L))
+    for expert_map in (balanced, reverse, plain, balanced, mkernel.ExpertMap(reverse)):
+        held = (expert_map if isinstance(expert_map, mkernel.ExpertMap) else mkernel.ExpertMap(expert_map)).held(E)
+        here = held[comm.rank * mine : (comm.rank + 1) * mine]  # of slots that hold nothing the last one's weights, which nobody multiplies
+        b1, b2, b = (w[here] for w in (all_b1, all_b2, all_b))
+        near(mkernel.moe_ffn(x, b1, ids, weights, b2, expert_map=expert_map), wanted, 0.02)
+        rows, counts = mkernel.moe_dispatch(x, ids, experts=E, expert_map=expert_map)
+        c, of_gemm = mkernel.moe_dispatch_gemm(x, b, ids, expert_map=expert_map)
+        assert (of_gemm[:, 1] == counts[:, 1]).all()
+        for slot, (first, count) in enumerate(counts):
+            assert here[slot] >= 0 or not count
+            if count:
+                near(c[of_gemm[slot, 0] : of_gemm[slot, 0] + count], floats(rows[first : first + count]) @ floats(b)[slot])
+        back = mkernel.moe_combine(rows, ids, weights, experts=E, expert_map=expert_map)
+        near(back, floats(x) * numpy.where((ids >= 0) & (ids < L), weights, 0).sum(1, keepdims=True))
+        again = mkernel.moe_ffn(x, b1, ids, weights, b2, expert_map=expert_map)
+        assert (again == mkernel.moe_ffn(x, b1, ids, weights, b2, expert_map=expert_map)).all()
+    assert len(comm.plans) == 5, comm.plans  # all_gather's, and one of each operator, whatever maps it was told
+    lost = numpy.arange(L)
+    lost[0] = -1  # an expert that no rank holds: its places are left out
+    dropped = mkernel.moe_combine(mkernel.moe_dispatch(x, ids, experts=E, expert_map=lost)[0], ids, weights, experts=E, expert_map=lost)
+    near(dropped, floats(x) * numpy.where((ids > 0) & (ids < L), weights, 0).sum(1, keepdims=True))
+    refuses(f"expert 1 has a copy in slot {E}: the ranks have slots 0 to {E - 1}", mkernel.moe_dispatch, x, ids, experts=E, expert_map=[0, E, *range(2, L)])
+    refuses("slot 1 is of expert 1 and of expert 2", mkernel.moe_dispatch, x, ids, experts=E, expert_map=[0, 1, 1, *range(3, L)])
+    refuses("is an array of whole numbers", mkernel.moe_dispatch, x, ids, experts=E, expert_map=[0.5, 1])
+    refuses("is an array of whole numbers", mkernel.ExpertMap, [[0, 1], [2]])
+    refuses("there is no such map", comm.launch, "moe_dispatch", (x, ids), options=f"experts={E} logical={L} expert_map=99999")
+    refuses("copies lie at several places", mkernel.moe_ffn, x, b1, ids, weights, b2, expert_map=balanced, deterministic="everywhere")
+    refuses("these are as many as the logical ones or more", mkernel.balance_experts, loads, L - 1, ranks=1)
+    refuses("loads are finite numbers", mkernel.balance_experts, [1.0, float("nan")], 2, ranks=1)
+    assert (dropped == mkernel.moe_combine(mkernel.moe_dispatch(x, ids, experts=E, expert_map=lost)[0], ids, weights, experts=E, expert_map=lost)).all()
+    comm.close()
+
+
+@case
+def copies_of_experts_are_right():
+    for count in (2, 4):
+        ranks(count, copies)
 
 
 # ---- layouts ----

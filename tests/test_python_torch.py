@@ -100,6 +100,9 @@ def operators(nodes):
     moved, counts = mkernel.moe_dispatch(x, ids, experts=E)
     assert torch.equal(counts, rows) and moved.shape == (c.shape[0], 64)
     assert torch.equal(mkernel.moe_combine(moved, ids, torch.full((T, K), 1 / K), experts=E), x)
+    for expert_map in (torch.arange(E - 1, -1, -1), torch.arange(E - 1, -1, -1).reshape(E, 1).to(torch.int32)):  # from the last one down
+        by_map = mkernel.moe_dispatch(x, ids, experts=E, expert_map=expert_map)
+        assert torch.equal(by_map[1], mkernel.moe_dispatch(x, E - 1 - ids, experts=E)[1]) and not torch.equal(by_map[1], counts)
     end(comm)
 
 
@@ -111,6 +114,60 @@ def operators_of_two_ranks_are_right():
 @case
 def operators_of_two_nodes_are_right():
     ranks(2, operators, 2)
+
+
+@scene
+def halves():
+    """torch.float16: products with their gradients, compiled, and a model that is divided."""
+    comm = start()
+    W, r = comm.world, comm.rank
+    m, n, k = 16 * W, 72, 64
+    half = lambda *shape: (torch.randn(shape) / 4).half()
+
+    def close(got, wanted, bound=1e-3):
+        assert got.dtype is torch.float16 and got.shape == wanted.shape
+        near(got, wanted, bound)
+
+    a, b = half(m // W, k), half(k, n)
+    whole = torch.cat(gathered(a))
+    product = whole.double() @ b.double()
+    close(mkernel.ag_gemm(a, b), product)
+    assert torch.equal(torch.compile(mkernel.ag_gemm, fullgraph=True)(a, b), mkernel.ag_gemm(a, b)) and "dtype=fp16" in comm.plans[-1].options
+    assert (mkernel.ag_gemm(a * 0 + 128, b * 0 + 128)[0] == torch.inf).all()  # 64 * 128 * 128
+    x, w = a.clone().requires_grad_(), b.clone().requires_grad_()
+    mkernel.ag_gemm(x, w).sum().backward()
+    ones = torch.ones(m, n, dtype=torch.double)
+    close(w.grad, whole.double().t() @ ones)
+    close(x.grad, (ones @ sum(y.double() for y in gathered(b)).t())[r * m // W : (r + 1) * m // W], 2e-3)
+    x, w = whole.clone().requires_grad_(), b.clone().requires_grad_()
+    mkernel.gemm_rs(x, w).sum().backward()
+    close(x.grad, ones @ b.double().t())
+    close(w.grad, whole.double().t() @ ones)
+    refuses("B is of torch.bfloat16, and should be of torch.float16", mkernel.ag_gemm, a, b.bfloat16())
+    refuses("there are no kernels for fp16, convert by Q.to(torch.bfloat16)", mkernel.ring_attention, *[half(1, 8, 1, 64)] * 3)
+
+    class MLP(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gate_proj, self.up_proj, self.down_proj = (torch.nn.Linear(i, o, bias=False) for i, o in ((64, 96), (64, 96), (96, 64)))
+
+        def forward(self, x):
+            return self.down_proj(torch.nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
+
+    torch.manual_seed(3)
+    model, layer = torch.nn.Module(), torch.nn.Module()
+    layer.mlp, layer.forward = MLP(), lambda x: x + layer.mlp(x)
+    model.layers, model.forward = torch.nn.ModuleList([layer]), lambda x: layer(x)
+    model.half()
+    x = torch.randn(1, 4 * W, 64).half()
+    wanted = model(x)
+    close(mkernel.parallelize(model)(x), wanted.double(), 4e-3)
+    end(comm)
+
+
+@case
+def fp16_is_taken_in_place_of_bf16():
+    ranks(2, halves)
 
 
 class Layer(torch.nn.Module):
@@ -155,6 +212,10 @@ def compiling():
         route = torch.compile(lambda x, b: mkernel.moe_dispatch_gemm(x, b, ids)[1] + 0, fullgraph=True)
         experts, tokens = bf16(2, 64, 16), bf16(8, 64)
         assert torch.equal(route(tokens, experts), mkernel.moe_dispatch_gemm(tokens, experts, ids)[1])
+
+        reverse = mkernel.ExpertMap(torch.arange(2 * comm.world).flip(0))
+        mapped = torch.compile(lambda x, b: mkernel.moe_dispatch_gemm(x, b, ids, expert_map=reverse)[1] + 0, fullgraph=True)
+        assert torch.equal(mapped(tokens, experts), mkernel.moe_dispatch_gemm(tokens, experts, 2 * comm.world - 1 - ids)[1])
 
         out = torch.compile(lambda x: mkernel.moe_combine(mkernel.moe_dispatch(x, ids, experts=2 * comm.world)[0] * 2, ids,
                                                           torch.full((8, 2), 0.5), experts=2 * comm.world), fullgraph=True, backend="aot_eager")
@@ -260,7 +321,7 @@ def refusals():
     comm = start()
     a, b = bf16(16, 64), bf16(64, 48)
     refuses("A is of torch.float32, and should be of torch.bfloat16", mkernel.ag_gemm, a.float(), b)
-    refuses("there are no kernels for fp16, convert by B.to(torch.bfloat16)", mkernel.ag_gemm, a, b.half())
+    refuses("B is of torch.float16, and should be of torch.bfloat16", mkernel.ag_gemm, a, b.half())
     refuses("B is a ndarray; all arguments are torch's arrays", comm.launch, "ag_gemm", (a, b.float().numpy()))
     refuses("B is on meta, and the communicator on cpu", comm.launch, "ag_gemm", (a, b.to("meta").t().contiguous().t()))
     refuses("should be [16, 48] of torch.bfloat16", mkernel.ag_gemm, a, b, torch.empty(16, 40, dtype=torch.bfloat16))

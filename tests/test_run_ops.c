@@ -110,10 +110,11 @@ static void test_attention(void **state)
 /* What only moves, of each type: half the bytes of bf16 cross. */
 static void test_moved(void **state)
 {
-    static const char *const ops[] = {"all_gather", "all_to_all"}, *const dtypes[] = {"bf16", "fp8",
+    static const char *const ops[] = {"all_gather", "all_to_all"}, *const dtypes[] = {"bf16",
+                                                                                      "fp16", "fp8",
                                                                                       "bytes"};
     for (int i = 0; i < 2; i++)
-        for (int dtype = 0; dtype < 3; dtype++) {
+        for (int dtype = 0; dtype < 4; dtype++) {
             char options[128];
             snprintf(options, sizeof options,
                      "--nodes 1 --gpus 3 --shape 297,208 --iters 4 --dtype %s", dtypes[dtype]);
@@ -126,10 +127,26 @@ static void test_moved(void **state)
              * NVLink */
             char moved[64];
             snprintf(moved, sizeof moved, "moved     %u.00 KiB over NVLink",
-                     (i ? 4u : 16u) >> (dtype ? 1 : 0));
+                     (i ? 4u : 16u) >> (dtype > 1));
             assert_non_null(strstr(r.out_text, moved));
             assert_true(!dtype || strstr(r.out_text, dtypes[dtype]));
         }
+}
+
+static void test_fp16(void **state)
+{
+    static const char *const ops[] = {"ag_gemm", "gemm_rs", "gemm_ar"};
+    for (int i = 0; i < 3; i++) {
+        expect_right(ops[i], "--nodes 1 --gpus 3 --shape 99,72,208 --iters 4 --dtype fp16");
+        assert_non_null(strstr(r.out_text, "99,72,208 fp16"));
+        expect_right(ops[i], "--nodes 2 --gpus 2 --shape 256,136,64 --iters 4 --dtype fp16 "
+                             "--b-layout nk");
+        expect_right(ops[i], i ? "--nodes 1 --gpus 2 --shape 32,72,208 --iters 4 --dtype fp16 "
+                                 "--deterministic --epilogue residual+rmsnorm"
+                               : "--nodes 1 --gpus 2 --shape 32,72,208 --iters 4 --dtype fp16 "
+                                 "--epilogue bias+gelu_tanh");
+    }
+    expect_right("reduce_scatter", "--nodes 2 --gpus 2 --shape 256,64 --iters 4 --dtype fp16");
 }
 
 static void test_moe(void **state)
@@ -237,11 +254,17 @@ static void test_one_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_epilogues), cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_moe_fp8),   cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_moved),     cmocka_unit_test(test_moe),
-        cmocka_unit_test(test_moe_rows),  cmocka_unit_test(test_moe_ffn),
-        cmocka_unit_test(test_one_wrong), cmocka_unit_test(test_bytes_in_the_table),
+        cmocka_unit_test(test_epilogues),
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_moe_fp8),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_moved),
+        cmocka_unit_test(test_fp16),
+        cmocka_unit_test(test_moe),
+        cmocka_unit_test(test_moe_rows),
+        cmocka_unit_test(test_moe_ffn),
+        cmocka_unit_test(test_one_wrong),
+        cmocka_unit_test(test_bytes_in_the_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -215,6 +215,15 @@ static void test_exact(void **state)
     assert_int_equal(build(&both_types, &q, "H").problem.tuning.tile_m, 16);
     q.fp8 = 1;
     assert_int_equal(build(&both_types, &q, "H").problem.tuning.tile_m, 32);
+    q.fp8 = 0;
+    q.fp16 = 1; /* as fast as bf16 */
+    assert_int_equal(build(&both_types, &q, "H").problem.tuning.tile_m, 16);
+    assert_non_null(strstr(build(&both_types, &q, "H").tuned, "64,64,64 of bf16 ("));
+    tuning_close(&both_types);
+    both_types = table_of("ag_gemm 64,64,64 nk fast 1x4 H tile=16,16\n"
+                          "ag_gemm 64,64,64 nk fast 1x4 H dtype=fp16 tile=24,8");
+    assert_int_equal(build(&both_types, &q, "H").problem.tuning.tile_m, 24);
+    assert_null(strstr(build(&both_types, &q, "H").tuned, "bf16"));
     tuning_close(&both_types);
     struct tuning_table both_ways =
         table_of("moe_ffn 64,64,64,8,2 kn fast 1x4 H tile=16,16\n"

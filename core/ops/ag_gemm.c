@@ -325,6 +325,7 @@ const struct op_descriptor op_ag_gemm = {
     .shots_measured = 1 << 2,
     .a_in_heap = 1,
     .b_layout = 1,
+    .fp16 = 1,
     .fp8 = 1,
     .epilogue = MK_EPILOGUE_ELEMENTS,
     .mma = 1,

@@ -56,6 +56,7 @@ const struct op_descriptor op_all_to_all = {
         {[MK_INTRA_COMM] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES, [MK_INTER_REDUCE] = OP_ALWAYS},
     .knobs = OP_MOVE_KNOBS,
     .mma = 1,
+    .fp16 = 1,
     .fp8 = 1,
     .loose_chunks = 1,
     .build = plan_build_move,

@@ -1,5 +1,6 @@
 /* What all GEMM operators share: their problem, its defaults and its checks. */
 #include "core/ops/gemm.h"
+#include "core/gemm_tiles_fp16.h"
 #include "core/gemm_tiles_fp8.h"
 #include "core/sentence.h"
 
@@ -43,13 +44,16 @@ double plan_multiply_ns(const struct mk_problem *q)
 
 static int plan_mma_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
-    return q->fp8 ? mk_mma_fp8_tile(i, out) : mk_mma_tile(i, out);
+    return q->fp8    ? mk_mma_fp8_tile(i, out)
+           : q->fp16 ? mk_mma_fp16_tile(i, out)
+                     : mk_mma_tile(i, out);
 }
 
 int plan_gemm_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
     return q->engine == MK_ENGINE_MMA ? plan_mma_tile(q, i, out)
            : q->fp8                   ? mk_fp8_tile(i, out)
+           : q->fp16                  ? mk_fp16_tile(i, out)
                                       : mk_gemm_tile(i, out);
 }
 
@@ -57,8 +61,10 @@ int plan_gemm_sum_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_ti
 {
     if (q->engine != MK_ENGINE_MMA && q->deterministic == MK_EVERYWHERE)
         return mk_tree_tile(i, out);
-    if (q->engine == MK_ENGINE_MMA || !q->fp8)
+    if (q->engine == MK_ENGINE_MMA || !(q->fp8 || q->fp16))
         return plan_gemm_tile(q, i, out);
+    if (q->fp16)
+        return q->deterministic ? mk_fp16_part_tile(i, out) : mk_fp16_sum_tile(i, out);
     return q->deterministic ? mk_fp8_part_tile(i, out) : mk_fp8_sum_tile(i, out);
 }
 
@@ -95,7 +101,7 @@ void plan_choose_gemm_tile(struct mk_problem *q, plan_tiles *tiles, int pair, in
         if (tile.tile_m == t->tile_m)
             t->cluster = tile.cluster;
     if (!t->cluster)
-        t->cluster = cuda && !t->tile_m && pair ? 2 : 1;
+        t->cluster = cuda && !t->tile_m && pair && !(narrow && q->fp16) ? 2 : 1;
     tiles(q, 0, &chosen);
     for (uint32_t i = 0; !found && tiles(q, i, &tile); i++)
         if (tile.cluster == t->cluster && (!narrow || tile.tile_n <= tile.tile_m / tile.cluster)) {
@@ -114,14 +120,14 @@ void plan_choose_gemm_tile(struct mk_problem *q, plan_tiles *tiles, int pair, in
  * K: where bits are the same everywhere, two nodes of a tree. */
 static int plan_few_rows(const struct mk_problem *q)
 {
-    return q->tuning.shots == 1 && q->engine != MK_ENGINE_MMA &&
+    return q->tuning.shots == 1 && q->engine != MK_ENGINE_MMA && !q->fp16 &&
            (q->deterministic != MK_EVERYWHERE ||
             (q->op != MK_OP_AG_GEMM && mk_world(&q->topo) < MK_SUM_BLOCKS));
 }
 
 /* Of one shot on wgmma: all rows in one tile or as many small tiles as there are SMs, else as many of
  * the next size, else large ones. 177 shapes of 192 to 3072 rows on two H200s (docs/FIGURES.md): 64x64
- * is up to 1.3 times as fast as 128x64 where it still fits. Of e4m3 and the same bits everywhere, which
+ * is up to 1.3 times as fast as 128x64 where it still fits. Of fp16 one is built; of e4m3 and the same bits everywhere, which
  * have other tiles, nothing of the kind was measured. */
 static struct mk_gemm_tile plan_choose_joint_tile(const struct mk_problem *q, plan_tiles *tiles,
                                                   int pairs)
@@ -132,6 +138,8 @@ static struct mk_gemm_tile plan_choose_joint_tile(const struct mk_problem *q, pl
     struct mk_gemm_tile tile;
     for (uint32_t i = 0; tiles(q, i, &tile); i++)
         wide |= tile.tile_m == 128 && tile.tile_n == 128;
+    if (q->fp16)
+        return tile; /* the last of the table */
     mk_few_rows_tile(0, &tile);
     if (plan_few_rows(q) && (q->m <= tile.tile_m || (!q->fp8 && small <= q->sms)))
         return tile;

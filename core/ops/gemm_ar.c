@@ -120,6 +120,7 @@ const struct op_descriptor op_gemm_ar = {
     .b_layout = 1,
     .sums = 1,
     .gpu_tile = plan_gemm_sum_tile,
+    .fp16 = 1,
     .fp8 = 1,
     .mma = 1,
     .epilogue = MK_EPILOGUE_ROWS,

@@ -164,6 +164,7 @@ static struct mk_norm gemm_rs_norm(const struct op_descriptor *op, struct mk_pro
     if (q->epilogue & MK_EPILOGUE_RMSNORM && !(q->eps > 0))
         q->eps = EPILOGUE_EPS;
     return (struct mk_norm){.columns = (uint32_t)q->n,
+                            .element = plan_element(q),
                             .normed = (q->epilogue & MK_EPILOGUE_RMSNORM) != 0,
                             .eps = q->eps,
                             .c = MK_SPACE_ARG2,
@@ -255,7 +256,8 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
     r->piece_rows =
         (uint32_t)mk_round_up(mk_ceil_div(r->tile_m, r->pieces), cuda ? r->grain_rows : 8);
     r->col_tiles = (uint32_t)mk_ceil_div(r->n, r->tile_n);
-    r->number = !q->deterministic ? MK_BF16 : cuda ? MK_FP24 : MK_FP32;
+    r->element = plan_element(q);
+    r->number = !q->deterministic ? r->element : cuda ? MK_FP24 : MK_FP32;
     r->element_bytes = gemm_rs_element_bytes(q);
     uint64_t tiles = mk_ceil_div(r->block_rows, r->tile_m) * r->col_tiles;
     uint32_t blocks = r->shots == 1 ? 1 : world;
@@ -433,6 +435,7 @@ const struct op_descriptor op_gemm_rs = {
     .b_layout = 1,
     .sums = 1,
     .gpu_tile = plan_gemm_sum_tile,
+    .fp16 = 1,
     .fp8 = 1,
     .mma = 1,
     .epilogue = MK_EPILOGUE_ROWS,

@@ -20,6 +20,7 @@ const struct op_limit op_limit_moe = {
     .offset = offsetof(struct mk_problem, own) + MOE_CAPACITY * sizeof(uint64_t),
     .drops = offsetof(struct mk_problem, own) + MOE_DROPS * sizeof(uint64_t),
     .counted = offsetof(struct mk_problem, own) + MOE_COUNTED * sizeof(uint64_t),
+    .logical = offsetof(struct mk_problem, own) + MOE_LOGICAL * sizeof(uint64_t),
 };
 
 #define AT(field) offsetof(struct mk_problem, moe.field)
@@ -76,6 +77,18 @@ void op_choose_moe_rows(enum op_size size, uint64_t world, uint64_t *numbers)
     numbers[1] = all[1];
     numbers[2] = all[3];
     numbers[3] = all[4];
+}
+
+enum { MOE_MOST_LOGICAL = 1 << 20 }; /* as many as experts */
+
+uint64_t plan_moe_named(const struct mk_problem *q)
+{
+    return q->own[MOE_LOGICAL] ? q->own[MOE_LOGICAL] : q->moe.experts;
+}
+
+uint64_t plan_moe_map(const struct mk_plan *p)
+{
+    return moe_dispatch_plan_of(p)->route.map; /* with which all plans of MoE begin */
 }
 
 static uint32_t moe_between(uint32_t least, uint32_t number, uint32_t most)
@@ -154,9 +167,12 @@ static void plan_choose_moe_movers(struct mk_problem *q, int moves)
 int plan_check_moe_tuning(const struct mk_problem *q, char *error, size_t size)
 {
     uint32_t chunk_rows = q->tuning.chunk_rows; /* of tokens: no multiple of a tile's rows */
-    if (q->moe.k > q->moe.experts)
+    if (q->moe.k > plan_moe_named(q))
         return plan_refuse(error, size, "%llu experts of a token: 1 to %llu",
-                           (unsigned long long)q->moe.k, (unsigned long long)q->moe.experts);
+                           (unsigned long long)q->moe.k, (unsigned long long)plan_moe_named(q));
+    if (q->own[MOE_LOGICAL] > MOE_MOST_LOGICAL)
+        return plan_refuse(error, size, "logical=%llu: 1 to %u experts",
+                           (unsigned long long)q->own[MOE_LOGICAL], MOE_MOST_LOGICAL);
     if (chunk_rows % 8 && (q->topo.nodes > 1 || q->tuning.split.ctas[MK_COMPUTE])) /* of puts */
         return plan_refuse(error, size,
                            "chunks of %u tokens: a multiple of 8; the next that works is %llu",
@@ -293,6 +309,7 @@ int plan_size_moe(const struct op_descriptor *op, struct moe_dispatch_plan *m, s
     r->tokens = m->tokens;
     r->k = m->k;
     r->experts = m->experts;
+    r->logical = (uint32_t)q->own[MOE_LOGICAL];
     r->rank_experts = m->rank_experts;
     r->tile_rows = m->tile_m;
     r->said_words = mk_route_said_words(m->rank_experts);
@@ -353,10 +370,10 @@ void plan_moe_tables_first(struct moe_dispatch_plan *m, const struct mk_problem 
     const uint64_t tiles = r->columns ? m->row_tiles : 0; /* that a product waits for */
     OP_BUFFERS(t, {"wanted", &r->wanted, 1, tiles, 8}, {"awaited", &r->awaited, 1, tiles, 8},
                {"order_head", &r->order_head, 1, 1, sizeof(struct mk_route_head)},
-               {"dropped", &r->dropped, 1, 1, 8},
+               {"dropped", &r->dropped, 1, 1, 8}, {"map", &r->map, 1, r->logical, 4},
                {"order", &r->order, 1, (uint64_t)m->row_tiles * (r->columns + r->down),
                 sizeof(struct mk_tile_entry)});
-    t->zero_buffers = 4;
+    t->zero_buffers = 5;
     const uint64_t words = mk_route_shared_words(&q->topo, m->experts);
     if (q->exec == MK_EXEC_CUDA)
         OP_BUFFERS(t, {"scratch", &r->scratch, 1,

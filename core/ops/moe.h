@@ -8,8 +8,14 @@
 #include "core/roles/moe_dispatch_plan.h"
 
 /* Of a problem's own numbers: rows of its experts that a rank has room for, 0: the plan's to say; 1:
- * places that do not fit are dropped; 1: a launch reads how many tokens there are. */
-enum { MOE_CAPACITY, MOE_DROPS, MOE_COUNTED };
+ * places that do not fit are dropped; 1: a launch reads how many tokens there are; how many logical
+ * experts a map places, 0: there is none. */
+enum { MOE_CAPACITY, MOE_DROPS, MOE_COUNTED, MOE_LOGICAL };
+
+/* Experts that ids name. */
+uint64_t plan_moe_named(const struct mk_problem *q);
+/* Offset in the heap of the map of logical experts (struct mk_route). */
+uint64_t plan_moe_map(const struct mk_plan *p);
 
 /* Places of a rank's tokens on experts of one rank that a plan which drops keeps; of a plan's
  * problem. 0: it drops none. */

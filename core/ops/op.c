@@ -106,6 +106,19 @@ void op_set_counted(struct mk_problem *q, int counted)
         op_set_choice(q, op_of((enum mk_op)q->op)->limit->counted, counted);
 }
 
+uint64_t op_logical(const struct mk_problem *q)
+{
+    return op_has_limit((enum mk_op)q->op)
+               ? op_number_at(q, op_of((enum mk_op)q->op)->limit->logical)
+               : 0;
+}
+
+void op_set_logical(struct mk_problem *q, uint64_t logical)
+{
+    if (op_has_limit((enum mk_op)q->op))
+        memcpy((char *)q + op_of((enum mk_op)q->op)->limit->logical, &logical, sizeof logical);
+}
+
 int op_has_limit(enum mk_op op)
 {
     return op_of(op) && op_of(op)->limit;
@@ -166,13 +179,13 @@ uint32_t op_residual_argument(const struct mk_problem *q)
 enum op_type op_argument_type(const struct mk_problem *q, uint32_t i)
 {
     enum op_type type = op_argument(q, i)->type;
-    if (type == OP_FACTOR)
-        return q->bytes ? OP_UINT8 : q->fp8 ? OP_E4M3 : OP_BF16;
-    return type == OP_SCALES    ? OP_FP32
-           : type == OP_COUNT   ? OP_UINT32
-           : type == OP_RECORDS ? OP_UINT8
-           : type >= OP_TOKENS  ? OP_BF16
-                                : type;
+    if (type == OP_FACTOR && (q->bytes || q->fp8))
+        return q->bytes ? OP_UINT8 : OP_E4M3;
+    return type == OP_SCALES                      ? OP_FP32
+           : type == OP_COUNT                     ? OP_UINT32
+           : type == OP_RECORDS                   ? OP_UINT8
+           : type == OP_BF16 || type >= OP_TOKENS ? q->fp16 ? OP_FP16 : OP_BF16
+                                                  : type;
 }
 
 int op_has_epilogue(enum mk_op op)
@@ -188,6 +201,11 @@ int op_has_fp8_on_mma(enum mk_op op)
 int op_has_back(enum mk_op op)
 {
     return (unsigned)op < MK_OPS && entries[op].op->back_fp8;
+}
+
+int op_has_fp16(enum mk_op op)
+{
+    return (unsigned)op < MK_OPS && entries[op].op->fp16;
 }
 
 int op_has_fp8(enum mk_op op)
@@ -206,7 +224,9 @@ uint32_t op_extents(const struct mk_problem *q, uint64_t bytes[MK_SPACES - 1])
     memset(bytes, 0, (MK_SPACES - 1) * sizeof *bytes);
     for (uint32_t i = 0; i < op_arguments(q); i++) {
         enum op_type type = op_argument_type(q, i);
-        const uint32_t each = type == OP_E4M3 || type == OP_UINT8 ? 1 : type == OP_BF16 ? 2 : 4;
+        const uint32_t each = type == OP_E4M3 || type == OP_UINT8  ? 1
+                              : type == OP_BF16 || type == OP_FP16 ? 2
+                                                                   : 4;
         bytes[i] = op_formula_value(op_of(q->op), q, op_argument(q, i)->shape) * each;
         outputs |= (uint32_t)(op_argument(q, i)->output != 0) << i;
     }

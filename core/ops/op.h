@@ -51,6 +51,9 @@ struct op_limit {
     size_t offset;
     size_t drops;   /* of a uint64_t: 1: what has no room is left out, by the operator's rule */
     size_t counted; /* of a uint64_t: 1: how much there is a launch reads from its OP_COUNT */
+    /* of a uint64_t: how many experts ids name, each of which a map places (moe_map.h); 0: ids name
+     * what ranks hold */
+    size_t logical;
 };
 
 /* For what a default is wanted: a run on the host executor (small, so that a test has many tiles
@@ -66,7 +69,8 @@ enum op_size { OP_SIZE_HOST, OP_SIZE_GPU, OP_SIZE_EXPLORE };
  * behind all others. OP_COUNT: uint32, one of plans that are counted (struct op_limit), of 4 bytes
  * that are aligned to 4. */
 enum op_type {
-    OP_BF16,
+    OP_BF16, /* or fp16, as the plan's dtype says; so are those below that say bf16 */
+    OP_FP16,
     OP_FP32,
     OP_UINT32,
     OP_E4M3,
@@ -207,6 +211,7 @@ struct op_descriptor {
     uint8_t loose_chunks; /* 1: chunks need not be multiples of a tile's rows */
     uint8_t causal;       /* 1: mk_problem.attention.causal means something */
     uint8_t b_layout;     /* 1: mk_problem.b_transposed means something */
+    uint8_t fp16;         /* 1: mk_problem.fp16 means something */
     uint8_t fp8;          /* 1: mk_problem.fp8 means something; of what moves rows .bytes, too */
     uint8_t back_fp8;     /* 1: mk_problem.back_fp8 means something */
     uint8_t epilogue;     /* bits that mk_problem.epilogue may have */
@@ -263,7 +268,7 @@ int op_on_mma(enum mk_op op);
 uint32_t op_extents(const struct mk_problem *problem, uint64_t bytes[MK_SPACES - 1]);
 
 /* Arguments of a launch of the problem; argument i; and what it is: OP_BF16, OP_FP32, OP_UINT32,
- * OP_E4M3 or OP_UINT8. */
+ * OP_FP16, OP_E4M3 or OP_UINT8. */
 uint32_t op_arguments(const struct mk_problem *problem);
 const struct op_argument *op_argument(const struct mk_problem *problem, uint32_t i);
 enum op_type op_argument_type(const struct mk_problem *problem, uint32_t i);
@@ -278,7 +283,8 @@ uint32_t op_residual_argument(const struct mk_problem *problem);
 /* Whether it has an epilogue. */
 int op_has_epilogue(enum mk_op op);
 
-/* Whether it multiplies e4m3, or moves it; and whether it moves bytes. */
+/* Whether it takes fp16; whether it multiplies e4m3, or moves it; and whether it moves bytes. */
+int op_has_fp16(enum mk_op op);
 int op_has_fp8(enum mk_op op);
 int op_has_back(enum mk_op op); /* and whether sums may come back so */
 int op_has_fp8_on_mma(enum mk_op op);
@@ -307,6 +313,8 @@ int op_drops(const struct mk_problem *problem);
 void op_set_drops(struct mk_problem *problem, int drops);
 int op_counted(const struct mk_problem *problem);
 void op_set_counted(struct mk_problem *problem, int counted);
+uint64_t op_logical(const struct mk_problem *problem);
+void op_set_logical(struct mk_problem *problem, uint64_t logical);
 
 extern const char *const op_overflows[2]; /* by op_drops: "end", "drop" */
 extern const char *const op_counts[2];    /* by op_counted: "plan", "launch" */

@@ -31,7 +31,8 @@ static int reduce_scatter_build(const struct op_descriptor *op, struct mk_plan *
     if (result)
         return result;
     uint32_t bytes = t->gpus > 1 ? 4 : 2;
-    r->number = t->gpus > 1 ? MK_FP32 : MK_BF16;
+    r->element = plan_element(&p->problem);
+    r->number = t->gpus > 1 ? MK_FP32 : r->element;
     r->sum_pitch = mk_round_up(r->move.block_rows * p->problem.k * bytes, MK_HEAP_UNIT);
     result = plan_lay_out(op, p, 0, r->move.chunk_rows * p->problem.k * bytes, error, size);
     if (!result)
@@ -91,6 +92,7 @@ const struct op_descriptor op_reduce_scatter = {
         {[MK_INTRA_COMM] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES, [MK_INTER_REDUCE] = OP_ALWAYS},
     .knobs = OP_MOVE_KNOBS,
     .mma = 1,
+    .fp16 = 1,
     .loose_chunks = 1,
     .build = reduce_scatter_build,
     .tables = reduce_scatter_tables,

@@ -85,7 +85,7 @@ MK_ROLE void gemm_rs_add(const struct gemm_rs_plan *p, struct mk_cta *cta,
                              .count = gpus,
                              .elements = tile->cols,
                              .from = p->number,
-                             .to = MK_BF16,
+                             .to = p->element,
                              .tree = p->blocks ? MK_COMBINE_NODES : MK_COMBINE_IN_TURN,
                              .space = MK_SPACE_ARG2};
     for (uint32_t row = from; row < from + rows; row++) {

@@ -43,6 +43,7 @@ struct gemm_rs_plan {
     uint32_t grain_rows, grain_cols; /* partial sums lie in memory as multiples of these */
     uint32_t number;                 /* enum mk_dtype of partial sums, staged and sent */
     uint32_t element_bytes;          /* of it */
+    uint32_t element;                /* enum mk_dtype of C: bf16 or fp16 */
     /* ns that an auxiliary warp takes to push 512 bytes at least; 0: as fast as it goes */
     uint32_t pace;
     uint32_t flag_partial, flag_sum;

@@ -147,16 +147,53 @@ MK_ROLE int moe_ffn_await_made(const struct moe_ffn_plan *p, struct mk_cta *cta,
                             l->count, MK_CAUSE_DATA);
 }
 
-/* Sums of tokens of `rank`, to an address that the caller says. */
-MK_ROLE struct mk_sums moe_ffn_sums(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t rank,
-                                    uint32_t chunk, const struct moe_ffn_list *l)
+/* Sums that a CTA makes at a time: of chunk `chunk` of the tokens of a rank, all or part `part`. As
+ * they reach:
+ *   rank    this rank's, for the rank of this node that is on the other's rail
+ *   node    this node's, on their way to the rank, which is on this rail
+ *   all     Y, of this rank's own */
+struct moe_ffn_job {
+    enum mk_reach reach;
+    uint32_t rank, chunk, part;
+};
+
+/* The run of a list that it is of, where there are any such tokens. begin: of the list, in what this
+ * rank has of all of its node's. */
+MK_ROLE struct moe_ffn_list moe_ffn_list_of(const struct moe_ffn_plan *p, struct mk_cta *cta,
+                                            const struct moe_ffn_job *job, uint32_t *begin)
+{
+    const struct moe_dispatch_plan *d = &p->dispatch;
+    const struct mk_route *r = &d->route;
+    const uint32_t node = mk_node_of(&d->topo, job->rank);
+    struct moe_ffn_list l;
+    *begin = 0;
+    moe_ffn_cut(p, &l,
+                job->reach == MK_REACH_ALL ? moe_tokens(d, cta)
+                : job->reach == MK_REACH_NODE
+                    ? mk_cta_load(cta, r->came_count + node * 4ull)
+                    : mk_cta_load(cta, r->landed_count + job->rank * 4ull),
+                job->chunk, job->part);
+    if (l.count && job->reach == MK_REACH_RANK)
+        *begin = mk_cta_load(cta, r->landed_first + job->rank * 4ull);
+    l.source = job->reach == MK_REACH_ALL    ? 0
+               : job->reach == MK_REACH_NODE ? mk_route_relayed(r, node)
+                                             : mk_route_landed(r, job->rank, *begin);
+    return l;
+}
+
+/* What is added, and where the sums go. */
+MK_ROLE struct mk_sums moe_ffn_sums(const struct moe_ffn_plan *p, struct mk_cta *cta,
+                                    const struct moe_ffn_job *job, const struct moe_ffn_list *l,
+                                    uint32_t begin)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
     const struct mk_route r = moe_route(d, cta->epoch);
+    const uint32_t node = mk_node_of(&d->topo, job->rank),
+                   own = mk_local_of(&d->topo, d->topo.rank);
     struct mk_sums s;
-    s.id = moe_ffn_back_id(p, rank, chunk);
+    s.id = moe_ffn_back_id(p, job->rank, job->chunk);
     s.topo = d->topo;
-    s.reach = MK_REACH_RANK;
+    s.reach = job->reach;
     s.first = l->first;
     s.count = l->count;
     s.k = d->k;
@@ -168,7 +205,7 @@ MK_ROLE struct mk_sums moe_ffn_sums(const struct moe_ffn_plan *p, struct mk_cta 
     s.rows_space = p->made_space;
     s.parts = p->back;
     s.parts_room = r.landed_room;
-    s.parts_first = r.push_first + (uint64_t)mk_node_of(&d->topo, rank) * d->topo.gpus * 4;
+    s.parts_first = r.push_first + (uint64_t)node * d->topo.gpus * 4;
     s.whole = p->whole;
     s.whole_room = r.relay_room;
     s.whole_at = r.sent_at;
@@ -176,13 +213,22 @@ MK_ROLE struct mk_sums moe_ffn_sums(const struct moe_ffn_plan *p, struct mk_cta 
     s.from = p->number;
     s.carried = s.to = p->carried;
     s.space = MK_SPACE_HEAP;
-    s.local = mk_local_of(&d->topo, d->topo.rank);
-    s.destination = 0;
+    s.local = own;
+    if (job->reach == MK_REACH_RANK) {
+        s.local = mk_local_of(&d->topo, job->rank);
+        s.destination =
+            p->back + ((uint64_t)own * r.landed_room + begin + l->first) * p->carried_bytes;
+    } else if (job->reach == MK_REACH_NODE) {
+        s.destination = p->sums + ((uint64_t)node * r.relay_room + l->first) * p->carried_bytes;
+    } else {
+        s.to = MK_BF16;
+        s.space = p->y_space;
+        s.destination = l->first * (p->hidden * 2ull);
+    }
     return s;
 }
 
-/* What others have added of tokens of a rank of `node`, all that `s` reaches, and this rank's rows of
- * them, are here. */
+/* The rank's rows of the tokens are here, and what others have added of them, as far as `s` reaches. */
 MK_ROLE int moe_ffn_await_sums(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t node,
                                const struct moe_ffn_list *l, const struct mk_sums *s)
 {
@@ -194,85 +240,40 @@ MK_ROLE int moe_ffn_await_sums(const struct moe_ffn_plan *p, struct mk_cta *cta,
     f.whole = moe_ffn_sum_flag(p, 0, 0);
     f.whole_pitch = p->dispatch.chunks;
     f.chunk_rows = p->dispatch.chunk_rows;
-    return moe_ffn_await_made(p, cta, l) || mk_cta_wait_sums(cta, s, &f);
+    return moe_ffn_await_made(p, cta, l) ||
+           (s->reach != MK_REACH_RANK && mk_cta_wait_sums(cta, s, &f));
 }
 
-/* Part `part` of chunk `chunk` of the tokens of `rank`, which is on another rail, that have an
- * expert here, where there is one: this rank's sums, to the rank of this node that is on it. */
-MK_ROLE int moe_ffn_give_part(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t rank,
-                              uint32_t chunk, uint32_t part)
+/* Makes the sums of a job, where it has tokens, and sends or announces them. */
+MK_ROLE int moe_ffn_add(const struct moe_ffn_plan *p, struct mk_cta *cta,
+                        const struct moe_ffn_job *job)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
-    const struct mk_route *r = &d->route;
-    uint32_t node = mk_node_of(&d->topo, rank), to = mk_local_of(&d->topo, rank),
-             local = mk_local_of(&d->topo, d->topo.rank);
-    struct moe_ffn_list l;
-    moe_ffn_cut(p, &l, mk_cta_load(cta, r->landed_count + rank * 4ull), chunk, part);
+    const uint32_t node = mk_node_of(&d->topo, job->rank),
+                   own_node = mk_node_of(&d->topo, d->topo.rank);
+    uint32_t begin;
+    struct moe_ffn_list l = moe_ffn_list_of(p, cta, job, &begin);
     if (!l.count)
         return 0;
-    uint32_t begin = mk_cta_load(cta, r->landed_first + rank * 4ull);
-    l.source = mk_route_landed(r, rank, begin);
-    if (moe_ffn_await_made(p, cta, &l))
-        return 1;
-    struct mk_sums s = moe_ffn_sums(p, cta, rank, chunk, &l);
-    s.local = to;
-    s.destination =
-        p->back + ((uint64_t)local * r->landed_room + begin + l.first) * p->carried_bytes;
-    mk_cta_add_up(cta, &s);
-    mk_cta_signal(cta, to, moe_ffn_back_flag(p, node, local, moe_ffn_part_of(p, l.first)),
-                  cta->epoch);
-    return 0;
-}
-
-/* This node's sums for chunk `chunk`, where there is one, of the tokens of this rail's rank of
- * `node` that have an expert here, and on their way. */
-MK_ROLE int moe_ffn_send_sums(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t node,
-                              uint32_t chunk)
-{
-    const struct moe_dispatch_plan *d = &p->dispatch;
-    const struct mk_route *r = &d->route;
-    uint32_t own_node = mk_node_of(&d->topo, d->topo.rank),
-             rank = mk_rank_at(&d->topo, node, mk_local_of(&d->topo, d->topo.rank)),
-             all = mk_cta_load(cta, r->came_count + node * 4ull);
-    struct moe_ffn_list l;
-    moe_ffn_cut(p, &l, all, chunk, UINT32_MAX);
-    if (!l.count)
-        return 0;
-    l.source = mk_route_relayed(r, node);
-    struct mk_sums s = moe_ffn_sums(p, cta, rank, chunk, &l);
-    struct mk_chunk c;
-    s.reach = MK_REACH_NODE;
+    struct mk_sums s = moe_ffn_sums(p, cta, job, &l, begin);
     if (moe_ffn_await_sums(p, cta, node, &l, &s))
         return 1;
-    s.destination = p->sums + ((uint64_t)node * r->relay_room + l.first) * p->carried_bytes;
     mk_cta_add_up(cta, &s);
+    if (job->reach == MK_REACH_RANK)
+        mk_cta_signal(cta, s.local,
+                      moe_ffn_back_flag(p, node, mk_local_of(&d->topo, d->topo.rank),
+                                        moe_ffn_part_of(p, l.first)),
+                      cta->epoch);
+    if (job->reach != MK_REACH_NODE)
+        return 0;
+    struct mk_chunk c;
     c.id = s.id;
     c.space = MK_SPACE_HEAP;
     c.source = s.destination;
-    c.destination = p->whole + ((uint64_t)own_node * r->relay_room + l.first) * p->carried_bytes;
+    c.destination =
+        p->whole + ((uint64_t)own_node * d->route.relay_room + l.first) * p->carried_bytes;
     c.bytes = l.count * p->carried_bytes;
-    return mk_cta_put(cta, rank, &c, moe_ffn_sum_flag(p, own_node, chunk));
-}
-
-/* All that part `part` of chunk `chunk` of this rank's tokens is the sum of, and then Y. */
-MK_ROLE int moe_ffn_total(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t chunk,
-                          uint32_t part)
-{
-    const struct moe_dispatch_plan *d = &p->dispatch;
-    struct moe_ffn_list l;
-    moe_ffn_cut(p, &l, moe_tokens(d, cta), chunk, part);
-    if (!l.count)
-        return 0;
-    l.source = 0;
-    struct mk_sums s = moe_ffn_sums(p, cta, d->topo.rank, chunk, &l);
-    s.reach = MK_REACH_ALL;
-    if (moe_ffn_await_sums(p, cta, mk_node_of(&d->topo, d->topo.rank), &l, &s))
-        return 1;
-    s.to = MK_BF16;
-    s.space = p->y_space;
-    s.destination = l.first * (p->hidden * 2ull);
-    mk_cta_add_up(cta, &s);
-    return 0;
+    return mk_cta_put(cta, job->rank, &c, moe_ffn_sum_flag(p, own_node, job->chunk));
 }
 
 /* Rank `i` of those of other nodes, from gpus on, in the order in which their sums are made: of
@@ -286,57 +287,83 @@ MK_PURE uint32_t moe_ffn_away(const struct mk_topo *t, uint32_t i)
                                         : at + 1);
 }
 
-/* Sums of tokens of other nodes, node by node: first parts for the other ranks of this node, in the
- * order of the rows, then what goes along this rank's rail, for which these do the same. So who
- * waits for another rank's part waits for one that waits for none but of nodes before; and no
- * rank's parts wait for its own sums, or each rank would wait for the one before. */
-MK_ROLE int moe_ffn_sums_away(const struct moe_ffn_plan *p, struct mk_cta *cta)
+/* Where a CTA is among the sums of tokens of other nodes: all zeros before the first. */
+struct moe_ffn_walk {
+    uint32_t ranks, chunk, part, turn;
+};
+
+/* The CTA's next job of tokens of other nodes, node by node: first parts for the other ranks of this
+ * node, in the order of the rows, then what goes along this rank's rail, for which these do the
+ * same. So who waits for another rank's part waits for one that waits for none but of nodes before;
+ * and no rank's parts wait for its own sums, or each rank would wait for the one before. False: that
+ * was the last. */
+MK_ROLE int moe_ffn_job_away(const struct moe_ffn_plan *p, struct mk_cta *cta,
+                             struct moe_ffn_walk *at, struct moe_ffn_job *job)
 {
     const struct mk_topo *t = &p->dispatch.topo;
     const struct mk_route *r = &p->dispatch.route;
-    uint32_t turn = 0;
-    for (uint32_t i = t->gpus; i < mk_world(t); i++) {
-        uint32_t rank = moe_ffn_away(t, i), node = mk_node_of(t, rank);
-        int rail = mk_local_of(t, rank) == mk_local_of(t, t->rank);
-        uint32_t count =
-            mk_cta_load(cta, rail ? r->came_count + node * 4ull : r->landed_count + rank * 4ull);
-        for (uint32_t chunk = 0; chunk * p->dispatch.chunk_rows < count; chunk++)
-            for (uint32_t part = 0; part < (rail ? 1 : moe_ffn_parts(p, 0)); part++)
-                if (turn++ % cta->count == cta->index &&
-                    (rail ? moe_ffn_send_sums(p, cta, node, chunk)
-                          : moe_ffn_give_part(p, cta, rank, chunk, part)))
-                    return 1;
+    for (; t->gpus + at->ranks < mk_world(t); at->ranks++, at->chunk = 0) {
+        const uint32_t rank = moe_ffn_away(t, t->gpus + at->ranks), node = mk_node_of(t, rank);
+        const int rail = mk_local_of(t, rank) == mk_local_of(t, t->rank);
+        const uint32_t parts = rail ? 1 : moe_ffn_parts(p, 0),
+                       count = mk_cta_load(cta, rail ? r->came_count + node * 4ull
+                                                     : r->landed_count + rank * 4ull);
+        while (at->chunk * p->dispatch.chunk_rows < count) {
+            job->reach = rail ? MK_REACH_NODE : MK_REACH_RANK;
+            job->rank = rank;
+            job->chunk = at->chunk;
+            job->part = rail ? UINT32_MAX : at->part;
+            if (++at->part == parts) {
+                at->part = 0;
+                at->chunk++;
+            }
+            if (at->turn++ % cta->count == cta->index)
+                return 1;
+        }
     }
     return 0;
 }
 
-/* Sums of this node's tokens: unit `unit` of moe_ffn_units(p). First parts for other ranks, then
- * this rank's own. */
-MK_ROLE int moe_ffn_sums_here(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t unit)
+/* Unit `unit` of moe_ffn_units(p), of this node's tokens: first parts for other ranks, then this
+ * rank's own. False: it has no part. */
+MK_ROLE int moe_ffn_job_here(const struct moe_ffn_plan *p, uint32_t unit, struct moe_ffn_job *job)
 {
     const struct mk_topo *t = &p->dispatch.topo;
-    uint32_t each = moe_ffn_parts(p, 0), others = t->gpus - 1, of_all = each * others, chunk, part;
+    const uint32_t each = moe_ffn_parts(p, 0), others = t->gpus - 1, of_all = each * others;
     if (unit < p->dispatch.chunks * of_all) {
-        chunk = unit / of_all;
-        part = unit % of_all / others;
-        uint32_t local = (mk_local_of(t, t->rank) + 1 + unit % others) % t->gpus;
-        return part < moe_ffn_parts(p, chunk) &&
-               moe_ffn_give_part(p, cta, mk_rank_at(t, mk_node_of(t, t->rank), local), chunk, part);
+        job->reach = MK_REACH_RANK;
+        job->rank = mk_rank_at(t, mk_node_of(t, t->rank),
+                               (mk_local_of(t, t->rank) + 1 + unit % others) % t->gpus);
+        job->chunk = unit / of_all;
+        job->part = unit % of_all / others;
+    } else {
+        unit -= p->dispatch.chunks * of_all;
+        job->reach = MK_REACH_ALL;
+        job->rank = t->rank;
+        job->chunk = unit / each;
+        job->part = unit % each;
     }
-    unit -= p->dispatch.chunks * of_all;
-    chunk = unit / each;
-    part = unit % each;
-    return part < moe_ffn_parts(p, chunk) && moe_ffn_total(p, cta, chunk, part);
+    return job->part < moe_ffn_parts(p, job->chunk);
 }
 
 MK_ROLE int moe_ffn_inter_reduce(const struct moe_ffn_plan *p, struct mk_cta *cta)
 {
-    if (moe_await_routed(&p->dispatch, cta) || moe_ffn_sums_away(p, cta))
+    struct moe_ffn_walk at = {0, 0, 0, 0};
+    struct moe_ffn_job job;
+    uint32_t unit = cta->index;
+    if (moe_await_routed(&p->dispatch, cta))
         return 1;
-    for (uint32_t unit = cta->index; unit < moe_ffn_units(p); unit += cta->count)
-        if (moe_ffn_sums_here(p, cta, unit))
+    for (;;) {
+        if (!moe_ffn_job_away(p, cta, &at, &job)) {
+            for (; unit < moe_ffn_units(p) && !moe_ffn_job_here(p, unit, &job);)
+                unit += cta->count;
+            if (unit >= moe_ffn_units(p))
+                return 0;
+            unit += cta->count;
+        }
+        if (moe_ffn_add(p, cta, &job))
             return 1;
-    return 0;
+    }
 }
 
 #endif

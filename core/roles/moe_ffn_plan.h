@@ -65,7 +65,7 @@ MK_PURE uint32_t moe_ffn_parts(const struct moe_ffn_plan *p, uint32_t chunk)
     return rows / p->part_rows + (rows % p->part_rows != 0);
 }
 
-/* What moe_ffn_sums_here counts, some of which may be empty. */
+/* What moe_ffn_job_here counts, some of which may be empty. */
 MK_PURE uint32_t moe_ffn_units(const struct moe_ffn_plan *p)
 {
     return p->dispatch.chunks * moe_ffn_parts(p, 0) * p->dispatch.topo.gpus;

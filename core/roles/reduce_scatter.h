@@ -64,7 +64,7 @@ MK_ROLE int reduce_scatter_add(const struct reduce_scatter_plan *p, struct mk_ct
     sum->id = reduce_scatter_sum_id(p, node, chunk);
     sum->count = t->gpus;
     sum->elements = reduce_scatter_elements(p, chunk);
-    sum->from = MK_BF16;
+    sum->from = p->element;
     sum->local = mk_local_of(t, t->rank);
     sum->tree = MK_COMBINE_IN_TURN;
     sum->records = 0;
@@ -136,7 +136,7 @@ MK_ROLE int reduce_scatter_inter_reduce(const struct reduce_scatter_plan *p, str
     for (uint32_t chunk = cta->index; chunk < m->chunks; chunk += cta->count) {
         int several = m->topo.nodes > 1;
         uint64_t c = (uint64_t)chunk * m->chunk_rows * m->row_bytes;
-        sum.to = several ? p->number : MK_BF16;
+        sum.to = several ? p->number : p->element;
         sum.space = several ? MK_SPACE_HEAP : MK_SPACE_ARG1;
         sum.destination = several ? reduce_scatter_sum(p, p->sums[cta->epoch & 1], node, chunk) : c;
         if (reduce_scatter_add(p, cta, node, chunk, &sum))
@@ -145,7 +145,7 @@ MK_ROLE int reduce_scatter_inter_reduce(const struct reduce_scatter_plan *p, str
             continue;
         if (reduce_scatter_add_nodes(p, cta, chunk, &sum))
             return 1;
-        sum.to = MK_BF16;
+        sum.to = p->element;
         sum.space = MK_SPACE_ARG1;
         sum.destination = c;
         mk_cta_combine(cta, &sum);

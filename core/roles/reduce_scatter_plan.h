@@ -9,7 +9,8 @@
 struct reduce_scatter_plan {
     /* `come` has W blocks: what each rank of this node has for each rank of this rail */
     struct move_plan move;
-    uint32_t number; /* enum mk_dtype of a node's sum: fp32, or of one rank what it has */
+    uint32_t element; /* enum mk_dtype of A and C */
+    uint32_t number;  /* enum mk_dtype of a node's sum: fp32, or of one rank what it has */
     uint32_t flag_sum;
     uint64_t sum_pitch; /* bytes from sum to sum in the heap, a multiple of 128 */
     uint64_t sums[2];   /* heap offsets of a sum of this rank's block by each node, by epoch & 1 */

@@ -12,12 +12,12 @@ struct baseline_cublas;
  * -EIO. */
 int baseline_cublas_open(struct baseline_cublas **out, char *error, size_t error_size);
 
-/* C = A * B on `stream`: A [m, k], B [k, n] or [n, k] where b_transposed, row-major bf16; C [m, n]
- * bf16, or float where c_float. C += A * B where `add`. fp32 accumulation. Does not synchronise. 0
- * or -EIO. */
-int baseline_cublas_gemm(struct baseline_cublas *b, const void *a, const void *bm, void *c,
-                         int64_t m, int64_t n, int64_t k, int b_transposed, int c_float, int add,
-                         cudaStream_t stream);
+/* C = A * B on `stream`: A [m, k], B [k, n] or [n, k] where b_transposed, row-major, of
+ * `element` (MK_BF16 or MK_FP16); C [m, n] likewise, or float where c_float. C += A * B where `add`.
+ * fp32 accumulation. Does not synchronise. 0 or -EIO. */
+int baseline_cublas_gemm(struct baseline_cublas *b, uint32_t element, const void *a, const void *bm,
+                         void *c, int64_t m, int64_t n, int64_t k, int b_transposed, int c_float,
+                         int add, cudaStream_t stream);
 
 /* The same of fp32 A, B [n, k] and C. */
 int baseline_cublas_sgemm(struct baseline_cublas *b, const float *a, const float *bm, float *c,
@@ -66,14 +66,14 @@ int baseline_nccl_join(struct baseline_nccl *b, const struct baseline_nccl_id *i
 int baseline_nccl_allgather(struct baseline_nccl *b, const void *mine, void *all, size_t bytes,
                             cudaStream_t stream);
 
-/* Sum of `count` bf16 elements a rank gets, of `all` (count * ranks elements) of each. 0 or
- * -EIO. */
-int baseline_nccl_reducescatter(struct baseline_nccl *b, const void *all, void *mine, size_t count,
-                                cudaStream_t stream);
+/* Sum of `count` elements, MK_BF16 or MK_FP16, a rank gets, of `all` (count * ranks elements) of
+ * each. 0 or -EIO. */
+int baseline_nccl_reducescatter(struct baseline_nccl *b, uint32_t element, const void *all,
+                                void *mine, size_t count, cudaStream_t stream);
 
-/* Sum of `count` bf16 elements, on every rank. 0 or -EIO. */
-int baseline_nccl_allreduce(struct baseline_nccl *b, const void *in, void *out, size_t count,
-                            cudaStream_t stream);
+/* Sum of `count` such elements, on every rank. 0 or -EIO. */
+int baseline_nccl_allreduce(struct baseline_nccl *b, uint32_t element, const void *in, void *out,
+                            size_t count, cudaStream_t stream);
 
 void baseline_nccl_close(struct baseline_nccl *b);
 

@@ -1,4 +1,5 @@
 #include "experiments/baselines/baselines.h"
+#include "core/cta.h"
 #include "core/sentence.h"
 
 #include <cublas_v2.h>
@@ -60,12 +61,13 @@ static int baseline_cublas_product(struct baseline_cublas *b, const void *a, con
                : 0;
 }
 
-int baseline_cublas_gemm(struct baseline_cublas *b, const void *a, const void *bm, void *c,
-                         int64_t m, int64_t n, int64_t k, int b_transposed, int c_float, int add,
-                         cudaStream_t stream)
+int baseline_cublas_gemm(struct baseline_cublas *b, uint32_t element, const void *a, const void *bm,
+                         void *c, int64_t m, int64_t n, int64_t k, int b_transposed, int c_float,
+                         int add, cudaStream_t stream)
 {
-    return baseline_cublas_product(b, a, bm, c, m, n, k, b_transposed, CUDA_R_16BF,
-                                   c_float ? CUDA_R_32F : CUDA_R_16BF, add, stream);
+    const cudaDataType type = element == MK_FP16 ? CUDA_R_16F : CUDA_R_16BF;
+    return baseline_cublas_product(b, a, bm, c, m, n, k, b_transposed, type,
+                                   c_float ? CUDA_R_32F : type, add, stream);
 }
 
 int baseline_cublas_sgemm(struct baseline_cublas *b, const float *a, const float *bm, float *c,

@@ -1,4 +1,5 @@
 #include "experiments/baselines/baselines.h"
+#include "core/cta.h"
 #include "core/sentence.h"
 
 #include <dlfcn.h>
@@ -8,7 +9,7 @@
 
 /* The few declarations of nccl.h that are used; its C ABI has been stable since 2.0. */
 typedef struct ncclComm *nccl_comm;
-enum { NCCL_INT8 = 0, NCCL_BF16 = 9, NCCL_SUM = 0 };
+enum { NCCL_INT8 = 0, NCCL_FP16 = 6, NCCL_BF16 = 9, NCCL_SUM = 0 };
 
 struct baseline_nccl {
     void *library;
@@ -60,16 +61,22 @@ int baseline_nccl_allgather(struct baseline_nccl *b, const void *mine, void *all
     return b->allgather(mine, all, bytes, NCCL_INT8, b->comm, stream) ? -EIO : 0;
 }
 
-int baseline_nccl_reducescatter(struct baseline_nccl *b, const void *all, void *mine, size_t count,
-                                cudaStream_t stream)
+static int nccl_type(uint32_t element)
 {
-    return b->reducescatter(all, mine, count, NCCL_BF16, NCCL_SUM, b->comm, stream) ? -EIO : 0;
+    return element == MK_FP16 ? NCCL_FP16 : NCCL_BF16;
 }
 
-int baseline_nccl_allreduce(struct baseline_nccl *b, const void *in, void *out, size_t count,
-                            cudaStream_t stream)
+int baseline_nccl_reducescatter(struct baseline_nccl *b, uint32_t element, const void *all,
+                                void *mine, size_t count, cudaStream_t stream)
 {
-    return b->allreduce(in, out, count, NCCL_BF16, NCCL_SUM, b->comm, stream) ? -EIO : 0;
+    return b->reducescatter(all, mine, count, nccl_type(element), NCCL_SUM, b->comm, stream) ? -EIO
+                                                                                             : 0;
+}
+
+int baseline_nccl_allreduce(struct baseline_nccl *b, uint32_t element, const void *in, void *out,
+                            size_t count, cudaStream_t stream)
+{
+    return b->allreduce(in, out, count, nccl_type(element), NCCL_SUM, b->comm, stream) ? -EIO : 0;
 }
 
 void baseline_nccl_close(struct baseline_nccl *b)

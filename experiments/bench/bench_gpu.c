@@ -37,9 +37,10 @@ static int bench_gpu_multiply(struct gpu_bench *b, struct gpu_shape *s, uint32_t
                                    .k = (int64_t)s->k};
     if (b->job->problem.fp8)
         return baseline_cublaslt_gemm(b->cublaslt, &p, b->stream);
-    return baseline_cublas_gemm(b->cublas, gpu_gathers(b) ? s->whole : s->a[set], s->b[set], c,
-                                (int64_t)s->m, (int64_t)s->n, (int64_t)s->k,
-                                b->job->problem.b_transposed, 0, 0, b->stream);
+    return baseline_cublas_gemm(b->cublas, plan_element(&b->job->problem),
+                                gpu_gathers(b) ? s->whole : s->a[set], s->b[set], c, (int64_t)s->m,
+                                (int64_t)s->n, (int64_t)s->k, b->job->problem.b_transposed, 0, 0,
+                                b->stream);
 }
 
 /* A, and of FP8 its scales, which are then laid as the product takes them. */
@@ -58,13 +59,16 @@ static int bench_gpu_gather(struct bench *b, struct gpu_shape *s, uint32_t set)
 static int bench_gpu_collect(struct bench *b, struct gpu_shape *s, uint32_t set)
 {
     const struct gpu_bench *g = &b->gpu;
+    const uint32_t element = plan_element(&g->job->problem);
     switch (run_op_of(g->job->problem.op)->collective) {
     case RUN_ALL_GATHER:
         return bench_gpu_gather(b, s, set);
     case RUN_REDUCE_SCATTER:
-        return baseline_nccl_reducescatter(b->nccl, s->whole, s->c[set], s->rows * s->n, g->stream);
+        return baseline_nccl_reducescatter(b->nccl, element, s->whole, s->c[set], s->rows * s->n,
+                                           g->stream);
     case RUN_ALL_REDUCE:
-        return baseline_nccl_allreduce(b->nccl, s->whole, s->c[set], s->m * s->n, g->stream);
+        return baseline_nccl_allreduce(b->nccl, element, s->whole, s->c[set], s->m * s->n,
+                                       g->stream);
     default: /* run_is_compared lets none come here */
         return -ENOTSUP;
     }

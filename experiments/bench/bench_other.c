@@ -36,7 +36,7 @@ static int bench_other_open(struct other_bench *a, const struct mk_problem *aske
 {
     struct gpu_bench *g = &a->bench->gpu;
     struct mk_problem move = *asked;
-    int result = comm_make_plan(&a->graphs.plan, g->comm, asked);
+    int result = run_make_plan(&a->graphs.plan, g->comm, g->job, asked);
     move.attention.gather_only = 1;
     if (!result && g->job->identity.world > 1 && run_op_of(asked->op)->product == RUN_ATTENTION)
         result = comm_make_plan(&a->move, g->comm, &move);
@@ -160,7 +160,7 @@ static int bench_other_count_rows(const struct other_bench *a, struct bench_gpu_
         return gpu_say(&a->bench->gpu, -ENOMEM, "no memory for the experts of tokens");
     }
     for (uint32_t rank = 0; rank < world; rank++) {
-        run_data_ids(&a->operands.data, rank, 1, ids);
+        run_data_kept_ids(&a->operands.data, rank, 1, ids);
         for (uint64_t i = 0; i < m->tokens * m->k; i++)
             if (ids[i] < m->experts)
                 rows[ids[i] / (m->experts / world)]++;

@@ -1,7 +1,7 @@
 #include "experiments/common/check.h"
 #include "experiments/common/spawn.h"
-#include "core/bf16.h"
 #include "core/epilogue.h"
+#include "core/half.h"
 
 #include <cblas.h>
 #include <errno.h>
@@ -20,17 +20,17 @@ struct panel {
     double *row_norm, *col_norm; /* of A's rows in the panel, of B's columns */
 };
 
-/* A number of A or B, which is `in` in bf16 or `floats`. */
-static float check_number(const uint16_t *in, const float *floats, uint64_t i)
+/* A number of A or B, which is `in` or `floats`. */
+static float check_number(uint32_t element, const uint16_t *in, const float *floats, uint64_t i)
 {
-    return floats ? floats[i] : mk_bf16_to_float(in[i]);
+    return floats ? floats[i] : mk_half_to_float(element, in[i]);
 }
 
-static void check_widen(void *out, const uint16_t *in, const float *floats, uint64_t first,
-                        uint64_t count, int wide)
+static void check_widen(void *out, uint32_t element, const uint16_t *in, const float *floats,
+                        uint64_t first, uint64_t count, int wide)
 {
     for (uint64_t i = 0; i < count; i++) {
-        float value = check_number(in, floats, first + i);
+        float value = check_number(element, in, floats, first + i);
         if (wide)
             ((double *)out)[i] = (double)value;
         else
@@ -47,14 +47,15 @@ static double check_at(const void *values, uint64_t i, int wide)
 
 static float check_b_at(const struct check_gemm *g, uint64_t k, uint64_t col)
 {
-    return check_number(g->b, g->b_wide, g->b_transposed ? col * g->k + k : k * g->n + col);
+    return check_number(g->element, g->b, g->b_wide,
+                        g->b_transposed ? col * g->k + k : k * g->n + col);
 }
 
 static double check_sum_of_products(const struct check_gemm *g, uint64_t row, uint64_t col)
 {
     double sum = 0;
     for (uint64_t k = 0; k < g->k; k++)
-        sum += fabs((double)check_number(g->a, g->a_wide, row * g->k + k) *
+        sum += fabs((double)check_number(g->element, g->a, g->a_wide, row * g->k + k) *
                     (double)check_b_at(g, k, col));
     return sum;
 }
@@ -65,7 +66,7 @@ static double check_after(const struct check_gemm *g, uint64_t col, double produ
     const double tanh_of = 2 * sqrt(2 / M_PI);
     double x = product;
     if (g->epilogue & MK_EPILOGUE_BIAS)
-        x += (double)mk_bf16_to_float(g->bias[col]);
+        x += (double)mk_half_to_float(g->element, g->bias[col]);
     if (g->epilogue & MK_EPILOGUE_SILU)
         return x / (1 + exp(-x));
     if (g->epilogue & MK_EPILOGUE_GELU_TANH)
@@ -73,20 +74,24 @@ static double check_after(const struct check_gemm *g, uint64_t col, double produ
     return x;
 }
 
-/* One element. The sum of |a||b| costs K operations, so it is made only where the bf16 term alone
+/* One element. The sum of |a||b| costs K operations, so it is made only where the rounding's term alone
  * does not decide and Cauchy-Schwarz (sum |a||b| <= |a_row||b_col|) does not rule the element out;
  * with rounded partial sums that is the bound itself. */
 static void check_element(const struct check_gemm *g, const struct panel *p, uint64_t row,
                           uint64_t panel_row, uint64_t col, double product, struct check_result *r)
 {
     const double before = check_after(g, col, product),
-                 residual =
-                     g->residual ? (double)mk_bf16_to_float(g->residual[row * g->n + col]) : 0,
+                 residual = g->residual ? (double)mk_half_to_float(g->element,
+                                                                   g->residual[row * g->n + col])
+                                        : 0,
                  reference = before + residual,
                  slope = g->epilogue & MK_EPILOGUE_ACTIVATION ? CHECK_SLOPE : 1;
-    double value = (double)mk_bf16_to_float(g->c[row * g->n + col]), off = fabs(value - reference);
-    double rounding = (fabs(reference) + (g->residual ? fabs(before) : 0)) * 0x1p-8,
-           sums = slope * ((double)g->k * 0x1p-23 + g->cut + g->roundings * 0x1p-8);
+    double value = (double)mk_half_to_float(g->element, g->c[row * g->n + col]),
+           off = fabs(value - reference);
+    const double unit = check_unit(g->element);
+    double rounding = (fabs(reference) + (g->residual ? fabs(before) : 0)) * unit +
+                      (1 + g->roundings) * slope * check_step(g->element),
+           sums = slope * ((double)g->k * 0x1p-23 + g->cut + g->roundings * unit);
     double share;
     if (off <= rounding) {
         share = rounding > 0 ? off / rounding : 0;
@@ -145,9 +150,10 @@ int check_gemm(const struct check_gemm *g, const struct check_pace *pace,
                struct check_result *result)
 {
     struct panel p = {.wide = 2.0 * (double)g->m * (double)g->n * (double)g->k <= FLOAT64_FLOP};
-    struct check_result mine = {.frobenius = g->frobenius > 0 ? g->frobenius
-                                             : g->residual    ? CHECK_TWICE
-                                                              : CHECK_FROBENIUS};
+    struct check_result mine = {.frobenius = (g->frobenius > 0 ? g->frobenius
+                                              : g->residual    ? CHECK_TWICE
+                                                               : CHECK_FROBENIUS) *
+                                             check_share(g->element)};
     uint64_t panel_rows = g->m < PANEL_ROWS ? g->m : PANEL_ROWS,
              size = p.wide ? sizeof(double) : sizeof(float);
     double work = 0;
@@ -159,10 +165,10 @@ int check_gemm(const struct check_gemm *g, const struct check_pace *pace,
     p.col_norm = malloc(g->n * sizeof(double));
     if (!p.a || !p.b || !p.c || !p.row_norm || !p.col_norm)
         goto out;
-    check_widen(p.b, g->b, g->b_wide, 0, g->k * g->n, p.wide);
+    check_widen(p.b, g->element, g->b, g->b_wide, 0, g->k * g->n, p.wide);
     for (uint64_t first = 0; first < g->m; first += panel_rows) {
         uint64_t rows = g->m - first < panel_rows ? g->m - first : panel_rows;
-        check_widen(p.a, g->a, g->a_wide, first * g->k, rows * g->k, p.wide);
+        check_widen(p.a, g->element, g->a, g->a_wide, first * g->k, rows * g->k, p.wide);
         check_norms(g, &p, first, rows);
         check_multiply(g, &p, rows);
         for (uint64_t i = 0; i < rows; i++, spawn_beat())
@@ -212,15 +218,17 @@ void check_norm(const struct check_norm *n, struct check_result *result)
         const uint64_t at = row * n->n;
         double squares = 0;
         for (uint64_t col = 0; col < n->n; col++) {
-            const double r = (double)mk_bf16_to_float(n->rows[at + col]);
+            const double r = (double)mk_half_to_float(n->element, n->rows[at + col]);
             squares += r * r;
         }
         const double scale = 1 / sqrt(squares / (double)n->n + n->eps);
         for (uint64_t col = 0; col < n->n; col++) {
-            const double reference = (double)mk_bf16_to_float(n->rows[at + col]) * scale *
-                                     (double)mk_bf16_to_float(n->weight[col]),
-                         value = (double)mk_bf16_to_float(n->normed[at + col]),
-                         bound = fabs(reference) * (0x1p-8 + ((double)n->n + 8) * 0x1p-24);
+            const double reference = (double)mk_half_to_float(n->element, n->rows[at + col]) *
+                                     scale * (double)mk_half_to_float(n->element, n->weight[col]),
+                         value = (double)mk_half_to_float(n->element, n->normed[at + col]),
+                         bound = fabs(reference) *
+                                     (check_unit(n->element) + ((double)n->n + 8) * 0x1p-24) +
+                                 check_step(n->element);
             const double off = fabs(value - reference);
             check_add(result, row, col, value, reference,
                       bound > 0 ? off / bound

@@ -2,7 +2,7 @@
  * too long), never by the executor's own tiles.
  *
  * Two bounds. Every element is within
- *   |c - ref| <= 2^-8 |ref| + (K 2^-23 + roundings 2^-8) sum |a||b|
+ *   |c - ref| <= u |ref| + (K 2^-23 + roundings u) sum |a||b|, u = 2^-8
  * First the rounding of the result to bf16: with 8 significant bits, half a unit in the last place
  * is 2^-9 of a value just below a power of two, and of one just above it 2^-8, the unit roundoff.
  * Then twice the error of K fp32 additions in any order, whose unit roundoff is 2^-24 (Higham 2002,
@@ -18,10 +18,13 @@
  *
  * The relative Frobenius error of the whole is at most CHECK_FROBENIUS: rounding alone makes
  * 1.66e-3 on average. Few elements stray from the average, so below CHECK_MANY of them it is the
- * worst case, 2^-8. An element that is NaN or infinite is wrong. */
+ * worst case, 2^-8. An element that is NaN or infinite is wrong.
+ *
+ * Of fp16, with 11 significant bits, u and the bounds on whole errors are an eighth (check_share), and
+ * a result below 2^-14 has steps of 2^-24. */
 #pragma once
 
-#include "core/base.h"
+#include "core/half.h"
 
 #define CHECK_FROBENIUS 2e-3
 #define CHECK_FAST 5e-3  /* where partial sums are rounded to bf16 as well */
@@ -31,12 +34,30 @@
 #define CHECK_MANY 4096
 #define CHECK_FP8_CUT (4 * 34 * 0x1p-13)
 
+/* Of results in MK_BF16 or MK_FP16: what part of bf16's bounds are theirs; the unit roundoff; half a
+ * step of the smallest. */
+MK_PURE double check_share(uint32_t element)
+{
+    return element == MK_FP16 ? 0x1p-3 : 1;
+}
+
+MK_PURE double check_unit(uint32_t element)
+{
+    return 0x1p-8 * check_share(element);
+}
+
+MK_PURE double check_step(uint32_t element)
+{
+    return element == MK_FP16 ? 0x1p-25 : 0;
+}
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* A product to check: bf16, row-major. */
+/* A product to check, row-major. */
 struct check_gemm {
+    uint32_t element;             /* MK_BF16 or MK_FP16, of all that has 16 bits */
     uint64_t m, n, k;             /* elements */
     const uint16_t *a;            /* [m, k] */
     const uint16_t *b;            /* [k, n], or [n, k] where b_transposed */
@@ -46,9 +67,9 @@ struct check_gemm {
     const uint16_t *residual;     /* [m, n], where it has one */
     uint32_t epilogue;            /* bits of enum mk_epilogue */
     int b_transposed;
-    uint32_t roundings; /* of partial sums to bf16 on the way to an element, at most */
+    uint32_t roundings; /* of partial sums to the element on the way to one of C, at most */
     double cut;         /* beside K 2^-23: of what is added in fewer bits */
-    double frobenius;   /* what the relative Frobenius error may be; 0: CHECK_FROBENIUS */
+    double frobenius;   /* what the relative Frobenius error may be of bf16; 0: CHECK_FROBENIUS */
 };
 
 /* What was found; one add-up-able record, so that launches can be joined (check_join). */
@@ -81,8 +102,9 @@ void check_add(struct check_result *result, uint64_t row, uint64_t col, double v
 int check_gemm(const struct check_gemm *g, const struct check_pace *pace,
                struct check_result *result);
 
-/* Rows to norm: bf16, row-major. */
+/* Rows to norm, row-major. */
 struct check_norm {
+    uint32_t element; /* MK_BF16 or MK_FP16 */
     uint64_t m, n;
     const uint16_t *rows, *weight; /* [m, n], [n] */
     const uint16_t *normed;        /* [m, n]: rows * weight / sqrt(mean(rows^2) + eps) */

@@ -84,11 +84,13 @@ void json_problem(FILE *f, const struct mk_problem *q)
     }
     if (op->limit && op_limit_of(q)) /* 0: all that can come */
         json_write_numbers(f, op->limit->name, (uint64_t[]){op_limit_of(q)}, 1);
+    if (op_logical(q))
+        json_write_numbers(f, "logical", (uint64_t[]){op_logical(q)}, 1);
     if (op_drops(q))
         json_text(f, "overflow", op_overflows[1]);
     if (op->b_layout)
         json_text(f, "b_layout", q->b_transposed ? "nk" : "kn");
-    if (op->fp8)
+    if (op->fp8 || op->fp16)
         json_text(f, "dtype", plan_dtypes[plan_dtype(q)]);
     if (op->back_fp8)
         json_text(f, "back", plan_backs[q->back_fp8]);

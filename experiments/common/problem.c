@@ -49,6 +49,11 @@ static int problem_has_layout(enum mk_op op)
     return op_of(op)->b_layout;
 }
 
+static int problem_takes_dtype(enum mk_op op)
+{
+    return op_has_fp8(op) || op_has_fp16(op);
+}
+
 static int problem_has_mask(enum mk_op op)
 {
     return op_of(op)->causal;
@@ -147,6 +152,20 @@ static void problem_add_limit(struct problem_table *t, enum problem_command comm
         .word_count = 2,
         .contexts = limited,
         .group = PROBLEM_GROUP};
+    if (command != PROBLEM_TUNE)
+        *problem_add(t) = (struct option_spec){
+            .name = "replicas",
+            .type = OPTION_NUMBERS,
+            .offset = at + offsetof(struct problem_options, replicas),
+            .value = "N",
+            .help = "of the experts that ranks hold N are copies: tokens name E - N experts, of "
+                    "which those that most tokens choose are on several ranks, and a token takes "
+                    "the nearest: on its rank, else in its node, else any. Default 0",
+            .min = 1,
+            .max = UINT32_MAX,
+            .parts = 1,
+            .contexts = limited,
+            .group = PROBLEM_GROUP};
 }
 
 /* Every command's beside shapes and limits, at their places in struct problem_options. */
@@ -167,9 +186,10 @@ static const struct {
      {"b-layout", OPTION_WORD, AT(layout), "kn|nk",
       "kn: B is [K,N]; nk: B is [N,K], as PyTorch keeps a weight. Default kn", .words = layouts,
       .word_count = 2}},
-    {op_has_fp8,
-     {"dtype", OPTION_WORD, AT(dtype), "bf16|fp8|bytes",
-      "fp8: A and B are e4m3, with an fp32 scale for 1 x 128 of A and for 128 x 128 of B, and "
+    {problem_takes_dtype,
+     {"dtype", OPTION_WORD, AT(dtype), "bf16|fp16|fp8|bytes",
+      "fp16: of operators without experts and attention, in place of bf16. fp8: A and B are "
+      "e4m3, with an fp32 scale for 1 x 128 of A and for 128 x 128 of B, and "
       "--b-layout nk; C is bf16. A token of a MoE has its scales behind it. "
       "Operators that only move rows take fp8 and bytes as they are. "
       "Default bf16",
@@ -410,6 +430,8 @@ void problem_fill(struct problem_options *o, enum op_size size, struct mk_proble
     q->attention.contiguous = o->contiguous;
     op_set_limit(q, o->limit);
     op_set_drops(q, o->drops);
+    if (o->replicas && o->replicas < q->moe.experts)
+        op_set_logical(q, q->moe.experts - o->replicas);
     q->b_transposed = o->layout;
     q->back_fp8 = o->back;
     q->deterministic = o->deterministic;
@@ -421,6 +443,20 @@ void problem_fill(struct problem_options *o, enum op_size size, struct mk_proble
     for (uint32_t i = 0; i < TUNING_KNOBS; i++)
         for (uint32_t part = 0; i != TUNING_ROLES && part < tuning_knobs[i].parts; part++)
             tuning_value(&q->tuning, i)[part] = (uint32_t)o->knobs[i][part];
+}
+
+int problem_check_replicas(const struct problem_options *o, const struct mk_problem *q, char *error,
+                           size_t size)
+{
+    const uint64_t world = mk_world(&q->topo), most = q->moe.experts - q->moe.experts / world;
+    if (o->replicas <= most)
+        return 0;
+    snprintf(error, size,
+             "--replicas %llu: of %llu experts on %llu rank%s at most %llu are copies, one of an "
+             "expert on each other rank",
+             (unsigned long long)o->replicas, (unsigned long long)q->moe.experts,
+             (unsigned long long)world, world == 1 ? "" : "s", (unsigned long long)most);
+    return -EINVAL;
 }
 
 const char *problem_text(const struct mk_problem *q, char text[PROBLEM_TEXT])

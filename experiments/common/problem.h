@@ -14,6 +14,7 @@ struct problem_options {
     uint64_t sms;                    /* that the plan may have; 0: all */
     uint64_t limit;                  /* struct op_limit; 0: choose */
     int drops;                       /* what has no room (op_overflows) */
+    uint64_t replicas;               /* of a MoE's experts, that are copies of others */
     int engine;                      /* enum mk_engine */
 };
 
@@ -56,6 +57,10 @@ char *problem_knob_option(uint32_t knob, uint32_t part, char text[PROBLEM_KNOB_T
 /* The problem's numbers, flags and tuning, of q->op on q->topo: what was given, else the operator's
  * default of this size; o->numbers too. */
 void problem_fill(struct problem_options *o, enum op_size size, struct mk_problem *q);
+
+/* Whether so many experts can be copies. 0, or -EINVAL with a sentence. */
+int problem_check_replicas(const struct problem_options *o, const struct mk_problem *q, char *error,
+                           size_t size);
 
 /* What a plan takes of each rank's memory beside its arguments, "1.25 GB of each rank's heap
  * (capacity 4096)". Returns `text`. */

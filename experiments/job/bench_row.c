@@ -43,7 +43,10 @@ void bench_row_context(struct csv_table *r, const struct run_job *job, const str
     char cuda[16], words[EPILOGUE_TEXT];
     bench_when(&when);
     csv_text(r, "b_layout", bench_layout(q));
-    csv_text(r, "dtype", op_has_fp8((enum mk_op)q->op) ? plan_dtypes[plan_dtype(q)] : NULL);
+    csv_text(r, "dtype",
+             op_has_fp8((enum mk_op)q->op) || op_has_fp16((enum mk_op)q->op)
+                 ? plan_dtypes[plan_dtype(q)]
+                 : NULL);
     csv_text(r, "back", op_has_back((enum mk_op)q->op) ? plan_backs[q->back_fp8] : NULL);
     csv_text(r, "epilogue",
              op_has_epilogue((enum mk_op)q->op) ? epilogue_text(q->epilogue, words) : NULL);

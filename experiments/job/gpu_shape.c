@@ -99,12 +99,12 @@ uint64_t gpu_scales_b(uint64_t n, uint64_t k)
 /* This rank's A and B of a set. */
 static int gpu_shape_fill(struct gpu_bench *b, struct gpu_shape *s, uint32_t set)
 {
-    uint32_t me = b->job->identity.rank;
+    const uint32_t me = b->job->identity.rank, element = plan_element(&b->job->problem);
     uint64_t a_count = s->a_rows * s->k, b_count = s->k * s->n, key_a = gpu_shape_key_a(b, me, set),
              key_b = gpu_shape_key_b(b, me, set), first = gpu_gathers(b) ? me * a_count : 0;
     if (!b->job->problem.fp8)
-        return gpu_fill(s->a[set], key_a, first, a_count, b->stream) ||
-                       gpu_fill(s->b[set], key_b, 0, b_count, b->stream)
+        return gpu_fill_half(element, s->a[set], key_a, first, a_count, b->stream) ||
+                       gpu_fill_half(element, s->b[set], key_b, 0, b_count, b->stream)
                    ? -EIO
                    : 0;
     return gpu_fill(s->plain, key_a, first, a_count, b->stream) ||
@@ -158,7 +158,7 @@ static int gpu_shape_open_fp8(struct gpu_bench *b, struct gpu_shape *s)
     return result;
 }
 
-/* bf16 operands of the reference. */
+/* bf16 or fp16 operands of the reference. */
 static int gpu_shape_open_others(struct gpu_bench *b, struct gpu_shape *s)
 {
     int result = gpu_shape_device_alloc(b, &s->other_a, s->c_rows * s->k * 2);
@@ -389,10 +389,11 @@ static int gpu_shape_add_reference(struct gpu_bench *b, struct gpu_shape *s, uin
                                              k, add, b->stream)
                    ? -EIO
                    : 0;
-    return gpu_fill(s->other_a, key_a, first, s->c_rows * s->k, b->stream) ||
-                   gpu_fill(s->other_b, key_b, 0, s->k * s->n, b->stream) ||
-                   baseline_cublas_gemm(b->cublas, s->other_a, s->other_b, s->reference, rows, n, k,
-                                        b->job->problem.b_transposed, 1, add, b->stream)
+    const uint32_t element = plan_element(&b->job->problem);
+    return gpu_fill_half(element, s->other_a, key_a, first, s->c_rows * s->k, b->stream) ||
+                   gpu_fill_half(element, s->other_b, key_b, 0, s->k * s->n, b->stream) ||
+                   baseline_cublas_gemm(b->cublas, element, s->other_a, s->other_b, s->reference,
+                                        rows, n, k, b->job->problem.b_transposed, 1, add, b->stream)
                ? -EIO
                : 0;
 }
@@ -415,6 +416,7 @@ static int gpu_shape_make_reference(struct gpu_bench *b, struct gpu_shape *s, ui
 static int gpu_shape_check_one(struct gpu_bench *b, struct gpu_shape *s, const struct gpu_graphs *g,
                                uint32_t set, float absolute, struct gpu_check *sum)
 {
+    const uint32_t element = plan_element(&b->job->problem);
     struct gpu_difference d;
     int result = gpu_poison(s->c[set], s->c_rows * s->n, b->stream);
     if (!result)
@@ -424,7 +426,8 @@ static int gpu_shape_check_one(struct gpu_bench *b, struct gpu_shape *s, const s
     if (mk_wait(b->comm))
         return gpu_say(b, -ECONNABORTED, mk_error(b->comm));
     if (!result)
-        result = gpu_compare(s->c[set], s->reference, s->c_rows * s->n, absolute, &d, b->stream);
+        result = gpu_compare(element, s->c[set], s->reference, s->c_rows * s->n, absolute, &d,
+                             b->stream);
     if (result)
         return gpu_say(b, result, "a result cannot be checked");
     sum->difference2 += isnan(d.difference2) ? INFINITY : d.difference2;
@@ -440,13 +443,14 @@ int gpu_check(struct gpu_bench *b, struct gpu_shape *s, const struct gpu_graphs 
     double world = b->job->identity.world, depth = (double)s->k * (gpu_gathers(b) ? 1 : world);
     int result = 0;
     /* Sums of K products of values uniform in (-1, 1) wander by less than 8 sqrt(K) roundings
-     * (Higham and Mary 2019). Of partial sums in bf16 each is rounded, and a node's sum once more:
-     * 2^-8 of what no product of a launch exceeds, seven standard deviations sqrt(K / 9). */
+     * (Higham and Mary 2019). Of 16-bit partial sums each is rounded, and a node's sum once more:
+     * check_unit of what no product of a launch exceeds, seven standard deviations sqrt(K / 9). */
     float absolute = (float)(8 * sqrt(depth) * 0x1p-23 * depth / 4);
     if (b->job->problem.fp8) /* CHECK_FP8_CUT of sum |a||b|, which comes to a quarter of K */
         absolute += (float)(CHECK_FP8_CUT * depth / 4);
     if (!gpu_gathers(b) && !b->job->problem.deterministic)
-        absolute += (float)((world + 1) * 0x1p-8 * 7 * sqrt((double)s->k / 9));
+        absolute += (float)((world + 1) * check_unit(plan_element(&b->job->problem)) * 7 *
+                            sqrt((double)s->k / 9));
     for (uint32_t set = 0; set < s->sets && !result; set++) {
         result = gpu_shape_make_reference(b, s, set);
         if (result)
@@ -467,5 +471,6 @@ double gpu_check_bound(const struct gpu_bench *b)
 {
     if (b->job->problem.fp8 && (gpu_gathers(b) || b->job->problem.deterministic))
         return CHECK_FP8;
-    return gpu_gathers(b) || b->job->problem.deterministic ? CHECK_FROBENIUS : CHECK_FAST;
+    return (gpu_gathers(b) || b->job->problem.deterministic ? CHECK_FROBENIUS : CHECK_FAST) *
+           check_share(plan_element(&b->job->problem));
 }

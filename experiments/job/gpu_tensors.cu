@@ -1,9 +1,10 @@
 #include <cuda_runtime.h>
 #include <errno.h>
 
-#include "core/bf16.h"
 #include "core/e4m3.h"
+#include "core/half.h"
 #include "core/quantize.h"
+#include "experiments/common/check.h"
 #include "experiments/common/inputs.h"
 #include "experiments/job/gpu_tensors.h"
 
@@ -23,16 +24,23 @@ static int tensors_launch(void (*kernel)(parameters...), uint64_t items, cudaStr
                                                                                            : -EIO;
 }
 
-static __global__ void fill_kernel(uint16_t *out, uint64_t key, uint64_t first, uint64_t groups)
+static __global__ void fill_kernel(uint32_t element, uint16_t *out, uint64_t key, uint64_t first,
+                                   uint64_t groups)
 {
     for (uint64_t i = blockIdx.x * (uint64_t)THREADS + threadIdx.x; i < groups;
          i += (uint64_t)gridDim.x * THREADS)
-        inputs_group(key, first + i, out + 4 * i);
+        inputs_group(element, key, first + i, out + 4 * i);
+}
+
+int gpu_fill_half(uint32_t element, uint16_t *out, uint64_t key, uint64_t first, uint64_t count,
+                  cudaStream_t stream)
+{
+    return tensors_launch(fill_kernel, count / 4, stream, element, out, key, first / 4, count / 4);
 }
 
 int gpu_fill(uint16_t *out, uint64_t key, uint64_t first, uint64_t count, cudaStream_t stream)
 {
-    return tensors_launch(fill_kernel, count / 4, stream, out, key, first / 4, count / 4);
+    return gpu_fill_half(MK_BF16, out, key, first, count, stream);
 }
 
 int gpu_poison(uint16_t *out, uint64_t count, cudaStream_t stream)
@@ -58,17 +66,18 @@ int gpu_dequantize(const uint8_t *q, uint64_t rows, uint64_t k, int square, cons
                           x);
 }
 
-static __global__ void compare_kernel(const uint16_t *c, const float *reference, uint64_t count,
-                                      float absolute, struct gpu_difference *out)
+static __global__ void compare_kernel(uint32_t element, const uint16_t *c, const float *reference,
+                                      uint64_t count, float unit, float absolute,
+                                      struct gpu_difference *out)
 {
     double difference2 = 0, reference2 = 0;
     unsigned long long wrong = 0;
     for (uint64_t i = blockIdx.x * (uint64_t)THREADS + threadIdx.x; i < count;
          i += (uint64_t)gridDim.x * THREADS) {
-        float r = reference[i], d = mk_bf16_to_float(c[i]) - r;
+        float r = reference[i], d = mk_half_to_float(element, c[i]) - r;
         difference2 += (double)d * d;
         reference2 += (double)r * r;
-        wrong += !(fabsf(d) <= fabsf(r) * (1.0f / 256) + absolute);
+        wrong += !(fabsf(d) <= fabsf(r) * unit + absolute);
     }
     for (int lane = 16; lane; lane /= 2) {
         difference2 += __shfl_xor_sync(0xffffffff, difference2, lane);
@@ -82,14 +91,15 @@ static __global__ void compare_kernel(const uint16_t *c, const float *reference,
     }
 }
 
-int gpu_compare(const uint16_t *c, const float *reference, uint64_t count, float absolute,
-                struct gpu_difference *out, cudaStream_t stream)
+int gpu_compare(uint32_t element, const uint16_t *c, const float *reference, uint64_t count,
+                float absolute, struct gpu_difference *out, cudaStream_t stream)
 {
     struct gpu_difference *device = NULL;
     if (cudaMalloc(&device, sizeof *device) != cudaSuccess)
         return -EIO;
     cudaMemsetAsync(device, 0, sizeof *device, stream);
-    int err = tensors_launch(compare_kernel, count, stream, c, reference, count, absolute, device);
+    int err = tensors_launch(compare_kernel, count, stream, element, c, reference, count,
+                             (float)check_unit(element), absolute, device);
     if (cudaMemcpyAsync(out, device, sizeof *out, cudaMemcpyDeviceToHost, stream) != cudaSuccess ||
         cudaStreamSynchronize(stream) != cudaSuccess)
         err = -EIO;

@@ -9,8 +9,10 @@
 extern "C" {
 #endif
 
-/* The same values as inputs_fill: elements first .. first + count - 1 (both multiples of 4) of the
- * tensor of `key`. */
+/* The same values as inputs_fill_half and inputs_fill: elements first .. first + count - 1 (both
+ * multiples of 4) of the tensor of `key`. */
+int gpu_fill_half(uint32_t element, uint16_t *out, uint64_t key, uint64_t first, uint64_t count,
+                  cudaStream_t stream);
 int gpu_fill(uint16_t *out, uint64_t key, uint64_t first, uint64_t count, cudaStream_t stream);
 
 /* Codes and scales that mk_quantize made, back to fp32: of 128 x 128 where `square`, else of 1 x
@@ -27,10 +29,10 @@ struct gpu_difference {
     unsigned long long wrong;       /* elements outside the bound, NaN among them */
 };
 
-/* Compares bf16 `c` with fp32 `reference`. Wrong: |c - ref| > 2^-8 |ref| + absolute. Blocks until
- * done. */
-int gpu_compare(const uint16_t *c, const float *reference, uint64_t count, float absolute,
-                struct gpu_difference *out, cudaStream_t stream);
+/* Compares `c`, MK_BF16 or MK_FP16, with fp32 `reference`. Wrong: |c - ref| > check_unit(element)
+ * |ref| + absolute. Blocks until done. */
+int gpu_compare(uint32_t element, const uint16_t *c, const float *reference, uint64_t count,
+                float absolute, struct gpu_difference *out, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -18,6 +18,7 @@
  * It knows none of the three: each gives it a struct run_subcommand. */
 #pragma once
 
+#include "core/ops/moe_map.h"
 #include "core/plan.h"
 #include "experiments/common/check.h"
 #include "experiments/common/problem.h"
@@ -91,12 +92,13 @@ struct run_job {
     struct mk_plan plan;
     uint64_t shapes[RUN_SHAPES][OP_DIMENSIONS]; /* all that were asked for */
     uint32_t shape_count;
-    uint64_t records; /* trace records of a CTA in a launch of any of these, at most */
-    char device[64];  /* that tuned plans are for: a GPU's name, or "host" */
-    uint32_t sharing; /* ranks on a GPU, at most; 0: no GPU */
-    uint32_t share;   /* SMs that each of them has at once with the others; 0: they take turns */
-    int cuda_driver;  /* CUDA version of the driver, 13000 for 13.0; 0 on the host */
-    double skew;      /* --skew; 0: not given */
+    uint64_t records;   /* trace records of a CTA in a launch of any of these, at most */
+    char device[64];    /* that tuned plans are for: a GPU's name, or "host" */
+    uint32_t sharing;   /* ranks on a GPU, at most; 0: no GPU */
+    uint32_t share;     /* SMs that each of them has at once with the others; 0: they take turns */
+    int cuda_driver;    /* CUDA version of the driver, 13000 for 13.0; 0 on the host */
+    double skew;        /* --skew; 0: not given */
+    struct moe_map map; /* --replicas; slots NULL: not given */
     /* --tokens-now: how many a rank has, in turn by rank and launch; none given: random */
     uint32_t tokens_now[RUN_TOKENS], tokens_now_count;
     uint64_t burst;    /* launches in flight before a wait */
@@ -170,6 +172,11 @@ uint64_t run_comm_records(const struct mk_plan *plan);
 int run_open(struct mk_comm **out, const struct mk_config *config, const struct run_job *job);
 void run_close(struct mk_comm *comm);
 
+/* A plan of the job's communicator, whose tokens find their experts where the job has them: as
+ * comm_make_plan. */
+int run_make_plan(struct mk_plan **out, struct mk_comm *comm, const struct run_job *job,
+                  const struct mk_problem *problem);
+
 /* How this rank ends, before it closes anything: that may hang, and then the word is said. Where
  * the rank has failed the process ends 1.5 s later by itself, with status 3. May be called again,
  * with the same. */
@@ -205,8 +212,8 @@ uint32_t run_data_tokens(const struct run_data *d, uint32_t rank, uint64_t launc
 
 /* The experts of a rank's tokens, uint32_t [tokens, k]: a MoE's argument 2. */
 void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids);
-/* The same but for those of places that the plan drops, and of tokens behind the count, which are no
- * expert's: what a reference has.
+/* The same as experts of ranks, but for those of places that the plan drops, and of tokens behind the
+ * count, which are no expert's: what a reference has.
  * Returns how many places that are. */
 uint64_t run_data_kept_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids);
 /* How many places of all ranks' tokens a job's plan drops in a launch, and how many name an expert. */

@@ -61,6 +61,15 @@ void run_configure(const struct run_job *job, struct mk_config *c)
     snprintf(c->tuning, sizeof c->tuning, "%s", o->tuning ? o->tuning : "");
 }
 
+int run_make_plan(struct mk_plan **out, struct mk_comm *comm, const struct run_job *job,
+                  const struct mk_problem *problem)
+{
+    const struct moe_map *map = &job->map;
+    int result = comm_make_plan(out, comm, problem);
+    return result || !map->slots ? result
+                                 : mk_moe_set_experts(*out, map->slots, map->experts, map->copies);
+}
+
 const char *run_fabric(const struct run_job *job, char text[RUN_FABRIC_TEXT])
 {
     text[0] = '\0';

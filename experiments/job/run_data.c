@@ -31,9 +31,10 @@ static int run_data_device_copy(void *to, const void *from, uint64_t bytes)
 }
 /* The same numbers as the host makes: an expert layer's 1.4 GB take it seconds. `first`, `count`:
  * multiples of 4. */
-static int run_data_device_fill(uint16_t *to, uint64_t key, uint64_t first, uint64_t count)
+static int run_data_device_fill(uint32_t element, uint16_t *to, uint64_t key, uint64_t first,
+                                uint64_t count)
 {
-    int result = gpu_fill(to, key, first, count, 0);
+    int result = gpu_fill_half(element, to, key, first, count, 0);
     return result || cudaStreamSynchronize(0) == cudaSuccess ? result : -EIO;
 }
 static int run_data_device_poison(uint16_t *to, uint64_t count)
@@ -54,7 +55,8 @@ static int run_data_device_copy(void *to, const void *from, uint64_t bytes)
 {
     return -ENODEV;
 }
-static int run_data_device_fill(uint16_t *to, uint64_t key, uint64_t first, uint64_t count)
+static int run_data_device_fill(uint32_t element, uint16_t *to, uint64_t key, uint64_t first,
+                                uint64_t count)
 {
     return -ENODEV;
 }
@@ -133,10 +135,10 @@ static int run_data_on_gpu(const struct run_data *d, const struct run_source *s,
     return d->cuda && !s->raised && (s->before + first) % 4 == 0 && count % 4 == 0;
 }
 
-static void run_data_fill_some(const struct run_source *s, uint64_t first, uint64_t count,
-                               uint16_t *out)
+static void run_data_fill_some(uint32_t element, const struct run_source *s, uint64_t first,
+                               uint64_t count, uint16_t *out)
 {
-    inputs_fill(out, s->key, s->before + first, count);
+    inputs_fill_half(element, out, s->key, s->before + first, count);
     for (uint64_t i = 0; s->raised && i < count; i++)
         if (out[i] & 0x7f80)
             out[i] = (uint16_t)(out[i] + (s->raised << 7));
@@ -146,15 +148,17 @@ void run_data_input(const struct run_data *d, uint32_t argument, uint32_t rank, 
                     uint64_t first, uint64_t count, uint16_t *out)
 {
     const struct run_source s = run_data_source(d, argument, rank, launch);
+    const uint32_t element = plan_element(&d->job->problem);
     uint64_t most = count < SOME_ELEMENTS ? count : SOME_ELEMENTS;
     uint16_t *device = NULL;
     if (count >= GPU_ELEMENTS && run_data_on_gpu(d, &s, first, count))
         device = run_data_device_alloc(most * sizeof *device);
     for (uint64_t done = 0, some; done < count; done += some) {
         some = count - done < most ? count - done : most;
-        if (!device || run_data_device_fill(device, s.key, s.before + first + done, some) ||
+        if (!device ||
+            run_data_device_fill(element, device, s.key, s.before + first + done, some) ||
             run_data_device_copy(out + done, device, some * sizeof *out))
-            run_data_fill_some(&s, first + done, some, out + done);
+            run_data_fill_some(element, &s, first + done, some, out + done);
         spawn_beat();
     }
     if (device)
@@ -170,10 +174,11 @@ static void run_data_poison(uint16_t *out, uint64_t count)
     }
 }
 
-/* Whether an argument is made of 16 random bits each: bf16, and whatever is only moved. */
+/* Whether an argument is made of 16 random bits each: bf16, fp16, and whatever is only moved. */
 static int run_data_is_plain(const struct mk_problem *q, uint32_t argument)
 {
-    return op_argument_type(q, argument) == OP_BF16 || op_has_bytes(q->op);
+    const enum op_type type = op_argument_type(q, argument);
+    return type == OP_BF16 || type == OP_FP16 || op_has_bytes(q->op);
 }
 
 /* Makes this rank's input `argument` of a launch. */
@@ -218,7 +223,8 @@ static int run_data_fill_input(struct run_data *d, uint64_t slot, uint32_t argum
     if (d->cuda && run_data_is_plain(&d->job->problem, argument)) {
         const struct run_source s = run_data_source(d, argument, d->job->identity.rank, launch);
         if (run_data_on_gpu(d, &s, 0, bytes / 2))
-            return run_data_device_fill(to, s.key, s.before, bytes / 2);
+            return run_data_device_fill(plan_element(&d->job->problem), to, s.key, s.before,
+                                        bytes / 2);
     }
     run_data_make_input(d, argument, launch, d->cuda ? d->host[argument] : to);
     return d->cuda ? run_data_device_copy(to, d->host[argument], bytes) : 0;

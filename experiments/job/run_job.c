@@ -17,6 +17,7 @@
 #endif
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,6 +89,25 @@ static int run_job_read_tokens(struct run_job *job, char *error, size_t size)
                    RUN_TOKENS, (unsigned long long)most);
 }
 
+/* --replicas: of the experts that most tokens choose. */
+static int run_job_place_copies(struct run_job *job, char *error, size_t size)
+{
+    const uint32_t logical = (uint32_t)op_logical(&job->problem);
+    int result = problem_check_replicas(&job->options.ask, &job->problem, error, size);
+    double *loads = logical && !result ? malloc(logical * sizeof *loads) : NULL;
+    if (!loads && (result || !logical))
+        return result;
+    if (loads) {
+        moe_map_skew(job->options.routing == RUN_ROUTING_ONE ? INFINITY : job->skew, logical,
+                     loads);
+        result = moe_map_place(&job->map, &job->problem, loads);
+    }
+    if (!loads || result)
+        snprintf(error, size, "no memory for copies of experts");
+    free(loads);
+    return result;
+}
+
 /* What would be ignored is refused. */
 static int run_job_check_exec_options(const struct run_options *o, char *error, size_t size)
 {
@@ -112,6 +132,8 @@ static int run_job_check_exec_options(const struct run_options *o, char *error, 
         return mk_fail(
             -EINVAL, error, size,
             "--epilogue is for run: bench and tune set products alone beside those of others");
+    if (o->ask.replicas && (torch || o->shapes))
+        return mk_fail(-EINVAL, error, size, "--replicas is of one shape, and not for --vs torch");
     if (o->tokens_now && o->mode != RUN_RUN)
         return mk_fail(-EINVAL, error, size,
                        "--tokens-now is for run: bench sets whole batches beside others'");
@@ -429,9 +451,10 @@ int run_job_prepare(struct run_job *job, const struct run_options *o,
     result = run_job_list_shapes(job, error, error_size);
     if (!result)
         result = run_job_read_tokens(job, error, error_size);
-    if (result)
-        return result;
-    result = run_job_build_plans(job, error, error_size);
+    if (!result)
+        result = run_job_build_plans(job, error, error_size);
+    if (!result)
+        result = run_job_place_copies(job, error, error_size);
     if (result)
         return result;
     job->identity.world = mk_world(&job->problem.topo);

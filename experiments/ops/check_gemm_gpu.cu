@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "core/bf16.h"
 #include "core/epilogue.h"
+#include "core/half.h"
 #include "experiments/job/gpu_tensors.h"
 #include "experiments/ops/check_gemm_gpu.h"
 #include "kernels/ptx.cuh"
@@ -17,7 +17,7 @@ struct gemm_tensors {
     const uint16_t *a, *b, *c, *bias;
     const float *a_wide, *b_wide; /* NULL, or what to take in place of a and b */
     uint64_t m, n, k;
-    uint32_t products, roundings;
+    uint32_t products, roundings, element;
     int b_transposed;
     uint32_t epilogue;
     double cut;
@@ -48,19 +48,22 @@ static __device__ void gemm_load(struct gemm_slice *s, const struct gemm_tensors
     const uint16_t *a = t.a + product * t.m * t.k, *b = t.b + product * t.k * t.n;
     for (uint32_t i = threadIdx.x; i < DEPTH * TILE; i += THREADS) {
         uint64_t k = depth + i % DEPTH, r = row + i / DEPTH;
-        s->a[i % DEPTH][i / DEPTH] = r < t.m && k < t.k ? mk_bf16_to_float(a[r * t.k + k]) : 0;
+        s->a[i % DEPTH][i / DEPTH] =
+            r < t.m && k < t.k ? mk_half_to_float(t.element, a[r * t.k + k]) : 0;
         uint64_t c = t.b_transposed ? col + i / DEPTH : col + i % TILE;
         k = t.b_transposed ? k : depth + i / TILE;
         s->b[k - depth][c - col] =
-            c < t.n && k < t.k ? mk_bf16_to_float(b[t.b_transposed ? c * t.k + k : k * t.n + c])
-                               : 0;
+            c < t.n && k < t.k
+                ? mk_half_to_float(t.element, b[t.b_transposed ? c * t.k + k : k * t.n + c])
+                : 0;
     }
 }
 
 /* What should be in C; by other arithmetic than a kernel's epilogue. */
 static __device__ float gemm_after(const struct gemm_tensors &t, uint64_t col, float product)
 {
-    float x = product + (t.epilogue & MK_EPILOGUE_BIAS ? mk_bf16_to_float(t.bias[col]) : 0);
+    float x =
+        product + (t.epilogue & MK_EPILOGUE_BIAS ? mk_half_to_float(t.element, t.bias[col]) : 0);
     if (t.epilogue & MK_EPILOGUE_SILU)
         return x / (1 + expf(-x));
     if (t.epilogue & MK_EPILOGUE_GELU_TANH)
@@ -74,11 +77,13 @@ static __device__ void gemm_judge(struct check_result *r, const struct gemm_tens
 {
     const float reference = gemm_after(t, col, product);
     const double slope = t.epilogue & MK_EPILOGUE_ACTIVATION ? CHECK_SLOPE : 1;
-    float value = mk_bf16_to_float(t.c[row * t.n + col]);
-    double off = fabs((double)value - reference), rounding = fabs((double)reference) / 256;
+    float value = mk_half_to_float(t.element, t.c[row * t.n + col]);
+    double off = fabs((double)value - reference), unit = check_unit(t.element),
+           rounding =
+               fabs((double)reference) * unit + (1 + t.roundings) * slope * check_step(t.element);
     double depth = (double)t.products * t.k, bound = rounding;
     if (!(off <= rounding))
-        bound += slope * (depth * 0x1p-23 + t.roundings * 0x1p-8 + t.cut) * magnitude;
+        bound += slope * (depth * 0x1p-23 + t.roundings * unit + t.cut) * magnitude;
     double share = !isfinite(value) ? INFINITY : off == 0 ? 0 : bound > 0 ? off / bound : INFINITY;
     r->elements++;
     r->wrong += !(share <= 1);
@@ -171,9 +176,10 @@ static int gemm_make(const struct check_gemm_gpu *g, uint16_t *a, uint16_t *b)
                    ? 0
                    : -EIO;
     for (uint32_t i = 0; i < g->products && !err; i++) {
-        err = gpu_fill(a + i * g->m * g->k, g->a_key, g->a_first + i * g->a_step, g->m * g->k, 0);
+        err = gpu_fill_half(g->element, a + i * g->m * g->k, g->a_key, g->a_first + i * g->a_step,
+                            g->m * g->k, 0);
         if (!err)
-            err = gpu_fill(b + i * g->k * g->n, g->b_keys[i], 0, g->k * g->n, 0);
+            err = gpu_fill_half(g->element, b + i * g->k * g->n, g->b_keys[i], 0, g->k * g->n, 0);
     }
     return err;
 }
@@ -200,10 +206,21 @@ int check_gemm_gpu(const struct check_gemm_gpu *g, struct check_result *result)
     if (!err)
         err = gemm_make(g, a, b);
     if (!err) {
-        struct gemm_tensors t = {
-            a,           b,     c,    bias,        NULL,         NULL,
-            g->m,        g->n,  g->k, g->products, g->roundings, g->b_transposed,
-            g->epilogue, g->cut};
+        struct gemm_tensors t = {a,
+                                 b,
+                                 c,
+                                 bias,
+                                 NULL,
+                                 NULL,
+                                 g->m,
+                                 g->n,
+                                 g->k,
+                                 g->products,
+                                 g->roundings,
+                                 g->element,
+                                 g->b_transposed,
+                                 g->epilogue,
+                                 g->cut};
         if (g->a_wide) {
             t.a_wide = (const float *)a;
             t.b_wide = (const float *)b;
@@ -216,7 +233,8 @@ int check_gemm_gpu(const struct check_gemm_gpu *g, struct check_result *result)
             err = -EIO;
     }
     for (uint64_t i = 0; i < tiles && !err; i++) {
-        host[i].frobenius = g->frobenius > 0 ? g->frobenius : CHECK_FROBENIUS;
+        host[i].frobenius =
+            (g->frobenius > 0 ? g->frobenius : CHECK_FROBENIUS) * check_share(g->element);
         check_join(result, &host[i]);
     }
     cudaFree(a);

@@ -9,9 +9,10 @@ extern "C" {
 #endif
 
 /* C as the sum of `products` products of tensors that are made on the GPU, as inputs_fill makes
- * them: the r-th A is m * k elements of the tensor of a_key from a_first + r * a_step on, the r-th
+ * them (inputs_fill_half): the r-th A is m * k elements of the tensor of a_key from a_first + r * a_step on, the r-th
  * B all of the tensor of b_keys[r]. Elements, all multiples of 4. */
 struct check_gemm_gpu {
+    uint32_t element; /* MK_BF16 or MK_FP16, of all that has 16 bits */
     uint64_t m, n, k; /* of one product */
     uint32_t products;
     uint64_t a_key, a_first, a_step;

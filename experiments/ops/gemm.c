@@ -50,7 +50,8 @@ static void gemm_check_normed(const struct mk_problem *q,
                               const void *const arguments[RUN_ARGUMENTS], uint64_t rows,
                               struct check_result *result)
 {
-    const struct check_norm n = {.m = rows,
+    const struct check_norm n = {.element = plan_element(q),
+                                 .m = rows,
                                  .n = q->n,
                                  .rows = gemm_sum(q, arguments),
                                  .weight = arguments[op_residual_argument(q) + 1],
@@ -69,7 +70,8 @@ static int gemm_check_gpu(const struct run_data *d, const void *const arguments[
     uint64_t rows = scatters ? q->m / world : q->m, keys[MK_MAX_RANKS];
     for (uint32_t i = 0; i < world; i++)
         keys[i] = run_data_key(d, 1 + (gathers ? me : i), launch);
-    const struct check_gemm_gpu g = {.m = rows,
+    const struct check_gemm_gpu g = {.element = plan_element(q),
+                                     .m = rows,
                                      .n = q->n,
                                      .k = q->k,
                                      .products = gathers ? 1 : world,
@@ -233,7 +235,8 @@ int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARG
     /* Fast: each rank's product is rounded (one rounding of the whole, as they add up), then each
      * of the world - 1 sums in any order, and a node's sum perhaps once more on its way out. */
     uint32_t roundings = !gathers && !q->deterministic ? world + 1 : 0;
-    struct check_gemm g = {.m = rows,
+    struct check_gemm g = {.element = plan_element(q),
+                           .m = rows,
                            .n = q->n,
                            .k = depth,
                            .c = gemm_sum(q, arguments),

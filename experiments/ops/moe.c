@@ -1,5 +1,6 @@
 /* What the MoE operators share: which experts tokens name, and with what weights; and what they are
  * given of FP8. */
+#include "core/ops/moe.h"
 #include "core/quantize.h"
 #include "experiments/common/inputs.h"
 #include "experiments/job/op.h"
@@ -17,14 +18,15 @@ static void moe_draw(const struct run_data *d, uint32_t rank, uint64_t launch, u
                      uint32_t *ids)
 {
     const struct mk_moe *m = &d->job->problem.moe;
+    const uint64_t experts = plan_moe_named(&d->job->problem);
     uint64_t bits = run_data_key(d, 4000 + rank, launch) ^ token << 8;
     double left = 0;
-    for (uint64_t e = 0; e < m->experts; e++)
+    for (uint64_t e = 0; e < experts; e++)
         left += pow((double)e + 1, -d->job->skew);
     for (uint32_t place = 0; place < m->k; place++) {
         double at = (double)(inputs_mix(bits ^ place) >> 11) * 0x1p-53 * left, share = 0;
         uint32_t expert = UINT32_MAX;
-        for (uint32_t e = 0; e < m->experts && at >= 0; e++) {
+        for (uint32_t e = 0; e < experts && at >= 0; e++) {
             int named = 0;
             for (uint32_t i = 0; i < place; i++)
                 named |= ids[i] == e;
@@ -42,7 +44,7 @@ static void moe_draw(const struct run_data *d, uint32_t rank, uint64_t launch, u
 void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids)
 {
     const struct mk_moe *m = &d->job->problem.moe;
-    uint32_t k = (uint32_t)m->k, experts = (uint32_t)m->experts,
+    uint32_t k = (uint32_t)m->k, experts = (uint32_t)plan_moe_named(&d->job->problem),
              world = mk_world(&d->job->problem.topo);
     int routing = d->job->options.routing, few = routing == RUN_ROUTING_FEW && experts / 2 >= k;
     uint64_t tokens = routing == RUN_ROUTING_NONE
@@ -89,13 +91,33 @@ void run_make_count(const struct run_data *d, uint64_t launch, uint32_t *to)
         *to = (uint32_t)count;
 }
 
+/* As the plan's launch does. Without memory for the map no place has an expert. */
+static uint64_t moe_find_experts(const struct run_data *d, uint32_t rank, uint32_t *ids)
+{
+    const struct mk_problem *q = &d->job->problem;
+    const struct moe_map *map = &d->job->map;
+    const struct mk_topo topo = {q->topo.nodes, q->topo.gpus, rank};
+    if (!map->slots)
+        return route_find_experts(&d->job->plan, NULL, ids);
+    uint32_t *row = malloc(map->experts * sizeof *row);
+    uint64_t dropped = 0;
+    if (row) {
+        moe_map_row(map, &topo, (uint32_t)q->moe.experts / mk_world(&q->topo), row);
+        dropped = route_find_experts(&d->job->plan, row, ids);
+    } else {
+        memset(ids, 0xff, q->moe.tokens * q->moe.k * sizeof *ids);
+    }
+    free(row);
+    return dropped;
+}
+
 uint64_t run_data_kept_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids)
 {
     const struct mk_moe *m = &d->job->problem.moe;
     run_data_ids(d, rank, launch, ids);
     for (uint64_t i = run_data_tokens(d, rank, launch) * m->k; i < m->tokens * m->k; i++)
         ids[i] = UINT32_MAX;
-    return route_keep_plan(&d->job->plan, ids);
+    return moe_find_experts(d, rank, ids);
 }
 
 int run_data_dropped(const struct run_job *job, uint64_t launch, uint64_t *dropped, uint64_t *named)

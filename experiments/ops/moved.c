@@ -1,6 +1,6 @@
 /* Is what an operator that only moves rows ended with right? Bit by bit, from inputs made anew. */
 #include "experiments/job/op.h"
-#include "core/bf16.h"
+#include "core/half.h"
 
 #include <errno.h>
 #include <math.h>
@@ -8,13 +8,13 @@
 #include <string.h>
 
 /* An element as a sentence says it: codes and bytes as what they are. */
-static double moved_number(const uint8_t *at, uint64_t bytes)
+static double moved_number(const struct mk_problem *q, const uint8_t *at)
 {
     uint16_t v;
-    if (bytes == 1)
+    if (op_factor_bytes(q) == 1)
         return *at;
     memcpy(&v, at, sizeof v);
-    return mk_bf16_to_float(v);
+    return mk_half_to_float(plan_element(q), v);
 }
 
 int run_check_moved(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
@@ -36,8 +36,8 @@ int run_check_moved(const struct run_data *d, const void *const arguments[RUN_AR
                            (uint16_t *)(void *)a);
         made = from / rows;
         for (uint64_t i = 0; i < q->k; i++)
-            check_add(result, row, i, moved_number(c + i * each, each),
-                      moved_number(wanted + i * each, each),
+            check_add(result, row, i, moved_number(q, c + i * each),
+                      moved_number(q, wanted + i * each),
                       memcmp(c + i * each, wanted + i * each, each) ? INFINITY : 0);
     }
     free(a);

@@ -30,6 +30,13 @@ int result_dtype(const struct result_point *p)
     return 0;
 }
 
+uint32_t result_element(const struct result_point *p)
+{
+    struct mk_problem q = {0};
+    plan_set_dtype(&q, result_dtype(p));
+    return op_factor_bytes(&q);
+}
+
 static double result_moved(const struct result_point *p)
 {
     return p->figures.nvlink_bytes + p->figures.network_bytes;

@@ -79,6 +79,9 @@ const char *result_value(const struct result_point *p, const char *name);
 /* Its dtype, a number of plan_dtypes (core/plan.h). */
 int result_dtype(const struct result_point *p);
 
+/* Bytes of an element of that. */
+uint32_t result_element(const struct result_point *p);
+
 /* What nccl-tests calls the size (the bytes of the whole tensor that moves), algbw and busbw (GB/s
  * of 1e9 bytes, by the median); NaN where nothing moves. */
 double result_size(const struct result_point *p);

@@ -71,7 +71,7 @@ static void results_table_row(const struct results *r, const struct result_point
         fprintf(out, "%-*s  ", results_table_width(r, i), result_value(p, r->varied[i]));
     fprintf(out, "%4u", p->good);
     results_table_size(out, 8, result_size(p));
-    fprintf(out, "  bf16");
+    fprintf(out, "  %s", plan_dtypes[result_dtype(p)]);
     results_table_cell(out, 8, p->ms.median);
     if (p->good)
         snprintf(interval, sizeof interval, "%.4g .. %.4g", p->ms.low, p->ms.high);

@@ -190,7 +190,7 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
     run_configure(job, &config);
     int result = run_open(&r.comm, &config, job);
     if (!result)
-        result = comm_make_plan(&r.plan, r.comm, &job->problem);
+        result = run_make_plan(&r.plan, r.comm, job, &job->problem);
     if (result) {
         snprintf(sentence, size, "%s", mk_error(r.comm));
         goto out;

@@ -90,7 +90,7 @@ static void run_report_print_speed(FILE *out, const struct run_summary *s, doubl
 }
 
 /* How near to its bound an element comes is said only of one that is beyond: right results come up
- * to it, since half a unit in the last place of a bf16 uses it up (check.h). */
+ * to it, since half a unit in the last place uses it up (check.h). */
 static void run_report_print_check(FILE *out, const struct run_summary *s)
 {
     const struct check_result *c = &s->check;
@@ -116,8 +116,8 @@ int run_print(const struct run_summary *s)
     if (!out)
         return 0;
     plan_work(&s->job->plan, &flop, &nvlink, &network);
-    fprintf(out, "op        %s  %s %s  bf16, seed %llu\n", plan_op_name(q->op),
-            op_of(q->op)->shape->heading, problem_text(q, shape),
+    fprintf(out, "op        %s  %s %s  %sseed %llu\n", plan_op_name(q->op),
+            op_of(q->op)->shape->heading, problem_text(q, shape), q->fp16 ? "" : "bf16, ",
             (unsigned long long)s->job->options.seed);
     fprintf(out, "ranks     %u node%s of %u, executor %s%s%s\n", q->topo.nodes,
             q->topo.nodes > 1 ? "s" : "", q->topo.gpus, plan_execs[o->exec], *s->fabric ? ", " : "",

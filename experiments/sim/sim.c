@@ -30,7 +30,9 @@ static int sim_alone(struct sim_arguments *a, enum mk_op op, const char *command
     int status = sim_case_open(&of, &a->of, error, size) ? STATUS_USAGE : 0;
     if (!status) {
         problem_fill(&a->ask, a->plan ? OP_SIZE_HOST : OP_SIZE_GPU, &s.problem);
-        status = sim_timed(&s, error, size);
+        status = problem_check_replicas(&a->ask, &s.problem, error, size)
+                     ? STATUS_USAGE
+                     : sim_timed(&s, error, size);
     }
     sim_case_close(&of);
     return status;

@@ -150,7 +150,9 @@ int sim_check_memory(const struct sim_arguments *a, enum mk_op op, char *error, 
 {
     struct sim_world_config c = sim_configure(a, op, a->seed);
     struct mk_plan plan = {0};
-    int rc = a->random ? 0 : plan_build(&plan, &c.problem, 0, 0, error, size);
+    int rc = a->random ? 0 : problem_check_replicas(&a->ask, &c.problem, error, size);
+    if (!a->random && !rc)
+        rc = plan_build(&plan, &c.problem, 0, 0, error, size);
     if (rc || a->random)
         return rc;
     rc = memory_check(&plan, a->nodes * a->gpus, 1, error, size);
@@ -161,8 +163,8 @@ int sim_check_memory(const struct sim_arguments *a, enum mk_op op, char *error, 
 static int sim_check_seeded(const struct sim_arguments *a, enum mk_op op,
                             const struct options_found *found, char *error, size_t size)
 {
-    static const char *const drawn[] = {"causal", "b-layout", "deterministic", "same-bits",
-                                        "nodes",  "gpus",     "launches",      NULL};
+    static const char *const drawn[] = {"causal", "b-layout", "deterministic", "same-bits", "nodes",
+                                        "gpus",   "launches", "replicas",      NULL};
     static const char *const varied[] = {"order",  "ring",   "in-flight", "depth",
                                          "delay",  "roles",  "tile",      "chunk-rows",
                                          "slices", "pieces", "fanout",    NULL};

@@ -48,8 +48,8 @@ static const struct option_spec specs[] = {
      "ranks per node. Default: every Hopper GPU here, or 2 on the host", 1, MK_MAX_LOCAL},
     {"exec", OPTION_WORD, AT(exec), "host|cuda", "Default: cuda where a Hopper GPU is found",
      .words = execs, .word_count = 2},
-    {"dtype", OPTION_WORD, AT(dtype), "bf16|fp8|bytes",
-     "what operators without a product move, and none but those. Default bf16",
+    {"dtype", OPTION_WORD, AT(dtype), "bf16|fp16|fp8|bytes",
+     "what operators without a product move; fp8 and bytes: none but those. Default bf16",
      .words = plan_dtypes, .word_count = MK_PLAN_DTYPES},
     {"fabric", OPTION_WORD, AT(fabric), "verbs|efa", "between nodes. Default verbs",
      .words = fabrics, .word_count = 2},
@@ -89,6 +89,14 @@ static void sweep_collective_shape(enum mk_op op, int dtype, uint64_t bytes, uin
         snprintf(text, 80, "%llu,8,%u", (unsigned long long)rows, ROW);
     else
         snprintf(text, 80, "%llu,%u,8", (unsigned long long)rows, ROW);
+}
+
+/* Bytes and codes are of what only moves. */
+static int sweep_collective_moves(enum mk_op op, int dtype)
+{
+    struct mk_problem q = {.op = op};
+    plan_set_dtype(&q, dtype);
+    return !dtype || (q.fp16 ? op_has_fp16(op) : op_has_bytes(op));
 }
 
 /* Of a product it is what remains where that is thin; attention and MoE have no such shape. */
@@ -144,7 +152,7 @@ static int sweep_collective_plan(struct sweep *s, const struct arguments *a,
     snprintf(error, size, "no memory for the sizes");
     for (int op = 0; op < MK_OPS && !rc; op++) {
         int wanted = !found->word_count && sweep_collective_has((enum mk_op)op) &&
-                     (!a->dtype || op_has_bytes((enum mk_op)op)) &&
+                     sweep_collective_moves((enum mk_op)op, a->dtype) &&
                      (!a->exec || op_on_gpu((enum mk_op)op));
         for (int i = 0; i < found->word_count; i++)
             wanted |= !strcmp(found->words[i], plan_op_name((enum mk_op)op));
@@ -173,9 +181,9 @@ static void sweep_collective_print(const struct results *r, int host, FILE *out)
         }
         double spread = stat_spread(p->timed, p->good);
         fprintf(out, "%14.0f %13.0f %6s  %-14s %10.2f %8.3f %8.3f  %.1f .. %.1f%s\n",
-                result_size(p), result_size(p) / (result_dtype(p) ? 1 : 2),
-                plan_dtypes[result_dtype(p)], p->figures.op, p->ms.median * 1e3, result_algbw(p),
-                result_busbw(p), p->ms.low * 1e3, p->ms.high * 1e3, spread > STAT_WIDE ? " *" : "");
+                result_size(p), result_size(p) / result_element(p), plan_dtypes[result_dtype(p)],
+                p->figures.op, p->ms.median * 1e3, result_algbw(p), result_busbw(p),
+                p->ms.low * 1e3, p->ms.high * 1e3, spread > STAT_WIDE ? " *" : "");
         wide += spread > STAT_WIDE;
         widest = spread > widest ? spread : widest;
         sum += result_busbw(p);
@@ -237,7 +245,7 @@ static int sweep_collective_check(struct arguments *a, const struct options_foun
             return mk_fail(-EINVAL, error, size,
                            "%s has no communication of its own to measure; %s do", found->words[i],
                            op_list(list, sizeof list, sweep_collective_has, ", ", " and "));
-        if (a->dtype && !op_has_bytes((enum mk_op)op))
+        if (!sweep_collective_moves((enum mk_op)op, a->dtype))
             return mk_fail(-EINVAL, error, size, "--dtype %s and %s: here it is for %s",
                            plan_dtypes[a->dtype], found->words[i],
                            op_list(list, sizeof list, op_has_bytes, ", ", " and "));

@@ -1,6 +1,6 @@
 /*
- * The GEMM engine: C = A B for bf16 inputs, fp32 accumulation, bf16 C, as the compute role of a
- * persistent Hopper kernel.
+ * The GEMM engine: C = A B for bf16 or fp16 inputs, fp32 accumulation, C as they are, as the compute
+ * role of a persistent Hopper kernel.
  *
  * A CTA has three warpgroups. One thread of the first, the producer, loads tiles of A and B with
  * TMA into a ring of stages; the two others, the consumers, multiply them with wgmma, each its half
@@ -31,6 +31,7 @@
 #define MK_KERNELS_GEMM_CUH
 
 #include "core/cta.h"
+#include "kernels/half.cuh"
 #include "kernels/hopper/gemm_gather.cuh"
 #include "kernels/pipeline.cuh"
 #include "kernels/hopper/wgmma.cuh"
@@ -48,6 +49,7 @@ enum { GEMM_THREADS = 384, GEMM_LAUNCH_REGISTERS = 65536 / GEMM_THREADS / 8 * 8 
  */
 enum gemm_products {
     GEMM_BF16,
+    GEMM_FP16,
     GEMM_E4M3_FAST,  /* they stay there; a scale of each row and column at the end */
     GEMM_E4M3_EXACT, /* every 128 of K they are added to fp32 registers; the same scales */
     GEMM_E4M3_BLOCKS /* so, by a scale for 1 x 128 of A and one for 128 x 128 of B */
@@ -306,23 +308,29 @@ enum gemm_layout { GEMM_B_NK, GEMM_B_KN, GEMM_B_EITHER };
 
 /* One tile shape, and the shared memory that it makes of it. b_kn: enum gemm_layout. c_boxes: of
  * 64 x 64 of C on their way out, for each consumer warpgroup. number: of the sums that a source
- * takes in and gives away itself, enum mk_dtype; C is bf16. products: enum gemm_products; of e4m3,
- * B is N x K. */
+ * takes in and gives away itself, enum mk_dtype; C is `element`. products: enum gemm_products; of
+ * e4m3, B is N x K. */
 template <int tile_m_, int tile_n_, int cluster_, int b_kn_, int stages_, int c_boxes_,
           int number_ = MK_BF16, int products_ = GEMM_BF16>
 struct gemm_shape {
     static constexpr int products = products_;
+    /* A and B have 16 bits. C is MK_BF16 or MK_FP16, whatever goes from rank to rank. */
+    static constexpr bool half = products == GEMM_BF16 || products == GEMM_FP16;
+    static constexpr int element = products == GEMM_FP16 ? MK_FP16 : MK_BF16;
     /* of K, in a row of 128 bytes: the widest swizzle */
-    static constexpr int tile_k = products == GEMM_BF16 ? 64 : 128;
+    static constexpr int tile_k = half ? 64 : 128;
     static constexpr int number = number_;
     static constexpr int tile_m = tile_m_, tile_n = tile_n_, cluster = cluster_, b_kn = b_kn_;
     static constexpr int stages = stages_, c_boxes = c_boxes_;
-    /* The same shape for a known layout, and the one that a kernel of it is built for: either, where
-     * tiles are large. Few rows wait for every instruction that is not in the cache yet: with both
-     * loops 64 rows took 1 us longer of 35, and 512 took 4 of 74. E4m3 has one layout. */
+    /* The same shape for a known layout, for any that its elements may have (E4m3 has one), and the
+     * one that a kernel is built for whose launches may be short: either, where tiles are large or
+     * sums are added exactly. Few rows wait for every instruction that is not in the cache yet: with
+     * both loops 64 rows took 1 us longer of 35, and 512 took 4 of 74. */
     template <int layout>
     using laid = gemm_shape<tile_m, tile_n, cluster, layout, stages, c_boxes, number, products>;
-    using either = laid<products == GEMM_BF16 && tile_n == 256 ? (int)GEMM_B_EITHER : (int)b_kn>;
+    using any_layout = laid<half ? (int)GEMM_B_EITHER : (int)b_kn>;
+    static constexpr bool large = tile_n == 256 || (tile_n == 128 && number == MK_FP24);
+    using either = laid<half && large ? (int)GEMM_B_EITHER : (int)b_kn>;
     /* Parts of a stage, tile_k of K each. With two, each consumer warpgroup multiplies one of
      * them, and all rows. */
     static constexpr int parts = tile_m == 64 ? 2 : 1;
@@ -350,8 +358,7 @@ struct gemm_shape {
     static constexpr uint32_t track_offset = barriers_offset + stages * 16;
     /* With room to align the first stage; kernels of e4m3 say so of their shared memory. */
     static constexpr uint32_t shared_bytes =
-        fronted ? barriers_offset
-                : track_offset + (tight ? 8 : 0) + (products == GEMM_BF16 ? 1024 : 0);
+        fronted ? barriers_offset : track_offset + (tight ? 8 : 0) + (half ? 1024 : 0);
 
     static GEMM_MEMBER uint32_t barriers(uint32_t shared)
     {
@@ -375,7 +382,7 @@ struct gemm_shape {
                    (tile_m == 64 && cluster == 1 && tile_n * 256 <= c_boxes * 8192)) &&
                       tile_n / cluster % 64 == 0,
                   "boxes of B are 64 wide; sums of 64 rows pass through the second's boxes of C");
-    static_assert(products == GEMM_BF16 || !b_kn, "e4m3 is multiplied K-major");
+    static_assert(half || !b_kn, "e4m3 is multiplied K-major");
     static_assert(!fronted || stages <= 4, "struct gemm_front");
     static_assert(shared_bytes <= 227 * 1024, "what a CTA of Hopper has");
 };
@@ -635,6 +642,8 @@ PTX_FN void gemm_multiply_stage(float (&sum)[shape::blocks][shape::tile_n / 2], 
                            b_now = wgmma_advance(b, k * b_step);
             if constexpr (shape::products == GEMM_BF16)
                 wgmma_bf16<shape::b_kn>(sum[m], a_now, b_now, k > 0 ? 1 : accumulate);
+            else if constexpr (shape::products == GEMM_FP16)
+                wgmma_f16<shape::b_kn>(sum[m], a_now, b_now, k > 0 ? 1 : accumulate);
             else
                 wgmma_e4m3(sum[m], a_now, b_now, k > 0 ? 1 : accumulate);
         }
@@ -666,9 +675,10 @@ template <class shape, bool tight> PTX_FN void gemm_fill_box(uint32_t box, const
     for (int j = 0; j < 4; j++) {
         const float *d = sum + j * 8;
         uint32_t piece = (j * 2 + lane / 16) ^ (row % 8);
-        ptx_stmatrix_x4(box + row * 128 + piece * 16, ptx_pack_bf16(d[0], d[1]),
-                        ptx_pack_bf16(d[2], d[3]), ptx_pack_bf16(d[4], d[5]),
-                        ptx_pack_bf16(d[6], d[7]));
+        ptx_stmatrix_x4(box + row * 128 + piece * 16, half_pack<shape::element>(d[0], d[1]),
+                        half_pack<shape::element>(d[2], d[3]),
+                        half_pack<shape::element>(d[4], d[5]),
+                        half_pack<shape::element>(d[6], d[7]));
     }
 }
 
@@ -849,7 +859,7 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
     struct gemm_ring ring = {shared, shape::barriers(shared), {0, 0}};
     struct mk_tile tile;
     uint32_t boxes = 0, i;
-    if (shape::products != GEMM_BF16)
+    if (!shape::half)
         ptx_await_launches(); /* scales are read by consumers, too */
     for (i = 0; source->soon(i), source->next(i, &tile); i++) {
         const uint32_t height = gemm_height<shape, tile_source>(&tile);
@@ -862,7 +872,7 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
             gemm_as_laid<shape>(op, [&](auto laid) {
                 gemm_sum_blocks<decltype(laid)>(op, source, &ring, sum, &tile, i, half);
             });
-        else if constexpr (shape::products == GEMM_BF16 || shape::products == GEMM_E4M3_FAST)
+        else if constexpr (shape::half || shape::products == GEMM_E4M3_FAST)
             gemm_multiply_laid<shape>(op, source, &ring, sum, &tile, i, half);
         else
             gemm_promote<shape>(op, source, &ring, sum, &tile, i, half, rank);

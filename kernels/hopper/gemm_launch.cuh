@@ -41,14 +41,13 @@ struct gemm_form {
     uint32_t number; /* enum mk_dtype of partial sums */
 };
 
-/* tensormap_bf16 or tensormap_bytes: whichever the shape's A and B are. */
+/* tensormap_bf16, of any 16 bits, or tensormap_bytes: whichever the shape's A and B are. */
 template <class shape>
 static int gemm_describe(CUtensorMap *map, const void *base, const uint64_t extent[3],
                          uint64_t row_stride, uint64_t slab_stride, const uint32_t box[2])
 {
-    return shape::products == GEMM_BF16
-               ? tensormap_bf16(map, base, extent, row_stride, slab_stride, box)
-               : tensormap_bytes(map, base, extent, row_stride, slab_stride, box);
+    return shape::half ? tensormap_bf16(map, base, extent, row_stride, slab_stride, box)
+                       : tensormap_bytes(map, base, extent, row_stride, slab_stride, box);
 }
 
 /* The map of the B's of several groups, [k, n] or [n, k] each as the shape has it; columns: of n,
@@ -147,22 +146,29 @@ template <class op, class shape> constexpr uint32_t gemm_op_shared_bytes()
     return shape::shared_bytes > op::shared_bytes ? shape::shared_bytes : op::shared_bytes;
 }
 
-/* Calls `call` with an object of the gemm_shape that the form asks for, which has B's layout (its
- * kernel is of either); -EINVAL where there is none. */
+/* Calls `call` with an object of the gemm_shape that has B's layout (its kernel may be of either). */
+template <int rows, int columns, int cluster, int stages, int boxes, int number, int products,
+          class function>
+static int gemm_shape_as_laid(int transposed, function call)
+{
+    typedef gemm_shape<rows, columns, cluster, GEMM_B_NK, stages, boxes, number, products> nk;
+    return transposed ? call(nk()) : call(typename nk::template laid<GEMM_B_KN>());
+}
+
+/* The same of the number that the form asks for. */
 template <class op, int rows, int columns, int cluster, int stages, int boxes, class function>
 static int gemm_op_shape(const struct gemm_form *form, int transposed, function call)
 {
     if constexpr (op::fp24)
         if (form->number == MK_FP24)
-            return transposed
-                       ? call(gemm_shape<rows, columns, cluster, 0, stages, boxes, MK_FP24>())
-                       : call(gemm_shape<rows, columns, cluster, 1, stages, boxes, MK_FP24>());
-    return transposed ? call(gemm_shape<rows, columns, cluster, 0, stages, boxes>())
-                      : call(gemm_shape<rows, columns, cluster, 1, stages, boxes>());
+            return gemm_shape_as_laid<rows, columns, cluster, stages, boxes, MK_FP24, GEMM_BF16>(
+                transposed, call);
+    return gemm_shape_as_laid<rows, columns, cluster, stages, boxes, MK_BF16, GEMM_BF16>(transposed,
+                                                                                         call);
 }
 
 /* An operator's kernels of bf16: of a shape; and of a form, `call` with an object of its shape.
- * What else has kernels says the same of them (gemm_launch_fp8.cuh). */
+ * What else has kernels says the same of them (gemm_launch_fp8.cuh, gemm_launch_fp16.cuh). */
 template <class op> struct gemm_bf16_kernels {
     template <class shape> static auto kernel()
     {
@@ -189,9 +195,8 @@ template <class op> struct gemm_tree_kernels : gemm_bf16_kernels<op> {
     {
 #define GEMM_TREE_TRY(rows, columns, cluster_, stages, boxes)                                      \
     if (form->tile_m == rows * cluster_ && form->tile_n == columns && form->cluster == cluster_)   \
-        return transposed                                                                          \
-                   ? call(gemm_shape<rows, columns, cluster_, 0, stages, boxes, MK_FP24>())        \
-                   : call(gemm_shape<rows, columns, cluster_, 1, stages, boxes, MK_FP24>());
+        return gemm_shape_as_laid<rows, columns, cluster_, stages, boxes, MK_FP24, GEMM_BF16>(     \
+            transposed, call);
         MK_TREE_TILES(GEMM_TREE_TRY)
         MK_FEW_ROWS_TILES(GEMM_TREE_TRY)
 #undef GEMM_TREE_TRY

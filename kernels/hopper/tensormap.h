@@ -1,4 +1,4 @@
-/* Descriptors (tensor maps) of bf16 and 8-bit tensors in global memory for the TMA unit. Host only.
+/* Descriptors (tensor maps) of bf16 or other 16-bit and 8-bit tensors in global memory for the TMA unit. Host only.
  */
 #ifndef MK_KERNELS_TENSORMAP_H
 #define MK_KERNELS_TENSORMAP_H

@@ -1,6 +1,6 @@
 /*
  * The Hopper tensor core instruction, wgmma: D (64 x N, fp32, registers) += A (64 x 16, bf16) times
- * B (16 x N, bf16), or of 32 of K of e4m3, A and B in shared memory and named by 64-bit
+ * B (16 x N, bf16), both f16, or of 32 of K of e4m3, A and B in shared memory and named by 64-bit
  * descriptors. PTX ISA 9.7.15 throughout.
  *
  * D's layout: lane l of warp w of the warpgroup holds in d[i] row 16 w + l / 4 + 8 ((i / 2) % 2),
@@ -88,6 +88,7 @@ template <int count> PTX_FN void wgmma_settle(uint32_t (&a)[count])
  * has in registers, must not be touched between this and a wgmma_wait that covers it.
  *
  *   wgmma_bf16             A in shared memory
+ *   wgmma_f16              likewise
  *   wgmma_bf16_registers   A in registers: lane l of warp w holds row 16 w + l / 4 (a[0], a[2];
  *   eight rows on: a[1], a[3]),
  *                          columns 2 (l % 4) and the next (a[2], a[3]: eight columns on), the first
@@ -109,6 +110,15 @@ template <int count> PTX_FN void wgmma_settle(uint32_t (&a)[count])
         asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %" #c2 ", 0;\n"                           \
                      " wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" names           \
                      "}, %" #c0 ", %" #c1 ", p, 1, 1, 0, %" #c3 ";\n}"                             \
+                     : outputs                                                                     \
+                     : "l"(a), "l"(b), "r"(accumulate), "n"(b_mn_major));                          \
+    }                                                                                              \
+    template <int b_mn_major>                                                                      \
+    PTX_FN void wgmma_f16(float(&d)[count], uint64_t a, uint64_t b, uint32_t accumulate)           \
+    {                                                                                              \
+        asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %" #c2 ", 0;\n"                           \
+                     " wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.f16.f16 {" names "}, %" #c0  \
+                     ", %" #c1 ", p, 1, 1, 0, %" #c3 ";\n}"                                        \
                      : outputs                                                                     \
                      : "l"(a), "l"(b), "r"(accumulate), "n"(b_mn_major));                          \
     }                                                                                              \

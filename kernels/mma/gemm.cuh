@@ -1,6 +1,6 @@
 /*
- * The second GEMM engine: C = A B for bf16 inputs, fp32 accumulation, bf16 C, as the compute role
- * of a persistent kernel on any GPU of compute capability 8.0 and up. It needs mma.sync, ldmatrix,
+ * The second GEMM engine: C = A B for bf16 or fp16 inputs, fp32 accumulation, C as they are, as the
+ * compute role of a persistent kernel on any GPU of compute capability 8.0 and up. It needs mma.sync, ldmatrix,
  * cp.async and mbarriers that count arrivals; no clusters, setmaxnreg or wgmma, and at most 99 KB of
  * shared memory. From 9.0 on one thread's TMA loads stand for cp.async (mma_bulk).
  *
@@ -36,12 +36,13 @@
 
 #include "core/cta.h"
 #include "core/gemm_order.h"
+#include "kernels/half.cuh"
 #include "kernels/mma/quad.cuh"
 #include "kernels/mma/ring.cuh"
 
 #define MMA_MEMBER __device__ __forceinline__
 
-/* A matrix of bf16 in memory: slabs of rows, each row's elements one after the other. Pitches in
+/* A matrix of bf16 or fp16 in memory: slabs of rows, each row's elements one after the other. Pitches in
  * bytes, multiples of 16 as the base is. `map` is for TMA loads of tiles (kernels/mma/bulk.cuh). */
 struct mma_matrix {
     char *base;
@@ -196,17 +197,17 @@ enum mma_layout { MMA_B_NK, MMA_B_KN, MMA_B_EITHER };
 
 /* One tile shape, and the shared memory that it makes of it. b_kn: enum mma_layout. tile_k:
  * elements of K in a stage, 32 or 64. warps: consumers, 4 or 8, warp_columns of them beside each
- * other. ctas: that an SM should hold at a time. */
+ * other. ctas: that an SM should hold at a time. element: of A, B and C, MK_BF16 or MK_FP16. */
 template <int tile_m_, int tile_n_, int b_kn_, int tile_k_, int stages_, int warps_ = 8,
-          int warp_columns_ = 1, int producers_ = 4, int ctas_ = 1>
+          int warp_columns_ = 1, int producers_ = 4, int ctas_ = 1, int element_ = MK_BF16>
 struct mma_shape {
     static constexpr int tile_m = tile_m_, tile_n = tile_n_, b_kn = b_kn_, tile_k = tile_k_,
                          stages = stages_, warps = warps_, warp_columns = warp_columns_,
-                         producers = producers_, ctas = ctas_;
+                         producers = producers_, ctas = ctas_, element = element_;
     /* The same shape for a known layout, and for either. */
     template <int layout>
-    using laid =
-        mma_shape<tile_m, tile_n, layout, tile_k, stages, warps, warp_columns, producers, ctas>;
+    using laid = mma_shape<tile_m, tile_n, layout, tile_k, stages, warps, warp_columns, producers,
+                           ctas, element>;
     using either = laid<MMA_B_EITHER>;
     /* A warp's part: `blocks` times 16 rows, and so many columns. Where it has all columns its
      * blocks are 64 rows apart, as in wgmma. */
@@ -558,6 +559,15 @@ template <class shape> PTX_FN void mma_load_b(uint32_t (&b)[4], uint32_t at, int
         ptx_ldmatrix_x4(at + columns * (16 * shape::row_bytes), b);
 }
 
+/* D += A B of what the shape has (kernels/mma/mma.cuh). */
+template <int element> PTX_FN void mma_half(float *d, const uint32_t *a, const uint32_t *b)
+{
+    if constexpr (element == MK_FP16)
+        mma_f16(d, a, b);
+    else
+        mma_bf16(d, a, b);
+}
+
 /* A warp's fragments on their way to the tensor cores: all of A for 16 of K, and of B for the next
  * steps of 16 columns. */
 template <class shape> struct mma_fragments {
@@ -629,7 +639,8 @@ PTX_FN void mma_multiply_32(float (&sum)[shape::blocks][shape::sums],
         for (int m = 0; m < shape::blocks; m++) {
 #pragma unroll
             for (int n = 0; n < 2; n++)
-                mma_bf16(&sum[m][(t % groups * 2 + n) * 4], f->a[m], &f->b[t % places][n * 2]);
+                mma_half<shape::element>(&sum[m][(t % groups * 2 + n) * 4], f->a[m],
+                                         &f->b[t % places][n * 2]);
             if (t + 1 == groups || (t + 1 == steps && more))
                 mma_load_a<shape>(f->a[m], from->a, m);
         }
@@ -688,7 +699,7 @@ PTX_FN void mma_store(const struct mma_matrix *c, const struct mma_place *place,
 #pragma unroll
                 for (int n = 0; n < 4; n++) {
                     const float *d = &sum[m][(j * 4 + n) * 4 + half * 2];
-                    v[n] = ptx_pack_bf16(d[0], d[1]);
+                    v[n] = half_pack<shape::element>(d[0], d[1]);
                 }
                 mma_exchange(v);
                 if (row + down < c->rows && column + j * 32 < c->columns)

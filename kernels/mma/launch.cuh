@@ -97,26 +97,33 @@ __global__ void __launch_bounds__(mma_threads<shape, typename op::source>, 1)
 template <bool whole_rows, int columns>
 constexpr int mma_op_warp_columns = !whole_rows && columns == 128 ? 2 : 1;
 
-/* Calls `call` with an object of the mma_shape of such tiles, which has B's layout (its kernel is
- * of either); -EINVAL where there is none. */
+/* Calls `call` with an object of the mma_shape of these tiles that has B's layout (its kernel is of
+ * either). */
+template <bool whole_rows, int rows, int columns, int k, int stages, int warps, int element,
+          class function>
+static int mma_op_shape(int transposed, function call)
+{
+    typedef mma_shape<rows, columns, MMA_B_KN, k, stages, warps,
+                      mma_op_warp_columns<whole_rows, columns>, MMA_OP_PRODUCERS, 1, element>
+        kn;
+    return transposed ? call(typename kn::template laid<MMA_B_NK>()) : call(kn());
+}
+
+/* The same of a plan's tiles; -EINVAL where there is none. */
 template <bool whole_rows, class function>
 static int mma_op_dispatch(uint32_t tile_m, uint32_t tile_n, int transposed, function call)
 {
 #define MMA_OP_TRY(rows, columns, k, stages, warps)                                                \
     if (tile_m == rows && tile_n == columns)                                                       \
-        return transposed                                                                          \
-                   ? call(mma_shape<rows, columns, 0, k, stages, warps,                            \
-                                    mma_op_warp_columns<whole_rows, columns>, MMA_OP_PRODUCERS>()) \
-                   : call(                                                                         \
-                         mma_shape<rows, columns, 1, k, stages, warps,                             \
-                                   mma_op_warp_columns<whole_rows, columns>, MMA_OP_PRODUCERS>());
+        return mma_op_shape<whole_rows, rows, columns, k, stages, warps, MK_BF16>(transposed, call);
     MK_MMA_TILES(MMA_OP_TRY)
 #undef MMA_OP_TRY
     return -EINVAL;
 }
 
 /* An operator's kernels of bf16: of a shape; and of a plan's tiles, `call` with an object of their
- * shape. What else has kernels says the same of them (launch_fp8.cuh). */
+ * shape. What else has kernels says the same of them (launch_fp8.cuh,
+ * launch_fp16.cuh). */
 template <class op> struct mma_bf16_kernels {
     template <class shape> static auto kernel()
     {

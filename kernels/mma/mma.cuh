@@ -20,6 +20,15 @@ PTX_FN void mma_bf16(float *d, const uint32_t *a, const uint32_t *b)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/* The same of fp16. */
+PTX_FN void mma_f16(float *d, const uint32_t *a, const uint32_t *b)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 /* The same of e4m3, 32 of K: four neighbours along K in a register, from K 4 q and 16 + 4 q on. Of
  * compute capability 8.9 and up; the tensor core's sum has 14 bits there, all of fp32 on 9.0 and
  * 12.0 (9.7.14.5.10, mma.m16n8k32). */

@@ -8,10 +8,14 @@ int ag_gemm_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
     if (plan->problem.engine == MK_ENGINE_MMA && plan->problem.fp8)
         return ag_gemm_fp8_mma_prepare(plan, error, error_size);
+    if (plan->problem.engine == MK_ENGINE_MMA && plan->problem.fp16)
+        return ag_gemm_fp16_mma_prepare(plan, error, error_size);
     if (plan->problem.engine == MK_ENGINE_MMA)
         return ag_gemm_mma_prepare(plan, error, error_size);
     if (plan->problem.fp8)
         return ag_gemm_fp8_prepare(plan, error, error_size);
+    if (plan->problem.fp16)
+        return ag_gemm_fp16_prepare(plan, error, error_size);
     return gemm_op_prepare<ag_gemm_on_gpu<false>>(ag_gemm_plan_of(plan), &plan->problem, error,
                                                   error_size);
 }
@@ -20,10 +24,14 @@ int ag_gemm_launch(const struct mk_plan *plan, const struct gpu_launch *launch, 
 {
     if (plan->problem.engine == MK_ENGINE_MMA && plan->problem.fp8)
         return ag_gemm_fp8_mma_launch(plan, launch, stream);
+    if (plan->problem.engine == MK_ENGINE_MMA && plan->problem.fp16)
+        return ag_gemm_fp16_mma_launch(plan, launch, stream);
     if (plan->problem.engine == MK_ENGINE_MMA)
         return ag_gemm_mma_launch(plan, launch, stream);
     if (plan->problem.fp8)
         return ag_gemm_fp8_launch(plan, launch, stream);
+    if (plan->problem.fp16)
+        return ag_gemm_fp16_launch(plan, launch, stream);
     return gemm_op_launch<ag_gemm_on_gpu<false>>(ag_gemm_plan_of(plan), plan->problem.b_transposed,
                                                  launch, stream);
 }

@@ -1,4 +1,4 @@
-/* AllGather+GEMM's tiles, and where its matrices lie, of kernels of bf16 and of FP8. */
+/* AllGather+GEMM's tiles, and where its matrices lie, of kernels of bf16, fp16 and FP8. */
 #ifndef MK_KERNELS_AG_GEMM_CUH
 #define MK_KERNELS_AG_GEMM_CUH
 
@@ -48,7 +48,7 @@ template <bool scaled, class tracked> struct ag_gemm_source : ag_gemm_tiles<trac
     GEMM_MEMBER void epilogue(const struct mk_tile *tile,
                               float (&sum)[shape::blocks][shape::tile_n / 2]) const
     {
-        tiles::after_products(tile, sum, 0);
+        tiles::template after_products<shape::element>(tile, sum, 0);
     }
 
     GEMM_MEMBER struct gemm_place place(uint32_t, const struct mk_tile *tile, uint32_t row) const
@@ -82,7 +82,7 @@ template <bool scaled> struct ag_gemm_on_gpu {
         const bool joint = p->shots == 1; /* all shards are one matrix */
         const uint64_t block = joint ? p->m : rows, blocks = joint ? 1 : world;
         const uint64_t c[3] = {n, block, blocks};
-        const uint64_t element = shape::products == GEMM_BF16 ? 2 : 1;
+        const uint64_t element = shape::half ? 2 : 1;
         const uint32_t c_box[2] = {64, 64};
         int err = gemm_describe_a<shape, !scaled>(&m->own, op, l->arguments[MK_SPACE_ARG0], k, rows,
                                                   1, rows * k, 0);

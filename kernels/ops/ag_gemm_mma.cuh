@@ -1,6 +1,6 @@
 /* AllGather+GEMM on engine mma. The tiles, what they wait for and what pushes are those of
  * kernels/ops/ag_gemm.cu; A, B and C are matrices in memory, and blocks that only communicate copy by
- * all their lanes. Of bf16, and of FP8, whose rows count as bf16 of half as many elements. */
+ * all their lanes. Of bf16, fp16, and FP8, whose rows count as bf16 of half as many elements. */
 #ifndef MK_KERNELS_AG_GEMM_MMA_CUH
 #define MK_KERNELS_AG_GEMM_MMA_CUH
 
@@ -45,7 +45,7 @@ template <bool scaled_> struct ag_gemm_mma_source : ag_gemm_tiles<mma_op_source,
     MMA_MEMBER void epilogue(const struct mk_tile *tile, float (&sum)[shape::blocks][shape::sums],
                              uint32_t column) const
     {
-        tiles::after_products(tile, sum, column);
+        tiles::template after_products<shape::element>(tile, sum, column);
     }
 
     MMA_MEMBER struct mma_place place(uint32_t, const struct mk_tile *tile, uint32_t row) const

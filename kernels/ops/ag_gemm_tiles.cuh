@@ -13,6 +13,8 @@ GPU_OPERATOR(ag_gemm)
 GPU_OPERATOR(ag_gemm_fp8) /* of plans of FP8 */
 GPU_OPERATOR(ag_gemm_mma) /* of plans for engine mma */
 GPU_OPERATOR(ag_gemm_fp8_mma)
+GPU_OPERATOR(ag_gemm_fp16) /* of plans of fp16 */
+GPU_OPERATOR(ag_gemm_fp16_mma)
 
 /* Where the scales of FP8's blocks lie, from a tile's row and its first column on: a + block *
  * a_pitch + row, of `rows` rows, and b + column / 128 * b_pitch + block. */
@@ -77,7 +79,7 @@ template <class tracked, bool scaled> struct ag_gemm_tiles : tracked {
     }
 
     /* The sums of so many blocks of rows; column: of the tile, that they begin with. */
-    template <int blocks, int count>
+    template <int element, int blocks, int count>
     __device__ __forceinline__ void
     after_products(const struct mk_tile *tile, float (&sum)[blocks][count], uint32_t column) const
     {
@@ -88,7 +90,7 @@ template <class tracked, bool scaled> struct ag_gemm_tiles : tracked {
             (const uint16_t *)MK_FRESH(this->launch)->arguments[p->bias_space] + tile->col;
 #pragma unroll
         for (int m = 0; m < blocks; m++)
-            epilogue_apply(p->epilogue, bias, sum[m], column, p->n - tile->col);
+            epilogue_apply<element>(p->epilogue, bias, sum[m], column, p->n - tile->col);
     }
 
     /* All lanes of a free warp, from 0 on: it pushes, where the plan has so many. */

@@ -96,7 +96,7 @@ GEMM_MEMBER void reduce_source<op, sums>::add_passed(uint32_t i, uint32_t row, u
                              down = four % 2 * 8;
                     if (column < w->tile.cols && row + down + lane / 4 < w->tile.rows)
                         *(uint32_t *)(c + ((uint64_t)down * p->n + column) * 2) =
-                            ptx_pack_bf16(d[j][four * 2], d[j][four * 2 + 1]);
+                            half_pack<op::element>(d[j][four * 2], d[j][four * 2 + 1]);
                 }
         }
     }

@@ -66,8 +66,11 @@ PTX_SHARED(struct reduce_shared, reduce_shared, 1);
 
 /* The warp that works out what the others need to know of a tile, where it has nothing else to do;
  * 0: the producer thread does. */
+template <class op>
 PTX_FN uint32_t reduce_describer(const struct gpu_launch *launch, const struct gemm_rs_plan *p)
 {
+    if (!op::gathers) /* no warp has intra_comm */
+        return 2;
     return p->shots == 1 || !mk_role_coresident(&launch->split, MK_INTRA_COMM) ? 2 : 0;
 }
 
@@ -145,9 +148,9 @@ template <class op, int sums> struct reduce_source : gemm_source {
     /* Behind the engine all threads norm rows, where the plan has an epilogue of them. */
     static constexpr bool goes_on = op::norms;
 
-    /* Consumers may store at peers what senders would take there: parts of bf16 (else registers are
+    /* Consumers may store at peers what senders would take there: parts of 16 bits (else registers are
      * spilled), where the sum goes to all. */
-    static constexpr bool straightens = op::gathers && !op::tree && sums == MK_BF16;
+    static constexpr bool straightens = op::gathers && !op::tree && sums == op::element;
 
     static constexpr bool tree = op::tree,
                           asks_lane = !op::gathers; /* (ptxas spills with the other choice) */
@@ -202,7 +205,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
         cta_begin(&cta, launch, blockIdx.x, 1);
         passed = 0;
         ending = 0;
-        if (!reduce_describer(launch, op::tiles(plan)))
+        if (!reduce_describer<op>(launch, op::tiles(plan)))
             describe(0);
     }
 
@@ -309,7 +312,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
 
     GEMM_MEMBER void ahead(uint32_t i)
     {
-        if (!reduce_describer(launch, op::tiles(plan)))
+        if (!reduce_describer<op>(launch, op::tiles(plan)))
             describe(i + 1);
     }
 
@@ -612,8 +615,8 @@ GEMM_MEMBER void reduce_source<op, sums>::spread(const struct reduce_work *w,
                 uint32_t word[4];
 #pragma unroll
                 for (int k = 0; k < 4; k++)
-                    word[k] = ptx_pack_bf16(sum[m][(j + k) * 4 + eight * 2],
-                                            sum[m][(j + k) * 4 + eight * 2 + 1]);
+                    word[k] = half_pack<op::element>(sum[m][(j + k) * 4 + eight * 2],
+                                                     sum[m][(j + k) * 4 + eight * 2 + 1]);
                 quad_transpose(word, q);
                 if (at < w->tile.rows && (j + q) * 8 < w->tile.cols)
                     for (uint32_t rank = 0; rank < gpus; rank++)
@@ -769,7 +772,7 @@ GEMM_MEMBER void reduce_source<op, sums>::auxiliary_warp(uint32_t warp)
     const struct mk_role_split *split = &launch->split;
     uint32_t others = mk_role_coresident(split, MK_INTRA_COMM), auxiliary = warp - 2;
     uint32_t senders = reduce_readers(op::tiles(plan), launch);
-    if (warp == reduce_describer(launch, op::tiles(plan))) {
+    if (warp == reduce_describer<op>(launch, op::tiles(plan))) {
         if (ptx_elect())
             describe_all();
         return;

@@ -406,7 +406,7 @@ static int reduce_mma_prepare(const typename op::plan *whole, const struct mk_pr
                               char *error, size_t error_size)
 {
     typedef reduce_on_mma<op, MK_FP24> exact;
-    typedef reduce_on_mma<op, MK_BF16> fast;
+    typedef reduce_on_mma<op, op::element> fast;
     return op::tiles(whole)->number == MK_FP24
                ? mma_op_prepare<exact, kernels<exact>>(q, error, error_size)
                : mma_op_prepare<fast, kernels<fast>>(q, error, error_size);
@@ -417,7 +417,7 @@ static int reduce_mma_launch(const typename op::plan *whole, const struct mk_pro
                              const struct gpu_launch *launch, cudaStream_t stream)
 {
     typedef reduce_on_mma<op, MK_FP24> exact;
-    typedef reduce_on_mma<op, MK_BF16> fast;
+    typedef reduce_on_mma<op, op::element> fast;
     return op::tiles(whole)->number == MK_FP24
                ? mma_op_launch<exact, kernels<exact>>(whole, q, launch, stream)
                : mma_op_launch<fast, kernels<fast>>(whole, q, launch, stream);

@@ -11,6 +11,8 @@
  *       Sums are those of core/sum_tree.h, of plans that have `blocks`.
  *   static constexpr bool scaled
  *       A and B are e4m3, with scales of blocks.
+ *   static constexpr int element
+ *       C is MK_BF16 or MK_FP16, and so are partial sums that are rounded.
  *   const struct gemm_rs_plan *tiles(const plan *)
  *       The part of it that is gemm_rs's.
  *   void after(const plan *, struct mk_cta *, const struct mk_tile *, uint32_t first,
@@ -44,12 +46,17 @@ GPU_OPERATOR(gemm_rs_fp8) /* of plans of FP8 */
 GPU_OPERATOR(gemm_ar_fp8)
 GPU_OPERATOR(gemm_rs_fp8_mma)
 GPU_OPERATOR(gemm_ar_fp8_mma)
+GPU_OPERATOR(gemm_rs_fp16) /* of plans of fp16 */
+GPU_OPERATOR(gemm_ar_fp16)
+GPU_OPERATOR(gemm_rs_fp16_mma)
+GPU_OPERATOR(gemm_ar_fp16_mma)
 
 #define REDUCE_MEMBER __device__ __forceinline__
 
 struct gemm_rs_roles {
     typedef struct gemm_rs_plan plan;
     static constexpr bool gathers = false, tree = false, norms = true, scaled = false;
+    static constexpr int element = MK_BF16;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
     {
@@ -85,6 +92,7 @@ struct gemm_rs_roles {
 struct gemm_ar_roles {
     typedef struct gemm_ar_plan plan;
     static constexpr bool gathers = true, tree = false, norms = true, scaled = false;
+    static constexpr int element = MK_BF16;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
     {
@@ -155,6 +163,11 @@ REDUCE_MEMBER void reduce_norm(const typename op::plan *plan, const struct gpu_l
 /* Either with sums in a tree: a type of its own, as its kernels are others. */
 template <class roles> struct reduce_in_tree : roles {
     static constexpr bool tree = true;
+};
+
+/* Of fp16. */
+template <class roles> struct reduce_of_fp16 : roles {
+    static constexpr int element = MK_FP16;
 };
 
 /* And of FP8. */

@@ -12,6 +12,10 @@ int gemm_rs_prepare(const struct mk_plan *plan, char *error, size_t error_size)
         return gemm_rs_fp8_mma_prepare(plan, error, error_size);
     if (plan->problem.fp8)
         return gemm_rs_fp8_prepare(plan, error, error_size);
+    if (plan->problem.fp16 && plan->problem.engine == MK_ENGINE_MMA)
+        return gemm_rs_fp16_mma_prepare(plan, error, error_size);
+    if (plan->problem.fp16)
+        return gemm_rs_fp16_prepare(plan, error, error_size);
     if (plan->problem.deterministic == MK_EVERYWHERE)
         return gemm_rs_tree_prepare(plan, error, error_size);
     if (plan->problem.engine == MK_ENGINE_MMA)
@@ -26,6 +30,10 @@ int gemm_rs_launch(const struct mk_plan *plan, const struct gpu_launch *launch, 
         return gemm_rs_fp8_mma_launch(plan, launch, stream);
     if (plan->problem.fp8)
         return gemm_rs_fp8_launch(plan, launch, stream);
+    if (plan->problem.fp16 && plan->problem.engine == MK_ENGINE_MMA)
+        return gemm_rs_fp16_mma_launch(plan, launch, stream);
+    if (plan->problem.fp16)
+        return gemm_rs_fp16_launch(plan, launch, stream);
     if (plan->problem.deterministic == MK_EVERYWHERE)
         return gemm_rs_tree_launch(plan, launch, stream);
     if (plan->problem.engine == MK_ENGINE_MMA)

@@ -94,8 +94,8 @@ REDUCE_MEMBER bool joint_store_own(const typename op::plan *plan, const struct g
 #pragma unroll
             for (int j = 0; j < count / 4; j++)
                 if (column + j * 8 < w->tile.cols)
-                    *(uint32_t *)(to + j * 16) =
-                        ptx_pack_bf16(sum[m][j * 4 + eight * 2], sum[m][j * 4 + eight * 2 + 1]);
+                    *(uint32_t *)(to + j * 16) = half_pack<op::element>(
+                        sum[m][j * 4 + eight * 2], sum[m][j * 4 + eight * 2 + 1]);
         }
     return true;
 }

@@ -69,6 +69,7 @@ static int moe_describe(struct gemm_operands *op, const struct moe_dispatch_gemm
     op->stages_of_k = op->stages_of_slice = (uint32_t)mk_ceil_div(k, shape::stage_k);
     op->a_rows = (uint32_t)rows;
     op->a_rest = shape::tile_m;
+    op->b_kn = shape::b_kn;
     gpu_limit_waits(op, l);
     return err;
 }
@@ -82,7 +83,7 @@ static int moe_dispatch_prepare(const struct mk_plan *plan, char *error, size_t 
     const struct moe_dispatch_gemm_plan *p = moe_dispatch_gemm_plan_of(plan);
     int err = kernels::dispatch(p, plan->problem.b_transposed, [=](auto shape) {
         typedef decltype(shape) built;
-        return gpu_admit(kernels::template kernel<built>(),
+        return gpu_admit(kernels::template kernel<typename built::any_layout>(),
                          mk_total_blocks(&plan->problem.tuning.split), 1, GEMM_THREADS,
                          moe_dispatch_shared_bytes<built>(), error, error_size);
     });
@@ -99,9 +100,10 @@ static int moe_dispatch_launch(const struct mk_plan *plan, const struct gpu_laun
         struct gemm_operands operands;
         int err = moe_describe<built>(&operands, p, launch);
         return err ? err
-                   : gemm_launch_kernel(
-                         kernels::template kernel<built>(), mk_total_blocks(&launch->split), 1,
-                         moe_dispatch_shared_bytes<built>(), stream, *p, *launch, operands);
+                   : gemm_launch_kernel(kernels::template kernel<typename built::any_layout>(),
+                                        mk_total_blocks(&launch->split), 1,
+                                        moe_dispatch_shared_bytes<built>(), stream, *p, *launch,
+                                        operands);
     });
 }
 

@@ -3,11 +3,13 @@
 
 int moe_dispatch_gemm_mma_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
-    return moe_dispatch_gemm_mma_prepare_by<false>(plan, error, error_size);
+    return mma_ticket_prepare<moe_dispatch_gemm_on_mma<false>>(moe_dispatch_gemm_plan_of(plan),
+                                                               &plan->problem, error, error_size);
 }
 
 int moe_dispatch_gemm_mma_launch(const struct mk_plan *plan, const struct gpu_launch *launch,
                                  cudaStream_t stream)
 {
-    return moe_dispatch_gemm_mma_launch_by<false>(plan, launch, stream);
+    return mma_ticket_launch<moe_dispatch_gemm_on_mma<false>>(moe_dispatch_gemm_plan_of(plan),
+                                                              &plan->problem, launch, stream);
 }

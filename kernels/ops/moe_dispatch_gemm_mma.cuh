@@ -69,60 +69,35 @@ __global__ void __launch_bounds__(mma_threads<shape, moe_dispatch_gemm_mma_sourc
         cta_leave(&launch);
 }
 
-template <class shape, bool scaled>
-static int moe_describe(struct mma_operands *op, struct mma_matrix *a,
-                        const struct moe_dispatch_gemm_plan *p, const struct gpu_launch *l)
-{
-    const uint32_t rows = p->dispatch.row_tiles * p->dispatch.tile_m, n = p->inner,
-                   k = scaled ? p->hidden / 2 : p->hidden; /* e4m3 in pairs */
-    char *const x = (char *)l->arguments[MK_SPACE_ARG0],
-                *const b = (char *)l->arguments[MK_SPACE_ARG1],
-                *const c = (char *)l->arguments[MK_SPACE_ARG3];
-    const uint64_t along = k * 2ull, across = n * 2ull;
-    *a = {x, 0, 0, rows, k};
-    op->b = shape::b_kn ? mma_matrix{b, across, k * across, k, n}
-                        : mma_matrix{b, along, n * along, n, k};
-    op->c = {c, across, 0, rows, n};
-    op->stages_of_k = op->stages_of_slice = (uint32_t)mk_ceil_div(k, shape::tile_k);
-    gpu_limit_waits(op, l);
-    return ((uintptr_t)x | (uintptr_t)b | (uintptr_t)c) % 16 ? -EINVAL : 0;
-}
+/* For mma_ticket_prepare and mma_ticket_launch. */
+template <bool scaled_> struct moe_dispatch_gemm_on_mma {
+    typedef struct moe_dispatch_gemm_plan plan;
+    typedef struct moe_dispatch_gemm_mma_source<scaled_> source;
+    typedef struct mma_matrix matrices; /* A's rows */
+    static constexpr bool scaled = scaled_, whole_rows = false;
 
-/* What <op>_prepare and <op>_launch (kernels/op.h) are. */
-template <bool scaled>
-static int moe_dispatch_gemm_mma_prepare_by(const struct mk_plan *plan, char *error,
-                                            size_t error_size)
-{
-    const struct moe_dispatch_gemm_plan *p = moe_dispatch_gemm_plan_of(plan);
-    int err = mma_any_dispatch<false, scaled>(
-        p->dispatch.tile_m, p->tile_n, plan->problem.b_transposed, [=](auto shape) {
-            typedef decltype(shape) built;
-            return gpu_admit(moe_dispatch_gemm_mma_kernel<built, scaled>,
-                             mk_total_blocks(&plan->problem.tuning.split), 1,
-                             mma_threads<built, moe_dispatch_gemm_mma_source<scaled>>,
-                             built::shared_bytes, error, error_size);
-        });
-    return gpu_prepared(err, p->dispatch.tile_m, p->tile_n, 0, error, error_size);
-}
+    template <class shape> static auto kernel()
+    {
+        return moe_dispatch_gemm_mma_kernel<shape, scaled>;
+    }
 
-template <bool scaled>
-static int moe_dispatch_gemm_mma_launch_by(const struct mk_plan *plan,
-                                           const struct gpu_launch *launch, cudaStream_t stream)
-{
-    const struct moe_dispatch_gemm_plan *p = moe_dispatch_gemm_plan_of(plan);
-    return mma_any_dispatch<false, scaled>(
-        p->dispatch.tile_m, p->tile_n, plan->problem.b_transposed, [=](auto shape) {
-            typedef decltype(shape) built;
-            struct mma_operands operands;
-            struct mma_matrix rows_of_a;
-            int err = moe_describe<built, scaled>(&operands, &rows_of_a, p, launch);
-            return err ? err
-                       : gpu_launch_blocks(moe_dispatch_gemm_mma_kernel<built, scaled>,
-                                           mk_total_blocks(&launch->split),
-                                           mma_threads<built, moe_dispatch_gemm_mma_source<scaled>>,
-                                           built::shared_bytes, stream, *p, *launch, operands,
-                                           rows_of_a);
-        });
-}
+    template <class shape>
+    static int describe(struct mma_matrix *a, struct mma_operands *op, const plan *p,
+                        const struct gpu_launch *l)
+    {
+        const uint32_t rows = p->dispatch.row_tiles * p->dispatch.tile_m, n = p->inner,
+                       k = scaled ? p->hidden / 2 : p->hidden; /* e4m3 in pairs */
+        char *const x = (char *)l->arguments[MK_SPACE_ARG0],
+                    *const b = (char *)l->arguments[MK_SPACE_ARG1],
+                    *const c = (char *)l->arguments[MK_SPACE_ARG3];
+        const uint64_t along = k * 2ull, across = n * 2ull;
+        *a = {x, 0, 0, rows, k};
+        op->b = shape::b_kn ? mma_matrix{b, across, k * across, k, n}
+                            : mma_matrix{b, along, n * along, n, k};
+        op->c = {c, across, 0, rows, n};
+        op->stages_of_k = op->stages_of_slice = (uint32_t)mk_ceil_div(k, shape::tile_k);
+        return ((uintptr_t)x | (uintptr_t)b | (uintptr_t)c) % 16 ? -EINVAL : 0;
+    }
+};
 
 #endif

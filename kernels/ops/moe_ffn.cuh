@@ -274,6 +274,7 @@ static int moe_ffn_describe(struct gemm_operands *op, struct moe_ffn_maps *maps,
         err = tensormap_bf16(&maps->c, l->heap + p->made, made, h, rows * h, c_box);
     op->stages_of_k = (uint32_t)mk_ceil_div(h, shape::tile_k);
     op->stages_of_slice = UINT32_MAX;
+    op->b_kn = shape::b_kn;
     gpu_limit_waits(op, l);
     return err;
 }
@@ -287,7 +288,7 @@ static int moe_ffn_prepare_by(const struct mk_plan *plan, char *error, size_t er
     const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
     int err = kernels::dispatch(p, plan->problem.b_transposed, [=](auto shape) {
         typedef decltype(shape) built;
-        return gpu_admit(kernels::template kernel<built>(),
+        return gpu_admit(kernels::template kernel<typename built::any_layout>(),
                          mk_total_blocks(&plan->problem.tuning.split), 1, GEMM_THREADS,
                          built::shared_bytes, error, error_size);
     });
@@ -305,7 +306,7 @@ static int moe_ffn_launch_by(const struct mk_plan *plan, const struct gpu_launch
         struct moe_ffn_maps maps;
         int err = moe_ffn_describe<built>(&operands, &maps, p, launch);
         return err ? err
-                   : gemm_launch_kernel(kernels::template kernel<built>(),
+                   : gemm_launch_kernel(kernels::template kernel<typename built::any_layout>(),
                                         mk_total_blocks(&launch->split), 1, built::shared_bytes,
                                         stream, *p, *launch, operands, maps);
     });

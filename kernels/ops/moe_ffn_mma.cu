@@ -3,11 +3,13 @@
 
 int moe_ffn_mma_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
-    return moe_ffn_mma_prepare_by<false>(plan, error, error_size);
+    return mma_ticket_prepare<moe_ffn_on_mma<false>>(moe_ffn_plan_of(plan), &plan->problem, error,
+                                                     error_size);
 }
 
 int moe_ffn_mma_launch(const struct mk_plan *plan, const struct gpu_launch *launch,
                        cudaStream_t stream)
 {
-    return moe_ffn_mma_launch_by<false>(plan, launch, stream);
+    return mma_ticket_launch<moe_ffn_on_mma<false>>(moe_ffn_plan_of(plan), &plan->problem, launch,
+                                                    stream);
 }

@@ -281,60 +281,35 @@ static struct mma_matrix moe_ffn_experts(const char *b, uint32_t n, uint32_t k)
                        : mma_matrix{(char *)b, along, n * along, n, k};
 }
 
-template <class shape, bool scaled>
-static int moe_ffn_describe(struct mma_operands *op, struct moe_ffn_matrices *m,
-                            const struct moe_ffn_plan *p, const struct gpu_launch *l)
-{
-    const uint32_t rows = p->dispatch.row_tiles * p->dispatch.tile_m, h = p->hidden,
-                   inner = p->inner, deep = scaled ? h / 2 : h, thin = scaled ? inner / 2 : inner;
-    op->b = moe_ffn_experts<shape>(l->arguments[MK_SPACE_ARG1], 2 * inner, deep);
-    op->c = {l->heap + p->acted, p->act_bytes, 0, rows, thin};
-    m->x = {(char *)l->arguments[MK_SPACE_ARG0], 0, 0, rows, deep};
-    m->b2 = moe_ffn_experts<shape>(l->arguments[MK_SPACE_ARG4], h, thin);
-    m->made = {l->heap + p->made, p->result_bytes, 0, rows, h};
-    m->stages_of_down = (uint32_t)mk_ceil_div(thin, shape::tile_k);
-    op->stages_of_k = op->stages_of_slice = (uint32_t)mk_ceil_div(deep, shape::tile_k);
-    gpu_limit_waits(op, l);
-    return ((uintptr_t)m->x.base | (uintptr_t)op->b.base | (uintptr_t)m->b2.base) % 16 ? -EINVAL
-                                                                                       : 0;
-}
+/* For mma_ticket_prepare and mma_ticket_launch. */
+template <bool scaled_> struct moe_ffn_on_mma {
+    typedef struct moe_ffn_plan plan;
+    typedef struct moe_ffn_mma_source<scaled_> source;
+    typedef struct moe_ffn_matrices matrices;
+    static constexpr bool scaled = scaled_, whole_rows = true;
 
-/* What <op>_prepare and <op>_launch (kernels/op.h) are. */
-template <bool scaled>
-static int moe_ffn_mma_prepare_by(const struct mk_plan *plan, char *error, size_t error_size)
-{
-    const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
-    typedef moe_ffn_mma_source<scaled> source;
-    int err = mma_any_dispatch<true, scaled>(
-        p->dispatch.tile_m, p->tile_n / source::passes, plan->problem.b_transposed,
-        [=](auto shape) {
-            typedef decltype(shape) built;
-            return gpu_admit(moe_ffn_mma_kernel<built, scaled>,
-                             mk_total_blocks(&plan->problem.tuning.split), 1,
-                             mma_threads<built, source>, built::shared_bytes, error, error_size);
-        });
-    return gpu_prepared(err, p->dispatch.tile_m, p->tile_n, 0, error, error_size);
-}
+    template <class shape> static auto kernel()
+    {
+        return moe_ffn_mma_kernel<shape, scaled>;
+    }
 
-template <bool scaled>
-static int moe_ffn_mma_launch_by(const struct mk_plan *plan, const struct gpu_launch *launch,
-                                 cudaStream_t stream)
-{
-    const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
-    typedef moe_ffn_mma_source<scaled> source;
-    return mma_any_dispatch<true, scaled>(
-        p->dispatch.tile_m, p->tile_n / source::passes, plan->problem.b_transposed,
-        [=](auto shape) {
-            typedef decltype(shape) built;
-            struct mma_operands operands;
-            struct moe_ffn_matrices matrices;
-            int err = moe_ffn_describe<built, scaled>(&operands, &matrices, p, launch);
-            return err ? err
-                       : gpu_launch_blocks(moe_ffn_mma_kernel<built, scaled>,
-                                           mk_total_blocks(&launch->split),
-                                           mma_threads<built, source>, built::shared_bytes, stream,
-                                           *p, *launch, operands, matrices);
-        });
-}
+    template <class shape>
+    static int describe(struct moe_ffn_matrices *m, struct mma_operands *op, const plan *p,
+                        const struct gpu_launch *l)
+    {
+        const uint32_t rows = p->dispatch.row_tiles * p->dispatch.tile_m, h = p->hidden,
+                       inner = p->inner, deep = scaled ? h / 2 : h,
+                       thin = scaled ? inner / 2 : inner;
+        op->b = moe_ffn_experts<shape>(l->arguments[MK_SPACE_ARG1], 2 * inner, deep);
+        op->c = {l->heap + p->acted, p->act_bytes, 0, rows, thin};
+        m->x = {(char *)l->arguments[MK_SPACE_ARG0], 0, 0, rows, deep};
+        m->b2 = moe_ffn_experts<shape>(l->arguments[MK_SPACE_ARG4], h, thin);
+        m->made = {l->heap + p->made, p->result_bytes, 0, rows, h};
+        m->stages_of_down = (uint32_t)mk_ceil_div(thin, shape::tile_k);
+        op->stages_of_k = op->stages_of_slice = (uint32_t)mk_ceil_div(deep, shape::tile_k);
+        return ((uintptr_t)m->x.base | (uintptr_t)op->b.base | (uintptr_t)m->b2.base) % 16 ? -EINVAL
+                                                                                           : 0;
+    }
+};
 
 #endif

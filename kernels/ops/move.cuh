@@ -24,17 +24,20 @@
 #include <errno.h>
 #include <stdio.h>
 
-/* Threads of a block, and how many of them run its role. */
+/* Threads of a block, how many of them run its role, and its bytes of shared memory. */
 struct move_by_tma {
-    static constexpr uint32_t threads = 32, lanes = 1, shared_bytes = GPU_COPY_SHARED_BYTES;
+    static constexpr uint32_t threads = 32, lanes = 1;
+    uint32_t shared_bytes = GPU_COPY_SHARED_BYTES;
 };
 struct move_by_lanes {
-    static constexpr uint32_t threads = 256, lanes = threads, shared_bytes = 0;
+    static constexpr uint32_t threads = 256, lanes = threads;
+    uint32_t shared_bytes = 0;
 };
 
-/* A block that makes tables, in so many bytes of shared memory. */
-template <uint32_t bytes> struct move_by_tables {
-    static constexpr uint32_t threads = 32 * MK_ROUTE_WARPS, lanes = threads, shared_bytes = bytes;
+/* A block that makes tables, in that memory. */
+struct move_by_tables {
+    static constexpr uint32_t threads = 32 * MK_ROUTE_WARPS, lanes = threads;
+    uint32_t shared_bytes;
 };
 
 /* `op` has the type of the plan, what it does beside moving and, on the GPU, void run(const plan *,
@@ -68,17 +71,18 @@ __global__ void __launch_bounds__(by::threads, 1)
         cta_leave(&launch);
 }
 
-/* Calls `call` with how the plan's engine moves. */
+/* Calls `call` with how the plan's engine moves: with the one way of an operator that makes tables
+ * or adds, so that no kernel is compiled for another. */
 template <class op, class function>
 static int move_dispatch(const struct mk_plan *plan, function call)
 {
+    const bool mma = plan->problem.engine == MK_ENGINE_MMA;
     if constexpr (op::routes)
-        return plan->problem.engine == MK_ENGINE_MMA ? call(move_by_tables<MK_MMA_ROUTE_SHARED>())
-                                                     : call(move_by_tables<MK_ROUTE_SHARED>());
-    if constexpr (!op::adds)
-        if (plan->problem.engine != MK_ENGINE_MMA)
-            return call(move_by_tma());
-    return call(move_by_lanes());
+        return call(move_by_tables{mma ? MK_MMA_ROUTE_SHARED : MK_ROUTE_SHARED});
+    else if constexpr (op::adds)
+        return call(move_by_lanes());
+    else
+        return mma ? call(move_by_lanes()) : call(move_by_tma());
 }
 
 template <class op>
@@ -87,7 +91,7 @@ static int move_prepare(const struct mk_plan *plan, char *error, size_t error_si
     int err = move_dispatch<op>(plan, [=](auto way) {
         typedef decltype(way) by;
         return gpu_admit(move_kernel<op, by>, mk_total_blocks(&plan->problem.tuning.split), 1,
-                         by::threads, by::shared_bytes, error, error_size);
+                         by::threads, way.shared_bytes, error, error_size);
     });
     if (err == -EIO)
         snprintf(error, error_size, "the GPU refuses the kernel: %s",
@@ -106,7 +110,7 @@ static int move_launch(const struct mk_plan *plan, const typename op::plan *own,
     return move_dispatch<op>(plan, [=](auto way) {
         typedef decltype(way) by;
         return gpu_launch_blocks(move_kernel<op, by>, mk_total_blocks(&launch->split), by::threads,
-                                 by::shared_bytes, stream, *own, *launch);
+                                 way.shared_bytes, stream, *own, *launch);
     });
 }
 

@@ -1,6 +1,7 @@
 /* ReduceScatter on a GPU: nothing is multiplied; all threads of a block move, or add. */
 #include "kernels/ops/move.cuh"
 
+#define SUMS_FP16 1
 #include "kernels/cta_combine.cuh"
 
 #include "core/roles/reduce_scatter.h"

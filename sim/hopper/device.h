@@ -87,8 +87,8 @@ uint32_t hopper_activemask(void);
 uint32_t hopper_elect(void);
 void hopper_stmatrix(uint32_t address, const uint32_t *registers, uint32_t count, int transposed);
 void hopper_ldmatrix(uint32_t address, uint32_t *registers, uint32_t count, int transposed);
-/* mma.sync m16n8k16: d[4] += a[4] b[2] of all lanes, bf16 and fp32 */
-void hopper_mma(float *d, const uint32_t *a, const uint32_t *b);
+/* mma.sync m16n8k16: d[4] += a[4] b[2] of all lanes, bf16 (or f16) and fp32 */
+void hopper_mma(float *d, const uint32_t *a, const uint32_t *b, int f16);
 /* The same m16n8k32, of e4m3 */
 void hopper_mma_e4m3(float *d, const uint32_t *a, const uint32_t *b);
 
@@ -155,14 +155,15 @@ void hopper_copy_wait(uint32_t pending);
 /* an arrival (.noinc) that comes by itself, some time after all copies of this thread so far */
 void hopper_copy_arrive(uint32_t bar);
 
-/* wgmma: D (64 x n, fp32) += A (64 x 16, bf16) B (16 x n, bf16). `a` is NULL where A lies in shared
+/* wgmma: D (64 x n, fp32) += A (64 x 16) B (16 x n), bf16, or what is said below. `a` is NULL where A lies in shared
  * memory. */
 struct hopper_product {
     float *d;
     const uint32_t *a; /* four registers of this lane */
     uint64_t a_descriptor, b_descriptor;
     uint32_t n, accumulate, a_mn_major, b_mn_major;
-    uint32_t e4m3; /* 64 x 32 and 32 x n of that, K-major; else bf16 */
+    uint32_t e4m3; /* 64 x 32 and 32 x n of that, K-major */
+    uint32_t f16;
 };
 void hopper_wgmma(const struct hopper_product *product);
 void hopper_wgmma_fence(void);

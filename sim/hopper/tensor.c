@@ -2,6 +2,7 @@
  * bulk stores. CUDA driver API, cuTensorMapEncodeTiled; PTX ISA, tensor swizzling modes;
  * cute/swizzle.hpp of CUTLASS has the same function. */
 #include "core/bf16.h"
+#include "core/fp16.h"
 #include "sim/hopper/machine.h"
 
 #include <errno.h>
@@ -129,36 +130,6 @@ uint32_t region_swizzle(const struct region *r, uint32_t address)
     return address ^ ((address >> 7 & mask) << 4);
 }
 
-/* Half precision by hand: not every compiler that mkernel is built with has a type for it. */
-static float from_f16(uint16_t h)
-{
-    uint32_t exponent = h >> 10 & 31, fraction = h & 0x3ff;
-    float v = exponent == 31  ? (fraction ? NAN : INFINITY)
-              : exponent == 0 ? ldexpf((float)fraction, -24)
-                              : ldexpf((float)(fraction | 0x400), (int)exponent - 25);
-    return h >> 15 ? -v : v;
-}
-
-/* To the nearest, of two as near to the even one. */
-static uint16_t to_f16(float v)
-{
-    uint16_t sign = signbit(v) ? 0x8000 : 0;
-    float a = fabsf(v);
-    if (isnan(v))
-        return sign | 0x7e00;
-    if (a >= 65520) /* halfway between the largest number and the next that there would be */
-        return sign | 0x7c00;
-    if (a == 0)
-        return sign;
-    int exponent;
-    frexpf(a, &exponent);
-    /* A unit in the last place is 2^-24 below 2^-14, else 2^-10 of the leading bit. */
-    int unit = exponent - 11 > -24 ? exponent - 11 : -24;
-    uint32_t units = (uint32_t)nearbyintf(ldexpf(a, -unit));
-    /* A number of units carries into the exponent's bits by itself. */
-    return (uint16_t)(sign | (((uint32_t)(unit + 24) << 10) + units));
-}
-
 static float choose(float a, float b, enum hopper_reduction what)
 {
     return what == HOPPER_ADD ? a + b : (what == HOPPER_MIN) == (b < a) ? b : a;
@@ -175,7 +146,8 @@ static uint64_t reduced(uint64_t a, uint64_t b, enum hopper_reduction what,
         return mk_bf16_from_float(
             choose(mk_bf16_to_float((uint16_t)a), mk_bf16_to_float((uint16_t)b), what));
     case HOPPER_F16:
-        return to_f16(choose(from_f16((uint16_t)a), from_f16((uint16_t)b), what));
+        return mk_fp16_from_float(
+            choose(mk_fp16_to_float((uint16_t)a), mk_fp16_to_float((uint16_t)b), what));
     case HOPPER_F32:
         memcpy(&f, &x, 4);
         memcpy(&g, &y, 4);

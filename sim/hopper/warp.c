@@ -1,7 +1,7 @@
 /* What the lanes of a warp do together: the last to come does it for all. */
 #include "sim/hopper/machine.h"
 
-#include "core/bf16.h"
+#include "core/half.h"
 
 #include <string.h>
 
@@ -45,14 +45,17 @@ static void matrices(struct hopper_warp *w, int store)
         }
 }
 
+/* What a mma.sync multiplies, its argument. */
+enum { MULTIPLY_BF16, MULTIPLY_E4M3, MULTIPLY_F16 };
+
 struct mma_registers {
     float *d;
     const uint32_t *a, *b;
 };
 
-static float element_of(const uint32_t *registers, uint32_t number)
+static float element_of(uint32_t element, const uint32_t *registers, uint32_t number)
 {
-    return mk_bf16_to_float((uint16_t)(registers[number / 2] >> number % 2 * 16));
+    return mk_half_to_float(element, (uint16_t)(registers[number / 2] >> number % 2 * 16));
 }
 
 /* D += A B, in order of K, in fp32. Lane 4 g + q has of D rows g and g + 8, columns 2 q and 2 q +
@@ -60,14 +63,15 @@ static float element_of(const uint32_t *registers, uint32_t number)
 static void multiply(struct hopper_warp *w)
 {
     struct hopper_thread *lane = &w->block->thread[w->number * 32];
+    const uint32_t element = lane->argument == MULTIPLY_F16 ? MK_FP16 : MK_BF16;
     float a[16][16], b[16][8];
     for (uint32_t l = 0; l < 32; l++) {
         const struct mma_registers *r = lane[l].data;
         uint32_t g = l / 4, k = l % 4 * 2;
         for (uint32_t i = 0; i < 8; i++)
-            a[g + i / 2 % 2 * 8][k + i / 4 * 8 + i % 2] = element_of(r->a, i);
+            a[g + i / 2 % 2 * 8][k + i / 4 * 8 + i % 2] = element_of(element, r->a, i);
         for (uint32_t i = 0; i < 4; i++)
-            b[k + i / 2 * 8 + i % 2][g] = element_of(r->b, i);
+            b[k + i / 2 * 8 + i % 2][g] = element_of(element, r->b, i);
     }
     for (uint32_t l = 0; l < 32; l++) {
         const struct mma_registers *r = lane[l].data;
@@ -152,7 +156,7 @@ static void perform(struct hopper_warp *w, enum hopper_collective what, uint32_t
     if (what == HOPPER_STMATRIX || what == HOPPER_LDMATRIX)
         matrices(w, what == HOPPER_STMATRIX);
     if (what == HOPPER_MMA)
-        (lane[first].argument ? multiply_e4m3 : multiply)(w);
+        (lane[first].argument == MULTIPLY_E4M3 ? multiply_e4m3 : multiply)(w);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t number = lanes[i]->lane, from;
         uint64_t matches = 0;
@@ -288,18 +292,18 @@ void hopper_ldmatrix(uint32_t address, uint32_t *registers, uint32_t count, int 
     meet(HOPPER_LDMATRIX, UINT32_MAX, address, count | (transposed ? 8 : 0), registers);
 }
 
-void hopper_mma(float *d, const uint32_t *a, const uint32_t *b)
+void hopper_mma(float *d, const uint32_t *a, const uint32_t *b, int f16)
 {
     struct mma_registers r = {d, a, b};
     whole_warp(hopper_thread()->warp, "mma.sync");
-    meet(HOPPER_MMA, UINT32_MAX, 0, 0, &r);
+    meet(HOPPER_MMA, UINT32_MAX, 0, f16 ? MULTIPLY_F16 : MULTIPLY_BF16, &r);
 }
 
 void hopper_mma_e4m3(float *d, const uint32_t *a, const uint32_t *b)
 {
     struct mma_registers r = {d, a, b};
     whole_warp(hopper_thread()->warp, "mma.sync");
-    meet(HOPPER_MMA, UINT32_MAX, 0, 1, &r);
+    meet(HOPPER_MMA, UINT32_MAX, 0, MULTIPLY_E4M3, &r);
 }
 
 /* A warp's registers come out of the block's: what others have given back first. */

@@ -2,6 +2,7 @@
  * rows, is executed by itself, at any time up to the wait for it. Until then accumulators hold a
  * pattern that is no number. PTX ISA, asynchronous warpgroup level matrix instructions; layouts
  * after CUTLASS's mma_traits_sm90_gmma.hpp. */
+#include "core/half.h"
 #include "sim/hopper/machine.h"
 
 #include <stdlib.h>
@@ -108,7 +109,8 @@ static int same(const struct hopper_product *a, const struct hopper_product *b)
 {
     return a->a_descriptor == b->a_descriptor && a->b_descriptor == b->b_descriptor &&
            a->n == b->n && !a->accumulate == !b->accumulate && a->a_mn_major == b->a_mn_major &&
-           a->b_mn_major == b->b_mn_major && !a->a == !b->a && a->e4m3 == b->e4m3;
+           a->b_mn_major == b->b_mn_major && !a->a == !b->a && a->e4m3 == b->e4m3 &&
+           a->f16 == b->f16;
 }
 
 static void make_queue(struct hopper_warp *w)
@@ -272,15 +274,8 @@ struct fetch {
     float (*to)[256]; /* [k][mn], or */
     int by_row;       /* the units run along K */
     struct e4m3_matrix *bytes;
+    uint32_t element; /* of 16 bits: MK_BF16 or MK_FP16 */
 };
-
-static float widen(uint16_t bits)
-{
-    uint32_t wide = (uint32_t)bits << 16;
-    float v;
-    memcpy(&v, &wide, 4);
-    return v;
-}
 
 static void fetch_unit(void *context, uint32_t address, uint32_t mn, uint32_t k)
 {
@@ -293,25 +288,26 @@ static void fetch_unit(void *context, uint32_t address, uint32_t mn, uint32_t k)
         return;
     memcpy(unit, at, 16);
     for (uint32_t i = 0; i < 8; i++)
-        f->to[f->by_row ? k + i : k][f->by_row ? mn : mn + i] = widen(unit[i]);
+        f->to[f->by_row ? k + i : k][f->by_row ? mn : mn + i] =
+            mk_half_to_float(f->element, unit[i]);
 }
 
 static void fetch(struct hopper_warp *w, uint64_t descriptor, uint32_t mn_major, uint32_t first,
-                  uint32_t count, float (*to)[256], struct e4m3_matrix *bytes)
+                  uint32_t count, float (*to)[256], struct e4m3_matrix *bytes, uint32_t element)
 {
     struct operand o = operand_of(descriptor, mn_major, "");
-    struct fetch f = {w->block, to, !mn_major, bytes};
+    struct fetch f = {w->block, to, !mn_major, bytes, element};
     operand_units(&o, first, count, fetch_unit, &f);
 }
 
 /* Registers i of lane l: rows l / 4 and 8 on, k 2 (l % 4) and the next, and 8 on. */
-static void fetch_registers(const struct product *p, float (*to)[256])
+static void fetch_registers(const struct product *p, float (*to)[256], uint32_t element)
 {
     for (uint32_t lane = 0; lane < 32; lane++)
         for (uint32_t i = 0; i < 8; i++) {
             uint32_t pair = p->a[lane][i / 2], row = lane / 4 + 8 * (i >> 1 & 1),
                      k = 2 * (lane % 4) + (i & 1) + 8 * (i >> 2);
-            to[k][row] = widen((uint16_t)(i & 1 ? pair >> 16 : pair));
+            to[k][row] = mk_half_to_float(element, (uint16_t)(i & 1 ? pair >> 16 : pair));
         }
 }
 
@@ -348,15 +344,16 @@ void wgmma_execute(struct hopper_warp *w)
     struct product *p = &w->products[w->executed % PRODUCTS];
     struct hopper *h = w->block->machine;
     float(*a)[256] = h->a, (*b)[256] = h->b;
+    const uint32_t element = p->of.f16 ? MK_FP16 : MK_BF16;
     struct e4m3_matrix *bytes_a = p->of.e4m3 ? &h->e4m3_a : NULL,
                        *bytes_b = p->of.e4m3 ? &h->e4m3_b : NULL;
-    fetch(w, p->of.b_descriptor, p->of.b_mn_major, 0, p->of.n, b, bytes_b);
+    fetch(w, p->of.b_descriptor, p->of.b_mn_major, 0, p->of.n, b, bytes_b, element);
     if (p->of.a && bytes_a)
         fetch_bytes(p, bytes_a);
     else if (p->of.a)
-        fetch_registers(p, a);
+        fetch_registers(p, a, element);
     else
-        fetch(w, p->of.a_descriptor, p->of.a_mn_major, w->number % 4 * 16, 16, a, bytes_a);
+        fetch(w, p->of.a_descriptor, p->of.a_mn_major, w->number % 4 * 16, 16, a, bytes_a, element);
     struct accumulators *acc = p->accumulators;
     if (!p->of.accumulate)
         for (int row = 0; row < 16; row++)

@@ -1,7 +1,7 @@
 /* AllGather+GEMM on the host: core/roles/ag_gemm.h compiled by gcc, behind struct sim_op. */
-#include "core/bf16.h"
 #include "core/cta.h"
 #include "core/e4m3.h"
+#include "core/half.h"
 #include "core/quantize.h"
 #include "core/roles/ag_gemm.h"
 #include "sim/clock.h"
@@ -35,7 +35,7 @@ static void ag_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t
 {
     const struct ag_gemm_plan *p = ag_gemm_plan_of(plan);
     int transposed = plan->problem.b_transposed;
-    *out = (struct sim_operands){0}; /* C is stored in bf16, added to nothing */
+    *out = (struct sim_operands){.c_number = plan_element(&plan->problem)}; /* added to nothing */
     out->a_space = (enum mk_space)t->a;
     out->a = (t->a == MK_SPACE_HEAP ? ag_gemm_gathered(p, t->slab, 0, epoch) : 0) +
              t->row * p->row_bytes;
@@ -92,7 +92,7 @@ static void ag_gemm_fill(const struct mk_plan *plan, uint64_t seed, uint64_t lau
             if (q->fp8)
                 ((uint8_t *)arguments[i])[n] = mk_e4m3_from_float(values[n]);
             else
-                ((uint16_t *)arguments[i])[n] = mk_bf16_from_float(values[n]);
+                ((uint16_t *)arguments[i])[n] = mk_half_from_float(plan_element(q), values[n]);
         free(values);
         if (q->fp8)
             ag_gemm_draw(arguments[3 + i], bytes[3 + i] / 4, seed, launch, q->topo.rank, 3 + i);
@@ -122,7 +122,7 @@ static void ag_gemm_make_b(const struct mk_problem *q, void *const arguments[MK_
         dequantize_blocks(arguments[1], n, k, arguments[4],
                           mk_round_up(mk_ceil_div(k, MK_SCALE_BLOCK), 4), plain);
     for (uint64_t i = 0; i < k * n && !q->fp8; i++)
-        plain[i] = mk_bf16_to_float(((const uint16_t *)arguments[1])[i]);
+        plain[i] = mk_half_to_float(plan_element(q), ((const uint16_t *)arguments[1])[i]);
     for (uint64_t i = 0; i < k * n; i++)
         b[i] = plain[q->b_transposed ? i % n * k + i / n : i];
 }

@@ -2,11 +2,14 @@
 
 #include "core/bf16.h"
 #include "core/e4m3.h"
-#include "core/ops/op.h"
+#include "core/mkernel.h"
+#include "core/ops/moe.h"
+#include "core/ops/moe_map.h"
 #include "core/quantize.h"
 #include "sim/clock.h"
 #include "sim/route.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +59,7 @@ void exact_moe_fill_ids(const struct mk_plan *plan, uint64_t seed, uint64_t laun
         return;
     *(uint32_t *)arguments[op_arguments(q) - 1] = count;
     for (uint64_t i = count * q->moe.k; i < q->moe.tokens * q->moe.k; i++)
-        to[i] = (uint32_t)(i % q->moe.experts);
+        to[i] = (uint32_t)(i % plan_moe_named(q));
 }
 
 uint64_t exact_moe_made(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
@@ -79,7 +82,7 @@ void exact_moe_ids(const struct mk_plan *plan, uint64_t seed, uint64_t launch, u
                    uint32_t *ids)
 {
     const struct mk_moe *m = &plan->problem.moe;
-    uint32_t experts = (uint32_t)m->experts, k = (uint32_t)m->k;
+    uint32_t experts = (uint32_t)plan_moe_named(&plan->problem), k = (uint32_t)m->k;
     struct sim_random r = exact_moe_stream(seed, launch, rank, 2);
     int evenly = (seed & EXACT_MOE_EVENLY) != 0;
     enum routing how = exact_moe_routing(seed, launch);
@@ -96,6 +99,59 @@ void exact_moe_ids(const struct mk_plan *plan, uint64_t seed, uint64_t launch, u
                                                          : expert;
         }
     }
+}
+
+/* A rank's part of the map that a seed draws, [logical]: loads that differ, and of every fourth seed one
+ * expert without a copy. NULL: no memory. */
+static uint32_t *exact_moe_map(const struct mk_plan *plan, uint64_t seed, uint32_t rank)
+{
+    const struct mk_problem *q = &plan->problem;
+    const uint32_t world = mk_world(&q->topo), logical = (uint32_t)op_logical(q),
+                   slots = (uint32_t)q->moe.experts;
+    const struct mk_topo topo = {q->topo.nodes, q->topo.gpus, rank};
+    struct sim_random r = exact_moe_stream(seed, 0, 0, 3);
+    uint32_t *row = malloc(logical * sizeof *row);
+    int32_t *of = malloc((uint64_t)logical * world * sizeof *of);
+    double *loads = malloc(logical * sizeof *loads);
+    const struct moe_map map = {logical, world, of};
+    int made = row && of && loads;
+    for (uint32_t e = 0; e < logical && made; e++)
+        loads[e] = sim_random_below(&r, 8);
+    made = made && !mk_moe_balance(loads, logical, slots, world, world, of);
+    for (uint32_t copy = 0; copy < world && made && seed % 4 == 3; copy++)
+        of[seed / 4 % logical * world + copy] = -1;
+    if (made)
+        moe_map_row(&map, &topo, slots / world, row);
+    free(of);
+    free(loads);
+    if (made)
+        return row;
+    free(row);
+    return NULL;
+}
+
+void exact_moe_taken(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t rank,
+                     uint32_t *ids)
+{
+    const struct mk_moe *m = &plan->problem.moe;
+    const int mapped = op_logical(&plan->problem) != 0;
+    uint32_t *map = mapped ? exact_moe_map(plan, seed, rank) : NULL;
+    exact_moe_ids(plan, seed, launch, rank, ids);
+    if (mapped && !map)
+        memset(ids, 0xff, m->tokens * m->k * sizeof *ids);
+    else
+        route_find_experts(plan, map, ids);
+    free(map);
+}
+
+int exact_moe_start(const struct mk_plan *plan, uint64_t seed, uint8_t *heap)
+{
+    const uint64_t logical = op_logical(&plan->problem);
+    uint32_t *map = logical ? exact_moe_map(plan, seed, plan->problem.topo.rank) : NULL;
+    if (map)
+        memcpy(heap + plan_moe_map(plan), map, logical * sizeof *map);
+    free(map);
+    return logical && !map ? -ENOMEM : 0;
 }
 
 static void exact_moe_fill_ones(struct sim_random *r, uint16_t *to, uint64_t count, uint64_t stride)
@@ -270,8 +326,7 @@ int exact_moe_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
         exact_moe_fill_b(plan, seed, launch, made);
     for (uint32_t rank = 0; rank < world && !wrong; rank++) {
         exact_moe_fill_tokens(plan, seed, launch, rank, x + rank * m->tokens * m->hidden);
-        exact_moe_ids(plan, seed, launch, rank, ids + rank * m->tokens * m->k);
-        route_keep_plan(plan, ids + rank * m->tokens * m->k);
+        exact_moe_taken(plan, seed, launch, rank, ids + rank * m->tokens * m->k);
     }
     for (uint32_t i = 0; i < rank_experts && !wrong; i++) {
         uint32_t expert = t->rank * rank_experts + i;

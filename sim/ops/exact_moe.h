@@ -13,6 +13,14 @@
 void exact_moe_ids(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t rank,
                    uint32_t *ids);
 
+/* ... as the launch takes them: the experts of ranks that they stand for, where a plan drops or has a
+ * map, which the seed draws; UINT32_MAX: none, and for all where there is no memory. */
+void exact_moe_taken(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t rank,
+                     uint32_t *ids);
+
+/* Before the first launch: the map into this rank's heap. */
+int exact_moe_start(const struct mk_plan *plan, uint64_t seed, uint8_t *heap);
+
 /* How many tokens a rank has: none of those behind names an expert. */
 uint32_t exact_moe_count(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t rank);
 

@@ -391,8 +391,7 @@ static int exact_moe_ffn_make_reference(const struct mk_plan *plan, uint64_t see
         e.sums = e.down + m->inner * m->hidden;
         memset(y.of, 0, 2 * count * sizeof *y.of);
         for (uint32_t rank = 0; rank < world; rank++) {
-            exact_moe_ids(plan, seed, launch, rank, ids + rank * m->tokens * m->k);
-            route_keep_plan(plan, ids + rank * m->tokens * m->k);
+            exact_moe_taken(plan, seed, launch, rank, ids + rank * m->tokens * m->k);
         }
         for (uint32_t node = 0; node < t->nodes; node++) {
             memset(of_node.of, 0, 2 * count * sizeof *partial);

@@ -20,8 +20,7 @@ static uint32_t *exact_moe_rows_ids(const struct mk_plan *plan, uint64_t seed, u
     uint32_t world = mk_world(&plan->problem.topo);
     uint32_t *ids = malloc(world * m->tokens * m->k * sizeof *ids);
     for (uint32_t rank = 0; ids && rank < world; rank++) {
-        exact_moe_ids(plan, seed, launch, rank, ids + rank * m->tokens * m->k);
-        route_keep_plan(plan, ids + rank * m->tokens * m->k);
+        exact_moe_taken(plan, seed, launch, rank, ids + rank * m->tokens * m->k);
     }
     return ids;
 }
@@ -199,8 +198,7 @@ int exact_moe_rows_verify_back(const struct mk_plan *plan, uint64_t seed, uint64
     if (ids) {
         made = exact_moe_made(plan, seed, launch, y, text, size);
         wrong = made == UINT64_MAX;
-        exact_moe_ids(plan, seed, launch, (uint32_t)rank, ids);
-        route_keep_plan(plan, ids);
+        exact_moe_taken(plan, seed, launch, (uint32_t)rank, ids);
     }
     for (uint64_t i = 0; !wrong && i < made * m->hidden; i++) {
         uint64_t token = i / m->hidden, col = i % m->hidden;

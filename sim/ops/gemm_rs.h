@@ -37,7 +37,7 @@ static inline void sim_gemm_rs_operands(const struct mk_plan *plan, const struct
     out->c_local = t->c_local;
     out->c = ((uint64_t)t->row * p->n + t->col) * 2;
     out->c_pitch = p->n;
-    out->c_number = MK_BF16;
+    out->c_number = (enum mk_dtype)p->element;
     if (t->c == MK_SPACE_HEAP) {
         out->c = gemm_rs_tile_offset(p, t, epoch);
         out->c_pitch = t->cols;

@@ -1,6 +1,7 @@
 /* MoE combine on the host: core/roles/moe_combine.h compiled by gcc, behind struct sim_op. */
 #include "core/cta.h"
 #include "core/roles/moe_combine.h"
+#include "sim/ops/exact_moe.h"
 #include "sim/ops/exact_moe_rows.h"
 
 SIM_ROLES(moe_combine);
@@ -9,6 +10,7 @@ const struct sim_op sim_op_moe_combine = {
     .run = moe_combine_role,
     .leaves_puts = 1,
     .routes = 1,
+    .start = exact_moe_start,
     .fill = exact_moe_rows_fill_back,
     .verify = exact_moe_rows_verify_back,
 };

@@ -65,6 +65,7 @@ const struct sim_op sim_op_moe_dispatch_gemm = {
     .before = moe_dispatch_gemm_before,
     .operands = moe_dispatch_gemm_operands,
     .routes = 1,
+    .start = exact_moe_start,
     .fill = exact_moe_fill,
     .verify = exact_moe_verify,
 };

@@ -3,6 +3,7 @@
 #include "core/cta.h"
 #include "core/quantize.h"
 #include "core/roles/moe_ffn.h"
+#include "sim/ops/exact_moe.h"
 #include "sim/ops/exact_moe_ffn.h"
 #include "sim/op.h"
 
@@ -17,13 +18,20 @@ static uint32_t units(const struct mk_plan *plan)
 
 static int sums_here(const struct mk_plan *plan, struct mk_cta *cta, uint32_t unit)
 {
-    return moe_ffn_sums_here(moe_ffn_plan_of(plan), cta, unit);
+    const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
+    struct moe_ffn_job job;
+    return moe_ffn_job_here(p, unit, &job) && moe_ffn_add(p, cta, &job);
 }
 
 static int sums_away(const struct mk_plan *plan, struct mk_cta *cta)
 {
     const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
-    return moe_await_routed(&p->dispatch, cta) || moe_ffn_sums_away(p, cta);
+    struct moe_ffn_walk at = {0, 0, 0, 0};
+    struct moe_ffn_job job;
+    int ending = moe_await_routed(&p->dispatch, cta);
+    while (!ending && moe_ffn_job_away(p, cta, &at, &job))
+        ending = moe_ffn_add(p, cta, &job);
+    return ending;
 }
 
 static int moe_ffn_open_tiles(const struct mk_plan *plan, struct mk_cta *cta)
@@ -112,6 +120,7 @@ const struct sim_op sim_op_moe_ffn = {
     .second = MK_SPACE_ARG4,
     .factor = moe_ffn_factor,
     .routes = 1,
+    .start = exact_moe_start,
     .fill = exact_moe_ffn_fill,
     .verify = exact_moe_ffn_verify,
 };

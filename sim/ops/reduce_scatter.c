@@ -1,7 +1,7 @@
 /* ReduceScatter on the host: core/roles/reduce_scatter.h compiled by gcc, behind struct sim_op. */
 #include "core/cta.h"
 #include "core/cta_combine.h"
-#include "core/bf16.h"
+#include "core/half.h"
 #include "core/roles/reduce_scatter.h"
 #include "sim/fill.h"
 #include "sim/op.h"
@@ -11,14 +11,16 @@
 
 SIM_ROLES(reduce_scatter);
 
-/* A of a rank. Half of it are 2^20 or -2^20, to which fp32 adds no small number without a loss: so
- * each order of addition has bits of its own. */
+/* A of a rank. Half of it are 2^20 or -2^20, of fp16 2^12 or -2^12 beside numbers below 2^-13, to
+ * which fp32 adds no small number without a loss: so each order of addition has bits of its own. */
 static void reduce_scatter_make(const struct mk_problem *q, uint64_t seed, uint32_t rank,
                                 uint64_t launch, uint16_t *a)
 {
     sim_fill(a, q->m * q->k, seed, rank, launch, 0);
     for (uint64_t i = 0; i < q->m * q->k; i++)
-        a[i] = a[i] & 1 ? (a[i] & 0x8000) | 0x4980 : a[i];
+        a[i] = a[i] & 1  ? (a[i] & 0x8000) | (q->fp16 ? 0x6c00 : 0x4980)
+               : q->fp16 ? (a[i] & 0x81ff) | 0x0600
+                         : a[i];
 }
 
 static void reduce_scatter_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
@@ -42,7 +44,7 @@ static int reduce_scatter_refer(const struct mk_problem *q, uint64_t seed, uint6
         uint32_t local = mk_local_of(&q->topo, rank);
         reduce_scatter_make(q, seed, rank, launch, a);
         for (uint64_t i = 0; i < count; i++) {
-            node[i] = (local ? node[i] : 0) + mk_bf16_to_float(a[i]);
+            node[i] = (local ? node[i] : 0) + mk_half_to_float(plan_element(q), a[i]);
             if (local == q->topo.gpus - 1)
                 all[i] = (rank < q->topo.gpus ? 0 : all[i]) + node[i];
         }
@@ -66,11 +68,11 @@ static int reduce_scatter_verify(const struct mk_plan *plan, uint64_t seed, uint
     }
     const float *sum = (const float *)reference->memory + q->topo.rank * count;
     for (uint64_t i = 0; i < count; i++)
-        if (c[i] != mk_bf16_from_float(sum[i])) {
+        if (c[i] != mk_half_from_float(plan_element(q), sum[i])) {
             snprintf(text, size, "launch %llu, rank %u: C[%llu, %llu] is %g; the sum is %g",
                      (unsigned long long)launch, q->topo.rank, (unsigned long long)(i / q->k),
-                     (unsigned long long)(i % q->k), (double)mk_bf16_to_float(c[i]),
-                     (double)sum[i]);
+                     (unsigned long long)(i % q->k),
+                     (double)mk_half_to_float(plan_element(q), c[i]), (double)sum[i]);
             return 1;
         }
     return 0;

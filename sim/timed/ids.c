@@ -1,4 +1,6 @@
 /* Which experts tokens choose, where no ids are given. */
+#include "core/ops/moe.h"
+#include "core/ops/moe_map.h"
 #include "sim/ops/exact_moe.h"
 #include "sim/route.h"
 #include "sim/timed/state.h"
@@ -6,10 +8,12 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 int timed_ids_open(struct timed_world *w)
 {
     const struct mk_moe *m = &w->config.plan->problem.moe;
+    const uint64_t experts = plan_moe_named(&w->config.plan->problem);
     for (uint32_t i = 0; i < 2 && w->op->routes; i++) {
         w->ids[i] = calloc(w->world, m->tokens * m->k * sizeof *w->ids[i]);
         if (!w->ids[i])
@@ -17,11 +21,11 @@ int timed_ids_open(struct timed_world *w)
     }
     if (!w->op->routes || w->config.skew <= 0 || w->config.ids)
         return 0;
-    w->chosen = malloc(m->experts * sizeof *w->chosen);
+    w->chosen = malloc(experts * sizeof *w->chosen);
     if (!w->chosen)
         return -ENOMEM;
     double sum = 0;
-    for (uint64_t e = 0; e < m->experts; e++)
+    for (uint64_t e = 0; e < experts; e++)
         w->chosen[e] = sum += pow((double)e + 1, -w->config.skew);
     return 0;
 }
@@ -29,7 +33,7 @@ int timed_ids_open(struct timed_world *w)
 /* The first expert whose sum of shares is above `x`. */
 static uint32_t ids_draw(const struct timed_world *w, double x)
 {
-    uint32_t low = 0, high = (uint32_t)w->config.plan->problem.moe.experts - 1;
+    uint32_t low = 0, high = (uint32_t)plan_moe_named(&w->config.plan->problem) - 1;
     while (low < high) {
         uint32_t middle = (low + high) / 2;
         if (w->chosen[middle] > x)
@@ -59,7 +63,8 @@ static void ids_draw_rank(const struct timed_world *w, const struct mk_plan *pla
     if (isinf(w->config.skew))
         return;
     struct sim_random random = {sim_mix(w->config.seed) ^ sim_mix(launch << 20 ^ rank)};
-    double all = w->chosen[m->experts - 1];
+    const uint32_t experts = (uint32_t)plan_moe_named(&plan->problem);
+    double all = w->chosen[experts - 1];
     for (uint64_t token = 0; token < m->tokens; token++)
         for (uint32_t place = 0; place < m->k; place++) {
             uint32_t *own = ids + token * m->k;
@@ -67,11 +72,17 @@ static void ids_draw_rank(const struct timed_world *w, const struct mk_plan *pla
             uint32_t expert = ids_draw(w, x);
             for (uint32_t i = 0; i < place; i++)
                 if (own[i] == expert) { /* a token names an expert once: then the next */
-                    expert = (expert + 1) % (uint32_t)m->experts;
+                    expert = (expert + 1) % experts;
                     i = UINT32_MAX;
                 }
             own[place] = expert;
         }
+}
+
+static uint32_t *ids_map_of(const struct timed_world *w, uint32_t rank)
+{
+    const struct timed_rank *r = &w->ranks[rank];
+    return (uint32_t *)(void *)(r->heap + plan_moe_map(&r->plan));
 }
 
 /* Of what is drawn, what the plan keeps. */
@@ -79,7 +90,7 @@ static void ids_keep_rank(const struct timed_world *w, const struct mk_plan *pla
                           uint32_t rank, uint32_t *ids)
 {
     ids_draw_rank(w, plan, launch, rank, ids);
-    route_keep_plan(plan, ids);
+    route_keep_plan(plan, op_logical(&plan->problem) ? ids_map_of(w, rank) : NULL, ids);
 }
 
 void timed_ids_place(struct timed_world *w, const struct mk_plan *plan, uint64_t launch)
@@ -97,6 +108,38 @@ const uint32_t *timed_ids_of(const struct timed_world *w, uint64_t launch, uint3
 {
     const struct mk_moe *m = &w->config.plan->problem.moe;
     return w->ids[launch & 1] + rank * m->tokens * m->k;
+}
+
+/* What each logical expert has to do. */
+static void ids_loads(const struct timed_world *w, uint32_t logical, double *loads)
+{
+    const struct mk_moe *m = &w->config.plan->problem.moe;
+    if (!w->config.ids) {
+        moe_map_skew(w->config.skew, logical, loads);
+        return;
+    }
+    memset(loads, 0, logical * sizeof *loads);
+    for (uint64_t i = 0; i < w->world * m->tokens * m->k; i++)
+        if (w->config.ids[i] < logical)
+            loads[w->config.ids[i]]++;
+}
+
+int timed_map_open(struct timed_world *w)
+{
+    const struct mk_problem *q = &w->config.plan->problem;
+    const uint32_t logical = (uint32_t)op_logical(q);
+    struct moe_map map;
+    double *loads = logical ? malloc(logical * sizeof *loads) : NULL;
+    if (!loads)
+        return logical ? -ENOMEM : 0;
+    ids_loads(w, logical, loads);
+    int result = moe_map_place(&map, q, loads);
+    for (uint32_t rank = 0; rank < w->world && !result; rank++)
+        moe_map_row(&map, &w->ranks[rank].plan.problem.topo, (uint32_t)q->moe.experts / w->world,
+                    ids_map_of(w, rank));
+    free(loads);
+    free(result ? NULL : map.slots);
+    return result;
 }
 
 void timed_ids_close(struct timed_world *w)

@@ -281,6 +281,7 @@ int timed_send(struct timed_cta *c);
 /* ids.c: the experts of all ranks' tokens. timed_ids_place: before a rank begins launch `launch`. No
  * rank begins the launch after the next before all have ended this one. */
 int timed_ids_open(struct timed_world *w);
+int timed_map_open(struct timed_world *w); /* once ranks have heaps: copies of logical experts */
 void timed_ids_close(struct timed_world *w);
 void timed_ids_place(struct timed_world *w, const struct mk_plan *plan, uint64_t launch);
 const uint32_t *timed_ids_of(const struct timed_world *w, uint64_t launch, uint32_t rank);

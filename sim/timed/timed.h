@@ -44,7 +44,8 @@ struct timed_config {
     double jitter;                 /* share by which tiles and puts scatter; 0: none */
     const struct timed_slow *slow; /* [ranks]; NULL: none */
     double skew; /* of a MoE's experts: 0 tokens choose evenly; INFINITY: all the first, and no
-                  * other; s: expert e in proportion to 1 / (e + 1)^s */
+                  * other; s: expert e in proportion to 1 / (e + 1)^s. Of logical experts copies
+                  * are placed by it, or by `ids` */
     const uint32_t *ids;   /* a MoE's, [ranks][tokens][k]; NULL: drawn, with `skew` */
     uint32_t ring;         /* commands that a ring holds; 0: 1024 */
     uint32_t in_flight;    /* puts of a proxy; 0: the machine's */

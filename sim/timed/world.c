@@ -285,6 +285,8 @@ static int world_make(struct timed_world *w)
     for (uint32_t rank = 0; !result && rank < w->world; rank++)
         result = world_make_rank(w, rank);
     if (!result)
+        result = timed_map_open(w);
+    if (!result)
         result = timed_links_open(w);
     if (!result)
         result = timed_queue_open(&w->queue, timed_first_flight(w));

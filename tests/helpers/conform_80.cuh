@@ -164,9 +164,22 @@ static __global__ void conform_arrivals(const uint32_t *in, uint32_t *out)
     }
 }
 
+/* The numbers of shared memory, which fp16 has, too, as fp16: products of them are the same. */
+static __device__ void turn_to_f16(uint32_t shared, uint32_t bytes)
+{
+    for (uint32_t i = threadIdx.x; i < bytes / 4; i += THREADS) {
+        const uint32_t pair = ptx_load_shared(shared + i * 4);
+        ptx_store_shared(shared + i * 4, ptx_pack_f16(__uint_as_float(pair << 16),
+                                                      __uint_as_float(pair & 0xffff0000)));
+    }
+    ptx_fence_async_shared();
+    __syncthreads();
+}
+
 /* The products of wgmma's (tests/gpu_conform.cu) 64 columns by ldmatrix and mma.sync, from the same
  * operands in the same places (rows of 128 bytes, swizzled): each thread holds the same sums. */
-template <int b_mn_major> static __global__ void conform_mma(const uint32_t *in, uint32_t *out)
+template <int b_mn_major, bool f16 = false>
+static __global__ void conform_mma(const uint32_t *in, uint32_t *out)
 {
     PTX_SHARED_DYNAMIC(memory);
     const uint32_t shared = begin(memory, BARRIER), lane = threadIdx.x % 32,
@@ -174,6 +187,8 @@ template <int b_mn_major> static __global__ void conform_mma(const uint32_t *in,
     float d[32];
     uint32_t a[4], b[4];
     fill(shared, in, 65536);
+    if (f16)
+        turn_to_f16(shared, 65536);
     for (int i = 0; i < 32; i++)
         d[i] = (float)(int)(threadIdx.x + i) - 100;
 #pragma unroll
@@ -189,8 +204,13 @@ template <int b_mn_major> static __global__ void conform_mma(const uint32_t *in,
                 ptx_ldmatrix_x4(shared + 8192 + (n * 16 + column) * 128 +
                                     ((k * 2 + lane / 8 % 2) * 16 ^ mma_swizzle<128>(column)),
                                 b);
-            mma_bf16(d + n * 8, a, b);
-            mma_bf16(d + n * 8 + 4, a, b + 2);
+            if constexpr (f16) {
+                mma_f16(d + n * 8, a, b);
+                mma_f16(d + n * 8 + 4, a, b + 2);
+            } else {
+                mma_bf16(d + n * 8, a, b);
+                mma_bf16(d + n * 8 + 4, a, b + 2);
+            }
         }
     }
     for (int i = 0; i < 32; i++)
@@ -265,6 +285,24 @@ static __global__ void conform_pack(uint32_t *out)
     }
 }
 
+/* The same to fp16, and of all codes the number. */
+static __global__ void conform_pack_f16(uint32_t *out)
+{
+    for (uint32_t i = threadIdx.x; i < 16384; i += THREADS) {
+        const uint32_t low = i << 18 | (i % 3 == 0   ? 0x1000
+                                        : i % 3 == 1 ? 0xfff
+                                                     : i * 40503 % 65536);
+        uint32_t word = ptx_pack_f16(__uint_as_float(low), __uint_as_float(low ^ 0x80012345));
+        for (uint32_t code = i * 4; code < i * 4 + 4; code += 2) {
+            const uint32_t pair = code | (code + 1) << 16;
+            const float x = ptx_low_f16(pair), y = ptx_high_f16(pair);
+            word = word * 31 + (x == x ? __float_as_uint(x) : 1); /* of NaN not the bits */
+            word = word * 31 + (y == y ? __float_as_uint(y) : 1);
+        }
+        out[i] = word;
+    }
+}
+
 /* ---- cases ---- */
 
 template <class... P, class... A>
@@ -296,6 +334,9 @@ static int launch(void (*kernel)(P...), uint32_t cluster, A... arguments)
     X(arrivals, launch(conform_arrivals, 1, in, out))                                              \
     X(mma_64_nk, launch(conform_mma<0>, 1, in, out))                                               \
     X(mma_64_kn, launch(conform_mma<1>, 1, in, out))                                               \
+    X(mma_64_f16_nk, launch(conform_mma<0, true>, 1, in, out))                                     \
+    X(mma_64_f16_kn, launch(conform_mma<1, true>, 1, in, out))                                     \
+    X(pack_f16, launch(conform_pack_f16, 1, out))                                                  \
     X(ring, launch(conform_ring, 1, in, out))
 
 #define CONFORM_NAME(name, call) #name,

@@ -46,7 +46,7 @@ static int moe_fp8_verify_nan(const struct mk_plan *plan, uint64_t seed, uint64_
     int wrong = !ids;
     snprintf(text, size, "no memory");
     if (ids)
-        exact_moe_ids(plan, seed, launch, rank, ids);
+        exact_moe_taken(plan, seed, launch, rank, ids);
     for (uint64_t i = 0; i < m->tokens * m->hidden && !wrong; i++) {
         const uint64_t token = i / m->hidden;
         const float value = mk_bf16_to_float(y[i]);

@@ -6,8 +6,8 @@
 
 #include "tests/helpers/world.h"
 
-#include "core/bf16.h"
 #include "core/epilogue.h"
+#include "core/half.h"
 #include "core/ops/op.h"
 #include "sim/fill.h"
 
@@ -67,8 +67,10 @@ static struct sim_world_config ops_varied(enum mk_op op, size_t form, size_t sha
 {
     struct sim_world_config c = ops_config(op, ops_forms[form], ops_shapes[shape]);
     c.problem.m -= seed % mk_world(&c.problem.topo); /* where M need not divide, it does not */
-    if (op_has_bytes(op))                            /* bf16, e4m3, bytes in turn */
+    if (op_has_bytes(op))                            /* bf16, fp16, e4m3, bytes in turn */
         plan_set_dtype(&c.problem, (int)(seed % MK_PLAN_DTYPES));
+    else if (op_has_fp16(op))
+        c.problem.fp16 = (int)(seed >> 1 & 1);
     op_fit(&c.problem);
     if (c.problem.attention.sequence > seed % 5) /* ranks without rows, too */
         c.problem.attention.sequence -= seed % 5;
@@ -181,11 +183,11 @@ static void ops_sum_fill(void *context, const struct mk_plan *plan, uint64_t lau
     sim_fill(b, q->k * q->n, s->seed, q->topo.rank, launch, 1);
 }
 
-static double *ops_widen(const uint16_t *from, uint64_t count)
+static double *ops_widen(const struct mk_problem *q, const uint16_t *from, uint64_t count)
 {
     double *to = malloc(count * sizeof *to);
     for (uint64_t i = 0; i < count; i++)
-        to[i] = (double)mk_bf16_to_float(from[i]);
+        to[i] = (double)mk_half_to_float(plan_element(q), from[i]);
     return to;
 }
 
@@ -203,14 +205,14 @@ static int ops_sum_check(void *context, const struct mk_plan *plan, uint64_t lau
     for (uint32_t rank = 0; rank < mk_world(&q->topo); rank++) {
         sim_fill(a16, m * k, s->seed, rank, launch, 0);
         sim_fill(b16, k * n, s->seed, rank, launch, 1);
-        double *a = ops_widen(a16 + first * k, rows * k), *b = ops_widen(b16, k * n);
+        double *a = ops_widen(q, a16 + first * k, rows * k), *b = ops_widen(q, b16, k * n);
         cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)n, (int)k, 1.0, a,
                     (int)k, b, (int)n, 1.0, reference, (int)n);
         free(a);
         free(b);
     }
     for (uint64_t i = 0; i < rows * n; i++) {
-        double off = (double)mk_bf16_to_float(c[i]) - reference[i];
+        double off = (double)mk_half_to_float(plan_element(q), c[i]) - reference[i];
         s->difference2 += off * off; /* NaN stays */
         s->reference2 += reference[i] * reference[i];
         hash = sim_mix(hash ^ c[i]);
@@ -252,18 +254,20 @@ __attribute__((unused)) static void ops_sum_errors(enum mk_op op, int whole)
 {
     static const uint64_t shape[3] = {65, 136, 264};
     for (size_t form = 0; form < OPS_FORMS; form++)
-        for (int i = 0; i < (ops_forms[form][0] == 1 ? 4 : 2); i++) {
+        for (int i = 0; i < (ops_forms[form][0] == 1 ? 8 : 4); i++) {
             struct sim_world_config c = ops_config(op, ops_forms[form], shape);
-            int deterministic = i % 2;
+            int deterministic = i % 2, fp16 = i / 2 % 2;
             c.problem.deterministic = deterministic;
-            c.problem.tuning.shots = 2 - (uint32_t)i / 2;
+            c.problem.fp16 = fp16;
+            c.problem.tuning.shots = 2 - (uint32_t)i / 4;
             c.launches = 2;
             c.seed = form;
             double error = ops_sum_error(c, whole, NULL);
-            print_message("%s %u x %u %s, shots %u: relative error %.2e\n", plan_op_name(op),
-                          ops_forms[form][0], ops_forms[form][1],
+            print_message("%s %u x %u %s %s, shots %u: relative error %.2e\n", plan_op_name(op),
+                          ops_forms[form][0], ops_forms[form][1], fp16 ? "fp16" : "bf16",
                           deterministic ? "deterministic" : "fast", c.problem.tuning.shots, error);
-            /* one rounding to bf16 makes 1.66e-3: less would be no measurement */
+            /* one rounding to bf16 makes 1.66e-3, to fp16 an eighth: less would be no measurement */
+            error *= fp16 ? 8 : 1;
             assert_true(error > 1e-3);
             assert_true(error <= (deterministic ? 2e-3 : 5e-3));
         }

@@ -13,7 +13,7 @@ import warnings
 import weakref
 from typing import NamedTuple, Optional, Sequence, Union
 
-from . import _library, _shapes
+from . import _experts, _library, _shapes
 from ._library import Error, Refused, library
 
 _communicators = {}  # handle -> Communicator, while it is open
@@ -33,6 +33,7 @@ class Plan:
         self.shape: tuple = shape  # numbers of the global problem, in the order of `mkernel run --shape`
         self._used = 0  # when it was last launched, as its communicator counts
         self._captured = False  # a CUDA graph may have a launch of it
+        self._map = None  # the ExpertMap that was told last
 
     def _ask(self, function, *more):
         if self._comm.closed:
@@ -91,6 +92,7 @@ class _Ready(NamedTuple):
     outputs: tuple  # (shape, type) of each
     swap: bool  # the matrices among the inputs lie with their last two dimensions swapped
     direct: bool  # all inputs can be read where they lie
+    map: object  # the ExpertMap by which it is launched; None: as the plan was told last
 
 
 class Communicator:
@@ -183,6 +185,8 @@ class Communicator:
             arguments = ready.arguments
             arguments[:] = [pointers[i] for i in of.order] if of.order else pointers
             plan = ready.plan
+            if ready.map is not None and ready.map is not plan._map:
+                self._place_experts(plan, ready.map)
             self._launches = plan._used = self._launches + 1
             if self._host:
                 stream = None
@@ -221,14 +225,16 @@ class Communicator:
         """Checks the inputs, which need no check again while their key is the same."""
         arrays = self._arrays
         self._check()
+        of = _shapes.typed(of, arrays, inputs)
         for (name, word, _), x in zip(of.inputs, inputs):
             if not arrays.is_array(x):
                 raise Refused(f"{of.name}: {name} is a {type(x).__name__}; all arguments are {arrays.NAME}'s arrays")
             if not arrays.type_is(x, word):
-                half = f": there are no kernels for fp16, convert by {name}.to(torch.bfloat16)" if word == "bf16" and str(x.dtype) == "torch.float16" else ""
+                half = f": there are no kernels for fp16, convert by {name}.to(torch.bfloat16)" if word == "bf16" and not of.half and str(x.dtype) == "torch.float16" else ""
                 raise Refused(f"{of.name}: {name} is of {x.dtype}, and should be of {arrays.types_of(word)}{half}")
             if arrays.place(x) != self._place:
                 raise Refused(f"{of.name}: {name} is on {arrays.place(x)}, and the communicator on {self.device}")
+        expert_map, options = _experts.taken(options)
         more, options = _shapes.said(of, options)
         problem = _shapes.problem_of(of, self.world, [tuple(x.shape) for x in inputs], more)
         problem, options = self._of_any_length(of, problem, causal, options)
@@ -240,7 +246,7 @@ class Communicator:
             if formula.startswith("rows,") and x.shape[0] != rows:
                 raise Refused(f"{of.name}: {name} is {list(x.shape)}, and of these ids and experts it has {rows} rows")
         outputs = tuple((tuple(rows if n is None else n for n in shape), word) for shape, word in problem.outputs)
-        return _Ready(plan, arguments, len(arguments), outputs, swap, direct)
+        return _Ready(plan, arguments, len(arguments), outputs, swap, direct, expert_map)
 
     def _of_any_length(self, of, problem, causal, options):
         """The problem with the sequence that "sequence=S" among the options says, of which this rank holds as many rows as its arrays have; and
@@ -283,6 +289,14 @@ class Communicator:
             if not arrays.is_contiguous(x) or arrays.place(x) != self._place:
                 raise Refused(f"{of.name}: {name} is written in place: it must be contiguous and on {self.device}")
 
+    def _place_experts(self, plan, to):
+        """From the next launch on the plan's tokens go by this map. What was made ready with the one before is made again where it comes back."""
+        if not self._host and self._arrays.is_capturing():
+            raise Refused(f"{plan.op}: the map of experts is another than in the launch before, and a capture can't change it: call it once before")
+        self._raise(library.mk_moe_set_experts(plan._address, to._array, to.logical, to.copies))
+        plan._map = to
+        self._ready = {key: ready for key, ready in self._ready.items() if ready.plan is not plan or ready.map in (None, to)}
+
     def _order_streams(self):
         """The current stream, behind the launch before: two launches of a communicator must not overlap."""
         stream = self._arrays.stream(self.device)
@@ -295,7 +309,7 @@ class Communicator:
 
     def _plan(self, of, problem, swap, offset, causal, deterministic, options):
         """The plan, and room for the arguments of its launches."""
-        key = (of.name, problem.shape, swap, offset, causal, deterministic, options)
+        key = (of.name, of.settings, problem.shape, swap, offset, causal, deterministic, options)
         if key in self._plans:
             return self._plans[key]
         if not self._host:
@@ -308,7 +322,7 @@ class Communicator:
                 way = f"the function for FP8 is {of.op}_fp8" if word == "dtype=fp8" and not of.kinds else "the arrays say the type"
                 raise Refused(f"{of.name}: options={options!r}: {way}")
         for word, argument in (("bias", "a bias is an argument, of {}(..., bias=...)"), ("residual", "a residual is an argument, of {}(..., residual=...)")):
-            if "epilogue=" in options and word in options and not of.settings:
+            if "epilogue=" in options and word in options and "epilogue=" not in of.settings and "fp8" not in of.settings:
                 raise Refused(f"{of.name}: options={options!r}: {argument.format(of.name)}")
         address = ctypes.c_void_p()
         words = _library.settings(

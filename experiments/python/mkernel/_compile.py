@@ -116,12 +116,16 @@ class Pass(CustomGraphPass):
         return None
 
     def _fits(self, comm, *tensors):
-        """bf16 on the communicator's device, rows of whole 16 bytes that are known now."""
+        """bf16 or fp16, all alike, on the communicator's device, rows of whole 16 bytes that are known now."""
+        of = None
         for node in tensors:
             x = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
-            if not isinstance(x, torch.Tensor) or x.dtype is not torch.bfloat16 or x.device != comm._place:
+            if not isinstance(x, torch.Tensor) or x.dtype not in (torch.bfloat16, torch.float16) or x.device != comm._place:
                 return False
             if not isinstance(x.shape[-1], int) or x.shape[-1] % 8:
+                return False
+            of = of or x.dtype
+            if x.dtype is not of:
                 return False
         return True
 

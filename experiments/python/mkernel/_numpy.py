@@ -10,7 +10,7 @@ import numpy
 from . import _quantize
 
 NAME = "numpy"
-_TYPES = {"bf16": ("uint16", "bfloat16"), "fp32": ("float32",), "uint32": ("uint32", "int32"), "e4m3": ("uint8", "float8_e4m3fn"),
+_TYPES = {"bf16": ("uint16", "bfloat16"), "fp16": ("float16",), "fp32": ("float32",), "uint32": ("uint32", "int32"), "e4m3": ("uint8", "float8_e4m3fn"),
           "uint8": ("uint8",)}
 
 

@@ -260,7 +260,8 @@ def _sum_over_ranks(of):
         W = of.comm.world
         if of.mode != "sequence" or W == 1:
             return None
-        flat = gradient.reshape(-1).bfloat16()
+        flat = gradient.reshape(-1)
+        flat = flat if flat.dtype is torch.float16 else flat.bfloat16()
         columns = -(-len(flat) // (8 * W)) * 8
         room = flat.new_zeros(W, columns)
         room.view(-1)[: len(flat)] = flat
@@ -384,8 +385,10 @@ def _check(comm, name, module, columns, row):
     for child, x in (*zip(columns, linears), (row, last)):
         if type(x) is not torch.nn.Linear:
             raise Refused(f"{name}.{child} is a {type(x).__name__}, and should be a torch.nn.Linear")
-        if x.weight.dtype is not torch.bfloat16:
-            raise Refused(f"{name}.{child}.weight is of {x.weight.dtype}, and should be of torch.bfloat16: convert by model.to(torch.bfloat16)")
+        if x.weight.dtype not in (torch.bfloat16, torch.float16):
+            raise Refused(f"{name}.{child}.weight is of {x.weight.dtype}, and should be of torch.bfloat16 or torch.float16: convert by model.to(torch.bfloat16)")
+        if x.weight.dtype is not last.weight.dtype:
+            raise Refused(f"{name}.{child}.weight is of {x.weight.dtype} and {row}'s of {last.weight.dtype}: they should be alike")
         _check_place(comm, f"{name}.{child}.weight", x.weight)
     if len({x.in_features for x in linears}) != 1 or linears[0].in_features != last.out_features:
         raise Refused(f"{name}: {', '.join(columns)} should take as many columns as {row} makes")

@@ -1,7 +1,7 @@
 """What each operator takes and gives, as the library describes it: the shapes of its arrays and the numbers of its problem.
 
 Pure arithmetic on tuples: the fake kernels of torch.compile and the launches share it. `world` is the number of
-ranks. Types are mkernel's words: "bf16", "fp32", "uint32".
+ranks. Types are mkernel's words: "bf16", "fp16", "fp32", "uint32".
 """
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import ctypes
 import itertools
 import json
 import re
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from ._library import Refused, library
 
@@ -37,6 +37,7 @@ class Operator(NamedTuple):
     heap: int  # the input whose schedule is another where it lies in the symmetric heap; -1: none
     causal: bool
     deterministic: bool
+    half: Optional["Operator"] = None  # the same of fp16, for which the function of bf16 is called, too
 
 
 def record(k: int) -> int:
@@ -69,7 +70,7 @@ def _described(of: dict, name: str, settings: str, arguments) -> Operator:
     inputs = [a for a in arguments if not a["output"]]
     outputs = [a for a in arguments if a["output"]]
     order = tuple((inputs + outputs).index(a) for a in arguments)
-    return Operator(
+    made = Operator(
         name, of["name"], settings, tuple(f"{name}_{dtype}" for dtype in ("bytes", "fp8")) if of["bytes"] and not settings else (), of["help"], tuple(n["letter"] for n in of["shape"]),
         tuple(n["name"] for n in of["shape"]),
         tuple((a["name"], a["type"], a["shape"].count(",") + 1) for a in inputs), tuple(a["name"] for a in outputs),
@@ -78,6 +79,15 @@ def _described(of: dict, name: str, settings: str, arguments) -> Operator:
         tuple((letter, "W" in by) for letter, _, by in (next(_factors(a["shape"])) for a in inputs + outputs)),
         tuple(i for i, a in enumerate(inputs) if a["swaps"]), 0 if of["a_in_heap"] else -1,
         bool(of["causal"]), bool(of["deterministic"]))
+    return made._replace(half=_half(made)) if of["fp16"] and "dtype=" not in settings else made
+
+
+def _half(of: Operator) -> Operator:
+    def word(type_):
+        return "fp16" if type_ == "bf16" else type_
+
+    return of._replace(settings=f"dtype=fp16 {of.settings}".strip(), inputs=tuple((name, word(type_), n) for name, type_, n in of.inputs),
+                       types=tuple(map(word, of.types)))
 
 
 def _read(number: int):
@@ -99,6 +109,11 @@ def _read(number: int):
         yield _described(of, of["name"] + "_counted", "tokens=launch", of["counted"])
     if of["counted_fp8"]:
         yield _described(of, of["name"] + "_fp8_counted", "dtype=fp8 tokens=launch", of["counted_fp8"])
+
+
+def typed(of: Operator, arrays, inputs) -> Operator:
+    """The operator for such inputs, of fp16 where the first is."""
+    return of.half if of.half and arrays.is_array(inputs[0]) and arrays.type_is(inputs[0], "fp16") else of
 
 
 OPERATORS = {

@@ -10,11 +10,11 @@ import sys
 
 import torch
 
-from . import _communicator, _gradients, _quantize, _shapes, operators
+from . import _communicator, _experts, _gradients, _quantize, _shapes, operators
 from ._library import Refused
 
 NAME = "torch"
-_TYPES = {"bf16": (torch.bfloat16,), "fp32": (torch.float32,), "uint32": (torch.int32, torch.uint32), "e4m3": (torch.float8_e4m3fn,),
+_TYPES = {"bf16": (torch.bfloat16,), "fp16": (torch.float16,), "fp32": (torch.float32,), "uint32": (torch.int32, torch.uint32), "e4m3": (torch.float8_e4m3fn,),
           "uint8": (torch.uint8,)}
 
 
@@ -316,7 +316,7 @@ def _define(of: _shapes.Operator) -> None:
     def fake(*arguments):
         arguments = _filled(arguments, inputs)
         comm = _of_handle(arguments[-1])
-        problem = _shapes.problem_of(of, comm.world, [x.shape for x in arguments[:inputs]], _shapes.said(of, arguments[-2])[0])
+        problem = _shapes.problem_of(_shapes.typed(of, sys.modules[__name__], arguments), comm.world, [x.shape for x in arguments[:inputs]], _shapes.said(of, _experts.taken(arguments[-2])[1])[0])
         made = []
         for shape, word in problem.outputs:
             if None in shape:  # which only the plan knows: all ranks trace alike, so all make it now

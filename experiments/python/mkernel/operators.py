@@ -1,5 +1,6 @@
 """The operators, one function each. The names below stand for: W ranks (`comm.world`), bf16 for torch.bfloat16 or
-numpy's uint16 that holds the bits (`mkernel.to_bf16`).
+numpy's uint16 that holds the bits (`mkernel.to_bf16`). ag_gemm, gemm_rs, gemm_ar, all_gather, reduce_scatter and all_to_all take fp16 (torch.float16,
+numpy.float16) in place of bf16, too: all 16-bit arrays of a call are of one type; what is beyond 65504 becomes infinity.
 
 For all of them:
     Every rank calls, with arrays of the same shapes and the same options, in the same order.
@@ -25,7 +26,7 @@ from __future__ import annotations
 import ctypes
 import inspect
 
-from . import _communicator, _shapes
+from . import _communicator, _experts, _shapes
 from ._library import Refused, library
 
 tensors = None  # the module for PyTorch's tensors, once torch is there
@@ -207,8 +208,21 @@ def ring_attention(q, k, v, *, causal: bool = False, split: str = "zigzag", sequ
     return tuple(_launch(comm, "ring_attention", (q, k, v), outputs, causal, deterministic, options))
 
 
-def _roomy(options, capacity):
-    return f"{options} capacity={int(capacity)}" if capacity else options
+def _roomy(options, capacity, expert_map):
+    return " ".join(filter(None, (options, f"capacity={int(capacity)}" if capacity else "", _experts.words(expert_map))))
+
+
+def balance_experts(loads, experts: int, *, copies=None, ranks=None, comm=None) -> _experts.ExpertMap:
+    """A map of experts in which the ranks have about the same to do: those with the most have copies on several.
+
+    loads: [L] numbers, what each logical expert has to do, as the rows of the last launches. experts: E, of all ranks, L or more.
+    copies: the most that an expert gets; default as many as there are ranks, or more than L experts.
+    ranks: default those of `comm`. Does not communicate: of the same loads all ranks make the same.
+    Returns an ExpertMap; its `held(E)` says which weights each of the ranks' experts has.
+    """
+    if ranks is None:
+        ranks = (_communicator.default() if comm is None else comm).world
+    return _experts.balance(loads, int(experts), int(ranks), copies)
 
 
 def _counted(op, inputs, count):
@@ -216,7 +230,7 @@ def _counted(op, inputs, count):
     return (op, inputs) if count is None else (op + "_counted", (*inputs, count.reshape(1) if getattr(count, "ndim", 1) == 0 else count))
 
 
-def moe_dispatch_gemm(x, b, ids, *, out=None, rows=None, deterministic=False, count=None, capacity: int = 0, options: str = "", comm=None):
+def moe_dispatch_gemm(x, b, ids, *, out=None, rows=None, deterministic=False, count=None, capacity: int = 0, expert_map=None, options: str = "", comm=None):
     """C = the tokens of each of this rank's experts, times its B.
 
     x: [T, H] bf16, this rank's tokens; T is the same on all ranks.
@@ -231,14 +245,17 @@ def moe_dispatch_gemm(x, b, ids, *, out=None, rows=None, deterministic=False, co
          on all ranks, with a sentence.
     capacity: rows of its experts that a rank has room for, the same on all ranks; 0: on up to 8 ranks all that can come, which is what "any ids" above
          rests on, else a multiple of the mean. Where more come the launch fails on all ranks and says so.
+    expert_map: an ExpertMap, or its array [L] or [L, copies]: ids name L logical experts, 0 to L-1, and E are those of the ranks, of which the map says the
+         ones that hold each. A token takes one of its own rank, else of its node, else any, these in turn by rank. Of an expert that no rank holds its
+         tokens leave the place out. In each call another may be given, and another on each rank, if the weights are where it says; a new one waits for the launches so far.
     deterministic: as in ag_gemm.
     Returns (out, rows).
     """
     outputs = None if out is None and rows is None else (out, rows)
-    return tuple(_launch(comm, *_counted("moe_dispatch_gemm", (x, b, ids), count), outputs, False, deterministic, _roomy(options, capacity)))
+    return tuple(_launch(comm, *_counted("moe_dispatch_gemm", (x, b, ids), count), outputs, False, deterministic, _roomy(options, capacity, expert_map)))
 
 
-def moe_dispatch_gemm_fp8(x, b, ids, b_scales, *, out=None, rows=None, count=None, capacity: int = 0, options: str = "", comm=None):
+def moe_dispatch_gemm_fp8(x, b, ids, b_scales, *, out=None, rows=None, count=None, capacity: int = 0, expert_map=None, options: str = "", comm=None):
     """moe_dispatch_gemm of FP8: numbers are codes times the scale of their block.
 
     x: [T, record] uint8, tokens with their scales, mkernel.quantize(tokens, "records"); H, the elements of a token, is a multiple of 16.
@@ -247,10 +264,10 @@ def moe_dispatch_gemm_fp8(x, b, ids, b_scales, *, out=None, rows=None, count=Non
     Returns (out, rows).
     """
     outputs = None if out is None and rows is None else (out, rows)
-    return tuple(_launch(comm, *_counted("moe_dispatch_gemm_fp8", (x, b, ids, b_scales), count), outputs, options=_roomy(options, capacity)))
+    return tuple(_launch(comm, *_counted("moe_dispatch_gemm_fp8", (x, b, ids, b_scales), count), outputs, options=_roomy(options, capacity, expert_map)))
 
 
-def moe_dispatch(x, ids, *, experts: int, out=None, counts=None, count=None, capacity: int = 0, options: str = "", comm=None):
+def moe_dispatch(x, ids, *, experts: int, out=None, counts=None, count=None, capacity: int = 0, expert_map=None, options: str = "", comm=None):
     """This rank's tokens to the ranks of their experts, for those who compute there by themselves.
 
     x: [T, H] bf16. ids: [T, K], as in moe_dispatch_gemm. experts: E, of all ranks; each has E/W.
@@ -261,17 +278,17 @@ def moe_dispatch(x, ids, *, experts: int, out=None, counts=None, count=None, cap
     Returns (out, counts), the same bits on every run.
     """
     outputs = None if out is None and counts is None else (out, counts)
-    return tuple(_launch(comm, *_counted("moe_dispatch", (x, ids), count), outputs, options=f"experts={int(experts)} {_roomy(options, capacity)}".strip()))
+    return tuple(_launch(comm, *_counted("moe_dispatch", (x, ids), count), outputs, options=f"experts={int(experts)} {_roomy(options, capacity, expert_map)}".strip()))
 
 
-def moe_dispatch_fp8(x, ids, *, experts: int, hidden: int, out=None, counts=None, count=None, capacity: int = 0, options: str = "", comm=None):
+def moe_dispatch_fp8(x, ids, *, experts: int, hidden: int, out=None, counts=None, count=None, capacity: int = 0, expert_map=None, options: str = "", comm=None):
     """moe_dispatch of FP8: x is [T, record] uint8, tokens of `hidden` elements with their scales, mkernel.quantize(tokens, "records"); hidden is a
     multiple of 16. out: [room, record] uint8; a row is a record."""
     outputs = None if out is None and counts is None else (out, counts)
-    return tuple(_launch(comm, *_counted("moe_dispatch_fp8", (x, ids), count), outputs, options=f"experts={int(experts)} hidden={int(hidden)} {_roomy(options, capacity)}".strip()))
+    return tuple(_launch(comm, *_counted("moe_dispatch_fp8", (x, ids), count), outputs, options=f"experts={int(experts)} hidden={int(hidden)} {_roomy(options, capacity, expert_map)}".strip()))
 
 
-def moe_combine(rows, ids, weights, out=None, *, experts: int, count=None, capacity: int = 0, options: str = "", comm=None):
+def moe_combine(rows, ids, weights, out=None, *, experts: int, count=None, capacity: int = 0, expert_map=None, options: str = "", comm=None):
     """Y = for each token the sum over its K experts of weight * row: what experts have made of moe_dispatch's rows, back where tokens are from.
 
     rows: [room, H] bf16, row by row what this rank's experts have made of the rows that moe_dispatch gave for the same ids and experts.
@@ -281,10 +298,10 @@ def moe_combine(rows, ids, weights, out=None, *, experts: int, count=None, capac
     count: as dispatch had it: rows of out behind it are not written.
     """
     outputs = None if out is None else (out,)
-    return _launch(comm, *_counted("moe_combine", (rows, ids, weights), count), outputs, options=f"experts={int(experts)} {_roomy(options, capacity)}".strip())[0]
+    return _launch(comm, *_counted("moe_combine", (rows, ids, weights), count), outputs, options=f"experts={int(experts)} {_roomy(options, capacity, expert_map)}".strip())[0]
 
 
-def moe_ffn(x, b1, ids, weights, b2, out=None, *, deterministic=False, count=None, capacity: int = 0, options: str = "", comm=None):
+def moe_ffn(x, b1, ids, weights, b2, out=None, *, deterministic=False, count=None, capacity: int = 0, expert_map=None, options: str = "", comm=None):
     """Y = each token through its experts: the sum over its K of weight * (silu(x G) * (x U)) B2.
 
     x: [T, H] bf16. ids: [T, K], as in moe_dispatch_gemm. weights: [T, K] fp32.
@@ -296,10 +313,10 @@ def moe_ffn(x, b1, ids, weights, b2, out=None, *, deterministic=False, count=Non
     options: with "back=fp8" sums of tokens come back as e4m3 with a scale for each 128, half the bytes of bf16 and 2.6e-2 of error for each rank or node.
     """
     outputs = None if out is None else (out,)
-    return _launch(comm, *_counted("moe_ffn", (x, b1, ids, weights, b2), count), outputs, False, deterministic, _roomy(options, capacity))[0]
+    return _launch(comm, *_counted("moe_ffn", (x, b1, ids, weights, b2), count), outputs, False, deterministic, _roomy(options, capacity, expert_map))[0]
 
 
-def moe_ffn_fp8(x, b1, ids, weights, b2, b1_scales, b2_scales, out=None, *, deterministic: bool = False, count=None, capacity: int = 0, options: str = "", comm=None):
+def moe_ffn_fp8(x, b1, ids, weights, b2, b1_scales, b2_scales, out=None, *, deterministic: bool = False, count=None, capacity: int = 0, expert_map=None, options: str = "", comm=None):
     """moe_ffn of FP8: numbers are codes times the scale of their block, and the activation is quantised, 128 of a row by a scale, between the products.
 
     x: [T, record] uint8, tokens with their scales, mkernel.quantize(tokens, "records"); H and I are multiples of 16.
@@ -308,7 +325,7 @@ def moe_ffn_fp8(x, b1, ids, weights, b2, b1_scales, b2_scales, out=None, *, dete
     b2_scales: [E/W, ceil(H/128), ceil(I/128) rounded up to a multiple of 4] fp32: of each expert's [H, I].
     """
     outputs = None if out is None else (out,)
-    return _launch(comm, *_counted("moe_ffn_fp8", (x, b1, ids, weights, b2, b1_scales, b2_scales), count), outputs, False, deterministic, _roomy(options, capacity))[0]
+    return _launch(comm, *_counted("moe_ffn_fp8", (x, b1, ids, weights, b2, b1_scales, b2_scales), count), outputs, False, deterministic, _roomy(options, capacity, expert_map))[0]
 
 
 def _of_kind(of: _shapes.Operator, x) -> str:
@@ -348,7 +365,7 @@ def _make(of: _shapes.Operator):
                        of_call.get("deterministic", False), of_call["options"])
         return made[0] if len(outs) == 1 else tuple(made)
 
-    others = ", ".join(_shapes.OPERATORS[name].inputs[0][1] for name in of.kinds)
+    others = ", ".join(["fp16"] * bool(of.half) + [_shapes.OPERATORS[name].inputs[0][1] for name in of.kinds])
     arrays = [f"    {name}: [{formula.replace(',', ', ')}] {word}{' (or ' + others + ')' if others else ''}." for name, formula, word in
               zip(names + outs, of.formulas, [word for _, word, _ in of.inputs] + list(of.types))]
     function.__name__ = function.__qualname__ = of.name

@@ -8,6 +8,7 @@
 
 #include "core/bf16.h"
 #include "core/e4m3.h"
+#include "core/fp16.h"
 
 #define PTX_FN static __device__ __forceinline__
 /* One that is a call of the machine: its type, name and parameters, and the statement. */
@@ -261,6 +262,14 @@ PTX_FN uint32_t ptx_pack_bf16(float low, float high)
     uint32_t h = high != high ? 0x7fff : mk_bf16_from_float(high);
     return h << 16 | l;
 }
+PTX_FN uint32_t ptx_pack_f16(float low, float high)
+{
+    uint32_t l = low != low ? 0x7fff : mk_fp16_from_float(low);
+    uint32_t h = high != high ? 0x7fff : mk_fp16_from_float(high);
+    return h << 16 | l;
+}
+PTX_FN float ptx_low_f16(uint32_t pair) { return mk_fp16_to_float((uint16_t)pair); }
+PTX_FN float ptx_high_f16(uint32_t pair) { return mk_fp16_to_float((uint16_t)(pair >> 16)); }
 PTX_FN uint32_t ptx_pack_e4m3(float low, float high)
 {
     return mk_e4m3_from_float(low) | mk_e4m3_from_float(high) << 8;

@@ -7,7 +7,12 @@
 PTX_FN void mma_bf16(float *d, const uint32_t *a, const uint32_t *b, HOPPER_AT)
 {
     HOPPER_HERE;
-    hopper_mma(d, a, b);
+    hopper_mma(d, a, b, 0);
+}
+PTX_FN void mma_f16(float *d, const uint32_t *a, const uint32_t *b, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_mma(d, a, b, 1);
 }
 PTX_FN void mma_e4m3(float *d, const uint32_t *a, const uint32_t *b, HOPPER_AT)
 {

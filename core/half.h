@@ -1,0 +1,20 @@
+/* The 16-bit element of a plan, bf16 or fp16 (plan_element), as a float and back. */
+#ifndef MK_HALF_H
+#define MK_HALF_H
+
+#include "core/bf16.h"
+#include "core/cta.h"
+#include "core/fp16.h"
+
+/* element: MK_FP16, or MK_BF16. */
+MK_PURE float mk_half_to_float(uint32_t element, uint16_t h)
+{
+    return element == MK_FP16 ? mk_fp16_to_float(h) : mk_bf16_to_float(h);
+}
+
+MK_PURE uint16_t mk_half_from_float(uint32_t element, float f)
+{
+    return element == MK_FP16 ? mk_fp16_from_float(f) : mk_bf16_from_float(f);
+}
+
+#endif

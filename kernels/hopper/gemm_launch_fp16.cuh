@@ -1,0 +1,57 @@
+/* What gemm_launch.cuh launches for fp16: the kernels of bf16 with other shapes, of fewer tiles. An
+ * operator is a struct as there. */
+#ifndef MK_KERNELS_GEMM_LAUNCH_FP16_CUH
+#define MK_KERNELS_GEMM_LAUNCH_FP16_CUH
+
+#include "core/gemm_tiles_fp16.h"
+#include "kernels/hopper/gemm_launch.cuh"
+
+/* gemm_op_shape, of fp16. */
+template <class op, int rows, int columns, int cluster, int stages, int boxes, class function>
+static int gemm_fp16_shape(const struct gemm_form *form, int transposed, function call)
+{
+    if constexpr (op::fp24)
+        if (form->number == MK_FP24) {
+            if constexpr (columns <= 64) /* MK_FP16_PART_TILES */
+                return gemm_shape_as_laid<rows, columns, cluster, stages, boxes, MK_FP24,
+                                          GEMM_FP16>(transposed, call);
+            return -EINVAL;
+        }
+    return gemm_shape_as_laid<rows, columns, cluster, stages, boxes, MK_FP16, GEMM_FP16>(transposed,
+                                                                                         call);
+}
+
+/* For gemm_op_prepare and gemm_op_launch. */
+template <class op> struct gemm_fp16_kernels : gemm_bf16_kernels<op> {
+    template <class function>
+    static int dispatch(const struct gemm_form *form, int transposed, function call)
+    {
+#define GEMM_FP16_TRY(rows, columns, cluster_, stages, boxes)                                      \
+    if (form->tile_m == rows * cluster_ && form->tile_n == columns && form->cluster == cluster_)   \
+        return gemm_fp16_shape<op, rows, columns, cluster_, stages, boxes>(form, transposed, call);
+        if constexpr (op::fp24) { /* it adds over ranks */
+            MK_FP16_SUM_TILES(GEMM_FP16_TRY)
+        } else {
+            MK_FP16_TILES(GEMM_FP16_TRY)
+        }
+#undef GEMM_FP16_TRY
+        return -EINVAL;
+    }
+};
+
+/* <op>_fp16_prepare and <op>_fp16_launch (kernels/op.h): the kernels of `on_gpu`. */
+#define GEMM_FP16_OPERATOR(op, on_gpu)                                                             \
+    int op##_fp16_prepare(const struct mk_plan *plan, char *error, size_t error_size)              \
+    {                                                                                              \
+        return gemm_op_prepare<on_gpu, gemm_fp16_kernels<on_gpu>>(                                 \
+            op##_plan_of(plan), &plan->problem, error, error_size);                                \
+    }                                                                                              \
+                                                                                                   \
+    int op##_fp16_launch(const struct mk_plan *plan, const struct gpu_launch *launch,              \
+                         cudaStream_t stream)                                                      \
+    {                                                                                              \
+        return gemm_op_launch<on_gpu, gemm_fp16_kernels<on_gpu>>(                                  \
+            op##_plan_of(plan), plan->problem.b_transposed, launch, stream);                       \
+    }
+
+#endif

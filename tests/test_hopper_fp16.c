@@ -1,0 +1,124 @@
+/* fp16 on emulated GPUs: every tile that the kernels of both engines are built for, in one shot and
+ * two, with every epilogue, both layouts of B and both kinds of sums, on one node and two, ends with
+ * the right bits; and what tells fp16 from bf16 there is seen. */
+/* LIMIT=600 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "core/epilogue.h"
+#include "core/ops/op.h"
+#include "tests/helpers/hopper_ops.h"
+
+#include <stdio.h>
+
+static const uint64_t shapes[][3] = {{33, 40, 72}, {5, 8, 8}, {131, 136, 136}, {200, 264, 72}};
+
+static void right(const struct sim_world_config *c)
+{
+    struct sim_world_result result;
+    int rc = sim_world_run(c, &result);
+    if (rc)
+        print_error("%s %d x %d ranks, %d,%d,%d, tiles %dx%d, seed %d: %s\n",
+                    plan_op_name(c->problem.op), (int)c->problem.topo.nodes,
+                    (int)c->problem.topo.gpus, (int)c->problem.m, (int)c->problem.n,
+                    (int)c->problem.k, (int)c->problem.tuning.tile_m, (int)c->problem.tuning.tile_n,
+                    (int)c->seed, result.sentence);
+    assert_int_equal(rc, 0);
+}
+
+static void explore(enum mk_op op, enum mk_engine engine)
+{
+    struct coroutine_pool *pool;
+    uint32_t one_shots = 0, exact = 0, behind = 0;
+    assert_int_equal(coroutine_pool_create(&pool, 0), 0);
+    for (uint64_t seed = 0; seed < 15; seed++) {
+        const uint32_t nodes = 1 + (seed >= 12), gpus = nodes > 1 ? 1 + seed % 2 : 1 + seed % 3;
+        struct sim_world_config c = hopper_ops_config(op, nodes, gpus, shapes[seed / 4 % 4], seed);
+        struct mk_gemm_tile tile;
+        uint32_t tiles = 0;
+        c.problem.fp16 = 1;
+        if (engine == MK_ENGINE_MMA)
+            hopper_ops_on_mma(&c);
+        c.problem.b_transposed = seed >> 1 & 1;
+        c.problem.deterministic = op != MK_OP_AG_GEMM && seed % 5 == 4;
+        c.problem.tuning.shots = nodes == 1 && seed % 4 > 1 ? 1 : 2;
+        while (op_gpu_tile(&c.problem, tiles, &tile))
+            tiles++;
+        op_gpu_tile(&c.problem, (uint32_t)(seed % tiles), &tile);
+        if (c.problem.tuning.shots == 1) /* the last, which has not too many columns */
+            op_gpu_tile(&c.problem, tiles - 1, &tile);
+        c.problem.tuning.tile_m = tile.tile_m;
+        c.problem.tuning.tile_n = tile.tile_n;
+        c.problem.tuning.cluster = tile.cluster;
+        op_fit(&c.problem);
+        c.launches = 2;
+        c.unwatched = seed % 4 != 1;
+        c.pool = pool;
+        right(&c);
+        one_shots += c.problem.tuning.shots == 1;
+        exact += c.problem.deterministic != 0;
+        behind += c.problem.epilogue != 0;
+    }
+    coroutine_pool_destroy(pool);
+    assert_true(one_shots > 4 && behind > 2 && (op == MK_OP_AG_GEMM || exact > 1));
+}
+
+static void test_ag_gemm(void **state)
+{
+    explore(MK_OP_AG_GEMM, MK_ENGINE_WGMMA);
+}
+
+static void test_ag_gemm_on_mma(void **state)
+{
+    explore(MK_OP_AG_GEMM, MK_ENGINE_MMA);
+}
+
+static void test_gemm_rs(void **state)
+{
+    explore(MK_OP_GEMM_RS, MK_ENGINE_WGMMA);
+}
+
+static void test_gemm_rs_on_mma(void **state)
+{
+    explore(MK_OP_GEMM_RS, MK_ENGINE_MMA);
+}
+
+static void test_gemm_ar(void **state)
+{
+    explore(MK_OP_GEMM_AR, MK_ENGINE_WGMMA);
+}
+
+static void test_gemm_ar_on_mma(void **state)
+{
+    explore(MK_OP_GEMM_AR, MK_ENGINE_MMA);
+}
+
+static void test_reduce_scatter(void **state)
+{
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        const uint32_t nodes = 1 + seed % 2, gpus = 1 + (uint32_t)(seed / 2 % 3);
+        struct sim_world_config c =
+            world_config(nodes, gpus, nodes * gpus * (seed % 3 ? 33 : 1), 0, 72 + 64 * (seed % 3));
+        c.problem.op = MK_OP_REDUCE_SCATTER;
+        c.problem.fp16 = 1;
+        c.problem.engine = seed % 4 ? MK_ENGINE_WGMMA : MK_ENGINE_MMA;
+        c.seed = seed;
+        sim_world_emulate(&c, 1);
+        right(&c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ag_gemm),        cmocka_unit_test(test_ag_gemm_on_mma),
+        cmocka_unit_test(test_gemm_rs),        cmocka_unit_test(test_gemm_rs_on_mma),
+        cmocka_unit_test(test_gemm_ar),        cmocka_unit_test(test_gemm_ar_on_mma),
+        cmocka_unit_test(test_reduce_scatter),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
