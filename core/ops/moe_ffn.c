@@ -18,12 +18,12 @@ static int moe_ffn_check_tuning(const struct mk_problem *q, char *error, size_t 
                            "the same bits everywhere on %u ranks: a token's experts are added in "
                            "%u runs, for 1, 2, 4 or 8 ranks",
                            world, MK_SUM_BLOCKS);
-    if (q->deterministic == MK_EVERYWHERE && op_logical(q))
+    if (q->deterministic == MK_EVERYWHERE && q->own[MOE_LOGICAL])
         return plan_refuse(
             error, size,
             "the same bits everywhere with a map of %llu logical experts: a token's are added "
             "in the order of where they lie, and copies lie at several places",
-            (unsigned long long)op_logical(q));
+            (unsigned long long)q->own[MOE_LOGICAL]);
     if (q->fp8 && q->moe.inner % 16)
         return plan_refuse(error, size,
                            "inner = %llu with dtype=fp8: rows of B2 must be 16-byte multiples; the "
