@@ -2,8 +2,7 @@
  * (backends/efa) and, for the deterministic executor, by a model (sim/). Used by one thread at a
  * time (the proxy). Nothing here blocks but open and connect, which end within the timeout in their
  * configuration. */
-#ifndef MK_FABRIC_H
-#define MK_FABRIC_H
+#pragma once
 
 #include "core/comm.h"
 
@@ -78,5 +77,3 @@ struct fabric_ops {
 struct fabric {
     const struct fabric_ops *ops;
 };
-
-#endif

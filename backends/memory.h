@@ -2,8 +2,7 @@
  * network, so that nothing in backends/ knows CUDA. Two ways lead from such memory to a NIC: the
  * NIC reads and writes it itself, after registration (backends/verbs/mr.h), or bytes pass through
  * pinned host memory (backends/stage.h). */
-#ifndef MK_MEMORY_H
-#define MK_MEMORY_H
+#pragma once
 
 #include "core/comm.h"
 
@@ -49,5 +48,3 @@ int mr_copies(const struct mr_memory_ops *ops);
 
 /* Waits until the copy has ended or failed, or wall_clock is at `deadline`. */
 void mr_copy_wait(const struct mr_memory_ops *ops, int64_t ticket, uint64_t deadline);
-
-#endif

@@ -1,6 +1,5 @@
 /* Which NICs this machine has, which of them a rank takes, and why where there are none. */
-#ifndef MK_NIC_H
-#define MK_NIC_H
+#pragma once
 
 #include "backends/topology.h"
 
@@ -96,5 +95,3 @@ int nic_choose(struct nic_choice *out, const struct nic_request *request, char *
 /* "mlx5_0+mlx5_1"; of softnic with what makes its network: "soft0 (SOFTNIC=bw=5GB/s)". A text that
  * does not fit is cut. */
 void nic_choice_words(const struct nic_choice *choice, char *text, size_t size);
-
-#endif

@@ -1,7 +1,6 @@
 /* Options of a fabric as "key=value,...": whole numbers with names, standards and bounds, kept in a
  * struct of int64_t. */
-#ifndef MK_OPTION_KEYS_H
-#define MK_OPTION_KEYS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -18,5 +17,3 @@ void option_keys_default(void *options, const struct option_key *keys, size_t co
  * -EINVAL with a sentence in `error`, and then some of them may be set. */
 int option_keys_parse(void *options, const struct option_key *keys, size_t count,
                       const char *fabric, const char *text, char *error, size_t error_size);
-
-#endif

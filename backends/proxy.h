@@ -1,8 +1,7 @@
 /* The proxy: reads the command rings of one rank and turns commands into puts of a fabric. It is a
  * state machine that one thread steps (proxy_start makes such a thread; the deterministic executor
  * steps it itself). */
-#ifndef MK_PROXY_H
-#define MK_PROXY_H
+#pragma once
 
 #include "backends/fabric.h"
 
@@ -55,5 +54,3 @@ void proxy_stop(struct proxy *p);
 /* Stops the thread where it runs and frees. Puts may still be in flight: close the fabric first or
  * straight after, before the heap goes. NULL is allowed. */
 void proxy_destroy(struct proxy *p);
-
-#endif

@@ -1,6 +1,5 @@
 /* The proxy's state, shared by its state machine (proxy.c) and its thread (proxy_thread.c). */
-#ifndef MK_PROXY_STATE_H
-#define MK_PROXY_STATE_H
+#pragma once
 
 #include "backends/proxy.h"
 
@@ -43,5 +42,3 @@ struct proxy {
     int running;
     int stop;
 };
-
-#endif

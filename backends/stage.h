@@ -10,8 +10,7 @@
  * A put's completion means the same as a NIC's: its source may be overwritten and the peer's NIC
  * has taken it. The peer moves it on while it polls. Puts are multiples of 8 bytes at multiples of
  * 8 (-EINVAL). */
-#ifndef MK_STAGE_H
-#define MK_STAGE_H
+#pragma once
 
 #include "backends/fabric.h"
 #include "backends/memory.h"
@@ -40,5 +39,3 @@ struct stage_config {
  * in `error`. The fabric's close frees everything, the inner fabric too. */
 int stage_open(struct fabric **out, const struct stage_config *config, char *error,
                size_t error_size);
-
-#endif

@@ -1,6 +1,5 @@
 /* Inside stage.c and stage_pieces.c: the state of a staging fabric. */
-#ifndef MK_STAGE_STATE_H
-#define MK_STAGE_STATE_H
+#pragma once
 
 #include "backends/stage.h"
 
@@ -49,5 +48,3 @@ struct stage {
  * of the inner fabric. */
 void stage_advance(struct stage *s);
 void stage_completed(struct stage *s, const struct fabric_completion *c);
-
-#endif

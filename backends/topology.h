@@ -3,8 +3,7 @@
  *
  * Reads sysfs below a root that the caller names ("/sys", or a copy), nothing else, and keeps
  * nothing: the same tree gives the same answer to every process. Any thread; does not block. */
-#ifndef MK_TOPOLOGY_H
-#define MK_TOPOLOGY_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -78,5 +77,3 @@ struct topology_choice {
 int topology_choose(const struct topology_place *ranks, uint32_t rank_count,
                     const struct topology_nic *nics, uint32_t nic_count, uint32_t rails,
                     struct topology_choice *out);
-
-#endif

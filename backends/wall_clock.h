@@ -1,7 +1,6 @@
 /* The time by which everything outside a simulation waits, in the form of a proxy's `now`
  * (backends/proxy.h). */
-#ifndef MK_WALL_CLOCK_H
-#define MK_WALL_CLOCK_H
+#pragma once
 
 #include "core/clock.h"
 
@@ -10,5 +9,3 @@ static inline uint64_t wall_clock(void *context)
 {
     return mk_now_ns();
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Inside core: do all ranks ask for the same? A difference is named, with the ranks, before
  * anything hangs on it. */
-#ifndef MK_AGREE_H
-#define MK_AGREE_H
+#pragma once
 
 #include "core/bootstrap.h"
 
@@ -31,5 +30,3 @@ int agree(struct bootstrap *b, uint32_t rank, uint32_t world, const char *verb,
 
 /* A string as a value that agree can compare. */
 uint64_t agree_hash(const char *text);
-
-#endif

@@ -1,7 +1,6 @@
 /* Which rows of a sequence a rank of ring attention holds. One arithmetic for plans, kernels,
  * checks and the public header. */
-#ifndef MK_ATTENTION_SHARDS_H
-#define MK_ATTENTION_SHARDS_H
+#pragma once
 
 #include "core/plan.h"
 
@@ -66,5 +65,3 @@ MK_PURE uint64_t mk_attention_place(const struct mk_attention *a, uint32_t world
     return row < front.rows ? front.begin + row
                             : mk_attention_half_of(a, world, rank, 1).begin + row - front.rows;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* The tiles that the GPU's attention engine is built for: one table, which kernels, plans and error
  * texts read. */
-#ifndef MK_ATTENTION_TILES_H
-#define MK_ATTENTION_TILES_H
+#pragma once
 
 /* X(dim, keys, groups, stages, own_o): of heads of up to `dim` elements, a block of `keys` rows of
  * K and V against 64 * groups rows of Q (kernels/hopper/attention_shape.cuh). The fastest of about
@@ -31,5 +30,3 @@
  * that. Of engine mma tiles have half as many. */
 #define MK_SAME_KEYS 128u
 #define MK_SAME_KEYS_MMA 64u
-
-#endif

@@ -1,7 +1,6 @@
 /* What every file of mkernel may assume: integer types, the limits of the encodings, and the two
  * words that let one source be compiled by gcc for the host and by nvcc for a Hopper GPU. */
-#ifndef MK_BASE_H
-#define MK_BASE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -147,5 +146,3 @@ MK_PURE uint32_t mk_total_blocks(const struct mk_role_split *s)
         mk_role_coresident(s, MK_INTRA_COMM) + mk_role_coresident(s, MK_INTER_REDUCE);
     return mk_total_ctas(s) - auxiliary * s->ctas[MK_COMPUTE];
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* bfloat16, on host and GPU: the upper half of a float32. Kept as uint16_t, so that every compiler
  * takes it. */
-#ifndef MK_BF16_H
-#define MK_BF16_H
+#pragma once
 
 #include "core/base.h"
 
@@ -23,5 +22,3 @@ MK_PURE uint16_t mk_bf16_from_float(float f)
     uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
     return (uint16_t)(f == f ? rounded : (bits >> 16 | 0x40));
 }
-
-#endif

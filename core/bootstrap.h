@@ -8,8 +8,7 @@
  * and has the resolver's bound. After a call returned an error only bootstrap_failure,
  * bootstrap_settle and bootstrap_leave are allowed. The token crosses the network as it is: it
  * keeps jobs apart, it does not keep an eavesdropper out. */
-#ifndef MK_BOOTSTRAP_H
-#define MK_BOOTSTRAP_H
+#pragma once
 
 #include "core/failure.h"
 
@@ -78,5 +77,3 @@ int bootstrap_settle(struct bootstrap *b, struct mk_failure *failure);
 
 /* Leaves in good order (others do not take it for a loss) and frees b. NULL is allowed. */
 void bootstrap_leave(struct bootstrap *b);
-
-#endif

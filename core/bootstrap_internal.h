@@ -3,8 +3,7 @@
  * After join the watcher thread alone reads the sockets. It keeps the news under `lock` and signals
  * `changed`; callers write (under the lock too) and wait for `changed`. So a failure is seen at
  * once, also between calls. */
-#ifndef MK_BOOTSTRAP_INTERNAL_H
-#define MK_BOOTSTRAP_INTERNAL_H
+#pragma once
 
 #include "core/bootstrap_listener.h"
 
@@ -76,5 +75,3 @@ void bootstrap_wake(struct bootstrap *b);
 /* A record about nothing in particular yet, said by this rank. */
 struct mk_failure bootstrap_blame(const struct bootstrap *b, enum mk_failure_kind kind,
                                   uint32_t producer);
-
-#endif

@@ -2,8 +2,7 @@
  * strangers are refused and never stop the job. Their cost is bounded: at most LISTENER_STRANGERS
  * are open, each has room for a hello and one read of it a turn, and silent ones are closed, sooner
  * where there is no room for another. */
-#ifndef MK_BOOTSTRAP_LISTENER_H
-#define MK_BOOTSTRAP_LISTENER_H
+#pragma once
 
 #include "core/bootstrap.h"
 #include "core/bootstrap_peer.h"
@@ -50,5 +49,3 @@ char *listener_strangers(const struct listener *l, char *text, size_t size);
 
 /* Tells a peer why it is refused, and closes. */
 void listener_refuse(struct peer *p, int error, const char *text);
-
-#endif

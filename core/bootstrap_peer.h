@@ -1,7 +1,6 @@
 /* Inside core: one TCP connection of the bootstrap. Never blocks; bytes that cannot be written now
  * are kept and written later. */
-#ifndef MK_BOOTSTRAP_PEER_H
-#define MK_BOOTSTRAP_PEER_H
+#pragma once
 
 #include "core/bootstrap_wire.h"
 
@@ -63,5 +62,3 @@ int peer_receive_hello(struct peer *p, const char **why);
 void peer_close(struct peer *p);
 
 uint64_t peer_now(void); /* ns, CLOCK_MONOTONIC */
-
-#endif

@@ -6,8 +6,7 @@
  *
  * The length of each kind is bounded, and memory grows with the bytes that have really arrived, so
  * a lying length costs nothing. */
-#ifndef MK_BOOTSTRAP_WIRE_H
-#define MK_BOOTSTRAP_WIRE_H
+#pragma once
 
 #include "core/failure.h"
 
@@ -92,5 +91,3 @@ void wire_put_u64(uint8_t *out, uint64_t value);
 uint64_t wire_get_u64(const uint8_t *in);
 void wire_put_u32(uint8_t *out, uint32_t value);
 uint32_t wire_get_u32(const uint8_t *in);
-
-#endif

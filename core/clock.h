@@ -1,6 +1,5 @@
 /* This host's monotonic clock, and condition variables that wait by it. */
-#ifndef MK_CLOCK_H
-#define MK_CLOCK_H
+#pragma once
 
 #include <pthread.h>
 #include <stdint.h>
@@ -37,5 +36,3 @@ static inline int mk_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock
     struct timespec t = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
     return pthread_cond_timedwait(cond, lock, &t);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Inside mkernel: the communicator, and the two interfaces that its parts plug into: an executor
  * (sim/, kernels/) and the network (backends/). core knows them only by these tables. */
-#ifndef MK_COMM_H
-#define MK_COMM_H
+#pragma once
 
 #include "core/bootstrap.h"
 #include "core/command.h"
@@ -149,5 +148,3 @@ int comm_make_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk_p
 /* Fills in what the plan that a command names knows of a failure: op, and where failure->flag is
  * not UINT32_MAX, chunk and what. Nothing, where there is no such plan. Any thread. */
 void comm_describe(struct mk_comm *comm, uint32_t plan_id, struct mk_failure *failure);
-
-#endif

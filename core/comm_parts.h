@@ -1,6 +1,5 @@
 /* Shared by the files of the communicator, beside comm.h. */
-#ifndef MK_COMM_PARTS_H
-#define MK_COMM_PARTS_H
+#pragma once
 
 #include "core/comm.h"
 #include "core/sentence.h"
@@ -47,5 +46,3 @@ int comm_store(struct mk_comm *comm, uint64_t offset, const void *from, uint64_t
 /* A part of this rank said no, in comm->error: the others must not wait for it. Returns
  * `result`. */
 int comm_give_up(struct mk_comm *comm, int result);
-
-#endif

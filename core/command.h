@@ -11,8 +11,7 @@
  *
  * Offsets are from the start of the symmetric heap. Every field is checked when the plan is made
  * (plan_build), so nothing is narrowed here. */
-#ifndef MK_COMMAND_H
-#define MK_COMMAND_H
+#pragma once
 
 #include "core/base.h"
 
@@ -123,5 +122,3 @@ static inline int mk_ring_peek(const struct mk_ring *r, uint64_t sequence, struc
     c->hi = __atomic_load_n(&slot->hi, __ATOMIC_RELAXED);
     return 1;
 }
-
-#endif

@@ -28,8 +28,7 @@
  *
  * A call that returns non-zero says that the launch is ending (a wait timed out here or elsewhere):
  * the role returns at once. The bound of every wait is the plan's timeout. */
-#ifndef MK_CTA_H
-#define MK_CTA_H
+#pragma once
 
 #include "core/base.h"
 #include "core/event.h"
@@ -152,6 +151,4 @@ int mk_cta_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, 
 /* Waits until every put of this CTA has left its source. Returns 0, or 1 where the launch is
  * ending. */
 int mk_cta_drain(struct mk_cta *cta);
-#endif
-
 #endif

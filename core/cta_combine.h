@@ -1,7 +1,6 @@
 /* The CTA interface, weighted sums: of what ranks have, and by core/cta_sums.h of a token's rows. On
  * the host: sim/cta.c, on GPUs: kernels/cta_combine.cuh. Asynchronous, as core/cta.h says. */
-#ifndef MK_CTA_COMBINE_H
-#define MK_CTA_COMBINE_H
+#pragma once
 
 #include "core/cta.h"
 #include "core/quantize.h"
@@ -47,6 +46,4 @@ MK_PURE uint64_t mk_combine_bytes(uint64_t elements, uint32_t number)
 /* Starts adding what `combine` says. The sources must not change until a flag, raised after it,
  * says that it is done. */
 void mk_cta_combine(struct mk_cta *cta, const struct mk_combine *combine);
-#endif
-
 #endif

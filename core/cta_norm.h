@@ -1,7 +1,6 @@
 /* The CTA interface, what follows a sum row by row: a residual is added to a row of C, and the row
  * is normed. On the host: sim/cta.c, on GPUs: kernels/cta_norm.cuh. */
-#ifndef MK_CTA_NORM_H
-#define MK_CTA_NORM_H
+#pragma once
 
 #include "core/cta.h"
 
@@ -23,6 +22,4 @@ struct mk_norm {
 /* Does it with row `row`, and returns when the row is stored. All of C's row has to be there, and
  * known of by a wait; nobody else may read or write it any more. */
 void mk_cta_norm(struct mk_cta *cta, const struct mk_norm *norm, uint32_t row);
-#endif
-
 #endif

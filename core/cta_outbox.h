@@ -2,8 +2,7 @@
  * to several ranks in this rank's heap, in a few places that belong to the CTA; from there they are
  * copied to the ranks that add them, and added to. On a GPU kernels/ops/gemm_reduce.cuh does that,
  * with mbarriers between the warps; on the host, where a CTA is one coroutine, sim/cta.c. */
-#ifndef MK_CTA_OUTBOX_H
-#define MK_CTA_OUTBOX_H
+#pragma once
 
 #include "core/cta.h"
 
@@ -11,6 +10,4 @@
 /* Waits until every copy, sum and tile that this CTA has stored has landed: it may be read, and its
  * source overwritten. Returns 0, or 1 where the launch is ending. */
 int mk_cta_settle(struct mk_cta *cta);
-#endif
-
 #endif

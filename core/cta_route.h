@@ -1,7 +1,6 @@
 /* The CTA interface, routes: for roles that send tokens to their experts. sim/cta.c and sim/route.c
  * implement it, kernels/cta_route.cuh on a GPU. Asynchronous, as core/cta.h says. */
-#ifndef MK_CTA_ROUTE_H
-#define MK_CTA_ROUTE_H
+#pragma once
 
 #include "core/cta.h"
 #include "core/gemm_table.h"
@@ -328,6 +327,4 @@ uint64_t mk_cta_load64(struct mk_cta *cta, uint64_t offset);
 
 /* Reads the first word of an argument, which nothing writes during a launch. */
 uint32_t mk_cta_load_argument(struct mk_cta *cta, enum mk_space space);
-#endif
-
 #endif

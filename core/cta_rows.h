@@ -2,8 +2,7 @@
  * terms of core/cta.h, which is how the host does it; on a GPU (kernels/cta_rows.cuh) the warps of
  * a thread block take rows side by side. A file that breaks the CTA interface on purpose comes
  * before this one. */
-#ifndef MK_CTA_ROWS_H
-#define MK_CTA_ROWS_H
+#pragma once
 
 #include "core/cta_route.h"
 
@@ -108,6 +107,4 @@ static inline int mk_cta_wait_rows(struct mk_cta *cta, const struct mk_places *p
     }
     return 0;
 }
-#endif
-
 #endif

@@ -2,8 +2,7 @@
  * means is said here in terms of core/cta_combine.h, which is how the host does it; on a GPU
  * (kernels/cta_sums.cuh) the warps of a thread block take tokens side by side. A file that breaks
  * the CTA interface on purpose comes before this one. */
-#ifndef MK_CTA_SUMS_H
-#define MK_CTA_SUMS_H
+#pragma once
 
 #include "core/cta_combine.h"
 #include "core/cta_route.h"
@@ -216,6 +215,4 @@ static inline void mk_cta_add_up(struct mk_cta *cta, const struct mk_sums *s)
         mk_cta_combine(cta, &t.c);
     }
 }
-#endif
-
 #endif

@@ -1,6 +1,5 @@
 /* FNV-1a (Fowler, Noll, Vo): what ranks compare in place of texts and structures. */
-#ifndef MK_DIGEST_H
-#define MK_DIGEST_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -13,5 +12,3 @@ static inline uint64_t mk_digest(uint64_t digest, const void *from, size_t bytes
         digest = (digest ^ ((const uint8_t *)from)[i]) * 0x100000001b3ull;
     return digest;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* e4m3, the 8-bit float of FP8 products, on host and GPU: sign, 4 bits of exponent (bias 7), 3 of
  * fraction. Largest 448 (0x7e); smallest normal number 2^-6, subnormal steps of 2^-9; NaN is 0x7f
  * and 0xff, and there is no infinity. OCP 8-bit Floating Point Specification, 5.3. */
-#ifndef MK_E4M3_H
-#define MK_E4M3_H
+#pragma once
 
 #include "core/base.h"
 
@@ -50,5 +49,3 @@ MK_PURE uint8_t mk_e4m3_from_float(float f)
     memcpy(&magnitude, &shifted, sizeof magnitude);
     return (uint8_t)(sign | (magnitude - 0x46800000));
 }
-
-#endif

@@ -10,8 +10,7 @@
  *               residual as it was rounded, in fp32, rounded to bf16
  *
  * kernels/epilogue.cuh is the same for GPUs, with their approximate e^x. */
-#ifndef MK_EPILOGUE_H
-#define MK_EPILOGUE_H
+#pragma once
 
 #include <math.h>
 #include <stddef.h>
@@ -51,5 +50,3 @@ int epilogue_read(const char *name, const char *text, uint32_t *epilogue, char *
 
 /* The words of an epilogue, joined; "" of none. Returns text. */
 const char *epilogue_text(uint32_t epilogue, char text[EPILOGUE_TEXT]);
-
-#endif

@@ -4,8 +4,7 @@
  * A track belongs to one (CTA, role warp), the only one that writes it, so it needs no atomics. It
  * does not wrap: a full track keeps what it has and counts what it drops. Both sides (GPU and host)
  * use this file. */
-#ifndef MK_EVENT_H
-#define MK_EVENT_H
+#pragma once
 
 #include "core/base.h"
 
@@ -113,5 +112,3 @@ struct mk_message_log {
     struct mk_message *messages; /* NULL: tracing is off */
     uint64_t capacity, count, dropped;
 };
-
-#endif

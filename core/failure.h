@@ -1,7 +1,6 @@
 /* Why a launch ended early: one fixed-size record, made by the rank that saw it first, sent to
  * every rank, told in one sentence. */
-#ifndef MK_FAILURE_H
-#define MK_FAILURE_H
+#pragma once
 
 #include "core/plan.h"
 
@@ -91,5 +90,3 @@ void failure_settle(struct failure_case *c);
 
 /* Whether a later record may still enrich `f`: 0 says that it is worth waiting a moment. */
 int failure_is_final(const struct mk_failure *f);
-
-#endif

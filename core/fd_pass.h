@@ -3,8 +3,7 @@
  * processes. A rank is known by the other's key, which ranks tell each other through the bootstrap,
  * and by its user. Network namespaces do not share abstract names: the ranks of a node must be in
  * one. */
-#ifndef MK_FD_PASS_H
-#define MK_FD_PASS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -34,5 +33,3 @@ void fd_pass_close(struct fd_pass *p);
 int fd_pass_exchange(struct fd_pass *p, uint32_t self, uint32_t count,
                      const struct fd_pass_name *names, int mine, int *fds, uint32_t first,
                      uint64_t timeout_ns, char *error, size_t size);
-
-#endif

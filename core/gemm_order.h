@@ -1,7 +1,6 @@
 /* In which order the CTAs take the tiles of a product. Plain C for the host and the device; pure
  * functions. */
-#ifndef MK_GEMM_ORDER_H
-#define MK_GEMM_ORDER_H
+#pragma once
 
 #include "core/base.h"
 
@@ -47,5 +46,3 @@ MK_PURE void gemm_order_at(const struct gemm_order *o, uint32_t index, uint32_t 
     *row = down ? step : side;
     *column = down ? side : step;
 }
-
-#endif

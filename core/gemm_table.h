@@ -1,7 +1,6 @@
 /* The tiles of products of several groups of rows, as a table in the order of computation: a CTA
  * takes the next entry and searches no groups. */
-#ifndef MK_GEMM_TABLE_H
-#define MK_GEMM_TABLE_H
+#pragma once
 
 #include "core/gemm_order.h"
 
@@ -122,5 +121,3 @@ MK_PURE uint32_t mk_stage_begin(const struct mk_stages *s, uint32_t row)
     row = row / group * group;
     return row ? row * s->up + (row - group) * s->down : 0;
 }
-
-#endif

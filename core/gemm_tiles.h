@@ -1,7 +1,6 @@
 /* The tiles that the GPU's GEMM engines are built for: one table for each, which kernels, plans,
  * the tuner and error texts read. */
-#ifndef MK_GEMM_TILES_H
-#define MK_GEMM_TILES_H
+#pragma once
 
 #include "core/base.h"
 
@@ -68,6 +67,4 @@ MK_TILE_TABLE(mk_gated_tile, MK_GATED_TILES, MK_GEMM_TILE)
 MK_TILE_TABLE(mk_mma_tile, MK_MMA_TILES, MK_MMA_TILE)
 MK_TILE_TABLE(mk_mma_fp8_tile, MK_MMA_FP8_TILES, MK_MMA_TILE)
 MK_TILE_TABLE(mk_mma_fp8_gated_tile, MK_MMA_FP8_GATED_TILES, MK_MMA_PASSED_TILE)
-#endif
-
 #endif

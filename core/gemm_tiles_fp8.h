@@ -4,8 +4,7 @@
  * takes. The last two are of products of several groups of rows (MK_GROUPED_TILES), and of
  * such with two runs of columns of B, each of which is 128: a block of scales of what is made of
  * both. */
-#ifndef MK_GEMM_TILES_FP8_H
-#define MK_GEMM_TILES_FP8_H
+#pragma once
 
 #include "core/gemm_tiles.h"
 
@@ -22,6 +21,4 @@ MK_TILE_TABLE(mk_fp8_sum_tile, MK_FP8_SUM_TILES, MK_GEMM_TILE)
 MK_TILE_TABLE(mk_fp8_grouped_tile, MK_FP8_GROUPED_TILES, MK_GEMM_TILE)
 MK_TILE_TABLE(mk_fp8_gated_tile, MK_FP8_GATED_TILES, MK_GEMM_TILE)
 MK_TILE_TABLE(mk_fp8_part_tile, MK_FP8_PART_TILES, MK_GEMM_TILE)
-#endif
-
 #endif

@@ -1,7 +1,6 @@
 /* What the ranks of a job make of the GPUs of a host: how those that share one divide it, and
  * whether GPUs reach each other's memory. Host code, which every build has. */
-#ifndef MK_GPUS_H
-#define MK_GPUS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -32,5 +31,3 @@ int gpus_peers_wanted(char *error, size_t size);
  * cudaIpc), 1 where it is "vmm" (by the driver's virtual memory management), -EINVAL with a
  * sentence for anything else. */
 int gpus_heap_wanted(char *error, size_t size);
-
-#endif

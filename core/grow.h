@@ -1,6 +1,5 @@
 /* Arrays that grow one by one. */
-#ifndef MK_GROW_H
-#define MK_GROW_H
+#pragma once
 
 #include <errno.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ static inline int mk_grow(void *array, uint64_t count, size_t bytes)
     memcpy(array, &at, sizeof at);
     return 0;
 }
-
-#endif

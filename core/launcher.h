@@ -15,8 +15,7 @@
  * store listens at MASTER_PORT); else 20000 to 29999, from the job's id. Token: MKERNEL_TOKEN; else
  * made from the job's id, which keeps jobs apart but is no secret: where others share the network,
  * set MKERNEL_TOKEN. */
-#ifndef MK_LAUNCHER_H
-#define MK_LAUNCHER_H
+#pragma once
 
 #include "core/base.h"
 
@@ -41,5 +40,3 @@ struct launcher {
  * each: the sentence says which option gives that. Pure: any thread, nothing kept. */
 int launcher_read(struct launcher *out, const char *const *environment, char *error,
                   size_t error_size);
-
-#endif

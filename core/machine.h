@@ -4,8 +4,7 @@
  *
  * Units, unless a field says otherwise: ns, bytes, bytes/ns (1 byte/ns is 1 GB/s), MHz, W. Every
  * number is a double; 0 where a machine has no such thing (a rate of 0: it costs nothing). */
-#ifndef MK_MACHINE_H
-#define MK_MACHINE_H
+#pragma once
 
 #include "core/base.h"
 
@@ -188,5 +187,3 @@ double machine_wire_ns(const struct mk_machine *m, double bytes);
 
 /* What a put takes longer for its ways into host memory and out of it; 0 where it is not staged. */
 double machine_through_host_ns(const struct mk_machine *m, double bytes);
-
-#endif

@@ -11,8 +11,7 @@
  *   straight   there is none: the epilogue stores a tile at the peers, and senders publish it
  *   halves     a tile of half the rows keeps half of the engine's consumers busy
  *   tickets    tiles of unequal cost are taken from one counter, by whichever CTA is free */
-#ifndef MK_PIPELINE_H
-#define MK_PIPELINE_H
+#pragma once
 
 #include "core/cta.h"
 
@@ -56,5 +55,3 @@ MK_PURE uint64_t mk_pipeline_bytes(const struct mk_pipeline *p, const struct mk_
     return mk_round_up(rows, p->grain_rows) * mk_round_up(tile->cols, p->grain_cols) *
            p->element_bytes;
 }
-
-#endif

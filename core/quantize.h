@@ -1,7 +1,6 @@
 /* FP8 with scales, inside: what mk_quantize (core/mkernel.h has the rule) is given, by a GPU's
  * kernel, and the way back, which is the reference of all checks. */
-#ifndef MK_QUANTIZE_H
-#define MK_QUANTIZE_H
+#pragma once
 
 #include "core/base.h"
 #include "core/e4m3.h"
@@ -61,5 +60,4 @@ void dequantize_blocks(const uint8_t *q, uint64_t n, uint64_t k, const float *sc
 
 #ifdef __cplusplus
 }
-#endif
 #endif

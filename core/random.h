@@ -1,7 +1,6 @@
 /* splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014), on host
  * and GPU: small, and the same numbers for a seed on every machine. */
-#ifndef MK_RANDOM_H
-#define MK_RANDOM_H
+#pragma once
 
 #include "core/base.h"
 
@@ -25,5 +24,3 @@ MK_PURE double mk_random_unit(uint64_t *state)
 {
     return (double)(mk_random(state) >> 11) / 9007199254740992.0;
 }
-
-#endif

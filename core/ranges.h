@@ -1,7 +1,6 @@
 /* What is free of a row of places (bytes of the heap, flags): runs that are taken first fit and
  * given back in any order. The same calls give the same places, on every rank. */
-#ifndef MK_RANGES_H
-#define MK_RANGES_H
+#pragma once
 
 #include "core/base.h"
 
@@ -42,5 +41,3 @@ int ranges_are_taken(const struct ranges *r, uint64_t first, uint64_t count);
 
 /* A digest of all that is free. */
 uint64_t ranges_digest(const struct ranges *r);
-
-#endif

@@ -1,6 +1,5 @@
 /* An error's sentence, and what is returned with it; texts that grow. */
-#ifndef MK_SENTENCE_H
-#define MK_SENTENCE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -12,5 +11,3 @@ __attribute__((format(printf, 4, 5))) int mk_fail(int code, char *error, size_t 
 /* Adds to a text of `size` bytes, as far as there is room. Returns text. */
 __attribute__((format(printf, 3, 4))) char *mk_append(char *text, size_t size, const char *format,
                                                       ...);
-
-#endif

@@ -1,6 +1,5 @@
 /* Numbers in their order, and the middle of them. */
-#ifndef MK_SORTED_H
-#define MK_SORTED_H
+#pragma once
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -28,5 +27,3 @@ static inline double mk_median(const double *sorted, size_t count)
 {
     return (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
 }
-
-#endif

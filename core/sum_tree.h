@@ -11,8 +11,7 @@
  *
  *   Of 1, 2, 4 or 8 ranks each has the blocks of one node of the tree: it sends one number, and what is left to add are the
  *   levels above. GPUs and host agree in all of it but the sums of a block, which on a GPU are the tensor core's. */
-#ifndef MK_SUM_TREE_H
-#define MK_SUM_TREE_H
+#pragma once
 
 #include "core/base.h"
 
@@ -64,5 +63,3 @@ MK_PURE float mk_sum_leaves(const float *leaf)
     return ((leaf[0] + leaf[1]) + (leaf[2] + leaf[3])) +
            ((leaf[4] + leaf[5]) + (leaf[6] + leaf[7]));
 }
-
-#endif

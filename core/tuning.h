@@ -14,8 +14,7 @@
  * differ in the shape's numbers alone, the nearest, if these together are no more than TUNING_NEAR
  * from it (the sum of |log2| of the ratios) and its plan fits the shape; else none, and the formula
  * chooses all. Plans of fp16 that have no line take one of bf16. How a MoE's tokens are routed is no part of it. */
-#ifndef MK_TUNING_H
-#define MK_TUNING_H
+#pragma once
 
 #include "core/ops/registry.h"
 #include "core/plan.h"
@@ -153,5 +152,3 @@ int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct m
 
 /* A number for all that may be taken on a cluster: ranks with the same plan alike. */
 uint64_t tuning_hash(const struct tuning_table *t, uint32_t nodes, uint32_t gpus);
-
-#endif

@@ -1,7 +1,6 @@
 /* The deterministic executor's chance and time, in one place: a seeded generator, and what things
  * cost on the virtual clock. */
-#ifndef SIM_CLOCK_H
-#define SIM_CLOCK_H
+#pragma once
 
 #include "core/plan.h"
 #include "core/random.h"
@@ -39,5 +38,3 @@ struct sim_costs {
     uint64_t (*put)(void *context, uint64_t now, uint32_t from, uint32_t to,
                     uint64_t bytes); /* doorbell to last byte */
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* Tile math on the host by OpenBLAS: bf16 or fp16 operands widened to float32, sgemm, a gate where the op
  * has one, rounded to what they are (to nearest, ties to even). */
-#ifndef SIM_COMPUTE_H
-#define SIM_COMPUTE_H
+#pragma once
 
 #include "sim/cta.h"
 
@@ -28,5 +27,3 @@ void compute_load_a(const struct sim_rank *rank, const struct mk_tile *tile, uin
                     uint32_t count, float *a);
 void compute_store_c(struct compute *m, struct sim_cta *cta, const struct mk_tile *tile,
                      const float *a);
-
-#endif

@@ -1,8 +1,7 @@
 /* Stackful coroutines: a CTA of the host executor and of the simulator is one. Resumed and left on
  * one thread; nothing is shared between threads but a pool is not locked, so each thread has its
  * own. */
-#ifndef SIM_COROUTINE_H
-#define SIM_COROUTINE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -46,5 +45,3 @@ void coroutine_destroy(struct coroutine *c);
 
 /* It will be resumed soon: what it left on its stack is fetched into the cache. */
 void coroutine_soon(const struct coroutine *c);
-
-#endif

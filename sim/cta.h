@@ -2,8 +2,7 @@
  * the executor that runs the coroutines decides which one goes on. Form (a) is exec_host.c (a
  * process per rank, real time), form (b) world.c (everything in one thread, virtual time). They
  * differ in what struct sim_rank points to and in nothing else. */
-#ifndef SIM_CTA_H
-#define SIM_CTA_H
+#pragma once
 
 #include "core/command.h"
 #include "core/cta_combine.h"
@@ -138,5 +137,3 @@ void sim_cta_store(struct sim_cta *c, const struct sim_operands *o, const float 
 
 /* A MK_FAIL_INTERNAL failure about this CTA: `what` happened. */
 void sim_cta_internal(struct sim_cta *c, const char *what);
-
-#endif

@@ -1,6 +1,5 @@
 /* Operators' kernels that are compiled for the emulated GPU (sim/hopper), by operator. */
-#ifndef SIM_EMULATED_H
-#define SIM_EMULATED_H
+#pragma once
 
 #include "kernels/launch.h"
 #include "core/plan.h"
@@ -26,5 +25,3 @@ struct mk_ring;
 void emulated_launch_begin(struct gpu_launch *l, const struct mk_plan *plan, void *heap,
                            void *const *peers, struct mk_ring *const *rings, uint32_t ring_count,
                            void *const *arguments);
-
-#endif

@@ -1,8 +1,7 @@
 /* Sums over ranks that every order of addition and every rounding to bf16 or fp16 leaves exact: small
  * integers, no partial sum above 256. So the explorer compares bits, in fast and in deterministic
  * mode alike. */
-#ifndef SIM_EXACT_H
-#define SIM_EXACT_H
+#pragma once
 
 #include "sim/op.h"
 
@@ -37,5 +36,3 @@ int exact_verify_rows(const struct mk_plan *plan, uint64_t seed, uint64_t launch
 int exact_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint64_t first,
                  uint64_t rows, const uint16_t *c, struct sim_reference *reference, char *text,
                  size_t size);
-
-#endif

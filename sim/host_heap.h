@@ -1,8 +1,7 @@
 /* Host memory of the executors that run on the CPU: the symmetric heap that the ranks of a node
  * share, an anonymous memory file each, which the peers open through /proc (it has no name, so
  * nothing stays behind however a process ends), and the command rings. */
-#ifndef SIM_HOST_HEAP_H
-#define SIM_HOST_HEAP_H
+#pragma once
 
 #include "core/comm.h"
 
@@ -21,5 +20,3 @@ void host_heap_clear(struct mk_comm *comm, const struct mk_plan *plan);
  * -ENOMEM; host_rings_close in either case. */
 int host_rings_open(struct mk_comm *comm);
 void host_rings_close(struct mk_comm *comm);
-
-#endif

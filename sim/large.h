@@ -1,6 +1,5 @@
 /* Memory of many pages. */
-#ifndef MK_SIM_LARGE_H
-#define MK_SIM_LARGE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -8,5 +7,3 @@
  * spends most of its time in the TLB otherwise. NULL: no memory. */
 void *large_map(size_t bytes);
 void large_unmap(void *memory, size_t bytes);
-
-#endif

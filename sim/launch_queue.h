@@ -1,7 +1,6 @@
 /* What the executors that run on the CPU share: launches that are asked for wait in a queue, a
  * thread of the executor runs them one after the other, and every wait for it has an end. */
-#ifndef SIM_LAUNCH_QUEUE_H
-#define SIM_LAUNCH_QUEUE_H
+#pragma once
 
 #include "core/comm.h"
 
@@ -67,5 +66,3 @@ void launch_queue_back_off(uint32_t idle);
 
 /* The communicator has no executor any more. */
 void launch_queue_forget(struct mk_comm *comm);
-
-#endif

@@ -1,7 +1,6 @@
 /* A fabric that is a model: puts land in the peers' heaps in this process, by steps that the
  * world's scheduler takes. */
-#ifndef SIM_MODEL_FABRIC_H
-#define SIM_MODEL_FABRIC_H
+#pragma once
 
 #include "sim/world_state.h"
 
@@ -19,5 +18,3 @@ uint64_t model_fabric_oldest(const struct fabric *f);
 
 /* One delivery, drawn among those that could happen: bytes, a flag or an acknowledgement. */
 void model_fabric_step(struct fabric *f);
-
-#endif

@@ -1,7 +1,6 @@
 /* The explorer's inputs and verdict of an operator that only moves rows, by what its descriptor
  * says of them (struct op_descriptor's `moves`). */
-#ifndef SIM_MOVED_H
-#define SIM_MOVED_H
+#pragma once
 
 #include "sim/op.h"
 
@@ -11,5 +10,3 @@ void moved_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
 int moved_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
                  size_t size);
-
-#endif

@@ -1,7 +1,6 @@
 /* What an op gives to the host executors, in sim/ops/<name>.c: its roles and its tile source,
  * compiled for the host, and where a tile's operands lie. */
-#ifndef SIM_OP_H
-#define SIM_OP_H
+#pragma once
 
 #include "core/ops/op.h"
 #include "core/roles/roles.h"
@@ -132,5 +131,3 @@ MK_OPERATORS(MK_OPERATOR)
 
 /* NULL: there is no such operator. */
 const struct sim_op *sim_op_of(enum mk_op op);
-
-#endif

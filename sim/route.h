@@ -1,6 +1,5 @@
 /* The tables of MoE routing on the host: what mk_cta_route makes (core/cta_route.h). */
-#ifndef SIM_ROUTE_H
-#define SIM_ROUTE_H
+#pragma once
 
 #include "core/cta_route.h"
 #include "core/plan.h"
@@ -27,5 +26,3 @@ void route_make(const struct mk_route *r, uint8_t *heap, const uint32_t *ids, co
  * rank. */
 void route_hand_over(const struct mk_route *r, uint8_t *(*heap_of)(void *context, uint32_t rank),
                      void *context);
-
-#endif

@@ -1,6 +1,5 @@
 /* Inside the host executors: how a tile's values and a sum reach memory. */
-#ifndef SIM_TRANSFER_H
-#define SIM_TRANSFER_H
+#pragma once
 
 #include "sim/cta.h"
 
@@ -8,5 +7,3 @@
  * first element goes. */
 void sim_store_part(const struct sim_transfer *t, uint8_t *destination, uint64_t first,
                     uint64_t count);
-
-#endif

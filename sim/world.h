@@ -7,8 +7,7 @@
  * What may be reordered is what core/cta.h and backends/fabric.h leave open, no less and no more:
  * copies of a CTA land in pieces, in any order, their source read as late as that; its flags land
  * in order, each after all its earlier copies. */
-#ifndef SIM_WORLD_H
-#define SIM_WORLD_H
+#pragma once
 
 #include "core/failure.h"
 #include "sim/clock.h"
@@ -112,5 +111,3 @@ void sim_world_emulate(struct sim_world_config *config, int drawn);
  * negative value with the reason in result->sentence. */
 int sim_world_promised(const struct sim_world_config *config, int rc,
                        struct sim_world_result *result);
-
-#endif

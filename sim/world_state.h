@@ -1,7 +1,6 @@
 /* Inside form (b): the world's state, shared by its scheduler (world_schedule.c), its memory
  * (world_memory.c), its network (model_fabric.c) and its life (world.c). */
-#ifndef SIM_WORLD_STATE_H
-#define SIM_WORLD_STATE_H
+#pragma once
 
 #include "backends/proxy.h"
 #include "sim/compute.h"
@@ -137,5 +136,3 @@ void world_emulated_proxy(struct sim_world_rank *r);
 
 /* world_schedule.c: runs until everything has ended or world->error is set. */
 void sim_world_schedule(struct sim_world *w);
-
-#endif

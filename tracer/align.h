@@ -1,6 +1,5 @@
 /* Inside the tracer, between align.c and merge.c: one rank's records on rank 0's clock. */
-#ifndef MK_TRACER_ALIGN_H
-#define MK_TRACER_ALIGN_H
+#pragma once
 
 #include "tracer/data.h"
 
@@ -21,5 +20,3 @@ int64_t align_host(const struct trace_data *d, uint32_t r, uint64_t t);
  * to d. The caller frees their events. 0 or -ENOMEM. */
 int align_track(struct trace_data *d, uint32_t rank, uint32_t track, struct leaf *leaves,
                 uint32_t *count);
-
-#endif

@@ -5,8 +5,7 @@
  * virtual machine, not seconds: a busy machine refuses nothing) that grows with the file and is
  * four times what honest files take. Once it is spent, every query ends as if it had no more rows,
  * and readers ask bound_spent before they believe what they have. */
-#ifndef MK_TRACER_BOUND_H
-#define MK_TRACER_BOUND_H
+#pragma once
 
 #include <sqlite3.h>
 
@@ -25,5 +24,3 @@ const char *bound_check(sqlite3 *db, const char *schema);
 
 /* Why queries ended early ("its queries ..."), NULL where none did. A constant string. */
 const char *bound_spent(void);
-
-#endif

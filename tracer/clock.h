@@ -3,8 +3,7 @@
  * A sample reads the other clock between two readings of this rank's own: the other clock was read
  * at `local` +- `bracket` / 2. The least brackets are the ones that no interrupt or queue
  * stretched, so only these are fitted. */
-#ifndef MK_TRACER_CLOCK_H
-#define MK_TRACER_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 
@@ -41,5 +40,3 @@ int64_t clock_map(const struct trace_clock *c, uint64_t local);
 /* How far off clock_map may be anywhere in from .. to (local ns): the residual, and beyond the
  * samples the drift's error. */
 uint64_t clock_residual(const struct trace_clock *c, uint64_t from, uint64_t to);
-
-#endif

@@ -1,7 +1,6 @@
 /* A whole run in memory: the parts of all ranks on one clock, joined, ready to be stored. Times are
  * ns since the run's first event. Made by data_merge and data_join; store.c writes it. */
-#ifndef MK_TRACER_DATA_H
-#define MK_TRACER_DATA_H
+#pragma once
 
 #include "tracer/intervals.h"
 #include "tracer/map.h"
@@ -178,5 +177,3 @@ struct trace_step {
 /* The steps of every launch, launch by launch, backwards in time: *steps is malloc'd, the caller
  * frees it. 0 or -ENOMEM. */
 int data_critical(const struct trace_data *d, struct trace_step **steps, uint64_t *count);
-
-#endif

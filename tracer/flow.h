@@ -1,6 +1,5 @@
 /* The ways in and out of a rank: what moved over them, and how much was under way over time. */
-#ifndef MK_TRACER_FLOW_H
-#define MK_TRACER_FLOW_H
+#pragma once
 
 #include "tracer/levels.h"
 
@@ -41,5 +40,3 @@ void flow_fill(const struct flow_link *l, uint64_t ns, uint32_t buckets, double 
 
 /* The ns in which transfers [first, last), which are in order of start, had anything under way. */
 uint64_t flow_busy(const struct flow_transfer *t, uint64_t count);
-
-#endif

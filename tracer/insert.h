@@ -1,6 +1,5 @@
 /* Rows into SQLite, many to a statement: 32 rows in one step cost a third of 32 steps. */
-#ifndef MK_TRACER_INSERT_H
-#define MK_TRACER_INSERT_H
+#pragma once
 
 #include <sqlite3.h>
 #include <stddef.h>
@@ -44,5 +43,3 @@ void insert_real(struct insert *in, double value);
 void insert_text(struct insert *in, const char *text);
 /* Writes what waits and frees. Returns SQLite's first error, or SQLITE_OK. */
 int insert_end(struct insert *in);
-
-#endif

@@ -1,6 +1,5 @@
 /* Sets of intervals of time, and their union. */
-#ifndef MK_TRACER_INTERVALS_H
-#define MK_TRACER_INTERVALS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -30,5 +29,3 @@ uint64_t intervals_find(const struct intervals *s, int64_t t);
 uint64_t intervals_within(const struct intervals *s, int64_t from, int64_t to);
 
 void intervals_free(struct intervals *s);
-
-#endif

@@ -1,7 +1,6 @@
 /* Occupancy, aggregated when the trace is written: what every row of the timeline did, bucket by
  * bucket, at every zoom. */
-#ifndef MK_TRACER_LEVELS_H
-#define MK_TRACER_LEVELS_H
+#pragma once
 
 #include "tracer/data.h"
 #include "tracer/reader.h"
@@ -40,5 +39,3 @@ struct levels {
 /* All levels of a run. 0 or -ENOMEM (then empty). The caller frees with levels_free. */
 int levels_make(struct levels *out, const struct trace_data *d);
 void levels_free(struct levels *l);
-
-#endif

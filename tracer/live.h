@@ -8,8 +8,7 @@
  * no /dev/shm), or where MKERNEL_LIVE says; "off" publishes nothing. It is named run-PID where
  * `mkernel run` (that PID) started the ranks itself. Files go with their rank; what a killed job
  * left is ignored, and taken away by the next one. */
-#ifndef MK_LIVE_H
-#define MK_LIVE_H
+#pragma once
 
 #include "core/event.h"
 #include "core/plan.h"
@@ -137,5 +136,3 @@ int live_plan(struct live_rank *rank);
 void live_describe(const struct live_job *job, uint32_t rank, uint32_t cta, struct live_doing *out);
 
 const char *live_phase_name(uint32_t phase);
-
-#endif

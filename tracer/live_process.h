@@ -1,6 +1,5 @@
 /* What both sides of a live job share; for tracer/live_*.c alone. */
-#ifndef MK_LIVE_PROCESS_H
-#define MK_LIVE_PROCESS_H
+#pragma once
 
 #include "tracer/live.h"
 
@@ -20,5 +19,3 @@ int live_is_own(const struct stat *s);
 /* Folders in which jobs may lie, the preferred one first. Returns how many; 0: publishing is
  * off. */
 int live_bases(char out[2][200]);
-
-#endif

@@ -1,7 +1,6 @@
 /* A hash table from 64-bit keys to 32-bit numbers, for joins in memory. Key UINT64_MAX is not
  * allowed. */
-#ifndef MK_TRACER_MAP_H
-#define MK_TRACER_MAP_H
+#pragma once
 
 #include <errno.h>
 #include <stdint.h>
@@ -73,5 +72,3 @@ static inline void map_free(struct map *m)
     free(m->slots);
     *m = (struct map){0};
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* One rank's part of a trace, before the parts are merged: pointers into its communicator, or into
  * the bytes it sent. */
-#ifndef MK_TRACER_PART_H
-#define MK_TRACER_PART_H
+#pragma once
 
 #include "core/event.h"
 #include "core/plan.h"
@@ -68,5 +67,3 @@ int part_parse(struct trace_part *part, const void *blob, size_t bytes);
 /* Times of events and messages are below this, so that sums and differences of two cannot
  * overflow. */
 #define TRACE_MAX_TIME ((uint64_t)1 << 61)
-
-#endif

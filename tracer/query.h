@@ -1,7 +1,6 @@
 /* Queries with what they are asked for and what they give, by letters: one call a query, one a row.
  */
-#ifndef MK_TRACER_QUERY_H
-#define MK_TRACER_QUERY_H
+#pragma once
 
 #include <sqlite3.h>
 #include <stdint.h>
@@ -26,5 +25,3 @@ double query_real(sqlite3 *db, double missing, const char *sql);
 
 /* The same query, run to its end. 0 or -EIO. */
 int query_do(sqlite3 *db, const char *sql, const char *types, ...);
-
-#endif

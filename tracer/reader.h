@@ -1,7 +1,6 @@
 /* Reading a trace: all that a viewer or report needs besides SQL. The tables and views are
  * schema.sql and views.sql. */
-#ifndef MK_TRACER_READER_H
-#define MK_TRACER_READER_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -70,5 +69,3 @@ void trace_watch_damage(void);
  * did not end (tracer/bound.h; known without trace_watch_damage, too); NULL where nothing was
  * damaged. */
 const char *trace_damage(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* Writes a merged run into one SQLite file: one transaction, indexed after the load, renamed into
  * place. */
-#ifndef MK_TRACER_STORE_H
-#define MK_TRACER_STORE_H
+#pragma once
 
 #include <sqlite3.h>
 
@@ -27,5 +26,3 @@ int store_tracks(sqlite3 *db, const struct trace_data *d); /* track, event, tota
 int store_joins(sqlite3 *db, const struct trace_data *d);
 int store_levels(sqlite3 *db, const struct trace_data *d); /* zoom, level, link, flow, traffic */
 #define STORE_NOMEM (-1)
-
-#endif

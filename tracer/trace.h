@@ -1,7 +1,6 @@
 /* Writing a trace: every rank calls trace_collect after its last mk_wait; rank 0 merges what the
  * ranks recorded and stores one SQLite file (schema.sql). Reading one is reader.h. */
-#ifndef MK_TRACER_TRACE_H
-#define MK_TRACER_TRACE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -83,5 +82,3 @@ int trace_window_end(struct mk_comm *comm, const struct trace_run *run, const ch
  * simulator): `comms` in rank order, all idle. Uses no bootstrap. Returns as trace_collect does. */
 int trace_collect_local(struct mk_comm *const *comms, uint32_t count, const struct trace_run *run,
                         const char *path, char *error, size_t error_size);
-
-#endif

@@ -1,7 +1,6 @@
 /* Where a launch's time goes: of the slowest rank of a launch, the time of its compute CTAs, in
  * parts that add up to the whole. From a trace alone, measured or simulated. */
-#ifndef MK_TRACER_WHY_H
-#define MK_TRACER_WHY_H
+#pragma once
 
 #include "tracer/reader.h"
 
@@ -49,5 +48,3 @@ const char *trace_why_key(enum trace_why_part part, char key[TRACE_WHY_KEY]);
  * launches: time grows with their number. Returns 0, or -errno with one sentence in `error`:
  * -ERANGE (no such launch), -ENODATA (nothing was computed in it), -ENOMEM, -EBADMSG (damaged). */
 int trace_why(sqlite3 *db, uint64_t launch, struct trace_why *out, char *error, size_t size);
-
-#endif

@@ -1,8 +1,7 @@
 /* A screen as data: a grid of cells, each one glyph with a colour class and attributes. The layout
  * fills it, the drawing and the tests read it. Every glyph is one column wide; a write outside the
  * grid or the clip is dropped. */
-#ifndef MK_TUI_CELLS_H
-#define MK_TUI_CELLS_H
+#pragma once
 
 #include <stdint.h>
 #include <stdio.h>
@@ -84,5 +83,3 @@ void cells_dump_attributes(const struct cells *c, FILE *out);
 /* The same for a terminal without colours: attributes alone. */
 void cells_dump_monochrome(const struct cells *c, FILE *out);
 extern const char cells_colour_letters[COLOURS + 1];
-
-#endif

@@ -1,7 +1,6 @@
 /* Why a wait ended when it did: the way of its chunk, backwards, from the wait over the flag, the
  * network's stages and the command to what the sender did before. */
-#ifndef MK_TUI_CHAIN_H
-#define MK_TUI_CHAIN_H
+#pragma once
 
 #include "tui/source.h"
 
@@ -33,5 +32,3 @@ void chain_follow(struct source *s, const struct source_event *event, struct cha
 
 /* The same from the message that a rank had on its NIC at `time`, or the last one before it. */
 void chain_follow_message(struct source *s, int rank, double time, struct chain *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* From state and picture to cells. Pure: no terminal, no source. */
-#ifndef MK_TUI_LAYOUT_H
-#define MK_TUI_LAYOUT_H
+#pragma once
 
 #include "tui/cells.h"
 #include "tui/picture.h"
@@ -17,5 +16,3 @@ int layout_help(struct cells *c, const struct model *m, int top,
 
 /* The column of the screen at which a time lies; -1 where that is out of view. */
 int layout_column(const struct model *m, const struct geometry *g, double time);
-
-#endif

@@ -1,8 +1,7 @@
 /* The viewer of a running job: what every CTA does now, and which rank each wait ends at. As the
  * viewer of traces it is a pure model (snapshot, keys -> state), a pure layout (state -> cells) and
  * a thin drawing: tui/screen.h. */
-#ifndef MK_TUI_LIVE_H
-#define MK_TUI_LIVE_H
+#pragma once
 
 #include "tracer/live.h"
 #include "tui/cells.h"
@@ -101,5 +100,3 @@ struct live_options {
 
 /* An exit status; its sentence is on stderr. */
 int live_show(const struct live_options *o);
-
-#endif

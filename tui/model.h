@@ -1,7 +1,6 @@
 /* The viewer's state and what keys do to it. Pure but for questions to the sources: no terminal, no
  * clock. */
-#ifndef MK_TUI_MODEL_H
-#define MK_TUI_MODEL_H
+#pragma once
 
 #include "tui/chain.h"
 #include "tui/source.h"
@@ -202,5 +201,3 @@ struct geometry {
 #define MIN_WIDTH 40
 #define MIN_HEIGHT 10
 struct geometry model_geometry(const struct model *m);
-
-#endif

@@ -1,7 +1,6 @@
 /* What the screen's rows show, read from the sources for the window in view: shares per row and
  * column, and the lines of the panel. With it the layout needs no source. */
-#ifndef MK_TUI_PICTURE_H
-#define MK_TUI_PICTURE_H
+#pragma once
 
 #include "tui/model.h"
 
@@ -57,5 +56,3 @@ void panel_add(struct panel_text *t, const char *format, ...) __attribute__((for
  * glyphs and colours. */
 const char *panel_bar(char *out, int size, int width, const struct class_look *look,
                       const double *share, int classes);
-
-#endif

@@ -1,7 +1,6 @@
 /* The thin drawing: cells to a terminal by ncurses, keys and the mouse back from it. One screen at
  * a time. Whatever ends the process, the terminal is put back first. */
-#ifndef MK_TUI_SCREEN_H
-#define MK_TUI_SCREEN_H
+#pragma once
 
 #include "tui/cells.h"
 #include "tui/model.h"
@@ -38,5 +37,3 @@ int screen_finish(int rc);
 
 /* Stops the process as Ctrl-Z does, the terminal given back meanwhile. */
 void screen_suspend(void);
-
-#endif

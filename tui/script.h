@@ -5,8 +5,7 @@
  * these words are more: "type TEXT" types the rest of the line, "click X Y", "wheel-up X Y",
  * "wheel-down X Y" (columns and lines from 0), "resize W H", "dump" (with --dump-screen: prints the
  * screen here). # begins a comment line. */
-#ifndef MK_TUI_SCRIPT_H
-#define MK_TUI_SCRIPT_H
+#pragma once
 
 #include "tui/model.h"
 
@@ -21,5 +20,3 @@ struct script {
  * error. */
 int script_read(struct script *s, const char *path, char *error, int error_size);
 void script_free(struct script *s);
-
-#endif

@@ -1,7 +1,6 @@
 /* What `mkernel tui` is asked for (experiments/tui.c parses it), and the whole of the viewer behind
  * it. */
-#ifndef MK_TUI_SHOW_H
-#define MK_TUI_SHOW_H
+#pragma once
 
 struct tui_options {
     /* traces; with `attach` file[0] is the job, NULL: the only one that runs */
@@ -19,5 +18,3 @@ struct tui_options {
  * SQLite or the terminal meanwhile. Returns an exit status of the command line (0, 2: unusable
  * files or terminal, 3: something failed later), with one sentence on stderr where it is not 0. */
 int tui_show(const struct tui_options *o);
-
-#endif

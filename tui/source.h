@@ -1,8 +1,7 @@
 /* What the viewer asks of a trace file. All times are ns (doubles hold them exactly) from the start
  * of the run. Every call answers from an index or from pre-aggregated levels, so that its cost
  * follows the screen and not the file. */
-#ifndef MK_TUI_SOURCE_H
-#define MK_TUI_SOURCE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -106,5 +105,3 @@ const double *source_role_shares(struct source *s);
  * found, 0 none. */
 int source_worst_wait(struct source *s, const struct query *filter, int n,
                       struct source_event *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* What the source's own files share. */
-#ifndef MK_TUI_SOURCE_PRIVATE_H
-#define MK_TUI_SOURCE_PRIVATE_H
+#pragma once
 
 #include "tracer/query.h"
 #include "tracer/reader.h"
@@ -42,5 +41,3 @@ struct source {
  * row. 0: there is none more. */
 #define EVENT_COLUMNS "id, track, start, ns, kind, cause, argument, launch, peer"
 int source_read_event(const struct source *s, sqlite3_stmt *q, struct source_event *out);
-
-#endif

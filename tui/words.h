@@ -1,8 +1,7 @@
 /* The viewer's words: what an interval was, as a class with a name, a glyph and a colour; times and
  * sizes as people write them; and the small language of search and filter. Pure: no I/O, no
  * state. */
-#ifndef MK_TUI_WORDS_H
-#define MK_TUI_WORDS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -85,5 +84,3 @@ int words_parse_query(const char *text, struct query *out, char error[96]);
  * read to answer it. */
 int query_needs_events(const struct query *q);
 int query_takes_track(const struct query *q, int rank, int role, int cta);
-
-#endif

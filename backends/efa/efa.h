@@ -13,8 +13,7 @@
  * queues never run out, however long a proxy is away.
  *
  * EFA's rules: rdma-core's efadv manual pages (efadv_create_qp_ex, efadv_query_device). */
-#ifndef MK_EFA_H
-#define MK_EFA_H
+#pragma once
 
 #include "backends/efa/efa_api.h"
 #include "backends/efa/efa_options.h"
@@ -49,5 +48,3 @@ int efa_open(struct fabric **out, const struct efa_config *config, char *error, 
 /* The devices and limits in use, for people: "softefa0+softefa1, SRD, window 256, receives
  * posted". */
 void efa_describe(const struct fabric *fabric, char *text, size_t size);
-
-#endif

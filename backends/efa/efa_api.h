@@ -1,8 +1,7 @@
 /* The calls that the efa fabric makes beside those of the verbs table: address handles, extended
  * QPs, and efadv's own. Found when the program runs, in libibverbs and libefa or in libsoftnic;
  * nothing links against them. */
-#ifndef MK_EFA_API_H
-#define MK_EFA_API_H
+#pragma once
 
 #include "backends/verbs/verbs_api.h"
 
@@ -39,5 +38,3 @@ struct efa_api {
 
 /* As verbs_api_open; -ENOENT too where libefa is not installed. */
 int efa_api_open(struct efa_api *api, enum verbs_provider provider, char *error, size_t error_size);
-
-#endif

@@ -1,7 +1,6 @@
 /* Counts the arrivals from one sender: which puts are whole, the values of their flags, how many to
  * tell the sender about. Arithmetic on memory; no NIC is called. */
-#ifndef MK_EFA_COUNT_H
-#define MK_EFA_COUNT_H
+#pragma once
 
 #include "backends/efa/efa_imm.h"
 
@@ -31,5 +30,3 @@ struct efa_raise {
  * sender starts a put to a flag after its last one to it was acknowledged, so that a message of the
  * second proves that the first is here. */
 int efa_count_take(struct efa_counter *c, const struct efa_imm *imm, struct efa_raise *raise);
-
-#endif

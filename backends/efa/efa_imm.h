@@ -12,8 +12,7 @@
  * HEAD is the first of several, each other one is a TAIL and says how many there are. Growths add
  * up in any order: the second of two puts to one flag may be whole first. A CREDIT goes the other
  * way: so many puts, from the first, are whole here (modulo 2^30). */
-#ifndef MK_EFA_IMM_H
-#define MK_EFA_IMM_H
+#pragma once
 
 #include <stdint.h>
 
@@ -63,5 +62,3 @@ static inline struct efa_imm efa_imm_decode(uint32_t imm)
     i.growth = imm & 3;
     return i;
 }
-
-#endif

@@ -12,8 +12,7 @@
  *   unsolicited       1        writes with immediate take no receive, if all devices of the rail
  *                              can do that; 0: never
  *   relaxed_ordering  1        0: the data region is registered without it */
-#ifndef MK_EFA_OPTIONS_H
-#define MK_EFA_OPTIONS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@ void efa_options_default(struct efa_options *o);
 /* Applies `text` on top of *o. 0, or -EINVAL with one sentence in `error` and *o untouched. NULL
  * and "" change nothing. */
 int efa_options_parse(struct efa_options *o, const char *text, char *error, size_t error_size);
-
-#endif

@@ -1,6 +1,5 @@
 /* Inside the efa fabric: its devices and its bookkeeping. */
-#ifndef MK_EFA_STATE_H
-#define MK_EFA_STATE_H
+#pragma once
 
 #include "backends/efa/efa.h"
 #include "backends/efa/efa_count.h"
@@ -191,5 +190,3 @@ void efa_raise_close(struct efa *e);
 uint32_t efa_raise_room(const struct efa *e);
 void efa_raise(struct efa *e, const struct efa_raise *r);
 int efa_raise_advance(struct efa *e);
-
-#endif

@@ -2,8 +2,7 @@
  * program has loaded it, or by a test. Declared here and not taken from <cuda.h>, so that softnic
  * builds where there is no CUDA. CUDA driver API reference, sections "Memory Management", "Stream
  * Management", "Event Management", "Unified Addressing". */
-#ifndef SOFTNIC_CUDA_H
-#define SOFTNIC_CUDA_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -88,5 +87,3 @@ const struct softnic_cuda *softnic_cuda(void);
 /* For tests: this table takes libcuda's place in this process, NULL ends that. Before devices are
  * opened. */
 void softnic_provide_cuda(const struct softnic_cuda *table);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * The receiver treats every byte as foreign: softnic_frame_parse() is the only way in, and refuses
  * what does not fit. Both ends are on one host, so the header is in the host's byte order. */
-#ifndef SOFTNIC_FRAME_H
-#define SOFTNIC_FRAME_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -92,5 +91,3 @@ struct softnic_message {
 /* Takes one frame from `bytes`. Returns the bytes that it occupies, 0 when `have` are not enough
  * yet, or -EPROTO. */
 ssize_t softnic_frame_parse(const uint8_t *bytes, size_t have, struct softnic_message *out);
-
-#endif

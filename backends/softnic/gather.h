@@ -5,8 +5,7 @@
  * not change places is not gathered together: a run that overlaps an earlier run's or word's target
  * starts everything before it. So a word lands after all bytes that were placed before it, and of
  * two writes to a place the later one stays. */
-#ifndef SOFTNIC_GATHER_H
-#define SOFTNIC_GATHER_H
+#pragma once
 
 #include "cuda.h"
 
@@ -30,5 +29,3 @@ struct softnic_gather {
 int softnic_gather_run(struct softnic_gather *g, uint64_t to, uint64_t from, uint64_t bytes);
 int softnic_gather_word(struct softnic_gather *g, uint64_t to, const void *staged);
 int softnic_gather_start(struct softnic_gather *g);
-
-#endif

@@ -1,7 +1,6 @@
 /* GPU memory in softnic: gpu.c copies, share.c lets peers in. docs/SOFTNIC.md describes both for
  * users. */
-#ifndef SOFTNIC_GPU_H
-#define SOFTNIC_GPU_H
+#pragma once
 
 #include "nic.h"
 
@@ -64,5 +63,3 @@ void softnic_share_take(struct softnic_link *link,
                         const struct softnic_message *message); /* a peer's: maps it */
 void softnic_share_answered(struct softnic_link *link, const struct softnic_message *message);
 void softnic_share_unmap_all(struct softnic_link *link);
-
-#endif

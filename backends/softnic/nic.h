@@ -5,8 +5,7 @@
  * cq->lock is a leaf taken inside it. The progress thread lets go of context->lock only to sleep
  * and to copy bulk data; QPs and MRs that such a copy uses are pinned by their `busy` counts, and
  * destroying them waits for zero on context->idle. */
-#ifndef SOFTNIC_NIC_H
-#define SOFTNIC_NIC_H
+#pragma once
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* process_vm_readv, accept4, struct ucred */
@@ -502,5 +501,3 @@ struct ibv_qp *softnic_qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *ini
 struct ibv_qp *softnic_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 bool softnic_qp_transition_valid(enum ibv_qp_state from, enum ibv_qp_state to, int mask);
 bool softnic_qp_values_valid(struct softnic_context *ctx, const struct ibv_qp_attr *attr, int mask);
-
-#endif

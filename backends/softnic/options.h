@@ -1,6 +1,5 @@
 /* The option string of a softnic device, parsed. docs/SOFTNIC.md is the manual. */
-#ifndef SOFTNIC_OPTIONS_H
-#define SOFTNIC_OPTIONS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -57,5 +56,3 @@ void softnic_options_narrow(struct softnic_options *options, int device);
  * *options untouched. */
 int softnic_options_parse(const char *text, struct softnic_options *options, char *error,
                           size_t error_size);
-
-#endif

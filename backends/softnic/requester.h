@@ -1,6 +1,5 @@
 /* What the files of the send side of a QP share, beside nic.h. Under context->lock. */
-#ifndef SOFTNIC_REQUESTER_H
-#define SOFTNIC_REQUESTER_H
+#pragma once
 
 #include "nic.h"
 
@@ -15,5 +14,3 @@ enum softnic_sent softnic_requester_send(struct softnic_qp *qp, struct softnic_w
 /* requester.c: from the first entry on that is not acknowledged, after a while */
 void softnic_requester_resend(struct softnic_qp *qp, uint64_t delay_ns, bool timeout);
 void softnic_requester_unreachable(struct softnic_qp *qp);
-
-#endif

@@ -3,8 +3,7 @@
  * Everything else of a softnic device is reached through <infiniband/verbs.h>. These four are for
  * programs that test: they look the functions up with dlsym in build/libsoftnic.so. All four may be
  * called from any thread and do not block longer than a device's lock is held. */
-#ifndef SOFTNIC_H
-#define SOFTNIC_H
+#pragma once
 
 #include <stdint.h>
 
@@ -37,5 +36,3 @@ struct softnic_counters {
 /* qp_num 0 asks for the sum over all QPs that this context has ever had. Returns 0 or -ENOENT (no
  * such QP). */
 int softnic_counters(struct ibv_context *context, uint32_t qp_num, struct softnic_counters *out);
-
-#endif

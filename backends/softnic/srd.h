@@ -5,8 +5,7 @@
  * `reorder`, leaves in fragments whose order is drawn, between fragments of other messages, and
  * completes when all of it has arrived. An error is the request's own; the QP goes on. All of it
  * runs under context->lock but for building a batch, which batch_lock guards. */
-#ifndef SOFTNIC_SRD_H
-#define SOFTNIC_SRD_H
+#pragma once
 
 #include "nic.h"
 
@@ -114,5 +113,3 @@ void softnic_srd_response(struct softnic_link *link, struct softnic_qp *qp,
 /* srd_receive.c */
 void softnic_srd_request(struct softnic_link *link, struct softnic_qp *qp,
                          const struct softnic_message *message);
-
-#endif

@@ -9,8 +9,7 @@
  * mr_provide before the fabric is opened. It is refused where the owner says that a NIC's writes
  * are not seen in order (backends/memory.h); then, and where the NIC can do neither, the way is
  * through host memory (backends/stage.h). */
-#ifndef MK_MR_H
-#define MK_MR_H
+#pragma once
 
 #include "backends/memory.h"
 #include "backends/verbs/verbs_api.h"
@@ -35,5 +34,3 @@ int mr_register(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_
                 int relaxed, struct mr_set *out, char *error, size_t error_size);
 
 void mr_deregister(const struct verbs_api *api, struct mr_set *set);
-
-#endif

@@ -1,6 +1,5 @@
 /* Inside the verbs fabric: its devices, its QPs and its bookkeeping. */
-#ifndef MK_RC_STATE_H
-#define MK_RC_STATE_H
+#pragma once
 
 #include "backends/verbs/verbs_device.h"
 #include "backends/verbs/verbs_rc.h"
@@ -176,5 +175,3 @@ void rc_recover_destroy(struct rc *rc);
 /* 1: the QP is going to be recovered */
 int rc_recover_begin(struct rc *rc, struct rc_qp *q, enum ibv_wc_status why);
 void rc_recover_step(struct rc *rc);
-
-#endif

@@ -5,8 +5,7 @@
  * Functions that verbs.h defines inline over a context's own operations (ibv_post_send,
  * ibv_poll_cq) are called directly: they reach the provider through the object, whichever library
  * made it. */
-#ifndef MK_VERBS_API_H
-#define MK_VERBS_API_H
+#pragma once
 
 #include <infiniband/verbs.h>
 
@@ -67,5 +66,3 @@ int verbs_query_port(const struct verbs_api *api, struct ibv_context *context, u
  * entry is empty. */
 int verbs_query_gid(const struct verbs_api *api, struct ibv_context *context, uint8_t port,
                     uint32_t index, union ibv_gid *gid, uint32_t *type /* enum ibv_gid_type */);
-
-#endif

@@ -1,7 +1,6 @@
 /* An open device: its capabilities as it reports them, its port, and the address that peers reach
  * it by. */
-#ifndef MK_VERBS_DEVICE_H
-#define MK_VERBS_DEVICE_H
+#pragma once
 
 #include "backends/verbs/verbs_api.h"
 #include "backends/verbs/verbs_options.h"
@@ -44,5 +43,3 @@ uint8_t verbs_device_timeout(const struct verbs_device *d);
 /* MTU as bytes and as the verbs' enumeration. */
 uint32_t verbs_mtu_bytes(enum ibv_mtu mtu);
 enum ibv_mtu verbs_mtu_of(uint32_t bytes);
-
-#endif

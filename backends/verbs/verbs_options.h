@@ -23,8 +23,7 @@
  *   relaxed_ordering 1        0: the data region is registered without it too
  *   recover          1        0: a QP that its own device has failed (Ethernet: the link was down)
  *                             stays broken */
-#ifndef MK_VERBS_OPTIONS_H
-#define MK_VERBS_OPTIONS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -39,5 +38,3 @@ void verbs_options_default(struct verbs_options *o);
 /* Applies `text` on top of *o. 0, or -EINVAL with one sentence in `error` and *o untouched. NULL
  * and "" change nothing. */
 int verbs_options_parse(struct verbs_options *o, const char *text, char *error, size_t error_size);
-
-#endif

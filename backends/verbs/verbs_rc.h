@@ -19,8 +19,7 @@
  * the last of each flush, so no put is left without a completion on its way. A QP or device that
  * fails fails its peers: there is no moving of flags to another. Only a QP that its own Ethernet
  * device could not send for is recovered (rc_recover.c), for which both ends must poll. */
-#ifndef MK_VERBS_RC_H
-#define MK_VERBS_RC_H
+#pragma once
 
 #include "backends/fabric.h"
 #include "backends/verbs/mr.h"
@@ -50,5 +49,3 @@ int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, cha
 /* The devices and limits in use, for people: "mlx5_0 port 1, RoCE v2 GID 3, MTU 4096, 2 QPs of
  * 256"; of several devices their names, and the port of the first. */
 void verbs_rc_describe(const struct fabric *fabric, char *text, size_t size);
-
-#endif

@@ -1,7 +1,6 @@
 /* What GEMM operators share: the problem M,N,K, and the plan of a product that is
  * added over ranks. */
-#ifndef MK_OPS_GEMM_H
-#define MK_OPS_GEMM_H
+#pragma once
 
 #include "core/ops/op.h"
 #include "core/roles/gemm_rs_plan.h"
@@ -52,5 +51,3 @@ void plan_gemm_rs_pipeline(const struct mk_problem *q, const struct gemm_rs_plan
 uint64_t plan_gemm_rs_put_bytes(const struct gemm_rs_plan *r);   /* the largest */
 uint64_t plan_gemm_rs_joint_bytes(const struct gemm_rs_plan *r); /* one shot: from each peer */
 void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struct mk_tile *out);
-
-#endif

@@ -1,8 +1,7 @@
 /* What operators that only move rows share (move.c): the problem M,K of rows (bf16, e4m3 or bytes),
  * its defaults and checks, and the plan. Every rank gets a block of each rank's rows; there are as
  * many blocks in all as M divides by. An operator's own plan begins with a struct move_plan. */
-#ifndef MK_OPS_MOVE_H
-#define MK_OPS_MOVE_H
+#pragma once
 
 #include "core/ops/op.h"
 #include "core/roles/move_plan.h"
@@ -34,5 +33,3 @@ void plan_describe_move_chunk(const struct mk_plan *p, uint32_t id, uint32_t *ra
  * its node's others for each node. */
 void plan_move_work(const struct mk_plan *p, uint32_t network_blocks, double *flop,
                     uint64_t *nvlink_bytes, uint64_t *network_bytes);
-
-#endif

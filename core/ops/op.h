@@ -4,8 +4,7 @@
  * adds one step by step.
  *
  * Inside core: also the checks that plans share. */
-#ifndef MK_OPS_OP_H
-#define MK_OPS_OP_H
+#pragma once
 
 #include "core/ops/registry.h"
 #include "core/plan.h"
@@ -441,5 +440,3 @@ void plan_describe_flag_of(const struct mk_topo *topo, const struct op_flags *f,
 /* A digest of all that ranks must have alike of one plan, since they write to each other's heaps by
  * it: options, flags, heap, ids. Two ranks with the same problem have the same. */
 uint64_t plan_layout(const struct mk_plan *p);
-
-#endif

@@ -1,7 +1,6 @@
 /* What others run: cuBLAS and NCCL, found at run time (dlopen), so that nothing here depends on
  * them. */
-#ifndef MK_BASELINES_H
-#define MK_BASELINES_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <stddef.h>
@@ -96,5 +95,3 @@ int baseline_cudnn_version(struct baseline_cudnn *b, char *error, size_t error_s
 int baseline_cudnn_attention(struct baseline_cudnn *b, const struct baseline_attention *shape,
                              uint32_t launches, float *ms, char *error, size_t error_size);
 void baseline_cudnn_close(struct baseline_cudnn *b);
-
-#endif

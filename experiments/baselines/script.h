@@ -1,6 +1,5 @@
 /* Baselines in Python: where they lie, and what they said when they failed. */
-#ifndef MK_BASELINES_SCRIPT_H
-#define MK_BASELINES_SCRIPT_H
+#pragma once
 
 #include <stddef.h>
 
@@ -14,5 +13,3 @@ int script_said_open(void);
 /* The line of it that says what went wrong, for a sentence: the last that names an error, else the
  * last of all; "it said nothing" where there is none. */
 void script_said(int said, char *line, size_t size);
-
-#endif

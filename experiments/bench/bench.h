@@ -1,7 +1,6 @@
 /* What `mkernel bench` measures: an operator, or what lies below one. argv[0] is what was named.
  * Each returns an exit status and has printed its sentence. */
-#ifndef MK_BENCH_H
-#define MK_BENCH_H
+#pragma once
 
 #include "experiments/common/commands.h"
 
@@ -9,5 +8,3 @@ int bench_op(int argc, char **argv);
 int bench_fabric(int argc, char **argv) MK_WEAK;
 int bench_ring(int argc, char **argv) MK_WEAK;
 int bench_trace(int argc, char **argv) MK_WEAK;
-
-#endif

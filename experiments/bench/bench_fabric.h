@@ -1,7 +1,6 @@
 /* `mkernel bench fabric`, inside: one fabric between two ranks, the wire by which they agree, the
  * measurements, the report. */
-#ifndef MK_BENCH_FABRIC_H
-#define MK_BENCH_FABRIC_H
+#pragma once
 
 #include "backends/nic.h"
 #include "backends/verbs/verbs_rc.h"
@@ -148,5 +147,3 @@ void fabric_report_latency(struct fabric_report *r, const struct latency_result 
 int fabric_report_end(struct fabric_report *r, int whole, const char **path);
 /* Whether the CSV can be added to the file that is there. 0, or -EINVAL with a sentence. */
 int fabric_report_check_append(const struct fabric_report *r, char *error, size_t size);
-
-#endif

@@ -6,8 +6,7 @@
  *   bench_other.c       the same of an operator that is no GEMM
  *   bench_torch.c       what PyTorch measures before the ranks start
  *   bench_gpu_report.c  the table, the CSV and the JSON of all of them */
-#ifndef MK_BENCH_GPU_H
-#define MK_BENCH_GPU_H
+#pragma once
 
 #include "experiments/job/run.h"
 
@@ -25,5 +24,3 @@ int bench_gpu_check_append(const struct run_job *job, char *error, size_t error_
  * is not there or failed, with its own words in `error`. */
 int bench_torch(const struct run_job *job, const char *out, char *error, size_t error_size)
     __attribute__((weak));
-
-#endif

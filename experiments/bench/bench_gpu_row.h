@@ -1,6 +1,5 @@
 /* Inside `mkernel bench OP --exec cuda`: a line of its table. */
-#ifndef MK_BENCH_GPU_ROW_H
-#define MK_BENCH_GPU_ROW_H
+#pragma once
 
 #include "experiments/job/gpu_shape.h"
 #include "experiments/run/run_why.h"
@@ -85,5 +84,3 @@ int bench_gpu_right(const struct bench_gpu_row *row);
 /* Prints the table and writes --csv and --json. 0 or -errno with the path in *path. */
 int bench_gpu_report(const struct run_job *job, const struct bench_gpu_row *rows, uint32_t count,
                      const char **path);
-
-#endif

@@ -22,8 +22,7 @@
  *
  * Of fp16, with 11 significant bits, u and the bounds on whole errors are an eighth (check_share), and
  * a result below 2^-14 has steps of 2^-24. */
-#ifndef MK_CHECK_H
-#define MK_CHECK_H
+#pragma once
 
 #include "core/half.h"
 
@@ -130,6 +129,4 @@ int check_right(const struct check_result *result);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -1,6 +1,5 @@
 /* What subcommands say of their arguments, and how they end where these are not usable. */
-#ifndef MK_COMMAND_SAYS_H
-#define MK_COMMAND_SAYS_H
+#pragma once
 
 #include "experiments/common/commands.h"
 #include "experiments/common/options.h"
@@ -18,5 +17,3 @@ __attribute__((format(printf, 3, 4))) int command_say(const char *name, int stat
  * usable, which has been said. */
 int command_options(const char *name, const struct option_table *table, int most, int argc,
                     char **argv, void *values, struct options_found *found);
-
-#endif

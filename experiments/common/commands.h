@@ -3,8 +3,7 @@
  * stderr where that is not STATUS_DONE.
  *
  * A weak command may be absent from a build: main answers for it. */
-#ifndef MK_COMMANDS_H
-#define MK_COMMANDS_H
+#pragma once
 
 #include "core/mkernel.h"
 
@@ -29,5 +28,3 @@ int command_sweep(int argc, char **argv) MK_WEAK;
 int command_results(int argc, char **argv) MK_WEAK;
 
 int bench_collective(int argc, char **argv) MK_WEAK; /* sweep/sweep_collective.c */
-
-#endif

@@ -1,7 +1,6 @@
 /* A CSV table (RFC 4180), one cell after the other with the name of its column, so that header and
  * rows cannot drift apart. */
-#ifndef MK_CSV_TABLE_H
-#define MK_CSV_TABLE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -39,5 +38,3 @@ int csv_end(struct csv_table *t, const char *path, int append);
  * or empty, or it is a regular file whose first line is this header. Frees the table. 0, -ENOMEM,
  * or -EINVAL with a sentence that names the first column that differs. */
 int csv_check_append(struct csv_table *t, const char *path, char *error, size_t error_size);
-
-#endif

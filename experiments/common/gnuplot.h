@@ -1,6 +1,5 @@
 /* Pictures by gnuplot, which has to be installed. A file appears whole or not at all. */
-#ifndef MK_GNUPLOT_H
-#define MK_GNUPLOT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdio.h>
@@ -19,5 +18,3 @@ int gnuplot_check_path(const char *option, const char *path, char *error, size_t
 /* The picture of a script that sets its terminal but no output, of an open file, into `out`, which
  * becomes `path`. 0, or -errno with a sentence: -ENOENT where gnuplot is not installed. */
 int gnuplot_run(int script, FILE *out, const char *path, char *error, size_t error_size);
-
-#endif

@@ -1,6 +1,5 @@
 /* The GPUs of this machine, asked of libcuda where there is one. Works in builds without CUDA. */
-#ifndef MK_GPU_H
-#define MK_GPU_H
+#pragma once
 
 #include <stdint.h>
 
@@ -54,5 +53,3 @@ static inline int gpu_has_mma(const struct gpu_device *g)
 }
 uint32_t gpu_hoppers(const struct gpu_list *list);
 uint32_t gpu_with_mma(const struct gpu_list *list);
-
-#endif

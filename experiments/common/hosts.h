@@ -1,6 +1,5 @@
 /* A job over hosts for people who have no launcher: this program again, once a rank, by ssh. */
-#ifndef MK_HOSTS_H
-#define MK_HOSTS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -23,5 +22,3 @@ int hosts_read(struct host_list *out, const char *path, char *error, size_t size
  * the signal that came. `error`: a sentence where the job did not end by itself, else empty. */
 int hosts_run(const struct host_list *hosts, char *const *argv, int *stopped, char *error,
               size_t size);
-
-#endif

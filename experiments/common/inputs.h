@@ -5,8 +5,7 @@
  * Method: the counter is mixed by splitmix64's finalizer (Steele, Lea, Flood 2014), 16 bits a
  * value. Values are uniform in
  * (-1, 1), symmetric about 0, rounded to bf16 or fp16; never NaN, never infinite. */
-#ifndef MK_INPUTS_H
-#define MK_INPUTS_H
+#pragma once
 
 #include "core/half.h"
 #include "core/random.h"
@@ -40,6 +39,4 @@ void inputs_fill(uint16_t *out, uint64_t key, uint64_t first, uint64_t count);
 
 /* What an output holds before a launch: NaN in every element, so that one never written is seen. */
 void inputs_poison(uint16_t *out, uint64_t count);
-#endif
-
 #endif

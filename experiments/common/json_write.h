@@ -1,7 +1,6 @@
 /* Members of a JSON object (RFC 8259), one a line, each with a comma behind it: the caller ends the
  * object with one that has none. Nothing here checks the file; ferror tells in the end. */
-#ifndef MK_JSON_WRITE_H
-#define MK_JSON_WRITE_H
+#pragma once
 
 #include "core/plan.h"
 
@@ -18,5 +17,3 @@ void json_text(FILE *f, const char *name, const char *text);
  * "everywhere". */
 const char *json_sums(const struct mk_problem *q);
 void json_problem(FILE *f, const struct mk_problem *q);
-
-#endif

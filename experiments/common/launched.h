@@ -1,6 +1,5 @@
 /* Commands that are not a job of ranks, under a launcher that started several processes of them. */
-#ifndef MK_LAUNCHED_H
-#define MK_LAUNCHED_H
+#pragma once
 
 #include "core/launcher.h"
 
@@ -10,5 +9,3 @@ int launched(struct launcher *out, char *error, size_t error_size);
 /* For a command that is one process: 1 where this is a rank behind rank 0, which has nothing to do;
  * it has said so on stderr. */
 int launched_leaves(const char *command);
-
-#endif

@@ -1,7 +1,6 @@
 /* Whether all ranks of a job that stay in this host's memory fit into it: a mistyped shape should
  * be refused, not end another user's program for want of memory. */
-#ifndef MK_MEMORY_NEED_H
-#define MK_MEMORY_NEED_H
+#pragma once
 
 #include "core/plan.h"
 
@@ -13,5 +12,3 @@ int memory_check(const struct mk_plan *plan, uint64_t ranks, uint64_t sets, char
 /* 0, or -EINVAL with a sentence where the coroutines of `ranks` ranks in one process take more
  * mappings of memory (a stack and its guard page each) than the kernel allows one. */
 int memory_check_ctas(const struct mk_plan *plan, uint64_t ranks, char *error, size_t error_size);
-
-#endif

@@ -1,6 +1,5 @@
 /* The word that a mistyped one probably stands for. */
-#ifndef MK_NEAREST_H
-#define MK_NEAREST_H
+#pragma once
 
 #include <stddef.h>
 
@@ -12,5 +11,3 @@ const char *nearest_word(const char *typed, const char *const *words, size_t cou
 #define NEAREST_TEXT 80
 const char *nearest_hint(char text[NEAREST_TEXT], const char *typed, const char *dashes,
                          const char *const *words, size_t count);
-
-#endif

@@ -4,8 +4,7 @@
  * Values: --name VALUE or --name=VALUE, each option at most once. Units: seconds are 10, 0.5, 10s,
  * 500ms or 20us; sizes are 4096, 256KB, 1GB with 1 KB = 1024 bytes. Numbers are decimal, whole,
  * without sign. */
-#ifndef MK_OPTIONS_H
-#define MK_OPTIONS_H
+#pragma once
 
 #include "core/plan.h"
 
@@ -81,5 +80,3 @@ void options_help(const struct option_table *table, FILE *out);
  * (outside min .. max). */
 int options_seconds(const char *text, uint64_t min, uint64_t max, uint64_t *ns);
 int options_bytes(const char *text, uint64_t min, uint64_t max, uint64_t *bytes);
-
-#endif

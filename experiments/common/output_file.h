@@ -1,7 +1,6 @@
 /* Whether a file that a command is to write can be written, asked before anything starts: a
  * typing error should cost no run and no device node. */
-#ifndef MK_OUTPUT_FILE_H
-#define MK_OUTPUT_FILE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdio.h>
@@ -45,5 +44,3 @@ void output_discard(const char *path);
 
 /* Whether two of them are one file. NULL is none. */
 int output_same(const char *one, const char *other);
-
-#endif

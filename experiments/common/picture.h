@@ -1,6 +1,5 @@
 /* Pictures of results: one style for all of them, drawn by gnuplot. */
-#ifndef MK_PICTURE_H
-#define MK_PICTURE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdio.h>
@@ -20,5 +19,3 @@ void picture_head(FILE *out, const char *path, int named, const char *title, int
 int picture_draw(const char *path,
                  int (*script)(FILE *out, void *context, char *error, size_t size), void *context,
                  char *error, size_t size);
-
-#endif

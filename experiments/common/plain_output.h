@@ -1,8 +1,7 @@
 /* Standard output and standard error as a terminal may be shown them: a text of a file, such as an
  * operator's name in a stranger's trace, must not move the cursor, set the window's title or type
  * for the user. */
-#ifndef MK_PLAIN_OUTPUT_H
-#define MK_PLAIN_OUTPUT_H
+#pragma once
 
 /* From now on `?` stands for each control character that the process prints by stdio (C0 but line
  * ends and tabs, DEL, C1), be that to a terminal or to a pipe that ends in one, and for each byte
@@ -10,5 +9,3 @@
  * compressed trace, the line of progress, the viewer's screen. Replaces `stdout` and `stderr`; a
  * stream stays as it was where there is no memory. Call it once, before anything is printed. */
 void plain_output_begin(void);
-
-#endif

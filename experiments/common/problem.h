@@ -1,7 +1,6 @@
 /* The problem and the plan as the command line says them: one table of options for `run`, `bench`,
  * `tune` and `sim`, made of what operators' descriptors say (core/ops/op.h). */
-#ifndef MK_PROBLEM_H
-#define MK_PROBLEM_H
+#pragma once
 
 #include "core/ops/op.h"
 #include "core/tuning.h"
@@ -74,5 +73,3 @@ const char *problem_text(const struct mk_problem *q, char text[PROBLEM_TEXT]);
 
 /* Whether a number of `q` is one of its operator's shape: &q->m, say. */
 int problem_has(const struct mk_problem *q, const uint64_t *number);
-
-#endif

@@ -1,6 +1,5 @@
 /* When a line about progress is due, and what stands in it. Pure: times come from the caller. */
-#ifndef MK_PROGRESS_H
-#define MK_PROGRESS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ int progress_due(struct progress *p, uint64_t now);
  * `all` 0: no per cent. Returns `text`. */
 const char *progress_line(const struct progress *p, const char *name, const char *says,
                           uint64_t done, uint64_t all, uint64_t now, char *text, size_t size);
-
-#endif

@@ -5,8 +5,7 @@
  * by pulse_end; elsewhere, such as a log, whole lines, the first after 30 s and then every minute.
  * MKERNEL_PROGRESS=off: none; MKERNEL_PROGRESS=N: whole lines every N seconds. Lines of `run` on a
  * rank other than 0 are not shown. */
-#ifndef MK_PULSE_H
-#define MK_PULSE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -37,5 +36,3 @@ void pulse_hide(void);
 
 /* Takes the line away and ends the thread. Nothing, where none began. */
 void pulse_end(void);
-
-#endif

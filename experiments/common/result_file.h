@@ -1,6 +1,5 @@
 /* A result file (--json, --csv): made in memory and written in the end, in full or not at all. */
-#ifndef MK_RESULT_FILE_H
-#define MK_RESULT_FILE_H
+#pragma once
 
 #include <stdio.h>
 
@@ -20,5 +19,3 @@ int result_close(struct result_file *r, const char *path);
 
 /* Throws it away. */
 void result_drop(struct result_file *r);
-
-#endif

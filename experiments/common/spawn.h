@@ -13,8 +13,7 @@
  *   failure, for 1.5 s where it is
  *                 stopped or takes no notice, for 3.5 s where it does, for 2 s after its last word,
  *                 and for the timeout and 2 s where it is still being set up. */
-#ifndef MK_SPAWN_H
-#define MK_SPAWN_H
+#pragma once
 
 #include <stdint.h>
 
@@ -84,5 +83,3 @@ struct spawn_how {
  * or -errno (nothing is left running). */
 int spawn_ranks(char **argv, uint32_t world, uint64_t timeout_ns, struct spawn_end *ends,
                 struct spawn_how *how);
-
-#endif

@@ -1,6 +1,5 @@
 /* Between the parent (spawn.c, spawn_wait.c) and its ranks (spawn_child.c). */
-#ifndef MK_SPAWN_INTERNAL_H
-#define MK_SPAWN_INTERNAL_H
+#pragma once
 
 #include "experiments/common/spawn.h"
 
@@ -43,5 +42,3 @@ struct spawn_job {
 
 /* Waits until all have ended, and ends those that do not. */
 void spawn_wait(struct spawn_job *j);
-
-#endif

@@ -1,6 +1,5 @@
 /* Where an export or a picture goes: a file appears whole or not at all. */
-#ifndef MK_TRACE_OUTPUT_H
-#define MK_TRACE_OUTPUT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdio.h>
@@ -31,5 +30,3 @@ int trace_output_open(struct trace_output *o, const char *path, int gzip, char *
  * away, and the file that had the name stays as it was. Returns rc, or -errno with a sentence where
  * writing failed. */
 int trace_output_close(struct trace_output *o, int rc, char *error, size_t error_size);
-
-#endif

@@ -1,7 +1,6 @@
 /* Where a launch's time goes (tracer/why.h), written: for programs, and in a few lines for
  * people. */
-#ifndef MK_WHY_WRITE_H
-#define MK_WHY_WRITE_H
+#pragma once
 
 #include "experiments/common/csv_table.h"
 #include "tracer/why.h"
@@ -20,5 +19,3 @@ void why_csv(struct csv_table *row, const struct trace_why *w);
  * columns that stand in the first already. */
 #define WHY_WIDTH 110
 void why_print(FILE *out, const struct trace_why *w, int used, int indent);
-
-#endif

@@ -1,7 +1,6 @@
 /* The parts of `mkernel info` that say what an installed driver does not take of a build, and what
  * runs at once. */
-#ifndef MK_INFO_DRIVER_H
-#define MK_INFO_DRIVER_H
+#pragma once
 
 #include "experiments/common/gpu.h"
 
@@ -18,5 +17,3 @@ int info_driver_lacks(const struct gpu_device *g, unsigned number, int driver, i
  * driver takes (0: on the host), as two nodes where `soft`, softnic, is there and one GPU or none
  * is. */
 void info_command(unsigned gpus, int built, int soft, char *text, size_t size);
-
-#endif

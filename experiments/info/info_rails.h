@@ -1,6 +1,5 @@
 /* The part of `mkernel info` that says which NICs ranks take, and how far they are. */
-#ifndef MK_INFO_RAILS_H
-#define MK_INFO_RAILS_H
+#pragma once
 
 #include "backends/nic.h"
 
@@ -12,5 +11,3 @@
  * ids. `sysfs`: "/sys". Opens devices for a moment. */
 void info_rails(FILE *out, const char *sysfs, const struct nic_survey *survey,
                 const char *const *buses, uint32_t gpus);
-
-#endif

@@ -1,6 +1,5 @@
 /* What this program is, and what it was built with. */
-#ifndef MK_VERSION_TEXT_H
-#define MK_VERSION_TEXT_H
+#pragma once
 
 #include <stdio.h>
 
@@ -17,5 +16,3 @@ int version_cuda(void);
 
 /* `mkernel --version`. */
 void version_print(FILE *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* What a measurement is of, in the words of CSV columns and of JSON: a row that lacks it cannot be
  * told from another plan's, or another day's. */
-#ifndef MK_BENCH_ROW_H
-#define MK_BENCH_ROW_H
+#pragma once
 
 #include "experiments/common/csv_table.h"
 #include "experiments/job/run.h"
@@ -25,5 +24,3 @@ void bench_row_context(struct csv_table *r, const struct run_job *job, const str
  * rows of a job share, and what a plan has of its own. */
 void bench_json_job(FILE *f, const struct run_job *job, const char *fabric);
 void bench_json_plan(FILE *f, const struct mk_problem *q, const char *tuned);
-
-#endif

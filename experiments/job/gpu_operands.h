@@ -3,8 +3,7 @@
  * gpu_shape.h is to GEMMs; `bench` and `tune` measure with it.
  *
  * Functions return 0 or -errno, with a sentence in the bench's error. One thread. */
-#ifndef MK_GPU_OPERANDS_H
-#define MK_GPU_OPERANDS_H
+#pragma once
 
 #include "experiments/job/gpu_shape.h"
 
@@ -31,5 +30,3 @@ int gpu_operands_launch(const struct gpu_operands *o, const struct gpu_graphs *g
  * to *sum. Collective. */
 int gpu_operands_check(struct gpu_operands *o, const struct gpu_graphs *g, uint32_t set,
                        uint64_t launch, struct gpu_check *sum);
-
-#endif

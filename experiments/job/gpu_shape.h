@@ -4,8 +4,7 @@
  *
  * Functions return 0 or -errno, with a sentence in b->error. One thread; all but gpu_shape_close
  * are collective where they say so. */
-#ifndef MK_GPU_SHAPE_H
-#define MK_GPU_SHAPE_H
+#pragma once
 
 #include "experiments/baselines/baselines.h"
 #include "experiments/job/run.h"
@@ -133,5 +132,3 @@ int gpu_check(struct gpu_bench *b, struct gpu_shape *s, const struct gpu_graphs 
 /* Relative Frobenius error; 1e30 where nothing was checked. And what it may be. */
 double gpu_check_error(const struct gpu_check *c);
 double gpu_check_bound(const struct gpu_bench *b);
-
-#endif

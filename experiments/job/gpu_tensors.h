@@ -1,7 +1,6 @@
 /* Tensors on a GPU: filled with the inputs of inputs.h, poisoned, compared. All on a stream, none
  * synchronises but gpu_compare. Return 0 or -EIO. */
-#ifndef MK_GPU_TENSORS_H
-#define MK_GPU_TENSORS_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>
@@ -37,6 +36,4 @@ int gpu_compare(uint32_t element, const uint16_t *c, const float *reference, uin
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -1,8 +1,7 @@
 /* What an operator gives to the command, in experiments/ops/<name>.c: the inputs that `run`,
  * `bench` and `tune` make for it, and how they tell whether its results are right. What it is
  * and takes its descriptor says (core/ops/op.h). */
-#ifndef MK_RUN_OP_H
-#define MK_RUN_OP_H
+#pragma once
 
 #include "core/ops/op.h"
 #include "experiments/job/run.h"
@@ -111,5 +110,3 @@ struct run_source run_moe_source(const struct run_data *d, uint32_t argument, ui
 int run_moe_quantize(const struct run_data *d, struct run_source s, uint64_t first, uint64_t rows,
                      uint64_t k, enum mk_scaling scaling, uint8_t *to, float *scales);
 int run_moe_records(const struct run_data *d, uint32_t rank, uint64_t launch, uint8_t *to);
-
-#endif

@@ -16,8 +16,7 @@
  *   bench_row.h     what a row of a result says of its plan and machine
  *
  * It knows none of the three: each gives it a struct run_subcommand. */
-#ifndef MK_RUN_H
-#define MK_RUN_H
+#pragma once
 
 #include "core/ops/moe_map.h"
 #include "core/plan.h"
@@ -290,5 +289,3 @@ void run_live_close(struct run_live *l);
  */
 #define RUN_FABRIC_TEXT 528
 const char *run_fabric(const struct run_job *job, char text[RUN_FABRIC_TEXT]);
-
-#endif

@@ -5,8 +5,7 @@
  * the weights before the second product (2^-9 each, and a factor of 2). lse is within 1e-5 of what
  * is larger, itself or 1: fp32 sums of D products, and of weights. The relative Frobenius error of
  * O is at most CHECK_FAST. */
-#ifndef MK_CHECK_ATTENTION_H
-#define MK_CHECK_ATTENTION_H
+#pragma once
 
 #include "core/plan.h"
 #include "experiments/common/check.h"
@@ -23,5 +22,3 @@ struct check_attention {
  * -ENOMEM, or what pace->meet returned. */
 int check_attention(const struct check_attention *c, const struct check_pace *pace,
                     struct check_result *result);
-
-#endif

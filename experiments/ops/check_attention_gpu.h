@@ -1,7 +1,6 @@
 /* check_attention.h on a GPU, for problems that would take a CPU half a minute: some rows instead
  * of all, in fp32, by a kernel that has nothing of the engine's. */
-#ifndef MK_CHECK_ATTENTION_GPU_H
-#define MK_CHECK_ATTENTION_GPU_H
+#pragma once
 
 #include "experiments/ops/check_attention.h"
 
@@ -19,6 +18,4 @@ int check_attention_gpu(const struct check_attention *c, const uint64_t keys[2],
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

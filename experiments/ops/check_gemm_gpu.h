@@ -1,7 +1,6 @@
 /* check_gemm on a GPU (experiments/common/check.h), for products that would take a CPU half a
  * minute: every element, by a kernel that has nothing of the engine's. */
-#ifndef MK_CHECK_GEMM_GPU_H
-#define MK_CHECK_GEMM_GPU_H
+#pragma once
 
 #include "experiments/common/check.h"
 
@@ -37,6 +36,4 @@ int check_gemm_gpu(const struct check_gemm_gpu *g, struct check_result *result)
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -1,6 +1,5 @@
 /* What `mkernel results` does, for `mkernel sweep`, too. */
-#ifndef MK_RESULTS_H
-#define MK_RESULTS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -14,5 +13,3 @@ int results_expect(const char *path, const char *expected);
 
 /* Whether it is a file of results. 0, or -errno with a sentence. */
 int results_check(const char *path, char *error, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* Two sets of points beside each other. */
-#ifndef MK_RESULTS_DIFF_H
-#define MK_RESULTS_DIFF_H
+#pragma once
 
 #include "experiments/results/results_points.h"
 
@@ -31,5 +30,3 @@ void result_print_pairs(FILE *out, const struct results *a, const struct results
                         const struct result_pair *pairs, const char *const *without,
                         uint32_t count);
 int result_write_pairs(const char *path, const struct results *a, const struct result_pair *pairs);
-
-#endif

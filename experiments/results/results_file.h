@@ -1,6 +1,5 @@
 /* Results files: SQLite, one schema (experiments/results/schema.sql). */
-#ifndef MK_RESULTS_FILE_H
-#define MK_RESULTS_FILE_H
+#pragma once
 
 #include <sqlite3.h>
 #include <stddef.h>
@@ -32,5 +31,3 @@ void results_release(struct results_hold *h);
 
 /* query_do, bounded anew: a sweep lasts for days. */
 #define results_do(db, ...) (bound_begin(db), query_do(db, __VA_ARGS__))
-
-#endif

@@ -1,6 +1,5 @@
 /* Several files of results into one. */
-#ifndef MK_RESULTS_MERGE_H
-#define MK_RESULTS_MERGE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ int results_merge_parts(const char *into, int mix, struct results_merged *out, c
 /* SQL: what two machines whose results go together have in common, of column or value `x`: mkernel
  * and its build, but not the host. */
 #define RESULTS_BUILD(x) "substr(" x ", instr(" x ", ', mkernel '))"
-
-#endif

@@ -1,6 +1,5 @@
 /* `mkernel results FILE plot KIND PICTURE`. */
-#ifndef MK_RESULTS_PLOT_H
-#define MK_RESULTS_PLOT_H
+#pragma once
 
 #include "experiments/results/results_points.h"
 
@@ -49,5 +48,3 @@ uint32_t plot_words(const struct plot *p, const char *name, const char **words, 
 void plot_cell(FILE *out, const char *text);
 
 int plot_is_number(const char *text, double *value);
-
-#endif

@@ -1,6 +1,5 @@
 /* A file of results in memory: its points, each with its jobs and their times. */
-#ifndef MK_RESULTS_POINTS_H
-#define MK_RESULTS_POINTS_H
+#pragma once
 
 #include "experiments/results/results_file.h"
 #include "experiments/results/statistics.h"
@@ -92,5 +91,3 @@ double result_busbw(const struct result_point *p);
 /* Floating-point operations per second of a rank, and ideal time over time; NaN where not known. */
 double result_flops(const struct result_point *p);
 double result_efficiency(const struct result_point *p);
-
-#endif

@@ -1,6 +1,5 @@
 /* Tables of results, for people (results_table_print) and for programs. */
-#ifndef MK_RESULTS_TABLE_H
-#define MK_RESULTS_TABLE_H
+#pragma once
 
 #include "experiments/results/results_points.h"
 
@@ -14,5 +13,3 @@ void results_table_print(const struct results *r, int ranks, FILE *out);
  * -errno. */
 int results_table_csv(const struct results *r, const char *path);
 int results_table_json(const struct results *r, const char *path);
-
-#endif

@@ -1,10 +1,7 @@
 /* Which settings mean something to which executor. */
-#ifndef MK_RESULTS_TAKES_H
-#define MK_RESULTS_TAKES_H
+#pragma once
 
 /* Whether the command that measures with `exec` ("host") takes setting `name`: `sim` has no network
  * of softnic's and no --iters, `bench` no --machine. A point of another executor is without it, so
  * that one file can set a measurement beside its simulation. */
 int result_exec_takes(const char *exec, const char *name);
-
-#endif

@@ -5,8 +5,7 @@
  * what is drawn first, and launches inside each: a bootstrap of two levels (Efron and Tibshirani,
  * An Introduction to the Bootstrap, 1993, chapters 8 and 13). With one job only launches can be
  * drawn, and the interval knows nothing of what differs from job to job. */
-#ifndef MK_STATISTICS_H
-#define MK_STATISTICS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -59,5 +58,3 @@ const char *stat_say(const struct stat_difference *d, char text[STAT_TEXT]);
 /* Beyond this a time is an outlier: three times the distance of the quartiles above the upper one
  * (Tukey, Exploratory Data Analysis, 1977). */
 double stat_outlier_bound(const double *sorted, uint32_t count);
-
-#endif

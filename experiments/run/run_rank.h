@@ -5,8 +5,7 @@
  *   run_why.c      where the time goes
  *   run_report.c   the table
  *   run_files.c    the JSON and the CSV */
-#ifndef MK_RUN_RANK_H
-#define MK_RUN_RANK_H
+#pragma once
 
 #include "experiments/job/run.h"
 
@@ -53,5 +52,3 @@ int run_check_append(const struct run_job *job, char *error, size_t error_size);
 
 /* Writes --json and --csv. 0 or -errno, with the path in *path. */
 int run_write_files(const struct run_summary *s, const char **path);
-
-#endif

@@ -1,7 +1,6 @@
 /* `bench --why`: a few launches behind the timed ones are traced, and the median one's time is
  * split into the parts of `mkernel trace why`. The trace is kept only for that long. */
-#ifndef MK_RUN_WHY_H
-#define MK_RUN_WHY_H
+#pragma once
 
 #include "experiments/job/run.h"
 #include "tracer/why.h"
@@ -24,5 +23,3 @@ int run_why_begin(struct mk_comm *comm);
  * parts; or -errno, with the communicator's sentence: the job has failed. */
 int run_why_end(struct mk_comm *comm, const struct run_job *job, const struct mk_plan *plan,
                 struct run_why *out);
-
-#endif

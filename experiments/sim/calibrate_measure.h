@@ -1,6 +1,5 @@
 /* `mkernel calibrate --exec cuda`: the measurements that a machine file is fitted to. */
-#ifndef MK_SIM_CALIBRATE_MEASURE_H
-#define MK_SIM_CALIBRATE_MEASURE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ struct calibrate_measure {
  * time is up what runs is ended, and what came before is enough where it says something of tiles
  * and of what moves. 0, or -errno with a sentence. */
 int calibrate_measure(struct calibrate_measure *m, char *error, size_t error_size);
-
-#endif

@@ -1,7 +1,6 @@
 /* Least squares of a machine's numbers: those that what is predicted depends on are moved until the
  * logarithms of predicted and measured times differ least. */
-#ifndef MK_SIM_FIT_H
-#define MK_SIM_FIT_H
+#pragma once
 
 #include "core/machine.h"
 #include "experiments/sim/measured.h"
@@ -27,5 +26,3 @@ int fit_machine(struct fit *fit);
 /* Rows weigh by how near the best of their shape they are: a plan that would never be run says
  * little. */
 void fit_weights(const struct measured *m, double *weights);
-
-#endif

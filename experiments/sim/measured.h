@@ -1,7 +1,6 @@
 /* Measured plans: the rows of tables of `mkernel tune` and `mkernel bench`, and traces, with the
  * plan that each says. */
-#ifndef MK_SIM_MEASURED_H
-#define MK_SIM_MEASURED_H
+#pragma once
 
 #include "core/machine.h"
 #include "core/plan.h"
@@ -61,5 +60,3 @@ void measured_old(struct mk_problem *q);
 /* A plan's words, "tile=256,128 pace=1", into *tuning. 0, or -EINVAL with a sentence. */
 int measured_words(const char *made, enum mk_op op, struct mk_tuning *tuning, char *error,
                    size_t error_size);
-
-#endif

@@ -4,8 +4,7 @@
  *   sim_explore.c  --explore: random orders of every step, with data
  *   sim_timed.c    by itself: how long a launch takes, without data
  *   sim_case.c     the machine, and what of it is different */
-#ifndef MK_SIM_H
-#define MK_SIM_H
+#pragma once
 
 #include "experiments/common/problem.h"
 #include "experiments/sim/sim_case.h"
@@ -34,5 +33,3 @@ int sim_check_memory(const struct sim_arguments *a, enum mk_op op, char *error, 
 
 /* Returns an exit status and has printed its sentence. */
 int sim_explore(const struct sim_arguments *a, enum mk_op op, int argc, char **argv);
-
-#endif

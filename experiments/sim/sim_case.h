@@ -1,7 +1,6 @@
 /* What `mkernel sim` and `mkernel tune --exec sim` ask of a machine: which it is, what of it is
  * different, and the plan that a GPU of it would get. */
-#ifndef MK_SIM_CASE_H
-#define MK_SIM_CASE_H
+#pragma once
 
 #include "core/tuning.h"
 #include "sim/timed/timed.h"
@@ -56,5 +55,3 @@ int sim_case_config(const struct sim_case *c, const struct mk_plan *plan,
 /* "NODESxGPUS". 0, or -EINVAL with a sentence. */
 int sim_case_cluster(const char *text, uint64_t *nodes, uint64_t *gpus, char *error,
                      size_t error_size);
-
-#endif

@@ -1,7 +1,6 @@
 /* `mkernel sim OP`: how long launches take on a machine that is described, by the timed executor.
  */
-#ifndef MK_SIM_TIMED_H
-#define MK_SIM_TIMED_H
+#pragma once
 
 #include "experiments/sim/sim_case.h"
 
@@ -19,5 +18,3 @@ struct sim_timed {
 /* Prints a table, and stores what is asked for. Returns an exit status with one sentence in `error`
  * where it is not 0. */
 int sim_timed(const struct sim_timed *s, char *error, size_t error_size);
-
-#endif

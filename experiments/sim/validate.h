@@ -1,6 +1,5 @@
 /* Predicted against measured times: `mkernel sim --validate`. */
-#ifndef MK_SIM_VALIDATE_H
-#define MK_SIM_VALIDATE_H
+#pragma once
 
 #include "core/machine.h"
 #include "experiments/sim/measured.h"
@@ -60,5 +59,3 @@ void validate_sum(const struct measured *m, const double *predicted, int op,
 /* `mkernel sim --validate ...`, with its own options. Returns a status of
  * experiments/common/commands.h. */
 int sim_validate(int argc, char **argv);
-
-#endif

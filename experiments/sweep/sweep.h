@@ -11,8 +11,7 @@
  *   sweep_spread.c   which points are this task's, where Slurm runs several
  *   sweep_run.c      the loop: a job, its row, the next
  *   sweep_collective.c  `mkernel bench collective`, a sweep of its own making */
-#ifndef MK_SWEEP_H
-#define MK_SWEEP_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -225,5 +224,3 @@ void sweep_crew_leave(void);
  * `impossible`. 0, or -EINVAL with a sentence where the sweep may not begin so; -EINTR where a
  * signal came. */
 int sweep_ask(struct sweep *s, char *error, size_t size);
-
-#endif

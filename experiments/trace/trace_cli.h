@@ -1,6 +1,5 @@
 /* `mkernel trace`: what its subcommands share. */
-#ifndef MK_TRACE_CLI_H
-#define MK_TRACE_CLI_H
+#pragma once
 
 #include <stddef.h>
 #include <stdio.h>
@@ -58,5 +57,3 @@ const char *trace_time_like(char text[24], double ns, double like);
 const char *trace_bytes(char text[24], double bytes);
 /* "s" behind the noun of a count, or "". */
 const char *trace_plural(int64_t count);
-
-#endif

@@ -1,6 +1,5 @@
 /* Events of the Trace Event Format, as they are written by `mkernel trace export`. */
-#ifndef MK_TRACE_JSON_H
-#define MK_TRACE_JSON_H
+#pragma once
 
 #include <stdint.h>
 #include <stdio.h>
@@ -69,5 +68,3 @@ struct trace_json_message *trace_json_messages(struct trace_json *j, sqlite3 *db
  * there the next slice begins, and a reader would take that one. */
 void trace_json_arrows(struct trace_json *j, sqlite3 *db, const struct trace_export *what,
                        const struct trace_json_message *messages, int64_t count);
-
-#endif

@@ -1,6 +1,5 @@
 /* `mkernel trace plot`: what its pictures share. */
-#ifndef MK_TRACE_PLOT_H
-#define MK_TRACE_PLOT_H
+#pragma once
 
 #include "experiments/trace/trace_cli.h"
 
@@ -18,5 +17,3 @@ void trace_plot_head(const struct trace_picture *p, const char *title, int heigh
 
 /* Role timelines. 0, -ENODATA: there is nothing to draw; -ENOMEM. */
 int trace_plot_timeline(const struct trace_picture *p);
-
-#endif

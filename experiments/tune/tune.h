@@ -6,8 +6,7 @@
  *   tune_gpu.c      the same on a GPU
  *   tune_sim.c      --exec sim: plans are simulated, and there is one process
  *   tune_report.c   the table and the CSV */
-#ifndef MK_TUNE_H
-#define MK_TUNE_H
+#pragma once
 
 #include "core/tuning.h"
 #include "experiments/common/csv_table.h"
@@ -111,5 +110,3 @@ int tune_rank(const struct run_job *job, char *sentence, size_t sentence_size);
 /* Prints the table of a shape, `best` among the plans of the last comparison; adds to the CSV of
  * --csv. 0 or -errno. */
 int tune_report(struct tune *t, uint32_t best, int first);
-
-#endif

@@ -2,8 +2,7 @@
  * C so that the machine behind it is. The C++ side (include/) gives these the names that CUDA and
  * kernels/ptx.cuh have. All are called inside a thread of a running kernel, may suspend it, and do
  * not return where they find a mistake. */
-#ifndef SIM_HOPPER_DEVICE_H
-#define SIM_HOPPER_DEVICE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -186,5 +185,4 @@ uint32_t hopper_spare(void);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,6 +1,5 @@
 /* Products of e4m3 as tensor cores make them (e4m3.c has the rule). */
-#ifndef MK_SIM_HOPPER_E4M3_H
-#define MK_SIM_HOPPER_E4M3_H
+#pragma once
 
 #include <stdint.h>
 
@@ -27,6 +26,4 @@ void e4m3_multiply_halves(float (*d)[256], const struct e4m3_matrix *a, const st
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -3,8 +3,7 @@
  * or roles. One machine is current in a thread of the process; everything is called from that
  * thread, and allocates with malloc. Of memory outside the machine's own, such as a heap that other
  * processes have mapped too, nothing is checked. */
-#ifndef SIM_HOPPER_HOPPER_H
-#define SIM_HOPPER_HOPPER_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -140,5 +139,3 @@ uint64_t hopper_hash(const struct hopper *h);
 uint64_t hopper_steps(const struct hopper *h);
 /* Grows while more is done than looking at words that do not change. */
 uint64_t hopper_work(const struct hopper *h);
-
-#endif

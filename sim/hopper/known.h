@@ -4,8 +4,7 @@
  * object. After Flanagan, Freund: FastTrack, PLDI 2009; with three views, because what the generic
  * proxy has written is not seen by the asynchronous one (TMA, wgmma) before a proxy fence (PTX ISA,
  * memory consistency model, proxy-preserved base causality order). */
-#ifndef SIM_HOPPER_KNOWN_H
-#define SIM_HOPPER_KNOWN_H
+#pragma once
 
 #include <stdint.h>
 
@@ -69,5 +68,3 @@ static inline uint32_t known_clock(const struct known *k, uint32_t sms, enum kno
         k ? k->chunks[(uint32_t)view * sms + entry / KNOWN_ENTRIES] : (struct known_chunk *)0;
     return c ? c->clock[entry % KNOWN_ENTRIES] : 0;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Inside the emulated machine: its state, shared by its parts. */
-#ifndef SIM_HOPPER_MACHINE_H
-#define SIM_HOPPER_MACHINE_H
+#pragma once
 
 #include "sim/clock.h"
 #include "sim/coroutine.h"
@@ -403,5 +402,3 @@ void warp_thread_ended(struct hopper_thread *t); /* warp.c */
 void barriers_begin(struct hopper_block *b);
 
 void shared_begin(struct hopper_block *b); /* shared.c */
-
-#endif

@@ -2,8 +2,7 @@
  * may know of it. All memory that kernels share lies in one arena, shadowed by one state a word;
  * states are interned, so that a box of 16 KB that has one history costs 4096 comparisons of
  * numbers and one check. */
-#ifndef SIM_HOPPER_SHADOW_H
-#define SIM_HOPPER_SHADOW_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -86,5 +85,3 @@ static inline int shadow_has(const struct shadow *s, const void *address)
  * Memory outside the arena is nobody's business. 0, or 1 where something is wrong. */
 int shadow_access(struct shadow *s, const struct shadow_actor *actor,
                   const struct shadow_event *event, const void *address, size_t bytes);
-
-#endif

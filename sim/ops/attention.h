@@ -1,7 +1,6 @@
 /* A tile of ring attention on the host, in plain C: online softmax (Milakov, Gimelshein, Online
  * normalizer calculation for softmax, 2018) over blocks of K and V, everything fp32. */
-#ifndef SIM_ATTENTION_H
-#define SIM_ATTENTION_H
+#pragma once
 
 #include "core/roles/ring_attention_plan.h"
 
@@ -19,5 +18,3 @@ struct attention_shard {
 void attention_tile(const struct ring_attention_plan *p, const struct mk_tile *tile,
                     const uint16_t *q, const struct attention_shard *shards, float *state,
                     uint16_t *o, float *lse, void (*between)(void));
-
-#endif

@@ -1,6 +1,5 @@
 /* Where the operands of a tile of gemm_rs lie, and of gemm_ar, whose tiles are the same. */
-#ifndef SIM_OP_GEMM_RS_H
-#define SIM_OP_GEMM_RS_H
+#pragma once
 
 #include "core/roles/gemm_rs_joint.h"
 #include "core/ops/op.h"
@@ -65,5 +64,3 @@ static inline void sim_gemm_rs_operands(const struct mk_plan *plan, const struct
     out->cols = t->cols;
     out->k = p->k;
 }
-
-#endif

@@ -4,8 +4,7 @@
  *
  * An event is a number; the queue keeps its time and links in one array. An owner that never has
  * more than one event pending has a number for life; others take one from the free ones. */
-#ifndef SIM_TIMED_QUEUE_H
-#define SIM_TIMED_QUEUE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -57,5 +56,3 @@ static inline int timed_queue_pending(const struct timed_queue *q, uint32_t even
 
 /* The next event, and q->now is its time; TIMED_NONE: there is none. */
 uint32_t timed_queue_next(struct timed_queue *q);
-
-#endif

@@ -1,6 +1,5 @@
 /* Inside the timed executor. */
-#ifndef SIM_TIMED_STATE_H
-#define SIM_TIMED_STATE_H
+#pragma once
 
 #include "core/pipeline.h"
 #include "sim/clock.h"
@@ -309,5 +308,3 @@ uint32_t timed_links_first(const struct timed_world *w, uint32_t event);
 int timed_put(struct timed_cta *c, uint32_t to, uint64_t bytes, uint32_t flag);
 int timed_drain(struct timed_cta *c);
 void timed_put_leaves(struct timed_world *w, struct timed_flight *f);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * A run is one thread and shares nothing with other runs: several may go on at once, and equal
  * configurations give equal results. */
-#ifndef SIM_TIMED_TIMED_H
-#define SIM_TIMED_TIMED_H
+#pragma once
 
 #include "core/machine.h"
 #include "core/plan.h"
@@ -89,5 +88,3 @@ double timed_peak(const struct mk_machine *machine);
 double timed_products(const struct mk_machine *machine, const struct mk_plan *plan);
 double timed_memory(const struct mk_machine *machine, const struct mk_plan *plan);
 double timed_ideal(const struct mk_machine *machine, const struct mk_plan *plan);
-
-#endif

@@ -1,8 +1,7 @@
 /* CUDA's words for the C++ compiler of the host, so that the kernels compile as they are: what is a
  * function of the hardware calls the emulated machine (sim/hopper/device.h), the rest is
  * arithmetic. Only what the kernels use; what is missing does not compile. */
-#ifndef SIM_HOPPER_CUDA_H
-#define SIM_HOPPER_CUDA_H
+#pragma once
 
 #include <math.h>
 #include <stdint.h>
@@ -88,14 +87,13 @@ HOPPER_CALL(int, __all_sync, (uint32_t mask, int v, HOPPER_AT),
             return hopper_warp(HOPPER_BALLOT, mask, v == 0, 0) == 0);
 HOPPER_CALL(uint32_t, __match_any_sync, (uint32_t mask, uint32_t v, HOPPER_AT),
             return (uint32_t)hopper_warp(HOPPER_MATCH, mask, v, 0));
-HOPPER_CALL(uint32_t, __reduce_max_sync, (uint32_t mask, uint32_t v, HOPPER_AT),
-            return (uint32_t)hopper_warp(HOPPER_REDUCE_MAX, mask, v, 0));
-HOPPER_CALL(uint32_t, __reduce_min_sync, (uint32_t mask, uint32_t v, HOPPER_AT),
-            return (uint32_t)hopper_warp(HOPPER_REDUCE_MIN, mask, v, 0));
-HOPPER_CALL(uint32_t, __reduce_add_sync, (uint32_t mask, uint32_t v, HOPPER_AT),
-            return (uint32_t)hopper_warp(HOPPER_REDUCE_ADD, mask, v, 0));
-HOPPER_CALL(uint32_t, __reduce_or_sync, (uint32_t mask, uint32_t v, HOPPER_AT),
-            return (uint32_t)hopper_warp(HOPPER_REDUCE_OR, mask, v, 0));
+#define HOPPER_REDUCTION(name, what)                                                               \
+    HOPPER_CALL(uint32_t, name, (uint32_t mask, uint32_t v, HOPPER_AT),                            \
+                return (uint32_t)hopper_warp(what, mask, v, 0))
+HOPPER_REDUCTION(__reduce_max_sync, HOPPER_REDUCE_MAX)
+HOPPER_REDUCTION(__reduce_min_sync, HOPPER_REDUCE_MIN)
+HOPPER_REDUCTION(__reduce_add_sync, HOPPER_REDUCE_ADD)
+HOPPER_REDUCTION(__reduce_or_sync, HOPPER_REDUCE_OR)
 
 template <class T>
 static inline T hopper_shuffle(enum hopper_collective what, uint32_t mask, T v, uint32_t of,
@@ -108,18 +106,14 @@ static inline T hopper_shuffle(enum hopper_collective what, uint32_t mask, T v, 
     memcpy(&v, &bits, sizeof v);
     return v;
 }
-template <class T>
-HOPPER_CALL(T, __shfl_sync, (uint32_t mask, T v, int lane, int width = 32, HOPPER_AT),
-            return hopper_shuffle(HOPPER_SHUFFLE, mask, v, (uint32_t)lane, (uint32_t)width));
-template <class T>
-HOPPER_CALL(T, __shfl_xor_sync, (uint32_t mask, T v, int lane, int width = 32, HOPPER_AT),
-            return hopper_shuffle(HOPPER_SHUFFLE_XOR, mask, v, (uint32_t)lane, (uint32_t)width));
-template <class T>
-HOPPER_CALL(T, __shfl_up_sync, (uint32_t mask, T v, uint32_t lane, int width = 32, HOPPER_AT),
-            return hopper_shuffle(HOPPER_SHUFFLE_UP, mask, v, lane, (uint32_t)width));
-template <class T>
-HOPPER_CALL(T, __shfl_down_sync, (uint32_t mask, T v, uint32_t lane, int width = 32, HOPPER_AT),
-            return hopper_shuffle(HOPPER_SHUFFLE_DOWN, mask, v, lane, (uint32_t)width));
+#define HOPPER_SHUFFLES(name, lane_type, what)                                                     \
+    template <class T>                                                                             \
+    HOPPER_CALL(T, name, (uint32_t mask, T v, lane_type lane, int width = 32, HOPPER_AT),          \
+                return hopper_shuffle(what, mask, v, (uint32_t)lane, (uint32_t)width))
+HOPPER_SHUFFLES(__shfl_sync, int, HOPPER_SHUFFLE)
+HOPPER_SHUFFLES(__shfl_xor_sync, int, HOPPER_SHUFFLE_XOR)
+HOPPER_SHUFFLES(__shfl_up_sync, uint32_t, HOPPER_SHUFFLE_UP)
+HOPPER_SHUFFLES(__shfl_down_sync, uint32_t, HOPPER_SHUFFLE_DOWN)
 
 [[noreturn]] static inline void __trap(HOPPER_AT)
 {
@@ -144,24 +138,16 @@ static inline T hopper_atomic_of(T *p, enum hopper_atomic what, T compare, T val
     return (T)hopper_atomic(p, sizeof(T), what, (uint64_t)compare, (uint64_t)value, HOPPER_GPU, 0,
                             0);
 }
-template <class T>
-HOPPER_CALL(T, atomicAdd, (T * p, typename hopper_same<T>::type v, HOPPER_AT),
-            return hopper_atomic_of<T>(p, HOPPER_ATOMIC_ADD, 0, v));
-template <class T>
-HOPPER_CALL(T, atomicMax, (T * p, typename hopper_same<T>::type v, HOPPER_AT),
-            return hopper_atomic_of<T>(p, HOPPER_ATOMIC_MAX, 0, v));
-template <class T>
-HOPPER_CALL(T, atomicMin, (T * p, typename hopper_same<T>::type v, HOPPER_AT),
-            return hopper_atomic_of<T>(p, HOPPER_ATOMIC_MIN, 0, v));
-template <class T>
-HOPPER_CALL(T, atomicOr, (T * p, typename hopper_same<T>::type v, HOPPER_AT),
-            return hopper_atomic_of<T>(p, HOPPER_ATOMIC_OR, 0, v));
-template <class T>
-HOPPER_CALL(T, atomicAnd, (T * p, typename hopper_same<T>::type v, HOPPER_AT),
-            return hopper_atomic_of<T>(p, HOPPER_ATOMIC_AND, 0, v));
-template <class T>
-HOPPER_CALL(T, atomicExch, (T * p, typename hopper_same<T>::type v, HOPPER_AT),
-            return hopper_atomic_of<T>(p, HOPPER_ATOMIC_EXCHANGE, 0, v));
+#define HOPPER_ATOMICS(name, what)                                                                 \
+    template <class T>                                                                             \
+    HOPPER_CALL(T, name, (T * p, typename hopper_same<T>::type v, HOPPER_AT),                      \
+                return hopper_atomic_of<T>(p, what, 0, v))
+HOPPER_ATOMICS(atomicAdd, HOPPER_ATOMIC_ADD)
+HOPPER_ATOMICS(atomicMax, HOPPER_ATOMIC_MAX)
+HOPPER_ATOMICS(atomicMin, HOPPER_ATOMIC_MIN)
+HOPPER_ATOMICS(atomicOr, HOPPER_ATOMIC_OR)
+HOPPER_ATOMICS(atomicAnd, HOPPER_ATOMIC_AND)
+HOPPER_ATOMICS(atomicExch, HOPPER_ATOMIC_EXCHANGE)
 template <class T>
 HOPPER_CALL(T, atomicCAS,
             (T * p, typename hopper_same<T>::type compare, typename hopper_same<T>::type v,
@@ -170,30 +156,17 @@ HOPPER_CALL(T, atomicCAS,
 
 /* ---- arithmetic ---- */
 
-static inline float __uint_as_float(uint32_t v)
+template <class to, class from> static inline to hopper_bits(from v)
 {
-    float f;
-    memcpy(&f, &v, 4);
-    return f;
+    static_assert(sizeof(to) == sizeof(from), "the same bits");
+    to out;
+    memcpy(&out, &v, sizeof out);
+    return out;
 }
-static inline uint32_t __float_as_uint(float v)
-{
-    uint32_t u;
-    memcpy(&u, &v, 4);
-    return u;
-}
-static inline int __float_as_int(float v)
-{
-    int i;
-    memcpy(&i, &v, 4);
-    return i;
-}
-static inline float __int_as_float(int v)
-{
-    float f;
-    memcpy(&f, &v, 4);
-    return f;
-}
+static inline float __uint_as_float(uint32_t v) { return hopper_bits<float>(v); }
+static inline uint32_t __float_as_uint(float v) { return hopper_bits<uint32_t>(v); }
+static inline int __float_as_int(float v) { return hopper_bits<int>(v); }
+static inline float __int_as_float(int v) { return hopper_bits<float>(v); }
 static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline float __fadd_rn(float a, float b) { return a + b; }
@@ -273,5 +246,3 @@ enum CUtensorMapFloatOOBfill {
     CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
 };
-
-#endif

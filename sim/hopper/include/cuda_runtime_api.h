@@ -1,7 +1,6 @@
 /* The part of CUDA's runtime that kernels' launchers call, on the emulated machine that is current.
  * Launches are queued; whoever owns the machine runs it. */
-#ifndef SIM_HOPPER_CUDA_RUNTIME_API_H
-#define SIM_HOPPER_CUDA_RUNTIME_API_H
+#pragma once
 
 #include <stdlib.h>
 #include <tuple>
@@ -174,5 +173,3 @@ static inline cudaError_t cudaGetDriverEntryPointByVersion(const char *name, voi
     *function = strcmp(name, "cuTensorMapEncodeTiled") ? NULL : (void *)hopper_encode_tiled;
     return *function ? cudaSuccess : cudaErrorInvalidValue;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* The second body of every function of kernels/ptx.cuh, where their contracts stand: calls of the
  * emulated machine. Found before that file by the include path of the emulation. A function that is
  * missing here does not compile there. */
-#ifndef MK_KERNELS_PTX_CUH
-#define MK_KERNELS_PTX_CUH
+#pragma once
 
 #include <cuda.h>
 #include <stdint.h>
@@ -285,5 +284,3 @@ PTX_FN float ptx_exp2(float x)
 PTX_FN float ptx_log2(float x) { return log2f(x); }
 PTX_FN float ptx_reciprocal(float x) { return 1 / x; }
 PTX_FN void ptx_after(float) {}
-
-#endif

@@ -1,6 +1,5 @@
 /* The second body of every function of kernels/hopper/wgmma.cuh: calls of the emulated machine. */
-#ifndef MK_KERNELS_WGMMA_CUH
-#define MK_KERNELS_WGMMA_CUH
+#pragma once
 
 #include "kernels/ptx.cuh"
 #include "kernels/hopper/wgmma_descriptor.cuh"
@@ -64,5 +63,3 @@ PTX_FN void wgmma_bf16_registers(float (&d)[count], const uint32_t *a, uint64_t 
     const struct hopper_product p = {d, a, 0, b, 2 * count, accumulate, 0, b_mn_major, 0};
     hopper_wgmma(&p);
 }
-
-#endif

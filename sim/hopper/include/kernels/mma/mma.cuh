@@ -1,7 +1,6 @@
 /* The second body of every function of kernels/mma/mma.cuh, where their contracts stand: calls of
  * the emulated machine. */
-#ifndef MK_KERNELS_MMA_MMA_CUH
-#define MK_KERNELS_MMA_MMA_CUH
+#pragma once
 
 #include "kernels/barrier.cuh"
 
@@ -45,5 +44,3 @@ PTX_FN bool mma_mbar_try(uint32_t bar, uint32_t parity, HOPPER_AT)
 }
 
 template <uint32_t bits> PTX_FN void mma_turn(uint32_t *at) { *at ^= bits; }
-
-#endif
