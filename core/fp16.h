@@ -1,8 +1,7 @@
 /* fp16, IEEE 754's binary16, on host and GPU: sign, 5 bits of exponent (bias 15), 10 of fraction.
  * Largest 65504 (0x7bff); smallest normal number 2^-14, subnormal steps of 2^-24. Kept as uint16_t,
  * so that every compiler takes it. */
-#ifndef MK_FP16_H
-#define MK_FP16_H
+#pragma once
 
 #include "core/base.h"
 
@@ -42,5 +41,3 @@ MK_PURE uint16_t mk_fp16_from_float(float f)
         bits = 0x7e00 | (magnitude >> 13 & 0x3ff);
     return (uint16_t)(sign | bits);
 }
-
-#endif

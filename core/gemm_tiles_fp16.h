@@ -1,8 +1,7 @@
 /* The tiles that kernels of fp16 are built for, as core/gemm_tiles.h has those of bf16: the large ones
  * and one for few rows, since each costs as much to compile as bf16's; of engine mma one. Of kernels
  * whose products are added, that for few rows is narrower, and the only one with MK_FP24 parts. */
-#ifndef MK_GEMM_TILES_FP16_H
-#define MK_GEMM_TILES_FP16_H
+#pragma once
 
 #include "core/gemm_tiles.h"
 
@@ -17,6 +16,4 @@ MK_TILE_TABLE(mk_fp16_tile, MK_FP16_TILES, MK_GEMM_TILE)
 MK_TILE_TABLE(mk_fp16_part_tile, MK_FP16_PART_TILES, MK_GEMM_TILE)
 MK_TILE_TABLE(mk_fp16_sum_tile, MK_FP16_SUM_TILES, MK_GEMM_TILE)
 MK_TILE_TABLE(mk_mma_fp16_tile, MK_MMA_FP16_TILES, MK_MMA_TILE)
-#endif
-
 #endif

@@ -1,6 +1,5 @@
 /* The 16-bit element of a plan, bf16 or fp16 (plan_element), as a float and back. */
-#ifndef MK_HALF_H
-#define MK_HALF_H
+#pragma once
 
 #include "core/bf16.h"
 #include "core/cta.h"
@@ -16,5 +15,3 @@ MK_PURE uint16_t mk_half_from_float(uint32_t element, float f)
 {
     return element == MK_FP16 ? mk_fp16_from_float(f) : mk_bf16_from_float(f);
 }
-
-#endif

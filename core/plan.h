@@ -1,8 +1,7 @@
 /* A plan: everything about one op on one shape on one cluster that is fixed before launch. Pure
  * arithmetic: no memory is allocated, nothing is sent, every rank computes the same plan but for
  * its own rank. */
-#ifndef MK_PLAN_H
-#define MK_PLAN_H
+#pragma once
 
 #include "core/base.h"
 #include "core/cta.h"
@@ -188,5 +187,3 @@ void plan_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
  * launch. Of experts' weights those that tokens choose, on the average, where they choose evenly.
  */
 double plan_memory_bytes(const struct mk_plan *p);
-
-#endif

@@ -1,6 +1,5 @@
 /* Whether a kernel may be launched on the current device, and its launch. Host side, C++. */
-#ifndef MK_KERNELS_ADMIT_H
-#define MK_KERNELS_ADMIT_H
+#pragma once
 
 #include <cuda_runtime.h>
 #include <errno.h>
@@ -109,5 +108,3 @@ static int gpu_launch_blocks(void (*kernel)(parameters...), uint32_t blocks, uin
     config.stream = stream;
     return cudaLaunchKernelEx(&config, kernel, arguments...) == cudaSuccess ? 0 : -EIO;
 }
-
-#endif

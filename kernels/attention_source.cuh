@@ -1,7 +1,6 @@
 /* The seam of both attention engines: tiles of queries, runs of keys, and the source that names
  * them. */
-#ifndef MK_KERNELS_ATTENTION_SOURCE_CUH
-#define MK_KERNELS_ATTENTION_SOURCE_CUH
+#pragma once
 
 #include "kernels/ptx.cuh"
 
@@ -98,5 +97,3 @@ PTX_FN int32_t attention_blocks(const struct attention_tile *tile, uint32_t run,
     int32_t least = run == 0 ? 1 : 0;
     return max((seen + shape::keys - 1) / shape::keys, least);
 }
-
-#endif

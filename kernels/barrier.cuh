@@ -2,8 +2,7 @@
  * bug (flags of other GPUs, which may be late, are waited for elsewhere and with a sentence of
  * their own). So a wait that outlasts its limit says where it stood, in a word that the host reads,
  * and traps: the launch fails instead of hanging. */
-#ifndef MK_KERNELS_BARRIER_CUH
-#define MK_KERNELS_BARRIER_CUH
+#pragma once
 
 #include "kernels/launch.h"
 #include "kernels/ptx.cuh"
@@ -48,5 +47,3 @@ PTX_FN void barrier_wait(const struct barrier_watch *watch, uint32_t bar, uint32
         if (tries % 64 == 0 && ptx_globaltimer() - start > watch->limit_ns)
             barrier_stuck(watch, barrier, stage, parity, tile);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Sums over the threads of a block. */
-#ifndef MK_KERNELS_BLOCK_SCAN_CUH
-#define MK_KERNELS_BLOCK_SCAN_CUH
+#pragma once
 
 #include "kernels/ptx.cuh"
 
@@ -52,5 +51,3 @@ PTX_FN uint32_t block_find(const uint32_t *begins, uint32_t count, uint32_t at)
     }
     return low;
 }
-
-#endif

@@ -9,8 +9,7 @@
  * over NVLink. A wait polls with one thread, acquires at system scope, and is followed by a proxy
  * fence, because TMA loads read what it announces. An announcement first waits until its bulk
  * stores have been written (not only read). */
-#ifndef MK_KERNELS_CTA_CUH
-#define MK_KERNELS_CTA_CUH
+#pragma once
 
 #include "kernels/barrier.cuh"
 #include "kernels/lanes_copy.cuh"
@@ -542,5 +541,3 @@ PTX_FN void cta_leave(const struct gpu_launch *launch)
     ptx_await_launches(); /* no block of this launch counts before those of the one before */
     atomicAdd((unsigned long long *)launch->left, 1ull);
 }
-
-#endif

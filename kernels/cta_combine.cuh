@@ -1,7 +1,6 @@
 /* Weighted sums (core/cta_combine.h) on a GPU: each thread of a block adds 16 bytes of every term,
  * with as many loads in flight as it has registers for. */
-#ifndef MK_KERNELS_CTA_COMBINE_CUH
-#define MK_KERNELS_CTA_COMBINE_CUH
+#pragma once
 
 #include "kernels/cta_sums.cuh"
 
@@ -42,5 +41,3 @@ MK_ROLE_CALL void mk_cta_combine(struct mk_cta *cta, const struct mk_combine *of
         combine_add<MK_BF16>(cta, c, to);
     cta_record(cta, MK_EV_REDUCE, MK_CAUSE_NONE, c->id, start, cta_time(cta));
 }
-
-#endif

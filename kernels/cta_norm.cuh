@@ -1,7 +1,6 @@
 /* core/cta_norm.h on a GPU: a row is a block's, 16 bytes of each thread at a time. By one warp a
  * row of 8192 numbers took 33 us on an H100, a load behind the other. */
-#ifndef MK_KERNELS_CTA_NORM_CUH
-#define MK_KERNELS_CTA_NORM_CUH
+#pragma once
 
 #include "core/cta_norm.h"
 
@@ -111,5 +110,3 @@ PTX_FN void mk_cta_norm(struct mk_cta *cta, const struct mk_norm *norm, uint32_t
     for (uint32_t i = lane; i < from; i += lanes) /* what this thread has stored */
         c[i] = norm_scale_word(sum[i], weight[i], scale);
 }
-
-#endif

@@ -6,8 +6,7 @@
  * All threads of a block call, with r->shared bytes of shared memory at cta->scratch, which
  * nothing else writes between COUNT and PLACE. Words that do not fit there, of many ranks or experts,
  * lie in the block's part of r->spill: the same steps, at the pace of L2. */
-#ifndef MK_KERNELS_CTA_ROUTE_CUH
-#define MK_KERNELS_CTA_ROUTE_CUH
+#pragma once
 
 #include "kernels/route_keep.cuh"
 #include "kernels/route_order.cuh"
@@ -53,5 +52,3 @@ MK_ROLE_CALL void mk_cta_route(struct mk_cta *cta, const struct mk_route *r)
         route_lay_out(cta, &w);
     __syncthreads(); /* shared memory is the next one's */
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* Rows by lists (core/cta_rows.h) on a GPU: by all threads of a block, whose warps take rows side
  * by side. What a warp has under way is 5 KB; a dozen of warps on as many thread blocks fill a
  * link. */
-#ifndef MK_KERNELS_CTA_ROWS_CUH
-#define MK_KERNELS_CTA_ROWS_CUH
+#pragma once
 
 #include "core/cta_rows.h"
 #include "kernels/cta.cuh"
@@ -152,5 +151,3 @@ MK_ROLE_CALL int mk_cta_wait_rows(struct mk_cta *cta, const struct mk_places *pl
             return 1;
     }
 }
-
-#endif

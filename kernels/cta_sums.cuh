@@ -2,8 +2,7 @@
  * side by side, or share them where they are fewer. A lane finds the term of one of the token's
  * places; in order, 32 lanes then add 16 bytes each of every term, as many loads under way as they
  * have registers for. */
-#ifndef MK_KERNELS_CTA_SUMS_CUH
-#define MK_KERNELS_CTA_SUMS_CUH
+#pragma once
 
 #include "core/cta_sums.h"
 #include "kernels/cta_route.cuh"
@@ -466,5 +465,3 @@ MK_ROLE_CALL void mk_cta_add_up(struct mk_cta *cta, const struct mk_sums *of)
     if (!away)
         cta_record(cta, MK_EV_REDUCE, MK_CAUSE_NONE, s->id, start, cta_time(cta));
 }
-
-#endif

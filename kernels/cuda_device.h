@@ -1,6 +1,5 @@
 /* The GPU that a rank computes on, and which other ranks of the job share it. */
-#ifndef MK_KERNELS_CUDA_DEVICE_H
-#define MK_KERNELS_CUDA_DEVICE_H
+#pragma once
 
 #include "core/comm.h"
 
@@ -17,5 +16,3 @@ struct cuda_device {
  * (uses the bootstrap). 0, -ENODEV (no GPU, no driver, or one that has no engine), or the
  * bootstrap's error; comm->error says it. */
 int cuda_device_choose(struct mk_comm *comm, struct cuda_device *out);
-
-#endif

@@ -1,8 +1,7 @@
 /* The symmetric heap in GPU memory: one allocation per rank, mapped by the ranks of the node
  * through cudaIpc, or, as MKERNEL_HEAP says, by the driver's virtual memory management
  * (cuda_vmm.h). */
-#ifndef MK_KERNELS_CUDA_HEAP_H
-#define MK_KERNELS_CUDA_HEAP_H
+#pragma once
 
 #include "core/comm.h"
 
@@ -15,5 +14,3 @@ int cuda_heap_open(struct mk_comm *comm);
 /* Unmaps and frees; allowed at any point of opening. Where nothing has failed it waits, as long as
  * the timeout says, until all ranks have unmapped. */
 void cuda_heap_close(struct mk_comm *comm);
-
-#endif

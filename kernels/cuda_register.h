@@ -1,6 +1,5 @@
 /* GPU memory and the network: tells backends/ how this process's GPU memory gets to a NIC. */
-#ifndef MK_CUDA_REGISTER_H
-#define MK_CUDA_REGISTER_H
+#pragma once
 
 /* Answers for CUDA memory from now on (backends/memory.h): of the current device, whose copies run
  * on two streams of its own. Once per communicator, before the network is opened; one communicator
@@ -10,5 +9,3 @@ int cuda_register_open(void);
 
 /* After the network is closed. Does nothing where it is not open. */
 void cuda_register_close(void);
-
-#endif

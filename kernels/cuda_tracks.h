@@ -1,7 +1,6 @@
 /* The GPU's tracks: event buffers in device memory, brought to the host and onto the host's clock
  * after a launch. */
-#ifndef MK_KERNELS_CUDA_TRACKS_H
-#define MK_KERNELS_CUDA_TRACKS_H
+#pragma once
 
 #include "core/comm.h"
 
@@ -24,5 +23,3 @@ int cuda_tracks_forget(struct cuda_tracks *t, struct mk_comm *comm);
 
 /* Frees; comm->tracks too. NULL is allowed. */
 void cuda_tracks_destroy(struct cuda_tracks *t, struct mk_comm *comm);
-
-#endif

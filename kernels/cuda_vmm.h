@@ -5,8 +5,7 @@
  *
  * Functions return 0 or -errno with a sentence in `error`; the current device is the one whose
  * memory it is, and which maps. One thread. */
-#ifndef MK_KERNELS_CUDA_VMM_H
-#define MK_KERNELS_CUDA_VMM_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -26,5 +25,3 @@ int cuda_vmm_map(int device, int fd, uint64_t mapped, void **base, char *error, 
 
 /* Unmaps either. */
 void cuda_vmm_unmap(void *base, uint64_t mapped);
-
-#endif

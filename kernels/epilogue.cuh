@@ -3,8 +3,7 @@
  * Sums lie in groups of 8 columns: four of each, two neighbouring columns of a row and of the row 8
  * further on, as wgmma and mma.sync leave them. One form of both activations, so that a kernel has
  * their instructions once. */
-#ifndef MK_KERNELS_EPILOGUE_CUH
-#define MK_KERNELS_EPILOGUE_CUH
+#pragma once
 
 #include "core/epilogue.h"
 
@@ -53,5 +52,3 @@ PTX_FN void epilogue_apply(uint32_t epilogue, const uint16_t *bias, float (&sum)
             sum[j] = epilogue_activated(sum[j], linear, cubic);
     }
 }
-
-#endif

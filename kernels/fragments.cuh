@@ -8,8 +8,7 @@
  * way, with the upper halves of fp32; their third bytes follow, 8 of each lane. So all stores and
  * loads are whole 512 or 256 bytes of a warp, no shared memory is passed, and rows from a multiple
  * of 16 on are consecutive bytes. */
-#ifndef MK_KERNELS_FRAGMENTS_CUH
-#define MK_KERNELS_FRAGMENTS_CUH
+#pragma once
 
 #include "core/cta.h"
 #include "kernels/half.cuh"
@@ -247,5 +246,3 @@ PTX_FN void fragments_add_before(float (&sum)[count], const char *from, uint64_t
             sum[i * FRAGMENT_SUMS + j] = before[j] + sum[i * FRAGMENT_SUMS + j];
     }
 }
-
-#endif

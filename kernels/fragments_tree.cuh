@@ -1,8 +1,7 @@
 /* Nodes of a tree of sums (core/sum_tree.h) in a thread's registers: those of its own blocks of K, and those of other ranks that
  * lie in memory as fragments (kernels/fragments.cuh). A node is cut to three bytes where it is added, so that fragments of
  * MK_FP24 are whole. */
-#ifndef MK_KERNELS_FRAGMENTS_TREE_CUH
-#define MK_KERNELS_FRAGMENTS_TREE_CUH
+#pragma once
 
 #include "core/sum_tree.h"
 #include "kernels/fragments.cuh"
@@ -154,5 +153,3 @@ PTX_FN void tree_join(float (&sum)[count], const struct tree_leaves<lane> &other
     if (leaves > 4)
         others.template climb<4, loads>(sum, runs);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The GPU's %globaltimer against the host's CLOCK_MONOTONIC. */
-#ifndef MK_KERNELS_GPU_CLOCK_H
-#define MK_KERNELS_GPU_CLOCK_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>
@@ -33,6 +32,4 @@ int gpu_clock_sample(struct gpu_clock_mailbox *mailbox, cudaStream_t stream,
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -1,6 +1,5 @@
 /* Pairs of the plan's 16-bit element in a word: MK_FP16, or MK_BF16 for any other number. */
-#ifndef MK_KERNELS_HALF_CUH
-#define MK_KERNELS_HALF_CUH
+#pragma once
 
 #include "kernels/ptx.cuh"
 
@@ -30,5 +29,3 @@ template <int element> PTX_FN float half_high(uint32_t pair)
     else
         return __uint_as_float(pair & 0xffff0000);
 }
-
-#endif

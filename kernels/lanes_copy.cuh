@@ -3,8 +3,7 @@
  *
  * Beside the GEMM engine the pace matters: what NVLink does not take yet would stand in the SM's
  * way to memory before the loads of the GEMM. */
-#ifndef MK_KERNELS_LANES_COPY_CUH
-#define MK_KERNELS_LANES_COPY_CUH
+#pragma once
 
 #include "kernels/ptx.cuh"
 
@@ -147,5 +146,3 @@ PTX_FN void lanes_copy_packed(uint32_t lane, uint32_t lanes, const char *source,
         }
     }
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* What a launch on the GPU is given besides its plan. Filled by exec_cuda.c, read by cta.cuh. */
-#ifndef MK_KERNELS_LAUNCH_H
-#define MK_KERNELS_LAUNCH_H
+#pragma once
 
 #include "core/command.h"
 #include "core/cta.h"
@@ -136,5 +135,3 @@ MK_PURE uint32_t gpu_auxiliary_of_block(const struct mk_role_split *split, enum 
         number += split->ctas[i];
     return number;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* What an operator gives to the GPU executor, in kernels/ops/<name>.cu: two functions, for each
  * line of the registry (core/ops/registry.h) that says GPU. */
-#ifndef MK_KERNELS_OP_H
-#define MK_KERNELS_OP_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -30,5 +29,3 @@
                                             size_t error_size);                                    \
     GPU_OPERATOR_LINKAGE int name##_launch(const struct mk_plan *plan,                             \
                                            const struct gpu_launch *launch, cudaStream_t stream);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * The producer and each reader keep a position in the ring, which begins at {0, 0}; parity tells
  * one lap from the next. */
-#ifndef MK_KERNELS_PIPELINE_CUH
-#define MK_KERNELS_PIPELINE_CUH
+#pragma once
 
 #include "kernels/barrier.cuh"
 
@@ -127,5 +126,3 @@ PTX_FN void pipeline_drain(uint32_t barriers, struct pipeline_position *at,
         pipeline_step<stages>(at);
     }
 }
-
-#endif

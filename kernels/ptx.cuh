@@ -7,8 +7,7 @@
  * window is also valid where an instruction wants .shared::cluster (5.1.7.1), and stands for the
  * executing CTA.
  */
-#ifndef MK_KERNELS_PTX_CUH
-#define MK_KERNELS_PTX_CUH
+#pragma once
 
 #include <cuda.h>
 #include <stdint.h>
@@ -683,5 +682,3 @@ PTX_FN uint32_t ptx_pack_e4m3(float low, float high)
     return mk_e4m3_from_float(low) | mk_e4m3_from_float(high) << 8;
 #endif
 }
-
-#endif

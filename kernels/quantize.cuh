@@ -1,7 +1,6 @@
 /* The arithmetic of mk_quantize (core/mkernel.h has the rule) on a GPU, for whoever has the numbers
  * of a block in registers. */
-#ifndef MK_KERNELS_QUANTIZE_CUH
-#define MK_KERNELS_QUANTIZE_CUH
+#pragma once
 
 #include "core/quantize.h"
 #include "kernels/ptx.cuh"
@@ -62,5 +61,3 @@ PTX_FN float quantize_quad(const float *sum, int low, bool odd, const function &
     }
     return amax;
 }
-
-#endif

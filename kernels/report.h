@@ -1,6 +1,5 @@
 /* What a kernel reported before it ended early, in the words of struct mk_failure. */
-#ifndef MK_KERNELS_REPORT_H
-#define MK_KERNELS_REPORT_H
+#pragma once
 
 #include "core/cta_route.h"
 #include "core/failure.h"
@@ -84,5 +83,3 @@ static inline void gpu_report_failure(const struct gpu_report *r, const struct m
     f->producer = meaning.producer;
     memcpy(f->what, meaning.text, sizeof f->what);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Which places of the own rank's tokens are kept, on a GPU (kernels/cta_route.cuh): KEEP of
  * core/cta_route.h. */
-#ifndef MK_KERNELS_ROUTE_KEEP_CUH
-#define MK_KERNELS_ROUTE_KEEP_CUH
+#pragma once
 
 #include "kernels/route_walk.cuh"
 
@@ -59,5 +58,3 @@ PTX_FN void route_keep(const struct mk_cta *cta, const struct mk_route *r)
         atomicAdd((unsigned long long *)(cta->launch->heap + r->dropped),
                   (unsigned long long)dropped);
 }
-
-#endif

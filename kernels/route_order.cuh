@@ -1,8 +1,7 @@
 /* Rows of what comes to a rank, and the order of its tiles, on a GPU (kernels/cta_route.cuh): LAY_OUT of
  * core/cta_route.h. Every part works out where rows and lists begin for itself; places, experts and
  * tiles it takes with the others. */
-#ifndef MK_KERNELS_ROUTE_ORDER_CUH
-#define MK_KERNELS_ROUTE_ORDER_CUH
+#pragma once
 
 #include "kernels/route_walk.cuh"
 
@@ -408,5 +407,3 @@ PTX_FN void route_lay_out(const struct mk_cta *cta, const struct route_walk *w)
     if (r->part == 0 && cta_leads(cta))
         route_say_head(cta, w, &p, &stages);
 }
-
-#endif

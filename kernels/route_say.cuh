@@ -7,8 +7,7 @@
  * slice; each warp then goes over its run again and knows the number of every place. Equal numbers
  * among 32 places are counted by matching lanes. No atomics on what is placed: the same tables in
  * every run. */
-#ifndef MK_KERNELS_ROUTE_SAY_CUH
-#define MK_KERNELS_ROUTE_SAY_CUH
+#pragma once
 
 #include "kernels/route_walk.cuh"
 
@@ -348,5 +347,3 @@ PTX_FN void route_relay(const struct mk_cta *cta, const struct route_walk *w)
             route_say(w, to, node)[i % words] = route_railed(w, node)[to * words + i % words];
     }
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* What all steps of making the tables of MoE routing on a GPU share (kernels/cta_route.cuh): a block's
  * shared memory, and groups of tokens whose places a warp's lanes take. */
-#ifndef MK_KERNELS_ROUTE_WALK_CUH
-#define MK_KERNELS_ROUTE_WALK_CUH
+#pragma once
 
 #include "core/cta_route.h"
 #include "kernels/block_scan.cuh"
@@ -124,5 +123,3 @@ PTX_FN uint32_t *route_say(const struct route_walk *w, uint32_t to, uint32_t nod
     return route_words(w, to == w->local ? r->said : r->say) +
            (to * r->topo.nodes + node) * r->said_words;
 }
-
-#endif

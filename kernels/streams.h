@@ -1,6 +1,5 @@
 /* The streams that launches were given since the last wait for them. */
-#ifndef MK_KERNELS_STREAMS_H
-#define MK_KERNELS_STREAMS_H
+#pragma once
 
 #include <errno.h>
 #include <stdint.h>
@@ -45,5 +44,3 @@ static inline int streams_ended(struct streams *s, streams_ended_fn *ended)
     }
     return 1;
 }
-
-#endif

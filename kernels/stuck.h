@@ -1,6 +1,5 @@
 /* What a kernel that trapped at a barrier says, in words. */
-#ifndef MK_KERNELS_STUCK_H
-#define MK_KERNELS_STUCK_H
+#pragma once
 
 #include <stdio.h>
 
@@ -26,5 +25,3 @@ static inline void stuck_say(const volatile uint64_t packed[2], char *text, size
     snprintf(text, size, "block %u, warp %u waited too long %s (parity %u, its %s %u): ", s.block,
              s.warp, where, s.parity, s.barrier == GPU_BARRIER_COPY ? "piece" : "tile", s.tile);
 }
-
-#endif

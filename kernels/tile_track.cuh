@@ -1,8 +1,7 @@
 /* When each tile was computed: the second track of a compute block, which the first thread of the
  * first consumer warpgroup writes. What a consumer keeps here costs registers beside the
  * accumulators: so only the count is kept, and half a clock. */
-#ifndef MK_KERNELS_TILE_TRACK_CUH
-#define MK_KERNELS_TILE_TRACK_CUH
+#pragma once
 
 #include "kernels/cta.cuh"
 
@@ -68,5 +67,3 @@ PTX_FN void tile_track_close(const struct tile_track *t, const struct gpu_launch
         track->dropped += t->noted - track->count;
     }
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Shared by the softnic tests: the library, loaded from beside the test as a program would, and a
  * QP end with one buffer. Included by each test; nothing here is linked. */
-#ifndef TESTS_SOFTNIC_LOAD_H
-#define TESTS_SOFTNIC_LOAD_H
+#pragma once
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -298,5 +297,3 @@ static inline enum ibv_qp_state end_state(struct end *e)
     assert_int_equal(nic.ibv_query_qp(e->qp, &attr, IBV_QP_STATE, &init), 0);
     return attr.qp_state;
 }
-
-#endif

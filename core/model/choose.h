@@ -1,8 +1,7 @@
 /* The formula's plan on a GPU: the one that core/model/model.h says is fastest on the machine, of
  * those that differ from an operator's closed formula (core/ops/) in tile, roles, chunks, pieces,
  * slices and pace. So it is about right for GPU counts and NICs that were never tuned. */
-#ifndef MK_MODEL_CHOOSE_H
-#define MK_MODEL_CHOOSE_H
+#pragma once
 
 #include "core/machine.h"
 #include "core/plan.h"
@@ -13,5 +12,3 @@
  * rank. Returns the number of plans that were weighed. */
 uint32_t model_choose(const struct mk_machine *machine, const struct mk_problem *problem,
                       struct mk_tuning *chosen);
-
-#endif

@@ -1,6 +1,5 @@
 /* The walks of model_plan through the operators' schedules. */
-#ifndef MK_MODEL_GEMM_H
-#define MK_MODEL_GEMM_H
+#pragma once
 
 #include "core/machine.h"
 #include "core/roles/ag_gemm_plan.h"
@@ -71,5 +70,3 @@ void model_moe_dispatch_gemm(struct model_walk *w, const struct mk_problem *q,
                              const struct moe_dispatch_gemm_plan *p);
 struct moe_ffn_plan;
 void model_moe_ffn(struct model_walk *w, const struct mk_problem *q, const struct moe_ffn_plan *p);
-
-#endif

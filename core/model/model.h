@@ -4,8 +4,7 @@
  * tiles, as a chain of queues: the simulator (sim/timed.h) does the same event by event.
  *
  * Ranks are alike: one rank's launch stands for all. No memory is taken, nothing is kept. */
-#ifndef MK_MODEL_H
-#define MK_MODEL_H
+#pragma once
 
 #include "core/machine.h"
 #include "core/plan.h"
@@ -24,5 +23,3 @@ int model_plan(const struct mk_machine *m, const struct mk_plan *plan, struct mo
 
 /* Whether model_plan knows the operator: those of GEMM and MoE, whose plans it chooses among. */
 int model_knows(enum mk_op op);
-
-#endif

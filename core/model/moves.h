@@ -1,7 +1,6 @@
 /* What the walks through schedules share of what moves: a role's turns over NVLink, rails between
  * nodes, and workers that take tiles in turn. */
-#ifndef MK_MODEL_MOVES_H
-#define MK_MODEL_MOVES_H
+#pragma once
 
 #include "core/model/gemm.h"
 
@@ -62,5 +61,3 @@ struct model_crew {
 void model_crew_join(struct model_crew *c, double at);
 /* The first has taken something and is free at `at`, not before it was. */
 void model_crew_take(struct model_crew *c, double at);
-
-#endif

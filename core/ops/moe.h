@@ -1,7 +1,6 @@
 /* What the MoE operators share (moe.c): the problem T,H,I,E,K, and the plan of
  * how tokens come to their experts. */
-#ifndef MK_OPS_MOE_H
-#define MK_OPS_MOE_H
+#pragma once
 
 #include "core/gemm_tiles.h"
 #include "core/ops/op.h"
@@ -75,5 +74,3 @@ uint32_t plan_moe_part(const struct mk_problem *q);
 /* Both operators' pipeline: experts' tiles cost what their rows do, and blocks that move tokens
  * multiply when they are through. */
 void plan_moe_pipeline(const struct mk_plan *p, struct mk_pipeline *out);
-
-#endif

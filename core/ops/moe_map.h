@@ -1,7 +1,6 @@
 /* Where copies of experts lie, of a MoE whose ids name logical experts (mk_moe_set_experts), and which
  * of them a rank's tokens take. */
-#ifndef MK_OPS_MOE_MAP_H
-#define MK_OPS_MOE_MAP_H
+#pragma once
 
 #include "core/base.h"
 #include "core/plan.h"
@@ -37,5 +36,3 @@ int moe_map_place(struct moe_map *out, const struct mk_problem *problem, const d
 /* Loads [experts] where tokens choose expert e in proportion to 1 / (e + 1)^skew; INFINITY: the first
  * alone. */
 void moe_map_skew(double skew, uint32_t experts, double *loads);
-
-#endif

@@ -46,8 +46,7 @@
  * Flags of a rank
  *   arrival[shard][chunk][slice]  counts pieces; where a put brings the chunk, the epoch
  *   scales[shard][chunk]          FP8 between nodes: the epoch */
-#ifndef MK_ROLES_AG_GEMM_H
-#define MK_ROLES_AG_GEMM_H
+#pragma once
 
 #include "core/roles/ag_gemm_plan.h"
 
@@ -193,5 +192,3 @@ MK_ROLE int ag_gemm_inter_send(const struct ag_gemm_plan *p, struct mk_cta *cta,
     }
     return mk_cta_drain(cta);
 }
-
-#endif

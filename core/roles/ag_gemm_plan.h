@@ -1,7 +1,6 @@
 /* The plan of AllGather+GEMM and its arithmetic: what every executor and every report may ask of
  * it. The schedule itself, and what the plan is for, is core/roles/ag_gemm.h. */
-#ifndef MK_ROLES_AG_GEMM_PLAN_H
-#define MK_ROLES_AG_GEMM_PLAN_H
+#pragma once
 
 #include "core/plan.h"
 
@@ -262,5 +261,3 @@ MK_PURE void ag_gemm_tile(const struct ag_gemm_plan *p, uint32_t t, struct mk_ti
         tile->id = whole + p->halved + half / 2;
     }
 }
-
-#endif

@@ -19,8 +19,7 @@
  *
  * Deadlock freedom
  *   Pushes and puts wait for nothing, forwards for puts, inter_reduce for all of them. */
-#ifndef MK_ROLES_ALL_GATHER_H
-#define MK_ROLES_ALL_GATHER_H
+#pragma once
 
 #include "core/roles/all_gather_plan.h"
 #include "core/roles/move.h"
@@ -68,5 +67,3 @@ MK_ROLE int all_gather_inter_send(const struct move_plan *m, struct mk_cta *cta)
 
 MK_ROLES_OF(all_gather, all_gather_intra_comm(&p->move, cta), all_gather_inter_send(&p->move, cta),
             move_deliver(&p->move, cta));
-
-#endif

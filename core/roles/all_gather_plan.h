@@ -1,6 +1,5 @@
 /* The plan of AllGather: a block is a rank's A. The schedule is core/roles/all_gather.h. */
-#ifndef MK_ROLES_ALL_GATHER_PLAN_H
-#define MK_ROLES_ALL_GATHER_PLAN_H
+#pragma once
 
 #include "core/roles/move_plan.h"
 
@@ -8,5 +7,3 @@ struct all_gather_plan {
     struct move_plan move;
 };
 MK_PLAN_OF(all_gather);
-
-#endif

@@ -24,8 +24,7 @@
  * Flags of a rank
  *   arrival[rank][chunk]               the epoch
  *   staged[node][local rank][chunk]    the epoch */
-#ifndef MK_ROLES_ALL_TO_ALL_H
-#define MK_ROLES_ALL_TO_ALL_H
+#pragma once
 
 #include "core/roles/all_to_all_plan.h"
 #include "core/roles/move.h"
@@ -72,5 +71,3 @@ MK_ROLE int all_to_all_inter_send(const struct all_to_all_plan *p, struct mk_cta
 
 MK_ROLES_OF(all_to_all, all_to_all_intra_comm(p, cta), all_to_all_inter_send(p, cta),
             move_deliver(&p->move, cta));
-
-#endif

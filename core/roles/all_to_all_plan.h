@@ -1,7 +1,6 @@
 /* The plan of all-to-all: a block is the rows of A that one rank has for another. The schedule is
  * core/roles/all_to_all.h. */
-#ifndef MK_ROLES_ALL_TO_ALL_PLAN_H
-#define MK_ROLES_ALL_TO_ALL_PLAN_H
+#pragma once
 
 #include "core/roles/move_plan.h"
 
@@ -26,5 +25,3 @@ MK_PURE uint64_t all_to_all_staged(const struct all_to_all_plan *p, uint32_t nod
     return p->staged[epoch & 1] + mk_rank_at(&p->move.topo, node, local) * p->move.block_pitch +
            (uint64_t)chunk * p->move.chunk_rows * p->move.row_bytes;
 }
-
-#endif

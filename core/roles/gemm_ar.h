@@ -38,8 +38,7 @@
  *   whole[owner][unit]   the epoch where a put brings the unit; else it counts parts. The flag of
  *                        the first unit speaks for all units of one put, of a tile that its owner
  *                        pushes, and of a rank's own tile. */
-#ifndef MK_ROLES_GEMM_AR_H
-#define MK_ROLES_GEMM_AR_H
+#pragma once
 
 #include "core/roles/gemm_ar_plan.h"
 #include "core/roles/gemm_rs_norm.h"
@@ -186,5 +185,3 @@ MK_ROLE int gemm_ar_intra_comm_of_rows(const struct gemm_ar_plan *p, struct mk_c
         gemm_rs_ended(&p->rs, cta);
     return 0;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* The plan of GEMM+AllReduce and its arithmetic. The schedule, and what lies where and why, is
  * core/roles/gemm_ar.h. */
-#ifndef MK_ROLES_GEMM_AR_PLAN_H
-#define MK_ROLES_GEMM_AR_PLAN_H
+#pragma once
 
 #include "core/plan.h"
 #include "core/roles/gemm_rs_plan.h"
@@ -86,5 +85,3 @@ MK_PURE struct mk_chunk gemm_ar_rows(const struct gemm_ar_plan *p, const struct 
     c.bytes = tile->cols * 2ull;
     return c;
 }
-
-#endif

@@ -60,8 +60,7 @@
  *   sum[node][unit]             the sum of a node is here. Where one put takes several units, the
  *                               flag of the first speaks for all.
  *   partial[tile][local]        with one shot: parts of a tile that a rank has stored here */
-#ifndef MK_ROLES_GEMM_RS_H
-#define MK_ROLES_GEMM_RS_H
+#pragma once
 
 #include "core/roles/gemm_rs_plan.h"
 
@@ -160,5 +159,3 @@ MK_ROLE int gemm_rs_inter_send(const struct gemm_rs_plan *p, struct mk_cta *cta)
         return 1;
     return mk_cta_drain(cta);
 }
-
-#endif

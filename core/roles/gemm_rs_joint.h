@@ -16,8 +16,7 @@
  *
  * The events engine runs the exchange. kernels/ops/gemm_joint.cuh has both for a GPU's registers.
  */
-#ifndef MK_ROLES_GEMM_RS_JOINT_H
-#define MK_ROLES_GEMM_RS_JOINT_H
+#pragma once
 
 #include "core/cta_combine.h"
 #include "core/cta_outbox.h"
@@ -111,5 +110,3 @@ MK_ROLE int gemm_rs_joint(const struct gemm_rs_plan *p, struct mk_cta *cta,
     gemm_rs_add(p, cta, tile);
     return 0;
 }
-
-#endif

@@ -24,8 +24,7 @@
  *           are computed column by column of up to ROWS_TOGETHER rows (core/ops/gemm_rs.c), so all
  *           rows are complete at about the same time, and a CTA that norms has no tile left by
  *           then. */
-#ifndef MK_ROLES_GEMM_RS_NORM_H
-#define MK_ROLES_GEMM_RS_NORM_H
+#pragma once
 
 #include "core/roles/gemm_rs.h"
 
@@ -54,5 +53,3 @@ MK_ROLE int gemm_rs_norm_rows(const struct gemm_rs_plan *p, struct mk_cta *cta)
         mk_cta_norm(cta, &p->norm, row);
     return 0;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* The plan of GEMM+ReduceScatter and its arithmetic. The schedule, and what lies where and why, is
  * core/roles/gemm_rs.h. */
-#ifndef MK_ROLES_GEMM_RS_PLAN_H
-#define MK_ROLES_GEMM_RS_PLAN_H
+#pragma once
 
 #include "core/cta_norm.h"
 #include "core/plan.h"
@@ -478,5 +477,3 @@ MK_PURE struct mk_chunk gemm_rs_sum_chunk(const struct gemm_rs_plan *p, uint32_t
     c.bytes = before + gemm_rs_bytes(p, &a);
     return c;
 }
-
-#endif

@@ -27,8 +27,7 @@
  *
  * Bytes moved, buffer reuse, deadlock freedom and flags
  *   Those of the layer, but tokens do not move and no role waits for rows. */
-#ifndef MK_ROLES_MOE_COMBINE_H
-#define MK_ROLES_MOE_COMBINE_H
+#pragma once
 
 #include "core/roles/moe_combine_plan.h"
 #include "core/roles/moe_ffn.h"
@@ -40,5 +39,3 @@ MK_ROLE int moe_combine_inter_send(const struct moe_dispatch_plan *p, struct mk_
 
 MK_ROLES_OF(moe_combine, moe_make_tables(&p->layer.dispatch, cta),
             moe_combine_inter_send(&p->layer.dispatch, cta), moe_ffn_inter_reduce(&p->layer, cta));
-
-#endif

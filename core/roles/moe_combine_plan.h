@@ -1,7 +1,6 @@
 /* The plan of MoE combine: of the layer's (core/roles/moe_ffn_plan.h) it has what comes
  * behind the last product. The schedule is core/roles/moe_combine.h. */
-#ifndef MK_ROLES_MOE_COMBINE_PLAN_H
-#define MK_ROLES_MOE_COMBINE_PLAN_H
+#pragma once
 
 #include "core/roles/moe_ffn_plan.h"
 
@@ -9,5 +8,3 @@ struct moe_combine_plan {
     struct moe_ffn_plan layer;
 };
 MK_PLAN_OF(moe_combine);
-
-#endif

@@ -68,8 +68,7 @@
  *   rows[tile of rows]    of those that compute: count rows of other ranks' tokens over all
  *                         launches; the table `awaited` says how many there must be by now. For its
  *                         own tokens a rank awaits the tables alone. */
-#ifndef MK_ROLES_MOE_DISPATCH_H
-#define MK_ROLES_MOE_DISPATCH_H
+#pragma once
 
 #include "core/roles/moe_dispatch_plan.h"
 #include "core/cta_rows.h"
@@ -536,5 +535,3 @@ MK_ROLE int moe_deliver(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 }
 
 MK_ROLES_OF(moe_dispatch, moe_move(p, cta, 0), moe_inter_send(p, cta), moe_deliver(p, cta));
-
-#endif

@@ -11,8 +11,7 @@
  *   compute                  tiles of an expert start when their rows are in; all experts' rows of
  *                            this rank's own tokens come first, then those of its node's others,
  *                            then those of other nodes, in slices */
-#ifndef MK_ROLES_MOE_DISPATCH_GEMM_H
-#define MK_ROLES_MOE_DISPATCH_GEMM_H
+#pragma once
 
 #include "core/roles/moe_dispatch.h"
 #include "core/roles/moe_dispatch_gemm_plan.h"
@@ -50,5 +49,3 @@ MK_ROLE int moe_before(const struct moe_dispatch_gemm_plan *p, struct mk_cta *ct
 {
     return moe_await_rows(&p->dispatch, cta, tile->row);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* The plan of MoE dispatch+GEMM and its arithmetic. The schedule, and what lies where and why, is
  * core/roles/moe_dispatch_gemm.h. */
-#ifndef MK_ROLES_MOE_DISPATCH_GEMM_PLAN_H
-#define MK_ROLES_MOE_DISPATCH_GEMM_PLAN_H
+#pragma once
 
 #include "core/plan.h"
 #include "core/roles/moe_dispatch_plan.h"
@@ -15,5 +14,3 @@ struct moe_dispatch_gemm_plan {
     uint32_t tiles; /* room for: row_tiles * col_tiles */
 };
 MK_PLAN_OF(moe_dispatch_gemm);
-
-#endif

@@ -1,8 +1,7 @@
 /* The plan of MoE dispatch: where tokens lie and go until they are with their experts. The plans of
  * all MoE operators begin with it. The schedule, and what lies where and why, is
  * core/roles/moe_dispatch.h. */
-#ifndef MK_ROLES_MOE_DISPATCH_PLAN_H
-#define MK_ROLES_MOE_DISPATCH_PLAN_H
+#pragma once
 
 #include "core/cta_rows.h"
 #include "core/plan.h"
@@ -106,5 +105,3 @@ MK_PURE struct mk_route moe_route(const struct moe_dispatch_plan *p, uint64_t ep
     r.railed = p->railed[epoch & 1];
     return r;
 }
-
-#endif

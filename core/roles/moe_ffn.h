@@ -56,8 +56,7 @@
  *                                             `wanted` times the columns of tiles
  *   back[node][local rank][part], sum[node][chunk]   of the tokens of a list: the parts of its
  *                                             chunks, its chunks */
-#ifndef MK_ROLES_MOE_FFN_H
-#define MK_ROLES_MOE_FFN_H
+#pragma once
 
 #include "core/cta_sums.h"
 #include "core/roles/moe_dispatch.h"
@@ -365,5 +364,3 @@ MK_ROLE int moe_ffn_inter_reduce(const struct moe_ffn_plan *p, struct mk_cta *ct
             return 1;
     }
 }
-
-#endif

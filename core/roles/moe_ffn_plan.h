@@ -1,7 +1,6 @@
 /* The plan of the MoE feed-forward layer and its arithmetic. The schedule, and what lies where and
  * why, is core/roles/moe_ffn.h. */
-#ifndef MK_ROLES_MOE_FFN_PLAN_H
-#define MK_ROLES_MOE_FFN_PLAN_H
+#pragma once
 
 #include "core/plan.h"
 #include "core/roles/moe_dispatch_plan.h"
@@ -121,5 +120,3 @@ MK_PURE void moe_ffn_columns(const struct moe_ffn_plan *p, uint32_t stage, uint3
     tile->col = col * width;
     tile->cols = all - tile->col < width ? all - tile->col : width;
 }
-
-#endif

@@ -10,8 +10,7 @@
  *
  * Flags of a rank
  *   A chunk's flag holds the epoch in which the chunk came. */
-#ifndef MK_ROLES_MOVE_H
-#define MK_ROLES_MOVE_H
+#pragma once
 
 #include "core/roles/move_plan.h"
 #include "core/roles/roles.h"
@@ -56,5 +55,3 @@ MK_ROLE int move_deliver(const struct move_plan *m, struct mk_cta *cta)
     }
     return 0;
 }
-
-#endif

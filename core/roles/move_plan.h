@@ -1,8 +1,7 @@
 /* The plan of an operator that only moves rows, and its arithmetic: what such operators share
  * (core/roles/move.h). A rank gets a block of `block_rows` rows of each rank; they are C, one under
  * the other. */
-#ifndef MK_ROLES_MOVE_PLAN_H
-#define MK_ROLES_MOVE_PLAN_H
+#pragma once
 
 #include "core/cta.h"
 #include "core/plan.h"
@@ -53,5 +52,3 @@ MK_PURE struct mk_chunk move_chunk_of_a(const struct move_plan *m, uint32_t firs
     c.source = (first + (uint64_t)chunk * m->chunk_rows) * m->row_bytes;
     return c;
 }
-
-#endif

@@ -31,8 +31,7 @@
  * Flags of a rank
  *   part[node][local rank][chunk]   the epoch
  *   sum[node][chunk]                the epoch */
-#ifndef MK_ROLES_REDUCE_SCATTER_H
-#define MK_ROLES_REDUCE_SCATTER_H
+#pragma once
 
 #include "core/roles/move.h"
 #include "core/roles/reduce_scatter_plan.h"
@@ -155,5 +154,3 @@ MK_ROLE int reduce_scatter_inter_reduce(const struct reduce_scatter_plan *p, str
 
 MK_ROLES_OF(reduce_scatter, reduce_scatter_intra_comm(p, cta), reduce_scatter_inter_send(p, cta),
             reduce_scatter_inter_reduce(p, cta));
-
-#endif

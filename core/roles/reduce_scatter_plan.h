@@ -1,7 +1,6 @@
 /* The plan of ReduceScatter: a block is the rows that one rank gets of the sum. The schedule is
  * core/roles/reduce_scatter.h. */
-#ifndef MK_ROLES_REDUCE_SCATTER_PLAN_H
-#define MK_ROLES_REDUCE_SCATTER_PLAN_H
+#pragma once
 
 #include "core/cta_combine.h"
 #include "core/roles/move_plan.h"
@@ -53,5 +52,3 @@ MK_PURE uint32_t reduce_scatter_sum_id(const struct reduce_scatter_plan *p, uint
 {
     return (mk_world(&p->move.topo) + node) * p->move.chunks + chunk;
 }
-
-#endif

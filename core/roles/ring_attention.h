@@ -51,8 +51,7 @@
  *
  * Flags of a rank
  *   arrival[rank][chunk]   counts pieces; where a put brings the chunk, the epoch */
-#ifndef MK_ROLES_RING_ATTENTION_H
-#define MK_ROLES_RING_ATTENTION_H
+#pragma once
 
 #include "core/roles/ring_attention_plan.h"
 
@@ -181,5 +180,3 @@ MK_ROLE int ring_attention_inter_send(const struct ring_attention_plan *p, struc
             return 1;
     return mk_cta_drain(cta);
 }
-
-#endif

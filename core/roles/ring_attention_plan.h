@@ -1,7 +1,6 @@
 /* The plan of ring attention and its arithmetic. The schedule, and what lies where and why, is
  * core/roles/ring_attention.h. */
-#ifndef MK_ROLES_RING_ATTENTION_PLAN_H
-#define MK_ROLES_RING_ATTENTION_PLAN_H
+#pragma once
 
 #include "core/plan.h"
 
@@ -288,5 +287,3 @@ MK_PURE void ring_attention_tile(const struct ring_attention_plan *p, uint32_t t
     tile->c = MK_SPACE_ARG3;
     tile->c_local = tile->c_slab = tile->stage = 0;
 }
-
-#endif

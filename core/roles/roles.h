@@ -1,6 +1,5 @@
 /* One list of an operator's roles, from which every executor's calls of them are made. */
-#ifndef MK_ROLES_ROLES_H
-#define MK_ROLES_ROLES_H
+#pragma once
 
 #include "core/cta.h"
 
@@ -14,5 +13,3 @@
                                               : (intra_comm);                                      \
     }                                                                                              \
     struct op##_plan /* so that a semicolon follows */
-
-#endif

@@ -27,8 +27,7 @@
  * rows, ranks' sums and nodes' sums too, sqrt(5). With back=fp8 a sum that crosses is off by an even
  * share of a step, 2^-3 of a number or less: 2^-3 / sqrt(12) in the norm at most, and as much again
  * for the second link. */
-#ifndef MK_CHECK_MOE_FFN_H
-#define MK_CHECK_MOE_FFN_H
+#pragma once
 
 #include "experiments/common/check.h"
 #include "core/plan.h"
@@ -77,6 +76,4 @@ int check_moe_ffn(const struct check_moe_ffn *c, const struct check_pace *pace,
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -1,7 +1,6 @@
 /* check_moe_ffn.h on a GPU, for problems that would take a CPU minutes: every element, in fp32, by
  * kernels that have nothing of the engine's. */
-#ifndef MK_CHECK_MOE_FFN_GPU_H
-#define MK_CHECK_MOE_FFN_GPU_H
+#pragma once
 
 #include "experiments/ops/check_moe_ffn.h"
 
@@ -26,6 +25,4 @@ int check_moe_ffn_gpu(const struct check_moe_ffn *c,
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -24,8 +24,7 @@
  * Every wait ends: TMA loads complete, consumers wait for nothing else, and the source's waits are
  * bounded. If one does not all the same, the producer says where (kernels/barrier.cuh).
  */
-#ifndef MK_KERNELS_ATTENTION_CUH
-#define MK_KERNELS_ATTENTION_CUH
+#pragma once
 
 #include "kernels/hopper/attention_consumer.cuh"
 
@@ -204,5 +203,3 @@ PTX_FN void attention_compute(const struct attention_operands *op, Source *sourc
         attention_consume<shape>(op, source, shared, warpgroup - 1);
     }
 }
-
-#endif

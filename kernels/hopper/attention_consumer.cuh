@@ -1,7 +1,6 @@
 /* A consumer warpgroup of the attention engine: products, softmax, and the way of O out. Part of
  * attention.cuh. */
-#ifndef MK_KERNELS_ATTENTION_CONSUMER_CUH
-#define MK_KERNELS_ATTENTION_CONSUMER_CUH
+#pragma once
 
 #include "kernels/hopper/attention_shape.cuh"
 
@@ -301,5 +300,3 @@ PTX_FN void attention_consume(const struct attention_operands *op, Source *sourc
     if (threadIdx.x % 128 == 0)
         ptx_bulk_wait_all();
 }
-
-#endif

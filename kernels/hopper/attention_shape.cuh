@@ -1,7 +1,6 @@
 /* What the attention engine works on, and how a CTA's shared memory is laid out. Part of
  * attention.cuh. */
-#ifndef MK_KERNELS_ATTENTION_SHAPE_CUH
-#define MK_KERNELS_ATTENTION_SHAPE_CUH
+#pragma once
 
 #include "kernels/attention_source.cuh"
 #include "kernels/pipeline.cuh"
@@ -67,5 +66,3 @@ PTX_FN int32_t attention_clean_blocks(const struct attention_keys *keys, int32_t
 {
     return max(min(keys->keys, row + keys->diagonal + 1), 0) / shape::keys;
 }
-
-#endif

@@ -27,8 +27,7 @@
  * Every wait ends: TMA loads complete, consumers wait for nothing else, and the source's waits are
  * bounded.
  */
-#ifndef MK_KERNELS_GEMM_CUH
-#define MK_KERNELS_GEMM_CUH
+#pragma once
 
 #include "core/cta.h"
 #include "kernels/half.cuh"
@@ -972,5 +971,3 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
     if (shape::cluster > 1)
         ptx_cluster_sync();
 }
-
-#endif

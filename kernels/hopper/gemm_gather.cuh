@@ -7,8 +7,7 @@
  * and wgmma reads by the asynchronous one: a lane waits for its own, fences, and then its warp
  * arrives at the stage's `full` barrier. It does so some stages later, while other copies are under
  * way; at the end of a tile at once, unless the next tile is there already. */
-#ifndef MK_KERNELS_GEMM_GATHER_CUH
-#define MK_KERNELS_GEMM_GATHER_CUH
+#pragma once
 
 #include "core/cta.h"
 #include "kernels/pipeline.cuh"
@@ -154,5 +153,3 @@ PTX_FN void gemm_gather(const operands *op, tile_source *source, uint32_t shared
     }
     gather_tell<shape::stages, 0>(barriers, &filled);
 }
-
-#endif

@@ -21,8 +21,7 @@
  *   void communicate<shape>(plan, launch, memory)
  *       On the GPU: all threads of any other block.
  */
-#ifndef MK_KERNELS_GEMM_LAUNCH_CUH
-#define MK_KERNELS_GEMM_LAUNCH_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 #include <errno.h>
@@ -240,5 +239,3 @@ static int gemm_op_launch(const typename op::plan *plan, int transposed,
                                 *launch, operands, maps);
     });
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* What gemm_launch.cuh launches for fp16: the kernels of bf16 with other shapes, of fewer tiles. An
  * operator is a struct as there. */
-#ifndef MK_KERNELS_GEMM_LAUNCH_FP16_CUH
-#define MK_KERNELS_GEMM_LAUNCH_FP16_CUH
+#pragma once
 
 #include "core/gemm_tiles_fp16.h"
 #include "kernels/hopper/gemm_launch.cuh"
@@ -53,5 +52,3 @@ template <class op> struct gemm_fp16_kernels : gemm_bf16_kernels<op> {
         return gemm_op_launch<on_gpu, gemm_fp16_kernels<on_gpu>>(                                  \
             op##_plan_of(plan), plan->problem.b_transposed, launch, stream);                       \
     }
-
-#endif

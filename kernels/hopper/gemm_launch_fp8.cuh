@@ -1,7 +1,6 @@
 /* What gemm_launch.cuh launches for FP8: B is [N, K], scales are of blocks, and shared
  * memory begins where the first stage does. An operator is a struct as there. */
-#ifndef MK_KERNELS_GEMM_LAUNCH_FP8_CUH
-#define MK_KERNELS_GEMM_LAUNCH_FP8_CUH
+#pragma once
 
 #include "core/gemm_tiles_fp8.h"
 #include "kernels/hopper/gemm_launch.cuh"
@@ -76,5 +75,3 @@ template <class op> struct gemm_fp8_kernels {
         return gemm_op_launch<on_gpu, gemm_fp8_kernels<on_gpu>>(                                   \
             op##_plan_of(plan), plan->problem.b_transposed, launch, stream);                       \
     }
-
-#endif

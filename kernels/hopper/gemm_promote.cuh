@@ -6,8 +6,7 @@
  * of a thread, the raw ones 64. Wider pieces would read A less often, and leave no room for a
  * second set: on an H200 that was slower (docs/FIGURES.md). The promotion takes one FFMA for each
  * sum and 128 of K, a quarter of the SM's issue slots at full speed. */
-#ifndef MK_KERNELS_GEMM_PROMOTE_CUH
-#define MK_KERNELS_GEMM_PROMOTE_CUH
+#pragma once
 
 #include "kernels/hopper/gemm.cuh"
 
@@ -205,5 +204,3 @@ PTX_FN void gemm_scale(const tile_source *source, float (&sum)[shape::blocks][sh
             sum[i / 4][j * 4 + i % 4] *= a[i / 4][i / 2 % 2] * b[i % 2];
     }
 }
-
-#endif

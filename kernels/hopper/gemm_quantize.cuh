@@ -1,8 +1,7 @@
 /* What follows a product of the GEMM engine where e4m3 and scales of 1 x 128 are stored in place of
  * bf16: a warpgroup's 64 x 128 sums, which are a block of 64 rows. A row's lie in four lanes, 32 in
  * each. */
-#ifndef MK_KERNELS_GEMM_QUANTIZE_CUH
-#define MK_KERNELS_GEMM_QUANTIZE_CUH
+#pragma once
 
 #include "kernels/hopper/gemm_promote.cuh"
 #include "kernels/quantize.cuh"
@@ -25,5 +24,3 @@ PTX_FN void gemm_quantize_box(const float *sum, uint32_t box, float *scales)
             scales[r] = quantize_scale(amax);
     }
 }
-
-#endif

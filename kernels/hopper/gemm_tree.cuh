@@ -3,8 +3,7 @@
  *
  * The tensor core begins each block at zero: a left child of its node in the tile's sums, a right one in registers of its own,
  * which are added to them when it is whole. Of nodes above, none waits of 2 blocks, one of 4, two of 8. */
-#ifndef MK_KERNELS_GEMM_TREE_CUH
-#define MK_KERNELS_GEMM_TREE_CUH
+#pragma once
 
 #include "core/gemm_tiles.h"
 #include "kernels/fragments_tree.cuh"
@@ -187,5 +186,3 @@ PTX_FN void gemm_sum_blocks(const struct gemm_operands *op, tile_source *source,
         pipeline_step<shape::stages>(&ring->at);
     }
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Descriptors (tensor maps) of bf16 or other 16-bit and 8-bit tensors in global memory for the TMA unit. Host only.
  */
-#ifndef MK_KERNELS_TENSORMAP_H
-#define MK_KERNELS_TENSORMAP_H
+#pragma once
 
 #include <cuda.h>
 #include <stdint.h>
@@ -39,5 +38,4 @@ int tensormap_heads(CUtensorMap *map, const void *base, const uint64_t extent[4]
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -6,8 +6,7 @@
  * D's layout: lane l of warp w of the warpgroup holds in d[i] row 16 w + l / 4 + 8 ((i / 2) % 2),
  * column 8 (i / 4) + 2 (l % 4) + i % 2.
  */
-#ifndef MK_KERNELS_WGMMA_CUH
-#define MK_KERNELS_WGMMA_CUH
+#pragma once
 
 #include "kernels/ptx.cuh"
 #include "kernels/hopper/wgmma_descriptor.cuh"
@@ -170,5 +169,3 @@ WGMMA_PRODUCTS(80, 160, WGMMA_R80, WGMMA_OUT80, 80, 81, 82, 83, 84, 85, 86)
 WGMMA_PRODUCTS(88, 176, WGMMA_R88, WGMMA_OUT88, 88, 89, 90, 91, 92, 93, 94)
 WGMMA_PRODUCTS(96, 192, WGMMA_R96, WGMMA_OUT96, 96, 97, 98, 99, 100, 101, 102)
 WGMMA_PRODUCTS(128, 256, WGMMA_R128, WGMMA_OUT128, 128, 129, 130, 131, 132, 133, 134)
-
-#endif

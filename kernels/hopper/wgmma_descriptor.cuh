@@ -1,7 +1,6 @@
 /* Descriptors of matrices in shared memory, for wgmma.cuh: arithmetic alone, the same on a GPU and
  * on the emulated one. */
-#ifndef MK_KERNELS_WGMMA_DESCRIPTOR_CUH
-#define MK_KERNELS_WGMMA_DESCRIPTOR_CUH
+#pragma once
 
 #include "kernels/ptx.cuh"
 
@@ -26,5 +25,3 @@ PTX_FN uint64_t wgmma_advance(uint64_t descriptor, uint32_t bytes)
 {
     return descriptor + (bytes >> 4);
 }
-
-#endif

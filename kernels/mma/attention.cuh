@@ -23,8 +23,7 @@
  * Every wait ends: copies complete, threads wait for each other, and the source's waits are
  * bounded.
  */
-#ifndef MK_KERNELS_MMA_ATTENTION_CUH
-#define MK_KERNELS_MMA_ATTENTION_CUH
+#pragma once
 
 #include "kernels/attention_source.cuh"
 #include "kernels/mma/quad.cuh"
@@ -507,5 +506,3 @@ PTX_FN void mma_attention(const struct mma_attention_operands *op, Source *sourc
     if (threadIdx.x == 0)
         source->close();
 }
-
-#endif

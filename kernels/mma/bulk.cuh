@@ -1,6 +1,5 @@
 /* Host side of the second engine's TMA loads: maps of A and of B for the tiles of a shape. */
-#ifndef MK_KERNELS_MMA_BULK_CUH
-#define MK_KERNELS_MMA_BULK_CUH
+#pragma once
 
 #include "kernels/hopper/tensormap.h"
 #include "kernels/mma/gemm.cuh"
@@ -43,5 +42,3 @@ template <class shape> static int mma_map_b(struct mma_operands *op, uint64_t sl
 {
     return mma_map(op, &op->b, slabs, shape::b_kn ? shape::tile_k : shape::tile_n);
 }
-
-#endif

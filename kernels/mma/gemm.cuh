@@ -27,8 +27,7 @@
  * Every wait ends: copies complete, consumers wait for nothing else, and the source's waits are
  * bounded.
  */
-#ifndef MK_KERNELS_MMA_GEMM_CUH
-#define MK_KERNELS_MMA_GEMM_CUH
+#pragma once
 
 #include <type_traits>
 
@@ -785,5 +784,3 @@ PTX_FN void mma_compute(const struct mma_operands *op, tile_source *source, uint
     else
         source->auxiliary_warp(warp - shape::warps - shape::producers);
 }
-
-#endif

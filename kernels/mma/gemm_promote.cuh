@@ -4,8 +4,7 @@
  *
  * A lane loads the scales of its rows itself, when the stage is there: what brought A brought them,
  * and they are wanted behind the stage's products. */
-#ifndef MK_KERNELS_MMA_GEMM_PROMOTE_CUH
-#define MK_KERNELS_MMA_GEMM_PROMOTE_CUH
+#pragma once
 
 #include "kernels/mma/gemm.cuh"
 
@@ -114,5 +113,3 @@ PTX_FN void mma_promote(float (&sum)[shape::blocks][shape::sums], uint32_t share
             ring_wait_full<shape::stages>(shared + shape::barriers_offset, at, limit_ns);
     }
 }
-
-#endif

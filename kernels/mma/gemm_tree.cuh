@@ -1,8 +1,7 @@
 /* Sums of blocks of K that are added in a tree (core/sum_tree.h), on engine mma: what a consumer warp of kernels/mma/gemm.cuh does with
  * the stages of a tile where its source says that there are blocks. Registers have room for one tile's sums: all nodes that wait
  * do so in memory of the thread, which reads nothing there but what it wrote. */
-#ifndef MK_KERNELS_MMA_GEMM_TREE_CUH
-#define MK_KERNELS_MMA_GEMM_TREE_CUH
+#pragma once
 
 #include "kernels/fragments_tree.cuh"
 #include "kernels/mma/gemm.cuh"
@@ -38,5 +37,3 @@ PTX_FN void mma_sum_blocks(float (&sum)[shape::blocks][shape::sums], const tile_
             sum[0][j] = left ? 0 : sum[0][j];
     }
 }
-
-#endif

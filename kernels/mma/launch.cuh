@@ -16,8 +16,7 @@
  *       On the GPU: all threads of a compute block, with shape::shared_bytes at `memory`.
  *   void communicate(plan, launch)
  *       On the GPU: all threads of any other block, which copy by all their lanes. */
-#ifndef MK_KERNELS_MMA_LAUNCH_CUH
-#define MK_KERNELS_MMA_LAUNCH_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 #include <errno.h>
@@ -170,5 +169,3 @@ static int mma_op_launch(const typename op::plan *plan, const struct mk_problem 
                                  stream, *plan, *launch, operands, matrices);
     });
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* What launch.cuh launches for fp16: the kernels of bf16 with other shapes. An operator is a struct as
  * there. */
-#ifndef MK_KERNELS_MMA_LAUNCH_FP16_CUH
-#define MK_KERNELS_MMA_LAUNCH_FP16_CUH
+#pragma once
 
 #include "core/gemm_tiles_fp16.h"
 #include "kernels/mma/launch.cuh"
@@ -19,5 +18,3 @@ template <class op> struct mma_fp16_kernels : mma_bf16_kernels<op> {
         return -EINVAL;
     }
 };
-
-#endif

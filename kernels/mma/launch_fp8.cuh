@@ -1,7 +1,6 @@
 /* What launch.cuh launches for FP8, of compute capability 8.9 and up: B is [N, K], scales are of
  * blocks, and tiles are others. An operator is a struct as there, whose source is scaled. */
-#ifndef MK_KERNELS_MMA_LAUNCH_FP8_CUH
-#define MK_KERNELS_MMA_LAUNCH_FP8_CUH
+#pragma once
 
 #include "kernels/mma/gemm_promote.cuh"
 #include "kernels/mma/launch.cuh"
@@ -45,5 +44,3 @@ template <class op> struct mma_fp8_kernels {
         return mma_fp8_dispatch<false>(t->tile_m, t->tile_n, call);
     }
 };
-
-#endif

@@ -3,8 +3,7 @@
  * and kernels/ptx.cuh has not, one function each, with its contract. Of ptx.cuh itself this engine
  * takes what such GPUs have too: mbarriers without bytes, ldmatrix, packing, ordered accesses.
  */
-#ifndef MK_KERNELS_MMA_MMA_CUH
-#define MK_KERNELS_MMA_MMA_CUH
+#pragma once
 
 #include "kernels/barrier.cuh"
 
@@ -76,5 +75,3 @@ template <uint32_t bits> PTX_FN void mma_turn(uint32_t *at)
 {
     asm volatile("xor.b32 %0, %0, %1;" : "+r"(*at) : "n"(bits));
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* How a lane of the second engine comes to 16 bytes of a row: what mma.sync leaves in four lanes.
  */
-#ifndef MK_KERNELS_MMA_QUAD_CUH
-#define MK_KERNELS_MMA_QUAD_CUH
+#pragma once
 
 #include "kernels/mma/mma.cuh"
 
@@ -20,5 +19,3 @@ PTX_FN void mma_exchange(uint32_t (&v)[4])
             v[high] = upper ? v[high] : got;
         }
 }
-
-#endif

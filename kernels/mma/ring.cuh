@@ -2,8 +2,7 @@
  * a time, and warps that read them by ldmatrix. It is kernels/pipeline.cuh's ring for GPUs where
  * mbarriers count no bytes and a wait does not suspend its thread: `full` counts the copies of 32
  * lanes. */
-#ifndef MK_KERNELS_MMA_RING_CUH
-#define MK_KERNELS_MMA_RING_CUH
+#pragma once
 
 #include "kernels/mma/mma.cuh"
 #include "kernels/pipeline.cuh"
@@ -70,5 +69,3 @@ template <uint32_t row_bytes> PTX_FN uint32_t mma_swizzle(uint32_t row)
 {
     return row_bytes == 128 ? row % 8 * 16 : row / 2 % 4 * 16;
 }
-
-#endif

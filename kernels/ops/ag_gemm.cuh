@@ -1,6 +1,5 @@
 /* AllGather+GEMM's tiles, and where its matrices lie, of kernels of bf16, fp16 and FP8. */
-#ifndef MK_KERNELS_AG_GEMM_CUH
-#define MK_KERNELS_AG_GEMM_CUH
+#pragma once
 
 #include "kernels/ops/ag_gemm_tiles.cuh"
 
@@ -132,5 +131,3 @@ template <bool scaled> struct ag_gemm_on_gpu {
         ag_gemm_communicate<scaled>(p, &cta);
     }
 };
-
-#endif

@@ -1,8 +1,7 @@
 /* AllGather+GEMM on engine mma. The tiles, what they wait for and what pushes are those of
  * kernels/ops/ag_gemm.cu; A, B and C are matrices in memory, and blocks that only communicate copy by
  * all their lanes. Of bf16, fp16, and FP8, whose rows count as bf16 of half as many elements. */
-#ifndef MK_KERNELS_AG_GEMM_MMA_CUH
-#define MK_KERNELS_AG_GEMM_MMA_CUH
+#pragma once
 
 #include "kernels/ops/ag_gemm_tiles.cuh"
 
@@ -115,5 +114,3 @@ template <bool scaled> struct ag_gemm_on_mma {
         ag_gemm_communicate<scaled>(p, &cta);
     }
 };
-
-#endif

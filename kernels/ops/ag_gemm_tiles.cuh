@@ -1,6 +1,5 @@
 /* AllGather+GEMM's tiles, as the tile sources of both engines have them. */
-#ifndef MK_KERNELS_AG_GEMM_TILES_CUH
-#define MK_KERNELS_AG_GEMM_TILES_CUH
+#pragma once
 
 #include "kernels/op.h"
 
@@ -117,5 +116,3 @@ PTX_FN void ag_gemm_communicate(const struct ag_gemm_plan *p, struct mk_cta *cta
         ag_gemm_inter_send(p, cta, scaled);
     cta_end(cta);
 }
-
-#endif

@@ -3,8 +3,7 @@
  * add them, straight from their registers, wait for the sums of other ranks, and add these
  * (kernels/ops/joint.cuh). This file has the auxiliary warps: they publish the sums and, where a
  * CTA has several tiles, push them out of its outbox. */
-#ifndef MK_KERNELS_GEMM_JOINT_CUH
-#define MK_KERNELS_GEMM_JOINT_CUH
+#pragma once
 
 #include "kernels/ops/gemm_reduce.cuh"
 
@@ -134,5 +133,3 @@ GEMM_MEMBER void reduce_source<op, sums>::exchange_tile(struct mk_cta *own, uint
         if (cta_leads(own))
             ptx_mbar_arrive(barrier(reduce_shared->taken, i, half));
 }
-
-#endif

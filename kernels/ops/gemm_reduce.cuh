@@ -20,8 +20,7 @@
  * leaves it in shared memory.
  *
  * What differs is a struct `op` of kernels/ops/gemm_reduce_roles.cuh. */
-#ifndef MK_KERNELS_GEMM_REDUCE_CUH
-#define MK_KERNELS_GEMM_REDUCE_CUH
+#pragma once
 
 #include "kernels/ops/gemm_reduce_roles.cuh"
 #include "kernels/ops/joint.cuh"
@@ -862,5 +861,3 @@ template <class op> struct reduce_on_gpu {
 };
 
 #include "kernels/ops/gemm_joint.cuh"
-
-#endif

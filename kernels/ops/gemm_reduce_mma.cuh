@@ -10,8 +10,7 @@
  *
  * In two, where the sum goes to all, consumers store own tiles in C and go on; warps that the engine leaves
  * free push them from there. The consumers of a warpgroup may be REDUCE_AHEAD own tiles ahead. */
-#ifndef MK_KERNELS_GEMM_REDUCE_MMA_CUH
-#define MK_KERNELS_GEMM_REDUCE_MMA_CUH
+#pragma once
 
 #include "kernels/ops/gemm_reduce_roles.cuh"
 #include "kernels/ops/joint.cuh"
@@ -422,5 +421,3 @@ static int reduce_mma_launch(const typename op::plan *whole, const struct mk_pro
                ? mma_op_launch<exact, kernels<exact>>(whole, q, launch, stream)
                : mma_op_launch<fast, kernels<fast>>(whole, q, launch, stream);
 }
-
-#endif

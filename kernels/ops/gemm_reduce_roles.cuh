@@ -23,8 +23,7 @@
  *   void intra_comm(const plan *, struct mk_cta *)
  *   void inter_send(const plan *, struct mk_cta *)
  *       On the GPU: run that role. */
-#ifndef MK_KERNELS_GEMM_REDUCE_ROLES_CUH
-#define MK_KERNELS_GEMM_REDUCE_ROLES_CUH
+#pragma once
 
 #include "kernels/op.h"
 
@@ -174,5 +173,3 @@ template <class roles> struct reduce_of_fp16 : roles {
 template <class roles> struct reduce_of_fp8 : roles {
     static constexpr bool norms = false, scaled = true;
 };
-
-#endif

@@ -6,8 +6,7 @@
  * It is a grouped GEMM: each group of rows has a B of its own (an expert's). Rows of all groups lie
  * in one A and one C, each group's at a multiple of the tile's rows. A tile may have fewer rows
  * than the shape's; its other rows of C are then undefined. */
-#ifndef MK_KERNELS_GEMM_TICKETS_CUH
-#define MK_KERNELS_GEMM_TICKETS_CUH
+#pragma once
 
 #include "kernels/ops/gemm_track.cuh"
 #include "kernels/ops/tickets.cuh"
@@ -92,5 +91,3 @@ template <class derived> struct ticket_source : tracked_source {
         return {(int32_t)tile->col, (int32_t)(tile->row + row), 0};
     }
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* A tile source of the GEMM engine that notes when each tile was computed. */
-#ifndef MK_KERNELS_GEMM_TRACK_CUH
-#define MK_KERNELS_GEMM_TRACK_CUH
+#pragma once
 
 #include "kernels/hopper/gemm.cuh"
 #include "kernels/tile_track.cuh"
@@ -68,5 +67,3 @@ template <uint32_t offset> struct tight_source : gemm_source {
             tile_track_note(track(), launch, tile->id);
     }
 };
-
-#endif

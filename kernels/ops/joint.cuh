@@ -10,8 +10,7 @@
  *   uint64_t epoch    the launch's number
  *
  * sum: blocks of 16 rows a warp; `part` says where they are in the tile. None of these waits. */
-#ifndef MK_KERNELS_JOINT_CUH
-#define MK_KERNELS_JOINT_CUH
+#pragma once
 
 #include "kernels/ops/gemm_reduce_roles.cuh"
 
@@ -171,5 +170,3 @@ REDUCE_MEMBER void joint_join(const typename op::plan *plan, const struct gpu_la
             tree_join<loads>(sum[m], others, p->topo.gpus, part.runs(w->runs));
     }
 }
-
-#endif

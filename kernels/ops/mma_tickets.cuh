@@ -1,7 +1,6 @@
 /* Tile sources of engine mma whose tiles stand in a table and are taken from a counter: what
  * kernels/ops/gemm_tickets.cuh is for the other engine. Rows of A are gathered. */
-#ifndef MK_KERNELS_MMA_TICKETS_CUH
-#define MK_KERNELS_MMA_TICKETS_CUH
+#pragma once
 
 #include "kernels/mma/launch_fp8.cuh"
 #include "kernels/ops/tickets.cuh"
@@ -164,5 +163,3 @@ static int mma_ticket_launch(const typename op::plan *p, const struct mk_problem
                                        stream, *p, *launch, operands, matrices);
     });
 }
-
-#endif

@@ -2,8 +2,7 @@
  * by their number: compute is the GEMM engine over the table of tiles that the schedule makes,
  * which all blocks take from one counter; the others run their part of core/roles/moe_dispatch.h
  * with all their threads, and when that is done compute too. Kernels of bf16 and of FP8. */
-#ifndef MK_KERNELS_MOE_DISPATCH_GEMM_CUH
-#define MK_KERNELS_MOE_DISPATCH_GEMM_CUH
+#pragma once
 
 #include "kernels/op.h"
 
@@ -106,5 +105,3 @@ static int moe_dispatch_launch(const struct mk_plan *plan, const struct gpu_laun
                                         operands);
     });
 }
-
-#endif

@@ -2,8 +2,7 @@
  * kernels/ops/moe_dispatch_gemm.cu; the producer's lanes copy each row of A from where its token
  * lies. Of bf16, and of FP8, whose rows count as bf16 of half as many elements and have their scales
  * behind them. */
-#ifndef MK_KERNELS_MOE_DISPATCH_GEMM_MMA_CUH
-#define MK_KERNELS_MOE_DISPATCH_GEMM_MMA_CUH
+#pragma once
 
 #include "kernels/op.h"
 
@@ -99,5 +98,3 @@ template <bool scaled_> struct moe_dispatch_gemm_on_mma {
         return ((uintptr_t)x | (uintptr_t)b | (uintptr_t)c) % 16 ? -EINVAL : 0;
     }
 };
-
-#endif

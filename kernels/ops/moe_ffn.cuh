@@ -8,8 +8,7 @@
  * gathered from where tokens lie, a tile's columns of B are as many of gate as of up, so that the
  * same thread has the sums of both, and what is stored is silu(gate) * up. Down: A is what up has
  * stored, by TMA. Kernels of bf16 and of FP8. */
-#ifndef MK_KERNELS_MOE_FFN_CUH
-#define MK_KERNELS_MOE_FFN_CUH
+#pragma once
 
 #include "kernels/epilogue.cuh"
 #include "kernels/op.h"
@@ -311,5 +310,3 @@ static int moe_ffn_launch_by(const struct mk_plan *plan, const struct gpu_launch
                                         stream, *p, *launch, operands, maps);
     });
 }
-
-#endif

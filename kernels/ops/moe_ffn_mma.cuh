@@ -8,8 +8,7 @@
  * in four passes, over all of K each. What a thread makes of the activation in a pass, eight columns of
  * two rows, it keeps; behind the last a row's 128 lie in four lanes, which quantise them as the other
  * engine's do (kernels/quantize.cuh). */
-#ifndef MK_KERNELS_MOE_FFN_MMA_CUH
-#define MK_KERNELS_MOE_FFN_MMA_CUH
+#pragma once
 
 #define SUMS_EACH_TERMS 2
 #include "kernels/epilogue.cuh"
@@ -311,5 +310,3 @@ template <bool scaled_> struct moe_ffn_on_mma {
                                                                                            : 0;
     }
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* What thread blocks of the MoE feed-forward layer do on both engines when no tile is left: they add
  * up what experts have made of tokens. */
-#ifndef MK_KERNELS_MOE_FFN_SUMS_CUH
-#define MK_KERNELS_MOE_FFN_SUMS_CUH
+#pragma once
 
 #include "kernels/cta_rows.cuh"
 #include "kernels/cta_sums.cuh"
@@ -41,5 +40,3 @@ PTX_FN void moe_ffn_add_up(const struct moe_ffn_plan *plan, const struct gpu_lau
     }
     cta_end(&cta);
 }
-
-#endif

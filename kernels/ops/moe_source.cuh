@@ -1,7 +1,6 @@
 /* The tile source of MoE operators on the Hopper engine (kernels/ops/moe_take.cuh): warps gather its
  * rows of A. */
-#ifndef MK_KERNELS_MOE_SOURCE_CUH
-#define MK_KERNELS_MOE_SOURCE_CUH
+#pragma once
 
 #include "kernels/ops/gemm_tickets.cuh"
 #include "kernels/ops/moe_take.cuh"
@@ -9,5 +8,3 @@
 template <class derived> struct moe_source : moe_taking<derived, ticket_source<derived>> {
     static constexpr bool gathers = true;
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* What the tile sources of MoE operators share on both engines: tiles are taken from the table that
  * the schedule makes (core/roles/moe_dispatch.h), and rows of A are read from where tokens lie. */
-#ifndef MK_KERNELS_MOE_TAKE_CUH
-#define MK_KERNELS_MOE_TAKE_CUH
+#pragma once
 
 #include "kernels/cta_route.cuh"
 #include "kernels/cta_rows.cuh"
@@ -109,5 +108,3 @@ PTX_FN void moe_begin_block(const struct moe_dispatch_plan *dispatch,
     ptx_fence_async_shared(); /* TMA loads go where tables were made */
     __syncthreads();          /* and the lead's track is there */
 }
-
-#endif

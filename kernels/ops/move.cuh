@@ -6,8 +6,7 @@
  * kernels/ops/NAME.cu includes this and the schedule, core/roles/NAME.h, and says GPU_MOVER(NAME),
  * GPU_ADDER(NAME) of one that adds, with kernels/cta_combine.cuh, or of one that makes tables, with
  * kernels/cta_route.cuh, GPU_ROUTER(NAME, whether it adds). */
-#ifndef MK_KERNELS_MOVE_CUH
-#define MK_KERNELS_MOVE_CUH
+#pragma once
 
 #include "kernels/admit.h"
 #include "kernels/op.h"
@@ -137,5 +136,3 @@ static int move_launch(const struct mk_plan *plan, const typename op::plan *own,
 #define GPU_MOVER(name) GPU_MOVES(name, false, false)
 #define GPU_ADDER(name) GPU_MOVES(name, true, false)
 #define GPU_ROUTER(name, does_add) GPU_MOVES(name, does_add, true)
-
-#endif

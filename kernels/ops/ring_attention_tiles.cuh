@@ -1,7 +1,6 @@
 /* Ring attention's tiles of queries and runs of keys, as the tile sources of both engines have
  * them. */
-#ifndef MK_KERNELS_RING_ATTENTION_TILES_CUH
-#define MK_KERNELS_RING_ATTENTION_TILES_CUH
+#pragma once
 
 #include "kernels/op.h"
 
@@ -246,5 +245,3 @@ PTX_FN void ring_attention_communicate(const struct ring_attention_plan *p,
         ring_attention_inter_send(p, &cta);
     cta_end(&cta);
 }
-
-#endif

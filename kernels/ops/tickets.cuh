@@ -1,7 +1,6 @@
 /* Where a block's producer, who takes tiles from a table in global memory, tells its consumers of
  * them; on both engines. */
-#ifndef MK_KERNELS_TICKETS_CUH
-#define MK_KERNELS_TICKETS_CUH
+#pragma once
 
 #include "core/gemm_table.h"
 #include "kernels/ptx.cuh"
@@ -21,5 +20,3 @@ PTX_FN struct mk_tile_entry gemm_table_load(const struct mk_tile_entry *at)
     uint4 v = ptx_load_16_l2(at);
     return {v.x, v.y, v.z, v.w};
 }
-
-#endif

@@ -2,8 +2,7 @@
  * exact and compared bit by bit. The seed also chooses how many tokens each rank has and how they
  * are routed: evenly, all to one expert, to few experts, or with no token on one rank. With
  * EXACT_MOE_EVENLY in it every rank has all of its tokens, and all experts alike get them. */
-#ifndef SIM_EXACT_MOE_H
-#define SIM_EXACT_MOE_H
+#pragma once
 
 #include "sim/op.h"
 
@@ -39,5 +38,3 @@ void exact_moe_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
 int exact_moe_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                      void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
                      char *text, size_t size);
-
-#endif

@@ -3,8 +3,7 @@
  * exact in whatever order it is made, and what is rounded to bf16 on the way (activation; in fast
  * mode rows and nodes' sums) is rounded alike in the reference: bits are compared. Tokens are
  * routed as in sim/ops/exact_moe.h. */
-#ifndef SIM_EXACT_MOE_FFN_H
-#define SIM_EXACT_MOE_FFN_H
+#pragma once
 
 #include "sim/op.h"
 
@@ -13,5 +12,3 @@ void exact_moe_ffn_fill(const struct mk_plan *plan, uint64_t seed, uint64_t laun
 int exact_moe_ffn_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                          void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
                          char *text, size_t size);
-
-#endif

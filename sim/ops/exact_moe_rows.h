@@ -1,8 +1,7 @@
 /* The explorer's inputs and verification for the operators that move tokens' rows to experts and
  * back: routed as exact_moe.h says. A row that goes out is told apart from every other, byte by
  * byte; of rows that come back every sum is exact in bf16, so that all are compared bit by bit. */
-#ifndef SIM_EXACT_MOE_ROWS_H
-#define SIM_EXACT_MOE_ROWS_H
+#pragma once
 
 #include "sim/op.h"
 
@@ -16,5 +15,3 @@ void exact_moe_rows_fill_back(const struct mk_plan *plan, uint64_t seed, uint64_
 int exact_moe_rows_verify_back(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                                void *const arguments[MK_SPACES - 1],
                                struct sim_reference *reference, char *text, size_t size);
-
-#endif

@@ -1,7 +1,6 @@
 /* Attention on one GPU: the engine of kernels/hopper/attention.cuh alone, over the heads of one set
  * of tensors. */
-#ifndef TESTS_ENGINES_ATTENTION_H
-#define TESTS_ENGINES_ATTENTION_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>
@@ -36,5 +35,4 @@ int attention_run(const struct attention_call *call, uint32_t sms, cudaStream_t 
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,6 +1,5 @@
 /* A tile source: the heads of one set of tensors. */
-#ifndef TESTS_ENGINES_ATTENTION_CALL_CUH
-#define TESTS_ENGINES_ATTENTION_CALL_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 #include <errno.h>
@@ -131,5 +130,3 @@ static inline int attention_call_check(const struct attention_call *c, int64_t d
         *sms = all;
     return 0;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* GEMM on one GPU: the engine of kernels/hopper/gemm.cuh alone, over the tiles of one matrix. */
-#ifndef TESTS_ENGINES_GEMM_H
-#define TESTS_ENGINES_GEMM_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>
@@ -29,5 +28,4 @@ int gemm_run(const void *a, const void *b, void *c, int64_t m, int64_t n, int64_
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,6 +1,5 @@
 /* FP8 GEMM on one GPU: the engine of gemm.cuh on e4m3, over the tiles of one matrix. */
-#ifndef TESTS_ENGINES_GEMM_FP8_H
-#define TESTS_ENGINES_GEMM_FP8_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>
@@ -55,5 +54,4 @@ struct gemm_tiling gemm_fp8_choose_tiling(int64_t m, int64_t n, int64_t k, uint3
 
 #ifdef __cplusplus
 }
-#endif
 #endif

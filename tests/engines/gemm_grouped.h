@@ -1,7 +1,6 @@
 /* Grouped GEMM on one GPU: the engine of kernels/hopper/gemm.cuh alone, over groups of rows, each
  * with a B of its own. */
-#ifndef TESTS_ENGINES_GEMM_GROUPED_H
-#define TESTS_ENGINES_GEMM_GROUPED_H
+#pragma once
 
 #include "tests/engines/gemm.h"
 
@@ -37,6 +36,4 @@ int gemm_grouped_run(const struct gemm_grouped *g, cudaStream_t stream);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

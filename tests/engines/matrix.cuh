@@ -1,6 +1,5 @@
 /* A tile source: the tiles of one matrix, dealt out to the clusters in turn. */
-#ifndef TESTS_ENGINES_MATRIX_CUH
-#define TESTS_ENGINES_MATRIX_CUH
+#pragma once
 
 #include "kernels/hopper/gemm_launch.cuh"
 
@@ -90,5 +89,3 @@ static inline int matrix_sms(uint32_t wanted, uint32_t *sms)
     *sms = wanted == 0 || wanted > (uint32_t)all ? (uint32_t)all : wanted;
     return 0;
 }
-
-#endif

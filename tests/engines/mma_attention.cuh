@@ -1,7 +1,6 @@
 /* Attention on the second engine, from the host: its kernels and the launch. As mma_gemm.cuh a
  * header. */
-#ifndef TESTS_ENGINES_MMA_ATTENTION_CUH
-#define TESTS_ENGINES_MMA_ATTENTION_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -62,5 +61,3 @@ static int mma_attention_run(const struct attention_call *c, uint32_t sms, cudaS
                ? 0
                : -EIO;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* A product of one matrix on the second engine, from the host: the kernel of a tile shape and its
  * launch. A header: who wants the kernels includes it, in one place. */
-#ifndef TESTS_ENGINES_MMA_GEMM_CUH
-#define TESTS_ENGINES_MMA_GEMM_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 #include <errno.h>
@@ -106,5 +105,3 @@ static int mma_gemm_run(const void *a, const void *b, void *c, int64_t m, int64_
                ? 0
                : -EIO;
 }
-
-#endif

@@ -2,8 +2,7 @@
  * How a GEMM is cut into tiles: which tile shape suits a problem (core/gemm_order.h: in which order
  * the CTAs take the tiles). Plain C for the host and the device; pure functions.
  */
-#ifndef TESTS_ENGINES_TILING_H
-#define TESTS_ENGINES_TILING_H
+#pragma once
 
 #include "core/gemm_order.h"
 
@@ -52,5 +51,3 @@ MK_PURE struct gemm_tiling gemm_choose_tiling(uint64_t m, uint64_t n, uint64_t k
     }
     return best;
 }
-
-#endif

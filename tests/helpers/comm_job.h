@@ -1,7 +1,6 @@
 /* For tests: a scene that every rank of a job plays with its communicator, over parts that only
  * note what they are asked. */
-#ifndef TESTS_COMM_JOB_H
-#define TESTS_COMM_JOB_H
+#pragma once
 
 #include "tests/helpers/fake_parts.h"
 #include "tests/helpers/job.h"
@@ -113,5 +112,3 @@ static struct mk_problem problem(void)
 }
 
 static uint16_t memory[4096] __attribute__((aligned(16)));
-
-#endif

@@ -1,7 +1,6 @@
 /* Runs build/mkernel as a person would: arguments in, exit status and both outputs back. For tests,
  * by #include. */
-#ifndef MK_TEST_COMMAND_H
-#define MK_TEST_COMMAND_H
+#pragma once
 
 #include <errno.h>
 #include <fcntl.h>
@@ -174,5 +173,3 @@ __attribute__((unused)) static int command_children(pid_t pid, pid_t *pids, int 
         fclose(f);
     return count;
 }
-
-#endif

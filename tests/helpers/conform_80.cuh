@@ -2,8 +2,7 @@
  * cp.async, mbarriers that count arrivals, shuffles, rounding. tests/gpu_conform.cu has them beside
  * those of Hopper, as its own device's code, and tests/engines/conform_80.cu as PTX of compute_80
  * alone, which a driver compiles for whatever GPU there is. */
-#ifndef MK_TESTS_CONFORM_80_CUH
-#define MK_TESTS_CONFORM_80_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 #include <stdint.h>
@@ -343,5 +342,3 @@ static int launch(void (*kernel)(P...), uint32_t cluster, A... arguments)
 #define CONFORM_TRY(name, call)                                                                    \
     if (i++ == number)                                                                             \
         return call;
-
-#endif

@@ -1,7 +1,6 @@
 /* One side of SRD traffic over softnic: a softefa device, an SRD QP with its CQs, a registered
  * buffer. */
-#ifndef EFA_END_H
-#define EFA_END_H
+#pragma once
 
 #include "tests/softnic_load.h"
 
@@ -158,5 +157,3 @@ static inline int efa_write(struct efa_end *e, struct efa_end *to, uint64_t id, 
     ibv_wr_set_ud_addr(e->ex, e->peer, to->qp->qp_num, EFA_QKEY);
     return ibv_wr_complete(e->ex);
 }
-
-#endif

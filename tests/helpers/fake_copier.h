@@ -1,7 +1,6 @@
 /* An owner of memory, as backends/memory.h has it, whose copies take as long as the test likes:
  * each way is a queue, and its oldest copy is made when it has been asked for `lag` times. */
-#ifndef FAKE_COPIER_H
-#define FAKE_COPIER_H
+#pragma once
 
 #include "backends/memory.h"
 
@@ -85,5 +84,3 @@ static const struct mr_memory_ops fake_copier_ops = {.writes_in_order = fake_cop
                                                      .unpin = free,
                                                      .copy = fake_copier_copy,
                                                      .copied = fake_copier_copied};
-
-#endif

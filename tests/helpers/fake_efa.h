@@ -1,8 +1,7 @@
 /* EFA devices that the test holds in its hand: the calls that the efa fabric makes, as a table.
  * What has been posted lies in one pool; tests/helpers/fake_efa_network.h moves it. What a device
  * forbids ends the test. */
-#ifndef FAKE_EFA_H
-#define FAKE_EFA_H
+#pragma once
 
 #include "backends/efa/efa_api.h"
 
@@ -407,5 +406,3 @@ static const struct efa_api fake_api = {.verbs = {.provider = VERBS_SOFT,
                                         .query_device = fake_query_efa,
                                         .query_ah = fake_query_ah,
                                         .create_qp_ex = fake_create_qp};
-
-#endif

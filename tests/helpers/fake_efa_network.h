@@ -1,8 +1,7 @@
 /* The network between the devices of fake_efa.h: each step moves one message, drawn by the seed,
  * one thing further: a half of its bytes is read and placed, its receiver is told, its sender is
  * told. So every order that SRD allows can be had again. */
-#ifndef FAKE_EFA_NETWORK_H
-#define FAKE_EFA_NETWORK_H
+#pragma once
 
 #include "tests/helpers/fake_efa.h"
 
@@ -96,5 +95,3 @@ static void fake_reset(uint64_t seed)
     for (int i = 0; i < 20; i++)
         fake_random(2);
 }
-
-#endif

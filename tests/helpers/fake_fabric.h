@@ -1,7 +1,6 @@
 /* A fabric that the test holds in its hand: puts wait per peer until the test lets them
  * complete. */
-#ifndef FAKE_FABRIC_H
-#define FAKE_FABRIC_H
+#pragma once
 
 #include "backends/fabric.h"
 
@@ -74,5 +73,3 @@ static int fake_poll(struct fabric *fabric, struct fabric_completion *out, int m
 
 static const struct fabric_ops fake_ops = {
     .name = "fake", .put = fake_put, .flush = fake_flush, .poll = fake_poll};
-
-#endif

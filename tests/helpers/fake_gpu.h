@@ -2,8 +2,7 @@
  * addresses that the CPU cannot touch (PROT_NONE), and only its copy engine, a thread that takes
  * its time, reaches it. Memory is shared between processes that fork after fake_gpu_start: an IPC
  * handle is the allocation's number. Even allocations are of device 0, odd ones of device 1. */
-#ifndef FAKE_GPU_H
-#define FAKE_GPU_H
+#pragma once
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -351,5 +350,3 @@ static int fake_gpu_end(void **state)
     fake_gpu_engine_stop();
     return 0;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* For tests of the communicator: an executor and a network that do nothing but note what was asked
  * of them. */
-#ifndef TESTS_FAKE_PARTS_H
-#define TESTS_FAKE_PARTS_H
+#pragma once
 
 #include "core/comm.h"
 
@@ -108,5 +107,3 @@ static const struct mk_exec_ops fake_exec = {.name = "fake",
                                              .wait_stream = fake_wait_stream,
                                              .close = fake_close};
 static const struct mk_net_ops fake_net = {fake_net_open, fake_net_close};
-
-#endif

@@ -1,7 +1,6 @@
 /* A folder of a test program's own, for as long as its group of tests runs. Include after
  * cmocka.h. */
-#ifndef TESTS_FOLDER_H
-#define TESTS_FOLDER_H
+#pragma once
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,5 +19,3 @@ static int folder_remove(void **state)
     snprintf(command, sizeof command, "rm -rf '%s'", folder);
     return system(command);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* A TCP port for a job whose ranks are told its number. It and the 63 after it are this process's
  * until it ends, among the tests that run beside it, and the kernel gives them to no connection. */
-#ifndef MK_TESTS_FREE_PORT_H
-#define MK_TESTS_FREE_PORT_H
+#pragma once
 
 #include <netinet/in.h>
 #include <setjmp.h>
@@ -55,5 +54,3 @@ static inline int free_port(void)
     fail_msg("no port is free from %u to %u", FREE_PORT_FIRST, low);
     return -1;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* Makes up a trace of AllGather+GEMM: a list schedule of the real plan with random durations, on
  * hosts whose clocks drift, which a simulator's do not. Nothing contends. Tests have millions of
  * records of the right kind quickly by it; run.source says 'synthetic'. */
-#ifndef TESTS_GENERATE_H
-#define TESTS_GENERATE_H
+#pragma once
 
 #include "core/random.h"
 #include "core/roles/ag_gemm_plan.h"
@@ -367,5 +366,3 @@ __attribute__((unused)) static int trace_generate(const struct generate_config *
     generate_free(parts, config);
     return rc;
 }
-
-#endif

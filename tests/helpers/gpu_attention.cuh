@@ -1,7 +1,6 @@
 /* What the programs that run an attention engine on a GPU share: tensors, an fp32 reference and the
  * comparison with it, the shapes that are checked, times beside PyTorch's. */
-#ifndef TESTS_GPU_ATTENTION_CUH
-#define TESTS_GPU_ATTENTION_CUH
+#pragma once
 
 #include "tests/engines/attention.h"
 #include "tests/helpers/gpu_inputs.cuh"
@@ -415,5 +414,3 @@ static int bench_engines(const char *self, const char *backend, const char *thei
                all[i].count, exp(all[i].product / all[i].count), all[i].least);
     return wrong;
 }
-
-#endif

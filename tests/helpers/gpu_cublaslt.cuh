@@ -1,7 +1,6 @@
 /* cuBLASLt's algorithms that multiply by mma.sync (kernels called ...s16816...), on GPUs where
  * cuBLAS itself takes others: each that does a product is timed once, and the fastest is kept. */
-#ifndef TESTS_GPU_CUBLASLT_CUH
-#define TESTS_GPU_CUBLASLT_CUH
+#pragma once
 
 #include "tests/helpers/gpu_inputs.cuh"
 
@@ -237,5 +236,3 @@ static int lt_choose(struct lt_product *p, struct lt_choice *best)
     }
     return best->ms < INFINITY ? lt_configure(p, best) : -1;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* What the GPU tests of engines share: errors of CUDA's calls end the test, and random inputs. */
-#ifndef TESTS_GPU_INPUTS_CUH
-#define TESTS_GPU_INPUTS_CUH
+#pragma once
 
 #include "core/random.h"
 
@@ -32,5 +31,3 @@ static __global__ void fill(bf16 *p, uint64_t count, uint64_t seed)
         p[i] = __float2bfloat16(sqrtf(-2 * logf(fminf(u, 1.0f))) * cospif(2 * v));
     }
 }
-
-#endif

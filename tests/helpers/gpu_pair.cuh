@@ -1,6 +1,5 @@
 /* Two ranks of one host with a GPU each, as two processes: for tests of the library on GPUs. */
-#ifndef TESTS_GPU_PAIR_CUH
-#define TESTS_GPU_PAIR_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -71,5 +70,3 @@ static int pair_run(int (*rank_main)(int rank, int listener, unsigned port))
     printf("check: %s\n", failed ? "FAILED" : "ok");
     return failed;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* What the programs that run the GEMM engine on a GPU share: an fp32 reference and the
  * comparison with it, cuBLAS. */
-#ifndef TESTS_GPU_PRODUCTS_CUH
-#define TESTS_GPU_PRODUCTS_CUH
+#pragma once
 
 #include "tests/engines/gemm.h"
 #include "tests/helpers/gpu_inputs.cuh"
@@ -173,5 +172,3 @@ static double median(double *values, int count)
     qsort(values, count, sizeof *values, by_value);
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* PyTorch in a process of its own, which answers by pipes: a script of experiments/baselines/ that
  * reads a line for each measurement and answers by one. */
-#ifndef TESTS_GPU_TORCH_CUH
-#define TESTS_GPU_TORCH_CUH
+#pragma once
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,5 +46,3 @@ static int torch_open(const char *self, const char *name, const char *variable, 
     torch_child.version[strcspn(torch_child.version, "\n")] = 0;
     return 0;
 }
-
-#endif

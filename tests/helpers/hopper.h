@@ -1,6 +1,5 @@
 /* What the tests over the emulated Hopper share. */
-#ifndef TESTS_HOPPER_H
-#define TESTS_HOPPER_H
+#pragma once
 
 #include "core/bf16.h"
 #include "sim/clock.h"
@@ -108,5 +107,3 @@ static inline int hopper_gemm_run(const struct hopper_gemm *g, uint64_t seed, ch
 {
     return hopper_gemm_mutated(g, seed, NULL, 0, NULL, NULL, text, size, hash);
 }
-
-#endif

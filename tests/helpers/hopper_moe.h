@@ -1,6 +1,5 @@
 /* The MoE operators on emulated GPUs under the explorer: cases for tests. */
-#ifndef TESTS_HOPPER_MOE_H
-#define TESTS_HOPPER_MOE_H
+#pragma once
 
 #include "core/ops/op.h"
 #include "sim/ops/exact_moe.h"
@@ -61,5 +60,3 @@ static inline void hopper_moe_say(const struct sim_world_config *c, const char *
                 c->problem.tuning.tile_n, c->problem.tuning.chunk_rows,
                 c->problem.tuning.split.ctas[MK_INTRA_COMM], (unsigned long long)c->seed, sentence);
 }
-
-#endif

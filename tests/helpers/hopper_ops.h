@@ -1,6 +1,5 @@
 /* Operators' kernels on emulated GPUs under the explorer: configurations for tests. */
-#ifndef TESTS_HOPPER_OPS_H
-#define TESTS_HOPPER_OPS_H
+#pragma once
 
 #include "core/epilogue.h"
 #include "core/gemm_tiles.h"
@@ -86,5 +85,3 @@ static inline int hopper_passes(const struct sim_world_config *c)
     return (p.problem.op == MK_OP_GEMM_RS && gemm_rs_plan_of(&p)->passing) ||
            (p.problem.op == MK_OP_GEMM_AR && gemm_ar_plan_of(&p)->rs.passing);
 }
-
-#endif

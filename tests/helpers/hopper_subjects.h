@@ -1,7 +1,6 @@
 /* What mutants of device code are tried on: the GEMM engine with and without clusters, and each
  * operator in forms that together come to every place of its kernel. For tests, by #include. */
-#ifndef TESTS_HOPPER_SUBJECTS_H
-#define TESTS_HOPPER_SUBJECTS_H
+#pragma once
 
 #include <errno.h>
 
@@ -318,5 +317,3 @@ static inline int hopper_subject_incomplete(const struct hopper_subject_run *r)
 {
     return strstr(r->text, "incomplete: ") != NULL;
 }
-
-#endif

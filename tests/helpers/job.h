@@ -1,7 +1,6 @@
 /* For tests: a job of ranks, each a process of this host that runs one function and reports what
  * came of it. */
-#ifndef TESTS_JOB_H
-#define TESTS_JOB_H
+#pragma once
 
 #include "core/bootstrap.h"
 
@@ -166,5 +165,3 @@ __attribute__((unused)) static int job_ended_within(const struct job *j, uint32_
 {
     return j->reports[slot].came && j->reports[slot].seconds <= seconds + 3 * j->starved;
 }
-
-#endif

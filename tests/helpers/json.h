@@ -1,7 +1,6 @@
 /* For tests: reads JSON (RFC 8259) into a tree, strictly. No dependencies, no mercy: anything odd
  * is NULL. */
-#ifndef TESTS_JSON_H
-#define TESTS_JSON_H
+#pragma once
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -174,5 +173,3 @@ __attribute__((unused)) static const struct json *json_get(const struct json *ob
             return m;
     return NULL;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Starts the ranks of a job one by one, as torchrun would, so that each may have an environment and
  * a fate of its own. */
-#ifndef MK_TEST_LAUNCH_H
-#define MK_TEST_LAUNCH_H
+#pragma once
 
 #include "tests/helpers/command.h"
 
@@ -48,5 +47,3 @@ static void launch_rank(struct launch *l, int rank, const char *line, const char
     command_start(&l->ranks[rank], line, "MASTER_ADDR=127.0.0.1", text[6], text[0], text[1],
                   text[2], text[3], text[4], text[5], own, NULL);
 }
-
-#endif

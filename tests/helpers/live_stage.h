@@ -1,7 +1,6 @@
 /* The live viewer on a made-up snapshot: 2 nodes of 2 ranks in launch 7, rank 3 stopped, everybody
  * else in want of its chunk 0. For tests, by #include. */
-#ifndef MK_TEST_LIVE_STAGE_H
-#define MK_TEST_LIVE_STAGE_H
+#pragma once
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -105,5 +104,3 @@ static inline void live_stage_play(struct live_stage *s, const char *text)
     }
     script_free(&script);
 }
-
-#endif

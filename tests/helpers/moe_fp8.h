@@ -1,8 +1,7 @@
 /* A layer of FP8 over inputs that are not numbers alone, for the host's executor and the emulated
  * GPU: a NaN of a token, of a gate and of B2 reaches exactly the sums that it should, a row of zeros
  * is zeros, and scales of 2^-40 and 2^40 come to what those of 1 do. */
-#ifndef TESTS_MOE_FP8_H
-#define TESTS_MOE_FP8_H
+#pragma once
 
 #include "core/bf16.h"
 #include "core/quantize.h"
@@ -97,5 +96,3 @@ static const struct sim_op *moe_fp8_op(struct sim_op *op, int far)
         op->verify = moe_fp8_verify_nan;
     return op;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* What ranks say to each other of their tokens' experts (core/cta_route.h), counted once more:
  * bytes of a launch that enter each rank, beside tokens and sums. */
-#ifndef MK_TESTS_MOE_SAID_H
-#define MK_TESTS_MOE_SAID_H
+#pragma once
 
 #include "tests/helpers/ops.h"
 
@@ -22,5 +21,3 @@ static inline void moe_expect_counts(const struct mk_topo *t, uint64_t experts,
         expected->nvlink[rank] += (t->gpus - 1) * t->nodes * counts;
     }
 }
-
-#endif

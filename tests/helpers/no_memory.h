@@ -1,8 +1,7 @@
 /* Where any single allocation fails: runs a thing again and again, each time with another of the
  * calling thread's allocations failing, those that libraries make for it too. Include after
  * cmocka.h; one test program's malloc then is ours. */
-#ifndef TESTS_NO_MEMORY_H
-#define TESTS_NO_MEMORY_H
+#pragma once
 
 #include "tests/helpers/sanitized.h"
 
@@ -126,5 +125,3 @@ static int fail_each(subject *run, int step)
     }
     return refused;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* For the tests of operators over the deterministic executor: orders drawn on every form of
  * cluster, error norms of sums over ranks, the bits of deterministic results, bytes per link, and
  * the hunt for a mutant. */
-#ifndef TESTS_OPS_H
-#define TESTS_OPS_H
+#pragma once
 
 #include "tests/helpers/world.h"
 
@@ -415,5 +414,3 @@ __attribute__((unused)) static void ops_hunt(struct sim_world_config (*config_fo
     assert_true(again.hash == result.hash && again.steps == result.steps);
     assert_string_equal(again.sentence, result.sentence);
 }
-
-#endif

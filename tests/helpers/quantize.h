@@ -1,7 +1,6 @@
 /* What is quantised in tests: numbers over many binades, a row of zeros, a block of them, numbers
  * under the least amax, NaN and infinities. As fp32 and as bf16, the same numbers. */
-#ifndef TESTS_QUANTIZE_H
-#define TESTS_QUANTIZE_H
+#pragma once
 
 #include "core/bf16.h"
 #include "core/quantize.h"
@@ -46,5 +45,3 @@ static inline uint64_t quantize_scales(uint32_t scaling, uint64_t rows, uint64_t
            : scaling == MK_SCALE_ROW     ? rows
                                          : 1;
 }
-
-#endif

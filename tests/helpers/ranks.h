@@ -1,7 +1,6 @@
 /* Ranks as processes: the test program starts itself again once per rank, so that each begins with
  * no threads (OpenBLAS has some in the parent) and the sanitizers follow. */
-#ifndef TESTS_RANKS_H
-#define TESTS_RANKS_H
+#pragma once
 
 #include <arpa/inet.h>
 #include <signal.h>
@@ -99,5 +98,3 @@ static double ranks_run(const char *scene, uint32_t nodes, uint32_t gpus, double
     }
     return elapsed;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* C against a reference that shares nothing with the executors: float64 dgemm over the whole
  * product. */
-#ifndef TESTS_REFERENCE_H
-#define TESTS_REFERENCE_H
+#pragma once
 
 #include "core/bf16.h"
 
@@ -72,5 +71,3 @@ static int reference_compare(const struct reference *r, const uint16_t *c, char 
     }
     return 0;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Random cases of gemm_rs, gemm_ar and ag_gemm whose rows must have the same bits everywhere, on any executor of the explorer.
  * A row of A is known by its id alone, so that it may stand at any place of any M. */
-#ifndef TESTS_SAME_BITS_H
-#define TESTS_SAME_BITS_H
+#pragma once
 
 #include "core/bf16.h"
 #include "core/ops/op.h"
@@ -216,5 +215,3 @@ static void same_cases(enum mk_op op, uint32_t count,
         plan_op_name(op), count, of_world[1], of_world[2], of_world[4], of_world[8], of_shots[1],
         of_nodes[2], (unsigned long long)compared);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Random cases of ring_attention whose rows must have the same bits everywhere, on any executor of the explorer: numbers of a
  * place of the sequence follow from the place, and under a mask a row from those up to its own. */
-#ifndef TESTS_SAME_BITS_ATTENTION_H
-#define TESTS_SAME_BITS_ATTENTION_H
+#pragma once
 
 #include "core/attention_shards.h"
 #include "sim/op.h"
@@ -180,5 +179,3 @@ static void same_attention_cases(uint32_t count, uint32_t dim, uint32_t causal, 
                   of_world[8], of_nodes[2], contiguous,
                   (unsigned long long)same_attention_compared);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Random cases of moe_ffn whose tokens must have the same bits everywhere, on any executor of the explorer. A token is known by
  * its id alone, an expert by its number of all ranks'. */
-#ifndef TESTS_SAME_BITS_MOE_H
-#define TESTS_SAME_BITS_MOE_H
+#pragma once
 
 #include "sim/op.h"
 #include "tests/helpers/same_bits.h"
@@ -225,5 +224,3 @@ static void same_token_cases(uint32_t count, int gpu,
                   count, of_world[1], of_world[2], of_world[4], of_world[8], of_nodes[2],
                   (unsigned long long)same_tokens.compared, in_turn, of_all);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* How many times as slow a build with a sanitizer may be, for limits of time in tests: 1 in a build
  * without. */
-#ifndef TESTS_SANITIZED_H
-#define TESTS_SANITIZED_H
+#pragma once
 
 #if defined __SANITIZE_THREAD__
 #define SLOWDOWN 10
@@ -9,6 +8,4 @@
 #define SLOWDOWN 4
 #else
 #define SLOWDOWN 1
-#endif
-
 #endif

@@ -1,7 +1,6 @@
 /* What tests of either viewer share: scripts of keys, the screen as text, golden screens. Include
  * after cmocka.h. */
-#ifndef MK_TEST_SCREEN_H
-#define MK_TEST_SCREEN_H
+#pragma once
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,5 +57,3 @@ static inline int screen_golden(const char *path, const char *text)
         fprintf(stderr, "%s differs; the screen is now:\n%s", path, text ? text : "");
     return !strcmp(golden, text);
 }
-
-#endif

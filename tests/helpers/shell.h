@@ -1,6 +1,5 @@
 /* Shell commands of tests. Include after cmocka.h. */
-#ifndef TESTS_SHELL_H
-#define TESTS_SHELL_H
+#pragma once
 
 #include <stdio.h>
 #include <string.h>
@@ -31,5 +30,3 @@ __attribute__((unused)) static void shell_says(const char *command, int status, 
     if (got != status || found != times)
         fail_msg("%s: %d, %s", command, got, out);
 }
-
-#endif

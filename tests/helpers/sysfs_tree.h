@@ -1,6 +1,5 @@
 /* A piece of sysfs out of tests/fixtures/topology, unpacked below a directory of its own. */
-#ifndef SYSFS_TREE_H
-#define SYSFS_TREE_H
+#pragma once
 
 #include <errno.h>
 #include <limits.h>
@@ -88,5 +87,3 @@ static inline void tree_close(struct sysfs_tree *t)
     if (system(command))
         fprintf(stderr, "%s is left behind\n", t->root);
 }
-
-#endif

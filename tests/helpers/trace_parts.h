@@ -8,8 +8,7 @@
  * [0,70]  tile 2 [70,170] CTA 1 copy chunk 1 to rank 0 [0,140]  signal flag 11 to rank 0 at 140
  * rank 2  CTA 0  tile 3 [0,50]  wait network flag 10 [50,180]  tile 0 [180,300] rank 3  CTA 0  tile
  * 1 [0,40] */
-#ifndef TESTS_TRACE_PARTS_H
-#define TESTS_TRACE_PARTS_H
+#pragma once
 
 #include "tracer/reader.h"
 #include "tracer/store.h"
@@ -183,5 +182,3 @@ __attribute__((unused)) static void parts_answer(sqlite3 *db, const char *sql, c
         }
     sqlite3_finalize(q);
 }
-
-#endif

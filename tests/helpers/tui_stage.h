@@ -1,7 +1,6 @@
 /* The viewer without a terminal: a trace, a model, and the screen after keys. For tests, by
  * #include. */
-#ifndef MK_TEST_TUI_STAGE_H
-#define MK_TEST_TUI_STAGE_H
+#pragma once
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -108,5 +107,3 @@ static inline int stage_shows(const struct stage *s, const char *what)
     free(text);
     return found;
 }
-
-#endif

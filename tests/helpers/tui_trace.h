@@ -2,8 +2,7 @@
  * golden screens show. 2 nodes x 2 ranks, 2 launches, 6 CTAs a rank: 0-2 compute, 3 pushes its
  * rank's chunks, 4 forwards what the rail brings, 5 sends. Every rank has 2 chunks of 256 KiB;
  * times are ns. For tests, by #include. */
-#ifndef MK_TEST_TUI_TRACE_H
-#define MK_TEST_TUI_TRACE_H
+#pragma once
 
 #include <stdint.h>
 #include <stdio.h>
@@ -203,5 +202,3 @@ static int tui_trace_write(const char *path, int slow, int full)
         fprintf(stderr, "the fixture could not be stored: %s\n", error);
     return rc;
 }
-
-#endif

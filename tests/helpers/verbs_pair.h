@@ -1,7 +1,6 @@
 /* Two ranks of the verbs fabric over softnic, in one process (pair_open) or each in its own
  * (pair_fork). */
-#ifndef VERBS_PAIR_H
-#define VERBS_PAIR_H
+#pragma once
 
 #include "backends/verbs/verbs_rc.h"
 
@@ -205,5 +204,3 @@ static inline int pair_drain(struct pair_rank *r, uint64_t *completed, uint64_t 
     }
     return *completed == target ? 0 : -1;
 }
-
-#endif

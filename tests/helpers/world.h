@@ -1,6 +1,5 @@
 /* What the tests over the deterministic executor share. */
-#ifndef TESTS_WORLD_H
-#define TESTS_WORLD_H
+#pragma once
 
 #include "sim/world.h"
 
@@ -20,5 +19,3 @@ static inline struct sim_world_config world_config(uint32_t nodes, uint32_t gpus
     c.launches = 4; /* the third is the first that overwrites a buffer */
     return c;
 }
-
-#endif
