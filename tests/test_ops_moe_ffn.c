@@ -382,7 +382,8 @@ static void test_order_of_a_sum(void **state)
         /* 16 tokens that all have experts here: each lies at its number's place in its list */
         const uint32_t here = from == 3 ? 0 : mk_route_relayed(&d->route, 2);
         const struct moe_ffn_list one = {here, token, 1};
-        struct mk_sums s = moe_ffn_sums(p, &l.cta.cta, from, 0, &one);
+        const struct moe_ffn_job job = {.reach = reach, .rank = from};
+        struct mk_sums s = moe_ffn_sums(p, &l.cta.cta, &job, &one, 0);
         struct mk_sums_terms t = {.c = {.count = 0}};
         uint32_t next = 0;
         for (uint32_t i = 0; i < 8; i++) {
@@ -395,7 +396,6 @@ static void test_order_of_a_sum(void **state)
             lone_words(&l, d->route.sent_at + at)[0] = named[i] == 0 ? 2 : UINT32_MAX;
         }
         lone_words(&l, s.parts_first)[0] = 3;
-        s.reach = reach;
         for (uint32_t i = 0; i < 8; i++)
             mk_sums_add_place(&l.cta.cta, &s, token, i, &t);
         assert_int_equal(t.c.count, 3 + reach);
