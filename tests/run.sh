@@ -33,6 +33,10 @@ run() { # PROGRAM: leaves its status, limit and ms in PROGRAM.result, and in the
     rc=$?
     trap - TERM
     wait "$pid" 2>/dev/null # where a signal has ended the first
+    if [ "$rc" -lt 0 ]; then # the shell has lost the status of a child that had ended at once (seen once in some 10,000)
+        timeout -k 20 "$own" "$1" >"$1.log" 2>&1 </dev/null
+        rc=$?
+    fi
     { echo "$rc $own $(((${EPOCHREALTIME/[.,]/} - begin) / 1000))"; times; } >"$1.result"
 }
 
