@@ -27,26 +27,18 @@ enum { ENDING = POSTED + MK_MAX_RINGS };
 #define LINGER_NS 2000000000ull  /* that a kernel may go on once the job has failed */
 
 /* How an op gets onto the GPU. */
-struct cuda_op {
-    int (*prepare)(const struct mk_plan *plan, char *error, size_t error_size);
-    int (*launch)(const struct mk_plan *plan, const struct gpu_launch *launch, cudaStream_t stream);
-};
-
 #define DECLARE_HOST(name)
 #define DECLARE_GPU(name) GPU_OPERATOR(name)
 #define MK_OPERATOR(name, NAME, where) DECLARE_##where(name)
 MK_OPERATORS(MK_OPERATOR)
 #undef MK_OPERATOR
 
-static const struct cuda_op cuda_ops[MK_OPS] = {
+static const struct gpu_functions cuda_ops[MK_OPS] = {
 #define CUDA_OP_HOST(name)                                                                         \
     {                                                                                              \
         NULL, NULL                                                                                 \
     } /* has no kernel */
-#define CUDA_OP_GPU(name)                                                                          \
-    {                                                                                              \
-        name##_prepare, name##_launch                                                              \
-    }
+#define CUDA_OP_GPU(name) GPU_FUNCTIONS(name)
 #define MK_OPERATOR(name, NAME, where) [MK_OP_##NAME] = CUDA_OP_##where(name),
     MK_OPERATORS(MK_OPERATOR)
 #undef MK_OPERATOR

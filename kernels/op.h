@@ -29,3 +29,51 @@
                                             size_t error_size);                                    \
     GPU_OPERATOR_LINKAGE int name##_launch(const struct mk_plan *plan,                             \
                                            const struct gpu_launch *launch, cudaStream_t stream);
+
+/* Both functions, as a value: of an operator, or of those of its kernels that a plan takes. */
+struct gpu_functions {
+    int (*prepare)(const struct mk_plan *plan, char *error, size_t error_size);
+    int (*launch)(const struct mk_plan *plan, const struct gpu_launch *launch, cudaStream_t stream);
+};
+#define GPU_FUNCTIONS(name)                                                                        \
+    {                                                                                              \
+        name##_prepare, name##_launch                                                              \
+    }
+
+#ifdef __cplusplus
+/* Defines both functions, NAME's, for plans of `op`, by a type with
+ *
+ *   static int prepare(const struct <op>_plan *, const struct mk_problem *, char *error, size_t)
+ *   static int launch(const struct <op>_plan *, const struct mk_problem *,
+ *                     const struct gpu_launch *, cudaStream_t) */
+#define GPU_OPERATOR_BY(name, op, ...)                                                             \
+    int name##_prepare(const struct mk_plan *plan, char *error, size_t error_size)                 \
+    {                                                                                              \
+        return __VA_ARGS__::prepare(op##_plan_of(plan), &plan->problem, error, error_size);        \
+    }                                                                                              \
+                                                                                                   \
+    int name##_launch(const struct mk_plan *plan, const struct gpu_launch *launch,                 \
+                      cudaStream_t stream)                                                         \
+    {                                                                                              \
+        return __VA_ARGS__::launch(op##_plan_of(plan), &plan->problem, launch, stream);            \
+    }
+
+/* And for plans that take one of several kernels: those that
+ * struct gpu_functions choose(const struct mk_problem *) says. */
+#define GPU_OPERATOR_OF(name, choose)                                                              \
+    int name##_prepare(const struct mk_plan *plan, char *error, size_t error_size)                 \
+    {                                                                                              \
+        return choose(&plan->problem).prepare(plan, error, error_size);                            \
+    }                                                                                              \
+                                                                                                   \
+    int name##_launch(const struct mk_plan *plan, const struct gpu_launch *launch,                 \
+                      cudaStream_t stream)                                                         \
+    {                                                                                              \
+        return choose(&plan->problem).launch(plan, launch, stream);                                \
+    }
+
+/* Of NAME and NAME_mma those for the problem's engine. */
+#define GPU_FUNCTIONS_BY_ENGINE(q, name)                                                           \
+    ((q)->engine == MK_ENGINE_MMA ? gpu_functions GPU_FUNCTIONS(name##_mma)                        \
+                                  : gpu_functions GPU_FUNCTIONS(name))
+#endif

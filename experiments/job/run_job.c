@@ -94,16 +94,14 @@ static int run_job_place_copies(struct run_job *job, char *error, size_t size)
 {
     const uint32_t logical = (uint32_t)op_logical(&job->problem);
     int result = problem_check_replicas(&job->options.ask, &job->problem, error, size);
-    double *loads = logical && !result ? malloc(logical * sizeof *loads) : NULL;
-    if (!loads && (result || !logical))
+    if (result || !logical)
         return result;
-    if (loads) {
+    double *loads = malloc(logical * sizeof *loads);
+    if (loads)
         moe_map_skew(job->options.routing == RUN_ROUTING_ONE ? INFINITY : job->skew, logical,
                      loads);
-        result = moe_map_place(&job->map, &job->problem, loads);
-    }
-    if (!loads || result)
-        snprintf(error, size, "no memory for copies of experts");
+    if (!loads || moe_map_place(&job->map, &job->problem, loads))
+        result = mk_fail(-ENOMEM, error, size, "no memory for copies of experts");
     free(loads);
     return result;
 }

@@ -203,39 +203,40 @@ template <class op> struct gemm_tree_kernels : gemm_bf16_kernels<op> {
     }
 };
 
-/* What <op>_prepare and <op>_launch (ag_gemm.h) are. */
-template <class op, class kernels = gemm_bf16_kernels<op>>
-static int gemm_op_prepare(const typename op::plan *plan, const struct mk_problem *q, char *error,
-                           size_t error_size)
-{
-    const struct gemm_form form = op::form(plan);
-    int err = kernels::dispatch(&form, q->b_transposed, [=](auto shape) {
-        typedef decltype(shape) built;
-        return gpu_admit(kernels::template kernel<typename built::either>(),
-                         (uint32_t)mk_round_up(mk_total_blocks(&q->tuning.split), built::cluster),
-                         built::cluster, GEMM_THREADS, gemm_op_shared_bytes<op, built>(), error,
-                         error_size);
-    });
-    return gpu_prepared(err, form.tile_m, form.tile_n, form.cluster, error, error_size);
-}
+/* For GPU_OPERATOR_BY (kernels/op.h). */
+template <class op, class kernels = gemm_bf16_kernels<op>> struct gemm_operator {
+    static int prepare(const typename op::plan *plan, const struct mk_problem *q, char *error,
+                       size_t error_size)
+    {
+        const struct gemm_form form = op::form(plan);
+        int err = kernels::dispatch(&form, q->b_transposed, [=](auto shape) {
+            typedef decltype(shape) built;
+            return gpu_admit(
+                kernels::template kernel<typename built::either>(),
+                (uint32_t)mk_round_up(mk_total_blocks(&q->tuning.split), built::cluster),
+                built::cluster, GEMM_THREADS, gemm_op_shared_bytes<op, built>(), error, error_size);
+        });
+        return gpu_prepared(err, form.tile_m, form.tile_n, form.cluster, error, error_size);
+    }
 
-template <class op, class kernels = gemm_bf16_kernels<op>>
-static int gemm_op_launch(const typename op::plan *plan, int transposed,
-                          const struct gpu_launch *launch, cudaStream_t stream)
-{
-    const struct gemm_form form = op::form(plan);
-    return kernels::dispatch(&form, transposed, [=](auto shape) {
-        typedef decltype(shape) built;
-        typename op::maps maps;
-        struct gemm_operands operands;
-        gpu_limit_waits(&operands, launch);
-        operands.b_kn = built::b_kn;
-        int err = op::template describe<built>(&maps, &operands, plan, launch);
-        if (err)
-            return err;
-        uint32_t blocks = (uint32_t)mk_round_up(mk_total_blocks(&launch->split), built::cluster);
-        return gemm_launch_when(true, kernels::template kernel<typename built::either>(), blocks,
-                                built::cluster, gemm_op_shared_bytes<op, built>(), stream, *plan,
-                                *launch, operands, maps);
-    });
-}
+    static int launch(const typename op::plan *plan, const struct mk_problem *q,
+                      const struct gpu_launch *launch, cudaStream_t stream)
+    {
+        const struct gemm_form form = op::form(plan);
+        return kernels::dispatch(&form, q->b_transposed, [=](auto shape) {
+            typedef decltype(shape) built;
+            typename op::maps maps;
+            struct gemm_operands operands;
+            gpu_limit_waits(&operands, launch);
+            operands.b_kn = built::b_kn;
+            int err = op::template describe<built>(&maps, &operands, plan, launch);
+            if (err)
+                return err;
+            uint32_t blocks =
+                (uint32_t)mk_round_up(mk_total_blocks(&launch->split), built::cluster);
+            return gemm_launch_when(true, kernels::template kernel<typename built::either>(),
+                                    blocks, built::cluster, gemm_op_shared_bytes<op, built>(),
+                                    stream, *plan, *launch, operands, maps);
+        });
+    }
+};

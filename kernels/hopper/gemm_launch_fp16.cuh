@@ -20,7 +20,7 @@ static int gemm_fp16_shape(const struct gemm_form *form, int transposed, functio
                                                                                          call);
 }
 
-/* For gemm_op_prepare and gemm_op_launch. */
+/* For gemm_operator. */
 template <class op> struct gemm_fp16_kernels : gemm_bf16_kernels<op> {
     template <class function>
     static int dispatch(const struct gemm_form *form, int transposed, function call)
@@ -37,18 +37,3 @@ template <class op> struct gemm_fp16_kernels : gemm_bf16_kernels<op> {
         return -EINVAL;
     }
 };
-
-/* <op>_fp16_prepare and <op>_fp16_launch (kernels/op.h): the kernels of `on_gpu`. */
-#define GEMM_FP16_OPERATOR(op, on_gpu)                                                             \
-    int op##_fp16_prepare(const struct mk_plan *plan, char *error, size_t error_size)              \
-    {                                                                                              \
-        return gemm_op_prepare<on_gpu, gemm_fp16_kernels<on_gpu>>(                                 \
-            op##_plan_of(plan), &plan->problem, error, error_size);                                \
-    }                                                                                              \
-                                                                                                   \
-    int op##_fp16_launch(const struct mk_plan *plan, const struct gpu_launch *launch,              \
-                         cudaStream_t stream)                                                      \
-    {                                                                                              \
-        return gemm_op_launch<on_gpu, gemm_fp16_kernels<on_gpu>>(                                  \
-            op##_plan_of(plan), plan->problem.b_transposed, launch, stream);                       \
-    }

@@ -38,7 +38,7 @@ static int gemm_fp8_shape(const struct gemm_form *form, function call)
     return call(gemm_shape<rows, columns, cluster, 0, stages, boxes, MK_BF16, GEMM_E4M3_BLOCKS>());
 }
 
-/* For gemm_op_prepare and gemm_op_launch. */
+/* For gemm_operator. */
 template <class op> struct gemm_fp8_kernels {
     template <class shape> static auto kernel()
     {
@@ -60,18 +60,3 @@ template <class op> struct gemm_fp8_kernels {
         return -EINVAL;
     }
 };
-
-/* <op>_fp8_prepare and <op>_fp8_launch (kernels/op.h): the kernels of `on_gpu`. */
-#define GEMM_FP8_OPERATOR(op, on_gpu)                                                              \
-    int op##_fp8_prepare(const struct mk_plan *plan, char *error, size_t error_size)               \
-    {                                                                                              \
-        return gemm_op_prepare<on_gpu, gemm_fp8_kernels<on_gpu>>(                                  \
-            op##_plan_of(plan), &plan->problem, error, error_size);                                \
-    }                                                                                              \
-                                                                                                   \
-    int op##_fp8_launch(const struct mk_plan *plan, const struct gpu_launch *launch,               \
-                        cudaStream_t stream)                                                       \
-    {                                                                                              \
-        return gemm_op_launch<on_gpu, gemm_fp8_kernels<on_gpu>>(                                   \
-            op##_plan_of(plan), plan->problem.b_transposed, launch, stream);                       \
-    }

@@ -136,36 +136,38 @@ template <class op> struct mma_bf16_kernels {
     }
 };
 
-/* What <op>_prepare and <op>_launch (kernels/op.h) are. */
-template <class op, class kernels = mma_bf16_kernels<op>>
-static int mma_op_prepare(const struct mk_problem *q, char *error, size_t error_size)
-{
-    const struct mk_tuning *t = &q->tuning;
-    int err = kernels::dispatch(t, q->b_transposed, [=](auto shape) {
-        typedef decltype(shape) built;
-        return gpu_admit(kernels::template kernel<built>(), mk_total_blocks(&t->split), 1,
-                         mma_threads<built, typename op::source>, built::shared_bytes, error,
-                         error_size);
-    });
-    return gpu_prepared(err, t->tile_m, t->tile_n, 0, error, error_size);
-}
+/* For GPU_OPERATOR_BY (kernels/op.h). */
+template <class op, class kernels = mma_bf16_kernels<op>> struct mma_operator {
+    static int prepare(const typename op::plan *, const struct mk_problem *q, char *error,
+                       size_t error_size)
+    {
+        const struct mk_tuning *t = &q->tuning;
+        int err = kernels::dispatch(t, q->b_transposed, [=](auto shape) {
+            typedef decltype(shape) built;
+            return gpu_admit(kernels::template kernel<built>(), mk_total_blocks(&t->split), 1,
+                             mma_threads<built, typename op::source>, built::shared_bytes, error,
+                             error_size);
+        });
+        return gpu_prepared(err, t->tile_m, t->tile_n, 0, error, error_size);
+    }
 
-template <class op, class kernels = mma_bf16_kernels<op>>
-static int mma_op_launch(const typename op::plan *plan, const struct mk_problem *q,
-                         const struct gpu_launch *launch, cudaStream_t stream)
-{
-    return kernels::dispatch(&q->tuning, q->b_transposed, [=](auto shape) {
-        typedef decltype(shape) built;
-        typename op::matrices matrices;
-        struct mma_operands operands;
-        gpu_limit_waits(&operands, launch);
-        operands.b_kn = built::b_kn;
-        operands.bulk = mma_device_bulk(q->block_shared != 0); /* there: in one plan of three */
-        int err = op::template describe<built>(&matrices, &operands, plan, launch);
-        if (err)
-            return err;
-        return gpu_launch_blocks(kernels::template kernel<built>(), mk_total_blocks(&launch->split),
-                                 mma_threads<built, typename op::source>, built::shared_bytes,
-                                 stream, *plan, *launch, operands, matrices);
-    });
-}
+    static int launch(const typename op::plan *plan, const struct mk_problem *q,
+                      const struct gpu_launch *launch, cudaStream_t stream)
+    {
+        return kernels::dispatch(&q->tuning, q->b_transposed, [=](auto shape) {
+            typedef decltype(shape) built;
+            typename op::matrices matrices;
+            struct mma_operands operands;
+            gpu_limit_waits(&operands, launch);
+            operands.b_kn = built::b_kn;
+            operands.bulk = mma_device_bulk(q->block_shared != 0); /* there: in one plan of three */
+            int err = op::template describe<built>(&matrices, &operands, plan, launch);
+            if (err)
+                return err;
+            return gpu_launch_blocks(kernels::template kernel<built>(),
+                                     mk_total_blocks(&launch->split),
+                                     mma_threads<built, typename op::source>, built::shared_bytes,
+                                     stream, *plan, *launch, operands, matrices);
+        });
+    }
+};

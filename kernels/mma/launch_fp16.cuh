@@ -5,7 +5,7 @@
 #include "core/gemm_tiles_fp16.h"
 #include "kernels/mma/launch.cuh"
 
-/* For mma_op_prepare and mma_op_launch. */
+/* For mma_operator. */
 template <class op> struct mma_fp16_kernels : mma_bf16_kernels<op> {
     template <class function>
     static int dispatch(const struct mk_tuning *t, int transposed, function call)

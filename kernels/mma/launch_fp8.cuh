@@ -32,7 +32,7 @@ static int mma_any_dispatch(uint32_t tile_m, uint32_t tile_n, int transposed, fu
         return mma_op_dispatch<whole_rows>(tile_m, tile_n, transposed, call);
 }
 
-/* For mma_op_prepare and mma_op_launch. */
+/* For mma_operator. */
 template <class op> struct mma_fp8_kernels {
     template <class shape> static auto kernel()
     {

@@ -3,4 +3,5 @@
 
 #include "kernels/hopper/gemm_launch_fp16.cuh"
 
-GEMM_FP16_OPERATOR(ag_gemm, ag_gemm_on_gpu<false>)
+GPU_OPERATOR_BY(ag_gemm_fp16, ag_gemm,
+                gemm_operator<ag_gemm_on_gpu<false>, gemm_fp16_kernels<ag_gemm_on_gpu<false>>>)

@@ -9,8 +9,8 @@
 #include "core/roles/ag_gemm.h"
 
 GPU_OPERATOR(ag_gemm)
-GPU_OPERATOR(ag_gemm_fp8) /* of plans of FP8 */
-GPU_OPERATOR(ag_gemm_mma) /* of plans for engine mma */
+GPU_OPERATOR(ag_gemm_fp8)      /* of plans of FP8 */
+GPU_OPERATOR(ag_gemm_bf16_mma) /* of plans for engine mma */
 GPU_OPERATOR(ag_gemm_fp8_mma)
 GPU_OPERATOR(ag_gemm_fp16) /* of plans of fp16 */
 GPU_OPERATOR(ag_gemm_fp16_mma)

@@ -4,4 +4,7 @@
 
 #include "kernels/hopper/gemm_launch_fp16.cuh"
 
-GEMM_FP16_OPERATOR(gemm_ar, reduce_on_gpu<reduce_of_fp16<gemm_ar_roles>>)
+typedef reduce_on_gpu<reduce_of_fp16<gemm_ar_roles>> gemm_ar_fp16_on_gpu;
+
+GPU_OPERATOR_BY(gemm_ar_fp16, gemm_ar,
+                gemm_operator<gemm_ar_fp16_on_gpu, gemm_fp16_kernels<gemm_ar_fp16_on_gpu>>)

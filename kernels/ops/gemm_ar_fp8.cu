@@ -3,4 +3,7 @@
 
 #include "kernels/hopper/gemm_launch_fp8.cuh"
 
-GEMM_FP8_OPERATOR(gemm_ar, reduce_on_gpu<reduce_of_fp8<gemm_ar_roles>>)
+typedef reduce_on_gpu<reduce_of_fp8<gemm_ar_roles>> gemm_ar_fp8_on_gpu;
+
+GPU_OPERATOR_BY(gemm_ar_fp8, gemm_ar,
+                gemm_operator<gemm_ar_fp8_on_gpu, gemm_fp8_kernels<gemm_ar_fp8_on_gpu>>)

@@ -6,15 +6,4 @@
 
 typedef reduce_of_fp8<gemm_ar_roles> gemm_ar_fp8_roles;
 
-int gemm_ar_fp8_mma_prepare(const struct mk_plan *plan, char *error, size_t error_size)
-{
-    return reduce_mma_prepare<gemm_ar_fp8_roles, mma_fp8_kernels>(
-        gemm_ar_plan_of(plan), &plan->problem, error, error_size);
-}
-
-int gemm_ar_fp8_mma_launch(const struct mk_plan *plan, const struct gpu_launch *launch,
-                           cudaStream_t stream)
-{
-    return reduce_mma_launch<gemm_ar_fp8_roles, mma_fp8_kernels>(gemm_ar_plan_of(plan),
-                                                                 &plan->problem, launch, stream);
-}
+GPU_OPERATOR_BY(gemm_ar_fp8_mma, gemm_ar, reduce_mma_operator<gemm_ar_fp8_roles, mma_fp8_kernels>)

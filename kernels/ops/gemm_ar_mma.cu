@@ -2,14 +2,4 @@
  * core/roles/gemm_ar.h. */
 #include "kernels/ops/gemm_reduce_mma.cuh"
 
-int gemm_ar_mma_prepare(const struct mk_plan *plan, char *error, size_t error_size)
-{
-    return reduce_mma_prepare<gemm_ar_roles>(gemm_ar_plan_of(plan), &plan->problem, error,
-                                             error_size);
-}
-
-int gemm_ar_mma_launch(const struct mk_plan *plan, const struct gpu_launch *launch,
-                       cudaStream_t stream)
-{
-    return reduce_mma_launch<gemm_ar_roles>(gemm_ar_plan_of(plan), &plan->problem, launch, stream);
-}
+GPU_OPERATOR_BY(gemm_ar_bf16_mma, gemm_ar, reduce_mma_operator<gemm_ar_roles>)

@@ -4,14 +4,4 @@
 
 typedef reduce_on_mma<reduce_in_tree<gemm_ar_roles>, MK_FP24> gemm_ar_tree_on_mma;
 
-int gemm_ar_tree_mma_prepare(const struct mk_plan *plan, char *error, size_t error_size)
-{
-    return mma_op_prepare<gemm_ar_tree_on_mma>(&plan->problem, error, error_size);
-}
-
-int gemm_ar_tree_mma_launch(const struct mk_plan *plan, const struct gpu_launch *launch,
-                            cudaStream_t stream)
-{
-    return mma_op_launch<gemm_ar_tree_on_mma>(gemm_ar_plan_of(plan), &plan->problem, launch,
-                                              stream);
-}
+GPU_OPERATOR_BY(gemm_ar_tree_mma, gemm_ar, mma_operator<gemm_ar_tree_on_mma>)

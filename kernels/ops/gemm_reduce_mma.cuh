@@ -399,25 +399,24 @@ template <class op, int number> struct reduce_on_mma {
     }
 };
 
-/* What <op>_prepare and <op>_launch (kernels/op.h) are; kernels: as mma_op_prepare has it. */
-template <class op, template <class> class kernels = mma_bf16_kernels>
-static int reduce_mma_prepare(const typename op::plan *whole, const struct mk_problem *q,
-                              char *error, size_t error_size)
-{
+/* For GPU_OPERATOR_BY (kernels/op.h); kernels: as mma_operator has them. */
+template <class op, template <class> class kernels = mma_bf16_kernels> struct reduce_mma_operator {
     typedef reduce_on_mma<op, MK_FP24> exact;
     typedef reduce_on_mma<op, op::element> fast;
-    return op::tiles(whole)->number == MK_FP24
-               ? mma_op_prepare<exact, kernels<exact>>(q, error, error_size)
-               : mma_op_prepare<fast, kernels<fast>>(q, error, error_size);
-}
+    typedef mma_operator<exact, kernels<exact>> of_exact;
+    typedef mma_operator<fast, kernels<fast>> of_fast;
 
-template <class op, template <class> class kernels = mma_bf16_kernels>
-static int reduce_mma_launch(const typename op::plan *whole, const struct mk_problem *q,
-                             const struct gpu_launch *launch, cudaStream_t stream)
-{
-    typedef reduce_on_mma<op, MK_FP24> exact;
-    typedef reduce_on_mma<op, op::element> fast;
-    return op::tiles(whole)->number == MK_FP24
-               ? mma_op_launch<exact, kernels<exact>>(whole, q, launch, stream)
-               : mma_op_launch<fast, kernels<fast>>(whole, q, launch, stream);
-}
+    static int prepare(const typename op::plan *plan, const struct mk_problem *q, char *error,
+                       size_t error_size)
+    {
+        return op::tiles(plan)->number == MK_FP24 ? of_exact::prepare(plan, q, error, error_size)
+                                                  : of_fast::prepare(plan, q, error, error_size);
+    }
+
+    static int launch(const typename op::plan *plan, const struct mk_problem *q,
+                      const struct gpu_launch *launch, cudaStream_t stream)
+    {
+        return op::tiles(plan)->number == MK_FP24 ? of_exact::launch(plan, q, launch, stream)
+                                                  : of_fast::launch(plan, q, launch, stream);
+    }
+};

@@ -4,40 +4,18 @@
  */
 #include "kernels/ops/gemm_reduce.cuh"
 
-typedef reduce_on_gpu<gemm_rs_roles> gemm_rs_on_gpu;
+GPU_OPERATOR(gemm_rs_bf16) /* here alone */
+GPU_OPERATOR_BY(gemm_rs_bf16, gemm_rs, gemm_operator<reduce_on_gpu<gemm_rs_roles>>)
 
-int gemm_rs_prepare(const struct mk_plan *plan, char *error, size_t error_size)
+static struct gpu_functions gemm_rs_choose(const struct mk_problem *q)
 {
-    if (plan->problem.fp8 && plan->problem.engine == MK_ENGINE_MMA)
-        return gemm_rs_fp8_mma_prepare(plan, error, error_size);
-    if (plan->problem.fp8)
-        return gemm_rs_fp8_prepare(plan, error, error_size);
-    if (plan->problem.fp16 && plan->problem.engine == MK_ENGINE_MMA)
-        return gemm_rs_fp16_mma_prepare(plan, error, error_size);
-    if (plan->problem.fp16)
-        return gemm_rs_fp16_prepare(plan, error, error_size);
-    if (plan->problem.deterministic == MK_EVERYWHERE)
-        return gemm_rs_tree_prepare(plan, error, error_size);
-    if (plan->problem.engine == MK_ENGINE_MMA)
-        return gemm_rs_mma_prepare(plan, error, error_size);
-    return gemm_op_prepare<gemm_rs_on_gpu>(gemm_rs_plan_of(plan), &plan->problem, error,
-                                           error_size);
+    if (q->fp8)
+        return GPU_FUNCTIONS_BY_ENGINE(q, gemm_rs_fp8);
+    if (q->fp16)
+        return GPU_FUNCTIONS_BY_ENGINE(q, gemm_rs_fp16);
+    if (q->deterministic == MK_EVERYWHERE)
+        return GPU_FUNCTIONS_BY_ENGINE(q, gemm_rs_tree);
+    return GPU_FUNCTIONS_BY_ENGINE(q, gemm_rs_bf16);
 }
 
-int gemm_rs_launch(const struct mk_plan *plan, const struct gpu_launch *launch, cudaStream_t stream)
-{
-    if (plan->problem.fp8 && plan->problem.engine == MK_ENGINE_MMA)
-        return gemm_rs_fp8_mma_launch(plan, launch, stream);
-    if (plan->problem.fp8)
-        return gemm_rs_fp8_launch(plan, launch, stream);
-    if (plan->problem.fp16 && plan->problem.engine == MK_ENGINE_MMA)
-        return gemm_rs_fp16_mma_launch(plan, launch, stream);
-    if (plan->problem.fp16)
-        return gemm_rs_fp16_launch(plan, launch, stream);
-    if (plan->problem.deterministic == MK_EVERYWHERE)
-        return gemm_rs_tree_launch(plan, launch, stream);
-    if (plan->problem.engine == MK_ENGINE_MMA)
-        return gemm_rs_mma_launch(plan, launch, stream);
-    return gemm_op_launch<gemm_rs_on_gpu>(gemm_rs_plan_of(plan), plan->problem.b_transposed, launch,
-                                          stream);
-}
+GPU_OPERATOR_OF(gemm_rs, gemm_rs_choose)

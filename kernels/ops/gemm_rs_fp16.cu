@@ -4,4 +4,7 @@
 
 #include "kernels/hopper/gemm_launch_fp16.cuh"
 
-GEMM_FP16_OPERATOR(gemm_rs, reduce_on_gpu<reduce_of_fp16<gemm_rs_roles>>)
+typedef reduce_on_gpu<reduce_of_fp16<gemm_rs_roles>> gemm_rs_fp16_on_gpu;
+
+GPU_OPERATOR_BY(gemm_rs_fp16, gemm_rs,
+                gemm_operator<gemm_rs_fp16_on_gpu, gemm_fp16_kernels<gemm_rs_fp16_on_gpu>>)

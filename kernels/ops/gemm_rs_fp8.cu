@@ -3,4 +3,7 @@
 
 #include "kernels/hopper/gemm_launch_fp8.cuh"
 
-GEMM_FP8_OPERATOR(gemm_rs, reduce_on_gpu<reduce_of_fp8<gemm_rs_roles>>)
+typedef reduce_on_gpu<reduce_of_fp8<gemm_rs_roles>> gemm_rs_fp8_on_gpu;
+
+GPU_OPERATOR_BY(gemm_rs_fp8, gemm_rs,
+                gemm_operator<gemm_rs_fp8_on_gpu, gemm_fp8_kernels<gemm_rs_fp8_on_gpu>>)

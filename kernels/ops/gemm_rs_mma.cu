@@ -2,14 +2,4 @@
  * core/roles/gemm_rs.h. */
 #include "kernels/ops/gemm_reduce_mma.cuh"
 
-int gemm_rs_mma_prepare(const struct mk_plan *plan, char *error, size_t error_size)
-{
-    return reduce_mma_prepare<gemm_rs_roles>(gemm_rs_plan_of(plan), &plan->problem, error,
-                                             error_size);
-}
-
-int gemm_rs_mma_launch(const struct mk_plan *plan, const struct gpu_launch *launch,
-                       cudaStream_t stream)
-{
-    return reduce_mma_launch<gemm_rs_roles>(gemm_rs_plan_of(plan), &plan->problem, launch, stream);
-}
+GPU_OPERATOR_BY(gemm_rs_bf16_mma, gemm_rs, reduce_mma_operator<gemm_rs_roles>)

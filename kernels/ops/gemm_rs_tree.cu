@@ -3,21 +3,6 @@
 #include "kernels/ops/gemm_reduce.cuh"
 
 typedef reduce_on_gpu<reduce_in_tree<gemm_rs_roles>> gemm_rs_tree_on_gpu;
-typedef gemm_tree_kernels<gemm_rs_tree_on_gpu> gemm_rs_tree_kernels;
 
-int gemm_rs_tree_prepare(const struct mk_plan *plan, char *error, size_t error_size)
-{
-    if (plan->problem.engine == MK_ENGINE_MMA)
-        return gemm_rs_tree_mma_prepare(plan, error, error_size);
-    return gemm_op_prepare<gemm_rs_tree_on_gpu, gemm_rs_tree_kernels>(
-        gemm_rs_plan_of(plan), &plan->problem, error, error_size);
-}
-
-int gemm_rs_tree_launch(const struct mk_plan *plan, const struct gpu_launch *launch,
-                        cudaStream_t stream)
-{
-    if (plan->problem.engine == MK_ENGINE_MMA)
-        return gemm_rs_tree_mma_launch(plan, launch, stream);
-    return gemm_op_launch<gemm_rs_tree_on_gpu, gemm_rs_tree_kernels>(
-        gemm_rs_plan_of(plan), plan->problem.b_transposed, launch, stream);
-}
+GPU_OPERATOR_BY(gemm_rs_tree, gemm_rs,
+                gemm_operator<gemm_rs_tree_on_gpu, gemm_tree_kernels<gemm_rs_tree_on_gpu>>)

@@ -108,7 +108,7 @@ template <class derived> struct mma_ticket_source : mma_op_source {
     }
 };
 
-/* What an operator's NAME_prepare and NAME_launch (kernels/op.h) are. `op` has
+/* For GPU_OPERATOR_BY (kernels/op.h). `op` has
  *
  *   typedef ... plan, source, matrices
  *       Its plan; its tile source, a mma_ticket_source; and of matrices what its kernel takes.
@@ -132,34 +132,36 @@ static int mma_ticket_dispatch(const typename op::plan *p, const struct mk_probl
         p->dispatch.tile_m, p->tile_n / op::source::passes, q->b_transposed, call);
 }
 
-template <class op>
-static int mma_ticket_prepare(const typename op::plan *p, const struct mk_problem *q, char *error,
-                              size_t error_size)
-{
-    int err = mma_ticket_dispatch<op>(p, q, [=](auto shape) {
-        typedef decltype(shape) built;
-        return gpu_admit(
-            op::template kernel<mma_ticket_shape<op, built>>(), mk_total_blocks(&q->tuning.split),
-            1, mma_threads<built, typename op::source>, built::shared_bytes, error, error_size);
-    });
-    return gpu_prepared(err, p->dispatch.tile_m, p->tile_n, 0, error, error_size);
-}
+template <class op> struct mma_ticket_operator {
+    static int prepare(const typename op::plan *p, const struct mk_problem *q, char *error,
+                       size_t error_size)
+    {
+        int err = mma_ticket_dispatch<op>(p, q, [=](auto shape) {
+            typedef decltype(shape) built;
+            return gpu_admit(op::template kernel<mma_ticket_shape<op, built>>(),
+                             mk_total_blocks(&q->tuning.split), 1,
+                             mma_threads<built, typename op::source>, built::shared_bytes, error,
+                             error_size);
+        });
+        return gpu_prepared(err, p->dispatch.tile_m, p->tile_n, 0, error, error_size);
+    }
 
-template <class op>
-static int mma_ticket_launch(const typename op::plan *p, const struct mk_problem *q,
-                             const struct gpu_launch *launch, cudaStream_t stream)
-{
-    return mma_ticket_dispatch<op>(p, q, [=](auto shape) {
-        typedef decltype(shape) built;
-        struct mma_operands operands;
-        typename op::matrices matrices;
-        gpu_limit_waits(&operands, launch);
-        operands.b_kn = built::b_kn;
-        int err = op::template describe<built>(&matrices, &operands, p, launch);
-        return err ? err
-                   : gpu_launch_blocks(op::template kernel<mma_ticket_shape<op, built>>(),
-                                       mk_total_blocks(&launch->split),
-                                       mma_threads<built, typename op::source>, built::shared_bytes,
-                                       stream, *p, *launch, operands, matrices);
-    });
-}
+    static int launch(const typename op::plan *p, const struct mk_problem *q,
+                      const struct gpu_launch *launch, cudaStream_t stream)
+    {
+        return mma_ticket_dispatch<op>(p, q, [=](auto shape) {
+            typedef decltype(shape) built;
+            struct mma_operands operands;
+            typename op::matrices matrices;
+            gpu_limit_waits(&operands, launch);
+            operands.b_kn = built::b_kn;
+            int err = op::template describe<built>(&matrices, &operands, p, launch);
+            return err ? err
+                       : gpu_launch_blocks(op::template kernel<mma_ticket_shape<op, built>>(),
+                                           mk_total_blocks(&launch->split),
+                                           mma_threads<built, typename op::source>,
+                                           built::shared_bytes, stream, *p, *launch, operands,
+                                           matrices);
+        });
+    }
+};

@@ -31,25 +31,15 @@ struct moe_dispatch_gemm_kernels {
     }
 };
 
-int moe_dispatch_gemm_prepare(const struct mk_plan *plan, char *error, size_t error_size)
+GPU_OPERATOR(moe_dispatch_gemm_bf16) /* here alone */
+GPU_OPERATOR_BY(moe_dispatch_gemm_bf16, moe_dispatch_gemm,
+                moe_dispatch_operator<moe_dispatch_gemm_kernels>)
+
+static struct gpu_functions moe_dispatch_gemm_choose(const struct mk_problem *q)
 {
-    if (plan->problem.fp8 && plan->problem.engine == MK_ENGINE_MMA)
-        return moe_dispatch_gemm_fp8_mma_prepare(plan, error, error_size);
-    if (plan->problem.engine == MK_ENGINE_MMA)
-        return moe_dispatch_gemm_mma_prepare(plan, error, error_size);
-    if (plan->problem.fp8)
-        return moe_dispatch_gemm_fp8_prepare(plan, error, error_size);
-    return moe_dispatch_prepare<moe_dispatch_gemm_kernels>(plan, error, error_size);
+    if (q->fp8)
+        return GPU_FUNCTIONS_BY_ENGINE(q, moe_dispatch_gemm_fp8);
+    return GPU_FUNCTIONS_BY_ENGINE(q, moe_dispatch_gemm_bf16);
 }
 
-int moe_dispatch_gemm_launch(const struct mk_plan *plan, const struct gpu_launch *launch,
-                             cudaStream_t stream)
-{
-    if (plan->problem.fp8 && plan->problem.engine == MK_ENGINE_MMA)
-        return moe_dispatch_gemm_fp8_mma_launch(plan, launch, stream);
-    if (plan->problem.engine == MK_ENGINE_MMA)
-        return moe_dispatch_gemm_mma_launch(plan, launch, stream);
-    if (plan->problem.fp8)
-        return moe_dispatch_gemm_fp8_launch(plan, launch, stream);
-    return moe_dispatch_launch<moe_dispatch_gemm_kernels>(plan, launch, stream);
-}
+GPU_OPERATOR_OF(moe_dispatch_gemm, moe_dispatch_gemm_choose)

@@ -12,8 +12,8 @@
 #include "core/roles/moe_dispatch_gemm.h"
 
 GPU_OPERATOR(moe_dispatch_gemm)
-GPU_OPERATOR(moe_dispatch_gemm_fp8) /* of plans of FP8 */
-GPU_OPERATOR(moe_dispatch_gemm_mma) /* of plans for engine mma */
+GPU_OPERATOR(moe_dispatch_gemm_fp8)      /* of plans of FP8 */
+GPU_OPERATOR(moe_dispatch_gemm_bf16_mma) /* of plans for engine mma */
 GPU_OPERATOR(moe_dispatch_gemm_fp8_mma)
 
 struct moe_dispatch_gemm_source : moe_source<moe_dispatch_gemm_source> {
@@ -73,35 +73,34 @@ static int moe_describe(struct gemm_operands *op, const struct moe_dispatch_gemm
     return err;
 }
 
-/* NAME_prepare and NAME_launch (kernels/op.h). kernels has: kernel<shape>(), and dispatch(plan,
- * transposed, call), which calls `call` with an object of the shape that the plan asks for and
- * returns what it does; -EINVAL where there is none. */
-template <class kernels>
-static int moe_dispatch_prepare(const struct mk_plan *plan, char *error, size_t error_size)
-{
-    const struct moe_dispatch_gemm_plan *p = moe_dispatch_gemm_plan_of(plan);
-    int err = kernels::dispatch(p, plan->problem.b_transposed, [=](auto shape) {
-        typedef decltype(shape) built;
-        return gpu_admit(kernels::template kernel<typename built::any_layout>(),
-                         mk_total_blocks(&plan->problem.tuning.split), 1, GEMM_THREADS,
-                         moe_dispatch_shared_bytes<built>(), error, error_size);
-    });
-    return gpu_prepared(err, p->dispatch.tile_m, p->tile_n, 0, error, error_size);
-}
+/* For GPU_OPERATOR_BY (kernels/op.h). kernels has: kernel<shape>(), and dispatch(plan, transposed,
+ * call), which calls `call` with an object of the shape that the plan asks for and returns what it
+ * does; -EINVAL where there is none. */
+template <class kernels> struct moe_dispatch_operator {
+    static int prepare(const struct moe_dispatch_gemm_plan *p, const struct mk_problem *q,
+                       char *error, size_t error_size)
+    {
+        int err = kernels::dispatch(p, q->b_transposed, [=](auto shape) {
+            typedef decltype(shape) built;
+            return gpu_admit(kernels::template kernel<typename built::any_layout>(),
+                             mk_total_blocks(&q->tuning.split), 1, GEMM_THREADS,
+                             moe_dispatch_shared_bytes<built>(), error, error_size);
+        });
+        return gpu_prepared(err, p->dispatch.tile_m, p->tile_n, 0, error, error_size);
+    }
 
-template <class kernels>
-static int moe_dispatch_launch(const struct mk_plan *plan, const struct gpu_launch *launch,
-                               cudaStream_t stream)
-{
-    const struct moe_dispatch_gemm_plan *p = moe_dispatch_gemm_plan_of(plan);
-    return kernels::dispatch(p, plan->problem.b_transposed, [=](auto shape) {
-        typedef decltype(shape) built;
-        struct gemm_operands operands;
-        int err = moe_describe<built>(&operands, p, launch);
-        return err ? err
-                   : gemm_launch_kernel(kernels::template kernel<typename built::any_layout>(),
-                                        mk_total_blocks(&launch->split), 1,
-                                        moe_dispatch_shared_bytes<built>(), stream, *p, *launch,
-                                        operands);
-    });
-}
+    static int launch(const struct moe_dispatch_gemm_plan *p, const struct mk_problem *q,
+                      const struct gpu_launch *launch, cudaStream_t stream)
+    {
+        return kernels::dispatch(p, q->b_transposed, [=](auto shape) {
+            typedef decltype(shape) built;
+            struct gemm_operands operands;
+            int err = moe_describe<built>(&operands, p, launch);
+            return err ? err
+                       : gemm_launch_kernel(kernels::template kernel<typename built::any_layout>(),
+                                            mk_total_blocks(&launch->split), 1,
+                                            moe_dispatch_shared_bytes<built>(), stream, *p, *launch,
+                                            operands);
+        });
+    }
+};

@@ -128,13 +128,5 @@ struct moe_dispatch_gemm_fp8_kernels {
     }
 };
 
-int moe_dispatch_gemm_fp8_prepare(const struct mk_plan *plan, char *error, size_t error_size)
-{
-    return moe_dispatch_prepare<moe_dispatch_gemm_fp8_kernels>(plan, error, error_size);
-}
-
-int moe_dispatch_gemm_fp8_launch(const struct mk_plan *plan, const struct gpu_launch *launch,
-                                 cudaStream_t stream)
-{
-    return moe_dispatch_launch<moe_dispatch_gemm_fp8_kernels>(plan, launch, stream);
-}
+GPU_OPERATOR_BY(moe_dispatch_gemm_fp8, moe_dispatch_gemm,
+                moe_dispatch_operator<moe_dispatch_gemm_fp8_kernels>)

@@ -1,15 +1,5 @@
 /* MoE dispatch+GEMM on engine mma, for every GPU of compute capability 8.0 and up. */
 #include "kernels/ops/moe_dispatch_gemm_mma.cuh"
 
-int moe_dispatch_gemm_mma_prepare(const struct mk_plan *plan, char *error, size_t error_size)
-{
-    return mma_ticket_prepare<moe_dispatch_gemm_on_mma<false>>(moe_dispatch_gemm_plan_of(plan),
-                                                               &plan->problem, error, error_size);
-}
-
-int moe_dispatch_gemm_mma_launch(const struct mk_plan *plan, const struct gpu_launch *launch,
-                                 cudaStream_t stream)
-{
-    return mma_ticket_launch<moe_dispatch_gemm_on_mma<false>>(moe_dispatch_gemm_plan_of(plan),
-                                                              &plan->problem, launch, stream);
-}
+GPU_OPERATOR_BY(moe_dispatch_gemm_bf16_mma, moe_dispatch_gemm,
+                mma_ticket_operator<moe_dispatch_gemm_on_mma<false>>)

@@ -12,7 +12,7 @@
 
 #include "core/roles/moe_dispatch_gemm.h"
 
-GPU_OPERATOR(moe_dispatch_gemm_mma)
+GPU_OPERATOR(moe_dispatch_gemm_bf16_mma)
 GPU_OPERATOR(moe_dispatch_gemm_fp8_mma)
 
 template <bool scaled_>
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(mma_threads<shape, moe_dispatch_gemm_mma_sourc
         cta_leave(&launch);
 }
 
-/* For mma_ticket_prepare and mma_ticket_launch. */
+/* For mma_ticket_operator. */
 template <bool scaled_> struct moe_dispatch_gemm_on_mma {
     typedef struct moe_dispatch_gemm_plan plan;
     typedef struct moe_dispatch_gemm_mma_source<scaled_> source;

@@ -57,24 +57,14 @@ struct moe_ffn_kernels {
     }
 };
 
-int moe_ffn_prepare(const struct mk_plan *plan, char *error, size_t error_size)
+GPU_OPERATOR(moe_ffn_bf16) /* here alone */
+GPU_OPERATOR_BY(moe_ffn_bf16, moe_ffn, moe_ffn_operator<moe_ffn_kernels>)
+
+static struct gpu_functions moe_ffn_choose(const struct mk_problem *q)
 {
-    if (plan->problem.fp8 && plan->problem.engine == MK_ENGINE_MMA)
-        return moe_ffn_fp8_mma_prepare(plan, error, error_size);
-    if (plan->problem.fp8)
-        return moe_ffn_fp8_prepare(plan, error, error_size);
-    if (plan->problem.engine == MK_ENGINE_MMA)
-        return moe_ffn_mma_prepare(plan, error, error_size);
-    return moe_ffn_prepare_by<moe_ffn_kernels>(plan, error, error_size);
+    if (q->fp8)
+        return GPU_FUNCTIONS_BY_ENGINE(q, moe_ffn_fp8);
+    return GPU_FUNCTIONS_BY_ENGINE(q, moe_ffn_bf16);
 }
 
-int moe_ffn_launch(const struct mk_plan *plan, const struct gpu_launch *launch, cudaStream_t stream)
-{
-    if (plan->problem.fp8 && plan->problem.engine == MK_ENGINE_MMA)
-        return moe_ffn_fp8_mma_launch(plan, launch, stream);
-    if (plan->problem.fp8)
-        return moe_ffn_fp8_launch(plan, launch, stream);
-    if (plan->problem.engine == MK_ENGINE_MMA)
-        return moe_ffn_mma_launch(plan, launch, stream);
-    return moe_ffn_launch_by<moe_ffn_kernels>(plan, launch, stream);
-}
+GPU_OPERATOR_OF(moe_ffn, moe_ffn_choose)

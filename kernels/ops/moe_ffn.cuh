@@ -18,8 +18,8 @@
 #include "kernels/ops/moe_source.cuh"
 
 GPU_OPERATOR(moe_ffn)
-GPU_OPERATOR(moe_ffn_fp8) /* of plans of FP8 */
-GPU_OPERATOR(moe_ffn_mma) /* of plans for engine mma */
+GPU_OPERATOR(moe_ffn_fp8)      /* of plans of FP8 */
+GPU_OPERATOR(moe_ffn_bf16_mma) /* of plans for engine mma */
 GPU_OPERATOR(moe_ffn_fp8_mma)
 
 /* Of down: its A (what up stores, rows x I), B and C. Of up B and C are in struct gemm_operands. */
@@ -278,35 +278,34 @@ static int moe_ffn_describe(struct gemm_operands *op, struct moe_ffn_maps *maps,
     return err;
 }
 
-/* NAME_prepare and NAME_launch (kernels/op.h). kernels has: kernel<shape>(), and dispatch(plan,
- * transposed, call), which calls `call` with an object of the shape that the plan asks for and
- * returns what it does; -EINVAL where there is none. */
-template <class kernels>
-static int moe_ffn_prepare_by(const struct mk_plan *plan, char *error, size_t error_size)
-{
-    const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
-    int err = kernels::dispatch(p, plan->problem.b_transposed, [=](auto shape) {
-        typedef decltype(shape) built;
-        return gpu_admit(kernels::template kernel<typename built::any_layout>(),
-                         mk_total_blocks(&plan->problem.tuning.split), 1, GEMM_THREADS,
-                         built::shared_bytes, error, error_size);
-    });
-    return gpu_prepared(err, p->dispatch.tile_m, p->tile_n, 0, error, error_size);
-}
+/* For GPU_OPERATOR_BY (kernels/op.h). kernels has: kernel<shape>(), and dispatch(plan, transposed,
+ * call), which calls `call` with an object of the shape that the plan asks for and returns what it
+ * does; -EINVAL where there is none. */
+template <class kernels> struct moe_ffn_operator {
+    static int prepare(const struct moe_ffn_plan *p, const struct mk_problem *q, char *error,
+                       size_t error_size)
+    {
+        int err = kernels::dispatch(p, q->b_transposed, [=](auto shape) {
+            typedef decltype(shape) built;
+            return gpu_admit(kernels::template kernel<typename built::any_layout>(),
+                             mk_total_blocks(&q->tuning.split), 1, GEMM_THREADS,
+                             built::shared_bytes, error, error_size);
+        });
+        return gpu_prepared(err, p->dispatch.tile_m, p->tile_n, 0, error, error_size);
+    }
 
-template <class kernels>
-static int moe_ffn_launch_by(const struct mk_plan *plan, const struct gpu_launch *launch,
-                             cudaStream_t stream)
-{
-    const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
-    return kernels::dispatch(p, plan->problem.b_transposed, [=](auto shape) {
-        typedef decltype(shape) built;
-        struct gemm_operands operands;
-        struct moe_ffn_maps maps;
-        int err = moe_ffn_describe<built>(&operands, &maps, p, launch);
-        return err ? err
-                   : gemm_launch_kernel(kernels::template kernel<typename built::any_layout>(),
-                                        mk_total_blocks(&launch->split), 1, built::shared_bytes,
-                                        stream, *p, *launch, operands, maps);
-    });
-}
+    static int launch(const struct moe_ffn_plan *p, const struct mk_problem *q,
+                      const struct gpu_launch *launch, cudaStream_t stream)
+    {
+        return kernels::dispatch(p, q->b_transposed, [=](auto shape) {
+            typedef decltype(shape) built;
+            struct gemm_operands operands;
+            struct moe_ffn_maps maps;
+            int err = moe_ffn_describe<built>(&operands, &maps, p, launch);
+            return err ? err
+                       : gemm_launch_kernel(kernels::template kernel<typename built::any_layout>(),
+                                            mk_total_blocks(&launch->split), 1, built::shared_bytes,
+                                            stream, *p, *launch, operands, maps);
+        });
+    }
+};

@@ -119,13 +119,4 @@ struct moe_ffn_fp8_kernels {
     }
 };
 
-int moe_ffn_fp8_prepare(const struct mk_plan *plan, char *error, size_t error_size)
-{
-    return moe_ffn_prepare_by<moe_ffn_fp8_kernels>(plan, error, error_size);
-}
-
-int moe_ffn_fp8_launch(const struct mk_plan *plan, const struct gpu_launch *launch,
-                       cudaStream_t stream)
-{
-    return moe_ffn_launch_by<moe_ffn_fp8_kernels>(plan, launch, stream);
-}
+GPU_OPERATOR_BY(moe_ffn_fp8, moe_ffn, moe_ffn_operator<moe_ffn_fp8_kernels>)

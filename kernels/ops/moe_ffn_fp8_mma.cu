@@ -1,15 +1,4 @@
 /* The MoE feed-forward layer of FP8 on engine mma, for every GPU of compute capability 8.9 and up. */
 #include "kernels/ops/moe_ffn_mma.cuh"
 
-int moe_ffn_fp8_mma_prepare(const struct mk_plan *plan, char *error, size_t error_size)
-{
-    return mma_ticket_prepare<moe_ffn_on_mma<true>>(moe_ffn_plan_of(plan), &plan->problem, error,
-                                                    error_size);
-}
-
-int moe_ffn_fp8_mma_launch(const struct mk_plan *plan, const struct gpu_launch *launch,
-                           cudaStream_t stream)
-{
-    return mma_ticket_launch<moe_ffn_on_mma<true>>(moe_ffn_plan_of(plan), &plan->problem, launch,
-                                                   stream);
-}
+GPU_OPERATOR_BY(moe_ffn_fp8_mma, moe_ffn, mma_ticket_operator<moe_ffn_on_mma<true>>)

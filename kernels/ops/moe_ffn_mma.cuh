@@ -20,7 +20,7 @@
 #include "kernels/ops/moe_ffn_sums.cuh"
 #include "kernels/ops/moe_take.cuh"
 
-GPU_OPERATOR(moe_ffn_mma)
+GPU_OPERATOR(moe_ffn_bf16_mma)
 GPU_OPERATOR(moe_ffn_fp8_mma)
 
 /* Beside B1 and the activation, which are B and C of struct mma_operands. */
@@ -280,7 +280,7 @@ static struct mma_matrix moe_ffn_experts(const char *b, uint32_t n, uint32_t k)
                        : mma_matrix{(char *)b, along, n * along, n, k};
 }
 
-/* For mma_ticket_prepare and mma_ticket_launch. */
+/* For mma_ticket_operator. */
 template <bool scaled_> struct moe_ffn_on_mma {
     typedef struct moe_ffn_plan plan;
     typedef struct moe_ffn_mma_source<scaled_> source;
