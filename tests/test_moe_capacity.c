@@ -276,43 +276,38 @@ static void test_executors(void **state)
     char command[1024];
     snprintf(command, sizeof command,
              "for r in 0 1; do (RANK=$r LOCAL_RANK=$r WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 "
-             "MASTER_ADDR=127.0.0.1 MASTER_PORT=%d build/mkernel run moe_ffn --exec host --gpus 2 "
+             "MASTER_ADDR=127.0.0.1 MASTER_PORT=%d mkernel run moe_ffn --exec host --gpus 2 "
              "--capacity 100 --iters 2 2>&1; echo status $?) & done; wait",
              free_port());
     shell_says(command, 0, "has room for 100 rows of its experts, and ", 2);
-    shell_says("build/mkernel run moe_dispatch --exec host --gpus 3 --capacity 64 --iters 2 2>&1",
-               3, "has room for 64 rows of its experts, and ", 1);
+    shell_says("mkernel run moe_dispatch --exec host --gpus 3 --capacity 64 --iters 2 2>&1", 3,
+               "has room for 64 rows of its experts, and ", 1);
     shell_says(
-        "build/mkernel run moe_dispatch --exec host --gpus 3 --capacity 768 --iters 2 --check 2>&1",
-        0, "all right", 1);
+        "mkernel run moe_dispatch --exec host --gpus 3 --capacity 768 --iters 2 --check 2>&1", 0,
+        "all right", 1);
+    shell_says("mkernel sim moe_dispatch --explore --exec emulated --nodes 2 --gpus 2 --capacity 4 "
+               "--runs 1 2>&1",
+               3, "has room for 4 rows of its experts, and ", 1);
+    shell_says("mkernel run moe_ffn --exec host --gpus 4 --capacity 200 --overflow drop --iters 2 "
+               "--check 2>&1",
+               0, "of 1024 places of all ranks' tokens in launch 1, for want of room", 1);
+    shell_says("mkernel run moe_ffn --exec host --gpus 2 --overflow some 2>&1", 2, "end|drop", 1);
     shell_says(
-        "build/mkernel sim moe_dispatch --explore --exec emulated --nodes 2 --gpus 2 --capacity 4 "
-        "--runs 1 2>&1",
-        3, "has room for 4 rows of its experts, and ", 1);
-    shell_says(
-        "build/mkernel run moe_ffn --exec host --gpus 4 --capacity 200 --overflow drop --iters 2 "
-        "--check 2>&1",
-        0, "of 1024 places of all ranks' tokens in launch 1, for want of room", 1);
-    shell_says("build/mkernel run moe_ffn --exec host --gpus 2 --overflow some 2>&1", 2, "end|drop",
-               1);
-    shell_says(
-        "build/mkernel sim moe_dispatch --explore --exec emulated --nodes 2 --gpus 2 --capacity 12 "
+        "mkernel sim moe_dispatch --explore --exec emulated --nodes 2 --gpus 2 --capacity 12 "
         "--overflow drop --runs 2 2>&1",
         0, " 0 failed", 1);
     shell_says(
-        "build/mkernel sim moe_ffn --nodes 2 --gpus 8 --moe 128,7168,2048,64,8 --skew 2 --overflow "
+        "mkernel sim moe_ffn --nodes 2 --gpus 8 --moe 128,7168,2048,64,8 --skew 2 --overflow "
         "drop 2>&1",
         0, "efficiency", 1);
+    shell_says("mkernel sim moe_ffn --nodes 2 --gpus 8 --moe 128,7168,2048,64,8 --skew 2 2>&1", 3,
+               "has room for 4288 rows of its experts, and ", 1);
     shell_says(
-        "build/mkernel sim moe_ffn --nodes 2 --gpus 8 --moe 128,7168,2048,64,8 --skew 2 2>&1", 3,
-        "has room for 4288 rows of its experts, and ", 1);
-    shell_says(
-        "build/mkernel sim moe_ffn --nodes 2 --gpus 8 --moe 128,7168,2048,64,8 --skew 2 --capacity "
+        "mkernel sim moe_ffn --nodes 2 --gpus 8 --moe 128,7168,2048,64,8 --skew 2 --capacity "
         "16384 2>&1",
         0, "efficiency", 1);
-    shell_says(
-        "build/mkernel sim moe_ffn --nodes 16 --gpus 8 --moe 8192,7168,2048,256,8 --dry-run 2>&1",
-        0, "of each rank's heap (capacity 263680)", 1);
+    shell_says("mkernel sim moe_ffn --nodes 16 --gpus 8 --moe 8192,7168,2048,256,8 --dry-run 2>&1",
+               0, "of each rank's heap (capacity 263680)", 1);
 }
 
 int main(void)

@@ -171,26 +171,24 @@ static void test_too_many(void **state)
 static void test_command(void **state)
 {
     char command[1024];
-    shell_says(
-        "build/mkernel run moe_ffn --exec host --gpus 2 --moe 24,64,40,8,2 --tokens-now random "
-        "--iters 200 --burst 20 --check 2>&1",
-        0, "200 launches on 2 ranks done, all right", 1);
-    shell_says(
-        "build/mkernel run moe_dispatch --exec emulated --gpus 2 --moe 24,64,8,2 --tokens-now "
-        "0,24,7,1,0 --iters 5 --check 2>&1",
-        0, "5 launches on 2 ranks done, all right", 1);
-    shell_says("build/mkernel run moe_ffn --exec host --moe 24,64,40,8,2 --tokens-now 3,25 2>&1", 2,
+    shell_says("mkernel run moe_ffn --exec host --gpus 2 --moe 24,64,40,8,2 --tokens-now random "
+               "--iters 200 --burst 20 --check 2>&1",
+               0, "200 launches on 2 ranks done, all right", 1);
+    shell_says("mkernel run moe_dispatch --exec emulated --gpus 2 --moe 24,64,8,2 --tokens-now "
+               "0,24,7,1,0 --iters 5 --check 2>&1",
+               0, "5 launches on 2 ranks done, all right", 1);
+    shell_says("mkernel run moe_ffn --exec host --moe 24,64,40,8,2 --tokens-now 3,25 2>&1", 2,
                "numbers from 0 to 24, or random", 1);
-    shell_says("build/mkernel run moe_ffn --exec host --moe 24,64,40,8,2 --tokens-now -1 2>&1", 2,
+    shell_says("mkernel run moe_ffn --exec host --moe 24,64,40,8,2 --tokens-now -1 2>&1", 2,
                "numbers from 0 to 24, or random", 1);
-    shell_says("build/mkernel bench moe_ffn --exec host --tokens-now 3 2>&1", 2, "is for run", 1);
-    shell_says("build/mkernel run ag_gemm --exec host --tokens-now 3 2>&1", 2,
+    shell_says("mkernel bench moe_ffn --exec host --tokens-now 3 2>&1", 2, "is for run", 1);
+    shell_says("mkernel run ag_gemm --exec host --tokens-now 3 2>&1", 2,
                "ag_gemm does not take --tokens-now", 1);
     /* every rank's process says it, and ends with 3 */
     snprintf(
         command, sizeof command,
         "for r in 0 1 2; do (RANK=$r LOCAL_RANK=$r WORLD_SIZE=3 LOCAL_WORLD_SIZE=3 "
-        "MASTER_ADDR=127.0.0.1 MASTER_PORT=%d MKERNEL_TEST_TOKENS=1,25 build/mkernel run "
+        "MASTER_ADDR=127.0.0.1 MASTER_PORT=%d MKERNEL_TEST_TOKENS=1,25 mkernel run "
         "moe_dispatch --exec host --gpus 3 --moe 24,64,9,2 --tokens-now random --iters 2 2>&1; "
         "echo status $?) & done; wait",
         free_port());

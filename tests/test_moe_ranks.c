@@ -38,18 +38,17 @@ static const char *run(const char *command)
 
 static void test_kernels(void **state)
 {
-    run("build/mkernel sim moe_dispatch --explore --exec emulated --runs 1 --launches 2 --nodes 2 "
+    run("mkernel sim moe_dispatch --explore --exec emulated --runs 1 --launches 2 --nodes 2 "
         "--gpus 8 2>&1");
-    run("build/mkernel sim moe_ffn --explore --exec emulated --runs 1 --launches 1 --nodes 4 "
+    run("mkernel sim moe_ffn --explore --exec emulated --runs 1 --launches 1 --nodes 4 "
         "--gpus 4 --engine mma --roles compute=2,intra_comm=1,inter_send=1,inter_reduce=1 2>&1");
 }
 
 /* Each a process, over softnic. */
 static void test_host(void **state)
 {
-    const char *out =
-        run("build/mkernel run moe_ffn --exec host --nic soft --nodes 8 --gpus 8 --moe "
-            "16,64,32,128,4 --iters 2 --check 2>&1");
+    const char *out = run("mkernel run moe_ffn --exec host --nic soft --nodes 8 --gpus 8 --moe "
+                          "16,64,32,128,4 --iters 2 --check 2>&1");
     assert_non_null(strstr(out, "2 launches on 64 ranks done, all right"));
 }
 
@@ -71,13 +70,12 @@ static void simulated(const char *command, double seconds, double megabytes)
 
 static void test_simulated(void **state)
 {
-    simulated("build/mkernel sim moe_ffn --nodes 32 --gpus 8 --moe 128,7168,2048,256,8 --skew 0.3 "
+    simulated("mkernel sim moe_ffn --nodes 32 --gpus 8 --moe 128,7168,2048,256,8 --skew 0.3 "
               "--capacity 20000 2>&1",
               30, 1000);
-    simulated(
-        "build/mkernel sim moe_dispatch --nodes 128 --gpus 8 --moe 128,7168,1024,8 --skew 0.3 "
-        "--capacity 20000 2>&1",
-        60, 4000);
+    simulated("mkernel sim moe_dispatch --nodes 128 --gpus 8 --moe 128,7168,1024,8 --skew 0.3 "
+              "--capacity 20000 2>&1",
+              60, 4000);
 }
 
 int main(void)

@@ -309,23 +309,22 @@ static void test_command(void **state)
     for (size_t i = 0; i < 4; i++)
         for (size_t form = 0; form < 5; form++) {
             snprintf(command, sizeof command,
-                     "build/mkernel run %s --exec host --moe %s %s --iters 6 --check 2>&1",
-                     runs[i][0], runs[i][1], forms[form]);
+                     "mkernel run %s --exec host --moe %s %s --iters 6 --check 2>&1", runs[i][0],
+                     runs[i][1], forms[form]);
             shell_says(command, 0, "all right", 1);
         }
     for (size_t i = 0; i < 4; i++) {
         snprintf(command, sizeof command,
-                 "build/mkernel run %s --exec emulated %s --gpus 2 --moe %s --replicas 5 --skew 1 "
+                 "mkernel run %s --exec emulated %s --gpus 2 --moe %s --replicas 5 --skew 1 "
                  "--iters 2 --check 2>&1",
                  runs[i][0], i % 2 ? "--engine mma" : "", runs[i][1]);
         shell_says(command, 0, "2 launches on 2 ranks done, all right", 1);
     }
-    shell_says(
-        "f=$(mktemp); g=$(mktemp); build/mkernel bench moe_dispatch --exec host --gpus 2 --moe "
-        "24,64,16,2 --replicas 3 --iters 3 --json $f --csv $g --quiet 2>&1; cat $f $g; "
-        "rm $f $g",
-        0, "\"logical\": [13],", 1);
-#define LAYER "build/mkernel run moe_ffn --exec host --moe 24,64,40,16,2 "
+    shell_says("f=$(mktemp); g=$(mktemp); mkernel bench moe_dispatch --exec host --gpus 2 --moe "
+               "24,64,16,2 --replicas 3 --iters 3 --json $f --csv $g --quiet 2>&1; cat $f $g; "
+               "rm $f $g",
+               0, "\"logical\": [13],", 1);
+#define LAYER "mkernel run moe_ffn --exec host --moe 24,64,40,16,2 "
     shell_says(LAYER "--gpus 2 --replicas 9 2>&1", 2,
                "--replicas 9: of 16 experts on 2 ranks at most 8 are copies, one of an expert on "
                "each other rank",
@@ -335,9 +334,9 @@ static void test_command(void **state)
     shell_says(LAYER "--gpus 2 --replicas 4 --same-bits 2>&1", 2, "copies lie at several places",
                1);
     shell_says(LAYER "--gpus 3 --replicas 4 2>&1", 2, "does not divide", 1);
-    shell_says("build/mkernel sim moe_ffn --cluster 1x2 --moe 24,64,40,16,2 --replicas 9 2>&1", 2,
+    shell_says("mkernel sim moe_ffn --cluster 1x2 --moe 24,64,40,16,2 --replicas 9 2>&1", 2,
                "at most 8 are copies", 1);
-    shell_says("build/mkernel sim ag_gemm --cluster 1x2 --replicas 1 2>&1", 2,
+    shell_says("mkernel sim ag_gemm --cluster 1x2 --replicas 1 2>&1", 2,
                "ag_gemm does not take --replicas", 1);
 }
 
@@ -347,7 +346,7 @@ static double field(const char *options, const char *name)
 {
     char command[512], out[8192], *at;
     snprintf(command, sizeof command,
-             "f=$(mktemp) && build/mkernel sim moe_ffn --cluster 1x8 --moe 1024,2048,1024,64,8 "
+             "f=$(mktemp) && mkernel sim moe_ffn --cluster 1x8 --moe 1024,2048,1024,64,8 "
              "--json $f --quiet %s 2>&1 && cat $f; status=$?; rm -f $f; exit $status",
              options);
     if (shell(command, out, sizeof out) || !(at = strstr(out, name)))
