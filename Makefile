@@ -217,6 +217,7 @@ $(eval $(call flags_file,flags.commit,$(COMMIT)))
 # .incbin is not seen by -MMD.
 $(BUILD)/experiments/results/results_file.o: experiments/results/schema.sql
 $(BUILD)/tracer/sql.o: $(wildcard tracer/*.sql)
+$(BUILD)/experiments/trace/trace_summary.o: experiments/trace/summary.sql
 $(BUILD)/core/tuning_file.o $(BUILD)/fuzz/core/tuning_file.o: core/tuning.plans
 $(BUILD)/core/machine.o $(BUILD)/fuzz/core/machine.o: $(wildcard experiments/machines/*)
 
