@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "tui/cells.h"
-#include "tui/source_private.h"
 
 /* A message's stages; NAN where the trace does not have one. */
 struct stages {

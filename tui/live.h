@@ -6,10 +6,10 @@
 #include "tracer/live.h"
 #include "tui/cells.h"
 #include "tui/model.h"
+#include "tui/show.h"
 
-#define LIVE_LONG_NS                                                                               \
-    500000000u /* a wait that is worth a word: launches take a small part of it                    \
-                */
+/* a wait that is worth a word: launches take a small part of it */
+#define LIVE_LONG_NS 500000000u
 
 /* ---- chains of waits ---- */
 
@@ -60,7 +60,7 @@ struct live_model {
     unsigned char *rank_open, *role_open; /* by rank; by rank * MK_ROLES + role */
     uint32_t ranks;
     struct live_row *rows;
-    int row_count, top, row, scroll;
+    int row_count, top, row;
     int frozen, help, redraw, suspend, quit;
     struct live_row back[MODEL_BACK];
     int back_count;
@@ -89,14 +89,5 @@ int live_draw(struct cells *c, const struct live_model *m);
 /* What a snapshot's CTA does, as a class of the timeline's. */
 int live_class(const struct live_doing *d);
 
-/* ---- the loop ---- */
-
-struct live_options {
-    const char *attach; /* NULL: the only job that runs */
-    const char *script;
-    int width, height, dump, ascii, no_mouse;
-    int until_end; /* ends with the job */
-};
-
 /* An exit status; its sentence is on stderr. */
-int live_show(const struct live_options *o);
+int live_show(const struct tui_options *o);
