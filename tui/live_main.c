@@ -56,8 +56,7 @@ static int live_main_open_job(const struct tui_options *o, struct live_job *job,
         if (ms)
             nanosleep(&moment, NULL);
         rc = live_find(folder, sizeof folder, o->file[0], error, size);
-        if (!rc)
-            rc = live_open(job, folder, error, size);
+        rc = rc ? rc : live_open(job, folder, error, size);
     }
     return rc;
 }

@@ -89,8 +89,7 @@ int loop_run(struct loop *l)
     }
     if (!status) {
         int rc = l->open(l->viewer, width, height, o->ascii || !utf8);
-        if (!rc)
-            rc = o->dump ? loop_without_terminal(l) : loop_in_terminal(l);
+        rc = rc ? rc : o->dump ? loop_without_terminal(l) : loop_in_terminal(l);
         status = screen_finish(rc) ? LOOP_FAILED : LOOP_DONE;
     }
     script_free(&l->script);

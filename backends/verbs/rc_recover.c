@@ -154,10 +154,8 @@ static void rc_recover_stop(struct rc *rc, struct rc_qp *q)
     int failed = rc->api->query_qp(q->qp, &attr, IBV_QP_RQ_PSN, &made);
     uint32_t waits_for = attr.rq_psn & PSN_MASK;
     attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RESET};
-    if (!failed)
-        failed = rc->api->modify_qp(q->qp, &attr, IBV_QP_STATE);
-    if (!failed)
-        failed = rc_qp_to_init(&q->rail->device, q->qp);
+    failed = failed ? failed : rc->api->modify_qp(q->qp, &attr, IBV_QP_STATE);
+    failed = failed ? failed : rc_qp_to_init(&q->rail->device, q->qp);
     q->generation++;
     q->recovery = RC_STOPPED;
     if (failed || rc_recover_send_control(rc, q, 0, waits_for))
@@ -196,8 +194,7 @@ static void rc_recover_start(struct rc *rc, struct rc_qp *q, uint32_t peer_waits
 {
     char error[160];
     int failed = rc_recover_settle(rc, q, peer_waits_for);
-    if (!failed)
-        failed = rc_qp_start(rc, q, error, sizeof error);
+    failed = failed ? failed : rc_qp_start(rc, q, error, sizeof error);
     q->recovery = RC_STARTED;
     if (failed || rc_recover_send_control(rc, q, 1, 0))
         rc_recover_give_up(rc, q, "the QP cannot be restarted");

@@ -162,15 +162,13 @@ static int bench_fabric_one_test(struct fabric_end *e, struct wire *w, struct wi
     } else if (!rc && t->kind == WIRE_BANDWIDTH) {
         rc = measure_bandwidth(e, t, (uint32_t)a->depth, &b);
         struct wire_message done = {.kind = WIRE_DONE, .status = rc};
-        if (!rc)
-            rc = wire_send(w, &done);
+        rc = rc ? rc : wire_send(w, &done);
     } else if (!rc) {
         rc = measure_latency(e, t, &l);
     }
     if (rc && e->error[0])
         return rc;
-    if (!rc)
-        rc = wire_receive(w, WIRE_DONE, &answer);
+    rc = rc ? rc : wire_receive(w, WIRE_DONE, &answer);
     if (rc)
         return mk_fail(rc, e->error, sizeof e->error, "%s", wire_reason(rc, &answer));
     if (t->kind != WIRE_LATENCY)
@@ -262,8 +260,7 @@ static int bench_fabric_serve(const struct arguments *a, const char *nic, int fd
     struct wire_message answer = {.kind = WIRE_HELLO, .status = rc};
     snprintf(answer.text, sizeof answer.text, "the other end: %.200s", e.error);
     wire_send(&w, &answer);
-    if (!rc)
-        rc = fabric_end_connect(&e, &w, 0);
+    rc = rc ? rc : fabric_end_connect(&e, &w, 0);
     while (!rc) {
         uint64_t usual = w.timeout_ns;
         if ((rc = wire_receive(&w, 0, &m)) || m.kind == WIRE_END)

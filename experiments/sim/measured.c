@@ -358,8 +358,7 @@ int measured_read(struct measured *m, const char *path, enum measured_half half,
     } else {
         result = measured_columns(&h, path, error, size);
     }
-    if (!result)
-        result = measured_read_rows(m, f, path, &h, half, sms, error, size);
+    result = result ? result : measured_read_rows(m, f, path, &h, half, sms, error, size);
     if (f)
         fclose(f);
     if (result && !error[0])

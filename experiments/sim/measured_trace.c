@@ -95,11 +95,9 @@ static int trace_plan(sqlite3 *db, const struct trace_plan *p, struct measured_r
     for (int r = 0; r < MK_ROLES; r++)
         q.tuning.split.ctas[r] = (uint32_t)p->ctas[r];
     int result = measured_shape_text(p->shape, &q, why, size);
-    if (!result)
-        result = trace_options(db, p->id, p->command, &q, why, size);
+    result = result ? result : trace_options(db, p->id, p->command, &q, why, size);
     measured_old(&q);
-    if (!result)
-        result = plan_build(&row->plan, &q, 0, 0, why, size);
+    result = result ? result : plan_build(&row->plan, &q, 0, 0, why, size);
     if (!result)
         tuning_words(&row->plan.problem.tuning, row->words, sizeof row->words);
     return result;

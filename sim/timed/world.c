@@ -284,12 +284,9 @@ static int world_make(struct timed_world *w)
     int result = timed_ids_open(w);
     for (uint32_t rank = 0; !result && rank < w->world; rank++)
         result = world_make_rank(w, rank);
-    if (!result)
-        result = timed_map_open(w);
-    if (!result)
-        result = timed_links_open(w);
-    if (!result)
-        result = timed_queue_open(&w->queue, timed_first_flight(w));
+    result = result ? result : timed_map_open(w);
+    result = result ? result : timed_links_open(w);
+    result = result ? result : timed_queue_open(&w->queue, timed_first_flight(w));
     return result;
 }
 
@@ -418,8 +415,7 @@ static int world_finish(struct timed_world *w)
                 c->tracks[r->ctas[i].grid * warps + (i >= total)] = *r->ctas[i].track;
         }
     }
-    if (!rc)
-        rc = w->config.finished(w->config.context, list, w->world);
+    rc = rc ? rc : w->config.finished(w->config.context, list, w->world);
     free(tracks);
     free(list);
     free(comms);
