@@ -11,6 +11,7 @@
 #define _GNU_SOURCE /* process_vm_readv, accept4, struct ucred */
 #endif
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <sys/uio.h>
@@ -275,6 +276,13 @@ struct softnic_context {
     struct softnic_counters past; /* of destroyed QPs */
     struct verbs_context verbs;   /* last: its last field is the ibv_context */
 };
+
+/* A call that makes nothing: NULL, and errno says why. */
+static inline void *softnic_none(int error)
+{
+    errno = error;
+    return NULL;
+}
 
 static inline struct softnic_context *softnic_context_of(struct ibv_context *context)
 {
