@@ -6,8 +6,8 @@
 #include "core/sentence.h"
 #include "tui/picture.h"
 
-#define RANGE_PARTS                                                                                \
-    256 /* a range is summed over this many parts: its ends are right to 1 / 256 of it */
+/* A range is summed over so many parts: its ends are right to 1 / 256 of it. */
+#define RANGE_PARTS 256
 
 static void panel_cursor_detail_chain(struct panel_text *t, const struct model *m)
 {

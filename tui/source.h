@@ -1,6 +1,6 @@
-/* What the viewer asks of a trace file. All times are ns (doubles hold them exactly) from the start
- * of the run. Every call answers from an index or from pre-aggregated levels, so that its cost
- * follows the screen and not the file. */
+/* The viewer's queries of a trace file. All times are ns (doubles hold them exactly) from the start
+ * of the run. Every call uses an index or the aggregated levels, so its cost depends on the screen's
+ * size and not on the file's. */
 #pragma once
 
 #include <stdint.h>
@@ -128,7 +128,6 @@ const double *source_role_shares(struct source *s);
 int source_worst_wait(struct source *s, const struct query *filter, int n,
                       struct source_event *out);
 
-/* Reads an event off columns id, track, start, ns, kind, cause, argument, launch, peer of the next
- * row. 0: there is none more. */
+/* Reads an event from the next row, whose columns are EVENT_COLUMNS. 0: there is no further row. */
 #define EVENT_COLUMNS "id, track, start, ns, kind, cause, argument, launch, peer"
 int source_read_event(const struct source *s, sqlite3_stmt *q, struct source_event *out);

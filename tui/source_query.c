@@ -8,8 +8,8 @@
 #include "core/clock.h"
 #include "tui/source.h"
 
-#define EXACT_EVENTS                                                                               \
-    3000 /* per row: up to here a window finer than the levels is counted from single events */
+/* Per row: up to so many, a window finer than the levels is counted from single events. */
+#define EXACT_EVENTS 3000
 #define SEARCH_NS 30000000 /* one answer of source_find: leaves room in 50 ms for drawing */
 
 static int source_query_track_index(const struct source *s, int64_t id)

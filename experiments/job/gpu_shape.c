@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COLD_BYTES                                                                                 \
-    ((uint64_t)200 << 20) /* of operands in rotation: more than three times an H200's L2 */
+/* Of operands in rotation: more than three times an H200's L2. */
+#define COLD_BYTES ((uint64_t)200 << 20)
 
 int gpu_say(struct gpu_bench *b, int result, const char *what)
 {
