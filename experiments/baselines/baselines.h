@@ -1,4 +1,4 @@
-/* What others run: cuBLAS and NCCL, found at run time (dlopen), so that nothing here depends on
+/* The baselines: cuBLAS and NCCL, loaded at run time (dlopen), so that nothing here is linked against
  * them. */
 #pragma once
 
