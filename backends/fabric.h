@@ -1,7 +1,7 @@
-/* A fabric moves bytes between nodes. Each rank has one. Implementations: verbs RC (backends/verbs),
- * EFA SRD (backends/efa) and, for the deterministic executor, a model (sim/). One thread at a time
- * uses it (the proxy). Only open and connect block, for the timeout of their configuration at
- * most. */
+/* A fabric moves bytes between nodes. Each rank has one. Implementations: verbs RC
+ * (backends/verbs), EFA SRD (backends/efa) and, for the deterministic executor, a model (sim/). One
+ * thread at a time uses it (the proxy). Only open and connect block, for the timeout of their
+ * configuration at most. */
 #pragma once
 
 #include "core/comm.h"
@@ -14,9 +14,9 @@ struct fabric;
  *
  * Puts of one flag to one peer land in the order in which they were made (must), those of different
  * flags in any order. (A CTA that waits for launch e also accepts the flag's value e + 1: if that
- * landed first, the CTA would read before the bytes of e are there, and then the flag would go back.)
- * Schedules drain their puts before a launch ends if nothing else keeps two puts of one flag apart;
- * the explorer checks that with a fabric that orders nothing. */
+ * landed first, the CTA would read before the bytes of e are there, and then the flag would go
+ * back.) Schedules drain their puts before a launch ends if nothing else keeps two puts of one flag
+ * apart; the explorer checks that with a fabric that orders nothing. */
 struct fabric_put {
     uint32_t peer; /* rank */
     uint32_t flag; /* index; it lies at heap offset 8 * flag */

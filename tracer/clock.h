@@ -37,6 +37,6 @@ int clock_fit(struct trace_clock *out, const struct trace_clock_sample *samples,
 /* The other clock's time at `local`. */
 int64_t clock_map(const struct trace_clock *c, uint64_t local);
 
-/* The error bound of clock_map in from .. to (local ns): the residual, plus the drift's error outside
- * the samples. */
+/* The error bound of clock_map in from .. to (local ns): the residual, plus the drift's error
+ * outside the samples. */
 uint64_t clock_residual(const struct trace_clock *c, uint64_t from, uint64_t to);

@@ -2,12 +2,12 @@
  * a file that only its user can read, and that user's viewer reads it. The job never waits for a
  * viewer and never fails because of one.
  *
- * A job is a folder with a file `rank-N` of fixed size for each rank: a struct live_header, then one
- * struct live_word per CTA. A thread of the rank copies the words every LIVE_PERIOD_NS; launches,
- * waits and CTAs do nothing for it. The folder is in /dev/shm/mkernel-UID (/tmp/mkernel-UID without
- * /dev/shm), or in MKERNEL_LIVE; MKERNEL_LIVE=off publishes nothing. It is named run-PID if
- * `mkernel run` (with that PID) started the ranks itself. A rank removes its file when it ends. The
- * files of a killed job are ignored, and the next job removes them. */
+ * A job is a folder with a file `rank-N` of fixed size for each rank: a struct live_header, then
+ * one struct live_word per CTA. A thread of the rank copies the words every LIVE_PERIOD_NS;
+ * launches, waits and CTAs do nothing for it. The folder is in /dev/shm/mkernel-UID
+ * (/tmp/mkernel-UID without /dev/shm), or in MKERNEL_LIVE; MKERNEL_LIVE=off publishes nothing. It
+ * is named run-PID if `mkernel run` (with that PID) started the ranks itself. A rank removes its
+ * file when it ends. The files of a killed job are ignored, and the next job removes them. */
 #pragma once
 
 #include "core/event.h"
@@ -125,7 +125,8 @@ int live_find(char *folder, size_t size, const char *name, char *error, size_t e
 /* Opens a job and reads it once. 0, or -errno with a sentence. */
 int live_open(struct live_job *job, const char *folder, char *error, size_t error_size);
 
-/* Reads it again: one file per rank at most. A file that cannot be read leaves its rank as it was. */
+/* Reads it again: one file per rank at most. A file that cannot be read leaves its rank as it
+ * was. */
 void live_read(struct live_job *job);
 void live_close(struct live_job *job);
 

@@ -13,9 +13,9 @@ sqlite3_stmt *query_ask(sqlite3 *db, const char *sql, const char *types, ...);
 void query_end(sqlite3_stmt **q);
 #define QUERY __attribute__((cleanup(query_end))) sqlite3_stmt *
 
-/* Reads the columns of the next row into the arguments, by letters: i long long * (NULL is 0), o the
- * same (NULL is QUERY_NONE), n int *, d double * (NULL is NaN), t const char ** (NULL is ""; valid
- * until the next row), - skips one. 0: there is no further row, or it cannot be read. */
+/* Reads the columns of the next row into the arguments, by letters: i long long * (NULL is 0), o
+ * the same (NULL is QUERY_NONE), n int *, d double * (NULL is NaN), t const char ** (NULL is "";
+ * valid until the next row), - skips one. 0: there is no further row, or it cannot be read. */
 #define QUERY_NONE INT64_MIN
 int query_row(sqlite3_stmt *q, const char *types, ...);
 

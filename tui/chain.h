@@ -1,5 +1,5 @@
-/* Why a wait ended when it did: its chunk traced backwards, from the wait to the flag, the stages of
- * the network, the command, and what the sender did before. */
+/* Why a wait ended when it did: its chunk traced backwards, from the wait to the flag, the stages
+ * of the network, the command, and what the sender did before. */
 #pragma once
 
 #include "tui/source.h"

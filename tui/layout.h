@@ -12,9 +12,10 @@ void layout_ruler(struct cells *c, const struct model *m, const struct geometry 
 void layout_rows(struct cells *c, const struct model *m, const struct picture *p,
                  const struct geometry *g);
 
-/* Parts of both viewers' screens. layout_fill: a line of one glyph; layout_title: the bar at the top;
- * layout_spans: the legend of span classes, returns the column after it; layout_too_small: the text
- * for a screen that is too small; layout_help: the list of keys, returns its number of lines. */
+/* Parts of both viewers' screens. layout_fill: a line of one glyph; layout_title: the bar at the
+ * top; layout_spans: the legend of span classes, returns the column after it; layout_too_small: the
+ * text for a screen that is too small; layout_help: the list of keys, returns its number of
+ * lines. */
 void layout_fill(struct cells *c, int y, int from, int to, uint32_t glyph, int colour, int attr);
 void layout_title(struct cells *c, int width, const char *left, const char *right, int colour,
                   int attr);

@@ -27,8 +27,8 @@ struct live_chain {
     int root; /* the rank at which it ends; -1: the CTA does not wait */
 };
 
-/* The chain of waits from a CTA: what it waits for, the rank that should send that, what this rank's
- * CTAs wait for, and so on, up to a rank that does not run, a CTA that works, or a cycle. */
+/* The chain of waits from a CTA: what it waits for, the rank that should send that, what this
+ * rank's CTAs wait for, and so on, up to a rank that does not run, a CTA that works, or a cycle. */
 void live_chain(const struct live_job *job, uint32_t rank, uint32_t cta, struct live_chain *out);
 
 /* One sentence about all waits of LIVE_LONG_NS and more: how many, and which rank most lead to. */

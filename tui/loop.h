@@ -1,5 +1,5 @@
-/* The loop of a viewer: passes keys from a script and the terminal to its model, and its cells to the
- * terminal or to standard output. */
+/* The loop of a viewer: passes keys from a script and the terminal to its model, and its cells to
+ * the terminal or to standard output. */
 #pragma once
 
 #include <errno.h>
@@ -22,8 +22,8 @@ struct loop {
     int no_colour;                /* filled in by loop_run: the user wants none */
 };
 
-/* Takes the terminal (not with --dump-screen), runs until the user quits, and restores it. Returns an
- * exit status; on an error its sentence is on stderr. Frees the script and the cells. */
+/* Takes the terminal (not with --dump-screen), runs until the user quits, and restores it. Returns
+ * an exit status; on an error its sentence is on stderr. Frees the script and the cells. */
 int loop_run(struct loop *l);
 
 enum { LOOP_DONE = 0, LOOP_USAGE = 2, LOOP_FAILED = 3 }; /* exit statuses of the command line */

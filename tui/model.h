@@ -180,8 +180,8 @@ double model_clock(const struct model *m, double time);
 double model_column_of(const struct model *m, int file, double time);
 /* Whether the column of `step` ns from `time` on lies in a cut. */
 int model_is_cut(const struct model *m, double time, double step);
-/* The next begin or end of a cut after `time`, at most `end`: up to there screen and file time run at
- * the same rate. */
+/* The next begin or end of a cut after `time`, at most `end`: up to there screen and file time run
+ * at the same rate. */
 double model_next_cut(const struct model *m, double time, double end);
 /* Sets or removes cuts, and begin and end. For one file. */
 void model_cut(struct model *m, int cut);

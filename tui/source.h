@@ -1,6 +1,6 @@
 /* The viewer's queries of a trace file. All times are ns (doubles hold them exactly) from the start
- * of the run. Every call uses an index or the aggregated levels, so its cost depends on the screen's
- * size and not on the file's. */
+ * of the run. Every call uses an index or the aggregated levels, so its cost depends on the
+ * screen's size and not on the file's. */
 #pragma once
 
 #include <stdint.h>

@@ -1,10 +1,10 @@
 /* A softnic device, private to the files of this folder.
  *
  * Each ibv_open_device makes a `struct softnic_context`, which has its QPs, MRs, links to other
- * contexts and a progress thread. Locks: context->lock guards all of the context except the contents
- * of CQs; cq->lock guards these and is taken last. The progress thread releases context->lock only to
- * sleep and to copy bulk data. QPs and MRs that such a copy uses are pinned by their `busy` counts;
- * destroying one waits on context->idle until its count is 0. */
+ * contexts and a progress thread. Locks: context->lock guards all of the context except the
+ * contents of CQs; cq->lock guards these and is taken last. The progress thread releases
+ * context->lock only to sleep and to copy bulk data. QPs and MRs that such a copy uses are pinned
+ * by their `busy` counts; destroying one waits on context->idle until its count is 0. */
 #pragma once
 
 #ifndef _GNU_SOURCE
@@ -323,8 +323,8 @@ static inline bool softnic_needs_response(const struct softnic_wqe *wqe)
 }
 
 /* The functions below are in layers: a file calls files above it in its own layer and files of
- * earlier layers, never later ones (tests/test_house.c). Work for a later layer is left in a structure
- * for the progress thread: a dead link to free, a timer, an answer after a copy.
+ * earlier layers, never later ones (tests/test_house.c). Work for a later layer is left in a
+ * structure for the progress thread: a dead link to free, a timer, an answer after a copy.
  *
  * ---- the process and its clock ---- */
 

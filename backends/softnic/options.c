@@ -214,8 +214,8 @@ static const char *options_set_count(struct softnic_options *o, const char *v)
 static const char time_want[] = "a time up to 60s with a unit: ns, us, ms or s";
 
 #define TO(field) offsetof(struct softnic_options, field)
-/* A value is a number between two, which goes to a uint32_t; one of some words, whose place goes there;
- * what a function of its own makes of it; or a time, in a uint64_t. */
+/* A value is a number between two, which goes to a uint32_t; one of some words, whose place goes
+ * there; what a function of its own makes of it; or a time, in a uint64_t. */
 static const struct options_key {
     const char *name, *want; /* what the value must be */
     size_t to;

@@ -325,8 +325,8 @@ static int bench_fabric_run_both(const struct arguments *a)
     return status;
 }
 
-/* One end here, the other on another machine, or beside this one under a launcher, where rank 0, whose
- * output the launcher's user reads, measures and reports. */
+/* One end here, the other on another machine, or beside this one under a launcher, where rank 0,
+ * whose output the launcher's user reads, measures and reports. */
 static int bench_fabric_run_remote(const struct arguments *a)
 {
     const struct launcher *l = a->launcher.world ? &a->launcher : NULL;

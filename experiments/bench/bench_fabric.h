@@ -112,8 +112,8 @@ int measure_bandwidth(struct fabric_end *e, const struct wire_message *test, uin
  * first half goes from rank 0 to rank 1. *out is the sum of both. */
 int measure_bidirectional(struct fabric_end *e, struct wire *w, const struct wire_message *test,
                           struct bandwidth_result *out);
-/* Polls the fabric, which EFA's flags need, until a message or the end of the other process comes over
- * the wire. */
+/* Polls the fabric, which EFA's flags need, until a message or the end of the other process comes
+ * over the wire. */
 int receive_until_told(struct fabric_end *e, const struct wire *w);
 /* The receiver's part: after the sender is done, the last flags and the last bytes must have
  * arrived. */

@@ -9,19 +9,19 @@
  * section 3.1); and as many unit roundoffs of bf16 as partial sums are rounded on the way.
  *
  * For e4m3 on a GPU CHECK_FP8_CUT is added to K 2^-23. A tensor core adds 32 products to its
- * accumulator, truncates each of these 33 numbers toward zero at 2^-13 of the largest, and truncates
- * the sum there, too; it does this four times for 128 of K, before the sum goes to fp32.
+ * accumulator, truncates each of these 33 numbers toward zero at 2^-13 of the largest, and
+ * truncates the sum there, too; it does this four times for 128 of K, before the sum goes to fp32.
  *
  * If a residual is added, C is rounded before: another 2^-8 |C|.
  *
  * An activation of x + bias multiplies an error by CHECK_SLOPE at most.
  *
  * The relative Frobenius error of all of C is at most CHECK_FROBENIUS: rounding alone gives 1.66e-3
- * on average. Below CHECK_MANY elements the average is not reliable and the bound is the worst case,
- * 2^-8. An element that is NaN or infinite is wrong.
+ * on average. Below CHECK_MANY elements the average is not reliable and the bound is the worst
+ * case, 2^-8. An element that is NaN or infinite is wrong.
  *
- * For fp16, with 11 significant bits, u and the Frobenius bounds are an eighth of these (check_share),
- * and results below 2^-14 have steps of 2^-24. */
+ * For fp16, with 11 significant bits, u and the Frobenius bounds are an eighth of these
+ * (check_share), and results below 2^-14 have steps of 2^-24. */
 #pragma once
 
 #include "core/half.h"
@@ -34,8 +34,8 @@
 #define CHECK_MANY 4096
 #define CHECK_FP8_CUT (4 * 34 * 0x1p-13)
 
-/* For results in MK_BF16 or MK_FP16: their share of bf16's bounds; the unit roundoff; half a step of
- * the smallest numbers. */
+/* For results in MK_BF16 or MK_FP16: their share of bf16's bounds; the unit roundoff; half a step
+ * of the smallest numbers. */
 MK_PURE double check_share(uint32_t element)
 {
     return element == MK_FP16 ? 0x1p-3 : 1;
@@ -92,8 +92,8 @@ struct check_pace {
     void *context;
 };
 
-/* Adds one element to *result. share: its error over its bound; it is wrong above 1, and if its value
- * is not finite. */
+/* Adds one element to *result. share: its error over its bound; it is wrong above 1, and if its
+ * value is not finite. */
 void check_add(struct check_result *result, uint64_t row, uint64_t col, double value,
                double reference, double share);
 
@@ -111,8 +111,8 @@ struct check_norm {
     double eps;
 };
 
-/* Checks `normed` in float64 and adds to *result. An element's bound is that of its rounding plus the
- * error of the root of a sum of n squares in fp32. */
+/* Checks `normed` in float64 and adds to *result. An element's bound is that of its rounding plus
+ * the error of the root of a sum of n squares in fp32. */
 void check_norm(const struct check_norm *n, struct check_result *result);
 
 /* Adds `other` to `result`. */

@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* Prints a text in single quotes, in which gnuplot expands nothing. Control bytes become `?`: an end
- * of line would end the string, and `!` on the next line would run a shell command. */
+/* Prints a text in single quotes, in which gnuplot expands nothing. Control bytes become `?`: an
+ * end of line would end the string, and `!` on the next line would run a shell command. */
 void gnuplot_quoted(FILE *out, const char *text);
 
 /* Whether a picture at `path` is to be SVG; else PNG. */

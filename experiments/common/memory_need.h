@@ -1,5 +1,5 @@
-/* Whether the ranks of a job fit into this host's memory. A mistyped shape should be refused, and not
- * make the kernel kill another user's program. */
+/* Whether the ranks of a job fit into this host's memory. A mistyped shape should be refused, and
+ * not make the kernel kill another user's program. */
 #pragma once
 
 #include "core/plan.h"

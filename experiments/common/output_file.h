@@ -22,16 +22,16 @@ int output_check(const char *option, const char *path, enum output_kind kind, ch
  * no. */
 int output_replaceable(const char *path);
 
-/* The stream for a table that people read, beside two result files (NULL: none): standard output, but
- * standard error if one of the files is standard output, which is then for the result alone. NULL
- * if `quiet`. Call it before the files are opened. */
+/* The stream for a table that people read, beside two result files (NULL: none): standard output,
+ * but standard error if one of the files is standard output, which is then for the result alone.
+ * NULL if `quiet`. Call it before the files are opened. */
 FILE *output_table(int quiet, const char *one, const char *other);
 
 /* Ends a table. 0, or -errno where not all of it could be written. NULL is none. */
 int output_table_end(FILE *table);
 
-/* Opens a file and empties it; but if it is the same file as standard output or error (/dev/stdout),
- * it appends instead. NULL with errno. */
+/* Opens a file and empties it; but if it is the same file as standard output or error
+ * (/dev/stdout), it appends instead. NULL with errno. */
 FILE *output_open(const char *path);
 
 /* Closes `f`, which is all of the file `path` (NULL: standard output, which is only flushed). 0, or

@@ -3,8 +3,8 @@
  *
  * The line on stderr: on a terminal one line that is overwritten, from half a second on, and that
  * pulse_end removes; elsewhere, such as in a log, whole lines, the first after 30 s and then one a
- * minute. MKERNEL_PROGRESS=off: none; MKERNEL_PROGRESS=N: whole lines every N seconds. Only rank 0 of
- * a run prints lines. */
+ * minute. MKERNEL_PROGRESS=off: none; MKERNEL_PROGRESS=N: whole lines every N seconds. Only rank 0
+ * of a run prints lines. */
 #pragma once
 
 #include <stdint.h>
@@ -18,8 +18,8 @@ void pulse_begin(const char *name);
 /* Sets what the command does now: "launch 3 of 20: checks". Cheap, but not for inner loops. */
 void pulse_says(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* From now on the line also shows `*done` as a percentage of `all`. NULL ends that; until then *done
- * must exist. */
+/* From now on the line also shows `*done` as a percentage of `all`. NULL ends that; until then
+ * *done must exist. */
 void pulse_counts(const uint64_t *done, uint64_t all);
 
 /* From now on the progress of this rank's communicator, and its failure, are passed to the parent.

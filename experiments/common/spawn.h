@@ -11,8 +11,8 @@
  *   all children  if none has made progress for the timeout and nearly 2 s
  *   a child       that still runs the timeout and 2 s after the first child ended without an error
  *   a child       after another one has failed: 1.5 s later if it is stopped or has not noticed the
- *                 failure, 3.5 s later if it has, 2 s after its report, and the timeout and 2 s later
- *                 while it is being set up. */
+ *                 failure, 3.5 s later if it has, 2 s after its report, and the timeout and 2 s
+ *                 later while it is being set up. */
 #pragma once
 
 #include <stdint.h>
@@ -33,17 +33,17 @@ struct spawn_identity {
  * environment; from then on this process ends (status 3) when its parent has ended. */
 int spawn_identity(struct spawn_identity *out);
 
-/* Reports a child's exit status and sentence to the parent, in one write, so that reports of several
- * children do not mix. A later report replaces it. */
+/* Reports a child's exit status and sentence to the parent, in one write, so that reports of
+ * several children do not mix. A later report replaces it. */
 void spawn_report(const struct spawn_identity *me, int status, const char *sentence);
 
-/* Counts some progress of a child, however small: a tile, a message, some rows of a check. Not to be
- * called while it only waits. Any thread; cheap. This and the next two functions do nothing in a
+/* Counts some progress of a child, however small: a tile, a message, some rows of a check. Not to
+ * be called while it only waits. Any thread; cheap. This and the next two functions do nothing in a
  * process that was not started by spawn_ranks. */
 void spawn_beat(void);
 
-/* What follows, such as setting up a GPU, may take `ns` longer than the usual limit without progress.
- * 0 ends that. */
+/* What follows, such as setting up a GPU, may take `ns` longer than the usual limit without
+ * progress. 0 ends that. */
 void spawn_allow(uint64_t ns);
 
 enum spawn_stage {

@@ -27,6 +27,6 @@ int trace_output_open(struct trace_output *o, const char *path, int gzip, char *
                       size_t error_size);
 
 /* Closes it. rc 0: all of it was written; it gets its name once it is on the disk. Else it is
- * removed, and a file of that name stays as it was. Returns rc, or -errno with a sentence if writing
- * failed. */
+ * removed, and a file of that name stays as it was. Returns rc, or -errno with a sentence if
+ * writing failed. */
 int trace_output_close(struct trace_output *o, int rc, char *error, size_t error_size);

@@ -1,5 +1,5 @@
-/* The parts of `mkernel info` about kernels that the installed driver cannot run, and about a command
- * that works here. */
+/* The parts of `mkernel info` about kernels that the installed driver cannot run, and about a
+ * command that works here. */
 #pragma once
 
 #include "experiments/common/gpu.h"

@@ -59,7 +59,8 @@ int run_op_is_routed(enum mk_op op);
 uint64_t run_op_tensor(const struct mk_problem *q);
 
 /* Whether `bench` on GPUs has a baseline for this computation and collective (bench_gpu.h); else it
- * times the operator alone. The GEMMs' baselines call NCCL, but there is none with an all-to-all. */
+ * times the operator alone. The GEMMs' baselines call NCCL, but there is none with an
+ * all-to-all. */
 int run_is_compared(enum run_product product, enum run_collective collective);
 int run_op_is_compared(enum mk_op op);
 
@@ -71,7 +72,8 @@ struct run_source run_data_plain(const struct run_data *d, uint32_t argument, ui
 /* The key of a tensor of a launch, for experiments/common/inputs.h. */
 uint64_t run_data_key(const struct run_data *d, uint64_t tensor, uint64_t launch);
 
-/* ops/gemm.c: struct run_op's source of operators that have a bias, which no other tensor is like. */
+/* ops/gemm.c: struct run_op's source of operators that have a bias, which no other tensor is
+ * like. */
 struct run_source run_gemm_source(const struct run_data *d, uint32_t argument, uint32_t rank,
                                   uint64_t launch);
 
@@ -84,8 +86,8 @@ int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARG
 /* Its `make` of A, B and their scales where they are FP8: what they would be in bf16, quantised. */
 void run_make_fp8(const struct run_data *d, uint32_t argument, uint64_t launch, void *to);
 
-/* ops/gemm.c: rows of numbers of `s` as codes and scales, made by a GPU, which the host would take a
- * second for; either may be NULL. Of MK_SCALE_RECORDS `to` has records. 0 or -errno. */
+/* ops/gemm.c: rows of numbers of `s` as codes and scales, made by a GPU, which the host would take
+ * a second for; either may be NULL. Of MK_SCALE_RECORDS `to` has records. 0 or -errno. */
 int run_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k,
                         enum mk_scaling scaling, uint64_t pitch, uint8_t *to, float *scales);
 
@@ -101,8 +103,8 @@ void run_make_count(const struct run_data *d, uint64_t launch, uint32_t *to);
 struct run_source run_moe_source(const struct run_data *d, uint32_t argument, uint32_t rank,
                                  uint64_t launch);
 
-/* `rows` rows of k numbers of `s` from its number `first` on, as codes and scales, or records; either
- * may be NULL. A rank's tokens as records. 0 or -ENOMEM. */
+/* `rows` rows of k numbers of `s` from its number `first` on, as codes and scales, or records;
+ * either may be NULL. A rank's tokens as records. 0 or -ENOMEM. */
 int run_moe_quantize(const struct run_data *d, struct run_source s, uint64_t first, uint64_t rows,
                      uint64_t k, enum mk_scaling scaling, uint8_t *to, float *scales);
 int run_moe_records(const struct run_data *d, uint32_t rank, uint64_t launch, uint8_t *to);

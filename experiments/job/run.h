@@ -1,5 +1,5 @@
-/* What `run OP`, `bench OP` and `tune OP` share: their options, this process's place in the job, its
- * operands and its launches.
+/* What `run OP`, `bench OP` and `tune OP` share: their options, this process's place in the job,
+ * its operands and its launches.
  *
  *   run_start.c     starts all ranks on this host (spawn.h), or is one of them
  *   run_options.c   the options that all three take, and what they make of argv
@@ -167,8 +167,8 @@ uint64_t run_comm_records(const struct mk_plan *plan);
 /* Launches that --why traces, behind the timed ones; in all at most twice as many. */
 #define RUN_WHY_LAUNCHES 8u
 
-/* Opens the communicator (mk_comm_open). If the ranks were started with different options, its error
- * names one that differs. */
+/* Opens the communicator (mk_comm_open). If the ranks were started with different options, its
+ * error names one that differs. */
 int run_open(struct mk_comm **out, const struct mk_config *config, const struct run_job *job);
 void run_close(struct mk_comm *comm);
 
@@ -211,8 +211,8 @@ uint32_t run_data_tokens(const struct run_data *d, uint32_t rank, uint64_t launc
 
 /* The experts of a rank's tokens, uint32_t [tokens, k]: a MoE's argument 2. */
 void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids);
-/* The same for a reference: as experts of ranks, and with no expert for places that the plan drops and
- * for tokens beyond the count. Returns how many such places there are. */
+/* The same for a reference: as experts of ranks, and with no expert for places that the plan drops
+ * and for tokens beyond the count. Returns how many such places there are. */
 uint64_t run_data_kept_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids);
 /* Of all ranks' tokens: how many places name an expert, and how many of them the plan drops. */
 int run_data_dropped(const struct run_job *job, uint64_t launch, uint64_t *dropped,
@@ -247,8 +247,8 @@ struct run_rank {
 };
 
 /* Runs `count` launches back to back, then checks each into r->result if the job asks for it.
- * `first`: the number of the first, from 1. ms[count] gets *times times: with r->events that of each
- * launch, else one, the burst's by the host's clock divided by its launches. Collective. 0 or
+ * `first`: the number of the first, from 1. ms[count] gets *times times: with r->events that of
+ * each launch, else one, the burst's by the host's clock divided by its launches. Collective. 0 or
  * -errno. */
 int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms, uint64_t *times);
 
@@ -272,8 +272,9 @@ struct live;
 struct live *run_live_begin(const struct run_job *job, struct mk_comm *comm,
                             const struct mk_plan *plan);
 
-/* For the process that starts the ranks. run_live_open: with --live starts the viewer, and holds back
- * what the ranks print until it ends; run_live_close removes what killed ranks have left. 0, or
+/* For the process that starts the ranks. run_live_open: with --live starts the viewer, and holds
+ * back what the ranks print until it ends; run_live_close removes what killed ranks have left. 0,
+ * or
  * -EINVAL with a sentence. */
 struct run_live {
     char folder[256];

@@ -1,5 +1,5 @@
-/* check_gemm (experiments/common/check.h) on a GPU, for products that would take a CPU half a minute.
- * Checks every element, by a kernel that shares no code with the engine. */
+/* check_gemm (experiments/common/check.h) on a GPU, for products that would take a CPU half a
+ * minute. Checks every element, by a kernel that shares no code with the engine. */
 #pragma once
 
 #include "experiments/common/check.h"
@@ -9,8 +9,8 @@ extern "C" {
 #endif
 
 /* C as the sum of `products` products of tensors that the GPU makes as inputs_fill_half does: the
- * r-th A is m * k elements of the tensor of a_key from a_first + r * a_step on, the r-th B all of the
- * tensor of b_keys[r]. These numbers are multiples of 4. */
+ * r-th A is m * k elements of the tensor of a_key from a_first + r * a_step on, the r-th B all of
+ * the tensor of b_keys[r]. These numbers are multiples of 4. */
 struct check_gemm_gpu {
     uint32_t element; /* MK_BF16 or MK_FP16, of all that has 16 bits */
     uint64_t m, n, k; /* of one product */

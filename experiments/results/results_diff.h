@@ -13,8 +13,8 @@ struct result_pair {
     struct stat_difference difference;
 };
 
-/* Whether both have the same settings, except for `without` and for settings that the executor of one
- * of them does not take (results_takes.h). */
+/* Whether both have the same settings, except for `without` and for settings that the executor of
+ * one of them does not take (results_takes.h). */
 int result_same(const struct result_point *a, const struct result_point *b,
                 const char *const *without, uint32_t count);
 

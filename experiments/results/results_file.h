@@ -24,8 +24,8 @@ struct results_hold {
 };
 int results_hold(struct results_hold *h, const char *path, char *error, size_t size);
 
-/* Unlocks it, after this process has closed it. Removes a file that results_hold created and that has
- * no job. */
+/* Unlocks it, after this process has closed it. Removes a file that results_hold created and that
+ * has no job. */
 void results_release(struct results_hold *h);
 
 /* query_do with a fresh bound (tracer/bound.h): a sweep may last for days. */

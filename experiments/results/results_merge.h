@@ -9,14 +9,14 @@
 
 /* Adds to `into` (created if it does not exist) the jobs of `from` that it does not have. A failed
  * job is replaced by the same job measured again. One transaction. Refuses jobs of another build of
- * mkernel without `mix`; jobs of other hosts are always taken. *jobs: how many were added. Waits for
- * a sweep that writes `into` for a minute at most. 0, or -errno with a sentence: -EBUSY: that sweep
- * is still running. */
+ * mkernel without `mix`; jobs of other hosts are always taken. *jobs: how many were added. Waits
+ * for a sweep that writes `into` for a minute at most. 0, or -errno with a sentence: -EBUSY: that
+ * sweep is still running. */
 int results_merge(const char *into, const char *from, int mix, int64_t *jobs, char *error,
                   size_t size);
 
-/* Merges each part of `into` that no sweep is writing, and removes it. 0, or the error of a part that
- * stays, with its sentence; -EBUSY only if all that stay are being written, or `into` is. */
+/* Merges each part of `into` that no sweep is writing, and removes it. 0, or the error of a part
+ * that stays, with its sentence; -EBUSY only if all that stay are being written, or `into` is. */
 struct results_merged {
     uint32_t parts; /* merged and removed */
     int64_t jobs;   /* added */

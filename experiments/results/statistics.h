@@ -1,10 +1,10 @@
 /* Statistics of repeated measurements: medians with confidence intervals, and whether two of them
  * differ. Pure: no files, and random numbers from a seed alone.
  *
- * Launches of one job are correlated (the same process, the same pages, the same clocks), so this is
- * a bootstrap of two levels: jobs are drawn first, then launches inside each (Efron and Tibshirani,
- * An Introduction to the Bootstrap, 1993, chapters 8 and 13). With one job only launches can be
- * drawn, and the interval does not cover the variation between jobs. */
+ * Launches of one job are correlated (the same process, the same pages, the same clocks), so this
+ * is a bootstrap of two levels: jobs are drawn first, then launches inside each (Efron and
+ * Tibshirani, An Introduction to the Bootstrap, 1993, chapters 8 and 13). With one job only
+ * launches can be drawn, and the interval does not cover the variation between jobs. */
 #pragma once
 
 #include <stdint.h>
@@ -44,8 +44,8 @@ struct stat_difference {
     enum stat_verdict verdict;
 };
 
-/* `error`: the probability that two equal distributions are called different: 0.05 for an interval of
- * 95 %; for N pairs without a false alarm among them 0.05 / N (Bonferroni). */
+/* `error`: the probability that two equal distributions are called different: 0.05 for an interval
+ * of 95 %; for N pairs without a false alarm among them 0.05 / N (Bonferroni). */
 int stat_compare(struct stat_difference *out, const struct stat_job *a, uint32_t a_count,
                  const struct stat_job *b, uint32_t b_count, double error, uint64_t seed);
 
@@ -54,6 +54,6 @@ int stat_compare(struct stat_difference *out, const struct stat_job *a, uint32_t
 #define STAT_TEXT 80
 const char *stat_say(const struct stat_difference *d, char text[STAT_TEXT]);
 
-/* Larger times are outliers: three interquartile ranges above the upper quartile (Tukey, Exploratory
- * Data Analysis, 1977). */
+/* Larger times are outliers: three interquartile ranges above the upper quartile (Tukey,
+ * Exploratory Data Analysis, 1977). */
 double stat_outlier_bound(const double *sorted, uint32_t count);

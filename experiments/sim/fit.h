@@ -1,5 +1,5 @@
-/* Fits a machine's numbers by least squares: those that affect the predictions are changed until the
- * logarithms of predicted and measured times differ least. */
+/* Fits a machine's numbers by least squares: those that affect the predictions are changed until
+ * the logarithms of predicted and measured times differ least. */
 #pragma once
 
 #include "core/machine.h"

@@ -30,10 +30,11 @@ struct measured {
 enum measured_half { MEASURED_ALL, MEASURED_ODD /* the 1st, 3rd ... */, MEASURED_EVEN };
 
 /* Adds the rows of a table or the plans of a trace, for GPUs of `sms` SMs. 0, or -errno with one
- * sentence; call measured_free in every case. A trace gives for each plan the median of its launches
- * that directly followed another (if none did: of all but the first). A launch's time is from the
- * begin of the last rank to the end of the last, so that it does not depend on how far apart ranks
- * were launched. Options that neither the trace nor its command has are those of the closed formula. */
+ * sentence; call measured_free in every case. A trace gives for each plan the median of its
+ * launches that directly followed another (if none did: of all but the first). A launch's time is
+ * from the begin of the last rank to the end of the last, so that it does not depend on how far
+ * apart ranks were launched. Options that neither the trace nor its command has are those of the
+ * closed formula. */
 int measured_read(struct measured *m, const char *path, enum measured_half half, uint32_t sms,
                   char *error, size_t error_size);
 

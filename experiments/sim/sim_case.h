@@ -1,5 +1,5 @@
-/* The machine of `mkernel sim` and `mkernel tune --exec sim`: which one, the changes that options make
- * to it, and the plan that its GPUs would get. */
+/* The machine of `mkernel sim` and `mkernel tune --exec sim`: which one, the changes that options
+ * make to it, and the plan that its GPUs would get. */
 #pragma once
 
 #include "core/tuning.h"
@@ -38,8 +38,8 @@ int sim_case_network(struct sim_case *c, char *error, size_t error_size);
 /* Applies options.staged and options.rested to the machine. */
 void sim_case_differs(struct sim_case *c);
 
-/* The plan that the machine's GPUs would get for rank 0 of `problem`, whose exec and sms it fills in:
- * a tuned one unless options of the plan were given. 0, or -EINVAL with a sentence. */
+/* The plan that the machine's GPUs would get for rank 0 of `problem`, whose exec and sms it fills
+ * in: a tuned one unless options of the plan were given. 0, or -EINVAL with a sentence. */
 int sim_case_plan(const struct sim_case *c, struct mk_plan *plan, struct mk_problem *problem,
                   char *error, size_t error_size);
 

@@ -158,8 +158,8 @@ struct sweep_ended {
     char sentence[1000]; /* its last line of stderr, or why it could not start */
 };
 
-/* From now on sweep_stopped reports SIGINT, SIGTERM and SIGHUP (unless they are ignored), and they do
- * not end the process. To be called once, before there are threads. 0 or -errno. */
+/* From now on sweep_stopped reports SIGINT, SIGTERM and SIGHUP (unless they are ignored), and they
+ * do not end the process. To be called once, before there are threads. 0 or -errno. */
 int sweep_watch(void);
 
 /* The signal that came; 0: none. Any thread. */
@@ -220,6 +220,7 @@ int sweep_crew_work(char *error, size_t size);
 /* Leaves the job of ranks, if one was joined. Every rank calls it at the end. */
 void sweep_crew_leave(void);
 
-/* Asks the command of every point whether it can run (--dry-run), and notes the sentence of one that
- * cannot in `impossible`. 0; -EINVAL with a sentence: the sweep must not begin; -EINTR: a signal. */
+/* Asks the command of every point whether it can run (--dry-run), and notes the sentence of one
+ * that cannot in `impossible`. 0; -EINVAL with a sentence: the sweep must not begin; -EINTR: a
+ * signal. */
 int sweep_ask(struct sweep *s, char *error, size_t size);

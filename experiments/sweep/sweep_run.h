@@ -47,8 +47,8 @@ int sweep_store_begin(struct running *r, char *error, size_t size);
 int sweep_store_has(struct running *r, const struct sweep_job *j);
 /* Stores a job in one transaction. */
 int sweep_store_job(struct running *r, const struct sweep_job *j, const struct outcome *o);
-/* The JSON that a command left at `path`, malloc'd; a bench on GPUs writes a list of rows, here of one
- * shape, which becomes one object. NULL: nothing, or no JSON. */
+/* The JSON that a command left at `path`, malloc'd; a bench on GPUs writes a list of rows, here of
+ * one shape, which becomes one object. NULL: nothing, or no JSON. */
 char *sweep_store_result(struct running *r, const char *path);
 /* Of a traced launch: the ideal time's share of it, and the share of communication that compute did
  * not hide; NaN: the trace does not say. */

@@ -199,8 +199,8 @@ static int compute_to_outbox(struct timed_cta *c, const struct sim_operands *o)
     return 0;
 }
 
-/* The work that follows a CTA's last tile. Where senders send tiles, or exchange and add them in one
- * shot, the first sender does it after that; where no tile passes them, the engine does. */
+/* The work that follows a CTA's last tile. Where senders send tiles, or exchange and add them in
+ * one shot, the first sender does it after that; where no tile passes them, the engine does. */
 static int compute_close(struct timed_cta *c)
 {
     const struct timed_rank *r = timed_rank_of(c);

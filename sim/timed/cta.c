@@ -96,8 +96,8 @@ void timed_waited(struct timed_cta *c, uint32_t flag, enum mk_cause cause)
     timed_record(c, mk_event_what(MK_EV_WAIT, cause, flag), start);
 }
 
-/* Polling several flags costs as much as polling one. An engine pays only if it has to wait, because
- * its producer polls ahead. The trace names the flag that was raised last. */
+/* Polling several flags costs as much as polling one. An engine pays only if it has to wait,
+ * because its producer polls ahead. The trace names the flag that was raised last. */
 static int timed_wait(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
                       enum mk_cause cause)
 {

@@ -1,5 +1,5 @@
-/* Lower bounds of a plan's time on a machine: of its products, memory and wires; the clock under the
- * power limit; and the random spread of times. */
+/* Lower bounds of a plan's time on a machine: of its products, memory and wires; the clock under
+ * the power limit; and the random spread of times. */
 #include "core/gemm_tiles.h"
 #include "core/model/model.h"
 #include "sim/timed/state.h"

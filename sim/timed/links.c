@@ -40,9 +40,9 @@ static double links_least(double a, double b)
     return a > 0 && (a < b || b <= 0) ? a : b;
 }
 
-/* The rate of a flow without others: its mover's, or the link's if that has no limit (0). A mover of
- * one thread waits for its own copies, so its own time and its share of a link with `n` flows add
- * up; a mover of many lanes goes on storing meanwhile. */
+/* The rate of a flow without others: its mover's, or the link's if that has no limit (0). A mover
+ * of one thread waits for its own copies, so its own time and its share of a link with `n` flows
+ * add up; a mover of many lanes goes on storing meanwhile. */
 static double links_alone(const struct timed_world *w, int kind, int sum, int remote)
 {
     const struct mk_machine *m = w->machine;

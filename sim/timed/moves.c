@@ -1,8 +1,8 @@
-/* Copies and sums of a CTA, and the flags that it raises after them. A move is two events: its bytes
- * join a flow, and the flow ends. Neither needs the CTA's coroutine. So intra_comm, which does
- * little else, runs ahead: its coroutine queues its next moves in a line, the line is done step by
- * step, and the coroutine goes on after the last. It may pass a flag that is raised, since that
- * stays raised; before it waits for any other flag it waits until the line is done. */
+/* Copies and sums of a CTA, and the flags that it raises after them. A move is two events: its
+ * bytes join a flow, and the flow ends. Neither needs the CTA's coroutine. So intra_comm, which
+ * does little else, runs ahead: its coroutine queues its next moves in a line, the line is done
+ * step by step, and the coroutine goes on after the last. It may pass a flag that is raised, since
+ * that stays raised; before it waits for any other flag it waits until the line is done. */
 #include "sim/timed/state.h"
 
 #include <math.h>
@@ -22,8 +22,8 @@ static double moves_products_left(const struct timed_cta *c)
     return w->by_hand ? left : left + e->left * e->tile;
 }
 
-/* The factor by which a warp's work of `ns`, begun now, takes longer: it is 1 + under as long as the
- * engine beside it multiplies. */
+/* The factor by which a warp's work of `ns`, begun now, takes longer: it is 1 + under as long as
+ * the engine beside it multiplies. */
 static double moves_slowed(const struct timed_cta *c, double ns)
 {
     double left = moves_products_left(c), factor = 1 + timed_rank_of(c)->world->machine->under;

@@ -74,8 +74,8 @@ struct timed_result {
     uint32_t last_rank; /* the rank that ended last */
 };
 
-/* Runs a simulation to its end. Returns 0; -EDEADLK: no CTA can go on; -ETIMEDOUT: a wait was longer
- * than the plan's timeout; -EINVAL, -ENOMEM; or what `finished` returned. */
+/* Runs a simulation to its end. Returns 0; -EDEADLK: no CTA can go on; -ETIMEDOUT: a wait was
+ * longer than the plan's timeout; -EINVAL, -ENOMEM; or what `finished` returned. */
 int timed_run(const struct timed_config *config, struct timed_result *result);
 
 /* Whether this host has enough memory to simulate the plan: 0, or -EINVAL and a sentence. */

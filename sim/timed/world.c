@@ -19,8 +19,8 @@ const char *const timed_part_names[TIMED_PARTS] = {
     [TIMED_MEMORY] = "memory",  [TIMED_FLAG] = "flags",  [TIMED_PROXY] = "proxy",
     [TIMED_NETWORK] = "network"};
 
-/* Bytes of the routing tables of a MoE's rank: its buffers of words, without those that only a GPU's
- * kernel uses. */
+/* Bytes of the routing tables of a MoE's rank: its buffers of words, without those that only a
+ * GPU's kernel uses. */
 static double world_tables(const struct mk_plan *plan)
 {
     struct op_tables t;
