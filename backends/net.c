@@ -78,7 +78,7 @@ static int net_open_verbs(void *context, struct fabric **out, const struct stage
     return verbs_rc_open(out, &c, error, size);
 }
 
-/* Where one rank's NIC cannot reach its GPU memory all ranks stage: both ends of a put have to. */
+/* If the NIC of any rank cannot reach its GPU memory, all ranks stage: both ends of a put must. */
 static int net_agree_to_stage(struct mk_comm *comm, int result, int *staged)
 {
     uint32_t world = mk_world(&comm->topo);

@@ -78,7 +78,7 @@ static int nic_choose_by_names(struct candidates *c, const struct nic_survey *s,
     return 0;
 }
 
-/* Says why not even softnic is usable. */
+/* Why no device is usable, not even softnic's. */
 static void nic_choose_explain_none(const struct nic_survey *s, int efa, char *error,
                                     size_t error_size)
 {
@@ -95,7 +95,8 @@ static void nic_choose_explain_none(const struct nic_survey *s, int efa, char *e
                                     : "it has no device");
 }
 
-/* Opening devices takes time: only those of libraries that may be meant. */
+/* Lists only the devices of libraries that the request allows, because opening devices takes
+ * time. */
 static int nic_choose_find_candidates(struct candidates *c, struct nic_survey *s,
                                       const struct nic_request *r, char *error, size_t error_size)
 {

@@ -128,7 +128,7 @@ static int stage_connect(struct fabric *fabric, const void *addresses, const uin
     return rc;
 }
 
-/* Until no copy touches the slots any more, at most a second. */
+/* Waits until no copy uses the slots any more, for a second at most. */
 static void stage_wait_for_copies(struct stage *s)
 {
     uint64_t deadline = wall_clock(NULL) + CLOSE_NS;
