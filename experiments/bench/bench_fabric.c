@@ -118,12 +118,11 @@ static struct fabric_report bench_fabric_report_of(const struct arguments *a)
 static int bench_fabric_report_end(struct fabric_report *r, int status)
 {
     const char *path;
-    char text[4200];
     int rc = fabric_report_end(r, status == STATUS_DONE, &path);
     if (!rc || status != STATUS_DONE)
         return status;
-    snprintf(text, sizeof text, "%s could not be written: %s", path, strerror(-rc));
-    return command_say("bench fabric", STATUS_FAILED, "%s", text);
+    return command_say("bench fabric", STATUS_FAILED, "%s could not be written: %s", path,
+                       strerror(-rc));
 }
 
 /* ---- the ends ---- */

@@ -2,6 +2,7 @@
 #include "core/grow.h"
 #include "core/plan.h"
 #include "core/sentence.h"
+#include "core/sorted.h"
 #include "experiments/job/op.h"
 #include "tracer/bound.h"
 
@@ -220,7 +221,7 @@ static int results_points_weigh(struct result_point *p)
         used += p->timed[i].count;
     }
     if (used) {
-        stat_sort(all, used);
+        mk_sort(all, used);
         p->p50 = stat_quantile(all, used, 0.5);
         p->p95 = stat_quantile(all, used, 0.95);
         p->p99 = stat_quantile(all, used, 0.99);

@@ -23,9 +23,6 @@ struct stat_interval {
 /* By linear interpolation, of sorted values; count at least 1, q from 0 to 1. */
 double stat_quantile(const double *sorted, uint32_t count, double q);
 
-/* Sorts. */
-void stat_sort(double *values, uint32_t count);
-
 /* 0 or -ENOMEM. No jobs, or none with a time: NaN. */
 int stat_interval(struct stat_interval *out, const struct stat_job *jobs, uint32_t count,
                   uint64_t seed);

@@ -198,10 +198,6 @@ struct sweep_how {
 };
 int sweep_run(struct sweep *s, const struct sweep_how *how);
 
-/* Ends the process by the signal that came, so that a shell that runs it in a loop sees that. To be
- * called last. 0: does nothing. */
-void sweep_die(int signal);
-
 /* Under a launcher: joins the other processes of the job. *rank: which one this is; 0 where there
  * is no launcher. 0, -EINVAL (the environment) or -errno, with a sentence. */
 int sweep_crew_join(uint64_t limit_ns, int *rank, char *error, size_t size);
