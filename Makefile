@@ -214,11 +214,16 @@ $(BUILD)/experiments/info/version.o: ALL_CFLAGS += -DMK_COMMIT='"$(COMMIT)"'
 $(BUILD)/experiments/info/version.o: $(BUILD)/flags.commit
 $(eval $(call flags_file,flags.commit,$(COMMIT)))
 
-# .incbin is not seen by -MMD.
-$(BUILD)/experiments/results/results_file.o: experiments/results/schema.sql
-$(BUILD)/tracer/sql.o: $(wildcard tracer/*.sql)
-$(BUILD)/core/tuning_file.o $(BUILD)/fuzz/core/tuning_file.o: core/tuning.plans
-$(BUILD)/core/machine.o $(BUILD)/fuzz/core/machine.o: $(wildcard experiments/machines/*)
+# .incbin is seen neither by -MMD nor by ccache: flags of the object say what the files hold.
+define embeds
+$(1): $(2)
+$(1): ALL_CFLAGS += -DMK_EMBEDS=$(firstword $(shell cat $(2) | cksum))
+endef
+$(eval $(call embeds,$(BUILD)/experiments/results/results_file.o,experiments/results/schema.sql))
+$(eval $(call embeds,$(BUILD)/tracer/sql.o,$(wildcard tracer/*.sql)))
+$(eval $(call embeds,$(BUILD)/experiments/trace/trace_summary.o,experiments/trace/summary.sql))
+$(eval $(call embeds,$(BUILD)/core/tuning_file.o $(BUILD)/fuzz/core/tuning_file.o,core/tuning.plans))
+$(eval $(call embeds,$(BUILD)/core/machine.o $(BUILD)/fuzz/core/machine.o,$(wildcard experiments/machines/*)))
 
 $(BUILD)/libsoftnic.so: $(NIC_O)
 	$(call say,LINK,$@)

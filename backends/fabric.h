@@ -1,7 +1,7 @@
-/* A fabric: how bytes leave a node. One per rank; implemented by verbs RC (backends/verbs), EFA SRD
- * (backends/efa) and, for the deterministic executor, by a model (sim/). Used by one thread at a
- * time (the proxy). Nothing here blocks but open and connect, which end within the timeout in their
- * configuration. */
+/* A fabric moves bytes between nodes. Each rank has one. Implementations: verbs RC
+ * (backends/verbs), EFA SRD (backends/efa) and, for the deterministic executor, a model (sim/). One
+ * thread at a time uses it (the proxy). Only open and connect block, for the timeout of their
+ * configuration at most. */
 #pragma once
 
 #include "core/comm.h"
@@ -12,11 +12,11 @@ struct fabric;
  * bytes. Data before flag: the peer sees the flag's new value only after all of the bytes (must).
  * bytes == 0: the flag alone.
  *
- * Puts of one flag to one peer land in the order of their making (must), those of different flags
- * in any. A CTA that waits for launch e accepts a flag's e + 1 too: seen first, it would be read
- * with the bytes of e missing, and then the flag would go back. Schedules drain their puts before a
- * launch ends where nothing else keeps two of one flag apart; the explorer, which holds them to
- * that, orders nothing over SRD. */
+ * Puts of one flag to one peer land in the order in which they were made (must), those of different
+ * flags in any order. (A CTA that waits for launch e also accepts the flag's value e + 1: if that
+ * landed first, the CTA would read before the bytes of e are there, and then the flag would go
+ * back.) Schedules drain their puts before a launch ends if nothing else keeps two puts of one flag
+ * apart; the explorer checks that with a fabric that orders nothing. */
 struct fabric_put {
     uint32_t peer; /* rank */
     uint32_t flag; /* index; it lies at heap offset 8 * flag */
@@ -33,8 +33,8 @@ struct fabric_completion {
 };
 
 /* The cookie of a completion that belongs to no put. Status 0: arrivals were counted, so more may
- * be on their way and the caller should stay awake; else the peer's puts can no longer be received
- * or acknowledged, or the NIC is of no more use. */
+ * come and the caller should go on polling. Else the peer's puts can no longer be received or
+ * acknowledged, or the NIC has failed. */
 #define FABRIC_NO_PUT UINT64_MAX
 
 struct fabric_ops {

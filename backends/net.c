@@ -78,7 +78,7 @@ static int net_open_verbs(void *context, struct fabric **out, const struct stage
     return verbs_rc_open(out, &c, error, size);
 }
 
-/* Where one rank's NIC cannot reach its GPU memory all ranks stage: both ends of a put have to. */
+/* If the NIC of any rank cannot reach its GPU memory, all ranks stage: both ends of a put must. */
 static int net_agree_to_stage(struct mk_comm *comm, int result, int *staged)
 {
     uint32_t world = mk_world(&comm->topo);
@@ -142,8 +142,7 @@ static int net_choose_nics(struct mk_comm *comm, int efa, uint32_t rails, struct
                                   .local_rank = mk_local_of(t, t->rank),
                                   .local_ranks = t->gpus,
                                   .places = all + mk_rank_at(t, mk_node_of(t, t->rank), 0)};
-    if (!rc)
-        rc = nic_choose(out, &request, comm->error, sizeof comm->error);
+    rc = rc ? rc : nic_choose(out, &request, comm->error, sizeof comm->error);
     free(all);
     return rc;
 }
@@ -170,8 +169,7 @@ static int net_open_efa(struct mk_comm *comm, struct net *net, const uint32_t *p
                               comm->heap.bytes};
     efa_options_default(&c.options);
     int rc = efa_options_parse(&c.options, getenv("MK_EFA"), comm->error, sizeof comm->error);
-    if (!rc)
-        rc = net_choose_nics(comm, 1, comm->config.rails, &nic);
+    rc = rc ? rc : net_choose_nics(comm, 1, comm->config.rails, &nic);
     if (rc)
         return rc;
     c.provider = nic.soft ? VERBS_SOFT : VERBS_SYSTEM;
@@ -205,10 +203,8 @@ static int net_open_fabric(struct mk_comm *comm, struct net *net, const uint32_t
                               comm->heap.bytes};
     verbs_options_default(&c.options);
     int rc = verbs_options_parse(&c.options, getenv("MK_VERBS"), error, size);
-    if (!rc)
-        rc = net_choose_nics(comm, 0, comm->config.rails, &nic);
-    if (!rc)
-        rc = verbs_api_open(&net->api, nic.soft ? VERBS_SOFT : VERBS_SYSTEM, error, size);
+    rc = rc ? rc : net_choose_nics(comm, 0, comm->config.rails, &nic);
+    rc = rc ? rc : verbs_api_open(&net->api, nic.soft ? VERBS_SOFT : VERBS_SYSTEM, error, size);
     if (rc)
         return rc;
     c.device_count = nic.count;
@@ -216,8 +212,8 @@ static int net_open_fabric(struct mk_comm *comm, struct net *net, const uint32_t
         c.devices[i] = nic.devices[i];
     return net_open_any(comm, net, net_open_verbs, &c, peers, count);
 #else
-    snprintf(error, size, "this build is without verbs: install libibverbs-dev and build again");
-    return -ENODEV;
+    return mk_fail(-ENODEV, error, size,
+                   "this build is without verbs: install libibverbs-dev and build again");
 #endif
 }
 
@@ -250,8 +246,7 @@ static int net_connect_rail(struct mk_comm *comm, struct net *net, const uint32_
         f->ops->address(f, mine);
         rc = bootstrap_allgather(comm->bootstrap, mine, all, bytes);
     }
-    if (!rc)
-        rc = f->ops->connect(f, all, peers, count, comm->error, sizeof comm->error);
+    rc = rc ? rc : f->ops->connect(f, all, peers, count, comm->error, sizeof comm->error);
     if (!rc) /* an EFA device refuses writes of a sender that it has no address handle for yet */
         rc = bootstrap_barrier(comm->bootstrap);
     if (!rc && f->ops->warm_up && comm->heap.memory != MK_MEMORY_HOST)
@@ -300,11 +295,9 @@ static int net_open(struct mk_comm *comm)
     if (!rc) {
         uint32_t count = net_rail_peers(&comm->topo, peers);
         rc = net_open_fabric(comm, net, peers, count);
-        if (!rc)
-            rc = net_connect_rail(comm, net, peers, count);
+        rc = rc ? rc : net_connect_rail(comm, net, peers, count);
     }
-    if (!rc)
-        rc = net_start_proxy(comm, net);
+    rc = rc ? rc : net_start_proxy(comm, net);
     if (rc && !comm->error[0] && !comm_failed(comm))
         snprintf(comm->error, sizeof comm->error, "cannot start the network: %s", strerror(-rc));
     free(peers);

@@ -1,4 +1,4 @@
-/* Which NICs this machine has, which of them a rank takes, and why where there are none. */
+/* The NICs of this machine, those that a rank uses, and reasons why there are none. */
 #pragma once
 
 #include "backends/topology.h"
@@ -82,13 +82,13 @@ struct nic_choice {
     double gbit;
 };
 
-/* Chooses among the devices that `names` allows: "soft" (softnic's), names with commas between (of
- * one library), or "" (kernel devices that are up; where there is none, softnic's). Of those, by
- * distance from the rank's GPU, else from the NUMA node that its process is bound to, else in turn
- * by local rank: topology_choose. Every rank of a node that asks with the same places gets the
- * answer that the others count on. Opens devices for a moment. 0, -ENODEV (none, or not this one),
- * -EINVAL (names of two libraries, or twice the same; more rails than devices) or -ENOMEM, with one
- * sentence in `error`. */
+/* Chooses among the devices that `names` allows: "soft" (softnic's), names separated by commas (of
+ * one library), or "" (kernel devices that are up; if there is none, softnic's). It chooses by
+ * distance from the rank's GPU, else from the NUMA node to which its process is bound, else in turn
+ * by local rank (topology_choose). With the same places all ranks of a node get choices that fit
+ * together. Opens devices for a moment. 0, -ENODEV (none, or not this one), -EINVAL (names of two
+ * libraries, or the same name twice; more rails than devices) or -ENOMEM, with one sentence in
+ * `error`. */
 int nic_choose(struct nic_choice *out, const struct nic_request *request, char *error,
                size_t error_size);
 

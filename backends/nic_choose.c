@@ -78,7 +78,7 @@ static int nic_choose_by_names(struct candidates *c, const struct nic_survey *s,
     return 0;
 }
 
-/* Says why not even softnic is usable. */
+/* Why no device is usable, not even softnic's. */
 static void nic_choose_explain_none(const struct nic_survey *s, int efa, char *error,
                                     size_t error_size)
 {
@@ -95,7 +95,8 @@ static void nic_choose_explain_none(const struct nic_survey *s, int efa, char *e
                                     : "it has no device");
 }
 
-/* Opening devices takes time: only those of libraries that may be meant. */
+/* Lists only the devices of libraries that the request allows, because opening devices takes
+ * time. */
 static int nic_choose_find_candidates(struct candidates *c, struct nic_survey *s,
                                       const struct nic_request *r, char *error, size_t error_size)
 {
@@ -147,8 +148,7 @@ static int nic_choose_all(struct nic_choice *out, const struct candidates *c,
     }
     for (uint32_t i = 0; i < r->local_ranks && !rc; i++)
         ranks[i] = r->places ? nic_choose_place_of(sysfs, &r->places[i]) : TOPOLOGY_NOWHERE;
-    if (!rc)
-        rc = topology_choose(ranks, r->local_ranks, nics, c->count, r->rails, choices);
+    rc = rc ? rc : topology_choose(ranks, r->local_ranks, nics, c->count, r->rails, choices);
     for (uint32_t i = 0; !rc && i < own->count; i++) {
         const struct nic_info *n = c->nics[own->nics[i]];
         out->soft = n->soft;
@@ -190,8 +190,7 @@ int nic_choose(struct nic_choice *out, const struct nic_request *request, char *
         rc = mk_fail(-EINVAL, error, error_size,
                      "%u NICs for each rank were asked for, and only %u may be used",
                      request->rails, c.count);
-    if (!rc)
-        rc = nic_choose_all(out, &c, request);
+    rc = rc ? rc : nic_choose_all(out, &c, request);
     if (rc && !error[0])
         snprintf(error, error_size, "cannot choose a NIC: %s", strerror(-rc));
     free(s);

@@ -1,5 +1,5 @@
-/* Options of a fabric as "key=value,...": whole numbers with names, standards and bounds, kept in a
- * struct of int64_t. */
+/* Options of a fabric as "key=value,...": whole numbers with names, defaults and bounds, kept in a
+ * struct of int64_t. A fabric's options are a macro of rows X(key, default, least, greatest). */
 #pragma once
 
 #include <stddef.h>
@@ -10,6 +10,10 @@ struct option_key {
     size_t offset; /* of an int64_t in the struct of options */
     int64_t standard, min, max;
 };
+
+/* A row as a field of the struct of options, and as a key. */
+#define OPTION_FIELD(name, standard, min, max) int64_t name;
+#define OPTION_KEY(of, name, standard, min, max) {#name, offsetof(of, name), standard, min, max},
 
 void option_keys_default(void *options, const struct option_key *keys, size_t count);
 

@@ -96,8 +96,8 @@ static void proxy_link_flight(struct proxy *p, uint32_t index)
     __atomic_store_n(&p->in_flight, p->in_flight + 1, __ATOMIC_RELAXED);
 }
 
-/* A peer's puts can no longer be received, so that its flags would be waited for in vain; or the
- * NIC has failed, and no put says so. */
+/* Fails the job when a peer's puts can no longer be received, so that waits for its flags would
+ * never end, or when the NIC has failed without a put that reports it. */
 static void proxy_fail_peer(struct proxy *p, const struct fabric_completion *c)
 {
     struct mk_failure f = proxy_failure_of(p, MK_FAIL_NETWORK, NULL);
@@ -153,7 +153,7 @@ static int proxy_collect(struct proxy *p)
     return total;
 }
 
-/* Whether the oldest put has been under way for so long; it fails then. */
+/* Fails the oldest put if it has been in flight for longer than the timeout. */
 static int proxy_oldest_hangs(struct proxy *p, uint64_t now, uint64_t bound_ns)
 {
     const struct flight *f = p->oldest == PROXY_NONE ? NULL : &p->flights[p->oldest];
@@ -258,7 +258,7 @@ static int proxy_post(struct proxy *p, struct ring_state *r, const struct mk_com
                        it has failed the job */
         if (rc != -EAGAIN)
             proxy_fail_flight(p, flight, *now, rc, strerror(-rc));
-        /* a queue for all peers is full of puts to one that is gone */
+        /* the queue, shared by all peers, is full of puts to a peer that is gone */
         else if (!proxy_oldest_hangs(p, *now, p->config.timeout_ns / 2))
             proxy_fail_flight(p, flight, *now, rc, "the send queue had no room for so long");
         return 1;
@@ -308,8 +308,8 @@ static int proxy_read_ring(struct proxy *p, struct ring_state *r, int *puts)
 int proxy_step(struct proxy *p)
 {
     if (!p->draining && p->config.failed(p->config.context)) {
-        /* A rank that waits for this rank's puts may have failed first: a put that hangs says where
-         * the blame belongs. */
+        /* A rank that waits for this rank's puts may have failed first; a put that hangs is then
+         * the true cause. */
         proxy_oldest_hangs(p, p->config.now(p->config.context), p->config.timeout_ns / 2);
         p->draining = 1;
     }

@@ -30,8 +30,8 @@ struct proxy;
  * whose capacity is no power of two, a zero timeout, too many rings) or -ENOMEM. */
 int proxy_create(struct proxy **out, const struct proxy_config *config);
 
-/* One pass: reads commands while the fabric takes them, polls completions, publishes seen and
- * completed. Returns how many things it did (0: idle), never blocks.
+/* One pass: reads commands while the fabric accepts puts, polls completions, and publishes `seen`
+ * and `completed`. Returns how much it did (0: idle); never blocks.
  *
  * `completed` of a ring counts its commands in order, so a put to a slow peer holds back the ring's
  * later ones. A message's record is complete before `completed` counts it (release).
@@ -44,13 +44,13 @@ int proxy_step(struct proxy *p);
 /* Puts not yet completed. Any thread. */
 uint32_t proxy_in_flight(const struct proxy *p);
 
-/* Runs proxy_step on a thread of its own: spins while busy, yields, then sleeps up to 50 us where
- * idle, so that 8 ranks fit 2 cores. proxy_stop ends it after all posted puts are complete, or,
- * where the job has failed, when nothing is in flight or 100 ms later; and joins it. 0 or -errno of
- * pthread_create. */
+/* Runs proxy_step on a thread of its own, which spins while busy; when idle it yields, then sleeps
+ * up to 50 us, so that 8 ranks can share 2 cores. proxy_stop ends and joins it after all posted
+ * puts are complete, or, if the job has failed, when nothing is in flight or 100 ms later. 0 or
+ * -errno of pthread_create. */
 int proxy_start(struct proxy *p);
 void proxy_stop(struct proxy *p);
 
-/* Stops the thread where it runs and frees. Puts may still be in flight: close the fabric first or
- * straight after, before the heap goes. NULL is allowed. */
+/* Stops the thread, if it runs, and frees the proxy. Puts may still be in flight: close the fabric
+ * before or right after, and before the heap is freed. NULL is allowed. */
 void proxy_destroy(struct proxy *p);

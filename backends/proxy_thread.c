@@ -23,9 +23,8 @@ static void proxy_thread_relax(void)
 #endif
 }
 
-/* Idle passes before the thread gives its core away. Where every rank has cores for its proxy it
- * keeps its own for about a millisecond; where ranks outnumber the cores, the thread that it waits
- * for needs this one. */
+/* Idle passes before the thread yields its core. If there are enough cores for all proxies, it
+ * spins for about a millisecond; if not, the thread it waits for may need this core. */
 static uint32_t proxy_thread_spins(const struct proxy *p)
 {
     cpu_set_t set;

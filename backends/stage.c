@@ -128,7 +128,7 @@ static int stage_connect(struct fabric *fabric, const void *addresses, const uin
     return rc;
 }
 
-/* Until no copy touches the slots any more, at most a second. */
+/* Waits until no copy uses the slots any more, for a second at most. */
 static void stage_wait_for_copies(struct stage *s)
 {
     uint64_t deadline = wall_clock(NULL) + CLOSE_NS;
@@ -212,8 +212,7 @@ int stage_open(struct fabric **out, const struct stage_config *config, char *err
     int rc = stage_make_peers(s, config);
     if (!rc && !(s->memory.base = ops->pinned(s->memory.bytes)))
         rc = -ENOMEM;
-    if (!rc)
-        rc = config->open_inner(config->context, &s->inner, &s->memory, error, error_size);
+    rc = rc ? rc : config->open_inner(config->context, &s->inner, &s->memory, error, error_size);
     if (rc) {
         if (!error[0])
             snprintf(error, error_size, "no %" PRIu64 " MiB of pinned memory to stage puts in",

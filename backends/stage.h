@@ -1,11 +1,11 @@
 /* A fabric over another fabric, for NICs that cannot reach the heap's memory: bytes pass through
  * pinned host memory on both sides, and so the NIC sees host memory only.
  *
- * A put is cut into pieces. Each is copied from the heap into a slot by the owner's copy engine,
- * goes by the inner fabric into a slot of the peer's, is copied from there into the peer's heap,
- * and the last one's flag behind it, by the same queue: data before flag. Slots are a fixed number
- * per peer and way, and the receiver gives them back (credits), so nothing grows; a put that finds
- * its peer's queue full is refused with -EAGAIN like any other.
+ * A put is cut into pieces. The memory's copy engine copies each piece from the heap into a slot;
+ * the inner fabric puts it into a slot of the peer; and the peer copies it into its heap, and after
+ * the last piece the flag, on the same queue: data before flag. Each peer has a fixed number of
+ * slots in each direction, which the receiver gives back (credits). A put to a peer whose queue is
+ * full is refused with -EAGAIN, as usual.
  *
  * A put's completion means the same as a NIC's: its source may be overwritten and the peer's NIC
  * has taken it. The peer moves it on while it polls. Puts are multiples of 8 bytes at multiples of

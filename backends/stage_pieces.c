@@ -47,8 +47,8 @@ static uint64_t stage_pieces_counted(const struct stage *s, uint32_t flag)
     return __atomic_load_n((uint64_t *)s->memory.base + flag, __ATOMIC_ACQUIRE);
 }
 
-/* The completions of puts on their way tell the proxy; where there are none, a completion of no put
- * does, since the peer's flags would be waited for in vain. */
+/* Reports a broken peer to the proxy: by the completions of puts in flight or, if there are none,
+ * by a completion of no put, because waits for the peer's flags would never end. */
 static void stage_pieces_break_peer(struct stage *s, struct stage_peer *peer, int status,
                                     const char *detail)
 {

@@ -190,8 +190,8 @@ static void topology_give(struct deal *d, uint32_t rank)
     }
 }
 
-/* The least cost of a NIC that the rank does not have yet: a matching never trades a better NIC for
- * evenness. */
+/* The least cost of a NIC that the rank does not have yet. Only NICs of this cost are candidates:
+ * nearness comes before evenness. */
 static double topology_next_cost(const struct deal *d, uint32_t rank)
 {
     double least = -1;
@@ -239,8 +239,7 @@ static uint32_t topology_share(const struct deal *d, uint32_t rank)
     return own > sharers ? own / sharers : 1;
 }
 
-/* The same number for every rank: a rank with more could not use them while it waits for the
- * others. */
+/* Every rank gets the same number: a rank with more would only wait for the others. */
 static uint32_t topology_choose_rails(struct deal *d)
 {
     uint32_t rails = TOPOLOGY_RAILS_MAX;

@@ -63,15 +63,15 @@ struct topology_choice {
 /* Deals `nic_count` NICs out to `rank_count` ranks of a node, `rails` to each (at most as many as
  * there are).
  *
- * Nearer goes before faster, faster before slower. NICs that are alike to a rank are dealt out as
- * evenly as can be: where GPUs share NICs each NIC gets its share of ranks, and a rank leaves a NIC
- * to another that has no other choice. Where nothing is known of any place that is in turn: rank r
- * has NIC r modulo their number.
+ * A nearer NIC is preferred, then a faster one. NICs that are equal for a rank are dealt out as
+ * evenly as possible: if GPUs share NICs, each NIC gets its share of ranks, and a rank leaves a NIC
+ * to another rank that has no other choice. If no place is known, rank r gets NIC r modulo their
+ * number.
  *
- * rails 0: as many as each rank has for itself. NICs count as a rank's own where they are below its
- * own root port (PIX, PXB), as fast as the fastest of the nearest, and shared evenly with the ranks
- * to which they are as near; one where there are none. Two EFA devices behind each GPU's switch: 2.
- * A NIC that eight GPUs share: 1.
+ * rails 0: as many as each rank has for itself. These are the NICs below its own root port (PIX,
+ * PXB) that are as fast as the fastest of the nearest, shared evenly with the ranks to which they
+ * are as near; one if there are none. Two EFA devices behind each GPU's switch: 2. A NIC that eight
+ * GPUs share: 1.
  *
  * out[rank_count]. 0, -EINVAL (no ranks, no NICs) or -ENOMEM. */
 int topology_choose(const struct topology_place *ranks, uint32_t rank_count,

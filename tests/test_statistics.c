@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "core/sorted.h"
 #include "experiments/results/statistics.h"
 
 enum { JOBS = 5, LAUNCHES = 40 };
@@ -35,7 +36,7 @@ static void measure(struct stat_job jobs[JOBS], double ms[JOBS][LAUNCHES], doubl
         double job = typical * (1 + 0.01 * normal());
         for (int i = 0; i < LAUNCHES; i++)
             ms[j][i] = job * (1 + 0.03 * fabs(normal())) * (unit() < 0.02 ? 2 : 1);
-        stat_sort(ms[j], LAUNCHES);
+        mk_sort(ms[j], LAUNCHES);
         jobs[j] = (struct stat_job){ms[j], LAUNCHES};
     }
 }
@@ -102,7 +103,7 @@ static void jobs_that_differ_widen_the_interval(void **unused)
     for (int j = 0; j < 2; j++) {
         for (int i = 0; i < LAUNCHES; i++)
             ms[j][i] = (j ? 1.2 : 1.0) * (1 + 0.001 * normal());
-        stat_sort(ms[j], LAUNCHES);
+        mk_sort(ms[j], LAUNCHES);
     }
     const struct stat_job jobs[] = {{ms[0], LAUNCHES}, {ms[1], LAUNCHES}};
     stat_interval(&together, jobs, 2, 1);
@@ -121,8 +122,8 @@ static void many_launches_have_the_same_interval(void **unused)
     for (int i = 0; i < 401; i++)
         many[i] = 1 + unit();
     memcpy(few, many, sizeof few);
-    stat_sort(few, 400);
-    stat_sort(many, 401);
+    mk_sort(few, 400);
+    mk_sort(many, 401);
     stat_interval(&a, &(struct stat_job){few, 400}, 1, 1);
     stat_interval(&b, &(struct stat_job){many, 401}, 1, 1);
     print_message("400: %.4f to %.4f, 401: %.4f to %.4f\n", a.low, a.high, b.low, b.high);

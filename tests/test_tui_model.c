@@ -115,8 +115,8 @@ static void what_lies_between_launches_is_cut_out(void **state)
 {
     struct stage s;
     stage_open(&s, 3, -1, 120, 40, 0);
-    const struct source_launch *l = source_launches(s.source[0]);
-    double run = source_info(s.source[0])->end;
+    const struct source_launch *l = s.source[0]->launches;
+    double run = s.source[0]->info.end;
     assert_int_equal(s.m.cuts, 1);
     assert_true(s.m.end < run / 100);
     assert_true(busy_columns(&s) > s.picture.columns * 0.85);
@@ -238,7 +238,7 @@ static void search_stops_at_every_match_and_returns(void **state)
     }
     sqlite3 *db;
     sqlite3_stmt *q;
-    assert_int_equal(sqlite3_open_v2(source_path(s.source[0]), &db, SQLITE_OPEN_READONLY, NULL),
+    assert_int_equal(sqlite3_open_v2(s.source[0]->path, &db, SQLITE_OPEN_READONLY, NULL),
                      SQLITE_OK);
     sqlite3_prepare_v2(db,
                        "SELECT count(*) FROM event e JOIN track t ON t.id = e.track WHERE e.kind = "
@@ -388,7 +388,7 @@ static void going_to_a_time(void **state)
     stage_play(&s, ":\ntype -2 us\nEnter\n");
     assert_true(s.m.cursor == 40000);
     stage_play(&s, ":\ntype epoch 2\nEnter\n");
-    assert_true(s.m.cursor == source_launches(s.source[0])[1].start);
+    assert_true(s.m.cursor == s.source[0]->launches[1].start);
     stage_play(&s, "Backspace\n");
     assert_true(s.m.cursor == 40000);
     static const char *const bad[] = {":\ntype 42\nEnter\n", ":\ntype 42 s\nEnter\n",
@@ -421,7 +421,7 @@ static void a_range_over_one_launch_has_the_launch_s_figures(void **state)
     struct stage s;
     char want[96];
     stage_open(&s, 0, -1, 200, 60, 0);
-    const struct source_launch *l = source_launches(s.source[0]);
+    const struct source_launch *l = s.source[0]->launches;
     s.m.cursor = l[0].start;
     key(&s, '[');
     s.m.cursor = l[0].end;
@@ -429,7 +429,7 @@ static void a_range_over_one_launch_has_the_launch_s_figures(void **state)
     assert_int_equal(s.m.panel, PANEL_RANGE);
     sqlite3 *db;
     sqlite3_stmt *q;
-    assert_int_equal(sqlite3_open_v2(source_path(s.source[0]), &db, SQLITE_OPEN_READONLY, NULL),
+    assert_int_equal(sqlite3_open_v2(s.source[0]->path, &db, SQLITE_OPEN_READONLY, NULL),
                      SQLITE_OK);
     sqlite3_prepare_v2(
         db, "SELECT 100.0 * both / (?1 - ?2) FROM launch_rank WHERE launch = 1 AND rank = 0", -1,
@@ -503,8 +503,7 @@ static void two_files_lie_side_by_side(void **state)
 
 static int begin_at_one_column(const struct stage *s, int a, int b)
 {
-    return source_launches(s->source[0])[a].start ==
-           source_launches(s->source[1])[b].start + s->m.shift[1];
+    return s->source[0]->launches[a].start == s->source[1]->launches[b].start + s->m.shift[1];
 }
 
 /* The launch under the cursor takes the other file's along, in whichever file the cursor is; what
@@ -514,9 +513,8 @@ static void launches_of_two_files_go_together(void **state)
     for (int file = 0; file < 2; file++) {
         struct stage s;
         stage_open(&s, 0, 1, 120, 40, 0);
-        const struct source_launch *l = source_launches(s.source[file]);
-        int last = source_info(s.source[file])->launches - 1,
-            others = source_info(s.source[!file])->launches;
+        const struct source_launch *l = s.source[file]->launches;
+        int last = s.source[file]->info.launches - 1, others = s.source[!file]->info.launches;
         assert_true(last > 0 && others > 0);
         stage_play(&s, file ? "j\n" : "");
         assert_int_equal(model_row(&s.m)->file, file);

@@ -56,12 +56,12 @@ static void occupancy_is_the_sum_of_events(void **state)
     sqlite3 *db;
     assert_int_equal(source_open(&s, big, error, sizeof error), 0);
     assert_int_equal(sqlite3_open_v2(big, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
-    double end = source_info(s)->end;
+    double end = s->info.end;
     static const int columns[] = {1, 7, 60, 175, 400};
     for (int what = 0; what < 4; what++) {
         int role = what % 3, track = -1, leaves = 0;
-        for (int i = 0; i < source_info(s)->tracks; i++) {
-            const struct source_track *t = &source_tracks(s)[i];
+        for (int i = 0; i < s->info.tracks; i++) {
+            const struct source_track *t = &s->tracks[i];
             leaves += t->rank == 1 && t->role == role;
             if (what == 3 && t->rank == 1 && t->role == 0 && track < 0)
                 track = i;
@@ -74,8 +74,8 @@ static void occupancy_is_the_sum_of_events(void **state)
                              0);
             for (int c = 1; c < SPAN_CLASSES; c++) {
                 double shown = 0,
-                       real = sum_events(db, 1, role, track < 0 ? -1 : source_tracks(s)[track].cta,
-                                         c, 0, end);
+                       real = sum_events(db, 1, role, track < 0 ? -1 : s->tracks[track].cta, c, 0,
+                                         end);
                 for (int i = 0; i < columns[k]; i++)
                     shown += (double)out[i * SPAN_CLASSES + c] * step * leaves;
                 assert_true(fabs(shown - real) <= 1e-4 * real + 1);
@@ -97,9 +97,9 @@ static void deep_windows_are_exact(void **state)
     assert_int_equal(sqlite3_open_v2(big, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
     srand(4);
     for (int i = 0; i < 60; i++) {
-        int track = rand() % source_info(s)->tracks;
-        const struct source_track *t = &source_tracks(s)[track];
-        double span = 100 * (1 + rand() % 20), t0 = (double)(rand() % (int)source_info(s)->end);
+        int track = rand() % s->info.tracks;
+        const struct source_track *t = &s->tracks[track];
+        double span = 100 * (1 + rand() % 20), t0 = (double)(rand() % (int)s->info.end);
         assert_int_equal(source_occupancy(s, (struct source_group){t->rank, t->role, track}, t0,
                                           span / 100, 100, out),
                          0);
@@ -127,9 +127,9 @@ static void overlap_over_time_adds_up_to_the_view(void **state)
     sqlite3_prepare_v2(db,
                        "SELECT compute_only_ns, comm_only_ns, both_ns FROM overlap ORDER BY rank",
                        -1, &q, NULL);
-    for (int rank = 0; rank < source_info(s)->ranks; rank++) {
+    for (int rank = 0; rank < s->info.ranks; rank++) {
         assert_int_equal(sqlite3_step(q), SQLITE_ROW);
-        double step = source_info(s)->end / 123, sum[OVERLAP_CLASSES] = {0};
+        double step = s->info.end / 123, sum[OVERLAP_CLASSES] = {0};
         assert_int_equal(source_overlap(s, rank, 0, step, 123, out), 0);
         for (int i = 0; i < 123 * OVERLAP_CLASSES; i++)
             sum[i % OVERLAP_CLASSES] += (double)out[i] * step;
@@ -153,9 +153,8 @@ static void bytes_in_flight_reach_their_peak_and_no_more(void **state)
     assert_int_equal(source_open(&s, stage_trace(0), error, sizeof error), 0);
     for (int link = LINK_NVLINK; link <= LINK_NIC; link++) {
         most = 0;
-        assert_int_equal(source_bytes(s, 0, (enum source_link)link, 0, source_info(s)->end / 2000,
-                                      2000, out, &peak),
-                         0);
+        assert_int_equal(
+            source_bytes(s, 0, (enum source_link)link, 0, s->info.end / 2000, 2000, out, &peak), 0);
         for (int i = 0; i < 2000; i++)
             most = out[i] > most ? out[i] : most;
         /* one copy at a time over NVLink, two puts at a time over the network, 256 KiB each */
@@ -193,8 +192,7 @@ static void all_ranks_are_those_of_the_figures(void **state)
     assert_int_equal(trace_open(&db, path, error, sizeof error), 0);
     static struct trace_figure f[256];
     int figures = trace_figures(db, NULL, f, 256);
-    const double *shares =
-        source_role_shares(s) + (size_t)source_info(s)->ranks * ROLES * SPAN_CLASSES;
+    const double *shares = source_role_shares(s) + (size_t)s->info.ranks * MK_ROLES * SPAN_CLASSES;
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
         double shown = 0, mean = 0, figure = -1;
         for (int k = 0; k < figures; k++)
@@ -203,9 +201,9 @@ static void all_ranks_are_those_of_the_figures(void **state)
         for (int c = 1; c < SPAN_CLASSES; c++)
             if (same[i].classes >> c & 1) {
                 shown += shares[same[i].role * SPAN_CLASSES + c];
-                for (int r = 1; r <= source_info(s)->ranks; r++)
-                    mean += shares[(same[i].role - r * ROLES) * SPAN_CLASSES + c] /
-                            source_info(s)->ranks;
+                for (int r = 1; r <= s->info.ranks; r++)
+                    mean +=
+                        shares[(same[i].role - r * MK_ROLES) * SPAN_CLASSES + c] / s->info.ranks;
             }
         assert_true(figure > 0 && fabs(shown - figure) < 1e-6);
         assert_true(fabs(mean - figure) > 0.2); /* else this trace would not tell the two apart */
@@ -241,7 +239,7 @@ static void a_cause_that_is_gone_is_shown(void **state)
     sqlite3_close(db);
     assert_int_equal(source_open(&s[0], big, error, sizeof error), 0);
     assert_int_equal(source_open(&s[1], path, error, sizeof error), 0);
-    double end = source_info(s[0])->end;
+    double end = s[0]->info.end;
     for (int part = 1; part <= 100000; part *= 10) { /* from the levels, then from the events */
         double waited = 0;
         for (int i = 0; i < 2; i++)
@@ -368,7 +366,7 @@ static void a_row_out_of_order_is_left_out(void **state)
     snprintf(command, sizeof command, "cp %s %s", stage_trace(0), path);
     assert_int_equal(system(command), 0);
     assert_int_equal(source_open(&s, path, error, sizeof error), 0);
-    int tracks = source_info(s)->tracks, changed = 0;
+    int tracks = s->info.tracks, changed = 0;
     source_close(s);
 
     sqlite3 *db;
@@ -396,7 +394,7 @@ static void a_row_out_of_order_is_left_out(void **state)
     fclose(f);
 
     assert_int_equal(source_open(&s, path, error, sizeof error), 0);
-    assert_int_equal(source_info(s)->tracks, tracks - 1);
+    assert_int_equal(s->info.tracks, tracks - 1);
     source_close(s);
     unlink(path);
 }

@@ -80,7 +80,7 @@ static void keys_are_answered_in_time(void **state)
         printf("%lld events at %dx%d: open %.0f ms (%.0f ms of CPU); %d keys, mean %.1f ms, "
                "longest %.1f ms "
                "(%.1f ms of CPU, key %d)\n",
-               (long long)source_info(s.source[0])->events, size[i][0], size[i][1], t.opened_wall,
+               (long long)s.source[0]->info.events, size[i][0], size[i][1], t.opened_wall,
                t.opened_cpu, t.keys, t.wall / t.keys, t.wall_max, t.cpu_max, t.cpu_code);
         assert_true(t.opened_cpu <= 1000 * SLOWDOWN);
         assert_true(t.cpu_max <= 50 * SLOWDOWN);

@@ -25,8 +25,7 @@ int align_clocks(struct trace_data *d)
         if (!c->host_used || !c->gpu_used)
             return -ENOMEM;
         int rc = same ? 0 : clock_fit(&c->host, p->host_clock, p->host_samples, c->host_used);
-        if (!rc)
-            rc = clock_fit(&c->gpu, p->gpu_clock, p->gpu_samples, c->gpu_used);
+        rc = rc ? rc : clock_fit(&c->gpu, p->gpu_clock, p->gpu_samples, c->gpu_used);
         if (rc)
             return rc;
         c->host.samples = p->host_samples;

@@ -1,8 +1,8 @@
-/* Clocks: bracketed samples of two clocks, the line fitted through them, and how far off it may be.
+/* Clocks: samples of two clocks, the line fitted through them, and its error bound.
  *
- * A sample reads the other clock between two readings of this rank's own: the other clock was read
- * at `local` +- `bracket` / 2. The least brackets are the ones that no interrupt or queue
- * stretched, so only these are fitted. */
+ * A sample reads the remote clock between two readings of the local one, so the remote clock was
+ * read at `local` +- `bracket` / 2. The smallest brackets are those that no interrupt or queue has
+ * stretched: only they are fitted. */
 #pragma once
 
 #include <stdint.h>
@@ -18,14 +18,14 @@ struct trace_clock {
     uint64_t reference;   /* ns, local */
     int64_t offset;       /* ns */
     double drift;         /* ns per ns */
-    double drift_error;   /* how far off drift may be */
+    double drift_error;   /* error bound of drift */
     uint64_t first, last; /* local time of the samples that were used */
-    uint64_t residual;    /* ns: how far off the line may be between first and last */
+    uint64_t residual;    /* ns: error bound of the line between first and last */
     uint32_t samples, used;
 };
 
-/* Crystals of servers differ by less than this: the drift's uncertainty where the samples span too
- * little time. */
+/* Clock crystals of servers differ by less than this. It bounds the drift if the samples span too
+ * little time to measure it. */
 #define TRACE_DRIFT_UNKNOWN 50e-6
 
 /* Fits a line to `count` samples in any order; used[i] (NULL allowed) becomes 1 where sample i was
@@ -37,6 +37,6 @@ int clock_fit(struct trace_clock *out, const struct trace_clock_sample *samples,
 /* The other clock's time at `local`. */
 int64_t clock_map(const struct trace_clock *c, uint64_t local);
 
-/* How far off clock_map may be anywhere in from .. to (local ns): the residual, and beyond the
- * samples the drift's error. */
+/* The error bound of clock_map in from .. to (local ns): the residual, plus the drift's error
+ * outside the samples. */
 uint64_t clock_residual(const struct trace_clock *c, uint64_t from, uint64_t to);

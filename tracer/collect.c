@@ -55,8 +55,7 @@ static int collect_take_parts(const char *all, const uint64_t *lengths, uint32_t
                      lengths[r] ? "a part that is garbled" : "none");
         at += lengths[r];
     }
-    if (!rc)
-        rc = store_parts(parts, ranks, run, path, error, size);
+    rc = rc ? rc : store_parts(parts, ranks, run, path, error, size);
     for (uint32_t r = 0; parts && r < ranks; r++)
         part_free(&parts[r]);
     free(parts);

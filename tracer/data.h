@@ -104,7 +104,7 @@ struct trace_data {
     struct map chunk_ids;          /* plan, rank, number -> id: see data_flag_chunk */
     uint32_t launch_count;
     struct trace_span *spans; /* [launch][rank] */
-    /* of each rank: when a tile, a transfer was under way; united */
+    /* of each rank: the united intervals of its tiles, and of its transfers */
     struct intervals *compute, *comm;
     struct trace_put *puts; /* in order of rank, then as logged */
     uint64_t put_count;
@@ -131,8 +131,8 @@ int data_overlap(struct trace_data *d);
 void data_overlap_fill(const struct trace_data *d, uint32_t rank, uint64_t ns, uint32_t buckets,
                        uint64_t (*out)[3]);
 
-/* When a put was on its way: posted to arrived where a CTA waited for it, else to completed. start
- * == end: not known. */
+/* When a put was in flight: from posted until arrived if a CTA waited for it, else until completed.
+ * start == end: not known. */
 void data_put_time(const struct trace_put *p, int64_t *start, int64_t *end);
 
 /* The leaf that holds event `id`, and the event. id is of this run. */
@@ -164,7 +164,7 @@ static inline uint32_t data_destination(const struct trace_data *d, uint32_t ran
     return mk_rank_at(t, mk_node_of(t, rank), event_cause(e) % t->gpus);
 }
 
-/* What a CTA does on the way that fixed a launch's end; see critical.c. */
+/* A step of the critical path of a launch; see critical.c. */
 struct trace_step {
     uint32_t launch, rank, node; /* node: index + 1; 0: none */
     const char *what;

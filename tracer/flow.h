@@ -1,4 +1,4 @@
-/* The ways in and out of a rank: what moved over them, and how much was under way over time. */
+/* The links of a rank, in and out: what moved over them, and the bytes in flight over time. */
 #pragma once
 
 #include "tracer/levels.h"
@@ -34,9 +34,9 @@ static inline struct flow_link *flow_link(const struct flow *f, uint32_t rank, e
 int flow_make(struct flow *out, const struct trace_data *d);
 void flow_free(struct flow *f);
 
-/* The bytes that a link moved in each bucket of width `ns`, and the mean bytes under way in it. */
+/* The bytes that a link moved in each bucket of width `ns`, and the mean bytes in flight in it. */
 void flow_fill(const struct flow_link *l, uint64_t ns, uint32_t buckets, double *moved,
                double *in_flight);
 
-/* The ns in which transfers [first, last), which are in order of start, had anything under way. */
+/* The ns in which any of `count` transfers, in order of start, was in flight. */
 uint64_t flow_busy(const struct flow_transfer *t, uint64_t count);

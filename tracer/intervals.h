@@ -20,8 +20,8 @@ struct intervals {
 int intervals_add(struct intervals *s, int64_t start, int64_t end);
 int intervals_end_run(struct intervals *s);
 
-/* Sorts the set and melts what touches: afterwards `at` is disjoint and in order, one run. 0 or
- * -ENOMEM. */
+/* Sorts the set and joins intervals that overlap or touch: afterwards `at` is one run of disjoint
+ * intervals in order. 0 or -ENOMEM. */
 int intervals_unite(struct intervals *s);
 
 /* Of a united set: the first interval that ends after t; the ns that lie in from .. to. */

@@ -257,12 +257,9 @@ int data_join(struct trace_data *d)
     struct marks signals = {0}, completions = {0};
     struct map puts = {0};
     int rc = join_commands(d);
-    if (!rc)
-        rc = join_collect(d, MK_EV_SIGNAL, &signals);
-    if (!rc)
-        rc = join_collect_completions(d, &completions);
-    if (!rc)
-        rc = map_reserve(&puts, d->put_count);
+    rc = rc ? rc : join_collect(d, MK_EV_SIGNAL, &signals);
+    rc = rc ? rc : join_collect_completions(d, &completions);
+    rc = rc ? rc : map_reserve(&puts, d->put_count);
     for (uint64_t i = 0; !rc && i < d->put_count; i++)
         rc = map_set(&puts, join_put_key(d->puts[i].m.peer, d->puts[i].m.flag, d->puts[i].launch),
                      (uint32_t)i + 1);

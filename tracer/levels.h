@@ -1,14 +1,14 @@
-/* Occupancy, aggregated when the trace is written: what every row of the timeline did, bucket by
- * bucket, at every zoom. */
+/* Occupancy, aggregated when the trace is written: the state of every row of the timeline in each
+ * bucket of time, for every zoom. */
 #pragma once
 
 #include "tracer/data.h"
 #include "tracer/reader.h"
 
-#define LEVEL_FACTOR 4 /* a bucket of one level is so many of the level below */
+#define LEVEL_FACTOR 4 /* buckets of the next finer level in one bucket */
 #define LEVEL_MAX 16
-#define LEVEL_EVENTS                                                                               \
-    8 /* of one track in one bucket of its finest level, on average: below that events are read */
+/* Mean events of a track in a bucket of its finest level. For a finer zoom readers read events. */
+#define LEVEL_EVENTS 8
 
 struct level_row {
     uint32_t bucket, busiest;

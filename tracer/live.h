@@ -1,20 +1,20 @@
-/* A running job seen from outside: every rank of `mkernel run` publishes its progress words in a
- * file that only its user may read, and that user's viewer reads it. The job never waits for a
+/* Watching a running job from outside: every rank of `mkernel run` publishes its progress words in
+ * a file that only its user can read, and that user's viewer reads it. The job never waits for a
  * viewer and never fails because of one.
  *
- * A job is a folder, a rank a file of it, `rank-N`, of fixed size: struct live_header and then one
- * struct live_word per CTA. A thread of the rank copies the words every LIVE_PERIOD_NS; no launch,
- * wait or CTA takes part. The folder lies in /dev/shm/mkernel-UID (/tmp/mkernel-UID where there is
- * no /dev/shm), or where MKERNEL_LIVE says; "off" publishes nothing. It is named run-PID where
- * `mkernel run` (that PID) started the ranks itself. Files go with their rank; what a killed job
- * left is ignored, and taken away by the next one. */
+ * A job is a folder with a file `rank-N` of fixed size for each rank: a struct live_header, then
+ * one struct live_word per CTA. A thread of the rank copies the words every LIVE_PERIOD_NS;
+ * launches, waits and CTAs do nothing for it. The folder is in /dev/shm/mkernel-UID
+ * (/tmp/mkernel-UID without /dev/shm), or in MKERNEL_LIVE; MKERNEL_LIVE=off publishes nothing. It
+ * is named run-PID if `mkernel run` (with that PID) started the ranks itself. A rank removes its
+ * file when it ends. The files of a killed job are ignored, and the next job removes them. */
 #pragma once
 
 #include "core/event.h"
 #include "core/plan.h"
 
-#define LIVE_PERIOD_NS 50000000u   /* between two looks at the words */
-#define LIVE_SILENT_NS 1000000000u /* a rank that has not looked for so long does not run */
+#define LIVE_PERIOD_NS 50000000u   /* between two copies of the words */
+#define LIVE_SILENT_NS 1000000000u /* a rank that has copied nothing for so long does not run */
 #define LIVE_MAX_CTAS 1024u
 #define LIVE_VERSION 1u
 
@@ -47,8 +47,8 @@ struct live_header {
     uint32_t flag_base, ctas;
     uint64_t launches; /* of the whole run */
     char command[256];
-    uint64_t beat;   /* ns, CLOCK_MONOTONIC: the last look */
-    uint64_t launch; /* that are done */
+    uint64_t beat;   /* ns, CLOCK_MONOTONIC: when the words were last copied */
+    uint64_t launch; /* launches that are done */
     uint32_t phase;  /* enum live_phase */
     uint32_t padding;
 };
@@ -58,23 +58,22 @@ struct live_header {
 struct live; /* what a rank publishes with */
 struct mk_comm;
 
-/* The job's folder: of `mkernel run` with that PID, or of a job that a launcher started, known by
- * its token. 0, or -ENOTSUP where nothing is to be published, -ENAMETOOLONG. */
+/* The folder of a job: of `mkernel run` with that PID, or of a launcher's job with that token. 0,
+ * -ENOTSUP (publishing is off) or -ENAMETOOLONG. */
 int live_folder(char *path, size_t size, int job_pid, const char *launcher, const char *token);
 
-/* Begins to publish a plan of `comm`, whose progress words must stay where they are until live_end.
- * Returns 0 or -errno; *out is NULL then, which every function here takes. Blocks for file system
- * calls alone. */
+/* Begins to publish a plan of `comm`, whose progress words must not move until live_end. 0, or
+ * -errno with *out NULL; every function here accepts NULL. Blocks in file system calls only. */
 int live_begin(struct live **out, const char *folder, struct mk_comm *comm,
                const struct mk_plan *plan, int job_pid, uint64_t launches, const char *command);
 
-/* Says what the rank does; `done` launches are. Two stores. */
+/* Publishes the rank's phase and how many launches are done. Costs two stores. */
 void live_phase(struct live *l, enum live_phase phase, uint64_t done);
 
-/* Takes the file away. Waits for the thread, which blocks nowhere. */
+/* Removes the file. Waits for the thread, which never blocks. */
 void live_end(struct live *l);
 
-/* Takes a job's folder away with whatever its ranks left. */
+/* Removes a job's folder with all that its ranks left in it. */
 void live_remove(const char *folder);
 
 /* ---- a viewer ---- */
@@ -83,9 +82,9 @@ enum live_state {
     LIVE_ABSENT, /* nothing published here: on another host, or not yet */
     LIVE_RUNS,
     LIVE_STOPPED, /* its process is stopped (SIGSTOP, a debugger) */
-    LIVE_SILENT,  /* its process is there, but has not looked for LIVE_SILENT_NS */
+    LIVE_SILENT,  /* its process exists, but has copied nothing for LIVE_SILENT_NS */
     LIVE_GONE,    /* its process died and left its file */
-    LIVE_ENDED,   /* took its file away */
+    LIVE_ENDED,   /* it removed its file */
     LIVE_STATES
 };
 
@@ -110,27 +109,28 @@ struct live_doing {
     /* enum mk_event_kind (MK_EV_NONE: nothing, or nothing that lasts), enum mk_cause */
     int kind, cause;
     uint32_t epoch;
-    uint64_t ns;      /* for how long, as far as the rank's looks can tell */
-    int64_t flag;     /* a wait's; -1: none, or what is waited for is no flag */
-    int64_t chunk;    /* that the flag announces; -1 */
-    int64_t producer; /* rank that should raise it or whose data it announces; -1 */
-    int64_t relay;    /* rank of this node that forwards what the producer sends to it; -1 */
+    uint64_t ns;      /* for how long, within LIVE_PERIOD_NS */
+    int64_t flag;     /* that a wait is for; -1: no wait, or one for something else */
+    int64_t chunk;    /* that the flag announces; -1: none */
+    int64_t producer; /* rank that should raise the flag or whose data it announces; -1: none */
+    int64_t relay;    /* rank of this node that forwards the producer's data; -1: none */
     char text[128];   /* "chunk 3 of rank 5's A", "tile 12" */
 };
 
-/* A job by what a person calls it: a folder, the PID of `mkernel run` or of a rank, or NULL for the
- * only one that runs. 0, or -errno with one sentence in `error` (-ENOENT: no such job; -EEXIST:
- * several, the sentence lists them). */
+/* Finds a job by the name that the user gave: a folder, the PID of `mkernel run` or of a rank, or
+ * NULL for the only job that runs. 0, or -errno with one sentence in `error` (-ENOENT: no such job;
+ * -EEXIST: several, which the sentence lists). */
 int live_find(char *folder, size_t size, const char *name, char *error, size_t error_size);
 
 /* Opens a job and reads it once. 0, or -errno with a sentence. */
 int live_open(struct live_job *job, const char *folder, char *error, size_t error_size);
 
-/* Reads it again: at most a file per rank. What cannot be read keeps what it showed. */
+/* Reads it again: one file per rank at most. A file that cannot be read leaves its rank as it
+ * was. */
 void live_read(struct live_job *job);
 void live_close(struct live_job *job);
 
-/* Makes the rank's plan from header.problem. 0 or -errno: it is no problem of this version. */
+/* Makes the rank's plan from header.problem. 0, or -errno: this version cannot plan it. */
 int live_plan(struct live_rank *rank);
 
 void live_describe(const struct live_job *job, uint32_t rank, uint32_t cta, struct live_doing *out);

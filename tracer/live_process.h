@@ -16,6 +16,6 @@ int live_process(int pid, char *state, uint64_t *start);
 /* Whether this user owns a folder or file, and no other user may write to it. */
 int live_is_own(const struct stat *s);
 
-/* Folders in which jobs may lie, the preferred one first. Returns how many; 0: publishing is
+/* The folders that may hold jobs, the preferred one first. Returns how many; 0: publishing is
  * off. */
 int live_bases(char out[2][200]);

@@ -271,10 +271,8 @@ int live_begin(struct live **out, const char *folder, struct mk_comm *comm,
     result = live_publish_own_folder(base);
     if (!result && plan->problem.topo.rank == 0)
         live_publish_remove_stale(folder);
-    if (!result)
-        result = live_publish_own_folder(folder);
-    if (!result)
-        result = live_publish_map_file(l, &h);
+    result = result ? result : live_publish_own_folder(folder);
+    result = result ? result : live_publish_map_file(l, &h);
     if (!result && (result = start(l)))
         unlink(l->path);
     if (result) {

@@ -334,14 +334,10 @@ int data_merge(struct trace_data *d, const struct trace_part *parts, uint32_t ra
         rc = merge_add_rank(d, r);
         d->rank_node[r + 1] = d->node_count;
     }
-    if (!rc)
-        rc = merge_index_leaves(d);
-    if (!rc)
-        rc = merge_order_launches(d);
-    if (!rc)
-        rc = merge_index_chunks(d);
-    if (!rc)
-        rc = merge_add_puts(d);
+    rc = rc ? rc : merge_index_leaves(d);
+    rc = rc ? rc : merge_order_launches(d);
+    rc = rc ? rc : merge_index_chunks(d);
+    rc = rc ? rc : merge_add_puts(d);
     if (!rc) {
         merge_set_origin(d);
         rc = merge_bound_spans(d);

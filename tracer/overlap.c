@@ -21,8 +21,7 @@ static int overlap_add_events(const struct trace_data *d, uint32_t rank, int til
             if (wanted && e->ns)
                 rc = intervals_add(set, e->start, event_end(e));
         }
-        if (!rc)
-            rc = intervals_end_run(set);
+        rc = rc ? rc : intervals_end_run(set);
     }
     return rc;
 }
@@ -49,8 +48,7 @@ static int overlap_add_puts(const struct trace_data *d, uint32_t rank, const uin
             if (end > start && d->puts[i - 1].m.bytes)
                 rc = intervals_add(set, start, end);
         }
-        if (!rc)
-            rc = intervals_end_run(set);
+        rc = rc ? rc : intervals_end_run(set);
     }
     return rc;
 }

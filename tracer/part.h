@@ -59,9 +59,9 @@ void part_free(struct trace_part *part);
  * -ENOMEM. */
 int part_pack(const struct trace_part *part, void **blob, size_t *bytes);
 
-/* The way back. The bytes are foreign: whatever they hold, this either fills a part whose every
- * count, index and time is in bounds (it points into blob, which is aligned to 16 and outlives it),
- * or returns -EPROTO with *part empty. -ENOMEM. */
+/* The inverse of part_pack. The bytes are not trusted: this either fills a part whose every count,
+ * index and time is in bounds (it points into blob, which is aligned to 16 and outlives it), or
+ * returns -EPROTO or -ENOMEM with *part empty. */
 int part_parse(struct trace_part *part, const void *blob, size_t bytes);
 
 /* Times of events and messages are below this, so that sums and differences of two cannot

@@ -59,13 +59,12 @@ struct trace_figure {
  * how many. */
 int trace_figures(sqlite3 *a, sqlite3 *b, struct trace_figure *out, int room);
 
-/* Notes from now on that SQLite meets damage in a file, in any query of this process: trace_open
- * reads a few pages, and what a query finds damaged merely ends its rows. Call it before anything
- * else uses SQLite, from the only thread. Takes SQLite's error log (SQLITE_CONFIG_LOG), so it is
- * for a command, not for a library. */
+/* From now on notes damage that SQLite finds in a file, in any query of this process. (trace_open
+ * reads only a few pages, and a query that meets damage just ends.) Call it before anything else
+ * uses SQLite, while there is one thread. It takes over SQLite's error log (SQLITE_CONFIG_LOG), so
+ * it is for commands, not for the library. */
 void trace_watch_damage(void);
 
-/* What SQLite said first, in words of its own ("database disk image is malformed"), or that queries
- * did not end (tracer/bound.h; known without trace_watch_damage, too); NULL where nothing was
- * damaged. */
+/* SQLite's first message about damage ("database disk image is malformed"), or that queries did not
+ * end (tracer/bound.h; also without trace_watch_damage). NULL: no damage. */
 const char *trace_damage(void);

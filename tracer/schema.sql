@@ -8,9 +8,12 @@ PRAGMA user_version = 1;
 -- Names of the numbers that events carry.
 CREATE TABLE role (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
 CREATE TABLE kind (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
+INSERT INTO kind VALUES (0, 'none'), (1, 'launch'), (2, 'tile'), (3, 'wait'), (4, 'copy'), (5, 'signal'), (6, 'command'), (7, 'reduce');
 CREATE TABLE cause (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
 -- What a CTA is mostly doing: columns of `level`, in this order. 0 is idle.
 CREATE TABLE state (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
+INSERT INTO state VALUES (0, 'idle'), (1, 'tile'), (2, 'copy'), (3, 'command'), (4, 'reduce'), (5, 'wait data'), (6, 'wait back-pressure'),
+    (8, 'wait network');
 
 -- One row.
 CREATE TABLE run (

@@ -1,7 +1,6 @@
 /* Tables of what belongs together: launches, messages with their stages, what ended each wait, the
  * critical paths. */
 #include "tracer/store.h"
-#include "core/sorted.h"
 
 #include <stdlib.h>
 
@@ -74,40 +73,22 @@ static int store_messages(sqlite3 *db, const struct trace_data *d)
     return insert_end(&in);
 }
 
-static int64_t store_joins_stage_ns(const struct trace_put *p, int stage)
+/* Of the stages of messages, as they lie in the file by now. */
+static int store_stages(sqlite3 *db)
 {
-    const int64_t from[] = {p->commanded, p->seen, p->posted, p->posted},
-                  to[] = {p->seen, p->posted, p->completed, p->waited ? p->arrived : TRACE_NO_TIME};
-    if (stage == 4)
-        return store_joins_whole(p);
-    return from[stage] == TRACE_NO_TIME || to[stage] == TRACE_NO_TIME ? TRACE_NO_TIME
-                                                                      : to[stage] - from[stage];
-}
-
-static int store_stages(sqlite3 *db, const struct trace_data *d)
-{
-    static const char *const names[] = {"command-seen", "seen-posted", "posted-completed",
-                                        "posted-arrived", "whole"};
-    int64_t *ns = malloc((d->put_count + 1) * sizeof *ns);
-    if (!ns)
-        return STORE_NOMEM;
-    struct insert in;
-    insert_begin(&in, db, "stage", 6);
-    for (int stage = 0; stage < 5; stage++) {
-        uint64_t n = 0;
-        for (uint64_t i = 0; i < d->put_count; i++) {
-            int64_t t = store_joins_stage_ns(&d->puts[i], stage);
-            if (t != TRACE_NO_TIME)
-                ns[n++] = t;
-        }
-        qsort(ns, n, sizeof *ns, mk_order_times);
-        insert_integer(&in, stage + 1);
-        insert_text(&in, names[stage]);
-        INSERT_INTEGERS(&in, n, n ? ns[n / 2] : INSERT_NULL, n ? ns[n * 99 / 100] : INSERT_NULL,
-                        n ? ns[n - 1] : INSERT_NULL);
-    }
-    free(ns);
-    return insert_end(&in);
+    return sqlite3_exec(
+        db,
+        "WITH s(id, name) AS (VALUES (1, 'command-seen'), (2, 'seen-posted'), (3, "
+        "'posted-completed'), (4, 'posted-arrived'), (5, 'whole')), "
+        "t(id, ns) AS (SELECT 1, seen - commanded FROM message UNION ALL SELECT 2, posted - seen "
+        "FROM message UNION ALL SELECT 3, completed - posted FROM message UNION ALL SELECT 4, "
+        "arrived - posted FROM message WHERE waited UNION ALL SELECT 5, ns FROM message), "
+        "r AS (SELECT id, ns, row_number() OVER (PARTITION BY id ORDER BY ns) - 1 AS place, "
+        "count(*) OVER (PARTITION BY id) AS n FROM t WHERE ns IS NOT NULL) "
+        "INSERT INTO stage SELECT s.id, s.name, coalesce(max(n), 0), max(ns) FILTER (WHERE place = "
+        "n / 2), max(ns) FILTER (WHERE place = n * 99 / 100), max(ns) FROM s LEFT JOIN r USING "
+        "(id) GROUP BY s.id",
+        NULL, NULL, NULL);
 }
 
 static int store_edges(sqlite3 *db, const struct trace_data *d)
@@ -148,7 +129,7 @@ int store_joins(sqlite3 *db, const struct trace_data *d)
 {
     int rc = store_launches(db, d);
     rc = rc ? rc : store_messages(db, d);
-    rc = rc ? rc : store_stages(db, d);
+    rc = rc ? rc : store_stages(db);
     rc = rc ? rc : store_edges(db, d);
     return rc ? rc : store_critical(db, d);
 }

@@ -32,7 +32,7 @@ static const char *store_run_shape_of(const struct trace_plan *p, char *text, si
     return text;
 }
 
-/* Numbers without a name are not in use. */
+/* Numbers without a name are not in use. Kinds and states have theirs in schema.sql. */
 static int store_list(sqlite3 *db, const char *table, const char *const *names, int count)
 {
     struct insert in;
@@ -48,26 +48,13 @@ static int store_list(sqlite3 *db, const char *table, const char *const *names, 
 
 static int store_names(sqlite3 *db)
 {
-    static const char *const kinds[MK_EV_KINDS] = {"none", "launch", "tile",    "wait",
-                                                   "copy", "signal", "command", "reduce"};
-    static const char *const states[TRACE_STATES] = {[TRACE_IDLE] = "idle",
-                                                     [TRACE_TILE] = "tile",
-                                                     [TRACE_COPY] = "copy",
-                                                     [TRACE_COMMAND] = "command",
-                                                     [TRACE_REDUCE] = "reduce",
-                                                     [TRACE_WAIT_DATA] = "wait data",
-                                                     [TRACE_WAIT_BACKPRESSURE] =
-                                                         "wait back-pressure",
-                                                     [TRACE_WAIT_NETWORK] = "wait network"};
     const char *roles[MK_ROLES], *causes[MK_CAUSES];
     for (int i = 0; i < MK_ROLES; i++)
         roles[i] = plan_role_name(i);
     for (int i = 0; i < MK_CAUSES; i++)
         causes[i] = plan_cause_name(i);
     int rc = store_list(db, "role", roles, MK_ROLES);
-    rc = rc ? rc : store_list(db, "cause", causes, MK_CAUSES);
-    rc = rc ? rc : store_list(db, "kind", kinds, MK_EV_KINDS);
-    return rc ? rc : store_list(db, "state", states, TRACE_STATES);
+    return rc ? rc : store_list(db, "cause", causes, MK_CAUSES);
 }
 
 /* Options of a plan that its table has no column for: "plan 1: pace". Those that the

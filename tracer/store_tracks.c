@@ -138,43 +138,24 @@ static int store_totals(sqlite3 *db, const struct trace_data *d)
     return insert_end(&in);
 }
 
-/* The longest events seen so far, the shortest of them on top of a heap. */
+/* The longest events seen so far, the longest first. */
 struct best {
-    uint64_t ns[LONGEST];
-    int64_t event[LONGEST];
+    struct {
+        uint64_t ns;
+        int64_t event;
+    } at[LONGEST];
     uint32_t count;
 };
 
-static void store_tracks_sift(struct best *b, uint32_t i)
-{
-    for (;;) {
-        uint32_t least = i;
-        for (uint32_t c = 2 * i + 1; c <= 2 * i + 2 && c < b->count; c++)
-            if (b->ns[c] < b->ns[least])
-                least = c;
-        if (least == i)
-            return;
-        uint64_t ns = b->ns[i];
-        int64_t event = b->event[i];
-        b->ns[i] = b->ns[least], b->event[i] = b->event[least];
-        b->ns[least] = ns, b->event[least] = event;
-        i = least;
-    }
-}
-
 static void store_tracks_keep(struct best *b, uint64_t ns, int64_t event)
 {
-    if (b->count < LONGEST) {
-        b->ns[b->count] = ns;
-        b->event[b->count++] = event;
-        if (b->count == LONGEST)
-            for (uint32_t i = LONGEST / 2; i-- > 0;)
-                store_tracks_sift(b, i);
-    } else if (ns > b->ns[0]) {
-        b->ns[0] = ns;
-        b->event[0] = event;
-        store_tracks_sift(b, 0);
-    }
+    if (b->count == LONGEST && ns <= b->at[LONGEST - 1].ns)
+        return;
+    uint32_t i = b->count < LONGEST ? b->count++ : LONGEST - 1;
+    for (; i && b->at[i - 1].ns < ns; i--)
+        b->at[i] = b->at[i - 1];
+    b->at[i].ns = ns;
+    b->at[i].event = event;
 }
 
 static int store_longest(sqlite3 *db, const struct trace_data *d)
@@ -196,7 +177,7 @@ static int store_longest(sqlite3 *db, const struct trace_data *d)
             }
         for (uint32_t k = 0; k < MK_EV_KINDS; k++)
             for (uint32_t i = 0; i < best[k].count; i++)
-                INSERT_INTEGERS(&in, k, best[k].ns[i], best[k].event[i]);
+                INSERT_INTEGERS(&in, k, best[k].at[i].ns, best[k].at[i].event);
     }
     free(best);
     return insert_end(&in);

@@ -67,10 +67,10 @@ int trace_sample_clock(struct mk_comm *comm, struct trace_samples *samples, uint
 int trace_collect(struct mk_comm *comm, const struct trace_run *run, const char *path, char *error,
                   size_t error_size);
 
-/* The temporary file that this process is writing a trace to, or an export or a picture of one,
- * NULL where it writes none: the code that ends the process early removes it. It names one file at
- * a time. trace_unfinished may be called in a signal handler; the code that writes the file calls
- * trace_set_unfinished, before it is made and (NULL) after it has its name. */
+/* The temporary file that this process is writing (a trace, or an export or picture of one), so
+ * that code that ends the process early can remove it. NULL: none; there is one at a time.
+ * trace_unfinished may be called in a signal handler. The writer calls trace_set_unfinished before
+ * it creates the file, and with NULL after it has renamed it. */
 const char *trace_unfinished(void);
 void trace_set_unfinished(const char *temporary);
 

@@ -1,12 +1,12 @@
-/* Where a launch's time goes: of the slowest rank of a launch, the time of its compute CTAs, in
- * parts that add up to the whole. From a trace alone, measured or simulated. */
+/* Where a launch's time goes: the time of the compute CTAs of its slowest rank, divided into parts
+ * that add up to the whole. Computed from a trace alone, measured or simulated. */
 #pragma once
 
 #include "tracer/reader.h"
 
-/* In the order of a launch. A CTA's time is of one part at a time: a product under way counts
- * before a wait, a wait before a copy, a sum or a command. But where a tile takes longer than at
- * full rate while its CTA's load warp waits, that much of it is the wait's. */
+/* In the order of a launch. At any time a CTA is in one part: products take precedence over waits,
+ * and waits over copies, sums and commands. But if a tile takes longer than at full rate while its
+ * CTA's load warp waits, the excess counts as that wait. */
 enum trace_why_part {
     TRACE_WHY_LAUNCH,       /* until all warps of the CTA have begun the launch */
     TRACE_WHY_PROLOGUE,     /* from there to its first product, where nothing below is recorded */

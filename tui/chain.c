@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "tui/cells.h"
-#include "tui/source_private.h"
 
 /* A message's stages; NAN where the trace does not have one. */
 struct stages {
@@ -73,59 +72,10 @@ static int chain_event_before(struct source *s, const struct source_event *e,
     return source_read_event(s, q, out);
 }
 
-static void chain_flag_text(struct source *s, int64_t plan, int64_t flag, int rank, char *text,
-                            size_t size, int *producer)
-{
-    const char *found;
-    long long from;
-    *producer = -1;
-    QUERY q =
-        query_ask(s->db,
-                  "SELECT text, producer FROM flag WHERE plan = ? AND id = ? AND rank IN (?, -1) "
-                  "ORDER BY rank DESC LIMIT 1",
-                  "iii", plan, flag, (int64_t)rank);
-    if (query_row(q, "to", &found, &from)) {
-        snprintf(text, size, "%s", found);
-        *producer = from == QUERY_NONE ? -1 : (int)from;
-    } else {
-        snprintf(text, size, "flag %lld, which the trace does not explain", (long long)flag);
-    }
-}
-
 /* A wait for the completion of the CTA's own puts names no flag. */
 static int chain_is_drain(const struct source_event *e)
 {
     return e->kind == MK_EV_WAIT && e->cause == MK_CAUSE_NETWORK && e->argument == 0xffffff;
-}
-
-static void chain_tile_text(struct source *s, const struct source_event *e, char *out, int size)
-{
-    int slab, row, col, rows, cols;
-    QUERY q =
-        query_ask(s->db, "SELECT slab, row, col, rows, cols FROM tile WHERE plan = ? AND id = ?",
-                  "ii", e->plan, e->argument);
-    if (query_row(q, "nnnnn", &slab, &row, &col, &rows, &cols))
-        snprintf(out, (size_t)size, "tile %lld: rows %d–%d, columns %d–%d of shard %d",
-                 (long long)e->argument, row, row + rows - 1, col, col + cols - 1, slab);
-    else
-        snprintf(out, (size_t)size, "tile %lld", (long long)e->argument);
-}
-
-static void chain_chunk_text(struct source *s, const struct source_event *e, const char *verb,
-                             char *out, int size)
-{
-    char bytes[32], to[32] = "";
-    int rank, number;
-    double size_of;
-    QUERY q = query_ask(s->db, "SELECT rank, number, bytes FROM chunk WHERE plan = ? AND id = ?",
-                        "ii", e->plan, e->argument);
-    if (e->peer >= 0)
-        snprintf(to, sizeof to, " to rank %d", e->peer);
-    if (query_row(q, "nnd", &rank, &number, &size_of))
-        snprintf(out, (size_t)size, "%s%s: chunk %d of rank %d (%s)", verb, to, number, rank,
-                 words_bytes(bytes, size_of));
-    else
-        snprintf(out, (size_t)size, "%s%s: chunk %lld", verb, to, (long long)e->argument);
 }
 
 /* One message by a condition on one number, or two. */
@@ -151,60 +101,65 @@ static int chain_read_message(struct source *s, const char *condition, int64_t a
     return 1;
 }
 
-/* One line about an event: "tile 37: rows 256-511, columns 0-255 of rank 2's shard". */
+/* SQL: what flag `flag` at rank `at` announces. */
+#define FLAG_TEXT(flag, at)                                                                        \
+    "coalesce((SELECT text FROM flag WHERE flag.plan = e.plan AND flag.id = " flag                 \
+    " AND flag.rank IN (" at ", -1) ORDER BY flag.rank DESC LIMIT 1), "                            \
+    "'flag ' || " flag " || ', which the trace does not explain')"
+#define TO_PEER " || CASE WHEN peer < 0 THEN '' ELSE ' to rank ' || peer END || "
+#define CHUNK_TEXT(verb)                                                                           \
+    "'" verb "'" TO_PEER "': chunk ' || coalesce(c.number || ' of rank ' || c.rank, argument), "   \
+    "c.bytes FROM e LEFT JOIN chunk c ON c.plan = e.plan AND c.id = argument"
+
+/* One line about an event, "tile 37: rows 256-511, columns 0-255 of shard 2", but for the cause of a
+ * wait. */
+static void chain_words(struct source *s, const struct source_event *e, char *out, int size)
+{
+    static const char *const words[MK_EV_KINDS] = {
+        [MK_EV_NONE] = "'an event of unknown kind', NULL FROM e",
+        [MK_EV_LAUNCH] = "'launch, epoch ' || argument, NULL FROM e",
+        [MK_EV_TILE] =
+            "'tile ' || argument || coalesce((SELECT printf(': rows %d–%d, columns %d–%d "
+            "of shard %d', row, row + rows - 1, col, col + cols - 1, slab) FROM tile "
+            "WHERE tile.plan = e.plan AND tile.id = argument), ''), NULL FROM e",
+        [MK_EV_WAIT] = FLAG_TEXT("argument", "e.rank") ", NULL FROM e",
+        [MK_EV_COPY] = CHUNK_TEXT("copy"),
+        [MK_EV_SIGNAL] = "'signal'" TO_PEER "': ' || " FLAG_TEXT(
+            "argument", "CASE WHEN peer < 0 THEN e.rank ELSE peer END") ", NULL FROM e",
+        [MK_EV_COMMAND] = "coalesce('put to rank ' || m.peer || ': ' || " FLAG_TEXT(
+            "m.flag", "m.peer") ", 'command ' || argument || ', whose message is not in the "
+                                "trace'), NULL FROM e "
+                                "LEFT JOIN message m ON m.command_event = e.id LIMIT 1",
+        [MK_EV_REDUCE] = CHUNK_TEXT("reduce"),
+    };
+    char sql[1024], bytes[32];
+    const char *text = "";
+    double of = NAN;
+    int kind = e->kind > 0 && e->kind < MK_EV_KINDS ? e->kind : MK_EV_NONE;
+    snprintf(sql, sizeof sql,
+             "WITH e(id, plan, argument, rank, peer) AS (VALUES (?, ?, ?, ?, ?)) SELECT %s",
+             words[kind]);
+    QUERY q = query_ask(s->db, sql, "iiiii", e->id, e->plan, e->argument,
+                        (int64_t)s->tracks[e->track].rank, (int64_t)e->peer);
+    query_row(q, "td", &text, &of);
+    snprintf(out, (size_t)size, isnan(of) ? "%s" : "%s (%s)", text, words_bytes(bytes, of));
+    cells_clean(out);
+}
+
 static void chain_describe(struct source *s, const struct source_event *e, char *out, int size)
 {
     char text[96];
-    int producer;
-    struct stages m;
-    switch (e->kind) {
-    case MK_EV_TILE:
-        chain_tile_text(s, e, out, size);
-        break;
-    case MK_EV_WAIT:
-        if (e->cause == MK_CAUSE_BACKPRESSURE) {
-            snprintf(out, (size_t)size, "wait for room in the command ring");
-            break;
-        }
-        if (chain_is_drain(e)) {
-            snprintf(out, (size_t)size, "wait network: its own puts, until they have left");
-            break;
-        }
-        chain_flag_text(s, e->plan, e->argument, s->tracks[e->track].rank, text, sizeof text,
-                        &producer);
+    if (e->kind == MK_EV_WAIT && e->cause == MK_CAUSE_BACKPRESSURE) {
+        snprintf(out, (size_t)size, "wait for room in the command ring");
+    } else if (chain_is_drain(e)) {
+        snprintf(out, (size_t)size, "wait network: its own puts, until they have left");
+    } else if (e->kind == MK_EV_WAIT) {
+        chain_words(s, e, text, sizeof text);
         snprintf(out, (size_t)size, "%s: %s", span_look[span_class_of(e->kind, e->cause)].name,
                  text);
-        break;
-    case MK_EV_SIGNAL:
-        chain_flag_text(s, e->plan, e->argument, e->peer >= 0 ? e->peer : s->tracks[e->track].rank,
-                        text, sizeof text, &producer);
-        if (e->peer >= 0)
-            snprintf(out, (size_t)size, "signal to rank %d: %.84s", e->peer, text);
-        else
-            snprintf(out, (size_t)size, "signal: %s", text);
-        break;
-    case MK_EV_COPY:
-        chain_chunk_text(s, e, "copy", out, size);
-        break;
-    case MK_EV_REDUCE:
-        chain_chunk_text(s, e, "reduce", out, size);
-        break;
-    case MK_EV_COMMAND:
-        if (chain_read_message(s, "command_event = ?", e->id, 0, &m)) {
-            chain_flag_text(s, e->plan, m.flag, m.peer, text, sizeof text, &producer);
-            snprintf(out, (size_t)size, "put to rank %d: %s", m.peer, text);
-        } else {
-            snprintf(out, (size_t)size, "command %lld, whose message is not in the trace",
-                     (long long)e->argument);
-        }
-        break;
-    case MK_EV_LAUNCH:
-        snprintf(out, (size_t)size, "launch, epoch %lld", (long long)e->argument);
-        break;
-    default:
-        snprintf(out, (size_t)size, "an event of unknown kind %d", e->kind);
+    } else {
+        chain_words(s, e, out, size);
     }
-    cells_clean(out);
 }
 
 static struct chain_step *chain_add_event(struct source *s, struct chain *c, const char *name,
@@ -396,7 +351,11 @@ static void chain_follow_wait(struct source *s, struct chain *c, const struct so
         c->step[c->count - 1].rank = rank;
         return;
     }
-    chain_flag_text(s, e->plan, e->argument, rank, text, sizeof text, &producer_rank);
+    chain_words(s, e, text, sizeof text);
+    producer_rank = (int)query_integer(s->db, -1,
+                                       "SELECT producer FROM flag WHERE plan = ? AND id = ? AND "
+                                       "rank IN (?, -1) ORDER BY rank DESC",
+                                       "iii", e->plan, e->argument, (int64_t)rank);
     if (chain_is_drain(e))
         say(chain_add(c, "flag", CHAIN_NOWHERE, NAN, NAN),
             "none: it drains, until the last of its puts has completed");

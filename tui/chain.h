@@ -1,5 +1,5 @@
-/* Why a wait ended when it did: the way of its chunk, backwards, from the wait over the flag, the
- * network's stages and the command to what the sender did before. */
+/* Why a wait ended when it did: its chunk traced backwards, from the wait to the flag, the stages
+ * of the network, the command, and what the sender did before. */
 #pragma once
 
 #include "tui/source.h"
@@ -26,8 +26,8 @@ struct chain {
     char verdict[128]; /* one sentence: where most of the time went */
 };
 
-/* Follows `event` of `s` back. Events that are no waits give a chain too: the step itself, what
- * released it and what it released. Never fails; a step says what is not in the file. */
+/* Follows `event` of `s` back. An event that is not a wait gives a chain, too: the event, what
+ * released it and what it released. Never fails; a step says what the file does not have. */
 void chain_follow(struct source *s, const struct source_event *event, struct chain *out);
 
 /* The same from the message that a rank had on its NIC at `time`, or the last one before it. */

@@ -1,9 +1,11 @@
-/* The list of keys. */
+/* The lists of keys. */
 #include "tui/layout.h"
 
-static const struct {
+struct help_key {
     const char *keys, *what;
-} help[] = {
+};
+
+static const struct help_key trace_keys[] = {
     {"h j k l, arrows", "move by a column, by a row"},
     {"H L", "a page left, right"},
     {"PgUp PgDn", "a page of rows up, down"},
@@ -34,19 +36,41 @@ static const struct {
     {"q", "quit"},
 };
 
-int layout_help(struct cells *c, const struct model *m, int top, int height)
+static const struct help_key live_keys[] = {
+    {"j k, arrows", "move by a row; g G first, last; PgUp PgDn a page"},
+    {"Space, Z", "fold or unfold the row; every rank"},
+    {"w", "the longest wait"},
+    {"Enter", "to the next step of the chain: what this one waits for"},
+    {"Backspace", "back to where one was"},
+    {"p", "freeze the picture, go on"},
+    {"wheel, click", "move; go there; a click on a label folds"},
+    {"r Ctrl-L Ctrl-Z", "draw anew; suspend"},
+    {"? q", "these keys; quit: the job goes on"},
+};
+
+#define KEYS(list)                                                                                 \
+    {                                                                                              \
+        list, sizeof list / sizeof *list                                                           \
+    }
+static const struct {
+    const struct help_key *keys;
+    int count;
+} lists[] = {[HELP_TRACE] = KEYS(trace_keys), [HELP_LIVE] = KEYS(live_keys)};
+
+int layout_help(struct cells *c, enum help which, int width, int scroll, int top, int height)
 {
-    int count = (int)(sizeof help / sizeof *help), column = 74;
-    int columns = m->width >= 2 * column ? 2 : 1, lines = (count + columns - 1) / columns;
-    int first = m->scroll > lines - height ? lines - height : m->scroll;
+    const struct help_key *help = lists[which].keys;
+    int count = lists[which].count, column = 74;
+    int columns = width >= 2 * column ? 2 : 1, lines = (count + columns - 1) / columns;
+    int first = scroll > lines - height ? lines - height : scroll;
     first = first < 0 ? 0 : first;
     for (int i = 0; i < count; i++) {
         int line = i % lines - first, x = i / lines * column;
         if (line < 0 || line >= height)
             continue;
         cells_text(c, x + 2, top + line, x + column, COLOUR_TEXT, ATTR_BOLD, help[i].keys);
-        cells_text(c, x + 19, top + line, x + column < m->width ? x + column : m->width,
-                   COLOUR_TEXT, 0, help[i].what);
+        cells_text(c, x + 19, top + line, x + column < width ? x + column : width, COLOUR_TEXT, 0,
+                   help[i].what);
     }
     return lines;
 }

@@ -9,21 +9,31 @@ static const char *const panel_name[PANELS] = {"Detail", "Overlap", "Roles",
                                                "Stalls", "Slowest", "Critical path",
                                                "Range",  "Why",     "Difference"};
 
-static void layout_fill(struct cells *c, int y, int width, int colour, int attr)
+void layout_fill(struct cells *c, int y, int from, int to, uint32_t glyph, int colour, int attr)
 {
-    for (int x = 0; x < width; x++)
-        cells_put(c, x, y, ' ', colour, attr);
+    for (int x = from; x < to; x++)
+        cells_put(c, x, y, glyph, colour, attr);
+}
+
+void layout_title(struct cells *c, int width, const char *left, const char *right, int colour,
+                  int attr)
+{
+    int room = width - cells_columns(right) - 1;
+    layout_fill(c, 0, 0, width, ' ', COLOUR_TITLE, ATTR_REVERSE);
+    int end = cells_text(c, 0, 0, room, COLOUR_TITLE, ATTR_REVERSE | ATTR_BOLD, left);
+    if (end > room && room > 0)
+        cells_put(c, room - 1, 0, 0x2026, COLOUR_TITLE, ATTR_REVERSE);
+    cells_text(c, room + 1, 0, width, colour, ATTR_REVERSE | attr, right);
 }
 
 static void layout_draw_title(struct cells *c, const struct model *m)
 {
-    const struct source_info *a = source_info(m->source[0]);
+    const struct source_info *a = &m->source[0]->info;
     char length[32], doubt[32], right[96], left[1024];
     double worst = a->uncertainty;
     int64_t dropped = a->dropped;
-    layout_fill(c, 0, m->width, COLOUR_TITLE, ATTR_REVERSE);
     if (m->files == 2) {
-        const struct source_info *b = source_info(m->source[1]);
+        const struct source_info *b = &m->source[1]->info;
         worst = b->uncertainty > worst ? b->uncertainty : worst;
         dropped += b->dropped;
         snprintf(left, sizeof left, " A %s (%s)  B %s (%s)", a->title, a->setting, b->title,
@@ -42,12 +52,7 @@ static void layout_draw_title(struct cells *c, const struct model *m)
         memmove(right + strlen(lost), right, strlen(right) + 1);
         memcpy(right, lost, strlen(lost));
     }
-    int room = m->width - cells_columns(right) - 1;
-    int end = cells_text(c, 0, 0, room, COLOUR_TITLE, ATTR_REVERSE | ATTR_BOLD, left);
-    if (end > room && room > 0)
-        cells_put(c, room - 1, 0, 0x2026, COLOUR_TITLE, ATTR_REVERSE);
-    cells_text(c, room + 1, 0, m->width, dropped ? COLOUR_ERROR : COLOUR_TITLE, ATTR_REVERSE,
-               right);
+    layout_title(c, m->width, left, right, dropped ? COLOUR_ERROR : COLOUR_TITLE, 0);
 }
 
 static int layout_legend_part(struct cells *c, int x, int y, int end, uint32_t glyph, int colour,
@@ -68,15 +73,21 @@ static void layout_draw_legend_ranks(struct cells *c, int y, int width)
                                overlap_look[order[i]].colour, overlap_look[order[i]].name);
 }
 
+int layout_spans(struct cells *c, int x, int y, int width)
+{
+    for (int i = 1; i <= SPAN_CLASSES; i++) {
+        const struct class_look *look = &span_look[i % SPAN_CLASSES]; /* idle last */
+        x = layout_legend_part(c, x, y, width, look->glyph, look->colour,
+                               width < 104 ? look->brief : look->name);
+    }
+    return x;
+}
+
 static void layout_draw_legend_spans(struct cells *c, int y, int width)
 {
     int brief = width < 104;
     int x = cells_text(c, 1, y, width, COLOUR_FAINT, 0, brief ? "" : "CTAs ") + !brief;
-    for (int i = 1; i <= SPAN_CLASSES; i++) {
-        int state = i % SPAN_CLASSES; /* idle last */
-        x = layout_legend_part(c, x, y, width, span_look[state].glyph, span_look[state].colour,
-                               brief ? span_look[state].brief : span_look[state].name);
-    }
+    x = layout_spans(c, x, y, width);
     x = layout_legend_part(c, x, y, width, SPAN_LITTLE_COMPUTE, COLOUR_COMPUTE,
                            width < 140 ? "some" : "some compute");
     layout_legend_part(c, x, y, width, SPAN_LITTLE_COPY, COLOUR_COPY,
@@ -123,8 +134,7 @@ static void layout_draw_legend(struct cells *c, const struct model *m, const str
 static void layout_draw_panel_bar(struct cells *c, const struct model *m, const struct geometry *g)
 {
     int panels = m->files == 2 ? PANELS : PANEL_DIFFERENCE, x = 1, all = 2;
-    for (int i = 0; i < m->width; i++)
-        cells_put(c, i, g->panel, 0x2500, COLOUR_FAINT, 0);
+    layout_fill(c, g->panel, 0, m->width, 0x2500, COLOUR_FAINT, 0);
     if (m->help) {
         cells_text(c, x, g->panel, m->width, COLOUR_TEXT, ATTR_BOLD, "[Keys]");
         return;
@@ -174,7 +184,8 @@ static void layout_draw_panel(struct cells *c, const struct model *m, const stru
     int height = g->panel_height - 1, first = m->scroll;
     layout_draw_panel_bar(c, m, g);
     if (m->help) {
-        int more = layout_help(c, m, g->panel + 1, height) - first - height;
+        int more =
+            layout_help(c, HELP_TRACE, m->width, m->scroll, g->panel + 1, height) - first - height;
         if (more > 0)
             cells_print(c, m->width - 13, g->panel, m->width, COLOUR_FAINT, 0, " J: %d more ",
                         more);
@@ -220,16 +231,16 @@ static void layout_draw_status(struct cells *c, const struct model *m, const str
     }
 }
 
-static void layout_draw_too_small(struct cells *c, const struct model *m)
+void layout_too_small(struct cells *c)
 {
     char text[64];
-    snprintf(text, sizeof text, "%d×%d is too small: %d×%d at least", m->width, m->height,
+    snprintf(text, sizeof text, "%d×%d is too small: %d×%d at least", c->width, c->height,
              MIN_WIDTH, MIN_HEIGHT);
-    if (m->width >= cells_columns(text)) {
-        cells_text(c, 0, 0, m->width, COLOUR_ERROR, ATTR_BOLD, text);
+    if (c->width >= cells_columns(text)) {
+        cells_text(c, 0, 0, c->width, COLOUR_ERROR, ATTR_BOLD, text);
     } else { /* as many words as fit */
-        cells_text(c, 0, 0, m->width, COLOUR_ERROR, ATTR_BOLD, "too small");
-        cells_print(c, 0, 1, m->width, COLOUR_ERROR, 0, "%d×%d at least", MIN_WIDTH, MIN_HEIGHT);
+        cells_text(c, 0, 0, c->width, COLOUR_ERROR, ATTR_BOLD, "too small");
+        cells_print(c, 0, 1, c->width, COLOUR_ERROR, 0, "%d×%d at least", MIN_WIDTH, MIN_HEIGHT);
     }
 }
 
@@ -240,7 +251,7 @@ int layout_draw(struct cells *c, const struct model *m, const struct picture *p)
     if (rc)
         return rc;
     if (g.too_small) {
-        layout_draw_too_small(c, m);
+        layout_too_small(c);
         return 0;
     }
     layout_draw_title(c, m);

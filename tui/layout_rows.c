@@ -57,8 +57,8 @@ static void layout_rows_draw_marks(struct cells *c, const struct model *m, const
 {
     int y = g->ruler + g->ruler_rows - 1, taken = -1;
     for (int file = 0; file < m->files; file++) {
-        const struct source_launch *l = source_launches(m->source[file]);
-        for (int i = 0; i < source_info(m->source[file])->launches; i++) {
+        const struct source_launch *l = m->source[file]->launches;
+        for (int i = 0; i < m->source[file]->info.launches; i++) {
             int x = layout_column(m, g, model_screen_time(m, file, l[i].start));
             /* where they lie closer than their labels, the first stands for all */
             if (x < 0 || x <= taken)
@@ -145,9 +145,9 @@ static void layout_rows_draw_label(struct cells *c, const struct model *m, const
     case ROW_RANK:
         cells_put(c, x, y, fold, COLOUR_TEXT, attr);
         x = cells_print(c, x + 2, y, end - 1, COLOUR_TEXT, attr | ATTR_BOLD, "rank %d", row->rank);
-        if (source_info(m->source[row->file])->nic)
+        if (m->source[row->file]->info.nic)
             cells_print(c, x + 1, y, end - 1, COLOUR_FAINT, attr, end < 22 ? "n%d" : "node %d",
-                        source_rank_node(m->source[row->file], row->rank));
+                        m->source[row->file]->node[row->rank]);
         break;
     case ROW_ROLE:
         cells_put(c, x + 1, y, fold, COLOUR_TEXT, attr);
@@ -211,8 +211,7 @@ void layout_rows(struct cells *c, const struct model *m, const struct picture *p
         const struct picture_row *row = &p->rows[i];
         int y = g->rows_top + i, current = m->top + i == m->row;
         int file = row->row.file;
-        double begin = m->shift[file],
-               end = model_screen_time(m, file, source_info(m->source[file])->end);
+        double begin = m->shift[file], end = model_screen_time(m, file, m->source[file]->info.end);
         layout_rows_draw_label(c, m, &row->row, y, g->label, current);
         for (int k = 0; k < p->columns && k < g->columns; k++) {
             double t = p->t0 + k * p->step;
@@ -228,7 +227,7 @@ void layout_rows(struct cells *c, const struct model *m, const struct picture *p
     const char *why = NULL;
     if (m->row_count == 0)
         why = m->filtering ? "No row fits this filter:" : "This trace has no tracks.";
-    else if (source_info(m->source[0])->events == 0)
+    else if (m->source[0]->info.events == 0)
         why = "This trace has no events: the run recorded nothing.";
     if (!why)
         return;

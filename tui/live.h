@@ -1,22 +1,22 @@
-/* The viewer of a running job: what every CTA does now, and which rank each wait ends at. As the
- * viewer of traces it is a pure model (snapshot, keys -> state), a pure layout (state -> cells) and
- * a thin drawing: tui/screen.h. */
+/* The viewer of a running job: what every CTA does now, and which rank each wait leads to. Like the
+ * viewer of traces it has a pure model (snapshot, keys -> state), a pure layout (state -> cells)
+ * and a thin drawing (tui/screen.h). */
 #pragma once
 
 #include "tracer/live.h"
 #include "tui/cells.h"
 #include "tui/model.h"
+#include "tui/show.h"
 
-#define LIVE_LONG_NS                                                                               \
-    500000000u /* a wait that is worth a word: launches take a small part of it                    \
-                */
+/* waits longer than this are reported; launches are much shorter */
+#define LIVE_LONG_NS 500000000u
 
 /* ---- chains of waits ---- */
 
 /* A line of a chain: a CTA of a rank, or (cta -1) the rank as a whole. */
 struct live_step {
     int rank, cta;
-    int alarm; /* 1: here it ends: this is what does not go on */
+    int alarm; /* 1: the last step, at what does not go on */
     char text[200];
 };
 
@@ -24,15 +24,14 @@ struct live_step {
 struct live_chain {
     int count;
     struct live_step step[LIVE_STEPS];
-    int root; /* the rank that it ends at; -1: the CTA does not wait */
+    int root; /* the rank at which it ends; -1: the CTA does not wait */
 };
 
-/* From a CTA: what it waits for, the rank that should give it, what that rank's CTAs wait for, and
- * so on to a rank that does not run, to a CTA that works, or round in a circle. */
+/* The chain of waits from a CTA: what it waits for, the rank that should send that, what this
+ * rank's CTAs wait for, and so on, up to a rank that does not run, a CTA that works, or a cycle. */
 void live_chain(const struct live_job *job, uint32_t rank, uint32_t cta, struct live_chain *out);
 
-/* Everything that has waited for LIVE_LONG_NS, in one sentence: how many, and for which rank in the
- * end. */
+/* One sentence about all waits of LIVE_LONG_NS and more: how many, and which rank most lead to. */
 struct live_verdict {
     int waiting, ctas; /* CTAs that wait for long; CTAs of ranks that are seen */
     uint64_t longest;  /* ns */
@@ -60,7 +59,7 @@ struct live_model {
     unsigned char *rank_open, *role_open; /* by rank; by rank * MK_ROLES + role */
     uint32_t ranks;
     struct live_row *rows;
-    int row_count, top, row, scroll;
+    int row_count, top, row;
     int frozen, help, redraw, suspend, quit;
     struct live_row back[MODEL_BACK];
     int back_count;
@@ -89,14 +88,5 @@ int live_draw(struct cells *c, const struct live_model *m);
 /* What a snapshot's CTA does, as a class of the timeline's. */
 int live_class(const struct live_doing *d);
 
-/* ---- the loop ---- */
-
-struct live_options {
-    const char *attach; /* NULL: the only job that runs */
-    const char *script;
-    int width, height, dump, ascii, no_mouse;
-    int until_end; /* ends with the job */
-};
-
 /* An exit status; its sentence is on stderr. */
-int live_show(const struct live_options *o);
+int live_show(const struct tui_options *o);

@@ -6,15 +6,10 @@
 #include <string.h>
 
 #include "tracer/reader.h"
+#include "tui/layout.h"
 #include "tui/words.h"
 
 #define STATUS_WIDTH 16
-
-static void live_layout_fill(struct cells *c, int y, int from, int to, int colour, int attr)
-{
-    for (int x = from; x < to; x++)
-        cells_put(c, x, y, ' ', colour, attr);
-}
 
 static const struct live_rank *live_layout_first_seen(const struct live_job *job)
 {
@@ -43,11 +38,7 @@ static void live_layout_draw_title(struct cells *c, const struct live_model *m)
                  (unsigned long long)p->k, p->topo.nodes, p->topo.gpus,
                  plan_execs[r->header.exec % MK_EXECS],
                  r->header.job_pid ? r->header.job_pid : r->header.pid);
-    live_layout_fill(c, 0, 0, m->width, COLOUR_TITLE, ATTR_REVERSE);
-    int room = m->width - cells_columns(right) - 1;
-    cells_text(c, 0, 0, room, COLOUR_TITLE, ATTR_REVERSE | ATTR_BOLD, left);
-    cells_text(c, room + 1, 0, m->width, alarm ? COLOUR_ERROR : COLOUR_TITLE,
-               ATTR_REVERSE | ATTR_BOLD, right);
+    layout_title(c, m->width, left, right, alarm ? COLOUR_ERROR : COLOUR_TITLE, ATTR_BOLD);
     int end = cells_text(c, 1, 1, m->width, alarm ? COLOUR_ERROR : COLOUR_TEXT, ATTR_BOLD,
                          m->job->ended && !alarm ? "the job has ended" : m->verdict.text);
     if (end > m->width)
@@ -151,7 +142,7 @@ static void live_layout_draw_row(struct cells *c, const struct live_model *m,
     const struct live_rank *r = &m->job->ranks[row->rank];
     int attr = current ? ATTR_REVERSE : 0, x;
     char length[32];
-    live_layout_fill(c, y, 0, label - 1, COLOUR_TEXT, attr);
+    layout_fill(c, y, 0, label - 1, ' ', COLOUR_TEXT, attr);
     cells_put(c, 0, y, current ? 0x25b6 : ' ', COLOUR_TEXT, attr);
     if (row->kind == ROW_RANK) {
         cells_put(c, 1, y, m->rank_open[row->rank] ? 0x25be : 0x25b8, COLOUR_TEXT, attr);
@@ -187,39 +178,6 @@ static void live_layout_draw_row(struct cells *c, const struct live_model *m,
     }
 }
 
-static void live_layout_draw_legend(struct cells *c, int y, int width)
-{
-    int x = 1;
-    for (int i = 1; i <= SPAN_CLASSES; i++) {
-        const struct class_look *look = &span_look[i % SPAN_CLASSES];
-        const char *name = width < 104 ? look->brief : look->name;
-        if (x + 2 + cells_columns(name) > width)
-            return;
-        cells_put(c, x, y, look->glyph, look->colour, 0);
-        x = cells_text(c, x + 2, y, width, COLOUR_FAINT, 0, name) + 2;
-    }
-}
-
-static void live_layout_draw_help(struct cells *c, const struct live_model *m,
-                                  const struct live_geometry *g)
-{
-    static const char *const help[][2] = {
-        {"j k, arrows", "move by a row; g G first, last; PgUp PgDn a page"},
-        {"Space, Z", "fold or unfold the row; every rank"},
-        {"w", "the longest wait"},
-        {"Enter", "to the next step of the chain: what this one waits for"},
-        {"Backspace", "back to where one was"},
-        {"p", "freeze the picture, go on"},
-        {"wheel, click", "move; go there; a click on a label folds"},
-        {"r Ctrl-L Ctrl-Z", "draw anew; suspend"},
-        {"? q", "these keys; quit: the job goes on"},
-    };
-    for (size_t i = 0; i < sizeof help / sizeof *help && (int)i + 1 < g->panel_height; i++) {
-        cells_text(c, 2, g->panel + 1 + (int)i, 19, COLOUR_TEXT, ATTR_BOLD, help[i][0]);
-        cells_text(c, 19, g->panel + 1 + (int)i, m->width, COLOUR_TEXT, 0, help[i][1]);
-    }
-}
-
 /* Text from x on, broken at words; returns the line after it. */
 static int live_layout_draw_wrapped(struct cells *c, int x, int y, int bottom, int width,
                                     int colour, int attr, const char *text)
@@ -245,12 +203,11 @@ static void live_layout_draw_panel(struct cells *c, const struct live_model *m,
     const struct live_row *row = &m->rows[m->row];
     int y = g->panel + 1, bottom = g->panel + g->panel_height;
     char state[96];
-    for (int x = 0; x < m->width; x++)
-        cells_put(c, x, g->panel, 0x2500, COLOUR_FAINT, 0);
+    layout_fill(c, g->panel, 0, m->width, 0x2500, COLOUR_FAINT, 0);
     cells_text(c, 1, g->panel, m->width, COLOUR_TEXT, ATTR_BOLD,
                m->help ? "[Keys]" : "[Chain of waits]");
     if (m->help) {
-        live_layout_draw_help(c, m, g);
+        layout_help(c, HELP_LIVE, m->width, 0, y, g->panel_height - 1);
         return;
     }
     if (!m->chain.count) {
@@ -278,8 +235,7 @@ int live_draw(struct cells *c, const struct live_model *m)
     if (rc)
         return rc;
     if (g.too_small) {
-        cells_text(c, 0, 0, m->width, COLOUR_ERROR, ATTR_BOLD, "too small");
-        cells_print(c, 0, 1, m->width, COLOUR_ERROR, 0, "%d×%d at least", MIN_WIDTH, MIN_HEIGHT);
+        layout_too_small(c);
         return 0;
     }
     live_layout_draw_title(c, m);
@@ -287,7 +243,7 @@ int live_draw(struct cells *c, const struct live_model *m)
         live_layout_draw_row(c, m, &m->rows[m->top + i], g.rows_top + i, m->top + i == m->row,
                              g.label);
     if (g.legend < g.panel)
-        live_layout_draw_legend(c, g.legend, m->width);
+        layout_spans(c, 1, g.legend, m->width);
     live_layout_draw_panel(c, m, &g);
     if (m->message[0])
         cells_text(c, 1, g.status, m->width, COLOUR_TEXT, ATTR_BOLD, m->message);

@@ -1,107 +1,52 @@
-/* The loop of the live viewer: a snapshot every tenth of a second, and keys. */
-#include "tui/live.h"
-
+/* The viewer of a running job: a snapshot every tenth of a second. */
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
-#include "tui/screen.h"
-#include "tui/script.h"
+#include "tui/live.h"
+#include "tui/loop.h"
 
-#define PERIOD_MS 100
 #define WAIT_FOR_JOB_MS 15000 /* with --until-end: the job is just being started */
 
-enum { DONE = 0, USAGE = 2, FAILED = 3 };
+struct viewer {
+    struct live_job job;
+    struct live_model model;
+    struct loop loop;
+};
 
-static void live_main_print_screen(const struct live_options *o, const struct cells *c)
+static int live_main_open(void *viewer, int width, int height, int ascii)
 {
-    cells_dump_text(c, stdout);
-    if (o->dump == 2)
-        cells_dump_attributes(c, stdout);
-}
-
-/* One snapshot, the script's keys on it, the screen. */
-static int live_main_dump(const struct live_options *o, struct live_model *m,
-                          const struct script *script, struct cells *c)
-{
-    int rc = live_draw(c, m);
-    for (int i = 0; i < script->count && !rc && !m->quit; i++) {
-        if (script->keys[i].code == SCRIPT_DUMP) {
-            live_main_print_screen(o, c);
-            continue;
-        }
-        live_model_key(m, script->keys[i]);
-        rc = live_draw(c, m);
-    }
-    if (!rc)
-        live_main_print_screen(o, c);
+    struct viewer *v = viewer;
+    int rc = live_model_open(&v->model, &v->job, width, height);
+    v->model.ascii = ascii;
     return rc;
 }
 
-static int live_main_run(const struct live_options *o, struct live_model *m, struct live_job *job,
-                         const struct script *script, struct cells *c)
+static int live_main_draw(void *viewer)
 {
-    struct key key;
-    int rc = 0, next = 0;
-    while (!rc && !m->quit && !(o->until_end && job->ended)) {
-        rc = live_draw(c, m);
-        if (rc)
-            break;
-        screen_draw(c, m->redraw);
-        m->redraw = 0;
-        int got = 1;
-        if (next < script->count)
-            key = script->keys[next++];
-        else
-            got = screen_key(&key, PERIOD_MS);
-        if (got < 0) {
-            rc = got;
-        } else if (got > 0 && key.code != SCRIPT_DUMP) {
-            live_model_key(m, key);
-            if (m->suspend) {
-                m->suspend = 0;
-                screen_suspend();
-            }
-        }
-        if (!rc && !m->frozen && !job->ended) {
-            live_read(job);
-            rc = live_model_take(m, job);
-        }
-    }
-    return rc;
+    struct viewer *v = viewer;
+    return live_draw(&v->loop.cells, &v->model);
 }
 
-static int live_main_show(const struct live_options *given, struct live_job *job,
-                          const struct script *script)
+static void live_main_key(void *viewer, struct key key)
 {
-    struct live_options o = *given;
-    struct live_model m = {0};
-    struct cells c = {0};
-    char error[256];
-    const char *no_color = getenv("NO_COLOR");
-    int utf8 = screen_utf8();
-    if (!o.dump) {
-        struct screen_options s = {!o.no_mouse, !(no_color && *no_color)};
-        if (screen_open(&s, error, sizeof error)) {
-            fprintf(stderr, "mkernel tui: %s\n", error);
-            return USAGE;
-        }
-        screen_size(&o.width, &o.height);
+    live_model_key(&((struct viewer *)viewer)->model, key);
+}
+
+static int live_main_look(void *viewer)
+{
+    struct viewer *v = viewer;
+    int rc = 0;
+    if (!v->model.frozen && !v->job.ended) {
+        live_read(&v->job);
+        rc = live_model_take(&v->model, &v->job);
     }
-    int rc = live_model_open(&m, job, o.width, o.height);
-    m.ascii = o.ascii || !utf8;
-    if (!rc)
-        rc = o.dump ? live_main_dump(&o, &m, script, &c) : live_main_run(&o, &m, job, script, &c);
-    rc = screen_finish(rc);
-    live_model_close(&m);
-    cells_free(&c);
-    return rc ? FAILED : DONE;
+    v->model.quit |= v->loop.options->until_end && v->job.ended;
+    return rc;
 }
 
 /* The job's first file may come a moment after the viewer. */
-static int live_main_open_job(const struct live_options *o, struct live_job *job, char *error,
+static int live_main_open_job(const struct tui_options *o, struct live_job *job, char *error,
                               size_t size)
 {
     const struct timespec moment = {0, 50000000};
@@ -110,27 +55,32 @@ static int live_main_open_job(const struct live_options *o, struct live_job *job
     for (int ms = 0; ms == 0 || (o->until_end && ms < WAIT_FOR_JOB_MS && rc == -ENOENT); ms += 50) {
         if (ms)
             nanosleep(&moment, NULL);
-        rc = live_find(folder, sizeof folder, o->attach, error, size);
-        if (!rc)
-            rc = live_open(job, folder, error, size);
+        rc = live_find(folder, sizeof folder, o->file[0], error, size);
+        rc = rc ? rc : live_open(job, folder, error, size);
     }
     return rc;
 }
 
-int live_show(const struct live_options *o)
+int live_show(const struct tui_options *o)
 {
-    struct script script = {0};
-    struct live_job job = {0};
+    struct viewer v = {.loop = {.options = o,
+                                .viewer = &v,
+                                .open = live_main_open,
+                                .draw = live_main_draw,
+                                .key = live_main_key,
+                                .idle = live_main_look,
+                                .redraw = &v.model.redraw,
+                                .suspend = &v.model.suspend,
+                                .quit = &v.model.quit}};
     char error[512];
-    int rc = o->script ? script_read(&script, o->script, error, sizeof error) : 0;
-    if (!rc)
-        rc = live_main_open_job(o, &job, error, sizeof error);
-    int status = rc == -ENOMEM || rc == -EIO ? FAILED : USAGE;
-    if (rc)
+    int rc = o->script ? script_read(&v.loop.script, o->script, error, sizeof error) : 0;
+    rc = rc ? rc : live_main_open_job(o, &v.job, error, sizeof error);
+    if (rc) {
         fprintf(stderr, "mkernel tui: %s\n", error);
-    else
-        status = live_main_show(o, &job, &script);
-    live_close(&job);
-    script_free(&script);
+        script_free(&v.loop.script);
+    }
+    int status = rc ? loop_status(rc) : loop_run(&v.loop);
+    live_model_close(&v.model);
+    live_close(&v.job);
     return status;
 }

@@ -84,8 +84,8 @@ static int model_role_tracks(const struct model *m, int file, int rank, int role
                              int *first)
 {
     const struct source *s = m->source[file];
-    const struct source_track *t = source_tracks(s);
-    int count = source_info(s)->tracks, n = 0, last = -2;
+    const struct source_track *t = s->tracks;
+    int count = s->info.tracks, n = 0, last = -2;
     int low = 0, high = count; /* tracks are sorted: find the role's first */
     while (low < high) {
         int middle = (low + high) / 2;
@@ -115,7 +115,7 @@ static int model_add_ctas(struct model *m, int rank, int role)
         for (int file = 0; file < m->files; file++) {
             model_role_tracks(m, file, rank, role, from, &track[file]);
             if (track[file] >= 0)
-                order[file] = model_track_order(&source_tracks(m->source[file])[track[file]]);
+                order[file] = model_track_order(&m->source[file]->tracks[track[file]]);
             if (order[file] >= 0 && (next < 0 || order[file] < next))
                 next = order[file];
         }
@@ -124,7 +124,7 @@ static int model_add_ctas(struct model *m, int rank, int role)
         for (int file = 0; file < m->files; file++) {
             if (order[file] != next)
                 continue;
-            const struct source_track *t = &source_tracks(m->source[file])[track[file]];
+            const struct source_track *t = &m->source[file]->tracks[track[file]];
             if (model_add_row(
                     m, (struct row){ROW_CTA, file, rank, role, t->cta, t->warp, track[file], 1, 0}))
                 return -ENOMEM;
@@ -137,7 +137,7 @@ static int model_add_links(struct model *m, int rank)
 {
     for (int kind = ROW_NVLINK; kind <= ROW_NIC; kind++)
         for (int file = 0; file < m->files; file++) {
-            const struct source_info *info = source_info(m->source[file]);
+            const struct source_info *info = &m->source[file]->info;
             int has = rank < info->ranks && (kind == ROW_NIC ? info->nic : info->nvlink);
             if (has && !(m->filtering && m->filter.roles) &&
                 model_add_row(m,
@@ -149,10 +149,10 @@ static int model_add_links(struct model *m, int rank)
 
 static int model_add_rank(struct model *m, int rank)
 {
-    int ctas[2][ROLES] = {{0}}, total = 0, first;
+    int ctas[2][MK_ROLES] = {{0}}, total = 0, first;
     for (int file = 0; file < m->files; file++) {
         int mine = 0;
-        for (int role = 0; role < ROLES; role++)
+        for (int role = 0; role < MK_ROLES; role++)
             mine += ctas[file][role] = model_role_tracks(m, file, rank, role, 0, &first);
         total += mine;
         if (mine && model_add_row(m, (struct row){ROW_RANK, file, rank, -1, -1, -1, -1, mine,
@@ -161,8 +161,8 @@ static int model_add_rank(struct model *m, int rank)
     }
     if (!total || !m->rank_open[rank])
         return 0;
-    for (int role = 0; role < ROLES; role++) {
-        int open = m->role_open[rank * ROLES + role];
+    for (int role = 0; role < MK_ROLES; role++) {
+        int open = m->role_open[rank * MK_ROLES + role];
         for (int file = 0; file < m->files; file++)
             if (ctas[file][role] && model_add_row(m, (struct row){ROW_ROLE, file, rank, role, -1,
                                                                   -1, -1, ctas[file][role], open}))
@@ -203,7 +203,7 @@ void model_go_row(struct model *m, const struct row *row)
     if (row->kind != ROW_RANK)
         m->rank_open[row->rank] = 1;
     if (row->kind == ROW_CTA)
-        m->role_open[row->rank * ROLES + row->role] = 1;
+        m->role_open[row->rank * MK_ROLES + row->role] = 1;
     if (model_rows(m))
         return;
     for (int i = 0; i < m->row_count; i++)
@@ -222,7 +222,7 @@ void model_fold(struct model *m)
         return;
     unsigned char *open = row->kind == ROW_RANK ? &m->rank_open[row->rank]
                           : row->kind == ROW_ROLE || row->kind == ROW_CTA
-                              ? &m->role_open[row->rank * ROLES + row->role]
+                              ? &m->role_open[row->rank * MK_ROLES + row->role]
                               : &m->rank_open[row->rank];
     *open = !*open;
     model_rows(m);
@@ -234,12 +234,12 @@ void model_fold_all(struct model *m)
     int ranks_open = 1, roles_open = 1;
     for (int rank = 0; rank < (int)m->ranks; rank++) {
         ranks_open &= m->rank_open[rank];
-        for (int role = 0; role < ROLES; role++)
-            roles_open &= m->role_open[rank * ROLES + role];
+        for (int role = 0; role < MK_ROLES; role++)
+            roles_open &= m->role_open[rank * MK_ROLES + role];
     }
     int open_ranks = !(ranks_open && roles_open), open_roles = ranks_open && !roles_open;
     memset(m->rank_open, open_ranks, m->ranks);
-    memset(m->role_open, open_roles, (size_t)m->ranks * ROLES);
+    memset(m->role_open, open_roles, (size_t)m->ranks * MK_ROLES);
     model_rows(m);
     model_say(m, 0, open_roles ? "all CTAs" : open_ranks ? "all roles" : "ranks only");
 }
@@ -249,10 +249,10 @@ int model_open(struct model *m, struct source *a, struct source *b, int width, i
     *m = (struct model){
         .source = {a, b}, .files = b ? 2 : 1, .width = width, .height = height, .worst = -1};
     for (int file = 0; file < m->files; file++)
-        if ((unsigned)source_info(m->source[file])->ranks > m->ranks)
-            m->ranks = (unsigned)source_info(m->source[file])->ranks;
+        if ((unsigned)m->source[file]->info.ranks > m->ranks)
+            m->ranks = (unsigned)m->source[file]->info.ranks;
     m->rank_open = calloc((size_t)m->ranks + 1, 1);
-    m->role_open = calloc((size_t)m->ranks * ROLES + 1, 1);
+    m->role_open = calloc((size_t)m->ranks * MK_ROLES + 1, 1);
     m->range[0] = m->range[1] = m->pin_cursor = NAN;
     if (!m->rank_open || !m->role_open)
         return -ENOMEM;

@@ -1,5 +1,5 @@
-/* The viewer's state and what keys do to it. Pure but for questions to the sources: no terminal, no
- * clock. */
+/* The viewer's state, and what keys do to it. Apart from queries to the sources it is pure: no
+ * terminal, no clock. */
 #pragma once
 
 #include "tui/chain.h"
@@ -58,7 +58,7 @@ struct key {
     int x, y;
 };
 
-/* Where one was: enough to come back. */
+/* A place in the trace to which the user can return. */
 struct place {
     struct row row;
     double cursor, t0, t1;
@@ -68,12 +68,12 @@ struct place {
     int set;
 };
 
-/* A time between launches that is drawn as narrow as all of them: struct model's `gap`. */
+/* A time between launches that is cut out: all of them are drawn `gap` of struct model wide. */
 struct model_cut {
     double from, to; /* of the file */
     double at;       /* where `from` is on the screen */
 };
-#define MODEL_CUTS 65 /* one more than launches have between them, before and behind */
+#define MODEL_CUTS 65 /* before the first launch, between launches, and after the last */
 
 #define MODEL_BACK 64
 #define MODEL_TEXT 64
@@ -81,13 +81,13 @@ struct model_cut {
 struct model {
     struct source *source[2];
     int files;
-    double shift[2];                  /* what is added to a file's time to get the screen's */
+    double shift[2];                  /* screen time minus file time */
     int pair[2];                      /* two files: launches that begin at the same column */
-    int held;                         /* 1: these, wherever the cursor is */
+    int held;                         /* 1: the pair stays when the cursor moves */
     double begin, end;                /* of everything, screen time */
     struct model_cut cut[MODEL_CUTS]; /* of one file, in order */
     int cuts;
-    double gap; /* of each, on the screen */
+    double gap; /* width of each cut on the screen, ns */
 
     int width, height;
     int ascii; /* 1: the layout writes ASCII alone */
@@ -98,7 +98,7 @@ struct model {
     int row_count, row_capacity;
     int top, row; /* first on the screen; under the cursor */
 
-    double t0, t1; /* what the columns show */
+    double t0, t1; /* the window in view */
     double cursor;
 
     enum panel panel;
@@ -118,17 +118,17 @@ struct model {
     struct place back[MODEL_BACK];
     int back_count;
 
-    /* What lies under the cursor, found anew after every key. */
+    /* What is under the cursor, looked up after every key. */
     struct source_event event;
     int have_event;
     struct source_event pin; /* the event that a jump led to: several may begin at the same ns */
     double pin_cursor;       /* NAN: none */
     struct chain chain;
     unsigned serial; /* of the chain */
-    int step;        /* where the cursor is along it */
-    int on_chain;    /* the chain stays while Enter walks it */
+    int step;        /* the step at which the cursor is */
+    int on_chain;    /* the chain stays while Enter walks along it */
 
-    int redraw, suspend, quit; /* asked of the drawing */
+    int redraw, suspend, quit; /* requests to the loop */
 };
 
 /* Starts with one or two open sources (not owned) on a screen of the given size. 0 or -ENOMEM. */
@@ -174,16 +174,16 @@ struct source_group row_group(const struct row *row);
 /* From the screen's time to a file's, and back. */
 double model_file_time(const struct model *m, int file, double time);
 double model_screen_time(const struct model *m, int file, double time);
-/* what is written of a time on the screen: that of the first file */
+/* the time that is printed for a screen time: the first file's */
 double model_clock(const struct model *m, double time);
-/* how long the column that begins at `time` lasts in the file */
+/* ns of the file in the column that begins at screen time `time` */
 double model_column_of(const struct model *m, int file, double time);
-/* Whether the columns's time, from `time` on, is one that is cut out. */
+/* Whether the column of `step` ns from `time` on lies in a cut. */
 int model_is_cut(const struct model *m, double time, double step);
-/* Where the next cut begins or ends behind `time`, but at most `end`: till there the file's time
- * goes evenly. */
+/* The next begin or end of a cut after `time`, at most `end`: up to there screen and file time run
+ * at the same rate. */
 double model_next_cut(const struct model *m, double time, double end);
-/* With or without cuts; sets begin and end. One file. */
+/* Sets or removes cuts, and begin and end. For one file. */
 void model_cut(struct model *m, int cut);
 void model_cut_key(struct model *m);
 

@@ -5,13 +5,13 @@
 
 static int align_launches(const struct model *m, int file)
 {
-    return source_info(m->source[file])->launches;
+    return m->source[file]->info.launches;
 }
 
 /* The launch that goes on at a file's own time; the first, before any. */
 static int align_launch_at(const struct model *m, int file, double time)
 {
-    const struct source_launch *l = source_launches(m->source[file]);
+    const struct source_launch *l = m->source[file]->launches;
     int launch = 0;
     for (int i = 0; i < align_launches(m, file); i++)
         if (l[i].start <= time)
@@ -27,11 +27,11 @@ void model_align(struct model *m, int file, int launch)
         int last = align_launches(m, !file) - 1;
         m->pair[file] = launch;
         m->pair[!file] = launch < last ? launch : last;
-        m->shift[1] = source_launches(m->source[0])[m->pair[0]].start -
-                      source_launches(m->source[1])[m->pair[1]].start;
+        m->shift[1] =
+            m->source[0]->launches[m->pair[0]].start - m->source[1]->launches[m->pair[1]].start;
     }
     for (int i = 0; i < m->files; i++) {
-        double end = source_info(m->source[i])->end + m->shift[i];
+        double end = m->source[i]->info.end + m->shift[i];
         m->begin = m->shift[i] < m->begin ? m->shift[i] : m->begin;
         m->end = end > m->end ? end : m->end;
     }

@@ -57,9 +57,9 @@ double model_next_cut(const struct model *m, double time, double end)
  * many to have columns of their own. */
 static void cut_find(struct model *m)
 {
-    const struct source_launch *l = source_launches(m->source[0]);
-    int count = source_info(m->source[0])->launches;
-    double run = source_info(m->source[0])->end, sum = 0, covered = 0;
+    const struct source_launch *l = m->source[0]->launches;
+    int count = m->source[0]->info.launches;
+    double run = m->source[0]->info.end, sum = 0, covered = 0;
     m->cuts = 0;
     if (m->files == 2 || count < 1 || count > MODEL_CUTS - 1)
         return;
@@ -94,5 +94,5 @@ void model_cut(struct model *m, int cut)
     if (cut)
         cut_find(m);
     m->begin = 0;
-    m->end = model_screen_time(m, 0, source_info(m->source[0])->end);
+    m->end = model_screen_time(m, 0, m->source[0]->info.end);
 }

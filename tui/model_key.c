@@ -44,8 +44,8 @@ static void model_key_go_launch(struct model *m, int direction)
 {
     const struct row *row = model_row(m);
     int file = row ? row->file : 0;
-    const struct source_launch *l = source_launches(m->source[file]);
-    int count = source_info(m->source[file])->launches, best = -1;
+    const struct source_launch *l = m->source[file]->launches;
+    int count = m->source[file]->info.launches, best = -1;
     double now = model_file_time(m, file, m->cursor);
     for (int i = 0; i < count; i++)
         if (direction > 0 ? l[i].start > now + 0.5 && best < 0 : l[i].start < now - 0.5)
@@ -73,9 +73,9 @@ static void model_key_fit_here(struct model *m)
         double around = b - a > 1 ? b - a : 1;
         a -= around;
         b += around;
-    } else if (row && source_info(m->source[row->file])->launches) {
-        const struct source_launch *l = source_launches(m->source[row->file]);
-        int last = source_info(m->source[row->file])->launches - 1, i = 0;
+    } else if (row && m->source[row->file]->info.launches) {
+        const struct source_launch *l = m->source[row->file]->launches;
+        int last = m->source[row->file]->info.launches - 1, i = 0;
         while (i < last && l[i + 1].start <= model_file_time(m, row->file, m->cursor))
             i++;
         a = model_screen_time(m, row->file, l[i].start);

@@ -8,7 +8,7 @@
 /* To an event: its row unfolded, the cursor on its start. */
 static void model_prompt_go_event(struct model *m, int file, const struct source_event *e)
 {
-    const struct source_track *t = &source_tracks(m->source[file])[e->track];
+    const struct source_track *t = &m->source[file]->tracks[e->track];
     struct row row = {ROW_CTA, file, t->rank, t->role, t->cta, t->warp, e->track, 1, 0};
     model_go_row(m, &row);
     model_go(m, model_screen_time(m, file, e->start));
@@ -160,8 +160,8 @@ static void model_prompt_do_goto(struct model *m)
     double time;
     int relative;
     if (sscanf(m->text, " epoch %lld", &epoch) == 1 || sscanf(m->text, " e%lld", &epoch) == 1) {
-        const struct source_launch *l = source_launches(m->source[file]);
-        for (int i = 0; i < source_info(m->source[file])->launches; i++)
+        const struct source_launch *l = m->source[file]->launches;
+        for (int i = 0; i < m->source[file]->info.launches; i++)
             if (l[i].epoch == epoch) {
                 model_push(m);
                 model_go(m, model_screen_time(m, file, l[i].start));

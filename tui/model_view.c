@@ -201,7 +201,7 @@ static void model_view_go_step(struct model *m, int file, const struct chain_ste
         .file = file, .rank = s->rank, .role = -1, .cta = -1, .warp = -1, .track = -1};
     row.kind = s->where == CHAIN_NIC ? ROW_NIC : s->where == CHAIN_NVLINK ? ROW_NVLINK : ROW_CTA;
     if (row.kind == ROW_CTA) {
-        const struct source_track *t = &source_tracks(m->source[file])[s->track];
+        const struct source_track *t = &m->source[file]->tracks[s->track];
         row.rank = t->rank;
         row.role = t->role;
         row.cta = t->cta;

@@ -9,7 +9,6 @@
 #include "tui/cells.h"
 #include "core/sentence.h"
 #include "tui/picture.h"
-#include "tui/source_private.h"
 
 enum { MOST_FIGURES = 256 };
 
@@ -71,7 +70,7 @@ static const char *panel_clean(const char *text, char out[96])
 void panel_of_file(struct panel_text *t, const struct model *m, int file)
 {
     if (m->files == 2)
-        panel_add(t, STRONG "%c  %.120s" PLAIN, 'A' + file, source_info(m->source[file])->title);
+        panel_add(t, STRONG "%c  %.120s" PLAIN, 'A' + file, m->source[file]->info.title);
 }
 
 static void panel_no_figures(struct panel_text *t, int before, const char *what)
@@ -135,11 +134,10 @@ static void panel_overlap(struct panel_text *t, struct model *m, int file)
 static void panel_roles_of(struct panel_text *t, struct model *m, int file, int rank)
 {
     const double *all = source_role_shares(m->source[file]); /* rank, role, state */
-    int ranks = source_info(m->source[file])->ranks,
-        width = m->width < 100 ? m->width / 4 : m->width / 3;
-    for (int role = 0; all && role < ROLES; role++) {
+    int ranks = m->source[file]->info.ranks, width = m->width < 100 ? m->width / 4 : m->width / 3;
+    for (int role = 0; all && role < MK_ROLES; role++) {
         char bar[512], parts[256] = "";
-        const double *share = all + ((rank < 0 ? ranks : rank) * ROLES + role) * SPAN_CLASSES;
+        const double *share = all + ((rank < 0 ? ranks : rank) * MK_ROLES + role) * SPAN_CLASSES;
         if (share[SPAN_IDLE] < 0)
             continue;
         for (int state = 0; state < SPAN_CLASSES; state++)
@@ -328,7 +326,7 @@ static void panel_difference(struct panel_text *t, struct model *m)
                   {"message", "messages by stage"}};
     struct trace_figure f[MOST_FIGURES];
     int count = trace_figures(m->source[0]->db, m->source[1]->db, f, MOST_FIGURES);
-    const struct source_info *a = source_info(m->source[0]), *b = source_info(m->source[1]);
+    const struct source_info *a = &m->source[0]->info, *b = &m->source[1]->info;
     if (strcmp(a->title, b->title))
         panel_add(t, ALARM "These are different problems:" PLAIN " A %s, B %s", a->title, b->title);
     panel_add(t, FAINT "%-38s %12s %12s   B - A  B / A", "", "A", "B");

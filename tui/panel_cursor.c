@@ -6,8 +6,8 @@
 #include "core/sentence.h"
 #include "tui/picture.h"
 
-#define RANGE_PARTS                                                                                \
-    256 /* a range is summed over this many parts: its ends are right to 1 / 256 of it */
+/* A range is summed over so many parts: its ends are right to 1 / 256 of it. */
+#define RANGE_PARTS 256
 
 static void panel_cursor_detail_chain(struct panel_text *t, const struct model *m)
 {
@@ -62,7 +62,7 @@ static void panel_cursor_detail_group(struct panel_text *t, struct model *m, con
                   100 * overlap[OVERLAP_COMMUNICATION]);
     }
     for (int role = row->kind == ROW_RANK ? 0 : row->role;
-         role < (row->kind == ROW_RANK ? ROLES : row->role + 1); role++) {
+         role < (row->kind == ROW_RANK ? MK_ROLES : row->role + 1); role++) {
         char parts[256] = "";
         struct source_group g = {row->rank, role, -1};
         if (m->filtering && m->filter.roles && !(m->filter.roles >> role & 1))
@@ -135,7 +135,7 @@ static void panel_cursor_range_ranks(struct panel_text *t, struct model *m, int 
     float overlap[RANGE_PARTS * OVERLAP_CLASSES];
     char bar[640];
     int width = m->width < 100 ? m->width / 4 : m->width / 3;
-    for (int rank = 0; rank < source_info(m->source[file])->ranks; rank++) {
+    for (int rank = 0; rank < m->source[file]->info.ranks; rank++) {
         double sum[OVERLAP_CLASSES] = {0};
         if (source_overlap(m->source[file], rank, a, step, RANGE_PARTS, overlap))
             return;
@@ -157,7 +157,7 @@ static void panel_cursor_range_roles(struct panel_text *t, struct model *m, int 
     char bar[640];
     int width = m->width < 100 ? m->width / 4 : m->width / 3;
     panel_add(t, STRONG "roles of rank %d" PLAIN, rank);
-    for (int role = 0; role < ROLES; role++) {
+    for (int role = 0; role < MK_ROLES; role++) {
         double sum[SPAN_CLASSES] = {0};
         char parts[256] = "";
         size_t n = 0;

@@ -4,7 +4,6 @@
 
 #include "tui/cells.h"
 #include "tui/picture.h"
-#include "tui/source_private.h"
 
 /* A part's bar has the glyph and the colour of what CTAs do in it. */
 static const enum span_class panel_why_class[TRACE_WHY_PARTS] = {

@@ -1,5 +1,5 @@
-/* What the screen's rows show, read from the sources for the window in view: shares per row and
- * column, and the lines of the panel. With it the layout needs no source. */
+/* The data that the screen shows, read from the sources for the window in view: shares per row and
+ * column, and the lines of the panel. The layout needs nothing else of the sources. */
 #pragma once
 
 #include "tui/model.h"

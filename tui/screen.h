@@ -9,14 +9,14 @@ struct screen_options {
     int mouse, colour; /* 0: none even where the terminal has it */
 };
 
-/* Whether the locale's character set is UTF-8: setlocale is called here, for characters alone. */
+/* Whether the locale's character set is UTF-8. Calls setlocale for LC_CTYPE alone. */
 int screen_utf8(void);
 
 /* Takes the terminal. 0, or -ENOTTY, -ENODEV (it cannot place the cursor) with one sentence in
  * `error`. */
 int screen_open(const struct screen_options *options, char *error, int error_size);
 
-/* Gives the terminal back as it was. Harmless when it is not taken. */
+/* Restores the terminal. Does nothing if it is not taken. */
 void screen_close(void);
 
 void screen_size(int *width, int *height);

@@ -4,10 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tracer/live.h"
 #include "tui/cells.h"
-#include "tui/source_private.h"
-
-_Static_assert(ROLES == MK_ROLES, "the viewer's roles are core's");
+#include "tui/source.h"
 
 static int64_t source_one_number(struct source *s, const char *sql)
 {
@@ -53,8 +52,8 @@ static int source_read_ranks(struct source *s)
 {
     size_t ranks = (size_t)s->info.ranks;
     s->rank_track = calloc(ranks, sizeof *s->rank_track);
-    s->role_track = calloc(ranks * ROLES, sizeof *s->role_track);
-    s->leaves = calloc(ranks * (ROLES + 1), sizeof *s->leaves);
+    s->role_track = calloc(ranks * MK_ROLES, sizeof *s->role_track);
+    s->leaves = calloc(ranks * (MK_ROLES + 1), sizeof *s->leaves);
     s->link = calloc(ranks * 2, sizeof *s->link);
     s->node = calloc(ranks, sizeof *s->node);
     s->uncertainty = calloc(ranks, sizeof *s->uncertainty);
@@ -153,7 +152,7 @@ static int source_read_tracks(struct source *s)
         t.id = id;
         if (strcmp(kind, "warp"))
             t.warp = -1; /* the CTA has this track alone */
-        if (!*kind || t.rank < 0 || t.rank >= s->info.ranks || t.role >= ROLES)
+        if (!*kind || t.rank < 0 || t.rank >= s->info.ranks || t.role >= MK_ROLES)
             continue;
         /* rows of a damaged table need not lie in order, so `ids` need not be the largest */
         if (t.id < 0 || t.id > ids)
@@ -162,8 +161,8 @@ static int source_read_tracks(struct source *s)
             s->rank_track[t.rank] = t.id;
             s->leaves[t.rank] = leaves;
         } else if (!strcmp(kind, "role") && t.role >= 0) {
-            s->role_track[t.rank * ROLES + t.role] = t.id;
-            s->leaves[s->info.ranks + t.rank * ROLES + t.role] = leaves;
+            s->role_track[t.rank * MK_ROLES + t.role] = t.id;
+            s->leaves[s->info.ranks + t.rank * MK_ROLES + t.role] = leaves;
         } else if (t.role >= 0 && !inner) {
             s->tracks[n++] = t;
             empty[t.id] = events == 0;
@@ -300,36 +299,6 @@ void source_close(struct source *s)
     free(s);
 }
 
-void source_allow(struct source *s)
-{
-    trace_allow(s->db);
-}
-
-const char *source_path(const struct source *s)
-{
-    return s->path;
-}
-
-const struct source_info *source_info(const struct source *s)
-{
-    return &s->info;
-}
-
-const struct source_track *source_tracks(const struct source *s)
-{
-    return s->tracks;
-}
-
-const struct source_launch *source_launches(const struct source *s)
-{
-    return s->launches;
-}
-
-int source_rank_node(const struct source *s, int rank)
-{
-    return rank >= 0 && rank < s->info.ranks ? s->node[rank] : 0;
-}
-
 double source_uncertainty(const struct source *s, int rank)
 {
     return rank >= 0 && rank < s->info.ranks ? s->uncertainty[rank] : -1;
@@ -346,8 +315,7 @@ int source_launch_at(const struct source *s, double time)
 
 const char *source_role_name(int role)
 {
-    static const char *const name[ROLES] = {"compute", "intra_comm", "inter_send", "inter_reduce"};
-    return role >= 0 && role < ROLES ? name[role] : "?";
+    return role >= 0 && role < MK_ROLES ? plan_role_name((enum mk_role)role) : "?";
 }
 
 const double *source_role_shares(struct source *s)
@@ -358,7 +326,7 @@ const double *source_role_shares(struct source *s)
         "c.id, x.share FROM stalls x JOIN role o ON o.name = x.role JOIN cause c ON c.name = "
         "x.cause UNION ALL SELECT -1, role_id, kind_id, 0, share FROM role_share WHERE kind_id <> "
         "3 UNION ALL SELECT -1, role_id, 3, cause_id, share FROM stall_share";
-    size_t groups = ((size_t)s->info.ranks + 1) * ROLES;
+    size_t groups = ((size_t)s->info.ranks + 1) * MK_ROLES;
     if (s->role_share || !(s->role_share = calloc(groups * SPAN_CLASSES, sizeof *s->role_share)))
         return s->role_share;
     for (size_t i = 0; i < groups; i++)
@@ -368,9 +336,9 @@ const double *source_role_shares(struct source *s)
     double part;
     while (query_row(q, "nnnnd", &rank, &role, &kind, &cause, &part)) {
         int state = span_class_of(kind, cause);
-        if (rank < -1 || rank >= s->info.ranks || role < 0 || role >= ROLES)
+        if (rank < -1 || rank >= s->info.ranks || role < 0 || role >= MK_ROLES)
             continue;
-        size_t group = (size_t)(rank < 0 ? s->info.ranks : rank) * ROLES + (size_t)role;
+        size_t group = (size_t)(rank < 0 ? s->info.ranks : rank) * MK_ROLES + (size_t)role;
         double *share = &s->role_share[group * SPAN_CLASSES];
         share[SPAN_IDLE] = 0;
         if (state != SPAN_IDLE)

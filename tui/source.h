@@ -1,15 +1,14 @@
-/* What the viewer asks of a trace file. All times are ns (doubles hold them exactly) from the start
- * of the run. Every call answers from an index or from pre-aggregated levels, so that its cost
- * follows the screen and not the file. */
+/* The viewer's queries of a trace file. All times are ns (doubles hold them exactly) from the start
+ * of the run. Every call uses an index or the aggregated levels, so its cost depends on the
+ * screen's size and not on the file's. */
 #pragma once
 
 #include <stdint.h>
 
+#include "tracer/query.h"
+#include "tracer/reader.h"
+#include "tracer/why.h"
 #include "tui/words.h"
-
-#define ROLES 4
-
-struct source;
 
 struct source_info {
     char title[128];   /* op and shape: "ag_gemm 8192x3584x8192" */
@@ -51,21 +50,44 @@ struct source_group {
 
 enum source_link { LINK_NVLINK, LINK_NIC };
 
+#define MAX_LEVELS 24
+
+struct source_link_row {
+    int64_t id; /* 0: none */
+    double peak;
+};
+
+struct source {
+    sqlite3 *db;
+    char *path;
+    struct source_info info;
+    struct source_track *tracks;      /* leaves: what events hang on */
+    double *longest;                  /* by leaf: ns of its longest event */
+    double *rate;                     /* by leaf: events per ns, to guess what a window holds */
+    int64_t *rank_track, *role_track; /* ids of the tree's inner nodes; 0: none */
+    int *leaves;                  /* by rank, then by rank * MK_ROLES + role from info.ranks on */
+    struct source_link_row *link; /* by rank * 2 + enum source_link */
+    int *node;
+    double *uncertainty; /* by rank */
+    struct source_launch *launches;
+    int64_t *launch_id, *launch_plan;
+    int levels, leaf_from; /* single tracks have rows from level leaf_from on */
+    double level_ns[MAX_LEVELS];
+    double *role_share; /* NULL: not read yet */
+    /* where the time of the launch of this id goes (0: of none yet), or a sentence why not */
+    int64_t why_of;
+    struct trace_why why;
+    char why_not[160];
+    sqlite3_stmt *level, *overlap, *flow, *events, *at;
+};
+
 /* Opens a trace. On error *out is NULL and `error` a sentence without a full stop. The file is only
  * read. */
 int source_open(struct source **out, const char *path, char *error, int error_size);
 void source_close(struct source *s);
 
-/* Gives its queries their allowance again (tracer/bound.h): once for each screen. */
-void source_allow(struct source *s);
-
-const char *source_path(const struct source *s);
-const struct source_info *source_info(const struct source *s);
-const struct source_track *source_tracks(const struct source *s);
-const struct source_launch *source_launches(const struct source *s);
-/* The launch at `time`, or the last one before it, or the first: an index of source_launches. */
+/* The launch at `time`, or the last one before it, or the first: an index of `launches`. */
 int source_launch_at(const struct source *s, double time);
-int source_rank_node(const struct source *s, int rank);
 const char *source_role_name(int role);
 double source_uncertainty(const struct source *s,
                           int rank); /* of one rank's clock against rank 0's, ns; < 0: not known */
@@ -105,3 +127,7 @@ const double *source_role_shares(struct source *s);
  * found, 0 none. */
 int source_worst_wait(struct source *s, const struct query *filter, int n,
                       struct source_event *out);
+
+/* Reads an event from the next row, whose columns are EVENT_COLUMNS. 0: there is no further row. */
+#define EVENT_COLUMNS "id, track, start, ns, kind, cause, argument, launch, peer"
+int source_read_event(const struct source *s, sqlite3_stmt *q, struct source_event *out);

@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "core/clock.h"
-#include "tui/source_private.h"
+#include "tui/source.h"
 
-#define EXACT_EVENTS                                                                               \
-    3000 /* per row: up to here a window finer than the levels is counted from single events */
+/* Per row: up to so many, a window finer than the levels is counted from single events. */
+#define EXACT_EVENTS 3000
 #define SEARCH_NS 30000000 /* one answer of source_find: leaves room in 50 ms for drawing */
 
 static int source_query_track_index(const struct source *s, int64_t id)
@@ -199,7 +199,7 @@ int source_occupancy(struct source *s, struct source_group g, double t0, double 
             rc = source_query_add_events(s, i, t0, step, columns, out);
     } else {
         int64_t id = g.track >= 0  ? s->tracks[g.track].id
-                     : g.role >= 0 ? s->role_track[g.rank * ROLES + g.role]
+                     : g.role >= 0 ? s->role_track[g.rank * MK_ROLES + g.role]
                                    : s->rank_track[g.rank];
         rc = source_query_add_level(s, s->level, level, id, t0, step, columns, out + 1,
                                     SPAN_CLASSES, SPAN_CLASSES - 1, 0);

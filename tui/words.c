@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tracer/reader.h"
+#include "tracer/live.h"
 #include "tui/cells.h"
 
 const struct class_look span_look[SPAN_CLASSES] = {
@@ -148,14 +148,12 @@ int words_parse_time(const char *text, double *ns, int *relative, char error[96]
                    text);
 }
 
-struct word_bit {
-    const char *word;
-    uint32_t bits;
-};
-
 #define ALL_WAITS (1u << SPAN_WAIT_DATA | 1u << SPAN_WAIT_ROOM | 1u << SPAN_WAIT_NETWORK)
 
-static const struct word_bit class_words[] = {
+static const struct {
+    const char *word;
+    uint32_t bits;
+} class_words[] = {
     {"compute", 1u << SPAN_COMPUTE},
     {"copy", 1u << SPAN_COPY},
     {"send", 1u << SPAN_SEND},
@@ -166,22 +164,21 @@ static const struct word_bit class_words[] = {
     {"room", 1u << SPAN_WAIT_ROOM},
     {"backpressure", 1u << SPAN_WAIT_ROOM},
     {"network", 1u << SPAN_WAIT_NETWORK},
-    {NULL, 0},
 };
 
-static const struct word_bit role_words[] = {
-    {"compute", 1u << MK_COMPUTE},
-    {"intra_comm", 1u << MK_INTRA_COMM},
-    {"inter_send", 1u << MK_INTER_SEND},
-    {"inter_reduce", 1u << MK_INTER_REDUCE},
-    {NULL, 0},
-};
-
-static uint32_t words_word_bits(const struct word_bit *list, const char *word)
+static uint32_t words_class_bits(const char *word)
 {
-    for (; list->word; list++)
-        if (!strcmp(list->word, word))
-            return list->bits;
+    for (size_t i = 0; i < sizeof class_words / sizeof *class_words; i++)
+        if (!strcmp(class_words[i].word, word))
+            return class_words[i].bits;
+    return 0;
+}
+
+static uint32_t words_role_bits(const char *word)
+{
+    for (int role = 0; role < MK_ROLES; role++)
+        if (!strcmp(plan_role_name((enum mk_role)role), word))
+            return 1u << role;
     return 0;
 }
 
@@ -266,17 +263,17 @@ int words_parse_query(const char *text, struct query *q, char error[96])
         } else if (!strcmp(word, "signal")) {
             q->kinds |= 1u << MK_EV_SIGNAL;
         } else if (!strcmp(word, "role")) {
-            if (!words_next_word(&text, word) || !(bits = words_word_bits(role_words, word)))
+            if (!words_next_word(&text, word) || !(bits = words_role_bits(word)))
                 return mk_fail(
                     -EINVAL, error, 96,
                     "after \"role\" comes compute, intra_comm, inter_send or inter_reduce");
             q->roles |= bits;
-        } else if ((bits = words_word_bits(class_words, word))) {
+        } else if ((bits = words_class_bits(word))) {
             /* "wait network" narrows what "wait" allowed */
             q->classes = (q->classes & ALL_WAITS) == ALL_WAITS && (bits & ALL_WAITS)
                              ? (q->classes & ~ALL_WAITS) | bits
                              : q->classes | bits;
-        } else if ((bits = words_word_bits(role_words, word))) {
+        } else if ((bits = words_role_bits(word))) {
             q->roles |= bits;
         } else {
             return mk_fail(

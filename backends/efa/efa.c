@@ -260,10 +260,8 @@ int efa_open(struct fabric **out, const struct efa_config *config, char *error, 
         e->alarm = EFA_NO_PEER;
         rc = efa_check_memory(e, error, error_size);
     }
-    if (!rc)
-        rc = efa_allocate(e, config);
-    if (!rc)
-        rc = efa_raise_open(e, error, error_size);
+    rc = rc ? rc : efa_allocate(e, config);
+    rc = rc ? rc : efa_raise_open(e, error, error_size);
     if (!rc && config->api)
         e->api = *config->api;
     else if (!rc)
@@ -272,8 +270,7 @@ int efa_open(struct fabric **out, const struct efa_config *config, char *error, 
         e->device_count++;
         rc = efa_device_open(e, &e->devices[i], config->devices[i], error, error_size);
     }
-    if (!rc)
-        rc = efa_choose_window(e, error, error_size);
+    rc = rc ? rc : efa_choose_window(e, error, error_size);
     for (uint32_t i = 0; !rc && i < e->device_count; i++)
         rc = efa_device_queues(e, &e->devices[i], error, error_size);
     if (!rc) {

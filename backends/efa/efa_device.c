@@ -38,8 +38,7 @@ int efa_device_open(struct efa *e, struct efa_device *d, const char *name, char 
     struct verbs_options plain;
     verbs_options_default(&plain);
     int rc = verbs_device_open(&d->verbs, &e->api.verbs, name, &plain, error, error_size);
-    if (!rc)
-        rc = efa_device_query(e, d, error, error_size);
+    rc = rc ? rc : efa_device_query(e, d, error, error_size);
     if (!rc)
         rc = mr_register(&e->api.verbs, d->verbs.pd, &e->heap, (int)e->options.relaxed_ordering,
                          &d->mr, error, error_size);
@@ -59,13 +58,11 @@ static int efa_device_ready(struct efa *e, struct efa_device *d, struct ibv_qp *
     int rc = e->api.verbs.modify_qp(qp, &attr,
                                     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
     attr.qp_state = IBV_QPS_RTR;
-    if (!rc)
-        rc = e->api.verbs.modify_qp(qp, &attr, IBV_QP_STATE);
+    rc = rc ? rc : e->api.verbs.modify_qp(qp, &attr, IBV_QP_STATE);
     attr.qp_state = IBV_QPS_RTS;
     attr.rnr_retry = 7; /* without end: a job's own timeout is the bound */
     int mask = IBV_QP_STATE | IBV_QP_SQ_PSN | (d->caps & EFA_CAP_RNR_RETRY ? IBV_QP_RNR_RETRY : 0);
-    if (!rc)
-        rc = e->api.verbs.modify_qp(qp, &attr, mask);
+    rc = rc ? rc : e->api.verbs.modify_qp(qp, &attr, mask);
     return -abs(rc);
 }
 

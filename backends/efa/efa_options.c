@@ -1,19 +1,12 @@
 #include "backends/efa/efa_options.h"
 #include "core/sentence.h"
-#include "backends/option_keys.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 
-static const struct option_key keys[] = {
-    {"depth", offsetof(struct efa_options, depth), 1024, 8, 32768},
-    {"window", offsetof(struct efa_options, window), 256, 8, 256},
-    {"stripe", offsetof(struct efa_options, stripe), 65536, 128, 1 << 30},
-    {"max_rdma", offsetof(struct efa_options, max_rdma), 0, 0, 1 << 30},
-    {"unsolicited", offsetof(struct efa_options, unsolicited), 1, 0, 1},
-    {"relaxed_ordering", offsetof(struct efa_options, relaxed_ordering), 1, 0, 1},
-};
+#define KEY(...) OPTION_KEY(struct efa_options, __VA_ARGS__)
+static const struct option_key keys[] = {EFA_OPTIONS(KEY)};
 
 enum { KEYS = sizeof keys / sizeof *keys };
 

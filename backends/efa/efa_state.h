@@ -7,9 +7,8 @@
 
 #define EFA_MAGIC 0x314146454b4d0001ull /* and version; also shows a peer of other byte order */
 #define EFA_NO_PEER UINT32_MAX
-#define EFA_CREDITS                                                                                \
-    8u /* messages beside the window that a peer may have on its way: its credits                  \
-        */
+/* Messages beyond the window that a peer may have in flight: its credits. */
+#define EFA_CREDITS 8u
 
 /* Words of the control region that one peer has: a landing place per number, and one for
  * credits. */

@@ -33,10 +33,8 @@ struct softnic_cq *softnic_cq_create(struct ibv_context *context, int cqe, void 
                                      struct ibv_comp_channel *channel, int vector)
 {
     struct softnic_context *ctx = softnic_context_of(context);
-    if (cqe < 1 || cqe > SOFTNIC_MAX_CQE || vector < 0 || vector >= context->num_comp_vectors) {
-        errno = EINVAL;
-        return NULL;
-    }
+    if (cqe < 1 || cqe > SOFTNIC_MAX_CQE || vector < 0 || vector >= context->num_comp_vectors)
+        return softnic_none(EINVAL);
     struct softnic_cq *cq = calloc(1, sizeof(*cq));
     uint32_t size = 1;
     while (size < (uint32_t)cqe)
@@ -45,8 +43,7 @@ struct softnic_cq *softnic_cq_create(struct ibv_context *context, int cqe, void 
         cq->ring = calloc(size, sizeof(*cq->ring));
     if (!cq || !cq->ring) {
         free(cq);
-        errno = ENOMEM;
-        return NULL;
+        return softnic_none(ENOMEM);
     }
     cq->size = size;
     cq->ibv.context = context;
@@ -248,8 +245,7 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
     int fds[2], error = channel ? softnic_event_pipe(fds) : -ENOMEM;
     if (error) {
         free(channel);
-        errno = -error;
-        return NULL;
+        return softnic_none(-error);
     }
     channel->ibv.context = context;
     channel->ibv.fd = fds[0];

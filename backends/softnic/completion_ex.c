@@ -78,10 +78,8 @@ struct ibv_cq_ex *softnic_create_cq_ex(struct ibv_context *context,
 {
     const uint64_t known = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
                            IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
-    if (attr->wc_flags & ~known || attr->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS) {
-        errno = EOPNOTSUPP;
-        return NULL;
-    }
+    if (attr->wc_flags & ~known || attr->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS)
+        return softnic_none(EOPNOTSUPP);
     struct softnic_cq *cq = softnic_cq_create(context, (int)attr->cqe, attr->cq_context,
                                               attr->channel, (int)attr->comp_vector);
     if (!cq)

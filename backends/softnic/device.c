@@ -111,8 +111,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
     int error = ctx ? device_set_up(ctx, (struct softnic_device *)device) : -ENOMEM;
     if (error) {
         free(ctx);
-        errno = -error;
-        return NULL;
+        return softnic_none(-error);
     }
     softnic_context_register(ctx);
     return &ctx->verbs.context;

@@ -57,10 +57,8 @@ static struct ibv_qp *efadv_create(struct ibv_pd *pd, struct ibv_qp_init_attr *i
 {
     bool unsolicited = efa->flags & QP_UNSOLICITED_WRITE_RECV;
     if (efa->comp_mask || efa->driver_qp_type != EFADV_QP_DRIVER_TYPE_SRD ||
-        efa->flags & ~(unsigned)QP_UNSOLICITED_WRITE_RECV || efa->reserved) {
-        errno = EINVAL;
-        return NULL;
-    }
+        efa->flags & ~(unsigned)QP_UNSOLICITED_WRITE_RECV || efa->reserved)
+        return softnic_none(EINVAL);
     return softnic_qp_create(pd, init, send_ops, &unsolicited);
 }
 
@@ -77,20 +75,14 @@ struct ibv_qp *efadv_create_qp_ex(struct ibv_context *context, struct ibv_qp_ini
     if (!efadv_is_efa(context) || attr->comp_mask & ~known ||
         (extended && attr->send_ops_flags & ~ops) ||
         (extended && attr->send_ops_flags & writes &&
-         !(efadv_caps_of(softnic_context_of(context)) & CAPS_RDMA_WRITE))) {
-        errno = EOPNOTSUPP; /* SRD has no atomics */
-        return NULL;
-    }
-    if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || inlen < offsetof(struct qp_attr, flags)) {
-        errno = EINVAL;
-        return NULL;
-    }
+         !(efadv_caps_of(softnic_context_of(context)) & CAPS_RDMA_WRITE)))
+        return softnic_none(EOPNOTSUPP); /* SRD has no atomics */
+    if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || inlen < offsetof(struct qp_attr, flags))
+        return softnic_none(EINVAL);
     memcpy(&efa, efa_attr, inlen < sizeof(efa) ? inlen : sizeof(efa));
     if (efa.flags & QP_UNSOLICITED_WRITE_RECV &&
-        !(efadv_caps_of(softnic_context_of(context)) & CAPS_UNSOLICITED_WRITE_RECV)) {
-        errno = EOPNOTSUPP;
-        return NULL;
-    }
+        !(efadv_caps_of(softnic_context_of(context)) & CAPS_UNSOLICITED_WRITE_RECV))
+        return softnic_none(EOPNOTSUPP);
     return efadv_create(attr->pd, (struct ibv_qp_init_attr *)attr,
                         extended ? &attr->send_ops_flags : NULL, &efa);
 }
@@ -99,10 +91,8 @@ struct ibv_qp *efadv_create_driver_qp(struct ibv_pd *pd, struct ibv_qp_init_attr
                                       uint32_t type)
 {
     struct qp_attr efa = {.driver_qp_type = type};
-    if (!efadv_is_efa(pd->context)) {
-        errno = EOPNOTSUPP;
-        return NULL;
-    }
+    if (!efadv_is_efa(pd->context))
+        return softnic_none(EOPNOTSUPP);
     return efadv_create(pd, attr, NULL, &efa);
 }
 
@@ -161,10 +151,8 @@ struct ibv_cq_ex *efadv_create_cq(struct ibv_context *context, struct ibv_cq_ini
                                   struct efadv_cq_init_attr *efa, uint32_t inlen)
 {
     if (!efadv_is_efa(context) || inlen < sizeof(*efa) || efa->comp_mask ||
-        efa->wc_flags & ~(uint64_t)(WC_WITH_SGID | WC_IS_UNSOLICITED)) {
-        errno = EOPNOTSUPP;
-        return NULL;
-    }
+        efa->wc_flags & ~(uint64_t)(WC_WITH_SGID | WC_IS_UNSOLICITED))
+        return softnic_none(EOPNOTSUPP);
     struct ibv_cq_ex *cq = softnic_create_cq_ex(context, attr);
     if (cq) {
         struct cq_view view = {.read_sgid = efa->wc_flags & WC_WITH_SGID ? efadv_read_sgid : NULL,

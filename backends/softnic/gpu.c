@@ -20,10 +20,10 @@ enum {
     ENTRIES = 1024,          /* answers and pins that wait */
     STAGING = 8 << 20,       /* pinned bytes, on the way between host memory and the GPU */
     PIECE = 1 << 20,
-    SETTLE_NS = 2000000000, /* a copy engine that takes longer is gone */
+    SETTLE_NS = 2000000000, /* a copy engine that takes longer has failed */
 };
 
-/* Something that happens when the copies before it have ended. */
+/* Something to do when the copies before it have ended. */
 struct entry {
     struct softnic_qp *qp; /* qp->copies counts it */
     unsigned generation;
@@ -290,8 +290,7 @@ static uint8_t *gpu_stage(struct softnic_context *ctx, uint64_t bytes)
         at = 0;
     }
     if (gpu->staging_head + size - gpu->staging_tail > STAGING) {
-        /* Entries only remember what batches cover: without one, what this message has staged so
-         * far ends here. */
+        /* Only batches free staging bytes, and what this message has staged is in none yet. */
         void *event = gpu->batches[gpu->batch_head % BATCHES].event;
         uint64_t begun = softnic_now();
         pthread_mutex_lock(&ctx->lock);
@@ -308,7 +307,7 @@ static uint8_t *gpu_stage(struct softnic_context *ctx, uint64_t bytes)
     return gpu->staging + at;
 }
 
-/* Until everything on the stream has ended. */
+/* Waits until everything on the stream has ended. */
 static int gpu_drain(struct softnic_gpu *gpu, void *event)
 {
     gpu_begin_gathered(gpu);

@@ -79,7 +79,7 @@ static struct softnic_link *link_new(struct softnic_context *ctx, int fd, bool r
     link->fd = fd;
     link->requester = requester;
     link->peer_device = link->peer_context = -1;
-    /* a value that a stranger's memory would hardly hold at that address */
+    /* a random value: another process would hardly have it at that address */
     link->hello_word = softnic_now() ^ (uint64_t)(uintptr_t)link << 16;
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer));
     if (!link_peer_trusted(fd, &link->peer_pid) ||
@@ -92,8 +92,8 @@ static struct softnic_link *link_new(struct softnic_context *ctx, int fd, bool r
     return link;
 }
 
-/* Without a descriptor for it a connection's messages would be lost, in silence, until a timeout.
- * Said once. */
+/* Reports once that no file descriptor is left for a connection, whose messages would otherwise be
+ * lost silently until a timeout. */
 static void link_tell_shortage(struct softnic_context *ctx, int error)
 {
     if ((error == EMFILE || error == ENFILE) && !ctx->short_of_files) {

@@ -108,8 +108,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length,
     struct softnic_mr *mr = error ? NULL : calloc(1, sizeof(*mr));
     if (!mr) {
         memory_give_back(ctx, share);
-        errno = error ? error : ENOMEM;
-        return NULL;
+        return softnic_none(error ? error : ENOMEM);
     }
     mr->gpu = gpu;
     mr->share = share;
@@ -137,8 +136,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length,
     if (slot < 0) {
         memory_give_back(ctx, share);
         free(mr);
-        errno = ENOMEM;
-        return NULL;
+        return softnic_none(ENOMEM);
     }
     return &mr->ibv;
 }

@@ -1,16 +1,17 @@
-/* The inside of a softnic device, shared by the files of this folder.
+/* A softnic device, private to the files of this folder.
  *
- * One `struct softnic_context` per ibv_open_device: its QPs, MRs, links to other contexts and one
- * progress thread. Locks: context->lock guards everything of the context but the CQs' contents;
- * cq->lock is a leaf taken inside it. The progress thread lets go of context->lock only to sleep
- * and to copy bulk data; QPs and MRs that such a copy uses are pinned by their `busy` counts, and
- * destroying them waits for zero on context->idle. */
+ * Each ibv_open_device makes a `struct softnic_context`, which has its QPs, MRs, links to other
+ * contexts and a progress thread. Locks: context->lock guards all of the context except the
+ * contents of CQs; cq->lock guards these and is taken last. The progress thread releases
+ * context->lock only to sleep and to copy bulk data. QPs and MRs that such a copy uses are pinned
+ * by their `busy` counts; destroying one waits on context->idle until its count is 0. */
 #pragma once
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* process_vm_readv, accept4, struct ucred */
 #endif
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <sys/uio.h>
@@ -71,7 +72,7 @@ struct softnic_cqe {
     /* send queue entries before this one are free once this entry is polled; 0: a receive */
     uint64_t sq_release;
     uint64_t time_ns;
-    /* nothing else of its send queue was under way: the poller's next wait is for its peer */
+    /* its send queue is empty after it: the poller's next wait is for its peer */
     bool last;
     int source;       /* SRD receives: the sender's device */
     bool unsolicited; /* and whether no receive was taken */
@@ -103,7 +104,7 @@ struct softnic_pd {
     unsigned users; /* MRs and QPs */
 };
 
-/* An allocation of GPU memory that this context has regions in, and so lets its peers map. */
+/* An allocation of GPU memory with regions of this context, which its peers may map. */
 struct softnic_share {
     struct softnic_share *next; /* in context->shares */
     uint64_t base, size;
@@ -212,11 +213,11 @@ struct softnic_qp {
     uint32_t tx_offset;   /* of the message at the cursor: bytes already in the link's buffer */
     uint32_t read_offset; /* of the READ at sq_acked: bytes that have arrived */
     unsigned reads_open;
-    bool waiting;      /* for retry_at, */
-    bool timed_out;    /* which costs a retry */
+    bool waiting;      /* it waits for retry_at */
+    bool timed_out;    /* ... because of a timeout, which costs a retry */
     bool drained_told; /* SQD: the event has been raised */
     unsigned retries_left, rnr_left;
-    uint64_t timer_ns; /* when the requester wants to run again; 0: no wish */
+    uint64_t timer_ns; /* when the requester must run again; 0: it need not */
     uint64_t retry_at; /* with `waiting` */
 
     /* Receive queue and responder */
@@ -225,7 +226,7 @@ struct softnic_qp {
     uint64_t rq_head, rq_tail;
     uint32_t rx_psn, rx_offset, rx_nak_psn;
     uint32_t rx_done; /* messages executed, up to half of the PSN space */
-    /* that a wire would have needed for what was executed: softnic itself numbers messages */
+    /* packets that a wire would have needed so far: softnic itself numbers messages */
     uint32_t rx_packets;
     bool rx_nak_sent, rx_established;
     struct {
@@ -253,7 +254,7 @@ struct softnic_context {
     bool stop;
     struct softnic_options options;
     int listen_fd, epoll_fd, wake_fd, timer_fd, event_write_fd;
-    bool short_of_files;   /* and that has been told */
+    bool short_of_files;   /* it has reported that no file descriptor is left */
     uint64_t timer_set_ns; /* what timer_fd is armed for; 0: nothing */
     struct softnic_link *links;
     struct softnic_cq *cqs;
@@ -275,6 +276,13 @@ struct softnic_context {
     struct softnic_counters past; /* of destroyed QPs */
     struct verbs_context verbs;   /* last: its last field is the ibv_context */
 };
+
+/* A call that makes nothing: NULL, and errno says why. */
+static inline void *softnic_none(int error)
+{
+    errno = error;
+    return NULL;
+}
 
 static inline struct softnic_context *softnic_context_of(struct ibv_context *context)
 {
@@ -314,9 +322,9 @@ static inline bool softnic_needs_response(const struct softnic_wqe *wqe)
            wqe->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
-/* What follows stands in layers: a file calls those of its own layer above it, and of layers before
- * it, never back (tests/test_house.c). What has to be said upwards waits on a structure for the
- * progress thread: a dead link to be reaped, a timer, an answer behind a copy.
+/* The functions below are in layers: a file calls files above it in its own layer and files of
+ * earlier layers, never later ones (tests/test_house.c). Work for a later layer is left in a
+ * structure for the progress thread: a dead link to free, a timer, an answer after a copy.
  *
  * ---- the process and its clock ---- */
 
@@ -342,8 +350,8 @@ int softnic_event_pipe(int fds[2]);
 
 /* ---- the wire, under context->lock ---- */
 
-/* link.c: links, and what leaves by them. reserve: puts a frame's head into the link's buffer and
- * returns where its tail goes. What finds no memory kills the link; NULL and false say so. kill:
+/* link.c: links, and sending over them. reserve: puts a frame's head into the link's buffer and
+ * returns the place for its tail. Without memory they kill the link and return NULL or false. kill:
  * from any thread; the progress thread sees the hang-up, tells the QPs and frees the link. */
 int softnic_link_listen(struct softnic_context *ctx);
 struct softnic_link *softnic_link_to(struct softnic_context *ctx, int device,
@@ -359,7 +367,7 @@ void softnic_links_flush(struct softnic_context *ctx);
 void softnic_link_watch(struct softnic_link *link, bool write); /* for room in the socket */
 void softnic_link_kill(struct softnic_link *link);
 void softnic_links_drop(struct softnic_context *ctx);
-/* The request is done, and all before it: told with others, or by flush_acks. */
+/* Acknowledges a request and all before it: together with later ones, or by flush_acks. */
 void softnic_link_acknowledge(struct softnic_link *link, const struct softnic_frame *request);
 void softnic_link_flush_acks(struct softnic_link *link);
 

@@ -214,8 +214,8 @@ static const char *options_set_count(struct softnic_options *o, const char *v)
 static const char time_want[] = "a time up to 60s with a unit: ns, us, ms or s";
 
 #define TO(field) offsetof(struct softnic_options, field)
-/* A value is a number between two, which goes to a uint32_t; one of some words, whose place goes there;
- * what a function of its own makes of it; or a time, in a uint64_t. */
+/* A value is a number between two, which goes to a uint32_t; one of some words, whose place goes
+ * there; what a function of its own makes of it; or a time, in a uint64_t. */
 static const struct options_key {
     const char *name, *want; /* what the value must be */
     size_t to;
@@ -276,6 +276,9 @@ static bool options_has_device(const struct softnic_options *o, int device)
                                                      : device - SOFTNIC_EFA_FIRST < (int)o->efa);
 }
 
+/* Says why, and is -EINVAL. */
+#define REFUSE(...) (snprintf(error, error_size, "SOFTNIC: " __VA_ARGS__), -EINVAL)
+
 int softnic_options_parse(const char *text, struct softnic_options *options, char *error,
                           size_t error_size)
 {
@@ -286,55 +289,37 @@ int softnic_options_parse(const char *text, struct softnic_options *options, cha
 
     while (*text) {
         size_t length = strcspn(text, ",");
-        if (length >= sizeof(item)) {
-            snprintf(error, error_size, "SOFTNIC: the item \"%.32s...\" is too long", text);
-            return -EINVAL;
-        }
+        if (length >= sizeof(item))
+            return REFUSE("the item \"%.32s...\" is too long", text);
         memcpy(item, text, length);
         item[length] = 0;
         text += length;
-        if (*text == ',' && !*++text) {
-            snprintf(error, error_size, "SOFTNIC: a comma at the end of the options");
-            return -EINVAL;
-        }
+        if (*text == ',' && !*++text)
+            return REFUSE("a comma at the end of the options");
         char *value = strchr(item, '=');
-        if (!value) {
-            snprintf(error, error_size, "SOFTNIC: \"%.40s\" is not of the form key=value", item);
-            return -EINVAL;
-        }
+        if (!value)
+            return REFUSE("\"%.40s\" is not of the form key=value", item);
         *value++ = 0;
         int key = 0;
         while (key < KEYS && strcmp(keys[key].name, item))
             key++;
-        if (key == KEYS) {
-            snprintf(error, error_size,
-                     "SOFTNIC: unknown key \"%.40s\" (known: devices efa efa-depth efa-rdma "
-                     "reorder link copy bw "
-                     "latency drop-peer delay fail-wr seed gpu only count efa-caps)",
-                     item);
-            return -EINVAL;
-        }
-        if (seen[key]) {
-            snprintf(error, error_size, "SOFTNIC: %s is given twice", item);
-            return -EINVAL;
-        }
+        if (key == KEYS)
+            return REFUSE("unknown key \"%.40s\" (known: devices efa efa-depth efa-rdma "
+                          "reorder link copy bw latency drop-peer delay fail-wr seed gpu only "
+                          "count efa-caps)",
+                          item);
+        if (seen[key])
+            return REFUSE("%s is given twice", item);
         seen[key] = true;
         const char *want = options_set(&result, &keys[key], value);
-        if (want) {
-            snprintf(error, error_size, "SOFTNIC: %s=%.40s: the value must be %s", item, value,
-                     want);
-            return -EINVAL;
-        }
+        if (want)
+            return REFUSE("%s=%.40s: the value must be %s", item, value, want);
     }
     if (!options_has_device(&result, result.only_device) ||
-        !options_has_device(&result, result.drop_device)) {
-        snprintf(
-            error, error_size,
-            "SOFTNIC: %s names a device that is not there: soft0 to soft%u and %u EFA devices are",
-            options_has_device(&result, result.only_device) ? "drop-peer" : "only",
-            result.devices - 1, result.efa);
-        return -EINVAL;
-    }
+        !options_has_device(&result, result.drop_device))
+        return REFUSE("%s names a device that is not there: soft0 to soft%u and %u EFA devices are",
+                      options_has_device(&result, result.only_device) ? "drop-peer" : "only",
+                      result.devices - 1, result.efa);
     *options = result;
     return 0;
 }

@@ -157,7 +157,7 @@ static void progress_free(struct softnic_link *link)
     free(link);
 }
 
-/* Requests that were on their way over a link which is dead are told here, on this thread alone. */
+/* Fails the requests that were in flight on a dead link. On this thread alone. */
 static void progress_reap(struct softnic_context *ctx)
 {
     for (struct softnic_link **at = &ctx->links; *at;) {
@@ -175,9 +175,8 @@ static void progress_reap(struct softnic_context *ctx)
     }
 }
 
-/* How long to sleep at most, ms. While the GPU copies for this context, or something is to leave
- * within what waking up takes, the thread looks again at once: a put of a chunk lasts no longer
- * than that. */
+/* How long to sleep at most, ms. 0 while the GPU copies for this context, or if something is to
+ * leave sooner than the thread could wake up: waking up takes as long as a put of a chunk. */
 static int progress_patience(struct softnic_context *ctx)
 {
     if (softnic_gpu_busy(ctx))

@@ -72,10 +72,8 @@ struct ibv_qp *softnic_qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *ini
     bool srd = srd_unsolicited != NULL;
     int error = qp_init_error(ctx, init, srd);
     struct softnic_qp *qp = error ? NULL : calloc(1, sizeof(*qp));
-    if (!qp) {
-        errno = error ? error : ENOMEM;
-        return NULL;
-    }
+    if (!qp)
+        return softnic_none(error ? error : ENOMEM);
     struct ibv_qp_cap *cap = &init->cap;
     qp->sq_size = cap->max_send_wr ? cap->max_send_wr : 1;
     qp->rq_size = cap->max_recv_wr ? cap->max_recv_wr : 1;
@@ -111,8 +109,7 @@ struct ibv_qp *softnic_qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *ini
         free(qp->sq);
         free(qp->rq);
         free(qp);
-        errno = error;
-        return NULL;
+        return softnic_none(error);
     }
     return &qp->ibv;
 }
@@ -130,14 +127,10 @@ struct ibv_qp *softnic_create_qp_ex(struct ibv_context *context, struct ibv_qp_i
                          IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
                          IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
     bool extended = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-    if (attr->comp_mask & ~known || (extended && attr->send_ops_flags & ~ops)) {
-        errno = EOPNOTSUPP;
-        return NULL;
-    }
-    if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD)) {
-        errno = EINVAL;
-        return NULL;
-    }
+    if (attr->comp_mask & ~known || (extended && attr->send_ops_flags & ~ops))
+        return softnic_none(EOPNOTSUPP);
+    if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD))
+        return softnic_none(EINVAL);
     /* the plain attributes are the extended ones' beginning */
     return softnic_qp_create(attr->pd, (struct ibv_qp_init_attr *)attr,
                              extended ? &attr->send_ops_flags : NULL, NULL);

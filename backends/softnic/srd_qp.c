@@ -121,10 +121,8 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
                 : attr->port_num != 1 || !attr->is_global || device < SOFTNIC_EFA_FIRST ? EINVAL
                                                                                         : 0;
     struct softnic_ah *ah = error ? NULL : calloc(1, sizeof(*ah));
-    if (!ah) {
-        errno = error ? error : ENOMEM;
-        return NULL;
-    }
+    if (!ah)
+        return softnic_none(error ? error : ENOMEM);
     ah->ibv.context = pd->context;
     ah->ibv.pd = pd;
     ah->device = device;

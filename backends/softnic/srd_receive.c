@@ -51,7 +51,7 @@ static void srd_receive_complete_receive(struct softnic_link *link, struct softn
     softnic_cq_push(softnic_cq_of(qp->init.recv_cq), &cqe, request->flags & SOFTNIC_FLAG_SOLICITED);
 }
 
-/* What stands against the request itself, whichever of its fragments this is. */
+/* Why the request itself is refused, independent of the fragment. */
 static enum softnic_nak srd_receive_objection(struct softnic_link *link, struct softnic_qp *qp,
                                               const struct softnic_frame *request)
 {
@@ -101,7 +101,7 @@ static int srd_receive_place(struct softnic_link *link, struct softnic_qp *qp,
     return error == -EFAULT ? SOFTNIC_NAK_OPERATION : error ? -1 : 0;
 }
 
-/* All of it is here, and nothing stood against it. */
+/* All fragments have arrived, and none was refused. */
 static enum softnic_nak srd_receive_deliver(struct softnic_link *link, struct softnic_qp *qp,
                                             const struct softnic_frame *request, uint64_t total)
 {

@@ -37,9 +37,9 @@ void rc_retire(struct rc *rc, struct rc_qp *q, uint64_t until, int status)
     rc_put_make_ready(rc, peer);
 }
 
-/* A QP is of no more use: its put `number` ended with `status`, those behind it are flushed. Other
- * QPs of the peer are left to say their own. Where the QP has no puts that could say it, a
- * completion of no put does. */
+/* Marks a QP as broken: its put `number` ended with `status`, and those behind it are flushed.
+ * Other QPs of the peer report their own errors. If the QP has no puts that could report the error,
+ * a completion of no put does. */
 void rc_break(struct rc *rc, struct rc_qp *q, uint64_t number, int status, const char *detail)
 {
     struct rc_peer *peer = &rc->peers[q->peer];
@@ -213,8 +213,8 @@ static void rc_put_queue_flag(struct rc *rc, struct rc_qp *q, const struct rc_pe
     }
 }
 
-/* A flag's QP, one for good: verbs_rc.h says why. The rank counts in, so that one chunk for each of
- * several peers, which has the same flag at each, does not always take the same device. */
+/* The QP of a flag, always the same one (see verbs_rc.h). It depends on the rank, too: chunks for
+ * several peers have the same flag at each, and should not all take the same device. */
 static struct rc_qp *rc_put_qp_of_flag(struct rc_peer *peer, uint32_t flag)
 {
     return &peer->qps[(flag + peer->rank) % peer->qps_in_use];
@@ -236,7 +236,7 @@ void rc_post(struct rc *rc, struct rc_qp *q)
         struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
         snprintf(detail, sizeof detail, "posting a send: %s",
                  strerror(failed < 0 ? -failed : failed));
-        /* requests posted before it must not run on */
+        /* requests posted before it must not be executed */
         rc->api->modify_qp(q->qp, &error, IBV_QP_STATE);
         /* nor is any put over without its completion */
         rc_break(rc, q, q->put_retired, IBV_WC_GENERAL_ERR, detail);
@@ -263,7 +263,7 @@ int rc_put(struct fabric *fabric, const struct fabric_put *put)
     struct rc_peer *peer = &rc->peers[index];
     if (!peer->qps_in_use)
         return -ENOTCONN;
-    if (peer->broken) /* the completion that says why may stand behind puts on other QPs */
+    if (peer->broken) /* the completion that reports why may be behind puts on other QPs */
         return peer->reported != peer->started ? -EAGAIN : -EPIPE;
     uint64_t wrs = mk_ceil_div(put->bytes, rc->max_message) + 1;
     uint64_t data_end = put->destination + put->bytes;

@@ -189,8 +189,8 @@ uint8_t rc_timeout(const struct rc *rc, const struct verbs_device *d)
     return rc->options.timeout ? (uint8_t)rc->options.timeout : verbs_device_timeout(d);
 }
 
-/* A quarter of all numbers further each time, so that late packets of an earlier generation are not
- * taken for new ones. */
+/* The first packet number of a generation: a quarter of all numbers further each time, so that late
+ * packets of an earlier generation are not taken for new ones. */
 uint32_t rc_first_psn(uint32_t psn, uint32_t generation)
 {
     return (psn + (generation << 22)) & 0xffffff;

@@ -1,11 +1,11 @@
-/* QP recovery: QPs that their own device has failed, as rxe does where its link goes down while it
- * sends: there is no route, and Linux 6.1's rxe fails the QP for that, at its first retry at the
- * latest, where a NIC would go on sending. Nothing has been lost: the sender keeps its requests
- * until they are over, and each end knows which packet it waits for. So both ends restart the QP
- * and send what the other has not received, which keeps each put's "once" and each flag's order.
+/* Recovery of QPs that their own device has failed. rxe of Linux 6.1 does that when its link goes
+ * down while it sends: without a route it fails the QP at the first retry at the latest, where a
+ * NIC would go on retrying. Nothing is lost: the sender keeps its requests until they are complete,
+ * and each end knows which packet it expects. So both ends restart the QP and send again what the
+ * other has not received; each put is still executed once, and the order of each flag is kept.
  *
- * How the ends meet: a control QP to each peer, which is silent otherwise, and two control words
- * for each QP that the other end writes.
+ * The ends agree over a control QP to each peer, which is otherwise idle, and two control words for
+ * each QP, which the other end writes.
  *
  *     the end that fails                                       the other end
  *     WAITING  until the port has been active for a while
@@ -15,9 +15,9 @@
  *              word 1: "send"
  *     RUNNING  sends the rest once the other's word 1 is there
  *
- * Both may fail at once: the words say the same. Neither sends before the other listens. Packet
- * numbers begin elsewhere in each generation. All of it ends within the time that the QP's own
- * retries would take, or a second, or the QP is broken as it was. */
+ * Both may fail at once: the words are the same. Neither sends before the other can receive. Each
+ * generation has other packet numbers. If recovery takes longer than the QP's own retries would,
+ * and than a second, the QP stays broken. */
 #include "backends/verbs/rc_state.h"
 #include "backends/wall_clock.h"
 
@@ -154,10 +154,8 @@ static void rc_recover_stop(struct rc *rc, struct rc_qp *q)
     int failed = rc->api->query_qp(q->qp, &attr, IBV_QP_RQ_PSN, &made);
     uint32_t waits_for = attr.rq_psn & PSN_MASK;
     attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RESET};
-    if (!failed)
-        failed = rc->api->modify_qp(q->qp, &attr, IBV_QP_STATE);
-    if (!failed)
-        failed = rc_qp_to_init(&q->rail->device, q->qp);
+    failed = failed ? failed : rc->api->modify_qp(q->qp, &attr, IBV_QP_STATE);
+    failed = failed ? failed : rc_qp_to_init(&q->rail->device, q->qp);
     q->generation++;
     q->recovery = RC_STOPPED;
     if (failed || rc_recover_send_control(rc, q, 0, waits_for))
@@ -196,8 +194,7 @@ static void rc_recover_start(struct rc *rc, struct rc_qp *q, uint32_t peer_waits
 {
     char error[160];
     int failed = rc_recover_settle(rc, q, peer_waits_for);
-    if (!failed)
-        failed = rc_qp_start(rc, q, error, sizeof error);
+    failed = failed ? failed : rc_qp_start(rc, q, error, sizeof error);
     q->recovery = RC_STARTED;
     if (failed || rc_recover_send_control(rc, q, 1, 0))
         rc_recover_give_up(rc, q, "the QP cannot be restarted");

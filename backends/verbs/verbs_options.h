@@ -1,36 +1,39 @@
-/* The options of the verbs fabric: one struct, read from one string, e.g.
- * MK_VERBS="qps=4,timeout=16".
- *
- *   key              default  meaning
- *   port             0        port of the device; 0: the first that is active
- *   gid_index        -1       RoCE: entry of the GID table; -1: v2 before v1, IPv4 before IPv6
- *   qps              2        QPs to each peer on each device, 1 .. 16; each flag has its own
- *   depth            256      send queue entries of a QP, 8 .. 32768; lowered to what the device
- *                             holds
- *   signal_every     16       puts behind which a completion is asked for; a batch's last always has
- *                             one
- *   max_message      0        longest write, bytes, at least 4096 (longer puts are split); 0: the
- *                             port's
- *   mtu              0        path MTU 256 .. 4096, bytes; 0: the smaller active MTU of both ends
- *   timeout          0        local ACK timeout, 4.096 us * 2^timeout, 1 .. 31; 0: by the device's
- *                             ACK delay
- *   retry            6        retries after it, 0 .. 7; 7 is for ever on rxe (its completer does not
- *                             count it down)
- *   rnr_retry        7        retries after a receiver-not-ready, 0 .. 7 (7: no limit)
- *   traffic_class    0        of the GRH, 0 .. 255
- *   service_level    0        0 .. 15
- *   hop_limit        64       1 .. 255
- *   relaxed_ordering 1        0: the data region is registered without it too
- *   recover          1        0: a QP that its own device has failed (Ethernet: the link was down)
- *                             stays broken */
+/* The options of the verbs fabric: one struct, read from a string, e.g.
+ * MK_VERBS="qps=4,timeout=16". */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
+#include "backends/option_keys.h"
+
+/* clang-format off */
+/* X(key, default, least, greatest) */
+#define VERBS_OPTIONS(X)                                                                           \
+    X(port, 0, 0, 255)            /* port of the device; 0: the first that is active */            \
+    X(gid_index, -1, -1, 255)     /* RoCE: entry of the GID table; -1: v2 before v1, IPv4          \
+                                   * before IPv6 */                                                \
+    X(qps, 2, 1, 16)              /* QPs to each peer on each device; each flag has its own */     \
+    X(depth, 256, 8, 32768)       /* send queue entries of a QP; lowered to what the device        \
+                                   * holds */                                                      \
+    X(signal_every, 16, 1, 32768) /* puts to a completion; the last put of a batch always has      \
+                                   * one */                                                        \
+    X(max_message, 0, 0, 1 << 30) /* longest write, bytes, at least 4096 (longer puts are          \
+                                   * split); 0: the port's */                                      \
+    X(mtu, 0, 0, 4096)            /* path MTU, 256 to 4096 bytes; 0: the smaller active MTU of     \
+                                   * both ends */                                                  \
+    X(timeout, 0, 0, 31)          /* local ACK timeout, 4.096 us * 2^timeout; 0: by the            \
+                                   * device's ACK delay */                                         \
+    X(retry, 6, 0, 7)             /* retries after it; 7 is for ever on rxe (its completer does    \
+                                   * not count it down) */                                         \
+    X(rnr_retry, 7, 0, 7)         /* retries after a receiver-not-ready; 7: no limit */            \
+    X(traffic_class, 0, 0, 255)   /* of the GRH */                                                 \
+    X(service_level, 0, 0, 15)                                                                     \
+    X(hop_limit, 64, 1, 255)                                                                       \
+    X(relaxed_ordering, 1, 0, 1)  /* 0: the data region is registered without it, too */           \
+    X(recover, 1, 0, 1)           /* 0: a QP that its own device has failed (a link down) stays    \
+                                   * broken */
+/* clang-format on */
 
 struct verbs_options {
-    int64_t port, gid_index, qps, depth, signal_every, max_message, mtu, timeout, retry, rnr_retry,
-        traffic_class, service_level, hop_limit, relaxed_ordering, recover;
+    VERBS_OPTIONS(OPTION_FIELD)
 };
 
 void verbs_options_default(struct verbs_options *o);

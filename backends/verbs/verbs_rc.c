@@ -245,8 +245,7 @@ int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, cha
         rc->peer_count = config->peer_count;
         failed = rc->rail_count ? verbs_rc_choose_qps(rc, error, error_size) : -EINVAL;
     }
-    if (!failed)
-        failed = verbs_rc_allocate(rc, config);
+    failed = failed ? failed : verbs_rc_allocate(rc, config);
     for (uint32_t i = 0; !failed && i < rc->rail_count; i++)
         failed = verbs_rc_open_rail(rc, &rc->rails[i], config->devices[i], error, error_size);
     uint32_t random = 0;

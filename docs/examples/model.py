@@ -13,313 +13,29 @@ Each is done by these, which take turns; a way that fails says so in a line, and
     compiled     prefill of two sequences alone: DTensor with the sequence sharded, each layer by torch.compile; so are the next two,
     async TP     with PyTorch's async tensor parallelism,
     the pass     and with mkernel.compile_pass
-A line has ms of a step (median over the turns, the slowest rank's, and the middle half), tokens/s, the relative error against the whole model on one GPU
-(logits; for train the loss, the gradients together and the worst one) and of mkernel the share of the GPU's time in its operators. Without GPUs a tiny model runs on the CPUs over gloo: a check of this
-program, whose times say nothing. Ends with status 1 where a result is wrong, with 77 where there is no transformers.
+A line has the time of a step in ms (of the slowest rank: the median over the turns, and the middle half), tokens/s, the relative error against
+the whole model on one GPU (of the logits; for train of the loss, of all gradients together and of the worst one), and for mkernel the share of
+the GPU's time in its operators. Without GPUs a tiny model runs on the CPUs over gloo, which checks this program; its times mean nothing.
+Exits with status 1 where a result is wrong, with 77 where there is no transformers. model_job.py has the command line and the ranks,
+model_ways.py the ways other than mkernel's.
 """
-import argparse
 import contextlib
-import datetime
 import functools
-import os
 import re
-import signal
-import statistics
 import sys
 import time
 
-os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
-os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
 import torch
 import torch.distributed as dist
+import transformers
+from model_job import ARGS, BEGAN, COMPILE, CONFIG, CONTEXT, DEVICE, GPU, comm
+from model_job import Race, attempt, begins, error_of, error_of_all, limited, say, wanted
+from model_ways import in_turn, with_async_tp, with_dtensor, with_our_pass
+from torch.distributed.tensor import DTensor
+
 import mkernel
 
-try:
-    import transformers
-except ImportError:
-    print("this Python has no transformers")
-    sys.exit(77)
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
-from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel, parallelize_module
-
-BEGAN = time.monotonic()
-GPU = torch.cuda.is_available()
-CONTEXT = 1024 if GPU else 8  # tokens in the cache of a sequence that decodes
-ROUNDS = 9 if GPU else 3
-COMPILE = 60 if GPU else 400  # s that a way may compile
-NEAR = {"llama": 0.05, "qwen3-moe": 0.15}  # relative error of bf16's sums, in another order, through all layers; a router then takes other experts where two are nearly alike
-
-
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=("llama", "qwen3-moe"), default="llama")
-    parser.add_argument("--layers", type=int, default=8 if GPU else 2)
-    parser.add_argument("--budget", type=float, default=200 if GPU else 1e6, help="seconds after which nothing new begins (default %(default)s)")
-    parser.add_argument("--only", default=".", help="measures whose names match: 'prefill 4096', 'decode', 'train|2x2048'")
-    parser.add_argument("--norms", action="store_true", help="inference also with each way to norm: in gemm_ar's or gemm_rs's launch, by PyTorch's kernel behind it, by the model's own code")
-    parser.add_argument("--no-compile", action="store_true", help="leave out what torch.compile takes part in")
-    return parser.parse_args()
-
-
-def config_of(args):
-    common = dict(num_hidden_layers=args.layers, attn_implementation="sdpa", use_cache=False, tie_word_embeddings=False, pad_token_id=None)
-    if not GPU:
-        common.update(vocab_size=96, hidden_size=64, intermediate_size=96, num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=256)
-        if args.model == "llama":
-            return transformers.LlamaConfig(**common)
-        return transformers.Qwen3MoeConfig(**common, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32)
-    if args.model == "llama":
-        return transformers.LlamaConfig(**common, vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_attention_heads=32, num_key_value_heads=8,
-                                        head_dim=128, rope_theta=500000.0, max_position_embeddings=32768)
-    return transformers.Qwen3MoeConfig(**common, vocab_size=151936, hidden_size=2048, intermediate_size=6144, num_attention_heads=32, num_key_value_heads=4,
-                                       head_dim=128, num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768, max_position_embeddings=32768)
-
-
-# ---- the job ----
-
-
-def say(text):
-    if dist.get_rank() == 0:
-        print(text, flush=True)
-
-
-def worst(x):
-    """The largest of the ranks."""
-    t = torch.tensor([float(x)], device=DEVICE)
-    dist.all_reduce(t, dist.ReduceOp.MAX)
-    return t.item()
-
-
-def attempt(name, function):
-    """What it returns; None, and a line that says why, where it fails on a rank."""
-    sentence, made = "", None
-    try:
-        made = function()
-    except Exception as e:
-        sentence = " ".join(f"{type(e).__name__}: {e}".split())[:600]
-        print(f"{name}: rank {dist.get_rank()} failed: {sentence}", flush=True)
-    return None if worst(bool(sentence)) else made
-
-
-def left():
-    """Seconds, alike on all ranks."""
-    return -worst(time.monotonic() - BEGAN - ARGS.budget)
-
-
-def wanted(name):
-    return re.search(ARGS.only, name) is not None
-
-
-def begins(name, seconds):
-    """Whether this measure begins: it is wanted, and there is time."""
-    if not wanted(name):
-        return False
-    if left() < seconds:
-        say(f"{name}: left out, no time left of {ARGS.budget:.0f} s")
-        return False
-    return True
-
-
-@contextlib.contextmanager
-def limited(seconds):
-    """Raises in the block after so long."""
-
-    def late(*_):
-        raise TimeoutError(f"not compiled within {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
-# ---- measures ----
-
-
-def timed(call, times):
-    """ms of a call, of the slowest rank."""
-    dist.barrier()
-    if GPU:
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda.synchronize()
-        begin.record()
-    began = time.perf_counter()
-    for _ in range(times):
-        call()
-    if GPU:
-        end.record()
-        torch.cuda.synchronize()
-        comm.wait()  # raises what failed in a launch
-        return worst(begin.elapsed_time(end) / times)
-    return worst((time.perf_counter() - began) / times * 1e3)
-
-
-def share(call):
-    """Of the kernels' time, in mkernel's operators; None where a profiler cannot tell."""
-    with torch.profiler.profile() as profile:
-        call()
-        if GPU:
-            torch.cuda.synchronize()
-    every = profile.key_averages()
-    if not GPU:
-        return sum(e.cpu_time_total for e in every if e.key.startswith("mkernel::")) / max(sum(e.self_cpu_time_total for e in every), 1)
-    kernels = sum(e.self_device_time_total for e in every if str(e.device_type).endswith("CUDA") and not getattr(e, "is_user_annotation", False))
-    ours = sum(e.device_time_total for e in every if e.key.startswith("mkernel::") and str(e.device_type).endswith("CPU"))
-    return ours / kernels if ours and kernels else None
-
-
-class Race:
-    """Ways to one result that take turns."""
-
-    def __init__(self, title, tokens, times):
-        self.title, self.tokens, self.times = title, tokens, times if GPU else 1
-        self.ways, self.said = {}, {}
-
-    def add(self, name, call, words=""):
-        """A way that has run already; `words` for its line."""
-        if call is not None:
-            self.ways[name], self.said[name] = call, words
-
-    def run(self):
-        took = {name: [] for name in self.ways}
-        for _ in range(ROUNDS):
-            for name in list(took):
-                ms = attempt(f"{self.title} {name}", lambda: timed(self.ways[name], self.times))
-                if ms is None:
-                    del took[name]
-                else:
-                    took[name].append(ms)
-        medians = {name: statistics.median(ms) for name, ms in took.items()}
-        for name, ms in took.items():
-            low, median, high = statistics.quantiles(ms, n=4, method="inclusive")
-            ratios = ""
-            if name == "mkernel":
-                ratios = "".join(f", {medians[other] / median:.2f} x {other}" for other in medians if other != name)
-            say(f"{self.title:14s} {name:10s} {median:9.3f} ms ({low:.3f} .. {high:.3f}) {self.tokens / median * 1e3:10.0f} tokens/s{self.said[name]}{ratios}")
-        return medians
-
-
-def error_of(got, right):
-    """Relative, on this rank."""
-    return ((got.float() - right.float()).norm() / right.float().norm()).nan_to_num(float("inf"), float("inf")).item()
-
-
-def error_of_all(pairs):
-    """Of many tensors as one: of a gradient that is nearly nothing, as of keys where softmax is flat, bf16 leaves little."""
-    return (sum((x.float() - y.float()).square().sum() for x, y in pairs) / sum(y.float().square().sum() for _, y in pairs)).sqrt().nan_to_num(float("inf"), float("inf")).item()
-
-
-def judged(e):
-    """The worst rank's error, for a line; one that is not small fails the program in the end."""
-    global wrong
-    e = worst(e)
-    wrong |= not e < NEAR[ARGS.model]
-    return f"{e:.4f}" + ("" if e < NEAR[ARGS.model] else " WRONG")
-
-
-# ---- the ways ----
-
-
-@contextlib.contextmanager
-def in_turn():
-    """In place of mkernel's operators PyTorch's collectives and products; the model is the same."""
-
-    def gathered(a, **_):
-        whole = a.new_empty(a.shape[0] * comm.world, a.shape[1])
-        dist.all_gather_into_tensor(whole, a.contiguous())
-        return whole
-
-    def scattered(c):
-        if not GPU:  # gloo's would be fp32 alone
-            dist.all_reduce(c)
-            return c.chunk(comm.world)[comm.rank].clone()
-        mine = c.new_empty(c.shape[0] // comm.world, c.shape[1])
-        dist.reduce_scatter_tensor(mine, c)
-        return mine
-
-    def summed(c):
-        dist.all_reduce(c)
-        return c
-
-    class Gathered(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, a, b):
-            ctx.save_for_backward(a, b)
-            return gathered(a) @ b
-
-        @staticmethod
-        def backward(ctx, dc):
-            a, b = ctx.saved_tensors
-            return scattered(dc @ b.t()), (dc.t() @ gathered(a)).t()
-
-    class Scattered(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, a, b):
-            ctx.save_for_backward(a, b)
-            return scattered(a @ b)
-
-        @staticmethod
-        def backward(ctx, dc):
-            a, b = ctx.saved_tensors
-            whole = gathered(dc)
-            return whole @ b.t(), (whole.t() @ a).t()
-
-    def gemm_rs(a, b, **epilogue):
-        return with_norm(Scattered.apply(a, b), **epilogue)
-
-    def ag_gemm(a, b, bias=None, **_):
-        return Gathered.apply(a, b) if bias is None else Gathered.apply(a, b) + bias
-
-    def gemm_ar(a, b, **epilogue):
-        return with_norm(summed(a @ b), **epilogue)
-
-    def with_norm(c, residual=None, norm_weight=None, eps=0, **_):
-        if residual is None:
-            return c
-        c += residual
-        return c if norm_weight is None else (torch.nn.functional.rms_norm(c, norm_weight.shape, norm_weight, eps), c)
-
-    named = {"ag_gemm": ag_gemm, "gemm_rs": gemm_rs, "gemm_ar": gemm_ar, "all_gather": gathered}
-    before = {name: getattr(mkernel.operators, name) for name in named}
-    vars(mkernel.operators).update(named)
-    try:
-        yield
-    finally:
-        vars(mkernel.operators).update(before)
-
-
-def with_dtensor(model, sequence):
-    """Megatron's plan by torch.distributed.tensor.parallel, in place. Weights of experts are cut along their inner size, as transformers does."""
-    mesh = init_device_mesh(DEVICE, (comm.world,))
-    whole, rows = Replicate(), Shard(1) if sequence else Replicate()
-    for i, layer in enumerate(model.model.layers):
-        plan = {f"self_attn.{x}_proj": ColwiseParallel() for x in "qkv"}
-        plan["self_attn.o_proj"] = RowwiseParallel(output_layouts=rows)
-        if hasattr(layer.mlp, "gate_proj"):
-            plan.update({"mlp.gate_proj": ColwiseParallel(), "mlp.up_proj": ColwiseParallel(), "mlp.down_proj": RowwiseParallel(output_layouts=rows)})
-        if sequence:
-            plan.update({"input_layernorm": SequenceParallel(use_local_output=True), "post_attention_layernorm": SequenceParallel(use_local_output=True),
-                         "self_attn": PrepareModuleInput(input_kwarg_layouts={"hidden_states": rows}, desired_input_kwarg_layouts={"hidden_states": whole},
-                                                           use_local_output=True),
-                         "mlp": PrepareModuleInput(input_layouts=rows, desired_input_layouts=whole, use_local_output=True)})
-        parallelize_module(layer, mesh, plan)
-        if hasattr(layer.mlp, "experts"):
-            cut_experts(layer.mlp.experts)
-    if sequence:
-        parallelize_module(model, mesh, {"model.layers.0": PrepareModuleInput(input_layouts=whole, desired_input_layouts=rows, use_local_output=True),
-                                         "model.norm": PrepareModuleInput(input_layouts=rows, desired_input_layouts=whole, use_local_output=True)})
-    return model
-
-
-def cut_experts(experts):
-    gate, up = experts.gate_up_proj.data.chunk(2, 1)
-    experts.gate_up_proj.data = torch.cat([x.chunk(comm.world, 1)[comm.rank] for x in (gate, up)], 1)
-    experts.down_proj.data = experts.down_proj.data.chunk(comm.world, 2)[comm.rank].contiguous()
-    experts.register_forward_hook(lambda module, given, y: (dist.all_reduce(y), y)[1])
+LLAMA = ARGS.model == "llama"
 
 
 def own(name, x):
@@ -341,40 +57,43 @@ def last_logits(model, ids):
         return model(ids, logits_to_keep=min(64, ids.shape[1])).logits
 
 
-def prefill(models, tokens):
-    title = f"prefill {tokens}"
-    ids, right = ids_of(1, tokens), models.right[f"prefill {tokens}"]
-    race = Race(title, tokens, max(1, 40_000 // tokens))
+def race_of(models, race, make, others):
+    """Runs mkernel.parallelize's model, with --norms also by the norms that it does not choose, and PyTorch's ways of `others`.
+
+    make(model, around) returns what Race.way takes; `around` is a context for the model's calls. Returns DTensor's model."""
 
     def way(name, model, around=contextlib.nullcontext):
+        race.way(name, functools.partial(make, model, around))
+
+    way("mkernel", models.ours)
+    if ARGS.norms and not race.title.startswith("train"):
+        for name, kind in (("one launch", "epilogue"), ("norm behind", "kernel"), ("own norms", "")):
+            way(name, models.ours, functools.partial(normed_by, models.ours.mkernel_of, kind))
+    if "in turn" in others:
+        way("in turn", models.ours, in_turn)
+    theirs = attempt(f"{race.title} DTensor", models.dtensor) if "DTensor" in others else None
+    if theirs is not None:
+        way("DTensor", theirs)
+    race.run()
+    return theirs
+
+
+def prefill(models, tokens):
+    race = Race(f"prefill {tokens}", tokens, max(1, 40_000 // tokens))
+    ids = ids_of(1, tokens)
+
+    def make(model, around):
         def call():
             with around(), torch.no_grad():
                 return model(ids, logits_to_keep=1).logits
 
-        def first():
-            with around():
-                return error_of(last_logits(model, ids), right)
-
-        e = attempt(f"{title} {name}", first)
-        if e is not None and attempt(f"{title} {name}", lambda: call() is not None):
-            race.add(name, call, f"  error {judged(e)}" + (shared(title, call) if name == "mkernel" else ""))
+        with around():
+            e = error_of(last_logits(model, ids), models.right[race.title])
+        call()
+        return call, [("error", e)], call
 
     mkernel.parallel_mode(models.ours, "sequence")
-    ours(models, way)
-    if ARGS.model == "llama":
-        way("in turn", models.ours, in_turn)
-    theirs = attempt(f"{title} DTensor", models.dtensor)
-    if theirs is not None:
-        way("DTensor", theirs)
-    race.run()
-
-
-def ours(models, way):
-    """mkernel.parallelize's model; with --norms also with other norms than it takes."""
-    way("mkernel", models.ours)
-    if ARGS.norms:
-        for name, kind in (("one launch", "epilogue"), ("norm behind", "kernel"), ("own norms", "")):
-            way(name, models.ours, functools.partial(normed_by, models.ours.mkernel_of, kind))
+    race_of(models, race, make, ("in turn", "DTensor") if LLAMA else ("DTensor",))
 
 
 @contextlib.contextmanager
@@ -384,11 +103,6 @@ def normed_by(of, kind):
         yield
     finally:
         of.norms = before
-
-
-def shared(title, call):
-    part = attempt(f"{title} profile", lambda: (share(call),))
-    return f"  {100 * part[0]:.0f} % in operators" if part and part[0] else ""
 
 
 # ---- decode ----
@@ -433,32 +147,18 @@ class Decoding:
 
 
 def decode(models, sequences):
-    title = f"decode {sequences}"
-    right, race = models.right[title], Race(title, sequences, 20)
-    mkernel.parallel_mode(models.ours, "decode")
-
-    def way(name, model, around=contextlib.nullcontext):
-        def make():
-            decoding = Decoding(model, sequences, around)
-            decoding.step()
-            replay = decoding.captured()
-            return replay, error_of(replay(), right), decoding
-
-        made = attempt(f"{title} {name}", make)
-        if made:
-            replay, e, decoding = made
-            kept.append(decoding)
-            race.add(name, replay, f"  error {judged(e)}" + (shared(title, decoding.step) if name == "mkernel" else ""))
-
+    race = Race(f"decode {sequences}", sequences, 20)
     kept = []  # caches live as long as graphs that read them
-    ours(models, way)
-    if ARGS.model == "llama":
-        way("in turn", models.ours, in_turn)
-    else:
-        theirs = attempt(f"{title} DTensor", models.dtensor)
-        if theirs is not None:
-            way("DTensor", theirs)
-    race.run()
+
+    def make(model, around):
+        decoding = Decoding(model, sequences, around)
+        decoding.step()
+        replay = decoding.captured()
+        kept.append(decoding)
+        return replay, [("error", error_of(replay(), models.right[race.title]))], decoding.step
+
+    mkernel.parallel_mode(models.ours, "decode")
+    race_of(models, race, make, ("in turn",) if LLAMA else ("DTensor",))
 
 
 # ---- training ----
@@ -477,30 +177,22 @@ def gradients_of(model):
 
 
 def train(models, tokens):
-    title = f"train {tokens}"
-    ids, race, (loss, gradients) = ids_of(1, tokens), Race(title, tokens, 2), models.right[title]
+    race = Race(f"train {tokens}", tokens, 2)
+    ids, (loss, gradients) = ids_of(1, tokens), models.right[race.title]
 
-    def way(name, model, around=contextlib.nullcontext):
+    def make(model, around):
         def call():
             with around():
                 return trained(model, ids)
 
-        def first():
-            got = call()
-            every = [(x, gradients[of]) for of, x in gradients_of(model).items()]
-            return error_of(got, loss), error_of_all(every), max(error_of(*pair) for pair in every)
-
-        e = attempt(f"{title} {name}", first)
-        if e:
-            race.add(name, call, f"  error of the loss {judged(e[0])}, of gradients {judged(e[1])}, of one at most {worst(e[2]):.4f}" + (shared(title, call) if name == "mkernel" else ""))
+        got = call()
+        every = [(x, gradients[of]) for of, x in gradients_of(model).items()]
+        most = max(error_of(*pair) for pair in every)
+        errors = [("error of the loss", error_of(got, loss)), ("of gradients", error_of_all(every)), ("of one at most", most, float("inf"))]
+        return call, errors, call
 
     mkernel.parallel_mode(models.ours, "sequence")
-    way("mkernel", models.ours)
-    way("in turn", models.ours, in_turn)
-    theirs = attempt(f"{title} DTensor", models.dtensor)
-    if theirs is not None:
-        way("DTensor", theirs)
-    race.run()
+    theirs = race_of(models, race, make, ("in turn", "DTensor"))
     for model in (models.ours, theirs):
         if model is not None:
             forget_gradients(model)
@@ -523,19 +215,19 @@ def compiled(models, tokens):
         if not begins(f"{title} {name}", seconds if GPU else 0):
             return
 
-        def first():
-            with limited(COMPILE), prepare() as count:
-                return error_of(last_logits(model, ids), right), count
-
         def call():
             with torch.no_grad():
                 return model(ids, logits_to_keep=1).logits
 
-        made = attempt(f"{title} {name}", first)
-        if made and attempt(f"{title} {name}", lambda: call() is not None):
-            race = Race(title, tokens, max(1, 40_000 // tokens))
-            race.add(name, call, f"  error {judged(made[0])}" + (f"  {made[1]()}" if made[1] else ""))
-            medians.update(race.run())
+        def make():
+            with limited(COMPILE), prepare() as count:
+                e = error_of(last_logits(model, ids), right)
+            call()
+            return call, [("error", e)], call, *([count()] if count else [])
+
+        race = Race(title, tokens, max(1, 40_000 // tokens))
+        race.way(name, make)
+        medians.update(race.run())
 
     mkernel.parallel_mode(models.ours, "sequence")
     way("mkernel", models.ours, contextlib.nullcontext, 5)
@@ -548,39 +240,6 @@ def compiled(models, tokens):
             way(name, sharded, prepare, COMPILE + 10)
     if "mkernel" in medians and len(medians) > 1:
         say(f"{title}: mkernel " + ", ".join(f"{ms / medians['mkernel']:.2f} x {name}" for name, ms in medians.items() if name != "mkernel"))
-
-
-@contextlib.contextmanager
-def with_our_pass():
-    with mkernel.compile_pass() as replaced:
-        yield lambda: f"replaced {replaced}"
-
-
-@contextlib.contextmanager
-def with_async_tp():
-    if not GPU:
-        raise RuntimeError("symmetric memory is on GPUs alone")
-    from torch._inductor.fx_passes import micro_pipeline_tp
-    from torch.distributed._symmetric_memory import enable_symm_mem_for_group
-
-    enable_symm_mem_for_group(dist.group.WORLD.group_name)
-    found = [0]
-
-    def counted(function):
-        def count(*a, **k):
-            found[0] += 1
-            return function(*a, **k)
-
-        return count
-
-    names = [x for x in ("_insert_fused_all_gather_matmul", "_insert_fused_matmul_reduce_scatter") if hasattr(micro_pipeline_tp, x)]
-    before = {x: getattr(micro_pipeline_tp, x) for x in names}
-    vars(micro_pipeline_tp).update({x: counted(f) for x, f in before.items()})
-    try:
-        with torch._inductor.config.patch(_micro_pipeline_tp=True):
-            yield lambda: f"fused {found[0]}"
-    finally:
-        vars(micro_pipeline_tp).update(before)
 
 
 # ---- all ----
@@ -618,7 +277,7 @@ class Models:
             keep(f"prefill {n}", lambda: last_logits(self.ours, ids_of(1, n)))
         for n in decodes:
             keep(f"decode {n}", lambda: Decoding(self.ours, n).step())
-        if with_compiled():
+        if LLAMA and not ARGS.no_compile:
             title, ids = two_of(prefills[0])
             keep(title, lambda: last_logits(self.ours, ids))
         for n in trains:
@@ -634,10 +293,6 @@ class Models:
         return self._dtensor[sequence]
 
 
-def with_compiled():
-    return ARGS.model == "llama" and not ARGS.no_compile
-
-
 def forget_gradients(model):
     for p in model.parameters():
         p.grad = None
@@ -645,9 +300,10 @@ def forget_gradients(model):
 
 def main():
     prefills, decodes, trains = ((4096, 16384), (1, 8, 64), (8192,)) if GPU else ((16, 32), (1, 3), (16,))
-    if ARGS.model != "llama":
-        trains = ()
-    say(f"{ARGS.model}, {ARGS.layers} layers, {comm.world} ranks, {torch.cuda.get_device_name() if GPU else 'CPUs'}, PyTorch {torch.__version__}, transformers {transformers.__version__}")
+    trains = trains if LLAMA else ()
+    device = torch.cuda.get_device_name() if GPU else "CPUs"
+    versions = f"PyTorch {torch.__version__}, transformers {transformers.__version__}"
+    say(f"{ARGS.model}, {ARGS.layers} layers, {comm.world} ranks, {device}, {versions}")
     models = attempt("the model", lambda: Models(prefills, decodes, trains))
     if models is None:
         return 1
@@ -660,23 +316,10 @@ def main():
     if two_of(prefills[0])[0] in models.right:
         compiled(models, prefills[0])
     comm.wait()
-    say(f"done after {time.monotonic() - BEGAN:.0f} s" + (", and a result is wrong" if wrong else ""))
-    return int(wrong)
+    say(f"done after {time.monotonic() - BEGAN:.0f} s" + (", and a result is wrong" if Race.wrong else ""))
+    return int(Race.wrong)
 
 
-ARGS = arguments()
-CONFIG = config_of(ARGS)
-wrong = False
-if GPU:
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-else:
-    torch.set_num_threads(1)
-if GPU:
-    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()), timeout=datetime.timedelta(seconds=120))
-else:
-    dist.init_process_group("gloo")
-DEVICE = "cuda" if GPU else "cpu"
-comm = mkernel.init(timeout_ns=(60 if GPU else 600) * 1_000_000_000, **({"heap_bytes": 6 << 30} if GPU else {}))
 status = main()
 sys.stdout.flush()
 comm.close()

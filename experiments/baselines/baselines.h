@@ -1,5 +1,5 @@
-/* What others run: cuBLAS and NCCL, found at run time (dlopen), so that nothing here depends on
- * them. */
+/* The baselines: cuBLAS and NCCL, loaded at run time (dlopen), so that nothing here is linked
+ * against them. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,9 +12,9 @@ struct baseline_cublas;
  * -EIO. */
 int baseline_cublas_open(struct baseline_cublas **out, char *error, size_t error_size);
 
-/* C = A * B on `stream`: A [m, k], B [k, n] or [n, k] where b_transposed, row-major, of
- * `element` (MK_BF16 or MK_FP16); C [m, n] likewise, or float where c_float. C += A * B where `add`.
- * fp32 accumulation. Does not synchronise. 0 or -EIO. */
+/* C = A * B on `stream`: A [m, k], B [k, n] or [n, k] where b_transposed, row-major, of `element`
+ * (MK_BF16 or MK_FP16); C [m, n] likewise, or float where c_float. C += A * B where `add`. fp32
+ * accumulation. Does not synchronise. 0 or -EIO. */
 int baseline_cublas_gemm(struct baseline_cublas *b, uint32_t element, const void *a, const void *bm,
                          void *c, int64_t m, int64_t n, int64_t k, int b_transposed, int c_float,
                          int add, cudaStream_t stream);

@@ -4,26 +4,21 @@
 
 X is [M / ranks, D], W1 [D, INNER / ranks], W2 [INNER / ranks, D], bf16. The ways: mkernel eager, compiled (fullgraph) and captured in a CUDA graph; PyTorch's
 collectives and products in turn; PyTorch's fused operators (symmetric memory). All are checked against the products in fp32 on some rows. Rounds of the ways take
-turns; a figure is the median over rounds of the slowest rank's time of a launch in a burst, by events, with the middle half. On the CPU (no GPU there) the same runs
-over gloo by the clock, without the last way, as a check of this program.
+turns; a figure is the median over rounds of the slowest rank's median time of a launch in a burst, by events, with the least and the most. On the CPU (without a GPU)
+the ways run over gloo, by the clock and without the last one, as a check of this program.
 """
-import statistics
 import sys
-import time
 
-import torch
-import torch.distributed as dist
+import torch_measure
+from torch_measure import GPU, dist, torch
 import torch.nn.functional as F
 import mkernel
 
-BURST, ROUNDS = 20, 15
-gpu = torch.cuda.is_available()
-if gpu:
-    torch.cuda.set_device(int(__import__("os").environ["LOCAL_RANK"]))
-dist.init_process_group("nccl" if gpu else "gloo")
-comm = mkernel.init(timeout_ns=300_000_000_000, **({"heap_bytes": 8 << 30} if gpu else {}))
+BURST, ROUNDS = (20, 5) if GPU else (1, 1)
+torch_measure.start()
+comm = mkernel.init(timeout_ns=300_000_000_000, **({"heap_bytes": 8 << 30} if GPU else {}))
 W, group = comm.world, dist.group.WORLD.group_name
-if gpu:
+if GPU:
     from torch.distributed._symmetric_memory import enable_symm_mem_for_group
 
     enable_symm_mem_for_group(group)
@@ -38,7 +33,7 @@ def in_turn(x, w1, w2):
     whole = torch.empty(x.shape[0] * W, x.shape[1], dtype=x.dtype, device=x.device)
     dist.all_gather_into_tensor(whole, x)
     y = F.silu(whole @ w1) @ w2
-    if not gpu:  # gloo has no reduce_scatter of bf16
+    if not GPU:  # gloo has no reduce_scatter of bf16
         dist.all_reduce(y)
         return y[comm.rank * x.shape[0] : (comm.rank + 1) * x.shape[0]]
     out = torch.empty_like(x)
@@ -56,27 +51,6 @@ def captured(x, w1, w2):
     with torch.cuda.graph(graph):
         out = layer(x, w1, w2)
     return lambda *_: (graph.replay(), out)[1]
-
-
-def timed(call, arguments):
-    """ms a launch of a burst, of the slowest rank."""
-    dist.barrier()
-    if gpu:
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda.synchronize()
-        begin.record()
-    began = time.perf_counter()
-    for _ in range(BURST):
-        call(*arguments)
-    if gpu:
-        end.record()
-        torch.cuda.synchronize()
-        ms = begin.elapsed_time(end) / BURST
-    else:
-        ms = (time.perf_counter() - began) / BURST * 1e3
-    slowest = torch.tensor([ms], device=comm.device)
-    dist.all_reduce(slowest, dist.ReduceOp.MAX)
-    return slowest.item()
 
 
 def reference(x, w1, w2):
@@ -98,7 +72,7 @@ def measure(m, d, inner):
     ways = {"mkernel": layer, "compiled": torch.compile(layer, fullgraph=True), "in turn": in_turn}
     layer(*arguments)  # its plans, before the capture
     comm.wait()
-    if gpu:
+    if GPU:
         ways["CUDA graph"] = captured(*arguments)
         ways["PyTorch fused"] = fused
     rows, wanted = reference(*arguments)
@@ -108,18 +82,18 @@ def measure(m, d, inner):
         got = call(*arguments)[:rows].float()
         error = ((got - wanted).norm() / wanted.norm()).item()
         assert error < 0.02, f"{name} is wrong: relative error {error}"
-    times = {name: [] for name in ways}
-    for _ in range(ROUNDS):
-        for name, call in ways.items():
-            times[name].append(timed(call, arguments))
+
+    def burst(call):
+        return lambda i: [call(*arguments) for _ in range(BURST)]
+
+    times = torch_measure.in_turns({name: burst(call) for name, call in ways.items()}, BURST, ROUNDS)
     comm.wait()
     if comm.rank == 0:
-        for name, of in times.items():
-            low, median, high = statistics.quantiles(of, n=4)
-            print(f"{m},{d},{inner} ranks={W} {comm.device} {name:14s} {median:8.3f} ms ({low:.3f} .. {high:.3f})", flush=True)
+        for name, (median, least, most) in times.items():
+            print(f"{m},{d},{inner} ranks={W} {comm.device} {name:14s} {median:8.3f} ms ({least:.3f} .. {most:.3f})", flush=True)
 
 
-for shape in sys.argv[1:] or ["8192,8192,28672" if gpu else "256,128,256"]:
+for shape in sys.argv[1:] or ["8192,8192,28672" if GPU else "256,128,256"]:
     measure(*map(int, shape.split(",")))
 comm.close()
 dist.destroy_process_group()

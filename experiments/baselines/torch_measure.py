@@ -60,6 +60,15 @@ def measure(run, together=1, before=3):
     return max((t.tolist() for t in every), key=lambda t: t[0])
 
 
+def in_turns(runs, together, rounds):
+    """By name the median of the rounds' medians, the least and the most, as measure: the runs take turns."""
+    times = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            times[name].append(measure(run, together, 1))
+    return {name: (sorted(t[0] for t in of)[len(of) // 2], min(t[1] for t in of), max(t[2] for t in of)) for name, of in times.items()}
+
+
 def tell(text, times):
     """Rank 0: a line of CSV for each name in `times`, behind the shape."""
     for name, three in times.items():

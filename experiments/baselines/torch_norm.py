@@ -94,17 +94,13 @@ def measure(rows, n, k):
     for _ in range(max(2, int(200e6 // (2 * n * k)) + 1) if GPU else 2):
         sets.append((torch.randn(rows, k, device=DEVICE).bfloat16(), (torch.randn(k, n, device=DEVICE) / k**0.5).bfloat16(),
                      torch.randn(rows, n, device=DEVICE, generator=alike).bfloat16(), torch.randn(n, device=DEVICE, generator=alike).bfloat16()))
-    runs, times = {}, {name: [] for name in ways}
+    runs = {}
     for name, call in ways.items():
         check(name, call(*sets[0]), *sets[0])
         runs[name] = captured(call, sets)
-    for _ in range(ROUNDS):
-        for name, run in runs.items():
-            times[name].append(torch_measure.measure(run, TOGETHER, 1))
-    for name, of in times.items():
-        median = sorted(t[0] for t in of)[len(of) // 2]
+    for name, (median, least, most) in torch_measure.in_turns(runs, TOGETHER, ROUNDS).items():
         if comm.rank == 0:
-            print(f"{rows},{n},{k} {name:13s} {median * 1e3:8.2f} us ({min(t[1] for t in of) * 1e3:.2f} .. {max(t[2] for t in of) * 1e3:.2f})", flush=True)
+            print(f"{rows},{n},{k} {name:13s} {median * 1e3:8.2f} us ({least * 1e3:.2f} .. {most * 1e3:.2f})", flush=True)
 
 
 n, k = map(int, (sys.argv[1] if len(sys.argv) > 1 else "8192,4096" if GPU else "256,128").split(","))

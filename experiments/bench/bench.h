@@ -1,5 +1,5 @@
-/* What `mkernel bench` measures: an operator, or what lies below one. argv[0] is what was named.
- * Each returns an exit status and has printed its sentence. */
+/* What `mkernel bench NAME` can measure: an operator, or one of the layers below. argv[0] is NAME.
+ * Each function returns an exit status and has printed its sentence. */
 #pragma once
 
 #include "experiments/common/commands.h"

@@ -118,12 +118,11 @@ static struct fabric_report bench_fabric_report_of(const struct arguments *a)
 static int bench_fabric_report_end(struct fabric_report *r, int status)
 {
     const char *path;
-    char text[4200];
     int rc = fabric_report_end(r, status == STATUS_DONE, &path);
     if (!rc || status != STATUS_DONE)
         return status;
-    snprintf(text, sizeof text, "%s could not be written: %s", path, strerror(-rc));
-    return command_say("bench fabric", STATUS_FAILED, "%s", text);
+    return command_say("bench fabric", STATUS_FAILED, "%s could not be written: %s", path,
+                       strerror(-rc));
 }
 
 /* ---- the ends ---- */
@@ -162,15 +161,13 @@ static int bench_fabric_one_test(struct fabric_end *e, struct wire *w, struct wi
     } else if (!rc && t->kind == WIRE_BANDWIDTH) {
         rc = measure_bandwidth(e, t, (uint32_t)a->depth, &b);
         struct wire_message done = {.kind = WIRE_DONE, .status = rc};
-        if (!rc)
-            rc = wire_send(w, &done);
+        rc = rc ? rc : wire_send(w, &done);
     } else if (!rc) {
         rc = measure_latency(e, t, &l);
     }
     if (rc && e->error[0])
         return rc;
-    if (!rc)
-        rc = wire_receive(w, WIRE_DONE, &answer);
+    rc = rc ? rc : wire_receive(w, WIRE_DONE, &answer);
     if (rc)
         return mk_fail(rc, e->error, sizeof e->error, "%s", wire_reason(rc, &answer));
     if (t->kind != WIRE_LATENCY)
@@ -262,8 +259,7 @@ static int bench_fabric_serve(const struct arguments *a, const char *nic, int fd
     struct wire_message answer = {.kind = WIRE_HELLO, .status = rc};
     snprintf(answer.text, sizeof answer.text, "the other end: %.200s", e.error);
     wire_send(&w, &answer);
-    if (!rc)
-        rc = fabric_end_connect(&e, &w, 0);
+    rc = rc ? rc : fabric_end_connect(&e, &w, 0);
     while (!rc) {
         uint64_t usual = w.timeout_ns;
         if ((rc = wire_receive(&w, 0, &m)) || m.kind == WIRE_END)
@@ -328,43 +324,28 @@ static int bench_fabric_run_both(const struct arguments *a)
     return status;
 }
 
+/* One end here, the other on another machine, or beside this one under a launcher, where rank 0,
+ * whose output the launcher's user reads, measures and reports. */
 static int bench_fabric_run_remote(const struct arguments *a)
 {
+    const struct launcher *l = a->launcher.world ? &a->launcher : NULL;
+    const char *server = l ? l->host : a->client;
+    uint16_t port = l && !a->port ? l->port : (uint16_t)a->port;
+    int serves = l ? l->rank != 0 : a->server, listens = l ? !serves : serves;
+    uint64_t timeout_ns = a->timeout_ns;
     char error[320];
     int fd = -1;
-    if (a->server)
-        printf("waiting for a client on port %llu\n", (unsigned long long)a->port);
+    if (a->server) {
+        printf("waiting for a client on port %u\n", port);
+        timeout_ns = timeout_ns > 600000000000ull ? timeout_ns : 600000000000ull;
+    }
     fflush(stdout);
-    int rc = a->server
-                 ? wire_listen((uint16_t)a->port,
-                               a->timeout_ns > 600000000000ull ? a->timeout_ns : 600000000000ull,
-                               &fd, error, sizeof error)
-                 : wire_dial(a->client, (uint16_t)a->port, a->timeout_ns, &fd, error, sizeof error);
+    int rc = listens ? wire_listen(port, timeout_ns, &fd, error, sizeof error)
+                     : wire_dial(server, port, timeout_ns, &fd, error, sizeof error);
     if (rc)
         return command_say("bench fabric", STATUS_FAILED, "%s", error);
     int status = STATUS_DONE;
-    if (!a->server)
-        status = bench_fabric_run_client(a, fd);
-    else if (bench_fabric_serve(a, a->nic, fd, error, sizeof error))
-        status = command_say("bench fabric", STATUS_FAILED, "%s", error);
-    close(fd);
-    return status;
-}
-
-/* One of two processes that a launcher started with the same command line. Rank 0, where the
- * launcher's user reads, measures and reports; rank 1 is the other end. */
-static int bench_fabric_run_launched(const struct arguments *a)
-{
-    const struct launcher *l = &a->launcher;
-    uint16_t port = a->port ? (uint16_t)a->port : l->port;
-    char error[320];
-    int fd = -1;
-    int rc = l->rank ? wire_dial(l->host, port, a->timeout_ns, &fd, error, sizeof error)
-                     : wire_listen(port, a->timeout_ns, &fd, error, sizeof error);
-    if (rc)
-        return command_say("bench fabric", STATUS_FAILED, "%s", error);
-    int status = STATUS_DONE;
-    if (l->rank == 0)
+    if (!serves)
         status = bench_fabric_run_client(a, fd);
     else if (bench_fabric_serve(a, a->peer_nic ? a->peer_nic : a->nic, fd, error, sizeof error))
         status = command_say("bench fabric", STATUS_FAILED, "%s", error);
@@ -504,7 +485,6 @@ int bench_fabric(int argc, char **argv)
         a.port = 18515;
     if (launch < 0 || bench_fabric_check(&a, &found, error, sizeof error))
         return command_refuse("bench fabric", "%s", error);
-    return a.server || a.client ? bench_fabric_run_remote(&a)
-           : a.launcher.world   ? bench_fabric_run_launched(&a)
-                                : bench_fabric_run_both(&a);
+    return a.server || a.client || a.launcher.world ? bench_fabric_run_remote(&a)
+                                                    : bench_fabric_run_both(&a);
 }

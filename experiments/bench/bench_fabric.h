@@ -51,7 +51,7 @@ int wire_send(struct wire *w, const struct wire_message *m);
 /* 0; -ETIMEDOUT; -ECONNRESET (the other end is gone); -EPROTO (it does not speak this); -EBADMSG:
  * not `kind`. A message with a status is returned as that status. */
 int wire_receive(struct wire *w, uint32_t kind, struct wire_message *m);
-/* What the other end said in place of `m`, or what errno means, as a sentence's end. */
+/* The end of a sentence about an error: the other end's message in `m`, or the text of errno. */
 const char *wire_reason(int result, const struct wire_message *m);
 int wire_listen(uint16_t port, uint64_t timeout_ns, int *fd, char *error, size_t error_size);
 int wire_dial(const char *host, uint16_t port, uint64_t timeout_ns, int *fd, char *error,
@@ -84,13 +84,13 @@ struct fabric_kind {
 
 int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic,
                     const struct fabric_kind *kind);
-/* What was found and chosen, for people. */
+/* Describes the NICs and options of this end. */
 void fabric_end_describe(const struct fabric_end *e, char *text, size_t size);
 int fabric_end_connect(struct fabric_end *e, struct wire *w, int client);
 void fabric_end_close(struct fabric_end *e);
 uint64_t fabric_now(void);
-/* Nothing to do just now: gives the core to the other end now and then. 0, or -ETIMEDOUT after
- * e->deadline. */
+/* To be called in loops that wait: yields the core to the other end now and then. 0, or -ETIMEDOUT
+ * after e->deadline. */
 int fabric_idle(struct fabric_end *e, uint32_t *spins);
 
 /* ---- the measurements (bench_fabric_measure.c). 0 or -errno with e->error. ---- */
@@ -112,8 +112,8 @@ int measure_bandwidth(struct fabric_end *e, const struct wire_message *test, uin
  * first half goes from rank 0 to rank 1. *out is the sum of both. */
 int measure_bidirectional(struct fabric_end *e, struct wire *w, const struct wire_message *test,
                           struct bandwidth_result *out);
-/* Does receiving work, which EFA's flags need, until something comes over the wire; as long as the
- * other end lives. */
+/* Polls the fabric, which EFA's flags need, until a message or the end of the other process comes
+ * over the wire. */
 int receive_until_told(struct fabric_end *e, const struct wire *w);
 /* The receiver's part: after the sender is done, the last flags and the last bytes must have
  * arrived. */

@@ -60,9 +60,8 @@ static int bench_fabric_end_open_efa(struct fabric_end *e, uint32_t peer,
     int rc = efa_options_parse(&c.options, kind->options, e->error, sizeof e->error);
     return rc ? rc : efa_open(&e->fabric, &c, e->error, sizeof e->error);
 #else
-    snprintf(e->error, sizeof e->error,
-             "--fabric efa is not in this build (it takes <infiniband/efadv.h>)");
-    return -ENODEV;
+    return mk_fail(-ENODEV, e->error, sizeof e->error,
+                   "--fabric efa is not in this build (it takes <infiniband/efadv.h>)");
 #endif
 }
 
@@ -111,8 +110,7 @@ int fabric_end_connect(struct fabric_end *e, struct wire *w, int client)
     struct wire_message mine = {.kind = WIRE_ADDRESS}, theirs = {0};
     e->fabric->ops->address(e->fabric, mine.address);
     int rc = wire_send(w, &mine);
-    if (!rc)
-        rc = wire_receive(w, WIRE_ADDRESS, &theirs);
+    rc = rc ? rc : wire_receive(w, WIRE_ADDRESS, &theirs);
     if (rc)
         return mk_fail(rc, e->error, sizeof e->error, "%s", wire_reason(rc, &theirs));
     memcpy(addresses + e->rank * bytes, mine.address, bytes);
@@ -122,8 +120,7 @@ int fabric_end_connect(struct fabric_end *e, struct wire *w, int client)
         return rc;
     struct wire_message ready = {.kind = WIRE_DONE}; /* both ends can receive before either sends */
     rc = wire_send(w, &ready);
-    if (!rc)
-        rc = wire_receive(w, WIRE_DONE, &theirs);
+    rc = rc ? rc : wire_receive(w, WIRE_DONE, &theirs);
     if (rc)
         snprintf(e->error, sizeof e->error, "%s", wire_reason(rc, &theirs));
     return rc;

@@ -292,8 +292,7 @@ int measure_latency(struct fabric_end *e, const struct wire_message *t, struct l
         bench_fabric_measure_extend(e);
         if (!e->rank)
             rc = bench_fabric_measure_one_put(e, t, i);
-        if (!rc)
-            rc = bench_fabric_measure_await(e, t, i);
+        rc = rc ? rc : bench_fabric_measure_await(e, t, i);
         if (!rc && e->rank)
             rc = bench_fabric_measure_one_put(e, t, i);
         if (us && i >= WARM_UP)

@@ -136,10 +136,8 @@ static int bench_gpu_turn(struct subject *u, float *times, uint32_t *count)
     int result = bench_gpu_launch(u, 0); /* what allocates at its first call does so now */
     if (!result && cudaStreamSynchronize(g->stream) != cudaSuccess)
         result = gpu_say(g, -EIO, "the GPU failed");
-    if (!result)
-        result = gpu_capture_run(g, bench_gpu_launch, u, u->burst, &u->all);
-    if (!result)
-        result = gpu_turn(g, bench_gpu_launch_all, u, times, count);
+    result = result ? result : gpu_capture_run(g, bench_gpu_launch, u, u->burst, &u->all);
+    result = result ? result : gpu_turn(g, bench_gpu_launch_all, u, times, count);
     for (uint32_t i = first; i < *count; i++)
         times[i] /= (float)u->burst;
     if (u->all)
@@ -223,8 +221,7 @@ static int bench_gpu_turn_of_why(void *context, float *times, uint32_t *count)
         g->launches = GPU_SKIPPED + 1;
     }
     int result = gpu_capture(g, u->shape, &u->graphs);
-    if (!result)
-        result = bench_gpu_turn(u, times, count);
+    result = result ? result : bench_gpu_turn(u, times, count);
     cudaStreamSynchronize(g->stream);
     gpu_graphs_close(&u->graphs);
     u->graphs = timed;
@@ -240,8 +237,7 @@ static int bench_shape(struct bench *b, const struct mk_problem *q, struct bench
     uint64_t m = q->m, n = q->n, k = q->k;
     *row = (struct bench_gpu_row){.problem = *q, .bound = gpu_check_bound(g)};
     int result = gpu_place_c(g, m, n);
-    if (!result)
-        result = gpu_plan(g, m, n, k, &q->tuning, &u.graphs.plan);
+    result = result ? result : gpu_plan(g, m, n, k, &q->tuning, &u.graphs.plan);
     if (!result && g->job->identity.world > 1)
         result = gpu_plan(g, m, gpu_gathers(g) ? 8 : n,
                           gpu_gathers(g) ? k : 16 / op_factor_bytes(q), &q->tuning, &u.move);
@@ -249,14 +245,10 @@ static int bench_shape(struct bench *b, const struct mk_problem *q, struct bench
         bench_gpu_describe(row, b, u.graphs.plan);
         result = gpu_shape_open(g, &s, m, n, k);
     }
-    if (!result)
-        result = gpu_capture(g, &s, &u.graphs);
-    if (!result)
-        result = gpu_check(g, &s, &u.graphs, 1, &row->check);
-    if (!result)
-        result = bench_gpu_measure(&u, row);
-    if (!result)
-        result = gpu_check(g, &s, &u.graphs, 1, &row->check);
+    result = result ? result : gpu_capture(g, &s, &u.graphs);
+    result = result ? result : gpu_check(g, &s, &u.graphs, 1, &row->check);
+    result = result ? result : bench_gpu_measure(&u, row);
+    result = result ? result : gpu_check(g, &s, &u.graphs, 1, &row->check);
     if (!result && g->job->options.why)
         result = bench_gpu_why(b, u.graphs.plan, bench_gpu_turn_of_why, &u, &row->why);
     cudaStreamSynchronize(g->stream);
@@ -323,8 +315,7 @@ static int bench_all(struct bench *b, struct bench_gpu_row *rows, uint32_t *done
     int result = gpu_bench_open(&b->gpu);
     if (!result && attention)
         bench_cudnn_start(b); /* Python starts while the rest is opened */
-    if (!result)
-        result = bench_gpu_open_nccl(b);
+    result = result ? result : bench_gpu_open_nccl(b);
     if (!result && !mk_heap_alloc(b->gpu.comm, 2 * BENCH_LINK_BYTES, &b->link_offset))
         result = gpu_say(&b->gpu, -ENOMEM, "no room in the heap for the links' measurement");
     if (!result && attention)
@@ -334,8 +325,7 @@ static int bench_all(struct bench *b, struct bench_gpu_row *rows, uint32_t *done
         struct mk_problem q = job->problem;
         op_set_numbers(&q, job->shapes[i]);
         result = (gemm ? bench_shape : bench_other)(b, &q, &rows[i]);
-        if (!result)
-            result = bench_gpu_join(b, &rows[i]);
+        result = result ? result : bench_gpu_join(b, &rows[i]);
         if (!result)
             *done = i + 1;
     }

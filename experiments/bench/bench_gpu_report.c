@@ -54,26 +54,12 @@ struct column {
     struct called of[PRODUCTS]; /* by enum run_product; without a name: there is none */
 };
 
-#define ALL(...)                                                                                   \
-    {__VA_ARGS__}, {__VA_ARGS__}, {__VA_ARGS__},                                                   \
-    {                                                                                              \
-        __VA_ARGS__                                                                                \
-    }
-#define NOT_MOE(...)                                                                               \
-    {__VA_ARGS__}, {__VA_ARGS__}, {0},                                                             \
-    {                                                                                              \
-        0                                                                                          \
-    }
-#define BOTH_MOE(...)                                                                              \
-    {__VA_ARGS__},                                                                                 \
-    {                                                                                              \
-        __VA_ARGS__                                                                                \
-    }
-#define ONLY_MOE(...)                                                                              \
-    {0}, {0}, {__VA_ARGS__},                                                                       \
-    {                                                                                              \
-        __VA_ARGS__                                                                                \
-    }
+/* The table reads by rows: GEMM, attention, experts, layer. */
+/* clang-format off */
+#define ALL(...) {__VA_ARGS__}, {__VA_ARGS__}, {__VA_ARGS__}, {__VA_ARGS__}
+#define NOT_MOE(...) {__VA_ARGS__}, {__VA_ARGS__}, {0}, {0}
+#define BOTH_MOE(...) {__VA_ARGS__}, {__VA_ARGS__}
+#define ONLY_MOE(...) {0}, {0}, {__VA_ARGS__}, {__VA_ARGS__}
 #define NCCL "the collective alone"
 #define NCCL_MOE "the all-to-all alone, a row for each expert of a token"
 #define IDEAL_IS                                                                                   \
@@ -83,8 +69,6 @@ struct column {
     "rows by rank, NCCL, rows by expert, product, of a layer also SwiGLU, product, rows by rank, " \
     "NCCL, sum by weight, all through PyTorch"
 
-/* The table reads by rows: GEMM, attention, experts, layer. */
-/* clang-format off */
 static const struct column columns[VALUES] = {
     [NUMBER] = {6, 0, {{"m", "M", 0}, {"batch", "B", 0}, BOTH_MOE("tokens", "T", 0)}},
     [NUMBER + 1] = {7, 0, {{"n", "N", 0}, {"sequence", "S", 0}, BOTH_MOE("hidden", "H", 0)}},

@@ -8,18 +8,18 @@
 
 enum bench_gpu_what {
     BENCH_FUSED,   /* the operator */
-    BENCH_PRODUCT, /* what computes alone: cuBLAS, on a gathered A; cuDNN's attention; PyTorch's
-                    * grouped product, of a layer the first */
+    BENCH_PRODUCT, /* the computation alone: cuBLAS on a gathered A; cuDNN's attention; PyTorch's
+                    * grouped product (of moe_ffn the first one) */
     BENCH_COMM,    /* NCCL's collective alone */
-    /* the operator's own communication: the same plan with N (of ag_gemm) or K = 8 (of FP8: 16), of
+    /* the operator's own communication alone: the same plan with N (ag_gemm) or K of 8 (FP8: 16);
      * ring_attention without products */
     BENCH_MOVE,
-    BENCH_TURNS, /* NCCL's collective and the product one after the other, on one stream */
+    BENCH_TURNS, /* NCCL's collective and the product, one after the other on one stream */
     /* BENCH_LINK_BYTES to the next rank of the node by copy engine, all ranks at once */
     BENCH_LINK,
     BENCH_TORCH,  /* PyTorch's fused operator on symmetric memory, or its context parallelism */
-    BENCH_SECOND, /* of a MoE layer, what PyTorch says: its second product */
-    BENCH_BACK,   /* and NCCL's all-to-all of results */
+    BENCH_SECOND, /* moe_ffn by PyTorch: its second grouped product */
+    BENCH_BACK,   /* moe_ffn by PyTorch: NCCL's all-to-all of the results */
     BENCH_WHATS
 };
 
@@ -28,11 +28,11 @@ struct bench_gpu_row {
     struct gpu_time times[BENCH_WHATS]; /* joined: of the slowest rank */
     struct gpu_check check;             /* joined: of all ranks */
     double flop;                        /* per rank */
-    double nvlink_bytes, network_bytes; /* that come into a rank, as the plan says */
-    /* of a MoE's first launch: rows of a rank, on average; of the rank that has most */
+    double nvlink_bytes, network_bytes; /* received by a rank, as the plan says */
+    /* of a MoE's first launch: the mean and the greatest number of rows of a rank */
     double rows;
     uint64_t most_rows;
-    /* what crosses a rank's NICs at the rate that their ports say; 0 on one node */
+    /* the time of a rank's network bytes at its ports' nominal rate; 0 on one node */
     double network_ms;
     char tuned[sizeof((struct mk_plan *)0)->tuned]; /* as the plan says */
     double bound;                                   /* of the relative error */
@@ -43,7 +43,7 @@ struct bench_gpu_row {
     struct run_why why; /* --why */
 };
 
-/* What of a bench is each rank's. */
+/* A rank's state in a bench. */
 struct bench {
     struct gpu_bench gpu;
     struct baseline_nccl *nccl;   /* NULL: not here */

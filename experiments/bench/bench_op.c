@@ -21,19 +21,26 @@ static const char *const peers[] = {"blas", "torch"}; /* of enum run_peer */
 #define AT(field) .offset = offsetof(struct run_options, field)
 static const struct option_spec specs[] = {
     {"vs", OPTION_WORD, AT(vs), "blas|torch",
-     "blas (host, GEMM operators): also times OpenBLAS alone on the same product; torch (cuda): also times PyTorch's fused "
-     "operator or context parallelism, if python3 has it. A cuda bench always times cuBLAS (attention: cuDNN; MoE: PyTorch's grouped products) and NCCL",
+     "blas (host, GEMM operators): also times OpenBLAS on the same product; torch (cuda): also times "
+     "PyTorch's fused operator or context parallelism, if python3 has it. A cuda bench always times "
+     "cuBLAS (attention: cuDNN; MoE: PyTorch's grouped products) and NCCL",
      .words = peers, .word_count = 2, .group = LAUNCHES},
-    {"traced", OPTION_FLAG, AT(traced), NULL, "turns tracing on to show what it costs; stores nothing (cuda)", .group = LAUNCHES},
+    {"traced", OPTION_FLAG, AT(traced), NULL,
+     "turns tracing on to show what it costs; stores nothing (cuda)", .group = LAUNCHES},
     {"why", OPTION_FLAG, AT(why), NULL,
-     "traces a few launches behind the timed ones and says where the median one's time goes, in the parts of `mkernel trace why`", .group = RESULTS},
+     "traces a few launches after the timed ones and splits the median one's time into the parts of "
+     "`mkernel trace why`", .group = RESULTS},
     {"c-elsewhere", OPTION_FLAG, AT(c_elsewhere), NULL,
-     "C lies outside the symmetric heap, so that what peers send is delivered to it. Default: inside, where peers store it (cuda, one node). For gemm_ar",
-     .group = PROBLEM},
-    {"shapes", OPTION_TEXT, AT(shapes), "M,N,K:M,N,K", "measures several shapes (ring_attention: B,S,H,G,D:...; MoE: T,H,I,E,K:...) in one job, one after the other (cuda)",
-     .max = 1023, .group = PROBLEM},
-    {"csv", OPTION_TEXT, AT(csv), "FILE", "writes a CSV row per shape: times, plan, network, seed, date, versions", .max = 4095, .group = RESULTS},
-    {"append", OPTION_FLAG, AT(append), NULL, "adds the rows to an existing CSV of the same columns", .group = RESULTS},
+     "C is outside the symmetric heap: peers send tiles, which are then copied to C. Default: "
+     "inside, where peers store to it (cuda, one node). For gemm_ar", .group = PROBLEM},
+    {"shapes", OPTION_TEXT, AT(shapes), "M,N,K:M,N,K",
+     "measures several shapes (ring_attention: B,S,H,G,D:...; MoE: T,H,I,E,K:...) in one job, one "
+     "after the other (cuda)", .max = 1023, .group = PROBLEM},
+    {"csv", OPTION_TEXT, AT(csv), "FILE",
+     "writes a CSV row per shape: times, plan, network, seed, date, versions", .max = 4095,
+     .group = RESULTS},
+    {"append", OPTION_FLAG, AT(append), NULL, "adds the rows to an existing CSV of the same columns",
+     .group = RESULTS},
 };
 /* clang-format on */
 

@@ -66,8 +66,7 @@ static int bench_other_check(struct other_bench *a, uint32_t begin, uint32_t end
     int result = 0;
     for (uint32_t i = begin; i < end && !result; i++) {
         result = gpu_operands_fill(&a->operands, i, first + i);
-        if (!result)
-            result = gpu_operands_check(&a->operands, &a->graphs, i, first + i, sum);
+        result = result ? result : gpu_operands_check(&a->operands, &a->graphs, i, first + i, sum);
     }
     return result;
 }
@@ -140,8 +139,7 @@ static int bench_other_turn_of_why(void *context, float *times, uint32_t *count)
     a->graphs = (struct gpu_graphs){.plan = timed.plan};
     a->what = BENCH_FUSED;
     int result = gpu_operands_capture(&a->operands, &a->graphs);
-    if (!result)
-        result = gpu_turn(&a->bench->gpu, bench_other_launch, a, times, count);
+    result = result ? result : gpu_turn(&a->bench->gpu, bench_other_launch, a, times, count);
     cudaStreamSynchronize(a->bench->gpu.stream);
     gpu_graphs_close(&a->graphs);
     a->graphs = timed;
@@ -186,10 +184,8 @@ int bench_other(struct bench *b, const struct mk_problem *asked, struct bench_gp
     uint32_t sets = (uint32_t)a.operands.job.burst;
     if (!result && run_op_of(asked->op)->routed)
         result = bench_other_count_rows(&a, row);
-    if (!result)
-        result = bench_other_check(&a, 0, sets, 1, &row->check);
-    if (!result)
-        result = bench_other_measure(&a, row);
+    result = result ? result : bench_other_check(&a, 0, sets, 1, &row->check);
+    result = result ? result : bench_other_measure(&a, row);
     if (!result) /* the launches before are those that it waits for: of one set tells as much */
         result = bench_other_check(&a, sets - 1, sets, 1 + sets, &row->check);
     if (!result && b->gpu.job->options.why)

@@ -131,8 +131,7 @@ static int bench_ring_measure(uint64_t commands, uint32_t rounds, uint64_t capac
                                   .fail = bench_ring_fail,
                                   .context = &job_failed};
     int rc = proxy_create(&proxy, &config);
-    if (!rc)
-        rc = proxy_start(proxy);
+    rc = rc ? rc : proxy_start(proxy);
     if (rc) {
         fprintf(stderr, "mkernel bench ring: cannot start the proxy: %s\n", strerror(-rc));
         goto done;

@@ -31,7 +31,8 @@ struct bench {
 /* clang-format off */
 #define AT(field) .offset = offsetof(struct bench, field)
 static const struct option_spec specs[] = {
-    {"events", OPTION_NUMBERS, AT(events), "N", "at least so many events. Default 2000000", 1, 100000000},
+    {"events", OPTION_NUMBERS, AT(events), "N", "at least so many events. Default 2000000", 1,
+     100000000},
     {"nodes", OPTION_NUMBERS, AT(nodes), "N", "Default 2", 1, 512},
     {"gpus", OPTION_NUMBERS, AT(gpus), "G", "ranks per node. Default 8", 1, MK_MAX_LOCAL},
     {"file", OPTION_TEXT, AT(file), "FILE", "keep the trace here (else it is removed)"},

@@ -74,9 +74,9 @@ static double check_after(const struct check_gemm *g, uint64_t col, double produ
     return x;
 }
 
-/* One element. The sum of |a||b| costs K operations, so it is made only where the rounding's term alone
- * does not decide and Cauchy-Schwarz (sum |a||b| <= |a_row||b_col|) does not rule the element out;
- * with rounded partial sums that is the bound itself. */
+/* One element. The sum of |a||b| costs K operations, so it is made only where the rounding's term
+ * alone does not decide and Cauchy-Schwarz (sum |a||b| <= |a_row||b_col|) does not rule the element
+ * out; with rounded partial sums that is the bound itself. */
 static void check_element(const struct check_gemm *g, const struct panel *p, uint64_t row,
                           uint64_t panel_row, uint64_t col, double product, struct check_result *r)
 {

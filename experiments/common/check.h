@@ -1,5 +1,5 @@
-/* Is C = A * B right? Against OpenBLAS's whole product in float64 (float32 where that would take
- * too long), never by the executor's own tiles.
+/* Checks C = A * B against OpenBLAS's product of the whole matrices in float64 (in float32 where
+ * that would take too long), never against the executor's own tiles.
  *
  * Two bounds. Every element is within
  *   |c - ref| <= u |ref| + (K 2^-23 + roundings u) sum |a||b|, u = 2^-8
@@ -8,34 +8,34 @@
  * Then twice the error of K fp32 additions in any order, whose unit roundoff is 2^-24 (Higham 2002,
  * section 3.1); and as many unit roundoffs of bf16 as partial sums are rounded on the way.
  *
- * Of e4m3 on a GPU CHECK_FP8_CUT comes to K 2^-23: a tensor core adds 32 products to what it has,
- * each of these 33 cut toward zero at 2^-13 of the largest, and cuts the sum there too; four times
- * for 128 of K, before fp32 takes over.
+ * For e4m3 on a GPU CHECK_FP8_CUT is added to K 2^-23. A tensor core adds 32 products to its
+ * accumulator, truncates each of these 33 numbers toward zero at 2^-13 of the largest, and
+ * truncates the sum there, too; it does this four times for 128 of K, before the sum goes to fp32.
  *
- * Where a residual follows, C is rounded before it is added: another 2^-8 |C|.
+ * If a residual is added, C is rounded before: another 2^-8 |C|.
  *
- * An activation of the sum x + bias makes of an error at most CHECK_SLOPE times as much.
+ * An activation of x + bias multiplies an error by CHECK_SLOPE at most.
  *
- * The relative Frobenius error of the whole is at most CHECK_FROBENIUS: rounding alone makes
- * 1.66e-3 on average. Few elements stray from the average, so below CHECK_MANY of them it is the
- * worst case, 2^-8. An element that is NaN or infinite is wrong.
+ * The relative Frobenius error of all of C is at most CHECK_FROBENIUS: rounding alone gives 1.66e-3
+ * on average. Below CHECK_MANY elements the average is not reliable and the bound is the worst
+ * case, 2^-8. An element that is NaN or infinite is wrong.
  *
- * Of fp16, with 11 significant bits, u and the bounds on whole errors are an eighth (check_share), and
- * a result below 2^-14 has steps of 2^-24. */
+ * For fp16, with 11 significant bits, u and the Frobenius bounds are an eighth of these
+ * (check_share), and results below 2^-14 have steps of 2^-24. */
 #pragma once
 
 #include "core/half.h"
 
 #define CHECK_FROBENIUS 2e-3
-#define CHECK_FAST 5e-3  /* where partial sums are rounded to bf16 as well */
-#define CHECK_TWICE 3e-3 /* where a residual is added to what was rounded */
-#define CHECK_FP8 2.5e-3 /* where a tensor core has added e4m3 */
-#define CHECK_SLOPE 1.13 /* the steepest that an activation is */
+#define CHECK_FAST 5e-3  /* if partial sums are rounded to bf16, too */
+#define CHECK_TWICE 3e-3 /* if a residual is added to the rounded C */
+#define CHECK_FP8 2.5e-3 /* if a tensor core has added products of e4m3 */
+#define CHECK_SLOPE 1.13 /* the steepest slope of an activation */
 #define CHECK_MANY 4096
 #define CHECK_FP8_CUT (4 * 34 * 0x1p-13)
 
-/* Of results in MK_BF16 or MK_FP16: what part of bf16's bounds are theirs; the unit roundoff; half a
- * step of the smallest. */
+/* For results in MK_BF16 or MK_FP16: their share of bf16's bounds; the unit roundoff; half a step
+ * of the smallest numbers. */
 MK_PURE double check_share(uint32_t element)
 {
     return element == MK_FP16 ? 0x1p-3 : 1;
@@ -68,11 +68,11 @@ struct check_gemm {
     uint32_t epilogue;            /* bits of enum mk_epilogue */
     int b_transposed;
     uint32_t roundings; /* of partial sums to the element on the way to one of C, at most */
-    double cut;         /* beside K 2^-23: of what is added in fewer bits */
-    double frobenius;   /* what the relative Frobenius error may be of bf16; 0: CHECK_FROBENIUS */
+    double cut;         /* added to K 2^-23, for sums with fewer bits */
+    double frobenius;   /* bound of the relative Frobenius error, for bf16; 0: CHECK_FROBENIUS */
 };
 
-/* What was found; one add-up-able record, so that launches can be joined (check_join). */
+/* The result of a check. Results of several launches can be added up (check_join). */
 struct check_result {
     uint64_t elements, wrong;       /* wrong: outside the element bound */
     double difference2, reference2; /* sums of squares */
@@ -83,8 +83,8 @@ struct check_result {
     double worst_value, worst_reference;
 };
 
-/* Ranks that check at the same time meet now and then, so that none waits for a slow one longer
- * than a job's timeout. */
+/* Ranks that check at the same time meet now and then, so that no rank waits longer for a slow one
+ * than the job's timeout. */
 struct check_pace {
     /* meet after as much work, the same number of times on every rank */
     double flop;
@@ -92,8 +92,8 @@ struct check_pace {
     void *context;
 };
 
-/* Adds one element to *result: value against reference, off by `share` of its bound (above 1 is
- * wrong, whatever is not finite is). */
+/* Adds one element to *result. share: its error over its bound; it is wrong above 1, and if its
+ * value is not finite. */
 void check_add(struct check_result *result, uint64_t row, uint64_t col, double value,
                double reference, double share);
 
@@ -111,8 +111,8 @@ struct check_norm {
     double eps;
 };
 
-/* Checks `normed` in float64 and adds to *result. An element's bound is that of its rounding, and
- * as much of n 2^-24 as half the square root's error is. */
+/* Checks `normed` in float64 and adds to *result. An element's bound is that of its rounding plus
+ * the error of the root of a sum of n squares in fp32. */
 void check_norm(const struct check_norm *n, struct check_result *result);
 
 /* Adds `other` to `result`. */

@@ -30,11 +30,12 @@ void csv_number(struct csv_table *t, const char *name, const char *format, doubl
  * `from`, t->rows_bytes after an earlier call, the rows since then alone. 0 or -errno. */
 int csv_write(struct csv_table *t, const char *path, size_t from);
 
-/* Writes it, and frees it in any case: as a new table, or with `append` behind the rows that are
- * there, under the same header; others may append to the file at the same time. 0 or -errno. */
+/* Writes the table as a new file, or with `append` after the rows of the file, which must have the
+ * same header; other processes may append at the same time. Frees the table in any case. 0 or
+ * -errno. */
 int csv_end(struct csv_table *t, const char *path, int append);
 
-/* Whether this table's rows can be added to `path`, asked before anything starts: it is not there
- * or empty, or it is a regular file whose first line is this header. Frees the table. 0, -ENOMEM,
- * or -EINVAL with a sentence that names the first column that differs. */
+/* Whether this table's rows can be appended to `path`: it does not exist, is empty, or is a regular
+ * file whose first line is this header. To be called before a run. Frees the table. 0, -ENOMEM, or
+ * -EINVAL with a sentence that names the first column that differs. */
 int csv_check_append(struct csv_table *t, const char *path, char *error, size_t error_size);

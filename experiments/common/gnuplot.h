@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* A text in a script, between single quotes, where gnuplot looks for no commands. Control bytes
- * become `?`: a line's end would end the string, and after it `!` runs what follows in a shell. */
+/* Prints a text in single quotes, in which gnuplot expands nothing. Control bytes become `?`: an
+ * end of line would end the string, and `!` on the next line would run a shell command. */
 void gnuplot_quoted(FILE *out, const char *text);
 
 /* Whether a picture at `path` is to be SVG; else PNG. */
@@ -15,6 +15,6 @@ int gnuplot_is_svg(const char *path);
  */
 int gnuplot_check_path(const char *option, const char *path, char *error, size_t error_size);
 
-/* The picture of a script that sets its terminal but no output, of an open file, into `out`, which
- * becomes `path`. 0, or -errno with a sentence: -ENOENT where gnuplot is not installed. */
+/* Runs the script in the open file `script`, which sets its terminal but no output, and writes the
+ * picture to `out`, which becomes `path`. 0, or -errno with a sentence: -ENOENT: no gnuplot. */
 int gnuplot_run(int script, FILE *out, const char *path, char *error, size_t error_size);

@@ -1,5 +1,6 @@
 #include "experiments/common/hosts.h"
 #include "core/sentence.h"
+#include "experiments/common/unfinished.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -216,16 +217,10 @@ static int hosts_note(struct crowd *c, pid_t pid, int status, char *error, size_
     return code != 0;
 }
 
-static int hosts_wait(struct crowd *c, char *error, size_t size)
+static int hosts_wait(struct crowd *c, const sigset_t *watched, char *error, size_t size)
 {
-    sigset_t watched;
     struct timespec every = {.tv_nsec = 200000000};
     int stopped = 0, deadline = 0, ticks = 0;
-    sigemptyset(&watched);
-    sigaddset(&watched, SIGINT);
-    sigaddset(&watched, SIGTERM);
-    sigaddset(&watched, SIGHUP);
-    sigaddset(&watched, SIGCHLD);
     while (c->alive) {
         int status, failed = 0;
         for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
@@ -238,7 +233,7 @@ static int hosts_wait(struct crowd *c, char *error, size_t size)
             hosts_end(c);
         if (deadline && ticks == deadline + GRACE_S * 5)
             hosts_kill(c);
-        int got = sigtimedwait(&watched, NULL, &every);
+        int got = sigtimedwait(watched, NULL, &every);
         if (got > 0 && got != SIGCHLD && !stopped) {
             stopped = got;
             hosts_end(c);
@@ -272,10 +267,7 @@ int hosts_run(const struct host_list *hosts, char *const *argv, int *stopped, ch
         snprintf(token + 2 * i, 3, "%02x", bits[i]);
     uint16_t port = (uint16_t)(20000 + (bits[0] << 8 | bits[1]) % 10000);
     hosts_address(hosts->names[0], address, sizeof address);
-    sigemptyset(&watched);
-    sigaddset(&watched, SIGINT);
-    sigaddset(&watched, SIGTERM);
-    sigaddset(&watched, SIGHUP);
+    ending_signals(&watched);
     sigaddset(&watched, SIGCHLD);
     sigprocmask(SIG_BLOCK, &watched, NULL);
     signal(SIGPIPE, SIG_IGN);
@@ -296,7 +288,7 @@ int hosts_run(const struct host_list *hosts, char *const *argv, int *stopped, ch
         }
         c.alive++;
     }
-    *stopped = hosts_wait(&c, error, size);
+    *stopped = hosts_wait(&c, &watched, error, size);
     hosts_end(&c);
     free(c.pids);
     free(c.inputs);

@@ -6,6 +6,6 @@
 /* As launcher_read, of this process's environment. */
 int launched(struct launcher *out, char *error, size_t error_size);
 
-/* For a command that is one process: 1 where this is a rank behind rank 0, which has nothing to do;
- * it has said so on stderr. */
+/* For a command of one process: 1 in every rank but rank 0, which then has nothing to do and has
+ * said so on stderr. */
 int launched_leaves(const char *command);

@@ -1,5 +1,5 @@
-/* Whether all ranks of a job that stay in this host's memory fit into it: a mistyped shape should
- * be refused, not end another user's program for want of memory. */
+/* Whether the ranks of a job fit into this host's memory. A mistyped shape should be refused, and
+ * not make the kernel kill another user's program. */
 #pragma once
 
 #include "core/plan.h"

@@ -95,8 +95,7 @@ static int options_parse_numbers(const struct option_spec *s, const char *text, 
         int last = i + 1 == parts || (i + 1 >= least && !*rest);
         if (!result && *rest != (last ? '\0' : ','))
             result = -EINVAL;
-        if (!result)
-            result = options_in_range(values[i], s->min, s->max);
+        result = result ? result : options_in_range(values[i], s->min, s->max);
         if (result)
             return result;
         if (last)

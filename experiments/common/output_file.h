@@ -1,13 +1,13 @@
-/* Whether a file that a command is to write can be written, asked before anything starts: a
- * typing error should cost no run and no device node. */
+/* Checks of the files that a command will write, before a run starts: a mistyped path should not
+ * waste a run, nor replace a device node. */
 #pragma once
 
 #include <stddef.h>
 #include <stdio.h>
 
 enum output_kind {
-    OUTPUT_WRITTEN, /* opened and written: a pipe or /dev/stdout will do */
-    /* made under another name in the same folder and renamed: only a regular file may be there */
+    OUTPUT_WRITTEN, /* opened and written: may be a pipe or /dev/stdout */
+    /* written under another name in the same folder and renamed: must be a regular file, if any */
     OUTPUT_REPLACED,
 };
 
@@ -22,16 +22,16 @@ int output_check(const char *option, const char *path, enum output_kind kind, ch
  * no. */
 int output_replaceable(const char *path);
 
-/* Where a table for people goes, with two result files beside it (NULL: none): standard output;
- * standard error where a file is standard output, which then holds nothing but the result; NULL,
- * nowhere, where `quiet`. Ask before the files are opened. */
+/* The stream for a table that people read, beside two result files (NULL: none): standard output,
+ * but standard error if one of the files is standard output, which is then for the result alone.
+ * NULL if `quiet`. Call it before the files are opened. */
 FILE *output_table(int quiet, const char *one, const char *other);
 
 /* Ends a table. 0, or -errno where not all of it could be written. NULL is none. */
 int output_table_end(FILE *table);
 
-/* Opens it to write it anew; where it is what standard output or error is (/dev/stdout, whatever
- * that leads to), behind what was written there, instead of over it. NULL with errno. */
+/* Opens a file and empties it; but if it is the same file as standard output or error
+ * (/dev/stdout), it appends instead. NULL with errno. */
 FILE *output_open(const char *path);
 
 /* Closes `f`, which is all of the file `path` (NULL: standard output, which is only flushed). 0, or

@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* Colours that people tell apart who do not see all of them (Okabe and Ito, Color Universal Design,
- * 2008), in the order in which a picture takes them. */
+/* Colours that colour-blind people can tell apart (Okabe and Ito, Color Universal Design, 2008), in
+ * the order in which a picture uses them. */
 #define PICTURE_COLOURS 7
 extern const char *const picture_colours[PICTURE_COLOURS];
 

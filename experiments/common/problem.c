@@ -451,12 +451,12 @@ int problem_check_replicas(const struct problem_options *o, const struct mk_prob
     const uint64_t world = mk_world(&q->topo), most = q->moe.experts - q->moe.experts / world;
     if (o->replicas <= most)
         return 0;
-    snprintf(error, size,
-             "--replicas %llu: of %llu experts on %llu rank%s at most %llu are copies, one of an "
-             "expert on each other rank",
-             (unsigned long long)o->replicas, (unsigned long long)q->moe.experts,
-             (unsigned long long)world, world == 1 ? "" : "s", (unsigned long long)most);
-    return -EINVAL;
+    return mk_fail(
+        -EINVAL, error, size,
+        "--replicas %llu: of %llu experts on %llu rank%s at most %llu are copies, one of an "
+        "expert on each other rank",
+        (unsigned long long)o->replicas, (unsigned long long)q->moe.experts,
+        (unsigned long long)world, world == 1 ? "" : "s", (unsigned long long)most);
 }
 
 const char *problem_text(const struct mk_problem *q, char text[PROBLEM_TEXT])

@@ -1,5 +1,5 @@
-/* The problem and the plan as the command line says them: one table of options for `run`, `bench`,
- * `tune` and `sim`, made of what operators' descriptors say (core/ops/op.h). */
+/* The options of the problem and the plan: one table for `run`, `bench`, `tune` and `sim`, made
+ * from the operators' descriptors (core/ops/op.h). */
 #pragma once
 
 #include "core/ops/op.h"
@@ -18,8 +18,8 @@ struct problem_options {
     int engine;                      /* enum mk_engine */
 };
 
-/* Which of its options a command has: TUNE only the problem, of operators with tuned plans; SIM
- * also words for what an explorer takes. */
+/* Which of these options a command has. TUNE: the problem alone, of operators with tuned plans;
+ * SIM: also the words that the explorer takes. */
 enum problem_command { PROBLEM_RUN, PROBLEM_TUNE, PROBLEM_SIM };
 
 #define PROBLEM_GROUP "the problem"
@@ -38,14 +38,14 @@ struct problem_table {
 void problem_table(struct problem_table *t, const struct option_table *own,
                    enum problem_command command, size_t at, const char *plan);
 
-/* Lets option `name` be for operators alone that `wanted` is true of. */
+/* Restricts option `name` to the operators for which `wanted` is true. */
 void problem_restrict(struct problem_table *t, const char *name, int (*wanted)(enum mk_op op));
 
-/* The help; where an operator is named, its own and the options that it takes. */
+/* Prints the help; if an operator was named, its own help and the options that it takes. */
 void problem_help(const struct problem_table *t, const struct options_found *found, FILE *out);
 
-/* The operator that was named; checks that it takes all that was given, and as many numbers. 0, or
- * -EINVAL with a sentence. */
+/* Finds the operator that was named, and checks that it takes all options that were given, and as
+ * many numbers. 0, or -EINVAL with a sentence. */
 int problem_check(const struct problem_table *t, const struct options_found *found,
                   const struct problem_options *o, enum mk_op *op, char *error, size_t size);
 
@@ -58,12 +58,12 @@ char *problem_knob_option(uint32_t knob, uint32_t part, char text[PROBLEM_KNOB_T
  * default of this size; o->numbers too. */
 void problem_fill(struct problem_options *o, enum op_size size, struct mk_problem *q);
 
-/* Whether so many experts can be copies. 0, or -EINVAL with a sentence. */
+/* Whether --replicas is possible for this problem. 0, or -EINVAL with a sentence. */
 int problem_check_replicas(const struct problem_options *o, const struct mk_problem *q, char *error,
                            size_t size);
 
-/* What a plan takes of each rank's memory beside its arguments, "1.25 GB of each rank's heap
- * (capacity 4096)". Returns `text`. */
+/* The memory that a plan needs besides its arguments: "1.25 GB of each rank's heap (capacity
+ * 4096)". Returns `text`. */
 #define PROBLEM_HEAP_TEXT 96
 const char *problem_heap_text(const struct mk_plan *plan, char text[PROBLEM_HEAP_TEXT]);
 

@@ -1,4 +1,4 @@
-/* When a line about progress is due, and what stands in it. Pure: times come from the caller. */
+/* The line of progress: when it is due, and its text. Pure: the caller gives the time. */
 #pragma once
 
 #include <stddef.h>

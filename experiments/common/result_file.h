@@ -12,9 +12,9 @@ struct result_file {
 /* 0 or -ENOMEM; nothing is open then. */
 int result_open(struct result_file *r);
 
-/* Writes what was made to `path`: a regular file gets it at once (trace_output.h), and keeps what
- * it had where that fails; a device, a pipe, or what standard output is, behind what was written
- * there before. 0 or -errno. */
+/* Writes the text to `path`. A regular file is replaced as a whole (trace_output.h), and keeps its
+ * contents if that fails; to a device, a pipe or the file that is standard output it is appended. 0
+ * or -errno. */
 int result_close(struct result_file *r, const char *path);
 
 /* Throws it away. */

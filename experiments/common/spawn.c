@@ -1,5 +1,6 @@
 /* The parent starts its ranks. */
 #include "experiments/common/spawn_internal.h"
+#include "experiments/common/unfinished.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -88,18 +89,6 @@ static int spawn_share_words(struct spawn_job *j)
     return fd;
 }
 
-/* What ends a job, but for what this process was told to ignore (nohup). */
-static void spawn_watch_signals(sigset_t *watched)
-{
-    const int ending[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction act;
-    sigemptyset(watched);
-    sigaddset(watched, SIGCHLD);
-    for (size_t i = 0; i < sizeof ending / sizeof *ending; i++)
-        if (!sigaction(ending[i], NULL, &act) && act.sa_handler != SIG_IGN)
-            sigaddset(watched, ending[i]);
-}
-
 static int spawn_start(struct spawn_job *j, char **argv, struct spawn_identity *who, int words_fd,
                        const sigset_t *mask)
 {
@@ -139,7 +128,8 @@ int spawn_ranks(char **argv, uint32_t world, uint64_t timeout_ns, struct spawn_e
 
     memset(ends, 0, world * sizeof *ends);
     *how = (struct spawn_how){0};
-    spawn_watch_signals(&watched);
+    ending_signals(&watched);
+    sigaddset(&watched, SIGCHLD);
     sigprocmask(SIG_BLOCK, &watched, &old);
 
     j.pids = calloc(world, sizeof *j.pids);

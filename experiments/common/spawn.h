@@ -6,13 +6,13 @@
  * all. Children end when the parent does, even by SIGKILL: the kernel is asked for it, and each
  * watches the pipe.
  *
- * No job lasts for ever: children show in a page that they share with the parent that they get
- * things done. It ends
- *   all of them   where none has got anything done for the timeout and nearly 2 s
- *   a child       that runs on for the timeout and 2 s after the first one has ended well; after a
- *   failure, for 1.5 s where it is
- *                 stopped or takes no notice, for 3.5 s where it does, for 2 s after its last word,
- *                 and for the timeout and 2 s where it is still being set up. */
+ * No job hangs for ever: children count their progress in a page that they share with the parent,
+ * which kills
+ *   all children  if none has made progress for the timeout and nearly 2 s
+ *   a child       that still runs the timeout and 2 s after the first child ended without an error
+ *   a child       after another one has failed: 1.5 s later if it is stopped or has not noticed the
+ *                 failure, 3.5 s later if it has, 2 s after its report, and the timeout and 2 s
+ *                 later while it is being set up. */
 #pragma once
 
 #include <stdint.h>
@@ -29,35 +29,35 @@ struct spawn_identity {
     char token[64];
 };
 
-/* 1 and *out where this process was started by spawn_ranks, else 0. Takes the identity out of the
- * environment, and from then on this process ends (status 3) when its parent has. */
+/* 1 and *out if this process was started by spawn_ranks, else 0. Removes the identity from the
+ * environment; from then on this process ends (status 3) when its parent has ended. */
 int spawn_identity(struct spawn_identity *out);
 
-/* A child's last word. One write, so that words of several children do not mix; a later one
- * replaces it. */
+/* Reports a child's exit status and sentence to the parent, in one write, so that reports of
+ * several children do not mix. A later report replaces it. */
 void spawn_report(const struct spawn_identity *me, int status, const char *sentence);
 
-/* A child has got something done, be it small: a tile, a message, some rows of a check. Not for
- * what only waits. Any thread; cheap. These three do nothing in a process that was not started by
- * spawn_ranks. */
+/* Counts some progress of a child, however small: a tile, a message, some rows of a check. Not to
+ * be called while it only waits. Any thread; cheap. This and the next two functions do nothing in a
+ * process that was not started by spawn_ranks. */
 void spawn_beat(void);
 
-/* What comes may take so much longer than other things without a beat in between, such as setting
- * up a GPU. 0: no longer. */
+/* What follows, such as setting up a GPU, may take `ns` longer than the usual limit without
+ * progress. 0 ends that. */
 void spawn_allow(uint64_t ns);
 
 enum spawn_stage {
-    SPAWN_SETS_UP, /* a failure elsewhere may go unnoticed for a while */
-    SPAWN_RUNS,    /* a failure elsewhere is noticed, and told by the next */
-    SPAWN_FAILED,  /* knows that the job has failed, and ends */
+    SPAWN_SETS_UP, /* it may not notice for a while that another rank has failed */
+    SPAWN_RUNS,    /* it notices that another rank has failed, and enters the next stage */
+    SPAWN_FAILED,  /* it knows that the job has failed, and ends */
 };
 void spawn_stage(enum spawn_stage stage);
 
 enum spawn_overdue {
     SPAWN_IN_TIME,
     SPAWN_OVERDUE,    /* it had to be killed */
-    SPAWN_STOPPED,    /* so it had, and it was stopped (SIGSTOP, a debugger) */
-    SPAWN_UNKILLABLE, /* it is still there: it hangs in the kernel */
+    SPAWN_STOPPED,    /* it had to be killed, and was stopped (SIGSTOP, a debugger) */
+    SPAWN_UNKILLABLE, /* it was killed and still exists: it hangs in the kernel */
 };
 
 /* How a rank ended. */
@@ -66,7 +66,7 @@ struct spawn_end {
     int signal; /* that killed it */
     enum spawn_overdue overdue;
     uint64_t overdue_ns; /* how long it was waited for */
-    int stopped;         /* 1: it is, now */
+    int stopped;         /* 1: it is stopped now */
     int reported, reported_status;
     char sentence[SPAWN_SENTENCE];
 };
@@ -74,7 +74,7 @@ struct spawn_end {
 /* How a job ended. */
 struct spawn_how {
     int interrupted; /* the signal that ended it; 0: none */
-    /* no rank had got anything done for so long, so all were killed; 0: otherwise */
+    /* all were killed because none had made progress for so long; 0: they were not */
     uint64_t idle_ns;
 };
 

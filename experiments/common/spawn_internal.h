@@ -16,7 +16,7 @@ struct spawn_word {
 
 #define SPAWN_WORDS_BYTES (SPAWN_MAX_RANKS * sizeof(struct spawn_word))
 
-/* A rank's last word, as it goes through the pipe. */
+/* A rank's report, as it goes through the pipe. */
 struct spawn_last_word {
     uint32_t rank;
     int32_t status;
@@ -33,8 +33,8 @@ struct spawn_job {
     uint64_t *reported_at; /* 0: not yet */
     int reports, signals;  /* fds */
     uint64_t timeout_ns;
-    /* A clock that does not jump where the parent was stopped, or got no CPU: it moves on by what a
-     * look around should take. */
+    /* A clock that does not jump if the parent was stopped or got no CPU: each round of the loop
+     * advances it by the time that a round should take, at most. */
     uint64_t now, wall;
     uint64_t progress_at, first_end_at, failed_at, interrupted_at, killed_at; /* 0: not yet */
     struct spawn_how *how;

@@ -13,14 +13,14 @@
 
 #define SECOND 1000000000ull
 #define LOOK_NS (SECOND / 10) /* how often the ranks' words are looked at */
-#define JUMP_NS (SECOND / 2)  /* between two looks: more has passed without us */
-/* beyond the timeout: a wait that has expired in a rank shows as its failure before */
+#define JUMP_NS (SECOND / 2)  /* if more passes between two looks, the parent did not run */
+/* beyond the timeout: by then a wait that timed out in a rank has shown as its failure */
 #define IDLE_EXTRA_NS (19 * LOOK_NS)
 #define END_EXTRA_NS (2 * SECOND)
-#define DEAF_NS (15 * LOOK_NS) /* after a failure: a rank that takes no notice */
-#define FAILED_NS                                                                                  \
-    (35 * LOOK_NS) /* a rank that does: at most 1.2 s to settle on a sentence, then to close */
-#define REPORTED_NS (2 * SECOND) /* after a rank's last word */
+#define DEAF_NS (15 * LOOK_NS) /* after a failure: for a rank that has not noticed it */
+/* ... for a rank that has: it takes 1.2 s at most to agree on a sentence, then closes */
+#define FAILED_NS (35 * LOOK_NS)
+#define REPORTED_NS (2 * SECOND) /* after a rank's report */
 #define INTERRUPTED_NS SECOND
 #define KILLED_NS (2 * SECOND) /* only a process that hangs in the kernel takes longer to die */
 

@@ -1,12 +1,33 @@
 #include "experiments/common/unfinished.h"
 #include "tracer/trace.h"
 
-#include <signal.h>
-#include <string.h>
+#include <stdio.h>
 #include <unistd.h>
 
 static const int ending[] = {SIGINT, SIGTERM, SIGHUP};
 enum { ENDING = sizeof ending / sizeof *ending };
+
+void ending_signals(sigset_t *set)
+{
+    struct sigaction act;
+    sigemptyset(set);
+    for (int i = 0; i < ENDING; i++)
+        if (!sigaction(ending[i], NULL, &act) && act.sa_handler != SIG_IGN)
+            sigaddset(set, ending[i]);
+}
+
+void ending_die(int number)
+{
+    sigset_t one;
+    if (!number)
+        return;
+    fflush(stdout);
+    signal(number, SIG_DFL);
+    sigemptyset(&one);
+    sigaddset(&one, number);
+    sigprocmask(SIG_UNBLOCK, &one, NULL);
+    raise(number);
+}
 
 /* SA_RESETHAND has put the default back: raised again, the signal ends the process once this
  * returns. */
@@ -20,14 +41,9 @@ static void unfinished_on_end(int number)
 
 void unfinished_watch(void)
 {
-    struct sigaction act, old;
-    memset(&act, 0, sizeof act);
-    act.sa_handler = unfinished_on_end;
-    act.sa_flags = (int)SA_RESETHAND;
-    sigemptyset(&act.sa_mask);
+    struct sigaction act = {.sa_handler = unfinished_on_end, .sa_flags = (int)SA_RESETHAND};
+    ending_signals(&act.sa_mask);
     for (int i = 0; i < ENDING; i++)
-        sigaddset(&act.sa_mask, ending[i]);
-    for (int i = 0; i < ENDING; i++)
-        if (sigaction(ending[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL)
+        if (sigismember(&act.sa_mask, ending[i]))
             sigaction(ending[i], &act, NULL);
 }

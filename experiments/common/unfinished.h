@@ -1,7 +1,17 @@
-/* What a command that is ended by a signal takes away with it: a trace that is half written. */
+/* The signals that end a command: SIGINT, SIGTERM and SIGHUP, except those that this process was
+ * started to ignore (nohup). */
 #pragma once
 
-/* From now on SIGINT, SIGTERM and SIGHUP, where they are not ignored, first remove the file that
- * trace_unfinished names, then end the process as they would have. Once, from main. Children that
- * exec another program do not inherit it. */
+#include <signal.h>
+
+/* The set of them. */
+void ending_signals(sigset_t *set);
+
+/* Ends the process by such a signal, so that a shell that runs it in a loop sees that. To be called
+ * last. 0: does nothing. */
+void ending_die(int signal);
+
+/* From now on these signals first remove the file that trace_unfinished names and then end the
+ * process as usual. To be called once, from main. Children that exec another program do not inherit
+ * it. */
 void unfinished_watch(void);

@@ -1,5 +1,5 @@
-/* The parts of `mkernel info` that say what an installed driver does not take of a build, and what
- * runs at once. */
+/* The parts of `mkernel info` about kernels that the installed driver cannot run, and about a
+ * command that works here. */
 #pragma once
 
 #include "experiments/common/gpu.h"

@@ -1,5 +1,5 @@
-/* What a measurement is of, in the words of CSV columns and of JSON: a row that lacks it cannot be
- * told from another plan's, or another day's. */
+/* The context of a measurement, as CSV columns and as JSON: without it a row could not be told from
+ * that of another plan or another day. */
 #pragma once
 
 #include "experiments/common/csv_table.h"

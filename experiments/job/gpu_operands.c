@@ -60,15 +60,13 @@ int gpu_operands_check(struct gpu_operands *o, const struct gpu_graphs *g, uint3
     if (run_data_poison_outputs(&o->data, set))
         return gpu_say(b, -EIO, "the results cannot be poisoned");
     int result = bootstrap_barrier(b->comm->bootstrap);
-    if (!result)
-        result = gpu_operands_launch(o, g, set);
+    result = result ? result : gpu_operands_launch(o, g, set);
     if (mk_wait(b->comm))
         return gpu_say(b, -ECONNABORTED, mk_error(b->comm));
     if (!result && cudaStreamSynchronize(b->stream) != cudaSuccess)
         result = -EIO;
     o->job.plan = *g->plan; /* the check asks for its tiles */
-    if (!result)
-        result = run_data_check(&o->data, set, launch, NULL, &found);
+    result = result ? result : run_data_check(&o->data, set, launch, NULL, &found);
     if (result)
         return gpu_say(b, result, "a result cannot be checked");
     sum->difference2 += isnan(found.difference2) ? INFINITY : found.difference2;

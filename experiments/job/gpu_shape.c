@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COLD_BYTES                                                                                 \
-    ((uint64_t)200 << 20) /* of operands in rotation: more than three times an H200's L2 */
+/* Of operands in rotation: more than three times an H200's L2. */
+#define COLD_BYTES ((uint64_t)200 << 20)
 
 int gpu_say(struct gpu_bench *b, int result, const char *what)
 {
@@ -419,10 +419,8 @@ static int gpu_shape_check_one(struct gpu_bench *b, struct gpu_shape *s, const s
     const uint32_t element = plan_element(&b->job->problem);
     struct gpu_difference d;
     int result = gpu_poison(s->c[set], s->c_rows * s->n, b->stream);
-    if (!result)
-        result = bootstrap_barrier(b->comm->bootstrap);
-    if (!result)
-        result = gpu_launch_graph(b, s, g, set);
+    result = result ? result : bootstrap_barrier(b->comm->bootstrap);
+    result = result ? result : gpu_launch_graph(b, s, g, set);
     if (mk_wait(b->comm))
         return gpu_say(b, -ECONNABORTED, mk_error(b->comm));
     if (!result)

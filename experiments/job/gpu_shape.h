@@ -9,9 +9,9 @@
 #include "experiments/baselines/baselines.h"
 #include "experiments/job/run.h"
 
-#define GPU_SETS 12u   /* of operands, at most */
-#define GPU_TURNS 4u   /* of each of the things that are measured beside each other */
-#define GPU_SKIPPED 2u /* launches of a turn that are not counted: the ranks find each other */
+#define GPU_SETS 12u   /* sets of operands, at most */
+#define GPU_TURNS 4u   /* turns of each of the things that are compared */
+#define GPU_SKIPPED 2u /* launches at the start of a turn that are not counted, as warm-up */
 
 struct gpu_bench {
     const struct run_job *job;
@@ -20,11 +20,10 @@ struct gpu_bench {
     struct baseline_cublaslt *cublaslt; /* FP8's; NULL: not asked for */
     cudaStream_t stream;
     cudaEvent_t *events;
-    uint32_t launches_most, launches; /* of a turn, those skipped included */
-    void *c; /* in the symmetric heap, at c_offset: that of all launches of a shape; NULL: each set
-              * has its own */
+    uint32_t launches_most, launches; /* of a turn, with those skipped */
+    void *c; /* the C of all launches, in the symmetric heap at c_offset; NULL: each set has one */
     uint64_t c_offset;
-    uint32_t checking; /* which plan gpu_check has launched: the one to blame where it fails */
+    uint32_t checking; /* the plan that gpu_check has launched last, for sentences about failures */
     char *error;
     size_t error_size;
 };
@@ -45,7 +44,7 @@ struct gpu_shape {
     /* ag_gemm: the gathered A; else what cuBLAS makes for NCCL to add */
     void *whole;
     float *gathered_scales, *whole_scales; /* rank by rank, as NCCL gathers them; of the whole A */
-    /* what the reference is made of: A and B of any rank, of FP8 quantised and in fp32 */
+    /* for the reference: A and B of any rank; for FP8 also their codes, scales and fp32 values */
     uint16_t *other_a, *other_b, *plain;
     uint8_t *codes;
     float *scales, *wide_a, *wide_b;

@@ -1,13 +1,11 @@
-/* What an operator gives to the command, in experiments/ops/<name>.c: the inputs that `run`,
- * `bench` and `tune` make for it, and how they tell whether its results are right. What it is
- * and takes its descriptor says (core/ops/op.h). */
+/* What experiments/ops/<name>.c defines for an operator: the inputs that `run`, `bench` and `tune`
+ * make for it, and the check of its results. (Its descriptor is in core/ops/op.h.) */
 #pragma once
 
 #include "core/ops/op.h"
 #include "experiments/job/run.h"
 
-/* What moves the operator's data where it is done without it: what `bench` on GPUs sets it
- * beside. */
+/* The collective that moves the operator's data in the baseline of `bench` on GPUs. */
 enum run_collective {
     RUN_NO_COLLECTIVE,
     RUN_ALL_GATHER,
@@ -16,34 +14,32 @@ enum run_collective {
     RUN_ALL_TO_ALL
 };
 
-/* And what computes there. */
+/* The computation of the baseline. */
 enum run_product { RUN_GEMM, RUN_ATTENTION, RUN_EXPERTS, RUN_LAYER /* of experts, whole */ };
 
-/* Where the numbers of a bf16 input stand: its elements are number `before`, before + 1, ... of the
- * tensor of `key` (experiments/common/inputs.h), times 2^raised. */
+/* The values of a bf16 input: elements before, before + 1, ... of the random tensor of `key`
+ * (experiments/common/inputs.h), times 2^raised. */
 struct run_source {
     uint64_t key, before;
     uint32_t raised;
 };
 
 struct run_op {
-    /* Of bf16 input `argument` of any rank. NULL: run_data_plain. */
+    /* The values of bf16 input `argument` of any rank. NULL: run_data_plain. */
     struct run_source (*source)(const struct run_data *d, uint32_t argument, uint32_t rank,
                                 uint64_t launch);
-    /* Makes this rank's input `argument`, one that is not bf16. */
+    /* Makes this rank's input `argument`, if that is not bf16. */
     void (*make)(const struct run_data *d, uint32_t argument, uint64_t launch, void *to);
     /* Judges the outputs among `arguments`, in host memory, by another path than the executor's,
      * and adds to *result. Every rank calls it. 0 or -errno. */
     int (*check)(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
                  uint64_t launch, const struct check_pace *pace, struct check_result *result);
-    /* Inputs, a bit each, that `check` makes itself, on the GPU, where a GPU has made the
-     * results. */
+    /* Bit set of the inputs that `check` makes itself on the GPU, if a GPU made the results. */
     uint32_t made_on_gpu;
-    /* For tests: makes one element that `check` looks at wrong. NULL: the last of the first
+    /* For tests: changes one checked element to a wrong value. NULL: the last of the first
      * output. */
     void (*spoil)(const struct run_data *d, uint64_t slot);
-    /* Trace records of a CTA in a launch, where they are more than tiles and chunks make. NULL:
-     * not. */
+    /* Trace records of a CTA in a launch, if tiles and chunks are not all. NULL: they are. */
     uint64_t (*records)(const struct mk_plan *plan);
     int routed; /* 1: what moves depends on --routing and --skew */
     enum run_collective collective;
@@ -58,12 +54,13 @@ const struct run_op *run_op_of(enum mk_op op);
 
 int run_op_is_routed(enum mk_op op);
 
-/* Bytes of the tensor that is moved, as nccl-tests count: the largest argument of an operator
- * that has no product. 0: it has one. */
+/* Bytes of the tensor that an operator without a product moves, counted as nccl-tests does: its
+ * largest argument. 0: it has a product. */
 uint64_t run_op_tensor(const struct mk_problem *q);
 
-/* Whether `bench` on GPUs sets an operator of these beside what others run (bench_gpu.h); else it
- * times it alone. Of a GEMM it launches NCCL's collective itself, and has no all-to-all. */
+/* Whether `bench` on GPUs has a baseline for this computation and collective (bench_gpu.h); else it
+ * times the operator alone. The GEMMs' baselines call NCCL, but there is none with an
+ * all-to-all. */
 int run_is_compared(enum run_product product, enum run_collective collective);
 int run_op_is_compared(enum mk_op op);
 
@@ -75,7 +72,8 @@ struct run_source run_data_plain(const struct run_data *d, uint32_t argument, ui
 /* The key of a tensor of a launch, for experiments/common/inputs.h. */
 uint64_t run_data_key(const struct run_data *d, uint64_t tensor, uint64_t launch);
 
-/* ops/gemm.c: struct run_op's source of operators that have a bias, which no other tensor is like. */
+/* ops/gemm.c: struct run_op's source of operators that have a bias, which no other tensor is
+ * like. */
 struct run_source run_gemm_source(const struct run_data *d, uint32_t argument, uint32_t rank,
                                   uint64_t launch);
 
@@ -88,8 +86,8 @@ int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARG
 /* Its `make` of A, B and their scales where they are FP8: what they would be in bf16, quantised. */
 void run_make_fp8(const struct run_data *d, uint32_t argument, uint64_t launch, void *to);
 
-/* ops/gemm.c: rows of numbers of `s` as codes and scales, made by a GPU, which the host would take a
- * second for; either may be NULL. Of MK_SCALE_RECORDS `to` has records. 0 or -errno. */
+/* ops/gemm.c: rows of numbers of `s` as codes and scales, made by a GPU, which the host would take
+ * a second for; either may be NULL. Of MK_SCALE_RECORDS `to` has records. 0 or -errno. */
 int run_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k,
                         enum mk_scaling scaling, uint64_t pitch, uint8_t *to, float *scales);
 
@@ -105,8 +103,8 @@ void run_make_count(const struct run_data *d, uint64_t launch, uint32_t *to);
 struct run_source run_moe_source(const struct run_data *d, uint32_t argument, uint32_t rank,
                                  uint64_t launch);
 
-/* `rows` rows of k numbers of `s` from its number `first` on, as codes and scales, or records; either
- * may be NULL. A rank's tokens as records. 0 or -ENOMEM. */
+/* `rows` rows of k numbers of `s` from its number `first` on, as codes and scales, or records;
+ * either may be NULL. A rank's tokens as records. 0 or -ENOMEM. */
 int run_moe_quantize(const struct run_data *d, struct run_source s, uint64_t first, uint64_t rows,
                      uint64_t k, enum mk_scaling scaling, uint8_t *to, float *scales);
 int run_moe_records(const struct run_data *d, uint32_t rank, uint64_t launch, uint8_t *to);

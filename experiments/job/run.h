@@ -1,15 +1,15 @@
-/* What `run OP`, `bench OP` and `tune OP` share: what was asked for, who this process is in the
- * job, its operands and its launches.
+/* What `run OP`, `bench OP` and `tune OP` share: their options, this process's place in the job,
+ * its operands and its launches.
  *
  *   run_start.c     starts all ranks on this host (spawn.h), or is one of them
  *   run_options.c   the options that all three take, and what they make of argv
- *   run_job.c       decides what is left open: executor, ranks, NIC, shape, plan
- *   run_comm.c      the communicator that it asks for
- *   run_alike.c     were all ranks started with the same options?
+ *   run_job.c       chooses what no option gives: executor, ranks, NIC, shape, plan
+ *   run_comm.c      the job's communicator
+ *   run_alike.c     checks that all ranks were started with the same options
  *   run_data.c      a launch's operands, on host or GPU
  *   run_burst.c     launches back to back, timed, then checked
- *   run_events.c    what times them on a GPU
- *   run_live.c      what the job shows while it runs
+ *   run_events.c    events that time them on a GPU
+ *   run_live.c      publishes the job's state for viewers while it runs
  *   op.h, ../ops/   what is each operator's: its inputs, whether its results are right
  *   gpu_shape.h     operands and launches that are timed on a GPU
  *   gpu_operands.h  the same of operators that are no GEMMs
@@ -83,7 +83,7 @@ struct run_identity {
     const char *launcher; /* "torchrun"; NULL: started by `mkernel run` itself */
 };
 
-/* One run, everything decided. */
+/* A run with all its choices made. */
 struct run_job {
     struct run_options options;
     struct run_identity identity;
@@ -112,7 +112,7 @@ struct run_job {
     char nic[512];
 };
 
-/* What one rank has to say; exchanged as bytes. */
+/* One rank's result; ranks exchange it as bytes. */
 struct run_result {
     double ms_median, ms_min, ms_max; /* per launch; of times as run_burst measures them */
     /* --vs blas: the same product by OpenBLAS alone, median; 0: not asked */
@@ -130,10 +130,10 @@ struct run_subcommand {
     int takes_launches;               /* --burst, --warmup, --json and --routing, too */
     uint64_t iters, warmup;           /* what they are by default */
     int check;                        /* results are checked without --check */
-    /* Refuses what the subcommand cannot do, once the plans are made and before anything starts.
-     * NULL: nothing. 0, or -EINVAL with a sentence. */
+    /* Refuses a job that the subcommand cannot do, after planning and before anything starts. NULL:
+     * it can do all. 0, or -EINVAL with a sentence. */
     int (*refuse)(const struct run_job *job, char *error, size_t error_size);
-    /* What the process that starts the ranks does before and after them. NULL: nothing. */
+    /* Called before and after the ranks, in the process that starts them. NULL: nothing. */
     void (*before)(const struct run_job *job);
     void (*after)(void);
     /* Runs this process's rank to its end and reports on rank 0. Returns an exit status and its
@@ -153,12 +153,12 @@ int run_options_parse(int argc, char **argv, const struct run_subcommand *subcom
  * -EINVAL with a sentence. */
 int run_job_list_shapes(struct run_job *job, char *error, size_t error_size);
 
-/* Decides what was left open and makes the plan. `launched`: the identity under a launcher, NULL
- * for none. 0, or -EINVAL with a sentence. */
+/* Chooses what no option gives, and makes the plan. `launched`: the identity under a launcher, or
+ * NULL. 0, or -EINVAL with a sentence. */
 int run_job_prepare(struct run_job *job, const struct run_options *o,
                     const struct run_identity *launched, char *error, size_t error_size);
 
-/* The communicator that a job asks for. */
+/* The configuration of a job's communicator. */
 void run_configure(const struct run_job *job, struct mk_config *config);
 
 /* Trace records of a CTA in a launch, at most. */
@@ -167,19 +167,18 @@ uint64_t run_comm_records(const struct mk_plan *plan);
 /* Launches that --why traces, behind the timed ones; in all at most twice as many. */
 #define RUN_WHY_LAUNCHES 8u
 
-/* Opens it: mk_comm_open, where the ranks were started with the same options; else an option that
- * differs is named. */
+/* Opens the communicator (mk_comm_open). If the ranks were started with different options, its
+ * error names one that differs. */
 int run_open(struct mk_comm **out, const struct mk_config *config, const struct run_job *job);
 void run_close(struct mk_comm *comm);
 
-/* A plan of the job's communicator, whose tokens find their experts where the job has them: as
- * comm_make_plan. */
+/* Makes a plan (comm_make_plan) with the job's map of experts, if it has one. */
 int run_make_plan(struct mk_plan **out, struct mk_comm *comm, const struct run_job *job,
                   const struct mk_problem *problem);
 
-/* How this rank ends, before it closes anything: that may hang, and then the word is said. Where
- * the rank has failed the process ends 1.5 s later by itself, with status 3. May be called again,
- * with the same. */
+/* Reports how this rank ends, before it closes anything, because closing may hang. If the rank has
+ * failed, the process ends by itself 1.5 s later, with status 3. May be called again with the same
+ * arguments. */
 void run_last_word(const struct run_job *job, int status, const char *sentence);
 
 #define RUN_ARGUMENTS (MK_SPACES - 1)
@@ -190,8 +189,8 @@ struct run_data {
     int cuda;
     uint64_t bytes[RUN_ARGUMENTS]; /* of each argument of a launch; 0: it has none */
     uint32_t arguments, outputs;   /* how many; a bit for each that is an output */
-    void **memory;                 /* [burst][RUN_ARGUMENTS], where the launch wants them */
-    void *host[RUN_ARGUMENTS];     /* staging of one launch on a GPU; else NULL */
+    void **memory;                 /* [burst][RUN_ARGUMENTS], on the host or on the GPU */
+    void *host[RUN_ARGUMENTS];     /* host copies of one launch's, if `memory` is on a GPU */
 };
 
 int run_data_open(struct run_data *d, const struct run_job *job);
@@ -207,16 +206,15 @@ uint64_t run_data_bits(const struct run_data *d, uint64_t slot); /* of what has 
 void run_data_input(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
                     uint64_t first, uint64_t count, uint16_t *out);
 
-/* How many tokens a rank has in a launch: its count, where the plan is counted. */
+/* The number of tokens of a rank in a launch, which may vary if the plan is counted. */
 uint32_t run_data_tokens(const struct run_data *d, uint32_t rank, uint64_t launch);
 
 /* The experts of a rank's tokens, uint32_t [tokens, k]: a MoE's argument 2. */
 void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids);
-/* The same as experts of ranks, but for those of places that the plan drops, and of tokens behind the
- * count, which are no expert's: what a reference has.
- * Returns how many places that are. */
+/* The same for a reference: as experts of ranks, and with no expert for places that the plan drops
+ * and for tokens beyond the count. Returns how many such places there are. */
 uint64_t run_data_kept_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids);
-/* How many places of all ranks' tokens a job's plan drops in a launch, and how many name an expert. */
+/* Of all ranks' tokens: how many places name an expert, and how many of them the plan drops. */
 int run_data_dropped(const struct run_job *job, uint64_t launch, uint64_t *dropped,
                      uint64_t *named);
 
@@ -248,9 +246,9 @@ struct run_rank {
     char trace_lost[300];
 };
 
-/* `count` launches back to back, then each is checked, where the job says so, into r->result.
- * `first`: the number of the first, from 1. ms[count]: with r->events the time of each launch by
- * them; else one, the burst's by the host's clock, per launch. *times: how many. Collective. 0 or
+/* Runs `count` launches back to back, then checks each into r->result if the job asks for it.
+ * `first`: the number of the first, from 1. ms[count] gets *times times: with r->events that of
+ * each launch, else one, the burst's by the host's clock divided by its launches. Collective. 0 or
  * -errno. */
 int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms, uint64_t *times);
 
@@ -262,20 +260,21 @@ int run_events_read(const struct run_events *e, uint64_t launches, double *ms)
     __attribute__((weak));
 void run_events_close(struct run_events *e) __attribute__((weak));
 
-/* For tests: MKERNEL_TEST_TOKENS=RANK,N: with --tokens-now that rank's count is N in every launch,
- * which need not be one that there is room for. MKERNEL_TEST_DIE=RANK,LAUNCH kills that rank before that launch, or, one beyond the
- * last, before the end, or, two beyond, after the table. MKERNEL_TEST_STOP=RANK,LAUNCH stops it
- * there. */
+/* For tests. MKERNEL_TEST_TOKENS=RANK,N: with --tokens-now the rank's count is N in every launch,
+ * even if there is no room for so many. MKERNEL_TEST_DIE=RANK,LAUNCH kills the rank before that
+ * launch; LAUNCH one beyond the last: before the end; two beyond: after the table.
+ * MKERNEL_TEST_STOP=RANK,LAUNCH stops it there. */
 void run_die(const struct run_rank *r, uint64_t launch);
 
-/* Publishes this rank's progress words, for viewers; NULL where that cannot be: the run goes on.
- * Ended by live_end, before the communicator is closed. */
+/* Begins to publish this rank's progress words for viewers. NULL: that is not possible, and the run
+ * goes on. live_end ends it, before the communicator is closed. */
 struct live;
 struct live *run_live_begin(const struct run_job *job, struct mk_comm *comm,
                             const struct mk_plan *plan);
 
-/* Around all ranks of a job that this process starts: with --live begins the viewer and holds the
- * ranks' words back until it ends; afterwards takes away what ranks left that were killed. 0, or
+/* For the process that starts the ranks. run_live_open: with --live starts the viewer, and holds
+ * back what the ranks print until it ends; run_live_close removes what killed ranks have left. 0,
+ * or
  * -EINVAL with a sentence. */
 struct run_live {
     char folder[256];

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SOME_ELEMENTS                                                                              \
-    (1u << 24) /* at a time: a fraction of a second; a multiple of 4, which inputs are made by */
+/* Made or checked at a time, in a fraction of a second; a multiple of 4, as inputs_group needs. */
+#define SOME_ELEMENTS (1u << 24)
 
 #ifdef MK_HAVE_CUDA
 #include <cuda_runtime_api.h>

@@ -414,16 +414,12 @@ int run_job_prepare(struct run_job *job, const struct run_options *o,
     if (o->exec < 0 || o->exec == MK_EXEC_CUDA)
         gpu_probe(&gpus);
     int result = run_job_choose_exec(job, &gpus, error, error_size);
-    if (!result)
-        result = run_job_choose_topology(job, launched, &gpus, error, error_size);
-    if (!result)
-        result = run_job_choose_nic(job, &gpus, error, error_size);
-    if (!result)
-        result = run_job_check_exec_options(&job->options, error, error_size);
+    result = result ? result : run_job_choose_topology(job, launched, &gpus, error, error_size);
+    result = result ? result : run_job_choose_nic(job, &gpus, error, error_size);
+    result = result ? result : run_job_check_exec_options(&job->options, error, error_size);
     if (!result)
         run_job_share_gpus(job, &gpus);
-    if (!result)
-        result = run_job_read_skew(job, error, error_size);
+    result = result ? result : run_job_read_skew(job, error, error_size);
     if (!result && job->identity.rank == 0)
         result = run_job_check_files(o, error, error_size);
     if (result)
@@ -447,12 +443,9 @@ int run_job_prepare(struct run_job *job, const struct run_options *o,
     problem_fill(&job->options.ask, o->exec == MK_EXEC_CUDA ? OP_SIZE_GPU : OP_SIZE_HOST,
                  &job->problem);
     result = run_job_list_shapes(job, error, error_size);
-    if (!result)
-        result = run_job_read_tokens(job, error, error_size);
-    if (!result)
-        result = run_job_build_plans(job, error, error_size);
-    if (!result)
-        result = run_job_place_copies(job, error, error_size);
+    result = result ? result : run_job_read_tokens(job, error, error_size);
+    result = result ? result : run_job_build_plans(job, error, error_size);
+    result = result ? result : run_job_place_copies(job, error, error_size);
     if (result)
         return result;
     job->identity.world = mk_world(&job->problem.topo);

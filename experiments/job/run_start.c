@@ -4,6 +4,7 @@
 #include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/pulse.h"
+#include "experiments/common/unfinished.h"
 #include "core/tuning.h"
 #include "core/launcher.h"
 #include "core/sentence.h"
@@ -168,12 +169,7 @@ static int run_here(struct run_job *job, char **argv)
     if (sub->after)
         sub->after();
     free(ends);
-    /* all is told and tidied up: a shell that runs us in a loop has to see what ended us */
-    if (how.interrupted) {
-        fflush(stdout);
-        signal(how.interrupted, SIG_DFL);
-        raise(how.interrupted);
-    }
+    ending_die(how.interrupted);
     return status;
 }
 

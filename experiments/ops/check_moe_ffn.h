@@ -1,5 +1,5 @@
-/* Is Y = the MoE feed-forward layer of this rank's tokens right? Against float64 by OpenBLAS,
- * expert by expert over all of its tokens, with nothing rounded on the way.
+/* Checks Y, a MoE feed-forward layer of this rank's tokens, against float64 by OpenBLAS: each
+ * expert over all of its tokens, without rounding of intermediate results.
  *
  * Element bounds, u = 2^-8 the unit roundoff of bf16 and e = 2^-23 twice that of fp32 (see check.h
  * for sums):
@@ -7,26 +7,26 @@
  *   activation    1.1 |up| off(gate) + |silu(gate)| off(up), as |silu'| < 1.1, and its rounding, u
  *                 + 2^-20 of it
  *   row           (off(activation) + I e |activation|) |B2|; in fast mode its rounding, u
- *   sum           by |weight|; (k + 1) e of the sum of what is added; in fast mode u of that for a
- *                 rank's sum that crosses NVLink, and for a node's that crosses the network
+ *   sum           times |weight|; (k + 1) e of the sum of the absolute terms; in fast mode u of
+ *                 that for a rank's sum that crosses NVLink, and a node's that crosses the network
  *   Y             its rounding, u
- * Where sums come back as e4m3 (back=fp8), in place of u of a sum that crosses a link 2^-4 of it, the
- * unit roundoff of 4 significant bits, and half a step of the smallest codes: 2^-10 of the scale,
- * which is the largest of 128 over 448.
- * Of FP8 (X, B1 and B2 as codes and scales say them, the activation quantised, in blocks of 128 of
- * a row, as core/quantize.h does):
- *   gate, up      `cut` sum |x||B1| besides (check.h), which is at most |x| |column of B1|
- *   activation    in place of its rounding: within off(activation) of its own value and, in the
- *                 scale, of the block's largest, there are so many codes; the furthest of them
- *   row           `cut` beside I e
- * In the norm: gate and up, cut toward zero, are off by 2e-4 of it each on a GPU (DESIGN.md), and
- * their product by sqrt(2) of that, d. A code flips with a probability of d over its distance to
- * the next, and is then that distance off, 2^-3 of it at most: sqrt(2^-3 d) = 6e-3 in all.
+ * If sums come back as e4m3 (back=fp8), a sum that crosses a link has, in place of u, 2^-4 (the
+ * unit roundoff of 4 significant bits) and half a step of the smallest codes: 2^-10 of the scale,
+ * which is the largest of 128 numbers over 448. For FP8 (X, B1 and B2 are the values of their codes
+ * and scales; the activation is quantised in blocks of 128 of a row, as in core/quantize.h):
+ *   gate, up      also `cut` sum |x||B1| (check.h), which is at most |x| |column of B1|
+ *   activation    in place of its rounding: the furthest code that a value within off(activation),
+ *                 with a scale from a largest value within its own bound, can have
+ *   row           `cut` besides I e
+ * The Frobenius bound for FP8: gate and up, truncated toward zero, are off by 2e-4 of it each on a
+ * GPU (DESIGN.md), and their product by d, sqrt(2) of that. A code flips with a probability of d
+ * over its distance to the next, and is then off by that distance, 2^-3 of it at most: sqrt(2^-3 d)
+ * = 6e-3 in all.
  *
- * In the norm the roundings are independent: of activation and Y sqrt(2) of one, in fast mode of
- * rows, ranks' sums and nodes' sums too, sqrt(5). With back=fp8 a sum that crosses is off by an even
- * share of a step, 2^-3 of a number or less: 2^-3 / sqrt(12) in the norm at most, and as much again
- * for the second link. */
+ * In the Frobenius norm roundings are independent: those of activation and Y make sqrt(2) of one;
+ * in fast mode, with those of rows, ranks' sums and nodes' sums, sqrt(5). With back=fp8 the error
+ * of a sum that crosses a link is uniform in a step, which is 2^-3 of the number or less: 2^-3 /
+ * sqrt(12) in the norm at most, and as much again for the second link. */
 #pragma once
 
 #include "experiments/common/check.h"
@@ -34,7 +34,7 @@
 
 #define CHECK_ACTIVATION (1.4143 * CHECK_FROBENIUS)
 #define CHECK_BACK 3.61e-2 /* of a sum that comes back as e4m3 */
-#define CHECK_FLIPS 6e-3   /* codes of the activation, where a tensor core has added e4m3 */
+#define CHECK_FLIPS 6e-3   /* codes of the activation, if a tensor core has added e4m3 */
 
 #ifdef __cplusplus
 extern "C" {
@@ -60,8 +60,8 @@ struct check_moe_ffn {
 /* What the relative Frobenius error may be. */
 double check_moe_ffn_frobenius(const struct check_moe_ffn *c);
 
-/* The most that a quantised activation may be off: its value v of a block whose largest is amax,
- * each within `off`, `off_amax`. *acted: as codes and scale say it. */
+/* The error bound of a quantised activation v in a block whose largest value is amax; v and amax
+ * have errors of `off` and `off_amax`. *acted: the value of v's code and scale. */
 double check_moe_ffn_quantised(double v, double off, double amax, double off_amax, double *acted);
 
 /* Links that a token's sums may cross, one after the other. */

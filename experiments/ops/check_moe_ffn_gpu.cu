@@ -18,7 +18,8 @@ enum { TILE = 32, DEPTH = 8, SIDE = 2, THREADS = TILE / SIDE * (TILE / SIDE), PA
 #define E4M3 0x1p-4f
 #define E4M3_LEAST (0x1p-10 / 448)
 
-/* A B of one expert as codes and scales, [n, k]; of B1 gate, then up, each with scales of its own. */
+/* A B of one expert as codes and scales, [n, k]; of B1 gate, then up, each with scales of its
+ * own. */
 struct factor {
     uint8_t *codes;
     float *scales;

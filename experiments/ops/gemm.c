@@ -106,8 +106,7 @@ int run_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k,
     uint8_t *codes = (uint8_t *)(x + rows * k);
     float *of = (float *)(codes + bytes);
     int result = cudaMemsetAsync(codes, 0, bytes + count * sizeof *of, 0) == cudaSuccess ? 0 : -EIO;
-    if (!result)
-        result = gpu_fill(x, s->key, s->before, rows * k, 0);
+    result = result ? result : gpu_fill(x, s->key, s->before, rows * k, 0);
     if (!result)
         result =
             mk_quantize(MK_EXEC_CUDA, scaling, MK_INPUT_BF16, x, rows, k, codes, of, pitch, NULL);

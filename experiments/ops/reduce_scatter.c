@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 /* Against sums in float64 of inputs made anew, some rows at a time. The bound is that of a product
- * (experiments/common/check.h): the result's rounding to bf16, 2^-8 of it (check_unit), and twice the error of W
- * additions in fp32 in any order. */
+ * (experiments/common/check.h): the result's rounding to bf16, 2^-8 of it (check_unit), and twice
+ * the error of W additions in fp32 in any order. */
 static int reduce_scatter_check(const struct run_data *d,
                                 const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
                                 const struct check_pace *pace, struct check_result *result)

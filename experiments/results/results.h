@@ -1,4 +1,4 @@
-/* What `mkernel results` does, for `mkernel sweep`, too. */
+/* Functions of `mkernel results` that `mkernel sweep` uses, too. */
 #pragma once
 
 #include <stddef.h>
@@ -7,8 +7,8 @@
  * for all. An exit status, with a sentence on stderr where it is not 0. */
 int results_show(const char *path, const char *only);
 
-/* Compares `path` with the results in `expected`, point by point, and says what got slower: status
- * 1. */
+/* Compares `path` with the results in `expected`, point by point. Prints what got slower, and then
+ * returns status 1. */
 int results_expect(const char *path, const char *expected);
 
 /* Whether it is a file of results. 0, or -errno with a sentence. */

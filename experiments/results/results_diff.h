@@ -1,4 +1,4 @@
-/* Two sets of points beside each other. */
+/* Compares two sets of points. */
 #pragma once
 
 #include "experiments/results/results_points.h"
@@ -13,8 +13,8 @@ struct result_pair {
     struct stat_difference difference;
 };
 
-/* Whether the two have the same settings but for `without`. What the executor of one does not take
- * (results_takes.h) sets them not apart. */
+/* Whether both have the same settings, except for `without` and for settings that the executor of
+ * one of them does not take (results_takes.h). */
 int result_same(const struct result_point *a, const struct result_point *b,
                 const char *const *without, uint32_t count);
 
@@ -24,8 +24,8 @@ int result_same(const struct result_point *a, const struct result_point *b,
 int result_pair_up(struct result_pair **out, const struct results *a, const struct results *b,
                    const char *const *without, uint32_t count, int together);
 
-/* The table of pairs, and in the end how many are faster, slower, and not different; where there is
- * no pair, what sets the nearest two points apart. `without`: as result_pair_up. */
+/* Prints the table of pairs, then how many are faster, slower, and not different; if there is no
+ * pair, the settings in which the two nearest points differ. `without`: as in result_pair_up. */
 void result_print_pairs(FILE *out, const struct results *a, const struct results *b,
                         const struct result_pair *pairs, const char *const *without,
                         uint32_t count);

@@ -12,22 +12,21 @@
  * sqlite3_close. */
 int results_open(sqlite3 **db, const char *path, char *error, size_t size);
 
-/* Opens one to add to; makes it where there is none or an empty one. Every change is on the disk
- * when the call that makes it returns, so that nothing is lost with the process. */
+/* Opens one to add to, and creates it if there is none or an empty one. Every change is on the disk
+ * when its call returns, so that nothing is lost if the process dies. */
 int results_create(sqlite3 **db, const char *path, char *error, size_t size);
 
-/* Holds a file of results, which may not be there yet, against other sweeps (readers are let in): a
- * lock of the file, which ends with the process. 0, or -errno with a sentence: -EBUSY where another
- * sweep holds it. */
+/* Locks a file of results, which need not exist yet, against other sweeps, but not against readers.
+ * The lock ends with the process. 0, or -errno with a sentence: -EBUSY: another sweep has it. */
 struct results_hold {
     const char *path; /* the caller's */
     int fd, made;     /* made: it was not there */
 };
 int results_hold(struct results_hold *h, const char *path, char *error, size_t size);
 
-/* Gives it back, once nothing in this process has it open. A file that was not there before and has
- * no job goes. */
+/* Unlocks it, after this process has closed it. Removes a file that results_hold created and that
+ * has no job. */
 void results_release(struct results_hold *h);
 
-/* query_do, bounded anew: a sweep lasts for days. */
+/* query_do with a fresh bound (tracer/bound.h): a sweep may last for days. */
 #define results_do(db, ...) (bound_begin(db), query_do(db, __VA_ARGS__))

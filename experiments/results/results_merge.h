@@ -7,24 +7,23 @@
 /* A part of FILE is named FILE.part.NAME: what one of several sweeps measured for it. */
 #define RESULTS_PART ".part."
 
-/* Adds to `into` (made where it is not there) the jobs of `from` that it does not have; a job that
- * failed gives way to the same one measured again. One transaction. Jobs of another build of
- * mkernel are refused but with `mix`; other hosts are welcome. *jobs: how many were added. Waits at
- * most a minute for a sweep that writes `into`. 0, or -errno with a sentence: -EBUSY where that
- * sweep is still at work. */
+/* Adds to `into` (created if it does not exist) the jobs of `from` that it does not have. A failed
+ * job is replaced by the same job measured again. One transaction. Refuses jobs of another build of
+ * mkernel without `mix`; jobs of other hosts are always taken. *jobs: how many were added. Waits
+ * for a sweep that writes `into` for a minute at most. 0, or -errno with a sentence: -EBUSY: that
+ * sweep is still running. */
 int results_merge(const char *into, const char *from, int mix, int64_t *jobs, char *error,
                   size_t size);
 
-/* The same with each part of `into` beside it that nobody writes, which then goes. 0 or an error,
- * with its sentence, of one that stays: -EBUSY only where all that stay are being written, or
- * `into` is. */
+/* Merges each part of `into` that no sweep is writing, and removes it. 0, or the error of a part
+ * that stays, with its sentence; -EBUSY only if all that stay are being written, or `into` is. */
 struct results_merged {
-    uint32_t parts; /* that went */
-    int64_t jobs;   /* that were added */
+    uint32_t parts; /* merged and removed */
+    int64_t jobs;   /* added */
 };
 int results_merge_parts(const char *into, int mix, struct results_merged *out, char *error,
                         size_t size);
 
-/* SQL: what two machines whose results go together have in common, of column or value `x`: mkernel
- * and its build, but not the host. */
+/* SQL: of a machine's description `x` the part that must be equal for results to be merged: mkernel
+ * and its build, without the host. */
 #define RESULTS_BUILD(x) "substr(" x ", instr(" x ", ', mkernel '))"

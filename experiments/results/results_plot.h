@@ -9,7 +9,7 @@ enum plot_kind {
     PLOT_TIME,       /* ms against size, or a setting */
     PLOT_SPEED,      /* operations per second of a rank, against the same; beside published ones */
     PLOT_EFFICIENCY, /* ideal time by time, against the same */
-    PLOT_STACK,      /* what an ideal launch would have taken, and what it took beyond */
+    PLOT_STACK,      /* the ideal time, and the rest */
     PLOT_HEAT,       /* ms by two settings */
     PLOT_SIMULATED,  /* measured beside simulated */
     PLOT_ROOFLINE,   /* operations per second against operations per byte moved */
@@ -23,7 +23,7 @@ struct plot {
     const char *path, *x, *y; /* x, y: names of settings; NULL: choose */
     int named;                /* the script says where the picture goes */
     double roofs[3];          /* flop/s, NVLink and network bytes/s of a rank; 0: not given */
-    int roofs_of_gpus;        /* 1: they are what the results say of GPUs, not the user */
+    int roofs_of_gpus;        /* 1: they come from the results' GPUs, not from the user */
 };
 
 /* Writes gnuplot's script of a struct plot, its data in it, as picture_draw wants it. 0, or -errno

@@ -2,6 +2,7 @@
 #include "core/grow.h"
 #include "core/plan.h"
 #include "core/sentence.h"
+#include "core/sorted.h"
 #include "experiments/job/op.h"
 #include "tracer/bound.h"
 
@@ -118,59 +119,39 @@ static int results_points_settings(sqlite3 *db, struct result_point *p)
     return rc;
 }
 
+#define FUSED " FROM sample WHERE job = ?1 AND what = 'fused' AND warmup = 0 "
+
 /* The times of one job: those of its slowest rank. */
 static int results_points_times(sqlite3 *db, int64_t id, struct result_job *j)
 {
-    QUERY q = query_ask(db,
-                        "SELECT rank, number, ms FROM sample WHERE job = ?1 AND what = 'fused' AND "
-                        "warmup = 0 ORDER BY rank, number",
-                        "i", id);
-    double *ms = NULL, largest = -1;
-    uint32_t count = 0, from = 0;
-    int64_t rank = -1;
-    int rc = q ? 0 : -EIO, more = 1;
-    while (!rc && more) {
-        long long next = -1;
-        double time;
-        more = query_row(q, "i-d", &next, &time);
-        if (next != rank && count > from) { /* a rank is whole */
-            uint32_t n = count - from;
-            double *of = results_points_more(&j->of_rank, &j->ranks, sizeof *j->of_rank);
-            double *own = malloc(n * sizeof *own);
-            if (!of || !own) {
-                free(own);
-                rc = -ENOMEM;
-                break;
-            }
-            memcpy(own, ms + from, n * sizeof *own);
-            stat_sort(own, n);
-            *of = stat_quantile(own, n, 0.5);
-            if (*of > largest) {
-                largest = *of;
-                j->slowest = (uint32_t)rank;
-                j->worst = own[n - 1];
-                for (uint32_t i = 0; i < n; i++)
-                    if (ms[from + i] == j->worst)
-                        j->worst_number = i;
-                free(j->ms);
-                j->ms = own;
-                j->times = (struct stat_job){own, n};
-            } else {
-                free(own);
-            }
-            from = count;
-        }
-        rank = next;
-        if (more) {
-            double *one = results_points_more(&ms, &count, sizeof *ms);
-            if (!one)
-                rc = -ENOMEM;
-            else
-                *one = time;
-        }
+    QUERY medians = query_ask(
+        db,
+        "SELECT rank, avg(ms) FILTER (WHERE place IN ((n - 1) / 2, n / 2)) FROM (SELECT rank, ms, "
+        "row_number() OVER (PARTITION BY rank ORDER BY ms) - 1 AS place, count(*) OVER (PARTITION "
+        "BY "
+        "rank) AS n" FUSED ") GROUP BY rank ORDER BY rank",
+        "i", id);
+    double largest = -1, *of, one;
+    long long rank, number;
+    while (query_row(medians, "id", &rank, &one)) {
+        of = results_points_more(&j->of_rank, &j->ranks, sizeof *j->of_rank);
+        if (!of)
+            return -ENOMEM;
+        *of = one;
+        j->slowest = one > largest ? (uint32_t)rank : j->slowest;
+        largest = one > largest ? one : largest;
     }
-    free(ms);
-    return rc;
+    QUERY q = query_ask(db, "SELECT ms, number" FUSED "AND rank = ?2 ORDER BY ms, number", "ii", id,
+                        (int64_t)j->slowest);
+    while (query_row(q, "di", &j->worst, &number)) {
+        of = results_points_more(&j->ms, &j->times.count, sizeof *j->ms);
+        if (!of)
+            return -ENOMEM;
+        *of = j->worst;
+        j->worst_number = (uint32_t)number;
+    }
+    j->times.ms = j->ms;
+    return medians && q ? 0 : -EIO;
 }
 
 static int results_points_jobs(sqlite3 *db, struct result_point *p)
@@ -240,7 +221,7 @@ static int results_points_weigh(struct result_point *p)
         used += p->timed[i].count;
     }
     if (used) {
-        stat_sort(all, used);
+        mk_sort(all, used);
         p->p50 = stat_quantile(all, used, 0.5);
         p->p95 = stat_quantile(all, used, 0.95);
         p->p99 = stat_quantile(all, used, 0.99);

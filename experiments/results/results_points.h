@@ -14,7 +14,7 @@ struct result_job {
     char verdict[12];
     char *sentence;
     struct stat_job times; /* sorted */
-    double *ms;            /* what `times` looks at */
+    double *ms;            /* the memory of `times` */
     double *of_rank;       /* [ranks], medians */
     uint32_t worst_number; /* the launch that took longest, and how long */
     double worst;
@@ -27,7 +27,7 @@ struct result_figures {
     char op[32], exec[16], shape[80], fabric[80];
 };
 
-/* What somebody else says to have reached. */
+/* A result that somebody else has published. */
 struct result_published {
     char *who;
     double flops; /* of a rank, per second */
@@ -82,8 +82,8 @@ int result_dtype(const struct result_point *p);
 /* Bytes of an element of that. */
 uint32_t result_element(const struct result_point *p);
 
-/* What nccl-tests calls the size (the bytes of the whole tensor that moves), algbw and busbw (GB/s
- * of 1e9 bytes, by the median); NaN where nothing moves. */
+/* nccl-tests' size (the bytes of the whole tensor), algbw and busbw (GB/s of 1e9 bytes, by the
+ * median); NaN if nothing moves. */
 double result_size(const struct result_point *p);
 double result_algbw(const struct result_point *p);
 double result_busbw(const struct result_point *p);

@@ -5,8 +5,8 @@
 
 #include <stdio.h>
 
-/* A row a point; with `ranks` also the median of every rank. What failed, with its sentence, and
- * what lies far out come below. */
+/* One row for each point; with `ranks` also the median of every rank. Below the table: failed jobs
+ * with their sentences, outliers, and notes. */
 void results_table_print(const struct results *r, int ranks, FILE *out);
 
 /* The same as CSV, all settings in columns; and as JSON, with the samples of every job. 0 or

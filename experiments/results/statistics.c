@@ -11,11 +11,6 @@
 /* Above so many values the median of a draw is taken by its rank, which is then nearly normal. */
 #define MANY 400u
 
-void stat_sort(double *values, uint32_t count)
-{
-    mk_sort(values, count);
-}
-
 double stat_quantile(const double *sorted, uint32_t count, double q)
 {
     double at = q * (count - 1);
@@ -72,7 +67,7 @@ static double statistics_median(const struct stat_job *jobs, uint32_t count, dou
 {
     for (uint32_t i = 0; i < count; i++)
         room[i] = stat_quantile(jobs[i].ms, jobs[i].count, 0.5);
-    stat_sort(room, count);
+    mk_sort(room, count);
     return stat_quantile(room, count, 0.5);
 }
 
@@ -82,7 +77,7 @@ static double statistics_draw(const struct stat_job *jobs, uint32_t count, doubl
     for (uint32_t i = 0; i < count; i++)
         room[i] = statistics_draw_median(&jobs[count > 1 ? statistics_below(state, count) : 0],
                                          times, state);
-    stat_sort(room, count);
+    mk_sort(room, count);
     return stat_quantile(room, count, 0.5);
 }
 
@@ -116,7 +111,7 @@ static void statistics_take(struct stat_interval *out, double median, double *dr
     *out = (struct stat_interval){NAN, NAN, NAN};
     if (isnan(median))
         return;
-    stat_sort(drawn, DRAWS);
+    mk_sort(drawn, DRAWS);
     *out = (struct stat_interval){median, stat_quantile(drawn, DRAWS, error / 2),
                                   stat_quantile(drawn, DRAWS, 1 - error / 2)};
 }

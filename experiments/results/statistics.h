@@ -1,10 +1,10 @@
-/* What can be said of times that were measured several times: medians with the interval that they
- * are known within, and whether two of them differ. Pure: no files, no chance but the seed's.
+/* Statistics of repeated measurements: medians with confidence intervals, and whether two of them
+ * differ. Pure: no files, and random numbers from a seed alone.
  *
- * Launches of one job are alike (the same process, the same pages, the same clocks), so jobs are
- * what is drawn first, and launches inside each: a bootstrap of two levels (Efron and Tibshirani,
- * An Introduction to the Bootstrap, 1993, chapters 8 and 13). With one job only launches can be
- * drawn, and the interval knows nothing of what differs from job to job. */
+ * Launches of one job are correlated (the same process, the same pages, the same clocks), so this
+ * is a bootstrap of two levels: jobs are drawn first, then launches inside each (Efron and
+ * Tibshirani, An Introduction to the Bootstrap, 1993, chapters 8 and 13). With one job only
+ * launches can be drawn, and the interval does not cover the variation between jobs. */
 #pragma once
 
 #include <stdint.h>
@@ -23,16 +23,12 @@ struct stat_interval {
 /* By linear interpolation, of sorted values; count at least 1, q from 0 to 1. */
 double stat_quantile(const double *sorted, uint32_t count, double q);
 
-/* Sorts. */
-void stat_sort(double *values, uint32_t count);
-
 /* 0 or -ENOMEM. No jobs, or none with a time: NaN. */
 int stat_interval(struct stat_interval *out, const struct stat_job *jobs, uint32_t count,
                   uint64_t seed);
 
-/* How far times of the same thing lie apart: the largest upper quartile of a job by the smallest
- * lower one; 1 where there are none. Beside it a median says where most times lay, not where one
- * lies. */
+/* The spread of the times of one point: the largest upper quartile of a job over the smallest lower
+ * one; 1 if there are none. */
 double stat_spread(const struct stat_job *jobs, uint32_t count);
 #define STAT_WIDE 2 /* a spread that is worth a warning */
 
@@ -45,8 +41,8 @@ struct stat_difference {
     enum stat_verdict verdict;
 };
 
-/* `error`: how often two that are alike may be called different, 0.05 for an interval of 95 %; who
- * asks of N pairs and wants no false alarm among them gives 0.05 / N (Bonferroni). */
+/* `error`: the probability that two equal distributions are called different: 0.05 for an interval
+ * of 95 %; for N pairs without a false alarm among them 0.05 / N (Bonferroni). */
 int stat_compare(struct stat_difference *out, const struct stat_job *a, uint32_t a_count,
                  const struct stat_job *b, uint32_t b_count, double error, uint64_t seed);
 
@@ -55,6 +51,6 @@ int stat_compare(struct stat_difference *out, const struct stat_job *a, uint32_t
 #define STAT_TEXT 80
 const char *stat_say(const struct stat_difference *d, char text[STAT_TEXT]);
 
-/* Beyond this a time is an outlier: three times the distance of the quartiles above the upper one
- * (Tukey, Exploratory Data Analysis, 1977). */
+/* Larger times are outliers: three interquartile ranges above the upper quartile (Tukey,
+ * Exploratory Data Analysis, 1977). */
 double stat_outlier_bound(const double *sorted, uint32_t count);

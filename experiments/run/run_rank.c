@@ -189,8 +189,7 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
     int status = STATUS_FAILED;
     run_configure(job, &config);
     int result = run_open(&r.comm, &config, job);
-    if (!result)
-        result = run_make_plan(&r.plan, r.comm, job, &job->problem);
+    result = result ? result : run_make_plan(&r.plan, r.comm, job, &job->problem);
     if (result) {
         snprintf(sentence, size, "%s", mk_error(r.comm));
         goto out;

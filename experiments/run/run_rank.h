@@ -1,8 +1,8 @@
-/* One rank of `run OP` and, on the host, of `bench OP`: launches, then what all ranks found.
+/* One rank of `run OP` and, on the host, of `bench OP`: launches, then the results of all ranks.
  *
  *   run_rank.c     communicator, plan, launches, the end
- *   run_trace.c    what it tells the tracer
- *   run_why.c      where the time goes
+ *   run_trace.c    --trace
+ *   run_why.c      --why
  *   run_report.c   the table
  *   run_files.c    the JSON and the CSV */
 #pragma once

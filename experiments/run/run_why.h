@@ -1,12 +1,12 @@
-/* `bench --why`: a few launches behind the timed ones are traced, and the median one's time is
- * split into the parts of `mkernel trace why`. The trace is kept only for that long. */
+/* `bench --why`: after the timed launches a few are traced, and the time of the median one is split
+ * into the parts of `mkernel trace why`. The trace is then discarded. */
 #pragma once
 
 #include "experiments/job/run.h"
 #include "tracer/why.h"
 
 struct run_why {
-    int there; /* 1: parts are; else `error` says why not, where they were asked for */
+    int there; /* 1: there are parts; else `error` says why not, if they were asked for */
     struct trace_why parts;
     char error[256];
 };

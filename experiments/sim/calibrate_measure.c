@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Beside the formula's: intra_comm as warps of every block, or as blocks of its own. */
@@ -54,27 +53,6 @@ static void measure_space(const struct job *j, uint32_t sms, char *text, size_t 
     }
 }
 
-/* Waits for a child until `deadline`, then has it end, first kindly: `mkernel tune` ends its ranks.
- * 1: it had to. */
-static int measure_wait(pid_t child, uint64_t deadline, int *status)
-{
-    enum { LOOK_NS = 10000000 };
-    static const int signals[] = {SIGTERM, SIGKILL};
-    static const uint64_t patience[] = {5000000000ull, UINT64_MAX / 2};
-    const struct timespec nap = {.tv_nsec = LOOK_NS};
-    uint64_t until = deadline;
-    for (int sent = 0;;) {
-        pid_t ended = waitpid(child, status, WNOHANG);
-        if (ended == child || (ended < 0 && errno != EINTR))
-            return sent;
-        if (mk_now_ns() > until && sent < 2) {
-            kill(child, signals[sent]);
-            until = mk_now_ns() + patience[sent++];
-        }
-        nanosleep(&nap, NULL);
-    }
-}
-
 struct words {
     char *argv[40];
     int count;
@@ -92,13 +70,20 @@ static void measure_say(struct words *w, const char *option, const char *value)
 static int measure_job(const struct calibrate_measure *m, const struct job *j, uint64_t deadline,
                        const char *csv, const char *plans, char *error, size_t size)
 {
-    char ranks[16], cluster[16], space[160];
+    char ranks[16], cluster[16], space[160], left[32], self[32];
     struct words w = {.count = 0};
+    uint64_t now = mk_now_ns();
+    /* sends SIGTERM first, at which `mkernel tune` ends its ranks */
+    snprintf(self, sizeof self, "/proc/%d/exe", (int)getpid());
+    snprintf(left, sizeof left, "%.3f",
+             now < deadline ? (double)(deadline - now) / 1e9 + 1e-3 : 1e-3);
+    measure_say(&w, "timeout", "--foreground");
+    measure_say(&w, "--kill-after=5", left);
+    measure_say(&w, m->program ? m->program : self, NULL);
     snprintf(ranks, sizeof ranks, "%u", j->alone ? 1 : m->gpus);
     snprintf(cluster, sizeof cluster, "1x%u", j->alone ? 1 : m->gpus);
     measure_space(j, m->sms, space, sizeof space);
-    measure_say(&w, "mkernel", "tune");
-    measure_say(&w, j->op, NULL);
+    measure_say(&w, "tune", j->op);
     measure_say(&w, "--exec", m->simulated ? "sim" : "cuda");
     if (m->simulated) {
         measure_say(&w, "--machine", m->simulated);
@@ -117,16 +102,19 @@ static int measure_job(const struct calibrate_measure *m, const struct job *j, u
     pid_t child = fork();
     if (!child) {
         prctl(PR_SET_PDEATHSIG, SIGTERM); /* no longer than who waits for it */
-        execv(m->program ? m->program : "/proc/self/exe", w.argv);
-        fprintf(stderr, "%s: %s\n", m->program ? m->program : "mkernel", strerror(errno));
+        execvp(w.argv[0], w.argv);
+        fprintf(stderr, "timeout: %s\n", strerror(errno));
         _exit(127);
     }
     if (child < 0)
         return mk_fail(-errno, error, size, "`mkernel tune` could not be started: %s",
                        strerror(errno));
-    int status = 0, late = measure_wait(child, deadline, &status);
-    if (!late && WIFEXITED(status) && !WEXITSTATUS(status))
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (WIFEXITED(status) && !WEXITSTATUS(status))
         return 0;
+    int late = mk_now_ns() >= deadline;
     snprintf(error, size, "the measurement of %s at %s on %s GPU%s %s", j->op, j->shapes, ranks,
              j->alone ? "" : "s",
              late ? "was not through when its time was up (--budget)"

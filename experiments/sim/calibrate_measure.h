@@ -15,8 +15,8 @@ struct calibrate_measure {
     uint32_t left_out; /* measurements for which there was no time left */
 };
 
-/* Runs `mkernel tune` some times, on one GPU and on all (1: only that): tiles alone, then what
- * moves, with next to no products and with them. Each job's own sentences go to stderr. When the
- * time is up what runs is ended, and what came before is enough where it says something of tiles
- * and of what moves. 0, or -errno with a sentence. */
+/* Runs `mkernel tune` several times, on one GPU and on all of them: tiles alone, then communication
+ * almost without products, then both. Each job's own sentences go to stderr. When the time is up,
+ * the running job is ended; the results suffice if there are some of tiles and of communication. 0,
+ * or -errno with a sentence. */
 int calibrate_measure(struct calibrate_measure *m, char *error, size_t error_size);

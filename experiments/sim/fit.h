@@ -1,5 +1,5 @@
-/* Least squares of a machine's numbers: those that what is predicted depends on are moved until the
- * logarithms of predicted and measured times differ least. */
+/* Fits a machine's numbers by least squares: those that affect the predictions are changed until
+ * the logarithms of predicted and measured times differ least. */
 #pragma once
 
 #include "core/machine.h"
@@ -13,7 +13,7 @@ struct fit {
     const double *weights; /* of each row */
     const char *keep;      /* names with commas that stay as they are */
     uint32_t rounds;       /* at most */
-    double pull;           /* towards where the numbers began; 0.01 is little */
+    double pull;           /* regularisation towards the initial numbers; 0.01 is weak */
     void (*progress)(uint32_t round, double error); /* or NULL */
     /* found */
     uint32_t moved;
@@ -23,6 +23,6 @@ struct fit {
 /* 0 or -ENOMEM. The machine has the numbers found. */
 int fit_machine(struct fit *fit);
 
-/* Rows weigh by how near the best of their shape they are: a plan that would never be run says
- * little. */
+/* Weights rows by how near they are to the best of their shape: slow plans matter little, as they
+ * would never be run. */
 void fit_weights(const struct measured *m, double *weights);

@@ -12,44 +12,6 @@
 #include <strings.h>
 #include <unistd.h>
 
-/* Those up to NEEDED every table has, and either MADE or all from PLAN on. Roles come last. */
-enum {
-    OP,
-    NODES,
-    GPUS,
-    MS,
-    NEEDED,
-    MADE = NEEDED,
-    OF_BEST,
-    DEFAULT,
-    WRONG,
-    LAYOUT,
-    SUMS,
-    CAUSAL,
-    EXEC,
-    DEVICE,
-    SHAPE,
-    COMMAND,
-    BURST,
-    C_IN_HEAP,
-    SHOTS,
-    PLAN,
-    TILE_M = PLAN,
-    TILE_N,
-    CHUNK_ROWS,
-    SLICES,
-    PIECES,
-    FANOUT,
-    PACE,
-    ROLES,
-    COLUMNS = ROLES + MK_ROLES
-};
-static const char *const names[ROLES] = {
-    "op",      "nodes",    "gpus",          "ms",     "made",   "of_best", "default",
-    "wrong",   "b_layout", "deterministic", "causal", "exec",   "device",  "shape",
-    "command", "burst",    "c_in_heap",     "shots",  "tile_m", "tile_n",  "chunk_rows",
-    "slices",  "pieces",   "fanout",        "pace_ns"};
-
 #define MOST_CELLS 64u
 
 /* Cuts a line of a CSV table into cells, in place. Returns how many. */
@@ -78,9 +40,9 @@ static uint32_t measured_cells(char *line, char *cells[MOST_CELLS])
 struct header {
     char text[4096], *cells[MOST_CELLS];
     uint32_t count;
-    int at[COLUMNS], most; /* -1: there is no such column */
 };
 
+/* -1: there is no such column. */
 static int measured_column(const struct header *h, const char *name)
 {
     for (uint32_t i = 0; i < h->count; i++)
@@ -89,32 +51,42 @@ static int measured_column(const struct header *h, const char *name)
     return -1;
 }
 
-static int measured_columns(struct header *h, const char *path, char *error, size_t size)
+static const char *measured_cell(const struct header *h, char *const *cells, const char *name)
 {
-    h->count = measured_cells(h->text, h->cells);
-    for (int c = 0; c < COLUMNS; c++) {
-        h->at[c] = measured_column(h, c < ROLES ? names[c] : plan_role_name(c - ROLES));
-        if (c == MS && h->at[c] < 0)
-            h->at[c] = measured_column(h, "fused_ms"); /* as `mkernel bench` calls it */
-        if (h->at[c] < 0 && (c < NEEDED || (c >= PLAN && h->at[MADE] < 0)))
-            return mk_fail(
-                -EINVAL, error, size,
-                "'%s' has no column '%s': it is no trace, and no table of today's `mkernel "
-                "tune`, `bench` or `run` --csv, which say the plan of each time",
-                path, c < ROLES ? names[c] : plan_role_name(c - ROLES));
-        h->most = h->at[c] > h->most ? h->at[c] : h->most;
+    int column = measured_column(h, name);
+    return column < 0 ? "" : cells[column];
+}
+
+static uint32_t measured_whole(const struct header *h, char *const *cells, const char *name)
+{
+    return (uint32_t)strtoul(measured_cell(h, cells, name), NULL, 10);
+}
+
+/* `mkernel bench` calls it fused_ms. */
+static const char *measured_time(const struct header *h)
+{
+    return measured_column(h, "ms") < 0 ? "fused_ms" : "ms";
+}
+
+/* A column that the table needs and has not; NULL: it has all. Options of the plan have a column
+ * each, or are words in the column "made". */
+static const char *measured_lacks(const struct header *h)
+{
+    static const char *const names[] = {"op",         "nodes",  "gpus",   "tile_m", "tile_n",
+                                        "chunk_rows", "slices", "pieces", "fanout", "pace_ns"};
+    enum { ALWAYS = 3, NAMES = sizeof names / sizeof *names };
+    uint32_t count = measured_column(h, "made") < 0 ? NAMES + MK_ROLES : ALWAYS;
+    for (uint32_t i = 0; i < count; i++) {
+        const char *name = i < NAMES ? names[i] : plan_role_name((int)(i - NAMES));
+        if (measured_column(h, name) < 0)
+            return name;
     }
-    return 0;
+    return measured_column(h, measured_time(h)) < 0 ? "ms" : NULL;
 }
 
 static int measured_sums(const char *cell)
 {
     return !strcmp(cell, plan_sums[MK_EVERYWHERE]) ? MK_EVERYWHERE : !strcmp(cell, "true");
-}
-
-static const char *measured_cell(const struct header *h, char *const *cells, int column)
-{
-    return h->at[column] < 0 ? "" : cells[h->at[column]];
 }
 
 int measured_shape_text(const char *text, struct mk_problem *q, char *error, size_t size)
@@ -153,8 +125,8 @@ static int measured_numbers(const struct header *h, char *const *cells, struct m
 {
     const struct op_shape *shape = op_of(q->op)->shape;
     uint64_t numbers[OP_DIMENSIONS] = {0};
-    if (h->at[SHAPE] >= 0)
-        return measured_shape_text(cells[h->at[SHAPE]], q, error, size);
+    if (measured_column(h, "shape") >= 0)
+        return measured_shape_text(measured_cell(h, cells, "shape"), q, error, size);
     for (uint32_t i = 0; i < op_dimensions(shape); i++) {
         int column = measured_number_column(h, &shape->dimensions[i]);
         if (column < 0)
@@ -180,24 +152,19 @@ int measured_words(const char *made, enum mk_op op, struct mk_tuning *tuning, ch
     return 0;
 }
 
-static uint32_t measured_whole(const struct header *h, char *const *cells, int column)
-{
-    return (uint32_t)strtoul(cells[h->at[column]], NULL, 10);
-}
-
 /* The plan's options where each has a column. */
 static void measured_options(const struct header *h, char *const *cells, struct mk_tuning *t)
 {
-    t->tile_m = measured_whole(h, cells, TILE_M);
-    t->tile_n = measured_whole(h, cells, TILE_N);
-    t->chunk_rows = measured_whole(h, cells, CHUNK_ROWS);
-    t->slices = measured_whole(h, cells, SLICES);
-    t->pieces = measured_whole(h, cells, PIECES);
-    t->fanout = measured_whole(h, cells, FANOUT);
-    t->pace = measured_whole(h, cells, PACE);
+    t->tile_m = measured_whole(h, cells, "tile_m");
+    t->tile_n = measured_whole(h, cells, "tile_n");
+    t->chunk_rows = measured_whole(h, cells, "chunk_rows");
+    t->slices = measured_whole(h, cells, "slices");
+    t->pieces = measured_whole(h, cells, "pieces");
+    t->fanout = measured_whole(h, cells, "fanout");
+    t->pace = measured_whole(h, cells, "pace_ns");
     for (int r = 0; r < MK_ROLES; r++)
-        t->split.ctas[r] = measured_whole(h, cells, ROLES + r);
-    t->shots = (uint32_t)strtoul(measured_cell(h, cells, SHOTS), NULL, 10);
+        t->split.ctas[r] = measured_whole(h, cells, plan_role_name(r));
+    t->shots = measured_whole(h, cells, "shots");
 }
 
 void measured_old(struct mk_problem *q)
@@ -210,27 +177,27 @@ void measured_old(struct mk_problem *q)
 static int measured_plan(struct measured_row *row, const struct header *h, char *const *cells,
                          uint32_t sms, char *error, size_t size)
 {
-    int op = plan_op_by_name(cells[h->at[OP]]);
-    if (op < 0) {
-        snprintf(error, size, "it is of an operator '%s', which there is not", cells[h->at[OP]]);
-        return op;
-    }
+    const char *name = measured_cell(h, cells, "op");
+    int op = plan_op_by_name(name);
+    if (op < 0)
+        return mk_fail(op, error, size, "it is of an operator '%s', which there is not", name);
     struct mk_problem q = {.op = (enum mk_op)op,
                            .exec = MK_EXEC_CUDA,
                            .sms = sms,
-                           .topo = {.nodes = (uint32_t)strtoul(cells[h->at[NODES]], NULL, 10),
-                                    .gpus = (uint32_t)strtoul(cells[h->at[GPUS]], NULL, 10)},
-                           .b_transposed = !strcmp(measured_cell(h, cells, LAYOUT), "nk"),
-                           .c_in_heap = !strcmp(measured_cell(h, cells, C_IN_HEAP), "true"),
-                           .deterministic = measured_sums(measured_cell(h, cells, SUMS))};
-    q.attention.causal = !strcmp(measured_cell(h, cells, CAUSAL), "1");
+                           .topo = {.nodes = measured_whole(h, cells, "nodes"),
+                                    .gpus = measured_whole(h, cells, "gpus")},
+                           .b_transposed = !strcmp(measured_cell(h, cells, "b_layout"), "nk"),
+                           .c_in_heap = !strcmp(measured_cell(h, cells, "c_in_heap"), "true"),
+                           .deterministic =
+                               measured_sums(measured_cell(h, cells, "deterministic"))};
+    q.attention.causal = !strcmp(measured_cell(h, cells, "causal"), "1");
     /* a table of `tune` has no `exec`, and "host" where others have a GPU's name */
-    if ((h->at[EXEC] >= 0 && strcmp(cells[h->at[EXEC]], "cuda")) ||
-        !strcmp(measured_cell(h, cells, DEVICE), "host"))
+    if ((measured_column(h, "exec") >= 0 && strcmp(measured_cell(h, cells, "exec"), "cuda")) ||
+        !strcmp(measured_cell(h, cells, "device"), "host"))
         return mk_fail(-EINVAL, error, size, "it was not measured on GPUs");
     int result = measured_numbers(h, cells, &q, error, size);
-    if (!result && h->at[MADE] >= 0)
-        result = measured_words(cells[h->at[MADE]], q.op, &q.tuning, error, size);
+    if (!result && measured_column(h, "made") >= 0)
+        result = measured_words(measured_cell(h, cells, "made"), q.op, &q.tuning, error, size);
     else if (!result)
         measured_options(h, cells, &q.tuning);
     tuning_words(&q.tuning, row->words, sizeof row->words);
@@ -262,14 +229,15 @@ static uint32_t measured_shape(struct shape *shapes, uint32_t *count, const stru
 {
     struct shape s;
     uint32_t i = 0;
-    int op = plan_op_by_name(cells[h->at[OP]]);
+    int op = plan_op_by_name(measured_cell(h, cells, "op"));
     struct mk_problem q = {.op = (enum mk_op)(op < 0 ? 0 : op)};
     char error[128], text[PROBLEM_TEXT];
     if (measured_numbers(h, cells, &q, error, sizeof error))
         q.m = 0;
-    snprintf(s.text, sizeof s.text, "%s %.100s %s %s %sx%s", cells[h->at[OP]],
-             problem_text(&q, text), measured_cell(h, cells, CAUSAL),
-             measured_cell(h, cells, LAYOUT), cells[h->at[NODES]], cells[h->at[GPUS]]);
+    snprintf(s.text, sizeof s.text, "%s %.100s %s %s %sx%s", measured_cell(h, cells, "op"),
+             problem_text(&q, text), measured_cell(h, cells, "causal"),
+             measured_cell(h, cells, "b_layout"), measured_cell(h, cells, "nodes"),
+             measured_cell(h, cells, "gpus"));
     while (i < *count && strcmp(shapes[i].text, s.text))
         i++;
     if (i == *count)
@@ -281,14 +249,14 @@ static uint32_t measured_shape(struct shape *shapes, uint32_t *count, const stru
 
 static int measured_by_bench(const struct header *h, char *const *cells)
 {
-    return !strcmp(measured_cell(h, cells, COMMAND), "bench");
+    return !strcmp(measured_cell(h, cells, "command"), "bench");
 }
 
 /* GPUs rest in turns of `mkernel bench`, but not where another's products, as long as the
  * operator's, are in between: attention (what has a mask) takes turns with cuDNN's. */
 static int measured_rests(const struct header *h, char *const *cells)
 {
-    int op = plan_op_by_name(cells[h->at[OP]]);
+    int op = plan_op_by_name(measured_cell(h, cells, "op"));
     return measured_by_bench(h, cells) && op >= 0 && !op_of((enum mk_op)op)->causal;
 }
 
@@ -302,7 +270,7 @@ static int measured_read_rows(struct measured *m, FILE *f, const char *path, con
     while (!result && fgets(line, sizeof line, f)) {
         number++;
         uint32_t found = measured_cells(line, cells);
-        if ((int)found <= h->most || found < h->count) {
+        if (found < h->count) {
             snprintf(error, size, "line %u of '%s' has too few cells", number, path);
             result = -EINVAL;
             break;
@@ -314,15 +282,14 @@ static int measured_read_rows(struct measured *m, FILE *f, const char *path, con
         result = measured_next(m, &row);
         if (result)
             break;
-        row->ms = strtod(cells[h->at[MS]], NULL);
-        row->of_best = strtod(measured_cell(h, cells, OF_BEST), NULL);
-        row->is_default = !strcmp(measured_cell(h, cells, DEFAULT), "1");
+        row->ms = strtod(measured_cell(h, cells, measured_time(h)), NULL);
+        row->of_best = strtod(measured_cell(h, cells, "of_best"), NULL);
+        row->is_default = !strcmp(measured_cell(h, cells, "default"), "1");
         row->shape = first + shape;
         row->rested = measured_rests(h, cells);
-        row->early =
-            measured_by_bench(h, cells) && strtoul(measured_cell(h, cells, BURST), NULL, 10) > 1;
+        row->early = measured_by_bench(h, cells) && measured_whole(h, cells, "burst") > 1;
         snprintf(why, sizeof why, "it has no time, or wrong results");
-        if (!(row->ms > 0) || strtoull(measured_cell(h, cells, WRONG), NULL, 10) ||
+        if (!(row->ms > 0) || strtoull(measured_cell(h, cells, "wrong"), NULL, 10) ||
             measured_plan(row, h, cells, sms, why, sizeof why)) {
             measured_leave_out(m, why);
             continue;
@@ -356,10 +323,15 @@ int measured_read(struct measured *m, const char *path, enum measured_half half,
         snprintf(error, size, "the table '%s' cannot be read: %s", path,
                  result == -EINVAL ? "it is empty" : strerror(-result));
     } else {
-        result = measured_columns(&h, path, error, size);
+        h.count = measured_cells(h.text, h.cells);
+        if (measured_lacks(&h))
+            result =
+                mk_fail(-EINVAL, error, size,
+                        "'%s' has no column '%s': it is no trace, and no table of today's "
+                        "`mkernel tune`, `bench` or `run` --csv, which say the plan of each time",
+                        path, measured_lacks(&h));
     }
-    if (!result)
-        result = measured_read_rows(m, f, path, &h, half, sms, error, size);
+    result = result ? result : measured_read_rows(m, f, path, &h, half, sms, error, size);
     if (f)
         fclose(f);
     if (result && !error[0])

@@ -30,10 +30,11 @@ struct measured {
 enum measured_half { MEASURED_ALL, MEASURED_ODD /* the 1st, 3rd ... */, MEASURED_EVEN };
 
 /* Adds the rows of a table or the plans of a trace, for GPUs of `sms` SMs. 0, or -errno with one
- * sentence; measured_free in every case. Of a trace: for each plan the median of its launches
- * that came right behind another (where there are none, of all but the first), from when the last
- * rank began to when the last ended, so that it does not count how far apart ranks were launched;
- * options that neither it nor its command says are those of the closed formula. */
+ * sentence; call measured_free in every case. A trace gives for each plan the median of its
+ * launches that directly followed another (if none did: of all but the first). A launch's time is
+ * from the begin of the last rank to the end of the last, so that it does not depend on how far
+ * apart ranks were launched. Options that neither the trace nor its command has are those of the
+ * closed formula. */
 int measured_read(struct measured *m, const char *path, enum measured_half half, uint32_t sms,
                   char *error, size_t error_size);
 
@@ -55,7 +56,7 @@ void measured_leave_out(struct measured *m, const char *why);
 /* A shape as on the command line, with " causal" behind it, into *q. 0, or -EINVAL with a sentence.
  */
 int measured_shape_text(const char *text, struct mk_problem *q, char *error, size_t error_size);
-/* What was measured before there were shots had two. */
+/* Measurements from before the option shots had 2. */
 void measured_old(struct mk_problem *q);
 /* A plan's words, "tile=256,128 pace=1", into *tuning. 0, or -EINVAL with a sentence. */
 int measured_words(const char *made, enum mk_op op, struct mk_tuning *tuning, char *error,

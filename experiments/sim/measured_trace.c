@@ -7,8 +7,6 @@
 #include "tracer/reader.h"
 
 #include <errno.h>
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MAGIC "SQLite format 3"
@@ -95,11 +93,9 @@ static int trace_plan(sqlite3 *db, const struct trace_plan *p, struct measured_r
     for (int r = 0; r < MK_ROLES; r++)
         q.tuning.split.ctas[r] = (uint32_t)p->ctas[r];
     int result = measured_shape_text(p->shape, &q, why, size);
-    if (!result)
-        result = trace_options(db, p->id, p->command, &q, why, size);
+    result = result ? result : trace_options(db, p->id, p->command, &q, why, size);
     measured_old(&q);
-    if (!result)
-        result = plan_build(&row->plan, &q, 0, 0, why, size);
+    result = result ? result : plan_build(&row->plan, &q, 0, 0, why, size);
     if (!result)
         tuning_words(&row->plan.problem.tuning, row->words, sizeof row->words);
     return result;
@@ -109,46 +105,25 @@ static int trace_plan(sqlite3 *db, const struct trace_plan *p, struct measured_r
  * third longer at a quarter of a millisecond. */
 #define RIGHT_BEHIND 50000 /* ns */
 
-struct trace_launch {
-    double behind, ns; /* the launch before; its time */
-};
-
-static int trace_by_time(const void *a, const void *b)
-{
-    const struct trace_launch *x = a, *y = b;
-    return (x->ns > y->ns) - (x->ns < y->ns);
-}
-
 /* The median of a plan's launches that came right behind another, else of all but the first, ns; 0:
- * none, or no memory. */
+ * none. A launch's time is from when the last rank began to when the last ended. */
 static double trace_median(sqlite3 *db, int64_t plan)
 {
-    enum { MOST = 4096 };
-    struct trace_launch *l = malloc(MOST * sizeof *l);
-    double median = 0, end = -INFINITY;
-    int count = 0, kept = 0;
-    double first, last, ended;
-    long long of;
-    QUERY s = query_ask(db,
-                        "SELECT min(r.start), max(r.start), max(r.\"end\"), l.plan FROM "
-                        "launch l JOIN launch_rank r ON r.launch = l.id GROUP BY l.id "
-                        "ORDER BY l.id",
-                        "");
-    while (l && count < MOST && query_row(s, "dddi", &first, &last, &ended, &of)) {
-        if (of == plan)
-            l[count++] = (struct trace_launch){first - end, ended - last};
-        end = ended;
-    }
-    for (int i = 0; i < count; i++)
-        if (l[i].behind < RIGHT_BEHIND)
-            l[kept++] = l[i];
-    int skip = !kept && count > 1;
-    kept = kept ? kept : count - skip;
-    if (kept > 0) {
-        qsort(l + skip, (size_t)kept, sizeof *l, trace_by_time);
-        median = l[skip + kept / 2].ns;
-    }
-    free(l);
+    double median = 0;
+    QUERY q = query_ask(
+        db,
+        "WITH a AS (SELECT l.id, l.plan, min(r.start) AS first, max(r.start) AS last, max(r.end) "
+        "AS "
+        "ended FROM launch l JOIN launch_rank r ON r.launch = l.id GROUP BY l.id), "
+        "b AS (SELECT *, first - lag(ended) OVER (ORDER BY id) < ?2 AS behind FROM a), "
+        "c AS (SELECT *, row_number() OVER (ORDER BY id) AS number, max(behind) OVER () AS any "
+        "FROM b "
+        "WHERE plan = ?1), "
+        "d AS (SELECT ended - last AS ns, row_number() OVER (ORDER BY ended - last) - 1 AS place, "
+        "count(*) OVER () AS n FROM c WHERE CASE WHEN any THEN behind ELSE number > 1 OR (SELECT "
+        "count(*) FROM c) = 1 END) SELECT ns FROM d WHERE place = n / 2",
+        "ii", plan, (int64_t)RIGHT_BEHIND);
+    query_row(q, "d", &median);
     return median;
 }
 

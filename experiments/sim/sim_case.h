@@ -1,5 +1,5 @@
-/* What `mkernel sim` and `mkernel tune --exec sim` ask of a machine: which it is, what of it is
- * different, and the plan that a GPU of it would get. */
+/* The machine of `mkernel sim` and `mkernel tune --exec sim`: which one, the changes that options
+ * make to it, and the plan that its GPUs would get. */
 #pragma once
 
 #include "core/tuning.h"
@@ -32,18 +32,19 @@ int sim_case_open(struct sim_case *c, const struct sim_case_options *options, ch
                   size_t error_size);
 void sim_case_close(struct sim_case *c);
 
-/* Takes options.network over into the machine. 0, or -EINVAL with a sentence. */
+/* Applies options.network to the machine. 0, or -EINVAL with a sentence. */
 int sim_case_network(struct sim_case *c, char *error, size_t error_size);
 
-/* Takes what options.staged and options.rested say over into the machine. */
+/* Applies options.staged and options.rested to the machine. */
 void sim_case_differs(struct sim_case *c);
 
-/* The plan that the machine's GPUs would get for rank 0 of `problem`, whose exec and sms are filled
- * in: a tuned one where nothing of it is asked for. 0, or -EINVAL with a sentence. */
+/* The plan that the machine's GPUs would get for rank 0 of `problem`, whose exec and sms it fills
+ * in: a tuned one unless options of the plan were given. 0, or -EINVAL with a sentence. */
 int sim_case_plan(const struct sim_case *c, struct mk_plan *plan, struct mk_problem *problem,
                   char *error, size_t error_size);
 
-/* plan_work, of the places of tokens that name an expert: with --skew one, one of each token's. */
+/* plan_work, counting only places of tokens that name an expert: with --skew one there is one a
+ * token. */
 void sim_case_work(const struct sim_case *c, const struct mk_plan *plan, double *flop,
                    uint64_t *nvlink_bytes, uint64_t *network_bytes);
 

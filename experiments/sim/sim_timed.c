@@ -251,8 +251,7 @@ int sim_timed(const struct sim_timed *s, char *error, size_t size)
         return mk_fail(STATUS_FAILED, error, size, "out of memory");
     run->asked = s;
     int rc = sim_case_plan(s->of, &run->plan, &problem, error, size);
-    if (!rc)
-        rc = sim_case_config(s->of, &run->plan, &config, error, size);
+    rc = rc ? rc : sim_case_config(s->of, &run->plan, &config, error, size);
     if (!rc && s->dry_run) {
         char heap[PROBLEM_HEAP_TEXT];
         fprintf(stderr, "mkernel sim: %u x %u ranks would run, with %s; nothing was started\n",

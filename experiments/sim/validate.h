@@ -9,8 +9,8 @@ enum validate_by {
     VALIDATE_EVENTS /* sim/timed */
 };
 
-/* The same plan's time moves by about so much from run to run: which of two plans that differ by
- * less is the faster, no measurement says. */
+/* The time of one plan varies by about so much from run to run: of two plans that differ by less,
+ * no measurement tells which is faster. */
 #define VALIDATE_SPREAD 1.05
 #define VALIDATE_WORTH 1.05 /* as core/model/choose.c has it */
 

@@ -9,6 +9,7 @@
 #include "experiments/results/results.h"
 #include "experiments/results/results_file.h"
 #include "experiments/results/results_merge.h"
+#include "experiments/common/unfinished.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -363,6 +364,6 @@ int command_sweep(int argc, char **argv)
         status = sweep_join(&s, &a, a.out ? a.out : out, command, &stopped);
     }
     sweep_end(&s);
-    sweep_die(stopped);
+    ending_die(stopped);
     return status;
 }

@@ -1,14 +1,15 @@
-/* Inside `mkernel sweep`: a question as a file, its points, and the jobs that answer it.
+/* Private to `mkernel sweep`: a file that describes a sweep, its points, and the jobs that measure
+ * them.
  *
- *   sweep.c          the command: options, then from one to the next of these
+ *   sweep.c          the command and its options
  *   sweep_file.c     reads the file (YAML), sweep_vary.c the same on the command line
- *   sweep_points.c   what is asked for, as points and the commands that measure them
- *   sweep_order.c    in which order, and what is done already
+ *   sweep_points.c   the points, and the commands that measure them
+ *   sweep_order.c    the order of the jobs
  *   sweep_job.c      one command in a process of its own
- *   sweep_machine.c  what it was measured with
- *   sweep_power.c    clocks and power while it was
- *   sweep_crew.c     the same on all ranks that a launcher started
- *   sweep_spread.c   which points are this task's, where Slurm runs several
+ *   sweep_machine.c  describes this machine
+ *   sweep_power.c    samples clocks and power during a job
+ *   sweep_crew.c     runs a command on all ranks that a launcher started
+ *   sweep_spread.c   the points of this task, if Slurm runs several
  *   sweep_run.c      the loop: a job, its row, the next
  *   sweep_collective.c  `mkernel bench collective`, a sweep of its own making */
 #pragma once
@@ -24,14 +25,14 @@ struct sweep_setting {
     const char *name, *value;
 };
 
-/* One combination: what is given to the command. */
+/* A point: one combination of settings. */
 struct sweep_point {
     struct sweep_setting settings[SWEEP_SETTINGS];
     uint32_t count;
     const char *key;        /* "exec=host gpus=2 op=ag_gemm": names in order of the alphabet */
-    const char *label;      /* of that what is not the same in all points */
-    int traced;             /* a launch of it is recorded, too */
-    const char *impossible; /* what its plan says against it; NULL: nothing */
+    const char *label;      /* the part of the key that differs between points */
+    int traced;             /* a launch of it is traced, too */
+    const char *impossible; /* why there is no plan for it; NULL: there is one */
 };
 
 /* A name and all its values. */
@@ -41,7 +42,7 @@ struct sweep_axis {
     uint32_t count;
 };
 
-/* Of several axes every combination, or what all of them have to match. */
+/* Several axes: all their combinations, or a pattern that a point matches on all of them. */
 struct sweep_block {
     struct sweep_axis axes[SWEEP_SETTINGS];
     uint32_t count;
@@ -63,7 +64,7 @@ struct sweep {
     uint64_t repeats, seed;        /* jobs a point */
     uint64_t budget_ns, limit_ns;  /* of all jobs, 0: no bound; of one */
     uint64_t jobs;                 /* at once, 1 to SWEEP_JOBS */
-    int skip; /* what a plan refuses is recorded with its sentence, and does not end the sweep */
+    int skip; /* a point without a plan is recorded with its sentence, and does not end the sweep */
     struct sweep_point *points;
     uint32_t point_count;
     void **owned; /* all that the pointers above lead to */
@@ -127,9 +128,8 @@ struct sweep_job {
     uint32_t point, repeat;
 };
 
-/* All jobs, repeat by repeat, and the points of each in an order drawn from the seed: what drifts
- * with time (clocks, temperature, neighbours) is spread over all points. count is repeats *
- * points. */
+/* Orders all jobs, repeats * points of them: repeat by repeat, with the points of each in a random
+ * order, so that drift (clocks, temperature, neighbours) is spread over all points. */
 void sweep_order(const struct sweep *s, struct sweep_job *jobs);
 
 /* --spread: which share of the points this process has. */
@@ -140,12 +140,12 @@ struct sweep_spread {
     char part[80]; /* what its part of the results is called; no other task's is */
 };
 
-/* By Slurm's variables: of the task of an array, or of srun's task, whose variables it takes out of
- * the environment. 0, or -EINVAL with a sentence. */
+/* Reads Slurm's variables of an array's task, or of srun's task; the latter it removes from the
+ * environment. 0, or -EINVAL with a sentence. */
 int sweep_spread_read(struct sweep_spread *out, enum sweep_over over, char *error, size_t size);
 
-/* Leaves the points of this share, every count-th in the order of the first round: values of one
- * setting do not all come to one host. 0 or -ENOMEM. */
+/* Keeps only the points of this share: every count-th in the order of the first repeat, so that the
+ * values of a setting are spread over the hosts. 0 or -ENOMEM. */
 int sweep_spread_take(struct sweep *s, const struct sweep_spread *spread);
 
 /* How a job's process ended. */
@@ -158,8 +158,8 @@ struct sweep_ended {
     char sentence[1000]; /* its last line of stderr, or why it could not start */
 };
 
-/* From now on SIGINT, SIGTERM and SIGHUP, where they are not ignored, are told by sweep_stopped and
- * end nothing by themselves. Once, before threads. 0 or -errno. */
+/* From now on sweep_stopped reports SIGINT, SIGTERM and SIGHUP (unless they are ignored), and they
+ * do not end the process. To be called once, before there are threads. 0 or -errno. */
 int sweep_watch(void);
 
 /* The signal that came; 0: none. Any thread. */
@@ -170,7 +170,7 @@ int sweep_stopped(void);
 int sweep_run_job(struct sweep_ended *out, char *const *words, char *const *environment,
                   uint64_t limit_ns);
 
-/* What this machine is, as members of a JSON object; malloc'd. NULL: no memory. */
+/* Describes this machine as members of a JSON object; malloc'd. NULL: no memory. */
 char *sweep_machine(void);
 
 /* Clocks, power and temperature of the GPUs by NVML from now on, twice a second, and the load of
@@ -185,8 +185,8 @@ struct sweep_power *sweep_power_begin(void); /* NULL: no NVML or no GPU here */
 /* Ends it; *samples is malloc'd. */
 uint32_t sweep_power_end(struct sweep_power *p, struct sweep_power_sample **samples);
 
-/* The sweep's jobs, into the results file `out`. Returns an exit status; what was to be said is
- * said. */
+/* Runs the sweep's jobs and stores them in the results file `out`. Returns an exit status, and has
+ * printed its sentence. */
 struct sweep_how {
     const char *out, *command;
     const char *whole; /* what `out` is a part of: jobs in it are done; NULL: `out` is all */
@@ -197,10 +197,6 @@ struct sweep_how {
     int *stopped; /* the signal that ended it; 0: none */
 };
 int sweep_run(struct sweep *s, const struct sweep_how *how);
-
-/* Ends the process by the signal that came, once all is told and tidied up: a shell that runs us in
- * a loop has to see it. 0: does nothing. */
-void sweep_die(int signal);
 
 /* Under a launcher: joins the other processes of the job. *rank: which one this is; 0 where there
  * is no launcher. 0, -EINVAL (the environment) or -errno, with a sentence. */
@@ -213,14 +209,14 @@ uint32_t sweep_crew_size(void);
  * Rank 0 calls it. */
 int sweep_crew_run(struct sweep_ended *out, struct sweep_command *c, uint64_t limit_ns);
 
-/* What the other ranks do, until rank 0 has no more. 0, the signal that came, or -errno with a
- * sentence. */
+/* Runs the jobs of rank 0 in the other ranks, until there are no more. 0, the signal that came, or
+ * -errno with a sentence. */
 int sweep_crew_work(char *error, size_t size);
 
-/* The last of it, on every rank; nothing where none was joined. */
+/* Leaves the job of ranks, if one was joined. Every rank calls it at the end. */
 void sweep_crew_leave(void);
 
-/* Asks the command of every point whether it could run; what cannot gets its sentence in
- * `impossible`. 0, or -EINVAL with a sentence where the sweep may not begin so; -EINTR where a
- * signal came. */
+/* Asks the command of every point whether it can run (--dry-run), and notes the sentence of one
+ * that cannot in `impossible`. 0; -EINVAL with a sentence: the sweep must not begin; -EINTR: a
+ * signal. */
 int sweep_ask(struct sweep *s, char *error, size_t size);

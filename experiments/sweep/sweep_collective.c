@@ -10,6 +10,7 @@
 #include "experiments/results/results_points.h"
 #include "experiments/results/results_table.h"
 #include "experiments/sweep/sweep.h"
+#include "experiments/common/unfinished.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -297,6 +298,6 @@ int bench_collective(int argc, char **argv)
         }
     }
     sweep_end(&s);
-    sweep_die(stopped);
+    ending_die(stopped);
     return status;
 }

@@ -345,9 +345,9 @@ int sweep_read(struct sweep *s, const char *path, char *error, size_t size)
     snprintf(error, size, "no memory for %s", path);
     return sweep_file_parse(&r, length);
 #else
-    snprintf(error, size,
-             "this build reads no sweep files (libyaml-dev was not there); --vary says the same on "
-             "the command line");
-    return -EINVAL;
+    return mk_fail(
+        -EINVAL, error, size,
+        "this build reads no sweep files (libyaml-dev was not there); --vary says the same on "
+        "the command line");
 #endif
 }

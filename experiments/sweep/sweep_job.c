@@ -1,6 +1,7 @@
 /* One command of a sweep in a process group of its own. */
 #include "experiments/sweep/sweep.h"
 #include "core/clock.h"
+#include "experiments/common/unfinished.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -120,13 +121,8 @@ static void sweep_job_watch(struct sweep_ended *out, pid_t child, int err, uint6
 
 int sweep_watch(void)
 {
-    static const int ending[] = {SIGINT, SIGTERM, SIGHUP};
     sigset_t watched;
-    struct sigaction act;
-    sigemptyset(&watched);
-    for (size_t i = 0; i < sizeof ending / sizeof *ending; i++)
-        if (!sigaction(ending[i], NULL, &act) && act.sa_handler != SIG_IGN)
-            sigaddset(&watched, ending[i]);
+    ending_signals(&watched);
     sigprocmask(SIG_BLOCK, &watched, &watched_before);
     watched_fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
     return watched_fd < 0 ? -errno : 0;
@@ -139,19 +135,6 @@ int sweep_stopped(void)
     if (read(watched_fd, &info, sizeof info) == sizeof info)
         __atomic_store_n(&came, (int)info.ssi_signo, __ATOMIC_RELAXED);
     return __atomic_load_n(&came, __ATOMIC_RELAXED);
-}
-
-void sweep_die(int number)
-{
-    sigset_t one;
-    if (!number)
-        return;
-    fflush(stdout);
-    signal(number, SIG_DFL);
-    sigemptyset(&one);
-    sigaddset(&one, number);
-    sigprocmask(SIG_UNBLOCK, &one, NULL);
-    raise(number);
 }
 
 int sweep_run_job(struct sweep_ended *out, char *const *words, char *const *environment,

@@ -1,13 +1,9 @@
 /* The jobs of a sweep, one after the other or several at once, each with its row in the results
  * file. */
-#include "experiments/sweep/sweep.h"
+#include "experiments/sweep/sweep_run.h"
 #include "core/clock.h"
 #include "core/sentence.h"
 #include "experiments/common/commands.h"
-#include "experiments/results/results_file.h"
-#include "experiments/results/results_merge.h"
-#include "tracer/bound.h"
-#include "tracer/reader.h"
 
 #include <errno.h>
 #include <math.h>
@@ -19,26 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-struct running {
-    struct sweep *sweep;
-    const struct sweep_how *how;
-    sqlite3 *db;
-    sqlite3 *whole;    /* what this is a part of, while jobs are chosen; NULL: nothing */
-    int64_t id;        /* of this sweep */
-    int64_t *points;   /* ids of the points */
-    double *seconds;   /* that a job of each took, mean; 0: none is known */
-    uint32_t *counted; /* jobs in it */
-    char folder[64];   /* where commands leave their JSON */
-    uint32_t right, wrong, failed, impossible; /* jobs of this call */
-    uint64_t began;
-    const struct sweep_job *jobs; /* that are to be done */
-    uint32_t count, next, done;
-    int over, rc;         /* the budget is spent; how it ended */
-    pthread_mutex_t lock; /* of all of this, but not while a job runs */
-};
-
-/* `work` on so many threads, this one among them. */
-static void sweep_run_threads(uint64_t most, void *(*work)(void *), void *argument)
+void sweep_threads(uint64_t most, void *(*work)(void *), void *argument)
 {
     pthread_t threads[SWEEP_JOBS];
     uint64_t started = 0;
@@ -47,266 +24,6 @@ static void sweep_run_threads(uint64_t most, void *(*work)(void *), void *argume
     work(argument);
     while (started)
         pthread_join(threads[--started], NULL);
-}
-
-static void sweep_run_now(char text[32])
-{
-    time_t now = time(NULL);
-    struct tm tm;
-    strftime(text, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
-}
-
-struct asking {
-    struct sweep *sweep;
-    char *error;
-    size_t size;
-    uint32_t next;
-    int rc;
-    pthread_mutex_t lock; /* but not while a command runs */
-};
-
-static int sweep_ask_one(struct asking *a, struct sweep_point *p)
-{
-    struct sweep_command c;
-    struct sweep_ended ended;
-    int rc = sweep_make_command(&c, p, SWEEP_ASK, a->sweep->seed, "/dev/null");
-    if (rc)
-        return mk_fail(-EINVAL, a->error, a->size, "%s: its command is too long", p->label);
-    pthread_mutex_unlock(&a->lock);
-    rc = sweep_run_job(&ended, c.words, c.environment, a->sweep->limit_ns);
-    pthread_mutex_lock(&a->lock);
-    if (rc)
-        snprintf(a->error, a->size, "no process could be started: %s", strerror(-rc));
-    if (!rc && ended.stopped)
-        rc = mk_fail(-EINTR, a->error, a->size, "interrupted by signal %d; nothing was started",
-                     ended.stopped);
-    if (!rc && ended.status)
-        p->impossible = sweep_keep(a->sweep, ended.sentence, strlen(ended.sentence));
-    return rc || !ended.status || p->impossible ? rc : -ENOMEM;
-}
-
-static void *sweep_ask_work(void *argument)
-{
-    struct asking *a = argument;
-    pthread_mutex_lock(&a->lock);
-    while (!a->rc && a->next < a->sweep->point_count) {
-        int rc = sweep_ask_one(a, &a->sweep->points[a->next++]);
-        a->rc = a->rc ? a->rc : rc;
-    }
-    pthread_mutex_unlock(&a->lock);
-    return NULL;
-}
-
-int sweep_ask(struct sweep *s, char *error, size_t size)
-{
-    struct asking a = {.sweep = s, .error = error, .size = size, .lock = PTHREAD_MUTEX_INITIALIZER};
-    uint32_t refused = 0;
-    char first[1200] = "";
-    sweep_run_threads(s->jobs, sweep_ask_work, &a);
-    if (a.rc)
-        return a.rc;
-    for (uint32_t i = 0; i < s->point_count; i++)
-        if (s->points[i].impossible && !refused++)
-            snprintf(first, sizeof first, "%s: %s", s->points[i].label, s->points[i].impossible);
-    if (!refused || (s->skip && refused < s->point_count))
-        return 0;
-    snprintf(error, size, "%s", first);
-    if (refused > 1)
-        mk_append(error, size, " (and %u other point%s)", refused - 1, refused > 2 ? "s" : "");
-    if (!s->skip)
-        mk_append(error, size, "; `exclude` leaves points out, `impossible: skip` records them");
-    return -EINVAL;
-}
-
-/* ---- the results file ---- */
-
-/* Another machine than `text` that the file's jobs were measured with; where tasks share the
- * points, another host is none. */
-static void sweep_run_find_other(sqlite3 *db, int spread, const char *text, char *other,
-                                 size_t size)
-{
-    static const char sql[] = "SELECT identity FROM machine WHERE CASE WHEN ?2 "
-                              "THEN " RESULTS_BUILD("identity") " <> " RESULTS_BUILD(
-                                  "?1") " ELSE identity <> ?1 END AND EXISTS (SELECT * FROM job) "
-                                        "LIMIT 1";
-    QUERY q = query_ask(db, sql, "ti", text, (int64_t)spread);
-    const char *found;
-    if (query_row(q, "t", &found))
-        snprintf(other, size, "%s", found);
-}
-
-/* The points, the machine and this sweep; 0, or -EINVAL or -EIO with a sentence. */
-static int sweep_run_enter(struct running *r, char *error, size_t size)
-{
-    struct sweep *s = r->sweep;
-    char now[32], *facts = sweep_machine();
-    if (!facts)
-        return -ENOMEM;
-    snprintf(error, size, "%s cannot be written", r->how->out);
-    sweep_run_now(now);
-    static const char identity[] =
-        "SELECT json_extract(?1, '$.host') || ', mkernel ' || json_extract(?1, '$.mkernel') || "
-        "' at ' || json_extract(?1, '$.commit') || ', ' || json_extract(?1, '$.build') || "
-        "', driver ' || json_extract(?1, '$.nvidia_driver')";
-    char text[800] = "", other[800] = "";
-    sqlite3_stmt *q = query_ask(r->db, identity, "t", facts);
-    const char *who_am_i;
-    if (query_row(q, "t", &who_am_i))
-        snprintf(text, sizeof text, "%s", who_am_i);
-    sqlite3_finalize(q);
-    sweep_run_find_other(r->db, r->how->whole != NULL, text, other, sizeof other);
-    if (!*other && r->whole)
-        sweep_run_find_other(r->whole, 1, text, other, sizeof other);
-    if (*other && !r->how->mix) {
-        snprintf(error, size,
-                 "%s was measured with %s, and this is %s: name another file with --out, or --mix "
-                 "puts both into one",
-                 r->how->whole ? r->how->whole : r->how->out, other, text);
-        free(facts);
-        return -EINVAL;
-    }
-    int rc = sqlite3_exec(r->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) ? -EIO : 0;
-    rc = rc ? rc
-            : results_do(r->db,
-                         "INSERT INTO machine (identity, facts) VALUES (?1, ?2) ON CONFLICT DO "
-                         "UPDATE SET facts = ?2",
-                         "tt", text, facts);
-    rc = rc ? rc
-            : results_do(r->db,
-                         "INSERT INTO sweep (name, question, text, command, seed, machine, begun) "
-                         "SELECT ?1, ?2, ?3, ?4, ?5, id, ?6 FROM machine WHERE identity = ?7",
-                         "ttttitt", s->name, s->question, s->text, r->how->command,
-                         (int64_t)s->seed, now, text);
-    r->id = sqlite3_last_insert_rowid(r->db);
-    for (uint32_t i = 0; i < s->point_count && !rc; i++) {
-        const struct sweep_point *p = &s->points[i];
-        rc = results_do(r->db, "INSERT INTO point (key) VALUES (?1) ON CONFLICT DO NOTHING", "t",
-                        p->key);
-        r->points[i] = query_integer(r->db, 0, "SELECT id FROM point WHERE key = ?1", "t", p->key);
-        for (uint32_t k = 0; k < p->count && !rc; k++)
-            rc = results_do(r->db, "INSERT INTO setting VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
-                            "itt", r->points[i], p->settings[k].name, p->settings[k].value);
-        for (uint32_t k = 0; k < s->published.count && !rc; k++) {
-            const char *who = "";
-            double flops = 0;
-            if (sweep_is_published(p, &s->published.list[k], &who, &flops))
-                rc = results_do(r->db, "INSERT OR REPLACE INTO published VALUES (?1, ?2, ?3)",
-                                "itd", r->points[i], who, flops);
-        }
-        if (!rc && r->how->retry)
-            rc = results_do(r->db,
-                            "DELETE FROM job WHERE point = ?1 AND verdict IN ('failed', "
-                            "'impossible') AND id NOT IN (SELECT job FROM sample)",
-                            "i", r->points[i]);
-    }
-    if (sqlite3_exec(r->db, rc ? "ROLLBACK" : "COMMIT", NULL, NULL, NULL) && !rc)
-        rc = -EIO;
-    free(facts);
-    return rc;
-}
-
-static int sweep_run_is_done(struct running *r, const struct sweep_job *j)
-{
-    if (r->whole) {
-        bound_begin(r->whole);
-        if (query_integer(
-                r->whole, 0,
-                "SELECT count(*) FROM job j JOIN point p ON p.id = j.point WHERE p.key = ?1 AND "
-                "repeat = ?2 AND NOT (?3 AND verdict IN ('failed', 'impossible') AND j.id NOT IN "
-                "(SELECT job FROM sample))",
-                "tii", r->sweep->points[j->point].key, (int64_t)j->repeat, (int64_t)r->how->retry))
-            return 1;
-    }
-    return query_integer(r->db, 0, "SELECT count(*) FROM job WHERE point = ?1 AND repeat = ?2",
-                         "ii", r->points[j->point], (int64_t)j->repeat) > 0;
-}
-
-/* What the command left, malloc'd; NULL where there is nothing. */
-static char *sweep_run_read(const char *path)
-{
-    FILE *f = fopen(path, "re");
-    struct stat st;
-    if (!f)
-        return NULL;
-    char *text = fstat(fileno(f), &st) ? NULL : malloc((size_t)st.st_size + 1);
-    size_t length = text ? fread(text, 1, (size_t)st.st_size, f) : 0;
-    fclose(f);
-    if (text && !length) {
-        free(text);
-        text = NULL;
-    }
-    if (text)
-        text[length] = '\0';
-    return text;
-}
-
-struct outcome {
-    const char *verdict, *command, *begun, *sentence;
-    double seconds, load;
-    int status;
-    char *result; /* JSON; NULL: none */
-    struct sweep_power_sample *power;
-    uint32_t power_count;
-};
-
-/* One transaction: half a job is none. */
-static int sweep_run_store(struct running *r, const struct sweep_job *j, const struct outcome *o)
-{
-    static const char samples[] =
-        /* a bench on GPUs has rows; the shape of a job is one */
-        "INSERT INTO sample SELECT ?1, w.key, s.key, l.key, 0, l.value FROM "
-        "json_each(?2, '$.samples_ms') w, json_each(w.value) s, json_each(s.value) l";
-    static const char warmups[] =
-        "INSERT INTO sample SELECT ?1, 'fused', s.key, l.key, 1, l.value FROM "
-        "json_each(?2, '$.warmup_ms') s, json_each(s.value) l";
-    /* a simulation's launches are alike */
-    static const char simulated[] =
-        "INSERT INTO sample SELECT ?1, 'fused', 0, 0, 0, json_extract(?2, '$.ms_mean') WHERE "
-        "json_extract(?2, '$.ms_mean') IS NOT NULL AND json_extract(?2, '$.samples_ms') IS NULL";
-    int rc = sqlite3_exec(r->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) ? -EIO : 0;
-    rc = rc ? rc
-            : results_do(r->db,
-                         "INSERT INTO job (point, repeat, sweep, begun, seconds, command, status, "
-                         "verdict, sentence, load, result) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, "
-                         "?9, ?10, json_remove(?11, '$.samples_ms', '$.warmup_ms'))",
-                         "iiitdtittdt", r->points[j->point], (int64_t)j->repeat, r->id, o->begun,
-                         o->seconds, o->command, (int64_t)o->status, o->verdict, o->sentence,
-                         o->load, o->result);
-    int64_t id = sqlite3_last_insert_rowid(r->db);
-    if (!rc && o->result && !strcmp(o->verdict, "wrong")) /* a wrong result has no time */
-        rc = 0;
-    else if (!rc && o->result) {
-        rc = results_do(r->db, samples, "it", id, o->result);
-        rc = rc ? rc : results_do(r->db, warmups, "it", id, o->result);
-        rc = rc ? rc : results_do(r->db, simulated, "it", id, o->result);
-    }
-    for (uint32_t i = 0; i < o->power_count && !rc; i++) {
-        const struct sweep_power_sample *p = &o->power[i];
-        rc = results_do(r->db, "INSERT INTO power VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)", "ididddd",
-                        id, p->seconds, (int64_t)p->gpu, p->sm_mhz, p->memory_mhz, p->watts,
-                        p->celsius);
-    }
-    if (sqlite3_exec(r->db, rc ? "ROLLBACK" : "COMMIT", NULL, NULL, NULL) && !rc)
-        rc = -EIO;
-    return rc;
-}
-
-/* A bench on GPUs writes a list of rows, here of one shape: it becomes one object. NULL: it is no
- * JSON. */
-static char *sweep_run_flatten(struct running *r, char *text)
-{
-    char *flat = NULL;
-    QUERY q =
-        query_ask(r->db,
-                  "SELECT CASE WHEN json_valid(?1) THEN CASE WHEN json_extract(?1, '$.rows[0]') "
-                  "IS NULL THEN ?1 ELSE json_patch(json_remove(?1, '$.rows'), json_extract(?1, "
-                  "'$.rows[0]')) END END",
-                  "t", text);
-    const char *object;
-    if (query_row(q, "t", &object) && *object)
-        flat = strdup(object);
-    free(text);
-    return flat;
 }
 
 /* ---- a job ---- */
@@ -388,7 +105,7 @@ static int sweep_run_one(struct running *r, const struct sweep_job *j, struct sw
     const struct sweep_point *p = &r->sweep->points[j->point];
     double load[1] = {NAN};
     struct outcome o = {.begun = begun, .command = command, .load = NAN};
-    sweep_run_now(begun);
+    sweep_now(begun);
     snprintf(result, sizeof result, "%s/%u-%u", r->folder, j->point, j->repeat);
     sweep_make_command(&c, p, SWEEP_MEASURE, r->sweep->seed + j->repeat, result);
     sweep_say_command(&c, command, sizeof command);
@@ -416,15 +133,14 @@ static int sweep_run_one(struct running *r, const struct sweep_job *j, struct sw
             unlink(result);
             return -EINTR;
         }
-        o.result = sweep_run_read(result);
+        o.result = sweep_store_result(r, result);
         unlink(result);
-        o.result = o.result ? sweep_run_flatten(r, o.result) : NULL;
         o.verdict = sweep_run_verdict(r, p, ended, o.result);
     }
     o.sentence = ended->sentence;
     o.seconds = ended->seconds;
     o.status = ended->status;
-    int rc = sweep_run_store(r, j, &o);
+    int rc = sweep_store_job(r, j, &o);
     free(o.power);
     free(o.result);
     if (!rc) {
@@ -436,27 +152,6 @@ static int sweep_run_one(struct running *r, const struct sweep_job *j, struct sw
 }
 
 /* ---- traces ---- */
-
-/* Which part of a launch an ideal one would have taken, and which was communication that no compute
- * covered. */
-static void sweep_run_weigh(const char *path, double *ideal, double *exposed)
-{
-    char error[512];
-    sqlite3 *db;
-    *ideal = *exposed = NAN;
-    if (trace_open(&db, path, error, sizeof error))
-        return;
-    sqlite3_stmt *q = query_ask(db,
-                                "SELECT (SELECT avg(1.0 * ideal_ns / slowest_ns) FROM launches "
-                                "WHERE (SELECT told FROM launch_spread)), (SELECT 1.0 * "
-                                "sum(comm_only) / sum(end - start) FROM launch_rank)",
-                                "");
-    /* launches that differ too much have no ideal */
-    if (query_row(q, "dd", ideal, exposed) && trace_damage())
-        *ideal = *exposed = NAN;
-    sqlite3_finalize(q);
-    sqlite3_close(db);
-}
 
 static int sweep_run_trace(struct running *r, uint32_t point, int *stopped)
 {
@@ -480,7 +175,7 @@ static int sweep_run_trace(struct running *r, uint32_t point, int *stopped)
         *stopped = ended.stopped;
         return rc ? rc : -EINTR;
     }
-    sweep_run_weigh(path, &ideal, &exposed);
+    sweep_store_weigh(path, &ideal, &exposed);
     if (!r->how->quiet)
         fprintf(stderr, "trace of %s: %s\n", p->label, ended.status ? ended.sentence : path);
     r->failed += ended.status != 0;
@@ -514,7 +209,7 @@ static int sweep_run_loop(struct running *r, char *error, size_t size)
     *r->how->stopped = 0;
     r->began = mk_now_ns();
     pthread_mutex_init(&r->lock, NULL);
-    sweep_run_threads(r->sweep->jobs < r->count ? r->sweep->jobs : r->count, sweep_run_work, r);
+    sweep_threads(r->sweep->jobs < r->count ? r->sweep->jobs : r->count, sweep_run_work, r);
     pthread_mutex_destroy(&r->lock);
     int rc = r->rc;
     if (r->over && !rc)
@@ -541,7 +236,7 @@ static int sweep_run_say(struct running *r, int rc, int over, uint32_t before, u
              : rc         ? "failed"
                           : "done");
     char now[32];
-    sweep_run_now(now);
+    sweep_now(now);
     results_do(r->db, "UPDATE sweep SET ended = ?1, how = ?2 WHERE id = ?3", "tti", now, how,
                r->id);
     if (rc && rc != -EINTR) {
@@ -593,7 +288,7 @@ int sweep_run(struct sweep *s, const struct sweep_how *how)
         rc = rc == -ENOENT || rc == -ENODATA ? 0 : rc;
         status = rc ? STATUS_USAGE : status;
     }
-    if (!rc && (rc = sweep_run_enter(&r, error, sizeof error)))
+    if (!rc && (rc = sweep_store_begin(&r, error, sizeof error)))
         status = rc == -EINVAL ? STATUS_USAGE : STATUS_FAILED;
     if (!rc && !mkdtemp(r.folder))
         rc = mk_fail(-errno, error, sizeof error, "no folder could be made in /tmp: %s",
@@ -606,7 +301,7 @@ int sweep_run(struct sweep *s, const struct sweep_how *how)
     }
     sweep_order(s, jobs);
     for (uint32_t i = 0; i < all; i++)
-        if (!sweep_run_is_done(&r, &jobs[i]))
+        if (!sweep_store_has(&r, &jobs[i]))
             jobs[count++] = jobs[i];
     sqlite3_close(r.whole); /* others write it while jobs run */
     r.whole = NULL;

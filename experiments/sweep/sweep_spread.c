@@ -10,9 +10,9 @@
 #define TASKS 1000000u
 
 /* The value of a variable that has to be there. */
-static int64_t spread_number(const char *name, const char *value, const char *who, char *error,
-                             size_t size)
+static int64_t spread_number(const char *name, const char *who, char *error, size_t size)
 {
+    const char *value = getenv(name);
     char *end;
     uint64_t n = value ? strtoul(value, &end, 10) : 0;
     if (*error)
@@ -27,16 +27,11 @@ static int64_t spread_number(const char *name, const char *value, const char *wh
 static void spread_read_array(struct sweep_spread *out, char *error, size_t size)
 {
     static const char who[] = "array (a task of `sbatch --array=0-7`)";
-    int64_t id =
-        spread_number("SLURM_ARRAY_TASK_ID", getenv("SLURM_ARRAY_TASK_ID"), who, error, size);
-    int64_t count =
-        spread_number("SLURM_ARRAY_TASK_COUNT", getenv("SLURM_ARRAY_TASK_COUNT"), who, error, size);
-    int64_t first =
-        spread_number("SLURM_ARRAY_TASK_MIN", getenv("SLURM_ARRAY_TASK_MIN"), who, error, size);
-    int64_t last =
-        spread_number("SLURM_ARRAY_TASK_MAX", getenv("SLURM_ARRAY_TASK_MAX"), who, error, size);
-    int64_t job =
-        spread_number("SLURM_ARRAY_JOB_ID", getenv("SLURM_ARRAY_JOB_ID"), who, error, size);
+    int64_t id = spread_number("SLURM_ARRAY_TASK_ID", who, error, size);
+    int64_t count = spread_number("SLURM_ARRAY_TASK_COUNT", who, error, size);
+    int64_t first = spread_number("SLURM_ARRAY_TASK_MIN", who, error, size);
+    int64_t last = spread_number("SLURM_ARRAY_TASK_MAX", who, error, size);
+    int64_t job = spread_number("SLURM_ARRAY_JOB_ID", who, error, size);
     int64_t step = count > 1 ? (last - first) / (count - 1) : 1;
     if (*error)
         return;
@@ -57,11 +52,10 @@ static void spread_read_step(struct sweep_spread *out, char *error, size_t size)
 {
     static const char who[] = "srun (a task of `srun -n 8`)";
     const char *nodes = getenv("SLURM_STEP_TASKS_PER_NODE");
-    int64_t id = spread_number("SLURM_PROCID", getenv("SLURM_PROCID"), who, error, size);
-    int64_t count =
-        spread_number("SLURM_STEP_NUM_TASKS", getenv("SLURM_STEP_NUM_TASKS"), who, error, size);
-    int64_t job = spread_number("SLURM_JOB_ID", getenv("SLURM_JOB_ID"), who, error, size);
-    int64_t step = spread_number("SLURM_STEP_ID", getenv("SLURM_STEP_ID"), who, error, size);
+    int64_t id = spread_number("SLURM_PROCID", who, error, size);
+    int64_t count = spread_number("SLURM_STEP_NUM_TASKS", who, error, size);
+    int64_t job = spread_number("SLURM_JOB_ID", who, error, size);
+    int64_t step = spread_number("SLURM_STEP_ID", who, error, size);
     if (*error)
         return;
     if (count < 1 || count > TASKS || id >= count) {

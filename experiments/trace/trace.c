@@ -39,16 +39,20 @@ static const char *const roles[MK_ROLES] = {[MK_COMPUTE] = "compute",
 #define JSON_SPEC(help) {"json", OPTION_FLAG, AT(json), NULL, help}
 /* What of a trace: of export and plot alike. */
 #define PART_SPECS \
-    {"from", OPTION_SECONDS, AT(from), "TIME", "leave out what ended before. Default 0", 0, INT64_MAX}, \
-    {"to", OPTION_SECONDS, AT(to), "TIME", "leave out what began after. Default: the end", 0, INT64_MAX}, \
+    {"from", OPTION_SECONDS, AT(from), "TIME", "leave out what ended before. Default 0", 0,        \
+     INT64_MAX},                                                                                   \
+    {"to", OPTION_SECONDS, AT(to), "TIME", "leave out what began after. Default: the end", 0,      \
+     INT64_MAX},                                                                                   \
     {"rank", OPTION_NUMBERS, AT(rank), "R", "this rank only", 0, MK_MAX_RANKS - 1}, \
     LAUNCH_SPEC("this launch only. Default: all")
 
 static const struct option_spec export_specs[] = {
-    {"chrome", OPTION_FLAG, AT(chrome), NULL, "the Trace Event Format's JSON (the default, and the only form)"},
-    OUT_SPEC("where to; a FILE.gz is compressed. Default: standard output, where that is no terminal"),
+    {"chrome", OPTION_FLAG, AT(chrome), NULL,
+     "the Trace Event Format's JSON (the default, and the only form)"},
+    OUT_SPEC("the file to write; FILE.gz is compressed. Default: standard output, if no terminal"),
     PART_SPECS,
-    {"gzip", OPTION_FLAG, AT(gzip), NULL, "compressed, as --out FILE.gz is without asking. Perfetto opens it so"},
+    {"gzip", OPTION_FLAG, AT(gzip), NULL,
+     "compresses the output, as --out FILE.gz does. Perfetto opens it"},
 };
 static const struct option_spec summary_specs[] = {
     JSON_SPEC("its figures (view figures) as one object, times in ns"),
@@ -61,10 +65,12 @@ static const struct option_spec why_specs[] = {
     JSON_SPEC("one object, times in ns"),
 };
 static const struct option_spec plot_specs[] = {
-    {"kind", OPTION_WORD, AT(kind), "timeline|overlap", "what to draw. Default timeline", .words = plots, .word_count = 2},
+    {"kind", OPTION_WORD, AT(kind), "timeline|overlap", "what to draw. Default timeline",
+     .words = plots, .word_count = 2},
     OUT_SPEC("a .png or .svg. Default trace.png"),
     PART_SPECS,
-    {"role", OPTION_WORD, AT(role), "ROLE", "this role's CTAs only", .words = roles, .word_count = MK_ROLES},
+    {"role", OPTION_WORD, AT(role), "ROLE", "this role's CTAs only",
+     .words = roles, .word_count = MK_ROLES},
     {"script", OPTION_FLAG, AT(script), NULL, "print gnuplot's script instead of running it"},
 };
 /* clang-format on */

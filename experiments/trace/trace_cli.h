@@ -55,5 +55,5 @@ const char *trace_time(char text[24], double ns);
  */
 const char *trace_time_like(char text[24], double ns, double like);
 const char *trace_bytes(char text[24], double bytes);
-/* "s" behind the noun of a count, or "". */
+/* The ending of a noun with this count: "s" or "". */
 const char *trace_plural(int64_t count);

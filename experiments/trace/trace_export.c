@@ -1,227 +1,188 @@
 /* `mkernel trace export`: the Trace Event Format. A process is a rank; its threads are its
  * launches, its tracks and its messages under way; messages and the waits that they end are joined
  * by flow arrows; bytes under way on each link are counters. Source: "Trace Event Format", the
- * document of chrome://tracing; ui.perfetto.dev reads the same. Times there are us. */
-#include "experiments/trace/trace_json.h"
+ * document of chrome://tracing; ui.perfetto.dev reads the same. Times there are us.
+ *
+ * Queries give what an event's members are, as JSON; this file gives it a thread. */
+#include "experiments/trace/trace_cli.h"
 #include "core/grow.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-void trace_json_string(FILE *out, const char *text)
+struct export
 {
-    fputc('"', out);
-    for (const unsigned char *c = (const unsigned char *)(text ? text : ""); *c; c++) {
-        if (*c == '"' || *c == '\\')
-            fprintf(out, "\\%c", *c);
-        else if (*c < 0x20 ||
-                 /* names are ASCII but for what the user wrote, which may be no UTF-8 */
-                 *c >= 0x7f)
-            fprintf(out, "\\u%04x", *c);
-        else
-            fputc(*c, out);
-    }
-    fputc('"', out);
+    sqlite3 *db;
+    const struct trace_export *what;
+    FILE *out;
+    int any;          /* an event stands before */
+    int64_t next_tid; /* threads from here on are no tracks */
+    /* Events that stand on another thread than their track's, by id. */
+    struct moved {
+        int64_t event, tid;
+    } * moved;
+    size_t moved_count;
+    /* Where each message's slice is, by its id from 0 to message_count - 1. */
+    struct message {
+        int64_t rank, tid, start, end; /* tid 0: it is not exported */
+    } * messages;
+    int64_t message_count;
+};
+
+/* quote_of(text): a JSON string. Names are ASCII but for what the user wrote, which may be no
+ * UTF-8. */
+static void trace_export_quote(sqlite3_context *context, int count, sqlite3_value **value)
+{
+    const unsigned char *text = sqlite3_value_text(value[0]);
+    sqlite3_str *s = sqlite3_str_new(NULL);
+    sqlite3_str_appendchar(s, 1, '"');
+    for (const unsigned char *c = text ? text : (const unsigned char *)""; *c; c++)
+        if (*c < 0x20 || *c >= 0x7f) {
+            sqlite3_str_appendf(s, "\\u%04x", *c);
+        } else {
+            sqlite3_str_appendchar(s, *c == '"' || *c == '\\', '\\');
+            sqlite3_str_appendchar(s, 1, (char)*c);
+        }
+    sqlite3_str_appendchar(s, 1, '"');
+    sqlite3_result_text(context, sqlite3_str_finish(s), -1, sqlite3_free);
 }
 
-void trace_json_begin(struct trace_json *j, char phase, int64_t rank, int64_t tid)
+/* Every query has the same parameters: from ?1 to ?2 (ns), of rank ?3 and launch ?4, -1 for all. */
+static sqlite3_stmt *trace_export_ask(const struct export *x, const char *sql)
 {
-    fprintf(j->out, "%s\n{\"ph\":\"%c\",\"pid\":%lld,\"tid\":%lld", j->any ? "," : "", phase,
-            (long long)rank, (long long)tid);
-    j->any = 1;
+    const struct trace_export *w = x->what;
+    return query_ask(x->db, sql, "iiii", (int64_t)w->from,
+                     w->to > INT64_MAX ? INT64_MAX : (int64_t)w->to, w->rank,
+                     w->launch ? (int64_t)w->launch : (int64_t)-1);
 }
 
 /* Perfetto reads a double, multiplies by 1000 and cuts: where that would lose a ns, a tenth of one
  * is added. */
-void trace_json_us(struct trace_json *j, const char *name, int64_t ns)
+static void trace_export_us(struct export *x, const char *name, int64_t ns)
 {
     double us = (double)ns / 1000;
-    fprintf(j->out, ",\"%s\":%lld.%03lld%s", name, (long long)(ns / 1000), (long long)(ns % 1000),
+    fprintf(x->out, ",\"%s\":%lld.%03lld%s", name, (long long)(ns / 1000), (long long)(ns % 1000),
             (int64_t)(us * 1000.0) < ns ? "1" : "");
 }
 
-void trace_json_slice(struct trace_json *j, int64_t rank, int64_t tid, int64_t start, int64_t end)
+/* One event: its times, where it has them (QUERY_NONE: not), and its other members, each with a
+ * comma before it. */
+static void trace_export_write(struct export *x, char phase, int64_t rank, int64_t tid, int64_t ts,
+                               int64_t dur, const char *members)
 {
-    trace_json_begin(j, 'X', rank, tid);
-    trace_json_us(j, "ts", start);
-    trace_json_us(j, "dur", end - start);
+    fprintf(x->out, "%s\n{\"ph\":\"%c\",\"pid\":%lld,\"tid\":%lld", x->any ? "," : "", phase,
+            (long long)rank, (long long)tid);
+    x->any = 1;
+    if (ts != QUERY_NONE)
+        trace_export_us(x, "ts", ts);
+    if (dur != QUERY_NONE)
+        trace_export_us(x, "dur", dur);
+    fprintf(x->out, "%s}", members);
 }
 
-static void trace_export_name_it(struct trace_json *j, int64_t rank, int64_t tid, const char *of,
-                                 const char *name, int64_t place)
+/* An event for each row of phase, rank, thread, start, length and members. */
+static void trace_export_rows(struct export *x, const char *sql)
 {
-    trace_json_begin(j, 'M', rank, tid);
-    fprintf(j->out, ",\"name\":\"%s_name\",\"args\":{\"name\":", of);
-    trace_json_string(j->out, name);
-    fputs("}}", j->out);
-    trace_json_begin(j, 'M', rank, tid);
-    fprintf(j->out, ",\"name\":\"%s_sort_index\",\"args\":{\"sort_index\":%lld}}", of,
-            (long long)place);
+    QUERY q = trace_export_ask(x, sql);
+    const char *phase, *members;
+    long long rank, tid, ts, dur;
+    while (query_row(q, "tiioot", &phase, &rank, &tid, &ts, &dur, &members) && !ferror(x->out))
+        trace_export_write(x, *phase, rank, tid, ts, dur, members);
 }
 
-void trace_json_thread(struct trace_json *j, int64_t rank, int64_t tid, int64_t place,
-                       const char *name)
+/* Threads of a rank stand in order of their place. A rank's own track has no events: its id is that
+ * of the thread of launches. */
+static const char names[] =
+    "WITH n AS (SELECT id, rank, 0 AS tid, rank AS place, 'process' AS of, name FROM track WHERE "
+    "kind = 'rank' UNION ALL SELECT id, rank, id, min(id * 64, 2147483646), 'thread', CASE kind "
+    "WHEN 'rank' THEN 'launches' ELSE coalesce((SELECT o.name FROM role o WHERE o.id = role), '') "
+    "|| ' ' || name END FROM track WHERE kind = 'rank' OR first_event IS NOT NULL) "
+    "SELECT 'M', rank, tid, NULL, NULL, printf(',\"name\":\"%s_name\",\"args\":{\"name\":%s}', of, "
+    "quote_of(name)) FROM n WHERE ?3 < 0 OR rank = ?3 UNION ALL SELECT 'M', rank, tid, NULL, NULL, "
+    "printf(',\"name\":\"%s_sort_index\",\"args\":{\"sort_index\":%d}', of, place) FROM n WHERE ?3 "
+    "< 0 OR rank = ?3";
+
+static const char launches[] =
+    "SELECT 'X', r.rank, t.id, r.start, r.end - r.start, printf(',\"cat\":\"launch\",\"name\":"
+    "\"launch %d\",\"args\":{\"epoch\":%d,\"plan\":%d,\"compute only ns\":%d,\"both ns\":%d,"
+    "\"communication only ns\":%d,\"idle ns\":%d}', r.launch, l.epoch, l.plan, r.compute_only, "
+    "r.both, r.comm_only, r.idle) FROM launch_rank r JOIN launch l ON l.id = r.launch JOIN track t "
+    "ON t.rank = r.rank AND t.kind = 'rank' WHERE (?4 < 0 OR r.launch = ?4) AND (?3 < 0 OR r.rank "
+    "= ?3) AND r.end >= ?1 AND r.start BETWEEN 0 AND ?2 AND r.end >= r.start ORDER BY r.rank, "
+    "r.start";
+
+/* Bytes under way per link: the finest level, and a zero where a bucket without a row follows. */
+static const char counters[] =
+    "WITH c AS (SELECT f.link, l.rank, l.name, f.bucket, f.in_flight, z.ns, lead(f.bucket) OVER "
+    "(PARTITION BY f.link ORDER BY f.bucket) AS next FROM flow f JOIN link l ON l.id = f.link JOIN "
+    "zoom z ON z.level = 0 WHERE f.level = 0 AND (?3 < 0 OR l.rank = ?3) AND (f.bucket + 1) * z.ns "
+    "> ?1 AND f.bucket * z.ns <= ?2) "
+    "SELECT 'C', rank, 0, at, NULL, printf(',\"name\":%s,\"args\":{\"bytes in flight\":%d}', "
+    "quote_of(name), bytes) FROM (SELECT link, rank, name, bucket * ns AS at, in_flight AS bytes "
+    "FROM c UNION ALL SELECT link, rank, name, (bucket + 1) * ns, 0 FROM c WHERE next IS NOT "
+    "bucket + 1) ORDER BY link, at";
+
+static void trace_export_thread(struct export *x, int64_t rank, int64_t tid, int64_t place,
+                                const char *name)
 {
-    trace_export_name_it(j, rank, tid, "thread", name, place);
+    char members[256];
+    snprintf(members, sizeof members, ",\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}", name);
+    trace_export_write(x, 'M', rank, tid, QUERY_NONE, QUERY_NONE, members);
+    snprintf(members, sizeof members,
+             ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%lld}",
+             (long long)(place < INT32_MAX ? place : INT32_MAX));
+    trace_export_write(x, 'M', rank, tid, QUERY_NONE, QUERY_NONE, members);
 }
 
-static int64_t trace_export_place_of(int64_t track, int lane)
-{
-    int64_t place = track * 64 + (lane < 63 ? lane : 63);
-    return place < INT32_MAX ? place : INT32_MAX - 1;
-}
+/* ---- lanes ---- */
 
-/* A rank's own track has no events: its id is that of the thread of launches. */
-static void trace_export_write_names(struct trace_json *j, sqlite3 *db,
-                                     const struct trace_export *what)
-{
-    QUERY q = query_ask(db,
-                        "SELECT kind, id, rank, name, first_event IS NOT NULL, (SELECT "
-                        "o.name FROM role o WHERE o.id = role) FROM track ORDER BY id",
-                        "");
-    long long id, rank, has_events;
-    const char *kind, *text, *role;
-    while (query_row(q, "tiitit", &kind, &id, &rank, &text, &has_events, &role)) {
-        char name[128] = "launches";
-        int is_rank = !strcmp(kind, "rank");
-        if ((what->rank >= 0 && rank != what->rank) || (!is_rank && !has_events))
-            continue;
-        if (is_rank)
-            trace_export_name_it(j, rank, 0, "process", text, rank);
-        else
-            snprintf(name, sizeof name, "%s %s", role, text);
-        trace_json_thread(j, rank, id, trace_export_place_of(id, 0), name);
-    }
-}
-
-static void trace_export_write_launches(struct trace_json *j, sqlite3 *db,
-                                        const struct trace_export *what)
-{
-    static const char *const names[] = {
-        "epoch", "plan", "compute only ns", "both ns", "communication only ns", "idle ns"};
-    QUERY q = query_ask(db,
-                        "SELECT r.launch, r.rank, t.id, r.start, r.end, l.epoch, l.plan, "
-                        "r.compute_only, r.both, r.comm_only, r.idle FROM launch_rank r"
-                        " JOIN launch l ON l.id = r.launch JOIN track t ON t.rank = r.rank AND "
-                        "t.kind = 'rank' WHERE ?1 < 0 OR r.launch = ?1 ORDER BY r.rank, r.start",
-                        "i", trace_json_launch(what));
-    long long launch, rank, tid, start, end, v[6];
-    while (query_row(q, "iiiiiiiiiii", &launch, &rank, &tid, &start, &end, &v[0], &v[1], &v[2],
-                     &v[3], &v[4], &v[5])) {
-        if ((what->rank >= 0 && rank != what->rank) || end < (int64_t)what->from ||
-            start > trace_json_to(what) || start < 0 || end < start)
-            continue;
-        trace_json_slice(j, rank, tid, start, end);
-        fprintf(j->out, ",\"cat\":\"launch\",\"name\":\"launch %lld\",\"args\":{", launch);
-        for (int i = 0; i < 6; i++)
-            fprintf(j->out, "%s\"%s\":%lld", i ? "," : "", names[i], v[i]);
-        fputs("}}", j->out);
-    }
-}
-
-/* An event, and what its argument is: of a tile its place, of a chunk whose it is. */
-struct event {
-    long long start, ns, kind, argument, peer, id, slab, row, col, rows, cols, owner, number;
-    const char *cause, *flag;
+/* Threads beside each other for slices of which several are under way at once: on one thread
+ * readers know slices inside each other, and leave out one that begins inside another and ends
+ * after it. */
+enum { LANES = 4096 };
+struct lanes {
+    int64_t end[LANES], tid[LANES];
+    int count;
 };
 
-static int trace_export_next(sqlite3_stmt *q, struct event *e)
+/* The first lane in which nothing is under way at `start`; it is taken until `end`. A new one has
+ * tid -1. -1: all are taken. */
+static int trace_export_lane(struct lanes *l, int64_t start, int64_t end)
 {
-    return query_row(q, "iiitiotioiiiioi", &e->start, &e->ns, &e->kind, &e->cause, &e->argument,
-                     &e->peer, &e->flag, &e->id, &e->slab, &e->row, &e->col, &e->rows, &e->cols,
-                     &e->owner, &e->number);
+    int i = 0;
+    while (i < l->count && l->end[i] > start)
+        i++;
+    if (i == LANES)
+        return -1;
+    if (i == l->count)
+        l->tid[l->count++] = -1;
+    l->end[i] = end;
+    return i;
 }
 
-/* What Perfetto shows in a slice: a tile's shard and its first row and column there, a chunk's
- * owner and number. */
-static void trace_export_event_name(char name[96], const struct event *e, const char *kind)
-{
-    if (!strcmp(kind, "wait"))
-        snprintf(name, 96, "wait %.80s", e->cause);
-    else if (e->slab != QUERY_NONE)
-        snprintf(name, 96, "tile %lld: shard %lld, row %lld, column %lld", e->argument, e->slab,
-                 e->row, e->col);
-    else if (e->owner != QUERY_NONE)
-        snprintf(name, 96, "%s chunk %lld of rank %lld", kind, e->number, e->owner);
-    else
-        snprintf(name, 96, "%s", kind);
-}
+/* ---- events ---- */
 
-static void trace_export_write_event(struct trace_json *j, const struct event *e, int64_t rank,
-                                     int64_t track)
+/* The thread on which an event stands. */
+static int64_t trace_export_tid(const struct export *x, int64_t event, int64_t track)
 {
-    static const char *const kinds[] = {"none", "launch", "tile",    "wait",
-                                        "copy", "signal", "command", "reduce"};
-    static const char *const arguments[] = {"chunk", "epoch", "tile",    "flag",
-                                            "chunk", "flag",  "command", "chunk"};
-    const char *kind = kinds[e->kind & 7];
-    char name[96];
-    if (e->ns == 0 && (e->kind == 1 || e->kind == 5)) {
-        trace_json_begin(j, 'i', rank, track);
-        trace_json_us(j, "ts", e->start);
-        fputs(",\"s\":\"t\"", j->out);
-    } else {
-        trace_json_slice(j, rank, track, e->start, e->start + e->ns);
-    }
-    fprintf(j->out, ",\"cat\":\"%s\",\"name\":", kind);
-    trace_export_event_name(name, e, kind);
-    trace_json_string(j->out, name);
-    fprintf(j->out, ",\"args\":{\"%s\":%lld", arguments[e->kind & 7], e->argument);
-    if (e->peer != QUERY_NONE)
-        fprintf(j->out, ",\"peer\":%lld", e->peer);
-    if (e->slab != QUERY_NONE)
-        fprintf(j->out, ",\"rows\":%lld,\"columns\":%lld", e->rows, e->cols);
-    if (*e->flag) {
-        fputs(",\"for\":", j->out);
-        trace_json_string(j->out, e->flag);
-    }
-    fprintf(j->out, ",\"event\":%lld}}", e->id);
-}
-
-int64_t trace_json_tid(const struct trace_json *j, int64_t event, int64_t track)
-{
-    size_t low = 0, high = j->moved_count;
+    size_t low = 0, high = x->moved_count;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (j->moved[middle].event < event)
+        if (x->moved[middle].event < event)
             low = middle + 1;
         else
             high = middle;
     }
-    return low < j->moved_count && j->moved[low].event == event ? j->moved[low].tid : track;
+    return low < x->moved_count && x->moved[low].event == event ? x->moved[low].tid : track;
 }
 
-/* Events are moved in order of their ids, as they are written. 0 where there is no memory. */
-static int trace_export_move(struct trace_json *j, int64_t event, int64_t tid)
-{
-    if (mk_grow(&j->moved, j->moved_count, sizeof *j->moved))
-        return 0;
-    j->moved[j->moved_count++] = (struct trace_json_moved){event, tid};
-    return 1;
-}
-
-/* Whether two of a track's events are under way at once: a CTA that waits while its copies are on
- * their way. */
-static int trace_export_overlap(sqlite3_stmt *q, int64_t track)
-{
-    sqlite3_bind_int64(q, 1, track);
-    long long start, ns, end = INT64_MIN;
-    int found = 0;
-    while (!found && query_row(q, "ii", &start, &ns)) {
-        found = ns > 0 && start < end;
-        end = start + ns > end ? start + ns : end;
-    }
-    sqlite3_reset(q);
-    return found;
-}
-
-/* The thread of an event of a track in which some overlap: copies have lanes of their own there. */
-static int64_t trace_export_lane_of(struct trace_json *j, const struct event *e,
-                                    struct trace_lanes lanes[2], int64_t rank, int64_t track,
+/* The thread of an event of a track in which some overlap: copies have lanes of their own there.
+ * Events are moved in order of their ids, as they are written. */
+static int64_t trace_export_lane_of(struct export *x, struct lanes lanes[2], int copy, int64_t id,
+                                    int64_t start, int64_t ns, int64_t rank, int64_t track,
                                     const char *name)
 {
-    int copy = e->kind == 4,
-        lane = e->ns > 0 ? trace_lane(&lanes[copy], e->start, e->start + e->ns) : -1;
+    int lane = ns > 0 ? trace_export_lane(&lanes[copy], start, start + ns) : -1;
     if (lane < 0)
         return track;
     int64_t *tid = &lanes[copy].tid[lane];
@@ -230,122 +191,240 @@ static int64_t trace_export_lane_of(struct trace_json *j, const struct event *e,
     if (*tid < 0) {
         char text[160];
         snprintf(text, sizeof text, "%s%s", name, copy ? ", copies" : "");
-        *tid = j->next_tid++;
-        trace_json_thread(j, rank, *tid, trace_export_place_of(track, 1 + lane), text);
+        *tid = x->next_tid++;
+        trace_export_thread(x, rank, *tid, track * 64 + (lane < 62 ? 1 + lane : 63), text);
     }
-    return *tid == track || trace_export_move(j, e->id, *tid) ? *tid : track;
+    if (*tid == track || mk_grow(&x->moved, x->moved_count, sizeof *x->moved))
+        return track;
+    x->moved[x->moved_count++] = (struct moved){id, *tid};
+    return *tid;
 }
 
-/* All tracks' events, track by track: that is the order in which they lie in the file. */
-static void trace_export_write_events(struct trace_json *j, sqlite3 *db,
-                                      const struct trace_export *what)
+/* What Perfetto shows in a slice: a tile's shard and its first row and column there, a chunk's
+ * owner and number. What began before ?1 may reach in: ?5 is where a track's events begin. */
+static const char events[] =
+    "SELECT e.id, e.start, e.ns, e.kind, "
+    "printf('%s,\"cat\":\"%s\",\"name\":%s,\"args\":{\"%s\":%d%s%s%s,\"event\":%d}', CASE WHEN "
+    "e.ns = 0 AND e.kind IN (1, 5) THEN ',\"s\":\"t\"' END, k.name, quote_of(CASE WHEN e.kind = "
+    "3 THEN 'wait ' || c.name WHEN i.slab IS NOT NULL THEN printf('tile %d: shard %d, row %d, "
+    "column %d', e.argument, i.slab, i.row, i.col) WHEN h.rank IS NOT NULL THEN printf('%s chunk "
+    "%d of rank %d', k.name, h.number, h.rank) ELSE coalesce(k.name, '') END), CASE e.kind WHEN "
+    "1 THEN 'epoch' WHEN 2 THEN 'tile' WHEN 3 THEN 'flag' WHEN 5 THEN 'flag' WHEN 6 THEN "
+    "'command' ELSE 'chunk' END, e.argument, ',\"peer\":' || e.peer, ',\"rows\":' || i.rows || "
+    "',\"columns\":' || i.cols, CASE WHEN f.text <> '' THEN ',\"for\":' || quote_of(f.text) END, "
+    "e.id) FROM event e LEFT JOIN kind k ON k.id = e.kind LEFT JOIN cause c ON c.id = e.cause "
+    "LEFT JOIN launch l ON l.id = e.launch LEFT JOIN flag f ON e.kind = 3 AND f.plan = l.plan "
+    "AND f.id = e.argument AND f.rank = -1 LEFT JOIN tile i ON e.kind = 2 AND i.plan = l.plan "
+    "AND i.id = e.argument LEFT JOIN chunk h ON e.kind IN (4, 7) AND h.plan = l.plan AND h.id = "
+    "e.argument WHERE e.track = ?6 AND e.start BETWEEN ?5 AND ?2 AND e.start + e.ns >= ?1 AND "
+    "(?4 < 0 OR e.launch = ?4) ORDER BY e.start, e.id";
+
+/* Track by track: that is the order in which events lie in the file. */
+static void trace_export_events(struct export *x)
 {
-    QUERY tracks = query_ask(db,
-                             "SELECT t.id, t.rank, t.longest_ns, o.name || ' ' || t.name "
-                             "FROM track t LEFT JOIN role o ON o.id = t.role"
-                             " WHERE t.first_event IS NOT NULL ORDER BY t.first_event",
-                             "");
-    QUERY times =
-        query_ask(db, "SELECT start, ns FROM event WHERE track = ?1 ORDER BY start, id", "");
-    QUERY q = query_ask(
-        db,
-        "SELECT e.start, e.ns, e.kind, c.name, e.argument, e.peer, f.text, e.id, i.slab, i.row, "
-        "i.col, i.rows, i.cols, h.rank, h.number FROM event e LEFT JOIN cause c ON c.id = e.cause "
-        "LEFT JOIN launch l ON l.id = e.launch"
-        " LEFT JOIN flag f ON e.kind = 3 AND f.plan = l.plan AND f.id = e.argument AND f.rank = -1"
-        " LEFT JOIN tile i ON e.kind = 2 AND i.plan = l.plan AND i.id = e.argument"
-        " LEFT JOIN chunk h ON e.kind IN (4, 7) AND h.plan = l.plan AND h.id = e.argument"
-        " WHERE e.track = ?1 AND e.start >= ?2 AND e.start <= ?3 AND e.start + e.ns >= ?4 AND (?5 "
-        "< 0 OR e.launch = ?5) ORDER BY e.start, e.id",
-        "iiiii", (int64_t)0, (int64_t)0, trace_json_to(what), (int64_t)what->from,
-        trace_json_launch(what));
-    struct trace_lanes *lanes = malloc(2 * sizeof *lanes);
-    struct event e;
-    long long track, rank, longest;
-    const char *name;
+    QUERY tracks = trace_export_ask(
+        x, "SELECT t.id, t.rank, t.longest_ns, coalesce(o.name || ' ' || t.name, '') FROM track t "
+           "LEFT JOIN role o ON o.id = t.role WHERE t.first_event IS NOT NULL AND (?3 < 0 OR "
+           "t.rank = ?3) ORDER BY t.first_event");
+    QUERY q = trace_export_ask(x, events);
+    struct lanes *lanes = malloc(2 * sizeof *lanes);
+    long long track, rank, longest, id, start, ns, kind;
+    const char *name, *members;
     while (q && lanes && query_row(tracks, "iiit", &track, &rank, &longest, &name)) {
-        if (what->rank >= 0 && rank != what->rank)
-            continue;
-        sqlite3_bind_int64(q, 1, track);
-        /* what began before may reach in */
-        sqlite3_bind_int64(q, 2, (int64_t)what->from - longest);
-        int several = trace_export_overlap(times, track);
+        /* whether two are under way at once: a CTA that waits while its copies are on their way */
+        int several = (int)query_integer(
+            x->db, 0,
+            "SELECT EXISTS (SELECT * FROM (SELECT start, ns, max(start + ns) OVER (ORDER BY start, "
+            "id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM event WHERE track "
+            "= ?1) WHERE ns > 0 AND start < before)",
+            "i", (int64_t)track);
+        sqlite3_bind_int64(q, 5, (int64_t)x->what->from - longest);
+        sqlite3_bind_int64(q, 6, track);
         lanes[0].count = lanes[1].count = 0;
-        while (trace_export_next(q, &e) && !ferror(j->out))
-            trace_export_write_event(j, &e, rank,
-                                     several ? trace_export_lane_of(j, &e, lanes, rank, track, name)
-                                             : track);
+        while (query_row(q, "iiiit", &id, &start, &ns, &kind, &members) && !ferror(x->out)) {
+            int instant = ns == 0 && (kind == 1 || kind == 5);
+            int64_t tid = several ? trace_export_lane_of(x, lanes, kind == 4, id, start, ns, rank,
+                                                         track, name)
+                                  : track;
+            trace_export_write(x, instant ? 'i' : 'X', rank, tid, start, instant ? QUERY_NONE : ns,
+                               members);
+        }
         sqlite3_reset(q);
     }
     free(lanes);
 }
 
-static void trace_export_write_counter(struct trace_json *j, int64_t rank, int64_t ns,
-                                       const char *name, long long bytes)
+/* ---- messages ---- */
+
+/* Every put as a slice from its command to its arrival, its stages inside it: where the stage is
+ * known, from when to when. */
+static const char messages[] =
+    "SELECT id, rank, start, end, "
+    "printf(',\"cat\":\"message\",\"name\":%s,\"args\":{\"message\":%d,"
+    "\"peer\":%d,\"bytes\":%d,\"flag\":%d,\"epoch\":%d}', quote_of(coalesce(nullif(text, ''), "
+    "'message') || ' to rank ' || peer), id, peer, bytes, flag, epoch), CASE WHEN commanded IS NOT "
+    "NULL AND told THEN start END, min(seen, end), CASE WHEN told THEN seen END, coalesce(posted, "
+    "end), CASE WHEN posted >= start THEN posted END, end FROM (SELECT *, seen >= start AND "
+    "(posted "
+    "IS NULL OR posted >= seen) AS told FROM (SELECT m.*, coalesce(f.text, g.text) AS text, "
+    "min(coalesce(commanded, 1 << 62), coalesce(seen, 1 << 62), coalesce(posted, 1 << 62)) AS "
+    "start, "
+    "max(coalesce(commanded, -1), coalesce(seen, -1), coalesce(posted, -1), coalesce(completed, "
+    "-1), "
+    "CASE WHEN waited THEN coalesce(arrived, -1) ELSE -1 END) AS end FROM message m LEFT JOIN flag "
+    "f "
+    "ON f.plan = m.plan AND f.id = m.flag AND f.rank = m.peer LEFT JOIN flag g ON g.plan = m.plan "
+    "AND g.id = m.flag AND g.rank = -1 WHERE (?3 < 0 OR m.rank = ?3) AND (?4 < 0 OR m.launch = "
+    "?4))) "
+    "WHERE start BETWEEN 0 AND min(end, ?2) AND end >= ?1 ORDER BY rank, coalesce(commanded, seen, "
+    "posted)";
+
+static void trace_export_messages(struct export *x)
 {
-    trace_json_begin(j, 'C', rank, 0);
-    trace_json_us(j, "ts", ns);
-    fputs(",\"name\":", j->out);
-    trace_json_string(j->out, name);
-    fprintf(j->out, ",\"args\":{\"bytes in flight\":%lld}}", bytes);
+    static const char *const stages[] = {"in the ring", "in the proxy", "on the network"};
+    int64_t count = query_integer(x->db, -1, "SELECT max(id) FROM message", "") + 1;
+    if (count < 1 || count > 1 << 28) /* of a damaged file */
+        return;
+    x->messages = calloc((size_t)count, sizeof *x->messages);
+    struct lanes *lanes = calloc(1, sizeof *lanes);
+    QUERY q = trace_export_ask(x, messages);
+    long long id, rank, start, end, from[3], to[3], last = -1;
+    int64_t first_tid = x->next_tid;
+    const char *members;
+    for (int more = x->messages && lanes; more;) {
+        more = query_row(q, "iiiitoooooo", &id, &rank, &start, &end, &members, &from[0], &to[0],
+                         &from[1], &to[1], &from[2], &to[2]) &&
+               !ferror(x->out);
+        if (!more || rank != last) { /* a rank is whole */
+            for (int i = 0; i < lanes->count; i++, x->next_tid++)
+                trace_export_thread(x, last, x->next_tid, INT32_MAX, "messages out");
+            lanes->count = 0;
+            first_tid = x->next_tid;
+        }
+        last = rank;
+        int lane = more && id >= 0 && id < count ? trace_export_lane(lanes, start, end) : -1;
+        if (lane < 0)
+            continue;
+        int64_t tid = first_tid + lane;
+        x->messages[id] = (struct message){rank, tid, start, end};
+        trace_export_write(x, 'X', rank, tid, start, end - start, members);
+        for (int i = 0; i < 3; i++) {
+            char stage[64];
+            snprintf(stage, sizeof stage, ",\"cat\":\"stage\",\"name\":\"%s\"", stages[i]);
+            if (from[i] != QUERY_NONE && to[i] >= from[i])
+                trace_export_write(x, 'X', rank, tid, from[i], to[i] - from[i], stage);
+        }
+    }
+    x->message_count = count;
+    free(lanes);
 }
 
-/* Bytes under way per link: the finest level, and a zero where a bucket without a row follows. */
-static void trace_export_write_counters(struct trace_json *j, sqlite3 *db,
-                                        const struct trace_export *what)
+/* ---- arrows ---- */
+
+struct point {
+    int64_t rank, tid, at;
+};
+
+static void trace_export_point(struct export *x, char phase, const struct point *p,
+                               const char *name, int64_t id)
 {
-    int64_t ns = query_integer(db, 1, "SELECT ns FROM zoom WHERE level = 0", "");
-    long long link, bucket, bytes, rank, last_link = -1, last_bucket = -2, last_rank = 0;
-    const char *name;
-    char last_name[64] = "";
-    QUERY q = query_ask(db,
-                        "SELECT f.link, f.bucket, f.in_flight, l.rank, l.name FROM flow "
-                        "f JOIN link l ON l.id = f.link"
-                        " WHERE f.level = 0 ORDER BY f.link, f.bucket",
-                        "");
-    for (int more = 1; more && !ferror(j->out);) {
-        more = query_row(q, "iiiit", &link, &bucket, &bytes, &rank, &name);
-        if (more &&
-            ((what->rank >= 0 && rank != what->rank) || (bucket + 1) * ns <= (int64_t)what->from ||
-             (uint64_t)(bucket * ns) > what->to))
+    char members[96];
+    snprintf(members, sizeof members, "%s,\"cat\":\"flow\",\"name\":\"%s\",\"id\":%lld",
+             phase == 'f' ? ",\"bp\":\"e\"" : "", name, (long long)id);
+    trace_export_write(x, phase, p->rank, p->tid, p->at, QUERY_NONE, members);
+}
+
+/* The last moment inside the slice that an event is; of an event without length, inside the slice
+ * before it on its track and in its launch. 0 where there is none. */
+static int trace_export_inside(const struct export *x, sqlite3_stmt *before, int64_t event,
+                               int64_t start, int64_t ns, struct point *p)
+{
+    int found = 1;
+    p->at = start + ns - 1;
+    if (ns <= 0) {
+        sqlite3_bind_int64(before, 1, event);
+        long long one, end;
+        if ((found = query_row(before, "ii", &one, &end))) {
+            event = one;
+            p->at = end <= start ? end - 1 : start;
+        }
+        sqlite3_reset(before);
+    }
+    p->tid = trace_export_tid(x, event, p->tid);
+    return found;
+}
+
+/* An arrow from what raised a flag (a command, or the work before a signal) to the wait that it
+ * ended, by way of the message that carried it. Each point lies inside a slice, not on its end:
+ * there the next slice begins, and a reader would take that one. */
+static void trace_export_arrows(struct export *x)
+{
+    QUERY q = trace_export_ask(
+        x,
+        "SELECT d.event, d.producer, p.start, p.ns, s.rank, p.track, e.start + e.ns - 1, t.rank, "
+        "e.track, d.message FROM edge d JOIN event e ON e.id = d.event JOIN event p ON p.id = "
+        "d.producer JOIN track t ON t.id = e.track JOIN track s ON s.id = p.track WHERE (?4 < 0 "
+        "OR (e.launch = ?4 AND p.launch = ?4)) AND (?3 < 0 OR (s.rank = ?3 AND t.rank = ?3)) AND "
+        "e.start + e.ns - 1 <= ?2");
+    /* A track's events have ids in order of their starts. Mostly the one before it ended as it
+     * began; else, of those near it the one that ended last, or one that had not. (`+` keeps SQLite
+     * from reading the whole track by its index.) */
+    QUERY before = query_ask(
+        x->db,
+        "SELECT b.id, b.start + b.ns FROM event e JOIN event b ON b.id BETWEEN e.id - CASE WHEN "
+        "EXISTS (SELECT 1 FROM event a WHERE a.id = e.id - 1 AND +a.track = e.track AND a.ns > 0 "
+        "AND "
+        "a.kind <> 3 AND a.start + a.ns = e.start) THEN 1 ELSE 64 END AND e.id - 1 WHERE e.id = ?1 "
+        "AND +b.track = e.track AND b.ns > 0 AND b.launch IS e.launch ORDER BY b.start + b.ns <= "
+        "e.start DESC, b.start + b.ns DESC, b.kind = 3, b.id DESC LIMIT 1",
+        "");
+    long long id, producer, start, ns, rank, track, at, wait_rank, wait_track, message;
+    while (before &&
+           query_row(q, "iiiiiiiiio", &id, &producer, &start, &ns, &rank, &track, &at, &wait_rank,
+                     &wait_track, &message) &&
+           !ferror(x->out)) {
+        struct point from = {rank, track, 0},
+                     to = {wait_rank, trace_export_tid(x, id, wait_track), at};
+        if (!trace_export_inside(x, before, producer, start, ns, &from) ||
+            from.at < (int64_t)x->what->from || from.at > to.at)
             continue;
-        if (last_bucket >= 0 && (!more || link != last_link || bucket != last_bucket + 1))
-            trace_export_write_counter(j, last_rank, (last_bucket + 1) * ns, last_name, 0);
-        if (!more)
-            break;
-        snprintf(last_name, sizeof last_name, "%s", name);
-        last_link = link, last_bucket = bucket, last_rank = rank;
-        trace_export_write_counter(j, rank, bucket * ns, name, bytes);
+        const char *name = message != QUERY_NONE ? "message" : "signal";
+        trace_export_point(x, 's', &from, name, id);
+        if (message >= 0 && message < x->message_count && x->messages[message].tid) {
+            const struct message *m = &x->messages[message];
+            struct point by = {m->rank, m->tid, m->start};
+            if (by.at >= from.at && by.at <= to.at && m->end > m->start)
+                trace_export_point(x, 't', &by, name, id);
+        }
+        trace_export_point(x, 'f', &to, name, id);
     }
 }
 
 void trace_export_chrome(sqlite3 *db, const struct trace_export *what, FILE *out)
 {
-    struct trace_json j = {.out = out,
-                           .next_tid = query_integer(db, 0, "SELECT max(id) FROM track", "") + 1};
-    int64_t count = 0;
-    fputs("{\"displayTimeUnit\":\"ns\",\"otherData\":{", out);
-    static const char *const names[] = {"op", "shape", "source", "executor"};
-    const char *texts[4];
-    long long dropped, residual;
-    QUERY q =
-        query_ask(db, "SELECT op, shape, source, executor, dropped, residual_ns FROM run", "");
-    if (query_row(q, "ttttii", &texts[0], &texts[1], &texts[2], &texts[3], &dropped, &residual)) {
-        for (int i = 0; i < 4; i++) {
-            fprintf(out, "\"%s\":", names[i]);
-            trace_json_string(out, texts[i]);
-            fputc(',', out);
-        }
-        fprintf(out, "\"dropped\":%lld,\"clock residual ns\":%lld", dropped, residual);
+    struct export x = {.db = db,
+                       .what = what,
+                       .out = out,
+                       .next_tid = query_integer(db, 0, "SELECT max(id) FROM track", "") + 1};
+    const char *run = "";
+    sqlite3_create_function(db, "quote_of", 1, SQLITE_UTF8, NULL, trace_export_quote, NULL, NULL);
+    {
+        QUERY q = query_ask(
+            db,
+            "SELECT printf('\"op\":%s,\"shape\":%s,\"source\":%s,\"executor\":%s,\"dropped\":%d,"
+            "\"clock residual ns\":%d', quote_of(op), quote_of(shape), quote_of(source), "
+            "quote_of(executor), dropped, residual_ns) FROM run",
+            "");
+        query_row(q, "t", &run);
+        fprintf(out, "{\"displayTimeUnit\":\"ns\",\"otherData\":{%s},\"traceEvents\":[", run);
     }
-    fputs("},\"traceEvents\":[", out);
-    trace_export_write_names(&j, db, what);
-    trace_export_write_launches(&j, db, what);
-    trace_export_write_events(&j, db, what);
-    struct trace_json_message *messages = trace_json_messages(&j, db, what, &count);
-    trace_json_arrows(&j, db, what, messages, count);
-    free(messages);
-    free(j.moved);
-    trace_export_write_counters(&j, db, what);
+    trace_export_rows(&x, names);
+    trace_export_rows(&x, launches);
+    trace_export_events(&x);
+    trace_export_messages(&x);
+    trace_export_arrows(&x);
+    trace_export_rows(&x, counters);
+    free(x.messages);
+    free(x.moved);
     fputs("\n]}\n", out);
 }

@@ -1,7 +1,7 @@
-/* What the next events will touch, fetched before they come. */
+/* Prefetches the memory that the next events will touch. */
 #include "sim/timed/state.h"
 
-/* The CTA that an event is likely to be for; NULL: not known. */
+/* The CTA that an event probably belongs to; NULL: not known. */
 static const struct timed_cta *ahead_concerns(const struct timed_world *w, uint32_t event)
 {
     uint32_t ctas = w->world * w->per_rank, links = ctas + w->world, first = timed_first_flight(w),
@@ -18,9 +18,9 @@ static const struct timed_cta *ahead_concerns(const struct timed_world *w, uint3
     return cta == TIMED_NONE ? NULL : &w->ctas[cta];
 }
 
-/* Most of an event's time would be spent waiting for memory: its class, its CTA, its coroutine and
- * what is on its stack lie apart, and there are more than any cache holds. Each is fetched while
- * other events are at work, one after the other, as each says where the next is. */
+/* Without this most of an event's time would be cache misses: its class, its CTA, the coroutine and
+ * its stack are apart, and all of them exceed any cache. Each points to the next, so they are
+ * prefetched one after another while other events are handled. */
 void timed_look_ahead(struct timed_world *w)
 {
     const uint32_t *ahead = w->queue.ahead;

@@ -1,5 +1,5 @@
-/* The compute role: the engine of a CTA or a cluster, as kernels/hopper/gemm.cuh has it, and its
- * sender warps (kernels/ops/gemm_reduce.cuh). */
+/* The compute role: the engine of a CTA or a cluster (kernels/hopper/gemm.cuh) and its sender warps
+ * (kernels/ops/gemm_reduce.cuh). */
 #include "sim/timed/state.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ static void compute_look_beside(const struct timed_world *w, const struct timed_
         load->beside += 1.0 / w->cluster;
 }
 
-/* Warps of the engine's blocks that work now. */
+/* Warps in the engine's blocks that are busy now. */
 static void compute_beside(const struct timed_cta *c, struct machine_load *load)
 {
     const struct timed_rank *r = timed_rank_of(c);
@@ -28,8 +28,8 @@ static void compute_beside(const struct timed_cta *c, struct machine_load *load)
         compute_look_beside(w, &r->ctas[total + c->cta.index * w->senders + j], load);
 }
 
-/* By how much pushes exceed what NVLink takes during the tile that begins now, 0 to 1. Senders
- * count if the outbox holds a tile, other warps if they push now. */
+/* By what share pushes exceed NVLink's rate during the tile that begins now, 0 to 1. Senders count
+ * if the outbox holds a tile, other warps if they push now. */
 static double compute_wanted(const struct timed_cta *c)
 {
     const struct timed_rank *r = timed_rank_of(c);
@@ -45,7 +45,7 @@ static double compute_wanted(const struct timed_cta *c)
 
 /* ---- tiles ---- */
 
-/* What warps that work beside it do to an engine, 1 or more. */
+/* The factor by which the warps beside it slow an engine, 1 or more. */
 static double compute_slowed(const struct timed_cta *c)
 {
     const struct timed_rank *r = timed_rank_of(c);
@@ -76,7 +76,7 @@ static double compute_stage(const struct timed_cta *c, const struct sim_operands
         compute_beside(c, &load);
         load.beside_peer = compute_wanted(c);
     }
-    /* memory is shared with what moves: a tile has what that leaves, a fourth at least */
+    /* copies and sums share the memory: they leave a tile a fourth of its rate at least */
     double fetched = w->fetched;
     if (fetched > 0 && w->machine->hbm_rate > 0) {
         double left = 1 - timed_links_memory(r) / w->machine->hbm_rate;
@@ -85,7 +85,7 @@ static double compute_stage(const struct timed_cta *c, const struct sim_operands
     return machine_stage_ns(w->machine, w->tile, &load, fetched);
 }
 
-/* On the host's plan a rank's few compute CTAs stand for all of its tensor cores. */
+/* In a plan for the host a rank's few compute CTAs stand for all of its tensor cores. */
 static double compute_flop_ns(const struct timed_cta *c, double flop)
 {
     const struct timed_rank *r = timed_rank_of(c);
@@ -147,8 +147,8 @@ static int compute_products(struct timed_cta *c, const struct mk_tile *tile,
     return w->pipeline.load_addends ? compute_before(c, tile, 0) : 0;
 }
 
-/* What is added to a tile comes through the ring of stages, two for each term (of fp32 four), and
- * takes as long there as half as many of the products' do (not measured). */
+/* The terms added to a tile come through the ring of stages: two stages for each term, four if it
+ * is fp32. Each is assumed to take half as long as a stage of products (not measured). */
 static double compute_end(const struct timed_cta *c, const struct sim_operands *o)
 {
     const struct timed_rank *r = timed_rank_of(c);
@@ -166,7 +166,7 @@ static struct timed_cta *compute_sender(const struct timed_rank *r, uint32_t cta
     return &r->ctas[mk_total_ctas(&r->plan.problem.tuning.split) + cta * r->world->senders + i];
 }
 
-/* The engine's tile goes where the slowest sender has made room. */
+/* The engine puts its tile into the outbox once the slowest sender has made room. */
 static int compute_to_outbox(struct timed_cta *c, const struct sim_operands *o)
 {
     struct timed_rank *r = timed_rank_of(c);
@@ -199,8 +199,8 @@ static int compute_to_outbox(struct timed_cta *c, const struct sim_operands *o)
     return 0;
 }
 
-/* What follows a CTA's last tile, which its senders take away, or exchange and add in one shot: the
- * first of them has it behind that, and where nothing passes them the engine. */
+/* The work that follows a CTA's last tile. Where senders send tiles, or exchange and add them in
+ * one shot, the first sender does it after that; where no tile passes them, the engine does. */
 static int compute_close(struct timed_cta *c)
 {
     const struct timed_rank *r = timed_rank_of(c);
@@ -248,12 +248,12 @@ int timed_send(struct timed_cta *c)
                 timed_transfer(c, o.c_local, mk_pipeline_bytes(&w->pipeline, &tile, rows),
                                TIMED_SENDS, 0))
                 return 1;
-            if (!to_peer && /* what it pushes, it pushes itself */
+            if (!to_peer && /* it pushes to peers itself */
                 w->op->publish(&r->plan, &c->cta, &tile, first, rows,
                                together * MK_TILE_PARTS / w->cluster / 2))
                 return 1;
         }
-        if (to_peer) /* named as the kernel does, by the first of the tile's chunks */
+        if (to_peer) /* traced under the first of the tile's chunks, as in the kernel */
             timed_record(
                 c, mk_event_what(MK_EV_COPY, o.c_local, tile.id * r->plan.problem.tuning.pieces),
                 start);
@@ -273,7 +273,7 @@ int timed_send(struct timed_cta *c)
 
 /* ---- the role ---- */
 
-/* Every CTA of a cluster has its part of the tile. */
+/* Each CTA of a cluster sends its own part of the tile. */
 static void compute_record(struct timed_cta *c, const struct mk_tile *tile, uint64_t start)
 {
     const struct timed_world *w = timed_rank_of(c)->world;
@@ -352,7 +352,7 @@ static int compute_handed(struct timed_cta *c)
     }
 }
 
-/* From the counter, whoever comes first. */
+/* Takes tiles from a counter that all CTAs share. */
 static int compute_tickets(struct timed_cta *c)
 {
     struct timed_rank *r = timed_rank_of(c);

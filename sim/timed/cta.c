@@ -1,7 +1,7 @@
 /* The CTA interface of the timed executor. A call adds its duration to the CTA's own time, which
- * may be ahead of the event queue's: flags never go back, so a CTA that finds its flag raised goes
- * on without an event. Before it touches state that others change (a link, the proxy's queue), it
- * waits until the queue has come to its time. */
+ * may be ahead of the event queue's: flags only grow, so a CTA that finds its flag raised goes on
+ * without an event. Before it touches shared state (a link, the proxy's queue), it waits until the
+ * queue's time is its own. */
 #include "core/failure.h"
 #include "sim/route.h"
 #include "sim/timed/state.h"
@@ -69,7 +69,7 @@ void timed_wake(struct timed_cta *c)
 
 /* ---- flags ---- */
 
-/* The first of the flags that a CTA waits for that is not raised; its last, where all are. */
+/* The first flag not raised of those that a CTA waits for; its last flag, if all are raised. */
 static int timed_all_raised(const struct timed_rank *r, struct timed_cta *c)
 {
     while (r->flags[c->flag] >= c->target) {
@@ -96,8 +96,8 @@ void timed_waited(struct timed_cta *c, uint32_t flag, enum mk_cause cause)
     timed_record(c, mk_event_what(MK_EV_WAIT, cause, flag), start);
 }
 
-/* A poll takes its time once, however many flags it is for; an engine, whose producer looks ahead,
- * has it only where it has to wait. What is traced is the flag that came last. */
+/* Polling several flags costs as much as polling one. An engine pays only if it has to wait,
+ * because its producer polls ahead. The trace names the flag that was raised last. */
 static int timed_wait(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
                       enum mk_cause cause)
 {
@@ -185,7 +185,7 @@ static void timed_add(struct timed_cta *c, uint32_t id, uint64_t bytes, int sum)
     timed_record(c, mk_event_what(MK_EV_REDUCE, MK_CAUSE_NONE, id), start);
 }
 
-/* Warps of a block take tokens in turn, so that it waits for the first one's bytes alone. */
+/* The warps of a block take tokens in turn, so only the first token's bytes are waited for. */
 static void timed_combine(struct mk_cta *cta, const struct mk_combine *s)
 {
     struct timed_cta *c = timed_cta_of(cta);
@@ -200,7 +200,7 @@ static void timed_combine(struct mk_cta *cta, const struct mk_combine *s)
     c->goes_on = 1;
 }
 
-/* Tokens of others that have come here, by rail or in the node. */
+/* Tokens of other ranks that have arrived here, over the rail or within the node. */
 static uint64_t timed_landed(const struct timed_rank *r, const struct mk_route *route)
 {
     const struct mk_topo *t = &route->topo;
@@ -229,13 +229,13 @@ static void timed_route(struct mk_cta *cta, const struct mk_route *route)
     const struct mk_machine *m = r->world->machine;
     const int own = route->step <= MK_ROUTE_PLACE;
     timed_line_flush(c);
-    if (route->step != MK_ROUTE_KEEP) { /* ids are drawn without what is dropped */
+    if (route->step != MK_ROUTE_KEEP) { /* drawn ids already leave out what is dropped */
         route_make(route, r->heap, timed_ids_of(r->world, r->launch, route->topo.rank), NULL,
                    r->summary);
         if (!route->part && (route->step == MK_ROUTE_PLACE || route->step == MK_ROUTE_RELAY))
             route_hand_over(route, timed_heap_of, r->world);
     }
-    /* each part reads its share, of own ids or of the records that have come, once in each step */
+    /* in each step each part reads its share of its own ids or of the records that have arrived */
     timed_spend(c, TIMED_MEMORY,
                 (route->step == MK_ROUTE_COUNT   ? m->route_count
                  : route->step == MK_ROUTE_RELAY ? 0
@@ -268,7 +268,7 @@ static const void *timed_load(struct mk_cta *cta, uint64_t offset)
 static uint32_t timed_count(struct mk_cta *cta)
 {
     const struct timed_rank *r = timed_rank_of(timed_cta_of(cta));
-    return (uint32_t)r->plan.problem.moe.tokens; /* what is timed is a whole batch */
+    return (uint32_t)r->plan.problem.moe.tokens; /* always a full batch */
 }
 
 static int timed_put_chunk(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk,
@@ -298,7 +298,7 @@ static int timed_drain_puts(struct mk_cta *cta)
     return timed_rank_of(c)->world->error != 0;
 }
 
-/* Rows are read and written at the memory's rate, which the CTAs that do it share. */
+/* Reading and writing rows takes the memory's rate, shared by the CTAs that do it. */
 static void timed_norm(struct mk_cta *cta, const struct mk_norm *norm)
 {
     struct timed_cta *c = timed_cta_of(cta);
@@ -345,8 +345,8 @@ static void timed_main(void *argument)
         role = r->plan.problem.topo.nodes > 1 ? w->op->away : NULL;
     int over = role ? role(&r->plan, &c->cta) : 0;
     timed_line_flush(c);
-    c->line = NULL; /* tiles are not for lines */
-    /* of blocks that multiply anyway only the engine takes tiles */
+    c->line = NULL; /* tiles are done at once */
+    /* in blocks with an engine only the engine takes tiles */
     int joins =
         w->by_hand && !mk_role_coresident(&r->plan.problem.tuning.split, (enum mk_role)c->cta.role);
     if (!over && (!role || joins))

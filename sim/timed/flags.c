@@ -1,11 +1,11 @@
-/* Flags on their way: each is an event, or those that come together are one. */
+/* Flags in flight. Each is an event; adds that are gathered are one event together. */
 #include "sim/timed/state.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { GATHERED = 1 << 16 }; /* lists of flights that wait for others to arrive with */
+enum { GATHERED = 1 << 16 }; /* lists of adds that are gathered, by a hash of rank and flag */
 
 int timed_flags_open(struct timed_world *w)
 {
@@ -24,8 +24,8 @@ void timed_flags_close(struct timed_world *w)
     free(w->gathered);
 }
 
-/* The event of one more flight, which lies at w->flights[event - timed_first_flight(w)].
- * TIMED_NONE: no memory, which timed_error has said. */
+/* Allocates the event of a flight, which is w->flights[event - timed_first_flight(w)].
+ * TIMED_NONE: no memory; timed_error is set. */
 static uint32_t flags_take(struct timed_world *w)
 {
     uint32_t event = timed_queue_take(&w->queue), first = timed_first_flight(w);
@@ -44,8 +44,8 @@ static uint32_t flags_take(struct timed_world *w)
     return event;
 }
 
-/* Adds to a flag that every waiter waits for together are one event: each is kept until all of them
- * have been made, and the last to arrive is the event. */
+/* If every waiter needs all adds to a flag, they are one event: they are kept in a list until the
+ * last has been issued, and the one that arrives last is the event. */
 static void flags_gather(struct timed_world *w, const struct timed_flight *f, uint64_t time)
 {
     uint32_t first = timed_first_flight(w),

@@ -1,4 +1,4 @@
-/* Which experts tokens choose, where no ids are given. */
+/* The experts that tokens choose: given ids, or drawn ones. */
 #include "core/ops/moe.h"
 #include "core/ops/moe_map.h"
 #include "sim/ops/exact_moe.h"
@@ -30,7 +30,7 @@ int timed_ids_open(struct timed_world *w)
     return 0;
 }
 
-/* The first expert whose sum of shares is above `x`. */
+/* The first expert whose cumulated share is above `x`. */
 static uint32_t ids_draw(const struct timed_world *w, double x)
 {
     uint32_t low = 0, high = (uint32_t)plan_moe_named(&w->config.plan->problem) - 1;
@@ -71,7 +71,7 @@ static void ids_draw_rank(const struct timed_world *w, const struct mk_plan *pla
             double x = (double)(sim_random(&random) >> 11) / (double)(1ull << 53) * all;
             uint32_t expert = ids_draw(w, x);
             for (uint32_t i = 0; i < place; i++)
-                if (own[i] == expert) { /* a token names an expert once: then the next */
+                if (own[i] == expert) { /* a token chooses an expert once: take the next */
                     expert = (expert + 1) % experts;
                     i = UINT32_MAX;
                 }
@@ -85,7 +85,7 @@ static uint32_t *ids_map_of(const struct timed_world *w, uint32_t rank)
     return (uint32_t *)(void *)(r->heap + plan_moe_map(&r->plan));
 }
 
-/* Of what is drawn, what the plan keeps. */
+/* Draws the ids of a rank, and drops those that exceed the plan's capacity. */
 static void ids_keep_rank(const struct timed_world *w, const struct mk_plan *plan, uint64_t launch,
                           uint32_t rank, uint32_t *ids)
 {
@@ -110,7 +110,7 @@ const uint32_t *timed_ids_of(const struct timed_world *w, uint64_t launch, uint3
     return w->ids[launch & 1] + rank * m->tokens * m->k;
 }
 
-/* What each logical expert has to do. */
+/* The load of each logical expert. */
 static void ids_loads(const struct timed_world *w, uint32_t logical, double *loads)
 {
     const struct mk_moe *m = &w->config.plan->problem.moe;

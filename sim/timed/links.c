@@ -1,14 +1,14 @@
-/* NVLink and a GPU's own memory: what copies and sums share.
+/* The bandwidth that copies and sums share: of NVLink and of each GPU's own memory.
  *
- * Copies from one GPU to another by one kind of mover are one class, and share alike: each of its
- * flows has the same rate, the class counts the bytes that each has been served, and a flow ends
- * when that count reaches what it was when it began plus its own bytes. Rates of the classes of a
- * node are max-min fair over every GPU's way out and way in and each mover's own limit
- * (progressive filling; Bertsekas and Gallager, Data Networks, 6.5.2), weighted by flows. They are
- * made anew at most once in QUANTUM ns, so that the cost does not grow with the number of flows.
+ * Copies from one GPU to another by one kind of mover form a class. All flows of a class have the
+ * same rate. The class counts the bytes served to each, and a flow ends when the count has grown by
+ * the flow's bytes. The rates of a node's classes are max-min fair (progressive filling; Bertsekas
+ * and Gallager, Data Networks, 6.5.2), weighted by flows, under the limits of each GPU's link out,
+ * its link in, and each mover. They are computed at most once in QUANTUM ns, so that the cost does
+ * not grow with the number of flows.
  *
- * Within a GPU a class shares its room alone. All of them share a GPU's memory with the loads of
- * its tiles, as far as these do not come from L2. */
+ * Within a GPU each class has a limit of its own. All classes also share the GPU's memory with the
+ * loads of its tiles, except those that L2 serves. */
 #include "sim/large.h"
 #include "sim/timed/state.h"
 
@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define QUANTUM 200       /* ns */
-#define LEAST_MEMORY 0.25 /* share of a memory's rate that tiles leave to what moves */
+#define LEAST_MEMORY 0.25 /* share of a memory's rate that tiles always leave to copies and sums */
 
 static uint32_t links_gpus(const struct timed_world *w)
 {
@@ -40,9 +40,9 @@ static double links_least(double a, double b)
     return a > 0 && (a < b || b <= 0) ? a : b;
 }
 
-/* A flow's rate alone; 0 is no limit, which nothing has: then the link's. A mover on one thread
- * waits for what it has under way, so that what it takes alone and its share of `n` flows' way add
- * up; the stores of many lanes go on meanwhile. */
+/* The rate of a flow without others: its mover's, or the link's if that has no limit (0). A mover
+ * of one thread waits for its own copies, so its own time and its share of a link with `n` flows
+ * add up; a mover of many lanes goes on storing meanwhile. */
 static double links_alone(const struct timed_world *w, int kind, int sum, int remote)
 {
     const struct mk_machine *m = w->machine;
@@ -56,13 +56,14 @@ static double links_alone(const struct timed_world *w, int kind, int sum, int re
     return alone > 0 ? alone : remote ? m->nvlink_out : m->hbm_rate > 0 ? m->hbm_rate : 4000;
 }
 
-/* Of each of `n` flows that share `all`: what each takes alone and its turn add up. 0: no limit. */
+/* The rate of each of `n` flows that share `all`: a flow's time alone and its share of the time add
+ * up. 0: no limit. */
 static double links_in_turn(double alone, double all, uint32_t n)
 {
     return all > 0 ? 1 / (1 / alone + n / all) : alone;
 }
 
-/* A GPU has a way out, a way in, and a memory. */
+/* A GPU's resources: its link out, its link in, and its memory. */
 enum {
     LINKS_OUT,
     LINKS_IN = MK_MAX_LOCAL,
@@ -120,13 +121,13 @@ static void links_advance(struct timed_class *c, uint64_t now)
     c->at = now;
 }
 
-/* The `i`th of a class's flows to end. */
+/* The flow of a class that ends as number `i` from now. */
 static struct timed_flow *links_flow(const struct timed_class *c, uint32_t i)
 {
     return &c->flows[(c->first + i) & (c->capacity - 1u)];
 }
 
-/* Puts a flow where it belongs among them, behind those that end with it. */
+/* Inserts a flow by its end, after those with an equal end. */
 static int links_insert(struct timed_class *c, uint32_t cta, double end)
 {
     if (c->count == c->capacity) {
@@ -161,7 +162,7 @@ static void links_schedule(struct timed_world *w, struct timed_class *c)
     uint64_t due = c->at + (left > 0 ? (uint64_t)ceil(left) : 0);
     if (timed_queue_pending(q, c->event)) {
         if (q->events[c->event].time <= due)
-            return; /* it looks again then */
+            return; /* the event that is pending comes before and will look again */
         timed_queue_remove(q, c->event);
     }
     timed_queue_put(q, c->event, due);
@@ -176,7 +177,7 @@ static int links_remote(const struct timed_world *w, const struct timed_node *n,
     return pair < gpus * gpus && pair / gpus != pair % gpus;
 }
 
-/* bytes/ns of a GPU's memory that its engines leave, a fourth at least; 0: no limit. */
+/* bytes/ns of a GPU's memory that its engines leave to others, a fourth at least; 0: no limit. */
 static double links_memory_left(const struct timed_world *w, uint32_t rank)
 {
     const struct timed_rank *r = &w->ranks[rank];
@@ -203,7 +204,7 @@ static void links_share_room(struct timed_world *w, const struct timed_node *n,
 
 /* ---- between GPUs ---- */
 
-/* The most that a class's flows take now. */
+/* The greatest rate that all of a class's flows could use now. */
 static double links_most(const struct timed_world *w, const struct timed_node *n, uint32_t i)
 {
     const struct timed_class *c = &n->classes[i];
@@ -224,8 +225,8 @@ static void links_set_rate(struct timed_world *w, struct timed_class *c, double 
     links_schedule(w, c);
 }
 
-/* Memory is a way of its own where the share that tiles leave at least does not take what NVLink
- * brings and takes away. */
+/* Memory limits copies between GPUs only if the share that tiles leave of it is less than NVLink's
+ * traffic in and out. */
 static uint32_t links_parts(const struct timed_world *w)
 {
     const struct mk_machine *m = w->machine;
@@ -263,7 +264,7 @@ static void links_share(struct timed_world *w, struct timed_node *n)
         for (uint32_t i = 0; i < all; i++)
             if (ways[i].flows && ways[i].left / ways[i].flows < level)
                 level = ways[i].left / ways[i].flows;
-        /* Those that cannot take so much take what they can; else those on the fullest way. */
+        /* Fix the classes whose own limit is lower; if none is, those on the fullest resource. */
         int limited = 0;
         for (uint32_t i = 0; i < left && !limited; i++)
             limited = links_most(w, n, open[i]) <= level;
@@ -322,7 +323,7 @@ static void links_changed(struct timed_world *w, struct timed_node *n)
 
 struct links_ends {
     uint32_t from, to; /* local ranks */
-    double out, in;    /* bytes/ns of their ways */
+    double out, in;    /* bytes/ns of their links */
 };
 
 static struct links_ends links_ends_of(const struct timed_world *w, const struct timed_node *n,
@@ -347,7 +348,7 @@ static void links_join(struct timed_world *w, struct timed_node *n, struct timed
         c->active = (uint16_t)n->count;
         n->active[n->count++] = (uint32_t)(c - n->classes);
     }
-    /* Until the node's rates are made: no more than an even share of both its ways. */
+    /* Until the node's rates are computed: an even share of both its links at most. */
     struct links_ends e = links_ends_of(w, n, c);
     double share = links_least(e.out / ++n->out[e.from], e.in / ++n->in[e.to]);
     c->rate = links_least(share, c->rate);
@@ -391,7 +392,7 @@ void timed_flow_begin(struct timed_world *w, struct timed_cta *cta, uint32_t to,
     links_schedule(w, c);
 }
 
-/* Flows of a class that are through: into w->moved, and how many. */
+/* Removes the flows of a class that have ended into w->moved. Returns how many. */
 static uint32_t links_end(struct timed_world *w, struct timed_node *n, struct timed_class *c)
 {
     links_advance(c, w->queue.now);

@@ -1,13 +1,13 @@
-/* Copies and sums of a CTA, and the flags that it raises behind them. A move is two events: its
- * bytes join their flow, and they are through. Neither needs the CTA's coroutine. So intra_comm,
- * which does little else, runs ahead: its next moves stand in a line and are done one by one, and
- * the coroutine goes on behind the last. A flag that it finds raised on the way stays raised; for
- * any other flag it waits until the line is done. */
+/* Copies and sums of a CTA, and the flags that it raises after them. A move is two events: its
+ * bytes join a flow, and the flow ends. Neither needs the CTA's coroutine. So intra_comm, which
+ * does little else, runs ahead: its coroutine queues its next moves in a line, the line is done
+ * step by step, and the coroutine goes on after the last. It may pass a flag that is raised, since
+ * that stays raised; before it waits for any other flag it waits until the line is done. */
 #include "sim/timed/state.h"
 
 #include <math.h>
 
-/* How long the engine of a co-resident warp's block will go on multiplying, about. */
+/* About how long the engine in a co-resident warp's block will go on multiplying. */
 static double moves_products_left(const struct timed_cta *c)
 {
     const struct timed_rank *r = timed_rank_of(c);
@@ -22,8 +22,8 @@ static double moves_products_left(const struct timed_cta *c)
     return w->by_hand ? left : left + e->left * e->tile;
 }
 
-/* The factor by which `ns` of a warp's work that begin now take longer: 1 + under while its engine
- * multiplies. */
+/* The factor by which a warp's work of `ns`, begun now, takes longer: it is 1 + under as long as
+ * the engine beside it multiplies. */
 static double moves_slowed(const struct timed_cta *c, double ns)
 {
     double left = moves_products_left(c), factor = 1 + timed_rank_of(c)->world->machine->under;
@@ -38,7 +38,7 @@ static const struct machine_rate *moves_rate(const struct timed_cta *c)
     return &w->machine->movers[c->kind == TIMED_SENDS ? w->sends : c->kind];
 }
 
-/* ns of a warp's or block's copy to a peer, of which its flow took `moved`. */
+/* ns of a warp's or block's copy to a peer, whose flow took `moved` ns. */
 static double moves_peer_ns(const struct timed_cta *c, double moved, double slowed)
 {
     const struct timed_world *w = timed_rank_of(c)->world;
@@ -81,7 +81,7 @@ void timed_move_begins(struct timed_cta *c)
                      bytes * (remote ? 1 : (double)c->slowed));
 }
 
-/* Once the queue has come to the CTA's time. */
+/* Called when the queue's time is the CTA's. */
 static void moves_go(struct timed_cta *c, const struct timed_move *m)
 {
     struct timed_world *w = timed_rank_of(c)->world;
@@ -97,7 +97,7 @@ static void moves_go(struct timed_cta *c, const struct timed_move *m)
     timed_queue_put(&w->queue, c->number, c->at);
 }
 
-/* What is left when its bytes are through. */
+/* The rest of a move after its flow has ended. */
 static void moves_end(struct timed_cta *c)
 {
     const struct timed_rank *r = timed_rank_of(c);
@@ -117,7 +117,7 @@ static void moves_end(struct timed_cta *c)
     }
 }
 
-/* Sum or, without, copy. */
+/* A sum or a copy. */
 int timed_transfer(struct timed_cta *c, uint32_t local, uint64_t bytes, int kind, int sum)
 {
     const struct timed_move m = {.bytes = bytes, .local = local, .kind = kind, .sum = sum};
@@ -127,7 +127,7 @@ int timed_transfer(struct timed_cta *c, uint32_t local, uint64_t bytes, int kind
     return timed_rank_of(c)->world->error != 0;
 }
 
-/* What C takes to be delivered from where tiles leave by an outbox. */
+/* Spends the time to deliver C, if tiles leave through an outbox. */
 static void moves_deliver(struct timed_cta *c, uint32_t local)
 {
     const struct timed_rank *r = timed_rank_of(c);
@@ -141,7 +141,7 @@ static void moves_raise(struct timed_cta *c, int add, uint32_t local, uint32_t f
     const struct timed_rank *r = timed_rank_of(c);
     struct timed_world *w = r->world;
     uint32_t own = mk_local_of(&r->plan.problem.topo, r->plan.problem.topo.rank);
-    if (c->sends) { /* what it has moved since its last flag is in memory first */
+    if (c->sends) { /* the flag comes after the bytes moved since the last flag are in memory */
         timed_spend(c, TIMED_FLAG, w->machine->settle);
         c->sends = 0;
     }
@@ -162,8 +162,7 @@ static void moves_raise(struct timed_cta *c, int add, uint32_t local, uint32_t f
 
 /* ---- lines ---- */
 
-/* The next free step; NULL: what the CTA does it does at once. A line that is full is done first.
- */
+/* The next free step; NULL: the CTA has no line. Waits if the line is full. */
 static struct timed_step *line_next(struct timed_cta *c)
 {
     if (c->line && c->count == TIMED_LINE)
@@ -171,7 +170,7 @@ static struct timed_step *line_next(struct timed_cta *c)
     return c->line ? &c->line->steps[c->count] : NULL;
 }
 
-/* Until the next copy, which is on its way then. 0: nothing is left. */
+/* Does steps until a copy begins. 0: none is left. */
 static int line_goes_on(struct timed_cta *c)
 {
     for (; c->done < c->count; c->done++) {
@@ -199,7 +198,7 @@ void timed_line_flush(struct timed_cta *c)
         coroutine_yield();
 }
 
-/* A step behind a copy. 0: none is in the line. */
+/* Adds a step after a copy. 0: the line has no copy. */
 static int line_add(struct timed_cta *c, enum timed_step_kind what, uint32_t local, uint32_t flag,
                     uint64_t value)
 {

@@ -1,6 +1,5 @@
-/* Proxies, NICs and, where puts are staged, ways to host memory. Each serves in order of arrival.
- * So when a command is posted, the time of its put follows from what stands before it in each
- * queue. */
+/* Proxies, NICs and, for staged puts, PCIe to host memory. Each serves in order of arrival, so the
+ * times of a put are known when its command is posted: they follow from the queues in front. */
 #include "sim/timed/state.h"
 
 #include <math.h>
@@ -10,8 +9,8 @@ static double network_later(double a, double b)
     return a > b ? a : b;
 }
 
-/* When the proxy has seen a command that is posted now and has handed its put to the NIC; a put
- * before it must have completed where as many as may be are on their way. */
+/* When the proxy will have seen a command that is posted now and handed its put to the NIC. If the
+ * greatest number of puts is in flight, the oldest must have completed first. */
 static double network_through_proxy(struct timed_world *w, struct timed_rank *r, double posted)
 {
     uint32_t in_flight = w->config.in_flight;
@@ -21,8 +20,8 @@ static double network_through_proxy(struct timed_world *w, struct timed_rank *r,
     return start;
 }
 
-/* When bytes that are there at `at` are through a way to or from host memory, which `until` says is
- * taken till then; at once where puts are not staged. */
+/* When bytes that are ready at `at` have passed PCIe to or from host memory, which is busy until
+ * `until`; `at` itself if puts are not staged. */
 static double network_host(const struct mk_machine *m, double *until, double at, double bytes)
 {
     if (m->staged <= 0)
@@ -31,8 +30,8 @@ static double network_host(const struct mk_machine *m, double *until, double at,
     return *until + m->pcie_latency;
 }
 
-/* Queues and sends the bytes; returns when the first leaves. Its completion, as far as it is known
- * here, lets a later put go. */
+/* Queues and sends the bytes. Returns the time at which the first leaves, and notes the put's
+ * completion, for which a later put may have to wait. */
 static double network_out(struct timed_world *w, struct timed_rank *r, double start, uint64_t bytes)
 {
     const struct mk_machine *m = w->machine;
@@ -76,7 +75,7 @@ int timed_put(struct timed_cta *c, uint32_t to, uint64_t bytes, uint32_t flag)
     timed_sync(c);
     uint64_t room = post->posted < ring ? 0 : post->seen[post->posted % ring];
     uint64_t start = c->at;
-    if (room > c->at) { /* back-pressure: the ring is full until then */
+    if (room > c->at) { /* the ring is full until then */
         timed_spend(c, TIMED_PROXY, (double)(room - c->at));
         timed_sync(c);
         timed_record(c, mk_event_what(MK_EV_WAIT, MK_CAUSE_BACKPRESSURE, 0xffffffu), start);

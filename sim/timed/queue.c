@@ -52,8 +52,8 @@ void timed_queue_give(struct timed_queue *q, uint32_t event)
     q->free = event;
 }
 
-/* The level at which `time` differs from now: above it all bits are the same, so that its slot
- * there lies ahead in the turn that has begun. */
+/* The highest level at which `time` and the queue's time have different slots: the slot of `time`
+ * there lies ahead, within the current turn of the wheel. */
 static uint32_t queue_slot_of(const struct timed_queue *q, uint64_t time)
 {
     uint64_t differs = time ^ q->now;
@@ -98,7 +98,7 @@ void timed_queue_remove(struct timed_queue *q, uint32_t event)
     e->slot = TIMED_NONE;
 }
 
-/* The first full slot of a level from `from` on; TIMED_SLOTS: none. */
+/* The first slot of a level, from `from` on, that is not empty; TIMED_SLOTS: none. */
 static uint32_t queue_first_full(const struct timed_queue *q, uint32_t level, uint32_t from)
 {
     uint32_t word = from / 64;
@@ -111,7 +111,7 @@ static uint32_t queue_first_full(const struct timed_queue *q, uint32_t level, ui
     return word * 64 + (uint32_t)__builtin_ctzll(bits);
 }
 
-/* The events of a slot of a level above the first go where they belong now, in their order. */
+/* Moves the events of a slot of an upper level to their slots on lower levels, in their order. */
 static void queue_spread(struct timed_queue *q, uint32_t slot)
 {
     uint32_t event = q->head[slot];
@@ -124,21 +124,21 @@ static void queue_spread(struct timed_queue *q, uint32_t slot)
     }
 }
 
-/* The event that comes behind `event`, as far as that is known. */
+/* The event that probably follows `event`. */
 static uint32_t queue_behind(const struct timed_queue *q, uint32_t event)
 {
     const struct timed_event *e = &q->events[event];
-    if (e->slot >= TIMED_SLOTS || e->next != TIMED_NONE) /* of an upper level, or taken */
+    if (e->slot >= TIMED_SLOTS || e->next != TIMED_NONE) /* on an upper level, or not pending */
         return e->slot < TIMED_SLOTS ? e->next : TIMED_NONE;
     uint32_t slot = e->slot + 1 < TIMED_SLOTS ? queue_first_full(q, 0, e->slot + 1) : TIMED_SLOTS;
     return slot < TIMED_SLOTS ? q->head[slot] : TIMED_NONE;
 }
 
-/* `event` is taken now. */
+/* Updates `ahead` when `event` is taken. */
 static void queue_look_ahead(struct timed_queue *q, uint32_t event)
 {
     uint32_t known = 0;
-    if (q->ahead[0] == event) { /* the others come behind it still, and perhaps more between them */
+    if (q->ahead[0] == event) { /* the others still follow, perhaps with new ones between */
         for (; known + 1 < TIMED_AHEAD && q->ahead[known + 1] != TIMED_NONE; known++)
             q->ahead[known] = q->ahead[known + 1];
     }

@@ -1,5 +1,5 @@
-/* The life of a timed run: its ranks, their launches, and the loop over events. Events are
- * numbered: CTAs, ranks, the links' (sim/timed/links.c), and flags on their way. */
+/* A timed run: its ranks, their launches, and the event loop. The numbers of events are those of
+ * CTAs, of ranks, of links (sim/timed/links.c), and of flags in flight, in this order. */
 #include "core/clock.h"
 #include "core/comm.h"
 #include "core/model/gemm.h"
@@ -19,8 +19,8 @@ const char *const timed_part_names[TIMED_PARTS] = {
     [TIMED_MEMORY] = "memory",  [TIMED_FLAG] = "flags",  [TIMED_PROXY] = "proxy",
     [TIMED_NETWORK] = "network"};
 
-/* Bytes of a MoE's rank's tables: buffers of words, not of rows, nor those that a GPU alone counts
- * in. */
+/* Bytes of the routing tables of a MoE's rank: its buffers of words, without those that only a
+ * GPU's kernel uses. */
 static double world_tables(const struct mk_plan *plan)
 {
     struct op_tables t;
@@ -34,7 +34,7 @@ static double world_tables(const struct mk_plan *plan)
     return bytes;
 }
 
-/* A CTA takes a page or two of stack, and itself; a MoE's rank its tables. */
+/* A CTA needs a page or two of stack and its struct; a rank of a MoE also its tables. */
 int timed_memory_check(const struct mk_plan *plan, char *error, size_t size)
 {
     const struct mk_problem *q = &plan->problem;
@@ -148,7 +148,7 @@ static int world_make_cta(struct timed_world *w, struct timed_rank *r, uint32_t 
         if (!c->post->seen)
             return -ENOMEM;
     }
-    /* of two senders of a CTA, which have half of each tile each, the first has a track */
+    /* two senders of a CTA send half of each tile each: only the first has a track */
     if (w->config.trace_events && (i < total || (i - total) % w->senders == 0)) {
         c->track = calloc(1, sizeof *c->track);
         if (!c->track)
@@ -267,7 +267,7 @@ static int world_make(struct timed_world *w)
     w->clock = timed_clock(w->machine, plan);
     if (timed_flags_open(w))
         return -ENOMEM;
-    if (!w->pipeline.outbox && w->op->operands) /* what leaves an outbox was just made */
+    if (!w->pipeline.outbox && w->op->operands) /* what an outbox holds was just computed: in L2 */
         w->spilled = machine_spilled(w->machine, 2.0 * (double)q->m * (double)q->k);
     if (w->senders) {
         uint32_t units = plan->chunks / w->world, reducers = split->ctas[MK_INTER_REDUCE];
@@ -284,12 +284,9 @@ static int world_make(struct timed_world *w)
     int result = timed_ids_open(w);
     for (uint32_t rank = 0; !result && rank < w->world; rank++)
         result = world_make_rank(w, rank);
-    if (!result)
-        result = timed_map_open(w);
-    if (!result)
-        result = timed_links_open(w);
-    if (!result)
-        result = timed_queue_open(&w->queue, timed_first_flight(w));
+    result = result ? result : timed_map_open(w);
+    result = result ? result : timed_links_open(w);
+    result = result ? result : timed_queue_open(&w->queue, timed_first_flight(w));
     return result;
 }
 
@@ -310,7 +307,7 @@ static void world_close(struct timed_world *w)
 
 /* ---- the run ---- */
 
-/* The queue is empty and not all have ended: someone waits for what nobody raises. */
+/* The queue is empty, but not all ranks have ended: a CTA waits for a flag that is never raised. */
 static void world_deadlock(struct timed_world *w)
 {
     for (uint32_t i = 0; i < w->world * w->per_rank; i++) {
@@ -393,8 +390,8 @@ static void world_report(struct timed_world *w)
     result->slower = w->clock;
 }
 
-/* As sim_world_finish: a rank's tracks as a communicator has them. A sender's records are the
- * second warp's of its compute CTA. */
+/* Collects a rank's tracks as a communicator's, like sim_world_finish. A sender's track is that of
+ * the second warp of its compute CTA. */
 static int world_finish(struct timed_world *w)
 {
     uint32_t total = mk_total_ctas(&w->config.plan->problem.tuning.split);
@@ -418,8 +415,7 @@ static int world_finish(struct timed_world *w)
                 c->tracks[r->ctas[i].grid * warps + (i >= total)] = *r->ctas[i].track;
         }
     }
-    if (!rc)
-        rc = w->config.finished(w->config.context, list, w->world);
+    rc = rc ? rc : w->config.finished(w->config.context, list, w->world);
     free(tracks);
     free(list);
     free(comms);

@@ -11,10 +11,11 @@ import sys
 import threading
 import warnings
 import weakref
-from typing import NamedTuple, Optional, Sequence, Union
+from typing import Optional, Sequence, Union
 
 from . import _experts, _library, _shapes
 from ._library import Error, Refused, library
+from ._plan import Plan, Ready
 
 _communicators = {}  # handle -> Communicator, while it is open
 _default: Optional["Communicator"] = None
@@ -22,77 +23,6 @@ _next_handle = 1
 
 
 PLANS_KEPT = 256  # of a communicator; the least recently used goes
-
-
-class Plan:
-    """What mkernel chose for one operator on one shape. The communicator owns it, and drops it for others."""
-
-    def __init__(self, comm: "Communicator", address: int, op: str, shape: tuple):
-        self._comm, self._address = comm, address
-        self.op: str = op  # "ag_gemm"
-        self.shape: tuple = shape  # numbers of the global problem, in the order of `mkernel run --shape`
-        self._used = 0  # when it was last launched, as its communicator counts
-        self._captured = False  # a CUDA graph may have a launch of it
-        self._map = None  # the ExpertMap that was told last
-
-    def _ask(self, function, *more):
-        if self._comm.closed:
-            raise Refused("the plan's communicator is closed")
-        if self._address is None:
-            raise Refused("the plan was dropped for others that were used later")
-        answer = function(self._address, *more)
-        return answer.decode() if isinstance(answer, bytes) else answer
-
-    @property
-    def options(self) -> str:
-        """All choices, "tile=128,64 roles=compute=2,intra_comm=2,inter_send=1 ..."; the operators' `options` takes them."""
-        return self._ask(library.mk_plan_options)
-
-    @property
-    def tuned(self) -> str:
-        """A sentence about the tuned plan that was taken; "" if the formula chose all."""
-        return self._ask(library.mk_plan_tuned)
-
-    @property
-    def tiles(self) -> int:
-        """Tiles that this rank computes in a launch."""
-        return self._ask(library.mk_plan_tiles)
-
-    @property
-    def heap_bytes(self) -> int:
-        """Bytes of the symmetric heap that the plan takes, until it is dropped."""
-        return self._ask(library.mk_plan_heap_bytes)
-
-    @property
-    def flop(self) -> float:
-        """Floating-point operations of this rank in a launch."""
-        return self._ask(library.mk_plan_flop)
-
-    @property
-    def nvlink_bytes(self) -> int:
-        """Bytes that this rank receives in a launch over NVLink (on the CPU: through shared memory)."""
-        return self._ask(library.mk_plan_nvlink_bytes)
-
-    @property
-    def network_bytes(self) -> int:
-        """Bytes that this rank receives in a launch over the network."""
-        return self._ask(library.mk_plan_network_bytes)
-
-    def __repr__(self):
-        choices = "dropped" if self._address is None or self._comm.closed else self.options
-        return f"<mkernel.Plan {self.op} {','.join(map(str, self.shape))} {choices}>"
-
-
-class _Ready(NamedTuple):
-    """A plan with what a launch of it needs, for inputs of such shapes, types, strides and devices."""
-
-    plan: Plan
-    arguments: ctypes.Array  # filled anew by each launch
-    count: int
-    outputs: tuple  # (shape, type) of each
-    swap: bool  # the matrices among the inputs lie with their last two dimensions swapped
-    direct: bool  # all inputs can be read where they lie
-    map: object  # the ExpertMap by which it is launched; None: as the plan was told last
 
 
 class Communicator:
@@ -109,7 +39,7 @@ class Communicator:
         self._arrays = arrays
         self._lock = threading.RLock()
         self._address = None
-        self._ready = {}  # inputs as arrays.key tells them, and flags -> _Ready
+        self._ready = {}  # inputs as arrays.key tells them, and flags -> Ready
         self._plans = {}  # problem and flags -> (Plan, arguments)
         self._launches = 0  # so far: by them a plan's last use is told
         self._tracing = False
@@ -201,7 +131,7 @@ class Communicator:
                 self._fail(result)
         return outputs
 
-    def ready(self, of: _shapes.Operator, inputs, outputs=None, causal=False, deterministic=False, options="") -> _Ready:
+    def ready(self, of: _shapes.Operator, inputs, outputs=None, causal=False, deterministic=False, options="") -> Ready:
         """The plan for such inputs, made where there is none yet (then collective). Such arrays have been checked."""
         arrays = self._arrays
         offset = 0
@@ -246,7 +176,7 @@ class Communicator:
             if formula.startswith("rows,") and x.shape[0] != rows:
                 raise Refused(f"{of.name}: {name} is {list(x.shape)}, and of these ids and experts it has {rows} rows")
         outputs = tuple((tuple(rows if n is None else n for n in shape), word) for shape, word in problem.outputs)
-        return _Ready(plan, arguments, len(arguments), outputs, swap, direct, expert_map)
+        return Ready(plan, arguments, len(arguments), outputs, swap, direct, expert_map)
 
     def _of_any_length(self, of, problem, causal, options):
         """The problem with the sequence that "sequence=S" among the options says, of which this rank holds as many rows as its arrays have; and
