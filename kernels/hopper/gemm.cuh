@@ -136,6 +136,10 @@ struct gemm_source {
         return first + second;
     }
 
+    /* Of e4m3: sets of raw sums, of 64 columns, that a consumer has. With two the warpgroup's own products run while it promotes
+     * (gemm_promote.cuh); with one there is room beside 128 final sums for what a source adds. */
+    template <class shape> static constexpr int raw_sets = 2;
+
     /* What follows the engine has other work for all threads of the block: each has the registers
      * of the launch again. */
     static constexpr bool goes_on = false;
@@ -658,10 +662,22 @@ template <class shape, bool tight = false> PTX_FN uint32_t gemm_again(uint32_t v
     return v;
 }
 
-/* A consumer's half, likewise of a shape whose source has most to keep. */
-template <class shape> PTX_FN uint32_t gemm_half(uint32_t half)
+/* Whether a consumer has most to keep. */
+template <class shape, class tile_source>
+constexpr bool gemm_tightest = shape::fronted || tile_source::template raw_sets<shape> == 1;
+
+/* A consumer's half, likewise of such a source. */
+template <class shape, class tile_source> PTX_FN uint32_t gemm_half(uint32_t half)
 {
-    return shape::fronted ? ptx_opaque(threadIdx.x) / 128 - 1 : half;
+    return gemm_tightest<shape, tile_source> ? ptx_opaque(threadIdx.x) / 128 - 1 : half;
+}
+
+/* And the CTA's rank in its cluster. */
+template <class shape, class tile_source> PTX_FN uint32_t gemm_rank(uint32_t rank)
+{
+    if constexpr (gemm_tightest<shape, tile_source> && shape::cluster > 1)
+        return ptx_opaque(ptx_cluster_rank());
+    return rank;
 }
 
 /* A warpgroup's 64 x 64 sums to a box in shared memory. 128-byte swizzle: the 16-byte piece p of
@@ -858,13 +874,15 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
     struct gemm_ring ring = {shared, shape::barriers(shared), {0, 0}};
     struct mk_tile tile;
     uint32_t boxes = 0, i;
+    const auto own_half = [&] { return gemm_half<shape, tile_source>(half); };
+    const auto own_rank = [&] { return gemm_rank<shape, tile_source>(rank); };
     if (!shape::half)
         ptx_await_launches(); /* scales are read by consumers, too */
     for (i = 0; source->soon(i), source->next(i, &tile); i++) {
         const uint32_t height = gemm_height<shape, tile_source>(&tile);
-        if ((tile_source::halves && shape::first_row(gemm_half<shape>(half)) >= height) ||
-            source->idle(&tile, rank * height + shape::first_row(gemm_half<shape>(half)))) {
-            gemm_pass<shape>(op, source, ring.barriers, &ring.at, &tile, i, gemm_half<shape>(half));
+        if ((tile_source::halves && shape::first_row(own_half()) >= height) ||
+            source->idle(&tile, rank * height + shape::first_row(own_half()))) {
+            gemm_pass<shape>(op, source, ring.barriers, &ring.at, &tile, i, own_half());
             continue;
         }
         if constexpr (tile_source::tree)
@@ -874,31 +892,31 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
         else if constexpr (shape::half || shape::products == GEMM_E4M3_FAST)
             gemm_multiply_laid<shape>(op, source, &ring, sum, &tile, i, half);
         else
-            gemm_promote<shape>(op, source, &ring, sum, &tile, i, half, rank);
+            gemm_promote<shape>(op, source, &ring, sum, &tile, i, own_half(), own_rank());
         if (shape::parts == 2)
             gemm_join<shape, tile_source>(sum, shared, half, i);
         if constexpr (shape::products == GEMM_E4M3_FAST || shape::products == GEMM_E4M3_EXACT)
             gemm_scale<shape>(source, sum, &tile, i, half, rank);
-        source->template add<shape>(i, sum, half, rank, &ring);
+        source->template add<shape>(i, sum, own_half(), own_rank(), &ring);
         source->template epilogue<shape>(&tile, sum);
         if ((shape::parts == 1 || half == 0) &&
-            !source->template finish<shape>(i, sum, gemm_half<shape>(half), rank)) {
+            !source->template finish<shape>(i, sum, own_half(), own_rank())) {
             struct gemm_place place =
-                source->place(i, &tile, rank * gemm_height<shape, tile_source>(&tile));
-            gemm_store<shape, tile_source::tree>(source->c(op, &tile),
-                                                 source->template boxes<shape>(&tile), sum, shared,
-                                                 gemm_half<shape>(half), &place, &boxes);
+                source->place(i, &tile, own_rank() * gemm_height<shape, tile_source>(&tile));
+            gemm_store<shape, tile_source::tree || gemm_tightest<shape, tile_source>>(
+                source->c(op, &tile), source->template boxes<shape>(&tile), sum, shared, own_half(),
+                &place, &boxes);
         }
 #pragma unroll
         for (int m = 0; m < shape::blocks; m++)
             wgmma_settle(sum[m]); /* what a source has made of them stays here */
         if (threadIdx.x % 128 == 0)
-            source->after(i, &tile, gemm_half<shape>(half));
+            source->after(i, &tile, own_half());
     }
     if (threadIdx.x % 128 == 0) {
         ptx_bulk_wait_read<0>(); /* who announces stores waits for them */
         if (i > 0)
-            source->stored(i - 1, half);
+            source->stored(i - 1, own_half());
     }
 }
 

@@ -29,12 +29,9 @@ template <class op, int rows, int columns, int cluster, int stages, int boxes, c
 static int gemm_fp8_shape(const struct gemm_form *form, function call)
 {
     if constexpr (op::fp24)
-        if (form->number == MK_FP24) {
-            if constexpr (columns <= 64) /* MK_FP8_PART_TILES */
-                return call(gemm_shape<rows, columns, cluster, 0, stages, boxes, MK_FP24,
-                                       GEMM_E4M3_BLOCKS>());
-            return -EINVAL;
-        }
+        if (form->number == MK_FP24)
+            return call(
+                gemm_shape<rows, columns, cluster, 0, stages, boxes, MK_FP24, GEMM_E4M3_BLOCKS>());
     return call(gemm_shape<rows, columns, cluster, 0, stages, boxes, MK_BF16, GEMM_E4M3_BLOCKS>());
 }
 

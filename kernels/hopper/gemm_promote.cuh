@@ -3,7 +3,8 @@
  *
  * Beside its final sums a consumer warpgroup has two sets of raw ones, of 64 x 64, which it fills
  * in turn: while it adds one, the other's products are under way. 128 x 256 sums are 128 registers
- * of a thread, the raw ones 64. Wider pieces would read A less often, and leave no room for a
+ * of a thread, the raw ones 64. A source that adds to so many has room for one set only: while it is
+ * added, the other warpgroup's products are under way. Wider pieces would read A less often, and leave no room for a
  * second set: on an H200 that was slower (docs/FIGURES.md). The promotion takes one FFMA for each
  * sum and 128 of K, a quarter of the SM's issue slots at full speed. */
 #pragma once
@@ -35,9 +36,13 @@ template <class shape> struct gemm_scale_walk {
             ahead[p] = b[p * to_second];
     }
 
-    /* Of blocks behind the last those of the last stand for them. */
-    GEMM_MEMBER void skip(uint32_t count)
+    /* Of blocks behind the last those of the last stand for them. Of one part a stage the caller says whether there is another. */
+    GEMM_MEMBER void skip(uint32_t count, bool more = true)
     {
+        if (shape::parts == 1) {
+            b += more ? count : 0;
+            return;
+        }
         count = left < count ? left : count;
         left -= count;
         b += count;
@@ -61,7 +66,8 @@ template <class shape> struct gemm_scale_walk {
     }
 
     /* The scales of the block that lies in `slot`: a of each row, b of each 128 columns. */
-    GEMM_MEMBER void take(uint32_t slot, float (&a)[shape::blocks][2], float (&b_now)[columns])
+    GEMM_MEMBER void take(uint32_t slot, float (&a)[shape::blocks][2], float (&b_now)[columns],
+                          bool more)
     {
 #pragma unroll
         for (int i = 0; i < 2 * shape::blocks; i++)
@@ -69,7 +75,7 @@ template <class shape> struct gemm_scale_walk {
 #pragma unroll
         for (int p = 0; p < columns; p++)
             b_now[p] = ahead[p];
-        skip(shape::parts);
+        skip(shape::parts, more);
         load();
     }
 };
@@ -121,7 +127,8 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
     const uint32_t stages_of_k = source->stages_of_k(op, tile), later = gemm_later(stages_of_k),
                    lane = threadIdx.x % 32, part = shape::parts == 2 ? half : 0;
     std::conditional_t<tile_source::gathers, gemm_scale_slots<shape>, gemm_scale_walk<shape>> walk;
-    float raw[2][32], a[shape::blocks][2] = {}, b[gemm_scale_walk<shape>::columns] = {};
+    constexpr int sets = tile_source::template raw_sets<shape>;
+    float raw[sets][32], a[shape::blocks][2] = {}, b[gemm_scale_walk<shape>::columns] = {};
     if constexpr (scaled && !tile_source::gathers) {
         const struct gemm_scales scales = source->scales(i, tile, rank * shape::tile_m);
         walk.begin(&scales, half);
@@ -135,7 +142,9 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
         pipeline_wait_full<shape::stages>(ring->barriers, &ring->at, op->limit_ns);
         if (k == 0 && threadIdx.x % 128 == 0)
             source->begin(i, tile);
-        if (i > 0 && k == (shape::fronted ? gemm_later(ptx_opaque(stages_of_k)) : later) &&
+        if (i > 0 &&
+            k ==
+                (gemm_tightest<shape, tile_source> ? gemm_later(ptx_opaque(stages_of_k)) : later) &&
             threadIdx.x % 128 == 0)
             source->stored(i - 1, half);
         const uint32_t stage = ring->shared + ring->at.stage * shape::stage_bytes;
@@ -144,10 +153,10 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
         else if (scaled)
             walk.take(ring->shared + shape::scales_offset +
                           (ring->at.stage * shape::parts + part) * shape::scales_part_bytes,
-                      a, b);
+                      a, b, k + 1 < stages_of_k);
         /* a source that gathers has no register for where its rows begin */
         const uint32_t first =
-            shape::first_row(tile_source::gathers ? gemm_half<shape>(half) : half);
+            shape::first_row(tile_source::gathers ? gemm_half<shape, tile_source>(half) : half);
         const uint64_t rows = wgmma_descriptor(stage + part * shape::a_part_bytes + first * 128, 0);
         const uint64_t columns =
             wgmma_descriptor(stage + shape::a_bytes + part * shape::b_part_bytes, 0);
@@ -163,18 +172,22 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
         start(raw[0], 0);
 #pragma unroll
         for (int j = 0; j < pieces; j++) {
-            if (j + 1 < pieces) {
-                start(raw[(j + 1) % 2], j + 1);
+            if (sets == 2 && j + 1 < pieces) {
+                start(raw[(j + 1) % sets], j + 1);
                 wgmma_wait<1>();
             } else {
                 wgmma_wait<0>();
+            }
+            if (j + 1 == pieces) {
                 __syncwarp();
                 pipeline_release_own<shape::stages, shape::cluster>(ring->barriers, ring->at.stage,
                                                                     lane, rank);
             }
-            wgmma_settle(raw[j % 2]);
-            gemm_add_raw<scaled>(&sum[j / across][j % across * 32], raw[j % 2], a[j / across],
+            wgmma_settle(raw[j % sets]);
+            gemm_add_raw<scaled>(&sum[j / across][j % across * 32], raw[j % sets], a[j / across],
                                  b[j % across / 2]);
+            if (sets == 1 && j + 1 < pieces)
+                start(raw[0], j + 1);
         }
         pipeline_step<shape::stages>(&ring->at);
     }

@@ -14,7 +14,7 @@ GEMM_MEMBER void reduce_source<op, sums>::exchange(const struct reduce_work *w,
                                                    float (&sum)[shape::blocks][shape::tile_n / 2],
                                                    uint32_t row, uint32_t half) const
 {
-    joint_send<op, shape::number>(plan, launch, w, sum, joint_rows{row}, reduce_lane<op::tree>());
+    joint_send<op, shape::number>(plan, launch, w, sum, joint_rows{row}, reduce_lane<op>());
     ptx_bar_sync(1 + half, 128);
     if (threadIdx.x % 128 == 0)
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number, half));

@@ -79,19 +79,19 @@ PTX_FN uint32_t reduce_readers(const struct gemm_rs_plan *p, const struct gpu_la
     return p->shots == 2 && mk_world(&p->topo) == 1 ? 0 : mk_pipeline_senders(&launch->split);
 }
 
-/* Whether the thread has that number. In a tree's kernels it is asked for anew: neither addresses nor a predicate are kept for what one
- * thread does alone, of which spilled registers would be made. */
-template <bool tree> PTX_FN bool reduce_thread(uint32_t number)
+/* Whether the thread has that number. In kernels of a tree and of FP8 it is asked for anew: neither addresses nor a predicate are kept
+ * for what one thread does alone, of which spilled registers would be made. */
+template <class op> PTX_FN bool reduce_thread(uint32_t number)
 {
-    if constexpr (tree)
+    if constexpr (op::tree || op::scaled)
         return ptx_opaque(threadIdx.x) == number;
     return threadIdx.x == number;
 }
 
 /* Likewise of who stores and loads fragments. */
-template <bool tree> PTX_FN auto reduce_lane(void)
+template <class op> PTX_FN auto reduce_lane(void)
 {
-    if constexpr (tree)
+    if constexpr (op::tree || op::scaled)
         return fragment_lane_anew{ptx_opaque(threadIdx.x)};
     else
         return fragment_lane{};
@@ -137,8 +137,15 @@ template <class shape> struct reduce_parts {
 /* The tiles of this CTA (or cluster). sums: the kind of numbers of those that go from rank to rank,
  * enum mk_dtype. */
 template <class op, int sums> struct reduce_source : gemm_source {
-    /* Auxiliary warps need more than a producer does. */
-    static constexpr int producer_registers = 120, consumer_registers = 192;
+    /* Auxiliary warps need more than a producer does, and consumers of FP8 more than others: for raw sums, of which those of most final
+     * ones have one set. */
+    static constexpr int producer_registers = op::scaled ? 104 : 120,
+                         consumer_registers = op::scaled ? 200 : 192;
+    template <class shape>
+    static constexpr int raw_sets = op::scaled && (shape::tile_n > 128 ||
+                                                   (shape::tile_n == 128 && sums == MK_FP24))
+                                        ? 1
+                                        : 2;
 
     /* A is this rank's own: nothing is waited for. So the first stages are under way before the
      * launch's number is here and the first tile is described, which takes longer. */
@@ -370,13 +377,13 @@ template <class op, int sums> struct reduce_source : gemm_source {
 
     GEMM_MEMBER void begin(uint32_t, const struct mk_tile *)
     {
-        if (reduce_thread<op::tree>(128))
+        if (reduce_thread<op>(128))
             tile_track_start(&reduce_shared->track);
     }
 
     GEMM_MEMBER void after(uint32_t i, const struct mk_tile *, uint32_t)
     {
-        if (reduce_thread<op::tree>(128))
+        if (reduce_thread<op>(128))
             tile_track_note(&reduce_shared->track, launch, work(i)->tile.id);
     }
 
@@ -653,7 +660,7 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
         if (op::tree && kind == GEMM_RS_JOINT) {
             exchange<shape>(w, sum, row, half);
             joint_join<op, shape::number, 4>(plan, launch, w, sum, joint_rows{row},
-                                             reduce_lane<op::tree>());
+                                             reduce_lane<op>());
             return !op::gathers && joint_store_own<op>(plan, launch, w, sum, joint_rows{row});
         }
         if (kind == GEMM_RS_JOINT) {
@@ -673,7 +680,7 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
         for (int m = 0; m < shape::blocks; m++)
             fragments_store<shape::number>(
                 to + m * (64 / FRAGMENT_ROWS) * w->runs * fragment_bytes<shape::number>, sum[m],
-                !straight || row + m * 64 < w->tile.rows ? w->runs : 0, reduce_lane<op::tree>());
+                !straight || row + m * 64 < w->tile.rows ? w->runs : 0, reduce_lane<op>());
     }
     ptx_bar_sync(1 + half, 128);
     if (threadIdx.x % 128 == 0)
@@ -842,12 +849,12 @@ template <class op> struct reduce_on_gpu {
         source.launch = launch;
         source.map_a = &m->a;
         source.operands = operands;
-        if (reduce_thread<op::tree>(0))
+        if (reduce_thread<op>(0))
             reduce_begin_outbox(reduce_readers(op::tiles(p), launch));
-        if (reduce_thread<op::tree>(128))
+        if (reduce_thread<op>(128))
             tile_track_open(&reduce_shared->track, launch);
         gemm_compute<shape>(operands, &source, memory);
-        if (reduce_thread<op::tree>(128))
+        if (reduce_thread<op>(128))
             tile_track_close(&reduce_shared->track, launch);
         reduce_norm<op>(p, launch);
     }
