@@ -51,8 +51,10 @@ struct mk_machine {
      * query tile beside its products */
     double attention64, attention128, attention_tile;
     struct machine_tile tiles[MACHINE_TILES]; /* those without rows end them */
-    double stage_kn;                 /* factor of a stage where B is [K, N] (1: as [N, K]) */
-    double stage_fp8;                /* ... of e4m3, 128 of K, with scales of blocks; 0: 1 */
+    double stage_kn;  /* factor of a stage where B is [K, N] (1: as [N, K]) */
+    double stage_fp8; /* ... of e4m3, 128 of K, with scales of blocks; 0: 1 */
+    double
+        stage_fp8_sums; /* ... where products are added over ranks: with one set of raw sums; 0: stage_fp8 */
     double end_fp32;                 /* factor of a tile's end where partial sums are fp32 */
     double route_count, route_place; /* ns of making a MoE's tables, beside reading the ids */
     double beside; /* share by which a stage grows for each warp that shares its SM and works */
@@ -133,7 +135,7 @@ struct machine_load {
     double slower;      /* machine_slower, 1 for none */
     double beside;      /* warps beside the engine that work, on average, 0 .. 3 */
     double beside_peer; /* of them, those that push to peers without a pace */
-    int fp8;            /* A and B are e4m3 */
+    int fp8;            /* A and B are e4m3; 2: products are added over ranks */
     int b_kn, fp32;     /* B is [K, N]; C leaves as fp32 partial sums */
     int grouped;        /* neighbours multiply different groups, and share no loads */
 };

@@ -28,9 +28,9 @@ const struct machine_tile *machine_tile_of(const struct mk_machine *m, uint32_t 
 double machine_stage_ns(const struct mk_machine *m, const struct machine_tile *t,
                         const struct machine_load *load, double fetched)
 {
-    double ns = t->stage * (load->b_kn ? m->stage_kn : 1) *
-                (load->fp8 && m->stage_fp8 > 0 ? m->stage_fp8 : 1) * load->slower *
-                (1 + m->beside * load->beside + m->beside_peer * load->beside_peer);
+    const double fp8 = load->fp8 > 1 && m->stage_fp8_sums > 0 ? m->stage_fp8_sums : m->stage_fp8;
+    double ns = t->stage * (load->b_kn ? m->stage_kn : 1) * (load->fp8 && fp8 > 0 ? fp8 : 1) *
+                load->slower * (1 + m->beside * load->beside + m->beside_peer * load->beside_peer);
     double loaded =
         STAGE_BYTES * (t->tile_m > CTA_ROWS ? CTA_ROWS + t->tile_n : t->tile_m + t->tile_n);
     if (load->grouped && m->grouped_rate > 0 && ns < m->sms * loaded / m->grouped_rate)

@@ -36,6 +36,10 @@ def gemm(shape):
     return ["--shape", shape]
 
 
+def fp8(*options):
+    return [*options, "--dtype", "fp8", "--b-layout", "nk"]
+
+
 # Title, operator, what a row says, rows (label and options, which may depend on the number of ranks W),
 # whether `check` makes it. Shapes are those of FIGURES.md: N of a gathered A and K of added products are a
 # rank's own.
@@ -53,6 +57,12 @@ TABLES = [
         (str(m), gemm("%d,8192,4096" % m)) for m in FEW], True),
     ("GEMM+AllReduce, few rows of 4096,8192", "gemm_ar", "M", [
         (str(m), gemm("%d,4096,8192" % m)) for m in FEW], True),
+    ("AllGather+GEMM of FP8", "ag_gemm", "M,N,K", [(s, fp8("--shape", s)) for s in (
+        "8192,1024,8192", "8192,8192,8192", "16384,2048,16384", "4096,3584,8192")], False),
+    ("GEMM+ReduceScatter of FP8", "gemm_rs", "M,N,K", [(s, fp8("--shape", s)) for s in (
+        "8192,8192,1024", "16384,16384,2048", "8192,8192,3584", "2048,8192,4096")], False),
+    ("GEMM+AllReduce of FP8", "gemm_ar", "M,N,K", [(s, fp8("--shape", s)) for s in (
+        "8192,8192,1024", "16384,16384,2048", "8192,8192,3584", "2048,8192,4096")], False),
     ("Ring attention: 4 sequences, 16 heads of 128", "ring_attention", "rows a rank", [
         ("%d%s" % (r, ", causal" if causal else ""),
          lambda w, r=r, causal=causal: ["--attention", "4,%d,16,16,128" % (r * w)] + causal)
@@ -61,6 +71,8 @@ TABLES = [
         (str(t), ["--moe", "%d,7168,2048,256,8" % t]) for t in (128, 1024, 4096, 8192)], False),
     ("MoE layer: H 7168, I 2048, 256 experts, top 8", "moe_ffn", "tokens a rank", [
         (str(t), ["--moe", "%d,7168,2048,256,8" % t]) for t in (1, 16, 128, 1024, 8192)], False),
+    ("MoE layer of FP8: H 7168, I 2048, 256 experts, top 8", "moe_ffn", "tokens a rank", [
+        (str(t), fp8("--moe", "%d,7168,2048,256,8" % t)) for t in (16, 128, 1024, 8192)], False),
     ("MoE layer: H 2048, I 768, 128 experts, top 8", "moe_ffn", "tokens a rank", [
         (str(t), ["--moe", "%d,2048,768,128,8" % t]) for t in (16, 128, 1024, 8192)], False),
 ]
@@ -196,22 +208,22 @@ def predicted():
 
 def labels(row):
     """What the page may call a row of bench's CSV: titles and labels."""
+    tables = [t for t in TABLES if t[1] == row["op"] and ("FP8" in t[0]) == (row.get("dtype") == "fp8")]
     if "batch" in row:
         causal = ", causal" if row["causal"] == "1" else ""
-        for title, op, *_ in TABLES:
-            if op == row["op"]:
-                yield title, "%d%s" % (int(row["sequence"]) // int(row["gpus"]), causal)
+        for title, *_ in tables:
+            yield title, "%d%s" % (int(row["sequence"]) // int(row["gpus"]), causal)
     elif "tokens" in row:
         shape = "H %s, I %s, %s experts, top %s" % tuple(
             row[c] for c in ("hidden", "inner", "experts", "experts_per_token"))
-        for title, op, *_ in TABLES:
-            if op == row["op"] and title.endswith(shape):
+        for title, *_ in tables:
+            if title.endswith(shape):
                 yield title, row["tokens"]
     else:
-        for title, op, heading, *_ in TABLES:
-            if op == row["op"] and heading == "M,N,K":
+        for title, _, heading, *_ in tables:
+            if heading == "M,N,K":
                 yield title, "%s,%s,%s" % (row["m"], row["n"], row["k"])
-            elif op == row["op"] and title.endswith(" of %s,%s" % (row["n"], row["k"])):
+            elif title.endswith(" of %s,%s" % (row["n"], row["k"])):
                 yield title, row["m"]
 
 

@@ -171,6 +171,7 @@ static void costs_follow(void **state)
         .end_fp32 = 3,
         .stage_kn = 2,
         .stage_fp8 = 1.5,
+        .stage_fp8_sums = 1.75,
         .tiles = {{256, 128, 10, 20, 30}, {128, 64, 1, 2, 3}},
         .paced = 2,
         .movers = {[MACHINE_WARP] =
@@ -190,6 +191,10 @@ static void costs_follow(void **state)
     load = (struct machine_load){.slower = 2, .beside = 2, .b_kn = 1, .fp32 = 1};
     assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 * 2 * 2 * 2 + 90);
     load.fp8 = 1;
+    assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 * 1.5 * 2 * 2 * 2 + 90);
+    load.fp8 = 2;
+    assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 * 1.75 * 2 * 2 * 2 + 90);
+    m.stage_fp8_sums = 0;
     assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 * 1.5 * 2 * 2 * 2 + 90);
     load.fp8 = 0;
     /* memory's time counts where it is the longer, and where it is near somewhat more */
