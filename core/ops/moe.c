@@ -145,9 +145,29 @@ void plan_choose_moe_mma_tile(struct mk_problem *q, uint64_t columns, uint32_t t
         t->tile_n = tile_n ? tile_n : small ? 64 : 128;
 }
 
-/* On a GPU tables, and where a token goes, take as many blocks as beside a product, and of many tokens
- * that are moved one for 170 of them, up to a fifth of all; all others take rows to their places, or
- * add. */
+/* Places of tokens that one CTA makes tables of sooner than several meet. */
+static uint64_t plan_moe_alone(const struct mk_problem *q)
+{
+    return q->exec == MK_EXEC_CUDA ? 1024 : 32;
+}
+
+static uint32_t plan_moe_routers(const struct mk_problem *q)
+{
+    const int alone = q->moe.tokens * q->moe.k <= plan_moe_alone(q);
+    return alone ? 1 : q->tuning.split.ctas[MK_INTRA_COMM];
+}
+
+/* CTAs that lay tables out where nothing is multiplied: of few tokens a third, while others move
+ * them. */
+static uint32_t plan_moe_layers(const struct mk_problem *q)
+{
+    const uint32_t movers = q->tuning.split.ctas[MK_INTRA_COMM], some = movers / 3;
+    return plan_moe_routers(q) == movers ? movers : some ? some : 1;
+}
+
+/* On a GPU tables, and where a token goes, take as many blocks as beside a product, and of tokens that
+ * are moved, up to a fifth of all, one for each 4 of few and for 170 of many; all others take rows to
+ * their places, or add. */
 static void plan_choose_moe_movers(struct mk_problem *q, int moves)
 {
     uint32_t *ctas = q->tuning.split.ctas;
@@ -155,9 +175,14 @@ static void plan_choose_moe_movers(struct mk_problem *q, int moves)
     if (mk_total_ctas(&q->tuning.split))
         return;
     const uint32_t plain = moe_between(1, q->sms / 11, 12);
-    ctas[MK_INTRA_COMM] = !cuda   ? 1
-                          : moves ? moe_between(plain, (uint32_t)(q->moe.tokens / 170), q->sms / 5)
-                                  : plain;
+    ctas[MK_INTRA_COMM] = !cuda ? 1
+                          : moves
+                              ? moe_between(plain,
+                                            (uint32_t)(q->moe.tokens * q->moe.k <= plan_moe_alone(q)
+                                                           ? q->moe.tokens / 4
+                                                           : q->moe.tokens / 170),
+                                            q->sms / 5)
+                              : plain;
     ctas[MK_INTER_SEND] = nodes ? (cuda ? moe_between(1, q->sms / 33, 4) : 1) : 0;
     uint32_t others = ctas[MK_INTRA_COMM] + ctas[MK_INTER_SEND],
              rings = nodes ? MK_MAX_RINGS - ctas[MK_INTER_SEND] : UINT32_MAX;
@@ -302,7 +327,8 @@ int plan_size_moe(const struct op_descriptor *op, struct moe_dispatch_plan *m, s
     m->chunks = (uint32_t)mk_ceil_div(m->tokens, m->chunk_rows);
     m->row_bytes = q->fp8 ? quantize_record(q->moe.hidden) : q->moe.hidden * 2;
     m->record_bytes = m->k * (uint64_t)sizeof(struct mk_route_record);
-    m->routers = q->tuning.split.ctas[MK_INTRA_COMM];
+    m->routers = plan_moe_routers(q);
+    m->layers = q->tuning.split.ctas[MK_INTRA_COMM];
     /* the last argument */
     m->count_space = op_counted_of(op, q) ? op_arguments_of(op, q) : MK_SPACE_HEAP;
     r->topo = m->topo;
@@ -327,13 +353,14 @@ int plan_size_moe(const struct op_descriptor *op, struct moe_dispatch_plan *m, s
     return result;
 }
 
-/* Tokens of a chunk on the GPUs of one node, where nothing is put: each intra_comm block has as many
- * chunks, two where there are 8 tokens for it, of 64 at most. */
+/* Tokens of a chunk on the GPUs of one node, where nothing is put: each intra_comm block that has time
+ * for it has as many chunks, two where there are 8 tokens for it, of 64 at most. */
 static uint32_t plan_moe_row_chunk(const struct mk_problem *q)
 {
-    const uint64_t movers = q->tuning.split.ctas[MK_INTRA_COMM],
+    const uint64_t all = q->tuning.split.ctas[MK_INTRA_COMM], layers = plan_moe_layers(q),
+                   movers = layers < all ? all - layers : all,
                    full = mk_ceil_div(q->moe.tokens, 64 * movers),
-                   turns = full > 1 || q->moe.tokens < 8 * movers ? full : 2;
+                   turns = full > 1 || q->moe.tokens < 8 * movers || layers < all ? full : 2;
     return (uint32_t)mk_ceil_div(q->moe.tokens, turns * movers);
 }
 
@@ -353,6 +380,8 @@ int plan_size_moe_rows(const struct op_descriptor *op, struct moe_dispatch_plan 
         result = plan_size_moe(op, m, p, ids, weights, error, size);
     if (result)
         return result;
+    if (weights == MK_SPACE_HEAP) /* tokens are moved */
+        m->layers = plan_moe_layers(q);
     /* on a GPU a warp takes a token, or, of few, all warps of a block */
     m->take_rows = cuda
                        ? moe_between(1, (uint32_t)mk_ceil_div(m->tokens, *reducers ? *reducers : 1),

@@ -286,9 +286,9 @@ MK_PURE uint32_t moe_ffn_away(const struct mk_topo *t, uint32_t i)
                                         : at + 1);
 }
 
-/* Where a CTA is among the sums of tokens of other nodes: all zeros before the first. */
+/* Where a CTA is among the sums of tokens of other nodes: {.others = its index} before the first. */
 struct moe_ffn_walk {
-    uint32_t ranks, chunk, part, turn;
+    uint32_t ranks, chunk, part, others;
 };
 
 /* The CTA's next job of tokens of other nodes, node by node: first parts for the other ranks of this
@@ -316,7 +316,7 @@ MK_ROLE int moe_ffn_job_away(const struct moe_ffn_plan *p, struct mk_cta *cta,
                 at->part = 0;
                 at->chunk++;
             }
-            if (at->turn++ % cta->count == cta->index)
+            if (moe_takes(cta, &at->others))
                 return 1;
         }
     }
@@ -347,7 +347,7 @@ MK_ROLE int moe_ffn_job_here(const struct moe_ffn_plan *p, uint32_t unit, struct
 
 MK_ROLE int moe_ffn_inter_reduce(const struct moe_ffn_plan *p, struct mk_cta *cta)
 {
-    struct moe_ffn_walk at = {0, 0, 0, 0};
+    struct moe_ffn_walk at = {0, 0, 0, cta->index};
     struct moe_ffn_job job;
     uint32_t unit = cta->index;
     if (moe_await_routed(&p->dispatch, cta))
