@@ -101,7 +101,7 @@ struct mk_route {
     uint64_t sent;
     uint64_t sent_count; /* uint32_t [nodes] */
     /* uint32_t [tokens][k]: which of `sent` the token is, of the expert's node, where that is another
-     * and no place before has said it; else UINT32_MAX. 0: not made */
+     * and no place before has said it; else UINT32_MAX. Of several nodes */
     uint64_t sent_at;
     uint64_t came_count; /* uint32_t [nodes]: tokens of this rail's rank of that node */
     /* uint32_t [gpus][landed_room]: what this rank hands on to each other local rank: of each node,
@@ -218,14 +218,14 @@ MK_PURE uint64_t mk_route_counters(const struct mk_topo *t, uint32_t experts)
 }
 
 /* Words that a thread block needs for it, in shared memory where they fit, beside 64 that are always
- * there: counters of each of its warps' runs; later 6 of each of its experts, where each run of the
+ * there: counters of each of its warps' runs, and of the blocks before; later 6 of each of its experts, where each run of the
  * order begins, in 2 + 2 + 2 stretches, counts of each source's rows, and where lists of each rank
  * begin. What is left of MK_ROUTE_SHARED, or of engine mma's, keeps ids, where they fit. */
 #define MK_ROUTE_SHARED 200000u
 #define MK_MMA_ROUTE_SHARED 98304u
 MK_PURE uint64_t mk_route_shared_words(const struct mk_topo *t, uint32_t experts)
 {
-    const uint64_t counted = MK_ROUTE_WARPS * mk_route_counters(t, experts),
+    const uint64_t counted = (MK_ROUTE_WARPS + 1ull) * mk_route_counters(t, experts),
                    laid = experts + 12ull * (experts / mk_world(t)) + mk_world(t) + 2ull * t->gpus +
                           2 + t->nodes;
     return (64 + (counted > laid ? counted : laid) + 3) / 4 * 4;

@@ -56,12 +56,20 @@ PTX_FN uint32_t route_lane_from(const struct mk_cta *cta, uint32_t warp)
     return (cta_lane(cta) + cta->lanes - 32 * warp) % cta->lanes;
 }
 
+/* Where rows of all experts are added up. */
+PTX_FN uint32_t *route_sum(const struct route_walk *w)
+{
+    return w->scan + BLOCK_SCAN_WORDS;
+}
+
 /* What others have said, all of it at once. */
 PTX_FN void route_bring_said(const struct mk_cta *cta, const struct route_walk *w,
                              const struct route_plan *p)
 {
     const struct mk_route *r = w->r;
     const struct mk_topo *t = &r->topo;
+    if (cta_leads(cta))
+        *route_sum(w) = 0;
 #pragma unroll 4
     for (uint32_t i = cta_lane(cta); i < r->experts; i += cta->lanes)
         p->base[i] = route_said(w, i / r->rank_experts)[i % r->rank_experts];
@@ -131,22 +139,22 @@ PTX_FN uint32_t route_find_first(const struct mk_cta *cta, const struct route_wa
                                  const struct route_plan *p)
 {
     const struct mk_route *r = w->r;
-    uint32_t base = 0, all, rows = 0;
+    uint32_t base = 0, all;
 #pragma unroll 1
     for (uint32_t before = 0; before < r->rank_experts; before += cta->lanes) {
         const uint32_t e = before + cta_lane(cta),
-                       mine = e < r->rank_experts ? p->experts[e].rows.rows : 0;
-        const uint32_t tiles = mk_route_tiles(r, mine),
-                       first = base + block_scan(tiles * r->tile_rows, cta->lanes, w->scan, &all);
+                       mine = e < r->rank_experts ? p->experts[e].rows.rows : 0,
+                       rows = __reduce_add_sync(0xffffffff, mine);
+        if (threadIdx.x % 32 == 0)
+            atomicAdd(route_sum(w), rows);
+        const uint32_t first =
+            base + block_scan(mk_route_tiles(r, mine) * r->tile_rows, cta->lanes, w->scan, &all);
         if (e < r->rank_experts)
             p->experts[e].first = first;
         base += all;
         __syncthreads();
-        block_scan(mine, cta->lanes, w->scan, &all);
-        rows += all;
-        __syncthreads();
     }
-    return rows;
+    return *route_sum(w);
 }
 
 /* Says that there is too much of something, if there is, and nothing else was before. */
@@ -262,7 +270,8 @@ PTX_FN struct route_token route_find_token(const struct route_walk *w, const str
     const uint32_t local = block_find(p->tokens + 1, t->gpus, at);
     const uint32_t number = at - p->tokens[local + 1], *lists = p->lists + local * t->nodes,
                    distance = t->nodes > 1 ? block_find(lists, t->nodes, number) : 0,
-                   node = mk_route_behind(t, distance), rank = mk_rank_at(t, node, local);
+                   node = t->nodes > 1 ? mk_route_behind(t, distance) : 0, /* it divides */
+        rank = mk_rank_at(t, node, local);
     if (local != w->local) {
         const uint32_t in_all = local * r->landed_room + number;
         return {r->landed_source + in_all, rank, r->landed_records + (uint64_t)in_all * r->k * 16};

@@ -1,26 +1,28 @@
 /* What a rank has to say to others of where its tokens go, on a GPU (kernels/cta_route.cuh): COUNT,
  * PLACE and RELAY of core/cta_route.h.
  *
- * A part has a slice of the rank's tokens, of which each of its warps takes a run. To count, a warp
- * brings its run's ids to shared memory, where they stay, and adds up; a run's counts stay there, too,
- * those of a part go to memory. When all parts have counted, each adds up what is before its own
- * slice; each warp then goes over its run again and knows the number of every place. Equal numbers
- * among 32 places are counted by matching lanes. No atomics on what is placed: the same tables in
- * every run. */
+ * A part has a slice of the rank's tokens, of which each of its warps takes a run. It goes over its
+ * run once, with ids in shared memory: places learn their numbers within the run, equal numbers among
+ * 32 places being counted by matching lanes, and are noted as records; a run's counts stay in shared
+ * memory, those of a part go to memory. When all parts have counted, each adds up what is before its
+ * own slice, and every place's number is a sum of three. No atomics: the same tables in every run. */
 #pragma once
 
 #include "kernels/route_walk.cuh"
 
 enum {
-    ROUTE_IDS_AHEAD = 8,    /* loads of ids, 16 bytes each, that a lane has under way */
-    ROUTE_COUNTS_AHEAD = 12 /* of counts: those of so many parts */
+    ROUTE_IDS_AHEAD = 8,     /* loads of ids, 16 bytes each, that a lane has under way */
+    ROUTE_COUNTS_AHEAD = 12, /* of counts: those of so many parts */
+    ROUTE_PLACES_AHEAD = 4   /* of records */
 };
 
 /* A warp's. */
 struct route_run {
     uint32_t first, end; /* tokens */
     const uint32_t *ids; /* of the first, in shared memory or memory */
-    uint32_t *counts;    /* of experts, ranks, nodes */
+    /* of experts, ranks, nodes: how many it has; once the part has counted, how many the part's runs
+     * before it have */
+    uint32_t *counts;
 };
 
 PTX_FN struct route_run route_run_of(const struct mk_cta *cta, const struct route_walk *w,
@@ -28,10 +30,9 @@ PTX_FN struct route_run route_run_of(const struct mk_cta *cta, const struct rout
 {
     const struct mk_route *r = w->r;
     const uint32_t warps = cta->lanes / 32;
-    /* Runs begin at multiples of 4 tokens: their ids, at 16 bytes. */
     const uint32_t of_part = (r->tokens + r->parts - 1) / r->parts,
-                   each = ((of_part + warps - 1) / warps + 3) & ~3u,
-                   from = (r->part * warps + warp) * each;
+                   each = ((of_part + warps - 1) / warps + 3) & ~3u, /* so ids begin at 16 bytes */
+        from = (r->part * warps + warp) * each;
     struct route_run run;
     run.first = from < r->tokens ? from : r->tokens;
     run.end = r->tokens - run.first < each ? r->tokens : run.first + each;
@@ -71,11 +72,28 @@ PTX_FN void route_bring_ids(const struct mk_cta *cta, const struct mk_route *r,
 
 /* ---- counting ---- */
 
-/* Whether this lane's place is the first of its token that names one of `number`; all lanes. */
-PTX_FN bool route_is_first(const struct route_lane *l, bool is, uint32_t number)
+/* Of places of which `is` have a counter, those before this lane's that have the same, `lower`; whoever
+ * has none before it adds all, `same`. */
+struct route_same {
+    uint32_t same, lower;
+    bool is;
+};
+
+PTX_FN struct route_same route_match(bool is, uint32_t counter)
 {
-    uint32_t same = __match_any_sync(0xffffffff, is ? number * 32 + l->token : ROUTE_NONE);
-    return is && !route_lower_lanes(same);
+    const uint32_t same = __match_any_sync(0xffffffff, is ? counter : ROUTE_NONE);
+    return {(uint32_t)__popc(same), route_lower_lanes(same), is};
+}
+
+/* The next number of a counter for each lane that has one, in the order of lanes; all lanes. */
+PTX_FN uint32_t route_number(uint32_t *counters, const struct route_same *s, uint32_t counter)
+{
+    const uint32_t next = s->is ? counters[counter] : 0;
+    __syncwarp();
+    if (s->is && !s->lower)
+        counters[counter] = next + s->same;
+    __syncwarp();
+    return next + s->lower;
 }
 
 PTX_FN void route_count_run(const struct route_walk *w, const struct route_run *run)
@@ -87,24 +105,56 @@ PTX_FN void route_count_run(const struct route_walk *w, const struct route_run *
     for (uint32_t first = run->first; first < run->end; first += l.tokens) {
         const uint32_t token = first + l.token;
         const bool there = l.token < l.tokens && token < run->end;
+        const uint64_t at = (uint64_t)token * r->k + l.place;
         const uint32_t expert = route_expert(
             w->heap, r, there ? run->ids[(token - run->first) * r->k + l.place] : ROUTE_NONE);
         const bool is = expert < r->experts;
         const uint32_t rank = is ? route_rank_of(w, expert) : 0, node = route_node_of(w, rank);
-        if (is)
-            atomicAdd(&run->counts[expert], 1u);
-        if (route_is_first(&l, is, rank))
-            atomicAdd(&ranks[rank], 1u);
-        if (r->topo.nodes > 1 && route_is_first(&l, is && node != w->node, node))
-            atomicAdd(&nodes[node], 1u);
+        const struct route_same experts = route_match(is, expert),
+                                places = route_match(is, rank * 32 + l.token),
+                                of_rank = route_match(is && !places.lower, rank);
+        const uint32_t row = route_number(run->counts, &experts, expert),
+                       turn = route_number(ranks, &of_rank, rank);
+        if (r->topo.nodes > 1) {
+            const bool away = is && node != w->node;
+            const struct route_same in_node = route_match(away, node * 32 + l.token),
+                                    of_node = route_match(away && !in_node.lower, node);
+            const uint32_t number = route_number(nodes, &of_node, node);
+            if (there)
+                route_words(w, r->sent_at)[at] = of_node.is ? number : ROUTE_NONE;
+        }
+        if (there)
+            route_records(w, r->records)[at] =
+                make_uint4(is ? expert : ROUTE_NONE, is ? row : 0,
+                           of_rank.is && rank != r->topo.rank ? turn : ROUTE_NONE, 0);
+    }
+}
+
+/* What each counter of the runs before is, and of all of them. */
+PTX_FN void route_add_runs(const struct mk_cta *cta, const struct route_walk *w, uint32_t counters)
+{
+    const uint32_t warps = cta->lanes / 32;
+    uint32_t *scratch = route_words(w, w->r->scratch) + w->r->part * counters;
+#pragma unroll 1
+    for (uint32_t c = cta_lane(cta); c < counters; c += cta->lanes) {
+        uint32_t n[MK_ROUTE_WARPS], sum = 0;
+#pragma unroll
+        for (uint32_t i = 0; i < MK_ROUTE_WARPS; i++)
+            n[i] = i < warps ? w->words[i * counters + c] : 0;
+#pragma unroll
+        for (uint32_t i = 0; i < MK_ROUTE_WARPS; i++) {
+            if (i < warps)
+                w->words[i * counters + c] = sum;
+            sum += n[i];
+        }
+        scratch[c] = sum;
     }
 }
 
 PTX_FN void route_count(const struct mk_cta *cta, const struct route_walk *w)
 {
     const struct mk_route *r = w->r;
-    const uint32_t counters = (uint32_t)mk_route_counters(&r->topo, r->experts),
-                   warps = cta->lanes / 32;
+    const uint32_t counters = (uint32_t)mk_route_counters(&r->topo, r->experts);
     const struct route_run run = route_run_of(cta, w, cta_lane(cta) / 32);
     route_bring_ids(cta, r, &run);
 #pragma unroll 1
@@ -113,15 +163,7 @@ PTX_FN void route_count(const struct mk_cta *cta, const struct route_walk *w)
     __syncwarp();
     route_count_run(w, &run);
     __syncthreads();
-    uint32_t *scratch = route_words(w, r->scratch) + r->part * counters;
-#pragma unroll 1
-    for (uint32_t c = cta_lane(cta); c < counters; c += cta->lanes) {
-        uint32_t sum = 0;
-#pragma unroll 4
-        for (uint32_t i = 0; i < warps; i++)
-            sum += w->words[i * counters + c];
-        scratch[c] = sum;
-    }
+    route_add_runs(cta, w, counters);
 }
 
 /* ---- placing ---- */
@@ -155,12 +197,18 @@ PTX_FN void route_say_count(const struct route_walk *w, uint32_t c, uint32_t cou
     }
 }
 
-/* What all parts have counted: a thread adds up a counter. Each run learns its first numbers. */
+/* Behind the counts of a part's runs: those of the parts before. */
+PTX_FN uint32_t *route_before(const struct route_walk *w)
+{
+    return w->words + MK_ROUTE_WARPS * (uint32_t)mk_route_counters(&w->r->topo, w->r->experts);
+}
+
+/* What all parts have counted: a thread adds up a counter. */
 PTX_FN void route_add_up(const struct mk_cta *cta, const struct route_walk *w)
 {
     const struct mk_route *r = w->r;
-    const uint32_t counters = (uint32_t)mk_route_counters(&r->topo, r->experts),
-                   warps = cta->lanes / 32;
+    const uint32_t counters = (uint32_t)mk_route_counters(&r->topo, r->experts);
+    uint32_t *before = route_before(w);
 #pragma unroll 1
     for (uint32_t c = cta_lane(cta); c < counters; c += cta->lanes) {
         const uint32_t *scratch = route_words(w, r->scratch) + c;
@@ -177,74 +225,84 @@ PTX_FN void route_add_up(const struct mk_cta *cta, const struct route_walk *w)
                 sum += n[j];
             }
         }
-#pragma unroll 1
-        for (uint32_t i = 0; i < warps; i++) {
-            uint32_t *of = w->words + i * counters + c, n = *of;
-            *of = next;
-            next += n;
-        }
+        before[c] = next;
         if (c % r->parts == r->part)
             route_say_count(w, c, sum);
     }
     __syncthreads();
 }
 
-/* The next number of a counter for each lane that `is`, in the order of lanes; all lanes. */
-PTX_FN uint32_t route_number(uint32_t *counters, bool is, uint32_t counter)
+/* A place, noted with numbers within its run, which these add to; sent: which it is of the run's that go
+ * to its node. All lanes; there: this one has a place. */
+PTX_FN void route_place_one(const struct route_walk *w, const struct route_run *run,
+                            const struct route_lane *l, uint32_t token, bool there, uint4 record,
+                            uint32_t sent)
 {
-    const uint32_t same = __match_any_sync(0xffffffff, is ? counter : ROUTE_NONE),
-                   lower = route_lower_lanes(same), next = is ? counters[counter] : 0;
-    __syncwarp();
-    if (is && !lower)
-        counters[counter] = next + __popc(same);
-    __syncwarp();
-    return next + lower;
+    const struct mk_route *r = w->r;
+    const struct mk_topo *t = &r->topo;
+    const uint32_t *before = route_before(w), ranks = r->experts, nodes = ranks + w->world;
+    const uint64_t at = (uint64_t)token * r->k + l->place;
+    const bool is = there && record.x != ROUTE_NONE, names_rank = is && record.z != ROUTE_NONE;
+    const uint32_t rank = is ? route_rank_of(w, record.x) : 0, node = route_node_of(w, rank);
+    uint4 *to = nullptr;
+    if (is)
+        record.y += before[record.x] + run->counts[record.x];
+    else
+        record.w = 0;
+    if (names_rank) {
+        record.z += before[ranks + rank] + run->counts[ranks + rank];
+        if (node == w->node)
+            to = route_push(w, mk_local_of(t, rank), record.z, token);
+    }
+    if (is && sent != ROUTE_NONE) {
+        const uint32_t number = sent + before[nodes + node] + run->counts[nodes + node];
+        route_words(w, r->sent_at)[at] = number;
+        if (number < r->relay_room) {
+            route_words(w, r->sent)[(uint64_t)node * r->relay_room + number] = token;
+            to = route_records(w, r->railing + node * r->rail_pitch + r->rail_head) +
+                 (uint64_t)number * r->k;
+        }
+    }
+    if (there)
+        route_records(w, r->records)[at] = record;
+    route_hand_on(r, l, there, record, to);
 }
 
 PTX_FN void route_place_run(const struct mk_cta *cta, const struct route_walk *w,
                             const struct route_run *run)
 {
     const struct mk_route *r = w->r;
-    const struct mk_topo *t = &r->topo;
     const struct route_lane l = route_lane_of(r);
     const float *weights = r->weights_space == MK_SPACE_HEAP
                                ? nullptr
                                : (const float *)cta->launch->arguments[r->weights_space];
-    uint32_t *ranks = run->counts + r->experts, *nodes = ranks + w->world;
 #pragma unroll 1
-    for (uint32_t first = run->first; first < run->end; first += l.tokens) {
-        const uint32_t token = first + l.token;
-        const bool there = l.token < l.tokens && token < run->end;
-        const uint64_t at = (uint64_t)token * r->k + l.place;
-        const uint32_t expert = route_expert(
-            w->heap, r, there ? run->ids[(token - run->first) * r->k + l.place] : ROUTE_NONE);
-        const bool is = expert < r->experts;
-        const float weight = is && weights ? weights[at] : 0;
-        const uint32_t rank = is ? route_rank_of(w, expert) : 0, node = route_node_of(w, rank);
-        const uint32_t row = route_number(run->counts, is, expert);
-        const bool names_rank = route_is_first(&l, is && rank != t->rank, rank);
-        const uint32_t turn = route_number(ranks, names_rank, rank);
-        uint32_t sent_at = ROUTE_NONE;
-        uint4 *to = nullptr;
-        if (names_rank && node == w->node)
-            to = route_push(w, mk_local_of(t, rank), turn, token);
-        if (t->nodes > 1) {
-            const bool names_node = route_is_first(&l, is && node != w->node, node);
-            const uint32_t number = route_number(nodes, names_node, node);
-            sent_at = names_node ? number : ROUTE_NONE;
-            if (names_node && number < r->relay_room) {
-                route_words(w, r->sent)[(uint64_t)node * r->relay_room + number] = token;
-                to = route_records(w, r->railing + node * r->rail_pitch + r->rail_head) +
-                     (uint64_t)number * r->k;
-            }
-            if (there && r->sent_at)
-                route_words(w, r->sent_at)[at] = sent_at;
+    for (uint32_t first = run->first; first < run->end; first += ROUTE_PLACES_AHEAD * l.tokens) {
+        uint4 records[ROUTE_PLACES_AHEAD];
+        uint32_t sent[ROUTE_PLACES_AHEAD];
+        float weight[ROUTE_PLACES_AHEAD];
+#pragma unroll
+        for (uint32_t j = 0; j < ROUTE_PLACES_AHEAD; j++) {
+            const uint32_t token = first + j * l.tokens + l.token;
+            const uint64_t at = (uint64_t)token * r->k + l.place;
+            if (l.token >= l.tokens || token >= run->end)
+                continue;
+            records[j] = ptx_load_16_l2(route_records(w, r->records) + at);
+            if (weights)
+                weight[j] = weights[at];
+            if (r->topo.nodes > 1)
+                sent[j] = route_words(w, r->sent_at)[at];
         }
-        const uint4 record = make_uint4(is ? expert : ROUTE_NONE, is ? row : 0,
-                                        names_rank ? turn : ROUTE_NONE, __float_as_uint(weight));
-        if (there)
-            route_records(w, r->records)[at] = record;
-        route_hand_on(r, &l, there, record, to);
+#pragma unroll
+        for (uint32_t j = 0; j < ROUTE_PLACES_AHEAD; j++) {
+            const uint32_t token = first + j * l.tokens + l.token;
+            const bool there = l.token < l.tokens && token < run->end;
+            if (first + j * l.tokens >= run->end)
+                continue;
+            records[j].w = there && weights ? __float_as_uint(weight[j]) : 0;
+            route_place_one(w, run, &l, token, there, records[j],
+                            there && r->topo.nodes > 1 ? sent[j] : ROUTE_NONE);
+        }
     }
 }
 

@@ -432,6 +432,7 @@ void plan_moe_tables(struct moe_dispatch_plan *m, struct op_tables *t)
                {"first", &r->first, 1, m->rank_experts, 4},
                {"rows", &r->rows, 1, m->rank_experts, 4}, {"sent", &r->sent, 1, away, 4},
                {"sent_count", &r->sent_count, 1, nodes, 4},
+               {"sent_at", &r->sent_at, 1, nodes > 1 ? (uint64_t)m->tokens * m->k : 0, 4},
                {"came_count", &r->came_count, 1, nodes, 4}, {"push", &r->push, 1, near, 4},
                {"push_first", &r->push_first, 1, nodes * gpus, 4},
                {"push_count", &r->push_count, 1, nodes * gpus, 4},
@@ -492,13 +493,6 @@ void plan_moe_tables(struct moe_dispatch_plan *m, struct op_tables *t)
                      {{'i', m->row_tiles, m->tile_m}},
                      "rows %i to %I of the tokens of its experts",
                      .producer = 'm'});
-}
-
-void plan_moe_back_tables(struct moe_dispatch_plan *m, struct op_tables *t)
-{
-    struct mk_route *r = &m->route;
-    OP_BUFFERS(t,
-               {"sent_at", &r->sent_at, 1, m->topo.nodes > 1 ? (uint64_t)m->tokens * m->k : 0, 4});
 }
 
 void plan_moe_sums_size(struct moe_ffn_plan *m, const struct mk_problem *q)

@@ -38,7 +38,6 @@ static void moe_combine_tables(struct mk_plan *p, struct op_tables *t)
 {
     struct moe_ffn_plan *m = moe_combine_layer_in(p);
     plan_moe_tables_first(&m->dispatch, &p->problem, t);
-    plan_moe_back_tables(&m->dispatch, t);
     plan_moe_tables(&m->dispatch, t);
     plan_moe_sums_tables(m, t);
 }
