@@ -354,12 +354,12 @@ int plan_size_moe(const struct op_descriptor *op, struct moe_dispatch_plan *m, s
 }
 
 /* Tokens of a chunk on the GPUs of one node, where nothing is put: each intra_comm block that has time
- * for it has as many chunks, two where there are 8 tokens for it, of 64 at most. */
-static uint32_t plan_moe_row_chunk(const struct mk_problem *q)
+ * for it has as many chunks, two where there are 8 tokens for it, of `most` at most. */
+static uint32_t plan_moe_row_chunk(const struct mk_problem *q, uint64_t most)
 {
     const uint64_t all = q->tuning.split.ctas[MK_INTRA_COMM], layers = plan_moe_layers(q),
                    movers = layers < all ? all - layers : all,
-                   full = mk_ceil_div(q->moe.tokens, 64 * movers),
+                   full = mk_ceil_div(q->moe.tokens, most * movers),
                    turns = full > 1 || q->moe.tokens < 8 * movers || layers < all ? full : 2;
     return (uint32_t)mk_ceil_div(q->moe.tokens, turns * movers);
 }
@@ -369,18 +369,21 @@ int plan_size_moe_rows(const struct op_descriptor *op, struct moe_dispatch_plan 
                        size_t size)
 {
     struct mk_problem *q = &p->problem;
-    const int cuda = q->exec == MK_EXEC_CUDA;
+    const int cuda = q->exec == MK_EXEC_CUDA,
+              moves = weights == MK_SPACE_HEAP; /* which of those that add move none */
     const uint32_t *reducers = &q->tuning.split.ctas[MK_INTER_REDUCE];
-    plan_choose_moe_movers(q, weights == MK_SPACE_HEAP); /* which of those that add move none */
+    plan_choose_moe_movers(q, moves);
     if (cuda && q->topo.nodes == 1 && !q->tuning.chunk_rows && q->tuning.split.ctas[MK_INTRA_COMM])
-        q->tuning.chunk_rows = plan_moe_row_chunk(q);
+        q->tuning
+            .chunk_rows = /* small ones follow each other so closely that rows are taken while others come */
+            plan_moe_row_chunk(q, moves ? 2 * MK_ROUTE_WARPS : 64);
     plan_choose_moe(q, 64, 0);
     int result = plan_check_moe_tuning(q, error, size);
     if (!result)
         result = plan_size_moe(op, m, p, ids, weights, error, size);
     if (result)
         return result;
-    if (weights == MK_SPACE_HEAP) /* tokens are moved */
+    if (moves)
         m->layers = plan_moe_layers(q);
     /* on a GPU a warp takes a token, or, of few, all warps of a block */
     m->take_rows = cuda

@@ -211,6 +211,7 @@ MK_ROLE struct mk_sums moe_ffn_sums(const struct moe_ffn_plan *p, struct mk_cta 
     s.elements = p->hidden;
     s.from = p->number;
     s.carried = s.to = p->carried;
+    s.staged = p->staged;
     s.space = MK_SPACE_HEAP;
     s.local = own;
     if (job->reach == MK_REACH_RANK) {

@@ -23,7 +23,8 @@ struct moe_ffn_plan {
     uint32_t tiles;                /* room for: row_tiles * (up_tiles + down_tiles) */
     /* enum mk_dtype of results, and of what ranks and nodes have added of them, on its way back */
     uint32_t number, carried;
-    uint32_t tree; /* 1: a token's experts are added in a tree (core/sum_tree.h) */
+    uint32_t staged; /* mk_sums' */
+    uint32_t tree;   /* 1: a token's experts are added in a tree (core/sum_tree.h) */
     /* where results (the heap, at `made`; or an argument, complete when the launch begins) and Y
      * lie: enum mk_space */
     uint32_t made_space, y_space;

@@ -2,6 +2,7 @@
 #define CTA_LANES_AHEAD 4
 #define ROUTE_RECORDS_AHEAD 4
 #define SUMS_PLAIN 1
+#define SUMS_STAGED 1
 #include "kernels/ops/move.cuh"
 
 #include "kernels/cta_rows.cuh"
