@@ -5,10 +5,8 @@
 
 #include "kernels/route_walk.cuh"
 
-/* Records that a thread loads at once. */
-#ifndef ROUTE_RECORDS_AHEAD
-#define ROUTE_RECORDS_AHEAD 2
-#endif
+/* Records that a thread loads at once: of own tokens, of others. */
+enum { ROUTE_OWN_AHEAD = 4, ROUTE_RECORDS_AHEAD = 2 };
 
 /* An expert of this rank: where its rows come from, and where they begin. */
 struct route_expert {
@@ -260,13 +258,17 @@ struct route_token {
     uint64_t records;
 };
 
+PTX_FN struct route_token route_own_token(const struct route_walk *w, uint32_t at)
+{
+    return {at, w->r->topo.rank, w->r->records + (uint64_t)at * w->r->k * 16};
+}
+
+/* The same of one that has come. */
 PTX_FN struct route_token route_find_token(const struct route_walk *w, const struct route_plan *p,
                                            uint32_t at)
 {
     const struct mk_route *r = w->r;
     const struct mk_topo *t = &r->topo;
-    if (at < r->tokens)
-        return {at, t->rank, r->records + (uint64_t)at * r->k * 16};
     const uint32_t local = block_find(p->tokens + 1, t->gpus, at);
     const uint32_t number = at - p->tokens[local + 1], *lists = p->lists + local * t->nodes,
                    distance = t->nodes > 1 ? block_find(lists, t->nodes, number) : 0,
@@ -281,28 +283,32 @@ PTX_FN struct route_token route_find_token(const struct route_walk *w, const str
             r->railed + node * r->rail_pitch + r->rail_head + (uint64_t)in_list * r->k * 16};
 }
 
-/* Warps of all parts take groups of the tokens that lie here. */
+/* Groups of tokens that lie here, from number `first` to `end` of all, of which warps of all parts take
+ * each one; `own`: these are this rank's own, which are found at once. `ahead` records are on their way
+ * to a lane. */
+template <uint32_t ahead, bool own>
 PTX_FN void route_rows(const struct mk_cta *cta, const struct route_walk *w,
-                       const struct route_plan *p)
+                       const struct route_plan *p, uint32_t first, uint32_t end)
 {
     const struct mk_route *r = w->r;
     const struct route_lane l = route_lane_of(r);
     const uint32_t warps = cta->lanes / 32, step = r->parts * warps * l.tokens,
-                   count = l.token < l.tokens ? p->tokens[r->topo.gpus + 1] : 0;
+                   last = l.token < l.tokens ? end : 0;
 #pragma unroll 1
-    for (uint32_t first = (r->part * warps + cta_lane(cta) / 32) * l.tokens + l.token;
-         first < count; first += step * ROUTE_RECORDS_AHEAD) {
-        uint4 records[ROUTE_RECORDS_AHEAD];
-        struct route_token tokens[ROUTE_RECORDS_AHEAD];
+    for (uint32_t at = first + (r->part * warps + cta_lane(cta) / 32) * l.tokens + l.token;
+         at < last; at += step * ahead) {
+        uint4 records[ahead];
+        struct route_token tokens[ahead];
 #pragma unroll
-        for (uint32_t j = 0; j < ROUTE_RECORDS_AHEAD; j++)
-            if (first + j * step < count) {
-                tokens[j] = route_find_token(w, p, first + j * step);
+        for (uint32_t j = 0; j < ahead; j++)
+            if (at + j * step < last) {
+                tokens[j] =
+                    own ? route_own_token(w, at + j * step) : route_find_token(w, p, at + j * step);
                 records[j] = ptx_load_16_l2(route_records(w, tokens[j].records) + l.place);
             }
 #pragma unroll
-        for (uint32_t j = 0; j < ROUTE_RECORDS_AHEAD; j++)
-            if (first + j * step < count)
+        for (uint32_t j = 0; j < ahead; j++)
+            if (at + j * step < last)
                 route_row(w, p, tokens[j].source, l.place, tokens[j].rank, records[j]);
     }
 }
@@ -408,7 +414,8 @@ PTX_FN void route_lay_out(const struct mk_cta *cta, const struct route_walk *w)
     route_find_base(cta, w, &p);
     if (route_find_lists(cta, w, &p, route_find_first(cta, w, &p)))
         return; /* moe_await_routed says why */
-    route_rows(cta, w, &p);
+    route_rows<ROUTE_OWN_AHEAD, true>(cta, w, &p, 0, r->tokens);
+    route_rows<ROUTE_RECORDS_AHEAD, false>(cta, w, &p, r->tokens, p.tokens[r->topo.gpus + 1]);
     route_say_experts(cta, w, &p);
     if (!r->columns)
         return;

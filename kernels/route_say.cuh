@@ -2,24 +2,24 @@
  * PLACE and RELAY of core/cta_route.h.
  *
  * A part has a slice of the rank's tokens, of which each of its warps takes a run. It goes over its
- * run once, with ids in shared memory: places learn their numbers within the run, equal numbers among
- * 32 places being counted by matching lanes, and are noted as records; a run's counts stay in shared
- * memory, those of a part go to memory. When all parts have counted, each adds up what is before its
- * own slice, and every place's number is a sum of three. No atomics: the same tables in every run. */
+ * run once, with places in shared memory: these learn their numbers within the run, equal numbers
+ * among 32 places being counted by matching lanes. A run's counts stay in shared memory, those of a
+ * part go to memory. When all parts have counted, each adds up what is before its own slice, and every
+ * place's number is a sum of three. No atomics: the same tables in every run. */
 #pragma once
 
 #include "kernels/route_walk.cuh"
 
 enum {
-    ROUTE_IDS_AHEAD = 8,     /* loads of ids, 16 bytes each, that a lane has under way */
-    ROUTE_COUNTS_AHEAD = 12, /* of counts: those of so many parts */
-    ROUTE_PLACES_AHEAD = 4   /* of records */
+    ROUTE_IDS_AHEAD = 8,    /* loads of ids, and of weights, that a lane has under way */
+    ROUTE_COUNTS_AHEAD = 12 /* of counts: those of so many parts */
 };
 
 /* A warp's. */
 struct route_run {
     uint32_t first, end; /* tokens */
-    const uint32_t *ids; /* of the first, in shared memory or memory */
+    uint4 *
+        notes; /* of their places, as records: in shared memory where they fit, else where records lie */
     /* of experts, ranks, nodes: how many it has; once the part has counted, how many the part's runs
      * before it have */
     uint32_t *counts;
@@ -29,45 +29,49 @@ PTX_FN struct route_run route_run_of(const struct mk_cta *cta, const struct rout
                                      uint32_t warp)
 {
     const struct mk_route *r = w->r;
-    const uint32_t warps = cta->lanes / 32;
-    const uint32_t of_part = (r->tokens + r->parts - 1) / r->parts,
-                   each = ((of_part + warps - 1) / warps + 3) & ~3u, /* so ids begin at 16 bytes */
-        from = (r->part * warps + warp) * each;
+    const uint32_t warps = cta->lanes / 32, of_lanes = 32 / r->k,
+                   of_part = (r->tokens + r->parts - 1) / r->parts,
+                   of_warp = (of_part + warps - 1) / warps,
+                   each = (of_warp + of_lanes - 1) / of_lanes * of_lanes,
+                   from = (r->part * warps + warp) * each;
     struct route_run run;
     run.first = from < r->tokens ? from : r->tokens;
     run.end = r->tokens - run.first < each ? r->tokens : run.first + each;
-    run.ids = warps * each * r->k <= w->spare
-                  ? w->ids + warp * each * r->k
-                  : (const uint32_t *)(cta->launch->arguments[r->ids_space] + r->ids) +
-                        (uint64_t)run.first * r->k;
+    run.notes = warps * each * r->k <= w->spare
+                    ? w->notes + warp * each * r->k
+                    : route_records(w, r->records) + (uint64_t)run.first * r->k;
     run.counts = w->words + warp * (uint32_t)mk_route_counters(&r->topo, r->experts);
     return run;
 }
 
-/* Its ids to shared memory. */
-PTX_FN void route_bring_ids(const struct mk_cta *cta, const struct mk_route *r,
-                            const struct route_run *run)
+/* Its ids and weights. */
+PTX_FN void route_bring(const struct mk_cta *cta, const struct mk_route *r,
+                        const struct route_run *run)
 {
-    const uint32_t *from = (const uint32_t *)(cta->launch->arguments[r->ids_space] + r->ids) +
-                           (uint64_t)run->first * r->k;
-    uint32_t *to = (uint32_t *)run->ids;
-    if (from == to)
-        return;
-    uint32_t words = (run->end - run->first) * r->k, lane = threadIdx.x % 32, wide = words & ~3u;
+    const uint64_t first = (uint64_t)run->first * r->k;
+    const uint32_t *ids = (const uint32_t *)(cta->launch->arguments[r->ids_space] + r->ids) + first;
+    const bool weighs = r->weights_space != MK_SPACE_HEAP;
+    const float *weights =
+        weighs ? (const float *)cta->launch->arguments[r->weights_space] + first : nullptr;
+    const uint32_t places = (run->end - run->first) * r->k;
 #pragma unroll 1
-    for (uint32_t i = lane * 4; i < wide; i += 128 * ROUTE_IDS_AHEAD) {
-        uint4 v[ROUTE_IDS_AHEAD];
+    for (uint32_t i = threadIdx.x % 32; i < places; i += 32 * ROUTE_IDS_AHEAD) {
+        uint32_t id[ROUTE_IDS_AHEAD];
+        float weight[ROUTE_IDS_AHEAD];
 #pragma unroll
         for (uint32_t j = 0; j < ROUTE_IDS_AHEAD; j++)
-            if (i + j * 128 < wide)
-                v[j] = ptx_load_16_l2(from + i + j * 128);
+            if (i + j * 32 < places) {
+                id[j] = ids[i + j * 32];
+                weight[j] = weighs ? weights[i + j * 32] : 0;
+            }
 #pragma unroll
         for (uint32_t j = 0; j < ROUTE_IDS_AHEAD; j++)
-            if (i + j * 128 < wide)
-                *(uint4 *)(to + i + j * 128) = v[j];
+            if (i + j * 32 < places) {
+                run->notes[i + j * 32].x = id[j];
+                run->notes[i + j * 32].w = __float_as_uint(weight[j]);
+            }
     }
-    if (wide + lane < words)
-        to[wide + lane] = from[wide + lane];
+    __syncwarp();
 }
 
 /* ---- counting ---- */
@@ -103,30 +107,31 @@ PTX_FN void route_count_run(const struct route_walk *w, const struct route_run *
     uint32_t *ranks = run->counts + r->experts, *nodes = ranks + w->world;
 #pragma unroll 1
     for (uint32_t first = run->first; first < run->end; first += l.tokens) {
-        const uint32_t token = first + l.token;
+        const uint32_t token = first + l.token, in_run = (token - run->first) * r->k + l.place;
         const bool there = l.token < l.tokens && token < run->end;
-        const uint64_t at = (uint64_t)token * r->k + l.place;
-        const uint32_t expert = route_expert(
-            w->heap, r, there ? run->ids[(token - run->first) * r->k + l.place] : ROUTE_NONE);
+        uint4 note = there ? run->notes[in_run] : make_uint4(ROUTE_NONE, 0, 0, 0);
+        const uint32_t expert = route_expert(w->heap, r, note.x);
         const bool is = expert < r->experts;
         const uint32_t rank = is ? route_rank_of(w, expert) : 0, node = route_node_of(w, rank);
         const struct route_same experts = route_match(is, expert),
                                 places = route_match(is, rank * 32 + l.token),
                                 of_rank = route_match(is && !places.lower, rank);
-        const uint32_t row = route_number(run->counts, &experts, expert),
-                       turn = route_number(ranks, &of_rank, rank);
+        note.x = is ? expert : ROUTE_NONE;
+        note.y = route_number(run->counts, &experts, expert);
+        note.z = route_number(ranks, &of_rank, rank);
+        if (!of_rank.is || rank == r->topo.rank)
+            note.z = ROUTE_NONE;
         if (r->topo.nodes > 1) {
             const bool away = is && node != w->node;
             const struct route_same in_node = route_match(away, node * 32 + l.token),
                                     of_node = route_match(away && !in_node.lower, node);
             const uint32_t number = route_number(nodes, &of_node, node);
             if (there)
-                route_words(w, r->sent_at)[at] = of_node.is ? number : ROUTE_NONE;
+                route_words(w, r->sent_at)[(uint64_t)token * r->k + l.place] =
+                    of_node.is ? number : ROUTE_NONE;
         }
         if (there)
-            route_records(w, r->records)[at] =
-                make_uint4(is ? expert : ROUTE_NONE, is ? row : 0,
-                           of_rank.is && rank != r->topo.rank ? turn : ROUTE_NONE, 0);
+            run->notes[in_run] = note;
     }
 }
 
@@ -156,7 +161,7 @@ PTX_FN void route_count(const struct mk_cta *cta, const struct route_walk *w)
     const struct mk_route *r = w->r;
     const uint32_t counters = (uint32_t)mk_route_counters(&r->topo, r->experts);
     const struct route_run run = route_run_of(cta, w, cta_lane(cta) / 32);
-    route_bring_ids(cta, r, &run);
+    route_bring(cta, r, &run);
 #pragma unroll 1
     for (uint32_t c = threadIdx.x % 32; c < counters; c += 32)
         run.counts[c] = 0;
@@ -232,77 +237,43 @@ PTX_FN void route_add_up(const struct mk_cta *cta, const struct route_walk *w)
     __syncthreads();
 }
 
-/* A place, noted with numbers within its run, which these add to; sent: which it is of the run's that go
- * to its node. All lanes; there: this one has a place. */
-PTX_FN void route_place_one(const struct route_walk *w, const struct route_run *run,
-                            const struct route_lane *l, uint32_t token, bool there, uint4 record,
-                            uint32_t sent)
+/* Places, noted with numbers within their run, which those of the part's runs before and of the parts
+ * before add to. */
+PTX_FN void route_place_run(const struct route_walk *w, const struct route_run *run)
 {
     const struct mk_route *r = w->r;
     const struct mk_topo *t = &r->topo;
-    const uint32_t *before = route_before(w), ranks = r->experts, nodes = ranks + w->world;
-    const uint64_t at = (uint64_t)token * r->k + l->place;
-    const bool is = there && record.x != ROUTE_NONE, names_rank = is && record.z != ROUTE_NONE;
-    const uint32_t rank = is ? route_rank_of(w, record.x) : 0, node = route_node_of(w, rank);
-    uint4 *to = nullptr;
-    if (is)
-        record.y += before[record.x] + run->counts[record.x];
-    else
-        record.w = 0;
-    if (names_rank) {
-        record.z += before[ranks + rank] + run->counts[ranks + rank];
-        if (node == w->node)
-            to = route_push(w, mk_local_of(t, rank), record.z, token);
-    }
-    if (is && sent != ROUTE_NONE) {
-        const uint32_t number = sent + before[nodes + node] + run->counts[nodes + node];
-        route_words(w, r->sent_at)[at] = number;
-        if (number < r->relay_room) {
-            route_words(w, r->sent)[(uint64_t)node * r->relay_room + number] = token;
-            to = route_records(w, r->railing + node * r->rail_pitch + r->rail_head) +
-                 (uint64_t)number * r->k;
-        }
-    }
-    if (there)
-        route_records(w, r->records)[at] = record;
-    route_hand_on(r, l, there, record, to);
-}
-
-PTX_FN void route_place_run(const struct mk_cta *cta, const struct route_walk *w,
-                            const struct route_run *run)
-{
-    const struct mk_route *r = w->r;
     const struct route_lane l = route_lane_of(r);
-    const float *weights = r->weights_space == MK_SPACE_HEAP
-                               ? nullptr
-                               : (const float *)cta->launch->arguments[r->weights_space];
+    const uint32_t *before = route_before(w), ranks = r->experts, nodes = ranks + w->world;
 #pragma unroll 1
-    for (uint32_t first = run->first; first < run->end; first += ROUTE_PLACES_AHEAD * l.tokens) {
-        uint4 records[ROUTE_PLACES_AHEAD];
-        uint32_t sent[ROUTE_PLACES_AHEAD];
-        float weight[ROUTE_PLACES_AHEAD];
-#pragma unroll
-        for (uint32_t j = 0; j < ROUTE_PLACES_AHEAD; j++) {
-            const uint32_t token = first + j * l.tokens + l.token;
-            const uint64_t at = (uint64_t)token * r->k + l.place;
-            if (l.token >= l.tokens || token >= run->end)
-                continue;
-            records[j] = ptx_load_16_l2(route_records(w, r->records) + at);
-            if (weights)
-                weight[j] = weights[at];
-            if (r->topo.nodes > 1)
-                sent[j] = route_words(w, r->sent_at)[at];
+    for (uint32_t first = run->first; first < run->end; first += l.tokens) {
+        const uint32_t token = first + l.token, in_run = (token - run->first) * r->k + l.place;
+        const uint64_t at = (uint64_t)token * r->k + l.place;
+        const bool there = l.token < l.tokens && token < run->end;
+        uint4 record = there ? run->notes[in_run] : make_uint4(ROUTE_NONE, 0, ROUTE_NONE, 0);
+        const bool is = record.x != ROUTE_NONE;
+        const uint32_t rank = is ? route_rank_of(w, record.x) : 0, node = route_node_of(w, rank);
+        uint4 *to = nullptr;
+        record.y = is ? record.y + before[record.x] + run->counts[record.x] : 0;
+        record.w = is ? record.w : 0;
+        if (record.z != ROUTE_NONE) {
+            record.z += before[ranks + rank] + run->counts[ranks + rank];
+            if (node == w->node)
+                to = route_push(w, mk_local_of(t, rank), record.z, token);
         }
-#pragma unroll
-        for (uint32_t j = 0; j < ROUTE_PLACES_AHEAD; j++) {
-            const uint32_t token = first + j * l.tokens + l.token;
-            const bool there = l.token < l.tokens && token < run->end;
-            if (first + j * l.tokens >= run->end)
-                continue;
-            records[j].w = there && weights ? __float_as_uint(weight[j]) : 0;
-            route_place_one(w, run, &l, token, there, records[j],
-                            there && r->topo.nodes > 1 ? sent[j] : ROUTE_NONE);
+        if (t->nodes > 1 && is && route_words(w, r->sent_at)[at] != ROUTE_NONE) {
+            uint32_t *sent_at = &route_words(w, r->sent_at)[at];
+            const uint32_t number = *sent_at + before[nodes + node] + run->counts[nodes + node];
+            *sent_at = number;
+            if (number < r->relay_room) {
+                route_words(w, r->sent)[(uint64_t)node * r->relay_room + number] = token;
+                to = route_records(w, r->railing + node * r->rail_pitch + r->rail_head) +
+                     (uint64_t)number * r->k;
+            }
         }
+        if (there)
+            route_records(w, r->records)[at] = record;
+        route_hand_on(r, &l, there, record, to);
     }
 }
 
@@ -310,7 +281,7 @@ PTX_FN void route_place(const struct mk_cta *cta, const struct route_walk *w)
 {
     const struct route_run run = route_run_of(cta, w, cta_lane(cta) / 32);
     route_add_up(cta, w);
-    route_place_run(cta, w, &run);
+    route_place_run(w, &run);
 }
 
 /* ---- handing on what the rail brings ---- */

@@ -16,8 +16,8 @@ struct route_walk {
     uint32_t by_rank; /* route_rank_of */
     uint32_t *scan;   /* shared memory: BLOCK_SCAN_WORDS */
     uint32_t *words;  /* mk_route_shared_words, in shared memory if they fit */
-    /* of shared memory, behind them: for `spare` ids */
-    uint32_t *ids;
+    /* of shared memory, behind them: for `spare` places */
+    uint4 *notes;
     uint32_t spare;
 };
 
@@ -37,8 +37,9 @@ PTX_FN struct route_walk route_walk_begin(const struct mk_cta *cta, const struct
     w.scan = (uint32_t *)cta->scratch;
     w.words = r->spill ? (uint32_t *)(w.heap + r->spill) + (uint64_t)r->part * used
                        : w.scan + ROUTE_SCAN_WORDS;
-    w.ids = (uint32_t *)cta->scratch + (r->spill ? ROUTE_SCAN_WORDS : used);
-    w.spare = shared - (r->spill ? ROUTE_SCAN_WORDS : used);
+    const uint32_t behind = r->spill ? ROUTE_SCAN_WORDS : used;
+    w.notes = (uint4 *)(w.scan + behind);
+    w.spare = (shared - behind) / 4;
     return w;
 }
 

@@ -54,7 +54,7 @@
  * Deadlock freedom
  *   Waits form no cycle, and every CTA goes in this order: what a rank says along its rail waits for
  *   nothing; what it tells its node, for that of its rail's ranks; tables, for what the node's ranks
- *   tell. A rank's own tokens wait for tables; those of the node's other ranks wait for pushes; those
+ *   tell. A rank's own tokens wait for that, too; those of the node's other ranks wait for pushes; those
  *   of other nodes wait for puts, which wait for tables alone; forwarded ones wait for those puts.
  *   inter_reduce waits for all of these, and none of them for it.
  *
@@ -160,7 +160,7 @@ MK_ROLE void moe_make(const struct moe_dispatch_plan *p, struct mk_cta *cta, uin
     r.parts = parts;
     mk_cta_route(cta, &r);
     if (flag)
-        mk_cta_add(cta, mk_local_of(&p->topo, p->topo.rank), flag, 1);
+        mk_cta_made(cta, mk_local_of(&p->topo, p->topo.rank), flag);
 }
 
 /* A step of what this rank has to say, and until it is made; is_private: only they wait for it, and who
