@@ -144,7 +144,8 @@ MK_ROLE_CALL int mk_cta_wait_sums(struct mk_cta *cta, const struct mk_sums *s,
                 ptx_load_relaxed(cta_flag(l->heap, flag)) < cta->epoch)
                 late = flag + 1;
         }
-        ptx_fence_acquire();
+        if (cta_lane(cta) < s->count * s->k) /* who has looked */
+            ptx_fence_acquire();
         late = rows_max(late);
         if (!late)
             return 0;
@@ -524,8 +525,11 @@ MK_ROLE_CALL void mk_cta_add_up(struct mk_cta *cta, const struct mk_sums *of)
     const struct gpu_launch *l = cta->launch;
     const struct mk_sums *s = sums_shared;
     cta_meet(cta); /* nobody reads the one before any more */
-    if (cta_leads(cta))
+    if (cta_leads(cta)) {
         *sums_shared = *of;
+        if (SUMS_STAGED)
+            ptx_fence_async(); /* what waits have acquired is loaded by the TMA unit: for all lanes */
+    }
     cta_meet(cta);
     const bool away = s->space == MK_SPACE_HEAP && s->local != l->local;
     char *to = (s->space == MK_SPACE_HEAP ? l->peers[s->local] : (char *)l->arguments[s->space]) +
@@ -536,8 +540,6 @@ MK_ROLE_CALL void mk_cta_add_up(struct mk_cta *cta, const struct mk_sums *of)
     /* a row's loads, one after the other, take tens of us: fewer tokens than warps share them */
     const uint32_t warps = cta->lanes / 32,
                    shares = s->count && s->count < warps ? warps / s->count : 1;
-    if (SUMS_STAGED)
-        ptx_fence_async(); /* what the caller's waits have acquired is loaded by the TMA unit */
     for (uint32_t turn = cta_lane(cta) / 32; turn < s->count * shares; turn += warps) {
         const uint32_t i = turn / shares, share = turn % shares;
         struct sums_terms terms = sums_find(l, s, s->first + i);

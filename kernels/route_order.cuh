@@ -45,7 +45,7 @@ PTX_FN const uint32_t *route_said(const struct route_walk *w, uint32_t rank)
 {
     const struct mk_topo *t = &w->r->topo;
     return route_words(w, w->r->said) +
-           (mk_local_of(t, rank) * t->nodes + mk_node_of(t, rank)) * w->r->said_words;
+           (route_local_of(w, rank) * t->nodes + route_node_of(w, rank)) * w->r->said_words;
 }
 
 /* This thread's number where warp `warp` is the first: what others load meanwhile, it does not wait for. */
@@ -69,12 +69,14 @@ PTX_FN void route_bring_said(const struct mk_cta *cta, const struct route_walk *
     if (cta_leads(cta))
         *route_sum(w) = 0;
 #pragma unroll 4
-    for (uint32_t i = cta_lane(cta); i < r->experts; i += cta->lanes)
-        p->base[i] = route_said(w, i / r->rank_experts)[i % r->rank_experts];
+    for (uint32_t i = cta_lane(cta); i < r->experts; i += cta->lanes) {
+        const uint32_t rank = route_rank_of(w, i);
+        p->base[i] = route_said(w, rank)[i - rank * r->rank_experts];
+    }
 #pragma unroll 1
     for (uint32_t i = route_lane_from(cta, 1); i < w->world; i += cta->lanes) {
-        const uint32_t local = i / t->nodes, distance = i % t->nodes,
-                       node = mk_route_behind(t, distance);
+        const uint32_t local = t->nodes > 1 ? i / t->nodes : i,
+                       distance = t->nodes > 1 ? i % t->nodes : 0, node = route_behind(w, distance);
         p->lists[i] =
             local != w->local
                 ? route_said(w, mk_rank_at(t, node, local))[r->rank_experts + MK_SAID_TOKENS]
@@ -83,7 +85,7 @@ PTX_FN void route_bring_said(const struct mk_cta *cta, const struct route_walk *
     }
 #pragma unroll 1
     for (uint32_t to = route_lane_from(cta, 2); to < t->gpus; to += cta->lanes) {
-        const uint32_t at = mk_route_behind(t, t->nodes - 1) * t->gpus + to;
+        const uint32_t at = route_behind(w, t->nodes - 1) * t->gpus + to;
         p->pushes[to] = route_words(w, r->push_first)[at] + route_words(w, r->push_count)[at];
     }
     __syncthreads();
@@ -206,7 +208,7 @@ PTX_FN int route_find_lists(const struct mk_cta *cta, const struct route_walk *w
         uint32_t *list = p->lists + local * t->nodes, next = 0;
 #pragma unroll 1
         for (uint32_t distance = 0; distance < t->nodes; distance++) {
-            const uint32_t n = list[distance], node = mk_route_behind(t, distance),
+            const uint32_t n = list[distance], node = route_behind(w, distance),
                            rank = mk_rank_at(t, node, local);
             if (local == w->local && distance)
                 over |= n > r->relay_room || route_words(w, r->sent_count)[node] > r->relay_room;
@@ -272,8 +274,7 @@ PTX_FN struct route_token route_find_token(const struct route_walk *w, const str
     const uint32_t local = block_find(p->tokens + 1, t->gpus, at);
     const uint32_t number = at - p->tokens[local + 1], *lists = p->lists + local * t->nodes,
                    distance = t->nodes > 1 ? block_find(lists, t->nodes, number) : 0,
-                   node = t->nodes > 1 ? mk_route_behind(t, distance) : 0, /* it divides */
-        rank = mk_rank_at(t, node, local);
+                   node = route_behind(w, distance), rank = mk_rank_at(t, node, local);
     if (local != w->local) {
         const uint32_t in_all = local * r->landed_room + number;
         return {r->landed_source + in_all, rank, r->landed_records + (uint64_t)in_all * r->k * 16};

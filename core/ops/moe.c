@@ -145,7 +145,7 @@ void plan_choose_moe_mma_tile(struct mk_problem *q, uint64_t columns, uint32_t t
         t->tile_n = tile_n ? tile_n : small ? 64 : 128;
 }
 
-/* Places of tokens that one CTA makes tables of sooner than several meet. */
+/* Places of tokens, on one node, that one CTA makes tables of sooner than several meet. */
 static uint64_t plan_moe_alone(const struct mk_problem *q)
 {
     return q->exec == MK_EXEC_CUDA ? 1024 : 32;
@@ -153,7 +153,7 @@ static uint64_t plan_moe_alone(const struct mk_problem *q)
 
 static uint32_t plan_moe_routers(const struct mk_problem *q)
 {
-    const int alone = q->moe.tokens * q->moe.k <= plan_moe_alone(q);
+    const int alone = q->topo.nodes == 1 && q->moe.tokens * q->moe.k <= plan_moe_alone(q);
     return alone ? 1 : q->tuning.split.ctas[MK_INTRA_COMM];
 }
 
@@ -348,6 +348,7 @@ int plan_size_moe(const struct op_descriptor *op, struct moe_dispatch_plan *m, s
     r->named_space = r->ids_space = ids;
     r->weights_space = weights;
     int result = plan_size_moe_room(m, q, error, size);
+    r->known = mk_route_know(r);
     r->rail_head = mk_round_up((uint64_t)q->topo.gpus * r->said_words * 4, MK_HEAP_UNIT);
     r->rail_pitch = r->rail_head + mk_round_up(r->relay_room * m->record_bytes, MK_HEAP_UNIT);
     return result;
