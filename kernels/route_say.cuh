@@ -114,11 +114,13 @@ PTX_FN void route_count_marked(uint32_t *lanes, uint32_t *tokens, uint32_t *coun
     lanes[counter] = tokens[counter] = 0;
 }
 
-PTX_FN void route_count_run(const struct route_walk *w, const struct route_run *run)
+/* counts, marks: the run's. */
+PTX_FN void route_count_run(const struct route_walk *w, const struct route_run *run,
+                            uint32_t *counts, uint32_t *marks)
 {
     const struct mk_route *r = w->r;
     const struct route_lane l = route_lane_of(r);
-    uint32_t *ranks = run->counts + r->experts, *nodes = ranks + w->world, *marks = run->marks,
+    uint32_t *ranks = counts + r->experts, *nodes = ranks + w->world,
              *of_ranks = marks + r->experts, *rank_tokens = of_ranks + w->world,
              *of_nodes = rank_tokens + w->world, *node_tokens = of_nodes + r->topo.nodes;
 #pragma unroll 1
@@ -145,7 +147,7 @@ PTX_FN void route_count_run(const struct route_walk *w, const struct route_run *
             of_expert.lanes = of_expert.tokens = marks[expert];
             of_rank = {of_ranks[rank], rank_tokens[rank]};
             note.x = expert;
-            note.y = run->counts[expert] + __popc(of_expert.lanes & route_below(threadIdx.x % 32));
+            note.y = counts[expert] + __popc(of_expert.lanes & route_below(threadIdx.x % 32));
             if (rank != r->topo.rank)
                 note.z = route_turn(r, &l, &of_rank, ranks[rank]);
         }
@@ -159,7 +161,7 @@ PTX_FN void route_count_run(const struct route_walk *w, const struct route_run *
             route_words(w, r->sent_at)[(uint64_t)token * r->k + l.place] = sent_at;
         __syncwarp();
         if (is) {
-            route_count_marked(marks, marks, run->counts, expert, &of_expert);
+            route_count_marked(marks, marks, counts, expert, &of_expert);
             route_count_marked(of_ranks, rank_tokens, ranks, rank, &of_rank);
         }
         if (away)
@@ -202,7 +204,12 @@ PTX_FN void route_count(const struct mk_cta *cta, const struct route_walk *w)
     for (uint32_t m = threadIdx.x % 32; m < mk_route_marks(&r->topo, r->experts); m += 32)
         run.marks[m] = 0;
     __syncwarp();
-    route_count_run(w, &run);
+    if (r->spill) {
+        route_count_run(w, &run, run.counts, run.marks);
+    } else { /* where the compiler sees that they are in shared memory: other atomics are slow there */
+        uint32_t *words = w->scan + ROUTE_SCAN_WORDS;
+        route_count_run(w, &run, words + (run.counts - w->words), words + (run.marks - w->words));
+    }
     __syncthreads();
     route_add_runs(cta, w, counters);
 }
