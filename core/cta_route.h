@@ -64,9 +64,19 @@ enum mk_route_said {
     MK_SAID_OF_NODE /* ... to its node */
 };
 
+/* What a GPU need not divide for, since a plan has it: the rank's node and place in it, tokens whose
+ * places have a lane of a warp each, numbers of counters and words below, and what makes a division by k
+ * of a number below 32, and by rank_experts of an expert's, a product (mk_route_know). */
+struct mk_route_known {
+    uint32_t node, local, lane_tokens, counters, words;
+    uint32_t by_k;    /* in units of 2^-16 */
+    uint32_t by_rank; /* in units of 2^-32; 0: it is divided */
+};
+
 struct mk_route {
     struct mk_topo topo;
     uint32_t step, part, parts;
+    struct mk_route_known known; /* of a GPU */
     uint32_t tokens, k, experts, rank_experts, tile_rows;
     uint32_t
         logical; /* experts that ids name, by `map`; 0: there is none, ids name those of ranks */
@@ -101,7 +111,7 @@ struct mk_route {
     uint64_t sent;
     uint64_t sent_count; /* uint32_t [nodes] */
     /* uint32_t [tokens][k]: which of `sent` the token is, of the expert's node, where that is another
-     * and no place before has said it; else UINT32_MAX. 0: not made */
+     * and no place before has said it; else UINT32_MAX. Of several nodes */
     uint64_t sent_at;
     uint64_t came_count; /* uint32_t [nodes]: tokens of this rail's rank of that node */
     /* uint32_t [gpus][landed_room]: what this rank hands on to each other local rank: of each node,
@@ -217,18 +227,42 @@ MK_PURE uint64_t mk_route_counters(const struct mk_topo *t, uint32_t experts)
     return experts + mk_world(t) + t->nodes;
 }
 
+/* A warp marks which of its lanes have an expert, a rank, a node, and which of its tokens have the last
+ * two. */
+MK_PURE uint64_t mk_route_marks(const struct mk_topo *t, uint32_t experts)
+{
+    return experts + 2ull * mk_world(t) + 2ull * t->nodes;
+}
+
 /* Words that a thread block needs for it, in shared memory where they fit, beside 64 that are always
- * there: counters of each of its warps' runs; later 6 of each of its experts, where each run of the
+ * there: counters of each of its warps' runs, marks of lanes and of their tokens (mk_route_marks), and
+ * counters of the blocks before; later 6 of each of its experts, where each run of the
  * order begins, in 2 + 2 + 2 stretches, counts of each source's rows, and where lists of each rank
  * begin. What is left of MK_ROUTE_SHARED, or of engine mma's, keeps ids, where they fit. */
 #define MK_ROUTE_SHARED 200000u
 #define MK_MMA_ROUTE_SHARED 98304u
 MK_PURE uint64_t mk_route_shared_words(const struct mk_topo *t, uint32_t experts)
 {
-    const uint64_t counted = MK_ROUTE_WARPS * mk_route_counters(t, experts),
+    const uint64_t counters = mk_route_counters(t, experts),
+                   counted = MK_ROUTE_WARPS * (counters + mk_route_marks(t, experts)) + counters,
                    laid = experts + 12ull * (experts / mk_world(t)) + mk_world(t) + 2ull * t->gpus +
                           2 + t->nodes;
     return (64 + (counted > laid ? counted : laid) + 3) / 4 * 4;
+}
+
+MK_PURE struct mk_route_known mk_route_know(const struct mk_route *r)
+{
+    struct mk_route_known known;
+    known.node = mk_node_of(&r->topo, r->topo.rank);
+    known.local = mk_local_of(&r->topo, r->topo.rank);
+    known.lane_tokens = 32 / r->k;
+    known.counters = (uint32_t)mk_route_counters(&r->topo, r->experts);
+    known.words = (uint32_t)mk_route_shared_words(&r->topo, r->experts);
+    known.by_k = 65536 / r->k + 1;
+    known.by_rank = r->rank_experts > 1 && (uint64_t)r->experts * r->rank_experts >> 32 == 0
+                        ? UINT32_MAX / r->rank_experts + 1
+                        : 0;
+    return known;
 }
 
 /* Words of `scratch`, of a GPU. */
@@ -316,6 +350,13 @@ MK_PURE struct mk_tile_run mk_route_run(const struct mk_route *r, const struct m
 #ifndef __CUDACC__
 /* Starts making the tables of `route` from its ids, which have come. */
 void mk_cta_route(struct mk_cta *cta, const struct mk_route *route);
+
+/* mk_cta_add of 1 to a flag of this rank, local rank `own`, that this rank alone waits for: a GPU need
+ * not wait until others see it. */
+static inline void mk_cta_made(struct mk_cta *cta, uint32_t own, uint32_t flag)
+{
+    mk_cta_add(cta, own, flag, 1);
+}
 
 /* Ends the launch, since there is more than there is room for (struct mk_route_head). Returns 1. */
 int mk_cta_overflow(struct mk_cta *cta, enum mk_route_over over, uint32_t rank, uint32_t count,

@@ -39,6 +39,7 @@ struct mk_sums {
     /* enum mk_dtype: of this rank's rows, of what others have added, and of sums; the last two are
      * records where they are MK_E4M3 (core/quantize.h) */
     uint32_t from, carried, to;
+    uint32_t staged;      /* of a GPU: bytes of shared memory for terms; 0: they have none */
     uint32_t space;       /* of the sums: on this rank, or the heap of `local` */
     uint32_t local;       /* a local rank */
     uint64_t destination; /* of the first token's; the others' follow */

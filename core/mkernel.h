@@ -389,16 +389,18 @@ int mk_moe_set_experts(struct mk_plan *plan, const int32_t *slots, uint32_t expe
                        uint32_t copies);
 
 /* Places logical experts: slots [experts][copies] for mk_moe_set_experts, of slot_count slots on `ranks`
- * ranks. loads [experts]: what each has to do, in any unit, such as the rows of the last launches; 0 or
+ * ranks of `nodes` nodes. loads [experts]: what each has to do, in any unit, such as the rows of the last launches; 0 or
  * more. Each gets a slot; those that are left go to the expert whose copies have the most to do, one
  * after the other, up to `copies` an expert and one a rank. Then the heaviest copies go first, each to
- * the rank with the least to do that has a slot left and no copy of it. (Greedy, as expert-parallel load
+ * a node with the fewest copies of its expert, so that tokens find one without the network, and there
+ * to the rank with the least to do that has a slot left and no copy of it. (Greedy, as expert-parallel load
  * balancers do it; a slot is left over where all ranks that have one hold the expert.) The caller owns
  * both arrays. Any thread, with no communicator; takes experts * copies steps for each slot at most.
- * Errors: -EINVAL (fewer slots than experts, slots that the ranks do not divide, a load below 0 or not
+ * Errors: -EINVAL (fewer slots than experts, slots that the ranks do not divide, ranks that the nodes do
+ * not, a load below 0 or not
  * finite, a number that is 0: nothing is written), -ENOMEM. */
-int mk_moe_balance(const double *loads, uint32_t experts, uint32_t slot_count, uint32_t ranks,
-                   uint32_t copies, int32_t *slots);
+int mk_moe_balance(const double *loads, uint32_t experts, uint32_t slot_count, uint32_t nodes,
+                   uint32_t ranks, uint32_t copies, int32_t *slots);
 
 /* Launches any operator with its `count` arguments (mk_plan_arguments), in the order of the
  * operator's own function; the array is read during the call only. -EINVAL also if the operator

@@ -20,6 +20,14 @@ MK_ROLE_CALL int mk_cta_overflow(struct mk_cta *cta, enum mk_route_over over, ui
     return 1;
 }
 
+MK_ROLE_CALL void mk_cta_made(struct mk_cta *cta, uint32_t own, uint32_t flag)
+{
+    cta_settle(cta);
+    if (cta_leads(cta))
+        ptx_add_release_here(cta_flag(cta->launch->heap, flag), 1);
+    cta_record_signal(cta, own, flag);
+}
+
 MK_ROLE_CALL uint32_t mk_cta_load(struct mk_cta *cta, uint64_t offset)
 {
     return *(const uint32_t *)(cta->launch->heap + offset);

@@ -92,8 +92,8 @@ MK_ROLE_CALL void mk_cta_spread(struct mk_cta *cta, uint32_t local, const struct
     }
 }
 
-/* Each thread tells of some: what the caller's wait has acquired, the barrier orders before every
- * thread's fence. */
+/* Threads tell of some each: what the caller's wait has acquired, the barrier orders before their
+ * fences. A fence takes its time in each warp, one after the other: no thread has one that needs none. */
 MK_ROLE_CALL void mk_cta_tell_rows(struct mk_cta *cta, uint32_t, uint32_t first, uint32_t count,
                                    const struct mk_places *places)
 {
@@ -101,7 +101,8 @@ MK_ROLE_CALL void mk_cta_tell_rows(struct mk_cta *cta, uint32_t, uint32_t first,
     const uint32_t k = places->k,
                    *position = (const uint32_t *)(heap + places->position) + (uint64_t)first * k;
     cta_settle(cta);
-    __threadfence();
+    if (cta_lane(cta) < count * k)
+        __threadfence();
     for (uint32_t i = cta_lane(cta); i < count * k; i += cta->lanes) {
         uint32_t row = position[i];
         if (row != UINT32_MAX)
@@ -142,7 +143,8 @@ MK_ROLE_CALL int mk_cta_wait_rows(struct mk_cta *cta, const struct mk_places *pl
                 ptx_load_relaxed(cta_flag(heap, places->flag + tile)) < most[tile] * times)
                 late = tile + 1;
         }
-        ptx_fence_acquire();
+        if (cta_lane(cta) < count * places->k)
+            ptx_fence_acquire();
         late = rows_max(late);
         if (!late)
             return 0;

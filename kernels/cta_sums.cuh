@@ -24,6 +24,10 @@ enum { SUMS_SHARE = MK_SCALE_BLOCK / 8 }; /* lanes of eight numbers each that sh
 #ifndef SUMS_PLAIN
 #define SUMS_PLAIN 0
 #endif
+/* 1, by a file before this one: sums may be added from shared memory (mk_sums.staged). */
+#ifndef SUMS_STAGED
+#define SUMS_STAGED 0
+#endif
 /* 1, by a file before this one: terms and sums may be MK_FP16. */
 #ifndef SUMS_FP16
 #define SUMS_FP16 0
@@ -140,7 +144,8 @@ MK_ROLE_CALL int mk_cta_wait_sums(struct mk_cta *cta, const struct mk_sums *s,
                 ptx_load_relaxed(cta_flag(l->heap, flag)) < cta->epoch)
                 late = flag + 1;
         }
-        ptx_fence_acquire();
+        if (cta_lane(cta) < s->count * s->k) /* who has looked */
+            ptx_fence_acquire();
         late = rows_max(late);
         if (!late)
             return 0;
@@ -427,6 +432,91 @@ PTX_FN void sums_add_each(const struct sums_terms *t, uint64_t elements, char *t
     }
 }
 
+#if SUMS_STAGED
+/* Terms by way of shared memory, where a warp's next stage fills while it adds up one. What is under way
+ * costs no registers, and so is twice what lanes have, and no load waits for a sum. */
+enum { SUMS_STAGES = 2, SUMS_STAGE_TERMS = 16 };
+PTX_SHARED(uint64_t, sums_barriers, MK_ROUTE_WARPS *SUMS_STAGES);
+
+/* A warp's share of a token's pieces, each of so many bytes of every term. */
+struct sums_stages {
+    uint32_t memory, barriers, bytes; /* of a stage */
+    uint32_t piece, row_bytes, first, step;
+};
+
+PTX_FN struct sums_stages sums_stages_of(struct mk_cta *cta, const struct mk_sums *s,
+                                         uint32_t terms, uint32_t share, uint32_t shares)
+{
+    const uint32_t warps = cta->lanes / 32, warp = cta_lane(cta) / 32;
+    struct sums_stages g;
+    g.bytes = s->staged / warps / SUMS_STAGES & ~511u;
+    g.memory = ptx_shared(cta->scratch) + warp * SUMS_STAGES * g.bytes;
+    g.barriers = ptx_shared(sums_barriers) + warp * SUMS_STAGES * 8;
+    g.piece = g.bytes / terms & ~511u; /* 16 bytes a lane */
+    g.row_bytes = (uint32_t)s->elements * 2;
+    g.first = share * g.piece;
+    g.step = shares * g.piece;
+    if (!cta->stages && threadIdx.x % 32 == 0) {
+        for (uint32_t i = 0; i < SUMS_STAGES; i++)
+            ptx_mbar_init(g.barriers + i * 8, 1);
+        ptx_mbar_init_fence();
+    }
+    cta->stages = 1;
+    __syncwarp();
+    return g;
+}
+
+/* Loads piece number `i` of the share, if there is one: a lane each term. */
+PTX_FN void sums_load_piece(const struct mk_cta *cta, const struct sums_stages *g,
+                            const struct sums_terms *t, uint32_t i)
+{
+    const uint32_t at = g->first + i * g->step, stage = (cta->next_stage + i) % SUMS_STAGES,
+                   lane = threadIdx.x % 32, bar = g->barriers + stage * 8;
+    if (at >= g->row_bytes)
+        return;
+    const uint32_t left = g->row_bytes - at, bytes = left < g->piece ? left : g->piece;
+    if (lane == 0)
+        ptx_mbar_expect(bar, bytes * t->count);
+    __syncwarp();
+    if (lane < t->count)
+        ptx_bulk_load(g->memory + stage * g->bytes + lane * g->piece, t->source + at, bytes, bar);
+}
+
+/* A token of 1 to SUMS_STAGE_TERMS terms of 16-bit numbers. */
+PTX_FN void sums_add_staged(struct mk_cta *cta, const struct mk_sums *s, const struct sums_terms *t,
+                            char *to, uint32_t share, uint32_t shares)
+{
+    const struct barrier_watch watch = {cta->launch->report->stuck, cta->launch->timeout_ns};
+    const struct sums_stages g = sums_stages_of(cta, s, t->count, share, shares);
+    uint32_t i = 0;
+    for (; i < SUMS_STAGES; i++)
+        sums_load_piece(cta, &g, t, i);
+    for (i = 0; g.first + i * g.step < g.row_bytes; i++) {
+        const uint32_t at = g.first + i * g.step, number = cta->next_stage + i,
+                       stage = number % SUMS_STAGES, left = g.row_bytes - at,
+                       bytes = left < g.piece ? left : g.piece;
+        barrier_wait(&watch, g.barriers + stage * 8, number / SUMS_STAGES & 1, GPU_BARRIER_COPY,
+                     stage, number);
+        for (uint32_t first = 0; first < bytes; first += 512) {
+            const uint32_t mine = first + threadIdx.x % 32 * 16,
+                           unit = mine < bytes ? mine : bytes - 16;
+            float sum[8] = {};
+            for (uint32_t term = 0; term < t->count; term++) {
+                const float weight = __shfl_sync(0xffffffff, t->weight, term);
+                struct sums_unit<MK_BF16> u;
+                u.v[0] = ptx_load_shared_4(g.memory + stage * g.bytes + term * g.piece + unit);
+                u.add(sum, weight);
+            }
+            if (mine < bytes)
+                sums_store(to + at + unit, MK_BF16, sum);
+        }
+        __syncwarp(); /* nobody reads the stage any more */
+        sums_load_piece(cta, &g, t, i + SUMS_STAGES);
+    }
+    cta->next_stage += i;
+}
+#endif
+
 PTX_SHARED(struct mk_sums, sums_shared, 1);
 
 /* What is to be added lies in shared memory meanwhile: registers are for what is loaded. */
@@ -435,8 +525,11 @@ MK_ROLE_CALL void mk_cta_add_up(struct mk_cta *cta, const struct mk_sums *of)
     const struct gpu_launch *l = cta->launch;
     const struct mk_sums *s = sums_shared;
     cta_meet(cta); /* nobody reads the one before any more */
-    if (cta_leads(cta))
+    if (cta_leads(cta)) {
         *sums_shared = *of;
+        if (SUMS_STAGED)
+            ptx_fence_async(); /* what waits have acquired is loaded by the TMA unit: for all lanes */
+    }
     cta_meet(cta);
     const bool away = s->space == MK_SPACE_HEAP && s->local != l->local;
     char *to = (s->space == MK_SPACE_HEAP ? l->peers[s->local] : (char *)l->arguments[s->space]) +
@@ -451,6 +544,12 @@ MK_ROLE_CALL void mk_cta_add_up(struct mk_cta *cta, const struct mk_sums *of)
         const uint32_t i = turn / shares, share = turn % shares;
         struct sums_terms terms = sums_find(l, s, s->first + i);
         char *at = to + i * mk_sums_bytes(s, s->to);
+#if SUMS_STAGED
+        if (PTX_HOPPER && s->staged && terms.count - 1 < SUMS_STAGE_TERMS) {
+            sums_add_staged(cta, s, &terms, at, share, shares);
+            continue;
+        }
+#endif
         if (!SUMS_PLAIN && s->tree_experts)
             sums_add_each<MK_FP32, struct sums_in_tree, false>(&terms, s->elements, at, s->to,
                                                                share, shares);

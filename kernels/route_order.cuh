@@ -5,10 +5,8 @@
 
 #include "kernels/route_walk.cuh"
 
-/* Records that a thread loads at once. */
-#ifndef ROUTE_RECORDS_AHEAD
-#define ROUTE_RECORDS_AHEAD 2
-#endif
+/* Records that a thread loads at once: of own tokens, of others. */
+enum { ROUTE_OWN_AHEAD = 4, ROUTE_RECORDS_AHEAD = 2 };
 
 /* An expert of this rank: where its rows come from, and where they begin. */
 struct route_expert {
@@ -47,7 +45,7 @@ PTX_FN const uint32_t *route_said(const struct route_walk *w, uint32_t rank)
 {
     const struct mk_topo *t = &w->r->topo;
     return route_words(w, w->r->said) +
-           (mk_local_of(t, rank) * t->nodes + mk_node_of(t, rank)) * w->r->said_words;
+           (route_local_of(w, rank) * t->nodes + route_node_of(w, rank)) * w->r->said_words;
 }
 
 /* This thread's number where warp `warp` is the first: what others load meanwhile, it does not wait for. */
@@ -56,19 +54,29 @@ PTX_FN uint32_t route_lane_from(const struct mk_cta *cta, uint32_t warp)
     return (cta_lane(cta) + cta->lanes - 32 * warp) % cta->lanes;
 }
 
+/* Where rows of all experts are added up. */
+PTX_FN uint32_t *route_sum(const struct route_walk *w)
+{
+    return w->scan + BLOCK_SCAN_WORDS;
+}
+
 /* What others have said, all of it at once. */
 PTX_FN void route_bring_said(const struct mk_cta *cta, const struct route_walk *w,
                              const struct route_plan *p)
 {
     const struct mk_route *r = w->r;
     const struct mk_topo *t = &r->topo;
+    if (cta_leads(cta))
+        *route_sum(w) = 0;
 #pragma unroll 4
-    for (uint32_t i = cta_lane(cta); i < r->experts; i += cta->lanes)
-        p->base[i] = route_said(w, i / r->rank_experts)[i % r->rank_experts];
+    for (uint32_t i = cta_lane(cta); i < r->experts; i += cta->lanes) {
+        const uint32_t rank = route_rank_of(w, i);
+        p->base[i] = route_said(w, rank)[i - rank * r->rank_experts];
+    }
 #pragma unroll 1
     for (uint32_t i = route_lane_from(cta, 1); i < w->world; i += cta->lanes) {
-        const uint32_t local = i / t->nodes, distance = i % t->nodes,
-                       node = mk_route_behind(t, distance);
+        const uint32_t local = t->nodes > 1 ? i / t->nodes : i,
+                       distance = t->nodes > 1 ? i % t->nodes : 0, node = route_behind(w, distance);
         p->lists[i] =
             local != w->local
                 ? route_said(w, mk_rank_at(t, node, local))[r->rank_experts + MK_SAID_TOKENS]
@@ -77,7 +85,7 @@ PTX_FN void route_bring_said(const struct mk_cta *cta, const struct route_walk *
     }
 #pragma unroll 1
     for (uint32_t to = route_lane_from(cta, 2); to < t->gpus; to += cta->lanes) {
-        const uint32_t at = mk_route_behind(t, t->nodes - 1) * t->gpus + to;
+        const uint32_t at = route_behind(w, t->nodes - 1) * t->gpus + to;
         p->pushes[to] = route_words(w, r->push_first)[at] + route_words(w, r->push_count)[at];
     }
     __syncthreads();
@@ -131,22 +139,22 @@ PTX_FN uint32_t route_find_first(const struct mk_cta *cta, const struct route_wa
                                  const struct route_plan *p)
 {
     const struct mk_route *r = w->r;
-    uint32_t base = 0, all, rows = 0;
+    uint32_t base = 0, all;
 #pragma unroll 1
     for (uint32_t before = 0; before < r->rank_experts; before += cta->lanes) {
         const uint32_t e = before + cta_lane(cta),
-                       mine = e < r->rank_experts ? p->experts[e].rows.rows : 0;
-        const uint32_t tiles = mk_route_tiles(r, mine),
-                       first = base + block_scan(tiles * r->tile_rows, cta->lanes, w->scan, &all);
+                       mine = e < r->rank_experts ? p->experts[e].rows.rows : 0,
+                       rows = __reduce_add_sync(0xffffffff, mine);
+        if (threadIdx.x % 32 == 0)
+            atomicAdd(route_sum(w), rows);
+        const uint32_t first =
+            base + block_scan(mk_route_tiles(r, mine) * r->tile_rows, cta->lanes, w->scan, &all);
         if (e < r->rank_experts)
             p->experts[e].first = first;
         base += all;
         __syncthreads();
-        block_scan(mine, cta->lanes, w->scan, &all);
-        rows += all;
-        __syncthreads();
     }
-    return rows;
+    return *route_sum(w);
 }
 
 /* Says that there is too much of something, if there is, and nothing else was before. */
@@ -200,7 +208,7 @@ PTX_FN int route_find_lists(const struct mk_cta *cta, const struct route_walk *w
         uint32_t *list = p->lists + local * t->nodes, next = 0;
 #pragma unroll 1
         for (uint32_t distance = 0; distance < t->nodes; distance++) {
-            const uint32_t n = list[distance], node = mk_route_behind(t, distance),
+            const uint32_t n = list[distance], node = route_behind(w, distance),
                            rank = mk_rank_at(t, node, local);
             if (local == w->local && distance)
                 over |= n > r->relay_room || route_words(w, r->sent_count)[node] > r->relay_room;
@@ -252,17 +260,21 @@ struct route_token {
     uint64_t records;
 };
 
+PTX_FN struct route_token route_own_token(const struct route_walk *w, uint32_t at)
+{
+    return {at, w->r->topo.rank, w->r->records + (uint64_t)at * w->r->k * 16};
+}
+
+/* The same of one that has come. */
 PTX_FN struct route_token route_find_token(const struct route_walk *w, const struct route_plan *p,
                                            uint32_t at)
 {
     const struct mk_route *r = w->r;
     const struct mk_topo *t = &r->topo;
-    if (at < r->tokens)
-        return {at, t->rank, r->records + (uint64_t)at * r->k * 16};
     const uint32_t local = block_find(p->tokens + 1, t->gpus, at);
     const uint32_t number = at - p->tokens[local + 1], *lists = p->lists + local * t->nodes,
                    distance = t->nodes > 1 ? block_find(lists, t->nodes, number) : 0,
-                   node = mk_route_behind(t, distance), rank = mk_rank_at(t, node, local);
+                   node = route_behind(w, distance), rank = mk_rank_at(t, node, local);
     if (local != w->local) {
         const uint32_t in_all = local * r->landed_room + number;
         return {r->landed_source + in_all, rank, r->landed_records + (uint64_t)in_all * r->k * 16};
@@ -272,28 +284,32 @@ PTX_FN struct route_token route_find_token(const struct route_walk *w, const str
             r->railed + node * r->rail_pitch + r->rail_head + (uint64_t)in_list * r->k * 16};
 }
 
-/* Warps of all parts take groups of the tokens that lie here. */
+/* Groups of tokens that lie here, from number `first` to `end` of all, of which warps of all parts take
+ * each one; `own`: these are this rank's own, which are found at once. `ahead` records are on their way
+ * to a lane. */
+template <uint32_t ahead, bool own>
 PTX_FN void route_rows(const struct mk_cta *cta, const struct route_walk *w,
-                       const struct route_plan *p)
+                       const struct route_plan *p, uint32_t first, uint32_t end)
 {
     const struct mk_route *r = w->r;
     const struct route_lane l = route_lane_of(r);
     const uint32_t warps = cta->lanes / 32, step = r->parts * warps * l.tokens,
-                   count = l.token < l.tokens ? p->tokens[r->topo.gpus + 1] : 0;
+                   last = l.token < l.tokens ? end : 0;
 #pragma unroll 1
-    for (uint32_t first = (r->part * warps + cta_lane(cta) / 32) * l.tokens + l.token;
-         first < count; first += step * ROUTE_RECORDS_AHEAD) {
-        uint4 records[ROUTE_RECORDS_AHEAD];
-        struct route_token tokens[ROUTE_RECORDS_AHEAD];
+    for (uint32_t at = first + (r->part * warps + cta_lane(cta) / 32) * l.tokens + l.token;
+         at < last; at += step * ahead) {
+        uint4 records[ahead];
+        struct route_token tokens[ahead];
 #pragma unroll
-        for (uint32_t j = 0; j < ROUTE_RECORDS_AHEAD; j++)
-            if (first + j * step < count) {
-                tokens[j] = route_find_token(w, p, first + j * step);
+        for (uint32_t j = 0; j < ahead; j++)
+            if (at + j * step < last) {
+                tokens[j] =
+                    own ? route_own_token(w, at + j * step) : route_find_token(w, p, at + j * step);
                 records[j] = ptx_load_16_l2(route_records(w, tokens[j].records) + l.place);
             }
 #pragma unroll
-        for (uint32_t j = 0; j < ROUTE_RECORDS_AHEAD; j++)
-            if (first + j * step < count)
+        for (uint32_t j = 0; j < ahead; j++)
+            if (at + j * step < last)
                 route_row(w, p, tokens[j].source, l.place, tokens[j].rank, records[j]);
     }
 }
@@ -399,7 +415,8 @@ PTX_FN void route_lay_out(const struct mk_cta *cta, const struct route_walk *w)
     route_find_base(cta, w, &p);
     if (route_find_lists(cta, w, &p, route_find_first(cta, w, &p)))
         return; /* moe_await_routed says why */
-    route_rows(cta, w, &p);
+    route_rows<ROUTE_OWN_AHEAD, true>(cta, w, &p, 0, r->tokens);
+    route_rows<ROUTE_RECORDS_AHEAD, false>(cta, w, &p, r->tokens, p.tokens[r->topo.gpus + 1]);
     route_say_experts(cta, w, &p);
     if (!r->columns)
         return;

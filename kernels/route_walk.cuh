@@ -13,11 +13,10 @@ struct route_walk {
     const struct mk_route *r;
     char *heap;
     uint32_t world, node, local;
-    uint32_t by_rank; /* route_rank_of */
-    uint32_t *scan;   /* shared memory: BLOCK_SCAN_WORDS */
-    uint32_t *words;  /* mk_route_shared_words, in shared memory if they fit */
-    /* of shared memory, behind them: for `spare` ids */
-    uint32_t *ids;
+    uint32_t *scan;  /* shared memory: BLOCK_SCAN_WORDS */
+    uint32_t *words; /* mk_route_shared_words, in shared memory if they fit */
+    /* of shared memory, behind them: for `spare` places */
+    uint4 *notes;
     uint32_t spare;
 };
 
@@ -27,18 +26,15 @@ PTX_FN struct route_walk route_walk_begin(const struct mk_cta *cta, const struct
     w.r = r;
     w.heap = cta->launch->heap;
     w.world = mk_world(&r->topo);
-    w.node = mk_node_of(&r->topo, r->topo.rank);
-    w.local = mk_local_of(&r->topo, r->topo.rank);
-    w.by_rank = r->rank_experts > 1 && (uint64_t)r->experts * r->rank_experts >> 32 == 0
-                    ? UINT32_MAX / r->rank_experts + 1
-                    : 0;
-    const uint32_t used = (uint32_t)mk_route_shared_words(&r->topo, r->experts),
-                   shared = (r->shared ? r->shared : MK_ROUTE_SHARED) / 4;
+    w.node = r->known.node;
+    w.local = r->known.local;
+    const uint32_t used = r->known.words, shared = (r->shared ? r->shared : MK_ROUTE_SHARED) / 4;
     w.scan = (uint32_t *)cta->scratch;
     w.words = r->spill ? (uint32_t *)(w.heap + r->spill) + (uint64_t)r->part * used
                        : w.scan + ROUTE_SCAN_WORDS;
-    w.ids = (uint32_t *)cta->scratch + (r->spill ? ROUTE_SCAN_WORDS : used);
-    w.spare = shared - (r->spill ? ROUTE_SCAN_WORDS : used);
+    const uint32_t behind = r->spill ? ROUTE_SCAN_WORDS : used;
+    w.notes = (uint4 *)(w.scan + behind);
+    w.spare = (shared - behind) / 4;
     return w;
 }
 
@@ -52,13 +48,24 @@ PTX_FN uint32_t route_expert(const char *heap, const struct mk_route *r, uint32_
  * exact. */
 PTX_FN uint32_t route_rank_of(const struct route_walk *w, uint32_t expert)
 {
-    return w->by_rank ? (uint32_t)((uint64_t)expert * w->by_rank >> 32)
-                      : expert / w->r->rank_experts;
+    const uint32_t by = w->r->known.by_rank;
+    return by ? (uint32_t)((uint64_t)expert * by >> 32) : expert / w->r->rank_experts;
 }
 
 PTX_FN uint32_t route_node_of(const struct route_walk *w, uint32_t rank)
 {
     return w->r->topo.nodes > 1 ? mk_node_of(&w->r->topo, rank) : 0;
+}
+
+/* mk_route_behind, which divides. */
+PTX_FN uint32_t route_behind(const struct route_walk *w, uint32_t distance)
+{
+    return w->r->topo.nodes > 1 ? mk_route_behind(&w->r->topo, distance) : 0;
+}
+
+PTX_FN uint32_t route_local_of(const struct route_walk *w, uint32_t rank)
+{
+    return w->r->topo.nodes > 1 ? mk_local_of(&w->r->topo, rank) : rank;
 }
 
 PTX_FN uint32_t *route_words(const struct route_walk *w, uint64_t offset)
@@ -83,8 +90,8 @@ struct route_lane {
 
 PTX_FN struct route_lane route_lane_of(const struct mk_route *r)
 {
-    const uint32_t lane = threadIdx.x % 32;
-    return {lane / r->k, lane % r->k, 32 / r->k};
+    const uint32_t lane = threadIdx.x % 32, token = lane * r->known.by_k >> 16;
+    return {token, lane - token * r->k, r->known.lane_tokens};
 }
 
 /* Of a group of lanes' tokens: `record` of this lane's place to where the lanes of its token's places

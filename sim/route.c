@@ -117,7 +117,7 @@ static void route_own_place(const struct route_maker *m, const uint32_t *named, 
     const uint64_t at = (uint64_t)token * r->k + place;
     struct mk_route_record *record = route_records(m, r->records) + at;
     *record = (struct mk_route_record){UINT32_MAX, 0, UINT32_MAX, 0};
-    if (r->sent_at && r->topo.nodes > 1)
+    if (r->topo.nodes > 1)
         route_words(m->heap, r->sent_at)[at] = UINT32_MAX;
     if (expert >= r->experts)
         return;
@@ -131,9 +131,7 @@ static void route_own_place(const struct route_maker *m, const uint32_t *named, 
     }
     if (node == m->node || !route_is_first(r, named, place, r->rank_experts * r->topo.gpus))
         return;
-    if (r->sent_at)
-        route_words(m->heap, r->sent_at)[at] = m->sent[node];
-    m->sent[node]++;
+    route_words(m->heap, r->sent_at)[at] = m->sent[node]++;
 }
 
 /* A token whose records are made, to the ranks of this node that it goes to. */

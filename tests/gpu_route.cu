@@ -222,9 +222,10 @@ static int rank_place_copies(struct rank *k)
     const struct mk_problem *q = &k->plan.problem;
     const uint32_t logical = k->tables.logical, each = k->tables.rank_experts;
     struct moe_map map;
+    int32_t *slots;
     double *loads = (double *)malloc(logical * sizeof *loads);
     moe_map_skew(1, logical, loads);
-    int failed = moe_map_place(&map, q, loads);
+    int failed = moe_map_place(&map, &slots, q, loads);
     free(loads);
     if (failed)
         return 1;
@@ -232,7 +233,7 @@ static int rank_place_copies(struct rank *k)
         const struct mk_topo topo = {q->topo.nodes, q->topo.gpus, rank};
         moe_map_row(&map, &topo, each, (uint32_t *)(k->heaps[rank] + k->tables.map));
     }
-    free(map.slots);
+    free(slots);
     return 0;
 }
 

@@ -88,15 +88,18 @@ static void test_fp8(void **state)
 }
 
 /* More tokens than a warp has lanes, more experts than a block has warps, tiles that are taken in
- * several parts; and few tokens, whose sums warps share. */
+ * several parts, with more places than one block makes tables of; and few tokens, whose sums warps
+ * share. */
 static void test_larger(void **state)
 {
     for (uint64_t seed = 0; seed < 4; seed++) {
         struct sim_world_config c =
             config_of(seed % 2 ? MK_OP_MOE_COMBINE : MK_OP_MOE_DISPATCH, 1, 2, 6 * seed + 2);
-        c.problem.moe = seed < 2 ? (struct mk_moe){300, 32, 8, seed ? 64 : 2, seed ? 8 : 2}
-                                 : (struct mk_moe){1 + seed, 1048, 8, 4, 3};
+        c.problem.moe = seed < 2 ? (struct mk_moe){300, 32, 8, seed ? 64 : 8, seed ? 8 : 4}
+                                 : (struct mk_moe){1 + seed, 9896, 8, 4, 3};
         c.problem.tuning.chunk_rows = 0;
+        c.problem.tuning.split.ctas[MK_INTRA_COMM] = 3;
+        c.emulated = c.problem.sms = mk_total_ctas(&c.problem.tuning.split);
         c.launches = 2;
         c.unwatched = 1;
         right(&c);

@@ -59,9 +59,11 @@ static const struct {
     {"cta.cuh", HOPPER_P_BARRIER, 1},
     /* behind a wait or before the next barrier of the same threads */
     {"cta_route.cuh", HOPPER_P_BARRIER, 1},
+    /* it is one: only blocks of this GPU look */
+    {"cta_route.cuh", HOPPER_P_RELEASE, 1},
     /* of few ranks a thread reads what it has written; the next is the barrier of what follows */
     {"route_order.cuh", HOPPER_P_BARRIER, 2},
-    /* lanes match before they read the counters again */
+    /* counters are cleared behind it, and lanes meet before they count */
     {"route_say.cuh", HOPPER_P_SYNCWARP, 1},
     /* the next is the barrier of what follows */
     {"cta_rows.cuh", HOPPER_P_BARRIER, 1},

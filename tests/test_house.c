@@ -960,6 +960,7 @@ static const struct {
     {"mk_cta_spread", "__device__ void mk_cta_spread(mk_cta *, uint32_t, const mk_spread *) {}\n"},
     {"mk_cta_tell_rows", "__device__ void mk_cta_tell_rows(mk_cta *, uint32_t, uint32_t, uint32_t, "
                          "const mk_places *) {}\n"},
+    {"mk_cta_made", "__device__ void mk_cta_made(mk_cta *, uint32_t, uint32_t) {}\n"},
     {"mk_cta_load", "__device__ uint32_t mk_cta_load(mk_cta *, uint64_t) { return 0; }\n"},
     {"mk_cta_load_argument",
      "__device__ uint32_t mk_cta_load_argument(mk_cta *, mk_space) { return 0; }\n"},

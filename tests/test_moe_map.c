@@ -152,15 +152,15 @@ static void test_refusals(void **state)
 
 /* What the busiest rank has to do, once the map is found to be as promised: each expert has a slot, no
  * rank two of one, no slot two experts. */
-static double busiest(const double *loads, uint32_t experts, uint32_t slots, uint32_t ranks,
-                      uint32_t copies)
+static double busiest(const double *loads, uint32_t experts, uint32_t slots, uint32_t nodes,
+                      uint32_t ranks, uint32_t copies)
 {
     int32_t map[MOST_SLOTS * 16];
     double of[16] = {0}, most = 0;
     uint32_t placed = 0;
     char error[200];
     const struct moe_map m = {experts, copies, map};
-    assert_int_equal(mk_moe_balance(loads, experts, slots, ranks, copies, map), 0);
+    assert_int_equal(mk_moe_balance(loads, experts, slots, nodes, ranks, copies, map), 0);
     assert_int_equal(moe_map_check(&m, slots, error, sizeof error), 0);
     for (uint32_t e = 0; e < experts; e++) {
         uint32_t holds = 0, count = 0;
@@ -189,10 +189,10 @@ static void test_loads(void **state)
     double loads[MOST_SLOTS], all = 0;
     moe_map_skew(INFINITY, 56, loads);
     for (uint32_t more = 0; more < 8; more++)
-        assert_float_equal(busiest(loads, 56, 64, 8, 1 + more), 1.0 / (1 + more), 1e-12);
+        assert_float_equal(busiest(loads, 56, 64, 1, 8, 1 + more), 1.0 / (1 + more), 1e-12);
     moe_map_skew(0, 12, loads);
     int32_t map[12 * 2];
-    assert_int_equal(mk_moe_balance(loads, 12, 16, 4, 2, map), 0);
+    assert_int_equal(mk_moe_balance(loads, 12, 16, 1, 4, 2, map), 0);
     for (uint32_t e = 0; e < 12; e++)
         assert_int_equal(map[2 * e + 1] >= 0, e < 4);
     moe_map_skew(1, 56, loads);
@@ -200,19 +200,38 @@ static void test_loads(void **state)
         all += loads[e];
     const double plain = loads[0] + loads[1] + loads[2] + loads[3] + loads[4] + loads[5] + loads[6];
     assert_true(plain > 4.4 * all / 8); /* where experts lie by their numbers */
-    assert_true(busiest(loads, 56, 64, 8, 8) < 1.1 * all / 8);
+    assert_true(busiest(loads, 56, 64, 1, 8, 8) < 1.1 * all / 8);
+}
+
+/* Copies of experts with as much to do each, on 3 nodes of 2 ranks: no node has two of one, where by loads
+ * alone the first two would share one. */
+static void test_nodes(void **state)
+{
+    const double loads[] = {8, 8, 8, 8};
+    int32_t map[4 * 3];
+    for (uint32_t copies = 2; copies <= 3; copies++) {
+        assert_int_equal(mk_moe_balance(loads, 4, 6 * copies, 3, 6, copies, map), 0);
+        for (uint32_t e = 0; e < 4; e++) {
+            uint32_t nodes = 0;
+            for (uint32_t copy = 0; copy < copies; copy++) {
+                const uint32_t node = (uint32_t)map[e * copies + copy] / copies / 2;
+                assert_true(map[e * copies + copy] >= 0 && !(nodes >> node & 1));
+                nodes |= 1u << node;
+            }
+        }
+    }
 }
 
 /* Whatever is drawn, slots that are left over and experts that nobody names among it. */
 static void test_drawn(void **state)
 {
     for (uint32_t i = 0; i < 2000; i++) {
-        const uint32_t ranks = 1 + below(8), each = 1 + below(8), slots = ranks * each,
-                       experts = 1 + below(slots), copies = 1 + below(8);
+        const uint32_t nodes = 1 + below(2), ranks = nodes * (1 + below(4)), each = 1 + below(8),
+                       slots = ranks * each, experts = 1 + below(slots), copies = 1 + below(8);
         double loads[MOST_SLOTS], all = 0;
         for (uint32_t e = 0; e < experts; e++)
             all += loads[e] = below(4) ? below(100) : 0;
-        const double most = busiest(loads, experts, slots, ranks, copies);
+        const double most = busiest(loads, experts, slots, nodes, ranks, copies);
         assert_true(most <= all + 1e-9);
         assert_true(most >= all / ranks - 1e-9);
     }
@@ -222,22 +241,25 @@ static void test_balance_refuses(void **state)
 {
     double loads[4] = {1, 2, 3, 4};
     int32_t map[8];
-    assert_int_equal(mk_moe_balance(loads, 4, 3, 1, 2, map), -EINVAL);
-    assert_int_equal(mk_moe_balance(loads, 4, 5, 2, 2, map), -EINVAL);
-    assert_int_equal(mk_moe_balance(loads, 4, 4, 0, 2, map), -EINVAL);
-    assert_int_equal(mk_moe_balance(loads, 4, 4, 2, 0, map), -EINVAL);
-    assert_int_equal(mk_moe_balance(loads, 0, 4, 2, 2, map), -EINVAL);
+    assert_int_equal(mk_moe_balance(loads, 4, 3, 1, 1, 2, map), -EINVAL);
+    assert_int_equal(mk_moe_balance(loads, 4, 5, 1, 2, 2, map), -EINVAL);
+    assert_int_equal(mk_moe_balance(loads, 4, 4, 1, 0, 2, map), -EINVAL);
+    assert_int_equal(mk_moe_balance(loads, 4, 4, 1, 2, 0, map), -EINVAL);
+    assert_int_equal(mk_moe_balance(loads, 0, 4, 1, 2, 2, map), -EINVAL);
+    assert_int_equal(mk_moe_balance(loads, 4, 4, 0, 2, 2, map), -EINVAL);
+    assert_int_equal(mk_moe_balance(loads, 4, 6, 2, 3, 2, map), -EINVAL);
     loads[2] = -1;
-    assert_int_equal(mk_moe_balance(loads, 4, 4, 2, 2, map), -EINVAL);
+    assert_int_equal(mk_moe_balance(loads, 4, 4, 1, 2, 2, map), -EINVAL);
     loads[2] = (double)NAN;
-    assert_int_equal(mk_moe_balance(loads, 4, 4, 2, 2, map), -EINVAL);
+    assert_int_equal(mk_moe_balance(loads, 4, 4, 1, 2, 2, map), -EINVAL);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nearest),  cmocka_unit_test(test_zeros),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_loads),
-        cmocka_unit_test(test_drawn),    cmocka_unit_test(test_balance_refuses)};
+        cmocka_unit_test(test_nearest),        cmocka_unit_test(test_zeros),
+        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_loads),
+        cmocka_unit_test(test_nodes),          cmocka_unit_test(test_drawn),
+        cmocka_unit_test(test_balance_refuses)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,24 +37,26 @@ static double moe_tokens(const struct moe_dispatch_plan *d, double share)
     return d->tokens * (1 - pow(1 - share, d->k));
 }
 
-/* Both steps of what a rank has to say, along the rail and to the node; then of what it is told. All
- * routers make each step together. */
+/* Both steps of what a rank has to say, along the rail and to the node, between which several routers
+ * meet; then of what it is told. */
 static double moe_tables_ns(const struct walk *a)
 {
     const struct mk_machine *m = a->w->machine;
     const struct moe_dispatch_plan *d = a->d;
-    uint32_t gpus = d->topo.gpus, nodes = d->topo.nodes, routers = d->routers ? d->routers : 1;
+    uint32_t gpus = d->topo.gpus, nodes = d->topo.nodes, routers = d->routers ? d->routers : 1,
+             layers = d->layers ? d->layers : 1;
     double ids = (double)d->tokens * d->k * 4, record = (double)d->record_bytes,
            to_node = moe_tokens(d, 1.0 / nodes) * record + (double)d->route.rail_head,
            told = moe_tokens(d, 1.0 / mk_world(&d->topo)) * nodes * record,
            meet = m->flag_own + m->wait,
-           own = machine_add_ns(m, MACHINE_BLOCK, routers, ids / routers) + meet,
-           come = machine_add_ns(m, MACHINE_BLOCK, routers, gpus * told / routers) + meet;
-    double at = 2 * own + m->route_count + m->route_place / 2;
+           own = machine_add_ns(m, MACHINE_BLOCK, routers, ids / routers),
+           relay = machine_add_ns(m, MACHINE_BLOCK, routers, gpus * told / routers) + meet,
+           come = machine_add_ns(m, MACHINE_BLOCK, layers, gpus * told / layers) + meet;
+    double at = 2 * own + (routers > 1 ? 2 : 1) * meet + m->route_count + m->route_place / 2;
     if (nodes > 1)
         at += (nodes - 1) * model_later(machine_wire_ns(m, to_node), m->nic_message + m->put) +
               m->command + m->proxy_command + m->nic_latency + m->nic_flag + m->receive +
-              machine_through_host_ns(m, to_node) + m->wait + come;
+              machine_through_host_ns(m, to_node) + m->wait + relay;
     if (gpus > 1)
         at += (gpus - 1) * (machine_copy_ns(m, MACHINE_BLOCK, routers, 1, 0,
                                             (told + (double)d->said_bytes) / routers) +

@@ -145,9 +145,29 @@ void plan_choose_moe_mma_tile(struct mk_problem *q, uint64_t columns, uint32_t t
         t->tile_n = tile_n ? tile_n : small ? 64 : 128;
 }
 
-/* On a GPU tables, and where a token goes, take as many blocks as beside a product, and of many tokens
- * that are moved one for 170 of them, up to a fifth of all; all others take rows to their places, or
- * add. */
+/* Places of tokens, on one node, that one CTA makes tables of sooner than several meet. */
+static uint64_t plan_moe_alone(const struct mk_problem *q)
+{
+    return q->exec == MK_EXEC_CUDA ? 1024 : 32;
+}
+
+static uint32_t plan_moe_routers(const struct mk_problem *q)
+{
+    const int alone = q->topo.nodes == 1 && q->moe.tokens * q->moe.k <= plan_moe_alone(q);
+    return alone ? 1 : q->tuning.split.ctas[MK_INTRA_COMM];
+}
+
+/* CTAs that lay tables out where nothing is multiplied: of few tokens a third, while others move
+ * them. */
+static uint32_t plan_moe_layers(const struct mk_problem *q)
+{
+    const uint32_t movers = q->tuning.split.ctas[MK_INTRA_COMM], some = movers / 3;
+    return plan_moe_routers(q) == movers ? movers : some ? some : 1;
+}
+
+/* On a GPU tables, and where a token goes, take as many blocks as beside a product, and of tokens that
+ * are moved, up to a fifth of all, one for each 4 of few and for 170 of many; all others take rows to
+ * their places, or add. */
 static void plan_choose_moe_movers(struct mk_problem *q, int moves)
 {
     uint32_t *ctas = q->tuning.split.ctas;
@@ -155,9 +175,14 @@ static void plan_choose_moe_movers(struct mk_problem *q, int moves)
     if (mk_total_ctas(&q->tuning.split))
         return;
     const uint32_t plain = moe_between(1, q->sms / 11, 12);
-    ctas[MK_INTRA_COMM] = !cuda   ? 1
-                          : moves ? moe_between(plain, (uint32_t)(q->moe.tokens / 170), q->sms / 5)
-                                  : plain;
+    ctas[MK_INTRA_COMM] = !cuda ? 1
+                          : moves
+                              ? moe_between(plain,
+                                            (uint32_t)(q->moe.tokens * q->moe.k <= plan_moe_alone(q)
+                                                           ? q->moe.tokens / 4
+                                                           : q->moe.tokens / 170),
+                                            q->sms / 5)
+                              : plain;
     ctas[MK_INTER_SEND] = nodes ? (cuda ? moe_between(1, q->sms / 33, 4) : 1) : 0;
     uint32_t others = ctas[MK_INTRA_COMM] + ctas[MK_INTER_SEND],
              rings = nodes ? MK_MAX_RINGS - ctas[MK_INTER_SEND] : UINT32_MAX;
@@ -302,7 +327,8 @@ int plan_size_moe(const struct op_descriptor *op, struct moe_dispatch_plan *m, s
     m->chunks = (uint32_t)mk_ceil_div(m->tokens, m->chunk_rows);
     m->row_bytes = q->fp8 ? quantize_record(q->moe.hidden) : q->moe.hidden * 2;
     m->record_bytes = m->k * (uint64_t)sizeof(struct mk_route_record);
-    m->routers = q->tuning.split.ctas[MK_INTRA_COMM];
+    m->routers = plan_moe_routers(q);
+    m->layers = q->tuning.split.ctas[MK_INTRA_COMM];
     /* the last argument */
     m->count_space = op_counted_of(op, q) ? op_arguments_of(op, q) : MK_SPACE_HEAP;
     r->topo = m->topo;
@@ -322,18 +348,20 @@ int plan_size_moe(const struct op_descriptor *op, struct moe_dispatch_plan *m, s
     r->named_space = r->ids_space = ids;
     r->weights_space = weights;
     int result = plan_size_moe_room(m, q, error, size);
+    r->known = mk_route_know(r);
     r->rail_head = mk_round_up((uint64_t)q->topo.gpus * r->said_words * 4, MK_HEAP_UNIT);
     r->rail_pitch = r->rail_head + mk_round_up(r->relay_room * m->record_bytes, MK_HEAP_UNIT);
     return result;
 }
 
-/* Tokens of a chunk on the GPUs of one node, where nothing is put: each intra_comm block has as many
- * chunks, two where there are 8 tokens for it, of 64 at most. */
-static uint32_t plan_moe_row_chunk(const struct mk_problem *q)
+/* Tokens of a chunk on the GPUs of one node, where nothing is put: each intra_comm block that has time
+ * for it has as many chunks, two where there are 8 tokens for it, of `most` at most. */
+static uint32_t plan_moe_row_chunk(const struct mk_problem *q, uint64_t most)
 {
-    const uint64_t movers = q->tuning.split.ctas[MK_INTRA_COMM],
-                   full = mk_ceil_div(q->moe.tokens, 64 * movers),
-                   turns = full > 1 || q->moe.tokens < 8 * movers ? full : 2;
+    const uint64_t all = q->tuning.split.ctas[MK_INTRA_COMM], layers = plan_moe_layers(q),
+                   movers = layers < all ? all - layers : all,
+                   full = mk_ceil_div(q->moe.tokens, most * movers),
+                   turns = full > 1 || q->moe.tokens < 8 * movers || layers < all ? full : 2;
     return (uint32_t)mk_ceil_div(q->moe.tokens, turns * movers);
 }
 
@@ -342,17 +370,22 @@ int plan_size_moe_rows(const struct op_descriptor *op, struct moe_dispatch_plan 
                        size_t size)
 {
     struct mk_problem *q = &p->problem;
-    const int cuda = q->exec == MK_EXEC_CUDA;
+    const int cuda = q->exec == MK_EXEC_CUDA,
+              moves = weights == MK_SPACE_HEAP; /* which of those that add move none */
     const uint32_t *reducers = &q->tuning.split.ctas[MK_INTER_REDUCE];
-    plan_choose_moe_movers(q, weights == MK_SPACE_HEAP); /* which of those that add move none */
+    plan_choose_moe_movers(q, moves);
     if (cuda && q->topo.nodes == 1 && !q->tuning.chunk_rows && q->tuning.split.ctas[MK_INTRA_COMM])
-        q->tuning.chunk_rows = plan_moe_row_chunk(q);
+        q->tuning
+            .chunk_rows = /* small ones follow each other so closely that rows are taken while others come */
+            plan_moe_row_chunk(q, moves ? 2 * MK_ROUTE_WARPS : 64);
     plan_choose_moe(q, 64, 0);
     int result = plan_check_moe_tuning(q, error, size);
     if (!result)
         result = plan_size_moe(op, m, p, ids, weights, error, size);
     if (result)
         return result;
+    if (moves)
+        m->layers = plan_moe_layers(q);
     /* on a GPU a warp takes a token, or, of few, all warps of a block */
     m->take_rows = cuda
                        ? moe_between(1, (uint32_t)mk_ceil_div(m->tokens, *reducers ? *reducers : 1),
@@ -403,6 +436,7 @@ void plan_moe_tables(struct moe_dispatch_plan *m, struct op_tables *t)
                {"first", &r->first, 1, m->rank_experts, 4},
                {"rows", &r->rows, 1, m->rank_experts, 4}, {"sent", &r->sent, 1, away, 4},
                {"sent_count", &r->sent_count, 1, nodes, 4},
+               {"sent_at", &r->sent_at, 1, nodes > 1 ? (uint64_t)m->tokens * m->k : 0, 4},
                {"came_count", &r->came_count, 1, nodes, 4}, {"push", &r->push, 1, near, 4},
                {"push_first", &r->push_first, 1, nodes * gpus, 4},
                {"push_count", &r->push_count, 1, nodes * gpus, 4},
@@ -465,11 +499,11 @@ void plan_moe_tables(struct moe_dispatch_plan *m, struct op_tables *t)
                      .producer = 'm'});
 }
 
-void plan_moe_back_tables(struct moe_dispatch_plan *m, struct op_tables *t)
+/* CTAs that add. */
+static uint32_t plan_moe_adders(const struct mk_problem *q)
 {
-    struct mk_route *r = &m->route;
-    OP_BUFFERS(t,
-               {"sent_at", &r->sent_at, 1, m->topo.nodes > 1 ? (uint64_t)m->tokens * m->k : 0, 4});
+    const struct mk_role_split *s = &q->tuning.split;
+    return q->topo.nodes > 1 || !s->ctas[MK_COMPUTE] ? s->ctas[MK_INTER_REDUCE] : mk_total_ctas(s);
 }
 
 void plan_moe_sums_size(struct moe_ffn_plan *m, const struct mk_problem *q)
@@ -479,6 +513,9 @@ void plan_moe_sums_size(struct moe_ffn_plan *m, const struct mk_problem *q)
     m->part_rows = plan_moe_part(q);
     m->list_chunks = (uint32_t)mk_ceil_div(list, d->chunk_rows);
     m->chunk_parts = (uint32_t)mk_ceil_div(d->chunk_rows, m->part_rows);
+    m->lag = /* one and a half times what CTAs are at together */
+        moe_between(0, 3 * plan_moe_adders(q) / (2 * q->topo.gpus),
+                    d->chunks * moe_ffn_parts(m, 0));
 }
 
 void plan_moe_sums_tables(struct moe_ffn_plan *m, struct op_tables *t)
@@ -507,8 +544,7 @@ void plan_moe_sums_tables(struct moe_ffn_plan *m, struct op_tables *t)
 uint32_t plan_moe_part(const struct mk_problem *q)
 {
     const struct mk_role_split *s = &q->tuning.split;
-    uint32_t blocks =
-        q->topo.nodes > 1 || !s->ctas[MK_COMPUTE] ? s->ctas[MK_INTER_REDUCE] : mk_total_ctas(s);
+    const uint32_t blocks = plan_moe_adders(q);
     uint64_t each = mk_ceil_div(q->moe.tokens * mk_world(&q->topo), blocks ? blocks : 1);
     uint32_t warps =
         q->engine == MK_ENGINE_MMA && s->ctas[MK_COMPUTE] ? q->tuning.tile_m / 16 + 2 : 12;

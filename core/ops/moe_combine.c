@@ -24,6 +24,7 @@ static int moe_combine_build(const struct op_descriptor *op, struct mk_plan *p, 
     m->hidden = (uint32_t)q->moe.hidden;
     plan_moe_sums_size(m, q);
     m->number = m->carried = MK_BF16;
+    m->staged = q->engine == MK_ENGINE_MMA ? 0 : d->route.shared; /* where tables were made */
     m->made_space = MK_SPACE_ARG0;
     m->y_space = MK_SPACE_ARG3;
     m->result_bytes = m->carried_bytes = m->hidden * 2ull;
@@ -38,7 +39,6 @@ static void moe_combine_tables(struct mk_plan *p, struct op_tables *t)
 {
     struct moe_ffn_plan *m = moe_combine_layer_in(p);
     plan_moe_tables_first(&m->dispatch, &p->problem, t);
-    plan_moe_back_tables(&m->dispatch, t);
     plan_moe_tables(&m->dispatch, t);
     plan_moe_sums_tables(m, t);
 }

@@ -52,7 +52,6 @@ static void moe_ffn_tables(struct mk_plan *p, struct op_tables *t)
     struct moe_dispatch_plan *d = &m->dispatch;
     uint64_t rows = (uint64_t)d->row_tiles * d->tile_m;
     plan_moe_tables_first(d, &p->problem, t);
-    plan_moe_back_tables(d, t);
     plan_moe_tables(d, t);
     OP_BUFFERS(t, {"acted", &m->acted, 1, rows, m->act_bytes},
                {"act_scales", &m->act_scales, 1,

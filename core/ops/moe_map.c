@@ -112,7 +112,7 @@ int mk_moe_set_experts(struct mk_plan *plan, const int32_t *slots, uint32_t expe
 {
     struct mk_comm *comm = COMM_HANDLE(plan)->comm;
     const struct mk_problem *q = &plan->problem;
-    const struct moe_map map = {experts, copies, (int32_t *)(uintptr_t)slots};
+    const struct moe_map map = {experts, copies, slots};
     const uint64_t logical = op_logical(q);
     if (comm_failed(comm))
         return comm_tell_failure(comm);
@@ -175,24 +175,42 @@ struct moe_map_rank {
     uint32_t slots, last; /* taken; the last expert that took one, +1 */
 };
 
-/* The one with the least to do that has a slot, and no copy yet; NULL: none. */
-static struct moe_map_rank *moe_map_lightest(struct moe_map_rank *all, uint32_t ranks,
-                                             uint32_t rank_slots, uint32_t expert)
+/* How many of a node's ranks have a copy. */
+static uint32_t moe_map_in_node(const struct moe_map_rank *node, uint32_t gpus, uint32_t expert)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < gpus; i++)
+        count += node[i].last == expert + 1;
+    return count;
+}
+
+/* The one with the least to do that has a slot, and no copy yet, in a node with the fewest copies;
+ * NULL: none. */
+static struct moe_map_rank *moe_map_lightest(struct moe_map_rank *all, uint32_t nodes,
+                                             uint32_t gpus, uint32_t rank_slots, uint32_t expert)
 {
     struct moe_map_rank *found = NULL;
-    for (struct moe_map_rank *r = all; r < all + ranks; r++)
-        if (r->slots < rank_slots && r->last != expert + 1 &&
-            (!found || r->load < found->load ||
-             (r->load <= found->load && r->slots < found->slots)))
-            found = r;
+    uint32_t fewest = UINT32_MAX;
+    for (struct moe_map_rank *node = all; node < all + (uint64_t)nodes * gpus; node += gpus) {
+        const uint32_t copies = moe_map_in_node(node, gpus, expert);
+        for (struct moe_map_rank *r = node; r < node + gpus; r++)
+            if (r->slots < rank_slots && r->last != expert + 1 &&
+                (copies < fewest ||
+                 (copies == fewest && (r->load < found->load ||
+                                       (r->load <= found->load && r->slots < found->slots))))) {
+                found = r;
+                fewest = copies;
+            }
+    }
     return found;
 }
 
-int mk_moe_balance(const double *loads, uint32_t experts, uint32_t slots, uint32_t ranks,
-                   uint32_t copies, int32_t *map)
+int mk_moe_balance(const double *loads, uint32_t experts, uint32_t slots, uint32_t nodes,
+                   uint32_t ranks, uint32_t copies, int32_t *map)
 {
     const uint32_t most = copies < ranks ? copies : ranks;
-    if (!experts || !ranks || !copies || slots < experts || slots % ranks)
+    if (!experts || !ranks || !copies || slots < experts || slots % ranks || !nodes ||
+        ranks % nodes)
         return -EINVAL;
     for (uint32_t e = 0; e < experts; e++)
         if (!(loads[e] >= 0) || isinf(loads[e]))
@@ -213,7 +231,8 @@ int mk_moe_balance(const double *loads, uint32_t experts, uint32_t slots, uint32
         qsort(shares, experts, sizeof *shares, moe_map_compare);
     for (uint32_t e = 0; e < experts && shares && of; e++)
         for (uint32_t copy = 0; copy < shares[e].copies; copy++) {
-            struct moe_map_rank *r = moe_map_lightest(of, ranks, slots / ranks, shares[e].expert);
+            struct moe_map_rank *r =
+                moe_map_lightest(of, nodes, ranks / nodes, slots / ranks, shares[e].expert);
             if (!r) /* all that have a slot left hold it */
                 break;
             map[(uint64_t)shares[e].expert * copies + copy] =
@@ -227,18 +246,19 @@ int mk_moe_balance(const double *loads, uint32_t experts, uint32_t slots, uint32
     return result;
 }
 
-int moe_map_place(struct moe_map *out, const struct mk_problem *q, const double *loads)
+int moe_map_place(struct moe_map *out, int32_t **slots, const struct mk_problem *q,
+                  const double *loads)
 {
     const uint64_t logical = op_logical(q), spare = q->moe.experts - logical;
     const uint32_t world = mk_world(&q->topo);
     out->experts = (uint32_t)logical;
     out->copies = spare + 1 < world ? (uint32_t)spare + 1 : world;
-    out->slots = malloc(logical * out->copies * sizeof *out->slots);
-    int result = out->slots ? mk_moe_balance(loads, out->experts, (uint32_t)q->moe.experts, world,
-                                             out->copies, out->slots)
-                            : -ENOMEM;
+    out->slots = *slots = malloc(logical * out->copies * sizeof **slots);
+    int result = *slots ? mk_moe_balance(loads, out->experts, (uint32_t)q->moe.experts,
+                                         q->topo.nodes, world, out->copies, *slots)
+                        : -ENOMEM;
     if (result)
-        free(out->slots);
+        free(*slots);
     return result;
 }
 

@@ -12,7 +12,7 @@
  * Slot s is on rank s / rank_slots. */
 struct moe_map {
     uint32_t experts, copies;
-    int32_t *slots; /* not written through it */
+    const int32_t *slots;
 };
 
 /* Whether each is one of `slots` slots, and no two logical experts have the same. 0, -EINVAL with a
@@ -30,8 +30,9 @@ void moe_map_row(const struct moe_map *map, const struct mk_topo *topo, uint32_t
                  uint32_t *row);
 
 /* mk_moe_balance of a problem's logical experts, with as many columns as an expert can have copies.
- * out->slots is to be freed. 0, -EINVAL, -ENOMEM. */
-int moe_map_place(struct moe_map *out, const struct mk_problem *problem, const double *loads);
+ * *slots, which are out's, are to be freed. 0, -EINVAL, -ENOMEM. */
+int moe_map_place(struct moe_map *out, int32_t **slots, const struct mk_problem *problem,
+                  const double *loads);
 
 /* Loads [experts] where tokens choose expert e in proportion to 1 / (e + 1)^skew; INFINITY: the first
  * alone. */

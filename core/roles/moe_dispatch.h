@@ -54,15 +54,15 @@
  * Deadlock freedom
  *   Waits form no cycle, and every CTA goes in this order: what a rank says along its rail waits for
  *   nothing; what it tells its node, for that of its rail's ranks; tables, for what the node's ranks
- *   tell. A rank's own tokens wait for tables; those of the node's other ranks wait for pushes; those
+ *   tell. A rank's own tokens wait for that, too; those of the node's other ranks wait for pushes; those
  *   of other nodes wait for puts, which wait for tables alone; forwarded ones wait for those puts.
  *   inter_reduce waits for all of these, and none of them for it.
  *
  * Flags of a rank
  *   kept                  of a plan that drops: this rank's ids are ready
- *   counted, placed, relayed, routed   count intra_comm CTAs: steps of the tables are made
+ *   counted, placed, relayed, routed   count intra_comm CTAs that make tables: steps of them are made
  *   railed[node]
- *   told[local rank]      counts its intra_comm CTAs
+ *   told[local rank]      counts those that tell
  *   relay[node][chunk]
  *   landed[rank][chunk]
  *   rows[tile of rows]    of those that compute: count rows of other ranks' tokens over all
@@ -78,7 +78,7 @@
 MK_ROLE int moe_await_routed(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
     const uint64_t head = p->route.order_head;
-    if (mk_cta_wait(cta, p->flag_routed, cta->epoch * p->routers, MK_CAUSE_DATA))
+    if (mk_cta_wait(cta, p->flag_routed, cta->epoch * p->layers, MK_CAUSE_DATA))
         return 1;
     uint32_t over = mk_cta_load(cta, head + offsetof(struct mk_route_head, over));
     return over &&
@@ -146,18 +146,41 @@ MK_ROLE int moe_keep_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta)
     return mk_cta_wait(cta, p->flag_kept, cta->epoch, MK_CAUSE_DATA);
 }
 
-/* A step of the tables, and until all intra_comm CTAs have done it. */
-MK_ROLE int moe_make(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t step,
-                     uint32_t flag)
+/* This CTA's share of a step of the tables, which the first `parts` intra_comm CTAs make; flag: where
+ * they say that it is made; 0: nowhere. */
+MK_ROLE void moe_make(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t step,
+                      uint32_t parts, uint32_t flag)
 {
     struct mk_route r = moe_route(p, cta->epoch);
+    if (cta->index >= parts)
+        return;
     r.tokens = moe_tokens(p, cta);
     r.step = step;
     r.part = cta->index;
-    r.parts = cta->count;
+    r.parts = parts;
     mk_cta_route(cta, &r);
-    mk_cta_add(cta, mk_local_of(&p->topo, p->topo.rank), flag, 1);
-    return mk_cta_wait(cta, flag, cta->epoch * p->routers, MK_CAUSE_DATA);
+    if (flag)
+        mk_cta_made(cta, mk_local_of(&p->topo, p->topo.rank), flag);
+}
+
+/* A step of what this rank has to say, and until it is made; is_private: only they wait for it, and who
+ * makes it alone goes on without a word. */
+MK_ROLE int moe_make_all(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t step,
+                         uint32_t flag, int is_private)
+{
+    const int told = !is_private || p->routers > 1;
+    moe_make(p, cta, step, p->routers, told ? flag : 0);
+    return told && mk_cta_wait(cta, flag, cta->epoch * p->routers, MK_CAUSE_DATA);
+}
+
+/* Units are taken by CTAs in turn: whether the next one is this CTA's, which lets `others` go by
+ * before. */
+MK_ROLE int moe_takes(const struct mk_cta *cta, uint32_t *others)
+{
+    if ((*others)--)
+        return 0;
+    *others = cta->count - 1;
+    return 1;
 }
 
 /* Waits for `count` flags that follow each other but for the one at `but`. */
@@ -186,7 +209,7 @@ MK_ROLE uint32_t moe_listed(const struct moe_dispatch_plan *p, struct mk_cta *ct
     return all < r->landed_room ? all : r->landed_room;
 }
 
-/* This CTA's share of what the other ranks of the node are told. */
+/* What the other ranks of the node are told: this CTA's share of those that have made it. */
 MK_ROLE void moe_tell(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
     const struct mk_topo *t = &p->topo;
@@ -195,10 +218,12 @@ MK_ROLE void moe_tell(const struct moe_dispatch_plan *p, struct mk_cta *cta)
     struct mk_chunk c;
     c.id = t->rank * p->chunks;
     c.space = MK_SPACE_HEAP;
+    if (cta->index >= p->routers)
+        return;
     for (uint32_t step = 1; step < t->gpus; step++) {
         const uint32_t to = (local + t->gpus - step) % t->gpus, count = moe_listed(p, cta, to),
-                       begin = (uint32_t)((uint64_t)count * cta->index / cta->count),
-                       end = (uint32_t)((uint64_t)count * (cta->index + 1) / cta->count);
+                       begin = (uint32_t)((uint64_t)count * cta->index / p->routers),
+                       end = (uint32_t)((uint64_t)count * (cta->index + 1) / p->routers);
         c.source = r.telling + ((uint64_t)to * r.landed_room + begin) * p->record_bytes;
         c.destination =
             r.landed_records + ((uint64_t)local * r.landed_room + begin) * p->record_bytes;
@@ -208,28 +233,31 @@ MK_ROLE void moe_tell(const struct moe_dispatch_plan *p, struct mk_cta *cta)
         c.source = r.say + to * p->said_bytes;
         c.destination = r.said + local * p->said_bytes;
         c.bytes = p->said_bytes;
-        if (cta->index == to % cta->count)
+        if (cta->index == to % p->routers)
             mk_cta_copy(cta, to, &c);
         mk_cta_add(cta, to, moe_told_flag(p, local), 1);
     }
 }
 
-/* The tables, step by step. */
+/* The tables, step by step, but for what others make of the last. Tokens may go to the ranks of the
+ * node then. */
 MK_ROLE int moe_make_tables(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
     const struct mk_topo *t = &p->topo;
     if (moe_check_tokens(p, cta) || moe_keep_ids(p, cta) ||
-        moe_make(p, cta, MK_ROUTE_COUNT, p->flag_counted) ||
-        moe_make(p, cta, MK_ROUTE_PLACE, p->flag_placed))
+        moe_make_all(p, cta, MK_ROUTE_COUNT, p->flag_counted, 1) ||
+        moe_make_all(p, cta, MK_ROUTE_PLACE, p->flag_placed, 0))
         return 1;
     if (t->nodes > 1 && (moe_await_others(cta, moe_railed_flag(p, 0), t->nodes,
                                           mk_node_of(t, t->rank), cta->epoch, MK_CAUSE_NETWORK) ||
-                         moe_make(p, cta, MK_ROUTE_RELAY, p->flag_relayed)))
+                         moe_make_all(p, cta, MK_ROUTE_RELAY, p->flag_relayed, 0)))
         return 1;
     moe_tell(p, cta);
-    return moe_await_others(cta, moe_told_flag(p, 0), t->gpus, mk_local_of(t, t->rank),
-                            cta->epoch * p->routers, MK_CAUSE_DATA) ||
-           moe_make(p, cta, MK_ROUTE_LAY_OUT, p->flag_routed) || moe_await_routed(p, cta);
+    if (moe_await_others(cta, moe_told_flag(p, 0), t->gpus, mk_local_of(t, t->rank),
+                         cta->epoch * p->routers, MK_CAUSE_DATA))
+        return 1;
+    moe_make(p, cta, MK_ROUTE_LAY_OUT, p->layers, p->flag_routed);
+    return 0;
 }
 
 /* Chunk `chunk` of `count` rows of `rank`'s tokens, which begin at `source` of `space`. */
@@ -273,6 +301,8 @@ MK_ROLE int moe_push(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint
     int own = rank == t->rank;
     if (chunk * p->chunk_rows >= count)
         return 0;
+    if (begin + count > r->landed_room)
+        return moe_await_routed(p, cta); /* which says so */
     struct mk_rows rows =
         moe_rows(p, rank, chunk, count, own ? MK_SPACE_ARG0 : MK_SPACE_HEAP,
                  own ? 0 : p->relay + (uint64_t)from * r->relay_room * p->row_bytes, list);
@@ -327,11 +357,11 @@ MK_ROLE uint32_t moe_landed_first(const struct moe_dispatch_plan *p, struct mk_c
 
 /* What other ranks of the node bring here of the tokens of node `from`'s ranks. */
 MK_ROLE int moe_take_landed(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t from,
-                            uint32_t *turn)
+                            uint32_t *others)
 {
     struct moe_landed l = {0};
     while (moe_landed_next(p, cta, from, &l)) {
-        if ((*turn)++ % cta->count != cta->index)
+        if (!moe_takes(cta, others))
             continue;
         if (mk_cta_wait(cta, moe_landed_flag(p, l.rank, l.chunk), cta->epoch, MK_CAUSE_DATA))
             return 1;
@@ -343,13 +373,13 @@ MK_ROLE int moe_take_landed(const struct moe_dispatch_plan *p, struct mk_cta *ct
 /* Tokens of the rail's rank of node `from`: on to the node's others, and for this rank's experts,
  * where that is to be told. */
 MK_ROLE int moe_take_relayed(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t from,
-                             int tells, uint32_t *turn)
+                             int tells, uint32_t *others)
 {
     const struct mk_topo *t = &p->topo;
     uint32_t local = mk_local_of(t, t->rank);
     uint32_t count = mk_cta_load(cta, p->route.came_count + from * 4);
     for (uint32_t chunk = 0; chunk * p->chunk_rows < count; chunk++) {
-        if ((*turn)++ % cta->count != cta->index)
+        if (!moe_takes(cta, others))
             continue;
         for (uint32_t step = 1; step < t->gpus; step++)
             if (moe_push(p, cta, from, (local + t->gpus - step) % t->gpus, chunk))
@@ -363,27 +393,29 @@ MK_ROLE int moe_take_relayed(const struct moe_dispatch_plan *p, struct mk_cta *c
     return 0;
 }
 
-/* Tables, and all that goes to other ranks of the node. `tells`: what comes is counted by rows. */
+/* Tables, and all that goes to other ranks of the node: first from those CTAs that lay nothing out.
+ * `tells`: what comes is counted by rows. */
 MK_ROLE int moe_move(const struct moe_dispatch_plan *p, struct mk_cta *cta, int tells)
 {
     const struct mk_topo *t = &p->topo;
-    uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank), turn = 0;
+    const uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank);
+    uint32_t others = (cta->count - p->layers + cta->index) % cta->count;
     if (moe_make_tables(p, cta))
         return 1;
     for (uint32_t chunk = 0; chunk < p->chunks; chunk++) {
-        if (turn++ % cta->count != cta->index)
+        if (!moe_takes(cta, &others))
             continue;
         for (uint32_t step = 1; step < t->gpus; step++)
             if (moe_push(p, cta, node, (local + t->gpus - step) % t->gpus, chunk))
                 return 1;
     }
-    if (tells && moe_take_landed(p, cta, node, &turn))
+    if (moe_await_routed(p, cta) || (tells && moe_take_landed(p, cta, node, &others)))
         return 1;
     for (uint32_t distance = 1; distance < t->nodes; distance++)
-        if (moe_take_relayed(p, cta, (node + distance) % t->nodes, tells, &turn))
+        if (moe_take_relayed(p, cta, (node + distance) % t->nodes, tells, &others))
             return 1;
     for (uint32_t distance = 1; tells && distance < t->nodes; distance++)
-        if (moe_take_landed(p, cta, (node + distance) % t->nodes, &turn))
+        if (moe_take_landed(p, cta, (node + distance) % t->nodes, &others))
             return 1;
     return 0;
 }
@@ -420,7 +452,7 @@ MK_ROLE int moe_say(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 MK_ROLE int moe_inter_send(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
     const struct mk_topo *t = &p->topo;
-    uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank), turn = 0;
+    uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank), others = cta->index;
     struct mk_chunk c;
     if (moe_say(p, cta) || moe_await_routed(p, cta))
         return 1;
@@ -429,7 +461,7 @@ MK_ROLE int moe_inter_send(const struct moe_dispatch_plan *p, struct mk_cta *cta
         uint32_t to = (node + t->nodes - distance) % t->nodes,
                  count = mk_cta_load(cta, r.sent_count + to * 4);
         for (uint32_t chunk = 0; chunk * p->chunk_rows < count; chunk++) {
-            if (turn++ % cta->count != cta->index)
+            if (!moe_takes(cta, &others))
                 continue;
             uint32_t first = chunk * p->chunk_rows,
                      rows = count - first < p->chunk_rows ? count - first : p->chunk_rows;
@@ -461,7 +493,7 @@ struct moe_come {
 /* Chunk `chunk`, where there is one, to the rows that its tokens are: some of them at a time, by CTAs
  * in turn. */
 MK_ROLE int moe_spread(const struct moe_dispatch_plan *p, struct mk_cta *cta,
-                       const struct moe_come *of, uint32_t chunk, uint32_t *turn)
+                       const struct moe_come *of, uint32_t chunk, uint32_t *others)
 {
     const uint32_t begin = chunk * p->chunk_rows, left = of->count > begin ? of->count - begin : 0,
                    count = left < p->chunk_rows ? left : p->chunk_rows;
@@ -473,7 +505,7 @@ MK_ROLE int moe_spread(const struct moe_dispatch_plan *p, struct mk_cta *cta,
     s.places = moe_places(p, of->source);
     s.to = MK_SPACE_ARG2;
     for (uint32_t at = 0; at < count; at += p->take_rows) {
-        if ((*turn)++ % cta->count != cta->index)
+        if (!moe_takes(cta, others))
             continue;
         if (of->flag && mk_cta_wait(cta, of->flag + chunk, cta->epoch, of->cause))
             return 1;
@@ -486,7 +518,7 @@ MK_ROLE int moe_spread(const struct moe_dispatch_plan *p, struct mk_cta *cta,
 
 /* Those that the node's others bring of tokens of node `from`. */
 MK_ROLE int moe_spread_landed(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t from,
-                              uint32_t *turn)
+                              uint32_t *others)
 {
     struct moe_landed l = {0};
     while (moe_landed_next(p, cta, from, &l)) {
@@ -496,7 +528,7 @@ MK_ROLE int moe_spread_landed(const struct moe_dispatch_plan *p, struct mk_cta *
         of.source = moe_landed_first(p, cta, l.rank);
         of.flag = moe_landed_flag(p, l.rank, 0);
         of.cause = MK_CAUSE_DATA;
-        if (moe_spread(p, cta, &of, l.chunk, turn))
+        if (moe_spread(p, cta, &of, l.chunk, others))
             return 1;
     }
     return 0;
@@ -506,7 +538,7 @@ MK_ROLE int moe_spread_landed(const struct moe_dispatch_plan *p, struct mk_cta *
 MK_ROLE int moe_deliver(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
     const struct mk_topo *t = &p->topo;
-    uint32_t node = mk_node_of(t, t->rank), turn = 0;
+    uint32_t node = mk_node_of(t, t->rank), others = cta->index;
     struct moe_come of;
     if (moe_await_routed(p, cta))
         return 1;
@@ -514,8 +546,8 @@ MK_ROLE int moe_deliver(const struct moe_dispatch_plan *p, struct mk_cta *cta)
     of.count = moe_tokens(p, cta);
     of.source = of.flag = 0;
     for (uint32_t chunk = 0; chunk < p->chunks; chunk++)
-        moe_spread(p, cta, &of, chunk, &turn); /* which waits for nothing */
-    if (moe_spread_landed(p, cta, node, &turn))
+        moe_spread(p, cta, &of, chunk, &others); /* which waits for nothing */
+    if (moe_spread_landed(p, cta, node, &others))
         return 1;
     for (uint32_t distance = 1; distance < t->nodes; distance++) {
         uint32_t from = (node + distance) % t->nodes;
@@ -525,11 +557,11 @@ MK_ROLE int moe_deliver(const struct moe_dispatch_plan *p, struct mk_cta *cta)
         of.flag = moe_relay_flag(p, from, 0);
         of.cause = MK_CAUSE_NETWORK;
         for (uint32_t chunk = 0; chunk * p->chunk_rows < of.count; chunk++)
-            if (moe_spread(p, cta, &of, chunk, &turn))
+            if (moe_spread(p, cta, &of, chunk, &others))
                 return 1;
     }
     for (uint32_t distance = 1; distance < t->nodes; distance++)
-        if (moe_spread_landed(p, cta, (node + distance) % t->nodes, &turn))
+        if (moe_spread_landed(p, cta, (node + distance) % t->nodes, &others))
             return 1;
     return 0;
 }

@@ -17,8 +17,11 @@ struct moe_dispatch_plan {
     uint32_t slices;
     uint32_t chunk_rows; /* tokens that are moved before their arrival is told */
     uint32_t chunks;     /* of a rank's tokens */
-    uint32_t routers;    /* intra_comm CTAs: they make the tables together */
-    uint32_t take_rows;  /* tokens of a chunk that moe_deliver takes at a time */
+    /* The first intra_comm CTAs make the tables together: of so many tokens that one is through before
+     * several have met, one, of what there is to say to others; and some of what comes, while others
+     * move tokens. */
+    uint32_t routers, layers;
+    uint32_t take_rows; /* tokens of a chunk that moe_deliver takes at a time */
     /* enum mk_space: the argument that says how many tokens this rank has; the heap: it has `tokens` */
     uint32_t count_space;
     uint32_t flag_kept, flag_counted, flag_placed, flag_railed, flag_relayed, flag_told,

@@ -96,11 +96,12 @@ static int run_job_place_copies(struct run_job *job, char *error, size_t size)
     int result = problem_check_replicas(&job->options.ask, &job->problem, error, size);
     if (result || !logical)
         return result;
+    int32_t *slots; /* the job's until the command ends */
     double *loads = malloc(logical * sizeof *loads);
     if (loads)
         moe_map_skew(job->options.routing == RUN_ROUTING_ONE ? INFINITY : job->skew, logical,
                      loads);
-    if (!loads || moe_map_place(&job->map, &job->problem, loads))
+    if (!loads || moe_map_place(&job->map, &slots, &job->problem, loads))
         result = mk_fail(-ENOMEM, error, size, "no memory for copies of experts");
     free(loads);
     return result;

@@ -1,7 +1,7 @@
 /* MoE combine on a GPU: all threads of a block make tables, or add rows up. */
 #define CTA_LANES_AHEAD 4
-#define ROUTE_RECORDS_AHEAD 4
 #define SUMS_PLAIN 1
+#define SUMS_STAGED 1
 #include "kernels/ops/move.cuh"
 
 #include "kernels/cta_rows.cuh"

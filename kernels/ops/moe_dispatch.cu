@@ -1,7 +1,6 @@
 /* MoE dispatch on a GPU: all threads of a block make tables, push rows, or take them to their
  * places. */
 #define CTA_LANES_AHEAD 4
-#define ROUTE_RECORDS_AHEAD 4
 #define CTA_SHARE_ROWS 1
 #include "kernels/ops/move.cuh"
 

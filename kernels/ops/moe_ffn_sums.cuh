@@ -16,7 +16,7 @@ PTX_FN void moe_ffn_add_up(const struct moe_ffn_plan *plan, const struct gpu_lau
     struct mk_cta cta;
     cta_resume(&cta, launch, blockIdx.x, threads);
     cta.scratch = memory;
-    struct moe_ffn_walk at = {0, 0, 0, 0};
+    struct moe_ffn_walk at = {0, 0, 0, cta.index};
     struct moe_ffn_job job;
     struct mk_route_head *head =
         (struct mk_route_head *)(launch->heap + plan->dispatch.route.order_head);

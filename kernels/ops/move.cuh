@@ -55,6 +55,8 @@ __global__ void __launch_bounds__(by::threads, 1)
 {
     PTX_SHARED_DYNAMIC(memory);
     struct mk_cta cta;
+    if (op::routes)
+        ptx_launch_next(); /* which touches nothing before this launch has ended (cta_begin) */
     if (threadIdx.x >= by::lanes)
         return;
     cta_begin(&cta, &launch, blockIdx.x, by::lanes);
@@ -108,8 +110,19 @@ static int move_launch(const struct mk_plan *plan, const typename op::plan *own,
             return -EINVAL;
     return move_dispatch<op>(plan, [=](auto way) {
         typedef decltype(way) by;
-        return gpu_launch_blocks(move_kernel<op, by>, mk_total_blocks(&launch->split), by::threads,
-                                 way.shared_bytes, stream, *own, *launch);
+        cudaLaunchConfig_t config = {};
+        cudaLaunchAttribute follows = {};
+        follows.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        follows.val.programmaticStreamSerializationAllowed = 1;
+        config.gridDim = dim3(mk_total_blocks(&launch->split));
+        config.blockDim = dim3(by::threads);
+        config.dynamicSmemBytes = way.shared_bytes;
+        config.stream = stream;
+        config.attrs = &follows;
+        config.numAttrs = op::routes && plan->problem.engine == MK_ENGINE_WGMMA; /* on Hopper */
+        return cudaLaunchKernelEx(&config, move_kernel<op, by>, *own, *launch) == cudaSuccess
+                   ? 0
+                   : -EIO;
     });
 }
 

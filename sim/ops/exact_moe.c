@@ -117,7 +117,7 @@ static uint32_t *exact_moe_map(const struct mk_plan *plan, uint64_t seed, uint32
     int made = row && of && loads;
     for (uint32_t e = 0; e < logical && made; e++)
         loads[e] = sim_random_below(&r, 8);
-    made = made && !mk_moe_balance(loads, logical, slots, world, world, of);
+    made = made && !mk_moe_balance(loads, logical, slots, q->topo.nodes, world, world, of);
     for (uint32_t copy = 0; copy < world && made && seed % 4 == 3; copy++)
         of[seed / 4 % logical * world + copy] = -1;
     if (made)

@@ -26,7 +26,7 @@ static int sums_here(const struct mk_plan *plan, struct mk_cta *cta, uint32_t un
 static int sums_away(const struct mk_plan *plan, struct mk_cta *cta)
 {
     const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
-    struct moe_ffn_walk at = {0, 0, 0, 0};
+    struct moe_ffn_walk at = {0, 0, 0, cta->index};
     struct moe_ffn_job job;
     int ending = moe_await_routed(&p->dispatch, cta);
     while (!ending && moe_ffn_job_away(p, cta, &at, &job))

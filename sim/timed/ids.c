@@ -129,16 +129,17 @@ int timed_map_open(struct timed_world *w)
     const struct mk_problem *q = &w->config.plan->problem;
     const uint32_t logical = (uint32_t)op_logical(q);
     struct moe_map map;
+    int32_t *slots;
     double *loads = logical ? malloc(logical * sizeof *loads) : NULL;
     if (!loads)
         return logical ? -ENOMEM : 0;
     ids_loads(w, logical, loads);
-    int result = moe_map_place(&map, q, loads);
+    int result = moe_map_place(&map, &slots, q, loads);
     for (uint32_t rank = 0; rank < w->world && !result; rank++)
         moe_map_row(&map, &w->ranks[rank].plan.problem.topo, (uint32_t)q->moe.experts / w->world,
                     ids_map_of(w, rank));
     free(loads);
-    free(result ? NULL : map.slots);
+    free(result ? NULL : slots);
     return result;
 }
 

@@ -74,18 +74,18 @@ class ExpertMap:
         return held
 
 
-def balance(loads, experts: int, ranks: int, copies=None) -> ExpertMap:
+def balance(loads, experts: int, nodes: int, ranks: int, copies=None) -> ExpertMap:
     try:
         loads = [float(load) for load in (loads.tolist() if hasattr(loads, "tolist") else loads)]
     except (TypeError, ValueError):
         raise Refused("balance_experts: loads is an array of numbers, one for each logical expert") from None
     columns = min(ranks, experts - len(loads) + 1) if copies is None else int(copies)
-    if not (0 < len(loads) <= experts and ranks > 0 and experts % ranks == 0 and columns > 0):
-        raise Refused(f"balance_experts: {len(loads)} logical experts, {experts} experts of {ranks} ranks, {columns} copies at most: the ranks "
-                      "divide theirs, and these are as many as the logical ones or more")
+    if not (0 < len(loads) <= experts and ranks > 0 and experts % ranks == 0 and columns > 0 and nodes > 0 and ranks % nodes == 0):
+        raise Refused(f"balance_experts: {len(loads)} logical experts, {experts} experts of {ranks} ranks of {nodes} nodes, {columns} copies at most: the "
+                      "nodes divide the ranks, the ranks their experts, and these are as many as the logical ones or more")
     made = ExpertMap.__new__(ExpertMap)
     flat = (ctypes.c_int32 * (len(loads) * columns))()
-    result = library.mk_moe_balance((ctypes.c_double * len(loads))(*loads), len(loads), experts, ranks, columns, flat)
+    result = library.mk_moe_balance((ctypes.c_double * len(loads))(*loads), len(loads), experts, nodes, ranks, columns, flat)
     if result:
         raise error(result, "balance_experts: loads are finite numbers, 0 or more")
     made._set(list(flat), len(loads), columns)

@@ -68,7 +68,7 @@ FUNCTIONS = {
     "mk_plan_argument_is_output": (_INT, [_POINTER, _U32]),
     "mk_moe_rows": (_U64, [_POINTER]),
     "mk_moe_set_experts": (_INT, [_POINTER, _POINTER, _U32, _U32]),
-    "mk_moe_balance": (_INT, [_POINTER, _U32, _U32, _U32, _U32, _POINTER]),
+    "mk_moe_balance": (_INT, [_POINTER, _U32, _U32, _U32, _U32, _U32, _POINTER]),
     "mk_ring_attention_rows": (_INT, [_U64, _U32, _U32, _INT, _INT, _POINTER, _POINTER]),
     "mk_launch": (_INT, [_POINTER, _POINTER, _U32, _POINTER]),
     "mk_wait": (_INT, [_POINTER]),

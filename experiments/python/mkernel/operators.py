@@ -212,17 +212,18 @@ def _roomy(options, capacity, expert_map):
     return " ".join(filter(None, (options, f"capacity={int(capacity)}" if capacity else "", _experts.words(expert_map))))
 
 
-def balance_experts(loads, experts: int, *, copies=None, ranks=None, comm=None) -> _experts.ExpertMap:
+def balance_experts(loads, experts: int, *, copies=None, ranks=None, nodes=None, comm=None) -> _experts.ExpertMap:
     """A map of experts in which the ranks have about the same to do: those with the most have copies on several.
 
     loads: [L] numbers, what each logical expert has to do, as the rows of the last launches. experts: E, of all ranks, L or more.
     copies: the most that an expert gets; default as many as there are ranks, or more than L experts.
-    ranks: default those of `comm`. Does not communicate: of the same loads all ranks make the same.
+    ranks, nodes: default those of `comm`; of `ranks` alone one node. Copies of an expert are spread over nodes. Does not communicate: of the same loads all ranks make the same.
     Returns an ExpertMap; its `held(E)` says which weights each of the ranks' experts has.
     """
     if ranks is None:
-        ranks = (_communicator.default() if comm is None else comm).world
-    return _experts.balance(loads, int(experts), int(ranks), copies)
+        of = _communicator.default() if comm is None else comm
+        ranks, nodes = of.world, of.nodes if nodes is None else nodes
+    return _experts.balance(loads, int(experts), 1 if nodes is None else int(nodes), int(ranks), copies)
 
 
 def _counted(op, inputs, count):
