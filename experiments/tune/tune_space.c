@@ -203,6 +203,13 @@ int tune_add(struct tune *t, const struct mk_tuning *asked)
     return (int)t->count++;
 }
 
+struct mk_problem tune_problem(const struct tune *t, uint32_t plan)
+{
+    struct mk_problem q = t->shape.problem;
+    q.tuning = t->plans[plan].made;
+    return q;
+}
+
 void tune_space_extend(struct tune *t, uint32_t center)
 {
     struct mk_tuning from = t->plans[center].asked, made = t->plans[center].made;
