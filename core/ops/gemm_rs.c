@@ -54,6 +54,10 @@ static int gemm_rs_in_pairs(const struct mk_problem *q, int gathers)
            2 * mk_ceil_div(q->m, 256) == mk_ceil_div(q->m, 128);
 }
 
+/* Columns of a shared tile that a rank adds, on a GPU: two fragments of a warp's rows (kernels/ops/gemm_shared.cuh), so that
+ * lanes store 64 bytes of a row together, and on four ranks all warps have some of a tile of 128. */
+#define SHARE_COLUMNS 32
+
 #define NVLINK_RATE 355.0 /* of an H200, bytes a ns */
 
 /* What warps are told to keep where they push parts of three bytes, for whose flags and rests they
@@ -97,7 +101,7 @@ static void gemm_rs_choose(struct mk_problem *q, int gathers)
 {
     struct mk_tuning *t = &q->tuning;
     int cuda = q->exec == MK_EXEC_CUDA;
-    uint64_t shard_rows = mk_ceil_div(q->m, t->shots == 1 ? 1 : mk_world(&q->topo));
+    uint64_t shard_rows = mk_ceil_div(q->m, t->shots != 2 ? 1 : mk_world(&q->topo));
     plan_choose_gemm_tile(q, plan_gemm_sum_tile, shard_rows > 128, 0);
     if (!t->chunk_rows)
         t->chunk_rows = cuda ? (uint32_t)mk_round_up(ROWS_TOGETHER, t->tile_m) : t->tile_m;
@@ -223,9 +227,12 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
         result = plan_check_tuning(q, error, size);
     if (!result)
         result = plan_check_gemm_tile(q, plan_gemm_sum_tile, error, size);
-    if (!result && q->tuning.shots == 1 && q->tuning.tile_n > PLAN_MOST_JOINT_COLUMNS)
+    if (!result && q->tuning.shots != 2 && q->tuning.tile_n > PLAN_MOST_JOINT_COLUMNS)
         result = plan_refuse(error, size, "tiles of %u columns in one shot: at most %u",
                              q->tuning.tile_n, PLAN_MOST_JOINT_COLUMNS);
+    if (!result && q->tuning.shots == 3 && (mma || q->deterministic == MK_EVERYWHERE))
+        result = plan_refuse(error, size, "tiles that ranks share (shots is 3) %s: shots is 1 or 2",
+                             mma ? "on engine mma" : "with the same bits everywhere");
     if (result)
         return result;
 
@@ -236,7 +243,9 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
     r->m = (uint32_t)q->m;
     r->n = (uint32_t)q->n;
     r->k = (uint32_t)q->k;
-    r->shots = q->tuning.shots;
+    r->shots = q->tuning.shots == 2 ? 2 : 1;
+    r->shared = q->tuning.shots == 3 && world > 1;
+    r->share_cols = cuda ? SHARE_COLUMNS : 8;
     r->gathers = gathers && world > 1;
     r->shard_rows = (uint32_t)mk_ceil_div(r->m, world);
     r->block_rows = r->shots == 1 ? r->m : r->shard_rows;
@@ -265,7 +274,7 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
     if (tiles * world > UINT32_MAX / 2) /* numbers of tiles have 32 bits */
         return plan_take(p, tiles * world, 0, 0, 0, error, size);
     r->passing = r->shots == 1 && world > 1 &&
-                 (!cuda || (gathers && !mma && !(r->blocks && world > 2) &&
+                 (!cuda || (gathers && !mma && !r->shared && !(r->blocks && world > 2) &&
                             tiles > r->split.ctas[MK_COMPUTE] / r->cluster));
     r->shard_tiles = (uint32_t)tiles;
     r->units = r->shard_tiles * r->pieces;
@@ -303,7 +312,8 @@ void plan_gemm_rs_tables(const struct mk_problem *q, struct gemm_rs_plan *r, str
 {
     uint64_t slabs = gemm_rs_slabs(r), nodes = r->topo.nodes;
     int boxes =
-        (q->exec == MK_EXEC_CUDA && q->engine != MK_ENGINE_MMA && r->shots == 2) || r->passing;
+        (q->exec == MK_EXEC_CUDA && q->engine != MK_ENGINE_MMA && r->shots == 2) || r->passing ||
+        r->shared;
     OP_BUFFERS(t, {"staged", r->staged, 2, slabs, r->slab_pitch},
                {"sums", &r->sums, 1, nodes - 1, r->slab_pitch},
                {"outbox", &r->outbox, 1, boxes ? r->split.ctas[MK_COMPUTE] * GEMM_RS_OUTBOX : 0,
@@ -432,6 +442,7 @@ const struct op_descriptor op_gemm_rs = {
     .tuned = 1,
     .well_known = 1,
     .shots_measured = 1 << 2,
+    .most_shots = 2,
     .b_layout = 1,
     .sums = 1,
     .gpu_tile = plan_gemm_sum_tile,

@@ -146,8 +146,34 @@ MK_PURE struct gemm_ar_item gemm_ar_item(const struct gemm_ar_plan *p, uint32_t 
     return i;
 }
 
+/* intra_comm of shared tiles (core/roles/gemm_ar_shared.h): what others have summed of every tile, in the order in which tiles are computed. */
+MK_ROLE int gemm_ar_shared_intra_comm(const struct gemm_ar_plan *a, struct mk_cta *cta)
+{
+    for (uint32_t t = cta->index; t < a->rs.tiles; t += cta->count) {
+        a = MK_FRESH(a);
+        struct mk_tile tile;
+        gemm_rs_tile(&a->rs, t, &tile);
+        if (mk_cta_wait_others(cta, gemm_ar_shared_flag(a, tile.id, 0), a->rs.topo.gpus,
+                               a->rs.topo.rank, cta->epoch * MK_TILE_PARTS, MK_CAUSE_DATA))
+            return 1;
+        a = MK_FRESH(a);
+        for (uint32_t share = 0; !a->direct && share < gemm_rs_shares(&a->rs, &tile); share++) {
+            struct mk_chunk c = {.id = gemm_rs_unit_id(&a->rs, 0, tile.id * a->rs.pieces),
+                                 .space = MK_SPACE_HEAP,
+                                 .source = gemm_ar_share_at(a, &tile, share, 0),
+                                 .destination = gemm_ar_share_in_c(a, &tile, share, 0),
+                                 .bytes = gemm_rs_share_cols(&a->rs, &tile, share) * 2ull};
+            if (gemm_rs_sharer(&a->rs, &tile, share) != a->rs.topo.rank)
+                mk_cta_deliver(cta, MK_SPACE_ARG2, &c, tile.rows, a->rs.n * 2ull);
+        }
+    }
+    return 0;
+}
+
 MK_ROLE int gemm_ar_intra_comm(const struct gemm_ar_plan *p, struct mk_cta *cta)
 {
+    if (p->rs.shared)
+        return gemm_ar_shared_intra_comm(p, cta);
     if (p->rs.shots == 1) /* all has been summed here */
         return 0;
     for (uint32_t item = cta->index; item < gemm_ar_items(p); item += cta->count) {
@@ -181,7 +207,7 @@ MK_ROLE int gemm_ar_intra_comm_of_rows(const struct gemm_ar_plan *p, struct mk_c
 {
     if (gemm_ar_intra_comm(p, cta))
         return 1;
-    if (p->rs.norm.columns && p->rs.shots == 2)
+    if (p->rs.norm.columns && gemm_rs_others_store(&p->rs))
         gemm_rs_ended(&p->rs, cta);
     return 0;
 }
