@@ -230,9 +230,11 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
     if (!result && q->tuning.shots != 2 && q->tuning.tile_n > PLAN_MOST_JOINT_COLUMNS)
         result = plan_refuse(error, size, "tiles of %u columns in one shot: at most %u",
                              q->tuning.tile_n, PLAN_MOST_JOINT_COLUMNS);
-    if (!result && q->tuning.shots == 3 && (mma || q->deterministic == MK_EVERYWHERE))
+    if (!result && q->tuning.shots == 3 && (mma || q->fp8 || q->deterministic == MK_EVERYWHERE))
         result = plan_refuse(error, size, "tiles that ranks share (shots is 3) %s: shots is 1 or 2",
-                             mma ? "on engine mma" : "with the same bits everywhere");
+                             mma      ? "on engine mma"
+                             : q->fp8 ? "of FP8"
+                                      : "with the same bits everywhere");
     if (result)
         return result;
 

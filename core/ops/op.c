@@ -97,7 +97,7 @@ void op_set_drops(struct mk_problem *q, int drops)
 
 uint32_t op_one_shot(const struct mk_problem *q, uint64_t draw)
 {
-    return op_of(q->op)->most_shots > 2 && q->engine != MK_ENGINE_MMA &&
+    return op_of(q->op)->most_shots > 2 && q->engine != MK_ENGINE_MMA && !q->fp8 &&
                    q->deterministic != MK_EVERYWHERE && draw & 1
                ? 3
                : 1;

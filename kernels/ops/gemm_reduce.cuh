@@ -153,9 +153,6 @@ template <class op, int sums> struct reduce_source : gemm_source {
      * spilled), where the sum goes to all. */
     static constexpr bool straightens = op::gathers && !op::tree && sums == op::element;
 
-    /* Whether ranks may share a tile's columns. */
-    static constexpr bool shares = op::gathers && !op::tree;
-
     static constexpr bool tree = op::tree,
                           asks_lane = !op::gathers; /* (ptxas spills with the other choice) */
 
@@ -294,7 +291,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
                           (i > 0 || number_of(i + 1) < p->tiles)
                       ? (uint32_t)REDUCE_PASSED
                       : (uint32_t)kind;
-        if (shares && p->shared) {
+        if (op::shares && p->shared) {
             w->kind = REDUCE_SHARED;
             w->first = gemm_rs_first_sharer(p, &tile);
         }
@@ -440,6 +437,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
     template <class shape>
     GEMM_MEMBER void share(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t row,
                            uint32_t within, uint32_t half) const;
+    template <int together>
     GEMM_MEMBER void share_add(const struct reduce_work *w, uint32_t row, const char *mine) const;
     GEMM_MEMBER void share_tile(struct mk_cta *own, uint32_t i, uint32_t sender, uint32_t senders,
                                 int *ending);
@@ -660,7 +658,7 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
     const uint32_t straight = straightens ? __shfl_sync(0xffffffff, w->straight, 0) : 0;
     if (kind == GEMM_RS_OWN && !straight)
         return false;
-    if constexpr (shares && shape::tile_n <= PLAN_MOST_JOINT_COLUMNS)
+    if constexpr (op::shares)
         if (kind == REDUCE_SHARED) {
             share<shape>(i, sum, row, within, half);
             return true;
@@ -780,8 +778,8 @@ GEMM_MEMBER void reduce_source<op, sums>::sending_warp(uint32_t sender, uint32_t
         cta_identify(&own, launch, blockIdx.x, 32);
     else
         cta_begin(&own, launch, blockIdx.x, 32, GPU_TRACK_SENDER);
-    if (shares && op::tiles(plan)->shared)
-        send_tiles<shares ? (int)REDUCE_SHARED : (int)GEMM_RS_JOINT>(&own, sender, senders);
+    if (op::shares && op::tiles(plan)->shared)
+        send_tiles<op::shares ? (int)REDUCE_SHARED : (int)GEMM_RS_JOINT>(&own, sender, senders);
     else if (op::tiles(plan)->shots == 1)
         send_tiles<GEMM_RS_JOINT>(&own, sender, senders);
     else
@@ -800,7 +798,7 @@ GEMM_MEMBER void reduce_source<op, sums>::auxiliary_warp(uint32_t warp)
         if (ptx_elect())
             describe_all();
         __syncwarp();
-        if (!shares || !op::tiles(plan)->shared)
+        if (!op::shares || !op::tiles(plan)->shared)
             return;
     }
     if (!senders)
@@ -864,7 +862,9 @@ template <class op> struct reduce_on_gpu {
                                     const struct gemm_operands *operands, const maps *m,
                                     uint8_t *memory)
     {
-        struct reduce_source<op, shape::number> source;
+        struct reduce_source<reduce_of_tiles<op, (shape::tile_n > PLAN_MOST_JOINT_COLUMNS)>,
+                             shape::number>
+            source;
         source.plan = p;
         source.launch = launch;
         source.map_a = &m->a;

@@ -5,6 +5,8 @@
  *       The op's plan.
  *   static constexpr bool gathers
  *       Own tiles go to others, too.
+ *   static constexpr bool shares
+ *       Ranks may share a tile's columns (core/roles/gemm_ar_shared.h).
  *   static constexpr bool norms
  *       A plan may have an epilogue of rows (core/roles/gemm_rs_norm.h).
  *   static constexpr bool tree
@@ -59,7 +61,8 @@ GPU_OPERATOR(gemm_ar_fp16_mma)
 
 struct gemm_rs_roles {
     typedef struct gemm_rs_plan plan;
-    static constexpr bool gathers = false, tree = false, norms = true, scaled = false;
+    static constexpr bool gathers = false, shares = false, tree = false, norms = true,
+                          scaled = false;
     static constexpr int element = MK_BF16;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
@@ -95,7 +98,7 @@ struct gemm_rs_roles {
 
 struct gemm_ar_roles {
     typedef struct gemm_ar_plan plan;
-    static constexpr bool gathers = true, tree = false, norms = true, scaled = false;
+    static constexpr bool gathers = true, shares = true, tree = false, norms = true, scaled = false;
     static constexpr int element = MK_BF16;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
@@ -183,7 +186,7 @@ REDUCE_MEMBER void reduce_norm(const typename op::plan *plan, const struct gpu_l
 
 /* Either with sums in a tree: a type of its own, as its kernels are others. */
 template <class roles> struct reduce_in_tree : roles {
-    static constexpr bool tree = true;
+    static constexpr bool shares = false, tree = true;
 };
 
 /* Of fp16. */
@@ -193,5 +196,10 @@ template <class roles> struct reduce_of_fp16 : roles {
 
 /* And of FP8. */
 template <class roles> struct reduce_of_fp8 : roles {
-    static constexpr bool norms = false, scaled = true;
+    static constexpr bool shares = false, norms = false, scaled = true;
+};
+
+/* Kernels of tiles that are too wide to be shared: code for it would take registers. */
+template <class roles, bool wide> struct reduce_of_tiles : roles {
+    static constexpr bool shares = roles::shares && !wide;
 };

@@ -49,20 +49,22 @@ GEMM_MEMBER void reduce_source<op, sums>::share(uint32_t i,
                   operands->limit_ns);
 #pragma unroll 1
     for (int m = 0; m < shape::blocks; m++)
-        share_add(w, row + m * 64,
-                  outbox(w->number, half) + fragment_offset<sums>(within + m * 64, w->runs));
+        share_add<sums == MK_FP24 ? 2 : 4>(
+            w, row + m * 64,
+            outbox(w->number, half) + fragment_offset<sums>(within + m * 64, w->runs));
     ptx_bar_sync(1 + half, 128);
     if (threadIdx.x % 128 == 0) /* as if it were the next tile */
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number + 1, half));
 }
 
 /* Adds, in rank order, what all ranks have of this rank's columns of 16 rows of a tile, and stores the sums at all
- * ranks: a warp. row: of the tile, the first; mine: the thread's first bytes of them in the outbox. */
+ * ranks: a warp. row: of the tile, the first; mine: the thread's first bytes of them in the outbox; together: so many
+ * ranks' are under way. */
 template <class op, int sums>
+template <int together>
 GEMM_MEMBER void reduce_source<op, sums>::share_add(const struct reduce_work *w, uint32_t row,
                                                     const char *mine) const
 {
-    constexpr int together = sums == MK_FP24 ? 2 : 4; /* terms under way */
     const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
     const uint32_t lane = threadIdx.x % 32, q = lane % 4, gpus = p->topo.gpus,
                    place = p->topo.rank;
@@ -149,7 +151,7 @@ GEMM_MEMBER void reduce_source<op, sums>::share_tile(struct mk_cta *own, uint32_
             cta_copy_open(own, launch->local, w->tile.id * p->pieces);
 #pragma unroll 1
             for (uint32_t row = 0; row < part; row += FRAGMENT_ROWS, mine += group)
-                share_add(w, block + half * part + row, mine);
+                share_add<2>(w, block + half * part + row, mine);
         }
         p = MK_FRESH(p);
         mk_cta_add_others(own, 0, p->topo.gpus, p->topo.rank, op::shared_flag(plan, w->tile.id),
