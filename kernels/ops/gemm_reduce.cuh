@@ -308,10 +308,14 @@ template <class op, int sums> struct reduce_source : gemm_source {
                 : kind == GEMM_RS_JOINT ? gemm_rs_joint_offset(p, &tile, cta.epoch)
                                         : gemm_rs_tile_offset(p, &tile, cta.epoch);
         for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++)
-            if (kind == GEMM_RS_PARTIAL || kind == GEMM_RS_JOINT) /* which comes by `exchange` */
+            if (kind == GEMM_RS_PARTIAL || kind == GEMM_RS_JOINT) { /* which comes by `exchange` */
                 w->terms[level].count = 0;
-            else
-                w->terms[level] = gemm_rs_level(p, &tile, level, cta.epoch);
+            } else { /* (one by one: of a call's result the emulated GPU sees no store) */
+                const struct gemm_rs_terms t = gemm_rs_level(p, &tile, level, cta.epoch);
+                w->terms[level].source = t.source;
+                w->terms[level].count = t.count;
+                w->terms[level].place = t.place;
+            }
         ptx_mbar_arrive(ptx_shared(&reduce_shared->given[i % REDUCE_WORKS]));
     }
 
