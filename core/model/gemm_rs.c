@@ -211,11 +211,13 @@ static void model_shared(struct model_walk *w, const struct mk_problem *q,
     double gpus = p->topo.gpus, elements = (double)p->m * p->n / (double)waves * (gpus - 1) / gpus;
     double parts = elements * p->element_bytes / m->nvlink_out, sums = elements * 2 / m->nvlink_out,
            late = m->settle + m->wait + m->flag;
-    double wave = e.begin + (double)e.stages * e.stage + e.end;
-    double tile = (double)p->tile_m / p->cluster * p->tile_n;
-    double add = m->movers[MACHINE_BLOCK].start + e.end;
+    double wave = e.begin + (double)e.stages * e.stage + e.end, senders = mk_pipeline_senders(&p->split);
+    double tile = (double)p->tile_m / p->cluster * p->tile_n, half = tile / senders;
+    double add = machine_add_ns(m, MACHINE_WARP, p->split.ctas[MK_COMPUTE] * (uint32_t)senders,
+                                half * p->element_bytes),
+           warp = parts + late + add * (1 + m->under) + sums + m->settle; /* beside the engine */
     model_draw(w, q, p->tiles);
-    double step = model_later(wave, parts + sums);
+    double step = model_later(wave, warp);
     w->compute = (double)(waves - 1) * step + wave;
     w->moved = w->end = w->compute + late + parts + add + late + sums + m->wait;
     w->network = 0;

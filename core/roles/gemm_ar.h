@@ -146,26 +146,25 @@ MK_PURE struct gemm_ar_item gemm_ar_item(const struct gemm_ar_plan *p, uint32_t 
     return i;
 }
 
-/* intra_comm of shared tiles (core/roles/gemm_ar_shared.h): what others have summed of every tile, in the order in which tiles are computed. */
-MK_ROLE int gemm_ar_shared_intra_comm(const struct gemm_ar_plan *a, struct mk_cta *cta)
+/* intra_comm of shared tiles (core/roles/gemm_ar_shared.h): each tile, in the order in which they are computed. */
+MK_ROLE int gemm_ar_shared_intra_comm(const struct gemm_ar_plan *p, struct mk_cta *cta)
 {
-    for (uint32_t t = cta->index; t < a->rs.tiles; t += cta->count) {
-        a = MK_FRESH(a);
+    for (uint32_t t = cta->index; t < p->rs.tiles; t += cta->count) {
+        p = MK_FRESH(p);
         struct mk_tile tile;
-        gemm_rs_tile(&a->rs, t, &tile);
-        if (mk_cta_wait_others(cta, gemm_ar_shared_flag(a, tile.id, 0), a->rs.topo.gpus,
-                               a->rs.topo.rank, cta->epoch * MK_TILE_PARTS, MK_CAUSE_DATA))
+        gemm_rs_tile(&p->rs, t, &tile);
+        if (mk_cta_wait_others(cta, gemm_ar_shared_flag(p, tile.id, 0), p->rs.topo.gpus,
+                               p->rs.topo.gpus, cta->epoch * MK_TILE_PARTS, MK_CAUSE_DATA))
             return 1;
-        a = MK_FRESH(a);
-        for (uint32_t share = 0; !a->direct && share < gemm_rs_shares(&a->rs, &tile); share++) {
-            struct mk_chunk c = {.id = gemm_rs_unit_id(&a->rs, 0, tile.id * a->rs.pieces),
-                                 .space = MK_SPACE_HEAP,
-                                 .source = gemm_ar_share_at(a, &tile, share, 0),
-                                 .destination = gemm_ar_share_in_c(a, &tile, share, 0),
-                                 .bytes = gemm_rs_share_cols(&a->rs, &tile, share) * 2ull};
-            if (gemm_rs_sharer(&a->rs, &tile, share) != a->rs.topo.rank)
-                mk_cta_deliver(cta, MK_SPACE_ARG2, &c, tile.rows, a->rs.n * 2ull);
-        }
+        p = MK_FRESH(p);
+        if (p->direct)
+            continue;
+        struct mk_chunk c = {.id = gemm_rs_unit_id(&p->rs, 0, tile.id * p->rs.pieces),
+                             .space = MK_SPACE_HEAP,
+                             .source = gemm_ar_shared_at(p, &tile, 0),
+                             .destination = gemm_ar_shared_in_c(p, &tile, 0),
+                             .bytes = tile.cols * 2ull};
+        mk_cta_deliver(cta, MK_SPACE_ARG2, &c, tile.rows, p->rs.n * 2ull);
     }
     return 0;
 }

@@ -28,23 +28,27 @@ MK_PURE uint32_t gemm_ar_shared_flag(const struct gemm_ar_plan *p, uint32_t tile
     return p->flag_whole + tile * p->rs.topo.gpus + rank;
 }
 
-/* Shared: where row `row` of a part of a tile begins in C, bytes. */
-MK_PURE uint64_t gemm_ar_share_in_c(const struct gemm_ar_plan *p, const struct mk_tile *tile,
-                                    uint32_t share, uint32_t row)
+/* Shared: where row `row` of a tile begins in C, bytes. */
+MK_PURE uint64_t gemm_ar_shared_in_c(const struct gemm_ar_plan *p, const struct mk_tile *tile,
+                                     uint32_t row)
 {
-    return ((uint64_t)(tile->row + row) * p->rs.n + tile->col + share * p->rs.share_cols) * 2;
+    return ((uint64_t)(tile->row + row) * p->rs.n + tile->col) * 2;
 }
 
-/* ... and in the heap of another rank: in C, or in `whole`, where the rows of a part follow each other. */
-MK_PURE uint64_t gemm_ar_share_at(const struct gemm_ar_plan *p, const struct mk_tile *tile,
-                                  uint32_t share, uint32_t row)
+/* ... and from row to row of the heap of every rank, where its sum is gathered: in C, or in `whole`, where a
+ * tile's rows follow each other. */
+MK_PURE uint64_t gemm_ar_shared_pitch(const struct gemm_ar_plan *p, const struct mk_tile *tile)
+{
+    return (p->direct ? p->rs.n : tile->cols) * 2ull;
+}
+
+MK_PURE uint64_t gemm_ar_shared_at(const struct gemm_ar_plan *p, const struct mk_tile *tile,
+                                   uint32_t row)
 {
     if (p->direct)
-        return p->c_offset + gemm_ar_share_in_c(p, tile, share, row);
-    return p->whole + ((uint64_t)tile->id * p->rs.tile_m * p->rs.tile_n +
-                       (uint64_t)tile->rows * share * p->rs.share_cols +
-                       (uint64_t)row * gemm_rs_share_cols(&p->rs, tile, share)) *
-                          2;
+        return p->c_offset + gemm_ar_shared_in_c(p, tile, row);
+    return p->whole +
+           ((uint64_t)tile->id * p->rs.tile_m * p->rs.tile_n + (uint64_t)row * tile->cols) * 2;
 }
 
 /* Unit `unit` of `owner`'s block, with the rows that C has of it. */

@@ -12,8 +12,7 @@
  *
  * Roles
  *   compute       all of that
- *   intra_comm    waits until other ranks' sums of a tile are here. Where C does not lie in the heap it takes
- *                 them there.
+ *   intra_comm    waits until all sums of a tile are here. Where C does not lie in the heap it takes the tile there.
  *
  * Buffer reuse
  *   Two buffers of parts, by epoch & 1, as in one shot: a rank ends a launch when all sums of all tiles are here,
@@ -41,7 +40,7 @@ MK_PURE uint64_t gemm_ar_share_place(const struct gemm_rs_plan *p, const struct 
     return at + gemm_rs_bytes(p, &before) + (uint64_t)share * p->share_cols * p->element_bytes;
 }
 
-/* Adds what all ranks have of the rows of a part that is this rank's, into its C. */
+/* Adds what all ranks have of the rows of a part that is this rank's, where the tile is gathered in its heap. */
 MK_ROLE void gemm_ar_share_add(const struct gemm_ar_plan *a, struct mk_cta *cta,
                                const struct mk_tile *tile, uint32_t share, uint32_t first,
                                uint32_t rows)
@@ -56,7 +55,8 @@ MK_ROLE void gemm_ar_share_add(const struct gemm_ar_plan *a, struct mk_cta *cta,
                              .from = p->number,
                              .to = p->element,
                              .tree = MK_COMBINE_IN_TURN,
-                             .space = MK_SPACE_ARG2};
+                             .space = MK_SPACE_HEAP,
+                             .local = p->topo.rank};
     for (uint32_t row = first; row < first + rows; row += together) {
         for (uint32_t i = 0; i < p->topo.gpus; i++) {
             uint64_t at = i == p->topo.rank ? gemm_rs_outbox_place(p, tile)
@@ -65,7 +65,7 @@ MK_ROLE void gemm_ar_share_add(const struct gemm_ar_plan *a, struct mk_cta *cta,
             sum.terms[i] = (struct mk_term){gemm_ar_share_place(p, tile, share, row, at), 1,
                                             MK_SPACE_HEAP, 0};
         }
-        sum.destination = gemm_ar_share_in_c(a, tile, share, row);
+        sum.destination = gemm_ar_shared_at(a, tile, row) + share * p->share_cols * 2;
         mk_cta_combine(cta, &sum);
     }
 }
@@ -99,19 +99,18 @@ MK_ROLE int gemm_ar_share(const struct gemm_ar_plan *a, struct mk_cta *cta,
     if (mk_cta_settle(cta))
         return 1;
     for (uint32_t step = 1; step < gpus; step++) {
-        uint32_t peer = (rank + gpus - step) % gpus;
+        uint32_t peer = (rank + step) % gpus;
         for (uint32_t share = 0; share < shares && rows; share++) {
-            uint32_t cols = gemm_rs_share_cols(p, tile, share);
             struct mk_chunk c = {.id = gemm_rs_unit_id(p, 0, tile->id * p->pieces),
-                                 .space = MK_SPACE_ARG2,
-                                 .source = gemm_ar_share_in_c(a, tile, share, first),
-                                 .destination = gemm_ar_share_at(a, tile, share, first),
-                                 .bytes = cols * 2ull};
+                                 .space = MK_SPACE_HEAP,
+                                 .bytes = gemm_rs_share_cols(p, tile, share) * 2ull};
+            c.source = c.destination =
+                gemm_ar_shared_at(a, tile, first) + share * p->share_cols * 2;
             if (gemm_rs_sharer(p, tile, share) == rank)
-                mk_cta_copy_rows(cta, peer, &c, rows, p->n * 2ull,
-                                 a->direct ? p->n * 2ull : c.bytes);
+                mk_cta_copy_rows(cta, peer, &c, rows, gemm_ar_shared_pitch(a, tile),
+                                 gemm_ar_shared_pitch(a, tile));
         }
     }
-    mk_cta_add_others(cta, 0, gpus, rank, gemm_ar_shared_flag(a, tile->id, rank), parts);
+    mk_cta_add_others(cta, 0, gpus, gpus, gemm_ar_shared_flag(a, tile->id, rank), parts);
     return 0;
 }

@@ -425,7 +425,8 @@ MK_PURE uint64_t gemm_rs_joint_slab(const struct gemm_rs_plan *p, uint32_t peer,
 }
 
 /* Of a shared tile: parts that one rank each adds, of share_cols columns but the last; and the rank of the
- * first. The next part is the next rank's, so that of all tiles ranks have about as many. */
+ * first. The next part is the next rank's, and the next tile begins with the next rank: so ranks have as many of
+ * all tiles, and at no time do all CTAs of all ranks send to one. */
 MK_PURE uint32_t gemm_rs_shares(const struct gemm_rs_plan *p, const struct mk_tile *tile)
 {
     return (tile->cols + p->share_cols - 1) / p->share_cols;
@@ -433,7 +434,7 @@ MK_PURE uint32_t gemm_rs_shares(const struct gemm_rs_plan *p, const struct mk_ti
 
 MK_PURE uint32_t gemm_rs_first_sharer(const struct gemm_rs_plan *p, const struct mk_tile *tile)
 {
-    return tile->id * (p->tile_n / p->share_cols) % p->topo.gpus;
+    return tile->id % p->topo.gpus;
 }
 
 MK_PURE uint32_t gemm_rs_sharer(const struct gemm_rs_plan *p, const struct mk_tile *tile,

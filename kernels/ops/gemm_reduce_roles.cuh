@@ -22,11 +22,9 @@
  *       On the GPU: rows [first, first + rows), `parts` of MK_TILE_PARTS of the tile, are stored.
  *   bool spreads(const plan *), uint64_t spread_at(const plan *, const struct mk_tile *, uint32_t row)
  *       On the GPU: whether C of every rank is in its heap, and where a row of an own tile begins there.
- *   uint64_t share_at(const plan *, const struct mk_tile *, uint32_t share, uint32_t row)
- *   uint64_t share_in_c(const plan *, const struct mk_tile *, uint32_t share, uint32_t row)
- *   uint32_t shared_flag(const plan *, uint32_t tile)
- *       Where the sum goes to all, of tiles whose columns ranks share: where a row of one rank's columns begins in other ranks'
- *       heaps, and in C; which flag says that this rank's are there.
+ *   uint64_t shared_at(const plan *, const struct mk_tile *, uint32_t row), uint32_t shared_flag(const plan *, uint32_t tile)
+ *       Of tiles whose columns ranks share: where a row's sum is gathered in every rank's heap, and which flag says that
+ *       this rank's columns are there.
  *   void intra_comm(const plan *, struct mk_cta *)
  *   void inter_send(const plan *, struct mk_cta *)
  *       On the GPU: run that role. */
@@ -124,16 +122,9 @@ struct gemm_ar_roles {
                    2;
     }
 
-    static REDUCE_MEMBER uint64_t share_at(const plan *p, const struct mk_tile *tile,
-                                           uint32_t share, uint32_t row)
+    static REDUCE_MEMBER uint64_t shared_at(const plan *p, const struct mk_tile *tile, uint32_t row)
     {
-        return gemm_ar_share_at(p, tile, share, row);
-    }
-
-    static REDUCE_MEMBER uint64_t share_in_c(const plan *p, const struct mk_tile *tile,
-                                             uint32_t share, uint32_t row)
-    {
-        return gemm_ar_share_in_c(p, tile, share, row);
+        return gemm_ar_shared_at(p, tile, row);
     }
 
     static REDUCE_MEMBER uint32_t shared_flag(const plan *p, uint32_t tile)

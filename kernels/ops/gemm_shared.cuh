@@ -97,8 +97,8 @@ GEMM_MEMBER void reduce_source<op, sums>::share_add(const struct reduce_work *w,
         for (int eight = 0; eight < 2; eight++) {
             const uint32_t at = row + eight * 8 + lane / 4;
             const bool has = at < w->tile.rows && run * FRAGMENT_COLUMNS + q * 8 < w->tile.cols;
-            const uint64_t to = op::share_at(plan, &w->tile, share, at) + q * 16,
-                           in_c = op::share_in_c(plan, &w->tile, share, at) + q * 16;
+            const uint64_t to =
+                op::shared_at(plan, &w->tile, at) + run * FRAGMENT_COLUMNS * 2 + q * 16;
             uint32_t word[4];
 #pragma unroll
             for (int k = 0; k < 4; k++)
@@ -107,12 +107,11 @@ GEMM_MEMBER void reduce_source<op, sums>::share_add(const struct reduce_work *w,
             quad_transpose(word, q);
             uint32_t peer = place;
 #pragma unroll 1
-            for (uint32_t step = 0; step < gpus; step++) { /* its own C last */
+            for (uint32_t step = 0; step < gpus; step++) { /* itself last */
                 peer = peer + 1 < gpus ? peer + 1 : 0;
-                char *base = peer == place ? (char *)launch->arguments[MK_SPACE_ARG2] + in_c
-                                           : launch->peers[peer] + to;
                 if (has)
-                    *(uint4 *)base = make_uint4(word[0], word[1], word[2], word[3]);
+                    *(uint4 *)(launch->peers[peer] + to) =
+                        make_uint4(word[0], word[1], word[2], word[3]);
             }
         }
     }
@@ -151,10 +150,10 @@ GEMM_MEMBER void reduce_source<op, sums>::share_tile(struct mk_cta *own, uint32_
             cta_copy_open(own, launch->local, w->tile.id * p->pieces);
 #pragma unroll 1
             for (uint32_t row = 0; row < part; row += FRAGMENT_ROWS, mine += group)
-                share_add<2>(w, block + half * part + row, mine);
+                share_add<sums == MK_FP24 ? 2 : 4>(w, block + half * part + row, mine);
         }
         p = MK_FRESH(p);
-        mk_cta_add_others(own, 0, p->topo.gpus, p->topo.rank, op::shared_flag(plan, w->tile.id),
+        mk_cta_add_others(own, 0, p->topo.gpus, p->topo.gpus, op::shared_flag(plan, w->tile.id),
                           parts);
         if (cta_leads(own) && !last)
             ptx_mbar_arrive(barrier(reduce_shared->taken, i, half));
