@@ -184,7 +184,7 @@ static void choose_in_shots(const struct mk_machine *machine, const struct mk_pr
     *plain = s.ns = choose_weigh(&s, &s.best);
     s.made = s.plan.problem.tuning;
     *best = s;
-    if (s.ns <= 0 || s.made.shots != 2) /* the rest was measured there */
+    if (s.ns <= 0 || s.made.shots == 1 || s.made.shots == 3) /* the rest was measured there */
         return;
     choose_rest(best);
     double tile_ns = best->ns * TILE_GAIN; /* another tile has to promise this */

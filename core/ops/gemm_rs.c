@@ -44,13 +44,27 @@ static uint64_t gemm_rs_few_rows(const struct mk_problem *q, int gathers)
                                             : GEMM_RS_FEW_ROWS_OF_TWO;
 }
 
+/* On four, where ranks share tiles: from so many rows on (more where C is not in the heap, and a warp takes it there), to
+ * so many. */
+#define GEMM_AR_SHARED_FROM 65
+#define GEMM_AR_SHARED_DELIVERED_FROM 257
+#define GEMM_AR_SHARED_ROWS 1536
+
+static int gemm_rs_shares_tiles(const struct mk_problem *q, int gathers)
+{
+    return gathers && q->exec == MK_EXEC_CUDA && q->engine != MK_ENGINE_MMA && q->topo.nodes == 1 &&
+           q->topo.gpus == 4 && !q->fp8 && q->deterministic != MK_EVERYWHERE &&
+           q->m >= (q->c_in_heap ? GEMM_AR_SHARED_FROM : GEMM_AR_SHARED_DELIVERED_FROM) &&
+           q->m <= GEMM_AR_SHARED_ROWS;
+}
+
 /* Whether tiles of one shot are better a pair of CTAs': gemm_ar on two H200s, 512, 768, 1024 rows of 8192,4096 and
  * 4096,8192 1.01, 1.03 and 1.05, 1.04 times as fast; 384, which fill one and a half, .95 and .985. */
 #define GEMM_AR_ROWS_OF_PAIR 512
 
 static int gemm_rs_in_pairs(const struct mk_problem *q, int gathers)
 {
-    return gathers && q->topo.gpus == 2 && q->m >= GEMM_AR_ROWS_OF_PAIR &&
+    return gathers && (q->topo.gpus == 2 || q->tuning.shots == 3) && q->m >= GEMM_AR_ROWS_OF_PAIR &&
            2 * mk_ceil_div(q->m, 256) == mk_ceil_div(q->m, 128);
 }
 
@@ -216,6 +230,8 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
     struct mk_problem *q = &p->problem;
     int mma = q->exec == MK_EXEC_CUDA && q->engine == MK_ENGINE_MMA;
     int result = gemm_rs_cut_k(q, r, error, size);
+    if (!q->tuning.shots && gemm_rs_shares_tiles(q, gathers))
+        q->tuning.shots = 3;
     if (!result)
         result = plan_choose_shots(q, plan_gemm_sum_tile, gemm_rs_few_rows(q, gathers),
                                    gemm_rs_in_pairs(q, gathers), error, size);
