@@ -430,8 +430,9 @@ static void test_faults(void **state)
     static const enum mk_op ops[] = {MK_OP_AG_GEMM, MK_OP_GEMM_RS, MK_OP_GEMM_AR};
     for (uint32_t i = 0; i < 9; i++) {
         int joint = i >= 6; /* one shot, and tiles that ranks share */
-        struct sim_world_config c = joint ? hopper_ops_config(ops[i < 8 ? i - 5 : 2], 1, 2, shapes[0], i)
-                                          : hopper_ops_config(ops[i % 3], 2, 1, shapes[0], 3 * i);
+        struct sim_world_config c =
+            joint ? hopper_ops_config(ops[i < 8 ? i - 5 : 2], 1, 2, shapes[0], i)
+                  : hopper_ops_config(ops[i % 3], 2, 1, shapes[0], 3 * i);
         struct sim_world_result result;
         if (joint) {
             c.problem.tuning.tile_m = c.problem.tuning.tile_n = 64;
@@ -507,7 +508,7 @@ int main(void)
                                        cmocka_unit_test(test_gemm_ar_fp8_on_mma),
                                        cmocka_unit_test(test_ag_gemm_one_shot_on_mma),
                                        cmocka_unit_test(test_gemm_ar_shared),
-        cmocka_unit_test(test_gemm_ar_one_shot),
+                                       cmocka_unit_test(test_gemm_ar_one_shot),
                                        cmocka_unit_test(test_gemm_rs_one_shot_on_mma),
                                        cmocka_unit_test(test_gemm_ar_one_shot_on_mma),
                                        cmocka_unit_test(test_gemm_ar_any_rows),

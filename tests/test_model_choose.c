@@ -349,8 +349,9 @@ static void shots_follow_the_ranks(void **state)
                  fixed / count);
     for (int wide = 0; wide < 2; wide++) { /* tiles that ranks share, and C in the heap sooner */
         struct mk_problem q = few_rows(MK_OP_GEMM_AR, 4, 64, wide);
-        assert_int_equal(shots_of(few_rows(MK_OP_GEMM_AR, 4, 256, wide)), 1);
-        assert_int_equal(shots_of(few_rows(MK_OP_GEMM_AR, 4, 257, wide)), 3);
+        assert_int_equal(shots_of(few_rows(MK_OP_GEMM_AR, 4, 320, wide)), 1);
+        assert_int_equal(shots_of(few_rows(MK_OP_GEMM_AR, 4, 512, wide)), 2);
+        assert_int_equal(shots_of(few_rows(MK_OP_GEMM_AR, 4, 513, wide)), 3);
         assert_int_equal(shots_of(few_rows(MK_OP_GEMM_AR, 4, 1536, wide)), 3);
         assert_int_equal(shots_of(few_rows(MK_OP_GEMM_AR, 4, 1537, wide)), 2);
         q.c_in_heap = 1;

@@ -64,7 +64,8 @@ static void test_any_rows(void **state)
                 assert_int_equal(rc, 0);
             }
     coroutine_pool_destroy(pool);
-    assert_true(OPS_PART > 1 || (one_shot > 15 && shared > 15 && deterministic > 20 && in_heap > 20));
+    assert_true(OPS_PART > 1 ||
+                (one_shot > 15 && shared > 15 && deterministic > 20 && in_heap > 20));
 }
 
 /* Of any M each rank computes every element of C once, each unit that moves has rows of C and all
@@ -111,7 +112,8 @@ static void test_plans_of_any_rows(void **state)
                 for (uint64_t i = 0; i < (uint64_t)u.rows * u.cols; i++)
                     seen[(q.m + first + i / u.cols) * q.n + u.col + i % u.cols]++;
             }
-            for (uint32_t t = 0; a->rs.shared && t < p.tiles; t++) { /* whose columns are all someone's */
+            for (uint32_t t = 0; a->rs.shared && t < p.tiles;
+                 t++) { /* whose columns are all someone's */
                 struct mk_tile tile;
                 gemm_rs_tile(&a->rs, t, &tile);
                 uint32_t cols = 0;
@@ -485,9 +487,8 @@ static struct sim_world_config config_normed(uint64_t seed)
 
 static void test_mutants_of_the_norm(void **state)
 {
-    struct sim_world_config (*const configs[])(uint64_t) = {config_normed, config_normed_direct,
-                                                            config_normed_one_shot,
-                                                            config_normed_shared};
+    struct sim_world_config (*const configs[])(uint64_t) = {
+        config_normed, config_normed_direct, config_normed_one_shot, config_normed_shared};
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         mutation = NOTHING, ops_hunt(configs[i], "NOTHING", 0);
         mutation = ROW_NOT_AWAITED, ops_hunt(configs[i], "ROW_NOT_AWAITED", -EBADMSG);

@@ -203,8 +203,8 @@ static void test_measured(void **state)
                 fail_msg("%s", error);
             assert_memory_equal(&p.problem.tuning, &t.plans[i].made, sizeof p.problem.tuning);
         }
-        assert_int_equal(
-            tuning_build(&p, &none, &t.shape.problem, NULL, 0, 0, error, sizeof error), 0);
+        assert_int_equal(tuning_build(&p, &none, &t.shape.problem, NULL, 0, 0, error, sizeof error),
+                         0);
         others += memcmp(&p.problem.tuning, &t.plans[0].made, sizeof p.problem.tuning) != 0;
     }
     assert_true(others > 0); /* or nothing was shown */
@@ -213,10 +213,8 @@ static void test_measured(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_options),
-        cmocka_unit_test(test_given_values),
-        cmocka_unit_test(test_bad_space),
-        cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_all_options), cmocka_unit_test(test_given_values),
+        cmocka_unit_test(test_bad_space),   cmocka_unit_test(test_noise),
         cmocka_unit_test(test_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -228,8 +228,8 @@ uint32_t model_choose(const struct mk_machine *machine, const struct mk_problem 
         return 0;
     choose_in_shots(machine, problem, 0, &best, &plain);
     const struct search formula = best;
-    for (uint32_t shots = 1; formula.ns > 0 && choose_has_forms(problem) &&
-                             shots <= op_of(problem->op)->most_shots;
+    for (uint32_t shots = 1;
+         formula.ns > 0 && choose_has_forms(problem) && shots <= op_of(problem->op)->most_shots;
          shots++) {
         struct search other;
         if (shots == formula.made.shots)

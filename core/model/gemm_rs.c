@@ -211,7 +211,8 @@ static void model_shared(struct model_walk *w, const struct mk_problem *q,
     double gpus = p->topo.gpus, elements = (double)p->m * p->n / (double)waves * (gpus - 1) / gpus;
     double parts = elements * p->element_bytes / m->nvlink_out, sums = elements * 2 / m->nvlink_out,
            late = m->settle + m->wait + m->flag;
-    double wave = e.begin + (double)e.stages * e.stage + e.end, senders = mk_pipeline_senders(&p->split);
+    double wave = e.begin + (double)e.stages * e.stage + e.end,
+           senders = mk_pipeline_senders(&p->split);
     double tile = (double)p->tile_m / p->cluster * p->tile_n, half = tile / senders;
     double add = machine_add_ns(m, MACHINE_WARP, p->split.ctas[MK_COMPUTE] * (uint32_t)senders,
                                 half * p->element_bytes),

@@ -149,8 +149,8 @@ static struct mk_gemm_tile plan_choose_joint_tile(const struct mk_problem *q, pl
     return (struct mk_gemm_tile){pairs ? 256 : 128, 128, pairs ? 2 : 1};
 }
 
-int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint64_t most_rows, int pairs,
-                      char *error, size_t size)
+int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint32_t most, uint64_t most_rows,
+                      int pairs, char *error, size_t size)
 {
     struct mk_tuning *t = &q->tuning;
     int cuda = q->exec == MK_EXEC_CUDA;
@@ -159,10 +159,9 @@ int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint64_t most_row
         t->shots = cuda && q->topo.nodes == 1 && q->m <= most_rows ? 1 : 2;
     if (t->shots != 2 && q->topo.nodes > 1)
         return plan_refuse(
-            error, size,
-            "%s over %u nodes: between nodes there are two for all tiles (shots is 2)",
+            error, size, "%s over %u nodes: between nodes there are two for all tiles (shots is 2)",
             t->shots == 1 ? "one shot" : "two shots a tile (shots is 3)", q->topo.nodes);
-    if (t->shots > op_of(q->op)->most_shots)
+    if (t->shots > most)
         return plan_refuse(error, size, "%s has one shot or two: shots is 1 or 2, not %u",
                            plan_op_name(q->op), t->shots);
     if (t->shots == 2 || !cuda || t->tile_m || t->tile_n || t->cluster)

@@ -50,8 +50,7 @@ MK_ROLE void gemm_ar_share_add(const struct gemm_ar_plan *a, struct mk_cta *cta,
     uint32_t together = p->grain_rows > 1 && rows ? rows : 1;
     struct mk_combine sum = {.id = gemm_rs_unit_id(p, 0, tile->id * p->pieces),
                              .count = p->topo.gpus,
-                             .elements =
-                                 (uint64_t)together * gemm_rs_share_cols(p, tile, share),
+                             .elements = (uint64_t)together * gemm_rs_share_cols(p, tile, share),
                              .from = p->number,
                              .to = p->element,
                              .tree = MK_COMBINE_IN_TURN,
@@ -62,8 +61,8 @@ MK_ROLE void gemm_ar_share_add(const struct gemm_ar_plan *a, struct mk_cta *cta,
             uint64_t at = i == p->topo.rank ? gemm_rs_outbox_place(p, tile)
                                             : gemm_rs_joint_offset(p, tile, cta->epoch) +
                                                   gemm_rs_joint_slab(p, p->topo.rank, i);
-            sum.terms[i] = (struct mk_term){gemm_ar_share_place(p, tile, share, row, at), 1,
-                                            MK_SPACE_HEAP, 0};
+            sum.terms[i] =
+                (struct mk_term){gemm_ar_share_place(p, tile, share, row, at), 1, MK_SPACE_HEAP, 0};
         }
         sum.destination = gemm_ar_shared_at(a, tile, row) + share * p->share_cols * 2;
         mk_cta_combine(cta, &sum);

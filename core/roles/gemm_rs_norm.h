@@ -37,8 +37,7 @@ MK_PURE int gemm_rs_others_store(const struct gemm_rs_plan *p)
 /* CTAs of a rank that store in C, or push from it. */
 MK_PURE uint32_t gemm_rs_storers(const struct gemm_rs_plan *p)
 {
-    return p->split.ctas[MK_COMPUTE] +
-           (gemm_rs_others_store(p) ? p->split.ctas[MK_INTRA_COMM] : 0);
+    return p->split.ctas[MK_COMPUTE] + (gemm_rs_others_store(p) ? p->split.ctas[MK_INTRA_COMM] : 0);
 }
 
 /* compute; where others store, too, intra_comm: all that this CTA stores in C is stored. */

@@ -16,7 +16,7 @@ struct gemm_rs_plan {
     struct mk_topo topo;
     struct mk_role_split split;
     uint32_t m, n, k;
-    uint32_t shots;   /* 1: see core/roles/gemm_rs.h */
+    uint32_t shots; /* 1: see core/roles/gemm_rs.h */
     /* 1: in one shot, but a rank adds of each tile the columns that are its own, and sends their sums to all
      * (core/roles/gemm_ar_shared.h); so many columns are one rank's */
     uint32_t shared, share_cols;

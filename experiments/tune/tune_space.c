@@ -167,8 +167,7 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
         break;
     case TUNING_SHOTS:
         for (uint32_t n = 1;
-             cuda && q->m <= 4096 && q->topo.nodes == 1 && n <= op_of(q->op)->most_shots;
-             n++)
+             cuda && q->m <= 4096 && q->topo.nodes == 1 && n <= op_of(q->op)->most_shots; n++)
             offer(o, "shots=%u", n);
         break;
     default:

@@ -33,10 +33,10 @@ GEMM_MEMBER void reduce_source<op, sums>::share(uint32_t i,
             for (int j = s * SHARE_RUNS; j < (s + 1) * SHARE_RUNS; j++) {
                 const struct fragment<sums> f = fragment_pack<sums>(&sum[m][j * FRAGMENT_SUMS]);
                 if (j < w->runs && row + m * 64 < w->tile.rows)
-                    fragment_put<sums>(to + m * (64 / FRAGMENT_ROWS) * w->runs *
-                                                fragment_bytes<sums> +
-                                           j * fragment_bytes<sums>,
-                                       f, reduce_lane<op::tree>());
+                    fragment_put<sums>(
+                        to + m * (64 / FRAGMENT_ROWS) * w->runs * fragment_bytes<sums> +
+                            j * fragment_bytes<sums>,
+                        f, reduce_lane<op::tree>());
             }
         owner = owner + 1 < gpus ? owner + 1 : 0;
     }
@@ -49,9 +49,9 @@ GEMM_MEMBER void reduce_source<op, sums>::share(uint32_t i,
                   operands->limit_ns);
 #pragma unroll 1
     for (int m = 0; m < shape::blocks; m++)
-        share_add<sums == MK_FP24 ? 2 : 4>(
-            w, row + m * 64,
-            outbox(w->number, half) + fragment_offset<sums>(within + m * 64, w->runs));
+        share_add<sums == MK_FP24 ? 2 : 4>(w, row + m * 64,
+                                           outbox(w->number, half) +
+                                               fragment_offset<sums>(within + m * 64, w->runs));
     ptx_bar_sync(1 + half, 128);
     if (threadIdx.x % 128 == 0) /* as if it were the next tile */
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number + 1, half));
@@ -66,8 +66,7 @@ GEMM_MEMBER void reduce_source<op, sums>::share_add(const struct reduce_work *w,
                                                     const char *mine) const
 {
     const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
-    const uint32_t lane = threadIdx.x % 32, q = lane % 4, gpus = p->topo.gpus,
-                   place = p->topo.rank;
+    const uint32_t lane = threadIdx.x % 32, q = lane % 4, gpus = p->topo.gpus, place = p->topo.rank;
     if (row >= w->tile.rows)
         return;
     const char *theirs = launch->heap + w->to + fragment_offset<sums>(row, w->runs);
@@ -142,15 +141,15 @@ GEMM_MEMBER void reduce_source<op, sums>::share_tile(struct mk_cta *own, uint32_
     for (uint32_t half = sender; half < halves; half += senders) {
         if (last) {
             barrier_wait(&operands->watch, barrier(reduce_shared->there, i + 1, half),
-                         (i + 1) / GEMM_RS_OUTBOX & 1, GPU_BARRIER_THERE,
-                         (i + 1) % GEMM_RS_OUTBOX, i);
+                         (i + 1) / GEMM_RS_OUTBOX & 1, GPU_BARRIER_THERE, (i + 1) % GEMM_RS_OUTBOX,
+                         i);
         } else {
             const uint32_t group = w->runs * fragment_bytes<sums>;
             const char *mine = outbox(i, half) + fragment_offset<sums>(0, w->runs);
             cta_copy_open(own, launch->local, w->tile.id * p->pieces);
 #pragma unroll 1
             for (uint32_t row = 0; row < part; row += FRAGMENT_ROWS, mine += group)
-                share_add<sums == MK_FP24 ? 2 : 4>(w, block + half * part + row, mine);
+                share_add<2>(w, block + half * part + row, mine);
         }
         p = MK_FRESH(p);
         mk_cta_add_others(own, 0, p->topo.gpus, p->topo.gpus, op::shared_flag(plan, w->tile.id),
