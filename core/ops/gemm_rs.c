@@ -44,9 +44,9 @@ static uint64_t gemm_rs_few_rows(const struct mk_problem *q, int gathers)
                                             : GEMM_RS_FEW_ROWS_OF_TWO;
 }
 
-/* On four, where ranks share tiles: from so many rows on (with a C that a warp delivers, as the simulator says), to so many. On four
- * H100s, C in the heap, 100 to 1500 rows of 8192,4096 and 4096,8192 take 1.00 to 1.17 times as long otherwise, 64 and 2048 .99 and
- * .84. */
+/* On four, where ranks share tiles: from so many rows on (with a C that a warp delivers, as the simulator says), to so
+ * many. Four H100s, C in the heap, 8192,4096 and 4096,8192: 100 to 1500 rows are 1.00 to 1.17 times as fast so, 64 .93
+ * and .99, 2048 .84 and .97. */
 #define GEMM_AR_SHARED_FROM 65
 #define GEMM_AR_SHARED_DELIVERED_FROM 513
 #define GEMM_AR_SHARED_ROWS 1536
