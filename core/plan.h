@@ -22,7 +22,8 @@ struct mk_tuning {
     /* ns that an auxiliary warp takes to push 512 bytes at least; 1: as fast as it goes */
     uint32_t pace;
     /* gemm_*: 1, tiles have rows of all ranks, who exchange all that there is of them at once, for
-     * few rows; 2, tiles are of one rank's rows */
+     * few rows; 2, tiles are of one rank's rows; 3 (gemm_ar), tiles have rows of all ranks, each of
+     * whom adds some of a tile's columns and sends their sums to all */
     uint32_t shots;
 };
 

@@ -94,6 +94,15 @@ quad_transpose(uint32_t (&word)[4], uint32_t q)
             }
 }
 
+/* Stores eight sums; `at`: the thread's first bytes of the run. */
+template <int number, class lane = struct fragment_lane>
+PTX_FN void fragment_put(char *at, const struct fragment<number> &f, lane l = lane())
+{
+    *(uint4 *)at = make_uint4(f.word[0], f.word[1], f.word[2], f.word[3]);
+    if constexpr (number == MK_FP24)
+        *(uint2 *)(at + l.rest()) = make_uint2(f.word[4], f.word[5]);
+}
+
 /* Stores the thread's sums of 16 rows; `to`: its first bytes. */
 template <int number, int count, class lane = struct fragment_lane>
 PTX_FN void fragments_store(char *to, const float (&sum)[count], uint32_t runs, lane l = lane())
@@ -101,12 +110,8 @@ PTX_FN void fragments_store(char *to, const float (&sum)[count], uint32_t runs, 
 #pragma unroll
     for (int i = 0; i < count / FRAGMENT_SUMS; i++) {
         const struct fragment<number> f = fragment_pack<number>(&sum[i * FRAGMENT_SUMS]);
-        if (i < runs) {
-            char *at = to + i * fragment_bytes<number>;
-            *(uint4 *)at = make_uint4(f.word[0], f.word[1], f.word[2], f.word[3]);
-            if constexpr (number == MK_FP24)
-                *(uint2 *)(at + l.rest()) = make_uint2(f.word[4], f.word[5]);
-        }
+        if (i < runs)
+            fragment_put<number>(to + i * fragment_bytes<number>, f, l);
     }
 }
 

@@ -113,7 +113,7 @@ void sim_world_draw(struct sim_world_config *c)
     c->delay_ns = draw_one_in(&r, 2) ? 100ull << draw_below(&r, 8) : 0;
     draw_fault(&r, c);
     if (op_of(q->op)->knobs & OP_SHOTS && q->topo.nodes == 1 && draw_one_in(&r, 3)) {
-        q->tuning.shots = 1;
+        q->tuning.shots = op_one_shot(q, c->seed);
         q->tuning.chunk_rows = 0; /* of one shot it is the shape's */
     }
     op_set_counted(q, (int)(sim_mix(c->seed) & 1));

@@ -53,6 +53,7 @@ check epilogue_mma $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters
 for words in residual residual+rmsnorm; do
     check "${words}_few_rows" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 17,4096,1032 --iters 8 --epilogue $words
     check "${words}_one_shot" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 300,4104,520 --iters 8 --epilogue $words --shots 1
+    check "${words}_shared" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 700,4104,520 --iters 8 --epilogue $words --shots 3
     check "${words}_two_shots" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 2051,1288,520 --iters 8 --epilogue $words --shots 2 --deterministic
     check "${words}_scattered" $mkernel run gemm_rs --exec cuda --check --timeout 5 --gpus "$gpus" --shape $((gpus * 1026)),1288,520 --iters 8 --epilogue $words
     check "${words}_scattered_one_shot" $mkernel run gemm_rs --exec cuda --check --timeout 5 --gpus "$gpus" --shape $((gpus * 150)),4104,520 --iters 8 --epilogue $words --shots 1
@@ -139,6 +140,9 @@ check summed_for_all_on_engine_mma_two_nodes $all $nodes
 for how in "17,200,328" "17,200,328 --deterministic" "24,4104,1000 --b-layout nk" "200,4104,1000 --tile 128,128" "65,520,1000 --deterministic --tile 128,128"; do
     check "summed_on_engine_mma_one_shot_${how// /_}" "$mkernel" run gemm_rs --exec cuda --check --timeout 5 --engine mma --gpus $world --shape $((world * ${how%%,*})),${how#*,} --iters 20 --burst 5 --shots 1
     check "summed_for_all_on_engine_mma_one_shot_${how// /_}" "$mkernel" run gemm_ar --exec cuda --check --timeout 5 --engine mma --gpus $world --shape ${how} --iters 20 --burst 5 --shots 1
+done
+for how in "17,520,1040" "300,4104,520 --deterministic" "1500,4096,1024 --dtype fp16" "700,4104,520 --tile 256,128"; do # tiles that ranks share
+    check "summed_for_all_shared_${how// /_}" "$mkernel" run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape ${how} --iters 20 --burst 5 --shots 3
 done
 for rows in 1 3; do check "summed_for_all_on_engine_mma_one_shot_$rows" "$mkernel" run gemm_ar --exec cuda --check --timeout 5 --engine mma --gpus $world --shape $rows,1032,1000 --iters 20 --burst 5 --shots 1; done
 check gathered_on_engine_mma "$mkernel" run all_gather --exec cuda --check --engine mma --gpus $world --shape $((world * 65)),328 --iters 20

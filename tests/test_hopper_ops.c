@@ -129,9 +129,9 @@ static void test_reduce_scatter(void **state)
     only_moves(MK_OP_REDUCE_SCATTER);
 }
 
-/* One shot: tiles of few rows and others, rows that no tile and no group of 16 divides, ranks whose
- * rows share a group, more tiles of a CTA than one. */
-static void one_shot(enum mk_op op, enum mk_engine engine)
+/* One shot, or tiles that ranks share (`shots` is 3): tiles of few rows and others, rows that no tile and no group of
+ * 16 divides, ranks whose rows share a group, more tiles of a CTA than one. */
+static void joint_tiles(enum mk_op op, enum mk_engine engine, uint32_t shots)
 {
     /* of all ranks; where M divides, at least */
     static const uint32_t rows[] = {1, 3, 16, 17, 65, 131};
@@ -164,7 +164,8 @@ static void one_shot(enum mk_op op, enum mk_engine engine)
                     hopper_ops_on_mma(&c);
                 c.problem.m = rows[i];
                 op_fit(&c.problem);
-                c.problem.tuning.shots = 1;
+                c.problem.tuning.shots = shots;
+                c.problem.c_in_heap = shots == 3 && seed / 2 % 2;
                 c.unwatched = seed % 2 && !few;
                 c.pool = pool;
                 right(&c);
@@ -174,7 +175,17 @@ static void one_shot(enum mk_op op, enum mk_engine engine)
     coroutine_pool_destroy(pool);
     assert_true(met[0]);
     if (op == MK_OP_GEMM_AR)
-        assert_int_equal(met[1] > 0, !mma);
+        assert_int_equal(met[1] > 0, !mma && shots == 1);
+}
+
+static void one_shot(enum mk_op op, enum mk_engine engine)
+{
+    joint_tiles(op, engine, 1);
+}
+
+static void test_gemm_ar_shared(void **state)
+{
+    joint_tiles(MK_OP_GEMM_AR, MK_ENGINE_WGMMA, 3);
 }
 
 static void test_ag_gemm_one_shot(void **state)
@@ -418,15 +429,16 @@ static void test_large_puts(void **state)
 static void test_faults(void **state)
 {
     static const enum mk_op ops[] = {MK_OP_AG_GEMM, MK_OP_GEMM_RS, MK_OP_GEMM_AR};
-    for (uint32_t i = 0; i < 8; i++) {
-        int joint = i >= 6; /* one shot */
-        struct sim_world_config c = joint ? hopper_ops_config(ops[i - 5], 1, 2, shapes[0], i)
-                                          : hopper_ops_config(ops[i % 3], 2, 1, shapes[0], 3 * i);
+    for (uint32_t i = 0; i < 9; i++) {
+        int joint = i >= 6; /* one shot, and tiles that ranks share */
+        struct sim_world_config c =
+            joint ? hopper_ops_config(ops[i < 8 ? i - 5 : 2], 1, 2, shapes[0], i)
+                  : hopper_ops_config(ops[i % 3], 2, 1, shapes[0], 3 * i);
         struct sim_world_result result;
         if (joint) {
             c.problem.tuning.tile_m = c.problem.tuning.tile_n = 64;
             c.problem.tuning.cluster = 1;
-            c.problem.tuning.shots = 1;
+            c.problem.tuning.shots = i < 8 ? 1 : 3;
         }
         c.fault = i < 3 || joint ? (struct sim_fault){SIM_FAULT_DROP, 1, 20}
                                  : (struct sim_fault){SIM_FAULT_FAIL_PUT, 1, 1};
@@ -496,6 +508,7 @@ int main(void)
                                        cmocka_unit_test(test_gemm_ar_fp8),
                                        cmocka_unit_test(test_gemm_ar_fp8_on_mma),
                                        cmocka_unit_test(test_ag_gemm_one_shot_on_mma),
+                                       cmocka_unit_test(test_gemm_ar_shared),
                                        cmocka_unit_test(test_gemm_ar_one_shot),
                                        cmocka_unit_test(test_gemm_rs_one_shot_on_mma),
                                        cmocka_unit_test(test_gemm_ar_one_shot_on_mma),

@@ -1,5 +1,5 @@
 /* GPU kernels of GEMM+ReduceScatter and GEMM+AllReduce, on emulated GPUs, add real numbers within
- * the bounds of their arithmetic, in one shot and in two; what all ranks get has the same bits on
+ * the bounds of their arithmetic, in one shot, in two and of tiles that ranks share; what all ranks get has the same bits on
  * each, and what is deterministic the same in every order. */
 #include "tests/helpers/hopper_ops.h"
 #include "tests/helpers/ops.h"
@@ -10,7 +10,7 @@ static struct sim_world_config config_for(enum mk_op op, const uint32_t form[2],
     const uint64_t shape[3] = {33, columns, 264};
     struct sim_world_config c = hopper_ops_config(op, form[0], form[1], shape, 3);
     c.problem.deterministic = deterministic;
-    c.problem.tuning.tile_m = shots == 1 ? 64 : 128;
+    c.problem.tuning.tile_m = shots != 2 ? 64 : 128;
     c.problem.tuning.tile_n = 64;
     c.problem.tuning.cluster = 1;
     c.problem.tuning.shots = shots;
@@ -22,11 +22,11 @@ static struct sim_world_config config_for(enum mk_op op, const uint32_t form[2],
 static void sums(enum mk_op op)
 {
     static const uint32_t forms[][2] = {{1, 2}, {1, 3}, {2, 2}};
-    for (uint32_t i = 0; i < 12; i++) {
-        const uint32_t *form = forms[i % 3], shots = i / 3 % 2 ? 1 : 2;
-        int deterministic = i >= 6, whole = op == MK_OP_GEMM_AR;
+    for (uint32_t i = 0; i < 18; i++) {
+        const uint32_t *form = forms[i % 3], shots = 1 + i / 3 % 3;
+        int deterministic = i >= 9, whole = op == MK_OP_GEMM_AR;
         uint64_t bits, again;
-        if (shots == 1 && form[0] > 1)
+        if ((shots != 2 && form[0] > 1) || (shots == 3 && !whole))
             continue;
         /* in words, or with flags */
         struct sim_world_config c = config_for(op, form, shots, deterministic, i % 3 ? 392 : 136);

@@ -41,7 +41,7 @@ static void test_any_rows(void **state)
     static const uint64_t few[] = {1, 72, 24}, many[] = {1, 8, 8};
     struct coroutine_pool *pool;
     struct sim_world_result result;
-    uint32_t one_shot = 0, deterministic = 0, in_heap = 0;
+    uint32_t one_shot = 0, shared = 0, deterministic = 0, in_heap = 0;
     assert_int_equal(coroutine_pool_create(&pool, 0), 0);
     for (size_t form = 0; form < sizeof forms / sizeof *forms; form++)
         for (size_t i = 0; i < ANY_ROWS + 2; i++)
@@ -53,6 +53,7 @@ static void test_any_rows(void **state)
                 c.problem.b_transposed = (int)(seed & 1);
                 sim_world_vary(&c);
                 one_shot += c.problem.tuning.shots == 1;
+                shared += c.problem.tuning.shots == 3;
                 deterministic += c.problem.deterministic != 0;
                 in_heap += c.problem.c_in_heap != 0;
                 c.pool = pool;
@@ -63,7 +64,8 @@ static void test_any_rows(void **state)
                 assert_int_equal(rc, 0);
             }
     coroutine_pool_destroy(pool);
-    assert_true(OPS_PART > 1 || (one_shot > 20 && deterministic > 20 && in_heap > 20));
+    assert_true(OPS_PART > 1 ||
+                (one_shot > 15 && shared > 15 && deterministic > 20 && in_heap > 20));
 }
 
 /* Of any M each rank computes every element of C once, each unit that moves has rows of C and all
@@ -71,6 +73,7 @@ static void test_any_rows(void **state)
 static void test_plans_of_any_rows(void **state)
 {
     struct sim_random r = {20261123};
+    uint32_t even = 0; /* plans of whose tiles all ranks have as many columns */
     for (uint32_t round = 0; round < 200; round++) {
         struct mk_problem q = {
             .op = MK_OP_GEMM_AR,
@@ -81,7 +84,8 @@ static void test_plans_of_any_rows(void **state)
             .n = 8 + 8 * sim_random_below(&r, 40),
             .k = 8};
         uint64_t layout = 0;
-        q.tuning.shots = q.topo.nodes == 1 && round & 4 ? 1 : 2;
+        uint32_t shares[6] = {0};
+        q.tuning.shots = q.topo.nodes > 1 || !(round & 4) ? 2 : round & 8 ? 3 : 1;
         for (q.topo.rank = 0; q.topo.rank < mk_world(&q.topo); q.topo.rank++) {
             struct mk_plan p;
             char error[300];
@@ -108,11 +112,29 @@ static void test_plans_of_any_rows(void **state)
                 for (uint64_t i = 0; i < (uint64_t)u.rows * u.cols; i++)
                     seen[(q.m + first + i / u.cols) * q.n + u.col + i % u.cols]++;
             }
+            for (uint32_t t = 0; a->rs.shared && t < p.tiles;
+                 t++) { /* whose columns are all someone's */
+                struct mk_tile tile;
+                gemm_rs_tile(&a->rs, t, &tile);
+                uint32_t cols = 0;
+                for (uint32_t share = 0; share < gemm_rs_shares(&a->rs, &tile); share++) {
+                    cols += gemm_rs_share_cols(&a->rs, &tile, share);
+                    shares[gemm_rs_sharer(&a->rs, &tile, share)] += !q.topo.rank;
+                    assert_true(gemm_ar_shared_at(a, &tile, tile.rows) <=
+                                a->whole + a->block_pitch);
+                }
+                assert_int_equal(cols, tile.cols);
+            }
             for (uint64_t i = 0; i < q.m * q.n * a->rs.shots; i++)
                 assert_int_equal(seen[i], 1);
             free(seen);
+            even += a->rs.shared && q.n % a->rs.tile_n == 0 && p.tiles % q.topo.gpus == 0;
+            for (uint32_t g = 1;
+                 g < q.topo.gpus && q.n % a->rs.tile_n == 0 && p.tiles % q.topo.gpus == 0; g++)
+                assert_int_equal(shares[g], shares[0]);
         }
     }
+    assert_true(even > 3);
 }
 
 static void test_large_puts(void **state)
@@ -399,11 +421,52 @@ static void test_mutants_in_one_shot(void **state)
     ONE_SHOT(COPY_SHORT, -EBADMSG);
 }
 
+/* Tiles whose columns ranks share: with a C that is delivered, and with one that peers store in. */
+static struct sim_world_config config_shared(uint64_t seed)
+{
+    struct sim_world_config c = config_on((const uint32_t[]){1, 3}, seed);
+    c.problem.tuning.shots = 3;
+    return c;
+}
+
+static struct sim_world_config config_shared_direct(uint64_t seed)
+{
+    struct sim_world_config c = config_shared(seed);
+    c.problem.c_in_heap = 1;
+    return c;
+}
+
+static void test_mutants_of_shared_tiles(void **state)
+{
+    for (int direct = 0; direct < 2; direct++) {
+        struct sim_world_config (*const config)(uint64_t) =
+            direct ? config_shared_direct : config_shared;
+        mutation = NOTHING, ops_hunt(config, "NOTHING", 0);
+        mutation = LAST_UNIT_NOT_DELIVERED;
+        ops_hunt(config, "LAST_UNIT_NOT_DELIVERED", direct ? 0 : -EBADMSG);
+        mutation = PUSHER_DOES_NOT_WAIT, ops_hunt(config, "PUSHER_DOES_NOT_WAIT", -EBADMSG);
+        mutation = LAST_PEER_NOT_AWAITED, ops_hunt(config, "LAST_PEER_NOT_AWAITED", -EBADMSG);
+        mutation = EPOCH_REUSED, ops_hunt(config, "EPOCH_REUSED", -EBADMSG);
+        mutation = OUTBOX_NOT_SETTLED, ops_hunt(config, "OUTBOX_NOT_SETTLED", -EBADMSG);
+        mutation = ONE_TERM_TOO_FEW, ops_hunt(config, "ONE_TERM_TOO_FEW", -EBADMSG);
+        mutation = FLAG_BEFORE_COPY, ops_hunt(config, "FLAG_BEFORE_COPY", -EBADMSG);
+        mutation = COPY_SHORT, ops_hunt(config, "COPY_SHORT", -EBADMSG);
+        mutation = LAST_UNIT_NOT_PUSHED, ops_hunt(config, "LAST_UNIT_NOT_PUSHED", -EIO);
+    }
+}
+
 /* A residual and a norm behind the sum: in one shot, in two with a C that peers store in, and in
  * two with one that is delivered. */
 static struct sim_world_config config_normed_one_shot(uint64_t seed)
 {
     struct sim_world_config c = config_one_shot(seed);
+    c.problem.epilogue = MK_EPILOGUE_ROWS;
+    return c;
+}
+
+static struct sim_world_config config_normed_shared(uint64_t seed)
+{
+    struct sim_world_config c = seed & 2 ? config_shared(seed) : config_shared_direct(seed);
     c.problem.epilogue = MK_EPILOGUE_ROWS;
     return c;
 }
@@ -424,8 +487,8 @@ static struct sim_world_config config_normed(uint64_t seed)
 
 static void test_mutants_of_the_norm(void **state)
 {
-    struct sim_world_config (*const configs[])(uint64_t) = {config_normed, config_normed_direct,
-                                                            config_normed_one_shot};
+    struct sim_world_config (*const configs[])(uint64_t) = {
+        config_normed, config_normed_direct, config_normed_one_shot, config_normed_shared};
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         mutation = NOTHING, ops_hunt(configs[i], "NOTHING", 0);
         mutation = ROW_NOT_AWAITED, ops_hunt(configs[i], "ROW_NOT_AWAITED", -EBADMSG);
@@ -479,6 +542,7 @@ int main(void)
         cmocka_unit_test(test_large_puts),
         cmocka_unit_test(test_mutants_of_the_norm),
         cmocka_unit_test(test_mutants_in_one_shot),
+        cmocka_unit_test(test_mutants_of_shared_tiles),
         cmocka_unit_test(test_mutants_with_c_in_the_heap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -185,13 +185,37 @@ static void test_noise(void **state)
     assert_true(tune_is_apart(&best, &noisy));
 }
 
+/* What a communicator makes of a measured plan is what the tuner reckoned its heap with, also where the plan
+ * asks for nothing and the model has other defaults than the closed formula. */
+static void test_measured(void **state)
+{
+    static const struct tuning_table none;
+    uint32_t others = 0;
+    struct mk_plan p;
+    struct tune t = tune_of(MK_OP_GEMM_AR, "shots=1:2;tile", 1, 8);
+    for (t.shape.problem.m = 512; t.shape.problem.m <= 1536; t.shape.problem.m += 256) {
+        t.count = 0;
+        assert_int_equal(tune_add(&t, &(struct mk_tuning){0}), 0);
+        tune_space_extend(&t, 0);
+        for (uint32_t i = 0; i < t.count; i++) {
+            struct mk_problem q = tune_problem(&t, i);
+            if (tuning_build(&p, &none, &q, NULL, 0, 0, error, sizeof error))
+                fail_msg("%s", error);
+            assert_memory_equal(&p.problem.tuning, &t.plans[i].made, sizeof p.problem.tuning);
+        }
+        assert_int_equal(tuning_build(&p, &none, &t.shape.problem, NULL, 0, 0, error, sizeof error),
+                         0);
+        others += memcmp(&p.problem.tuning, &t.plans[0].made, sizeof p.problem.tuning) != 0;
+    }
+    assert_true(others > 0); /* or nothing was shown */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_options),
-        cmocka_unit_test(test_given_values),
-        cmocka_unit_test(test_bad_space),
-        cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_all_options), cmocka_unit_test(test_given_values),
+        cmocka_unit_test(test_bad_space),   cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -184,7 +184,7 @@ static void choose_in_shots(const struct mk_machine *machine, const struct mk_pr
     *plain = s.ns = choose_weigh(&s, &s.best);
     s.made = s.plan.problem.tuning;
     *best = s;
-    if (s.ns <= 0 || s.made.shots == 1) /* the rest was measured there */
+    if (s.ns <= 0 || s.made.shots == 1 || s.made.shots == 3) /* the rest was measured there */
         return;
     choose_rest(best);
     double tile_ns = best->ns * TILE_GAIN; /* another tile has to promise this */
@@ -205,7 +205,7 @@ static void choose_in_shots(const struct mk_machine *machine, const struct mk_pr
     }
 }
 
-/* Whether one shot or two is the model's to say. */
+/* Which form of shots is the model's to say. */
 static int choose_has_forms(const struct mk_problem *q)
 {
     const struct op_descriptor *op = op_of(q->op);
@@ -219,7 +219,7 @@ uint32_t model_choose(const struct mk_machine *machine, const struct mk_problem 
     struct mk_problem of_one = *asked, *problem = &of_one; /* plans of all ranks must be alike */
     problem->topo.rank = 0;
     problem->sms = plan_sms(asked);
-    struct search best, other;
+    struct search best;
     double plain, unused;
     memset(chosen, 0, sizeof *chosen);
     /* a machine's times are those of bf16 on engine wgmma */
@@ -227,11 +227,17 @@ uint32_t model_choose(const struct mk_machine *machine, const struct mk_problem 
         !model_knows(problem->op))
         return 0;
     choose_in_shots(machine, problem, 0, &best, &plain);
-    if (best.ns > 0 && choose_has_forms(problem)) {
-        choose_in_shots(machine, problem, best.made.shots == 1 ? 2 : 1, &other, &unused);
+    const struct search formula = best;
+    for (uint32_t shots = 1;
+         formula.ns > 0 && choose_has_forms(problem) && shots <= op_of(problem->op)->most_shots;
+         shots++) {
+        struct search other;
+        if (shots == formula.made.shots)
+            continue;
+        choose_in_shots(machine, problem, shots, &other, &unused);
         other.weighed += best.weighed;
         best.weighed = other.weighed;
-        if (other.ns > 0 && other.ns < best.ns * SHOTS_GAIN)
+        if (other.ns > 0 && other.ns < formula.ns * SHOTS_GAIN && other.ns < best.ns)
             best = other;
     }
     if (best.ns <= 0 || (!op_of(problem->op)->well_known && best.ns * WORTH_UNKNOWN > plain))

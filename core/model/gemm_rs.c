@@ -200,12 +200,41 @@ static void model_joint(struct model_walk *w, const struct mk_problem *q,
     w->end += m->launch;
 }
 
+/* Tiles that ranks share: a wave's parts and sums go beside the products of the next, and behind the last stand its
+ * parts, the sum of what has come and its way to all. */
+static void model_shared(struct model_walk *w, const struct mk_problem *q,
+                         const struct gemm_rs_plan *p)
+{
+    const struct mk_machine *m = w->machine;
+    struct model_engine e = model_engine_of(w, q, 0);
+    uint64_t waves = mk_ceil_div(p->tiles, e.engines);
+    double gpus = p->topo.gpus, elements = (double)p->m * p->n / (double)waves * (gpus - 1) / gpus;
+    double parts = elements * p->element_bytes / m->nvlink_out, sums = elements * 2 / m->nvlink_out,
+           late = m->settle + m->wait + m->flag;
+    double wave = e.begin + (double)e.stages * e.stage + e.end,
+           senders = mk_pipeline_senders(&p->split);
+    double tile = (double)p->tile_m / p->cluster * p->tile_n, half = tile / senders;
+    double add = machine_add_ns(m, MACHINE_WARP, p->split.ctas[MK_COMPUTE] * (uint32_t)senders,
+                                half * p->element_bytes),
+           warp = parts + late + add * (1 + m->under) + sums + m->settle; /* beside the engine */
+    model_draw(w, q, p->tiles);
+    double step = model_later(wave, warp);
+    w->compute = (double)(waves - 1) * step + wave;
+    w->moved = w->end = w->compute + late + parts + add + late + sums + m->wait;
+    w->network = 0;
+    if (!q->c_in_heap) /* a warp takes what has come to C */
+        w->end += machine_copy_ns(m, MACHINE_WARP, p->split.ctas[MK_INTRA_COMM], 0, 0,
+                                  tile * 2 * (gpus - 1) / gpus) +
+                  m->deliver;
+    w->end += m->launch;
+}
+
 void model_gemm_rs(struct model_walk *w, const struct mk_problem *q, const struct gemm_rs_plan *p,
                    int gathers)
 {
     uint32_t ctas = p->split.ctas[MK_COMPUTE];
     if (p->shots == 1) {
-        model_joint(w, q, p);
+        (p->shared ? model_shared : model_joint)(w, q, p);
         return;
     }
     struct model_engine e = model_engine_of(w, q, 0);

@@ -163,8 +163,8 @@ static int ag_gemm_build(const struct op_descriptor *op, struct mk_plan *p, char
 {
     struct mk_problem *q = &p->problem;
     struct ag_gemm_plan *a = ag_gemm_plan_in(p);
-    int result = plan_choose_shots(q, plan_gemm_tile, AG_GEMM_FEW_ROWS, q->m > AG_GEMM_ROWS_OF_PAIR,
-                                   error, size);
+    int result = plan_choose_shots(q, plan_gemm_tile, 2, AG_GEMM_FEW_ROWS,
+                                   q->m > AG_GEMM_ROWS_OF_PAIR, error, size);
     if (result)
         return result;
     ag_gemm_choose(q);
@@ -323,6 +323,7 @@ const struct op_descriptor op_ag_gemm = {
     .tuned = 1,
     .well_known = 1,
     .shots_measured = 1 << 2,
+    .most_shots = 2,
     .a_in_heap = 1,
     .b_layout = 1,
     .fp16 = 1,

@@ -120,7 +120,7 @@ void plan_choose_gemm_tile(struct mk_problem *q, plan_tiles *tiles, int pair, in
  * K: where bits are the same everywhere, two nodes of a tree. */
 static int plan_few_rows(const struct mk_problem *q)
 {
-    return q->tuning.shots == 1 && q->engine != MK_ENGINE_MMA && !q->fp16 &&
+    return q->tuning.shots != 2 && q->engine != MK_ENGINE_MMA && !q->fp16 &&
            (q->deterministic != MK_EVERYWHERE ||
             (q->op != MK_OP_AG_GEMM && mk_world(&q->topo) < MK_SUM_BLOCKS));
 }
@@ -149,18 +149,21 @@ static struct mk_gemm_tile plan_choose_joint_tile(const struct mk_problem *q, pl
     return (struct mk_gemm_tile){pairs ? 256 : 128, 128, pairs ? 2 : 1};
 }
 
-int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint64_t most_rows, int pairs,
-                      char *error, size_t size)
+int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint32_t most, uint64_t most_rows,
+                      int pairs, char *error, size_t size)
 {
     struct mk_tuning *t = &q->tuning;
     int cuda = q->exec == MK_EXEC_CUDA;
     struct mk_gemm_tile tile;
     if (!t->shots)
         t->shots = cuda && q->topo.nodes == 1 && q->m <= most_rows ? 1 : 2;
-    if (t->shots == 1 && q->topo.nodes > 1)
-        return plan_refuse(error, size,
-                           "one shot over %u nodes: between nodes there are two (shots is 2)",
-                           q->topo.nodes);
+    if (t->shots != 2 && q->topo.nodes > 1)
+        return plan_refuse(
+            error, size, "%s over %u nodes: between nodes there are two for all tiles (shots is 2)",
+            t->shots == 1 ? "one shot" : "two shots a tile (shots is 3)", q->topo.nodes);
+    if (t->shots > most)
+        return plan_refuse(error, size, "%s has one shot or two: shots is 1 or 2, not %u",
+                           plan_op_name(q->op), t->shots);
     if (t->shots == 2 || !cuda || t->tile_m || t->tile_n || t->cluster)
         return 0;
     tile = q->engine == MK_ENGINE_MMA ? plan_choose_mma_tile(q, 1)

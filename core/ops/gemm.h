@@ -18,9 +18,10 @@ plan_tiles plan_gemm_tile, plan_gemm_sum_tile;
 
 /* One shot, where it is left open: for so many rows on a GPU, where all ranks are of one node
  * (docs/FIGURES.md has the measurement); and what tile, of large ones that of a pair of CTAs where
- * `pairs`. -EINVAL where it is asked for and there is no such plan. */
-int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint64_t most_rows, int pairs,
-                      char *error, size_t size);
+ * `pairs`. most: shots that the operator has (struct op_descriptor). -EINVAL where it is asked for and there is no
+ * such plan. */
+int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint32_t most, uint64_t most_rows,
+                      int pairs, char *error, size_t size);
 
 /* struct op_descriptor's: `shared_k`: on GPUs the default K is what the ranks share in parts,
  * else N is. */

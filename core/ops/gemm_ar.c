@@ -15,7 +15,7 @@ static int gemm_ar_build(const struct op_descriptor *op, struct mk_plan *p, char
     int result = plan_build_gemm_rs(op, p, &a->rs, 1, error, size);
     if (result)
         return result;
-    if (a->rs.shots == 2) {
+    if (a->rs.shots == 2 || a->rs.shared) {
         a->block_pitch = a->rs.slab_pitch / a->rs.element_bytes * 2;
         a->direct = p->problem.c_in_heap && p->problem.topo.nodes == 1;
         a->c_offset = p->problem.c_offset;
@@ -28,6 +28,14 @@ static void gemm_ar_tables(struct mk_plan *p, struct op_tables *t)
     struct gemm_ar_plan *a = gemm_ar_plan_in(p);
     uint64_t world = mk_world(&a->rs.topo);
     plan_gemm_rs_tables(&p->problem, &a->rs, t);
+    if (a->rs.shared) {
+        OP_BUFFERS(t, {"whole", &a->whole, 1, !a->direct, a->block_pitch});
+        OP_FLAGS(t, {"whole",
+                     &a->flag_whole,
+                     {{'c', a->rs.shard_tiles, a->rs.pieces}, {'r', world, 1}},
+                     "rank %r's columns of the sum of tile %c",
+                     .producer = 'r'});
+    }
     if (a->rs.shots == 1)
         return;
     OP_BUFFERS(t, {"whole", &a->whole, 1, a->direct ? 0 : world, a->block_pitch});
@@ -59,6 +67,22 @@ static void gemm_ar_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_
     *bytes = gemm_rs_elements(&a) * (r->shots == 1 ? r->element_bytes : 2);
 }
 
+/* Of shared tiles: others' parts of a rank's columns, and the sums of all other columns. */
+static uint64_t gemm_ar_shared_bytes(const struct gemm_rs_plan *r)
+{
+    uint64_t bytes = 0;
+    for (uint32_t t = 0; t < r->tiles; t++) {
+        struct mk_tile tile;
+        gemm_rs_tile(r, t, &tile);
+        for (uint32_t share = 0; share < gemm_rs_shares(r, &tile); share++)
+            bytes += (uint64_t)tile.rows * gemm_rs_share_cols(r, &tile, share) *
+                     (gemm_rs_sharer(r, &tile, share) == r->topo.rank
+                          ? (r->topo.gpus - 1) * r->element_bytes
+                          : 2);
+    }
+    return bytes;
+}
+
 static void gemm_ar_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
                          uint64_t *network_bytes)
 {
@@ -67,7 +91,7 @@ static void gemm_ar_work(const struct mk_plan *p, double *flop, uint64_t *nvlink
     *flop = 2.0 * r->m * r->n * r->k;
     *network_bytes = *nvlink_bytes = 0;
     if (r->shots == 1) {
-        *nvlink_bytes = peers * plan_gemm_rs_joint_bytes(r);
+        *nvlink_bytes = r->shared ? gemm_ar_shared_bytes(r) : peers * plan_gemm_rs_joint_bytes(r);
         return;
     }
     for (uint32_t owner = 0; owner < mk_world(&r->topo); owner++) {
@@ -116,6 +140,7 @@ const struct op_descriptor op_gemm_ar = {
     .tuned = 1,
     .well_known = 1,
     .shots_measured = 1 << 2 | 1 << 4,
+    .most_shots = 3,
     .c_in_heap = 1,
     .b_layout = 1,
     .sums = 1,

@@ -44,15 +44,34 @@ static uint64_t gemm_rs_few_rows(const struct mk_problem *q, int gathers)
                                             : GEMM_RS_FEW_ROWS_OF_TWO;
 }
 
+/* On four, where ranks share tiles: from so many rows on (with a C that a warp delivers, as the simulator says), to so
+ * many. Four H100s, C in the heap, 8192,4096 and 4096,8192: 100 to 1500 rows are 1.00 to 1.17 times as fast so, 64 .93
+ * and .99, 2048 .84 and .97. */
+#define GEMM_AR_SHARED_FROM 65
+#define GEMM_AR_SHARED_DELIVERED_FROM 513
+#define GEMM_AR_SHARED_ROWS 1536
+
+static int gemm_rs_shares_tiles(const struct mk_problem *q, int gathers)
+{
+    return gathers && q->exec == MK_EXEC_CUDA && q->engine != MK_ENGINE_MMA && q->topo.nodes == 1 &&
+           q->topo.gpus == 4 && !q->fp8 && q->deterministic != MK_EVERYWHERE &&
+           q->m >= (q->c_in_heap ? GEMM_AR_SHARED_FROM : GEMM_AR_SHARED_DELIVERED_FROM) &&
+           q->m <= GEMM_AR_SHARED_ROWS;
+}
+
 /* Whether tiles of one shot are better a pair of CTAs': gemm_ar on two H200s, 512, 768, 1024 rows of 8192,4096 and
  * 4096,8192 1.01, 1.03 and 1.05, 1.04 times as fast; 384, which fill one and a half, .95 and .985. */
 #define GEMM_AR_ROWS_OF_PAIR 512
 
 static int gemm_rs_in_pairs(const struct mk_problem *q, int gathers)
 {
-    return gathers && q->topo.gpus == 2 && q->m >= GEMM_AR_ROWS_OF_PAIR &&
+    return gathers && (q->topo.gpus == 2 || q->tuning.shots == 3) && q->m >= GEMM_AR_ROWS_OF_PAIR &&
            2 * mk_ceil_div(q->m, 256) == mk_ceil_div(q->m, 128);
 }
+
+/* Columns of a shared tile that a rank adds, on a GPU: two fragments of a warp's rows (kernels/ops/gemm_shared.cuh), so that
+ * lanes store 64 bytes of a row together, and on four ranks all warps have some of a tile of 128. */
+#define SHARE_COLUMNS 32
 
 #define NVLINK_RATE 355.0 /* of an H200, bytes a ns */
 
@@ -97,7 +116,7 @@ static void gemm_rs_choose(struct mk_problem *q, int gathers)
 {
     struct mk_tuning *t = &q->tuning;
     int cuda = q->exec == MK_EXEC_CUDA;
-    uint64_t shard_rows = mk_ceil_div(q->m, t->shots == 1 ? 1 : mk_world(&q->topo));
+    uint64_t shard_rows = mk_ceil_div(q->m, t->shots != 2 ? 1 : mk_world(&q->topo));
     plan_choose_gemm_tile(q, plan_gemm_sum_tile, shard_rows > 128, 0);
     if (!t->chunk_rows)
         t->chunk_rows = cuda ? (uint32_t)mk_round_up(ROWS_TOGETHER, t->tile_m) : t->tile_m;
@@ -212,9 +231,12 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
     struct mk_problem *q = &p->problem;
     int mma = q->exec == MK_EXEC_CUDA && q->engine == MK_ENGINE_MMA;
     int result = gemm_rs_cut_k(q, r, error, size);
+    if (!q->tuning.shots && gemm_rs_shares_tiles(q, gathers))
+        q->tuning.shots = 3;
     if (!result)
-        result = plan_choose_shots(q, plan_gemm_sum_tile, gemm_rs_few_rows(q, gathers),
-                                   gemm_rs_in_pairs(q, gathers), error, size);
+        result =
+            plan_choose_shots(q, plan_gemm_sum_tile, op->most_shots, gemm_rs_few_rows(q, gathers),
+                              gemm_rs_in_pairs(q, gathers), error, size);
     if (result)
         return result;
     gemm_rs_choose(q, gathers);
@@ -223,9 +245,14 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
         result = plan_check_tuning(q, error, size);
     if (!result)
         result = plan_check_gemm_tile(q, plan_gemm_sum_tile, error, size);
-    if (!result && q->tuning.shots == 1 && q->tuning.tile_n > PLAN_MOST_JOINT_COLUMNS)
+    if (!result && q->tuning.shots != 2 && q->tuning.tile_n > PLAN_MOST_JOINT_COLUMNS)
         result = plan_refuse(error, size, "tiles of %u columns in one shot: at most %u",
                              q->tuning.tile_n, PLAN_MOST_JOINT_COLUMNS);
+    if (!result && q->tuning.shots == 3 && (mma || q->fp8 || q->deterministic == MK_EVERYWHERE))
+        result = plan_refuse(error, size, "tiles that ranks share (shots is 3) %s: shots is 1 or 2",
+                             mma      ? "on engine mma"
+                             : q->fp8 ? "of FP8"
+                                      : "with the same bits everywhere");
     if (result)
         return result;
 
@@ -236,7 +263,9 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
     r->m = (uint32_t)q->m;
     r->n = (uint32_t)q->n;
     r->k = (uint32_t)q->k;
-    r->shots = q->tuning.shots;
+    r->shots = q->tuning.shots == 2 ? 2 : 1;
+    r->shared = q->tuning.shots == 3 && world > 1;
+    r->share_cols = cuda ? SHARE_COLUMNS : 8;
     r->gathers = gathers && world > 1;
     r->shard_rows = (uint32_t)mk_ceil_div(r->m, world);
     r->block_rows = r->shots == 1 ? r->m : r->shard_rows;
@@ -265,7 +294,7 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
     if (tiles * world > UINT32_MAX / 2) /* numbers of tiles have 32 bits */
         return plan_take(p, tiles * world, 0, 0, 0, error, size);
     r->passing = r->shots == 1 && world > 1 &&
-                 (!cuda || (gathers && !mma && !(r->blocks && world > 2) &&
+                 (!cuda || (gathers && !mma && !r->shared && !(r->blocks && world > 2) &&
                             tiles > r->split.ctas[MK_COMPUTE] / r->cluster));
     r->shard_tiles = (uint32_t)tiles;
     r->units = r->shard_tiles * r->pieces;
@@ -302,8 +331,8 @@ static int gemm_rs_build(const struct op_descriptor *op, struct mk_plan *p, char
 void plan_gemm_rs_tables(const struct mk_problem *q, struct gemm_rs_plan *r, struct op_tables *t)
 {
     uint64_t slabs = gemm_rs_slabs(r), nodes = r->topo.nodes;
-    int boxes =
-        (q->exec == MK_EXEC_CUDA && q->engine != MK_ENGINE_MMA && r->shots == 2) || r->passing;
+    int boxes = (q->exec == MK_EXEC_CUDA && q->engine != MK_ENGINE_MMA && r->shots == 2) ||
+                r->passing || r->shared;
     OP_BUFFERS(t, {"staged", r->staged, 2, slabs, r->slab_pitch},
                {"sums", &r->sums, 1, nodes - 1, r->slab_pitch},
                {"outbox", &r->outbox, 1, boxes ? r->split.ctas[MK_COMPUTE] * GEMM_RS_OUTBOX : 0,
@@ -432,6 +461,7 @@ const struct op_descriptor op_gemm_rs = {
     .tuned = 1,
     .well_known = 1,
     .shots_measured = 1 << 2,
+    .most_shots = 2,
     .b_layout = 1,
     .sums = 1,
     .gpu_tile = plan_gemm_sum_tile,

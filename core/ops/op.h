@@ -205,6 +205,7 @@ struct op_descriptor {
                                 promises counts sooner, and of chunks, too (core/model/choose.c) */
     uint8_t shots_measured;  /* bit G: on G GPUs of a node the operator's own rule, one shot or
                                 two, was measured; on others the model says */
+    uint8_t most_shots;      /* with OP_SHOTS: 3 where a tile's columns may be shared out, else 2 */
     /* 1: its schedule is another where A or C lies in the heap (mk_problem.a_in_heap) */
     uint8_t a_in_heap, c_in_heap;
     uint8_t mma;          /* 1: it has a kernel on engine mma, too (enum mk_engine) */
@@ -312,6 +313,8 @@ void op_set_limit(struct mk_problem *problem, uint64_t limit);
 int op_drops(const struct mk_problem *problem);
 void op_set_drops(struct mk_problem *problem, int drops);
 int op_counted(const struct mk_problem *problem);
+/* Shots of a plan whose tiles have rows of all ranks: 1 or, where tiles may be shared out, for every other `draw` 3. */
+uint32_t op_one_shot(const struct mk_problem *problem, uint64_t draw);
 void op_set_counted(struct mk_problem *problem, int counted);
 uint64_t op_logical(const struct mk_problem *problem);
 void op_set_logical(struct mk_problem *problem, uint64_t logical);

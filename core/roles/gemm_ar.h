@@ -146,8 +146,33 @@ MK_PURE struct gemm_ar_item gemm_ar_item(const struct gemm_ar_plan *p, uint32_t 
     return i;
 }
 
+/* intra_comm of shared tiles (core/roles/gemm_ar_shared.h): each tile, in the order in which they are computed. */
+MK_ROLE int gemm_ar_shared_intra_comm(const struct gemm_ar_plan *p, struct mk_cta *cta)
+{
+    for (uint32_t t = cta->index; t < p->rs.tiles; t += cta->count) {
+        p = MK_FRESH(p);
+        struct mk_tile tile;
+        gemm_rs_tile(&p->rs, t, &tile);
+        if (mk_cta_wait_others(cta, gemm_ar_shared_flag(p, tile.id, 0), p->rs.topo.gpus,
+                               p->rs.topo.gpus, cta->epoch * MK_TILE_PARTS, MK_CAUSE_DATA))
+            return 1;
+        p = MK_FRESH(p);
+        if (p->direct)
+            continue;
+        struct mk_chunk c = {.id = gemm_rs_unit_id(&p->rs, 0, tile.id * p->rs.pieces),
+                             .space = MK_SPACE_HEAP,
+                             .source = gemm_ar_shared_at(p, &tile, 0),
+                             .destination = gemm_ar_shared_in_c(p, &tile, 0),
+                             .bytes = tile.cols * 2ull};
+        mk_cta_deliver(cta, MK_SPACE_ARG2, &c, tile.rows, p->rs.n * 2ull);
+    }
+    return 0;
+}
+
 MK_ROLE int gemm_ar_intra_comm(const struct gemm_ar_plan *p, struct mk_cta *cta)
 {
+    if (p->rs.shared)
+        return gemm_ar_shared_intra_comm(p, cta);
     if (p->rs.shots == 1) /* all has been summed here */
         return 0;
     for (uint32_t item = cta->index; item < gemm_ar_items(p); item += cta->count) {
@@ -181,7 +206,7 @@ MK_ROLE int gemm_ar_intra_comm_of_rows(const struct gemm_ar_plan *p, struct mk_c
 {
     if (gemm_ar_intra_comm(p, cta))
         return 1;
-    if (p->rs.norm.columns && p->rs.shots == 2)
+    if (p->rs.norm.columns && gemm_rs_others_store(&p->rs))
         gemm_rs_ended(&p->rs, cta);
     return 0;
 }

@@ -22,6 +22,35 @@ MK_PURE uint32_t gemm_ar_whole_flag(const struct gemm_ar_plan *p, uint32_t owner
     return p->flag_whole + owner * p->rs.units + unit;
 }
 
+/* Shared: of any rank, the columns of a tile that `rank` has summed are here. */
+MK_PURE uint32_t gemm_ar_shared_flag(const struct gemm_ar_plan *p, uint32_t tile, uint32_t rank)
+{
+    return p->flag_whole + tile * p->rs.topo.gpus + rank;
+}
+
+/* Shared: where row `row` of a tile begins in C, bytes. */
+MK_PURE uint64_t gemm_ar_shared_in_c(const struct gemm_ar_plan *p, const struct mk_tile *tile,
+                                     uint32_t row)
+{
+    return ((uint64_t)(tile->row + row) * p->rs.n + tile->col) * 2;
+}
+
+/* ... and from row to row of the heap of every rank, where its sum is gathered: in C, or in `whole`, where a
+ * tile's rows follow each other. */
+MK_PURE uint64_t gemm_ar_shared_pitch(const struct gemm_ar_plan *p, const struct mk_tile *tile)
+{
+    return (p->direct ? p->rs.n : tile->cols) * 2ull;
+}
+
+MK_PURE uint64_t gemm_ar_shared_at(const struct gemm_ar_plan *p, const struct mk_tile *tile,
+                                   uint32_t row)
+{
+    if (p->direct)
+        return p->c_offset + gemm_ar_shared_in_c(p, tile, row);
+    return p->whole +
+           ((uint64_t)tile->id * p->rs.tile_m * p->rs.tile_n + (uint64_t)row * tile->cols) * 2;
+}
+
 /* Unit `unit` of `owner`'s block, with the rows that C has of it. */
 MK_PURE struct gemm_rs_area gemm_ar_area(const struct gemm_ar_plan *p, uint32_t owner,
                                          uint32_t unit)

@@ -18,7 +18,7 @@
  *
  * Flags of a rank
  *   ended   counts the CTAs of this rank that are done with C: compute CTAs when their last tile's
- *           C is stored and pushed; in two shots also those of intra_comm, when they have delivered
+ *           C is stored and pushed; in two shots and of shared tiles also those of intra_comm, when they have delivered
  *           (or awaited, where peers store in C itself) their last unit. It grows by
  *           gemm_rs_storers each launch and is never reset. One counter speaks for all rows: tiles
  *           are computed column by column of up to ROWS_TOGETHER rows (core/ops/gemm_rs.c), so all
@@ -28,13 +28,19 @@
 
 #include "core/roles/gemm_rs.h"
 
+/* Whether C has also what intra_comm delivers, or awaits. */
+MK_PURE int gemm_rs_others_store(const struct gemm_rs_plan *p)
+{
+    return p->shots == 2 || p->shared;
+}
+
 /* CTAs of a rank that store in C, or push from it. */
 MK_PURE uint32_t gemm_rs_storers(const struct gemm_rs_plan *p)
 {
-    return p->split.ctas[MK_COMPUTE] + (p->shots == 2 ? p->split.ctas[MK_INTRA_COMM] : 0);
+    return p->split.ctas[MK_COMPUTE] + (gemm_rs_others_store(p) ? p->split.ctas[MK_INTRA_COMM] : 0);
 }
 
-/* compute; in two shots intra_comm: all that this CTA stores in C is stored. */
+/* compute; where others store, too, intra_comm: all that this CTA stores in C is stored. */
 MK_ROLE void gemm_rs_ended(const struct gemm_rs_plan *p, struct mk_cta *cta)
 {
     mk_cta_add(cta, mk_local_of(&p->topo, p->topo.rank), p->flag_ended, 1);

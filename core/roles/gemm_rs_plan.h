@@ -16,7 +16,10 @@ struct gemm_rs_plan {
     struct mk_topo topo;
     struct mk_role_split split;
     uint32_t m, n, k;
-    uint32_t shots;   /* 1: see core/roles/gemm_rs.h */
+    uint32_t shots; /* 1: see core/roles/gemm_rs.h */
+    /* 1: in one shot, but a rank adds of each tile the columns that are its own, and sends their sums to all
+     * (core/roles/gemm_ar_shared.h); so many columns are one rank's */
+    uint32_t shared, share_cols;
     uint32_t passing; /* 1: in one shot sums pass a CTA's outbox (by wgmma, of several tiles) */
     /* 1: in two shots consumers of a GPU store a tile at the peers themselves, where a CTA has few tiles */
     uint32_t straight;
@@ -419,6 +422,32 @@ MK_PURE uint64_t gemm_rs_joint_offset(const struct gemm_rs_plan *p, const struct
 MK_PURE uint64_t gemm_rs_joint_slab(const struct gemm_rs_plan *p, uint32_t peer, uint32_t from)
 {
     return gemm_rs_partial_slab(p, 0, peer, from) * p->slab_pitch;
+}
+
+/* Of a shared tile: parts that one rank each adds, of share_cols columns but the last; and the rank of the
+ * first. The next part is the next rank's, and the next tile begins with the next rank: so ranks have as many of
+ * all tiles, and at no time do all CTAs of all ranks send to one. */
+MK_PURE uint32_t gemm_rs_shares(const struct gemm_rs_plan *p, const struct mk_tile *tile)
+{
+    return (tile->cols + p->share_cols - 1) / p->share_cols;
+}
+
+MK_PURE uint32_t gemm_rs_first_sharer(const struct gemm_rs_plan *p, const struct mk_tile *tile)
+{
+    return tile->id % p->topo.gpus;
+}
+
+MK_PURE uint32_t gemm_rs_sharer(const struct gemm_rs_plan *p, const struct mk_tile *tile,
+                                uint32_t share)
+{
+    return (gemm_rs_first_sharer(p, tile) + share) % p->topo.gpus;
+}
+
+MK_PURE uint32_t gemm_rs_share_cols(const struct gemm_rs_plan *p, const struct mk_tile *tile,
+                                    uint32_t share)
+{
+    uint32_t left = tile->cols - share * p->share_cols;
+    return left < p->share_cols ? left : p->share_cols;
 }
 
 /* What is added to a tile of this rail, element by element in fp32: `count` runs, slab_pitch apart

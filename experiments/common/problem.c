@@ -252,8 +252,10 @@ static const struct {
     [TUNING_PACE] = {"NS",
                      "an auxiliary warp pushes 512 bytes in this time at the fastest; 1: no limit"},
     [TUNING_FANOUT] = {"N", "how many peers of its node a rank pushes to at once"},
-    [TUNING_SHOTS] = {"1|2", "1: tiles have rows of all ranks, who exchange them at once, for few "
-                             "rows; 2: tiles are of one rank's rows"},
+    [TUNING_SHOTS] =
+        {"1|2|3", "1: tiles have rows of all ranks, who exchange them at once, for few rows; 2: "
+                  "tiles are of one rank's rows; 3 (gemm_ar): of all ranks, each of whom adds "
+                  "some of a tile's columns for all"},
 };
 
 /* What a command adds to that. */

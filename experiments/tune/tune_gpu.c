@@ -95,11 +95,10 @@ static int tune_gpu_check(struct tune *t, const struct gpu_graphs *graphs, const
     return result;
 }
 
-static int tune_gpu_plan(struct tune *t, const struct mk_tuning *asked, struct mk_plan **out)
+static int tune_gpu_plan(struct tune *t, uint32_t which, struct mk_plan **out)
 {
     struct gpu_bench *b = &t->gpu->bench;
-    struct mk_problem q = t->shape.problem;
-    q.tuning = *asked;
+    struct mk_problem q = tune_problem(t, which);
     int result = comm_make_plan(out, b->comm, &q);
     if (result)
         snprintf(b->error, b->error_size, "%s", mk_error(b->comm));
@@ -117,7 +116,7 @@ static int measure(struct tune *t, struct gpu_graphs *graphs, const uint32_t *wh
     int result = counts ? 0 : -ENOMEM;
     for (uint32_t i = 0; i < count && !result; i++) {
         t->running = &t->plans[which[i]];
-        result = tune_gpu_plan(t, &t->running->asked, &graphs[i].plan);
+        result = tune_gpu_plan(t, which[i], &graphs[i].plan);
     }
     if (!result && !gemm)
         result = tune_gpu_open_operands(t, graphs, count);

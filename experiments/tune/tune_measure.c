@@ -31,10 +31,9 @@ static uint32_t tune_measure_fit(const struct tune *t, const uint32_t *which, ui
     uint32_t i = 0;
     *heap = *flags = 0;
     for (; i < count && i < TOGETHER; i++) {
-        struct mk_problem q = t->shape.problem;
+        struct mk_problem q = tune_problem(t, which[i]);
         struct mk_plan p;
         char why[256];
-        q.tuning = t->plans[which[i]].asked;
         if (plan_build(&p, &q, (uint32_t)(*flags / 8), *heap, why, sizeof why))
             break;
         uint64_t end = p.heap_base + p.heap_bytes, flag_end = (p.flag_base + (uint64_t)p.flags) * 8;
@@ -98,8 +97,7 @@ static int tune_measure_host_measure(struct tune *t, struct mk_comm *comm, const
     int result = times ? 0 : -ENOMEM;
     memset(checks, 0, sizeof checks);
     for (uint32_t i = 0; i < count && !result; i++) {
-        struct mk_problem q = t->shape.problem;
-        q.tuning = t->plans[which[i]].asked;
+        struct mk_problem q = tune_problem(t, which[i]);
         result = comm_make_plan(&plans[i], comm, &q);
     }
     if (!result) {

@@ -167,8 +167,7 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
         break;
     case TUNING_SHOTS:
         for (uint32_t n = 1;
-             cuda && q->m <= 4096 && q->topo.nodes == 1 && op_of(q->op)->knobs & OP_SHOTS && n <= 2;
-             n++)
+             cuda && q->m <= 4096 && q->topo.nodes == 1 && n <= op_of(q->op)->most_shots; n++)
             offer(o, "shots=%u", n);
         break;
     default:
@@ -201,6 +200,13 @@ int tune_add(struct tune *t, const struct mk_tuning *asked)
         return -EINVAL;
     t->plans[t->count] = (struct tune_plan){.asked = *asked, .made = p.problem.tuning};
     return (int)t->count++;
+}
+
+struct mk_problem tune_problem(const struct tune *t, uint32_t plan)
+{
+    struct mk_problem q = t->shape.problem;
+    q.tuning = t->plans[plan].made;
+    return q;
 }
 
 void tune_space_extend(struct tune *t, uint32_t center)

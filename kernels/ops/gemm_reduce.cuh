@@ -33,8 +33,9 @@
 #include "core/pipeline.h"
 
 /* Behind enum gemm_rs_kind: a joint tile that passes the outbox. The consumers go on to the next
- * tile, and add what has come of this one when that one's product is whole, too. */
-enum { REDUCE_PASSED = GEMM_RS_JOINT + 1 };
+ * tile, and add what has come of this one when that one's product is whole, too. And one whose columns ranks share
+ * (kernels/ops/gemm_shared.cuh). */
+enum { REDUCE_PASSED = GEMM_RS_JOINT + 1, REDUCE_SHARED };
 
 /* What consumers and the sending warps do with a tile. */
 struct reduce_work {
@@ -42,6 +43,7 @@ struct reduce_work {
     uint32_t kind;     /* enum gemm_rs_kind, or REDUCE_PASSED */
     uint32_t runs;     /* of a group of rows, in fragments (kernels/fragments.cuh) */
     uint32_t number;   /* among the tiles that pass the sending warps */
+    uint32_t first;    /* of a shared one: the rank whose its first columns are */
     uint32_t straight; /* 1: consumers store it where these would take it, who announce it alone */
     struct gemm_rs_terms terms[GEMM_RS_LEVELS];
     uint64_t to; /* where it goes in the heap of this rank (GEMM_RS_SUM) or of the one that adds it,
@@ -296,6 +298,10 @@ template <class op, int sums> struct reduce_source : gemm_source {
                           (i > 0 || number_of(i + 1) < p->tiles)
                       ? (uint32_t)REDUCE_PASSED
                       : (uint32_t)kind;
+        if (op::shares && p->shared) {
+            w->kind = REDUCE_SHARED;
+            w->first = gemm_rs_first_sharer(p, &tile);
+        }
         w->runs = gemm_rs_grained_cols(p, tile.cols) / p->grain_cols;
         w->straight = !straightens              ? 0
                       : kind == GEMM_RS_PARTIAL ? p->straight
@@ -309,10 +315,14 @@ template <class op, int sums> struct reduce_source : gemm_source {
                 : kind == GEMM_RS_JOINT ? gemm_rs_joint_offset(p, &tile, cta.epoch)
                                         : gemm_rs_tile_offset(p, &tile, cta.epoch);
         for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++)
-            if (kind == GEMM_RS_PARTIAL || kind == GEMM_RS_JOINT) /* which comes by `exchange` */
+            if (kind == GEMM_RS_PARTIAL || kind == GEMM_RS_JOINT) { /* which comes by `exchange` */
                 w->terms[level].count = 0;
-            else
-                w->terms[level] = gemm_rs_level(p, &tile, level, cta.epoch);
+            } else { /* (one by one: of a call's result the emulated GPU sees no store) */
+                const struct gemm_rs_terms t = gemm_rs_level(p, &tile, level, cta.epoch);
+                w->terms[level].source = t.source;
+                w->terms[level].count = t.count;
+                w->terms[level].place = t.place;
+            }
         ptx_mbar_arrive(ptx_shared(&reduce_shared->given[i % REDUCE_WORKS]));
     }
 
@@ -435,6 +445,14 @@ template <class op, int sums> struct reduce_source : gemm_source {
     GEMM_MEMBER bool finish(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2],
                             uint32_t half, uint32_t rank) const;
 
+    template <class shape>
+    GEMM_MEMBER void share(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t row,
+                           uint32_t within, uint32_t half) const;
+    template <int together>
+    GEMM_MEMBER void share_add(const struct reduce_work *w, uint32_t row, const char *mine) const;
+    GEMM_MEMBER void share_tile(struct mk_cta *own, uint32_t i, uint32_t sender, uint32_t senders,
+                                int *ending);
+
     GEMM_MEMBER void stored(uint32_t i, uint32_t half) const
     {
         if (op::gathers && work(i)->kind == GEMM_RS_OWN && !(straightens && work(i)->straight) &&
@@ -453,7 +471,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
     GEMM_MEMBER void exchange_tile(struct mk_cta *own, uint32_t i, uint32_t sender,
                                    uint32_t senders, int *ending);
     GEMM_MEMBER void send_tile(struct mk_cta *own, uint32_t i, uint32_t sender, uint32_t senders);
-    template <bool joint>
+    template <int form>
     GEMM_MEMBER void send_tiles(struct mk_cta *own, uint32_t sender, uint32_t senders);
     GEMM_MEMBER void sending_warp(uint32_t sender, uint32_t senders);
     GEMM_MEMBER void auxiliary_warp(uint32_t warp);
@@ -651,6 +669,11 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
     const uint32_t straight = straightens ? __shfl_sync(0xffffffff, w->straight, 0) : 0;
     if (kind == GEMM_RS_OWN && !straight)
         return false;
+    if constexpr (op::shares)
+        if (kind == REDUCE_SHARED) {
+            share<shape>(i, sum, row, within, half);
+            return true;
+        }
     /* The consumer's other warps may still add the tile before the last one, of this place. (Where
      * K has many stages the ring keeps them together, where it has few it does not.) */
     if (op::gathers && kind == REDUCE_PASSED && i > 0)
@@ -737,14 +760,16 @@ GEMM_MEMBER void reduce_source<op, sums>::send_tile(struct mk_cta *own, uint32_t
 /* The tiles of this CTA, one after the other. (A loop for each kind of plan: what one loop keeps
  * for both has no room in a sending warp's registers.) */
 template <class op, int sums>
-template <bool joint>
+template <int form>
 GEMM_MEMBER void reduce_source<op, sums>::send_tiles(struct mk_cta *own, uint32_t sender,
                                                      uint32_t senders)
 {
     int ending = 0;
     for (uint32_t i = 0; number_of(i) < MK_FRESH(op::tiles(plan))->tiles; i++) {
         await_work(i);
-        if (joint)
+        if constexpr (form == REDUCE_SHARED)
+            share_tile(own, i, sender, senders, &ending);
+        else if constexpr (form == GEMM_RS_JOINT)
             exchange_tile(own, i, sender, senders, &ending);
         else
             send_tile(own, i, sender, senders);
@@ -764,10 +789,12 @@ GEMM_MEMBER void reduce_source<op, sums>::sending_warp(uint32_t sender, uint32_t
         cta_identify(&own, launch, blockIdx.x, 32);
     else
         cta_begin(&own, launch, blockIdx.x, 32, GPU_TRACK_SENDER);
-    if (op::tiles(plan)->shots == 1)
-        send_tiles<true>(&own, sender, senders);
+    if (op::shares && op::tiles(plan)->shared)
+        send_tiles<op::shares ? (int)REDUCE_SHARED : (int)GEMM_RS_JOINT>(&own, sender, senders);
+    else if (op::tiles(plan)->shots == 1)
+        send_tiles<GEMM_RS_JOINT>(&own, sender, senders);
     else
-        send_tiles<false>(&own, sender, senders);
+        send_tiles<GEMM_RS_OWN>(&own, sender, senders);
     if (!sender)
         cta_end(&own);
 }
@@ -781,7 +808,9 @@ GEMM_MEMBER void reduce_source<op, sums>::auxiliary_warp(uint32_t warp)
     if (warp == reduce_describer<op>(launch, op::tiles(plan))) {
         if (ptx_elect())
             describe_all();
-        return;
+        __syncwarp();
+        if (!op::shares || !op::tiles(plan)->shared)
+            return;
     }
     if (!senders)
         return; /* intra_comm has nothing to do either, in one shot or for one rank */
@@ -844,7 +873,9 @@ template <class op> struct reduce_on_gpu {
                                     const struct gemm_operands *operands, const maps *m,
                                     uint8_t *memory)
     {
-        struct reduce_source<op, shape::number> source;
+        struct reduce_source<reduce_of_tiles<op, (shape::tile_n > PLAN_MOST_JOINT_COLUMNS)>,
+                             shape::number>
+            source;
         source.plan = p;
         source.launch = launch;
         source.map_a = &m->a;
@@ -868,3 +899,4 @@ template <class op> struct reduce_on_gpu {
 };
 
 #include "kernels/ops/gemm_joint.cuh"
+#include "kernels/ops/gemm_shared.cuh"

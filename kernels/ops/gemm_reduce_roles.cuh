@@ -5,6 +5,8 @@
  *       The op's plan.
  *   static constexpr bool gathers
  *       Own tiles go to others, too.
+ *   static constexpr bool shares
+ *       Ranks may share a tile's columns (core/roles/gemm_ar_shared.h).
  *   static constexpr bool norms
  *       A plan may have an epilogue of rows (core/roles/gemm_rs_norm.h).
  *   static constexpr bool tree
@@ -20,6 +22,9 @@
  *       On the GPU: rows [first, first + rows), `parts` of MK_TILE_PARTS of the tile, are stored.
  *   bool spreads(const plan *), uint64_t spread_at(const plan *, const struct mk_tile *, uint32_t row)
  *       On the GPU: whether C of every rank is in its heap, and where a row of an own tile begins there.
+ *   uint64_t shared_at(const plan *, const struct mk_tile *, uint32_t row), uint32_t shared_flag(const plan *, uint32_t tile)
+ *       Of tiles whose columns ranks share: where a row's sum is gathered in every rank's heap, and which flag says that
+ *       this rank's columns are there.
  *   void intra_comm(const plan *, struct mk_cta *)
  *   void inter_send(const plan *, struct mk_cta *)
  *       On the GPU: run that role. */
@@ -54,7 +59,8 @@ GPU_OPERATOR(gemm_ar_fp16_mma)
 
 struct gemm_rs_roles {
     typedef struct gemm_rs_plan plan;
-    static constexpr bool gathers = false, tree = false, norms = true, scaled = false;
+    static constexpr bool gathers = false, shares = false, tree = false, norms = true,
+                          scaled = false;
     static constexpr int element = MK_BF16;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
@@ -90,7 +96,7 @@ struct gemm_rs_roles {
 
 struct gemm_ar_roles {
     typedef struct gemm_ar_plan plan;
-    static constexpr bool gathers = true, tree = false, norms = true, scaled = false;
+    static constexpr bool gathers = true, shares = true, tree = false, norms = true, scaled = false;
     static constexpr int element = MK_BF16;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
@@ -114,6 +120,16 @@ struct gemm_ar_roles {
         return p->c_offset +
                (((uint64_t)tile->slab * p->rs.shard_rows + tile->row + row) * p->rs.n + tile->col) *
                    2;
+    }
+
+    static REDUCE_MEMBER uint64_t shared_at(const plan *p, const struct mk_tile *tile, uint32_t row)
+    {
+        return gemm_ar_shared_at(p, tile, row);
+    }
+
+    static REDUCE_MEMBER uint32_t shared_flag(const plan *p, uint32_t tile)
+    {
+        return gemm_ar_shared_flag(p, tile, p->rs.topo.rank);
     }
 
     static REDUCE_MEMBER void intra_comm(const plan *p, struct mk_cta *cta)
@@ -161,7 +177,7 @@ REDUCE_MEMBER void reduce_norm(const typename op::plan *plan, const struct gpu_l
 
 /* Either with sums in a tree: a type of its own, as its kernels are others. */
 template <class roles> struct reduce_in_tree : roles {
-    static constexpr bool tree = true;
+    static constexpr bool shares = false, tree = true;
 };
 
 /* Of fp16. */
@@ -171,5 +187,10 @@ template <class roles> struct reduce_of_fp16 : roles {
 
 /* And of FP8. */
 template <class roles> struct reduce_of_fp8 : roles {
-    static constexpr bool norms = false, scaled = true;
+    static constexpr bool shares = false, norms = false, scaled = true;
+};
+
+/* Kernels of tiles that are too wide to be shared: code for it would take registers. */
+template <class roles, bool wide> struct reduce_of_tiles : roles {
+    static constexpr bool shares = roles::shares && !wide;
 };

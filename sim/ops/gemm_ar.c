@@ -1,6 +1,7 @@
 /* GEMM+AllReduce on the host: core/roles/gemm_ar.h compiled by gcc, behind struct sim_op. */
 #include "core/cta.h"
 #include "core/roles/gemm_ar.h"
+#include "core/roles/gemm_ar_shared.h"
 #include "sim/exact.h"
 #include "sim/ops/gemm_rs.h"
 
@@ -18,6 +19,8 @@ static int publish(const struct mk_plan *plan, struct mk_cta *cta, const struct 
                    uint32_t first, uint32_t rows, uint32_t parts)
 {
     const struct gemm_ar_plan *p = gemm_ar_plan_of(plan);
+    if (p->rs.shared)
+        return mk_cta_settle(cta) || gemm_ar_share(p, cta, t, first, rows, parts);
     if (p->rs.shots == 1)
         return sim_gemm_rs_joint(plan, &p->rs, cta, t, first, rows, parts);
     gemm_ar_after(p, cta, t, first, rows, parts);

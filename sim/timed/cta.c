@@ -181,7 +181,7 @@ static void timed_add(struct timed_cta *c, uint32_t id, uint64_t bytes, int sum)
     timed_line_flush(c);
     uint64_t start = c->at;
     timed_transfer(c, mk_local_of(&r->plan.problem.topo, r->plan.problem.topo.rank), bytes,
-                   c->mover, sum);
+                   sum && c->mover == TIMED_SENDS ? (int)r->world->sends : c->mover, sum);
     timed_record(c, mk_event_what(MK_EV_REDUCE, MK_CAUSE_NONE, id), start);
 }
 
