@@ -36,7 +36,7 @@ GEMM_MEMBER void reduce_source<op, sums>::share(uint32_t i,
                     fragment_put<sums>(
                         to + m * (64 / FRAGMENT_ROWS) * w->runs * fragment_bytes<sums> +
                             j * fragment_bytes<sums>,
-                        f, reduce_lane<op::tree>());
+                        f, reduce_lane<op>());
             }
         owner = owner + 1 < gpus ? owner + 1 : 0;
     }
