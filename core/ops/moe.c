@@ -499,13 +499,6 @@ void plan_moe_tables(struct moe_dispatch_plan *m, struct op_tables *t)
                      .producer = 'm'});
 }
 
-/* CTAs that add. */
-static uint32_t plan_moe_adders(const struct mk_problem *q)
-{
-    const struct mk_role_split *s = &q->tuning.split;
-    return q->topo.nodes > 1 || !s->ctas[MK_COMPUTE] ? s->ctas[MK_INTER_REDUCE] : mk_total_ctas(s);
-}
-
 void plan_moe_sums_size(struct moe_ffn_plan *m, const struct mk_problem *q)
 {
     const struct moe_dispatch_plan *d = &m->dispatch;
@@ -513,9 +506,6 @@ void plan_moe_sums_size(struct moe_ffn_plan *m, const struct mk_problem *q)
     m->part_rows = plan_moe_part(q);
     m->list_chunks = (uint32_t)mk_ceil_div(list, d->chunk_rows);
     m->chunk_parts = (uint32_t)mk_ceil_div(d->chunk_rows, m->part_rows);
-    m->lag = /* one and a half times what CTAs are at together */
-        moe_between(0, 3 * plan_moe_adders(q) / (2 * q->topo.gpus),
-                    d->chunks * moe_ffn_parts(m, 0));
 }
 
 void plan_moe_sums_tables(struct moe_ffn_plan *m, struct op_tables *t)
@@ -544,7 +534,8 @@ void plan_moe_sums_tables(struct moe_ffn_plan *m, struct op_tables *t)
 uint32_t plan_moe_part(const struct mk_problem *q)
 {
     const struct mk_role_split *s = &q->tuning.split;
-    const uint32_t blocks = plan_moe_adders(q);
+    uint32_t blocks =
+        q->topo.nodes > 1 || !s->ctas[MK_COMPUTE] ? s->ctas[MK_INTER_REDUCE] : mk_total_ctas(s);
     uint64_t each = mk_ceil_div(q->moe.tokens * mk_world(&q->topo), blocks ? blocks : 1);
     uint32_t warps =
         q->engine == MK_ENGINE_MMA && s->ctas[MK_COMPUTE] ? q->tuning.tile_m / 16 + 2 : 12;

@@ -324,46 +324,42 @@ MK_ROLE int moe_ffn_job_away(const struct moe_ffn_plan *p, struct mk_cta *cta,
     return 0;
 }
 
-/* Unit `unit` of moe_ffn_units(p), of this node's tokens: a part for each other rank, then of this rank's
- * own the one that lies p->lag behind, for which others' parts have come by then. So links and memory
- * are both busy. Parts for others wait for no other rank, and what own ones wait for has a lower number
- * on its rank. False: there is none. */
+/* Unit `unit` of moe_ffn_units(p), of this node's tokens: first parts for other ranks, then this
+ * rank's own. False: it has no part. */
 MK_ROLE int moe_ffn_job_here(const struct moe_ffn_plan *p, uint32_t unit, struct moe_ffn_job *job)
 {
     const struct mk_topo *t = &p->dispatch.topo;
-    const uint32_t each = moe_ffn_parts(p, 0), turn = unit / t->gpus, to = unit % t->gpus + 1,
-                   own = to == t->gpus, number = own ? turn - p->lag : turn;
-    if (own && turn < p->lag)
-        return 0;
-    job->reach = own ? MK_REACH_ALL : MK_REACH_RANK;
-    job->rank = mk_rank_at(t, mk_node_of(t, t->rank), (mk_local_of(t, t->rank) + to) % t->gpus);
-    job->chunk = number / each;
-    job->part = number % each;
-    return job->chunk < p->dispatch.chunks && job->part < moe_ffn_parts(p, job->chunk);
-}
-
-/* The unit that a CTA takes in turn `turn`, of all CTAs one each: not always for the same rank. */
-MK_ROLE uint32_t moe_ffn_unit_of(const struct moe_ffn_plan *p, const struct mk_cta *cta,
-                                 uint32_t turn)
-{
-    const uint32_t gpus = p->dispatch.topo.gpus, shift = (gpus + 1 - cta->count % gpus) % gpus;
-    return turn * cta->count + (cta->index + turn * shift) % cta->count;
+    const uint32_t each = moe_ffn_parts(p, 0), others = t->gpus - 1, of_all = each * others;
+    if (unit < p->dispatch.chunks * of_all) {
+        job->reach = MK_REACH_RANK;
+        job->rank = mk_rank_at(t, mk_node_of(t, t->rank),
+                               (mk_local_of(t, t->rank) + 1 + unit % others) % t->gpus);
+        job->chunk = unit / of_all;
+        job->part = unit % of_all / others;
+    } else {
+        unit -= p->dispatch.chunks * of_all;
+        job->reach = MK_REACH_ALL;
+        job->rank = t->rank;
+        job->chunk = unit / each;
+        job->part = unit % each;
+    }
+    return job->part < moe_ffn_parts(p, job->chunk);
 }
 
 MK_ROLE int moe_ffn_inter_reduce(const struct moe_ffn_plan *p, struct mk_cta *cta)
 {
     struct moe_ffn_walk at = {0, 0, 0, cta->index};
     struct moe_ffn_job job;
-    uint32_t turn = 0;
+    uint32_t unit = cta->index;
     if (moe_await_routed(&p->dispatch, cta))
         return 1;
     for (;;) {
         if (!moe_ffn_job_away(p, cta, &at, &job)) {
-            while (turn * cta->count < moe_ffn_units(p) &&
-                   !moe_ffn_job_here(p, moe_ffn_unit_of(p, cta, turn), &job))
-                turn++;
-            if (turn++ * cta->count >= moe_ffn_units(p))
+            for (; unit < moe_ffn_units(p) && !moe_ffn_job_here(p, unit, &job);)
+                unit += cta->count;
+            if (unit >= moe_ffn_units(p))
                 return 0;
+            unit += cta->count;
         }
         if (moe_ffn_add(p, cta, &job))
             return 1;

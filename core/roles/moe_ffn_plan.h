@@ -20,8 +20,7 @@ struct moe_ffn_plan {
     uint32_t part_rows;            /* tokens of a chunk that are added at a time */
     uint32_t chunk_parts;          /* of a chunk */
     uint32_t list_chunks;          /* of the longest list of tokens whose sums come back */
-    uint32_t lag;   /* of own sums, in parts, behind those for the other ranks of the node */
-    uint32_t tiles; /* room for: row_tiles * (up_tiles + down_tiles) */
+    uint32_t tiles;                /* room for: row_tiles * (up_tiles + down_tiles) */
     /* enum mk_dtype of results, and of what ranks and nodes have added of them, on its way back */
     uint32_t number, carried;
     uint32_t staged; /* mk_sums' */
@@ -66,10 +65,10 @@ MK_PURE uint32_t moe_ffn_parts(const struct moe_ffn_plan *p, uint32_t chunk)
     return rows / p->part_rows + (rows % p->part_rows != 0);
 }
 
-/* What moe_ffn_job_here counts, some of which may be empty: a part for each rank of the node at a time. */
+/* What moe_ffn_job_here counts, some of which may be empty. */
 MK_PURE uint32_t moe_ffn_units(const struct moe_ffn_plan *p)
 {
-    return (p->dispatch.chunks * moe_ffn_parts(p, 0) + p->lag) * p->dispatch.topo.gpus;
+    return p->dispatch.chunks * moe_ffn_parts(p, 0) * p->dispatch.topo.gpus;
 }
 
 /* The part that token number `token` of a list is in, of all parts of the list. */
