@@ -352,8 +352,8 @@ static void shots_follow_the_ranks(void **state)
         assert_int_equal(shots_of(few_rows(MK_OP_GEMM_AR, 4, 320, wide)), 1);
         assert_int_equal(shots_of(few_rows(MK_OP_GEMM_AR, 4, 512, wide)), 2);
         assert_int_equal(shots_of(few_rows(MK_OP_GEMM_AR, 4, 513, wide)), 3);
-        assert_int_equal(shots_of(few_rows(MK_OP_GEMM_AR, 4, 1536, wide)), 3);
-        assert_int_equal(shots_of(few_rows(MK_OP_GEMM_AR, 4, 1537, wide)), 2);
+        assert_int_equal(shots_of(few_rows(MK_OP_GEMM_AR, 4, 2048, wide)), 3);
+        assert_int_equal(shots_of(few_rows(MK_OP_GEMM_AR, 4, 2049, wide)), 2);
         q.c_in_heap = 1;
         assert_int_equal(shots_of(q), 1);
         q.m++;

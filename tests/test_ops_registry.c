@@ -3,6 +3,7 @@
 #include "core/gemm_tiles.h"
 #include "core/ops/op.h"
 #include "core/random.h"
+#include "core/roles/moe_dispatch_plan.h"
 #include "core/tuning.h"
 #include "experiments/job/op.h"
 #include "sim/op.h"
@@ -182,7 +183,18 @@ static int is_topo(const uint32_t *word, const struct mk_topo *t)
     return word[0] == t->nodes && word[1] == t->gpus && word[2] == t->rank;
 }
 
-/* Word by word, in the operator's own part, too: only the rank of a struct mk_topo may differ. */
+/* Of MoE's plans, which begin with a struct moe_dispatch_plan: what they know of the rank's place. */
+static int is_place(size_t i, const struct mk_problem *q, uint32_t word)
+{
+    const size_t known = offsetof(struct moe_dispatch_plan, route.known) / 4;
+    return op_has_limit(q->op) && ((i == known + offsetof(struct mk_route_known, node) / 4 &&
+                                    word == q->topo.rank / q->topo.gpus) ||
+                                   (i == known + offsetof(struct mk_route_known, local) / 4 &&
+                                    word == q->topo.rank % q->topo.gpus));
+}
+
+/* Word by word, in the operator's own part, too: only the rank of a struct mk_topo may differ, and what
+ * MoE's plans know of it. */
 static void is_the_same_plan(const struct mk_plan *first, const struct mk_plan *p)
 {
     const char *name = plan_op_name(p->problem.op);
@@ -191,8 +203,9 @@ static void is_the_same_plan(const struct mk_plan *first, const struct mk_plan *
     memcpy(own[0], first->own, sizeof first->own);
     memcpy(own[1], p->own, sizeof p->own);
     for (size_t i = 0; i < MK_PLAN_OWN / 4; i++)
-        if (own[0][i] != own[1][i] && !(i >= 2 && is_topo(&own[0][i - 2], &first->problem.topo) &&
-                                        is_topo(&own[1][i - 2], &p->problem.topo)))
+        if (own[0][i] != own[1][i] && !is_place(i, &p->problem, own[1][i]) &&
+            !(i >= 2 && is_topo(&own[0][i - 2], &first->problem.topo) &&
+              is_topo(&own[1][i - 2], &p->problem.topo)))
             fail_msg("%s: word %zu of its own plan is %u on rank 0 and %u on rank %u of %ux%u",
                      name, i, own[0][i], own[1][i], p->problem.topo.rank, p->problem.topo.nodes,
                      p->problem.topo.gpus);
