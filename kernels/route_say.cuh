@@ -3,9 +3,10 @@
  *
  * A part has a slice of the rank's tokens, of which each of its warps takes a run. It goes over its
  * run once, with places in shared memory: these learn their numbers within the run, equal numbers
- * among 32 places being counted by marks of lanes (which is four times as fast as matching them). A run's counts stay in shared memory, those of a
- * part go to memory. When all parts have counted, each adds up what is before its own slice, and every
- * place's number is a sum of three. No atomics: the same tables in every run. */
+ * among 32 places being counted by marks of lanes (which is four times as fast as matching them). A
+ * run's counts stay in shared memory, those of a part go to memory. When all parts have counted, each
+ * adds up what is before its own slice, and every place's number is a sum of three. The same tables in
+ * every run: what is marked does not depend on the order of the atomics. */
 #pragma once
 
 #include "kernels/route_walk.cuh"

@@ -75,11 +75,7 @@ int live_show(const struct tui_options *o)
     char error[512];
     int rc = o->script ? script_read(&v.loop.script, o->script, error, sizeof error) : 0;
     rc = rc ? rc : live_main_open_job(o, &v.job, error, sizeof error);
-    if (rc) {
-        fprintf(stderr, "mkernel tui: %s\n", error);
-        script_free(&v.loop.script);
-    }
-    int status = rc ? loop_status(rc) : loop_run(&v.loop);
+    int status = loop_run(&v.loop, rc, error);
     live_model_close(&v.model);
     live_close(&v.job);
     return status;

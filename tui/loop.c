@@ -71,17 +71,20 @@ static int loop_in_terminal(struct loop *l)
     return rc;
 }
 
-int loop_run(struct loop *l)
+int loop_run(struct loop *l, int opened, const char *error)
 {
     const struct tui_options *o = l->options;
-    char error[256];
+    char refused[256];
     const char *no_color = getenv("NO_COLOR");
     int utf8 = screen_utf8(), width = o->width, height = o->height, status = LOOP_DONE;
     l->no_colour = no_color && *no_color;
-    if (!o->dump) {
+    if (opened) {
+        fprintf(stderr, "mkernel tui: %s\n", error);
+        status = opened == -ENOMEM || opened == -EIO ? LOOP_FAILED : LOOP_USAGE;
+    } else if (!o->dump) {
         struct screen_options s = {!o->no_mouse, !l->no_colour};
-        if (screen_open(&s, error, sizeof error)) {
-            fprintf(stderr, "mkernel tui: %s\n", error);
+        if (screen_open(&s, refused, sizeof refused)) {
+            fprintf(stderr, "mkernel tui: %s\n", refused);
             status = LOOP_USAGE;
         } else {
             screen_size(&width, &height);

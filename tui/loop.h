@@ -2,8 +2,6 @@
  * the terminal or to standard output. */
 #pragma once
 
-#include <errno.h>
-
 #include "tui/cells.h"
 #include "tui/model.h"
 #include "tui/script.h"
@@ -22,14 +20,9 @@ struct loop {
     int no_colour;                /* filled in by loop_run: the user wants none */
 };
 
-/* Takes the terminal (not with --dump-screen), runs until the user quits, and restores it. Returns
+/* Takes the terminal (not with --dump-screen), runs until the user quits, and restores it. opened: 0, or
+ * -errno of what the viewer could not open, with one sentence in `error`: nothing is shown then. Returns
  * an exit status; on an error its sentence is on stderr. Frees the script and the cells. */
-int loop_run(struct loop *l);
+int loop_run(struct loop *l, int opened, const char *error);
 
 enum { LOOP_DONE = 0, LOOP_USAGE = 2, LOOP_FAILED = 3 }; /* exit statuses of the command line */
-
-/* The status for what could not be opened. */
-static inline int loop_status(int rc)
-{
-    return rc == -ENOMEM || rc == -EIO ? LOOP_FAILED : LOOP_USAGE;
-}

@@ -1,5 +1,4 @@
 /* The viewer of traces: opens them and reads what each screen needs. */
-#include <errno.h>
 #include <stdio.h>
 
 #include "tracer/reader.h"
@@ -59,11 +58,8 @@ int tui_show(const struct tui_options *o)
     int rc = o->script ? script_read(&v.loop.script, o->script, error, sizeof error) : 0;
     for (int i = 0; i < o->files && !rc; i++)
         rc = source_open(&v.source[i], o->file[i], error, sizeof error);
-    int status = rc ? loop_status(rc) : loop_run(&v.loop);
-    if (rc) {
-        fprintf(stderr, "mkernel tui: %s\n", error);
-        script_free(&v.loop.script);
-    } else if (!status && trace_damage()) {
+    int status = loop_run(&v.loop, rc, error);
+    if (!status && trace_damage()) {
         fprintf(stderr, "mkernel tui: the trace is damaged, and only a part of it was shown: %s\n",
                 trace_damage());
         status = LOOP_FAILED;
