@@ -93,6 +93,14 @@ static void draw_fault(struct sim_random *r, struct sim_world_config *c)
     }
 }
 
+uint32_t sim_one_shot(const struct mk_problem *q, uint64_t draw)
+{
+    return op_of(q->op)->most_shots > 2 && q->engine != MK_ENGINE_MMA && !q->fp8 &&
+                   q->deterministic != MK_EVERYWHERE && draw & 1
+               ? 3
+               : 1;
+}
+
 void sim_world_draw(struct sim_world_config *c)
 {
     struct sim_random r = {sim_mix(c->seed ^ 0x6d6b65726e656cull)};
@@ -113,7 +121,7 @@ void sim_world_draw(struct sim_world_config *c)
     c->delay_ns = draw_one_in(&r, 2) ? 100ull << draw_below(&r, 8) : 0;
     draw_fault(&r, c);
     if (op_of(q->op)->knobs & OP_SHOTS && q->topo.nodes == 1 && draw_one_in(&r, 3)) {
-        q->tuning.shots = op_one_shot(q, c->seed);
+        q->tuning.shots = sim_one_shot(q, c->seed);
         q->tuning.chunk_rows = 0; /* of one shot it is the shape's */
     }
     op_set_counted(q, (int)(sim_mix(c->seed) & 1));

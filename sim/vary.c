@@ -31,7 +31,7 @@ void sim_world_vary(struct sim_world_config *c)
         t->split.ctas[role] =
             op_needs(c->problem.op, &c->problem.topo, (enum mk_role)role) ? ctas[role] : 0;
     if (op->knobs & OP_SHOTS && nodes == 1 && (t->shots == 1 || seed % 3 == 1)) {
-        t->shots = op_one_shot(&c->problem, seed / 3);
+        t->shots = sim_one_shot(&c->problem, seed / 3);
         t->chunk_rows = 0; /* of one shot it is the shape's */
     }
     if (op->sums && c->problem.deterministic != MK_EVERYWHERE)

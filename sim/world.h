@@ -101,6 +101,10 @@ void sim_world_vary(struct sim_world_config *config);
  * a fault (draw.c). */
 void sim_world_draw(struct sim_world_config *config);
 
+/* Shots of a plan whose tiles have rows of all ranks: 1, or, of an operator whose tiles may be shared out, for every
+ * other `draw` 3. */
+uint32_t sim_one_shot(const struct mk_problem *problem, uint64_t draw);
+
 /* Makes a case one for emulated GPUs: of problem.sms SMs, or a few. `drawn`: sim_world_vary or
  * sim_world_draw have chosen its plan, which then becomes one that a kernel is built for, on at
  * most four ranks; else only roles are chosen where none are (emulate.c). */

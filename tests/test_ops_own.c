@@ -10,7 +10,6 @@ enum mk_op { MK_OP_STENCIL, MK_OP_SORT, MK_OPS };
 /* The library's own table is linked, too. */
 #define op_of own_of
 #define op_on_gpu own_on_gpu
-#define op_one_shot own_one_shot
 #define op_on_mma own_on_mma
 #define op_is_tuned own_is_tuned
 #define op_gpu_tile own_gpu_tile

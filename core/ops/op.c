@@ -95,14 +95,6 @@ void op_set_drops(struct mk_problem *q, int drops)
         op_set_choice(q, op_of((enum mk_op)q->op)->limit->drops, drops);
 }
 
-uint32_t op_one_shot(const struct mk_problem *q, uint64_t draw)
-{
-    return op_of(q->op)->most_shots > 2 && q->engine != MK_ENGINE_MMA && !q->fp8 &&
-                   q->deterministic != MK_EVERYWHERE && draw & 1
-               ? 3
-               : 1;
-}
-
 int op_counted(const struct mk_problem *q)
 {
     return op_of(q->op) && op_counted_of(op_of(q->op), q);

@@ -313,8 +313,6 @@ void op_set_limit(struct mk_problem *problem, uint64_t limit);
 int op_drops(const struct mk_problem *problem);
 void op_set_drops(struct mk_problem *problem, int drops);
 int op_counted(const struct mk_problem *problem);
-/* Shots of a plan whose tiles have rows of all ranks: 1 or, where tiles may be shared out, for every other `draw` 3. */
-uint32_t op_one_shot(const struct mk_problem *problem, uint64_t draw);
 void op_set_counted(struct mk_problem *problem, int counted);
 uint64_t op_logical(const struct mk_problem *problem);
 void op_set_logical(struct mk_problem *problem, uint64_t logical);
