@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const names[] = {"bias", "silu", "gelu_tanh", "residual", "rmsnorm"};
+static const char *const names[] = {"bias", "silu", "gelu_tanh", "residual", "rmsnorm", "gated"};
 enum { NAMES = sizeof names / sizeof *names };
 
 int epilogue_read(const char *name, const char *text, uint32_t *epilogue, char *error, size_t size)
@@ -19,8 +19,8 @@ int epilogue_read(const char *name, const char *text, uint32_t *epilogue, char *
         if (i == NAMES)
             return mk_fail(
                 -EINVAL, error, size,
-                "%s%s: '%.*s' is none of bias, silu, gelu_tanh, residual and rmsnorm, which "
-                "are joined as in bias+silu",
+                "%s%s: '%.*s' is none of bias, silu, gelu_tanh, residual, rmsnorm and gated, "
+                "which are joined as in bias+silu",
                 name, text, (int)length, word);
         once &= !(bits >> i & 1);
         bits |= 1u << i;

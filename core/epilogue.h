@@ -5,6 +5,8 @@
  *   silu        x / (1 + e^-x)
  *   gelu_tanh   x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, which is
  *               x / (1 + e^-(2 sqrt(2 / pi) (x + 0.044715 x^3)))
+ *   gated       with an activation: B has two runs of N / 2 columns, a gate and what it lets through
+ *               (up), and C has N / 2: f(A gate + bias) (A up + bias), as SwiGLU and GeGLU are
  *   residual    C + residual, in fp32, rounded to bf16: the new residual
  *   rmsnorm     behind a residual: r weight / sqrt(mean(r^2) + eps) of each row r of the new
  *               residual as it was rounded, in fp32, rounded to bf16
@@ -23,9 +25,11 @@ enum mk_epilogue {
     MK_EPILOGUE_GELU_TANH = 4,
     MK_EPILOGUE_RESIDUAL = 8,
     MK_EPILOGUE_RMSNORM = 16, /* with a residual alone */
+    MK_EPILOGUE_GATED = 32,   /* with an activation alone */
     MK_EPILOGUE_ACTIVATION = MK_EPILOGUE_SILU | MK_EPILOGUE_GELU_TANH,
-    MK_EPILOGUE_ELEMENTS = MK_EPILOGUE_BIAS | MK_EPILOGUE_ACTIVATION, /* of elements */
-    MK_EPILOGUE_ROWS = MK_EPILOGUE_RESIDUAL | MK_EPILOGUE_RMSNORM     /* of whole rows */
+    MK_EPILOGUE_ELEMENTS =
+        MK_EPILOGUE_BIAS | MK_EPILOGUE_ACTIVATION | MK_EPILOGUE_GATED, /* of elements */
+    MK_EPILOGUE_ROWS = MK_EPILOGUE_RESIDUAL | MK_EPILOGUE_RMSNORM      /* of whole rows */
 };
 #define EPILOGUE_TEXT 48
 
@@ -42,6 +46,12 @@ static inline float epilogue_activate(uint32_t epilogue, float x)
                       ? x * EPILOGUE_SILU_LINEAR
                       : x * (EPILOGUE_GELU_LINEAR + EPILOGUE_GELU_CUBIC * (x * x));
     return epilogue & MK_EPILOGUE_ACTIVATION ? x * (1 / (1 + exp2f(power))) : x;
+}
+
+/* Columns of C: of B's `n`, half where they are gated. */
+static inline uint64_t epilogue_columns(uint32_t epilogue, uint64_t n)
+{
+    return epilogue & MK_EPILOGUE_GATED ? n / 2 : n;
 }
 
 /* "bias+silu", any of the words once, to bits. 0; -EINVAL with a sentence that begins with `name`,

@@ -120,6 +120,31 @@ int plan_check_back(const struct mk_problem *q, char *error, size_t size)
     return 0;
 }
 
+/* Of half of B's columns each: rows of C are N / 2 long. */
+static int plan_check_gated(const struct mk_problem *q, char *error, size_t size)
+{
+    char words[EPILOGUE_TEXT];
+    if (!(q->epilogue & MK_EPILOGUE_GATED))
+        return 0;
+    if (!(q->epilogue & MK_EPILOGUE_ACTIVATION))
+        return plan_refuse(error, size,
+                           "epilogue=%s: gated says what an activation is multiplied by, as in "
+                           "silu+gated",
+                           epilogue_text(q->epilogue, words));
+    if (q->fp8 || q->engine == MK_ENGINE_MMA)
+        return plan_refuse(error, size,
+                           "epilogue=%s with %s: it is for bf16 and fp16 on engine wgmma "
+                           "and on the host",
+                           epilogue_text(q->epilogue, words), q->fp8 ? "dtype=fp8" : "engine=mma");
+    if (q->n % 16)
+        return plan_refuse(
+            error, size,
+            "epilogue=%s: N is %llu, and should be a multiple of 16, half of it gate "
+            "and half what it lets through (rows of C must be 16-byte multiples)",
+            epilogue_text(q->epilogue, words), (unsigned long long)q->n);
+    return 0;
+}
+
 int plan_check_epilogue(const struct mk_problem *q, char *error, size_t size)
 {
     char words[EPILOGUE_TEXT], list[OP_LIST_TEXT];
@@ -132,7 +157,7 @@ int plan_check_epilogue(const struct mk_problem *q, char *error, size_t size)
                            epilogue_text(q->epilogue, words), plan_op_name(q->op),
                            op_of(q->op)->epilogue & MK_EPILOGUE_ROWS
                                ? "residual or residual+rmsnorm"
-                               : "bias, silu, gelu_tanh, bias+silu or bias+gelu_tanh");
+                               : "bias, silu or gelu_tanh, bias+ one of these, and these +gated");
     if (q->epilogue & MK_EPILOGUE_ROWS && q->fp8)
         return plan_refuse(error, size, "epilogue=%s with dtype=fp8: of %s it is for bf16",
                            epilogue_text(q->epilogue, words), plan_op_name(q->op));
@@ -147,7 +172,7 @@ int plan_check_epilogue(const struct mk_problem *q, char *error, size_t size)
     if ((q->epilogue & MK_EPILOGUE_ACTIVATION) == MK_EPILOGUE_ACTIVATION)
         return plan_refuse(error, size, "epilogue=%s: one activation at most",
                            epilogue_text(q->epilogue, words));
-    return 0;
+    return plan_check_gated(q, error, size);
 }
 
 /* "roles compute=2,...: on 2 x 2 ranks ag_gemm takes at least 1 compute, ... and no inter_reduce

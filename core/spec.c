@@ -52,14 +52,23 @@ __attribute__((format(printf, 2, 3))) static void spec_say(struct spec_text *t, 
     va_end(args);
 }
 
+/* "M,N/runs": how many that is is the problem's to say. */
+static void spec_say_shape(struct spec_text *t, const struct mk_problem *q, const char *shape)
+{
+    const char *runs = strstr(shape, "/runs");
+    spec_say(t, "%.*s%s%s", runs ? (int)(runs - shape) : (int)strlen(shape), shape,
+             runs && q->epilogue & MK_EPILOGUE_GATED ? "/2" : "", runs ? runs + 5 : "");
+}
+
 static void spec_say_arguments(struct spec_text *t, const struct op_descriptor *op,
                                const struct mk_problem *q)
 {
     for (uint32_t i = 0; i < op_arguments(q); i++) {
         const struct op_argument *a = op_argument(q, i);
-        spec_say(t,
-                 "%s{\"name\":\"%s\",\"type\":\"%s\",\"shape\":\"%s\",\"output\":%d,\"swaps\":%d}",
-                 i ? "," : "", a->name, spec_types[op_argument_type(q, i)], a->shape, a->output,
+        spec_say(t, "%s{\"name\":\"%s\",\"type\":\"%s\",\"shape\":\"", i ? "," : "", a->name,
+                 spec_types[op_argument_type(q, i)]);
+        spec_say_shape(t, q, a->shape);
+        spec_say(t, "\",\"output\":%d,\"swaps\":%d}", a->output,
                  op->b_layout && a->name[0] == 'B' && a->type != OP_SCALES);
     }
 }
@@ -70,6 +79,9 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
     const struct mk_problem plain = {.op = number}, fp8 = {.op = number, .fp8 = 1},
                             bytes = {.op = number, .bytes = 1},
                             bias = {.op = number, .epilogue = MK_EPILOGUE_BIAS},
+                            gated = {.op = number, .epilogue = MK_EPILOGUE_GATED},
+                            gated_bias = {.op = number,
+                                          .epilogue = MK_EPILOGUE_GATED | MK_EPILOGUE_BIAS},
                             residual = {.op = number, .epilogue = MK_EPILOGUE_RESIDUAL},
                             norm = {.op = number, .epilogue = MK_EPILOGUE_ROWS};
     struct mk_problem counted = plain, counted_fp8 = fp8;
@@ -91,6 +103,12 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
     spec_say(&t, "],\"bias\":[");
     if (op->epilogue & MK_EPILOGUE_BIAS)
         spec_say_arguments(&t, op, &bias);
+    spec_say(&t, "],\"gated\":[");
+    if (op->epilogue & MK_EPILOGUE_GATED)
+        spec_say_arguments(&t, op, &gated);
+    spec_say(&t, "],\"gated_bias\":[");
+    if (op->epilogue & MK_EPILOGUE_GATED)
+        spec_say_arguments(&t, op, &gated_bias);
     spec_say(&t, "],\"residual\":[");
     if (op->epilogue & MK_EPILOGUE_RESIDUAL)
         spec_say_arguments(&t, op, &residual);

@@ -20,35 +20,55 @@ PTX_FN float epilogue_silu(float x)
     return x * ptx_reciprocal(1 + ptx_exp2(x * EPILOGUE_SILU_LINEAR));
 }
 
-/* Of one block of rows. bias: the tile's first column's, 4-byte aligned; columns: of the tile that
- * lie in C, from `first` on those of sum[0]. */
-template <int element, int count>
-PTX_FN void epilogue_apply(uint32_t epilogue, const uint16_t *bias, float (&sum)[count],
-                           uint32_t first, uint32_t columns)
+/* Adds the bias of sums [begin, end), whose first column is `first` of those that `bias` begins with;
+ * columns: of these that there are. */
+template <int element, int begin, int end, int count>
+PTX_FN void epilogue_bias(const uint16_t *bias, float (&sum)[count], uint32_t first,
+                          uint32_t columns)
 {
-    if (epilogue & MK_EPILOGUE_BIAS) {
-        /* nothing that derives from the lane is kept from tile to tile */
-        const uint32_t column = first + ptx_opaque(threadIdx.x) % 4 * 2;
-        const int32_t left = (int32_t)(columns - column);
-        bias += column;
+    /* nothing that derives from the lane is kept from tile to tile */
+    const uint32_t column = first + ptx_opaque(threadIdx.x) % 4 * 2;
+    const int32_t left = (int32_t)(columns - column);
+    bias += column;
 #pragma unroll
-        for (int j = 0; j < count / 4; j++) {
-            if (j * 8 >= left)
-                break;
-            const uint32_t both = *(const uint32_t *)(bias + j * 8);
-            const float low = half_low<element>(both), high = half_high<element>(both);
-            sum[j * 4] += low;
-            sum[j * 4 + 1] += high;
-            sum[j * 4 + 2] += low;
-            sum[j * 4 + 3] += high;
-        }
+    for (int j = 0; j < (end - begin) / 4; j++) {
+        float *const d = sum + begin + j * 4;
+        if (j * 8 >= left)
+            break;
+        const uint32_t both = *(const uint32_t *)(bias + j * 8);
+        const float low = half_low<element>(both), high = half_high<element>(both);
+        d[0] += low;
+        d[1] += high;
+        d[2] += low;
+        d[3] += high;
     }
-    if (epilogue & MK_EPILOGUE_ACTIVATION) {
-        const bool silu = epilogue & MK_EPILOGUE_SILU;
-        const float linear = silu ? EPILOGUE_SILU_LINEAR : EPILOGUE_GELU_LINEAR,
-                    cubic = silu ? 0.0f : EPILOGUE_GELU_CUBIC;
+}
+
+/* Of one block of rows. bias: the tile's first column's, 4-byte aligned; columns: of the tile that
+ * lie in C, from `first` on those of sum[0]. up: where columns are gated, from a gate's to what it
+ * lets through, which the second half of the sums are; else 0. */
+template <int element, bool gates, int count>
+PTX_FN void epilogue_apply(uint32_t epilogue, const uint16_t *bias, float (&sum)[count],
+                           uint32_t first, uint32_t columns, uint32_t up)
+{
+    const bool silu = epilogue & MK_EPILOGUE_SILU;
+    const float linear = silu ? EPILOGUE_SILU_LINEAR : EPILOGUE_GELU_LINEAR,
+                cubic = silu ? 0.0f : EPILOGUE_GELU_CUBIC;
+    if constexpr (gates)
+        if (up) {
+            if (epilogue & MK_EPILOGUE_BIAS) {
+                epilogue_bias<element, 0, count / 2>(bias, sum, first, columns);
+                epilogue_bias<element, count / 2, count>(bias + up, sum, first, columns);
+            }
+#pragma unroll
+            for (int j = 0; j < count / 2; j++)
+                sum[j] = epilogue_activated(sum[j], linear, cubic) * sum[j + count / 2];
+            return;
+        }
+    if (epilogue & MK_EPILOGUE_BIAS)
+        epilogue_bias<element, 0, count>(bias, sum, first, columns);
+    if (epilogue & MK_EPILOGUE_ACTIVATION)
 #pragma unroll
         for (int j = 0; j < count; j++)
             sum[j] = epilogue_activated(sum[j], linear, cubic);
-    }
 }

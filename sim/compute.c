@@ -324,16 +324,27 @@ static void add(const struct sim_rank *rank, const struct sim_terms *t, float *v
     }
 }
 
-static void compute_epilogue(const struct sim_rank *rank, const struct sim_operands *o, float *c)
+/* Adds the bias from byte `bias` of its space on to each row. */
+static void compute_bias(const struct sim_rank *rank, const struct sim_operands *o, uint64_t bias,
+                         float *c)
 {
-    const uint16_t *bias = (const uint16_t *)(const void *)(rank->spaces[o->bias_space] + o->bias);
-    for (uint32_t row = 0; row < o->rows && o->epilogue; row++)
-        for (uint32_t col = 0; col < o->cols; col++) {
-            float *v = &c[(uint64_t)row * o->cols + col];
-            if (o->epilogue & MK_EPILOGUE_BIAS)
-                *v += mk_half_to_float(plan_element(&rank->plan->problem), bias[col]);
-            *v = epilogue_activate(o->epilogue, *v);
-        }
+    const uint16_t *from = (const uint16_t *)(const void *)(rank->spaces[o->bias_space] + bias);
+    for (uint32_t row = 0; row < o->rows && o->epilogue & MK_EPILOGUE_BIAS; row++)
+        for (uint32_t col = 0; col < o->cols; col++)
+            c[(uint64_t)row * o->cols + col] +=
+                mk_half_to_float(plan_element(&rank->plan->problem), from[col]);
+}
+
+/* up: what gated columns are multiplied by. */
+static void compute_epilogue(const struct sim_rank *rank, const struct sim_operands *o, float *c,
+                             float *up)
+{
+    const uint64_t count = (uint64_t)o->rows * o->cols;
+    compute_bias(rank, o, o->bias, c);
+    if (o->gate)
+        compute_bias(rank, o, o->bias + o->bias_gate, up);
+    for (uint64_t i = 0; i < count && o->epilogue; i++)
+        c[i] = epilogue_activate(o->epilogue, c[i]) * (o->gate ? up[i] : 1);
 }
 
 /* C as its codes say it, and their scales to where these lie. */
@@ -364,16 +375,13 @@ void compute_store_c(struct compute *m, struct sim_cta *cta, const struct mk_til
     struct sim_operands o = {0};
     rank->op->operands(rank->plan, tile, rank->epoch, &o);
     compute_multiply(m, rank, &o, o.b, a, m->c);
-    if (o.gate) { /* a gated tile has half the columns: there is room for both products */
-        uint64_t count = (uint64_t)o.rows * o.cols;
-        float *up = m->c + count;
+    /* a gated tile has half the columns: there is room for both products */
+    float *up = m->c + (uint64_t)o.rows * o.cols;
+    if (o.gate)
         compute_multiply(m, rank, &o, o.b + o.gate, a, up);
-        for (uint64_t i = 0; i < count; i++)
-            m->c[i] *= up[i] / (1.0f + expf(-m->c[i]));
-    }
     for (int level = 0; level < SIM_LEVELS; level++)
         add(rank, &o.added[level], m->c, (uint64_t)o.rows * o.cols);
-    compute_epilogue(rank, &o, m->c);
+    compute_epilogue(rank, &o, m->c, up);
     if (o.c_number == MK_E4M3)
         compute_quantize(m, cta, &o);
     sim_cta_store(cta, &o, m->c);

@@ -47,11 +47,19 @@ static void draw_shape(struct sim_random *r, struct mk_problem *q)
     op_fit(q);
     q->b_transposed = draw_one_in(r, 2);
     q->deterministic = draw_one_in(r, 2);
-    static const uint32_t epilogues[] = {0, MK_EPILOGUE_BIAS, MK_EPILOGUE_SILU,
-                                         MK_EPILOGUE_BIAS | MK_EPILOGUE_GELU_TANH};
+    static const uint32_t epilogues[] = {0,
+                                         MK_EPILOGUE_BIAS,
+                                         MK_EPILOGUE_SILU,
+                                         MK_EPILOGUE_BIAS | MK_EPILOGUE_GELU_TANH,
+                                         MK_EPILOGUE_SILU | MK_EPILOGUE_GATED,
+                                         MK_EPILOGUE_ELEMENTS & ~(uint32_t)MK_EPILOGUE_SILU};
     static const uint32_t of_rows[] = {0, MK_EPILOGUE_RESIDUAL, 0, MK_EPILOGUE_ROWS};
     const uint32_t has = op_of(q->op)->epilogue;
-    q->epilogue = !has ? 0 : (has & MK_EPILOGUE_ROWS ? of_rows : epilogues)[draw_below(r, 4)];
+    q->epilogue = has & MK_EPILOGUE_ROWS       ? of_rows[draw_below(r, 4)]
+                  : has & MK_EPILOGUE_ELEMENTS ? epilogues[draw_below(r, 6)]
+                                               : 0;
+    if (q->epilogue & MK_EPILOGUE_GATED)
+        q->n = mk_round_up(q->n, 16);
 }
 
 static void draw_tuning(struct sim_random *r, struct mk_problem *q)

@@ -118,11 +118,13 @@ void exact_fill_bias(const struct mk_problem *q, uint64_t seed, uint64_t launch,
 int exact_is_right(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint64_t col,
                    uint16_t value, float *right)
 {
-    if (q->epilogue & MK_EPILOGUE_BIAS)
-        *right += exact_bias(q, seed, launch, col);
-    *right = mk_half_to_float(
-        plan_element(q),
-        mk_half_from_float(plan_element(q), epilogue_activate(q->epilogue, *right)));
+    const uint64_t up = q->epilogue & MK_EPILOGUE_GATED ? epilogue_columns(q->epilogue, q->n) : 0;
+    const int biased = (q->epilogue & MK_EPILOGUE_BIAS) != 0;
+    float after =
+        epilogue_activate(q->epilogue, *right + (biased ? exact_bias(q, seed, launch, col) : 0));
+    if (up)
+        after *= right[up] + (biased ? exact_bias(q, seed, launch, col + up) : 0);
+    *right = mk_half_to_float(plan_element(q), mk_half_from_float(plan_element(q), after));
     float said = mk_half_to_float(plan_element(q), value);
     return said == *right || (q->epilogue & MK_EPILOGUE_ACTIVATION &&
                               fabsf(said - *right) <= 0x1p-7f * fabsf(*right) + 1e-30f);

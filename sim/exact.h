@@ -15,8 +15,8 @@ void exact_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
 void exact_fill_bias(const struct mk_problem *q, uint64_t seed, uint64_t launch,
                      void *const arguments[MK_SPACES - 1]);
 
-/* 1: `value` is right for an element of column `col`. *right: its product; on return what the
- * element should be. After an activation its neighbours in bf16 are right, too: a GPU's e^x is not a
+/* 1: `value` is right for an element of column `col`. *right: its product, in a row of them all; on
+ * return what the element should be. After an activation its neighbours in bf16 are right, too: a GPU's e^x is not a
  * CPU's to the bit. */
 int exact_is_right(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint64_t col,
                    uint16_t value, float *right);

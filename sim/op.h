@@ -18,7 +18,7 @@ struct sim_terms {
 };
 #define SIM_LEVELS 2
 
-/* C[rows, cols] = A[rows, k] * B[k, cols]; with a gate, silu(A * B) * (A * B at `gate`). Pitches in
+/* C[rows, cols] = A[rows, k] * B[k, cols], and its epilogue; with a gate, that * (A * B at `gate`). Pitches in
  * elements. */
 struct sim_operands {
     enum mk_space a_space, c_space, b_space;
@@ -42,6 +42,8 @@ struct sim_operands {
     uint32_t epilogue;        /* bits of enum mk_epilogue; and with a bias the byte offset of */
     enum mk_space bias_space; /* the first column's */
     uint64_t bias;
+    uint64_t
+        bias_gate;    /* bytes from there to the bias of what the gated columns are multiplied by */
     uint64_t gate;    /* bytes from B to what the gated columns are multiplied by; 0: no gate */
     uint32_t c_local; /* where c_space is the heap: its local rank */
     /* MK_E4M3: C is quantised, 128 columns of a row by a scale, from the tile's first column on; of

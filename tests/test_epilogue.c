@@ -39,7 +39,8 @@ static void bad_words_are_refused(void **state)
     uint32_t bits = 77;
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         assert_int_equal(epilogue_read("epilogue=", none[i], &bits, error, sizeof error), -EINVAL);
-        assert_non_null(strstr(error, "is none of bias, silu, gelu_tanh, residual and rmsnorm"));
+        assert_non_null(
+            strstr(error, "is none of bias, silu, gelu_tanh, residual, rmsnorm and gated"));
     }
     for (size_t i = 0; i < sizeof twice / sizeof *twice; i++) {
         assert_int_equal(epilogue_read("epilogue=", twice[i], &bits, error, sizeof error), -EINVAL);
@@ -88,6 +89,90 @@ static void a_check_sees_it(void **state)
             assert_int_equal(check_gemm(&g, NULL, &result), 0);
             assert_int_equal(check_right(&result), done == epilogue);
         }
+}
+
+/* C = f(a g + bias) (a u + bias) of one element, by either activation: right, and wrong without what
+ * it has, by the gate's bias alone, and with the two changed for each other. */
+static void a_check_sees_a_gate(void **state)
+{
+    const uint16_t a = mk_bf16_from_float(1.5f),
+                   b[2] = {mk_bf16_from_float(0.75f), mk_bf16_from_float(-1.25f)},
+                   bias[2] = {mk_bf16_from_float(-0.25f), mk_bf16_from_float(0.5f)};
+    for (uint32_t activation = MK_EPILOGUE_SILU; activation <= MK_EPILOGUE_GELU_TANH;
+         activation *= 2)
+        for (int wrong = 0; wrong < 5; wrong++) {
+            const float gate = 1.5f * 0.75f - 0.25f, up = 1.5f * -1.25f + (wrong == 1 ? 0 : 0.5f),
+                        right = wrong == 2   ? epilogue_activate(activation, gate)
+                                : wrong == 3 ? epilogue_activate(activation, up) * gate
+                                : wrong == 4 ? gate * up
+                                             : epilogue_activate(activation, gate) * up;
+            const uint16_t c = mk_bf16_from_float(right);
+            struct check_result result = {0};
+            const struct check_gemm g = {.m = 1,
+                                         .n = 2,
+                                         .k = 1,
+                                         .a = &a,
+                                         .b = b,
+                                         .b_transposed = 1,
+                                         .c = &c,
+                                         .bias = bias,
+                                         .epilogue =
+                                             MK_EPILOGUE_BIAS | activation | MK_EPILOGUE_GATED};
+            assert_int_equal(check_gemm(&g, NULL, &result), 0);
+            assert_int_equal(result.elements, 1);
+            assert_int_equal(check_right(&result), !wrong);
+        }
+}
+
+static void gated_columns(void **state)
+{
+    struct mk_problem q = {.op = MK_OP_AG_GEMM,
+                           .topo = {1, 2, 1},
+                           .m = 64,
+                           .n = 96,
+                           .k = 64,
+                           .epilogue = MK_EPILOGUE_SILU | MK_EPILOGUE_GATED};
+    struct mk_plan p;
+    char error[300];
+    uint64_t bytes[MK_SPACES - 1], network, nvlink;
+    double flop;
+    assert_int_equal(op_extents(&q, bytes), 1 << 2);
+    assert_int_equal(bytes[1], 64 * 96 * 2);
+    assert_int_equal(bytes[2], 64 * 48 * 2);
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+    plan_work(&p, &flop, &nvlink, &network);
+    assert_true(flop == 2.0 * 64 * 96 * 64);
+    q.n = 88;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
+    assert_non_null(strstr(error, "N is 88, and should be a multiple of 16"));
+    q.exec = MK_EXEC_CUDA;
+    q.sms = 132;
+    for (q.m = 2; q.m <= 8192; q.m *= 2) { /* no tile that a GPU cannot halve */
+        q.tuning = (struct mk_tuning){0};
+        q.n = 4096;
+        assert_int_equal(plan_build(&p, &q, 132, 0, error, sizeof error), 0);
+        assert_int_equal(p.problem.tuning.tile_n % 128, 0);
+    }
+    q.tuning = (struct mk_tuning){.tile_m = 128, .tile_n = 64, .cluster = 1};
+    assert_int_equal(plan_build(&p, &q, 132, 0, error, sizeof error), -EINVAL);
+    assert_non_null(strstr(error, "tiles of 128x64: where columns are gated half of a tile's"));
+    q.tuning = (struct mk_tuning){0};
+    q.engine = MK_ENGINE_MMA;
+    assert_int_equal(plan_build(&p, &q, 132, 0, error, sizeof error), -EINVAL);
+    assert_non_null(strstr(error, "with engine=mma: it is for bf16 and fp16 on engine wgmma"));
+    q.engine = 0;
+    q.fp8 = q.b_transposed = 1;
+    assert_int_equal(plan_build(&p, &q, 132, 0, error, sizeof error), -EINVAL);
+    assert_non_null(strstr(error, "with dtype=fp8: it is for"));
+    q.fp8 = 0;
+    q.epilogue = MK_EPILOGUE_GATED | MK_EPILOGUE_BIAS;
+    assert_int_equal(plan_build(&p, &q, 132, 0, error, sizeof error), -EINVAL);
+    assert_string_equal(error, "epilogue=bias+gated: gated says what an activation is multiplied "
+                               "by, as in silu+gated");
+    q.op = MK_OP_GEMM_RS;
+    q.epilogue = MK_EPILOGUE_GATED;
+    assert_int_equal(plan_build(&p, &q, 132, 0, error, sizeof error), -EINVAL);
+    assert_string_equal(error, "epilogue=gated: of gemm_rs it is residual or residual+rmsnorm");
 }
 
 /* A residual is added to what is rounded, and a row is normed: right, and wrong without it. */
@@ -208,6 +293,8 @@ int main(void)
                                        cmocka_unit_test(bad_words_are_refused),
                                        cmocka_unit_test(activations_are_what_they_are),
                                        cmocka_unit_test(a_check_sees_it),
+                                       cmocka_unit_test(a_check_sees_a_gate),
+                                       cmocka_unit_test(gated_columns),
                                        cmocka_unit_test(a_check_sees_rows),
                                        cmocka_unit_test(rows_of_gemm_ar),
                                        cmocka_unit_test(who_has_none_refuses)};

@@ -238,6 +238,31 @@ static void test_halves_and_straight(void **state)
     }
 }
 
+/* ag_gemm with gated columns, by every tile that takes them: both activations, with a bias and
+ * without, both layouts of B, one shot and two, two nodes, bf16 and fp16. What is gated begins in the
+ * middle of a tile and ends within one, and C may be narrower than half of a tile. */
+static void test_ag_gemm_gated(void **state)
+{
+    static const uint64_t of[][3] = {{132, 336, 144}, {4, 16, 16}, {200, 592, 72}, {3, 528, 656}};
+    static const struct mk_gemm_tile tiles[] = {{256, 256, 2}, {128, 128, 1}, {256, 128, 2}};
+    for (uint64_t seed = 0; seed < 24; seed++) {
+        const uint32_t nodes = 1 + (seed % 8 == 7), gpus = nodes > 1 ? 1 : 1 + seed / 4 % 3;
+        struct sim_world_config c =
+            hopper_ops_config(MK_OP_AG_GEMM, nodes, gpus, of[seed % 4], seed);
+        c.problem.fp16 = seed % 5 == 4 && seed % 3 < 2;
+        c.problem.b_transposed = seed >> 1 & 1;
+        c.problem.epilogue = MK_EPILOGUE_GATED | (seed & 4 ? MK_EPILOGUE_BIAS : 0) |
+                             (seed % 3 ? MK_EPILOGUE_SILU : MK_EPILOGUE_GELU_TANH);
+        c.problem.tuning.shots = nodes == 1 && seed & 1 ? 1 : 2;
+        c.problem.tuning.tile_m = tiles[seed % 3].tile_m;
+        c.problem.tuning.tile_n = tiles[seed % 3].tile_n;
+        c.problem.tuning.cluster = tiles[seed % 3].cluster;
+        c.launches = 2;
+        c.unwatched = seed % 4 != 0;
+        right(&c);
+    }
+}
+
 /* FP8: every tile that it is built for, in one shot and two, with the ranks that push as warps
  * beside the engine and as blocks that copy by TMA; blocks of scales that are short, slices and
  * pieces that do not divide them; on two nodes, where scales have puts of their own. Scales come
@@ -501,6 +526,7 @@ int main(void)
                                        cmocka_unit_test(test_gemm_rs_one_shot),
                                        cmocka_unit_test(test_halves_and_straight),
                                        cmocka_unit_test(test_ag_gemm_one_shot),
+                                       cmocka_unit_test(test_ag_gemm_gated),
                                        cmocka_unit_test(test_ag_gemm_fp8),
                                        cmocka_unit_test(test_ag_gemm_fp8_on_mma),
                                        cmocka_unit_test(test_gemm_rs_fp8),

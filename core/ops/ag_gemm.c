@@ -176,7 +176,8 @@ static int ag_gemm_build(const struct op_descriptor *op, struct mk_plan *p, char
     a->topo = q->topo;
     a->split = q->tuning.split;
     a->m = (uint32_t)q->m;
-    a->n = (uint32_t)q->n;
+    a->n = (uint32_t)epilogue_columns(q->epilogue, q->n);
+    a->up = a->n < q->n ? a->n : 0;
     a->k = (uint32_t)q->k;
     a->shots = q->tuning.shots;
     a->shard_rows = a->m / world;
@@ -189,7 +190,8 @@ static int ag_gemm_build(const struct op_descriptor *op, struct mk_plan *p, char
     a->pieces = q->tuning.pieces;
     a->fanout = q->tuning.fanout;
     a->pace = q->tuning.pace > 1 ? q->tuning.pace : 0;
-    a->col_tiles = (uint32_t)mk_ceil_div(a->n, a->tile_n);
+    a->tile_columns = (uint32_t)epilogue_columns(q->epilogue, a->tile_n);
+    a->col_tiles = (uint32_t)mk_ceil_div(a->n, a->tile_columns);
     uint64_t chunk_tiles = (uint64_t)(a->chunk_rows / a->tile_m) * a->col_tiles,
              shard_tiles = mk_ceil_div(a->shard_rows, a->tile_m) * a->col_tiles;
     a->row_bytes = (uint64_t)a->k * op_factor_bytes(q);
@@ -286,7 +288,7 @@ static void ag_gemm_work(const struct mk_plan *p, double *flop, uint64_t *nvlink
 {
     const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
     uint64_t shard = a->shard_rows * (a->row_bytes + a->blocks * 4ull);
-    *flop = 2.0 * a->m * a->n * a->k;
+    *flop = 2.0 * a->m * (double)p->problem.n * a->k;
     *network_bytes = (a->topo.nodes - 1) * shard;
     *nvlink_bytes = (uint64_t)a->topo.nodes * (a->topo.gpus - 1) * shard;
 }
@@ -313,7 +315,7 @@ const struct op_descriptor op_ag_gemm = {
     .choose_shape = ag_gemm_choose_shape,
     .arguments = {{"A", OP_FACTOR, "M/W,K"},
                   {"B", OP_FACTOR, "K,N"},
-                  {"C", OP_BF16, "M,N", .output = 1},
+                  {"C", OP_BF16, "M,N/runs", .output = 1},
                   {"A_scales", OP_SCALES, "K:128,M/W"},
                   {"B_scales", OP_SCALES, "N:128,K:128:4*4"},
                   {"bias", OP_BIAS, "N"}},

@@ -56,6 +56,8 @@ static uint64_t op_letter_value(const struct op_descriptor *op, const struct mk_
             return op_number_at(q, d[i].offset);
     if (length == 1 && *word == 'W')
         return mk_world(&q->topo);
+    if (length == 4 && !strncmp(word, "runs", 4))
+        return q->epilogue & MK_EPILOGUE_GATED ? 2 : 1;
     if (length == 6 && !strncmp(word, "record", 6))
         return quantize_record(q->moe.hidden);
     return length == 4 && !strncmp(word, "rows", 4)

@@ -1,5 +1,6 @@
 /* What all GEMM operators share: their problem, its defaults and its checks. */
 #include "core/ops/gemm.h"
+#include "core/epilogue.h"
 #include "core/gemm_tiles_fp16.h"
 #include "core/gemm_tiles_fp8.h"
 #include "core/sentence.h"
@@ -139,7 +140,9 @@ static struct mk_gemm_tile plan_choose_joint_tile(const struct mk_problem *q, pl
     for (uint32_t i = 0; tiles(q, i, &tile); i++)
         wide |= tile.tile_m == 128 && tile.tile_n == 128;
     if (q->fp16)
-        return tile; /* the last of the table */
+        return tile;                     /* the last of the table */
+    if (q->epilogue & MK_EPILOGUE_GATED) /* runs of 64 columns at least */
+        return (struct mk_gemm_tile){pairs ? 256 : 128, 128, pairs ? 2 : 1};
     mk_few_rows_tile(0, &tile);
     if (plan_few_rows(q) && (q->m <= tile.tile_m || (!q->fp8 && small <= q->sms)))
         return tile;
@@ -177,21 +180,26 @@ int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint32_t most, ui
 int plan_check_gemm_tile(const struct mk_problem *q, plan_tiles *tiles, char *error, size_t size)
 {
     const struct mk_tuning *t = &q->tuning;
+    const int cuda = q->exec == MK_EXEC_CUDA;
     struct mk_gemm_tile tile;
     char built[256] = "";
     uint32_t count = 0;
+    if (cuda && q->epilogue & MK_EPILOGUE_GATED && t->tile_n % 128)
+        return plan_refuse(error, size,
+                           "tiles of %ux%u: where columns are gated half of a tile's are gate, and "
+                           "GPUs take them 64 at a time",
+                           t->tile_m, t->tile_n);
     while (tiles(q, count, &tile))
         count++;
-    for (uint32_t i = 0; q->exec == MK_EXEC_CUDA &&
-                         (tiles(q, i, &tile) ||
-                          (i >= count && plan_few_rows(q) && mk_few_rows_tile(i - count, &tile)));
+    for (uint32_t i = 0; cuda && (tiles(q, i, &tile) || (i >= count && plan_few_rows(q) &&
+                                                         mk_few_rows_tile(i - count, &tile)));
          i++) {
         if (tile.tile_m == t->tile_m && tile.tile_n == t->tile_n && tile.cluster == t->cluster)
             return 0;
         mk_append(built, sizeof built, "%s%ux%u on %u", *built ? ", " : "", tile.tile_m,
                   tile.tile_n, tile.cluster);
     }
-    if (q->exec != MK_EXEC_CUDA)
+    if (!cuda)
         return 0;
     return plan_refuse(
         error, size,

@@ -87,7 +87,7 @@ enum op_type {
 
 /* One argument, row-major, of one rank. `shape` is a formula: factors between commas, each a
  * product or quotient (: rounds it up), from the left, of numbers, the problem's letters, W (ranks),
- * rows (those that the plan makes room for, mk_problem.m) and record (bytes of a token of FP8 with
+ * runs (2 where columns of B are gated, else 1), rows (those that the plan makes room for, mk_problem.m) and record (bytes of a token of FP8 with
  * its scales): "M/W,K". */
 struct op_argument {
     const char *name; /* "A": in sentences */

@@ -7,10 +7,13 @@
 struct ag_gemm_plan {
     struct mk_topo topo;
     struct mk_role_split split;
-    uint32_t m, n, k;
+    uint32_t m, n, k; /* n: columns of C */
+    /* of an epilogue that is gated: columns of B from a gate's to what it lets through; else 0 */
+    uint32_t up;
     uint32_t shots;                   /* 1: see core/roles/ag_gemm.h */
     uint32_t shard_rows;              /* M / W */
     uint32_t tile_m, tile_n, cluster; /* tile_m: rows of a tile, which `cluster` CTAs share */
+    uint32_t tile_columns;            /* of C: tile_n, or half of it where B's are gated */
     uint32_t chunk_rows;              /* a multiple of tile_m */
     uint32_t chunks;                  /* of a shard; the last may be shorter */
     uint32_t full_chunks;             /* of chunk_rows rows */
@@ -174,9 +177,9 @@ MK_PURE void ag_gemm_joint_tile(const struct ag_gemm_plan *p, uint32_t t, struct
     tile->slab = tile->c_slab = tile->a_slab = 0;
     tile->a = p->topo.gpus == 1 ? MK_SPACE_ARG0 : MK_SPACE_HEAP;
     tile->row = t % row_tiles * p->tile_m;
-    tile->col = t / row_tiles * p->tile_n;
+    tile->col = t / row_tiles * p->tile_columns;
     tile->rows = p->m - tile->row < p->tile_m ? p->m - tile->row : p->tile_m;
-    tile->cols = p->n - tile->col < p->tile_n ? p->n - tile->col : p->tile_n;
+    tile->cols = p->n - tile->col < p->tile_columns ? p->n - tile->col : p->tile_columns;
     tile->c = MK_SPACE_ARG2;
     tile->c_local = 0;
     tile->stage = 0;
@@ -188,7 +191,7 @@ MK_PURE void ag_gemm_tile_of_chunk(const struct ag_gemm_plan *p, uint32_t slab, 
 {
     uint32_t rows = ag_gemm_chunk_rows(p, chunk);
     uint32_t row_tiles = (uint32_t)mk_ceil_div(rows, p->tile_m);
-    uint32_t row = within % row_tiles * p->tile_m, col = within / row_tiles * p->tile_n;
+    uint32_t row = within % row_tiles * p->tile_m, col = within / row_tiles * p->tile_columns;
     tile->slab = slab;
     tile->id = slab * p->shard_tiles + chunk * p->chunk_tiles + within;
     tile->a = slab == p->topo.rank ? MK_SPACE_ARG0 : MK_SPACE_HEAP;
@@ -196,7 +199,7 @@ MK_PURE void ag_gemm_tile_of_chunk(const struct ag_gemm_plan *p, uint32_t slab, 
     tile->row = chunk * p->chunk_rows + row;
     tile->col = col;
     tile->rows = rows - row < p->tile_m ? rows - row : p->tile_m;
-    tile->cols = p->n - col < p->tile_n ? p->n - col : p->tile_n;
+    tile->cols = p->n - col < p->tile_columns ? p->n - col : p->tile_columns;
     tile->c = MK_SPACE_ARG2;
     tile->c_local = 0;
     tile->c_slab = slab;

@@ -60,13 +60,15 @@ static double check_sum_of_products(const struct check_gemm *g, uint64_t row, ui
     return sum;
 }
 
-/* What should be in C, of an exact product. */
-static double check_after(const struct check_gemm *g, uint64_t col, double product)
+static double check_bias(const struct check_gemm *g, uint64_t col)
+{
+    return g->epilogue & MK_EPILOGUE_BIAS ? (double)mk_half_to_float(g->element, g->bias[col]) : 0;
+}
+
+/* The activation of an exact product with its bias. */
+static double check_activated(const struct check_gemm *g, double x)
 {
     const double tanh_of = 2 * sqrt(2 / M_PI);
-    double x = product;
-    if (g->epilogue & MK_EPILOGUE_BIAS)
-        x += (double)mk_half_to_float(g->element, g->bias[col]);
     if (g->epilogue & MK_EPILOGUE_SILU)
         return x / (1 + exp(-x));
     if (g->epilogue & MK_EPILOGUE_GELU_TANH)
@@ -74,31 +76,57 @@ static double check_after(const struct check_gemm *g, uint64_t col, double produ
     return x;
 }
 
-/* One element. The sum of |a||b| costs K operations, so it is made only where the rounding's term
+/* The sum of |a||b| of an element's product, or what it is at most. */
+static double check_magnitude(const struct check_gemm *g, const struct panel *p, uint64_t row,
+                              uint64_t panel_row, uint64_t col, int whole)
+{
+    return whole ? check_sum_of_products(g, row, col) : p->row_norm[panel_row] * p->col_norm[col];
+}
+
+/* How far off an element may be for its sums alone. activated, through: what it is made of; without
+ * a gate `through` is 1. */
+static double check_sums(const struct check_gemm *g, const struct panel *p, uint64_t row,
+                         uint64_t panel_row, uint64_t col, double activated, double through,
+                         int whole)
+{
+    const double each = (double)g->k * 0x1p-23 + g->cut + g->roundings * check_unit(g->element),
+                 slope = g->epilogue & MK_EPILOGUE_ACTIVATION ? CHECK_SLOPE : 1,
+                 gate = slope * each * check_magnitude(g, p, row, panel_row, col, whole);
+    if (!(g->epilogue & MK_EPILOGUE_GATED))
+        return gate;
+    const double up = each * check_magnitude(g, p, row, panel_row, col + g->n / 2, whole);
+    return gate * (fabs(through) + up) + fabs(activated) * up;
+}
+
+/* One element, of the product in column `col` and, where these are gated, of the one that it lets
+ * through, `up`. The sum of |a||b| costs K operations, so it is made only where the rounding's term
  * alone does not decide and Cauchy-Schwarz (sum |a||b| <= |a_row||b_col|) does not rule the element
  * out; with rounded partial sums that is the bound itself. */
 static void check_element(const struct check_gemm *g, const struct panel *p, uint64_t row,
-                          uint64_t panel_row, uint64_t col, double product, struct check_result *r)
+                          uint64_t panel_row, uint64_t col, double product, double up,
+                          struct check_result *r)
 {
-    const double before = check_after(g, col, product),
+    const uint64_t across = epilogue_columns(g->epilogue, g->n);
+    const double activated = check_activated(g, product + check_bias(g, col)),
+                 through = across < g->n ? up + check_bias(g, col + across) : 1,
+                 before = activated * through,
                  residual = g->residual ? (double)mk_half_to_float(g->element,
                                                                    g->residual[row * g->n + col])
                                         : 0,
                  reference = before + residual,
                  slope = g->epilogue & MK_EPILOGUE_ACTIVATION ? CHECK_SLOPE : 1;
-    double value = (double)mk_half_to_float(g->element, g->c[row * g->n + col]),
+    double value = (double)mk_half_to_float(g->element, g->c[row * across + col]),
            off = fabs(value - reference);
     const double unit = check_unit(g->element);
     double rounding = (fabs(reference) + (g->residual ? fabs(before) : 0)) * unit +
-                      (1 + g->roundings) * slope * check_step(g->element),
-           sums = slope * ((double)g->k * 0x1p-23 + g->cut + g->roundings * unit);
+                      (1 + g->roundings) * slope * check_step(g->element);
     double share;
     if (off <= rounding) {
         share = rounding > 0 ? off / rounding : 0;
     } else {
-        double bound = rounding + sums * p->row_norm[panel_row] * p->col_norm[col];
+        double bound = rounding + check_sums(g, p, row, panel_row, col, activated, through, 0);
         if (off <= bound && !g->roundings)
-            bound = rounding + sums * check_sum_of_products(g, row, col);
+            bound = rounding + check_sums(g, p, row, panel_row, col, activated, through, 1);
         share = bound > 0 ? off / bound : INFINITY;
     }
     check_add(r, row, col, value, reference, share);
@@ -155,7 +183,8 @@ int check_gemm(const struct check_gemm *g, const struct check_pace *pace,
                                                                : CHECK_FROBENIUS) *
                                              check_share(g->element)};
     uint64_t panel_rows = g->m < PANEL_ROWS ? g->m : PANEL_ROWS,
-             size = p.wide ? sizeof(double) : sizeof(float);
+             size = p.wide ? sizeof(double) : sizeof(float),
+             across = epilogue_columns(g->epilogue, g->n);
     double work = 0;
     int status = -ENOMEM;
     p.a = malloc(panel_rows * g->k * size);
@@ -172,8 +201,9 @@ int check_gemm(const struct check_gemm *g, const struct check_pace *pace,
         check_norms(g, &p, first, rows);
         check_multiply(g, &p, rows);
         for (uint64_t i = 0; i < rows; i++, spawn_beat())
-            for (uint64_t j = 0; j < g->n; j++)
-                check_element(g, &p, first + i, i, j, check_at(p.c, i * g->n + j, p.wide), &mine);
+            for (uint64_t j = 0; j < across; j++)
+                check_element(g, &p, first + i, i, j, check_at(p.c, i * g->n + j, p.wide),
+                              check_at(p.c, (i + 1) * g->n - across + j, p.wide), &mine);
         work += 2.0 * (double)rows * (double)g->n * (double)g->k;
         if (pace && work >= pace->flop) {
             work = 0;

@@ -14,7 +14,8 @@
  *
  * If a residual is added, C is rounded before: another 2^-8 |C|.
  *
- * An activation of x + bias multiplies an error by CHECK_SLOPE at most.
+ * An activation of x + bias multiplies an error by CHECK_SLOPE at most. Where it is a gate, f(x) y,
+ * the errors of x and y add to CHECK_SLOPE dx (|y| + dy) + |f(x)| dy.
  *
  * The relative Frobenius error of all of C is at most CHECK_FROBENIUS: rounding alone gives 1.66e-3
  * on average. Below CHECK_MANY elements the average is not reliable and the bound is the worst
@@ -62,7 +63,7 @@ struct check_gemm {
     const uint16_t *a;            /* [m, k] */
     const uint16_t *b;            /* [k, n], or [n, k] where b_transposed */
     const float *a_wide, *b_wide; /* where A and B are fp32, in their place */
-    const uint16_t *c;            /* [m, n] */
+    const uint16_t *c;            /* [m, n]; of an epilogue that is gated [m, n / 2] */
     const uint16_t *bias;         /* [n], where the epilogue has one */
     const uint16_t *residual;     /* [m, n], where it has one */
     uint32_t epilogue;            /* bits of enum mk_epilogue */

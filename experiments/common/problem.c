@@ -8,9 +8,18 @@
 #include <string.h>
 
 static const char *const layouts[] = {"kn", "nk"};
-static const char *const epilogues[] = {
-    "none",      "bias",           "silu",     "gelu_tanh",
-    "bias+silu", "bias+gelu_tanh", "residual", "residual+rmsnorm"};
+static const char *const epilogues[] = {"none",
+                                        "bias",
+                                        "silu",
+                                        "gelu_tanh",
+                                        "bias+silu",
+                                        "bias+gelu_tanh",
+                                        "residual",
+                                        "residual+rmsnorm",
+                                        "silu+gated",
+                                        "gelu_tanh+gated",
+                                        "bias+silu+gated",
+                                        "bias+gelu_tanh+gated"};
 
 /* ---- which operators take what ---- */
 
@@ -202,7 +211,8 @@ static const struct {
     {op_has_epilogue,
      {"epilogue", OPTION_WORD, AT(epilogue), "none|bias|silu|..",
       "ag_gemm: what follows the product before it is rounded, bias, silu, gelu_tanh, bias+silu, "
-      "bias+gelu_tanh; gemm_rs and gemm_ar: what follows the sum, residual, residual+rmsnorm. "
+      "bias+gelu_tanh, and with an activation +gated (C[,j] = f(P[,j]) P[,N/2+j]: SwiGLU, GeGLU); "
+      "gemm_rs and gemm_ar: what follows the sum, residual, residual+rmsnorm. "
       "Default none",
       .words = epilogues, .word_count = sizeof epilogues / sizeof *epilogues}},
     {NULL,

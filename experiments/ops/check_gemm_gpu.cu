@@ -16,7 +16,7 @@ enum { TILE = 64, DEPTH = 16, SIDE = 4, THREADS = TILE / SIDE * (TILE / SIDE) };
 struct gemm_tensors {
     const uint16_t *a, *b, *c, *bias;
     const float *a_wide, *b_wide; /* NULL, or what to take in place of a and b */
-    uint64_t m, n, k;
+    uint64_t m, n, k, across;     /* across: columns of C */
     uint32_t products, roundings, element;
     int b_transposed;
     uint32_t epilogue;
@@ -59,11 +59,14 @@ static __device__ void gemm_load(struct gemm_slice *s, const struct gemm_tensors
     }
 }
 
-/* What should be in C; by other arithmetic than a kernel's epilogue. */
-static __device__ float gemm_after(const struct gemm_tensors &t, uint64_t col, float product)
+static __device__ float gemm_biased(const struct gemm_tensors &t, uint64_t col, float product)
 {
-    float x =
-        product + (t.epilogue & MK_EPILOGUE_BIAS ? mk_half_to_float(t.element, t.bias[col]) : 0);
+    return product + (t.epilogue & MK_EPILOGUE_BIAS ? mk_half_to_float(t.element, t.bias[col]) : 0);
+}
+
+/* By other arithmetic than a kernel's epilogue. */
+static __device__ float gemm_activated(const struct gemm_tensors &t, float x)
+{
     if (t.epilogue & MK_EPILOGUE_SILU)
         return x / (1 + expf(-x));
     if (t.epilogue & MK_EPILOGUE_GELU_TANH)
@@ -71,19 +74,33 @@ static __device__ float gemm_after(const struct gemm_tensors &t, uint64_t col, f
     return x;
 }
 
-/* One element against its bound, added to what the thread has found. */
+/* A product, and what its terms' sizes add up to. */
+struct gemm_product {
+    float sum, magnitude;
+};
+
+/* One element against its bound, added to what the thread has found. up: what it is multiplied by,
+ * where it is a gate. */
 static __device__ void gemm_judge(struct check_result *r, const struct gemm_tensors &t,
-                                  uint64_t row, uint64_t col, float product, float magnitude)
+                                  uint64_t row, uint64_t col, struct gemm_product product,
+                                  struct gemm_product up)
 {
-    const float reference = gemm_after(t, col, product);
+    const bool gated = t.across < t.n;
+    const float activated = gemm_activated(t, gemm_biased(t, col, product.sum)),
+                through = gated ? gemm_biased(t, col + t.across, up.sum) : 1,
+                reference = activated * through;
     const double slope = t.epilogue & MK_EPILOGUE_ACTIVATION ? CHECK_SLOPE : 1;
-    float value = mk_half_to_float(t.element, t.c[row * t.n + col]);
+    float value = mk_half_to_float(t.element, t.c[row * t.across + col]);
     double off = fabs((double)value - reference), unit = check_unit(t.element),
            rounding =
                fabs((double)reference) * unit + (1 + t.roundings) * slope * check_step(t.element);
     double depth = (double)t.products * t.k, bound = rounding;
-    if (!(off <= rounding))
-        bound += slope * (depth * 0x1p-23 + t.roundings * unit + t.cut) * magnitude;
+    if (!(off <= rounding)) {
+        const double each = depth * 0x1p-23 + t.roundings * unit + t.cut,
+                     of_up = gated ? each * up.magnitude : 0;
+        bound += slope * each * product.magnitude * (fabs((double)through) + of_up) +
+                 fabs((double)activated) * of_up;
+    }
     double share = !isfinite(value) ? INFINITY : off == 0 ? 0 : bound > 0 ? off / bound : INFINITY;
     r->elements++;
     r->wrong += !(share <= 1);
@@ -103,33 +120,35 @@ static __global__ void check_tile(const struct gemm_tensors t, struct check_resu
 {
     struct gemm_slice *slice = gemm_shared;
     struct check_result *found = gemm_found;
-    uint64_t tiles = (t.n + TILE - 1) / TILE;
+    uint64_t tiles = (t.across + TILE - 1) / TILE;
     uint64_t row = blockIdx.x / tiles * TILE, col = blockIdx.x % tiles * TILE;
     uint32_t down = threadIdx.x / (TILE / SIDE), right = threadIdx.x % (TILE / SIDE);
-    float sum[SIDE][SIDE] = {}, magnitude[SIDE][SIDE] = {};
-    for (uint32_t product = 0; product < t.products; product++)
-        for (uint64_t depth = 0; depth < t.k; depth += DEPTH) {
-            __syncthreads();
-            if (t.a_wide)
-                gemm_load_wide(slice, t, row, col, depth);
-            else
-                gemm_load(slice, t, product, row, col, depth);
-            __syncthreads();
-            for (uint32_t k = 0; k < DEPTH; k++)
-                for (uint32_t i = 0; i < SIDE; i++)
-                    for (uint32_t j = 0; j < SIDE; j++) {
-                        float a = slice->a[k][down + i * (TILE / SIDE)],
-                              b = slice->b[k][right + j * (TILE / SIDE)];
-                        sum[i][j] = fmaf(a, b, sum[i][j]);
-                        magnitude[i][j] = fmaf(fabsf(a), fabsf(b), magnitude[i][j]);
-                    }
-        }
+    struct gemm_product made[2][SIDE][SIDE] = {};
+    for (uint32_t run = 0; run < t.n / t.across; run++)
+        for (uint32_t product = 0; product < t.products; product++)
+            for (uint64_t depth = 0; depth < t.k; depth += DEPTH) {
+                __syncthreads();
+                if (t.a_wide)
+                    gemm_load_wide(slice, t, row, col, depth);
+                else
+                    gemm_load(slice, t, product, row, col + run * t.across, depth);
+                __syncthreads();
+                for (uint32_t k = 0; k < DEPTH; k++)
+                    for (uint32_t i = 0; i < SIDE; i++)
+                        for (uint32_t j = 0; j < SIDE; j++) {
+                            float a = slice->a[k][down + i * (TILE / SIDE)],
+                                  b = slice->b[k][right + j * (TILE / SIDE)];
+                            struct gemm_product *p = &made[run][i][j];
+                            p->sum = fmaf(a, b, p->sum);
+                            p->magnitude = fmaf(fabsf(a), fabsf(b), p->magnitude);
+                        }
+            }
     struct check_result mine = {};
     for (uint32_t i = 0; i < SIDE; i++)
         for (uint32_t j = 0; j < SIDE; j++) {
             uint64_t r = row + down + i * (TILE / SIDE), c = col + right + j * (TILE / SIDE);
-            if (r < t.m && c < t.n)
-                gemm_judge(&mine, t, r, c, sum[i][j], magnitude[i][j]);
+            if (r < t.m && c < t.across)
+                gemm_judge(&mine, t, r, c, made[0][i][j], made[1][i][j]);
         }
     found[threadIdx.x] = mine;
     __syncthreads();
@@ -186,8 +205,9 @@ static int gemm_make(const struct check_gemm_gpu *g, uint16_t *a, uint16_t *b)
 
 int check_gemm_gpu(const struct check_gemm_gpu *g, struct check_result *result)
 {
-    uint64_t tiles = (g->m + TILE - 1) / TILE * ((g->n + TILE - 1) / TILE);
-    uint64_t c_bytes = g->m * g->n * sizeof *g->c;
+    const uint64_t across = epilogue_columns(g->epilogue, g->n);
+    uint64_t tiles = (g->m + TILE - 1) / TILE * ((across + TILE - 1) / TILE);
+    uint64_t c_bytes = g->m * across * sizeof *g->c;
     const uint64_t element = g->a_wide ? sizeof *g->a_wide : sizeof *g->a;
     int err = 0;
     uint16_t *a = (uint16_t *)gemm_alloc(g->products * g->m * g->k * element, &err);
@@ -206,21 +226,10 @@ int check_gemm_gpu(const struct check_gemm_gpu *g, struct check_result *result)
     if (!err)
         err = gemm_make(g, a, b);
     if (!err) {
-        struct gemm_tensors t = {a,
-                                 b,
-                                 c,
-                                 bias,
-                                 NULL,
-                                 NULL,
-                                 g->m,
-                                 g->n,
-                                 g->k,
-                                 g->products,
-                                 g->roundings,
-                                 g->element,
-                                 g->b_transposed,
-                                 g->epilogue,
-                                 g->cut};
+        struct gemm_tensors t = {
+            a,           b,     c,      bias,        NULL,         NULL,       g->m,
+            g->n,        g->k,  across, g->products, g->roundings, g->element, g->b_transposed,
+            g->epilogue, g->cut};
         if (g->a_wide) {
             t.a_wide = (const float *)a;
             t.b_wide = (const float *)b;

@@ -126,6 +126,10 @@ struct gemm_source {
         return 0;
     }
 
+    /* A plan may have a tile's columns be two runs, of at least 64: uint32_t up() const is then how far
+     * behind the first the second begins, else 0. */
+    static constexpr bool gates = false;
+
     /* Sums are those of blocks of K, added in a tree: uint32_t blocks() const, 1, 2, 4 or 8, and uint32_t block_end(uint32_t) const,
      * of a tile's stages the first behind a block (gemm_tree.cuh). asks_lane: gemm_lane there. */
     static constexpr bool tree = false, asks_lane = false;
@@ -433,11 +437,23 @@ PTX_FN void gemm_load_b(const struct gemm_operands *op, const tile_source *sourc
 {
     constexpr uint16_t everyone = (1 << shape::cluster) - 1;
     constexpr int share = shape::tile_n / shape::cluster,
-                  run = tile_source::two_runs ? share / 2 : share;
+                  run = tile_source::two_runs || (tile_source::gates && shape::cluster == 1)
+                            ? share / 2
+                            : share;
     const CUtensorMap *map_b = source->b(op, tile);
     uint32_t b = stage + shape::a_bytes + rank * (shape::b_bytes / shape::cluster);
     int32_t column = tile->col + rank * share,
             second = tile_source::two_runs ? source->second(tile) - run : 0;
+    bool both = tile_source::two_runs;
+    if constexpr (tile_source::gates && shape::tile_n >= 128)
+        if (const uint32_t up = source->up()) { /* a pair's second CTA has that share */
+            static_assert(shape::cluster <= 2, "two runs");
+            if (shape::cluster == 2)
+                column = tile->col + rank * up;
+            else
+                second = up - run;
+            both = shape::cluster == 1;
+        }
     ptx_mbar_expect(full, shape::b_bytes + more);
     static_assert(!tile_source::gathers || shape::parts == 1,
                   "who copies A copies all rows of a tile");
@@ -459,7 +475,7 @@ PTX_FN void gemm_load_b(const struct gemm_operands *op, const tile_source *sourc
             ptx_tma_load_3d_cluster(b, map_b, full, k, column, slab, everyone);
         } else {
             ptx_tma_load_3d(b, map_b, full, k, column, slab);
-            if (tile_source::two_runs)
+            if (both)
                 ptx_tma_load_3d(b + shape::b_part_bytes / 2, map_b, full, k, column + run + second,
                                 slab);
         }

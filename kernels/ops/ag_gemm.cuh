@@ -14,7 +14,8 @@ struct ag_gemm_maps {
 };
 
 template <bool scaled, class tracked> struct ag_gemm_source : ag_gemm_tiles<tracked, scaled> {
-    static constexpr bool b_ahead = true, halves = !scaled; /* no registers */
+    static constexpr bool b_ahead = true, halves = !scaled, /* no registers */
+        gates = !scaled;
 
     typedef ag_gemm_tiles<tracked, scaled> tiles;
     using tiles::cta;
@@ -43,11 +44,21 @@ template <bool scaled, class tracked> struct ag_gemm_source : ag_gemm_tiles<trac
         return {s.a, s.b, s.a_pitch, s.b_pitch, s.rows, plan->n - tile->col, plan->blocks};
     }
 
+    GEMM_MEMBER uint32_t up() const
+    {
+        return plan->up;
+    }
+
+    template <class shape> GEMM_MEMBER uint32_t boxes(const struct mk_tile *) const
+    {
+        return shape::tile_n / (gates && plan->up ? 128 : 64);
+    }
+
     template <class shape>
     GEMM_MEMBER void epilogue(const struct mk_tile *tile,
                               float (&sum)[shape::blocks][shape::tile_n / 2]) const
     {
-        tiles::template after_products<shape::element>(tile, sum, 0);
+        tiles::template after_products<shape::element, gates>(tile, sum, 0);
     }
 
     GEMM_MEMBER struct gemm_place place(uint32_t, const struct mk_tile *tile, uint32_t row) const
@@ -90,7 +101,8 @@ template <bool scaled> struct ag_gemm_on_gpu {
                                                   block, blocks,
                                                   joint ? block * k : p->shard_pitch / element, 0);
         if (!err)
-            err = gemm_describe_b<shape>(&op->b, l->arguments[MK_SPACE_ARG1], n, k);
+            err = gemm_describe_groups<shape>(&op->b, l->arguments[MK_SPACE_ARG1], n + p->up, k, 1,
+                                              shape::tile_n / (p->up ? 2 : shape::cluster));
         if (!err)
             err = tensormap_bf16(&op->c, l->arguments[MK_SPACE_ARG2], c, n, block * n, c_box);
         op->stages_of_k = (uint32_t)mk_ceil_div(k, shape::stage_k);

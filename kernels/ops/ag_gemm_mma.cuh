@@ -44,7 +44,7 @@ template <bool scaled_> struct ag_gemm_mma_source : ag_gemm_tiles<mma_op_source,
     MMA_MEMBER void epilogue(const struct mk_tile *tile, float (&sum)[shape::blocks][shape::sums],
                              uint32_t column) const
     {
-        tiles::template after_products<shape::element>(tile, sum, column);
+        tiles::template after_products<shape::element, false>(tile, sum, column);
     }
 
     MMA_MEMBER struct mma_place place(uint32_t, const struct mk_tile *tile, uint32_t row) const

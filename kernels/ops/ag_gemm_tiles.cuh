@@ -77,8 +77,9 @@ template <class tracked, bool scaled> struct ag_gemm_tiles : tracked {
                 own ? plan->shard_rows : all, b_pitch, all - r};
     }
 
-    /* The sums of so many blocks of rows; column: of the tile, that they begin with. */
-    template <int element, int blocks, int count>
+    /* The sums of so many blocks of rows; column: of the tile, that they begin with. gates: a tile's
+     * columns of B may be two runs, of which a thread has the same columns. */
+    template <int element, bool gates, int blocks, int count>
     __device__ __forceinline__ void
     after_products(const struct mk_tile *tile, float (&sum)[blocks][count], uint32_t column) const
     {
@@ -89,7 +90,8 @@ template <class tracked, bool scaled> struct ag_gemm_tiles : tracked {
             (const uint16_t *)MK_FRESH(this->launch)->arguments[p->bias_space] + tile->col;
 #pragma unroll
         for (int m = 0; m < blocks; m++)
-            epilogue_apply<element>(p->epilogue, bias, sum[m], column, p->n - tile->col);
+            epilogue_apply<element, gates>(p->epilogue, bias, sum[m], column, p->n - tile->col,
+                                           p->up);
     }
 
     /* All lanes of a free warp, from 0 on: it pushes, where the plan has so many. */

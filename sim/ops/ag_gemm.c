@@ -1,6 +1,7 @@
 /* AllGather+GEMM on the host: core/roles/ag_gemm.h compiled by gcc, behind struct sim_op. */
 #include "core/cta.h"
 #include "core/e4m3.h"
+#include "core/epilogue.h"
 #include "core/half.h"
 #include "core/quantize.h"
 #include "core/roles/ag_gemm.h"
@@ -42,7 +43,9 @@ static void ag_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t
     out->a_pitch = p->k;
     out->b_space = MK_SPACE_ARG1;
     out->b = (transposed ? (uint64_t)t->col * p->k : t->col) * op_factor_bytes(&plan->problem);
-    out->b_pitch = transposed ? p->k : p->n;
+    out->b_pitch = transposed ? p->k : plan->problem.n;
+    out->gate = p->up * (transposed ? (uint64_t)p->k : 1) * 2;
+    out->bias_gate = p->up * 2ull;
     out->b_transposed = transposed;
     out->c_space = MK_SPACE_ARG2;
     out->c = (((uint64_t)t->slab * p->shard_rows + t->row) * p->n + t->col) * 2;
@@ -141,7 +144,8 @@ static int ag_gemm_verify(const struct mk_plan *plan, uint64_t seed, uint64_t la
                           char *text, size_t size)
 {
     const struct mk_problem *q = &plan->problem;
-    const uint64_t m = q->m, n = q->n, k = q->k, shard = m / mk_world(&q->topo);
+    const uint64_t m = q->m, n = q->n, k = q->k, shard = m / mk_world(&q->topo),
+                   across = epilogue_columns(q->epilogue, n);
     const uint16_t *c = arguments[2];
     float *memory = malloc((m * k + 2 * k * n + n + shard * k) * sizeof *memory),
           *b = memory + m * k, *row = b + 2 * k * n;
@@ -153,9 +157,9 @@ static int ag_gemm_verify(const struct mk_plan *plan, uint64_t seed, uint64_t la
         ag_gemm_make_b(q, arguments, b + k * n, b);
     for (uint64_t i = 0; i < m && !wrong; i++) {
         ag_gemm_row(memory + i * k, b, n, k, row);
-        for (uint64_t j = 0; j < n && !wrong; j++)
-            wrong = !exact_is_right(q, seed, launch, j, c[i * n + j], &row[j]) &&
-                    exact_is_wrong(q, launch, "C", i, j, c[i * n + j], row[j], text, size);
+        for (uint64_t j = 0; j < across && !wrong; j++)
+            wrong = !exact_is_right(q, seed, launch, j, c[i * across + j], &row[j]) &&
+                    exact_is_wrong(q, launch, "C", i, j, c[i * across + j], row[j], text, size);
     }
     free(memory);
     return wrong;

@@ -1,6 +1,7 @@
 /* The MoE feed-forward layer on the host: core/roles/moe_ffn.h compiled by gcc, behind struct
  * sim_op. */
 #include "core/cta.h"
+#include "core/epilogue.h"
 #include "core/quantize.h"
 #include "core/roles/moe_ffn.h"
 #include "sim/ops/exact_moe.h"
@@ -85,6 +86,7 @@ static void moe_ffn_operands(const struct mk_plan *plan, const struct mk_tile *t
     out->b = (t->slab * k * n + (transposed ? t->col * k : t->col)) * each;
     out->b_pitch = (uint32_t)(transposed ? k : n);
     out->b_transposed = transposed;
+    out->epilogue = up ? MK_EPILOGUE_SILU : 0;
     out->gate = up ? (transposed ? p->inner * k : p->inner) * each : 0;
     out->c_local = t->c_local;
     out->c_number = !up ? (enum mk_dtype)p->number : fp8 ? MK_E4M3 : MK_BF16;

@@ -91,7 +91,7 @@ def _half(of: Operator) -> Operator:
 
 
 def _read(number: int):
-    """The operator, and the same of FP8, of bytes, with a bias, with a residual, with a norm behind it, and with a count, where there is that."""
+    """The operator, and the same of FP8, of bytes, with a bias, with gated columns, with a residual, with a norm behind it, and with a count, where there is that."""
     text = ctypes.create_string_buffer(library.mk_op_describe(number, None, 0) + 1)
     library.mk_op_describe(number, text, len(text))
     of = json.loads(text.value)
@@ -101,6 +101,9 @@ def _read(number: int):
             yield _described(of, of["name"] + "_" + dtype, "dtype=" + dtype, of[dtype])
     if of["bias"]:
         yield _described(of, of["name"] + "_bias", "epilogue=bias", of["bias"])
+    if of["gated"]:
+        yield _described(of, of["name"] + "_gated", "epilogue=gated", of["gated"])
+        yield _described(of, of["name"] + "_gated_bias", "epilogue=gated+bias", of["gated_bias"])
     if of["residual"]:
         yield _described(of, of["name"] + "_residual", "epilogue=residual", of["residual"])
     if of["rmsnorm"]:

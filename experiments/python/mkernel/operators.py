@@ -72,7 +72,7 @@ def _launch_folded(comm, op, inputs, outputs, *flags):
     return outputs
 
 
-def ag_gemm(a, b, out=None, *, bias=None, activation: str = "", deterministic=False, options: str = "", comm=None):
+def ag_gemm(a, b, out=None, *, bias=None, activation: str = "", gated: bool = False, deterministic=False, options: str = "", comm=None):
     """C = f(gather(A) B + bias): the rows of A of all ranks, times this rank's B.
 
     a: [M/W, K] bf16, this rank's rows. Read in place where it begins where an array of `mkernel.empty` begins (on all
@@ -80,14 +80,15 @@ def ag_gemm(a, b, out=None, *, bias=None, activation: str = "", deterministic=Fa
     b: [K, N] bf16.
     bias: [N] bf16, added to each row.
     activation: "silu" or "gelu_tanh", of what is then there; neither it nor the sum is rounded before.
+    gated: with an activation f: b's columns are a gate's and those that it lets through, N/2 each, and
+        C = f(A gate + bias) (A up + bias), [M, N/2]: SwiGLU, GeGLU.
     out: [M, N] bf16. Returns it. Sums are fp32.
     deterministic: "everywhere": a row of C has the same bits whatever M, the plan and W. Else it has them in every run of a plan.
     """
     options = f"{options} epilogue={activation}" if activation else options
     outputs = None if out is None else (out,)
-    if bias is None:
-        return _launch(comm, "ag_gemm", (a, b), outputs, False, deterministic, options)[0]
-    return _launch(comm, "ag_gemm_bias", (a, b, bias), outputs, False, deterministic, options)[0]
+    name = "ag_gemm" + "_gated" * bool(gated) + "_bias" * (bias is not None)
+    return _launch(comm, name, (a, b) if bias is None else (a, b, bias), outputs, False, deterministic, options)[0]
 
 
 def ag_gemm_fp8(a, b, a_scales, b_scales, out=None, *, options: str = "", comm=None):
