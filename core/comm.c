@@ -80,6 +80,8 @@ static int comm_fill_config(struct mk_comm *comm, const struct mk_config *config
             c->nodes, c->gpus, MK_MAX_LOCAL, MK_MAX_RANKS);
     if ((unsigned)c->exec >= MK_EXECS)
         return comm_refuse(comm, -EINVAL, "there is no executor number %d", (int)c->exec);
+    if (c->device && c->exec != MK_EXEC_CUDA)
+        return comm_refuse(comm, -EINVAL, "device says which GPU a rank takes: it is of exec=cuda");
     if (!c->token[0] && world > 1)
         return comm_refuse(comm, -EINVAL, "a job of %llu ranks needs a token",
                            (unsigned long long)world);

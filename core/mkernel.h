@@ -87,12 +87,14 @@ struct mk_config {
     uint64_t timeout_ns;   /* of every wait; default 10 s */
     uint32_t trace_events; /* records kept per track; default: tracing is off */
     char tuning[512];      /* file of tuned plans, or "none"; default: $MKERNEL_TUNING */
+    uint32_t device; /* MK_EXEC_CUDA: 1 + the number of its GPU among the visible; 0: by rank */
 };
 
 /* Joins the job. Returns when all ranks have joined and the peers' heaps are mapped. The caller
  * closes *out with mk_comm_close, after an error too (*out is NULL if there was no memory for it).
- * `config` is copied. Under MK_EXEC_CUDA the rank takes the visible GPU whose number is the count
- * of lower ranks on the same host; it becomes this thread's current device.
+ * `config` is copied. Under MK_EXEC_CUDA the rank takes the GPU that config.device says, else the
+ * visible one whose number is the count of lower ranks on the same host; it becomes this thread's
+ * current device.
  * Blocks at most timeout_ns until the ranks come, and as long again for what follows.
  * Errors: -EINVAL (arguments; a library of another version; ranks started differently), -ETIMEDOUT
  * (mk_error names the missing ranks), -EPERM (token), -EADDRINUSE, -ECONNREFUSED, -EHOSTUNREACH,
@@ -276,7 +278,10 @@ uint64_t mk_moe_rows(const struct mk_plan *plan);
  * scale of its 1 x 128 of A, or 128 x 128 of B. K is a multiple of 16, M/W of 4.
  * With "epilogue=WORDS", bias, silu or gelu_tanh (the approximation by tanh), or bias+ one of these,
  * C = f(gather(A) * B + bias), in fp32 and rounded once; of a bias mk_launch takes one argument
- * more, behind all others: bias [N] bf16, this rank's. */
+ * more, behind all others: bias [N] bf16, this rank's. With an activation and "gated", as in
+ * "epilogue=silu+gated" (SwiGLU; not of fp8, nor on engine mma), B's columns are a gate's and those
+ * that it lets through, N/2 each: C [M, N/2] = f(A * gate + bias) (A * up + bias); N is a multiple
+ * of 16. */
 int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream);
 
 /* C = rank's rows of the sum over ranks of A * B, spec.shape {M, N, K}: A [M, K], B [K, N],

@@ -33,7 +33,7 @@ static const struct setting comm_settings[] = {
     FIELD(mk_config, SETTING_TEXT, nic),       FIELD(mk_config, SETTING_U32, rails),
     FIELD(mk_config, SETTING_U64, heap_bytes), FIELD(mk_config, SETTING_U64, flag_bytes),
     FIELD(mk_config, SETTING_U64, timeout_ns), FIELD(mk_config, SETTING_U32, trace_events),
-    FIELD(mk_config, SETTING_TEXT, tuning),
+    FIELD(mk_config, SETTING_TEXT, tuning),    FIELD(mk_config, SETTING_U32, device),
 };
 
 static const struct setting plan_settings[] = {

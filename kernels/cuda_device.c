@@ -63,7 +63,13 @@ static int cuda_device_open(struct mk_comm *comm, uint32_t before, struct device
     struct cudaDeviceProp properties;
     if (cudaGetDeviceCount(&devices) != cudaSuccess || !devices)
         return cuda_device_refuse(comm, "no usable GPU");
-    int device = (int)(before % (uint32_t)devices);
+    const uint32_t wanted = comm->config.device;
+    if (wanted > (uint32_t)devices) {
+        snprintf(comm->error, sizeof comm->error, "device says GPU %u, and %d of them are visible",
+                 wanted - 1, devices);
+        return -ENODEV;
+    }
+    int device = wanted ? (int)wanted - 1 : (int)(before % (uint32_t)devices);
     if (cudaSetDevice(device) != cudaSuccess)
         return cuda_device_refuse(comm, "the GPU cannot be opened");
     if (cudaDeviceGetAttribute(&out->major, cudaDevAttrComputeCapabilityMajor, device) !=

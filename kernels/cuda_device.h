@@ -12,7 +12,8 @@ struct cuda_device {
     int watched;           /* a GPU of the job has a display, whose driver ends long launches */
 };
 
-/* Picks and sets this rank's GPU: the i-th rank of a host takes GPU i modulo its GPUs. Collective
+/* Picks and sets this rank's GPU: that of comm->config.device, else the i-th rank of a host takes GPU
+ * i modulo its GPUs. Collective
  * (uses the bootstrap). 0, -ENODEV (no GPU, no driver, or one that has no engine), or the
  * bootstrap's error; comm->error says it. */
 int cuda_device_choose(struct mk_comm *comm, struct cuda_device *out);

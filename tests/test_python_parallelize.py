@@ -7,6 +7,7 @@ import sys
 
 import torch
 import mkernel
+from mkernel._blocks import gate_of
 from cases import Skip, case, free_port, main, ranks, refuses, run, says, scene
 from torch_model import DIM, H, HEADS, INNER, KV, MLP, WORDS, Attention, Model, Norm, routed
 from torch_ranks import end, gathered, near, start
@@ -37,6 +38,12 @@ def sums_are(seen, name, blocks, bias):
     last = int(name == "gemm_rs")
     assert counts == ([blocks, 0, 0] if bias else [0, last, blocks - last]), seen
     assert not [x for x in seen if x.startswith("mkernel::gemm") and not x.startswith(f"mkernel::{name}")], seen
+
+
+def gathers_are(seen, attentions, plan, mlps=None):
+    """One gather for q, k, v; one for gate and up, with what the MLP makes of them in its epilogue. A plan's modules have no gate."""
+    plain, gated = (sum(seen.get(f"mkernel::ag_gemm{gate}{bias}", 0) for bias in ("", "_bias")) for gate in ("", "_gated"))
+    assert (plain, gated) == (attentions, 0 if plan else attentions if mlps is None else mlps), seen
 
 
 def is_right(comm, make, plan=None):
@@ -83,7 +90,7 @@ def is_right(comm, make, plan=None):
     near(inferred, logits, 0.02)  # biases are added before the rounding here
     seen = {event.key: event.count for event in profile.key_averages()}
     blocks, bias = layers * (1 if plan else 2), any(name.endswith(("o_proj.bias", "fc2.bias")) for name in state)
-    assert seen.get("mkernel::ag_gemm", 0) + seen.get("mkernel::ag_gemm_bias", 0) == blocks, seen  # one gather for q, k, v; one for gate and up
+    gathers_are(seen, layers, plan)
     sums_are(seen, "gemm_rs", blocks, bias)
 
     full = mkernel.full_state_dict(model)
@@ -99,11 +106,13 @@ def is_right(comm, make, plan=None):
 
     mkernel.parallel_mode(model, "decode")
     with torch.no_grad():
-        for some in (ids, ids[:, :1], ids[:1, :5]):
+        for some in (ids, ids[:, :1], ids[:1, :5], ids[:1, :1]):
             with torch.profiler.profile() as profile:
                 decoded, right = model(some), whole(some)
             near(getattr(decoded, "logits", decoded), getattr(right, "logits", right), 0.03)
-            sums_are({event.key: event.count for event in profile.key_averages()}, "gemm_ar", blocks, bias)
+            seen = {event.key: event.count for event in profile.key_averages()}
+            sums_are(seen, "gemm_ar", blocks, bias)
+            gathers_are(seen, 0, plan, layers if some.numel() > 1 else 0)
     refuses("mode \"decode\" has no backward", model, ids)
     mkernel.parallel_mode(model, "sequence")
     refuses(f"the sequence is {8 * comm.world - 1} long, and {comm.world} ranks do not divide it", model, ids[:, 1:])
@@ -187,6 +196,33 @@ class Plain(torch.nn.Module):
 
     def forward(self, x):
         return self.fc2(torch.nn.functional.gelu(self.fc1(x)))
+
+
+class Gate(MLP):
+    """f(gate) * up, by a function of both."""
+
+    def __init__(self, f):
+        super().__init__(False)
+        self.f = f
+
+    def forward(self, x):
+        return self.down_proj(self.f(self.gate_proj(x), self.up_proj(x)))
+
+
+def gates_are_told():
+    """From gates that are something else, if only by a little."""
+    f = torch.nn.functional
+    for bias in (False, True):
+        assert gate_of(MLP(bias), ("gate_proj", "up_proj"), "down_proj") == "silu"
+        assert gate_of(MLP(bias).bfloat16(), ("gate_proj", "up_proj"), "down_proj") == "silu"
+        assert gate_of(MLP(bias).to("meta"), ("gate_proj", "up_proj"), "down_proj") == "silu"
+    assert gate_of(Gate(lambda gate, up: up * f.gelu(gate, approximate="tanh")), ("gate_proj", "up_proj"), "down_proj") == "gelu_tanh"
+    for other in (lambda gate, up: up * f.gelu(gate), lambda gate, up: f.silu(up) * gate, lambda gate, up: f.silu(gate) + up, lambda gate, up: f.silu(gate) * (up + 1),
+                  lambda gate, up: f.silu(gate.clamp(-2, 2)) * up):
+        assert gate_of(Gate(other), ("gate_proj", "up_proj"), "down_proj") == ""
+    with_norm = MLP(False)
+    with_norm.norm = Norm(H)
+    assert gate_of(with_norm, ("gate_proj", "up_proj"), "down_proj") == "" == gate_of(Plain(), ("fc1",), "fc2")
 
 
 class Residual(torch.nn.Module):
@@ -345,6 +381,7 @@ def refusals(comm):
 @scene
 def two_ranks():
     comm = start()
+    gates_are_told()
     is_right(comm, Model)
     is_right(comm, Stack, PLAN)
     what_is_no_residual_and_norm_is_computed_as_it_is_written(comm)

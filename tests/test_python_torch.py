@@ -32,6 +32,14 @@ def operators(nodes):
     after = torch.nn.functional.gelu(whole.double() @ b.double() + bias.double(), approximate="tanh")
     near(mkernel.ag_gemm(a, b, out, bias=bias, activation="gelu_tanh"), after)
     assert "epilogue=bias+gelu_tanh" in comm.plans[-1].options
+    gates, both = bf16(k, 80), bf16(80)
+    gate, up = (whole.double() @ gates.double() + both.double()).chunk(2, 1)
+    near(mkernel.ag_gemm(a, gates, bias=both, activation="silu", gated=True), torch.nn.functional.silu(gate) * up)
+    gate, up = (whole.double() @ gates.double()).chunk(2, 1)
+    gated = mkernel.ag_gemm(a, gates, activation="gelu_tanh", gated=True)
+    near(gated, torch.nn.functional.gelu(gate, approximate="tanh") * up)
+    assert torch.equal(mkernel.ag_gemm(a.view(-1, 4, k), gates, activation="gelu_tanh", gated=True).view(m, 40), gated)
+    assert torch.equal(mkernel.ag_gemm(a, gates.t().contiguous().t(), activation="gelu_tanh", gated=True), gated)
     near(mkernel.ag_gemm(a.view(-1, 4, k), b, bias=bias), (whole.double() @ b.double() + bias.double()).view(-1, 4, n))
 
     # behind the sum over ranks: a residual alike on all, and a norm
@@ -335,6 +343,10 @@ def refusals():
     refuses("B has to be [N,K]", mkernel.ag_gemm_fp8, codes, weight, *scales)
     refuses("B is [64, 48] and bias [40]", mkernel.ag_gemm, a, b, bias=bf16(40))
     refuses("'gelu' is none of bias, silu, gelu_tanh", mkernel.ag_gemm, a, b, activation="gelu")
+    refuses("gated says what an activation is multiplied by", mkernel.ag_gemm, a, b, gated=True)
+    refuses("N is 40, and should be a multiple of 16", mkernel.ag_gemm, a, b[:, :40].contiguous(), activation="silu", gated=True)
+    refuses("that is an argument, of ag_gemm(..., gated=True)", mkernel.ag_gemm, a, b, options="epilogue=silu+gated")
+    refuses("with an activation has no backward", mkernel.ag_gemm, a.clone().requires_grad_(), b, activation="silu", gated=True)
     refuses("norm_weight norms C + residual", mkernel.gemm_ar, a, b, norm_weight=bf16(48))
     refuses("a residual is an argument", mkernel.gemm_ar, a, b, options="epilogue=residual")
     refuses("gemm_ar_residual has no backward", mkernel.gemm_ar, a.clone().requires_grad_(), b, residual=bf16(a.shape[0], 48))

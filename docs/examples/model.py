@@ -69,6 +69,7 @@ def race_of(models, race, make, others):
     if ARGS.norms and not race.title.startswith("train"):
         for name, kind in (("one launch", "epilogue"), ("norm behind", "kernel"), ("own norms", "")):
             way(name, models.ours, functools.partial(normed_by, models.ours.mkernel_of, kind))
+        way("own gates", models.ours, functools.partial(without_gates, models.ours))
     if "in turn" in others:
         way("in turn", models.ours, in_turn)
     theirs = attempt(f"{race.title} DTensor", models.dtensor) if "DTensor" in others else None
@@ -103,6 +104,20 @@ def normed_by(of, kind):
         yield
     finally:
         of.norms = before
+
+
+@contextlib.contextmanager
+def without_gates(model):
+    """Silu and its product with up by kernels of PyTorch's."""
+    blocks = [x.mkernel_block for x in model.modules() if hasattr(x, "mkernel_block")]
+    before = [x.gate for x in blocks]
+    for x in blocks:
+        x.gate = ""
+    try:
+        yield
+    finally:
+        for x, gate in zip(blocks, before):
+            x.gate = gate
 
 
 # ---- decode ----

@@ -58,8 +58,14 @@ def in_turn():
     def gemm_rs(a, b, **epilogue):
         return with_norm(Scattered.apply(a, b), **epilogue)
 
-    def ag_gemm(a, b, bias=None, **_):
-        return Gathered.apply(a, b) if bias is None else Gathered.apply(a, b) + bias
+    def ag_gemm(a, b, bias=None, activation="", gated=False, comm=comm, **_):
+        c = Gathered.apply(a, b) if comm.world > 1 else a @ b
+        c = c if bias is None else c + bias
+        if not gated:
+            return c
+        gate, up = c.chunk(2, -1)
+        f = torch.nn.functional.silu(gate) if activation == "silu" else torch.nn.functional.gelu(gate, approximate="tanh")
+        return f * up
 
     def gemm_ar(a, b, **epilogue):
         return with_norm(summed(a @ b), **epilogue)

@@ -33,9 +33,12 @@ class Communicator:
     """
 
     def __init__(self, arrays, device: str, **settings):
-        """`arrays`: the module for the kind of arrays (_numpy, _torch). `device`: "cpu", "cuda" or "emulated".
+        """`arrays`: the module for the kind of arrays (_numpy, _torch). `device`: "cpu", "cuda", "cuda:1" or "emulated".
         `settings`: fields of struct mk_config."""
         global _next_handle
+        device, _, number = device.partition(":")
+        if number:
+            settings["device"] = int(number) + 1
         self._arrays = arrays
         self._lock = threading.RLock()
         self._address = None
@@ -47,7 +50,7 @@ class Communicator:
         self._lent = weakref.WeakSet()  # what heap arrays keep alive
         self._foreign = False  # this process is a fork of the one that opened it
         self._stream = None  # of the last launch, where there are streams
-        self._host = device != "cuda"
+        self._exec, self._host = device, device != "cuda"
         address = ctypes.c_void_p()
         words = _library.settings(exec="host" if device == "cpu" else device, **settings)
         result = library.mk_comm_open_settings(ctypes.byref(address), _library.VERSION_NUMBER, words)
@@ -66,6 +69,11 @@ class Communicator:
         self.handle: int = _next_handle
         _next_handle += 1
         _communicators[self.handle] = self
+
+    def alone(self) -> "Communicator":
+        """Another of this rank by itself, on the same device, for products that the ranks do not share: it has next to no heap. Not collective."""
+        device = self.device if not self._host else self._exec
+        return Communicator(self._arrays, device, rank=0, nodes=1, gpus=1, heap_bytes=1 << 20)
 
     def __repr__(self):
         state = "closed" if self.closed else f"rank {self.rank} of {self.nodes} x {self.gpus} on {self.device}"
@@ -417,7 +425,9 @@ def init(*, device: Optional[str] = None, group=None, nodes: Optional[int] = Non
     that of `python3 -m mkernel.launch`. Without any, the job has one rank.
 
     device: "cuda" or "cpu". Default: "cuda" where PyTorch has been imported and finds a GPU, else "cpu", where
-        CTAs are coroutines on a thread of this process. "emulated": arrays on the CPU, and a small GPU that is emulated
+        CTAs are coroutines on a thread of this process. "cuda:1" is a GPU by its number; "cuda" alone is PyTorch's current one
+        where torch.distributed says who the ranks are and no two of a host have the same, else the i-th for a host's i-th rank.
+        "emulated": arrays on the CPU, and a small GPU that is emulated
         there runs the GPU kernels' own code: slow, for tests of programs and kernels.
     nodes: default as the launcher or the hosts say. More stand for nodes on one host (nic="soft").
     settings: the other fields of struct mk_config in mkernel.h: heap_bytes (symmetric heap; default 1 GiB on a
@@ -427,11 +437,11 @@ def init(*, device: Optional[str] = None, group=None, nodes: Optional[int] = Non
     global _default
     arrays = _choose_arrays()
     alone = "RANK" in os.environ and not ("LOCAL_RANK" in os.environ or "LOCAL_WORLD_SIZE" in os.environ)
-    if device not in (None, "cpu", "cuda", "emulated"):
-        raise Refused(f"device={device!r}: cpu, cuda or emulated")
+    if device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?|emulated", device):
+        raise Refused(f"device={device!r}: cpu, cuda, cuda:N or emulated")
     if arrays.NAME == "torch":
-        chosen, joined = device or arrays.default_device(), arrays.join(group, nodes)
-    elif device == "cuda" or group is not None:
+        chosen, joined = arrays.join(group, nodes, device or arrays.default_device())
+    elif device is not None and device.startswith("cuda") or group is not None:
         raise Refused("GPUs and groups are PyTorch's: import torch before mkernel.init")
     else:
         chosen, joined = device or "cpu", {}

@@ -159,16 +159,24 @@ def _address(alone: bool) -> str:
         return s.getsockname()[0]
 
 
-def join(group, nodes) -> dict:
-    """Settings of this rank, if torch.distributed has been initialised; else {}: the environment says them."""
+def _own_devices(hosts, devices) -> bool:
+    """Whether no two ranks of a host have the same current device."""
+    return len(set(zip(hosts, devices))) == len(hosts)
+
+
+def join(group, nodes, device: str):
+    """The device, and settings of this rank, if torch.distributed has been initialised; else {}: the environment says them."""
     dist = torch.distributed
     if not (dist.is_available() and dist.is_initialized()):
         if group is not None:
             raise Refused("a group, and torch.distributed has not been initialised")
-        return {}
+        return device, {}
     rank, world = dist.get_rank(group), dist.get_world_size(group)
-    hosts = [None] * world
-    dist.all_gather_object(hosts, _host(), group=group)
+    said = [None] * world
+    dist.all_gather_object(said, (_host(), torch.cuda.current_device() if device == "cuda" else 0), group=group)
+    hosts, devices = zip(*said)
+    if device == "cuda" and _own_devices(hosts, devices):
+        device = f"cuda:{devices[rank]}"
     found = _nodes_of(hosts)
     nodes = nodes or found
     if world % nodes:
@@ -181,7 +189,7 @@ def join(group, nodes) -> dict:
         joined["listen_fd"] = listener.detach()
     dist.broadcast_object_list(meet, src=0 if group is None else dist.get_global_rank(group, 0), group=group)
     joined["host"], joined["port"], joined["token"] = meet[0]
-    return joined
+    return device, joined
 
 
 def peers(group) -> tuple:
