@@ -48,6 +48,9 @@ check memory_between_processes "$build/tests/gpu_fabric" check
 check engine_any_shape "$build/tests/gpu_gemm" check
 check epilogue_bias_silu $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --epilogue bias+silu
 check epilogue_gelu_few_rows $run --gpus "$gpus" --shape $((gpus * 8)),520,2064 --iters 8 --epilogue bias+gelu_tanh
+check epilogue_gated $run --gpus "$gpus" --shape $((gpus * 1028)),528,2064 --iters 8 --epilogue bias+silu+gated
+check epilogue_gated_few_rows $run --gpus "$gpus" --shape $((gpus * 8)),4112,2064 --iters 8 --epilogue gelu_tanh+gated --b-layout nk
+check epilogue_gated_fp16 $run --gpus "$gpus" --shape $((gpus * 520)),528,2064 --iters 8 --epilogue silu+gated --dtype fp16
 check epilogue_fp8 $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --epilogue bias+silu --dtype fp8 --b-layout nk
 check epilogue_mma $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --epilogue bias+gelu_tanh --engine mma
 for words in residual residual+rmsnorm; do
