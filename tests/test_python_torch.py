@@ -318,6 +318,8 @@ def a_group_has_a_communicator_of_its_own():
 def ranks_must_be_numbered_node_by_node():
     from mkernel import _torch
 
+    assert [_torch._own_devices(list(hosts), devices) for hosts, devices in (("xx", [2, 3]), ("xx", [3, 3]), ("xxyy", [0, 1, 0, 1]), ("xyx", [0, 0, 0]))] == [True, False, True, False]
+    refuses("device='cuda:one': cpu, cuda, cuda:N or emulated", mkernel.init, device="cuda:one")
     assert _torch._nodes_of(["x"]) == 1 and _torch._nodes_of(list("xxyy")) == 2 and _torch._nodes_of(list("xyz")) == 3
     for hosts in ("xyxy", "xxy", "xyy", "xxyyy", "xyyx"):
         refuses("numbered node by node", _torch._nodes_of, list(hosts))
@@ -346,7 +348,7 @@ def refusals():
     refuses("gated says what an activation is multiplied by", mkernel.ag_gemm, a, b, gated=True)
     refuses("N is 40, and should be a multiple of 16", mkernel.ag_gemm, a, b[:, :40].contiguous(), activation="silu", gated=True)
     refuses("that is an argument, of ag_gemm(..., gated=True)", mkernel.ag_gemm, a, b, options="epilogue=silu+gated")
-    refuses("with an activation has no backward", mkernel.ag_gemm, a.clone().requires_grad_(), b, activation="silu", gated=True)
+    refuses("ag_gemm_gated has no backward", mkernel.ag_gemm, a.clone().requires_grad_(), b, activation="silu", gated=True)
     refuses("norm_weight norms C + residual", mkernel.gemm_ar, a, b, norm_weight=bf16(48))
     refuses("a residual is an argument", mkernel.gemm_ar, a, b, options="epilogue=residual")
     refuses("gemm_ar_residual has no backward", mkernel.gemm_ar, a.clone().requires_grad_(), b, residual=bf16(a.shape[0], 48))

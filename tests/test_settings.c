@@ -142,6 +142,7 @@ static void settings_that_make_no_sense_are_refused(void **state)
         {"exec=gpu", "exec=gpu: host, cuda or emulated"},
         {longest, "nic has 595 characters: at most 255"},
         {"nodes=2", "nodes or gpus without rank"},
+        {"device=1", "device says which GPU a rank takes: it is of exec=cuda"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct mk_comm *comm;
