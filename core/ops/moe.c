@@ -407,7 +407,7 @@ void plan_moe_tables_first(struct moe_dispatch_plan *m, const struct mk_problem 
                {"order", &r->order, 1, (uint64_t)m->row_tiles * (r->columns + r->down),
                 sizeof(struct mk_tile_entry)});
     t->zero_buffers = 5;
-    const uint64_t words = mk_route_shared_words(&q->topo, m->experts);
+    const uint64_t words = mk_route_shared_words(&q->topo, m->experts, mk_route_stretches(r));
     if (q->exec == MK_EXEC_CUDA)
         OP_BUFFERS(t, {"scratch", &r->scratch, 1,
                        mk_route_scratch_words(&q->topo, m->experts, m->routers), 4});
