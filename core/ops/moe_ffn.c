@@ -76,10 +76,16 @@ static void moe_ffn_tables(struct mk_plan *p, struct op_tables *t)
 
 /* CTAs for sums on a GPU, beside those that compute first. With several nodes they alone add what
  * goes back to others: simulated, 16 of them are 2 to 26 % faster than 8 from 64 to 4096 tokens on
- * 2 x 2, 2 x 4, 2 x 8 and 4 x 8 (not measured). */
+ * 2 x 2, 2 x 4, 2 x 8 and 4 x 8 (not measured). On one node they add while the last quarter is multiplied; a
+ * token's sums are the more of its time the fewer columns its experts have (docs/FIGURES.md). */
 static uint32_t moe_ffn_reducers(const struct mk_problem *q)
 {
-    uint32_t most = q->topo.nodes > 1 ? 16 : 8, some = q->sms * most / 128;
+    const uint64_t by_inner = 16384 / q->moe.inner;
+    uint32_t most = q->topo.nodes > 1 ? 16
+                    : by_inner < 8    ? 8
+                    : by_inner > 24   ? 24
+                                      : (uint32_t)by_inner,
+             some = q->sms * most / 128;
     return some > most ? most : some ? some : 1;
 }
 
@@ -132,6 +138,9 @@ static int moe_ffn_build(const struct op_descriptor *op, struct mk_plan *p, char
     m->number = q->deterministic ? MK_FP32 : MK_BF16;
     m->tree = q->deterministic == MK_EVERYWHERE;
     m->carried = q->back_fp8 ? MK_E4M3 : m->number;
+    m->staged = q->exec == MK_EXEC_CUDA && q->engine != MK_ENGINE_MMA && m->carried == MK_BF16
+                    ? d->route.shared /* where tables were made, and stages are no more */
+                    : 0;
     m->made_space = MK_SPACE_HEAP;
     m->y_space = MK_SPACE_ARG5;
     m->act_bytes = m->inner * op_factor_bytes(q);
