@@ -137,7 +137,7 @@ struct mk_route {
     uint32_t columns, down, group_rows, tile_columns, slices; /* columns 0: nothing is multiplied */
     uint32_t running;                                         /* tiles that run at the same time */
     uint32_t apart; /* 1: rows of this rank's own tokens are computed apart from its node's */
-    uint32_t late;  /* 1: half of its node's are computed last */
+    uint32_t late;  /* half of its node's are computed last, in so many slices; 0: none is */
     /* Of a GPU: mk_route_scratch_words; and, where a block's words do not fit into shared memory,
      * mk_route_shared_words of each part; 0: they fit. */
     uint64_t scratch, spill;
@@ -221,6 +221,20 @@ MK_PURE uint64_t mk_route_records(const struct mk_route *r, uint32_t source)
     return r->railed + (source - r->relay_source) / r->relay_room * r->rail_pitch + r->rail_head;
 }
 
+/* The order of computation: stretches, in each of which every expert has a run. First rows of this
+ * rank's own tokens, which are here at once, then those of its node's others, then those of other
+ * nodes in slices, each of all experts, so that a slice's tokens need to have come, and are done
+ * with, while the next ones are on their way. Where rows go back (`late`), those of half of the
+ * experts are kept of the first two, to compute while the last slice crosses and sums do: the first
+ * half hides tokens' way here, the second the way back. That half is cut in slices, too, about
+ * equal ones, the node's others' first and each of them at least one: a slice's tokens are through
+ * with their experts, and are added while the next one is computed. A tile that holds rows of two
+ * kinds belongs to the later stretch. */
+MK_PURE uint32_t mk_route_stretches(const struct mk_route *r)
+{
+    return 2 + r->slices + r->late;
+}
+
 /* What a run of tokens is counted by: rows of each expert, tokens by rank, by node. */
 MK_PURE uint64_t mk_route_counters(const struct mk_topo *t, uint32_t experts)
 {
@@ -237,16 +251,17 @@ MK_PURE uint64_t mk_route_marks(const struct mk_topo *t, uint32_t experts)
 /* Words that a thread block needs for it, in shared memory where they fit, beside 64 that are always
  * there: counters of each of its warps' runs, marks of lanes and of their tokens (mk_route_marks), and
  * counters of the blocks before; later 6 of each of its experts, where each run of the
- * order begins, in 2 + 2 + 2 stretches, counts of each source's rows, and where lists of each rank
+ * order begins, in so many stretches, counts of each source's rows, and where lists of each rank
  * begin. What is left of MK_ROUTE_SHARED, or of engine mma's, keeps ids, where they fit. */
 #define MK_ROUTE_SHARED 200000u
 #define MK_MMA_ROUTE_SHARED 98304u
-MK_PURE uint64_t mk_route_shared_words(const struct mk_topo *t, uint32_t experts)
+MK_PURE uint64_t mk_route_shared_words(const struct mk_topo *t, uint32_t experts,
+                                       uint32_t stretches)
 {
     const uint64_t counters = mk_route_counters(t, experts),
                    counted = MK_ROUTE_WARPS * (counters + mk_route_marks(t, experts)) + counters,
-                   laid = experts + 12ull * (experts / mk_world(t)) + mk_world(t) + 2ull * t->gpus +
-                          2 + t->nodes;
+                   laid = experts + (6ull + stretches) * (experts / mk_world(t)) + mk_world(t) +
+                          2ull * t->gpus + 2 + t->nodes;
     return (64 + (counted > laid ? counted : laid) + 3) / 4 * 4;
 }
 
@@ -257,7 +272,7 @@ MK_PURE struct mk_route_known mk_route_know(const struct mk_route *r)
     known.local = mk_local_of(&r->topo, r->topo.rank);
     known.lane_tokens = 32 / r->k;
     known.counters = (uint32_t)mk_route_counters(&r->topo, r->experts);
-    known.words = (uint32_t)mk_route_shared_words(&r->topo, r->experts);
+    known.words = (uint32_t)mk_route_shared_words(&r->topo, r->experts, mk_route_stretches(r));
     known.by_k = 65536 / r->k + 1;
     known.by_rank = r->rank_experts > 1 && (uint64_t)r->experts * r->rank_experts >> 32 == 0
                         ? UINT32_MAX / r->rank_experts + 1
@@ -284,19 +299,15 @@ MK_PURE uint32_t mk_route_tiles(const struct mk_route *r, uint32_t rows)
     return rows / r->tile_rows + (rows % r->tile_rows != 0);
 }
 
-/* The order of computation: stretches, in each of which every expert has a run. First rows of this
- * rank's own tokens, which are here at once, then those of its node's others, then those of other
- * nodes in slices, each of all experts, so that a slice's tokens need to have come, and are done
- * with, while the next ones are on their way. Where rows go back (`late`), those of half of the
- * experts are kept of the first two, to compute while the last slice crosses and sums do: the first
- * half hides tokens' way here, the second the way back. A tile that holds rows of two kinds belongs
- * to the later stretch. */
-MK_PURE uint32_t mk_route_stretches(const struct mk_route *r)
+/* Of the slices of what is computed last, those of the node's others. */
+MK_PURE uint32_t mk_route_late_others(const struct mk_route *r)
 {
-    return 2 + r->slices + (r->late ? 2 : 0);
+    const uint32_t others = r->late * (r->topo.gpus - 1) / r->topo.gpus;
+    return others ? others : 1;
 }
 
-/* The stretch from which on what others wait for is done but for that of the last slice. */
+/* The stretch from which on some blocks add in place of computing: others' rows are through, but
+ * for those of later slices. */
 MK_PURE uint32_t mk_route_last(const struct mk_route *r)
 {
     return r->late ? 3 : mk_route_stretches(r);
@@ -335,15 +346,23 @@ MK_PURE struct mk_tile_run mk_route_run(const struct mk_route *r, const struct m
         run.count = (uint32_t)((uint64_t)others * (slice + 1) / r->slices) - from;
         return run;
     }
-    int last = stretch >= 2, is_own = last ? stretch == 3 + r->slices : stretch == 0;
+    const uint32_t of_others = r->late ? mk_route_late_others(r) : 0;
+    uint32_t slice = stretch - 2 - r->slices; /* of what is computed last */
+    int last = stretch >= 2, is_own = last ? slice >= of_others : stretch == 0;
     uint32_t all = is_own ? own_end - own : near_end - near - (own_end - own),
              early = mk_route_early(r, expert, all);
     if (!is_own) {
         run.low = near;
         run.high = near_end;
     }
-    run.first = (is_own ? own : own_end) + (last ? early : 0);
-    run.count = last ? all - early : early;
+    run.first = is_own ? own : own_end;
+    run.count = early;
+    if (last) {
+        const uint32_t slices = is_own ? r->late - of_others : of_others, left = all - early;
+        slice -= is_own ? of_others : 0;
+        run.first += early + left * slice / slices;
+        run.count = left * (slice + 1) / slices - left * slice / slices;
+    }
     return run;
 }
 

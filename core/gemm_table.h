@@ -112,12 +112,12 @@ MK_PURE uint32_t mk_stage_row(const struct mk_stages *s, const struct mk_stage *
     return at->first + at->index / (at->down ? s->down : s->up);
 }
 
-/* The first tile of the group that row of tiles `row` is in; all tiles, where there is none. */
-MK_PURE uint32_t mk_stage_begin(const struct mk_stages *s, uint32_t row)
+/* The first tile behind all of the rows of tiles before `row`: behind down of the group that the last
+ * of them is in. */
+MK_PURE uint32_t mk_stage_behind(const struct mk_stages *s, uint32_t row)
 {
-    uint32_t group = s->down && s->group < s->rows ? s->group : s->rows;
-    if (row >= s->rows)
-        return s->rows * (s->up + s->down);
-    row = row / group * group;
-    return row ? row * s->up + (row - group) * s->down : 0;
+    uint32_t group = s->down && s->group < s->rows ? s->group : s->rows,
+             end = row ? ((row - 1) / group + 1) * group : 0, /* of the group */
+        next = row ? end + group : 0;
+    return (next < s->rows ? next : s->rows) * s->up + (end < s->rows ? end : s->rows) * s->down;
 }

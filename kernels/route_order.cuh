@@ -34,7 +34,7 @@ PTX_FN struct route_plan route_plan_of(const struct route_walk *w)
     struct route_plan p;
     p.experts = (struct route_expert *)w->words;
     p.begins = w->words + 6 * r->rank_experts;
-    p.base = p.begins + 6 * r->rank_experts;
+    p.base = p.begins + mk_route_stretches(r) * r->rank_experts;
     p.lists = p.base + r->experts;
     p.tokens = p.lists + w->world;
     p.pushes = p.tokens + r->topo.gpus + 2;
@@ -403,7 +403,7 @@ PTX_FN void route_say_head(const struct mk_cta *cta, const struct route_walk *w,
     head->added = *(volatile uint64_t *)&head->adding;
     head->count = stages->rows * (stages->up + stages->down);
     head->apart = last < mk_route_stretches(w->r)
-                      ? mk_stage_begin(stages, p->begins[last * w->r->rank_experts])
+                      ? mk_stage_behind(stages, p->begins[last * w->r->rank_experts])
                       : head->count;
 }
 

@@ -94,10 +94,11 @@ struct sim_op {
      * NULL: compute CTAs take theirs in turn */
     int (*handed)(const struct mk_plan *plan, uint32_t i, uint32_t step, struct mk_tile *tile);
     /* On a GPU, where tiles are handed out: what blocks do when no tile is left,
-     * unit by unit from one counter; and before it, in place of its role, a block of inter_reduce,
-     * where there are several nodes. NULL: nothing */
+     * unit by unit from one counter; the tile behind which a block of inter_reduce takes no other, and
+     * what it does then before it takes units, where there are several nodes. NULL: nothing */
     uint32_t (*units)(const struct mk_plan *plan);
     int (*unit)(const struct mk_plan *plan, struct mk_cta *cta, uint32_t unit);
+    uint32_t (*leaves)(const struct mk_plan *plan, struct mk_cta *cta);
     int (*away)(const struct mk_plan *plan, struct mk_cta *cta);
     /* Where `operands` is NULL: what a GPU multiplies for a tile, masked parts of blocks included,
      * and the size of its heads */

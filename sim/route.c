@@ -389,7 +389,11 @@ static void route_order(const struct route_maker *m)
     uint32_t *begins = calloc(count, sizeof *begins);
     if (runs && begins) {
         struct mk_stages stages = {route_runs(m, runs, begins), r->columns, r->down, r->group_rows};
+        const uint32_t last = mk_route_last(r);
         head->count = stages.rows * (r->columns + r->down);
+        head->apart = last < mk_route_stretches(r)
+                          ? mk_stage_behind(&stages, begins[last * r->rank_experts])
+                          : head->count;
         for (uint32_t t = 0; t < head->count; t++) {
             struct mk_stage at = mk_stage_at(&stages, t);
             uint32_t row = mk_stage_row(&stages, &at), low = 0, high = count - 1;

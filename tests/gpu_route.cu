@@ -254,6 +254,7 @@ static int rank_open(struct rank *k, struct mk_topo topo, struct mk_moe moe, int
     const uint64_t some = moe.experts - moe.experts / 3;
     if (mapped)
         op_set_logical(&q, some > moe.k ? some : moe.k);
+    q.tuning.slices = 1 + (uint32_t)(seed % 5);
     if (parts) {
         q.tuning.split.ctas[MK_INTRA_COMM] = parts;
         q.tuning.split.ctas[MK_INTER_SEND] = topo.nodes > 1;
@@ -486,6 +487,8 @@ static int rank_check(struct rank *k)
                      differs("how many come", got + r->landed_count + rank * 4ull,
                              k->heap + r->landed_count + rank * 4ull, 4);
     wrong |= differs("how many tiles", &said->count, &head->count, sizeof head->count);
+    wrong |=
+        differs("tiles before some blocks add", &said->apart, &head->apart, sizeof head->apart);
     wrong |= differs("the order of tiles", got + r->order, k->heap + r->order,
                      wrong ? 0 : head->count * (uint64_t)sizeof(struct mk_tile_entry));
     wrong |= differs("rows awaited", got + r->awaited, k->heap + r->awaited,

@@ -672,6 +672,44 @@ static void test_plans_on_mma(void **state)
     assert_int_not_equal(moe_ffn_plan_of(&p)->dispatch.route.spill, 0);
 }
 
+/* Engine wgmma, two ranks: the more blocks add beside those that multiply the fewer columns experts
+ * have; of many tokens more blocks make tables, and a warp adds several, one behind the other; rows of
+ * bf16 come by TMA. */
+static void test_plans_on_wgmma(void **state)
+{
+    static const struct {
+        struct mk_moe moe;
+        int fp8, back_fp8, deterministic;
+        uint32_t movers, reducers, part, staged;
+    } cases[] = {{{8192, 2048, 768, 128, 8}, 0, 0, 0, 24, 21, 32, MK_ROUTE_SHARED},
+                 {{8192, 7168, 2048, 32, 8}, 1, 0, 0, 24, 8, 32, MK_ROUTE_SHARED},
+                 {{8192, 7168, 2048, 32, 8}, 1, 1, 0, 24, 8, 32, 0},
+                 {{2048, 7168, 2048, 32, 8}, 0, 0, 1, 24, 8, 12, 0},
+                 {{4096, 4096, 256, 64, 8}, 0, 0, 0, 24, 24, 22, MK_ROUTE_SHARED},
+                 {{16, 7168, 2048, 64, 8}, 0, 0, 0, 12, 8, 1, MK_ROUTE_SHARED}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mk_problem q = {.op = MK_OP_MOE_FFN,
+                               .exec = MK_EXEC_CUDA,
+                               .engine = MK_ENGINE_WGMMA,
+                               .topo = {.nodes = 1, .gpus = 2},
+                               .sms = 132,
+                               .moe = cases[i].moe,
+                               .fp8 = cases[i].fp8,
+                               .b_transposed = cases[i].fp8,
+                               .back_fp8 = cases[i].back_fp8,
+                               .deterministic = cases[i].deterministic};
+        char error[400] = "";
+        struct mk_plan p;
+        plan_build(&p, &q, 0, 0, error, sizeof error);
+        assert_string_equal(error, "");
+        const struct moe_ffn_plan *m = moe_ffn_plan_of(&p);
+        assert_int_equal(p.problem.tuning.split.ctas[MK_INTRA_COMM], cases[i].movers);
+        assert_int_equal(p.problem.tuning.split.ctas[MK_INTER_REDUCE], cases[i].reducers);
+        assert_int_equal(m->part_rows, cases[i].part);
+        assert_int_equal(m->staged, cases[i].staged);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -681,7 +719,7 @@ int main(void)
         cmocka_unit_test(test_bytes),          cmocka_unit_test(test_most_bytes),
         cmocka_unit_test(test_plans_on_mma),   cmocka_unit_test(test_fp8_orders),
         cmocka_unit_test(test_fp8_extremes),   cmocka_unit_test(test_back_orders),
-        cmocka_unit_test(test_errors_of_back),
+        cmocka_unit_test(test_errors_of_back), cmocka_unit_test(test_plans_on_wgmma),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

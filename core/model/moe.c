@@ -235,7 +235,7 @@ void model_moe_ffn(struct model_walk *w, const struct mk_problem *q, const struc
     struct walk a = {.w = w, .q = q, .d = &p->dispatch, .split = &p->split, .count = 2};
     a.products[0] = (struct product){p->up_tiles, p->hidden, 2ull * p->inner};
     a.products[1] = (struct product){p->down_tiles, p->inner, p->hidden};
-    a.helpers = p->dispatch.topo.nodes > 1 ? 0 : p->split.ctas[MK_INTER_REDUCE];
+    a.helpers = p->split.ctas[MK_INTER_REDUCE];
     moe_walk(&a);
     moe_back(&a, (double)p->result_bytes, (double)p->carried_bytes,
              (double)p->dispatch.chunks * moe_ffn_parts(p, 0));

@@ -79,7 +79,10 @@ void op_choose_moe_rows(enum op_size size, uint64_t world, uint64_t *numbers)
     numbers[3] = all[4];
 }
 
-enum { MOE_MOST_LOGICAL = 1 << 20 }; /* as many as experts */
+enum {
+    MOE_MOST_LOGICAL = 1 << 20, /* as many as experts */
+    MOE_MANY_PLACES = 8192      /* of a rank's tokens; measured from there on (docs/FIGURES.md) */
+};
 
 uint64_t plan_moe_named(const struct mk_problem *q)
 {
@@ -102,8 +105,13 @@ static void plan_choose_moe_roles(struct mk_problem *q, uint32_t reducers)
     int cuda = q->exec == MK_EXEC_CUDA;
     if (mk_total_ctas(&q->tuning.split))
         return;
-    /* on a GPU about one SM in eleven: twelve fill a link, and all compute once that is done */
-    ctas[MK_INTRA_COMM] = cuda ? moe_between(1, q->sms / 11, 12) : 1;
+    /* on a GPU about one SM in eleven: twelve fill a link, and all compute once that is done. Of many
+     * tokens of the layer, tables are what it begins with, and twice as many are sooner through. */
+    const uint32_t times = reducers && q->topo.nodes == 1 && q->engine != MK_ENGINE_MMA &&
+                                   q->moe.tokens * q->moe.k >= MOE_MANY_PLACES
+                               ? 2
+                               : 1;
+    ctas[MK_INTRA_COMM] = cuda ? moe_between(1, q->sms * times / 11, 12 * times) : 1;
     ctas[MK_INTER_SEND] = q->topo.nodes > 1 ? (cuda ? moe_between(1, q->sms / 33, 4) : 1) : 0;
     ctas[MK_INTER_REDUCE] = cuda || !reducers ? reducers : 1;
     uint32_t others = ctas[MK_INTRA_COMM] + ctas[MK_INTER_SEND] + ctas[MK_INTER_REDUCE];
@@ -407,7 +415,7 @@ void plan_moe_tables_first(struct moe_dispatch_plan *m, const struct mk_problem 
                {"order", &r->order, 1, (uint64_t)m->row_tiles * (r->columns + r->down),
                 sizeof(struct mk_tile_entry)});
     t->zero_buffers = 5;
-    const uint64_t words = mk_route_shared_words(&q->topo, m->experts);
+    const uint64_t words = mk_route_shared_words(&q->topo, m->experts, mk_route_stretches(r));
     if (q->exec == MK_EXEC_CUDA)
         OP_BUFFERS(t, {"scratch", &r->scratch, 1,
                        mk_route_scratch_words(&q->topo, m->experts, m->routers), 4});
@@ -534,12 +542,21 @@ void plan_moe_sums_tables(struct moe_ffn_plan *m, struct op_tables *t)
 uint32_t plan_moe_part(const struct mk_problem *q)
 {
     const struct mk_role_split *s = &q->tuning.split;
+    const int multiplies = s->ctas[MK_COMPUTE] > 0, mma = multiplies && q->engine == MK_ENGINE_MMA;
     uint32_t blocks =
-        q->topo.nodes > 1 || !s->ctas[MK_COMPUTE] ? s->ctas[MK_INTER_REDUCE] : mk_total_ctas(s);
+        q->topo.nodes > 1 || !multiplies ? s->ctas[MK_INTER_REDUCE] : mk_total_ctas(s);
     uint64_t each = mk_ceil_div(q->moe.tokens * mk_world(&q->topo), blocks ? blocks : 1);
-    uint32_t warps =
-        q->engine == MK_ENGINE_MMA && s->ctas[MK_COMPUTE] ? q->tuning.tile_m / 16 + 2 : 12;
-    return q->exec != MK_EXEC_CUDA ? 8 : each < warps ? (uint32_t)each : warps;
+    uint32_t warps = mma ? q->tuning.tile_m / 16 + 2 : 12;
+    if (q->exec != MK_EXEC_CUDA)
+        return 8;
+    if (each < warps)
+        return (uint32_t)each;
+    /* A unit takes as long beside its rows as with a token of each warp: where a block has two units
+     * even so, a warp takes several tokens. Parts of a chunk are about equal. */
+    const uint64_t turns = multiplies && !mma ? each / (2 * warps) : 0;
+    return turns < 2 ? warps
+                     : (uint32_t)mk_ceil_div(q->tuning.chunk_rows,
+                                             mk_ceil_div(q->tuning.chunk_rows, turns * warps));
 }
 
 void plan_moe_sums_work(const struct moe_ffn_plan *m, uint64_t *nvlink_bytes,

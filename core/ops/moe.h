@@ -62,7 +62,7 @@ void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_
 /* How sums go back (core/roles/moe_ffn.h): buffers and flags; bytes
  * that they add to dispatch's; and tokens whose sums a CTA makes at a time: on a GPU one for each
  * warp of a block, or, where there are few, so many that all blocks that add have some: with several
- * nodes, or without a product, inter_reduce's alone. */
+ * nodes, or without a product, inter_reduce's alone; where there are many, several for each warp. */
 struct moe_ffn_plan;
 void plan_moe_sums_size(struct moe_ffn_plan *m, const struct mk_problem *q);
 void plan_moe_sums_tables(struct moe_ffn_plan *m, struct op_tables *t);

@@ -37,6 +37,9 @@ static int moe_ffn_check_tuning(const struct mk_problem *q, char *error, size_t 
                            "is %llu",
                            q->tuning.tile_n, MK_SCALE_BLOCK,
                            (unsigned long long)mk_round_up(q->tuning.tile_n, blocks));
+    if (q->tuning.slices > PLAN_MOST_SLICES)
+        return plan_refuse(error, size, "%u slices of what is computed last: 1 to %u",
+                           q->tuning.slices, PLAN_MOST_SLICES);
     if (q->tuning.tile_n % 16)
         return plan_refuse(error, size,
                            "tiles of %u columns: half are of the gate, half of up, each a multiple "
@@ -73,10 +76,16 @@ static void moe_ffn_tables(struct mk_plan *p, struct op_tables *t)
 
 /* CTAs for sums on a GPU, beside those that compute first. With several nodes they alone add what
  * goes back to others: simulated, 16 of them are 2 to 26 % faster than 8 from 64 to 4096 tokens on
- * 2 x 2, 2 x 4, 2 x 8 and 4 x 8 (not measured). */
+ * 2 x 2, 2 x 4, 2 x 8 and 4 x 8 (not measured). On one node they add while the last quarter is multiplied; a
+ * token's sums are the more of its time the fewer columns its experts have (docs/FIGURES.md). */
 static uint32_t moe_ffn_reducers(const struct mk_problem *q)
 {
-    uint32_t most = q->topo.nodes > 1 ? 16 : 8, some = q->sms * most / 128;
+    const uint64_t by_inner = 16384 / q->moe.inner;
+    uint32_t most = q->topo.nodes > 1 ? 16
+                    : by_inner < 8    ? 8
+                    : by_inner > 24   ? 24
+                                      : (uint32_t)by_inner,
+             some = q->sms * most / 128;
     return some > most ? most : some ? some : 1;
 }
 
@@ -88,7 +97,7 @@ static void moe_ffn_choose_order(struct moe_ffn_plan *m, const struct mk_problem
     struct mk_route *r = &m->dispatch.route;
     uint32_t running = 2 * mk_total_ctas(&q->tuning.split),
              group = (uint32_t)mk_ceil_div(running, m->up_tiles);
-    r->late = 1;
+    r->late = 1 + q->tuning.slices;
     r->apart =
         mk_world(&q->topo) * q->moe.tokens * q->moe.k / q->moe.experts >= 4 * q->tuning.tile_m;
     r->group_rows = q->exec != MK_EXEC_CUDA ? 2 : group > 16 ? group : 16;
@@ -106,15 +115,14 @@ static int moe_ffn_build(const struct op_descriptor *op, struct mk_plan *p, char
     if (q->fp8 && !q->tuning.tile_n)
         q->tuning.tile_n = 2 * MK_SCALE_BLOCK;
     plan_choose_moe(q, 256, moe_ffn_reducers(q));
+    if (!q->tuning.slices)
+        q->tuning.slices = 1;
     int result = moe_ffn_check_tuning(q, error, size);
     if (!result && q->exec == MK_EXEC_CUDA)
         result = plan_check_moe_gpu(op, q, error, size);
     if (result)
         return result;
     struct moe_dispatch_plan *d = &m->dispatch;
-    result = plan_size_moe(op, d, p, MK_SPACE_ARG2, MK_SPACE_ARG3, error, size);
-    if (result)
-        return result;
     m->split = q->tuning.split;
     m->hidden = (uint32_t)q->moe.hidden;
     m->inner = (uint32_t)q->moe.inner;
@@ -122,11 +130,17 @@ static int moe_ffn_build(const struct op_descriptor *op, struct mk_plan *p, char
     m->up_cols = m->tile_n / 2;
     m->up_tiles = (uint32_t)mk_ceil_div(m->inner, m->up_cols);
     m->down_tiles = (uint32_t)mk_ceil_div(m->hidden, m->tile_n);
-    plan_moe_sums_size(m, q);
     moe_ffn_choose_order(m, q);
+    result = plan_size_moe(op, d, p, MK_SPACE_ARG2, MK_SPACE_ARG3, error, size);
+    if (result)
+        return result;
+    plan_moe_sums_size(m, q);
     m->number = q->deterministic ? MK_FP32 : MK_BF16;
     m->tree = q->deterministic == MK_EVERYWHERE;
     m->carried = q->back_fp8 ? MK_E4M3 : m->number;
+    m->staged = q->exec == MK_EXEC_CUDA && q->engine != MK_ENGINE_MMA && m->carried == MK_BF16
+                    ? d->route.shared /* where tables were made, and stages are no more */
+                    : 0;
     m->made_space = MK_SPACE_HEAP;
     m->y_space = MK_SPACE_ARG5;
     m->act_bytes = m->inner * op_factor_bytes(q);
@@ -238,7 +252,7 @@ const struct op_descriptor op_moe_ffn = {
               [MK_INTRA_COMM] = OP_ALWAYS,
               [MK_INTER_SEND] = OP_IF_NODES,
               [MK_INTER_REDUCE] = OP_ALWAYS},
-    .knobs = OP_MOE_KNOBS,
+    .knobs = OP_MOE_KNOBS | OP_SLICES,
     .tuned = 1,
     .tile_n_unit = 16, /* half are of the gate */
     .loose_chunks = 1,

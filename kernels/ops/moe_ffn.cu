@@ -1,4 +1,5 @@
 /* The MoE feed-forward layer of bf16 on the GPU. */
+#define SUMS_STAGED 1
 #include "kernels/ops/moe_ffn.cuh"
 
 struct moe_ffn_bf16_source : moe_ffn_source<moe_ffn_bf16_source> {

@@ -2,6 +2,7 @@
  * and then their scales. A tile of up has 128 columns of the activation, a block of scales: codes go
  * where bf16 would, and scales of a block of columns lie one behind the other, row by row, so that
  * one bulk copy brings those of a stage of down. */
+#define SUMS_STAGED 1
 #include "kernels/ops/moe_ffn.cuh"
 
 #include "core/gemm_tiles_fp8.h"

@@ -24,6 +24,12 @@ static int sums_here(const struct mk_plan *plan, struct mk_cta *cta, uint32_t un
     return moe_ffn_job_here(p, unit, &job) && moe_ffn_add(p, cta, &job);
 }
 
+static uint32_t leaves(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    const struct moe_dispatch_plan *d = &moe_ffn_plan_of(plan)->dispatch;
+    return mk_cta_load(cta, d->route.order_head + offsetof(struct mk_route_head, apart));
+}
+
 static int sums_away(const struct mk_plan *plan, struct mk_cta *cta)
 {
     const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
@@ -114,6 +120,7 @@ const struct sim_op sim_op_moe_ffn = {
     .units = units,
     .leaves_puts = 1,
     .unit = sums_here,
+    .leaves = leaves,
     .away = sums_away,
     .tile = tile,
     .before = before,

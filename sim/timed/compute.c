@@ -361,6 +361,8 @@ static int compute_tickets(struct timed_cta *c)
     struct mk_tile tile;
     if (op->open && op->open(&r->plan, &c->cta))
         return 1;
+    const uint32_t last =
+        op->leaves && c->cta.role == MK_INTER_REDUCE ? op->leaves(&r->plan, &c->cta) : UINT32_MAX;
     for (;;) {
         timed_sync(c);
         uint32_t t = r->taken++;
@@ -370,6 +372,8 @@ static int compute_tickets(struct timed_cta *c)
             return 0; /* those that there are come first */
         if (compute_tile(c, &tile))
             return 1;
+        if (t >= last)
+            return 0;
     }
 }
 

@@ -341,8 +341,9 @@ static void timed_main(void *argument)
     }
     int (*role)(const struct mk_plan *, struct mk_cta *) =
         c->cta.role == MK_COMPUTE ? NULL : w->op->run;
-    if (w->by_hand && w->op->units && c->cta.role == MK_INTER_REDUCE)
-        role = r->plan.problem.topo.nodes > 1 ? w->op->away : NULL;
+    const int reduces = w->by_hand && w->op->units && c->cta.role == MK_INTER_REDUCE;
+    if (reduces)
+        role = NULL;
     int over = role ? role(&r->plan, &c->cta) : 0;
     timed_line_flush(c);
     c->line = NULL; /* tiles are done at once */
@@ -351,6 +352,8 @@ static void timed_main(void *argument)
         w->by_hand && !mk_role_coresident(&r->plan.problem.tuning.split, (enum mk_role)c->cta.role);
     if (!over && (!role || joins))
         over = timed_compute(c);
+    if (!over && reduces && r->plan.problem.topo.nodes > 1)
+        over = w->op->away(&r->plan, &c->cta);
     while (!over && w->by_hand && w->op->units) {
         timed_sync(c); /* whoever comes first takes the next */
         uint32_t unit = r->units++;

@@ -27,6 +27,7 @@ static inline struct sim_world_config hopper_moe_config(enum mk_op op, uint32_t 
                                           .tile_n = tile.tile_n,
                                           .cluster = tile.cluster,
                                           .chunk_rows = 8 * (1 + sim_random_below(&r, 4))};
+    c.problem.tuning.slices = op == MK_OP_MOE_FFN ? 1 + (uint32_t)(seed >> 3 & 3) : 0;
     ctas[MK_COMPUTE] = 2;
     ctas[MK_INTRA_COMM] = seed & 1 ? 3 : 1;
     ctas[MK_INTER_SEND] = nodes > 1 ? 1 + (seed >> 1 & 1) : 0;
