@@ -54,9 +54,10 @@ static uint32_t gpu_resident_blocks(void (*kernel)(parameters...), uint32_t clus
  * sentence. */
 template <class... parameters>
 static int gpu_admit(void (*kernel)(parameters...), uint32_t blocks, uint32_t cluster,
-                     uint32_t threads, uint32_t shared_bytes, char *error, size_t size)
+                     uint32_t threads, uint32_t shared_bytes, char *error, size_t size,
+                     uint32_t limit = 0)
 {
-    if (gpu_allow_shared(kernel, shared_bytes))
+    if (gpu_allow_shared(kernel, limit ? limit : shared_bytes))
         return -EIO;
     uint32_t most = gpu_resident_blocks(kernel, cluster, threads, shared_bytes);
     if (!most)

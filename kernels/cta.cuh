@@ -20,6 +20,13 @@
 #define CTA_LANES_AHEAD 8
 #endif
 
+/* A kernel in which warps and whole blocks run the same code sets it to 1 likewise: lanes are then a number like others, and loops that
+ * only look are short. */
+#ifndef CTA_LANES_VARY
+#define CTA_LANES_VARY 0
+#endif
+enum { CTA_LOOKS = 32, CTA_LOOKS_AT_ONCE = CTA_LANES_VARY ? 1 : CTA_LOOKS };
+
 struct mk_cta {
     MK_CTA_FIELDS;
     const struct gpu_launch *launch; /* a kernel parameter */
@@ -41,7 +48,7 @@ struct mk_cta {
 
 PTX_FN uint32_t cta_lane(const struct mk_cta *cta)
 {
-    return threadIdx.x % cta->lanes;
+    return CTA_LANES_VARY && cta->lanes > 32 ? ptx_opaque(threadIdx.x) : threadIdx.x % cta->lanes;
 }
 
 /* One lane speaks for all. */
@@ -209,7 +216,8 @@ MK_ROLE_CALL int mk_cta_wait_others(struct mk_cta *cta, uint32_t flag, uint32_t 
     if (cta->lanes == 32 && count <= 32 && !cta->launch->tracks) {
         const uint32_t lane = cta_lane(cta);
         const uint64_t *word = cta_flag(cta->launch->heap, flag) + lane;
-        for (uint32_t look = 0; look < 32; look++) /* some 20 us */
+#pragma unroll(CTA_LOOKS_AT_ONCE)
+        for (uint32_t look = 0; look < CTA_LOOKS; look++) /* some 20 us */
             if (!__any_sync(0xffffffff,
                             lane < count && lane != own && ptx_load_acquire(word) < target)) {
                 cta_meet(cta); /* what one lane has acquired, all have */

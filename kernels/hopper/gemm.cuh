@@ -29,6 +29,8 @@
  */
 #pragma once
 
+#include <type_traits>
+
 #include "core/cta.h"
 #include "kernels/half.cuh"
 #include "kernels/hopper/gemm_gather.cuh"
@@ -144,6 +146,13 @@ struct gemm_source {
      * (gemm_promote.cuh); with one there is room beside 128 final sums for what a source adds. */
     template <class shape> static constexpr int raw_sets = 2;
 
+    /* Whether the calling block has tiles. Of one that has none all threads call auxiliary_warp, with a producer's registers: what
+     * such blocks do as warps beside the engine do, then stands in a kernel once. */
+    GEMM_MEMBER bool computes() const
+    {
+        return true;
+    }
+
     /* What follows the engine has other work for all threads of the block: each has the registers
      * of the launch again. */
     static constexpr bool goes_on = false;
@@ -204,12 +213,18 @@ struct gemm_source {
     }
 
     /* The producer thread, when the tile's first loads are under way: it may work out what it needs
-     * to know of the next tile. */
-    GEMM_MEMBER void ahead(uint32_t)
+     * to know of the next tile. It may say anew what the tile is, rather than keep it. */
+    GEMM_MEMBER void ahead(uint32_t, struct mk_tile *)
     {
     }
 
-    /* The producer thread, behind a tile's loads: may fill stages with what is added to the tile.
+    /* The producer thread, behind a tile's loads: whether stages follow that are added to the tile. It may wait for them. */
+    GEMM_MEMBER bool adds(uint32_t)
+    {
+        return false;
+    }
+
+    /* The same, then: fills stages with what is added to the tile.
      * All consumers call `add` for it, when the products are whole: each takes all of these stages
      * from the ring, in the same order. rank: in the cluster. */
     template <class shape> GEMM_MEMBER void behind(uint32_t, struct gemm_ring *, uint32_t)
@@ -278,6 +293,7 @@ struct gemm_operands {
                       * nobody stores */
     uint32_t a_rest; /* rows of the last tile's last CTA that has any */
     uint32_t b_kn;   /* of a shape of GEMM_B_EITHER: B is K x N, else N x K */
+    uint32_t shape;  /* which of a kernel's shapes (gemm_shapes) */
     struct barrier_watch watch; /* its limit is above what a source's `before` may take */
     uint64_t limit_ns; /* of consumers, longer: they have no registers to say where they stand, and
                         * whoever fills and empties their buffers stands still with them */
@@ -367,6 +383,14 @@ struct gemm_shape {
     static constexpr uint32_t shared_bytes =
         fronted ? barriers_offset : track_offset + (tight ? 8 : 0) + (half ? 1024 : 0);
 
+    /* As gemm_shapes has them. */
+    static constexpr bool several = false;
+    template <class shape> static constexpr uint32_t number_of = 0;
+    template <class function> static GEMM_MEMBER void choose(uint32_t, const function &call)
+    {
+        call(gemm_shape());
+    }
+
     static GEMM_MEMBER uint32_t barriers(uint32_t shared)
     {
         return fronted ? ptx_shared(gemm_front_shared->barriers) : shared + barriers_offset;
@@ -392,6 +416,35 @@ struct gemm_shape {
     static_assert(half || !b_kn, "e4m3 is multiplied K-major");
     static_assert(!fronted || stages <= 4, "struct gemm_front");
     static_assert(shared_bytes <= 227 * 1024, "what a CTA of Hopper has");
+};
+
+/* The shapes of a kernel that has several (X is no shape): what depends on none of them stands in it once. */
+template <class x, class first, class... others> struct gemm_shapes {
+    static constexpr bool several = true;
+    static constexpr int number = first::number;
+    static constexpr int tile_n = first::tile_n < gemm_shapes<x, others...>::tile_n
+                                      ? first::tile_n
+                                      : gemm_shapes<x, others...>::tile_n; /* the narrowest */
+    static constexpr uint32_t shared_bytes =
+        first::shared_bytes > gemm_shapes<x, others...>::shared_bytes
+            ? first::shared_bytes
+            : gemm_shapes<x, others...>::shared_bytes;
+    template <class shape>
+    static constexpr uint32_t number_of =
+        std::is_same<shape, first>::value
+            ? 0
+            : 1 + gemm_shapes<x, others...>::template number_of<shape>;
+
+    /* Calls `call` with an object of the which-th. */
+    template <class function> static GEMM_MEMBER void choose(uint32_t which, const function &call)
+    {
+        if (which == 0)
+            call(first());
+        else
+            gemm_shapes<x, others...>::choose(which - 1, call);
+    }
+};
+template <class x, class last> struct gemm_shapes<x, last> : last {
 };
 
 /* Rows of the tile that a CTA of its cluster has at most. */
@@ -630,12 +683,77 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
                                                 rank);
             pipeline_step<shape::stages>(&ring.at);
             if (k == filled)
-                source->ahead(i);
+                source->ahead(i, &tile);
         }
-        source->template behind<shape>(i, &ring, rank);
+        if (source->adds(i))
+            source->template behind<shape>(i, &ring, rank);
     }
     pipeline_drain<shape::stages>(ring.barriers, &ring.at, &op->watch,
                                   i); /* nothing of A is read any more */
+    source->close();
+}
+
+/* The same of a kernel that has several shapes, where only loads are a shape's. All of the first tile's are ahead, and nothing is
+ * waited for before those of A. */
+template <class shape, class tile_source>
+PTX_FN void gemm_produce_stages(const struct gemm_operands *op, const tile_source *source,
+                                struct gemm_ring *ring, const struct mk_tile *tile, uint32_t i,
+                                uint32_t k, uint32_t end, uint32_t rank)
+{
+    static_assert(tile_source::b_ahead && tile_source::a_ahead && !tile_source::gathers &&
+                      shape::products != GEMM_E4M3_BLOCKS,
+                  "gemm_produce has all of it");
+    constexpr int32_t stage_step = gemm_steps<shape, tile_source>::stage;
+    const int32_t part_step = gemm_steps<shape, tile_source>::part(source);
+    const struct gemm_a_load a = gemm_a_of<shape, tile_source>(op, source->a(tile), tile, rank);
+    for (; k < end; k++) {
+        pipeline_wait_empty<shape::stages>(ring->barriers, &ring->at, &op->watch, i);
+        uint32_t stage = ring->shared + ring->at.stage * shape::stage_bytes,
+                 full = pipeline_full<shape::stages>(ring->barriers, ring->at.stage);
+        gemm_load_b<shape>(op, source, stage, full, tile, source->b_slab(tile), k * stage_step,
+                           part_step, rank, a.bytes);
+        if (a.map)
+            gemm_load_a<shape, tile_source>(&a, stage, full, tile, k * stage_step, part_step, rank);
+        pipeline_step<shape::stages>(&ring->at);
+    }
+}
+
+template <class shapes, class tile_source>
+PTX_FN void gemm_produce_several(const struct gemm_operands *op, tile_source *source,
+                                 uint32_t shared, uint32_t rank)
+{
+    struct gemm_ring ring = {shared, 0, {0, 0}};
+    struct mk_tile tile;
+    uint32_t i, first = 0; /* stages of a tile that the ring has */
+    const bool begins = source->first(&tile);
+    shapes::choose(op->shape, [&](auto of) {
+        typedef decltype(of) shape;
+        ring.barriers = shape::barriers(shared);
+        first = op->stages_of_k < shape::stages ? op->stages_of_k : shape::stages;
+        ptx_await_launches();
+        if (begins)
+            gemm_produce_stages<shape>(op, source, &ring, &tile, 0, 0, first, rank);
+    });
+    source->open();
+    for (i = 0; source->next(i, &tile); i++) {
+#pragma unroll 1
+        for (uint32_t k = 0, end = first; k < op->stages_of_k; k = end, end = op->stages_of_k) {
+            if (i > 0 || k > 0)
+                shapes::choose(op->shape, [&](auto shape) {
+                    gemm_produce_stages<decltype(shape)>(op, source, &ring, &tile, i, k, end, rank);
+                });
+            if (k == 0)
+                source->ahead(i, &tile);
+        }
+        tile = {}; /* not kept */
+        if (source->adds(i))
+            shapes::choose(op->shape, [&](auto shape) {
+                source->template behind<decltype(shape)>(i, &ring, rank);
+            });
+    }
+    shapes::choose(op->shape, [&](auto shape) {
+        pipeline_drain<decltype(shape)::stages>(ring.barriers, &ring.at, &op->watch, i);
+    });
     source->close();
 }
 
@@ -947,12 +1065,12 @@ PTX_FN void gemm_assist(const struct gemm_operands *op, tile_source *source, uin
 }
 
 /*
- * Runs the CTA's tiles. All GEMM_THREADS threads call, once, with shape::shared_bytes of dynamic
+ * Runs the CTA's tiles, of a gemm_shape or the one of gemm_shapes. All GEMM_THREADS threads call, once, with shape::shared_bytes of dynamic
  * shared memory at the same address in all CTAs of the cluster; the kernel has
  * __launch_bounds__(GEMM_THREADS, 1). Returns when all stores have read shared memory; that they
  * are written is the kernel's end to say, or a source's `stored`.
  */
-template <class shape, class tile_source>
+template <class shapes, class tile_source>
 PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, uint8_t *memory)
 {
     constexpr int producer_registers = tile_source::producer_registers,
@@ -962,39 +1080,55 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
                   "each takes what the other gives");
     static_assert(producer_registers + 2 * consumer_registers <= 3 * GEMM_LAUNCH_REGISTERS,
                   "more than there are: setmaxnreg.inc would wait for ever");
+    const bool computes = source->computes();
     uint32_t shared = (ptx_shared(memory) + 1023) & ~1023u;
-    uint32_t rank = shape::cluster > 1 ? ptx_cluster_rank() : 0;
-    if (threadIdx.x == 0) {
-        ptx_tensormap_prefetch(&op->b);
-        ptx_tensormap_prefetch(&op->c);
-        gemm_leave_rest<shape>(op, shared);
-        pipeline_init<shape::stages>(shape::barriers(shared),
-                                     8 * shape::cluster, /* consumer warps */
-                                     tile_source::gathers ? 1 + GEMM_GATHER_WARPS : 1);
-    }
-    if (shape::cluster > 1)
-        ptx_cluster_sync();
-    else
-        __syncthreads();
+    uint32_t rank = 0;
+    shapes::choose(op->shape, [&](auto of) {
+        typedef decltype(of) shape;
+        if (shape::cluster > 1)
+            rank = ptx_cluster_rank();
+        if (computes && threadIdx.x == 0) {
+            ptx_tensormap_prefetch(&op->b);
+            ptx_tensormap_prefetch(&op->c);
+            gemm_leave_rest<shape>(op, shared);
+            pipeline_init<shape::stages>(shape::barriers(shared),
+                                         8 * shape::cluster, /* consumer warps */
+                                         tile_source::gathers ? 1 + GEMM_GATHER_WARPS : 1);
+        }
+        if (shape::cluster == 1)
+            __syncthreads();
+        else if (computes)
+            ptx_cluster_sync();
+    });
 
     /* The shuffle tells the compiler that it is the same in all lanes. */
-    uint32_t warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
+    uint32_t warpgroup = computes ? __shfl_sync(0xffffffff, threadIdx.x / 128, 0) : 0;
     if (warpgroup == 0) {
         if (producer_registers < GEMM_LAUNCH_REGISTERS)
             ptx_registers_dec<producer_registers>();
-        if (threadIdx.x < 32 && ptx_elect())
-            gemm_produce<shape>(op, source, shared, rank);
-        else if (threadIdx.x >= 32)
-            gemm_assist<shape>(op, source, shared);
+        if constexpr (shapes::several) {
+            if (computes && threadIdx.x < 32) {
+                if (ptx_elect())
+                    gemm_produce_several<shapes>(op, source, shared, rank);
+            } else {
+                gemm_assist<shapes>(op, source, shared);
+            }
+        } else if (threadIdx.x < 32 && ptx_elect()) {
+            gemm_produce<shapes>(op, source, shared, rank);
+        } else if (threadIdx.x >= 32) {
+            gemm_assist<shapes>(op, source, shared);
+        }
         __syncwarp();
-        if (tile_source::goes_on) {
+        if (tile_source::goes_on && computes) {
             __syncthreads(); /* consumers have taken theirs, and given them back */
             ptx_registers_inc<GEMM_LAUNCH_REGISTERS>();
         }
     } else {
         if (consumer_registers > GEMM_LAUNCH_REGISTERS)
             ptx_registers_inc<consumer_registers>();
-        gemm_consume<shape>(op, source, shared, warpgroup - 1, rank);
+        shapes::choose(op->shape, [&](auto shape) {
+            gemm_consume<decltype(shape)>(op, source, shared, warpgroup - 1, rank);
+        });
         if (tile_source::goes_on) {
             __syncwarp();
             ptx_registers_dec<GEMM_LAUNCH_REGISTERS>();
@@ -1002,6 +1136,8 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
         }
     }
     /* A CTA's shared memory must outlive what its neighbour still sends there. */
-    if (shape::cluster > 1)
-        ptx_cluster_sync();
+    shapes::choose(op->shape, [&](auto shape) {
+        if (decltype(shape)::cluster > 1 && computes)
+            ptx_cluster_sync();
+    });
 }

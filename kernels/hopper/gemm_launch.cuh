@@ -10,6 +10,8 @@
  *       Tensor maps of its own beside those of struct gemm_operands; a kernel parameter.
  *   static constexpr bool fp24
  *       Kernels with partial sums of MK_FP24 are built too, for plans whose form asks for them.
+ *   static constexpr bool several_shapes
+ *       A kernel has the shapes of all tiles, as what depends on none of them is most of it.
  *   static constexpr uint32_t shared_bytes
  *       Dynamic shared memory that CTAs which do not compute need, or sums that wait (gemm_tree.cuh).
  *   struct gemm_form form(const plan *)
@@ -18,6 +20,8 @@
  *       Fills the maps and operands, but for operands->watch. 0, or what tensormap.h says.
  *   void compute<shape>(plan, launch, operands, maps, memory)
  *       On the GPU: all threads of a compute block, with shape::shared_bytes at `memory`.
+ *   static constexpr bool of_all_blocks
+ *       compute is for all threads of any other block, too; else there is
  *   void communicate<shape>(plan, launch, memory)
  *       On the GPU: all threads of any other block.
  */
@@ -122,6 +126,24 @@ static int gemm_launch_kernel(void (*kernel)(parameters...), uint32_t blocks, ui
 
 /* ---- an operator's one persistent kernel ---- */
 
+/* All threads of a block of the grid, which is rounded up to clusters. */
+template <class op, class shape>
+PTX_FN void gemm_op_block(const typename op::plan *plan, const struct gpu_launch *launch,
+                          const struct gemm_operands *operands, const typename op::maps *maps,
+                          uint8_t *memory)
+{
+    ptx_launch_next();
+    if (blockIdx.x <
+        (op::of_all_blocks ? mk_total_blocks(&launch->split) : launch->split.ctas[MK_COMPUTE]))
+        op::template compute<shape>(plan, launch, operands, maps, memory);
+    else if constexpr (!op::of_all_blocks)
+        if (blockIdx.x < mk_total_blocks(&launch->split))
+            op::template communicate<shape>(plan, launch, memory);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        cta_leave(launch);
+}
+
 template <class op, class shape>
 __global__ void __launch_bounds__(GEMM_THREADS, 1)
     gemm_op_kernel(const __grid_constant__ typename op::plan plan,
@@ -130,14 +152,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
                    const __grid_constant__ typename op::maps maps)
 {
     PTX_SHARED_DYNAMIC(memory);
-    ptx_launch_next();
-    if (blockIdx.x < launch.split.ctas[MK_COMPUTE])
-        op::template compute<shape>(&plan, &launch, &operands, &maps, memory);
-    else if (blockIdx.x < mk_total_blocks(&launch.split)) /* the grid is rounded up to clusters */
-        op::template communicate<shape>(&plan, &launch, memory);
-    __syncthreads();
-    if (threadIdx.x == 0)
-        cta_leave(&launch);
+    gemm_op_block<op, shape>(&plan, &launch, &operands, &maps, memory);
 }
 
 template <class op, class shape> constexpr uint32_t gemm_op_shared_bytes()
@@ -166,12 +181,23 @@ static int gemm_op_shape(const struct gemm_form *form, int transposed, function 
                                                                                          call);
 }
 
+/* The shapes of the kernel that a shape is in: all of a table that have its layout and its number, or itself. */
+#define GEMM_OP_SHAPE(rows, columns, cluster_, stages, boxes)                                      \
+    , gemm_shape<rows, columns, cluster_, shape::b_kn, stages, boxes, shape::number,               \
+                 shape::products>
+template <class op, class shape, class all>
+using gemm_op_shapes = std::conditional_t<op::several_shapes, all, typename shape::either>;
+
 /* An operator's kernels of bf16: of a shape; and of a form, `call` with an object of its shape.
  * What else has kernels says the same of them (gemm_launch_fp8.cuh, gemm_launch_fp16.cuh). */
 template <class op> struct gemm_bf16_kernels {
-    template <class shape> static auto kernel()
+    template <class shape>
+    using shapes = gemm_op_shapes<
+        op, shape, gemm_shapes<void MK_GEMM_TILES(GEMM_OP_SHAPE) MK_FEW_ROWS_TILES(GEMM_OP_SHAPE)>>;
+
+    template <class shapes> static auto kernel()
     {
-        return gemm_op_kernel<op, shape>;
+        return gemm_op_kernel<op, shapes>;
     }
 
     template <class function>
@@ -189,6 +215,10 @@ template <class op> struct gemm_bf16_kernels {
 
 /* The same of kernels whose sums are in a tree. */
 template <class op> struct gemm_tree_kernels : gemm_bf16_kernels<op> {
+    template <class shape>
+    using shapes = gemm_op_shapes<
+        op, shape, gemm_shapes<void MK_TREE_TILES(GEMM_OP_SHAPE) MK_FEW_ROWS_TILES(GEMM_OP_SHAPE)>>;
+
     template <class function>
     static int dispatch(const struct gemm_form *form, int transposed, function call)
     {
@@ -211,10 +241,12 @@ template <class op, class kernels = gemm_bf16_kernels<op>> struct gemm_operator 
         const struct gemm_form form = op::form(plan);
         int err = kernels::dispatch(&form, q->b_transposed, [=](auto shape) {
             typedef decltype(shape) built;
+            typedef typename kernels::template shapes<built> shapes;
             return gpu_admit(
-                kernels::template kernel<typename built::either>(),
+                kernels::template kernel<shapes>(),
                 (uint32_t)mk_round_up(mk_total_blocks(&q->tuning.split), built::cluster),
-                built::cluster, GEMM_THREADS, gemm_op_shared_bytes<op, built>(), error, error_size);
+                built::cluster, GEMM_THREADS, gemm_op_shared_bytes<op, built>(), error, error_size,
+                gemm_op_shared_bytes<op, shapes>());
         });
         return gpu_prepared(err, form.tile_m, form.tile_n, form.cluster, error, error_size);
     }
@@ -225,18 +257,20 @@ template <class op, class kernels = gemm_bf16_kernels<op>> struct gemm_operator 
         const struct gemm_form form = op::form(plan);
         return kernels::dispatch(&form, q->b_transposed, [=](auto shape) {
             typedef decltype(shape) built;
+            typedef typename kernels::template shapes<built> shapes;
             typename op::maps maps;
             struct gemm_operands operands;
             gpu_limit_waits(&operands, launch);
             operands.b_kn = built::b_kn;
+            operands.shape = shapes::template number_of<built>;
             int err = op::template describe<built>(&maps, &operands, plan, launch);
             if (err)
                 return err;
             uint32_t blocks =
                 (uint32_t)mk_round_up(mk_total_blocks(&launch->split), built::cluster);
-            return gemm_launch_when(true, kernels::template kernel<typename built::either>(),
-                                    blocks, built::cluster, gemm_op_shared_bytes<op, built>(),
-                                    stream, *plan, *launch, operands, maps);
+            return gemm_launch_when(true, kernels::template kernel<shapes>(), blocks,
+                                    built::cluster, gemm_op_shared_bytes<op, built>(), stream,
+                                    *plan, *launch, operands, maps);
         });
     }
 };

@@ -22,6 +22,13 @@ static int gemm_fp16_shape(const struct gemm_form *form, int transposed, functio
 
 /* For gemm_operator. */
 template <class op> struct gemm_fp16_kernels : gemm_bf16_kernels<op> {
+    template <class shape>
+    using shapes =
+        gemm_op_shapes<op, shape,
+                       std::conditional_t<shape::number == MK_FP24,
+                                          gemm_shapes<void MK_FP16_PART_TILES(GEMM_OP_SHAPE)>,
+                                          gemm_shapes<void MK_FP16_SUM_TILES(GEMM_OP_SHAPE)>>>;
+
     template <class function>
     static int dispatch(const struct gemm_form *form, int transposed, function call)
     {

@@ -14,14 +14,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
                     const __grid_constant__ typename op::maps maps)
 {
     PTX_SHARED_DYNAMIC_ALIGNED(memory, 1024);
-    ptx_launch_next();
-    if (blockIdx.x < launch.split.ctas[MK_COMPUTE])
-        op::template compute<shape>(&plan, &launch, &operands, &maps, memory);
-    else if (blockIdx.x < mk_total_blocks(&launch.split)) /* the grid is rounded up to clusters */
-        op::template communicate<shape>(&plan, &launch, memory);
-    __syncthreads();
-    if (threadIdx.x == 0)
-        cta_leave(&launch);
+    gemm_op_block<op, shape>(&plan, &launch, &operands, &maps, memory);
 }
 
 /* gemm_op_shape, of FP8. */
@@ -37,9 +30,14 @@ static int gemm_fp8_shape(const struct gemm_form *form, function call)
 
 /* For gemm_operator. */
 template <class op> struct gemm_fp8_kernels {
-    template <class shape> static auto kernel()
+    template <class shape>
+    using shapes = gemm_op_shapes<
+        op, shape,
+        gemm_shapes<void MK_FP8_SUM_TILES(GEMM_OP_SHAPE) MK_FP8_FEW_ROWS_TILES(GEMM_OP_SHAPE)>>;
+
+    template <class shapes> static auto kernel()
     {
-        return gemm_fp8_kernel<op, shape>;
+        return gemm_fp8_kernel<op, shapes>;
     }
 
     template <class function> static int dispatch(const struct gemm_form *form, int, function call)

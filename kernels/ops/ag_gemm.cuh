@@ -130,6 +130,8 @@ template <bool scaled> struct ag_gemm_on_gpu {
         source.close_track();
     }
 
+    static constexpr bool of_all_blocks = false, several_shapes = false;
+
     /* One thread, which copies by TMA. */
     template <class shape>
     static GEMM_MEMBER void communicate(const plan *p, const struct gpu_launch *launch,

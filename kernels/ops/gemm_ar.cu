@@ -2,6 +2,7 @@
  * kernels/ops/gemm_reduce.cuh is the kernel; this file gives it the schedule of
  * core/roles/gemm_ar.h.
  */
+#define CTA_LANES_VARY 1
 #include "kernels/ops/gemm_reduce.cuh"
 
 GPU_OPERATOR(gemm_ar_bf16) /* here alone */

@@ -1,4 +1,5 @@
 /* GEMM+AllReduce of fp16: the kernel of gemm_ar.cu with another type of products. */
+#define CTA_LANES_VARY 1
 #define NORM_ELEMENT MK_FP16
 #include "kernels/ops/gemm_reduce.cuh"
 

@@ -62,6 +62,9 @@ struct reduce_shared {
     /* it says what it should; both consumers and all sending warps are done with it */
     uint64_t given[REDUCE_WORKS], read[REDUCE_WORKS];
     struct tile_track track; /* the first consumer's */
+    /* The block's number, and its cluster's. The producer reads them here: of the special register, read again and again, ptxas makes
+     * spills. */
+    uint32_t cta, block;
 };
 PTX_SHARED(struct reduce_shared, reduce_shared, 1);
 
@@ -100,8 +103,12 @@ template <class op> PTX_FN auto reduce_lane(void)
 }
 
 /* One thread, before the CTA's first barrier. readers: reduce_readers. */
-PTX_FN void reduce_begin_outbox(uint32_t readers)
+template <class op> PTX_FN void reduce_begin_outbox(uint32_t readers, uint32_t cluster)
 {
+    if (op::shared_code) {
+        reduce_shared->cta = blockIdx.x;
+        reduce_shared->block = cluster == 2 ? blockIdx.x / 2 : blockIdx.x;
+    }
     for (uint32_t i = 0; i < GEMM_RS_OUTBOX; i++)
         for (uint32_t half = 0; half < 2; half++) {
             ptx_mbar_init(ptx_shared(&reduce_shared->there[i][half]), 1);
@@ -172,6 +179,11 @@ template <class op, int sums> struct reduce_source : gemm_source {
     uint32_t passed; /* tiles that pass the sending warps, so far */
     int ending;
 
+    GEMM_MEMBER bool computes() const
+    {
+        return !op::shared_code || blockIdx.x < launch->split.ctas[MK_COMPUTE];
+    }
+
     GEMM_MEMBER uint32_t blocks() const
     {
         return MK_FRESH(op::tiles(plan))->blocks;
@@ -205,15 +217,15 @@ template <class op, int sums> struct reduce_source : gemm_source {
         return true;
     }
 
-    /* In one shot the producer waits for no flag, and who describes the tiles has its track. */
+    /* In one shot the producer waits for no flag, and whoever describes the tiles has its track. */
     GEMM_MEMBER void open()
     {
         if (op::tiles(plan)->shots == 1)
             return;
-        cta_begin(&cta, launch, blockIdx.x, 1);
+        cta_begin(&cta, launch, op::shared_code ? reduce_shared->cta : blockIdx.x, 1);
         passed = 0;
         ending = 0;
-        if (!reduce_describer<op>(launch, op::tiles(plan)))
+        if (!op::shared_code && !reduce_describer<op>(launch, op::tiles(plan)))
             describe(0);
     }
 
@@ -223,8 +235,8 @@ template <class op, int sums> struct reduce_source : gemm_source {
             cta_end(&cta);
     }
 
-    /* One thread of the warp that describes. */
-    GEMM_MEMBER void describe_all()
+    /* One thread of the second warp: all tiles, or the first alone where the producer goes on. */
+    GEMM_MEMBER void describe_all(bool all)
     {
         bool tracked = op::tiles(plan)->shots == 1;
         if (tracked)
@@ -232,7 +244,8 @@ template <class op, int sums> struct reduce_source : gemm_source {
         else
             cta_identify(&cta, launch, blockIdx.x, 1);
         passed = 0;
-        for (uint32_t i = 0; number_of(i) < MK_FRESH(op::tiles(plan))->tiles; i++)
+        for (uint32_t i = 0; number_of(i) < MK_FRESH(op::tiles(plan))->tiles && (all || i == 0);
+             i++)
             describe(i);
         if (tracked)
             cta_end(&cta);
@@ -241,7 +254,9 @@ template <class op, int sums> struct reduce_source : gemm_source {
     GEMM_MEMBER uint32_t number_of(uint32_t i) const
     {
         const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
-        return (p->cluster == 2 ? blockIdx.x / 2 : blockIdx.x) + i * p->batch;
+        if (!op::shared_code)
+            return (p->cluster == 2 ? blockIdx.x / 2 : blockIdx.x) + i * p->batch;
+        return reduce_shared->block + i * p->batch;
     }
 
     /* Whether a tile passes the sending warps: own ones where the sum goes to others, too. */
@@ -326,10 +341,19 @@ template <class op, int sums> struct reduce_source : gemm_source {
         ptx_mbar_arrive(ptx_shared(&reduce_shared->given[i % REDUCE_WORKS]));
     }
 
-    GEMM_MEMBER void ahead(uint32_t i)
+    GEMM_MEMBER void ahead(uint32_t i, struct mk_tile *tile)
     {
-        if (!reduce_describer<op>(launch, op::tiles(plan)))
-            describe(i + 1);
+        if (reduce_describer<op>(launch, op::tiles(plan)))
+            return;
+        if (op::shared_code && i == 0) { /* which the second warp has described */
+            await_work(0);
+            passed = passes(work(0)->kind);
+        }
+        describe(i + 1);
+        if (op::shared_code) {
+            *tile = work(i)->tile;
+            find_in_a(tile);
+        }
     }
 
     GEMM_MEMBER const struct gemm_a *a(const struct mk_tile *) const
@@ -411,6 +435,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
                ((blockIdx.x * GEMM_RS_OUTBOX + number % GEMM_RS_OUTBOX) * 2 + half) * bytes;
     }
 
+    GEMM_MEMBER bool adds(uint32_t i);
     template <class shape>
     GEMM_MEMBER void behind(uint32_t i, struct gemm_ring *ring, uint32_t rank);
 
@@ -474,6 +499,8 @@ template <class op, int sums> struct reduce_source : gemm_source {
     template <int form>
     GEMM_MEMBER void send_tiles(struct mk_cta *own, uint32_t sender, uint32_t senders);
     GEMM_MEMBER void sending_warp(uint32_t sender, uint32_t senders);
+    GEMM_MEMBER void beside_engine(uint32_t warp);
+    GEMM_MEMBER void beside_or_alone(uint32_t warp);
     GEMM_MEMBER void auxiliary_warp(uint32_t warp);
 };
 
@@ -485,21 +512,27 @@ template <class op, int sums> struct reduce_source : gemm_source {
  * could give it back a second time while a warp of the other CTA had told only one of the two that
  * it is done; the barrier would take the one for the other.) So a load is never of nothing: where
  * the tile has no such rows it is of the first. */
+template <class op, int sums> GEMM_MEMBER bool reduce_source<op, sums>::adds(uint32_t i)
+{
+    if (op::tiles(plan)->shots == 1)
+        return false; /* what is added comes by `exchange` */
+    if (i == 0)
+        await_work(0);
+    const struct reduce_work *w = work(i);
+    if (!w->terms[0].count && !w->terms[1].count)
+        return false;
+    if (!ending)
+        ending = gemm_rs_before(MK_FRESH(op::tiles(plan)), &cta, &w->tile);
+    return true;
+}
+
 template <class op, int sums>
 template <class shape>
 GEMM_MEMBER void reduce_source<op, sums>::behind(uint32_t i, struct gemm_ring *ring, uint32_t rank)
 {
     typedef reduce_parts<shape> parts;
-    if (op::tiles(plan)->shots == 1)
-        return; /* what is added comes by `exchange` */
-    if (i == 0)
-        await_work(0);
     const struct reduce_work *w = work(i);
     const uint32_t group = w->runs * fragment_bytes<shape::number>;
-    if (!w->terms[0].count && !w->terms[1].count)
-        return;
-    if (!ending)
-        ending = gemm_rs_before(MK_FRESH(op::tiles(plan)), &cta, &w->tile);
     if (direct()) { /* a stage of 16 bytes says that it is here */
         const char *from = launch->heap + w->terms[!w->terms[0].count].source;
         pipeline_wait_empty<shape::stages>(ring->barriers, &ring->at, &operands->watch, i);
@@ -669,7 +702,7 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
     const uint32_t straight = straightens ? __shfl_sync(0xffffffff, w->straight, 0) : 0;
     if (kind == GEMM_RS_OWN && !straight)
         return false;
-    if constexpr (op::shares)
+    if constexpr (op::shares && shape::tile_n <= PLAN_MOST_JOINT_COLUMNS)
         if (kind == REDUCE_SHARED) {
             share<shape>(i, sum, row, within, half);
             return true;
@@ -799,15 +832,15 @@ GEMM_MEMBER void reduce_source<op, sums>::sending_warp(uint32_t sender, uint32_t
         cta_end(&own);
 }
 
-template <class op, int sums>
-GEMM_MEMBER void reduce_source<op, sums>::auxiliary_warp(uint32_t warp)
+/* A warp beside the engine, of an operator whose code is not shared. */
+template <class op, int sums> GEMM_MEMBER void reduce_source<op, sums>::beside_engine(uint32_t warp)
 {
     const struct mk_role_split *split = &launch->split;
     uint32_t others = mk_role_coresident(split, MK_INTRA_COMM), auxiliary = warp - 2;
     uint32_t senders = reduce_readers(op::tiles(plan), launch);
     if (warp == reduce_describer<op>(launch, op::tiles(plan))) {
         if (ptx_elect())
-            describe_all();
+            describe_all(true);
         __syncwarp();
         if (!op::shares || !op::tiles(plan)->shared)
             return;
@@ -826,6 +859,49 @@ GEMM_MEMBER void reduce_source<op, sums>::auxiliary_warp(uint32_t warp)
     }
 }
 
+/* The same where it is; and a block of its own, all its threads. */
+template <class op, int sums>
+GEMM_MEMBER void reduce_source<op, sums>::beside_or_alone(uint32_t warp)
+{
+    const struct mk_role_split *split = &launch->split;
+    uint32_t others = mk_role_coresident(split, MK_INTRA_COMM), auxiliary = warp - 2;
+    uint32_t senders = reduce_readers(op::tiles(plan), launch);
+    struct mk_cta other;
+    if (!computes()) {
+        cta_begin(&other, launch, gpu_cta_of_block(split, blockIdx.x), GEMM_THREADS);
+    } else {
+        if (warp == 2) {
+            const bool all = reduce_describer<op>(launch, op::tiles(plan)) == 2;
+            if (ptx_elect())
+                describe_all(all);
+            __syncwarp();
+            if (all && (!op::shares || !op::tiles(plan)->shared))
+                return;
+        }
+        if (!senders)
+            return;
+        if (warp == 1 || (warp == 3 && senders == 2)) {
+            sending_warp(warp == 3, senders);
+            return;
+        }
+        if (auxiliary >= others)
+            return;
+        cta_begin(&other, launch,
+                  gpu_auxiliary_of_block(split, MK_INTRA_COMM, auxiliary, blockIdx.x), 32);
+        other.pace = op::tiles(plan)->pace;
+    }
+    reduce_roles<op>(plan, &other);
+}
+
+template <class op, int sums>
+GEMM_MEMBER void reduce_source<op, sums>::auxiliary_warp(uint32_t warp)
+{
+    if constexpr (op::shared_code)
+        beside_or_alone(warp);
+    else
+        beside_engine(warp);
+}
+
 struct reduce_maps {
     struct gemm_a a;
 };
@@ -836,6 +912,8 @@ template <class op> struct reduce_on_gpu {
     typedef struct reduce_maps maps;
     static constexpr bool fp24 = true;
     static constexpr uint32_t shared_bytes = op::tree ? gemm_tree_shared_bytes() : 0;
+    static_assert(!op::shared_code || CTA_LANES_VARY, "the operator's file says so");
+    static constexpr bool of_all_blocks = op::shared_code, several_shapes = op::shared_code;
 
     static struct gemm_form form(const plan *whole)
     {
@@ -868,23 +946,26 @@ template <class op> struct reduce_on_gpu {
         return err;
     }
 
-    template <class shape>
+    template <class shapes>
     static GEMM_MEMBER void compute(const plan *p, const struct gpu_launch *launch,
                                     const struct gemm_operands *operands, const maps *m,
                                     uint8_t *memory)
     {
-        struct reduce_source<reduce_of_tiles<op, (shape::tile_n > PLAN_MOST_JOINT_COLUMNS)>,
-                             shape::number>
+        struct reduce_source<reduce_of_tiles<op, (shapes::tile_n > PLAN_MOST_JOINT_COLUMNS)>,
+                             shapes::number>
             source;
         source.plan = p;
         source.launch = launch;
         source.map_a = &m->a;
         source.operands = operands;
-        if (reduce_thread<op>(0))
-            reduce_begin_outbox(reduce_readers(op::tiles(p), launch));
-        if (reduce_thread<op>(128))
+        const bool computes = source.computes();
+        if (computes && reduce_thread<op>(0))
+            reduce_begin_outbox<op>(reduce_readers(op::tiles(p), launch), op::tiles(p)->cluster);
+        if (computes && reduce_thread<op>(128))
             tile_track_open(&reduce_shared->track, launch);
-        gemm_compute<shape>(operands, &source, memory);
+        gemm_compute<shapes>(operands, &source, memory);
+        if (!computes)
+            return;
         if (reduce_thread<op>(128))
             tile_track_close(&reduce_shared->track, launch);
         reduce_norm<op>(p, launch);

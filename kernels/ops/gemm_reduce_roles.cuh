@@ -13,6 +13,10 @@
  *       Sums are those of core/sum_tree.h, of plans that have `blocks`.
  *   static constexpr bool scaled
  *       A and B are e4m3, with scales of blocks.
+ *   static constexpr bool shared_code
+ *       Of engine wgmma: a kernel has all tiles of a layout, and roles that warps beside the engine and blocks of their own run, once
+ *       (CTA_LANES_VARY is 1). Where nothing is gathered they have no role in common; of a
+ *       tree and of FP8 registers are too few.
  *   static constexpr int element
  *       C is MK_BF16 or MK_FP16, and so are partial sums that are rounded.
  *   const struct gemm_rs_plan *tiles(const plan *)
@@ -60,7 +64,7 @@ GPU_OPERATOR(gemm_ar_fp16_mma)
 struct gemm_rs_roles {
     typedef struct gemm_rs_plan plan;
     static constexpr bool gathers = false, shares = false, tree = false, norms = true,
-                          scaled = false;
+                          scaled = false, shared_code = false;
     static constexpr int element = MK_BF16;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
@@ -96,7 +100,8 @@ struct gemm_rs_roles {
 
 struct gemm_ar_roles {
     typedef struct gemm_ar_plan plan;
-    static constexpr bool gathers = true, shares = true, tree = false, norms = true, scaled = false;
+    static constexpr bool gathers = true, shares = true, tree = false, norms = true, scaled = false,
+                          shared_code = true;
     static constexpr int element = MK_BF16;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
@@ -143,18 +148,24 @@ struct gemm_ar_roles {
     }
 };
 
-/* What a block without tiles does: all its threads, `lanes`. */
+/* What a block without tiles does, or a warp of a kernel that has both in one place: all lanes, which have begun. */
+template <class op> REDUCE_MEMBER void reduce_roles(const typename op::plan *p, struct mk_cta *cta)
+{
+    if (cta->role != MK_INTER_SEND)
+        op::intra_comm(p, cta);
+    else if (!cta_begin_commands(cta))
+        op::inter_send(p, cta);
+    cta_end(cta);
+}
+
+/* A block without tiles: all its threads, `lanes`. */
 template <class op>
 REDUCE_MEMBER void reduce_communicate(const typename op::plan *p, const struct gpu_launch *launch,
                                       uint32_t lanes)
 {
     struct mk_cta cta;
     cta_begin(&cta, launch, gpu_cta_of_block(&launch->split, blockIdx.x), lanes);
-    if (cta.role != MK_INTER_SEND)
-        op::intra_comm(p, &cta);
-    else if (!cta_begin_commands(&cta))
-        op::inter_send(p, &cta);
-    cta_end(&cta);
+    reduce_roles<op>(p, &cta);
 }
 
 /* What core/roles/gemm_rs_norm.h has behind C, where the plan asks for it: all threads of a compute
@@ -177,7 +188,7 @@ REDUCE_MEMBER void reduce_norm(const typename op::plan *plan, const struct gpu_l
 
 /* Either with sums in a tree: a type of its own, as its kernels are others. */
 template <class roles> struct reduce_in_tree : roles {
-    static constexpr bool shares = false, tree = true;
+    static constexpr bool shares = false, tree = true, shared_code = false;
 };
 
 /* Of fp16. */
@@ -187,7 +198,7 @@ template <class roles> struct reduce_of_fp16 : roles {
 
 /* And of FP8. */
 template <class roles> struct reduce_of_fp8 : roles {
-    static constexpr bool shares = false, norms = false, scaled = true;
+    static constexpr bool shares = false, norms = false, scaled = true, shared_code = false;
 };
 
 /* Kernels of tiles that are too wide to be shared: code for it would take registers. */
