@@ -146,8 +146,10 @@ struct gemm_source {
      * (gemm_promote.cuh); with one there is room beside 128 final sums for what a source adds. */
     template <class shape> static constexpr int raw_sets = 2;
 
-    /* Whether the calling block has tiles. Of one that has none all threads call auxiliary_warp, with a producer's registers: what
-     * such blocks do as warps beside the engine do, then stands in a kernel once. */
+    /* What blocks without tiles do as warps beside the engine do stands in a kernel once, and the producer is that of kernels of several
+     * shapes, of one too. Whether the calling block has tiles: of one that has none all threads call auxiliary_warp, with a
+     * producer's registers. */
+    static constexpr bool shared_code = false;
     GEMM_MEMBER bool computes() const
     {
         return true;
@@ -384,7 +386,6 @@ struct gemm_shape {
         fronted ? barriers_offset : track_offset + (tight ? 8 : 0) + (half ? 1024 : 0);
 
     /* As gemm_shapes has them. */
-    static constexpr bool several = false;
     template <class shape> static constexpr uint32_t number_of = 0;
     template <class function> static GEMM_MEMBER void choose(uint32_t, const function &call)
     {
@@ -420,7 +421,6 @@ struct gemm_shape {
 
 /* The shapes of a kernel that has several (X is no shape): what depends on none of them stands in it once. */
 template <class x, class first, class... others> struct gemm_shapes {
-    static constexpr bool several = true;
     static constexpr int number = first::number;
     static constexpr int tile_n = first::tile_n < gemm_shapes<x, others...>::tile_n
                                       ? first::tile_n
@@ -1106,7 +1106,7 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
     if (warpgroup == 0) {
         if (producer_registers < GEMM_LAUNCH_REGISTERS)
             ptx_registers_dec<producer_registers>();
-        if constexpr (shapes::several) {
+        if constexpr (tile_source::shared_code) {
             if (computes && threadIdx.x < 32) {
                 if (ptx_elect())
                     gemm_produce_several<shapes>(op, source, shared, rank);

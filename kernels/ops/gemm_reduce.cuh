@@ -179,6 +179,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
     uint32_t passed; /* tiles that pass the sending warps, so far */
     int ending;
 
+    static constexpr bool shared_code = op::shared_code;
     GEMM_MEMBER bool computes() const
     {
         return !op::shared_code || blockIdx.x < launch->split.ctas[MK_COMPUTE];
