@@ -224,6 +224,7 @@ for op in gemm_rs gemm_ar; do
     check ${op}_fp16_one_shot $fp16 --gpus "$gpus" --shape $((gpus * 16)),520,1040 --iters 20 --burst 5 --shots 1
     check ${op}_fp16_one_shot_of_tiles $fp16 --gpus "$gpus" --shape $((gpus * 200)),1032,1040 --iters 8 --shots 1
     check ${op}_fp16_deterministic $fp16 --gpus "$gpus" --shape $((gpus * 520)),520,1040 --iters 8 --deterministic
+    check ${op}_fp16_two_nodes_deterministic $fp16 $nodes --shape $((world * 520)),520,1040 --iters 8 --deterministic
     check ${op}_fp16_two_nodes $fp16 $nodes --shape $((world * 520)),520,1040 --iters 8
     check ${op}_fp16_norm $fp16 --gpus "$gpus" --shape $((gpus * 1026)),1288,520 --iters 8 --epilogue residual+rmsnorm
     check ${op}_fp16_norm_one_shot $fp16 --gpus "$gpus" --shape $((gpus * 150)),4104,520 --iters 8 --epilogue residual+rmsnorm --shots 1
