@@ -462,11 +462,11 @@ PTX_FN struct sums_stages sums_stages_of(struct mk_cta *cta, const struct mk_sum
         ptx_mbar_init_fence();
     }
     cta->stages = 1;
-    __syncwarp();
     return g;
 }
 
-/* Loads piece number `i` of the share, if there is one: a lane each term. */
+/* All lanes: loads piece number `i` of the share, if there is one, a lane each term. Barriers are there before a lane's load, and
+ * nobody reads the stage any more. */
 PTX_FN void sums_load_piece(const struct mk_cta *cta, const struct sums_stages *g,
                             const struct sums_terms *t, uint32_t i)
 {
@@ -510,7 +510,6 @@ PTX_FN void sums_add_staged(struct mk_cta *cta, const struct mk_sums *s, const s
             if (mine < bytes)
                 sums_store(to + at + unit, MK_BF16, sum);
         }
-        __syncwarp(); /* nobody reads the stage any more */
         sums_load_piece(cta, &g, t, i + SUMS_STAGES);
     }
     cta->next_stage += i;
