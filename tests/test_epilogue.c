@@ -155,7 +155,9 @@ static void gated_columns(void **state)
     }
     q.tuning = (struct mk_tuning){.tile_m = 128, .tile_n = 64, .cluster = 1};
     assert_int_equal(plan_build(&p, &q, 132, 0, error, sizeof error), -EINVAL);
-    assert_non_null(strstr(error, "tiles of 128x64: where columns are gated half of a tile's"));
+    assert_non_null(strstr(error,
+                           "tiles of 128x64 on 1 CTAs with gated columns; tiles that there are: "
+                           "256x256 on 2, 256x128 on 2, 128x128 on 1"));
     q.tuning = (struct mk_tuning){0};
     q.engine = MK_ENGINE_MMA;
     assert_int_equal(plan_build(&p, &q, 132, 0, error, sizeof error), -EINVAL);

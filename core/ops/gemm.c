@@ -50,12 +50,22 @@ static int plan_mma_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_
                      : mk_mma_tile(i, out);
 }
 
-int plan_gemm_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
+static int plan_any_gemm_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
     return q->engine == MK_ENGINE_MMA ? plan_mma_tile(q, i, out)
            : q->fp8                   ? mk_fp8_tile(i, out)
            : q->fp16                  ? mk_fp16_tile(i, out)
                                       : mk_gemm_tile(i, out);
+}
+
+/* Of gated columns those with two runs of 64 of B at least. */
+int plan_gemm_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
+{
+    const int gated = (q->epilogue & MK_EPILOGUE_GATED) != 0;
+    for (uint32_t at = 0; plan_any_gemm_tile(q, at, out); at++)
+        if ((!gated || out->tile_n % 128 == 0) && !i--)
+            return 1;
+    return 0;
 }
 
 int plan_gemm_sum_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
@@ -122,6 +132,7 @@ void plan_choose_gemm_tile(struct mk_problem *q, plan_tiles *tiles, int pair, in
 static int plan_few_rows(const struct mk_problem *q)
 {
     return q->tuning.shots != 2 && q->engine != MK_ENGINE_MMA && !q->fp16 &&
+           !(q->epilogue & MK_EPILOGUE_GATED) &&
            (q->deterministic != MK_EVERYWHERE ||
             (q->op != MK_OP_AG_GEMM && mk_world(&q->topo) < MK_SUM_BLOCKS));
 }
@@ -184,11 +195,6 @@ int plan_check_gemm_tile(const struct mk_problem *q, plan_tiles *tiles, char *er
     struct mk_gemm_tile tile;
     char built[256] = "";
     uint32_t count = 0;
-    if (cuda && q->epilogue & MK_EPILOGUE_GATED && t->tile_n % 128)
-        return plan_refuse(error, size,
-                           "tiles of %ux%u: where columns are gated half of a tile's are gate, and "
-                           "GPUs take them 64 at a time",
-                           t->tile_m, t->tile_n);
     while (tiles(q, count, &tile))
         count++;
     for (uint32_t i = 0; cuda && (tiles(q, i, &tile) || (i >= count && plan_few_rows(q) &&
@@ -205,5 +211,8 @@ int plan_check_gemm_tile(const struct mk_problem *q, plan_tiles *tiles, char *er
         error, size,
         "no GPU kernel is built for tiles of %ux%u on %u CTAs%s; tiles that there are: %s",
         t->tile_m, t->tile_n, t->cluster,
-        q->deterministic == MK_EVERYWHERE ? " with the same bits everywhere" : "", built);
+        q->deterministic == MK_EVERYWHERE ? " with the same bits everywhere"
+        : q->epilogue & MK_EPILOGUE_GATED ? " with gated columns"
+                                          : "",
+        built);
 }
