@@ -543,7 +543,7 @@ def an_input_is_read_where_it_lies_or_copied():
 @scene
 def refusals():
     refuses("there is no communicator: call mkernel.init first", mkernel.ag_gemm, numpy.zeros((8, 8), numpy.uint16), None)
-    refuses("device='gpu': cpu, cuda or emulated", mkernel.init, device="gpu")
+    refuses("device='gpu': cpu, cuda, cuda:N or emulated", mkernel.init, device="gpu")
     refuses("import torch before mkernel.init", mkernel.init, device="cuda")
     refuses("there is no setting 'heap'; these are: exec, rank", mkernel.init, heap=5)
     comm = mkernel.init(timeout_ns=MINUTE, heap_bytes=1 << 20)
