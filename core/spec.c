@@ -73,6 +73,16 @@ static void spec_say_arguments(struct spec_text *t, const struct op_descriptor *
     }
 }
 
+/* The arguments of plans of `q`, which the operator has or not. */
+static void spec_say_variant(struct spec_text *t, const struct op_descriptor *op, const char *name,
+                             int has, const struct mk_problem *q)
+{
+    spec_say(t, ",\"%s\":[", name);
+    if (has)
+        spec_say_arguments(t, op, q);
+    spec_say(t, "]");
+}
+
 int mk_op_describe(uint32_t number, char *text, uint64_t size)
 {
     const struct op_descriptor *op = op_of(number);
@@ -94,36 +104,19 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
                  op->shape->dimensions[i].letter, op->shape->dimensions[i].name);
     spec_say(&t, "],\"arguments\":[");
     spec_say_arguments(&t, op, &plain);
-    spec_say(&t, "],\"fp8\":[");
-    if (op->fp8)
-        spec_say_arguments(&t, op, &fp8);
-    spec_say(&t, "],\"bytes\":[");
-    if (op_has_bytes(number))
-        spec_say_arguments(&t, op, &bytes);
-    spec_say(&t, "],\"bias\":[");
-    if (op->epilogue & MK_EPILOGUE_BIAS)
-        spec_say_arguments(&t, op, &bias);
-    spec_say(&t, "],\"gated\":[");
-    if (op->epilogue & MK_EPILOGUE_GATED)
-        spec_say_arguments(&t, op, &gated);
-    spec_say(&t, "],\"gated_bias\":[");
-    if (op->epilogue & MK_EPILOGUE_GATED)
-        spec_say_arguments(&t, op, &gated_bias);
-    spec_say(&t, "],\"residual\":[");
-    if (op->epilogue & MK_EPILOGUE_RESIDUAL)
-        spec_say_arguments(&t, op, &residual);
-    spec_say(&t, "],\"rmsnorm\":[");
-    if (op->epilogue & MK_EPILOGUE_RMSNORM)
-        spec_say_arguments(&t, op, &norm);
     op_set_counted(&counted, 1);
     op_set_counted(&counted_fp8, 1);
-    spec_say(&t, "],\"counted\":[");
-    if (op->limit)
-        spec_say_arguments(&t, op, &counted);
-    spec_say(&t, "],\"counted_fp8\":[");
-    if (op->limit && op->fp8)
-        spec_say_arguments(&t, op, &counted_fp8);
-    spec_say(&t, "],\"options\":[");
+    spec_say(&t, "]");
+    spec_say_variant(&t, op, "fp8", op->fp8, &fp8);
+    spec_say_variant(&t, op, "bytes", op_has_bytes(number), &bytes);
+    spec_say_variant(&t, op, "bias", op->epilogue & MK_EPILOGUE_BIAS, &bias);
+    spec_say_variant(&t, op, "gated", op->epilogue & MK_EPILOGUE_GATED, &gated);
+    spec_say_variant(&t, op, "gated_bias", op->epilogue & MK_EPILOGUE_GATED, &gated_bias);
+    spec_say_variant(&t, op, "residual", op->epilogue & MK_EPILOGUE_RESIDUAL, &residual);
+    spec_say_variant(&t, op, "rmsnorm", op->epilogue & MK_EPILOGUE_RMSNORM, &norm);
+    spec_say_variant(&t, op, "counted", op->limit != NULL, &counted);
+    spec_say_variant(&t, op, "counted_fp8", op->limit && op->fp8, &counted_fp8);
+    spec_say(&t, ",\"options\":[");
     for (uint32_t i = 0, some = 0; i < TUNING_KNOBS; i++)
         if (op->knobs >> i & 1)
             spec_say(&t, "%s\"%s\"", some++ ? "," : "", tuning_knobs[i].name);

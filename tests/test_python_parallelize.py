@@ -389,7 +389,10 @@ def two_ranks():
     refusals(comm)
     experts_are_right(comm, routed)
     experts_refused(comm)
+    alone = comm.alone()
+    assert alone is comm.alone() and alone.world == 1 and not alone.closed
     end(comm)
+    assert alone.closed
 
 
 @case

@@ -50,7 +50,7 @@ class Communicator:
         self._lent = weakref.WeakSet()  # what heap arrays keep alive
         self._foreign = False  # this process is a fork of the one that opened it
         self._stream = None  # of the last launch, where there are streams
-        self._exec, self._host = device, device != "cuda"
+        self._exec, self._host, self._alone = device, device != "cuda", None
         address = ctypes.c_void_p()
         words = _library.settings(exec="host" if device == "cpu" else device, **settings)
         result = library.mk_comm_open_settings(ctypes.byref(address), _library.VERSION_NUMBER, words)
@@ -71,9 +71,11 @@ class Communicator:
         _communicators[self.handle] = self
 
     def alone(self) -> "Communicator":
-        """Another of this rank by itself, on the same device, for products that the ranks do not share: it has next to no heap. Not collective."""
-        device = self.device if not self._host else self._exec
-        return Communicator(self._arrays, device, rank=0, nodes=1, gpus=1, heap_bytes=1 << 20)
+        """This rank by itself, on the same device, for products that the ranks do not share: another communicator, with next to no heap, which is closed with
+        this one. Not collective."""
+        if self._alone is None and self.world > 1:
+            self._alone = Communicator(self._arrays, self._exec if self._host else self.device, rank=0, nodes=1, gpus=1, heap_bytes=1 << 20)
+        return self._alone or self
 
     def __repr__(self):
         state = "closed" if self.closed else f"rank {self.rank} of {self.nodes} x {self.gpus} on {self.device}"
@@ -379,6 +381,8 @@ class Communicator:
             self._close()
 
     def _close(self):
+        if self._alone is not None:
+            self._alone._close()
         address, self._address = self._address, None
         self._ready.clear()  # so that the next call looks whether it is open
         if self._foreign or address is None:

@@ -14,8 +14,6 @@ in mode "decode" all ranks have all rows: each brings a part of them, and the re
 """
 from __future__ import annotations
 
-import functools
-
 import torch
 
 from . import _blocks, _communicator, _pending, operators
@@ -33,8 +31,13 @@ class Parallel:
         self.norms = ""  # behind a sum over ranks and a residual: "faster" as _pending.FASTER says, "epilogue", "kernel", or "", the model's own
         self.leaving = None  # of the layers: a sum that waits for the model's last norm
         self.empty = False  # the model came on meta, and no weights have been loaded
-        self.alone = None  # mode "decode", where all ranks have all rows: a communicator of this rank, for products with an epilogue
+        self.gates = False  # a block has one: in mode "decode", where all ranks have all rows, this rank's own communicator multiplies
         self.runs = {}  # name of a parameter -> the tensors that it is in the checkpoint that was loaded
+
+    def enter(self, mode):
+        self.mode = mode
+        if mode == "decode" and self.gates:
+            self.comm.alone()  # not first within a capture
 
     def __deepcopy__(self, memo):
         return self
@@ -55,9 +58,6 @@ class Block:
         there (`.to`, a state dict that was assigned), they are laid anew."""
         linears = [getattr(module, name) for name in self.columns]
         return linears, self._read("weight", linears), None if any(x.bias is None for x in linears) else self._read("bias", linears)
-
-    def columns_of(self, module) -> int:
-        return sum(getattr(module, name).out_features for name in self.columns)
 
     def _read(self, kind, linears):
         parts = [getattr(x, kind) for x in linears]
@@ -173,11 +173,6 @@ class _Gated:
         return super().forward(*arguments, **named) if hidden is None else getattr(self, self.mkernel_block.row)(hidden)
 
 
-@functools.lru_cache(None)
-def _with_gate(of):
-    return type(of.__name__, (_Gated, of), {"__module__": of.__module__})
-
-
 class Experts(torch.nn.Module):
     """This rank's experts, gate_up_proj [E/W, 2 I, H] and down_proj [E/W, H, I]. In place of a module that is called with rows, ids and weights."""
 
@@ -216,7 +211,7 @@ def _block_begins(module, arguments, named):
     graded = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (rows, weight, *(x.bias for x in linears)))
     bias = None if graded else biases  # the product's epilogue has no backward
     if block.gate and not graded and (of.mode == "sequence" or len(rows) > 1):  # of one row cuBLAS's product by a vector is 1 % of a step faster
-        comm = of.comm if of.mode == "sequence" else of.alone
+        comm = of.comm if of.mode == "sequence" else of.comm.alone()
         hidden = operators.ag_gemm(rows, weight.t(), bias=bias, activation=block.gate, gated=True, comm=comm)
         block.hidden = hidden.reshape(*x.shape[:-2], x.shape[-2] * comm.world, hidden.shape[-1])
         return None
@@ -328,10 +323,9 @@ def parallelize(model, comm, mode, plan):
         module = model.get_submodule(name)
         gate = _blocks.gate_of(module, columns, row)
         _divide(of, module, name, columns, row, *checked[name])
-        if gate and _gates(comm) and module.mkernel_block.columns_of(module) % 16 == 0:
-            module.mkernel_block.gate, module.__class__ = gate, _with_gate(type(module))
-            if of.alone is None:
-                of.alone = comm if comm.world == 1 else comm.alone()
+        if gate and _gates(comm) and sum(x.out_features for x in checked[name][0]) % 16 == 0:
+            module.mkernel_block.gate, module.__class__ = gate, _pending.before(_Gated, type(module))
+            of.gates = True
     for name in experts:
         module = model.get_submodule(name)
         for child, x in module.named_parameters():
@@ -348,6 +342,7 @@ def parallelize(model, comm, mode, plan):
         if name not in of.shards and any(weight is x for x in layers.parameters()) and weight.requires_grad:
             weight.register_hook(_sum_over_ranks(of))
     of.norms = _pending.find_norms(model, comm, last.out_features)
+    of.enter(mode)
     layers[0].register_forward_pre_hook(_layers_begin, with_kwargs=True)
     layers[-1].register_forward_hook(_layers_end)
     model.register_forward_hook(_pending.settle)
@@ -440,4 +435,4 @@ def set_mode(model, mode):
     of = of_model(model)
     if mode not in MODES:
         raise Refused(f"mode is \"{mode}\", and should be \"sequence\" or \"decode\"")
-    of.mode = mode
+    of.enter(mode)

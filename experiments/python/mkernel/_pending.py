@@ -106,8 +106,9 @@ class _Norm:
 
 
 @functools.lru_cache(None)
-def _with_norm(of):
-    return type(of.__name__, (_Norm, of), {"__module__": of.__module__})
+def before(first, of):
+    """A module's class with `first` before it."""
+    return type(of.__name__, (first, of), {"__module__": of.__module__})
 
 
 def _is_rmsnorm(module, columns, device):
@@ -137,6 +138,6 @@ def find_norms(model, comm, columns) -> str:
         for module in model.modules():
             eps = _is_rmsnorm(module, columns, comm._place)
             if eps is not None:
-                module.mkernel_eps, module.__class__ = eps, _with_norm(type(module))
+                module.mkernel_eps, module.__class__ = eps, before(_Norm, type(module))
                 found = "faster"
     return found
