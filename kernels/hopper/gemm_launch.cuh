@@ -215,9 +215,7 @@ template <class op> struct gemm_bf16_kernels {
 
 /* The same of kernels whose sums are in a tree. */
 template <class op> struct gemm_tree_kernels : gemm_bf16_kernels<op> {
-    template <class shape>
-    using shapes = gemm_op_shapes<
-        op, shape, gemm_shapes<void MK_TREE_TILES(GEMM_OP_SHAPE) MK_FEW_ROWS_TILES(GEMM_OP_SHAPE)>>;
+    template <class shape> using shapes = typename shape::either; /* of several are none built */
 
     template <class function>
     static int dispatch(const struct gemm_form *form, int transposed, function call)

@@ -30,10 +30,7 @@ static int gemm_fp8_shape(const struct gemm_form *form, function call)
 
 /* For gemm_operator. */
 template <class op> struct gemm_fp8_kernels {
-    template <class shape>
-    using shapes = gemm_op_shapes<
-        op, shape,
-        gemm_shapes<void MK_FP8_SUM_TILES(GEMM_OP_SHAPE) MK_FP8_FEW_ROWS_TILES(GEMM_OP_SHAPE)>>;
+    template <class shape> using shapes = typename shape::either; /* of several are none built */
 
     template <class shapes> static auto kernel()
     {
