@@ -251,7 +251,7 @@ $(BUILD)/commands.a: $(filter-out %/experiments/main.o,$(CMD_O))
 $(BUILD)/tests/emulated_conform.o: $(BUILD)/emulated/tests/gpu_conform.o
 $(BUILD)/tests/emulated_route.o: $(BUILD)/emulated/tests/gpu_route.o
 $(BUILD)/tests/emulated_check.o: $(patsubst %,$(BUILD)/emulated/experiments/%.o,ops/check_gemm_gpu ops/check_attention_gpu ops/check_moe_ffn_gpu job/gpu_tensors) | $(EMU_O)
-$(BUILD)/tests/emulated_engines.o: $(patsubst %,$(BUILD)/emulated/tests/%.o,engines/gemm engines/gemm_fp8 engines/gemm_grouped gpu_mma gpu_mma_attention) | $(EMU_O)
+$(BUILD)/tests/emulated_engines.o: $(patsubst %,$(BUILD)/emulated/tests/%.o,engines/attention engines/gemm engines/gemm_fp8 engines/gemm_grouped gpu_mma gpu_mma_attention) | $(EMU_O)
 $(BUILD)/tests/emulated_%.o: sim/hopper/symbols
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)

@@ -285,6 +285,7 @@ for engine in wgmma mma; do
     check ${name}_causal $run --gpus "$gpus" --attention 2,$((gpus * 666)),4,1,64 --causal --iters 20 --burst 5
     check ${name}_any_length $run --gpus "$gpus" --attention 2,$((gpus * 666 + 1)),4,1,64 --causal --iters 20 --burst 5
     check ${name}_fewer_rows_than_ranks $run --gpus "$gpus" --attention 2,1,4,1,128 --iters 20 --burst 5
+    check ${name}_long_sequence $run --gpus "$gpus" --attention 1,98304,8,2,128 --iters 2
     check ${name}_contiguous $run --gpus "$gpus" --attention 2,$((gpus * 333)),4,1,64 --causal --split contiguous --iters 20 --burst 5
     for tile in $tiles; do
         check ${name}_heads_of_64_${tile/,/x} $run --gpus "$gpus" --attention 2,$((gpus * 650)),4,2,64 --causal --iters 20 --burst 5 --tile $tile

@@ -61,10 +61,12 @@ PTX_FN void attention_softmax(float (&s)[shape::keys / 2], struct attention_rows
             m = fmaxf(m, s[i / 2 * 4 + r * 2 + i % 2]);
         m = fmaxf(m, __shfl_xor_sync(0xffffffff, m, 1));
         m = fmaxf(m, __shfl_xor_sync(0xffffffff, m, 2));
-        float scaled = m * scale;
+        float scaled = __fmul_rn(m, scale);
         if (masked && m == -INFINITY)
             scaled = 0; /* no key yet: all weights are 0 */
-        factor[r] = ptx_exp2(fmaf(rows->maximum[r], scale, -scaled));
+        /* Of two rounded products: 1 where the maximum stays. One rounding for both would leave that of
+         * the product, the same in each block, and 400 blocks later 2e-4 too much or too little. */
+        factor[r] = ptx_exp2(__fsub_rn(__fmul_rn(rows->maximum[r], scale), scaled));
         rows->maximum[r] = m;
         /* rounded by itself in each form of this, with a mask and without */
         float sum[2] = {__fmul_rn(rows->sum[r], factor[r]), 0};
