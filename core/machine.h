@@ -135,7 +135,7 @@ struct machine_load {
     double slower;      /* machine_slower, 1 for none */
     double beside;      /* warps beside the engine that work, on average, 0 .. 3 */
     double beside_peer; /* of them, those that push to peers without a pace */
-    int fp8;            /* A and B are e4m3; 2: products are added over ranks */
+    int fp8, summed;    /* A and B are e4m3; products are added over ranks */
     int b_kn, fp32;     /* B is [K, N]; C leaves as fp32 partial sums */
     int grouped;        /* neighbours multiply different groups, and share no loads */
 };

@@ -28,7 +28,7 @@ const struct machine_tile *machine_tile_of(const struct mk_machine *m, uint32_t 
 double machine_stage_ns(const struct mk_machine *m, const struct machine_tile *t,
                         const struct machine_load *load, double fetched)
 {
-    const double fp8 = load->fp8 > 1 && m->stage_fp8_sums > 0 ? m->stage_fp8_sums : m->stage_fp8;
+    const double fp8 = load->summed && m->stage_fp8_sums > 0 ? m->stage_fp8_sums : m->stage_fp8;
     double ns = t->stage * (load->b_kn ? m->stage_kn : 1) * (load->fp8 && fp8 > 0 ? fp8 : 1) *
                 load->slower * (1 + m->beside * load->beside + m->beside_peer * load->beside_peer);
     double loaded =

@@ -192,7 +192,7 @@ static void costs_follow(void **state)
     assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 * 2 * 2 * 2 + 90);
     load.fp8 = 1;
     assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 * 1.5 * 2 * 2 * 2 + 90);
-    load.fp8 = 2;
+    load.fp8 = load.summed = 1;
     assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 * 1.75 * 2 * 2 * 2 + 90);
     m.stage_fp8_sums = 0;
     assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 * 1.5 * 2 * 2 * 2 + 90);

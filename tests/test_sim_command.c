@@ -155,6 +155,19 @@ static void test_what_if(void **state)
         if (i == 0) /* the slow one ends last */
             assert_non_null(strstr(r.out_text, "ends on rank 5"));
     }
+    /* as `mkernel bench` measures: a launch of a graph begins before the one before has left, and
+     * what owners store in peers' C is not delivered there */
+    const char *few = "sim gemm_ar --cluster 1x4 --shape 16,8192,4096 --launches 12",
+               *large = "sim gemm_ar --cluster 1x2 --shape 8192,8192,1024";
+    char with[256];
+    snprintf(with, sizeof with, "%s --graph", few);
+    double stream = time_of(few), graph = time_of(with);
+    assert_true(graph < stream - .0025 && graph > stream - .0035);
+    double elsewhere = time_of(large);
+    snprintf(with, sizeof with, "%s --c-in-heap", large);
+    assert_true(time_of(with) < .99 * elsewhere);
+    expect("sim gemm_rs --c-in-heap", 2, "--c-in-heap: gemm_rs does not look");
+    expect("sim gemm_ar --explore --graph", 2, "--graph is not for --explore");
 }
 
 static void test_ids(void **state)

@@ -233,6 +233,19 @@ static void tables_of_bench_are_read(void **state)
     }
     assert_true(said_of[1] < said_of[0] - 20 && said_of[1] > said_of[0] - 50);
     assert_true(said_of[2] < said_of[0] - 100);
+    /* e4m3 is multiplied in little more than half of bf16's time */
+    static const char *const dtypes[] = {"bf16", "fp8"};
+    for (int i = 0; i < 2; i++) {
+        char text[512];
+        snprintf(text, sizeof text,
+                 "op,m,n,k,nodes,gpus,ms,made,b_layout,dtype\n"
+                 "ag_gemm,8192,8192,8192,1,2,0.01,tile=256x256,nk,%s\n",
+                 dtypes[i]);
+        snprintf(table, sizeof table, "%s", written("dtype.csv", text));
+        run((char *[]){"sim", "--validate", table, NULL});
+        said_of[i] = said(r.out_text, "%, mean ") / 100 + 1; /* of 10 us */
+    }
+    assert_true(said_of[1] < .75 * said_of[0] && said_of[1] > .5 * said_of[0]);
     snprintf(table, sizeof table, "%s", written("old.csv", "m,n,k,fused_ms,wrong\n1,2,3,4,0\n"));
     refused((char *[]){"sim", "--validate", table, NULL}, "no column 'op'");
 }

@@ -67,6 +67,7 @@ struct model_engine model_engine_of(const struct model_walk *w, const struct mk_
                                 .slower = w->slower,
                                 .beside = beside,
                                 .fp8 = q->fp8,
+                                .summed = op_of(q->op)->sums,
                                 .b_kn = !q->b_transposed};
     struct model_engine e = {.engines = t->split.ctas[MK_COMPUTE] / t->cluster,
                              .stages = model_stages(q),

@@ -173,6 +173,30 @@ void measured_old(struct mk_problem *q)
         q->tuning.shots = 2;
 }
 
+/* The number of a cell's word among `count`; 0, the default, where it is none of them. */
+static int measured_word(const struct header *h, char *const *cells, const char *name,
+                         const char *const *words, int count)
+{
+    const char *cell = measured_cell(h, cells, name);
+    while (--count > 0 && strcmp(cell, words[count]))
+        ;
+    return count;
+}
+
+/* The problem but its numbers. */
+static void measured_kind(const struct header *h, char *const *cells, struct mk_problem *q)
+{
+    q->topo.nodes = measured_whole(h, cells, "nodes");
+    q->topo.gpus = measured_whole(h, cells, "gpus");
+    q->b_transposed = !strcmp(measured_cell(h, cells, "b_layout"), "nk");
+    q->c_in_heap = !strcmp(measured_cell(h, cells, "c_in_heap"), "true");
+    q->deterministic = measured_sums(measured_cell(h, cells, "deterministic"));
+    q->attention.causal = !strcmp(measured_cell(h, cells, "causal"), "1");
+    q->attention.contiguous = measured_word(h, cells, "split", plan_splits, 2);
+    q->back_fp8 = measured_word(h, cells, "back", plan_backs, 2);
+    plan_set_dtype(q, measured_word(h, cells, "dtype", plan_dtypes, MK_PLAN_DTYPES));
+}
+
 /* The plan of a row. 0, or -EINVAL with a sentence. */
 static int measured_plan(struct measured_row *row, const struct header *h, char *const *cells,
                          uint32_t sms, char *error, size_t size)
@@ -181,16 +205,8 @@ static int measured_plan(struct measured_row *row, const struct header *h, char 
     int op = plan_op_by_name(name);
     if (op < 0)
         return mk_fail(op, error, size, "it is of an operator '%s', which there is not", name);
-    struct mk_problem q = {.op = (enum mk_op)op,
-                           .exec = MK_EXEC_CUDA,
-                           .sms = sms,
-                           .topo = {.nodes = measured_whole(h, cells, "nodes"),
-                                    .gpus = measured_whole(h, cells, "gpus")},
-                           .b_transposed = !strcmp(measured_cell(h, cells, "b_layout"), "nk"),
-                           .c_in_heap = !strcmp(measured_cell(h, cells, "c_in_heap"), "true"),
-                           .deterministic =
-                               measured_sums(measured_cell(h, cells, "deterministic"))};
-    q.attention.causal = !strcmp(measured_cell(h, cells, "causal"), "1");
+    struct mk_problem q = {.op = (enum mk_op)op, .exec = MK_EXEC_CUDA, .sms = sms};
+    measured_kind(h, cells, &q);
     /* a table of `tune` has no `exec`, and "host" where others have a GPU's name */
     if ((measured_column(h, "exec") >= 0 && strcmp(measured_cell(h, cells, "exec"), "cuda")) ||
         !strcmp(measured_cell(h, cells, "device"), "host"))
@@ -234,10 +250,10 @@ static uint32_t measured_shape(struct shape *shapes, uint32_t *count, const stru
     char error[128], text[PROBLEM_TEXT];
     if (measured_numbers(h, cells, &q, error, sizeof error))
         q.m = 0;
-    snprintf(s.text, sizeof s.text, "%s %.100s %s %s %sx%s", measured_cell(h, cells, "op"),
+    snprintf(s.text, sizeof s.text, "%s %.100s %s %s %s %sx%s", measured_cell(h, cells, "op"),
              problem_text(&q, text), measured_cell(h, cells, "causal"),
-             measured_cell(h, cells, "b_layout"), measured_cell(h, cells, "nodes"),
-             measured_cell(h, cells, "gpus"));
+             measured_cell(h, cells, "b_layout"), measured_cell(h, cells, "dtype"),
+             measured_cell(h, cells, "nodes"), measured_cell(h, cells, "gpus"));
     while (i < *count && strcmp(shapes[i].text, s.text))
         i++;
     if (i == *count)

@@ -37,6 +37,8 @@ void sim_case_differs(struct sim_case *c)
         c->machine.staged = 1;
     if (c->options.rested)
         c->machine = machine_rested(&c->machine);
+    if (c->options.graph)
+        c->machine.between = -c->machine.early;
 }
 
 /* uint32_t numbers, or text with blanks or commas between them. */
@@ -102,6 +104,7 @@ int sim_case_plan(const struct sim_case *c, struct mk_plan *plan, struct mk_prob
     q->exec = c->options.host ? MK_EXEC_HOST : MK_EXEC_CUDA;
     q->sms = c->options.host ? 0 : (uint32_t)c->machine.sms;
     q->topo.rank = 0;
+    q->c_in_heap = c->options.c_in_heap && q->topo.nodes == 1; /* what bench places */
     return c->options.host
                ? plan_build(plan, q, 0, 0, error, size)
                : tuning_build(plan, &c->tuning, q, c->machine.device, 0, 0, error, size);

@@ -11,10 +11,11 @@ struct sim_case_options {
     const char *network; /* "100GB/s" */
     const char *slow;    /* "rank=3:0.7,link=2:0.5,nic=1:0.5" */
     const char *jitter, *skew;
-    const char *ids;    /* a file */
-    const char *tuning; /* a file, or "none" */
-    int host;           /* the plan of the host executor */
-    int staged, rested; /* puts by way of host memory; GPUs rest between turns */
+    const char *ids;      /* a file */
+    const char *tuning;   /* a file, or "none" */
+    int host;             /* the plan of the host executor */
+    int staged, rested;   /* puts by way of host memory; GPUs rest between turns */
+    int graph, c_in_heap; /* launches of one CUDA graph; where C lies */
 };
 
 struct sim_case {
@@ -35,7 +36,7 @@ void sim_case_close(struct sim_case *c);
 /* Applies options.network to the machine. 0, or -EINVAL with a sentence. */
 int sim_case_network(struct sim_case *c, char *error, size_t error_size);
 
-/* Applies options.staged and options.rested to the machine. */
+/* Applies options.staged, rested and graph to the machine. */
 void sim_case_differs(struct sim_case *c);
 
 /* The plan that the machine's GPUs would get for rank 0 of `problem`, whose exec and sms it fills

@@ -93,6 +93,15 @@ static const struct option_spec specs[] = {
      "GPUs rest between turns, as in `mkernel bench`, so that clocks stay up longer. Default: as "
      "in `mkernel tune`",
      .group = WHAT_IF},
+    {"graph", OPTION_FLAG, AT(of.graph), NULL,
+     "launches are those of one CUDA graph: each begins before the one before has left, as in "
+     "`mkernel bench --burst`. Default: those of a stream",
+     .group = WHAT_IF},
+    {"c-in-heap", OPTION_FLAG, AT(of.c_in_heap), NULL,
+     "of gemm_ar: C lies in the symmetric heap, at one offset on all ranks, as in `mkernel bench`, "
+     "so "
+     "that owners store in peers' C",
+     .group = WHAT_IF},
     {"slow", OPTION_TEXT, AT(of.slow), "PART=FACTOR@RANK,...",
      "rates of a rank times FACTOR: rank=0.7@3 (its tiles, copies and sums), link=0.5@3 (its "
      "NVLink), nic=0.5@3",
@@ -194,9 +203,9 @@ static int sim_check_forms(const struct sim_arguments *a, const struct options_f
     static const char *const exploring[] = {"exec",  "vary",         "random", "runs",
                                             "fault", "fault-rank",   "order",  "delay",
                                             "depth", "fault-number", NULL};
-    static const char *const timing[] = {"machine", "network", "trace",  "json", "quiet",
-                                         "pace",    "plan",    "tuning", "slow", "jitter",
-                                         "skew",    "staged",  "rested", "ids",  NULL};
+    static const char *const timing[] = {
+        "machine", "network", "trace",  "json",   "quiet", "pace",      "plan",  "tuning", "slow",
+        "jitter",  "skew",    "staged", "rested", "ids",   "c-in-heap", "graph", NULL};
     for (const char *const *name = a->explore ? timing : exploring; *name; name++)
         if (options_given(&table.table, found, *name))
             return mk_fail(-EINVAL, error, size, "--%s is %sfor --explore", *name,
@@ -210,6 +219,9 @@ static int sim_check_alone(const struct sim_arguments *a, enum mk_op op, char *e
     if ((a->of.skew || a->of.ids) && !sim_op_of(op)->routes)
         return mk_fail(-EINVAL, error, size, "%s has no experts: --%s is for a MoE",
                        plan_op_name(op), a->of.skew ? "skew" : "ids");
+    if (a->of.c_in_heap && !op_of(op)->c_in_heap)
+        return mk_fail(-EINVAL, error, size, "--c-in-heap: %s does not look whether C lies there",
+                       plan_op_name(op));
     if (a->of.skew && a->of.ids)
         return mk_fail(-EINVAL, error, size, "--ids says whom tokens choose, and so does --skew");
     if (output_same(a->trace, a->json))

@@ -66,13 +66,13 @@ static double compute_stage(const struct timed_cta *c, const struct sim_operands
 {
     const struct timed_rank *r = timed_rank_of(c);
     const struct timed_world *w = r->world;
-    struct machine_load load = {
-        .sms = r->plan.problem.tuning.split.ctas[MK_COMPUTE],
-        .slower = w->clock / r->slow.gpu,
-        .fp8 = o->fp8 ? 1 + (op_of(r->plan.problem.op)->sums && !w->pipeline.tickets) : 0,
-        .b_kn = !r->plan.problem.b_transposed,
-        .fp32 = compute_wide(o),
-        .grouped = w->pipeline.tickets != 0};
+    struct machine_load load = {.sms = r->plan.problem.tuning.split.ctas[MK_COMPUTE],
+                                .slower = w->clock / r->slow.gpu,
+                                .fp8 = o->fp8,
+                                .summed = op_of(r->plan.problem.op)->sums && !w->pipeline.tickets,
+                                .b_kn = !r->plan.problem.b_transposed,
+                                .fp32 = compute_wide(o),
+                                .grouped = w->pipeline.tickets != 0};
     if (w->beside) {
         compute_beside(c, &load);
         load.beside_peer = compute_wanted(c);
