@@ -110,6 +110,15 @@ uint32_t sim_one_shot(const struct mk_problem *q, uint64_t draw)
                : 1;
 }
 
+int sim_slices(const struct mk_problem *q)
+{
+    const struct op_descriptor *op = op_of(q->op);
+    if (!(op->knobs & OP_SLICES) || q->topo.nodes > 1)
+        return 0;
+    return !op->sums || !(op->knobs & OP_SHOTS) || /* else of K, in two shots */
+           (q->tuning.shots != 1 && !q->fp8 && q->deterministic != MK_EVERYWHERE);
+}
+
 void sim_world_draw(struct sim_world_config *c)
 {
     struct sim_random r = {sim_mix(c->seed ^ 0x6d6b65726e656cull)};
@@ -133,6 +142,8 @@ void sim_world_draw(struct sim_world_config *c)
         q->tuning.shots = sim_one_shot(q, c->seed);
         q->tuning.chunk_rows = 0; /* of one shot it is the shape's */
     }
+    if (!sim_slices(q))
+        q->tuning.slices = 1;
     op_set_counted(q, (int)(sim_mix(c->seed) & 1));
     /* Where the ranks share no rows M need not divide by them. (Last of all: what else a seed draws
      * does not depend on the operator.) */

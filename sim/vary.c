@@ -34,6 +34,8 @@ void sim_world_vary(struct sim_world_config *c)
         t->shots = sim_one_shot(&c->problem, seed / 3);
         t->chunk_rows = 0; /* of one shot it is the shape's */
     }
+    if (!sim_slices(&c->problem))
+        t->slices = 1;
     if (op->sums && c->problem.deterministic != MK_EVERYWHERE)
         c->problem.deterministic = (int)(seed >> 8 & 1);
     op_set_counted(&c->problem, seed >> 9 & 1);

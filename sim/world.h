@@ -105,6 +105,9 @@ void sim_world_draw(struct sim_world_config *config);
  * other `draw` 3. */
 uint32_t sim_one_shot(const struct mk_problem *problem, uint64_t draw);
 
+/* Whether a plan in its form of shots may have several slices. */
+int sim_slices(const struct mk_problem *problem);
+
 /* Makes a case one for emulated GPUs: of problem.sms SMs, or a few. `drawn`: sim_world_vary or
  * sim_world_draw have chosen its plan, which then becomes one that a kernel is built for, on at
  * most four ranks; else only roles are chosen where none are (emulate.c). */

@@ -54,7 +54,7 @@ static void test_ignored(void **state)
     refuses("tune ag_gemm --exec host --shapes 8,8,8:16,8,8,8",
             "--shapes 8,8,8:16,8,8,8: not M,N,K:M,N,K");
     refuses("tune ag_gemm --exec host --shapes 8,-8,8", "--shapes 8,-8,8: not M,N,K:M,N,K");
-    refuses("run gemm_rs --exec host --slices 2", "gemm_rs does not take --slices");
+    refuses("run gemm_ar --exec host --slices 2", "gemm_ar does not take --slices");
     refuses("run gemm_ar --exec host --fanout 1", "gemm_ar does not take --fanout");
     refuses("run ag_gemm --exec host --roles compute=0", "leaves no CTA");
     refuses("run ag_gemm --exec host --roles compute=0,intra_comm=0", "leaves no CTA");
@@ -105,7 +105,7 @@ static void test_memory(void **state)
 static void test_sim(void **state)
 {
     refuses("sim", "which op is missing");
-    refuses("sim gemm_rs --slices 2", "gemm_rs does not take --slices");
+    refuses("sim gemm_ar --slices 2", "gemm_ar does not take --slices");
     refuses("sim ag_gemm --nodes 1 --slices 17", "out of range");
     refuses("sim ag_gemm --explore --pace 100", "--pace is not for --explore");
     refuses("run ag_gemm --exec host --gpus 2 --pieces 65", "out of range, it takes 1 to 64");

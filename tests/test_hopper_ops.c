@@ -188,6 +188,41 @@ static void test_gemm_ar_shared(void **state)
     joint_tiles(MK_OP_GEMM_AR, MK_ENGINE_WGMMA, 3);
 }
 
+/* The last tiles cut along K: on one rank and on several, slices of unequal K, rows and columns
+ * that no group of 16 divides, three launches; a norm of C's rows behind them; others' last tiles
+ * that come earlier. */
+static void test_gemm_rs_cut(void **state)
+{
+    static const struct {
+        uint32_t gpus, sms, slices;
+        uint64_t shape[3]; /* M of a rank */
+    } cases[] = {{2, 6, 3, {300, 200, 192}},  {2, 6, 3, {512, 256, 320}},
+                 {1, 6, 3, {900, 256, 192}},  {3, 4, 2, {250, 72, 192}},
+                 {2, 6, 2, {260, 256, 192}},  {2, 10, 2, {580, 72, 128}},
+                 {2, 6, 3, {512, 1000, 192}}, {3, 4, 2, {250, 1200, 128}}};
+    enum { CASES = sizeof cases / sizeof *cases };
+    struct coroutine_pool *pool;
+    assert_int_equal(coroutine_pool_create(&pool, 0), 0);
+    for (uint64_t seed = 0; seed < CASES + 4; seed++) {
+        const uint64_t of = seed % CASES;
+        struct sim_world_config c =
+            hopper_ops_config(MK_OP_GEMM_RS, 1, cases[of].gpus, cases[of].shape, seed);
+        c.problem.b_transposed = (int)((seed + seed / CASES) & 1);
+        c.problem.deterministic = seed % 3 == 1;
+        c.problem.epilogue = of == 1 ? MK_EPILOGUE_ROWS : 0;
+        c.problem.tuning.tile_m = c.problem.tuning.tile_n = 256;
+        c.problem.tuning.cluster = 2;
+        c.problem.tuning.slices = cases[of].slices;
+        c.problem.tuning.split.ctas[MK_COMPUTE] = c.emulated = c.problem.sms = cases[of].sms;
+        c.unwatched = of > 5; /* many tiles */
+        c.launches = of > 5 ? 1 : 3;
+        c.pool = pool;
+        assert_int_equal(hopper_slices(&c), cases[of].slices);
+        right(&c);
+    }
+    coroutine_pool_destroy(pool);
+}
+
 static void test_ag_gemm_one_shot(void **state)
 {
     one_shot(MK_OP_AG_GEMM, MK_ENGINE_WGMMA);
@@ -524,6 +559,7 @@ int main(void)
                                        cmocka_unit_test(test_gemm_ar),
                                        cmocka_unit_test(test_gemm_ar_on_mma),
                                        cmocka_unit_test(test_gemm_rs_one_shot),
+                                       cmocka_unit_test(test_gemm_rs_cut),
                                        cmocka_unit_test(test_halves_and_straight),
                                        cmocka_unit_test(test_ag_gemm_one_shot),
                                        cmocka_unit_test(test_ag_gemm_gated),

@@ -64,9 +64,91 @@ static void test_refusals(void **state)
     q.tuning.tile_m = 12;
     assert_non_null(strstr(refusal(q), "multiples of 8"));
     q.tuning.tile_m = 0;
+    q.tuning.slices = 2;
+    assert_non_null(strstr(refusal(q), "2 slices of K between nodes: slices is 1"));
+    q.topo = (struct mk_topo){.nodes = 1, .gpus = 2};
+    q.tuning.shots = 1;
+    assert_non_null(strstr(refusal(q), "2 slices of K in one shot: slices is 1"));
+    q.tuning.shots = 2;
+    q.deterministic = MK_EVERYWHERE;
+    q.k = 512;
+    assert_non_null(strstr(refusal(q), "2 slices of K with the same bits everywhere"));
+    q.deterministic = 0;
+    q.exec = MK_EXEC_CUDA;
+    q.sms = 132;
+    q.engine = MK_ENGINE_MMA;
+    q.tuning.tile_m = 0;
+    assert_non_null(strstr(refusal(q), "2 slices of K on engine mma: slices is 1"));
+    q.engine = MK_ENGINE_WGMMA;
+    q.tuning.tile_m = q.tuning.tile_n = 128;
+    assert_non_null(strstr(refusal(q), "in such tiles: a GPU has kernels for those of 256x256"));
+    q = (struct mk_problem){.op = MK_OP_GEMM_RS, .topo = {.nodes = 2, .gpus = 2}, .n = 40, .k = 8};
     q.m = 4ull << 26;
     q.n = 1 << 20;
     assert_non_null(strstr(refusal(q), "more than a command can name"));
+}
+
+/* Last tiles cut along K: every turn is a tile or a slice, slices are all of K once, their shares
+ * all columns; no CTA has two, and an own tile stands behind peers' tiles of its place. */
+static void check_cut(const struct mk_plan *p, uint64_t met[2])
+{
+    const struct gemm_rs_plan *r = gemm_rs_plan_of(p);
+    const uint32_t gpus = r->topo.gpus, local = r->topo.rank, others = r->cut_from + r->cut_tiles;
+    uint32_t *k = calloc(others, sizeof *k), *columns = calloc(others, sizeof *columns), from;
+    uint32_t came[8] = {0}; /* tiles of each owner, so far */
+    for (uint32_t t = 0; t < p->tiles; t++) {
+        struct mk_tile tile;
+        gemm_rs_cut_tile(r, t, &tile);
+        assert_true(tile.id < others);
+        if (!tile.stage) {
+            assert_true(t < r->cut_from && !k[tile.id]);
+            k[tile.id] = r->k;
+            columns[tile.id] = tile.cols;
+        } else {
+            assert_true(tile.slab == local && t >= r->cut_from && tile.c_slab < r->cut_tiles);
+            assert_int_equal(t / r->batch, r->cut_from / r->batch);
+            uint32_t slice = gemm_rs_slice_k(r, &tile, &from);
+            assert_true(slice && from == k[tile.id]);
+            k[tile.id] += slice;
+            slice = gemm_rs_cut_cols(r, &tile, &from);
+            assert_int_equal(from, columns[tile.id]);
+            columns[tile.id] += slice;
+            assert_true(gemm_rs_cut_place(r, &tile, r->slices) <= r->cut + p->heap_bytes);
+        }
+        came[(tile.slab + gpus - local) % gpus] += tile.stage < 2;
+        for (uint32_t peer = 1; peer < gpus && tile.slab == local; peer++)
+            assert_true(came[peer] >= came[0]);
+        plan_describe_tile(p, tile.id, &tile);
+        assert_int_equal(columns[tile.id] <= tile.cols, 1);
+    }
+    for (uint32_t i = 0; i < others; i++)
+        assert_int_equal(k[i], r->k);
+    met[0] += r->slices > 1;
+    met[1] += r->late > 0;
+    free(k);
+    free(columns);
+}
+
+static void test_cut(void **state)
+{
+    uint64_t met[2] = {0};
+    for (uint32_t seed = 0; seed < 3000; seed++) {
+        struct mk_problem q = {.op = MK_OP_GEMM_RS,
+                               .topo = {.nodes = 1, .gpus = 1 + seed % 4},
+                               .n = 72 + seed % 3 * 64};
+        struct mk_plan p;
+        char error[300];
+        q.topo.rank = seed % q.topo.gpus;
+        q.m = q.topo.gpus * (8 + seed % 97);
+        q.k = 8 * (1 + seed % 23);
+        q.tuning.tile_m = q.tuning.chunk_rows = 16;
+        q.tuning.tile_n = 40;
+        q.tuning.slices = 2 + seed % 15;
+        q.tuning.split.ctas[MK_COMPUTE] = 1 + seed % 11;
+        assert_int_equal(plan_build(&p, &q, 7, 1000, error, sizeof error), 0);
+        check_cut(&p, met);
+    }
+    assert_true(met[0] > 500 && met[1] > 100);
 }
 
 /* Every tile of the product once, each to the reducer on its owner's rail; every element of a block
@@ -208,7 +290,11 @@ static enum mutation {
     SUM_OVER_FLAGS,
     ROW_NOT_AWAITED,
     ROW_BUT_FOR_ONE_CTA,
-    ROW_OF_THE_LAUNCH_BEFORE
+    ROW_OF_THE_LAUNCH_BEFORE,
+    SLICES_NOT_AWAITED,
+    ONE_SLICE_TOO_FEW,
+    SLICES_OF_THE_LAUNCH_BEFORE,
+    ONE_SLICE_NOT_ADDED
 } mutation;
 
 int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
@@ -225,6 +311,13 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
             return 0;
         target -= mutation == ROW_BUT_FOR_ONE_CTA;
         target -= mutation == ROW_OF_THE_LAUNCH_BEFORE ? gemm_rs_storers(p) : 0;
+    }
+    if (p->slices > 1 && flag >= p->flag_cut && flag < p->flag_cut + p->cut_tiles) {
+        if (mutation == SLICES_NOT_AWAITED)
+            return 0;
+        target -= mutation == ONE_SLICE_TOO_FEW             ? MK_TILE_PARTS
+                  : mutation == SLICES_OF_THE_LAUNCH_BEFORE ? MK_TILE_PARTS * p->slices
+                                                            : 0;
     }
     if (mutation == EPOCH_REUSED)
         target /= cta->epoch;
@@ -263,7 +356,9 @@ int mutant_settle(struct mk_cta *cta)
 
 void mutant_combine(struct mk_cta *cta, const struct mk_combine *combine)
 {
-    mk_cta_combine(cta, combine);
+    struct mk_combine c = *combine;
+    c.count -= mutation == ONE_SLICE_NOT_ADDED && c.space == MK_SPACE_ARG2;
+    mk_cta_combine(cta, &c);
 }
 
 int mutant_drain(struct mk_cta *cta)
@@ -325,6 +420,21 @@ static struct sim_world_config config_for(uint64_t seed)
     return c;
 }
 
+/* The last tile is cut along K. */
+static struct sim_world_config config_cut(uint64_t seed)
+{
+    static const uint32_t node[2] = {1, 2};
+    static const uint64_t shape[3] = {44, 40, 72};
+    const struct sim_world_config from = ops_config(MK_OP_GEMM_RS, node, shape);
+    struct sim_world_config c = config_for(seed);
+    c.problem.topo = from.problem.topo;
+    c.problem.m = from.problem.m;
+    c.problem.k = from.problem.k;
+    c.problem.tuning.split = (struct mk_role_split){{5, 0, 0, 0}};
+    c.problem.tuning.slices = 2 + seed % 3;
+    return c;
+}
+
 /* A residual and a norm behind the sum. */
 static struct sim_world_config config_normed(uint64_t seed)
 {
@@ -340,6 +450,17 @@ static void test_mutants_of_the_norm(void **state)
     mutation = ROW_BUT_FOR_ONE_CTA, ops_hunt(config_normed, "ROW_BUT_FOR_ONE_CTA", -EBADMSG);
     mutation = ROW_OF_THE_LAUNCH_BEFORE;
     ops_hunt(config_normed, "ROW_OF_THE_LAUNCH_BEFORE", -EBADMSG);
+}
+
+static void test_mutants_of_slices(void **state)
+{
+    mutation = NOTHING, ops_hunt(config_cut, "NOTHING", 0);
+    mutation = SLICES_NOT_AWAITED, ops_hunt(config_cut, "SLICES_NOT_AWAITED", -EBADMSG);
+    mutation = ONE_SLICE_TOO_FEW, ops_hunt(config_cut, "ONE_SLICE_TOO_FEW", -EBADMSG);
+    mutation = SLICES_OF_THE_LAUNCH_BEFORE;
+    ops_hunt(config_cut, "SLICES_OF_THE_LAUNCH_BEFORE", -EBADMSG);
+    mutation = REDUCER_DOES_NOT_WAIT, ops_hunt(config_cut, "REDUCER_DOES_NOT_WAIT", -EBADMSG);
+    mutation = ONE_SLICE_NOT_ADDED, ops_hunt(config_cut, "ONE_SLICE_NOT_ADDED", -EBADMSG);
 }
 
 #define MUTANT(name, expected) (mutation = name, ops_hunt(config_for, #name, expected))
@@ -379,12 +500,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cover),
+        cmocka_unit_test(test_cut),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_orders),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_bits),
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_mutants_of_the_norm),
+        cmocka_unit_test(test_mutants_of_slices),
         cmocka_unit_test(test_mutants),
         cmocka_unit_test(test_faults),
         cmocka_unit_test(test_runs),

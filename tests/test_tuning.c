@@ -156,7 +156,7 @@ static void test_bad_lines(void **state)
         {KEY "roles=compute=0", "it leaves no CTA"},
         {KEY "roles=compute=65536", "is not a number of CTAs from 0 to"},
         {KEY "roles=inter_reduce=4", "gemm_rs needs compute CTAs"},
-        {KEY "slices=4", "gemm_rs has no slices"},
+        {KEY "fanout=4", "gemm_rs has no fanout"},
         {KEY "ms=fast", "'ms=fast' is not a time"},
         {KEY "ms=-1", "'ms=-1' is not a time"},
         {KEY "ms=nan", "'ms=nan' is not a time"},

@@ -105,6 +105,7 @@ static void model_tiles(struct model_walk *w, const struct gemm_rs_plan *p,
     const struct mk_machine *m = w->machine;
     uint64_t waves = mk_ceil_div(p->tiles, e->engines);
     uint32_t node_tiles = p->topo.gpus * p->shard_tiles, nodes = p->topo.nodes, passed = 0;
+    uint32_t whole = p->cut_from + p->cut_tiles; /* tiles, where some are cut in slices */
     double tile = e->begin + (double)e->stages * e->stage + e->end, made = 0, sent = 0, nic = 0,
            first = -1, last = 0, room[GEMM_RS_OUTBOX] = {0};
     s->engines = e->engines;
@@ -113,7 +114,7 @@ static void model_tiles(struct model_walk *w, const struct gemm_rs_plan *p,
     for (uint64_t wave = 0; wave < waves; wave += s->group) {
         double count = waves - wave < s->group ? (double)(waves - wave) : s->group;
         uint64_t t = wave * e->engines + e->engines / 2, step = wave / s->group;
-        t = wave + s->group < waves ? t : p->tiles - 1; /* the last one ends the launch */
+        t = wave + s->group < waves ? t : whole - 1; /* the last one ends the launch */
         uint32_t block = (uint32_t)(t / node_tiles), behind,
                  turn = gemm_rs_turn(p, (uint32_t)(t % node_tiles), &behind);
         int own = !behind && block + 1 == nodes, passes = gathers || !own;
@@ -136,6 +137,9 @@ static void model_tiles(struct model_walk *w, const struct gemm_rs_plan *p,
             tiles += count * way->add_nodes;
         }
         tiles += behind ? count * m->outbox : 0;
+        if (after && p->slices > 1) /* a slice in place of the last tile */
+            tiles += 2 * m->outbox + m->settle + m->flag + m->wait -
+                     (1 - 1.0 / p->slices) * (double)e->stages * e->stage;
         /* what the tile before sends while this one is multiplied stands in its way */
         tiles += (e->busy - 1) * way->busy * count * (work < tile ? work : tile) * e->stages *
                  e->stage / tile;
@@ -241,7 +245,8 @@ void model_gemm_rs(struct model_walk *w, const struct mk_problem *q, const struc
     struct model_way way = model_way_of(w, p, &e, gathers);
     if (q->c_in_heap && p->topo.nodes == 1) /* nothing is delivered */
         way.pushers = 0, way.deliver = 0;
-    double own = (double)p->shard_tiles, others = (double)p->tiles - own * p->topo.nodes;
+    double own = (double)p->shard_tiles,
+           others = own * (mk_world(&p->topo) - (double)p->topo.nodes);
     double work =
         (others * way.send[0] + (gathers ? own * way.push[0] : 0)) * way.senders / e.engines * ctas;
     if (mk_role_coresident(&p->split, MK_INTRA_COMM))

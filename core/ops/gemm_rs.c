@@ -4,8 +4,10 @@
 #include "core/epilogue.h"
 #include "core/mkernel.h"
 #include "core/model/gemm.h"
+#include "core/gemm_tiles_cut.h"
 #include "core/ops/gemm.h"
 #include "core/pipeline.h"
+#include "core/roles/gemm_rs_cut.h"
 
 #include <errno.h>
 
@@ -225,6 +227,68 @@ static int gemm_rs_cut_k(const struct mk_problem *q, struct gemm_rs_plan *r, cha
     return 0;
 }
 
+/* Elements of K that slices are multiples of: a stage, and on the host 16 bytes. */
+#define CUT_K 64u
+#define CUT_HOST_K 8u
+/* Where nothing is said, two H200s: stages of a slice, at least (5120,5120,2048: 8 slices of four
+ * 177 us, 4 of eight 181); stages that a CTA must be spared, since slices cost 8 to 20 us
+ * (5120,5120,1024: 144 us, and 139 whole); and waves of tiles, at most, as of more the last is too
+ * small a part (8192,16384,2048, of 31: 800 and 801 us). */
+#define CUT_STAGES 4u
+#define CUT_SPARED 20u
+#define CUT_WAVES 24u
+
+/* Why a plan's tiles are not cut along K; NULL: they may be. */
+static const char *gemm_rs_whole(const struct mk_problem *q)
+{
+    struct mk_gemm_tile tile;
+    const struct mk_tuning *t = &q->tuning;
+    if (q->deterministic == MK_EVERYWHERE)
+        return "with the same bits everywhere, which are sums of fixed blocks of K";
+    if (t->shots != 2 || q->topo.nodes > 1)
+        return t->shots != 2 ? "in one shot" : "between nodes";
+    if (q->exec != MK_EXEC_CUDA)
+        return q->fp8 ? "of FP8" : NULL;
+    if (q->engine == MK_ENGINE_MMA || q->fp8 || q->fp16)
+        return q->engine == MK_ENGINE_MMA ? "on engine mma" : q->fp8 ? "of FP8" : "of fp16";
+    for (uint32_t i = 0; mk_cut_tile(i, &tile); i++)
+        if (tile.tile_m == t->tile_m && tile.tile_n == t->tile_n && tile.cluster == t->cluster)
+            return NULL;
+    return "in such tiles: a GPU has kernels for those of 256x256";
+}
+
+/* Cuts the last wave's own tiles in slices of K, at most `most` (0: where and as it helps), so that
+ * each CTA or cluster has one slice at most. */
+static void gemm_rs_cut_last(const struct mk_problem *q, struct gemm_rs_plan *r, uint32_t most)
+{
+    const uint32_t last = r->tiles % r->batch, unit = q->exec == MK_EXEC_CUDA ? CUT_K : CUT_HOST_K,
+                   units = (uint32_t)mk_ceil_div(r->k, unit);
+    const uint32_t few = most ? units : units / CUT_STAGES;
+    uint32_t own = 0, distance = 0, room,
+             slices = most && most < PLAN_MOST_SLICES ? most : PLAN_MOST_SLICES;
+    r->slices = 1;
+    r->cut_from = r->tiles;
+    if (r->tiles < r->batch || gemm_rs_whole(q) || (q->exec == MK_EXEC_CUDA && r->k % CUT_K))
+        return;
+    while (own < last && (gemm_rs_turn(r, r->tiles - 1 - own, &distance), !distance))
+        own++;
+    room = own ? (r->batch - (last - own)) / own : 0;
+    slices = slices < room ? slices : room;
+    slices = slices < few ? slices : few;
+    if (slices < 2 || (!most && (q->exec != MK_EXEC_CUDA || r->tiles / r->batch >= CUT_WAVES ||
+                                 units - units / slices < CUT_SPARED)))
+        return;
+    if (r->shard_tiles / r->batch > r->lag) { /* a batch of own ones stands before it */
+        r->late = r->shard_tiles % r->batch * (r->topo.gpus - 1);
+        r->late_from = r->tiles - r->lag * r->batch - r->shard_tiles % r->batch - r->late;
+    }
+    r->cut_k = (uint32_t)mk_ceil_div(units, slices) * unit;
+    r->slices = (uint32_t)mk_ceil_div(r->k, r->cut_k);
+    r->cut_tiles = own;
+    r->cut_from -= own;
+    r->tiles += own * (r->slices - 1);
+}
+
 int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct gemm_rs_plan *r,
                        int gathers, char *error, size_t size)
 {
@@ -253,6 +317,9 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
                              mma      ? "on engine mma"
                              : q->fp8 ? "of FP8"
                                       : "with the same bits everywhere");
+    if (!result && q->tuning.slices > 1 && gemm_rs_whole(q))
+        result = plan_refuse(error, size, "%u slices of K %s: slices is 1", q->tuning.slices,
+                             gemm_rs_whole(q));
     if (result)
         return result;
 
@@ -315,6 +382,9 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
                   r->topo.nodes == 1 && world > 2 && r->tile_n <= PLAN_MOST_JOINT_COLUMNS &&
                   r->tiles <= STRAIGHT_TILES * r->batch;
     r->lag = 1;
+    gemm_rs_cut_last(q, r, gathers ? 1 : q->tuning.slices);
+    if (!gathers)
+        q->tuning.slices = r->slices;
     p->chunks = blocks * r->units;
     r->norm = gemm_rs_norm(op, q);
     return 0;
@@ -336,19 +406,23 @@ void plan_gemm_rs_tables(const struct mk_problem *q, struct gemm_rs_plan *r, str
     OP_BUFFERS(t, {"staged", r->staged, 2, slabs, r->slab_pitch},
                {"sums", &r->sums, 1, nodes - 1, r->slab_pitch},
                {"outbox", &r->outbox, 1, boxes ? r->split.ctas[MK_COMPUTE] * GEMM_RS_OUTBOX : 0,
-                (uint64_t)r->tile_m / r->cluster * r->tile_n * r->element_bytes});
-    OP_FLAGS(t,
-             {"partial",
-              &r->flag_partial,
-              {{'n', nodes, 1}, {'c', r->shard_tiles, r->pieces}, {'l', r->topo.gpus, 1}},
-              r->shots == 1 ? "rank %l's part of tile %c"
-                            : "rank %l's part of chunk %c of rank %R's rows",
-              .producer = 'l'},
-             {"sum",
-              &r->flag_sum,
-              {{'n', r->shots == 1 ? 0 : nodes, 1}, {'c', r->units, 1}},
-              "node %n's sum of chunk %c of rank %m's rows",
-              .producer = 'R'});
+                (uint64_t)r->tile_m / r->cluster * r->tile_n * r->element_bytes},
+               {"cut", &r->cut, 1, r->cut_tiles * (r->slices + 1),
+                (uint64_t)r->tile_m * r->tile_n * sizeof(float)});
+    OP_FLAGS(
+        t,
+        {"partial",
+         &r->flag_partial,
+         {{'n', nodes, 1}, {'c', r->shard_tiles, r->pieces}, {'l', r->topo.gpus, 1}},
+         r->shots == 1 ? "rank %l's part of tile %c"
+                       : "rank %l's part of chunk %c of rank %R's rows",
+         .producer = 'l'},
+        {"sum",
+         &r->flag_sum,
+         {{'n', r->shots == 1 ? 0 : nodes, 1}, {'c', r->units, 1}},
+         "node %n's sum of chunk %c of rank %m's rows",
+         .producer = 'R'},
+        {"cut", &r->flag_cut, {{'t', r->cut_tiles, 1}}, "slices of cut tile %t", .producer = 'm'});
     if (r->norm.columns)
         OP_FLAGS(
             t,
@@ -387,9 +461,14 @@ void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struc
                      out);
 }
 
+/* Slices have the number of their tile; those behind all tiles' are turns without one. */
 static void gemm_rs_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
 {
-    plan_describe_gemm_rs_tile(gemm_rs_plan_of(p), id, out);
+    const struct gemm_rs_plan *r = gemm_rs_plan_of(p);
+    if (r->slices > 1 && id >= r->cut_from + r->cut_tiles)
+        gemm_rs_cut_tile(r, id, out);
+    else
+        plan_describe_gemm_rs_tile(r, id, out);
 }
 
 uint64_t plan_gemm_rs_put_bytes(const struct gemm_rs_plan *r)
@@ -456,7 +535,7 @@ const struct op_descriptor op_gemm_rs = {
                   {"norm_weight", OP_NORM, "N"},
                   {"new_residual", OP_NORM, "M/W,N", .output = 1}},
     .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES},
-    .knobs = OP_GEMM_KNOBS | OP_SHOTS,
+    .knobs = OP_GEMM_KNOBS | OP_SLICES | OP_SHOTS,
     .pieces_are_put = 1,
     .tuned = 1,
     .well_known = 1,

@@ -382,7 +382,7 @@ int op_launch(struct mk_plan *plan, enum mk_op op, void *const arguments[MK_SPAC
 /* Far above any real plan: sizes that are made of these do not overflow. */
 #define PLAN_MOST_CTAS 65535u /* of a role */
 #define PLAN_MOST_TILE (1u << 24)
-#define PLAN_MOST_SLICES 16u /* of a chunk */
+#define PLAN_MOST_SLICES 16u /* of a chunk, or of K */
 #define PLAN_MOST_PIECES 64u /* of a chunk or slice */
 #define PLAN_MOST_PACE 100000u
 

@@ -60,6 +60,13 @@ struct gemm_rs_plan {
     /* of sums in a tree (core/sum_tree.h): the blocks of K that this rank has; 0: there is no tree. The first of them, the
      * stages of K of all ranks, and the first of this rank's */
     uint32_t blocks, first_block, all_stages, first_stage;
+    /* of tiles whose K is cut in slices (core/roles/gemm_rs_cut.h): how many tiles, slices of each,
+     * 1 where none is cut, and elements of K of a slice, of which the last has what is left; the
+     * turn of the first slice, `tiles` where there is none */
+    uint32_t cut_tiles, slices, cut_k, cut_from;
+    uint32_t late, late_from; /* turns of others' last, short batch (gemm_rs_cut_turn) */
+    uint32_t flag_cut;
+    uint64_t cut; /* heap: sums of slices, MK_FP32 */
 };
 MK_PLAN_OF(gemm_rs);
 

@@ -256,10 +256,11 @@ static const struct {
     [TUNING_ROLES] = {"compute=..,...",
                       "CTAs of each role: compute, intra_comm, inter_send, inter_reduce"},
     [TUNING_CHUNK_ROWS] = {"ROWS", "rows of a chunk: a multiple of the tile's rows"},
-    [TUNING_SLICES] = {"N",
-                       "ag_gemm: column ranges of a chunk, which arrive one after the other (one "
-                       "node); moe_ffn: cuts of what a rank computes last, between which sums of "
-                       "what is through are made"},
+    [TUNING_SLICES] =
+        {"N", "ag_gemm: column ranges of a chunk, which arrive one after the other (one "
+              "node); moe_ffn: cuts of what a rank computes last, between which sums of "
+              "what is through are made; gemm_rs: parts that K of the last wave's tiles is "
+              "cut in, at most (one node)"},
     [TUNING_PIECES] = {"N", "parts of a chunk or slice that different CTAs push over NVLink"},
     [TUNING_PACE] = {"NS",
                      "an auxiliary warp pushes 512 bytes in this time at the fastest; 1: no limit"},

@@ -34,16 +34,18 @@
 
 /* Behind enum gemm_rs_kind: a joint tile that passes the outbox. The consumers go on to the next
  * tile, and add what has come of this one when that one's product is whole, too. And one whose columns ranks share
- * (kernels/ops/gemm_shared.cuh). */
-enum { REDUCE_PASSED = GEMM_RS_JOINT + 1, REDUCE_SHARED };
+ * (kernels/ops/gemm_shared.cuh). And a slice of one whose K is cut (kernels/ops/gemm_cut.cuh). */
+enum { REDUCE_PASSED = GEMM_RS_JOINT + 1, REDUCE_SHARED, REDUCE_CUT };
 
 /* What consumers and the sending warps do with a tile. */
 struct reduce_work {
     struct mk_tile tile;
-    uint32_t kind;     /* enum gemm_rs_kind, or REDUCE_PASSED */
-    uint32_t runs;     /* of a group of rows, in fragments (kernels/fragments.cuh) */
-    uint32_t number;   /* among the tiles that pass the sending warps */
-    uint32_t first;    /* of a shared one: the rank whose its first columns are */
+    uint32_t kind;   /* enum gemm_rs_kind, or REDUCE_PASSED */
+    uint32_t runs;   /* of a group of rows, in fragments (kernels/fragments.cuh) */
+    uint32_t number; /* among the tiles that pass the sending warps */
+    /* of a shared one: the rank whose its first columns are; of a slice its columns, the first << 16
+     * | the end */
+    uint32_t first;
     uint32_t straight; /* 1: consumers store it where these would take it, who announce it alone */
     struct gemm_rs_terms terms[GEMM_RS_LEVELS];
     uint64_t to; /* where it goes in the heap of this rank (GEMM_RS_SUM) or of the one that adds it,
@@ -84,11 +86,21 @@ PTX_FN uint32_t reduce_readers(const struct gemm_rs_plan *p, const struct gpu_la
     return p->shots == 2 && mk_world(&p->topo) == 1 ? 0 : mk_pipeline_senders(&launch->split);
 }
 
-/* Whether the thread has that number. In kernels of a tree and of FP8 it is asked for anew: neither addresses nor a predicate are kept
- * for what one thread does alone, of which spilled registers would be made. */
+/* The same of an operator; slices pass them, too. */
+template <class op>
+PTX_FN uint32_t reduce_readers_of(const typename op::plan *plan, const struct gpu_launch *launch)
+{
+    if constexpr (op::cuts)
+        return mk_pipeline_senders(&launch->split);
+    return reduce_readers(op::tiles(plan), launch);
+}
+
+/* Whether the thread has that number. In kernels of a tree, of FP8 and of slices it is asked for
+ * anew: neither addresses nor a predicate are kept for what one thread does alone, of which spilled
+ * registers would be made. */
 template <class op> PTX_FN bool reduce_thread(uint32_t number)
 {
-    if constexpr (op::tree || op::scaled)
+    if constexpr (op::tree || op::scaled || op::cuts)
         return ptx_opaque(threadIdx.x) == number;
     return threadIdx.x == number;
 }
@@ -96,7 +108,7 @@ template <class op> PTX_FN bool reduce_thread(uint32_t number)
 /* Likewise of who stores and loads fragments. */
 template <class op> PTX_FN auto reduce_lane(void)
 {
-    if constexpr (op::tree || op::scaled)
+    if constexpr (op::tree || op::scaled || op::cuts)
         return fragment_lane_anew{ptx_opaque(threadIdx.x)};
     else
         return fragment_lane{};
@@ -278,6 +290,9 @@ template <class op, int sums> struct reduce_source : gemm_source {
     {
         if (number_of(i) >= MK_FRESH(op::tiles(plan))->tiles)
             return false;
+        if constexpr (op::cuts)
+            if (threadIdx.x >= 128)
+                tile->stage = slice_of(number_of(i));
         if (threadIdx.x < 128 && i > 0) { /* `first` has filled it */
             await_work(i);
             *tile = work(i)->tile;
@@ -292,7 +307,28 @@ template <class op, int sums> struct reduce_source : gemm_source {
     {
         tile->row += tile->a_slab * MK_FRESH(op::tiles(plan))->shard_rows;
         tile->a_slab = 0;
+        if constexpr (op::cuts)
+            tile->a_slab = b_slab(tile);
     }
+
+    /* Slices of K are slabs of the maps of A and B, which overlap: each begins at its K. */
+    GEMM_MEMBER int32_t b_slab(const struct mk_tile *tile) const
+    {
+        if constexpr (op::cuts)
+            return tile->stage ? tile->stage - 1 : 0;
+        return gemm_source::b_slab(tile);
+    }
+
+    GEMM_MEMBER uint32_t slice_of(uint32_t t) const;
+    GEMM_MEMBER uint32_t stages_of_k(const struct gemm_operands *of,
+                                     const struct mk_tile *tile) const
+    {
+        if constexpr (op::cuts)
+            return cut_stages(of, tile);
+        return gemm_source::stages_of_k(of, tile);
+    }
+    GEMM_MEMBER uint32_t cut_stages(const struct gemm_operands *of,
+                                    const struct mk_tile *tile) const;
 
     /* Works out tile i, which takes some forty integer divisions: one thread of the block. */
     GEMM_MEMBER void describe(uint32_t i)
@@ -303,7 +339,10 @@ template <class op, int sums> struct reduce_source : gemm_source {
         uint32_t t = number_of(i);
         if (t >= p->tiles)
             return;
-        gemm_rs_tile(p, t, &tile);
+        if constexpr (op::cuts)
+            gemm_rs_cut_tile(p, t, &tile);
+        else
+            gemm_rs_tile(p, t, &tile);
         enum gemm_rs_kind kind = gemm_rs_kind_of(p, &tile);
         /* two tiles later than who had this place: of it consumers read until the next one's end */
         if (i >= REDUCE_AHEAD)
@@ -339,8 +378,11 @@ template <class op, int sums> struct reduce_source : gemm_source {
                 w->terms[level].count = t.count;
                 w->terms[level].place = t.place;
             }
+        if constexpr (op::cuts)
+            describe_slice(w);
         ptx_mbar_arrive(ptx_shared(&reduce_shared->given[i % REDUCE_WORKS]));
     }
+    GEMM_MEMBER void describe_slice(struct reduce_work *w);
 
     GEMM_MEMBER void ahead(uint32_t i, struct mk_tile *tile)
     {
@@ -479,6 +521,11 @@ template <class op, int sums> struct reduce_source : gemm_source {
     GEMM_MEMBER void share_tile(struct mk_cta *own, uint32_t i, uint32_t sender, uint32_t senders,
                                 int *ending);
 
+    template <class shape>
+    GEMM_MEMBER void cut(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t row,
+                         uint32_t half) const;
+    GEMM_MEMBER void cut_tile(struct mk_cta *own, uint32_t i, uint32_t sender, uint32_t senders);
+
     GEMM_MEMBER void stored(uint32_t i, uint32_t half) const
     {
         if (op::gathers && work(i)->kind == GEMM_RS_OWN && !(straightens && work(i)->straight) &&
@@ -520,6 +567,9 @@ template <class op, int sums> GEMM_MEMBER bool reduce_source<op, sums>::adds(uin
     if (i == 0)
         await_work(0);
     const struct reduce_work *w = work(i);
+    if constexpr (op::cuts)
+        if (w->kind == REDUCE_CUT)
+            return false; /* ... by `cut` */
     if (!w->terms[0].count && !w->terms[1].count)
         return false;
     if (!ending)
@@ -582,6 +632,9 @@ reduce_source<op, sums>::add(uint32_t i, float (&sum)[shape::blocks][shape::tile
             add_in_tree<shape>(i, sum, half, rank, ring);
             return;
         }
+    if constexpr (op::cuts)
+        if (__shfl_sync(0xffffffff, work(i)->kind, 0) == REDUCE_CUT)
+            return;
     /* The shuffle tells the compiler that all lanes go the same way. */
     uint32_t left = 2 * parts::stages *
                     __shfl_sync(0xffffffff, work(i)->terms[0].count + work(i)->terms[1].count, 0);
@@ -696,6 +749,11 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
     uint32_t kind = __shfl_sync(0xffffffff, w->kind, 0);
     if (kind == GEMM_RS_OWN && !op::gathers)
         return false;
+    if constexpr (op::cuts)
+        if (kind == REDUCE_CUT) {
+            cut<shape>(i, sum, row, half);
+            return true;
+        }
     /* The sending warps are done with who had this place before. (Of an own tile that does not pass
      * the number stays 0, of which nothing is waited for.) */
     ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
@@ -761,6 +819,11 @@ GEMM_MEMBER void reduce_source<op, sums>::send_tile(struct mk_cta *own, uint32_t
     const struct reduce_work *w = work(i);
     const uint32_t kind = w->kind;
     const uint32_t number = w->number;
+    if constexpr (op::cuts)
+        if (kind == REDUCE_CUT) {
+            cut_tile(own, i, sender, senders);
+            return;
+        }
     for (uint32_t half = sender; half < 2 && passes(kind); half += senders) {
         barrier_wait(&operands->watch, barrier(reduce_shared->there, number, half),
                      number / GEMM_RS_OUTBOX & 1, GPU_BARRIER_THERE, number % GEMM_RS_OUTBOX, i);
@@ -838,7 +901,7 @@ template <class op, int sums> GEMM_MEMBER void reduce_source<op, sums>::beside_e
 {
     const struct mk_role_split *split = &launch->split;
     uint32_t others = mk_role_coresident(split, MK_INTRA_COMM), auxiliary = warp - 2;
-    uint32_t senders = reduce_readers(op::tiles(plan), launch);
+    uint32_t senders = reduce_readers_of<op>(plan, launch);
     if (warp == reduce_describer<op>(launch, op::tiles(plan))) {
         if (ptx_elect())
             describe_all(true);
@@ -866,7 +929,7 @@ GEMM_MEMBER void reduce_source<op, sums>::beside_or_alone(uint32_t warp)
 {
     const struct mk_role_split *split = &launch->split;
     uint32_t others = mk_role_coresident(split, MK_INTRA_COMM), auxiliary = warp - 2;
-    uint32_t senders = reduce_readers(op::tiles(plan), launch);
+    uint32_t senders = reduce_readers_of<op>(plan, launch);
     struct mk_cta other;
     if (!computes()) {
         cta_begin(&other, launch, gpu_cta_of_block(split, blockIdx.x), GEMM_THREADS);
@@ -907,6 +970,19 @@ struct reduce_maps {
     struct gemm_a a;
 };
 
+/* The map of B whose slabs are slices of K, each `apart` behind the one before. 0, or what
+ * tensormap.h says. */
+template <class shape>
+static int gemm_describe_slices(CUtensorMap *map, const void *b, uint64_t n, uint64_t k,
+                                uint64_t slices, uint64_t apart)
+{
+    const uint64_t nk[3] = {k, n, slices}, kn[3] = {n, k, slices};
+    const uint32_t nk_box[2] = {shape::tile_k, shape::tile_n / shape::cluster},
+                   kn_box[2] = {64, GEMM_TILE_K};
+    return shape::b_kn ? tensormap_bf16(map, b, kn, n, n * apart, kn_box)
+                       : tensormap_bf16(map, b, nk, k, apart, nk_box);
+}
+
 /* What kernels/hopper/gemm_launch.cuh asks of an operator. */
 template <class op> struct reduce_on_gpu {
     typedef typename op::plan plan;
@@ -935,9 +1011,13 @@ template <class op> struct reduce_on_gpu {
         const uint64_t c[3] = {n, c_rows, 1},
                        last = p->shots == 1 ? 0 : (mk_ceil_div(rows, shard) - 1) * shard;
         const uint32_t c_box[2] = {64, 64};
-        int err = gemm_describe_a<shape>(&m->a, operands, l->arguments[MK_SPACE_ARG0], k, rows, 1,
-                                         rows * k, last);
-        if (!err)
+        const uint64_t slices = op::cuts ? p->slices : 1, apart = op::cuts ? p->cut_k : k;
+        int err = gemm_describe_a<shape>(&m->a, operands, l->arguments[MK_SPACE_ARG0], k, rows,
+                                         slices, op::cuts ? apart : rows * k, last);
+        if (!err && op::cuts)
+            err = gemm_describe_slices<shape>(&operands->b, l->arguments[MK_SPACE_ARG1], n, k,
+                                              slices, apart);
+        else if (!err)
             err = gemm_describe_b<shape>(&operands->b, l->arguments[MK_SPACE_ARG1], n, k);
         if (!err)
             err =
@@ -961,7 +1041,7 @@ template <class op> struct reduce_on_gpu {
         source.operands = operands;
         const bool computes = source.computes();
         if (computes && reduce_thread<op>(0))
-            reduce_begin_outbox<op>(reduce_readers(op::tiles(p), launch), op::tiles(p)->cluster);
+            reduce_begin_outbox<op>(reduce_readers_of<op>(p, launch), op::tiles(p)->cluster);
         if (computes && reduce_thread<op>(128))
             tile_track_open(&reduce_shared->track, launch);
         gemm_compute<shapes>(operands, &source, memory);

@@ -17,6 +17,8 @@
  *       Of engine wgmma: a kernel has all tiles of a layout, and roles that warps beside the engine and blocks of their own run, once
  *       (CTA_LANES_VARY is 1). Where nothing is gathered they have no role in common; of a
  *       tree and of FP8 registers are too few.
+ *   static constexpr bool cuts
+ *       Of engine wgmma: the plan's last tiles are cut in slices of K (core/roles/gemm_rs_cut.h).
  *   static constexpr int element
  *       C is MK_BF16 or MK_FP16, and so are partial sums that are rounded.
  *   const struct gemm_rs_plan *tiles(const plan *)
@@ -41,11 +43,13 @@
 #include "kernels/cta_norm.cuh"
 
 #include "core/roles/gemm_ar.h"
+#include "core/roles/gemm_rs_cut.h"
 
 GPU_OPERATOR(gemm_rs)
 GPU_OPERATOR(gemm_ar)
 GPU_OPERATOR(gemm_rs_bf16_mma) /* of plans for engine mma */
 GPU_OPERATOR(gemm_ar_bf16_mma)
+GPU_OPERATOR(gemm_rs_cut)  /* of plans whose last tiles are cut along K */
 GPU_OPERATOR(gemm_rs_tree) /* of plans whose sums are in a tree */
 GPU_OPERATOR(gemm_ar_tree)
 GPU_OPERATOR(gemm_rs_tree_mma)
@@ -64,7 +68,7 @@ GPU_OPERATOR(gemm_ar_fp16_mma)
 struct gemm_rs_roles {
     typedef struct gemm_rs_plan plan;
     static constexpr bool gathers = false, shares = false, tree = false, norms = true,
-                          scaled = false, shared_code = false;
+                          scaled = false, shared_code = false, cuts = false;
     static constexpr int element = MK_BF16;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
@@ -101,7 +105,7 @@ struct gemm_rs_roles {
 struct gemm_ar_roles {
     typedef struct gemm_ar_plan plan;
     static constexpr bool gathers = true, shares = true, tree = false, norms = true, scaled = false,
-                          shared_code = true;
+                          shared_code = true, cuts = false;
     static constexpr int element = MK_BF16;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
@@ -199,6 +203,11 @@ template <class roles> struct reduce_of_fp16 : roles {
 /* And of FP8. */
 template <class roles> struct reduce_of_fp8 : roles {
     static constexpr bool shares = false, norms = false, scaled = true, shared_code = false;
+};
+
+/* Of plans whose last tiles are cut. */
+template <class roles> struct reduce_cut : roles {
+    static constexpr bool cuts = true;
 };
 
 /* Kernels of tiles that are too wide to be shared: code for it would take registers. */

@@ -15,6 +15,8 @@ static struct gpu_functions gemm_rs_choose(const struct mk_problem *q)
         return GPU_FUNCTIONS_BY_ENGINE(q, gemm_rs_fp16);
     if (q->deterministic == MK_EVERYWHERE)
         return GPU_FUNCTIONS_BY_ENGINE(q, gemm_rs_tree);
+    if (q->tuning.slices > 1)
+        return gpu_functions GPU_FUNCTIONS(gemm_rs_cut);
     return GPU_FUNCTIONS_BY_ENGINE(q, gemm_rs_bf16);
 }
 

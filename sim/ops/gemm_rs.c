@@ -1,5 +1,6 @@
 /* GEMM+ReduceScatter on the host: core/roles/gemm_rs.h compiled by gcc, behind struct sim_op. */
 #include "core/cta.h"
+#include "core/roles/gemm_rs_cut_add.h"
 #include "core/roles/gemm_rs_norm.h"
 #include "sim/exact.h"
 #include "sim/ops/gemm_rs.h"
@@ -9,7 +10,7 @@ SIM_ROLES(gemm_rs);
 
 static int tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
 {
-    gemm_rs_tile(gemm_rs_plan_of(plan), t, out);
+    gemm_rs_cut_tile(gemm_rs_plan_of(plan), t, out);
     return 1;
 }
 
@@ -19,6 +20,12 @@ static int publish(const struct mk_plan *plan, struct mk_cta *cta, const struct 
     const struct gemm_rs_plan *p = gemm_rs_plan_of(plan);
     if (p->shots == 1)
         return sim_gemm_rs_joint(plan, p, cta, t, first, rows, parts);
+    if (t->stage && plan->problem.exec == MK_EXEC_HOST)
+        return gemm_rs_cut(p, cta, t);
+    if (t->stage) {
+        gemm_rs_cut_announce(p, cta, t, parts);
+        return gemm_rs_cut_await(p, cta, t);
+    }
     gemm_rs_after(p, cta, t, parts);
     return 0;
 }
@@ -35,14 +42,25 @@ static int gemm_rs_close(const struct mk_plan *plan, struct mk_cta *cta)
 static void gemm_rs_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                              struct sim_operands *out)
 {
-    sim_gemm_rs_operands(plan, gemm_rs_plan_of(plan), t, epoch, out);
+    const struct gemm_rs_plan *p = gemm_rs_plan_of(plan);
+    const uint64_t bytes = op_factor_bytes(&plan->problem);
+    uint32_t from;
+    sim_gemm_rs_operands(plan, p, t, epoch, out);
+    if (!t->stage)
+        return;
+    out->k = gemm_rs_slice_k(p, t, &from);
+    out->a += from * bytes;
+    out->b += (plan->problem.b_transposed ? from : (uint64_t)from * p->n) * bytes;
+    out->c = gemm_rs_cut_place(p, t, t->stage - 1);
+    out->c_number = MK_FP32;
+    out->added[0].count = 0; /* behind all slices */
 }
 
 static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
                   uint32_t slice)
 {
     (void)slice;
-    return gemm_rs_before(gemm_rs_plan_of(plan), cta, t);
+    return t->stage ? 0 : gemm_rs_before(gemm_rs_plan_of(plan), cta, t);
 }
 
 static int gemm_rs_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,

@@ -85,3 +85,11 @@ static inline int hopper_passes(const struct sim_world_config *c)
     return (p.problem.op == MK_OP_GEMM_RS && gemm_rs_plan_of(&p)->passing) ||
            (p.problem.op == MK_OP_GEMM_AR && gemm_ar_plan_of(&p)->rs.passing);
 }
+
+/* Slices of K that such a plan's last tiles are cut in; 0: it is refused. */
+static inline uint32_t hopper_slices(const struct sim_world_config *c)
+{
+    struct mk_plan p;
+    char error[256];
+    return plan_build(&p, &c->problem, 0, 0, error, sizeof error) ? 0 : gemm_rs_plan_of(&p)->slices;
+}

@@ -9,7 +9,7 @@
 #include "tests/helpers/hopper_moe.h"
 #include "tests/helpers/hopper_ops.h"
 
-enum { SUBJECTS = 27 };
+enum { SUBJECTS = 28 };
 
 /* One order of a subject, mutated or not; `sites` is told which places it came to. 0: all right;
  * else `text` says what is not. */
@@ -123,6 +123,20 @@ static inline int hopper_subject_norm(struct hopper_subject_run *r, int mma)
         c.problem.tuning.cluster = 1;
     }
     c.launches = 3;
+    return hopper_subject_world(r, &c);
+}
+
+/* Last tiles cut along K: slices' sums, and who waits for them. */
+static inline int hopper_subject_cut(struct hopper_subject_run *r)
+{
+    const uint64_t shape[] = {264, 72, 192};
+    struct sim_world_config c = hopper_ops_config(MK_OP_GEMM_RS, 1, 2, shape, 20 * r->seed + 1);
+    c.problem.epilogue = 0;
+    c.problem.tuning.tile_m = c.problem.tuning.tile_n = 256;
+    c.problem.tuning.cluster = 2;
+    c.problem.tuning.slices = 3;
+    c.problem.tuning.split.ctas[MK_COMPUTE] = c.emulated = c.problem.sms = 6;
+    c.launches = 2;
     return hopper_subject_world(r, &c);
 }
 
@@ -307,6 +321,8 @@ static inline int hopper_subject_run(struct hopper_subject_run *r)
         return hopper_subject_fp8_layer(r, 0);
     case 25:
         return hopper_subject_fp8_layer(r, 1);
+    case 26:
+        return hopper_subject_cut(r);
     default: /* consumers read scales that came before the launch */
         return hopper_subject_fp8_gemm(r, MK_OP_AG_GEMM, 0);
     }

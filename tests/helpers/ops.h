@@ -287,6 +287,7 @@ __attribute__((unused)) static void ops_sum_bits(enum mk_op op, int whole)
             c.problem.deterministic = 1;
             /* what a tile's own sums depend on */
             c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16;
+            c.problem.tuning.slices = 1;
             ops_sum_error(c, whole, &bits);
             if (!seed)
                 first = bits;
