@@ -249,8 +249,8 @@ static const char *gemm_rs_whole(const struct mk_problem *q)
         return t->shots != 2 ? "in one shot" : "between nodes";
     if (q->exec != MK_EXEC_CUDA)
         return q->fp8 ? "of FP8" : NULL;
-    if (q->engine == MK_ENGINE_MMA || q->fp8 || q->fp16)
-        return q->engine == MK_ENGINE_MMA ? "on engine mma" : q->fp8 ? "of FP8" : "of fp16";
+    if (q->engine == MK_ENGINE_MMA || q->fp8)
+        return q->engine == MK_ENGINE_MMA ? "on engine mma" : "of FP8";
     for (uint32_t i = 0; mk_cut_tile(i, &tile); i++)
         if (tile.tile_m == t->tile_m && tile.tile_n == t->tile_n && tile.cluster == t->cluster)
             return NULL;

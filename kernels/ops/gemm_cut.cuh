@@ -140,16 +140,26 @@ GEMM_MEMBER void reduce_source<op, sums>::cut_tile(struct mk_cta *own, uint32_t 
             ptx_mbar_arrive(barrier(reduce_shared->taken, number, half));
 }
 
-/* The kernels: of MK_CUT_TILES. */
-template <class op> struct gemm_cut_kernels : gemm_bf16_kernels<op> {
+/* The kernels: of MK_CUT_TILES and products of bf16 or fp16, of which no plan has MK_FP24 parts in
+ * such tiles. */
+template <class op, int products = GEMM_BF16> struct gemm_cut_kernels : gemm_bf16_kernels<op> {
     template <class shape> using shapes = typename shape::either;
+
+    template <int rows, int columns, int cluster, int stages, int boxes, class function>
+    static int shape(const struct gemm_form *form, int transposed, function call)
+    {
+        if constexpr (products == GEMM_BF16)
+            return gemm_op_shape<op, rows, columns, cluster, stages, boxes>(form, transposed, call);
+        return gemm_shape_as_laid<rows, columns, cluster, stages, boxes, MK_FP16, GEMM_FP16>(
+            transposed, call);
+    }
 
     template <class function>
     static int dispatch(const struct gemm_form *form, int transposed, function call)
     {
 #define GEMM_CUT_TRY(rows, columns, cluster_, stages, boxes)                                       \
     if (form->tile_m == rows * cluster_ && form->tile_n == columns && form->cluster == cluster_)   \
-        return gemm_op_shape<op, rows, columns, cluster_, stages, boxes>(form, transposed, call);
+        return shape<rows, columns, cluster_, stages, boxes>(form, transposed, call);
         MK_CUT_TILES(GEMM_CUT_TRY)
 #undef GEMM_CUT_TRY
         return -EINVAL;

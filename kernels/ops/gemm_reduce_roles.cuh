@@ -49,7 +49,8 @@ GPU_OPERATOR(gemm_rs)
 GPU_OPERATOR(gemm_ar)
 GPU_OPERATOR(gemm_rs_bf16_mma) /* of plans for engine mma */
 GPU_OPERATOR(gemm_ar_bf16_mma)
-GPU_OPERATOR(gemm_rs_cut)  /* of plans whose last tiles are cut along K */
+GPU_OPERATOR(gemm_rs_cut) /* of plans whose last tiles are cut along K */
+GPU_OPERATOR(gemm_rs_fp16_cut)
 GPU_OPERATOR(gemm_rs_tree) /* of plans whose sums are in a tree */
 GPU_OPERATOR(gemm_ar_tree)
 GPU_OPERATOR(gemm_rs_tree_mma)

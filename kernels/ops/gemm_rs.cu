@@ -11,6 +11,8 @@ static struct gpu_functions gemm_rs_choose(const struct mk_problem *q)
 {
     if (q->fp8)
         return GPU_FUNCTIONS_BY_ENGINE(q, gemm_rs_fp8);
+    if (q->fp16 && q->tuning.slices > 1)
+        return gpu_functions GPU_FUNCTIONS(gemm_rs_fp16_cut);
     if (q->fp16)
         return GPU_FUNCTIONS_BY_ENGINE(q, gemm_rs_fp16);
     if (q->deterministic == MK_EVERYWHERE)
