@@ -10,7 +10,6 @@
 #include "sim/world_state.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { WORDS = 128, POSTED = 32, ENDING = 64, TAKEN = 80, BATCH = 64 };

@@ -3,7 +3,6 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 int efa_api_open(struct efa_api *api, enum verbs_provider provider, char *error, size_t error_size)

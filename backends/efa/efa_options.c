@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 
 #define KEY(...) OPTION_KEY(struct efa_options, __VA_ARGS__)
 static const struct option_key keys[] = {EFA_OPTIONS(KEY)};

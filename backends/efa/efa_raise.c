@@ -10,7 +10,6 @@
 #include "backends/wall_clock.h"
 
 #include <errno.h>
-#include <stdio.h>
 
 #define CLOSE_NS 1000000000u
 

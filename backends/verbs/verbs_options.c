@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 
 #define KEY(...) OPTION_KEY(struct verbs_options, __VA_ARGS__)
 static const struct option_key keys[] = {VERBS_OPTIONS(KEY)};

@@ -2,8 +2,6 @@
 #include "core/ops/op.h"
 #include "core/sentence.h"
 
-#include <stdio.h>
-
 static const char *const names[MK_OPS] = {
 #define MK_OPERATOR(name, NAME, where) #name,
     MK_OPERATORS(MK_OPERATOR)

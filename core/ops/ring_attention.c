@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 /* What the GPU's kernels multiply at a time; and what a block could have of shared memory where a CTA

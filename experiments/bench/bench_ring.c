@@ -11,7 +11,6 @@
 #include "backends/wall_clock.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,8 +5,6 @@
 #include "core/sentence.h"
 #include "experiments/common/problem.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

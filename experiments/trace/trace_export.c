@@ -8,7 +8,6 @@
 #include "core/grow.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct export
 {

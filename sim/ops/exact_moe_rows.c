@@ -8,7 +8,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define NOT_A_NUMBER 0x7fc1 /* of bf16: in rows that nobody may read */
 

@@ -2,8 +2,6 @@
  * (kernels/ops/gemm_reduce.cuh). */
 #include "sim/timed/state.h"
 
-#include <string.h>
-
 /* ---- what stands beside an engine ---- */
 
 static void compute_look_beside(const struct timed_world *w, const struct timed_cta *other,

@@ -8,8 +8,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 void timed_record(struct timed_cta *c, uint32_t what, uint64_t start)
 {
