@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -45,13 +44,6 @@ static const struct setting plan_settings[] = {
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 /* ---- one string ---- */
-
-/* If `text` is "name=...": what is behind the =. Else NULL. */
-static const char *setting_value(const char *text, const char *name)
-{
-    size_t n = strlen(name);
-    return !strncmp(text, name, n) && text[n] == '=' ? text + n + 1 : NULL;
-}
 
 /* A decimal number of at most `most`, up to `end`. 1 if it is one. */
 static int setting_number(const char *value, const char *end, uint64_t most, uint64_t *out)
