@@ -101,18 +101,8 @@ static __device__ void gemm_judge(struct check_result *r, const struct gemm_tens
         bound += slope * each * product.magnitude * (fabs((double)through) + of_up) +
                  fabs((double)activated) * of_up;
     }
-    double share = !isfinite(value) ? INFINITY : off == 0 ? 0 : bound > 0 ? off / bound : INFINITY;
-    r->elements++;
-    r->wrong += !(share <= 1);
-    r->difference2 += isfinite(value) ? off * off : INFINITY;
-    r->reference2 += (double)reference * reference;
-    if (r->elements == 1 || share > r->worst) {
-        r->worst = share;
-        r->worst_row = row;
-        r->worst_col = col;
-        r->worst_value = value;
-        r->worst_reference = reference;
-    }
+    double share = off == 0 ? 0 : bound > 0 ? off / bound : INFINITY;
+    check_add(r, row, col, value, reference, share);
 }
 
 /* results: one of each block, of the elements that it has made. */
@@ -154,31 +144,9 @@ static __global__ void check_tile(const struct gemm_tensors t, struct check_resu
     __syncthreads();
     if (threadIdx.x)
         return;
-    for (uint32_t i = 1; i < THREADS; i++) {
-        const struct check_result *f = &found[i];
-        if (f->elements && !(f->worst <= mine.worst)) {
-            mine.worst = f->worst;
-            mine.worst_row = f->worst_row;
-            mine.worst_col = f->worst_col;
-            mine.worst_value = f->worst_value;
-            mine.worst_reference = f->worst_reference;
-        }
-        mine.elements += f->elements;
-        mine.wrong += f->wrong;
-        mine.difference2 += f->difference2;
-        mine.reference2 += f->reference2;
-    }
+    for (uint32_t i = 1; i < THREADS; i++)
+        check_join(&mine, &found[i]);
     results[blockIdx.x] = mine;
-}
-
-static void *gemm_alloc(uint64_t bytes, int *err)
-{
-    void *p = NULL;
-    if (!*err && cudaMalloc(&p, bytes) != cudaSuccess) {
-        cudaGetLastError(); /* no later call is to be blamed for it */
-        *err = -ENOMEM;
-    }
-    return p;
 }
 
 static int gemm_make(const struct check_gemm_gpu *g, uint16_t *a, uint16_t *b)
@@ -209,20 +177,15 @@ int check_gemm_gpu(const struct check_gemm_gpu *g, struct check_result *result)
     uint64_t tiles = (g->m + TILE - 1) / TILE * ((across + TILE - 1) / TILE);
     uint64_t c_bytes = g->m * across * sizeof *g->c;
     const uint64_t element = g->a_wide ? sizeof *g->a_wide : sizeof *g->a;
-    int err = 0;
-    uint16_t *a = (uint16_t *)gemm_alloc(g->products * g->m * g->k * element, &err);
-    uint16_t *b = (uint16_t *)gemm_alloc(g->products * g->k * g->n * element, &err);
-    uint16_t *c = (uint16_t *)gemm_alloc(c_bytes, &err);
-    uint16_t *bias = (uint16_t *)gemm_alloc(g->n * sizeof *bias, &err);
-    struct check_result *found = (struct check_result *)gemm_alloc(tiles * sizeof *found, &err);
+    struct gpu_memory memory = {};
+    uint16_t *a = (uint16_t *)gpu_take(&memory, NULL, g->products * g->m * g->k * element);
+    uint16_t *b = (uint16_t *)gpu_take(&memory, NULL, g->products * g->k * g->n * element);
+    const uint16_t *c = (const uint16_t *)gpu_take(&memory, g->c, c_bytes);
+    const uint16_t *bias = (const uint16_t *)gpu_take(&memory, g->bias, g->n * sizeof *bias);
+    struct check_result *found =
+        (struct check_result *)gpu_take(&memory, NULL, tiles * sizeof *found);
     struct check_result *host = (struct check_result *)malloc(tiles * sizeof *host);
-    if (!host)
-        err = -ENOMEM;
-    if (!err && cudaMemcpy(c, g->c, c_bytes, cudaMemcpyHostToDevice) != cudaSuccess)
-        err = -EIO;
-    if (!err && g->bias &&
-        cudaMemcpy(bias, g->bias, g->n * sizeof *bias, cudaMemcpyHostToDevice) != cudaSuccess)
-        err = -EIO;
+    int err = host ? memory.err : -ENOMEM;
     if (!err)
         err = gemm_make(g, a, b);
     if (!err) {
@@ -246,11 +209,7 @@ int check_gemm_gpu(const struct check_gemm_gpu *g, struct check_result *result)
             (g->frobenius > 0 ? g->frobenius : CHECK_FROBENIUS) * check_share(g->element);
         check_join(result, &host[i]);
     }
-    cudaFree(a);
-    cudaFree(b);
-    cudaFree(c);
-    cudaFree(bias);
-    cudaFree(found);
+    gpu_give_back(&memory);
     free(host);
     return err;
 }
