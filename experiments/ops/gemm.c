@@ -60,32 +60,24 @@ static void gemm_check_normed(const struct mk_problem *q,
     check_norm(&n, result);
 }
 
-/* What a GPU computed, a GPU checks, from the keys of the inputs (run_data_plain). */
-static int gemm_check_gpu(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
-                          uint64_t launch, int gathers, int scatters, uint32_t roundings,
-                          struct check_result *result)
+/* What a GPU computed, a GPU checks, from the keys of the inputs (run_data_plain): g, without A and
+ * B. first: of C's rows. */
+static int gemm_check_gpu(const struct run_data *d, struct check_gemm g, uint64_t first,
+                          uint64_t launch, int gathers, struct check_result *result)
 {
     const struct mk_problem *q = &d->job->problem;
-    uint32_t world = mk_world(&q->topo), me = d->job->identity.rank;
-    uint64_t rows = scatters ? q->m / world : q->m, keys[MK_MAX_RANKS];
+    uint32_t world = mk_world(&q->topo);
+    uint64_t keys[MK_MAX_RANKS];
     for (uint32_t i = 0; i < world; i++)
-        keys[i] = run_data_key(d, 1 + (gathers ? me : i), launch);
-    const struct check_gemm_gpu g = {.element = plan_element(q),
-                                     .m = rows,
-                                     .n = q->n,
-                                     .k = q->k,
-                                     .products = gathers ? 1 : world,
-                                     .a_key = run_data_key(d, 0, launch),
-                                     .a_first = scatters ? me * rows * q->k : 0,
-                                     .a_step = q->m * q->k,
-                                     .b_keys = keys,
-                                     .c = arguments[2],
-                                     .bias = gemm_bias(q, arguments),
-                                     .epilogue = q->epilogue,
-                                     .b_transposed = q->b_transposed,
-                                     .roundings = roundings,
-                                     .frobenius = roundings ? CHECK_FAST : 0};
-    return check_gemm_gpu(&g, result);
+        keys[i] = run_data_key(d, 1 + (gathers ? d->job->identity.rank : i), launch);
+    g.k = q->k;
+    const struct check_gemm_gpu on_gpu = {.of = g,
+                                          .products = gathers ? 1 : world,
+                                          .a_key = run_data_key(d, 0, launch),
+                                          .a_first = first * q->k,
+                                          .a_step = q->m * q->k,
+                                          .b_keys = keys};
+    return check_gemm_gpu(&on_gpu, result);
 }
 
 /* ---- FP8 ---- */
@@ -223,10 +215,11 @@ static int gemm_check_fp8(const struct run_data *d, struct check_gemm g, uint64_
 /* One product is the reference: where ranks are summed over, every rank's A stands side by side,
  * and every rank's B below one another. */
 int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
-                   uint64_t launch, const struct check_pace *pace, struct check_result *result,
-                   int gathers, int scatters)
+                   uint64_t launch, const struct check_pace *pace, struct check_result *result)
 {
     const struct mk_problem *q = &d->job->problem;
+    const enum run_collective collective = run_op_of(q->op)->collective;
+    const int gathers = collective == RUN_ALL_GATHER, scatters = collective == RUN_REDUCE_SCATTER;
     uint32_t world = mk_world(&q->topo), me = d->job->identity.rank;
     uint64_t shard = q->m / world, rows = scatters ? shard : q->m,
              depth = gathers ? q->k : world * q->k;
@@ -248,7 +241,7 @@ int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARG
     if (q->fp8)
         return gemm_check_fp8(d, g, first, launch, pace, result, gathers);
     if (d->cuda && check_gemm_gpu && !g.residual)
-        return gemm_check_gpu(d, arguments, launch, gathers, scatters, roundings, result);
+        return gemm_check_gpu(d, g, first, launch, gathers, result);
     uint16_t *a = malloc(rows * depth * 2), *b = gathers ? NULL : malloc(depth * q->n * 2);
     int status = -ENOMEM;
     if (!a || (!b && !gathers))

@@ -101,13 +101,5 @@ static int moe_combine_check(const struct run_data *d, const void *const argumen
     return status;
 }
 
-/* Sums go back, and each waits for what it adds. */
-static uint64_t moe_combine_records(const struct mk_plan *plan)
-{
-    const struct mk_moe *m = &plan->problem.moe;
-    const struct mk_topo *t = &plan->problem.topo;
-    return (3 * t->nodes + 2 * mk_world(t)) * m->tokens * m->k + 2 * mk_world(t);
-}
-
 const struct run_op run_op_moe_combine = {
-    .make = run_make_moe, .check = moe_combine_check, .records = moe_combine_records, .routed = 1};
+    .make = run_make_moe, .check = moe_combine_check, .records = 2, .routed = 1};

@@ -85,32 +85,14 @@ static int moe_dispatch_check(const struct run_data *d, const void *const argume
     return status;
 }
 
-/* The last element of the first expert that has rows: behind those it has, nothing is checked. */
 static void moe_dispatch_spoil(const struct run_data *d, uint64_t slot)
 {
-    const struct mk_problem *q = &d->job->plan.problem;
-    uint32_t *counts = run_data_at(d, slot, MOE_DISPATCH_COUNTS);
-    uint8_t *rows = run_data_at(d, slot, MOE_DISPATCH_ROWS);
-    for (uint64_t i = 0; i < q->moe.experts / mk_world(&q->topo); i++)
-        if (counts[2 * i + 1]) {
-            rows[((uint64_t)counts[2 * i] + counts[2 * i + 1]) * moe_dispatch_row_bytes(q) - 1] ^=
-                0x40;
-            return;
-        }
-    counts[0] ^= 0x4000;
-}
-
-/* Every row is moved and told by itself, and taken to its place. */
-static uint64_t moe_dispatch_records(const struct mk_plan *plan)
-{
-    const struct mk_moe *m = &plan->problem.moe;
-    const struct mk_topo *t = &plan->problem.topo;
-    return (3 * t->nodes + mk_world(t)) * m->tokens * m->k + 2 * mk_world(t);
+    run_spoil_rows(d, slot, MOE_DISPATCH_ROWS, moe_dispatch_row_bytes(&d->job->plan.problem));
 }
 
 const struct run_op run_op_moe_dispatch = {.source = moe_dispatch_source,
                                            .make = moe_dispatch_make,
                                            .check = moe_dispatch_check,
                                            .spoil = moe_dispatch_spoil,
-                                           .records = moe_dispatch_records,
+                                           .records = 1,
                                            .routed = 1};

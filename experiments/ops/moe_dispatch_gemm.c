@@ -36,6 +36,14 @@ static void moe_dispatch_gemm_make(const struct run_data *d, uint32_t argument, 
                          argument == MOE_ARGUMENT_B ? NULL : (float *)to + i * scales);
 }
 
+static int moe_check_product(const struct run_data *d, const struct check_gemm *g,
+                             struct check_result *result)
+{
+    const struct check_gemm_gpu on_gpu = {.of = *g, .products = 1};
+    return d->cuda && check_gemm_gpu ? check_gemm_gpu(&on_gpu, result)
+                                     : check_gemm(g, NULL, result);
+}
+
 /* One expert's product, in fp32 as codes and scales say it, against fp64. places: of its `rows`
  * rows, the tokens over all ranks. g has all but A and B. */
 static int moe_check_expert_fp8(const struct run_data *d,
@@ -60,19 +68,8 @@ static int moe_check_expert_fp8(const struct run_data *d,
     g.b_wide = b;
     g.frobenius = d->job->problem.exec == MK_EXEC_CUDA ? CHECK_FP8 : 0;
     g.cut = d->job->problem.exec == MK_EXEC_CUDA ? CHECK_FP8_CUT : 0;
-    const struct check_gemm_gpu on_gpu = {.m = g.m,
-                                          .n = g.n,
-                                          .k = g.k,
-                                          .products = 1,
-                                          .a_wide = a,
-                                          .b_wide = b,
-                                          .c = g.c,
-                                          .b_transposed = 1,
-                                          .frobenius = g.frobenius,
-                                          .cut = g.cut};
     if (!status)
-        status = d->cuda && check_gemm_gpu ? check_gemm_gpu(&on_gpu, result)
-                                           : check_gemm(&g, NULL, result);
+        status = moe_check_product(d, &g, result);
     free(a);
     free(b);
     return status;
@@ -111,17 +108,7 @@ static int moe_dispatch_gemm_check_expert(const struct run_data *d,
         return 0;
     if (q->fp8)
         return moe_check_expert_fp8(d, arguments, local, x, a, g, result);
-    if (!d->cuda || !check_gemm_gpu)
-        return check_gemm(&g, NULL, result);
-    const struct check_gemm_gpu on_gpu = {.m = g.m,
-                                          .n = g.n,
-                                          .k = g.k,
-                                          .products = 1,
-                                          .a = g.a,
-                                          .b = g.b,
-                                          .c = g.c,
-                                          .b_transposed = g.b_transposed};
-    return check_gemm_gpu(&on_gpu, result);
+    return moe_check_product(d, &g, result);
 }
 
 /* Ranks have different work: they do not meet, so there is nothing to pace. */
@@ -154,36 +141,15 @@ static int moe_dispatch_gemm_check(const struct run_data *d,
     return status;
 }
 
-/* The last element of the first expert that has rows: behind those it has, nothing is checked. */
-static uint16_t *moe_dispatch_gemm_element_of_expert(const struct run_data *d, uint64_t slot)
-{
-    const struct mk_problem *q = &d->job->plan.problem;
-    const uint32_t *begins = run_data_at(d, slot, 4);
-    for (uint64_t i = 0; i < q->moe.experts / mk_world(&q->topo); i++)
-        if (begins[2 * i + 1])
-            return (uint16_t *)run_data_at(d, slot, 3) +
-                   (begins[2 * i] + (uint64_t)begins[2 * i + 1]) * q->moe.inner - 1;
-    return run_data_at(d, slot, 4); /* no tokens: what is said of the first expert */
-}
-
 static void moe_dispatch_gemm_spoil(const struct run_data *d, uint64_t slot)
 {
-    *moe_dispatch_gemm_element_of_expert(d, slot) ^= 0x4000;
-}
-
-/* Every row is moved and told by itself. */
-static uint64_t moe_dispatch_gemm_records(const struct mk_plan *plan)
-{
-    const struct mk_moe *m = &plan->problem.moe;
-    const struct mk_topo *t = &plan->problem.topo;
-    return 3 * t->nodes * m->tokens * m->k + 2 * mk_world(t);
+    run_spoil_rows(d, slot, 3, d->job->plan.problem.moe.inner * 2);
 }
 
 const struct run_op run_op_moe_dispatch_gemm = {.source = run_moe_source,
                                                 .make = moe_dispatch_gemm_make,
                                                 .check = moe_dispatch_gemm_check,
                                                 .spoil = moe_dispatch_gemm_spoil,
-                                                .records = moe_dispatch_gemm_records,
                                                 .routed = 1,
                                                 .collective = RUN_ALL_TO_ALL,
                                                 .product = RUN_EXPERTS};
