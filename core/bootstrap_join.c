@@ -158,8 +158,7 @@ static int bootstrap_join_accept_ranks(struct bootstrap *b, const struct bootstr
     if (!fds)
         return fail(e, -ENOMEM, "out of memory");
     int result = e->error = listener_open(&b->listener, config, e->text, sizeof e->text);
-    if (!result)
-        result = bootstrap_join_gather_ranks(b, fds, deadline, e);
+    result = result ? result : bootstrap_join_gather_ranks(b, fds, deadline, e);
     if (!result)
         listener_complete(&b->listener);
     uint32_t missing = 0;
@@ -290,8 +289,7 @@ static int bootstrap_join_root(struct bootstrap *b, const struct bootstrap_confi
     do {
         peer_close(&b->peers[0]);
         result = bootstrap_join_find_root(b, config, deadline, e);
-        if (!result)
-            result = bootstrap_join_say_hello(b, config, deadline + REASON_NS, e);
+        result = result ? result : bootstrap_join_say_hello(b, config, deadline + REASON_NS, e);
     } while (result == -EBUSY && peer_now() < deadline);
     return result;
 }

@@ -114,10 +114,8 @@ static int comm_plan_build(struct mk_comm *comm, struct mk_plan *p,
         tuning_build(p, &comm->tuning, problem, comm->device,
                      (uint32_t)comm_plan_first(&comm->free_flags, h->flag_bytes / 8),
                      comm_plan_first(&comm->free_bytes, h->bytes), comm->error, sizeof comm->error);
-    if (!result)
-        result = comm_plan_find_room(comm, p, &flag, &at);
-    if (!result)
-        result = comm_plan_check_operands(comm, &p->problem);
+    result = result ? result : comm_plan_find_room(comm, p, &flag, &at);
+    result = result ? result : comm_plan_check_operands(comm, &p->problem);
     if (!result && (flag != p->flag_base || at != p->heap_base))
         result = comm_plan_move(comm, p, flag, at);
     if (result)
@@ -355,10 +353,8 @@ int mk_plan_destroy(struct mk_plan *p)
         result = comm_refuse(comm, -EINVAL,
                              "a trace is being recorded, and tells of the plans: call mk_trace_end "
                              "before mk_plan_destroy");
-    if (!result)
-        result = mk_wait(comm);
-    if (!result)
-        result = comm_plan_drain(comm);
+    result = result ? result : mk_wait(comm);
+    result = result ? result : comm_plan_drain(comm);
     if (!comm_failed(comm))
         result = comm_plan_agree_to_destroy(comm, p, result);
     if (comm_failed(comm))

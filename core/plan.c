@@ -31,16 +31,11 @@ int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t fla
         return -EINVAL;
     }
     int result = plan_choose_engine(&p->problem, error, error_size);
-    if (!result)
-        result = plan_check_shape(&p->problem, error, error_size);
-    if (!result)
-        result = plan_check_dtype(&p->problem, error, error_size);
-    if (!result)
-        result = plan_check_epilogue(&p->problem, error, error_size);
-    if (!result)
-        result = plan_check_sums(&p->problem, error, error_size);
-    if (!result)
-        result = plan_check_back(&p->problem, error, error_size);
+    result = result ? result : plan_check_shape(&p->problem, error, error_size);
+    result = result ? result : plan_check_dtype(&p->problem, error, error_size);
+    result = result ? result : plan_check_epilogue(&p->problem, error, error_size);
+    result = result ? result : plan_check_sums(&p->problem, error, error_size);
+    result = result ? result : plan_check_back(&p->problem, error, error_size);
     return result ? result : op_of(problem->op)->build(op_of(problem->op), p, error, error_size);
 }
 

@@ -262,7 +262,6 @@ int mk_plan_create_settings(struct mk_plan **out, struct mk_comm *comm, const ch
     memset(&spec, 0, sizeof spec);
     memset(&q, 0, sizeof q);
     int result = settings_read_plan(&spec, settings, comm->error, sizeof comm->error);
-    if (!result)
-        result = spec_to_problem(&q, &spec, comm->error, sizeof comm->error);
+    result = result ? result : spec_to_problem(&q, &spec, comm->error, sizeof comm->error);
     return comm_create_plan(out, comm, &q, result);
 }

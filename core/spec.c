@@ -276,8 +276,7 @@ static int spec_read_options(struct mk_problem *q, const char *options, char *er
         int result = 0;
         for (size_t i = 0; i < sizeof reads / sizeof *reads && !result; i++)
             result = reads[i](word, q, error, size);
-        if (!result)
-            result = tuning_read_word(word, q->op, &q->tuning, error, size);
+        result = result ? result : tuning_read_word(word, q->op, &q->tuning, error, size);
         if (result < 0)
             return result;
     }

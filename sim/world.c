@@ -238,12 +238,9 @@ static int world_make_rank(struct sim_world *w, uint32_t rank, char *error, size
         return result;
     w->ctas = w->hopper ? 0 : mk_total_ctas(&r->plan.problem.tuning.split);
     result = w->hopper ? world_emulated_rank(w, r, error, size) : 0;
-    if (!result)
-        result = world_make_memory(w, r);
-    if (!result)
-        result = world_make_ctas(w, r);
-    if (!result)
-        result = world_make_network(w, r);
+    result = result ? result : world_make_memory(w, r);
+    result = result ? result : world_make_ctas(w, r);
+    result = result ? result : world_make_network(w, r);
     r->rank.plan = &r->plan;
     r->rank.op = w->op;
     r->rank.rings = r->rings;

@@ -388,8 +388,7 @@ int plan_size_moe_rows(const struct op_descriptor *op, struct moe_dispatch_plan 
             plan_moe_row_chunk(q, moves ? 2 * MK_ROUTE_WARPS : 64);
     plan_choose_moe(q, 64, 0);
     int result = plan_check_moe_tuning(q, error, size);
-    if (!result)
-        result = plan_size_moe(op, m, p, ids, weights, error, size);
+    result = result ? result : plan_size_moe(op, m, p, ids, weights, error, size);
     if (result)
         return result;
     if (moves)

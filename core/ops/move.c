@@ -95,8 +95,7 @@ int plan_build_move(const struct op_descriptor *op, struct mk_plan *p, char *err
 {
     const struct move_plan *m = move_plan_of(p);
     int result = plan_fill_move(op, p, error, size);
-    if (!result)
-        result = plan_lay_out(op, p, 0, m->chunk_rows * m->row_bytes, error, size);
+    result = result ? result : plan_lay_out(op, p, 0, m->chunk_rows * m->row_bytes, error, size);
     if (!result)
         p->chunks = mk_world(&m->topo) * m->chunks;
     return result;

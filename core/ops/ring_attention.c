@@ -280,8 +280,7 @@ static int ring_attention_build(const struct op_descriptor *op, struct mk_plan *
                            OP_MOST / 128);
     ring_attention_choose(q);
     int result = plan_check_tuning(q, error, size);
-    if (!result)
-        result = ring_attention_check_ordered(q, error, size);
+    result = result ? result : ring_attention_check_ordered(q, error, size);
     if (!result && q->exec == MK_EXEC_CUDA)
         result = ring_attention_check_gpu(q, error, size);
     if (result)

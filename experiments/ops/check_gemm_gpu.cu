@@ -187,8 +187,7 @@ int check_gemm_gpu(const struct check_gemm_gpu *g, struct check_result *result)
         (struct check_result *)gpu_take(&memory, NULL, tiles * sizeof *found);
     struct check_result *host = (struct check_result *)malloc(tiles * sizeof *host);
     int err = host ? memory.err : -ENOMEM;
-    if (!err)
-        err = gemm_make(g, a, b);
+    err = err ? err : gemm_make(g, a, b);
     if (!err) {
         struct gemm_tensors t = {*of, across, g->products};
         t.of.c = c;

@@ -295,8 +295,7 @@ static int layer_expert(const struct check_moe_ffn *c, struct layer *l, uint32_t
     l->crosses = (mk_local_of(&c->topo, at) != mk_local_of(&c->topo, c->topo.rank)) +
                  (mk_node_of(&c->topo, at) != mk_node_of(&c->topo, c->topo.rank));
     err = gpu_fill((uint16_t *)l->b1, of->key[0], of->first[0], 2 * size, 0);
-    if (!err)
-        err = gpu_fill((uint16_t *)l->b2, of->key[1], of->first[1], size, 0);
+    err = err ? err : gpu_fill((uint16_t *)l->b2, of->key[1], of->first[1], size, 0);
     if (!err && l->fp8)
         err = layer_quantize_factor(&l->f1, l->b1, 2);
     if (!err && l->fp8)
@@ -373,8 +372,7 @@ int check_moe_ffn_gpu(const struct check_moe_ffn *c,
         where(c->context, expert, &of);
         err = layer_expert(c, &l, places, host, expert, &of);
     }
-    if (!err)
-        err = layer_launch(layer_judge, BLOCKS, l, results);
+    err = err ? err : layer_launch(layer_judge, BLOCKS, l, results);
     if (!err &&
         cudaMemcpy(found, results, RESULTS * sizeof *found, cudaMemcpyDeviceToHost) != cudaSuccess)
         err = -EIO;

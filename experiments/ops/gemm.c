@@ -205,8 +205,7 @@ static int gemm_check_fp8(const struct run_data *d, struct check_gemm g, uint64_
     if (cuda && !g.roundings)
         g.frobenius = CHECK_FP8;
     g.cut = cuda ? CHECK_FP8_CUT : 0;
-    if (!status)
-        status = check_gemm(&g, pace, result);
+    status = status ? status : check_gemm(&g, pace, result);
     free(a);
     free(b);
     return status;

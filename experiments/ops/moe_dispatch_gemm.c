@@ -68,8 +68,7 @@ static int moe_check_expert_fp8(const struct run_data *d,
     g.b_wide = b;
     g.frobenius = d->job->problem.exec == MK_EXEC_CUDA ? CHECK_FP8 : 0;
     g.cut = d->job->problem.exec == MK_EXEC_CUDA ? CHECK_FP8_CUT : 0;
-    if (!status)
-        status = moe_check_product(d, &g, result);
+    status = status ? status : moe_check_product(d, &g, result);
     free(a);
     free(b);
     return status;

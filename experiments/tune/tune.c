@@ -210,10 +210,8 @@ static int tune_all(struct tune *t, struct outcome *o)
     for (uint32_t i = 0; i < job->shape_count && !result; i++) {
         uint32_t best = 0;
         result = tune_begin_shape(t, job->shapes[i]);
-        if (!result)
-            result = tune_search(t);
-        if (!result)
-            result = tune_compare(t, &best);
+        result = result ? result : tune_search(t);
+        result = result ? result : tune_compare(t, &best);
         if (!result && job->identity.rank == 0) {
             pulse_hide();
             result = tune_report(t, best, i == 0);
@@ -224,8 +222,7 @@ static int tune_all(struct tune *t, struct outcome *o)
                          job->options.csv ? job->options.csv : "standard output",
                          strerror(-result));
         }
-        if (!result)
-            result = tune_conclude(t, best, o);
+        result = result ? result : tune_conclude(t, best, o);
         o->shapes += !result;
     }
     return result;

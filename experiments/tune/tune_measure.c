@@ -181,8 +181,7 @@ static int tune_measure_arrange_meeting(struct tune *t, struct mk_comm *comm)
     if (!me->rank && t->listen_fd < 0)
         mine.error = (int16_t)t->listen_fd;
     int result = all ? bootstrap_allgather(comm->bootstrap, &mine, all, sizeof mine) : -ENOMEM;
-    if (!result)
-        result = all[0].error;
+    result = result ? result : all[0].error;
     if (!result)
         t->port = all[0].port;
     free(all);
@@ -216,10 +215,8 @@ static int tune_measure_together(struct tune *t, const uint32_t *which, uint32_t
     else
         result =
             tune_gpu_measure ? tune_gpu_measure(t, comm, which, count, iters, results) : -ENODEV;
-    if (!result)
-        result = tune_measure_join(t, comm, which, count, results);
-    if (!result)
-        result = tune_measure_arrange_meeting(t, comm);
+    result = result ? result : tune_measure_join(t, comm, which, count, results);
+    result = result ? result : tune_measure_arrange_meeting(t, comm);
     run_close(comm);
     free(results);
     return result;
