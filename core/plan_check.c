@@ -185,16 +185,14 @@ static int plan_check_roles(const struct mk_problem *q, char *error, size_t size
         fit &= (ctas[role] > 0) == op_needs(q->op, &q->topo, (enum mk_role)role);
     if (fit)
         return 0;
-    char takes[160];
-    size_t used = 0;
+    char takes[160] = "";
     for (int role = 0; role < MK_ROLES; role++)
-        used +=
-            (size_t)snprintf(takes + used, sizeof takes - used, "%s%s %s",
-                             !role                 ? ""
-                             : role + 1 < MK_ROLES ? ", "
-                                                   : " and ",
-                             op_needs(q->op, &q->topo, (enum mk_role)role) ? "at least 1" : "no",
-                             plan_role_name((enum mk_role)role));
+        mk_append(takes, sizeof takes, "%s%s %s",
+                  !role                 ? ""
+                  : role + 1 < MK_ROLES ? ", "
+                                        : " and ",
+                  op_needs(q->op, &q->topo, (enum mk_role)role) ? "at least 1" : "no",
+                  plan_role_name((enum mk_role)role));
     return plan_refuse(error, size,
                        "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u x %u "
                        "ranks %s takes %s CTAs",
@@ -288,12 +286,12 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
 static void plan_check_say_excess(char *text, size_t size, const char *what, uint64_t needed,
                                   uint64_t most)
 {
-    size_t used = strlen(text);
+    const char *comma = *text ? "," : "";
     if (needed == UINT64_MAX)
-        snprintf(text + used, size - used, "%s more %s than can be counted", used ? "," : "", what);
+        mk_append(text, size, "%s more %s than can be counted", comma, what);
     else if (needed > most)
-        snprintf(text + used, size - used, "%s %llu %s (at most %llu)", used ? "," : "",
-                 (unsigned long long)needed, what, (unsigned long long)most);
+        mk_append(text, size, "%s %llu %s (at most %llu)", comma, (unsigned long long)needed, what,
+                  (unsigned long long)most);
 }
 
 int plan_take(struct mk_plan *p, uint64_t tiles, uint64_t flags, uint64_t heap_bytes,

@@ -125,7 +125,6 @@ static int layout_rows_most_of(const float *share, int classes, uint32_t shown, 
             best = i;
             *most = share[i];
         }
-    (void)seen;
     return best;
 }
 

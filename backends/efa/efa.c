@@ -287,13 +287,10 @@ int efa_open(struct fabric **out, const struct efa_config *config, char *error, 
 void efa_describe(const struct fabric *fabric, char *text, size_t size)
 {
     const struct efa *e = (const struct efa *)(const void *)fabric;
-    size_t used = 0;
-    for (uint32_t i = 0; i < e->device_count && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%s", i ? "+" : "",
-                                 e->devices[i].verbs.name);
-    if (used < size)
-        snprintf(text + used, size - used,
-                 ", SRD, %u messages of each of %u peer%s, writes up to %u bytes, %s", e->window,
-                 e->peer_count, e->peer_count == 1 ? "" : "s", e->devices[0].max_rdma,
-                 e->unsolicited ? "unsolicited" : "receives posted");
+    *text = '\0';
+    for (uint32_t i = 0; i < e->device_count; i++)
+        mk_append(text, size, "%s%s", i ? "+" : "", e->devices[i].verbs.name);
+    mk_append(text, size, ", SRD, %u messages of each of %u peer%s, writes up to %u bytes, %s",
+              e->window, e->peer_count, e->peer_count == 1 ? "" : "s", e->devices[0].max_rdma,
+              e->unsolicited ? "unsolicited" : "receives posted");
 }

@@ -278,21 +278,18 @@ void verbs_rc_describe(const struct fabric *fabric, char *text, size_t size)
     const struct verbs_device *d = &first->device;
     int ethernet = d->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
     uint8_t timeout = rc_timeout(rc, d);
-    size_t used = 0;
-    for (uint32_t i = 0; i < rc->rail_count && used < size; i++)
-        used +=
-            (size_t)snprintf(text + used, size - used, i ? "+%s" : "%s", rc->rails[i].device.name);
-    if (used >= size)
-        return;
-    snprintf(text + used, size - used,
-             " port %u (%s, %s %d), MTU %u, %u QP%s of %u entries to each of %u peer%s, writes to "
-             "%u KiB, ACK timeout %.0f ms and %d retries, %s memory%s%s",
-             d->port, ethernet ? "Ethernet" : "InfiniBand", ethernet ? "GID" : "LID",
-             ethernet ? d->gid_index : d->port_attr.lid,
-             rc->mtu ? rc->mtu : verbs_mtu_bytes(d->port_attr.active_mtu), rc->qps_per_peer,
-             rc->qps_per_peer == 1 ? "" : "s", rc->depth, rc->peer_count,
-             rc->peer_count == 1 ? "" : "s", d->max_message >> 10,
-             (double)(4096ull << timeout) / 1e6, (int)rc->options.retry, first->mr.how,
-             first->mr.relaxed ? ", relaxed ordering" : "",
-             first->max_inline ? "" : ", no inline data");
+    *text = '\0';
+    for (uint32_t i = 0; i < rc->rail_count; i++)
+        mk_append(text, size, i ? "+%s" : "%s", rc->rails[i].device.name);
+    mk_append(text, size,
+              " port %u (%s, %s %d), MTU %u, %u QP%s of %u entries to each of %u peer%s, writes to "
+              "%u KiB, ACK timeout %.0f ms and %d retries, %s memory%s%s",
+              d->port, ethernet ? "Ethernet" : "InfiniBand", ethernet ? "GID" : "LID",
+              ethernet ? d->gid_index : d->port_attr.lid,
+              rc->mtu ? rc->mtu : verbs_mtu_bytes(d->port_attr.active_mtu), rc->qps_per_peer,
+              rc->qps_per_peer == 1 ? "" : "s", rc->depth, rc->peer_count,
+              rc->peer_count == 1 ? "" : "s", d->max_message >> 10,
+              (double)(4096ull << timeout) / 1e6, (int)rc->options.retry, first->mr.how,
+              first->mr.relaxed ? ", relaxed ordering" : "",
+              first->max_inline ? "" : ", no inline data");
 }

@@ -232,8 +232,7 @@ int plan_check_moe_gpu(const struct op_descriptor *op, const struct mk_problem *
     char all[100] = "";
     int found = 0;
     for (uint32_t i = 0; op->gpu_tile(q, i, &tile); i++) {
-        size_t n = strlen(all);
-        snprintf(all + n, sizeof all - n, "%s%ux%u", i ? ", " : "", tile.tile_m, tile.tile_n);
+        mk_append(all, sizeof all, "%s%ux%u", i ? ", " : "", tile.tile_m, tile.tile_n);
         found |= t->tile_m == tile.tile_m && t->tile_n == tile.tile_n;
     }
     if (!found)

@@ -120,7 +120,6 @@ static int bench_gpu_launch(void *context, uint32_t number)
 static int bench_gpu_launch_all(void *context, uint32_t number)
 {
     struct subject *u = context;
-    (void)number;
     return cudaGraphLaunch(u->all, u->bench->gpu.stream) == cudaSuccess ? 0 : -EIO;
 }
 

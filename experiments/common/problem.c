@@ -99,21 +99,17 @@ static void problem_add_shape(struct problem_table *t, enum problem_command comm
     for (int op = 0; op < MK_OPS; op++) {
         const struct op_shape *shape = op_of((enum mk_op)op)->shape;
         uint32_t count = op_dimensions(shape);
-        size_t used = strlen(words), lettered = strlen(letters);
         if (!(s->contexts >> op & 1) || (last && !strcmp(shape->about, last->about)))
             continue;
         last = shape;
         s->parts = s->parts > count ? s->parts : count;
         s->least = s->least < count ? s->least : count;
-        snprintf(letters + lettered, sizeof value[0] - lettered, "%s%s", lettered ? "|" : "",
-                 shape->letters);
-        snprintf(words + used, sizeof help[0] - used, "%s%s. Default: %s", used ? ". " : "",
-                 shape->about,
-                 command == PROBLEM_SIM ? "as `mkernel run --exec cuda` (--plan host: --exec "
-                                          "host); with --explore "
-                                        : shape->defaults);
-        if (command == PROBLEM_SIM)
-            strncat(words, shape->explored, sizeof help[0] - strlen(words) - 1);
+        mk_append(letters, sizeof value[0], "%s%s", *letters ? "|" : "", shape->letters);
+        mk_append(words, sizeof help[0], "%s%s. Default: %s%s", *words ? ". " : "", shape->about,
+                  command == PROBLEM_SIM ? "as `mkernel run --exec cuda` (--plan host: --exec "
+                                           "host); with --explore "
+                                         : shape->defaults,
+                  command == PROBLEM_SIM ? shape->explored : "");
     }
 }
 

@@ -286,7 +286,6 @@ struct gpu_shape_captured {
 static int gpu_shape_launch_captured(void *context, uint32_t number)
 {
     const struct gpu_shape_captured *c = context;
-    (void)number;
     return mk_launch(c->plan, c->arguments, c->count, c->stream);
 }
 

@@ -48,7 +48,6 @@ static void gemm_ar_operands(const struct mk_plan *plan, const struct mk_tile *t
 static int gemm_ar_before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
                           uint32_t slice)
 {
-    (void)slice;
     return gemm_rs_before(&gemm_ar_plan_of(plan)->rs, cta, t);
 }
 

@@ -41,7 +41,6 @@ static void gemm_rs_operands(const struct mk_plan *plan, const struct mk_tile *t
 static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
                   uint32_t slice)
 {
-    (void)slice;
     return gemm_rs_before(gemm_rs_plan_of(plan), cta, t);
 }
 

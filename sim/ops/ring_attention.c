@@ -25,7 +25,6 @@ static int tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, stru
 static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
                   uint32_t slice)
 {
-    (void)slice;
     return ring_attention_before(ring_attention_plan_of(plan), cta, t);
 }
 
