@@ -45,9 +45,8 @@ static int agree_differs(const struct ballot *all, uint32_t world, const char *v
             snprintf(error, error_size, "rank %u %s another %s than rank 0%s", odd, verb,
                      fields[i].name, more);
         else
-            snprintf(error, error_size, "rank %u %s %s = %llu where rank 0 has %llu%s", odd, verb,
-                     fields[i].name, (unsigned long long)all[odd].values[i],
-                     (unsigned long long)all[0].values[i], more);
+            snprintf(error, error_size, "rank %u %s %s = %lu where rank 0 has %lu%s", odd, verb,
+                     fields[i].name, all[odd].values[i], all[0].values[i], more);
         return -EINVAL;
     }
     return 0;

@@ -186,8 +186,8 @@ static int bootstrap_collective_allgather_root(struct bootstrap *b, enum wire_co
         const struct bootstrap_slot *s = &b->slots[r];
         if (s->bytes != 4 + bytes) {
             struct mk_failure f = bootstrap_blame(b, MK_FAIL_INTERNAL, r);
-            snprintf(f.detail, sizeof f.detail, "rank %u gave %llu bytes to an all-gather of %zu",
-                     r, (unsigned long long)s->bytes - 4, bytes);
+            snprintf(f.detail, sizeof f.detail, "rank %u gave %lu bytes to an all-gather of %zu", r,
+                     s->bytes - 4, bytes);
             bootstrap_record(b, &f);
             peer_drop(frame);
             return bootstrap_collective_failed_result(b);

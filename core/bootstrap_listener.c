@@ -166,8 +166,8 @@ char *listener_strangers(const struct listener *l, char *text, size_t size)
     text[0] = '\0';
     if (l->refused > 1)
         used = (size_t)snprintf(
-            text, size, " (%llu unauthenticated connections were refused, the last from %s: %s",
-            (unsigned long long)l->refused, l->address, l->reason);
+            text, size, " (%lu unauthenticated connections were refused, the last from %s: %s",
+            l->refused, l->address, l->reason);
     else if (l->refused)
         used =
             (size_t)snprintf(text, size, " (an unauthenticated connection from %s was refused: %s",

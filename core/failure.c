@@ -38,10 +38,9 @@ static void failure_say_what(char *text, size_t size, const struct mk_failure *f
     else
         mk_append(text, size, "rank %u", f->producer);
     if (f->op < MK_OPS && f->epoch)
-        mk_append(text, size, " in epoch %llu", (unsigned long long)f->epoch);
+        mk_append(text, size, " in epoch %lu", f->epoch);
     if (f->flag != UINT32_MAX)
-        mk_append(text, size, " (flag %u saw %llu, wants %llu)", f->flag,
-                  (unsigned long long)f->seen, (unsigned long long)f->wanted);
+        mk_append(text, size, " (flag %u saw %lu, wants %lu)", f->flag, f->seen, f->wanted);
 }
 
 static void failure_say_detail(char *text, size_t size, const struct mk_failure *f)
@@ -126,18 +125,15 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size)
         if (!failure_has(f->what)) {
             mk_append(
                 text, size,
-                "rank %u has %d tokens by its count in epoch %llu, and its plan has room for 0 to "
-                "%llu; nothing was computed",
-                f->producer, (int32_t)f->seen, (unsigned long long)f->epoch,
-                (unsigned long long)f->wanted);
+                "rank %u has %d tokens by its count in epoch %lu, and its plan has room for 0 to "
+                "%lu; nothing was computed",
+                f->producer, (int32_t)f->seen, f->epoch, f->wanted);
             break;
         }
-        mk_append(
-            text, size,
-            "rank %u has room for %llu %.*s, and %llu came in epoch %llu; nothing was computed: "
-            "ask for more (--capacity), or spread tokens over experts",
-            f->producer, (unsigned long long)f->wanted, FIELD(f->what), (unsigned long long)f->seen,
-            (unsigned long long)f->epoch);
+        mk_append(text, size,
+                  "rank %u has room for %lu %.*s, and %lu came in epoch %lu; nothing was computed: "
+                  "ask for more (--capacity), or spread tokens over experts",
+                  f->producer, f->wanted, FIELD(f->what), f->seen, f->epoch);
         break;
     default:
         failure_say_rank(text, size, f);

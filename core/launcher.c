@@ -152,10 +152,9 @@ static void launcher_find_token(struct reading *r, struct launcher *l)
     else if (token)
         snprintf(l->token, sizeof l->token, "%s", token);
     else
-        l->guessable =
-            snprintf(l->token, sizeof l->token, "%s-%016llx%016llx", l->name,
-                     (unsigned long long)launcher_job_hash(r, l, MK_DIGEST),
-                     (unsigned long long)launcher_job_hash(r, l, 0x2545f4914f6cdd1dull)) > 0;
+        l->guessable = snprintf(l->token, sizeof l->token, "%s-%016lx%016lx", l->name,
+                                launcher_job_hash(r, l, MK_DIGEST),
+                                launcher_job_hash(r, l, 0x2545f4914f6cdd1dull)) > 0;
 }
 
 /* Rank = node * ranks per node + local rank, everywhere. `option` makes the launcher number them

@@ -34,9 +34,8 @@ int plan_check_shape(const struct mk_problem *q, char *error, size_t size)
     uint32_t count = op_numbers(q, numbers);
     for (uint32_t i = 0; i < count; i++)
         if (!numbers[i] || numbers[i] > d[i].most)
-            return plan_refuse(error, size, "%s = %llu: must be 1 to %llu%s%s", d[i].name,
-                               (unsigned long long)numbers[i], (unsigned long long)d[i].most,
-                               d[i].why ? "; " : "", d[i].why ? d[i].why : "");
+            return plan_refuse(error, size, "%s = %lu: must be 1 to %lu%s%s", d[i].name, numbers[i],
+                               d[i].most, d[i].why ? "; " : "", d[i].why ? d[i].why : "");
     for (uint32_t i = 0; i < count; i++)
         if (numbers[i] % op_unit(q, i))
             return plan_refuse_number(q, &d[i], numbers[i], op_unit(q, i), error, size);
@@ -137,11 +136,10 @@ static int plan_check_gated(const struct mk_problem *q, char *error, size_t size
                            "and on the host",
                            epilogue_text(q->epilogue, words), q->fp8 ? "dtype=fp8" : "engine=mma");
     if (q->n % 16)
-        return plan_refuse(
-            error, size,
-            "epilogue=%s: N is %llu, and should be a multiple of 16, half of it gate "
-            "and half what it lets through (rows of C must be 16-byte multiples)",
-            epilogue_text(q->epilogue, words), (unsigned long long)q->n);
+        return plan_refuse(error, size,
+                           "epilogue=%s: N is %lu, and should be a multiple of 16, half of it gate "
+                           "and half what it lets through (rows of C must be 16-byte multiples)",
+                           epilogue_text(q->epilogue, words), q->n);
     return 0;
 }
 
@@ -290,8 +288,7 @@ static void plan_check_say_excess(char *text, size_t size, const char *what, uin
     if (needed == UINT64_MAX)
         mk_append(text, size, "%s more %s than can be counted", comma, what);
     else if (needed > most)
-        mk_append(text, size, "%s %llu %s (at most %llu)", comma, (unsigned long long)needed, what,
-                  (unsigned long long)most);
+        mk_append(text, size, "%s %lu %s (at most %lu)", comma, needed, what, most);
 }
 
 int plan_take(struct mk_plan *p, uint64_t tiles, uint64_t flags, uint64_t heap_bytes,

@@ -78,8 +78,8 @@ static int setting_read(const struct setting *s, const char *value, void *fields
         return 0;
     }
     if (!setting_number(value, value + length, most[s->kind], &number))
-        return plan_refuse(error, size, "%s=%.40s: a number of 0 to %llu", s->name, value,
-                           (unsigned long long)most[s->kind]);
+        return plan_refuse(error, size, "%s=%.40s: a number of 0 to %lu", s->name, value,
+                           most[s->kind]);
     switch (s->kind) {
     case SETTING_U16:
         *(uint16_t *)(void *)field = (uint16_t)number;

@@ -300,9 +300,9 @@ int spec_to_problem(struct mk_problem *q, const struct mk_spec *spec, char *erro
         return plan_refuse(error, size, "there is no operator number %d", (int)spec->op);
     for (uint32_t i = op_dimensions(op->shape); i < MK_SHAPE; i++)
         if (spec->shape[i])
-            return plan_refuse(error, size, "shape[%u] is %llu: that of %s has %u numbers, %s", i,
-                               (unsigned long long)spec->shape[i], plan_op_name(spec->op),
-                               op_dimensions(op->shape), op->shape->letters);
+            return plan_refuse(error, size, "shape[%u] is %lu: that of %s has %u numbers, %s", i,
+                               spec->shape[i], plan_op_name(spec->op), op_dimensions(op->shape),
+                               op->shape->letters);
     op_set_numbers(q, spec->shape);
     if (spec->deterministic < MK_FAST || spec->deterministic > MK_EVERYWHERE)
         return plan_refuse(error, size, "deterministic is %d: 0, 1, or 2, the same bits everywhere",
@@ -338,9 +338,9 @@ void spec_options(const struct mk_plan *p, char *text, size_t size)
     if (q->attention.contiguous)
         ADD("split", "%s", plan_splits[1]);
     if (op_limit_of(q))
-        ADD(op_of(q->op)->limit->name, "%llu", (unsigned long long)op_limit_of(q));
+        ADD(op_of(q->op)->limit->name, "%lu", op_limit_of(q));
     if (op_logical(q))
-        ADD("logical", "%llu", (unsigned long long)op_logical(q));
+        ADD("logical", "%lu", op_logical(q));
     if (op_drops(q))
         ADD("overflow", "%s", op_overflows[1]);
     if (op_counted(q))

@@ -168,8 +168,8 @@ int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *t, char 
                            k->name, k->form);
     for (uint32_t i = 0; i < k->parts; i++)
         if (numbers[i] < k->min || numbers[i] > k->max)
-            return plan_refuse(error, size, "'%s' is not valid: %llu is not from %u to %u", word,
-                               (unsigned long long)numbers[i], k->min, k->max);
+            return plan_refuse(error, size, "'%s' is not valid: %lu is not from %u to %u", word,
+                               numbers[i], k->min, k->max);
     for (uint32_t i = 0; i < k->parts; i++)
         tuning_value(t, (uint32_t)option)[i] = (uint32_t)numbers[i];
     return 0;
@@ -414,8 +414,7 @@ char *tuning_shape(const struct tuning_entry *e, char text[TUNING_SHAPE_TEXT])
 {
     text[0] = '\0';
     for (uint32_t i = 0; i < op_dimensions(op_of(e->op)->shape); i++)
-        mk_append(text, TUNING_SHAPE_TEXT, "%s%llu", i ? "," : "",
-                  (unsigned long long)e->numbers[i]);
+        mk_append(text, TUNING_SHAPE_TEXT, "%s%lu", i ? "," : "", e->numbers[i]);
     return text;
 }
 

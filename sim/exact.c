@@ -133,9 +133,8 @@ int exact_is_right(const struct mk_problem *q, uint64_t seed, uint64_t launch, u
 int exact_is_wrong(const struct mk_problem *q, uint64_t launch, const char *what, uint64_t row,
                    uint64_t col, uint16_t value, float right, char *text, size_t size)
 {
-    snprintf(text, size, "launch %llu, rank %u: %s[%llu][%llu] is %g and should be %g%s",
-             (unsigned long long)launch, q->topo.rank, what, (unsigned long long)row,
-             (unsigned long long)col, (double)mk_half_to_float(plan_element(q), value),
+    snprintf(text, size, "launch %lu, rank %u: %s[%lu][%lu] is %g and should be %g%s", launch,
+             q->topo.rank, what, row, col, (double)mk_half_to_float(plan_element(q), value),
              (double)right, value == 0xffff ? " (never written)" : "");
     return 1;
 }
@@ -225,7 +224,7 @@ int exact_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uin
 {
     const struct mk_problem *q = &plan->problem;
     if (reference->launch != launch && exact_make_reference(q, seed, launch, reference)) {
-        snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
+        snprintf(text, size, "no memory to check launch %lu", launch);
         return 1;
     }
     const int32_t *expected = (const int32_t *)reference->memory + first * q->n;
@@ -250,7 +249,7 @@ int exact_verify_rows(const struct mk_plan *plan, uint64_t seed, uint64_t launch
     const uint16_t *c = arguments[2],
                    *sum = normed ? arguments[op_residual_argument(q) + 2] : arguments[2];
     if (reference->launch != launch && exact_make_reference(q, seed, launch, reference)) {
-        snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
+        snprintf(text, size, "no memory to check launch %lu", launch);
         return 1;
     }
     for (uint64_t row = 0; row < rows; row++) {

@@ -170,8 +170,8 @@ static void model_fabric_raise_flag(struct model_fabric *f, const struct fabric_
         world_emulated_raises(f->world, f->rank, flag);
     if (*flag > p->value && f->world->config.order == SIM_ORDER_RC)
         sim_world_error(f->world, -EBADMSG,
-                        "a put of rank %u set flag %u of rank %u from %llu back to %llu", f->rank,
-                        p->flag, p->peer, (unsigned long long)*flag, (unsigned long long)p->value);
+                        "a put of rank %u set flag %u of rank %u from %lu back to %lu", f->rank,
+                        p->flag, p->peer, *flag, p->value);
     if (*flag < p->value)
         *flag = p->value;
 }

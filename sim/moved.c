@@ -30,7 +30,7 @@ int moved_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
     uint16_t *a = malloc(rows * words * sizeof *a);
     int wrong = !a;
     if (!a)
-        snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
+        snprintf(text, size, "no memory to check launch %lu", launch);
     op_extents(q, bytes);
     for (uint64_t row = 0; !wrong && row < bytes[1] / 2 / words; row++) {
         uint64_t from = op_of(q->op)->moves(q, row);
@@ -40,10 +40,8 @@ int moved_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
         wrong = memcmp((const uint16_t *)arguments[1] + row * words, a + from % rows * words,
                        words * sizeof *a) != 0;
         if (wrong)
-            snprintf(text, size,
-                     "launch %llu, rank %u: row %llu of C is not row %llu of rank %llu's A",
-                     (unsigned long long)launch, q->topo.rank, (unsigned long long)row,
-                     (unsigned long long)(from % rows), (unsigned long long)made);
+            snprintf(text, size, "launch %lu, rank %u: row %lu of C is not row %lu of rank %lu's A",
+                     launch, q->topo.rank, row, from % rows, made);
     }
     free(a);
     return wrong;

@@ -87,11 +87,9 @@ static void world_check_drained(struct sim_world *w, const struct sim_world_rank
         uint64_t posted = w->hopper ? world_emulated_posted(r, i) : r->rings[i]->posted,
                  under_way = posted - r->rings[i]->completed;
         if (under_way)
-            sim_world_error(
-                w, -EBADMSG,
-                "launch %llu, rank %u: it has ended with %llu puts of ring %u under way",
-                (unsigned long long)r->launch, r->plan.problem.topo.rank,
-                (unsigned long long)under_way, i);
+            sim_world_error(w, -EBADMSG,
+                            "launch %lu, rank %u: it has ended with %lu puts of ring %u under way",
+                            r->launch, r->plan.problem.topo.rank, under_way, i);
     }
 }
 

@@ -33,9 +33,8 @@ static void live_layout_draw_title(struct cells *c, const struct live_model *m)
         right = waits;
     }
     if (p)
-        snprintf(left, sizeof left, " %s %llu,%llu,%llu · %u×%u %s · process %d",
-                 plan_op_name(p->op), (unsigned long long)p->m, (unsigned long long)p->n,
-                 (unsigned long long)p->k, p->topo.nodes, p->topo.gpus,
+        snprintf(left, sizeof left, " %s %lu,%lu,%lu · %u×%u %s · process %d", plan_op_name(p->op),
+                 p->m, p->n, p->k, p->topo.nodes, p->topo.gpus,
                  plan_execs[r->header.exec % MK_EXECS],
                  r->header.job_pid ? r->header.job_pid : r->header.pid);
     layout_title(c, m->width, left, right, alarm ? COLOUR_ERROR : COLOUR_TITLE, ATTR_BOLD);

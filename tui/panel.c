@@ -258,9 +258,9 @@ static void panel_critical(struct panel_text *t, struct model *m, int file)
         return;
     }
     panel_add(t,
-              STRONG "What fixed the end of the launch of epoch %lld" PLAIN FAINT
+              STRONG "What fixed the end of the launch of epoch %ld" PLAIN FAINT
                      "  (the step at the cursor is marked)",
-              (long long)s->launches[launch].epoch);
+              s->launches[launch].epoch);
     const char *what, *role, *about;
     double share, start, length;
     long long cta;

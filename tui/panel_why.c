@@ -58,11 +58,10 @@ void panel_why(struct panel_text *t, struct model *m, int file)
         return;
     }
     panel_add(t,
-              STRONG "Where the launch of epoch %lld goes: rank %u, its slowest, %s" PLAIN FAINT
+              STRONG "Where the launch of epoch %ld goes: rank %u, its slowest, %s" PLAIN FAINT
                      "  (mean of %u compute CTA%s, %u tile%s)",
-              (long long)s->launches[launch].epoch, w->rank,
-              words_length(ns[0], (double)(w->end - w->start)), w->ctas, w->ctas == 1 ? "" : "s",
-              w->tiles, w->tiles == 1 ? "" : "s");
+              s->launches[launch].epoch, w->rank, words_length(ns[0], (double)(w->end - w->start)),
+              w->ctas, w->ctas == 1 ? "" : "s", w->tiles, w->tiles == 1 ? "" : "s");
     if (w->early)
         panel_add(
             t, FAINT "counted from the end of the launch before; its blocks stood ready %s earlier",

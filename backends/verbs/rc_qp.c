@@ -32,9 +32,8 @@ static int rc_qp_fit_depth(struct rc *rc, const struct rc_rail *rail, char *erro
         depth = cqes > control ? (cqes - control) / qps : 0;
     if (depth < 4 || (a->max_qp > 0 && qps > (uint64_t)a->max_qp))
         return mk_fail(-ENOSPC, error, error_size,
-                       "%s holds %d QPs and %d completions, too few for %llu QPs to %u peers",
-                       rail->device.name, a->max_qp, a->max_cqe, (unsigned long long)qps,
-                       rc->peer_count);
+                       "%s holds %d QPs and %d completions, too few for %lu QPs to %u peers",
+                       rail->device.name, a->max_qp, a->max_cqe, qps, rc->peer_count);
     rc->depth = (uint32_t)depth;
     return 0;
 }

@@ -64,13 +64,11 @@ static int move_check_chunks(const struct mk_problem *q, char *error, size_t siz
     uint64_t rows = q->tuning.chunk_rows;
     if (rows % 8)
         return plan_refuse(error, size,
-                           "chunks of %llu rows: a multiple of 8; the next that works is %llu",
-                           (unsigned long long)rows, (unsigned long long)mk_round_up(rows, 8));
+                           "chunks of %lu rows: a multiple of 8; the next that works is %lu", rows,
+                           mk_round_up(rows, 8));
     if (rows * q->k > UINT32_MAX)
-        return plan_refuse(error, size, "chunks of %llu rows: at most %llu of %llu elements",
-                           (unsigned long long)rows,
-                           (unsigned long long)(UINT32_MAX / q->k / 8 * 8),
-                           (unsigned long long)q->k);
+        return plan_refuse(error, size, "chunks of %lu rows: at most %lu of %lu elements", rows,
+                           UINT32_MAX / q->k / 8 * 8, q->k);
     return plan_check_tuning(q, error, size);
 }
 

@@ -430,8 +430,7 @@ static int bench_fabric_check(const struct arguments *a, const struct options_fo
             error, size,
             "--size is one size, --min, --max and --factor are a range: give one or the other");
     else if (a->min > a->max)
-        snprintf(error, size, "--min %llu is more than --max %llu", (unsigned long long)a->min,
-                 (unsigned long long)a->max);
+        snprintf(error, size, "--min %lu is more than --max %lu", a->min, a->max);
     else if (a->server && a->client)
         snprintf(error, size, "--server and --client are the two ends: give one");
     else if ((a->server || a->client) && a->peer_nic)

@@ -111,8 +111,7 @@ int bench_torch(const struct run_job *job, const char *out, char *error, size_t 
     for (uint32_t i = 0; i < job->shape_count; i++) {
         list[i][0] = '\0';
         for (uint32_t d = 0; d < dimensions; d++)
-            mk_append(list[i], sizeof list[i], "%s%llu", d ? "," : "",
-                      (unsigned long long)job->shapes[i][d]);
+            mk_append(list[i], sizeof list[i], "%s%lu", d ? "," : "", job->shapes[i][d]);
         argv[argc++] = list[i];
     }
     posix_spawn_file_actions_t files;

@@ -27,9 +27,9 @@ int memory_check(const struct mk_plan *plan, uint64_t ranks, uint64_t sets, char
     if (need <= have)
         return 0;
     return mk_fail(-EINVAL, error, error_size,
-                   "heaps and operands of %llu ranks take %.0f GB and this machine has %.0f GB: a "
+                   "heaps and operands of %lu ranks take %.0f GB and this machine has %.0f GB: a "
                    "smaller problem fits, or fewer ranks",
-                   (unsigned long long)ranks, (double)need / 1e9, (double)have / 1e9);
+                   ranks, (double)need / 1e9, (double)have / 1e9);
 }
 
 int memory_check_ctas(const struct mk_plan *plan, uint64_t ranks, char *error, size_t error_size)

@@ -150,8 +150,8 @@ static int options_parse_value(const struct option_spec *s, const char *text, ch
         return options_parse_roles(text, out, error, size);
     case OPTION_TEXT:
         if (!*text || (s->max && strlen(text) > s->max))
-            return mk_fail(-EINVAL, error, size, "--%s takes 1 to %llu characters", s->name,
-                           (unsigned long long)(s->max ? s->max : 4096));
+            return mk_fail(-EINVAL, error, size, "--%s takes 1 to %lu characters", s->name,
+                           s->max ? s->max : 4096);
         *(const char **)out = text;
         return 0;
     case OPTION_WORD:

@@ -418,7 +418,7 @@ int problem_check(const struct problem_table *t, const struct options_found *fou
         return 0;
     char given[OP_DIMENSIONS * 21] = "";
     for (uint32_t i = 0; i < count; i++)
-        mk_append(given, sizeof given, "%s%llu", i ? "," : "", (unsigned long long)o->numbers[i]);
+        mk_append(given, sizeof given, "%s%lu", i ? "," : "", o->numbers[i]);
     return mk_fail(-EINVAL, error, size, "--%s %s: of %s it is %s", shape->option, given,
                    plan_op_name(*op), shape->letters);
 }
@@ -461,12 +461,10 @@ int problem_check_replicas(const struct problem_options *o, const struct mk_prob
     const uint64_t world = mk_world(&q->topo), most = q->moe.experts - q->moe.experts / world;
     if (o->replicas <= most)
         return 0;
-    return mk_fail(
-        -EINVAL, error, size,
-        "--replicas %llu: of %llu experts on %llu rank%s at most %llu are copies, one of an "
-        "expert on each other rank",
-        (unsigned long long)o->replicas, (unsigned long long)q->moe.experts,
-        (unsigned long long)world, world == 1 ? "" : "s", (unsigned long long)most);
+    return mk_fail(-EINVAL, error, size,
+                   "--replicas %lu: of %lu experts on %lu rank%s at most %lu are copies, one of an "
+                   "expert on each other rank",
+                   o->replicas, q->moe.experts, world, world == 1 ? "" : "s", most);
 }
 
 const char *problem_text(const struct mk_problem *q, char text[PROBLEM_TEXT])
@@ -476,7 +474,7 @@ const char *problem_text(const struct mk_problem *q, char text[PROBLEM_TEXT])
     char words[EPILOGUE_TEXT];
     text[0] = '\0';
     for (uint32_t i = 0; i < count; i++)
-        mk_append(text, PROBLEM_TEXT, "%s%llu", i ? "," : "", (unsigned long long)numbers[i]);
+        mk_append(text, PROBLEM_TEXT, "%s%lu", i ? "," : "", numbers[i]);
     if (plan_dtype(q))
         mk_append(text, PROBLEM_TEXT, " %s", plan_dtypes[plan_dtype(q)]);
     if (q->back_fp8)
@@ -495,8 +493,8 @@ const char *problem_heap_text(const struct mk_plan *plan, char text[PROBLEM_HEAP
     snprintf(text, PROBLEM_HEAP_TEXT, "%.3g %s of each rank's heap",
              bytes / (bytes < 1e9 ? 1e6 : 1e9), bytes < 1e9 ? "MB" : "GB");
     if (limit)
-        mk_append(text, PROBLEM_HEAP_TEXT, " (%s %llu)", op_of(plan->problem.op)->limit->name,
-                  (unsigned long long)limit);
+        mk_append(text, PROBLEM_HEAP_TEXT, " (%s %lu)", op_of(plan->problem.op)->limit->name,
+                  limit);
     return text;
 }
 

@@ -38,8 +38,8 @@ void why_csv(struct csv_table *row, const struct trace_why *w)
 void why_print(FILE *out, const struct trace_why *w, int used, int indent)
 {
     double whole = why_write_whole(w);
-    int at = used + fprintf(out, "launch %llu on rank %u, %.2f us:", (unsigned long long)w->launch,
-                            w->rank, whole / 1e3),
+    int at =
+            used + fprintf(out, "launch %lu on rank %u, %.2f us:", w->launch, w->rank, whole / 1e3),
         any = 0;
     for (int i = 0; i < TRACE_WHY_PARTS; i++) {
         char text[64];

@@ -85,8 +85,8 @@ static int run_job_read_tokens(struct run_job *job, char *error, size_t size)
         p = end + 1;
     }
     return mk_fail(-EINVAL, error, size,
-                   "--tokens-now %s: at most %u numbers from 0 to %llu, or random", text,
-                   RUN_TOKENS, (unsigned long long)most);
+                   "--tokens-now %s: at most %u numbers from 0 to %lu, or random", text, RUN_TOKENS,
+                   most);
 }
 
 /* --replicas: of the experts that most tokens choose. */
@@ -226,13 +226,13 @@ static int run_job_refuse_apart(const struct run_options *o, const struct gpu_li
 {
     return mk_fail(
         -EINVAL, error, size,
-        "--gpus %llu: the GPUs of this host %s, so each is a node of its own: --nodes %llu "
+        "--gpus %lu: the GPUs of this host %s, so each is a node of its own: --nodes %lu "
         "--gpus 1",
-        (unsigned long long)o->gpus,
+        o->gpus,
         gpus->peers || o->exec == MK_EXEC_EMULATED
             ? "are not to reach each other's memory (MKERNEL_P2P=off)"
             : "do not reach each other's memory with atomics, as over NVLink",
-        (unsigned long long)(o->nodes * o->gpus));
+        o->nodes * o->gpus);
 }
 
 static int run_job_choose_topology(struct run_job *job, const struct run_identity *launched,
@@ -253,10 +253,8 @@ static int run_job_choose_topology(struct run_job *job, const struct run_identit
         if (!o->nodes)
             o->nodes = o->gpus ? world / o->gpus : 0;
         if (o->nodes * o->gpus != world || o->gpus > MK_MAX_LOCAL)
-            return mk_fail(-EINVAL, error, size,
-                           "%llu x %llu ranks are not the %llu that %s started",
-                           (unsigned long long)o->nodes, (unsigned long long)o->gpus,
-                           (unsigned long long)world, launched->launcher);
+            return mk_fail(-EINVAL, error, size, "%lu x %lu ranks are not the %lu that %s started",
+                           o->nodes, o->gpus, world, launched->launcher);
         return apart && o->gpus > 1 ? run_job_refuse_apart(o, gpus, error, size) : 0;
     }
     if (!o->nodes)
@@ -266,8 +264,8 @@ static int run_job_choose_topology(struct run_job *job, const struct run_identit
     if (!o->gpus)
         o->gpus = o->exec == MK_EXEC_CUDA && able >= o->nodes ? able / o->nodes : 2;
     if (o->nodes * o->gpus > SPAWN_MAX_RANKS) { /* more ranks than GPUs share them */
-        return mk_fail(-EINVAL, error, size, "%llu x %llu ranks: this host runs at most %d",
-                       (unsigned long long)o->nodes, (unsigned long long)o->gpus, SPAWN_MAX_RANKS);
+        return mk_fail(-EINVAL, error, size, "%lu x %lu ranks: this host runs at most %d", o->nodes,
+                       o->gpus, SPAWN_MAX_RANKS);
     }
     return apart && o->gpus > 1 ? run_job_refuse_apart(o, gpus, error, size) : 0;
 }

@@ -29,7 +29,7 @@ static int trace_options(sqlite3 *db, int64_t plan, const char *command, struct 
     q->b_transposed = strstr(command, "--b-layout nk") != NULL;
     for (int i = 0; i < 6; i++) {
         char option[24], word[48], value[24] = "";
-        snprintf(option, sizeof option, "plan %lld: %s", (long long)plan, names[i]);
+        snprintf(option, sizeof option, "plan %ld: %s", plan, names[i]);
         long long number =
             query_integer(db, -1, "SELECT value FROM metric WHERE name = ?1", "t", option);
         if (number >= 0)

@@ -85,11 +85,11 @@ static void sweep_collective_shape(enum mk_op op, int dtype, uint64_t bytes, uin
     q.m = op_unit(&q, 0);
     uint64_t tensor = run_op_tensor(&q);
     if (tensor)
-        snprintf(text, 80, "%llu,%u", (unsigned long long)(q.m * mk_ceil_div(bytes, tensor)), ROW);
+        snprintf(text, 80, "%lu,%u", q.m * mk_ceil_div(bytes, tensor), ROW);
     else if (run_op_of(op)->collective == RUN_ALL_GATHER)
-        snprintf(text, 80, "%llu,8,%u", (unsigned long long)rows, ROW);
+        snprintf(text, 80, "%lu,8,%u", rows, ROW);
     else
-        snprintf(text, 80, "%llu,%u,8", (unsigned long long)rows, ROW);
+        snprintf(text, 80, "%lu,%u,8", rows, ROW);
 }
 
 /* Bytes and codes are of what only moves. */
@@ -259,8 +259,7 @@ static int sweep_collective_check(struct arguments *a, const struct options_foun
     if (!a->max)
         a->max = a->exec ? 256 << 20 : 4 << 20;
     if (a->min > a->max)
-        return mk_fail(-EINVAL, error, size, "--min %llu is more than --max %llu",
-                       (unsigned long long)a->min, (unsigned long long)a->max);
+        return mk_fail(-EINVAL, error, size, "--min %lu is more than --max %lu", a->min, a->max);
     if (a->nodes * a->gpus < 2)
         return mk_fail(-EINVAL, error, size, "one rank has nobody to communicate with");
     return 0;

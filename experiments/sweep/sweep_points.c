@@ -307,7 +307,7 @@ int sweep_make_command(struct sweep_command *c, const struct sweep_point *p, enu
     }
     if (!strcmp(sweep_value(p, "seed"), "default")) {
         sweep_points_word(c, "--seed");
-        sweep_points_word(c, "%llu", (unsigned long long)seed);
+        sweep_points_word(c, "%lu", seed);
     }
     if (mode == SWEEP_ASK)
         sweep_points_word(c, "--dry-run");

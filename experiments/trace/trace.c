@@ -182,8 +182,8 @@ static int trace_run_export(struct asked *a, struct options_found *f, char *erro
         return STATUS_USAGE;
     int64_t ranks = query_integer(db, 0, "SELECT count(*) FROM rank", "");
     if (what.rank >= ranks) {
-        snprintf(error, size, "there is no rank %lld; the trace has ranks 0 to %lld",
-                 (long long)what.rank, (long long)ranks - 1);
+        snprintf(error, size, "there is no rank %ld; the trace has ranks 0 to %ld", what.rank,
+                 ranks - 1);
         sqlite3_close(db);
         return STATUS_USAGE;
     }

@@ -71,8 +71,7 @@ static int tune_begin_shape(struct tune *t, const uint64_t shape[OP_DIMENSIONS])
 static void tune_show_round(const struct tune *t, const char *what, uint64_t round, uint32_t count)
 {
     char text[PROBLEM_TEXT];
-    pulse_says("%s, %s %llu, %u plans", problem_text(&t->shape.problem, text), what,
-               (unsigned long long)round, count);
+    pulse_says("%s, %s %lu, %u plans", problem_text(&t->shape.problem, text), what, round, count);
 }
 
 /* Rounds of changing the best in one option, until that is no use. */
@@ -184,11 +183,10 @@ static int tune_conclude(struct tune *t, uint32_t best, struct outcome *o)
         return 0;
     if (slower > TUNE_KEEPS && !apart && !standing->wrong)
         fprintf(out,
-                "default   %.3f of the best found, which is no difference: half of its %llu "
+                "default   %.3f of the best found, which is no difference: half of its %lu "
                 "launches took %.4f to %.4f ms, of the best's %.4f to %.4f (%s)\n",
-                slower, (unsigned long long)standing->launches, standing->low, standing->high,
-                fastest->low, fastest->high,
-                *t->standing_words ? t->standing_words : "the formula's");
+                slower, standing->launches, standing->low, standing->high, fastest->low,
+                fastest->high, *t->standing_words ? t->standing_words : "the formula's");
     else
         fprintf(out, "default   %.3f of the best found: %swithin %.2f (%s)\n", slower,
                 within ? "" : "not ", TUNE_WITHIN,

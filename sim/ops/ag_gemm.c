@@ -150,7 +150,7 @@ static int ag_gemm_verify(const struct mk_plan *plan, uint64_t seed, uint64_t la
     float *memory = malloc((m * k + 2 * k * n + n + shard * k) * sizeof *memory),
           *b = memory + m * k, *row = b + 2 * k * n;
     int wrong = !memory;
-    snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
+    snprintf(text, size, "no memory to check launch %lu", launch);
     for (uint32_t rank = 0; memory && rank < mk_world(&q->topo); rank++)
         ag_gemm_make_a(q, seed, launch, rank, row + n, memory + rank * shard * k);
     if (memory)

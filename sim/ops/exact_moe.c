@@ -70,9 +70,8 @@ uint64_t exact_moe_made(const struct mk_plan *plan, uint64_t seed, uint64_t laun
                    made = op_counted(q) ? exact_moe_count(plan, seed, launch, q->topo.rank) : all;
     for (uint64_t i = made * q->moe.hidden; i < all * q->moe.hidden; i++)
         if (y[i] != 0xffff) {
-            snprintf(text, size, "launch %llu, rank %u: Y[%llu] is written, and it has %llu tokens",
-                     (unsigned long long)launch, q->topo.rank,
-                     (unsigned long long)(i / q->moe.hidden), (unsigned long long)made);
+            snprintf(text, size, "launch %lu, rank %u: Y[%lu] is written, and it has %lu tokens",
+                     launch, q->topo.rank, i / q->moe.hidden, made);
             return UINT64_MAX;
         }
     return made;
@@ -298,9 +297,8 @@ static int64_t exact_moe_check_expert(const struct exact_moe_rows *of, const uin
         if (ids[i] != expert)
             continue;
         if (exact_moe_check_row(of, x + token * m->hidden, token, c + (uint64_t)rows * m->inner)) {
-            snprintf(text, size, "row %lld of expert %u was not made from token %llu of rank %llu",
-                     (long long)rows, expert, (unsigned long long)(token % m->tokens),
-                     (unsigned long long)(token / m->tokens));
+            snprintf(text, size, "row %ld of expert %u was not made from token %lu of rank %lu",
+                     rows, expert, token % m->tokens, token / m->tokens);
             return -1;
         }
         rows++;
@@ -337,13 +335,13 @@ int exact_moe_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
             sizeof what);
         if (rows >= 0 && (said[2 * i] != next || said[2 * i + 1] != rows))
             snprintf(what, sizeof what,
-                     "expert %u has %lld rows from %u on, and is said to have %u from %u on",
-                     expert, (long long)rows, next, said[2 * i + 1], said[2 * i]);
+                     "expert %u has %ld rows from %u on, and is said to have %u from %u on", expert,
+                     rows, next, said[2 * i + 1], said[2 * i]);
         wrong = *what != 0;
         next += (uint32_t)mk_round_up((uint64_t)rows, plan->problem.tuning.tile_m);
     }
     if (wrong)
-        snprintf(text, size, "launch %llu, rank %u: %s", (unsigned long long)launch, t->rank,
+        snprintf(text, size, "launch %lu, rank %u: %s", launch, t->rank,
                  *what ? what : "no memory");
     free(x);
     free(ids);

@@ -420,7 +420,7 @@ int exact_moe_ffn_verify(const struct mk_plan *plan, uint64_t seed, uint64_t lau
     uint32_t rank = plan->problem.topo.rank;
     if (reference->launch != launch &&
         exact_moe_ffn_make_reference(plan, seed, launch, reference)) {
-        snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
+        snprintf(text, size, "no memory to check launch %lu", launch);
         return 1;
     }
     const float *expected = (const float *)reference->memory + rank * m->tokens * m->hidden;
@@ -434,9 +434,8 @@ int exact_moe_ffn_verify(const struct mk_plan *plan, uint64_t seed, uint64_t lau
         if (value >= exact_moe_ffn_round_to_bf16(expected[i] - off[i]) &&
             value <= exact_moe_ffn_round_to_bf16(expected[i] + off[i]))
             continue;
-        snprintf(text, size, "launch %llu, rank %u: Y[%llu][%llu] is %g and should be %g%s",
-                 (unsigned long long)launch, rank, (unsigned long long)(i / m->hidden),
-                 (unsigned long long)(i % m->hidden), (double)mk_bf16_to_float(y[i]),
+        snprintf(text, size, "launch %lu, rank %u: Y[%lu][%lu] is %g and should be %g%s", launch,
+                 rank, i / m->hidden, i % m->hidden, (double)mk_bf16_to_float(y[i]),
                  (double)exact_moe_ffn_round_to_bf16(expected[i]),
                  y[i] == 0xffff ? " (made of what was never written)" : "");
         return 1;

@@ -103,8 +103,8 @@ static int exact_moe_rows_see(void *context, uint32_t local, uint64_t first, con
     const uint64_t bytes = exact_moe_rows_bytes(o->plan);
     if (o->said[2 * local] != first || o->said[2 * local + 1] != count) {
         snprintf(o->text, o->size,
-                 "its expert %u has %u rows from %llu on, and is said to have %u from %u on", local,
-                 count, (unsigned long long)first, o->said[2 * local + 1], o->said[2 * local]);
+                 "its expert %u has %u rows from %lu on, and is said to have %u from %u on", local,
+                 count, first, o->said[2 * local + 1], o->said[2 * local]);
         return 1;
     }
     for (uint32_t row = 0; row < count; row++)
@@ -112,11 +112,9 @@ static int exact_moe_rows_see(void *context, uint32_t local, uint64_t first, con
             if (o->rows[(first + row) * bytes + at] !=
                 exact_moe_rows_byte(o->seed, o->launch, token, at)) {
                 snprintf(o->text, o->size,
-                         "byte %llu of row %u of its expert %u is not that of token %llu of rank "
-                         "%llu",
-                         (unsigned long long)at, row, local,
-                         (unsigned long long)(token % m->tokens),
-                         (unsigned long long)(token / m->tokens));
+                         "byte %lu of row %u of its expert %u is not that of token %lu of rank "
+                         "%lu",
+                         at, row, local, token % m->tokens, token / m->tokens);
                 return 1;
             }
     return 0;
@@ -131,8 +129,7 @@ int exact_moe_rows_verify_out(const struct mk_plan *plan, uint64_t seed, uint64_
                                    arguments[3], what, sizeof what};
     int wrong = exact_moe_rows_walk(plan, seed, launch, exact_moe_rows_see, &o);
     if (wrong)
-        snprintf(text, size, "launch %llu, rank %u: %s", (unsigned long long)launch,
-                 plan->problem.topo.rank, what);
+        snprintf(text, size, "launch %lu, rank %u: %s", launch, plan->problem.topo.rank, what);
     return wrong;
 }
 
@@ -208,10 +205,8 @@ int exact_moe_rows_verify_back(const struct mk_plan *plan, uint64_t seed, uint64
                        exact_moe_rows_made(seed, launch, rank * places + at, col);
         wrong = mk_bf16_to_float(y[i]) != sum;
         if (wrong)
-            snprintf(text, size, "launch %llu, rank %llu: Y[%llu][%llu] is %g and should be %g",
-                     (unsigned long long)launch, (unsigned long long)rank,
-                     (unsigned long long)token, (unsigned long long)col,
-                     (double)mk_bf16_to_float(y[i]), (double)sum);
+            snprintf(text, size, "launch %lu, rank %lu: Y[%lu][%lu] is %g and should be %g", launch,
+                     rank, token, col, (double)mk_bf16_to_float(y[i]), (double)sum);
     }
     free(ids);
     return wrong;

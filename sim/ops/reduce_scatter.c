@@ -63,15 +63,14 @@ static int reduce_scatter_verify(const struct mk_plan *plan, uint64_t seed, uint
     const uint16_t *c = arguments[1];
     uint64_t count = q->m / mk_world(&q->topo) * q->k;
     if (reference->launch != launch && reduce_scatter_refer(q, seed, launch, reference)) {
-        snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
+        snprintf(text, size, "no memory to check launch %lu", launch);
         return 1;
     }
     const float *sum = (const float *)reference->memory + q->topo.rank * count;
     for (uint64_t i = 0; i < count; i++)
         if (c[i] != mk_half_from_float(plan_element(q), sum[i])) {
-            snprintf(text, size, "launch %llu, rank %u: C[%llu, %llu] is %g; the sum is %g",
-                     (unsigned long long)launch, q->topo.rank, (unsigned long long)(i / q->k),
-                     (unsigned long long)(i % q->k),
+            snprintf(text, size, "launch %lu, rank %u: C[%lu, %lu] is %g; the sum is %g", launch,
+                     q->topo.rank, i / q->k, i % q->k,
                      (double)mk_half_to_float(plan_element(q), c[i]), (double)sum[i]);
             return 1;
         }

@@ -125,7 +125,7 @@ static int ring_attention_verify(const struct mk_plan *plan, uint64_t seed, uint
     uint8_t *memory = malloc(2 * world * bytes[1] + bytes[0] + bytes[3] + bytes[4] +
                              p->split.ctas[MK_COMPUTE] * p->state_pitch);
     if (!memory) {
-        snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
+        snprintf(text, size, "no memory to check launch %lu", launch);
         return 1;
     }
     uint8_t *q = memory + 2 * world * bytes[1], *o = q + bytes[0], *lse = o + bytes[3],
@@ -156,17 +156,14 @@ static int ring_attention_verify(const struct mk_plan *plan, uint64_t seed, uint
             uint64_t row = i / ((uint64_t)p->heads * p->head_dim);
             wrong = 1;
             snprintf(text, size,
-                     "launch %llu, rank %u: row %llu of batch %llu, head %llu of O was not made "
+                     "launch %lu, rank %u: row %lu of batch %lu, head %lu of O was not made "
                      "from this launch",
-                     (unsigned long long)launch, rank, (unsigned long long)(row % p->rows),
-                     (unsigned long long)(row / p->rows),
-                     (unsigned long long)(i / p->head_dim % p->heads));
+                     launch, rank, row % p->rows, row / p->rows, i / p->head_dim % p->heads);
         }
     for (uint64_t i = 0; !wrong && i < bytes[4] / 4; i++)
         if (!ring_attention_near_lse(plan, said_lse[i], wanted_lse[i])) {
             wrong = 1;
-            snprintf(text, size, "launch %llu, rank %u: lse is wrong", (unsigned long long)launch,
-                     rank);
+            snprintf(text, size, "launch %lu, rank %u: lse is wrong", launch, rank);
         }
     free(memory);
     return wrong;
