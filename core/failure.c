@@ -22,8 +22,7 @@ static void failure_say_rank(char *text, size_t size, const struct mk_failure *f
     else if (f->cta == UINT32_MAX)
         mk_append(text, size, "rank %u's proxy", f->rank);
     else
-        mk_append(text, size, "rank %u CTA %u (%s)", f->rank, f->cta,
-                  plan_role_name((enum mk_role)f->role));
+        mk_append(text, size, "rank %u CTA %u (%s)", f->rank, f->cta, plan_role_name(f->role));
 }
 
 /* "chunk 3 of rank 5's A in epoch 7 (flag 12 saw 6, wants 7)", as much of it as is known. */
@@ -78,7 +77,7 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size)
     if (size)
         text[0] = '\0';
     if (f->op < MK_OPS)
-        mk_append(text, size, "%s: ", plan_op_name((enum mk_op)f->op));
+        mk_append(text, size, "%s: ", plan_op_name(f->op));
     switch (f->kind) {
     case MK_FAIL_NONE:
         mk_append(text, size, "nothing failed");

@@ -50,7 +50,7 @@ uint64_t plan_layout(const struct mk_plan *p)
 int plan_op_by_name(const char *name)
 {
     for (int i = 0; i < MK_OPS; i++)
-        if (!strcmp(name, plan_op_name((enum mk_op)i)))
+        if (!strcmp(name, plan_op_name(i)))
             return i;
     return -EINVAL;
 }

@@ -180,7 +180,7 @@ static int plan_check_roles(const struct mk_problem *q, char *error, size_t size
     const uint32_t *ctas = q->tuning.split.ctas;
     int fit = 1;
     for (int role = 0; role < MK_ROLES; role++)
-        fit &= (ctas[role] > 0) == op_needs(q->op, &q->topo, (enum mk_role)role);
+        fit &= (ctas[role] > 0) == op_needs(q->op, &q->topo, role);
     if (fit)
         return 0;
     char takes[160] = "";
@@ -189,8 +189,7 @@ static int plan_check_roles(const struct mk_problem *q, char *error, size_t size
                   !role                 ? ""
                   : role + 1 < MK_ROLES ? ", "
                                         : " and ",
-                  op_needs(q->op, &q->topo, (enum mk_role)role) ? "at least 1" : "no",
-                  plan_role_name((enum mk_role)role));
+                  op_needs(q->op, &q->topo, role) ? "at least 1" : "no", plan_role_name(role));
     return plan_refuse(error, size,
                        "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u x %u "
                        "ranks %s takes %s CTAs",
@@ -228,11 +227,10 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
     if (plan_check_roles(q, error, size))
         return -EINVAL;
     for (int role = 0; role < MK_ROLES && q->engine == MK_ENGINE_MMA; role++)
-        if (mk_role_coresident(&t->split, (enum mk_role)role) > MK_MMA_AUXILIARY_WARPS)
-            return plan_refuse(error, size,
-                               "%u %s CTAs beside each compute CTA: engine mma takes %u at most",
-                               mk_role_coresident(&t->split, (enum mk_role)role),
-                               plan_role_name((enum mk_role)role), MK_MMA_AUXILIARY_WARPS);
+        if (mk_role_coresident(&t->split, role) > MK_MMA_AUXILIARY_WARPS)
+            return plan_refuse(
+                error, size, "%u %s CTAs beside each compute CTA: engine mma takes %u at most",
+                mk_role_coresident(&t->split, role), plan_role_name(role), MK_MMA_AUXILIARY_WARPS);
     if (op->knobs & OP_PIECES && t->pieces != 1 && !op_pieces(q->op, &q->topo))
         return plan_refuse(error, size,
                            "%s puts pieces of tiles to other nodes, and there is one node: pieces "
@@ -246,7 +244,7 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
     for (int role = 0; role < MK_ROLES; role++)
         if (ctas[role] > PLAN_MOST_CTAS)
             return plan_refuse(error, size, "%u %s CTAs: at most %u", ctas[role],
-                               plan_role_name((enum mk_role)role), PLAN_MOST_CTAS);
+                               plan_role_name(role), PLAN_MOST_CTAS);
     if (t->tile_m > PLAN_MOST_TILE || t->tile_n > PLAN_MOST_TILE)
         return plan_refuse(error, size, "tiles of %u x %u: at most %u each way", t->tile_m,
                            t->tile_n, PLAN_MOST_TILE);

@@ -118,7 +118,7 @@ static int setting_read_exec(const char *value, struct mk_config *c, char *error
 {
     for (int i = 0; i < MK_EXECS; i++)
         if (!strcmp(value, plan_execs[i])) {
-            c->exec = (enum mk_exec)i;
+            c->exec = i;
             return 0;
         }
     return plan_refuse(error, size, "exec=%.40s: host, cuda or emulated", value);
@@ -251,7 +251,7 @@ static int settings_read_plan(struct mk_spec *spec, const char *const *settings,
         if (result)
             return result;
     }
-    spec->op = (enum mk_op)op;
+    spec->op = op;
     return op < 0 ? plan_refuse(error, size, "the settings of a plan name no op") : 0;
 }
 

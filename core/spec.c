@@ -129,7 +129,7 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
 
 static void spec_set_engine(struct mk_problem *q, int engine)
 {
-    q->engine = (enum mk_engine)engine;
+    q->engine = engine;
 }
 
 static void spec_set_back(struct mk_problem *q, int back)
@@ -213,7 +213,7 @@ static int spec_read_number(const char *word, struct mk_problem *q, char *error,
                *limit = NULL, *name = NULL;
     char lacks[32];
     for (int op = 0; op < MK_OPS && !limit; op++) {
-        name = op_has_limit((enum mk_op)op) ? op_of((enum mk_op)op)->limit->name : NULL;
+        name = op_has_limit(op) ? op_of(op)->limit->name : NULL;
         limit = name ? setting_value(word, name) : NULL;
     }
     if (sms) {

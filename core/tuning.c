@@ -206,10 +206,10 @@ static int tuning_read_key_word(const char *word, uint32_t place, struct tuning_
     switch (place) {
     case 0:
         op = plan_op_by_name(word);
-        if (op < 0 || !op_is_tuned((enum mk_op)op))
+        if (op < 0 || !op_is_tuned(op))
             return plan_refuse(error, size, "'%s' is not an op with tuned plans: %s", word,
                                op_list(list, sizeof list, op_is_tuned, ", ", " or "));
-        e->op = (enum mk_op)op;
+        e->op = op;
         return 0;
     case 1:
         if (tuning_read_numbers(word, ',', op_dimensions(op_of(e->op)->shape), UINT32_MAX,

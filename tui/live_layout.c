@@ -162,8 +162,7 @@ static void live_layout_draw_row(struct cells *c, const struct live_model *m,
         }
         cells_put(c, 2, y, m->role_open[row->rank * MK_ROLES + row->role] ? 0x25be : 0x25b8,
                   COLOUR_TEXT, attr);
-        x = cells_text(c, 4, y, label - 1, COLOUR_TEXT, attr,
-                       plan_role_name((enum mk_role)row->role));
+        x = cells_text(c, 4, y, label - 1, COLOUR_TEXT, attr, plan_role_name(row->role));
         snprintf(length, sizeof length, "×%u", r->plan->problem.tuning.split.ctas[row->role]);
         if (x + 1 + cells_columns(length) < label) /* whole, or not at all */
             cells_text(c, x + 1, y, label - 1, COLOUR_FAINT, attr, length);

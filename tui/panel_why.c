@@ -35,7 +35,7 @@ static void panel_why_parts(struct panel_text *t, const struct trace_why *w, int
         if (w->ns[i] <= 0)
             continue;
         int columns = (int)(share * width + 0.5);
-        panel_add(t, PLAIN "%-30s %s %5.1f %%  %s", trace_why_name((enum trace_why_part)i),
+        panel_add(t, PLAIN "%-30s %s %5.1f %%  %s", trace_why_name(i),
                   words_length_in(ns, 10, w->ns[i]), 100 * share,
                   panel_bar(bar, sizeof bar, columns, &span_look[panel_why_class[i]],
                             (const double[]){1}, 1));

@@ -315,7 +315,7 @@ int source_launch_at(const struct source *s, double time)
 
 const char *source_role_name(int role)
 {
-    return role >= 0 && role < MK_ROLES ? plan_role_name((enum mk_role)role) : "?";
+    return role >= 0 && role < MK_ROLES ? plan_role_name(role) : "?";
 }
 
 const double *source_role_shares(struct source *s)

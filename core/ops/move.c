@@ -27,7 +27,7 @@ static void move_choose_roles(const struct op_descriptor *op, struct mk_problem 
 {
     uint32_t *ctas = q->tuning.split.ctas;
     for (int role = 0; role < MK_ROLES; role++)
-        ctas[role] = op_needs_of(op, &q->topo, (enum mk_role)role) ? 1 : 0;
+        ctas[role] = op_needs_of(op, &q->topo, role) ? 1 : 0;
     if (q->exec != MK_EXEC_CUDA || q->sms < 8)
         return;
     ctas[MK_INTER_SEND] = q->topo.nodes > 1 ? 2 : 0;

@@ -29,8 +29,7 @@ static uint32_t problem_ops_where(enum problem_command command, int (*wanted)(en
     uint32_t bits = 0;
     _Static_assert(MK_OPS <= 32, "an operator is a bit of the contexts of an option");
     for (int op = 0; op < MK_OPS; op++)
-        if ((command != PROBLEM_TUNE || op_is_tuned((enum mk_op)op)) &&
-            (!wanted || wanted((enum mk_op)op)))
+        if ((command != PROBLEM_TUNE || op_is_tuned(op)) && (!wanted || wanted(op)))
             bits |= 1u << op;
     return bits;
 }
@@ -39,7 +38,7 @@ static uint32_t problem_ops_of_shape(enum problem_command command, const char *o
 {
     uint32_t bits = problem_ops_where(command, NULL);
     for (int op = 0; op < MK_OPS; op++)
-        if (strcmp(op_of((enum mk_op)op)->shape->option, option))
+        if (strcmp(op_of(op)->shape->option, option))
             bits &= ~(1u << op);
     return bits;
 }
@@ -48,7 +47,7 @@ static uint32_t problem_ops_of_knob(enum problem_command command, uint32_t knob)
 {
     uint32_t bits = problem_ops_where(command, NULL);
     for (int op = 0; op < MK_OPS; op++)
-        if (!(op_of((enum mk_op)op)->knobs >> knob & 1))
+        if (!(op_of(op)->knobs >> knob & 1))
             bits &= ~(1u << op);
     return bits;
 }
@@ -97,7 +96,7 @@ static void problem_add_shape(struct problem_table *t, enum problem_command comm
                               .group = PROBLEM_GROUP};
     words[0] = letters[0] = '\0';
     for (int op = 0; op < MK_OPS; op++) {
-        const struct op_shape *shape = op_of((enum mk_op)op)->shape;
+        const struct op_shape *shape = op_of(op)->shape;
         uint32_t count = op_dimensions(shape);
         if (!(s->contexts >> op & 1) || (last && !strcmp(shape->about, last->about)))
             continue;
@@ -116,7 +115,7 @@ static void problem_add_shape(struct problem_table *t, enum problem_command comm
 static void problem_add_shapes(struct problem_table *t, enum problem_command command, size_t at)
 {
     for (int op = 0; op < MK_OPS; op++) {
-        const char *option = op_of((enum mk_op)op)->shape->option;
+        const char *option = op_of(op)->shape->option;
         int there = 0;
         for (size_t i = 0; i < t->table.count; i++)
             there |= !strcmp(t->specs[i].name, option);
@@ -130,7 +129,7 @@ static void problem_add_limit(struct problem_table *t, enum problem_command comm
     uint32_t limited = problem_ops_where(command, op_has_limit);
     const struct op_limit *limit = NULL;
     for (int op = 0; op < MK_OPS; op++)
-        limit = op_of((enum mk_op)op)->limit ? op_of((enum mk_op)op)->limit : limit;
+        limit = op_of(op)->limit ? op_of(op)->limit : limit;
     if (!limited)
         return;
     *problem_add(t) = (struct option_spec){.name = limit->name,
@@ -313,7 +312,7 @@ static void problem_add_plan(struct problem_table *t, enum problem_command comma
         for (int op = 0, first = 1; s->contexts != all && op < MK_OPS; op++)
             if (s->contexts >> op & 1) {
                 mk_append(help[i], sizeof help[0], "%s%s", first ? ". For " : ", ",
-                          plan_op_name((enum mk_op)op));
+                          plan_op_name(op));
                 first = 0;
             }
     }
@@ -357,7 +356,7 @@ void problem_restrict(struct problem_table *t, const char *name, int (*wanted)(e
             continue;
         t->specs[i].contexts = 0;
         for (int op = 0; op < MK_OPS; op++)
-            t->specs[i].contexts |= (uint32_t)(wanted((enum mk_op)op) != 0) << op;
+            t->specs[i].contexts |= (uint32_t)(wanted(op) != 0) << op;
     }
 }
 
@@ -373,7 +372,7 @@ void problem_help(const struct problem_table *t, const struct options_found *fou
             if (!t->specs[i].contexts || t->specs[i].contexts >> op & 1)
                 of.specs[of.table.count++] = t->specs[i];
         snprintf(of.about, sizeof of.about, "%s: %s. Without %s: the options of all.",
-                 plan_op_name((enum mk_op)op), op_of(op)->help, plan_op_name((enum mk_op)op));
+                 plan_op_name(op), op_of(op)->help, plan_op_name(op));
     }
     options_help(&of.table, out);
 }
@@ -384,7 +383,7 @@ static int problem_find_op(const struct options_found *found, enum mk_op *op, ch
     const char *names[MK_OPS];
     char list[OP_LIST_TEXT];
     for (int i = 0; i < MK_OPS; i++)
-        names[i] = plan_op_name((enum mk_op)i);
+        names[i] = plan_op_name(i);
     int named = found->word_count == 1 ? plan_op_by_name(found->words[0]) : -1;
     if (!found->word_count)
         snprintf(error, size, "which op is missing (%s, for one)", names[0]);
@@ -398,7 +397,7 @@ static int problem_find_op(const struct options_found *found, enum mk_op *op, ch
     }
     if (named < 0)
         return -EINVAL;
-    *op = (enum mk_op)named;
+    *op = named;
     return 0;
 }
 
@@ -448,7 +447,7 @@ void problem_fill(struct problem_options *o, enum op_size size, struct mk_proble
     if (o->epilogue)
         epilogue_read("", epilogues[o->epilogue], &q->epilogue, NULL, 0);
     q->sms_most = (uint32_t)o->sms;
-    q->engine = (enum mk_engine)o->engine;
+    q->engine = o->engine;
     q->tuning = (struct mk_tuning){.split = o->roles};
     for (uint32_t i = 0; i < TUNING_KNOBS; i++)
         for (uint32_t part = 0; i != TUNING_ROLES && part < tuning_knobs[i].parts; part++)

@@ -51,12 +51,9 @@ void bench_row_context(struct csv_table *r, const struct run_job *job, const str
     bench_when(&when);
     csv_text(r, "b_layout", bench_layout(q));
     csv_text(r, "dtype",
-             op_has_fp8((enum mk_op)q->op) || op_has_fp16((enum mk_op)q->op)
-                 ? plan_dtypes[plan_dtype(q)]
-                 : NULL);
-    csv_text(r, "back", op_has_back((enum mk_op)q->op) ? plan_backs[q->back_fp8] : NULL);
-    csv_text(r, "epilogue",
-             op_has_epilogue((enum mk_op)q->op) ? epilogue_text(q->epilogue, words) : NULL);
+             op_has_fp8(q->op) || op_has_fp16(q->op) ? plan_dtypes[plan_dtype(q)] : NULL);
+    csv_text(r, "back", op_has_back(q->op) ? plan_backs[q->back_fp8] : NULL);
+    csv_text(r, "epilogue", op_has_epilogue(q->op) ? epilogue_text(q->epilogue, words) : NULL);
     csv_text(r, "split", op_of(q->op)->causal ? plan_splits[q->attention.contiguous] : NULL);
     csv_text(r, "deterministic", json_sums(q));
     csv_text(r, "c_in_heap", q->c_in_heap ? "true" : "false");

@@ -47,7 +47,7 @@ void run_configure(const struct run_job *job, struct mk_config *c)
     const struct run_options *o = &job->options;
     const struct run_identity *me = &job->identity;
     memset(c, 0, sizeof *c);
-    c->exec = (enum mk_exec)o->exec;
+    c->exec = o->exec;
     c->rank = me->rank;
     c->nodes = (uint32_t)o->nodes;
     c->gpus = (uint32_t)o->gpus;

@@ -429,7 +429,7 @@ int run_job_prepare(struct run_job *job, const struct run_options *o,
     job->cuda_driver = o->exec == MK_EXEC_CUDA ? gpus.driver : 0;
     job->problem = (struct mk_problem){
         .op = o->op,
-        .exec = plan_exec((enum mk_exec)o->exec),
+        .exec = plan_exec(o->exec),
         .sms = o->exec == MK_EXEC_CUDA       ? gpus.devices[0].sms
                : o->exec == MK_EXEC_EMULATED ? EMULATED_SMS
                                              : 0,

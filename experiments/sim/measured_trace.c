@@ -81,7 +81,7 @@ static int trace_plan(sqlite3 *db, const struct trace_plan *p, struct measured_r
         return mk_fail(-EINVAL, why, size,
                        "a trace of %s by executor %s: neither a GPU's nor a simulated one", p->op,
                        p->executor);
-    struct mk_problem q = {.op = (enum mk_op)op,
+    struct mk_problem q = {.op = op,
                            .exec = MK_EXEC_CUDA,
                            .sms = sms,
                            .topo = {.nodes = (uint32_t)p->nodes, .gpus = (uint32_t)p->gpus},

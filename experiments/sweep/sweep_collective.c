@@ -152,13 +152,12 @@ static int sweep_collective_plan(struct sweep *s, const struct arguments *a,
     }
     snprintf(error, size, "no memory for the sizes");
     for (int op = 0; op < MK_OPS && !rc; op++) {
-        int wanted = !found->word_count && sweep_collective_has((enum mk_op)op) &&
-                     sweep_collective_moves((enum mk_op)op, a->dtype) &&
-                     (!a->exec || op_on_gpu((enum mk_op)op));
+        int wanted = !found->word_count && sweep_collective_has(op) &&
+                     sweep_collective_moves(op, a->dtype) && (!a->exec || op_on_gpu(op));
         for (int i = 0; i < found->word_count; i++)
-            wanted |= !strcmp(found->words[i], plan_op_name((enum mk_op)op));
+            wanted |= !strcmp(found->words[i], plan_op_name(op));
         if (wanted)
-            rc = sweep_collective_add(s, (enum mk_op)op, a);
+            rc = sweep_collective_add(s, op, a);
     }
     s->repeats = a->repeats;
     return rc ? rc : sweep_make_points(s, error, size);
@@ -242,11 +241,11 @@ static int sweep_collective_check(struct arguments *a, const struct options_foun
     for (int i = 0; i < found->word_count; i++) {
         int op = plan_op_by_name(found->words[i]);
         char list[OP_LIST_TEXT];
-        if (op < 0 || !sweep_collective_has((enum mk_op)op))
+        if (op < 0 || !sweep_collective_has(op))
             return mk_fail(-EINVAL, error, size,
                            "%s has no communication of its own to measure; %s do", found->words[i],
                            op_list(list, sizeof list, sweep_collective_has, ", ", " and "));
-        if (!sweep_collective_moves((enum mk_op)op, a->dtype))
+        if (!sweep_collective_moves(op, a->dtype))
             return mk_fail(-EINVAL, error, size, "--dtype %s and %s: here it is for %s",
                            plan_dtypes[a->dtype], found->words[i],
                            op_list(list, sizeof list, op_has_bytes, ", ", " and "));

@@ -29,8 +29,8 @@ static void trace_why_print_text(sqlite3 *db, const struct trace_why *w, FILE *o
         double share = whole > 0 ? w->ns[i] / whole : 0;
         if (w->ns[i] <= 0)
             continue;
-        fprintf(out, "  %-30s %9s  %5.1f  ", trace_why_name((enum trace_why_part)i),
-                trace_time(time, w->ns[i]), 100 * share);
+        fprintf(out, "  %-30s %9s  %5.1f  ", trace_why_name(i), trace_time(time, w->ns[i]),
+                100 * share);
         for (int j = 0; j < (int)(share * BAR + 0.5) && j < BAR; j++)
             fputc('#', out);
         fputc('\n', out);

@@ -116,7 +116,7 @@ static enum machine_mover world_mover(const struct timed_world *w, const struct 
 {
     if (plan->problem.exec == MK_EXEC_HOST || (role == MK_COMPUTE && !w->op->handed))
         return MACHINE_TMA;
-    if (mk_role_coresident(&plan->problem.tuning.split, (enum mk_role)role))
+    if (mk_role_coresident(&plan->problem.tuning.split, role))
         return MACHINE_WARP;
     return w->pipeline.by_thread ? MACHINE_TMA : MACHINE_BLOCK;
 }
@@ -320,8 +320,8 @@ static void world_deadlock(struct timed_world *w)
         timed_error(w, -EDEADLK,
                     "nothing can go on: rank %u CTA %u (%s) waits for %s in launch %lu (flag is "
                     "%lu, wants %lu)",
-                    r->plan.problem.topo.rank, c->grid, plan_role_name((enum mk_role)c->cta.role),
-                    meaning.text, r->launch, r->flags[c->flag], c->target);
+                    r->plan.problem.topo.rank, c->grid, plan_role_name(c->cta.role), meaning.text,
+                    r->launch, r->flags[c->flag], c->target);
         return;
     }
     timed_error(w, -EDEADLK, "nothing can go on");
