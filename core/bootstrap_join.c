@@ -295,12 +295,12 @@ static int bootstrap_join_root(struct bootstrap *b, const struct bootstrap_confi
 }
 
 int bootstrap_meet(struct bootstrap *b, const struct bootstrap_config *config, char *error,
-                   size_t error_size)
+                   size_t size)
 {
     struct join_error e = {0, ""};
     int result = b->rank == 0 ? bootstrap_join_accept_ranks(b, config, &e)
                               : bootstrap_join_root(b, config, &e);
     if (result)
-        snprintf(error, error_size, "%s", e.text);
+        snprintf(error, size, "%s", e.text);
     return result;
 }

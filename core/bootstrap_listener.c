@@ -88,7 +88,7 @@ int bootstrap_listen(const char *host, uint16_t *port)
 }
 
 int listener_open(struct listener *l, const struct bootstrap_config *config, char *error,
-                  size_t error_size)
+                  size_t size)
 {
     memset(l, 0, sizeof *l);
     memcpy(l->token, config->token, sizeof l->token);
@@ -105,7 +105,7 @@ int listener_open(struct listener *l, const struct bootstrap_config *config, cha
         return 0;
     int result = l->fd;
     l->fd = -1;
-    return mk_fail(result, error, error_size, "rank 0 cannot listen at port %u: %s%s", config->port,
+    return mk_fail(result, error, size, "rank 0 cannot listen at port %u: %s%s", config->port,
                    strerror(-result),
                    result == -EADDRINUSE ? "; another job may be using it, name another port" : "");
 }

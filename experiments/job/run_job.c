@@ -403,7 +403,7 @@ static uint64_t run_job_operand_bytes(const struct mk_problem *q)
 }
 
 int run_job_prepare(struct run_job *job, const struct run_options *o,
-                    const struct run_identity *launched, char *error, size_t error_size)
+                    const struct run_identity *launched, char *error, size_t size)
 {
     static struct gpu_list gpus;
     memset(job, 0, sizeof *job);
@@ -412,15 +412,15 @@ int run_job_prepare(struct run_job *job, const struct run_options *o,
         job->identity = *launched;
     if (o->exec < 0 || o->exec == MK_EXEC_CUDA)
         gpu_probe(&gpus);
-    int result = run_job_choose_exec(job, &gpus, error, error_size);
-    result = result ? result : run_job_choose_topology(job, launched, &gpus, error, error_size);
-    result = result ? result : run_job_choose_nic(job, &gpus, error, error_size);
-    result = result ? result : run_job_check_exec_options(&job->options, error, error_size);
+    int result = run_job_choose_exec(job, &gpus, error, size);
+    result = result ? result : run_job_choose_topology(job, launched, &gpus, error, size);
+    result = result ? result : run_job_choose_nic(job, &gpus, error, size);
+    result = result ? result : run_job_check_exec_options(&job->options, error, size);
     if (!result)
         run_job_share_gpus(job, &gpus);
-    result = result ? result : run_job_read_skew(job, error, error_size);
+    result = result ? result : run_job_read_skew(job, error, size);
     if (!result && job->identity.rank == 0)
-        result = run_job_check_files(o, error, error_size);
+        result = run_job_check_files(o, error, size);
     if (result)
         return result;
     o = &job->options;
@@ -441,10 +441,10 @@ int run_job_prepare(struct run_job *job, const struct run_options *o,
     };
     problem_fill(&job->options.ask, o->exec == MK_EXEC_CUDA ? OP_SIZE_GPU : OP_SIZE_HOST,
                  &job->problem);
-    result = run_job_list_shapes(job, error, error_size);
-    result = result ? result : run_job_read_tokens(job, error, error_size);
-    result = result ? result : run_job_build_plans(job, error, error_size);
-    result = result ? result : run_job_place_copies(job, error, error_size);
+    result = run_job_list_shapes(job, error, size);
+    result = result ? result : run_job_read_tokens(job, error, size);
+    result = result ? result : run_job_build_plans(job, error, size);
+    result = result ? result : run_job_place_copies(job, error, size);
     if (result)
         return result;
     job->identity.world = mk_world(&job->problem.topo);
@@ -455,15 +455,14 @@ int run_job_prepare(struct run_job *job, const struct run_options *o,
     if (job->burst > o->iters)
         job->burst = o->iters;
     const struct run_subcommand *sub = o->subcommand;
-    result = sub && sub->refuse ? sub->refuse(job, error, error_size) : 0;
+    result = sub && sub->refuse ? sub->refuse(job, error, size) : 0;
     if (result)
         return result;
     uint64_t here = launched && launched->local_world ? launched->local_world : job->identity.world;
     if (o->exec == MK_EXEC_CUDA)
         return 0;
-    result = memory_check(&job->plan, here, job->burst, error, error_size);
+    result = memory_check(&job->plan, here, job->burst, error, size);
     /* an emulated GPU has as many threads in every plan */
-    return result || o->exec == MK_EXEC_EMULATED
-               ? result
-               : memory_check_ctas(&job->plan, 1, error, error_size);
+    return result || o->exec == MK_EXEC_EMULATED ? result
+                                                 : memory_check_ctas(&job->plan, 1, error, size);
 }

@@ -51,10 +51,9 @@ static int tune_begin_shape(struct tune *t, const uint64_t shape[OP_DIMENSIONS])
     op_set_numbers(q, shape);
     t->count = t->standing = t->unfit = 0;
     t->standing_words[0] = '\0';
-    int result = plan_build(&t->shape.plan, q, 0, 0, t->error, t->error_size);
+    int result = plan_build(&t->shape.plan, q, 0, 0, t->error, t->size);
     if (!result)
-        result =
-            tuning_build(&standing, &t->table, q, t->job->device, 0, 0, t->error, t->error_size);
+        result = tuning_build(&standing, &t->table, q, t->job->device, 0, 0, t->error, t->size);
     if (!result) {
         const struct tuning_entry *e = tuning_find(&t->table, q, t->job->device, &exact);
         struct mk_tuning formula = q->tuning;
@@ -145,7 +144,7 @@ static int tune_keep(struct tune *t, uint32_t chosen)
     e.formula_ms = t->plans[0].ms;
     e.simulated = t->job->simulated != NULL;
     strftime(e.date, sizeof e.date, "%Y-%m-%d", gmtime(&now));
-    return tune_keeps(t->job) ? tuning_store(t->table.path, &e, t->error, t->error_size) : 0;
+    return tune_keeps(t->job) ? tuning_store(t->table.path, &e, t->error, t->size) : 0;
 }
 
 int tune_is_apart(const struct tune_plan *fast, const struct tune_plan *slow)
@@ -216,7 +215,7 @@ static int tune_all(struct tune *t, struct outcome *o)
             if (result)
                 t->running = NULL; /* that was no plan's fault */
             if (result)
-                snprintf(t->error, t->error_size, "the table or %s could not be written: %s",
+                snprintf(t->error, t->size, "the table or %s could not be written: %s",
                          job->options.csv ? job->options.csv : "standard output",
                          strerror(-result));
         }
@@ -228,7 +227,7 @@ static int tune_all(struct tune *t, struct outcome *o)
 
 int tune_rank(const struct run_job *job, char *sentence, size_t size)
 {
-    struct tune t = {.job = job, .listen_fd = -1, .error = sentence, .error_size = size};
+    struct tune t = {.job = job, .listen_fd = -1, .error = sentence, .size = size};
     struct outcome o = {0};
     char words[256];
     t.plans = calloc(TUNE_PLANS, sizeof *t.plans);

@@ -42,8 +42,8 @@ static int tune_gpu_prepare(struct tune *t, struct mk_comm *comm)
         t->gpu = calloc(1, sizeof *t->gpu);
         if (!t->gpu)
             return -ENOMEM;
-        t->gpu->bench = (struct gpu_bench){
-            .job = t->job, .comm = comm, .error = t->error, .error_size = t->error_size};
+        t->gpu->bench =
+            (struct gpu_bench){.job = t->job, .comm = comm, .error = t->error, .size = t->size};
         t->gpu->bench.launches_most =
             (uint32_t)mk_ceil_div(2 * t->job->options.iters, GPU_TURNS) + GPU_SKIPPED;
         result = gpu_bench_open(&t->gpu->bench);
@@ -101,7 +101,7 @@ static int tune_gpu_plan(struct tune *t, uint32_t which, struct mk_plan **out)
     struct mk_problem q = tune_problem(t, which);
     int result = comm_make_plan(out, b->comm, &q);
     if (result)
-        snprintf(b->error, b->error_size, "%s", mk_error(b->comm));
+        snprintf(b->error, b->size, "%s", mk_error(b->comm));
     return result;
 }
 

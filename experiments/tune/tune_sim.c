@@ -98,7 +98,7 @@ static void *tune_sim_work(void *argument)
         int none = 0, result = p->ms > 0 ? 0 : tune_sim_one(w, p, why, sizeof why);
         if (result && __atomic_compare_exchange_n(&w->failed, &none, result, 0, __ATOMIC_RELAXED,
                                                   __ATOMIC_RELAXED))
-            snprintf(w->tune->error, w->tune->error_size, "%s", why);
+            snprintf(w->tune->error, w->tune->size, "%s", why);
     }
     return NULL;
 }
