@@ -12,13 +12,23 @@ static struct move_plan *move_plan_in(struct mk_plan *p)
     return (struct move_plan *)(void *)p->own;
 }
 
-void op_choose_move(enum op_size size, uint64_t world, uint64_t unit, uint64_t *numbers)
+static void move_choose_shape(enum op_size size, uint64_t world, uint64_t unit, uint64_t *numbers)
 {
     static const uint64_t rows[] = {[OP_SIZE_HOST] = 256, [OP_SIZE_EXPLORE] = 33};
     static const uint64_t columns[] = {
         [OP_SIZE_HOST] = 512, [OP_SIZE_GPU] = 8192, [OP_SIZE_EXPLORE] = 72};
     numbers[0] = mk_round_up(size == OP_SIZE_GPU ? 8192 : rows[size] * world, unit);
     numbers[1] = columns[size];
+}
+
+void op_choose_move(enum op_size size, uint64_t world, uint64_t *numbers)
+{
+    move_choose_shape(size, world, world, numbers);
+}
+
+void op_choose_move_square(enum op_size size, uint64_t world, uint64_t *numbers)
+{
+    move_choose_shape(size, world, world * world, numbers);
 }
 
 /* On a GPU all SMs move, half of them into the heaps, half out of this rank's. What takes from the

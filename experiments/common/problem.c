@@ -142,42 +142,27 @@ static void problem_add_limit(struct problem_table *t, enum problem_command comm
                                            .parts = 1,
                                            .contexts = limited,
                                            .group = PROBLEM_GROUP};
-    *problem_add(t) = (struct option_spec){
-        .name = "overflow",
-        .type = OPTION_WORD,
-        .offset = at + offsetof(struct problem_options, drops),
-        .value = "end|drop",
-        .help =
-            "where there is more than there is room for: end, the launch ends on all ranks; drop, "
-            "each rank keeps of its tokens' places on experts of one rank the first "
-            "capacity / ranks, in the order of tokens and places, so that nothing can overflow, "
-            "and other places count as none. Default end",
-        .words = op_overflows,
-        .word_count = 2,
-        .contexts = limited,
-        .group = PROBLEM_GROUP};
-    if (command != PROBLEM_TUNE)
-        *problem_add(t) = (struct option_spec){
-            .name = "replicas",
-            .type = OPTION_NUMBERS,
-            .offset = at + offsetof(struct problem_options, replicas),
-            .value = "N",
-            .help = "of the experts that ranks hold N are copies: tokens name E - N experts, of "
-                    "which those that most tokens choose are on several ranks, and a token takes "
-                    "the nearest: on its rank, else in its node, else any. Default 0",
-            .min = 1,
-            .max = UINT32_MAX,
-            .parts = 1,
-            .contexts = limited,
-            .group = PROBLEM_GROUP};
 }
 
-/* Every command's beside shapes and limits, at their places in struct problem_options. */
+/* Beside shapes and limits, at their places in struct problem_options. */
 #define AT(field) .offset = offsetof(struct problem_options, field)
 static const struct {
     int (*wanted)(enum mk_op); /* NULL: every operator */
     struct option_spec spec;
 } problem_specs[] = {
+    {op_has_limit,
+     {"overflow", OPTION_WORD, AT(drops), "end|drop",
+      "where there is more than there is room for: end, the launch ends on all ranks; drop, "
+      "each rank keeps of its tokens' places on experts of one rank the first "
+      "capacity / ranks, in the order of tokens and places, so that nothing can overflow, "
+      "and other places count as none. Default end",
+      .words = op_overflows, .word_count = 2}},
+    {op_has_limit,
+     {"replicas", OPTION_NUMBERS, AT(replicas), "N",
+      "of the experts that ranks hold N are copies: tokens name E - N experts, of "
+      "which those that most tokens choose are on several ranks, and a token takes "
+      "the nearest: on its rank, else in its node, else any. Default 0",
+      1, UINT32_MAX}},
     {problem_has_mask,
      {"causal", OPTION_FLAG, AT(causal), NULL, "a row attends to itself and the rows before it"}},
     {problem_has_mask,
@@ -233,7 +218,9 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
     for (size_t i = 0; i < sizeof problem_specs / sizeof *problem_specs; i++) {
         int (*wanted)(enum mk_op) = problem_specs[i].wanted;
         uint32_t contexts = problem_ops_where(command, wanted);
-        if (!contexts)
+        if (!contexts ||
+            (command == PROBLEM_TUNE && /* which has no tokens to choose experts */
+             problem_specs[i].spec.offset == offsetof(struct problem_options, replicas)))
             continue;
         struct option_spec *s = problem_add(t);
         *s = problem_specs[i].spec;
