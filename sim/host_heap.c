@@ -1,5 +1,3 @@
-#ifndef _GNU_SOURCE
-#endif
 #include "sim/host_heap.h"
 #include "core/sentence.h"
 
