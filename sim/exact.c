@@ -21,13 +21,6 @@ static uint64_t exact_stride_of(const struct mk_problem *q)
     return most ? mk_ceil_div(q->k, most) : q->k;
 }
 
-static struct sim_random exact_stream(uint64_t seed, uint64_t launch, uint32_t rank,
-                                      uint32_t argument)
-{
-    return (struct sim_random){sim_mix(seed) ^
-                               sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
-}
-
 static int8_t exact_one(struct sim_random *r)
 {
     return sim_random(r) >> 63 ? 1 : -1;
@@ -36,7 +29,7 @@ static int8_t exact_one(struct sim_random *r)
 static void exact_fill_a(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint32_t rank,
                          int8_t *a)
 {
-    struct sim_random r = exact_stream(seed, launch, rank, 0);
+    struct sim_random r = sim_stream(seed, launch, rank, 0);
     uint64_t stride = exact_stride_of(q);
     memset(a, 0, q->m * q->k);
     for (uint64_t i = 0; i < q->m; i++)
@@ -47,7 +40,7 @@ static void exact_fill_a(const struct mk_problem *q, uint64_t seed, uint64_t lau
 static void exact_fill_b(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint32_t rank,
                          int8_t *b)
 {
-    struct sim_random r = exact_stream(seed, launch, rank, 1);
+    struct sim_random r = sim_stream(seed, launch, rank, 1);
     for (uint64_t i = 0; i < q->k * q->n; i++)
         b[i] = exact_one(&r);
 }
@@ -218,16 +211,11 @@ static int exact_make_reference(const struct mk_problem *q, uint64_t seed, uint6
     return result;
 }
 
-int exact_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint64_t first,
-                 uint64_t rows, const uint16_t *c, struct sim_reference *reference, char *text,
-                 size_t size)
+/* The sums `expected` themselves, in `c`. */
+static int exact_verify_sums(const struct mk_problem *q, uint64_t seed, uint64_t launch,
+                             uint64_t first, uint64_t rows, const uint16_t *c,
+                             const int32_t *expected, char *text, size_t size)
 {
-    const struct mk_problem *q = &plan->problem;
-    if (reference->launch != launch && exact_make_reference(q, seed, launch, reference)) {
-        snprintf(text, size, "no memory to check launch %lu", launch);
-        return 1;
-    }
-    const int32_t *expected = (const int32_t *)reference->memory + first * q->n;
     for (uint64_t i = 0; i < rows * q->n; i++) {
         int power = q->fp8 ? exact_power_of_row(seed, launch, first + i / q->n) +
                                  exact_power_of_columns(seed, launch, i % q->n)
@@ -240,26 +228,22 @@ int exact_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uin
     return 0;
 }
 
-int exact_verify_rows(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint64_t first,
-                      uint64_t rows, void *const arguments[MK_SPACES - 1],
-                      struct sim_reference *reference, char *text, size_t size)
+/* Of an epilogue of rows: what follows the sums `expected` (core/epilogue.h). An element of a normed
+ * row may be the next of bf16. */
+static int exact_verify_rows(const struct mk_problem *q, uint64_t seed, uint64_t launch,
+                             uint64_t first, uint64_t rows, void *const arguments[MK_SPACES - 1],
+                             const int32_t *expected, char *text, size_t size)
 {
-    const struct mk_problem *q = &plan->problem;
     const int normed = (q->epilogue & MK_EPILOGUE_RMSNORM) != 0;
     const uint16_t *c = arguments[2],
                    *sum = normed ? arguments[op_residual_argument(q) + 2] : arguments[2];
-    if (reference->launch != launch && exact_make_reference(q, seed, launch, reference)) {
-        snprintf(text, size, "no memory to check launch %lu", launch);
-        return 1;
-    }
     for (uint64_t row = 0; row < rows; row++) {
         const uint64_t at = row * q->n, whole = (first + row) * q->n;
-        const int32_t *expected = (const int32_t *)reference->memory + whole;
         double squares = 0;
         for (uint64_t col = 0; col < q->n; col++) {
             const float right = mk_half_to_float(
                 plan_element(q),
-                mk_half_from_float(plan_element(q), (float)expected[col] +
+                mk_half_from_float(plan_element(q), (float)expected[at + col] +
                                                         exact_residual(seed, launch, whole + col)));
             if (mk_half_to_float(plan_element(q), sum[at + col]) != right)
                 return exact_is_wrong(q, launch, normed ? "new_residual" : "C", first + row, col,
@@ -277,4 +261,20 @@ int exact_verify_rows(const struct mk_plan *plan, uint64_t seed, uint64_t launch
         }
     }
     return 0;
+}
+
+int exact_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint64_t first,
+                 uint64_t rows, void *const arguments[MK_SPACES - 1],
+                 struct sim_reference *reference, char *text, size_t size)
+{
+    const struct mk_problem *q = &plan->problem;
+    if (reference->launch != launch && exact_make_reference(q, seed, launch, reference)) {
+        snprintf(text, size, "no memory to check launch %lu", launch);
+        return 1;
+    }
+    const int32_t *expected = (const int32_t *)reference->memory + first * q->n;
+    return q->epilogue
+               ? exact_verify_rows(q, seed, launch, first, rows, arguments, expected, text, size)
+               : exact_verify_sums(q, seed, launch, first, rows, arguments[2], expected, text,
+                                   size);
 }

@@ -25,14 +25,8 @@ int exact_is_right(const struct mk_problem *q, uint64_t seed, uint64_t launch, u
 int exact_is_wrong(const struct mk_problem *q, uint64_t launch, const char *what, uint64_t row,
                    uint64_t col, uint16_t value, float right, char *text, size_t size);
 
-/* Of an epilogue of rows: what follows that sum (core/epilogue.h), of rows [first, first + rows),
- * which are those of C. An element of a normed row may be the next of bf16. 0, or 1 with a
- * sentence. */
-int exact_verify_rows(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint64_t first,
-                      uint64_t rows, void *const arguments[MK_SPACES - 1],
-                      struct sim_reference *reference, char *text, size_t size);
-
-/* Rows [first, first + rows) of the sum over ranks, in `c`. 0, or 1 with a sentence. */
+/* C's rows [first, first + rows) of the sum over ranks, and what an epilogue of rows makes of them. 0,
+ * or 1 with a sentence. */
 int exact_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint64_t first,
-                 uint64_t rows, const uint16_t *c, struct sim_reference *reference, char *text,
-                 size_t size);
+                 uint64_t rows, void *const arguments[MK_SPACES - 1],
+                 struct sim_reference *reference, char *text, size_t size);

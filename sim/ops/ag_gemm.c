@@ -73,7 +73,7 @@ static void ag_gemm_draw(float *to, uint64_t count, uint64_t seed, uint64_t laun
                          uint32_t argument)
 {
     static const float values[] = {-3, -2, -1, 1, 2, 3};
-    struct sim_random r = {sim_mix(seed) ^ sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
+    struct sim_random r = sim_stream(seed, launch, rank, argument);
     for (uint64_t i = 0; i < count; i++)
         to[i] = argument < 2 ? values[sim_random_below(&r, 6)]
                              : ldexpf(1, (int)sim_random_below(&r, 3) + (argument == 3 ? 38 : -40));

@@ -19,13 +19,6 @@
 
 enum routing { EVEN, ALL_TO_ONE, FEW, ONE_RANK_HAS_NONE, ROUTINGS };
 
-static struct sim_random exact_moe_stream(uint64_t seed, uint64_t launch, uint32_t rank,
-                                          uint32_t argument)
-{
-    return (struct sim_random){sim_mix(seed) ^
-                               sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
-}
-
 static enum routing exact_moe_routing(uint64_t seed, uint64_t launch)
 {
     return seed & EXACT_MOE_EVENLY ? EVEN : (enum routing)((seed + launch) % ROUTINGS);
@@ -45,7 +38,7 @@ static uint32_t exact_moe_draw_count(const struct mk_plan *plan, uint64_t seed, 
 
 uint32_t exact_moe_count(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t rank)
 {
-    struct sim_random r = exact_moe_stream(seed, launch, rank, 2);
+    struct sim_random r = sim_stream(seed, launch, rank, 2);
     return exact_moe_draw_count(plan, seed, launch, rank, &r);
 }
 
@@ -82,7 +75,7 @@ void exact_moe_ids(const struct mk_plan *plan, uint64_t seed, uint64_t launch, u
 {
     const struct mk_moe *m = &plan->problem.moe;
     uint32_t experts = (uint32_t)plan_moe_named(&plan->problem), k = (uint32_t)m->k;
-    struct sim_random r = exact_moe_stream(seed, launch, rank, 2);
+    struct sim_random r = sim_stream(seed, launch, rank, 2);
     int evenly = (seed & EXACT_MOE_EVENLY) != 0;
     enum routing how = exact_moe_routing(seed, launch);
     uint32_t used = how == FEW && experts / 2 >= k ? experts / 2 : experts;
@@ -108,7 +101,7 @@ static uint32_t *exact_moe_map(const struct mk_plan *plan, uint64_t seed, uint32
     const uint32_t world = mk_world(&q->topo), logical = (uint32_t)op_logical(q),
                    slots = (uint32_t)q->moe.experts;
     const struct mk_topo topo = {q->topo.nodes, q->topo.gpus, rank};
-    struct sim_random r = exact_moe_stream(seed, 0, 0, 3);
+    struct sim_random r = sim_stream(seed, 0, 0, 3);
     uint32_t *row = malloc(logical * sizeof *row);
     int32_t *of = malloc((uint64_t)logical * world * sizeof *of);
     double *loads = malloc(logical * sizeof *loads);
@@ -143,6 +136,16 @@ void exact_moe_taken(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
     free(map);
 }
 
+uint32_t *exact_moe_all_taken(const struct mk_plan *plan, uint64_t seed, uint64_t launch)
+{
+    const uint64_t places = plan->problem.moe.tokens * plan->problem.moe.k;
+    const uint32_t world = mk_world(&plan->problem.topo);
+    uint32_t *ids = malloc(world * places * sizeof *ids);
+    for (uint32_t rank = 0; ids && rank < world; rank++)
+        exact_moe_taken(plan, seed, launch, rank, ids + rank * places);
+    return ids;
+}
+
 int exact_moe_start(const struct mk_plan *plan, uint64_t seed, uint8_t *heap)
 {
     const uint64_t logical = op_logical(&plan->problem);
@@ -172,7 +175,7 @@ static void exact_moe_fill_tokens(const struct mk_plan *plan, uint64_t seed, uin
                                   uint32_t rank, uint16_t *x)
 {
     const struct mk_moe *m = &plan->problem.moe;
-    struct sim_random r = exact_moe_stream(seed, launch, rank, 0);
+    struct sim_random r = sim_stream(seed, launch, rank, 0);
     exact_moe_fill_ones(&r, x, m->tokens * m->hidden, exact_moe_stride_of(m));
 }
 
@@ -224,7 +227,7 @@ static void exact_moe_fill_b(const struct mk_plan *plan, uint64_t seed, uint64_t
 {
     const struct mk_moe *m = &plan->problem.moe;
     const struct mk_topo *t = &plan->problem.topo;
-    struct sim_random r = exact_moe_stream(seed, launch, t->rank, 1);
+    struct sim_random r = sim_stream(seed, launch, t->rank, 1);
     exact_moe_fill_ones(&r, b, m->experts / mk_world(t) * m->hidden * m->inner, 1);
 }
 
@@ -316,16 +319,14 @@ int exact_moe_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
     const uint32_t *said = arguments[4];
     char what[160] = "";
     uint16_t *x = malloc(world * m->tokens * m->hidden * 2);
-    uint32_t *ids = malloc(world * m->tokens * m->k * sizeof *ids);
+    uint32_t *ids = exact_moe_all_taken(plan, seed, launch);
     uint16_t *made = plan->problem.fp8 ? malloc(rank_experts * m->hidden * m->inner * 2) : NULL;
     const uint16_t *b = plan->problem.fp8 ? made : arguments[1];
     int wrong = !x || !ids || !b;
     if (made)
         exact_moe_fill_b(plan, seed, launch, made);
-    for (uint32_t rank = 0; rank < world && !wrong; rank++) {
+    for (uint32_t rank = 0; rank < world && !wrong; rank++)
         exact_moe_fill_tokens(plan, seed, launch, rank, x + rank * m->tokens * m->hidden);
-        exact_moe_taken(plan, seed, launch, rank, ids + rank * m->tokens * m->k);
-    }
     for (uint32_t i = 0; i < rank_experts && !wrong; i++) {
         uint32_t expert = t->rank * rank_experts + i;
         const struct exact_moe_rows of = {plan, seed, launch, expert,

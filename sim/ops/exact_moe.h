@@ -17,6 +17,9 @@ void exact_moe_ids(const struct mk_plan *plan, uint64_t seed, uint64_t launch, u
 void exact_moe_taken(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t rank,
                      uint32_t *ids);
 
+/* ... of all ranks, [world, tokens, k]. NULL: no memory. */
+uint32_t *exact_moe_all_taken(const struct mk_plan *plan, uint64_t seed, uint64_t launch);
+
 /* Before the first launch: the map into this rank's heap. */
 int exact_moe_start(const struct mk_plan *plan, uint64_t seed, uint8_t *heap);
 

@@ -21,7 +21,7 @@
  * only those that it needs. */
 static uint64_t key(uint64_t seed, uint64_t launch, uint32_t owner, uint32_t argument)
 {
-    return sim_mix(sim_mix(seed) ^ sim_mix(launch << 20 ^ (uint64_t)owner << 4 ^ argument));
+    return sim_mix(sim_stream(seed, launch, owner, argument).state);
 }
 
 static int exact_moe_ffn_one(uint64_t key, uint64_t place)
@@ -374,7 +374,7 @@ static int exact_moe_ffn_make_reference(const struct mk_plan *plan, uint64_t see
     const struct mk_moe *m = &plan->problem.moe;
     const struct mk_topo *t = &plan->problem.topo;
     uint64_t world = mk_world(t), count = world * m->tokens * m->hidden;
-    uint32_t *ids = malloc(world * m->tokens * m->k * sizeof *ids);
+    uint32_t *ids = exact_moe_all_taken(plan, seed, launch);
     float *partial = malloc(4 * count * sizeof *partial); /* of a node, of a rank */
     float *words =
         malloc((2 * TOKEN_ONES * m->inner + m->inner * m->hidden + 2 * m->inner + m->hidden) *
@@ -390,9 +390,6 @@ static int exact_moe_ffn_make_reference(const struct mk_plan *plan, uint64_t see
         e.down = e.up + TOKEN_ONES * m->inner;
         e.sums = e.down + m->inner * m->hidden;
         memset(y.of, 0, 2 * count * sizeof *y.of);
-        for (uint32_t rank = 0; rank < world; rank++) {
-            exact_moe_taken(plan, seed, launch, rank, ids + rank * m->tokens * m->k);
-        }
         for (uint32_t node = 0; node < t->nodes; node++) {
             memset(of_node.of, 0, 2 * count * sizeof *partial);
             for (uint32_t local = 0; local < t->gpus; local++) {

@@ -11,19 +11,6 @@
 
 #define NOT_A_NUMBER 0x7fc1 /* of bf16: in rows that nobody may read */
 
-/* Places of all ranks: number `place` of token `token`, counted over all ranks, is number token * K +
- * place. */
-static uint32_t *exact_moe_rows_ids(const struct mk_plan *plan, uint64_t seed, uint64_t launch)
-{
-    const struct mk_moe *m = &plan->problem.moe;
-    uint32_t world = mk_world(&plan->problem.topo);
-    uint32_t *ids = malloc(world * m->tokens * m->k * sizeof *ids);
-    for (uint32_t rank = 0; ids && rank < world; rank++) {
-        exact_moe_taken(plan, seed, launch, rank, ids + rank * m->tokens * m->k);
-    }
-    return ids;
-}
-
 /* The places whose expert is `expert`, in order, to `places`; how many. */
 static uint32_t exact_moe_rows_of(const struct mk_plan *plan, const uint32_t *ids, uint32_t expert,
                                   uint64_t *places)
@@ -45,9 +32,9 @@ static int exact_moe_rows_walk(const struct mk_plan *plan, uint64_t seed, uint64
 {
     const struct mk_moe *m = &plan->problem.moe;
     const struct mk_topo *t = &plan->problem.topo;
-    uint32_t world = mk_world(t), each = (uint32_t)m->experts / world, *ids;
+    uint32_t world = mk_world(t), each = (uint32_t)m->experts / world,
+             *ids = exact_moe_all_taken(plan, seed, launch);
     uint64_t *places = malloc(world * m->tokens * m->k * sizeof *places), first = 0;
-    ids = exact_moe_rows_ids(plan, seed, launch);
     int ends = !ids || !places;
     for (uint32_t local = 0; local < each && !ends; local++) {
         uint32_t count = exact_moe_rows_of(plan, ids, t->rank * each + local, places);

@@ -55,11 +55,7 @@ static int gemm_ar_verify(const struct mk_plan *plan, uint64_t seed, uint64_t la
                           void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
                           char *text, size_t size)
 {
-    if (plan->problem.epilogue)
-        return exact_verify_rows(plan, seed, launch, 0, plan->problem.m, arguments, reference, text,
-                                 size);
-    return exact_verify(plan, seed, launch, 0, plan->problem.m, arguments[2], reference, text,
-                        size);
+    return exact_verify(plan, seed, launch, 0, plan->problem.m, arguments, reference, text, size);
 }
 
 const struct sim_op sim_op_gemm_ar = {

@@ -49,12 +49,8 @@ static int gemm_rs_verify(const struct mk_plan *plan, uint64_t seed, uint64_t la
                           char *text, size_t size)
 {
     const struct gemm_rs_plan *p = gemm_rs_plan_of(plan);
-    const uint64_t first = (uint64_t)p->topo.rank * p->shard_rows;
-    if (plan->problem.epilogue)
-        return exact_verify_rows(plan, seed, launch, first, p->shard_rows, arguments, reference,
-                                 text, size);
-    return exact_verify(plan, seed, launch, first, p->shard_rows, arguments[2], reference, text,
-                        size);
+    return exact_verify(plan, seed, launch, (uint64_t)p->topo.rank * p->shard_rows, p->shard_rows,
+                        arguments, reference, text, size);
 }
 
 const struct sim_op sim_op_gemm_rs = {
