@@ -60,7 +60,9 @@ void sim_world_begin_launch(struct sim_world_rank *r)
     if (config->inputs) {
         config->inputs(config->context, &r->plan, r->launch, arguments[0], arguments[1]);
     } else {
-        w->op->fill(&r->plan, config->seed, r->launch, arguments);
+        const struct sim_launch l = {
+            .plan = &r->plan, .seed = config->seed, .launch = r->launch, .arguments = arguments};
+        w->op->fill(&l);
     }
     for (uint32_t i = 0; i < MK_SPACES - 1; i++)
         if (outputs >> i & 1)
@@ -104,12 +106,13 @@ void sim_world_end_launch(struct sim_world_rank *r)
         return;
     if (!w->op->leaves_puts && !r->busy) /* else the next one may have put, too */
         world_check_drained(w, r);
+    const struct sim_launch l = {&r->plan,      w->config.seed, launch,     arguments,
+                                 &w->reference, text,           sizeof text};
     int wrong = w->config.check
                     ? w->config.check(w->config.context, &r->plan, launch,
                                       arguments[__builtin_ctz(op_extents(&r->plan.problem, bytes))],
                                       text, sizeof text)
-                    : w->op->verify(&r->plan, w->config.seed, launch, arguments, &w->reference,
-                                    text, sizeof text);
+                    : w->op->verify(&l);
     if (wrong)
         sim_world_error(w, -EBADMSG, "%s", text);
 }

@@ -51,11 +51,9 @@ static int gemm_ar_before(const struct mk_plan *plan, struct mk_cta *cta, const 
     return gemm_rs_before(&gemm_ar_plan_of(plan)->rs, cta, t);
 }
 
-static int gemm_ar_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                          void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
-                          char *text, size_t size)
+static int gemm_ar_verify(const struct sim_launch *l)
 {
-    return exact_verify(plan, seed, launch, 0, plan->problem.m, arguments, reference, text, size);
+    return exact_verify(l, 0, l->plan->problem.m);
 }
 
 const struct sim_op sim_op_gemm_ar = {
