@@ -24,16 +24,22 @@ struct run_source {
     uint32_t raised;
 };
 
+/* A launch's arguments, in host memory, and the check of its outputs among them. */
+struct run_checked {
+    const void *const *arguments; /* [RUN_ARGUMENTS] */
+    uint64_t launch;
+    const struct check_pace *pace;
+    struct check_result *result; /* is added to */
+};
+
 struct run_op {
     /* The values of bf16 input `argument` of any rank. NULL: run_data_plain. */
     struct run_source (*source)(const struct run_data *d, uint32_t argument, uint32_t rank,
                                 uint64_t launch);
     /* Makes this rank's input `argument`, if that is not bf16. */
     void (*make)(const struct run_data *d, uint32_t argument, uint64_t launch, void *to);
-    /* Judges the outputs among `arguments`, in host memory, by another path than the executor's,
-     * and adds to *result. Every rank calls it. 0 or -errno. */
-    int (*check)(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
-                 uint64_t launch, const struct check_pace *pace, struct check_result *result);
+    /* Judges the outputs by another path than the executor's. Every rank calls it. 0 or -errno. */
+    int (*check)(const struct run_data *d, const struct run_checked *it);
     /* Bit set of the inputs that `check` makes itself on the GPU, if a GPU made the results. */
     uint32_t made_on_gpu;
     /* For tests: changes one checked element to a wrong value. NULL: the last of the first
@@ -79,8 +85,7 @@ struct run_source run_gemm_source(const struct run_data *d, uint32_t argument, u
 
 /* ops/gemm.c: struct run_op's check of one product, which this rank makes of a gathered A, or which
  * is added over ranks, as its collective says. */
-int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
-                   uint64_t launch, const struct check_pace *pace, struct check_result *result);
+int run_check_gemm(const struct run_data *d, const struct run_checked *it);
 
 /* Its `make` of A, B and their scales where they are FP8: what they would be in bf16, quantised. */
 void run_make_fp8(const struct run_data *d, uint32_t argument, uint64_t launch, void *to);
@@ -91,8 +96,7 @@ int run_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k,
                         enum mk_scaling scaling, uint64_t pitch, uint8_t *to, float *scales);
 
 /* ops/moved.c: struct run_op's check of an operator that only moves rows. */
-int run_check_moved(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
-                    uint64_t launch, const struct check_pace *pace, struct check_result *result);
+int run_check_moved(const struct run_data *d, const struct run_checked *it);
 
 /* ops/moe.c: struct run_op's `make` of a MoE: ids, and weights that add up to 1. */
 void run_make_moe(const struct run_data *d, uint32_t argument, uint64_t launch, void *to);

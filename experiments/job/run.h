@@ -218,10 +218,6 @@ uint64_t run_data_kept_ids(const struct run_data *d, uint32_t rank, uint64_t lau
 int run_data_dropped(const struct run_job *job, uint64_t launch, uint64_t *dropped,
                      uint64_t *named);
 
-/* Judges the outputs among `arguments`, in host memory, and adds to *result. */
-int run_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
-              const struct check_pace *pace, struct check_result *result);
-
 /* Milliseconds of OpenBLAS for the last filled slot's product, without the conversion from bf16.
  * Host only. 0: no memory. */
 double run_data_blas(struct run_data *d, uint64_t slot);
